@@ -1,0 +1,5 @@
+/** Everything `npm test` runs, and what takes minutes: `npm run test:all`. */
+export default {
+  files: ['dist/test/**/*.test.js', 'dist/test/**/*.slow.js'],
+  timeout: '15m',
+};

@@ -1,0 +1,82 @@
+/**
+ * @file Checks the import column of docs/architecture.md (import-rules.ts) and that no file imports itself by a detour.
+ * Type-only imports obey as well: a circle of types is a circle in the reader's head.
+ */
+import { readdirSync, readFileSync } from 'node:fs';
+import { dirname, join, posix, relative } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { alg, Graph } from '@dagrejs/graphlib';
+import { parseSync } from 'oxc-parser';
+import { type FolderRule, IMPORT_RULES } from './import-rules.js';
+
+/** One file's import of another; both relative to the repository root, with forward slashes. */
+export interface Import {
+  readonly from: string;
+  readonly to: string;
+  readonly typeOnly: boolean;
+}
+
+/** The relative imports, re-exports and dynamic imports of a TypeScript source. */
+export function importsOf(file: string, source: string): readonly Import[] {
+  const { module } = parseSync(file, source);
+  const found = new Map<string, boolean>();
+  const note = (request: string, typeOnly: boolean): void => {
+    if (!request.startsWith('.')) return;
+    const to = posix.normalize(posix.join(posix.dirname(file), request)).replace(/\.js$/, '.ts');
+    found.set(to, (found.get(to) ?? true) && typeOnly);
+  };
+  for (const { moduleRequest, entries } of module.staticImports) {
+    note(moduleRequest.value, entries.length > 0 && entries.every((entry) => entry.isType));
+  }
+  for (const { entries } of module.staticExports) {
+    for (const entry of entries) if (entry.moduleRequest) note(entry.moduleRequest.value, entry.isType);
+  }
+  for (const { moduleRequest } of module.dynamicImports) {
+    note(source.slice(moduleRequest.start, moduleRequest.end).replace(/^['"]|['"]$/g, ''), false);
+  }
+  return [...found].map(([to, typeOnly]) => ({ from: file, to, typeOnly }));
+}
+
+/** A sentence for every import that its folder's rule does not allow. Folders without a rule may import anything. */
+export function columnFaults(imports: readonly Import[], rules: readonly FolderRule[]): readonly string[] {
+  const inside = (file: string, folder: string): boolean => file.startsWith(`${folder}/`);
+  return imports.flatMap((item) => {
+    const rule = rules.find(({ folder }) => inside(item.from, folder));
+    if (!rule || inside(item.to, rule.folder)) return [];
+    const allowed =
+      rule.may.some((folder) => inside(item.to, folder)) ||
+      rule.files?.includes(item.to) ||
+      (item.typeOnly && rule.types?.includes(item.to));
+    if (allowed) return [];
+    return [`${item.from} imports ${item.to}: ${rule.folder} may import ${rule.may.join(', ') || 'nothing of ours'}`];
+  });
+}
+
+/** A sentence for every set of files that import each other in a circle. */
+export function circles(imports: readonly Import[]): readonly string[] {
+  const graph = new Graph();
+  for (const { from, to } of imports) graph.setEdge(from, to);
+  return alg.findCycles(graph).map((files) => `circle: ${files.join(' → ')}`);
+}
+
+/** Checks the repository whose root is given; returns how many files were read and what is wrong. */
+export function checkImports(root: string): { readonly files: number; readonly faults: readonly string[] } {
+  const files = ['src', 'models', 'bench', 'test', 'scripts'].flatMap((folder) => sources(root, folder));
+  const imports = files.flatMap((file) => importsOf(file, readFileSync(join(root, file), 'utf8')));
+  return { files: files.length, faults: [...columnFaults(imports, IMPORT_RULES), ...circles(imports)] };
+}
+
+function sources(root: string, folder: string): string[] {
+  return readdirSync(join(root, folder), { recursive: true, withFileTypes: true })
+    .filter((entry) => entry.isFile() && entry.name.endsWith('.ts'))
+    .map((entry) => relative(root, join(entry.parentPath, entry.name)).replaceAll('\\', '/'))
+    .sort();
+}
+
+if (process.argv[1] === fileURLToPath(import.meta.url)) {
+  const root = dirname(dirname(dirname(fileURLToPath(import.meta.url))));
+  const { files, faults } = checkImports(root);
+  for (const fault of faults) console.log(fault);
+  console.log(`imports: ${files} files, ${faults.length} faults`);
+  process.exitCode = faults.length === 0 ? 0 : 1;
+}

@@ -1,0 +1,49 @@
+/**
+ * @file The import column of docs/architecture.md as data: which folder may import which.
+ */
+
+export interface FolderRule {
+  readonly folder: string;
+  /** Folders it may import from, besides itself. */
+  readonly may: readonly string[];
+  /** Single files that it may import too, though their folder is none of `may`. */
+  readonly files?: readonly string[];
+  /** Single files that it may import types from. */
+  readonly types?: readonly string[];
+}
+
+const IR = 'src/ir';
+const SHARDING = 'src/sharding-propagation';
+const PARTITION = 'src/partition';
+const SCHEDULE = 'src/schedule';
+const COST = 'src/cost-model';
+const STRATEGY = 'src/strategy';
+const SEARCH = 'src/search';
+const PROGRAM = 'src/program';
+const CODEGEN = 'src/codegen';
+const RUNTIME = 'src/runtime';
+const API = 'src/api';
+
+/** In the order in which data flows. */
+export const IMPORT_RULES: readonly FolderRule[] = [
+  { folder: IR, may: [] },
+  { folder: SHARDING, may: [IR] },
+  { folder: PARTITION, may: [IR, SHARDING] },
+  { folder: SCHEDULE, may: [] },
+  { folder: COST, may: [IR, SHARDING, PARTITION, SCHEDULE], types: ['src/strategy/plan.ts'] },
+  { folder: STRATEGY, may: [IR, SHARDING, SCHEDULE], types: ['src/partition/assignment.ts'] },
+  { folder: SEARCH, may: [IR, SHARDING, PARTITION, SCHEDULE, COST, STRATEGY] },
+  { folder: PROGRAM, may: [IR] },
+  { folder: CODEGEN, may: [IR, SHARDING, PARTITION, SCHEDULE, STRATEGY, PROGRAM] },
+  {
+    folder: RUNTIME,
+    may: [PROGRAM],
+    types: ['src/ir/graph.ts', 'src/ir/dtype.ts', 'src/ir/passes/fold.ts'],
+  },
+  {
+    folder: API,
+    may: [IR, SHARDING, PARTITION, SCHEDULE, COST, STRATEGY, SEARCH, PROGRAM, CODEGEN, RUNTIME],
+  },
+  { folder: 'src/cli', may: [API], files: ['src/ir/error.ts'] },
+  { folder: 'models', may: [IR] },
+];

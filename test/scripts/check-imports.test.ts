@@ -1,0 +1,44 @@
+import test from 'ava';
+import { circles, columnFaults, importsOf } from '../../scripts/check-imports.js';
+import { IMPORT_RULES } from '../../scripts/import-rules.js';
+
+test('finds imports of every form, and which are of types only', (t) => {
+  const source = [
+    "import { a } from './a.js';",
+    "import type { B } from './b.js';",
+    "import { type C } from '../c.js';",
+    "import { type D, e } from './d.js';",
+    "export { f } from './f.js';",
+    "export type { G } from './g.js';",
+    "const h = () => import('./h.js');",
+    "import { readFile } from 'node:fs';",
+  ].join('\n');
+  t.deepEqual(importsOf('src/x/file.ts', source), [
+    { from: 'src/x/file.ts', to: 'src/x/a.ts', typeOnly: false },
+    { from: 'src/x/file.ts', to: 'src/x/b.ts', typeOnly: true },
+    { from: 'src/x/file.ts', to: 'src/c.ts', typeOnly: true },
+    { from: 'src/x/file.ts', to: 'src/x/d.ts', typeOnly: false },
+    { from: 'src/x/file.ts', to: 'src/x/f.ts', typeOnly: false },
+    { from: 'src/x/file.ts', to: 'src/x/g.ts', typeOnly: true },
+    { from: 'src/x/file.ts', to: 'src/x/h.ts', typeOnly: false },
+  ]);
+});
+
+test('an import against the column is named; one along it is not', (t) => {
+  const of = (from: string, to: string, typeOnly = false) => columnFaults([{ from, to, typeOnly }], IMPORT_RULES);
+  t.is(of('src/ir/a.ts', 'src/search/b.ts').length, 1);
+  t.is(of('src/ir/a.ts', 'src/search/b.ts', true).length, 1);
+  t.is(of('src/runtime/a.ts', 'src/codegen/b.ts').length, 1);
+  t.is(of('src/strategy/a.ts', 'src/partition/assignment.ts', true).length, 0);
+  t.is(of('src/strategy/a.ts', 'src/partition/assignment.ts').length, 1);
+  t.is(of('src/search/a.ts', 'src/partition/b.ts').length, 0);
+  t.is(of('src/cli/a.ts', 'src/ir/error.ts').length, 0);
+  t.is(of('src/cli/a.ts', 'src/search/plan.ts').length, 1);
+  t.is(of('test/a.ts', 'src/search/plan.ts').length, 0);
+});
+
+test('circles are found whatever their length', (t) => {
+  const edge = (from: string, to: string) => ({ from, to, typeOnly: true });
+  t.is(circles([edge('a', 'b'), edge('b', 'c')]).length, 0);
+  t.is(circles([edge('a', 'b'), edge('b', 'c'), edge('c', 'a')]).length, 1);
+});
