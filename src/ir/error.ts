@@ -1,0 +1,47 @@
+/**
+ * @file The one error type that users see: what is wrong, where, and what to do about it.
+ */
+
+/** Exit codes of the command line (docs/errors.md). */
+export const EXIT = {
+  done: 0,
+  checkFailed: 1,
+  usage: 2,
+  input: 3,
+  noPlan: 4,
+  rankFailed: 5,
+  backendAbsent: 6,
+  cannotWrite: 7,
+  fault: 70,
+  interrupted: 130,
+} as const;
+
+export type ExitKind = keyof typeof EXIT;
+
+/** Where an error lies; only what is known is given. */
+export interface ErrorPlace {
+  readonly file?: string;
+  readonly line?: number;
+  readonly node?: string;
+  readonly tensor?: string;
+}
+
+/**
+ * An error whose message is meant for the user. Everything else that is thrown is a fault of autopar (exit 70).
+ *
+ * `code` is a stable kebab-case word (`unbound-dimension`) that docs/errors.md lists; `exit` names the exit code;
+ * `hint` says what to do.
+ */
+export class AutoparError extends Error {
+  override readonly name = 'AutoparError';
+
+  constructor(
+    readonly code: string,
+    readonly exit: ExitKind,
+    message: string,
+    readonly where: ErrorPlace = {},
+    readonly hint?: string,
+  ) {
+    super(message);
+  }
+}

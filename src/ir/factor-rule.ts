@@ -1,0 +1,50 @@
+/**
+ * @file Factor rules: which dimensions of an operator's operands and results move together.
+ *
+ *     MatMul   *b m k+, *b k+ n -> *b m n
+ *
+ * Operands left of `->`, results right, commas between. A dimension is one factor or a parenthesised list of
+ * factors, major to minor; `1` is a dimension without a factor (size 1, broadcast); `*b` stands for any number of
+ * leading dimensions and becomes b0, b1, …; an absent optional operand is `_`. A trailing mark gives the kind.
+ */
+
+/**
+ * What an axis on a factor means.
+ * `pass`: all tensors that have it are sharded, nothing is owed. `contracting`: results are partial.
+ * `mask`: contracting, and out-of-shard indices contribute zero (the shard takes its offset). `whole`: may not be sharded.
+ * `expanded`: may be, once the operator is replaced by its expansion. `indexed`: values depend on the position,
+ * a shard takes its offset. `streamed`: may lie on axes that another factor uses (ring). `halo`: neighbours exchange
+ * borders; counts as whole until that lowering exists. `blocked`: sharded where asked, never propagated across.
+ */
+export type FactorKind =
+  | 'pass'
+  | 'contracting'
+  | 'mask'
+  | 'whole'
+  | 'expanded'
+  | 'indexed'
+  | 'streamed'
+  | 'halo'
+  | 'blocked';
+
+export type Reduction = 'sum' | 'max' | 'min';
+
+export interface Factor {
+  readonly name: string;
+  readonly size: number;
+  readonly kind: FactorKind;
+  /** How partial results combine; `sum` unless the kind is `contracting` with another mark. */
+  readonly reduction: Reduction;
+}
+
+/** Factor names of one dimension, major to minor; empty for a dimension of size 1 that has no factor. */
+export type DimensionFactors = readonly string[];
+
+/** A rule bound to shapes. `null`: an absent optional operand or result. */
+export interface FactorRule {
+  readonly factors: ReadonlyMap<string, Factor>;
+  readonly inputs: readonly (readonly DimensionFactors[] | null)[];
+  readonly outputs: readonly (readonly DimensionFactors[] | null)[];
+  /** The text it was parsed from (or that generation wrote): what errors and docs print. */
+  readonly text: string;
+}

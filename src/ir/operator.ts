@@ -1,0 +1,114 @@
+/**
+ * @file What the registry holds for an operator: one record, which knows no mesh. Files in `ops/` fill the table, a file per family.
+ */
+import type { FactorRule } from './factor-rule.js';
+import type { Attributes, ConstantTensor, TensorType } from './graph.js';
+
+/** An operator with the types around it: all that a registry entry's functions may look at. */
+export interface OperatorView {
+  readonly name: string;
+  readonly op: string;
+  readonly domain: string;
+  readonly attributes: Attributes;
+  /** Types of the operands; null where an optional one is left out. */
+  readonly inputs: readonly (TensorType | null)[];
+  /** Types of the results; null where one is not used. Empty while `infer` runs. */
+  readonly outputs: readonly (TensorType | null)[];
+  /** How many results the node names (before their types are known). */
+  readonly outputCount: number;
+}
+
+/** An input that must be known when planning, kept as an attribute after import and turned back into an input on export. */
+export interface ConstantInput {
+  readonly index: number;
+  readonly attribute: string;
+  /** int64 list, int64 scalar, any scalar number, or a whole tensor kept as it is. */
+  readonly form: 'ints' | 'int' | 'float' | 'tensor';
+}
+
+/** One operator of an expansion. `dims` names each result's dimensions by factors of the operator that is expanded. */
+export interface ExpansionNode {
+  readonly op: string;
+  readonly domain?: string;
+  readonly attributes?: Attributes;
+  /** `in0`, `in1`, … the operands of the expanded operator; `out0`, … its results; other names are local. */
+  readonly inputs: readonly (string | null)[];
+  readonly outputs: readonly string[];
+  /** Per result: its dimensions as factors of the expanded operator's rule ([] = a dimension of size 1). */
+  readonly dims: readonly (readonly (readonly string[])[])[];
+}
+
+export interface Expansion {
+  readonly nodes: readonly ExpansionNode[];
+  /** Small constants that the nodes read, by name. */
+  readonly constants: Readonly<Record<string, ConstantTensor>>;
+  /**
+   * Attributes that hold whole sizes (the 1/n of a mean) must be computed from whole shapes, before sharding:
+   * an expansion is built from the unsharded view, and partition resizes each node by its own entry.
+   */
+}
+
+/** Work of an operator on the shapes given (whole or local). */
+export interface Work {
+  /** Floating-point operations; a multiply-add counts two. */
+  readonly flops: number;
+  /** Bytes read and written when that differs from operands + results (a Gather reads rows, not its table). */
+  readonly bytes?: number;
+}
+
+export type OperatorFamily =
+  | 'elementwise'
+  | 'contraction'
+  | 'normalisation'
+  | 'reduction'
+  | 'view'
+  | 'indexing'
+  | 'convolution'
+  | 'attention'
+  | 'recurrent'
+  | 'loss'
+  | 'generator'
+  | 'sort'
+  | 'other';
+
+export interface OperatorEntry {
+  readonly op: string;
+  readonly domain: string;
+  readonly family: OperatorFamily;
+  /** The opset that brought it, where that is newer than INTERNAL_OPSET: models with it are written in that opset. */
+  readonly since?: number;
+  readonly constantInputs: readonly ConstantInput[];
+  /**
+   * Types of all `outputCount` results from operands and attributes. Throws AutoparError code `shape-mismatch` naming
+   * view.name where operands do not fit each other.
+   */
+  readonly infer: (view: OperatorView) => readonly TensorType[];
+  /** The factor rule for these types and attributes. */
+  readonly rule: (view: OperatorView) => FactorRule;
+  /**
+   * Sets of operand indices in which the operator is linear: if all operands of a set arrive partial (sum) over an axis
+   * and no other operand is, so leave all results. [] where it is not linear at all.
+   */
+  readonly linear: (view: OperatorView) => readonly (readonly number[])[];
+  /**
+   * The attributes at other factor sizes: for a shard, and for another global batch. `size(name)` is a factor's new size.
+   * Left out where attributes never hold sizes.
+   */
+  readonly resize?: (view: OperatorView, rule: FactorRule, size: (factor: string) => number) => Attributes;
+  /** Equivalent plainer operators, for when an `expanded` factor is sharded or a target lacks the operator. */
+  readonly expansion?: (view: OperatorView) => Expansion;
+  /** Operand that holds indices into the factor of kind `mask`. */
+  readonly indexInput?: number;
+  /**
+   * For factors of kind `indexed`: the operator on a shard. `offsets[factor]` names an int64 tensor of shape [1] with the
+   * shard's first position along that factor. Results named and dimensioned as in an expansion.
+   */
+  readonly indexed?: (view: OperatorView, offsets: Readonly<Record<string, string>>) => Expansion;
+  readonly work: (view: OperatorView) => Work;
+  /** Result i may reuse operand j's buffer or is a view of it: costs no memory traffic. */
+  readonly isView?: boolean;
+  /** Which operands are parameters by nature (a Gemm's B, a BatchNormalization's mean); for telling weights from data. */
+  readonly parameterInputs?: readonly number[];
+  /** One line for docs/operators.md: what stays whole, and why. */
+  readonly note?: string;
+}

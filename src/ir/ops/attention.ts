@@ -1,0 +1,138 @@
+/**
+ * @file Attention and rotary embedding as ONNX defines them (opset 23 and 24).
+ *
+ *     b (h g) s e!, b h t! e, b h t! f -> b (h g) s f
+ *
+ * h are the key heads and g the query heads that share one: sharding g alone keeps K and V whole, so fewer key heads
+ * than ranks are no obstacle. Three-dimensional operands hold heads and features in one dimension, `b s (h g e!)`.
+ */
+
+import type { FactorRule } from '../factor-rule.js';
+import type { TensorType } from '../graph.js';
+import type { OperatorEntry, OperatorView } from '../operator.js';
+import { bindRule } from '../rule-text.js';
+import { entry, moves, perElement } from './entry.js';
+import { axisOf, dimensionNames, mismatch, numberOf, ofRank, operand } from './operands.js';
+
+export const attentionEntries: readonly OperatorEntry[] = [
+  entry({
+    op: 'Attention',
+    family: 'attention',
+    infer: (view) => {
+      const { batch, heads, keyHeads, query, past, keys, width, valueWidth, flat } = attentionSizes(view);
+      const { dtype } = operand(view, 0);
+      const total = past + keys;
+      const types: readonly TensorType[] = [
+        { dtype, shape: flat ? [batch, query, heads * valueWidth] : [batch, heads, query, valueWidth] },
+        { dtype, shape: [batch, keyHeads, total, width] },
+        { dtype, shape: [batch, keyHeads, total, valueWidth] },
+        { dtype, shape: [batch, heads, query, total] },
+      ];
+      return types.slice(0, view.outputCount);
+    },
+    rule: attentionRule,
+    // Weighted sums of values: linear in them, as long as no other result is made of them or without them.
+    linear: (view) => (view.outputCount === 1 && !view.inputs[5] ? [[2]] : []),
+    resize: (view, rule, size) =>
+      attentionSizes(view).flat && rule.factors.has('h')
+        ? { ...view.attributes, q_num_heads: size('h') * size('g'), kv_num_heads: size('h') }
+        : view.attributes,
+    work: (view) => {
+      const { batch, heads, query, past, keys, width, valueWidth } = attentionSizes(view);
+      const scores = batch * heads * query * (past + keys);
+      return { flops: scores * (2 * width + 2 * valueWidth + 12) };
+    },
+    note: 'Keys stay whole; with is_causal so do queries, since the mask depends on their position.',
+  }),
+  entry({
+    op: 'RotaryEmbedding',
+    family: 'attention',
+    infer: (view) => [ofRank(view, 0, 3, true)],
+    rule: (view) => {
+      const { shape } = operand(view, 0);
+      const heads = numberOf(view, 'num_heads', 0);
+      const tables = view.inputs[3] ? 'p! f!, p! f!, b s' : 'b s f!, b s f!';
+      const data = shape.length === 4 ? 'b h s e!' : 'b s (h e!)';
+      return bindRule(`${data}, ${tables} -> ${data}`, view, shape.length === 3 && heads > 0 ? { h: heads } : {});
+    },
+    resize: (view, rule, size) =>
+      operand(view, 0).shape.length === 3 && rule.factors.has('h')
+        ? { ...view.attributes, num_heads: size('h') }
+        : view.attributes,
+    work: perElement(3),
+    note: 'Features of a head and the position table stay whole.',
+  }),
+  entry({
+    op: 'TensorScatter',
+    family: 'indexing',
+    infer: (view) => [operand(view, 0)],
+    rule: (view) => {
+      const rank = operand(view, 0).shape.length;
+      const axis = axisOf(view, 'axis', rank, -2);
+      const names = dimensionNames(rank);
+      const side = (own: string) => names.map((name, index) => (index === axis ? own : name)).join(' ');
+      return `${side('t!')}, ${side('u!')}, a0 -> ${side('t!')}`;
+    },
+    linear: () => [[0, 1]],
+    work: moves,
+    note: 'The dimension that is written into stays whole.',
+  }),
+];
+
+interface AttentionSizes {
+  readonly batch: number;
+  readonly heads: number;
+  readonly keyHeads: number;
+  readonly query: number;
+  readonly past: number;
+  readonly keys: number;
+  readonly width: number;
+  readonly valueWidth: number;
+  /** Heads and features share one dimension. */
+  readonly flat: boolean;
+}
+
+function attentionSizes(view: OperatorView): AttentionSizes {
+  const [q, k, v] = [ofRank(view, 0, 3, true), ofRank(view, 1, 3, true), ofRank(view, 2, 3, true)];
+  const flat = q.shape.length === 3;
+  const past = view.inputs[4]?.shape[2] ?? 0;
+  if (!flat) {
+    const [batch = 1, heads = 1, query = 1, width = 1] = q.shape;
+    const [, keyHeads = 1, keys = 1] = k.shape;
+    if (heads % keyHeads !== 0 || k.shape[3] !== width || v.shape[2] !== keys)
+      throw mismatch(view, 'queries, keys and values do not go together');
+    return { batch, heads, keyHeads, query, past, keys, width, valueWidth: v.shape[3] ?? 1, flat };
+  }
+  const [heads, keyHeads] = [numberOf(view, 'q_num_heads', 0), numberOf(view, 'kv_num_heads', 0)];
+  const [batch = 1, query = 1, hidden = 1] = q.shape;
+  const [, keys = 1, keyHidden = 1] = k.shape;
+  if (heads < 1 || keyHeads < 1) throw mismatch(view, 'q_num_heads and kv_num_heads are needed with three dimensions');
+  if (heads % keyHeads !== 0 || hidden % heads !== 0 || keyHidden / keyHeads !== hidden / heads)
+    throw mismatch(view, 'queries, keys and values do not go together');
+  const valueWidth = (v.shape[2] ?? 1) / keyHeads;
+  return { batch, heads, keyHeads, query, past, keys, width: hidden / heads, valueWidth, flat };
+}
+
+function attentionRule(view: OperatorView): FactorRule {
+  const { heads, keyHeads, flat, past } = attentionSizes(view);
+  const s = numberOf(view, 'is_causal', 0) ? 's!' : 's';
+  // Keys of this call and of the past are joined along the keys' dimension; mask and results see the joined one.
+  const joined = past > 0 || view.inputs[4] ? 'u!' : 't!';
+  const query = flat ? `b ${s} (h g e!)` : `b (h g) ${s} e!`;
+  const [key, value] = flat ? ['b t! (h e!)', 'b t! (h f)'] : ['b h t! e!', 'b h t! f'];
+  const result = flat ? `b ${s} (h g f)` : `b (h g) ${s} f`;
+  const cached = ['b h p! e!', 'b h p! f'];
+  const present = [`b h ${joined} e!`, `b h ${joined} f`];
+  const rank = view.inputs[3]?.shape.length ?? 0;
+  const mask = ['b', '(h g)', s, maskKeys(view, joined)].slice(4 - Math.max(rank, 2)).join(' ');
+  const inputs = [query, key, value, rank ? mask : '_', ...cached, 'b'];
+  const outputs = [result, ...present, `b (h g) ${s} ${joined}`];
+  return bindRule(`${inputs.join(', ')} -> ${outputs.join(', ')}`, view, { h: keyHeads, g: heads / keyHeads });
+}
+
+/** The mask's last dimension may be shorter than the keys: the rest is then masked out. */
+function maskKeys(view: OperatorView, joined: string): string {
+  const { past, keys } = attentionSizes(view);
+  const last = view.inputs[3]?.shape.at(-1);
+  return last === past + keys || last === 1 ? joined : 'm!';
+}

@@ -1,0 +1,94 @@
+/**
+ * @file Matrix products. A contracted factor leaves partial sums; a product is linear in each operand by itself.
+ */
+import { elementCount } from '../graph.js';
+import type { Expansion, OperatorEntry, OperatorView } from '../operator.js';
+import { entry } from './entry.js';
+import { ExpansionWriter } from './expansion.js';
+import { broadcast, mismatch, numberOf, ofRank, operand, result } from './operands.js';
+
+export const contractionEntries: readonly OperatorEntry[] = [
+  entry({
+    op: 'MatMul',
+    family: 'contraction',
+    infer: (view) => {
+      const [a, b] = [ofRank(view, 0, 1, true), ofRank(view, 1, 1, true)];
+      if (a.shape.at(-1) !== b.shape.at(b.shape.length === 1 ? -1 : -2))
+        throw mismatch(view, 'the contracted sizes differ');
+      const rows = a.shape.length > 1 ? a.shape.slice(-2, -1) : [];
+      const columns = b.shape.length > 1 ? b.shape.slice(-1) : [];
+      return [
+        {
+          dtype: a.dtype,
+          shape: [...broadcast(view, [a.shape.slice(0, -2), b.shape.slice(0, -2)]), ...rows, ...columns],
+        },
+      ];
+    },
+    rule: (view) => {
+      const [a, b] = [operand(view, 0).shape.length > 1, operand(view, 1).shape.length > 1];
+      const left = a ? '*b m k+' : 'k+';
+      const right = b ? '*b k+ n' : 'k+';
+      return `${left}, ${right} -> ${a || b ? '*b ' : ''}${a ? 'm ' : ''}${b ? 'n' : ''}`;
+    },
+    linear: () => [[0], [1]],
+    work: (view) => ({ flops: 2 * elementCount(result(view, 0).shape) * (operand(view, 0).shape.at(-1) ?? 1) }),
+  }),
+  entry({
+    op: 'Gemm',
+    family: 'contraction',
+    infer: (view) => {
+      const [a, b] = [ofRank(view, 0, 2), ofRank(view, 1, 2)];
+      const [m, k] = numberOf(view, 'transA', 0) ? [...a.shape].reverse() : a.shape;
+      const [l, n] = numberOf(view, 'transB', 0) ? [...b.shape].reverse() : b.shape;
+      if (k !== l) throw mismatch(view, 'the contracted sizes differ');
+      return [{ dtype: a.dtype, shape: [m ?? 1, n ?? 1] }];
+    },
+    rule: (view) => {
+      const k = view.inputs[2] ? 'k%' : 'k+';
+      const a = numberOf(view, 'transA', 0) ? `${k} m` : `m ${k}`;
+      const b = numberOf(view, 'transB', 0) ? `n ${k}` : `${k} n`;
+      const bias = ['', 'n', 'm n'][view.inputs[2]?.shape.length ?? 0] ?? '';
+      return `${a}, ${b}, ${bias} -> m n`;
+    },
+    linear: (view) => (view.inputs[2] ? [] : [[0], [1]]),
+    expansion: gemmExpansion,
+    work: (view) => {
+      const k = operand(view, 0).shape[numberOf(view, 'transA', 0) ? 0 : 1] ?? 1;
+      return { flops: 2 * elementCount(result(view, 0).shape) * k };
+    },
+    parameterInputs: [1, 2],
+  }),
+];
+
+/** Transpose, MatMul, scale, Add: the bias joins after the products are summed. */
+function gemmExpansion(view: OperatorView): Expansion {
+  const write = new ExpansionWriter();
+  const { dtype } = operand(view, 0);
+  const flip = (input: string, dims: readonly string[], attribute: string) =>
+    numberOf(view, attribute, 0)
+      ? write.add(
+          'Transpose',
+          [input],
+          dims.map((name) => [name]),
+          { perm: [1, 0] },
+        )
+      : input;
+  const scale = (input: string, dims: readonly (readonly string[])[], by: number) =>
+    by === 1 ? input : write.add('Mul', [input, write.scalar(dtype, by)], dims);
+  const bias = view.inputs[2];
+  const whole = [['m'], ['n']];
+  const product = [flip('in0', ['m', 'k'], 'transA'), flip('in1', ['k', 'n'], 'transB')];
+  if (!bias) {
+    const sum = write.add('MatMul', product, whole);
+    write.add('Mul', [sum, write.scalar(dtype, numberOf(view, 'alpha', 1))], whole, {}, 'out0');
+    return write.finish();
+  }
+  const scaled = scale(write.add('MatMul', product, whole), whole, numberOf(view, 'alpha', 1));
+  const biasDims = whole
+    .slice(2 - bias.shape.length)
+    .map((names, index) =>
+      bias.shape[index] === 1 && result(view, 0).shape[index + 2 - bias.shape.length] !== 1 ? [] : names,
+    );
+  write.add('Add', [scaled, scale('in2', biasDims, numberOf(view, 'beta', 1))], whole, {}, 'out0');
+  return write.finish();
+}

@@ -1,0 +1,156 @@
+/**
+ * @file Element-wise operators: a table row each. All dimensions pass, operands broadcast; what differs is the
+ * result's dtype, the operand sets in which the operator is linear, and the work per element.
+ */
+import type { DType } from '../dtype.js';
+import { dtypeBits, isFloating } from '../dtype.js';
+import type { OperatorEntry, OperatorView } from '../operator.js';
+import { entry, isFree, perElement, presentOperands } from './entry.js';
+import { broadcast, dtypeAttribute, mismatch, operand, repeated } from './operands.js';
+
+interface Row {
+  readonly op: string;
+  readonly operands: 'one' | 'two' | 'any';
+  /** Result's dtype: that of the first operand unless told. */
+  readonly dtype?: 'bool';
+  /** Floating-point operations per element; a transcendental function counts for several. */
+  readonly flops?: number;
+  readonly linear?: OperatorEntry['linear'];
+  readonly isView?: boolean;
+}
+
+const ALL: OperatorEntry['linear'] = (view) => [presentOperands(view)];
+const FIRST: OperatorEntry['linear'] = () => [[0]];
+const EACH_OF_TWO: OperatorEntry['linear'] = () => [[0], [1]];
+/** Integer division rounds, and rounding is not linear. */
+const DIVIDEND: OperatorEntry['linear'] = (view) => (isFloating(operand(view, 0).dtype) ? [[0]] : []);
+
+const one = (op: string, flops = 1): Row => ({ op, operands: 'one', flops });
+const two = (op: string, flops = 1): Row => ({ op, operands: 'two', flops });
+const test = (op: string, operands: Row['operands']): Row => ({ op, operands, dtype: 'bool' });
+
+const ROWS: readonly Row[] = [
+  { ...one('Identity', 0), linear: FIRST, isView: true },
+  { ...one('Neg'), linear: FIRST },
+  ...['Abs', 'Ceil', 'Floor', 'Round', 'Sign', 'Relu', 'Not', 'BitwiseNot'].map((op) => one(op)),
+  ...['LeakyRelu', 'ThresholdedRelu', 'Shrink', 'HardSigmoid', 'HardSwish', 'Softsign'].map((op) => one(op, 3)),
+  ...['Sqrt', 'Reciprocal'].map((op) => one(op, 4)),
+  ...['Exp', 'Log', 'Sigmoid', 'Tanh', 'Erf', 'Elu', 'Selu', 'Celu', 'Softplus', 'Swish'].map((op) => one(op, 8)),
+  ...['Gelu', 'Mish'].map((op) => one(op, 12)),
+  ...['Sin', 'Cos', 'Tan', 'Asin', 'Acos', 'Atan', 'Sinh', 'Cosh', 'Asinh', 'Acosh', 'Atanh'].map((op) => one(op, 8)),
+  ...['IsNaN', 'IsInf'].map((op) => test(op, 'one')),
+  { ...two('Add'), linear: ALL },
+  { ...two('Sub'), linear: ALL },
+  { ...two('Mul'), linear: EACH_OF_TWO },
+  { ...two('Div'), linear: DIVIDEND },
+  two('Pow', 8),
+  ...['Mod', 'BitShift', 'And', 'Or', 'Xor', 'BitwiseAnd', 'BitwiseOr', 'BitwiseXor', 'PRelu'].map((op) => two(op)),
+  ...['Equal', 'Less', 'LessOrEqual', 'Greater', 'GreaterOrEqual'].map((op) => test(op, 'two')),
+  { op: 'Sum', operands: 'any', linear: ALL },
+  { op: 'Mean', operands: 'any', linear: ALL },
+  { op: 'Max', operands: 'any' },
+  { op: 'Min', operands: 'any' },
+];
+
+/** Operators whose operands may be of different types. */
+const MIXED_DTYPES: ReadonlySet<string> = new Set(['Pow']);
+
+export const elementwiseEntries: readonly OperatorEntry[] = [
+  ...ROWS.map(tableEntry),
+  entry({
+    op: 'Where',
+    family: 'elementwise',
+    infer: (view) => {
+      if (operand(view, 0).dtype !== 'bool') throw mismatch(view, 'the condition must be bool');
+      if (operand(view, 1).dtype !== operand(view, 2).dtype) throw mismatch(view, 'both values must have one type');
+      return [{ dtype: operand(view, 1).dtype, shape: broadcast(view, shapesOf(view)) }];
+    },
+    rule: '*a, *a, *a -> *a',
+    linear: () => [[1, 2]],
+  }),
+  entry({
+    op: 'Clip',
+    family: 'elementwise',
+    infer: (view) => repeated(view, operand(view, 0)),
+    rule: '*a, *a, *a -> *a',
+    work: perElement(2),
+  }),
+  entry({
+    op: 'Cast',
+    family: 'elementwise',
+    infer: (view) => {
+      if (view.attributes['to'] === undefined) throw mismatch(view, "attribute 'to' is missing");
+      return [{ ...operand(view, 0), dtype: dtypeAttribute(view, 'to', operand(view, 0).dtype) }];
+    },
+    rule: '*a -> *a',
+    linear: (view) => castIsLinear(operand(view, 0).dtype, dtypeAttribute(view, 'to', operand(view, 0).dtype)),
+  }),
+  entry({
+    op: 'BitCast',
+    family: 'elementwise',
+    since: 26,
+    infer: (view) => {
+      const { dtype, shape } = operand(view, 0);
+      const to = dtypeAttribute(view, 'to', dtype);
+      if (dtypeBits(to) !== dtypeBits(dtype)) throw mismatch(view, `${to} has not as many bits as ${dtype}`);
+      return [{ dtype: to, shape }];
+    },
+    rule: '*a -> *a',
+    work: isFree,
+  }),
+  entry({
+    op: 'CastLike',
+    family: 'elementwise',
+    infer: (view) => [{ ...operand(view, 0), dtype: operand(view, 1).dtype }],
+    // Only the type of the second operand counts: its dimensions are tied to nothing.
+    rule: (view) =>
+      `*a, ${operand(view, 1)
+        .shape.map((_, index) => `z${index}!`)
+        .join(' ')} -> *a`,
+    linear: (view) => castIsLinear(operand(view, 0).dtype, operand(view, 1).dtype),
+    note: 'The operand that only lends its type stays whole.',
+  }),
+  entry({
+    op: 'Dropout',
+    family: 'elementwise',
+    infer: (view) =>
+      [operand(view, 0), { dtype: 'bool' as const, shape: operand(view, 0).shape }].slice(0, view.outputCount),
+    // The ratio and the mode are scalars; with the mode given values are random, and a shard would draw others.
+    rule: (view) => (view.inputs[2] ? '*a!, , -> *a!, *a!' : '*a, , -> *a, *a'),
+    note: 'Whole in training mode: a shard would draw other random numbers than the whole.',
+  }),
+];
+
+function tableEntry(row: Row): OperatorEntry {
+  const needed = row.operands === 'two' ? 2 : 1;
+  return entry({
+    op: row.op,
+    family: 'elementwise',
+    infer: (view) => {
+      const types = Array.from({ length: Math.max(needed, view.inputs.length) }, (_, index) => operand(view, index));
+      const [first] = types;
+      if (row.operands !== 'any' && view.inputs.length > needed) throw mismatch(view, `it takes ${needed} operands`);
+      if (!first) throw mismatch(view, 'it has no operand');
+      if (!MIXED_DTYPES.has(row.op) && types.some(({ dtype }) => dtype !== first.dtype))
+        throw mismatch(view, 'its operands must have one type');
+      return [{ dtype: row.dtype ?? first.dtype, shape: broadcast(view, shapesOf(view)) }];
+    },
+    rule: (view) => `${view.inputs.map(() => '*a').join(', ')} -> *a`,
+    linear: row.linear ?? (() => []),
+    work: row.isView
+      ? isFree
+      : row.operands === 'any'
+        ? (view) => perElement(Math.max(1, view.inputs.length - 1))(view)
+        : perElement(row.flops ?? 1),
+    ...(row.isView ? { isView: true } : {}),
+  });
+}
+
+function shapesOf(view: OperatorView): readonly (readonly number[])[] {
+  return view.inputs.flatMap((type) => (type ? [type.shape] : []));
+}
+
+/** Casts between floating types carry partial sums; a cast to integers rounds. */
+function castIsLinear(from: DType, to: DType): readonly (readonly number[])[] {
+  return isFloating(from) && isFloating(to) ? [[0]] : [];
+}

@@ -1,0 +1,58 @@
+/**
+ * @file Writing expansions: nodes one after another, each result named with its dimensions.
+ */
+import type { DType } from '../dtype.js';
+import { onnxOfDtype } from '../dtype.js';
+import type { DimensionFactors } from '../factor-rule.js';
+import type { Attributes, ConstantTensor } from '../graph.js';
+import type { Expansion, ExpansionNode } from '../operator.js';
+import { constant } from './constants.js';
+
+type Dimensions = readonly DimensionFactors[];
+
+/** Collects the nodes and constants of one expansion. */
+export class ExpansionWriter {
+  readonly #nodes: ExpansionNode[] = [];
+  readonly #constants: Record<string, ConstantTensor> = {};
+
+  /** Adds a node with one result and returns the result's name: `output` where given, else a new local name. */
+  add(
+    op: string,
+    inputs: readonly (string | null)[],
+    dims: Dimensions,
+    attributes: Attributes = {},
+    output = `t${this.#nodes.length}`,
+  ): string {
+    this.#nodes.push({ op, attributes, inputs, outputs: [output], dims: [dims] });
+    return output;
+  }
+
+  /** Adds a scalar constant and returns its name. */
+  scalar(dtype: DType, value: number): string {
+    return this.tensor(constant(dtype, [value]));
+  }
+
+  tensor(value: ConstantTensor): string {
+    const name = `c${Object.keys(this.#constants).length}`;
+    this.#constants[name] = value;
+    return name;
+  }
+
+  cast(input: string, dims: Dimensions, to: DType, output?: string): string {
+    return this.add('Cast', [input], dims, { to: onnxOfDtype(to) }, output);
+  }
+
+  finish(): Expansion {
+    return { nodes: this.#nodes, constants: this.#constants };
+  }
+}
+
+/** The dtype that sums are formed in: half-precision operands are summed in float32, as fused kernels do. */
+export function summationType(dtype: DType): DType {
+  return dtype === 'float16' || dtype === 'bfloat16' ? 'float32' : dtype;
+}
+
+/** The dimensions of a tensor after the axes given were reduced and kept: they have no factor. */
+export function keptDimensions(dims: Dimensions, axes: readonly number[]): Dimensions {
+  return dims.map((names, index) => (axes.includes(index) ? [] : names));
+}

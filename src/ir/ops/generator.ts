@@ -1,0 +1,261 @@
+/**
+ * @file Operators that make values from nothing or from positions. A shard of a position-dependent result takes its
+ * offset (`@`): the operator runs over local sizes and the offset enters as data.
+ */
+import type { DType } from '../dtype.js';
+import { AutoparError } from '../error.js';
+import type { ConstantTensor, TensorType } from '../graph.js';
+import type { Expansion, OperatorEntry, OperatorView } from '../operator.js';
+import { dimensionSize } from '../rule-text.js';
+import { constant, numbersOf } from './constants.js';
+import { entry, isFree, moves } from './entry.js';
+import { ExpansionWriter } from './expansion.js';
+import {
+  axisOf,
+  dimensionNames,
+  dtypeAttribute,
+  integers,
+  mismatch,
+  neededIntegers,
+  numberOf,
+  ofRank,
+  operand,
+  tensor,
+} from './operands.js';
+
+export const generatorEntries: readonly OperatorEntry[] = [
+  entry({
+    op: 'Trilu',
+    family: 'generator',
+    constantInputs: [{ index: 1, attribute: 'k', form: 'int' }],
+    infer: (view) => [ofRank(view, 0, 2, true)],
+    rule: (view) => `*b i@ j@, ${view.inputs[1]?.shape.map(() => '1').join(' ') ?? '_'} -> *b i@ j@`,
+    linear: () => [[0]],
+    indexed: triluOnShard,
+    work: moves,
+  }),
+  entry({
+    op: 'Range',
+    family: 'generator',
+    constantInputs: [
+      { index: 0, attribute: 'start', form: 'tensor' },
+      { index: 1, attribute: 'limit', form: 'tensor' },
+      { index: 2, attribute: 'delta', form: 'tensor' },
+    ],
+    infer: (view) => {
+      const { dtype, start, limit, delta } = rangeOf(view);
+      return [{ dtype, shape: [Math.max(0, Math.ceil((limit - start) / delta))] }];
+    },
+    rule: ' -> r@',
+    resize: (view, _, size) => {
+      const { dtype, start, delta } = rangeOf(view);
+      return { ...view.attributes, limit: constant(dtype, [start + size('r') * delta]) };
+    },
+    indexed: rangeOnShard,
+    work: moves,
+  }),
+  entry({
+    op: 'OneHot',
+    family: 'generator',
+    constantInputs: [{ index: 1, attribute: 'depth', form: 'tensor' }],
+    infer: (view) => {
+      const { shape } = operand(view, 0);
+      const axis = axisOf(view, 'axis', shape.length + 1, -1);
+      return [{ dtype: operand(view, 2).dtype, shape: [...shape.slice(0, axis), depthOf(view), ...shape.slice(axis)] }];
+    },
+    rule: (view) => {
+      const names = dimensionNames(operand(view, 0).shape.length);
+      const axis = axisOf(view, 'axis', names.length + 1, -1);
+      return `${names.join(' ')}, , v! -> ${[...names.slice(0, axis), 'd@', ...names.slice(axis)].join(' ')}`;
+    },
+    linear: () => [[2]],
+    // Runtimes have kernels for some combinations of types only: the depth keeps its own.
+    resize: (view, _, size) => ({ ...view.attributes, depth: constant(depthType(view), [size('d')]) }),
+    indexed: oneHotOnShard,
+    work: moves,
+    note: 'Its pair of values stays whole.',
+  }),
+  entry({
+    op: 'EyeLike',
+    family: 'generator',
+    infer: (view) => {
+      const { dtype, shape } = ofRank(view, 0, 2);
+      return [{ dtype: dtypeAttribute(view, 'dtype', dtype), shape }];
+    },
+    rule: 'i! j! -> i! j!',
+    work: moves,
+    note: 'Whole: its diagonal is an attribute, which cannot differ between ranks.',
+  }),
+  entry({
+    op: 'ConstantOfShape',
+    family: 'generator',
+    constantInputs: [{ index: 0, attribute: 'shape', form: 'ints' }],
+    infer: (view) => [{ dtype: tensor(view, 'value')?.dtype ?? 'float32', shape: neededIntegers(view, 'shape') }],
+    rule: ' _ -> *a',
+    resize: (view, rule, size) => ({
+      ...view.attributes,
+      shape: (rule.outputs[0] ?? []).map((names) => dimensionSize(names, size)),
+    }),
+    work: moves,
+  }),
+  entry({
+    op: 'Constant',
+    family: 'generator',
+    infer: (view) => [constantType(view)],
+    rule: ' -> *a!',
+    work: isFree,
+    note: 'Whole: its value is an attribute. Import makes constants into weights, which are sharded.',
+  }),
+  entry({
+    op: 'Shape',
+    family: 'generator',
+    infer: (view) => {
+      const rank = operand(view, 0).shape.length;
+      const place = (value: number) => Math.min(Math.max(value < 0 ? value + rank : value, 0), rank);
+      return [
+        {
+          dtype: 'int64',
+          shape: [Math.max(0, place(numberOf(view, 'end', rank)) - place(numberOf(view, 'start', 0)))],
+        },
+      ];
+    },
+    rule: '*a! -> r!',
+    work: isFree,
+    note: 'Whole: sizes are those of the whole tensor.',
+  }),
+  entry({
+    op: 'Size',
+    family: 'generator',
+    infer: () => [{ dtype: 'int64', shape: [] }],
+    rule: '*a! -> ',
+    work: isFree,
+    note: 'Whole: the size is that of the whole tensor.',
+  }),
+  ...['RandomNormalLike', 'RandomUniformLike', 'Bernoulli', 'Multinomial'].map((op) =>
+    entry({
+      op,
+      family: 'generator',
+      infer: (view) => {
+        const type = operand(view, 0);
+        const columns = numberOf(view, 'sample_size', 1);
+        if (op === 'Multinomial')
+          return [{ dtype: dtypeAttribute(view, 'dtype', 'int32'), shape: [type.shape[0] ?? 1, columns] }];
+        return [{ dtype: dtypeAttribute(view, 'dtype', type.dtype), shape: type.shape }];
+      },
+      rule: '*x! -> *y!',
+      note: 'Whole: a shard would draw other random numbers than the whole.',
+    }),
+  ),
+  ...['RandomNormal', 'RandomUniform'].map((op) =>
+    entry({
+      op,
+      family: 'generator',
+      infer: (view) => [{ dtype: dtypeAttribute(view, 'dtype', 'float32'), shape: neededIntegers(view, 'shape') }],
+      rule: ' -> *y!',
+      note: 'Whole: a shard would draw other random numbers than the whole.',
+    }),
+  ),
+];
+
+/** Element (i, j) of a shard is (i + offset i, j + offset j) of the whole: the diagonal moves by the difference. */
+function triluOnShard(view: OperatorView, offsets: Readonly<Record<string, string>>): Expansion {
+  const write = new ExpansionWriter();
+  const rank = operand(view, 0).shape.length;
+  const dims = [...dimensionNames(rank - 2, 'b'), 'i', 'j'].map((name) => [name]);
+  const { k: _, ...attributes } = view.attributes;
+  let diagonal = view.inputs[1] ? 'in1' : write.tensor(constant('int64', [integers(view, 'k')?.[0] ?? 0], [1]));
+  const [row, column] = [offsets['i'], offsets['j']];
+  if (row !== undefined) diagonal = write.add('Add', [diagonal, row], [[]]);
+  if (column !== undefined) diagonal = write.add('Sub', [diagonal, column], [[]]);
+  write.add('Trilu', ['in0', diagonal], dims, attributes, 'out0');
+  return write.finish();
+}
+
+interface RangeSizes {
+  readonly dtype: TensorType['dtype'];
+  readonly start: number;
+  readonly limit: number;
+  readonly delta: number;
+}
+
+function rangeOf(view: OperatorView): RangeSizes {
+  const read = (name: string): readonly [ConstantTensor | undefined, number] => {
+    const value = tensor(view, name);
+    return [value, value ? (numbersOf(value)[0] ?? 0) : Number.NaN];
+  };
+  const [[first, start], [, limit], [, delta]] = [read('start'), read('limit'), read('delta')];
+  if (!first || Number.isNaN(limit) || Number.isNaN(delta))
+    throw new AutoparError(
+      'data-dependent-shape',
+      'input',
+      `Range ${view.name}: its length depends on data`,
+      { node: view.name },
+      'Give start, limit and delta as constants, or bind the dimensions they come from with --dim.',
+    );
+  return { dtype: first.dtype, start, limit, delta };
+}
+
+/** The local range moved by offset · delta. */
+function rangeOnShard(view: OperatorView, offsets: Readonly<Record<string, string>>): Expansion {
+  const write = new ExpansionWriter();
+  const { dtype, delta } = rangeOf(view);
+  const local = write.add('Range', [], [['r']], view.attributes);
+  const offset = write.cast(offsets['r'] ?? '', [[]], dtype);
+  const moved = write.add('Mul', [offset, write.scalar(dtype, delta)], [[]]);
+  write.add('Add', [local, moved], [['r']], {}, 'out0');
+  return write.finish();
+}
+
+/**
+ * Indices are moved by the offset, after negative ones were counted from the front; those before the shard, which would
+ * then count from its end, are sent beyond it.
+ */
+function oneHotOnShard(view: OperatorView, offsets: Readonly<Record<string, string>>): Expansion {
+  const write = new ExpansionWriter();
+  const { dtype, shape } = operand(view, 0);
+  const names = dimensionNames(shape.length);
+  const axis = axisOf(view, 'axis', names.length + 1, -1);
+  const dims = names.map((name) => [name]);
+  const depth = depthOf(view);
+  const [whole, zero] = [write.scalar('int64', depth), write.scalar('int64', 0)];
+  const indices = dtype === 'int64' ? 'in0' : write.cast('in0', dims, 'int64');
+  const negative = write.add('Less', [indices, zero], dims);
+  const counted = write.add('Where', [negative, write.add('Add', [indices, whole], dims), indices], dims);
+  // Offsets have shape [1]; a scalar's difference must stay a scalar.
+  const offset = write.add('Squeeze', [offsets['d'] ?? ''], [], { axes: [0] });
+  const moved = write.add('Sub', [counted, offset], dims);
+  const before = write.add('Less', [moved, zero], dims);
+  const placed = write.add('Where', [before, whole, moved], dims);
+  const result = [...dims.slice(0, axis), ['d'], ...dims.slice(axis)];
+  const attributes = { ...view.attributes, depth: constant('int64', [depth]) };
+  write.add('OneHot', [placed, null, 'in2'], result, attributes, 'out0');
+  return write.finish();
+}
+
+function depthOf(view: OperatorView): number {
+  const held = tensor(view, 'depth');
+  const depth = held ? numbersOf(held)[0] : integers(view, 'depth')?.[0];
+  if (depth === undefined) throw mismatch(view, 'its depth must be a constant');
+  return depth;
+}
+
+function depthType(view: OperatorView): DType {
+  return tensor(view, 'depth')?.dtype ?? 'int64';
+}
+
+function constantType(view: OperatorView): TensorType {
+  const value = tensor(view, 'value');
+  if (value) return { dtype: value.dtype, shape: value.shape };
+  const forms = [
+    ['value_float', 'float32'],
+    ['value_int', 'int64'],
+    ['value_string', 'string'],
+    ['value_floats', 'float32'],
+    ['value_ints', 'int64'],
+    ['value_strings', 'string'],
+  ] as const;
+  const form = forms.find(([name]) => view.attributes[name] !== undefined);
+  if (!form) throw mismatch(view, 'it has no value');
+  const held = view.attributes[form[0]];
+  return { dtype: form[1], shape: Array.isArray(held) ? [held.length] : [] };
+}

@@ -1,0 +1,88 @@
+/**
+ * @file Resize: dimensions that keep their size pass; those that change it stay whole, since every new position needs
+ * its neighbours.
+ */
+import type { OperatorEntry, OperatorView } from '../operator.js';
+import { numbersOf } from './constants.js';
+import { entry, perElement } from './entry.js';
+import { dimensionNames, fromFront, integers, mismatch, ofRank, operand, result, tensor, text } from './operands.js';
+
+export const imageEntries: readonly OperatorEntry[] = [
+  entry({
+    op: 'Resize',
+    family: 'other',
+    constantInputs: [
+      { index: 1, attribute: 'roi', form: 'tensor' },
+      { index: 2, attribute: 'scales', form: 'tensor' },
+      { index: 3, attribute: 'sizes', form: 'ints' },
+    ],
+    infer: (view) => [{ dtype: operand(view, 0).dtype, shape: resizedShape(view) }],
+    rule: (view) => {
+      const { shape } = operand(view, 0);
+      // With a kept aspect ratio the sizes asked for are not the sizes made; a shard would find another ratio.
+      const local = !isCropped(view) && text(view, 'keep_aspect_ratio_policy', 'stretch') === 'stretch';
+      const passes = (axis: number) => local && shape[axis] === result(view, 0).shape[axis];
+      const side = (prefix: string) =>
+        shape.map((_, axis) => (passes(axis) ? `a${axis}` : `${prefix}${axis}!`)).join(' ');
+      return `${side('x')} -> ${side('y')}`;
+    },
+    linear: (view) => (isCropped(view) ? [] : [[0]]),
+    resize: (view, rule, size) => {
+      const sizes = integers(view, 'sizes');
+      if (!sizes) return view.attributes;
+      const axes = resizedAxes(view);
+      const local = sizes.map((old, index) => (rule.factors.has(`a${axes[index]}`) ? size(`a${axes[index]}`) : old));
+      return { ...view.attributes, sizes: local };
+    },
+    work: perElement(8),
+    note: 'Dimensions whose size changes stay whole.',
+  }),
+  entry({
+    op: 'GridSample',
+    family: 'indexing',
+    infer: (view) => {
+      const [x, grid] = [ofRank(view, 0, 3, true), operand(view, 1)];
+      if (grid.shape.length !== x.shape.length) throw mismatch(view, 'its grid must have the rank of its image');
+      return [{ dtype: x.dtype, shape: [...x.shape.slice(0, 2), ...grid.shape.slice(1, -1)] }];
+    },
+    rule: (view) => {
+      const places = dimensionNames(operand(view, 0).shape.length - 2, 'p').join(' ');
+      return `n c *x!, n ${places} g! -> n c ${places}`;
+    },
+    linear: () => [[0]],
+    work: perElement(8),
+    note: 'The positions of the image stay whole: a sample may come from anywhere.',
+  }),
+];
+
+/** Cropping may reach outside the image, where values are given ones. */
+function isCropped(view: OperatorView): boolean {
+  return text(view, 'coordinate_transformation_mode', 'half_pixel') === 'tf_crop_and_resize';
+}
+
+/** The axes that sizes and scales speak of. */
+function resizedAxes(view: OperatorView): readonly number[] {
+  const { shape } = operand(view, 0);
+  return integers(view, 'axes')?.map((axis) => fromFront(view, axis, shape.length)) ?? shape.map((_, axis) => axis);
+}
+
+function resizedShape(view: OperatorView): readonly number[] {
+  const { shape } = operand(view, 0);
+  const axes = resizedAxes(view);
+  const scales = tensor(view, 'scales');
+  const sizes = integers(view, 'sizes');
+  const result = [...shape];
+  if (sizes && sizes.length > 0) {
+    const policy = text(view, 'keep_aspect_ratio_policy', 'stretch');
+    const ratios = axes.map((axis, index) => (sizes[index] ?? 1) / (shape[axis] ?? 1));
+    const ratio = policy === 'not_larger' ? Math.min(...ratios) : Math.max(...ratios);
+    for (const [index, axis] of axes.entries())
+      result[axis] = policy === 'stretch' ? (sizes[index] ?? 1) : Math.round(ratio * (shape[axis] ?? 1));
+    return result;
+  }
+  if (!scales) throw mismatch(view, 'its scales or sizes must be constants');
+  const factors = numbersOf(scales);
+  if (factors.length !== axes.length) throw mismatch(view, `it has ${factors.length} scales`);
+  for (const [index, axis] of axes.entries()) result[axis] = Math.floor((shape[axis] ?? 1) * (factors[index] ?? 1));
+  return result;
+}

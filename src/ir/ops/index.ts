@@ -1,0 +1,89 @@
+/**
+ * @file The operator registry: the entries of all families in one table, and the entry of an operator that has none.
+ */
+import { AutoparError } from '../error.js';
+import type { OperatorEntry, OperatorView } from '../operator.js';
+import { bindRule } from '../rule-text.js';
+import { attentionEntries } from './attention.js';
+import { contractionEntries } from './contraction.js';
+import { convolutionEntries } from './convolution.js';
+import { einsumEntries } from './einsum.js';
+import { elementwiseEntries } from './elementwise.js';
+import { entry } from './entry.js';
+import { generatorEntries } from './generator.js';
+import { imageEntries } from './image.js';
+import { indexingEntries } from './indexing.js';
+import { lossEntries } from './loss.js';
+import { movementEntries } from './movement.js';
+import { normalisationEntries } from './normalisation.js';
+import { poolingEntries } from './pooling.js';
+import { quantisationEntries } from './quantisation.js';
+import { recurrentEntries } from './recurrent.js';
+import { reductionEntries } from './reduction.js';
+import { reshapeEntries } from './reshape.js';
+import { softmaxEntries } from './softmax.js';
+import { sortingEntries } from './sorting.js';
+
+/** All operators that have an entry. */
+export const operatorEntries: readonly OperatorEntry[] = [
+  ...elementwiseEntries,
+  ...contractionEntries,
+  ...einsumEntries,
+  ...reshapeEntries,
+  ...movementEntries,
+  ...sortingEntries,
+  ...recurrentEntries,
+  ...quantisationEntries,
+  ...poolingEntries,
+  ...lossEntries,
+  ...imageEntries,
+  ...generatorEntries,
+  ...convolutionEntries,
+  ...softmaxEntries,
+  ...reductionEntries,
+  ...normalisationEntries,
+  ...indexingEntries,
+  ...attentionEntries,
+];
+
+const BY_NAME: ReadonlyMap<string, OperatorEntry> = new Map(
+  operatorEntries.map((item) => [keyOf(item.op, item.domain), item]),
+);
+
+/** The entry of an operator; undefined where the registry has none. */
+export function entryOf(op: string, domain: string): OperatorEntry | undefined {
+  return BY_NAME.get(keyOf(op, domain));
+}
+
+/** The entry of an operator that the registry does not know: every dimension whole, types from elsewhere. */
+export function unknownEntry(op: string, domain: string): OperatorEntry {
+  return entry({
+    op,
+    domain,
+    family: 'other',
+    infer: (view) => {
+      throw new AutoparError(
+        'unknown-operator',
+        'input',
+        `${view.name}: the types of ${op}${domain ? ` of ${domain}` : ''} are not known`,
+        { node: view.name },
+        'Give its results types in the file (value_info), for instance by running shape inference before export.',
+      );
+    },
+    rule: (view) => bindRule(wholeText(view), view),
+    note: 'Unknown operator: computed whole on every rank.',
+  });
+}
+
+/** Every dimension of every operand and result is a whole factor of its own. */
+function wholeText(view: OperatorView): string {
+  const side = (types: OperatorView['inputs'], prefix: string) =>
+    types
+      .map((type, index) => type?.shape.map((_, dimension) => `${prefix}${index}_${dimension}!`).join(' ') ?? '_')
+      .join(', ');
+  return `${side(view.inputs, 'x')} -> ${side(view.outputs, 'y')}`;
+}
+
+function keyOf(op: string, domain: string): string {
+  return `${domain === 'ai.onnx' ? '' : domain}:${op}`;
+}

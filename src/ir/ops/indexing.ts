@@ -1,0 +1,135 @@
+/**
+ * @file Lookups and scatters by index. A lookup whose table is sharded along the looked-up dimension contributes zero
+ * for indices outside its shard (`mask`): vocabulary-parallel embedding. Scatters keep the indexed dimensions whole.
+ */
+import type { OperatorEntry, OperatorView } from '../operator.js';
+import { entry, linearIn, moves, readsRows } from './entry.js';
+import { axisOf, dimensionNames, mismatch, numberOf, ofRank, operand, text } from './operands.js';
+
+export const indexingEntries: readonly OperatorEntry[] = [
+  entry({
+    op: 'Gather',
+    family: 'indexing',
+    infer: (view) => {
+      const { dtype, shape } = ofRank(view, 0, 1, true);
+      const axis = axisOf(view, 'axis', shape.length, 0);
+      return [{ dtype, shape: [...shape.slice(0, axis), ...operand(view, 1).shape, ...shape.slice(axis + 1)] }];
+    },
+    rule: (view) => {
+      const names = dimensionNames(operand(view, 0).shape.length);
+      const axis = axisOf(view, 'axis', names.length, 0);
+      const indices = dimensionNames(operand(view, 1).shape.length, 'i');
+      const table = names.map((name, index) => (index === axis ? `v${lookupMark(view)}` : name));
+      const rows = [...names.slice(0, axis), ...indices, ...names.slice(axis + 1)];
+      return `${table.join(' ')}, ${indices.join(' ')} -> ${rows.join(' ')}`;
+    },
+    linear: linearIn([0]),
+    indexInput: 1,
+    work: readsRows(1),
+    parameterInputs: [0],
+  }),
+  entry({
+    op: 'GatherElements',
+    family: 'indexing',
+    infer: (view) => [{ dtype: operand(view, 0).dtype, shape: ofRank(view, 1, operand(view, 0).shape.length).shape }],
+    rule: (view) => {
+      const [data, indices] = [operand(view, 0).shape, operand(view, 1).shape];
+      const axis = axisOf(view, 'axis', data.length, 0);
+      const side = (own: string, prefix: string) =>
+        data.map((size, index) => {
+          if (index === axis) return own;
+          return size === indices[index] ? `a${index}` : `${prefix}${index}!`;
+        });
+      const rows = side('j', 'y').join(' ');
+      return `${side(`v${lookupMark(view)}`, 'x').join(' ')}, ${rows} -> ${rows}`;
+    },
+    linear: linearIn([0]),
+    indexInput: 1,
+    work: readsRows(1),
+    note: 'A dimension beside the axis stays whole where indices cover only a part of it.',
+  }),
+  entry({
+    op: 'GatherND',
+    family: 'indexing',
+    infer: (view) => {
+      const [data, indices] = [ofRank(view, 0, 1, true), ofRank(view, 1, 1, true)];
+      const { batch, depth } = tuples(view);
+      if (batch + depth > data.shape.length) throw mismatch(view, `indices address ${batch + depth} dimensions`);
+      return [{ dtype: data.dtype, shape: [...indices.shape.slice(0, -1), ...data.shape.slice(batch + depth)] }];
+    },
+    rule: (view) => {
+      const { batch, depth } = tuples(view);
+      const data = operand(view, 0).shape.map((_, axis) =>
+        axis < batch ? `b${axis}` : axis < batch + depth ? `x${axis}!` : `a${axis}`,
+      );
+      const places = operand(view, 1)
+        .shape.slice(0, -1)
+        .map((_, axis) => (axis < batch ? `b${axis}` : `i${axis}`));
+      return `${data.join(' ')}, ${[...places, 'q!'].join(' ')} -> ${[...places, ...data.slice(batch + depth)].join(' ')}`;
+    },
+    linear: linearIn([0]),
+    work: readsRows(1),
+    note: 'The dimensions that the index tuples address stay whole.',
+  }),
+  entry({
+    op: 'ScatterElements',
+    family: 'indexing',
+    infer: (view) => {
+      const data = operand(view, 0);
+      if (operand(view, 1).shape.join() !== operand(view, 2).shape.join())
+        throw mismatch(view, 'indices and updates must have one shape');
+      ofRank(view, 1, data.shape.length);
+      return [data];
+    },
+    rule: (view) => {
+      const [data, indices] = [operand(view, 0).shape, operand(view, 1).shape];
+      const axis = axisOf(view, 'axis', data.length, 0);
+      const side = (prefix: string) =>
+        data.map((size, index) => (index !== axis && size === indices[index] ? `a${index}` : `${prefix}${index}!`));
+      const [whole, places] = [side('x').join(' '), side('y').join(' ')];
+      return `${whole}, ${places}, ${places} -> ${whole}`;
+    },
+    linear: scatterIsLinear,
+    work: moves,
+    note: 'The axis stays whole; so does a dimension that indices cover only in part.',
+  }),
+  entry({
+    op: 'ScatterND',
+    family: 'indexing',
+    infer: (view) => {
+      const data = operand(view, 0);
+      const indices = ofRank(view, 1, 1, true).shape;
+      const expected = [...indices.slice(0, -1), ...data.shape.slice(indices.at(-1))];
+      if (operand(view, 2).shape.join() !== expected.join())
+        throw mismatch(view, `updates must have shape [${expected.join(', ')}]`);
+      return [data];
+    },
+    rule: (view) => {
+      const indices = operand(view, 1).shape;
+      const depth = indices.at(-1) ?? 0;
+      const data = operand(view, 0).shape.map((_, axis) => (axis < depth ? `x${axis}!` : `a${axis}`));
+      const places = indices.slice(0, -1).map((_, axis) => `i${axis}!`);
+      const updates = [...places, ...data.slice(depth)];
+      return `${data.join(' ')}, ${[...places, 'q!'].join(' ')}, ${updates.join(' ')} -> ${data.join(' ')}`;
+    },
+    linear: scatterIsLinear,
+    work: moves,
+    note: 'The dimensions that the index tuples address stay whole, and so do the tuples: all write one result.',
+  }),
+];
+
+/** A lookup in a sharded table leaves sums with one term; there is no sum of bools. */
+function lookupMark(view: OperatorView): '+mask' | '!' {
+  const { dtype } = operand(view, 0);
+  return dtype === 'bool' || dtype === 'string' ? '!' : '+mask';
+}
+
+/** GatherND's leading batch dimensions, and how many dimensions an index tuple addresses. */
+function tuples(view: OperatorView): { readonly batch: number; readonly depth: number } {
+  return { batch: numberOf(view, 'batch_dims', 0), depth: operand(view, 1).shape.at(-1) ?? 0 };
+}
+
+/** Replacing and adding are linear in data and updates together; other reductions are not. */
+function scatterIsLinear(view: OperatorView): readonly (readonly number[])[] {
+  return ['none', 'add'].includes(text(view, 'reduction', 'none')) ? [[0, 2]] : [];
+}

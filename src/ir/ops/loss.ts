@@ -1,0 +1,105 @@
+/**
+ * @file Losses over classes. Samples, positions and classes may be sharded: the loss is then expanded, the label's score
+ * looked up where its class lies, and a mean is the ratio of two sums over all samples.
+ */
+import { elementCount, type TensorType } from '../graph.js';
+import type { Expansion, OperatorEntry, OperatorView } from '../operator.js';
+import { constant } from './constants.js';
+import { entry, perInputElement } from './entry.js';
+import { ExpansionWriter, keptDimensions, summationType } from './expansion.js';
+import { dimensionNames, mismatch, numberOf, ofRank, operand, text } from './operands.js';
+
+export const lossEntries: readonly OperatorEntry[] = [
+  entry({
+    op: 'SoftmaxCrossEntropyLoss',
+    family: 'loss',
+    infer: (view) => [lossType(view), operand(view, 0)].slice(0, view.outputCount),
+    rule: lossRule,
+    expansion: (view) => lossExpansion(view, true),
+    work: perInputElement(12),
+  }),
+  entry({
+    op: 'NegativeLogLikelihoodLoss',
+    family: 'loss',
+    infer: (view) => [lossType(view)],
+    rule: lossRule,
+    expansion: (view) => lossExpansion(view, false),
+    work: perInputElement(1),
+  }),
+];
+
+function lossType(view: OperatorView): TensorType {
+  const scores = ofRank(view, 0, 2, true);
+  const labels = operand(view, 1);
+  const [n = 1, , ...positions] = scores.shape;
+  if (labels.shape.join() !== [n, ...positions].join())
+    throw mismatch(view, `labels must have shape [${[n, ...positions].join(', ')}]`);
+  return { dtype: scores.dtype, shape: text(view, 'reduction', 'mean') === 'none' ? labels.shape : [] };
+}
+
+function lossRule(view: OperatorView): string {
+  const each = text(view, 'reduction', 'mean') === 'none';
+  const mark = each ? '' : '%';
+  const positions = dimensionNames(operand(view, 0).shape.length - 2, 's').map((name) => `${name}${mark}`);
+  const labels = [`n${mark}`, ...positions].join(' ');
+  const scores = [`n${mark}`, 'c%', ...positions].join(' ');
+  return `${scores}, ${labels}, c% -> ${each ? labels : ''}, ${scores}`;
+}
+
+function lossExpansion(view: OperatorView, fromScores: boolean): Expansion {
+  const write = new ExpansionWriter();
+  const { dtype, shape } = operand(view, 0);
+  const labelType = operand(view, 1);
+  const type = summationType(dtype);
+  const positions = dimensionNames(shape.length - 2, 's').map((name) => [name]);
+  const scores = [['n'], ['c'], ...positions];
+  const perSample = [['n'], ...positions];
+  const wide = keptDimensions(scores, [1]);
+  const input = type === dtype ? 'in0' : write.cast('in0', scores, type);
+
+  // Ignored labels look up class 0 and count nothing.
+  const ignores = view.attributes['ignore_index'] !== undefined;
+  const label = (value: number) => write.tensor(constant(labelType.dtype, [value]));
+  const kept = ignores
+    ? write.add('Not', [write.add('Equal', ['in1', label(numberOf(view, 'ignore_index', 0))], perSample)], perSample)
+    : null;
+  const labels = kept ? write.add('Where', [kept, 'in1', label(0)], perSample) : 'in1';
+  const index = write.add('Unsqueeze', [labels], wide, { axes: [1] });
+  const pick = (from: string) => write.add('GatherElements', [from, index], wide, { axis: 1 });
+
+  let chosen: string;
+  if (fromScores) {
+    const axes = { axes: [1], keepdims: 1 };
+    const peak = write.add('ReduceMax', [input], wide, axes);
+    const shifted = write.add('Sub', [input, peak], scores);
+    const sum = write.add('ReduceSum', [write.add('Exp', [shifted], scores)], wide, axes);
+    const log = write.add('Log', [sum], wide);
+    if (view.outputs[1]) write.cast(write.add('Sub', [shifted, log], scores), scores, dtype, 'out1');
+    chosen = write.add('Sub', [pick(shifted), log], wide);
+  } else {
+    chosen = pick(input);
+  }
+  let loss = write.add('Neg', [write.add('Squeeze', [chosen], perSample, { axes: [1] })], perSample);
+
+  // The weight of a sample: its class's, and none where it is ignored.
+  let weight: string | null = null;
+  if (view.inputs[2]) {
+    const weights = type === dtype ? 'in2' : write.cast('in2', [['c']], type);
+    weight = write.add('Gather', [weights, labels], perSample, { axis: 0 });
+  }
+  if (kept) {
+    const counted = write.cast(kept, perSample, type);
+    weight = weight ? write.add('Mul', [weight, counted], perSample) : counted;
+  }
+  if (weight) loss = write.add('Mul', [loss, weight], perSample);
+
+  const all = { axes: perSample.map((_, axis) => axis), keepdims: 0 };
+  const reduction = text(view, 'reduction', 'mean');
+  if (reduction !== 'none') loss = write.add('ReduceSum', [loss], [], all);
+  if (reduction === 'mean')
+    loss = weight
+      ? write.add('Div', [loss, write.add('ReduceSum', [weight], [], all)], [])
+      : write.add('Mul', [loss, write.scalar(type, 1 / elementCount(labelType.shape))], []);
+  write.cast(loss, reduction === 'none' ? perSample : [], dtype, 'out0');
+  return write.finish();
+}

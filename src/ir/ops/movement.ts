@@ -1,0 +1,320 @@
+/**
+ * @file Operators that move elements without computing: Transpose, Expand, Slice, Split, Concat, Pad, Tile, and the
+ * two that trade channels for space. They are linear; a dimension that is cut or padded stays whole.
+ */
+
+import type { FactorRule } from '../factor-rule.js';
+import type { Attributes } from '../graph.js';
+import type { OperatorEntry, OperatorView } from '../operator.js';
+import { bindRule, dimensionSize } from '../rule-text.js';
+import { numbersOf } from './constants.js';
+import { entry, moves, presentOperands } from './entry.js';
+import {
+  axisOf,
+  broadcast,
+  dimensionNames,
+  fromFront,
+  integers,
+  mismatch,
+  neededIntegers,
+  numberOf,
+  ofRank,
+  operand,
+  tensor,
+  text,
+} from './operands.js';
+
+export const movementEntries: readonly OperatorEntry[] = [
+  entry({
+    op: 'Transpose',
+    family: 'view',
+    infer: (view) => {
+      const { dtype, shape } = operand(view, 0);
+      return [{ dtype, shape: permutation(view).map((axis) => shape[axis] ?? 1) }];
+    },
+    rule: (view) => {
+      const names = dimensionNames(operand(view, 0).shape.length);
+      return `${names.join(' ')} -> ${permutation(view)
+        .map((axis) => names[axis])
+        .join(' ')}`;
+    },
+    linear: () => [[0]],
+    work: moves,
+  }),
+  entry({
+    op: 'Expand',
+    family: 'view',
+    constantInputs: [{ index: 1, attribute: 'shape', form: 'ints' }],
+    infer: (view) => {
+      const { dtype, shape } = operand(view, 0);
+      return [{ dtype, shape: broadcast(view, [shape, neededIntegers(view, 'shape')]) }];
+    },
+    rule: '*a -> *a',
+    linear: () => [[0]],
+    resize: (view, rule, size) => ({ ...view.attributes, shape: resultSizes(rule, size) }),
+    work: moves,
+  }),
+  entry({
+    op: 'Slice',
+    family: 'view',
+    constantInputs: [
+      { index: 1, attribute: 'starts', form: 'ints' },
+      { index: 2, attribute: 'ends', form: 'ints' },
+      { index: 3, attribute: 'axes', form: 'ints' },
+      { index: 4, attribute: 'steps', form: 'ints' },
+    ],
+    infer: (view) => {
+      const { dtype, shape } = operand(view, 0);
+      const sizes = [...shape];
+      for (const { axis, size } of cuts(view)) sizes[axis] = size;
+      return [{ dtype, shape: sizes }];
+    },
+    rule: (view) => {
+      const names = dimensionNames(operand(view, 0).shape.length);
+      const cut = new Map(cuts(view).flatMap((entry) => (entry.whole ? [] : [[entry.axis, entry]])));
+      const side = (whole: string, block: (name: string, axis: number) => string) =>
+        names.map((name, axis) => {
+          const entry = cut.get(axis);
+          if (!entry) return name;
+          return entry.block === null ? `${whole}${axis}!` : block(name, axis);
+        });
+      const operandDims = side('x', (name, axis) => `(p${axis}! ${name})`);
+      return `${operandDims.join(' ')} -> ${side('y', (name) => name).join(' ')}`;
+    },
+    linear: () => [[0]],
+    resize: (view, rule, size) => {
+      const starts = [...neededIntegers(view, 'starts')];
+      const ends = [...neededIntegers(view, 'ends')];
+      for (const [index, { axis, whole, block }] of cuts(view).entries()) {
+        const local = resultSizes(rule, size)[axis] ?? 1;
+        if (whole) ends[index] = local;
+        else if (block !== null) [starts[index], ends[index]] = [block * local, (block + 1) * local];
+      }
+      return { ...view.attributes, starts, ends };
+    },
+    work: moves,
+    note: 'A dimension that is cut stays whole, unless it is cut into equal blocks and one is taken.',
+  }),
+  entry({
+    op: 'Split',
+    family: 'view',
+    constantInputs: [{ index: 1, attribute: 'split', form: 'ints' }],
+    infer: (view) => {
+      const { dtype, shape } = operand(view, 0);
+      const axis = axisOf(view, 'axis', shape.length, 0);
+      const parts = splitSizes(view);
+      if (parts.reduce((sum, size) => sum + size, 0) !== shape[axis] || parts.length !== view.outputCount)
+        throw mismatch(view, `dimension ${axis} does not split into ${parts.join(' + ')}`);
+      return parts.map((size) => ({ dtype, shape: shape.map((old, index) => (index === axis ? size : old)) }));
+    },
+    rule: (view) => {
+      const rank = operand(view, 0).shape.length;
+      const parts = splitSizes(view);
+      const [joined, single] = partition(parts, rank, axisOf(view, 'axis', rank, 0));
+      return bindRule(`${joined} -> ${single.join(', ')}`, view, countOf(parts));
+    },
+    linear: () => [[0]],
+    resize: (view, rule, size) => splitAttributes(view, rule, size),
+    work: moves,
+    note: 'Unequal parts: the dimension that is split stays whole. Equal parts: each part may be sharded.',
+  }),
+  entry({
+    op: 'Concat',
+    family: 'view',
+    infer: (view) => {
+      const first = operand(view, 0);
+      const axis = axisOf(view, 'axis', first.shape.length, 0);
+      const fits = view.inputs.every(
+        (type) =>
+          type?.shape.length === first.shape.length &&
+          type.shape.every((size, index) => index === axis || size === first.shape[index]),
+      );
+      if (!fits) throw mismatch(view, `its operands must agree in all dimensions but ${axis}`);
+      const total = view.inputs.reduce((sum, type) => sum + (type?.shape[axis] ?? 0), 0);
+      return [{ dtype: first.dtype, shape: first.shape.map((size, index) => (index === axis ? total : size)) }];
+    },
+    rule: (view) => {
+      const rank = operand(view, 0).shape.length;
+      const axis = axisOf(view, 'axis', rank, 0);
+      const parts = view.inputs.map((type) => type?.shape[axis] ?? 0);
+      const [joined, single] = partition(parts, rank, axis);
+      return bindRule(`${single.join(', ')} -> ${joined}`, view, countOf(parts));
+    },
+    linear: (view) => [presentOperands(view)],
+    work: moves,
+    note: 'Unequal parts: the dimension that is joined stays whole. Equal parts: each part may be sharded.',
+  }),
+  entry({
+    op: 'Pad',
+    family: 'view',
+    constantInputs: [
+      { index: 1, attribute: 'pads', form: 'ints' },
+      { index: 2, attribute: 'constant_value', form: 'tensor' },
+      { index: 3, attribute: 'axes', form: 'ints' },
+    ],
+    infer: (view) => {
+      const { dtype, shape } = operand(view, 0);
+      return [{ dtype, shape: padding(view).map(([before, after], axis) => before + (shape[axis] ?? 1) + after) }];
+    },
+    rule: (view) => {
+      const side = (mark: string) =>
+        padding(view).map(([before, after], axis) => (before === 0 && after === 0 ? `a${axis}` : `${mark}${axis}!`));
+      return `${side('x').join(' ')} -> ${side('y').join(' ')}`;
+    },
+    linear: (view) => {
+      const value = tensor(view, 'constant_value');
+      const zero = !value || numbersOf(value).every((number) => number === 0);
+      return text(view, 'mode', 'constant') !== 'constant' || zero ? [[0]] : [];
+    },
+    work: moves,
+    note: 'A dimension that is padded stays whole.',
+  }),
+  entry({
+    op: 'Tile',
+    family: 'view',
+    constantInputs: [{ index: 1, attribute: 'repeats', form: 'ints' }],
+    infer: (view) => {
+      const { dtype, shape } = operand(view, 0);
+      const repeats = neededIntegers(view, 'repeats');
+      if (repeats.length !== shape.length) throw mismatch(view, 'one repeat per dimension is needed');
+      return [{ dtype, shape: shape.map((size, axis) => size * (repeats[axis] ?? 1)) }];
+    },
+    // Repeats are a factor of the result alone: a shard repeats less often.
+    rule: (view) => {
+      const names = dimensionNames(operand(view, 0).shape.length);
+      const repeats = neededIntegers(view, 'repeats');
+      const repeated = names.map((name, axis) => ((repeats[axis] ?? 1) === 1 ? name : `(r${axis} ${name})`));
+      return `${names.join(' ')} -> ${repeated.join(' ')}`;
+    },
+    linear: () => [[0]],
+    resize: (view, rule, size) => ({
+      ...view.attributes,
+      repeats: neededIntegers(view, 'repeats').map((_, axis) => (rule.factors.has(`r${axis}`) ? size(`r${axis}`) : 1)),
+    }),
+    work: moves,
+  }),
+  entry({
+    op: 'DepthToSpace',
+    family: 'view',
+    infer: (view) => {
+      const [n = 1, c = 1, h = 1, w = 1] = ofRank(view, 0, 4).shape;
+      const block = numberOf(view, 'blocksize', 1);
+      if (c % block ** 2 !== 0) throw mismatch(view, `${c} channels do not make blocks of ${block}`);
+      return [{ dtype: operand(view, 0).dtype, shape: [n, c / block ** 2, h * block, w * block] }];
+    },
+    rule: (view) => {
+      const channels = text(view, 'mode', 'DCR') === 'DCR' ? '(p! q! c)' : '(c p! q!)';
+      return bindRule(`n ${channels} h w -> n c (h p!) (w q!)`, view, blockSizes(view));
+    },
+    linear: () => [[0]],
+    work: moves,
+    note: 'The positions inside a block stay whole.',
+  }),
+  entry({
+    op: 'SpaceToDepth',
+    family: 'view',
+    infer: (view) => {
+      const [n = 1, c = 1, h = 1, w = 1] = ofRank(view, 0, 4).shape;
+      const block = numberOf(view, 'blocksize', 1);
+      if (h % block !== 0 || w % block !== 0) throw mismatch(view, `${h}×${w} does not make blocks of ${block}`);
+      return [{ dtype: operand(view, 0).dtype, shape: [n, c * block ** 2, h / block, w / block] }];
+    },
+    rule: (view) => bindRule('n c (h p!) (w q!) -> n (p! q! c) h w', view, blockSizes(view)),
+    linear: () => [[0]],
+    work: moves,
+    note: 'The positions inside a block stay whole.',
+  }),
+];
+
+/** Sizes of a result's dimensions at other factor sizes. */
+function resultSizes(rule: FactorRule, size: (factor: string) => number): readonly number[] {
+  return (rule.outputs[0] ?? []).map((names) => dimensionSize(names, size));
+}
+
+function blockSizes(view: OperatorView): { readonly p: number; readonly q: number } {
+  const block = numberOf(view, 'blocksize', 1);
+  return { p: block, q: block };
+}
+
+function permutation(view: OperatorView): readonly number[] {
+  const rank = operand(view, 0).shape.length;
+  const order = integers(view, 'perm') ?? Array.from({ length: rank }, (_, index) => rank - 1 - index);
+  const complete =
+    order.length === rank && Array.from({ length: rank }, (_, axis) => axis).every((axis) => order.includes(axis));
+  if (!complete) throw mismatch(view, `perm [${order.join(', ')}] is no order of ${rank} axes`);
+  return order;
+}
+
+/** What Slice does to one of its axes. */
+interface Cut {
+  readonly axis: number;
+  readonly size: number;
+  /** It leaves the dimension as it is. */
+  readonly whole: boolean;
+  /** It takes the block of this number, of the equal blocks that the dimension is made of (fused q, k, v); else null. */
+  readonly block: number | null;
+}
+
+function cuts(view: OperatorView): readonly Cut[] {
+  const { shape } = operand(view, 0);
+  const starts = neededIntegers(view, 'starts');
+  const ends = neededIntegers(view, 'ends');
+  const axes = integers(view, 'axes') ?? starts.map((_, index) => index);
+  const steps = integers(view, 'steps') ?? starts.map(() => 1);
+  return axes.map((given, index) => {
+    const axis = fromFront(view, given, shape.length);
+    const dimension = shape[axis] ?? 1;
+    const step = steps[index] ?? 1;
+    const place = (value: number, low: number, high: number) =>
+      Math.min(Math.max(value < 0 ? value + dimension : value, low), high);
+    const start = step > 0 ? place(starts[index] ?? 0, 0, dimension) : place(starts[index] ?? 0, 0, dimension - 1);
+    const end = step > 0 ? place(ends[index] ?? 0, 0, dimension) : place(ends[index] ?? 0, -1, dimension - 1);
+    const size = Math.max(0, Math.ceil((end - start) / step));
+    const isBlock = step === 1 && size > 1 && size < dimension && dimension % size === 0 && start % size === 0;
+    return { axis, size, whole: step === 1 && size === dimension, block: isBlock ? start / size : null };
+  });
+}
+
+function splitSizes(view: OperatorView): readonly number[] {
+  const given = integers(view, 'split');
+  if (given) return given;
+  const { shape } = operand(view, 0);
+  const total = shape[axisOf(view, 'axis', shape.length, 0)] ?? 1;
+  const count = numberOf(view, 'num_outputs', view.outputCount);
+  const part = Math.ceil(total / count);
+  return Array.from({ length: count }, (_, index) => Math.max(0, Math.min(part, total - index * part)));
+}
+
+/** Rule texts of the joined tensor and of its parts along an axis. */
+function partition(parts: readonly number[], rank: number, axis: number): readonly [string, readonly string[]] {
+  const names = dimensionNames(rank);
+  const at = (dimension: string) => names.map((name, index) => (index === axis ? dimension : name)).join(' ');
+  const equal = parts.every((size) => size === parts[0]) && parts[0] !== 0;
+  return equal
+    ? [at('(p! d)'), parts.map(() => at('d'))]
+    : [at('joined!'), parts.map((_, index) => at(`part${index}!`))];
+}
+
+/** How many parts there are: a part of size 1 would leave that open. */
+function countOf(parts: readonly number[]): { readonly p: number } {
+  return { p: parts.length };
+}
+
+function splitAttributes(view: OperatorView, rule: FactorRule, size: (factor: string) => number): Attributes {
+  const { num_outputs: _, ...rest } = view.attributes;
+  const split = splitSizes(view).map((part) => (rule.factors.has('d') ? size('d') : part));
+  return { ...rest, split };
+}
+
+/** Elements added before and after, per dimension. */
+function padding(view: OperatorView): readonly (readonly [number, number])[] {
+  const { shape } = operand(view, 0);
+  const pads = neededIntegers(view, 'pads');
+  const axes =
+    integers(view, 'axes')?.map((axis) => fromFront(view, axis, shape.length)) ?? shape.map((_, axis) => axis);
+  if (pads.length !== 2 * axes.length) throw mismatch(view, `pads has ${pads.length} values`);
+  return shape.map((_, axis) => {
+    const index = axes.indexOf(axis);
+    return index < 0 ? [0, 0] : [pads[index] ?? 0, pads[index + axes.length] ?? 0];
+  });
+}

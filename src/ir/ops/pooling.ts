@@ -1,0 +1,86 @@
+/**
+ * @file Pooling. Samples and channels pass; positions pass where windows lie side by side. Pooling over all positions is
+ * a reduction: a mean is expanded into a sum and a scale, a maximum is partial.
+ */
+import { elementCount } from '../graph.js';
+import type { Expansion, OperatorEntry, OperatorView } from '../operator.js';
+import { entry, perInputElement } from './entry.js';
+import { ExpansionWriter, keptDimensions, summationType } from './expansion.js';
+import { dimensionNames, neededIntegers, ofRank, operand, result } from './operands.js';
+import { spatialNames, type Window, windowsOf } from './windows.js';
+
+export const poolingEntries: readonly OperatorEntry[] = [
+  ...(['AveragePool', 'LpPool', 'MaxPool'] as const).map((op) =>
+    entry({
+      op,
+      family: 'convolution',
+      infer: (view) => {
+        const { dtype, shape } = ofRank(view, 0, 3, true);
+        const pooled = [...shape.slice(0, 2), ...windows(view).map(({ output }) => output)];
+        return [
+          { dtype, shape: pooled },
+          { dtype: 'int64' as const, shape: pooled },
+        ].slice(0, view.outputCount);
+      },
+      rule: poolingRule,
+      linear: () => (op === 'AveragePool' ? [[0]] : []),
+      work: (view) => ({
+        flops: elementCount(result(view, 0).shape) * elementCount(neededIntegers(view, 'kernel_shape')),
+      }),
+      note: 'Positions stay whole where windows overlap; everything does where the places of maxima are asked for.',
+    }),
+  ),
+  globalEntry('GlobalAveragePool', '%', globalMean, [[0]]),
+  globalEntry('GlobalMaxPool', '+max'),
+];
+
+function windows(view: OperatorView): readonly Window[] {
+  return windowsOf(view, operand(view, 0).shape, neededIntegers(view, 'kernel_shape'));
+}
+
+function poolingRule(view: OperatorView): string {
+  const names = spatialNames(windows(view));
+  // Places of maxima count through the whole tensor, samples and channels included.
+  if (view.outputs[1]) {
+    const whole = (prefix: string) => dimensionNames(operand(view, 0).shape.length, prefix).map((name) => `${name}!`);
+    return `${whole('x').join(' ')} -> ${whole('y').join(' ')}, ${whole('y').join(' ')}`;
+  }
+  return `n c ${names.input.join(' ')} -> n c ${names.output.join(' ')}`;
+}
+
+function globalEntry(
+  op: string,
+  mark: string,
+  expansion?: (view: OperatorView) => Expansion,
+  linear: readonly (readonly number[])[] = [],
+): OperatorEntry {
+  return entry({
+    op,
+    family: 'reduction',
+    infer: (view) => {
+      const { dtype, shape } = ofRank(view, 0, 2, true);
+      return [{ dtype, shape: shape.map((size, axis) => (axis < 2 ? size : 1)) }];
+    },
+    rule: (view) => {
+      const spatial = dimensionNames(operand(view, 0).shape.length - 2, 's');
+      return `n c ${spatial.map((name) => `${name}${mark}`).join(' ')} -> n c ${spatial.map(() => '1').join(' ')}`;
+    },
+    linear: () => linear,
+    work: perInputElement(1),
+    ...(expansion ? { expansion } : {}),
+  });
+}
+
+function globalMean(view: OperatorView): Expansion {
+  const write = new ExpansionWriter();
+  const { dtype, shape } = operand(view, 0);
+  const type = summationType(dtype);
+  const whole = [['n'], ['c'], ...dimensionNames(shape.length - 2, 's').map((name) => [name])];
+  const axes = shape.flatMap((_, axis) => (axis < 2 ? [] : [axis]));
+  const reduced = keptDimensions(whole, axes);
+  const input = type === dtype ? 'in0' : write.cast('in0', whole, type);
+  const sum = write.add('ReduceSum', [input], reduced, { axes, keepdims: 1 });
+  const mean = write.add('Mul', [sum, write.scalar(type, 1 / elementCount(shape.slice(2)))], reduced);
+  write.cast(mean, reduced, dtype, 'out0');
+  return write.finish();
+}

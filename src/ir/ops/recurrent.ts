@@ -1,0 +1,57 @@
+/**
+ * @file LSTM, GRU, RNN: the batch passes. Time is a chain of steps, and every step's hidden state needs all of the one
+ * before it, so time, features and hidden units stay whole.
+ */
+import { elementCount, type TensorType } from '../graph.js';
+import type { OperatorEntry } from '../operator.js';
+import { entry } from './entry.js';
+import { mismatch, numberOf, ofRank, operand, text } from './operands.js';
+
+/** Operators with the number of gates that their weights stack and whether they keep a cell state. */
+const ROWS = [
+  { op: 'RNN', gates: 1, cell: false },
+  { op: 'GRU', gates: 3, cell: false },
+  { op: 'LSTM', gates: 4, cell: true },
+] as const;
+
+export const recurrentEntries: readonly OperatorEntry[] = ROWS.map(({ op, gates, cell }) =>
+  entry({
+    op,
+    family: 'recurrent',
+    infer: (view) => {
+      const x = ofRank(view, 0, 3);
+      const [w, r] = [ofRank(view, 1, 3), ofRank(view, 2, 3)];
+      const batchFirst = numberOf(view, 'layout', 0) === 1;
+      const [first = 1, second = 1, features = 1] = x.shape;
+      const [steps, batch] = batchFirst ? [second, first] : [first, second];
+      const hidden = r.shape[2] ?? 1;
+      const directions = text(view, 'direction', 'forward') === 'bidirectional' ? 2 : 1;
+      if (w.shape.join() !== [directions, gates * hidden, features].join())
+        throw mismatch(view, `its weights must have shape [${directions}, ${gates * hidden}, ${features}]`);
+      const last: TensorType = {
+        dtype: x.dtype,
+        shape: batchFirst ? [batch, directions, hidden] : [directions, batch, hidden],
+      };
+      const all: TensorType = {
+        dtype: x.dtype,
+        shape: batchFirst ? [batch, steps, directions, hidden] : [steps, directions, batch, hidden],
+      };
+      return [all, last, last].slice(0, view.outputCount);
+    },
+    rule: (view) => {
+      const batchFirst = numberOf(view, 'layout', 0) === 1;
+      const sequence = batchFirst ? 'n t! x!' : 't! n x!';
+      const state = batchFirst ? 'n d! h!' : 'd! n h!';
+      const all = batchFirst ? 'n t! d! h!' : 't! d! n h!';
+      const operands = [sequence, 'd! w! x!', 'd! w! h!', 'd! v!', 'n', state, ...(cell ? [state, 'd! p!'] : [])];
+      return `${operands.join(', ')} -> ${[all, state, ...(cell ? [state] : [])].join(', ')}`;
+    },
+    work: (view) => {
+      const [first = 1, second = 1] = operand(view, 0).shape;
+      const weights = elementCount(operand(view, 1).shape) + elementCount(operand(view, 2).shape);
+      return { flops: 2 * first * second * weights };
+    },
+    parameterInputs: [1, 2, 3, 7],
+    note: 'Only the batch is sharded: each step needs the whole hidden state of the step before.',
+  }),
+);

@@ -1,0 +1,132 @@
+/**
+ * @file Reductions. A sum, a largest or a smallest value over a sharded dimension is a partial result. Means, norms and
+ * logarithms of sums are expanded into such a reduction and what comes after it.
+ */
+import { isFloating } from '../dtype.js';
+import { elementCount } from '../graph.js';
+import type { Expansion, OperatorEntry, OperatorView } from '../operator.js';
+import { entry, perInputElement } from './entry.js';
+import { ExpansionWriter, keptDimensions, summationType } from './expansion.js';
+import { axesOf, dimensionNames, integers, numberOf, operand } from './operands.js';
+
+/** Writes the expansion's middle: from the operand (in its summation type) to the result before the last cast. */
+type Body = (write: ExpansionWriter, input: string, reduction: ReductionShape) => string;
+
+interface Row {
+  readonly op: string;
+  /** Mark of the reduced factors. */
+  readonly mark: string;
+  readonly linear?: boolean;
+  readonly flops: number;
+  readonly body?: Body;
+  readonly note?: string;
+}
+
+const ROWS: readonly Row[] = [
+  { op: 'ReduceSum', mark: '+', linear: true, flops: 1 },
+  { op: 'ReduceL1', mark: '+', flops: 2 },
+  { op: 'ReduceSumSquare', mark: '+', flops: 2 },
+  { op: 'ReduceMax', mark: '+max', flops: 1 },
+  { op: 'ReduceMin', mark: '+min', flops: 1 },
+  { op: 'ReduceMean', mark: '%', linear: true, flops: 1, body: mean },
+  { op: 'ReduceL2', mark: '%', flops: 2, body: root },
+  { op: 'ReduceLogSum', mark: '%', flops: 1, body: logarithm },
+  { op: 'ReduceLogSumExp', mark: '%', flops: 10, body: logSumExp },
+  { op: 'ReduceProd', mark: '!', flops: 1, note: 'Reduced dimensions stay whole: there is no collective product.' },
+];
+
+export const reductionEntries: readonly OperatorEntry[] = ROWS.map(({ op, mark, linear, flops, body, note }) =>
+  entry({
+    op,
+    family: 'reduction',
+    constantInputs: [{ index: 1, attribute: 'axes', form: 'ints' }],
+    infer: (view) => {
+      const { dtype, shape } = operand(view, 0);
+      const { axes, keep } = reductionOf(view);
+      const sizes = shape.map((size, axis) => (axes.includes(axis) ? 1 : size));
+      return [{ dtype, shape: keep ? sizes : sizes.filter((_, axis) => !axes.includes(axis)) }];
+    },
+    rule: (view) => {
+      const { axes, keep, names } = reductionOf(view);
+      // Integer means, norms and logarithms round in ways of their own: only floating-point ones are taken apart.
+      const own = mark === '%' && !isFloating(operand(view, 0).dtype) ? '!' : mark;
+      const left = names.map((name, axis) => (axes.includes(axis) ? `${name}${own}` : name));
+      const right = names.map((name, axis) => (axes.includes(axis) ? '1' : name));
+      const kept = keep ? right : right.filter((_, axis) => !axes.includes(axis));
+      return `${left.join(' ')} -> ${kept.join(' ')}`;
+    },
+    linear: (view) => (linear && (mark === '+' || isFloating(operand(view, 0).dtype)) ? [[0]] : []),
+    work: perInputElement(flops),
+    ...(body ? { expansion: (view: OperatorView) => expansionOf(view, body) } : {}),
+    ...(mark === '%' ? { note: 'Reduced dimensions of integers stay whole: they round.' } : {}),
+    ...(note ? { note } : {}),
+  }),
+);
+
+/** A reduction's axes, counted from the front, and the names of its operand's and result's dimensions. */
+interface ReductionShape {
+  readonly view: OperatorView;
+  readonly axes: readonly number[];
+  readonly keep: boolean;
+  readonly names: readonly string[];
+  readonly whole: readonly (readonly string[])[];
+  readonly reduced: readonly (readonly string[])[];
+  readonly attributes: { readonly axes: readonly number[]; readonly keepdims: number };
+}
+
+function reductionOf(view: OperatorView): ReductionShape {
+  const { shape } = operand(view, 0);
+  const given = integers(view, 'axes');
+  const none = !given || given.length === 0;
+  const all = none && numberOf(view, 'noop_with_empty_axes', 0) === 0;
+  const axes = all ? shape.map((_, axis) => axis) : axesOf(view, given ?? [], shape.length);
+  const keep = numberOf(view, 'keepdims', 1) !== 0;
+  const names = dimensionNames(shape.length);
+  const whole = names.map((name) => [name]);
+  const kept = keptDimensions(whole, axes);
+  return {
+    view,
+    axes,
+    keep,
+    names,
+    whole,
+    reduced: keep ? kept : kept.filter((_, axis) => !axes.includes(axis)),
+    attributes: { axes, keepdims: keep ? 1 : 0 },
+  };
+}
+
+function expansionOf(view: OperatorView, body: Body): Expansion {
+  const write = new ExpansionWriter();
+  const reduction = reductionOf(view);
+  const { dtype } = operand(view, 0);
+  const sum = summationType(dtype);
+  const input = sum === dtype ? 'in0' : write.cast('in0', reduction.whole, sum);
+  write.cast(body(write, input, reduction), reduction.reduced, dtype, 'out0');
+  return write.finish();
+}
+
+function mean(write: ExpansionWriter, input: string, { view, axes, reduced, attributes }: ReductionShape): string {
+  const { dtype, shape } = operand(view, 0);
+  const count = elementCount(axes.map((axis) => shape[axis] ?? 1));
+  const sum = write.add('ReduceSum', [input], reduced, attributes);
+  return write.add('Mul', [sum, write.scalar(summationType(dtype), 1 / count)], reduced);
+}
+
+function root(write: ExpansionWriter, input: string, { reduced, attributes }: ReductionShape): string {
+  return write.add('Sqrt', [write.add('ReduceSumSquare', [input], reduced, attributes)], reduced);
+}
+
+function logarithm(write: ExpansionWriter, input: string, { reduced, attributes }: ReductionShape): string {
+  return write.add('Log', [write.add('ReduceSum', [input], reduced, attributes)], reduced);
+}
+
+/** max + log(sum(exp(x − max))): no exponential overflows. */
+function logSumExp(write: ExpansionWriter, input: string, reduction: ReductionShape): string {
+  const { whole, reduced, axes, keep, attributes } = reduction;
+  const wide = keptDimensions(whole, axes);
+  const peak = write.add('ReduceMax', [input], wide, { axes, keepdims: 1 });
+  const powers = write.add('Exp', [write.add('Sub', [input, peak], whole)], whole);
+  const log = write.add('Log', [write.add('ReduceSum', [powers], reduced, attributes)], reduced);
+  const offset = keep ? peak : write.add('Squeeze', [peak], reduced, { axes });
+  return write.add('Add', [log, offset], reduced);
+}

@@ -1,0 +1,222 @@
+/**
+ * @file Reshape and its kin: other shapes over the same row-major elements. They cost nothing and carry everything.
+ *
+ * Reshape's rule comes from walking the two shapes from the major end, splitting off the common part of the two
+ * dimensions at hand each time: [8, 12] → [8, 3, 4] is `a (b c) -> a b c`. Where what is left has no common divisor
+ * ([3, 4] against [2, 6]) the walk goes on from the minor end, and the middle that fits nothing stays whole.
+ */
+import type { FactorRule } from '../factor-rule.js';
+import { elementCount } from '../graph.js';
+import type { OperatorEntry, OperatorView } from '../operator.js';
+import { bindRule, dimensionSize } from '../rule-text.js';
+import { entry, isFree } from './entry.js';
+import { axesOf, dimensionNames, integers, mismatch, neededIntegers, numberOf, operand, result } from './operands.js';
+
+export const reshapeEntries: readonly OperatorEntry[] = [
+  entry({
+    op: 'Reshape',
+    family: 'view',
+    constantInputs: [{ index: 1, attribute: 'shape', form: 'ints' }],
+    infer: (view) => [{ dtype: operand(view, 0).dtype, shape: reshapedShape(view) }],
+    rule: (view) => reshapeRule(view),
+    linear: () => [[0]],
+    resize: (view, rule, size) => ({
+      ...view.attributes,
+      shape: (rule.outputs[0] ?? []).map((names) => dimensionSize(names, size)),
+    }),
+    work: isFree,
+    isView: true,
+    note: 'Neighbouring dimensions whose sizes have no common divisor with the new ones stay whole.',
+  }),
+  entry({
+    op: 'Flatten',
+    family: 'view',
+    infer: (view) => {
+      const { dtype, shape } = operand(view, 0);
+      const axis = numberOf(view, 'axis', 1);
+      const cut = axis < 0 ? axis + shape.length : axis;
+      if (cut < 0 || cut > shape.length) throw mismatch(view, `axis ${axis} lies outside rank ${shape.length}`);
+      return [{ dtype, shape: [elementCount(shape.slice(0, cut)), elementCount(shape.slice(cut))] }];
+    },
+    rule: (view) => reshapeRule(view),
+    linear: () => [[0]],
+    work: isFree,
+    isView: true,
+  }),
+  entry({
+    op: 'Squeeze',
+    family: 'view',
+    constantInputs: [{ index: 1, attribute: 'axes', form: 'ints' }],
+    infer: (view) => {
+      const { dtype, shape } = operand(view, 0);
+      const axes = squeezedAxes(view);
+      const wide = axes.find((axis) => shape[axis] !== 1);
+      if (wide !== undefined) throw mismatch(view, `dimension ${wide} is not 1`);
+      return [{ dtype, shape: shape.filter((_, axis) => !axes.includes(axis)) }];
+    },
+    rule: (view) => {
+      const axes = squeezedAxes(view);
+      const names = dimensionNames(operand(view, 0).shape.length);
+      const kept = names.filter((_, axis) => !axes.includes(axis));
+      return `${names.map((name, axis) => (axes.includes(axis) ? '1' : name)).join(' ')} -> ${kept.join(' ')}`;
+    },
+    linear: () => [[0]],
+    // Named, since a shard may have dimensions of size 1 that the whole has not.
+    resize: (view) => ({ ...view.attributes, axes: squeezedAxes(view) }),
+    work: isFree,
+    isView: true,
+  }),
+  entry({
+    op: 'Unsqueeze',
+    family: 'view',
+    constantInputs: [{ index: 1, attribute: 'axes', form: 'ints' }],
+    infer: (view) => {
+      const { dtype, shape } = operand(view, 0);
+      const axes = unsqueezedAxes(view);
+      const rest = [...shape];
+      return [
+        {
+          dtype,
+          shape: Array.from({ length: shape.length + axes.length }, (_, axis) =>
+            axes.includes(axis) ? 1 : (rest.shift() ?? 1),
+          ),
+        },
+      ];
+    },
+    rule: (view) => {
+      const axes = unsqueezedAxes(view);
+      const names = dimensionNames(operand(view, 0).shape.length);
+      const rest = [...names];
+      const widened = Array.from({ length: names.length + axes.length }, (_, axis) =>
+        axes.includes(axis) ? '1' : rest.shift(),
+      );
+      return `${names.join(' ')} -> ${widened.join(' ')}`;
+    },
+    linear: () => [[0]],
+    work: isFree,
+    isView: true,
+  }),
+];
+
+/** Reshape's `shape` with 0 (copy, unless allowzero) and −1 (what is left) resolved. */
+function reshapedShape(view: OperatorView): readonly number[] {
+  const { shape } = operand(view, 0);
+  const copies = numberOf(view, 'allowzero', 0) === 0;
+  const wanted = neededIntegers(view, 'shape').map((size, index) =>
+    size === 0 && copies ? (shape[index] ?? 1) : size,
+  );
+  const known = elementCount(wanted.filter((size) => size !== -1));
+  const total = elementCount(shape);
+  const resolved = wanted.map((size) => (size === -1 ? (known === 0 ? 0 : total / known) : size));
+  if (elementCount(resolved) !== total || resolved.some((size) => !Number.isInteger(size)))
+    throw mismatch(view, `${total} elements do not make [${wanted.join(', ')}]`);
+  return resolved;
+}
+
+function squeezedAxes(view: OperatorView): readonly number[] {
+  const { shape } = operand(view, 0);
+  const axes = integers(view, 'axes');
+  return axes ? axesOf(view, axes, shape.length) : shape.flatMap((size, axis) => (size === 1 ? [axis] : []));
+}
+
+function unsqueezedAxes(view: OperatorView): readonly number[] {
+  const axes = neededIntegers(view, 'axes');
+  return axesOf(view, axes, operand(view, 0).shape.length + axes.length);
+}
+
+function reshapeRule(view: OperatorView): FactorRule {
+  const { text, sizes } = reshapeText(operand(view, 0).shape, result(view, 0).shape);
+  return bindRule(text, view, sizes);
+}
+
+/** The rule text of a reshape from one shape to another of as many elements, and its factors' sizes. */
+function reshapeText(
+  from: readonly number[],
+  to: readonly number[],
+): { readonly text: string; readonly sizes: Readonly<Record<string, number>> } {
+  const walk = new Walk();
+  const [left, right] = [from.map((): string[] => []), to.map((): string[] => [])];
+  const [i, j] = walk.majorEnd(from, to, left, right);
+  walk.middle(i, j, left, right);
+  const side = (dims: readonly (readonly string[])[]) =>
+    dims.map((names) => (names.length > 1 ? `(${names.join(' ')})` : (names[0] ?? '1'))).join(' ');
+  return { text: `${side(left)} -> ${side(right)}`, sizes: Object.fromEntries(walk.sizes) };
+}
+
+/** What is left of a dimension while the walk eats it. */
+interface Rest {
+  readonly dimension: number;
+  size: number;
+}
+
+/** Names factors as the walk finds them. */
+class Walk {
+  readonly sizes = new Map<string, number>();
+
+  #name(size: number): string {
+    const ordinal = this.sizes.size;
+    const name = ordinal < 26 ? String.fromCharCode(97 + ordinal) : `f${ordinal}`;
+    this.sizes.set(name, size);
+    return name;
+  }
+
+  /** Walks from the major end while dimensions divide each other; returns what is left of both shapes. */
+  majorEnd(from: readonly number[], to: readonly number[], left: string[][], right: string[][]): [Rest[], Rest[]] {
+    const a = from.map((size, dimension): Rest => ({ dimension, size }));
+    const b = to.map((size, dimension): Rest => ({ dimension, size }));
+    for (;;) {
+      const [x, y] = [a[0], b[0]];
+      if (!x || !y) break;
+      if (x.size === 1 && y.size === 1 && from[x.dimension] === 1 && to[y.dimension] === 1) {
+        this.#share(1, x, y, left, right, 'push');
+      } else if (x.size !== 1 && y.size !== 1) {
+        const common = x.size === y.size ? x.size : divisor(x.size, y.size);
+        if (common <= 1) break;
+        this.#share(common, x, y, left, right, 'push');
+        // Both have a rest and the rests have no common divisor: beyond here only the minor end can still fit.
+        if (x.size > 1 && y.size > 1) break;
+      }
+      if (x.size === 1) a.shift();
+      if (y.size === 1) b.shift();
+    }
+    return [a, b];
+  }
+
+  /** Walks what is left from the minor end; what then remains on either side stays whole. */
+  middle(a: Rest[], b: Rest[], left: string[][], right: string[][]): void {
+    const [endLeft, endRight]: [string[][], string[][]] = [left.map(() => []), right.map(() => [])];
+    for (;;) {
+      const [x, y] = [a.at(-1), b.at(-1)];
+      if (!x || !y) break;
+      if (x.size !== 1 && y.size !== 1) {
+        const common = x.size === y.size ? x.size : divisor(x.size, y.size);
+        if (common <= 1) break;
+        this.#share(common, x, y, endLeft, endRight, 'unshift');
+        if (x.size > 1 && y.size > 1) break;
+      }
+      if (x.size === 1) a.pop();
+      if (y.size === 1) b.pop();
+    }
+    for (const [rests, names] of [
+      [a, left],
+      [b, right],
+    ] as const)
+      for (const { dimension, size } of rests) if (size !== 1) names[dimension]?.push(`${this.#name(size)}!`);
+    for (const [dimension, names] of endLeft.entries()) left[dimension]?.push(...names);
+    for (const [dimension, names] of endRight.entries()) right[dimension]?.push(...names);
+  }
+
+  #share(size: number, x: Rest, y: Rest, left: string[][], right: string[][], end: 'push' | 'unshift'): void {
+    const name = this.#name(size);
+    left[x.dimension]?.[end](name);
+    right[y.dimension]?.[end](name);
+    x.size /= size;
+    y.size /= size;
+  }
+}
+
+/** Greatest common divisor; 0 where a size is 0, since nothing can be shared then. */
+function divisor(a: number, b: number): number {
+  if (a === 0 || b === 0) return 0;
+  return b % a === 0 ? a : divisor(b % a, a);
+}

@@ -1,0 +1,65 @@
+/**
+ * @file Softmax, LogSoftmax, Hardmax. Their axis is expanded when sharded: the largest value and the sum of the powers
+ * are then the only numbers that travel.
+ */
+import type { Expansion, OperatorEntry, OperatorView } from '../operator.js';
+import { entry, perElement } from './entry.js';
+import { ExpansionWriter, keptDimensions, summationType } from './expansion.js';
+import { axisOf, dimensionNames, operand } from './operands.js';
+
+/** Writes the result from x − max, its powers and their sum. */
+type Last = (write: ExpansionWriter, shifted: string, powers: string, sum: string, dims: Dims) => string;
+interface Dims {
+  readonly whole: readonly (readonly string[])[];
+  readonly reduced: readonly (readonly string[])[];
+}
+
+export const softmaxEntries: readonly OperatorEntry[] = [
+  softmaxEntry('Softmax', (write, _, powers, sum, { whole }) => write.add('Div', [powers, sum], whole)),
+  softmaxEntry('LogSoftmax', (write, shifted, _, sum, { whole, reduced }) =>
+    write.add('Sub', [shifted, write.add('Log', [sum], reduced)], whole),
+  ),
+  entry({
+    op: 'Hardmax',
+    family: 'normalisation',
+    infer: (view) => [operand(view, 0)],
+    rule: (view) => alongAxis(view, '!'),
+    work: perElement(2),
+    note: 'The axis stays whole: the first of equal largest values wins.',
+  }),
+];
+
+function softmaxEntry(op: string, last: Last): OperatorEntry {
+  return entry({
+    op,
+    family: 'normalisation',
+    infer: (view) => [operand(view, 0)],
+    rule: (view) => alongAxis(view, '%'),
+    expansion: (view) => softmaxExpansion(view, last),
+    work: perElement(12),
+  });
+}
+
+function alongAxis(view: OperatorView, mark: string): string {
+  const { shape } = operand(view, 0);
+  const axis = axisOf(view, 'axis', shape.length, -1);
+  const side = dimensionNames(shape.length).map((name, index) => (index === axis ? `${name}${mark}` : name));
+  return `${side.join(' ')} -> ${side.join(' ')}`;
+}
+
+function softmaxExpansion(view: OperatorView, last: Last): Expansion {
+  const write = new ExpansionWriter();
+  const { dtype, shape } = operand(view, 0);
+  const axis = axisOf(view, 'axis', shape.length, -1);
+  const whole = dimensionNames(shape.length).map((name) => [name]);
+  const reduced = keptDimensions(whole, [axis]);
+  const attributes = { axes: [axis], keepdims: 1 };
+  const type = summationType(dtype);
+  const input = type === dtype ? 'in0' : write.cast('in0', whole, type);
+  const peak = write.add('ReduceMax', [input], reduced, attributes);
+  const shifted = write.add('Sub', [input, peak], whole);
+  const powers = write.add('Exp', [shifted], whole);
+  const sum = write.add('ReduceSum', [powers], reduced, attributes);
+  write.cast(last(write, shifted, powers, sum, { whole, reduced }), whole, dtype, 'out0');
+  return write.finish();
+}

@@ -1,0 +1,91 @@
+/**
+ * @file Operators whose results depend on the order along one axis. That axis stays whole, all others pass.
+ */
+import { elementCount, type TensorType } from '../graph.js';
+import type { OperatorEntry, OperatorView } from '../operator.js';
+import { entry, perInputElement } from './entry.js';
+import { axisOf, dimensionNames, integers, mismatch, numberOf, operand } from './operands.js';
+
+export const sortingEntries: readonly OperatorEntry[] = [
+  entry({
+    op: 'TopK',
+    family: 'sort',
+    constantInputs: [{ index: 1, attribute: 'k', form: 'ints' }],
+    infer: (view) => {
+      const { dtype, shape } = operand(view, 0);
+      const axis = axisOf(view, 'axis', shape.length, -1);
+      const k = integers(view, 'k')?.[0];
+      if (k === undefined || k > (shape[axis] ?? 1))
+        throw mismatch(view, `k must be a constant of at most ${shape[axis]}`);
+      const sizes = shape.map((size, index) => (index === axis ? k : size));
+      return [
+        { dtype, shape: sizes },
+        { dtype: 'int64' as const, shape: sizes },
+      ].slice(0, view.outputCount);
+    },
+    rule: (view) => {
+      const side = (own: string) => alongAxis(view, -1, own).join(' ');
+      return `${side('v!')} -> ${side('k!')}, ${side('k!')}`;
+    },
+    work: (view) => {
+      const { shape } = operand(view, 0);
+      const length = shape[axisOf(view, 'axis', shape.length, -1)] ?? 1;
+      return { flops: elementCount(shape) * Math.ceil(Math.log2(length + 1)) };
+    },
+    note: 'The axis stays whole: its largest values may lie anywhere.',
+  }),
+  ...['ArgMax', 'ArgMin'].map((op) =>
+    entry({
+      op,
+      family: 'reduction',
+      infer: (view) => {
+        const { shape } = operand(view, 0);
+        const axis = axisOf(view, 'axis', shape.length, 0);
+        const keep = numberOf(view, 'keepdims', 1) !== 0;
+        const type: TensorType = {
+          dtype: 'int64',
+          shape: keep
+            ? shape.map((size, index) => (index === axis ? 1 : size))
+            : shape.filter((_, index) => index !== axis),
+        };
+        return [type];
+      },
+      rule: (view) => {
+        const axis = axisOf(view, 'axis', operand(view, 0).shape.length, 0);
+        const names = alongAxis(view, 0, '1');
+        const kept = numberOf(view, 'keepdims', 1) ? names : names.filter((_, index) => index !== axis);
+        return `${alongAxis(view, 0, 'v!').join(' ')} -> ${kept.join(' ')}`;
+      },
+      work: perInputElement(1),
+      note: 'The axis stays whole: its place would have to travel with its value.',
+    }),
+  ),
+  ...(
+    [
+      { op: 'CumSum', linear: [[0]] },
+      { op: 'CumProd', linear: [], since: 26 },
+    ] as const
+  ).map(({ op, linear, ...more }) =>
+    entry({
+      op,
+      family: 'sort',
+      constantInputs: [{ index: 1, attribute: 'axis', form: 'int' }],
+      infer: (view) => [operand(view, 0)],
+      rule: (view) => {
+        const side = alongAxis(view, 0, 'v!').join(' ');
+        return `${side} -> ${side}`;
+      },
+      linear: () => linear,
+      work: perInputElement(1),
+      note: 'The axis stays whole: each value needs all before it.',
+      ...more,
+    }),
+  ),
+];
+
+/** Dimension names with `own` in the axis's place. */
+function alongAxis(view: OperatorView, otherwise: number, own: string): readonly string[] {
+  const rank = operand(view, 0).shape.length;
+  const axis = axisOf(view, 'axis', rank, otherwise);
+  return dimensionNames(rank).map((name, index) => (index === axis ? own : name));
+}

@@ -1,0 +1,80 @@
+/**
+ * @file Sliding windows, as convolutions and pooling have them: sizes of results, and how each spatial dimension is
+ * named in a rule.
+ *
+ * A dimension whose windows lie side by side without overlap or padding is `(y k!)` → `y` and may be sharded (patch
+ * embedding); one that the window does not touch (size 1, stride 1) passes; any other needs its neighbours' borders:
+ * `x~` → `y~`, two factors, since the sizes differ.
+ */
+import type { OperatorView } from '../operator.js';
+import { integers, mismatch, numberOf, text } from './operands.js';
+
+/** One spatial dimension under a window. */
+export interface Window {
+  readonly input: number;
+  readonly kernel: number;
+  readonly stride: number;
+  readonly dilation: number;
+  /** Elements added before and after. */
+  readonly pads: readonly [number, number];
+  readonly output: number;
+}
+
+/** The windows over each spatial dimension of `shape` (its dimensions from 2 on), from the operator's attributes. */
+export function windowsOf(view: OperatorView, shape: readonly number[], kernel: readonly number[]): readonly Window[] {
+  const spatial = shape.slice(2);
+  if (kernel.length !== spatial.length) throw mismatch(view, `its kernel has ${kernel.length} dimensions`);
+  const strides = integers(view, 'strides') ?? spatial.map(() => 1);
+  const dilations = integers(view, 'dilations') ?? spatial.map(() => 1);
+  const pads = integers(view, 'pads') ?? spatial.flatMap(() => [0, 0]);
+  const complete =
+    strides.length === spatial.length && dilations.length === spatial.length && pads.length === 2 * spatial.length;
+  if (!complete) throw mismatch(view, `strides, dilations or pads do not have ${spatial.length} dimensions`);
+  if ([...strides, ...dilations].some((step) => step < 1)) throw mismatch(view, 'a stride or dilation is not positive');
+  const automatic = text(view, 'auto_pad', 'NOTSET');
+  return spatial.map((input, index) => {
+    const window = { input, kernel: kernel[index] ?? 1, stride: strides[index] ?? 1, dilation: dilations[index] ?? 1 };
+    const reach = window.dilation * (window.kernel - 1) + 1;
+    if (automatic.startsWith('SAME')) {
+      const output = Math.ceil(input / window.stride);
+      const total = Math.max(0, (output - 1) * window.stride + reach - input);
+      const less = Math.floor(total / 2);
+      return { ...window, output, pads: automatic === 'SAME_UPPER' ? [less, total - less] : [total - less, less] };
+    }
+    const given: [number, number] =
+      automatic === 'VALID' ? [0, 0] : [pads[index] ?? 0, pads[index + spatial.length] ?? 0];
+    const steps = (input + given[0] + given[1] - reach) / window.stride;
+    if (steps < 0) throw mismatch(view, `a window of ${reach} does not fit a dimension of ${input}`);
+    const ceiling = numberOf(view, 'ceil_mode', 0) !== 0;
+    const output = (ceiling ? Math.ceil(steps) : Math.floor(steps)) + 1;
+    // With ceil_mode a last window that would begin in the padding behind the data is left out.
+    const beyond = ceiling && (output - 1) * window.stride >= input + given[0];
+    return { ...window, pads: given, output: beyond ? output - 1 : output };
+  });
+}
+
+/** How spatial dimensions are written in a rule: of the operand, of the kernel, of the result. */
+export interface SpatialNames {
+  readonly input: readonly string[];
+  readonly kernel: readonly string[];
+  readonly output: readonly string[];
+  /** Names of the result's factors without marks, for expansions. */
+  readonly plain: readonly string[];
+}
+
+export function spatialNames(windows: readonly Window[]): SpatialNames {
+  const rows = windows.map(({ input, kernel, stride, dilation, pads, output }, index) => {
+    const padded = pads[0] !== 0 || pads[1] !== 0;
+    const k = `k${index}!`;
+    if (kernel === 1 && stride === 1 && !padded) return { input: `y${index}`, kernel: k, output: `y${index}` };
+    if (kernel === stride && dilation === 1 && !padded && output * kernel === input)
+      return { input: `(y${index} ${k})`, kernel: k, output: `y${index}` };
+    return { input: `x${index}~`, kernel: k, output: `y${index}~` };
+  });
+  return {
+    input: rows.map((row) => row.input),
+    kernel: rows.map((row) => row.kernel),
+    output: rows.map((row) => row.output),
+    plain: rows.map((_, index) => `y${index}`),
+  };
+}

@@ -1,0 +1,165 @@
+/**
+ * @file Every rule is proved by brute force: each sample operator is run whole in ONNX Runtime and again in shards under
+ * every assignment of one and of two axes to its factors; what the shards join to must be the same.
+ */
+import test from 'ava';
+import { isFloating } from '../../../src/ir/dtype.js';
+import type { FactorRule } from '../../../src/ir/factor-rule.js';
+import type { OperatorView } from '../../../src/ir/operator.js';
+import { operatorEntries } from '../../../src/ir/ops/index.js';
+import { cut, join, ranksOf, type Shards } from './blocks.js';
+import { CASES, type Case, type Sample } from './cases.js';
+import { makeRun, type Values } from './one-node.js';
+import { needEntry, simulate } from './simulate.js';
+
+const run = makeRun();
+
+/** Entries that random numbers keep from being compared. */
+const RANDOM = new Set([
+  'RandomNormal',
+  'RandomUniform',
+  'RandomNormalLike',
+  'RandomUniformLike',
+  'Bernoulli',
+  'Multinomial',
+]);
+
+test('every entry has a sample', (t) => {
+  const sampled = new Set(CASES.map(({ op }) => op));
+  t.deepEqual(
+    operatorEntries.filter(({ op }) => !sampled.has(op) && !RANDOM.has(op)).map(({ op }) => op),
+    [],
+  );
+});
+
+test('every entry that keeps a factor whole says why', (t) => {
+  for (const sample of CASES) {
+    const entry = needEntry(sample.op);
+    const whole = [...entry.rule(viewOf(sample)).factors.values()].some(
+      ({ kind }) => kind === 'whole' || kind === 'halo',
+    );
+    t.true(!whole || entry.note !== undefined, sample.op);
+  }
+});
+
+for (const [number, sample] of CASES.entries()) {
+  test(`${number} ${sample.op} ${describe(sample)}`, async (t) => {
+    const view = viewOf(sample);
+    const entry = needEntry(sample.op);
+    const inputs = sample.inputs.map((input, index) => (input ? random(input, number * 16 + index) : null));
+    const whole = await run({ op: sample.op, domain: '', attributes: sample.attributes }, inputs, view.outputs);
+    for (const [index, type] of view.outputs.entries())
+      if (type)
+        t.deepEqual(
+          { dtype: whole[index]?.dtype, shape: whole[index]?.shape },
+          { dtype: type.dtype, shape: type.shape },
+        );
+    const rule = entry.rule(view);
+    const tolerance = sample.tolerance ?? 1e-4;
+
+    if (entry.expansion && [...rule.factors.values()].some(({ kind }) => kind === 'expanded')) {
+      // With nothing sharded the expansion alone must equal the operator.
+      const expanded = {
+        ...rule,
+        factors: new Map([...rule.factors, ['', { name: '', size: 1, kind: 'expanded', reduction: 'sum' }]]),
+      } as FactorRule;
+      const blocks = await simulate(view, inputs, { run, rule: expanded, shards: { '': 1 } });
+      for (const [index, value] of whole.entries())
+        if (value && blocks[index]?.[0]) t.is(difference(blocks[index][0], value, tolerance), null, 'expansion');
+    }
+    for (const shards of assignments(rule)) {
+      const blocks = await simulate(view, inputs, { run, rule, shards });
+      for (const [index, value] of whole.entries()) {
+        const [dims, got] = [rule.outputs[index], blocks[index]];
+        if (!value || !dims || !got) continue;
+        const words = `${rule.text}, ${JSON.stringify(shards)}, result ${index}`;
+        t.is(difference(join(got, value.shape, dims, rule, shards), value, tolerance), null, words);
+        for (const [position, rank] of ranksOf(shards).entries()) {
+          const block = got[position];
+          if (block)
+            t.is(difference(block, cut(value, dims, rule, shards, rank), tolerance), null, `${words}, replica`);
+        }
+      }
+    }
+    for (const set of entry.linear(view)) {
+      t.true(
+        set.every((index) => inputs[index]),
+        'a linear set names operands that are there',
+      );
+      const first = inputs.map((value, index) =>
+        value && set.includes(index) ? random(sample.inputs[index] as Sample, 999 + index) : value,
+      );
+      const second = inputs.map((value, index) =>
+        value && set.includes(index) ? minus(value, first[index] as Values) : value,
+      );
+      const operation = { op: sample.op, domain: '', attributes: sample.attributes };
+      const [a, b] = [await run(operation, first, view.outputs), await run(operation, second, view.outputs)];
+      for (const [index, value] of whole.entries())
+        if (value && a[index] && b[index])
+          t.is(difference(plus(a[index], b[index]), value, tolerance), null, `linear in ${set}`);
+    }
+    t.pass();
+  });
+}
+
+function describe({ inputs, attributes }: Case): string {
+  const shapes = inputs.map((input) => (input ? `[${input.shape}]` : '_')).join(' ');
+  return `${shapes} ${JSON.stringify(attributes, (_, value) => (value instanceof Uint8Array ? '…' : value))}`;
+}
+
+function viewOf(sample: Case): OperatorView {
+  const view: OperatorView = {
+    name: sample.op,
+    op: sample.op,
+    domain: '',
+    attributes: sample.attributes,
+    inputs: sample.inputs.map((input) => (input ? { dtype: input.dtype, shape: input.shape } : null)),
+    outputs: [],
+    outputCount: sample.outputs,
+  };
+  return { ...view, outputs: needEntry(sample.op).infer(view) };
+}
+
+/** One factor in two or four shards, or two factors in two shards each. */
+function assignments(rule: FactorRule): readonly Shards[] {
+  const legal = [...rule.factors.values()].filter(({ kind, size }) => kind !== 'whole' && kind !== 'halo' && size > 1);
+  const halves = legal.filter(({ size }) => size % 2 === 0).map(({ name }) => name);
+  const quarters = legal.filter(({ size }) => size % 4 === 0).map(({ name }) => name);
+  const pairs = halves.flatMap((a, index) => halves.slice(index + 1).map((b) => ({ [a]: 2, [b]: 2 })));
+  return [...halves.map((name) => ({ [name]: 2 })), ...quarters.map((name) => ({ [name]: 4 })), ...pairs];
+}
+
+function random({ shape, dtype, low, high }: Sample, seed: number): Values {
+  let state = (seed + 1) * 0x9e3779b9;
+  const next = () => {
+    state = (state + 0x6d2b79f5) | 0;
+    let mixed = Math.imul(state ^ (state >>> 15), 1 | state);
+    mixed = (mixed + Math.imul(mixed ^ (mixed >>> 7), 61 | mixed)) ^ mixed;
+    return ((mixed ^ (mixed >>> 14)) >>> 0) / 2 ** 32;
+  };
+  const count = shape.reduce((product, size) => product * size, 1);
+  const data = Array.from({ length: count }, () => {
+    const value = low + next() * (high - low);
+    return isFloating(dtype) ? value : Math.floor(value);
+  });
+  return { dtype, shape, data };
+}
+
+function plus(a: Values, b: Values): Values {
+  return { ...a, data: a.data.map((value, index) => value + (b.data[index] ?? 0)) };
+}
+
+function minus(a: Values, b: Values): Values {
+  return { ...a, data: a.data.map((value, index) => value - (b.data[index] ?? 0)) };
+}
+
+/** The first place where values differ beyond the tolerance; null where none does. */
+function difference(got: Values, expected: Values, tolerance: number): string | null {
+  if (got.shape.join() !== expected.shape.join()) return `shape [${got.shape}], expected [${expected.shape}]`;
+  for (const [index, value] of expected.data.entries()) {
+    const own = got.data[index] ?? Number.NaN;
+    const same = Object.is(own, value) || own === value || Math.abs(own - value) <= tolerance * (0.1 + Math.abs(value));
+    if (!same) return `element ${index}: ${own}, expected ${value}`;
+  }
+  return null;
+}

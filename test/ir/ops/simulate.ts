@@ -1,0 +1,316 @@
+/**
+ * @file A sharded operator, simulated rank by rank in ONNX Runtime: what partition and the runtime do, in miniature and
+ * by other code. Partial results are reduced at once; lookups outside a shard are masked; positions are offset.
+ */
+import type { DimensionFactors, FactorRule } from '../../../src/ir/factor-rule.js';
+import type { TensorType } from '../../../src/ir/graph.js';
+import type { ExpansionNode, OperatorEntry, OperatorView } from '../../../src/ir/operator.js';
+import { numbersOf } from '../../../src/ir/ops/constants.js';
+import { entryOf } from '../../../src/ir/ops/index.js';
+import { cut, type Rank, ranksOf, type Shards } from './blocks.js';
+import type { Run, Values } from './one-node.js';
+
+type Dims = readonly DimensionFactors[];
+
+/** A tensor on all ranks. */
+interface Spread {
+  readonly type: TensorType;
+  readonly dims: Dims;
+  readonly blocks: readonly Values[];
+}
+
+export interface Simulation {
+  readonly run: Run;
+  /** The rule whose factors name all dimensions. */
+  readonly rule: FactorRule;
+  readonly shards: Shards;
+}
+
+/** An entry that must be there. */
+export function needEntry(op: string, domain = ''): OperatorEntry {
+  const entry = entryOf(op, domain);
+  if (!entry) throw new Error(`no entry for ${op}`);
+  return entry;
+}
+
+/** Blocks of all results of the operator under the assignment, in ranksOf's order. */
+export async function simulate(
+  view: OperatorView,
+  inputs: readonly (Values | null)[],
+  at: Simulation,
+): Promise<readonly (readonly Values[] | null)[]> {
+  const entry = needEntry(view.op, view.domain);
+  const expands = Object.keys(at.shards).some((name) => at.rule.factors.get(name)?.kind === 'expanded');
+  const ranks = ranksOf(at.shards);
+  const tensors = new Map<string, Spread>();
+  for (const [index, value] of inputs.entries()) {
+    const dims = at.rule.inputs[index];
+    if (value && dims)
+      tensors.set(`in${index}`, {
+        type: { dtype: value.dtype, shape: value.shape },
+        dims,
+        blocks: ranks.map((rank) => cut(value, dims, at.rule, at.shards, rank)),
+      });
+  }
+  const expansion = expands ? entry.expansion?.(view) : undefined;
+  if (expands && !expansion) throw new Error(`${view.op} has an expanded factor and no expansion`);
+  const single: ExpansionNode = {
+    op: view.op,
+    domain: view.domain,
+    attributes: view.attributes,
+    inputs: view.inputs.map((type, index) => (type ? `in${index}` : null)),
+    outputs: view.outputs.map((_, index) => `out${index}`),
+    dims: view.outputs.map((_, index) => at.rule.outputs[index] ?? []),
+  };
+  for (const [name, value] of Object.entries(expansion?.constants ?? {})) {
+    const whole: Values = { ...value, data: numbersOf(value) };
+    tensors.set(name, { type: value, dims: value.shape.map(() => []), blocks: ranks.map(() => whole) });
+  }
+  for (const node of expansion?.nodes ?? [single]) await step(node, tensors, at, true, node === single ? view : null);
+  return view.outputs.map((type, index) => (type ? (tensors.get(`out${index}`)?.blocks ?? null) : null));
+}
+
+/** Runs one node on every rank and adds its results, reduced, to `tensors`. */
+async function step(
+  node: ExpansionNode,
+  tensors: Map<string, Spread>,
+  at: Simulation,
+  offsets: boolean,
+  whole: OperatorView | null,
+): Promise<void> {
+  const entry = needEntry(node.op, node.domain);
+  const operands = node.inputs.map((name) => (name === null ? null : need(tensors, name)));
+  const view = whole ?? inferred(entry, node, operands);
+  const rule = entry.rule(view);
+  const sharded = ownShards(rule, node, operands, at);
+  const indexed = [...sharded].filter(([own]) => rule.factors.get(own)?.kind === 'indexed');
+  if (offsets && indexed.length > 0) {
+    await onShard(entry, view, node, tensors, at, new Map(indexed));
+    return;
+  }
+  const localOperands = entry.indexInput === undefined ? operands : maskedOperands(entry, operands, rule, sharded, at);
+  const size = sizeOf(rule, node, operands, at);
+  const attributes = entry.resize?.(view, rule, size) ?? view.attributes;
+  const ranks = ranksOf(at.shards);
+  const results: Values[][] = node.outputs.map(() => []);
+  for (const [position] of ranks.entries()) {
+    const blocks = localOperands.map((operand) => operand?.blocks[position] ?? null);
+    const localView: OperatorView = {
+      ...view,
+      attributes,
+      inputs: blocks,
+      outputs: [],
+      outputCount: node.outputs.length,
+    };
+    const types = entry.infer(localView).map((type, index) => (view.outputs[index] ? type : null));
+    const outputs = await at.run({ op: node.op, domain: node.domain ?? '', attributes }, blocks, types);
+    for (const [index, output] of outputs.entries()) {
+      if (output && types[index]?.shape.join() !== output.shape.join())
+        throw new Error(`${node.op}: inferred [${types[index]?.shape}], ONNX Runtime has [${output.shape}]`);
+      if (output) results[index]?.push(output);
+    }
+  }
+  for (const [index, name] of node.outputs.entries()) {
+    const type = view.outputs[index];
+    if (!type) continue;
+    let blocks: readonly Values[] = results[index] ?? [];
+    if (entry.indexInput !== undefined)
+      blocks = maskedResults(blocks, operands[entry.indexInput], rule, sharded, at, node);
+    for (const [own, factor] of sharded) {
+      const { kind, reduction } = rule.factors.get(own) ?? { kind: 'pass', reduction: 'sum' };
+      if ((kind === 'contracting' || kind === 'mask') && !node.dims[index]?.some((names) => names.includes(factor)))
+        blocks = reduce(blocks, factor, reduction, ranks);
+    }
+    tensors.set(name, { type, dims: node.dims[index] ?? [], blocks });
+  }
+}
+
+/** The operator on a shard whose positions matter: its own nodes over a rank's offsets. */
+async function onShard(
+  entry: OperatorEntry,
+  view: OperatorView,
+  node: ExpansionNode,
+  tensors: Map<string, Spread>,
+  at: Simulation,
+  indexed: ReadonlyMap<string, string>,
+): Promise<void> {
+  const names = Object.fromEntries([...indexed.keys()].map((own) => [own, `offset_${own}`]));
+  const body = entry.indexed?.(view, names);
+  if (!body) throw new Error(`${view.op} has an indexed factor and no lowering`);
+  const inner = new Map<string, Spread>();
+  for (const [index, name] of node.inputs.entries()) if (name) inner.set(`in${index}`, need(tensors, name));
+  const ranks = ranksOf(at.shards);
+  for (const [own, factor] of indexed) {
+    const block = (at.rule.factors.get(factor)?.size ?? 1) / (at.shards[factor] ?? 1);
+    const blocks = ranks.map((rank): Values => ({ dtype: 'int64', shape: [1], data: [(rank[factor] ?? 0) * block] }));
+    inner.set(`offset_${own}`, { type: { dtype: 'int64', shape: [1] }, dims: [[]], blocks });
+  }
+  for (const [name, value] of Object.entries(body.constants))
+    inner.set(name, {
+      type: value,
+      dims: value.shape.map(() => []),
+      blocks: ranks.map(() => ({ ...value, data: numbersOf(value) })),
+    });
+  for (const item of body.nodes) await step(item, inner, at, false, null);
+  for (const [index, name] of node.outputs.entries()) tensors.set(name, need(inner, `out${index}`));
+}
+
+function inferred(entry: OperatorEntry, node: ExpansionNode, operands: readonly (Spread | null)[]): OperatorView {
+  const view: OperatorView = {
+    name: node.op,
+    op: node.op,
+    domain: node.domain ?? '',
+    attributes: node.attributes ?? {},
+    inputs: operands.map((operand) => operand?.type ?? null),
+    outputs: [],
+    outputCount: node.outputs.length,
+  };
+  return { ...view, outputs: entry.infer(view) };
+}
+
+/** The node's own factors that are sharded → the factor of the outer rule that they are. */
+function ownShards(rule: FactorRule, node: ExpansionNode, operands: readonly (Spread | null)[], at: Simulation) {
+  const found = new Map<string, string>();
+  const match = (own: Dims | null | undefined, outer: Dims | undefined) => {
+    for (const [dimension, names] of (own ?? []).entries())
+      for (const [index, name] of names.entries()) {
+        const outerNames = outer?.[dimension] ?? [];
+        const candidates =
+          names.length === outerNames.length ? [outerNames[index]] : names.length === 1 ? outerNames : [];
+        for (const factor of candidates) if (factor && (at.shards[factor] ?? 1) > 1) found.set(name, factor);
+      }
+  };
+  for (const [index, operand] of operands.entries()) match(rule.inputs[index], operand?.dims);
+  for (const [index, dims] of node.dims.entries()) match(rule.outputs[index], dims);
+  return found;
+}
+
+/** Local sizes of the node's own factors. */
+function sizeOf(rule: FactorRule, node: ExpansionNode, operands: readonly (Spread | null)[], at: Simulation) {
+  const sharded = ownShards(rule, node, operands, at);
+  return (name: string) => {
+    const factor = sharded.get(name);
+    return (rule.factors.get(name)?.size ?? 1) / (factor ? (at.shards[factor] ?? 1) : 1);
+  };
+}
+
+/** Indices moved into the shard; those outside look up row 0. */
+function maskedOperands(
+  entry: OperatorEntry,
+  operands: readonly (Spread | null)[],
+  rule: FactorRule,
+  sharded: ReadonlyMap<string, string>,
+  at: Simulation,
+): readonly (Spread | null)[] {
+  const mask = maskOf(rule, sharded, at);
+  if (!mask) return operands;
+  return operands.map((operand, index) => {
+    if (index !== entry.indexInput || !operand) return operand;
+    const blocks = operand.blocks.map((block, position) => ({
+      ...block,
+      data: block.data.map((value) => {
+        const local = counted(value, mask) - offsetOf(mask, position, at);
+        return local >= 0 && local < mask.block ? local : 0;
+      }),
+    }));
+    return { ...operand, blocks };
+  });
+}
+
+/** Zero where the index lay outside the shard. */
+function maskedResults(
+  blocks: readonly Values[],
+  indices: Spread | null | undefined,
+  rule: FactorRule,
+  sharded: ReadonlyMap<string, string>,
+  at: Simulation,
+  node: ExpansionNode,
+): readonly Values[] {
+  const mask = maskOf(rule, sharded, at);
+  const dims = node.dims[0];
+  if (!mask || !indices || !dims) return blocks;
+  const own = rule.outputs[0] ?? [];
+  const places = (rule.inputs[1] ?? []).map((names) => own.findIndex((other) => other.join() === names.join()));
+  return blocks.map((block, position) => {
+    const index = indices.blocks[position];
+    if (!index) return block;
+    const data = block.data.map((value, flat) => {
+      const coordinates = unflatten(flat, block.shape);
+      const at_ = index.shape.reduce(
+        (sum, size, axis) => sum * size + (size === 1 ? 0 : (coordinates[places[axis] ?? 0] ?? 0)),
+        0,
+      );
+      const local = counted(index.data[at_] ?? 0, mask) - offsetOf(mask, position, at);
+      return local >= 0 && local < mask.block ? value : 0;
+    });
+    return { ...block, data };
+  });
+}
+
+interface Mask {
+  readonly factor: string;
+  readonly size: number;
+  readonly block: number;
+}
+
+function maskOf(rule: FactorRule, sharded: ReadonlyMap<string, string>, at: Simulation): Mask | null {
+  for (const [own, factor] of sharded) {
+    const found = rule.factors.get(own);
+    if (found?.kind === 'mask') return { factor, size: found.size, block: found.size / (at.shards[factor] ?? 1) };
+  }
+  return null;
+}
+
+function counted(index: number, mask: Mask): number {
+  return index < 0 ? index + mask.size : index;
+}
+
+function offsetOf(mask: Mask, position: number, at: Simulation): number {
+  return (ranksOf(at.shards)[position]?.[mask.factor] ?? 0) * mask.block;
+}
+
+function unflatten(flat: number, shape: readonly number[]): readonly number[] {
+  let rest = flat;
+  return [...shape]
+    .reverse()
+    .map((size) => {
+      const coordinate = rest % size;
+      rest = Math.floor(rest / size);
+      return coordinate;
+    })
+    .reverse();
+}
+
+/** All-reduce over the ranks that differ on one factor only. */
+function reduce(
+  blocks: readonly Values[],
+  factor: string,
+  reduction: string,
+  ranks: readonly Rank[],
+): readonly Values[] {
+  const others = (rank: Rank) => JSON.stringify({ ...rank, [factor]: 0 });
+  return blocks.map((block, position) => {
+    const group = blocks.filter((_, other) => others(ranks[other] ?? {}) === others(ranks[position] ?? {}));
+    return {
+      ...block,
+      data: block.data.map((_, index) =>
+        combine(
+          group.map((member) => member.data[index] ?? 0),
+          reduction,
+        ),
+      ),
+    };
+  });
+}
+
+function combine(values: readonly number[], reduction: string): number {
+  if (reduction === 'max') return Math.max(...values);
+  if (reduction === 'min') return Math.min(...values);
+  return values.reduce((sum, value) => sum + value, 0);
+}
+
+function need(tensors: ReadonlyMap<string, Spread>, name: string): Spread {
+  const found = tensors.get(name);
+  if (!found) throw new Error(`the expansion reads ${name} before it is made`);
+  return found;
+}
