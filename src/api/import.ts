@@ -1,0 +1,147 @@
+/**
+ * @file `importModel`: from an ONNX file to a Graph with static shapes, one operator set and named layers.
+ */
+import { basename } from 'node:path';
+import { batchDimensions } from '../ir/batch.js';
+import { AutoparError } from '../ir/error.js';
+import { fingerprint } from '../ir/fingerprint.js';
+import { type ConstantTensor, type Graph, INTERNAL_OPSET } from '../ir/graph.js';
+import type { OnnxModel, SourceValue } from '../ir/onnx/model.js';
+import { readOnnx } from '../ir/onnx/reader.js';
+import { assemble } from '../ir/passes/assemble.js';
+import { checkDims } from '../ir/passes/dims.js';
+import { findLayers } from '../ir/passes/find-layers.js';
+import { FOLD_LIMIT } from '../ir/passes/fold.js';
+import { inlineFunctions } from '../ir/passes/inline-functions.js';
+import { liftMatMul } from '../ir/passes/lift-matmul.js';
+import { orderNodes } from '../ir/passes/order.js';
+import { resizeBatch, resizeNotes } from '../ir/passes/resize-batch.js';
+import { resolve } from '../ir/passes/resolve.js';
+import { checkStatedOutputs } from '../ir/passes/stated-outputs.js';
+import { weightInputs } from '../ir/passes/weight-inputs.js';
+import { evaluate } from '../runtime/evaluate.js';
+
+export interface ImportOptions {
+  /** Sizes of named dimensions. */
+  readonly dims?: Readonly<Record<string, number>>;
+  /** Rebuilds the graph at this batch; the file's own by default. */
+  readonly globalBatch?: number;
+  /** Values that graph inputs are fixed to. */
+  readonly constants?: Readonly<Record<string, ConstantTensor>>;
+  /** Globs of graph inputs that are weights without a value. */
+  readonly weights?: readonly string[];
+}
+
+export interface ImportedModel {
+  readonly graph: Graph;
+  /** The file's name without its ending. */
+  readonly name: string;
+  /** SHA-256 of the graph's structure. */
+  readonly fingerprint: string;
+  /** The passes that made the graph, in order. */
+  readonly passes: readonly ImportPass[];
+  /** The dimensions that were bound. */
+  readonly dims: Readonly<Record<string, number>>;
+  /** The batch that the graph was rebuilt at, or null for the file's own. */
+  readonly globalBatch: number | null;
+  /** What the user should know, a line each. */
+  readonly notes: readonly string[];
+  /** Absolute path of the file. */
+  readonly file: string;
+  /** Whether every weight has a value. */
+  readonly weightsPresent: boolean;
+}
+
+export interface ImportPass {
+  readonly name: string;
+  readonly options?: Readonly<Record<string, string | number | boolean>>;
+}
+
+/**
+ * Reads an ONNX file and brings it into the form that planning needs. Throws AutoparError for everything that is wrong
+ * with the file, the dimensions, or operators that cannot be planned.
+ */
+export async function importModel(file: string, options: ImportOptions = {}): Promise<ImportedModel> {
+  const model = await readOnnx(file);
+  const dims = new Map(Object.entries(options.dims ?? {}));
+  const constants = options.constants ?? {};
+  checkConstants(model, constants);
+  const absent = weightInputs(model, options.weights ?? []);
+  const stated = model.graph.inputs.filter(
+    (input) => !model.graph.initializers.has(input.name) && !Object.hasOwn(constants, input.name),
+  );
+  checkDims(stated, dims, model.file);
+  const nodes = orderNodes(model.graph, inlineFunctions(model), model.file);
+  const resolved = await resolve(model.graph, nodes, {
+    file: model.file,
+    dims,
+    constants,
+    kinds: model.kinds,
+    absent,
+    evaluate,
+  });
+  const remarks = checkStatedOutputs(model.graph.outputs, resolved.outputs, model.file);
+  const name = basename(model.file).replace(/\.onnx$/, '');
+  const plain = liftMatMul(await assemble(resolved, model.graph.name || name));
+  const assembled: Graph = { ...plain, batch: batchDimensions(plain) };
+  const resized = options.globalBatch === undefined ? assembled : resizeBatch(assembled, options.globalBatch);
+  const graph = findLayers(resized);
+  const weightsPresent = [...graph.weights.values()].every((weight) => weight.source.kind !== 'absent');
+  return {
+    graph,
+    name,
+    fingerprint: fingerprint(graph),
+    passes: passesOf(options),
+    dims: Object.fromEntries([...dims].sort(([a], [b]) => (a < b ? -1 : 1))),
+    globalBatch: options.globalBatch ?? null,
+    notes: [...model.notes, ...resolved.notes, ...remarks, ...(resized === assembled ? [] : resizeNotes(graph))],
+    file: model.file,
+    weightsPresent,
+  };
+}
+
+function passesOf(options: ImportOptions): readonly ImportPass[] {
+  return [
+    { name: 'inline-functions' },
+    { name: 'opset', options: { to: INTERNAL_OPSET } },
+    { name: 'fold', options: { limit: FOLD_LIMIT } },
+    { name: 'normalise' },
+    ...(options.globalBatch === undefined
+      ? []
+      : [{ name: 'resize-batch', options: { globalBatch: options.globalBatch } }]),
+    { name: 'find-layers' },
+  ];
+}
+
+function checkConstants(model: OnnxModel, constants: Readonly<Record<string, ConstantTensor>>): void {
+  const inputs = new Map(model.graph.inputs.map((input) => [input.name, input]));
+  for (const [name, value] of Object.entries(constants)) {
+    const input = inputs.get(name);
+    if (!input)
+      throw new AutoparError(
+        'unknown-input',
+        'usage',
+        `--const ${name}: the model has no input of this name`,
+        { file: model.file },
+        `its inputs are ${[...inputs.keys()].join(', ')}`,
+      );
+    if (!fits(input, value)) {
+      throw new AutoparError(
+        'constant-mismatch',
+        'input',
+        `--const ${name} is ${value.dtype} [${value.shape.join(', ')}], but the model wants ${input.dtype} [${(input.shape ?? []).map((size) => size ?? '?').join(', ')}]`,
+        { file: model.file, tensor: name },
+        'give an array of this type and shape',
+      );
+    }
+  }
+}
+
+function fits(input: SourceValue, value: ConstantTensor): boolean {
+  if (input.dtype !== value.dtype) return false;
+  if (!input.shape) return true;
+  return (
+    input.shape.length === value.shape.length &&
+    input.shape.every((size, axis) => typeof size !== 'number' || size === value.shape[axis])
+  );
+}

@@ -1,0 +1,202 @@
+/**
+ * @file Where the batch is: it is followed from the inputs' first dimensions through the operators' factor rules, in both
+ * directions until nothing changes.
+ *
+ *     ids [2, 12]  →  [2, 12, 64]  →  Reshape [24, 64]  →  MatMul m  →  Reshape [2, 12, 8, 8]
+ *          {1, 2}        {1, 2}         {12, 2} on dim 0     {12, 2}       {1, 2}
+ *
+ * A mark {minor: R, size: b} says: dimension = major · b · R, and the middle digit is the batch position.
+ */
+import type { DimensionFactors, FactorRule } from './factor-rule.js';
+import type { BatchDimension, Graph, Node } from './graph.js';
+import { typeOf } from './graph.js';
+import { ruleOf, viewOf } from './view.js';
+
+/** Which part of a dimension or factor is the batch, in mixed radix: its size and what lies below it. */
+export interface BatchMark {
+  readonly minor: number;
+  readonly size: number;
+}
+
+export interface BatchMarks {
+  /** Samples in the batch; null where no input has a batch dimension. */
+  readonly size: number | null;
+  /** Marks of a tensor's dimensions; null where a dimension has no batch in it. */
+  readonly dimensionMarks: (tensor: string) => readonly (BatchMark | null)[];
+  /**
+   * Marks of a node's factors. A factor is the batch where `minor` is 1 and `size` the factor's size; it has the batch
+   * as its major part where minor · size is the factor's size.
+   */
+  readonly factorMarks: (node: Node) => ReadonlyMap<string, BatchMark>;
+  /** Nodes where the batch could not be followed: two marks met, or a factor cuts through it. */
+  readonly conflicts: readonly string[];
+}
+
+/** The batch dimensions of the inputs: dimension 0 of those whose first size is that of the first input that has one. */
+export function batchDimensions(graph: Graph): readonly BatchDimension[] {
+  const ranked = graph.inputs.filter((input) => typeOf(graph, input).shape.length > 0);
+  const [first] = ranked;
+  if (first === undefined) return [];
+  const size = typeOf(graph, first).shape[0];
+  return ranked.filter((input) => typeOf(graph, input).shape[0] === size).map((input) => ({ input, axis: 0 }));
+}
+
+/** Follows the batch of `graph.batch` (or of `batchDimensions`) through the graph. */
+export function followBatch(graph: Graph): BatchMarks {
+  const starts = graph.batch.length > 0 ? graph.batch : batchDimensions(graph);
+  const follower = new Follower(graph);
+  for (const { input, axis } of starts) follower.start(input, axis);
+  return follower.follow(starts);
+}
+
+class Follower {
+  private readonly marks = new Map<string, (BatchMark | null)[]>();
+  private readonly touching = new Map<string, Node[]>();
+  private readonly rules = new Map<Node, FactorRule>();
+  private readonly conflicts = new Set<string>();
+  private readonly queue: Node[] = [];
+  private readonly queued = new Set<Node>();
+
+  constructor(private readonly graph: Graph) {
+    for (const node of graph.nodes) {
+      for (const tensor of new Set([...node.inputs, ...node.outputs])) {
+        if (tensor === null) continue;
+        const nodes = this.touching.get(tensor);
+        if (nodes) nodes.push(node);
+        else this.touching.set(tensor, [node]);
+      }
+    }
+  }
+
+  start(tensor: string, axis: number): void {
+    const size = typeOf(this.graph, tensor).shape[axis] ?? 1;
+    this.set(tensor, axis, { minor: 1, size }, null);
+  }
+
+  follow(starts: readonly BatchDimension[]): BatchMarks {
+    for (let position = 0; position < this.queue.length; position++) {
+      const node = this.queue[position];
+      if (!node) continue;
+      this.queued.delete(node);
+      this.visit(node);
+    }
+    const [first] = starts;
+    return {
+      size: first ? (typeOf(this.graph, first.input).shape[first.axis] ?? null) : null,
+      dimensionMarks: (tensor) => this.marks.get(tensor) ?? typeOf(this.graph, tensor).shape.map(() => null),
+      factorMarks: (node) => this.factorMarks(node),
+      conflicts: [...this.conflicts],
+    };
+  }
+
+  /** Gathers the marks of a node's factors from all its tensors and spreads them to all its tensors. */
+  private visit(node: Node): void {
+    const factors = this.factorMarks(node);
+    if (factors.size === 0) return;
+    const rule = this.ruleOf(node);
+    const spread = (tensors: readonly (string | null)[], dims: FactorRule['inputs']): void => {
+      tensors.forEach((tensor, index) => {
+        if (tensor === null) return;
+        dims[index]?.forEach((names, axis) => {
+          const mark = dimensionMark(names, rule, factors);
+          // With a batch of one, a parameter's dimension of size 1 is broadcast and stays; a larger one is tied to it.
+          if (mark && !(mark.size === 1 && this.isParameter(tensor))) this.set(tensor, axis, mark, node);
+        });
+      });
+    };
+    spread(node.inputs, rule.inputs);
+    spread(node.outputs, rule.outputs);
+  }
+
+  private factorMarks(node: Node): ReadonlyMap<string, BatchMark> {
+    const factors = new Map<string, BatchMark>();
+    const tensors = [...node.inputs, ...node.outputs];
+    if (!tensors.some((tensor) => tensor !== null && this.marks.has(tensor))) return factors;
+    const rule = this.ruleOf(node);
+    const dims = [...padded(rule.inputs, node.inputs.length), ...rule.outputs];
+    tensors.forEach((tensor, index) => {
+      if (tensor === null) return;
+      this.marks.get(tensor)?.forEach((mark, axis) => {
+        const names = dims[index]?.[axis];
+        if (!mark || !names || names.length === 0) return;
+        const found = factorMark(names, rule, mark);
+        if (found === null) {
+          if (mark.size > 1) this.conflicts.add(node.name);
+          return;
+        }
+        const known = factors.get(found.name);
+        if (known && (known.minor !== found.mark.minor || known.size !== found.mark.size))
+          this.conflicts.add(node.name);
+        else factors.set(found.name, found.mark);
+      });
+    });
+    return factors;
+  }
+
+  private set(tensor: string, axis: number, mark: BatchMark, node: Node | null): void {
+    const marks = this.marks.get(tensor) ?? typeOf(this.graph, tensor).shape.map(() => null);
+    const known = marks[axis];
+    if (known) {
+      if (known.minor !== mark.minor || known.size !== mark.size) this.conflicts.add(node?.name ?? tensor);
+      return;
+    }
+    marks[axis] = mark;
+    this.marks.set(tensor, marks);
+    for (const neighbour of this.touching.get(tensor) ?? []) {
+      if (this.queued.has(neighbour)) continue;
+      this.queued.add(neighbour);
+      this.queue.push(neighbour);
+    }
+  }
+
+  private isParameter(tensor: string): boolean {
+    const weight = this.graph.weights.get(tensor);
+    return weight !== undefined && weight.role !== 'constant';
+  }
+
+  private ruleOf(node: Node): FactorRule {
+    const known = this.rules.get(node);
+    if (known) return known;
+    const rule = ruleOf(viewOf(this.graph, node));
+    this.rules.set(node, rule);
+    return rule;
+  }
+}
+
+/** The factor of a dimension that holds the whole mark, with the mark as seen from that factor; null where none does. */
+function factorMark(
+  names: DimensionFactors,
+  rule: FactorRule,
+  mark: BatchMark,
+): { name: string; mark: BatchMark } | null {
+  let below = 1;
+  for (const name of [...names].reverse()) {
+    const size = rule.factors.get(name)?.size ?? 1;
+    const inside = mark.minor >= below && mark.minor * mark.size <= below * size && mark.minor % below === 0;
+    // A batch of one sample is a digit of size 1: only a factor of size 1 in its place is it.
+    if (inside && (mark.size > 1 || (size === 1 && mark.minor === below)))
+      return { name, mark: { minor: mark.minor / below, size: mark.size } };
+    below *= size;
+  }
+  return null;
+}
+
+/** The mark of a dimension whose factors are marked; the most major one where several are. */
+function dimensionMark(
+  names: DimensionFactors,
+  rule: FactorRule,
+  factors: ReadonlyMap<string, BatchMark>,
+): BatchMark | null {
+  let below = 1;
+  let found: BatchMark | null = null;
+  for (const name of [...names].reverse()) {
+    const mark = factors.get(name);
+    if (mark) found = { minor: mark.minor * below, size: mark.size };
+    below *= rule.factors.get(name)?.size ?? 1;
+  }
+  return found;
+}
+
+function padded<Item>(items: readonly Item[], length: number): readonly (Item | null)[] {
+  return Array.from({ length }, (_, index) => items[index] ?? null);
+}

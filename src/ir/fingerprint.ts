@@ -1,0 +1,44 @@
+/**
+ * @file The fingerprint of a graph: SHA-256 over its canonical structure. Values of parameters and buffers are left out,
+ * so a model trained further keeps its plan; small constants are in it, as attributes would be.
+ */
+import { createHash } from 'node:crypto';
+import { elementCount, type Graph, type Node, type Weight } from './graph.js';
+import { attributesKey, FOLD_LIMIT } from './passes/fold.js';
+
+/** Hex SHA-256; equal for equal operators over equal names, types and small constants, whatever the order of maps. */
+export function fingerprint(graph: Graph): string {
+  const hash = createHash('sha256');
+  hash.update(JSON.stringify({ inputs: graph.inputs, outputs: graph.outputs, state: graph.state, batch: graph.batch }));
+  for (const [name, type] of sorted(graph.tensors)) hash.update(`\n${name} ${type.dtype}[${type.shape.join(',')}]`);
+  for (const [name, weight] of sorted(graph.weights)) {
+    hash.update(`\n${name} ${weight.role}`);
+    hash.update(constantBytes(weight));
+  }
+  for (const node of graph.nodes) hash.update(`\n${nodeText(node)}`);
+  return hash.digest('hex');
+}
+
+function nodeText(node: Node): string {
+  const place = [
+    node.name,
+    node.domain,
+    node.op,
+    node.inputs,
+    node.outputs,
+    node.layer,
+    node.scope,
+    node.phase,
+    node.group,
+  ];
+  return `${JSON.stringify(place)} ${attributesKey(node.attributes)} ${node.body ? fingerprint(node.body) : ''}`;
+}
+
+function constantBytes(weight: Weight): Uint8Array {
+  const counts = weight.role === 'constant' && elementCount(weight.shape) <= FOLD_LIMIT;
+  return counts && weight.source.kind === 'inline' ? weight.source.data : new Uint8Array(0);
+}
+
+function sorted<Value>(map: ReadonlyMap<string, Value>): readonly [string, Value][] {
+  return [...map].sort(([a], [b]) => (a < b ? -1 : a > b ? 1 : 0));
+}

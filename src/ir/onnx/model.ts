@@ -1,0 +1,102 @@
+/**
+ * @file A model as its file states it, before any pass: dynamic dimensions, subgraphs, functions and old opsets are
+ * still there. `readOnnx` makes it and the import passes turn it into a Graph.
+ */
+import type { DType } from '../dtype.js';
+import type { AttributeValue, TensorType, WeightSource } from '../graph.js';
+
+/** A dimension: its size, its name or expression (`s0 + 1`), or null where the file says nothing. */
+export type SourceDimension = number | string | null;
+
+/** A named value and what the file declares of it. */
+export interface SourceValue {
+  readonly name: string;
+  /** Null for a value that is not a tensor (a sequence) or has no type. */
+  readonly dtype: DType | null;
+  /** Null where not even the rank is known. */
+  readonly shape: readonly SourceDimension[] | null;
+}
+
+/** What the exporter says a graph input or an initializer is. */
+export type InputKind = 'input' | 'parameter' | 'buffer' | 'constant';
+
+export interface Initializer extends TensorType {
+  readonly source: WeightSource;
+}
+
+/** An attribute that stands for an attribute of the function's caller. */
+interface AttributeReference {
+  readonly reference: string;
+}
+
+/** An attribute of a kind that autopar has no use for (types, sparse tensors, lists of graphs). */
+interface OpaqueAttribute {
+  readonly opaque: string;
+}
+
+export type SourceAttribute = AttributeValue | SourceGraph | AttributeReference | OpaqueAttribute;
+
+export type SourceAttributes = Readonly<Record<string, SourceAttribute>>;
+
+export interface SourceNode {
+  /** As in the file; may be empty or repeated. */
+  readonly name: string;
+  readonly op: string;
+  /** '' is ONNX's own domain. */
+  readonly domain: string;
+  readonly overload: string;
+  readonly attributes: SourceAttributes;
+  readonly inputs: readonly (string | null)[];
+  readonly outputs: readonly (string | null)[];
+  readonly module: readonly string[];
+  /** The version of its domain that it is written for; 0 where the file imports no such domain. */
+  readonly opset: number;
+}
+
+export interface SourceGraph {
+  readonly name: string;
+  readonly nodes: readonly SourceNode[];
+  readonly inputs: readonly SourceValue[];
+  readonly outputs: readonly SourceValue[];
+  readonly initializers: ReadonlyMap<string, Initializer>;
+  readonly valueInfo: ReadonlyMap<string, SourceValue>;
+}
+
+export interface SourceFunction {
+  readonly name: string;
+  readonly inputs: readonly string[];
+  readonly outputs: readonly string[];
+  readonly defaults: SourceAttributes;
+  readonly nodes: readonly SourceNode[];
+}
+
+export interface OnnxModel {
+  /** Absolute path of the file. */
+  readonly file: string;
+  readonly irVersion: number;
+  readonly producer: string;
+  readonly opsets: ReadonlyMap<string, number>;
+  readonly graph: SourceGraph;
+  /** By `functionKey`. */
+  readonly functions: ReadonlyMap<string, SourceFunction>;
+  /** What exporter metadata says of inputs and initializers, by name. */
+  readonly kinds: ReadonlyMap<string, InputKind>;
+  readonly notes: readonly string[];
+}
+
+/** The key of a model-local function: domain, name and overload together identify it. */
+export function functionKey(domain: string, name: string, overload: string): string {
+  return JSON.stringify([domain, name, overload]);
+}
+
+export function isSourceGraph(attribute: SourceAttribute | undefined): attribute is SourceGraph {
+  return typeof attribute === 'object' && 'nodes' in attribute;
+}
+
+export function isReference(attribute: SourceAttribute): attribute is AttributeReference {
+  return typeof attribute === 'object' && 'reference' in attribute;
+}
+
+export function isOpaque(attribute: SourceAttribute): attribute is OpaqueAttribute {
+  return typeof attribute === 'object' && 'opaque' in attribute;
+}

@@ -1,0 +1,58 @@
+/**
+ * @file Where in the module hierarchy an exporter says that a node belongs.
+ *
+ *     ['', 'm', 'm.model', 'm.model.layers.0', 'linear_5']   (name_scopes)   → m / model / layers.0
+ *     : W2/m: Llama/m.model: LlamaModel/linear: aten.linear  (namespace)     → m / model
+ *     /b.0/qkv/MatMul                                        (TorchScript)   → b.0 / qkv
+ */
+
+/** The path of a node, outermost module first; empty where neither metadata nor name tells. */
+export function modulePath(name: string, metadata: ReadonlyMap<string, string>): readonly string[] {
+  const scopes = metadata.get('pkg.torch.onnx.name_scopes');
+  if (scopes !== undefined) return relative(pythonList(scopes).slice(0, -1));
+  const namespace = metadata.get('namespace');
+  if (namespace !== undefined)
+    return relative(
+      namespace
+        .split('/')
+        .map((part) => part.split(':')[0] ?? '')
+        .slice(0, -1),
+    );
+  if (name.startsWith('/')) return name.split('/').slice(1, -1);
+  return [];
+}
+
+/** The module that dotted parameter names have in common: ['h.0.ln.weight', 'h.0.qkv.bias'] → ['h.0']; [] where none. */
+export function commonModule(names: readonly string[]): readonly string[] {
+  const paths = names.filter((name) => /^[A-Za-z_]\w*(\.\w+)+$/.test(name)).map((name) => name.split('.').slice(0, -1));
+  const first = paths[0] ?? [];
+  const end = first.findIndex((part, index) => paths.some((path) => path[index] !== part));
+  return indexed(end < 0 ? first : first.slice(0, end));
+}
+
+/** Joins an index to what it counts: h, 0, attn → h.0, attn. */
+function indexed(parts: readonly string[]): readonly string[] {
+  const steps: string[] = [];
+  for (const part of parts) {
+    const last = steps.length - 1;
+    if (/^\d+$/.test(part) && last >= 0) steps[last] = `${steps[last]}.${part}`;
+    else steps.push(part);
+  }
+  return steps;
+}
+
+/** Turns cumulative scopes into steps: m, m.model, m.model.layers.0 → m, model, layers.0. */
+function relative(scopes: readonly string[]): readonly string[] {
+  const steps: string[] = [];
+  let parent = '';
+  for (const scope of scopes) {
+    if (scope === '' || scope === parent) continue;
+    steps.push(parent !== '' && scope.startsWith(`${parent}.`) ? scope.slice(parent.length + 1) : scope);
+    parent = scope;
+  }
+  return steps;
+}
+
+function pythonList(text: string): readonly string[] {
+  return [...text.matchAll(/'([^']*)'|"([^"]*)"/g)].map((match) => match[1] ?? match[2] ?? '');
+}

@@ -1,0 +1,356 @@
+/**
+ * @file Reads an ONNX file into an OnnxModel: what the file says, checked for being readable, not yet for making sense.
+ */
+
+import { existsSync } from 'node:fs';
+import { readFile, stat } from 'node:fs/promises';
+import { resolve } from 'node:path';
+import { type DType, dtypeOfOnnx } from '../dtype.js';
+import { AutoparError } from '../error.js';
+import {
+  functionKey,
+  type Initializer,
+  type InputKind,
+  type OnnxModel,
+  type SourceAttribute,
+  type SourceAttributes,
+  type SourceDimension,
+  type SourceFunction,
+  type SourceGraph,
+  type SourceNode,
+  type SourceValue,
+} from './model.js';
+import { modulePath } from './module-path.js';
+import {
+  ATTRIBUTE_TYPE,
+  type AttributeProto,
+  decodeModel,
+  type EntryProto,
+  type FunctionProto,
+  type GraphProto,
+  type ModelProto,
+  type NodeProto,
+  type OperatorSetIdProto,
+  type ValueInfoProto,
+} from './schema.js';
+import { constantOfProto, initializerOf, insideFolder, integerOf, type TensorPlace } from './tensors.js';
+
+/** Newest IR version and opsets that are understood; oldest opset whose operators convert. */
+const NEWEST_IR = 13;
+const NEWEST_OPSET = 27;
+const OLDEST_OPSET = 7;
+/** protobuf cannot hold more in one message. */
+const LARGEST_FILE = 2 ** 31 - 1;
+
+/** InputSpec.kind of PyTorch's exporter → what the value is. */
+const KINDS: Readonly<Record<string, InputKind>> = {
+  USER_INPUT: 'input',
+  PARAMETER: 'parameter',
+  BUFFER: 'buffer',
+  CONSTANT_TENSOR: 'constant',
+};
+
+/**
+ * Reads `file`. External data is looked up (folder, presence, length) but not read.
+ * Throws AutoparError (exit input) for files that are no ONNX models or newer than autopar knows.
+ */
+export async function readOnnx(file: string): Promise<OnnxModel> {
+  const path = resolve(file);
+  return modelOf(decode(await bytesOfFile(path), path), path);
+}
+
+async function bytesOfFile(file: string): Promise<Uint8Array> {
+  const stats = await stat(file).catch(() => null);
+  if (!stats) throw new AutoparError('file-missing', 'input', 'there is no such file', { file }, 'check the path');
+  if (!stats.isFile())
+    throw new AutoparError('not-a-file', 'input', 'this is not a file', { file }, 'give the path of an .onnx file');
+  if (stats.size > LARGEST_FILE) {
+    throw new AutoparError(
+      'model-too-large',
+      'input',
+      `the model has ${(stats.size / 2 ** 30).toFixed(1)} GiB in one file, more than the 2 GiB that one protobuf message can hold`,
+      { file },
+      'save it with external data (torch.onnx.export(..., external_data=True) or onnx.save(..., save_as_external_data=True))',
+    );
+  }
+  if (stats.size === 0)
+    throw new AutoparError('empty-file', 'input', 'the file is empty', { file }, 'export or copy the model again');
+  return readFile(file).catch((cause: NodeJS.ErrnoException) => {
+    throw new AutoparError(
+      'file-unreadable',
+      'input',
+      `the file cannot be read: ${cause.code === 'EACCES' ? 'permission denied' : cause.message}`,
+      { file },
+      'check its permissions',
+    );
+  });
+}
+
+function decode(bytes: Uint8Array, file: string): ModelProto {
+  let model: ModelProto;
+  try {
+    model = decodeModel(bytes);
+  } catch (error) {
+    const cut = error instanceof RangeError;
+    throw new AutoparError(
+      cut ? 'truncated-model' : 'not-onnx',
+      'input',
+      cut
+        ? 'the file ends in the middle of a record: it is cut short, or no ONNX model'
+        : 'this is not an ONNX model (not a protobuf)',
+      { file },
+      cut
+        ? 'compare its size with the original and copy it again'
+        : 'give an .onnx file as torch.onnx.export writes it',
+    );
+  }
+  if (!model.graph || integerOf(model.ir_version) < 1) {
+    throw new AutoparError(
+      'not-onnx',
+      'input',
+      'this is not an ONNX model: it has no graph or no IR version',
+      { file },
+      'give an .onnx file as torch.onnx.export writes it',
+    );
+  }
+  return model;
+}
+
+function modelOf(proto: ModelProto, file: string): OnnxModel {
+  const irVersion = integerOf(proto.ir_version);
+  if (irVersion > NEWEST_IR) {
+    throw new AutoparError(
+      'ir-too-new',
+      'input',
+      `the file has IR version ${irVersion}; autopar reads up to ${NEWEST_IR}`,
+      { file },
+      'export with an older IR version, or update autopar',
+    );
+  }
+  const opsets = opsetsOf(proto.opset_import ?? [], file);
+  const graph = proto.graph ?? {};
+  if (!opsets.has('') && graph.node?.some((node) => domainOf(node.domain) === '')) {
+    throw new AutoparError(
+      'opset-missing',
+      'input',
+      'the model does not say which opset it uses: it is cut short, or its exporter is broken',
+      { file },
+      'compare its size with the original and copy it again',
+    );
+  }
+  const place: TensorPlace = { file, absentAllowed: !anyDataFile(graph, file) };
+  const missing = place.absentAllowed ? dataFiles(graph) : [];
+  const kinds = new Map<string, InputKind>();
+  for (const value of [...(graph.input ?? []), ...(graph.value_info ?? []), ...(graph.initializer ?? [])]) {
+    const kind = KINDS[entry(value.metadata_props, 'pkg.torch.export.graph_signature.InputSpec.kind') ?? ''];
+    if (kind && value.name) kinds.set(value.name, kind);
+  }
+  const context: Context = { place, opsets };
+  return {
+    file,
+    irVersion,
+    producer: `${proto.producer_name ?? ''} ${proto.producer_version ?? ''}`.trim(),
+    opsets,
+    graph: graphOf(graph, context),
+    functions: new Map((proto.functions ?? []).map((item) => functionOf(item, context))),
+    kinds,
+    notes: missing.length > 0 ? [`weights are absent: ${missing.join(', ')} is not there; planning needs none`] : [],
+  };
+}
+
+interface Context {
+  readonly place: TensorPlace;
+  readonly opsets: ReadonlyMap<string, number>;
+}
+
+function opsetsOf(imports: readonly OperatorSetIdProto[], file: string): ReadonlyMap<string, number> {
+  const opsets = new Map(imports.map((item) => [domainOf(item.domain), integerOf(item.version)]));
+  const version = opsets.get('');
+  if (version !== undefined && version > NEWEST_OPSET) {
+    throw new AutoparError(
+      'opset-too-new',
+      'input',
+      `the model uses opset ${version}; autopar knows opsets ${OLDEST_OPSET} to ${NEWEST_OPSET}`,
+      { file },
+      `export with opset_version=${NEWEST_OPSET} or lower, or update autopar`,
+    );
+  }
+  if (version !== undefined && version < OLDEST_OPSET) {
+    throw new AutoparError(
+      'opset-too-old',
+      'input',
+      `the model uses opset ${version}; autopar knows opsets ${OLDEST_OPSET} to ${NEWEST_OPSET}`,
+      { file },
+      'convert it with onnx.version_converter, or export it again',
+    );
+  }
+  return opsets;
+}
+
+/** 'ai.onnx' is another spelling of ONNX's own domain. */
+function domainOf(domain: string | undefined): string {
+  return domain === undefined || domain === 'ai.onnx' ? '' : domain;
+}
+
+function dataFiles(graph: GraphProto): readonly string[] {
+  const locations = (graph.initializer ?? [])
+    .map((tensor) => entry(tensor.external_data, 'location'))
+    .filter((item) => item !== undefined);
+  return [...new Set(locations)].sort();
+}
+
+/** Whether any external data is there: if some is, a missing file is a mistake; if none is, the model comes without weights. */
+function anyDataFile(graph: GraphProto, file: string): boolean {
+  return dataFiles(graph).some((location) => existsSync(insideFolder(location, '', file)));
+}
+
+function graphOf(proto: GraphProto, context: Context): SourceGraph {
+  const { file } = context.place;
+  if (proto.sparse_initializer?.length) {
+    throw new AutoparError(
+      'sparse-tensor',
+      'input',
+      'the model has sparse initializers, which autopar does not handle',
+      { file },
+      'store these weights as dense tensors',
+    );
+  }
+  const initializers = new Map<string, Initializer>();
+  for (const tensor of proto.initializer ?? []) {
+    const name = tensor.name ?? '';
+    if (initializers.has(name)) throw duplicate(name, file);
+    initializers.set(name, initializerOf(tensor, context.place));
+  }
+  return {
+    name: proto.name ?? '',
+    nodes: (proto.node ?? []).map((node) => nodeOf(node, context)),
+    inputs: (proto.input ?? []).map(sourceValueOf),
+    outputs: (proto.output ?? []).map(sourceValueOf),
+    initializers,
+    valueInfo: new Map((proto.value_info ?? []).map((value) => [value.name ?? '', sourceValueOf(value)])),
+  };
+}
+
+/** The error for a tensor that two places define. */
+export function duplicate(tensor: string, file: string): AutoparError {
+  return new AutoparError(
+    'duplicate-name',
+    'input',
+    `two values have the name '${tensor}'; every tensor of an ONNX graph is defined once`,
+    { file, tensor },
+    'rename one of them, or export the model again',
+  );
+}
+
+function withoutOperator(node: string, file: string): AutoparError {
+  return new AutoparError(
+    'unknown-operator',
+    'input',
+    `node '${node}' has no operator`,
+    { file, node },
+    'the file is damaged or was edited; export the model again',
+  );
+}
+
+function nodeOf(proto: NodeProto, context: Context): SourceNode {
+  const name = proto.name ?? '';
+  const domain = domainOf(proto.domain);
+  if (!proto.op_type) throw withoutOperator(name, context.place.file);
+  const metadata = new Map((proto.metadata_props ?? []).map((item: EntryProto) => [item.key ?? '', item.value ?? '']));
+  return {
+    name,
+    op: proto.op_type,
+    domain,
+    overload: proto.overload ?? '',
+    attributes: attributesOf(proto.attribute ?? [], context),
+    inputs: (proto.input ?? []).map((input) => input || null),
+    outputs: (proto.output ?? []).map((output) => output || null),
+    module: modulePath(name, metadata),
+    opset: context.opsets.get(domain) ?? 0,
+  };
+}
+
+function attributesOf(protos: readonly AttributeProto[], context: Context): SourceAttributes {
+  return Object.fromEntries(protos.map((proto) => [proto.name ?? '', attributeOf(proto, context)]));
+}
+
+function attributeOf(proto: AttributeProto, context: Context): SourceAttribute {
+  if (proto.ref_attr_name) return { reference: proto.ref_attr_name };
+  switch (proto.type || impliedType(proto)) {
+    case ATTRIBUTE_TYPE.float:
+      return proto.f ?? 0;
+    case ATTRIBUTE_TYPE.int:
+      return integerOf(proto.i);
+    case ATTRIBUTE_TYPE.string:
+      return text(proto.s);
+    case ATTRIBUTE_TYPE.tensor:
+      return constantOfProto(proto.t ?? {}, context.place.file);
+    case ATTRIBUTE_TYPE.graph:
+      return graphOf(proto.g ?? {}, context);
+    case ATTRIBUTE_TYPE.floats:
+      return [...(proto.floats ?? [])];
+    case ATTRIBUTE_TYPE.ints:
+      return (proto.ints ?? []).map(integerOf);
+    case ATTRIBUTE_TYPE.strings:
+      return (proto.strings ?? []).map(text);
+    default:
+      return { opaque: `attribute type ${proto.type ?? 0}` };
+  }
+}
+
+/** IR versions before 2 left the type out: the field that is there tells. */
+function impliedType(proto: AttributeProto): number {
+  const has = (field: keyof AttributeProto): boolean => Object.hasOwn(proto, field);
+  if (has('f')) return ATTRIBUTE_TYPE.float;
+  if (has('i')) return ATTRIBUTE_TYPE.int;
+  if (has('s')) return ATTRIBUTE_TYPE.string;
+  if (has('t')) return ATTRIBUTE_TYPE.tensor;
+  if (has('g')) return ATTRIBUTE_TYPE.graph;
+  if (proto.floats?.length) return ATTRIBUTE_TYPE.floats;
+  if (proto.strings?.length) return ATTRIBUTE_TYPE.strings;
+  return ATTRIBUTE_TYPE.ints;
+}
+
+function text(bytes: Uint8Array | undefined): string {
+  return bytes ? new TextDecoder().decode(bytes) : '';
+}
+
+function sourceValueOf(proto: ValueInfoProto): SourceValue {
+  const tensor = proto.type?.tensor_type;
+  const dims = tensor?.shape ? (tensor.shape.dim ?? []) : null;
+  return {
+    name: proto.name ?? '',
+    dtype: numericOf(tensor?.elem_type ?? 0),
+    shape:
+      dims?.map((dim): SourceDimension => {
+        if (Object.hasOwn(dim, 'dim_value')) return integerOf(dim.dim_value);
+        return dim.dim_param ? dim.dim_param : null;
+      }) ?? null,
+  };
+}
+
+/** Strings are no numbers, though ONNX numbers their type with the others. */
+function numericOf(number: number): DType | null {
+  const dtype = dtypeOfOnnx(number);
+  return dtype === undefined || dtype === 'string' ? null : dtype;
+}
+
+function functionOf(proto: FunctionProto, outer: Context): [string, SourceFunction] {
+  const opsets = opsetsOf(proto.opset_import ?? [], outer.place.file);
+  const context: Context = { place: outer.place, opsets: new Map([...outer.opsets, ...opsets]) };
+  const name = proto.name ?? '';
+  return [
+    functionKey(domainOf(proto.domain), name, proto.overload ?? ''),
+    {
+      name,
+      inputs: proto.input ?? [],
+      outputs: proto.output ?? [],
+      defaults: attributesOf(proto.attribute_proto ?? [], context),
+      nodes: (proto.node ?? []).map((node) => nodeOf(node, context)),
+    },
+  ];
+}
+
+function entry(entries: readonly EntryProto[] | undefined, key: string): string | undefined {
+  return entries?.find((item) => item.key === key)?.value;
+}

@@ -1,0 +1,263 @@
+/**
+ * @file From resolved drafts to a Graph: what no output needs is dropped, constants become weights with a role, results
+ * get the names that the file gives its outputs.
+ */
+import { isFloating } from '../dtype.js';
+import { AutoparError } from '../error.js';
+import { elementCount, type Graph, type Node, type TensorType, type Weight } from '../graph.js';
+import type { OperatorFamily } from '../operator.js';
+import { entryOf } from '../ops/index.js';
+import { type Constant, type ConstantFolder, FOLD_LIMIT } from './fold.js';
+import type { Draft, Resolved, Value } from './values.js';
+
+/** A module's own name for a parameter (`h.0.attn.bias`): exporters make up names without dots, or with slashes. */
+const DOTTED = /^[A-Za-z_]\w*(\.\w+)+$/;
+
+/** Families whose second and later operands are weights by nature. */
+const WEIGHTED: ReadonlySet<OperatorFamily> = new Set([
+  'contraction',
+  'convolution',
+  'normalisation',
+  'recurrent',
+  'attention',
+]);
+
+/** The graph of `resolved`; evaluates the constants that it keeps, all in one go. */
+export async function assemble(resolved: Resolved, name: string): Promise<Graph> {
+  const live = liveDrafts(resolved);
+  const turned = foldTransposedWeights(live);
+  const constants = usedConstants(live, turned, resolved.outputs);
+  await resolved.folder.settle(constants.filter((constant) => constant.present));
+  return new Assembly(resolved, live, turned, constants).graph(name);
+}
+
+/** The drafts that outputs hang on, in their order. */
+function liveDrafts(resolved: Resolved): readonly Draft[] {
+  const maker = new Map(resolved.drafts.flatMap((draft) => draft.outputs.map((output) => [output, draft] as const)));
+  const live = new Set<Draft>();
+  const stack: Value[] = resolved.outputs.map((output) => output.value);
+  for (let value = stack.pop(); value; value = stack.pop()) {
+    const draft = value.kind === 'tensor' ? maker.get(value.name) : undefined;
+    if (!draft || live.has(draft)) continue;
+    live.add(draft);
+    for (const input of draft.inputs) if (input) stack.push(input);
+  }
+  return resolved.drafts.filter((draft) => live.has(draft));
+}
+
+/**
+ * Weights that are only read transposed are transposed once, here, if they are small or their bytes are in the model's
+ * file: result name → constant. Others, and those with other readers, keep the operator, so that they stay one weight.
+ */
+function foldTransposedWeights(live: readonly Draft[]): ReadonlyMap<string, Constant> {
+  const readers = new Map<Constant, number>();
+  for (const draft of live)
+    for (const input of draft.inputs)
+      if (input?.kind === 'constant') readers.set(input.constant, (readers.get(input.constant) ?? 0) + 1);
+  const turned = new Map<string, Constant>();
+  for (const draft of live) {
+    const [source] = draft.inputs;
+    const [output] = draft.outputs;
+    const folded = draft.constants?.[0];
+    if (draft.op !== 'Transpose' || source?.kind !== 'constant' || !output || !folded) continue;
+    const cheap = source.constant.inFile || elementCount(source.type.shape) <= FOLD_LIMIT;
+    if (source.constant.stated && source.constant.present && cheap && readers.get(source.constant) === 1)
+      turned.set(output, folded);
+  }
+  return turned;
+}
+
+function usedConstants(
+  live: readonly Draft[],
+  turned: ReadonlyMap<string, Constant>,
+  outputs: Resolved['outputs'],
+): readonly Constant[] {
+  const used = new Set<Constant>(turned.values());
+  for (const draft of live) {
+    if (draft.outputs.some((output) => output !== null && turned.has(output))) continue;
+    for (const input of draft.inputs) if (input?.kind === 'constant') used.add(input.constant);
+  }
+  for (const { value } of outputs) if (value.kind === 'constant') used.add(value.constant);
+  return [...used];
+}
+
+class Assembly {
+  private readonly taken: Set<string>;
+  private readonly weightNames = new Map<Constant, string>();
+  private readonly renamed = new Map<string, string>();
+  private readonly tensors = new Map<string, TensorType>();
+  private readonly folder: ConstantFolder;
+
+  constructor(
+    private readonly resolved: Resolved,
+    private readonly live: readonly Draft[],
+    private readonly turned: ReadonlyMap<string, Constant>,
+    private readonly constants: readonly Constant[],
+  ) {
+    this.folder = resolved.folder;
+    this.taken = new Set([
+      ...resolved.inputs.map((input) => input.name),
+      ...resolved.outputs.map((output) => output.name),
+      ...live.flatMap((draft) => draft.outputs.filter((output) => output !== null)),
+    ]);
+  }
+
+  graph(name: string): Graph {
+    const roles = this.roles();
+    const weights = new Map<string, Weight>();
+    const sources = new Set(this.constants.map((constant) => constant.name));
+    for (const constant of this.constants) {
+      const weightName = this.weightName(constant, sources);
+      const weight = this.folder.weightOf(constant, roles.get(constant) ?? 'constant');
+      weights.set(weightName, weight);
+      this.tensors.set(weightName, { dtype: weight.dtype, shape: weight.shape });
+    }
+    for (const { name: input, type } of this.resolved.inputs) this.tensors.set(input, type);
+    const carried = this.nameOutputs();
+    const kept = this.live.filter(
+      (draft) => !draft.outputs.some((output) => output !== null && this.turned.has(output)),
+    );
+    const nodes = [...kept.map((draft) => this.node(draft)), ...carried];
+    return {
+      name,
+      nodes,
+      tensors: this.tensors,
+      inputs: this.resolved.inputs.map((input) => input.name),
+      outputs: this.resolved.outputs.map((output) => output.name),
+      weights,
+      state: [],
+      batch: [],
+    };
+  }
+
+  /**
+   * A result that an output of the file is takes the output's name; an output that is an input, a weight or another
+   * output gets an Identity.
+   */
+  private nameOutputs(): readonly Node[] {
+    const made = new Set(this.live.flatMap((draft) => draft.outputs));
+    const outputs = new Set(this.resolved.outputs.map((output) => output.name));
+    const identities: Node[] = [];
+    for (const { name, value } of this.resolved.outputs) {
+      if (value.kind === 'tensor' && value.name === name) continue;
+      const free =
+        value.kind === 'tensor' &&
+        made.has(value.name) &&
+        !outputs.has(value.name) &&
+        !this.renamed.has(value.name) &&
+        !this.turned.has(value.name);
+      if (value.kind === 'tensor' && free) this.renamed.set(value.name, name);
+    }
+    for (const { name, value } of this.resolved.outputs) {
+      if (value.kind === 'sequence') throw sequenceOutput(name);
+      const source = this.operandName(value);
+      if (source === name) continue;
+      this.tensors.set(name, value.type);
+      identities.push(plainNode(`${name}/identity`, 'Identity', '', {}, [source], [name], []));
+    }
+    return identities;
+  }
+
+  private node(draft: Draft): Node {
+    const outputs = draft.outputs.map((output, index) => {
+      const type = draft.types[index];
+      if (output === null || !type) return null;
+      const name = this.renamed.get(output) ?? output;
+      this.tensors.set(name, type);
+      return name;
+    });
+    const inputs = draft.inputs.map((input) => (input === null ? null : this.operandName(input)));
+    return plainNode(draft.name, draft.op, draft.domain, draft.attributes, inputs, outputs, draft.module);
+  }
+
+  private operandName(value: Value): string {
+    if (value.kind === 'sequence') throw new Error('a sequence reached the graph');
+    const constant = value.kind === 'constant' ? value.constant : this.turned.get(value.name);
+    if (!constant) return value.kind === 'tensor' ? (this.renamed.get(value.name) ?? value.name) : '';
+    const name = this.weightNames.get(constant);
+    if (name === undefined) throw new Error(`constant ${constant.name} has no weight`);
+    return name;
+  }
+
+  /** A weight that was only transposed keeps the name of what it came from. */
+  private weightName(constant: Constant, sources: ReadonlySet<string>): string {
+    const origin = constant.application?.operator.op === 'Transpose' ? constant.application.inputs[0] : null;
+    const base = origin?.stated && !sources.has(origin.name) ? origin.name : constant.name;
+    let name = base;
+    for (let ordinal = 2; this.taken.has(name); ordinal++) name = `${base}.${ordinal}`;
+    this.taken.add(name);
+    this.weightNames.set(constant, name);
+    return name;
+  }
+
+  /** parameter, buffer or constant: as the exporter says, else by the places where a weight is read, else by its name. */
+  private roles(): ReadonlyMap<Constant, Weight['role']> {
+    const told = this.constants.some((constant) => constant.kind === 'parameter');
+    const placed = this.placedAsWeights();
+    return new Map(this.constants.map((constant) => [constant, this.roleOf(constant, told, placed)]));
+  }
+
+  private roleOf(constant: Constant, told: boolean, placed: ReadonlySet<Constant>): Weight['role'] {
+    if (constant.kind === 'parameter' || constant.kind === 'buffer') return constant.kind;
+    const weight = this.folder.weightOf(constant, 'constant');
+    const origin = constant.application?.inputs[0] ?? constant;
+    const plain = !isFloating(weight.dtype) || elementCount(weight.shape) <= 1 || !(constant.stated || origin.stated);
+    if (constant.kind === 'constant' || plain) return 'constant';
+    if (placed.has(constant)) return 'parameter';
+    return !told && constant.stated && DOTTED.test(constant.name) ? 'parameter' : 'constant';
+  }
+
+  private placedAsWeights(): ReadonlySet<Constant> {
+    const placed = new Set<Constant>();
+    for (const draft of this.live) {
+      const entry = entryOf(draft.op, draft.domain);
+      draft.inputs.forEach((input, index) => {
+        const constant =
+          input?.kind === 'constant'
+            ? input.constant
+            : input?.kind === 'tensor'
+              ? this.turned.get(input.name)
+              : undefined;
+        const natural =
+          entry?.parameterInputs?.includes(index) ?? (entry !== undefined && index > 0 && WEIGHTED.has(entry.family));
+        if (constant && natural) placed.add(constant);
+      });
+    }
+    return placed;
+  }
+}
+
+function plainNode(
+  name: string,
+  op: string,
+  domain: string,
+  attributes: Node['attributes'],
+  inputs: Node['inputs'],
+  outputs: Node['outputs'],
+  module: readonly string[],
+): Node {
+  return {
+    name,
+    op,
+    domain,
+    attributes,
+    inputs,
+    outputs,
+    module,
+    layer: null,
+    scope: 'micro',
+    phase: 'forward',
+    group: name,
+    body: null,
+  };
+}
+
+function sequenceOutput(tensor: string): AutoparError {
+  return new AutoparError(
+    'unsupported-sequence',
+    'input',
+    `output '${tensor}' is a sequence of tensors, which autopar does not handle`,
+    { tensor },
+    'return its elements as outputs of their own',
+  );
+}

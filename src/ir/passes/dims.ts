@@ -1,0 +1,206 @@
+/**
+ * @file Named dimensions: `--dim N=4` binds names, and expressions over them (`s0 + 1`, `2*N`) get their values.
+ *
+ *     sum     := product (('+' | '-') product)*
+ *     product := factor (('*' | '/' | '//' | '%') factor)*
+ *     factor  := number | name | '(' sum ')' | '-' factor | ('floor' | 'max' | 'min' | …) '(' sum, … ')'
+ */
+import { AutoparError } from '../error.js';
+import type { SourceDimension, SourceValue } from '../onnx/model.js';
+
+/** The sizes of an input or value; null where one is not bound or not stated. */
+export function boundShape(
+  shape: readonly SourceDimension[] | null,
+  dims: ReadonlyMap<string, number>,
+): readonly number[] | null {
+  if (!shape) return null;
+  const sizes = shape.map((dimension) => dimensionSize(dimension, dims));
+  return sizes.every((size) => size !== null) ? sizes : null;
+}
+
+/**
+ * Checks that the dimensions of all `inputs` are bound. Throws `unbound-dimension` listing every free name with the
+ * inputs it occurs in, and `bad-dimension` for a size that is no positive integer or a name that the model lacks.
+ */
+export function checkDims(inputs: readonly SourceValue[], dims: ReadonlyMap<string, number>, file: string): void {
+  const named = new Set(
+    inputs.flatMap((input) =>
+      (input.shape ?? []).flatMap((item) => (typeof item === 'string' ? [item, ...namesOf(item)] : [])),
+    ),
+  );
+  for (const [name, size] of dims) {
+    if (!Number.isSafeInteger(size) || size < 1) {
+      throw new AutoparError('bad-dimension', 'usage', `--dim ${name}=${size}: a size must be a positive integer`, {
+        file,
+      });
+    }
+    if (!named.has(name)) {
+      const known = [...named].sort();
+      throw new AutoparError(
+        'unknown-dimension',
+        'usage',
+        `--dim ${name}=${size}: the model's inputs have no dimension '${name}'`,
+        { file },
+        known.length > 0 ? `its named dimensions are ${known.join(', ')}` : 'all its dimensions are fixed',
+      );
+    }
+  }
+  const free = new Map<string, string[]>();
+  for (const input of inputs) {
+    if (!input.shape) throw unranked(input, file);
+    input.shape.forEach((dimension, axis) => {
+      if (dimensionSize(dimension, dims) !== null) return;
+      const names = typeof dimension === 'string' ? unboundNames(dimension, dims) : [''];
+      for (const name of names) {
+        const places = free.get(name) ?? [];
+        places.push(`${input.name} [${(input.shape ?? []).map((item) => item ?? '?').join(', ')}] axis ${axis}`);
+        free.set(name, places);
+      }
+    });
+  }
+  if (free.size > 0) throw unbound(free, file);
+}
+
+/** The value of a dimension expression; null where a name in it is not bound or it is not an expression that is understood. */
+export function evaluateDimension(text: string, dims: ReadonlyMap<string, number>): number | null {
+  const whole = dims.get(text.trim());
+  if (whole !== undefined) return whole;
+  const tokens = tokensOf(text);
+  if (!tokens) return null;
+  const parser = new ExpressionParser(tokens, dims);
+  const value = parser.sum();
+  return value !== null && parser.atEnd() && Number.isSafeInteger(value) && value >= 0 ? value : null;
+}
+
+function dimensionSize(dimension: SourceDimension, dims: ReadonlyMap<string, number>): number | null {
+  if (dimension === null) return null;
+  // Some exporters write -1 for a size they do not know.
+  if (typeof dimension === 'number') return dimension >= 0 ? dimension : null;
+  return evaluateDimension(dimension, dims);
+}
+
+/** Evaluates while it parses; null spreads from unbound names and malformed text. */
+class ExpressionParser {
+  private position = 0;
+
+  constructor(
+    private readonly tokens: readonly string[],
+    private readonly dims: ReadonlyMap<string, number>,
+  ) {}
+
+  atEnd(): boolean {
+    return this.position === this.tokens.length;
+  }
+
+  sum(): number | null {
+    return this.chain(() => this.product(), ['+', '-']);
+  }
+
+  private product(): number | null {
+    return this.chain(() => this.factor(), ['*', '/', '//', '%']);
+  }
+
+  private chain(operand: () => number | null, operators: readonly string[]): number | null {
+    let value = operand();
+    while (operators.includes(this.peek())) {
+      const apply = OPERATORS[this.next()];
+      const right = operand();
+      value = value === null || right === null || !apply ? null : apply(value, right);
+    }
+    return value;
+  }
+
+  private factor(): number | null {
+    const token = this.next();
+    if (token === '-') {
+      const value = this.factor();
+      return value === null ? null : -value;
+    }
+    if (token === '(') {
+      const value = this.sum();
+      return this.next() === ')' ? value : null;
+    }
+    if (/^\d/.test(token)) return Number(token);
+    if (this.peek() === '(') return this.call(token);
+    return this.dims.get(token) ?? null;
+  }
+
+  private call(name: string): number | null {
+    const values: (number | null)[] = [];
+    do {
+      this.next();
+      values.push(this.sum());
+    } while (this.peek() === ',');
+    const apply = FUNCTIONS[name];
+    if (this.next() !== ')' || !apply) return null;
+    return values.every((value) => value !== null) ? apply(...values) : null;
+  }
+
+  private peek(): string {
+    return this.tokens[this.position] ?? '';
+  }
+
+  private next(): string {
+    return this.tokens[this.position++] ?? '';
+  }
+}
+
+const OPERATORS: Readonly<Record<string, (left: number, right: number) => number>> = {
+  '+': (left, right) => left + right,
+  '-': (left, right) => left - right,
+  '*': (left, right) => left * right,
+  '/': (left, right) => left / right,
+  '//': (left, right) => Math.floor(left / right),
+  '%': (left, right) => left % right,
+};
+
+const FUNCTIONS: Readonly<Record<string, (...values: number[]) => number>> = {
+  floor: (value = 0) => Math.floor(value),
+  ceil: (value = 0) => Math.ceil(value),
+  ceiling: (value = 0) => Math.ceil(value),
+  max: Math.max,
+  Max: Math.max,
+  min: Math.min,
+  Min: Math.min,
+};
+
+function tokensOf(text: string): readonly string[] | null {
+  const tokens = text.match(/\d+|[A-Za-z_][\w.]*|\/\/|[-+*/%(),]/g) ?? [];
+  return tokens.length > 0 && tokens.join('') === text.replace(/\s+/g, '') ? tokens : null;
+}
+
+function namesOf(text: string): readonly string[] {
+  return (tokensOf(text) ?? []).filter((token) => /^[A-Za-z_]/.test(token) && !Object.hasOwn(FUNCTIONS, token));
+}
+
+/** The names to bind: those inside an expression, else the whole text. */
+function unboundNames(text: string, dims: ReadonlyMap<string, number>): readonly string[] {
+  const names = namesOf(text).filter((name) => !dims.has(name));
+  return names.length > 0 ? names : [text];
+}
+
+function unbound(free: ReadonlyMap<string, readonly string[]>, file: string): AutoparError {
+  const lines = [...free].map(
+    ([name, places]) => `${name === '' ? 'a dimension without a name' : name} (${places.join('; ')})`,
+  );
+  const names = [...free.keys()].filter((name) => name !== '');
+  return new AutoparError(
+    'unbound-dimension',
+    'input',
+    `the model leaves dimensions open: ${lines.join(', ')}`,
+    { file },
+    names.length > 0
+      ? `bind them: ${names.map((name) => `--dim ${/^[\w.]+$/.test(name) ? name : `'${name}'`}=SIZE`).join(' ')}`
+      : 'export the model with named or fixed dimensions',
+  );
+}
+
+function unranked(input: SourceValue, file: string): AutoparError {
+  return new AutoparError(
+    'unbound-dimension',
+    'input',
+    `input '${input.name}' has no shape`,
+    { file, tensor: input.name },
+    'export the model with the shapes of its inputs',
+  );
+}

@@ -1,0 +1,74 @@
+/**
+ * @file Pass `find-layers`: which repeated layer a node belongs to, from its module path.
+ *
+ * A layer is the shallowest path prefix whose last step ends in an index (layers.0, encoder_layer_3) and that has a
+ * sibling: another prefix under the same parent with the same stem and another index.
+ */
+import type { Graph, Node } from '../graph.js';
+
+/** The graph with `layer` set on every node, and with a module path where a node had none but its neighbours do. */
+export function findLayers(unplaced: Graph): Graph {
+  const graph = placeNodes(unplaced);
+  const siblings = new Map<string, Set<string>>();
+  for (const { module } of graph.nodes) {
+    module.forEach((step, depth) => {
+      const stem = stemOf(step);
+      if (stem === null) return;
+      const key = JSON.stringify([...module.slice(0, depth), stem]);
+      const found = siblings.get(key) ?? new Set<string>();
+      siblings.set(key, found.add(step));
+    });
+  }
+  return { ...graph, nodes: graph.nodes.map((node) => ({ ...node, layer: layerOf(node, siblings) })) };
+}
+
+/** Nodes that an exporter's optimiser made have no path: they lie in what their neighbours have in common. */
+function placeNodes(graph: Graph): Graph {
+  if (graph.nodes.every((node) => node.module.length > 0)) return graph;
+  const neighbours = new Map<string, (readonly string[])[]>();
+  for (const node of graph.nodes) {
+    if (node.module.length === 0) continue;
+    for (const tensor of [...node.inputs, ...node.outputs]) {
+      if (tensor === null || graph.weights.has(tensor)) continue;
+      const paths = neighbours.get(tensor);
+      if (paths) paths.push(node.module);
+      else neighbours.set(tensor, [node.module]);
+    }
+  }
+  const nodes = graph.nodes.map((node) => {
+    if (node.module.length > 0) return node;
+    const paths = [...node.inputs, ...node.outputs].flatMap((tensor) =>
+      tensor === null ? [] : (neighbours.get(tensor) ?? []),
+    );
+    return { ...node, module: commonPrefix(paths) };
+  });
+  return { ...graph, nodes };
+}
+
+function commonPrefix(paths: readonly (readonly string[])[]): readonly string[] {
+  const [first = []] = paths;
+  const end = first.findIndex((step, index) => paths.some((path) => path[index] !== step));
+  return end < 0 ? first : first.slice(0, end);
+}
+
+function layerOf(node: Node, siblings: ReadonlyMap<string, ReadonlySet<string>>): string | null {
+  const depth = node.module.findIndex((step, index) => {
+    const stem = stemOf(step);
+    return stem !== null && (siblings.get(JSON.stringify([...node.module.slice(0, index), stem]))?.size ?? 0) > 1;
+  });
+  return depth < 0 ? null : joined(node.module.slice(0, depth + 1));
+}
+
+/** The step without its index; null where it has none. */
+function stemOf(step: string): string | null {
+  return /\d$/.test(step) ? step.replace(/\d+$/, '') : null;
+}
+
+/** TorchScript repeats a container's name in its children's (n / n.0): it is said once. */
+function joined(path: readonly string[]): string {
+  return path.reduce((text, step, index) => {
+    const parent = path[index - 1];
+    if (parent === undefined) return step;
+    return `${text}.${step.startsWith(`${parent}.`) ? step.slice(parent.length + 1) : step}`;
+  }, '');
+}

@@ -1,0 +1,413 @@
+/**
+ * @file Pass `fold`: values that do not depend on the data.
+ *
+ * A constant is a value of the file or an operator applied to constants. Equal constants are one (value numbering), so
+ * the shape arithmetic that an exporter repeats in every layer is done once. Nothing is computed until a value is asked
+ * for; then all operators that it needs go to ONNX Runtime as one model, through the `Evaluate` function handed in.
+ */
+import { createHash } from 'node:crypto';
+import { byteLength, type DType, onnxOfDtype } from '../dtype.js';
+import { AutoparError } from '../error.js';
+import {
+  type Attributes,
+  type AttributeValue,
+  type ConstantTensor,
+  elementCount,
+  type Graph,
+  type Node,
+  type TensorType,
+  type Weight,
+  type WeightSource,
+} from '../graph.js';
+import type { InputKind } from '../onnx/model.js';
+import { loadWeight } from '../onnx/tensors.js';
+import { writeOnnx } from '../onnx/writer.js';
+
+/** Runs an ONNX model on the inputs given and returns its outputs by name. */
+export type Evaluate = (
+  model: Uint8Array,
+  inputs: Readonly<Record<string, ConstantTensor>>,
+) => Promise<Readonly<Record<string, ConstantTensor>>>;
+
+/** Results with more elements than this stay operators unless a shape, attribute or condition needs them. */
+export const FOLD_LIMIT = 64 * 1024;
+
+/** An operator to apply: a node without its place in a graph. */
+interface Operator {
+  readonly name: string;
+  readonly op: string;
+  readonly domain: string;
+  readonly attributes: Attributes;
+}
+
+/** A value known before the run. Made by ConstantFolder only; identity means equality. */
+export interface Constant {
+  readonly id: number;
+  /** The tensor's name in the file; made unique when it becomes a weight. */
+  readonly name: string;
+  /** What exporter metadata says it is; derived constants inherit it from what they are made of. */
+  readonly kind: InputKind | null;
+  /** Whether it is an initializer of the file, as against a Constant node or a computed value. */
+  readonly stated: boolean;
+  /** Whether its value can be had: nothing that it is made of is absent. */
+  readonly present: boolean;
+  /** Whether it is an initializer whose bytes are in the model's file itself. */
+  readonly inFile: boolean;
+  /** The operator that makes it, and which of its results it is; null for a value of the file. */
+  readonly application: Application | null;
+  readonly result: number;
+}
+
+interface Application {
+  readonly id: number;
+  readonly operator: Operator;
+  readonly inputs: readonly (Constant | null)[];
+  readonly results: number;
+}
+
+/** Interns constants and evaluates them in batches. */
+export class ConstantFolder {
+  private readonly literals = new Map<string, Constant>();
+  private readonly applications = new Map<string, readonly Constant[]>();
+  private readonly sources = new Map<Constant, WeightSource>();
+  private readonly types = new Map<Constant, TensorType>();
+  private readonly settledNames = new Set<string>();
+  /** Results that are bfloat16. */
+  private readonly narrowResults = new Set<string>();
+  private count = 0;
+
+  constructor(
+    private readonly evaluate: Evaluate,
+    private readonly file: string,
+  ) {}
+
+  /** An initializer: always a constant of its own, since equal bytes do not make two parameters one. */
+  stated(name: string, type: TensorType, source: WeightSource, kind: InputKind | null): Constant {
+    const constant: Constant = {
+      id: this.count++,
+      name,
+      kind,
+      stated: true,
+      present: source.kind !== 'absent',
+      inFile: source.kind === 'inline',
+      application: null,
+      result: 0,
+    };
+    this.types.set(constant, type);
+    this.sources.set(constant, source);
+    return constant;
+  }
+
+  /** Another parameter with the value of `constant`, which is an initializer. */
+  copy(constant: Constant, name: string): Constant {
+    const { dtype, shape, source } = this.weightOf(constant, 'constant');
+    return this.stated(name, { dtype, shape }, source, constant.kind);
+  }
+
+  /** A value without identity of its own: equal ones are one. */
+  literal(name: string, value: ConstantTensor): Constant {
+    const key = tensorKey(value);
+    const found = this.literals.get(key);
+    if (found) return found;
+    const constant: Constant = {
+      id: this.count++,
+      name,
+      kind: null,
+      stated: false,
+      present: true,
+      inFile: false,
+      application: null,
+      result: 0,
+    };
+    this.types.set(constant, { dtype: value.dtype, shape: value.shape });
+    this.sources.set(constant, { kind: 'inline', data: value.data });
+    this.literals.set(key, constant);
+    return constant;
+  }
+
+  /**
+   * The results of an operator on constants, of the types given (null: not known yet, found by evaluation).
+   * `rearranges`: it only moves elements, so that what it makes of a parameter is one still.
+   */
+  apply(
+    operator: Operator,
+    inputs: readonly (Constant | null)[],
+    outputs: readonly (string | null)[],
+    types: readonly (TensorType | null)[] | null,
+    rearranges = false,
+  ): readonly Constant[] {
+    const ids = inputs.map((input) => input?.id ?? '_').join(',');
+    const key = `apply ${operator.domain}:${operator.op}(${ids})${attributesKey(operator.attributes)}/${outputs.length}`;
+    const kind = rearranges ? strongestKind(inputs) : null;
+    const found = this.applications.get(key);
+    if (found) return found;
+    const application: Application = { id: this.count++, operator, inputs, results: outputs.length };
+    const present = inputs.every((input) => input === null || input.present);
+    const constants = outputs.map((name, result) => {
+      const constant: Constant = {
+        id: this.count++,
+        name: name ?? `${operator.name}.${result}`,
+        kind,
+        stated: false,
+        present,
+        inFile: false,
+        application,
+        result,
+      };
+      const type = types?.[result];
+      if (type) this.types.set(constant, type);
+      if (type?.dtype === 'bfloat16') this.narrowResults.add(evaluationName(constant));
+      return constant;
+    });
+    this.applications.set(key, constants);
+    return constants;
+  }
+
+  /** The type; evaluates where no rule told it. */
+  async typeOf(constant: Constant): Promise<TensorType> {
+    const known = this.types.get(constant);
+    if (known) return known;
+    await this.settle([constant]);
+    const type = this.types.get(constant);
+    if (!type) throw new Error(`constant ${constant.name} has no type after evaluation`);
+    return type;
+  }
+
+  /** The value. Throws `absent-weight` where it hangs on a weight whose bytes are not there. */
+  async valueOf(constant: Constant): Promise<ConstantTensor> {
+    await this.settle([constant]);
+    const source = this.sources.get(constant);
+    const data = source ? await loadWeight(source) : null;
+    if (!data) throw this.absent(constant);
+    return { ...(await this.typeOf(constant)), data };
+  }
+
+  /** Evaluates all constants given that are not values yet, in one model. */
+  async settle(constants: readonly Constant[]): Promise<void> {
+    const wanted = [...new Set(constants)].filter((constant) => !this.sources.has(constant));
+    if (wanted.length === 0) return;
+    const graph = await this.evaluationGraph(wanted);
+    let results: Readonly<Record<string, ConstantTensor>>;
+    try {
+      results = await this.evaluate(writeOnnx(graph), {});
+    } catch (error) {
+      throw this.failed(wanted, error);
+    }
+    for (const constant of wanted) {
+      const found = results[this.outputName(constant)];
+      if (!found) throw new Error(`evaluation returned no ${constant.name}`);
+      const value = this.isCast(constant) ? bfloatOf(found) : found;
+      this.types.set(constant, { dtype: value.dtype, shape: value.shape });
+      this.sources.set(constant, { kind: 'inline', data: value.data });
+      this.settledNames.add(evaluationName(constant));
+    }
+  }
+
+  /** What the constant is as a graph's weight, once settled. */
+  weightOf(constant: Constant, role: Weight['role']): Weight {
+    const type = this.types.get(constant);
+    const source = this.sources.get(constant);
+    if (!type || !source) throw new Error(`constant ${constant.name} is not settled`);
+    return { dtype: type.dtype, shape: type.shape, source, role };
+  }
+
+  /** One graph with everything that `wanted` hangs on and that is not a value yet. */
+  private async evaluationGraph(wanted: readonly Constant[]): Promise<Graph> {
+    const nodes: Node[] = [];
+    const weights = new Map<string, Weight>();
+    const tensors = new Map<string, TensorType>();
+    const applied = new Set<Application>();
+    for (const constant of this.closure(wanted)) {
+      const source = this.sources.get(constant);
+      const type = this.types.get(constant);
+      if (type) tensors.set(evaluationName(constant), type);
+      if (source && type) {
+        const data = await loadWeight(source);
+        if (!data) throw this.absent(constant);
+        weights.set(evaluationName(constant), { ...type, source: { kind: 'inline', data }, role: 'constant' });
+        continue;
+      }
+      const { application } = constant;
+      if (!application) throw new Error(`constant ${constant.name} has no origin`);
+      if (applied.has(application)) continue;
+      applied.add(application);
+      nodes.push(...this.evaluationNodes(application, nodes.length));
+    }
+    for (const constant of wanted) {
+      if (!this.isCast(constant)) continue;
+      nodes.push(castNode(evaluationName(constant), `${evaluationName(constant)}.cast`, 'float32', nodes.length));
+    }
+    return {
+      name: 'constants',
+      nodes,
+      tensors,
+      inputs: [],
+      outputs: wanted.map((constant) => this.outputName(constant)),
+      weights,
+      state: [],
+      batch: [],
+    };
+  }
+
+  /**
+   * The nodes of one application. ONNX Runtime computes few operators in bfloat16 on a CPU, so that they run in float32
+   * between casts, as it does by itself for float16.
+   */
+  private evaluationNodes(application: Application, ordinal: number): readonly Node[] {
+    const { operator, inputs } = application;
+    const results = this.openResults(application);
+    const narrow = inputs.map((input) => input !== null && this.isCast(input));
+    const names = inputs.map((input) => (input ? evaluationName(input) : null));
+    if (isCast(operator) || !narrow.includes(true)) return [evaluationNode(operator, names, results, ordinal)];
+    const prefix = `a${application.id}`;
+    const widened = names.map((name, index) => (narrow[index] && name !== null ? `${prefix}.in${index}` : name));
+    const into = names.flatMap((name, index) =>
+      narrow[index] && name !== null
+        ? [castNode(name, `${prefix}.in${index}`, 'float32', `${ordinal}.in${index}`)]
+        : [],
+    );
+    const wide = results.map((_, index) =>
+      this.narrowResults.has(`${prefix}.${index}`) ? `${prefix}.out${index}` : null,
+    );
+    const computed = results.map((name, index) => wide[index] ?? name);
+    const out = results.flatMap((name, index) => {
+      const source = wide[index];
+      return source ? [castNode(source, name, 'bfloat16', `${ordinal}.out${index}`)] : [];
+    });
+    return [...into, evaluationNode(operator, widened, computed, ordinal), ...out];
+  }
+
+  /**
+   * Names of an application's results. Those that are values already are weights of the model under that name, so they
+   * get another; an empty name would crash some of ONNX Runtime's kernels (Split).
+   */
+  private openResults(application: Application): readonly string[] {
+    return Array.from({ length: application.results }, (_, result) => {
+      const name = `a${application.id}.${result}`;
+      return this.settledNames.has(name) ? `${name}.again` : name;
+    });
+  }
+
+  private isCast(constant: Constant): boolean {
+    return this.types.get(constant)?.dtype === 'bfloat16';
+  }
+
+  private outputName(constant: Constant): string {
+    return this.isCast(constant) ? `${evaluationName(constant)}.cast` : evaluationName(constant);
+  }
+
+  /** `wanted` and what they are made of, operands first; iterative because shape arithmetic can be long. */
+  private closure(wanted: readonly Constant[]): readonly Constant[] {
+    const ordered: Constant[] = [];
+    const seen = new Set<Constant>();
+    const stack: { constant: Constant; expanded: boolean }[] = [...wanted]
+      .reverse()
+      .map((constant) => ({ constant, expanded: false }));
+    for (let top = stack.pop(); top; top = stack.pop()) {
+      const { constant, expanded } = top;
+      if (expanded) ordered.push(constant);
+      if (expanded || seen.has(constant)) continue;
+      seen.add(constant);
+      stack.push({ constant, expanded: true });
+      if (this.sources.has(constant)) continue;
+      for (const input of constant.application?.inputs ?? [])
+        if (input) stack.push({ constant: input, expanded: false });
+    }
+    return ordered;
+  }
+
+  private absent(constant: Constant): AutoparError {
+    return new AutoparError(
+      'absent-weight',
+      'input',
+      `the value of '${constant.name}' is needed to plan, but the file does not hold it`,
+      { file: this.file, tensor: constant.name },
+      'give the value with --const NAME=F.npy, or put the model’s data files next to it',
+    );
+  }
+
+  private failed(wanted: readonly Constant[], error: unknown): AutoparError {
+    const reason = error instanceof Error ? error.message.split('\n')[0] : String(error);
+    const operators = [...new Set(wanted.map((constant) => constant.application?.operator.name ?? constant.name))];
+    return new AutoparError(
+      'fold-failed',
+      'input',
+      `ONNX Runtime could not compute constants of the model: ${reason}`,
+      { file: this.file, node: operators[0] ?? '' },
+      'check that the model runs in ONNX Runtime as it is',
+    );
+  }
+}
+
+function strongestKind(inputs: readonly (Constant | null)[]): InputKind | null {
+  const kinds = new Set(inputs.map((input) => input?.kind));
+  return kinds.has('parameter') ? 'parameter' : kinds.has('buffer') ? 'buffer' : null;
+}
+
+/** A short text that is equal exactly for equal tensors. */
+function tensorKey(value: ConstantTensor): string {
+  const bytes =
+    value.data.length <= 64
+      ? Buffer.from(value.data).toString('hex')
+      : createHash('sha256').update(value.data).digest('hex');
+  return `${value.dtype}[${value.shape.join(',')}]${bytes}`;
+}
+
+/** A short text that is equal exactly for equal attributes. */
+export function attributesKey(attributes: Attributes): string {
+  return JSON.stringify(
+    Object.entries(attributes)
+      .sort(([a], [b]) => (a < b ? -1 : 1))
+      .map(([name, value]) => [name, valueKey(value)]),
+  );
+}
+
+function valueKey(value: AttributeValue): unknown {
+  if (typeof value === 'bigint') return `${value}n`;
+  if (typeof value === 'object' && 'dtype' in value) return tensorKey(value);
+  return typeof value === 'number' && !Number.isFinite(value) ? String(value) : value;
+}
+
+/** Names in evaluation models are numbers: exporters' names could collide with those that are made here. */
+function evaluationName(constant: Constant): string {
+  return constant.application ? `a${constant.application.id}.${constant.result}` : `c${constant.id}`;
+}
+
+function isCast(operator: Operator): boolean {
+  return operator.op === 'Cast' && operator.domain === '';
+}
+
+function castNode(input: string, output: string, to: DType, ordinal: number | string): Node {
+  const operator = { name: '', op: 'Cast', domain: '', attributes: { to: onnxOfDtype(to) } };
+  return evaluationNode(operator, [input], [output], ordinal);
+}
+
+function evaluationNode(
+  operator: Operator,
+  inputs: readonly (string | null)[],
+  outputs: readonly string[],
+  ordinal: number | string,
+): Node {
+  return {
+    name: `n${ordinal}`,
+    op: operator.op,
+    domain: operator.domain,
+    attributes: operator.attributes,
+    inputs,
+    outputs,
+    module: [],
+    layer: null,
+    scope: 'micro',
+    phase: 'forward',
+    group: `n${ordinal}`,
+    body: null,
+  };
+}
+
+/** bfloat16 travels as float32, which ONNX Runtime's JavaScript side can hold; the way back drops zeros only. */
+function bfloatOf(value: ConstantTensor): ConstantTensor {
+  const count = elementCount(value.shape);
+  const data = new Uint8Array(byteLength('bfloat16', count));
+  for (let index = 0; index < count; index++) data.set(value.data.subarray(index * 4 + 2, index * 4 + 4), index * 2);
+  return { dtype: 'bfloat16', shape: value.shape, data };
+}

@@ -1,0 +1,148 @@
+/**
+ * @file Types of an operator's results: by the registry, for operators it does not know by what the file says
+ * (value_info), else by a trial run in ONNX Runtime, else not at all: refused by name.
+ */
+
+import { byteLength } from '../dtype.js';
+import { AutoparError } from '../error.js';
+import { type ConstantTensor, elementCount, type Graph, type Node, type TensorType, type Weight } from '../graph.js';
+import { writeOnnx } from '../onnx/writer.js';
+import type { OperatorView } from '../operator.js';
+import { entryOf } from '../ops/index.js';
+import { mismatch } from '../ops/operands.js';
+import type { Evaluate } from './fold.js';
+
+/** Operators whose results have a size that only the data tells. */
+const DATA_DEPENDENT: ReadonlySet<string> = new Set([
+  'Compress',
+  'NonMaxSuppression',
+  'NonZero',
+  'StringSplit',
+  'Unique',
+]);
+
+/** What is known of an operator that the registry lacks. */
+interface UnknownOperator {
+  readonly view: OperatorView;
+  /** Declared types of the results, null where the file says nothing complete. */
+  readonly declared: readonly (TensorType | null)[];
+  /** Names of the results; null where one is not used. */
+  readonly outputs: readonly (string | null)[];
+  /** Values of the operands that are constants. */
+  readonly constants: readonly (ConstantTensor | null)[];
+  readonly evaluate: Evaluate;
+  readonly file: string;
+}
+
+/** Types by the registry; null where it has no entry. Throws what the entry throws on operands that do not fit. */
+export function inferByEntry(view: OperatorView, file: string): readonly TensorType[] | null {
+  const entry = entryOf(view.op, view.domain);
+  if (!entry) return null;
+  try {
+    const types = entry.infer(view);
+    for (const type of types) checkSizes(view, type);
+    // Rules are bound when a plan is made; what they refuse in a node is refused here, where the file is known.
+    if (typeof entry.rule === 'function') entry.rule({ ...view, outputs: types });
+    return types;
+  } catch (error) {
+    if (!(error instanceof AutoparError)) throw error;
+    throw new AutoparError(
+      error.code,
+      error.exit,
+      error.message,
+      { file, node: view.name, ...error.where },
+      error.hint,
+    );
+  }
+}
+
+function checkSizes(view: OperatorView, { dtype, shape }: TensorType): void {
+  if (shape.every((size) => Number.isSafeInteger(size) && size >= 0)) return;
+  throw mismatch(view, `its result would be ${dtype}[${shape.join(', ')}]`);
+}
+
+/** Throws for an operator whose result sizes depend on the data. */
+export function refuseDataDependent(op: string, domain: string, name: string, file: string): void {
+  if (domain !== '' || !DATA_DEPENDENT.has(op)) return;
+  throw dataDependent(name, op, 'the size of its result', file);
+}
+
+/** The error for a node that needs to know, before the run, something that only the data tells. */
+export function dataDependent(name: string, op: string, what: string, file: string): AutoparError {
+  return new AutoparError(
+    'data-dependent-shape',
+    'input',
+    `node '${name}' (${op}): ${what} depends on the data, so the program cannot be planned`,
+    { file, node: name },
+    'make it a constant: bind dimensions with --dim, give an input with --const, or export with fixed sizes',
+  );
+}
+
+/** Types of an unknown operator's results. */
+export async function inferUnknown(unknown: UnknownOperator): Promise<readonly (TensorType | null)[]> {
+  const { view, declared, outputs } = unknown;
+  if (outputs.every((name, index) => name === null || declared[index])) return declared;
+  try {
+    return await trialRun(unknown);
+  } catch (error) {
+    const reason = error instanceof Error ? (error.message.split('\n')[0] ?? '') : String(error);
+    throw new AutoparError(
+      'unknown-operator',
+      'input',
+      `node '${view.name}' is ${view.domain ? `${view.domain}.` : ''}${view.op}, which autopar does not know, the file does not state the shapes of its results, and ONNX Runtime does not run it: ${reason}`,
+      { file: unknown.file, node: view.name },
+      'state its result shapes in the file (value_info), or export without this operator',
+    );
+  }
+}
+
+/** Runs the operator alone on zeros (constants as they are) and looks at what comes out. */
+async function trialRun({
+  view,
+  outputs,
+  constants,
+  evaluate,
+}: UnknownOperator): Promise<readonly (TensorType | null)[]> {
+  const names = view.inputs.map((type, index) => (type ? `in${index}` : null));
+  const results = outputs.map((name, index) => (name === null ? null : `out${index}`));
+  const tensors = new Map<string, TensorType>();
+  const weights = new Map<string, Weight>();
+  const feeds: Record<string, ConstantTensor> = {};
+  view.inputs.forEach((type, index) => {
+    const name = names[index];
+    if (!type || !name) return;
+    tensors.set(name, type);
+    const value = constants[index];
+    if (value) weights.set(name, { ...type, source: { kind: 'inline', data: value.data }, role: 'constant' });
+    else feeds[name] = { ...type, data: new Uint8Array(byteLength(type.dtype, elementCount(type.shape))) };
+  });
+  const node: Node = {
+    name: view.name,
+    op: view.op,
+    domain: view.domain,
+    attributes: view.attributes,
+    inputs: names,
+    outputs: results,
+    module: [],
+    layer: null,
+    scope: 'micro',
+    phase: 'forward',
+    group: view.name,
+    body: null,
+  };
+  const graph: Graph = {
+    name: 'trial',
+    nodes: [node],
+    tensors,
+    inputs: Object.keys(feeds),
+    outputs: results.filter((name) => name !== null),
+    weights,
+    state: [],
+    batch: [],
+  };
+  const found = await evaluate(writeOnnx(graph), feeds);
+  return results.map((name) => {
+    const value = name === null ? undefined : found[name];
+    return value ? { dtype: value.dtype, shape: value.shape } : null;
+  });
+}

@@ -1,0 +1,154 @@
+/**
+ * @file Part of pass `normalise`: a MatMul between a flatten and the unflatten that undoes it works on the dimensions as
+ * they are.
+ *
+ *     x [b, s, d] → Reshape [b·s, d] → MatMul w → Add bias → Reshape [b, s, e]
+ *     x [b, s, d] →                    MatMul w → Add bias
+ *
+ * A flatten that also merges heads, [b, s, h, d] → [b·s, h·d], becomes the merge alone, [b, s, h·d]. So batch and
+ * sequence stay dimensions of their own, which a strategy can shard apart.
+ */
+import { type Graph, type Node, type TensorType, typeOf } from '../graph.js';
+import { entryOf } from '../ops/index.js';
+
+/** The graph without flattening around MatMul. */
+export function liftMatMul(graph: Graph): Graph {
+  const makers = new Map(graph.nodes.flatMap((node) => node.outputs.map((output) => [output, node] as const)));
+  const readers = readersOf(graph);
+  const tensors = new Map(graph.tensors);
+  const changed = new Map<Node, Node>();
+  const renamed = new Map<string, string>();
+  const gone = new Set<Node>();
+  const lifted = new Map<string, Node>();
+  for (const product of graph.nodes) {
+    const chain = liftable(graph, product, makers, readers);
+    if (!chain) continue;
+    const { flatten, nodes, unflatten } = chain;
+    const leading = typeOf(graph, unflatten.outputs[0] ?? '').shape.slice(0, -1);
+    for (const node of nodes) {
+      const [output] = node.outputs;
+      if (!output) continue;
+      const { dtype, shape } = typeOf(graph, output);
+      tensors.set(output, { dtype, shape: [...leading, shape.at(-1) ?? 1] });
+    }
+    const source = liftedOperand(graph, flatten, leading, lifted, tensors);
+    changed.set(product, { ...product, inputs: [source, ...product.inputs.slice(1)] });
+    const [last, result] = [nodes.at(-1)?.outputs[0], unflatten.outputs[0]];
+    if (last && result) renamed.set(last, result);
+    gone.add(unflatten);
+  }
+  if (changed.size === 0) return graph;
+  const rename = (name: string | null): string | null => (name === null ? null : (renamed.get(name) ?? name));
+  const added = new Map<string, Node[]>();
+  for (const node of lifted.values()) added.set(node.group, [...(added.get(node.group) ?? []), node]);
+  const nodes = graph.nodes
+    .flatMap((node) => [node, ...(added.get(node.name) ?? []).map((item) => ({ ...item, group: item.name }))])
+    .filter((node) => !gone.has(node))
+    .map((node) => changed.get(node) ?? node)
+    .map((node) => ({ ...node, inputs: node.inputs.map(rename), outputs: node.outputs.map(rename) }));
+  return withoutDeadNodes({ ...graph, nodes, tensors });
+}
+
+interface Chain {
+  readonly flatten: Node;
+  /** The MatMul and the element-wise operators after it. */
+  readonly nodes: readonly Node[];
+  readonly unflatten: Node;
+}
+
+function liftable(
+  graph: Graph,
+  product: Node,
+  makers: ReadonlyMap<string | null, Node>,
+  readers: ReadonlyMap<string, readonly Node[]>,
+): Chain | null {
+  const [left, right] = product.inputs;
+  if (entryOf(product.op, product.domain)?.family !== 'contraction' || product.op !== 'MatMul' || !left || !right)
+    return null;
+  const flatten = makers.get(left);
+  if (!flatten || !isReshape(flatten) || typeOf(graph, right).shape.length !== 2) return null;
+  if (typeOf(graph, left).shape.length !== 2) return null;
+  const nodes = [product];
+  for (;;) {
+    const output = nodes.at(-1)?.outputs[0];
+    const following = output ? readers.get(output) : undefined;
+    const [next] = following ?? [];
+    if (!output || !next || following?.length !== 1 || graph.outputs.includes(output)) return null;
+    if (isReshape(next)) return unflattens(graph, next, output) ? { flatten, nodes, unflatten: next } : null;
+    if (!worksByRow(graph, next, output)) return null;
+    nodes.push(next);
+  }
+}
+
+/** The flatten's operand in the unflattened form: itself, or reshaped where the flatten merges heads as well. */
+function liftedOperand(
+  graph: Graph,
+  flatten: Node,
+  leading: readonly number[],
+  lifted: Map<string, Node>,
+  tensors: Map<string, TensorType>,
+): string {
+  const [source = null] = flatten.inputs;
+  const [flat = null] = flatten.outputs;
+  if (source === null || flat === null) throw new Error(`${flatten.name} has no operand`);
+  const { dtype, shape } = typeOf(graph, flat);
+  const target = [...leading, shape.at(-1) ?? 1];
+  // The source may itself be the result of a product lifted before: its type is the new one.
+  if ((tensors.get(source) ?? typeOf(graph, source)).shape.join() === target.join()) return source;
+  const key = `${flatten.name}[${target.join()}]`;
+  const known = lifted.get(key)?.outputs[0];
+  if (known) return known;
+  const name = `${flatten.name}/lifted${lifted.size}`;
+  const output = `${flat}/lifted${lifted.size}`;
+  lifted.set(key, { ...flatten, name, attributes: { ...flatten.attributes, shape: target }, outputs: [output] });
+  tensors.set(output, { dtype, shape: target });
+  return output;
+}
+
+/** Whether a reshape splits the rows of a matrix into dimensions and keeps its columns. */
+function unflattens(graph: Graph, node: Node, flat: string): boolean {
+  const { shape } = typeOf(graph, node.outputs[0] ?? '');
+  return shape.length > 2 && shape.at(-1) === typeOf(graph, flat).shape[1];
+}
+
+/** Element-wise, with nothing besides but vectors over the last dimension. */
+function worksByRow(graph: Graph, node: Node, operand: string): boolean {
+  if (entryOf(node.op, node.domain)?.family !== 'elementwise' || node.outputs.length !== 1) return false;
+  return node.inputs.every((input) => input === null || input === operand || typeOf(graph, input).shape.length <= 1);
+}
+
+function isReshape(node: Node): boolean {
+  return node.op === 'Reshape' && node.domain === '';
+}
+
+function readersOf(graph: Graph): ReadonlyMap<string, readonly Node[]> {
+  const readers = new Map<string, Node[]>();
+  for (const node of graph.nodes) {
+    for (const input of new Set(node.inputs)) {
+      if (input === null) continue;
+      const found = readers.get(input);
+      if (found) found.push(node);
+      else readers.set(input, [node]);
+    }
+  }
+  return readers;
+}
+
+/** Drops nodes, and types of tensors, that no output hangs on any more. */
+function withoutDeadNodes(graph: Graph): Graph {
+  const needed = new Set<string>(graph.outputs);
+  const kept: Node[] = [];
+  for (const node of graph.nodes.toReversed()) {
+    if (!node.outputs.some((output) => output !== null && needed.has(output))) continue;
+    kept.push(node);
+    for (const input of node.inputs) if (input !== null) needed.add(input);
+  }
+  const nodes = kept.reverse();
+  const named = new Set([
+    ...graph.inputs,
+    ...graph.outputs,
+    ...graph.weights.keys(),
+    ...nodes.flatMap((node) => node.outputs),
+  ]);
+  return { ...graph, nodes, tensors: new Map([...graph.tensors].filter(([name]) => named.has(name))) };
+}

@@ -1,0 +1,252 @@
+/**
+ * @file Pass `normalise`: fewer kinds of operators, and none that do nothing.
+ *
+ *     Gemm                  Transpose, MatMul, scale, Add
+ *     Identity, Dropout     another name of their operand
+ *     Reshape ∘ Reshape     one Reshape; Transpose ∘ Transpose one Transpose; none where they undo each other
+ *     GatherND in order     a Reshape (exporters index a mask by [n, t] for all n and t)
+ */
+import { dtypeOfOnnx, isFloating, onnxOfDtype } from '../dtype.js';
+import { AutoparError } from '../error.js';
+import { type ConstantTensor, elementCount, type TensorType } from '../graph.js';
+import type { SourceAttribute, SourceNode } from '../onnx/model.js';
+import { constant, numbersOf } from '../ops/constants.js';
+import { numberAttribute, numbersAttribute, type Rewrite, type RewriteContext } from './rewrite.js';
+
+/** Rewrites by operator of ONNX's own domain; operands are typed and the node is of INTERNAL_OPSET. */
+export const normalisations: Readonly<Record<string, Rewrite>> = {
+  Constant: (node, context) => named(node, context, constantValue(node, context)),
+  Shape: (node, context) => {
+    const { shape } = context.typeOf(operandOf(node));
+    const clamp = (value: number): number =>
+      Math.min(Math.max(value < 0 ? value + shape.length : value, 0), shape.length);
+    const sizes = shape.slice(
+      clamp(numberAttribute(node.attributes, 'start', 0)),
+      clamp(numberAttribute(node.attributes, 'end', shape.length)),
+    );
+    return named(node, context, constant('int64', sizes, [sizes.length]));
+  },
+  Size: (node, context) =>
+    named(node, context, constant('int64', [elementCount(context.typeOf(operandOf(node)).shape)])),
+  Identity: (node, context) => {
+    const input = operandOf(node);
+    // A vector that exporters share is an equal initial value; a shared matrix is a real tie.
+    const vector = context.elementsOf(input) === null && isVector(context.typeOf(input));
+    if (!(vector && context.copyParameter(resultOf(node), input))) context.alias(resultOf(node), input);
+    return [];
+  },
+  Dropout: async (node, context) => {
+    const training = node.inputs[2] ? await context.valueOf(node.inputs[2]) : null;
+    if (node.inputs[2] && training?.data[0] !== 0) return null;
+    context.alias(resultOf(node), operandOf(node));
+    const mask = node.outputs[1];
+    if (!mask) return [];
+    const { shape } = context.typeOf(operandOf(node));
+    return [
+      {
+        ...node,
+        op: 'ConstantOfShape',
+        attributes: { shape: [...shape], value: constant('bool', [1], [1]) },
+        inputs: [],
+        outputs: [mask],
+      },
+    ];
+  },
+  Cast: (node, context) => {
+    const to = dtypeOfOnnx(numberAttribute(node.attributes, 'to', 0));
+    return to === context.typeOf(operandOf(node)).dtype ? aliased(node, context) : null;
+  },
+  CastLike: (node, context) => {
+    const { dtype } = context.typeOf(node.inputs[1] ?? '');
+    return [{ ...node, op: 'Cast', attributes: { to: onnxOfDtype(dtype) }, inputs: [operandOf(node)] }];
+  },
+  Flatten: (node, context) => {
+    const { shape } = context.typeOf(operandOf(node));
+    const given = numberAttribute(node.attributes, 'axis', 1);
+    const axis = given < 0 ? given + shape.length : given;
+    if (axis < 0 || axis > shape.length) return null;
+    return [
+      {
+        ...node,
+        op: 'Reshape',
+        attributes: { shape: [elementCount(shape.slice(0, axis)), elementCount(shape.slice(axis))] },
+      },
+    ];
+  },
+  Concat: (node, context) => (node.inputs.length === 1 ? aliased(node, context) : null),
+  Sum: (node, context) => (node.inputs.length === 1 ? aliased(node, context) : null),
+  Max: (node, context) => (node.inputs.length === 1 ? aliased(node, context) : null),
+  Min: (node, context) => (node.inputs.length === 1 ? aliased(node, context) : null),
+  Range: scalarBounds,
+  Gemm: gemm,
+  GatherND: gatherInOrder,
+};
+
+/** Exporters give vectors of one element where scalars are asked for; ONNX Runtime takes them unless they are constants. */
+async function scalarBounds(node: SourceNode, context: RewriteContext): Promise<readonly SourceNode[] | null> {
+  const inputs = await Promise.all(
+    node.inputs.map(async (input, index) => {
+      if (input === null || context.typeOf(input).shape.length === 0) return input;
+      const value = await context.valueOf(input);
+      return value && elementCount(value.shape) === 1
+        ? context.literal(`${resultOf(node)}.${index}`, { ...value, shape: [] })
+        : input;
+    }),
+  );
+  return inputs.some((input, index) => input !== node.inputs[index]) ? [{ ...node, inputs }] : null;
+}
+
+/** Rewrites once attributes are complete and the result's type is known: operators that change nothing, and pairs. */
+export const viewNormalisations: Readonly<
+  Record<string, (node: SourceNode, type: TensorType, context: RewriteContext) => readonly SourceNode[] | null>
+> = {
+  Reshape: (node, type, context) => {
+    if (sameShape(node, type, context)) return aliased(node, context);
+    const before = context.producerOf(operandOf(node));
+    const source = before?.op === 'Reshape' && before.domain === '' ? before.inputs[0] : null;
+    return source ? [{ ...node, inputs: [source] }] : null;
+  },
+  Expand: (node, type, context) => (sameShape(node, type, context) ? aliased(node, context) : null),
+  Tile: (node, type, context) => (sameShape(node, type, context) ? aliased(node, context) : null),
+  Pad: (node, type, context) =>
+    sameShape(node, type, context) && numbersAttribute(node.attributes, 'pads').every((pad) => pad === 0)
+      ? aliased(node, context)
+      : null,
+  Slice: (node, type, context) =>
+    sameShape(node, type, context) && numbersAttribute(node.attributes, 'steps').every((step) => step === 1)
+      ? aliased(node, context)
+      : null,
+  Split: (node, _type, context) => (node.outputs.length === 1 ? aliased(node, context) : null),
+  Squeeze: (node, type, context) => (sameShape(node, type, context) ? aliased(node, context) : null),
+  Unsqueeze: (node, type, context) => (sameShape(node, type, context) ? aliased(node, context) : null),
+  Transpose: (node, _type, context) => {
+    const order = permutationOf(node.attributes['perm'], context.typeOf(operandOf(node)).shape.length);
+    if (order.every((axis, index) => axis === index)) return aliased(node, context);
+    const before = context.producerOf(operandOf(node));
+    const source = before?.op === 'Transpose' && before.domain === '' ? before.inputs[0] : null;
+    if (!before || !source) return null;
+    const first = permutationOf(before.attributes['perm'], order.length);
+    return [{ ...node, attributes: { perm: order.map((axis) => first[axis] ?? 0) }, inputs: [source] }];
+  },
+};
+
+function gemm(node: SourceNode, context: RewriteContext): readonly SourceNode[] {
+  const { attributes } = node;
+  const [left = '', right = '', addend = null] = node.inputs.map((name) => name ?? '');
+  const result = resultOf(node);
+  const { dtype } = context.typeOf(left);
+  const alpha = numberAttribute(attributes, 'alpha', 1);
+  const beta = numberAttribute(attributes, 'beta', 1);
+  const nodes: SourceNode[] = [];
+  const add = (
+    part: string,
+    op: string,
+    inputs: readonly string[],
+    output: string,
+    more: SourceNode['attributes'] = {},
+  ): string => {
+    nodes.push({
+      ...node,
+      name: part === '' ? node.name : `${node.name || result}/${part}`,
+      op,
+      attributes: more,
+      inputs,
+      outputs: [output],
+    });
+    return output;
+  };
+  const turned = (name: string, attribute: string, output: string): string =>
+    numberAttribute(attributes, attribute, 0) === 0
+      ? name
+      : add(attribute, 'Transpose', [name], output, { perm: [1, 0] });
+  const scaled = (name: string, factor: number, part: string, output: string): string =>
+    factor === 1
+      ? name
+      : add(part, 'Mul', [name, context.literal(`${result}/${part}`, constant(dtype, [factor]))], output);
+  const a = turned(left, 'transA', `${result}/${left}.transposed`);
+  const b = turned(right, 'transB', `${result}/${right}.transposed`);
+  const plain = addend === null || addend === '' || beta === 0;
+  const product = add('', 'MatMul', [a, b], plain && alpha === 1 ? result : `${result}/product`);
+  const raised = scaled(product, alpha, 'alpha', plain ? result : `${result}/scaled`);
+  if (!plain) add('add', 'Add', [raised, scaled(addend, beta, 'beta', `${result}/addend`)], result);
+  return nodes;
+}
+
+/** Indices that run through all leading positions of the data in order select nothing: they only shape. */
+async function gatherInOrder(node: SourceNode, context: RewriteContext): Promise<readonly SourceNode[] | null> {
+  const [data, indices] = node.inputs;
+  if (!data || !indices || numberAttribute(node.attributes, 'batch_dims', 0) !== 0) return null;
+  const { shape } = context.typeOf(data);
+  const rows = context.typeOf(indices).shape;
+  const depth = rows.at(-1) ?? 0;
+  const leading = shape.slice(0, depth);
+  const count = elementCount(rows.slice(0, -1));
+  if (count !== elementCount(leading) || depth === 0) return null;
+  const value = await context.valueOf(indices);
+  if (!value || !runsInOrder(numbersOf(value), leading)) return null;
+  return [
+    { ...node, op: 'Reshape', attributes: { shape: [...rows.slice(0, -1), ...shape.slice(depth)] }, inputs: [data] },
+  ];
+}
+
+function runsInOrder(coordinates: readonly number[], sizes: readonly number[]): boolean {
+  const depth = sizes.length;
+  return coordinates.every((coordinate, position) => {
+    const axis = position % depth;
+    const inner = elementCount(sizes.slice(axis + 1));
+    const expected = Math.floor(Math.floor(position / depth) / inner) % (sizes[axis] ?? 1);
+    return (coordinate < 0 ? coordinate + (sizes[axis] ?? 0) : coordinate) === expected;
+  });
+}
+
+function constantValue(node: SourceNode, context: RewriteContext): ConstantTensor {
+  const { value, value_float, value_floats, value_int, value_ints } = node.attributes;
+  if (typeof value === 'object' && 'dtype' in value) return value;
+  if (typeof value_float === 'number') return constant('float32', [value_float]);
+  if (typeof value_int === 'number') return constant('int64', [value_int]);
+  if (value_floats !== undefined) return listValue('float32', numbersAttribute(node.attributes, 'value_floats'));
+  if (value_ints !== undefined) return listValue('int64', numbersAttribute(node.attributes, 'value_ints'));
+  throw new AutoparError(
+    'unsupported-constant',
+    'input',
+    `node '${node.name || resultOf(node)}' is a Constant that holds ${Object.keys(node.attributes).join(', ') || 'no value'}; numeric tensors are handled`,
+    { file: context.file, node: node.name },
+    'strings and sparse tensors must not reach the computation',
+  );
+}
+
+function listValue(dtype: 'float32' | 'int64', values: readonly number[]): ConstantTensor {
+  return constant(dtype, values, [values.length]);
+}
+
+function named(node: SourceNode, context: RewriteContext, value: ConstantTensor): readonly SourceNode[] {
+  context.alias(resultOf(node), context.literal(resultOf(node), value));
+  return [];
+}
+
+function aliased(node: SourceNode, context: RewriteContext): readonly SourceNode[] {
+  context.alias(resultOf(node), operandOf(node));
+  return [];
+}
+
+function sameShape(node: SourceNode, type: TensorType, context: RewriteContext): boolean {
+  const { shape } = context.typeOf(operandOf(node));
+  return shape.length === type.shape.length && shape.every((size, axis) => size === type.shape[axis]);
+}
+
+function permutationOf(attribute: SourceAttribute | undefined, rank: number): readonly number[] {
+  const given = numbersAttribute(attribute === undefined ? {} : { perm: attribute }, 'perm');
+  return given.length > 0 ? given : Array.from({ length: rank }, (_, index) => rank - 1 - index);
+}
+
+function isVector(type: TensorType): boolean {
+  return isFloating(type.dtype) && type.shape.length === 1 && elementCount(type.shape) > 1;
+}
+
+function operandOf(node: SourceNode): string {
+  return node.inputs[0] ?? '';
+}
+
+function resultOf(node: SourceNode): string {
+  return node.outputs[0] ?? '';
+}

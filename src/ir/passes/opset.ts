@@ -1,0 +1,184 @@
+/**
+ * @file Pass `opset`: operators of opsets 7 to 27 in their INTERNAL_OPSET form, as a table from operator to conversion.
+ *
+ * Where only an attribute became an input nothing is to be done: a Graph keeps such values as attributes anyway
+ * (`constantInputs`), under the names that the old opsets used. The table holds what else changed.
+ */
+import { INTERNAL_OPSET } from '../graph.js';
+import type { SourceAttributes, SourceNode } from '../onnx/model.js';
+import { constant } from '../ops/constants.js';
+import { numberAttribute, numbersAttribute, type Rewrite, type RewriteContext } from './rewrite.js';
+
+/** One conversion: applies to operators written for an opset below `below`. */
+interface Conversion {
+  readonly below: number;
+  readonly rewrite: Rewrite;
+}
+
+/** Softmax and its kin flattened their operand to two dimensions before opset 13. */
+const flattening: Conversion = {
+  below: 13,
+  rewrite: (node, context) => {
+    const [input] = node.inputs;
+    const [output] = node.outputs;
+    if (!input || !output) return null;
+    const rank = context.typeOf(input).shape.length;
+    const given = numberAttribute(node.attributes, 'axis', 1);
+    const axis = given < 0 ? given + rank : given;
+    if (axis === rank - 1) return [{ ...node, attributes: { ...node.attributes, axis: -1 } }];
+    const { shape } = context.typeOf(input);
+    const rows = shape.slice(0, axis).reduce((product, size) => product * size, 1);
+    const flat = `${output}/flat`;
+    const soft = `${output}/soft`;
+    return [
+      { ...node, name: `${node.name}/flatten`, op: 'Reshape', attributes: { shape: [rows, -1] }, outputs: [flat] },
+      { ...node, attributes: { ...node.attributes, axis: -1 }, inputs: [flat], outputs: [soft] },
+      { ...node, name: `${node.name}/unflatten`, op: 'Reshape', attributes: { shape: [...shape] }, inputs: [soft] },
+    ];
+  },
+};
+
+/** Clip's bounds were attributes; they became inputs that may be left out. */
+const clip: Conversion = {
+  below: 11,
+  rewrite: (node, context) => {
+    const { min, max, ...attributes } = node.attributes;
+    const dtype = context.typeOf(node.inputs[0] ?? '').dtype;
+    const bound = (value: unknown, name: string): string | null =>
+      typeof value === 'number' ? context.literal(`${node.name}.${name}`, constant(dtype, [value])) : null;
+    return [{ ...node, attributes, inputs: [node.inputs[0] ?? null, bound(min, 'min'), bound(max, 'max')] }];
+  },
+};
+
+/** Upsample is Resize with the coordinates that Resize calls asymmetric. */
+const upsample: Conversion = {
+  below: INTERNAL_OPSET,
+  rewrite: (node, context) => {
+    const { scales, mode, ...attributes } = node.attributes;
+    const given =
+      node.inputs[1] ??
+      context.literal(
+        `${node.name}.scales`,
+        constant('float32', numbersAttribute({ scales: scales ?? [] }, 'scales'), [
+          numbersAttribute({ scales: scales ?? [] }, 'scales').length,
+        ]),
+      );
+    return [
+      {
+        ...node,
+        op: 'Resize',
+        attributes: resizeAsymmetric({ ...attributes, mode: mode ?? 'nearest' }),
+        inputs: [node.inputs[0] ?? null, null, given],
+      },
+    ];
+  },
+};
+
+const resize: Conversion = {
+  below: 11,
+  rewrite: (node) => [
+    {
+      ...node,
+      attributes: resizeAsymmetric(node.attributes),
+      inputs: [node.inputs[0] ?? null, null, node.inputs[1] ?? null],
+    },
+  ],
+};
+
+/** Pad's fill value was an attribute. */
+const pad: Conversion = {
+  below: 11,
+  rewrite: (node, context) => {
+    const { value, ...attributes } = node.attributes;
+    const dtype = context.typeOf(node.inputs[0] ?? '').dtype;
+    return [
+      {
+        ...node,
+        attributes: { ...attributes, constant_value: constant(dtype, [typeof value === 'number' ? value : 0]) },
+      },
+    ];
+  },
+};
+
+/** Scale and bias of GroupNormalization were per group; they are per channel now. */
+const groupNormalization: Conversion = {
+  below: 21,
+  rewrite: (node, context) => {
+    const [input = null, scale = null, bias = null] = node.inputs;
+    const channels = context.typeOf(input ?? '').shape[1] ?? 1;
+    const groups = numberAttribute(node.attributes, 'num_groups', 1);
+    const spread = (name: string | null, role: string): readonly SourceNode[] => [
+      {
+        ...node,
+        name: `${node.name}/${role}`,
+        op: 'Reshape',
+        attributes: { shape: [groups, 1] },
+        inputs: [name],
+        outputs: [`${node.outputs[0]}/${role}.1`],
+      },
+      {
+        ...node,
+        name: `${node.name}/${role}/expand`,
+        op: 'Expand',
+        attributes: { shape: [groups, channels / groups] },
+        inputs: [`${node.outputs[0]}/${role}.1`],
+        outputs: [`${node.outputs[0]}/${role}.2`],
+      },
+      {
+        ...node,
+        name: `${node.name}/${role}/flat`,
+        op: 'Reshape',
+        attributes: { shape: [channels] },
+        inputs: [`${node.outputs[0]}/${role}.2`],
+        outputs: [`${node.outputs[0]}/${role}.3`],
+      },
+    ];
+    return [
+      ...spread(scale, 'scale'),
+      ...spread(bias, 'bias'),
+      { ...node, inputs: [input, `${node.outputs[0]}/scale.3`, `${node.outputs[0]}/bias.3`] },
+    ];
+  },
+};
+
+const CONVERSIONS: Readonly<Record<string, readonly Conversion[]>> = {
+  Softmax: [flattening],
+  LogSoftmax: [flattening],
+  Hardmax: [flattening],
+  Clip: [clip],
+  Upsample: [upsample],
+  Resize: [resize],
+  Pad: [pad],
+  GroupNormalization: [groupNormalization],
+  Scatter: [{ below: INTERNAL_OPSET, rewrite: (node) => [{ ...node, op: 'ScatterElements' }] }],
+  BatchNormalization: [{ below: 14, rewrite: dropped('spatial', 'is_test', 'consumed_inputs') }],
+  Cast: [{ below: 9, rewrite: (node) => [node] }],
+};
+
+/** The node at INTERNAL_OPSET: itself, or what replaces it. Types of its operands must be known to `context`. */
+export const convertOpset: Rewrite = (node, context) => {
+  if (node.domain !== '' || node.opset >= INTERNAL_OPSET || node.opset === 0) return null;
+  const known = Object.hasOwn(CONVERSIONS, node.op) ? CONVERSIONS[node.op] : undefined;
+  const conversion = known?.find((item) => node.opset < item.below);
+  const converted = conversion ? apply(conversion.rewrite, node, context) : null;
+  return converted?.map((item) => ({ ...item, opset: INTERNAL_OPSET })) ?? null;
+};
+
+function apply(rewrite: Rewrite, node: SourceNode, context: RewriteContext): readonly SourceNode[] | null {
+  const result = rewrite(node, context);
+  if (result instanceof Promise) throw new Error('conversions are synchronous');
+  return result;
+}
+
+function dropped(...names: readonly string[]): Rewrite {
+  return (node) => [
+    {
+      ...node,
+      attributes: Object.fromEntries(Object.entries(node.attributes).filter(([name]) => !names.includes(name))),
+    },
+  ];
+}
+
+function resizeAsymmetric(attributes: SourceAttributes): SourceAttributes {
+  return { ...attributes, coordinate_transformation_mode: 'asymmetric', nearest_mode: 'floor' };
+}

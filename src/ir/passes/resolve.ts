@@ -1,0 +1,481 @@
+/**
+ * @file Resolves a source model at given dimensions: from whatever the exporter wrote to operators of one opset, with
+ * static types, constants folded and forms normalised.
+ *
+ * One walk in topological order does it, because each step needs what the steps before found for the operands:
+ *
+ *     convert to the internal opset → control flow and sequences away → normalise → constant inputs become attributes
+ *     → attributes in full → types → fold if nothing depends on the data → merge with an equal operator → emit
+ *
+ * A rewrite replaces a node by nodes, which take the same way again.
+ */
+import { isFloating } from '../dtype.js';
+import { AutoparError } from '../error.js';
+import { type Attributes, type ConstantTensor, elementCount, INTERNAL_OPSET, type TensorType } from '../graph.js';
+import {
+  type InputKind,
+  isOpaque,
+  isReference,
+  isSourceGraph,
+  type SourceGraph,
+  type SourceNode,
+} from '../onnx/model.js';
+import type { ConstantInput, OperatorView } from '../operator.js';
+import { numbersOf } from '../ops/constants.js';
+import { entryOf } from '../ops/index.js';
+import { completeAttributes } from './complete-attributes.js';
+import { inlineConditional } from './conditionals.js';
+import { boundShape } from './dims.js';
+import { attributesKey, type Constant, ConstantFolder, type Evaluate, FOLD_LIMIT } from './fold.js';
+import { dataDependent, inferByEntry, inferUnknown, refuseDataDependent } from './infer.js';
+import { normalisations, viewNormalisations } from './normalise.js';
+import { convertOpset } from './opset.js';
+import type { Producer, RewriteContext } from './rewrite.js';
+import { sequenceRewrites } from './sequences.js';
+import { constantsOf, type Draft, type Resolved, typeOfValue, type Value, valueKey } from './values.js';
+
+interface ResolveOptions {
+  readonly file: string;
+  readonly dims: ReadonlyMap<string, number>;
+  /** Values for graph inputs (`--const`). */
+  readonly constants: Readonly<Record<string, ConstantTensor>>;
+  readonly kinds: ReadonlyMap<string, InputKind>;
+  /** Graph inputs that are weights without a value. */
+  readonly absent: ReadonlySet<string>;
+  readonly evaluate: Evaluate;
+}
+
+/** Operators whose results differ from run to run: never folded, never merged. */
+const RANDOM: ReadonlySet<string> = new Set([
+  'Bernoulli',
+  'Multinomial',
+  'RandomNormal',
+  'RandomNormalLike',
+  'RandomUniform',
+  'RandomUniformLike',
+  'Dropout',
+]);
+
+/** Resolves `nodes` (ordered, functions inlined) of `graph`. */
+export async function resolve(
+  graph: SourceGraph,
+  nodes: readonly SourceNode[],
+  options: ResolveOptions,
+): Promise<Resolved> {
+  const walk = new Walk(graph, nodes, options);
+  return walk.run();
+}
+
+class Walk {
+  private readonly folder: ConstantFolder;
+  private readonly scope = new Map<string, Value>();
+  private readonly drafts: Draft[] = [];
+  private readonly makers = new Map<string, Draft>();
+  private readonly merged = new Map<string, Draft>();
+  private readonly nodeNames = new Set<string>();
+  private readonly repeated: ReadonlySet<string>;
+  private readonly ordinals = new Map<string, number>();
+  private readonly unknown = new Map<string, number>();
+  private readonly context: RewriteContext;
+
+  constructor(
+    private readonly graph: SourceGraph,
+    private readonly nodes: readonly SourceNode[],
+    private readonly options: ResolveOptions,
+  ) {
+    this.folder = new ConstantFolder(options.evaluate, options.file);
+    this.repeated = repeatedNames(nodes);
+    this.context = this.rewriteContext();
+  }
+
+  async run(): Promise<Resolved> {
+    this.bindInitializers();
+    const inputs = this.bindInputs();
+    // A stack of nodes in reverse: rewrites push what replaces a node, so that it comes next.
+    const stack = [...this.nodes].reverse();
+    for (let node = stack.pop(); node; node = stack.pop()) {
+      const replacement = await this.step(node);
+      for (let index = replacement.length - 1; index >= 0; index--) {
+        const next = replacement[index];
+        if (next) stack.push(next);
+      }
+    }
+    const outputs = this.graph.outputs.map(({ name }) => ({ name, value: this.valueNamed(name) }));
+    const notes = [...this.unknown].map(
+      ([op, count]) =>
+        `${op} is unknown to autopar: ${count === 1 ? 'its node is' : `its ${count} nodes are`} computed whole on every rank`,
+    );
+    return { drafts: this.drafts, inputs, outputs, folder: this.folder, notes };
+  }
+
+  private bindInitializers(): void {
+    for (const [name, item] of this.graph.initializers) {
+      const kind = this.options.kinds.get(name) ?? null;
+      const type = { dtype: item.dtype, shape: item.shape };
+      this.bindConstant(name, this.folder.stated(name, type, item.source, kind), type);
+    }
+  }
+
+  private bindInputs(): Resolved['inputs'] {
+    return this.graph.inputs.flatMap(({ name, dtype, shape }) => {
+      if (this.graph.initializers.has(name)) return [];
+      const given = this.options.constants[name];
+      if (given) {
+        this.bindConstant(name, this.folder.literal(name, given), given);
+        return [];
+      }
+      if (dtype === null)
+        throw new AutoparError(
+          'unsupported-input',
+          'input',
+          `input '${name}' is no tensor of numbers`,
+          { file: this.options.file, tensor: name },
+          'sequences, maps and strings are not handled',
+        );
+      const type = { dtype, shape: boundShape(shape, this.options.dims) ?? [] };
+      if (this.options.absent.has(name)) {
+        this.bindConstant(
+          name,
+          this.folder.stated(name, type, { kind: 'absent' }, this.options.kinds.get(name) ?? 'parameter'),
+          type,
+        );
+        return [];
+      }
+      this.scope.set(name, { kind: 'tensor', name, type, constant: null });
+      return [{ name, type }];
+    });
+  }
+
+  /** Handles one node; returns the nodes that replace it ([]: it is done). */
+  private async step(node: SourceNode): Promise<readonly SourceNode[]> {
+    const own = node.domain === '';
+    const rewritten =
+      (await inlineConditional(node, this.context)) ??
+      (own && Object.hasOwn(sequenceRewrites, node.op)
+        ? await sequenceRewrites[node.op]?.(node, this.context)
+        : null) ??
+      null;
+    if (rewritten) return rewritten;
+    this.checkOperands(node);
+    const current = own && node.opset < INTERNAL_OPSET ? await convertOpset(node, this.context) : null;
+    if (current) return current;
+    const normal =
+      own && Object.hasOwn(normalisations, node.op) ? await normalisations[node.op]?.(node, this.context) : null;
+    if (normal) return normal;
+    return this.type(node);
+  }
+
+  /** From here on the operator itself is dealt with: attributes, types, folding, merging. */
+  private async type(node: SourceNode): Promise<readonly SourceNode[]> {
+    const name = node.name || node.op;
+    const values = node.inputs.map((input) => (input === null ? null : this.valueNamed(input)));
+    const constants = constantsOf(values);
+    const constant =
+      constants !== null && !RANDOM.has(node.op) && constants.every((item) => item === null || item.present);
+    const entry = entryOf(node.op, node.domain);
+    if (!constant) refuseDataDependent(node.op, node.domain, name, this.options.file);
+    const { attributes: given, inputs } = await this.constantInputs(node, entry?.constantInputs ?? []);
+    const operands = trimmed(inputs);
+    const kept = operands.map((operand) => (operand === null ? null : this.valueNamed(operand)));
+    const view: OperatorView = {
+      name,
+      op: node.op,
+      domain: node.domain,
+      attributes: given,
+      inputs: kept.map(typeOfValue),
+      outputs: [],
+      outputCount: node.outputs.length,
+    };
+    const attributes = completeAttributes(view);
+    const complete = { ...view, attributes };
+    const types = entry || !constant ? await this.resultTypes(complete, node, kept) : null;
+    const ready: SourceNode = { ...node, attributes, inputs: operands, opset: INTERNAL_OPSET };
+    const first = types?.[0];
+    const simpler =
+      first && node.domain === '' && Object.hasOwn(viewNormalisations, node.op)
+        ? viewNormalisations[node.op]?.(ready, first, this.context)
+        : null;
+    if (simpler) return simpler;
+    if (constant) await this.fold(ready, attributes, kept, types);
+    else this.emit(ready, attributes, kept, types ?? [], null);
+    return [];
+  }
+
+  /** Reads the operands that must be known now into attributes. */
+  private async constantInputs(
+    node: SourceNode,
+    wanted: readonly ConstantInput[],
+  ): Promise<{ attributes: Attributes; inputs: readonly (string | null)[] }> {
+    const attributes: Record<string, Attributes[string]> = { ...plainAttributes(node, this.options.file) };
+    const inputs = [...node.inputs];
+    for (const item of wanted) {
+      const input = inputs[item.index];
+      if (!input) continue;
+      const value = await this.context.valueOf(input);
+      if (!value)
+        throw dataDependent(node.name || node.op, node.op, `its operand '${item.attribute}'`, this.options.file);
+      inputs[item.index] = null;
+      const attribute = asAttribute(item, value);
+      if (attribute !== null) attributes[item.attribute] = attribute;
+    }
+    return { attributes, inputs };
+  }
+
+  private async resultTypes(
+    view: OperatorView,
+    node: SourceNode,
+    values: readonly (Value | null)[],
+  ): Promise<readonly (TensorType | null)[]> {
+    const inferred = inferByEntry(view, this.options.file);
+    if (inferred) return node.outputs.map((name, index) => (name === null ? null : (inferred[index] ?? null)));
+    const key = view.domain ? `${view.domain}.${view.op}` : view.op;
+    this.unknown.set(key, (this.unknown.get(key) ?? 0) + 1);
+    const declared = node.outputs.map((name) => this.declaredType(name));
+    const constants = await Promise.all(
+      values.map((value) =>
+        value?.kind !== 'sequence' && value?.constant && elementCount(value.type.shape) <= FOLD_LIMIT
+          ? this.folder.valueOf(value.constant)
+          : null,
+      ),
+    );
+    return inferUnknown({
+      view,
+      declared,
+      outputs: node.outputs,
+      constants,
+      evaluate: this.options.evaluate,
+      file: this.options.file,
+    });
+  }
+
+  private declaredType(name: string | null): TensorType | null {
+    const value =
+      name === null
+        ? undefined
+        : (this.graph.valueInfo.get(name) ?? this.graph.outputs.find((output) => output.name === name));
+    const shape = value ? boundShape(value.shape, this.options.dims) : null;
+    return value?.dtype && shape ? { dtype: value.dtype, shape } : null;
+  }
+
+  /**
+   * Keeps an operator on constants as a constant; a large result stays an operator as well, and so does a parameter
+   * transposed: a copy would be another parameter where the parameter has other readers.
+   */
+  private async fold(
+    node: SourceNode,
+    attributes: Attributes,
+    values: readonly (Value | null)[],
+    known: readonly (TensorType | null)[] | null,
+  ): Promise<void> {
+    const inputs = constantsOf(values) ?? [];
+    const operator = { name: node.name || node.op, op: node.op, domain: node.domain, attributes };
+    const constants = this.folder.apply(operator, inputs, node.outputs, known, rearranges(node, values, known));
+    const types = await Promise.all(
+      node.outputs.map((name, index) => {
+        const constant = constants[index];
+        return name === null || !constant ? null : this.folder.typeOf(constant);
+      }),
+    );
+    const large = types.some((type) => type !== null && elementCount(type.shape) > FOLD_LIMIT);
+    if (large || turnsParameter(node, values)) {
+      this.emit(node, attributes, values, types, constants);
+      return;
+    }
+    node.outputs.forEach((name, index) => {
+      const constant = constants[index];
+      const type = types[index];
+      if (name !== null && constant && type) this.bindConstant(name, constant, type);
+    });
+  }
+
+  private emit(
+    node: SourceNode,
+    attributes: Attributes,
+    values: readonly (Value | null)[],
+    types: readonly (TensorType | null)[],
+    constants: readonly Constant[] | null,
+  ): void {
+    const key = RANDOM.has(node.op)
+      ? null
+      : `${node.domain}:${node.op}(${values.map(valueKey).join(',')})${attributesKey(attributes)}/${node.outputs.map((name) => (name === null ? 0 : 1)).join('')}`;
+    const equal = key === null ? undefined : this.merged.get(key);
+    if (equal) {
+      node.outputs.forEach((name, index) => {
+        const other = equal.outputs[index];
+        if (name !== null && other) this.context.alias(name, other);
+      });
+      return;
+    }
+    const draft: Draft = {
+      name: this.nodeName(node),
+      op: node.op,
+      domain: node.domain,
+      attributes,
+      inputs: values,
+      operands: node.inputs,
+      outputs: node.outputs,
+      types,
+      constants,
+      module: node.module,
+    };
+    this.drafts.push(draft);
+    if (key !== null) this.merged.set(key, draft);
+    node.outputs.forEach((name, index) => {
+      const type = types[index];
+      if (name === null || !type) return;
+      this.makers.set(name, draft);
+      this.scope.set(name, { kind: 'tensor', name, type, constant: constants?.[index] ?? null });
+    });
+  }
+
+  /** The exporter's name where it is unique, else operator and ordinal. */
+  private nodeName(node: SourceNode): string {
+    const taken = this.repeated.has(node.name) || this.nodeNames.has(node.name) || node.name in Object.prototype;
+    if (node.name !== '' && !taken) {
+      this.nodeNames.add(node.name);
+      return node.name;
+    }
+    for (;;) {
+      const ordinal = this.ordinals.get(node.op) ?? 0;
+      this.ordinals.set(node.op, ordinal + 1);
+      const name = `${node.op}_${ordinal}`;
+      if (this.nodeNames.has(name)) continue;
+      this.nodeNames.add(name);
+      return name;
+    }
+  }
+
+  private checkOperands(node: SourceNode): void {
+    for (const input of node.inputs) {
+      if (input === null || this.valueNamed(input).kind !== 'sequence') continue;
+      throw new AutoparError(
+        'unsupported-sequence',
+        'input',
+        `node '${node.name || node.op}' (${node.op}) works on a sequence of tensors, which autopar does not handle`,
+        { file: this.options.file, node: node.name },
+        'only sequences that are indexed by constants are handled',
+      );
+    }
+  }
+
+  private bindConstant(name: string, constant: Constant, type: TensorType): void {
+    this.scope.set(name, { kind: 'constant', type: { dtype: type.dtype, shape: type.shape }, constant });
+  }
+
+  private valueNamed(name: string): Value {
+    const value = this.scope.get(name);
+    if (!value)
+      throw new AutoparError('undefined-tensor', 'input', `'${name}' is used before anything defines it`, {
+        file: this.options.file,
+        tensor: name,
+      });
+    return value;
+  }
+
+  private rewriteContext(): RewriteContext {
+    return {
+      file: this.options.file,
+      typeOf: (name) => {
+        const type = typeOfValue(this.valueNamed(name));
+        if (!type)
+          throw new AutoparError('unsupported-sequence', 'input', `'${name}' is a sequence where a tensor is needed`, {
+            file: this.options.file,
+            tensor: name,
+          });
+        return type;
+      },
+      valueOf: async (name) => {
+        const value = this.valueNamed(name);
+        if (value.kind === 'sequence' || !value.constant) return null;
+        return this.folder.valueOf(value.constant);
+      },
+      literal: (base, value) => {
+        let name = base;
+        for (let ordinal = 2; this.scope.has(name); ordinal++) name = `${base}.${ordinal}`;
+        this.bindConstant(name, this.folder.literal(name, value), value);
+        return name;
+      },
+      alias: (name, of) => {
+        if (name !== of) this.scope.set(name, this.valueNamed(of));
+      },
+      copyParameter: (name, of) => {
+        const value = this.valueNamed(of);
+        if (value.kind !== 'constant' || !value.constant.stated || !isFloating(value.type.dtype)) return false;
+        this.bindConstant(name, this.folder.copy(value.constant, name), value.type);
+        return true;
+      },
+      sequence: (name, elements) => {
+        this.scope.set(name, { kind: 'sequence', elements });
+      },
+      elementsOf: (name) => {
+        const value = this.valueNamed(name);
+        return value.kind === 'sequence' ? value.elements : null;
+      },
+      producerOf: (name): Producer | null => {
+        const value = this.valueNamed(name);
+        const draft = value.kind === 'tensor' ? this.makers.get(value.name) : undefined;
+        return draft
+          ? { op: draft.op, domain: draft.domain, attributes: draft.attributes, inputs: draft.operands }
+          : null;
+      },
+    };
+  }
+}
+
+function repeatedNames(nodes: readonly SourceNode[]): ReadonlySet<string> {
+  const seen = new Set<string>();
+  const repeated = new Set<string>();
+  for (const { name } of nodes) (seen.has(name) ? repeated : seen).add(name);
+  return repeated;
+}
+
+function turnsParameter(node: SourceNode, values: readonly (Value | null)[]): boolean {
+  const [source] = values;
+  return (
+    node.op === 'Transpose' &&
+    node.domain === '' &&
+    source?.kind === 'constant' &&
+    source.constant.stated &&
+    isFloating(source.type.dtype)
+  );
+}
+
+/** Whether the operator only moves the elements of its operands, without repeating them. */
+function rearranges(
+  node: SourceNode,
+  values: readonly (Value | null)[],
+  types: readonly (TensorType | null)[] | null,
+): boolean {
+  const count = (all: readonly (TensorType | null)[]): number =>
+    all.reduce((sum, type) => sum + (type ? elementCount(type.shape) : 0), 0);
+  return (
+    types !== null && entryOf(node.op, node.domain)?.family === 'view' && count(types) <= count(values.map(typeOfValue))
+  );
+}
+
+function trimmed(inputs: readonly (string | null)[]): readonly (string | null)[] {
+  const last = inputs.findLastIndex((input) => input !== null);
+  return inputs.slice(0, last + 1);
+}
+
+function plainAttributes(node: SourceNode, file: string): Attributes {
+  const entries = Object.entries(node.attributes).map(([name, value]): [string, Attributes[string]] => {
+    if (isSourceGraph(value) || isReference(value) || isOpaque(value)) {
+      throw new AutoparError(
+        'unsupported-attribute',
+        'input',
+        `node '${node.name || node.op}' (${node.op}) has an attribute '${name}' of a kind that autopar does not handle`,
+        { file, node: node.name },
+      );
+    }
+    return [name, value];
+  });
+  return Object.fromEntries(entries);
+}
+
+/** A constant operand as an attribute; null for a tensor without elements, which is as good as left out. */
+function asAttribute(item: ConstantInput, value: ConstantTensor): Attributes[string] | null {
+  if (item.form === 'tensor') return elementCount(value.shape) === 0 ? null : value;
+  const numbers = numbersOf(value);
+  return item.form === 'ints' ? numbers : (numbers[0] ?? 0);
+}

@@ -1,0 +1,71 @@
+import test from 'ava';
+import type { Graph, Node } from '../../../src/ir/graph.js';
+import { findLayers } from '../../../src/ir/passes/find-layers.js';
+
+/** A chain of nodes with these module paths. */
+function chain(...paths: readonly string[]): Graph {
+  const nodes = paths.map(
+    (path, index): Node => ({
+      name: `n${index}`,
+      op: 'Relu',
+      domain: '',
+      attributes: {},
+      inputs: [`t${index}`],
+      outputs: [`t${index + 1}`],
+      module: path === '' ? [] : path.split('/'),
+      layer: null,
+      scope: 'micro',
+      phase: 'forward',
+      group: `n${index}`,
+      body: null,
+    }),
+  );
+  return {
+    name: 'g',
+    nodes,
+    tensors: new Map(),
+    inputs: ['t0'],
+    outputs: [`t${paths.length}`],
+    weights: new Map(),
+    state: [],
+    batch: [],
+  };
+}
+
+const layers = (...paths: readonly string[]): readonly (string | null)[] =>
+  findLayers(chain(...paths)).nodes.map((node) => node.layer);
+
+test('the shallowest indexed step with a sibling is the layer', (t) => {
+  t.deepEqual(layers('m/embed', 'm/layers.0/attn/head.0', 'm/layers.0/attn/head.1', 'm/layers.1/mlp', 'm/norm'), [
+    null,
+    'm.layers.0',
+    'm.layers.0',
+    'm.layers.1',
+    null,
+  ]);
+});
+
+test('an index without sibling is no layer', (t) => {
+  t.deepEqual(layers('stage.0/block.0', 'stage.0/block.1', 'conv1/x'), ['stage.0.block.0', 'stage.0.block.1', null]);
+});
+
+test('siblings have one parent and one stem', (t) => {
+  t.deepEqual(layers('a/l.0', 'b/l.1', 'a/k.1'), [null, null, null]);
+});
+
+test('names as TorchScript writes them', (t) => {
+  t.deepEqual(layers('encoder/encoder_layer_0/ln', 'encoder/encoder_layer_1/ln'), [
+    'encoder.encoder_layer_0',
+    'encoder.encoder_layer_1',
+  ]);
+  t.deepEqual(layers('n/n.0', 'n/n.2'), ['n.0', 'n.2']);
+});
+
+test('a node without a path lies where its neighbours lie', (t) => {
+  const graph = findLayers(chain('m/h.0/attn/qkv', '', 'm/h.0/attn', 'm/h.1/attn', ''));
+  t.deepEqual(
+    graph.nodes.map((node) => node.layer),
+    ['m.h.0', 'm.h.0', 'm.h.0', 'm.h.1', 'm.h.1'],
+  );
+  t.deepEqual(graph.nodes[1]?.module, ['m', 'h.0', 'attn']);
+});
