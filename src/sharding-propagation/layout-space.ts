@@ -1,0 +1,406 @@
+/**
+ * @file The space that redistribution searches: layouts as digits over atoms, and the steps that lead from each.
+ *
+ * An atom is a list of sub-axes that move as one. A state gives each dimension's digits (whole, or an atom's) and the
+ * atoms over which the value is partial. In this form the steps are short edits: a slice splits a whole digit and puts
+ * atoms into it; a gather makes atoms' digits whole; an all-to-all does both; a permute swaps atoms between places.
+ */
+import type { Reduction } from '../ir/factor-rule.js';
+import { type Digit, digitsOf, piecesOf, stridesOf } from './digits.js';
+import type { Layout } from './layout.js';
+import type { Mesh, SubAxis } from './mesh.js';
+import type { StepKind } from './step.js';
+
+export interface Atom {
+  readonly digits: readonly Digit[];
+  readonly size: number;
+  /** Whether steps may touch it. */
+  readonly movable: boolean;
+}
+
+/** A digit of a state: of atom number `atom`, or whole where that is null. */
+export interface AtomDigit {
+  readonly atom: number | null;
+  readonly size: number;
+}
+
+export interface State {
+  readonly dims: readonly (readonly AtomDigit[])[];
+  /** By atom: how its ranks' values combine, or null where the value is not partial over it. */
+  readonly partial: readonly (Reduction | null)[];
+}
+
+/** Steps of one kind over the same axes: they differ in the places they lead to, not in their price. */
+export interface Moves {
+  readonly kind: StepKind;
+  readonly axes: readonly SubAxis[];
+  readonly results: () => Iterable<State>;
+}
+
+export interface Space {
+  readonly atoms: readonly Atom[];
+  readonly target: State;
+  /** By atom: where the target has it. */
+  readonly targetPlaces: ReadonlyMap<number, PlacedDigit>;
+  readonly detours: Detours;
+  /** Per dimension the strides at which origin or target cut. */
+  readonly boundaries: readonly (readonly number[])[];
+}
+
+/**
+ * Where atoms may be put besides the place that the target has for them. `none`: nowhere. `one`: the first place that is
+ * large enough, so that they can wait there while others move. `all`: before every whole digit, and wherever origin or
+ * target cut anything.
+ */
+export type Detours = 'none' | 'one' | 'all';
+
+interface PlacedDigit {
+  readonly dimension: number;
+  readonly index: number;
+  readonly stride: number;
+}
+
+export function makeSpace(atoms: readonly Atom[], from: Layout, to: Layout, mesh: Mesh, detours: Detours): Space {
+  const target = stateOf(to, atoms, mesh);
+  const origin = stateOf(from, atoms, mesh);
+  const boundaries = target.dims.map((digits, dimension) => [
+    ...new Set([...boundariesOf(origin.dims[dimension] ?? []), ...boundariesOf(digits)]),
+  ]);
+  return { atoms, target, targetPlaces: placesOf(target), detours, boundaries };
+}
+
+/** A layout in digits over atoms. Where an atom cuts a tensor, all of its axes must stand together in order. */
+export function stateOf(layout: Layout, atoms: readonly Atom[], mesh: Mesh): State {
+  const dims = layout.dims.map((pieces) => {
+    const digits: AtomDigit[] = [];
+    for (const { axis, size } of digitsOf(pieces, mesh)) {
+      const atom = axis === null ? null : atoms.findIndex((candidate) => candidate.digits[0]?.axis === axis);
+      // Axes after an atom's first one are found as -1: the first stands for all of them.
+      if (atom !== -1) digits.push({ atom, size: atom === null ? size : (atoms[atom]?.size ?? size) });
+    }
+    return digits;
+  });
+  const partial = atoms.map(
+    ({ digits }) => layout.partial.find((entry) => entry.axis === digits[0]?.axis)?.reduction ?? null,
+  );
+  return { dims, partial };
+}
+
+/** The state as a layout in merged form. */
+export function layoutOf(state: State, atoms: readonly Atom[]): Layout {
+  const dims = state.dims.map((digits) =>
+    piecesOf(
+      digits.flatMap(({ atom, size }) => (atom === null ? [{ axis: null, size }] : (atoms[atom]?.digits ?? []))),
+    ),
+  );
+  const partial = atoms.flatMap(({ digits }, atom) => {
+    const reduction = state.partial[atom] ?? null;
+    return reduction === null ? [] : digits.map(({ axis }) => ({ axis: axis ?? '', reduction }));
+  });
+  return { dims, partial: partial.sort((a, b) => (a.axis < b.axis ? -1 : 1)) };
+}
+
+/** Elements of one rank's block. */
+export function blockSize(state: State): number {
+  let size = 1;
+  for (const digits of state.dims) for (const digit of digits) if (digit.atom === null) size *= digit.size;
+  return size;
+}
+
+export function stateKey(state: State): string {
+  const dims = state.dims.map((digits) =>
+    digits.map(({ atom, size }) => (atom === null ? `${size}` : `a${atom}`)).join(' '),
+  );
+  return `${dims.join(',')}/${state.partial.map((reduction) => reduction?.slice(0, 2) ?? '').join(',')}`;
+}
+
+/** Every step from a state, by kind and axes. The order is fixed, so that equal prices are always decided alike. */
+export function* movesFrom(state: State, space: Space): Generator<Moves> {
+  yield* toPartials(state, space);
+  yield* slices(state, space);
+  yield* reductions(state, space);
+  yield* gathersAndExchanges(state, space);
+  yield* permutes(state, space);
+}
+
+/** More atoms than this are not moved in every combination. */
+const COMBINED = 4;
+
+function* toPartials(state: State, space: Space): Generator<Moves> {
+  const idle = uncut(state, space).filter((atom) => (state.partial[atom] ?? null) === null);
+  for (const reduction of ['sum', 'max', 'min'] as const) {
+    const wanted = idle.filter((atom) => space.target.partial[atom] === reduction);
+    for (const list of wanted.length > 1 ? [wanted, ...wanted.map((atom) => [atom])] : wanted.map((atom) => [atom])) {
+      const axes = reduction === 'sum' ? axesOf(list, space) : [];
+      yield { kind: 'to-partial', axes, results: () => [withPartial(state, list, reduction)] };
+    }
+  }
+}
+
+function* slices(state: State, space: Space): Generator<Moves> {
+  const idle = uncut(state, space).filter((atom) => (state.partial[atom] ?? null) === null);
+  for (const list of [...idle.map((atom) => [atom]), ...targetRuns(idle, space)]) {
+    yield { kind: 'slice', axes: axesOf(list, space), results: () => inserted(state, [], list, space) };
+  }
+}
+
+function* reductions(state: State, space: Space): Generator<Moves> {
+  for (const reduction of ['sum', 'max', 'min'] as const) {
+    const held = uncut(state, space).filter((atom) => state.partial[atom] === reduction);
+    for (const subset of subsets(held)) {
+      const reduced = withPartial(state, subset, null);
+      yield { kind: 'all-reduce', axes: axesOf(subset, space), results: () => [reduced] };
+      for (const list of orders(subset, space)) {
+        yield { kind: 'reduce-scatter', axes: axesOf(list, space), results: () => inserted(reduced, [], list, space) };
+      }
+    }
+  }
+}
+
+function* gathersAndExchanges(state: State, space: Space): Generator<Moves> {
+  for (const [dimension, digits] of state.dims.entries()) {
+    for (const run of runsOf(digits)) {
+      const movable = run.filter((index) => isMovable(digits[index]?.atom ?? null, space));
+      for (const indices of subsets(movable)) {
+        const list = indices.flatMap((index) => digits[index]?.atom ?? []);
+        const gathers = indices.map((index) => ({
+          dimension,
+          index,
+          digits: [{ atom: null, size: digits[index]?.size ?? 1 }],
+        }));
+        const axes = axesOf(list, space);
+        yield { kind: 'all-gather', axes, results: () => [apply(state, gathers)] };
+        yield { kind: 'all-to-all', axes, results: () => inserted(state, gathers, list, space) };
+      }
+    }
+  }
+}
+
+/** Atoms change places, the places stay: to the target's arrangement or, where detours are allowed, by swapping two. */
+function* permutes(state: State, space: Space): Generator<Moves> {
+  if (!state.dims.some((digits) => digits.some((digit) => isMovable(digit.atom, space)))) return;
+  const skeleton = skeletonKey(state);
+  const places = placesOf(state);
+  for (const dims of [space.target.dims, ...(space.detours === 'none' ? [] : swaps(state, space))]) {
+    const to = { dims, partial: state.partial };
+    if (skeletonKey(to) !== skeleton) continue;
+    const after = placesOf(to);
+    const moved = [...new Set([...places.keys(), ...after.keys()])].filter((atom) => {
+      const [before, now] = [places.get(atom), after.get(atom)];
+      return before?.dimension !== now?.dimension || before?.stride !== now?.stride;
+    });
+    const legal = moved.every((atom) => isMovable(atom, space) && (state.partial[atom] ?? null) === null);
+    if (moved.length > 0 && legal) yield { kind: 'permute', axes: axesOf(moved, space), results: () => [to] };
+  }
+}
+
+/** The dimensions with two atoms exchanged; one of them may be cutting nothing so far. */
+function swaps(state: State, space: Space): readonly State['dims'][] {
+  const free = space.atoms.flatMap((entry, atom) =>
+    entry.movable && (state.partial[atom] ?? null) === null ? [atom] : [],
+  );
+  return free.flatMap((first, index) =>
+    free.slice(index + 1).map((second) => {
+      const other = new Map([
+        [first, second],
+        [second, first],
+      ]);
+      return state.dims.map((digits) =>
+        digits.map((digit) => {
+          const atom = digit.atom === null ? undefined : other.get(digit.atom);
+          return atom === undefined ? digit : { atom, size: space.atoms[atom]?.size ?? 1 };
+        }),
+      );
+    }),
+  );
+}
+
+/** The runs of a dimension and the whole digits between them. */
+function partsOf(digits: readonly AtomDigit[]): readonly (readonly AtomDigit[])[] {
+  const parts: AtomDigit[][] = [];
+  for (const digit of digits) {
+    const last = parts.at(-1);
+    if (digit.atom !== null && last && last[0]?.atom !== null) last.push(digit);
+    else parts.push([digit]);
+  }
+  return parts;
+}
+
+/** One place of a state's digits and what stands there instead. */
+interface Edit {
+  readonly dimension: number;
+  readonly index: number;
+  readonly digits: readonly AtomDigit[];
+}
+
+function apply(state: State, edits: readonly Edit[]): State {
+  const dims = state.dims.map((digits, dimension) => {
+    const here = edits.filter((edit) => edit.dimension === dimension);
+    if (here.length === 0) return digits;
+    return joinWhole(digits.flatMap((digit, index) => here.find((edit) => edit.index === index)?.digits ?? [digit]));
+  });
+  return { dims, partial: state.partial };
+}
+
+/** A state with a list of atoms put at each place where that can be, and other edits besides. */
+function* inserted(state: State, edits: readonly Edit[], list: readonly number[], space: Space): Generator<State> {
+  for (const edit of insertions(state, list, space)) yield apply(state, [...edits, edit]);
+}
+
+/** The places where a list of atoms can be put, each splitting one whole digit. */
+function* insertions(state: State, list: readonly number[], space: Space): Generator<Edit> {
+  const cutting = list.map((atom) => ({ atom, size: space.atoms[atom]?.size ?? 1 }));
+  const count = productOf(cutting);
+  let mayWait = space.detours !== 'none';
+  for (const [dimension, digits] of state.dims.entries()) {
+    const wanted = targetStride(list, dimension, space);
+    if (wanted === null && !mayWait) continue;
+    const strides = stridesOf(digits);
+    for (const [index, { atom, size }] of digits.entries()) {
+      if (atom !== null || size % count !== 0) continue;
+      if (size === 0) {
+        yield { dimension, index, digits: [...cutting, { atom: null, size }] };
+        continue;
+      }
+      const stride = strides[index] ?? 1;
+      const minors = new Set<number>(wanted === null ? [] : [wanted / stride]);
+      if (mayWait) minors.add(size / count);
+      if (space.detours === 'all') {
+        for (const bound of space.boundaries[dimension] ?? []) minors.add(bound / stride).add(bound / stride / count);
+      } else mayWait = false;
+      for (const minor of minors) {
+        if (!Number.isInteger(minor) || size % (minor * count) !== 0) continue;
+        const major = { atom: null, size: size / (minor * count) };
+        yield { dimension, index, digits: [major, ...cutting, { atom: null, size: minor }] };
+      }
+    }
+  }
+}
+
+/** The stride at which the target has the list in this dimension; null where it has not. */
+function targetStride(list: readonly number[], dimension: number, space: Space): number | null {
+  const place = space.targetPlaces.get(list[0] ?? -1);
+  if (place?.dimension !== dimension) return null;
+  const digits = space.target.dims[dimension] ?? [];
+  if (list.some((atom, offset) => digits[place.index + offset]?.atom !== atom)) return null;
+  return space.targetPlaces.get(list.at(-1) ?? -1)?.stride ?? null;
+}
+
+/** Lists of two and more of the atoms that stand together in the target. */
+function targetRuns(atoms: readonly number[], space: Space): readonly (readonly number[])[] {
+  const lists: number[][] = [];
+  for (const digits of space.target.dims) {
+    for (let start = 0; start < digits.length; start++) {
+      const list: number[] = [];
+      for (const { atom } of digits.slice(start)) {
+        if (atom === null || !atoms.includes(atom)) break;
+        list.push(atom);
+        if (list.length > 1) lists.push([...list]);
+      }
+    }
+  }
+  return lists;
+}
+
+/** Orders in which a scatter may put atoms down: as they are, as the target has them, and all where detours are. */
+function orders(list: readonly number[], space: Space): readonly (readonly number[])[] {
+  if (list.length <= 3 && space.detours !== 'none') return permutations(list);
+  const wanted = targetRuns(list, space).filter((run) => run.length === list.length);
+  return [list, ...wanted.filter((run) => run.some((atom, index) => atom !== list[index]))];
+}
+
+function permutations(list: readonly number[]): readonly (readonly number[])[] {
+  if (list.length <= 1) return [list];
+  return list.flatMap((first) => permutations(list.filter((other) => other !== first)).map((rest) => [first, ...rest]));
+}
+
+/** Non-empty subsets in order; of a long list only the single ones and those from each place to the end. */
+function subsets(list: readonly number[]): readonly (readonly number[])[] {
+  if (list.length > COMBINED) {
+    return [...list.map((item) => [item]), ...list.slice(0, -1).map((_, start) => list.slice(start))];
+  }
+  const found: number[][] = [];
+  for (let mask = (1 << list.length) - 1; mask > 0; mask--) {
+    found.push(list.filter((_, index) => (mask >> index) & 1));
+  }
+  return found;
+}
+
+/** Movable atoms that cut nothing. */
+function uncut(state: State, space: Space): readonly number[] {
+  const cutting = new Set(state.dims.flatMap((digits) => digits.map((digit) => digit.atom)));
+  return space.atoms.flatMap((entry, atom) => (entry.movable && !cutting.has(atom) ? [atom] : []));
+}
+
+function runsOf(digits: readonly AtomDigit[]): readonly (readonly number[])[] {
+  const runs: number[][] = [];
+  for (const [index, { atom }] of digits.entries()) {
+    if (atom === null) continue;
+    const last = runs.at(-1);
+    if (last && last.at(-1) === index - 1) last.push(index);
+    else runs.push([index]);
+  }
+  return runs;
+}
+
+/** Where each cutting atom stands. */
+function placesOf(state: State): ReadonlyMap<number, PlacedDigit> {
+  const places = new Map<number, PlacedDigit>();
+  for (const [dimension, digits] of state.dims.entries()) {
+    const strides = stridesOf(digits);
+    for (const [index, { atom }] of digits.entries()) {
+      if (atom !== null) places.set(atom, { dimension, index, stride: strides[index] ?? 1 });
+    }
+  }
+  return places;
+}
+
+/** The blocks of a state without who holds which: runs by their product, and whole digits. */
+function skeletonKey(state: State): string {
+  return state.dims
+    .map((digits) =>
+      partsOf(digits)
+        .map((part) => `${part[0]?.atom === null ? '' : 'x'}${productOf(part)}`)
+        .join(' '),
+    )
+    .join(',');
+}
+
+function boundariesOf(digits: readonly AtomDigit[]): readonly number[] {
+  const strides = stridesOf(digits);
+  return digits.flatMap(({ atom, size }, index) => {
+    const stride = strides[index] ?? 1;
+    return atom === null ? [] : [stride, stride * size];
+  });
+}
+
+function withPartial(state: State, list: readonly number[], reduction: Reduction | null): State {
+  return {
+    dims: state.dims,
+    partial: state.partial.map((held, atom) => (list.includes(atom) ? reduction : held)),
+  };
+}
+
+function isMovable(atom: number | null, space: Space): boolean {
+  return atom !== null && (space.atoms[atom]?.movable ?? false);
+}
+
+function axesOf(list: readonly number[], space: Space): readonly SubAxis[] {
+  return list.flatMap((atom) => (space.atoms[atom]?.digits ?? []).map(({ axis }) => axis ?? ''));
+}
+
+function productOf(digits: readonly AtomDigit[]): number {
+  return digits.reduce((product, digit) => product * digit.size, 1);
+}
+
+function joinWhole(digits: readonly AtomDigit[]): readonly AtomDigit[] {
+  const result: AtomDigit[] = [];
+  for (const digit of digits) {
+    const last = result.at(-1);
+    if (digit.atom === null && digit.size === 1) continue;
+    if (digit.atom === null && last?.atom === null)
+      result[result.length - 1] = { atom: null, size: last.size * digit.size };
+    else result.push(digit);
+  }
+  return result;
+}

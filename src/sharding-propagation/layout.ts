@@ -1,0 +1,142 @@
+/**
+ * @file Layouts: how one tensor lies over a mesh.
+ *
+ * Per dimension a list of pieces, major to minor, whose sizes multiply to the dimension; each piece has an ordered
+ * list of sub-axes that cut it into equal consecutive blocks (none = whole). One piece is the ordinary case; several
+ * are what exporters need: fused QKV over tp is `[-, (3 | 64:tp)]`. Besides, the axes over which the value is partial.
+ *
+ * Text: `[dp, -, tp]`, `[(dp,tp), -]` (dp major), `[(3 | 64:tp), -]`, `[dp, -] + partial(tp)`, `partial(tp, max)`.
+ * A sub-axis is written `tp.0`; all sub-axes of an axis in order are written `tp`.
+ */
+import type { DimensionFactors, Reduction } from '../ir/factor-rule.js';
+import { digitsOf, type Piece, piecesOf } from './digits.js';
+import { axesSize, type Mesh, type SubAxis } from './mesh.js';
+
+export type { Piece } from './digits.js';
+
+export interface PartialAxis {
+  readonly axis: SubAxis;
+  readonly reduction: Reduction;
+}
+
+/** Always in merged form: `normalise` has joined neighbours whose blocks coincide, and dropped pieces of size 1. */
+export interface Layout {
+  readonly dims: readonly (readonly Piece[])[];
+  /** Sorted by name, so that equal sets compare equal; text shows them in mesh order. */
+  readonly partial: readonly PartialAxis[];
+}
+
+/**
+ * The layout in merged form: pieces of size 1 are dropped, a piece joins the one before it where it is whole, or where
+ * the one before is cut to the last element; a dimension left without pieces is one whole piece.
+ *
+ * The last reason to join depends on how large the axes are, so it is applied only where a mesh is given. Layouts that
+ * differ in nothing else cut the same blocks: `sameBlocks` says so, and a redistribution between them has no steps.
+ */
+export function normalise(
+  dims: readonly (readonly Piece[])[],
+  partial: readonly PartialAxis[] = [],
+  mesh?: Mesh,
+): Layout {
+  return {
+    dims: dims.map((pieces) => (mesh ? piecesOf(digitsOf(pieces, mesh)) : joinPieces(pieces))),
+    partial: [...partial].sort((a, b) => compareNames(a.axis, b.axis)),
+  };
+}
+
+/**
+ * The layout of a tensor whose dimensions are lists of factors: each factor is a piece cut by its own axes.
+ *
+ * `sizes` gives a factor's whole size; `axes` the sub-axes of the factors that are sharded.
+ */
+export function layoutFromFactors(
+  dims: readonly DimensionFactors[],
+  sizes: (factor: string) => number,
+  axes: Readonly<Record<string, readonly SubAxis[]>>,
+  partial: readonly PartialAxis[] = [],
+  mesh?: Mesh,
+): Layout {
+  const pieces = dims.map((factors) => factors.map((factor) => ({ size: sizes(factor), axes: axes[factor] ?? [] })));
+  return normalise(pieces, partial, mesh);
+}
+
+/** The layout of a tensor of `shape` that every rank holds whole. */
+export function replicated(shape: readonly number[]): Layout {
+  return { dims: shape.map((size) => [{ size, axes: [] }]), partial: [] };
+}
+
+/** Every rank holds the whole tensor. */
+export function isReplicated(layout: Layout): boolean {
+  return layout.partial.length === 0 && layout.dims.every((pieces) => pieces.every((piece) => piece.axes.length === 0));
+}
+
+/** The same layout, piece for piece. */
+export function equalLayouts(a: Layout, b: Layout): boolean {
+  return a === b || layoutKey(a) === layoutKey(b);
+}
+
+/** Whether two layouts of one tensor give every rank the same block, however their pieces are written. */
+export function sameBlocks(a: Layout, b: Layout, mesh: Mesh): boolean {
+  return equalLayouts(a, b) || equalLayouts(normalise(a.dims, a.partial, mesh), normalise(b.dims, b.partial, mesh));
+}
+
+/** A string that two layouts share exactly when they are equal; for maps, not for people (see layout-text.ts). */
+export function layoutKey(layout: Layout): string {
+  const known = KEYS.get(layout);
+  if (known !== undefined) return known;
+  const key = keyOf(layout);
+  KEYS.set(layout, key);
+  return key;
+}
+
+/** Layouts never change, so each is spelled once. */
+const KEYS = new WeakMap<Layout, string>();
+
+function keyOf(layout: Layout): string {
+  const dims = layout.dims.map((pieces) => pieces.map((piece) => `${piece.size}:${piece.axes.join(',')}`).join('|'));
+  const partial = layout.partial.map(({ axis, reduction }) => `+${axis}:${reduction}`);
+  return `${dims.join(';')}${partial.join('')}`;
+}
+
+/**
+ * Shape of one rank's block of a tensor of `shape`, in elements.
+ *
+ * Throws where the layout is not one of such a tensor, or its axes do not divide a piece: a fault of the caller.
+ */
+export function localShape(shape: readonly number[], layout: Layout, mesh: Mesh): number[] {
+  if (shape.length !== layout.dims.length) {
+    throw new Error(`a layout of ${layout.dims.length} dimensions for a tensor of shape [${shape.join(', ')}]`);
+  }
+  return layout.dims.map((pieces) =>
+    pieces.reduce((product, piece) => {
+      const local = piece.size / axesSize(mesh, piece.axes);
+      if (!Number.isInteger(local))
+        throw new Error(`axes ${piece.axes.join(',')} do not divide a piece of ${piece.size}`);
+      return product * local;
+    }, 1),
+  );
+}
+
+/** Every sub-axis that the layout uses: those that cut, then those it is partial over. */
+export function axesOf(layout: Layout): readonly SubAxis[] {
+  return [
+    ...layout.dims.flatMap((pieces) => pieces.flatMap((piece) => piece.axes)),
+    ...layout.partial.map((entry) => entry.axis),
+  ];
+}
+
+/** Joins what can be joined without knowing how large the axes are. */
+function joinPieces(pieces: readonly Piece[]): readonly Piece[] {
+  const result: Piece[] = [];
+  for (const piece of pieces) {
+    const last = result.at(-1);
+    if (piece.size === 1 && piece.axes.length === 0) continue;
+    if (last && piece.axes.length === 0) result[result.length - 1] = { size: last.size * piece.size, axes: last.axes };
+    else result.push(piece);
+  }
+  return result.length > 0 ? result : [{ size: 1, axes: [] }];
+}
+
+function compareNames(a: string, b: string): number {
+  return a < b ? -1 : a > b ? 1 : 0;
+}

@@ -1,0 +1,97 @@
+/**
+ * @file The device mesh: named axes from outermost to innermost, each an ordered product of prime sub-axes.
+ *
+ * Strategies and layouts assign sub-axes, so that an axis of 4 can lie half on one factor and half on another
+ * (two key heads on tp 4). A sub-axis is written `tp.0`; an axis of prime size has one sub-axis, written `tp`.
+ */
+
+/** Name of a sub-axis: `tp` where the axis has just one, else `tp.0`, `tp.1`, … major to minor. */
+export type SubAxis = string;
+
+export interface MeshAxis {
+  readonly name: string;
+  readonly size: number;
+  /** Prime sizes, major to minor; their product is `size`. Empty for an axis of size 1. */
+  readonly subAxes: readonly { readonly name: SubAxis; readonly size: number }[];
+}
+
+/** Axes from outermost to innermost: the last axis varies fastest over consecutive ranks. */
+export interface Mesh {
+  readonly axes: readonly MeshAxis[];
+}
+
+/** Default order, outermost first: the heaviest traffic (tp) stays on the fastest links. */
+export const AXIS_ORDER = ['pp', 'dp', 'sp', 'tp'] as const;
+
+/** A mesh of the given sizes, in the order given. Sizes are positive integers. */
+export function makeMesh(sizes: readonly (readonly [name: string, size: number])[]): Mesh {
+  return { axes: sizes.map(([name, size]) => ({ name, size, subAxes: subAxesOf(name, size) })) };
+}
+
+/** Number of ranks. */
+export function deviceCount(mesh: Mesh): number {
+  return mesh.axes.reduce((product, axis) => product * axis.size, 1);
+}
+
+/** All sub-axes, outermost first. */
+export function subAxes(mesh: Mesh): readonly { readonly name: SubAxis; readonly size: number }[] {
+  return mesh.axes.flatMap((axis) => axis.subAxes);
+}
+
+/** Size of a sub-axis; throws on a name that the mesh lacks. */
+export function subAxisSize(mesh: Mesh, name: SubAxis): number {
+  for (const axis of mesh.axes) for (const sub of axis.subAxes) if (sub.name === name) return sub.size;
+  throw new Error(`mesh has no sub-axis ${name}`);
+}
+
+/** Number of shards that a list of sub-axes makes. */
+export function axesSize(mesh: Mesh, names: readonly SubAxis[]): number {
+  return names.reduce((product, name) => product * subAxisSize(mesh, name), 1);
+}
+
+/** A rank's coordinate on every sub-axis. */
+export function coordinatesOf(mesh: Mesh, rank: number): ReadonlyMap<SubAxis, number> {
+  const result = new Map<SubAxis, number>();
+  let rest = rank;
+  for (const sub of [...subAxes(mesh)].reverse()) {
+    result.set(sub.name, rest % sub.size);
+    rest = Math.floor(rest / sub.size);
+  }
+  return result;
+}
+
+/** Mixed-radix index of a rank on a list of sub-axes, the first being major: which shard it holds. */
+export function indexOn(mesh: Mesh, names: readonly SubAxis[], rank: number): number {
+  const coordinates = coordinatesOf(mesh, rank);
+  return names.reduce((index, name) => index * subAxisSize(mesh, name) + (coordinates.get(name) ?? 0), 0);
+}
+
+/**
+ * The groups that a collective over `names` runs in: each a list of ranks ordered by indexOn(names), so that
+ * the k-th member holds the k-th shard; groups in ascending order of their smallest rank.
+ */
+export function groupsOn(mesh: Mesh, names: readonly SubAxis[]): readonly (readonly number[])[] {
+  const groups = new Map<string, number[]>();
+  const size = axesSize(mesh, names);
+  for (let rank = 0; rank < deviceCount(mesh); rank++) {
+    const coordinates = coordinatesOf(mesh, rank);
+    const key = subAxes(mesh)
+      .map((sub) => (names.includes(sub.name) ? '*' : coordinates.get(sub.name)))
+      .join(',');
+    const group = groups.get(key) ?? new Array<number>(size).fill(0);
+    group[indexOn(mesh, names, rank)] = rank;
+    groups.set(key, group);
+  }
+  return [...groups.values()];
+}
+
+/** Prime factors, largest first so that the major sub-axis is the coarsest cut: 12 → [3, 2, 2]. */
+function subAxesOf(name: string, size: number): { name: SubAxis; size: number }[] {
+  const primes: number[] = [];
+  let rest = size;
+  for (let prime = 2; rest > 1; prime++) {
+    for (; rest % prime === 0; rest /= prime) primes.push(prime);
+  }
+  primes.reverse();
+  return primes.map((prime, index) => ({ name: primes.length === 1 ? name : `${name}.${index}`, size: prime }));
+}

@@ -1,0 +1,352 @@
+/**
+ * @file Redistribution: the cheapest sequence of steps that turns one layout into another.
+ *
+ * A* over layouts (layout-space.ts) with the prices and the lower bound handed in (without a bound, Dijkstra's algorithm);
+ * of equally cheap sequences the one with fewer steps. It runs twice. The first search moves only what differs, bundled, straight to where the target has it;
+ * its answer bounds the second, which tries detours: over axes that neither layout uses, and places that neither has.
+ *
+ * How much the second tries depends on the mesh, for it is asked thousands of times per plan. Up to two sub-axes it
+ * tries everything and is exact (the tests hold it against brute force). Up to three, idle axes take part but wait at one
+ * place only. Beyond that, axes that lie in both layouts alike stay where they are, and axes that lie side by side in
+ * both move as one; with more than four such bundles there is no second search.
+ *
+ * Intermediates are held back by price alone: going through the whole tensor costs what receiving it costs, so it
+ * happens only where nothing cheaper exists.
+ */
+import { digitsOf, stridesOf } from './digits.js';
+import { equalLayouts, type Layout, layoutKey, normalise } from './layout.js';
+import {
+  type Atom,
+  blockSize,
+  layoutOf,
+  type Moves,
+  makeSpace,
+  movesFrom,
+  type Space,
+  type State,
+  stateKey,
+  stateOf,
+} from './layout-space.js';
+import { type Mesh, type SubAxis, subAxes } from './mesh.js';
+import type { LeastCost, RedistributionStep, StepKind, StepPrice } from './step.js';
+
+export type { LeastCost, RedistributionStep, StepKind, StepPrice } from './step.js';
+export { stepDetail } from './step-detail.js';
+
+/** Redistributions on one mesh under one price, remembered. */
+export interface Redistributor {
+  /** The steps from one layout of a tensor of `shape` to another; none where they give every rank the same block. */
+  readonly steps: (
+    from: Layout,
+    to: Layout,
+    shape: readonly number[],
+    elementBits: number,
+  ) => readonly RedistributionStep[];
+  /** What the steps cost together, in integer nanoseconds. */
+  readonly cost: (from: Layout, to: Layout, shape: readonly number[], elementBits: number) => number;
+}
+
+/** A redistributor that remembers every pair it was asked for. With a bound, the same costs are found sooner. */
+export function makeRedistributor(mesh: Mesh, price: StepPrice, bound: LeastCost = () => 0): Redistributor {
+  const known = new Map<string, Route>();
+  const prices: PriceTable = new Map();
+  const route = (from: Layout, to: Layout, shape: readonly number[], elementBits: number): Route => {
+    const key = `${layoutKey(from)}>${layoutKey(to)}#${elementBits}`;
+    const found = known.get(key) ?? cheapest({ from, to, shape, elementBits, mesh, price, prices, bound });
+    known.set(key, found);
+    return found;
+  };
+  return {
+    steps: (from, to, shape, elementBits) => route(from, to, shape, elementBits).steps,
+    cost: (from, to, shape, elementBits) => route(from, to, shape, elementBits).cost,
+  };
+}
+
+/**
+ * The cheapest steps from `from` to `to` for a tensor of `shape` whose elements have `elementBits` bits.
+ *
+ * Every pair of layouts has an answer. The first step starts at `from` and the last ends at `to` as they were given;
+ * layouts between are in merged form. Values partial over sum, maximum or minimum are combined before another
+ * reduction begins.
+ */
+export function redistribute(
+  from: Layout,
+  to: Layout,
+  shape: readonly number[],
+  mesh: Mesh,
+  elementBits: number,
+  price: StepPrice,
+): readonly RedistributionStep[] {
+  return cheapest({ from, to, shape, elementBits, mesh, price, prices: new Map(), bound: () => 0 }).steps;
+}
+
+interface Request {
+  readonly from: Layout;
+  readonly to: Layout;
+  readonly shape: readonly number[];
+  readonly elementBits: number;
+  readonly mesh: Mesh;
+  readonly price: StepPrice;
+  readonly prices: PriceTable;
+  readonly bound: LeastCost;
+}
+
+/** Prices by kind, axes and block size of a step. */
+type PriceTable = Map<string, number>;
+
+interface Route {
+  readonly steps: readonly RedistributionStep[];
+  readonly cost: number;
+}
+
+/** Meshes of at most this many sub-axes are searched exactly. */
+const EXACT_AXES = 2;
+
+/** On meshes of at most this many sub-axes, those that neither layout uses take part too. */
+const IDLE_AXES = 3;
+
+/** With more bundles to move than this, each goes straight to its place. */
+const DETOURING_BUNDLES = 4;
+
+/** States that a search settles before it rests content with the best route it knows. */
+const SETTLED_LIMIT = 20_000;
+
+function cheapest(request: Request): Route {
+  const { mesh } = request;
+  const from = normalise(request.from.dims, request.from.partial, mesh);
+  const to = normalise(request.to.dims, request.to.partial, mesh);
+  if (equalLayouts(from, to)) return { steps: [], cost: 0 };
+  const bundles = bundlesOf(from, to, mesh);
+  const direct = search(makeSpace(bundles, from, to, mesh, 'none'), from, to, request, null);
+  if (!direct) throw new Error(`no way from ${layoutKey(from)} to ${layoutKey(to)}`);
+  if (direct.cost <= request.bound(from, to, request.shape, request.elementBits) && direct.steps.length === 1)
+    return withEnds(direct, request);
+  const axes = subAxes(mesh);
+  const single = axes.length <= IDLE_AXES;
+  if (!single && bundles.filter((bundle) => bundle.movable).length > DETOURING_BUNDLES)
+    return withEnds(direct, request);
+  const atoms = single
+    ? axes.map(({ name, size }) => ({ digits: [{ axis: name, size }], size, movable: true }))
+    : bundles;
+  const detours = axes.length <= EXACT_AXES ? 'all' : 'one';
+  const better = search(makeSpace(atoms, from, to, mesh, detours), from, to, request, direct);
+  return withEnds(better ?? direct, request);
+}
+
+/** The route with the caller's own layouts at both ends, at the price of its own steps. */
+function withEnds(route: Route, { from, to, shape, elementBits, price }: Request): Route {
+  const last = route.steps.length - 1;
+  const steps = route.steps.map((step, index) => ({
+    ...step,
+    from: index === 0 ? from : step.from,
+    to: index === last ? to : step.to,
+  }));
+  return { steps, cost: steps.reduce((sum, step) => sum + price(step, shape, elementBits), 0) };
+}
+
+/**
+ * Sub-axes as atoms: those that stand side by side in both layouts (or are partial, or idle, in both alike) are one.
+ * Movable is what does not lie in both layouts alike.
+ */
+function bundlesOf(from: Layout, to: Layout, mesh: Mesh): readonly Atom[] {
+  const before = rolesOf(from, mesh);
+  const after = rolesOf(to, mesh);
+  const role = (roles: ReadonlyMap<SubAxis, Role>, axis: SubAxis): Role => roles.get(axis) ?? IDLE;
+  const isMovable = (axis: SubAxis) => role(before, axis).key !== role(after, axis).key;
+  const follows = (axis: SubAxis, next: SubAxis) =>
+    isMovable(axis) === isMovable(next) &&
+    [before, after].every((roles) => {
+      const [first, second] = [role(roles, axis), role(roles, next)];
+      return first.next === null && second.next === null ? first.key === second.key : first.next === next;
+    });
+  const waiting = [...subAxes(mesh)];
+  const atoms: Atom[] = [];
+  for (let seed = takeFirst(waiting); seed; seed = takeFirst(waiting)) {
+    const digits = [{ axis: seed.name, size: seed.size }];
+    for (let grown = true; grown; ) {
+      const index = waiting.findIndex(
+        ({ name }) => follows(digits.at(-1)?.axis ?? '', name) || follows(name, digits[0]?.axis ?? ''),
+      );
+      const [next] = index < 0 ? [] : waiting.splice(index, 1);
+      grown = next !== undefined;
+      if (!next) continue;
+      const digit = { axis: next.name, size: next.size };
+      if (follows(digits.at(-1)?.axis ?? '', next.name)) digits.push(digit);
+      else digits.unshift(digit);
+    }
+    const size = digits.reduce((product, digit) => product * digit.size, 1);
+    atoms.push({ digits, size, movable: isMovable(digits[0]?.axis ?? '') });
+  }
+  return atoms;
+}
+
+/** What a sub-axis does in a layout. `next`: the axis cut right behind it; '' where it cuts with none; null where it does not cut. */
+interface Role {
+  readonly key: string;
+  readonly next: SubAxis | null;
+}
+
+const IDLE: Role = { key: 'idle', next: null };
+
+function rolesOf(layout: Layout, mesh: Mesh): ReadonlyMap<SubAxis, Role> {
+  const roles = new Map<SubAxis, Role>();
+  for (const [dimension, pieces] of layout.dims.entries()) {
+    const digits = digitsOf(pieces, mesh);
+    const strides = stridesOf(digits);
+    for (const [index, { axis }] of digits.entries()) {
+      if (axis === null) continue;
+      roles.set(axis, { key: `${dimension}:${strides[index]}`, next: digits[index + 1]?.axis ?? '' });
+    }
+  }
+  for (const { axis, reduction } of layout.partial) roles.set(axis, { key: reduction, next: null });
+  return roles;
+}
+
+function takeFirst<T>(items: T[]): T | undefined {
+  return items.shift();
+}
+
+/** How a state was reached most cheaply so far. */
+interface Visit {
+  readonly state: State;
+  readonly key: string;
+  readonly cost: number;
+  readonly count: number;
+  /** Cost with the bound on what is still to go. */
+  readonly least: number;
+  readonly previous: Visit | null;
+  readonly kind: StepKind | null;
+  readonly axes: readonly SubAxis[];
+}
+
+/**
+ * The cheapest route through a space that beats `rival`; null where there is none. A state that is reached more cheaply
+ * after it was left is left again, so all that is asked of the bound is that it be one.
+ */
+function search(space: Space, from: Layout, to: Layout, request: Request, rival: Route | null): Route | null {
+  const { mesh, shape, elementBits, bound } = request;
+  const state = stateOf(from, space.atoms, mesh);
+  const goal = stateKey(space.target);
+  const start: Visit = {
+    state,
+    key: stateKey(state),
+    cost: 0,
+    count: 0,
+    least: 0,
+    previous: null,
+    kind: null,
+    axes: [],
+  };
+  const best = new Map<string, Visit>([[start.key, start]]);
+  const queue = new VisitQueue();
+  queue.push(start);
+  let left = 0;
+  for (let visit = queue.pop(); visit && left < SETTLED_LIMIT; visit = queue.pop()) {
+    const end = best.get(goal);
+    if (end && !isBefore({ cost: visit.least, count: visit.count }, end)) break;
+    if (best.get(visit.key) !== visit) continue;
+    left++;
+    for (const moves of movesFrom(visit.state, space)) {
+      const cost = visit.cost + priceOf(moves, visit.state, space, request);
+      const count = visit.count + 1;
+      if (!mayStillWin({ cost, count }, best.get(goal) ?? null, rival)) continue;
+      for (const state of moves.results()) {
+        const key = stateKey(state);
+        const known = best.get(key);
+        if (known && !isBefore({ cost, count }, known)) continue;
+        const rest = known
+          ? known.least - known.cost
+          : key === goal
+            ? 0
+            : bound(layoutOf(state, space.atoms), to, shape, elementBits);
+        const least = cost + rest;
+        if (key !== goal && !mayStillWin({ cost: least, count: count + 1 }, best.get(goal) ?? null, rival)) continue;
+        const next: Visit = { state, key, cost, count, least, previous: visit, kind: moves.kind, axes: moves.axes };
+        best.set(key, next);
+        queue.push(next);
+      }
+    }
+  }
+  const end = best.get(goal);
+  return end ? { steps: stepsTo(end, space), cost: end.cost } : null;
+}
+
+/** What one of these steps costs, asked for once per kind, axes and block size; 0 where there is none. */
+function priceOf({ kind, axes, results }: Moves, state: State, space: Space, request: Request): number {
+  const { shape, elementBits, price, prices } = request;
+  const key = `${kind} ${axes} ${blockSize(state)} ${elementBits}`;
+  const known = prices.get(key);
+  if (known !== undefined) return known;
+  const [result] = results();
+  if (!result) return 0;
+  const step = { kind, axes, from: layoutOf(state, space.atoms), to: layoutOf(result, space.atoms) };
+  const found = price(step, shape, elementBits);
+  prices.set(key, found);
+  return found;
+}
+
+function isBefore(a: Pick<Visit, 'cost' | 'count'>, b: Pick<Visit, 'cost' | 'count'>): boolean {
+  return a.cost < b.cost || (a.cost === b.cost && a.count < b.count);
+}
+
+/** Whether a route of this cost and so many steps would beat the best known ones. */
+function mayStillWin(route: Pick<Visit, 'cost' | 'count'>, end: Visit | null, rival: Route | null): boolean {
+  if (rival && !isBefore(route, { cost: rival.cost, count: rival.steps.length })) return false;
+  return !end || isBefore(route, end);
+}
+
+function stepsTo(end: Visit, space: Space): readonly RedistributionStep[] {
+  const steps: RedistributionStep[] = [];
+  for (let visit = end; visit.previous && visit.kind; visit = visit.previous) {
+    const from = layoutOf(visit.previous.state, space.atoms);
+    steps.unshift({ kind: visit.kind, axes: visit.axes, from, to: layoutOf(visit.state, space.atoms) });
+  }
+  return steps;
+}
+
+/** A binary heap of visits: those that may end cheapest first, then fewest steps, then first come. */
+class VisitQueue {
+  private readonly items: { readonly visit: Visit; readonly order: number }[] = [];
+  private pushed = 0;
+
+  push(visit: Visit): void {
+    this.items.push({ visit, order: this.pushed++ });
+    for (let index = this.items.length - 1; index > 0; ) {
+      const parent = (index - 1) >> 1;
+      if (!this.less(index, parent)) break;
+      this.swap(index, parent);
+      index = parent;
+    }
+  }
+
+  pop(): Visit | undefined {
+    const [top] = this.items;
+    const last = this.items.pop();
+    if (!top || !last || this.items.length === 0) return top?.visit;
+    this.items[0] = last;
+    for (let index = 0; ; ) {
+      let least = index;
+      for (const child of [2 * index + 1, 2 * index + 2]) {
+        if (child < this.items.length && this.less(child, least)) least = child;
+      }
+      if (least === index) return top.visit;
+      this.swap(index, least);
+      index = least;
+    }
+  }
+
+  private less(one: number, other: number): boolean {
+    const [first, second] = [this.items[one], this.items[other]];
+    if (!first || !second) return false;
+    const [a, b] = [first.visit, second.visit];
+    if (a.least !== b.least) return a.least < b.least;
+    return a.count === b.count ? first.order < second.order : a.count < b.count;
+  }
+
+  private swap(a: number, b: number): void {
+    const [first, second] = [this.items[a], this.items[b]];
+    if (!first || !second) return;
+    this.items[a] = second;
+    this.items[b] = first;
+  }
+}

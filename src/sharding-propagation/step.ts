@@ -1,0 +1,44 @@
+/**
+ * @file One step of a redistribution, as data.
+ */
+import type { Layout } from './layout.js';
+import type { SubAxis } from './mesh.js';
+
+/**
+ * `slice`: each rank keeps its block (free of communication). `all-gather`: blocks of a piece are joined.
+ * `all-to-all`: axes move from one piece to another. `permute`: same cut, blocks change ranks.
+ * `all-reduce`, `reduce-scatter`: partial values are combined. `to-partial`: the first rank keeps the value, others hold zero.
+ */
+export type StepKind =
+  | 'slice'
+  | 'all-gather'
+  | 'all-to-all'
+  | 'permute'
+  | 'all-reduce'
+  | 'reduce-scatter'
+  | 'to-partial';
+
+/** One step; everything else about it (which pieces, which blocks) follows from `from` and `to`: see `stepDetail`. */
+export interface RedistributionStep {
+  readonly kind: StepKind;
+  /**
+   * Axes that the step works over, in the order in which they cut (or cut before, for a gather). Empty for a
+   * `to-partial` of a maximum or minimum, where nobody has to give its value up.
+   */
+  readonly axes: readonly SubAxis[];
+  readonly from: Layout;
+  readonly to: Layout;
+}
+
+/**
+ * Price of a step in integer nanoseconds for a tensor of `shape`; handed in by the cost model. The search for a route
+ * takes it to depend on the step's kind and axes, the size of a rank's block and the element's width alone; the cost of
+ * the route found is the sum of its own steps' prices.
+ */
+export type StepPrice = (step: RedistributionStep, shape: readonly number[], elementBits: number) => number;
+
+/**
+ * Integer nanoseconds that no sequence of steps between two layouts of a tensor can undercut; handed in by the cost
+ * model. The search for a route looks first where the bound is low, and nowhere where it is too high.
+ */
+export type LeastCost = (from: Layout, to: Layout, shape: readonly number[], elementBits: number) => number;

@@ -1,0 +1,261 @@
+/**
+ * @file Strategies: how one operator lies over a mesh, and the layouts that follow from it and the operator's rule.
+ *
+ * MatMul `b m k+, b k+ n -> b m n` with {b: [dp], k: [tp]} reads its operands as [dp, -, tp] and [dp, tp, -] and leaves
+ * [dp, -, -] + partial(tp). With `owed` all-reduce that is [dp, -, -]; with scatter onto m it is [dp, tp, -].
+ */
+import type { Factor, FactorKind, FactorRule, Reduction } from '../ir/factor-rule.js';
+import { type Layout, layoutFromFactors, type PartialAxis } from './layout.js';
+import { axesSize, type Mesh, type SubAxis, subAxes } from './mesh.js';
+import { type FactorPieces, piecesProblem, refineRule } from './refine.js';
+
+export interface Strategy {
+  /** Per factor of the rule that is sharded: its sub-axes, major to minor. Factors left out are whole. */
+  readonly axes: Readonly<Record<string, readonly SubAxis[]>>;
+  /** Factors that are seen as several (refine.ts): their pieces, named `n.0`, `n.1`, take the axes. */
+  readonly pieces?: FactorPieces;
+  /**
+   * Sub-axes over which a linear operator's operands arrive and its results leave partial (sum), with the index of
+   * the operand set in the entry's `linear` list. Null where nothing arrives partial.
+   */
+  readonly carried: { readonly set: number; readonly axes: readonly SubAxis[] } | null;
+  /**
+   * What is done at once with the partial sums that contracting factors leave, per result:
+   * `none` leaves them partial; `all-reduce`; `scatter` reduces and scatters onto the factor named.
+   * Carried axes are not part of it: they stay partial.
+   */
+  readonly owed: Owed;
+}
+
+export type Owed =
+  | { readonly kind: 'none' }
+  | { readonly kind: 'all-reduce' }
+  | { readonly kind: 'scatter'; readonly factor: string };
+
+/** The strategy under which every rank computes everything. */
+export const REPLICATED: Strategy = { axes: {}, carried: null, owed: { kind: 'none' } };
+
+/** Per operand the layout in which it is read; null where an optional operand is absent. */
+export function operandLayouts(
+  rule: FactorRule,
+  strategy: Strategy,
+  linear: readonly (readonly number[])[],
+  mesh?: Mesh,
+): readonly (Layout | null)[] {
+  const refined = refineRule(rule, strategy.pieces);
+  const set = strategy.carried === null ? [] : (linear[strategy.carried.set] ?? []);
+  const carried = carriedPartial(strategy);
+  return refined.inputs.map((dims, index) =>
+    dims === null
+      ? null
+      : layoutFromFactors(dims, sizesOf(refined), strategy.axes, set.includes(index) ? carried : [], mesh),
+  );
+}
+
+/**
+ * Per result the layout that the computation itself leaves, before anything owed is paid: partial over the axes of
+ * contracting factors (which cut no result) and over the carried axes. Null where a result is not used.
+ */
+export function resultLayouts(
+  rule: FactorRule,
+  strategy: Strategy,
+  _linear: readonly (readonly number[])[],
+  mesh?: Mesh,
+): readonly (Layout | null)[] {
+  const refined = refineRule(rule, strategy.pieces);
+  const partial = [...owedPartial(rule, strategy), ...carriedPartial(strategy)];
+  return results(refined, withoutContracting(refined, strategy), partial, mesh);
+}
+
+/**
+ * Per result its layout after what is owed has been paid: what the operator's readers find. A scatter appends the owed
+ * axes, sorted by name as `Layout.partial` has them, to those of its factor.
+ */
+export function owedLayouts(
+  rule: FactorRule,
+  strategy: Strategy,
+  linear: readonly (readonly number[])[],
+  mesh?: Mesh,
+): readonly (Layout | null)[] {
+  const { owed } = strategy;
+  if (owed.kind === 'none') return resultLayouts(rule, strategy, linear, mesh);
+  const refined = refineRule(rule, strategy.pieces);
+  const axes = withoutContracting(refined, strategy);
+  if (owed.kind === 'scatter') {
+    const scattered = owedPartial(rule, strategy)
+      .map((entry) => entry.axis)
+      .sort();
+    axes[owed.factor] = [...(axes[owed.factor] ?? []), ...scattered];
+  }
+  return results(refined, axes, carriedPartial(strategy), mesh);
+}
+
+/**
+ * Why the strategy is not legal for an operator with this rule, as a sentence's end ("factor k: …"); null where it is.
+ *
+ * Legal means that lowering has a meaning for it. Whether an `expanded` or `indexed` factor's operator has the
+ * expansion that lowering needs is known to the registry, not here.
+ */
+export function checkStrategy(
+  rule: FactorRule,
+  strategy: Strategy,
+  linear: readonly (readonly number[])[],
+  mesh: Mesh,
+): string | null {
+  const refined = refineRule(rule, strategy.pieces);
+  return (
+    piecesProblem(rule, strategy.pieces) ??
+    factorsProblem(refined, strategy, mesh) ??
+    sharingProblem(refined, strategy) ??
+    carriedProblem(refined, strategy, linear, mesh) ??
+    owedProblem(refined, strategy, mesh) ??
+    tensorsProblem(refined, strategy)
+  );
+}
+
+/** The axes that contracting factors leave the results partial over, in the order of the rule's factors. */
+export function owedPartial(rule: FactorRule, strategy: Strategy): readonly PartialAxis[] {
+  return [...refineRule(rule, strategy.pieces).factors.values()]
+    .filter(isContracting)
+    .flatMap(({ name, reduction }) => (strategy.axes[name] ?? []).map((axis) => ({ axis, reduction })));
+}
+
+const CONTRACTING: readonly FactorKind[] = ['contracting', 'mask'];
+
+/** Kinds that no axis may lie on. */
+const UNSHARDABLE: Readonly<Partial<Record<FactorKind, string>>> = {
+  whole: 'may not be sharded',
+  halo: 'needs its neighbours’ borders, so it may not be sharded',
+};
+
+function isContracting(factor: Factor): boolean {
+  return CONTRACTING.includes(factor.kind);
+}
+
+function sizesOf(rule: FactorRule): (factor: string) => number {
+  return (name) => {
+    const factor = rule.factors.get(name);
+    if (!factor) throw new Error(`rule ${rule.text} has no factor ${name}`);
+    return factor.size;
+  };
+}
+
+function results(
+  rule: FactorRule,
+  axes: Strategy['axes'],
+  partial: readonly PartialAxis[],
+  mesh: Mesh | undefined,
+): readonly (Layout | null)[] {
+  return rule.outputs.map((dims) =>
+    dims === null ? null : layoutFromFactors(dims, sizesOf(rule), axes, partial, mesh),
+  );
+}
+
+function carriedPartial(strategy: Strategy): readonly PartialAxis[] {
+  return (strategy.carried?.axes ?? []).map((axis) => ({ axis, reduction: 'sum' }));
+}
+
+/** The strategy's axes as they cut results. */
+function withoutContracting(rule: FactorRule, strategy: Strategy): Record<string, readonly SubAxis[]> {
+  const kept = Object.entries(strategy.axes).filter(([name]) => {
+    const factor = rule.factors.get(name);
+    return factor !== undefined && !isContracting(factor);
+  });
+  return Object.fromEntries(kept);
+}
+
+function factorsProblem(rule: FactorRule, strategy: Strategy, mesh: Mesh): string | null {
+  for (const [name, axes] of Object.entries(strategy.axes)) {
+    const factor = rule.factors.get(name);
+    if (!factor) return `factor ${name}: the operator has no such factor (${[...rule.factors.keys()].join(', ')})`;
+    const problem = axesProblem(axes, mesh);
+    if (problem) return `factor ${name}: ${problem}`;
+    if (axes.length === 0) continue;
+    const refusal = UNSHARDABLE[factor.kind];
+    if (refusal) return `factor ${name}: ${refusal}`;
+    const shards = axesSize(mesh, axes);
+    if (factor.size % shards !== 0) return `factor ${name}: its size ${factor.size} is not divisible by ${shards}`;
+  }
+  return null;
+}
+
+function axesProblem(axes: readonly SubAxis[], mesh: Mesh): string | null {
+  const known = new Set(subAxes(mesh).map((sub) => sub.name));
+  const unknown = axes.find((axis) => !known.has(axis));
+  if (unknown !== undefined) return `the mesh has no sub-axis ${unknown}`;
+  const twice = firstRepeated(axes);
+  return twice === undefined ? null : `axis ${twice} is used twice`;
+}
+
+/** An axis lies on one factor, unless the other is streamed. */
+function sharingProblem(rule: FactorRule, strategy: Strategy): string | null {
+  const holder = new Map<SubAxis, string>();
+  for (const factor of rule.factors.values()) {
+    if (factor.kind === 'streamed') continue;
+    for (const axis of strategy.axes[factor.name] ?? []) {
+      const other = holder.get(axis);
+      if (other !== undefined) return `axis ${axis} lies on both factor ${other} and factor ${factor.name}`;
+      holder.set(axis, factor.name);
+    }
+  }
+  return null;
+}
+
+function carriedProblem(
+  rule: FactorRule,
+  strategy: Strategy,
+  linear: readonly (readonly number[])[],
+  mesh: Mesh,
+): string | null {
+  const { carried } = strategy;
+  if (carried === null) return null;
+  const set = linear[carried.set];
+  if (!set) return `carried: the operator has ${linear.length} linear operand sets, none with number ${carried.set}`;
+  if (set.every((operand) => (rule.inputs[operand] ?? null) === null)) return 'carried: its operands are absent';
+  if (carried.axes.length === 0) return 'carried: no axes are named';
+  const problem = axesProblem(carried.axes, mesh);
+  if (problem) return `carried: ${problem}`;
+  const used = new Set(Object.values(strategy.axes).flat());
+  const both = carried.axes.find((axis) => used.has(axis));
+  if (both !== undefined) return `carried: axis ${both} also lies on a factor`;
+  return reductionsOf(rule, strategy).every((reduction) => reduction === 'sum')
+    ? null
+    : 'carried: a partial sum may not meet another reduction';
+}
+
+function owedProblem(rule: FactorRule, strategy: Strategy, mesh: Mesh): string | null {
+  if (reductionsOf(rule, strategy).length > 1) return 'results would be partial in two reductions';
+  if (strategy.owed.kind !== 'scatter') return null;
+  const name = strategy.owed.factor;
+  const factor = rule.factors.get(name);
+  if (!factor) return `scatter: the operator has no factor ${name}`;
+  const owed = owedPartial(rule, strategy).map((entry) => entry.axis);
+  if (owed.length === 0) return 'scatter: nothing is owed';
+  if (isContracting(factor)) return `scatter: factor ${name} is contracted`;
+  const missing = rule.outputs.some((dims) => dims !== null && !dims.some((factors) => factors.includes(name)));
+  if (missing) return `scatter: factor ${name} is not in every result`;
+  const shards = axesSize(mesh, [...(strategy.axes[name] ?? []), ...owed]);
+  if (factor.size % shards !== 0) return `scatter: size ${factor.size} of factor ${name} is not divisible by ${shards}`;
+  return null;
+}
+
+/** No tensor may be cut twice by one axis (streamed factors share axes only where no tensor has both). */
+function tensorsProblem(rule: FactorRule, strategy: Strategy): string | null {
+  const kinds = { operand: rule.inputs, result: rule.outputs };
+  for (const [kind, tensors] of Object.entries(kinds)) {
+    for (const [index, dims] of tensors.entries()) {
+      const factors = [...new Set(dims?.flat() ?? [])];
+      const twice = firstRepeated(factors.flatMap((factor) => strategy.axes[factor] ?? []));
+      if (twice !== undefined) return `axis ${twice} would cut ${kind} ${index} twice`;
+    }
+  }
+  return null;
+}
+
+function reductionsOf(rule: FactorRule, strategy: Strategy): readonly Reduction[] {
+  return [...new Set(owedPartial(rule, strategy).map((entry) => entry.reduction))];
+}
+
+function firstRepeated<T>(items: readonly T[]): T | undefined {
+  return items.find((item, index) => items.indexOf(item) !== index);
+}

@@ -1,0 +1,141 @@
+/**
+ * @file Redistribution steps carried out on real numbers, all ranks at once, by what `stepDetail` says and nothing else.
+ */
+import { type Layout, localShape } from '../../src/sharding-propagation/layout.js';
+import { deviceCount, groupsOn, indexOn, type Mesh } from '../../src/sharding-propagation/mesh.js';
+import { type RedistributionStep, stepDetail } from '../../src/sharding-propagation/redistribution.js';
+
+export type Block = readonly number[];
+
+/** Every rank's block of a whole tensor, straight from the definition of a layout; partial values sum to the whole. */
+export function cutAll(whole: readonly number[], shape: readonly number[], layout: Layout, mesh: Mesh): Block[] {
+  return Array.from({ length: deviceCount(mesh) }, (_, rank) => {
+    const positions = layout.dims.map((pieces) => positionsOf(pieces, rank, mesh));
+    const flat = positions.reduce<readonly number[]>(
+      (offsets, inDimension, dimension) =>
+        offsets.flatMap((offset) => inDimension.map((position) => offset * (shape[dimension] ?? 1) + position)),
+      [0],
+    );
+    return flat.map((index) => share(whole[index] ?? 0, layout, mesh, rank, index));
+  });
+}
+
+/** The ranks' blocks after all steps. */
+export function carryOut(
+  blocks: readonly Block[],
+  steps: readonly RedistributionStep[],
+  shape: readonly number[],
+  mesh: Mesh,
+): readonly Block[] {
+  return steps.reduce((current, step) => {
+    const after = carryOutStep(current, step, shape, mesh);
+    const expected = localShape(shape, step.to, mesh).reduce((product, size) => product * size, 1);
+    const wrong = after.findIndex((block) => block.length !== expected);
+    if (wrong >= 0) throw new Error(`after ${step.kind} rank ${wrong} has ${after[wrong]?.length}, not ${expected}`);
+    return after;
+  }, blocks);
+}
+
+/** The sum over the axes that a layout is partial over, so that two ways of splitting a sum compare equal. */
+export function summed(blocks: readonly Block[], layout: Layout, mesh: Mesh): readonly Block[] {
+  const axes = layout.partial.map((entry) => entry.axis);
+  const result: Block[] = [...blocks];
+  for (const group of groupsOn(mesh, axes)) {
+    const total = addUp(group.map((rank) => blocks[rank] ?? []));
+    for (const rank of group) result[rank] = total;
+  }
+  return result;
+}
+
+function carryOutStep(
+  blocks: readonly Block[],
+  step: RedistributionStep,
+  shape: readonly number[],
+  mesh: Mesh,
+): readonly Block[] {
+  const detail = stepDetail(step, shape, mesh);
+  const result: Block[] = [...blocks];
+  for (const group of groupsOn(mesh, step.axes)) {
+    const held = group.map((rank) => blocks[rank] ?? []);
+    const after = exchange(held, detail);
+    for (const [member, rank] of group.entries()) result[rank] = after[member] ?? [];
+  }
+  return result;
+}
+
+function exchange(held: readonly Block[], detail: ReturnType<typeof stepDetail>): readonly Block[] {
+  switch (detail.kind) {
+    case 'slice':
+      return held.map((block, member) => sliceOf(block, member, detail.outer, detail.count, detail.inner));
+    case 'all-gather': {
+      const joined = join(held, detail.outer, detail.inner);
+      return held.map(() => joined);
+    }
+    case 'all-reduce': {
+      const total = addUp(held);
+      return held.map(() => total);
+    }
+    case 'reduce-scatter': {
+      const total = addUp(held);
+      return held.map((_, member) => sliceOf(total, member, detail.outer, detail.count, detail.inner));
+    }
+    case 'all-to-all':
+      return held.map((_, receiver) => {
+        const slices = held.map((block) =>
+          sliceOf(block, receiver, detail.split.outer, detail.count, detail.split.inner),
+        );
+        return join(slices, detail.concat.outer, detail.concat.inner);
+      });
+    case 'permute':
+      return held.map((_, receiver) => held[detail.to.indexOf(receiver)] ?? []);
+    case 'to-partial':
+      return held.map((block, member) => (member === 0 ? block : block.map(() => 0)));
+  }
+}
+
+/** Slice `member` of a block seen as [outer, count, inner]. */
+function sliceOf(block: Block, member: number, outer: number, count: number, inner: number): Block {
+  if (block.length !== outer * count * inner) throw new Error('a block is not [outer, count, inner]');
+  return Array.from({ length: outer }, (_, row) => {
+    const start = (row * count + member) * inner;
+    return block.slice(start, start + inner);
+  }).flat();
+}
+
+/** Blocks of [outer, inner] as one of [outer, n, inner]. */
+function join(blocks: readonly Block[], outer: number, inner: number): Block {
+  if (blocks.some((block) => block.length !== outer * inner)) throw new Error('a block is not [outer, inner]');
+  return Array.from({ length: outer }, (_, row) =>
+    blocks.flatMap((block) => block.slice(row * inner, (row + 1) * inner)),
+  ).flat();
+}
+
+function addUp(blocks: readonly Block[]): Block {
+  return (blocks[0] ?? []).map((_, index) => blocks.reduce((sum, block) => sum + (block[index] ?? 0), 0));
+}
+
+/** Positions along a dimension that a rank holds: per piece its block, the pieces combined major to minor. */
+function positionsOf(pieces: Layout['dims'][number], rank: number, mesh: Mesh): readonly number[] {
+  return pieces.reduce<readonly number[]>(
+    (positions, { size, axes }) => {
+      const shards = groupsOn(mesh, axes)[0]?.length ?? 1;
+      const block = size / shards;
+      const start = indexOn(mesh, axes, rank) * block;
+      return positions.flatMap((position) =>
+        Array.from({ length: block }, (_, offset) => position * size + start + offset),
+      );
+    },
+    [0],
+  );
+}
+
+/** A rank's share of a value that is partial: uneven integers over the ranks that sum to the value. */
+function share(value: number, layout: Layout, mesh: Mesh, rank: number, index: number): number {
+  const axes = layout.partial.map((entry) => entry.axis);
+  if (axes.length === 0) return value;
+  const member = indexOn(mesh, axes, rank);
+  const count = groupsOn(mesh, axes)[0]?.length ?? 1;
+  const part = (who: number): number => ((index * 7 + who * 13) % 11) - 5;
+  if (member > 0) return part(member);
+  return value - Array.from({ length: count - 1 }, (_, who) => part(who + 1)).reduce((sum, held) => sum + held, 0);
+}
