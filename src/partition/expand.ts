@@ -1,0 +1,199 @@
+/**
+ * @file An operator replaced by its expansion, each node lowered under the strategy that the expanded operator's gives it.
+ *
+ * Every dimension inside an expansion is named by factors of the expanded operator. A factor of an inner operator spans
+ * one or more of those; it takes their axes. Reductions that inner operators owe are paid where they arise.
+ *
+ *     Softmax  b d%   with d on tp:   max (all-reduce max over tp) · sub · exp · sum (all-reduce over tp) · div
+ */
+import type { FactorRule } from '../ir/factor-rule.js';
+import type { TensorType } from '../ir/graph.js';
+import type { Expansion, ExpansionNode, OperatorView } from '../ir/operator.js';
+import { entryOf, unknownEntry } from '../ir/ops/index.js';
+import type { SubAxis } from '../sharding-propagation/mesh.js';
+import { axesSize } from '../sharding-propagation/mesh.js';
+import { pieceName } from '../sharding-propagation/refine.js';
+import type { Strategy } from '../sharding-propagation/strategy.js';
+import type { Fragment } from './fragment.js';
+
+type Dims = readonly (readonly string[])[];
+
+/** Names around an operator: its operands in the fragment, and the names wanted for its results. */
+export interface OperatorNames {
+  readonly inputs: readonly (string | null)[];
+  /** `undefined`: any name. */
+  readonly outputs: readonly (string | null | undefined)[];
+  /** The operator is part of a form that takes offsets: it knows its position already. */
+  readonly positioned?: boolean;
+}
+
+/** Adds an operator to a fragment: the lowering that each node of an expansion goes through in its turn. */
+export type AddOperator = (
+  fragment: Fragment,
+  view: OperatorView,
+  strategy: Strategy,
+  names: OperatorNames,
+) => readonly (string | null)[];
+
+/** An operator to be replaced. */
+export interface Expanded {
+  readonly view: OperatorView;
+  readonly rule: FactorRule;
+  readonly strategy: Strategy;
+  readonly expansion: Expansion;
+  /** Coordinate tensors that the nodes may read by name (the expansion of an operator with indexed factors). */
+  readonly offsets?: readonly string[];
+}
+
+/** Adds an expansion, node by node. Returns the results' names. */
+export function addExpansion(
+  fragment: Fragment,
+  { view, rule, strategy, expansion, offsets = [] }: Expanded,
+  names: OperatorNames,
+  addOperator: AddOperator,
+): readonly (string | null)[] {
+  const inside = new Map<string, { readonly tensor: string; readonly dims: Dims; readonly type: TensorType }>();
+  view.inputs.forEach((type, index) => {
+    const tensor = names.inputs[index];
+    if (type && tensor) inside.set(`in${index}`, { tensor, dims: rule.inputs[index] ?? [], type });
+  });
+  for (const offset of offsets)
+    inside.set(offset, { tensor: offset, dims: [[]], type: { dtype: 'int64', shape: [1] } });
+  for (const [name, value] of Object.entries(expansion.constants)) {
+    inside.set(name, { tensor: fragment.constant(value), dims: value.shape.map(() => []), type: value });
+  }
+  for (const node of expansion.nodes) {
+    const operands = node.inputs.map((name) => {
+      if (name === null) return null;
+      const operand = inside.get(name);
+      if (!operand) throw new Error(`expansion of ${view.op} reads ${name}, which no node of it makes`);
+      return operand;
+    });
+    const inner = innerView(
+      view,
+      node,
+      operands.map((operand) => operand?.type ?? null),
+    );
+    const innerStrategy = strategyInside(fragment, inner, operands, node.dims, rule, strategy);
+    const results = addOperator(fragment, inner, innerStrategy, {
+      inputs: operands.map((operand) => operand?.tensor ?? null),
+      positioned: offsets.length > 0,
+      outputs: node.outputs.map((name) => {
+        const result = /^out(\d+)$/.exec(name);
+        return result ? (names.outputs[Number(result[1])] ?? undefined) : undefined;
+      }),
+    });
+    node.outputs.forEach((name, index) => {
+      const [tensor, type] = [results[index], inner.outputs[index]];
+      if (tensor && type) inside.set(name, { tensor, dims: node.dims[index] ?? [], type });
+    });
+  }
+  return view.outputs.map((type, index) => (type ? (inside.get(`out${index}`)?.tensor ?? null) : null));
+}
+
+/** A node of the expansion with whole types inferred. */
+function innerView(view: OperatorView, node: ExpansionNode, inputs: readonly (TensorType | null)[]): OperatorView {
+  const domain = node.domain ?? '';
+  const bare: OperatorView = {
+    name: `${view.name}/${node.op}`,
+    op: node.op,
+    domain,
+    attributes: node.attributes ?? {},
+    inputs,
+    outputs: [],
+    outputCount: node.outputs.length,
+  };
+  const entry = entryOf(node.op, domain) ?? unknownEntry(node.op, domain);
+  return { ...bare, outputs: entry.infer(bare) };
+}
+
+/** The inner operator's strategy: axes by the outer factors its dimensions are made of; partial operands are carried. */
+function strategyInside(
+  fragment: Fragment,
+  view: OperatorView,
+  operands: readonly ({ readonly tensor: string; readonly dims: Dims } | null)[],
+  resultDims: readonly Dims[],
+  outerRule: FactorRule,
+  outer: Strategy,
+): Strategy {
+  const entry = entryOf(view.op, view.domain) ?? unknownEntry(view.op, view.domain);
+  const rule = entry.rule(view);
+  const axes: Record<string, readonly SubAxis[]> = {};
+  const pieces: Record<string, readonly number[]> = {};
+  const assign = (inner: readonly (readonly string[])[] | null | undefined, outerDims: Dims) => {
+    inner?.forEach((factors, position) => {
+      const outerFactors = outerDims[position] ?? [];
+      const [only, ...others] = factors;
+      if (only !== undefined && others.length === 0 && isCutInside(fragment, outerFactors, outerRule, outer)) {
+        pieces[only] = outerFactors.map((name) => outerRule.factors.get(name)?.size ?? 1);
+        outerFactors.forEach((name, index) => {
+          axes[pieceName(only, index)] = outer.axes[name] ?? [];
+        });
+        return;
+      }
+      for (const [name, list] of axesOfDimension(fragment, rule, factors, outerFactors, outerRule, outer)) {
+        if (list.length > 0) axes[name] = list;
+      }
+    });
+  };
+  for (const [index, dims] of rule.inputs.entries()) assign(dims, operands[index]?.dims ?? []);
+  for (const [index, dims] of rule.outputs.entries()) assign(dims, resultDims[index] ?? []);
+  const partial = operands.map((operand) => (operand ? fragment.get(operand.tensor).layout.partial : []));
+  const arriving = partial.flatMap((list, index) => (list.length > 0 ? [index] : []));
+  const placed = Object.keys(pieces).length > 0 ? { axes, pieces } : { axes };
+  if (arriving.length === 0) return { ...placed, carried: null, owed: { kind: 'all-reduce' } };
+  const set = entry
+    .linear(view)
+    .findIndex((members) => members.length === arriving.length && members.every((member) => arriving.includes(member)));
+  if (set < 0) throw new Error(`${view.name} is not linear in its partial operands ${arriving.join(', ')}`);
+  const carried = { set, axes: (partial[arriving[0] ?? 0] ?? []).map((entry) => entry.axis) };
+  return { ...placed, carried, owed: { kind: 'none' } };
+}
+
+/** Whether a dimension of several outer factors is cut further in than at its major end: channels inside whole groups. */
+function isCutInside(
+  fragment: Fragment,
+  outerFactors: readonly string[],
+  outerRule: FactorRule,
+  outer: Strategy,
+): boolean {
+  const ways = outerFactors.map((name) => axesSize(fragment.mesh, outer.axes[name] ?? []));
+  const last = ways.findLastIndex((count) => count > 1);
+  return outerFactors
+    .slice(0, Math.max(last, 0))
+    .some((name, index) => outerRule.factors.get(name)?.size !== ways[index]);
+}
+
+/** Shares a dimension's axes, known by outer factors, out among the inner factors that make the same dimension. */
+function axesOfDimension(
+  fragment: Fragment,
+  rule: FactorRule,
+  innerFactors: readonly string[],
+  outerFactors: readonly string[],
+  outerRule: FactorRule,
+  outer: Strategy,
+): readonly (readonly [string, readonly SubAxis[]])[] {
+  const result: [string, SubAxis[]][] = innerFactors.map((name) => [name, []]);
+  let position = 0;
+  let room = rule.factors.get(innerFactors[0] ?? '')?.size ?? 1;
+  for (const name of outerFactors) {
+    const size = outerRule.factors.get(name)?.size ?? 1;
+    const list = outer.axes[name] ?? [];
+    if (list.length > 0) {
+      while (room <= 1 && position + 1 < innerFactors.length) {
+        position++;
+        // A factor that reached beyond the last inner one leaves room < 1: the rest of it lies in the next.
+        room *= rule.factors.get(innerFactors[position] ?? '')?.size ?? 1;
+      }
+      const target = result[position];
+      const full = target ? (rule.factors.get(target[0])?.size ?? 1) : 1;
+      // Axes may join a factor only at its major end or behind a part that is already cut completely.
+      if (!target || full / axesSize(fragment.mesh, target[1]) !== room) {
+        throw new Error(`axes of factor ${name} have no place in ${rule.text}`);
+      }
+      target[1].push(...list);
+    }
+    room /= size;
+  }
+  return result;
+}

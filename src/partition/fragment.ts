@@ -1,0 +1,153 @@
+/**
+ * @file A piece of sharded graph under construction: nodes, tensors, coordinates and small constants, with names that
+ * are unique inside the fragment. `in0`, `in1`, … are its operands and `out0`, … its results; everything else is `t0`, `t1`, ….
+ */
+import type { DType } from '../ir/dtype.js';
+import { byteLength } from '../ir/dtype.js';
+import type { Attributes, ConstantTensor, TensorType } from '../ir/graph.js';
+import { elementCount } from '../ir/graph.js';
+import type { OperatorView } from '../ir/operator.js';
+import { entryOf, unknownEntry } from '../ir/ops/index.js';
+import type { Layout } from '../sharding-propagation/layout.js';
+import { localShape, replicated } from '../sharding-propagation/layout.js';
+import type { Mesh, SubAxis } from '../sharding-propagation/mesh.js';
+import type { Collective, ComputeNode, Coordinate, LoweringKind, ShardedTensor } from './sharded-graph.js';
+
+/** A node of a fragment: what partition later completes with its origin. */
+export type FragmentNode =
+  | (Pick<ComputeNode, 'kind' | 'op' | 'domain' | 'attributes' | 'inputs' | 'outputs' | 'flops' | 'bytes'> & {
+      readonly lowering?: LoweringKind;
+    })
+  | {
+      readonly kind: 'communicate';
+      readonly collective: Collective;
+      readonly axes: readonly SubAxis[];
+      readonly input: string;
+      readonly output: string;
+    };
+
+/** An operator to add: local attributes; results with their whole types and layouts. */
+export interface FragmentOperator {
+  readonly op: string;
+  readonly domain?: string;
+  readonly attributes?: Attributes;
+  readonly inputs: readonly (string | null)[];
+  /** In the operator's order; null where one is not used. */
+  readonly results: readonly (FragmentResult | null)[];
+  readonly lowering?: LoweringKind;
+}
+
+/** A result may be given a name (`out0`); else one is made. */
+interface FragmentResult {
+  readonly name?: string;
+  readonly type: TensorType;
+  readonly layout: Layout;
+  readonly varying?: readonly SubAxis[];
+}
+
+export class Fragment {
+  readonly nodes: FragmentNode[] = [];
+  readonly tensors = new Map<string, ShardedTensor>();
+  readonly coordinates = new Map<string, Coordinate>();
+  readonly constants = new Map<string, ConstantTensor>();
+  private next = 0;
+
+  constructor(readonly mesh: Mesh) {}
+
+  /** Declares a tensor; `type` is the whole tensor's. Returns its name. */
+  tensor(type: TensorType, layout: Layout, name = `t${this.next++}`, varying: readonly SubAxis[] = []): string {
+    this.tensors.set(name, {
+      name,
+      dtype: type.dtype,
+      shape: type.shape,
+      layout,
+      localShape: localShape(type.shape, layout, this.mesh),
+      ...(varying.length > 0 ? { varying } : {}),
+    });
+    return name;
+  }
+
+  get(name: string): ShardedTensor {
+    const tensor = this.tensors.get(name);
+    if (!tensor) throw new Error(`fragment has no tensor ${name}`);
+    return tensor;
+  }
+
+  /** The rank's index on `axes`, times `block`: an int64 tensor of shape [1]. */
+  coordinate(axes: readonly SubAxis[], block: number): string {
+    const name = `coordinate(${axes.join(',')})*${block}`;
+    this.coordinates.set(name, { name, axes, block, bias: 0 });
+    if (!this.tensors.has(name)) this.tensor({ dtype: 'int64', shape: [1] }, replicated([1]), name, axes);
+    return name;
+  }
+
+  /** A small constant, the same on all ranks. */
+  constant(value: ConstantTensor): string {
+    const name = `t${this.next++}`;
+    this.constants.set(name, value);
+    return this.tensor(value, replicated(value.shape), name);
+  }
+
+  /** Adds an operator; its work is that of its local shapes. Returns the names of the results that are used. */
+  add(operator: FragmentOperator): readonly string[] {
+    const outputs = operator.results.map((result) =>
+      result ? this.tensor(result.type, result.layout, result.name, result.varying ?? []) : null,
+    );
+    const domain = operator.domain ?? '';
+    const view: OperatorView = {
+      name: operator.op,
+      op: operator.op,
+      domain,
+      attributes: operator.attributes ?? {},
+      inputs: operator.inputs.map((name) => (name === null ? null : this.localType(name))),
+      outputs: outputs.map((name) => (name === null ? null : this.localType(name))),
+      outputCount: outputs.length,
+    };
+    const entry = entryOf(operator.op, domain) ?? unknownEntry(operator.op, domain);
+    const work = entry.work(view);
+    this.nodes.push({
+      kind: 'compute',
+      op: operator.op,
+      domain,
+      attributes: view.attributes,
+      inputs: operator.inputs,
+      outputs,
+      flops: work.flops,
+      bytes: entry.isView ? 0 : (work.bytes ?? trafficOf(view)),
+      ...(operator.lowering ? { lowering: operator.lowering } : {}),
+    });
+    return outputs.filter((name) => name !== null);
+  }
+
+  /** Adds a collective from `input` to a new tensor of the same whole type under `layout`. */
+  communicate(collective: Collective, axes: readonly SubAxis[], input: string, layout: Layout, name?: string): string {
+    const { dtype, shape } = this.get(input);
+    const output = this.tensor({ dtype, shape }, layout, name);
+    this.nodes.push({ kind: 'communicate', collective, axes, input, output });
+    return output;
+  }
+
+  private localType(name: string): TensorType {
+    const tensor = this.get(name);
+    return { dtype: tensor.dtype, shape: tensor.localShape };
+  }
+}
+
+/** An int64 vector constant. */
+export function int64Constant(values: readonly number[]): ConstantTensor {
+  const data = new Uint8Array(new BigInt64Array(values.map(BigInt)).buffer);
+  return { dtype: 'int64', shape: [values.length], data };
+}
+
+/** The zero scalar of a dtype. */
+export function zeroConstant(dtype: DType): ConstantTensor {
+  return { dtype, shape: [], data: new Uint8Array(byteLength(dtype, 1)) };
+}
+
+/** Bytes that an operator reads and writes: its operands and results once each. */
+function trafficOf(view: OperatorView): number {
+  return [...view.inputs, ...view.outputs].reduce(
+    (sum, type) => sum + (type ? byteLength(type.dtype, elementCount(type.shape)) : 0),
+    0,
+  );
+}

@@ -1,0 +1,46 @@
+/**
+ * @file Memory of a sharded graph by exact liveness: bytes that one rank holds at each node.
+ */
+import { localBytes } from './partition.js';
+import type { ShardedGraph } from './sharded-graph.js';
+
+export interface Liveness {
+  /** Most bytes held at once: weights, and what is live while a node runs (its operands and results included). */
+  readonly peakBytes: number;
+  /** Index of the node at the peak; -1 for a graph without nodes. */
+  readonly atNode: number;
+  readonly weightBytes: number;
+}
+
+/** Exact liveness in node order. Weights stay; an input or result lives until its last reader; outputs to the end. */
+export function liveness(graph: ShardedGraph): Liveness {
+  const bytes = (name: string) => {
+    const tensor = graph.tensors.get(name);
+    return tensor ? localBytes(tensor) : 0;
+  };
+  const resident = new Set([...graph.weights.map((weight) => weight.tensor), ...graph.constants.keys()]);
+  const weightBytes = [...resident].reduce((sum, name) => sum + bytes(name), 0);
+  const lastUse = lastUses(graph, resident);
+  let live = graph.inputs.reduce((sum, input) => sum + bytes(input.tensor), 0);
+  let peak = { peakBytes: weightBytes + live, atNode: -1 };
+  graph.nodes.forEach((node, index) => {
+    const outputs = node.kind === 'compute' ? node.outputs : [node.output];
+    for (const output of outputs) if (output !== null) live += bytes(output);
+    if (weightBytes + live > peak.peakBytes) peak = { peakBytes: weightBytes + live, atNode: index };
+    for (const name of lastUse[index] ?? []) live -= bytes(name);
+  });
+  return { ...peak, weightBytes };
+}
+
+/** Per node, the tensors that nobody reads after it. */
+function lastUses(graph: ShardedGraph, resident: ReadonlySet<string>): readonly (readonly string[])[] {
+  const kept = new Set(graph.outputs.map((output) => output.tensor));
+  const last = new Map<string, number>();
+  graph.nodes.forEach((node, index) => {
+    const names = node.kind === 'compute' ? [...node.inputs, ...node.outputs] : [node.input, node.output];
+    for (const name of names) if (name !== null && !resident.has(name) && !kept.has(name)) last.set(name, index);
+  });
+  const result: string[][] = graph.nodes.map(() => []);
+  for (const [name, index] of last) result[index]?.push(name);
+  return result;
+}

@@ -1,0 +1,165 @@
+/**
+ * @file One operator under one strategy, as local operators and collectives. Rule + strategy ⇒ everything.
+ *
+ * Four ways, chosen by the kinds of the factors that are sharded:
+ *   expanded factor  → the entry's expansion, each node lowered in turn (expand.ts)
+ *   mask factor      → indices are shifted, those outside the shard contribute zero (masked-lookup.ts)
+ *   indexed factor   → the entry's form that takes offsets (expand.ts)
+ *   anything else    → the operator itself with attributes resized to the local factors
+ * Afterwards the collective that partial results owe.
+ */
+import type { Factor, FactorRule } from '../ir/factor-rule.js';
+import type { OperatorEntry, OperatorView } from '../ir/operator.js';
+import { entryOf, unknownEntry } from '../ir/ops/index.js';
+import type { Layout } from '../sharding-propagation/layout.js';
+import { axesOf, sameBlocks } from '../sharding-propagation/layout.js';
+import type { Mesh, SubAxis } from '../sharding-propagation/mesh.js';
+import { axesSize } from '../sharding-propagation/mesh.js';
+import { pieceName, refineRule } from '../sharding-propagation/refine.js';
+import type { Strategy } from '../sharding-propagation/strategy.js';
+import { checkStrategy, operandLayouts, owedLayouts, resultLayouts } from '../sharding-propagation/strategy.js';
+import { addExpansion, type OperatorNames } from './expand.js';
+import { Fragment, type FragmentOperator } from './fragment.js';
+import { lowerSteps } from './lower-steps.js';
+import { addMaskedLookup } from './masked-lookup.js';
+import { owedSteps } from './owed.js';
+
+export interface LoweredOperator {
+  /** Layout that each operand must have; null for an absent one. */
+  readonly operandLayouts: readonly (Layout | null)[];
+  /** Layout of each result, after what is owed has been paid. */
+  readonly resultLayouts: readonly (Layout | null)[];
+  /** Operands are `in0`, …; results `out0`, …. */
+  readonly fragment: Fragment;
+}
+
+/**
+ * Lowers an operator.
+ * @throws Error (a fault of ours) where the strategy is illegal for the rule; ask `checkStrategy` first.
+ */
+export function lowerOperator(view: OperatorView, strategy: Strategy, mesh: Mesh): LoweredOperator {
+  const fragment = new Fragment(mesh);
+  const entry = entryOf(view.op, view.domain) ?? unknownEntry(view.op, view.domain);
+  const rule = entry.rule(view);
+  const operands = operandLayouts(rule, strategy, entry.linear(view));
+  view.inputs.forEach((type, index) => {
+    const layout = operands[index];
+    if (type && layout) fragment.tensor(type, layout, `in${index}`);
+  });
+  const results = addOperator(fragment, view, strategy, {
+    inputs: view.inputs.map((type, index) => (type ? `in${index}` : null)),
+    outputs: view.outputs.map((type, index) => (type ? `out${index}` : null)),
+  });
+  return {
+    operandLayouts: operands,
+    resultLayouts: results.map((name) => (name === null ? null : fragment.get(name).layout)),
+    fragment,
+  };
+}
+
+/** Adds an operator and what it owes to a fragment; its operands must have the layouts that the strategy demands. */
+function addOperator(
+  fragment: Fragment,
+  view: OperatorView,
+  strategy: Strategy,
+  names: OperatorNames,
+): readonly (string | null)[] {
+  const entry = entryOf(view.op, view.domain) ?? unknownEntry(view.op, view.domain);
+  const rule = entry.rule(view);
+  const linear = entry.linear(view);
+  const reason = checkStrategy(rule, strategy, linear, fragment.mesh);
+  if (reason) throw new Error(`illegal strategy for ${view.op} ${view.name}: ${reason}`);
+  const before = resultLayouts(rule, strategy, linear);
+  const after = owedLayouts(rule, strategy, linear);
+  const owing = (index: number) => {
+    const [from, to] = [before[index], after[index]];
+    return from && to && !sameBlocks(from, to, fragment.mesh);
+  };
+  const rawNames = names.outputs.map((name, index) => (owing(index) && name !== null ? undefined : name));
+  const raw = addUnreduced(fragment, entry, view, rule, strategy, before, { ...names, outputs: rawNames });
+  return raw.map((tensor, index) => {
+    const [from, to] = [before[index], after[index]];
+    if (tensor === null || !from || !to || !owing(index)) return tensor;
+    return lowerSteps(fragment, tensor, owedSteps(from, to), names.outputs[index] ?? undefined);
+  });
+}
+
+/** Attributes, types and work of the operator on one rank's blocks. */
+function addUnreduced(
+  fragment: Fragment,
+  entry: OperatorEntry,
+  view: OperatorView,
+  rule: FactorRule,
+  strategy: Strategy,
+  results: readonly (Layout | null)[],
+  names: OperatorNames,
+): readonly (string | null)[] {
+  const refined = refineRule(rule, strategy.pieces);
+  const sharded = [...refined.factors.values()].filter((factor) => (strategy.axes[factor.name] ?? []).length > 0);
+  const has = (kind: Factor['kind']) => sharded.some((factor) => factor.kind === kind);
+  if (has('expanded')) {
+    if (strategy.pieces) throw new Error(`${view.op} is expanded, so its factors cannot be seen as pieces`);
+    if (!entry.expansion) throw new Error(`${view.op} has an expanded factor but no expansion`);
+    return addExpansion(fragment, { view, rule, strategy, expansion: entry.expansion(view) }, names, addOperator);
+  }
+  if (has('indexed') && !names.positioned) {
+    if (!entry.indexed) throw new Error(`${view.op} has an indexed factor but no form that takes offsets`);
+    const offsets = Object.fromEntries(
+      sharded
+        .filter((factor) => factor.kind === 'indexed')
+        .map((factor) => [factor.name, offsetOf(fragment, factor, strategy)]),
+    );
+    const expansion = entry.indexed(view, offsets);
+    return addExpansion(
+      fragment,
+      { view, rule, strategy, expansion, offsets: Object.values(offsets) },
+      names,
+      addOperator,
+    );
+  }
+  const attributes = entry.resize
+    ? entry.resize(view, rule, (name) => localSize(fragment.mesh, refined, strategy, name))
+    : view.attributes;
+  const varying = varyingOf(fragment, names.inputs);
+  const stays = (layout: Layout) => varying.filter((axis) => !axesOf(layout).includes(axis));
+  const plain: FragmentOperator = {
+    op: view.op,
+    domain: view.domain,
+    attributes,
+    inputs: names.inputs,
+    // A result that is not used keeps its place: the next one is told apart by it.
+    results: view.outputs.map((type, index) => {
+      const layout = results[index];
+      const name = names.outputs[index];
+      return type && layout ? { ...(name ? { name } : {}), type, layout, varying: stays(layout) } : null;
+    }),
+    // A result that is cut over the axes along which offsets vary is a block like any other.
+    ...(varying.length > 0 ? { lowering: 'indexed' as const } : {}),
+  };
+  const masked = sharded.find((factor) => factor.kind === 'mask');
+  const added = masked
+    ? addMaskedLookup(fragment, plain, rule, entry, masked.size, strategy.axes[masked.name] ?? [])
+    : fragment.add(plain);
+  let next = 0;
+  return view.outputs.map((type, index) => (type && results[index] ? (added[next++] ?? null) : null));
+}
+
+/** Local size of a factor: the product of its pieces' where the strategy sees it as several. */
+function localSize(mesh: Mesh, refined: FactorRule, strategy: Strategy, name: string): number {
+  const names = strategy.pieces?.[name]?.map((_, index) => pieceName(name, index)) ?? [name];
+  return names.reduce((product, part) => {
+    const factor = refined.factors.get(part);
+    if (!factor) throw new Error(`rule ${refined.text} has no factor ${part}`);
+    return (product * factor.size) / axesSize(mesh, strategy.axes[part] ?? []);
+  }, 1);
+}
+
+/** Axes along which operands hold unrelated values: coordinates, and what was computed from them. */
+function varyingOf(fragment: Fragment, inputs: readonly (string | null)[]): readonly SubAxis[] {
+  return [...new Set(inputs.flatMap((name) => (name === null ? [] : (fragment.get(name).varying ?? []))))];
+}
+
+function offsetOf(fragment: Fragment, factor: Factor, strategy: Strategy): string {
+  const axes = strategy.axes[factor.name] ?? [];
+  return fragment.coordinate(axes, factor.size / axesSize(fragment.mesh, axes));
+}

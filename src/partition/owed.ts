@@ -1,0 +1,25 @@
+/**
+ * @file What a partial result owes, as redistribution steps: one all-reduce per kind of reduction, or one reduce-scatter.
+ */
+import type { Reduction } from '../ir/factor-rule.js';
+import type { Layout } from '../sharding-propagation/layout.js';
+import type { RedistributionStep } from '../sharding-propagation/redistribution.js';
+
+const REDUCTIONS: readonly Reduction[] = ['sum', 'max', 'min'];
+
+/** Steps from a result's layout before to its layout after what its strategy says is owed. */
+export function owedSteps(from: Layout, to: Layout): readonly RedistributionStep[] {
+  const gone = from.partial.filter((partial) => !to.partial.some((left) => left.axis === partial.axis));
+  const scattered = JSON.stringify(from.dims) !== JSON.stringify(to.dims);
+  if (scattered) return [{ kind: 'reduce-scatter', axes: gone.map((partial) => partial.axis), from, to }];
+  const steps: RedistributionStep[] = [];
+  let current = from;
+  for (const reduction of REDUCTIONS) {
+    const axes = gone.filter((partial) => partial.reduction === reduction).map((partial) => partial.axis);
+    if (axes.length === 0) continue;
+    const next = { dims: current.dims, partial: current.partial.filter((partial) => !axes.includes(partial.axis)) };
+    steps.push({ kind: 'all-reduce', axes, from: current, to: next });
+    current = next;
+  }
+  return steps;
+}

@@ -1,0 +1,257 @@
+/**
+ * @file graph + assignment → sharded graph: every operator lowered under its strategy, every redistribution written out.
+ *
+ * A tensor is redistributed once per view, when its first reader needs it. Weights are cut when they are loaded: each
+ * distinct layout that readers demand of a weight becomes one sharded weight. Lowered copies of small constants that
+ * are equal are kept once.
+ */
+
+import { byteLength, dtypeBits } from '../ir/dtype.js';
+import type { ConstantTensor, Graph, Node } from '../ir/graph.js';
+import { typeOf } from '../ir/graph.js';
+import { viewOf } from '../ir/view.js';
+import type { Layout } from '../sharding-propagation/layout.js';
+import { layoutKey, localShape, replicated, sameBlocks } from '../sharding-propagation/layout.js';
+import type { Redistributor } from '../sharding-propagation/redistribution.js';
+import { REPLICATED } from '../sharding-propagation/strategy.js';
+import type { Assignment, Reader, View } from './assignment.js';
+import { Fragment } from './fragment.js';
+import { lowerOperator } from './lower-operator.js';
+import { lowerSteps } from './lower-steps.js';
+import type { Coordinate, ShardedGraph, ShardedNode, ShardedTensor, ShardedWeight } from './sharded-graph.js';
+
+/** Key of a reader in the table of views. */
+function readerKey(reader: Reader): string {
+  return `${reader.kind}\u0000${reader.name}\u0000${reader.operand}`;
+}
+
+/**
+ * Lowers a whole graph.
+ * @throws Error (a fault of ours) where the assignment is illegal or incomplete.
+ */
+export function partition(graph: Graph, assignment: Assignment, redistributor: Redistributor): ShardedGraph {
+  return new Partitioning(graph, assignment, redistributor).run();
+}
+
+/** Where a node of the sharded graph comes from. */
+type Origin = Pick<Node, 'layer' | 'phase' | 'scope'> & { readonly origin: string };
+
+/** One lowering under way: the sharded graph so far and what each tensor is available as. */
+class Partitioning {
+  private readonly nodes: ShardedNode[] = [];
+  private readonly tensors = new Map<string, ShardedTensor>();
+  private readonly coordinates = new Map<string, Coordinate>();
+  private readonly constants = new Map<string, ConstantTensor>();
+  private readonly constantNames = new Map<string, string>();
+  private readonly weights = new Map<string, ShardedWeight>();
+  /** By view: the redistributed tensor, once its first reader came. */
+  private readonly served = new Map<View, string>();
+  private readonly views = new Map<string, View>();
+
+  constructor(
+    private readonly graph: Graph,
+    private readonly assignment: Assignment,
+    private readonly redistributor: Redistributor,
+  ) {
+    for (const view of assignment.views) for (const reader of view.readers) this.views.set(readerKey(reader), view);
+  }
+
+  run(): ShardedGraph {
+    const { graph } = this;
+    const inputs = graph.inputs.map((input) => {
+      const type = typeOf(graph, input);
+      const layout = this.assignment.inputs.get(input) ?? replicated(type.shape);
+      this.declare(input, type, layout);
+      return { tensor: input, input };
+    });
+    for (const node of graph.nodes) this.lower(node);
+    const outputs = graph.outputs.map((output) => {
+      const reader: Reader = { kind: 'output', name: output, operand: 0 };
+      const origin: Origin = { origin: output, layer: null, phase: 'forward', scope: 'micro' };
+      const tensor = this.computed(this.demand(output, reader, undefined, origin), origin);
+      if (this.get(tensor).layout.partial.length > 0) throw new Error(`graph output ${output} is partial`);
+      return { tensor, output };
+    });
+    return {
+      mesh: this.assignment.mesh,
+      nodes: this.nodes,
+      tensors: this.tensors,
+      coordinates: [...this.coordinates.values()],
+      weights: [...this.weights.values()],
+      constants: this.constants,
+      inputs,
+      outputs,
+    };
+  }
+
+  private lower(node: Node): void {
+    const strategy = this.assignment.strategies.get(node.group) ?? REPLICATED;
+    const lowered = lowerOperator(viewOf(this.graph, node), strategy, this.assignment.mesh);
+    const origin: Origin = { origin: node.name, layer: node.layer, phase: node.phase, scope: node.scope };
+    const names = new Map<string, string>();
+    node.inputs.forEach((input, operand) => {
+      const layout = lowered.operandLayouts[operand];
+      if (input === null || !layout) return;
+      names.set(`in${operand}`, this.demand(input, { kind: 'operator', name: node.name, operand }, layout, origin));
+    });
+    node.outputs.forEach((output, index) => {
+      if (output !== null) names.set(`out${index}`, output);
+    });
+    this.adopt(lowered.fragment, node.name, names, origin);
+  }
+
+  /** The tensor in the layout that a reader wants (undefined: as its view has it). */
+  private demand(tensor: string, reader: Reader, layout: Layout | undefined, origin: Origin): string {
+    if (this.graph.weights.has(tensor)) return this.weight(tensor, layout);
+    const view = this.views.get(readerKey(reader));
+    const viewed = view ? this.serve(view, tensor, origin) : tensor;
+    return layout ? this.redistribute(viewed, layout, `${reader.name}:${reader.operand}`, origin) : viewed;
+  }
+
+  /** A graph output that is a weight is copied, so that every output is a node's result or an input. */
+  private computed(tensor: string, origin: Origin): string {
+    if (![...this.weights.values()].some((weight) => weight.tensor === tensor)) return tensor;
+    const fragment = new Fragment(this.assignment.mesh);
+    const type = this.get(tensor);
+    fragment.tensor(type, type.layout, 'in0');
+    fragment.add({ op: 'Identity', inputs: ['in0'], results: [{ name: 'out0', type, layout: type.layout }] });
+    const name = this.unused(`${tensor}@output`);
+    this.adopt(
+      fragment,
+      name,
+      new Map([
+        ['in0', tensor],
+        ['out0', name],
+      ]),
+      origin,
+    );
+    return name;
+  }
+
+  private serve(view: View, tensor: string, origin: Origin): string {
+    const known = this.served.get(view);
+    if (known !== undefined) return known;
+    const result = this.redistribute(tensor, view.layout, this.unused(`${tensor}@view`), origin);
+    this.served.set(view, result);
+    return result;
+  }
+
+  private redistribute(tensor: string, layout: Layout, label: string, origin: Origin): string {
+    const from = this.get(tensor);
+    if (sameBlocks(from.layout, layout, this.assignment.mesh)) return tensor;
+    const steps = this.redistributor.steps(from.layout, layout, from.shape, dtypeBits(from.dtype));
+    if (steps.length === 0) return tensor;
+    const fragment = new Fragment(this.assignment.mesh);
+    fragment.tensor(from, from.layout, 'in0');
+    const last = lowerSteps(fragment, 'in0', steps, 'out0');
+    const name = this.unused(label.includes('@') ? label : `${tensor}@${label}`);
+    this.adopt(
+      fragment,
+      name,
+      new Map([
+        ['in0', tensor],
+        [last, name],
+      ]),
+      origin,
+    );
+    return name;
+  }
+
+  /** One sharded weight per distinct layout. */
+  private weight(weight: string, layout: Layout | undefined): string {
+    const type = typeOf(this.graph, weight);
+    const wanted = layout ?? replicated(type.shape);
+    const key = `${weight}\u0000${layoutKey(wanted)}`;
+    const known = this.weights.get(key);
+    if (known) return known.tensor;
+    const name = this.unused(weight);
+    this.declare(name, type, wanted);
+    this.weights.set(key, { tensor: name, weight });
+    return name;
+  }
+
+  /** Copies a fragment in, its names replaced by those given and else prefixed. */
+  private adopt(fragment: Fragment, prefix: string, names: Map<string, string>, origin: Origin): void {
+    for (const [name, coordinate] of fragment.coordinates) {
+      this.coordinates.set(name, coordinate);
+      names.set(name, name);
+    }
+    for (const [name, value] of fragment.constants) names.set(name, this.constant(value));
+    for (const [name, tensor] of fragment.tensors) {
+      if (!names.has(name)) names.set(name, this.unused(`${prefix}/${name}`));
+      const final = names.get(name) as string;
+      if (!this.tensors.has(final)) this.tensors.set(final, { ...tensor, name: final });
+    }
+    const rename = (name: string) => names.get(name) as string;
+    for (const node of fragment.nodes) {
+      const name = this.nextName(prefix);
+      const place = { name, ...origin };
+      if (node.kind === 'compute') {
+        this.nodes.push({
+          ...node,
+          ...place,
+          inputs: node.inputs.map((input) => (input === null ? null : rename(input))),
+          outputs: node.outputs.map((output) => (output === null ? null : rename(output))),
+        });
+      } else {
+        this.nodes.push({ ...node, ...place, input: rename(node.input), output: rename(node.output) });
+      }
+    }
+  }
+
+  private constant(value: ConstantTensor): string {
+    const key = `${value.dtype}[${value.shape}]${Buffer.from(value.data).toString('base64')}`;
+    const known = this.constantNames.get(key);
+    if (known !== undefined) return known;
+    const name = this.unused(`constant/${this.constants.size}`);
+    this.constants.set(name, value);
+    this.constantNames.set(key, name);
+    this.declare(name, value, replicated(value.shape));
+    return name;
+  }
+
+  private declare(
+    name: string,
+    type: { readonly dtype: ShardedTensor['dtype']; readonly shape: readonly number[] },
+    layout: Layout,
+  ): void {
+    this.tensors.set(name, {
+      name,
+      dtype: type.dtype,
+      shape: type.shape,
+      layout,
+      localShape: localShape(type.shape, layout, this.assignment.mesh),
+    });
+  }
+
+  private get(name: string): ShardedTensor {
+    const tensor = this.tensors.get(name);
+    if (!tensor) throw new Error(`sharded graph has no tensor ${name}`);
+    return tensor;
+  }
+
+  /** A name that neither the sharded graph nor a computed tensor of the unsharded one has. */
+  private unused(name: string): string {
+    const taken = (candidate: string) =>
+      this.tensors.has(candidate) || (this.graph.tensors.has(candidate) && !this.graph.weights.has(candidate));
+    let result = name;
+    for (let ordinal = 1; taken(result); ordinal++) result = `${name}#${ordinal}`;
+    return result;
+  }
+
+  private readonly ordinals = new Map<string, number>();
+
+  private nextName(prefix: string): string {
+    const ordinal = this.ordinals.get(prefix) ?? 0;
+    this.ordinals.set(prefix, ordinal + 1);
+    return ordinal === 0 ? prefix : `${prefix}/${ordinal}`;
+  }
+}
+
+/** Bytes of one rank's block of a tensor. */
+export function localBytes(tensor: ShardedTensor): number {
+  return byteLength(
+    tensor.dtype,
+    tensor.localShape.reduce((product, size) => product * size, 1),
+  );
+}

@@ -1,0 +1,122 @@
+/**
+ * @file The sharded graph: the one lowered form. Local shapes, explicit communication. The search prices it, the
+ * checker types it, memory is its liveness, codegen cuts it into segments.
+ */
+import type { DType } from '../ir/dtype.js';
+import type { Reduction } from '../ir/factor-rule.js';
+import type { Attributes, ConstantTensor, Phase, Scope } from '../ir/graph.js';
+import type { Layout } from '../sharding-propagation/layout.js';
+import type { Mesh, SubAxis } from '../sharding-propagation/mesh.js';
+
+export interface ShardedTensor {
+  readonly name: string;
+  readonly dtype: DType;
+  /** Shape of the whole tensor. */
+  readonly shape: readonly number[];
+  readonly layout: Layout;
+  /** Shape of one rank's block. */
+  readonly localShape: readonly number[];
+  /**
+   * Axes along which ranks hold values that are no block or summand of one tensor (a coordinate, what is computed from
+   * it). Such a value may only end in a node whose `lowering` accounts for it.
+   */
+  readonly varying?: readonly SubAxis[];
+}
+
+/**
+ * A node whose result's layout does not follow from its rule, but from the lowering that made it: `slice` (a block
+ * chosen by a coordinate), `to-partial` (kept on the first rank), `mask` (out-of-shard indices contribute zero),
+ * `indexed` (an operator that was told its offset).
+ */
+export type LoweringKind = 'slice' | 'to-partial' | 'mask' | 'indexed';
+
+/** What every node of the sharded graph says about where it comes from. */
+interface Origin {
+  readonly name: string;
+  /** The node of the unsharded graph it was lowered from (for a redistribution: the reader it serves). */
+  readonly origin: string;
+  readonly layer: string | null;
+  readonly phase: Phase;
+  readonly scope: Scope;
+}
+
+/** An operator on local blocks. */
+export interface ComputeNode extends Origin {
+  readonly kind: 'compute';
+  readonly op: string;
+  readonly domain: string;
+  readonly attributes: Attributes;
+  readonly inputs: readonly (string | null)[];
+  readonly outputs: readonly (string | null)[];
+  /** Work of one rank. */
+  readonly flops: number;
+  readonly bytes: number;
+  readonly lowering?: LoweringKind;
+}
+
+/**
+ * A collective on one tensor. The block is seen as rows: for a cut at position p of the (piece-wise) shape, `outer` is
+ * the product of local sizes before p and `inner` the product from p on.
+ *
+ * - all-reduce: shapes equal.
+ * - all-gather: [outer, inner] per rank → [outer, n, inner].
+ * - reduce-scatter: [outer, n, inner] → [outer, inner], rank k keeping slice k.
+ * - all-to-all: [outer of split, n, inner of split] → slices exchanged, then joined at the concat position.
+ * - permute: rank k of the group sends its block to rank `to[k]`.
+ * - broadcast: block of the group's first rank.
+ */
+export type Collective =
+  | { readonly kind: 'all-reduce'; readonly reduction: Reduction }
+  | { readonly kind: 'all-gather'; readonly outer: number; readonly inner: number }
+  | { readonly kind: 'reduce-scatter'; readonly reduction: Reduction; readonly outer: number; readonly inner: number }
+  | {
+      readonly kind: 'all-to-all';
+      /** Where the local block is cut into n slices: [outer, n, inner]. */
+      readonly split: { readonly outer: number; readonly inner: number };
+      /** Where a received slice is joined: the slice is seen as [outer, inner], the result as [outer, n, inner]. */
+      readonly concat: { readonly outer: number; readonly inner: number };
+    }
+  | { readonly kind: 'permute'; readonly to: readonly number[] }
+  | { readonly kind: 'broadcast' };
+
+export interface CommunicationNode extends Origin {
+  readonly kind: 'communicate';
+  readonly collective: Collective;
+  /** The group: all ranks that differ only on these sub-axes; member k is the one with index k on them. */
+  readonly axes: readonly SubAxis[];
+  readonly input: string;
+  readonly output: string;
+}
+
+export type ShardedNode = ComputeNode | CommunicationNode;
+
+/**
+ * What differs between ranks enters as data: an int64 tensor of shape [1] with value
+ * indexOn(axes) · block + bias.
+ */
+export interface Coordinate {
+  readonly name: string;
+  readonly axes: readonly SubAxis[];
+  readonly block: number;
+  readonly bias: number;
+}
+
+/** A weight's block; where its layout is partial, the first rank of the partial axes holds it and the others hold zeros. */
+export interface ShardedWeight {
+  /** Name of the sharded tensor that receives the rank's block. */
+  readonly tensor: string;
+  /** Name in the unsharded graph's `weights`. */
+  readonly weight: string;
+}
+
+export interface ShardedGraph {
+  readonly mesh: Mesh;
+  readonly nodes: readonly ShardedNode[];
+  readonly tensors: ReadonlyMap<string, ShardedTensor>;
+  readonly coordinates: readonly Coordinate[];
+  readonly weights: readonly ShardedWeight[];
+  /** Small tensors that lowering made (identical on all ranks). */
+  readonly constants: ReadonlyMap<string, ConstantTensor>;
+  readonly inputs: readonly { readonly tensor: string; readonly input: string }[];
+  readonly outputs: readonly { readonly tensor: string; readonly output: string }[];
+}

@@ -1,0 +1,109 @@
+import test from 'ava';
+import { checkSharded } from '../../src/partition/check.js';
+import { liveness } from '../../src/partition/liveness.js';
+import { partition } from '../../src/partition/partition.js';
+import type { ShardedGraph, ShardedNode, ShardedTensor } from '../../src/partition/sharded-graph.js';
+import { shardedText } from '../../src/partition/text.js';
+import type { Layout } from '../../src/sharding-propagation/layout.js';
+import { normalise } from '../../src/sharding-propagation/layout.js';
+import { makeRedistributor } from '../../src/sharding-propagation/redistribution.js';
+import { megatron, mlp } from './mlp.js';
+
+function lowered(assignment = megatron()): ShardedGraph {
+  return partition(
+    mlp(),
+    assignment,
+    makeRedistributor(assignment.mesh, () => 1),
+  );
+}
+
+test("Megatron's column/row pair has one all-reduce", (t) => {
+  t.is(
+    shardedText(lowered()),
+    [
+      'h = MatMul(x, w1)  [4, 16] of [8, 32] [dp, tp]',
+      'a = Relu(h)  [4, 16] of [8, 32] [dp, tp]',
+      'y/t0 = MatMul(a, w2)  [4, 16] of [8, 16] [dp, -] + partial(tp)',
+      'y = all-reduce.sum(tp) y/t0  [4, 16] of [8, 16] [dp, -]',
+    ].join('\n'),
+  );
+  t.deepEqual(checkSharded(lowered()), []);
+});
+
+test('weights are cut where they are read, and cost no communication', (t) => {
+  const graph = lowered();
+  const local = graph.weights.map(({ tensor }) => graph.tensors.get(tensor)?.localShape);
+  t.deepEqual(local, [
+    [16, 16],
+    [16, 16],
+  ]);
+});
+
+test('a reader that wants another layout gets a redistribution', (t) => {
+  const assignment = megatron();
+  const strategies = new Map(assignment.strategies);
+  strategies.set('a', { axes: { a0: ['dp'] }, carried: null, owed: { kind: 'none' } });
+  const rows: Layout = normalise([[{ size: 8, axes: ['dp'] }], [{ size: 32, axes: [] }]], [], assignment.mesh);
+  const views = assignment.views.map((view) => (view.tensor === 'h' ? { ...view, layout: rows } : view));
+  const graph = lowered({ ...assignment, strategies, views });
+  const kinds = graph.nodes.map((node) => (node.kind === 'communicate' ? node.collective.kind : node.op));
+  t.deepEqual(kinds, ['MatMul', 'all-gather', 'Relu', 'Reshape', 'Gather', 'Reshape', 'MatMul', 'all-reduce']);
+  t.deepEqual(checkSharded(graph), []);
+});
+
+test('liveness counts weights, operands and results of the fullest node', (t) => {
+  const { peakBytes, weightBytes } = liveness(lowered());
+  t.is(weightBytes, 4 * (16 * 16 + 16 * 16));
+  // At the all-reduce: its operand and its result; at the matmuls: two blocks of [4, 16] each.
+  t.is(peakBytes, weightBytes + 4 * (4 * 16 + 4 * 16));
+});
+
+const withNode = (graph: ShardedGraph, index: number, change: (node: ShardedNode) => ShardedNode): ShardedGraph => ({
+  ...graph,
+  nodes: graph.nodes.map((node, position) => (position === index ? change(node) : node)),
+});
+const withTensor = (
+  graph: ShardedGraph,
+  name: string,
+  change: (tensor: ShardedTensor) => ShardedTensor,
+): ShardedGraph => ({
+  ...graph,
+  tensors: new Map([...graph.tensors].map(([key, tensor]) => [key, key === name ? change(tensor) : tensor])),
+});
+const problems = (graph: ShardedGraph) =>
+  checkSharded(graph)
+    .map((finding) => finding.problem)
+    .join('; ');
+
+test('the checker refuses a missing reduction', (t) => {
+  const graph = lowered();
+  const cut = { ...graph, nodes: graph.nodes.slice(0, 3), outputs: [{ tensor: 'y/t0', output: 'y' }] };
+  t.regex(problems(cut), /partial or varying/);
+});
+
+test('the checker refuses a sum that is claimed to be whole', (t) => {
+  const graph = withTensor(lowered(), 'y/t0', (tensor) => ({ ...tensor, layout: { ...tensor.layout, partial: [] } }));
+  t.regex(problems(graph), /must be partial over tp/);
+});
+
+test('the checker refuses a partial value in a non-linear operator', (t) => {
+  const partial = [{ axis: 'tp', reduction: 'sum' }] as const;
+  const graph = withTensor(lowered(), 'h', (tensor) => ({ ...tensor, layout: { ...tensor.layout, partial } }));
+  t.regex(problems(graph), /not linear|without a cause/);
+});
+
+test('the checker refuses operands that are cut differently', (t) => {
+  const whole = normalise([[{ size: 32, axes: [] }], [{ size: 16, axes: [] }]]);
+  const graph = withTensor(lowered(), 'w2', (tensor) => ({ ...tensor, layout: whole, localShape: [32, 16] }));
+  t.regex(problems(graph), /does not fit its operands on a rank/);
+});
+
+test('the checker refuses an all-reduce over the wrong axis', (t) => {
+  const graph = withNode(lowered(), 3, (node) => (node.kind === 'communicate' ? { ...node, axes: ['dp'] } : node));
+  t.regex(problems(graph), /operand must be partial/);
+});
+
+test('the checker refuses reading before writing', (t) => {
+  const graph = lowered();
+  t.regex(problems({ ...graph, nodes: [...graph.nodes].reverse() }), /before it is made/);
+});
