@@ -1,0 +1,124 @@
+/**
+ * @file The devices that a plan is for: `2x8:h100-sxm-80` is two nodes of eight; without a name, ranks on this machine.
+ */
+import { availableParallelism } from 'node:os';
+import { distance } from 'fastest-levenshtein';
+import { AutoparError } from '../ir/error.js';
+import { CPU_RANK, type DeviceSpec } from './device.js';
+import { HARDWARE } from './hardware.js';
+
+export interface Cluster {
+  readonly nodes: number;
+  readonly perNode: number;
+  readonly device: DeviceSpec;
+  /** Ranks of this machine: no memory limit applies, since all share one memory that autopar does not own. */
+  readonly local: boolean;
+}
+
+/** What else decides how many local ranks there are when nothing names a number. */
+export interface ClusterHints {
+  /** Pinned degrees: `--dp 2 --tp 2` alone means four ranks. */
+  readonly degrees?: { readonly dp?: number | undefined; readonly tp?: number | undefined };
+  /** Cores of this machine; asked from the system when left out. */
+  readonly cores?: number;
+}
+
+/**
+ * Reads `--cluster` and `--devices`.
+ * @param text `NxM:ID` (N nodes of M devices), `M:ID` or `ID` (one node), `local`, or nothing for `local`
+ * @param devices `--devices`; must be N·M where both are given
+ * @throws AutoparError (usage) for a text of another form, an unknown device, or numbers that contradict each other
+ */
+export function parseCluster(text: string | undefined, devices: number | undefined, hints: ClusterHints = {}): Cluster {
+  if (devices !== undefined && !(Number.isInteger(devices) && devices >= 1)) {
+    throw usage(
+      'bad-devices',
+      `--devices ${devices} is not a positive whole number`,
+      'give a number such as --devices 4',
+    );
+  }
+  if (text === undefined || text === 'local') {
+    const perNode = devices ?? localRanks(hints);
+    checkSize(perNode);
+    return { nodes: 1, perNode, device: CPU_RANK, local: true };
+  }
+  if (/\.ya?ml$/i.test(text)) {
+    throw usage(
+      'cluster-file',
+      `cluster files such as ${text} cannot be read in this version`,
+      'name the cluster as NxM:ID, for example --cluster 2x8:h100-sxm-80',
+    );
+  }
+  const match = /^(?:(?:(\d+)x)?(\d+):)?([\w.-]+)$/.exec(text);
+  if (!match) {
+    throw usage('bad-cluster', `cluster "${text}" is not of the form NxM:ID`, 'for example --cluster 2x8:h100-sxm-80');
+  }
+  const nodes = Number(match[1] ?? 1);
+  const perNode = Number(match[2] ?? devices ?? 1);
+  const device = deviceOf(match[3] ?? '');
+  if (nodes < 1 || perNode < 1) {
+    throw usage('bad-cluster', `cluster "${text}" has no devices`, 'give at least one node of one device: 1x1:ID');
+  }
+  checkSize(nodes * perNode);
+  if (devices !== undefined && devices !== nodes * perNode) {
+    throw usage(
+      'devices-do-not-match',
+      `--devices ${devices} contradicts --cluster ${text}, which has ${nodes * perNode} devices`,
+      'give one of the two',
+    );
+  }
+  return { nodes, perNode, device, local: device.id === CPU_RANK.id };
+}
+
+/** More than any machine has; far fewer than numbers allow, so that a slip of the finger is answered at once. */
+const MOST_DEVICES = 2 ** 20;
+
+/** @throws AutoparError (usage) `bad-devices` for more devices than there can be. */
+function checkSize(devices: number): void {
+  if (devices <= MOST_DEVICES) return;
+  throw usage(
+    'bad-devices',
+    `${devices} devices are more than the ${MOST_DEVICES} that autopar plans for`,
+    'check --devices, --cluster and the degrees',
+  );
+}
+
+/** Number of devices of a cluster. */
+export function clusterSize(cluster: Cluster): number {
+  return cluster.nodes * cluster.perNode;
+}
+
+/** The catalogue's record of an id; a typo is answered with the nearest one. */
+export function deviceOf(id: string): DeviceSpec {
+  const all = [...HARDWARE, CPU_RANK];
+  const wanted = id.toLowerCase();
+  const found = all.find((device) => device.id === wanted);
+  if (found) return found;
+  const nearest = all
+    // A name that was cut short ("h100") is nearer to what it begins than to any other of its length.
+    .map((device) => ({ id: device.id, away: device.id.startsWith(wanted) ? 0 : distance(wanted, device.id) }))
+    .sort((a, b) => a.away - b.away || (a.id < b.id ? -1 : 1))[0];
+  throw usage(
+    'unknown-device',
+    `no device "${id}" in the catalogue`,
+    `did you mean ${nearest?.id}? autopar hardware lists all`,
+  );
+}
+
+/** One rank per core, two at least, eight at most; with pinned degrees, the largest multiple of them within that. */
+function localRanks(hints: ClusterHints): number {
+  const usual = Math.min(8, Math.max(2, hints.cores ?? availableParallelism()));
+  const { dp, tp } = hints.degrees ?? {};
+  const pinned = validDegree(dp) * validDegree(tp);
+  if (dp !== undefined && tp !== undefined) return pinned;
+  return pinned * Math.max(1, Math.floor(usual / pinned));
+}
+
+/** A degree that is no positive number counts as one here: the planner reports it. */
+function validDegree(degree: number | undefined): number {
+  return degree !== undefined && Number.isInteger(degree) && degree > 0 ? degree : 1;
+}
+
+function usage(code: string, message: string, hint: string): AutoparError {
+  return new AutoparError(code, 'usage', message, {}, hint);
+}

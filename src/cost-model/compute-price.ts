@@ -1,0 +1,92 @@
+/**
+ * @file Seconds that an operator takes on its local blocks:
+ *
+ *     t = max(FLOP / (peak · η), bytes / (bandwidth · η_memory)) + launch
+ *
+ * η is the product of a ceiling, of k / (k + k0) for the length k that is summed per result element, and of what whole
+ * tiles and whole waves of tiles waste on these shapes. Nothing here looks at an operator's name: a matmul shows by its
+ * depth, FLOP per two result elements.
+ */
+import type { DType } from '../ir/dtype.js';
+import { type DeviceProfile, type DeviceSpec, type PeakKind, profileOf } from './device.js';
+
+export interface ComputeWork {
+  readonly flops: number;
+  readonly bytes: number;
+  /** dtype that the arithmetic runs in. */
+  readonly dtype: DType;
+  /** Local shape of the largest result. */
+  readonly result: readonly number[];
+}
+
+/** Below this depth, work is element-wise: it runs on vector units, whose rate does not depend on a summed length. */
+const MATMUL_DEPTH = 4;
+
+/** Formats that serve a dtype, best first. fp32 means full fp32: tf32 would change results. */
+const FORMATS: Readonly<Partial<Record<DType, readonly PeakKind[]>>> = {
+  float16: ['fp16', 'bf16', 'fp32'],
+  bfloat16: ['bf16', 'fp16', 'fp32'],
+  float8e4m3fn: ['fp8', 'bf16', 'fp16'],
+  float8e5m2: ['fp8', 'bf16', 'fp16'],
+  int8: ['int8', 'fp16', 'fp32'],
+  uint8: ['int8', 'fp16', 'fp32'],
+};
+const FULL_PRECISION: readonly PeakKind[] = ['fp32', 'bf16', 'fp16'];
+
+/** Seconds of one execution. A view (no FLOP, no bytes) is free. */
+export function computeSeconds(work: ComputeWork, device: DeviceSpec): number {
+  if (work.flops === 0 && work.bytes === 0) return 0;
+  const profile = profileOf(device);
+  return (
+    Math.max(arithmeticSeconds(work, device, profile), memorySeconds(work.bytes, device, profile)) +
+    profile.launchSeconds
+  );
+}
+
+function arithmeticSeconds(work: ComputeWork, device: DeviceSpec, profile: DeviceProfile): number {
+  if (work.flops === 0) return 0;
+  const elements = work.result.reduce((product, size) => product * size, 1);
+  const depth = work.flops / (2 * Math.max(1, elements));
+  if (depth < MATMUL_DEPTH) return work.flops / (peak(device, FULL_PRECISION).rate * profile.vectorCeiling);
+  const { rate, kind } = peak(device, FORMATS[work.dtype] ?? FULL_PRECISION);
+  const measured = device.measuredMatmulFlops?.[kind];
+  const ceiling = measured === undefined ? profile.matmulCeiling : measured / rate;
+  const efficiency = ceiling * (depth / (depth + profile.halfDepth)) * tileEfficiency(work.result, device, profile);
+  return work.flops / (rate * efficiency);
+}
+
+/** The first format of the list that the device has. */
+function peak(device: DeviceSpec, formats: readonly PeakKind[]): { readonly rate: number; readonly kind: PeakKind } {
+  for (const kind of formats) {
+    const rate = device.peakFlops[kind];
+    if (rate !== undefined) return { rate, kind };
+  }
+  throw new Error(`device ${device.id} has none of the peaks ${formats.join(', ')}`);
+}
+
+/**
+ * The best tile's share of useful work. The result is seen as rows × columns at the cut between two dimensions that
+ * suits the tile best (a convolution's kernel is free to choose what it calls rows).
+ */
+function tileEfficiency(result: readonly number[], device: DeviceSpec, profile: DeviceProfile): number {
+  const elements = result.reduce((product, size) => product * size, 1);
+  let best = 0;
+  let rows = 1;
+  for (let cut = 0; cut <= result.length; cut++) {
+    const columns = elements / rows;
+    for (const tile of profile.tiles) {
+      const tiles = Math.ceil(rows / tile.rows) * Math.ceil(columns / tile.columns);
+      const filled = elements / (tiles * tile.rows * tile.columns);
+      const waves = device.smCount ? tiles / (Math.ceil(tiles / device.smCount) * device.smCount) : 1;
+      best = Math.max(best, filled * waves * tile.efficiency);
+    }
+    rows *= result[cut] ?? 1;
+  }
+  return best;
+}
+
+function memorySeconds(bytes: number, device: DeviceSpec, profile: DeviceProfile): number {
+  if (bytes === 0) return 0;
+  const { ceiling, halfBytes, power } = profile.memory;
+  return (bytes / (device.memoryBandwidth * ceiling)) * (1 + (halfBytes / bytes) ** power);
+}

@@ -1,0 +1,124 @@
+/**
+ * @file What the cost model knows of one device: the catalogue's record, and the few physical constants that turn peak
+ * figures into times.
+ */
+
+/** Number formats that a device has a separate peak for. */
+export type PeakKind = 'fp32' | 'tf32' | 'bf16' | 'fp16' | 'fp8' | 'fp4' | 'int8';
+
+/** A device of the catalogue. Bytes, bytes per second (one direction), dense FLOP per second, seconds. */
+export interface DeviceSpec {
+  readonly id: string;
+  readonly name: string;
+  readonly vendor: string;
+  readonly peakFlops: Readonly<Partial<Record<PeakKind, number>>>;
+  /** Highest matmul rate anyone measured, where someone did. */
+  readonly measuredMatmulFlops?: Readonly<Partial<Record<PeakKind, number>>>;
+  readonly memoryBytes: number;
+  readonly memoryBandwidth: number;
+  /** The fast links between devices of one node (or rack). */
+  readonly scaleUp: {
+    readonly bandwidth: number;
+    readonly latencySeconds: number;
+    readonly domainSize: number;
+    readonly topology: string;
+  };
+  /** The network between nodes, per device. */
+  readonly scaleOut: { readonly bandwidth: number; readonly latencySeconds: number };
+  /** Bus bandwidths as measured, in NCCL's convention. */
+  readonly measuredCollectives?: Readonly<Record<string, number | string>>;
+  /** Processors that run tiles of a matmul side by side; where left out, waves are not counted. */
+  readonly smCount?: number;
+  readonly l2Bytes?: number;
+  /** Where each figure comes from. */
+  readonly source: Readonly<Record<string, string>>;
+  readonly notes?: string;
+}
+
+/** A block of a matmul's result that one processor computes, and the share of the peak that such blocks reach. */
+export interface Tile {
+  readonly rows: number;
+  readonly columns: number;
+  readonly efficiency: number;
+}
+
+/** How far a device gets from its peaks. One record per kind of device, never one per model. */
+export interface DeviceProfile {
+  /** Share of the peak that the largest matmuls reach, where the catalogue has no measured rate. */
+  readonly matmulCeiling: number;
+  /** Share of the fp32 peak that element-wise arithmetic reaches. */
+  readonly vectorCeiling: number;
+  /** Summed length k at which a matmul reaches half of its ceiling: η ∝ k / (k + k0). */
+  readonly halfDepth: number;
+  readonly tiles: readonly Tile[];
+  /** Memory: η(bytes) = ceiling / (1 + (halfBytes / bytes)^power). */
+  readonly memory: { readonly ceiling: number; readonly halfBytes: number; readonly power: number };
+  /** Seconds that an operator costs before it does anything. */
+  readonly launchSeconds: number;
+  /** Seconds that a collective costs beyond the links' latency: leaving and entering compute, meeting the others. */
+  readonly collectiveSeconds: number;
+  /** Share of a link's bandwidth that a collective reaches, where the catalogue has no measured figure. */
+  readonly linkCeiling: number;
+}
+
+/**
+ * Accelerators. Ceiling and memory figures: docs/cost-model.md (A100 reaches 0.87 of its peak, H100 0.80, B200 0.78;
+ * 0.9, 0.75, 0.6 of the memory bandwidth at 100, 10 and 1 MB). Launch: 4–8 µs a kernel when launched eagerly.
+ */
+const ACCELERATOR: DeviceProfile = {
+  matmulCeiling: 0.8,
+  vectorCeiling: 0.5,
+  halfDepth: 64,
+  tiles: [
+    { rows: 256, columns: 128, efficiency: 1 },
+    { rows: 128, columns: 256, efficiency: 1 },
+    { rows: 128, columns: 128, efficiency: 0.95 },
+    { rows: 128, columns: 64, efficiency: 0.8 },
+    { rows: 64, columns: 128, efficiency: 0.8 },
+    { rows: 64, columns: 64, efficiency: 0.65 },
+    { rows: 32, columns: 64, efficiency: 0.4 },
+    { rows: 16, columns: 64, efficiency: 0.25 },
+  ],
+  memory: { ceiling: 0.9, halfBytes: 175_000, power: 0.4 },
+  launchSeconds: 5e-6,
+  collectiveSeconds: 5e-6,
+  linkCeiling: 0.8,
+};
+
+/** ONNX Runtime on one core: as measured with onnxruntime-node 1.30 on two cores (see `CPU_RANK`). */
+const CPU_CORE: DeviceProfile = {
+  matmulCeiling: 0.9,
+  vectorCeiling: 0.2,
+  halfDepth: 16,
+  tiles: [
+    { rows: 6, columns: 16, efficiency: 1 },
+    { rows: 1, columns: 16, efficiency: 0.4 },
+  ],
+  memory: { ceiling: 1, halfBytes: 0, power: 1 },
+  launchSeconds: 2e-6,
+  collectiveSeconds: 20e-6,
+  linkCeiling: 1,
+};
+
+/** A rank on this machine: a worker thread with one core, joined to the others by shared memory. */
+export const CPU_RANK: DeviceSpec = {
+  id: 'cpu-rank',
+  name: 'one CPU core of this machine',
+  vendor: 'any',
+  peakFlops: { fp32: 1.25e11, fp16: 5e10, bf16: 5e10 },
+  memoryBytes: 8e9,
+  memoryBandwidth: 1e10,
+  scaleUp: { bandwidth: 2e9, latencySeconds: 5e-6, domainSize: 1024, topology: 'shared memory between worker threads' },
+  scaleOut: { bandwidth: 1e9, latencySeconds: 5e-5 },
+  source: {
+    flops: 'measured: onnxruntime-node 1.30, 110-141 GFLOP/s per core on a 1024^3 fp32 matmul; fp16 runs through fp32',
+    memory: 'measured: copies in and out of a shared buffer, single thread, about 10 GB/s',
+    scaleUp: 'measured: 4 MB in and out of a shared buffer in 1 to 2 ms; a barrier by Atomics.wait 5 us',
+    launch: 'measured: session.run 7-10 us, a small operator inside a session about 2 us',
+  },
+};
+
+/** The constants that go with a device. */
+export function profileOf(device: DeviceSpec): DeviceProfile {
+  return device.id === CPU_RANK.id ? CPU_CORE : ACCELERATOR;
+}

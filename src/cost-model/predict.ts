@@ -1,0 +1,73 @@
+/**
+ * @file What a lowered plan costs: step time as a sum of named parts, memory by liveness, bytes on the wire.
+ */
+import { liveness } from '../partition/liveness.js';
+import type { ShardedGraph, ShardedNode } from '../partition/sharded-graph.js';
+import type { Mesh } from '../sharding-propagation/mesh.js';
+import type { Cluster } from './cluster.js';
+import { DEVICE_OVERHEAD } from './hardware.js';
+import { communicatedBytes, priceNode } from './price.js';
+
+/** What plan.json keeps of a plan's price (`predicted`). */
+export interface Prediction {
+  readonly stepSeconds: number;
+  /** Per stage. */
+  readonly peakBytes: readonly number[];
+  /** Seconds by kind: compute, and each collective kind and axis. */
+  readonly parts: Readonly<Record<string, number>>;
+  readonly flopsPerRank: number;
+  readonly flopsTotal: number;
+  /** That one rank receives. */
+  readonly bytesCommunicated: number;
+}
+
+/**
+ * Prices a sharded graph. `stepSeconds` is the sum of `priceNode` over its nodes, and of `parts`.
+ * @param wholeFlops work of the unsharded graph; left out: that of all ranks together
+ */
+export function predict(graph: ShardedGraph, cluster: Cluster, wholeFlops?: number): Prediction {
+  const parts = new Map<string, number>();
+  let nanoseconds = 0;
+  let flopsPerRank = 0;
+  let bytesCommunicated = 0;
+  for (const node of graph.nodes) {
+    const price = priceNode(node, graph, cluster);
+    const part = partName(node, graph.mesh);
+    nanoseconds += price;
+    parts.set(part, (parts.get(part) ?? 0) + price);
+    if (node.kind === 'compute') flopsPerRank += node.flops;
+    bytesCommunicated += communicatedBytes(node, graph, cluster);
+  }
+  const ranks = graph.mesh.axes.reduce((product, axis) => product * axis.size, 1);
+  return {
+    stepSeconds: nanoseconds / 1e9,
+    peakBytes: [liveness(graph).peakBytes],
+    parts: Object.fromEntries([...parts].sort(byName).map(([part, sum]) => [part, sum / 1e9])),
+    flopsPerRank,
+    flopsTotal: wholeFlops ?? flopsPerRank * ranks,
+    bytesCommunicated,
+  };
+}
+
+/** Price of a sharded graph in integer nanoseconds: the number that the search minimises. */
+export function priceGraph(graph: ShardedGraph, cluster: Cluster): number {
+  return graph.nodes.reduce((sum, node) => sum + priceNode(node, graph, cluster), 0);
+}
+
+/** Bytes that a plan's tensors may take on one device; undefined where no limit applies (ranks of this machine). */
+export function usableBytes(cluster: Cluster): number | undefined {
+  if (cluster.local) return undefined;
+  const { contextBytes, communicationBytes, fragmentation } = DEVICE_OVERHEAD;
+  return Math.floor((cluster.device.memoryBytes - contextBytes - communicationBytes) / (1 + fragmentation));
+}
+
+/** `compute`, or a collective and the mesh axes that it runs over: `all-reduce(tp)`. */
+function partName(node: ShardedNode, mesh: Mesh): string {
+  if (node.kind === 'compute') return 'compute';
+  const axes = mesh.axes.filter((axis) => axis.subAxes.some((sub) => node.axes.includes(sub.name)));
+  return `${node.collective.kind}(${axes.map((axis) => axis.name).join(',')})`;
+}
+
+function byName(a: readonly [string, number], b: readonly [string, number]): number {
+  return a[0] < b[0] ? -1 : a[0] > b[0] ? 1 : 0;
+}

@@ -1,0 +1,102 @@
+/**
+ * @file The price of one node of the sharded graph, in integer nanoseconds, and of one redistribution step. Whatever the
+ * search adds up are these prices, so that its sum and the price of the lowered graph are the same number.
+ */
+import { byteLength, type DType } from '../ir/dtype.js';
+import { elementCount } from '../ir/graph.js';
+import { Fragment, type FragmentNode } from '../partition/fragment.js';
+import { lowerStep } from '../partition/lower-steps.js';
+import type { ShardedTensor } from '../partition/sharded-graph.js';
+import { localShape } from '../sharding-propagation/layout.js';
+import type { Mesh } from '../sharding-propagation/mesh.js';
+import type { StepPrice } from '../sharding-propagation/redistribution.js';
+import { type Cluster, clusterSize } from './cluster.js';
+import { collectiveSeconds, placeGroup, wireBytes } from './collective-price.js';
+import { computeSeconds } from './compute-price.js';
+
+const NANOSECONDS = 1e9;
+
+/** Where a node's tensors and mesh are found: a sharded graph, or a fragment of one. */
+export interface Surroundings {
+  readonly tensors: ReadonlyMap<string, ShardedTensor>;
+  readonly mesh: Mesh;
+}
+
+/** Price of a node in integer nanoseconds. A node of a sharded graph is a fragment's node with an origin. */
+export function priceNode(node: FragmentNode, graph: Surroundings, cluster: Cluster): number {
+  return Math.round(nodeSeconds(node, graph, cluster) * NANOSECONDS);
+}
+
+/** Bytes that one rank receives for a collective; 0 for an operator. */
+export function communicatedBytes(node: FragmentNode, graph: Surroundings, cluster: Cluster): number {
+  if (node.kind === 'compute') return 0;
+  const place = placeGroup(graph.mesh, node.axes, cluster.perNode);
+  return wireBytes(node.collective.kind, arrayBytes(node, graph), place.inside * place.across);
+}
+
+/** Price of all nodes of a fragment. */
+export function priceFragment(fragment: Fragment, cluster: Cluster): number {
+  return fragment.nodes.reduce((sum, node) => sum + priceNode(node, fragment, cluster), 0);
+}
+
+/**
+ * Prices of redistribution steps on a cluster: what the nodes that a step is lowered to cost.
+ * @throws Error where the mesh has more ranks than the cluster
+ */
+export function stepPrice(cluster: Cluster, mesh: Mesh): StepPrice {
+  const ranks = mesh.axes.reduce((product, axis) => product * axis.size, 1);
+  if (ranks > clusterSize(cluster)) throw new Error(`a mesh of ${ranks} ranks on ${clusterSize(cluster)} devices`);
+  const known = new Map<string, number>();
+  return (step, shape, elementBits) => {
+    // How many elements a rank holds before and after is all that the lowered nodes' prices depend on.
+    const held = [step.from, step.to].map((layout) => elementCount(localShape(shape, layout, mesh)));
+    const key = `${step.kind}(${step.axes.join()}) ${held.join('>')}x${elementBits}`;
+    const found = known.get(key);
+    if (found !== undefined) return found;
+    const dtype = OF_WIDTH[elementBits];
+    if (!dtype) throw new Error(`no dtype of ${elementBits} bits`);
+    const fragment = new Fragment(mesh);
+    lowerStep(fragment, fragment.tensor({ dtype, shape }, step.from, 'in0'), step);
+    const price = priceFragment(fragment, cluster);
+    known.set(key, price);
+    return price;
+  };
+}
+
+/** Steps move bytes and, at most, add them on arrival: any dtype of the width stands for all. */
+const OF_WIDTH: Readonly<Record<number, DType>> = {
+  4: 'uint4',
+  8: 'uint8',
+  16: 'float16',
+  32: 'float32',
+  64: 'int64',
+  128: 'complex128',
+};
+
+function nodeSeconds(node: FragmentNode, graph: Surroundings, cluster: Cluster): number {
+  if (node.kind === 'communicate') {
+    const place = placeGroup(graph.mesh, node.axes, cluster.perNode);
+    return collectiveSeconds(node.collective.kind, arrayBytes(node, graph), place, cluster);
+  }
+  const results = node.outputs.flatMap((name) => (name === null ? [] : [tensorOf(graph, name)]));
+  const largest = results.reduce<ShardedTensor | undefined>(
+    (best, tensor) => (best && elementCount(best.localShape) >= elementCount(tensor.localShape) ? best : tensor),
+    undefined,
+  );
+  // What a lowering adds for a slice or a mask only moves data; its dtype, which a price by width cannot know, is moot.
+  const flops = node.lowering === 'slice' || node.lowering === 'to-partial' ? 0 : node.flops;
+  const work = { flops, bytes: node.bytes, dtype: largest?.dtype ?? 'float32', result: largest?.localShape ?? [] };
+  return computeSeconds(work, cluster.device);
+}
+
+/** Bytes of the whole array that a group holds together: of a gather's result, of anything else's operand. */
+function arrayBytes(node: Extract<FragmentNode, { kind: 'communicate' }>, graph: Surroundings): number {
+  const tensor = tensorOf(graph, node.collective.kind === 'all-gather' ? node.output : node.input);
+  return byteLength(tensor.dtype, elementCount(tensor.localShape));
+}
+
+function tensorOf(graph: Surroundings, name: string): ShardedTensor {
+  const tensor = graph.tensors.get(name);
+  if (!tensor) throw new Error(`node reads or writes ${name}, which is not declared`);
+  return tensor;
+}

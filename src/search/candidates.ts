@@ -1,0 +1,361 @@
+/**
+ * @file The strategies worth considering for one operator, and what each costs.
+ *
+ * An axis of the mesh lies on one factor, or its first sub-axes on one factor and the rest on another or idle (two key
+ * heads on tp 4), or on none. Operators that are linear may also pass partial sums through, and what contracting factors
+ * leave partial may be left, reduced, or reduced and scattered. Everything legal is enumerated; each candidate is lowered
+ * and its nodes are priced, so that costs are those of the lowered graph.
+ *
+ * Roles: dp lies on the batch where the operator has one; tp does only where a heavy operator has nothing else to cut (a
+ * recurrence); an operator that multiplies a weight matrix has tp on one of the matrix's dimensions (sharding the sequence
+ * instead would repeat the weights). `free` lifts all of this.
+ */
+
+import type { Cluster } from '../cost-model/cluster.js';
+import { priceFragment } from '../cost-model/price.js';
+import type { Factor, FactorRule } from '../ir/factor-rule.js';
+import type { OperatorEntry, OperatorView } from '../ir/operator.js';
+import { entryOf, unknownEntry } from '../ir/ops/index.js';
+import { lowerOperator } from '../partition/lower-operator.js';
+import { type Layout, normalise } from '../sharding-propagation/layout.js';
+import { axesSize, type Mesh, type MeshAxis, type SubAxis } from '../sharding-propagation/mesh.js';
+import { type FactorPieces, pieceName, piecesProblem, refineRule } from '../sharding-propagation/refine.js';
+import { checkStrategy, type Owed, owedPartial, type Strategy } from '../sharding-propagation/strategy.js';
+import { innerPieces, type SeenPiece } from './piece-hints.js';
+
+/** What the operators of one structure can choose from. */
+export interface CandidateSet {
+  readonly strategies: readonly Strategy[];
+  /** Integer nanoseconds of each strategy. */
+  readonly costs: Float64Array;
+  /** [strategy][operand], null for an absent operand. */
+  readonly operands: readonly (readonly (Layout | null)[])[];
+  /** [strategy][result]. */
+  readonly results: readonly (readonly (Layout | null)[])[];
+  /** Pinned axes that could not be used, and why. */
+  readonly unused: readonly string[];
+}
+
+export interface CandidateQuestion {
+  readonly view: OperatorView;
+  readonly mesh: Mesh;
+  readonly cluster: Cluster;
+  /** Factors that are the batch, or have it as their major part. */
+  readonly batch: ReadonlySet<string>;
+  /** Operands that are weights: a partial sum of them alone is never worth carrying. */
+  readonly weights: readonly boolean[];
+  readonly axes: 'roles' | 'free';
+  /** Axes that heavy operators must use where they legally can. */
+  readonly pinned: ReadonlySet<string>;
+  /** Whether the operator does a good part of the graph's work, whatever its family. */
+  readonly heavy: boolean;
+  /** Factors that readers see as several pieces (piece-hints.ts). */
+  readonly hints: ReadonlyMap<string, readonly SeenPiece[]>;
+}
+
+type Axes = Readonly<Record<string, readonly SubAxis[]>>;
+
+/** Axes on factors, some of which may be seen as pieces. */
+interface Placement {
+  readonly axes: Axes;
+  readonly pieces?: FactorPieces;
+}
+
+/**
+ * Families that do most of a model's work at full size: where a degree is pinned, repeating theirs on every rank is no
+ * answer. Nor is it for others in a graph where they weigh as much (`CandidateQuestion.heavy`).
+ */
+const HEAVY: ReadonlySet<OperatorEntry['family']> = new Set(['contraction', 'convolution', 'attention', 'recurrent']);
+
+/** Enumerates and prices an operator's strategies; the replicated one comes first where it is allowed. */
+export function candidatesOf(question: CandidateQuestion): CandidateSet {
+  const { view, mesh, cluster } = question;
+  const entry = entryOf(view.op, view.domain) ?? unknownEntry(view.op, view.domain);
+  const rule = entry.rule(view);
+  const linear = entry.linear(view);
+  const all = [
+    ...placementsOf(question, entry, rule).map((axes): Placement => ({ axes })),
+    ...piecePlacements(question, entry, rule),
+  ];
+  const legal = (strategy: Strategy) => checkStrategy(rule, strategy, linear, mesh) === null;
+  const { placements, unused } = enforcePins(
+    all.filter((placement) => legal(plainly(placement))),
+    question,
+    entry,
+    rule,
+  );
+  const strategies = placements
+    .flatMap((placement) => carriedVariants(placement, question, linear))
+    .flatMap((strategy) => owedVariants(strategy, question, refineRule(rule, strategy.pieces)))
+    .filter(legal);
+  const merged = (layout: Layout | null) => (layout ? normalise(layout.dims, layout.partial, mesh) : null);
+  const lowered = strategies.map((strategy) => lowerOperator(view, strategy, mesh));
+  return {
+    strategies,
+    costs: Float64Array.from(lowered, ({ fragment }) => priceFragment(fragment, cluster)),
+    operands: lowered.map(({ operandLayouts }) => operandLayouts.map(merged)),
+    results: lowered.map(({ resultLayouts }) => resultLayouts.map(merged)),
+    unused,
+  };
+}
+
+/** All ways to lay the mesh's axes on the operator's factors. */
+function placementsOf(question: CandidateQuestion, entry: OperatorEntry, rule: FactorRule): readonly Axes[] {
+  const { mesh } = question;
+  const usable = [...rule.factors.values()].filter((factor) => shardable(factor, entry));
+  return mesh.axes
+    .filter((axis) => axis.size > 1)
+    .map((axis) =>
+      axisPlacements(axis, allowedFactors(axis, usable, question, rule), question, mustUse(axis, usable, question)),
+    )
+    .reduce<readonly Axes[]>((all, next) => all.flatMap((axes) => next.map((more) => join(axes, more))), [{}])
+    .filter((axes) =>
+      Object.entries(axes).every(([name, names]) => (rule.factors.get(name)?.size ?? 0) % axesSize(mesh, names) === 0),
+    );
+}
+
+/**
+ * Placements inside the pieces that readers see: fused q, k and v are (3 | 64), and tp cuts each of the three. One factor
+ * is seen as pieces at a time.
+ */
+function piecePlacements(question: CandidateQuestion, entry: OperatorEntry, rule: FactorRule): readonly Placement[] {
+  const variants = new Map<string, FactorPieces>();
+  for (const [factor, seen] of question.hints) {
+    if (question.batch.has(factor)) continue;
+    for (const axis of question.mesh.axes) {
+      const sizes = axis.size > 1 ? innerPieces(seen, axis.size) : null;
+      if (sizes) variants.set(`${factor} ${sizes.join(' ')}`, { [factor]: sizes });
+    }
+  }
+  return [...variants.values()].flatMap((pieces) => {
+    if (piecesProblem(rule, pieces) !== null) return [];
+    const [outer, inner] = Object.keys(pieces).flatMap((name) => [pieceName(name, 0), pieceName(name, 1)]);
+    return (
+      placementsOf(question, entry, refineRule(rule, pieces))
+        .filter((axes) => outer !== undefined && inner !== undefined && !axes[outer] && (axes[inner]?.length ?? 0) > 0)
+        // An expansion names the dimensions by the rule's own factors.
+        .filter((axes) => Object.keys(axes).every((name) => rule.factors.get(name)?.kind !== 'expanded'))
+        .map((axes): Placement => ({ axes, pieces }))
+    );
+  });
+}
+
+function shardable(factor: Factor, entry: OperatorEntry): boolean {
+  if (factor.size <= 1) return false;
+  switch (factor.kind) {
+    case 'whole':
+    case 'halo':
+    case 'streamed':
+      return false;
+    case 'expanded':
+      return entry.expansion !== undefined;
+    case 'indexed':
+      return entry.indexed !== undefined;
+    case 'mask':
+      return entry.indexInput !== undefined;
+    default:
+      return true;
+  }
+}
+
+/** Batch factors that dp divides. */
+function batchFactors(axis: MeshAxis, usable: readonly Factor[], question: CandidateQuestion): readonly Factor[] {
+  return usable.filter((factor) => question.batch.has(factor.name) && factor.size % axis.size === 0);
+}
+
+function allowedFactors(
+  axis: MeshAxis,
+  usable: readonly Factor[],
+  question: CandidateQuestion,
+  rule: FactorRule,
+): readonly Factor[] {
+  if (question.axes === 'free') return usable;
+  if (axis.name === 'dp') {
+    const batch = batchFactors(axis, usable, question);
+    return batch.length > 0 ? batch : usable;
+  }
+  const others = usable.filter((factor) => !question.batch.has(factor.name));
+  // A recurrence leaves nothing but its batch to cut: better that than the same steps on every rank.
+  if (isHeavy(question) && others.every((factor) => factor.size % axis.size !== 0)) return usable;
+  const cutting = others.filter((factor) => cutsWeight(factor, question, rule) && factor.size % axis.size === 0);
+  return cutting.length > 0 ? cutting : others;
+}
+
+function isHeavy({ view }: CandidateQuestion): boolean {
+  return HEAVY.has((entryOf(view.op, view.domain) ?? unknownEntry(view.op, view.domain)).family);
+}
+
+/**
+ * Whether a factor is a dimension of a weight matrix that is multiplied, or of a table that is looked up. What is only
+ * added or compared (biases, masks) follows what it is added to.
+ */
+function cutsWeight(factor: Factor, { weights, view }: CandidateQuestion, rule: FactorRule): boolean {
+  const { family } = entryOf(view.op, view.domain) ?? unknownEntry(view.op, view.domain);
+  if (!HEAVY.has(family) && family !== 'indexing') return false;
+  return rule.inputs.some(
+    (dims, operand) =>
+      weights[operand] &&
+      (view.inputs[operand]?.shape.length ?? 0) >= 2 &&
+      dims?.some((names) => names.includes(factor.name)),
+  );
+}
+
+/** Under roles, dp always lies on the batch of an operator that has one. */
+function mustUse(axis: MeshAxis, usable: readonly Factor[], question: CandidateQuestion): boolean {
+  return question.axes === 'roles' && axis.name === 'dp' && batchFactors(axis, usable, question).length > 0;
+}
+
+/** One axis on none, on one factor, or cut in two: between two factors, or one part idle. */
+function axisPlacements(
+  axis: MeshAxis,
+  factors: readonly Factor[],
+  { mesh, hints }: CandidateQuestion,
+  used: boolean,
+): readonly Axes[] {
+  const names = axis.subAxes.map((sub) => sub.name);
+  const fits = (factor: Factor, axes: readonly SubAxis[]) => factor.size % axesSize(mesh, axes) === 0;
+  const result: Axes[] = used ? [] : [{}];
+  for (const factor of factors) if (fits(factor, names)) result.push({ [factor.name]: names });
+  for (const major of factors) {
+    for (const cut of cutsOf(major, names, mesh, hints)) {
+      const [first, rest] = [names.slice(0, cut), names.slice(cut)];
+      if (!used) result.push({ [major.name]: first });
+      for (const minor of factors) {
+        if (minor !== major && fits(minor, rest)) result.push({ [major.name]: first, [minor.name]: rest });
+      }
+    }
+  }
+  return result;
+}
+
+/**
+ * Where an axis may be cut with its first part on a factor: only where the factor cannot take all of it, and then as late
+ * as it can. What it can take is what its readers see at its major end: two key heads on tp 4 take tp.0, and are repeated
+ * over tp.1 rather than cut into half heads.
+ */
+function cutsOf(
+  factor: Factor,
+  names: readonly SubAxis[],
+  mesh: Mesh,
+  hints: CandidateQuestion['hints'],
+): readonly number[] {
+  const size = majorSize(factor, hints);
+  if (size % axesSize(mesh, names) === 0) return [];
+  const fits = (cut: number) => size % axesSize(mesh, names.slice(0, cut)) === 0;
+  const cuts = names.map((_, index) => index).filter((cut) => cut > 0 && fits(cut));
+  return cuts.slice(-1);
+}
+
+/** Size of the first piece that readers see of a factor, if it can be cut at all; else the factor's own. */
+function majorSize(factor: Factor, hints: CandidateQuestion['hints']): number {
+  const first = hints.get(factor.name)?.[0];
+  return first && !first.whole && first.size > 1 ? first.size : factor.size;
+}
+
+function join(a: Axes, b: Axes): Axes {
+  const result: Record<string, readonly SubAxis[]> = { ...a };
+  for (const [factor, axes] of Object.entries(b)) result[factor] = [...(result[factor] ?? []), ...axes];
+  return result;
+}
+
+/** Heavy operators use every pinned axis that some placement can use. */
+function enforcePins(
+  all: readonly Placement[],
+  question: CandidateQuestion,
+  entry: OperatorEntry,
+  rule: FactorRule,
+): { readonly placements: readonly Placement[]; readonly unused: readonly string[] } {
+  if (!HEAVY.has(entry.family) && !question.heavy) return { placements: all, unused: [] };
+  let placements = all;
+  const unused: string[] = [];
+  for (const axis of question.mesh.axes) {
+    if (axis.size === 1 || !question.pinned.has(axis.name)) continue;
+    const names = axis.subAxes.map((sub) => sub.name);
+    const using = placements.filter(({ axes }) => {
+      const used = new Set(Object.values(axes).flat());
+      return names.every((name) => used.has(name)) || isLimitedByHeads(axes, names, question, rule);
+    });
+    if (using.length > 0) placements = using;
+    else unused.push(`${axis.name} ${axis.size} is not used: ${obstacles(rule, axis, question)}`);
+  }
+  return { placements, unused };
+}
+
+/** Whether part of an axis is idle because a factor takes as much of it as the heads that its readers see allow. */
+function isLimitedByHeads(
+  axes: Axes,
+  names: readonly SubAxis[],
+  { mesh, hints }: CandidateQuestion,
+  rule: FactorRule,
+): boolean {
+  return Object.entries(axes).some(([name, taken]) => {
+    const factor = rule.factors.get(name);
+    if (!factor || !hints.has(name)) return false;
+    return cutsOf(factor, names, mesh, hints).some((cut) => taken.join() === names.slice(0, cut).join());
+  });
+}
+
+/** Why each factor cannot take an axis. */
+function obstacles(rule: FactorRule, axis: MeshAxis, { batch, axes }: CandidateQuestion): string {
+  const reasons = [...rule.factors.values()]
+    .filter((factor) => factor.size > 1)
+    .map((factor) => {
+      if (factor.kind === 'whole' || factor.kind === 'halo') return `factor ${factor.name} may not be sharded`;
+      if (factor.size % axis.size !== 0)
+        return `factor ${factor.name} of size ${factor.size} is not divisible by ${axis.size}`;
+      const isBatch = axes === 'roles' && axis.name !== 'dp' && batch.has(factor.name);
+      return isBatch ? `factor ${factor.name} is the batch, which is dp's` : `factor ${factor.name} is taken`;
+    });
+  return reasons.length > 0 ? reasons.join(', ') : 'the operator has no factor of size above 1';
+}
+
+/** A placement with nothing passed through and nothing reduced. */
+function plainly(placement: Placement): Strategy {
+  return { ...placement, carried: null, owed: { kind: 'none' } };
+}
+
+/** The placement alone, and with partial sums passed through over axes that lie on no factor. */
+function carriedVariants(
+  placement: Placement,
+  question: CandidateQuestion,
+  linear: readonly (readonly number[])[],
+): readonly Strategy[] {
+  const used = new Set(Object.values(placement.axes).flat());
+  const idle = question.mesh.axes.filter((axis) => axis.size > 1 && axis.subAxes.every((sub) => !used.has(sub.name)));
+  const plain = plainly(placement);
+  const sets = linear
+    .map((operands, set) => ({ operands: operands.filter((operand) => question.view.inputs[operand] != null), set }))
+    .filter(({ operands }) => operands.some((operand) => !question.weights[operand]));
+  const carriers = [...idle.map((axis) => [axis]), ...(idle.length > 1 ? [idle] : [])];
+  return [
+    plain,
+    ...sets.flatMap(({ set }) =>
+      carriers.map((group): Strategy => {
+        const names = group.flatMap((axis) => axis.subAxes.map((sub) => sub.name));
+        return { ...plain, carried: { set, axes: names } };
+      }),
+    ),
+  ];
+}
+
+/** What may be done at once with partial results. Maxima and minima are always reduced: nothing passes them through. */
+function owedVariants(strategy: Strategy, question: CandidateQuestion, rule: FactorRule): readonly Strategy[] {
+  const { pieces: _, ...unrefined } = strategy;
+  const owed = owedPartial(rule, unrefined);
+  if (owed.length === 0) return [strategy];
+  const reduced: Owed = { kind: 'all-reduce' };
+  if (owed.some(({ reduction }) => reduction !== 'sum')) return [{ ...strategy, owed: reduced }];
+  const overTp = owed.some(({ axis }) => !isSubAxisOf(question.mesh, 'dp', axis));
+  const targets = [...rule.factors.values()].filter(
+    (factor) => factor.size > 1 && !(question.axes === 'roles' && overTp && question.batch.has(factor.name)),
+  );
+  return [
+    strategy,
+    { ...strategy, owed: reduced },
+    ...targets.map((factor): Strategy => ({ ...strategy, owed: { kind: 'scatter', factor: factor.name } })),
+  ];
+}
+
+function isSubAxisOf(mesh: Mesh, axis: string, name: SubAxis): boolean {
+  return mesh.axes.some((candidate) => candidate.name === axis && candidate.subAxes.some((sub) => sub.name === name));
+}

@@ -1,0 +1,46 @@
+/**
+ * @file The problem that planning one graph comes down to: variables with finitely many states, and tables that say what
+ * combinations of states cost. Cost of an assignment = sum over the tables.
+ *
+ * Costs are integers (nanoseconds) below 2^53, so sums in doubles are exact; `Infinity` forbids.
+ */
+
+/** Row-major over `sizes`, the last one fastest. Equal tables should be one object: work on them is then done once. */
+export interface CostTable {
+  readonly sizes: readonly number[];
+  readonly values: Float64Array;
+}
+
+export interface CostFactor {
+  /** Distinct variables, in the order of the table's dimensions. */
+  readonly variables: readonly number[];
+  readonly table: CostTable;
+}
+
+export interface CostProblem {
+  /** Number of states of each variable. */
+  readonly sizes: readonly number[];
+  readonly factors: readonly CostFactor[];
+}
+
+export interface CostSolution {
+  /** One state per variable. */
+  readonly states: readonly number[];
+  readonly cost: number;
+  /** No assignment costs less; equal to `cost` where the optimum is proven. */
+  readonly bound: number;
+}
+
+/** Cost of an assignment. */
+export function costOf(problem: CostProblem, states: readonly number[]): number {
+  return problem.factors.reduce((sum, factor) => sum + entryAt(factor, states), 0);
+}
+
+/** A factor's entry under an assignment of all variables. */
+export function entryAt(factor: CostFactor, states: readonly number[]): number {
+  let index = 0;
+  factor.variables.forEach((variable, position) => {
+    index = index * (factor.table.sizes[position] as number) + (states[variable] as number);
+  });
+  return factor.table.values[index] as number;
+}

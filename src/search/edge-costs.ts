@@ -1,0 +1,108 @@
+/**
+ * @file Prices of redistributions as the search needs them: a bound for every pair of layouts, the exact price for those
+ * that an optimum would use.
+ *
+ * Exact prices are shortest paths and there are many pairs, of which an optimum uses few. So tables start from bounds;
+ * whenever the optimum under the present tables uses a pair that is not exact yet, it is priced, and the problem solved
+ * again. When everything it uses is exact, its cost is real and no assignment is cheaper: the others' tables only lie
+ * below their prices.
+ */
+import { type Layout, layoutKey } from '../sharding-propagation/layout.js';
+import type { LeastCost, Redistributor } from '../sharding-propagation/redistribution.js';
+import type { CostTable } from './cost-problem.js';
+
+/** A pair of layouts of one type of tensor. */
+interface Pair {
+  readonly from: Layout;
+  readonly to: Layout;
+  readonly shape: readonly number[];
+  readonly bits: number;
+  cost: number;
+  exact: boolean;
+}
+
+/** One end of an edge: distinct layouts, and which of them each state of a variable stands for. */
+export interface LayoutStates {
+  readonly layouts: readonly Layout[];
+  readonly numbers: readonly number[];
+}
+
+/** The table of one kind of edge, as far as it is known. */
+export class EdgeTable {
+  private current: CostTable | undefined;
+
+  constructor(
+    private readonly from: LayoutStates,
+    private readonly to: LayoutStates,
+    /** Row-major over the distinct layouts. */
+    private readonly pairs: readonly Pair[],
+  ) {}
+
+  table(): CostTable {
+    this.current ??= this.build();
+    return this.current;
+  }
+
+  pairAt(fromState: number, toState: number): Pair {
+    const [row, column] = [this.from.numbers[fromState] as number, this.to.numbers[toState] as number];
+    return this.pairs[row * this.to.layouts.length + column] as Pair;
+  }
+
+  /** Forgets the table where one of its pairs was priced anew. */
+  refresh(changed: ReadonlySet<Pair>): void {
+    if (this.pairs.some((pair) => changed.has(pair))) this.current = undefined;
+  }
+
+  private build(): CostTable {
+    const sizes = [this.from.numbers.length, this.to.numbers.length] as const;
+    const values = new Float64Array(sizes[0] * sizes[1]);
+    for (let row = 0; row < sizes[0]; row++) {
+      for (let column = 0; column < sizes[1]; column++) values[row * sizes[1] + column] = this.pairAt(row, column).cost;
+    }
+    return { sizes, values };
+  }
+}
+
+/** All pairs of one search. */
+export class EdgeCosts {
+  private readonly pairs = new Map<string, Pair>();
+
+  constructor(
+    private readonly redistributor: Redistributor,
+    private readonly bound: LeastCost,
+  ) {}
+
+  edgeTable(from: LayoutStates, to: LayoutStates, shape: readonly number[], bits: number): EdgeTable {
+    const pairs = from.layouts.flatMap((a) => to.layouts.map((b) => this.pair(a, b, shape, bits)));
+    return new EdgeTable(from, to, pairs);
+  }
+
+  /** Prices pairs that are only bounded so far; returns those whose cost rose. */
+  price(pairs: Iterable<Pair>): ReadonlySet<Pair> {
+    const changed = new Set<Pair>();
+    for (const pair of pairs) {
+      if (pair.exact) continue;
+      const cost = this.redistributor.cost(pair.from, pair.to, pair.shape, pair.bits);
+      if (cost < pair.cost) {
+        throw new Error(
+          `${layoutKey(pair.from)} → ${layoutKey(pair.to)} costs ${cost} ns, less than its bound ${pair.cost}`,
+        );
+      }
+      if (cost > pair.cost) changed.add(pair);
+      pair.cost = cost;
+      pair.exact = true;
+    }
+    return changed;
+  }
+
+  private pair(from: Layout, to: Layout, shape: readonly number[], bits: number): Pair {
+    const keys = [layoutKey(from), layoutKey(to)] as const;
+    const key = `${keys[0]}>${keys[1]}#${bits}`;
+    const known = this.pairs.get(key);
+    if (known) return known;
+    const equal = keys[0] === keys[1];
+    const pair = { from, to, shape, bits, cost: equal ? 0 : this.bound(from, to, shape, bits), exact: equal };
+    this.pairs.set(key, pair);
+    return pair;
+  }
+}

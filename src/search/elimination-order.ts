@@ -1,0 +1,115 @@
+/**
+ * @file The order of elimination: min-fill, kept up to date while variables leave.
+ */
+import type { CostProblem } from './cost-problem.js';
+
+/** Variables with more neighbours than this wait: joining so many is never the cheapest step while others remain. */
+const CROWDED = 24;
+
+/** Why a variable should go early: few neighbours joined, then a small table, then a small number. */
+type Priority = readonly [fill: number, logEntries: number, variable: number];
+
+export class EliminationOrder {
+  private readonly neighbours: Set<number>[];
+  private readonly priorities: (Priority | null)[];
+  /** Binary heap of priorities; entries that are no longer current are skipped. */
+  private readonly heap: Priority[] = [];
+
+  constructor(
+    problem: CostProblem,
+    /** Number of states that a variable has left. */
+    private readonly sizeOf: (variable: number) => number,
+  ) {
+    this.neighbours = problem.sizes.map(() => new Set());
+    this.priorities = problem.sizes.map(() => null);
+    for (const { variables } of problem.factors) this.join(variables);
+    for (const variable of problem.sizes.keys()) this.rank(variable);
+  }
+
+  /** The next variable to eliminate, or undefined when all are gone. */
+  next(): number | undefined {
+    for (let top = this.pop(); top; top = this.pop()) {
+      if (this.priorities[top[2]] === top) return top[2];
+    }
+    return undefined;
+  }
+
+  /** A variable has been eliminated: its neighbours are now joined. */
+  removed(variable: number): void {
+    const around = [...(this.neighbours[variable] ?? [])];
+    this.priorities[variable] = null;
+    for (const other of around) this.neighbours[other]?.delete(variable);
+    const changed = new Set([...around, ...this.join(around)]);
+    for (const other of changed) this.rank(other);
+  }
+
+  /** A variable lost states: its own and its neighbours' tables shrink. */
+  touched(variable: number): void {
+    for (const other of [variable, ...(this.neighbours[variable] ?? [])]) if (this.priorities[other]) this.rank(other);
+  }
+
+  /** Makes variables neighbours of each other; returns those that see a new edge between two of their neighbours. */
+  private join(variables: readonly number[]): ReadonlySet<number> {
+    const seeing = new Set<number>();
+    variables.forEach((a, index) => {
+      for (const b of variables.slice(index + 1)) {
+        const [near, far] = [this.neighbours[a] as Set<number>, this.neighbours[b] as Set<number>];
+        if (near.has(b)) continue;
+        const [small, large] = near.size < far.size ? [near, far] : [far, near];
+        for (const other of small) if (large.has(other)) seeing.add(other);
+        near.add(b);
+        far.add(a);
+      }
+    });
+    return seeing;
+  }
+
+  private rank(variable: number): void {
+    const around = [...(this.neighbours[variable] ?? [])];
+    let fill = 0;
+    if (around.length > CROWDED) fill = around.length ** 2;
+    else {
+      around.forEach((a, index) => {
+        for (const b of around.slice(index + 1)) if (!this.neighbours[a]?.has(b)) fill += 1;
+      });
+    }
+    const entries = around.reduce((sum, other) => sum + Math.log2(this.sizeOf(other)), 0);
+    const priority: Priority = [fill, Math.round(entries * 1024), variable];
+    this.priorities[variable] = priority;
+    this.push(priority);
+  }
+
+  private push(priority: Priority): void {
+    const { heap } = this;
+    heap.push(priority);
+    for (let at = heap.length - 1; at > 0; ) {
+      const parent = (at - 1) >> 1;
+      if (!before(heap[at] as Priority, heap[parent] as Priority)) break;
+      [heap[at], heap[parent]] = [heap[parent] as Priority, heap[at] as Priority];
+      at = parent;
+    }
+  }
+
+  private pop(): Priority | undefined {
+    const { heap } = this;
+    const top = heap[0];
+    const last = heap.pop();
+    if (!top || !last || heap.length === 0) return top;
+    heap[0] = last;
+    for (let at = 0; ; ) {
+      const [left, right] = [2 * at + 1, 2 * at + 2];
+      let least = at;
+      if (left < heap.length && before(heap[left] as Priority, heap[least] as Priority)) least = left;
+      if (right < heap.length && before(heap[right] as Priority, heap[least] as Priority)) least = right;
+      if (least === at) return top;
+      [heap[at], heap[least]] = [heap[least] as Priority, heap[at] as Priority];
+      at = least;
+    }
+  }
+}
+
+function before(a: Priority, b: Priority): boolean {
+  if (a[0] !== b[0]) return a[0] < b[0];
+  if (a[1] !== b[1]) return a[1] < b[1];
+  return a[2] < b[2];
+}

@@ -1,0 +1,264 @@
+/**
+ * @file The group graph: a graph, a mesh and prices as a problem of variables and tables.
+ *
+ *     operator     states: its candidates; its own cost
+ *     input        states: layouts that it may be fed in, at no cost
+ *     view         of a tensor with several readers; states: layouts. producer → view is paid once, view → reader by
+ *                  each reader, nothing where the layouts are equal
+ *
+ *     norm ──► view ──► q          Priced per reader, an all-gather before q, k and v would count three times.
+ *               ├─────► k
+ *               └─────► v
+ *
+ * A tensor with one reader needs no view; an input is its own view. Weights are no variables: each reader has its block
+ * cut from the file. A graph output may be left sharded but not partial.
+ */
+
+import { dtypeBits } from '../ir/dtype.js';
+import type { Graph, Node } from '../ir/graph.js';
+import { typeOf } from '../ir/graph.js';
+import type { Assignment, Reader, View } from '../partition/assignment.js';
+import { isReplicated, type Layout, layoutKey, normalise, replicated } from '../sharding-propagation/layout.js';
+import type { Mesh } from '../sharding-propagation/mesh.js';
+import type { Strategy } from '../sharding-propagation/strategy.js';
+import { readersByTensor } from '../strategy/readers.js';
+import type { CandidateSet } from './candidates.js';
+import type { CostFactor, CostProblem, CostTable } from './cost-problem.js';
+import type { EdgeCosts, EdgeTable, LayoutStates } from './edge-costs.js';
+import { typeKey } from './structure-key.js';
+
+export interface GroupGraph {
+  /** The problem under what is known of redistribution prices: bounds, or exact. */
+  problem(): CostProblem;
+  /** Makes the prices that an assignment uses exact; false where they are as they were. */
+  refine(states: readonly number[]): boolean;
+  /** The assignment that a state per variable stands for. */
+  assignmentOf(states: readonly number[]): Assignment;
+}
+
+/** Layouts by state at one end of an edge. */
+interface End extends LayoutStates {
+  readonly variable: number;
+  /** Ends of equal operators have equal keys, so that their tables are shared. */
+  readonly key: string;
+}
+
+/** Builds the problem of a graph whose operators have the candidates given. Equal tables are one object. */
+export function buildGroupGraph(
+  graph: Graph,
+  mesh: Mesh,
+  candidates: (node: Node) => CandidateSet,
+  costs: EdgeCosts,
+): GroupGraph {
+  return new Building(graph, mesh, candidates, costs).build();
+}
+
+class Building {
+  private readonly sizes: number[] = [];
+  private readonly factors: CostFactor[] = [];
+  private readonly edges: { readonly from: number; readonly to: number; readonly table: EdgeTable }[] = [];
+  private readonly edgeTables = new Map<string, EdgeTable>();
+  private readonly tables = new Map<string, CostTable>();
+  private readonly setIds = new Map<CandidateSet, number>();
+  private readonly operators = new Map<Node, { readonly variable: number; readonly set: CandidateSet }>();
+  private readonly readersOf: ReadonlyMap<string, readonly Reader[]>;
+  private readonly nodeOf: ReadonlyMap<string, Node>;
+  /** Where the layout of each read tensor's view is found: a variable's end, or its only reader's demand. */
+  private readonly viewEnds = new Map<string, End>();
+  private readonly inputEnds = new Map<string, End>();
+
+  constructor(
+    private readonly graph: Graph,
+    private readonly mesh: Mesh,
+    private readonly candidates: (node: Node) => CandidateSet,
+    private readonly costs: EdgeCosts,
+  ) {
+    this.readersOf = readersByTensor(graph);
+    this.nodeOf = new Map(graph.nodes.map((node) => [node.name, node]));
+  }
+
+  build(): GroupGraph {
+    const { graph } = this;
+    const sets = new Map(graph.nodes.map((node) => [node, this.candidates(node)]));
+    for (const input of graph.inputs) this.reserveInput(input, sets);
+    for (const node of graph.nodes) {
+      const set = sets.get(node) as CandidateSet;
+      const variable = this.variable(set.strategies.length);
+      this.operators.set(node, { variable, set });
+      this.factors.push({ variables: [variable], table: this.costTable(set) });
+      node.outputs.forEach((tensor, index) => {
+        if (tensor !== null) this.reserveView(tensor, this.end(node, 'out', index, set), sets);
+      });
+    }
+    for (const [tensor, readers] of this.readersOf) this.connect(tensor, readers);
+    return {
+      problem: () => ({ sizes: this.sizes, factors: [...this.factors, ...this.edgeFactors()] }),
+      refine: (states) => this.refine(states),
+      assignmentOf: (states) => this.assignment(states),
+    };
+  }
+
+  /** An input's states: what its readers ask for, then whole. It is fed that way at no cost. */
+  private reserveInput(input: string, sets: ReadonlyMap<Node, CandidateSet>): void {
+    const readers = this.readersOf.get(input) ?? [];
+    const layouts = this.demanded(readers, sets).filter((layout) => layout.partial.length === 0);
+    const whole = this.whole(input);
+    if (!layouts.some(isReplicated)) layouts.push(whole);
+    const end = this.layoutsEnd(input, layouts);
+    this.inputEnds.set(input, end);
+    this.viewEnds.set(input, end);
+  }
+
+  /** A view for a computed tensor with several readers. Its states: the producer's layouts, then what readers ask for. */
+  private reserveView(tensor: string, producer: End, sets: ReadonlyMap<Node, CandidateSet>): void {
+    const readers = this.readersOf.get(tensor) ?? [];
+    if (readers.length < 2) {
+      this.viewEnds.set(tensor, producer);
+      return;
+    }
+    const own = new Set(producer.layouts.map(layoutKey));
+    const asked = this.demanded(readers, sets).filter(
+      (layout) => layout.partial.length === 0 && !own.has(layoutKey(layout)),
+    );
+    const end = this.layoutsEnd(tensor, [...producer.layouts, ...asked]);
+    this.viewEnds.set(tensor, end);
+    this.edge(tensor, producer, end);
+  }
+
+  /** The edges from a tensor to its readers. */
+  private connect(tensor: string, readers: readonly Reader[]): void {
+    const from = this.viewEnds.get(tensor);
+    if (!from) return;
+    for (const reader of readers) {
+      if (reader.kind === 'output') this.forbidPartial(from);
+      else this.edge(tensor, from, this.readerEnd(reader));
+    }
+  }
+
+  private readerEnd(reader: Reader): End {
+    const node = this.nodeOf.get(reader.name) as Node;
+    const operator = this.operators.get(node);
+    if (!operator) throw new Error(`operator ${reader.name} has no variable`);
+    return this.end(node, 'in', reader.operand, operator.set);
+  }
+
+  /** The layouts of an operator's operand or result by candidate. */
+  private end(node: Node, side: 'in' | 'out', index: number, set: CandidateSet): End {
+    const layouts = (side === 'in' ? set.operands : set.results).map((byIndex) => {
+      const layout = byIndex[index];
+      if (!layout) throw new Error(`${node.op} ${node.name} has no layout for ${side}${index}`);
+      return layout;
+    });
+    const variable = this.operators.get(node)?.variable ?? this.sizes.length;
+    return { variable, key: `${this.setId(set)}.${side}${index}`, ...distinct(layouts) };
+  }
+
+  private layoutsEnd(tensor: string, layouts: readonly Layout[]): End {
+    const variable = this.variable(layouts.length);
+    const key = `${typeKey(typeOf(this.graph, tensor))}:${layouts.map(layoutKey).join(' ')}`;
+    return { variable, key, layouts, numbers: layouts.map((_, index) => index) };
+  }
+
+  private demanded(readers: readonly Reader[], sets: ReadonlyMap<Node, CandidateSet>): Layout[] {
+    const all = readers.flatMap((reader) => {
+      const node = reader.kind === 'operator' ? this.nodeOf.get(reader.name) : undefined;
+      const set = node && sets.get(node);
+      return set ? set.operands.flatMap((operands) => operands[reader.operand] ?? []) : [];
+    });
+    return [...distinct(all).layouts];
+  }
+
+  private edge(tensor: string, from: End, to: End): void {
+    const type = typeOf(this.graph, tensor);
+    const key = `${typeKey(type)}|${from.key}|${to.key}`;
+    const table = this.edgeTables.get(key) ?? this.costs.edgeTable(from, to, type.shape, dtypeBits(type.dtype));
+    this.edgeTables.set(key, table);
+    this.edges.push({ from: from.variable, to: to.variable, table });
+  }
+
+  private edgeFactors(): readonly CostFactor[] {
+    return this.edges.flatMap((edge) => {
+      const table = edge.table.table();
+      return table.values.every((value) => value === 0) ? [] : [{ variables: [edge.from, edge.to], table }];
+    });
+  }
+
+  private refine(states: readonly number[]): boolean {
+    const used = this.edges.map((edge) => edge.table.pairAt(states[edge.from] as number, states[edge.to] as number));
+    const changed = this.costs.price(used);
+    for (const table of this.edgeTables.values()) table.refresh(changed);
+    return changed.size > 0;
+  }
+
+  private forbidPartial(end: End): void {
+    const table = this.once(`output|${end.key}`, () => ({
+      sizes: [end.numbers.length],
+      values: Float64Array.from(end.numbers, (number) =>
+        (end.layouts[number] as Layout).partial.length > 0 ? Infinity : 0,
+      ),
+    }));
+    this.factors.push({ variables: [end.variable], table });
+  }
+
+  private costTable(set: CandidateSet): CostTable {
+    return this.once(`cost|${this.setId(set)}`, () => ({ sizes: [set.costs.length], values: set.costs }));
+  }
+
+  private assignment(states: readonly number[]): Assignment {
+    const layoutOf = (end: End) => end.layouts[end.numbers[states[end.variable] as number] as number] as Layout;
+    const strategies = new Map<string, Strategy>();
+    for (const [node, { variable, set }] of this.operators) {
+      strategies.set(node.group, set.strategies[states[variable] as number] as Strategy);
+    }
+    const views: View[] = [];
+    for (const [tensor, readers] of this.readersOf) {
+      const end = this.viewEnds.get(tensor);
+      if (!end) continue;
+      const only = readers.length === 1 ? readers[0] : undefined;
+      const single = only?.kind === 'operator' && !this.inputEnds.has(tensor) ? this.readerEnd(only) : end;
+      views.push({ tensor, readers, layout: layoutOf(single) });
+    }
+    const inputs = new Map([...this.inputEnds].map(([input, end]) => [input, layoutOf(end)]));
+    return { mesh: this.mesh, strategies, inputs, views };
+  }
+
+  private whole(tensor: string): Layout {
+    const layout = replicated(typeOf(this.graph, tensor).shape);
+    return normalise(layout.dims, layout.partial, this.mesh);
+  }
+
+  private variable(size: number): number {
+    this.sizes.push(size);
+    return this.sizes.length - 1;
+  }
+
+  private setId(set: CandidateSet): number {
+    const known = this.setIds.get(set);
+    if (known !== undefined) return known;
+    this.setIds.set(set, this.setIds.size);
+    return this.setIds.size - 1;
+  }
+
+  private once(key: string, make: () => CostTable): CostTable {
+    const known = this.tables.get(key);
+    if (known) return known;
+    const table = make();
+    this.tables.set(key, table);
+    return table;
+  }
+}
+
+/** Distinct layouts in order of appearance, and the number of each given one. */
+function distinct(layouts: readonly Layout[]): LayoutStates {
+  const found = new Map<string, number>();
+  const kept: Layout[] = [];
+  const numbers = layouts.map((layout) => {
+    const key = layoutKey(layout);
+    const known = found.get(key);
+    if (known !== undefined) return known;
+    found.set(key, kept.length);
+    kept.push(layout);
+    return kept.length - 1;
+  });
+  return { layouts: kept, numbers };
+}

@@ -1,0 +1,81 @@
+/**
+ * @file What the planner knows of each operator whatever the mesh: its types, its weights, its batch, what its readers see.
+ * Gathered once per graph; every combination of degrees asks for candidates with it.
+ */
+import { followBatch } from '../ir/batch.js';
+import type { FactorRule } from '../ir/factor-rule.js';
+import type { Graph, Node } from '../ir/graph.js';
+import type { OperatorView } from '../ir/operator.js';
+import { entryOf, unknownEntry } from '../ir/ops/index.js';
+import { ruleOf, viewOf } from '../ir/view.js';
+import type { CandidateQuestion } from './candidates.js';
+import { pieceHints } from './piece-hints.js';
+import { structureKey } from './structure-key.js';
+
+/** The part of a question for candidates that does not depend on the mesh. */
+export interface OperatorQuestion extends Omit<CandidateQuestion, 'mesh' | 'cluster' | 'axes' | 'pinned'> {
+  /** Operators with equal keys have the same candidates. */
+  readonly key: string;
+}
+
+export type OperatorQuestions = (node: Node) => OperatorQuestion;
+
+/** The questions of a graph's operators, each made when it is first asked for. */
+export function operatorQuestions(graph: Graph): OperatorQuestions {
+  const marks = followBatch(graph);
+  const hinted = pieceHints(graph);
+  const weightLike = weightLikeTensors(graph);
+  const heavyFrom = smallestHeavyWork(graph);
+  const known = new Map<Node, OperatorQuestion>();
+  const make = (node: Node): OperatorQuestion => {
+    const view = viewOf(graph, node);
+    const weights = node.inputs.map((input) => input !== null && weightLike.has(input));
+    const factors = batchFactorsOf(marks.factorMarks(node), ruleOf(view));
+    const hints = hinted.get(node) ?? new Map();
+    const key = structureKey(view, [weights, factors, [...hints]]);
+    return { key, view, weights, batch: new Set(factors), heavy: workOf(view) >= heavyFrom, hints };
+  };
+  return (node) => {
+    const question = known.get(node) ?? make(node);
+    known.set(node, question);
+    return question;
+  };
+}
+
+/** Work of the smallest of those operators, largest first, that together do nine tenths of a graph's work. */
+function smallestHeavyWork(graph: Graph): number {
+  const works = graph.nodes.map((node) => workOf(viewOf(graph, node))).sort((a, b) => b - a);
+  const enough = 0.9 * works.reduce((sum, work) => sum + work, 0);
+  let sum = 0;
+  for (const work of works) {
+    sum += work;
+    if (sum >= enough) return work || Infinity;
+  }
+  return Infinity;
+}
+
+function workOf(view: OperatorView): number {
+  return (entryOf(view.op, view.domain) ?? unknownEntry(view.op, view.domain)).work(view).flops;
+}
+
+/** Weights and what is computed from weights alone (a transposed matrix whose values the file lacks). */
+function weightLikeTensors(graph: Graph): ReadonlySet<string> {
+  const found = new Set(graph.weights.keys());
+  for (const node of graph.nodes) {
+    const inputs = node.inputs.filter((input) => input !== null);
+    if (inputs.length === 0 || !inputs.every((input) => found.has(input))) continue;
+    for (const output of node.outputs) if (output !== null) found.add(output);
+  }
+  return found;
+}
+
+/** Factors that are the batch, or flattened factors with the batch as their major part: what dp may cut. */
+function batchFactorsOf(
+  marks: ReadonlyMap<string, { readonly minor: number; readonly size: number }>,
+  rule: FactorRule,
+): readonly string[] {
+  return [...marks]
+    .filter(([factor, mark]) => mark.minor * mark.size === rule.factors.get(factor)?.size)
+    .map(([factor]) => factor)
+    .sort();
+}

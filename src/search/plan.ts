@@ -1,0 +1,167 @@
+/**
+ * @file The planner: which degrees, and under them which strategy for every operator.
+ *
+ * Every factorisation dp · tp of the devices that the pins allow is solved exactly; the cheapest that fits the memory
+ * wins, and each of the others is kept with the reason, in figures.
+ */
+import { setImmediate } from 'node:timers/promises';
+import { type Cluster, clusterSize } from '../cost-model/cluster.js';
+import { type Prediction, predict, priceGraph, usableBytes } from '../cost-model/predict.js';
+import { AutoparError } from '../ir/error.js';
+import type { Graph } from '../ir/graph.js';
+import { entryOf, unknownEntry } from '../ir/ops/index.js';
+import { viewOf } from '../ir/view.js';
+import type { Assignment } from '../partition/assignment.js';
+import { partition } from '../partition/partition.js';
+import type { ShardedGraph } from '../partition/sharded-graph.js';
+import { makeMesh } from '../sharding-propagation/mesh.js';
+import type { Redistributor } from '../sharding-propagation/redistribution.js';
+import { batchSize, type Degrees, degreesOf, type Pins } from './degrees.js';
+import { type OperatorQuestions, operatorQuestions } from './operator-questions.js';
+import { solveMesh } from './solve-mesh.js';
+import { viewSteps } from './view-steps.js';
+
+export interface PlanOptions {
+  /** Degrees that are given; the others are chosen. */
+  readonly degrees?: Pins;
+  /** `roles`: dp on the batch, tp on everything else. `free`: any axis on any factor. */
+  readonly axes?: 'roles' | 'free';
+  /** Bytes that a plan may take on each device; left out: what a named accelerator has, no limit on local ranks. */
+  readonly memoryBytes?: number;
+  readonly signal?: AbortSignal;
+}
+
+export interface PlanResult {
+  readonly assignment: Assignment;
+  /** The graph lowered under the assignment. */
+  readonly sharded: ShardedGraph;
+  readonly prediction: Prediction;
+  readonly degrees: Degrees;
+  /** What was minimised; equal to the price of the lowered graph. */
+  readonly costNanoseconds: number;
+  /** No assignment under these degrees costs less; equal to the cost where the optimum is proven. */
+  readonly boundNanoseconds: number;
+  /** Every other combination of degrees, and why it was not taken. */
+  readonly rejected: readonly { readonly degrees: Degrees; readonly reason: string }[];
+  /** Operators that could not use a pinned degree. */
+  readonly exceptions: readonly { readonly operator: string; readonly reason: string }[];
+  /** Per view of the assignment: its redistribution's steps, such as `all-gather(tp)`. */
+  readonly viewSteps: readonly (readonly string[])[];
+  readonly mode: 'dynamic_programming';
+  /** What the user pinned, such as `tp=2`. */
+  readonly pins: readonly string[];
+}
+
+/** One combination of degrees, solved. */
+interface Solved extends Omit<PlanResult, 'rejected' | 'mode' | 'pins' | 'prediction' | 'sharded' | 'viewSteps'> {
+  readonly redistributor: Redistributor;
+}
+
+/**
+ * Plans a graph for a cluster.
+ * @throws AutoparError (usage) for degrees that are no positive numbers or do not multiply to the devices; (noPlan) where
+ * a pinned dp does not divide the batch, or nothing fits the memory
+ */
+export async function plan(graph: Graph, cluster: Cluster, options: PlanOptions = {}): Promise<PlanResult> {
+  const pins = options.degrees ?? {};
+  const batch = batchSize(graph);
+  const { tried, rejected } = degreesOf(clusterSize(cluster), pins, batch);
+  const limit = options.memoryBytes ?? usableBytes(cluster);
+  const questions = operatorQuestions(graph);
+  const solved: Solved[] = [];
+  for (const degrees of tried) {
+    // The search itself never waits: between two of them an interruption gets its turn.
+    await setImmediate();
+    options.signal?.throwIfAborted();
+    solved.push(solve(graph, cluster, degrees, options, questions));
+  }
+  solved.sort((a, b) => a.costNanoseconds - b.costNanoseconds || a.degrees.tp - b.degrees.tp);
+  const reasons = new Map(rejected.map((entry) => [entry.degrees, entry.reason]));
+  let best: { readonly found: Solved; readonly sharded: ShardedGraph; readonly prediction: Prediction } | undefined;
+  for (const found of solved) {
+    if (best) {
+      reasons.set(found.degrees, slower(found.costNanoseconds, best.found.costNanoseconds));
+      continue;
+    }
+    const sharded = lowered(graph, cluster, found);
+    const prediction = predict(sharded, cluster, wholeFlops(graph));
+    const need = Math.max(...prediction.peakBytes);
+    if (limit !== undefined && need > limit) reasons.set(found.degrees, tooLarge(need, limit));
+    else best = { found, sharded, prediction };
+  }
+  const others = [...reasons].map(([degrees, reason]) => ({ degrees, reason }));
+  if (!best) throw nothingFits(others, cluster);
+  const { redistributor, ...found } = best.found;
+  return {
+    ...found,
+    sharded: best.sharded,
+    prediction: best.prediction,
+    rejected: others.sort((a, b) => a.degrees.tp - b.degrees.tp),
+    viewSteps: viewSteps(graph, found.assignment, redistributor),
+    mode: 'dynamic_programming',
+    pins: Object.entries(pins).flatMap(([axis, size]) => (size === undefined ? [] : [`${axis}=${size}`])),
+  };
+}
+
+function solve(
+  graph: Graph,
+  cluster: Cluster,
+  degrees: Degrees,
+  options: PlanOptions,
+  questions: OperatorQuestions,
+): Solved {
+  const mesh = makeMesh([
+    ['dp', degrees.dp],
+    ['tp', degrees.tp],
+  ]);
+  const pinned = new Set(
+    Object.entries(options.degrees ?? {}).flatMap(([axis, size]) => (size === undefined ? [] : [axis])),
+  );
+  const { assignment, redistributor, cost, bound, exceptions } = solveMesh(graph, mesh, cluster, {
+    axes: options.axes ?? 'roles',
+    pinned,
+    questions,
+  });
+  return { assignment, degrees, costNanoseconds: cost, boundNanoseconds: bound, exceptions, redistributor };
+}
+
+function lowered(graph: Graph, cluster: Cluster, found: Solved): ShardedGraph {
+  const sharded = partition(graph, found.assignment, found.redistributor);
+  const price = priceGraph(sharded, cluster);
+  if (price !== found.costNanoseconds) {
+    throw new Error(`the lowered graph costs ${price} ns, the search said ${found.costNanoseconds} ns`);
+  }
+  return sharded;
+}
+
+/** Work of the unsharded graph. */
+function wholeFlops(graph: Graph): number {
+  return graph.nodes.reduce((sum, node) => {
+    const view = viewOf(graph, node);
+    return sum + (entryOf(node.op, node.domain) ?? unknownEntry(node.op, node.domain)).work(view).flops;
+  }, 0);
+}
+
+function slower(cost: number, best: number): string {
+  const times = `${(cost / 1e6).toPrecision(3)} ms against ${(best / 1e6).toPrecision(3)} ms`;
+  return cost === best ? `no faster (${times})` : `${(cost / best).toPrecision(3)} times slower (${times})`;
+}
+
+function tooLarge(need: number, limit: number): string {
+  return `needs ${gigabytes(need)} of ${gigabytes(limit)} on each device`;
+}
+
+function gigabytes(bytes: number): string {
+  return bytes >= 1e9 ? `${(bytes / 1e9).toPrecision(3)} GB` : `${(bytes / 1e6).toPrecision(3)} MB`;
+}
+
+function nothingFits(rejected: PlanResult['rejected'], cluster: Cluster): AutoparError {
+  const reasons = rejected.map(({ degrees, reason }) => `dp ${degrees.dp} tp ${degrees.tp}: ${reason}`).join('; ');
+  return new AutoparError(
+    'nothing-fits',
+    'noPlan',
+    `no combination of degrees for ${clusterSize(cluster)} devices is possible: ${reasons}`,
+    {},
+    'use more devices (--devices), devices with more memory (--cluster, --memory), or other degrees (--dp, --tp)',
+  );
+}

@@ -1,0 +1,85 @@
+/**
+ * @file One mesh: candidates of every operator, the group graph over them, its exact solution.
+ */
+import type { Cluster } from '../cost-model/cluster.js';
+import { priceFragment, stepPrice } from '../cost-model/price.js';
+import { redistributionBound } from '../cost-model/redistribution-bound.js';
+import { type Graph, type Node, typeOf } from '../ir/graph.js';
+import type { Assignment } from '../partition/assignment.js';
+import { Fragment } from '../partition/fragment.js';
+import { replicated } from '../sharding-propagation/layout.js';
+import type { Mesh } from '../sharding-propagation/mesh.js';
+import { makeRedistributor, type Redistributor } from '../sharding-propagation/redistribution.js';
+import { type CandidateSet, candidatesOf } from './candidates.js';
+import { EdgeCosts } from './edge-costs.js';
+import { eliminate } from './elimination.js';
+import { buildGroupGraph } from './group-graph.js';
+import type { OperatorQuestions } from './operator-questions.js';
+import { TableAlgebra } from './table-algebra.js';
+
+export interface MeshOptions {
+  readonly axes: 'roles' | 'free';
+  /** Axes whose degree the user gave. */
+  readonly pinned: ReadonlySet<string>;
+  /** What is known of the graph's operators whatever the mesh. */
+  readonly questions: OperatorQuestions;
+}
+
+export interface MeshSolution {
+  readonly assignment: Assignment;
+  /** What priced its redistributions: it remembers their steps. */
+  readonly redistributor: Redistributor;
+  /** Integer nanoseconds. */
+  readonly cost: number;
+  readonly bound: number;
+  readonly exceptions: readonly { readonly operator: string; readonly reason: string }[];
+}
+
+/** The cheapest assignment on a mesh. */
+export function solveMesh(graph: Graph, mesh: Mesh, cluster: Cluster, options: MeshOptions): MeshSolution {
+  const candidates = candidateSets(mesh, cluster, options);
+  const price = stepPrice(cluster, mesh);
+  const bound = redistributionBound(cluster, mesh, price);
+  const redistributor = makeRedistributor(mesh, price, bound);
+  const costs = new EdgeCosts(redistributor, bound);
+  const groups = buildGroupGraph(graph, mesh, candidates, costs);
+  const algebra = new TableAlgebra();
+  let solution = eliminate(groups.problem(), algebra);
+  while (groups.refine(solution.states)) solution = eliminate(groups.problem(), algebra);
+  const { states, cost } = solution;
+  const fixed = copiedOutputs(graph, mesh, cluster);
+  return {
+    assignment: groups.assignmentOf(states),
+    redistributor,
+    cost: cost + fixed,
+    bound: solution.bound + fixed,
+    exceptions: graph.nodes.flatMap((node) =>
+      candidates(node).unused.map((reason) => ({ operator: node.name, reason })),
+    ),
+  };
+}
+
+/** Candidates by node, enumerated and priced once per structure. */
+function candidateSets(mesh: Mesh, cluster: Cluster, { axes, pinned, questions }: MeshOptions) {
+  const byStructure = new Map<string, CandidateSet>();
+  return (node: Node): CandidateSet => {
+    const { key, ...question } = questions(node);
+    const set = byStructure.get(key) ?? candidatesOf({ ...question, mesh, cluster, axes, pinned });
+    byStructure.set(key, set);
+    return set;
+  };
+}
+
+/** A graph output that is a weight is copied once, whatever the plan. */
+function copiedOutputs(graph: Graph, mesh: Mesh, cluster: Cluster): number {
+  return graph.outputs
+    .filter((output) => graph.weights.has(output))
+    .reduce((sum, output) => {
+      const type = typeOf(graph, output);
+      const layout = replicated(type.shape);
+      const fragment = new Fragment(mesh);
+      fragment.tensor(type, layout, 'in0');
+      fragment.add({ op: 'Identity', inputs: ['in0'], results: [{ name: 'out0', type, layout }] });
+      return sum + priceFragment(fragment, cluster);
+    }, 0);
+}

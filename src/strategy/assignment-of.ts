@@ -1,0 +1,165 @@
+/**
+ * @file From plan.json back to the assignment that partition obeys: the inverse of plan-of.ts.
+ */
+import { AutoparError } from '../ir/error.js';
+import { type Graph, typeOf } from '../ir/graph.js';
+import { entryOf, unknownEntry } from '../ir/ops/index.js';
+import { viewOf } from '../ir/view.js';
+import type { Assignment, Reader, View } from '../partition/assignment.js';
+import { isReplicated, type Layout, normalise, replicated } from '../sharding-propagation/layout.js';
+import { layoutText, parseLayout } from '../sharding-propagation/layout-text.js';
+import { type Mesh, makeMesh } from '../sharding-propagation/mesh.js';
+import { checkStrategy, type Strategy } from '../sharding-propagation/strategy.js';
+import { type Leaders, leadersOf } from './layer-classes.js';
+import type { Plan, PlanOperator } from './plan.js';
+import { producedLayouts } from './produced-layouts.js';
+import { readersByTensor, readerText } from './readers.js';
+
+/**
+ * The assignment that a plan stands for.
+ * @throws AutoparError (input) where an operator has no entry, a strategy is illegal, or a layout contradicts the strategies
+ */
+export function assignmentOf(plan: Plan, graph: Graph): Assignment {
+  const mesh = makeMesh(plan.mesh.map(({ axis, size }) => [axis, size] as const));
+  const leaders = leadersOf(graph, plan.layers);
+  const strategies = strategiesOf(plan, graph, mesh, leaders);
+  const inputs = new Map(
+    graph.inputs.map((input) => {
+      const { shape } = typeOf(graph, input);
+      const text = plan.tensors[input];
+      const whole = replicated(shape);
+      const layout = text === undefined ? normalise(whole.dims, [], mesh) : layoutFrom(text, shape, mesh, input);
+      return [input, layout] as const;
+    }),
+  );
+  const produced = producedLayouts(graph, { mesh, strategies, inputs });
+  checkTensors(plan, graph, mesh, produced, leaders);
+  const views = [...readersByTensor(graph)].flatMap(([tensor, readers]) =>
+    viewsOf(plan, graph, mesh, tensor, readers, produced, leaders),
+  );
+  return { mesh, strategies, inputs, views };
+}
+
+function strategiesOf(plan: Plan, graph: Graph, mesh: Mesh, leaders: Leaders): ReadonlyMap<string, Strategy> {
+  const strategies = new Map<string, Strategy>();
+  for (const node of graph.nodes) {
+    const name = leaders.operators.get(node.name) ?? node.name;
+    const entry = Object.hasOwn(plan.operators, name) ? plan.operators[name] : undefined;
+    if (!entry) throw wrong('plan-incomplete', `the plan has no entry for operator ${node.name}`, { node: node.name });
+    const view = viewOf(graph, node);
+    const operator = entryOf(view.op, view.domain) ?? unknownEntry(view.op, view.domain);
+    const strategy = strategyFrom(entry);
+    const reason = checkStrategy(operator.rule(view), strategy, operator.linear(view), mesh);
+    if (reason)
+      throw wrong('plan-illegal', `the plan's strategy for operator ${node.name} is not possible: ${reason}`, {
+        node: node.name,
+      });
+    strategies.set(node.group, strategy);
+  }
+  const names = new Set(graph.nodes.map((node) => node.name));
+  const stranger = Object.keys(plan.operators).find((name) => !names.has(name));
+  if (stranger !== undefined) {
+    throw wrong('plan-incomplete', `the plan names operator ${stranger}, which the model lacks`, { node: stranger });
+  }
+  return strategies;
+}
+
+function strategyFrom(entry: PlanOperator): Strategy {
+  return {
+    axes: entry.strategy,
+    ...(entry.pieces ? { pieces: entry.pieces } : {}),
+    carried: entry.carried ?? null,
+    owed: entry.owed ?? { kind: 'none' },
+  };
+}
+
+/** Layouts in the plan are there to be read; that they agree with the strategies shows whether the file was edited. */
+function checkTensors(
+  plan: Plan,
+  graph: Graph,
+  mesh: Mesh,
+  produced: ReadonlyMap<string, Layout>,
+  leaders: Leaders,
+): void {
+  for (const [tensor, layout] of produced) {
+    if (leaders.tensors.has(tensor)) continue;
+    const said = Object.hasOwn(plan.tensors, tensor) ? plan.tensors[tensor] : undefined;
+    const follows = isReplicated(layout) ? undefined : layoutText(layout, mesh);
+    if (said === follows) continue;
+    const where = { tensor };
+    throw wrong(
+      'plan-contradicts-itself',
+      `the plan says that tensor ${tensor} is ${said ?? 'whole'}, its strategies make it ${follows ?? 'whole'}`,
+      where,
+    );
+  }
+  const stranger = Object.keys(plan.tensors).find((tensor) => !produced.has(tensor));
+  if (stranger !== undefined) {
+    throw wrong('plan-incomplete', `the plan names tensor ${stranger}, which graph ${graph.name} lacks`, {
+      tensor: stranger,
+    });
+  }
+}
+
+function viewsOf(
+  plan: Plan,
+  graph: Graph,
+  mesh: Mesh,
+  tensor: string,
+  readers: readonly Reader[],
+  produced: ReadonlyMap<string, Layout>,
+  leaders: Leaders,
+): readonly View[] {
+  const { shape } = typeOf(graph, tensor);
+  const entries = (name: string) =>
+    Object.hasOwn(plan.redistributions, name) ? plan.redistributions[name] : undefined;
+  const own = entries(tensor);
+  if (own) {
+    const byText = new Map(readers.map((reader) => [readerText(reader), reader]));
+    const views = own.map((entry) => ({
+      tensor,
+      readers: entry.readers.map((text) => {
+        const reader = byText.get(text);
+        if (reader && byText.delete(text)) return reader;
+        throw wrong('plan-incomplete', `the plan names ${text} as a reader of tensor ${tensor}, which it is not`, {
+          tensor,
+        });
+      }),
+      layout: layoutFrom(entry.layout, shape, mesh, tensor),
+    }));
+    const [missing] = byText.keys();
+    if (missing === undefined) return views;
+    throw wrong('plan-incomplete', `the plan says nothing of ${missing}, a reader of tensor ${tensor}`, { tensor });
+  }
+  const leader = leaders.tensors.get(tensor);
+  const [leading, ...more] = (leader === undefined ? undefined : entries(leader)) ?? [];
+  if (leading && more.length === 0)
+    return [{ tensor, readers, layout: layoutFrom(leading.layout, shape, mesh, tensor) }];
+  const layout = produced.get(tensor);
+  if (!layout) throw new Error(`tensor ${tensor} is neither an input nor a result`);
+  return [{ tensor, readers, layout }];
+}
+
+/** Parses a layout of the plan, naming the tensor where it is wrong. */
+function layoutFrom(text: string, shape: readonly number[], mesh: Mesh, tensor: string): Layout {
+  try {
+    return parseLayout(text, shape, mesh);
+  } catch (error) {
+    if (!(error instanceof AutoparError)) throw error;
+    throw wrong('plan-illegal', `the plan's layout of tensor ${tensor} is wrong: ${error.message}`, { tensor });
+  }
+}
+
+function wrong(
+  code: string,
+  message: string,
+  where: { readonly node?: string; readonly tensor?: string },
+): AutoparError {
+  return new AutoparError(
+    code,
+    'input',
+    message,
+    where,
+    'the plan was edited or belongs to another model; compile the model again',
+  );
+}

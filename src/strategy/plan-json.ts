@@ -1,0 +1,97 @@
+/**
+ * @file plan.json as text: written with sorted keys, so that equal plans are equal bytes; read with every way in which
+ * the file can be wrong named.
+ */
+import { createHash } from 'node:crypto';
+import { readFile } from 'node:fs/promises';
+import { Ajv, type ErrorObject } from 'ajv';
+import { AutoparError } from '../ir/error.js';
+import { PLAN_VERSION, type Plan } from './plan.js';
+import { PLAN_SCHEMA } from './plan-schema.js';
+
+/** The plan as JSON: keys sorted at every level, two spaces, a final newline. */
+export function planToJson(plan: Plan): string {
+  return `${JSON.stringify(sorted(plan), null, 2)}\n`;
+}
+
+/** SHA-256 of a plan's text, which its program records: whatever is edited in plan.json changes it. */
+export function planDigest(plan: Plan): string {
+  return createHash('sha256').update(planToJson(plan)).digest('hex');
+}
+
+/** Reads a plan. @throws AutoparError (input) where the file is absent, cut, of a newer version, or edited wrongly. */
+export async function readPlan(file: string): Promise<Plan> {
+  let text: string;
+  try {
+    text = await readFile(file, 'utf8');
+  } catch (error) {
+    const reason = (error as NodeJS.ErrnoException).code === 'ENOENT' ? 'it is not there' : (error as Error).message;
+    throw invalid(
+      'plan-missing',
+      `cannot read the plan: ${reason}`,
+      file,
+      'autopar compile MODEL -o DIR writes DIR/plan.json',
+    );
+  }
+  return planFromJson(text, file);
+}
+
+/** Parses a plan; `file` names it in errors. @throws AutoparError (input) */
+export function planFromJson(text: string, file: string): Plan {
+  let value: unknown;
+  try {
+    value = JSON.parse(text);
+  } catch (error) {
+    const cut = text.trim() === '' ? 'the file is empty' : (error as Error).message;
+    throw invalid(
+      'plan-not-json',
+      `the plan is not JSON: ${cut}`,
+      file,
+      'the file was cut or edited; compile the model again',
+    );
+  }
+  if (!isObject(value) || value.format !== 'autopar-plan') {
+    throw invalid('plan-invalid', 'the file is not a plan: it lacks "format": "autopar-plan"', file, AGAIN);
+  }
+  if (typeof value.version === 'number' && value.version > PLAN_VERSION) {
+    throw invalid(
+      'plan-newer',
+      `the plan has version ${value.version}, this autopar reads up to version ${PLAN_VERSION}`,
+      file,
+      'update autopar, or compile the model again with this one',
+    );
+  }
+  const validate = new Ajv({ allowUnionTypes: true }).compile<Plan>(PLAN_SCHEMA);
+  if (!validate(value)) {
+    throw invalid('plan-invalid', `the plan is not valid: ${describe(validate.errors?.[0])}`, file, AGAIN);
+  }
+  return value;
+}
+
+const AGAIN = 'undo the last edit (docs/plan-format.md says what a plan holds), or compile the model again';
+
+/** `operators.head.stage must be integer`. */
+function describe(error: ErrorObject | undefined): string {
+  if (!error) return 'unknown reason';
+  const place = error.instancePath.split('/').slice(1).join('.') || 'the plan';
+  const extra = error.params.additionalProperty ?? error.params.allowedValue;
+  return `${place} ${error.message}${extra === undefined ? '' : ` (${extra})`}`;
+}
+
+function invalid(code: string, message: string, file: string, hint: string): AutoparError {
+  return new AutoparError(code, 'input', message, { file }, hint);
+}
+
+function isObject(value: unknown): value is Record<string, unknown> {
+  return typeof value === 'object' && value !== null && !Array.isArray(value);
+}
+
+function sorted(value: unknown): unknown {
+  if (Array.isArray(value)) return value.map(sorted);
+  if (!isObject(value)) return value;
+  return Object.fromEntries(
+    Object.keys(value)
+      .sort()
+      .map((key) => [key, sorted(value[key])]),
+  );
+}

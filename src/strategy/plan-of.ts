@@ -1,0 +1,139 @@
+/**
+ * @file From what the search found to plan.json's record.
+ *
+ * A plan says nothing twice. Operators of a repeated layer are spelt out for the first layer of their class only. A
+ * tensor's views are left out where they follow: one view of all readers, in the layout that is produced, or in the
+ * layout of the corresponding tensor's view in the first layer.
+ */
+import type { Graph } from '../ir/graph.js';
+import type { Assignment, View } from '../partition/assignment.js';
+import { isReplicated } from '../sharding-propagation/layout.js';
+import { layoutText } from '../sharding-propagation/layout-text.js';
+import { REPLICATED, type Strategy } from '../sharding-propagation/strategy.js';
+import { layerClasses, leadersOf } from './layer-classes.js';
+import type { Plan, PlanOperator, PlanPass, PlanPrediction, PlanView } from './plan.js';
+import { PLAN_VERSION } from './plan.js';
+import { producedLayouts } from './produced-layouts.js';
+import { readerText } from './readers.js';
+
+/** What a search hands over. */
+export interface Found {
+  readonly assignment: Assignment;
+  readonly prediction: PlanPrediction;
+  readonly degrees: { readonly dp: number; readonly tp: number };
+  readonly costNanoseconds: number;
+  readonly boundNanoseconds: number;
+  /** Per view of the assignment. */
+  readonly viewSteps: readonly (readonly string[])[];
+  readonly mode: string;
+  readonly pins: readonly string[];
+}
+
+/** What import hands over. */
+export interface PlannedModel {
+  readonly graph: Graph;
+  readonly name: string;
+  readonly fingerprint: string;
+  readonly dims: Readonly<Record<string, number>>;
+  readonly globalBatch: number | null;
+  readonly passes: readonly PlanPass[];
+}
+
+/** The cluster, with its device's id. */
+export interface PlannedCluster {
+  readonly nodes: number;
+  readonly perNode: number;
+  readonly device: { readonly id: string };
+}
+
+/** The plan of what was found, for one model on one cluster. */
+export function planOf(found: Found, model: PlannedModel, cluster: PlannedCluster): Plan {
+  const { graph, name, fingerprint, dims, globalBatch, passes } = model;
+  const { assignment, prediction } = found;
+  const devices = cluster.nodes * cluster.perNode;
+  const layers = layerClasses(graph, (node) => JSON.stringify(entryOf(assignment.strategies.get(node.group))));
+  const leaders = leadersOf(graph, layers);
+  const operators = graph.nodes
+    .filter((node) => !leaders.operators.has(node.name))
+    .map((node) => [node.name, entryOf(assignment.strategies.get(node.group))] as const);
+  const produced = producedLayouts(graph, assignment);
+  const tensors = [...produced]
+    .filter(([tensor, layout]) => !leaders.tensors.has(tensor) && !isReplicated(layout))
+    .map(([tensor, layout]) => [tensor, layoutText(layout, assignment.mesh)] as const);
+  return {
+    format: 'autopar-plan',
+    version: PLAN_VERSION,
+    model: { name, fingerprint, dims, globalBatch },
+    passes: passes.map((pass) => ({ name: pass.name, ...(pass.options ? { options: pass.options } : {}) })),
+    cluster: { nodes: cluster.nodes, perNode: cluster.perNode, device: cluster.device.id },
+    mesh: assignment.mesh.axes.map((axis) => ({ axis: axis.name, size: axis.size })),
+    degrees: { ...found.degrees, pp: 1, sp: 1, ep: 1 },
+    stages: [{ operators: graph.nodes.length, devices }],
+    layers,
+    operators: Object.fromEntries(operators),
+    tensors: Object.fromEntries(tensors),
+    redistributions: redistributionsOf(found, produced, leaders.tensors),
+    training: null,
+    schedule: { kind: 'single', microBatches: 1 },
+    predicted: prediction,
+    search: {
+      mode: found.mode,
+      costSeconds: found.costNanoseconds / 1e9,
+      boundSeconds: found.boundNanoseconds / 1e9,
+      gap: found.costNanoseconds === 0 ? 0 : 1 - found.boundNanoseconds / found.costNanoseconds,
+    },
+    pins: found.pins,
+  };
+}
+
+function entryOf(strategy: Strategy = REPLICATED): PlanOperator {
+  const { axes, pieces, carried, owed } = strategy;
+  return {
+    stage: 0,
+    strategy: axes,
+    ...(pieces ? { pieces } : {}),
+    ...(carried ? { carried } : {}),
+    ...(owed.kind === 'none' ? {} : { owed }),
+    recompute: false,
+  };
+}
+
+/** Views that do not follow from the rest of the plan. */
+function redistributionsOf(
+  found: Found,
+  produced: ReturnType<typeof producedLayouts>,
+  leaders: ReadonlyMap<string, string>,
+): Readonly<Record<string, readonly PlanView[]>> {
+  const { mesh, views } = found.assignment;
+  const byTensor = new Map<string, { readonly view: View; readonly entry: PlanView }[]>();
+  views.forEach((view, index) => {
+    const entry = {
+      readers: view.readers.map(readerText),
+      layout: layoutText(view.layout, mesh),
+      steps: found.viewSteps[index] ?? [],
+    };
+    const list = byTensor.get(view.tensor);
+    if (list) list.push({ view, entry });
+    else byTensor.set(view.tensor, [{ view, entry }]);
+  });
+  const single = (tensor: string) => {
+    const list = byTensor.get(tensor) ?? [];
+    return list.length === 1 ? list[0]?.entry.layout : undefined;
+  };
+  const textOf = (tensor: string) => {
+    const layout = produced.get(tensor);
+    return layout ? layoutText(layout, mesh) : undefined;
+  };
+  const follows = (tensor: string) => {
+    const leader = leaders.get(tensor);
+    const layout = single(tensor);
+    if (layout === undefined) return false;
+    const derived = leader === undefined || single(leader) === undefined ? textOf(tensor) : single(leader);
+    return layout === derived;
+  };
+  return Object.fromEntries(
+    [...byTensor]
+      .filter(([tensor]) => !follows(tensor))
+      .map(([tensor, list]) => [tensor, list.map(({ entry }) => entry)]),
+  );
+}

@@ -1,0 +1,72 @@
+/**
+ * @file The JSON schema of plan.json, version 1 (docs/plan-format.md). Nothing that it does not name is accepted: a
+ * misspelt key is an error, not a default.
+ */
+
+const text = { type: 'string' } as const;
+const count = { type: 'integer', minimum: 0 } as const;
+const positive = { type: 'integer', minimum: 1 } as const;
+const amount = { type: 'number', minimum: 0 } as const;
+const texts = { type: 'array', items: text } as const;
+
+/** An object with these properties, all required unless named in `optional`, and no others. */
+function record(properties: Readonly<Record<string, object>>, optional: readonly string[] = []): object {
+  const required = Object.keys(properties).filter((name) => !optional.includes(name));
+  return { type: 'object', properties, required, additionalProperties: false };
+}
+
+function mapOf(values: object): object {
+  return { type: 'object', additionalProperties: values };
+}
+
+function listOf(items: object): object {
+  return { type: 'array', items };
+}
+
+const owed = {
+  oneOf: [record({ kind: { enum: ['none', 'all-reduce'] } }), record({ kind: { const: 'scatter' }, factor: text })],
+};
+
+const operator = record(
+  {
+    stage: count,
+    strategy: mapOf(texts),
+    pieces: mapOf(listOf(positive)),
+    carried: record({ set: count, axes: texts }),
+    owed,
+    recompute: { type: 'boolean' },
+  },
+  ['pieces', 'carried', 'owed'],
+);
+
+export const PLAN_SCHEMA = record({
+  format: { const: 'autopar-plan' },
+  version: { const: 1 },
+  model: record({
+    name: text,
+    fingerprint: { type: 'string', pattern: '^[0-9a-f]{64}$' },
+    dims: mapOf(count),
+    globalBatch: { type: ['integer', 'null'], minimum: 1 },
+  }),
+  passes: listOf(record({ name: text, options: mapOf({ type: ['string', 'number', 'boolean'] }) }, ['options'])),
+  cluster: record({ nodes: positive, perNode: positive, device: text }),
+  mesh: listOf(record({ axis: text, size: positive })),
+  degrees: record({ dp: positive, tp: positive, pp: positive, sp: positive, ep: positive }),
+  stages: listOf(record({ operators: count, devices: positive })),
+  layers: listOf(record({ name: text, instances: { ...texts, minItems: 1 } })),
+  operators: mapOf(operator),
+  tensors: mapOf(text),
+  redistributions: mapOf(listOf(record({ readers: texts, layout: text, steps: texts }))),
+  training: { type: 'null' },
+  schedule: record({ kind: { const: 'single' }, microBatches: positive }),
+  predicted: record({
+    stepSeconds: amount,
+    peakBytes: listOf(count),
+    parts: mapOf(amount),
+    flopsPerRank: amount,
+    flopsTotal: amount,
+    bytesCommunicated: amount,
+  }),
+  search: record({ mode: text, costSeconds: amount, boundSeconds: amount, gap: amount }),
+  pins: texts,
+});

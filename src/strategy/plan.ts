@@ -1,0 +1,99 @@
+/**
+ * @file plan.json, the strategy checkpoint: all that codegen would otherwise have to decide.
+ */
+import type { Owed } from '../sharding-propagation/strategy.js';
+
+export const PLAN_VERSION = 1;
+
+export interface Plan {
+  readonly format: 'autopar-plan';
+  readonly version: typeof PLAN_VERSION;
+  readonly model: {
+    readonly name: string;
+    /** SHA-256 of the canonical graph without weight values. */
+    readonly fingerprint: string;
+    /** Bound dimension names. */
+    readonly dims: Readonly<Record<string, number>>;
+    /** The batch it was rebuilt at, or null for the file's own. */
+    readonly globalBatch: number | null;
+  };
+  /** Graph passes with their options, in order. */
+  readonly passes: readonly PlanPass[];
+  readonly cluster: PlanCluster;
+  readonly mesh: readonly { readonly axis: string; readonly size: number }[];
+  readonly degrees: {
+    readonly dp: number;
+    readonly tp: number;
+    readonly pp: number;
+    readonly sp: number;
+    readonly ep: number;
+  };
+  readonly stages: readonly PlanStage[];
+  /**
+   * Classes of repeated layers whose operators share their strategies. `operators` holds entries for the first layer
+   * of a class only; the k-th operator of another layer takes the k-th entry.
+   */
+  readonly layers: readonly { readonly name: string; readonly instances: readonly string[] }[];
+  readonly operators: Readonly<Record<string, PlanOperator>>;
+  /**
+   * Tensors whose layout is not the one that replication gives, in layout text; for operators of layer classes,
+   * of the first layer.
+   */
+  readonly tensors: Readonly<Record<string, string>>;
+  /** Redistributions between producer and readers, by tensor: one entry per view (readers that share one). */
+  readonly redistributions: Readonly<Record<string, readonly PlanView[]>>;
+  readonly training: null;
+  readonly schedule: { readonly kind: 'single'; readonly microBatches: number };
+  readonly predicted: PlanPrediction;
+  readonly search: {
+    readonly mode: string;
+    readonly costSeconds: number;
+    readonly boundSeconds: number;
+    readonly gap: number;
+  };
+  readonly pins: readonly string[];
+}
+
+export interface PlanPass {
+  readonly name: string;
+  readonly options?: Readonly<Record<string, string | number | boolean>>;
+}
+
+export interface PlanCluster {
+  readonly nodes: number;
+  readonly perNode: number;
+  readonly device: string;
+}
+
+export interface PlanStage {
+  /** Number of operators of the stage. */
+  readonly operators: number;
+  readonly devices: number;
+}
+
+export interface PlanOperator {
+  readonly stage: number;
+  readonly strategy: Readonly<Record<string, readonly string[]>>;
+  /** Factors seen as several, `n` as `n.0`, `n.1`, …: their sizes, major to minor. */
+  readonly pieces?: Readonly<Record<string, readonly number[]>>;
+  readonly carried?: { readonly set: number; readonly axes: readonly string[] };
+  readonly owed?: Owed;
+  readonly recompute: boolean;
+}
+
+/** One redistribution of a tensor, shared by `readers` (`operator:operand`, or `output` for a graph output). */
+export interface PlanView {
+  readonly readers: readonly string[];
+  readonly layout: string;
+  readonly steps: readonly string[];
+}
+
+export interface PlanPrediction {
+  readonly stepSeconds: number;
+  readonly peakBytes: readonly number[];
+  /** Seconds by kind: compute, and each collective kind and axis, e.g. `all-reduce(tp)`. */
+  readonly parts: Readonly<Record<string, number>>;
+  readonly flopsPerRank: number;
+  readonly flopsTotal: number;
+  readonly bytesCommunicated: number;
+}

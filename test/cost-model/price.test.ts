@@ -1,0 +1,100 @@
+/**
+ * @file Prices against what must hold of any device: rooflines, identities of collectives, slower links further out.
+ */
+import test from 'ava';
+import { parseCluster } from '../../src/cost-model/cluster.js';
+import { collectiveSeconds, placeGroup, wireBytes } from '../../src/cost-model/collective-price.js';
+import { computeSeconds } from '../../src/cost-model/compute-price.js';
+import { CPU_RANK, profileOf } from '../../src/cost-model/device.js';
+import { HARDWARE } from '../../src/cost-model/hardware.js';
+import { makeMesh } from '../../src/sharding-propagation/mesh.js';
+
+const DEVICES = [...HARDWARE, CPU_RANK];
+
+/** m × k times k × n in `dtype` elements of `width` bytes. */
+function matmul(m: number, n: number, k: number, dtype: 'float32' | 'bfloat16' = 'bfloat16') {
+  const width = dtype === 'float32' ? 4 : 2;
+  return { flops: 2 * m * n * k, bytes: width * (m * k + k * n + m * n), dtype, result: [m, n] };
+}
+
+test('no operator beats the peak or the memory, and large matmuls come near the peak', (t) => {
+  for (const device of DEVICES) {
+    const peak = Math.max(...Object.values(device.peakFlops));
+    for (const size of [64, 512, 4096, 16384]) {
+      const work = matmul(size, size, size);
+      const seconds = computeSeconds(work, device);
+      t.true(seconds >= work.flops / peak, `${device.id} ${size}`);
+      t.true(seconds >= work.bytes / device.memoryBandwidth, `${device.id} ${size}`);
+    }
+    const large = matmul(16384, 16384, 16384);
+    const bf16 = device.peakFlops.bf16 ?? device.peakFlops.fp16 ?? peak;
+    t.true(large.flops / computeSeconds(large, device) > 0.45 * bf16, device.id);
+  }
+});
+
+test('A100 and H100 reach the measured share of their peaks', (t) => {
+  for (const [id, share] of [
+    ['a100-sxm-80', 0.87],
+    ['h100-sxm-80', 0.8],
+  ] as const) {
+    const device = DEVICES.find((candidate) => candidate.id === id) ?? CPU_RANK;
+    const work = matmul(16384, 16384, 16384);
+    const reached = work.flops / computeSeconds(work, device) / (device.peakFlops.bf16 ?? 1);
+    t.true(reached > share * 0.93 && reached <= share * 1.01, `${id}: ${reached}`);
+  }
+});
+
+test('one core runs a 1024³ fp32 matmul at the measured 110 to 141 GFLOP/s', (t) => {
+  const work = matmul(1024, 1024, 1024, 'float32');
+  const rate = work.flops / computeSeconds(work, CPU_RANK);
+  t.true(rate > 1.0e11 && rate < 1.41e11, `${rate}`);
+});
+
+test('more work, longer; half the columns, no more than half the time plus a launch', (t) => {
+  for (const device of DEVICES) {
+    const { launchSeconds } = profileOf(device);
+    const [whole, half] = [matmul(2048, 4096, 1024), matmul(2048, 2048, 1024)].map((work) =>
+      computeSeconds(work, device),
+    );
+    t.true((half as number) < (whole as number), device.id);
+    t.true((half as number) > (whole as number) / 2 - launchSeconds, device.id);
+  }
+  t.is(computeSeconds({ flops: 0, bytes: 0, dtype: 'float32', result: [4] }, CPU_RANK), 0);
+});
+
+test('an all-reduce is a reduce-scatter and an all-gather, less one launch', (t) => {
+  const cluster = parseCluster('2x8:b200-sxm-180', undefined);
+  const { collectiveSeconds: launch } = profileOf(cluster.device);
+  for (const place of [
+    { inside: 8, across: 1 },
+    { inside: 8, across: 2 },
+    { inside: 1, across: 2 },
+  ]) {
+    const time = (kind: 'all-reduce' | 'all-gather' | 'reduce-scatter') => collectiveSeconds(kind, 1e8, place, cluster);
+    t.true(Math.abs(time('all-reduce') + launch - time('all-gather') - time('reduce-scatter')) < 1e-9);
+  }
+});
+
+test('groups: tp stays inside a node, dp crosses; crossing costs more', (t) => {
+  const cluster = parseCluster('2x8:h100-sxm-80', undefined);
+  const mesh = makeMesh([
+    ['dp', 2],
+    ['tp', 8],
+  ]);
+  const tp = placeGroup(mesh, ['tp.0', 'tp.1', 'tp.2'], 8);
+  const dp = placeGroup(mesh, ['dp'], 8);
+  t.deepEqual(tp, { inside: 8, across: 1 });
+  t.deepEqual(dp, { inside: 1, across: 2 });
+  t.deepEqual(placeGroup(mesh, ['dp', 'tp.0', 'tp.1', 'tp.2'], 8), { inside: 8, across: 2 });
+  t.deepEqual(placeGroup(mesh, ['tp.0'], 4), { inside: 1, across: 2 });
+  t.true(collectiveSeconds('all-reduce', 1e8, dp, cluster) > collectiveSeconds('all-reduce', 1e8, tp, cluster));
+});
+
+test('bytes on the wire: 2 (n−1)/n for an all-reduce, (n−1)/n for the others, nothing for one rank', (t) => {
+  t.is(wireBytes('all-reduce', 1000, 4), 1500);
+  t.is(wireBytes('all-gather', 1000, 4), 750);
+  t.is(wireBytes('reduce-scatter', 1000, 4), 750);
+  t.is(wireBytes('all-to-all', 1000, 4), 750);
+  t.is(wireBytes('permute', 1000, 4), 1000);
+  t.is(wireBytes('all-reduce', 1000, 1), 0);
+});

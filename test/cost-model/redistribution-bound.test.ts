@@ -1,0 +1,101 @@
+/**
+ * @file The bound against what redistributions really cost: never above, and equal for single steps.
+ */
+import test from 'ava';
+import fc from 'fast-check';
+import { parseCluster } from '../../src/cost-model/cluster.js';
+import { stepPrice } from '../../src/cost-model/price.js';
+import { redistributionBound } from '../../src/cost-model/redistribution-bound.js';
+import { layoutText, parseLayout } from '../../src/sharding-propagation/layout-text.js';
+import { makeMesh } from '../../src/sharding-propagation/mesh.js';
+import { makeRedistributor } from '../../src/sharding-propagation/redistribution.js';
+import { redistributionCases } from '../sharding-propagation/random-layouts.js';
+
+const SHAPE = [8, 16, 24];
+const LAYOUTS = [
+  '[-, -, -]',
+  '[dp, -, -]',
+  '[dp, tp, -]',
+  '[dp, -, tp]',
+  '[-, (dp,tp), -]',
+  '[-, tp, dp]',
+  '[tp, -, -]',
+  '[dp, -, (2 | 12:tp)]',
+  '[dp, -, -] + partial(tp)',
+  '[-, -, -] + partial(dp,tp)',
+  '[-, tp, -] + partial(dp)',
+  '[-, -, tp]',
+];
+
+for (const name of ['local', '1x4:h100-sxm-80', '2x2:a100-sxm-80']) {
+  test(`no redistribution is cheaper than its bound: ${name}`, (t) => {
+    const cluster = parseCluster(name, 4);
+    const mesh = makeMesh([
+      ['dp', 2],
+      ['tp', 2],
+    ]);
+    const price = stepPrice(cluster, mesh);
+    const bound = redistributionBound(cluster, mesh, price);
+    const redistributor = makeRedistributor(mesh, price);
+    const layouts = fc.constantFrom(...LAYOUTS).map((text) => parseLayout(text, SHAPE, mesh));
+    fc.assert(
+      fc.property(layouts, layouts, (from, to) => {
+        const cost = redistributor.cost(from, to, SHAPE, 32);
+        t.true(bound(from, to, SHAPE, 32) <= cost, JSON.stringify([from, to, bound(from, to, SHAPE, 32), cost]));
+      }),
+      { numRuns: 150 },
+    );
+  });
+}
+
+for (const name of ['1x8:h100-sxm-80', '2x4:a100-sxm-80']) {
+  test(`over three sub-axes the bound leads to the same costs sooner: ${name}`, (t) => {
+    const cluster = parseCluster(name, 8);
+    fc.assert(
+      fc.property(
+        redistributionCases([
+          [2, 4],
+          [1, 8],
+        ]),
+        ({ mesh, shape, from, to }) => {
+          const price = stepPrice(cluster, mesh);
+          const bound = redistributionBound(cluster, mesh, price);
+          const cost = makeRedistributor(mesh, price).cost(from, to, shape, 32);
+          const pair = `${layoutText(from, mesh)} → ${layoutText(to, mesh)} of [${shape.join(', ')}]`;
+          t.is(makeRedistributor(mesh, price, bound).cost(from, to, shape, 32), cost, pair);
+          t.true(bound(from, to, shape, 32) <= cost, pair);
+        },
+      ),
+      { numRuns: 150 },
+    );
+  });
+}
+
+test('for a single step the bound is the price', (t) => {
+  const cluster = parseCluster('local', 4);
+  const mesh = makeMesh([['tp', 4]]);
+  const price = stepPrice(cluster, mesh);
+  const bound = redistributionBound(cluster, mesh, price);
+  const redistributor = makeRedistributor(mesh, price);
+  const pairs = [
+    ['[-, tp, -]', '[-, -, -]'],
+    ['[-, -, -]', '[-, tp, -]'],
+    ['[-, -, -] + partial(tp)', '[-, -, -]'],
+    ['[-, -, -] + partial(tp)', '[-, tp, -]'],
+    ['[-, -, -]', '[-, -, -] + partial(tp)'],
+  ] as const;
+  for (const [a, b] of pairs) {
+    const [from, to] = [parseLayout(a, SHAPE, mesh), parseLayout(b, SHAPE, mesh)];
+    const cost = redistributor.cost(from, to, SHAPE, 32);
+    t.true(Math.abs(bound(from, to, SHAPE, 32) - cost) <= 1, `${a} → ${b}: ${bound(from, to, SHAPE, 32)} of ${cost}`);
+  }
+});
+
+test('a tensor without elements is no obstacle', (t) => {
+  const cluster = parseCluster('local', 2);
+  const mesh = makeMesh([['tp', 2]]);
+  const bound = redistributionBound(cluster, mesh, stepPrice(cluster, mesh));
+  const shape = [4, 0];
+  const [from, to] = [parseLayout('[tp, -]', shape, mesh), parseLayout('[-, -]', shape, mesh)];
+  t.is(bound(from, to, shape, 32), 0);
+});

@@ -1,0 +1,147 @@
+/**
+ * @file Plans of small graphs: the price of the lowered graph, plans that can be foreseen, degrees that cannot be.
+ */
+import test from 'ava';
+import { parseCluster } from '../../src/cost-model/cluster.js';
+import { priceGraph } from '../../src/cost-model/predict.js';
+import { stepPrice } from '../../src/cost-model/price.js';
+import { AutoparError } from '../../src/ir/error.js';
+import type { Graph } from '../../src/ir/graph.js';
+import { checkSharded } from '../../src/partition/check.js';
+import { partition } from '../../src/partition/partition.js';
+import { type PlanOptions, type PlanResult, plan } from '../../src/search/plan.js';
+import { makeRedistributor } from '../../src/sharding-propagation/redistribution.js';
+import { convGraph, GraphBuilder, llamaGraph, mlpGraph, SMALL_LLAMA } from './small-graphs.js';
+
+const GRAPHS: Readonly<Record<string, Graph>> = {
+  mlp: mlpGraph(8, 64, 256, 2),
+  llama: llamaGraph(SMALL_LLAMA),
+  'llama of batch 4': llamaGraph({ ...SMALL_LLAMA, batch: 4, layers: 1 }),
+  convolutions: convGraph(4),
+};
+
+/** Prices the lowered graph of a plan afresh. */
+function lowered(graph: Graph, cluster: ReturnType<typeof parseCluster>, found: PlanResult) {
+  const price = stepPrice(cluster, found.assignment.mesh);
+  return partition(graph, found.assignment, makeRedistributor(found.assignment.mesh, price));
+}
+
+for (const [name, graph] of Object.entries(GRAPHS)) {
+  for (const options of [
+    { degrees: { dp: 2, tp: 1 } },
+    { degrees: { dp: 1, tp: 2 } },
+    { degrees: { dp: 2, tp: 2 } },
+    { degrees: { dp: 1, tp: 4 } },
+    { degrees: { dp: 1, tp: 2 }, axes: 'free' },
+  ] as const satisfies readonly PlanOptions[]) {
+    test(`the search minimises the price of the lowered graph: ${name} ${JSON.stringify(options)}`, async (t) => {
+      const devices = options.degrees.dp * options.degrees.tp;
+      for (const text of ['local', `1x${devices}:h100-sxm-80`, `${devices}x1:a100-sxm-80`]) {
+        const cluster = parseCluster(text, devices);
+        const found = await plan(graph, cluster, options);
+        const sharded = lowered(graph, cluster, found);
+        t.is(priceGraph(sharded, cluster), found.costNanoseconds);
+        t.is(found.boundNanoseconds, found.costNanoseconds);
+        t.deepEqual(checkSharded(sharded), []);
+        t.true(Math.abs(found.prediction.stepSeconds * 1e9 - found.costNanoseconds) < 1);
+        const parts = Object.values(found.prediction.parts).reduce((sum, part) => sum + part, 0);
+        t.true(Math.abs(parts - found.prediction.stepSeconds) < 1e-9);
+      }
+    });
+  }
+}
+
+test('a pinned degree is used: a rank does its share of the work', async (t) => {
+  for (const [name, graph] of Object.entries(GRAPHS)) {
+    for (const degrees of [
+      { dp: 2, tp: 1 },
+      { dp: 1, tp: 2 },
+    ]) {
+      const found = await plan(graph, parseCluster('local', 2), { degrees });
+      const share = found.prediction.flopsPerRank / found.prediction.flopsTotal;
+      t.true(share <= (degrees.dp === 2 ? 0.55 : 0.6), `${name} ${JSON.stringify(degrees)}: ${share}`);
+      t.deepEqual(found.exceptions, []);
+    }
+  }
+});
+
+test('a pinned degree is used by whatever weighs in the graph, and what cannot use it is named', async (t) => {
+  const builder = new GraphBuilder();
+  const x = builder.input('x', [2, 6, 16]);
+  const logits = builder.add('logits', 'MatMul', [x, builder.weight('A', [16, 64])]);
+  const labels = builder.input('labels', [2, 6], 'int64');
+  const classes = builder.add('classes', 'Transpose', [logits], { perm: [0, 2, 1] });
+  const loss = builder.add('loss', 'SoftmaxCrossEntropyLoss', [classes, labels], { reduction: 'none' });
+  const chain = (name: string, op: string) =>
+    builder.add(`${name}.c`, op, [builder.add(`${name}.b`, op, [builder.add(`${name}.a`, op, [logits])])]);
+  const graph = builder.build([loss, chain('sharded', 'Erf'), builder.add('largest', 'ArgMax', [logits], { axis: 2 })]);
+  const found = await plan(graph, parseCluster('local', 2), { degrees: { tp: 2 } });
+  t.true(found.prediction.flopsPerRank <= 0.6 * found.prediction.flopsTotal);
+  t.is(found.exceptions.length, 0);
+
+  const products = new GraphBuilder();
+  const input = products.input('x', [2, 5, 2]);
+  const wide = products.add('wide', 'MatMul', [input, products.weight('A', [2, 16])]);
+  const stuck = products.build([products.add('multiplied', 'ReduceProd', [wide], { axes: [2], keepdims: 0 })]);
+  const { exceptions } = await plan(stuck, parseCluster('local', 2), { degrees: { tp: 2 } });
+  t.deepEqual(
+    exceptions.map(({ operator }) => operator),
+    ['multiplied'],
+  );
+});
+
+test('tensor parallelism cuts the first matrix by columns and the second by rows', async (t) => {
+  const graph = mlpGraph(64, 1024, 4096);
+  const { assignment } = await plan(graph, parseCluster('1x4:h100-sxm-80', undefined), { degrees: { tp: 4 } });
+  t.deepEqual(assignment.strategies.get('layers.0.up')?.axes, { n: ['tp.0', 'tp.1'] });
+  t.deepEqual(assignment.strategies.get('layers.0.down')?.axes, { k: ['tp.0', 'tp.1'] });
+});
+
+test('two key heads on tp 4: each lies on the first sub-axis', async (t) => {
+  const graph = llamaGraph(SMALL_LLAMA);
+  const { assignment } = await plan(graph, parseCluster('1x4:h100-sxm-80', undefined), { degrees: { dp: 1, tp: 4 } });
+  t.deepEqual(assignment.strategies.get('layers.0.scores')?.axes, { b1: ['tp.0', 'tp.1'] });
+});
+
+test('degrees are chosen by price, and the others kept with the reason', async (t) => {
+  const graph = mlpGraph(2, 64, 256);
+  const found = await plan(graph, parseCluster('local', 4));
+  t.is(found.degrees.dp * found.degrees.tp, 4);
+  t.is(found.rejected.length, 2);
+  const impossible = found.rejected.find(({ degrees }) => degrees.dp === 4);
+  t.is(impossible?.reason, 'dp 4 does not divide the batch of 2');
+  t.regex(found.rejected.find(({ degrees }) => degrees.dp !== 4)?.reason ?? '', /times slower|no faster/);
+});
+
+test('a plan is a function of its question', async (t) => {
+  const once = () => plan(llamaGraph(SMALL_LLAMA), parseCluster('2x2:h100-sxm-80', undefined));
+  t.deepEqual(await once(), await once());
+});
+
+test('degrees that cannot be are refused with what to do', async (t) => {
+  const graph = mlpGraph(2, 64, 256);
+  const refuse = (devices: number, options: PlanOptions) =>
+    t.throwsAsync(() => plan(graph, parseCluster('local', devices), options), { instanceOf: AutoparError });
+  const cases = [
+    [await refuse(4, { degrees: { dp: 0 } }), 'bad-degree', 'usage', '--dp 2'],
+    [await refuse(4, { degrees: { tp: -2 } }), 'bad-degree', 'usage', '--tp 2'],
+    [await refuse(4, { degrees: { tp: 3 } }), 'degrees-do-not-match-devices', 'usage', '--devices 6'],
+    [await refuse(4, { degrees: { dp: 2, tp: 1 } }), 'degrees-do-not-match-devices', 'usage', '--devices 2'],
+    [await refuse(4, { degrees: { dp: 4 } }), 'dp-does-not-divide-batch', 'noPlan', '--global-batch 4'],
+    [await refuse(2, { memoryBytes: 1000 }), 'nothing-fits', 'noPlan', 'more memory'],
+  ] as const;
+  for (const [error, code, exit, hint] of cases) {
+    t.is(error?.code, code);
+    t.is(error?.exit, exit);
+    t.true(error?.hint?.includes(hint), error?.hint);
+  }
+  t.regex((await refuse(2, { memoryBytes: 1000 }))?.message ?? '', /needs .* of 0\.00100 MB on each device/);
+});
+
+test('thirty-two layers are planned in seconds', async (t) => {
+  const graph = llamaGraph({ ...SMALL_LLAMA, layers: 32 });
+  const start = performance.now();
+  const found = await plan(graph, parseCluster('1x4:h100-sxm-80', undefined), { degrees: { dp: 2, tp: 2 } });
+  t.is(found.costNanoseconds, found.boundNanoseconds);
+  t.true(performance.now() - start < 30_000);
+});
