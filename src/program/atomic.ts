@@ -1,0 +1,165 @@
+/**
+ * @file Writing so that nothing is ever seen half-written: to a temporary name beside the target, synced, then renamed.
+ * Whatever goes wrong, the temporary is removed and what was there before is left.
+ */
+import { randomBytes } from 'node:crypto';
+import { constants } from 'node:fs';
+import { type FileHandle, mkdir, open, rename, rm, rmdir, stat } from 'node:fs/promises';
+import path from 'node:path';
+import { AutoparError } from '../ir/error.js';
+
+/** Writes a whole file. Throws AutoparError (exit cannotWrite) where the disk is full or the place not writable. */
+export async function writeFileAtomic(file: string, data: Uint8Array | string): Promise<void> {
+  await streamFileAtomic(file, async (write) => {
+    await write(typeof data === 'string' ? Buffer.from(data, 'utf8') : data);
+  });
+}
+
+/** Writes a value as JSON with sorted keys and a final newline: equal values give equal bytes. */
+export async function writeJsonAtomic(file: string, value: unknown): Promise<void> {
+  await writeFileAtomic(file, stableJson(value));
+}
+
+/** JSON with keys sorted at every level, two spaces of indentation, and a final newline. */
+export function stableJson(value: unknown): string {
+  return `${JSON.stringify(sorted(value), null, 2)}\n`;
+}
+
+/**
+ * Writes a file piece by piece, never holding all of it: `fill` is handed a function that appends bytes.
+ * The file appears under its name when `fill` is done, or not at all.
+ */
+export async function streamFileAtomic(
+  file: string,
+  fill: (write: (bytes: Uint8Array) => Promise<void>) => Promise<void>,
+): Promise<void> {
+  const temporary = temporaryName(file);
+  let handle: FileHandle | null = null;
+  try {
+    handle = await open(temporary, constants.O_WRONLY | constants.O_CREAT | constants.O_EXCL, 0o666);
+    const opened = handle;
+    await fill((bytes) => writeAll(opened, bytes));
+    await handle.sync();
+    await handle.close();
+    handle = null;
+    await rename(temporary, file);
+  } catch (error) {
+    await handle?.close().catch(() => undefined);
+    await rm(temporary, { force: true }).catch(() => undefined);
+    throw cannotWrite(error, file);
+  }
+}
+
+/**
+ * Fills a fresh folder beside `folder` and then puts it in `folder`'s place, replacing what was there.
+ * `fill` gets the temporary folder; when it throws (an abort included), the temporary is removed and `folder` is as before.
+ */
+export async function writeFolderAtomic(folder: string, fill: (temporary: string) => Promise<void>): Promise<void> {
+  const temporary = temporaryName(folder);
+  const parents: string[] = [];
+  try {
+    await makeParents(path.dirname(temporary), parents);
+    await mkdir(temporary);
+    await fill(temporary);
+    await replaceFolder(temporary, folder);
+  } catch (error) {
+    await rm(temporary, { recursive: true, force: true }).catch(() => undefined);
+    for (const parent of parents.reverse()) await rmdir(parent).catch(() => undefined);
+    throw inPlace(cannotWrite(error, folder), temporary, folder);
+  }
+}
+
+/** Makes `folder` and what is missing above it, one by one: `made` gets those that were not there, outermost first. */
+async function makeParents(folder: string, made: string[]): Promise<void> {
+  const found = await stat(folder).catch((error: NodeJS.ErrnoException) => {
+    if (error.code !== 'ENOENT') throw error;
+    return null;
+  });
+  if (found) return;
+  await makeParents(path.dirname(folder), made);
+  await mkdir(folder);
+  made.push(folder);
+}
+
+/** An error about something inside the temporary folder, told with the names that the user knows. */
+function inPlace(error: unknown, temporary: string, folder: string): unknown {
+  if (!(error instanceof AutoparError) || !error.where.file?.startsWith(temporary)) return error;
+  const [message, file] = [error.message, error.where.file].map((text) => text.replaceAll(temporary, folder));
+  return new AutoparError(error.code, error.exit, message ?? '', { ...error.where, file: file ?? folder }, error.hint);
+}
+
+/**
+ * Puts `temporary` (on the same file system) in the place of `folder`. The old folder steps aside first and is removed
+ * last; if the new one cannot take its place, the old one returns.
+ */
+async function replaceFolder(temporary: string, folder: string): Promise<void> {
+  const aside = temporaryName(folder);
+  try {
+    const exists = await stat(folder).then(
+      () => true,
+      () => false,
+    );
+    if (exists) await rename(folder, aside);
+    try {
+      await rename(temporary, folder);
+    } catch (error) {
+      if (exists) await rename(aside, folder);
+      throw error;
+    }
+    if (exists) await rm(aside, { recursive: true, force: true });
+  } catch (error) {
+    throw cannotWrite(error, folder);
+  }
+}
+
+/** What a failed file operation means to the user; errors that are none of the file system's are passed on unchanged. */
+export function cannotWrite(error: unknown, file: string): unknown {
+  if (!(error instanceof Error) || error instanceof AutoparError || !('syscall' in error)) return error;
+  const code = 'code' in error ? String(error.code) : '';
+  const [reason, hint] = REASONS[code] ?? [error.message, 'check the path and its permissions'];
+  return new AutoparError(
+    code === 'ENOSPC' || code === 'EDQUOT' ? 'disk-full' : 'cannot-write',
+    'cannotWrite',
+    `cannot write ${file}: ${reason}`,
+    { file },
+    hint,
+  );
+}
+
+const REASONS: Readonly<Record<string, readonly [reason: string, hint: string]>> = {
+  ENOSPC: ['the disk is full', 'free some space or choose another folder with -o'],
+  EDQUOT: ['the disk quota is used up', 'free some space or choose another folder with -o'],
+  EACCES: ['permission denied', 'choose a folder that you may write to with -o'],
+  EPERM: ['permission denied', 'choose a folder that you may write to with -o'],
+  EROFS: ['the file system is read-only', 'choose another folder with -o'],
+  ENOENT: ['its folder does not exist', 'create the folder first, or choose another one'],
+  ENOTDIR: ['a part of the path is a file, not a folder', 'choose another path'],
+  EISDIR: ['it is a folder', 'choose another path'],
+  EXDEV: ['the temporary copy lies on another file system', 'choose a folder that is not a mount point'],
+  EBUSY: ['it is in use', 'choose another path'],
+  ENAMETOOLONG: ['the name is too long', 'choose a shorter one'],
+  ELOOP: ['its symbolic links lead in a circle', 'choose another path'],
+  EEXIST: ['something else is there', 'choose another path'],
+};
+
+/** Hidden, beside the target; of its name only the beginning, for a name may be as long as a name can be. */
+function temporaryName(target: string): string {
+  const absolute = path.resolve(target);
+  const start = path.basename(absolute).slice(0, 40);
+  return path.join(path.dirname(absolute), `.${start}.${randomBytes(6).toString('hex')}.tmp`);
+}
+
+async function writeAll(handle: FileHandle, bytes: Uint8Array): Promise<void> {
+  let written = 0;
+  while (written < bytes.byteLength) {
+    const length = Math.min(bytes.byteLength - written, 2 ** 30);
+    written += (await handle.write(bytes, written, length)).bytesWritten;
+  }
+}
+
+function sorted(value: unknown): unknown {
+  if (Array.isArray(value)) return value.map(sorted);
+  if (value === null || typeof value !== 'object') return value;
+  const entries = Object.entries(value).sort(([left], [right]) => (left < right ? -1 : left > right ? 1 : 0));
+  return Object.fromEntries(entries.map(([key, child]) => [key, sorted(child)]));
+}

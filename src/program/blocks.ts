@@ -1,0 +1,155 @@
+/**
+ * @file Whole tensors and ranks' blocks: cutting one out of the other by pieces, and putting the whole together again.
+ *
+ * A dimension is a list of pieces, major to minor; each piece is cut into equal blocks by its axes. Fused QKV over tp 2,
+ * `[(3 | 4:tp)]`, gives rank 0 the rows q0 q1 k0 k1 v0 v1 and rank 1 the rest: seen as the array [3, 4], a rank holds
+ * the box [3, 2]. So every block is a box of the array whose dimensions are all the pieces, and copying one is a walk
+ * over its rows.
+ */
+import { byteLength, type DType } from '../ir/dtype.js';
+import { elementCount } from '../ir/graph.js';
+import { shardCount, shardIndex, subAxesOf } from './mesh.js';
+import type { ProgramAxis, ProgramLayout } from './program.js';
+import { reduceBlocks } from './reduce.js';
+import { allocate } from './typed.js';
+
+/** Shape of one rank's block. Throws where the layout does not fit the shape or an axis does not divide its piece. */
+export function blockShape(shape: readonly number[], layout: ProgramLayout, axes: readonly ProgramAxis[]): number[] {
+  if (layout.dims.length !== shape.length) {
+    throw new Error(`a layout of ${layout.dims.length} dimensions does not fit the shape [${shape.join(', ')}]`);
+  }
+  return layout.dims.map((pieces, dimension) => {
+    const whole = pieces.reduce((product, piece) => product * piece.size, 1);
+    if (whole !== shape[dimension]) {
+      throw new Error(`pieces of dimension ${dimension} multiply to ${whole}, but its size is ${shape[dimension]}`);
+    }
+    return pieces.reduce((product, piece) => {
+      const local = piece.size / shardCount(axes, piece.axes);
+      if (!Number.isInteger(local)) throw new Error(`axes ${piece.axes.join(', ')} do not divide ${piece.size}`);
+      return product * local;
+    }, 1);
+  });
+}
+
+/**
+ * One rank's block of a whole tensor. For a layout that is partial with reduction sum, ranks that are not the first on
+ * those axes hold zeros; with max or min, all hold the value.
+ * `axes` is the mesh that `rank` counts in (the stage's own, where there are stages). Always a fresh copy.
+ */
+export function cutBlock(
+  whole: Uint8Array,
+  shape: readonly number[],
+  dtype: DType,
+  layout: ProgramLayout,
+  axes: readonly ProgramAxis[],
+  rank: number,
+): Uint8Array {
+  const elements = elementCount(blockShape(shape, layout, axes));
+  const summed = layout.partial.filter((partial) => partial.reduction === 'sum').map((partial) => partial.axis);
+  if (shardIndex(axes, summed, rank) !== 0) return new Uint8Array(byteLength(dtype, elements));
+  const block = allocate(byteLength(dtype, elements));
+  copyBox(boxOf(layout, axes, rank, dtype), whole, block, 'cut');
+  return block;
+}
+
+/**
+ * The whole tensor of the ranks' blocks (`blocks[rank]`). Of ranks that hold the same block the first is taken; partial
+ * values are combined in ascending order of their index on the partial axes. Only the ranks that `holders` lists are
+ * looked at; the others may be absent.
+ */
+export function assembleBlocks(
+  blocks: readonly (Uint8Array | undefined)[],
+  shape: readonly number[],
+  dtype: DType,
+  layout: ProgramLayout,
+  axes: readonly ProgramAxis[],
+): Uint8Array {
+  const whole = allocate(byteLength(dtype, elementCount(shape)));
+  const bytes = byteLength(dtype, elementCount(blockShape(shape, layout, axes)));
+  const boxes = new Map<number, { first: number; parts: Uint8Array[] }>();
+  const cut = cutAxes(layout);
+  for (const rank of holders(layout, axes)) {
+    const block = blocks[rank];
+    if (block?.byteLength !== bytes) {
+      throw new Error(`rank ${rank} gave ${block ? `${block.byteLength} bytes` : 'no block'} where ${bytes} belong`);
+    }
+    const box = boxes.get(shardIndex(axes, cut, rank));
+    if (box) box.parts.push(block);
+    else boxes.set(shardIndex(axes, cut, rank), { first: rank, parts: [block] });
+  }
+  const reduction = layout.partial[0]?.reduction ?? 'sum';
+  for (const { first, parts } of boxes.values()) {
+    let block = parts[0] as Uint8Array;
+    if (parts.length > 1) {
+      block = allocate(bytes);
+      reduceBlocks(dtype, reduction, parts, block);
+    }
+    copyBox(boxOf(layout, axes, first, dtype), whole, block, 'join');
+  }
+  return whole;
+}
+
+/** The ranks whose blocks make up the whole: those that are first on every axis that neither cuts nor is partial. */
+export function holders(layout: ProgramLayout, axes: readonly ProgramAxis[]): readonly number[] {
+  const needed = new Set([...cutAxes(layout), ...layout.partial.map((partial) => partial.axis)]);
+  let ranks = [0];
+  for (const { name, size, stride } of subAxesOf(axes)) {
+    if (!needed.has(name)) continue;
+    ranks = ranks.flatMap((rank) => Array.from({ length: size }, (_, index) => rank + index * stride));
+  }
+  return ranks;
+}
+
+function cutAxes(layout: ProgramLayout): readonly string[] {
+  return layout.dims.flatMap((pieces) => pieces.flatMap((piece) => piece.axes));
+}
+
+/** A box inside an array of `sizes`, in bytes along the last dimension. */
+interface Box {
+  readonly sizes: readonly number[];
+  readonly starts: readonly number[];
+  readonly lengths: readonly number[];
+}
+
+/** A rank's box over the pieces; trailing pieces that are whole are folded into the row, so that rows are long. */
+function boxOf(layout: ProgramLayout, axes: readonly ProgramAxis[], rank: number, dtype: DType): Box {
+  const pieces = layout.dims.flat();
+  const lastCut = pieces.findLastIndex((piece) => piece.axes.length > 0);
+  const tail = byteLength(dtype, elementCount(pieces.slice(lastCut + 1).map((piece) => piece.size)));
+  const head = pieces.slice(0, lastCut + 1);
+  if (head.length === 0) return { sizes: [tail], starts: [0], lengths: [tail] };
+  if (byteLength(dtype, 2) !== 2 * byteLength(dtype, 1)) throw new Error(`packed ${dtype} tensors cannot be cut`);
+  const sizes = head.map((piece) => piece.size);
+  const lengths = head.map((piece) => piece.size / shardCount(axes, piece.axes));
+  const starts = head.map((piece, index) => shardIndex(axes, piece.axes, rank) * (lengths[index] as number));
+  const scaleLast = (list: readonly number[]) =>
+    list.map((value, index) => (index === list.length - 1 ? value * tail : value));
+  return { sizes: scaleLast(sizes), starts: scaleLast(starts), lengths: scaleLast(lengths) };
+}
+
+function copyBox(box: Box, whole: Uint8Array, block: Uint8Array, direction: 'cut' | 'join'): void {
+  const last = box.sizes.length - 1;
+  const row = box.lengths[last] as number;
+  const rows = elementCount(box.lengths.slice(0, last));
+  if (row === 0) return;
+  const strides = new Array<number>(last + 1).fill(1);
+  for (let index = last - 1; index >= 0; index--) {
+    strides[index] = (strides[index + 1] as number) * (box.sizes[index + 1] as number);
+  }
+  const counter = new Array<number>(last).fill(0);
+  let offset = box.starts.reduce((sum, start, index) => sum + start * (strides[index] as number), 0);
+  for (let index = 0; index < rows; index++) {
+    if (direction === 'cut') block.set(whole.subarray(offset, offset + row), index * row);
+    else whole.set(block.subarray(index * row, (index + 1) * row), offset);
+    for (let dimension = last - 1; dimension >= 0; dimension--) {
+      const count = (counter[dimension] as number) + 1;
+      offset += strides[dimension] as number;
+      if (count < (box.lengths[dimension] as number)) {
+        counter[dimension] = count;
+        break;
+      }
+      offset -= count * (strides[dimension] as number);
+      counter[dimension] = 0;
+    }
+  }
+}

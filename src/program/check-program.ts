@@ -1,0 +1,235 @@
+/**
+ * @file Whether a program hangs together: every name refers to something, every tensor is there when it is read, every
+ * collective that begins also ends and moves as many bytes as its tensors say.
+ */
+import path from 'node:path';
+import { byteLength, isDType } from '../ir/dtype.js';
+import { elementCount } from '../ir/graph.js';
+import { blockShape } from './blocks.js';
+import { STAGE_AXIS, shardCount, stageAxes } from './mesh.js';
+import type { Instruction, Program, ProgramAxis, ProgramCollective, ProgramStage, ProgramTensor } from './program.js';
+import { canReduce } from './reduce.js';
+
+/** The first thing that is wrong with a program of the right form, in one sentence; null when nothing is. */
+export function checkProgram(program: Program): string | null {
+  try {
+    checkMesh(program);
+    const axes = stageAxes(program.mesh, program.stages.length);
+    for (const [index, stage] of program.stages.entries())
+      within(`stage ${index}`, () => checkStage(program, stage, axes));
+    for (const value of [...program.inputs, ...program.outputs]) checkValue(program, value);
+    for (const { stage, phase } of program.schedule) {
+      need(
+        program.stages[stage]?.phases[phase],
+        `the schedule runs phase ${phase} of stage ${stage}, which is not there`,
+      );
+    }
+    return null;
+  } catch (error) {
+    if (error instanceof Flaw) return error.message;
+    throw error;
+  }
+}
+
+/** Thrown inside this file only: the sentence that `checkProgram` returns. */
+class Flaw extends Error {}
+
+type Start = Extract<Instruction, { kind: 'start' }>;
+
+function checkMesh(program: Program): void {
+  for (const { axis, size, subAxes } of program.mesh) {
+    const product = subAxes.reduce((total, sub) => total * sub.size, 1);
+    if (size < 1 || product !== size)
+      throw new Flaw(`sub-axes of mesh axis ${axis} multiply to ${product}, not to ${size}`);
+  }
+  const stages = program.stages.length;
+  const pipeline = program.mesh.find((axis) => axis.axis === STAGE_AXIS);
+  if (stages > 1 && (pipeline?.size !== stages || program.mesh[0] !== pipeline)) {
+    throw new Flaw(`there are ${stages} stages, but the outermost mesh axis is not ${STAGE_AXIS} of that size`);
+  }
+}
+
+function checkValue(program: Program, value: Program['inputs'][number]): void {
+  const tensor = program.stages[value.stage]?.tensors[value.tensor];
+  if (!tensor)
+    throw new Flaw(`${value.name} lies in tensor ${value.tensor} of stage ${value.stage}, which is not there`);
+  if (tensor.dtype !== value.dtype || tensor.shape.join() !== value.shape.join()) {
+    throw new Flaw(`${value.name} and its tensor ${value.tensor} differ in dtype or shape`);
+  }
+}
+
+function checkStage(program: Program, stage: ProgramStage, axes: readonly ProgramAxis[]): void {
+  for (const [name, tensor] of Object.entries(stage.tensors)) within(`tensor ${name}`, () => checkTensor(tensor, axes));
+  for (const [name, weight] of Object.entries(stage.weights)) {
+    within(`weight ${name}`, () => {
+      if (!isDType(weight.dtype)) throw new Flaw(`unknown dtype ${weight.dtype}`);
+      checkFile(weight.file);
+      checkAxes([...weight.axes, ...weight.zeroUnlessFirst], axes);
+    });
+  }
+  for (const { file } of Object.values(stage.segments)) checkFile(file);
+  for (const [name, { axes: names }] of Object.entries(stage.coordinates)) {
+    within(`coordinate ${name}`, () => checkAxes(names, axes));
+  }
+  const index = program.stages.indexOf(stage);
+  const given = [
+    ...Object.keys(stage.coordinates),
+    ...program.inputs.filter((input) => input.stage === index).map((input) => input.tensor),
+  ];
+  for (const [phase, instructions] of Object.entries(stage.phases)) {
+    within(`phase ${phase}`, () => checkPhase(program, stage, axes, instructions, given));
+  }
+}
+
+function checkTensor(tensor: ProgramTensor, axes: readonly ProgramAxis[]): void {
+  if (!isDType(tensor.dtype)) throw new Flaw(`unknown dtype ${tensor.dtype}`);
+  checkAxes(
+    [
+      ...tensor.layout.dims.flatMap((pieces) => pieces.flatMap((piece) => piece.axes)),
+      ...tensor.layout.partial.map((partial) => partial.axis),
+    ],
+    axes,
+  );
+  let local: readonly number[];
+  try {
+    local = blockShape(tensor.shape, tensor.layout, axes);
+  } catch (error) {
+    throw new Flaw(error instanceof Error ? error.message : String(error));
+  }
+  if (local.join() !== tensor.localShape.join()) {
+    throw new Flaw(
+      `its layout gives blocks [${local.join(', ')}], but localShape is [${tensor.localShape.join(', ')}]`,
+    );
+  }
+}
+
+/** A program reads its own folder and nothing else. */
+function checkFile(file: string): void {
+  const inside = !path.isAbsolute(file) && !file.split(/[\\/]/).includes('..');
+  if (!inside) throw new Flaw(`file ${file} lies outside of the program's folder`);
+}
+
+function checkAxes(names: readonly string[], axes: readonly ProgramAxis[]): void {
+  for (const name of names) {
+    if (!axes.some((axis) => axis.subAxes.some((sub) => sub.name === name)))
+      throw new Flaw(`the mesh has no sub-axis ${name}`);
+  }
+  if (new Set(names).size !== names.length) throw new Flaw(`a sub-axis occurs twice in ${names.join(', ')}`);
+}
+
+/** Walks one phase. Tensors may also be left by an earlier phase of the stage, so only single-phase stages are strict. */
+function checkPhase(
+  program: Program,
+  stage: ProgramStage,
+  axes: readonly ProgramAxis[],
+  instructions: readonly Instruction[],
+  given: readonly string[],
+): void {
+  const strict = Object.keys(stage.phases).length === 1;
+  const live = new Set(given);
+  const pending = new Map<number, Start>();
+  const read = (name: string) => {
+    if (!(name in stage.tensors) && !(name in stage.coordinates)) throw new Flaw(`tensor ${name} is not declared`);
+    if (strict && !live.has(name)) throw new Flaw(`tensor ${name} is read where it is not live`);
+  };
+  const write = (name: string) => {
+    if (!(name in stage.tensors)) throw new Flaw(`tensor ${name} is not declared`);
+    live.add(name);
+  };
+  for (const [position, instruction] of instructions.entries()) {
+    within(`instruction ${position}`, () => {
+      if (instruction.kind === 'compute') {
+        checkCompute(stage, instruction);
+        instruction.inputs.forEach(read);
+        instruction.outputs.forEach(write);
+      } else if (instruction.kind === 'start') {
+        read(instruction.input);
+        if (!(instruction.output in stage.tensors)) throw new Flaw(`tensor ${instruction.output} is not declared`);
+        if (pending.has(instruction.id)) throw new Flaw(`collective ${instruction.id} begins twice`);
+        checkCollective(stage, axes, instruction);
+        pending.set(instruction.id, instruction);
+      } else if (instruction.kind === 'wait') {
+        write(need(pending.get(instruction.id), `wait for collective ${instruction.id}, which has not begun`).output);
+        pending.delete(instruction.id);
+      } else if (instruction.kind === 'free') {
+        for (const name of instruction.tensors) {
+          read(name);
+          live.delete(name);
+        }
+      } else {
+        const other = program.stages[instruction.stage];
+        if (!other || other === stage) throw new Flaw(`stage ${instruction.stage} is not another stage`);
+        if (instruction.kind === 'send') read(instruction.tensor);
+        else write(instruction.tensor);
+      }
+    });
+  }
+  for (const id of pending.keys()) throw new Flaw(`collective ${id} begins but is not waited for`);
+}
+
+function checkCompute(stage: ProgramStage, instruction: Extract<Instruction, { kind: 'compute' }>): void {
+  const segment = need(stage.segments[instruction.segment], `segment ${instruction.segment} is not declared`);
+  for (const weight of instruction.weights) need(stage.weights[weight], `weight ${weight} is not declared`);
+  for (const role of ['inputs', 'weights', 'outputs'] as const) {
+    if (instruction[role].length !== segment[role].length) {
+      throw new Flaw(
+        `${instruction[role].length} ${role} for segment ${instruction.segment}, which has ${segment[role].length}`,
+      );
+    }
+  }
+}
+
+/** A collective's bytes must fit its tensors: what it takes and what it gives, in elements. */
+function checkCollective(stage: ProgramStage, axes: readonly ProgramAxis[], start: Start): void {
+  checkAxes(start.axes, axes);
+  const input = need(stage.tensors[start.input], `tensor ${start.input} is not declared`);
+  const output = need(stage.tensors[start.output], `tensor ${start.output} is not declared`);
+  const members = shardCount(axes, start.axes);
+  const [takes, gives] = elementsOf(start.collective, elementCount(input.localShape), members);
+  if (input.dtype !== output.dtype)
+    throw new Flaw(`${start.collective.kind} changes ${input.dtype} to ${output.dtype}`);
+  if (takes !== elementCount(input.localShape) || gives !== elementCount(output.localShape)) {
+    throw new Flaw(
+      `${start.collective.kind} over ${members} ranks takes ${takes} and gives ${gives} elements, ` +
+        `but ${start.input} is [${input.localShape.join(', ')}] and ${start.output} is [${output.localShape.join(', ')}]`,
+    );
+  }
+  if ('reduction' in start.collective && !canReduce(input.dtype)) throw new Flaw(`${input.dtype} cannot be reduced`);
+  if (byteLength(input.dtype, 2) !== 2 * byteLength(input.dtype, 1))
+    throw new Flaw(`packed ${input.dtype} cannot be sent`);
+}
+
+function elementsOf(collective: ProgramCollective, given: number, members: number): readonly [number, number] {
+  if (collective.kind === 'all-gather') {
+    const rows = collective.outer * collective.inner;
+    return [rows, rows * members];
+  }
+  if (collective.kind === 'reduce-scatter') {
+    const rows = collective.outer * collective.inner;
+    return [rows * members, rows];
+  }
+  if (collective.kind === 'all-to-all') {
+    const { split, concat } = collective;
+    return [split.outer * split.inner * members, concat.outer * concat.inner * members];
+  }
+  if (collective.kind === 'permute') {
+    const targets = new Set(collective.to);
+    if (collective.to.length !== members || targets.size !== members || collective.to.some((to) => to >= members)) {
+      throw new Flaw(`permute [${collective.to.join(', ')}] is not a permutation of ${members} ranks`);
+    }
+  }
+  return [given, given];
+}
+
+function within(place: string, check: () => void): void {
+  try {
+    check();
+  } catch (error) {
+    throw error instanceof Flaw ? new Flaw(`${place}: ${error.message}`) : error;
+  }
+}
+
+function need<T>(value: T | undefined, otherwise: string): T {
+  if (value === undefined) throw new Flaw(otherwise);
+  return value;
+}

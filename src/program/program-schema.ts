@@ -1,0 +1,77 @@
+/**
+ * @file The form of program.json as a JSON Schema: which keys, which types. That names refer to things that exist is
+ * `checkProgram`'s part.
+ */
+import { PROGRAM_VERSION } from './program.js';
+
+type Schema = Readonly<Record<string, unknown>>;
+
+const text: Schema = { type: 'string' };
+const count: Schema = { type: 'integer', minimum: 0 };
+const whole: Schema = { type: 'integer' };
+const amount: Schema = { type: 'number', minimum: 0 };
+const texts = list(text);
+const shape = list(count);
+const reduction: Schema = { enum: ['sum', 'max', 'min'] };
+const rows = record({ outer: count, inner: count });
+
+const layout = record({
+  dims: list(list(record({ size: count, axes: texts }))),
+  partial: list(record({ axis: text, reduction })),
+});
+
+const collective: Schema = {
+  oneOf: [
+    record({ kind: { const: 'all-reduce' }, reduction }),
+    record({ kind: { const: 'all-gather' }, outer: count, inner: count }),
+    record({ kind: { const: 'reduce-scatter' }, reduction, outer: count, inner: count }),
+    record({ kind: { const: 'all-to-all' }, split: rows, concat: rows }),
+    record({ kind: { const: 'permute' }, to: list(count) }),
+    record({ kind: { const: 'broadcast' } }),
+  ],
+};
+
+const instruction: Schema = {
+  oneOf: [
+    record({ kind: { const: 'compute' }, segment: text, inputs: texts, weights: texts, outputs: texts, label: text }),
+    record({ kind: { const: 'start' }, id: whole, collective, axes: texts, input: text, output: text, label: text }),
+    record({ kind: { const: 'wait' }, id: whole }),
+    record({ kind: { enum: ['send', 'recv'] }, tensor: text, stage: count, label: text }),
+    record({ kind: { const: 'free' }, tensors: texts }),
+  ],
+};
+
+const axis = record({ axis: text, size: count, subAxes: list(record({ name: text, size: count })) });
+const value = record({ name: text, dtype: text, shape, stage: count, tensor: text });
+
+const stage = record({
+  tensors: map(record({ dtype: text, localShape: shape, shape, layout }, { source: text })),
+  segments: map(record({ file: text, inputs: texts, weights: texts, outputs: texts, flops: amount, operators: texts })),
+  weights: map(record({ file: text, key: text, axes: texts, dtype: text, localShape: shape, zeroUnlessFirst: texts })),
+  coordinates: map(record({ axes: texts, block: whole, bias: whole })),
+  phases: map(list(instruction)),
+});
+
+export const programSchema: Schema = record({
+  format: { const: 'autopar-program' },
+  version: { const: PROGRAM_VERSION },
+  model: record({ name: text, fingerprint: text }, { plan: text }),
+  mesh: list(axis),
+  inputs: list(value),
+  outputs: list(value),
+  stages: { ...list(stage), minItems: 1 },
+  schedule: list(record({ stage: count, chunk: count, microBatch: count, phase: text })),
+});
+
+/** All keys of `required` must be there; those of `optional` may; unknown ones are let pass, so that adding is free. */
+function record(required: Readonly<Record<string, Schema>>, optional: Readonly<Record<string, Schema>> = {}): Schema {
+  return { type: 'object', required: Object.keys(required), properties: { ...required, ...optional } };
+}
+
+function list(items: Schema): Schema {
+  return { type: 'array', items };
+}
+
+function map(values: Schema): Schema {
+  return { type: 'object', additionalProperties: values };
+}

@@ -1,0 +1,136 @@
+/**
+ * @file program.json: all that passes from codegen to a runtime. SPMD per stage: one instruction list that all ranks of a
+ * stage run. Groups are named by axes, so the size does not depend on the number of devices.
+ */
+import type { DType } from '../ir/dtype.js';
+import type { Reduction } from '../ir/factor-rule.js';
+
+export const PROGRAM_VERSION = 1;
+
+export interface Program {
+  readonly format: 'autopar-program';
+  readonly version: typeof PROGRAM_VERSION;
+  /** `plan`: SHA-256 of the plan that the program was made from. */
+  readonly model: { readonly name: string; readonly fingerprint: string; readonly plan?: string };
+  /** Axes outermost first, with the prime sub-axes; ranks are numbered with the last sub-axis fastest. */
+  readonly mesh: readonly ProgramAxis[];
+  /** Whole tensors that the user hands in. */
+  readonly inputs: readonly ProgramValue[];
+  readonly outputs: readonly ProgramValue[];
+  readonly stages: readonly ProgramStage[];
+  /** Order of actions; one action (one stage, one micro-batch, forward) for a program without pipeline. */
+  readonly schedule: readonly ProgramAction[];
+}
+
+export interface ProgramAxis {
+  readonly axis: string;
+  readonly size: number;
+  readonly subAxes: readonly { readonly name: string; readonly size: number }[];
+}
+
+/** A whole tensor and how a stage's ranks hold it. */
+export interface ProgramValue {
+  readonly name: string;
+  readonly dtype: DType;
+  readonly shape: readonly number[];
+  readonly stage: number;
+  /** The local tensor's name in the stage. */
+  readonly tensor: string;
+}
+
+/** How a tensor is cut: per dimension the pieces [size, axes]. As in Layout, in plain JSON. */
+export interface ProgramLayout {
+  readonly dims: readonly (readonly { readonly size: number; readonly axes: readonly string[] }[])[];
+  readonly partial: readonly { readonly axis: string; readonly reduction: Reduction }[];
+}
+
+export interface ProgramTensor {
+  readonly dtype: DType;
+  readonly localShape: readonly number[];
+  /** Whole shape. */
+  readonly shape: readonly number[];
+  readonly layout: ProgramLayout;
+  /** The unsharded graph's tensor it is a block of (for verify --tensors), if it is one. */
+  readonly source?: string;
+}
+
+export interface ProgramStage {
+  readonly tensors: Readonly<Record<string, ProgramTensor>>;
+  /** Structure hash → file of the segment (an ONNX model over local shapes), relative to program.json. */
+  readonly segments: Readonly<Record<string, ProgramSegment>>;
+  readonly weights: Readonly<Record<string, ProgramWeight>>;
+  readonly coordinates: Readonly<
+    Record<string, { readonly axes: readonly string[]; readonly block: number; readonly bias: number }>
+  >;
+  readonly phases: Readonly<Record<string, readonly Instruction[]>>;
+}
+
+export interface ProgramSegment {
+  readonly file: string;
+  /** Names inside the ONNX file, in the order of a compute instruction's `inputs`, `weights`, `outputs`. */
+  readonly inputs: readonly string[];
+  readonly weights: readonly string[];
+  readonly outputs: readonly string[];
+  /** Work of one execution on one rank. */
+  readonly flops: number;
+  readonly operators: readonly string[];
+}
+
+export interface ProgramWeight {
+  /**
+   * safetensors file and the key in it. `{k}` in the file name is replaced by the shard number: the rank's
+   * mixed-radix index on `axes`. Files are relative to program.json; equal shards are stored once.
+   */
+  readonly file: string;
+  readonly key: string;
+  readonly axes: readonly string[];
+  readonly dtype: DType;
+  readonly localShape: readonly number[];
+  /** Ranks whose index on these axes is not 0 hold zeros instead (a value partial over them). */
+  readonly zeroUnlessFirst: readonly string[];
+}
+
+export type Instruction =
+  | {
+      readonly kind: 'compute';
+      readonly segment: string;
+      readonly inputs: readonly string[];
+      readonly weights: readonly string[];
+      readonly outputs: readonly string[];
+      /** Layer and first operator, for reports and errors. */
+      readonly label: string;
+    }
+  /** Begins a collective; `output` is defined by the `wait` with the same id. */
+  | {
+      readonly kind: 'start';
+      readonly id: number;
+      readonly collective: ProgramCollective;
+      readonly axes: readonly string[];
+      readonly input: string;
+      readonly output: string;
+      readonly label: string;
+    }
+  | { readonly kind: 'wait'; readonly id: number }
+  | { readonly kind: 'send'; readonly tensor: string; readonly stage: number; readonly label: string }
+  | { readonly kind: 'recv'; readonly tensor: string; readonly stage: number; readonly label: string }
+  | { readonly kind: 'free'; readonly tensors: readonly string[] };
+
+/** As Collective in the sharded graph (see there for the meaning of outer and inner). */
+export type ProgramCollective =
+  | { readonly kind: 'all-reduce'; readonly reduction: Reduction }
+  | { readonly kind: 'all-gather'; readonly outer: number; readonly inner: number }
+  | { readonly kind: 'reduce-scatter'; readonly reduction: Reduction; readonly outer: number; readonly inner: number }
+  | {
+      readonly kind: 'all-to-all';
+      readonly split: { readonly outer: number; readonly inner: number };
+      readonly concat: { readonly outer: number; readonly inner: number };
+    }
+  | { readonly kind: 'permute'; readonly to: readonly number[] }
+  | { readonly kind: 'broadcast' };
+
+export interface ProgramAction {
+  readonly stage: number;
+  readonly chunk: number;
+  readonly microBatch: number;
+  readonly phase: string;
+}

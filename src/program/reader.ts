@@ -1,0 +1,78 @@
+/**
+ * @file Reading and writing program.json.
+ */
+import { readFile, stat } from 'node:fs/promises';
+import path from 'node:path';
+import { Ajv } from 'ajv';
+import { AutoparError } from '../ir/error.js';
+import { writeJsonAtomic } from './atomic.js';
+import { checkProgram } from './check-program.js';
+import { PROGRAM_VERSION, type Program } from './program.js';
+import { programSchema } from './program-schema.js';
+
+const PROGRAM_FILE = 'program.json';
+
+/**
+ * The folder that holds program.json: `dir` itself, or its subfolder `program` (dir being what `compile` wrote).
+ * Throws AutoparError (exit input) where there is none.
+ */
+export async function programFolder(dir: string): Promise<string> {
+  for (const folder of [path.join(dir, 'program'), dir]) {
+    if (await isFile(path.join(folder, PROGRAM_FILE))) return folder;
+  }
+  const planned = await isFile(path.join(dir, 'plan.json'));
+  throw new AutoparError(
+    'no-program',
+    'input',
+    planned ? `${dir} holds a plan but no program` : `${dir} holds no ${PROGRAM_FILE}`,
+    { file: path.join(dir, 'program', PROGRAM_FILE) },
+    planned
+      ? 'compile the model without --plan-only; where the model file has no weights, with --init random'
+      : 'give the folder that `autopar compile` wrote',
+  );
+}
+
+/**
+ * The program in `dir` (see `programFolder`), checked for its form and for names that refer to nothing.
+ * Throws AutoparError (exit input) naming the file and what is wrong with it.
+ */
+export async function readProgram(dir: string): Promise<Program> {
+  const file = path.join(await programFolder(dir), PROGRAM_FILE);
+  const bytes = await readFile(file, 'utf8').catch((error: unknown) => {
+    throw badProgram(file, `cannot be read: ${error instanceof Error ? error.message : String(error)}`);
+  });
+  let value: unknown;
+  try {
+    value = JSON.parse(bytes);
+  } catch (error) {
+    throw badProgram(file, `is not JSON or is cut: ${error instanceof Error ? error.message : String(error)}`);
+  }
+  const version = (value as { version?: unknown } | null)?.version;
+  if (typeof version === 'number' && version > PROGRAM_VERSION) {
+    throw badProgram(file, `has version ${version}; this autopar reads up to ${PROGRAM_VERSION}`, 'update autopar');
+  }
+  const validate = new Ajv({ discriminator: false }).compile<Program>(programSchema);
+  if (!validate(value)) {
+    const first = validate.errors?.[0];
+    throw badProgram(file, `${first?.instancePath || 'the whole'} ${first?.message ?? 'is malformed'}`);
+  }
+  const flaw = checkProgram(value);
+  if (flaw !== null) throw badProgram(file, flaw);
+  return value;
+}
+
+/** Writes program.json into a folder, atomically. Throws AutoparError (exit cannotWrite). */
+export async function writeProgram(folder: string, program: Program): Promise<void> {
+  await writeJsonAtomic(path.join(folder, PROGRAM_FILE), program);
+}
+
+function badProgram(file: string, what: string, hint = 'compile the model again'): AutoparError {
+  return new AutoparError('bad-program', 'input', `the program ${file}: ${what}`, { file }, hint);
+}
+
+function isFile(file: string): Promise<boolean> {
+  return stat(file).then(
+    (found) => found.isFile(),
+    () => false,
+  );
+}

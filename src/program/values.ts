@@ -1,0 +1,7 @@
+/**
+ * @file What a runtime needs to know about tensors, errors and constants, handed on from `ir`: a runtime imports
+ * nothing but `program`, so that another engine can be written against this folder alone.
+ */
+export { byteLength, type DType } from '../ir/dtype.js';
+export { AutoparError, type ErrorPlace, type ExitKind } from '../ir/error.js';
+export { type ConstantTensor, elementCount } from '../ir/graph.js';

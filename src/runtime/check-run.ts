@@ -1,0 +1,100 @@
+/**
+ * @file What must hold before ranks are started: the backend has the dtypes, the inputs are those that the program wants.
+ */
+import type { Program } from '../program/program.js';
+import { AutoparError, byteLength, type ConstantTensor, type DType, elementCount } from '../program/values.js';
+import type { BackendTraits } from './backend.js';
+
+/** Throws AutoparError (exit backendAbsent) naming the backend, the dtype and a tensor that has it. */
+export function checkSupport(program: Program, backend: BackendTraits): void {
+  for (const stage of program.stages) {
+    for (const [name, { dtype }] of [...Object.entries(stage.tensors), ...Object.entries(stage.weights)]) {
+      if (backend.dtypes.has(dtype)) continue;
+      throw new AutoparError(
+        'unsupported-dtype',
+        'backendAbsent',
+        `backend ${backend.name} cannot run this program: tensor ${name} is ${dtype}, and ${backend.why}`,
+        { tensor: name },
+        'compile with --dtype float32, or choose a backend that has it',
+      );
+    }
+  }
+}
+
+/** Each rank is a thread with sessions of its own. */
+const MOST_RANKS = 256;
+
+/** Throws AutoparError `machine-too-small` (exit backendAbsent) for more ranks than one machine can play. */
+export function checkRanks(program: Program): void {
+  const ranks = program.mesh.reduce((product, axis) => product * axis.size, 1);
+  if (ranks <= MOST_RANKS) return;
+  throw new AutoparError(
+    'machine-too-small',
+    'backendAbsent',
+    `the program is for ${ranks} ranks; one machine runs at most ${MOST_RANKS}`,
+    {},
+    'compile for fewer devices to run here',
+  );
+}
+
+/**
+ * The program has one micro-batch and one chunk per stage, which is what this runtime runs.
+ * Throws AutoparError (exit input) for any other.
+ */
+export function checkSchedule(program: Program): void {
+  const other = program.schedule.find((action) => action.microBatch !== 0 || action.chunk !== 0);
+  if (!other) return;
+  throw new AutoparError(
+    'unsupported-schedule',
+    'input',
+    `the program runs stage ${other.stage} with chunk ${other.chunk} and micro-batch ${other.microBatch}; this runtime runs one of each`,
+    {},
+    'compile with --micro-batches 1',
+  );
+}
+
+/** Throws AutoparError (exit input) naming the input that is missing, unknown, or of another dtype or shape. */
+export function checkInputs(program: Program, inputs: Readonly<Record<string, ConstantTensor>>): void {
+  const wanted = new Map(program.inputs.map((input) => [input.name, input]));
+  for (const name of Object.keys(inputs)) {
+    if (wanted.has(name)) continue;
+    const names = [...wanted.keys()].join(', ') || 'none';
+    throw badInput('unknown-input', name, `the model has no input ${name}`, `its inputs are: ${names}`);
+  }
+  for (const [name, { dtype, shape }] of wanted) {
+    const expected = `${dtype} [${shape.join(', ')}]`;
+    const given = inputs[name];
+    if (!given) throw badInput('missing-input', name, `input ${name} is missing`, `give an array ${name}: ${expected}`);
+    const found = `${given.dtype} [${given.shape.join(', ')}]`;
+    if (given.dtype !== dtype && PATTERNS[dtype] !== given.dtype) {
+      throw badInput(
+        'wrong-input',
+        name,
+        `input ${name} is ${found}, but ${expected} is expected`,
+        `convert it to ${dtype}`,
+      );
+    }
+    if (given.shape.join() !== shape.join()) {
+      const hint = 'reshape it, or compile the model for this shape with --dim or --global-batch';
+      throw badInput('wrong-input', name, `input ${name} is ${found}, but ${expected} is expected`, hint);
+    }
+    const bytes = byteLength(dtype, elementCount(shape));
+    if (given.data.byteLength !== bytes) {
+      const what = `input ${name} has ${given.data.byteLength} bytes, but ${expected} takes ${bytes}`;
+      throw badInput('wrong-input', name, what, 'write the array again');
+    }
+  }
+}
+
+/** Dtypes that arrays of NumPy hold as integers of the same width. */
+const PATTERNS: Readonly<Partial<Record<DType, DType>>> = {
+  bfloat16: 'uint16',
+  float8e4m3fn: 'uint8',
+  float8e4m3fnuz: 'uint8',
+  float8e5m2: 'uint8',
+  float8e5m2fnuz: 'uint8',
+};
+
+function badInput(code: string, tensor: string, message: string, hint: string): AutoparError {
+  return new AutoparError(code, 'input', message, { tensor }, hint);
+}

@@ -1,0 +1,231 @@
+/**
+ * @file What a rank loads before its first step: its shards, a session for each segment and set of weights, its
+ * coordinates; and its instruction lists with every name resolved.
+ */
+import { readFile } from 'node:fs/promises';
+import path from 'node:path';
+import { groupOf, shardIndex } from '../program/mesh.js';
+import type { Instruction, ProgramStage, ProgramWeight } from '../program/program.js';
+import { openSafetensors } from '../program/safetensors.js';
+import { AutoparError, byteLength, type DType, elementCount } from '../program/values.js';
+import type { Backend, LoadedSegment } from './backend.js';
+import type { RankSetup } from './messages.js';
+import type { CollectiveCall } from './transport.js';
+
+/** An instruction with all names resolved; `peer` is the rank of another stage that is sent to or received from. */
+export type Step<Tensor> =
+  | {
+      readonly kind: 'compute';
+      readonly segment: LoadedSegment<Tensor>;
+      readonly inputs: readonly string[];
+      readonly outputs: readonly string[];
+    }
+  | { readonly kind: 'start'; readonly call: CollectiveCall; readonly input: string; readonly output: string }
+  | { readonly kind: 'wait'; readonly call: CollectiveCall; readonly input: string; readonly output: string }
+  | { readonly kind: 'send'; readonly tensor: string; readonly peer: number }
+  | { readonly kind: 'recv'; readonly tensor: string; readonly peer: number }
+  | { readonly kind: 'free'; readonly tensors: readonly string[] };
+
+export interface LoadedRank<Tensor> {
+  /** One list per action of the rank. */
+  readonly actions: readonly (readonly Step<Tensor>[])[];
+  /** Tensors that are there in every step: coordinates, and weights that are read as tensors. */
+  readonly constants: ReadonlyMap<string, Tensor>;
+  /** Bytes of weights (as often as a session holds them), coordinates and communication buffers. */
+  readonly baseBytes: number;
+  readonly release: () => Promise<void>;
+}
+
+type Compute = Extract<Instruction, { kind: 'compute' }>;
+
+/** Loads a rank. `onProgress` is called after each thing loaded, and may throw to end it. Throws AutoparError (exit input) naming the file. */
+export async function loadRank<Tensor>(
+  setup: RankSetup,
+  backend: Backend<Tensor>,
+  onProgress: () => void,
+): Promise<LoadedRank<Tensor>> {
+  const { stage } = setup;
+  const shards = new ShardReader(setup);
+  const sessions = new Map<string, LoadedSegment<Tensor>>();
+  const constants = new Map<string, Tensor>();
+  let baseBytes = setup.slots.capacities.reduce((sum, capacity) => sum + capacity, 0);
+  try {
+    for (const instruction of Object.values(stage.phases).flat()) {
+      if (instruction.kind !== 'compute' || sessions.has(sessionKey(instruction))) continue;
+      const { segment, bytes } = await loadSegment(setup, backend, shards, instruction);
+      sessions.set(sessionKey(instruction), segment);
+      baseBytes += bytes;
+      onProgress();
+    }
+    for (const name of weightsReadAsTensors(setup)) {
+      const data = await shards.read(name);
+      const { dtype, localShape } = stage.weights[name] as ProgramWeight;
+      constants.set(name, backend.tensor(dtype, localShape, data));
+      baseBytes += data.byteLength;
+      onProgress();
+    }
+  } finally {
+    await shards.close();
+  }
+  for (const [name, { axes, block, bias }] of Object.entries(stage.coordinates)) {
+    const value = BigInt64Array.of(BigInt(shardIndex(setup.axes, axes, localRank(setup)) * block + bias));
+    constants.set(name, backend.tensor('int64', [1], new Uint8Array(value.buffer)));
+    baseBytes += value.byteLength;
+  }
+  const lists = new Map(Object.keys(stage.phases).map((phase) => [phase, resolve(setup, phase, sessions)]));
+  return {
+    actions: setup.phases.map((phase) => lists.get(phase) ?? []),
+    constants,
+    baseBytes,
+    release: async () => {
+      for (const session of sessions.values()) await session.release();
+    },
+  };
+}
+
+/** A rank's number inside its stage. */
+export function localRank(setup: RankSetup): number {
+  return setup.rank - setup.regions.firstRank;
+}
+
+function sessionKey(instruction: Compute): string {
+  return JSON.stringify([instruction.segment, instruction.weights]);
+}
+
+async function loadSegment<Tensor>(
+  setup: RankSetup,
+  backend: Backend<Tensor>,
+  shards: ShardReader,
+  instruction: Compute,
+): Promise<{ segment: LoadedSegment<Tensor>; bytes: number }> {
+  const segment = setup.stage.segments[instruction.segment];
+  if (!segment) throw new Error(`segment ${instruction.segment} is not declared`);
+  const file = path.join(setup.folder, segment.file);
+  const model = await readFile(file).catch((error: NodeJS.ErrnoException) => {
+    const reason = error.code === 'ENOENT' ? 'does not exist' : `cannot be read (${error.code ?? error.message})`;
+    throw new AutoparError(
+      'missing-segment',
+      'input',
+      `the segment ${file} ${reason}`,
+      { file },
+      'compile the model again',
+    );
+  });
+  const weights: { name: string; data: Uint8Array }[] = [];
+  for (const [index, name] of segment.weights.entries()) {
+    weights.push({ name, data: await shards.read(instruction.weights[index] as string) });
+  }
+  return {
+    segment: await backend.load(
+      { file, model, inputs: segment.inputs, outputs: segment.outputs, weights },
+      setup.threads,
+    ),
+    bytes: weights.reduce((sum, { data }) => sum + data.byteLength, 0),
+  };
+}
+
+/** Weights that some instruction reads under their own name: to communicate, to send, or as an output. */
+function weightsReadAsTensors({ stage, stageIndex, outputs }: RankSetup): readonly string[] {
+  const read = Object.values(stage.phases)
+    .flat()
+    .flatMap((instruction) => {
+      if (instruction.kind === 'compute') return instruction.inputs;
+      if (instruction.kind === 'start') return [instruction.input];
+      return instruction.kind === 'send' ? [instruction.tensor] : [];
+    });
+  const given = outputs.filter((output) => output.stage === stageIndex).map((output) => output.tensor);
+  return [...new Set([...read, ...given])].filter((name) => name in stage.weights);
+}
+
+function resolve<Tensor>(
+  setup: RankSetup,
+  phase: string,
+  sessions: ReadonlyMap<string, LoadedSegment<Tensor>>,
+): Step<Tensor>[] {
+  const { stage } = setup;
+  const begun = new Map<number, Extract<Step<Tensor>, { kind: 'start' }>>();
+  const peerIn = (other: number) => localRank(setup) + other * setup.regions.regions.length;
+  return (stage.phases[phase] ?? []).map((instruction, position): Step<Tensor> => {
+    if (instruction.kind === 'compute') {
+      const segment = sessions.get(sessionKey(instruction)) as LoadedSegment<Tensor>;
+      return { kind: 'compute', segment, inputs: instruction.inputs, outputs: instruction.outputs };
+    }
+    if (instruction.kind === 'start') {
+      const slot = setup.slots.slotAt[phase]?.[position] ?? -1;
+      const { input, output } = instruction;
+      const step = { kind: 'start', call: callOf(setup, instruction, slot), input, output } as const;
+      begun.set(instruction.id, step);
+      return step;
+    }
+    if (instruction.kind === 'wait') {
+      const start = begun.get(instruction.id);
+      if (!start) throw new Error(`collective ${instruction.id} is waited for before it begins`);
+      return { ...start, kind: 'wait' };
+    }
+    if (instruction.kind === 'free') return instruction;
+    return { kind: instruction.kind, tensor: instruction.tensor, peer: peerIn(instruction.stage) };
+  });
+}
+
+function callOf(setup: RankSetup, start: Extract<Instruction, { kind: 'start' }>, slot: number): CollectiveCall {
+  const { firstRank } = setup.regions;
+  const members = groupOf(setup.axes, start.axes, localRank(setup)).map((member) => member + firstRank);
+  return {
+    collective: start.collective,
+    dtype: tensorOf(setup.stage, start.input).dtype,
+    members,
+    member: members.indexOf(setup.rank),
+    inputBytes: tensorBytes(setup.stage, start.input),
+    outputBytes: tensorBytes(setup.stage, start.output),
+    slot,
+  };
+}
+
+/** Dtype and local shape of a stage's tensor; a coordinate is int64 [1]. Throws for a name that is neither. */
+export function tensorOf(
+  stage: ProgramStage,
+  name: string,
+): { readonly dtype: DType; readonly localShape: readonly number[] } {
+  const tensor = stage.tensors[name] ?? stage.weights[name];
+  if (tensor) return tensor;
+  if (name in stage.coordinates) return { dtype: 'int64', localShape: [1] };
+  throw new Error(`tensor ${name} is not declared`);
+}
+
+export function tensorBytes(stage: ProgramStage, name: string): number {
+  const { dtype, localShape } = tensorOf(stage, name);
+  return byteLength(dtype, elementCount(localShape));
+}
+
+/** Reads a rank's shards, each file opened once. */
+class ShardReader {
+  private readonly files = new Map<string, Awaited<ReturnType<typeof openSafetensors>>>();
+
+  constructor(private readonly setup: RankSetup) {}
+
+  async read(name: string): Promise<Uint8Array> {
+    const { stage, axes, folder } = this.setup;
+    const weight = stage.weights[name];
+    if (!weight) throw new Error(`weight ${name} is not declared`);
+    const bytes = byteLength(weight.dtype, elementCount(weight.localShape));
+    if (shardIndex(axes, weight.zeroUnlessFirst, localRank(this.setup)) !== 0) return new Uint8Array(bytes);
+    const shard = shardIndex(axes, weight.axes, localRank(this.setup));
+    const file = path.join(folder, weight.file.replace('{k}', String(shard)));
+    let opened = this.files.get(file);
+    if (!opened) {
+      opened = await openSafetensors(file);
+      this.files.set(file, opened);
+    }
+    const key = weight.key.replace('{k}', String(shard));
+    const { dtype, data } = await opened.read(key);
+    if (dtype !== weight.dtype || data.byteLength !== bytes) {
+      const message = `${file} holds ${key} as ${dtype} of ${data.byteLength} bytes, but the program wants ${weight.dtype} of ${bytes}`;
+      throw new AutoparError('bad-weights', 'input', message, { file, tensor: name }, 'compile the model again');
+    }
+    return data;
+  }
+
+  async close(): Promise<void> {
+    for (const file of this.files.values()) await file.close();
+  }
+}

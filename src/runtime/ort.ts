@@ -1,0 +1,43 @@
+/**
+ * @file Loading onnxruntime-node when it is first needed, with a clear word where its native part is absent.
+ */
+import type * as Ort from 'onnxruntime-node';
+import { AutoparError } from '../program/values.js';
+
+export type OrtModule = typeof Ort;
+
+/**
+ * ONNX Runtime, logging errors only. Throws AutoparError `backend-absent` (exit backendAbsent).
+ * `load` is what imports it (tests hand in one that fails).
+ */
+export async function loadOrt(load: () => Promise<OrtModule> = () => import('onnxruntime-node')): Promise<OrtModule> {
+  let ort: OrtModule;
+  try {
+    ort = await load();
+    // Listing the backends touches the native binding, which loads lazily.
+    ort.listSupportedBackends();
+  } catch (error) {
+    const reason = error instanceof Error ? (error.message.split('\n')[0] ?? '') : String(error);
+    throw new AutoparError(
+      'backend-absent',
+      'backendAbsent',
+      `onnxruntime-node cannot be loaded: ${reason}`,
+      {},
+      'install it without its CUDA download: ONNXRUNTIME_NODE_INSTALL=skip npm install onnxruntime-node',
+    );
+  }
+  ort.env.logLevel = 'error';
+  return ort;
+}
+
+/** How every CPU session is made: one thread pool of `threads`, operators in order, all optimisations, errors logged only. */
+export function sessionOptions(threads: number): Ort.InferenceSession.SessionOptions {
+  return {
+    executionProviders: ['cpu'],
+    intraOpNumThreads: threads,
+    interOpNumThreads: 1,
+    executionMode: 'sequential',
+    graphOptimizationLevel: 'all',
+    logSeverityLevel: 3,
+  };
+}

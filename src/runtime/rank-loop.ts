@@ -1,0 +1,210 @@
+/**
+ * @file A rank's steps: feed, run the instruction lists, meet at the barrier.
+ */
+import { holders } from '../program/blocks.js';
+import type { Backend } from './backend.js';
+import { BufferPool } from './buffer-pool.js';
+import type { Control } from './control.js';
+import { type LoadedRank, localRank, type Step, tensorBytes, tensorOf } from './load-rank.js';
+import type { Fault, RankSetup } from './messages.js';
+import { MemoryCount, type RankStatistics, Stopwatch } from './statistics.js';
+import { bytesSent, type Transport } from './transport.js';
+
+export interface RankRun {
+  readonly stepSeconds: readonly number[];
+  readonly statistics: RankStatistics;
+  /** Blocks that this rank gives to the whole outputs and collected tensors, copied. */
+  readonly outputs: Readonly<Record<string, Uint8Array>>;
+  readonly collected: Readonly<Record<string, Uint8Array>>;
+}
+
+/** Runs warm-up and counted steps. `onStep` is called after each (counted or not). Throws Stopped when told to stop. */
+export async function runRank<Tensor>(
+  setup: RankSetup,
+  loaded: LoadedRank<Tensor>,
+  backend: Backend<Tensor>,
+  transport: Transport,
+  control: Control,
+  onStep: (step: number) => void,
+): Promise<RankRun> {
+  const { rank, steps, warmup } = setup;
+  const memory = new MemoryCount(loaded.baseBytes);
+  const stopwatch = new Stopwatch();
+  const kept = new Map<string, Tensor>();
+  const stepSeconds: number[] = [];
+  const loop = new RankLoop(setup, backend, transport, control, memory, stopwatch);
+  for (let step = 0; step < warmup + steps; step++) {
+    if (step === warmup) stopwatch.reset();
+    control.barrier(rank);
+    const from = performance.now();
+    loop.begin(loaded.constants);
+    if (step === warmup + steps - 1) loop.keepIn(kept);
+    for (const [action, list] of loaded.actions.entries()) await loop.run(action, list);
+    control.barrier(rank);
+    if (step >= warmup) stepSeconds.push((performance.now() - from) / 1000);
+    onStep(step);
+  }
+  const outputs = loop.give(ownOutputs(setup), loop.tensors);
+  const collected = loop.give(setup.collect, kept);
+  return { stepSeconds, outputs, collected, statistics: stopwatch.statistics(steps, memory.peakBytes) };
+}
+
+/** Output tensors of the rank's stage. */
+function ownOutputs(setup: RankSetup): readonly string[] {
+  return setup.outputs.filter((output) => output.stage === setup.stageIndex).map((output) => output.tensor);
+}
+
+class RankLoop<Tensor> {
+  /** Live tensors by name. */
+  tensors = new Map<string, Tensor>();
+  private readonly buffers = new BufferPool();
+  private kept: Map<string, Tensor> | null = null;
+  private readonly keepNames: ReadonlySet<string>;
+  private executed = 0;
+  /** The last checked results: their sizes are compared with the program's once per segment call. */
+  private readonly checked = new Set<Step<Tensor>>();
+
+  constructor(
+    private readonly setup: RankSetup,
+    private readonly backend: Backend<Tensor>,
+    private readonly transport: Transport,
+    private readonly control: Control,
+    private readonly memory: MemoryCount,
+    private readonly stopwatch: Stopwatch,
+  ) {
+    this.keepNames = new Set(setup.collect);
+  }
+
+  /** Starts a step: only constants and inputs are live. */
+  begin(constants: ReadonlyMap<string, Tensor>): void {
+    const from = performance.now();
+    for (const name of this.tensors.keys()) this.buffers.giveBack(name);
+    this.tensors = new Map(constants);
+    this.memory.clear();
+    for (const [name, bytes] of Object.entries(this.setup.feeds)) {
+      const { dtype, localShape } = tensorOf(this.setup.stage, name);
+      this.define(name, this.backend.tensor(dtype, localShape, bytes));
+    }
+    this.stopwatch.add('feed', performance.now() - from, 0, 0, 1);
+  }
+
+  /** From here on tensors to collect are kept in `kept` as they are defined. */
+  keepIn(kept: Map<string, Tensor>): void {
+    this.kept = kept;
+    for (const name of this.keepNames) {
+      const tensor = this.tensors.get(name);
+      if (tensor) kept.set(name, tensor);
+    }
+  }
+
+  async run(action: number, steps: readonly Step<Tensor>[]): Promise<void> {
+    for (let index = 0; index < steps.length; index++) {
+      this.control.begin(this.setup.rank, action, index);
+      if (this.setup.fault) failOnPurpose(this.setup.fault, this.setup.rank, this.executed);
+      this.executed++;
+      const step = steps[index] as Step<Tensor>;
+      if (step.kind === 'free') {
+        for (const name of step.tensors) this.free(name);
+        continue;
+      }
+      const from = performance.now();
+      const blocked = this.transport.blocked();
+      const kind = 'call' in step ? step.call.collective.kind : step.kind;
+      const bytes = step.kind === 'compute' ? await this.compute(step) : this.communicate(step);
+      const count = step.kind === 'wait' ? 0 : 1;
+      this.stopwatch.add(kind, performance.now() - from, this.transport.blocked() - blocked, bytes, count);
+    }
+  }
+
+  /** Copies of the blocks of `names` that this rank contributes to whole tensors. */
+  give(names: readonly string[], from: ReadonlyMap<string, Tensor>): Record<string, Uint8Array> {
+    const result: Record<string, Uint8Array> = {};
+    for (const name of names) {
+      const layout = this.setup.stage.tensors[name]?.layout;
+      const tensor = from.get(name);
+      if (layout && !holders(layout, this.setup.axes).includes(localRank(this.setup))) continue;
+      if (tensor) result[name] = this.backend.bytes(tensor).slice();
+    }
+    return result;
+  }
+
+  private async compute(step: Extract<Step<Tensor>, { kind: 'compute' }>): Promise<number> {
+    const inputs = step.inputs.map((name) => this.get(name));
+    const room = this.backend.writesInPlace ? step.outputs.map((name) => this.room(name)) : null;
+    this.control.enterNative(this.setup.rank, 'computing');
+    const results = await step.segment.run(inputs, room);
+    this.control.enter(this.setup.rank, 'running');
+    const unchecked = !this.checked.has(step);
+    for (const [index, name] of step.outputs.entries()) {
+      const tensor = results[index] as Tensor;
+      if (unchecked) this.check(name, tensor);
+      this.define(name, tensor);
+    }
+    if (unchecked) this.checked.add(step);
+    return 0;
+  }
+
+  /** Gives the bytes sent. */
+  private communicate(step: Exclude<Step<Tensor>, { kind: 'compute' | 'free' }>): number {
+    if (step.kind === 'recv') {
+      this.defineBytes(step.tensor, this.transport.receive(step.tensor, step.peer));
+      return 0;
+    }
+    if (step.kind === 'send') {
+      const block = this.backend.bytes(this.get(step.tensor));
+      this.transport.send(step.tensor, step.peer, block);
+      return block.byteLength;
+    }
+    if (step.kind === 'start') {
+      this.transport.start(step.call, this.backend.bytes(this.get(step.input)));
+      return bytesSent(step.call);
+    }
+    const result = this.buffers.take(step.output, step.call.outputBytes);
+    this.transport.wait(step.call, result);
+    this.defineBytes(step.output, result);
+    return 0;
+  }
+
+  /** A tensor with memory of its own that is not written yet. */
+  private room(name: string): Tensor {
+    const { dtype, localShape } = tensorOf(this.setup.stage, name);
+    return this.backend.tensor(dtype, localShape, this.buffers.take(name, tensorBytes(this.setup.stage, name)));
+  }
+
+  private get(name: string): Tensor {
+    const tensor = this.tensors.get(name);
+    if (tensor === undefined) throw new Error(`tensor ${name} is not there`);
+    return tensor;
+  }
+
+  private defineBytes(name: string, bytes: Uint8Array): void {
+    const { dtype, localShape } = tensorOf(this.setup.stage, name);
+    this.define(name, this.backend.tensor(dtype, localShape, bytes));
+  }
+
+  private define(name: string, tensor: Tensor): void {
+    this.tensors.set(name, tensor);
+    this.memory.define(name, tensorBytes(this.setup.stage, name));
+    if (this.kept && this.keepNames.has(name)) this.kept.set(name, tensor);
+  }
+
+  private free(name: string): void {
+    this.tensors.delete(name);
+    this.memory.free(name);
+    if (!this.kept || !this.keepNames.has(name)) this.buffers.giveBack(name);
+  }
+
+  private check(name: string, tensor: Tensor): void {
+    const expected = tensorBytes(this.setup.stage, name);
+    const given = this.backend.bytes(tensor).byteLength;
+    if (given !== expected)
+      throw new Error(`tensor ${name} came out with ${given} bytes where ${expected} were planned`);
+  }
+}
+
+function failOnPurpose(fault: Fault, rank: number, executed: number): void {
+  if (fault.rank !== rank || fault.instruction !== executed) return;
+  if (fault.kind === 'throw') throw new Error('failed on purpose');
+  if (fault.kind === 'exit') process.exit(1);
+  for (const cell = new Int32Array(new SharedArrayBuffer(4)); ; ) Atomics.wait(cell, 0, 0);
+}

@@ -1,0 +1,229 @@
+/**
+ * @file The transport between worker threads of one process.
+ *
+ * Every rank has a region of shared memory with its slots, and per slot three counters that only it advances:
+ *
+ *     published   its block for use number u lies in the slot
+ *     reduced     its chunk of a large all-reduce is done
+ *     read        it has read all blocks of use u
+ *
+ * A use of a slot is: wait until those who read the previous use have read it; copy in; published = u. Then: wait until
+ * all members have published u; combine; read = u. So nobody overwrites what a slower rank still reads, and no rank waits
+ * for one that is not in its group.
+ *
+ * A large all-reduce is done by chunks: member k reduces chunk k of all blocks into its own slot (only it reads that
+ * chunk of it), says so, and everybody copies the chunks out. All blocks are combined in member order, so that all ranks
+ * get the same bits either way.
+ *
+ * Between stages blocks travel as messages, for a sender must not wait for its receiver.
+ */
+import { type MessagePort, receiveMessageOnPort } from 'node:worker_threads';
+import { reduceBlocks } from '../program/reduce.js';
+import { byteLength } from '../program/values.js';
+import { combine } from './combine.js';
+import type { Control } from './control.js';
+import type { CollectiveCall, Transport } from './transport.js';
+
+/** What the ranks of one stage share. Ranks of the stage are `firstRank`, `firstRank` + 1, … */
+export interface SharedRegions {
+  readonly firstRank: number;
+  readonly counters: SharedArrayBuffer;
+  /** One per rank. */
+  readonly regions: readonly SharedArrayBuffer[];
+  /** Where each slot begins in a region, in bytes. */
+  readonly offsets: readonly number[];
+}
+
+/** The line to one rank of another stage. */
+export interface PeerLine {
+  readonly peer: number;
+  readonly port: MessagePort;
+  /** Messages sent to the peer and by the peer so far: one Int32 each. */
+  readonly sent: SharedArrayBuffer;
+  readonly received: SharedArrayBuffer;
+}
+
+/** Shared memory for `ranks` ranks with slots of the given capacities (bytes). */
+export function makeRegions(firstRank: number, ranks: number, capacities: readonly number[]): SharedRegions {
+  const offsets: number[] = [];
+  let size = 0;
+  for (const capacity of capacities) {
+    offsets.push(size);
+    size += Math.ceil(capacity / ALIGNMENT) * ALIGNMENT;
+  }
+  return {
+    firstRank,
+    counters: new SharedArrayBuffer(Math.max(1, ranks * capacities.length) * LINE * Int32Array.BYTES_PER_ELEMENT),
+    regions: Array.from({ length: ranks }, () => new SharedArrayBuffer(size)),
+    offsets,
+  };
+}
+
+/** The transport of one rank. */
+export class SharedMemoryTransport implements Transport {
+  private readonly counters: Int32Array;
+  /** Per slot: how often it was used, and by which group last. */
+  private readonly uses: number[];
+  private readonly readers: (readonly number[])[];
+  private readonly lines: ReadonlyMap<number, Line>;
+  private milliseconds = 0;
+
+  constructor(
+    private readonly shared: SharedRegions,
+    private readonly rank: number,
+    private readonly control: Control,
+    lines: readonly PeerLine[] = [],
+  ) {
+    this.counters = new Int32Array(shared.counters);
+    this.uses = shared.offsets.map(() => 0);
+    this.readers = shared.offsets.map(() => []);
+    this.lines = new Map(
+      lines.map(({ peer, port, sent, received }) => [
+        peer,
+        { port, sent: new Int32Array(sent), received: new Int32Array(received), taken: 0, waiting: new Map() },
+      ]),
+    );
+  }
+
+  start(call: CollectiveCall, block: Uint8Array): void {
+    const { slot } = call;
+    const use = (this.uses[slot] ?? 0) + 1;
+    for (const reader of this.readers[slot] ?? []) this.await(reader, slot, READ, use - 1);
+    if (gives(call)) this.blockOf(this.rank, slot, call.inputBytes).set(block);
+    this.uses[slot] = use;
+    this.readers[slot] = call.members;
+    this.advance(slot, PUBLISHED, use);
+  }
+
+  wait(call: CollectiveCall, result: Uint8Array): void {
+    const { slot } = call;
+    const use = this.uses[slot] ?? 0;
+    for (const member of call.members) this.await(member, slot, PUBLISHED, use);
+    const blocks = call.members.map((member) => this.blockOf(member, slot, call.inputBytes));
+    if (call.collective.kind === 'all-reduce' && call.inputBytes >= CHUNKED_BYTES) {
+      this.reduceByChunks(call, call.collective.reduction, blocks, use, result);
+    } else {
+      combine(call.collective, call.dtype, blocks, call.member, result);
+    }
+    this.advance(slot, READ, use);
+  }
+
+  send(tensor: string, to: number, block: Uint8Array): void {
+    const line = this.line(to);
+    const bytes = block.slice();
+    line.port.postMessage({ tensor, bytes } satisfies Parcel, [bytes.buffer as ArrayBuffer]);
+    Atomics.add(line.sent, 0, 1);
+    Atomics.notify(line.sent, 0);
+  }
+
+  receive(tensor: string, from: number): Uint8Array {
+    const line = this.line(from);
+    for (;;) {
+      const bytes = line.waiting.get(tensor)?.shift();
+      if (bytes) return bytes;
+      this.milliseconds += this.control.blockUntil(this.rank, line.received, 0, line.taken + 1);
+      const parcel = receiveMessageOnPort(line.port)?.message as Parcel | undefined;
+      if (!parcel) throw new Error(`rank ${from} announced a message that did not come`);
+      line.taken++;
+      const queue = line.waiting.get(parcel.tensor) ?? [];
+      queue.push(parcel.bytes);
+      line.waiting.set(parcel.tensor, queue);
+    }
+  }
+
+  blocked(): number {
+    return this.milliseconds;
+  }
+
+  private reduceByChunks(
+    call: CollectiveCall,
+    reduction: 'sum' | 'max' | 'min',
+    blocks: readonly Uint8Array[],
+    use: number,
+    result: Uint8Array,
+  ): void {
+    const { members, member, dtype, slot } = call;
+    const size = byteLength(dtype, 1);
+    const elements = call.inputBytes / size;
+    const chunk = (index: number, block: Uint8Array) =>
+      block.subarray(
+        boundary(elements, members.length, index) * size,
+        boundary(elements, members.length, index + 1) * size,
+      );
+    reduceBlocks(
+      dtype,
+      reduction,
+      blocks.map((block) => chunk(member, block)),
+      chunk(member, result),
+    );
+    chunk(member, blocks[member] as Uint8Array).set(chunk(member, result));
+    this.advance(slot, REDUCED, use);
+    for (const [index, other] of members.entries()) {
+      if (index === member) continue;
+      this.await(other, slot, REDUCED, use);
+      chunk(index, result).set(chunk(index, blocks[index] as Uint8Array));
+    }
+  }
+
+  private blockOf(rank: number, slot: number, bytes: number): Uint8Array {
+    const region = this.shared.regions[rank - this.shared.firstRank];
+    if (!region) throw new Error(`rank ${rank} is not in this stage`);
+    return new Uint8Array(region, this.shared.offsets[slot] ?? 0, bytes);
+  }
+
+  private index(rank: number, slot: number, counter: number): number {
+    return ((rank - this.shared.firstRank) * this.shared.offsets.length + slot) * LINE + counter;
+  }
+
+  private await(rank: number, slot: number, counter: number, use: number): void {
+    if (rank === this.rank && counter === PUBLISHED) return;
+    this.milliseconds += this.control.blockUntil(this.rank, this.counters, this.index(rank, slot, counter), use);
+  }
+
+  private advance(slot: number, counter: number, use: number): void {
+    const index = this.index(this.rank, slot, counter);
+    Atomics.store(this.counters, index, use);
+    Atomics.notify(this.counters, index);
+  }
+
+  private line(peer: number): Line {
+    const line = this.lines.get(peer);
+    if (!line) throw new Error(`there is no line from rank ${this.rank} to rank ${peer}`);
+    return line;
+  }
+}
+
+interface Line {
+  readonly port: MessagePort;
+  readonly sent: Int32Array;
+  readonly received: Int32Array;
+  /** Messages taken from the port so far. */
+  taken: number;
+  /** Taken, but not asked for yet. */
+  readonly waiting: Map<string, Uint8Array[]>;
+}
+
+interface Parcel {
+  readonly tensor: string;
+  readonly bytes: Uint8Array;
+}
+
+/** A cache line of Int32 per counter group, so that ranks do not slow each other down by writing near one another. */
+const LINE = 16;
+const PUBLISHED = 0;
+const REDUCED = 1;
+const READ = 2;
+const ALIGNMENT = 64;
+
+/** From here on an all-reduce is shared among the members; below, every rank reduces all, which saves one meeting. */
+const CHUNKED_BYTES = 1 << 16;
+
+/** Element at which chunk `index` of `count` begins. */
+function boundary(elements: number, count: number, index: number): number {
+  return Math.floor((elements * index) / count);
+}
+
+/** Whether this rank's block is read by anybody: in a broadcast only the first member's is. */
+function gives(call: CollectiveCall): boolean {
+  return call.collective.kind !== 'broadcast' || call.member === 0;
+}

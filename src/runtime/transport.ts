@@ -1,0 +1,46 @@
+/**
+ * @file How ranks exchange blocks. The rank loop knows this interface only; shared memory between worker threads is one
+ * way to carry it.
+ */
+import type { ProgramCollective } from '../program/program.js';
+import type { DType } from '../program/values.js';
+
+/** One collective of the program as one rank sees it. */
+export interface CollectiveCall {
+  readonly collective: ProgramCollective;
+  readonly dtype: DType;
+  /** The group's ranks; member k holds shard k. */
+  readonly members: readonly number[];
+  /** This rank's place among the members. */
+  readonly member: number;
+  /** Bytes that this rank gives and gets. */
+  readonly inputBytes: number;
+  readonly outputBytes: number;
+  /** The buffer that carries it (see `slots.ts`): the same number on all ranks of the stage. */
+  readonly slot: number;
+}
+
+export interface Transport {
+  /** Hands this rank's block over. The block may be changed or freed as soon as this returns. */
+  readonly start: (call: CollectiveCall, block: Uint8Array) => void;
+  /** Blocks until all members have started, and writes this rank's result (all of `call.outputBytes`) to `result`. */
+  readonly wait: (call: CollectiveCall, result: Uint8Array) => void;
+  /** Hands a tensor to a rank of another stage; never blocks on the receiver. */
+  readonly send: (tensor: string, to: number, block: Uint8Array) => void;
+  /** Blocks until the tensor has come. Tensors of one name arrive in the order sent. */
+  readonly receive: (tensor: string, from: number) => Uint8Array;
+  /** Milliseconds that this rank has been blocked in all of the above so far. */
+  readonly blocked: () => number;
+}
+
+/**
+ * Bytes that one rank sends for a collective over `members` ranks, by the usual formulas for ring algorithms:
+ * 2(n−1)/n of the block for an all-reduce, (n−1)/n of the whole array for gather, scatter, all-to-all and broadcast.
+ */
+export function bytesSent(call: CollectiveCall): number {
+  const share = (call.members.length - 1) / call.members.length;
+  const { collective } = call;
+  if (collective.kind === 'all-reduce') return 2 * share * call.inputBytes;
+  if (collective.kind === 'permute') return collective.to[call.member] === call.member ? 0 : call.inputBytes;
+  return share * Math.max(call.inputBytes, call.outputBytes);
+}

@@ -1,0 +1,83 @@
+/**
+ * @file Noticing that ranks no longer get on. A rank that waits for another is well; the one it waits for may have
+ * stalled. A native call cannot report while it runs, so the sign is: no progress, while others wait, for too long.
+ */
+import type { Control, RankState } from './control.js';
+
+/** A rank that holds the others up; `all`: every rank waits, so the program itself is at odds. */
+export interface Stall {
+  readonly rank: number;
+  readonly seconds: number;
+  readonly all: boolean;
+}
+
+/** Seconds without progress after which a rank in each state counts as stalled. */
+export type StallLimits = Readonly<Record<RankState, number>>;
+
+/**
+ * The limits of a program: a native call says nothing while it runs, so it is given `stallSeconds`; what a rank does by
+ * itself between calls is copying and adding `largestBytes` at most, so that a stall there shows within a second or so.
+ * `perCore` ranks share a core.
+ */
+export function stallLimits(stallSeconds: number, largestBytes: number, perCore: number): StallLimits {
+  const own = Math.min(stallSeconds, (OWN_SECONDS + largestBytes / SLOW_COPY_BYTES_PER_SECOND) * Math.max(1, perCore));
+  return {
+    loading: Math.max(stallSeconds, LOADING_SECONDS),
+    computing: stallSeconds,
+    running: own,
+    waiting: own,
+    finished: Infinity,
+  };
+}
+
+/** Reading one shard or making one session may take long on a slow disk, whatever the user says about steps. */
+const LOADING_SECONDS = 60;
+
+/** A thread that has work but gets no turn for so long is on a machine that is hopelessly crowded. */
+const OWN_SECONDS = 1;
+
+/** Adding up sixteen-bit floats is the slowest thing that a rank does itself: about 8 ns an element, with room to spare. */
+const SLOW_COPY_BYTES_PER_SECOND = 1e8;
+
+/** Looks at the control block from time to time. */
+export class StallWatch {
+  private readonly last: { progress: number; since: number }[];
+
+  constructor(
+    private readonly control: Control,
+    ranks: number,
+    private readonly limits: StallLimits,
+    now: number,
+  ) {
+    this.last = Array.from({ length: ranks }, () => ({ progress: -1, since: now }));
+  }
+
+  /** The stall at `now` (milliseconds of performance.now), or null. */
+  look(now: number): Stall | null {
+    const unfinished = this.last.map((_, rank) => this.standing(rank, now)).filter(({ state }) => state !== 'finished');
+    const waiting = unfinished.filter(({ state }) => state === 'waiting');
+    const waited = waiting.reduce((most, { seconds }) => Math.max(most, seconds), 0);
+    // Others must have waited as long: a rank that computes for a minute holds nobody up before somebody waits for it.
+    const busy = unfinished.find(({ state, seconds }) => {
+      const limit = this.limits[state];
+      return state !== 'waiting' && seconds > limit && waited > limit;
+    });
+    if (busy) return { rank: busy.rank, seconds: busy.seconds, all: false };
+    const [first] = waiting;
+    const stuck = waiting.every(({ seconds }) => seconds > this.limits.waiting);
+    return first && stuck && waiting.length === unfinished.length
+      ? { rank: first.rank, seconds: first.seconds, all: true }
+      : null;
+  }
+
+  /** What a rank is doing, and for how long without progress. */
+  private standing(rank: number, now: number): { rank: number; state: RankState; seconds: number } {
+    const { progress, state } = this.control.position(rank);
+    const last = this.last[rank] as { progress: number; since: number };
+    if (progress !== last.progress) {
+      last.progress = progress;
+      last.since = now;
+    }
+    return { rank, state, seconds: (now - last.since) / 1000 };
+  }
+}

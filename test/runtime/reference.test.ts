@@ -1,0 +1,30 @@
+import test from 'ava';
+import { AutoparError } from '../../src/program/values.js';
+import { loadOrt } from '../../src/runtime/ort.js';
+import { runOnnx } from '../../src/runtime/reference.js';
+import { float32, floats, tinyModel } from './tiny-program.js';
+
+const relu = tinyModel(
+  [{ op: 'Relu', inputs: ['a'], outputs: ['b'] }],
+  [{ name: 'a', shape: [2] }],
+  [{ name: 'b', shape: [2] }],
+);
+
+test('a whole model runs from its bytes and gives every output', async (t) => {
+  const { b } = await runOnnx(relu, { a: float32([-1, 2], [2]) });
+  t.deepEqual([floats(b), b?.dtype, b?.shape], [[0, 2], 'float32', [2]]);
+});
+
+test('what ONNX Runtime refuses is said with its words', async (t) => {
+  const missing = await t.throwsAsync(runOnnx(relu, {}), { instanceOf: AutoparError });
+  t.deepEqual([missing?.code, missing?.exit], ['reference-failed', 'input']);
+  const absent = await t.throwsAsync(runOnnx('/nowhere/model.onnx', {}), { instanceOf: AutoparError });
+  t.is(absent?.where.file, '/nowhere/model.onnx');
+});
+
+test('an installation without its native part is told how to be mended', async (t) => {
+  const fail = () => Promise.reject(new Error('Cannot find module onnxruntime_binding.node'));
+  const error = await t.throwsAsync(loadOrt(fail), { instanceOf: AutoparError });
+  t.deepEqual([error?.code, error?.exit], ['backend-absent', 'backendAbsent']);
+  t.regex(error?.hint ?? '', /ONNXRUNTIME_NODE_INSTALL=skip npm install/);
+});
