@@ -1,0 +1,35 @@
+/**
+ * @file Writes a program folder: program.json, segments/*.onnx, weights/*.safetensors.
+ */
+import { mkdir, writeFile } from 'node:fs/promises';
+import path from 'node:path';
+import type { Graph } from '../ir/graph.js';
+import type { ShardedGraph } from '../partition/sharded-graph.js';
+import { cannotWrite, writeJsonAtomic } from '../program/atomic.js';
+import type { GeneratedProgram } from './program-of.js';
+import { writeWeights } from './weights.js';
+
+/**
+ * Writes `generated` and the weight shards of `graph` to `directory`, which is created.
+ * @throws AutoparError (exit cannotWrite) where that is impossible; the caller removes what was written.
+ */
+export async function emitProgram(
+  directory: string,
+  generated: GeneratedProgram,
+  graph: Graph,
+  sharded: ShardedGraph,
+  signal?: AbortSignal,
+): Promise<void> {
+  const { program, segments } = generated;
+  try {
+    await mkdir(path.join(directory, 'segments'), { recursive: true });
+    await mkdir(path.join(directory, 'weights'), { recursive: true });
+    for (const [file, model] of segments) await writeFile(path.join(directory, file), model);
+  } catch (error) {
+    throw cannotWrite(error, directory);
+  }
+  for (const stage of program.stages) {
+    await writeWeights(directory, graph, sharded, stage.weights, program.mesh, signal);
+  }
+  await writeJsonAtomic(path.join(directory, 'program.json'), program);
+}

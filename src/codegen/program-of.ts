@@ -1,0 +1,199 @@
+/**
+ * @file sharded graph → program: order, segments, instructions, and where everything is found.
+ */
+import type { ConstantTensor, Graph } from '../ir/graph.js';
+import { elementCount } from '../ir/graph.js';
+import type { ComputeNode, ShardedGraph, ShardedTensor } from '../partition/sharded-graph.js';
+import {
+  type Instruction,
+  PROGRAM_VERSION,
+  type Program,
+  type ProgramSegment,
+  type ProgramTensor,
+} from '../program/program.js';
+import { isReplicated } from '../sharding-propagation/layout.js';
+import { orderPhase, type Step } from './order.js';
+import { makeSegment, type Segment, type Surroundings } from './segment.js';
+import { placeWeights } from './weights.js';
+
+/** A program and the segment models that it names by file. */
+export interface GeneratedProgram {
+  readonly program: Program;
+  /** By file, relative to program.json. */
+  readonly segments: ReadonlyMap<string, Uint8Array>;
+}
+
+/** Constants up to this many elements, the same on all ranks, are part of a segment; larger ones are bound like weights. */
+const INLINE_ELEMENTS = 1024;
+
+/** Generates the program of a graph that is one stage. `model` names it in program.json. */
+export function programOf(graph: Graph, sharded: ShardedGraph, model: Program['model']): GeneratedProgram {
+  const inline = inlineValues(graph, sharded);
+  const bound = new Set(sharded.weights.map((weight) => weight.tensor).filter((tensor) => !inline.has(tensor)));
+  const steps = orderPhase(sharded);
+  const around: Surroundings = { graph: sharded, bound, inline, readOutside: readersOutside(sharded, steps) };
+  const files = new Map<string, Uint8Array>();
+  const segments: Record<string, ProgramSegment> = {};
+  const instructions = withFrees(
+    steps.map((step): Instruction => {
+      if (step.kind === 'wait') return { kind: 'wait', id: step.id };
+      if (step.kind === 'start') {
+        const { node } = step;
+        const { collective, axes, input, output } = node;
+        return { kind: 'start', id: step.id, collective, axes, input, output, label: labelOf(node.layer, node.origin) };
+      }
+      const segment = makeSegment(step.nodes, around);
+      const file = `segments/${segment.id}.onnx`;
+      files.set(file, segment.model);
+      segments[segment.id] = segmentRecord(segment, file);
+      const first = step.nodes[0] as ComputeNode;
+      return {
+        kind: 'compute',
+        segment: segment.id,
+        inputs: segment.inputs.map((binding) => binding.tensor),
+        weights: segment.weights.map((binding) => binding.tensor),
+        outputs: segment.outputs.map((binding) => binding.tensor),
+        label: labelOf(first.layer, first.origin),
+      };
+    }),
+    sharded,
+  );
+  const coordinates = Object.fromEntries(
+    sharded.coordinates.map(({ name, axes, block, bias }) => [name, { axes, block, bias }]),
+  );
+  const program: Program = {
+    format: 'autopar-program',
+    version: PROGRAM_VERSION,
+    model,
+    mesh: sharded.mesh.axes.map((axis) => ({ axis: axis.name, size: axis.size, subAxes: axis.subAxes })),
+    inputs: sharded.inputs.map(({ tensor, input }) => valueRecord(sharded, tensor, input)),
+    outputs: sharded.outputs.map(({ tensor, output }) => valueRecord(sharded, tensor, output)),
+    stages: [
+      {
+        tensors: tensorRecords(graph, sharded, instructions),
+        segments,
+        weights: placeWeights(sharded, bound),
+        coordinates,
+        phases: { forward: instructions },
+      },
+    ],
+    schedule: [{ stage: 0, chunk: 0, microBatch: 0, phase: 'forward' }],
+  };
+  return { program, segments: files };
+}
+
+/** Values that become part of segments: constants of the lowering, and small replicated constants of the graph. */
+function inlineValues(graph: Graph, sharded: ShardedGraph): ReadonlyMap<string, Uint8Array> {
+  const result = new Map<string, Uint8Array>();
+  for (const [name, value] of sharded.constants) result.set(name, (value as ConstantTensor).data);
+  for (const { tensor, weight } of sharded.weights) {
+    const source = graph.weights.get(weight);
+    const type = tensorOf(sharded, tensor);
+    const small = elementCount(type.shape) <= INLINE_ELEMENTS && isReplicated(type.layout);
+    if (source?.role === 'constant' && source.source.kind === 'inline' && small) result.set(tensor, source.source.data);
+  }
+  return result;
+}
+
+/** Tells whether a tensor is read by a node outside of a segment, by a collective, or by the user. */
+function readersOutside(
+  sharded: ShardedGraph,
+  steps: readonly Step[],
+): (tensor: string, inside: ReadonlySet<ComputeNode>) => boolean {
+  const always = new Set(sharded.outputs.map((output) => output.tensor));
+  const readers = new Map<string, ComputeNode[]>();
+  for (const step of steps) {
+    if (step.kind === 'start') always.add(step.node.input);
+    for (const node of step.kind === 'segment' ? step.nodes : []) {
+      for (const input of node.inputs) {
+        if (input === null) continue;
+        const list = readers.get(input);
+        if (list) list.push(node);
+        else readers.set(input, [node]);
+      }
+    }
+  }
+  return (tensor, inside) => always.has(tensor) || (readers.get(tensor) ?? []).some((node) => !inside.has(node));
+}
+
+/** Adds a `free` behind the last reader of every tensor. A collective's operand is kept until its wait. */
+function withFrees(instructions: readonly Instruction[], sharded: ShardedGraph): readonly Instruction[] {
+  const kept = new Set([
+    ...sharded.outputs.map((output) => output.tensor),
+    ...sharded.coordinates.map((coordinate) => coordinate.name),
+  ]);
+  const operandOf = new Map<number, { readonly input: string; readonly output: string }>();
+  const lastUse = new Map<string, number>();
+  const use = (tensor: string, position: number) => !kept.has(tensor) && lastUse.set(tensor, position);
+  for (const { tensor } of sharded.inputs) use(tensor, -1);
+  instructions.forEach((instruction, position) => {
+    if (instruction.kind === 'compute') {
+      for (const tensor of [...instruction.inputs, ...instruction.outputs]) use(tensor, position);
+    } else if (instruction.kind === 'start') {
+      operandOf.set(instruction.id, instruction);
+    } else if (instruction.kind === 'wait') {
+      const operand = operandOf.get(instruction.id);
+      if (operand) for (const tensor of [operand.input, operand.output]) use(tensor, position);
+    }
+  });
+  const frees = new Map<number, string[]>();
+  for (const [tensor, position] of lastUse) frees.set(position, [...(frees.get(position) ?? []), tensor]);
+  const result: Instruction[] = [];
+  const free = (position: number) => {
+    const tensors = frees.get(position);
+    if (tensors) result.push({ kind: 'free', tensors });
+  };
+  free(-1);
+  instructions.forEach((instruction, position) => {
+    result.push(instruction);
+    free(position);
+  });
+  return result;
+}
+
+function segmentRecord(segment: Segment, file: string): ProgramSegment {
+  return {
+    file,
+    inputs: segment.inputs.map((binding) => binding.inside),
+    weights: segment.weights.map((binding) => binding.inside),
+    outputs: segment.outputs.map((binding) => binding.inside),
+    flops: segment.flops,
+    operators: segment.operators,
+  };
+}
+
+/** Types of all tensors that instructions name, and of inputs and outputs. */
+function tensorRecords(
+  graph: Graph,
+  sharded: ShardedGraph,
+  instructions: readonly Instruction[],
+): Readonly<Record<string, ProgramTensor>> {
+  const names = new Set([...sharded.inputs, ...sharded.outputs].map((value) => value.tensor));
+  for (const instruction of instructions) {
+    if (instruction.kind === 'compute')
+      for (const name of [...instruction.inputs, ...instruction.outputs]) names.add(name);
+    if (instruction.kind === 'start') for (const name of [instruction.input, instruction.output]) names.add(name);
+  }
+  const result: Record<string, ProgramTensor> = {};
+  for (const name of names) {
+    const { dtype, localShape, shape, layout, varying } = tensorOf(sharded, name);
+    const isSource = graph.tensors.has(name) && !graph.weights.has(name) && varying === undefined;
+    result[name] = { dtype, localShape, shape, layout, ...(isSource ? { source: name } : {}) };
+  }
+  return result;
+}
+
+function valueRecord(sharded: ShardedGraph, tensor: string, name: string) {
+  const { dtype, shape } = tensorOf(sharded, tensor);
+  return { name, dtype, shape, stage: 0, tensor };
+}
+
+function labelOf(layer: string | null, origin: string): string {
+  return layer === null ? origin : `${layer}: ${origin}`;
+}
+
+function tensorOf(sharded: ShardedGraph, name: string): ShardedTensor {
+  const tensor = sharded.tensors.get(name);
+  if (!tensor) throw new Error(`sharded graph has no tensor ${name}`);
+  return tensor;
+}

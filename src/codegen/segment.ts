@@ -1,0 +1,112 @@
+/**
+ * @file A segment: consecutive operators of one layer as a plain ONNX model over local shapes. Names inside are canonical
+ * and small replicated constants are part of it, so that its identity is its structure: equal layers share one file.
+ */
+import { createHash } from 'node:crypto';
+import type { Graph, Node, TensorType, Weight } from '../ir/graph.js';
+import { writeOnnx } from '../ir/onnx/writer.js';
+import type { ComputeNode, ShardedGraph } from '../partition/sharded-graph.js';
+
+export interface Segment {
+  /** 16 hex digits of the SHA-256 of `model`. */
+  readonly id: string;
+  readonly model: Uint8Array;
+  /** Tensors of the sharded graph behind the model's inputs, weights and outputs, in order; and their names inside. */
+  readonly inputs: readonly Binding[];
+  readonly weights: readonly Binding[];
+  readonly outputs: readonly Binding[];
+  readonly flops: number;
+  readonly operators: readonly string[];
+}
+
+export interface Binding {
+  readonly tensor: string;
+  readonly inside: string;
+}
+
+/** What codegen knows of the tensors around a segment. */
+export interface Surroundings {
+  readonly graph: ShardedGraph;
+  /** Weights that are no part of the segment's structure: their blocks are bound when it is loaded. */
+  readonly bound: ReadonlySet<string>;
+  /** Values that are part of the structure. */
+  readonly inline: ReadonlyMap<string, Uint8Array>;
+  /** Whether anything outside of these nodes reads a tensor. */
+  readonly readOutside: (tensor: string, inside: ReadonlySet<ComputeNode>) => boolean;
+}
+
+/** Builds the ONNX model of a run of compute nodes. */
+export function makeSegment(nodes: readonly ComputeNode[], around: Surroundings): Segment {
+  const names = new Map<string, string>();
+  const inputs: Binding[] = [];
+  const weights: Binding[] = [];
+  const types = new Map<string, TensorType>();
+  const graphWeights = new Map<string, Weight>();
+  const localType = (tensor: string): TensorType => {
+    const type = around.graph.tensors.get(tensor);
+    if (!type) throw new Error(`sharded graph has no tensor ${tensor}`);
+    return { dtype: type.dtype, shape: type.localShape };
+  };
+  const declare = (tensor: string, prefix: string): string => {
+    const inside = `${prefix}${names.size}`;
+    names.set(tensor, inside);
+    types.set(inside, localType(tensor));
+    return inside;
+  };
+  const read = (tensor: string): string => {
+    const known = names.get(tensor);
+    if (known !== undefined) return known;
+    const value = around.inline.get(tensor);
+    const inside = declare(tensor, value || around.bound.has(tensor) ? 'w' : 'i');
+    const type = localType(tensor);
+    if (value) graphWeights.set(inside, { ...type, source: { kind: 'inline', data: value }, role: 'constant' });
+    else if (around.bound.has(tensor)) {
+      graphWeights.set(inside, { ...type, source: { kind: 'absent' }, role: 'parameter' });
+      weights.push({ tensor, inside });
+    } else inputs.push({ tensor, inside });
+    return inside;
+  };
+  const inner: Node[] = nodes.map((node, index) => ({
+    name: `${node.op}_${index}`,
+    op: node.op,
+    domain: node.domain,
+    attributes: node.attributes,
+    inputs: node.inputs.map((input) => (input === null ? null : read(input))),
+    // ONNX Runtime crashes on some operators whose unused results have no name.
+    outputs: node.outputs.map((output, position) => (output === null ? `u${index}_${position}` : declare(output, 't'))),
+    module: [],
+    layer: null,
+    scope: node.scope,
+    phase: node.phase,
+    group: `${node.op}_${index}`,
+    body: null,
+  }));
+  const members = new Set(nodes);
+  const outputs = nodes.flatMap((node) =>
+    node.outputs.flatMap((output) =>
+      output !== null && around.readOutside(output, members)
+        ? [{ tensor: output, inside: names.get(output) as string }]
+        : [],
+    ),
+  );
+  const graph: Graph = {
+    name: 'segment',
+    nodes: inner,
+    tensors: types,
+    inputs: inputs.map((input) => input.inside),
+    outputs: outputs.map((output) => output.inside),
+    weights: graphWeights,
+    state: [],
+    batch: [],
+  };
+  const model = writeOnnx(graph, { externalWeights: true });
+  return {
+    id: createHash('sha256').update(model).digest('hex').slice(0, 16),
+    model,
+    inputs,
+    weights,
+    outputs,
+    flops: nodes.reduce((sum, node) => sum + node.flops, 0),
+    operators: [...new Set(nodes.map((node) => node.op))].sort(),
+  };
+}

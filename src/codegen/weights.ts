@@ -1,0 +1,134 @@
+/**
+ * @file Weight shards: each weight cut by its layout, once per distinct shard.
+ *
+ * Shards that are cut over the same axes lie in one file per shard number: `weights/whole.safetensors`,
+ * `weights/tp-0.safetensors`, `weights/tp-1.safetensors`, …. A rank reads the file with its index on these axes.
+ */
+import { open } from 'node:fs/promises';
+import { AutoparError } from '../ir/error.js';
+import type { Graph, Weight } from '../ir/graph.js';
+import type { ShardedGraph, ShardedTensor } from '../partition/sharded-graph.js';
+import { cutBlock } from '../program/blocks.js';
+import type { ProgramAxis, ProgramLayout, ProgramWeight } from '../program/program.js';
+import { type SafetensorsEntry, writeSafetensors } from '../program/safetensors.js';
+import type { SubAxis } from '../sharding-propagation/mesh.js';
+import { axesSize, subAxes, subAxisSize } from '../sharding-propagation/mesh.js';
+
+/** Where each bound weight's block is found: by tensor of the sharded graph. */
+export function placeWeights(
+  sharded: ShardedGraph,
+  bound: ReadonlySet<string>,
+): Readonly<Record<string, ProgramWeight>> {
+  const result: Record<string, ProgramWeight> = {};
+  for (const { tensor } of sharded.weights) {
+    if (!bound.has(tensor)) continue;
+    const type = typeOfTensor(sharded, tensor);
+    const axes = cutAxes(sharded, type);
+    result[tensor] = {
+      file: axes.length === 0 ? 'weights/whole.safetensors' : `weights/${axes.join('+')}-{k}.safetensors`,
+      key: tensor,
+      axes,
+      dtype: type.dtype,
+      localShape: type.localShape,
+      zeroUnlessFirst: type.layout.partial.map((partial) => partial.axis),
+    };
+  }
+  return result;
+}
+
+/** Writes all shard files below `directory`, a whole weight in memory at a time. Ends at the next weight when `signal` aborts. */
+export async function writeWeights(
+  directory: string,
+  graph: Graph,
+  sharded: ShardedGraph,
+  places: Readonly<Record<string, ProgramWeight>>,
+  mesh: readonly ProgramAxis[],
+  signal?: AbortSignal,
+): Promise<void> {
+  const files = new Map<string, SafetensorsEntry[]>();
+  for (const { tensor, weight } of sharded.weights) {
+    const place = places[tensor];
+    if (!place) continue;
+    const source = graph.weights.get(weight);
+    if (!source) throw new Error(`graph has no weight ${weight}`);
+    const layout: ProgramLayout = { dims: typeOfTensor(sharded, tensor).layout.dims, partial: [] };
+    for (let shard = 0; shard < axesSize(sharded.mesh, place.axes); shard++) {
+      const file = place.file.replace('{k}', String(shard));
+      const rank = rankAt(sharded, place.axes, shard);
+      const entries = files.get(file) ?? [];
+      entries.push({
+        key: place.key,
+        dtype: place.dtype,
+        shape: place.localShape,
+        data: async () => {
+          signal?.throwIfAborted();
+          return cutBlock(await weightBytes(weight, source), source.shape, source.dtype, layout, mesh, rank);
+        },
+      });
+      files.set(file, entries);
+    }
+  }
+  for (const [file, entries] of files) await writeSafetensors(`${directory}/${file}`, entries);
+}
+
+/**
+ * A weight's bytes from where they are.
+ * @throws AutoparError `weight-absent` for a weight without a value; `external-data` where a file went missing.
+ */
+export async function weightBytes(name: string, weight: Weight): Promise<Uint8Array> {
+  const { source } = weight;
+  if (source.kind === 'inline') return source.data;
+  if (source.kind === 'absent') {
+    throw new AutoparError('weight-absent', 'input', `the model file holds no value for weight ${name}`, {
+      tensor: name,
+    });
+  }
+  const handle = await open(source.file, 'r').catch((cause: Error) => {
+    throw new AutoparError('external-data', 'input', `cannot read the weight file: ${cause.message}`, {
+      file: source.file,
+      tensor: name,
+    });
+  });
+  try {
+    const data = new Uint8Array(source.length);
+    const { bytesRead } = await handle.read(data, 0, source.length, source.offset);
+    if (bytesRead < source.length) {
+      throw new AutoparError(
+        'external-data',
+        'input',
+        `the weight file ends ${source.length - bytesRead} bytes before the end of ${name}`,
+        { file: source.file, tensor: name },
+        'Copy the external data file again; it was cut short.',
+      );
+    }
+    return data;
+  } finally {
+    await handle.close();
+  }
+}
+
+/** Axes that cut a tensor, in mesh order. */
+function cutAxes(sharded: ShardedGraph, type: ShardedTensor): readonly SubAxis[] {
+  const used = new Set(type.layout.dims.flatMap((pieces) => pieces.flatMap((piece) => piece.axes)));
+  return subAxes(sharded.mesh)
+    .map((sub) => sub.name)
+    .filter((name) => used.has(name));
+}
+
+/** The first rank whose index on `axes` is `shard`: the digits of `shard` on these axes, 0 on all others. */
+function rankAt(sharded: ShardedGraph, axes: readonly SubAxis[], shard: number): number {
+  const digits = new Map<SubAxis, number>();
+  let rest = shard;
+  for (const name of [...axes].reverse()) {
+    const size = subAxisSize(sharded.mesh, name);
+    digits.set(name, rest % size);
+    rest = Math.floor(rest / size);
+  }
+  return subAxes(sharded.mesh).reduce((rank, { name, size }) => rank * size + (digits.get(name) ?? 0), 0);
+}
+
+function typeOfTensor(sharded: ShardedGraph, tensor: string): ShardedTensor {
+  const type = sharded.tensors.get(tensor);
+  if (!type) throw new Error(`sharded graph has no tensor ${tensor}`);
+  return type;
+}

@@ -1,0 +1,59 @@
+import test from 'ava';
+import { givenTensors, orderPhase } from '../../src/codegen/order.js';
+import { programOf } from '../../src/codegen/program-of.js';
+import { partition } from '../../src/partition/partition.js';
+import { makeRedistributor } from '../../src/sharding-propagation/redistribution.js';
+import { megatron, mlp } from '../partition/mlp.js';
+
+function sharded() {
+  const assignment = megatron();
+  return partition(
+    mlp(),
+    assignment,
+    makeRedistributor(assignment.mesh, () => 1),
+  );
+}
+
+test('segments end at layers and at collectives; every start has one wait', (t) => {
+  const steps = orderPhase(sharded());
+  t.deepEqual(
+    steps.map((step) => (step.kind === 'segment' ? step.nodes.map((node) => node.op).join('+') : step.kind)),
+    ['MatMul+Relu', 'MatMul', 'start', 'wait'],
+  );
+});
+
+test('nothing is read before it is there', (t) => {
+  const graph = sharded();
+  const there = new Set(givenTensors(graph));
+  for (const step of orderPhase(graph)) {
+    if (step.kind === 'segment') {
+      for (const node of step.nodes) {
+        for (const input of node.inputs) t.true(input === null || there.has(input));
+        for (const output of node.outputs) if (output !== null) there.add(output);
+      }
+    } else if (step.kind === 'start') t.true(there.has(step.node.input));
+    else there.add(step.node.output);
+  }
+  t.true(there.has('y'));
+});
+
+test('a graph with a circle is a fault, not a hang', (t) => {
+  const graph = sharded();
+  const nodes = graph.nodes.map((node) =>
+    node.kind === 'compute' && node.op === 'Relu' ? { ...node, inputs: ['y'] } : node,
+  );
+  t.throws(() => orderPhase({ ...graph, nodes }), { message: /circle/ });
+});
+
+test('the program names groups by axes and frees what nobody reads any more', (t) => {
+  const { program, segments } = programOf(mlp(), sharded(), { name: 'mlp', fingerprint: 'f' });
+  const stage = program.stages[0];
+  t.is(segments.size, 2);
+  t.deepEqual(Object.keys(stage?.weights ?? {}), ['w1', 'w2']);
+  t.is(stage?.weights['w1']?.file, 'weights/tp-{k}.safetensors');
+  const freed = stage?.phases['forward']?.flatMap((instruction) =>
+    instruction.kind === 'free' ? instruction.tensors : [],
+  );
+  t.deepEqual([...(freed ?? [])].sort(), ['a', 'x', 'y/t0']);
+  t.false(JSON.stringify(program).includes('"ranks"'));
+});
