@@ -1,0 +1,67 @@
+/**
+ * @file emit: a planned model as a folder: plan.json, program/, source.json. All of it, or nothing.
+ */
+import { mkdir } from 'node:fs/promises';
+import path from 'node:path';
+import { emitProgram } from '../codegen/emit.js';
+import { programOf } from '../codegen/program-of.js';
+import { writeFileAtomic, writeFolderAtomic, writeJsonAtomic } from '../program/atomic.js';
+import { planDigest, planToJson } from '../strategy/plan-json.js';
+import { type Arrays, writeArrays } from './arrays.js';
+import { CONSTANTS_FILE, checkTarget, type Source } from './folder.js';
+import type { PlannedModel } from './plan.js';
+
+export interface EmitOptions {
+  readonly directory: string;
+  /** Replace a folder that autopar did not write. */
+  readonly force?: boolean;
+  /** Write the plan without a program. */
+  readonly planOnly?: boolean;
+  /** Seed of the random weights that the model was given, or null. */
+  readonly randomWeights?: number | null;
+  /** Values that inputs of the model were fixed to when it was imported. */
+  readonly constants?: Arrays;
+  readonly signal?: AbortSignal;
+}
+
+/** Whether a program was written, and if not why, in a sentence. */
+export interface Emitted {
+  readonly programWritten: boolean;
+  readonly programReason?: string;
+}
+
+/** Writes the folder under a temporary name and then puts it in place. @throws AutoparError (exit cannotWrite). */
+export async function emit(planned: PlannedModel, options: EmitOptions): Promise<Emitted> {
+  const { imported, plan, sharded } = planned;
+  const { directory, signal } = options;
+  await checkTarget(directory, options.force ?? false, imported.file);
+  const reason = reasonWithout(planned, options);
+  const source: Source = {
+    format: 'autopar-source',
+    model: path.relative(path.resolve(directory), path.resolve(imported.file)).split(path.sep).join('/'),
+    dims: imported.dims,
+    globalBatch: plan.model.globalBatch,
+    randomWeights: options.randomWeights ?? null,
+    constants: Object.keys(options.constants ?? {}).length > 0,
+  };
+  await writeFolderAtomic(directory, async (temporary) => {
+    await writeFileAtomic(path.join(temporary, 'plan.json'), planToJson(plan));
+    await writeJsonAtomic(path.join(temporary, 'source.json'), source);
+    if (source.constants) await writeArrays(path.join(temporary, CONSTANTS_FILE), options.constants ?? {});
+    if (reason !== null) return;
+    const program = path.join(temporary, 'program');
+    await mkdir(program);
+    const { name, fingerprint } = plan.model;
+    const generated = programOf(imported.graph, sharded, { name, fingerprint, plan: planDigest(plan) });
+    await emitProgram(program, generated, imported.graph, sharded, signal);
+    signal?.throwIfAborted();
+  });
+  return reason === null ? { programWritten: true } : { programWritten: false, programReason: reason };
+}
+
+function reasonWithout({ imported }: PlannedModel, options: EmitOptions): string | null {
+  if (options.planOnly) return 'no program was written, as --plan-only says';
+  if (imported.weightsPresent) return null;
+  const missing = [...imported.graph.weights.values()].filter((weight) => weight.source.kind === 'absent').length;
+  return `no program was written: ${missing} weights have no values in ${path.basename(imported.file)} (--init random makes some)`;
+}

@@ -1,0 +1,155 @@
+/**
+ * @file The folder that `compile` writes and others read: plan.json, program/, source.json.
+ *
+ * source.json says where the model lay, relative to the folder, so that `verify` and `run` find it; plan.json holds no path.
+ */
+import { readdir, readFile, realpath, stat } from 'node:fs/promises';
+import path from 'node:path';
+import { AutoparError } from '../ir/error.js';
+import type { Program } from '../program/program.js';
+import { readProgram } from '../program/reader.js';
+import type { Plan } from '../strategy/plan.js';
+import { planDigest, readPlan } from '../strategy/plan-json.js';
+
+export interface Source {
+  readonly format: 'autopar-source';
+  /** Relative to the folder, with forward slashes. */
+  readonly model: string;
+  readonly dims: Readonly<Record<string, number>>;
+  readonly globalBatch: number | null;
+  /** Seed of random weights, where the model file has none. */
+  readonly randomWeights: number | null;
+  /** Whether inputs were fixed to values (--const): they lie beside, in constants.npz. */
+  readonly constants: boolean;
+}
+
+/** Name of the file that holds the values inputs were fixed to. */
+export const CONSTANTS_FILE = 'constants.npz';
+
+/** `./<model file stem>.autopar`. */
+export function defaultFolder(model: string): string {
+  return `${path.basename(model).replace(/\.onnx$/i, '')}.autopar`;
+}
+
+/**
+ * Refuses a folder that holds something else than an earlier result of ours, and, whatever `force` says, one that must
+ * not go: one that holds the model itself or the folder that we are in.
+ * @throws AutoparError `folder-is-file`, `folder-in-use`, `folder-not-empty` (exit cannotWrite); `bad-option` (usage).
+ */
+export async function checkTarget(folder: string, force: boolean, model: string): Promise<void> {
+  if (folder === '') throw new AutoparError('bad-option', 'usage', '--output: expected the name of a folder');
+  const information = await stat(folder).catch(() => null);
+  if (!information) return;
+  if (!information.isDirectory()) {
+    throw new AutoparError(
+      'folder-is-file',
+      'cannotWrite',
+      `${folder} is a file, not a folder`,
+      { file: folder },
+      'Choose another folder with -o, or remove the file.',
+    );
+  }
+  const files = await readdir(folder);
+  if (files.length === 0) return;
+  await checkUse(folder, model);
+  if (force) return;
+  const plan = await readFile(path.join(folder, 'plan.json'), 'utf8').catch(() => '');
+  if (plan.includes('"autopar-plan"')) return;
+  throw new AutoparError(
+    'folder-not-empty',
+    'cannotWrite',
+    `${folder} is not empty and was not written by autopar`,
+    { file: folder },
+    'Choose another folder with -o, or replace it with --force.',
+  );
+}
+
+/** Replacing a folder removes all that is in it. */
+async function checkUse(folder: string, model: string): Promise<void> {
+  const real = async (file: string) => realpath(file).catch(() => path.resolve(file));
+  const target = await real(folder);
+  const inside = (file: string) =>
+    file === target || file.startsWith(target.endsWith(path.sep) ? target : target + path.sep);
+  const current = inside(await real(process.cwd()));
+  if (!current && !inside(await real(model))) return;
+  throw new AutoparError(
+    'folder-in-use',
+    'cannotWrite',
+    `${folder} cannot be replaced: ${current ? 'it is the current folder, or holds it' : `it holds the model ${model}`}`,
+    { file: folder },
+    'Choose another folder with -o.',
+  );
+}
+
+/** The parts of a compiled folder, each read and checked, and the program made from the plan beside it. */
+export interface CompiledParts {
+  readonly source: Source;
+  readonly plan: Plan;
+  readonly program: Program;
+}
+
+/**
+ * Reads what `compile` wrote.
+ * @throws AutoparError (exit input) for a folder that is not ours, and for a part that is missing, cut, or of another plan.
+ */
+export async function readCompiled(directory: string): Promise<CompiledParts> {
+  const source = await readSource(directory);
+  const plan = await readPlan(path.join(directory, 'plan.json'));
+  const program = await readProgram(directory);
+  const { fingerprint, plan: digest } = program.model;
+  if (fingerprint === plan.model.fingerprint && (digest === undefined || digest === planDigest(plan))) {
+    return { source, plan, program };
+  }
+  throw new AutoparError(
+    'program-of-another-plan',
+    'input',
+    `program/ in ${directory} was not made from the plan beside it: plan.json was edited, or one of the two replaced`,
+    { file: path.join(directory, 'plan.json') },
+    'Undo the edit, or compile the model again.',
+  );
+}
+
+/** Reads source.json. @throws AutoparError (exit input) where the folder is not one of ours. */
+async function readSource(folder: string): Promise<Source> {
+  const file = path.join(folder, 'source.json');
+  const text = await readFile(file, 'utf8').catch(() => {
+    throw new AutoparError(
+      'not-compiled',
+      'input',
+      `${folder} holds no compiled program (source.json is missing)`,
+      { file: folder },
+      'Write one with: autopar compile MODEL -o DIR',
+    );
+  });
+  try {
+    const source: unknown = JSON.parse(text);
+    if (isSource(source)) return source;
+  } catch {
+    // Falls through to the one message for a file that is cut or edited.
+  }
+  throw new AutoparError(
+    'bad-source',
+    'input',
+    'source.json is cut or was edited',
+    { file },
+    'Compile the model again.',
+  );
+}
+
+function isSource(value: unknown): value is Source {
+  if (typeof value !== 'object' || value === null) return false;
+  const { format, model, dims, globalBatch, randomWeights, constants } = value as Partial<
+    Record<keyof Source, unknown>
+  >;
+  const whole = (size: unknown) => typeof size === 'number' && Number.isSafeInteger(size) && size >= 0;
+  return (
+    format === 'autopar-source' &&
+    typeof model === 'string' &&
+    typeof dims === 'object' &&
+    dims !== null &&
+    Object.values(dims).every(whole) &&
+    (globalBatch === null || whole(globalBatch)) &&
+    (randomWeights === null || whole(randomWeights)) &&
+    typeof constants === 'boolean'
+  );
+}

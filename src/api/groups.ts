@@ -1,0 +1,112 @@
+/**
+ * @file groups: which ranks communicate with which, for given degrees.
+ *
+ * The mesh is pp × dp × sp × tp from outermost to innermost; ranks are numbered with tp fastest. `ep` is no axis: it takes
+ * the fastest part of dp · sp. `mp` is all ranks that hold one copy of the model.
+ */
+import { AutoparError } from '../ir/error.js';
+import {
+  AXIS_ORDER,
+  coordinatesOf,
+  deviceCount,
+  groupsOn,
+  indexOn,
+  type Mesh,
+  makeMesh,
+} from '../sharding-propagation/mesh.js';
+
+export interface Degrees {
+  readonly pp: number;
+  readonly dp: number;
+  readonly sp: number;
+  readonly tp: number;
+  readonly ep: number;
+}
+
+export type GroupKind = 'dp' | 'tp' | 'pp' | 'sp' | 'ep' | 'mp';
+
+export interface ProcessGroups {
+  readonly devices: number;
+  /** Sorted lists of ranks, in the order of their first rank. */
+  readonly groups: Readonly<Record<GroupKind, readonly (readonly number[])[]>>;
+}
+
+/** The lists of more ranks than this are no use to anyone, and take minutes. */
+const MOST_RANKS = 2 ** 16;
+
+/** @throws AutoparError `bad-devices` (usage) for more ranks than can be listed. */
+function checkRanks({ pp, dp, sp, tp }: Degrees): void {
+  const ranks = pp * dp * sp * tp;
+  if (ranks <= MOST_RANKS) return;
+  throw new AutoparError(
+    'bad-devices',
+    'usage',
+    `these degrees make ${ranks} ranks; groups are listed for at most ${MOST_RANKS}`,
+    {},
+    'give smaller degrees: the pattern repeats',
+  );
+}
+
+/** The process groups. @throws AutoparError `degrees-do-not-match-devices` (usage) where ep does not divide dp · sp. */
+export function processGroups(degrees: Degrees): ProcessGroups {
+  checkRanks(degrees);
+  const { dp, sp, ep } = degrees;
+  if ((dp * sp) % ep !== 0) {
+    throw new AutoparError(
+      'degrees-do-not-match-devices',
+      'usage',
+      `ep ${ep} does not divide dp ${dp} · sp ${sp} = ${dp * sp}`,
+    );
+  }
+  const mesh = makeMesh(AXIS_ORDER.map((axis) => [axis, degrees[axis]] as const));
+  const over = (...axes: readonly string[]) => sorted(groupsOn(mesh, subAxesOf(mesh, axes)));
+  return {
+    devices: deviceCount(mesh),
+    groups: {
+      dp: over('dp'),
+      tp: over('tp'),
+      pp: over('pp'),
+      sp: over('sp'),
+      ep: sorted(expertGroups(mesh, ep)),
+      mp: over('pp', 'sp', 'tp'),
+    },
+  };
+}
+
+/** A rank's place on every axis. @throws AutoparError `bad-option` (usage) where there is no such rank. */
+export function placeOf(degrees: Degrees, rank: number): Readonly<Record<string, number>> {
+  checkRanks(degrees);
+  const mesh = makeMesh(AXIS_ORDER.map((axis) => [axis, degrees[axis]] as const));
+  if (rank >= deviceCount(mesh)) {
+    throw new AutoparError(
+      'bad-option',
+      'usage',
+      `--rank ${rank}: there are ${deviceCount(mesh)} ranks, counted from 0`,
+    );
+  }
+  return Object.fromEntries(mesh.axes.map(({ name }) => [name, indexOn(mesh, subAxesOf(mesh, [name]), rank)]));
+}
+
+function subAxesOf(mesh: Mesh, axes: readonly string[]): readonly string[] {
+  return mesh.axes.filter(({ name }) => axes.includes(name)).flatMap(({ subAxes }) => subAxes.map(({ name }) => name));
+}
+
+/** Ranks that agree on pp and tp and whose index on dp · sp lies in one block of `ep`. */
+function expertGroups(mesh: Mesh, ep: number): readonly (readonly number[])[] {
+  const carriers = subAxesOf(mesh, ['dp', 'sp']);
+  const others = subAxesOf(mesh, ['pp', 'tp']);
+  const groups = new Map<string, number[]>();
+  for (let rank = 0; rank < deviceCount(mesh); rank++) {
+    const coordinates = coordinatesOf(mesh, rank);
+    const block = Math.floor(indexOn(mesh, carriers, rank) / ep);
+    const key = [block, ...others.map((name) => coordinates.get(name))].join();
+    groups.set(key, [...(groups.get(key) ?? []), rank]);
+  }
+  return [...groups.values()];
+}
+
+function sorted(groups: readonly (readonly number[])[]): readonly (readonly number[])[] {
+  return groups
+    .map((group) => [...group].sort((left, right) => left - right))
+    .sort((left, right) => (left[0] ?? 0) - (right[0] ?? 0));
+}

@@ -1,0 +1,12 @@
+/**
+ * @file The public interface: one function per verb. The command line uses nothing else.
+ */
+export { AutoparError, type ErrorPlace, EXIT } from '../ir/error.js';
+export type { ConstantTensor, Graph, TensorType } from '../ir/graph.js';
+export type { Plan } from '../strategy/plan.js';
+export { type CompileOptions, type CompileResult, compile } from './compile.js';
+export { type EmitOptions, type Emitted, emit } from './emit.js';
+export { type ImportedModel, type ImportOptions, importModel } from './import.js';
+export { type PlannedModel, type PlanningOptions, plan } from './plan.js';
+export { type RunCompiledOptions, type RunReport, runCompiled, runCompiled as run } from './run.js';
+export { type VerifyOptions, type VerifyResult, verify } from './verify.js';

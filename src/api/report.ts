@@ -1,0 +1,88 @@
+/**
+ * @file What a plan looks like to a person: its heaviest operators and its communication.
+ */
+import type { Cluster } from '../cost-model/cluster.js';
+import { priceNode } from '../cost-model/price.js';
+import type { Graph } from '../ir/graph.js';
+import type { Assignment } from '../partition/assignment.js';
+import { localBytes } from '../partition/partition.js';
+import type { ShardedGraph, ShardedNode } from '../partition/sharded-graph.js';
+import { layoutText } from '../sharding-propagation/layout-text.js';
+
+export interface HeavyOperator {
+  readonly operator: string;
+  readonly op: string;
+  /** Factors and their axes: `n: tp, b: dp`. */
+  readonly strategy: string;
+  /** Layouts of operands and results: `[dp, -] · [-, tp] → [dp, tp]`. */
+  readonly layouts: string;
+  readonly seconds: number;
+}
+
+export interface Communication {
+  readonly label: string;
+  readonly kind: string;
+  readonly axes: readonly string[];
+  /** Bytes of the larger of operand and result on one rank. */
+  readonly bytes: number;
+  readonly seconds: number;
+}
+
+/** The operators that a rank spends most time on, heaviest first. */
+export function heaviestOf(
+  graph: Graph,
+  sharded: ShardedGraph,
+  assignment: Assignment,
+  cluster: Cluster,
+  count = 8,
+): readonly HeavyOperator[] {
+  const seconds = new Map<string, number>();
+  const main = new Map<string, ShardedNode>();
+  const byName = new Map(graph.nodes.map((node) => [node.name, node]));
+  for (const node of sharded.nodes) {
+    if (node.kind !== 'compute') continue;
+    seconds.set(node.origin, (seconds.get(node.origin) ?? 0) + priceNode(node, sharded, cluster) / 1e9);
+    if (node.op === byName.get(node.origin)?.op) main.set(node.origin, node);
+  }
+  const heaviest = [...seconds].sort((a, b) => b[1] - a[1] || (a[0] < b[0] ? -1 : 1)).slice(0, count);
+  return heaviest.map(([operator, time]) => {
+    const strategy = assignment.strategies.get(byName.get(operator)?.group ?? operator);
+    const node = main.get(operator);
+    const layout = (name: string | null) => {
+      const tensor = name === null ? undefined : sharded.tensors.get(name);
+      return tensor ? [layoutText(tensor.layout, sharded.mesh)] : [];
+    };
+    return {
+      operator,
+      op: byName.get(operator)?.op ?? '',
+      strategy: Object.entries(strategy?.axes ?? {})
+        .map(([factor, axes]) => `${factor}: ${axes.join(',')}`)
+        .join(', '),
+      layouts:
+        node?.kind === 'compute'
+          ? `${node.inputs.flatMap(layout).join(' · ')} → ${node.outputs.flatMap(layout).join(' · ')}`
+          : '',
+      seconds: time,
+    };
+  });
+}
+
+/** Every collective, in the order of the sharded graph. */
+export function communicationOf(sharded: ShardedGraph, cluster: Cluster): readonly Communication[] {
+  return sharded.nodes.flatMap((node) => {
+    if (node.kind !== 'communicate') return [];
+    const bytes = [node.input, node.output].map((name) => {
+      const tensor = sharded.tensors.get(name);
+      return tensor ? localBytes(tensor) : 0;
+    });
+    return [
+      {
+        label: node.origin,
+        kind: node.collective.kind,
+        axes: node.axes,
+        bytes: Math.max(...bytes),
+        seconds: priceNode(node, sharded, cluster) / 1e9,
+      },
+    ];
+  });
+}

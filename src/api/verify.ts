@@ -1,0 +1,185 @@
+/**
+ * @file verify: the sharded program against the unsharded model, every output element by element.
+ */
+import path from 'node:path';
+import { AutoparError } from '../ir/error.js';
+import type { ConstantTensor, Graph } from '../ir/graph.js';
+import { entryOf } from '../ir/ops/index.js';
+import type { Program } from '../program/program.js';
+import { runOnnx } from '../runtime/reference.js';
+import { runProgram } from '../runtime/run-program.js';
+import { checkFingerprint } from '../strategy/fingerprint.js';
+import { type Arrays, readArrays } from './arrays.js';
+import { type Comparison, compareTensors, defaultTolerance, type TieTest } from './compare.js';
+import { CONSTANTS_FILE, readCompiled } from './folder.js';
+import { type ImportedModel, importModel } from './import.js';
+import { randomInputs, readInputs } from './inputs.js';
+import { numberReader } from './numbers.js';
+import { withRandomWeights } from './random-weights.js';
+import { runGraph } from './reference.js';
+
+export interface VerifyOptions {
+  /** The folder that compile wrote. */
+  readonly directory: string;
+  /** The model file; default: where it lay when it was compiled. */
+  readonly model?: string;
+  readonly inputs?: string;
+  readonly seed?: number;
+  /** Compare everything that crosses a segment besides the outputs. */
+  readonly tensors?: boolean;
+  /** Relative and absolute tolerance; by dtype where not given. */
+  readonly rtol?: number;
+  readonly atol?: number;
+  readonly signal?: AbortSignal;
+  readonly onProgress?: (text: string) => void;
+}
+
+export interface VerifyResult {
+  readonly passed: boolean;
+  readonly outputs: readonly Comparison[];
+  readonly tensors: readonly Comparison[];
+  /** What it was compared with. */
+  readonly reference: 'the model file in ONNX Runtime' | 'the unsharded graph in ONNX Runtime';
+}
+
+/**
+ * Runs program and model on the same inputs and compares.
+ * @throws AutoparError where the folder, the model or the inputs cannot be used; a difference is no error but a result.
+ */
+export async function verify(options: VerifyOptions): Promise<VerifyResult> {
+  const progress = options.onProgress ?? (() => undefined);
+  const { imported, file, constants, program } = await openCompiled(options.directory, options.model);
+  const inputs = options.inputs
+    ? await readInputs(options.inputs, program.inputs)
+    : randomInputs(imported.graph, options.seed ?? 0);
+  const crossing = options.tensors ? crossingTensors(program, imported.graph) : [];
+  progress('running the program');
+  const result = await runProgram(options.directory, inputs, {
+    steps: 1,
+    warmup: 0,
+    collect: crossing,
+    ...(options.signal ? { signal: options.signal } : {}),
+  });
+  progress('running the model');
+  const orderings = orderedOutputs(imported.graph);
+  const extra = [
+    ...new Set([...crossing, ...orderings.values()].map((entry) => (typeof entry === 'string' ? entry : entry.values))),
+  ];
+  const fromFile = file === null ? null : await runFile(file, { ...constants, ...inputs });
+  const fromGraph = fromFile && extra.length === 0 ? {} : await runGraph(imported.graph, inputs, extra);
+  const expected = fromFile ?? fromGraph;
+  const computedIn = new Set([...imported.graph.tensors.values()].map((type) => type.dtype));
+  const compare = (name: string, actual: Arrays, reference: Arrays): Comparison => {
+    const [a, b] = [actual[name], reference[name]];
+    if (!a || !b) throw new Error(`${name} was not computed by ${a ? 'the model' : 'the program'}`);
+    const fallback = defaultTolerance(b.dtype, computedIn);
+    const tolerance = { relative: options.rtol ?? fallback.relative, absolute: options.atol ?? fallback.absolute };
+    return compareTensors(name, a, b, tolerance, tieTest(a, b, orderings.get(name), fromGraph));
+  };
+  const outputs = imported.graph.outputs.map((name) => compare(name, result.outputs, expected));
+  const tensors = crossing.map((name) => compare(name, result.tensors, fromGraph));
+  return {
+    passed: [...outputs, ...tensors].every((entry) => entry.passed),
+    outputs,
+    tensors,
+    reference: fromFile ? 'the model file in ONNX Runtime' : 'the unsharded graph in ONNX Runtime',
+  };
+}
+
+/** The model file's own results; null where ONNX Runtime cannot load it (an operator set that is newer than it is). */
+async function runFile(file: string, inputs: Arrays): Promise<Arrays | null> {
+  try {
+    return await runOnnx(file, inputs);
+  } catch (error) {
+    if (error instanceof AutoparError && error.exit === 'backendAbsent') throw error;
+    return null;
+  }
+}
+
+/** A compiled folder with the model it was made from, checked against each other. */
+export interface Compiled {
+  readonly imported: ImportedModel;
+  /** The model file, where ONNX Runtime can run it as it is; else null. */
+  readonly file: string | null;
+  /** Values that inputs were fixed to. */
+  readonly constants: Arrays;
+  readonly program: Program;
+}
+
+/**
+ * Reads a compiled folder and imports its model again.
+ * @throws AutoparError `model-changed` where the model is not the one that was compiled.
+ */
+export async function openCompiled(directory: string, model?: string): Promise<Compiled> {
+  const { source, plan, program } = await readCompiled(directory);
+  const file = model ?? path.resolve(directory, source.model);
+  const constants = source.constants ? await readArrays(path.join(directory, CONSTANTS_FILE)) : {};
+  const imported = await importModel(file, {
+    dims: source.dims,
+    constants,
+    ...(source.globalBatch === null ? {} : { globalBatch: source.globalBatch }),
+  });
+  checkFingerprint(plan, imported);
+  const complete = source.randomWeights === null ? imported : withRandomWeights(imported, source.randomWeights);
+  const runnable = source.globalBatch === null && imported.weightsPresent;
+  return { imported: complete, file: runnable ? file : null, constants, program };
+}
+
+/** Tensors of the unsharded graph that cross a segment, graph outputs aside. */
+function crossingTensors(program: Program, graph: Graph): readonly string[] {
+  const outputs = new Set([...graph.outputs, ...graph.inputs]);
+  const names = program.stages.flatMap((stage) => Object.entries(stage.tensors));
+  return names.flatMap(([name, type]) =>
+    type.source === name && type.layout.partial.length === 0 && !outputs.has(name) ? [name] : [],
+  );
+}
+
+/** An output that holds positions chosen by comparing `values` along `axis`. */
+interface Ordering {
+  readonly values: string;
+  readonly axis: number;
+}
+
+/** Graph outputs that operators of the family `sort` or ArgMax-like reductions make, with the values that they order. */
+function orderedOutputs(graph: Graph): ReadonlyMap<string, Ordering> {
+  const result = new Map<string, Ordering>();
+  const computed = new Set(graph.nodes.flatMap((node) => node.outputs));
+  for (const node of graph.nodes) {
+    const values = node.inputs[0];
+    if (entryOf(node.op, node.domain)?.family !== 'sort' || !values || !computed.has(values)) continue;
+    const axis = node.attributes['axis'];
+    const rank = graph.tensors.get(values)?.shape.length ?? 0;
+    const position = typeof axis === 'number' ? axis : -1;
+    for (const output of node.outputs) {
+      if (output !== null && graph.outputs.includes(output)) {
+        result.set(output, { values, axis: position < 0 ? position + rank : position });
+      }
+    }
+  }
+  return result;
+}
+
+/** Two positions are a tie where the values they point at are equal within the tolerance of their dtype. */
+function tieTest(
+  actual: ConstantTensor,
+  expected: ConstantTensor,
+  ordering: Ordering | undefined,
+  values: Arrays,
+): TieTest {
+  const source = ordering && values[ordering.values];
+  if (!ordering || !source || expected.dtype !== 'int64') return () => false;
+  const [readActual, readExpected, readValue] = [numberReader(actual), numberReader(expected), numberReader(source)];
+  const inner = (shape: readonly number[]) =>
+    shape.slice(ordering.axis + 1).reduce((product, size) => product * size, 1);
+  const length = source.shape[ordering.axis] ?? 1;
+  const kept = expected.shape.length === source.shape.length ? (expected.shape[ordering.axis] ?? 1) : 1;
+  const stride = inner(source.shape);
+  const tolerance = defaultTolerance(source.dtype);
+  return (index) => {
+    const row = Math.floor(index / (kept * stride));
+    const column = index % stride;
+    const at = (position: number) => readValue((row * length + position) * stride + column);
+    const [a, b] = [at(readActual(index)), at(readExpected(index))];
+    return Math.abs(a - b) <= tolerance.absolute + tolerance.relative * Math.abs(b);
+  };
+}

@@ -1,0 +1,140 @@
+/**
+ * @file The command line: from words to a command, from a command's end to an exit code.
+ */
+import { readFileSync } from 'node:fs';
+import { Command as CommanderCommand, CommanderError, Option } from 'commander';
+import { AutoparError, type ExitKind } from '../ir/error.js';
+import type { Command, Context } from './command.js';
+import { COMMANDS } from './commands.js';
+import { exitCode, failureJson, failureOf, failureText } from './failure.js';
+import { LATER_OPTIONS, notThereYet } from './later.js';
+import { offer } from './nearest.js';
+import { Output } from './output.js';
+
+const GLOBAL_OPTIONS = [
+  { flags: '--json', says: 'one JSON object on stdout instead of words' },
+  { flags: '--quiet', says: 'no words but errors' },
+] as const;
+
+/** Runs one command line to its exit code. Prints whatever goes wrong; throws nothing. */
+export async function runCommandLine(line: readonly string[], signal: AbortSignal): Promise<number> {
+  const version = packageVersion();
+  const json = line.includes('--json');
+  const output = new Output({ json, quiet: line.includes('--quiet') });
+  try {
+    return exitCode(await dispatch(line, { output, signal }, version));
+  } catch (error) {
+    return reportFailure(error, line, output, signal.aborted, version);
+  }
+}
+
+/** Prints a thrown value as users see it; returns the exit code. */
+export function reportFailure(
+  error: unknown,
+  line: readonly string[],
+  output: Output,
+  interrupted: boolean,
+  version = packageVersion(),
+): number {
+  output.clearProgress();
+  const failure = failureOf(error, { version, line, interrupted });
+  output.data(failureJson(failure));
+  if (!output.json) process.stderr.write(`${failureText(failure)}\n`);
+  if (process.env['AUTOPAR_DEBUG'] && error instanceof Error) process.stderr.write(`${error.stack ?? ''}\n`);
+  return exitCode(failure.exit);
+}
+
+async function dispatch(line: readonly string[], context: Context, version: string): Promise<ExitKind> {
+  let ended: ExitKind = 'done';
+  const program = buildProgram(context, version, (kind) => {
+    ended = kind;
+  });
+  if (line.length === 0) {
+    program.outputHelp();
+    return 'done';
+  }
+  try {
+    await program.parseAsync(line, { from: 'user' });
+  } catch (error) {
+    if (!(error instanceof CommanderError)) throw error;
+    if (error.exitCode !== 0) throw usageError(error, line);
+  }
+  return ended;
+}
+
+function buildProgram(context: Context, version: string, end: (kind: ExitKind) => void): CommanderCommand {
+  const program = new CommanderCommand('autopar')
+    .description('An auto-parallel strategy compiler: ONNX model + cluster → the fastest sharded program, verified.')
+    .version(version, '--version', 'print the version')
+    .helpOption('-h, --help', 'print help')
+    .helpCommand('help [command]', 'print help of a command')
+    .configureHelp({ showGlobalOptions: true })
+    .configureOutput({ writeErr: () => undefined })
+    .showSuggestionAfterError(false)
+    .exitOverride();
+  for (const { flags, says } of GLOBAL_OPTIONS) program.option(flags, says);
+  for (const command of COMMANDS) program.addCommand(buildCommand(command, context, end));
+  return program.addHelpText('after', '\nExamples and options of a command: autopar COMMAND --help');
+}
+
+function buildCommand(command: Command<never>, context: Context, end: (kind: ExitKind) => void): CommanderCommand {
+  const built = new CommanderCommand(command.name)
+    .description(command.says)
+    .helpOption('-h, --help', 'print help')
+    .configureHelp({ showGlobalOptions: true })
+    .configureOutput({ writeErr: () => undefined })
+    .showSuggestionAfterError(false)
+    .exitOverride();
+  if (command.examples.length === 0) built.allowUnknownOption();
+  for (const { name, says } of command.arguments) built.argument(name, says);
+  for (const { flags, says, parse } of command.options) {
+    const option = new Option(flags, says);
+    built.addOption(parse ? option.argParser(parse) : option);
+  }
+  if (command.examples.length > 0) built.addHelpText('after', examplesText(command));
+  return built.action(async () => {
+    end(await command.run(context, built.args, built.opts() as never));
+  });
+}
+
+function examplesText({ examples }: Command<never>): string {
+  return `\nExamples:\n${examples.map(({ line, says }) => `  ${line}\n      ${says}`).join('\n')}`;
+}
+
+/** Commander's complaint in our words, with the nearest name. */
+function usageError(error: CommanderError, line: readonly string[]): AutoparError {
+  const message = error.message.replace(/^error: /, '').trim();
+  const [, named = ''] = /'([^']*)'/.exec(message) ?? [];
+  const flag = named.split(/[ =]/)[0] ?? '';
+  const command = COMMANDS.find(({ name }) => line.includes(name));
+  if (error.code === 'commander.unknownOption') {
+    if (LATER_OPTIONS.includes(flag)) return notThereYet(flag);
+    return new AutoparError('unknown-option', 'usage', message, {}, optionHint(flag, command));
+  }
+  if (error.code === 'commander.unknownCommand') return unknownCommand(named);
+  // What commander says when it is asked for help of a command that it does not know.
+  if (error.code === 'commander.help') return unknownCommand(line.filter((word) => !word.startsWith('-'))[1] ?? '');
+  const help = `autopar ${command ? `${command.name} ` : ''}--help shows how it is used`;
+  return new AutoparError(USAGE_CODES[error.code] ?? 'bad-usage', 'usage', message, {}, help);
+}
+
+function unknownCommand(name: string): AutoparError {
+  const known = COMMANDS.map((command) => command.name);
+  return new AutoparError('unknown-command', 'usage', `unknown command '${name}'`, {}, offer(name, known));
+}
+
+const USAGE_CODES: Readonly<Record<string, string>> = {
+  'commander.missingArgument': 'missing-argument',
+  'commander.optionMissingArgument': 'missing-argument',
+  'commander.excessArguments': 'excess-arguments',
+};
+
+function optionHint(flag: string, command: Command<never> | undefined): string {
+  const own = (command?.options ?? []).map(({ flags }) => /--[\w-]+/.exec(flags)?.[0] ?? '');
+  return offer(flag, [...own, ...GLOBAL_OPTIONS.map(({ flags }) => flags), '--help', '--version']);
+}
+
+function packageVersion(): string {
+  const file = new URL('../../../package.json', import.meta.url);
+  return (JSON.parse(readFileSync(file, 'utf8')) as { readonly version: string }).version;
+}

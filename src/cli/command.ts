@@ -1,0 +1,42 @@
+/**
+ * @file What a command is: data that help, parsing, docs and tests read, and one function that runs it.
+ */
+import type { ExitKind } from '../ir/error.js';
+import type { Output } from './output.js';
+
+/** A line that a user may type; help prints it and a test runs it. */
+export interface Example {
+  readonly line: string;
+  readonly says: string;
+}
+
+export interface CommandArgument {
+  /** `<model>` where it must be given, `[device]` where it may be left out. */
+  readonly name: string;
+  readonly says: string;
+}
+
+export interface CommandOption {
+  /** As commander takes them: `-o, --output <dir>`. */
+  readonly flags: string;
+  readonly says: string;
+  /** Turns the text into a value; throws AutoparError code `bad-option`. `before`: the value so far, for options that repeat. */
+  readonly parse?: (text: string, before: unknown) => unknown;
+}
+
+/** What a command is given besides its arguments and options. */
+export interface Context {
+  readonly output: Output;
+  /** Aborted by Ctrl-C. */
+  readonly signal: AbortSignal;
+}
+
+/** `Options` are the values by camelCase name, as `parse` made them; flags without a value are `true`. */
+export interface Command<Options = Readonly<Record<string, unknown>>> {
+  readonly name: string;
+  readonly says: string;
+  readonly arguments: readonly CommandArgument[];
+  readonly options: readonly CommandOption[];
+  readonly examples: readonly Example[];
+  readonly run: (context: Context, values: readonly string[], options: Options) => Promise<ExitKind>;
+}

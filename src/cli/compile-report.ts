@@ -1,0 +1,159 @@
+/**
+ * @file What `autopar compile` prints: degrees, predictions, the heaviest operators, what communicates, the verdict.
+ */
+import type { CompileResult } from '../api/compile.js';
+import type { Output } from './output.js';
+import { bytesText, secondsText, shareText } from './quantity.js';
+import { tableLines } from './table.js';
+import { verificationLines } from './verify.js';
+
+/** The table for people. */
+export function resultLines(result: CompileResult, output: Output): readonly string[] {
+  const { bold, dim } = output.colors;
+  const { plan } = result;
+  return [
+    `${bold(plan.model.name)} on ${clusterText(result)}`,
+    '',
+    ...summaryLines(result),
+    ...section('heaviest operators', heaviestLines(result), bold),
+    ...section('communication per step', communicationLines(result), bold),
+    ...section('not chosen', rejectedLines(result), bold),
+    '',
+    result.programWritten
+      ? `plan and program are in ${bold(result.directory)}`
+      : `the plan is in ${bold(result.directory)}; ${result.programReason ?? 'no program was written'}`,
+    ...(result.verification ? ['', ...verificationLines(result.verification, output)] : [dim(nextStep(result))]),
+  ];
+}
+
+/** The object for programs. */
+export function resultJson(result: CompileResult): Readonly<Record<string, unknown>> {
+  const { plan, verification } = result;
+  return {
+    schema: 'autopar-compile-v1',
+    directory: result.directory,
+    model: plan.model,
+    cluster: plan.cluster,
+    degrees: plan.degrees,
+    predicted: {
+      stepSeconds: plan.predicted.stepSeconds,
+      peakBytes: plan.predicted.peakBytes,
+      partsSeconds: plan.predicted.parts,
+      perRankFlops: plan.predicted.flopsPerRank,
+      totalFlops: plan.predicted.flopsTotal,
+      communicatedBytes: plan.predicted.bytesCommunicated,
+    },
+    search: plan.search,
+    heaviest: result.heaviest,
+    communication: result.communication,
+    rejected: result.rejected,
+    exceptions: result.exceptions,
+    notes: result.notes,
+    programWritten: result.programWritten,
+    ...(result.programReason === undefined ? {} : { programReason: result.programReason }),
+    ...(verification ? { verification } : {}),
+  };
+}
+
+/** `4 × cpu-rank`, `2 × 8 × h100-sxm-80`. */
+function clusterText({ plan }: CompileResult): string {
+  const { nodes, perNode, device } = plan.cluster;
+  return [...(nodes > 1 ? [nodes] : []), perNode, device].join(' × ');
+}
+
+function summaryLines({ plan }: CompileResult): readonly string[] {
+  const { predicted, search } = plan;
+  const degrees = Object.entries(plan.degrees).filter(([axis, degree]) => degree > 1 || axis === 'dp' || axis === 'tp');
+  const peak = Math.max(...predicted.peakBytes);
+  const share =
+    predicted.flopsTotal > 0
+      ? `, ${shareText(predicted.flopsPerRank / predicted.flopsTotal)} of the work per rank`
+      : '';
+  return [
+    `  degrees    ${degrees.map(([axis, degree]) => `${axis} ${degree}`).join(' · ')}`,
+    `  predicted  ${secondsText(predicted.stepSeconds)} per step, ${bytesText(peak)} of memory per rank${share}`,
+    `  search     ${search.mode.replaceAll('_', ' ')}, ${search.gap <= 0 ? 'optimal under the cost model' : `within ${shareText(search.gap)} of the bound`}`,
+  ];
+}
+
+function heaviestLines({ heaviest }: CompileResult): readonly string[] {
+  if (heaviest.length === 0) return [];
+  const columns = [
+    { title: 'operator' },
+    { title: 'type' },
+    { title: 'strategy' },
+    { title: 'layouts' },
+    { title: 'time', right: true },
+  ];
+  const rows = heaviest.map(({ operator, op, strategy, layouts, seconds }) => [
+    operator,
+    op,
+    strategy,
+    layouts,
+    secondsText(seconds),
+  ]);
+  return tableLines(columns, rows);
+}
+
+function communicationLines(result: CompileResult): readonly string[] {
+  const { communication, plan } = result;
+  if (communication.length === 0) {
+    const ranks = Object.values(plan.degrees).reduce((product, degree) => product * degree, 1);
+    return [ranks === 1 ? '  none: one rank' : '  none'];
+  }
+  const columns = [
+    { title: 'tensor' },
+    { title: 'collective' },
+    { title: 'over' },
+    { title: 'bytes', right: true },
+    { title: 'time', right: true },
+  ];
+  const shown = [...communication].sort((left, right) => right.seconds - left.seconds).slice(0, 8);
+  const lines = tableLines(
+    columns,
+    shown.map(({ label, kind, axes, bytes, seconds }) => [
+      label,
+      kind,
+      axesText(axes, result),
+      bytesText(bytes),
+      secondsText(seconds),
+    ]),
+  );
+  const rest = communication.length - shown.length;
+  return rest > 0 ? [...lines, `  and ${rest} smaller`] : lines;
+}
+
+/** `tp` where all sub-axes of tp are there, else `tp.0`. */
+function axesText(axes: readonly string[], { plan }: CompileResult): string {
+  const names = [...new Set(axes.map((axis) => axis.split('.')[0] ?? axis))];
+  return names
+    .flatMap((name) => {
+      const own = axes.filter((axis) => axis.split('.')[0] === name);
+      const whole = plan.mesh.some(({ axis, size }) => axis === name && primeCount(size) === own.length);
+      return whole ? [name] : own;
+    })
+    .join(', ');
+}
+
+function primeCount(size: number): number {
+  let count = 0;
+  let rest = size;
+  for (let prime = 2; rest > 1; prime++) for (; rest % prime === 0; rest /= prime) count += 1;
+  return count;
+}
+
+function rejectedLines({ rejected }: CompileResult): readonly string[] {
+  const shown = rejected.slice(0, 4).map(({ degrees, reason }) => {
+    const written = Object.entries(degrees).filter(([, degree]) => degree > 1);
+    return [written.map(([axis, degree]) => `${axis} ${degree}`).join(' · ') || 'one device', reason];
+  });
+  return shown.length === 0 ? [] : tableLines([{ title: 'degrees' }, { title: 'because' }], shown, 90);
+}
+
+function section(title: string, lines: readonly string[], bold: (text: string) => string): readonly string[] {
+  return lines.length === 0 ? [] : ['', bold(title), ...lines];
+}
+
+function nextStep({ directory, programWritten }: CompileResult): string {
+  return programWritten ? `next: autopar run ${directory} --seed 1, autopar verify ${directory}` : '';
+}

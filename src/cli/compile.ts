@@ -1,0 +1,123 @@
+/**
+ * @file `autopar compile`: model and cluster in, plan and program out.
+ */
+import type { CompileOptions } from '../api/compile.js';
+import type { ExitKind } from '../ir/error.js';
+import type { Command, Context } from './command.js';
+import { resultJson, resultLines } from './compile-report.js';
+import { checkDegrees, type DegreeOptions, degreeOptions, givenDegrees, refuseAxes } from './degrees.js';
+import { clusterOptions } from './machine.js';
+import { byteSize, nameAndValue, oneOf, wholeNumber } from './values.js';
+
+interface CompileFlags extends DegreeOptions {
+  readonly output?: string;
+  readonly force?: boolean;
+  readonly planOnly?: boolean;
+  readonly verify?: boolean;
+  readonly dim?: Readonly<Record<string, number>>;
+  readonly const?: Readonly<Record<string, string>>;
+  readonly globalBatch?: number;
+  readonly cluster?: string;
+  readonly memory?: number;
+  readonly axes?: 'roles' | 'free';
+  readonly init?: 'random';
+  readonly seed?: number;
+}
+
+export const compileCommand: Command<CompileFlags> = {
+  name: 'compile',
+  says: 'choose a plan for a model and write the sharded program',
+  arguments: [{ name: '<model>', says: 'ONNX file' }],
+  options: [
+    { flags: '-o, --output <dir>', says: 'folder to write (default: ./<model file stem>.autopar)' },
+    { flags: '--force', says: 'replace the folder even if it holds other files' },
+    { flags: '--plan-only', says: 'write plan.json and no program' },
+    { flags: '--verify', says: 'run the program and compare it with the unsharded model' },
+    {
+      flags: '--dim <name=n>',
+      says: 'bind a named dimension; repeatable',
+      parse: nameAndValue('--dim', wholeNumber('--dim', 1)),
+    },
+    {
+      flags: '--const <name=file.npy>',
+      says: 'fix an input to a constant; repeatable',
+      parse: nameAndValue('--const', String),
+    },
+    {
+      flags: '--global-batch <n>',
+      says: 'rebuild the model at this batch size',
+      parse: wholeNumber('--global-batch', 1),
+    },
+    ...clusterOptions,
+    { flags: '--memory <size>', says: 'memory limit per device, such as 80GB', parse: byteSize('--memory') },
+    ...degreeOptions(),
+    {
+      flags: '--axes <roles|free>',
+      says: 'roles: dp shards the batch only, tp the rest; free lifts that',
+      parse: oneOf('--axes', ['roles', 'free']),
+    },
+    { flags: '--init <random>', says: 'make up weights that the model file lacks', parse: oneOf('--init', ['random']) },
+    {
+      flags: '--seed <n>',
+      says: 'seed of random weights and verification inputs (default: 0)',
+      parse: wholeNumber('--seed', 0),
+    },
+  ],
+  examples: [
+    {
+      line: 'autopar compile models/llama-tiny.onnx --verify',
+      says: "for this machine's cores, and prove the result right",
+    },
+    {
+      line: 'autopar compile models/gpt-tiny.onnx --dp 2 --tp 2 -o gpt.autopar',
+      says: 'with pinned degrees, into a folder of your choice',
+    },
+  ],
+  run: runCompile,
+};
+
+async function runCompile(context: Context, [model = '']: readonly string[], flags: CompileFlags): Promise<ExitKind> {
+  refuseAxes(flags, ['pp', 'sp', 'ep']);
+  checkDegrees(flags, ['dp', 'tp']);
+  const { output } = context;
+  const { compile } = await import('../api/compile.js');
+  const result = await compile({
+    ...(await optionsOf(model, flags)),
+    signal: context.signal,
+    onProgress: (text) => output.progress(text),
+  });
+  for (const note of result.notes) output.note(`note: ${note}`);
+  for (const { operator, reason } of result.exceptions) output.note(`note: ${operator}: ${reason}`);
+  for (const line of resultLines(result, output)) output.print(line);
+  output.data(resultJson(result));
+  return result.verification && !result.verification.passed ? 'checkFailed' : 'done';
+}
+
+async function optionsOf(model: string, flags: CompileFlags): Promise<CompileOptions> {
+  const { output, force, planOnly, verify, dim, globalBatch, devices, cluster, memory, axes, init, seed } = flags;
+  const given = { output, force, planOnly, verify, dims: dim, globalBatch, devices, cluster, memory, axes, seed };
+  return {
+    model,
+    ...withoutUndefined(given),
+    degrees: givenDegrees(flags),
+    ...(flags.const ? { constants: await readConstants(flags.const) } : {}),
+    ...(init === 'random' ? { initRandom: true } : {}),
+  };
+}
+
+async function readConstants(
+  files: Readonly<Record<string, string>>,
+): Promise<NonNullable<CompileOptions['constants']>> {
+  const { readArray } = await import('../api/arrays.js');
+  const read = Object.entries(files).map(async ([name, file]) => [name, await readArray(file)] as const);
+  return Object.fromEntries(await Promise.all(read));
+}
+
+/** A record without its undefined values, as exact optional properties want it. */
+function withoutUndefined<Given extends object>(
+  given: Given,
+): { [Key in keyof Given]?: Exclude<Given[Key], undefined> } {
+  return Object.fromEntries(Object.entries(given).filter(([, value]) => value !== undefined)) as {
+    [Key in keyof Given]?: Exclude<Given[Key], undefined>;
+  };
+}

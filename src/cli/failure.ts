@@ -1,0 +1,102 @@
+/**
+ * @file What a user sees when something fails: the sentence, the place, the remedy; and the exit code.
+ */
+import { AutoparError, type ErrorPlace, EXIT, type ExitKind } from '../ir/error.js';
+import { printable } from './table.js';
+
+export interface Failure {
+  readonly exit: ExitKind;
+  readonly code: string;
+  readonly message: string;
+  readonly where: ErrorPlace;
+  readonly hint?: string;
+}
+
+/** What the fault report names besides the error itself. */
+export interface Circumstances {
+  readonly version: string;
+  readonly line: readonly string[];
+  readonly interrupted: boolean;
+}
+
+/** Errors of the file system that say of themselves that a write failed. */
+const WRITE_ERRORS: ReadonlySet<string> = new Set(['ENOSPC', 'EROFS', 'EDQUOT', 'EFBIG']);
+const WRITE_CALLS: ReadonlySet<string> = new Set(['mkdir', 'rename', 'rmdir', 'unlink', 'write', 'ftruncate', 'fsync']);
+
+/** Any thrown value as a failure. Whatever is not an AutoparError is a fault of ours. */
+export function failureOf(error: unknown, circumstances: Circumstances): Failure {
+  if (circumstances.interrupted || isAbort(error)) {
+    return {
+      exit: 'interrupted',
+      code: 'interrupted',
+      message: 'interrupted; nothing unfinished was left behind',
+      where: {},
+    };
+  }
+  if (error instanceof AutoparError) {
+    const { exit, code, message, where, hint } = error;
+    return { exit, code, message, where, ...(hint === undefined ? {} : { hint }) };
+  }
+  const written = failedWrite(error);
+  if (written) return written;
+  const message = error instanceof Error ? `${error.name}: ${error.message}` : String(error);
+  return {
+    exit: 'fault',
+    code: 'fault',
+    message: `a fault of autopar, not of your input: ${message}`,
+    where: {},
+    hint:
+      `please report it with the model and this line: autopar ${circumstances.version}, Node ${process.version}, ` +
+      `${process.platform} ${process.arch}, \`autopar ${circumstances.line.join(' ')}\`; AUTOPAR_DEBUG=1 adds where it happened`,
+  };
+}
+
+/** `error[code]: message`, then the place and the hint on lines of their own. */
+export function failureText(failure: Failure): string {
+  const place = placeText(failure.where);
+  return [
+    `error[${failure.code}]: ${printable(failure.message)}`,
+    ...(place === '' ? [] : [`  in ${printable(place)}`]),
+    ...(failure.hint === undefined ? [] : [`  hint: ${printable(failure.hint)}`]),
+  ].join('\n');
+}
+
+/** The object that --json prints on stdout. */
+export function failureJson(failure: Failure): Readonly<Record<string, unknown>> {
+  const { code, message, where, hint } = failure;
+  return { error: { code, message, where, ...(hint === undefined ? {} : { hint }) } };
+}
+
+export function exitCode(kind: ExitKind): number {
+  return EXIT[kind];
+}
+
+function placeText({ file, line, node, tensor }: ErrorPlace): string {
+  return [
+    file === undefined ? undefined : line === undefined ? file : `${file}:${line}`,
+    node === undefined ? undefined : `node ${node}`,
+    tensor === undefined ? undefined : `tensor ${tensor}`,
+  ]
+    .filter((part) => part !== undefined)
+    .join(', ');
+}
+
+function isAbort(error: unknown): boolean {
+  return error instanceof Error && error.name === 'AbortError';
+}
+
+function failedWrite(error: unknown): Failure | undefined {
+  if (!(error instanceof Error)) return undefined;
+  const { code, path, syscall } = error as NodeJS.ErrnoException;
+  if (code === undefined || !(WRITE_ERRORS.has(code) || WRITE_CALLS.has(syscall ?? ''))) return undefined;
+  const full = code === 'ENOSPC' || code === 'EDQUOT';
+  return {
+    exit: 'cannotWrite',
+    code: full ? 'disk-full' : 'cannot-write',
+    message: `cannot write ${path ?? 'a file'}: ${error.message}`,
+    where: path === undefined ? {} : { file: path },
+    hint: full
+      ? 'free some disk space, or choose another folder with -o'
+      : 'choose a folder that you may write to with -o',
+  };
+}

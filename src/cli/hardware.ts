@@ -1,0 +1,98 @@
+/**
+ * @file `autopar hardware`: the catalogue of devices that --cluster can name.
+ */
+import type { hardwareById } from '../api/machine.js';
+import type { ExitKind } from '../ir/error.js';
+import type { Command, Context } from './command.js';
+import { bytesText } from './quantity.js';
+import { tableLines } from './table.js';
+
+type Device = ReturnType<typeof hardwareById>;
+
+export const hardwareCommand: Command = {
+  name: 'hardware',
+  says: 'list the devices that --cluster can name, or one of them with its sources',
+  arguments: [{ name: '[id]', says: 'device of the catalogue' }],
+  options: [],
+  examples: [
+    { line: 'autopar hardware', says: 'all devices' },
+    { line: 'autopar hardware h100-sxm-80', says: 'one device, and where each figure comes from' },
+  ],
+  run: runHardware,
+};
+
+async function runHardware({ output }: Context, [id]: readonly string[]): Promise<ExitKind> {
+  const { hardware, hardwareById } = await import('../api/machine.js');
+  const devices = id === undefined ? hardware() : [hardwareById(id)];
+  const lines = id === undefined ? catalogueLines(devices) : devices.flatMap(deviceLines);
+  for (const line of lines) output.print(line);
+  output.data({ schema: 'autopar-hardware-v1', devices: devices.map(deviceJson) });
+  return 'done';
+}
+
+function catalogueLines(devices: readonly Device[]): readonly string[] {
+  const columns = [
+    { title: 'id' },
+    { title: 'name' },
+    { title: 'fp32', right: true },
+    { title: '16 bit', right: true },
+    { title: 'memory', right: true },
+    { title: 'bandwidth', right: true },
+    { title: 'links', right: true },
+    { title: 'network', right: true },
+  ];
+  const rows = devices.map((device) => [
+    device.id,
+    device.name,
+    flopsText(device.peakFlops.fp32),
+    flopsText(device.peakFlops.bf16 ?? device.peakFlops.fp16),
+    bytesText(device.memoryBytes),
+    rateText(device.memoryBandwidth),
+    rateText(device.scaleUp.bandwidth),
+    rateText(device.scaleOut.bandwidth),
+  ]);
+  return tableLines(columns, rows);
+}
+
+function deviceLines(device: Device): readonly string[] {
+  const { scaleUp, scaleOut } = device;
+  const facts: readonly (readonly [string, string])[] = [
+    ...Object.entries(device.peakFlops).map(([kind, flops]) => [`${kind} peak`, flopsText(flops)] as const),
+    ['memory', `${bytesText(device.memoryBytes)} at ${rateText(device.memoryBandwidth)}`],
+    ['links', `${rateText(scaleUp.bandwidth)} each way, groups of ${scaleUp.domainSize}, ${scaleUp.topology}`],
+    ['network', `${rateText(scaleOut.bandwidth)} each way per device`],
+    ...Object.entries(device.source).map(([figure, source]) => [`source: ${figure}`, source] as const),
+  ];
+  const width = Math.max(...facts.map(([name]) => name.length));
+  return [
+    `${device.name} (--cluster 1x8:${device.id})`,
+    ...facts.map(([name, text]) => `  ${name.padEnd(width)}  ${text}`),
+  ];
+}
+
+function deviceJson(device: Device): Readonly<Record<string, unknown>> {
+  const { peakFlops, memoryBandwidth, scaleUp, scaleOut, ...rest } = device;
+  return {
+    ...rest,
+    peakFlopsPerSecond: peakFlops,
+    memoryBytesPerSecond: memoryBandwidth,
+    scaleUp: {
+      bytesPerSecond: scaleUp.bandwidth,
+      latencySeconds: scaleUp.latencySeconds,
+      devices: scaleUp.domainSize,
+      topology: scaleUp.topology,
+    },
+    scaleOut: { bytesPerSecond: scaleOut.bandwidth, latencySeconds: scaleOut.latencySeconds },
+  };
+}
+
+function flopsText(flops: number | undefined): string {
+  if (flops === undefined) return '–';
+  return flops >= 1e12
+    ? `${Number((flops / 1e12).toPrecision(3))} TFLOP/s`
+    : `${Number((flops / 1e9).toPrecision(3))} GFLOP/s`;
+}
+
+function rateText(bytesPerSecond: number): string {
+  return `${bytesText(bytesPerSecond)}/s`;
+}

@@ -1,0 +1,63 @@
+/**
+ * @file Names that are fixed already but not there yet: each answers in one sentence.
+ */
+import { AutoparError } from '../ir/error.js';
+import type { Command } from './command.js';
+
+const LATER_COMMANDS = [
+  { name: 'train', says: 'train with a compiled program' },
+  { name: 'simulate', says: 'predict the time and memory of a configuration without compiling it' },
+  { name: 'explain', says: 'say where the time and memory of a plan come from' },
+  { name: 'inspect', says: 'show what autopar understood of a model' },
+  { name: 'strategy', says: 'export, import, merge, compare and convert plans' },
+  { name: 'profile', says: 'measure the devices at hand' },
+] as const;
+
+/** Options of later versions, as users of the documentation may already type them. */
+export const LATER_OPTIONS: readonly string[] = [
+  '--target',
+  '--mode',
+  '--annotations',
+  '--config',
+  '--complete',
+  '--search-mode',
+  '--solver',
+  '--objective',
+  '--time-limit',
+  '--top',
+  '--trace',
+  '--tp-sequence',
+  '--sp-method',
+  '--zero',
+  '--recompute',
+  '--offload',
+  '--schedule',
+  '--virtual-stages',
+  '--train',
+  '--loss',
+  '--optimizer',
+  '--micro-batch',
+  '--micro-batches',
+  '--weights',
+  '--trainable',
+  '--frozen',
+  '--dtype',
+  '--link',
+  '--tie',
+  '--untie',
+];
+
+/** The refusal of something that has a name but no code behind it. */
+export function notThereYet(name: string): AutoparError {
+  return new AutoparError('not-there-yet', 'usage', `${name} is not there yet.`);
+}
+
+/** They take anything, so that the answer is about the command and not about its options. */
+export const laterCommands: readonly Command[] = LATER_COMMANDS.map(({ name, says }) => ({
+  name,
+  says: `${says} (not there yet)`,
+  arguments: [{ name: '[anything...]', says: 'what the command will take' }],
+  options: [],
+  examples: [],
+  run: () => Promise.reject(notThereYet(`autopar ${name}`)),
+}));

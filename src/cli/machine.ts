@@ -1,0 +1,14 @@
+/**
+ * @file The options that say on what a model is to run.
+ */
+import type { CommandOption } from './command.js';
+import { wholeNumber } from './values.js';
+
+export const clusterOptions: readonly CommandOption[] = [
+  {
+    flags: '--devices <n>',
+    says: 'number of devices (default: one CPU rank per core, two at least, eight at most)',
+    parse: wholeNumber('--devices', 1),
+  },
+  { flags: '--cluster <spec>', says: 'NxM:ID, N nodes of M devices as `autopar hardware` lists them; or local' },
+];

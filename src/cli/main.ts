@@ -1,0 +1,43 @@
+#!/usr/bin/env node
+/**
+ * @file The `autopar` command: interruption, broken pipes and the last resort; everything else is in command-line.ts.
+ */
+import { AutoparError } from '../ir/error.js';
+import { reportFailure, runCommandLine } from './command-line.js';
+import { Output } from './output.js';
+
+const line = process.argv.slice(2);
+const interruption = new AbortController();
+
+for (const signal of ['SIGINT', 'SIGTERM'] as const) {
+  process.on(signal, () => {
+    // A second one does not wait for the tidying up.
+    if (interruption.signal.aborted) process.exit(130);
+    interruption.abort();
+  });
+}
+
+/** A reader that went away (`| head`) is no error, and changes no exit code; a full disk behind stdout is one. */
+let unwritten: Error | undefined;
+for (const stream of [process.stdout, process.stderr]) {
+  stream.on('error', (error: NodeJS.ErrnoException) => {
+    if (error.code !== 'EPIPE' && error.code !== 'ERR_STREAM_DESTROYED') unwritten ??= error;
+  });
+}
+
+for (const event of ['uncaughtException', 'unhandledRejection'] as const) {
+  process.on(event, (error) => {
+    const output = new Output({ json: line.includes('--json'), quiet: line.includes('--quiet') });
+    process.exit(reportFailure(error, line, output, interruption.signal.aborted));
+  });
+}
+
+const code = await runCommandLine(line, interruption.signal);
+process.stdout.write('', () => setImmediate(() => process.exit(unwritten ? unprinted(unwritten, code) : code)));
+
+/** The words for a result that could not be printed go to stderr; a failure keeps its own code. */
+function unprinted(error: Error, ended: number): number {
+  const failure = new AutoparError('cannot-write', 'cannotWrite', `cannot write to the output: ${error.message}`);
+  const exit = reportFailure(failure, line, new Output({ json: false, quiet: false }), false);
+  return ended === 0 ? exit : ended;
+}

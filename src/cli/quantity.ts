@@ -1,0 +1,55 @@
+/**
+ * @file Numbers for people: times, sizes, ratios with three significant digits and a unit.
+ */
+
+const TIME_UNITS = [
+  { unit: 's', scale: 1 },
+  { unit: 'ms', scale: 1e-3 },
+  { unit: 'µs', scale: 1e-6 },
+  { unit: 'ns', scale: 1e-9 },
+] as const;
+
+const SIZE_UNITS = [
+  { unit: 'TB', scale: 1e12 },
+  { unit: 'GB', scale: 1e9 },
+  { unit: 'MB', scale: 1e6 },
+  { unit: 'kB', scale: 1e3 },
+  { unit: 'B', scale: 1 },
+] as const;
+
+/** `0.00193` → `1.93 ms`. */
+export function secondsText(seconds: number): string {
+  return inUnits(seconds, TIME_UNITS);
+}
+
+/** `1234567` → `1.23 MB`; decimal units, as hardware catalogues use them. */
+export function bytesText(bytes: number): string {
+  return inUnits(bytes, SIZE_UNITS);
+}
+
+/** `0.518` → `51.8 %`. */
+export function shareText(share: number): string {
+  return `${significant(share * 100)} %`;
+}
+
+/** An error of a comparison: `1.2e-6`; exactly zero is `0`. */
+export function errorText(value: number): string {
+  return value === 0 || Number.isNaN(value) ? String(value) : value.toExponential(1);
+}
+
+/** `1 rank`, `4 ranks`. */
+export function countText(count: number, singular: string, plural = `${singular}s`): string {
+  return `${count} ${count === 1 ? singular : plural}`;
+}
+
+function inUnits(value: number, units: readonly { readonly unit: string; readonly scale: number }[]): string {
+  const chosen = units.find(({ scale }) => Math.abs(value) >= scale) ?? units.at(-1);
+  if (value === 0 || !chosen) return `0 ${units === TIME_UNITS ? 's' : 'B'}`;
+  return `${significant(value / chosen.scale)} ${chosen.unit}`;
+}
+
+function significant(value: number): string {
+  if (value === 0 || !Number.isFinite(value)) return String(value);
+  const digits = Math.max(0, 2 - Math.floor(Math.log10(Math.abs(value))));
+  return String(Number(value.toFixed(Math.min(digits, 20))));
+}

@@ -1,0 +1,150 @@
+/**
+ * @file `autopar run`: runs a compiled program on ranks of this machine.
+ */
+import type { RunReport } from '../api/run.js';
+import type { ExitKind } from '../ir/error.js';
+import type { Command, Context } from './command.js';
+import type { Output } from './output.js';
+import { bytesText, countText, secondsText, shareText } from './quantity.js';
+import { tableLines } from './table.js';
+import { oneOf, wholeNumber } from './values.js';
+
+interface RunFlags {
+  readonly inputs?: string;
+  readonly seed?: number;
+  readonly outputs?: string;
+  readonly steps?: number;
+  readonly backend?: 'cpu';
+  readonly threadsPerRank?: number;
+}
+
+export const runCommand: Command<RunFlags> = {
+  name: 'run',
+  says: 'run a compiled program on ranks of this machine',
+  arguments: [{ name: '<dir>', says: 'folder that compile wrote' }],
+  options: [
+    {
+      flags: '--inputs <file>',
+      says: 'inputs: .npy, .npz, .pb, or a folder of them or with io.json (default: random)',
+    },
+    { flags: '--seed <n>', says: 'seed of random inputs (default: 0)', parse: wholeNumber('--seed', 0) },
+    { flags: '--outputs <file.npz>', says: 'write the outputs' },
+    { flags: '--steps <n>', says: 'how often to run (default: 1)', parse: wholeNumber('--steps', 1) },
+    { flags: '--backend <cpu>', says: 'what computes on a rank (default: cpu)', parse: oneOf('--backend', ['cpu']) },
+    {
+      flags: '--threads-per-rank <n>',
+      says: 'threads of each rank (default: 1)',
+      parse: wholeNumber('--threads-per-rank', 1, 1024),
+    },
+  ],
+  examples: [
+    {
+      line: 'autopar run llama-tiny.autopar --seed 1 --steps 10',
+      says: 'ten steps on random inputs, with times per rank',
+    },
+    { line: 'autopar run gpt.autopar --outputs logits.npz', says: 'one step, its outputs to a file' },
+  ],
+  run: runRun,
+};
+
+async function runRun(context: Context, [directory = '']: readonly string[], flags: RunFlags): Promise<ExitKind> {
+  const { output, signal } = context;
+  const { outputs, backend: _cpu, ...rest } = flags;
+  const { checkArchiveName, writeArrays } = await import('../api/arrays.js');
+  if (outputs !== undefined) checkArchiveName(outputs);
+  const { runCompiled } = await import('../api/run.js');
+  const report = await runCompiled({ directory, ...rest, signal, onProgress: (text) => output.progress(text) });
+  if (outputs !== undefined)
+    for (const note of await writeArrays(outputs, report.outputs)) output.note(`note: ${note}`);
+  for (const line of reportLines(report, output)) output.print(line);
+  if (outputs !== undefined) output.print(`outputs are in ${outputs}`);
+  output.data(reportJson(directory, report));
+  return 'done';
+}
+
+function reportLines(report: RunReport, output: Output): readonly string[] {
+  const { bold } = output.colors;
+  return [
+    `${bold(countText(report.stepSeconds.length, 'step'))} on ${countText(report.ranks.length, 'rank')}: ${stepText(report.stepSeconds)}`,
+    '',
+    ...tableLines(
+      [{ title: 'rank', right: true }, ...SHARES.map(({ title }) => ({ title, right: true })), ...SIZES],
+      report.ranks.map((rank) => [
+        String(rank.rank),
+        ...SHARES.map(({ seconds }) => shareText(seconds(rank) / Math.max(totalSeconds(rank), Number.MIN_VALUE))),
+        bytesText(rank.bytesCommunicated),
+        bytesText(rank.peakBytes),
+      ]),
+    ),
+    '',
+    bold('time by instruction'),
+    ...kindLines(report),
+    '',
+    bold('outputs'),
+    ...Object.entries(report.outputs).map(([name, { dtype, shape }]) => `  ${name}  ${dtype} [${shape.join(', ')}]`),
+    '',
+    `memory of the whole process: ${bytesText(report.rssBytes)}`,
+  ];
+}
+
+type Rank = RunReport['ranks'][number];
+
+/** Shares of a rank's time, in the order of the columns. */
+const SHARES: readonly { readonly title: string; readonly seconds: (rank: Rank) => number }[] = [
+  { title: 'compute', seconds: (rank) => rank.computeSeconds },
+  { title: 'communicate', seconds: (rank) => rank.communicateSeconds },
+  { title: 'wait', seconds: (rank) => rank.waitSeconds },
+  { title: 'feed', seconds: (rank) => rank.feedSeconds },
+];
+
+const SIZES = [
+  { title: 'communicated', right: true },
+  { title: 'peak memory', right: true },
+] as const;
+
+function totalSeconds(rank: Rank): number {
+  return SHARES.reduce((sum, { seconds }) => sum + seconds(rank), 0);
+}
+
+/** A line per kind of instruction, the costliest first; the sum over ranks, per step. */
+function kindLines({ ranks }: RunReport): readonly string[] {
+  const sums = new Map<string, { readonly seconds: number; readonly count: number }>();
+  for (const { byKind } of ranks) {
+    for (const [kind, { seconds, count }] of Object.entries(byKind)) {
+      const before = sums.get(kind) ?? { seconds: 0, count: 0 };
+      sums.set(kind, { seconds: before.seconds + seconds, count: before.count + count });
+    }
+  }
+  const total = [...sums.values()].reduce((sum, { seconds }) => sum + seconds, 0);
+  const rows = [...sums]
+    .sort(([, left], [, right]) => right.seconds - left.seconds)
+    .map(([kind, { seconds, count }]) => [
+      kind,
+      shareText(total > 0 ? seconds / total : 0),
+      String(count / ranks.length),
+    ]);
+  return tableLines(
+    [{ title: 'kind' }, { title: 'share', right: true }, { title: 'per rank and step', right: true }],
+    rows,
+  );
+}
+
+function stepText(seconds: readonly number[]): string {
+  const sorted = [...seconds].sort((left, right) => left - right);
+  const median = sorted[Math.floor(sorted.length / 2)] ?? 0;
+  if (sorted.length === 1) return secondsText(median);
+  return `${secondsText(median)} per step (fastest ${secondsText(sorted[0] ?? 0)}, slowest ${secondsText(sorted.at(-1) ?? 0)})`;
+}
+
+function reportJson(directory: string, report: RunReport): Readonly<Record<string, unknown>> {
+  return {
+    schema: 'autopar-run-v1',
+    directory,
+    stepSeconds: report.stepSeconds,
+    ranks: report.ranks,
+    rssBytes: report.rssBytes,
+    outputs: Object.fromEntries(
+      Object.entries(report.outputs).map(([name, { dtype, shape }]) => [name, { dtype, shape }]),
+    ),
+  };
+}

@@ -1,0 +1,78 @@
+/**
+ * @file Option values: text to value, with an error that says what was expected.
+ */
+import { AutoparError } from '../ir/error.js';
+import { offer } from './nearest.js';
+
+const SIZE_FACTORS: Readonly<Record<string, number>> = {
+  '': 1,
+  b: 1,
+  kb: 1e3,
+  mb: 1e6,
+  gb: 1e9,
+  tb: 1e12,
+  kib: 2 ** 10,
+  mib: 2 ** 20,
+  gib: 2 ** 30,
+  tib: 2 ** 40,
+};
+
+/** A parser of whole numbers from `least` to `most`; `name` is the option's, for the error. */
+export function wholeNumber(name: string, least: number, most = Number.MAX_SAFE_INTEGER): (text: string) => number {
+  const limit = most === Number.MAX_SAFE_INTEGER ? '' : ` and at most ${most}`;
+  return (text) => {
+    const value = Number(text);
+    if (/^[+-]?\d+$/.test(text) && Number.isSafeInteger(value) && value >= least && value <= most) return value;
+    const range =
+      least === 1 && limit === '' ? 'a positive whole number' : `a whole number of at least ${least}${limit}`;
+    throw badOption(name, text, range);
+  };
+}
+
+/** A parser of numbers that are not negative. */
+export function nonNegative(name: string): (text: string) => number {
+  return (text) => {
+    const value = Number(text);
+    if (text.trim() !== '' && Number.isFinite(value) && value >= 0) return value;
+    throw badOption(name, text, 'a number that is not negative, such as 1e-3');
+  };
+}
+
+/** A parser of memory sizes in bytes: `80GB` (10^9), `16GiB` (2^30), `2e10`. */
+export function byteSize(name: string): (text: string) => number {
+  return (text) => {
+    const [, number = '', unit = ''] = /^\s*([\d.]+(?:e\d+)?)\s*([a-z]*)\s*$/i.exec(text) ?? [];
+    const bytes = Number(number) * (SIZE_FACTORS[unit.toLowerCase()] ?? Number.NaN);
+    if (number !== '' && Number.isFinite(bytes) && bytes >= 1) return Math.floor(bytes);
+    throw badOption(name, text, 'a size such as 80GB, 16GiB or 2e10');
+  };
+}
+
+/** A parser of a choice among names. */
+export function oneOf(name: string, choices: readonly string[]): (text: string) => string {
+  return (text) => {
+    if (choices.includes(text)) return text;
+    throw new AutoparError('bad-option', 'usage', `${name} ${text}: there is no such choice`, {}, offer(text, choices));
+  };
+}
+
+/** A parser of `NAME=VALUE` that gathers repeated options into one record. */
+export function nameAndValue<Value>(
+  name: string,
+  parse: (text: string) => Value,
+): (text: string, before: unknown) => Readonly<Record<string, Value>> {
+  return (text, before) => {
+    const cut = text.lastIndexOf('=');
+    if (cut < 1 || cut === text.length - 1) throw badOption(name, text, `NAME=VALUE, as in ${name} batch=8`);
+    const gathered = (before ?? {}) as Readonly<Record<string, Value>>;
+    const key = text.slice(0, cut);
+    if (Object.hasOwn(gathered, key)) {
+      throw new AutoparError('bad-option', 'usage', `${name} gives ${key} twice`, {}, 'give each name once');
+    }
+    return { ...gathered, [key]: parse(text.slice(cut + 1)) };
+  };
+}
+
+function badOption(name: string, text: string, expected: string): AutoparError {
+  return new AutoparError('bad-option', 'usage', `${name} ${text}: expected ${expected}`);
+}

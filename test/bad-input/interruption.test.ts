@@ -1,0 +1,162 @@
+import { spawnSync } from 'node:child_process';
+import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import test, { type ExecutionContext } from 'ava';
+import { llama } from '../../models/llama.js';
+import { compile } from '../../src/api/compile.js';
+import { runCompiled } from '../../src/api/run.js';
+import { verify } from '../../src/api/verify.js';
+import { failureOf } from '../../src/cli/failure.js';
+import { writeOnnx } from '../../src/ir/onnx/writer.js';
+import { autopar } from '../cli/autopar.js';
+import { canMount, missing } from '../missing.js';
+import { listing, workplace } from './refusal.js';
+
+const MAIN = fileURLToPath(new URL('../../src/cli/main.js', import.meta.url));
+const mlp = (folder: string): string => join(folder, 'models', 'mlp.onnx');
+
+/** Work that is interrupted must end as the command line's exit 130, leaving `folder` as it was. */
+async function interrupted(t: ExecutionContext, folder: string, work: () => Promise<unknown>): Promise<void> {
+  const before = listing(folder);
+  const thrown = await work().then(
+    () => new Error('it was not interrupted'),
+    (error: unknown) => error,
+  );
+  const { exit, message } = failureOf(thrown, { version: '', line: [], interrupted: false });
+  t.is(exit, 'interrupted', message);
+  t.deepEqual(listing(folder), before, 'nothing is left behind');
+}
+
+for (const phase of ['importing', 'planning', 'writing']) {
+  test.serial(`Ctrl-C while ${phase}`, async (t) => {
+    const folder = workplace(t);
+    const control = new AbortController();
+    const onProgress = (text: string) => {
+      if (text === phase) control.abort();
+    };
+    const options = { model: mlp(folder), degrees: { tp: 2 }, signal: control.signal, onProgress };
+    await interrupted(t, folder, () => compile({ ...options, output: join(folder, 'new', 'd') }));
+  });
+}
+
+test.serial('Ctrl-C while replacing leaves the old folder', async (t) => {
+  const folder = workplace(t);
+  const output = join(folder, 'd');
+  await compile({ model: mlp(folder), degrees: { tp: 2 }, output });
+  const plan = readFileSync(join(output, 'plan.json'), 'utf8');
+  const control = new AbortController();
+  const onProgress = (text: string) => {
+    if (text === 'writing') control.abort();
+  };
+  const options = { model: mlp(folder), degrees: { dp: 2 }, signal: control.signal, onProgress };
+  await interrupted(t, folder, () => compile({ ...options, output }));
+  t.is(readFileSync(join(output, 'plan.json'), 'utf8'), plan);
+});
+
+test.serial('Ctrl-C while ranks load, while they run, while a program is verified', async (t) => {
+  const folder = workplace(t);
+  const directory = join(folder, 'd');
+  await compile({ model: mlp(folder), degrees: { tp: 2 }, output: directory });
+  for (const phase of [/is ready/, /^step 5 /]) {
+    const control = new AbortController();
+    const onProgress = (text: string) => {
+      if (phase.test(text)) control.abort();
+    };
+    await interrupted(t, folder, () =>
+      runCompiled({ directory, steps: 1_000_000, signal: control.signal, onProgress }),
+    );
+  }
+  const control = new AbortController();
+  const onProgress = () => control.abort();
+  await interrupted(t, folder, () => verify({ directory, signal: control.signal, onProgress }));
+});
+
+test.serial('command: SIGINT while planning and while running', async (t) => {
+  const folder = workplace(t);
+  const sizes = { batch: 4, sequence: 16, width: 64, heads: 8, keyHeads: 4, feedForward: 128, vocabulary: 64 };
+  writeFileSync(join(folder, 'deep.onnx'), writeOnnx(llama('deep', { ...sizes, layers: 24 }, 1)));
+  await compile({ model: mlp(folder), degrees: { tp: 2 }, output: join(folder, 'd') });
+  const before = listing(folder);
+  const lines = [
+    ['compile', 'deep.onnx', '--devices', '8'],
+    ['run', 'd', '--steps', '1000000000', '--outputs', 'o.npz'],
+  ];
+  for (const words of lines) {
+    const from = performance.now();
+    const { code, stdout, stderr } = await autopar(words, {
+      cwd: folder,
+      meanwhile: (kill) => {
+        setTimeout(() => kill('SIGINT'), 600);
+      },
+    });
+    t.is(code, 130, stderr);
+    t.is(stdout, '');
+    t.regex(stderr, /^error\[interrupted\]: interrupted; nothing unfinished was left behind\n$/);
+    t.true(performance.now() - from < 10_000);
+    t.deepEqual(listing(folder), before);
+  }
+});
+
+/** A line of shell with $AUTOPAR for the command. */
+function shell(
+  line: string,
+  cwd: string,
+): { readonly status: number | null; readonly stdout: string; readonly stderr: string } {
+  const env = { ...process.env, AUTOPAR: `"${process.execPath}" "${MAIN}"` };
+  return spawnSync('bash', ['-c', line.replaceAll('$AUTOPAR', env.AUTOPAR)], { cwd, env, encoding: 'utf8' });
+}
+
+test.serial('a reader that goes away changes no exit code', (t) => {
+  const folder = workplace(t);
+  for (const [words, code] of [
+    ['hardware', 0],
+    ['hardware nope --json', 2],
+    ['compile models/mlp.onnx --devices 2', 0],
+  ] as const) {
+    const { stderr } = shell(`{ $AUTOPAR ${words}; echo "exit $?" >&2; } | true`, folder);
+    t.is(stderr, `exit ${code}\n`);
+  }
+  t.true(existsSync(join(folder, 'mlp.autopar', 'plan.json')));
+});
+
+const noFull = missing(!existsSync('/dev/full'), 'a full disk behind stdout (there is no /dev/full here)');
+(noFull ? test.serial.skip : test.serial)('a full disk behind stdout', (t) => {
+  const folder = workplace(t);
+  const printed = shell('$AUTOPAR hardware > /dev/full', folder);
+  t.is(printed.status, 7);
+  t.regex(printed.stderr, /^error\[cannot-write\]: cannot write to the output: ENOSPC/);
+  t.is(shell('$AUTOPAR hardware nope --json > /dev/full', folder).status, 2, 'a failure keeps its own code');
+});
+
+const noMount = missing(!canMount(), 'a full disk (no file system may be mounted here)');
+(noMount ? test.serial.skip : test.serial)('a full disk: what was there stays, nothing is added', async (t) => {
+  const folder = workplace(t);
+  const disk = join(folder, 'disk');
+  mkdirSync(disk);
+  const { status } = spawnSync('mount', ['-t', 'tmpfs', '-o', 'size=96k', 'none', disk]);
+  t.is(status, 0);
+  try {
+    const fits = await autopar(['compile', 'models/mlp.onnx', '--devices', '2', '-o', 'disk/d'], { cwd: folder });
+    t.is(fits.code, 0, fits.stderr);
+    const before = listing(disk);
+    const lines = [
+      ['compile', 'models/gpt-tiny.onnx', '--devices', '2', '-o', 'disk/d'],
+      ['compile', 'models/gpt-tiny.onnx', '--devices', '2', '-o', 'disk/new/deep/d'],
+    ];
+    for (const words of lines) {
+      const { code, stderr } = await autopar(words, { cwd: folder });
+      t.is(code, 7, stderr);
+      t.regex(
+        stderr,
+        /^error\[disk-full\]: cannot write disk\/[\w/]*[\w.-]+.*: the disk is full\n\s+in disk[\s\S]*hint: free some space/,
+      );
+      t.false(stderr.includes('.tmp'), "temporary names are nobody's business");
+      t.deepEqual(listing(disk), before);
+    }
+    t.is((await autopar(['run', 'disk/d'], { cwd: folder })).code, 0, 'the old program still runs');
+  } finally {
+    spawnSync('umount', [disk]);
+  }
+  t.deepEqual(readdirSync(disk), []);
+});

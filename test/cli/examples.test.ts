@@ -1,0 +1,13 @@
+import test from 'ava';
+import { COMMANDS } from '../../src/cli/commands.js';
+import { autoparLine, workplace } from './autopar.js';
+
+test('every example of help runs, in the order of the commands', async (t) => {
+  const { folder, remove } = workplace();
+  t.teardown(remove);
+  for (const { line } of COMMANDS.flatMap(({ examples }) => examples)) {
+    const { code, stderr } = await autoparLine(line, { cwd: folder });
+    t.is(code, 0, `${line}\n${stderr}`);
+    t.notRegex(stderr, /error\[/);
+  }
+});

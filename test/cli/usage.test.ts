@@ -1,0 +1,91 @@
+import test from 'ava';
+import { COMMANDS } from '../../src/cli/commands.js';
+import { autopar } from './autopar.js';
+
+test('without words, help; --version, the version', async (t) => {
+  const help = await autopar([]);
+  t.is(help.code, 0);
+  for (const { name } of COMMANDS) t.true(help.stdout.includes(`  ${name}`), name);
+  const version = await autopar(['--version']);
+  t.is(version.code, 0);
+  t.regex(version.stdout, /^\d+\.\d+\.\d+\n$/);
+});
+
+test('help of every command lists its options, the global ones and two examples', async (t) => {
+  for (const command of COMMANDS) {
+    const { code, stdout } = await autopar([command.name, '--help']);
+    t.is(code, 0);
+    for (const { flags } of command.options) t.true(stdout.includes(flags), `${command.name} ${flags}`);
+    t.true(stdout.includes('--json') && stdout.includes('--quiet'));
+    if (command.examples.length === 0) continue;
+    t.is(command.examples.length, 2, command.name);
+    for (const { line } of command.examples) t.true(stdout.includes(line), line);
+  }
+});
+
+const REFUSALS: readonly { readonly line: string; readonly code: string; readonly says: RegExp }[] = [
+  { line: 'complie x.onnx', code: 'unknown-command', says: /complie.*\n.*did you mean compile\?/ },
+  { line: 'compile x.onnx --devcies 2', code: 'unknown-option', says: /--devcies.*\n.*did you mean --devices\?/ },
+  {
+    line: 'compile x.onnx --zero 3',
+    code: 'not-there-yet',
+    says: /^error\[not-there-yet\]: --zero is not there yet\.\n$/,
+  },
+  {
+    line: 'train x --data y',
+    code: 'not-there-yet',
+    says: /^error\[not-there-yet\]: autopar train is not there yet\.\n$/,
+  },
+  { line: 'compile', code: 'missing-argument', says: /model.*\n.*autopar compile --help/ },
+  { line: 'compile a.onnx b.onnx', code: 'excess-arguments', says: /too many arguments/ },
+  { line: 'compile x.onnx --devices', code: 'missing-argument', says: /--devices/ },
+  { line: 'compile x.onnx --dp 0', code: 'bad-option', says: /--dp 0: expected a positive whole number/ },
+  { line: 'compile x.onnx --tp -2', code: 'bad-option', says: /--tp -2: expected a positive whole number/ },
+  { line: 'compile x.onnx --dp 1.5', code: 'bad-option', says: /--dp 1.5: expected a positive whole number/ },
+  { line: 'compile x.onnx --dp two', code: 'bad-option', says: /--dp two: expected a positive whole number/ },
+  {
+    line: 'compile x.onnx --dp 2 --tp 2 --devices 8',
+    code: 'degrees-do-not-match-devices',
+    says: /dp 2 · tp 2 is 4, .* 8 devices/,
+  },
+  {
+    line: 'compile x.onnx --tp 3 --devices 8',
+    code: 'degrees-do-not-match-devices',
+    says: /tp 3 .* does not divide the 8 devices/,
+  },
+  { line: 'compile x.onnx --pp 2', code: 'not-there-yet', says: /--pp above 1 is not there yet/ },
+  { line: 'compile x.onnx --axes fre', code: 'bad-option', says: /--axes fre.*\n.*did you mean free\?/ },
+  { line: 'compile x.onnx --memory lots', code: 'bad-option', says: /80GB/ },
+  { line: 'compile x.onnx --dim batch', code: 'bad-option', says: /NAME=VALUE/ },
+  { line: 'compile x.onnx --dim batch=0', code: 'bad-option', says: /positive whole number/ },
+  { line: 'compile x.onnx --dim b=1 --dim b=2', code: 'bad-option', says: /gives b twice/ },
+  { line: 'hardware no-such-device', code: 'unknown-device', says: /no-such-device/ },
+  { line: 'groups --tp 2 --rank 2', code: 'bad-option', says: /there are 2 ranks/ },
+  { line: 'groups --dp 2 --ep 3', code: 'degrees-do-not-match-devices', says: /ep 3 does not divide/ },
+];
+
+for (const { line, code, says } of REFUSALS) {
+  test(`usage: autopar ${line}`, async (t) => {
+    const words = line.split(' ');
+    const plain = await autopar(words);
+    t.is(plain.code, 2);
+    t.is(plain.stdout, '');
+    t.regex(plain.stderr, says);
+    t.true(plain.stderr.startsWith(`error[${code}]: `), plain.stderr);
+    t.notRegex(plain.stderr, /\n\s+at /, 'no stack trace');
+    const json = await autopar([...words, '--json']);
+    t.is(json.code, 2);
+    t.is((JSON.parse(json.stdout) as { error: { code: string } }).error.code, code);
+    t.is(json.stderr, '');
+  });
+}
+
+test('colours on request only', async (t) => {
+  const colored = async (env: Readonly<Record<string, string>>): Promise<boolean> => {
+    const { stdout } = await autopar(['groups', '--tp', '2'], { env });
+    return stdout.includes('\u001b');
+  };
+  t.false(await colored({}));
+  t.false(await colored({ CI: 'true' }));
+  t.false(await colored({ NO_COLOR: '1', FORCE_COLOR: '1' }));
+});

@@ -1,0 +1,71 @@
+import test from 'ava';
+import fc from 'fast-check';
+import { nearest } from '../../src/cli/nearest.js';
+import { bytesText, countText, secondsText, shareText } from '../../src/cli/quantity.js';
+import { tableLines } from '../../src/cli/table.js';
+import { byteSize, nameAndValue, nonNegative, oneOf, wholeNumber } from '../../src/cli/values.js';
+
+test('sizes in decimal and binary units', (t) => {
+  const parse = byteSize('--memory');
+  t.is(parse('80GB'), 80e9);
+  t.is(parse('16GiB'), 16 * 2 ** 30);
+  t.is(parse('1.5 tb'), 1.5e12);
+  t.is(parse('2e10'), 2e10);
+  t.is(parse('512'), 512);
+  for (const text of ['', 'GB', '-1GB', '1XB', '0', 'NaN']) t.throws(() => parse(text), { message: /--memory/ }, text);
+});
+
+test('whole numbers are read back, everything else is refused', (t) => {
+  const parse = wholeNumber('--dp', 1);
+  fc.assert(fc.property(fc.integer({ min: 1 }), (value) => parse(String(value)) === value));
+  for (const text of ['0', '-1', '1.0', '1e3', '', ' ', 'x', '0x10', '99999999999999999999'])
+    t.throws(() => parse(text));
+  t.is(wholeNumber('--seed', 0)('0'), 0);
+});
+
+test('tolerances are numbers that are not negative', (t) => {
+  const parse = nonNegative('--rtol');
+  t.is(parse('1e-3'), 1e-3);
+  for (const text of ['-1', 'x', '', 'Infinity']) t.throws(() => parse(text));
+});
+
+test('choices and repeated names', (t) => {
+  t.is(oneOf('--axes', ['roles', 'free'])('free'), 'free');
+  const parse = nameAndValue('--dim', wholeNumber('--dim', 1));
+  t.deepEqual(parse('seq=4', parse('batch=2', undefined)), { batch: 2, seq: 4 });
+  t.deepEqual(parse('a=b=3', undefined), { 'a=b': 3 });
+});
+
+test('quantities carry three digits and a unit', (t) => {
+  t.is(secondsText(0.00193), '1.93 ms');
+  t.is(secondsText(12.345), '12.3 s');
+  t.is(secondsText(4.56e-7), '456 ns');
+  t.is(secondsText(0), '0 s');
+  t.is(bytesText(0), '0 B');
+  t.is(bytesText(999), '999 B');
+  t.is(bytesText(1_234_567), '1.23 MB');
+  t.is(bytesText(8e10), '80 GB');
+  t.is(shareText(0.5), '50 %');
+  t.is(countText(1, 'rank'), '1 rank');
+  t.is(countText(3, 'rank'), '3 ranks');
+});
+
+test('tables line up and shorten long cells in the middle', (t) => {
+  const lines = tableLines(
+    [{ title: 'name' }, { title: 'time', right: true }],
+    [
+      ['a', '1 s'],
+      ['longer', '10 s'],
+    ],
+  );
+  t.deepEqual(lines, ['  name    time', '  a        1 s', '  longer  10 s']);
+  const [, row = ''] = tableLines([{ title: '' }], [['x'.repeat(30) + 'y'.repeat(30)]], 20);
+  t.is(row.trim().length, 20);
+  t.regex(row, /x…y/);
+});
+
+test('the nearest name, or none', (t) => {
+  t.is(nearest('complie', ['compile', 'run']), 'compile');
+  t.is(nearest('zebra', ['compile', 'run']), undefined);
+  t.is(nearest('x', []), undefined);
+});
