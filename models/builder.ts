@@ -1,0 +1,154 @@
+/**
+ * @file Builds graphs operator by operator, as an exporter would: nodes named by their module path, types inferred by the
+ * registry, weights drawn from a seeded generator that gives the same bytes on every machine.
+ */
+import type { DType } from '../src/ir/dtype.js';
+import type { Attributes, ConstantTensor, Graph, Node, TensorType, Weight } from '../src/ir/graph.js';
+import { constant } from '../src/ir/ops/constants.js';
+import { entryOf } from '../src/ir/ops/index.js';
+import { viewOf } from '../src/ir/view.js';
+
+/** Grows one graph; `build` hands it over. */
+export class GraphBuilder {
+  private readonly nodes: Node[] = [];
+  private readonly tensors = new Map<string, TensorType>();
+  private readonly inputs: string[] = [];
+  private readonly outputs: string[] = [];
+  private readonly weights = new Map<string, Weight>();
+  private readonly path: string[] = [];
+  private readonly ordinals = new Map<string, number>();
+  private readonly random: () => number;
+
+  constructor(
+    private readonly name: string,
+    seed: number,
+  ) {
+    this.random = uniform(seed);
+  }
+
+  /** A data input; returns its name. */
+  input(name: string, dtype: DType, shape: readonly number[]): string {
+    this.tensors.set(name, { dtype, shape });
+    this.inputs.push(name);
+    return name;
+  }
+
+  /** Everything that `body` adds belongs to the module `step` of the current one. */
+  within<Result>(step: string, body: () => Result): Result {
+    this.path.push(step);
+    const result = body();
+    this.path.pop();
+    return result;
+  }
+
+  /** A float32 parameter of the current module: roughly normal around `mean` with the deviation given. */
+  parameter(name: string, shape: readonly number[], { mean = 0, deviation = 0.2 } = {}): string {
+    const count = shape.reduce((product, size) => product * size, 1);
+    const values = Array.from({ length: count }, () => mean + deviation * this.normal());
+    return this.addWeight([...this.path, name].join('.'), constant('float32', values, shape), 'parameter');
+  }
+
+  /** A value that is baked into the model: a table, a mask, a scalar. */
+  constant(name: string, value: ConstantTensor): string {
+    return this.addWeight([...this.path, name].join('.'), value, 'constant');
+  }
+
+  /** Adds an operator with one result; returns the result's name. */
+  operator(op: string, inputs: readonly (string | null)[], attributes: Attributes = {}): string {
+    const name = this.nodeName(op);
+    const output = `${name}_output`;
+    const node: Node = {
+      name,
+      op,
+      domain: '',
+      attributes,
+      inputs,
+      outputs: [output],
+      module: [...this.path],
+      layer: null,
+      scope: 'micro',
+      phase: 'forward',
+      group: name,
+      body: null,
+    };
+    const [type] = entryOf(op, '')?.infer(viewOf({ tensors: this.tensors }, node)) ?? [];
+    if (!type) throw new Error(`the registry infers no result for ${op}`);
+    this.nodes.push(node);
+    this.tensors.set(output, type);
+    return output;
+  }
+
+  /** Makes a tensor a graph output under the name given. */
+  output(name: string, tensor: string): void {
+    const producer = this.nodes.findIndex(({ outputs }) => outputs.includes(tensor));
+    const node = this.nodes[producer];
+    const type = this.tensors.get(tensor);
+    if (!node || !type) throw new Error(`no operator computes ${tensor}`);
+    const rename = (names: readonly (string | null)[]) => names.map((item) => (item === tensor ? name : item));
+    for (const [index, item] of this.nodes.entries()) {
+      this.nodes[index] = { ...item, inputs: rename(item.inputs), outputs: rename(item.outputs) };
+    }
+    this.tensors.delete(tensor);
+    this.tensors.set(name, type);
+    this.outputs.push(name);
+  }
+
+  /** The sizes of a tensor that was added. */
+  shapeOf(tensor: string): readonly number[] {
+    const type = this.tensors.get(tensor);
+    if (!type) throw new Error(`no tensor ${tensor}`);
+    return type.shape;
+  }
+
+  build(): Graph {
+    return {
+      name: this.name,
+      nodes: this.nodes,
+      tensors: this.tensors,
+      inputs: this.inputs,
+      outputs: this.outputs,
+      weights: this.weights,
+      state: [],
+      batch: this.inputs.map((input) => ({ input, axis: 0 })),
+    };
+  }
+
+  private addWeight(name: string, value: ConstantTensor, role: Weight['role']): string {
+    const { dtype, shape, data } = value;
+    if (this.tensors.has(name)) throw new Error(`two weights are named ${name}`);
+    this.tensors.set(name, { dtype, shape });
+    this.weights.set(name, { dtype, shape, role, source: { kind: 'inline', data } });
+    return name;
+  }
+
+  /** `/layers.0/self_attn/q_proj/MatMul`, and `MatMul_1` for the second one of a module. */
+  private nodeName(op: string): string {
+    const stem = `/${[...this.path, op].join('/')}`;
+    const ordinal = this.ordinals.get(stem) ?? 0;
+    this.ordinals.set(stem, ordinal + 1);
+    return ordinal === 0 ? stem : `${stem}_${ordinal}`;
+  }
+
+  /** The sum of twelve uniform numbers, less six: only additions, so that no libm can change a bit. */
+  private normal(): number {
+    let sum = -6;
+    for (let count = 0; count < 12; count++) sum += this.random();
+    return sum;
+  }
+}
+
+/** Scalars and small tables of float32. */
+export function floats(values: readonly number[], shape: readonly number[] = []): ConstantTensor {
+  return constant('float32', values, shape);
+}
+
+/** Uniform numbers in [0, 1) from a 32-bit state (mulberry32). */
+function uniform(seed: number): () => number {
+  let state = seed >>> 0;
+  return () => {
+    state = (state + 0x6d2b79f5) >>> 0;
+    let bits = Math.imul(state ^ (state >>> 15), state | 1);
+    bits = (bits + Math.imul(bits ^ (bits >>> 7), bits | 61)) ^ bits;
+    return ((bits ^ (bits >>> 14)) >>> 0) / 2 ** 32;
+  };
+}
