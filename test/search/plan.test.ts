@@ -2,6 +2,7 @@
  * @file Plans of small graphs: the price of the lowered graph, plans that can be foreseen, degrees that cannot be.
  */
 import test from 'ava';
+import { gpt } from '../../models/gpt.js';
 import { parseCluster } from '../../src/cost-model/cluster.js';
 import { priceGraph } from '../../src/cost-model/predict.js';
 import { stepPrice } from '../../src/cost-model/price.js';
@@ -95,6 +96,24 @@ test('tensor parallelism cuts the first matrix by columns and the second by rows
   const { assignment } = await plan(graph, parseCluster('1x4:h100-sxm-80', undefined), { degrees: { tp: 4 } });
   t.deepEqual(assignment.strategies.get('layers.0.up')?.axes, { n: ['tp.0', 'tp.1'] });
   t.deepEqual(assignment.strategies.get('layers.0.down')?.axes, { k: ['tp.0', 'tp.1'] });
+});
+
+test('a fused projection of query, key and value is cut inside each of the three; the mask follows the heads', async (t) => {
+  const sizes = { batch: 8, sequence: 256, layers: 2, width: 1024, heads: 16, vocabulary: 2048 };
+  const graph: Graph = { ...gpt('gpt', sizes, 1), batch: [{ input: 'ids', axis: 0 }] };
+  const found = await plan(graph, parseCluster('1x4:a100-sxm-80', undefined), { degrees: { dp: 1, tp: 4 } });
+  const strategyOf = (name: string) => found.assignment.strategies.get(`/h.1/${name}`);
+  const tp = ['tp.0', 'tp.1'];
+  t.like(strategyOf('attn/c_attn/MatMul'), { axes: { 'n.1': tp }, pieces: { n: [3, 1024] } });
+  t.deepEqual(strategyOf('attn/MatMul')?.axes, { b1: tp });
+  t.deepEqual(strategyOf('attn/Add')?.axes, { a1: tp });
+  t.deepEqual(strategyOf('attn/c_proj/MatMul')?.axes, { k: tp });
+  t.deepEqual(strategyOf('mlp/c_fc/MatMul')?.axes, { n: tp });
+  t.deepEqual(strategyOf('mlp/c_proj/MatMul')?.axes, { k: tp });
+  const inSecondLayer = found.sharded.nodes.flatMap((node) =>
+    node.kind === 'communicate' && node.origin.startsWith('/h.1/') ? [node.collective.kind] : [],
+  );
+  t.deepEqual(inSecondLayer, ['all-gather', 'reduce-scatter', 'all-gather', 'reduce-scatter']);
 });
 
 test('two key heads on tp 4: each lies on the first sub-axis', async (t) => {
