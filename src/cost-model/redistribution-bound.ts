@@ -8,11 +8,12 @@
  *   transfers to where it is summed first and one to every other rank that wants it, P t / E of the mesh's P ranks in
  *   all: E (R − 2) / P + t elements arrive per rank. Where the result is partial over other axes, ranks may want nothing
  *   but zeros, and only the sums count: E (R − 1) / P. At least one more collective;
- * - an axis that cuts only the second layout: one slice per dimension, if nothing else brings it;
+ * - an axis that cuts only the second layout: one slice per dimension, if nothing else brings it (a reduction may, by a
+ *   scatter, each of its axes for one dimension);
  * - an axis over which the value becomes partial: one masking.
  *
- * For a single all-gather, reduce-scatter, all-reduce or slice by ranks that hold nothing twice the bound is the price. The search prices a pair exactly
- * only where the bound leaves it in the running.
+ * For a single all-gather, reduce-scatter, all-reduce or slice by ranks that hold nothing twice the bound is the price. The
+ * search prices a pair exactly only where the bound leaves it in the running.
  */
 
 import { digitsOf, stridesOf } from '../sharding-propagation/digits.js';
@@ -80,7 +81,9 @@ export function redistributionBound(cluster: Cluster, mesh: Mesh, price: StepPri
     if (fetched.length === 0) {
       const sliced = [...after].filter(([axis]) => !before.has(axis) && !held.has(axis));
       const dimensions = new Set(sliced.map(([, place]) => place.split(':')[0]));
-      if (dimensions.size > 0) nanoseconds += dimensions.size * localStep('slice', end, anyAxis, price, elementBits);
+      // A scatter over an axis that is reduced may cut a dimension too: a permutation then gives its blocks another name.
+      const slices = Math.max(0, dimensions.size - reduced.length);
+      if (slices > 0) nanoseconds += slices * localStep('slice', end, anyAxis, price, elementBits);
     }
     if (masked.length > 0) {
       // It may be masked while it is cut over all other axes, and fetched from there.

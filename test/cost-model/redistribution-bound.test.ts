@@ -71,6 +71,19 @@ for (const name of ['1x8:h100-sxm-80', '2x4:a100-sxm-80']) {
   });
 }
 
+test('a scatter and a renaming permutation may spare a slice', (t) => {
+  const cluster = parseCluster('1x8:h100-sxm-80', 8);
+  const mesh = makeMesh([
+    ['dp', 2],
+    ['tp', 4],
+  ]);
+  const shape = [6, 6, 1];
+  const price = stepPrice(cluster, mesh);
+  const [from, to] = [parseLayout('[-, -, -] + partial(tp.0)', shape, mesh), parseLayout('[dp, tp.1, -]', shape, mesh)];
+  const cost = makeRedistributor(mesh, price).cost(from, to, shape, 32);
+  t.true(redistributionBound(cluster, mesh, price)(from, to, shape, 32) <= cost);
+});
+
 test('for a single step the bound is the price', (t) => {
   const cluster = parseCluster('local', 4);
   const mesh = makeMesh([['tp', 4]]);
