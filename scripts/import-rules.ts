@@ -35,11 +35,7 @@ export const IMPORT_RULES: readonly FolderRule[] = [
   { folder: SEARCH, may: [IR, SHARDING, PARTITION, SCHEDULE, COST, STRATEGY] },
   { folder: PROGRAM, may: [IR] },
   { folder: CODEGEN, may: [IR, SHARDING, PARTITION, SCHEDULE, STRATEGY, PROGRAM] },
-  {
-    folder: RUNTIME,
-    may: [PROGRAM],
-    types: ['src/ir/graph.ts', 'src/ir/dtype.ts', 'src/ir/passes/fold.ts'],
-  },
+  { folder: RUNTIME, may: [PROGRAM] },
   {
     folder: API,
     may: [IR, SHARDING, PARTITION, SCHEDULE, COST, STRATEGY, SEARCH, PROGRAM, CODEGEN, RUNTIME],

@@ -2,10 +2,10 @@
  * @file The folder of shared models that some suites use: from AUTOPAR_SHARED, or beside the repository. The suites say so
  * when it is absent.
  */
-import { existsSync, readdirSync, readFileSync } from 'node:fs';
+import { existsSync, readdirSync } from 'node:fs';
 import { join, resolve } from 'node:path';
-import type { DType } from '../../src/ir/dtype.js';
 import type { ConstantTensor } from '../../src/ir/graph.js';
+import { readCase } from '../conformance/arrays.js';
 
 export interface SharedCase {
   readonly name: string;
@@ -13,13 +13,6 @@ export interface SharedCase {
   readonly inputs: Readonly<Record<string, ConstantTensor>>;
   readonly outputs: Readonly<Record<string, ConstantTensor>>;
   readonly tolerance: { readonly rtol: number; readonly atol: number };
-}
-
-interface Stated {
-  readonly name: string;
-  readonly dtype: DType;
-  readonly shape: readonly number[];
-  readonly file: string;
 }
 
 const FOLDER = resolve(process.env['AUTOPAR_SHARED'] ?? '../shared', 'models');
@@ -37,24 +30,6 @@ export function sharedCases(): readonly SharedCase[] {
 export const ABSENT = `models of PyTorch's exporters (${FOLDER} is absent; AUTOPAR_SHARED names another folder)`;
 
 function caseOf(name: string): SharedCase {
-  const folder = join(FOLDER, name);
-  const io = JSON.parse(readFileSync(join(folder, 'io.json'), 'utf8')) as {
-    inputs: Stated[];
-    outputs: Stated[];
-    tolerance: SharedCase['tolerance'];
-  };
-  const read = (values: readonly Stated[]): Record<string, ConstantTensor> =>
-    Object.fromEntries(
-      values.map(({ name: key, dtype, shape, file }) => [
-        key,
-        { dtype, shape, data: new Uint8Array(readFileSync(join(folder, file))) },
-      ]),
-    );
-  return {
-    name,
-    file: join(folder, 'model.onnx'),
-    inputs: read(io.inputs),
-    outputs: read(io.outputs),
-    tolerance: io.tolerance,
-  };
+  const { model, ...rest } = readCase(join(FOLDER, name));
+  return { name, file: model, ...rest };
 }
