@@ -1,33 +1,55 @@
 /**
- * @file `npm run bench:import -- FILE…`: time and memory of importing models; the shipped ones where no file is named.
+ * @file `npm run bench:import -- FILE…`: time and memory of every part of importing and planning a model for eight devices;
+ * the shipped models where no file is named. Each is measured in a process of its own, since a second model finds the
+ * program's code compiled; the parts of planning likewise.
  */
+import { spawnSync } from 'node:child_process';
 import { readdirSync, statSync } from 'node:fs';
 import { basename, dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { importModel } from '../src/api/import.js';
 import { AutoparError } from '../src/ir/error.js';
+import { importParts, planningParts } from './model-parts.js';
+import { PART_HEADER, PartClock, partLine, together } from './part-clock.js';
 
-const models = join(dirname(dirname(dirname(fileURLToPath(import.meta.url)))), 'models');
-const named = process.argv.slice(2);
-const files =
-  named.length > 0
-    ? named
-    : readdirSync(models).flatMap((file) => (file.endsWith('.onnx') ? [join(models, file)] : []));
+const CLUSTER = '1x8:h100-sxm-80';
+const program = fileURLToPath(import.meta.url);
+const [only, ...words] = process.argv.slice(2);
 
-let refused = 0;
-for (const file of files) {
-  const start = performance.now();
+if (only === '--import' || only === '--planning') await measure(only, words[0] ?? '');
+else process.exitCode = measureAll(only === undefined ? shipped() : [only, ...words]);
+
+function shipped(): readonly string[] {
+  const models = join(dirname(dirname(dirname(program))), 'models');
+  return readdirSync(models).flatMap((file) => (file.endsWith('.onnx') ? [join(models, file)] : []));
+}
+
+function measureAll(files: readonly string[]): number {
+  let refused = 0;
+  for (const file of files) {
+    const size = statSync(file, { throwIfNoEntry: false })?.size ?? 0;
+    console.log(`${basename(file)}, ${(size / 1e6).toFixed(2)} MB, ${CLUSTER}`);
+    const parts = ['--import', '--planning'].map((part) =>
+      spawnSync(process.execPath, [program, part, file], { stdio: 'inherit' }),
+    );
+    if (parts.some(({ status }) => status !== 0)) refused += 1;
+    console.log('');
+  }
+  console.log(`${files.length - refused} measured, ${refused} refused of ${files.length}`);
+  return 0;
+}
+
+async function measure(part: '--import' | '--planning', file: string): Promise<void> {
+  const clock = new PartClock();
   try {
-    const { graph, notes } = await importModel(file, {});
-    const seconds = (performance.now() - start) / 1000;
-    const size = (statSync(file).size / 1e6).toFixed(2);
-    const memory = (process.memoryUsage().rss / 1e6).toFixed(0);
-    const what = `${graph.nodes.length} operators, ${graph.weights.size} weights, ${notes.length} notes`;
-    console.log(`${basename(file)}  ${size} MB  ${seconds.toFixed(3)} s  ${what}, process at ${memory} MB`);
+    if (part === '--import') console.log(PART_HEADER);
+    const graph = part === '--import' ? await importParts(file, clock) : await planningParts(file, CLUSTER, clock);
+    const parts = clock.parts();
+    for (const item of parts) console.log(partLine(item));
+    const name = graph ? `import, ${graph.nodes.length} operators` : 'planning';
+    console.log(partLine(together(name, parts)));
   } catch (error) {
     if (!(error instanceof AutoparError)) throw error;
-    refused += 1;
-    console.log(`${basename(file)}  refused: ${error.code}: ${error.message}`);
+    console.log(`refused: ${error.code}: ${error.message}`);
+    process.exitCode = 3;
   }
 }
-console.log(`${files.length - refused} imported, ${refused} refused of ${files.length}`);

@@ -1,11 +1,16 @@
 /**
- * @file `npm run docs:operators`: writes docs/operators.md from the registry, so that it cannot say anything else.
+ * @file `npm run docs:operators`: writes docs/operators.md from the registry and from the samples that prove it, so that it
+ * cannot say anything else.
  */
 import { writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
+import { INTERNAL_OPSET } from '../src/ir/graph.js';
 import type { OperatorEntry, OperatorFamily } from '../src/ir/operator.js';
 import { operatorEntries } from '../src/ir/ops/index.js';
+import { CASES, viewOfCase } from '../test/ir/ops/cases.js';
+import type { Case } from '../test/ir/ops/sample.js';
+import { MISSED } from '../test/validator/missed-reasons.js';
 
 /** Where the page lies, from the repository root. */
 export const OPERATOR_DOCS = 'docs/operators.md';
@@ -28,34 +33,108 @@ const FAMILIES: Readonly<Record<OperatorFamily, string>> = {
 
 const INTRODUCTION = `# Operators
 
-Written by \`npm run docs:operators\` from the registry (\`src/ir/ops/\`); a test checks that it is current.
+Written by \`npm run docs:operators\` from the registry (\`src/ir/ops/\`) and from the samples that prove it
+(\`test/ir/ops/\`); a test checks that it is current. [How to add one](contributing.md).
 
-An operator of this list can be sharded along every dimension that its rule does not keep whole. *Expanded* operators are
-replaced by plainer ones where a dimension that they treat as one is sharded (softmax: max, subtraction, power, sum,
-division). *Constant inputs* must be known when compiling. Any other operator is run whole on every rank, with a note in
-the report; no operator stops a compile.
+An operator of this list can be sharded along every dimension that its rule does not keep whole. Any other operator is
+run whole on every rank, with a note in the report; no operator stops a compile.
+
+- *rule*: that of one sample; attributes and shapes may make it another. Factors that stand on several tensors are sharded
+  together. \`+\` contracted, results are partial sums (\`+max\`, \`+min\`) · \`+mask\` looked up, indices outside a shard
+  count zero · \`!\` whole · \`~\` whole for its neighbours' borders · \`%\` sharded by expansion · \`@\` a shard takes its
+  offset · \`#\` sharded where asked only.
+- *expanded*: replaced by plainer operators where a \`%\` factor is sharded (softmax: max, subtraction, power, sum, division).
+- *constant inputs*: must be known when compiling.
+- *gradient*: the operators that its gradient needs; gradients come with training.
+- *backends*: where the rule was run, in shards under every assignment of one and of two axes to its factors, over sub-axes,
+  pieces, padded sizes and partial operands, and compared with the whole operator; how many samples there are.
 `;
 
-/** The page as the registry wants it. */
-export function operatorDocs(entries: readonly OperatorEntry[]): string {
+/** The page as the registry wants it; `samples` are the cases of the tests that prove the rules. */
+export function operatorDocs(entries: readonly OperatorEntry[], samples: readonly Case[] = CASES): string {
   const sections = Object.entries(FAMILIES).flatMap(([family, title]) => {
     const members = entries.filter((entry) => entry.family === family);
-    return members.length === 0 ? [] : [section(title, members)];
+    return members.length === 0 ? [] : [section(title, members, samples)];
   });
-  return `${INTRODUCTION}\n${entries.length} operators.\n\n${sections.join('\n')}`;
+  return `${INTRODUCTION}\n${entries.length} operators.\n\n${sections.join('\n')}\n${missedSection()}`;
 }
 
-function section(title: string, members: readonly OperatorEntry[]): string {
-  const rows = [...members].sort((left, right) => (nameOf(left) < nameOf(right) ? -1 : 1)).map(rowOf);
-  return `## ${title}\n\n| operator | expanded | constant inputs | what stays whole, and why |\n|---|---|---|---|\n${rows.join('\n')}\n`;
+/** Shardings that operators would allow and rules do not offer. */
+function missedSection(): string {
+  const rows = MISSED.flatMap(({ op, domain, shardings, reason }) =>
+    shardings.map((sharding) => `| ${nameOf({ op, domain })} | \`${sharding}\` | ${reason} |`),
+  );
+  return `## Shardings that rules do not offer
+
+The validator (\`test/validator/\`) cuts the operands of every sample in two along every choice of dimensions and looks whether
+the results are the halves side by side, or their sum. What it finds beyond the rules, as dimension cut per operand and what
+becomes of the results:
+
+| operator | sharding | why it is not offered |
+|---|---|---|
+${rows.join('\n')}
+`;
 }
 
-function rowOf(entry: OperatorEntry): string {
-  const constants = entry.constantInputs.map(({ attribute }) => attribute).join(', ');
-  return `| ${nameOf(entry)} | ${entry.expansion ? 'yes' : ''} | ${constants} | ${(entry.note ?? '').replaceAll('|', '\\|')} |`;
+const HEADER = [
+  '| operator | rule | expanded | constant inputs | what stays whole, and why | gradient | backends |',
+  '|---|---|---|---|---|---|---|',
+].join('\n');
+
+function section(title: string, members: readonly OperatorEntry[], samples: readonly Case[]): string {
+  const rows = [...members]
+    .sort((left, right) => (nameOf(left) < nameOf(right) ? -1 : 1))
+    .map((entry) =>
+      rowOf(
+        entry,
+        samples.filter((sample) => nameOf(sample) === nameOf(entry)),
+      ),
+    );
+  return `## ${title}\n\n${HEADER}\n${rows.join('\n')}\n`;
 }
 
-function nameOf({ op, domain }: OperatorEntry): string {
+function rowOf(entry: OperatorEntry, samples: readonly Case[]): string {
+  const [typical] = samples;
+  const cells = [
+    nameOf(entry),
+    typical ? `\`${ruleText(entry, typical)}\`` : '–',
+    entry.expansion ? 'yes' : '',
+    entry.constantInputs.map(({ attribute }) => attribute).join(', '),
+    entry.note ?? '',
+    gradientOf(entry),
+    backendsOf(entry, samples.length),
+  ];
+  return `| ${cells.map((cell) => cell.replaceAll('|', '\\|')).join(' | ')} |`;
+}
+
+/** The rule's text with the operands and results that the sample has. */
+function ruleText(entry: OperatorEntry, sample: Case): string {
+  const view = viewOfCase(sample);
+  const present = (side: string, types: typeof view.inputs): string =>
+    side
+      .split(',')
+      .slice(0, types.length)
+      .map((text, index) => (types[index] ? text.trim() || '()' : '_'))
+      .join(', ');
+  const [operands = '', results = ''] = entry.rule(view).text.split('->');
+  return `${present(operands, view.inputs)} -> ${present(results, view.outputs)}`.trim();
+}
+
+/** The operator's gradient in words, from the entry's field of this name; a dash for one that has none. */
+function gradientOf(entry: OperatorEntry): string {
+  const gradient: unknown = 'gradient' in entry ? entry.gradient : undefined;
+  if (gradient === undefined) return '–';
+  return typeof gradient === 'string' ? gradient : 'yes';
+}
+
+function backendsOf({ unproven, since, until }: OperatorEntry, samples: number): string {
+  if (unproven !== undefined) return `none: ${unproven}`;
+  const opset =
+    since !== undefined && since > INTERNAL_OPSET ? ` from opset ${since}` : until ? ` up to opset ${until}` : '';
+  return `onnxruntime cpu${opset} (${samples})`;
+}
+
+function nameOf({ op, domain }: { readonly op: string; readonly domain: string }): string {
   return domain === '' ? op : `${domain}.${op}`;
 }
 

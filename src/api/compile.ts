@@ -4,12 +4,14 @@
 import type { ConstantTensor } from '../ir/graph.js';
 import type { PlanResult } from '../search/plan.js';
 import type { Plan } from '../strategy/plan.js';
+import { loadedPins, saveStrategy } from './config-checkpoints.js';
 import { emit } from './emit.js';
 import { checkTarget, defaultFolder } from './folder.js';
 import { importModel } from './import.js';
 import { type PlanningOptions, plan } from './plan.js';
 import { withRandomWeights } from './random-weights.js';
 import { type Communication, communicationOf, type HeavyOperator, heaviestOf } from './report.js';
+import type { ModelOptions } from './strategy-files.js';
 import { type VerifyResult, verify } from './verify.js';
 
 export interface CompileOptions extends PlanningOptions {
@@ -23,6 +25,8 @@ export interface CompileOptions extends PlanningOptions {
   readonly dims?: Readonly<Record<string, number>>;
   readonly constants?: Readonly<Record<string, ConstantTensor>>;
   readonly globalBatch?: number;
+  /** Globs of inputs that are weights. */
+  readonly weights?: readonly string[];
   /** Verify the program against the model afterwards. */
   readonly verify?: boolean;
   readonly seed?: number;
@@ -61,22 +65,31 @@ export async function compile(options: CompileOptions): Promise<CompileResult> {
     ...(options.dims ? { dims: options.dims } : {}),
     ...(options.constants ? { constants: options.constants } : {}),
     ...(options.globalBatch === undefined ? {} : { globalBatch: options.globalBatch }),
+    ...(options.weights ? { weights: options.weights } : {}),
   });
   const random = options.initRandom === true && !read.weightsPresent;
   const imported = random ? withRandomWeights(read, seed) : read;
   options.signal?.throwIfAborted();
   progress('planning');
-  const planned = await plan(imported, options);
+  const modelOptions: ModelOptions = {
+    model: options.model,
+    ...(options.dims ? { dims: options.dims } : {}),
+    ...(options.globalBatch === undefined ? {} : { globalBatch: options.globalBatch }),
+  };
+  const loaded = await loadedPins(options.config, options.annotations, modelOptions);
+  const planned = await plan(imported, loaded ? { ...options, annotations: loaded } : options);
   options.signal?.throwIfAborted();
   progress('writing');
   const emitted = await emit(planned, {
     directory,
     randomWeights: random ? seed : null,
     ...(options.constants ? { constants: options.constants } : {}),
+    ...(options.weights ? { weights: options.weights } : {}),
     ...(options.force === undefined ? {} : { force: options.force }),
     ...(options.planOnly === undefined ? {} : { planOnly: options.planOnly }),
     ...(options.signal ? { signal: options.signal } : {}),
   });
+  const saved = await saveStrategy(options.config, directory, modelOptions);
   const verification =
     options.verify && emitted.programWritten
       ? await verify({
@@ -90,7 +103,11 @@ export async function compile(options: CompileOptions): Promise<CompileResult> {
   return {
     directory,
     plan: planned.plan,
-    notes: imported.notes,
+    notes: [
+      ...imported.notes,
+      ...planned.notes,
+      ...(saved === null ? [] : [`the strategy is in ${saved}, as the configuration says`]),
+    ],
     exceptions: planned.found.exceptions,
     heaviest: heaviestOf(imported.graph, planned.sharded, planned.found.assignment, planned.cluster),
     communication: communicationOf(planned.sharded, planned.cluster),

@@ -5,6 +5,7 @@ import { mkdir } from 'node:fs/promises';
 import path from 'node:path';
 import { emitProgram } from '../codegen/emit.js';
 import { programOf } from '../codegen/program-of.js';
+import { AutoparError } from '../ir/error.js';
 import { writeFileAtomic, writeFolderAtomic, writeJsonAtomic } from '../program/atomic.js';
 import { planDigest, planToJson } from '../strategy/plan-json.js';
 import { type Arrays, writeArrays } from './arrays.js';
@@ -21,6 +22,8 @@ export interface EmitOptions {
   readonly randomWeights?: number | null;
   /** Values that inputs of the model were fixed to when it was imported. */
   readonly constants?: Arrays;
+  /** Globs of inputs that were imported as weights. */
+  readonly weights?: readonly string[];
   readonly signal?: AbortSignal;
 }
 
@@ -43,6 +46,7 @@ export async function emit(planned: PlannedModel, options: EmitOptions): Promise
     globalBatch: plan.model.globalBatch,
     randomWeights: options.randomWeights ?? null,
     constants: Object.keys(options.constants ?? {}).length > 0,
+    ...(options.weights?.length ? { weights: options.weights } : {}),
   };
   await writeFolderAtomic(directory, async (temporary) => {
     await writeFileAtomic(path.join(temporary, 'plan.json'), planToJson(plan));
@@ -59,8 +63,23 @@ export async function emit(planned: PlannedModel, options: EmitOptions): Promise
   return reason === null ? { programWritten: true } : { programWritten: false, programReason: reason };
 }
 
-function reasonWithout({ imported }: PlannedModel, options: EmitOptions): string | null {
+/** @throws AutoparError (usage) `not-there-yet` for what a plan may say and no program can do yet */
+function refuseUnlowered({ operators }: PlannedModel['plan']): void {
+  const [staged] = Object.entries(operators).find(([, { stage }]) => stage > 0) ?? [];
+  const [offloaded] = Object.entries(operators).find(([, { place }]) => place === 'host') ?? [];
+  const what =
+    staged !== undefined
+      ? `a program of several stages (${staged} is pinned to another than the first)`
+      : offloaded !== undefined
+        ? `a program that keeps weights on the host (${offloaded} is pinned there)`
+        : null;
+  if (what !== null)
+    throw new AutoparError('not-there-yet', 'usage', `${what} is not there yet; --plan-only writes the plan.`);
+}
+
+function reasonWithout({ imported, plan }: PlannedModel, options: EmitOptions): string | null {
   if (options.planOnly) return 'no program was written, as --plan-only says';
+  refuseUnlowered(plan);
   if (imported.weightsPresent) return null;
   const missing = [...imported.graph.weights.values()].filter((weight) => weight.source.kind === 'absent').length;
   return `no program was written: ${missing} weights have no values in ${path.basename(imported.file)} (--init random makes some)`;

@@ -21,6 +21,8 @@ export interface Source {
   readonly randomWeights: number | null;
   /** Whether inputs were fixed to values (--const): they lie beside, in constants.npz. */
   readonly constants: boolean;
+  /** Globs of inputs that are weights (--weights); left out where none were given. */
+  readonly weights?: readonly string[];
 }
 
 /** Name of the file that holds the values inputs were fixed to. */
@@ -110,7 +112,7 @@ export async function readCompiled(directory: string): Promise<CompiledParts> {
 }
 
 /** Reads source.json. @throws AutoparError (exit input) where the folder is not one of ours. */
-async function readSource(folder: string): Promise<Source> {
+export async function readSource(folder: string): Promise<Source> {
   const file = path.join(folder, 'source.json');
   const text = await readFile(file, 'utf8').catch(() => {
     throw new AutoparError(
@@ -138,7 +140,7 @@ async function readSource(folder: string): Promise<Source> {
 
 function isSource(value: unknown): value is Source {
   if (typeof value !== 'object' || value === null) return false;
-  const { format, model, dims, globalBatch, randomWeights, constants } = value as Partial<
+  const { format, model, dims, globalBatch, randomWeights, constants, weights } = value as Partial<
     Record<keyof Source, unknown>
   >;
   const whole = (size: unknown) => typeof size === 'number' && Number.isSafeInteger(size) && size >= 0;
@@ -150,6 +152,7 @@ function isSource(value: unknown): value is Source {
     Object.values(dims).every(whole) &&
     (globalBatch === null || whole(globalBatch)) &&
     (randomWeights === null || whole(randomWeights)) &&
-    typeof constants === 'boolean'
+    typeof constants === 'boolean' &&
+    (weights === undefined || (Array.isArray(weights) && weights.every((glob) => typeof glob === 'string')))
   );
 }

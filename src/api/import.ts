@@ -6,6 +6,7 @@ import { batchDimensions } from '../ir/batch.js';
 import { AutoparError } from '../ir/error.js';
 import { fingerprint } from '../ir/fingerprint.js';
 import { type ConstantTensor, type Graph, INTERNAL_OPSET } from '../ir/graph.js';
+import type { MultiDevice } from '../ir/onnx/device-annotations.js';
 import type { OnnxModel, SourceValue } from '../ir/onnx/model.js';
 import { readOnnx } from '../ir/onnx/reader.js';
 import { assemble } from '../ir/passes/assemble.js';
@@ -15,6 +16,7 @@ import { FOLD_LIMIT } from '../ir/passes/fold.js';
 import { inlineFunctions } from '../ir/passes/inline-functions.js';
 import { liftMatMul } from '../ir/passes/lift-matmul.js';
 import { orderNodes } from '../ir/passes/order.js';
+import { recogniseBlocks } from '../ir/passes/recognise-blocks.js';
 import { resizeBatch, resizeNotes } from '../ir/passes/resize-batch.js';
 import { resolve } from '../ir/passes/resolve.js';
 import { checkStatedOutputs } from '../ir/passes/stated-outputs.js';
@@ -28,6 +30,8 @@ export interface ImportOptions {
   readonly globalBatch?: number;
   /** Values that graph inputs are fixed to. */
   readonly constants?: Readonly<Record<string, ConstantTensor>>;
+  /** Whether attention, normalisations and the like become one node each (docs/blocks.md); they do by default. */
+  readonly blocks?: boolean;
   /** Globs of graph inputs that are weights without a value. */
   readonly weights?: readonly string[];
 }
@@ -50,6 +54,8 @@ export interface ImportedModel {
   readonly file: string;
   /** Whether every weight has a value. */
   readonly weightsPresent: boolean;
+  /** The device annotations that the file itself holds (ONNX IR 11 and later); null where it has none. */
+  readonly multiDevice: MultiDevice | null;
 }
 
 export interface ImportPass {
@@ -62,7 +68,11 @@ export interface ImportPass {
  * with the file, the dimensions, or operators that cannot be planned.
  */
 export async function importModel(file: string, options: ImportOptions = {}): Promise<ImportedModel> {
-  const model = await readOnnx(file);
+  return importSource(await readOnnx(file), options);
+}
+
+/** The same for a file that has been read. */
+export async function importSource(model: OnnxModel, options: ImportOptions = {}): Promise<ImportedModel> {
   const dims = new Map(Object.entries(options.dims ?? {}));
   const constants = options.constants ?? {};
   checkConstants(model, constants);
@@ -85,7 +95,7 @@ export async function importModel(file: string, options: ImportOptions = {}): Pr
   const plain = liftMatMul(await assemble(resolved, model.graph.name || name));
   const assembled: Graph = { ...plain, batch: batchDimensions(plain) };
   const resized = options.globalBatch === undefined ? assembled : resizeBatch(assembled, options.globalBatch);
-  const graph = findLayers(resized);
+  const graph = findLayers(options.blocks === false ? resized : recogniseBlocks(resized));
   const weightsPresent = [...graph.weights.values()].every((weight) => weight.source.kind !== 'absent');
   return {
     graph,
@@ -97,6 +107,7 @@ export async function importModel(file: string, options: ImportOptions = {}): Pr
     notes: [...model.notes, ...resolved.notes, ...remarks, ...(resized === assembled ? [] : resizeNotes(graph))],
     file: model.file,
     weightsPresent,
+    multiDevice: model.multiDevice,
   };
 }
 
@@ -109,6 +120,7 @@ function passesOf(options: ImportOptions): readonly ImportPass[] {
     ...(options.globalBatch === undefined
       ? []
       : [{ name: 'resize-batch', options: { globalBatch: options.globalBatch } }]),
+    ...(options.blocks === false ? [] : [{ name: 'recognise-blocks' }]),
     { name: 'find-layers' },
   ];
 }

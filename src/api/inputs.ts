@@ -4,6 +4,7 @@
 import { readdir, readFile, stat } from 'node:fs/promises';
 import { totalmem } from 'node:os';
 import path from 'node:path';
+import { flattenBlocks } from '../ir/blocks/flatten-blocks.js';
 import { byteLength, isDType, isFloating } from '../ir/dtype.js';
 import { AutoparError } from '../ir/error.js';
 import type { ConstantTensor, Graph, TensorType } from '../ir/graph.js';
@@ -68,7 +69,8 @@ function checkArray(input: TensorType & { readonly name: string }, array: Consta
  * Seeded random inputs: floats are normal (0, 1), indices uniform over the table they look up, other integers and
  * booleans 0 or 1. Equal seeds give equal arrays on every machine.
  */
-export function randomInputs(graph: Graph, seed: number): Arrays {
+export function randomInputs(given: Graph, seed: number): Arrays {
+  const graph = flattenBlocks(given);
   checkRoom(graph);
   const result: Record<string, ConstantTensor> = {};
   graph.inputs.forEach((name, ordinal) => {

@@ -1,22 +1,19 @@
 /**
  * @file plan: an imported model and a cluster in, the best plan out, lowered and checked.
  */
-import { type Cluster, parseCluster } from '../cost-model/cluster.js';
+import type { Cluster } from '../cost-model/cluster.js';
 import { checkSharded } from '../partition/check.js';
 import type { ShardedGraph } from '../partition/sharded-graph.js';
 import { type PlanResult, plan as search } from '../search/plan.js';
+import type { Pin } from '../sharding-propagation/pin.js';
 import type { Plan } from '../strategy/plan.js';
-import { planOf } from '../strategy/plan-of.js';
+import { type Found, planOf } from '../strategy/plan-of.js';
+import { type DecisionSources, decide } from './decisions.js';
 import type { ImportedModel } from './import.js';
 
-export interface PlanningOptions {
-  readonly devices?: number;
-  /** `NxM:ID` or `local` (the default). */
-  readonly cluster?: string;
+export interface PlanningOptions extends DecisionSources {
   /** Bytes per device that a plan may need. */
   readonly memory?: number;
-  /** Degrees that are pinned. */
-  readonly degrees?: { readonly dp?: number; readonly tp?: number };
   /** `free` lets every axis lie on every factor. */
   readonly axes?: 'roles' | 'free';
   readonly signal?: AbortSignal;
@@ -29,25 +26,43 @@ export interface PlannedModel {
   readonly plan: Plan;
   readonly found: PlanResult;
   readonly sharded: ShardedGraph;
+  /** What the user should know of decisions that were taken over, a line each. */
+  readonly notes: readonly string[];
 }
 
 /** Searches, writes the plan record and lowers it. @throws AutoparError (exit noPlan, usage) where nothing fits. */
 export async function plan(imported: ImportedModel, options: PlanningOptions = {}): Promise<PlannedModel> {
-  const { degrees } = options;
-  const cluster = parseCluster(options.cluster, options.devices, degrees ? { degrees } : {});
+  const { cluster, degrees, pinsOn, allToAll, notes } = decide(imported, options);
   const found = await search(imported.graph, cluster, {
-    ...(degrees ? { degrees } : {}),
+    degrees,
+    allToAll,
+    ...(pinsOn ? { operatorPins: pinsOn } : {}),
     ...(options.memory === undefined ? {} : { memoryBytes: options.memory }),
     ...(options.axes ? { axes: options.axes } : {}),
     ...(options.signal ? { signal: options.signal } : {}),
   });
+  const pins = pinsOn?.(found.assignment.mesh) ?? [];
   return {
     imported,
     cluster,
     found,
-    plan: planOf(found, imported, cluster),
+    plan: planOf({ ...found, ...keptPins(pins), allToAll }, imported, cluster),
     sharded: sound(found.sharded),
+    notes,
   };
+}
+
+/** Pins that decide no strategy and stay in the plan. */
+function keptPins(pins: readonly Pin[]): Pick<Found, 'stages' | 'recompute' | 'places'> {
+  const stages = new Map<string, number>();
+  const recompute = new Map<string, boolean>();
+  const places = new Map<string, 'device' | 'host'>();
+  for (const pin of pins) {
+    if (pin.kind === 'stage') stages.set(pin.node, pin.stage);
+    if (pin.kind === 'recompute') recompute.set(pin.node, pin.recompute);
+    if (pin.kind === 'place') places.set(pin.node, pin.place);
+  }
+  return { stages, recompute, places };
 }
 
 /** The sharded graph, once the checker has nothing against it. @throws Error (a fault of ours) with its findings. */

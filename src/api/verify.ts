@@ -118,6 +118,7 @@ export async function openCompiled(directory: string, model?: string): Promise<C
     dims: source.dims,
     constants,
     ...(source.globalBatch === null ? {} : { globalBatch: source.globalBatch }),
+    ...(source.weights ? { weights: source.weights } : {}),
   });
   checkFingerprint(plan, imported);
   const complete = source.randomWeights === null ? imported : withRandomWeights(imported, source.randomWeights);

@@ -4,11 +4,11 @@
 import { readFileSync } from 'node:fs';
 import { Command as CommanderCommand, CommanderError, Option } from 'commander';
 import { AutoparError, type ExitKind } from '../ir/error.js';
+import { offer } from '../ir/nearest.js';
 import type { Command, Context } from './command.js';
 import { COMMANDS } from './commands.js';
 import { exitCode, failureJson, failureOf, failureText } from './failure.js';
-import { LATER_OPTIONS, notThereYet } from './later.js';
-import { offer } from './nearest.js';
+import { LATER_ELSEWHERE, LATER_OPTIONS, notThereYet } from './later.js';
 import { Output } from './output.js';
 
 const GLOBAL_OPTIONS = [
@@ -91,6 +91,7 @@ function buildCommand(command: Command<never>, context: Context, end: (kind: Exi
     const option = new Option(flags, says);
     built.addOption(parse ? option.argParser(parse) : option);
   }
+  for (const subcommand of command.subcommands ?? []) built.addCommand(buildCommand(subcommand, context, end));
   if (command.examples.length > 0) built.addHelpText('after', examplesText(command));
   return built.action(async () => {
     end(await command.run(context, built.args, built.opts() as never));
@@ -106,9 +107,9 @@ function usageError(error: CommanderError, line: readonly string[]): AutoparErro
   const message = error.message.replace(/^error: /, '').trim();
   const [, named = ''] = /'([^']*)'/.exec(message) ?? [];
   const flag = named.split(/[ =]/)[0] ?? '';
-  const command = COMMANDS.find(({ name }) => line.includes(name));
+  const command = commandOf(line);
   if (error.code === 'commander.unknownOption') {
-    if (LATER_OPTIONS.includes(flag)) return notThereYet(flag);
+    if (LATER_OPTIONS.includes(flag) || LATER_ELSEWHERE.includes(flag)) return notThereYet(flag);
     return new AutoparError('unknown-option', 'usage', message, {}, optionHint(flag, command));
   }
   if (error.code === 'commander.unknownCommand') return unknownCommand(named);
@@ -116,6 +117,13 @@ function usageError(error: CommanderError, line: readonly string[]): AutoparErro
   if (error.code === 'commander.help') return unknownCommand(line.filter((word) => !word.startsWith('-'))[1] ?? '');
   const help = `autopar ${command ? `${command.name} ` : ''}--help shows how it is used`;
   return new AutoparError(USAGE_CODES[error.code] ?? 'bad-usage', 'usage', message, {}, help);
+}
+
+/** The command that a line is about, or the subcommand of it. */
+function commandOf(line: readonly string[]): Command<never> | undefined {
+  const command = COMMANDS.find(({ name }) => line.includes(name));
+  const rest = line.slice(line.indexOf(command?.name ?? '') + 1);
+  return command?.subcommands?.find(({ name }) => rest[0] === name) ?? command;
 }
 
 function unknownCommand(name: string): AutoparError {

@@ -38,5 +38,7 @@ export interface Command<Options = Readonly<Record<string, unknown>>> {
   readonly arguments: readonly CommandArgument[];
   readonly options: readonly CommandOption[];
   readonly examples: readonly Example[];
+  /** Commands of its own, as `autopar strategy diff`: `run` answers only where none of them is named. */
+  readonly subcommands?: readonly Command<never>[];
   readonly run: (context: Context, values: readonly string[], options: Options) => Promise<ExitKind>;
 }

@@ -6,8 +6,10 @@ import { compileCommand } from './compile.js';
 import { devicesCommand } from './devices.js';
 import { groupsCommand } from './groups.js';
 import { hardwareCommand } from './hardware.js';
+import { inspectCommand } from './inspect.js';
 import { laterCommands } from './later.js';
 import { runCommand } from './run.js';
+import { strategyCommand } from './strategy.js';
 import { verifyCommand } from './verify.js';
 
 /** Their option types differ, and each reads only what its own options parsed. */
@@ -15,6 +17,8 @@ export const COMMANDS: readonly Command<never>[] = [
   compileCommand,
   runCommand,
   verifyCommand,
+  inspectCommand,
+  strategyCommand,
   groupsCommand,
   hardwareCommand,
   devicesCommand,

@@ -2,27 +2,31 @@
  * @file `autopar compile`: model and cluster in, plan and program out.
  */
 import type { CompileOptions } from '../api/compile.js';
+import type { Mode } from '../api/decisions.js';
 import type { ExitKind } from '../ir/error.js';
 import type { Command, Context } from './command.js';
 import { resultJson, resultLines } from './compile-report.js';
 import { checkDegrees, type DegreeOptions, degreeOptions, givenDegrees, refuseAxes } from './degrees.js';
 import { clusterOptions } from './machine.js';
-import { byteSize, nameAndValue, oneOf, wholeNumber } from './values.js';
+import { importOptionsOf, type ModelFlags, modelOptions } from './model-options.js';
+import { byteSize, oneOf, wholeNumber } from './values.js';
 
-interface CompileFlags extends DegreeOptions {
+interface CompileFlags extends DegreeOptions, ModelFlags {
   readonly output?: string;
   readonly force?: boolean;
   readonly planOnly?: boolean;
   readonly verify?: boolean;
-  readonly dim?: Readonly<Record<string, number>>;
-  readonly const?: Readonly<Record<string, string>>;
-  readonly globalBatch?: number;
   readonly cluster?: string;
   readonly memory?: number;
   readonly axes?: 'roles' | 'free';
+  readonly mode?: Mode;
+  readonly annotations?: string;
+  readonly config?: string;
   readonly init?: 'random';
   readonly seed?: number;
 }
+
+const MODES: readonly Mode[] = ['auto', 'semi-auto', 'data', 'hybrid'];
 
 export const compileCommand: Command<CompileFlags> = {
   name: 'compile',
@@ -33,21 +37,7 @@ export const compileCommand: Command<CompileFlags> = {
     { flags: '--force', says: 'replace the folder even if it holds other files' },
     { flags: '--plan-only', says: 'write plan.json and no program' },
     { flags: '--verify', says: 'run the program and compare it with the unsharded model' },
-    {
-      flags: '--dim <name=n>',
-      says: 'bind a named dimension; repeatable',
-      parse: nameAndValue('--dim', wholeNumber('--dim', 1)),
-    },
-    {
-      flags: '--const <name=file.npy>',
-      says: 'fix an input to a constant; repeatable',
-      parse: nameAndValue('--const', String),
-    },
-    {
-      flags: '--global-batch <n>',
-      says: 'rebuild the model at this batch size',
-      parse: wholeNumber('--global-batch', 1),
-    },
+    ...modelOptions,
     ...clusterOptions,
     { flags: '--memory <size>', says: 'memory limit per device, such as 80GB', parse: byteSize('--memory') },
     ...degreeOptions(),
@@ -56,6 +46,16 @@ export const compileCommand: Command<CompileFlags> = {
       says: 'roles: dp shards the batch only, tp the rest; free lifts that',
       parse: oneOf('--axes', ['roles', 'free']),
     },
+    {
+      flags: '--mode <mode>',
+      says: 'auto, semi-auto, data (the batch alone) or hybrid (what is not pinned stays whole); default: auto',
+      parse: oneOf('--mode', MODES),
+    },
+    {
+      flags: '--annotations <file>',
+      says: 'YAML or JSON that pins operators and tensors (docs/annotations.md); the rest is completed',
+    },
+    { flags: '--config <file>', says: "a MindFormers configuration's parallel sections (docs/config.md)" },
     { flags: '--init <random>', says: 'make up weights that the model file lacks', parse: oneOf('--init', ['random']) },
     {
       flags: '--seed <n>',
@@ -94,23 +94,26 @@ async function runCompile(context: Context, [model = '']: readonly string[], fla
 }
 
 async function optionsOf(model: string, flags: CompileFlags): Promise<CompileOptions> {
-  const { output, force, planOnly, verify, dim, globalBatch, devices, cluster, memory, axes, init, seed } = flags;
-  const given = { output, force, planOnly, verify, dims: dim, globalBatch, devices, cluster, memory, axes, seed };
+  const { output, force, planOnly, verify, devices, cluster, memory, axes, init, seed } = flags;
+  const given = { output, force, planOnly, verify, devices, cluster, memory, axes, seed, mode: flags.mode };
   return {
     model,
     ...withoutUndefined(given),
     degrees: givenDegrees(flags),
-    ...(flags.const ? { constants: await readConstants(flags.const) } : {}),
+    ...(await importOptionsOf(flags)),
+    ...(await decisionsOf(flags)),
     ...(init === 'random' ? { initRandom: true } : {}),
   };
 }
 
-async function readConstants(
-  files: Readonly<Record<string, string>>,
-): Promise<NonNullable<CompileOptions['constants']>> {
-  const { readArray } = await import('../api/arrays.js');
-  const read = Object.entries(files).map(async ([name, file]) => [name, await readArray(file)] as const);
-  return Object.fromEntries(await Promise.all(read));
+/** The files that say what is decided already, read. */
+async function decisionsOf({ annotations, config }: CompileFlags): Promise<Partial<CompileOptions>> {
+  if (annotations === undefined && config === undefined) return {};
+  const { readAnnotations, readParallelConfig } = await import('../api/annotations.js');
+  return {
+    ...(annotations === undefined ? {} : { annotations: await readAnnotations(annotations) }),
+    ...(config === undefined ? {} : { config: await readParallelConfig(config) }),
+  };
 }
 
 /** A record without its undefined values, as exact optional properties want it. */

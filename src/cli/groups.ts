@@ -1,14 +1,18 @@
 /**
- * @file `autopar groups`: process groups for given degrees.
+ * @file `autopar groups`: process groups for given degrees, and what a rank exchanges with whom.
  */
+import type { Exchange, ProgramExchanges } from '../api/exchanges.js';
 import type { Degrees, GroupKind } from '../api/groups.js';
-import type { ExitKind } from '../ir/error.js';
+import { AutoparError, type ExitKind } from '../ir/error.js';
 import type { Command, Context } from './command.js';
 import { checkDegrees, type DegreeOptions, degreeOptions } from './degrees.js';
-import { countText } from './quantity.js';
+import type { Output } from './output.js';
+import { bytesText, countText } from './quantity.js';
+import { tableLines } from './table.js';
 import { wholeNumber } from './values.js';
 
 interface GroupsFlags extends DegreeOptions {
+  readonly cluster?: string;
   readonly rank?: number;
 }
 
@@ -23,33 +27,40 @@ const TITLES: Readonly<Record<GroupKind, string>> = {
 
 export const groupsCommand: Command<GroupsFlags> = {
   name: 'groups',
-  says: 'list which ranks communicate with which, for given degrees',
-  arguments: [],
+  says: 'list which ranks communicate with which, for given degrees or a compiled program',
+  arguments: [{ name: '[dir]', says: 'folder that compile wrote: its degrees, and what its program exchanges' }],
   options: [
     {
       flags: '--devices <n>',
       says: 'number of devices; dp takes what the other degrees leave',
       parse: wholeNumber('--devices', 1),
     },
+    { flags: '--cluster <spec>', says: 'NxM:ID, N nodes of M devices: says as well which groups cross nodes' },
     ...degreeOptions(),
     {
       flags: '--rank <r>',
-      says: 'only the groups of this rank, and its place in the mesh',
+      says: 'only the groups of this rank, its place in the mesh, and what it exchanges with whom',
       parse: wholeNumber('--rank', 0),
     },
   ],
   examples: [
-    { line: 'autopar groups --pp 4 --dp 2 --tp 2', says: '16 devices on two nodes of eight' },
-    { line: 'autopar groups --devices 16 --tp 4 --rank 5', says: 'with whom rank 5 communicates' },
+    { line: 'autopar groups --cluster 2x8:a100-sxm-80 --pp 4 --dp 2 --tp 2', says: '16 devices on two nodes of eight' },
+    { line: 'autopar groups --devices 16 --tp 4 --rank 5', says: 'with whom rank 5 communicates, and what' },
   ],
   run: runGroups,
 };
 
-async function runGroups(context: Context, _values: readonly string[], flags: GroupsFlags): Promise<ExitKind> {
+async function runGroups(context: Context, [directory]: readonly string[], flags: GroupsFlags): Promise<ExitKind> {
   const { output } = context;
   const { placeOf, processGroups } = await import('../api/groups.js');
-  const degrees = degreesOf(flags);
+  const { clusterDevices, exchangesOf, programExchanges } = await import('../api/exchanges.js');
   const { rank } = flags;
+  const cluster = flags.cluster === undefined ? undefined : clusterDevices(flags.cluster, flags.devices);
+  const program = directory === undefined ? undefined : await programExchanges(directory, rank ?? 0);
+  if (program) refuseDegrees(flags);
+  const degrees = program
+    ? degreesOfMesh(program.mesh)
+    : degreesOf(cluster ? { ...flags, devices: cluster.nodes * cluster.perNode } : flags);
   const place = rank === undefined ? undefined : placeOf(degrees, rank);
   const { devices, groups } = processGroups(degrees);
   const shown = Object.fromEntries(
@@ -58,21 +69,86 @@ async function runGroups(context: Context, _values: readonly string[], flags: Gr
       rank === undefined ? lists : lists.filter((list) => list.includes(rank)),
     ]),
   );
+  const exchanges = rank === undefined ? [] : exchangesOf(degrees, rank, cluster);
   const written = (['pp', 'dp', 'sp', 'tp'] as const).map((axis) => `${axis} ${degrees[axis]}`).join(' · ');
-  output.print(`${countText(devices, 'device')}: ${written}${degrees.ep > 1 ? `, ep ${degrees.ep}` : ''}`);
-  if (place)
-    output.print(
-      `rank ${rank}: ${Object.entries(place)
-        .map(([axis, index]) => `${axis} ${index}`)
-        .join(' · ')}`,
-    );
+  const on = cluster ? ` on ${countText(cluster.nodes, 'node')} of ${cluster.perNode} × ${cluster.device.id}` : '';
+  output.print(`${countText(devices, 'device')}${on}: ${written}${degrees.ep > 1 ? `, ep ${degrees.ep}` : ''}`);
+  if (place) {
+    const axes = Object.entries(place).map(([axis, index]) => `${axis} ${index}`);
+    const node = cluster && rank !== undefined ? `, node ${Math.floor(rank / cluster.perNode)}` : '';
+    output.print(`rank ${rank}: ${axes.join(' · ')}${node}`);
+  }
   for (const [kind, title] of Object.entries(TITLES)) {
     output.print(
       `  ${kind}  ${title.padEnd(22)} ${(shown[kind] ?? []).map((list) => `[${list.join(' ')}]`).join(' ')}`,
     );
   }
-  output.data({ schema: 'autopar-groups-v1', devices, degrees, ...(place ? { rank, place } : {}), groups: shown });
+  if (rank !== undefined) {
+    const lines = program ? programLines(program, output) : exchangeLines(exchanges, output);
+    for (const line of lines) output.print(line);
+  }
+  output.data({
+    schema: 'autopar-groups-v1',
+    devices,
+    degrees,
+    ...(place ? { rank, place } : {}),
+    groups: shown,
+    ...(rank === undefined ? {} : { exchanges: program ? program.exchanges : exchanges }),
+  });
   return 'done';
+}
+
+function exchangeLines(exchanges: readonly Exchange[], output: Output): readonly string[] {
+  if (exchanges.length === 0) return ['', 'it exchanges nothing: it is alone on every axis'];
+  return [
+    '',
+    output.colors.bold('what it exchanges'),
+    ...exchanges.map(({ kind, peers, what, withinNode }) => {
+      const where = withinNode === null ? '' : withinNode ? ' (inside the node)' : ' (across nodes)';
+      return `  ${kind}  with ${peers.join(' ')}${where}: ${what}`;
+    }),
+  ];
+}
+
+function programLines({ exchanges }: ProgramExchanges, output: Output): readonly string[] {
+  if (exchanges.length === 0) return ['', 'its program exchanges nothing'];
+  return [
+    '',
+    output.colors.bold('what it exchanges per step'),
+    ...tableLines(
+      [
+        { title: 'collective' },
+        { title: 'over' },
+        { title: 'ranks' },
+        { title: 'times', right: true },
+        { title: 'received', right: true },
+      ],
+      exchanges.map(({ collective, axes, ranks, count, receivedBytes }) => [
+        collective,
+        axes.join(','),
+        ranks.join(' '),
+        String(count),
+        bytesText(receivedBytes),
+      ]),
+    ),
+  ];
+}
+
+/** A compiled program has its degrees. */
+function refuseDegrees(flags: GroupsFlags): void {
+  const given = (['devices', 'pp', 'dp', 'sp', 'tp', 'ep'] as const).find((name) => flags[name] !== undefined);
+  if (given === undefined) return;
+  throw new AutoparError(
+    'bad-usage',
+    'usage',
+    `--${given} and a compiled folder say the same thing twice`,
+    {},
+    `leave out --${given}, or the folder`,
+  );
+}
+
+function degreesOfMesh(mesh: Readonly<Record<string, number>>): Degrees {
+  return { pp: mesh['pp'] ?? 1, dp: mesh['dp'] ?? 1, sp: mesh['sp'] ?? 1, tp: mesh['tp'] ?? 1, ep: 1 };
 }
 
 /** dp is what the other degrees leave of the devices, where it is not given. */

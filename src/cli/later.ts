@@ -8,17 +8,12 @@ const LATER_COMMANDS = [
   { name: 'train', says: 'train with a compiled program' },
   { name: 'simulate', says: 'predict the time and memory of a configuration without compiling it' },
   { name: 'explain', says: 'say where the time and memory of a plan come from' },
-  { name: 'inspect', says: 'show what autopar understood of a model' },
-  { name: 'strategy', says: 'export, import, merge, compare and convert plans' },
   { name: 'profile', says: 'measure the devices at hand' },
 ] as const;
 
 /** Options of later versions, as users of the documentation may already type them. */
 export const LATER_OPTIONS: readonly string[] = [
   '--target',
-  '--mode',
-  '--annotations',
-  '--config',
   '--complete',
   '--search-mode',
   '--solver',
@@ -38,14 +33,12 @@ export const LATER_OPTIONS: readonly string[] = [
   '--optimizer',
   '--micro-batch',
   '--micro-batches',
-  '--weights',
-  '--trainable',
-  '--frozen',
   '--dtype',
   '--link',
-  '--tie',
-  '--untie',
 ];
+
+/** Options of `inspect` that other commands take as well once they train. */
+export const LATER_ELSEWHERE: readonly string[] = ['--trainable', '--frozen', '--tie', '--untie'];
 
 /** The refusal of something that has a name but no code behind it. */
 export function notThereYet(name: string): AutoparError {

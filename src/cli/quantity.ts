@@ -9,6 +9,15 @@ const TIME_UNITS = [
   { unit: 'ns', scale: 1e-9 },
 ] as const;
 
+const WORK_UNITS = [
+  { unit: 'PFLOP', scale: 1e15 },
+  { unit: 'TFLOP', scale: 1e12 },
+  { unit: 'GFLOP', scale: 1e9 },
+  { unit: 'MFLOP', scale: 1e6 },
+  { unit: 'kFLOP', scale: 1e3 },
+  { unit: 'FLOP', scale: 1 },
+] as const;
+
 const SIZE_UNITS = [
   { unit: 'TB', scale: 1e12 },
   { unit: 'GB', scale: 1e9 },
@@ -25,6 +34,16 @@ export function secondsText(seconds: number): string {
 /** `1234567` → `1.23 MB`; decimal units, as hardware catalogues use them. */
 export function bytesText(bytes: number): string {
   return inUnits(bytes, SIZE_UNITS);
+}
+
+/** `1.2e9` → `1.2 GFLOP`; none is a dash. */
+export function flopsText(flops: number): string {
+  return flops === 0 ? '–' : inUnits(flops, WORK_UNITS);
+}
+
+/** `1234567` → `1,234,567`. */
+export function wholeText(count: number): string {
+  return count.toLocaleString('en-US');
 }
 
 /** `0.518` → `51.8 %`. */

@@ -2,7 +2,7 @@
  * @file Option values: text to value, with an error that says what was expected.
  */
 import { AutoparError } from '../ir/error.js';
-import { offer } from './nearest.js';
+import { offer } from '../ir/nearest.js';
 
 const SIZE_FACTORS: Readonly<Record<string, number>> = {
   '': 1,
@@ -71,6 +71,11 @@ export function nameAndValue<Value>(
     }
     return { ...gathered, [key]: parse(text.slice(cut + 1)) };
   };
+}
+
+/** A parser that gathers the values of a repeated option into a list. */
+export function listed(text: string, before: unknown): readonly string[] {
+  return [...((before ?? []) as readonly string[]), text];
 }
 
 function badOption(name: string, text: string, expected: string): AutoparError {

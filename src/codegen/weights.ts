@@ -4,9 +4,9 @@
  * Shards that are cut over the same axes lie in one file per shard number: `weights/whole.safetensors`,
  * `weights/tp-0.safetensors`, `weights/tp-1.safetensors`, …. A rank reads the file with its index on these axes.
  */
-import { open } from 'node:fs/promises';
 import { AutoparError } from '../ir/error.js';
 import type { Graph, Weight } from '../ir/graph.js';
+import { loadWeight } from '../ir/onnx/tensors.js';
 import type { ShardedGraph, ShardedTensor } from '../partition/sharded-graph.js';
 import { cutBlock } from '../program/blocks.js';
 import type { ProgramAxis, ProgramLayout, ProgramWeight } from '../program/program.js';
@@ -20,7 +20,7 @@ export function placeWeights(
   bound: ReadonlySet<string>,
 ): Readonly<Record<string, ProgramWeight>> {
   const result: Record<string, ProgramWeight> = {};
-  for (const { tensor } of sharded.weights) {
+  for (const { tensor, weight } of sharded.weights) {
     if (!bound.has(tensor)) continue;
     const type = typeOfTensor(sharded, tensor);
     const axes = cutAxes(sharded, type);
@@ -31,12 +31,18 @@ export function placeWeights(
       dtype: type.dtype,
       localShape: type.localShape,
       zeroUnlessFirst: type.layout.partial.map((partial) => partial.axis),
+      source: weight,
+      shape: type.shape,
+      layout: { ...type.layout, partial: [] },
     };
   }
   return result;
 }
 
-/** Writes all shard files below `directory`, a whole weight in memory at a time. Ends at the next weight when `signal` aborts. */
+/**
+ * Writes all shard files below `directory`, a whole weight in memory at a time, in the order in which program.json lists
+ * them. Ends at the next weight when `signal` aborts.
+ */
 export async function writeWeights(
   directory: string,
   graph: Graph,
@@ -46,12 +52,12 @@ export async function writeWeights(
   signal?: AbortSignal,
 ): Promise<void> {
   const files = new Map<string, SafetensorsEntry[]>();
-  for (const { tensor, weight } of sharded.weights) {
+  for (const { tensor, weight } of inOrder(sharded.weights)) {
     const place = places[tensor];
     if (!place) continue;
     const source = graph.weights.get(weight);
     if (!source) throw new Error(`graph has no weight ${weight}`);
-    const layout: ProgramLayout = { dims: typeOfTensor(sharded, tensor).layout.dims, partial: [] };
+    const layout: ProgramLayout = { ...typeOfTensor(sharded, tensor).layout, partial: [] };
     for (let shard = 0; shard < axesSize(sharded.mesh, place.axes); shard++) {
       const file = place.file.replace('{k}', String(shard));
       const rank = rankAt(sharded, place.axes, shard);
@@ -73,38 +79,20 @@ export async function writeWeights(
 
 /**
  * A weight's bytes from where they are.
- * @throws AutoparError `weight-absent` for a weight without a value; `external-data` where a file went missing.
+ * @throws AutoparError `weight-absent` for a weight without a value; `external-data-missing`, `external-data-short` where a
+ * data file is no longer what it was.
  */
 export async function weightBytes(name: string, weight: Weight): Promise<Uint8Array> {
-  const { source } = weight;
-  if (source.kind === 'inline') return source.data;
-  if (source.kind === 'absent') {
-    throw new AutoparError('weight-absent', 'input', `the model file holds no value for weight ${name}`, {
-      tensor: name,
-    });
-  }
-  const handle = await open(source.file, 'r').catch((cause: Error) => {
-    throw new AutoparError('external-data', 'input', `cannot read the weight file: ${cause.message}`, {
-      file: source.file,
-      tensor: name,
-    });
+  const data = await loadWeight(weight.source);
+  if (data) return data;
+  throw new AutoparError('weight-absent', 'input', `the model file holds no value for weight ${name}`, {
+    tensor: name,
   });
-  try {
-    const data = new Uint8Array(source.length);
-    const { bytesRead } = await handle.read(data, 0, source.length, source.offset);
-    if (bytesRead < source.length) {
-      throw new AutoparError(
-        'external-data',
-        'input',
-        `the weight file ends ${source.length - bytesRead} bytes before the end of ${name}`,
-        { file: source.file, tensor: name },
-        'Copy the external data file again; it was cut short.',
-      );
-    }
-    return data;
-  } finally {
-    await handle.close();
-  }
+}
+
+/** By name, as JSON's sorted keys are. */
+function inOrder(weights: ShardedGraph['weights']): ShardedGraph['weights'] {
+  return [...weights].sort((a, b) => (a.tensor < b.tensor ? -1 : a.tensor > b.tensor ? 1 : 0));
 }
 
 /** Axes that cut a tensor, in mesh order. */

@@ -33,13 +33,13 @@ const FORMATS: Readonly<Partial<Record<DType, readonly PeakKind[]>>> = {
 };
 const FULL_PRECISION: readonly PeakKind[] = ['fp32', 'bf16', 'fp16'];
 
-/** Seconds of one execution. A view (no FLOP, no bytes) is free. */
-export function computeSeconds(work: ComputeWork, device: DeviceSpec): number {
+/** Seconds of one execution. A view (no FLOP, no bytes) is free; part of a larger kernel `launches` nothing of its own. */
+export function computeSeconds(work: ComputeWork, device: DeviceSpec, launches = true): number {
   if (work.flops === 0 && work.bytes === 0) return 0;
   const profile = profileOf(device);
   return (
     Math.max(arithmeticSeconds(work, device, profile), memorySeconds(work.bytes, device, profile)) +
-    profile.launchSeconds
+    (launches ? profile.launchSeconds : 0)
   );
 }
 

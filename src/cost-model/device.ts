@@ -59,6 +59,8 @@ export interface DeviceProfile {
   readonly collectiveSeconds: number;
   /** Share of a link's bandwidth that a collective reaches, where the catalogue has no measured figure. */
   readonly linkCeiling: number;
+  /** Whether recognised blocks (attention, normalisation, …) run as one kernel, whose inner tensors never reach memory. */
+  readonly fusesBlocks: boolean;
 }
 
 /**
@@ -83,6 +85,7 @@ const ACCELERATOR: DeviceProfile = {
   launchSeconds: 5e-6,
   collectiveSeconds: 5e-6,
   linkCeiling: 0.8,
+  fusesBlocks: true,
 };
 
 /** ONNX Runtime on one core: as measured with onnxruntime-node 1.30 on two cores (see `CPU_RANK`). */
@@ -98,6 +101,7 @@ const CPU_CORE: DeviceProfile = {
   launchSeconds: 2e-6,
   collectiveSeconds: 20e-6,
   linkCeiling: 1,
+  fusesBlocks: false,
 };
 
 /** A rank on this machine: a worker thread with one core, joined to the others by shared memory. */
@@ -121,4 +125,9 @@ export const CPU_RANK: DeviceSpec = {
 /** The constants that go with a device. */
 export function profileOf(device: DeviceSpec): DeviceProfile {
   return device.id === CPU_RANK.id ? CPU_CORE : ACCELERATOR;
+}
+
+/** Whether a device runs recognised blocks as one kernel each. */
+export function fusesBlocks(device: DeviceSpec): boolean {
+  return profileOf(device).fusesBlocks;
 }

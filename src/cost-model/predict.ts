@@ -5,6 +5,7 @@ import { liveness } from '../partition/liveness.js';
 import type { ShardedGraph, ShardedNode } from '../partition/sharded-graph.js';
 import type { Mesh } from '../sharding-propagation/mesh.js';
 import type { Cluster } from './cluster.js';
+import { fusesBlocks } from './device.js';
 import { DEVICE_OVERHEAD } from './hardware.js';
 import { communicatedBytes, priceNode } from './price.js';
 
@@ -41,7 +42,7 @@ export function predict(graph: ShardedGraph, cluster: Cluster, wholeFlops?: numb
   const ranks = graph.mesh.axes.reduce((product, axis) => product * axis.size, 1);
   return {
     stepSeconds: nanoseconds / 1e9,
-    peakBytes: [liveness(graph).peakBytes],
+    peakBytes: [liveness(graph, fusesBlocks(cluster.device)).peakBytes],
     parts: Object.fromEntries([...parts].sort(byName).map(([part, sum]) => [part, sum / 1e9])),
     flopsPerRank,
     flopsTotal: wholeFlops ?? flopsPerRank * ranks,

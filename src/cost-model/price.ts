@@ -13,6 +13,7 @@ import type { StepPrice } from '../sharding-propagation/redistribution.js';
 import { type Cluster, clusterSize } from './cluster.js';
 import { collectiveSeconds, placeGroup, wireBytes } from './collective-price.js';
 import { computeSeconds } from './compute-price.js';
+import { fusesBlocks } from './device.js';
 
 const NANOSECONDS = 1e9;
 
@@ -85,8 +86,10 @@ function nodeSeconds(node: FragmentNode, graph: Surroundings, cluster: Cluster):
   );
   // What a lowering adds for a slice or a mask only moves data; its dtype, which a price by width cannot know, is moot.
   const flops = node.lowering === 'slice' || node.lowering === 'to-partial' ? 0 : node.flops;
-  const work = { flops, bytes: node.bytes, dtype: largest?.dtype ?? 'float32', result: largest?.localShape ?? [] };
-  return computeSeconds(work, cluster.device);
+  const fused = fusesBlocks(cluster.device) ? node.fused : undefined;
+  const bytes = fused?.bytes ?? node.bytes;
+  const work = { flops, bytes, dtype: largest?.dtype ?? 'float32', result: largest?.localShape ?? [] };
+  return computeSeconds(work, cluster.device, fused?.launches ?? true);
 }
 
 /** Bytes of the whole array that a group holds together: of a gather's result, of anything else's operand. */

@@ -83,7 +83,8 @@ export function redistributionBound(cluster: Cluster, mesh: Mesh, price: StepPri
       const dimensions = new Set(sliced.map(([, place]) => place.split(':')[0]));
       // A scatter over an axis that is reduced may cut a dimension too: a permutation then gives its blocks another name.
       const slices = Math.max(0, dimensions.size - reduced.length);
-      if (slices > 0) nanoseconds += slices * localStep('slice', end, anyAxis, price, elementBits);
+      if (slices > 0)
+        nanoseconds += slices * localStep('slice', Math.max(1, Math.floor(end)), anyAxis, price, elementBits);
     }
     if (masked.length > 0) {
       // It may be masked while it is cut over all other axes, and fetched from there.

@@ -34,14 +34,24 @@ export interface ErrorPlace {
  */
 export class AutoparError extends Error {
   override readonly name = 'AutoparError';
+  readonly hint: string | undefined;
 
   constructor(
     readonly code: string,
     readonly exit: ExitKind,
     message: string,
     readonly where: ErrorPlace = {},
-    readonly hint?: string,
+    hint?: string,
   ) {
-    super(message);
+    super(shortened(message));
+    this.hint = hint === undefined ? undefined : shortened(hint);
   }
+}
+
+/** Names and shapes come from files: a message that repeats one of thousands of characters is cut in its middle. */
+const LONGEST_MESSAGE = 2000;
+
+function shortened(message: string): string {
+  if (message.length <= LONGEST_MESSAGE) return message;
+  return `${message.slice(0, LONGEST_MESSAGE * 0.75)} … ${message.slice(-LONGEST_MESSAGE / 4)}`;
 }

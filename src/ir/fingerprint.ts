@@ -4,7 +4,8 @@
  */
 import { createHash } from 'node:crypto';
 import { elementCount, type Graph, type Node, type Weight } from './graph.js';
-import { attributesKey, FOLD_LIMIT } from './passes/fold.js';
+import { attributesKey } from './passes/attributes-key.js';
+import { FOLD_LIMIT } from './passes/fold.js';
 
 /** Hex SHA-256; equal for equal operators over equal names, types and small constants, whatever the order of maps. */
 export function fingerprint(graph: Graph): string {

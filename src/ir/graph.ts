@@ -51,10 +51,23 @@ export interface Node {
   readonly body: Graph | null;
 }
 
+/** A transposition that is still to be done: of a tensor of `shape` (of whole bytes per element), by `order` as in Transpose. */
+export interface Turn {
+  readonly shape: readonly number[];
+  readonly order: readonly number[];
+}
+
 /** Where a weight's bytes are. `absent`: the file names the weight but holds no value (planning needs none). */
 export type WeightSource =
   | { readonly kind: 'inline'; readonly data: Uint8Array }
-  | { readonly kind: 'external'; readonly file: string; readonly offset: number; readonly length: number }
+  | {
+      readonly kind: 'external';
+      readonly file: string;
+      readonly offset: number;
+      readonly length: number;
+      /** The bytes in the file are those of the weight before a transposition. */
+      readonly turned?: Turn;
+    }
   | { readonly kind: 'absent' };
 
 /** A parameter, buffer or folded constant: a graph-level value that is no input. */
@@ -93,6 +106,9 @@ export interface Graph {
 
 /** The opset of ONNX's own domain that every graph after import uses, and that segments are written in. */
 export const INTERNAL_OPSET = 24;
+
+/** Tensors of more dimensions are refused, as by NumPy and PyTorch: rules and layouts name every one of them. */
+export const MOST_DIMENSIONS = 64;
 
 /** Number of elements of a shape; 1 for a scalar. */
 export function elementCount(shape: readonly number[]): number {

@@ -2,7 +2,8 @@
  * @file What the registry holds for an operator: one record, which knows no mesh. Files in `ops/` fill the table, a file per family.
  */
 import type { FactorRule } from './factor-rule.js';
-import type { Attributes, ConstantTensor, TensorType } from './graph.js';
+import type { Attributes, ConstantTensor, Graph, TensorType } from './graph.js';
+import type { OwnForms } from './onnx/attribute-types.js';
 
 /** An operator with the types around it: all that a registry entry's functions may look at. */
 export interface OperatorView {
@@ -16,6 +17,8 @@ export interface OperatorView {
   readonly outputs: readonly (TensorType | null)[];
   /** How many results the node names (before their types are known). */
   readonly outputCount: number;
+  /** The subgraph that a recognised block stands for. */
+  readonly body?: Graph;
 }
 
 /** An input that must be known when planning, kept as an attribute after import and turned back into an input on export. */
@@ -77,6 +80,10 @@ export interface OperatorEntry {
   readonly family: OperatorFamily;
   /** The opset that brought it, where that is newer than INTERNAL_OPSET: models with it are written in that opset. */
   readonly since?: number;
+  /** The newest opset whose form of it ONNX Runtime has, where that is older than INTERNAL_OPSET: models with it are written in that opset. */
+  readonly until?: number;
+  /** Forms of attributes whose names mean something else for other operators (onnx/attribute-types.ts). */
+  readonly attributes?: OwnForms;
   readonly constantInputs: readonly ConstantInput[];
   /**
    * Types of all `outputCount` results from operands and attributes. Throws AutoparError code `shape-mismatch` naming
@@ -109,6 +116,12 @@ export interface OperatorEntry {
   readonly isView?: boolean;
   /** Which operands are parameters by nature (a Gemm's B, a BatchNormalization's mean); for telling weights from data. */
   readonly parameterInputs?: readonly number[];
+  /** Which of them are running statistics (a BatchNormalization's mean and variance): state that is not trained. */
+  readonly statisticsInputs?: readonly number[];
+  /** Floating-point operands hold positions or indices, so that nothing of the operator may be padded (padding.ts). */
+  readonly readsPositions?: boolean;
   /** One line for docs/operators.md: what stays whole, and why. */
   readonly note?: string;
+  /** Why no run in ONNX Runtime proves the rule, where none does: for docs/operators.md. */
+  readonly unproven?: string;
 }

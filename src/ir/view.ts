@@ -18,6 +18,7 @@ export function viewOf(graph: Pick<Graph, 'tensors'>, node: Node): OperatorView 
     inputs: typesOf(node.inputs),
     outputs: typesOf(node.outputs),
     outputCount: node.outputs.length,
+    ...(node.body ? { body: node.body } : {}),
   };
 }
 

@@ -12,7 +12,7 @@ import type { Expansion, ExpansionNode, OperatorView } from '../ir/operator.js';
 import { entryOf, unknownEntry } from '../ir/ops/index.js';
 import type { SubAxis } from '../sharding-propagation/mesh.js';
 import { axesSize } from '../sharding-propagation/mesh.js';
-import { pieceName } from '../sharding-propagation/refine.js';
+import { type FactorPieces, pieceName } from '../sharding-propagation/refine.js';
 import type { Strategy } from '../sharding-propagation/strategy.js';
 import type { Fragment } from './fragment.js';
 
@@ -41,6 +41,8 @@ export interface Expanded {
   readonly rule: FactorRule;
   readonly strategy: Strategy;
   readonly expansion: Expansion;
+  /** Where `rule` and `strategy` see factors as pieces (refine.ts): those, for the dimensions that the expansion names. */
+  readonly pieces?: FactorPieces | undefined;
   /** Coordinate tensors that the nodes may read by name (the expansion of an operator with indexed factors). */
   readonly offsets?: readonly string[];
 }
@@ -48,7 +50,7 @@ export interface Expanded {
 /** Adds an expansion, node by node. Returns the results' names. */
 export function addExpansion(
   fragment: Fragment,
-  { view, rule, strategy, expansion, offsets = [] }: Expanded,
+  { view, rule, strategy, expansion, pieces, offsets = [] }: Expanded,
   names: OperatorNames,
   addOperator: AddOperator,
 ): readonly (string | null)[] {
@@ -63,6 +65,7 @@ export function addExpansion(
     inside.set(name, { tensor: fragment.constant(value), dims: value.shape.map(() => []), type: value });
   }
   for (const node of expansion.nodes) {
+    const dims = node.dims.map((result) => refineDims(result, pieces));
     const operands = node.inputs.map((name) => {
       if (name === null) return null;
       const operand = inside.get(name);
@@ -74,7 +77,7 @@ export function addExpansion(
       node,
       operands.map((operand) => operand?.type ?? null),
     );
-    const innerStrategy = strategyInside(fragment, inner, operands, node.dims, rule, strategy);
+    const innerStrategy = strategyInside(fragment, inner, operands, dims, rule, strategy);
     const results = addOperator(fragment, inner, innerStrategy, {
       inputs: operands.map((operand) => operand?.tensor ?? null),
       positioned: offsets.length > 0,
@@ -85,10 +88,17 @@ export function addExpansion(
     });
     node.outputs.forEach((name, index) => {
       const [tensor, type] = [results[index], inner.outputs[index]];
-      if (tensor && type) inside.set(name, { tensor, dims: node.dims[index] ?? [], type });
+      if (tensor && type) inside.set(name, { tensor, dims: dims[index] ?? [], type });
     });
   }
   return view.outputs.map((type, index) => (type ? (inside.get(`out${index}`)?.tensor ?? null) : null));
+}
+
+function refineDims(dims: Dims, pieces: FactorPieces | undefined): Dims {
+  if (!pieces) return dims;
+  return dims.map((names) =>
+    names.flatMap((name) => pieces[name]?.map((_, index) => pieceName(name, index)) ?? [name]),
+  );
 }
 
 /** A node of the expansion with whole types inferred. */
@@ -122,17 +132,18 @@ function strategyInside(
   const pieces: Record<string, readonly number[]> = {};
   const assign = (inner: readonly (readonly string[])[] | null | undefined, outerDims: Dims) => {
     inner?.forEach((factors, position) => {
-      const outerFactors = outerDims[position] ?? [];
-      const [only, ...others] = factors;
-      if (only !== undefined && others.length === 0 && isCutInside(fragment, outerFactors, outerRule, outer)) {
-        pieces[only] = outerFactors.map((name) => outerRule.factors.get(name)?.size ?? 1);
-        outerFactors.forEach((name, index) => {
-          axes[pieceName(only, index)] = outer.axes[name] ?? [];
-        });
-        return;
-      }
-      for (const [name, list] of axesOfDimension(fragment, rule, factors, outerFactors, outerRule, outer)) {
-        if (list.length > 0) axes[name] = list;
+      for (const group of alignedFactors(factors, outerDims[position] ?? [], rule, outerRule)) {
+        const [only, ...others] = group.inner;
+        if (only !== undefined && others.length === 0 && isCutInside(fragment, group.outer, outerRule, outer)) {
+          pieces[only] = group.outer.map((name) => outerRule.factors.get(name)?.size ?? 1);
+          group.outer.forEach((name, index) => {
+            axes[pieceName(only, index)] = outer.axes[name] ?? [];
+          });
+          continue;
+        }
+        for (const [name, list] of axesOfDimension(fragment, rule, group.inner, group.outer, outerRule, outer)) {
+          if (list.length > 0) axes[name] = list;
+        }
       }
     });
   };
@@ -150,6 +161,34 @@ function strategyInside(
   return { ...placed, carried, owed: { kind: 'none' } };
 }
 
+/** Factors of one dimension as the inner operator and the outer one have them. */
+interface FactorGroup {
+  readonly inner: readonly string[];
+  readonly outer: readonly string[];
+}
+
+/** A dimension cut where factors of both end together: each group's inner and outer factors have the same product. */
+function alignedFactors(
+  inner: readonly string[],
+  outer: readonly string[],
+  rule: FactorRule,
+  outerRule: FactorRule,
+): readonly FactorGroup[] {
+  const sizeIn = (of: FactorRule, names: readonly string[]) =>
+    names.reduce((product, name) => product * (of.factors.get(name)?.size ?? 1), 1);
+  const groups: FactorGroup[] = [];
+  let [from, to] = [0, 0];
+  inner.forEach((_, index) => {
+    const part = inner.slice(from, index + 1);
+    const size = sizeIn(rule, part);
+    const end = outer.findIndex((_name, at) => at >= to && sizeIn(outerRule, outer.slice(to, at + 1)) === size);
+    if (end < 0 || index === inner.length - 1) return;
+    groups.push({ inner: part, outer: outer.slice(to, end + 1) });
+    [from, to] = [index + 1, end + 1];
+  });
+  return [...groups, { inner: inner.slice(from), outer: outer.slice(to) }];
+}
+
 /** Whether a dimension of several outer factors is cut further in than at its major end: channels inside whole groups. */
 function isCutInside(
   fragment: Fragment,
@@ -158,6 +197,10 @@ function isCutInside(
   outer: Strategy,
 ): boolean {
   const ways = outerFactors.map((name) => axesSize(fragment.mesh, outer.axes[name] ?? []));
+  const isPadded = outerFactors.some(
+    (name, index) => (outerRule.factors.get(name)?.size ?? 1) % (ways[index] ?? 1) !== 0,
+  );
+  if (isPadded && outerFactors.length > 1) return true;
   const last = ways.findLastIndex((count) => count > 1);
   return outerFactors
     .slice(0, Math.max(last, 0))

@@ -11,12 +11,13 @@ import { entryOf, unknownEntry } from '../ir/ops/index.js';
 import type { Layout } from '../sharding-propagation/layout.js';
 import { localShape, replicated } from '../sharding-propagation/layout.js';
 import type { Mesh, SubAxis } from '../sharding-propagation/mesh.js';
-import type { Collective, ComputeNode, Coordinate, LoweringKind, ShardedTensor } from './sharded-graph.js';
+import type { Collective, ComputeNode, Coordinate, FusedWork, LoweringKind, ShardedTensor } from './sharded-graph.js';
 
 /** A node of a fragment: what partition later completes with its origin. */
 export type FragmentNode =
   | (Pick<ComputeNode, 'kind' | 'op' | 'domain' | 'attributes' | 'inputs' | 'outputs' | 'flops' | 'bytes'> & {
       readonly lowering?: LoweringKind;
+      readonly fused?: FusedWork;
     })
   | {
       readonly kind: 'communicate';
@@ -55,7 +56,13 @@ export class Fragment {
   constructor(readonly mesh: Mesh) {}
 
   /** Declares a tensor; `type` is the whole tensor's. Returns its name. */
-  tensor(type: TensorType, layout: Layout, name = `t${this.next++}`, varying: readonly SubAxis[] = []): string {
+  tensor(
+    type: TensorType,
+    layout: Layout,
+    name = `t${this.next++}`,
+    varying: readonly SubAxis[] = [],
+    zeroPadded = false,
+  ): string {
     this.tensors.set(name, {
       name,
       dtype: type.dtype,
@@ -63,6 +70,7 @@ export class Fragment {
       layout,
       localShape: localShape(type.shape, layout, this.mesh),
       ...(varying.length > 0 ? { varying } : {}),
+      ...(zeroPadded ? { zeroPadded: true as const } : {}),
     });
     return name;
   }

@@ -12,11 +12,14 @@ export interface Liveness {
   readonly weightBytes: number;
 }
 
-/** Exact liveness in node order. Weights stay; an input or result lives until its last reader; outputs to the end. */
-export function liveness(graph: ShardedGraph): Liveness {
+/**
+ * Exact liveness in node order. Weights stay; an input or result lives until its last reader; outputs to the end.
+ * Where the device `fusesBlocks`, what is made and read inside a recognised block takes no memory.
+ */
+export function liveness(graph: ShardedGraph, fusesBlocks = false): Liveness {
   const bytes = (name: string) => {
     const tensor = graph.tensors.get(name);
-    return tensor ? localBytes(tensor) : 0;
+    return tensor && !(fusesBlocks && tensor.inside) ? localBytes(tensor) : 0;
   };
   const resident = new Set([...graph.weights.map((weight) => weight.tensor), ...graph.constants.keys()]);
   const weightBytes = [...resident].reduce((sum, name) => sum + bytes(name), 0);

@@ -2,7 +2,7 @@
  * @file One operator under one strategy, as local operators and collectives. Rule + strategy ⇒ everything.
  *
  * Four ways, chosen by the kinds of the factors that are sharded:
- *   expanded factor  → the entry's expansion, each node lowered in turn (expand.ts)
+ *   expanded factor  → the entry's expansion, each node lowered in turn (expand.ts); a recognised block's always
  *   mask factor      → indices are shifted, those outside the shard contribute zero (masked-lookup.ts)
  *   indexed factor   → the entry's form that takes offsets (expand.ts)
  *   anything else    → the operator itself with attributes resized to the local factors
@@ -12,7 +12,7 @@ import type { Factor, FactorRule } from '../ir/factor-rule.js';
 import type { OperatorEntry, OperatorView } from '../ir/operator.js';
 import { entryOf, unknownEntry } from '../ir/ops/index.js';
 import type { Layout } from '../sharding-propagation/layout.js';
-import { axesOf, sameBlocks } from '../sharding-propagation/layout.js';
+import { axesOf, paddedSize, sameBlocks } from '../sharding-propagation/layout.js';
 import type { Mesh, SubAxis } from '../sharding-propagation/mesh.js';
 import { axesSize } from '../sharding-propagation/mesh.js';
 import { pieceName, refineRule } from '../sharding-propagation/refine.js';
@@ -20,8 +20,10 @@ import type { Strategy } from '../sharding-propagation/strategy.js';
 import { checkStrategy, operandLayouts, owedLayouts, resultLayouts } from '../sharding-propagation/strategy.js';
 import { addExpansion, type OperatorNames } from './expand.js';
 import { Fragment, type FragmentOperator } from './fragment.js';
+import { markFused } from './fused.js';
 import { lowerSteps } from './lower-steps.js';
 import { addMaskedLookup } from './masked-lookup.js';
+import { withNeutralPadding } from './neutral-padding.js';
 import { owedSteps } from './owed.js';
 
 export interface LoweredOperator {
@@ -34,17 +36,22 @@ export interface LoweredOperator {
 }
 
 /**
- * Lowers an operator.
+ * Lowers an operator. `stored`: operands that are weights, whose padding is zero since they are cut that way.
  * @throws Error (a fault of ours) where the strategy is illegal for the rule; ask `checkStrategy` first.
  */
-export function lowerOperator(view: OperatorView, strategy: Strategy, mesh: Mesh): LoweredOperator {
+export function lowerOperator(
+  view: OperatorView,
+  strategy: Strategy,
+  mesh: Mesh,
+  stored: readonly boolean[] = [],
+): LoweredOperator {
   const fragment = new Fragment(mesh);
   const entry = entryOf(view.op, view.domain) ?? unknownEntry(view.op, view.domain);
   const rule = entry.rule(view);
-  const operands = operandLayouts(rule, strategy, entry.linear(view));
+  const operands = operandLayouts(rule, strategy, entry.linear(view), mesh);
   view.inputs.forEach((type, index) => {
     const layout = operands[index];
-    if (type && layout) fragment.tensor(type, layout, `in${index}`);
+    if (type && layout) fragment.tensor(type, layout, `in${index}`, [], stored[index] ?? false);
   });
   const results = addOperator(fragment, view, strategy, {
     inputs: view.inputs.map((type, index) => (type ? `in${index}` : null)),
@@ -69,8 +76,8 @@ function addOperator(
   const linear = entry.linear(view);
   const reason = checkStrategy(rule, strategy, linear, fragment.mesh);
   if (reason) throw new Error(`illegal strategy for ${view.op} ${view.name}: ${reason}`);
-  const before = resultLayouts(rule, strategy, linear);
-  const after = owedLayouts(rule, strategy, linear);
+  const before = resultLayouts(rule, strategy, linear, fragment.mesh);
+  const after = owedLayouts(rule, strategy, linear, fragment.mesh);
   const owing = (index: number) => {
     const [from, to] = [before[index], after[index]];
     return from && to && !sameBlocks(from, to, fragment.mesh);
@@ -97,10 +104,14 @@ function addUnreduced(
   const refined = refineRule(rule, strategy.pieces);
   const sharded = [...refined.factors.values()].filter((factor) => (strategy.axes[factor.name] ?? []).length > 0);
   const has = (kind: Factor['kind']) => sharded.some((factor) => factor.kind === kind);
-  if (has('expanded')) {
-    if (strategy.pieces) throw new Error(`${view.op} is expanded, so its factors cannot be seen as pieces`);
+  if (has('expanded') || view.body) {
     if (!entry.expansion) throw new Error(`${view.op} has an expanded factor but no expansion`);
-    return addExpansion(fragment, { view, rule, strategy, expansion: entry.expansion(view) }, names, addOperator);
+    const { pieces, ...unrefined } = strategy;
+    const expanded = { view, rule: refined, strategy: unrefined, expansion: entry.expansion(view), pieces };
+    const first = fragment.nodes.length;
+    const results = addExpansion(fragment, expanded, names, addOperator);
+    if (view.body) markFused(fragment, first, results);
+    return results;
   }
   if (has('indexed') && !names.positioned) {
     if (!entry.indexed) throw new Error(`${view.op} has an indexed factor but no form that takes offsets`);
@@ -109,24 +120,22 @@ function addUnreduced(
         .filter((factor) => factor.kind === 'indexed')
         .map((factor) => [factor.name, offsetOf(fragment, factor, strategy)]),
     );
+    const { pieces, ...unrefined } = strategy;
     const expansion = entry.indexed(view, offsets);
-    return addExpansion(
-      fragment,
-      { view, rule, strategy, expansion, offsets: Object.values(offsets) },
-      names,
-      addOperator,
-    );
+    const positioned = { view, rule: refined, strategy: unrefined, expansion, pieces, offsets: Object.values(offsets) };
+    return addExpansion(fragment, positioned, names, addOperator);
   }
   const attributes = entry.resize
     ? entry.resize(view, rule, (name) => localSize(fragment.mesh, refined, strategy, name))
     : view.attributes;
-  const varying = varyingOf(fragment, names.inputs);
+  const inputs = withNeutralPadding(fragment, refined, strategy, names.inputs);
+  const varying = varyingOf(fragment, inputs);
   const stays = (layout: Layout) => varying.filter((axis) => !axesOf(layout).includes(axis));
   const plain: FragmentOperator = {
     op: view.op,
     domain: view.domain,
     attributes,
-    inputs: names.inputs,
+    inputs,
     // A result that is not used keeps its place: the next one is told apart by it.
     results: view.outputs.map((type, index) => {
       const layout = results[index];
@@ -144,13 +153,18 @@ function addUnreduced(
   return view.outputs.map((type, index) => (type && results[index] ? (added[next++] ?? null) : null));
 }
 
+/** Positions of a factor that a rank holds, padding included. */
+function blockOf(size: number, shards: number): number {
+  return paddedSize(size, shards) / shards;
+}
+
 /** Local size of a factor: the product of its pieces' where the strategy sees it as several. */
 function localSize(mesh: Mesh, refined: FactorRule, strategy: Strategy, name: string): number {
   const names = strategy.pieces?.[name]?.map((_, index) => pieceName(name, index)) ?? [name];
   return names.reduce((product, part) => {
     const factor = refined.factors.get(part);
     if (!factor) throw new Error(`rule ${refined.text} has no factor ${part}`);
-    return (product * factor.size) / axesSize(mesh, strategy.axes[part] ?? []);
+    return product * blockOf(factor.size, axesSize(mesh, strategy.axes[part] ?? []));
   }, 1);
 }
 
@@ -161,5 +175,5 @@ function varyingOf(fragment: Fragment, inputs: readonly (string | null)[]): read
 
 function offsetOf(fragment: Fragment, factor: Factor, strategy: Strategy): string {
   const axes = strategy.axes[factor.name] ?? [];
-  return fragment.coordinate(axes, factor.size / axesSize(fragment.mesh, axes));
+  return fragment.coordinate(axes, blockOf(factor.size, axesSize(fragment.mesh, axes)));
 }

@@ -1,10 +1,11 @@
 /**
  * @file Redistribution steps as nodes. Slices and masks are compute (they use a coordinate); the rest are collectives.
  */
+import type { Attributes } from '../ir/graph.js';
 import type { Layout } from '../sharding-propagation/layout.js';
 import { replicated } from '../sharding-propagation/layout.js';
 import type { RedistributionStep } from '../sharding-propagation/redistribution.js';
-import { type StepDetail, stepDetail } from '../sharding-propagation/step-detail.js';
+import { type Repadded, type StepDetail, stepDetail } from '../sharding-propagation/step-detail.js';
 import { type Fragment, int64Constant, zeroConstant } from './fragment.js';
 import type { Collective } from './sharded-graph.js';
 
@@ -13,11 +14,12 @@ export function lowerStep(fragment: Fragment, tensor: string, step: Redistributi
   const detail = stepDetail(step, fragment.get(tensor).shape, fragment.mesh);
   if (detail.kind === 'slice') return lowerSlice(fragment, tensor, step, detail, name);
   if (detail.kind === 'to-partial') return lowerToPartial(fragment, tensor, step, name);
+  if (detail.kind === 'repad') return lowerRepad(fragment, tensor, step, detail.dimensions, name);
   return fragment.communicate(collectiveOf(detail), step.axes, tensor, step.to, name);
 }
 
 /** A collective as the sharded graph names it, without what only redistribution needs to know. */
-function collectiveOf(detail: Exclude<StepDetail, { readonly kind: 'slice' | 'to-partial' }>): Collective {
+function collectiveOf(detail: Exclude<StepDetail, { readonly kind: 'slice' | 'to-partial' | 'repad' }>): Collective {
   switch (detail.kind) {
     case 'all-reduce':
       return { kind: detail.kind, reduction: detail.reduction };
@@ -65,6 +67,46 @@ function lowerSlice(
     lowering: 'slice',
   });
   return reshapeTo(fragment, picked as string, { dtype, shape }, step.to, name);
+}
+
+/** Padding dropped by a slice, then the new padding, of zeros, put behind; parts of a dimension are seen as dimensions. */
+function lowerRepad(
+  fragment: Fragment,
+  tensor: string,
+  step: RedistributionStep,
+  dimensions: readonly Repadded[],
+  name: string | undefined,
+): string {
+  const { dtype, shape, localShape, varying } = fragment.get(tensor);
+  const spread = (side: 'from' | 'to', key: 'size' | 'valid') =>
+    localShape.flatMap((size, axis) => {
+      const repadded = dimensions.find(({ dimension }) => dimension === axis);
+      if (!repadded) return [size];
+      return repadded[side]?.map((part) => part[key]) ?? [shape[axis] ?? 1];
+    });
+  let current = tensor;
+  const local = (op: string, attributes: Attributes, made: readonly number[]) => {
+    const type = { dtype, shape: made };
+    const results = [{ type, layout: replicated(made), varying: varying ?? [] }];
+    current = fragment.add({ op, attributes, inputs: [current], results, lowering: 'slice' })[0] as string;
+  };
+  const [padded, kept] = [spread('from', 'size'), spread('from', 'valid')];
+  const cut = padded.flatMap((size, axis) => (size === kept[axis] ? [] : [axis]));
+  if (cut.length > 0) {
+    current = viewAs(fragment, current, padded, localShape);
+    const ends = cut.map((axis) => kept[axis] ?? 0);
+    local('Slice', { starts: cut.map(() => 0), ends, axes: cut, steps: cut.map(() => 1) }, kept);
+  }
+  const [bare, wanted] = [spread('to', 'valid'), spread('to', 'size')];
+  if (wanted.some((size, axis) => size !== bare[axis])) {
+    current = viewAs(fragment, current, bare, fragment.get(current).localShape);
+    local(
+      'Pad',
+      { mode: 'constant', pads: [...bare.map(() => 0), ...wanted.map((size, axis) => size - (bare[axis] ?? 0))] },
+      wanted,
+    );
+  }
+  return reshapeTo(fragment, current, { dtype, shape }, step.to, name);
 }
 
 /** The value on the group's first rank, zero on the others. */

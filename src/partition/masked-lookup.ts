@@ -28,7 +28,7 @@ export function addMaskedLookup(
   const index = operand === undefined ? null : plain.inputs[operand];
   const result = plain.results[0];
   if (operand === undefined || !index || !result) throw new Error(`${plain.op} has a mask factor but no index operand`);
-  const block = size / axesSize(fragment.mesh, axes);
+  const block = Math.ceil(size / axesSize(fragment.mesh, axes));
   const { dtype, shape, layout } = fragment.get(index);
   const whole = (value: number) => fragment.constant(indexConstant(dtype, value));
   const apply = (op: string, inputs: readonly string[], type: 'index' | 'bool', varies: boolean) =>
@@ -46,7 +46,7 @@ export function addMaskedLookup(
   const inside = apply('And', [above, below], 'bool', true);
   const safe = apply('Where', [inside, local, whole(0)], 'index', true);
 
-  const unmasked: Layout = { dims: result.layout.dims, partial: [] };
+  const unmasked: Layout = { ...result.layout, partial: [] };
   const [rows] = fragment.add({
     ...plain,
     inputs: plain.inputs.map((name, position) => (position === operand ? safe : name)),
@@ -102,6 +102,9 @@ function alignToResult(fragment: Fragment, mask: string, rule: FactorRule, opera
         layout: {
           dims: result.layout.dims.map((pieces, position) => (isIndexed(position) ? pieces : [{ size: 1, axes: [] }])),
           partial: [],
+          ...(result.layout.extents
+            ? { extents: result.layout.extents.map((parts, position) => (isIndexed(position) ? parts : null)) }
+            : {}),
         },
         varying: varying ?? [],
       },

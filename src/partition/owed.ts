@@ -17,7 +17,7 @@ export function owedSteps(from: Layout, to: Layout): readonly RedistributionStep
   for (const reduction of REDUCTIONS) {
     const axes = gone.filter((partial) => partial.reduction === reduction).map((partial) => partial.axis);
     if (axes.length === 0) continue;
-    const next = { dims: current.dims, partial: current.partial.filter((partial) => !axes.includes(partial.axis)) };
+    const next = { ...current, partial: current.partial.filter((partial) => !axes.includes(partial.axis)) };
     steps.push({ kind: 'all-reduce', axes, from: current, to: next });
     current = next;
   }

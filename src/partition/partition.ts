@@ -86,7 +86,8 @@ class Partitioning {
 
   private lower(node: Node): void {
     const strategy = this.assignment.strategies.get(node.group) ?? REPLICATED;
-    const lowered = lowerOperator(viewOf(this.graph, node), strategy, this.assignment.mesh);
+    const stored = node.inputs.map((input) => input !== null && this.graph.weights.has(input));
+    const lowered = lowerOperator(viewOf(this.graph, node), strategy, this.assignment.mesh, stored);
     const origin: Origin = { origin: node.name, layer: node.layer, phase: node.phase, scope: node.scope };
     const names = new Map<string, string>();
     node.inputs.forEach((input, operand) => {

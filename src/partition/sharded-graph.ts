@@ -21,6 +21,10 @@ export interface ShardedTensor {
    * it). Such a value may only end in a node whose `lowering` accounts for it.
    */
   readonly varying?: readonly SubAxis[];
+  /** Where its layout is padded, the padding holds zeros. */
+  readonly zeroPadded?: true;
+  /** Made and read inside one kernel where the device runs recognised blocks as one: it takes no memory there. */
+  readonly inside?: true;
 }
 
 /**
@@ -29,6 +33,15 @@ export interface ShardedTensor {
  * `indexed` (an operator that was told its offset).
  */
 export type LoweringKind = 'slice' | 'to-partial' | 'mask' | 'indexed';
+
+/**
+ * What an operator of a recognised block costs where the device runs the block as one kernel: the bytes that it reads from
+ * and writes to memory (what stays inside costs none), and whether it is the one that the kernel's launch is put down to.
+ */
+export interface FusedWork {
+  readonly bytes: number;
+  readonly launches: boolean;
+}
 
 /** What every node of the sharded graph says about where it comes from. */
 interface Origin {
@@ -52,6 +65,7 @@ export interface ComputeNode extends Origin {
   readonly flops: number;
   readonly bytes: number;
   readonly lowering?: LoweringKind;
+  readonly fused?: FusedWork;
 }
 
 /**

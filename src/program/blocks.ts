@@ -4,7 +4,7 @@
  * A dimension is a list of pieces, major to minor; each piece is cut into equal blocks by its axes. Fused QKV over tp 2,
  * `[(3 | 4:tp)]`, gives rank 0 the rows q0 q1 k0 k1 v0 v1 and rank 1 the rest: seen as the array [3, 4], a rank holds
  * the box [3, 2]. So every block is a box of the array whose dimensions are all the pieces, and copying one is a walk
- * over its rows.
+ * over its rows. Where the layout pads the tensor, the padded tensor is the array that is cut, and the tensor a box of it.
  */
 import { byteLength, type DType } from '../ir/dtype.js';
 import { elementCount } from '../ir/graph.js';
@@ -20,7 +20,10 @@ export function blockShape(shape: readonly number[], layout: ProgramLayout, axes
   }
   return layout.dims.map((pieces, dimension) => {
     const whole = pieces.reduce((product, piece) => product * piece.size, 1);
-    if (whole !== shape[dimension]) {
+    const parts = layout.extents?.[dimension] ?? [{ size: shape[dimension] ?? 1, valid: shape[dimension] ?? 1 }];
+    const padded = parts.reduce((product, part) => product * part.size, 1);
+    const valid = parts.reduce((product, part) => product * part.valid, 1);
+    if (whole !== padded || valid !== shape[dimension] || parts.some((part) => part.valid > part.size)) {
       throw new Error(`pieces of dimension ${dimension} multiply to ${whole}, but its size is ${shape[dimension]}`);
     }
     return pieces.reduce((product, piece) => {
@@ -48,8 +51,28 @@ export function cutBlock(
   const summed = layout.partial.filter((partial) => partial.reduction === 'sum').map((partial) => partial.axis);
   if (shardIndex(axes, summed, rank) !== 0) return new Uint8Array(byteLength(dtype, elements));
   const block = allocate(byteLength(dtype, elements));
-  copyBox(boxOf(layout, axes, rank, dtype), whole, block, 'cut');
+  copyBox(boxOf(layout, axes, rank, dtype), padded(whole, shape, dtype, layout), block, 'cut');
   return block;
+}
+
+/** The tensor with zeros where its layout pads it. */
+function padded(whole: Uint8Array, shape: readonly number[], dtype: DType, layout: ProgramLayout): Uint8Array {
+  const box = paddingBox(shape, dtype, layout);
+  if (!box) return whole;
+  const result = new Uint8Array(elementCount(box.sizes));
+  copyBox(box, result, whole, 'join');
+  return result;
+}
+
+/** Where the tensor lies in its padded form; null where it is not padded. */
+function paddingBox(shape: readonly number[], dtype: DType, layout: ProgramLayout): Box | null {
+  if (!layout.extents) return null;
+  const parts = shape.flatMap((size, dimension) => layout.extents?.[dimension] ?? [{ size, valid: size }]);
+  const last = parts.length - 1;
+  const width = byteLength(dtype, 2) / 2;
+  if (byteLength(dtype, 2) !== 2 * byteLength(dtype, 1)) throw new Error(`packed ${dtype} tensors cannot be padded`);
+  const scaled = (key: 'size' | 'valid') => parts.map((part, index) => part[key] * (index === last ? width : 1));
+  return { sizes: scaled('size'), starts: parts.map(() => 0), lengths: scaled('valid') };
 }
 
 /**
@@ -64,7 +87,8 @@ export function assembleBlocks(
   layout: ProgramLayout,
   axes: readonly ProgramAxis[],
 ): Uint8Array {
-  const whole = allocate(byteLength(dtype, elementCount(shape)));
+  const box = paddingBox(shape, dtype, layout);
+  const whole = allocate(box ? elementCount(box.sizes) : byteLength(dtype, elementCount(shape)));
   const bytes = byteLength(dtype, elementCount(blockShape(shape, layout, axes)));
   const boxes = new Map<number, { first: number; parts: Uint8Array[] }>();
   const cut = cutAxes(layout);
@@ -73,8 +97,8 @@ export function assembleBlocks(
     if (block?.byteLength !== bytes) {
       throw new Error(`rank ${rank} gave ${block ? `${block.byteLength} bytes` : 'no block'} where ${bytes} belong`);
     }
-    const box = boxes.get(shardIndex(axes, cut, rank));
-    if (box) box.parts.push(block);
+    const held = boxes.get(shardIndex(axes, cut, rank));
+    if (held) held.parts.push(block);
     else boxes.set(shardIndex(axes, cut, rank), { first: rank, parts: [block] });
   }
   const reduction = layout.partial[0]?.reduction ?? 'sum';
@@ -86,7 +110,10 @@ export function assembleBlocks(
     }
     copyBox(boxOf(layout, axes, first, dtype), whole, block, 'join');
   }
-  return whole;
+  if (!box) return whole;
+  const result = allocate(byteLength(dtype, elementCount(shape)));
+  copyBox(box, whole, result, 'cut');
+  return result;
 }
 
 /** The ranks whose blocks make up the whole: those that are first on every axis that neither cuts nor is partial. */

@@ -15,10 +15,13 @@ const shape = list(count);
 const reduction: Schema = { enum: ['sum', 'max', 'min'] };
 const rows = record({ outer: count, inner: count });
 
-const layout = record({
-  dims: list(list(record({ size: count, axes: texts }))),
-  partial: list(record({ axis: text, reduction })),
-});
+const layout = record(
+  {
+    dims: list(list(record({ size: count, axes: texts }))),
+    partial: list(record({ axis: text, reduction })),
+  },
+  { extents: list({ anyOf: [{ type: 'null' }, list(record({ size: count, valid: count }))] }) },
+);
 
 const collective: Schema = {
   oneOf: [
@@ -47,7 +50,12 @@ const value = record({ name: text, dtype: text, shape, stage: count, tensor: tex
 const stage = record({
   tensors: map(record({ dtype: text, localShape: shape, shape, layout }, { source: text })),
   segments: map(record({ file: text, inputs: texts, weights: texts, outputs: texts, flops: amount, operators: texts })),
-  weights: map(record({ file: text, key: text, axes: texts, dtype: text, localShape: shape, zeroUnlessFirst: texts })),
+  weights: map(
+    record(
+      { file: text, key: text, axes: texts, dtype: text, localShape: shape, zeroUnlessFirst: texts },
+      { source: text, shape, layout },
+    ),
+  ),
   coordinates: map(record({ axes: texts, block: whole, bias: whole })),
   phases: map(list(instruction)),
 });

@@ -42,6 +42,8 @@ export interface ProgramValue {
 export interface ProgramLayout {
   readonly dims: readonly (readonly { readonly size: number; readonly axes: readonly string[] }[])[];
   readonly partial: readonly { readonly axis: string; readonly reduction: Reduction }[];
+  /** Padding, per dimension: parts that multiply to the padded size, and how much of each has a meaning; null where none is. */
+  readonly extents?: readonly (readonly { readonly size: number; readonly valid: number }[] | null)[];
 }
 
 export interface ProgramTensor {
@@ -88,6 +90,10 @@ export interface ProgramWeight {
   readonly localShape: readonly number[];
   /** Ranks whose index on these axes is not 0 hold zeros instead (a value partial over them). */
   readonly zeroUnlessFirst: readonly string[];
+  /** The model's weight that it is a block of, its whole shape, and how it is cut: for recutting without the model. */
+  readonly source?: string;
+  readonly shape?: readonly number[];
+  readonly layout?: ProgramLayout;
 }
 
 export type Instruction =

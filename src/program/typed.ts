@@ -46,7 +46,8 @@ const ARRAYS: Readonly<Record<Exclude<DType, 'string'>, ArrayMaker & { readonly 
 export function typedView(dtype: DType, bytes: Uint8Array): NumberArray {
   if (dtype === 'string') throw new Error('strings have no numeric view');
   const make = ARRAYS[dtype];
-  const aligned = bytes.byteOffset % make.BYTES_PER_ELEMENT === 0 ? bytes : bytes.slice();
+  // A Buffer would slice without copying.
+  const aligned = bytes.byteOffset % make.BYTES_PER_ELEMENT === 0 ? bytes : new Uint8Array(bytes);
   return new make(aligned.buffer, aligned.byteOffset, aligned.byteLength / make.BYTES_PER_ELEMENT);
 }
 

@@ -74,7 +74,11 @@ function halfArray(patterns: Uint16Array): ArrayBufferView {
 const SLEEPING_THREADS = { extra: { session: { intra_op: { allow_spinning: '0' } } } };
 
 async function createSession(ort: OrtModule, source: SegmentSource, threads: number): Promise<Ort.InferenceSession> {
-  const externalData = source.weights.map(({ name, data }) => ({ path: name, data }));
+  // A shard without elements has no address, which ONNX Runtime refuses: it is handed a byte that nobody reads.
+  const externalData = source.weights.map(({ name, data }) => ({
+    path: name,
+    data: data.length > 0 ? data : new Uint8Array(1),
+  }));
   const options = {
     ...sessionOptions(threads),
     ...(threads > 1 ? SLEEPING_THREADS : {}),

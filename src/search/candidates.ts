@@ -16,12 +16,15 @@ import { priceFragment } from '../cost-model/price.js';
 import type { Factor, FactorRule } from '../ir/factor-rule.js';
 import type { OperatorEntry, OperatorView } from '../ir/operator.js';
 import { entryOf, unknownEntry } from '../ir/ops/index.js';
+import { mayBePadded } from '../ir/padding.js';
 import { lowerOperator } from '../partition/lower-operator.js';
-import { type Layout, normalise } from '../sharding-propagation/layout.js';
-import { axesSize, type Mesh, type MeshAxis, type SubAxis } from '../sharding-propagation/mesh.js';
+import { type Layout, mergedLayout } from '../sharding-propagation/layout.js';
+import { axesSize, type Mesh, type MeshAxis, type SubAxis, subAxes } from '../sharding-propagation/mesh.js';
+import { type OperatorPin, type PinSource, satisfies } from '../sharding-propagation/pin.js';
 import { type FactorPieces, pieceName, piecesProblem, refineRule } from '../sharding-propagation/refine.js';
 import { checkStrategy, type Owed, owedPartial, type Strategy } from '../sharding-propagation/strategy.js';
-import { innerPieces, type SeenPiece } from './piece-hints.js';
+import { innerPieces, paddedPieces, type SeenCut, type SeenPiece } from './piece-hints.js';
+import { cannotBeKept } from './pinned.js';
 
 /** What the operators of one structure can choose from. */
 export interface CandidateSet {
@@ -44,6 +47,8 @@ export interface CandidateQuestion {
   readonly batch: ReadonlySet<string>;
   /** Operands that are weights: a partial sum of them alone is never worth carrying. */
   readonly weights: readonly boolean[];
+  /** Operands that are weights themselves, and so padded with zeros where they are padded. */
+  readonly stored?: readonly boolean[];
   readonly axes: 'roles' | 'free';
   /** Axes that heavy operators must use where they legally can. */
   readonly pinned: ReadonlySet<string>;
@@ -51,6 +56,8 @@ export interface CandidateQuestion {
   readonly heavy: boolean;
   /** Factors that readers see as several pieces (piece-hints.ts). */
   readonly hints: ReadonlyMap<string, readonly SeenPiece[]>;
+  /** What the user has decided about the operator. */
+  readonly pins?: readonly OperatorPin[];
 }
 
 type Axes = Readonly<Record<string, readonly SubAxis[]>>;
@@ -73,23 +80,44 @@ export function candidatesOf(question: CandidateQuestion): CandidateSet {
   const entry = entryOf(view.op, view.domain) ?? unknownEntry(view.op, view.domain);
   const rule = entry.rule(view);
   const linear = entry.linear(view);
-  const all = [
-    ...placementsOf(question, entry, rule).map((axes): Placement => ({ axes })),
-    ...piecePlacements(question, entry, rule),
-  ];
   const legal = (strategy: Strategy) => checkStrategy(rule, strategy, linear, mesh) === null;
-  const { placements, unused } = enforcePins(
-    all.filter((placement) => legal(plainly(placement))),
-    question,
-    entry,
-    rule,
-  );
-  const strategies = placements
-    .flatMap((placement) => carriedVariants(placement, question, linear))
-    .flatMap((strategy) => owedVariants(strategy, question, refineRule(rule, strategy.pieces)))
-    .filter(legal);
-  const merged = (layout: Layout | null) => (layout ? normalise(layout.dims, layout.partial, mesh) : null);
-  const lowered = strategies.map((strategy) => lowerOperator(view, strategy, mesh));
+  const allPlacements = (asked: CandidateQuestion) =>
+    [
+      ...placementsOf(asked, entry, rule).map((axes): Placement => ({ axes })),
+      ...piecePlacements(asked, entry, rule),
+    ].filter((placement) => legal(plainly(placement)));
+  const strategiesOf = (placements: readonly Placement[], asked: CandidateQuestion) =>
+    placements
+      .flatMap((placement) => carriedVariants(placement, asked, linear))
+      .flatMap((strategy) => owedVariants(strategy, asked, refineRule(rule, strategy.pieces)))
+      .filter(legal)
+      .filter((strategy) => (question.pins ?? []).every((pin) => satisfies(pin, strategy, rule, linear, mesh)));
+  const all = allPlacements(question);
+  const { placements, unused } = enforcePins(all, question, entry, rule);
+  const free: CandidateQuestion = { ...question, axes: 'free' };
+  // Pins may ask for what roles would not: then more and more is looked at.
+  const strategies = firstFilled([
+    () => strategiesOf(placements, question),
+    ...((question.pins ?? []).length === 0
+      ? []
+      : [
+          () => strategiesOf(all, question),
+          () => strategiesOf(allPlacements(free), free),
+          () =>
+            strategiesOf(
+              everyPlacement(free, entry, rule).filter((placement) => legal(plainly(placement))),
+              free,
+            ),
+        ]),
+  ]);
+  if (strategies.length === 0)
+    throw cannotBeKept(
+      `${view.op} ${view.name}`,
+      sourcesOf(question.pins),
+      `its rule is ${rule.text}, and no strategy on this mesh satisfies them`,
+    );
+  const merged = (layout: Layout | null) => (layout ? mergedLayout(layout, mesh) : null);
+  const lowered = strategies.map((strategy) => lowerOperator(view, strategy, mesh, question.stored));
   return {
     strategies,
     costs: Float64Array.from(lowered, ({ fragment }) => priceFragment(fragment, cluster)),
@@ -99,6 +127,42 @@ export function candidatesOf(question: CandidateQuestion): CandidateSet {
   };
 }
 
+function sourcesOf(pins: readonly OperatorPin[] = []): readonly PinSource[] {
+  return pins.map(({ source }) => source);
+}
+
+function firstFilled<Item>(attempts: readonly (() => readonly Item[])[]): readonly Item[] {
+  for (const attempt of attempts) {
+    const found = attempt();
+    if (found.length > 0) return found;
+  }
+  return [];
+}
+
+/** Every sub-axis on any factor or on none, in the mesh's order: for pins that split an axis in ways the search would not. */
+function everyPlacement(
+  { mesh, view, pins }: CandidateQuestion,
+  entry: OperatorEntry,
+  rule: FactorRule,
+): readonly Placement[] {
+  const usable = [...rule.factors.values()].filter((factor) => shardable(factor, entry));
+  let all: readonly Axes[] = [{}];
+  for (const { name, size } of subAxes(mesh)) {
+    all = all.flatMap((axes) => [
+      axes,
+      ...usable
+        .filter((factor) => factor.size % (axesSize(mesh, axes[factor.name] ?? []) * size) === 0)
+        .map((factor): Axes => ({ ...axes, [factor.name]: [...(axes[factor.name] ?? []), name] })),
+    ]);
+    if (all.length > EVERY_LIMIT)
+      throw cannotBeKept(`${view.op} ${view.name}`, sourcesOf(pins), 'it has too many strategies to look through');
+  }
+  return all.map((axes): Placement => ({ axes }));
+}
+
+/** Ways to lay sub-axes on factors that are looked through for a pin. */
+const EVERY_LIMIT = 200_000;
+
 /** All ways to lay the mesh's axes on the operator's factors. */
 function placementsOf(question: CandidateQuestion, entry: OperatorEntry, rule: FactorRule): readonly Axes[] {
   const { mesh } = question;
@@ -106,11 +170,20 @@ function placementsOf(question: CandidateQuestion, entry: OperatorEntry, rule: F
   return mesh.axes
     .filter((axis) => axis.size > 1)
     .map((axis) =>
-      axisPlacements(axis, allowedFactors(axis, usable, question, rule), question, mustUse(axis, usable, question)),
+      axisPlacements(
+        axis,
+        allowedFactors(axis, usable, question, rule),
+        question,
+        rule,
+        mustUse(axis, usable, question),
+      ),
     )
     .reduce<readonly Axes[]>((all, next) => all.flatMap((axes) => next.map((more) => join(axes, more))), [{}])
     .filter((axes) =>
-      Object.entries(axes).every(([name, names]) => (rule.factors.get(name)?.size ?? 0) % axesSize(mesh, names) === 0),
+      Object.entries(axes).every(([name, names]) => {
+        const factor = rule.factors.get(name);
+        return factor !== undefined && canBeCut(factor, axesSize(mesh, names), question, rule);
+      }),
     );
 }
 
@@ -119,20 +192,22 @@ function placementsOf(question: CandidateQuestion, entry: OperatorEntry, rule: F
  * is seen as pieces at a time.
  */
 function piecePlacements(question: CandidateQuestion, entry: OperatorEntry, rule: FactorRule): readonly Placement[] {
-  const variants = new Map<string, FactorPieces>();
+  const variants = new Map<string, SeenCut & { readonly factor: string }>();
   for (const [factor, seen] of question.hints) {
     if (question.batch.has(factor)) continue;
     for (const axis of question.mesh.axes) {
-      const sizes = axis.size > 1 ? innerPieces(seen, axis.size) : null;
-      if (sizes) variants.set(`${factor} ${sizes.join(' ')}`, { [factor]: sizes });
+      for (const found of axis.size > 1 ? [innerPieces(seen, axis.size), paddedPieces(seen, axis.size)] : []) {
+        if (found) variants.set(`${factor} ${found.sizes.join(' ')} ${found.cut}`, { factor, ...found });
+      }
     }
   }
-  return [...variants.values()].flatMap((pieces) => {
+  return [...variants.values()].flatMap(({ factor, sizes, cut }) => {
+    const pieces: FactorPieces = { [factor]: sizes };
     if (piecesProblem(rule, pieces) !== null) return [];
-    const [outer, inner] = Object.keys(pieces).flatMap((name) => [pieceName(name, 0), pieceName(name, 1)]);
+    const names = sizes.map((_, index) => pieceName(factor, index));
     return (
       placementsOf(question, entry, refineRule(rule, pieces))
-        .filter((axes) => outer !== undefined && inner !== undefined && !axes[outer] && (axes[inner]?.length ?? 0) > 0)
+        .filter((axes) => names.every((name, index) => (axes[name]?.length ?? 0) > 0 === (index === cut)))
         // An expansion names the dimensions by the rule's own factors.
         .filter((axes) => Object.keys(axes).every((name) => rule.factors.get(name)?.kind !== 'expanded'))
         .map((axes): Placement => ({ axes, pieces }))
@@ -158,6 +233,15 @@ function shardable(factor: Factor, entry: OperatorEntry): boolean {
   }
 }
 
+/** Whether so many parts divide a factor, or it may be padded until they do. */
+function canBeCut(factor: Factor, parts: number, { view }: CandidateQuestion, rule: FactorRule): boolean {
+  return (
+    factor.size % parts === 0 ||
+    (factor.size > parts &&
+      mayBePadded(factor.name, view, rule, entryOf(view.op, view.domain) ?? unknownEntry(view.op, view.domain)))
+  );
+}
+
 /** Batch factors that dp divides. */
 function batchFactors(axis: MeshAxis, usable: readonly Factor[], question: CandidateQuestion): readonly Factor[] {
   return usable.filter((factor) => question.batch.has(factor.name) && factor.size % axis.size === 0);
@@ -176,8 +260,9 @@ function allowedFactors(
   }
   const others = usable.filter((factor) => !question.batch.has(factor.name));
   // A recurrence leaves nothing but its batch to cut: better that than the same steps on every rank.
-  if (isHeavy(question) && others.every((factor) => factor.size % axis.size !== 0)) return usable;
-  const cutting = others.filter((factor) => cutsWeight(factor, question, rule) && factor.size % axis.size === 0);
+  const cuttable = (factor: Factor) => canBeCut(factor, axis.size, question, rule);
+  if (isHeavy(question) && !others.some(cuttable)) return usable;
+  const cutting = others.filter((factor) => cutsWeight(factor, question, rule) && cuttable(factor));
   return cutting.length > 0 ? cutting : others;
 }
 
@@ -209,13 +294,15 @@ function mustUse(axis: MeshAxis, usable: readonly Factor[], question: CandidateQ
 function axisPlacements(
   axis: MeshAxis,
   factors: readonly Factor[],
-  { mesh, hints }: CandidateQuestion,
+  question: CandidateQuestion,
+  rule: FactorRule,
   used: boolean,
 ): readonly Axes[] {
+  const { mesh, hints } = question;
   const names = axis.subAxes.map((sub) => sub.name);
   const fits = (factor: Factor, axes: readonly SubAxis[]) => factor.size % axesSize(mesh, axes) === 0;
   const result: Axes[] = used ? [] : [{}];
-  for (const factor of factors) if (fits(factor, names)) result.push({ [factor.name]: names });
+  for (const factor of factors) if (canBeCut(factor, axis.size, question, rule)) result.push({ [factor.name]: names });
   for (const major of factors) {
     for (const cut of cutsOf(major, names, mesh, hints)) {
       const [first, rest] = [names.slice(0, cut), names.slice(cut)];

@@ -30,6 +30,7 @@ export interface LayoutStates {
 /** The table of one kind of edge, as far as it is known. */
 export class EdgeTable {
   private current: CostTable | undefined;
+  private free: boolean | undefined;
 
   constructor(
     private readonly from: LayoutStates,
@@ -43,6 +44,12 @@ export class EdgeTable {
     return this.current;
   }
 
+  /** Whether nothing in it costs anything. */
+  isFree(): boolean {
+    this.free ??= this.pairs.every((pair) => pair.cost === 0);
+    return this.free;
+  }
+
   pairAt(fromState: number, toState: number): Pair {
     const [row, column] = [this.from.numbers[fromState] as number, this.to.numbers[toState] as number];
     return this.pairs[row * this.to.layouts.length + column] as Pair;
@@ -50,7 +57,9 @@ export class EdgeTable {
 
   /** Forgets the table where one of its pairs was priced anew. */
   refresh(changed: ReadonlySet<Pair>): void {
-    if (this.pairs.some((pair) => changed.has(pair))) this.current = undefined;
+    if (!this.pairs.some((pair) => changed.has(pair))) return;
+    this.current = undefined;
+    this.free = undefined;
   }
 
   private build(): CostTable {

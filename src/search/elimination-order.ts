@@ -3,7 +3,10 @@
  */
 import type { CostProblem } from './cost-problem.js';
 
-/** Variables with more neighbours than this wait: joining so many is never the cheapest step while others remain. */
+/**
+ * Variables with more neighbours than this wait: joining so many is never the cheapest step while others remain. Their
+ * priority is only worked out when they are next, else each neighbour that leaves would cost a look at all the others.
+ */
 const CROWDED = 24;
 
 /** Why a variable should go early: few neighbours joined, then a small table, then a small number. */
@@ -12,6 +15,8 @@ type Priority = readonly [fill: number, logEntries: number, variable: number];
 export class EliminationOrder {
   private readonly neighbours: Set<number>[];
   private readonly priorities: (Priority | null)[];
+  /** Crowded variables whose priority is out of date. */
+  private readonly crowded = new Set<number>();
   /** Binary heap of priorities; entries that are no longer current are skipped. */
   private readonly heap: Priority[] = [];
 
@@ -28,16 +33,23 @@ export class EliminationOrder {
 
   /** The next variable to eliminate, or undefined when all are gone. */
   next(): number | undefined {
-    for (let top = this.pop(); top; top = this.pop()) {
-      if (this.priorities[top[2]] === top) return top[2];
+    for (;;) {
+      const top = this.pop();
+      const current = top && this.priorities[top[2]] === top;
+      if (this.crowded.size > 0 && (!top || (current && top[0] > CROWDED ** 2))) {
+        if (current) this.push(top);
+        for (const variable of this.crowded) this.prioritise(variable, (this.neighbours[variable]?.size ?? 0) ** 2);
+        this.crowded.clear();
+      } else if (!top) return undefined;
+      else if (current) return top[2];
     }
-    return undefined;
   }
 
   /** A variable has been eliminated: its neighbours are now joined. */
   removed(variable: number): void {
     const around = [...(this.neighbours[variable] ?? [])];
     this.priorities[variable] = null;
+    this.crowded.delete(variable);
     for (const other of around) this.neighbours[other]?.delete(variable);
     const changed = new Set([...around, ...this.join(around)]);
     for (const other of changed) this.rank(other);
@@ -45,7 +57,9 @@ export class EliminationOrder {
 
   /** A variable lost states: its own and its neighbours' tables shrink. */
   touched(variable: number): void {
-    for (const other of [variable, ...(this.neighbours[variable] ?? [])]) if (this.priorities[other]) this.rank(other);
+    for (const other of [variable, ...(this.neighbours[variable] ?? [])]) {
+      if (this.priorities[other] || this.crowded.has(other)) this.rank(other);
+    }
   }
 
   /** Makes variables neighbours of each other; returns those that see a new edge between two of their neighbours. */
@@ -65,15 +79,27 @@ export class EliminationOrder {
   }
 
   private rank(variable: number): void {
-    const around = [...(this.neighbours[variable] ?? [])];
-    let fill = 0;
-    if (around.length > CROWDED) fill = around.length ** 2;
-    else {
-      around.forEach((a, index) => {
-        for (const b of around.slice(index + 1)) if (!this.neighbours[a]?.has(b)) fill += 1;
-      });
+    const near = this.neighbours[variable] as Set<number>;
+    if (near.size > CROWDED) {
+      this.priorities[variable] = null;
+      this.crowded.add(variable);
+      return;
     }
-    const entries = around.reduce((sum, other) => sum + Math.log2(this.sizeOf(other)), 0);
+    this.crowded.delete(variable);
+    const around = [...near];
+    let fill = 0;
+    for (let first = 0; first < around.length; first++) {
+      const others = this.neighbours[around[first] as number];
+      for (let second = first + 1; second < around.length; second++) {
+        if (!others?.has(around[second] as number)) fill += 1;
+      }
+    }
+    this.prioritise(variable, fill);
+  }
+
+  private prioritise(variable: number, fill: number): void {
+    let entries = 0;
+    for (const other of this.neighbours[variable] ?? []) entries += Math.log2(this.sizeOf(other));
     const priority: Priority = [fill, Math.round(entries * 1024), variable];
     this.priorities[variable] = priority;
     this.push(priority);

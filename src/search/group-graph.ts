@@ -18,13 +18,14 @@ import { dtypeBits } from '../ir/dtype.js';
 import type { Graph, Node } from '../ir/graph.js';
 import { typeOf } from '../ir/graph.js';
 import type { Assignment, Reader, View } from '../partition/assignment.js';
-import { isReplicated, type Layout, layoutKey, normalise, replicated } from '../sharding-propagation/layout.js';
+import { isReplicated, type Layout, layoutKey, mergedLayout, replicated } from '../sharding-propagation/layout.js';
 import type { Mesh } from '../sharding-propagation/mesh.js';
 import type { Strategy } from '../sharding-propagation/strategy.js';
 import { readersByTensor } from '../strategy/readers.js';
 import type { CandidateSet } from './candidates.js';
 import type { CostFactor, CostProblem, CostTable } from './cost-problem.js';
 import type { EdgeCosts, EdgeTable, LayoutStates } from './edge-costs.js';
+import { pinnedInputLayouts, type SearchPins } from './pinned.js';
 import { typeKey } from './structure-key.js';
 
 export interface GroupGraph {
@@ -49,8 +50,9 @@ export function buildGroupGraph(
   mesh: Mesh,
   candidates: (node: Node) => CandidateSet,
   costs: EdgeCosts,
+  pinnedInputs: SearchPins['inputs'] = new Map(),
 ): GroupGraph {
-  return new Building(graph, mesh, candidates, costs).build();
+  return new Building(graph, mesh, candidates, costs, pinnedInputs).build();
 }
 
 class Building {
@@ -58,6 +60,7 @@ class Building {
   private readonly factors: CostFactor[] = [];
   private readonly edges: { readonly from: number; readonly to: number; readonly table: EdgeTable }[] = [];
   private readonly edgeTables = new Map<string, EdgeTable>();
+  private readonly ends = new Map<string, LayoutStates>();
   private readonly tables = new Map<string, CostTable>();
   private readonly setIds = new Map<CandidateSet, number>();
   private readonly operators = new Map<Node, { readonly variable: number; readonly set: CandidateSet }>();
@@ -72,6 +75,7 @@ class Building {
     private readonly mesh: Mesh,
     private readonly candidates: (node: Node) => CandidateSet,
     private readonly costs: EdgeCosts,
+    private readonly pinnedInputs: SearchPins['inputs'],
   ) {
     this.readersOf = readersByTensor(graph);
     this.nodeOf = new Map(graph.nodes.map((node) => [node.name, node]));
@@ -104,7 +108,10 @@ class Building {
     const layouts = this.demanded(readers, sets).filter((layout) => layout.partial.length === 0);
     const whole = this.whole(input);
     if (!layouts.some(isReplicated)) layouts.push(whole);
-    const end = this.layoutsEnd(input, layouts);
+    const pins = this.pinnedInputs.get(input);
+    const { shape } = typeOf(this.graph, input);
+    const allowed = pins ? pinnedInputLayouts(input, shape, layouts, pins, this.mesh) : layouts;
+    const end = this.layoutsEnd(input, allowed);
     this.inputEnds.set(input, end);
     this.viewEnds.set(input, end);
   }
@@ -144,13 +151,18 @@ class Building {
 
   /** The layouts of an operator's operand or result by candidate. */
   private end(node: Node, side: 'in' | 'out', index: number, set: CandidateSet): End {
+    const key = `${this.setId(set)}.${side}${index}`;
+    const variable = this.operators.get(node)?.variable ?? this.sizes.length;
+    const known = this.ends.get(key);
+    if (known) return { variable, key, ...known };
     const layouts = (side === 'in' ? set.operands : set.results).map((byIndex) => {
       const layout = byIndex[index];
       if (!layout) throw new Error(`${node.op} ${node.name} has no layout for ${side}${index}`);
       return layout;
     });
-    const variable = this.operators.get(node)?.variable ?? this.sizes.length;
-    return { variable, key: `${this.setId(set)}.${side}${index}`, ...distinct(layouts) };
+    const states = distinct(layouts);
+    this.ends.set(key, states);
+    return { variable, key, ...states };
   }
 
   private layoutsEnd(tensor: string, layouts: readonly Layout[]): End {
@@ -160,10 +172,15 @@ class Building {
   }
 
   private demanded(readers: readonly Reader[], sets: ReadonlyMap<Node, CandidateSet>): Layout[] {
+    // Readers of one structure ask for the same: a mask may have one in every layer.
+    const asking = new Set<string>();
     const all = readers.flatMap((reader) => {
       const node = reader.kind === 'operator' ? this.nodeOf.get(reader.name) : undefined;
       const set = node && sets.get(node);
-      return set ? set.operands.flatMap((operands) => operands[reader.operand] ?? []) : [];
+      const key = set && `${this.setId(set)}.${reader.operand}`;
+      if (key === undefined || asking.has(key)) return [];
+      asking.add(key);
+      return set?.operands.flatMap((operands) => operands[reader.operand] ?? []) ?? [];
     });
     return [...distinct(all).layouts];
   }
@@ -177,17 +194,17 @@ class Building {
   }
 
   private edgeFactors(): readonly CostFactor[] {
-    return this.edges.flatMap((edge) => {
-      const table = edge.table.table();
-      return table.values.every((value) => value === 0) ? [] : [{ variables: [edge.from, edge.to], table }];
-    });
+    return this.edges.flatMap(({ from, to, table }) =>
+      table.isFree() ? [] : [{ variables: [from, to], table: table.table() }],
+    );
   }
 
   private refine(states: readonly number[]): boolean {
     const used = this.edges.map((edge) => edge.table.pairAt(states[edge.from] as number, states[edge.to] as number));
     const changed = this.costs.price(used);
+    if (changed.size === 0) return false;
     for (const table of this.edgeTables.values()) table.refresh(changed);
-    return changed.size > 0;
+    return true;
   }
 
   private forbidPartial(end: End): void {
@@ -224,7 +241,7 @@ class Building {
 
   private whole(tensor: string): Layout {
     const layout = replicated(typeOf(this.graph, tensor).shape);
-    return normalise(layout.dims, layout.partial, this.mesh);
+    return mergedLayout(layout, this.mesh);
   }
 
   private variable(size: number): number {

@@ -13,7 +13,7 @@ import { pieceHints } from './piece-hints.js';
 import { structureKey } from './structure-key.js';
 
 /** The part of a question for candidates that does not depend on the mesh. */
-export interface OperatorQuestion extends Omit<CandidateQuestion, 'mesh' | 'cluster' | 'axes' | 'pinned'> {
+export interface OperatorQuestion extends Omit<CandidateQuestion, 'mesh' | 'cluster' | 'axes' | 'pinned' | 'pins'> {
   /** Operators with equal keys have the same candidates. */
   readonly key: string;
 }
@@ -32,8 +32,9 @@ export function operatorQuestions(graph: Graph): OperatorQuestions {
     const weights = node.inputs.map((input) => input !== null && weightLike.has(input));
     const factors = batchFactorsOf(marks.factorMarks(node), ruleOf(view));
     const hints = hinted.get(node) ?? new Map();
-    const key = structureKey(view, [weights, factors, [...hints]]);
-    return { key, view, weights, batch: new Set(factors), heavy: workOf(view) >= heavyFrom, hints };
+    const stored = node.inputs.map((input) => input !== null && graph.weights.has(input));
+    const key = structureKey(view, [weights, stored, factors, [...hints]]);
+    return { key, view, weights, stored, batch: new Set(factors), heavy: workOf(view) >= heavyFrom, hints };
   };
   return (node) => {
     const question = known.get(node) ?? make(node);

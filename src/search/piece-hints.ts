@@ -56,13 +56,35 @@ export function pieceHints(graph: Graph): ReadonlyMap<Node, ReadonlyMap<string, 
   return result;
 }
 
+/** A factor as pieces of `sizes`, major to minor, of which number `cut` takes an axis. */
+export interface SeenCut {
+  readonly sizes: readonly number[];
+  readonly cut: number;
+}
+
 /**
  * The pieces under which an axis of `axisSize` ranks cuts a factor further in than at its major end: [before, rest] with
  * `rest` divisible; null where the first piece can take the axis itself, or none can.
  */
-export function innerPieces(pieces: readonly SeenPiece[], axisSize: number): readonly [number, number] | null {
+export function innerPieces(pieces: readonly SeenPiece[], axisSize: number): SeenCut | null {
   const position = pieces.findIndex((piece) => !piece.whole && piece.size % axisSize === 0);
   if (position <= 0) return null;
-  const product = (part: readonly SeenPiece[]) => part.reduce((all, piece) => all * piece.size, 1);
-  return [product(pieces.slice(0, position)), product(pieces.slice(position))];
+  return { sizes: [product(pieces.slice(0, position)), product(pieces.slice(position))], cut: 1 };
+}
+
+/**
+ * The pieces under which an axis of `axisSize` ranks cuts a factor between whole pieces that it does not divide: six heads on
+ * four ranks are two heads each, two of them padding. Null where the first piece that may be cut is divided.
+ */
+export function paddedPieces(pieces: readonly SeenPiece[], axisSize: number): SeenCut | null {
+  const position = pieces.findIndex((piece) => !piece.whole && piece.size > 1);
+  const size = pieces[position]?.size ?? 0;
+  if (size <= axisSize || size % axisSize === 0) return null;
+  const before = product(pieces.slice(0, position));
+  const sizes = [...(before > 1 ? [before] : []), size, product(pieces.slice(position + 1))];
+  return { sizes, cut: before > 1 ? 1 : 0 };
+}
+
+function product(pieces: readonly SeenPiece[]): number {
+  return pieces.reduce((all, piece) => all * piece.size, 1);
 }

@@ -14,11 +14,14 @@ import { viewOf } from '../ir/view.js';
 import type { Assignment } from '../partition/assignment.js';
 import { partition } from '../partition/partition.js';
 import type { ShardedGraph } from '../partition/sharded-graph.js';
-import { makeMesh } from '../sharding-propagation/mesh.js';
+import { type Mesh, makeMesh } from '../sharding-propagation/mesh.js';
+import type { Pin } from '../sharding-propagation/pin.js';
+import type { Propagation } from '../sharding-propagation/propagation/propagate.js';
 import type { Redistributor } from '../sharding-propagation/redistribution.js';
 import { batchSize, type Degrees, degreesOf, type Pins } from './degrees.js';
 import { type OperatorQuestions, operatorQuestions } from './operator-questions.js';
-import { solveMesh } from './solve-mesh.js';
+import { searchPins } from './pinned.js';
+import { type MeshSolution, solveMesh } from './solve-mesh.js';
 import { viewSteps } from './view-steps.js';
 
 export interface PlanOptions {
@@ -28,6 +31,10 @@ export interface PlanOptions {
   readonly axes?: 'roles' | 'free';
   /** Bytes that a plan may take on each device; left out: what a named accelerator has, no limit on local ranks. */
   readonly memoryBytes?: number;
+  /** What the user has decided about operators and tensors, resolved on a mesh; kept by every plan. */
+  readonly operatorPins?: (mesh: Mesh) => readonly Pin[];
+  /** Whether redistributions may be all-to-alls; they may unless told. */
+  readonly allToAll?: boolean;
   readonly signal?: AbortSignal;
 }
 
@@ -47,10 +54,45 @@ export interface PlanResult {
   readonly exceptions: readonly { readonly operator: string; readonly reason: string }[];
   /** Per view of the assignment: its redistribution's steps, such as `all-gather(tp)`. */
   readonly viewSteps: readonly (readonly string[])[];
-  readonly mode: 'dynamic_programming';
+  readonly mode: 'dynamic_programming' | 'sharding_propagation';
+  /** Where propagation made the plan: what led to each of its layouts. */
+  readonly propagation?: Propagation;
   /** What the user pinned, such as `tp=2`. */
   readonly pins: readonly string[];
 }
+
+/** How what pins leave open is completed on a mesh: by search, or by propagation (propagated.ts). */
+export interface Completion {
+  readonly mode: PlanResult['mode'];
+  readonly solve: (
+    graph: Graph,
+    mesh: Mesh,
+    cluster: Cluster,
+    options: CompletionOptions,
+  ) => MeshSolution & Pick<PlanResult, 'propagation'>;
+}
+
+/** What a completion is told of one mesh. */
+export interface CompletionOptions {
+  /** Axes whose degree the user gave. */
+  readonly pinned: ReadonlySet<string>;
+  readonly questions: OperatorQuestions;
+  readonly pins: readonly Pin[];
+  readonly axes: 'roles' | 'free';
+  readonly allToAll: boolean;
+}
+
+const BY_SEARCH: Completion = {
+  mode: 'dynamic_programming',
+  solve: (graph, mesh, cluster, { pins, ...options }) =>
+    solveMesh(graph, mesh, cluster, { ...options, pins: searchPins(graph, pins) }),
+};
+
+/** Errors of pins that say nothing about other degrees. */
+const OF_THIS_MESH: ReadonlySet<string> = new Set(['pin-cannot-be-kept', 'pin-does-not-fit', 'pins-contradict']);
+
+/** Operators of a graph: more would take minutes, and gigabytes. Rewrites (a Gemm is two operators) add to a file's nodes. */
+const MOST_OPERATORS = 200_000;
 
 /** One combination of degrees, solved. */
 interface Solved extends Omit<PlanResult, 'rejected' | 'mode' | 'pins' | 'prediction' | 'sharded' | 'viewSteps'> {
@@ -62,21 +104,39 @@ interface Solved extends Omit<PlanResult, 'rejected' | 'mode' | 'pins' | 'predic
  * @throws AutoparError (usage) for degrees that are no positive numbers or do not multiply to the devices; (noPlan) where
  * a pinned dp does not divide the batch, or nothing fits the memory
  */
-export async function plan(graph: Graph, cluster: Cluster, options: PlanOptions = {}): Promise<PlanResult> {
+export async function plan(
+  graph: Graph,
+  cluster: Cluster,
+  options: PlanOptions = {},
+  completion: Completion = BY_SEARCH,
+): Promise<PlanResult> {
+  if (graph.nodes.length > MOST_OPERATORS) throw tooManyOperators(graph.nodes.length);
   const pins = options.degrees ?? {};
   const batch = batchSize(graph);
   const { tried, rejected } = degreesOf(clusterSize(cluster), pins, batch);
   const limit = options.memoryBytes ?? usableBytes(cluster);
   const questions = operatorQuestions(graph);
   const solved: Solved[] = [];
+  const unpinnable: { readonly degrees: Degrees; readonly error: AutoparError }[] = [];
   for (const degrees of tried) {
     // The search itself never waits: between two of them an interruption gets its turn.
     await setImmediate();
     options.signal?.throwIfAborted();
-    solved.push(solve(graph, cluster, degrees, options, questions));
+    try {
+      solved.push(solve(graph, cluster, degrees, options, questions, completion));
+    } catch (error) {
+      // What a user asks for may be impossible under some degrees and possible under others.
+      if (!(error instanceof AutoparError) || !OF_THIS_MESH.has(error.code)) throw error;
+      unpinnable.push({ degrees, error });
+    }
   }
+  const [impossible] = unpinnable;
+  if (impossible && solved.length === 0) throw impossible.error;
   solved.sort((a, b) => a.costNanoseconds - b.costNanoseconds || a.degrees.tp - b.degrees.tp);
-  const reasons = new Map(rejected.map((entry) => [entry.degrees, entry.reason]));
+  const reasons = new Map([
+    ...rejected.map((entry) => [entry.degrees, entry.reason] as const),
+    ...unpinnable.map(({ degrees, error }) => [degrees, error.message] as const),
+  ]);
   let best: { readonly found: Solved; readonly sharded: ShardedGraph; readonly prediction: Prediction } | undefined;
   for (const found of solved) {
     if (best) {
@@ -98,8 +158,11 @@ export async function plan(graph: Graph, cluster: Cluster, options: PlanOptions 
     prediction: best.prediction,
     rejected: others.sort((a, b) => a.degrees.tp - b.degrees.tp),
     viewSteps: viewSteps(graph, found.assignment, redistributor),
-    mode: 'dynamic_programming',
-    pins: Object.entries(pins).flatMap(([axis, size]) => (size === undefined ? [] : [`${axis}=${size}`])),
+    mode: completion.mode,
+    pins: [
+      ...Object.entries(pins).flatMap(([axis, size]) => (size === undefined ? [] : [`${axis}=${size}`])),
+      ...new Set((options.operatorPins?.(found.assignment.mesh) ?? []).map((pin) => pin.source.text)),
+    ],
   };
 }
 
@@ -109,6 +172,7 @@ function solve(
   degrees: Degrees,
   options: PlanOptions,
   questions: OperatorQuestions,
+  completion: Completion,
 ): Solved {
   const mesh = makeMesh([
     ['dp', degrees.dp],
@@ -117,12 +181,14 @@ function solve(
   const pinned = new Set(
     Object.entries(options.degrees ?? {}).flatMap(([axis, size]) => (size === undefined ? [] : [axis])),
   );
-  const { assignment, redistributor, cost, bound, exceptions } = solveMesh(graph, mesh, cluster, {
+  const { cost, bound, ...found } = completion.solve(graph, mesh, cluster, {
     axes: options.axes ?? 'roles',
     pinned,
     questions,
+    allToAll: options.allToAll ?? true,
+    pins: options.operatorPins?.(mesh) ?? [],
   });
-  return { assignment, degrees, costNanoseconds: cost, boundNanoseconds: bound, exceptions, redistributor };
+  return { ...found, degrees, costNanoseconds: cost, boundNanoseconds: bound };
 }
 
 function lowered(graph: Graph, cluster: Cluster, found: Solved): ShardedGraph {
@@ -153,6 +219,16 @@ function tooLarge(need: number, limit: number): string {
 
 function gigabytes(bytes: number): string {
   return bytes >= 1e9 ? `${(bytes / 1e9).toPrecision(3)} GB` : `${(bytes / 1e6).toPrecision(3)} MB`;
+}
+
+function tooManyOperators(count: number): AutoparError {
+  return new AutoparError(
+    'too-many-nodes',
+    'input',
+    `the model has ${count} operators; autopar plans models of up to ${MOST_OPERATORS}`,
+    {},
+    'simplify the model with ONNX Runtime first, or plan a part of it',
+  );
 }
 
 function nothingFits(rejected: PlanResult['rejected'], cluster: Cluster): AutoparError {

@@ -15,6 +15,7 @@ import { EdgeCosts } from './edge-costs.js';
 import { eliminate } from './elimination.js';
 import { buildGroupGraph } from './group-graph.js';
 import type { OperatorQuestions } from './operator-questions.js';
+import { NO_PINS, pinsKey, type SearchPins } from './pinned.js';
 import { TableAlgebra } from './table-algebra.js';
 
 export interface MeshOptions {
@@ -23,6 +24,10 @@ export interface MeshOptions {
   readonly pinned: ReadonlySet<string>;
   /** What is known of the graph's operators whatever the mesh. */
   readonly questions: OperatorQuestions;
+  /** What the user has decided, on this mesh. */
+  readonly pins?: SearchPins;
+  /** Whether redistributions may be all-to-alls; they may unless told. */
+  readonly allToAll?: boolean;
 }
 
 export interface MeshSolution {
@@ -40,9 +45,9 @@ export function solveMesh(graph: Graph, mesh: Mesh, cluster: Cluster, options: M
   const candidates = candidateSets(mesh, cluster, options);
   const price = stepPrice(cluster, mesh);
   const bound = redistributionBound(cluster, mesh, price);
-  const redistributor = makeRedistributor(mesh, price, bound);
+  const redistributor = makeRedistributor(mesh, price, bound, { allToAll: options.allToAll ?? true });
   const costs = new EdgeCosts(redistributor, bound);
-  const groups = buildGroupGraph(graph, mesh, candidates, costs);
+  const groups = buildGroupGraph(graph, mesh, candidates, costs, options.pins?.inputs);
   const algebra = new TableAlgebra();
   let solution = eliminate(groups.problem(), algebra);
   while (groups.refine(solution.states)) solution = eliminate(groups.problem(), algebra);
@@ -60,11 +65,15 @@ export function solveMesh(graph: Graph, mesh: Mesh, cluster: Cluster, options: M
 }
 
 /** Candidates by node, enumerated and priced once per structure. */
-function candidateSets(mesh: Mesh, cluster: Cluster, { axes, pinned, questions }: MeshOptions) {
+function candidateSets(mesh: Mesh, cluster: Cluster, { axes, pinned, questions, pins = NO_PINS }: MeshOptions) {
   const byStructure = new Map<string, CandidateSet>();
   return (node: Node): CandidateSet => {
-    const { key, ...question } = questions(node);
-    const set = byStructure.get(key) ?? candidatesOf({ ...question, mesh, cluster, axes, pinned });
+    const question = questions(node);
+    const own = pins.operators.get(node.name) ?? [];
+    const key = own.length === 0 ? question.key : `${question.key} ${pinsKey(own)}`;
+    const known = byStructure.get(key);
+    if (known) return known;
+    const set = candidatesOf({ ...question, mesh, cluster, axes, pinned, pins: own });
     byStructure.set(key, set);
     return set;
   };

@@ -2,7 +2,7 @@
  * @file Structural keys: two operators with equal keys have the same candidates at the same costs, wherever they stand.
  */
 import { createHash } from 'node:crypto';
-import type { AttributeValue, TensorType } from '../ir/graph.js';
+import type { AttributeValue, Graph, TensorType } from '../ir/graph.js';
 import type { OperatorView } from '../ir/operator.js';
 
 /** Key of an operator by what its price can depend on; `extra` holds what the planner adds (roles, weights). */
@@ -10,11 +10,30 @@ export function structureKey(view: OperatorView, extra: readonly unknown[]): str
   const attributes = Object.keys(view.attributes)
     .sort()
     .map((name) => [name, attributeKey(view.attributes[name] as AttributeValue)]);
-  return JSON.stringify([view.domain, view.op, attributes, view.inputs.map(typeKey), view.outputs.map(typeKey), extra]);
+  const types = [view.inputs.map(typeKey), view.outputs.map(typeKey)];
+  return JSON.stringify([view.domain, view.op, attributes, ...types, view.body ? bodyKey(view.body) : 0, extra]);
 }
 
 export function typeKey(type: TensorType | null): string {
   return type === null ? '_' : `${type.dtype}[${type.shape.join()}]`;
+}
+
+/** A body by its structure: tensors are told by where they come from, never by their names. */
+function bodyKey(body: Graph): unknown {
+  const places = new Map<string, string>();
+  for (const [index, name] of body.inputs.entries()) places.set(name, `in${index}`);
+  for (const [name, weight] of body.weights)
+    places.set(name, weight.source.kind === 'inline' ? `${weight.dtype} ${[...weight.source.data]}` : name);
+  const nodes = body.nodes.map((node, position) => {
+    const attributes = Object.keys(node.attributes)
+      .sort()
+      .map((name) => [name, attributeKey(node.attributes[name] as AttributeValue)]);
+    node.outputs.forEach((name, index) => {
+      if (name !== null) places.set(name, `${position}.${index}`);
+    });
+    return [node.domain, node.op, attributes, node.inputs.map((name) => (name === null ? null : places.get(name)))];
+  });
+  return [nodes, body.outputs.map((name) => places.get(name))];
 }
 
 function attributeKey(value: AttributeValue): unknown {

@@ -4,16 +4,32 @@
  */
 import type { CostTable } from './cost-problem.js';
 
-/** A table as one operand: which local variable each of its dimensions is. */
-export interface Operand {
+/** A table, with its number. */
+interface Numbered {
   readonly table: CostTable;
+  readonly id: number;
+}
+
+/** A table as one operand: which local variable each of its dimensions is. */
+interface Operand extends Numbered {
   readonly variables: readonly number[];
+}
+
+/** A table that holds the variable whose states are compared, as the dimension `position`. */
+interface Compared extends Numbered {
+  readonly position: number;
+}
+
+/** States that stay, ascending. Equal lists that come from equal tables are one object. */
+export interface KeptStates {
+  readonly states: readonly number[];
+  readonly key: string;
 }
 
 export class TableAlgebra {
   private readonly ids = new Map<CostTable, number>();
   private readonly results = new Map<string, CostTable>();
-  private readonly kept = new Map<string, readonly number[]>();
+  private readonly kept = new Map<string, KeptStates>();
 
   /** A number that stands for the table in memo keys. */
   id(table: CostTable): number {
@@ -25,8 +41,8 @@ export class TableAlgebra {
   }
 
   /** Keeps the listed states of one dimension. */
-  restrict(table: CostTable, dimension: number, states: readonly number[]): CostTable {
-    return this.once(`r${this.id(table)}.${dimension}:${states.join()}`, () => {
+  restrict({ table, id }: Numbered, dimension: number, { states, key }: KeptStates): CostTable {
+    return this.once(`r${id}.${dimension}:${key}`, () => {
       const size = table.sizes[dimension] as number;
       const inner = product(table.sizes.slice(dimension + 1));
       const outer = table.values.length / (size * inner);
@@ -46,24 +62,24 @@ export class TableAlgebra {
    * @param sizes states of the local variables 0 … d, all of which occur in the operands
    */
   eliminate(operands: readonly Operand[], sizes: readonly number[]): CostTable {
-    return this.once(`e${this.key(operands)}`, () => minimise(operands, sizes));
+    let key = 'e';
+    for (const { id, variables } of operands) key += `${id}(${variables.join()})`;
+    return this.once(key, () => minimise(operands, sizes));
   }
 
   /**
-   * States of variable 0 that no other state dominates. State b dominates a when, whatever the neighbours' states, b is
+   * States of a variable that no other state dominates. State b dominates a when, whatever the neighbours' states, b is
    * no dearer: Σ over tables of max over neighbours (table[b, ·] − table[a, ·]) ≤ 0. Of equal states the first is kept.
    */
-  undominated(operands: readonly Operand[], size: number): readonly number[] {
-    const key = `d${this.key(operands)}`;
+  undominated(operands: readonly Compared[], size: number): KeptStates {
+    let key = 'd';
+    for (const { id, position } of operands) key += `${id}.${position}+`;
     const known = this.kept.get(key);
     if (known) return known;
-    const result = removeDominated(operands, size);
+    const states = removeDominated(operands, size);
+    const result = { states, key: states.join() };
     this.kept.set(key, result);
     return result;
-  }
-
-  private key(operands: readonly Operand[]): string {
-    return operands.map((operand) => `${this.id(operand.table)}(${operand.variables.join()})`).join('+');
   }
 
   private once(key: string, make: () => CostTable): CostTable {
@@ -75,7 +91,7 @@ export class TableAlgebra {
   }
 }
 
-export function product(sizes: readonly number[]): number {
+function product(sizes: readonly number[]): number {
   return sizes.reduce((result, size) => result * size, 1);
 }
 
@@ -155,17 +171,16 @@ function minimise(operands: readonly Operand[], sizes: readonly number[]): CostT
   return { sizes: outSizes, values };
 }
 
-function removeDominated(operands: readonly Operand[], size: number): readonly number[] {
-  // Variable 0 as the first dimension of each table: row a is all that state a can cost there.
-  const rows = operands.map((operand) => {
-    const position = operand.variables.indexOf(0);
-    const inner = product(operand.table.sizes.slice(position + 1));
-    const outer = operand.table.values.length / (size * inner);
+function removeDominated(operands: readonly Compared[], size: number): readonly number[] {
+  // The variable as the first dimension of each table: row a is all that state a can cost there.
+  const rows = operands.map(({ table, position }) => {
+    const inner = product(table.sizes.slice(position + 1));
+    const outer = table.values.length / (size * inner);
     return Array.from({ length: size }, (_, state) => {
       const row = new Float64Array(outer * inner);
       for (let index = 0; index < outer; index++) {
         const from = (index * size + state) * inner;
-        row.set(operand.table.values.subarray(from, from + inner), index * inner);
+        row.set(table.values.subarray(from, from + inner), index * inner);
       }
       return row;
     });

@@ -7,7 +7,7 @@
  */
 import type { Reduction } from '../ir/factor-rule.js';
 import { type Digit, digitsOf, piecesOf, stridesOf } from './digits.js';
-import type { Layout } from './layout.js';
+import { type Extents, extentsKey, type Layout } from './layout.js';
 import type { Mesh, SubAxis } from './mesh.js';
 import type { StepKind } from './step.js';
 
@@ -28,6 +28,8 @@ export interface State {
   readonly dims: readonly (readonly AtomDigit[])[];
   /** By atom: how its ranks' values combine, or null where the value is not partial over it. */
   readonly partial: readonly (Reduction | null)[];
+  /** By dimension: whether it is padded as the target's is; always so where origin and target are padded alike. */
+  readonly repadded: readonly boolean[];
 }
 
 /** Steps of one kind over the same axes: they differ in the places they lead to, not in their price. */
@@ -45,6 +47,8 @@ export interface Space {
   readonly detours: Detours;
   /** Per dimension the strides at which origin or target cut. */
   readonly boundaries: readonly (readonly number[])[];
+  /** How origin and target are padded. */
+  readonly extents: { readonly from: Extents | undefined; readonly to: Extents | undefined };
 }
 
 /**
@@ -61,16 +65,20 @@ interface PlacedDigit {
 }
 
 export function makeSpace(atoms: readonly Atom[], from: Layout, to: Layout, mesh: Mesh, detours: Detours): Space {
-  const target = stateOf(to, atoms, mesh);
-  const origin = stateOf(from, atoms, mesh);
+  const target = stateOf(to, atoms, mesh, to);
+  const origin = stateOf(from, atoms, mesh, to);
   const boundaries = target.dims.map((digits, dimension) => [
     ...new Set([...boundariesOf(origin.dims[dimension] ?? []), ...boundariesOf(digits)]),
   ]);
-  return { atoms, target, targetPlaces: placesOf(target), detours, boundaries };
+  const extents = { from: from.extents, to: to.extents };
+  return { atoms, target, targetPlaces: placesOf(target), detours, boundaries, extents };
 }
 
-/** A layout in digits over atoms. Where an atom cuts a tensor, all of its axes must stand together in order. */
-export function stateOf(layout: Layout, atoms: readonly Atom[], mesh: Mesh): State {
+/**
+ * A layout in digits over atoms, on the way to `target`. Where an atom cuts a tensor, all of its axes must stand together
+ * in order.
+ */
+export function stateOf(layout: Layout, atoms: readonly Atom[], mesh: Mesh, target: Layout): State {
   const dims = layout.dims.map((pieces) => {
     const digits: AtomDigit[] = [];
     for (const { axis, size } of digitsOf(pieces, mesh)) {
@@ -83,11 +91,12 @@ export function stateOf(layout: Layout, atoms: readonly Atom[], mesh: Mesh): Sta
   const partial = atoms.map(
     ({ digits }) => layout.partial.find((entry) => entry.axis === digits[0]?.axis)?.reduction ?? null,
   );
-  return { dims, partial };
+  const repadded = dims.map((_, axis) => extentsKey(layout.extents?.[axis]) === extentsKey(target.extents?.[axis]));
+  return { dims, partial, repadded };
 }
 
 /** The state as a layout in merged form. */
-export function layoutOf(state: State, atoms: readonly Atom[]): Layout {
+export function layoutOf(state: State, { atoms, extents }: Space): Layout {
   const dims = state.dims.map((digits) =>
     piecesOf(
       digits.flatMap(({ atom, size }) => (atom === null ? [{ axis: null, size }] : (atoms[atom]?.digits ?? []))),
@@ -97,7 +106,12 @@ export function layoutOf(state: State, atoms: readonly Atom[]): Layout {
     const reduction = state.partial[atom] ?? null;
     return reduction === null ? [] : digits.map(({ axis }) => ({ axis: axis ?? '', reduction }));
   });
-  return { dims, partial: partial.sort((a, b) => (a.axis < b.axis ? -1 : 1)) };
+  const padding = state.repadded.map((done, axis) => (done ? extents.to : extents.from)?.[axis] ?? null);
+  return {
+    dims,
+    partial: partial.sort((a, b) => (a.axis < b.axis ? -1 : 1)),
+    ...(padding.some((parts) => parts !== null) ? { extents: padding } : {}),
+  };
 }
 
 /** Elements of one rank's block. */
@@ -111,16 +125,29 @@ export function stateKey(state: State): string {
   const dims = state.dims.map((digits) =>
     digits.map(({ atom, size }) => (atom === null ? `${size}` : `a${atom}`)).join(' '),
   );
-  return `${dims.join(',')}/${state.partial.map((reduction) => reduction?.slice(0, 2) ?? '').join(',')}`;
+  const partial = state.partial.map((reduction) => reduction?.slice(0, 2) ?? '').join(',');
+  return `${dims.join(',')}/${partial}/${state.repadded.map((done) => (done ? '' : '~')).join(',')}`;
 }
 
 /** Every step from a state, by kind and axes. The order is fixed, so that equal prices are always decided alike. */
 export function* movesFrom(state: State, space: Space): Generator<Moves> {
+  yield* repads(state, space);
   yield* toPartials(state, space);
   yield* slices(state, space);
   yield* reductions(state, space);
   yield* gathersAndExchanges(state, space);
   yield* permutes(state, space);
+}
+
+/** A dimension that no atom cuts takes the target's padding. */
+function* repads(state: State, space: Space): Generator<Moves> {
+  for (const [dimension, digits] of state.dims.entries()) {
+    if (state.repadded[dimension] || digits.some(({ atom }) => atom !== null)) continue;
+    const size = productOf(space.target.dims[dimension] ?? []);
+    const dims = state.dims.map((own, axis) => (axis === dimension ? joinWhole([{ atom: null, size }]) : own));
+    const repadded = state.repadded.map((done, axis) => done || axis === dimension);
+    yield { kind: 'repad', axes: [], results: () => [{ dims, partial: state.partial, repadded }] };
+  }
 }
 
 /** More atoms than this are not moved in every combination. */
@@ -182,7 +209,7 @@ function* permutes(state: State, space: Space): Generator<Moves> {
   const skeleton = skeletonKey(state);
   const places = placesOf(state);
   for (const dims of [space.target.dims, ...(space.detours === 'none' ? [] : swaps(state, space))]) {
-    const to = { dims, partial: state.partial };
+    const to = { dims, partial: state.partial, repadded: state.repadded };
     if (skeletonKey(to) !== skeleton) continue;
     const after = placesOf(to);
     const moved = [...new Set([...places.keys(), ...after.keys()])].filter((atom) => {
@@ -239,7 +266,7 @@ function apply(state: State, edits: readonly Edit[]): State {
     if (here.length === 0) return digits;
     return joinWhole(digits.flatMap((digit, index) => here.find((edit) => edit.index === index)?.digits ?? [digit]));
   });
-  return { dims, partial: state.partial };
+  return { dims, partial: state.partial, repadded: state.repadded };
 }
 
 /** A state with a list of atoms put at each place where that can be, and other edits besides. */
@@ -253,7 +280,8 @@ function* insertions(state: State, list: readonly number[], space: Space): Gener
   const count = productOf(cutting);
   let mayWait = space.detours !== 'none';
   for (const [dimension, digits] of state.dims.entries()) {
-    const wanted = targetStride(list, dimension, space);
+    // Strides of the target mean nothing before the dimension has the target's size.
+    const wanted = state.repadded[dimension] ? targetStride(list, dimension, space) : null;
     if (wanted === null && !mayWait) continue;
     const strides = stridesOf(digits);
     for (const [index, { atom, size }] of digits.entries()) {
@@ -376,7 +404,7 @@ function boundariesOf(digits: readonly AtomDigit[]): readonly number[] {
 
 function withPartial(state: State, list: readonly number[], reduction: Reduction | null): State {
   return {
-    dims: state.dims,
+    ...state,
     partial: state.partial.map((held, atom) => (list.includes(atom) ? reduction : held)),
   };
 }

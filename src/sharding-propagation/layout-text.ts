@@ -3,20 +3,26 @@
  *
  *     layout := '[' (dim (',' dim)*)? ']' ('+' partial)*
  *     dim    := '-' | axes | '(' piece ('|' piece)* ')'
- *     piece  := SIZE (':' axes)?
+ *     piece  := SIZE ('~' PADDED)? (':' axes)?
  *     axes   := AXIS | '(' AXIS (',' AXIS)* ')'
  *     partial:= 'partial(' AXIS (',' AXIS)* (',' 'sum' | 'max' | 'min')? ')'
+ *
+ * A size that its axes do not divide is padded to the next that they do: `[tp]` for 10 over tp 4 is `[(10~12:tp)]`. PADDED is
+ * only written where it is another.
  *
  * AXIS is a mesh axis (`tp`: all its sub-axes, major to minor) or one sub-axis (`tp.0`).
  */
 import { AutoparError } from '../ir/error.js';
 import type { Reduction } from '../ir/factor-rule.js';
-import { type Layout, normalise, type PartialAxis, type Piece } from './layout.js';
+import { type Digit, digitsOf, piecesOf } from './digits.js';
+import { type Extent, type Layout, normalise, type PartialAxis, type Piece, paddedSize } from './layout.js';
 import { axesSize, type Mesh, type SubAxis, subAxes } from './mesh.js';
 
 /** The layout in text; `parseLayout` of it with the tensor's shape gives the layout back. */
 export function layoutText(layout: Layout, mesh: Mesh): string {
-  const dims = layout.dims.map((pieces) => dimensionText(pieces, mesh));
+  const dims = layout.dims.map((pieces, axis) =>
+    dimensionText(withExtents(pieces, layout.extents?.[axis] ?? null, mesh), mesh),
+  );
   return [`[${dims.join(', ')}]`, ...partialTexts(layout.partial, mesh)].join(' + ');
 }
 
@@ -24,7 +30,7 @@ export function layoutText(layout: Layout, mesh: Mesh): string {
  * The layout that a text describes for a tensor of `shape` on `mesh`, in merged form.
  *
  * Throws AutoparError `bad-layout` where the text does not parse, names an axis that the mesh lacks, uses an axis twice,
- * has another number of dimensions than the tensor, or cuts a size that its axes do not divide.
+ * has another number of dimensions than the tensor, or cuts into more parts than there are elements.
  */
 export function parseLayout(text: string, shape: readonly number[], mesh: Mesh): Layout {
   const reader = new LayoutReader(text, mesh);
@@ -35,18 +41,69 @@ export function parseLayout(text: string, shape: readonly number[], mesh: Mesh):
   }
   const dims = specs.map((spec, index) => piecesOfSpec(spec, shape[index] ?? 1, index, reader, mesh));
   checkUsedOnce([...dims.flat().flatMap((piece) => piece.axes), ...partial.map((entry) => entry.axis)], reader);
-  return normalise(dims, partial, mesh);
+  return normalise(dims, partial, mesh, dims);
 }
 
 /** A dimension as written: pieces with sizes, or axes that cut the whole dimension. */
-type DimensionSpec = { readonly pieces: readonly Piece[] } | { readonly axes: readonly SubAxis[] };
+type DimensionSpec = { readonly pieces: readonly WrittenPiece[] } | { readonly axes: readonly SubAxis[] };
 
 const REDUCTIONS: readonly Reduction[] = ['sum', 'max', 'min'];
 
-function dimensionText(pieces: readonly Piece[], mesh: Mesh): string {
+/** A piece as it is written: with the part of it that has a meaning. */
+interface WrittenPiece extends Piece {
+  readonly valid: number;
+}
+
+/**
+ * Pieces with the padding that the dimension's extents say, parted where extents end: the padding of an extent lies at the
+ * major end of what it covers. Layouts halfway through a redistribution may cut across extents: they show padded sizes.
+ */
+function withExtents(pieces: readonly Piece[], extents: readonly Extent[] | null, mesh: Mesh): readonly WrittenPiece[] {
+  const plain = pieces.map((piece) => ({ ...piece, valid: piece.size }));
+  if (!extents) return plain;
+  const digits = [...digitsOf(pieces, mesh)];
+  const result: WrittenPiece[] = [];
+  for (const { size, valid } of extents) {
+    const covered: Digit[] = [];
+    for (let rest = size; rest > 1; ) {
+      const digit = digits.shift();
+      if (!digit) return plain;
+      const part = digit.axis === null && digit.size > rest ? rest : digit.size;
+      if (rest % part !== 0 || digit.size % part !== 0) return plain;
+      if (part < digit.size) digits.unshift({ axis: null, size: digit.size / part });
+      covered.push({ axis: digit.axis, size: part });
+      rest /= part;
+    }
+    const [first, ...others] = piecesOf(covered);
+    const minor = others.reduce((product, piece) => product * piece.size, 1);
+    if (!first || valid % minor !== 0) return plain;
+    result.push({ ...first, valid: valid / minor }, ...others.map((piece) => ({ ...piece, valid: piece.size })));
+  }
+  return result;
+}
+
+function dimensionText(given: readonly WrittenPiece[], mesh: Mesh): string {
+  const isPlain = ({ size, valid, axes }: WrittenPiece) => size === paddedSize(valid, axesSize(mesh, axes));
+  // 384 of 512 over tp 4 were 6 of 8 times 64: said so, the padding goes without saying.
+  const pieces = given.flatMap((piece): readonly WrittenPiece[] => {
+    const { size, valid, axes } = piece;
+    if (isPlain(piece)) return [piece];
+    const fits = (minor: number) =>
+      valid % minor === 0 && size % minor === 0 && paddedSize(valid / minor, axesSize(mesh, axes)) === size / minor;
+    for (let minor = 2; minor * 2 <= valid; minor++)
+      if (fits(minor))
+        return [
+          { size: size / minor, valid: valid / minor, axes },
+          { size: minor, valid: minor, axes: [] },
+        ];
+    return [piece];
+  });
   const [first] = pieces;
-  if (pieces.length === 1 && first) return first.axes.length === 0 ? '-' : axesText(first.axes, mesh);
-  const parts = pieces.map(({ size, axes }) => (axes.length === 0 ? `${size}` : `${size}:${axesText(axes, mesh)}`));
+  if (pieces.length === 1 && first && isPlain(first)) return first.axes.length === 0 ? '-' : axesText(first.axes, mesh);
+  const parts = pieces.map((piece) => {
+    const size = isPlain(piece) ? `${piece.valid}` : `${piece.valid}~${piece.size}`;
+    return piece.axes.length === 0 ? size : `${size}:${axesText(piece.axes, mesh)}`;
+  });
   return `(${parts.join(' | ')})`;
 }
 
@@ -83,21 +140,24 @@ function piecesOfSpec(
   dimension: number,
   reader: LayoutReader,
   mesh: Mesh,
-): readonly Piece[] {
-  const pieces = 'axes' in spec ? [{ size, axes: spec.axes }] : spec.pieces;
-  const product = pieces.reduce((total, piece) => total * piece.size, 1);
+): readonly WrittenPiece[] {
+  const pieces = 'axes' in spec ? [{ size, valid: size, axes: spec.axes }] : spec.pieces;
+  const product = pieces.reduce((total, piece) => total * piece.valid, 1);
   if (product !== size) {
     throw reader.error(`the pieces of dimension ${dimension} multiply to ${product}, the dimension is ${size}`);
   }
-  for (const piece of pieces) {
+  return pieces.map((piece) => {
     const shards = axesSize(mesh, piece.axes);
-    if (piece.size % shards === 0) continue;
     const axes = axesText(piece.axes, mesh);
-    throw reader.error(
-      `${axes} cuts into ${shards} parts, which does not divide ${piece.size} (dimension ${dimension})`,
-    );
-  }
-  return pieces;
+    if (piece.valid < shards && piece.valid > 0)
+      throw reader.error(`${axes} cuts into ${shards} parts what has ${piece.valid} elements (dimension ${dimension})`);
+    const padded = paddedSize(Math.max(piece.size, piece.valid), shards);
+    if (piece.size > piece.valid && padded !== piece.size)
+      throw reader.error(
+        `${axes} cuts into ${shards} parts, which does not divide ${piece.size} (dimension ${dimension})`,
+      );
+    return { ...piece, size: padded };
+  });
 }
 
 function checkUsedOnce(axes: readonly SubAxis[], reader: LayoutReader): void {
@@ -157,10 +217,17 @@ class LayoutReader {
     return { pieces };
   }
 
-  private piece(): Piece {
+  private piece(): WrittenPiece {
+    const valid = this.size('a piece begins with its size');
+    const size = this.accept('~') ? this.size('behind ~ stands the padded size') : valid;
+    if (size < valid) throw this.error(`${valid} elements are not padded to ${size}`);
+    return { size, valid, axes: this.accept(':') ? this.axes() : [] };
+  }
+
+  private size(expected: string): number {
     const token = this.next('a size');
-    if (!isNumber(token) || Number(token) < 1) throw this.error(`a piece begins with its size, not with '${token}'`);
-    return { size: Number(token), axes: this.accept(':') ? this.axes() : [] };
+    if (!isNumber(token) || Number(token) < 1) throw this.error(`${expected}, not '${token}'`);
+    return Number(token);
   }
 
   private axes(): readonly SubAxis[] {

@@ -5,6 +5,9 @@
  * list of sub-axes that cut it into equal consecutive blocks (none = whole). One piece is the ordinary case; several
  * are what exporters need: fused QKV over tp is `[-, (3 | 64:tp)]`. Besides, the axes over which the value is partial.
  *
+ * Sizes that axes do not divide are padded at their tail (`extents`): 10 over tp 4 are 12, three on each rank, the last two of
+ * no meaning. A piece's size is always the padded one.
+ *
  * Text: `[dp, -, tp]`, `[(dp,tp), -]` (dp major), `[(3 | 64:tp), -]`, `[dp, -] + partial(tp)`, `partial(tp, max)`.
  * A sub-axis is written `tp.0`; all sub-axes of an axis in order are written `tp`.
  */
@@ -24,7 +27,20 @@ export interface Layout {
   readonly dims: readonly (readonly Piece[])[];
   /** Sorted by name, so that equal sets compare equal; text shows them in mesh order. */
   readonly partial: readonly PartialAxis[];
+  /**
+   * Where a dimension is padded: its parts, major to minor, whose sizes multiply to the padded dimension and whose valid
+   * counts to the real one. Null for a dimension that is not; left out where none is.
+   */
+  readonly extents?: Extents;
 }
+
+/** Part of a dimension of which the first `valid` of `size` positions have a meaning. */
+export interface Extent {
+  readonly size: number;
+  readonly valid: number;
+}
+
+export type Extents = readonly (readonly Extent[] | null)[];
 
 /**
  * The layout in merged form: pieces of size 1 are dropped, a piece joins the one before it where it is whole, or where
@@ -37,17 +53,40 @@ export function normalise(
   dims: readonly (readonly Piece[])[],
   partial: readonly PartialAxis[] = [],
   mesh?: Mesh,
+  extents?: Extents,
 ): Layout {
+  const merged = extents?.map((parts) => (parts ? mergedExtents(parts) : null));
   return {
     dims: dims.map((pieces) => (mesh ? piecesOf(digitsOf(pieces, mesh)) : joinPieces(pieces))),
     partial: [...partial].sort((a, b) => compareNames(a.axis, b.axis)),
+    ...(merged?.some((parts) => parts !== null) ? { extents: merged } : {}),
   };
+}
+
+/** A layout in merged form. */
+export function mergedLayout(layout: Layout, mesh: Mesh): Layout {
+  return normalise(layout.dims, layout.partial, mesh, layout.extents);
+}
+
+/** Size of a piece of `size` once it is padded so that its axes, which make `shards` blocks, divide it. */
+export function paddedSize(size: number, shards: number): number {
+  return Math.ceil(size / shards) * shards;
+}
+
+/** The shape of the padded tensor that a layout cuts; the tensor's own where nothing is padded. */
+export function paddedShape(shape: readonly number[], layout: Layout): readonly number[] {
+  if (!layout.extents) return shape;
+  return shape.map((size, axis) => {
+    const parts = layout.extents?.[axis];
+    return parts ? parts.reduce((product, part) => product * part.size, 1) : size;
+  });
 }
 
 /**
  * The layout of a tensor whose dimensions are lists of factors: each factor is a piece cut by its own axes.
  *
- * `sizes` gives a factor's whole size; `axes` the sub-axes of the factors that are sharded.
+ * `sizes` gives a factor's whole size; `axes` the sub-axes of the factors that are sharded. With a mesh, factors that their
+ * axes do not divide are padded.
  */
 export function layoutFromFactors(
   dims: readonly DimensionFactors[],
@@ -56,8 +95,15 @@ export function layoutFromFactors(
   partial: readonly PartialAxis[] = [],
   mesh?: Mesh,
 ): Layout {
-  const pieces = dims.map((factors) => factors.map((factor) => ({ size: sizes(factor), axes: axes[factor] ?? [] })));
-  return normalise(pieces, partial, mesh);
+  const extentOf = (factor: string): Extent => {
+    const valid = sizes(factor);
+    return { valid, size: mesh ? paddedSize(valid, axesSize(mesh, axes[factor] ?? [])) : valid };
+  };
+  const pieces = dims.map((factors) =>
+    factors.map((factor) => ({ size: extentOf(factor).size, axes: axes[factor] ?? [] })),
+  );
+  const extents = mesh && dims.map((factors) => factors.map(extentOf));
+  return normalise(pieces, partial, mesh, extents);
 }
 
 /** The layout of a tensor of `shape` that every rank holds whole. */
@@ -77,7 +123,7 @@ export function equalLayouts(a: Layout, b: Layout): boolean {
 
 /** Whether two layouts of one tensor give every rank the same block, however their pieces are written. */
 export function sameBlocks(a: Layout, b: Layout, mesh: Mesh): boolean {
-  return equalLayouts(a, b) || equalLayouts(normalise(a.dims, a.partial, mesh), normalise(b.dims, b.partial, mesh));
+  return equalLayouts(a, b) || equalLayouts(mergedLayout(a, mesh), mergedLayout(b, mesh));
 }
 
 /** A string that two layouts share exactly when they are equal; for maps, not for people (see layout-text.ts). */
@@ -92,14 +138,31 @@ export function layoutKey(layout: Layout): string {
 /** Layouts never change, so each is spelled once. */
 const KEYS = new WeakMap<Layout, string>();
 
+/** A string that two paddings of one dimension share exactly when they are equal; '' where nothing is padded. */
+export function extentsKey(parts: readonly Extent[] | null | undefined): string {
+  return parts?.map(({ size, valid }) => `${valid}~${size}`).join('|') ?? '';
+}
+
 function keyOf(layout: Layout): string {
   const dims = layout.dims.map((pieces) => pieces.map((piece) => `${piece.size}:${piece.axes.join(',')}`).join('|'));
   const partial = layout.partial.map(({ axis, reduction }) => `+${axis}:${reduction}`);
-  return `${dims.join(';')}${partial.join('')}`;
+  const padding = layout.extents?.map(extentsKey);
+  return `${dims.join(';')}${partial.join('')}${padding ? `/${padding.join(';')}` : ''}`;
+}
+
+/** Extents in their one form: what is not padded joins what stands before it; null where nothing is padded. */
+function mergedExtents(parts: readonly Extent[]): readonly Extent[] | null {
+  const result: Extent[] = [];
+  for (const { size, valid } of parts) {
+    const last = result.at(-1);
+    if (last && size === valid) result[result.length - 1] = { size: last.size * size, valid: last.valid * valid };
+    else if (size !== 1) result.push({ size, valid });
+  }
+  return result.some(({ size, valid }) => size !== valid) ? result : null;
 }
 
 /**
- * Shape of one rank's block of a tensor of `shape`, in elements.
+ * Shape of one rank's block of a tensor of `shape`, in elements, padding included.
  *
  * Throws where the layout is not one of such a tensor, or its axes do not divide a piece: a fault of the caller.
  */

@@ -14,7 +14,7 @@
  * happens only where nothing cheaper exists.
  */
 import { digitsOf, stridesOf } from './digits.js';
-import { equalLayouts, type Layout, layoutKey, normalise } from './layout.js';
+import { equalLayouts, extentsKey, type Layout, layoutKey, mergedLayout } from './layout.js';
 import {
   type Atom,
   blockSize,
@@ -46,13 +46,23 @@ export interface Redistributor {
   readonly cost: (from: Layout, to: Layout, shape: readonly number[], elementBits: number) => number;
 }
 
+export interface RedistributorOptions {
+  /** Whether a step may be an all-to-all; every pair of layouts has a way without. */
+  readonly allToAll?: boolean;
+}
+
 /** A redistributor that remembers every pair it was asked for. With a bound, the same costs are found sooner. */
-export function makeRedistributor(mesh: Mesh, price: StepPrice, bound: LeastCost = () => 0): Redistributor {
+export function makeRedistributor(
+  mesh: Mesh,
+  price: StepPrice,
+  bound: LeastCost = () => 0,
+  { allToAll = true }: RedistributorOptions = {},
+): Redistributor {
   const known = new Map<string, Route>();
   const prices: PriceTable = new Map();
   const route = (from: Layout, to: Layout, shape: readonly number[], elementBits: number): Route => {
     const key = `${layoutKey(from)}>${layoutKey(to)}#${elementBits}`;
-    const found = known.get(key) ?? cheapest({ from, to, shape, elementBits, mesh, price, prices, bound });
+    const found = known.get(key) ?? cheapest({ from, to, shape, elementBits, mesh, price, prices, bound, allToAll });
     known.set(key, found);
     return found;
   };
@@ -77,7 +87,8 @@ export function redistribute(
   elementBits: number,
   price: StepPrice,
 ): readonly RedistributionStep[] {
-  return cheapest({ from, to, shape, elementBits, mesh, price, prices: new Map(), bound: () => 0 }).steps;
+  return cheapest({ from, to, shape, elementBits, mesh, price, prices: new Map(), bound: () => 0, allToAll: true })
+    .steps;
 }
 
 interface Request {
@@ -89,6 +100,7 @@ interface Request {
   readonly price: StepPrice;
   readonly prices: PriceTable;
   readonly bound: LeastCost;
+  readonly allToAll: boolean;
 }
 
 /** Prices by kind, axes and block size of a step. */
@@ -113,8 +125,8 @@ const SETTLED_LIMIT = 20_000;
 
 function cheapest(request: Request): Route {
   const { mesh } = request;
-  const from = normalise(request.from.dims, request.from.partial, mesh);
-  const to = normalise(request.to.dims, request.to.partial, mesh);
+  const from = mergedLayout(request.from, mesh);
+  const to = mergedLayout(request.to, mesh);
   if (equalLayouts(from, to)) return { steps: [], cost: 0 };
   const bundles = bundlesOf(from, to, mesh);
   const direct = search(makeSpace(bundles, from, to, mesh, 'none'), from, to, request, null);
@@ -195,7 +207,8 @@ function rolesOf(layout: Layout, mesh: Mesh): ReadonlyMap<SubAxis, Role> {
     const strides = stridesOf(digits);
     for (const [index, { axis }] of digits.entries()) {
       if (axis === null) continue;
-      roles.set(axis, { key: `${dimension}:${strides[index]}`, next: digits[index + 1]?.axis ?? '' });
+      const padding = extentsKey(layout.extents?.[dimension]);
+      roles.set(axis, { key: `${dimension}:${strides[index]}:${padding}`, next: digits[index + 1]?.axis ?? '' });
     }
   }
   for (const { axis, reduction } of layout.partial) roles.set(axis, { key: reduction, next: null });
@@ -224,8 +237,8 @@ interface Visit {
  * after it was left is left again, so all that is asked of the bound is that it be one.
  */
 function search(space: Space, from: Layout, to: Layout, request: Request, rival: Route | null): Route | null {
-  const { mesh, shape, elementBits, bound } = request;
-  const state = stateOf(from, space.atoms, mesh);
+  const { mesh, shape, elementBits, bound, allToAll } = request;
+  const state = stateOf(from, space.atoms, mesh, to);
   const goal = stateKey(space.target);
   const start: Visit = {
     state,
@@ -247,6 +260,7 @@ function search(space: Space, from: Layout, to: Layout, request: Request, rival:
     if (best.get(visit.key) !== visit) continue;
     left++;
     for (const moves of movesFrom(visit.state, space)) {
+      if (moves.kind === 'all-to-all' && !allToAll) continue;
       const cost = visit.cost + priceOf(moves, visit.state, space, request);
       const count = visit.count + 1;
       if (!mayStillWin({ cost, count }, best.get(goal) ?? null, rival)) continue;
@@ -258,7 +272,7 @@ function search(space: Space, from: Layout, to: Layout, request: Request, rival:
           ? known.least - known.cost
           : key === goal
             ? 0
-            : bound(layoutOf(state, space.atoms), to, shape, elementBits);
+            : bound(layoutOf(state, space), to, shape, elementBits);
         const least = cost + rest;
         if (key !== goal && !mayStillWin({ cost: least, count: count + 1 }, best.get(goal) ?? null, rival)) continue;
         const next: Visit = { state, key, cost, count, least, previous: visit, kind: moves.kind, axes: moves.axes };
@@ -279,7 +293,7 @@ function priceOf({ kind, axes, results }: Moves, state: State, space: Space, req
   if (known !== undefined) return known;
   const [result] = results();
   if (!result) return 0;
-  const step = { kind, axes, from: layoutOf(state, space.atoms), to: layoutOf(result, space.atoms) };
+  const step = { kind, axes, from: layoutOf(state, space), to: layoutOf(result, space) };
   const found = price(step, shape, elementBits);
   prices.set(key, found);
   return found;
@@ -298,8 +312,8 @@ function mayStillWin(route: Pick<Visit, 'cost' | 'count'>, end: Visit | null, ri
 function stepsTo(end: Visit, space: Space): readonly RedistributionStep[] {
   const steps: RedistributionStep[] = [];
   for (let visit = end; visit.previous && visit.kind; visit = visit.previous) {
-    const from = layoutOf(visit.previous.state, space.atoms);
-    steps.unshift({ kind: visit.kind, axes: visit.axes, from, to: layoutOf(visit.state, space.atoms) });
+    const from = layoutOf(visit.previous.state, space);
+    steps.unshift({ kind: visit.kind, axes: visit.axes, from, to: layoutOf(visit.state, space) });
   }
   return steps;
 }

@@ -10,7 +10,7 @@
  */
 import type { Reduction } from '../ir/factor-rule.js';
 import { type Digit, digitsOf, stridesOf } from './digits.js';
-import { type Layout, layoutKey } from './layout.js';
+import { type Extent, extentsKey, type Layout, layoutKey } from './layout.js';
 import { axesSize, type Mesh, type SubAxis, subAxisSize } from './mesh.js';
 import type { RedistributionStep } from './step.js';
 
@@ -48,7 +48,16 @@ export type StepDetail = { readonly receivedElements: number } & (
   | { readonly kind: 'permute'; readonly to: readonly number[] }
   /** Ranks whose index on `axes` is not 0 hold zeros from now on. */
   | { readonly kind: 'to-partial'; readonly axes: readonly SubAxis[] }
+  /** The dimensions whose padding changes, which no rank has a part of: as they are cut up before and behind. */
+  | { readonly kind: 'repad'; readonly dimensions: readonly Repadded[] }
 );
+
+/** A dimension that is padded anew: its parts before and behind; null where it is not padded. */
+export interface Repadded {
+  readonly dimension: number;
+  readonly from: readonly Extent[] | null;
+  readonly to: readonly Extent[] | null;
+}
 
 /** The detail of a step on a tensor of (whole) `shape`. The step must be one that `redistribute` could have made. */
 export function stepDetail(step: RedistributionStep, shape: readonly number[], mesh: Mesh): StepDetail {
@@ -98,6 +107,13 @@ const DETAILS: Readonly<Record<RedistributionStep['kind'], (step: Redistribution
     return { kind: 'permute', to, receivedElements: moves ? blockSize(step.from, mesh) : 0 };
   },
   'to-partial': (step) => ({ kind: 'to-partial', axes: step.axes, receivedElements: 0 }),
+  repad: (step) => {
+    const dimensions = step.from.dims.flatMap((_, dimension): readonly Repadded[] => {
+      const [from, to] = [step.from.extents?.[dimension] ?? null, step.to.extents?.[dimension] ?? null];
+      return extentsKey(from) === extentsKey(to) ? [] : [{ dimension, from, to }];
+    });
+    return { kind: 'repad', dimensions, receivedElements: 0 };
+  },
 };
 
 /** A place with where it lies in the whole tensor: its dimension, and the stride of the last of its digits. */

@@ -8,6 +8,7 @@ import type { SubAxis } from './mesh.js';
  * `slice`: each rank keeps its block (free of communication). `all-gather`: blocks of a piece are joined.
  * `all-to-all`: axes move from one piece to another. `permute`: same cut, blocks change ranks.
  * `all-reduce`, `reduce-scatter`: partial values are combined. `to-partial`: the first rank keeps the value, others hold zero.
+ * `repad`: a dimension that is not cut is padded with zeros, or its padding is dropped.
  */
 export type StepKind =
   | 'slice'
@@ -16,7 +17,8 @@ export type StepKind =
   | 'permute'
   | 'all-reduce'
   | 'reduce-scatter'
-  | 'to-partial';
+  | 'to-partial'
+  | 'repad';
 
 /** One step; everything else about it (which pieces, which blocks) follows from `from` and `to`: see `stepDetail`. */
 export interface RedistributionStep {

@@ -174,7 +174,8 @@ function factorsProblem(rule: FactorRule, strategy: Strategy, mesh: Mesh): strin
     const refusal = UNSHARDABLE[factor.kind];
     if (refusal) return `factor ${name}: ${refusal}`;
     const shards = axesSize(mesh, axes);
-    if (factor.size % shards !== 0) return `factor ${name}: its size ${factor.size} is not divisible by ${shards}`;
+    // What its axes do not divide is padded; without elements to go round there is nothing to share.
+    if (factor.size < shards) return `factor ${name}: its size ${factor.size} is less than ${shards} parts`;
   }
   return null;
 }

@@ -15,15 +15,7 @@ export interface Fingerprinted {
 /** @throws AutoparError (input) `model-changed`, saying which of what the plan records differs. */
 export function checkFingerprint(plan: Plan, imported: Fingerprinted): void {
   if (plan.model.fingerprint === imported.fingerprint) return;
-  const differences = [
-    ...(plan.model.name === imported.name ? [] : [`its name is ${imported.name}, not ${plan.model.name}`]),
-    ...[...new Set([...Object.keys(plan.model.dims), ...Object.keys(imported.dims)])]
-      .sort()
-      .filter((dim) => plan.model.dims[dim] !== imported.dims[dim])
-      .map(
-        (dim) => `dimension ${dim} is ${imported.dims[dim] ?? 'not bound'}, not ${plan.model.dims[dim] ?? 'unbound'}`,
-      ),
-  ];
+  const differences = modelDifferences(plan, imported);
   const reason = differences.length > 0 ? differences.join('; ') : 'its operators, shapes or constants differ';
   throw new AutoparError(
     'model-changed',
@@ -32,4 +24,40 @@ export function checkFingerprint(plan: Plan, imported: Fingerprinted): void {
     imported.file === undefined ? {} : { file: imported.file },
     'compile the model again',
   );
+}
+
+/**
+ * Refuses a checkpoint that was made for another model, or for another number of devices than there are.
+ * @throws AutoparError (input) `strategy-mismatch`, listing all that differs
+ */
+export function checkCheckpoint(plan: Plan, imported: Fingerprinted, devices?: number, file?: string): void {
+  const made = plan.cluster.nodes * plan.cluster.perNode;
+  const another = plan.model.fingerprint !== imported.fingerprint;
+  const differences = [
+    ...(another ? modelDifferences(plan, imported) : []),
+    ...(devices === undefined || devices === made ? [] : [`there are ${devices} devices, not ${made}`]),
+  ];
+  if (another && differences.length === 0) differences.push('operators, shapes or constants differ');
+  if (differences.length === 0) return;
+  throw new AutoparError(
+    'strategy-mismatch',
+    'input',
+    `the strategy checkpoint does not fit ${another ? 'this model' : 'these devices'}: ${differences.join('; ')}`,
+    file === undefined ? {} : { file },
+    another
+      ? 'name the model that it was made for, or compile this one'
+      : 'plan for as many devices as it was made for',
+  );
+}
+
+function modelDifferences(plan: Plan, imported: Fingerprinted): string[] {
+  return [
+    ...(plan.model.name === imported.name ? [] : [`its name is ${imported.name}, not ${plan.model.name}`]),
+    ...[...new Set([...Object.keys(plan.model.dims), ...Object.keys(imported.dims)])]
+      .sort()
+      .filter((dim) => plan.model.dims[dim] !== imported.dims[dim])
+      .map(
+        (dim) => `dimension ${dim} is ${imported.dims[dim] ?? 'not bound'}, not ${plan.model.dims[dim] ?? 'unbound'}`,
+      ),
+  ];
 }

@@ -5,7 +5,7 @@
  * tensor's views are left out where they follow: one view of all readers, in the layout that is produced, or in the
  * layout of the corresponding tensor's view in the first layer.
  */
-import type { Graph } from '../ir/graph.js';
+import type { Graph, Node } from '../ir/graph.js';
 import type { Assignment, View } from '../partition/assignment.js';
 import { isReplicated } from '../sharding-propagation/layout.js';
 import { layoutText } from '../sharding-propagation/layout-text.js';
@@ -27,6 +27,12 @@ export interface Found {
   readonly viewSteps: readonly (readonly string[])[];
   readonly mode: string;
   readonly pins: readonly string[];
+  /** By operator: what the user decided besides strategies. */
+  readonly stages?: ReadonlyMap<string, number>;
+  readonly recompute?: ReadonlyMap<string, boolean>;
+  readonly places?: ReadonlyMap<string, 'device' | 'host'>;
+  /** False where redistributions had to do without. */
+  readonly allToAll?: boolean;
 }
 
 /** What import hands over. */
@@ -51,11 +57,11 @@ export function planOf(found: Found, model: PlannedModel, cluster: PlannedCluste
   const { graph, name, fingerprint, dims, globalBatch, passes } = model;
   const { assignment, prediction } = found;
   const devices = cluster.nodes * cluster.perNode;
-  const layers = layerClasses(graph, (node) => JSON.stringify(entryOf(assignment.strategies.get(node.group))));
+  const layers = layerClasses(graph, (node) => JSON.stringify(entryOf(found, node)));
   const leaders = leadersOf(graph, layers);
   const operators = graph.nodes
     .filter((node) => !leaders.operators.has(node.name))
-    .map((node) => [node.name, entryOf(assignment.strategies.get(node.group))] as const);
+    .map((node) => [node.name, entryOf(found, node)] as const);
   const produced = producedLayouts(graph, assignment);
   const tensors = [...produced]
     .filter(([tensor, layout]) => !leaders.tensors.has(tensor) && !isReplicated(layout))
@@ -83,18 +89,21 @@ export function planOf(found: Found, model: PlannedModel, cluster: PlannedCluste
       gap: found.costNanoseconds === 0 ? 0 : 1 - found.boundNanoseconds / found.costNanoseconds,
     },
     pins: found.pins,
+    ...(found.allToAll === false ? { allToAll: false } : {}),
   };
 }
 
-function entryOf(strategy: Strategy = REPLICATED): PlanOperator {
-  const { axes, pieces, carried, owed } = strategy;
+function entryOf({ assignment, stages, recompute, places }: Found, { name, group }: Node): PlanOperator {
+  const { axes, pieces, carried, owed }: Strategy = assignment.strategies.get(group) ?? REPLICATED;
+  const place = places?.get(name);
   return {
-    stage: 0,
+    stage: stages?.get(name) ?? 0,
     strategy: axes,
     ...(pieces ? { pieces } : {}),
     ...(carried ? { carried } : {}),
     ...(owed.kind === 'none' ? {} : { owed }),
-    recompute: false,
+    recompute: recompute?.get(name) ?? false,
+    ...(place ? { place } : {}),
   };
 }
 

@@ -52,6 +52,8 @@ export interface Plan {
     readonly gap: number;
   };
   readonly pins: readonly string[];
+  /** Redistributions do without all-to-alls. */
+  readonly allToAll?: false;
 }
 
 export interface PlanPass {
@@ -79,6 +81,8 @@ export interface PlanOperator {
   readonly carried?: { readonly set: number; readonly axes: readonly string[] };
   readonly owed?: Owed;
   readonly recompute: boolean;
+  /** Where its weights and state are kept when they are not in use; the device unless it says so. */
+  readonly place?: 'device' | 'host';
 }
 
 /** One redistribution of a tensor, shared by `readers` (`operator:operand`, or `output` for a graph output). */

@@ -5,7 +5,7 @@ import type { Graph } from '../ir/graph.js';
 import { entryOf, unknownEntry } from '../ir/ops/index.js';
 import { viewOf } from '../ir/view.js';
 import type { Assignment } from '../partition/assignment.js';
-import { type Layout, normalise } from '../sharding-propagation/layout.js';
+import { type Layout, mergedLayout } from '../sharding-propagation/layout.js';
 import { owedLayouts, REPLICATED } from '../sharding-propagation/strategy.js';
 
 /** Layouts of inputs as fed and of results as their operators leave them, in merged form. */
@@ -21,7 +21,7 @@ export function producedLayouts(
     const layouts = owedLayouts(entry.rule(view), strategy, entry.linear(view), mesh);
     node.outputs.forEach((output, index) => {
       const layout = layouts[index];
-      if (output !== null && layout) produced.set(output, normalise(layout.dims, layout.partial, mesh));
+      if (output !== null && layout) produced.set(output, mergedLayout(layout, mesh));
     });
   }
   return produced;

@@ -104,7 +104,7 @@ test('the record that importing gives', async (t) => {
   t.like(imported, { name: 'small.net', file, dims: { N: 4 }, notes: [], weightsPresent: true });
   t.deepEqual(
     imported.passes.map((pass) => pass.name),
-    ['inline-functions', 'opset', 'fold', 'normalise', 'resize-batch', 'find-layers'],
+    ['inline-functions', 'opset', 'fold', 'normalise', 'resize-batch', 'recognise-blocks', 'find-layers'],
   );
   t.deepEqual(imported.graph.tensors.get('y')?.shape, [8, 3]);
 });

@@ -5,7 +5,7 @@
 import { existsSync, readdirSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import type { ConstantTensor } from '../../src/ir/graph.js';
-import { readCase } from '../conformance/arrays.js';
+import { readListing } from '../conformance/case-files.js';
 
 export interface SharedCase {
   readonly name: string;
@@ -30,6 +30,6 @@ export function sharedCases(): readonly SharedCase[] {
 export const ABSENT = `models of PyTorch's exporters (${FOLDER} is absent; AUTOPAR_SHARED names another folder)`;
 
 function caseOf(name: string): SharedCase {
-  const { model, ...rest } = readCase(join(FOLDER, name));
+  const { model, ...rest } = readListing(join(FOLDER, name));
   return { name, file: model, ...rest };
 }

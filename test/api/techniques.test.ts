@@ -103,9 +103,17 @@ test('equal layers share their segments', async (t) => {
   t.true(segments.length < calls.length, `${segments.length} segments for ${calls.length} calls`);
 });
 
-test('a degree that divides nothing is no dead end: what cannot be cut is named', async (t) => {
+test('a degree that divides nothing is no dead end: sizes are padded', async (t) => {
   const odd = mlp('odd', { batch: 4, widths: [10, 14, 10] }, 1);
   const result = await compiled(t, odd, { devices: 3, degrees: { tp: 3 } });
-  t.is(result.exceptions.length, 2);
+  t.deepEqual(result.exceptions, []);
+  const { flopsPerRank, flopsTotal } = result.plan.predicted;
+  t.true(flopsPerRank < 0.45 * flopsTotal, `a rank does ${flopsPerRank / flopsTotal} of the work`);
+});
+
+test('where there is less than one element for each rank, what cannot be cut is named', async (t) => {
+  const small = mlp('small', { batch: 4, widths: [2, 2, 2] }, 1);
+  const result = await compiled(t, small, { devices: 3, degrees: { tp: 3 } });
+  t.true(result.exceptions.length >= 2, 'both products');
   t.true(result.exceptions.every(({ reason }) => reason.includes('tp')));
 });

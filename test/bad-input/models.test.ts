@@ -4,7 +4,13 @@ import test from 'ava';
 import onnxProto from 'onnx-proto';
 import { compile } from '../../src/api/compile.js';
 import { importModel } from '../../src/api/import.js';
-import { encodeModel, type GraphProto, type ModelProto, type NodeProto } from '../../src/ir/onnx/schema.js';
+import {
+  encodeModel,
+  type GraphProto,
+  type ModelProto,
+  type NodeProto,
+  type TensorProto,
+} from '../../src/ir/onnx/schema.js';
 import { autopar } from '../cli/autopar.js';
 import { model, node, ramp, tensor, value } from '../ir/model-maker.js';
 import { missing, runsAsRoot } from '../missing.js';
@@ -61,7 +67,7 @@ const FILES: Readonly<Record<string, Refusal & { readonly content: ModelProto | 
     content: model(relu.graph ?? {}, 99),
     code: 'opset-too-new',
     exit: 'input',
-    says: /opset 99; autopar knows opsets 7 to 27/,
+    says: /opset 99; autopar knows opsets 1 to 27/,
   },
   'external data outside': {
     content: small([node('Add', ['x', 'w'], ['y'])], {
@@ -116,6 +122,12 @@ test.serial('command: no file, a folder', async (t) => {
 const typed = (element: number): NonNullable<GraphProto['input']> => [
   { name: 'x', type: { tensor_type: { elem_type: element, shape: { dim: [{ dim_value: 4 }] } } } },
 ];
+
+/** x + w, with w in another file. */
+const elsewhere = (...external_data: NonNullable<TensorProto['external_data']>): ModelProto =>
+  small([node('Add', ['x', 'w'], ['y'])], {
+    initializer: [{ name: 'w', dims: [8], data_type: 1, data_location: 1, external_data }],
+  });
 
 /** Models that can be read and are wrong inside. */
 const GRAPHS: Readonly<Record<string, Refusal & { readonly content: ModelProto }>> = {
@@ -201,6 +213,74 @@ const GRAPHS: Readonly<Record<string, Refusal & { readonly content: ModelProto }
     exit: 'input',
     says: /'w' is float32 \[1099511627776, 1099511627776\]/,
   },
+  'a weight with fewer bytes than its shape': {
+    content: small([node('Add', ['x', 'w'], ['y'])], {
+      initializer: [{ name: 'w', dims: [8], data_type: 1, raw_data: new Uint8Array(28) }],
+    }),
+    code: 'tensor-size',
+    exit: 'input',
+    says: /takes 32 bytes, but 28 bytes are stored/,
+  },
+  'a weight with more values than its shape': {
+    content: small([node('Add', ['x', 'w'], ['y'])], {
+      initializer: [{ name: 'w', dims: [2], data_type: 1, float_data: [1, 2, 3] }],
+    }),
+    code: 'tensor-size',
+    exit: 'input',
+    says: /takes 8 bytes, but 12 bytes are stored/,
+  },
+  'a text where a list of integers belongs': {
+    content: small([node('Transpose', ['x'], ['y'], { perm: 'abc' }, { name: 'turn' })]),
+    code: 'unsupported-attribute',
+    exit: 'input',
+    says: /Transpose turn: its attribute 'perm' is "abc", where a list of integers is expected/,
+  },
+  'a tensor of strings as an attribute': {
+    content: small([
+      node(
+        'ConstantOfShape',
+        ['x'],
+        ['y'],
+        {},
+        {
+          attribute: [{ name: 'value', type: 4, t: { dims: [1], data_type: 8, string_data: [text('a')] } }],
+        },
+      ),
+    ]),
+    code: 'unsupported-dtype',
+    exit: 'input',
+    says: /tensor 'value' has the element type string/,
+  },
+  'an operator of nobody, without the shapes of its results': {
+    content: small([node('Warp', ['x'], ['h'], {}, { name: 'w', domain: 'my.ops' }), node('Relu', ['h'], ['y'])]),
+    code: 'unknown-operator',
+    exit: 'input',
+    says: /node 'w' is my\.ops\.Warp, which autopar does not know.*ONNX Runtime does not run it.*value_info/,
+  },
+  'external data at a negative offset': {
+    content: elsewhere({ key: 'location', value: 'w.data' }, { key: 'offset', value: '-4' }),
+    code: 'external-data-range',
+    exit: 'input',
+    says: /'w' takes 32 bytes, but its external data entry says offset -4/,
+  },
+  'external data at an offset that is no number': {
+    content: elsewhere({ key: 'location', value: 'w.data' }, { key: 'offset', value: 'first' }),
+    code: 'external-data-range',
+    exit: 'input',
+    says: /offset first/,
+  },
+  'external data at an offset that no file has': {
+    content: elsewhere({ key: 'location', value: 'w.data' }, { key: 'offset', value: '9007199254740993000' }),
+    code: 'external-data-range',
+    exit: 'input',
+    says: /offset 9007199254740993000/,
+  },
+  'external data without a place': {
+    content: elsewhere(),
+    code: 'external-data-outside',
+    exit: 'input',
+    says: /keeps its value in ''/,
+  },
   'an output of another type than computed': {
     content: small([node('Relu', ['x'], ['y'])], { output: [value('y', [4, 8], 'int64')] }),
     code: 'shape-mismatch',
@@ -285,6 +365,10 @@ const ODD: Readonly<Record<string, ModelProto>> = {
   'long names': named('x'.repeat(5000), 'w'.repeat(5000), 'n'.repeat(5000), 'y'.repeat(5000)),
   'line feeds, escapes, quotes': named('x\ny\u001b[31m', 'w\u0000', '"\\\'', '{k}%s$&'),
   digits: named('1', '2', '3', '4'),
+  'an operator of nobody, with the shapes of its results, never run': small([node('Relu', ['x'], ['y'])], {
+    value_info: [value('h', [4, 8])],
+    node: [node('Relu', ['x'], ['y']), node('Warp', ['x'], ['h'], {}, { domain: 'my.ops' })],
+  }),
 };
 
 function named(x: string, w: string, n: string, y: string): ModelProto {
@@ -306,6 +390,26 @@ for (const [name, content] of Object.entries(ODD)) {
     t.true(verification?.passed);
   });
 }
+
+test('names that no file can have are data files that are not there', async (t) => {
+  const folder = workplace(t);
+  for (const name of ['w\u0000', 'w'.repeat(10_000), 'm.onnx/w']) {
+    const file = join(folder, 'm.onnx');
+    writeFileSync(file, encodeModel(elsewhere({ key: 'location', value: name })));
+    t.false((await importModel(file)).weightsPresent);
+  }
+});
+
+test('an operator of nobody whose results have a stated shape is computed whole on every rank', async (t) => {
+  const folder = workplace(t);
+  const content = small([node('Warp', ['x'], ['h'], {}, { name: 'w', domain: 'my.ops' }), node('Relu', ['h'], ['y'])], {
+    value_info: [value('h', [4, 8])],
+  });
+  writeFileSync(join(folder, 'm.onnx'), encodeModel(content));
+  const { notes, graph } = await importModel(join(folder, 'm.onnx'));
+  t.deepEqual(graph.tensors.get('h'), { dtype: 'float32', shape: [4, 8] });
+  t.regex(notes.join(), /my\.ops\.Warp is unknown to autopar: its node is computed whole on every rank/);
+});
 
 test.serial('dimensions of size zero', async (t) => {
   const folder = workplace(t);

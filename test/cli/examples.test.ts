@@ -5,7 +5,10 @@ import { autoparLine, workplace } from './autopar.js';
 test('every example of help runs, in the order of the commands', async (t) => {
   const { folder, remove } = workplace();
   t.teardown(remove);
-  for (const { line } of COMMANDS.flatMap(({ examples }) => examples)) {
+  for (const { line } of COMMANDS.flatMap(({ examples, subcommands = [] }) => [
+    ...examples,
+    ...subcommands.flatMap((subcommand) => subcommand.examples),
+  ])) {
     const { code, stderr } = await autoparLine(line, { cwd: folder });
     t.is(code, 0, `${line}\n${stderr}`);
     t.notRegex(stderr, /error\[/);

@@ -1,7 +1,7 @@
 import test from 'ava';
 import fc from 'fast-check';
 import { processGroups } from '../../src/api/groups.js';
-import { autopar } from './autopar.js';
+import { autopar, workplace } from './autopar.js';
 
 /** Two nodes of eight devices, as introductions to hybrid parallelism draw them. */
 const SIXTEEN = {
@@ -52,6 +52,60 @@ test('one rank sees its own groups and its place', async (t) => {
   t.deepEqual(place, { pp: 1, dp: 1, sp: 0, tp: 0 });
   t.deepEqual(groups.tp, [[6, 7]]);
   t.deepEqual(groups.pp, [[2, 6, 10, 14]]);
+});
+
+test('a cluster gives the devices, and says which exchanges cross nodes', async (t) => {
+  const line = 'groups --cluster 2x8:a100-sxm-80 --pp 4 --dp 2 --tp 2 --rank 6';
+  const { code, stdout } = await autopar([...line.split(' '), '--json']);
+  t.is(code, 0);
+  const { groups, exchanges } = JSON.parse(stdout) as {
+    groups: typeof SIXTEEN;
+    exchanges: readonly { kind: string; peers: readonly number[]; withinNode: boolean }[];
+  };
+  t.deepEqual(groups.mp, [[2, 3, 6, 7, 10, 11, 14, 15]]);
+  t.deepEqual(
+    exchanges.map(({ kind, peers, withinNode }) => [kind, peers, withinNode]),
+    [
+      ['tp', [7], true],
+      ['dp', [4], true],
+      ['pp', [2], true],
+      ['pp', [10], false],
+    ],
+  );
+  const words = (await autopar(line.split(' '))).stdout;
+  t.regex(words, /pp {2}with 10 \(across nodes\): sends activations to the stage behind/);
+  const refused = await autopar(['groups', '--cluster', '2x8:a100-sxm-80', '--dp', '3', '--tp', '2']);
+  t.is(refused.code, 2);
+});
+
+test('64 devices, dp 8 · tp 8', async (t) => {
+  const { stdout } = await autopar(['groups', '--devices', '64', '--tp', '8', '--json']);
+  const { groups } = JSON.parse(stdout) as { groups: { tp: number[][]; dp: number[][] } };
+  t.deepEqual(groups.tp[0], [0, 1, 2, 3, 4, 5, 6, 7]);
+  t.deepEqual(groups.dp[0], [0, 8, 16, 24, 32, 40, 48, 56]);
+  t.is(groups.tp.length, 8);
+});
+
+test('a compiled program says what a rank exchanges in it', async (t) => {
+  const { folder, remove } = workplace();
+  t.teardown(remove);
+  const compiled = await autopar('compile models/gpt-tiny.onnx --dp 2 --tp 2 -o gpt --quiet'.split(' '), {
+    cwd: folder,
+  });
+  t.is(compiled.code, 0, compiled.stderr);
+  const { stdout } = await autopar(['groups', 'gpt', '--rank', '3', '--json'], { cwd: folder });
+  const { degrees, exchanges } = JSON.parse(stdout) as {
+    degrees: Record<string, number>;
+    exchanges: readonly { collective: string; axes: string[]; ranks: number[]; count: number; receivedBytes: number }[];
+  };
+  t.like(degrees, { dp: 2, tp: 2 });
+  t.true(exchanges.length > 0);
+  for (const { axes, ranks, count, receivedBytes } of exchanges) {
+    t.deepEqual([axes, ranks], [['tp'], [2, 3]]);
+    t.true(count > 0 && receivedBytes > 0);
+  }
+  t.is((await autopar(['groups', 'gpt', '--tp', '2'], { cwd: folder })).code, 2);
+  t.is((await autopar(['groups', 'gpt', '--rank', '4'], { cwd: folder })).code, 2);
 });
 
 test('dp takes what the other degrees leave', async (t) => {

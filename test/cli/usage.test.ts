@@ -36,6 +36,8 @@ const REFUSALS: readonly { readonly line: string; readonly code: string; readonl
     code: 'not-there-yet',
     says: /^error\[not-there-yet\]: autopar train is not there yet\.\n$/,
   },
+  { line: 'compile x.onnx --tie a=b', code: 'not-there-yet', says: /--tie is not there yet/ },
+  { line: 'inspect x.onnx --train', code: 'not-there-yet', says: /--train is not there yet/ },
   { line: 'compile', code: 'missing-argument', says: /model.*\n.*autopar compile --help/ },
   { line: 'compile a.onnx b.onnx', code: 'excess-arguments', says: /too many arguments/ },
   { line: 'compile x.onnx --devices', code: 'missing-argument', says: /--devices/ },

@@ -1,9 +1,9 @@
 import test from 'ava';
 import fc from 'fast-check';
-import { nearest } from '../../src/cli/nearest.js';
 import { bytesText, countText, secondsText, shareText } from '../../src/cli/quantity.js';
 import { tableLines } from '../../src/cli/table.js';
 import { byteSize, nameAndValue, nonNegative, oneOf, wholeNumber } from '../../src/cli/values.js';
+import { nearest } from '../../src/ir/nearest.js';
 
 test('sizes in decimal and binary units', (t) => {
   const parse = byteSize('--memory');

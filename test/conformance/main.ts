@@ -1,119 +1,161 @@
 /**
- * @file `npm run conformance -- FOLDER… [--json FILE]`: cases through import, export, sharding and running.
- *
- * A case is a folder with model.onnx and io.json; folders are searched for cases, symbolic links followed. Every case runs
- * in a process of its own, so that one crash ends one case. Exit code 1 only where a case fails.
+ * @file `npm run conformance -- FOLDER…`: cases through import, export, sharding and running. docs/conformance.md describes
+ * layouts, modes, verdicts and options. Exit code 1 only where a case fails.
  */
-import { fork } from 'node:child_process';
-import { existsSync, mkdtempSync, readdirSync, realpathSync, rmSync, statSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
-import { basename, join } from 'node:path';
+import { existsSync, readFileSync, writeFileSync } from 'node:fs';
+import { availableParallelism } from 'node:os';
 import { fileURLToPath } from 'node:url';
+import { parseArgs } from 'node:util';
+import { findCases } from './find-cases.js';
+import { runCases } from './pool.js';
 import {
-  type CaseMessage,
   type CaseResult,
   caseLines,
-  type ModeResult,
+  isSharded,
+  modeTable,
   overLimit,
+  refusalOf,
+  refusedLines,
   totalLine,
   verdictOf,
 } from './report.js';
 
-const CASE_SCRIPT = fileURLToPath(new URL('./case.js', import.meta.url));
+const USAGE = `usage: npm run conformance -- FOLDER… [options]
 
-/** A case that takes longer than this hangs. */
-const LIMIT_MILLISECONDS = 300_000;
+  --filter TEXT      only cases whose name contains TEXT
+  --mask FILE.tsv    only cases that the file marks 'pass' count (name, tab, mark); the others are reported apart
+  --modes A,B        only these modes besides the unsharded one
+  --jobs N           child processes at a time (default: one per core)
+  --json FILE        write all results to FILE`;
 
-/** All case folders in the folders given, sorted, each once. Throws where a folder does not exist. */
-export function findCases(folders: readonly string[]): readonly string[] {
-  const found = new Set<string>();
-  const seen = new Set<string>();
-  const visit = (folder: string): void => {
-    const real = realpathSync(folder);
-    if (seen.has(real)) return;
-    seen.add(real);
-    if (existsSync(join(folder, 'model.onnx')) && existsSync(join(folder, 'io.json'))) {
-      found.add(folder);
-      return;
-    }
-    for (const name of readdirSync(folder).sort()) {
-      const inner = join(folder, name);
-      if (statSync(inner, { throwIfNoEntry: false })?.isDirectory()) visit(inner);
-    }
-  };
-  for (const folder of folders) visit(folder);
-  return [...found];
+interface Options {
+  readonly folders: readonly string[];
+  readonly filter: string;
+  readonly mask: ReadonlySet<string> | null;
+  readonly modes?: readonly string[];
+  readonly jobs: number;
+  readonly json: string | null;
 }
 
-/** Runs one case in a child process; a crash or a hang is a failure of the mode it was in. */
-export function runCase(folder: string, script = CASE_SCRIPT): Promise<CaseResult> {
-  const started = Date.now();
-  const scratch = mkdtempSync(join(tmpdir(), 'autopar-conformance-'));
-  const modes: ModeResult[] = [];
-  let current = 'reading the case';
-  let stderr = '';
-  const child = fork(script, [folder, scratch], {
-    stdio: ['ignore', 'ignore', 'pipe', 'ipc'],
-  });
-  child.stderr?.on('data', (chunk: Buffer) => {
-    stderr = `${stderr}${chunk}`.slice(-2000);
-  });
-  child.on('message', (message: CaseMessage) => {
-    if (message.kind === 'begin') current = message.mode;
-    else modes.push(message.result);
-  });
-  const timer = setTimeout(() => child.kill('SIGKILL'), LIMIT_MILLISECONDS);
-  return new Promise((resolve) => {
-    child.on('close', (code, signal) => {
-      clearTimeout(timer);
-      rmSync(scratch, { recursive: true, force: true });
-      if (code !== 0) {
-        const how = signal ? `ended by ${signal}` : `ended with exit code ${code}`;
-        modes.push({
-          mode: current,
-          outcome: 'failed',
-          detail: `${how} ${stderr.trim().split('\n').at(-1) ?? ''}`.trim(),
-        });
-      }
-      resolve({ name: basename(folder), seconds: (Date.now() - started) / 1000, modes });
-    });
-  });
+/** What is counted, and what the mask sets apart. */
+interface Results {
+  readonly counted: readonly CaseResult[];
+  readonly apart: readonly CaseResult[];
 }
 
-/** Runs all cases one after another and prints as it goes. Returns the results. */
-export async function runCases(
-  folders: readonly string[],
+/** Names of the cases that a mask marks `pass`. */
+export function readMask(file: string): ReadonlySet<string> {
+  const rows = readFileSync(file, 'utf8').split('\n');
+  return new Set(rows.flatMap((row) => (row.split('\t')[1]?.trim() === 'pass' ? [row.split('\t')[0] ?? ''] : [])));
+}
+
+/** Runs all cases and prints them as they end, totals last. `progress` is told how far it is. */
+export async function runFolders(
+  { folders, filter, mask, modes, jobs }: Omit<Options, 'json'>,
   print: (line: string) => void,
-): Promise<readonly CaseResult[]> {
-  const results: CaseResult[] = [];
-  for (const folder of findCases(folders)) {
-    const result = await runCase(folder);
-    results.push(result);
-    for (const line of caseLines(result)) print(line);
+  progress: (text: string) => void = () => undefined,
+): Promise<Results> {
+  const cases = findCases(folders).filter(({ name }) => name.includes(filter));
+  let done = 0;
+  const results = await runCases(cases, {
+    jobs,
+    ...(modes ? { modes } : {}),
+    onResult: (result) => {
+      progress('');
+      for (const line of caseLines(result)) print(line);
+      progress(`${++done} of ${cases.length}`);
+    },
+  });
+  progress('');
+  const isCounted = ({ name }: CaseResult): boolean => mask?.has(name) ?? true;
+  const counted = results.filter(isCounted);
+  const apart = results.filter((result) => !isCounted(result));
+  for (const line of summary({ counted, apart })) print(line);
+  return { counted, apart };
+}
+
+function summary({ counted, apart }: Results): readonly string[] {
+  const section = (title: string, lines: readonly string[]): readonly string[] =>
+    lines.length === 0 ? [] : ['', title, ...lines.map((line) => `  ${line}`)];
+  return [
+    ...section('not sharded enough:', overLimit(counted)),
+    ...section('refused:', refusedLines(counted)),
+    ...section('outside the mask:', apart.length === 0 ? [] : [...refusedLines(apart), totalLine(apart)]),
+    ...section('by mode:', modeTable(counted)),
+    '',
+    totalLine(counted),
+  ];
+}
+
+function readOptions(line: readonly string[]): Options | string {
+  let parsed: ReturnType<typeof parseLine>;
+  try {
+    parsed = parseLine(line);
+  } catch (error) {
+    return `${error instanceof Error ? error.message : error}\n\n${USAGE}`;
   }
-  const exceptions = overLimit(results);
-  if (exceptions.length > 0) print(`\nnot sharded enough:\n${exceptions.map((line) => `  ${line}`).join('\n')}\n`);
-  print(totalLine(results));
-  return results;
+  const { values, positionals: folders } = parsed;
+  if (folders.length === 0) return USAGE;
+  const missing = [...folders, ...(values.mask === undefined ? [] : [values.mask])].filter((path) => !existsSync(path));
+  if (missing.length > 0) return `there is no ${missing.join(', ')}`;
+  const archive = folders.find((folder) => /\.(tar|tgz|xz|gz|zip)$/.test(folder));
+  if (archive !== undefined) return `${archive} is an archive: unpack it first (tar -xf ${archive} -C FOLDER)`;
+  const jobs = Number(values.jobs ?? availableParallelism());
+  if (!Number.isInteger(jobs) || jobs < 1) return `--jobs wants a number of processes, not ${values.jobs}`;
+  return {
+    folders,
+    filter: values.filter ?? '',
+    mask: values.mask === undefined ? null : readMask(values.mask),
+    ...(values.modes === undefined ? {} : { modes: values.modes.split(',').map((name) => name.trim()) }),
+    jobs,
+    json: values.json ?? null,
+  };
+}
+
+function parseLine(line: readonly string[]) {
+  return parseArgs({
+    args: [...line],
+    allowPositionals: true,
+    options: {
+      filter: { type: 'string' },
+      mask: { type: 'string' },
+      modes: { type: 'string' },
+      jobs: { type: 'string' },
+      json: { type: 'string' },
+    },
+  });
+}
+
+/** The JSON that --json writes: every case with its verdict, and the totals. */
+function jsonOf({ counted, apart }: Results): object {
+  const record = (result: CaseResult): object => ({
+    ...result,
+    verdict: verdictOf(result),
+    sharded: isSharded(result),
+    ...(verdictOf(result) === 'refused' ? { reason: refusalOf(result) } : {}),
+  });
+  return {
+    schema: 'autopar-conformance-v1',
+    total: totalLine(counted),
+    cases: counted.map(record),
+    outsideMask: apart.map(record),
+  };
+}
+
+function terminalProgress(text: string): void {
+  if (process.stderr.isTTY) process.stderr.write(`\r\u001b[K${text}`);
 }
 
 async function main(line: readonly string[]): Promise<number> {
-  const at = line.indexOf('--json');
-  const file = at < 0 ? undefined : line[at + 1];
-  const folders = line.filter((_, index) => at < 0 || (index !== at && index !== at + 1));
-  const missing = folders.filter((folder) => !existsSync(folder));
-  if (folders.length === 0 || missing.length > 0 || (at >= 0 && file === undefined)) {
-    console.error(
-      missing.length > 0
-        ? `there is no folder ${missing.join(', ')}`
-        : 'usage: npm run conformance -- FOLDER… [--json FILE]',
-    );
+  const options = readOptions(line);
+  if (typeof options === 'string') {
+    console.error(options);
     return 2;
   }
-  const results = await runCases(folders, (text) => console.log(text));
-  if (file !== undefined)
-    writeFileSync(file, `${JSON.stringify({ schema: 'autopar-conformance-v1', cases: results }, null, 2)}\n`);
-  return results.some((result) => verdictOf(result) === 'failed') ? 1 : 0;
+  for (const signal of ['SIGINT', 'SIGTERM'] as const) process.once(signal, () => process.exit(130));
+  const results = await runFolders(options, (text) => console.log(text), terminalProgress);
+  if (options.json !== null) writeFileSync(options.json, `${JSON.stringify(jsonOf(results), null, 2)}\n`);
+  return results.counted.some((result) => verdictOf(result) === 'failed') ? 1 : 0;
 }
 
 if (process.argv[1] === fileURLToPath(import.meta.url)) process.exitCode = await main(process.argv.slice(2));

@@ -1,25 +1,34 @@
 /**
- * @file What a case's runs amount to: messages of the child, the case's verdict, the lines that are printed.
+ * @file What a case's runs amount to: messages of the child, the case's verdict, the lines and totals that are printed.
  */
-import { RESIZED_MODES, SHARDED_MODES } from './modes.js';
+import { ORIGINAL, UNSHARDED } from './modes.js';
 
 export interface ModeResult {
   readonly mode: string;
   readonly outcome: 'passed' | 'refused' | 'failed';
   /** Why it did not pass, or a remark. */
   readonly detail: string;
+  /** The class of a refusal (refusals.ts). */
+  readonly reason?: string;
+  /** The code of the AutoparError that refused. */
+  readonly code?: string;
   /** FLOPs of one rank over those of the model, counted in the lowered program. */
   readonly flopsShare?: number;
+  /** The largest share that the mode allows. */
+  readonly largestShare?: number;
   /** Whether any operator is sharded. */
   readonly sharded?: boolean;
   readonly degrees?: string;
   /** Operators that a pinned degree could not shard, and why. */
   readonly exceptions?: readonly string[];
+  /** Inputs that decide shapes and were bound to their values. */
+  readonly bound?: readonly string[];
 }
 
 export type CaseMessage =
   | { readonly kind: 'begin'; readonly mode: string }
-  | { readonly kind: 'end'; readonly result: ModeResult };
+  | { readonly kind: 'end'; readonly result: ModeResult }
+  | { readonly kind: 'done' };
 
 export interface CaseResult {
   readonly name: string;
@@ -32,24 +41,25 @@ export type Verdict = 'passed' | 'refused' | 'failed';
 /** Refused: the model itself is. A sharded mode that is refused leaves the case passed, with a remark. */
 export function verdictOf({ modes }: CaseResult): Verdict {
   if (modes.length === 0 || modes.some(({ outcome }) => outcome === 'failed')) return 'failed';
-  return modes[0]?.outcome === 'refused' ? 'refused' : 'passed';
+  return modes.some((result) => result.outcome === 'refused' && isOfModel(result)) ? 'refused' : 'passed';
 }
 
 export function isSharded(result: CaseResult): boolean {
   return (
     verdictOf(result) === 'passed' &&
-    result.modes.some(({ outcome, sharded, mode }) => outcome === 'passed' && sharded && mode !== 'unsharded')
+    result.modes.some((mode) => mode.outcome === 'passed' && mode.sharded && !isOfModel(mode))
   );
 }
 
-/** `ok  hf_gpt2  1.9 s  dp 2: 0.500  tp 2: 0.512`, and a line for everything that is not as it should be. */
+/** `passed  hf_gpt2  1.9 s  dp 2: 0.500  tp 2: 0.512`, and a line for everything that is not as it should be. */
 export function caseLines(result: CaseResult): readonly string[] {
-  const verdict = verdictOf(result);
-  const shares = result.modes.flatMap(({ mode, flopsShare }) =>
-    flopsShare !== undefined && limitOf(mode) !== undefined ? [`${mode}: ${flopsShare.toFixed(3)}`] : [],
+  const shares = result.modes.flatMap(({ mode, flopsShare, largestShare }) =>
+    flopsShare !== undefined && largestShare !== undefined ? [`${mode}: ${flopsShare.toFixed(3)}`] : [],
   );
+  const bound = result.modes.find((mode) => mode.bound)?.bound ?? [];
+  const notes = [...shares, ...(bound.length > 0 ? [`bound: ${bound.join(', ')}`] : [])];
   return [
-    `${verdict.padEnd(7)}  ${result.name}  ${result.seconds.toFixed(1)} s  ${shares.join('  ')}`.trimEnd(),
+    `${verdictOf(result).padEnd(7)}  ${result.name}  ${result.seconds.toFixed(1)} s  ${notes.join('  ')}`.trimEnd(),
     ...result.modes.flatMap(remarks).map((line) => `           ${line}`),
   ];
 }
@@ -61,24 +71,68 @@ export function totalLine(results: readonly CaseResult[]): string {
   return `${count('passed')} passed (${sharded} sharded), ${count('refused')} refused, ${count('failed')} failed of ${results.length}`;
 }
 
+/** A table with a line per mode: passed sharded, passed replicated, refused, failed. */
+export function modeTable(results: readonly CaseResult[]): readonly string[] {
+  const modes = results.flatMap((result) => result.modes);
+  const rows = [...new Set(modes.map(({ mode }) => mode))].map((name) => {
+    const own = modes.filter(({ mode }) => mode === name);
+    const count = (test: (mode: ModeResult) => boolean): string => String(own.filter(test).length);
+    return [
+      name,
+      count(({ outcome, sharded }) => outcome === 'passed' && sharded === true),
+      count(({ outcome, sharded }) => outcome === 'passed' && sharded !== true),
+      count(({ outcome }) => outcome === 'refused'),
+      count(({ outcome }) => outcome === 'failed'),
+    ];
+  });
+  const table = [['mode', 'sharded', 'replicated', 'refused', 'failed'], ...rows];
+  const width = Math.max(...table.map(([name = '']) => name.length));
+  return table.map(([name = '', ...cells]) => [name.padEnd(width), ...cells.map((cell) => cell.padStart(11))].join(''));
+}
+
+/** Refused cases by class, most first: `13  string: test_equal_string, …`. */
+export function refusedLines(results: readonly CaseResult[]): readonly string[] {
+  const classes = new Map<string, string[]>();
+  for (const result of results) {
+    if (verdictOf(result) !== 'refused') continue;
+    const reason = refusalOf(result);
+    classes.set(reason, [...(classes.get(reason) ?? []), result.name]);
+  }
+  return [...classes]
+    .sort(([, a], [, b]) => b.length - a.length)
+    .map(([reason, names]) => `${String(names.length).padStart(5)}  ${reason}: ${names.join(', ')}`);
+}
+
+/** The class of a refused case. */
+export function refusalOf({ modes }: CaseResult): string {
+  return modes.find((mode) => mode.outcome === 'refused' && isOfModel(mode))?.reason ?? 'other';
+}
+
 /** Modes in which a rank does more than its largest share, with the operators that prevent it. */
 export function overLimit(results: readonly CaseResult[]): readonly string[] {
   return results.flatMap(({ name, modes }) =>
-    modes.flatMap(({ mode, flopsShare, exceptions }) => {
-      const limit = limitOf(mode);
-      if (limit === undefined || flopsShare === undefined || flopsShare <= limit) return [];
+    modes.flatMap(({ mode, flopsShare, largestShare, exceptions }) => {
+      if (largestShare === undefined || flopsShare === undefined || flopsShare <= largestShare) return [];
       return [
-        `${name}, ${mode}: ${flopsShare.toFixed(3)} of the FLOPs per rank, more than ${limit}: ${exceptions?.join('; ') || 'no operator is named'}`,
+        `${name}, ${mode}: ${flopsShare.toFixed(3)} of the FLOPs per rank, more than ${largestShare}: ${exceptions?.join('; ') || 'no operator is named'}`,
       ];
     }),
   );
 }
 
-function remarks({ mode, outcome, detail }: ModeResult): readonly string[] {
-  if (outcome === 'passed') return detail === '' ? [] : [`${mode}: ${detail}`];
-  return [`${mode} ${outcome}: ${detail}`];
+/** The modes that have no ranks to divide the work among: what they refuse is the model. */
+function isOfModel({ mode }: ModeResult): boolean {
+  return mode === ORIGINAL || mode === UNSHARDED.name;
 }
 
-function limitOf(mode: string): number | undefined {
-  return [...SHARDED_MODES, ...RESIZED_MODES].find(({ name }) => name === mode)?.largestShare;
+function remarks({ mode, outcome, detail, code }: ModeResult): readonly string[] {
+  if (outcome === 'passed') return detail === '' ? [] : [`${mode}: ${detail}`];
+  // An operator's case has a batch of 1 or 3 more often than not; the table of modes counts them.
+  return code === 'dp-does-not-divide-batch' ? [] : [`${mode} ${outcome}: ${shortened(detail)}`];
+}
+
+/** ONNX Runtime's reasons may be pages long; --json has them whole. */
+function shortened(detail: string): string {
+  const line = detail.replaceAll(/\s+/g, ' ');
+  return line.length > 240 ? `${line.slice(0, 239)}…` : line;
 }

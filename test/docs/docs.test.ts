@@ -16,7 +16,11 @@ test('docs/operators.md is current', (t) => {
 
 test('docs/commands.md has every command and option', (t) => {
   const text = page('docs/commands.md').replaceAll('\\|', '|');
-  for (const { name, options, examples } of COMMANDS) {
+  for (const { name, options, examples, subcommands = [] } of COMMANDS) {
+    for (const subcommand of subcommands) {
+      t.true(text.includes(`### autopar ${name} ${subcommand.name}`), `${name} ${subcommand.name}`);
+      for (const { flags } of subcommand.options) t.true(text.includes(`\`${flags}\``), `${subcommand.name} ${flags}`);
+    }
     if (examples.length > 0) t.true(text.includes(`## autopar ${name}`), name);
     else t.true(text.includes(`\`${name}\``), name);
     for (const { flags } of options) t.true(text.includes(`\`${flags}\``), `${name} ${flags}`);

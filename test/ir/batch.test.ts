@@ -179,3 +179,19 @@ test('a sum over the samples is told: its divisor may be a constant', async (t) 
   const { notes } = await importModel(await saved(graph), { globalBatch: 4 });
   t.regex(notes.join(), /sums over the samples/);
 });
+
+test('a node that picks fixed positions along the batch is refused: they may be all that there were', async (t) => {
+  const error = await resized([node('Gather', ['x', 'i'], ['y'], { axis: 0 }, { name: 'pick' })], {
+    initializer: [tensor('i', [2], [1, 0], 'int64')],
+  });
+  t.true(error instanceof AutoparError);
+  t.regex(String(error), /node 'pick' \(Gather\): it picks fixed positions along dimension 0/);
+});
+
+test('an operator that counts over all samples is refused: a capacity would keep its old value', async (t) => {
+  const error = await resized([node('CumSum', ['x', 'axis'], ['y'], {}, { name: 'count' })], {
+    initializer: [tensor('axis', [], [0], 'int64')],
+  });
+  t.true(error instanceof AutoparError);
+  t.regex(String(error), /node 'count' \(CumSum\): it ranks or counts over all samples/);
+});

@@ -81,7 +81,7 @@ test('a pinned degree is used by whatever weighs in the graph, and what cannot u
   t.is(found.exceptions.length, 0);
 
   const products = new GraphBuilder();
-  const input = products.input('x', [2, 5, 2]);
+  const input = products.input('x', [2, 1, 2]);
   const wide = products.add('wide', 'MatMul', [input, products.weight('A', [2, 16])]);
   const stuck = products.build([products.add('multiplied', 'ReduceProd', [wide], { axes: [2], keepdims: 0 })]);
   const { exceptions } = await plan(stuck, parseCluster('local', 2), { degrees: { tp: 2 } });

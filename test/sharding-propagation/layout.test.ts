@@ -90,6 +90,10 @@ test('text as documentation writes it', (t) => {
     ['[(4:dp | 12:tp)]', [48], [6]],
     ['[(3 | 8:(dp,tp.0))]', [24], [6]],
     ['[dp, -] + partial(tp)', [4, 4], [2, 4]],
+    ['[-, tp]', [4, 10], [4, 3]],
+    ['[(6:tp | 64), -]', [384, 2], [128, 2]],
+    ['[(3 | 10:tp), dp]', [30, 5], [9, 3]],
+    ['[(10~12)]', [10], [12]],
     ['[-] + partial(dp) + partial(tp.1, max)', [4], [4]],
   ];
   for (const [text, shape, local] of cases) {
@@ -109,7 +113,9 @@ test('bad text is refused with the reason', (t) => {
     ['[dp]', /it has 1 dimensions, the tensor \[8, 6\] has 2/],
     ['[xp, -]', /the mesh \(dp=2, tp=4\) has no axis 'xp'/],
     ['[tp.2, -]', /no axis 'tp.2'/],
-    ['[-, tp]', /tp cuts into 4 parts, which does not divide 6 \(dimension 1\)/],
+    ['[-, (6~7:tp)]', /tp cuts into 4 parts, which does not divide 7 \(dimension 1\)/],
+    ['[-, (dp,tp)]', /cuts into 8 parts what has 6 elements \(dimension 1\)/],
+    ['[-, (6~5:dp)]', /6 elements are not padded to 5/],
     ['[dp, dp]', /axis dp is used twice/],
     ['[tp, tp.1]', /axis tp.1 is used twice|does not divide/],
     ['[dp, -] + partial(dp)', /axis dp is used twice/],

@@ -3,8 +3,8 @@
  */
 import fc from 'fast-check';
 import { type Digit, joinWhole, piecesOf } from '../../src/sharding-propagation/digits.js';
-import type { Layout, PartialAxis } from '../../src/sharding-propagation/layout.js';
-import { type Mesh, makeMesh, subAxes } from '../../src/sharding-propagation/mesh.js';
+import { type Layout, layoutFromFactors, type PartialAxis } from '../../src/sharding-propagation/layout.js';
+import { axesSize, type Mesh, makeMesh, subAxes } from '../../src/sharding-propagation/mesh.js';
 
 export interface Case {
   readonly mesh: Mesh;
@@ -32,6 +32,51 @@ export function redistributionCases(sizes: readonly (readonly [number, number])[
       ]);
       return { mesh, shape, from: drawLayout(mesh, shape, from), to: drawLayout(mesh, shape, to) };
     });
+}
+
+/** As `redistributionCases`, of sizes that axes do not divide: dimensions of one or two factors, padded where they must be. */
+export function unevenCases(sizes: readonly (readonly [number, number])[]): fc.Arbitrary<Case> {
+  const dimension = fc.constantFrom(3, 5, 6, 7, 10, 12, 15);
+  return fc
+    .record({
+      sizes: fc.constantFrom(...sizes),
+      shape: fc.array(dimension, { minLength: 1, maxLength: 3 }),
+      from: CHOICES,
+      to: CHOICES,
+    })
+    .map(({ sizes: [dp, tp], shape, from, to }) => {
+      const mesh = makeMesh([
+        ['dp', dp],
+        ['tp', tp],
+      ]);
+      return { mesh, shape, from: drawUneven(mesh, shape, from), to: drawUneven(mesh, shape, to) };
+    });
+}
+
+function drawUneven(mesh: Mesh, shape: readonly number[], numbers: readonly number[]): Layout {
+  let position = 0;
+  const draw = (below: number): number => (numbers[position++ % numbers.length] ?? 0) % below;
+  const factors = new Map<string, number>();
+  const dims = shape.map((size, dimension) => {
+    const majors = divisors(size);
+    const major = majors[draw(majors.length)] ?? 1;
+    factors.set(`${dimension}a`, major).set(`${dimension}b`, size / major);
+    return [`${dimension}a`, `${dimension}b`];
+  });
+  const axes: Record<string, string[]> = {};
+  const partial: PartialAxis[] = [];
+  for (const { name, size } of subAxes(mesh)) {
+    const role = draw(6);
+    if (role === 0) continue;
+    if (role === 1) {
+      partial.push({ axis: name, reduction: 'sum' });
+      continue;
+    }
+    const open = [...factors].filter(([factor, whole]) => whole >= axesSize(mesh, axes[factor] ?? []) * size);
+    const chosen = open[draw(Math.max(1, open.length))];
+    if (chosen) axes[chosen[0]] = [...(axes[chosen[0]] ?? []), name];
+  }
+  return layoutFromFactors(dims, (factor) => factors.get(factor) ?? 1, axes, partial, mesh);
 }
 
 /** Cuts a tensor by some axes of the mesh, at places and in an order that the numbers choose; leaves it partial over others. */

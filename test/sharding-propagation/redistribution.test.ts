@@ -1,6 +1,6 @@
 import test from 'ava';
 import fc from 'fast-check';
-import { localShape } from '../../src/sharding-propagation/layout.js';
+import { localShape, mergedLayout } from '../../src/sharding-propagation/layout.js';
 import { layoutText, parseLayout } from '../../src/sharding-propagation/layout-text.js';
 import { axesSize, type Mesh, makeMesh } from '../../src/sharding-propagation/mesh.js';
 import {
@@ -10,7 +10,7 @@ import {
   stepDetail,
 } from '../../src/sharding-propagation/redistribution.js';
 import { allPairs, type BlockPrice } from './brute-force.js';
-import { redistributionCases } from './random-layouts.js';
+import { redistributionCases, unevenCases } from './random-layouts.js';
 import { carryOut, cutAll, summed } from './simulate.js';
 
 const MESH = makeMesh([
@@ -129,12 +129,34 @@ test('random pairs, carried out with data', (t) => {
   );
 });
 
+test('random pairs with sizes that axes do not divide, carried out with data', (t) => {
+  const sizes = [
+    [1, 2],
+    [2, 2],
+    [2, 3],
+    [4, 2],
+    [1, 4],
+    [4, 4],
+  ] as const;
+  fc.assert(
+    fc.property(unevenCases(sizes), ({ mesh, shape, from, to }) => {
+      const steps = redistribute(from, to, shape, mesh, 32, byReceived(mesh));
+      const whole = Array.from({ length: shape.reduce((product, size) => product * size, 1) }, (_, index) => index + 1);
+      const after = carryOut(cutAll(whole, shape, from, mesh), steps, shape, mesh);
+      t.deepEqual(summed(after, to, mesh), summed(cutAll(whole, shape, to, mesh), to, mesh));
+      t.deepEqual(parseLayout(layoutText(to, mesh), shape, mesh), mergedLayout(to, mesh));
+    }),
+    { numRuns: 600, seed: 20240612 },
+  );
+});
+
 /** Elements received with ring algorithms, and `latency` per step that communicates. */
 function linear(latency: number): BlockPrice {
   return (kind, n, block) => {
     const received = {
       slice: 0,
       'to-partial': 0,
+      repad: 0,
       'all-gather': (n - 1) * block,
       'all-to-all': ((n - 1) / n) * block,
       'reduce-scatter': ((n - 1) / n) * block,

@@ -1,7 +1,7 @@
 /**
  * @file Redistribution steps carried out on real numbers, all ranks at once, by what `stepDetail` says and nothing else.
  */
-import { type Layout, localShape } from '../../src/sharding-propagation/layout.js';
+import { type Extent, type Layout, localShape } from '../../src/sharding-propagation/layout.js';
 import { deviceCount, groupsOn, indexOn, type Mesh } from '../../src/sharding-propagation/mesh.js';
 import { type RedistributionStep, stepDetail } from '../../src/sharding-propagation/redistribution.js';
 
@@ -10,14 +10,34 @@ export type Block = readonly number[];
 /** Every rank's block of a whole tensor, straight from the definition of a layout; partial values sum to the whole. */
 export function cutAll(whole: readonly number[], shape: readonly number[], layout: Layout, mesh: Mesh): Block[] {
   return Array.from({ length: deviceCount(mesh) }, (_, rank) => {
-    const positions = layout.dims.map((pieces) => positionsOf(pieces, rank, mesh));
-    const flat = positions.reduce<readonly number[]>(
+    const positions = layout.dims.map((pieces, dimension) =>
+      positionsOf(pieces, rank, mesh).map((position) => validPosition(position, layout.extents?.[dimension])),
+    );
+    const flat = positions.reduce<readonly (number | null)[]>(
       (offsets, inDimension, dimension) =>
-        offsets.flatMap((offset) => inDimension.map((position) => offset * (shape[dimension] ?? 1) + position)),
+        offsets.flatMap((offset) =>
+          inDimension.map((position) =>
+            offset === null || position === null ? null : offset * (shape[dimension] ?? 1) + position,
+          ),
+        ),
       [0],
     );
-    return flat.map((index) => share(whole[index] ?? 0, layout, mesh, rank, index));
+    return flat.map((index) => (index === null ? 0 : share(whole[index] ?? 0, layout, mesh, rank, index)));
   });
+}
+
+/** Where a position of a padded dimension lies in the real one; null in the padding. */
+export function validPosition(position: number, extents: readonly Extent[] | null | undefined): number | null {
+  if (!extents) return position;
+  let rest = position;
+  let [result, stride]: [number | null, number] = [0, 1];
+  for (const { size, valid } of [...extents].reverse()) {
+    const digit = rest % size;
+    rest = Math.floor(rest / size);
+    result = result === null || digit >= valid ? null : result + digit * stride;
+    stride *= valid;
+  }
+  return result;
 }
 
 /** The ranks' blocks after all steps. */
@@ -54,6 +74,7 @@ function carryOutStep(
   mesh: Mesh,
 ): readonly Block[] {
   const detail = stepDetail(step, shape, mesh);
+  if (detail.kind === 'repad') return blocks.map((block) => repadded(block, step, shape, mesh));
   const result: Block[] = [...blocks];
   for (const group of groupsOn(mesh, step.axes)) {
     const held = group.map((rank) => blocks[rank] ?? []);
@@ -63,7 +84,31 @@ function carryOutStep(
   return result;
 }
 
-function exchange(held: readonly Block[], detail: ReturnType<typeof stepDetail>): readonly Block[] {
+/** A block whose uncut dimensions lose their padding and get another, of zeros. */
+function repadded(block: Block, step: RedistributionStep, shape: readonly number[], mesh: Mesh): Block {
+  const [before, after] = [step.from, step.to].map((layout) => localShape(shape, layout, mesh)) as [number[], number[]];
+  const values = new Map<string, number>();
+  const places = (sizes: readonly number[], layout: Layout) =>
+    sizes.reduce<readonly (string | null)[]>(
+      (all, size, dimension) =>
+        all.flatMap((place) =>
+          Array.from({ length: size }, (_, position) => {
+            const isRepadded =
+              JSON.stringify(step.from.extents?.[dimension]) !== JSON.stringify(step.to.extents?.[dimension]);
+            const own = isRepadded ? validPosition(position, layout.extents?.[dimension]) : position;
+            return place === null || own === null ? null : `${place},${own}`;
+          }),
+        ),
+      [''],
+    );
+  for (const [index, place] of places(before, step.from).entries())
+    if (place !== null) values.set(place, block[index] ?? 0);
+  return places(after, step.to).map((place) => (place === null ? 0 : (values.get(place) ?? Number.NaN)));
+}
+
+type Exchanged = Exclude<ReturnType<typeof stepDetail>, { readonly kind: 'repad' }>;
+
+function exchange(held: readonly Block[], detail: Exchanged): readonly Block[] {
   switch (detail.kind) {
     case 'slice':
       return held.map((block, member) => sliceOf(block, member, detail.outer, detail.count, detail.inner));

@@ -4,6 +4,10 @@
  */
 import type { DType } from '../dtype.js';
 import type { AttributeValue, TensorType, WeightSource } from '../graph.js';
+import type { MultiDevice } from './device-annotations.js';
+
+/** Nodes of a model, function calls expanded. The largest published models have some tens of thousands. */
+export const MOST_NODES = 200_000;
 
 /** A dimension: its size, its name or expression (`s0 + 1`), or null where the file says nothing. */
 export type SourceDimension = number | string | null;
@@ -81,6 +85,8 @@ export interface OnnxModel {
   readonly functions: ReadonlyMap<string, SourceFunction>;
   /** What exporter metadata says of inputs and initializers, by name. */
   readonly kinds: ReadonlyMap<string, InputKind>;
+  /** On which devices the file wants its nodes; null where it says nothing. */
+  readonly multiDevice: MultiDevice | null;
   readonly notes: readonly string[];
 }
 

@@ -30,6 +30,15 @@ export function commonModule(names: readonly string[]): readonly string[] {
   return indexed(end < 0 ? first : first.slice(0, end));
 }
 
+/** A path in one text. TorchScript repeats a container's name in its children's (n / n.0): it is said once. */
+export function moduleText(path: readonly string[]): string {
+  return path.reduce((text, step, index) => {
+    const parent = path[index - 1];
+    if (parent === undefined) return step;
+    return `${text}.${step.startsWith(`${parent}.`) ? step.slice(parent.length + 1) : step}`;
+  }, '');
+}
+
 /** Joins an index to what it counts: h, 0, attn → h.0, attn. */
 function indexed(parts: readonly string[]): readonly string[] {
   const steps: string[] = [];

@@ -3,7 +3,7 @@
  */
 
 import { existsSync } from 'node:fs';
-import { readFile, stat } from 'node:fs/promises';
+import { stat } from 'node:fs/promises';
 import { resolve } from 'node:path';
 import { type DType, dtypeOfOnnx } from '../dtype.js';
 import { AutoparError } from '../error.js';
@@ -21,10 +21,11 @@ import {
   type SourceValue,
 } from './model.js';
 import { modulePath } from './module-path.js';
+import { multiDeviceOf } from './multi-device.js';
+import { scanModel } from './scanner.js';
 import {
   ATTRIBUTE_TYPE,
   type AttributeProto,
-  decodeModel,
   type EntryProto,
   type FunctionProto,
   type GraphProto,
@@ -38,7 +39,9 @@ import { constantOfProto, initializerOf, insideFolder, integerOf, type TensorPla
 /** Newest IR version and opsets that are understood; oldest opset whose operators convert. */
 const NEWEST_IR = 13;
 const NEWEST_OPSET = 27;
-const OLDEST_OPSET = 7;
+const OLDEST_OPSET = 1;
+/** What protobufjs says of messages in messages more than 100 deep, the limit of protobuf's own readers. */
+const TOO_DEEP = 'max depth exceeded';
 /** protobuf cannot hold more in one message. */
 const LARGEST_FILE = 2 ** 31 - 1;
 
@@ -56,10 +59,11 @@ const KINDS: Readonly<Record<string, InputKind>> = {
  */
 export async function readOnnx(file: string): Promise<OnnxModel> {
   const path = resolve(file);
-  return modelOf(decode(await bytesOfFile(path), path), path);
+  await checkFile(path);
+  return modelOf(decode(path), path);
 }
 
-async function bytesOfFile(file: string): Promise<Uint8Array> {
+async function checkFile(file: string): Promise<void> {
   const stats = await stat(file).catch(() => null);
   if (!stats) throw new AutoparError('file-missing', 'input', 'there is no such file', { file }, 'check the path');
   if (!stats.isFile())
@@ -75,34 +79,14 @@ async function bytesOfFile(file: string): Promise<Uint8Array> {
   }
   if (stats.size === 0)
     throw new AutoparError('empty-file', 'input', 'the file is empty', { file }, 'export or copy the model again');
-  return readFile(file).catch((cause: NodeJS.ErrnoException) => {
-    throw new AutoparError(
-      'file-unreadable',
-      'input',
-      `the file cannot be read: ${cause.code === 'EACCES' ? 'permission denied' : cause.message}`,
-      { file },
-      'check its permissions',
-    );
-  });
 }
 
-function decode(bytes: Uint8Array, file: string): ModelProto {
+function decode(file: string): ModelProto {
   let model: ModelProto;
   try {
-    model = decodeModel(bytes);
+    model = scanModel(file);
   } catch (error) {
-    const cut = error instanceof RangeError;
-    throw new AutoparError(
-      cut ? 'truncated-model' : 'not-onnx',
-      'input',
-      cut
-        ? 'the file ends in the middle of a record: it is cut short, or no ONNX model'
-        : 'this is not an ONNX model (not a protobuf)',
-      { file },
-      cut
-        ? 'compare its size with the original and copy it again'
-        : 'give an .onnx file as torch.onnx.export writes it',
-    );
+    throw unreadable(error, file);
   }
   if (!model.graph || integerOf(model.ir_version) < 1) {
     throw new AutoparError(
@@ -114,6 +98,35 @@ function decode(bytes: Uint8Array, file: string): ModelProto {
     );
   }
   return model;
+}
+
+/** What is wrong with a file that cannot be read. */
+function unreadable(error: unknown, file: string): AutoparError {
+  if (error instanceof AutoparError) return error;
+  const problem = (code: string, message: string, hint: string): AutoparError =>
+    new AutoparError(code, 'input', message, { file }, hint);
+  if (error instanceof Error && 'syscall' in error) {
+    const denied = 'code' in error && error.code === 'EACCES';
+    const reason = denied ? 'permission denied' : error.message;
+    return problem('file-unreadable', `the file cannot be read: ${reason}`, 'check its permissions');
+  }
+  if (error instanceof RangeError)
+    return problem(
+      'truncated-model',
+      'the file ends in the middle of a record: it is cut short, or no ONNX model',
+      'compare its size with the original and copy it again',
+    );
+  if (error instanceof Error && error.message === TOO_DEEP)
+    return problem(
+      'nested-too-deep',
+      'subgraphs are nested in subgraphs more than 30 deep, which protobuf does not read',
+      'export the model with fewer nested If and Loop operators',
+    );
+  return problem(
+    'not-onnx',
+    'this is not an ONNX model (not a protobuf)',
+    'give an .onnx file as torch.onnx.export writes it',
+  );
 }
 
 function modelOf(proto: ModelProto, file: string): OnnxModel {
@@ -154,6 +167,7 @@ function modelOf(proto: ModelProto, file: string): OnnxModel {
     graph: graphOf(graph, context),
     functions: new Map((proto.functions ?? []).map((item) => functionOf(item, context))),
     kinds,
+    multiDevice: multiDeviceOf(proto),
     notes: missing.length > 0 ? [`weights are absent: ${missing.join(', ')} is not there; planning needs none`] : [],
   };
 }
@@ -284,7 +298,7 @@ function attributeOf(proto: AttributeProto, context: Context): SourceAttribute {
     case ATTRIBUTE_TYPE.string:
       return text(proto.s);
     case ATTRIBUTE_TYPE.tensor:
-      return constantOfProto(proto.t ?? {}, context.place.file);
+      return constantOfProto({ ...proto.t, name: proto.t?.name || (proto.name ?? '') }, context.place.file);
     case ATTRIBUTE_TYPE.graph:
       return graphOf(proto.g ?? {}, context);
     case ATTRIBUTE_TYPE.floats:
@@ -311,8 +325,10 @@ function impliedType(proto: AttributeProto): number {
   return ATTRIBUTE_TYPE.ints;
 }
 
+const DECODER = new TextDecoder();
+
 function text(bytes: Uint8Array | undefined): string {
-  return bytes ? new TextDecoder().decode(bytes) : '';
+  return bytes ? DECODER.decode(bytes) : '';
 }
 
 function sourceValueOf(proto: ValueInfoProto): SourceValue {

@@ -82,6 +82,7 @@ const MESSAGES: Readonly<Record<string, Readonly<Record<string, string>>>> = {
   TensorProto: {
     dims: 'repeated int64 1',
     data_type: 'int32 2',
+    segment: 'bytes 3',
     float_data: 'repeated packed float 4',
     int32_data: 'repeated packed int32 5',
     string_data: 'repeated bytes 6',
@@ -144,6 +145,8 @@ export interface TensorProto {
   readonly name?: string;
   readonly dims?: readonly Integer64[];
   readonly data_type?: number;
+  /** Part of a larger tensor; nobody writes it, but a SequenceProto's elements have this number. */
+  readonly segment?: Uint8Array;
   readonly raw_data?: Uint8Array;
   readonly float_data?: readonly number[];
   readonly int32_data?: readonly number[];
@@ -154,6 +157,8 @@ export interface TensorProto {
   readonly external_data?: readonly EntryProto[];
   readonly data_location?: number;
   readonly metadata_props?: readonly EntryProto[];
+  /** No field of ONNX's: where in the model's file the tensor's bytes are, in place of `raw_data`, which was not read. */
+  readonly span?: { readonly offset: number; readonly length: number };
 }
 
 interface TensorTypeProto {
@@ -190,6 +195,27 @@ export interface NodeProto {
   readonly overload?: string;
   readonly attribute?: readonly AttributeProto[];
   readonly metadata_props?: readonly EntryProto[];
+  readonly device_configurations?: readonly NodeDeviceConfigurationProto[];
+}
+
+export interface NodeDeviceConfigurationProto {
+  readonly configuration_id?: string;
+  readonly sharding_spec?: readonly ShardingSpecProto[];
+  readonly pipeline_stage?: number;
+}
+
+export interface ShardingSpecProto {
+  readonly tensor_name?: string;
+  readonly device?: readonly Integer64[];
+  readonly index_to_device_group_map?: readonly { readonly key?: Integer64; readonly value?: readonly Integer64[] }[];
+  readonly sharded_dim?: readonly {
+    readonly axis?: Integer64;
+    readonly simple_sharding?: readonly {
+      readonly dim_value?: Integer64;
+      readonly dim_param?: string;
+      readonly num_shards?: Integer64;
+    }[];
+  }[];
 }
 
 export interface GraphProto {
@@ -226,6 +252,12 @@ export interface ModelProto {
   readonly graph?: GraphProto;
   readonly opset_import?: readonly OperatorSetIdProto[];
   readonly functions?: readonly FunctionProto[];
+  readonly metadata_props?: readonly EntryProto[];
+  readonly configuration?: readonly {
+    readonly name?: string;
+    readonly num_devices?: number;
+    readonly device?: readonly string[];
+  }[];
 }
 
 /** ONNX's AttributeProto.AttributeType. */
@@ -245,6 +277,11 @@ export function decodeModel(bytes: Uint8Array): ModelProto {
   const reader = protobuf.Reader.create(bytes);
   reader.discardUnknown = false;
   return MODEL.decode(reader) as unknown as ModelProto;
+}
+
+/** Decodes a lone GraphProto. Throws protobufjs's own errors on bytes that do not parse. */
+export function decodeGraph(bytes: Uint8Array): GraphProto {
+  return GRAPH.decode(bytes) as unknown as GraphProto;
 }
 
 /** The bytes of a model given as plain records. */
@@ -270,6 +307,7 @@ const ROOT = protobuf.Root.fromJSON({
   ),
 });
 const MODEL = ROOT.lookupType('ModelProto');
+const GRAPH = ROOT.lookupType('GraphProto');
 const TENSOR = ROOT.lookupType('TensorProto');
 
 function fieldOf(text: string): { id: number; type: string; rule?: string; options: { packed: boolean } } {

@@ -2,13 +2,20 @@
  * @file Tensors of a file: from TensorProto's many ways of holding values to plain little-endian bytes, external data
  * included. External data is found by (file, offset, length) and never leaves the model's folder.
  */
-import { existsSync, realpathSync, statSync } from 'node:fs';
-import { open } from 'node:fs/promises';
+import { closeSync, existsSync, openSync, realpathSync, statSync } from 'node:fs';
 import { dirname, isAbsolute, resolve, sep } from 'node:path';
 import { byteLength, type DType, dtypeOfOnnx } from '../dtype.js';
 import { AutoparError } from '../error.js';
-import { type ConstantTensor, elementCount, type TensorType, type WeightSource } from '../graph.js';
+import {
+  type ConstantTensor,
+  elementCount,
+  MOST_DIMENSIONS,
+  type TensorType,
+  type Turn,
+  type WeightSource,
+} from '../graph.js';
 import { constant } from '../ops/constants.js';
+import { readFully } from './file-window.js';
 import type { Initializer } from './model.js';
 import type { EntryProto, Integer64, TensorProto } from './schema.js';
 
@@ -22,21 +29,19 @@ export interface TensorPlace {
 
 const EXTERNAL = 1;
 
+type ExternalSource = Extract<WeightSource, { readonly kind: 'external' }>;
+
 /** A TensorProto as dtype, shape and the place of its bytes. */
 export function initializerOf(proto: TensorProto, place: TensorPlace): Initializer {
   const type = typeOfProto(proto, place.file);
   const length = byteLength(type.dtype, elementCount(type.shape));
   if (proto.data_location === EXTERNAL) return { ...type, source: externalSource(proto, place, length) };
-  const data = inlineBytes(proto, type, place.file);
-  if (data.length !== length) {
-    throw new AutoparError(
-      'tensor-size',
-      'input',
-      `tensor '${proto.name ?? ''}' is ${type.dtype} [${type.shape.join(', ')}], which takes ${length} bytes, but ${data.length} bytes are stored`,
-      { file: place.file, tensor: proto.name ?? '' },
-      'the file is damaged or was edited; export the model again',
-    );
+  if (proto.span) {
+    checkLength(proto, type, length, proto.span.length, place.file);
+    return { ...type, source: { kind: 'external', file: place.file, ...proto.span } };
   }
+  const data = inlineBytes(proto, type, place.file);
+  checkLength(proto, type, length, data.length, place.file);
   return { ...type, source: { kind: 'inline', data } };
 }
 
@@ -53,25 +58,82 @@ export function constantOfProto(proto: TensorProto, file: string): ConstantTenso
   );
 }
 
-/** The bytes of a weight; null where they are absent. Reads external data. */
+/** The bytes of a weight; null where they are absent. Reads external data. Throws `external-data-missing`, `-short`. */
 export async function loadWeight(source: WeightSource): Promise<Uint8Array | null> {
+  return readWeight(source);
+}
+
+/** As `loadWeight`, at once. */
+export function readWeight(source: WeightSource): Uint8Array | null {
   if (source.kind === 'inline') return source.data;
   if (source.kind === 'absent') return null;
-  const handle = await open(source.file, 'r');
+  const data = bytesOfFile(source);
+  return source.turned ? turn(data, source.turned) : data;
+}
+
+function bytesOfFile({ file, offset, length }: ExternalSource): Uint8Array {
+  let handle: number;
   try {
-    const data = new Uint8Array(source.length);
-    const { bytesRead } = await handle.read(data, 0, source.length, source.offset);
-    if (bytesRead === source.length) return data;
+    handle = openSync(file, 'r');
+  } catch (error) {
+    throw new AutoparError(
+      'external-data-missing',
+      'input',
+      `the data file cannot be read: ${error instanceof Error ? error.message : String(error)}`,
+      { file },
+      'it was moved since the model was read; put it back',
+    );
+  }
+  try {
+    const data = Buffer.allocUnsafeSlow(length);
+    readFully(handle, data, offset);
+    return new Uint8Array(data.buffer, data.byteOffset, data.byteLength);
+  } catch (error) {
+    if (!(error instanceof RangeError)) throw error;
     throw new AutoparError(
       'external-data-short',
       'input',
-      `external data file ends after ${source.offset + bytesRead} bytes, but a tensor reaches to byte ${source.offset + source.length}`,
-      { file: source.file },
+      `the data file ends before byte ${offset + length}, to which a tensor reaches`,
+      { file },
       'the file changed since the model was read; copy it again',
     );
   } finally {
-    await handle.close();
+    closeSync(handle);
   }
+}
+
+/** The bytes of a tensor's transpose. */
+function turn(data: Uint8Array, { shape, order }: Turn): Uint8Array {
+  const width = data.length / elementCount(shape);
+  const Words = width % 4 === 0 ? Uint32Array : width % 2 === 0 ? Uint16Array : Uint8Array;
+  const words = width / Words.BYTES_PER_ELEMENT;
+  const source = new Words(data.buffer as ArrayBuffer, data.byteOffset, data.length / Words.BYTES_PER_ELEMENT);
+  const turned = new Words(source.length);
+  const sizes = order.map((axis) => shape[axis] ?? 1);
+  const steps = order.map((axis) => elementCount(shape.slice(axis + 1)) * words);
+  const counter = sizes.map(() => 0);
+  let from = 0;
+  for (let to = 0; to < turned.length; to += words) {
+    for (let word = 0; word < words; word++) turned[to + word] = source[from + word] as number;
+    for (let digit = sizes.length - 1; digit >= 0; digit--) {
+      const [count, size, step] = [(counter[digit] as number) + 1, sizes[digit] as number, steps[digit] as number];
+      counter[digit] = count < size ? count : 0;
+      from += count < size ? step : -step * (size - 1);
+      if (count < size) break;
+    }
+  }
+  return new Uint8Array(turned.buffer);
+}
+
+function checkLength(proto: TensorProto, type: TensorType, length: number, stored: number, file: string): void {
+  if (stored === length) return;
+  throw new AutoparError(
+    'tensor-size',
+    'input',
+    `tensor '${proto.name ?? ''}' is ${type.dtype} [${type.shape.join(', ')}], which takes ${length} bytes, but ${stored} bytes are stored`,
+    { file, tensor: proto.name ?? '' },
+    'the file is damaged or was edited; export the model again',
+  );
 }
 
 /** A 64-bit integer as a number; the ends of the int64 range saturate, others must be exact. */
@@ -92,6 +154,16 @@ function typeOfProto(proto: TensorProto, file: string): TensorType {
       `tensor '${proto.name ?? ''}' has the element type ${dtype ?? `number ${proto.data_type ?? 0}`}, which autopar does not handle`,
       { file, tensor: proto.name ?? '' },
       'numeric and boolean tensors are handled',
+    );
+  }
+  const rank = proto.dims?.length ?? 0;
+  if (rank > MOST_DIMENSIONS) {
+    throw new AutoparError(
+      'tensor-size',
+      'input',
+      `tensor '${proto.name ?? ''}' has ${rank} dimensions; ${MOST_DIMENSIONS} is the most there can be`,
+      { file, tensor: proto.name ?? '' },
+      'the file is damaged, or its exporter at fault; reshape the tensor',
     );
   }
   const shape = (proto.dims ?? []).map(integerOf);
@@ -165,8 +237,13 @@ function isInside(file: string, folder: string): boolean {
 }
 
 function sizeOf(file: string): number | null {
-  const stats = statSync(file, { throwIfNoEntry: false });
-  return stats?.isFile() ? stats.size : null;
+  try {
+    const stats = statSync(file);
+    return stats.isFile() ? stats.size : null;
+  } catch {
+    // Not there, or a name that no file can have.
+    return null;
+  }
 }
 
 /** Values held in typed lists instead of raw bytes; which list holds which dtype is ONNX's rule. */

@@ -2,6 +2,7 @@
  * @file Writes a Graph as ONNX: for segments, for constant folding and for export. One pass, no shape information on
  * inner values: readers infer it.
  */
+import { flattenBlocks } from '../blocks/flatten-blocks.js';
 import { byteLength, type DType, onnxOfDtype } from '../dtype.js';
 import {
   type AttributeValue,
@@ -16,7 +17,7 @@ import {
 import type { ConstantInput } from '../operator.js';
 import { constant } from '../ops/constants.js';
 import { entryOf } from '../ops/index.js';
-import { isFloatAttribute } from './attribute-types.js';
+import { isFloatAttribute, type OwnForms } from './attribute-types.js';
 import {
   ATTRIBUTE_TYPE,
   type AttributeProto,
@@ -41,10 +42,11 @@ const WRITTEN_IR = 10;
 const EXTERNAL = 1;
 
 /** Versions of operator sets other than ONNX's own; 1 where nothing is said. */
-const DOMAIN_VERSIONS: Readonly<Record<string, number>> = { 'ai.onnx.ml': 4 };
+const DOMAIN_VERSIONS: Readonly<Record<string, number>> = { 'ai.onnx.ml': 4, 'com.microsoft': 1 };
 
 /** The graph as the bytes of an ONNX model of INTERNAL_OPSET, or of a newer one where an operator needs it. */
-export function writeOnnx(graph: Graph, options: WriteOptions = {}): Uint8Array {
+export function writeOnnx(given: Graph, options: WriteOptions = {}): Uint8Array {
+  const graph = flattenBlocks(given);
   const taken = new Set([...graph.tensors.keys(), ...graph.weights.keys()]);
   const constants: TensorProto[] = [];
   const keep = (name: string, type: DType, shape: readonly number[], values: readonly number[]): string => {
@@ -59,10 +61,7 @@ export function writeOnnx(graph: Graph, options: WriteOptions = {}): Uint8Array 
       return unique;
     }),
   );
-  const version = graph.nodes.reduce(
-    (newest, item) => Math.max(newest, entryOf(item.op, item.domain)?.since ?? 0),
-    INTERNAL_OPSET,
-  );
+  const version = opsetOf(graph);
   const domains = new Set(graph.nodes.map((item) => item.domain).filter((domain) => domain !== ''));
   return encodeModel({
     ir_version: WRITTEN_IR,
@@ -84,11 +83,20 @@ export function writeOnnx(graph: Graph, options: WriteOptions = {}): Uint8Array 
   });
 }
 
+/** INTERNAL_OPSET, a newer opset that an operator came with, or else the older one in which ONNX Runtime last knew one. */
+function opsetOf(graph: Graph): number {
+  const entries = graph.nodes.map((item) => entryOf(item.op, item.domain));
+  const newest = entries.reduce((version, entry) => Math.max(version, entry?.since ?? 0), INTERNAL_OPSET);
+  if (newest > INTERNAL_OPSET) return newest;
+  return entries.reduce((version, entry) => Math.min(version, entry?.until ?? version), INTERNAL_OPSET);
+}
+
 type KeepValues = (name: string, type: DType, shape: readonly number[], values: readonly number[]) => string;
 type KeepTensor = (name: string, value: TensorProto) => string;
 
 function nodeProto(node: Node, graph: Graph, keep: KeepValues, keepTensor: KeepTensor): NodeProto {
-  const constantInputs = entryOf(node.op, node.domain)?.constantInputs ?? [];
+  const entry = entryOf(node.op, node.domain);
+  const constantInputs = entry?.constantInputs ?? [];
   const input = node.inputs.map((name) => name ?? '');
   const written = new Set<string>();
   for (const item of constantInputs) {
@@ -106,7 +114,7 @@ function nodeProto(node: Node, graph: Graph, keep: KeepValues, keepTensor: KeepT
     output: node.outputs.map((name) => name ?? ''),
     attribute: Object.entries(node.attributes)
       .filter(([name]) => !written.has(name))
-      .map(([name, value]) => attributeProto(name, value)),
+      .map(([name, value]) => attributeProto(name, value, entry?.attributes)),
   };
 }
 
@@ -136,16 +144,16 @@ function listOf(value: AttributeValue, node: string, attribute: string): readonl
   throw new Error(`attribute ${attribute} of ${node} holds no numbers`);
 }
 
-function attributeProto(name: string, value: AttributeValue): AttributeProto {
+function attributeProto(name: string, value: AttributeValue, own?: OwnForms): AttributeProto {
   if (typeof value === 'bigint') return { name, type: ATTRIBUTE_TYPE.int, i: Number(value) };
   if (typeof value === 'number') {
-    if (isFloatAttribute(name, [value])) return { name, type: ATTRIBUTE_TYPE.float, f: value };
+    if (isFloatAttribute(name, [value], own)) return { name, type: ATTRIBUTE_TYPE.float, f: value };
     return { name, type: ATTRIBUTE_TYPE.int, i: value };
   }
   if (typeof value === 'string') return { name, type: ATTRIBUTE_TYPE.string, s: utf8(value) };
   if ('dtype' in value) return { name, type: ATTRIBUTE_TYPE.tensor, t: tensorProto('', value) };
   if (isStrings(value)) return { name, type: ATTRIBUTE_TYPE.strings, strings: value.map(utf8) };
-  if (isFloatAttribute(name, value)) return { name, type: ATTRIBUTE_TYPE.floats, floats: value };
+  if (isFloatAttribute(name, value, own)) return { name, type: ATTRIBUTE_TYPE.floats, floats: value };
   return { name, type: ATTRIBUTE_TYPE.ints, ints: value };
 }
 

@@ -1,7 +1,7 @@
 /**
  * @file Matrix products. A contracted factor leaves partial sums; a product is linear in each operand by itself.
  */
-import { elementCount } from '../graph.js';
+import { elementCount, type TensorType } from '../graph.js';
 import type { Expansion, OperatorEntry, OperatorView } from '../operator.js';
 import { entry } from './entry.js';
 import { ExpansionWriter } from './expansion.js';
@@ -36,20 +36,8 @@ export const contractionEntries: readonly OperatorEntry[] = [
   entry({
     op: 'Gemm',
     family: 'contraction',
-    infer: (view) => {
-      const [a, b] = [ofRank(view, 0, 2), ofRank(view, 1, 2)];
-      const [m, k] = numberOf(view, 'transA', 0) ? [...a.shape].reverse() : a.shape;
-      const [l, n] = numberOf(view, 'transB', 0) ? [...b.shape].reverse() : b.shape;
-      if (k !== l) throw mismatch(view, 'the contracted sizes differ');
-      return [{ dtype: a.dtype, shape: [m ?? 1, n ?? 1] }];
-    },
-    rule: (view) => {
-      const k = view.inputs[2] ? 'k%' : 'k+';
-      const a = numberOf(view, 'transA', 0) ? `${k} m` : `m ${k}`;
-      const b = numberOf(view, 'transB', 0) ? `n ${k}` : `${k} n`;
-      const bias = ['', 'n', 'm n'][view.inputs[2]?.shape.length ?? 0] ?? '';
-      return `${a}, ${b}, ${bias} -> m n`;
-    },
+    infer: (view) => [gemmType(view)],
+    rule: (view) => gemmText(view, view.inputs[2] ? '%' : '+'),
     linear: (view) => (view.inputs[2] ? [] : [[0], [1]]),
     expansion: gemmExpansion,
     work: (view) => {
@@ -58,7 +46,39 @@ export const contractionEntries: readonly OperatorEntry[] = [
     },
     parameterInputs: [1, 2],
   }),
+  entry({
+    op: 'Det',
+    family: 'contraction',
+    infer: (view) => {
+      const { dtype, shape } = ofRank(view, 0, 2, true);
+      if (shape.at(-1) !== shape.at(-2)) throw mismatch(view, 'its matrices are not square');
+      return [{ dtype, shape: shape.slice(0, -2) }];
+    },
+    rule: '*b i! j! -> *b',
+    work: (view) => ({ flops: elementCount(operand(view, 0).shape) * (operand(view, 0).shape.at(-1) ?? 1) }),
+    note: 'Matrices stay whole.',
+  }),
 ];
+
+/** Type of a Gemm's result. */
+export function gemmType(view: OperatorView): TensorType {
+  const [a, b] = [ofRank(view, 0, 2), ofRank(view, 1, 2)];
+  const [m, k] = numberOf(view, 'transA', 0) ? [...a.shape].reverse() : a.shape;
+  const [l, n] = numberOf(view, 'transB', 0) ? [...b.shape].reverse() : b.shape;
+  if (k !== l) throw mismatch(view, 'the contracted sizes differ');
+  const shape = [m ?? 1, n ?? 1];
+  const bias = view.inputs[2]?.shape ?? [];
+  if (broadcast(view, [shape, bias]).join() !== shape.join()) throw mismatch(view, 'its bias does not fit its result');
+  return { dtype: a.dtype, shape };
+}
+
+/** A Gemm's rule; `mark` is the kind of the contracted factor. */
+export function gemmText(view: OperatorView, mark: string): string {
+  const a = numberOf(view, 'transA', 0) ? `k${mark} m` : `m k${mark}`;
+  const b = numberOf(view, 'transB', 0) ? `n k${mark}` : `k${mark} n`;
+  const bias = ['', 'n', 'm n'][view.inputs[2]?.shape.length ?? 0] ?? '';
+  return `${a}, ${b}, ${bias} -> m n`;
+}
 
 /** Transpose, MatMul, scale, Add: the bias joins after the products are summed. */
 function gemmExpansion(view: OperatorView): Expansion {

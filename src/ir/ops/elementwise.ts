@@ -113,6 +113,7 @@ export const elementwiseEntries: readonly OperatorEntry[] = [
   entry({
     op: 'Dropout',
     family: 'elementwise',
+    attributes: { seed: 'int' },
     infer: (view) =>
       [operand(view, 0), { dtype: 'bool' as const, shape: operand(view, 0).shape }].slice(0, view.outputCount),
     // The ratio and the mode are scalars; with the mode given values are random, and a shard would draw others.

@@ -3,10 +3,13 @@
  */
 
 import { byteLength } from '../dtype.js';
+import { AutoparError } from '../error.js';
 import type { FactorRule } from '../factor-rule.js';
 import { elementCount, type TensorType } from '../graph.js';
+import { FORM_WORDS, formOfAttribute, hasForm } from '../onnx/attribute-types.js';
 import type { OperatorEntry, OperatorView, Work } from '../operator.js';
 import { bindRule } from '../rule-text.js';
+import { mismatch } from './operands.js';
 
 /** An entry's rule: text that fits every use, text made from the operator, or a rule bound already. */
 type RuleSource = string | ((view: OperatorView) => string | FactorRule);
@@ -18,20 +21,68 @@ type Defaulted = 'domain' | 'constantInputs' | 'linear' | 'work' | 'rule';
 type EntryParts = Pick<OperatorEntry, Required> &
   Partial<Omit<OperatorEntry, Required | 'rule'>> & { readonly rule: RuleSource };
 
-/** Fills in: ONNX's own domain, no constant inputs, not linear, one floating-point operation per result element. */
+/**
+ * Fills in: ONNX's own domain, no constant inputs, not linear, one floating-point operation per result element. `infer`
+ * is made to refuse attributes of a wrong form and tensors too large to be counted.
+ */
 export function entry(parts: EntryParts): OperatorEntry {
-  const { rule, ...rest } = parts;
+  const { rule, infer, ...rest } = parts;
+  const held = new Set(parts.constantInputs?.map(({ attribute }) => attribute));
   const defaults: Pick<OperatorEntry, Defaulted> = {
     domain: '',
     constantInputs: [],
     linear: () => [],
     work: perElement(1),
-    rule: (view) => {
-      const source = typeof rule === 'string' ? rule : rule(view);
-      return typeof source === 'string' ? bindRule(source, view) : source;
+    rule: (view) => boundRule(view, rule),
+  };
+  return {
+    ...defaults,
+    ...rest,
+    infer: (view) => {
+      for (const name of Object.keys(view.attributes)) if (!held.has(name)) checkAttribute(view, name, parts);
+      for (const type of view.inputs) if (type) checkSizes(view, type);
+      const types = infer(view);
+      for (const type of types) checkSizes(view, type);
+      return types;
     },
   };
-  return { ...defaults, ...rest };
+}
+
+/** Shapes that do not fit the rule are the model's fault: inference saw each alone, the rule ties them to each other. */
+function boundRule(view: OperatorView, rule: RuleSource): FactorRule {
+  try {
+    const source = typeof rule === 'string' ? rule : rule(view);
+    return typeof source === 'string' ? bindRule(source, view) : source;
+  } catch (error) {
+    if (error instanceof AutoparError || !(error instanceof Error)) throw error;
+    throw mismatch(view, `its shapes and attributes do not fit each other (${error.message})`);
+  }
+}
+
+/** Constant inputs are tensors that the reader made numbers of; all other attributes are as the file has them. */
+function checkAttribute(view: OperatorView, name: string, { attributes: own }: EntryParts): void {
+  const value = view.attributes[name];
+  const form = formOfAttribute(name, own);
+  if (value === undefined || form === undefined || hasForm(value, form)) return;
+  const shown = typeof value === 'object' && 'data' in value ? 'a tensor' : JSON.stringify(value, plainNumbers);
+  throw new AutoparError(
+    'unsupported-attribute',
+    'input',
+    `${view.op} ${view.name}: its attribute '${name}' is ${shown}, where ${FORM_WORDS[form]} is expected`,
+    { node: view.name },
+    'The file is damaged or was edited there; export the model again.',
+  );
+}
+
+function plainNumbers(_: string, value: unknown): unknown {
+  return typeof value === 'bigint' ? Number(value) : value;
+}
+
+/** Refuses sizes that are none, and tensors with more elements than can be counted exactly. */
+function checkSizes(view: OperatorView, { dtype, shape }: TensorType): void {
+  const sound = shape.every((size) => Number.isSafeInteger(size) && size >= 0);
+  if (sound && Number.isSafeInteger(elementCount(shape))) return;
+  throw mismatch(view, `${dtype}[${shape.join(', ')}] ${sound ? 'has more than 2^53 elements' : 'is no shape'}`);
 }
 
 /** Work of `flops` floating-point operations per element of the first result. */

@@ -27,6 +27,30 @@ export class ExpansionWriter {
     return output;
   }
 
+  /** Adds a node with several results, named as told. */
+  addAll(
+    op: string,
+    inputs: readonly (string | null)[],
+    outputs: readonly string[],
+    dims: readonly Dimensions[],
+    attributes: Attributes = {},
+  ): void {
+    this.#nodes.push({ op, attributes, inputs, outputs, dims });
+  }
+
+  /** As `add`, for an operator of another domain than ONNX's own. */
+  addOf(
+    domain: string,
+    op: string,
+    inputs: readonly (string | null)[],
+    dims: Dimensions,
+    attributes: Attributes = {},
+    output = `t${this.#nodes.length}`,
+  ): string {
+    this.#nodes.push({ op, domain, attributes, inputs, outputs: [output], dims: [dims] });
+    return output;
+  }
+
   /** Adds a scalar constant and returns its name. */
   scalar(dtype: DType, value: number): string {
     return this.tensor(constant(dtype, [value]));
@@ -55,4 +79,20 @@ export function summationType(dtype: DType): DType {
 /** The dimensions of a tensor after the axes given were reduced and kept: they have no factor. */
 export function keptDimensions(dims: Dimensions, axes: readonly number[]): Dimensions {
   return dims.map((names, index) => (axes.includes(index) ? [] : names));
+}
+
+/** Writes the positions 0, 1, … along an axis (int64), beside the other dimensions of a tensor of this shape. */
+export function positionsAlong(
+  write: ExpansionWriter,
+  shape: readonly number[],
+  axis: number,
+  names: DimensionFactors,
+): string {
+  const bound = (value: number) => constant('int64', [value]);
+  const attributes = { start: bound(0), limit: bound(shape[axis] ?? 1), delta: bound(1) };
+  const range = write.add('Range', [], [names], attributes);
+  const beside = shape.flatMap((_, other) => (other === axis ? [] : [other]));
+  if (beside.length === 0) return range;
+  const dims = shape.map((_, other) => (other === axis ? names : []));
+  return write.add('Unsqueeze', [range], dims, { axes: beside });
 }

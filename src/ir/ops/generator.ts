@@ -78,6 +78,7 @@ export const generatorEntries: readonly OperatorEntry[] = [
   entry({
     op: 'EyeLike',
     family: 'generator',
+    attributes: { k: 'int' },
     infer: (view) => {
       const { dtype, shape } = ofRank(view, 0, 2);
       return [{ dtype: dtypeAttribute(view, 'dtype', dtype), shape }];
@@ -135,6 +136,7 @@ export const generatorEntries: readonly OperatorEntry[] = [
     entry({
       op,
       family: 'generator',
+      ...(op === 'Bernoulli' ? {} : { until: 21 }),
       infer: (view) => {
         const type = operand(view, 0);
         const columns = numberOf(view, 'sample_size', 1);
@@ -144,15 +146,18 @@ export const generatorEntries: readonly OperatorEntry[] = [
       },
       rule: '*x! -> *y!',
       note: 'Whole: a shard would draw other random numbers than the whole.',
+      unproven: 'Random numbers differ from run to run.',
     }),
   ),
   ...['RandomNormal', 'RandomUniform'].map((op) =>
     entry({
       op,
       family: 'generator',
+      until: 21,
       infer: (view) => [{ dtype: dtypeAttribute(view, 'dtype', 'float32'), shape: neededIntegers(view, 'shape') }],
       rule: ' -> *y!',
       note: 'Whole: a shard would draw other random numbers than the whole.',
+      unproven: 'Random numbers differ from run to run.',
     }),
   ),
 ];

@@ -39,6 +39,7 @@ export const imageEntries: readonly OperatorEntry[] = [
   }),
   entry({
     op: 'GridSample',
+    readsPositions: true,
     family: 'indexing',
     infer: (view) => {
       const [x, grid] = [ofRank(view, 0, 3, true), operand(view, 1)];

@@ -1,26 +1,43 @@
 /**
  * @file The operator registry: the entries of all families in one table, and the entry of an operator that has none.
  */
+import { blockEntries } from '../blocks/block-entry.js';
 import { AutoparError } from '../error.js';
 import type { OperatorEntry, OperatorView } from '../operator.js';
 import { bindRule } from '../rule-text.js';
 import { attentionEntries } from './attention.js';
+import { blockQuantisedEntries } from './block-quantised.js';
+import { channelNormalisationEntries } from './channel-normalisation.js';
+import { classicalEntries } from './classical.js';
 import { contractionEntries } from './contraction.js';
 import { convolutionEntries } from './convolution.js';
 import { einsumEntries } from './einsum.js';
 import { elementwiseEntries } from './elementwise.js';
 import { entry } from './entry.js';
+import { expertEntries } from './experts.js';
+import { fusedAttentionEntries } from './fused-attention.js';
+import { fusedContractionEntries } from './fused-contraction.js';
+import { fusedElementwiseEntries } from './fused-elementwise.js';
+import { fusedNormalisationEntries } from './fused-normalisation.js';
+import { fusedRotaryEntries } from './fused-rotary.js';
 import { generatorEntries } from './generator.js';
+import { groupedAttentionEntries } from './grouped-attention.js';
 import { imageEntries } from './image.js';
 import { indexingEntries } from './indexing.js';
+import { linearAttentionEntries } from './linear-attention.js';
 import { lossEntries } from './loss.js';
+import { microsoftCoreEntries } from './microsoft-core.js';
 import { movementEntries } from './movement.js';
 import { normalisationEntries } from './normalisation.js';
 import { poolingEntries } from './pooling.js';
 import { quantisationEntries } from './quantisation.js';
+import { quantisedContractionEntries } from './quantised-contraction.js';
+import { quantisedElementwiseEntries } from './quantised-elementwise.js';
 import { recurrentEntries } from './recurrent.js';
 import { reductionEntries } from './reduction.js';
+import { regionEntries } from './regions.js';
 import { reshapeEntries } from './reshape.js';
+import { signalEntries } from './signal.js';
 import { softmaxEntries } from './softmax.js';
 import { sortingEntries } from './sorting.js';
 
@@ -42,12 +59,31 @@ export const operatorEntries: readonly OperatorEntry[] = [
   ...softmaxEntries,
   ...reductionEntries,
   ...normalisationEntries,
+  ...channelNormalisationEntries,
   ...indexingEntries,
   ...attentionEntries,
+  ...blockQuantisedEntries,
+  ...classicalEntries,
+  ...expertEntries,
+  ...fusedAttentionEntries,
+  ...fusedContractionEntries,
+  ...fusedElementwiseEntries,
+  ...fusedNormalisationEntries,
+  ...fusedRotaryEntries,
+  ...groupedAttentionEntries,
+  ...linearAttentionEntries,
+  ...microsoftCoreEntries,
+  ...quantisedContractionEntries,
+  ...quantisedElementwiseEntries,
+  ...regionEntries,
+  ...signalEntries,
 ];
 
 const BY_NAME: ReadonlyMap<string, OperatorEntry> = new Map(
-  operatorEntries.map((item) => [keyOf(item.op, item.domain), item]),
+  [...operatorEntries, ...blockEntries((op, domain) => entryOf(op, domain) ?? unknownEntry(op, domain))].map((item) => [
+    keyOf(item.op, item.domain),
+    item,
+  ]),
 );
 
 /** The entry of an operator; undefined where the registry has none. */

@@ -72,6 +72,26 @@ export const indexingEntries: readonly OperatorEntry[] = [
     note: 'The dimensions that the index tuples address stay whole.',
   }),
   entry({
+    op: 'ReverseSequence',
+    family: 'indexing',
+    infer: (view) => {
+      const type = ofRank(view, 0, 2, true);
+      const { batch, time } = reversedAxes(view);
+      if (batch === time || ofRank(view, 1, 1).shape[0] !== type.shape[batch])
+        throw mismatch(view, 'it must have one length per sequence');
+      return [type];
+    },
+    rule: (view) => {
+      const { batch, time } = reversedAxes(view);
+      const names = dimensionNames(operand(view, 0).shape.length);
+      const side = names.map((name, axis) => (axis === time ? `${name}!` : name)).join(' ');
+      return `${side}, ${names[batch]} -> ${side}`;
+    },
+    linear: linearIn([0]),
+    work: moves,
+    note: 'Time stays whole.',
+  }),
+  entry({
     op: 'ScatterElements',
     family: 'indexing',
     infer: (view) => {
@@ -122,6 +142,11 @@ export const indexingEntries: readonly OperatorEntry[] = [
 function lookupMark(view: OperatorView): '+mask' | '!' {
   const { dtype } = operand(view, 0);
   return dtype === 'bool' || dtype === 'string' ? '!' : '+mask';
+}
+
+function reversedAxes(view: OperatorView): { readonly batch: number; readonly time: number } {
+  const rank = operand(view, 0).shape.length;
+  return { batch: axisOf(view, 'batch_axis', rank, 1), time: axisOf(view, 'time_axis', rank, 0) };
 }
 
 /** GatherND's leading batch dimensions, and how many dimensions an index tuple addresses. */

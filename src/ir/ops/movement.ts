@@ -281,6 +281,7 @@ function splitSizes(view: OperatorView): readonly number[] {
   const { shape } = operand(view, 0);
   const total = shape[axisOf(view, 'axis', shape.length, 0)] ?? 1;
   const count = numberOf(view, 'num_outputs', view.outputCount);
+  if (count !== view.outputCount) throw mismatch(view, `it has ${view.outputCount} results, not ${count}`);
   const part = Math.ceil(total / count);
   return Array.from({ length: count }, (_, index) => Math.max(0, Math.min(part, total - index * part)));
 }

@@ -6,7 +6,7 @@ import { elementCount } from '../graph.js';
 import type { Expansion, OperatorEntry, OperatorView } from '../operator.js';
 import { entry, perInputElement } from './entry.js';
 import { ExpansionWriter, keptDimensions, summationType } from './expansion.js';
-import { dimensionNames, neededIntegers, ofRank, operand, result } from './operands.js';
+import { dimensionNames, neededIntegers, numberOf, ofRank, operand, result } from './operands.js';
 import { spatialNames, type Window, windowsOf } from './windows.js';
 
 export const poolingEntries: readonly OperatorEntry[] = [
@@ -24,14 +24,16 @@ export const poolingEntries: readonly OperatorEntry[] = [
       },
       rule: poolingRule,
       linear: () => (op === 'AveragePool' ? [[0]] : []),
+      ...(op === 'MaxPool' ? { indexed: placesOnShard } : {}),
       work: (view) => ({
         flops: elementCount(result(view, 0).shape) * elementCount(neededIntegers(view, 'kernel_shape')),
       }),
-      note: 'Positions stay whole where windows overlap; everything does where the places of maxima are asked for.',
+      note: 'Positions stay whole where windows overlap; where the places of maxima are asked for, channels and positions do.',
     }),
   ),
   globalEntry('GlobalAveragePool', '%', globalMean, [[0]]),
   globalEntry('GlobalMaxPool', '+max'),
+  { ...globalEntry('GlobalLpPool', '%', globalNorm), until: 21 },
 ];
 
 function windows(view: OperatorView): readonly Window[] {
@@ -40,12 +42,24 @@ function windows(view: OperatorView): readonly Window[] {
 
 function poolingRule(view: OperatorView): string {
   const names = spatialNames(windows(view));
-  // Places of maxima count through the whole tensor, samples and channels included.
+  // Places of maxima count through the whole tensor, samples and channels included: a shard of samples adds its offset.
   if (view.outputs[1]) {
-    const whole = (prefix: string) => dimensionNames(operand(view, 0).shape.length, prefix).map((name) => `${name}!`);
-    return `${whole('x').join(' ')} -> ${whole('y').join(' ')}, ${whole('y').join(' ')}`;
+    const image = (prefix: string) =>
+      ['n@', 'c!', ...dimensionNames(operand(view, 0).shape.length - 2, prefix).map((name) => `${name}!`)].join(' ');
+    return `${image('x')} -> ${image('y')}, ${image('y')}`;
   }
   return `n c ${names.input.join(' ')} -> n c ${names.output.join(' ')}`;
+}
+
+/** Places in a shard's images count from the shard's first one. */
+function placesOnShard(view: OperatorView, offsets: Readonly<Record<string, string>>): Expansion {
+  const write = new ExpansionWriter();
+  const { shape } = operand(view, 0);
+  const dims = ['n', 'c', ...dimensionNames(shape.length - 2, 'y')].map((name) => [name]);
+  write.addAll('MaxPool', ['in0'], ['out0', 'local'], [dims, dims], view.attributes);
+  const before = write.add('Mul', [offsets['n'] ?? '', write.scalar('int64', elementCount(shape.slice(1)))], [[]]);
+  write.add('Add', ['local', before], dims, {}, 'out1');
+  return write.finish();
 }
 
 function globalEntry(
@@ -82,5 +96,19 @@ function globalMean(view: OperatorView): Expansion {
   const sum = write.add('ReduceSum', [input], reduced, { axes, keepdims: 1 });
   const mean = write.add('Mul', [sum, write.scalar(type, 1 / elementCount(shape.slice(2)))], reduced);
   write.cast(mean, reduced, dtype, 'out0');
+  return write.finish();
+}
+
+/** (Σ |x|^p)^(1/p); p is 2 unless told. */
+function globalNorm(view: OperatorView): Expansion {
+  const write = new ExpansionWriter();
+  const { dtype, shape } = operand(view, 0);
+  const whole = [['n'], ['c'], ...dimensionNames(shape.length - 2, 's').map((name) => [name])];
+  const axes = shape.flatMap((_, axis) => (axis < 2 ? [] : [axis]));
+  const reduced = keptDimensions(whole, axes);
+  const p = numberOf(view, 'p', 2);
+  const powers = write.add('Pow', [write.add('Abs', ['in0'], whole), write.scalar(dtype, p)], whole);
+  const sum = write.add('ReduceSum', [powers], reduced, { axes, keepdims: 1 });
+  write.add('Pow', [sum, write.scalar(dtype, 1 / p)], reduced, {}, 'out0');
   return write.finish();
 }

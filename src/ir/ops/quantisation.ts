@@ -4,9 +4,10 @@
 import type { DType } from '../dtype.js';
 import type { FactorRule } from '../factor-rule.js';
 import { type Attributes, elementCount } from '../graph.js';
-import type { OperatorEntry, OperatorView, Work } from '../operator.js';
+import type { Expansion, OperatorEntry, OperatorView, Work } from '../operator.js';
 import { bindRule } from '../rule-text.js';
 import { entry, perElement } from './entry.js';
+import { ExpansionWriter } from './expansion.js';
 import {
   axisOf,
   broadcast,
@@ -52,8 +53,9 @@ export const quantisationEntries: readonly OperatorEntry[] = [
         { dtype: bytes, shape: [] },
       ].slice(0, view.outputCount);
     },
-    rule: '*a! -> *a!, , ',
-    note: 'Whole: its scale comes from the largest and smallest value of the whole tensor.',
+    rule: '*a% -> *a%, , ',
+    expansion: dynamicExpansion,
+    work: perElement(6),
   }),
   entry({
     op: 'MatMulInteger',
@@ -64,7 +66,7 @@ export const quantisationEntries: readonly OperatorEntry[] = [
       const batch = broadcast(view, [a.shape.slice(0, -2), b.shape.slice(0, -2)]);
       return [{ dtype: 'int32', shape: [...batch, a.shape.at(-2) ?? 1, b.shape.at(-1) ?? 1] }];
     },
-    rule: (view) => `*b m k+, *b k+ n, ${scale(view, 2, 'm')}, ${scale(view, 3, 'n')} -> *b m n`,
+    rule: (view) => `*b m k+, *b k+ n, ${scaleText(view, 2, 'm')}, ${scaleText(view, 3, 'n')} -> *b m n`,
     work: (view) => ({ flops: 2 * elementCount(result(view, 0).shape) * (operand(view, 0).shape.at(-1) ?? 1) }),
   }),
   entry({
@@ -77,7 +79,8 @@ export const quantisationEntries: readonly OperatorEntry[] = [
       return [{ dtype: operand(view, 7).dtype, shape: [...batch, a.shape.at(-2) ?? 1, b.shape.at(-1) ?? 1] }];
     },
     rule: (view) => {
-      const scales = (first: number, name: string) => `${scale(view, first, name)}, ${scale(view, first + 1, name)}`;
+      const scales = (first: number, name: string) =>
+        `${scaleText(view, first, name)}, ${scaleText(view, first + 1, name)}`;
       return `*b m k!, ${scales(1, 'm')}, *b k! n, ${scales(4, 'n')}, ${scales(6, 'm')} -> *b m n`;
     },
     work: (view) => ({ flops: 2 * elementCount(result(view, 0).shape) * (operand(view, 0).shape.at(-1) ?? 1) }),
@@ -89,7 +92,10 @@ export const quantisationEntries: readonly OperatorEntry[] = [
     infer: (view) => [{ dtype: 'int32', shape: convolvedShape(view, 1) }],
     rule: (view) => {
       const { image, kernel, channels, output } = convolutionText(view, 1, '+');
-      return bound(view, `${image}, ${kernel}, ${scale(view, 2, '1')}, ${scale(view, 3, channels)} -> ${output}`);
+      return bound(
+        view,
+        `${image}, ${kernel}, ${scaleText(view, 2, '1')}, ${scaleText(view, 3, channels)} -> ${output}`,
+      );
     },
     resize: resizeGroups,
     work: (view) => convolutionWork(view, 1),
@@ -102,9 +108,9 @@ export const quantisationEntries: readonly OperatorEntry[] = [
     infer: (view) => [{ dtype: operand(view, 7).dtype, shape: convolvedShape(view, 3) }],
     rule: (view) => {
       const { image, kernel, channels, output } = convolutionText(view, 3, '!');
-      const tensorScales = `${scale(view, 1, '1')}, ${scale(view, 2, '1')}`;
-      const channelScales = `${scale(view, 4, channels)}, ${scale(view, 5, channels)}`;
-      const last = `${scale(view, 6, '1')}, ${scale(view, 7, '1')}`;
+      const tensorScales = `${scaleText(view, 1, '1')}, ${scaleText(view, 2, '1')}`;
+      const channelScales = `${scaleText(view, 4, channels)}, ${scaleText(view, 5, channels)}`;
+      const last = `${scaleText(view, 6, '1')}, ${scaleText(view, 7, '1')}`;
       return bound(view, `${image}, ${tensorScales}, ${kernel}, ${channelScales}, ${last}, ${channels} -> ${output}`);
     },
     resize: resizeGroups,
@@ -114,25 +120,60 @@ export const quantisationEntries: readonly OperatorEntry[] = [
   }),
 ];
 
+/** Scale and zero point from the largest and smallest value of the whole tensor, zero among them; then the plain form. */
+function dynamicExpansion(view: OperatorView): Expansion {
+  const write = new ExpansionWriter();
+  const { dtype, shape } = operand(view, 0);
+  const dims = dimensionNames(shape.length).map((name) => [name]);
+  const all = { axes: shape.map((_, axis) => axis), keepdims: 0 };
+  const number = (value: number) => write.scalar(dtype, value);
+  const high = write.add('Max', [write.add('ReduceMax', ['in0'], [], all), number(0)], []);
+  const low = write.add('Min', [write.add('ReduceMin', ['in0'], [], all), number(0)], []);
+  const spread = write.add('Div', [write.add('Sub', [high, low], []), number(255)], []);
+  // A tensor of zeros has a scale all the same.
+  const flat = write.add('Equal', [spread, number(0)], []);
+  write.add('Where', [flat, number(1), spread], [], {}, 'out1');
+  const shift = write.add('Neg', [write.add('Div', [low, 'out1'], [])], []);
+  const within = write.add('Clip', [write.add('Round', [shift], []), number(0), number(255)], []);
+  write.cast(within, [], 'uint8', 'out2');
+  write.add('QuantizeLinear', ['in0', 'out1', 'out2'], dims, {}, 'out0');
+  return write.finish();
+}
+
 /** Shape of a convolution's result; `kernel` is the operand that holds the kernel. */
 function convolvedShape(view: OperatorView, kernel: number): readonly number[] {
-  const [x, w] = [ofRank(view, 0, 3, true), ofRank(view, kernel, operand(view, 0).shape.length)];
-  const [n = 1, c = 1] = x.shape;
+  const image = imageShape(view);
+  const w = ofRank(view, kernel, ofRank(view, 0, 3, true).shape.length);
+  const [n = 1, c = 1] = image;
   const [m = 1, own = 1] = w.shape;
   if (own * numberOf(view, 'group', 1) !== c) throw mismatch(view, `the kernel does not fit ${c} channels`);
-  return [n, m, ...windowsOf(view, x.shape, w.shape.slice(2)).map(({ output }) => output)];
+  const positions = windowsOf(view, image, w.shape.slice(2)).map(({ output }) => output);
+  return channelsLast(view) ? [n, ...positions, m] : [n, m, ...positions];
+}
+
+/** ONNX Runtime's own form may have channels behind the positions. */
+function channelsLast(view: OperatorView): boolean {
+  return numberOf(view, 'channels_last', 0) !== 0;
+}
+
+/** Sizes of the image: samples, channels, positions. */
+function imageShape(view: OperatorView): readonly number[] {
+  const { shape } = operand(view, 0);
+  return channelsLast(view) ? [shape[0] ?? 1, shape.at(-1) ?? 1, ...shape.slice(1, -1)] : shape;
 }
 
 /** Rule texts of a convolution's operands; `mark` is the kind of the input channels. */
 function convolutionText(view: OperatorView, kernel: number, mark: string) {
-  const names = spatialNames(windowsOf(view, operand(view, 0).shape, operand(view, kernel).shape.slice(2)));
+  const names = spatialNames(windowsOf(view, imageShape(view), operand(view, kernel).shape.slice(2)));
   const grouped = numberOf(view, 'group', 1) > 1;
   const channels = grouped ? '(g co)' : 'co';
+  const image = (own: string, positions: readonly string[]) =>
+    (channelsLast(view) ? ['n', ...positions, own] : ['n', own, ...positions]).join(' ');
   return {
-    image: `n ${grouped ? `(g ci${mark})` : `ci${mark}`} ${names.input.join(' ')}`,
+    image: image(grouped ? `(g ci${mark})` : `ci${mark}`, names.input),
     kernel: `${channels} ci${mark} ${names.kernel.join(' ')}`,
     channels,
-    output: `n ${channels} ${names.output.join(' ')}`,
+    output: image(channels, names.output),
   };
 }
 
@@ -157,11 +198,11 @@ function scaledRule(view: OperatorView): string {
   // One scale is for the whole tensor, whatever axis is named beside it.
   const whole = elementCount(operand(view, 1).shape) === 1;
   const own = whole ? '1' : (names[axisOf(view, 'axis', shape.length, Math.min(1, shape.length - 1))] ?? '1');
-  return `${names.join(' ')}, ${scale(view, 1, own)}, ${scale(view, 2, own)} -> ${names.join(' ')}`;
+  return `${names.join(' ')}, ${scaleText(view, 1, own)}, ${scaleText(view, 2, own)} -> ${names.join(' ')}`;
 }
 
 /** A scale or zero point: one for the tensor, or one per position of the dimension `name`. */
-function scale(view: OperatorView, index: number, name: string): string {
+export function scaleText(view: OperatorView, index: number, name: string): string {
   const shape = view.inputs[index]?.shape ?? [];
   return shape.length === 0 ? '' : elementCount(shape) === 1 ? '1' : name;
 }

@@ -14,44 +14,75 @@ const ROWS = [
   { op: 'LSTM', gates: 4, cell: true },
 ] as const;
 
-export const recurrentEntries: readonly OperatorEntry[] = ROWS.map(({ op, gates, cell }) =>
+export const recurrentEntries: readonly OperatorEntry[] = [
+  ...ROWS.map(({ op, gates, cell }) =>
+    entry({
+      op,
+      family: 'recurrent',
+      infer: (view) => {
+        const x = ofRank(view, 0, 3);
+        const [w, r] = [ofRank(view, 1, 3), ofRank(view, 2, 3)];
+        const batchFirst = numberOf(view, 'layout', 0) === 1;
+        const [first = 1, second = 1, features = 1] = x.shape;
+        const [steps, batch] = batchFirst ? [second, first] : [first, second];
+        const hidden = r.shape[2] ?? 1;
+        const directions = text(view, 'direction', 'forward') === 'bidirectional' ? 2 : 1;
+        if (w.shape.join() !== [directions, gates * hidden, features].join())
+          throw mismatch(view, `its weights must have shape [${directions}, ${gates * hidden}, ${features}]`);
+        const last: TensorType = {
+          dtype: x.dtype,
+          shape: batchFirst ? [batch, directions, hidden] : [directions, batch, hidden],
+        };
+        const all: TensorType = {
+          dtype: x.dtype,
+          shape: batchFirst ? [batch, steps, directions, hidden] : [steps, directions, batch, hidden],
+        };
+        return [all, last, last].slice(0, view.outputCount);
+      },
+      rule: (view) => {
+        const batchFirst = numberOf(view, 'layout', 0) === 1;
+        const sequence = batchFirst ? 'n t! x!' : 't! n x!';
+        const state = batchFirst ? 'n d! h!' : 'd! n h!';
+        const all = batchFirst ? 'n t! d! h!' : 't! d! n h!';
+        const operands = [sequence, 'd! w! x!', 'd! w! h!', 'd! v!', 'n', state, ...(cell ? [state, 'd! p!'] : [])];
+        return `${operands.join(', ')} -> ${[all, state, ...(cell ? [state] : [])].join(', ')}`;
+      },
+      work: (view) => {
+        const [first = 1, second = 1] = operand(view, 0).shape;
+        const weights = elementCount(operand(view, 1).shape) + elementCount(operand(view, 2).shape);
+        return { flops: 2 * first * second * weights };
+      },
+      parameterInputs: [1, 2, 3, 7],
+      note: 'Only the batch is sharded: each step needs the whole hidden state of the step before.',
+    }),
+  ),
   entry({
-    op,
+    op: 'DynamicQuantizeLSTM',
+    domain: 'com.microsoft',
     family: 'recurrent',
     infer: (view) => {
-      const x = ofRank(view, 0, 3);
-      const [w, r] = [ofRank(view, 1, 3), ofRank(view, 2, 3)];
-      const batchFirst = numberOf(view, 'layout', 0) === 1;
-      const [first = 1, second = 1, features = 1] = x.shape;
-      const [steps, batch] = batchFirst ? [second, first] : [first, second];
-      const hidden = r.shape[2] ?? 1;
-      const directions = text(view, 'direction', 'forward') === 'bidirectional' ? 2 : 1;
-      if (w.shape.join() !== [directions, gates * hidden, features].join())
-        throw mismatch(view, `its weights must have shape [${directions}, ${gates * hidden}, ${features}]`);
-      const last: TensorType = {
-        dtype: x.dtype,
-        shape: batchFirst ? [batch, directions, hidden] : [directions, batch, hidden],
-      };
-      const all: TensorType = {
-        dtype: x.dtype,
-        shape: batchFirst ? [batch, steps, directions, hidden] : [steps, directions, batch, hidden],
-      };
-      return [all, last, last].slice(0, view.outputCount);
+      const [steps = 1, batch = 1, features = 1] = ofRank(view, 0, 3).shape;
+      const [directions = 1, width = 1, gates = 1] = ofRank(view, 1, 3).shape;
+      const hidden = ofRank(view, 2, 3).shape[1] ?? 1;
+      if (width !== features || gates !== 4 * hidden)
+        throw mismatch(view, `its weights must have shape [${directions}, ${features}, ${4 * hidden}]`);
+      const { dtype } = operand(view, 0);
+      const last: TensorType = { dtype, shape: [directions, batch, hidden] };
+      return [{ dtype, shape: [steps, directions, batch, hidden] }, last, last].slice(0, view.outputCount);
     },
     rule: (view) => {
-      const batchFirst = numberOf(view, 'layout', 0) === 1;
-      const sequence = batchFirst ? 'n t! x!' : 't! n x!';
-      const state = batchFirst ? 'n d! h!' : 'd! n h!';
-      const all = batchFirst ? 'n t! d! h!' : 't! d! n h!';
-      const operands = [sequence, 'd! w! x!', 'd! w! h!', 'd! v!', 'n', state, ...(cell ? [state, 'd! p!'] : [])];
-      return `${operands.join(', ')} -> ${[all, state, ...(cell ? [state] : [])].join(', ')}`;
+      const whole = (types: typeof view.inputs, prefix: string) =>
+        types
+          .map((type, index) => type?.shape.map((_, axis) => `${prefix}${index}_${axis}!`).join(' ') ?? '_')
+          .join(', ');
+      return `${whole(view.inputs, 'x')} -> ${whole(view.outputs, 'y')}`;
     },
     work: (view) => {
-      const [first = 1, second = 1] = operand(view, 0).shape;
+      const [steps = 1, batch = 1] = operand(view, 0).shape;
       const weights = elementCount(operand(view, 1).shape) + elementCount(operand(view, 2).shape);
-      return { flops: 2 * first * second * weights };
+      return { flops: 2 * steps * batch * weights };
     },
-    parameterInputs: [1, 2, 3, 7],
-    note: 'Only the batch is sharded: each step needs the whole hidden state of the step before.',
+    parameterInputs: [1, 2, 3],
+    note: 'Whole: every step is quantised by the largest value of the whole batch.',
   }),
-);
+];

@@ -4,7 +4,7 @@
  */
 import type { Expansion, OperatorEntry, OperatorView } from '../operator.js';
 import { entry, perElement } from './entry.js';
-import { ExpansionWriter, keptDimensions, summationType } from './expansion.js';
+import { ExpansionWriter, keptDimensions, positionsAlong, summationType } from './expansion.js';
 import { axisOf, dimensionNames, operand } from './operands.js';
 
 /** Writes the result from x − max, its powers and their sum. */
@@ -23,9 +23,9 @@ export const softmaxEntries: readonly OperatorEntry[] = [
     op: 'Hardmax',
     family: 'normalisation',
     infer: (view) => [operand(view, 0)],
-    rule: (view) => alongAxis(view, '!'),
+    rule: (view) => alongAxis(view, '%'),
+    expansion: hardmaxExpansion,
     work: perElement(2),
-    note: 'The axis stays whole: the first of equal largest values wins.',
   }),
 ];
 
@@ -61,5 +61,17 @@ function softmaxExpansion(view: OperatorView, last: Last): Expansion {
   const powers = write.add('Exp', [shifted], whole);
   const sum = write.add('ReduceSum', [powers], reduced, attributes);
   write.cast(last(write, shifted, powers, sum, { whole, reduced }), whole, dtype, 'out0');
+  return write.finish();
+}
+
+/** One where the first of the largest values lies. */
+function hardmaxExpansion(view: OperatorView): Expansion {
+  const write = new ExpansionWriter();
+  const { dtype, shape } = operand(view, 0);
+  const axis = axisOf(view, 'axis', shape.length, -1);
+  const whole = dimensionNames(shape.length).map((name) => [name]);
+  const first = write.add('ArgMax', ['in0'], keptDimensions(whole, [axis]), { axis, keepdims: 1 });
+  const chosen = write.add('Equal', [positionsAlong(write, shape, axis, whole[axis] ?? []), first], whole);
+  write.cast(chosen, whole, dtype, 'out0');
   return write.finish();
 }

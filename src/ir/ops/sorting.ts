@@ -1,9 +1,11 @@
 /**
- * @file Operators whose results depend on the order along one axis. That axis stays whole, all others pass.
+ * @file Operators whose results depend on the order along one axis. That axis stays whole, all others pass; only the
+ * place of the largest value is found by reductions.
  */
 import { elementCount, type TensorType } from '../graph.js';
-import type { OperatorEntry, OperatorView } from '../operator.js';
+import type { Expansion, OperatorEntry, OperatorView } from '../operator.js';
 import { entry, perInputElement } from './entry.js';
+import { ExpansionWriter, keptDimensions, positionsAlong } from './expansion.js';
 import { axisOf, dimensionNames, integers, mismatch, numberOf, operand } from './operands.js';
 
 export const sortingEntries: readonly OperatorEntry[] = [
@@ -54,10 +56,10 @@ export const sortingEntries: readonly OperatorEntry[] = [
         const axis = axisOf(view, 'axis', operand(view, 0).shape.length, 0);
         const names = alongAxis(view, 0, '1');
         const kept = numberOf(view, 'keepdims', 1) ? names : names.filter((_, index) => index !== axis);
-        return `${alongAxis(view, 0, 'v!').join(' ')} -> ${kept.join(' ')}`;
+        return `${alongAxis(view, 0, 'v%').join(' ')} -> ${kept.join(' ')}`;
       },
+      expansion: (view) => placeExpansion(view, op === 'ArgMax' ? 'ReduceMax' : 'ReduceMin'),
       work: perInputElement(1),
-      note: 'The axis stays whole: its place would have to travel with its value.',
     }),
   ),
   ...(
@@ -88,4 +90,23 @@ function alongAxis(view: OperatorView, otherwise: number, own: string): readonly
   const rank = operand(view, 0).shape.length;
   const axis = axisOf(view, 'axis', rank, otherwise);
   return dimensionNames(rank).map((name, index) => (index === axis ? own : name));
+}
+
+/** The extreme value of all shards, then the first (or last) place that holds it: both are plain reductions. */
+function placeExpansion(view: OperatorView, extreme: 'ReduceMax' | 'ReduceMin'): Expansion {
+  const write = new ExpansionWriter();
+  const { shape } = operand(view, 0);
+  const axis = axisOf(view, 'axis', shape.length, 0);
+  const whole = alongAxis(view, 0, 'v').map((name) => [name]);
+  const wide = keptDimensions(whole, [axis]);
+  const keep = numberOf(view, 'keepdims', 1) !== 0;
+  const last = numberOf(view, 'select_last_index', 0) !== 0;
+  const best = write.add(extreme, ['in0'], wide, { axes: [axis], keepdims: 1 });
+  const here = write.add('Equal', ['in0', best], whole);
+  const elsewhere = write.scalar('int64', last ? 0 : Math.max(0, (shape[axis] ?? 1) - 1));
+  const places = write.add('Where', [here, positionsAlong(write, shape, axis, ['v']), elsewhere], whole);
+  const result = keep ? wide : wide.filter((_, index) => index !== axis);
+  const attributes = { axes: [axis], keepdims: keep ? 1 : 0 };
+  write.add(last ? 'ReduceMax' : 'ReduceMin', [places], result, attributes, 'out0');
+  return write.finish();
 }

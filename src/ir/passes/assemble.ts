@@ -5,22 +5,12 @@
 import { isFloating } from '../dtype.js';
 import { AutoparError } from '../error.js';
 import { elementCount, type Graph, type Node, type TensorType, type Weight } from '../graph.js';
-import type { OperatorFamily } from '../operator.js';
-import { entryOf } from '../ops/index.js';
+import { isNatural, isPlausible, type ParameterPlace, placesOf } from '../parameters/places.js';
 import { type Constant, type ConstantFolder, FOLD_LIMIT } from './fold.js';
-import type { Draft, Resolved, Value } from './values.js';
+import { type Draft, isTensor, type Resolved, type Value } from './values.js';
 
 /** A module's own name for a parameter (`h.0.attn.bias`): exporters make up names without dots, or with slashes. */
 const DOTTED = /^[A-Za-z_]\w*(\.\w+)+$/;
-
-/** Families whose second and later operands are weights by nature. */
-const WEIGHTED: ReadonlySet<OperatorFamily> = new Set([
-  'contraction',
-  'convolution',
-  'normalisation',
-  'recurrent',
-  'attention',
-]);
 
 /** The graph of `resolved`; evaluates the constants that it keeps, all in one go. */
 export async function assemble(resolved: Resolved, name: string): Promise<Graph> {
@@ -103,12 +93,11 @@ class Assembly {
   }
 
   graph(name: string): Graph {
-    const roles = this.roles();
     const weights = new Map<string, Weight>();
     const sources = new Set(this.constants.map((constant) => constant.name));
     for (const constant of this.constants) {
       const weightName = this.weightName(constant, sources);
-      const weight = this.folder.weightOf(constant, roles.get(constant) ?? 'constant');
+      const weight = this.folder.weightOf(constant, 'constant');
       weights.set(weightName, weight);
       this.tensors.set(weightName, { dtype: weight.dtype, shape: weight.shape });
     }
@@ -118,7 +107,7 @@ class Assembly {
       (draft) => !draft.outputs.some((output) => output !== null && this.turned.has(output)),
     );
     const nodes = [...kept.map((draft) => this.node(draft)), ...carried];
-    return {
+    return this.placed({
       name,
       nodes,
       tensors: this.tensors,
@@ -127,7 +116,7 @@ class Assembly {
       weights,
       state: [],
       batch: [],
-    };
+    });
   }
 
   /**
@@ -149,7 +138,7 @@ class Assembly {
       if (value.kind === 'tensor' && free) this.renamed.set(value.name, name);
     }
     for (const { name, value } of this.resolved.outputs) {
-      if (value.kind === 'sequence') throw sequenceOutput(name);
+      if (!isTensor(value)) throw noTensorOutput(name, value);
       const source = this.operandName(value);
       if (source === name) continue;
       this.tensors.set(name, value.type);
@@ -171,7 +160,7 @@ class Assembly {
   }
 
   private operandName(value: Value): string {
-    if (value.kind === 'sequence') throw new Error('a sequence reached the graph');
+    if (!isTensor(value)) throw new Error(`a value of kind ${value.kind} reached the graph`);
     const constant = value.kind === 'constant' ? value.constant : this.turned.get(value.name);
     if (!constant) return value.kind === 'tensor' ? (this.renamed.get(value.name) ?? value.name) : '';
     const name = this.weightNames.get(constant);
@@ -191,39 +180,26 @@ class Assembly {
   }
 
   /** parameter, buffer or constant: as the exporter says, else by the places where a weight is read, else by its name. */
-  private roles(): ReadonlyMap<Constant, Weight['role']> {
-    const told = this.constants.some((constant) => constant.kind === 'parameter');
-    const placed = this.placedAsWeights();
-    return new Map(this.constants.map((constant) => [constant, this.roleOf(constant, told, placed)]));
-  }
-
-  private roleOf(constant: Constant, told: boolean, placed: ReadonlySet<Constant>): Weight['role'] {
+  private roleOf(constant: Constant, weight: Weight, told: boolean, places: readonly ParameterPlace[]): Weight['role'] {
     if (constant.kind === 'parameter' || constant.kind === 'buffer') return constant.kind;
-    const weight = this.folder.weightOf(constant, 'constant');
     const origin = constant.application?.inputs[0] ?? constant;
     const plain = !isFloating(weight.dtype) || elementCount(weight.shape) <= 1 || !(constant.stated || origin.stated);
     if (constant.kind === 'constant' || plain) return 'constant';
-    if (placed.has(constant)) return 'parameter';
-    return !told && constant.stated && DOTTED.test(constant.name) ? 'parameter' : 'constant';
+    if (places.some(isNatural)) return places.every(({ use }) => use === 'statistics') ? 'buffer' : 'parameter';
+    if (told || !constant.stated || !DOTTED.test(constant.name)) return 'constant';
+    return places.some(isPlausible) ? 'parameter' : 'buffer';
   }
 
-  private placedAsWeights(): ReadonlySet<Constant> {
-    const placed = new Set<Constant>();
-    for (const draft of this.live) {
-      const entry = entryOf(draft.op, draft.domain);
-      draft.inputs.forEach((input, index) => {
-        const constant =
-          input?.kind === 'constant'
-            ? input.constant
-            : input?.kind === 'tensor'
-              ? this.turned.get(input.name)
-              : undefined;
-        const natural =
-          entry?.parameterInputs?.includes(index) ?? (entry !== undefined && index > 0 && WEIGHTED.has(entry.family));
-        if (constant && natural) placed.add(constant);
-      });
+  /** The weights with the roles that their places in the finished graph give them. */
+  private placed(graph: Graph): Graph {
+    const told = this.constants.some((constant) => constant.kind === 'parameter');
+    const places = placesOf(graph, graph.weights.keys());
+    const weights = new Map(graph.weights);
+    for (const [constant, name] of this.weightNames) {
+      const weight = graph.weights.get(name);
+      if (weight) weights.set(name, { ...weight, role: this.roleOf(constant, weight, told, places.get(name) ?? []) });
     }
-    return placed;
+    return { ...graph, weights };
   }
 }
 
@@ -252,12 +228,13 @@ function plainNode(
   };
 }
 
-function sequenceOutput(tensor: string): AutoparError {
+function noTensorOutput(tensor: string, { kind }: Value): AutoparError {
+  const what = kind === 'sequence' ? 'a sequence of tensors' : 'an optional without a value';
   return new AutoparError(
     'unsupported-sequence',
     'input',
-    `output '${tensor}' is a sequence of tensors, which autopar does not handle`,
+    `output '${tensor}' is ${what}, which autopar does not handle`,
     { tensor },
-    'return its elements as outputs of their own',
+    'return tensors as outputs of their own',
   );
 }

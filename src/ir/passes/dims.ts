@@ -6,6 +6,7 @@
  *     factor  := number | name | '(' sum ')' | '-' factor | ('floor' | 'max' | 'min' | …) '(' sum, … ')'
  */
 import { AutoparError } from '../error.js';
+import { MOST_DIMENSIONS } from '../graph.js';
 import type { SourceDimension, SourceValue } from '../onnx/model.js';
 
 /** The sizes of an input or value; null where one is not bound or not stated. */
@@ -45,20 +46,45 @@ export function checkDims(inputs: readonly SourceValue[], dims: ReadonlyMap<stri
       );
     }
   }
-  const free = new Map<string, string[]>();
   for (const input of inputs) {
-    if (!input.shape) throw unranked(input, file);
-    input.shape.forEach((dimension, axis) => {
+    const rank = input.shape?.length ?? 0;
+    if (rank > MOST_DIMENSIONS) throw tooManyDimensions(input, rank, file);
+  }
+  for (const input of inputs)
+    if (!input.shape) throw input.dtype === null ? noTensor(input, file) : unranked(input, file);
+  const free = freeDimensions(inputs, dims);
+  if (free.size > 0) throw unbound(free, file);
+}
+
+/** Where a dimension occurs: axis `axis` of an input. */
+export interface DimensionPlace {
+  readonly input: SourceValue;
+  readonly axis: number;
+}
+
+/** Names of dimensions that `dims` does not bind, with where they occur; '' for those without a name. */
+export function freeDimensions(
+  inputs: readonly SourceValue[],
+  dims: ReadonlyMap<string, number>,
+): ReadonlyMap<string, readonly DimensionPlace[]> {
+  const free = new Map<string, DimensionPlace[]>();
+  for (const input of inputs) {
+    input.shape?.forEach((dimension, axis) => {
       if (dimensionSize(dimension, dims) !== null) return;
       const names = typeof dimension === 'string' ? unboundNames(dimension, dims) : [''];
       for (const name of names) {
-        const places = free.get(name) ?? [];
-        places.push(`${input.name} [${(input.shape ?? []).map((item) => item ?? '?').join(', ')}] axis ${axis}`);
-        free.set(name, places);
+        const places = free.get(name);
+        if (places) places.push({ input, axis });
+        else free.set(name, [{ input, axis }]);
       }
     });
   }
-  if (free.size > 0) throw unbound(free, file);
+  return free;
+}
+
+/** `ids [batch, 12] axis 0`. */
+export function placeText({ input, axis }: DimensionPlace): string {
+  return `${input.name} [${(input.shape ?? []).map((item) => item ?? '?').join(', ')}] axis ${axis}`;
 }
 
 /** The value of a dimension expression; null where a name in it is not bound or it is not an expression that is understood. */
@@ -131,7 +157,7 @@ class ExpressionParser {
       this.next();
       values.push(this.sum());
     } while (this.peek() === ',');
-    const apply = FUNCTIONS[name];
+    const apply = Object.hasOwn(FUNCTIONS, name) ? FUNCTIONS[name] : undefined;
     if (this.next() !== ')' || !apply) return null;
     return values.every((value) => value !== null) ? apply(...values) : null;
   }
@@ -164,7 +190,11 @@ const FUNCTIONS: Readonly<Record<string, (...values: number[]) => number>> = {
   Min: Math.min,
 };
 
+/** Longer texts are no expressions, and nested deeper than a parser should go. */
+const LONGEST_EXPRESSION = 4096;
+
 function tokensOf(text: string): readonly string[] | null {
+  if (text.length > LONGEST_EXPRESSION) return null;
   const tokens = text.match(/\d+|[A-Za-z_][\w.]*|\/\/|[-+*/%(),]/g) ?? [];
   return tokens.length > 0 && tokens.join('') === text.replace(/\s+/g, '') ? tokens : null;
 }
@@ -179,9 +209,15 @@ function unboundNames(text: string, dims: ReadonlyMap<string, number>): readonly
   return names.length > 0 ? names : [text];
 }
 
-function unbound(free: ReadonlyMap<string, readonly string[]>, file: string): AutoparError {
+/** The first places, and how many more there are. */
+function placesText(places: readonly DimensionPlace[]): string {
+  const shown = places.slice(0, 8).map(placeText).join('; ');
+  return places.length > 8 ? `${shown}; and ${places.length - 8} more` : shown;
+}
+
+function unbound(free: ReadonlyMap<string, readonly DimensionPlace[]>, file: string): AutoparError {
   const lines = [...free].map(
-    ([name, places]) => `${name === '' ? 'a dimension without a name' : name} (${places.join('; ')})`,
+    ([name, places]) => `${name === '' ? 'a dimension without a name' : name} (${placesText(places)})`,
   );
   const names = [...free.keys()].filter((name) => name !== '');
   return new AutoparError(
@@ -192,6 +228,26 @@ function unbound(free: ReadonlyMap<string, readonly string[]>, file: string): Au
     names.length > 0
       ? `bind them: ${names.map((name) => `--dim ${/^[\w.]+$/.test(name) ? name : `'${name}'`}=SIZE`).join(' ')}`
       : 'export the model with named or fixed dimensions',
+  );
+}
+
+function tooManyDimensions({ name }: SourceValue, rank: number, file: string): AutoparError {
+  return new AutoparError(
+    'tensor-size',
+    'input',
+    `input '${name}' has ${rank} dimensions; ${MOST_DIMENSIONS} is the most there can be`,
+    { file, tensor: name },
+    'the file is damaged, or its exporter at fault; reshape the input',
+  );
+}
+
+function noTensor({ name }: SourceValue, file: string): AutoparError {
+  return new AutoparError(
+    'unsupported-input',
+    'input',
+    `input '${name}' is a sequence, an optional or a map, or has no type at all`,
+    { file, tensor: name },
+    'autopar takes tensors: give the elements as inputs of their own',
   );
 }
 

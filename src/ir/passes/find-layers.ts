@@ -5,6 +5,7 @@
  * sibling: another prefix under the same parent with the same stem and another index.
  */
 import type { Graph, Node } from '../graph.js';
+import { moduleText } from '../onnx/module-path.js';
 
 /** The graph with `layer` set on every node, and with a module path where a node had none but its neighbours do. */
 export function findLayers(unplaced: Graph): Graph {
@@ -56,19 +57,10 @@ function layerOf(node: Node, siblings: ReadonlyMap<string, ReadonlySet<string>>)
     const stem = stemOf(step);
     return stem !== null && (siblings.get(JSON.stringify([...node.module.slice(0, index), stem]))?.size ?? 0) > 1;
   });
-  return depth < 0 ? null : joined(node.module.slice(0, depth + 1));
+  return depth < 0 ? null : moduleText(node.module.slice(0, depth + 1));
 }
 
 /** The step without its index; null where it has none. */
 function stemOf(step: string): string | null {
   return /\d$/.test(step) ? step.replace(/\d+$/, '') : null;
-}
-
-/** TorchScript repeats a container's name in its children's (n / n.0): it is said once. */
-function joined(path: readonly string[]): string {
-  return path.reduce((text, step, index) => {
-    const parent = path[index - 1];
-    if (parent === undefined) return step;
-    return `${text}.${step.startsWith(`${parent}.`) ? step.slice(parent.length + 1) : step}`;
-  }, '');
 }

@@ -5,12 +5,10 @@
  * the shape arithmetic that an exporter repeats in every layer is done once. Nothing is computed until a value is asked
  * for; then all operators that it needs go to ONNX Runtime as one model, through the `Evaluate` function handed in.
  */
-import { createHash } from 'node:crypto';
-import { byteLength, type DType, onnxOfDtype } from '../dtype.js';
+import { byteLength, type DType, dtypeBits, onnxOfDtype } from '../dtype.js';
 import { AutoparError } from '../error.js';
 import {
   type Attributes,
-  type AttributeValue,
   type ConstantTensor,
   elementCount,
   type Graph,
@@ -22,6 +20,7 @@ import {
 import type { InputKind } from '../onnx/model.js';
 import { loadWeight } from '../onnx/tensors.js';
 import { writeOnnx } from '../onnx/writer.js';
+import { attributesKey, tensorKey } from './attributes-key.js';
 
 /** Runs an ONNX model on the inputs given and returns its outputs by name. */
 export type Evaluate = (
@@ -31,6 +30,12 @@ export type Evaluate = (
 
 /** Results with more elements than this stay operators unless a shape, attribute or condition needs them. */
 export const FOLD_LIMIT = 64 * 1024;
+
+/** Bytes of the largest value that is computed, or read from a file, because a shape or condition follows from it. */
+const LARGEST_CONSTANT = 2 ** 28;
+
+/** Operators that are evaluated in one model. */
+const TOGETHER = 1000;
 
 /** An operator to apply: a node without its place in a graph. */
 interface Operator {
@@ -89,7 +94,7 @@ export class ConstantFolder {
       kind,
       stated: true,
       present: source.kind !== 'absent',
-      inFile: source.kind === 'inline',
+      inFile: source.kind === 'inline' || (source.kind === 'external' && source.file === this.file),
       application: null,
       result: 0,
     };
@@ -177,15 +182,37 @@ export class ConstantFolder {
   async valueOf(constant: Constant): Promise<ConstantTensor> {
     await this.settle([constant]);
     const source = this.sources.get(constant);
+    if (source?.kind === 'external' && source.length > LARGEST_CONSTANT) throw this.tooLarge(constant, source.length);
     const data = source ? await loadWeight(source) : null;
     if (!data) throw this.absent(constant);
     return { ...(await this.typeOf(constant)), data };
   }
 
-  /** Evaluates all constants given that are not values yet, in one model. */
+  /**
+   * Evaluates all constants given that are not values yet, some thousand operators at a time: ONNX Runtime takes longer than
+   * in proportion to load a model of many operators. Throws `constant-too-large` before anything large is computed.
+   */
   async settle(constants: readonly Constant[]): Promise<void> {
-    const wanted = [...new Set(constants)].filter((constant) => !this.sources.has(constant));
-    if (wanted.length === 0) return;
+    const wanted = new Set(constants.filter((constant) => !this.sources.has(constant) && !this.turn(constant)));
+    if (wanted.size === 0) return;
+    const open = this.closure([...wanted]).filter((constant) => !this.sources.has(constant));
+    this.checkBytes(open);
+    const places = new Map<Application, number>();
+    for (const { application } of open)
+      if (application && !places.has(application)) places.set(application, places.size);
+    const partOf = (application: Application): number => Math.floor((places.get(application) ?? 0) / TOGETHER);
+    const lastReader = new Map<Constant, number>();
+    for (const application of places.keys())
+      for (const input of application.inputs) if (input) lastReader.set(input, partOf(application));
+    const parts: Constant[][] = Array.from({ length: Math.ceil(places.size / TOGETHER) }, () => []);
+    for (const constant of open) {
+      const part = constant.application ? partOf(constant.application) : 0;
+      if (wanted.has(constant) || (lastReader.get(constant) ?? 0) > part) parts[part]?.push(constant);
+    }
+    for (const part of parts) await this.evaluateTogether(part);
+  }
+
+  private async evaluateTogether(wanted: readonly Constant[]): Promise<void> {
     const graph = await this.evaluationGraph(wanted);
     let results: Readonly<Record<string, ConstantTensor>>;
     try {
@@ -201,6 +228,34 @@ export class ConstantFolder {
       this.sources.set(constant, { kind: 'inline', data: value.data });
       this.settledNames.add(evaluationName(constant));
     }
+  }
+
+  private checkBytes(constants: readonly Constant[]): void {
+    let total = 0;
+    for (const constant of constants) {
+      const type = this.types.get(constant);
+      const bytes = type ? byteLength(type.dtype, elementCount(type.shape)) : 0;
+      total += bytes;
+      if (bytes > LARGEST_CONSTANT || total > 4 * LARGEST_CONSTANT) throw this.tooLarge(constant, bytes);
+    }
+  }
+
+  /** Settles the transpose of a large weight that lies in a file: it stays there, and is transposed whenever it is read. */
+  private turn(constant: Constant): boolean {
+    const { application } = constant;
+    const [origin] = application?.inputs ?? [];
+    if (!application || !origin || application.operator.op !== 'Transpose' || application.operator.domain !== '')
+      return false;
+    const source = this.sources.get(origin);
+    const type = this.types.get(origin);
+    const order = application.operator.attributes['perm'];
+    if (source?.kind !== 'external' || source.turned || !type || dtypeBits(type.dtype) < 8) return false;
+    if (elementCount(type.shape) <= FOLD_LIMIT) return false;
+    if (!Array.isArray(order) || typeof order[0] !== 'number') return false;
+    const axes: readonly number[] = order;
+    this.types.set(constant, { dtype: type.dtype, shape: axes.map((axis) => type.shape[axis] ?? 1) });
+    this.sources.set(constant, { ...source, turned: { shape: type.shape, order: axes } });
+    return true;
   }
 
   /** What the constant is as a graph's weight, once settled. */
@@ -326,6 +381,17 @@ export class ConstantFolder {
     );
   }
 
+  private tooLarge(constant: Constant, bytes: number): AutoparError {
+    const operator = constant.application?.operator.name;
+    return new AutoparError(
+      'constant-too-large',
+      'input',
+      `the value of '${constant.name}' is needed to plan, and it takes ${bytes} bytes; autopar computes constants of up to ${LARGEST_CONSTANT} bytes, ${4 * LARGEST_CONSTANT} together`,
+      { file: this.file, tensor: constant.name, ...(operator === undefined ? {} : { node: operator }) },
+      'shapes, axes and conditions that follow from so large a value are mostly a mistake of the exporter; make it an input of the model',
+    );
+  }
+
   private failed(wanted: readonly Constant[], error: unknown): AutoparError {
     const reason = error instanceof Error ? error.message.split('\n')[0] : String(error);
     const operators = [...new Set(wanted.map((constant) => constant.application?.operator.name ?? constant.name))];
@@ -342,30 +408,6 @@ export class ConstantFolder {
 function strongestKind(inputs: readonly (Constant | null)[]): InputKind | null {
   const kinds = new Set(inputs.map((input) => input?.kind));
   return kinds.has('parameter') ? 'parameter' : kinds.has('buffer') ? 'buffer' : null;
-}
-
-/** A short text that is equal exactly for equal tensors. */
-function tensorKey(value: ConstantTensor): string {
-  const bytes =
-    value.data.length <= 64
-      ? Buffer.from(value.data).toString('hex')
-      : createHash('sha256').update(value.data).digest('hex');
-  return `${value.dtype}[${value.shape.join(',')}]${bytes}`;
-}
-
-/** A short text that is equal exactly for equal attributes. */
-export function attributesKey(attributes: Attributes): string {
-  return JSON.stringify(
-    Object.entries(attributes)
-      .sort(([a], [b]) => (a < b ? -1 : 1))
-      .map(([name, value]) => [name, valueKey(value)]),
-  );
-}
-
-function valueKey(value: AttributeValue): unknown {
-  if (typeof value === 'bigint') return `${value}n`;
-  if (typeof value === 'object' && 'dtype' in value) return tensorKey(value);
-  return typeof value === 'number' && !Number.isFinite(value) ? String(value) : value;
 }
 
 /** Names in evaluation models are numbers: exporters' names could collide with those that are made here. */

@@ -5,7 +5,15 @@
 
 import { byteLength } from '../dtype.js';
 import { AutoparError } from '../error.js';
-import { type ConstantTensor, elementCount, type Graph, type Node, type TensorType, type Weight } from '../graph.js';
+import {
+  type ConstantTensor,
+  elementCount,
+  type Graph,
+  MOST_DIMENSIONS,
+  type Node,
+  type TensorType,
+  type Weight,
+} from '../graph.js';
 import { writeOnnx } from '../onnx/writer.js';
 import type { OperatorView } from '../operator.js';
 import { entryOf } from '../ops/index.js';
@@ -57,24 +65,38 @@ export function inferByEntry(view: OperatorView, file: string): readonly TensorT
 }
 
 function checkSizes(view: OperatorView, { dtype, shape }: TensorType): void {
+  if (shape.length > MOST_DIMENSIONS)
+    throw mismatch(
+      view,
+      `its result would have ${shape.length} dimensions, and ${MOST_DIMENSIONS} is the most there can be`,
+    );
   if (shape.every((size) => Number.isSafeInteger(size) && size >= 0)) return;
   throw mismatch(view, `its result would be ${dtype}[${shape.join(', ')}]`);
 }
 
-/** Throws for an operator whose result sizes depend on the data. */
-export function refuseDataDependent(op: string, domain: string, name: string, file: string): void {
-  if (domain !== '' || !DATA_DEPENDENT.has(op)) return;
-  throw dataDependent(name, op, 'the size of its result', file);
+/** Whether the sizes of an operator's results depend on its operands' values. */
+export function hasDataDependentSize(op: string, domain: string): boolean {
+  return ['', 'com.microsoft'].includes(domain) && DATA_DEPENDENT.has(op);
 }
 
-/** The error for a node that needs to know, before the run, something that only the data tells. */
-export function dataDependent(name: string, op: string, what: string, file: string): AutoparError {
+/** The error for a node that needs to know, before the run, something that only the data of `inputs` tells. */
+export function dataDependent(
+  name: string,
+  op: string,
+  what: string,
+  inputs: readonly string[],
+  file: string,
+): AutoparError {
+  const given = inputs.slice(0, 3).map((input) => `--const ${input}=FILE.npy`);
+  const more = inputs.length > 3 ? ` and so on for ${inputs.slice(3).join(', ')}` : '';
   return new AutoparError(
     'data-dependent-shape',
     'input',
     `node '${name}' (${op}): ${what} depends on the data, so the program cannot be planned`,
     { file, node: name },
-    'make it a constant: bind dimensions with --dim, give an input with --const, or export with fixed sizes',
+    given.length > 0
+      ? `fix what it is computed from: ${given.join(' ')}${more}; or export with fixed sizes`
+      : 'make it a constant: bind dimensions with --dim, give the weights their values, or export with fixed sizes',
   );
 }
 

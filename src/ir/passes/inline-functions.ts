@@ -4,9 +4,7 @@
  * Inner values are named CALL/VALUE, a nested call CALL/INNER/VALUE. The body's nodes belong to the module that the
  * call stands for: the module its parameters have in common (b.0 for b.0.ln.weight, b.0.qkv.bias), else the call's name.
  */
-import { AutoparError } from '../error.js';
 import {
-  functionKey,
   isReference,
   isSourceGraph,
   type OnnxModel,
@@ -17,14 +15,16 @@ import {
   type SourceNode,
 } from '../onnx/model.js';
 import { commonModule } from '../onnx/module-path.js';
+import { checkCalls, definitionOf } from './call-graph.js';
 
-/** How deep calls may nest: more is a function that calls itself. */
-const DEEPEST = 64;
-
-/** The nodes of the main graph with every function call expanded, in no particular order. */
+/**
+ * The nodes of the main graph with every function call expanded, in no particular order. Throws what `checkCalls` throws,
+ * before anything is expanded.
+ */
 export function inlineFunctions(model: OnnxModel): readonly SourceNode[] {
+  checkCalls(model);
   if (model.functions.size === 0) return model.graph.nodes;
-  return expandNodes(model.graph.nodes, model, []);
+  return expandNodes(model.graph.nodes, model, 0);
 }
 
 /** Gives the inner names of a subgraph or function body their outer names; names that are not inner stay. */
@@ -64,36 +64,28 @@ function mapGraphs(attributes: SourceAttributes, map: (graph: SourceGraph) => So
   );
 }
 
-function expandNodes(nodes: readonly SourceNode[], model: OnnxModel, calls: readonly string[]): readonly SourceNode[] {
+function expandNodes(nodes: readonly SourceNode[], model: OnnxModel, depth: number): readonly SourceNode[] {
   const names = callNames(nodes, model);
   return nodes.flatMap((node, index) => {
     const definition = definitionOf(node, model);
-    const inside = mapGraphs(node.attributes, (graph) => ({ ...graph, nodes: expandNodes(graph.nodes, model, calls) }));
-    if (!definition) return [{ ...node, attributes: inside }];
-    if (calls.length >= DEEPEST) {
-      throw new AutoparError(
-        'recursive-function',
-        'input',
-        `function '${node.op}' calls itself: ${[...calls.slice(-3), node.op].join(' → ')}`,
-        { file: model.file, node: node.name },
-      );
-    }
-    return expandCall(node, names[index] ?? node.op, definition, model, calls);
+    const inside = mapGraphs(node.attributes, (graph) => ({ ...graph, nodes: expandNodes(graph.nodes, model, depth) }));
+    if (!definition) return inside === node.attributes ? [node] : [{ ...node, attributes: inside }];
+    return expandCall(node, names[index] ?? node.op, definition, model, depth);
   });
-}
-
-function definitionOf(node: SourceNode, model: OnnxModel): SourceFunction | undefined {
-  return model.functions.get(functionKey(node.domain, node.op, node.overload));
 }
 
 /** A unique name per call: the node's, else its operator and ordinal. */
 function callNames(nodes: readonly SourceNode[], model: OnnxModel): readonly string[] {
   const taken = new Set<string>();
+  const ordinals = new Map<string, number>();
   return nodes.map((node) => {
     if (!definitionOf(node, model)) return '';
     const base = node.name || node.op;
     let name = base;
-    for (let ordinal = 2; taken.has(name); ordinal++) name = `${base}_${ordinal}`;
+    for (let ordinal = ordinals.get(base) ?? 2; taken.has(name); ordinal++) {
+      name = `${base}_${ordinal}`;
+      ordinals.set(base, ordinal + 1);
+    }
     taken.add(name);
     return name;
   });
@@ -104,7 +96,7 @@ function expandCall(
   callName: string,
   definition: SourceFunction,
   model: OnnxModel,
-  calls: readonly string[],
+  depth: number,
 ): readonly SourceNode[] {
   const actual = new Map<string, string | null>();
   definition.inputs.forEach((name, index) => {
@@ -116,7 +108,7 @@ function expandCall(
   });
   const rename = (name: string): string => actual.get(name) ?? `${callName}/${name}`;
   const absent = (name: string): boolean => actual.has(name) && actual.get(name) === null;
-  const module = [...call.module, ...moduleOf(call, definition, calls)];
+  const module = [...call.module, ...moduleOf(call, definition, depth)];
   const body = definition.nodes.map((node) =>
     renameNode(
       {
@@ -130,7 +122,7 @@ function expandCall(
     ),
   );
   const passed = definition.outputs.flatMap((name, index) => passThrough(call, definition, name, index));
-  return expandNodes([...body, ...passed], model, [...calls, call.op]);
+  return expandNodes([...body, ...passed], model, depth + 1);
 }
 
 /** A function that returns one of its inputs needs a node to carry it over. */
@@ -155,12 +147,12 @@ function passThrough(call: SourceNode, definition: SourceFunction, name: string,
 }
 
 /** The module that a call stands for, below the module of the caller. */
-function moduleOf(call: SourceNode, definition: SourceFunction, calls: readonly string[]): readonly string[] {
+function moduleOf(call: SourceNode, definition: SourceFunction, depth: number): readonly string[] {
   const given = commonModule(call.inputs.filter((name) => name !== null));
   const common = given.length > 0 ? given : commonModule(definition.inputs);
   if (call.module.every((step, index) => common[index] === step)) {
     if (common.length > 0) return common.slice(call.module.length);
-    return [calls.length === 0 ? call.name || call.op : (call.name.split('/').at(-1) ?? call.op)];
+    return [depth === 0 ? call.name || call.op : (call.name.split('/').at(-1) ?? call.op)];
   }
   return [];
 }

@@ -4,9 +4,9 @@
  *     Gemm                  Transpose, MatMul, scale, Add
  *     Identity, Dropout     another name of their operand
  *     Reshape ∘ Reshape     one Reshape; Transpose ∘ Transpose one Transpose; none where they undo each other
- *     GatherND in order     a Reshape (exporters index a mask by [n, t] for all n and t)
+ *     GatherND in order     a Reshape (exporters index a mask by [n, t] for all n and t), and so does Gather by 0, 1, 2, …
  */
-import { dtypeOfOnnx, isFloating, onnxOfDtype } from '../dtype.js';
+import { type DType, dtypeOfOnnx, isFloating, onnxOfDtype } from '../dtype.js';
 import { AutoparError } from '../error.js';
 import { type ConstantTensor, elementCount, type TensorType } from '../graph.js';
 import type { SourceAttribute, SourceNode } from '../onnx/model.js';
@@ -41,12 +41,12 @@ export const normalisations: Readonly<Record<string, Rewrite>> = {
     context.alias(resultOf(node), operandOf(node));
     const mask = node.outputs[1];
     if (!mask) return [];
-    const { shape } = context.typeOf(operandOf(node));
+    const { dtype, shape } = context.typeOf(operandOf(node));
     return [
       {
         ...node,
         op: 'ConstantOfShape',
-        attributes: { shape: [...shape], value: constant('bool', [1], [1]) },
+        attributes: { shape: [...shape], value: keptMask(node.opset, dtype) },
         inputs: [],
         outputs: [mask],
       },
@@ -77,10 +77,40 @@ export const normalisations: Readonly<Record<string, Rewrite>> = {
   Sum: (node, context) => (node.inputs.length === 1 ? aliased(node, context) : null),
   Max: (node, context) => (node.inputs.length === 1 ? aliased(node, context) : null),
   Min: (node, context) => (node.inputs.length === 1 ? aliased(node, context) : null),
+  Compress: pick,
   Range: scalarBounds,
   Gemm: gemm,
+  Gather: gatherAll,
   GatherND: gatherInOrder,
 };
+
+/** Compress keeps what a condition holds for: where that is known, elements of known places. */
+async function pick(node: SourceNode, context: RewriteContext): Promise<readonly SourceNode[] | null> {
+  const condition = await context.valueOf(node.inputs[1] ?? '');
+  if (!condition) return null;
+  const places = numbersOf(condition).flatMap((holds, index) => (holds === 0 ? [] : [index]));
+  const indices = context.literal(`${resultOf(node)}/places`, constant('int64', places, [places.length]));
+  const { axis } = node.attributes;
+  if (axis !== undefined) return [{ ...node, op: 'Gather', inputs: [operandOf(node), indices] }];
+  const flat = `${resultOf(node)}/flat`;
+  return [
+    {
+      ...node,
+      name: `${node.name}/flat`,
+      op: 'Reshape',
+      attributes: { shape: [-1] },
+      inputs: [operandOf(node)],
+      outputs: [flat],
+    },
+    { ...node, op: 'Gather', attributes: { axis: 0 }, inputs: [flat, indices] },
+  ];
+}
+
+/** What ONNX Runtime says that Dropout keeps when it drops nothing: all since opset 12, nothing of note before. */
+function keptMask(opset: number, dtype: DType): ConstantTensor {
+  if (opset >= 12 || opset === 0) return constant('bool', [1], [1]);
+  return constant(opset >= 10 ? 'bool' : dtype, [0], [1]);
+}
 
 /** Exporters give vectors of one element where scalars are asked for; ONNX Runtime takes them unless they are constants. */
 async function scalarBounds(node: SourceNode, context: RewriteContext): Promise<readonly SourceNode[] | null> {
@@ -172,6 +202,23 @@ function gemm(node: SourceNode, context: RewriteContext): readonly SourceNode[] 
   return nodes;
 }
 
+/** Indices that run through a whole dimension in order only give it another shape: exporters write strides like that. */
+async function gatherAll(node: SourceNode, context: RewriteContext): Promise<readonly SourceNode[] | null> {
+  const [data, indices] = node.inputs;
+  if (!data || !indices) return null;
+  const { shape } = context.typeOf(data);
+  const rows = context.typeOf(indices).shape;
+  const given = numberAttribute(node.attributes, 'axis', 0);
+  const axis = given < 0 ? given + shape.length : given;
+  const size = shape[axis];
+  // A dimension of size 1 is left alone: its index may be one that a batch would count on.
+  if (size === undefined || size < 2 || elementCount(rows) !== size) return null;
+  const value = await context.heldValueOf(indices);
+  if (!value || !runsInOrder(numbersOf(value), [size])) return null;
+  const target = [...shape.slice(0, axis), ...rows, ...shape.slice(axis + 1)];
+  return [{ ...node, op: 'Reshape', attributes: { shape: target }, inputs: [data] }];
+}
+
 /** Indices that run through all leading positions of the data in order select nothing: they only shape. */
 async function gatherInOrder(node: SourceNode, context: RewriteContext): Promise<readonly SourceNode[] | null> {
   const [data, indices] = node.inputs;
@@ -182,7 +229,7 @@ async function gatherInOrder(node: SourceNode, context: RewriteContext): Promise
   const leading = shape.slice(0, depth);
   const count = elementCount(rows.slice(0, -1));
   if (count !== elementCount(leading) || depth === 0) return null;
-  const value = await context.valueOf(indices);
+  const value = await context.heldValueOf(indices);
   if (!value || !runsInOrder(numbersOf(value), leading)) return null;
   return [
     { ...node, op: 'Reshape', attributes: { shape: [...rows.slice(0, -1), ...shape.slice(depth)] }, inputs: [data] },

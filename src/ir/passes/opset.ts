@@ -1,5 +1,6 @@
 /**
- * @file Pass `opset`: operators of opsets 7 to 27 in their INTERNAL_OPSET form, as a table from operator to conversion.
+ * @file Pass `opset`: operators of opsets 1 to 27 in their INTERNAL_OPSET form, as a table from operator to conversion
+ * (first-opsets.ts leads from 1 to 7).
  *
  * Where only an attribute became an input nothing is to be done: a Graph keeps such values as attributes anyway
  * (`constantInputs`), under the names that the old opsets used. The table holds what else changed.
@@ -7,6 +8,7 @@
 import { INTERNAL_OPSET } from '../graph.js';
 import type { SourceAttributes, SourceNode } from '../onnx/model.js';
 import { constant } from '../ops/constants.js';
+import { BROADCASTING_OPSET, convertFirstOpsets } from './first-opsets.js';
 import { numberAttribute, numbersAttribute, type Rewrite, type RewriteContext } from './rewrite.js';
 
 /** One conversion: applies to operators written for an opset below `below`. */
@@ -151,13 +153,25 @@ const CONVERSIONS: Readonly<Record<string, readonly Conversion[]>> = {
   Pad: [pad],
   GroupNormalization: [groupNormalization],
   Scatter: [{ below: INTERNAL_OPSET, rewrite: (node) => [{ ...node, op: 'ScatterElements' }] }],
-  BatchNormalization: [{ below: 14, rewrite: dropped('spatial', 'is_test', 'consumed_inputs') }],
+  BatchNormalization: [
+    {
+      below: 9,
+      rewrite: (node, context) => perActivation(node, context) ?? dropped('spatial', 'is_test')(node, context),
+    },
+    { below: 14, rewrite: dropped('is_test') },
+  ],
+  GridSample: [
+    { below: 20, rewrite: (node) => [{ ...node, attributes: { ...node.attributes, mode: sampling(node) } }] },
+  ],
   Cast: [{ below: 9, rewrite: (node) => [node] }],
+  RoiAlign: [{ below: 16, rewrite: withDefault('coordinate_transformation_mode', 'output_half_pixel') }],
+  DFT: [{ below: 20, rewrite: (node) => [{ ...node, attributes: { axis: 1, ...node.attributes } }] }],
 };
 
 /** The node at INTERNAL_OPSET: itself, or what replaces it. Types of its operands must be known to `context`. */
 export const convertOpset: Rewrite = (node, context) => {
   if (node.domain !== '' || node.opset >= INTERNAL_OPSET || node.opset === 0) return null;
+  if (node.opset < BROADCASTING_OPSET) return convertFirstOpsets(node, context);
   const known = Object.hasOwn(CONVERSIONS, node.op) ? CONVERSIONS[node.op] : undefined;
   const conversion = known?.find((item) => node.opset < item.below);
   const converted = conversion ? apply(conversion.rewrite, node, context) : null;
@@ -177,6 +191,43 @@ function dropped(...names: readonly string[]): Rewrite {
       attributes: Object.fromEntries(Object.entries(node.attributes).filter(([name]) => !names.includes(name))),
     },
   ];
+}
+
+/** Modes of GridSample were named for images, which have two dimensions. */
+function sampling({ attributes }: SourceNode): string {
+  const { mode = 'bilinear' } = attributes;
+  return mode === 'bilinear' ? 'linear' : mode === 'bicubic' ? 'cubic' : String(mode);
+}
+
+/** With `spatial` 0, every element of a sample had its own mean, variance, scale and bias. Null where it is not so. */
+function perActivation(node: SourceNode, context: RewriteContext): readonly SourceNode[] | null {
+  if (numberAttribute(node.attributes, 'spatial', 1) !== 0) return null;
+  const [x = null, scale = null, bias = null, mean = null, variance = null] = node.inputs;
+  const [y = ''] = node.outputs;
+  const epsilon = numberAttribute(node.attributes, 'epsilon', 1e-5);
+  const step = (op: string, role: string, ...inputs: readonly (string | null)[]): SourceNode => ({
+    ...node,
+    name: `${node.name || y}/${role}`,
+    op,
+    attributes: {},
+    inputs,
+    outputs: [`${y}/${role}`],
+  });
+  const { dtype } = context.typeOf(variance ?? '');
+  const least = context.literal(`${y}/epsilon`, constant(dtype, [epsilon]));
+  return [
+    step('Sub', 'centred', x, mean),
+    step('Add', 'spread', variance, least),
+    step('Sqrt', 'deviation', `${y}/spread`),
+    step('Div', 'unit', `${y}/centred`, `${y}/deviation`),
+    step('Mul', 'scaled', `${y}/unit`, scale),
+    { ...step('Add', 'shifted', `${y}/scaled`, bias), outputs: [y] },
+  ];
+}
+
+/** An attribute that a later opset introduced, with the value that says what the operator did before. */
+function withDefault(name: string, value: string): Rewrite {
+  return (node) => [{ ...node, attributes: { [name]: value, ...node.attributes } }];
 }
 
 function resizeAsymmetric(attributes: SourceAttributes): SourceAttributes {

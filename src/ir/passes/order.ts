@@ -2,7 +2,6 @@
  * @file Well-formedness of a source graph: every value is defined once, every value that is read is defined, and the
  * nodes have an order. Returns the nodes in topological order, the file's order where it is one.
  */
-import { alg, Graph as Digraph } from '@dagrejs/graphlib';
 import { AutoparError } from '../error.js';
 import { isSourceGraph, type SourceGraph, type SourceNode } from '../onnx/model.js';
 import { duplicate } from '../onnx/reader.js';
@@ -23,7 +22,10 @@ export function orderNodes(graph: SourceGraph, nodes: readonly SourceNode[], fil
       producer.set(output, index);
     }
   });
-  const reads = nodes.map((node) => new Set([...node.inputs, ...freeNames(node)]));
+  const reads = nodes.map((node) => {
+    const free = freeNames(node);
+    return free.length === 0 ? node.inputs : [...node.inputs, ...free];
+  });
   nodes.forEach((node, index) => {
     for (const input of reads[index] ?? []) {
       if (input !== null && !given.has(input) && !producer.has(input))
@@ -74,7 +76,8 @@ function withoutOutputs(file: string): AutoparError {
 
 /** What the subgraphs of a node read from outside. */
 function freeNames(node: SourceNode): readonly string[] {
-  return Object.values(node.attributes).flatMap((value) => (isSourceGraph(value) ? freeOf(value) : []));
+  const values = Object.values(node.attributes);
+  return values.some(isSourceGraph) ? values.flatMap((value) => (isSourceGraph(value) ? freeOf(value) : [])) : [];
 }
 
 function freeOf(graph: SourceGraph): readonly string[] {
@@ -89,27 +92,33 @@ function freeOf(graph: SourceGraph): readonly string[] {
   );
 }
 
-function isOrdered(reads: readonly ReadonlySet<string | null>[], producer: ReadonlyMap<string, number>): boolean {
-  return reads.every((names, index) => [...names].every((name) => name === null || (producer.get(name) ?? -1) < index));
+/** What each node reads: names, perhaps repeated. */
+type Reads = readonly (readonly (string | null)[])[];
+
+function isOrdered(reads: Reads, producer: ReadonlyMap<string, number>): boolean {
+  return reads.every((names, index) => names.every((name) => name === null || (producer.get(name) ?? -1) < index));
 }
 
 /** Kahn's algorithm; ready nodes are taken in the file's order. */
 function sorted(
   nodes: readonly SourceNode[],
-  reads: readonly ReadonlySet<string | null>[],
+  reads: Reads,
   producer: ReadonlyMap<string, number>,
   file: string,
 ): readonly SourceNode[] {
   const readers = nodes.map((): number[] => []);
-  const waiting = nodes.map(() => 0);
-  reads.forEach((names, index) => {
-    const sources = new Set(
-      [...names]
-        .map((name) => (name === null ? undefined : producer.get(name)))
-        .filter((source) => source !== undefined),
-    );
-    waiting[index] = sources.size;
-    for (const source of sources) readers[source]?.push(index);
+  const waiting = new Int32Array(nodes.length);
+  const sources = reads.map((names) => {
+    const found = new Set<number>();
+    for (const name of names) {
+      const source = name === null ? undefined : producer.get(name);
+      if (source !== undefined) found.add(source);
+    }
+    return found;
+  });
+  sources.forEach((found, index) => {
+    waiting[index] = found.size;
+    for (const source of found) readers[source]?.push(index);
   });
   const queue = nodes.flatMap((_, index) => (waiting[index] === 0 ? [index] : []));
   for (let position = 0; position < queue.length; position++) {
@@ -119,23 +128,27 @@ function sorted(
       if (left === 0) queue.push(reader);
     }
   }
-  if (queue.length < nodes.length) throw cyclic(nodes, readers, new Set(queue), file);
+  if (queue.length < nodes.length) throw cyclic(nodes, sources, new Set(queue), file);
   return queue.flatMap((index) => nodes[index] ?? []);
 }
 
+/** A node that is never ready waits for another such node: going from each to one it waits for ends in a circle. */
 function cyclic(
   nodes: readonly SourceNode[],
-  readers: readonly (readonly number[])[],
+  sources: readonly ReadonlySet<number>[],
   done: ReadonlySet<number>,
   file: string,
 ): AutoparError {
-  const graph = new Digraph();
-  readers.forEach((targets, source) => {
-    if (done.has(source)) return;
-    for (const target of targets) if (!done.has(target)) graph.setEdge(String(source), String(target));
-  });
-  const cycle = alg.findCycles(graph)[0] ?? [];
-  const names = cycle.map((index: string) => nodes[Number(index)]?.name || nodes[Number(index)]?.op || '?').reverse();
+  const path: number[] = [];
+  const places = new Map<number, number>();
+  let index = nodes.findIndex((_, at) => !done.has(at));
+  while (!places.has(index)) {
+    places.set(index, path.length);
+    path.push(index);
+    index = [...(sources[index] ?? [])].find((source) => !done.has(source)) ?? index;
+  }
+  const cycle = path.slice(places.get(index)).reverse();
+  const names = cycle.map((at) => nodes[at]?.name || nodes[at]?.op || '?');
   const shown = names.length > 6 ? [...names.slice(0, 5), '…', names.at(-1) ?? ''] : names;
   return new AutoparError(
     'cyclic-graph',

@@ -8,9 +8,11 @@ import { byteLength, type DType } from '../dtype.js';
 import { AutoparError } from '../error.js';
 import type { FactorRule } from '../factor-rule.js';
 import { type ConstantTensor, elementCount, type Graph, type Node, type TensorType, type Weight } from '../graph.js';
+import { readWeight } from '../onnx/tensors.js';
 import { constant, numbersOf } from '../ops/constants.js';
 import { entryOf } from '../ops/index.js';
 import { ruleOf, viewOf } from '../view.js';
+import { liftBatch } from './lift-batch.js';
 
 /** Types in which exporters number samples. */
 const NUMBERING: ReadonlySet<DType> = new Set(['int32', 'int64']);
@@ -31,6 +33,7 @@ export function resizeBatch(graph: Graph, batch: number): Graph {
       'the model has no input with a batch dimension, so its batch cannot be changed',
     );
   if (marks.size === batch) return graph;
+  if (marks.size === 1) return liftBatch(graph, batch);
   return new Resizing(graph, marks, marks.size, batch).graph();
 }
 
@@ -82,6 +85,18 @@ class Resizing {
     const entry = entryOf(node.op, node.domain);
     if (factors.size > 0 && this.marks.conflicts.includes(node.name))
       throw this.ambiguous(node, 'two parts of its shapes follow the batch in different ways');
+    const along = factors.size > 0 ? this.pickedAlong(node, rule, factors) : null;
+    if (along !== null)
+      throw this.ambiguous(
+        node,
+        `it picks fixed positions along dimension ${along} of its operand, which holds the batch`,
+      );
+    const ranked = [...factors.keys()].some((name) => rule.factors.get(name)?.kind === 'whole');
+    if (ranked && entry?.family === 'sort')
+      throw this.ambiguous(
+        node,
+        'it ranks or counts over all samples, which sizes of the file (a capacity) may rest on',
+      );
     const attributes =
       factors.size > 0 && entry?.resize
         ? entry.resize(view, rule, (factor) => this.factorSize(rule, factor, factors))
@@ -94,6 +109,19 @@ class Resizing {
       if (output !== null && type) this.tensors.set(output, type);
     });
     return { ...node, attributes };
+  }
+
+  /** The dimension with the batch in it that the node takes fixed positions of, so that none of its results has it. */
+  private pickedAlong(node: Node, rule: FactorRule, factors: ReadonlyMap<string, BatchMark>): number | null {
+    const family = entryOf(node.op, node.domain)?.family;
+    const held = (tensor: string | null) =>
+      tensor !== null && this.marks.dimensionMarks(tensor).some((mark) => mark !== null);
+    const picks = family === 'indexing' || family === 'view';
+    if (!picks || node.outputs.some(held) || node.inputs.slice(1).some(held)) return null;
+    const fixed = (name: string) =>
+      factors.has(name) && ['whole', 'mask'].includes(rule.factors.get(name)?.kind ?? 'pass');
+    const axis = rule.inputs[0]?.findIndex((names) => names.some(fixed)) ?? -1;
+    return axis < 0 ? null : axis;
   }
 
   /** The registry must find the very shapes that the marks say. */
@@ -119,15 +147,15 @@ class Resizing {
   private weight(name: string, weight: Weight, reader: string): Weight {
     const dims = this.marks.dimensionMarks(name);
     if (dims.every((mark) => mark === null)) return weight;
-    const { source } = weight;
-    if (source.kind !== 'inline')
+    const value = readWeight(weight.source);
+    if (!value)
       throw new AutoparError(
         'batch-constant',
         'input',
         `constant '${name}' holds the batch, but its value is not in the file`,
         { node: reader, tensor: name },
       );
-    let data = source.data;
+    let data = value;
     let shape = [...weight.shape];
     dims.forEach((mark, axis) => {
       if (!mark) return;

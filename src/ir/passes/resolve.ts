@@ -4,7 +4,7 @@
  *
  * One walk in topological order does it, because each step needs what the steps before found for the operands:
  *
- *     convert to the internal opset → control flow and sequences away → normalise → constant inputs become attributes
+ *     control flow and sequences away → convert to the internal opset → normalise → constant inputs become attributes
  *     → attributes in full → types → fold if nothing depends on the data → merge with an equal operator → emit
  *
  * A rewrite replaces a node by nodes, which take the same way again.
@@ -12,27 +12,31 @@
 import { isFloating } from '../dtype.js';
 import { AutoparError } from '../error.js';
 import { type Attributes, type ConstantTensor, elementCount, INTERNAL_OPSET, type TensorType } from '../graph.js';
-import {
-  type InputKind,
-  isOpaque,
-  isReference,
-  isSourceGraph,
-  type SourceGraph,
-  type SourceNode,
-} from '../onnx/model.js';
-import type { ConstantInput, OperatorView } from '../operator.js';
-import { numbersOf } from '../ops/constants.js';
+import type { InputKind, SourceGraph, SourceNode } from '../onnx/model.js';
+import type { OperatorView } from '../operator.js';
 import { entryOf } from '../ops/index.js';
+import { attributesKey } from './attributes-key.js';
 import { completeAttributes } from './complete-attributes.js';
-import { inlineConditional } from './conditionals.js';
+import { readConstantInputs } from './constant-inputs.js';
+import { DerivedNames } from './derived-names.js';
 import { boundShape } from './dims.js';
-import { attributesKey, type Constant, ConstantFolder, type Evaluate, FOLD_LIMIT } from './fold.js';
-import { dataDependent, inferByEntry, inferUnknown, refuseDataDependent } from './infer.js';
+import { type Constant, ConstantFolder, type Evaluate, FOLD_LIMIT } from './fold.js';
+import { dataDependent, hasDataDependentSize, inferByEntry, inferUnknown } from './infer.js';
 import { normalisations, viewNormalisations } from './normalise.js';
 import { convertOpset } from './opset.js';
 import type { Producer, RewriteContext } from './rewrite.js';
 import { sequenceRewrites } from './sequences.js';
-import { constantsOf, type Draft, type Resolved, typeOfValue, type Value, valueKey } from './values.js';
+import { rewriteSubgraphs } from './subgraphs.js';
+import {
+  constantsOf,
+  type Draft,
+  inputsBehind,
+  isTensor,
+  type Resolved,
+  typeOfValue,
+  type Value,
+  valueKey,
+} from './values.js';
 
 interface ResolveOptions {
   readonly file: string;
@@ -77,6 +81,11 @@ class Walk {
   private readonly ordinals = new Map<string, number>();
   private readonly unknown = new Map<string, number>();
   private readonly context: RewriteContext;
+  private readonly derived = new DerivedNames(() => [
+    ...this.scope.keys(),
+    ...this.nodes.flatMap((node) => node.outputs),
+  ]);
+  private unrolled = 0;
 
   constructor(
     private readonly graph: SourceGraph,
@@ -91,8 +100,18 @@ class Walk {
   async run(): Promise<Resolved> {
     this.bindInitializers();
     const inputs = this.bindInputs();
+    await this.take(this.nodes);
+    const outputs = this.graph.outputs.map(({ name }) => ({ name, value: this.valueNamed(name) }));
+    const notes = [...this.unknown].map(
+      ([op, count]) =>
+        `${op} is unknown to autopar: ${count === 1 ? 'its node is' : `its ${count} nodes are`} computed whole on every rank`,
+    );
+    return { drafts: this.drafts, inputs, outputs, folder: this.folder, notes };
+  }
+
+  private async take(nodes: readonly SourceNode[]): Promise<void> {
     // A stack of nodes in reverse: rewrites push what replaces a node, so that it comes next.
-    const stack = [...this.nodes].reverse();
+    const stack = [...nodes].reverse();
     for (let node = stack.pop(); node; node = stack.pop()) {
       const replacement = await this.step(node);
       for (let index = replacement.length - 1; index >= 0; index--) {
@@ -100,12 +119,6 @@ class Walk {
         if (next) stack.push(next);
       }
     }
-    const outputs = this.graph.outputs.map(({ name }) => ({ name, value: this.valueNamed(name) }));
-    const notes = [...this.unknown].map(
-      ([op, count]) =>
-        `${op} is unknown to autopar: ${count === 1 ? 'its node is' : `its ${count} nodes are`} computed whole on every rank`,
-    );
-    return { drafts: this.drafts, inputs, outputs, folder: this.folder, notes };
   }
 
   private bindInitializers(): void {
@@ -150,7 +163,7 @@ class Walk {
   private async step(node: SourceNode): Promise<readonly SourceNode[]> {
     const own = node.domain === '';
     const rewritten =
-      (await inlineConditional(node, this.context)) ??
+      (await rewriteSubgraphs(node, this.context)) ??
       (own && Object.hasOwn(sequenceRewrites, node.op)
         ? await sequenceRewrites[node.op]?.(node, this.context)
         : null) ??
@@ -173,8 +186,14 @@ class Walk {
     const constant =
       constants !== null && !RANDOM.has(node.op) && constants.every((item) => item === null || item.present);
     const entry = entryOf(node.op, node.domain);
-    if (!constant) refuseDataDependent(node.op, node.domain, name, this.options.file);
-    const { attributes: given, inputs } = await this.constantInputs(node, entry?.constantInputs ?? []);
+    if (!constant && hasDataDependentSize(node.op, node.domain))
+      throw this.dependsOnData(node, 'the size of its result', values);
+    const { attributes: given, inputs } = await readConstantInputs(
+      node,
+      entry?.constantInputs ?? [],
+      this.context,
+      (item, input) => this.dependsOnData(node, `its operand '${item.attribute}'`, [this.valueNamed(input)]),
+    );
     const operands = trimmed(inputs);
     const kept = operands.map((operand) => (operand === null ? null : this.valueNamed(operand)));
     const view: OperatorView = {
@@ -201,24 +220,9 @@ class Walk {
     return [];
   }
 
-  /** Reads the operands that must be known now into attributes. */
-  private async constantInputs(
-    node: SourceNode,
-    wanted: readonly ConstantInput[],
-  ): Promise<{ attributes: Attributes; inputs: readonly (string | null)[] }> {
-    const attributes: Record<string, Attributes[string]> = { ...plainAttributes(node, this.options.file) };
-    const inputs = [...node.inputs];
-    for (const item of wanted) {
-      const input = inputs[item.index];
-      if (!input) continue;
-      const value = await this.context.valueOf(input);
-      if (!value)
-        throw dataDependent(node.name || node.op, node.op, `its operand '${item.attribute}'`, this.options.file);
-      inputs[item.index] = null;
-      const attribute = asAttribute(item, value);
-      if (attribute !== null) attributes[item.attribute] = attribute;
-    }
-    return { attributes, inputs };
+  private dependsOnData(node: SourceNode, what: string, values: readonly (Value | null)[]): AutoparError {
+    const inputs = inputsBehind(values, (tensor) => this.makers.get(tensor));
+    return dataDependent(node.name || node.op, node.op, what, inputs, this.options.file);
   }
 
   private async resultTypes(
@@ -233,7 +237,7 @@ class Walk {
     const declared = node.outputs.map((name) => this.declaredType(name));
     const constants = await Promise.all(
       values.map((value) =>
-        value?.kind !== 'sequence' && value?.constant && elementCount(value.type.shape) <= FOLD_LIMIT
+        value && isTensor(value) && value.constant && elementCount(value.type.shape) <= FOLD_LIMIT
           ? this.folder.valueOf(value.constant)
           : null,
       ),
@@ -347,11 +351,13 @@ class Walk {
 
   private checkOperands(node: SourceNode): void {
     for (const input of node.inputs) {
-      if (input === null || this.valueNamed(input).kind !== 'sequence') continue;
+      const value = input === null ? null : this.valueNamed(input);
+      if (value === null || isTensor(value)) continue;
+      const what = value.kind === 'sequence' ? 'a sequence of tensors' : 'an optional without a value';
       throw new AutoparError(
         'unsupported-sequence',
         'input',
-        `node '${node.name || node.op}' (${node.op}) works on a sequence of tensors, which autopar does not handle`,
+        `node '${node.name || node.op}' (${node.op}) works on ${what}, which autopar does not handle`,
         { file: this.options.file, node: node.name },
         'only sequences that are indexed by constants are handled',
       );
@@ -386,8 +392,12 @@ class Walk {
       },
       valueOf: async (name) => {
         const value = this.valueNamed(name);
-        if (value.kind === 'sequence' || !value.constant) return null;
+        if (!isTensor(value) || !value.constant) return null;
         return this.folder.valueOf(value.constant);
+      },
+      heldValueOf: async (name) => {
+        const value = this.valueNamed(name);
+        return isTensor(value) && value.constant?.present ? this.folder.valueOf(value.constant) : null;
       },
       literal: (base, value) => {
         let name = base;
@@ -411,6 +421,13 @@ class Walk {
         const value = this.valueNamed(name);
         return value.kind === 'sequence' ? value.elements : null;
       },
+      absent: (name) => {
+        this.scope.set(name, { kind: 'absent' });
+      },
+      isAbsent: (name) => this.valueNamed(name).kind === 'absent',
+      resolve: (nodes) => this.take(nodes),
+      prefix: (base) => this.derived.prefix(base),
+      countUnrolled: (nodes) => (this.unrolled += nodes),
       producerOf: (name): Producer | null => {
         const value = this.valueNamed(name);
         const draft = value.kind === 'tensor' ? this.makers.get(value.name) : undefined;
@@ -456,26 +473,4 @@ function rearranges(
 function trimmed(inputs: readonly (string | null)[]): readonly (string | null)[] {
   const last = inputs.findLastIndex((input) => input !== null);
   return inputs.slice(0, last + 1);
-}
-
-function plainAttributes(node: SourceNode, file: string): Attributes {
-  const entries = Object.entries(node.attributes).map(([name, value]): [string, Attributes[string]] => {
-    if (isSourceGraph(value) || isReference(value) || isOpaque(value)) {
-      throw new AutoparError(
-        'unsupported-attribute',
-        'input',
-        `node '${node.name || node.op}' (${node.op}) has an attribute '${name}' of a kind that autopar does not handle`,
-        { file, node: node.name },
-      );
-    }
-    return [name, value];
-  });
-  return Object.fromEntries(entries);
-}
-
-/** A constant operand as an attribute; null for a tensor without elements, which is as good as left out. */
-function asAttribute(item: ConstantInput, value: ConstantTensor): Attributes[string] | null {
-  if (item.form === 'tensor') return elementCount(value.shape) === 0 ? null : value;
-  const numbers = numbersOf(value);
-  return item.form === 'ints' ? numbers : (numbers[0] ?? 0);
 }

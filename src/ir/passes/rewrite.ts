@@ -1,5 +1,5 @@
 /**
- * @file What a rewrite of one node may look at and do. The tables of `opset`, `normalise`, `sequences` and `conditionals`
+ * @file What a rewrite of one node may look at and do. The tables of `opset`, `normalise`, `sequences` and `subgraphs`
  * hold rewrites by operator; `resolve` applies them while it walks the graph in order.
  */
 import type { ConstantTensor, TensorType } from '../graph.js';
@@ -19,6 +19,8 @@ export interface RewriteContext {
   readonly typeOf: (name: string) => TensorType;
   /** The value of a tensor; null where it depends on the data. */
   readonly valueOf: (name: string) => Promise<ConstantTensor | null>;
+  /** The same, and null where the file does not hold it: for rewrites that can do without. */
+  readonly heldValueOf: (name: string) => Promise<ConstantTensor | null>;
   /** Brings a constant into scope; returns its name, made from `base`. */
   readonly literal: (base: string, value: ConstantTensor) => string;
   /** `name` becomes another name of the tensor or sequence `of`. */
@@ -29,6 +31,16 @@ export interface RewriteContext {
   readonly sequence: (name: string, elements: readonly string[]) => void;
   /** The elements of a sequence; null where `name` is a tensor. */
   readonly elementsOf: (name: string) => readonly string[] | null;
+  /** `name` becomes an optional without a value. */
+  readonly absent: (name: string) => void;
+  /** Whether `name` is an optional without a value. */
+  readonly isAbsent: (name: string) => boolean;
+  /** Takes nodes through the walk now, so that what they make is in scope when this returns. */
+  readonly resolve: (nodes: readonly SourceNode[]) => Promise<void>;
+  /** A beginning for derived names (`${prefix}/…`), made from `base`, that no other name of the model has. */
+  readonly prefix: (base: string) => string;
+  /** Adds to the number of nodes that loops have become and returns it. */
+  readonly countUnrolled: (nodes: number) => number;
   /** The node that makes the tensor; null for inputs and constants. */
   readonly producerOf: (name: string) => Producer | null;
   /** The model's file, for messages. */

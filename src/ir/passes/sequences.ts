@@ -5,10 +5,19 @@
 import { AutoparError } from '../error.js';
 import type { SourceNode } from '../onnx/model.js';
 import { constant, numbersOf } from '../ops/constants.js';
+import { optionalRewrites } from './optionals.js';
 import { numberAttribute, type Rewrite, type RewriteContext } from './rewrite.js';
+import { countUnrolled } from './unroll-limit.js';
 
-/** Rewrites by operator. */
+/** Rewrites by operator, those of optionals included, which may hold sequences. */
 export const sequenceRewrites: Readonly<Record<string, Rewrite>> = {
+  ...optionalRewrites,
+  Identity: (node, context) => {
+    const input = operandOf(node, 0);
+    if (context.elementsOf(input) === null && !context.isAbsent(input)) return null;
+    context.alias(resultOf(node), input);
+    return [];
+  },
   SequenceConstruct: (node, context) => {
     context.sequence(
       resultOf(node),
@@ -32,6 +41,7 @@ export const sequenceRewrites: Readonly<Record<string, Rewrite>> = {
     const sizes = await splitSizes(node, total, context);
     const parts = sizes.map((_, index) => `${resultOf(node)}/${index}`);
     context.sequence(resultOf(node), parts);
+    if (parts.length === 0) return [];
     const split: SourceNode = {
       ...node,
       op: 'Split',
@@ -54,27 +64,23 @@ export const sequenceRewrites: Readonly<Record<string, Rewrite>> = {
   },
   SequenceAt: async (node, context) => {
     const elements = elementsOf(node, context);
-    const index = positive(await indexOf(node, 1, context), elements.length);
-    const element = elements[index];
-    if (element === undefined)
-      throw new AutoparError(
-        'sequence-index',
-        'input',
-        `node '${node.name || node.op}' reads element ${index} of a sequence of ${elements.length}`,
-        { file: context.file, node: node.name },
-      );
-    context.alias(resultOf(node), element);
+    const index = await indexOf(node, 1, elements.length, context);
+    context.alias(resultOf(node), elements[index] ?? '');
     return [];
   },
   SequenceInsert: async (node, context) => {
     const elements = elementsOf(node, context);
-    const index = node.inputs[2] ? positive(await indexOf(node, 2, context), elements.length) : elements.length;
+    const { length } = elements;
+    // A new element may also come after the last one.
+    const index = node.inputs[2] ? await indexOf(node, 2, length, context, length + 1) : length;
     context.sequence(resultOf(node), elements.toSpliced(index, 0, operandOf(node, 1)));
     return [];
   },
   SequenceErase: async (node, context) => {
     const elements = elementsOf(node, context);
-    const index = node.inputs[1] ? positive(await indexOf(node, 1, context), elements.length) : elements.length - 1;
+    const { length } = elements;
+    if (length === 0) throw outside(node, 'the last element', length, context);
+    const index = node.inputs[1] ? await indexOf(node, 1, length, context) : length - 1;
     context.sequence(resultOf(node), elements.toSpliced(index, 1));
     return [];
   },
@@ -87,6 +93,7 @@ export const sequenceRewrites: Readonly<Record<string, Rewrite>> = {
   },
   ConcatFromSequence: (node, context) => {
     const elements = elementsOf(node, context);
+    if (elements.length === 0) throw outside(node, 'the first element', 0, context);
     const stacks = numberAttribute(node.attributes, 'new_axis', 0) !== 0;
     const axis = numberAttribute(node.attributes, 'axis', 0);
     if (!stacks) return [{ ...node, op: 'Concat', attributes: { axis }, inputs: elements }];
@@ -107,19 +114,43 @@ export const sequenceRewrites: Readonly<Record<string, Rewrite>> = {
 
 async function splitSizes(node: SourceNode, total: number, context: RewriteContext): Promise<readonly number[]> {
   const given = node.inputs[1];
-  if (!given) return Array.from({ length: total }, () => 1);
+  if (!given) {
+    countUnrolled(node, total, `splits into ${total} tensors`, context);
+    return Array.from({ length: total }, () => 1);
+  }
   const value = await context.valueOf(given);
   if (!value) throw dependent(node, context);
   const sizes = numbersOf(value);
   if (value.shape.length > 0) return sizes;
   const size = sizes[0] ?? 1;
+  if (!(size > 0)) throw outside(node, `parts of ${size}`, total, context);
+  countUnrolled(node, total / size, `splits into ${Math.ceil(total / size)} tensors`, context);
   return Array.from({ length: Math.ceil(total / size) }, (_, index) => Math.min(size, total - index * size));
 }
 
-async function indexOf(node: SourceNode, operand: number, context: RewriteContext): Promise<number> {
+/** A position in a sequence of `length`: negative ones count from the end. `positions` are allowed, all elements by default. */
+async function indexOf(
+  node: SourceNode,
+  operand: number,
+  length: number,
+  context: RewriteContext,
+  positions = length,
+): Promise<number> {
   const value = await context.valueOf(operandOf(node, operand));
   if (!value) throw dependent(node, context);
-  return numbersOf(value)[0] ?? 0;
+  const given = numbersOf(value)[0] ?? 0;
+  const index = positive(given, length);
+  if (index < 0 || index >= positions) throw outside(node, `element ${given}`, length, context);
+  return index;
+}
+
+function outside(node: SourceNode, what: string, length: number, context: RewriteContext): AutoparError {
+  return new AutoparError(
+    'sequence-index',
+    'input',
+    `node '${node.name || node.op}' (${node.op}) wants ${what} of a sequence of ${length}`,
+    { file: context.file, node: node.name },
+  );
 }
 
 function elementsOf(node: SourceNode, context: RewriteContext): readonly string[] {

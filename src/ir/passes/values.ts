@@ -8,7 +8,16 @@ import type { Constant, ConstantFolder } from './fold.js';
 export type Value =
   | { readonly kind: 'tensor'; readonly name: string; readonly type: TensorType; readonly constant: Constant | null }
   | { readonly kind: 'constant'; readonly type: TensorType; readonly constant: Constant }
-  | { readonly kind: 'sequence'; readonly elements: readonly string[] };
+  | { readonly kind: 'sequence'; readonly elements: readonly string[] }
+  /** An optional without a value; one with a value is that value. */
+  | { readonly kind: 'absent' };
+
+/** A value that is one tensor. */
+type TensorValue = Exclude<Value, { readonly kind: 'sequence' | 'absent' }>;
+
+export function isTensor(value: Value): value is TensorValue {
+  return value.kind === 'tensor' || value.kind === 'constant';
+}
 
 /** An operator that stays. Operands are values: constants get their names when the walk is over. */
 export interface Draft {
@@ -36,13 +45,13 @@ export interface Resolved {
 
 /** The operands as constants; null where one of them depends on the data. */
 export function constantsOf(values: readonly (Value | null)[]): readonly (Constant | null)[] | null {
-  const constants = values.map((value) => (value === null || value.kind === 'sequence' ? null : value.constant));
+  const constants = values.map((value) => (value !== null && isTensor(value) ? value.constant : null));
   return values.every((value, index) => value === null || constants[index]) ? constants : null;
 }
 
-/** The type of a tensor; null for a sequence or an operand left out. */
+/** The type of a tensor; null for a sequence, an optional without a value, or an operand left out. */
 export function typeOfValue(value: Value | null): TensorType | null {
-  return value === null || value.kind === 'sequence' ? null : value.type;
+  return value !== null && isTensor(value) ? value.type : null;
 }
 
 /** A short text that is equal exactly for the same value. */
@@ -50,4 +59,25 @@ export function valueKey(value: Value | null): string {
   if (value === null) return '_';
   if (value.kind === 'constant') return `c${value.constant.id}`;
   return value.kind === 'tensor' ? `t${value.name}` : '_';
+}
+
+/** The graph inputs that the values are computed from; `makerOf` tells what makes a tensor, if it is no input. */
+export function inputsBehind(
+  values: readonly (Value | null)[],
+  makerOf: (tensor: string) => Draft | undefined,
+): readonly string[] {
+  const inputs = new Set<string>();
+  const seen = new Set<Draft>();
+  const stack = [...values];
+  while (stack.length > 0) {
+    const value = stack.pop();
+    if (value?.kind !== 'tensor') continue;
+    const maker = makerOf(value.name);
+    if (!maker) inputs.add(value.name);
+    else if (!seen.has(maker)) {
+      seen.add(maker);
+      stack.push(...maker.inputs);
+    }
+  }
+  return [...inputs].sort();
 }

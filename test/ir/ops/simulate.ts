@@ -4,7 +4,7 @@
  */
 import type { DimensionFactors, FactorRule } from '../../../src/ir/factor-rule.js';
 import type { TensorType } from '../../../src/ir/graph.js';
-import type { ExpansionNode, OperatorEntry, OperatorView } from '../../../src/ir/operator.js';
+import type { Expansion, ExpansionNode, OperatorEntry, OperatorView } from '../../../src/ir/operator.js';
 import { numbersOf } from '../../../src/ir/ops/constants.js';
 import { entryOf } from '../../../src/ir/ops/index.js';
 import { cut, type Rank, ranksOf, type Shards } from './blocks.js';
@@ -62,10 +62,7 @@ export async function simulate(
     outputs: view.outputs.map((_, index) => `out${index}`),
     dims: view.outputs.map((_, index) => at.rule.outputs[index] ?? []),
   };
-  for (const [name, value] of Object.entries(expansion?.constants ?? {})) {
-    const whole: Values = { ...value, data: numbersOf(value) };
-    tensors.set(name, { type: value, dims: value.shape.map(() => []), blocks: ranks.map(() => whole) });
-  }
+  addConstants(expansion?.constants ?? {}, tensors, at);
   for (const node of expansion?.nodes ?? [single]) await step(node, tensors, at, true, node === single ? view : null);
   return view.outputs.map((type, index) => (type ? (tensors.get(`out${index}`)?.blocks ?? null) : null));
 }
@@ -85,7 +82,11 @@ async function step(
   const sharded = ownShards(rule, node, operands, at);
   const indexed = [...sharded].filter(([own]) => rule.factors.get(own)?.kind === 'indexed');
   if (offsets && indexed.length > 0) {
-    await onShard(entry, view, node, tensors, at, new Map(indexed));
+    await onShard(entry, view, node, tensors, at, new Map(indexed), sharded);
+    return;
+  }
+  if (whole === null && [...sharded].some(([own]) => rule.factors.get(own)?.kind === 'expanded')) {
+    await expanded(entry, view, node, tensors, at, offsets, sharded);
     return;
   }
   const localOperands = entry.indexInput === undefined ? operands : maskedOperands(entry, operands, rule, sharded, at);
@@ -125,6 +126,42 @@ async function step(
   }
 }
 
+/** A node of an expansion that is expanded itself: its own factors are called as those of the outer rule are. */
+async function expanded(
+  entry: OperatorEntry,
+  view: OperatorView,
+  node: ExpansionNode,
+  tensors: Map<string, Spread>,
+  at: Simulation,
+  offsets: boolean,
+  sharded: ReadonlyMap<string, string>,
+): Promise<void> {
+  const expansion = entry.expansion?.(view);
+  if (!expansion) throw new Error(`${view.op} has an expanded factor and no expansion`);
+  const inner = new Map<string, Spread>();
+  for (const [index, name] of node.inputs.entries()) if (name) inner.set(`in${index}`, need(tensors, name));
+  addConstants(expansion.constants, inner, at);
+  for (const item of expansion.nodes) await step(inOuterNames(item, sharded), inner, at, offsets, null);
+  for (const [index, name] of node.outputs.entries()) {
+    if (!view.outputs[index]) continue;
+    tensors.set(name, { ...need(inner, `out${index}`), dims: node.dims[index] ?? [] });
+  }
+}
+
+/** A node whose dimensions are named by own factors of the operator around it, in the names of the outer rule. */
+function inOuterNames(node: ExpansionNode, sharded: ReadonlyMap<string, string>): ExpansionNode {
+  const outer = (dims: Dims): Dims => dims.map((names) => names.map((name) => sharded.get(name) ?? `${name}?`));
+  return { ...node, dims: node.dims.map(outer) };
+}
+
+function addConstants(constants: Expansion['constants'], tensors: Map<string, Spread>, at: Simulation): void {
+  for (const [name, value] of Object.entries(constants)) {
+    const whole: Values = { ...value, data: numbersOf(value) };
+    const blocks = ranksOf(at.shards).map(() => whole);
+    tensors.set(name, { type: value, dims: value.shape.map(() => []), blocks });
+  }
+}
+
 /** The operator on a shard whose positions matter: its own nodes over a rank's offsets. */
 async function onShard(
   entry: OperatorEntry,
@@ -133,6 +170,7 @@ async function onShard(
   tensors: Map<string, Spread>,
   at: Simulation,
   indexed: ReadonlyMap<string, string>,
+  sharded: ReadonlyMap<string, string>,
 ): Promise<void> {
   const names = Object.fromEntries([...indexed.keys()].map((own) => [own, `offset_${own}`]));
   const body = entry.indexed?.(view, names);
@@ -145,14 +183,10 @@ async function onShard(
     const blocks = ranks.map((rank): Values => ({ dtype: 'int64', shape: [1], data: [(rank[factor] ?? 0) * block] }));
     inner.set(`offset_${own}`, { type: { dtype: 'int64', shape: [1] }, dims: [[]], blocks });
   }
-  for (const [name, value] of Object.entries(body.constants))
-    inner.set(name, {
-      type: value,
-      dims: value.shape.map(() => []),
-      blocks: ranks.map(() => ({ ...value, data: numbersOf(value) })),
-    });
-  for (const item of body.nodes) await step(item, inner, at, false, null);
-  for (const [index, name] of node.outputs.entries()) tensors.set(name, need(inner, `out${index}`));
+  addConstants(body.constants, inner, at);
+  for (const item of body.nodes) await step(inOuterNames(item, sharded), inner, at, false, null);
+  for (const [index, name] of node.outputs.entries())
+    tensors.set(name, { ...need(inner, `out${index}`), dims: node.dims[index] ?? [] });
 }
 
 function inferred(entry: OperatorEntry, node: ExpansionNode, operands: readonly (Spread | null)[]): OperatorView {

@@ -351,3 +351,17 @@ test('an Identity of a vector is a parameter of its own, one of a matrix is a ti
   const imported = await sameResults(t, graph, { x: noise([2, 3]) });
   t.deepEqual([...imported.graph.weights.keys()].sort(), ['n.0.bias', 'n.1.bias', 'table']);
 });
+
+test('a Gather by 0, 1, 2, … in another shape is a Reshape; one in another order stays', async (t) => {
+  const strided = (order: readonly number[]) =>
+    model({
+      node: [node('Gather', ['x', 'i'], ['y'], { axis: 1 })],
+      initializer: [int64('i', order, [2, 3])],
+      input: [value('x', [2, 6])],
+      output: [value('y', [2, 2, 3])],
+    });
+  const plain = await sameResults(t, strided([0, 1, 2, -3, 4, 5]), { x: noise([2, 6]) });
+  t.deepEqual(operators(plain), ['Reshape']);
+  const moved = await sameResults(t, strided([1, 0, 2, 3, 4, 5]), { x: noise([2, 6]) });
+  t.deepEqual(operators(moved), ['Gather']);
+});

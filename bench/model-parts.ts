@@ -1,0 +1,134 @@
+/**
+ * @file One model, from file to plan.json, part by part. The parts are put together here as `importModel` and `plan` do it;
+ * that it is the same is checked at the end, by fingerprint and cost.
+ */
+import { basename } from 'node:path';
+import { importModel } from '../src/api/import.js';
+import { plan } from '../src/api/plan.js';
+import { communicationOf, heaviestOf } from '../src/api/report.js';
+import { parseCluster } from '../src/cost-model/cluster.js';
+import { stepPrice } from '../src/cost-model/price.js';
+import { redistributionBound } from '../src/cost-model/redistribution-bound.js';
+import { batchDimensions } from '../src/ir/batch.js';
+import { fingerprint } from '../src/ir/fingerprint.js';
+import type { Graph, Node } from '../src/ir/graph.js';
+import { readOnnx } from '../src/ir/onnx/reader.js';
+import { assemble } from '../src/ir/passes/assemble.js';
+import { findLayers } from '../src/ir/passes/find-layers.js';
+import { inlineFunctions } from '../src/ir/passes/inline-functions.js';
+import { liftMatMul } from '../src/ir/passes/lift-matmul.js';
+import { orderNodes } from '../src/ir/passes/order.js';
+import { recogniseBlocks } from '../src/ir/passes/recognise-blocks.js';
+import { resolve } from '../src/ir/passes/resolve.js';
+import { weightInputs } from '../src/ir/passes/weight-inputs.js';
+import { evaluate } from '../src/runtime/evaluate.js';
+import { type CandidateSet, candidatesOf } from '../src/search/candidates.js';
+import { EdgeCosts } from '../src/search/edge-costs.js';
+import { eliminate } from '../src/search/elimination.js';
+import { buildGroupGraph } from '../src/search/group-graph.js';
+import { type Completion, plan as search } from '../src/search/plan.js';
+import { TableAlgebra } from '../src/search/table-algebra.js';
+import { makeRedistributor } from '../src/sharding-propagation/redistribution.js';
+import { planToJson } from '../src/strategy/plan-json.js';
+import { planOf } from '../src/strategy/plan-of.js';
+import type { PartClock } from './part-clock.js';
+
+/** The parts of importing a model whose dimensions are all fixed; `fold` is ONNX Runtime's share of resolving and assembling. */
+export async function importParts(file: string, clock: PartClock): Promise<Graph> {
+  const folding = { seconds: 0, processorSeconds: 0 };
+  const timed: typeof evaluate = async (model, inputs) => {
+    const [wall, cpu] = [performance.now(), process.cpuUsage()];
+    const result = await evaluate(model, inputs);
+    const { user, system } = process.cpuUsage(cpu);
+    folding.seconds += (performance.now() - wall) / 1000;
+    folding.processorSeconds += (user + system) / 1e6;
+    return result;
+  };
+  const foldedIn = (part: string): void => {
+    clock.end();
+    clock.move(part, 'fold', folding.seconds, folding.processorSeconds);
+    folding.seconds = 0;
+    folding.processorSeconds = 0;
+  };
+  clock.begin('read');
+  const model = await readOnnx(file);
+  clock.begin('inline');
+  const expanded = inlineFunctions(model);
+  clock.begin('order');
+  const nodes = orderNodes(model.graph, expanded, model.file);
+  clock.begin('resolve, infer');
+  const resolved = await resolve(model.graph, nodes, {
+    file: model.file,
+    dims: new Map(),
+    constants: {},
+    kinds: model.kinds,
+    absent: weightInputs(model, []),
+    evaluate: timed,
+  });
+  foldedIn('resolve, infer');
+  clock.begin('assemble');
+  const assembled = await assemble(resolved, model.graph.name || basename(file, '.onnx'));
+  foldedIn('assemble');
+  clock.begin('lift');
+  const lifted = liftMatMul(assembled);
+  clock.begin('batch');
+  const batched = { ...lifted, batch: batchDimensions(lifted) };
+  clock.begin('blocks');
+  const blocks = recogniseBlocks(batched);
+  clock.begin('layers');
+  const graph = findLayers(blocks);
+  clock.begin('fingerprint');
+  const print = fingerprint(graph);
+  clock.end();
+  const { fingerprint: expected } = await importModel(file);
+  if (print !== expected) throw new Error('the parts that are measured are no longer those of importModel');
+  return graph;
+}
+
+/** The parts of planning, and of telling about the plan. */
+export async function planningParts(file: string, clusterText: string, clock: PartClock): Promise<void> {
+  const imported = await importModel(file);
+  const { graph } = imported;
+  const cluster = parseCluster(clusterText, undefined);
+  clock.begin('questions');
+  const found = await search(graph, cluster, {}, measured(clock));
+  clock.begin('plan.json');
+  planToJson(planOf(found, imported, cluster));
+  clock.begin('report');
+  heaviestOf(graph, found.sharded, found.assignment, cluster);
+  communicationOf(found.sharded, cluster);
+  clock.end();
+  const planned = await plan(imported, { cluster: clusterText });
+  if (planned.found.costNanoseconds !== found.costNanoseconds)
+    throw new Error('the parts that are measured are no longer those of plan');
+}
+
+/** The search on one mesh, as solve-mesh.ts does it. What follows it is the lowering of the best. */
+function measured(clock: PartClock): Completion {
+  return {
+    mode: 'dynamic_programming',
+    solve: (graph, mesh, cluster, { axes, pinned, questions, allToAll }) => {
+      clock.begin('candidates');
+      const sets = new Map<string, CandidateSet>();
+      const candidates = (node: Node): CandidateSet => {
+        const question = questions(node);
+        const set = sets.get(question.key) ?? candidatesOf({ ...question, mesh, cluster, axes, pinned });
+        sets.set(question.key, set);
+        return set;
+      };
+      for (const node of graph.nodes) candidates(node);
+      clock.begin('edges');
+      const price = stepPrice(cluster, mesh);
+      const bound = redistributionBound(cluster, mesh, price);
+      const redistributor = makeRedistributor(mesh, price, bound, { allToAll });
+      const groups = buildGroupGraph(graph, mesh, candidates, new EdgeCosts(redistributor, bound));
+      clock.begin('elimination');
+      const algebra = new TableAlgebra();
+      let solution = eliminate(groups.problem(), algebra);
+      while (groups.refine(solution.states)) solution = eliminate(groups.problem(), algebra);
+      clock.begin('lowering');
+      const assignment = groups.assignmentOf(solution.states);
+      return { assignment, redistributor, cost: solution.cost, bound: solution.bound, exceptions: [] };
+    },
+  };
+}

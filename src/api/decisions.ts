@@ -1,0 +1,146 @@
+/**
+ * @file What a user has decided before planning: degrees, mode, pins and limits, from options, annotations, a configuration
+ * and the model's own device annotations, brought together once. What is left open is the search's.
+ */
+import { type Cluster, parseCluster } from '../cost-model/cluster.js';
+import { AutoparError } from '../ir/error.js';
+import type { Graph } from '../ir/graph.js';
+import type { MultiDevice } from '../ir/onnx/device-annotations.js';
+import { type Mesh, subAxes } from '../sharding-propagation/mesh.js';
+import type { Pin, PinSource } from '../sharding-propagation/pin.js';
+import { type Annotations, pinsFor, withAnnotatedDegrees } from './annotations.js';
+import { type ConfigOptions, optionsOf } from './parallel-config/config-options.js';
+import { checkAgainstModel } from './parallel-config/config-rules.js';
+import type { ParallelConfig } from './parallel-config/parallel-config.js';
+
+/** As MindSpore's users know them: auto (2), semi-auto (1), data (0), hybrid (3: what is not pinned is whole). */
+export type Mode = 'auto' | 'semi-auto' | 'data' | 'hybrid';
+
+/** Where decisions come from. */
+export interface DecisionSources {
+  readonly devices?: number;
+  /** `NxM:ID` or `local` (the default). */
+  readonly cluster?: string;
+  /** Degrees that are pinned. */
+  readonly degrees?: { readonly dp?: number; readonly tp?: number };
+  readonly mode?: Mode;
+  readonly annotations?: Annotations;
+  readonly config?: ParallelConfig;
+}
+
+export interface Decisions {
+  readonly cluster: Cluster;
+  readonly degrees: { readonly dp?: number; readonly tp?: number };
+  readonly mode: Mode;
+  /** The pins on a mesh; null where nobody pinned anything. */
+  readonly pinsOn: ((mesh: Mesh) => readonly Pin[]) | null;
+  /** Whether redistributions may be all-to-alls. */
+  readonly allToAll: boolean;
+  /** What the configuration asks for besides, where there is one. */
+  readonly config: ConfigOptions | null;
+  /** What the user should know, a line each. */
+  readonly notes: readonly string[];
+}
+
+/** The model that decisions are about. */
+interface DecidedModel {
+  readonly graph: Graph;
+  readonly file: string;
+  readonly multiDevice: MultiDevice | null;
+}
+
+/** @throws AutoparError (usage, input) where decisions contradict each other or ask for what is not there yet */
+export function decide(model: DecidedModel, sources: DecisionSources): Decisions {
+  const { config = null, annotations = null } = sources;
+  const configured = config ? optionsOf(config, sources.devices) : null;
+  const mode = sources.mode ?? configured?.mode ?? 'auto';
+  const asked = withoutMissing(configured?.degrees ?? {}, config);
+  const stated = { ...asked, ...sources.degrees };
+  const pinned = annotations ? plainDegrees(withAnnotatedDegrees(stated, annotations)) : stated;
+  const devices = sources.devices ?? (sources.cluster === undefined ? configured?.devices : undefined) ?? undefined;
+  const cluster = parseCluster(sources.cluster, devices, { degrees: pinned });
+  const degrees = mode === 'data' ? dataParallel(pinned, cluster) : pinned;
+  const pinSources = { annotations, config, model, degrees };
+  const pins = (mesh: Mesh): readonly Pin[] => {
+    const own = pinsFor(pinSources, model.graph, mesh).pins;
+    return mode === 'hybrid' ? [...own, ...wholeOtherwise(model.graph, mesh, own)] : own;
+  };
+  const hasPins = annotations !== null || config !== null || model.multiDevice !== null || mode === 'hybrid';
+  if (mode === 'data' && annotations !== null) throw pinsInDataMode(annotations);
+  return {
+    cluster,
+    degrees,
+    mode,
+    pinsOn: hasPins && mode !== 'data' ? pins : null,
+    allToAll: configured?.allToAll ?? true,
+    config: configured,
+    notes: config && configured ? configNotes(config, configured, model.graph) : [],
+  };
+}
+
+/** Degrees of axes that programs cannot use yet are refused, where they are more than 1. */
+function withoutMissing(degrees: ConfigOptions['degrees'], config: ParallelConfig | null): Decisions['degrees'] {
+  const missing = (['pp', 'sp', 'ep'] as const).find((axis) => (degrees[axis] ?? 1) > 1);
+  if (missing)
+    throw new AutoparError(
+      'not-there-yet',
+      'usage',
+      `${config?.file ?? 'the configuration'} asks for ${missing} ${degrees[missing]}: ${missing} above 1 is not there yet; this version shards over dp and tp.`,
+    );
+  return plainDegrees(degrees);
+}
+
+function plainDegrees({ dp, tp }: { readonly dp?: number; readonly tp?: number }): Decisions['degrees'] {
+  return { ...(dp === undefined ? {} : { dp }), ...(tp === undefined ? {} : { tp }) };
+}
+
+/** All devices are data-parallel. */
+function dataParallel(degrees: Decisions['degrees'], { nodes, perNode }: Cluster): Decisions['degrees'] {
+  const { tp = 1, dp = nodes * perNode } = degrees;
+  if (tp === 1) return { dp, tp };
+  throw new AutoparError(
+    'degree-in-data-mode',
+    'usage',
+    `mode data shards the batch alone, and tp ${tp} is asked for`,
+    {},
+    'leave out --tp, or use --mode auto or semi-auto',
+  );
+}
+
+function pinsInDataMode({ file }: Annotations): AutoparError {
+  return new AutoparError(
+    'annotations-in-data-mode',
+    'usage',
+    'mode data shards the batch alone, so nothing can be annotated',
+    file === null ? {} : { file },
+    'use --mode semi-auto with annotations',
+  );
+}
+
+/** In hybrid mode every operator that nobody pinned runs whole on every rank. */
+function wholeOtherwise(graph: Graph, mesh: Mesh, pins: readonly Pin[]): readonly Pin[] {
+  const pinnedNodes = new Set(pins.flatMap((pin) => (pin.kind === 'operator' ? [pin.node] : [])));
+  const pinnedTensors = new Set(pins.flatMap((pin) => (pin.kind === 'tensor' ? [pin.tensor] : [])));
+  const source: PinSource = {
+    file: null,
+    line: null,
+    text: '--mode hybrid',
+    priority: Number.MIN_SAFE_INTEGER,
+    why: null,
+  };
+  const without = subAxes(mesh).map(({ name }) => name);
+  return graph.nodes
+    .filter((node) => !pinnedNodes.has(node.name))
+    .filter((node) => [...node.inputs, ...node.outputs].every((name) => name === null || !pinnedTensors.has(name)))
+    .map((node): Pin => ({ kind: 'operator', node: node.name, source, without }));
+}
+
+function configNotes(config: ParallelConfig, configured: ConfigOptions, graph: Graph): readonly string[] {
+  const place = (line: number | null) => [config.file, line].filter((part) => part !== null).join(':');
+  return [
+    ...checkAgainstModel(config, graph),
+    ...[...configured.remarks, ...configured.notLowered].map(
+      ({ key, line, says }) => `${[place(line), key].filter(Boolean).join(' ')}: ${says}`,
+    ),
+  ];
+}

@@ -1,0 +1,173 @@
+/**
+ * @file Tables about a graph's operators: work by type, layers, blocks, and what would be replicated and why.
+ */
+import { followBatch } from '../ir/batch.js';
+import type { BlockKind } from '../ir/blocks/block.js';
+import { blockKindOf } from '../ir/blocks/block-kinds.js';
+import { byteLength } from '../ir/dtype.js';
+import type { Factor, FactorKind } from '../ir/factor-rule.js';
+import { elementCount, type Graph, type Node, type TensorType } from '../ir/graph.js';
+import { entryOf, unknownEntry } from '../ir/ops/index.js';
+import { ruleOf, viewOf } from '../ir/view.js';
+import { layerClasses } from '../strategy/layer-classes.js';
+
+export interface OperatorWork {
+  readonly flops: number;
+  /** Bytes read and written. */
+  readonly bytes: number;
+}
+
+export interface OperatorRow extends OperatorWork {
+  readonly op: string;
+  readonly domain: string;
+  readonly count: number;
+}
+
+export interface LayerRow extends OperatorWork {
+  /** The first of the layers. */
+  readonly name: string;
+  readonly instances: readonly string[];
+  /** Operators of one of them. */
+  readonly operators: number;
+}
+
+export interface BlockRow {
+  readonly kind: BlockKind;
+  readonly count: number;
+  /** How many of them are single operators of the file; the others were recognised. */
+  readonly single: number;
+}
+
+/** Operators that every rank of an axis would compute alike. */
+export interface ReplicatedRow extends OperatorWork {
+  readonly op: string;
+  readonly domain: string;
+  readonly count: number;
+  readonly over: 'dp' | 'tp' | 'dp and tp';
+  readonly why: string;
+  readonly example: string;
+}
+
+/** Work of each operator as its entry tells; a view costs nothing. */
+export function workOf(graph: Graph): ReadonlyMap<Node, OperatorWork> {
+  return new Map(graph.nodes.map((node) => [node, nodeWork(graph, node)]));
+}
+
+/** By type, most work first. */
+export function operatorRows(graph: Graph, work: ReadonlyMap<Node, OperatorWork>): readonly OperatorRow[] {
+  const rows = new Map<string, OperatorRow>();
+  for (const node of graph.nodes) {
+    const key = `${node.domain}:${node.op}`;
+    const { flops, bytes } = work.get(node) ?? NO_WORK;
+    const row = rows.get(key) ?? { op: node.op, domain: node.domain, count: 0, ...NO_WORK };
+    rows.set(key, { ...row, count: row.count + 1, flops: row.flops + flops, bytes: row.bytes + bytes });
+  }
+  return [...rows.values()].sort(
+    (a, b) => b.flops - a.flops || b.bytes - a.bytes || b.count - a.count || order(a.op, b.op),
+  );
+}
+
+/** Repeated layers: those of one structure together, in the order of the graph. */
+export function layerRows(graph: Graph, work: ReadonlyMap<Node, OperatorWork>): readonly LayerRow[] {
+  const layers = new Map<string, { operators: number; flops: number; bytes: number }>();
+  for (const node of graph.nodes) {
+    if (node.layer === null) continue;
+    const { flops, bytes } = work.get(node) ?? NO_WORK;
+    const sum = layers.get(node.layer) ?? { operators: 0, flops: 0, bytes: 0 };
+    layers.set(node.layer, { operators: sum.operators + 1, flops: sum.flops + flops, bytes: sum.bytes + bytes });
+  }
+  const leader = new Map(
+    layerClasses(graph, () => '').flatMap(({ name, instances }) => instances.map((layer) => [layer, name] as const)),
+  );
+  const instances = new Map<string, string[]>();
+  for (const layer of layers.keys()) {
+    const name = leader.get(layer) ?? layer;
+    const list = instances.get(name);
+    if (list) list.push(layer);
+    else instances.set(name, [layer]);
+  }
+  return [...instances].map(([name, list]) => ({
+    name,
+    instances: list,
+    ...(layers.get(name) ?? { operators: 0, ...NO_WORK }),
+  }));
+}
+
+export function blockRows(graph: Graph): readonly BlockRow[] {
+  const rows = new Map<BlockKind, { count: number; single: number }>();
+  for (const node of graph.nodes) {
+    const kind = blockKindOf(node);
+    if (kind === null) continue;
+    const row = rows.get(kind) ?? { count: 0, single: 0 };
+    rows.set(kind, { count: row.count + 1, single: row.single + (node.body === null ? 1 : 0) });
+  }
+  return [...rows].map(([kind, row]) => ({ kind, ...row })).sort((a, b) => order(a.kind, b.kind));
+}
+
+/**
+ * What cannot be cut by dp (along the batch) or by tp (along anything else), with the reason; the most work first. Views
+ * and operators on single elements are left out: there is nothing to save.
+ */
+export function replicatedRows(graph: Graph, work: ReadonlyMap<Node, OperatorWork>): readonly ReplicatedRow[] {
+  const marks = followBatch(graph);
+  const hasBatch = marks.size !== null && marks.size > 1;
+  const rows = new Map<string, ReplicatedRow>();
+  for (const node of graph.nodes) {
+    const { flops, bytes } = work.get(node) ?? NO_WORK;
+    if (flops === 0 && bytes === 0) continue;
+    const { factors } = ruleOf(viewOf(graph, node));
+    const sized = [...factors.values()].filter(({ size }) => size > 1);
+    if (sized.length === 0) continue;
+    const batch = marks.factorMarks(node);
+    const [own, others] = [sized.filter(({ name }) => batch.has(name)), sized.filter(({ name }) => !batch.has(name))];
+    const dp = hasBatch ? obstacle(node, own, 'it does not depend on the batch') : null;
+    const tp = obstacle(node, others, 'the batch is its only dimension');
+    if (dp === null && tp === null) continue;
+    const over = dp !== null && tp !== null ? 'dp and tp' : dp !== null ? 'dp' : 'tp';
+    const why = [...new Set([dp, tp].filter((reason) => reason !== null))].join('; ');
+    const key = JSON.stringify([node.domain, node.op, over, why]);
+    const row = rows.get(key) ?? {
+      op: node.op,
+      domain: node.domain,
+      over,
+      why,
+      example: node.name,
+      count: 0,
+      ...NO_WORK,
+    };
+    rows.set(key, { ...row, count: row.count + 1, flops: row.flops + flops, bytes: row.bytes + bytes });
+  }
+  return [...rows.values()].sort(
+    (a, b) => b.flops - a.flops || b.bytes - a.bytes || order(a.op, b.op) || order(a.why, b.why),
+  );
+}
+
+const NO_WORK: OperatorWork = { flops: 0, bytes: 0 };
+
+/** Kinds of factors that no axis may lie on today. */
+const UNCUT: ReadonlySet<FactorKind> = new Set(['whole', 'halo']);
+
+/** Why none of the factors can be cut; null where one can, evenly or with padding. */
+function obstacle(node: Node, factors: readonly Factor[], without: string): string | null {
+  if (factors.length === 0) return without;
+  if (factors.some(({ kind }) => !UNCUT.has(kind))) return null;
+  const entry = entryOf(node.op, node.domain);
+  if (!entry) return 'autopar does not know the operator';
+  return (entry.note ?? 'its dimensions stay whole').replace(/\.$/, '');
+}
+
+function nodeWork(graph: Graph, node: Node): OperatorWork {
+  const view = viewOf(graph, node);
+  const entry = entryOf(node.op, node.domain) ?? unknownEntry(node.op, node.domain);
+  const { flops, bytes } = entry.work(view);
+  if (bytes !== undefined) return { flops, bytes };
+  return { flops, bytes: entry.isView ? 0 : bytesOf(view.inputs) + bytesOf(view.outputs) };
+}
+
+function bytesOf(types: readonly (TensorType | null)[]): number {
+  return types.reduce((sum, type) => sum + (type ? byteLength(type.dtype, elementCount(type.shape)) : 0), 0);
+}
+
+function order(left: string, right: string): number {
+  return left < right ? -1 : left > right ? 1 : 0;
+}

@@ -1,0 +1,162 @@
+/**
+ * @file inspect: what autopar understood of a model, without planning it. Weights are read only where their values tell
+ * something: which of them are copies of each other.
+ */
+import { stat } from 'node:fs/promises';
+import { dimensionRoles, type InputDimension, type OutputDimension } from '../ir/dimension-roles.js';
+import type { DType } from '../ir/dtype.js';
+import type { Graph } from '../ir/graph.js';
+import { typeOf } from '../ir/graph.js';
+import type { OnnxModel } from '../ir/onnx/model.js';
+import { readOnnx } from '../ir/onnx/reader.js';
+import { findParameters } from '../ir/parameters/find-parameters.js';
+import { type FoldedParameter, foldedParameters } from '../ir/parameters/folded.js';
+import { identityUses } from '../ir/parameters/identities.js';
+import type { ParameterOptions, Parameters } from '../ir/parameters/parameter.js';
+import { sameValues } from '../ir/parameters/same-values.js';
+import { inlineFunctions } from '../ir/passes/inline-functions.js';
+import { orderNodes } from '../ir/passes/order.js';
+import { importAssuming, type OpenDimension } from './assumed-dimensions.js';
+import type { ImportOptions } from './import.js';
+import {
+  type BlockRow,
+  blockRows,
+  type LayerRow,
+  layerRows,
+  type OperatorRow,
+  operatorRows,
+  type ReplicatedRow,
+  replicatedRows,
+  workOf,
+} from './inspect-operators.js';
+
+export interface InspectOptions extends ImportOptions, ParameterOptions {
+  /** The model file. */
+  readonly model: string;
+  readonly signal?: AbortSignal;
+  readonly onProgress?: (text: string) => void;
+}
+
+/** An input or output with what its dimensions are. */
+export interface DescribedTensor<Dimension> {
+  readonly name: string;
+  readonly dtype: DType;
+  readonly shape: readonly number[];
+  readonly dimensions: readonly Dimension[];
+}
+
+export interface Inspection {
+  readonly name: string;
+  readonly file: {
+    /** As it was given. */
+    readonly path: string;
+    readonly bytes: number;
+    readonly producer: string;
+    readonly irVersion: number;
+    /** Version by domain; '' is ONNX's own. */
+    readonly opsets: Readonly<Record<string, number>>;
+    /** Model-local functions, which are inlined. */
+    readonly functions: number;
+    /** Operators as the file has them, functions aside. */
+    readonly operators: number;
+  };
+  readonly fingerprint: string;
+  /** Sizes of named dimensions: those that were bound and those that were assumed. */
+  readonly dims: Readonly<Record<string, number>>;
+  /** Dimensions that nobody bound. */
+  readonly open: readonly OpenDimension[];
+  readonly batch: number | null;
+  readonly inputs: readonly DescribedTensor<InputDimension>[];
+  readonly outputs: readonly DescribedTensor<OutputDimension>[];
+  readonly parameters: Parameters;
+  /** Parameters of the file that are in no weight of the graph any more. */
+  readonly folded: readonly FoldedParameter[];
+  readonly operators: readonly OperatorRow[];
+  readonly layers: readonly LayerRow[];
+  readonly blocks: readonly BlockRow[];
+  readonly replicated: readonly ReplicatedRow[];
+  /** Floating-point operations of one step. */
+  readonly totalFlops: number;
+  /** Bytes that operators read and write in one step. */
+  readonly totalBytes: number;
+  readonly notes: readonly string[];
+}
+
+/**
+ * Reads, imports and describes a model. Dimensions that are not bound get sizes, which the result names.
+ * @throws AutoparError for a model that cannot be imported, and for names that the model lacks.
+ */
+export async function inspect(options: InspectOptions): Promise<Inspection> {
+  const progress = options.onProgress ?? (() => undefined);
+  progress('importing');
+  const model = await readOnnx(options.model);
+  const { imported, open } = await importAssuming(model, importOptions(options));
+  options.signal?.throwIfAborted();
+  const { graph } = imported;
+  progress('comparing weights');
+  const source = orderNodes(model.graph, inlineFunctions(model), model.file);
+  const evidence = {
+    kinds: model.kinds,
+    identities: identityUses(model, source),
+    values: sameValues(graph.weights),
+  };
+  const parameters = findParameters(graph, evidence, options);
+  options.signal?.throwIfAborted();
+  progress('following dimensions');
+  const roles = dimensionRoles(graph);
+  const work = workOf(graph);
+  const operators = operatorRows(graph, work);
+  return {
+    name: imported.name,
+    file: await fileFacts(model, options.model),
+    fingerprint: imported.fingerprint,
+    dims: imported.dims,
+    open,
+    batch: batchOf(graph),
+    inputs: graph.inputs.map((name) => described(graph, name, roles.inputs)),
+    outputs: graph.outputs.map((name) => described(graph, name, roles.outputs)),
+    parameters,
+    folded: foldedParameters(model, source, graph),
+    operators,
+    layers: layerRows(graph, work),
+    blocks: blockRows(graph),
+    replicated: replicatedRows(graph, work),
+    totalFlops: operators.reduce((sum, { flops }) => sum + flops, 0),
+    totalBytes: operators.reduce((sum, { bytes }) => sum + bytes, 0),
+    notes: imported.notes,
+  };
+}
+
+function importOptions({ dims, globalBatch, constants, weights }: InspectOptions): ImportOptions {
+  return {
+    ...(dims ? { dims } : {}),
+    ...(globalBatch === undefined ? {} : { globalBatch }),
+    ...(constants ? { constants } : {}),
+    ...(weights ? { weights } : {}),
+  };
+}
+
+async function fileFacts(model: OnnxModel, path: string): Promise<Inspection['file']> {
+  return {
+    path,
+    bytes: (await stat(model.file)).size,
+    producer: model.producer,
+    irVersion: model.irVersion,
+    opsets: Object.fromEntries(model.opsets),
+    functions: model.functions.size,
+    operators: model.graph.nodes.length,
+  };
+}
+
+function batchOf(graph: Graph): number | null {
+  const [first] = graph.batch;
+  return first ? (typeOf(graph, first.input).shape[first.axis] ?? null) : null;
+}
+
+function described<Dimension extends { readonly tensor: string }>(
+  graph: Graph,
+  name: string,
+  dimensions: readonly Dimension[],
+): DescribedTensor<Dimension> {
+  return { name, ...typeOf(graph, name), dimensions: dimensions.filter(({ tensor }) => tensor === name) };
+}

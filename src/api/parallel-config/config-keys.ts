@@ -1,0 +1,252 @@
+/**
+ * @file The keys of MindFormers' configuration files that are about parallelism: a table of where each stands, what form its
+ * value has, and its default. docs/config.md has the same rows in words; a test compares them.
+ */
+import { tupleValues } from '../../sharding-propagation/annotations/tuple-text.js';
+import {
+  type ConfigKey,
+  type DatasetStrategy,
+  type ParallelMode,
+  type ParallelValues,
+  SEARCH_MODES,
+  type SearchMode,
+} from './parallel-config.js';
+
+/** A value of the wrong form: what was expected, and the nearest choices where it is one of several. */
+interface Unfit {
+  readonly expected: string;
+  readonly choices?: readonly string[];
+}
+
+export type Read<Value> = { readonly value: Value } | Unfit;
+
+/** One key of a file. */
+export interface KeyRow<Key extends ConfigKey = ConfigKey> {
+  /** Keys from the top of the file: `parallel`, `search_mode`. */
+  readonly path: readonly string[];
+  readonly key: Key;
+  readonly read: (value: unknown) => Read<ParallelValues[Key]>;
+}
+
+/** What holds where a file says nothing. */
+export const DEFAULTS: ParallelValues = {
+  useParallel: true,
+  parallelMode: 'semi-auto',
+  gradientsMean: false,
+  enableAllToAll: false,
+  fullBatch: false,
+  datasetStrategy: null,
+  searchMode: null,
+  enableParallelOptimizer: false,
+  optimizerLevel: 1,
+  strategySaveFile: null,
+  strategyLoadFile: null,
+  dataParallel: 1,
+  modelParallel: 1,
+  pipelineStage: 1,
+  contextParallel: 1,
+  expertParallel: 1,
+  useSeqParallel: false,
+  microBatchNum: 1,
+  gradientAggregationGroup: 4,
+  vocabEmbDp: true,
+  microBatchInterleaveNum: 1,
+  gradientAccumulationSteps: 1,
+};
+
+export const KEY_ROWS: readonly KeyRow[] = [
+  row('use_parallel', 'useParallel', truth),
+  row('parallel.parallel_mode', 'parallelMode', mode),
+  row('parallel.gradients_mean', 'gradientsMean', truth),
+  row('parallel.enable_alltoall', 'enableAllToAll', truth),
+  row('parallel.full_batch', 'fullBatch', truth),
+  row('parallel.dataset_strategy', 'datasetStrategy', datasetStrategy),
+  row('parallel.search_mode', 'searchMode', searchMode),
+  row('parallel.auto_parallel_search_mode', 'searchMode', searchMode),
+  row('parallel.enable_parallel_optimizer', 'enableParallelOptimizer', truth),
+  row('parallel.parallel_optimizer_config.optimizer_level', 'optimizerLevel', optimizerLevel),
+  row('parallel.strategy_ckpt_save_file', 'strategySaveFile', path),
+  row('parallel.strategy_ckpt_config.save_file', 'strategySaveFile', path),
+  row('parallel.strategy_ckpt_load_file', 'strategyLoadFile', path),
+  row('parallel.strategy_ckpt_config.load_file', 'strategyLoadFile', path),
+  row('parallel_config.data_parallel', 'dataParallel', degree),
+  row('parallel_config.model_parallel', 'modelParallel', degree),
+  row('parallel_config.pipeline_stage', 'pipelineStage', degree),
+  row('parallel_config.context_parallel', 'contextParallel', degree),
+  row('parallel_config.expert_parallel', 'expertParallel', degree),
+  row('parallel_config.use_seq_parallel', 'useSeqParallel', truth),
+  row('parallel_config.micro_batch_num', 'microBatchNum', degree),
+  row('parallel_config.gradient_aggregation_group', 'gradientAggregationGroup', degree),
+  row('parallel_config.vocab_emb_dp', 'vocabEmbDp', truth),
+  row('micro_batch_interleave_num', 'microBatchInterleaveNum', degree),
+  row('runner_config.gradient_accumulation_steps', 'gradientAccumulationSteps', degree),
+];
+
+/**
+ * Keys of the sections `parallel` and `parallel_config` that MindFormers has and a plan does not need, with the reason. They
+ * are named in the report, whatever their value.
+ */
+export const NOTED_KEYS: Readonly<Record<string, string>> = {
+  'parallel.device_num': 'the number of devices is that of --devices or --cluster',
+  'parallel.global_rank': 'a plan is for all ranks',
+  'parallel.loss_repeated_mean': 'gradients follow from the model’s own loss',
+  'parallel.parameter_broadcast': 'every rank reads its shards of the weights itself',
+  'parallel.gradient_fp32_sync': 'gradients are reduced in the type that the model gives them',
+  'parallel.communi_parallel_mode': 'which communication overlaps is planned',
+  'parallel.all_reduce_fusion_config': 'which communication is joined is planned',
+  'parallel.comm_fusion': 'which communication is joined is planned',
+  'parallel.auto_pipeline': 'stages are searched where no degree is given',
+  'parallel.pipeline_stages': 'the degree is that of parallel_config.pipeline_stage',
+  'parallel.pipeline_result_broadcast': 'results are assembled where they are asked for',
+  'parallel.grad_accumulation_step': 'the steps are those of runner_config.gradient_accumulation_steps',
+  'parallel.group_ckpt_save_file': 'autopar groups lists the groups',
+  'parallel.optimizer_weight_shard_size': 'state is sharded over all of dp',
+  'parallel.optimizer_weight_shard_aggregated_save': 'checkpoints hold shards',
+  'parallel.strategy_ckpt_config.only_trainable_params': 'a plan holds all operators',
+  'parallel.parallel_optimizer_config.gradient_accumulation_shard': 'optimizer_level 2 shards accumulated gradients',
+  'parallel.parallel_optimizer_config.parallel_optimizer_threshold': 'what is worth sharding is planned',
+  'parallel.parallel_optimizer_config.optimizer_weight_shard_size': 'state is sharded over all of dp',
+  'parallel.pipeline_config.pipeline_interleave': 'the schedule is planned',
+  'parallel.pipeline_config.pipeline_scheduler': 'the schedule is planned',
+  'parallel_config.optimizer_shard': 'deprecated there too; parallel.enable_parallel_optimizer says it',
+  'parallel_config.mem_coeff': 'it tunes MindSpore’s own search',
+  'parallel_config.auto_parallel': 'parallel.parallel_mode says it',
+  'parallel_config.seq_split_num': 'sequences are not cut in time',
+  'parallel_config.context_parallel_algo': 'how attention over a cut sequence communicates is planned',
+  'parallel_config.ulysses_degree_in_cp': 'how attention over a cut sequence communicates is planned',
+  'parallel_config.recompute': 'what is recomputed is planned, or pinned by annotations',
+  'parallel_config.select_recompute': 'what is recomputed is planned, or pinned by annotations',
+  'parallel_config.swap': 'what is kept on the host is planned, or pinned by annotations',
+};
+
+/** Sections in which every key must be known. */
+export const SECTIONS = ['parallel', 'parallel_config'] as const;
+
+/** Keys of a file's top that say nothing else: a misspelt one of ours is found by being near and not among them. */
+export const OTHER_TOP_KEYS: readonly string[] = [
+  'auto_trans_ckpt',
+  'auto_tune',
+  'autotune_per_step',
+  'callbacks',
+  'context',
+  'data_size',
+  'device_num',
+  'do_eval',
+  'do_predict',
+  'do_train',
+  'eval_dataset',
+  'eval_dataset_task',
+  'eval_epoch_interval',
+  'eval_step_interval',
+  'filepath_prefix',
+  'ignore_data_skip',
+  'infer_precision_sync',
+  'init_start_profile',
+  'layer_decay',
+  'layer_scale',
+  'load_checkpoint',
+  'load_ckpt_format',
+  'local_rank',
+  'loss',
+  'lr_scale',
+  'lr_scale_factor',
+  'lr_schedule',
+  'metric',
+  'model',
+  'moe_config',
+  'only_save_strategy',
+  'optimizer',
+  'output_dir',
+  'pipeline',
+  'pretrained_model_dir',
+  'processor',
+  'profile',
+  'profile_communication',
+  'profile_memory',
+  'profile_start_step',
+  'profile_stop_step',
+  'profiler_level',
+  'recompute_config',
+  'remote_save_url',
+  'resume_training',
+  'run_mode',
+  'runner_config',
+  'runner_wrapper',
+  'seed',
+  'src_strategy_path_or_dir',
+  'swap_config',
+  'train_dataset',
+  'train_dataset_task',
+  'trainer',
+  'transform_process_num',
+  'use_graceful_exit',
+  'use_legacy',
+];
+
+function row<Key extends ConfigKey>(
+  path: string,
+  key: Key,
+  read: (value: unknown) => Read<ParallelValues[Key]>,
+): KeyRow {
+  return { path: path.split('.'), key, read } as KeyRow<Key> as unknown as KeyRow;
+}
+
+function truth(value: unknown): Read<boolean> {
+  return typeof value === 'boolean' ? { value } : { expected: 'True or False' };
+}
+
+function degree(value: unknown): Read<number> {
+  return typeof value === 'number' && Number.isSafeInteger(value) && value >= 1
+    ? { value }
+    : { expected: 'a whole number of at least 1' };
+}
+
+function path(value: unknown): Read<string | null> {
+  return typeof value === 'string' ? { value: value === '' ? null : value } : { expected: 'the path of a file' };
+}
+
+const MODES: Readonly<Record<string, ParallelMode>> = {
+  '0': 'data',
+  '1': 'semi-auto',
+  '2': 'auto',
+  '3': 'hybrid',
+  DATA_PARALLEL: 'data',
+  SEMI_AUTO_PARALLEL: 'semi-auto',
+  AUTO_PARALLEL: 'auto',
+  HYBRID_PARALLEL: 'hybrid',
+  STAND_ALONE: 'stand-alone',
+  MANUAL_PARALLEL: 'stand-alone',
+};
+
+function mode(value: unknown): Read<ParallelMode> {
+  const found = typeof value === 'number' || typeof value === 'string' ? MODES[String(value).toUpperCase()] : undefined;
+  return found
+    ? { value: found }
+    : { expected: '0 (data), 1 (semi-auto), 2 (auto), 3 (hybrid) or a name', choices: Object.keys(MODES) };
+}
+
+function searchMode(value: unknown): Read<SearchMode | null> {
+  const found = SEARCH_MODES.find((name) => name === value);
+  return found ? { value: found } : { expected: `one of ${SEARCH_MODES.join(', ')}`, choices: SEARCH_MODES };
+}
+
+function optimizerLevel(value: unknown): Read<1 | 2 | 3> {
+  const levels = { level1: 1, level2: 2, level3: 3 } as const;
+  const found = Object.entries(levels).find(([name]) => name === value);
+  return found ? { value: found[1] } : { expected: 'level1, level2 or level3', choices: Object.keys(levels) };
+}
+
+const DATASET_STRATEGIES = ['data_parallel', 'full_batch'] as const;
+
+function datasetStrategy(value: unknown): Read<DatasetStrategy | null> {
+  const named = DATASET_STRATEGIES.find((name) => name === value);
+  if (named) return { value: named };
+  const given = typeof value === 'string' ? tupleValues(value)?.[0] : value;
+  const isCounts = (item: unknown): item is readonly number[] =>
+    Array.isArray(item) && item.every((count) => Number.isSafeInteger(count) && count >= 1);
+  if (Array.isArray(given) && given.length > 0 && given.every(isCounts)) return { value: given };
+  return {
+    expected: 'data_parallel, full_batch, or split counts per input such as [[4, 1], [4, 1]]',
+    ...(typeof value === 'string' ? { choices: DATASET_STRATEGIES } : {}),
+  };
+}

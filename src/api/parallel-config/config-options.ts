@@ -1,0 +1,164 @@
+/**
+ * @file What a configuration of MindFormers' means as options of autopar, as data; and what of it a program cannot be made for
+ * yet, a sentence each.
+ */
+import { checkConfig, keyText, pinsDegrees } from './config-rules.js';
+import type { ConfigKey, ConfigRemark, DatasetStrategy, ParallelConfig, SearchMode } from './parallel-config.js';
+
+export interface ConfigOptions {
+  readonly mode: 'data' | 'semi-auto' | 'auto' | 'hybrid';
+  /** Degrees that are pinned; those left out are free. */
+  readonly degrees: Partial<Record<'dp' | 'tp' | 'pp' | 'sp' | 'ep', number>>;
+  /** Devices that the pinned degrees use, where they fix all of them; null where every device is used. */
+  readonly devices: number | null;
+  /** Megatron's sequence parallelism: `on` and `off` where the file says, `auto` otherwise. */
+  readonly tpSequence: 'on' | 'off' | 'auto';
+  /** Micro-batches of a pipeline; 1 without one. */
+  readonly microBatches: number;
+  /** Steps whose gradients are added up before weights change. */
+  readonly gradientAccumulation: number;
+  /** Parts of a batch whose communication and computation overlap. */
+  readonly batchCopies: number;
+  /** Gradient reductions joined to one; null where the file does not say. */
+  readonly gradientBuckets: number | null;
+  readonly gradientsMean: boolean;
+  readonly searchMode: 'auto' | SearchMode;
+  readonly zero: 0 | 1 | 2 | 3;
+  readonly saveFile: string | null;
+  readonly loadFile: string | null;
+  readonly allToAll: boolean;
+  readonly fullBatch: boolean;
+  readonly datasetStrategy: DatasetStrategy | null;
+  /** Whether the embedding's table is whole over tp; null where the file does not say. */
+  readonly vocabEmbDp: boolean | null;
+  /** What the file says without effect here, for the report. */
+  readonly remarks: readonly ConfigRemark[];
+  /** What the file asks for and no program can be made for yet; planning goes on without it. */
+  readonly notLowered: readonly ConfigRemark[];
+}
+
+/**
+ * The options; with the number of devices the rules about it are checked too.
+ * @throws AutoparError (input) `config-rule`
+ */
+export function optionsOf(config: ParallelConfig, devices?: number): ConfigOptions {
+  checkConfig(config, devices);
+  const { useParallel, parallelMode, given } = config;
+  const alone = !useParallel || parallelMode === 'stand-alone';
+  const degrees = alone ? { dp: 1, tp: 1 } : degreesOf(config);
+  const all = alone || pinsDegrees(config) ? productOf(degrees) : null;
+  const mode = alone ? 'auto' : parallelMode;
+  return {
+    mode,
+    degrees,
+    devices: all,
+    tpSequence:
+      given.has('useSeqParallel') && config.modelParallel > 1 ? (config.useSeqParallel ? 'on' : 'off') : 'auto',
+    microBatches: !alone && config.pipelineStage > 1 ? config.microBatchNum : 1,
+    gradientAccumulation: config.gradientAccumulationSteps,
+    batchCopies: config.microBatchInterleaveNum,
+    gradientBuckets: given.has('gradientAggregationGroup') ? config.gradientAggregationGroup : null,
+    gradientsMean: config.gradientsMean,
+    searchMode: parallelMode === 'auto' ? (config.searchMode ?? 'auto') : 'auto',
+    zero: config.enableParallelOptimizer ? config.optimizerLevel : 0,
+    saveFile: config.strategySaveFile,
+    loadFile: config.strategyLoadFile,
+    allToAll: config.enableAllToAll,
+    fullBatch: config.fullBatch,
+    datasetStrategy: config.datasetStrategy,
+    vocabEmbDp: given.has('vocabEmbDp') ? keepsTableWhole(config) : null,
+    remarks: [...config.remarks, ...withoutEffect(config, devices, all)],
+    notLowered: alone ? [] : notLowered(config),
+  };
+}
+
+/** In a pipeline MindFormers cuts the table whatever vocab_emb_dp says. */
+export function keepsTableWhole({ vocabEmbDp, pipelineStage }: ParallelConfig): boolean {
+  return vocabEmbDp && pipelineStage === 1;
+}
+
+function degreesOf(config: ParallelConfig): ConfigOptions['degrees'] {
+  const { dataParallel, modelParallel, pipelineStage, contextParallel, expertParallel } = config;
+  if (config.parallelMode === 'data') return { ...(dataParallel > 1 ? { dp: dataParallel } : {}), tp: 1, pp: 1, sp: 1 };
+  if (config.parallelMode === 'auto') return pipelineStage > 1 ? { pp: pipelineStage } : {};
+  return {
+    dp: dataParallel,
+    tp: modelParallel,
+    pp: pipelineStage,
+    sp: contextParallel,
+    ...(expertParallel > 1 ? { ep: expertParallel } : {}),
+  };
+}
+
+/** Expert parallelism lies on other axes' ranks and multiplies nothing. */
+function productOf({ dp = 1, tp = 1, pp = 1, sp = 1 }: ConfigOptions['degrees']): number {
+  return dp * tp * pp * sp;
+}
+
+function withoutEffect(
+  config: ParallelConfig,
+  devices: number | undefined,
+  used: number | null,
+): readonly ConfigRemark[] {
+  const { given, parallelMode, modelParallel } = config;
+  const remarks: ConfigRemark[] = [];
+  const remark = (key: ConfigKey, says: string): void => {
+    remarks.push({ key: keyText(key), line: given.get(key) ?? null, says });
+  };
+  if (!config.useParallel)
+    return [
+      { key: 'use_parallel', line: given.get('useParallel') ?? null, says: 'one device: all else is without effect' },
+    ];
+  if (config.searchMode !== null && parallelMode !== 'auto')
+    remark('searchMode', 'it holds in parallel_mode 2 (auto) only');
+  if (parallelMode === 'auto')
+    for (const key of ['dataParallel', 'modelParallel', 'contextParallel'] as const)
+      if (config[key] > 1) remark(key, 'in parallel_mode 2 (auto) degrees are searched; --dp, --tp and --sp pin them');
+  if (given.has('useSeqParallel') && config.useSeqParallel && modelParallel === 1)
+    remark('useSeqParallel', 'the sequence is cut over model-parallel ranks, and there is one');
+  if (config.microBatchInterleaveNum > 1 && modelParallel === 1)
+    remark('microBatchInterleaveNum', 'it hides the communication of model parallelism, and there is none');
+  if (given.has('microBatchNum') && config.microBatchNum > 1 && config.pipelineStage === 1)
+    remark(
+      'microBatchNum',
+      'micro-batches are those of a pipeline; without one, runner_config.gradient_accumulation_steps counts',
+    );
+  if (given.has('vocabEmbDp') && config.vocabEmbDp && config.pipelineStage > 1)
+    remark('vocabEmbDp', 'with pipeline_stage above 1 MindFormers sets it to False, and so is it here');
+  if (config.fullBatch && config.datasetStrategy !== null)
+    remark('datasetStrategy', 'full_batch: True goes before it, as in MindFormers');
+  if (devices !== undefined && used !== null && used < devices)
+    remark('dataParallel', `the degrees use ${used} of the ${devices} devices; the others are left out`);
+  return remarks;
+}
+
+function notLowered(config: ParallelConfig): readonly ConfigRemark[] {
+  const asked: readonly (readonly [ConfigKey, boolean, string])[] = [
+    ['pipelineStage', config.pipelineStage > 1, 'pipelines cannot be run yet'],
+    ['contextParallel', config.contextParallel > 1, 'sequences cannot be cut inside of attention yet'],
+    ['expertParallel', config.expertParallel > 1, 'experts cannot lie on data-parallel ranks yet'],
+    [
+      'enableParallelOptimizer',
+      config.enableParallelOptimizer,
+      'there is no optimizer state before training is compiled',
+    ],
+    [
+      'gradientAccumulationSteps',
+      config.gradientAccumulationSteps > 1,
+      'there are no gradients before training is compiled',
+    ],
+    [
+      'gradientAggregationGroup',
+      config.given.has('gradientAggregationGroup'),
+      'there are no gradients before training is compiled',
+    ],
+    [
+      'microBatchInterleaveNum',
+      config.microBatchInterleaveNum > 1 && config.modelParallel > 1,
+      'copies of a batch cannot be interleaved yet',
+    ],
+  ];
+  return asked.flatMap(([key, is, says]) =>
+    is ? [{ key: keyText(key), line: config.given.get(key) ?? null, says }] : [],
+  );
+}

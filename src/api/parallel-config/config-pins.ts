@@ -1,0 +1,63 @@
+/**
+ * @file What a configuration decides about single tensors and operators, as pins: vocab_emb_dp about the word embedding,
+ * dataset_strategy about the inputs.
+ */
+import { AutoparError } from '../../ir/error.js';
+import { type Graph, typeOf } from '../../ir/graph.js';
+import { tensorDemands } from '../../sharding-propagation/annotations/demands.js';
+import type { Mesh } from '../../sharding-propagation/mesh.js';
+import type { OperatorPin, Pin, PinSource } from '../../sharding-propagation/pin.js';
+import { keepsTableWhole } from './config-options.js';
+import { pinsDegrees } from './config-rules.js';
+import type { ConfigKey, ParallelConfig } from './parallel-config.js';
+import { wordEmbedding } from './word-embedding.js';
+
+/**
+ * The pins that follow from a configuration on a mesh.
+ * @throws AutoparError (input) `pin-does-not-fit` where dataset_strategy does not fit the inputs, `config-rule` where it is
+ * for another number of them
+ */
+export function pinsOfConfig(config: ParallelConfig, graph: Graph, mesh: Mesh): readonly Pin[] {
+  if (!config.useParallel) return [];
+  return [...embeddingPins(config, graph, mesh), ...inputPins(config, graph, mesh)];
+}
+
+function embeddingPins(config: ParallelConfig, graph: Graph, mesh: Mesh): readonly Pin[] {
+  const tp = mesh.axes.find(({ name }) => name === 'tp')?.subAxes.map(({ name }) => name) ?? [];
+  const embedding =
+    config.given.has('vocabEmbDp') && pinsDegrees(config) && tp.length > 0 ? wordEmbedding(graph) : null;
+  if (!embedding) return [];
+  const whole = keepsTableWhole(config);
+  const source = sourceOf(config, 'vocabEmbDp', `vocab_emb_dp: ${whole ? 'True' : 'False'}`);
+  const pin = { kind: 'operator', node: embedding.node.name, source } as const;
+  const asked: OperatorPin = whole
+    ? { ...pin, without: tp }
+    : { ...pin, axes: { [embedding.rows]: tp }, reduced: true };
+  return [asked];
+}
+
+function inputPins(config: ParallelConfig, graph: Graph, mesh: Mesh): readonly Pin[] {
+  const { datasetStrategy, fullBatch, file, given } = config;
+  if (fullBatch || datasetStrategy === null || typeof datasetStrategy === 'string') return [];
+  const source = sourceOf(config, 'datasetStrategy', 'dataset_strategy');
+  if (datasetStrategy.length !== graph.inputs.length) {
+    const line = given.get('datasetStrategy');
+    throw new AutoparError(
+      'config-rule',
+      'input',
+      `dataset_strategy has ${datasetStrategy.length} entries, the model has ${graph.inputs.length} inputs (${graph.inputs.join(', ')})`,
+      { ...(file === null ? {} : { file }), ...(typeof line === 'number' ? { line } : {}) },
+      'give one list of split counts per input, in the model’s order',
+    );
+  }
+  return graph.inputs.flatMap((tensor, index): readonly Pin[] => {
+    const split = datasetStrategy[index] ?? [];
+    const subject = { says: `input ${tensor}`, shape: typeOf(graph, tensor).shape };
+    const [demand] = tensorDemands({ split }, subject, mesh, source);
+    return demand ? [{ kind: 'tensor', tensor, source, demand }] : [];
+  });
+}
+
+function sourceOf({ file, given }: ParallelConfig, key: ConfigKey, text: string): PinSource {
+  return { file, line: given.get(key) ?? null, text, priority: 0, why: null };
+}

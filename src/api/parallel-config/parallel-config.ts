@@ -1,0 +1,60 @@
+/**
+ * @file How MindFormers' users say how a model is parallel, typed: from a YAML file (read-config.ts) or from a program
+ * (set-parallel-config.ts). config-options.ts says what it means here.
+ */
+
+/** MindSpore's parallel modes. `stand-alone`: one device. */
+export type ParallelMode = 'data' | 'semi-auto' | 'auto' | 'hybrid' | 'stand-alone';
+
+export const SEARCH_MODES = ['recursive_programming', 'dynamic_programming', 'sharding_propagation'] as const;
+export type SearchMode = (typeof SEARCH_MODES)[number];
+
+/** How the inputs lie: each data-parallel rank its part, all of them whole, or split counts per input. */
+export type DatasetStrategy = 'data_parallel' | 'full_batch' | readonly (readonly number[])[];
+
+/** Values of all keys; those that the user left out have the default of MindFormers. */
+export interface ParallelValues {
+  readonly useParallel: boolean;
+  readonly parallelMode: ParallelMode;
+  readonly gradientsMean: boolean;
+  /** Whether all-to-all may be planned. */
+  readonly enableAllToAll: boolean;
+  readonly fullBatch: boolean;
+  readonly datasetStrategy: DatasetStrategy | null;
+  readonly searchMode: SearchMode | null;
+  readonly enableParallelOptimizer: boolean;
+  /** What is sharded with it: 1 the optimizer's state, 2 gradients too, 3 weights too. */
+  readonly optimizerLevel: 1 | 2 | 3;
+  readonly strategySaveFile: string | null;
+  readonly strategyLoadFile: string | null;
+  readonly dataParallel: number;
+  readonly modelParallel: number;
+  readonly pipelineStage: number;
+  readonly contextParallel: number;
+  readonly expertParallel: number;
+  readonly useSeqParallel: boolean;
+  readonly microBatchNum: number;
+  readonly gradientAggregationGroup: number;
+  /** Whether the embedding's table is whole on every model-parallel rank. */
+  readonly vocabEmbDp: boolean;
+  readonly microBatchInterleaveNum: number;
+  readonly gradientAccumulationSteps: number;
+}
+
+export type ConfigKey = keyof ParallelValues;
+
+/** Something the file says that has no effect here, or not the one that it may seem to have. */
+export interface ConfigRemark {
+  /** As the file has it: `parallel.search_mode`. */
+  readonly key: string;
+  readonly line: number | null;
+  readonly says: string;
+}
+
+export interface ParallelConfig extends ParallelValues {
+  /** Null where it does not come from a file. */
+  readonly file: string | null;
+  /** Keys that the user gave, with their lines. */
+  readonly given: ReadonlyMap<ConfigKey, number | null>;
+  readonly remarks: readonly ConfigRemark[];
+}

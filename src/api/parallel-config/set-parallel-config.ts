@@ -1,0 +1,56 @@
+/**
+ * @file The configuration from a program, as MindFormers' `Trainer.set_parallel_config` has it.
+ *
+ *     const config = setParallelConfig({ dataParallel: 2, modelParallel: 2, pipelineStage: 1, microBatchNum: 1 });
+ */
+import { AutoparError } from '../../ir/error.js';
+import { offer } from '../../ir/nearest.js';
+import { DEFAULTS, KEY_ROWS } from './config-keys.js';
+import { checkConfig } from './config-rules.js';
+import type { ConfigKey, ParallelConfig, ParallelMode, ParallelValues } from './parallel-config.js';
+
+/** All keys of the file may be set, by the names of `ParallelValues`; `enableAllToAll` is true unless it is. */
+export type ParallelSettings = Partial<ParallelValues>;
+
+/** The configuration, checked as a file is. @throws AutoparError (input) `bad-config`, `config-rule` */
+export function setParallelConfig(settings: ParallelSettings): ParallelConfig {
+  const given = new Map<ConfigKey, null>();
+  for (const [name, value] of Object.entries(settings)) {
+    const key = CHECKS.has(name as ConfigKey) ? (name as ConfigKey) : null;
+    if (key === null) throw invalid(`there is no setting '${name}'`, offer(name, [...CHECKS.keys()]));
+    if (value === undefined) continue;
+    const expected = CHECKS.get(key)?.(value);
+    if (expected)
+      throw invalid(
+        `${key} is ${JSON.stringify(value)}, where ${expected} is expected`,
+        'docs/config.md lists the settings',
+      );
+    given.set(key, null);
+  }
+  const stated = Object.fromEntries(Object.entries(settings).filter(([, value]) => value !== undefined));
+  const config: ParallelConfig = { ...DEFAULTS, enableAllToAll: true, ...stated, file: null, given, remarks: [] };
+  checkConfig(config);
+  return config;
+}
+
+const MODES: readonly ParallelMode[] = ['data', 'semi-auto', 'auto', 'hybrid', 'stand-alone'];
+
+/** What is expected of a value that is not of a setting's form; null for one that is. */
+const CHECKS: ReadonlyMap<ConfigKey, (value: unknown) => string | null> = new Map(
+  (Object.keys(DEFAULTS) as ConfigKey[]).map((key) => [key, checkOf(key)]),
+);
+
+function checkOf(key: ConfigKey): (value: unknown) => string | null {
+  if (key === 'parallelMode')
+    return (value) => (MODES.includes(value as ParallelMode) ? null : `one of ${MODES.join(', ')}`);
+  if (key === 'optimizerLevel') return (value) => ([1, 2, 3].includes(value as number) ? null : '1, 2 or 3');
+  return (value) => {
+    if (value === null && DEFAULTS[key] === null) return null;
+    const read = KEY_ROWS.find((row) => row.key === key)?.read(value);
+    return read && 'expected' in read ? read.expected : null;
+  };
+}
+
+function invalid(message: string, hint: string): AutoparError {
+  return new AutoparError('bad-config', 'input', message, {}, hint);
+}

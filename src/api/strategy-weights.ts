@@ -1,0 +1,158 @@
+/**
+ * @file Recutting the weights of a compiled folder for another plan: the shards that are there are put together and cut anew,
+ * a weight at a time; the model's own weights are not read.
+ */
+import { cp, mkdir, stat, writeFile } from 'node:fs/promises';
+import path from 'node:path';
+import { programOf } from '../codegen/program-of.js';
+import { AutoparError } from '../ir/error.js';
+import { cannotWrite, writeFileAtomic, writeFolderAtomic, writeJsonAtomic } from '../program/atomic.js';
+import type { Program } from '../program/program.js';
+import { programFolder, readProgram } from '../program/reader.js';
+import { type ProgramPlace, recutWeights } from '../program/recut.js';
+import type { Plan } from '../strategy/plan.js';
+import { planDigest, planToJson } from '../strategy/plan-json.js';
+import { CONSTANTS_FILE, checkTarget, readCompiled, type Source } from './folder.js';
+import { lowerPlan } from './lower-plan.js';
+import { type ModelOptions, modelOfPlan, readStrategy } from './strategy-files.js';
+
+export interface RecutOptions extends ModelOptions {
+  /** A folder that compile wrote, with its program. */
+  readonly from: string;
+  /** The plan to cut for: another such folder, or plan.json. */
+  readonly to: string;
+  /** The folder to write; left out: the folder `to` itself, whose weights are replaced. */
+  readonly output?: string;
+  readonly force?: boolean;
+  readonly signal?: AbortSignal;
+}
+
+/**
+ * Writes the weights of `from` as the plan `to` wants them: into the folder `to`, or with plan and program into `output`.
+ * All of it, or nothing. The bytes are those that compiling from the original weights gives.
+ * @returns the folder that was written
+ * @throws AutoparError `strategy-mismatch` (input) for plans of two models, `weights-cannot-be-recut` (input),
+ *   `missing-argument` (usage) where nothing says which folder to write
+ */
+export async function recut(options: RecutOptions): Promise<string> {
+  const { from, to, signal } = options;
+  const source = await readCompiled(from);
+  const place: ProgramPlace = { program: source.program, folder: await programFolder(from) };
+  const read = await readStrategy(to);
+  if (read.form !== 'plan') {
+    throw new AutoparError(
+      'cannot-convert',
+      'usage',
+      'weights are cut for a plan: a folder that compile wrote, or plan.json',
+      { file: to },
+      'autopar strategy convert brings other checkpoints into plan.json where that is possible',
+    );
+  }
+  checkOneModel(source.plan, read.plan, to);
+  if (options.output === undefined) return inPlace(place, read.folder, to, signal);
+  await checkTarget(options.output, options.force ?? false, path.resolve(from, source.source.model));
+  const finished = read.folder ? await finishedProgram(read.folder) : null;
+  await writeFolderAtomic(options.output, async (folder) => {
+    await writeFileAtomic(path.join(folder, 'plan.json'), planToJson(read.plan));
+    await writeJsonAtomic(path.join(folder, 'source.json'), moved(source.source, from, options.output ?? folder));
+    if (source.source.constants) await copy(path.join(from, CONSTANTS_FILE), path.join(folder, CONSTANTS_FILE));
+    const directory = path.join(folder, 'program');
+    const program = finished
+      ? await copiedProgram(finished, directory)
+      : await newProgram(read.plan, options, directory);
+    await mkdir(path.join(directory, 'weights'), { recursive: true });
+    await recutWeights(place, program, (file) => path.join(directory, file), signal);
+  });
+  return options.output;
+}
+
+/** Replaces the weights of a compiled folder. */
+async function inPlace(
+  place: ProgramPlace,
+  folder: string | null,
+  to: string,
+  signal: AbortSignal | undefined,
+): Promise<string> {
+  if (folder === null) {
+    throw new AutoparError(
+      'missing-argument',
+      'usage',
+      'a plan alone has no folder for the weights',
+      { file: to },
+      'name the folder to write with -o',
+    );
+  }
+  const program = await readProgram(folder);
+  const directory = await programFolder(folder);
+  const weights = path.join(directory, 'weights');
+  await writeFolderAtomic(weights, (temporary) =>
+    recutWeights(
+      place,
+      program,
+      (file) => path.join(temporary, path.relative(weights, path.join(directory, file))),
+      signal,
+    ),
+  );
+  return folder;
+}
+
+interface Finished {
+  readonly program: Program;
+  readonly folder: string;
+}
+
+/** The program of a compiled folder; null where it was written with --plan-only. */
+async function finishedProgram(folder: string): Promise<Finished | null> {
+  const there = await stat(path.join(folder, 'program', 'program.json')).catch(() => null);
+  return there ? { program: (await readCompiled(folder)).program, folder: await programFolder(folder) } : null;
+}
+
+async function copiedProgram({ program, folder }: Finished, directory: string): Promise<Program> {
+  await mkdir(directory);
+  await copy(path.join(folder, 'segments'), path.join(directory, 'segments'));
+  await copy(path.join(folder, 'program.json'), path.join(directory, 'program.json'));
+  return program;
+}
+
+/** The program of a plan that was not compiled, without weights. */
+async function newProgram(plan: Plan, options: RecutOptions, directory: string): Promise<Program> {
+  const { graph } = await modelOfPlan(await readStrategy(options.from), plan, options);
+  const { name, fingerprint } = plan.model;
+  const { program, segments } = programOf(graph, lowerPlan(plan, graph), {
+    name,
+    fingerprint,
+    plan: planDigest(plan),
+  });
+  try {
+    await mkdir(path.join(directory, 'segments'), { recursive: true });
+    for (const [file, model] of segments) await writeFile(path.join(directory, file), model);
+  } catch (error) {
+    throw cannotWrite(error, directory);
+  }
+  await writeJsonAtomic(path.join(directory, 'program.json'), program);
+  return program;
+}
+
+/** source.json of a folder in another place: the model's path is relative to it. */
+function moved(source: Source, from: string, to: string): Source {
+  const model = path.resolve(from, source.model);
+  return { ...source, model: path.relative(path.resolve(to), model).split(path.sep).join('/') };
+}
+
+async function copy(from: string, to: string): Promise<void> {
+  await cp(from, to, { recursive: true }).catch((error: unknown) => {
+    throw cannotWrite(error, to);
+  });
+}
+
+function checkOneModel(from: Plan, to: Plan, file: string): void {
+  if (from.model.fingerprint === to.model.fingerprint) return;
+  const names = from.model.name === to.model.name ? '' : `: ${from.model.name} and ${to.model.name}`;
+  throw new AutoparError(
+    'strategy-mismatch',
+    'input',
+    `the weights are of another model than the plan${names}`,
+    { file },
+    'give two plans of one model, at the same dimensions',
+  );
+}

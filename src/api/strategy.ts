@@ -1,0 +1,322 @@
+/**
+ * @file strategy: checkpoints between their forms. plan.json is ours and says all; MindSpore's protobuf and JSON and ONNX's
+ * multi-device annotations say parts of it, and what a form cannot say is named (docs/checkpoints.md).
+ */
+import { AutoparError } from '../ir/error.js';
+import { writeFileAtomic } from '../program/atomic.js';
+import type { AnnotationRecord } from '../sharding-propagation/annotations/annotation.js';
+import { type Mesh, makeMesh } from '../sharding-propagation/mesh.js';
+import { diffDocuments, diffPlans, type StrategyDifference } from '../strategy/diff.js';
+import { checkCheckpoint } from '../strategy/fingerprint.js';
+import { likelyDegrees } from '../strategy/mindspore/device-matrix.js';
+import type { MindSporeStrategy } from '../strategy/mindspore/document.js';
+import { type ExportedStrategy, mindSporeStrategy } from '../strategy/mindspore/export.js';
+import { mindSporePins } from '../strategy/mindspore/import.js';
+import { strategyToJson } from '../strategy/mindspore/json.js';
+import { mergeStages } from '../strategy/mindspore/merge.js';
+import { rankListForTransform, type Sharded } from '../strategy/mindspore/rank-list.js';
+import { encodeStrategy } from '../strategy/mindspore/schema.js';
+import { CONFIGURATION } from '../strategy/onnx/annotate.js';
+import { annotationPins, editedNodes } from '../strategy/onnx/read-annotations.js';
+import { pinsToJson, pinsToYaml } from '../strategy/pin-document.js';
+import { placePlan } from '../strategy/placed-operators.js';
+import type { Plan } from '../strategy/plan.js';
+import { planToJson } from '../strategy/plan-json.js';
+import { planPins } from '../strategy/plan-pins.js';
+import { importModel } from './import.js';
+import {
+  formOf,
+  type ModelOptions,
+  modelOfPlan,
+  namedModel,
+  readStrategy,
+  type StrategyFile,
+  type StrategyForm,
+} from './strategy-files.js';
+import { writeAnnotated } from './strategy-onnx.js';
+
+export { operatorText } from '../strategy/diff.js';
+
+export interface ConvertOptions extends ModelOptions {
+  readonly from: string;
+  readonly output: string;
+  /** The form to write; left out: what the output's name ends in. */
+  readonly to?: StrategyForm;
+  /** Only this pipeline stage, for MindSpore's forms. */
+  readonly stage?: number;
+  /** Degrees of the mesh that pins are meant for; left out: those of the checkpoint, or the ones it fits best. */
+  readonly degrees?: { readonly dp?: number; readonly tp?: number };
+  /** Devices that there are: a checkpoint for another number is refused. */
+  readonly devices?: number;
+  /** The configuration of an ONNX model to read, where it has several. */
+  readonly configuration?: string;
+  /** Read the annotations of an ONNX model even though a plan rides along. */
+  readonly pinsOnly?: boolean;
+}
+
+export interface Converted {
+  readonly from: StrategyForm;
+  readonly to: StrategyForm;
+  readonly output: string;
+  /** What the new form cannot say, or the model has no place for, a line each. */
+  readonly notes: readonly string[];
+}
+
+/**
+ * Writes a checkpoint in another form.
+ * @throws AutoparError for a checkpoint that cannot be read, is of another model, version or device count, or cannot be
+ *   brought into the form (`cannot-convert`)
+ */
+export async function convertStrategy(options: ConvertOptions): Promise<Converted> {
+  const read = await readStrategy(options.from);
+  const to = options.to ?? formOf(options.output);
+  const notes = await write(read, to, options);
+  return { from: read.form, to, output: options.output, notes };
+}
+
+/**
+ * Merges the files of a pipeline's stages into one, protobuf or JSON as its name ends.
+ * @throws AutoparError `strategy-conflict`, `strategy-mismatch` (input) naming what the files disagree on
+ */
+export async function mergeStrategies(files: readonly string[], output: string): Promise<Converted> {
+  const stages = await Promise.all(
+    files.map(async (file) => ({ file, document: documentOf(await readStrategy(file), 'be merged as stages') })),
+  );
+  const merged = mergeStages(stages);
+  const to = formOf(output);
+  return { from: 'mindspore', to, output, notes: await writeDocument({ document: merged, notes: [] }, to, output) };
+}
+
+export interface Compared extends StrategyDifference {
+  /** The form in which the two were compared. */
+  readonly form: 'plan' | 'mindspore';
+}
+
+/** Compares two checkpoints; a plan and a MindSpore checkpoint are compared in what MindSpore says. */
+export async function diffStrategies(before: string, after: string, options: ModelOptions = {}): Promise<Compared> {
+  const [a, b] = [await readStrategy(before), await readStrategy(after)];
+  const [planA, planB] = [planOfFile(a), planOfFile(b)];
+  if (planA && planB) {
+    const alike = JSON.stringify(planA.layers) === JSON.stringify(planB.layers);
+    const graph =
+      alike || planA.model.fingerprint !== planB.model.fingerprint
+        ? undefined
+        : (await modelOfPlan(a, planA, options)).graph;
+    return { form: 'plan', ...diffPlans(planA, planB, graph) };
+  }
+  const [one, other] = [await asDocument(a, options), await asDocument(b, options)];
+  return { form: 'mindspore', ...diffDocuments(one, other) };
+}
+
+/**
+ * Ranks whose files a rank needs when weights are cut anew, as MindSpore's rank_list_for_transform; null for a checkpoint
+ * stands for weights that are not sharded.
+ */
+export async function ranksForTransform(
+  from: string | null,
+  to: string | null,
+  rank: number,
+  options: ModelOptions = {},
+): Promise<readonly number[]> {
+  const sharded = async (file: string | null): Promise<Sharded> =>
+    file === null ? null : { file, document: await asDocument(await readStrategy(file), options, true) };
+  return rankListForTransform(await sharded(from), await sharded(to), rank);
+}
+
+/** A checkpoint as `show` prints it. */
+export type Shown =
+  | { readonly form: 'plan' | 'onnx'; readonly file: string; readonly plan: Plan }
+  | { readonly form: 'mindspore' | 'mindspore-json'; readonly file: string; readonly document: MindSporeStrategy }
+  | {
+      readonly form: 'onnx';
+      readonly file: string;
+      readonly pins: AnnotationRecord;
+      readonly notes: readonly string[];
+    };
+
+/** Reads a checkpoint of any form for showing it. */
+export async function showStrategy(file: string, options: Pick<ConvertOptions, 'configuration'> = {}): Promise<Shown> {
+  const read = await readStrategy(file);
+  if (read.form !== 'onnx') return read;
+  if (read.plan && options.configuration === undefined) return { form: 'onnx', file: read.file, plan: read.plan };
+  const { graph } = await importModel(file, read.plan ? { dims: read.plan.model.dims } : {});
+  const { pins, notes } = annotationPins(read.model, graph, {
+    ...options,
+    ...ownMesh(read.plan, options.configuration, undefined),
+    file,
+  });
+  return { form: 'onnx', file: read.file, pins, notes };
+}
+
+/** Whether a checkpoint is a plan, or has one inside. */
+export async function holdsPlan(file: string): Promise<boolean> {
+  return planOfFile(await readStrategy(file)) !== null;
+}
+
+/** Writes `read` as `to`. @returns what the form cannot say */
+async function write(read: StrategyFile, to: StrategyForm, options: ConvertOptions): Promise<readonly string[]> {
+  const plan = options.pinsOnly ? null : planOfFile(read);
+  if (plan) return writePlan(read, plan, to, options);
+  if (read.form === 'onnx' || to === 'annotations') return writePins(read, to, options);
+  if (read.form === 'plan') throw new Error('a plan was read without one');
+  if (to === 'mindspore' || to === 'mindspore-json')
+    return writeDocument({ document: read.document, notes: [] }, to, options.output);
+  throw cannotConvert(read.file, to, 'MindSpore’s file holds only a part of a plan');
+}
+
+async function writePlan(
+  read: StrategyFile,
+  plan: Plan,
+  to: StrategyForm,
+  options: ConvertOptions,
+): Promise<readonly string[]> {
+  const { output, devices } = options;
+  checkCheckpoint(plan, plan.model, devices, read.file);
+  if (to === 'plan' && read.form === 'plan' && options.model === undefined) {
+    await writeFileAtomic(output, planToJson(plan));
+    return [];
+  }
+  const imported = await modelOfPlan(read, plan, options);
+  checkCheckpoint(plan, imported, devices, read.file);
+  const placed = placePlan(plan, imported.graph);
+  if (read.form === 'onnx') checkNotEdited(editedNodes(read.model, placed), read.file);
+  if (to === 'plan') await writeFileAtomic(output, planToJson(plan));
+  else if (to === 'onnx') return writeAnnotated(imported.file, output, plan, placed);
+  else if (to === 'annotations') await writeAnnotations(planPins(imported.graph, placed), read.file, output);
+  else return writeDocument(mindSporeStrategy(imported.graph, placed, checkedStage(plan, options.stage)), to, output);
+  return [];
+}
+
+async function writePins(read: StrategyFile, to: StrategyForm, options: ConvertOptions): Promise<readonly string[]> {
+  if (to !== 'annotations') {
+    const why = read.form === 'onnx' ? 'the model holds no plan of autopar’s' : 'it holds only a part of a plan';
+    throw cannotConvert(read.file, to, why);
+  }
+  const { configuration, degrees, output, devices } = options;
+  if (read.form === 'onnx') {
+    const { graph } = await namedModel(read.file, { ...options, model: options.model ?? read.file });
+    const { pins, notes } = annotationPins(read.model, graph, {
+      file: read.file,
+      ...(configuration === undefined ? {} : { configuration }),
+      ...ownMesh(read.plan, configuration, degrees),
+      ...(devices === undefined ? {} : { devices }),
+    });
+    await writeAnnotations(pins, read.file, output);
+    return notes;
+  }
+  if (read.form === 'plan') throw new Error('a plan was read without one');
+  const { graph } = await namedModel(read.file, options);
+  const mesh = meshOf({ ...likelyDegrees(read.document, devices), ...degrees });
+  const { pins, notes } = mindSporePins(read.document, graph, { mesh, file: read.file, devices });
+  await writeAnnotations(pins, read.file, output);
+  return notes;
+}
+
+async function writeAnnotations(pins: AnnotationRecord, from: string, output: string): Promise<void> {
+  const json = /\.json$/i.test(output);
+  const name = from.split(/[\\/]/).at(-1) ?? from;
+  await writeFileAtomic(output, json ? pinsToJson(pins) : await pinsToYaml(pins, `from ${name}, by autopar strategy`));
+}
+
+async function writeDocument(
+  { document, notes }: Pick<ExportedStrategy, 'document' | 'notes'>,
+  to: StrategyForm,
+  output: string,
+): Promise<readonly string[]> {
+  if (to === 'mindspore') {
+    await writeFileAtomic(output, encodeStrategy(document));
+    return notes;
+  }
+  if (to !== 'mindspore-json') throw cannotConvert(output, to, 'MindSpore’s file holds only a part of a plan');
+  const { text, leftOut } = strategyToJson(document);
+  await writeFileAtomic(output, text);
+  return [
+    ...notes,
+    ...leftOut.map(
+      (name) => `parameter ${name} has two axes on one dimension, which MindSpore’s JSON cannot say; it is left out`,
+    ),
+  ];
+}
+
+/** The mesh that is given, or that of the plan whose annotations they are. */
+function ownMesh(
+  plan: Plan | null,
+  configuration: string | undefined,
+  degrees: ConvertOptions['degrees'],
+): { readonly mesh?: Mesh } {
+  if (degrees) return { mesh: meshOf(degrees) };
+  if (!plan || (configuration !== undefined && configuration !== CONFIGURATION)) return {};
+  return { mesh: makeMesh(plan.mesh.map(({ axis, size }) => [axis, size] as const)) };
+}
+
+function planOfFile(read: StrategyFile): Plan | null {
+  return read.form === 'plan' || read.form === 'onnx' ? read.plan : null;
+}
+
+function documentOf(read: StrategyFile, purpose: string): MindSporeStrategy {
+  if (read.form === 'mindspore' || read.form === 'mindspore-json') return read.document;
+  throw new AutoparError(
+    'cannot-convert',
+    'usage',
+    `only MindSpore’s strategy checkpoints can ${purpose}`,
+    { file: read.file },
+    'autopar strategy export PLAN --mindspore OUT.ckpt writes one; a model annotated by others is imported as pins',
+  );
+}
+
+/** @param complete refuse a plan of whose parameters MindSpore cannot say all */
+async function asDocument(read: StrategyFile, options: ModelOptions, complete = false): Promise<MindSporeStrategy> {
+  const plan = planOfFile(read);
+  if (!plan) return documentOf(read, 'be compared with plans or with each other');
+  const { graph } = await modelOfPlan(read, plan, options);
+  const { document, leftOut } = mindSporeStrategy(graph, placePlan(plan, graph));
+  const [first] = leftOut;
+  if (!complete || first === undefined) return document;
+  throw cannotConvert(read.file, 'mindspore', `parameter ${first} is cut in pieces or padded`);
+}
+
+function meshOf({ dp = 1, tp = 1 }: { readonly dp?: number; readonly tp?: number }): Mesh {
+  return makeMesh([
+    ['dp', dp],
+    ['tp', tp],
+  ]);
+}
+
+function checkedStage(plan: Plan, stage: number | undefined): number | undefined {
+  if (stage === undefined || stage < plan.stages.length) return stage;
+  throw new AutoparError(
+    'bad-option',
+    'usage',
+    `--stage ${stage}: the plan has ${plan.stages.length} ${plan.stages.length === 1 ? 'stage' : 'stages'}, counted from 0`,
+  );
+}
+
+function checkNotEdited(nodes: readonly string[], file: string): void {
+  if (nodes.length === 0) return;
+  const shown = nodes.slice(0, 5).join(', ');
+  throw new AutoparError(
+    'plan-contradicts-itself',
+    'input',
+    `the annotations of ${nodes.length} nodes were changed after the plan was written into the model: ${shown}${nodes.length > 5 ? ', …' : ''}`,
+    { file, node: nodes[0] ?? '' },
+    'read the annotations as pins, without the plan: autopar strategy import --pins-only',
+  );
+}
+
+function cannotConvert(file: string, to: StrategyForm, why: string): AutoparError {
+  return new AutoparError(
+    'cannot-convert',
+    'usage',
+    `the checkpoint cannot be written as ${NAMES[to]}: ${why}`,
+    { file },
+    'import it as annotations, and compile the model with them: autopar compile MODEL --annotations FILE',
+  );
+}
+
+const NAMES: Readonly<Record<StrategyForm, string>> = {
+  plan: 'plan.json',
+  mindspore: 'a MindSpore checkpoint',
+  'mindspore-json': 'a MindSpore checkpoint in JSON',
+  onnx: 'an annotated ONNX model',
+  annotations: 'annotations',
+};

@@ -1,0 +1,63 @@
+/**
+ * @file `autopar inspect`: what autopar understood of a model.
+ */
+import type { ExitKind } from '../ir/error.js';
+import type { Command, Context } from './command.js';
+import { inspectionJson } from './inspect-json.js';
+import { inspectionLines } from './inspect-report.js';
+import { importOptionsOf, type ModelFlags, modelOptions } from './model-options.js';
+import { listed } from './values.js';
+
+interface InspectFlags extends ModelFlags {
+  readonly tie?: readonly string[];
+  readonly untie?: readonly string[];
+  readonly trainable?: readonly string[];
+  readonly frozen?: readonly string[];
+  readonly parameters?: boolean;
+}
+
+export const inspectCommand: Command<InspectFlags> = {
+  name: 'inspect',
+  says: 'show what autopar understood of a model: dimensions, parameters, operators, layers',
+  arguments: [{ name: '<model>', says: 'ONNX file' }],
+  options: [
+    ...modelOptions,
+    { flags: '--tie <a=b>', says: 'these two parameters are one; repeatable', parse: listed },
+    { flags: '--untie <a>', says: 'what shares this parameter has one of its own; repeatable', parse: listed },
+    { flags: '--trainable <glob>', says: 'parameters of these names are trained; repeatable', parse: listed },
+    {
+      flags: '--frozen <glob>',
+      says: 'parameters of these names are not, unless --trainable has them; repeatable',
+      parse: listed,
+    },
+    { flags: '--parameters', says: 'list every parameter, not only the largest' },
+  ],
+  examples: [
+    { line: 'autopar inspect models/gpt-tiny.onnx', says: 'dimensions, parameters, operators, layers, blocks' },
+    {
+      line: 'autopar inspect models/llama-tiny.onnx --global-batch 8 --parameters',
+      says: 'at another batch, with the list of parameters',
+    },
+  ],
+  run: runInspect,
+};
+
+async function runInspect(context: Context, [model = '']: readonly string[], flags: InspectFlags): Promise<ExitKind> {
+  const { output, signal } = context;
+  const { inspect } = await import('../api/inspect.js');
+  const { tie, untie, trainable, frozen, parameters = false } = flags;
+  const inspection = await inspect({
+    model,
+    ...(await importOptionsOf(flags)),
+    ...(tie ? { tie } : {}),
+    ...(untie ? { untie } : {}),
+    ...(trainable ? { trainable } : {}),
+    ...(frozen ? { frozen } : {}),
+    signal,
+    onProgress: (text) => output.progress(text),
+  });
+  for (const note of inspection.notes) output.note(`note: ${note}`);
+  for (const line of inspectionLines(inspection, output, parameters)) output.print(line);
+  output.data(inspectionJson(inspection));
+  return 'done';
+}

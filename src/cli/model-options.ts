@@ -1,0 +1,51 @@
+/**
+ * @file Options that say how a model is read: what commands that take a MODEL have in common.
+ */
+import type { ImportOptions } from '../api/import.js';
+import type { CommandOption } from './command.js';
+import { listed, nameAndValue, wholeNumber } from './values.js';
+
+/** Their values, by the names that the parser gives them. */
+export interface ModelFlags {
+  readonly dim?: Readonly<Record<string, number>>;
+  readonly const?: Readonly<Record<string, string>>;
+  readonly globalBatch?: number;
+  readonly weights?: readonly string[];
+}
+
+export const modelOptions: readonly CommandOption[] = [
+  {
+    flags: '--dim <name=n>',
+    says: 'bind a named dimension; repeatable',
+    parse: nameAndValue('--dim', wholeNumber('--dim', 1)),
+  },
+  {
+    flags: '--const <name=file.npy>',
+    says: 'fix an input to a constant; repeatable',
+    parse: nameAndValue('--const', String),
+  },
+  {
+    flags: '--global-batch <n>',
+    says: 'rebuild the model at this batch size',
+    parse: wholeNumber('--global-batch', 1),
+  },
+  { flags: '--weights <glob>', says: 'inputs of these names are weights, not data; repeatable', parse: listed },
+];
+
+/** The options of importing that the flags stand for; reads the files of `--const`. */
+export async function importOptionsOf(flags: ModelFlags): Promise<ImportOptions> {
+  return {
+    ...(flags.dim ? { dims: flags.dim } : {}),
+    ...(flags.const ? { constants: await readConstants(flags.const) } : {}),
+    ...(flags.globalBatch === undefined ? {} : { globalBatch: flags.globalBatch }),
+    ...(flags.weights ? { weights: flags.weights } : {}),
+  };
+}
+
+async function readConstants(
+  files: Readonly<Record<string, string>>,
+): Promise<NonNullable<ImportOptions['constants']>> {
+  const { readArray } = await import('../api/arrays.js');
+  const read = Object.entries(files).map(async ([name, file]) => [name, await readArray(file)] as const);
+  return Object.fromEntries(await Promise.all(read));
+}

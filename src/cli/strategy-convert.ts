@@ -1,0 +1,131 @@
+/**
+ * @file `autopar strategy convert`: any checkpoint into any form that can hold it, and compiled weights for another plan.
+ */
+import type { StrategyForm } from '../api/strategy-files.js';
+import { AutoparError, type ExitKind } from '../ir/error.js';
+import type { Command, Context } from './command.js';
+import { report } from './strategy-forms.js';
+import {
+  configurationOption,
+  type ModelFlags,
+  modelOption,
+  modelOptions,
+  sizeOptions,
+  stageOption,
+  strategyData,
+} from './strategy-options.js';
+import { oneOf, wholeNumber } from './values.js';
+
+interface ConvertFlags extends ModelFlags {
+  readonly output?: string;
+  readonly to?: StrategyForm;
+  readonly stage?: number;
+  readonly configuration?: string;
+  readonly weights?: boolean;
+  readonly force?: boolean;
+  readonly rank?: number;
+}
+
+const FORMS: readonly StrategyForm[] = ['plan', 'mindspore', 'mindspore-json', 'onnx', 'annotations'];
+
+export const convertCommand: Command<ConvertFlags> = {
+  name: 'convert',
+  says: 'write a checkpoint in another form, or recut compiled weights for another plan',
+  arguments: [
+    { name: '<from>', says: 'checkpoint of any form; with --weights the compiled folder whose weights are recut' },
+    { name: '[target]', says: 'with --weights or --rank: the plan to cut for, a compiled folder or plan.json' },
+  ],
+  options: [
+    { flags: '-o, --output <file>', says: 'file to write, or with --weights the folder (default: the target itself)' },
+    {
+      flags: '--to <form>',
+      says: `${FORMS.join(', ')} (default: what the output's name ends in)`,
+      parse: oneOf('--to', FORMS),
+    },
+    { flags: '--weights', says: "cut the weights of a compiled folder for the target's plan" },
+    { flags: '--force', says: 'with --weights: replace a folder that holds other files' },
+    {
+      flags: '--rank <r>',
+      says: "list the ranks whose files this rank of the target needs (MindSpore's rank_list_for_transform)",
+      parse: wholeNumber('--rank', 0),
+    },
+    modelOption,
+    stageOption,
+    configurationOption,
+    ...sizeOptions,
+  ],
+  examples: [
+    { line: 'autopar strategy convert mlp.ckpt -o mlp-again.json', says: 'from protobuf to JSON, told by the names' },
+    {
+      line: 'autopar strategy convert mlp.ckpt mlp.json --rank 1',
+      says: 'which files rank 1 needs when it changes from one plan to the other',
+    },
+  ],
+  run: runConvert,
+};
+
+async function runConvert(
+  context: Context,
+  [from = '', target]: readonly string[],
+  flags: ConvertFlags,
+): Promise<ExitKind> {
+  const { output, to, stage, configuration } = flags;
+  if (flags.weights) return recutTo(context, from, target, flags);
+  if (flags.rank !== undefined) return listRanks(context, from, target, flags);
+  if (target !== undefined && output !== undefined)
+    throw missing('convert takes one checkpoint', 'leave out the second');
+  const file = output ?? target;
+  if (file === undefined) throw missing('convert: the file to write is missing', 'name it with -o');
+  const { convertStrategy } = await import('../api/strategy.js');
+  const converted = await convertStrategy({
+    from,
+    output: file,
+    ...modelOptions(flags),
+    ...(to === undefined ? {} : { to }),
+    ...(stage === undefined ? {} : { stage }),
+    ...(configuration === undefined ? {} : { configuration }),
+  });
+  return report(context, 'convert', [converted]);
+}
+
+async function recutTo(
+  { output: out, signal }: Context,
+  from: string,
+  to: string | undefined,
+  flags: ConvertFlags,
+): Promise<ExitKind> {
+  if (to === undefined)
+    throw missing('convert --weights: the plan to cut for is missing', 'name a folder or plan.json');
+  const { output, force } = flags;
+  const { recut } = await import('../api/strategy-weights.js');
+  const folder = await recut({
+    from,
+    to,
+    ...modelOptions(flags),
+    ...(output === undefined ? {} : { output }),
+    ...(force ? { force } : {}),
+    signal,
+  });
+  out.print(`${folder}: weights of ${from}, cut for the plan of ${to}`);
+  strategyData(out, 'convert', { weights: { from, to, output: folder } });
+  return 'done';
+}
+
+async function listRanks(
+  { output }: Context,
+  from: string,
+  to: string | undefined,
+  flags: ConvertFlags,
+): Promise<ExitKind> {
+  const { rank = 0 } = flags;
+  if (to === undefined) throw missing('convert --rank: the plan to change to is missing', 'name its checkpoint');
+  const { ranksForTransform } = await import('../api/strategy.js');
+  const ranks = await ranksForTransform(from, to, rank, modelOptions(flags));
+  output.print(`rank ${rank} needs the files of ${ranks.length === 1 ? 'rank' : 'ranks'} ${ranks.join(', ')}`);
+  strategyData(output, 'convert', { rank, ranks });
+  return 'done';
+}
+
+function missing(message: string, hint: string): AutoparError {
+  return new AutoparError('missing-argument', 'usage', message, {}, hint);
+}

@@ -1,0 +1,115 @@
+/**
+ * @file `autopar strategy diff`: what two checkpoints decide differently, and what it costs.
+ */
+import type { Compared } from '../api/strategy.js';
+import type { ExitKind } from '../ir/error.js';
+import type { Command, Context } from './command.js';
+import type { Output } from './output.js';
+import { bytesText, countText, secondsText } from './quantity.js';
+import { type ModelFlags, modelOption, modelOptions, strategyData } from './strategy-options.js';
+import { tableLines } from './table.js';
+
+interface DiffFlags extends ModelFlags {
+  readonly exitCode?: boolean;
+  readonly all?: boolean;
+}
+
+export const diffCommand: Command<DiffFlags> = {
+  name: 'diff',
+  says: 'what two checkpoints decide differently, and what it costs',
+  arguments: [
+    { name: '<before>', says: 'checkpoint of any form' },
+    { name: '<after>', says: 'another of the same model' },
+  ],
+  options: [
+    { flags: '--exit-code', says: 'exit with 1 where they differ' },
+    { flags: '--all', says: 'every line; by default those that read alike are counted' },
+    modelOption,
+  ],
+  examples: [
+    { line: 'autopar strategy diff mlp.autopar read.plan.json --exit-code', says: 'the same plan: exit code 0' },
+    { line: 'autopar strategy diff mlp.ckpt mlp.json', says: "two of MindSpore's: split counts and layouts" },
+  ],
+  run: runDiff,
+};
+
+async function runDiff(
+  context: Context,
+  [before = '', after = '']: readonly string[],
+  flags: DiffFlags,
+): Promise<ExitKind> {
+  const { output } = context;
+  const { diffStrategies } = await import('../api/strategy.js');
+  const difference = await diffStrategies(before, after, modelOptions(flags));
+  for (const line of diffLines(difference, output, flags.all ?? false)) output.print(line);
+  strategyData(output, 'diff', { before, after, ...difference });
+  return flags.exitCode && !difference.same ? 'checkFailed' : 'done';
+}
+
+const PARTS = [
+  { part: 'settings', title: 'settings' },
+  { part: 'operators', title: 'operators' },
+  { part: 'tensors', title: 'layouts' },
+  { part: 'redistributions', title: 'redistributions' },
+] as const;
+
+function diffLines(difference: Compared, output: Output, all: boolean): readonly string[] {
+  const { bold } = output.colors;
+  if (difference.same) return ['no differences'];
+  const parts = PARTS.flatMap(({ part, title }) => {
+    const list = difference[part];
+    if (list.length === 0) return [];
+    const rows = all ? list.map((entry) => [entry.name, entry.before ?? NONE, entry.after ?? NONE]) : alike(list);
+    return [
+      bold(`${title} (${list.length})`),
+      ...tableLines([{ title: '' }, { title: 'before' }, { title: 'after' }], rows, 60),
+      '',
+    ];
+  });
+  return [...parts, ...costLines(difference, output)];
+}
+
+const NONE = '–';
+
+/** Lines that read alike are one, with their number. */
+function alike(list: Compared['operators']): readonly (readonly string[])[] {
+  const groups = new Map<string, { readonly row: readonly string[]; count: number }>();
+  for (const { name, before, after } of list) {
+    const key = JSON.stringify([before, after]);
+    const known = groups.get(key);
+    if (known) known.count++;
+    else groups.set(key, { row: [name, before ?? NONE, after ?? NONE], count: 1 });
+  }
+  return [...groups.values()].map(({ row: [name = '', ...texts], count }) => [
+    count === 1 ? name : `${name} and ${count - 1} more`,
+    ...texts,
+  ]);
+}
+
+function costLines({ cost }: Compared, output: Output): readonly string[] {
+  if (!cost) return ['what it costs is not known: the checkpoints hold no prediction'];
+  const seconds = Object.entries(cost.parts).map(([part, number]) => [part, number, secondsText] as const);
+  const rows = [
+    ['step', cost.stepSeconds, secondsText] as const,
+    ...seconds.map(([part, number, text]) => [`  ${part}`, number, text] as const),
+    ...cost.peakBytes.map(
+      (number, stage) => [cost.peakBytes.length > 1 ? `memory, stage ${stage}` : 'memory', number, bytesText] as const,
+    ),
+    ['received per rank', cost.bytesCommunicated, bytesText] as const,
+  ];
+  return [
+    output.colors.bold(`predicted cost (${countText(seconds.length, 'part')})`),
+    ...tableLines(
+      [{ title: '' }, ...['before', 'after', 'change'].map((title) => ({ title, right: true }))],
+      rows.map(([name, { before, after }, text]) => [name, text(before), text(after), change(before, after)]),
+    ),
+  ];
+}
+
+function change(before: number, after: number): string {
+  if (before === after) return '=';
+  if (before === 0) return 'new';
+  if (after === 0) return 'gone';
+  const share = (after / before - 1) * 100;
+  return `${share > 0 ? '+' : '−'}${Math.abs(share).toPrecision(3)} %`;
+}

@@ -1,0 +1,177 @@
+/**
+ * @file `autopar strategy export`, `import` and `merge`: between our checkpoint and those of others.
+ */
+import path from 'node:path';
+import type { Converted, ConvertOptions } from '../api/strategy.js';
+import type { StrategyForm } from '../api/strategy-files.js';
+import { AutoparError, type ExitKind } from '../ir/error.js';
+import type { Command, Context } from './command.js';
+import { degreeOptions } from './degrees.js';
+import {
+  configurationOption,
+  type ModelFlags,
+  modelOption,
+  modelOptions,
+  printNotes,
+  sizeOptions,
+  stageOption,
+  strategyData,
+} from './strategy-options.js';
+import { wholeNumber } from './values.js';
+
+interface ExportFlags extends ModelFlags {
+  readonly mindspore?: string;
+  readonly onnx?: string;
+  readonly pins?: string;
+  readonly stage?: number;
+}
+
+export const exportCommand: Command<ExportFlags> = {
+  name: 'export',
+  says: "write a plan in others' forms",
+  arguments: [{ name: '<plan>', says: 'folder that compile wrote, plan.json, or an annotated ONNX model' }],
+  options: [
+    { flags: '--mindspore <file>', says: 'a MindSpore strategy checkpoint: JSON if it ends in .json, else protobuf' },
+    { flags: '--onnx <file>', says: 'a copy of the model with multi-device annotations' },
+    { flags: '--pins <file>', says: 'an annotation file that pins every choice: JSON if it ends in .json, else YAML' },
+    modelOption,
+    stageOption,
+  ],
+  examples: [
+    {
+      line: 'autopar strategy export mlp.autopar --mindspore mlp.ckpt --onnx mlp-annotated.onnx',
+      says: 'for MindSpore, and into a copy of the model',
+    },
+    { line: 'autopar strategy export mlp.autopar --mindspore mlp.json', says: "MindSpore's JSON form" },
+  ],
+  run: runExport,
+};
+
+async function runExport(context: Context, [plan = '']: readonly string[], flags: ExportFlags): Promise<ExitKind> {
+  const { mindspore, onnx, pins, stage } = flags;
+  const targets: readonly (readonly [string | undefined, StrategyForm])[] = [
+    [mindspore, /\.json$/i.test(mindspore ?? '') ? 'mindspore-json' : 'mindspore'],
+    [onnx, 'onnx'],
+    [pins, 'annotations'],
+  ];
+  const asked = targets.flatMap(([output, to]) => (output === undefined ? [] : [{ output, to }]));
+  if (asked.length === 0) {
+    throw new AutoparError(
+      'missing-argument',
+      'usage',
+      'export: the form is missing',
+      {},
+      'give --mindspore FILE, --onnx FILE or --pins FILE',
+    );
+  }
+  const { convertStrategy } = await import('../api/strategy.js');
+  const written: Converted[] = [];
+  for (const target of asked) {
+    const options = { from: plan, ...target, ...modelOptions(flags), ...(stage === undefined ? {} : { stage }) };
+    written.push(await convertStrategy(options));
+  }
+  return report(context, 'export', written);
+}
+
+interface ImportFlags extends ModelFlags {
+  readonly output?: string;
+  readonly devices?: number;
+  readonly dp?: number;
+  readonly tp?: number;
+  readonly configuration?: string;
+  readonly pinsOnly?: boolean;
+}
+
+export const importCommand: Command<ImportFlags> = {
+  name: 'import',
+  says: "read others' forms: a plan where one is inside, else pins for `compile --annotations`",
+  arguments: [
+    { name: '<checkpoint>', says: 'MindSpore strategy checkpoint, or ONNX model with multi-device annotations' },
+  ],
+  options: [
+    { flags: '-o, --output <file>', says: 'file to write (default: <stem>.plan.json or <stem>.pins.yaml)' },
+    modelOption,
+    ...degreeOptions(['dp', 'tp']),
+    {
+      flags: '--devices <n>',
+      says: 'number of devices that there are: a checkpoint for another number is refused',
+      parse: wholeNumber('--devices', 1),
+    },
+    configurationOption,
+    { flags: '--pins-only', says: 'read the annotations of an ONNX model even though a plan rides along' },
+    ...sizeOptions,
+  ],
+  examples: [
+    {
+      line: 'autopar strategy import mlp-annotated.onnx -o read.plan.json',
+      says: 'the plan that was written into the model',
+    },
+    {
+      line: 'autopar strategy import mlp.ckpt --model models/mlp.onnx -o mlp.pins.yaml',
+      says: "MindSpore's strategies as pins on the model",
+    },
+  ],
+  run: runImport,
+};
+
+async function runImport(context: Context, [from = '']: readonly string[], flags: ImportFlags): Promise<ExitKind> {
+  const { convertStrategy, holdsPlan } = await import('../api/strategy.js');
+  const { devices, dp, tp, configuration, pinsOnly } = flags;
+  const plan = !pinsOnly && (await holdsPlan(from));
+  const stem = path.basename(from).replace(/\.\w+$/, '');
+  const degrees = { ...(dp === undefined ? {} : { dp }), ...(tp === undefined ? {} : { tp }) };
+  const options: ConvertOptions = {
+    from,
+    to: plan ? 'plan' : 'annotations',
+    output: flags.output ?? `${stem}.${plan ? 'plan.json' : 'pins.yaml'}`,
+    ...modelOptions(flags),
+    ...(Object.keys(degrees).length > 0 ? { degrees } : {}),
+    ...(devices === undefined ? {} : { devices }),
+    ...(configuration === undefined ? {} : { configuration }),
+    ...(pinsOnly ? { pinsOnly } : {}),
+  };
+  return report(context, 'import', [await convertStrategy(options)]);
+}
+
+interface MergeFlags {
+  readonly output?: string;
+}
+
+export const mergeCommand: Command<MergeFlags> = {
+  name: 'merge',
+  says: "merge the files of a pipeline's stages into one, as MindSpore does",
+  arguments: [{ name: '<files...>', says: 'MindSpore strategy checkpoints, one per stage' }],
+  options: [{ flags: '-o, --output <file>', says: 'file to write: .ckpt or .json (default: merged.ckpt)' }],
+  examples: [
+    {
+      line: 'autopar strategy merge mlp.ckpt -o merged.ckpt',
+      says: 'parameters get their stage in front: 0-fc1.weight',
+    },
+    { line: 'autopar strategy merge mlp.json -o merged.json', says: 'the same in JSON' },
+  ],
+  run: runMerge,
+};
+
+async function runMerge(context: Context, files: readonly string[], flags: MergeFlags): Promise<ExitKind> {
+  const { mergeStrategies } = await import('../api/strategy.js');
+  return report(context, 'merge', [await mergeStrategies(files, flags.output ?? 'merged.ckpt')]);
+}
+
+/** Names of forms for people. */
+const NAMES: Readonly<Record<StrategyForm, string>> = {
+  plan: 'plan',
+  mindspore: 'MindSpore strategy checkpoint',
+  'mindspore-json': 'MindSpore strategy checkpoint in JSON',
+  onnx: 'annotated ONNX model',
+  annotations: 'annotations',
+};
+
+/** Says what was written. */
+export function report({ output }: Context, action: string, written: readonly Converted[]): ExitKind {
+  for (const { to, output: file, notes } of written) {
+    printNotes(output, notes);
+    output.print(`${file}: ${NAMES[to]}`);
+  }
+  strategyData(output, action, { written });
+  return 'done';
+}

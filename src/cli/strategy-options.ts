@@ -1,0 +1,60 @@
+/**
+ * @file What the subcommands of `autopar strategy` have in common.
+ */
+import type { ModelOptions } from '../api/strategy-files.js';
+import type { CommandOption } from './command.js';
+import type { Output } from './output.js';
+import { nameAndValue, wholeNumber } from './values.js';
+
+export interface ModelFlags {
+  readonly model?: string;
+  readonly dim?: Readonly<Record<string, number>>;
+  readonly globalBatch?: number;
+}
+
+export const modelOption: CommandOption = {
+  flags: '--model <file>',
+  says: 'the ONNX model (default: where the compiled folder says that it lay)',
+};
+
+/** For models without a plan that says how they were imported. */
+export const sizeOptions: readonly CommandOption[] = [
+  {
+    flags: '--dim <name=n>',
+    says: 'bind a named dimension of the model; repeatable',
+    parse: nameAndValue('--dim', wholeNumber('--dim', 1)),
+  },
+  {
+    flags: '--global-batch <n>',
+    says: 'rebuild the model at this batch size',
+    parse: wholeNumber('--global-batch', 1),
+  },
+];
+
+export const stageOption: CommandOption = {
+  flags: '--stage <n>',
+  says: 'only this pipeline stage, for a MindSpore file',
+  parse: wholeNumber('--stage', 0),
+};
+
+export const configurationOption: CommandOption = {
+  flags: '--configuration <name>',
+  says: 'which multi-device configuration of an ONNX model to read',
+};
+
+export function modelOptions({ model, dim, globalBatch }: ModelFlags): ModelOptions {
+  return {
+    ...(model === undefined ? {} : { model }),
+    ...(dim === undefined ? {} : { dims: dim }),
+    ...(globalBatch === undefined ? {} : { globalBatch }),
+  };
+}
+
+/** The object of --json. */
+export function strategyData(output: Output, action: string, result: Readonly<Record<string, unknown>>): void {
+  output.data({ schema: 'autopar-strategy-v1', action, ...result });
+}
+
+export function printNotes(output: Output, notes: readonly string[]): void {
+  for (const note of notes) output.note(`note: ${note}`);
+}

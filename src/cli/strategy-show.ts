@@ -1,0 +1,176 @@
+/**
+ * @file `autopar strategy show`: a checkpoint of any form as a table.
+ */
+import type { Shown } from '../api/strategy.js';
+import type { ExitKind } from '../ir/error.js';
+import type { Command, Context } from './command.js';
+import type { Output } from './output.js';
+import { bytesText, countText, secondsText } from './quantity.js';
+import { configurationOption, printNotes, strategyData } from './strategy-options.js';
+import { type Column, tableLines } from './table.js';
+
+interface ShowFlags {
+  readonly all?: boolean;
+  readonly configuration?: string;
+}
+
+export const showCommand: Command<ShowFlags> = {
+  name: 'show',
+  says: 'what a checkpoint of any form decides',
+  arguments: [
+    { name: '<checkpoint>', says: 'compiled folder, plan.json, MindSpore checkpoint or annotated ONNX model' },
+  ],
+  options: [{ flags: '--all', says: 'every row; by default the first 40 of each table' }, configurationOption],
+  examples: [
+    { line: 'autopar strategy show mlp.ckpt', says: "MindSpore's split counts and layouts" },
+    { line: 'autopar strategy show mlp-annotated.onnx --json', says: 'the plan in an annotated model, for programs' },
+  ],
+  run: runShow,
+};
+
+async function runShow(context: Context, [file = '']: readonly string[], flags: ShowFlags): Promise<ExitKind> {
+  const { output } = context;
+  const { operatorText, showStrategy } = await import('../api/strategy.js');
+  const { configuration, all = false } = flags;
+  const shown = await showStrategy(file, configuration === undefined ? {} : { configuration });
+  if ('notes' in shown) printNotes(output, shown.notes);
+  const most = all ? Number.POSITIVE_INFINITY : 40;
+  const lines =
+    'plan' in shown
+      ? planLines(shown, output, most, operatorText)
+      : 'document' in shown
+        ? documentLines(shown, output, most)
+        : pinLines(shown, output, most);
+  for (const line of lines) output.print(line);
+  strategyData(output, 'show', shownData(shown));
+  return 'done';
+}
+
+type PlanShown = Extract<Shown, { plan: unknown }>;
+
+function planLines(
+  { plan, form }: PlanShown,
+  output: Output,
+  most: number,
+  inWords: (entry: PlanShown['plan']['operators'][string], mesh: PlanShown['plan']['mesh']) => string,
+): readonly string[] {
+  const { model, cluster, degrees, layers, predicted, pins } = plan;
+  const named = Object.entries(degrees).filter(([axis, degree]) => degree > 1 || axis === 'dp' || axis === 'tp');
+  const repeated = layers.map(({ name, instances }) => `${name} stands for ${countText(instances.length, 'layer')}`);
+  return [
+    `plan of ${model.name}${form === 'onnx' ? ', in an annotated model' : ''}, version ${plan.version}`,
+    `  model      ${model.fingerprint.slice(0, 16)}${Object.entries(model.dims)
+      .map(([name, size]) => `, ${name} ${size}`)
+      .join('')}`,
+    `  devices    ${cluster.nodes}x${cluster.perNode}:${cluster.device}, ${named.map(([axis, degree]) => `${axis} ${degree}`).join(' · ')}`,
+    `  predicted  ${secondsText(predicted.stepSeconds)} per step, ${predicted.peakBytes.map(bytesText).join(' + ')} of memory, ${bytesText(predicted.bytesCommunicated)} received per rank`,
+    ...(pins.length > 0 ? [`  pinned     ${pins.join(', ')}`] : []),
+    ...repeated.map((line) => `  ${line}`),
+    '',
+    ...table(
+      output,
+      most,
+      'operators',
+      [{ title: 'operator' }, { title: 'strategy' }],
+      Object.entries(plan.operators).map(([name, entry]) => [name, inWords(entry, plan.mesh)]),
+    ),
+    ...table(
+      output,
+      most,
+      'layouts other than whole',
+      [{ title: 'tensor' }, { title: 'layout' }],
+      Object.entries(plan.tensors),
+    ),
+    ...table(
+      output,
+      most,
+      'redistributions',
+      [{ title: 'tensor' }, { title: 'layout' }, { title: 'by' }, { title: 'for' }],
+      Object.entries(plan.redistributions).flatMap(([name, views]) =>
+        views.map(({ layout, steps, readers }) => [name, layout, steps.join(', ') || '–', readers.join(', ')]),
+      ),
+    ),
+  ];
+}
+
+function documentLines(
+  { document, form }: Extract<Shown, { document: unknown }>,
+  output: Output,
+  most: number,
+): readonly string[] {
+  const stages = new Set([...document.operators.values()].map(({ stage }) => stage));
+  return [
+    `MindSpore strategy checkpoint${form === 'mindspore-json' ? ' in JSON' : ''}: ${countText(document.operators.size, 'operator')}, ${countText(document.parameters.size, 'parameter')}, ${countText(stages.size, 'stage')}`,
+    '',
+    ...table(
+      output,
+      most,
+      'operators',
+      [{ title: 'operator' }, { title: 'stage', right: true }, { title: 'splits of operands' }],
+      [...document.operators].map(([key, { stage, splits }]) => [key, String(stage), splits.map(tuple).join(' ')]),
+    ),
+    ...table(
+      output,
+      most,
+      'parameters',
+      [{ title: 'parameter' }, { title: 'device matrix' }, { title: 'tensor map' }],
+      [...document.parameters].map(([name, { deviceMatrix, tensorMap }]) => [
+        name,
+        tuple(deviceMatrix),
+        `(${tensorMap.map((axes) => (axes.length === 1 ? `${axes[0]}` : tuple(axes))).join(',')})`,
+      ]),
+    ),
+  ];
+}
+
+function pinLines({ pins }: Extract<Shown, { pins: unknown }>, output: Output, most: number): readonly string[] {
+  const mesh = Object.entries(pins.mesh ?? {}).map(([axis, size]) => `${axis} ${size}`);
+  return [
+    `multi-device annotations of an ONNX model: ${countText(pins.pins.length, 'pin')}${mesh.length > 0 ? ` on ${mesh.join(' · ')}` : ''}`,
+    '',
+    ...table(
+      output,
+      most,
+      'pins',
+      [{ title: 'of' }, { title: 'asked' }],
+      pins.pins.map(({ match, why: _why, ...asked }) => [
+        Object.values(match).join(' '),
+        Object.entries(asked)
+          .map(([key, value]) => `${key} ${typeof value === 'string' ? value : JSON.stringify(value)}`)
+          .join(', '),
+      ]),
+    ),
+  ];
+}
+
+function table(
+  output: Output,
+  most: number,
+  title: string,
+  columns: readonly Column[],
+  rows: readonly (readonly string[])[],
+): readonly string[] {
+  if (rows.length === 0) return [];
+  const rest = rows.length - most;
+  return [
+    output.colors.bold(`${title} (${rows.length})`),
+    ...tableLines(columns, rows.slice(0, most), 64),
+    ...(rest > 0 ? [`  … and ${rest} more (--all)`] : []),
+    '',
+  ];
+}
+
+function tuple(values: readonly number[]): string {
+  return `(${values.join(',')})`;
+}
+
+/** Maps are no JSON. */
+function shownData(shown: Shown): Readonly<Record<string, unknown>> {
+  if (!('document' in shown)) return { ...shown };
+  const { document, ...rest } = shown;
+  const maps = Object.entries(document).map(([key, value]) => [
+    key,
+    value instanceof Map ? Object.fromEntries(value) : value,
+  ]);
+  return { ...rest, document: Object.fromEntries(maps) };
+}

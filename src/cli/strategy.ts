@@ -1,0 +1,55 @@
+/**
+ * @file `autopar strategy`: strategy checkpoints between their forms.
+ */
+import { AutoparError, type ExitKind } from '../ir/error.js';
+import { offer } from '../ir/nearest.js';
+import type { Command, Context } from './command.js';
+import { convertCommand } from './strategy-convert.js';
+import { diffCommand } from './strategy-diff.js';
+import { exportCommand, importCommand, mergeCommand } from './strategy-forms.js';
+import { showCommand } from './strategy-show.js';
+
+const SUBCOMMANDS: readonly Command<never>[] = [
+  exportCommand,
+  importCommand,
+  mergeCommand,
+  diffCommand,
+  convertCommand,
+  showCommand,
+];
+
+export const strategyCommand: Command = {
+  name: 'strategy',
+  says: 'export, import, merge, compare, convert and show strategy checkpoints',
+  arguments: [{ name: '[action]', says: SUBCOMMANDS.map(({ name }) => name).join(', ') }],
+  options: [],
+  examples: [
+    {
+      line: 'autopar compile models/mlp.onnx --dp 2 --tp 2 --plan-only -o mlp.autopar',
+      says: 'a plan to work with: a folder with plan.json, the strategy checkpoint',
+    },
+    { line: 'autopar strategy show mlp.autopar', says: 'what it decides' },
+  ],
+  subcommands: SUBCOMMANDS,
+  run: withoutAction,
+};
+
+function withoutAction(_context: Context, [action]: readonly string[]): Promise<ExitKind> {
+  const names = SUBCOMMANDS.map(({ name }) => name);
+  if (action !== undefined) {
+    throw new AutoparError(
+      'unknown-command',
+      'usage',
+      `unknown command 'strategy ${action}'`,
+      {},
+      offer(action, names),
+    );
+  }
+  throw new AutoparError(
+    'missing-argument',
+    'usage',
+    'strategy: what is to be done is missing',
+    {},
+    `say one of ${names.join(', ')}; autopar strategy --help shows them`,
+  );
+}

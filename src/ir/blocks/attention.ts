@@ -1,0 +1,180 @@
+/**
+ * @file Attention: softmax(scale · Q·Kᵀ + mask)·V, as exporters write it.
+ *
+ *     Q ─ scale? ─────────────────────────┐
+ *     K ─ repeat? ─ turned ─ scale? ── product ─ scale? ─ cap? ─ mask* ─ softmax ─ guard? ─┐
+ *     V ─ repeat? ───────────────────────────────────────────────────────────────────── product ─▶
+ *
+ * The start is the softmax. Back through what works on scores (attention-scores.ts) to the product of queries and keys,
+ * forward through casts, views and the guard against rows that are masked whole, where(isnan(p), 0, p), to the product
+ * with the values; then the operands of both products (attention-operands.ts). Which dimension holds the keys is followed
+ * all the way, so a softmax over any other is none.
+ *
+ * Inputs: queries, keys, values, then the masks from the product on. Masks are computed outside, and so are rotary
+ * embedding, the split into heads, and what puts the heads back together.
+ *
+ * Not recognised, because no fused kernel gives it: attention whose probabilities are read elsewhere or are an output of
+ * the graph, or are dropped out in training. Keys or values that are themselves weights are a feed-forward layer.
+ */
+import type { Node } from '../graph.js';
+import { keyOperand, type Operand, productOf, queryOperand, valueOperand } from './attention-operands.js';
+import { scoresBefore } from './attention-scores.js';
+import { axisRun, type Run, runAfter, VIEWS } from './axes.js';
+import {
+  type Draft,
+  type GraphIndex,
+  isFloatCast,
+  isOp,
+  makerOf,
+  numberAttribute,
+  numbersAttribute,
+  operandOf,
+  readersOf,
+  resultOf,
+  scalarOf,
+  shapeOf,
+  soleReader,
+} from './matching.js';
+
+/** Operators at which attention is found: a softmax, or the last step of one that is written out. */
+export const ATTENTION_ANCHORS: readonly string[] = ['Softmax', 'Div', 'Mul'];
+
+/** The attention around a softmax. */
+export function findAttention(index: GraphIndex, anchor: Node): Draft | null {
+  const softmax = softmaxAt(index, anchor);
+  if (!softmax) return null;
+  const rank = shapeOf(index, softmax.scores).length;
+  // Scores are [… , queries, keys], or turned: [… , keys, queries].
+  if (rank < 2 || softmax.axis < rank - 2) return null;
+  const queries = axisRun(softmax.axis === rank - 1 ? rank - 2 : rank - 1);
+  const runs = { queries, keys: axisRun(softmax.axis) };
+  const result = valuesAfter(index, softmax.probabilities, runs);
+  if (!result) return null;
+  const scores = scoresBefore(index, softmax.scores, runs);
+  if (!scores) return null;
+  const query = queryOperand(index, scores.product);
+  const key = keyOperand(index, scores.product);
+  const { values } = result;
+  if ([key.tensor, values.tensor].some((tensor) => index.graph.weights.has(tensor))) return null;
+  const scale = scores.scale * query.scale * key.scale;
+  return {
+    kind: 'Attention',
+    nodes: [
+      ...softmax.nodes,
+      ...result.nodes,
+      ...scores.nodes,
+      ...query.nodes,
+      ...key.nodes,
+      ...values.nodes,
+      scores.product.node,
+    ],
+    inputs: [query.tensor, key.tensor, values.tensor, ...scores.masks],
+    output: resultOf(result.product),
+    attributes: {
+      scale,
+      ...(scores.softcap === null ? {} : { softcap: scores.softcap }),
+      ...(scores.maskScale === 1 ? {} : { mask_scale: scores.maskScale }),
+    },
+  };
+}
+
+interface Softmax {
+  readonly scores: string;
+  readonly probabilities: string;
+  readonly axis: number;
+  readonly nodes: readonly Node[];
+}
+
+/** The softmax that ends in `node`: the operator, or exp(s − max s) divided by its sum. */
+function softmaxAt(index: GraphIndex, node: Node): Softmax | null {
+  if (isOp(node, 'Softmax')) {
+    const scores = operandOf(node);
+    const axis = numberAttribute(node, 'axis', -1);
+    if (!soleReader(index, scores)) return null;
+    return {
+      scores,
+      probabilities: resultOf(node),
+      axis: axis < 0 ? axis + shapeOf(index, scores).length : axis,
+      nodes: [node],
+    };
+  }
+  for (const position of isOp(node, 'Div') ? [0] : [0, 1]) {
+    const found = writtenOut(index, node, operandOf(node, position), operandOf(node, 1 - position));
+    if (found) return found;
+  }
+  return null;
+}
+
+function writtenOut(index: GraphIndex, node: Node, raised: string, divisor: string): Softmax | null {
+  const exponential = makerOf(index, raised, 'Exp');
+  if (!exponential || readersOf(index, raised).length !== 2) return null;
+  const reciprocal = isOp(node, 'Mul') ? makerOf(index, divisor, 'Reciprocal') : null;
+  if (isOp(node, 'Mul') && !reciprocal) return null;
+  const sum = makerOf(index, reciprocal ? operandOf(reciprocal) : divisor, 'ReduceSum');
+  const [axis, ...more] = sum ? numbersAttribute(sum, 'axes') : [];
+  if (!sum || operandOf(sum) !== raised || axis === undefined || more.length > 0) return null;
+  if (numberAttribute(sum, 'keepdims', 1) !== 1) return null;
+  const nodes = [node, exponential, sum, ...(reciprocal ? [reciprocal] : [])];
+  const probabilities = resultOf(node);
+  const difference = makerOf(index, operandOf(exponential), 'Sub');
+  const maximum = difference && makerOf(index, operandOf(difference, 1), 'ReduceMax');
+  if (!difference || !maximum || operandOf(maximum) !== operandOf(difference)) {
+    const scores = operandOf(exponential);
+    return soleReader(index, scores) ? { scores, probabilities, axis, nodes } : null;
+  }
+  if (numbersAttribute(maximum, 'axes').join() !== String(axis)) return null;
+  const scores = operandOf(difference);
+  if (index.outputs.has(scores) || readersOf(index, scores).length !== 2) return null;
+  return { scores, probabilities, axis, nodes: [...nodes, difference, maximum] };
+}
+
+interface Runs {
+  readonly queries: Run;
+  readonly keys: Run;
+}
+
+interface Values {
+  readonly product: Node;
+  readonly values: Operand;
+  readonly nodes: readonly Node[];
+}
+
+/** From probabilities forward to their product with the values. */
+function valuesAfter(index: GraphIndex, probabilities: string, start: Runs): Values | null {
+  const nodes: Node[] = [];
+  let tensor = probabilities;
+  let runs = start;
+  for (;;) {
+    const guard = guardOf(index, tensor);
+    const reader = guard?.at(-1) ?? soleReader(index, tensor);
+    if (!reader) return null;
+    if (isOp(reader, 'MatMul', 'Einsum')) {
+      const product = productOf(index, reader);
+      const values = product && valueOperand(index, product, tensor, runs);
+      return values ? { product: reader, values, nodes: [...nodes, reader] } : null;
+    }
+    const result = resultOf(reader);
+    if (guard) nodes.push(...guard);
+    else if (isFloatCast(index, reader)) nodes.push(reader);
+    else if (isOp(reader, ...VIEWS)) {
+      const [before, after] = [shapeOf(index, tensor), shapeOf(index, result)];
+      const queries = runAfter(reader, runs.queries, before, after);
+      const keys = runAfter(reader, runs.keys, before, after);
+      if (!queries || !keys) return null;
+      runs = { queries, keys };
+      nodes.push(reader);
+    } else return null;
+    tensor = result;
+  }
+}
+
+/** where(isnan(p), 0, p): rows without a key get nothing instead of NaN. */
+function guardOf(index: GraphIndex, tensor: string): readonly Node[] | null {
+  const readers = readersOf(index, tensor);
+  const test = readers.find((reader) => isOp(reader, 'IsNaN'));
+  const choice = readers.find((reader) => isOp(reader, 'Where'));
+  if (readers.length !== 2 || index.outputs.has(tensor) || !test || !choice) return null;
+  const [condition, replaced, kept] = choice.inputs;
+  if (condition !== resultOf(test) || kept !== tensor || scalarOf(index, replaced) !== 0) return null;
+  return [test, choice];
+}

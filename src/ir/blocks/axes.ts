@@ -1,0 +1,66 @@
+/**
+ * @file Following dimensions through views: where the key dimension of a score matrix, or the head dimension of the keys,
+ * lies before and after a Reshape or a Transpose.
+ *
+ *     K  [b, s, h, d] → Transpose → [b, h, s, d] → Reshape → [b·h, s, d] → Transpose → [b·h, d, s]
+ *     d   run [3, 4)                run [3, 4)                run [2, 3)                run [1, 2)
+ *
+ * A dimension is a run of neighbouring axes: a Reshape may have split it (positions of an image into rows and columns).
+ */
+import { elementCount, type Node } from '../graph.js';
+import { numbersAttribute } from './matching.js';
+
+/** The axes from `start` up to, but without, `end`. */
+export interface Run {
+  readonly start: number;
+  readonly end: number;
+}
+
+export function axisRun(axis: number): Run {
+  return { start: axis, end: axis + 1 };
+}
+
+/** The one axis of a run; null where it has several. */
+export function soleAxis(run: Run): number | null {
+  return run.end === run.start + 1 ? run.start : null;
+}
+
+/** Operators that only look at their operand in another way. */
+export const VIEWS: readonly string[] = ['Reshape', 'Transpose', 'Squeeze', 'Unsqueeze'];
+
+/** Where a run of the result of a view lies in its operand; null where the view takes it apart. */
+export function runBefore(view: Node, run: Run, result: readonly number[], operand: readonly number[]): Run | null {
+  if (view.op !== 'Transpose') return regrouped(run, result, operand);
+  return gathered(numbersAttribute(view, 'perm').slice(run.start, run.end));
+}
+
+/** Where a run of the operand of a view lies in its result; null where the view takes it apart. */
+export function runAfter(view: Node, run: Run, operand: readonly number[], result: readonly number[]): Run | null {
+  if (view.op !== 'Transpose') return regrouped(run, operand, result);
+  const perm = numbersAttribute(view, 'perm');
+  return gathered(Array.from({ length: run.end - run.start }, (_, offset) => perm.indexOf(run.start + offset)));
+}
+
+/** The run of `to` that counts the same elements in the same order as `run` does in `from`. */
+function regrouped(run: Run, from: readonly number[], to: readonly number[]): Run | null {
+  const size = elementCount(from.slice(run.start, run.end));
+  const inner = elementCount(from.slice(run.end));
+  if (size * inner === 0) return null;
+  let end = to.length;
+  for (let product = 1; end > 0; end--) {
+    if (product === inner && (size === 1 || to[end - 1] !== 1)) break;
+    product *= to[end - 1] ?? 1;
+    if (product > inner) return null;
+  }
+  if (size === 1) return to[end - 1] === 1 && elementCount(to.slice(end)) === inner ? axisRun(end - 1) : null;
+  let start = end;
+  for (let product = 1; product < size; product *= to[start] ?? 1) if (start-- === 0) return null;
+  return elementCount(to.slice(start, end)) === size && elementCount(to.slice(end)) === inner ? { start, end } : null;
+}
+
+/** Axes that follow each other, as a run. */
+function gathered(axes: readonly number[]): Run | null {
+  const [start] = axes;
+  if (start === undefined || axes.some((axis, offset) => axis !== start + offset)) return null;
+  return { start, end: start + axes.length };
+}

@@ -1,0 +1,90 @@
+/**
+ * @file Registry entries of recognised blocks: everything follows from the body.
+ */
+import type { Graph, TensorType } from '../graph.js';
+import type { Expansion, OperatorEntry, OperatorFamily, OperatorView } from '../operator.js';
+import { BLOCK_DOMAIN, type BlockKind } from './block.js';
+import { type BlockRule, composeRule, type FindEntry } from './block-rule.js';
+
+const FAMILIES: Readonly<Record<BlockKind, OperatorFamily>> = {
+  Attention: 'attention',
+  LayerNormalization: 'normalisation',
+  RMSNormalization: 'normalisation',
+  Gelu: 'elementwise',
+  SwiGLU: 'elementwise',
+  RotaryEmbedding: 'elementwise',
+  CrossEntropy: 'loss',
+};
+
+/** The entries, given how inner operators are looked up. Their functions need a view with a body. */
+export function blockEntries(find: FindEntry): readonly OperatorEntry[] {
+  const ruleOfBody = rememberedRules(find);
+  return Object.entries(FAMILIES).map(([kind, family]) => ({
+    op: kind,
+    domain: BLOCK_DOMAIN,
+    family,
+    constantInputs: [],
+    infer: (view: OperatorView) => bodyOf(view).outputs.map((name) => typeIn(bodyOf(view), name)),
+    rule: (view: OperatorView) => ruleOfBody(view).rule,
+    linear: () => [],
+    expansion: (view: OperatorView) => expansionOf(bodyOf(view), ruleOfBody(view)),
+    work: (view: OperatorView) => ({ flops: flopsOf(bodyOf(view), find) }),
+    note: 'As its body: what is summed or looked up inside is lowered operator by operator where it is sharded.',
+  }));
+}
+
+/** Bodies are immutable, so the rule of each is composed once. */
+function rememberedRules(find: FindEntry): (view: OperatorView) => BlockRule {
+  const known = new WeakMap<Graph, BlockRule>();
+  return (view) => {
+    const body = bodyOf(view);
+    const found = known.get(body) ?? composeRule(view.op, body, find);
+    if (!found) throw new Error(`block ${view.name}: the dimensions of its body do not line up`);
+    known.set(body, found);
+    return found;
+  };
+}
+
+function bodyOf(view: OperatorView): Graph {
+  if (!view.body) throw new Error(`block ${view.name} has no body`);
+  return view.body;
+}
+
+function typeIn(body: Graph, name: string): TensorType {
+  const type = body.tensors.get(name);
+  if (!type) throw new Error(`body of ${body.name} has no tensor ${name}`);
+  return type;
+}
+
+/** The body's operators in the names of an expansion. */
+function expansionOf(body: Graph, { dims }: BlockRule): Expansion {
+  const names = new Map<string, string>();
+  for (const [index, name] of body.inputs.entries()) names.set(name, `in${index}`);
+  for (const [index, name] of body.outputs.entries()) names.set(name, `out${index}`);
+  const rename = (name: string) => names.get(name) ?? `inside/${name}`;
+  const constants = [...body.weights].flatMap(([name, weight]) =>
+    weight.source.kind === 'inline'
+      ? [[rename(name), { dtype: weight.dtype, shape: weight.shape, data: weight.source.data }] as const]
+      : [],
+  );
+  return {
+    nodes: body.nodes.map((node) => ({
+      op: node.op,
+      domain: node.domain,
+      attributes: node.attributes,
+      inputs: node.inputs.map((name) => (name === null ? null : rename(name))),
+      outputs: node.outputs.map((name, index) => (name === null ? `unused/${node.name}/${index}` : rename(name))),
+      dims: node.outputs.map((name) => (name === null ? [] : (dims.get(name) ?? []))),
+    })),
+    constants: Object.fromEntries(constants),
+  };
+}
+
+function flopsOf(body: Graph, find: FindEntry): number {
+  const types = (names: readonly (string | null)[]) =>
+    names.map((name) => (name === null ? null : (body.tensors.get(name) ?? null)));
+  return body.nodes.reduce((sum, { name, op, domain, attributes, inputs, outputs }) => {
+    const view = { name, op, domain, attributes, inputs: types(inputs), outputs: types(outputs) };
+    return sum + find(op, domain).work({ ...view, outputCount: outputs.length }).flops;
+  }, 0);
+}

@@ -1,0 +1,29 @@
+/**
+ * @file Which idea an operator stands for: a recognised block's own kind, or that of a standard operator that is such a
+ * block by itself.
+ */
+import type { Node } from '../graph.js';
+import { BLOCK_DOMAIN, type BlockKind } from './block.js';
+
+/** Operators of ONNX and of com.microsoft that are one of the ideas already. */
+const SINGLE: Readonly<Record<string, BlockKind>> = {
+  Attention: 'Attention',
+  MultiHeadAttention: 'Attention',
+  GroupQueryAttention: 'Attention',
+  LayerNormalization: 'LayerNormalization',
+  SkipLayerNormalization: 'LayerNormalization',
+  RMSNormalization: 'RMSNormalization',
+  SimplifiedLayerNormalization: 'RMSNormalization',
+  SkipSimplifiedLayerNormalization: 'RMSNormalization',
+  Gelu: 'Gelu',
+  FastGelu: 'Gelu',
+  BiasGelu: 'Gelu',
+  RotaryEmbedding: 'RotaryEmbedding',
+  SoftmaxCrossEntropyLoss: 'CrossEntropy',
+};
+
+/** The kind of a node; null for plain operators. */
+export function blockKindOf(node: Node): BlockKind | null {
+  if (node.domain === BLOCK_DOMAIN) return node.op as BlockKind;
+  return Object.hasOwn(SINGLE, node.op) ? (SINGLE[node.op] ?? null) : null;
+}

@@ -1,0 +1,191 @@
+/**
+ * @file The factor rule of a block, composed of the rules of the operators inside it.
+ *
+ * Every inner operator names the dimensions of its operands and results by its own factors. A tensor that one operator makes
+ * and another reads has both names, so they are one factor; where one sees a dimension as one factor and the other as two,
+ * the first is split. What remains are the block's factors:
+ *
+ *     MatMul b h s e, b h e t → b h s t · Softmax … t% · MatMul b h s t, b h t f → b h s f
+ *     Attention   b h s e%, b h t% e%, b h t% f → b h s f
+ *
+ * A factor passes where it passes through every operator inside. Where one of them sums over it, or needs an expansion for
+ * it, the block does: it is then lowered operator by operator, with what they owe between them.
+ */
+import type { DimensionFactors, Factor, FactorKind, FactorRule } from '../factor-rule.js';
+import type { Graph } from '../graph.js';
+import type { OperatorEntry, OperatorView } from '../operator.js';
+import { blockFactorNames } from './factor-names.js';
+
+/** How a block's inner operators are looked up; handed in, since the registry holds blocks as well. */
+export type FindEntry = (op: string, domain: string) => OperatorEntry;
+
+export interface BlockRule {
+  readonly rule: FactorRule;
+  /** By tensor of the body: its dimensions as factors of the block. */
+  readonly dims: ReadonlyMap<string, readonly DimensionFactors[]>;
+}
+
+/** The composed rule, or null where dimensions inside do not line up (6 as 2 · 3 against 3 · 2): then it is no block. */
+export function composeRule(kind: string, body: Graph, find: FindEntry): BlockRule | null {
+  const composition = new Composition(body, find);
+  return composition.link() ? composition.result(kind) : null;
+}
+
+/** Part of a dimension that all operators of the body see as one. */
+interface Atom {
+  readonly size: number;
+  kind: FactorKind;
+  /** The atom that this one turned out to be, or the parts that it turned out to have, major to minor. */
+  parts: readonly Atom[] | null;
+}
+
+type Dimension = readonly Atom[];
+
+/** From what may be done with it least to most: a factor of the block is as strict as the strictest inner one. */
+const STRICTNESS: readonly FactorKind[] = ['pass', 'expanded', 'whole'];
+
+class Composition {
+  /** By tensor: the atoms of each dimension, as its first mention had them. */
+  private readonly known = new Map<string, readonly Dimension[]>();
+
+  constructor(
+    private readonly body: Graph,
+    private readonly find: FindEntry,
+  ) {}
+
+  /** Makes one of the factors of each tensor's maker and readers; false where their sizes do not nest. */
+  link(): boolean {
+    for (const node of this.body.nodes) {
+      const typesOf = (names: readonly (string | null)[]) =>
+        names.map((name) => (name === null ? null : (this.body.tensors.get(name) ?? null)));
+      const view: OperatorView = {
+        name: node.name,
+        op: node.op,
+        domain: node.domain,
+        attributes: node.attributes,
+        inputs: typesOf(node.inputs),
+        outputs: typesOf(node.outputs),
+        outputCount: node.outputs.length,
+      };
+      const entry = this.find(node.op, node.domain);
+      const rule = entry.rule(view);
+      const atoms = new Map<string, Atom>();
+      for (const factor of rule.factors.values())
+        atoms.set(factor.name, { size: factor.size, kind: kindInside(factor, entry), parts: null });
+      const sides = [
+        ...node.inputs.map((name, index) => ({ name, dims: rule.inputs[index] ?? null })),
+        ...node.outputs.map((name, index) => ({ name, dims: rule.outputs[index] ?? null })),
+      ];
+      for (const { name, dims } of sides) if (name !== null && !this.see(name, dims, atoms)) return false;
+    }
+    return true;
+  }
+
+  result(kind: string): BlockRule {
+    const everything = [...this.known].map(([name, dims]) => [name, dims.map(resolved)] as const);
+    const dimsOf = new Map(everything);
+    // A factor that one tensor has twice (a product of a tensor with itself) cannot be cut in both places at once.
+    for (const dims of dimsOf.values()) {
+      const seen = new Set<Atom>();
+      for (const atom of dims.flat()) {
+        if (seen.has(atom)) atom.kind = 'whole';
+        seen.add(atom);
+      }
+    }
+    const operand = (name: string) => dimsOf.get(name) ?? [];
+    const outside = new Set([...this.body.inputs, ...this.body.outputs].flatMap(operand).flat());
+    const names = blockFactorNames(kind, this.body, operand, new Set([...dimsOf.values()].flat(2)));
+    const factors = new Map<string, Factor>();
+    for (const [atom, name] of names) {
+      const shardable = outside.has(atom) ? atom.kind : 'whole';
+      factors.set(name, { name, size: atom.size, kind: shardable, reduction: 'sum' });
+    }
+    const named = (dims: readonly Dimension[]): readonly DimensionFactors[] =>
+      dims.map((atoms) => atoms.map((atom) => names.get(atom) ?? ''));
+    const inputs = this.body.inputs.map((name) => named(operand(name)));
+    const outputs = this.body.outputs.map((name) => named(operand(name)));
+    const rule = { factors, inputs, outputs, text: ruleText(factors, inputs, outputs) };
+    return { rule, dims: new Map([...dimsOf].map(([name, dims]) => [name, named(dims)])) };
+  }
+
+  /** Joins what one operator says of a tensor with what is known of it. */
+  private see(name: string, dims: readonly DimensionFactors[] | null, atoms: ReadonlyMap<string, Atom>): boolean {
+    const { shape } = this.body.tensors.get(name) ?? { shape: [] };
+    const mine = shape.map((size, axis): Dimension => {
+      const parts = (dims?.[axis] ?? []).flatMap((factor) => atoms.get(factor) ?? []);
+      const covered = parts.reduce((product, atom) => product * atom.size, 1) === size;
+      if (covered) return parts.filter((atom) => atom.size > 1);
+      for (const atom of parts) atom.kind = 'whole';
+      return [{ size, kind: 'whole', parts: null }];
+    });
+    const before = this.known.get(name);
+    this.known.set(name, before ?? mine);
+    return before === undefined || mine.every((dimension, axis) => unify(dimension, before[axis] ?? []));
+  }
+}
+
+/** What a factor of an inner operator may be to the block. */
+function kindInside({ kind }: Factor, entry: OperatorEntry): FactorKind {
+  if (kind === 'pass') return 'pass';
+  if (kind === 'contracting') return 'expanded';
+  if (kind === 'expanded') return entry.expansion ? 'expanded' : 'whole';
+  if (kind === 'mask') return entry.indexInput === undefined ? 'whole' : 'expanded';
+  if (kind === 'indexed') return entry.indexed ? 'expanded' : 'whole';
+  return 'whole';
+}
+
+/** The atoms that a dimension really has, after all that was found out about it. */
+function resolved(dimension: Dimension): readonly Atom[] {
+  return dimension.flatMap((atom) => (atom.parts ? resolved(atom.parts) : [atom])).filter((atom) => atom.size > 1);
+}
+
+/** Makes two views of one dimension the same, splitting atoms where one is a product of others. */
+function unify(left: Dimension, right: Dimension): boolean {
+  const [a, b] = [[...resolved(left)], [...resolved(right)]];
+  while (a.length > 0 && b.length > 0) {
+    const [x, y] = [a.shift() as Atom, b.shift() as Atom];
+    if (x === y) continue;
+    if (x.size === y.size) {
+      y.kind = stricter(x.kind, y.kind);
+      x.parts = [y];
+    } else if (x.size > y.size && x.size % y.size === 0) {
+      a.unshift(...split(x, y.size));
+      b.unshift(y);
+    } else if (y.size > x.size && y.size % x.size === 0) {
+      b.unshift(...split(y, x.size));
+      a.unshift(x);
+    } else return false;
+    // What was just split or joined may stand further on in either list.
+    for (const list of [a, b]) list.splice(0, list.length, ...resolved(list));
+  }
+  return a.length === b.length;
+}
+
+/** An operator that treats a whole dimension in a special way has no such way for parts of it. */
+function split(atom: Atom, majorSize: number): readonly Atom[] {
+  const kind = atom.kind === 'pass' ? 'pass' : 'whole';
+  const parts = [majorSize, atom.size / majorSize].map((size): Atom => ({ size, kind, parts: null }));
+  atom.parts = parts;
+  return parts;
+}
+
+function stricter(a: FactorKind, b: FactorKind): FactorKind {
+  return STRICTNESS.indexOf(a) > STRICTNESS.indexOf(b) ? a : b;
+}
+
+const MARKS: Readonly<Partial<Record<FactorKind, string>>> = { expanded: '%', whole: '!' };
+
+function ruleText(
+  factors: ReadonlyMap<string, Factor>,
+  inputs: readonly (readonly DimensionFactors[])[],
+  outputs: readonly (readonly DimensionFactors[])[],
+): string {
+  const marked = (name: string) => `${name}${MARKS[factors.get(name)?.kind ?? 'pass'] ?? ''}`;
+  const dimension = (names: DimensionFactors) => {
+    if (names.length === 0) return '1';
+    return names.length === 1 ? marked(names[0] as string) : `(${names.map(marked).join(' ')})`;
+  };
+  const side = (tensors: readonly (readonly DimensionFactors[])[]) =>
+    tensors.map((dims) => dims.map(dimension).join(' ')).join(', ');
+  return `${side(inputs)} -> ${side(outputs)}`;
+}

@@ -1,0 +1,52 @@
+/**
+ * @file Names for a block's factors, as the field has them: an attention's are b, h, s, t, e, f.
+ */
+import type { Graph } from '../graph.js';
+
+/**
+ * By kind and operand (results after operands, `-1` the first result): names of its dimensions, from the last one back.
+ * Dimensions in front of those named are `b` and, further out, numbered.
+ */
+const NAMES: Readonly<Record<string, Readonly<Record<number, readonly string[]>>>> = {
+  Attention: { [-1]: ['f', 's', 'h'], 0: ['e', 's', 'h'], 2: ['f', 't', 'h'] },
+  LayerNormalization: { 0: ['d', 's'] },
+  RMSNormalization: { 0: ['d', 's'] },
+  Gelu: { 0: ['n', 's'] },
+  SwiGLU: { 0: ['n', 's'] },
+  RotaryEmbedding: { 0: ['e'] },
+  CrossEntropy: { 0: ['v', 's'] },
+};
+
+/**
+ * Every atom's name, unique in the block. Parts of one dimension beyond the first take the letter that follows heads (`g`)
+ * or a number. `dims` gives a tensor's dimensions, each as atoms from major to minor.
+ */
+export function blockFactorNames<Atom extends object>(
+  kind: string,
+  body: Graph,
+  dims: (tensor: string) => readonly (readonly Atom[])[],
+  all: ReadonlySet<Atom>,
+): ReadonlyMap<Atom, string> {
+  const names = new Map<Atom, string>();
+  const taken = new Set<string>();
+  const give = (atom: Atom, wanted: string): void => {
+    if (names.has(atom)) return;
+    let name = wanted;
+    for (let ordinal = 2; taken.has(name); ordinal++) name = `${wanted}${ordinal}`;
+    taken.add(name);
+    names.set(atom, name);
+  };
+  const wanted = NAMES[kind] ?? {};
+  for (const operand of [-1, ...body.inputs.keys()]) {
+    const tensor = operand < 0 ? body.outputs[0] : body.inputs[operand];
+    const list = wanted[operand];
+    if (tensor === undefined || !list) continue;
+    const shape = dims(tensor);
+    shape.forEach((atoms, axis) => {
+      const name = list[shape.length - 1 - axis] ?? 'b';
+      for (const [position, atom] of atoms.entries()) give(atom, position > 0 && name === 'h' ? 'g' : name);
+    });
+  }
+  for (const atom of all) give(atom, 'x');
+  return names;
+}

@@ -1,0 +1,19 @@
+/**
+ * @file A graph with its blocks replaced by their bodies: what is written as ONNX, and what looks for single operators.
+ */
+import type { Graph, Node, TensorType, Weight } from '../graph.js';
+
+/** The graph without blocks; the same graph where it has none. A body's tensors have names that are unique in the graph. */
+export function flattenBlocks(graph: Graph): Graph {
+  if (graph.nodes.every((node) => node.body === null)) return graph;
+  const tensors = new Map<string, TensorType>(graph.tensors);
+  const weights = new Map<string, Weight>(graph.weights);
+  const nodes = graph.nodes.flatMap((block): readonly Node[] => {
+    if (!block.body) return [block];
+    for (const [name, type] of block.body.tensors) if (!tensors.has(name)) tensors.set(name, type);
+    for (const [name, weight] of block.body.weights) weights.set(name, weight);
+    const { layer, scope, phase, group } = block;
+    return block.body.nodes.map((node) => ({ ...node, layer, scope, phase, group }));
+  });
+  return { ...graph, nodes, tensors, weights };
+}

@@ -1,0 +1,90 @@
+/**
+ * @file Operators of classical machine learning that stand before or behind networks: features in rows. Rows pass; what a
+ * row is made of goes with constants in attributes, and stays whole.
+ */
+import { elementCount, type TensorType } from '../graph.js';
+import type { OperatorEntry } from '../operator.js';
+import { entry, moves, perElement, perInputElement } from './entry.js';
+import { dimensionNames, integers, mismatch, neededIntegers, numberOf, ofRank, operand } from './operands.js';
+
+const DOMAIN = 'ai.onnx.ml';
+const NOTE = 'Features stay whole: their constants are attributes.';
+
+export const classicalEntries: readonly OperatorEntry[] = [
+  entry({
+    op: 'TfIdfVectorizer',
+    family: 'indexing',
+    infer: (view) => {
+      const { shape } = ofRank(view, 0, 1, true);
+      const columns = 1 + Math.max(-1, ...neededIntegers(view, 'ngram_indexes'));
+      return [{ dtype: 'float32', shape: [...shape.slice(0, -1), columns] }];
+    },
+    rule: '*a w! -> *a c!',
+    work: perInputElement(4),
+    note: 'The words of a row stay whole: n-grams span them.',
+  }),
+  entry({
+    op: 'Binarizer',
+    domain: DOMAIN,
+    family: 'elementwise',
+    infer: (view) => [operand(view, 0)],
+    rule: '*a -> *a',
+  }),
+  ...['Scaler', 'Imputer', 'Normalizer'].map((op) =>
+    entry({
+      op,
+      domain: DOMAIN,
+      family: 'normalisation',
+      attributes: { scale: 'floats' },
+      infer: (view) => {
+        const { dtype, shape } = ofRank(view, 0, 1, true);
+        return [{ dtype: op === 'Imputer' ? dtype : 'float32', shape }];
+      },
+      rule: (view) => {
+        const { shape } = operand(view, 0);
+        const side = dimensionNames(shape.length).map((name, axis) =>
+          axis > 0 || shape.length === 1 ? `${name}!` : name,
+        );
+        return `${side.join(' ')} -> ${side.join(' ')}`;
+      },
+      work: perElement(3),
+      note: NOTE,
+    }),
+  ),
+  entry({
+    op: 'LinearRegressor',
+    domain: DOMAIN,
+    family: 'contraction',
+    infer: (view) => {
+      const [rows = 1, width = 1] = ofRank(view, 0, 2).shape;
+      const targets = numberOf(view, 'targets', 1);
+      const weights = (integers(view, 'coefficients') ?? []).length;
+      if (weights !== width * targets) throw mismatch(view, `it has ${weights} coefficients for ${width} features`);
+      return [{ dtype: 'float32', shape: [rows, targets] }];
+    },
+    rule: 'n d! -> n t!',
+    work: (view) => ({ flops: 2 * elementCount(operand(view, 0).shape) * numberOf(view, 'targets', 1) }),
+    note: NOTE,
+  }),
+  entry({
+    op: 'ArrayFeatureExtractor',
+    domain: DOMAIN,
+    family: 'indexing',
+    infer: (view) => {
+      const { dtype, shape } = ofRank(view, 0, 1, true);
+      const count = elementCount(operand(view, 1).shape);
+      const rows = shape.length === 1 ? [1] : shape.slice(0, -1);
+      const type: TensorType = { dtype, shape: [...rows, count] };
+      return [type];
+    },
+    rule: (view) => {
+      const { shape } = operand(view, 0);
+      const names = dimensionNames(shape.length - 1).join(' ');
+      const indices = operand(view, 1).shape.map((_, axis) => `i${axis}!`);
+      return `${names} v!, ${indices.join(' ')} -> ${shape.length === 1 ? '1' : names} j!`;
+    },
+    linear: () => [[0]],
+    work: moves,
+    note: 'The features that are chosen from stay whole.',
+  }),
+];

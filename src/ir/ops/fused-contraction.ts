@@ -1,0 +1,128 @@
+/**
+ * @file ONNX Runtime's fused matrix products and convolutions (domain com.microsoft): with transposed operands and a
+ * scale, or with bias, residual and activation after the sum. What comes after the sum keeps the contraction from being
+ * partial, so there it is expanded.
+ */
+import { type Attributes, elementCount } from '../graph.js';
+import type { OperatorEntry, OperatorView } from '../operator.js';
+import { addActivation, checkActivation } from './activation.js';
+import { gemmText, gemmType } from './contraction.js';
+import { addBiased, bindChannels, channelTexts, convolution, convolutionNames, resizeGroups } from './convolution.js';
+import { entry } from './entry.js';
+import { ExpansionWriter } from './expansion.js';
+import { broadcast, integers, mismatch, numberOf, ofRank, operand, result } from './operands.js';
+
+const DOMAIN = 'com.microsoft';
+
+export const fusedContractionEntries: readonly OperatorEntry[] = [
+  ...['FusedMatMul', 'TransposeMatMul'].map((op) =>
+    entry({
+      op,
+      domain: DOMAIN,
+      family: 'contraction',
+      infer: (view) => {
+        const [left, right] = [matrices(view, 0), matrices(view, 1)];
+        if (left.columns !== right.rows) throw mismatch(view, 'the contracted sizes differ');
+        const batch = broadcast(view, [left.batch, right.batch]);
+        return [{ dtype: operand(view, 0).dtype, shape: [...batch, left.rows, right.columns] }];
+      },
+      rule: (view) => `${matrixText(view, 0, 'm', 'k+')}, ${matrixText(view, 1, 'k+', 'n')} -> ${resultText(view)}`,
+      linear: () => [[0], [1]],
+      work: (view) => ({ flops: 2 * elementCount(result(view, 0).shape) * matrices(view, 0).columns }),
+    }),
+  ),
+  entry({
+    op: 'FusedGemm',
+    domain: DOMAIN,
+    family: 'contraction',
+    attributes: { activation_alpha: 'float', activation_beta: 'float' },
+    infer: (view) => {
+      checkActivation(view);
+      return [gemmType(view)];
+    },
+    rule: (view) => gemmText(view, '%'),
+    expansion: (view) => {
+      const write = new ExpansionWriter();
+      const dims = [['m'], ['n']];
+      const operands = view.inputs.map((type, index) => (type ? `in${index}` : null));
+      const sum = write.add('Gemm', operands, dims, only(view.attributes, ['alpha', 'beta', 'transA', 'transB']));
+      const values = ['activation_alpha', 'activation_beta'].map((name) => numberIn(view, name));
+      addActivation(write, view, sum, dims, values);
+      return write.finish();
+    },
+    work: (view) => {
+      const k = operand(view, 0).shape[numberOf(view, 'transA', 0) ? 0 : 1] ?? 1;
+      return { flops: 2 * elementCount(result(view, 0).shape) * k };
+    },
+    parameterInputs: [1, 2],
+  }),
+  entry({
+    op: 'FusedConv',
+    domain: DOMAIN,
+    family: 'convolution',
+    infer: (view) => {
+      checkActivation(view);
+      return convolution.infer({ ...view, inputs: view.inputs.slice(0, 3) });
+    },
+    rule: (view) => {
+      const { operands, output } = channelTexts(view, convolutionNames(view), (co, ci) => `${co} ${ci}`, '%');
+      return bindChannels(`${[...operands, output].join(', ')} -> ${output}`, view);
+    },
+    resize: resizeGroups,
+    expansion: (view) => {
+      const write = new ExpansionWriter();
+      const names = convolutionNames(view);
+      const channels = numberOf(view, 'group', 1) > 1 ? ['g', 'co'] : ['co'];
+      const dims = [['n'], channels, ...names.plain.map((name) => [name])];
+      const attributes = only(view.attributes, WINDOW);
+      const biased = addBiased(write, view, names, { op: 'Conv', attributes });
+      const sum = view.inputs[3] ? write.add('Add', [biased, 'in3'], dims) : biased;
+      addActivation(write, view, sum, dims, integers(view, 'activation_params') ?? []);
+      return write.finish();
+    },
+    work: (view) => convolution.work(view),
+    parameterInputs: [1, 2],
+    note: 'Positions stay whole where windows overlap or reach into padding.',
+  }),
+];
+
+const WINDOW = ['auto_pad', 'dilations', 'group', 'kernel_shape', 'pads', 'strides'];
+
+function only(attributes: Attributes, names: readonly string[]): Attributes {
+  return Object.fromEntries(Object.entries(attributes).filter(([name]) => names.includes(name)));
+}
+
+function numberIn(view: OperatorView, name: string): number | undefined {
+  return view.attributes[name] === undefined ? undefined : numberOf(view, name, 0);
+}
+
+interface Matrices {
+  readonly batch: readonly number[];
+  readonly rows: number;
+  readonly columns: number;
+}
+
+/** An operand's matrices as they are multiplied: transposed, or with their rows before the batch, where it says so. */
+function matrices(view: OperatorView, index: number): Matrices {
+  const letter = index === 0 ? 'A' : 'B';
+  const { shape } = ofRank(view, index, 1, true);
+  if (shape.length === 1)
+    return { batch: [], rows: index === 0 ? 1 : (shape[0] ?? 1), columns: index === 0 ? (shape[0] ?? 1) : 1 };
+  const outside = numberOf(view, `transBatch${letter}`, 0) !== 0;
+  const batch = outside ? shape.slice(1, -1) : shape.slice(0, -2);
+  const [rows = 1, columns = 1] = [outside ? shape[0] : shape.at(-2), shape.at(-1)];
+  const flips = numberOf(view, `trans${letter}`, 0) !== 0;
+  return flips ? { batch, rows: columns, columns: rows } : { batch, rows, columns };
+}
+
+function matrixText(view: OperatorView, index: number, rows: string, columns: string): string {
+  const letter = index === 0 ? 'A' : 'B';
+  if (operand(view, index).shape.length === 1) return index === 0 ? columns : rows;
+  const [first, second] = numberOf(view, `trans${letter}`, 0) ? [columns, rows] : [rows, columns];
+  return numberOf(view, `transBatch${letter}`, 0) ? `${first} *b ${second}` : `*b ${first} ${second}`;
+}
+
+function resultText(view: OperatorView): string {
+  const side = (index: number, name: string) => (operand(view, index).shape.length === 1 ? '1' : name);
+  return `*b ${side(0, 'm')} ${side(1, 'n')}`;
+}

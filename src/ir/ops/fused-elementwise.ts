@@ -1,0 +1,62 @@
+/**
+ * @file ONNX Runtime's fused element-wise operators (domain com.microsoft): an activation, with the bias before it.
+ */
+import type { OperatorEntry } from '../operator.js';
+import { entry, linearIn, perElement } from './entry.js';
+import { broadcast, mismatch, ofRank, operand } from './operands.js';
+
+const DOMAIN = 'com.microsoft';
+
+export const fusedElementwiseEntries: readonly OperatorEntry[] = [
+  ...['BiasGelu', 'FastGelu'].map((op) =>
+    entry({
+      op,
+      domain: DOMAIN,
+      family: 'elementwise',
+      infer: (view) => {
+        const type = operand(view, 0);
+        if (view.inputs[1] && ofRank(view, 1, 1).shape[0] !== type.shape.at(-1))
+          throw mismatch(view, 'its bias does not fit the last dimension');
+        return [type];
+      },
+      rule: '*a d, d -> *a d',
+      work: perElement(13),
+      parameterInputs: [1],
+    }),
+  ),
+  entry({
+    op: 'Gelu',
+    domain: DOMAIN,
+    family: 'elementwise',
+    infer: (view) => [operand(view, 0)],
+    rule: '*a -> *a',
+    work: perElement(12),
+  }),
+  entry({
+    op: 'QuickGelu',
+    domain: DOMAIN,
+    family: 'elementwise',
+    infer: (view) => [operand(view, 0)],
+    rule: '*a -> *a',
+    work: perElement(10),
+  }),
+  entry({
+    op: 'GatedAdd',
+    domain: DOMAIN,
+    family: 'elementwise',
+    infer: (view) => {
+      const type = operand(view, 0);
+      if (
+        broadcast(
+          view,
+          view.inputs.map((item) => item?.shape ?? []),
+        ).join() !== type.shape.join()
+      )
+        throw mismatch(view, 'its operands must have the shape of the first');
+      return [type];
+    },
+    rule: '*a d, *a d, *a 1 -> *a d',
+    linear: linearIn([0, 1]),
+    work: perElement(2),
+  }),
+];

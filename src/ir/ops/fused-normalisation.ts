@@ -1,0 +1,151 @@
+/**
+ * @file ONNX Runtime's normalisations that are fused with what stands before them: the residual sum, or a BERT's three
+ * embeddings (domain com.microsoft). Sharded along the normalised dimension or the vocabulary they are taken apart again.
+ */
+import type { DimensionFactors } from '../factor-rule.js';
+import type { TensorType } from '../graph.js';
+import type { Expansion, OperatorEntry, OperatorView } from '../operator.js';
+import { constant } from './constants.js';
+import { entry, perInputElement } from './entry.js';
+import { ExpansionWriter } from './expansion.js';
+import { broadcast, dimensionNames, mismatch, numberOf, ofRank, operand } from './operands.js';
+
+const DOMAIN = 'com.microsoft';
+
+export const fusedNormalisationEntries: readonly OperatorEntry[] = [
+  skipEntry('SkipLayerNormalization', { scales: [2, 3], bias: 4, plain: 'LayerNormalization' }),
+  skipEntry('SkipSimplifiedLayerNormalization', { scales: [2], bias: 3, plain: 'RMSNormalization' }),
+  entry({
+    op: 'GatedRMSNorm',
+    domain: DOMAIN,
+    family: 'normalisation',
+    infer: (view) => {
+      const type = operand(view, 0);
+      if ((type.shape.at(-1) ?? 1) % (ofRank(view, 1, 1).shape[0] ?? 1) !== 0)
+        throw mismatch(view, 'its last dimension is no multiple of its scale');
+      return [type];
+    },
+    rule: '*a (h c!), c!, *a (h c!) -> *a (h c!)',
+    work: perInputElement(12),
+    parameterInputs: [1],
+    note: 'The features that are normalised together stay whole.',
+  }),
+  entry({
+    op: 'EmbedLayerNormalization',
+    domain: DOMAIN,
+    family: 'normalisation',
+    infer: (view) => embedded(view, 2),
+    rule: (view) => {
+      const tables = `v% d%, ${view.inputs[8] ? 'p%' : 'p!'} d%, z% d%`;
+      // Positions that are not given are counted from the first one, and a mask is counted whole.
+      const s = view.inputs[8] && !view.outputs[1] ? 's' : 's%';
+      return `b ${s}, b ${s}, ${tables}, d%, d%, b ${s}, b ${s} -> b ${s} d%, b, b ${s} d%`;
+    },
+    expansion: embedExpansion,
+    work: perInputElement(1),
+    parameterInputs: [2, 3, 4, 5, 6],
+    note: 'Without position_ids the table of positions stays whole: its first rows are taken.',
+  }),
+  entry({
+    op: 'QEmbedLayerNormalization',
+    domain: DOMAIN,
+    family: 'normalisation',
+    infer: (view) => embedded(view, 2, 'float32'),
+    rule: (view) => {
+      const scalars = view.inputs.slice(8).map((type) => (type ? type.shape.map(() => '1').join(' ') : '_'));
+      return `b s!, b s!, v! d!, p! d!, z! d!, d!, d!, b s!, ${scalars.join(', ')} -> b s! d!, b`;
+    },
+    work: perInputElement(1),
+    parameterInputs: [2, 3, 4, 5, 6],
+    note: 'Only samples are sharded: positions are counted from the first one, tables and scales are quantised whole.',
+  }),
+];
+
+interface Skip {
+  /** Operands that scale and shift. */
+  readonly scales: readonly number[];
+  /** Operand that is added before. */
+  readonly bias: number;
+  /** The normalisation after the sum. */
+  readonly plain: string;
+}
+
+/** Results: the normalised sum, its mean and inverse deviation (made in training only), the sum. */
+function skipEntry(op: string, { scales, bias, plain }: Skip): OperatorEntry {
+  return entry({
+    op,
+    domain: DOMAIN,
+    family: 'normalisation',
+    infer: (view) => {
+      const [x, skip] = [ofRank(view, 0, 2, true), operand(view, 1)];
+      if (broadcast(view, [x.shape, skip.shape]).join() !== x.shape.join())
+        throw mismatch(view, 'what is added must have the shape of its input');
+      for (const index of [...scales, bias])
+        if (view.inputs[index] && ofRank(view, index, 1).shape[0] !== x.shape.at(-1))
+          throw mismatch(view, `operand ${index} does not fit the normalised dimension`);
+      const statistics: TensorType = { dtype: 'float32', shape: [...x.shape.slice(0, -1), 1] };
+      return [x, statistics, statistics, x].slice(0, view.outputCount);
+    },
+    rule: (view) => {
+      const names = dimensionNames(operand(view, 0).shape.length - 1);
+      const skip = [...names, 'd%'].slice(-operand(view, 1).shape.length).join(' ');
+      const rest = view.inputs.slice(2).map((type) => (type ? 'd%' : '_'));
+      const [whole, reduced] = [[...names, 'd%'].join(' '), [...names, '1'].join(' ')];
+      return `${[whole, skip, ...rest].join(', ')} -> ${[whole, reduced, reduced, whole].join(', ')}`;
+    },
+    expansion: (view) => {
+      const write = new ExpansionWriter();
+      const rank = operand(view, 0).shape.length;
+      const dims: readonly DimensionFactors[] = [...dimensionNames(rank - 1), 'd'].map((name) => [name]);
+      const added = view.inputs[bias] ? write.add('Add', ['in0', 'in1'], dims) : null;
+      const asked = view.outputs[3] ? 'out3' : undefined;
+      const sum = write.add('Add', added ? [added, `in${bias}`] : ['in0', 'in1'], dims, {}, asked);
+      const operands = [sum, ...scales.map((index) => (view.inputs[index] ? `in${index}` : null))];
+      const epsilon = numberOf(view, 'epsilon', 1e-12);
+      write.add(plain, operands, dims, { axis: rank - 1, epsilon }, 'out0');
+      return write.finish();
+    },
+    work: perInputElement(9),
+    parameterInputs: [...scales, bias],
+  });
+}
+
+/** Results of an embedding: rows, how many positions count, rows before normalisation. */
+function embedded(view: OperatorView, table: number, dtype?: TensorType['dtype']): readonly TensorType[] {
+  const { shape } = ofRank(view, 0, 2);
+  const rows = ofRank(view, table, 2);
+  const result: TensorType = { dtype: dtype ?? rows.dtype, shape: [...shape, rows.shape[1] ?? 1] };
+  const count: TensorType = { dtype: 'int32', shape: shape.slice(0, 1) };
+  return [result, count, result].slice(0, view.outputCount);
+}
+
+function embedExpansion(view: OperatorView): Expansion {
+  const write = new ExpansionWriter();
+  const positions = operand(view, 0).shape[1] ?? 1;
+  const [rows, all] = [
+    [['s'], ['d']],
+    [['b'], ['s'], ['d']],
+  ];
+  const one = (value: number) => constant('int64', [value]);
+  const range = () => write.add('Range', [], [['s']], { start: one(0), limit: one(positions), delta: one(1) });
+  const ids = view.inputs[8];
+  const places = ids ? 'in8' : range();
+  const broadcasts = ids?.shape[0] === 1 && operand(view, 0).shape[0] !== 1;
+  const placed = write.add('Gather', ['in3', places], ids ? (broadcasts ? [[], ...rows] : all) : rows, { axis: 0 });
+  const words = write.add('Gather', ['in2', 'in0'], all, { axis: 0 });
+  const asked = view.outputs[2] ? 'out2' : undefined;
+  const segments = view.inputs[4] && view.inputs[1] ? write.add('Gather', ['in4', 'in1'], all, { axis: 0 }) : null;
+  const both = write.add('Add', [words, placed], all, {}, segments ? undefined : asked);
+  const sum = segments ? write.add('Add', [both, segments], all, {}, asked) : both;
+  const attributes = { axis: 2, epsilon: numberOf(view, 'epsilon', 1e-12) };
+  write.add('LayerNormalization', [sum, 'in5', 'in6'], all, attributes, 'out0');
+  if (!view.outputs[1]) return write.finish();
+  if (view.inputs[7]) {
+    write.add('ReduceSum', ['in7'], [['b']], { axes: [1], keepdims: 0 }, 'out1');
+  } else {
+    const zero = write.add('Sub', ['in0', 'in0'], [['b'], ['s']]);
+    const counted = write.cast(zero, [['b'], ['s']], 'int32');
+    write.add('ReduceSum', [counted], [['b']], { axes: [1], keepdims: 0 }, 'out1');
+  }
+  return write.finish();
+}

@@ -1,0 +1,112 @@
+/**
+ * @file GroupQueryAttention, the attention of ONNX Runtime's language models: grouped heads, a key-value cache, rotary
+ * embedding inside.
+ *
+ *     b s! (h g e!), b s! (h e!), b s! (h e!), b h p! e!, b h p! e!, b -> b s! (h g e!), b h t! e!, b h t! e!
+ *
+ * h are the key heads and g the query heads that share one, as in ONNX's Attention.
+ */
+import type { FactorRule } from '../factor-rule.js';
+import type { TensorType } from '../graph.js';
+import type { OperatorEntry, OperatorView } from '../operator.js';
+import { bindRule } from '../rule-text.js';
+import { numbersOf } from './constants.js';
+import { entry } from './entry.js';
+import { mismatch, numberOf, ofRank, operand, tensor } from './operands.js';
+
+export const groupedAttentionEntries: readonly OperatorEntry[] = [
+  entry({
+    op: 'GroupQueryAttention',
+    domain: 'com.microsoft',
+    family: 'attention',
+    attributes: { num_heads: 'count', kv_num_heads: 'count' },
+    constantInputs: [{ index: 6, attribute: 'total_sequence_length', form: 'tensor' }],
+    infer: (view) => {
+      const { batch, query, heads, keyHeads, head, cached } = groupedSizes(view);
+      const { dtype } = operand(view, 0);
+      const cache = view.inputs[3]?.dtype ?? dtype;
+      const types: readonly TensorType[] = [
+        { dtype, shape: [batch, query, heads * head] },
+        { dtype: cache, shape: [batch, keyHeads, cached, view.inputs[3]?.shape[3] ?? head] },
+        { dtype: cache, shape: [batch, keyHeads, cached, view.inputs[4]?.shape[3] ?? head] },
+        { dtype, shape: [batch, heads, query, totalLength(view)] },
+      ];
+      return types.slice(0, view.outputCount);
+    },
+    rule: groupedRule,
+    resize: (view, rule, size) =>
+      rule.factors.has('g')
+        ? { ...view.attributes, num_heads: size('h') * size('g'), kv_num_heads: size('h') }
+        : view.attributes,
+    work: (view) => {
+      const { batch, query, heads, head } = groupedSizes(view);
+      return { flops: batch * heads * query * totalLength(view) * (4 * head + 12) };
+    },
+    note: 'Positions stay whole (it is causal) and so do the features of a head; heads too where queries and fewer keys and values lie in one tensor, or the cache is scaled per channel.',
+  }),
+];
+
+interface GroupedSizes {
+  readonly batch: number;
+  readonly query: number;
+  readonly heads: number;
+  readonly keyHeads: number;
+  readonly head: number;
+  /** Positions in the cache that is returned. */
+  readonly cached: number;
+}
+
+function groupedSizes(view: OperatorView): GroupedSizes {
+  const [batch = 1, query = 1, width = 1] = ofRank(view, 0, 3).shape;
+  const [heads, keyHeads] = [numberOf(view, 'num_heads', 0), numberOf(view, 'kv_num_heads', 0)];
+  const key = view.inputs[1];
+  const head = width / (key ? heads : heads + 2 * keyHeads);
+  const fits = heads % keyHeads === 0 && Number.isInteger(head) && (!key || key.shape[2] === keyHeads * head);
+  if (!fits) throw mismatch(view, `queries, keys and values do not make ${heads} and ${keyHeads} heads`);
+  const past = view.inputs[3]?.shape[2] ?? 0;
+  // A cache of one window keeps its length.
+  const window = numberOf(view, 'sliding_window_cache', 0) !== 0;
+  return { batch, query, heads, keyHeads, head, cached: window ? past : Math.max(past, totalLength(view)) };
+}
+
+/** Positions that are attended to: a constant, since results have as many. */
+function totalLength(view: OperatorView): number {
+  const held = tensor(view, 'total_sequence_length');
+  const total = held ? numbersOf(held)[0] : undefined;
+  if (total === undefined) throw mismatch(view, 'its total_sequence_length must be a constant');
+  return total;
+}
+
+function groupedRule(view: OperatorView): FactorRule {
+  const { heads, keyHeads } = groupedSizes(view);
+  const packed = !view.inputs[1];
+  const scaled = [12, 13].some(
+    (index) => (view.inputs[index]?.shape.length ?? 0) > 0 && view.inputs[index]?.shape[0] !== 1,
+  );
+  const mark = (packed && heads !== keyHeads) || scaled ? '!' : '';
+  const [h, g] = [`h${mark}`, `g${mark}`];
+  const query = !packed ? `b s! (${h} ${g} e!)` : mark === '' ? 'b s! (q! h e!)' : 'b s! w!';
+  const cache = `b ${h} p! c!`;
+  const scale = (index: number) => view.inputs[index]?.shape.map((size) => (size === 1 ? '1' : 'x!')).join(' ') ?? '_';
+  const inputs = [
+    query,
+    `b s! (${h} e!)`,
+    `b s! (${h} e!)`,
+    cache,
+    cache,
+    'b',
+    '_',
+    'm! r!',
+    'm! r!',
+    'b s!',
+    `b (${h} ${g}) s! t!`,
+    `(${h} ${g})`,
+    scale(12),
+    scale(13),
+    'e!',
+    'e!',
+  ];
+  const results = [`b s! (${h} ${g} e!)`, `b ${h} t! c!`, `b ${h} t! c!`, `b (${h} ${g}) s! k!`];
+  const sizes = { h: keyHeads, g: heads / keyHeads, ...(packed && mark === '' ? { q: 3 } : {}) };
+  return bindRule(`${inputs.slice(0, view.inputs.length).join(', ')} -> ${results.join(', ')}`, view, sizes);
+}

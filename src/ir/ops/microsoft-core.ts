@@ -1,0 +1,189 @@
+/**
+ * @file Operators of ONNX Runtime's domain that are ONNX's own under another roof, with the same operands and attributes,
+ * and small ones without kin there.
+ */
+import { elementCount } from '../graph.js';
+import type { OperatorEntry, OperatorView } from '../operator.js';
+import { numbersOf } from './constants.js';
+import { bindChannels, resizeGroups, transposedNames, transposedSizes } from './convolution.js';
+import { entry, isFree, moves, perElement } from './entry.js';
+import { generatorEntries } from './generator.js';
+import { imageEntries } from './image.js';
+import { indexingEntries } from './indexing.js';
+import { movementEntries } from './movement.js';
+import {
+  axisOf,
+  dimensionNames,
+  fromFront,
+  mismatch,
+  neededIntegers,
+  numberOf,
+  ofRank,
+  operand,
+  result,
+  tensor,
+} from './operands.js';
+import { quantisationEntries } from './quantisation.js';
+import { spatialNames, windowsOf } from './windows.js';
+
+const DOMAIN = 'com.microsoft';
+
+/** ONNX Runtime had these before ONNX did. */
+const SAME: ReadonlySet<string> = new Set([
+  'DequantizeLinear',
+  'GatherND',
+  'GridSample',
+  'Pad',
+  'QLinearConv',
+  'QuantizeLinear',
+  'Range',
+  'Trilu',
+]);
+
+export const microsoftCoreEntries: readonly OperatorEntry[] = [
+  ...[...generatorEntries, ...imageEntries, ...indexingEntries, ...movementEntries, ...quantisationEntries]
+    .filter(({ op }) => SAME.has(op))
+    .map((item) => ({ ...item, domain: DOMAIN })),
+  entry({
+    op: 'ExpandDims',
+    domain: DOMAIN,
+    family: 'view',
+    constantInputs: [{ index: 1, attribute: 'axis', form: 'tensor' }],
+    infer: (view) => {
+      const { dtype, shape } = operand(view, 0);
+      const axis = newAxis(view);
+      return [{ dtype, shape: [...shape.slice(0, axis), 1, ...shape.slice(axis)] }];
+    },
+    rule: (view) => {
+      const names = dimensionNames(operand(view, 0).shape.length);
+      const axis = newAxis(view);
+      return `${names.join(' ')} -> ${[...names.slice(0, axis), '1', ...names.slice(axis)].join(' ')}`;
+    },
+    linear: () => [[0]],
+    work: isFree,
+    isView: true,
+  }),
+  entry({
+    op: 'Inverse',
+    domain: DOMAIN,
+    family: 'other',
+    infer: (view) => {
+      const type = ofRank(view, 0, 2, true);
+      if (type.shape.at(-1) !== type.shape.at(-2)) throw mismatch(view, 'its matrices are not square');
+      return [type];
+    },
+    rule: '*b i! j! -> *b i! j!',
+    work: (view) => ({ flops: 2 * elementCount(operand(view, 0).shape) * (operand(view, 0).shape.at(-1) ?? 1) }),
+    note: 'Matrices stay whole.',
+  }),
+  entry({
+    op: 'UnfoldTensor',
+    domain: DOMAIN,
+    family: 'view',
+    attributes: { step: 'count' },
+    infer: (view) => {
+      const { dtype, shape } = ofRank(view, 0, 1, true);
+      const axis = axisOf(view, 'dim', shape.length, -1);
+      const size = numberOf(view, 'size', 1);
+      const steps = Math.floor(((shape[axis] ?? 1) - size) / numberOf(view, 'step', 1)) + 1;
+      return [{ dtype, shape: [...shape.map((old, index) => (index === axis ? steps : old)), size] }];
+    },
+    rule: (view) => {
+      const { shape } = operand(view, 0);
+      const axis = axisOf(view, 'dim', shape.length, -1);
+      const names = dimensionNames(shape.length);
+      const side = (own: string) => names.map((name, index) => (index === axis ? own : name)).join(' ');
+      return `${side('x!')} -> ${side('y!')} z!`;
+    },
+    linear: () => [[0]],
+    work: moves,
+    note: 'The dimension that is unfolded stays whole.',
+  }),
+  entry({
+    op: 'CDist',
+    domain: DOMAIN,
+    family: 'contraction',
+    infer: (view) => {
+      const [a, b] = [ofRank(view, 0, 2), ofRank(view, 1, 2)];
+      if (a.shape[1] !== b.shape[1]) throw mismatch(view, 'the sizes of its vectors differ');
+      return [{ dtype: a.dtype, shape: [a.shape[0] ?? 1, b.shape[0] ?? 1] }];
+    },
+    rule: 'm d!, n d! -> m n',
+    work: (view) => ({ flops: 3 * elementCount(result(view, 0).shape) * (operand(view, 0).shape[1] ?? 1) }),
+    note: 'Vectors stay whole: their root is taken last.',
+  }),
+  entry({
+    op: 'CropAndResize',
+    domain: DOMAIN,
+    family: 'indexing',
+    constantInputs: [{ index: 3, attribute: 'crop_size', form: 'tensor' }],
+    infer: (view) => {
+      const { dtype, shape } = ofRank(view, 0, 4);
+      const held = tensor(view, 'crop_size');
+      if (!held) throw mismatch(view, 'its crop_size must be a constant');
+      return [{ dtype, shape: [ofRank(view, 1, 2).shape[0] ?? 1, shape[1] ?? 1, ...numbersOf(held)] }];
+    },
+    rule: 'n! c h! w!, r q!, r -> r c y! x!',
+    work: perElement(8),
+    note: 'Images stay whole: a region may lie anywhere in any of them.',
+  }),
+  entry({
+    op: 'ConvTransposeWithDynamicPads',
+    domain: DOMAIN,
+    family: 'convolution',
+    constantInputs: [{ index: 2, attribute: 'pads', form: 'ints' }],
+    infer: (view) => {
+      const [x, w] = [ofRank(view, 0, 3, true), operand(view, 1)];
+      if (w.shape.length !== x.shape.length || w.shape[0] !== x.shape[1])
+        throw mismatch(view, `the kernel does not fit ${x.shape[1]} channels`);
+      const channels = (w.shape[1] ?? 1) * numberOf(view, 'group', 1);
+      return [{ dtype: x.dtype, shape: [x.shape[0] ?? 1, channels, ...transposedSizes(view)] }];
+    },
+    rule: (view) => {
+      const names = transposedNames(view);
+      const groups = numberOf(view, 'group', 1) > 1;
+      const [ci, co] = groups ? ['(g ci!)', '(g co)'] : ['ci!', 'co'];
+      const operands = [`n ${ci} ${names.input.join(' ')}`, `${ci} co ${names.kernel.join(' ')}`, '_', co];
+      return bindChannels(`${operands.join(', ')} -> n ${co} ${names.output.join(' ')}`, view);
+    },
+    resize: resizeGroups,
+    work: (view) => ({
+      flops: 2 * elementCount(operand(view, 0).shape) * elementCount(operand(view, 1).shape.slice(1)),
+    }),
+    parameterInputs: [1, 3],
+    note: 'Input channels stay whole, and positions: windows overlap.',
+  }),
+  entry({
+    op: 'NhwcMaxPool',
+    domain: DOMAIN,
+    family: 'convolution',
+    infer: (view) => {
+      const { dtype, shape } = ofRank(view, 0, 3, true);
+      return [{ dtype, shape: [shape[0] ?? 1, ...pooled(view).map(({ output }) => output), shape.at(-1) ?? 1] }];
+    },
+    rule: (view) => {
+      const names = spatialNames(pooled(view));
+      return `n ${names.input.join(' ')} c -> n ${names.output.join(' ')} c`;
+    },
+    work: (view) => ({
+      flops: elementCount(result(view, 0).shape) * elementCount(neededIntegers(view, 'kernel_shape')),
+    }),
+    note: 'Positions stay whole where windows overlap.',
+  }),
+];
+
+function newAxis(view: OperatorView): number {
+  const held = tensor(view, 'axis');
+  if (!held) throw mismatch(view, 'its axis must be a constant');
+  return fromFront(view, numbersOf(held)[0] ?? 0, operand(view, 0).shape.length + 1);
+}
+
+/** Windows over an image whose channels come last. */
+function pooled(view: OperatorView) {
+  const { shape } = operand(view, 0);
+  return windowsOf(
+    view,
+    [shape[0] ?? 1, shape.at(-1) ?? 1, ...shape.slice(1, -1)],
+    neededIntegers(view, 'kernel_shape'),
+  );
+}

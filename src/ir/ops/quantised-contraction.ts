@@ -1,0 +1,129 @@
+/**
+ * @file ONNX Runtime's products of quantised numbers (domain com.microsoft). Those whose results are floating-point are
+ * taken apart where the contracted dimension is sharded: integers are summed exactly, then scaled.
+ */
+import type { DType } from '../dtype.js';
+import type { DimensionFactors } from '../factor-rule.js';
+import { elementCount, type TensorType } from '../graph.js';
+import type { OperatorEntry, OperatorView, Work } from '../operator.js';
+import { entry } from './entry.js';
+import { ExpansionWriter } from './expansion.js';
+import { broadcast, dimensionNames, mismatch, numberOf, ofRank, operand, result } from './operands.js';
+import { scaleText } from './quantisation.js';
+
+const DOMAIN = 'com.microsoft';
+const NOTE = 'The contracted dimension stays whole: sums are rounded to the quantised type at once.';
+
+export const quantisedContractionEntries: readonly OperatorEntry[] = [
+  entry({
+    op: 'MatMulInteger16',
+    domain: DOMAIN,
+    family: 'contraction',
+    infer: (view) => [product(view, 'int32')],
+    rule: '*b m k+, *b k+ n -> *b m n',
+    linear: () => [[0], [1]],
+    work: productWork,
+    parameterInputs: [1],
+  }),
+  entry({
+    op: 'MatMulIntegerToFloat',
+    domain: DOMAIN,
+    family: 'contraction',
+    infer: (view) => [product(view, operand(view, 2).dtype)],
+    rule: (view) => {
+      const scales = `${scaleText(view, 2, '1')}, ${scaleText(view, 3, 'n')}`;
+      const zeros = `${scaleText(view, 4, '1')}, ${scaleText(view, 5, 'n')}`;
+      return `*b m k%, *b k% n, ${scales}, ${zeros}, n -> *b m n`;
+    },
+    expansion: (view) => {
+      const write = new ExpansionWriter();
+      const dims = resultDimensions(view);
+      const given = (index: number) => (view.inputs[index] ? `in${index}` : null);
+      const sum = write.add('MatMulInteger', ['in0', 'in1', given(4), given(5)], dims);
+      const scale = write.add('Mul', ['in2', 'in3'], scaleDimensions(view, 3));
+      scaled(write, view, sum, scale, given(6));
+      return write.finish();
+    },
+    work: productWork,
+    parameterInputs: [1, 3, 5, 6],
+  }),
+  entry({
+    op: 'DynamicQuantizeMatMul',
+    domain: DOMAIN,
+    family: 'contraction',
+    infer: (view) => [product(view, 'float32')],
+    rule: (view) => {
+      const column = `${scaleText(view, 2, 'n')}, ${scaleText(view, 3, 'n')}`;
+      // The scale of the left operand is that of its largest value: all of its dimensions are looked through.
+      return `*b% m% k%, *b% k% n, ${column}, n -> *b% m% n`;
+    },
+    expansion: (view) => {
+      const write = new ExpansionWriter();
+      const dims = resultDimensions(view);
+      const given = (index: number) => (view.inputs[index] ? `in${index}` : null);
+      const bytes = [...dims.slice(0, -1), ['k']];
+      const [values, scale, zero] = ['quantised', 'scale', 'zero'];
+      write.addAll('DynamicQuantizeLinear', ['in0'], [values, scale, zero], [bytes, [], []]);
+      const sum = write.add('MatMulInteger', [values, 'in1', zero, given(3)], dims);
+      scaled(write, view, sum, write.add('Mul', [scale, 'in2'], scaleDimensions(view, 2)), given(4));
+      return write.finish();
+    },
+    work: productWork,
+    parameterInputs: [1, 2, 3, 4],
+  }),
+  entry({
+    op: 'QGemm',
+    domain: DOMAIN,
+    family: 'contraction',
+    infer: (view) => {
+      const [a, b] = [ofRank(view, 0, 2), ofRank(view, 3, 2)];
+      const [m = 1, k] = numberOf(view, 'transA', 0) ? [...a.shape].reverse() : a.shape;
+      const [l, n = 1] = numberOf(view, 'transB', 0) ? [...b.shape].reverse() : b.shape;
+      if (k !== l) throw mismatch(view, 'the contracted sizes differ');
+      return [{ dtype: view.inputs[8]?.dtype ?? 'float32', shape: [m, n] }];
+    },
+    rule: (view) => {
+      const a = numberOf(view, 'transA', 0) ? 'k! m' : 'm k!';
+      const b = numberOf(view, 'transB', 0) ? 'n k!' : 'k! n';
+      const bias = ['', 'n', 'm n'][view.inputs[6]?.shape.length ?? 0] ?? '';
+      const scales = (index: number, name: string) =>
+        `${scaleText(view, index, name)}, ${scaleText(view, index + 1, name)}`;
+      return `${a}, ${scales(1, '1')}, ${b}, ${scales(4, 'n')}, ${bias}, ${scales(7, '1')} -> m n`;
+    },
+    work: (view) => {
+      const k = operand(view, 0).shape[numberOf(view, 'transA', 0) ? 0 : 1] ?? 1;
+      return { flops: 2 * elementCount(result(view, 0).shape) * k };
+    },
+    parameterInputs: [3, 4, 5, 6],
+    note: NOTE,
+  }),
+];
+
+function product(view: OperatorView, dtype: DType): TensorType {
+  const [a, b] = [ofRank(view, 0, 2, true), ofRank(view, 1, 2, true)];
+  if (a.shape.at(-1) !== b.shape.at(-2)) throw mismatch(view, 'the contracted sizes differ');
+  const batch = broadcast(view, [a.shape.slice(0, -2), b.shape.slice(0, -2)]);
+  return { dtype, shape: [...batch, a.shape.at(-2) ?? 1, b.shape.at(-1) ?? 1] };
+}
+
+function productWork(view: OperatorView): Work {
+  return { flops: 2 * elementCount(result(view, 0).shape) * (operand(view, 0).shape.at(-1) ?? 1) };
+}
+
+function resultDimensions(view: OperatorView): readonly DimensionFactors[] {
+  return [...dimensionNames(result(view, 0).shape.length - 2, 'b'), 'm', 'n'].map((name) => [name]);
+}
+
+/** Dimensions of a scale that is one, or one per column. */
+function scaleDimensions(view: OperatorView, index: number): readonly DimensionFactors[] {
+  const { shape } = operand(view, index);
+  return shape.map((size) => (size === 1 && result(view, 0).shape.at(-1) !== 1 ? [] : ['n']));
+}
+
+/** The sum as floating-point numbers, times its scale, plus the bias. */
+function scaled(write: ExpansionWriter, view: OperatorView, sum: string, scale: string, bias: string | null): void {
+  const dims = resultDimensions(view);
+  const floating = write.cast(sum, dims, result(view, 0).dtype);
+  const grown = write.add('Mul', [floating, scale], dims, {}, bias ? undefined : 'out0');
+  if (bias) write.add('Add', [grown, bias], dims, {}, 'out0');
+}

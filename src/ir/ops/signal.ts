@@ -1,0 +1,126 @@
+/**
+ * @file Signals: Fourier transforms, window functions, the mel scale. Transforms are linear and run along one axis, which
+ * stays whole; window functions are constants as soon as their length is known.
+ */
+import { dtypeOfOnnx } from '../dtype.js';
+import { elementCount } from '../graph.js';
+import type { OperatorEntry, OperatorView } from '../operator.js';
+import { numbersOf } from './constants.js';
+import { entry, perElement } from './entry.js';
+import {
+  dimensionNames,
+  dtypeAttribute,
+  fromFront,
+  integers,
+  mismatch,
+  numberOf,
+  ofRank,
+  operand,
+  tensor,
+} from './operands.js';
+
+export const signalEntries: readonly OperatorEntry[] = [
+  entry({
+    op: 'DFT',
+    family: 'other',
+    constantInputs: [
+      { index: 1, attribute: 'dft_length', form: 'int' },
+      { index: 2, attribute: 'axis', form: 'int' },
+    ],
+    infer: (view) => {
+      const { dtype, shape } = ofRank(view, 0, 2, true);
+      const { axis, length, real } = transform(view);
+      if (axis === shape.length - 1) throw mismatch(view, 'the last dimension holds real and imaginary parts');
+      const size = numberOf(view, 'onesided', 0) && !numberOf(view, 'inverse', 0) ? Math.floor(length / 2) + 1 : length;
+      return [
+        { dtype, shape: [...shape.map((old, index) => (index === axis ? size : old)).slice(0, -1), real ? 1 : 2] },
+      ];
+    },
+    rule: (view) => {
+      const { axis } = transform(view);
+      const names = dimensionNames(operand(view, 0).shape.length - 1);
+      const side = (own: string) => names.map((name, index) => (index === axis ? own : name)).join(' ');
+      return `${side('x!')} p! -> ${side('y!')} q!`;
+    },
+    linear: () => [[0]],
+    work: (view) => {
+      const { length } = transform(view);
+      return { flops: 5 * elementCount(operand(view, 0).shape) * Math.max(1, Math.log2(length)) };
+    },
+    note: 'The axis stays whole: each frequency needs every sample.',
+  }),
+  entry({
+    op: 'STFT',
+    family: 'other',
+    constantInputs: [
+      { index: 1, attribute: 'frame_step', form: 'tensor' },
+      { index: 3, attribute: 'frame_length', form: 'tensor' },
+    ],
+    infer: (view) => {
+      const { dtype, shape } = ofRank(view, 0, 2, true);
+      const [batch = 1, length = 1] = shape;
+      const step = scalar(view, 'frame_step');
+      const frame = scalar(view, 'frame_length') ?? view.inputs[2]?.shape[0];
+      if (step === undefined || frame === undefined)
+        throw mismatch(view, 'its frame_step and frame_length must be constants');
+      const bins = numberOf(view, 'onesided', 1) ? Math.floor(frame / 2) + 1 : frame;
+      return [{ dtype, shape: [batch, Math.floor((length - frame) / step) + 1, bins, 2] }];
+    },
+    rule: (view) => `b t! ${operand(view, 0).shape.length === 3 ? 'p!' : ''}, _, w!, _ -> b f! k! q!`,
+    linear: (view) => (view.inputs[2] ? [[0], [2]] : [[0]]),
+    work: perElement(20),
+    note: 'Samples stay whole: frames overlap.',
+  }),
+  ...['BlackmanWindow', 'HammingWindow', 'HannWindow'].map((op) =>
+    entry({
+      op,
+      family: 'generator',
+      constantInputs: [{ index: 0, attribute: 'length', form: 'tensor' }],
+      infer: (view) => {
+        const length = scalar(view, 'length');
+        if (length === undefined) throw mismatch(view, 'its size must be a constant');
+        return [{ dtype: dtypeOfOnnx(numberOf(view, 'output_datatype', 1)) ?? 'float32', shape: [length] }];
+      },
+      rule: ' -> w!',
+      work: perElement(10),
+      note: 'Whole: its period is the length of the whole.',
+    }),
+  ),
+  entry({
+    op: 'MelWeightMatrix',
+    family: 'generator',
+    constantInputs: ['num_mel_bins', 'dft_length', 'sample_rate', 'lower_edge_hertz', 'upper_edge_hertz'].map(
+      (attribute, index) => ({ index, attribute, form: 'tensor' as const }),
+    ),
+    infer: (view) => {
+      const [bins, length] = [scalar(view, 'num_mel_bins'), scalar(view, 'dft_length')];
+      if (bins === undefined || length === undefined) throw mismatch(view, 'its sizes must be constants');
+      return [{ dtype: dtypeAttribute(view, 'output_datatype', 'float32'), shape: [Math.floor(length / 2) + 1, bins] }];
+    },
+    rule: ' -> f! m!',
+    work: perElement(4),
+    note: 'Whole: its bands divide the whole range of frequencies.',
+  }),
+];
+
+/** The number that a constant input holds; undefined where it is left out. */
+function scalar(view: OperatorView, name: string): number | undefined {
+  const held = tensor(view, name);
+  return held ? numbersOf(held)[0] : undefined;
+}
+
+interface Transform {
+  readonly axis: number;
+  /** Samples that are transformed. */
+  readonly length: number;
+  /** The result has no imaginary part: a one-sided inverse. */
+  readonly real: boolean;
+}
+
+function transform(view: OperatorView): Transform {
+  const { shape } = operand(view, 0);
+  const axis = fromFront(view, integers(view, 'axis')?.[0] ?? -2, shape.length);
+  const real = numberOf(view, 'onesided', 0) !== 0 && numberOf(view, 'inverse', 0) !== 0;
+  const own = shape[axis] ?? 1;
+  return { axis, real, length: integers(view, 'dft_length')?.[0] ?? (real ? 2 * (own - 1) : own) };
+}

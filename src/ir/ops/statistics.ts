@@ -1,0 +1,60 @@
+/**
+ * @file What expansions of normalisations have in common: the operand in the type that sums are formed in, means, deviations.
+ */
+import type { DType } from '../dtype.js';
+import { elementCount } from '../graph.js';
+import type { OperatorView } from '../operator.js';
+import { ExpansionWriter, keptDimensions, summationType } from './expansion.js';
+import { numberOf, operand } from './operands.js';
+
+type Dimensions = readonly (readonly string[])[];
+
+/** What every expansion here starts from. */
+export interface Start {
+  readonly write: ExpansionWriter;
+  readonly type: DType;
+  readonly whole: Dimensions;
+  readonly reduced: Dimensions;
+  readonly axes: readonly number[];
+  readonly input: string;
+}
+
+/**
+ * An expansion over dimensions of these names that takes means over `axes`. `sumIn`: the type of sums, where it is not the
+ * usual one. `viewed` makes another form of the operand first.
+ */
+export function start(
+  view: OperatorView,
+  names: readonly string[],
+  axes: readonly number[],
+  sumIn?: DType,
+  viewed: (write: ExpansionWriter) => string = () => 'in0',
+): Start {
+  const write = new ExpansionWriter();
+  const { dtype } = operand(view, 0);
+  const type = sumIn ?? summationType(dtype);
+  const whole = names.map((name) => [name]);
+  const first = viewed(write);
+  const input = type === dtype ? first : write.cast(first, whole, type);
+  return { write, type, whole, reduced: keptDimensions(whole, axes), axes, input };
+}
+
+/** Mean over the axes: the sum, then a scale by the whole count. */
+export function meanOf(view: OperatorView, at: Start, input: string, output?: string): string {
+  const { shape } = operand(view, 0);
+  const count = elementCount(at.axes.map((axis) => shape[axis] ?? 1));
+  const sum = at.write.add('ReduceSum', [input], at.reduced, { axes: at.axes, keepdims: 1 });
+  return at.write.add('Mul', [sum, at.write.scalar(at.type, 1 / count)], at.reduced, {}, output);
+}
+
+/** sqrt(mean(x²) + epsilon). */
+export function spread(view: OperatorView, at: Start, centred: string): string {
+  const variance = meanOf(view, at, at.write.add('Mul', [centred, centred], at.whole));
+  const epsilon = at.write.scalar(at.type, numberOf(view, 'epsilon', 1e-5));
+  return at.write.add('Sqrt', [at.write.add('Add', [variance, epsilon], at.reduced)], at.reduced);
+}
+
+/** Whether a result is used; all are while types are not known yet. */
+export function isAsked(view: OperatorView, index: number): boolean {
+  return index < view.outputCount && (view.outputs.length === 0 || view.outputs[index] !== null);
+}

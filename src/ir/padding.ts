@@ -1,0 +1,22 @@
+/**
+ * @file Which factors of an operator may be padded, so that axes that do not divide them can cut them all the same.
+ */
+import { isFloating } from './dtype.js';
+import type { FactorRule } from './factor-rule.js';
+import type { OperatorEntry, OperatorView } from './operator.js';
+
+/**
+ * A factor may be padded where it runs through floating-point tensors (and truth values) alone: arithmetic on what has no
+ * meaning does no harm there, while an integer might be a divisor or an index.
+ */
+export function mayBePadded(name: string, view: OperatorView, rule: FactorRule, entry: OperatorEntry): boolean {
+  if (entry.readsPositions) return false;
+  const sides = [
+    ...view.inputs.map((type, index) => ({ type, dims: rule.inputs[index] })),
+    ...view.outputs.map((type, index) => ({ type, dims: rule.outputs[index] })),
+  ];
+  return sides.every(
+    ({ type, dims }) =>
+      !type || !dims?.some((names) => names.includes(name)) || isFloating(type.dtype) || type.dtype === 'bool',
+  );
+}

@@ -1,0 +1,216 @@
+/**
+ * @file The analysis: from a graph and the evidence of its file to parameters. It changes nothing; for computing, weights
+ * stay as the file shares them, and a training graph is made from what is said here.
+ */
+import { byteLength, isFloating } from '../dtype.js';
+import { AutoparError } from '../error.js';
+import { matchesAny } from '../glob.js';
+import { elementCount, type Graph, typeOf, type Weight } from '../graph.js';
+import { nearest } from '../nearest.js';
+import { overruled, parameterName } from './overrules.js';
+import type {
+  GeneratedWeight,
+  Parameter,
+  ParameterEvidence,
+  ParameterOptions,
+  Parameters,
+  TieDecision,
+  WeightPlace,
+} from './parameter.js';
+import { isNatural, isPlausible, placesOf } from './places.js';
+import { separationOf, type Tied, tieUnits } from './ties.js';
+import { type Unit, unitsOf } from './units.js';
+
+/**
+ * The parameters, buffers and constants of a graph.
+ * @throws AutoparError `unknown-parameter`, `tie-mismatch`, `bad-option` (usage) for options that do not fit the model.
+ */
+export function findParameters(graph: Graph, evidence: ParameterEvidence, options: ParameterOptions = {}): Parameters {
+  const wanted = options.trainable ?? [];
+  const names = [...graph.weights.keys()];
+  const isParameter = (name: string) => {
+    const weight = graph.weights.get(name);
+    return (
+      weight?.role === 'parameter' || (weight !== undefined && isFloating(weight.dtype) && matchesAny(wanted, name))
+    );
+  };
+  const units = unitsOf(graph, names.filter(isParameter), evidence.identities);
+  const tied = overruled(graph, tieUnits(graph, units, evidence), options);
+  const whole = unitsOf(
+    graph,
+    names.filter((name) => !isParameter(name)),
+    [],
+  );
+  const rest = [...whole].map(([weight, parts]) => wholeWeight(graph, weight, parts, evidence));
+  const parameters = tied.map((item) => parameterOf(graph, item, evidence, options));
+  checkGlobs(parameters, rest, options);
+  return {
+    parameters,
+    buffers: rest.filter(({ role }) => role === 'buffer'),
+    constants: rest.filter(({ role }) => role === 'constant'),
+    generated: generatedWeights(graph),
+    decisions: decisionsOf(units, tied, evidence),
+  };
+}
+
+function parameterOf(graph: Graph, tied: Tied, evidence: ParameterEvidence, options: ParameterOptions): Parameter {
+  const name = parameterName(tied);
+  const weights = [...new Set(tied.members.map(({ unit }) => unit.weight))];
+  const places = tied.members.flatMap(({ unit, turned }) =>
+    unit.places.map((place) => ({ ...place, transposed: place.transposed !== turned })),
+  );
+  const main = weightOf(graph, weights[0] ?? '');
+  const aliases = tied.members.flatMap(({ unit }) => [unit.name, unit.weight]);
+  return {
+    ...sizesOf(main),
+    name,
+    weights,
+    present: main.source.kind !== 'absent',
+    role: main.role,
+    places,
+    ...trainability(main, weights, aliases, places, evidence, options),
+  };
+}
+
+function wholeWeight(graph: Graph, name: string, units: readonly Unit[], evidence: ParameterEvidence): Parameter {
+  const weight = weightOf(graph, name);
+  const places = units.flatMap((unit) => unit.places);
+  const told = evidence.kinds.get(name) === 'buffer';
+  return {
+    ...sizesOf(weight),
+    name,
+    weights: [name],
+    present: weight.source.kind !== 'absent',
+    role: weight.role,
+    places,
+    trainable: false,
+    why: restReason(weight.role, told, places),
+  };
+}
+
+function restReason(role: Weight['role'], told: boolean, places: readonly WeightPlace[]): string {
+  if (role === 'constant') return 'folded or baked in';
+  if (told) return 'said by the exporter';
+  const statistics = places.find(({ use }) => use === 'statistics');
+  return statistics ? `running statistics of ${statistics.op}` : 'no place where it is used is a weight’s';
+}
+
+function sizesOf({ dtype, shape }: Weight): Pick<Parameter, 'dtype' | 'shape' | 'elements' | 'bytes'> {
+  const elements = elementCount(shape);
+  return { dtype, shape, elements, bytes: byteLength(dtype, elements) };
+}
+
+function weightOf(graph: Graph, name: string): Weight {
+  const weight = graph.weights.get(name);
+  if (!weight) throw new Error(`${name} is no weight of graph ${graph.name}`);
+  return weight;
+}
+
+function trainability(
+  weight: Weight,
+  weights: readonly string[],
+  aliases: readonly string[],
+  places: readonly WeightPlace[],
+  { kinds }: ParameterEvidence,
+  { trainable = [], frozen = [] }: ParameterOptions,
+): Pick<Parameter, 'trainable' | 'why'> {
+  if (!isFloating(weight.dtype)) return { trainable: false, why: `${weight.dtype} has no gradient` };
+  if (aliases.some((name) => matchesAny(trainable, name))) return { trainable: true, why: 'told by --trainable' };
+  if (aliases.some((name) => matchesAny(frozen, name))) return { trainable: false, why: 'told by --frozen' };
+  if (weights.some((name) => kinds.get(name) === 'parameter')) return { trainable: true, why: 'said by the exporter' };
+  const place = places.find(isNatural) ?? places.find(isPlausible);
+  return place
+    ? { trainable: true, why: `${NOUNS[place.use]} of ${place.op}` }
+    : { trainable: false, why: 'no place where it is used is a weight’s' };
+}
+
+const NOUNS: Readonly<Record<WeightPlace['use'], string>> = {
+  lookup: 'table',
+  product: 'weight',
+  scale: 'scale',
+  bias: 'bias',
+  statistics: 'statistics',
+  addend: 'operand, by its name,',
+  factor: 'operand, by its name,',
+  other: 'operand',
+};
+
+/**
+ * Tensors in natural places that operators without operands make, or that are constants of the graph: what stands beside
+ * them depends on the data.
+ */
+function generatedWeights(graph: Graph): readonly GeneratedWeight[] {
+  const made = graph.nodes.flatMap((node) =>
+    node.inputs.every((input) => input === null) ? node.outputs.filter((output) => output !== null) : [],
+  );
+  const baked = [...graph.weights].flatMap(([name, { role }]) => (role === 'constant' ? [name] : []));
+  const sources = [...made, ...baked].filter((name) => {
+    const { dtype, shape } = typeOf(graph, name);
+    return isFloating(dtype) && elementCount(shape) > 1;
+  });
+  if (sources.length === 0) return [];
+  const live = dataDependent(graph);
+  return [...placesOf(graph, sources)].flatMap(([tensor, places]) => {
+    const { dtype, shape } = typeOf(graph, tensor);
+    return places
+      .filter((place) => isNatural(place) && live.has(place.node))
+      .map((place) => ({ tensor, dtype, shape, elements: elementCount(shape), place }));
+  });
+}
+
+/** Names of the operators that depend on the graph's inputs. */
+function dataDependent(graph: Graph): ReadonlySet<string> {
+  const tensors = new Set(graph.inputs);
+  const nodes = new Set<string>();
+  for (const node of graph.nodes) {
+    if (!node.inputs.some((input) => input !== null && tensors.has(input))) continue;
+    nodes.add(node.name);
+    for (const output of node.outputs) if (output !== null) tensors.add(output);
+  }
+  return nodes;
+}
+
+/** What the file did not say, or the user said otherwise. */
+function decisionsOf(
+  units: ReadonlyMap<string, readonly Unit[]>,
+  tied: readonly Tied[],
+  evidence: ParameterEvidence,
+): readonly TieDecision[] {
+  const together = tied.flatMap((item): readonly TieDecision[] => {
+    if (item.members.length < 2) return [];
+    const weights = [...new Set(item.members.map(({ unit }) => unit.weight))];
+    return [{ kind: 'tied', parameters: [parameterName(item)], weights, why: item.why }];
+  });
+  const home = new Map(tied.flatMap((item) => item.members.map(({ unit }) => [unit.name, item] as const)));
+  const apart = [...units].flatMap(([weight, own]): readonly TieDecision[] => {
+    const items = [...new Set(own.flatMap(({ name }) => home.get(name) ?? []))];
+    const told = items.find(({ why }) => why === UNTIED);
+    if (items.length < 2) return [];
+    const why = told ? UNTIED : separationOf(weight, own, evidence);
+    return [{ kind: 'separated', parameters: items.map(parameterName), weights: [weight], why }];
+  });
+  return [...together, ...apart];
+}
+
+const UNTIED = 'told by --untie';
+
+/** A glob that fits nothing is a mistake. */
+function checkGlobs(parameters: readonly Parameter[], rest: readonly Parameter[], options: ParameterOptions): void {
+  const names = [...parameters, ...rest].flatMap(({ name, weights }) => [name, ...weights]);
+  for (const [option, globs] of [
+    ['--trainable', options.trainable ?? []],
+    ['--frozen', options.frozen ?? []],
+  ] as const) {
+    for (const glob of globs) {
+      if (names.some((name) => matchesAny([glob], name))) continue;
+      const near = nearest(glob, names);
+      throw new AutoparError(
+        'unknown-parameter',
+        'usage',
+        `${option} ${glob}: no parameter has such a name`,
+        {},
+        near ? `did you mean ${near}?` : 'autopar inspect MODEL --parameters lists them',
+      );
+    }
+  }
+}

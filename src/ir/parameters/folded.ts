@@ -1,0 +1,61 @@
+/**
+ * @file Parameters of the file that import has folded away: a position table read at fixed indices, a token expanded over
+ * the batch. They are in no weight of the graph, so nothing could train them.
+ */
+import { isFloating } from '../dtype.js';
+import type { Graph } from '../graph.js';
+import { elementCount } from '../graph.js';
+import type { OnnxModel, SourceNode } from '../onnx/model.js';
+
+export interface FoldedParameter {
+  readonly name: string;
+  readonly elements: number;
+  /** The constant of the graph that its value went into; null where none of the graph's names tells. */
+  readonly into: string | null;
+}
+
+/** Initializers that the exporter calls parameters, that operators read, and that the graph does not have any more. */
+export function foldedParameters(
+  model: OnnxModel,
+  nodes: readonly SourceNode[],
+  graph: Graph,
+): readonly FoldedParameter[] {
+  const gone = [...model.graph.initializers].filter(
+    ([name, { dtype }]) => model.kinds.get(name) === 'parameter' && isFloating(dtype) && !graph.weights.has(name),
+  );
+  if (gone.length === 0) return [];
+  const readers = new Map<string, SourceNode[]>();
+  for (const node of nodes) {
+    for (const input of node.inputs) {
+      if (input === null) continue;
+      const list = readers.get(input);
+      if (list) list.push(node);
+      else readers.set(input, [node]);
+    }
+  }
+  return gone.flatMap(([name, { shape }]) => {
+    const heir = readers.has(name) ? heirOf(name, readers, graph) : undefined;
+    // What became part of another parameter (stacked gates of a recurrence) is still there.
+    if (heir === undefined || (heir !== null && graph.weights.get(heir)?.role !== 'constant')) return [];
+    return [{ name, elements: elementCount(shape), into: heir }];
+  });
+}
+
+/** Tensors that are followed from one parameter: what is folded is folded soon. */
+const TRAIL = 1000;
+
+/** The first weight of the graph that is made of `name`; null where its trail ends at a computed tensor. */
+function heirOf(name: string, readers: ReadonlyMap<string, readonly SourceNode[]>, graph: Graph): string | null {
+  const seen = new Set([name]);
+  for (const tensor of seen) {
+    if (seen.size > TRAIL) return null;
+    for (const node of readers.get(tensor) ?? []) {
+      for (const output of node.outputs) {
+        if (output === null) continue;
+        if (graph.weights.has(output)) return output;
+        if (!graph.tensors.has(output)) seen.add(output);
+      }
+    }
+  }
+  return null;
+}

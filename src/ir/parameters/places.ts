@@ -1,0 +1,229 @@
+/**
+ * @file Where a graph uses its weights: the *places*, which are what training calls parameters.
+ *
+ *     wte [V, d] ─ Gather                       lookup
+ *          └────── Transpose ─ MatMul b         product, transposed
+ *     bias [n] ─── Add (of a product)           bias
+ *
+ * Operators with one operand (Transpose, Cast, Reshape) are looked through: the place is where the value meets another.
+ */
+import type { DimensionFactors } from '../factor-rule.js';
+import type { Graph, Node, TensorType } from '../graph.js';
+import type { OperatorEntry, OperatorFamily } from '../operator.js';
+import { entryOf } from '../ops/index.js';
+import { ruleOf, viewOf } from '../view.js';
+
+/** One use of a weight. */
+export interface ParameterPlace {
+  /** The operator that uses it; a recognised block is one operator. */
+  readonly node: string;
+  readonly op: string;
+  /** Which operand of `node` it is. */
+  readonly operand: number;
+  /** Path in the module hierarchy, outermost first. */
+  readonly module: readonly string[];
+  readonly layer: string | null;
+  /** Whether a matrix arrives with its dimensions exchanged. */
+  readonly transposed: boolean;
+  /** Operators between the weight and the place, in order. */
+  readonly through: readonly string[];
+  readonly use: PlaceUse;
+}
+
+/**
+ * `lookup`: rows are fetched by index. `product`: contracted with data. `scale`: multiplies what was normalised. `bias`:
+ * added to a product or to what was normalised. `statistics`: running statistics. `addend`: added to other data (position
+ * embeddings), unless a softmax follows: then it is a mask. `factor`: a vector that multiplies data. `other`: anything else.
+ */
+export type PlaceUse = 'lookup' | 'product' | 'scale' | 'bias' | 'statistics' | 'addend' | 'factor' | 'other';
+
+/** Families whose second and later operands are weights by nature, where the entry does not list its own. */
+const WEIGHTED: ReadonlySet<OperatorFamily> = new Set(['contraction', 'convolution', 'normalisation', 'recurrent']);
+
+/** Families whose result a bias may be added to. */
+const PRODUCTS: ReadonlySet<OperatorFamily> = new Set(['contraction', 'convolution']);
+
+type PartOfGraph = Pick<Graph, 'nodes' | 'tensors'>;
+
+/** Whether a weight in this place is one by nature: the operator's entry calls it weight or bias. */
+export function isNatural(place: ParameterPlace): boolean {
+  return place.use !== 'other' && !isPlausible(place);
+}
+
+/** Whether a weight in this place may be a parameter, if it has a parameter's name: any operand can be in such places. */
+export function isPlausible({ use }: ParameterPlace): boolean {
+  return use === 'addend' || use === 'factor';
+}
+
+/** The places of each of `sources`: weights, or tensors that an operator without operands makes. */
+export function placesOf(
+  graph: PartOfGraph,
+  sources: Iterable<string>,
+): ReadonlyMap<string, readonly ParameterPlace[]> {
+  const finder = new PlaceFinder(graph);
+  return new Map([...sources].map((source) => [source, finder.placesOf(source)]));
+}
+
+interface Reader {
+  readonly node: Node;
+  readonly operand: number;
+}
+
+/** A tensor on the way from a weight to its places. */
+interface Trail {
+  readonly tensor: string;
+  readonly transposed: boolean;
+  readonly through: readonly string[];
+}
+
+class PlaceFinder {
+  private readonly readers = new Map<string, Reader[]>();
+  private readonly makers = new Map<string, Node>();
+
+  constructor(private readonly graph: PartOfGraph) {
+    for (const node of graph.nodes) {
+      node.inputs.forEach((tensor, operand) => {
+        if (tensor === null) return;
+        const found = this.readers.get(tensor);
+        if (found) found.push({ node, operand });
+        else this.readers.set(tensor, [{ node, operand }]);
+      });
+      for (const tensor of node.outputs) if (tensor !== null) this.makers.set(tensor, node);
+    }
+  }
+
+  placesOf(source: string): readonly ParameterPlace[] {
+    const places: ParameterPlace[] = [];
+    const trails: Trail[] = [{ tensor: source, transposed: false, through: [] }];
+    for (let trail = trails.pop(); trail; trail = trails.pop()) {
+      const further: Trail[] = [];
+      for (const { node, operand } of this.readers.get(trail.tensor) ?? []) {
+        const next = this.lookThrough(node);
+        if (next === null) places.push(this.place(node, operand, trail));
+        else
+          further.push({
+            tensor: next,
+            transposed: trail.transposed !== this.exchanges(node),
+            through: [...trail.through, node.name],
+          });
+      }
+      trails.push(...further.reverse());
+    }
+    return places;
+  }
+
+  /** The result of an operator that has but one operand and is no end of a lookup or product itself. */
+  private lookThrough(node: Node): string | null {
+    const operands = node.inputs.filter((tensor) => tensor !== null);
+    const [result] = node.outputs.filter((tensor) => tensor !== null);
+    if (operands.length !== 1 || node.outputs.length !== 1 || node.body !== null || result === undefined) return null;
+    const family = entryOf(node.op, node.domain)?.family;
+    return family === 'view' || family === 'elementwise' ? result : null;
+  }
+
+  /** Whether the operator exchanges the two dimensions of a matrix. */
+  private exchanges(node: Node): boolean {
+    const { inputs, outputs } = ruleOf(viewOf(this.graph, node));
+    const [operand, result] = [inputs[0], outputs[0]];
+    if (operand?.length !== 2 || result?.length !== 2) return false;
+    const text = (names: DimensionFactors | undefined) => (names ?? []).join(' ');
+    return (
+      text(operand[0]) === text(result[1]) &&
+      text(operand[1]) === text(result[0]) &&
+      text(operand[0]) !== text(operand[1])
+    );
+  }
+
+  private place(node: Node, operand: number, trail: Trail): ParameterPlace {
+    const own = this.useOf(node, operand, trail.tensor);
+    const inner = node.body && own === 'other' ? innerPlace(node, node.body, operand) : null;
+    return {
+      node: node.name,
+      op: node.op,
+      operand,
+      module: inner?.module ?? node.module,
+      layer: node.layer,
+      transposed: trail.transposed !== (inner?.transposed ?? false),
+      through: trail.through,
+      use: inner?.use ?? own,
+    };
+  }
+
+  private useOf(node: Node, operand: number, tensor: string): PlaceUse {
+    const entry = entryOf(node.op, node.domain);
+    if (!entry) return 'other';
+    if (entry.statisticsInputs?.includes(operand)) return 'statistics';
+    if (naturalOperand(entry, operand)) return naturalUse(entry, operand, this.graph.tensors.get(tensor));
+    return entry.family === 'elementwise' && node.body === null
+      ? this.elementwiseUse(node, entry, operand, tensor)
+      : 'other';
+  }
+
+  /** A weight and data of the result's shape, added or multiplied. */
+  private elementwiseUse(node: Node, entry: OperatorEntry, operand: number, tensor: string): PlaceUse {
+    const other = node.inputs[1 - operand];
+    const [result] = node.outputs;
+    if (node.inputs.length !== 2 || !other || !result) return 'other';
+    const shapeOf = (name: string) => this.graph.tensors.get(name)?.shape.join();
+    const linear = entry.linear(viewOf(this.graph, node));
+    const adds = linear.some((set) => set.length === 2);
+    const vector = isVector(this.graph.tensors.get(tensor));
+    if (adds && vector && this.isProduct(other)) return 'bias';
+    if (shapeOf(other) !== shapeOf(result)) return 'other';
+    if (adds) return this.isNormalised(result) ? 'other' : 'addend';
+    return linear.length === 2 && vector ? 'factor' : 'other';
+  }
+
+  /** Whether a tensor is what a product has summed: exporters write Gemm's bias after it, and import does. */
+  private isProduct(tensor: string): boolean {
+    let at: string | null = tensor;
+    for (let step = 0; at !== null && step < 4; step++) {
+      const maker = this.makers.get(at);
+      const family = maker ? entryOf(maker.op, maker.domain)?.family : undefined;
+      if (!maker || !family) return false;
+      if (PRODUCTS.has(family)) return true;
+      const alone = maker.inputs.filter((input) => input !== null).length === 1;
+      at = family === 'view' && alone ? (maker.inputs[0] ?? null) : null;
+    }
+    return false;
+  }
+
+  /** Whether a softmax, which has one operand, reads the tensor, perhaps after other operators of its shape. */
+  private isNormalised(tensor: string): boolean {
+    let next: string | null = tensor;
+    for (let step = 0; next !== null && step < 4; step++) {
+      const readers: readonly Reader[] = this.readers.get(next) ?? [];
+      const families = readers.map(({ node }) => entryOf(node.op, node.domain)?.family);
+      if (readers.some(({ node }, index) => families[index] === 'normalisation' && node.inputs.length === 1))
+        return true;
+      const [only] = readers;
+      const passes = families[0] === 'view' || families[0] === 'elementwise';
+      next = readers.length === 1 && only && passes ? (only.node.outputs[0] ?? null) : null;
+    }
+    return false;
+  }
+}
+
+/** The first place inside a block that the block's operand has. */
+function innerPlace(node: Node, body: Graph, operand: number): ParameterPlace | null {
+  const name = node.inputs[operand];
+  if (!name) return null;
+  const places = new PlaceFinder(body).placesOf(name);
+  return places.find(isNatural) ?? places.find(isPlausible) ?? places[0] ?? null;
+}
+
+function naturalOperand(entry: OperatorEntry, operand: number): boolean {
+  return entry.parameterInputs?.includes(operand) ?? (operand > 0 && WEIGHTED.has(entry.family));
+}
+
+function naturalUse(entry: OperatorEntry, operand: number, type: TensorType | undefined): PlaceUse {
+  if (entry.indexInput !== undefined && operand !== entry.indexInput) return 'lookup';
+  const first = entry.parameterInputs?.[0] ?? 1;
+  if (operand !== first && isVector(type)) return 'bias';
+  return entry.family === 'normalisation' ? 'scale' : 'product';
+}
+
+/** At most one dimension larger than 1. */
+function isVector(type: TensorType | undefined): boolean {
+  return type !== undefined && type.shape.filter((size) => size > 1).length <= 1;
+}

@@ -1,0 +1,195 @@
+/**
+ * @file Which units are one parameter. By the evidence at hand, in this order:
+ *
+ * Places of one weight of the file
+ * 1. read through an Identity: separate; the exporter parted what it had merged.
+ * 2. the weight has no value: one; an exporter without values cannot have merged by value.
+ * 3. all its elements are equal (zeros, ones): separate; it is an initial value that many parameters have.
+ * 4. in different repeated layers: separate, since copies of a layer start equal; unless the weight's own name lies outside
+ *    of the layers.
+ * 5. else one.
+ *
+ * Two weights of the file with the same values
+ * 6. one is the other's transpose: one, stored twice; unless the exporter calls each of them a parameter.
+ * 7. equal as they are: one if they serve the same operand of the same module; else separate.
+ *
+ * In each case: a table that is looked up and a product outside of the layers (an embedding and its head) are one.
+ */
+import type { Graph } from '../graph.js';
+import { moduleText } from '../onnx/module-path.js';
+import type { ParameterEvidence } from './parameter.js';
+import type { EqualPair } from './same-values.js';
+import type { Unit } from './units.js';
+
+/** A unit in a parameter; `turned`: its weight is the transpose of the parameter's first. */
+export interface Member {
+  readonly unit: Unit;
+  readonly turned: boolean;
+}
+
+/** The units of one parameter, leading one first, and why they are one. */
+export interface Tied {
+  readonly members: readonly Member[];
+  readonly why: string;
+}
+
+const ONE_WEIGHT = 'one weight of the file';
+
+/** Joins units to parameters, in the order of their first units. */
+export function tieUnits(
+  graph: Graph,
+  units: ReadonlyMap<string, readonly Unit[]>,
+  evidence: ParameterEvidence,
+): readonly Tied[] {
+  const joins = [
+    ...[...units].flatMap(([weight, own]) => joinsWithin(graph, weight, own, evidence)),
+    ...evidence.values.equal.flatMap((pair) => joinsAcross(pair, units, evidence)),
+  ];
+  const rank = (unit: Unit) => (evidence.kinds.get(unit.weight) === 'parameter' ? 0 : isTable(unit) ? 1 : 2);
+  return joined([...units.values()].flat(), joins).map((tied) => ledBy(tied, rank));
+}
+
+/** Why the places of one weight are several parameters. */
+export function separationOf(weight: string, units: readonly Unit[], { values }: ParameterEvidence): string {
+  if (units.some(({ identity }) => identity !== null)) return 'parted by the exporter (Identity)';
+  return values.uniform.has(weight)
+    ? 'an initial value that the file stores once'
+    : 'layers that start from equal values';
+}
+
+interface Join {
+  readonly left: Unit;
+  readonly right: Unit;
+  readonly turned: boolean;
+  readonly why: string;
+}
+
+function joinsWithin(
+  graph: Graph,
+  weight: string,
+  units: readonly Unit[],
+  evidence: ParameterEvidence,
+): readonly Join[] {
+  if (units.length < 2) return [];
+  const plain = units.filter(({ identity }) => identity === null);
+  const embedding = embeddingJoins(units);
+  if (graph.weights.get(weight)?.source.kind === 'absent') return [...chained(plain), ...embedding];
+  if (evidence.values.uniform.has(weight)) return embedding;
+  const layers = new Map<string, Unit[]>();
+  for (const unit of plain) {
+    const layer = layerOf(unit) ?? '';
+    const list = layers.get(layer);
+    if (list) list.push(unit);
+    else layers.set(layer, [unit]);
+  }
+  const inside = [...layers.keys()].filter((layer) => layer !== '');
+  const outside = weight.includes('.') && !inside.some((layer) => weight.startsWith(`${layer}.`));
+  // Places outside of all layers are one with those of the layer that the weight is named after.
+  const home = inside.find((layer) => weight.startsWith(`${layer}.`)) ?? inside[0];
+  const shared = layers.get('') ?? [];
+  const groups = inside.map((layer) => [...(layer === home ? shared : []), ...(layers.get(layer) ?? [])]);
+  return [...(outside || inside.length === 0 ? chained(plain) : groups.flatMap(chained)), ...embedding];
+}
+
+function chained(units: readonly Unit[]): readonly Join[] {
+  const [first, ...rest] = units;
+  return first ? rest.map((right) => ({ left: first, right, turned: false, why: ONE_WEIGHT })) : [];
+}
+
+/** Lookups with the products outside of layers. */
+function embeddingJoins(units: readonly Unit[]): readonly Join[] {
+  const tables = units.filter(isTable);
+  const heads = units.filter(isHead);
+  const [table] = tables;
+  if (!table) return [];
+  return heads.filter((head) => head !== table).map((right) => ({ left: table, right, turned: false, why: EMBEDDING }));
+}
+
+const EMBEDDING = 'an embedding table and its head have the same values';
+
+function joinsAcross(
+  { left, right, transposed }: EqualPair,
+  units: ReadonlyMap<string, readonly Unit[]>,
+  evidence: ParameterEvidence,
+): readonly Join[] {
+  const [own, other] = [units.get(left) ?? [], units.get(right) ?? []];
+  const embedding = pairsOf(own, other).filter(([a, b]) => (isTable(a) && isHead(b)) || (isHead(a) && isTable(b)));
+  if (embedding.length > 0)
+    return embedding.map(([a, b]) => ({ left: a, right: b, turned: transposed, why: EMBEDDING }));
+  if (!transposed)
+    return pairsOf(own, other)
+      .filter(([a, b]) => servesAlike(a, b))
+      .map(([a, b]) => ({ left: a, right: b, turned: false, why: 'the same values in the same place' }));
+  const stated = (weight: string) => evidence.kinds.get(weight) === 'parameter';
+  if (stated(left) && stated(right)) return [];
+  const alone = own.length === 1 || other.length === 1;
+  return pairsOf(own, other)
+    .filter(([a, b]) => alone || layerOf(a) === layerOf(b))
+    .map(([a, b]) => ({ left: a, right: b, turned: true, why: 'the same values, transposed' }));
+}
+
+/** Few weights are equal, and those that are have few units: what a tie needs. */
+function pairsOf(left: readonly Unit[], right: readonly Unit[]): readonly (readonly [Unit, Unit])[] {
+  return left.flatMap((a) => right.map((b) => [a, b] as const));
+}
+
+function isTable(unit: Unit): boolean {
+  return unit.places.some(({ use }) => use === 'lookup');
+}
+
+function isHead(unit: Unit): boolean {
+  return layerOf(unit) === null && unit.places.some(({ use }) => use === 'product');
+}
+
+function servesAlike(left: Unit, right: Unit): boolean {
+  const [a, b] = [left.places[0], right.places[0]];
+  if (!a || !b || a.module.length === 0) return false;
+  return moduleText(a.module) === moduleText(b.module) && a.op === b.op && a.operand === b.operand;
+}
+
+function layerOf(unit: Unit): string | null {
+  return unit.places[0]?.layer ?? null;
+}
+
+/** The same parameter with the unit of the lowest rank first: its weight gives name and shape. */
+function ledBy({ members, why }: Tied, rank: (unit: Unit) => number): Tied {
+  const sorted = [...members].sort((left, right) => rank(left.unit) - rank(right.unit));
+  return { members: straightened(sorted), why };
+}
+
+/** Members with what is transposed against the first of them. */
+export function straightened(members: readonly Member[]): readonly Member[] {
+  const turned = members[0]?.turned ?? false;
+  return members.map((member) => ({ ...member, turned: member.turned !== turned }));
+}
+
+/** Connected units, with what is transposed against the first of each. */
+function joined(units: readonly Unit[], joins: readonly Join[]): readonly Tied[] {
+  const edges = new Map<Unit, { readonly to: Unit; readonly turned: boolean; readonly why: string }[]>();
+  const add = (from: Unit, to: Unit, { turned, why }: Join) => {
+    const list = edges.get(from);
+    if (list) list.push({ to, turned, why });
+    else edges.set(from, [{ to, turned, why }]);
+  };
+  for (const join of joins) {
+    add(join.left, join.right, join);
+    add(join.right, join.left, join);
+  }
+  const seen = new Set<Unit>();
+  return units.flatMap((start) => {
+    if (seen.has(start)) return [];
+    seen.add(start);
+    const members: Member[] = [{ unit: start, turned: false }];
+    const reasons = new Set<string>();
+    for (let at = 0; at < members.length; at++) {
+      const member = members[at];
+      for (const { to, turned, why } of member ? (edges.get(member.unit) ?? []) : []) {
+        if (seen.has(to)) continue;
+        seen.add(to);
+        reasons.add(why);
+        members.push({ unit: to, turned: member?.turned !== turned });
+      }
+    }
+    return [{ members, why: [...reasons].join('; ') }];
+  });
+}

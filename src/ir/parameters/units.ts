@@ -1,0 +1,143 @@
+/**
+ * @file Units: the smallest parts that can be parameters of their own. The places of one weight are parted by the module
+ * they lie in and by the Identity that an exporter read them through; a module that is called twice is one.
+ */
+import type { Graph } from '../graph.js';
+import { moduleText } from '../onnx/module-path.js';
+import type { IdentityUse } from './identities.js';
+import type { WeightPlace } from './parameter.js';
+import { type ParameterPlace, placesOf } from './places.js';
+
+export interface Unit {
+  readonly weight: string;
+  /** What the parameter would be called if the unit were one. Unique. */
+  readonly name: string;
+  /** The name that an Identity gives it; null without one. */
+  readonly identity: string | null;
+  readonly places: readonly WeightPlace[];
+}
+
+/** Names that exporters make up: `onnx::MatMul_242`, `val_228`, `/b/Constant_output_0`. */
+const MADE_UP = /^(onnx::|\/)|::|^(val|t|transpose|Identity|Constant)_\d+$/;
+
+/** The units of the weights given, in the order of the weights, then of the graph. */
+export function unitsOf(
+  graph: Graph,
+  weights: readonly string[],
+  identities: readonly IdentityUse[],
+): ReadonlyMap<string, readonly Unit[]> {
+  const identityOf = identityFinder(identities);
+  const places = placesOf(graph, weights);
+  const namer = new Namer();
+  // Names that the file gives come first, so that one that is made up never takes one of them.
+  const partsByWeight = weights.map((weight) => partsOf(weight, places.get(weight) ?? [], identityOf));
+  const parts = partsByWeight.flat();
+  const leading = new Set(partsByWeight.map(([first]) => first));
+  const named = new Map(
+    [...parts]
+      .sort((left, right) => rankOf(left, leading) - rankOf(right, leading))
+      .map((part) => [part, namer.unique(nameOf(part, leading.has(part)))] as const),
+  );
+  const units = new Map<string, Unit[]>(weights.map((weight) => [weight, []]));
+  for (const part of parts) units.get(part.weight)?.push({ ...part, name: named.get(part) ?? part.weight });
+  return units;
+}
+
+/** The unit's places as units of their own. */
+export function scattered(unit: Unit): readonly Unit[] {
+  return unit.places.map((place, index) => ({
+    ...unit,
+    name: index === 0 ? unit.name : `${unit.name}.${index + 1}`,
+    places: [place],
+  }));
+}
+
+type Part = Omit<Unit, 'name'>;
+
+function partsOf(
+  weight: string,
+  places: readonly ParameterPlace[],
+  identityOf: (weight: string, place: ParameterPlace) => string | null,
+): readonly Part[] {
+  const parts = new Map<string, { identity: string | null; places: WeightPlace[] }>();
+  const modules = new Set(places.map(({ module }) => moduleText(module)));
+  for (const place of places) {
+    const identity = identityOf(weight, place);
+    const key = identity === null ? calledModule(place, modules) : `= ${identity}`;
+    const part = parts.get(key);
+    if (part) part.places.push({ ...place, weight });
+    else parts.set(key, { identity, places: [{ ...place, weight }] });
+  }
+  if (parts.size === 0) return [{ weight, identity: null, places: [] }];
+  const found = [...parts.values()].map((part) => ({ weight, ...part }));
+  // The places that the file's own name serves lead.
+  return found.sort((left, right) => ownRank(left, weight) - ownRank(right, weight));
+}
+
+/** TorchScript numbers the calls of a module: /tower/0, /tower_1/0 are one where one weight serves both. */
+function calledModule({ node, module }: ParameterPlace, modules: ReadonlySet<string>): string {
+  const first = moduleText(module.map((step) => step.replace(/_\d+$/, '')));
+  return node.startsWith('/') && modules.has(first) ? first : moduleText(module);
+}
+
+function ownRank(part: Part, weight: string): number {
+  if (part.identity !== null) return 2;
+  return part.places.some((place) => weight.startsWith(`${moduleText(place.module)}.`)) ? 0 : 1;
+}
+
+function rankOf(part: Part, leading: ReadonlySet<Part | undefined>): number {
+  if (leading.has(part) && !MADE_UP.test(part.weight)) return 0;
+  return part.identity !== null && !MADE_UP.test(part.identity) ? 1 : 2;
+}
+
+function nameOf(part: Part, leads: boolean): string {
+  const { weight, identity, places } = part;
+  if (identity !== null && !MADE_UP.test(identity)) return identity;
+  const [place] = places;
+  const module = place ? moduleText(place.module) : '';
+  const ownName = !MADE_UP.test(weight);
+  if (ownName && (leads || module === '')) return weight;
+  if (module === '' || !place) return weight;
+  return `${module}.${ownName ? restOf(weight, place) : kindOf(place)}`;
+}
+
+/** What a name says besides the layer: e.layers.0.attn.out.weight in layer e.layers.1 → attn.out.weight. */
+function restOf(weight: string, place: ParameterPlace): string {
+  const steps = weight.split('.');
+  const module = moduleText(place.module).split('.');
+  const own = steps.slice(0, module.length);
+  const stem = (step: string | undefined) => step?.replace(/\d+$/, '');
+  const sameModule = own.length === module.length && own.every((step, index) => stem(step) === stem(module[index]));
+  return sameModule && steps.length > module.length ? steps.slice(module.length).join('.') : (steps.at(-1) ?? weight);
+}
+
+function kindOf(place: ParameterPlace): string {
+  if (place.use === 'bias') return 'bias';
+  return place.use === 'statistics' ? 'statistics' : 'weight';
+}
+
+/** Which Identity an operator of the graph reads a weight through; import extends the file's names of operators. */
+function identityFinder(identities: readonly IdentityUse[]): (weight: string, place: ParameterPlace) => string | null {
+  const byUse = new Map(identities.map((use) => [JSON.stringify([use.weight, use.node]), use.name]));
+  if (byUse.size === 0) return () => null;
+  return (weight, { node, through }) => {
+    for (const name of [node, ...through]) {
+      for (let end = name.length; end > 0; end = name.lastIndexOf('/', end - 1)) {
+        const found = byUse.get(JSON.stringify([weight, name.slice(0, end)]));
+        if (found !== undefined) return found;
+      }
+    }
+    return null;
+  };
+}
+
+class Namer {
+  private readonly taken = new Set<string>();
+
+  unique(base: string): string {
+    let name = base;
+    for (let ordinal = 2; this.taken.has(name); ordinal++) name = `${base}.${ordinal}`;
+    this.taken.add(name);
+    return name;
+  }
+}

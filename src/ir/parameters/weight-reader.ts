@@ -1,0 +1,53 @@
+/**
+ * @file Parts of a weight's bytes, wherever they are, without loading the whole weight: data files are opened once and
+ * read in blocks.
+ */
+import { closeSync, openSync, readSync } from 'node:fs';
+import { AutoparError } from '../error.js';
+import type { WeightSource } from '../graph.js';
+import { readWeight } from '../onnx/tensors.js';
+
+/** Has the identity of its open files; `close` it when done. */
+export class WeightReader {
+  private readonly files = new Map<string, number>();
+  private whole: { readonly source: WeightSource; readonly data: Uint8Array | null } | undefined;
+
+  /**
+   * `length` bytes from `offset` on (both counted within the weight); null where its bytes are absent. Valid until the
+   * next call. @throws AutoparError `external-data-short` where the data file has become shorter.
+   */
+  read(source: WeightSource, offset: number, length: number): Uint8Array | null {
+    if (source.kind === 'absent') return null;
+    if (source.kind === 'inline') return source.data.subarray(offset, offset + length);
+    if (source.turned) return this.wholeOf(source)?.subarray(offset, offset + length) ?? null;
+    const data = new Uint8Array(length);
+    const count = readSync(this.open(source.file), data, 0, length, source.offset + offset);
+    if (count === length) return data;
+    throw new AutoparError(
+      'external-data-short',
+      'input',
+      `external data file ends after ${source.offset + offset + count} bytes, but a tensor reaches to byte ${source.offset + source.length}`,
+      { file: source.file },
+      'the file changed since the model was read; copy it again',
+    );
+  }
+
+  close(): void {
+    for (const file of this.files.values()) closeSync(file);
+    this.files.clear();
+  }
+
+  /** A weight that is transposed when it is read must be read whole; the last one is kept. */
+  private wholeOf(source: WeightSource): Uint8Array | null {
+    if (this.whole?.source !== source) this.whole = { source, data: readWeight(source) };
+    return this.whole.data;
+  }
+
+  private open(name: string): number {
+    const known = this.files.get(name);
+    if (known !== undefined) return known;
+    const file = openSync(name, 'r');
+    this.files.set(name, file);
+    return file;
+  }
+}

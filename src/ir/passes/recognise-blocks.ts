@@ -1,0 +1,126 @@
+/**
+ * @file Recognised blocks become nodes: each match of blocks/find-blocks.ts is replaced by one node of domain `autopar` whose
+ * body is what it replaces. What cannot stand as one node (its operators see a dimension in ways that do not nest) stays as
+ * the exporter wrote it.
+ */
+
+import { BLOCK_DOMAIN, type BlockMatch } from '../blocks/block.js';
+import { composeRule } from '../blocks/block-rule.js';
+import { findBlocks } from '../blocks/find-blocks.js';
+import { elementCount, type Graph, type Node, type TensorType, type Weight } from '../graph.js';
+import { entryOf, unknownEntry } from '../ops/index.js';
+
+/** The graph with its blocks as nodes, named after the last operator that each replaces. */
+export function recogniseBlocks(graph: Graph, matches: readonly BlockMatch[] = findBlocks(graph)): Graph {
+  const blockOf = new Map<Node, Node>();
+  const last = new Map<Node, Node>();
+  for (const match of matches) {
+    const block = blockNode(graph, match);
+    const end = match.nodes.at(-1);
+    if (!block || !end) continue;
+    for (const node of match.nodes) blockOf.set(node, block);
+    last.set(end, block);
+  }
+  if (blockOf.size === 0) return graph;
+  const nodes = graph.nodes.flatMap((node) => {
+    const block = blockOf.get(node);
+    if (!block) return [node];
+    const ends = last.get(node);
+    return ends ? [ends] : [];
+  });
+  return withoutInside({ ...graph, nodes: ordered(graph, nodes) });
+}
+
+function blockNode(graph: Graph, match: BlockMatch): Node | null {
+  const end = match.nodes.at(-1);
+  const body = bodyOf(graph, match);
+  const find = (op: string, domain: string) => entryOf(op, domain) ?? unknownEntry(op, domain);
+  if (!end || !composeRule(match.kind, body, find)) return null;
+  return {
+    name: end.name,
+    op: match.kind,
+    domain: BLOCK_DOMAIN,
+    attributes: match.attributes,
+    inputs: match.inputs,
+    outputs: match.outputs,
+    module: commonPath(match.nodes.map((node) => node.module)),
+    layer: null,
+    scope: end.scope,
+    phase: end.phase,
+    group: end.name,
+    body,
+  };
+}
+
+function bodyOf(graph: Graph, { kind, nodes, inputs, outputs }: BlockMatch): Graph {
+  const tensors = new Map<string, TensorType>();
+  const weights = new Map<string, Weight>();
+  const given = new Set(inputs);
+  for (const node of nodes) {
+    for (const name of [...node.inputs, ...node.outputs]) {
+      if (name === null) continue;
+      const type = graph.tensors.get(name);
+      if (!type) throw new Error(`tensor ${name} of block ${node.name} has no type`);
+      tensors.set(name, type);
+      const weight = graph.weights.get(name);
+      if (!weight || given.has(name)) continue;
+      if (elementCount(weight.shape) !== 1)
+        throw new Error(`block ${node.name} does not name weight ${name} as an input`);
+      weights.set(name, weight);
+    }
+  }
+  return { name: kind, nodes, tensors, inputs, outputs, weights, state: [], batch: [] };
+}
+
+/** Tensors and constants that only bodies have left the graph. */
+function withoutInside(graph: Graph): Graph {
+  const named = new Set([
+    ...graph.inputs,
+    ...graph.outputs,
+    ...graph.nodes.flatMap((node) => [...node.inputs, ...node.outputs].filter((name) => name !== null)),
+  ]);
+  const inside = new Set(graph.nodes.flatMap((node) => [...(node.body?.tensors.keys() ?? [])]));
+  const stays = (name: string) => named.has(name) || !inside.has(name);
+  return {
+    ...graph,
+    tensors: new Map([...graph.tensors].filter(([name]) => stays(name))),
+    weights: new Map([...graph.weights].filter(([name]) => stays(name))),
+  };
+}
+
+/**
+ * The nodes in topological order again: a block stands at its last operator's place, which is behind all that it reads; a
+ * reader of another of its results may stand before that and moves behind it.
+ */
+function ordered(graph: Graph, nodes: readonly Node[]): readonly Node[] {
+  const made = new Set([...graph.inputs, ...graph.weights.keys()]);
+  const waiting = new Map<string, Node[]>();
+  const result: Node[] = [];
+  const place = (first: Node): void => {
+    for (const stack = [first]; stack.length > 0; ) {
+      const node = stack.pop() as Node;
+      const missing = node.inputs.find((name) => name !== null && !made.has(name));
+      if (missing) {
+        waiting.set(missing, [...(waiting.get(missing) ?? []), node]);
+        continue;
+      }
+      result.push(node);
+      for (const name of node.outputs) {
+        if (name === null) continue;
+        made.add(name);
+        stack.push(...(waiting.get(name) ?? []).reverse());
+        waiting.delete(name);
+      }
+    }
+  };
+  for (const node of nodes) place(node);
+  if (result.length !== nodes.length) throw new Error('recognised blocks do not leave the graph in an order');
+  return result;
+}
+
+/** The modules that all paths begin with. */
+function commonPath(paths: readonly (readonly string[])[]): readonly string[] {
+  const [first = [], ...others] = paths;
+  const length = first.findIndex((part, depth) => others.some((path) => path[depth] !== part));
+  return length < 0 ? first : first.slice(0, length);
+}

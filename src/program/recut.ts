@@ -1,0 +1,139 @@
+/**
+ * @file Recutting the weights of one program for another of the same model: each weight is put together from the first
+ * program's shards and cut as the second wants it, one at a time, so that no more than one whole weight is in memory.
+ */
+import path from 'node:path';
+import { AutoparError } from '../ir/error.js';
+import { assembleBlocks, cutBlock, holders } from './blocks.js';
+import { rankCount, shardCount, shardIndex, stageAxes } from './mesh.js';
+import type { Program, ProgramAxis, ProgramLayout, ProgramWeight } from './program.js';
+import { openSafetensors, type SafetensorsEntry, type SafetensorsFile, writeSafetensors } from './safetensors.js';
+
+/** A program and the folder that its weight files are relative to. */
+export interface ProgramPlace {
+  readonly program: Program;
+  readonly folder: string;
+}
+
+/**
+ * Writes the weight files of `to` from those of `from`: byte for byte what compiling from the original weights writes.
+ * @param placeOf where to write a file that program.json names; its folder must exist
+ * @throws AutoparError `weights-cannot-be-recut` (input) for programs of an older autopar and for a weight that `from` lacks
+ *   or holds otherwise; (cannotWrite) where the disk is full
+ */
+export async function recutWeights(
+  from: ProgramPlace,
+  to: Program,
+  placeOf: (file: string) => string,
+  signal?: AbortSignal,
+): Promise<void> {
+  const sources = sourcesOf(from);
+  const open = new Map<string, Promise<SafetensorsFile>>();
+  const opened = (file: string): Promise<SafetensorsFile> => {
+    const known = open.get(file) ?? openSafetensors(path.join(from.folder, file));
+    open.set(file, known);
+    return known;
+  };
+  try {
+    for (const [file, entries] of targets(to, (weight) => wholeWeight(weight, sources, from, opened), signal))
+      await writeSafetensors(placeOf(file), entries);
+  } finally {
+    for (const file of open.values()) await file.then((found) => found.close()).catch(() => undefined);
+  }
+}
+
+/** A weight with what recutting needs to know of it. */
+type CutWeight = ProgramWeight & {
+  readonly source: string;
+  readonly shape: readonly number[];
+  readonly layout: ProgramLayout;
+};
+
+interface Source {
+  readonly weight: CutWeight;
+  /** The mesh of its stage. */
+  readonly axes: readonly ProgramAxis[];
+}
+
+/** Of every weight the block that takes the fewest shards to put together. */
+function sourcesOf({ program, folder }: ProgramPlace): ReadonlyMap<string, Source> {
+  const axes = stageAxes(program.mesh, program.stages.length);
+  const sources = new Map<string, Source>();
+  for (const place of program.stages.flatMap((stage) => Object.values(stage.weights))) {
+    const weight = checked(place, folder);
+    const before = sources.get(weight.source);
+    if (!before || shardCount(axes, weight.axes) < shardCount(axes, before.weight.axes))
+      sources.set(weight.source, { weight, axes });
+  }
+  return sources;
+}
+
+/** Per file of the target its entries, in the order in which codegen writes them: that of the sorted keys of program.json. */
+function targets(
+  { mesh, stages }: Program,
+  whole: (weight: CutWeight) => Promise<Uint8Array>,
+  signal: AbortSignal | undefined,
+): ReadonlyMap<string, readonly SafetensorsEntry[]> {
+  const axes = stageAxes(mesh, stages.length);
+  const files = new Map<string, SafetensorsEntry[]>();
+  for (const [, place] of stages.flatMap((stage) => Object.entries(stage.weights).sort(byName))) {
+    const weight = checked(place, 'the target');
+    for (let shard = 0; shard < shardCount(axes, weight.axes); shard++) {
+      const file = weight.file.replace('{k}', String(shard));
+      const entries = files.get(file) ?? [];
+      entries.push({
+        key: weight.key,
+        dtype: weight.dtype,
+        shape: weight.localShape,
+        data: async () => {
+          signal?.throwIfAborted();
+          const bytes = await whole(weight);
+          return cutBlock(bytes, weight.shape, weight.dtype, weight.layout, axes, rankOf(axes, weight.axes, shard));
+        },
+      });
+      files.set(file, entries);
+    }
+  }
+  return files;
+}
+
+async function wholeWeight(
+  wanted: CutWeight,
+  sources: ReadonlyMap<string, Source>,
+  { folder }: ProgramPlace,
+  opened: (file: string) => Promise<SafetensorsFile>,
+): Promise<Uint8Array> {
+  const found = sources.get(wanted.source);
+  if (!found) throw cannot(`the program in ${folder} has no weight ${wanted.source}`, folder, wanted.source);
+  const { weight, axes } = found;
+  if (weight.dtype !== wanted.dtype || weight.shape.join() !== wanted.shape.join()) {
+    const [one, other] = [weight, wanted].map(({ dtype, shape }) => `${dtype} [${shape.join(', ')}]`);
+    throw cannot(`weight ${wanted.source} is ${one} in ${folder} and ${other} in the target`, folder, wanted.source);
+  }
+  const blocks: Uint8Array[] = [];
+  for (const rank of holders(weight.layout, axes)) {
+    const file = await opened(weight.file.replace('{k}', String(shardIndex(axes, weight.axes, rank))));
+    blocks[rank] = (await file.read(weight.key)).data;
+  }
+  return assembleBlocks(blocks, weight.shape, weight.dtype, weight.layout, axes);
+}
+
+/** The first rank that holds a shard. */
+function rankOf(axes: readonly ProgramAxis[], names: readonly string[], shard: number): number {
+  for (let rank = 0; rank < rankCount(axes); rank++) if (shardIndex(axes, names, rank) === shard) return rank;
+  throw new Error(`no rank holds shard ${shard}`);
+}
+
+function byName([a]: readonly [string, unknown], [b]: readonly [string, unknown]): number {
+  return a < b ? -1 : a > b ? 1 : 0;
+}
+
+function checked(weight: ProgramWeight, folder: string): CutWeight {
+  const { source, shape, layout } = weight;
+  if (source !== undefined && shape && layout) return { ...weight, source, shape, layout };
+  throw cannot(`${folder} was compiled by an autopar that did not yet say how weights are cut`, folder, weight.key);
+}
+
+function cannot(message: string, file: string, tensor: string): AutoparError {
+  return new AutoparError('weights-cannot-be-recut', 'input', message, { file, tensor }, 'compile the model again');
+}

@@ -1,0 +1,115 @@
+/**
+ * @file Pins as the search takes them: what is asked of a tensor is asked of its maker's result, of the feeding of an input,
+ * or of every reader of a weight. All that remains is a filter on candidates.
+ */
+import { AutoparError } from '../ir/error.js';
+import type { Graph, Node } from '../ir/graph.js';
+import { type Layout, mergedLayout, normalise } from '../sharding-propagation/layout.js';
+import { type Mesh, type SubAxis, subAxes } from '../sharding-propagation/mesh.js';
+import { type LayoutDemand, meets, type OperatorPin, type Pin, type PinSource } from '../sharding-propagation/pin.js';
+
+export interface SearchPins {
+  /** By node name. */
+  readonly operators: ReadonlyMap<string, readonly OperatorPin[]>;
+  readonly inputs: ReadonlyMap<string, readonly PinnedInput[]>;
+}
+
+export interface PinnedInput {
+  readonly demand: LayoutDemand;
+  readonly source: PinSource;
+}
+
+export const NO_PINS: SearchPins = { operators: new Map(), inputs: new Map() };
+
+/** Pins by what they bind. Stages and recompute bind no strategy. */
+export function searchPins(graph: Graph, pins: readonly Pin[]): SearchPins {
+  if (pins.length === 0) return NO_PINS;
+  const operators = new Map<string, OperatorPin[]>();
+  const inputs = new Map<string, PinnedInput[]>();
+  const put = <Value>(map: Map<string, Value[]>, key: string, value: Value) =>
+    map.set(key, [...(map.get(key) ?? []), value]);
+  const makers = new Map(graph.nodes.flatMap((node) => node.outputs.map((output) => [output, node] as const)));
+  const readers = new Map<string, Node[]>();
+  for (const pin of pins) if (pin.kind === 'tensor') readers.set(pin.tensor, []);
+  for (const node of graph.nodes)
+    for (const input of new Set(node.inputs)) if (input !== null) readers.get(input)?.push(node);
+  const at = (names: readonly (string | null)[], tensor: string, demand: LayoutDemand) =>
+    names.map((name) => (name === tensor ? demand : null));
+  for (const pin of pins) {
+    if (pin.kind === 'operator') put(operators, pin.node, pin);
+    if (pin.kind !== 'tensor') continue;
+    const { tensor, demand, source } = pin;
+    const maker = makers.get(tensor);
+    if (maker) {
+      const results = at(maker.outputs, tensor, demand);
+      put(operators, maker.name, { kind: 'operator', node: maker.name, source, results });
+    } else if (graph.weights.has(tensor)) {
+      for (const reader of readers.get(tensor) ?? []) {
+        const operands = at(reader.inputs, tensor, demand);
+        put(operators, reader.name, { kind: 'operator', node: reader.name, source, operands });
+      }
+    } else put(inputs, tensor, { demand, source });
+  }
+  return { operators, inputs };
+}
+
+/** What a pin asks, without where it comes from: operators of equal structure under equal pins share their candidates. */
+export function pinsKey(pins: readonly OperatorPin[]): string {
+  return JSON.stringify(pins.map(({ kind: _kind, node: _node, source: _source, ...asked }) => asked));
+}
+
+/** The layouts that a pinned input may be fed in: those of its readers that fit, else one made of the pin. */
+export function pinnedInputLayouts(
+  input: string,
+  shape: readonly number[],
+  asked: readonly Layout[],
+  pins: readonly PinnedInput[],
+  mesh: Mesh,
+): readonly Layout[] {
+  const fitting = asked.filter((layout) => pins.every(({ demand }) => meets(demand, layout, mesh)));
+  if (fitting.length > 0) return fitting;
+  const [first] = pins;
+  const made = first && layoutOfDemand(first.demand, shape, mesh);
+  if (made && pins.every(({ demand }) => meets(demand, made, mesh))) return [made];
+  throw cannotBeKept(
+    `input ${input}`,
+    pins.map(({ source }) => source),
+    'no layout of it on this mesh is what they ask for',
+  );
+}
+
+/** The refusal of pins that nothing can satisfy; `reason` is a clause. */
+export function cannotBeKept(what: string, sources: readonly PinSource[], reason: string): AutoparError {
+  const [first] = sources;
+  return new AutoparError(
+    'pin-cannot-be-kept',
+    'noPlan',
+    `${sources.map(({ text }) => text).join(' and ')}: ${what} cannot be so: ${reason}`,
+    {
+      ...(first?.file ? { file: first.file } : {}),
+      ...(first?.line ? { line: first.line } : {}),
+    },
+    'Ask for something that the rule allows, or for less, and let the rest be completed.',
+  );
+}
+
+/** A layout with so many parts per dimension, sub-axes taken in the mesh's order; null where they do not multiply to it. */
+function layoutOfDemand(demand: LayoutDemand, shape: readonly number[], mesh: Mesh): Layout | null {
+  if (demand.kind === 'layout') return mergedLayout(demand.layout, mesh);
+  const free = [...subAxes(mesh)];
+  const dims: { readonly size: number; readonly axes: readonly SubAxis[] }[][] = [];
+  for (const [axis, size] of shape.entries()) {
+    const axes: SubAxis[] = [];
+    let rest = demand.counts[axis] ?? 1;
+    while (rest > 1) {
+      const index = free.findIndex((sub) => rest % sub.size === 0);
+      const [taken] = index < 0 ? [] : free.splice(index, 1);
+      if (!taken) return null;
+      axes.push(taken.name);
+      rest /= taken.size;
+    }
+    if (size % (demand.counts[axis] ?? 1) !== 0) return null;
+    dims.push([{ size, axes }]);
+  }
+  return normalise(dims, [], mesh);
+}

@@ -1,0 +1,156 @@
+/**
+ * @file What a pin's glob fits in a graph: nodes, tensors, modules with the nodes inside, or operators by type. A glob that
+ * fits nothing is a mistake, answered with what is near.
+ */
+import { AutoparError } from '../../ir/error.js';
+import type { Graph, Node } from '../../ir/graph.js';
+import { nearest, offer } from '../../ir/nearest.js';
+import { moduleText } from '../../ir/onnx/module-path.js';
+import type { PinSource } from '../pin.js';
+import type { MatchKind, PinAnnotation } from './annotation.js';
+import { globMatcher, isGlob, loosened } from './name-glob.js';
+import { placeOf } from './pin-error.js';
+
+/** Nodes that one module, or one glob over nodes, covers. */
+export interface NodeGroup {
+  /** In words: `module h.0.mlp`, `node fc`. */
+  readonly says: string;
+  readonly nodes: readonly Node[];
+}
+
+export type Targets =
+  | { readonly kind: 'nodes'; readonly groups: readonly NodeGroup[] }
+  | { readonly kind: 'tensors'; readonly tensors: readonly string[] };
+
+/** Names of a graph, gathered once for all pins. */
+export interface GraphNames {
+  readonly graph: Graph;
+  readonly nodes: ReadonlyMap<string, Node>;
+  readonly operators: readonly string[];
+  readonly tensors: readonly string[];
+  /** Path of every module with the nodes inside. */
+  readonly modules: ReadonlyMap<string, readonly Node[]>;
+  /** Per node the paths of the modules that it is in, outermost first. */
+  readonly pathsOf: ReadonlyMap<Node, readonly string[]>;
+  /** Operators and tensors inside of recognised blocks, by the block's node. */
+  readonly insideBlocks: ReadonlyMap<string, Node>;
+}
+
+export function graphNames(graph: Graph): GraphNames {
+  const modules = new Map<string, Node[]>();
+  const pathsOf = new Map<Node, readonly string[]>();
+  const insideBlocks = new Map<string, Node>();
+  for (const node of graph.nodes) {
+    const paths = node.module.map((_, depth) => moduleText(node.module.slice(0, depth + 1)));
+    pathsOf.set(node, paths);
+    for (const path of paths) {
+      const nodes = modules.get(path);
+      if (nodes) nodes.push(node);
+      else modules.set(path, [node]);
+    }
+    for (const inner of node.body?.nodes ?? [])
+      for (const name of [inner.name, ...inner.outputs]) if (name !== null) insideBlocks.set(name, node);
+  }
+  return {
+    graph,
+    nodes: new Map(graph.nodes.map((node) => [node.name, node])),
+    operators: [...new Set(graph.nodes.map((node) => node.op))],
+    tensors: [...graph.tensors.keys()],
+    modules,
+    pathsOf,
+    insideBlocks,
+  };
+}
+
+/** What the pin is about. @throws AutoparError `pin-matches-nothing` */
+export function targetsOf({ target: { kind, glob } }: PinAnnotation, names: GraphNames, source: PinSource): Targets {
+  const fits = globMatcher(glob);
+  const found = FINDERS[kind](fits, glob, names);
+  const empty = found.kind === 'nodes' ? found.groups.length === 0 : found.tensors.length === 0;
+  if (empty) throw matchesNothing(kind, glob, names, source);
+  return found;
+}
+
+type Finder = (fits: (name: string) => boolean, glob: string, names: GraphNames) => Targets;
+
+const FINDERS: Readonly<Record<MatchKind, Finder>> = {
+  node: (fits, glob, { nodes }) => {
+    const exact = nodes.get(glob);
+    const found = exact ? [exact] : [...nodes.values()].filter((node) => fits(node.name));
+    return { kind: 'nodes', groups: found.map((node) => ({ says: `node ${node.name}`, nodes: [node] })) };
+  },
+  tensor: (fits, glob, { graph, tensors }) => ({
+    kind: 'tensors',
+    tensors: graph.tensors.has(glob) ? [glob] : tensors.filter(fits),
+  }),
+  op: (fits, _glob, { graph, operators }) => {
+    const wanted = new Set(operators.filter(fits));
+    const found = graph.nodes.filter((node) => wanted.has(node.op));
+    return { kind: 'nodes', groups: found.map((node) => ({ says: `node ${node.name}`, nodes: [node] })) };
+  },
+  module: (fits, _glob, names) => ({ kind: 'nodes', groups: moduleGroups(fits, names) }),
+};
+
+/** A group per module that fits and is in no other that does: `**` over nested modules covers each node once. */
+function moduleGroups(fits: (name: string) => boolean, { graph, modules, pathsOf }: GraphNames): readonly NodeGroup[] {
+  const wanted = new Set([...modules.keys()].filter(fits));
+  const groups = new Map<string, Node[]>();
+  for (const node of graph.nodes) {
+    const path = pathsOf.get(node)?.find((candidate) => wanted.has(candidate));
+    if (path === undefined) continue;
+    const group = groups.get(path);
+    if (group) group.push(node);
+    else groups.set(path, [node]);
+  }
+  return [...groups].map(([path, nodes]) => ({ says: `module ${path}`, nodes }));
+}
+
+const NAMED: Readonly<Record<MatchKind, string>> = {
+  node: 'node has a name',
+  tensor: 'tensor has a name',
+  module: 'module has a path',
+  op: 'operator is of a type',
+};
+
+function matchesNothing(kind: MatchKind, glob: string, names: GraphNames, source: PinSource): AutoparError {
+  const candidates: Readonly<Record<MatchKind, readonly string[]>> = {
+    node: [...names.nodes.keys()],
+    tensor: names.tensors,
+    module: [...names.modules.keys()],
+    op: names.operators,
+  };
+  const all = candidates[kind];
+  return new AutoparError(
+    'pin-matches-nothing',
+    'input',
+    `${source.text}: no ${NAMED[kind]} that fits '${glob}'`,
+    placeOf(source),
+    hidden(glob, names) ?? looser(glob, all) ?? nearGlob(glob, all),
+  );
+}
+
+/** The name is that of something inside a block. */
+function hidden(glob: string, { insideBlocks }: GraphNames): string | null {
+  const fits = globMatcher(glob);
+  for (const [name, block] of insideBlocks)
+    if (fits(name))
+      return `${name} is inside of the ${block.op} ${block.name}, which is planned whole: pin that by its factors (docs/blocks.md)`;
+  return null;
+}
+
+/** What a glob with fewer borders would have found. */
+function looser(glob: string, names: readonly string[]): string | null {
+  for (const candidate of [loosened(glob), `**.${glob}`, `**${loosened(glob)}**`]) {
+    const found = names.filter(globMatcher(candidate));
+    if (candidate !== glob && found.length > 0)
+      return `* ends at dots and slashes, ** does not: '${candidate}' fits ${found.length === 1 ? '' : `${found.length} names, such as `}${found[0]}`;
+  }
+  return null;
+}
+
+/** The nearest name; of names that differ in numbers alone, the one pattern. */
+function nearGlob(glob: string, names: readonly string[]): string {
+  const found = nearest(glob, names);
+  if (found !== undefined || !isGlob(glob)) return offer(glob, names);
+  return offer(glob, [...new Set(names.map((name) => name.replace(/\d+/g, '*')))]);
+}

@@ -1,0 +1,202 @@
+/**
+ * @file Pins from ONNX's multi-device fields: a file says per node on which devices the shards of its tensors lie. Where the
+ * devices fill our mesh's axes in order, that is a layout:
+ *
+ *     mesh dp 2, tp 2; tensor [8, 6], dimension 1 in 2 parts, devices [-1, -2], groups {-1: [0, 2], -2: [1, 3]}
+ *     rank 0 1 2 3 has part 0 1 0 1: dimension 1 lies on tp, so [-, tp]
+ */
+import type { Graph, Node } from '../../ir/graph.js';
+import type { NodePlacement, ShardedDimension, ShardingSpec } from '../../ir/onnx/device-annotations.js';
+import type { OnnxModel } from '../../ir/onnx/model.js';
+import { deviceCount, indexOn, type Mesh, type SubAxis, subAxes } from '../mesh.js';
+import type { LayoutDemand, OperatorPin, Pin, PinSource } from '../pin.js';
+import { type AxesOfPieces, demandOfAxes } from './layout-demand.js';
+import { doesNotFit, meshText } from './pin-error.js';
+import { settled } from './settle.js';
+
+export interface ModelPins {
+  readonly pins: readonly Pin[];
+  /** What the file says and is not used, a line each. */
+  readonly notes: readonly string[];
+}
+
+/**
+ * The pins of the configuration that is for as many devices as the mesh has (the first such); none where there is none.
+ * @throws AutoparError (input) `pin-does-not-fit` where shards do not lie along the mesh's axes, `pins-contradict`
+ */
+export function pinsOfModel(
+  { file, multiDevice }: Pick<OnnxModel, 'file' | 'multiDevice'>,
+  graph: Graph,
+  mesh: Mesh,
+): ModelPins {
+  if (!multiDevice) return { pins: [], notes: [] };
+  const { configurations, placements } = multiDevice;
+  const devices = deviceCount(mesh);
+  const chosen = configurations.find((configuration) => configuration.devices === devices);
+  if (!chosen) {
+    const listed = configurations.map(({ name, devices: count }) => `${name || 'unnamed'} for ${count}`).join(', ');
+    return {
+      pins: [],
+      notes: [
+        `the model's device configurations (${listed || 'none is declared'}) are not for ${devices} devices: not used`,
+      ],
+    };
+  }
+  const makers = new Map(graph.nodes.flatMap((node) => node.outputs.map((output) => [output, node] as const)));
+  const byName = new Map(graph.nodes.map((node) => [node.name, node]));
+  const found = placements
+    .filter(({ configuration }) => configuration === chosen.name)
+    .map((placement) => {
+      const maker = placement.outputs.map((output) => makers.get(output)).find((node) => node !== undefined);
+      const named = byName.get(placement.node);
+      return { placement, node: maker ?? (named?.op === placement.op ? named : undefined) };
+    });
+  const lost = found.filter(({ node }) => node === undefined).length;
+  const pins = found.flatMap(({ placement, node }) =>
+    node ? pinsOfPlacement(placement, node, file, graph, mesh) : [],
+  );
+  return {
+    pins: settled(pins, graph, mesh),
+    notes:
+      lost === 0
+        ? []
+        : [`${lost} of the model's device annotations are on nodes that import has folded or joined: not used`],
+  };
+}
+
+function pinsOfPlacement(placement: NodePlacement, node: Node, file: string, graph: Graph, mesh: Mesh): readonly Pin[] {
+  const source: PinSource = {
+    file,
+    line: null,
+    text: `device_configurations of ${node.name}`,
+    priority: 0,
+    why: null,
+  };
+  const demands = new Map<string, LayoutDemand>();
+  for (const spec of placement.tensors) {
+    const shape = graph.tensors.get(spec.tensor)?.shape;
+    if (shape) demands.set(spec.tensor, demandOfSpec(spec, shape, mesh, source));
+  }
+  const side = (names: readonly (string | null)[]) => names.map((name) => demands.get(name ?? '') ?? null);
+  const [operands, results] = [side(node.inputs), side(node.outputs)];
+  const asks = [...operands, ...results].some((demand) => demand !== null);
+  const operator: OperatorPin = { kind: 'operator', node: node.name, source, operands, results };
+  const { stage } = placement;
+  return [
+    ...(asks ? [operator] : []),
+    ...(stage === null ? [] : [{ kind: 'stage', node: node.name, source, stage } as const]),
+  ];
+}
+
+/** A dimension's piece with the axes that choose its part. */
+interface Cut {
+  readonly axis: number;
+  readonly size: number;
+  readonly parts: number;
+}
+
+function demandOfSpec(spec: ShardingSpec, shape: readonly number[], mesh: Mesh, source: PinSource): LayoutDemand {
+  const cuts = spec.dims.flatMap((dim) => cutsOf(dim, spec.tensor, shape, source));
+  if (spec.devices.length === 0) {
+    const counts = shape.map((_, axis) =>
+      cuts.filter((cut) => cut.axis === axis).reduce((product, { parts }) => product * parts, 1),
+    );
+    return { kind: 'split', counts };
+  }
+  const shardOf = shardsByRank(spec, cuts, mesh, source);
+  const axesOf = axesOfCuts(cuts, shardOf, mesh);
+  if (!axesOf)
+    throw doesNotFit(
+      source,
+      `the shards of ${spec.tensor} do not lie along the axes of the mesh (${meshText(mesh)})`,
+      'choose the degrees that the annotations were made for, or take the annotations out of the model',
+    );
+  const dims = shape.map((size, axis): AxesOfPieces => {
+    const own = cuts.flatMap((cut, index) =>
+      cut.axis === axis ? [{ size: cut.size, axes: axesOf[index] ?? [] }] : [],
+    );
+    return own.length > 0 ? own : [{ size, axes: [] }];
+  });
+  return demandOfAxes(dims, { says: spec.tensor, shape }, mesh, source);
+}
+
+function cutsOf(
+  { axis: written, pieces }: ShardedDimension,
+  tensor: string,
+  shape: readonly number[],
+  source: PinSource,
+): readonly Cut[] {
+  const axis = written < 0 ? written + shape.length : written;
+  const whole = shape[axis];
+  const known = pieces.reduce((product, { size }) => product * (size ?? 1), 1);
+  const open = pieces.filter(({ size }) => size === null).length;
+  const rest = (whole ?? 0) / known;
+  const sizes = pieces.map(({ size }) => size ?? rest);
+  const fits =
+    whole !== undefined &&
+    pieces.length > 0 &&
+    open <= 1 &&
+    Number.isInteger(rest) &&
+    (open === 1 || rest === 1) &&
+    pieces.every(({ parts }, index) => parts >= 1 && parts <= (sizes[index] ?? 0));
+  if (!fits)
+    throw doesNotFit(
+      source,
+      `the sharding of ${tensor} [${shape.join(', ')}] along dimension ${written} is none of such a tensor`,
+      'the model was changed after it was annotated; take the annotations out',
+    );
+  return pieces.map(({ parts }, index) => ({ axis, size: sizes[index] ?? 1, parts }));
+}
+
+/** Which shard each rank holds: shards are numbered row by row over the cuts. */
+function shardsByRank(spec: ShardingSpec, cuts: readonly Cut[], mesh: Mesh, source: PinSource): readonly number[] {
+  const total = cuts.reduce((product, { parts }) => product * parts, 1);
+  const holders = spec.devices.map((device) => spec.groups.get(device) ?? [device]);
+  const shardOf = new Array<number>(deviceCount(mesh)).fill(-1);
+  let sound = holders.length === total;
+  for (const [shard, ranks] of holders.entries()) {
+    for (const rank of ranks) {
+      if (shardOf[rank] === -1) shardOf[rank] = shard;
+      else sound = false;
+    }
+  }
+  if (sound && shardOf.length === deviceCount(mesh) && !shardOf.includes(-1)) return shardOf;
+  throw doesNotFit(
+    source,
+    `the devices of ${spec.tensor} are not each of the ${deviceCount(mesh)} devices once, in ${total} shards`,
+    'the annotations are damaged, or leave devices idle, which no plan does; take them out of the model',
+  );
+}
+
+/** Per cut the sub-axes, major to minor, whose coordinates number its parts; null where there are none. */
+function axesOfCuts(
+  cuts: readonly Cut[],
+  shardOf: readonly number[],
+  mesh: Mesh,
+): readonly (readonly SubAxis[])[] | null {
+  const below = cuts.map((_, index) => cuts.slice(index + 1).reduce((product, { parts }) => product * parts, 1));
+  const partOf = (rank: number, index: number) =>
+    Math.floor((shardOf[rank] ?? 0) / (below[index] ?? 1)) % (cuts[index]?.parts ?? 1);
+  const steps = rankSteps(mesh);
+  const axes = cuts.map((_, index) =>
+    steps
+      .map(({ name, step }) => ({ name, weight: partOf(step, index) }))
+      .filter(({ weight }) => weight > 0)
+      .sort((a, b) => b.weight - a.weight)
+      .map(({ name }) => name),
+  );
+  const told = shardOf.every((_, rank) =>
+    cuts.every((_, index) => partOf(rank, index) === indexOn(mesh, axes[index] ?? [], rank)),
+  );
+  return told ? axes : null;
+}
+
+/** Per sub-axis the distance between ranks that differ by one on it. */
+function rankSteps(mesh: Mesh): readonly { readonly name: SubAxis; readonly step: number }[] {
+  let step = 1;
+  return [...subAxes(mesh)].reverse().map(({ name, size }) => {
+    const own = { name, step };
+    step *= size;
+    return own;
+  });
+}

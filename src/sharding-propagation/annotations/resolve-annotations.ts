@@ -1,0 +1,182 @@
+/**
+ * @file From annotations to pins: globs become the nodes and tensors they fit, notations become layouts, axes of factors and
+ * split counts on the mesh at hand. Pins that contradict each other on one operator or tensor are refused, both named; where
+ * their priorities differ, the higher one holds and the other does not apply there.
+ */
+import type { Graph, Node } from '../../ir/graph.js';
+import { typeOf } from '../../ir/graph.js';
+import { entryOf } from '../../ir/ops/index.js';
+import { ruleOf, viewOf } from '../../ir/view.js';
+import type { Mesh } from '../mesh.js';
+import type { LayoutDemand, OperatorPin, Pin, PinSource } from '../pin.js';
+import { contradiction, demandsAgree, demandText, tooManyParts } from './agreement.js';
+import { type Annotations, NOTATIONS, type Notation, type PinAnnotation } from './annotation.js';
+import { operatorDemands, type Subjects, tensorDemands } from './demands.js';
+import { factorAxes } from './factor-axes.js';
+import type { Subject } from './layout-demand.js';
+import { type GraphNames, graphNames, type NodeGroup, targetsOf } from './match-targets.js';
+import { isGlob } from './name-glob.js';
+import { doesNotFit } from './pin-error.js';
+import { settled } from './settle.js';
+import { type StyleContext, styleContext, stylePins } from './styles.js';
+
+/**
+ * The pins that annotations mean for a graph on a mesh, in the file's order.
+ * @throws AutoparError (input) `pin-matches-nothing`, `pin-does-not-fit`, `pins-contradict`, with file and line
+ */
+export function resolveAnnotations(annotations: Annotations, graph: Graph, mesh: Mesh): readonly Pin[] {
+  const names = graphNames(graph);
+  const styles = styleContext(graph, mesh);
+  const pins = annotations.pins.flatMap((pin) => pinsOf(pin, annotations.file, names, styles));
+  return settled(pins, graph, mesh);
+}
+
+/** Where a pin stands and what it says, short: `pins[2]: layout [dp, -] on h.*.c_fc`. */
+export function sourceOf(pin: PinAnnotation, file: string | null, keys: readonly (keyof PinAnnotation)[]): PinSource {
+  const given = keys.filter((key) => pin[key] !== undefined);
+  const written = given.map((key) => `${key} ${valueText(pin[key])}`).join(', ');
+  const [first] = given;
+  const line = (given.length === 1 && first !== undefined ? pin.lines[first as Notation] : undefined) ?? pin.line;
+  return {
+    file,
+    line,
+    text: `pins[${pin.index}]: ${written} on ${pin.target.glob}`,
+    priority: pin.priority ?? 0,
+    why: pin.why ?? null,
+  };
+}
+
+function valueText(value: unknown): string {
+  const text = typeof value === 'string' ? value : JSON.stringify(value).replaceAll('"', '');
+  return text.length > 60 ? `${text.slice(0, 57)}…` : text;
+}
+
+function pinsOf(pin: PinAnnotation, file: string | null, names: GraphNames, styles: StyleContext): readonly Pin[] {
+  const notations = NOTATIONS.filter((key) => pin[key] !== undefined);
+  const source = sourceOf(pin, file, notations.length > 0 ? notations : ['stage', 'recompute', 'place']);
+  const targets = targetsOf(pin, names, source);
+  if (targets.kind === 'tensors')
+    return targets.tensors.map((tensor): Pin => {
+      const subject = { says: tensor, shape: typeOf(names.graph, tensor).shape };
+      const demands = tensorDemands(pin, subject, styles.mesh, source);
+      return { kind: 'tensor', tensor, source, demand: theOne(demands, styles.mesh, source, tensor) };
+    });
+  return [
+    ...operatorPins(pin, targets.groups, styles, source),
+    ...targets.groups.flatMap(({ nodes }) => nodes.flatMap((node) => decisionsOf(pin, node, file))),
+  ];
+}
+
+/** Stage, recompute and place: kept for what comes after planning. */
+function decisionsOf(pin: PinAnnotation, { name: node }: Node, file: string | null): readonly Pin[] {
+  const { stage, recompute, place } = pin;
+  const source = (key: 'stage' | 'recompute' | 'place') => sourceOf(pin, file, [key]);
+  return [
+    ...(stage === undefined ? [] : [{ kind: 'stage', node, stage, source: source('stage') } as const]),
+    ...(recompute === undefined ? [] : [{ kind: 'recompute', node, recompute, source: source('recompute') } as const]),
+    ...(place === undefined ? [] : [{ kind: 'place', node, place, source: source('place') } as const]),
+  ];
+}
+
+function operatorPins(
+  pin: PinAnnotation,
+  groups: readonly NodeGroup[],
+  styles: StyleContext,
+  source: PinSource,
+): readonly OperatorPin[] {
+  const { style, factors } = pin;
+  const styled = style ? groups.flatMap(({ says, nodes }) => stylePins(style, says, nodes, styles, source)) : [];
+  const about = groups.flatMap(({ nodes }) => nodes);
+  // A glob over nodes or types gathers operators of many rules: factors are about those that have them.
+  const exact = pin.target.kind === 'node' && !isGlob(pin.target.glob);
+  const withFactors = about.filter((node) => {
+    const known = ruleOf(viewOf(styles.graph, node)).factors;
+    return factors !== undefined && (exact || Object.keys(factors).every((name) => known.has(name)));
+  });
+  const [example] = about;
+  if (factors && withFactors.length === 0 && example)
+    throw doesNotFit(
+      source,
+      `no operator that fits has the factors ${Object.keys(factors).join(', ')}`,
+      `${example.name} has ${[...ruleOf(viewOf(styles.graph, example)).factors.keys()].join(', ')}; docs/operators.md has all`,
+    );
+  const tensors = pin.layout !== undefined || pin.split !== undefined || pin.map !== undefined;
+  const named = new Set(withFactors);
+  const direct = (tensors ? about : withFactors).map((node) =>
+    directPin(pin, node, named.has(node), styles.graph, styles.mesh, source),
+  );
+  return [...styled, ...direct];
+}
+
+/** The pin that layouts, splits, maps and factors make together, once they are sure to agree. */
+function directPin(
+  pin: PinAnnotation,
+  node: Node,
+  withFactors: boolean,
+  graph: Graph,
+  mesh: Mesh,
+  source: PinSource,
+): OperatorPin {
+  const view = viewOf(graph, node);
+  const rule = ruleOf(view);
+  const linear = entryOf(node.op, node.domain)?.linear(view) ?? [];
+  const asked = operatorDemands(pin, subjectsOf(graph, node), mesh, source);
+  const axes = withFactors && pin.factors ? factorAxes(pin.factors, rule, linear, mesh, source) : null;
+  const notations = axes ? [...asked, axes] : asked;
+  for (const [index, notation] of notations.entries()) {
+    const problem = contradiction(notation, notation, rule, mesh, ['in one place', 'in another']);
+    if (problem)
+      throw doesNotFit(
+        source,
+        `it does not suit ${node.name} (${rule.text}): ${problem}`,
+        'a factor is cut alike wherever it stands, and an axis cuts one factor',
+      );
+    for (const other of notations.slice(index + 1)) {
+      const difference = contradiction(notation, other, rule, mesh, ['in one notation', 'in another']);
+      if (difference)
+        throw doesNotFit(source, `its notations differ on ${node.name}: ${difference}`, 'say it in one of them');
+    }
+  }
+  const merged: OperatorPin = {
+    kind: 'operator',
+    node: node.name,
+    source,
+    ...axes,
+    ...(asked.length === 0 ? {} : { operands: strongest(asked.map((item) => item.operands)) }),
+    ...(asked.length === 0 ? {} : { results: strongest(asked.map((item) => item.results)) }),
+  };
+  const excess = tooManyParts(merged, rule, mesh);
+  if (excess) throw doesNotFit(source, `on ${node.name} ${excess}`, 'the parts of all factors multiply');
+  return merged;
+}
+
+function subjectsOf(graph: Graph, node: Node): Subjects {
+  const side = (names: readonly (string | null)[], word: string) =>
+    names.map((name, index): Subject | null => {
+      const type = name === null ? undefined : graph.tensors.get(name);
+      return type ? { says: `${word} ${index} (${name})`, shape: type.shape } : null;
+    });
+  return { operands: side(node.inputs, 'operand'), results: side(node.outputs, 'result') };
+}
+
+/** Per tensor the layout where a notation gives one, else the split: they agree, and a layout says more. */
+function strongest(sides: readonly (readonly (LayoutDemand | null)[])[]): readonly (LayoutDemand | null)[] {
+  const length = Math.max(...sides.map((side) => side.length));
+  return Array.from({ length }, (_, index) => {
+    const demands = sides.flatMap((side) => side[index] ?? []);
+    return demands.find(({ kind }) => kind === 'layout') ?? demands[0] ?? null;
+  });
+}
+
+function theOne(demands: readonly LayoutDemand[], mesh: Mesh, source: PinSource, tensor: string): LayoutDemand {
+  const [demand] = strongest(demands.map((item) => [item]));
+  if (!demand) throw new Error(`${source.text} asks nothing of ${tensor}`);
+  const other = demands.find((item) => !demandsAgree(demand, item, mesh));
+  if (other)
+    throw doesNotFit(
+      source,
+      `its notations differ: ${demandText(demand, mesh)} is not ${demandText(other, mesh)}`,
+      'say it in one of them',
+    );
+  return demand;
+}

@@ -1,0 +1,134 @@
+/**
+ * @file Pins of one operator or tensor side by side: those that contradict each other directly are refused, or the lower
+ * priority gives way. What is asked of a tensor is asked of its maker's result, and of a weight's readers.
+ */
+import { AutoparError } from '../../ir/error.js';
+import type { FactorRule } from '../../ir/factor-rule.js';
+import type { Graph, Node } from '../../ir/graph.js';
+import { ruleOf, viewOf } from '../../ir/view.js';
+import type { Mesh } from '../mesh.js';
+import type { OperatorPin, Pin, PinSource, TensorPin } from '../pin.js';
+import { type Asked, contradiction, demandsAgree, demandText } from './agreement.js';
+import { placeOf } from './pin-error.js';
+
+/**
+ * The pins without those that one of higher priority overrules.
+ * @throws AutoparError `pins-contradict` naming both, with their lines
+ */
+export function settled(pins: readonly Pin[], graph: Graph, mesh: Mesh): readonly Pin[] {
+  const overruled = new Set<Pin>();
+  const pairs = [...operatorPairs(pins, graph, mesh), ...tensorPairs(pins, mesh), ...decisionPairs(pins)];
+  for (const { first, second, where, problem } of pairs) {
+    if (overruled.has(first) || overruled.has(second)) continue;
+    if (first.source.priority === second.source.priority) throw contradict(first.source, second.source, where, problem);
+    overruled.add(first.source.priority < second.source.priority ? first : second);
+  }
+  return pins.filter((pin) => !overruled.has(pin));
+}
+
+/** Two pins that cannot both hold. */
+interface Clash {
+  readonly first: Pin;
+  readonly second: Pin;
+  readonly where: { readonly node?: string; readonly tensor?: string };
+  readonly problem: string;
+}
+
+/** What is asked of a node, and by which pin. */
+interface Demand {
+  readonly pin: Pin;
+  readonly asked: Asked;
+}
+
+function operatorPairs(pins: readonly Pin[], graph: Graph, mesh: Mesh): readonly Clash[] {
+  const byNode = new Map<string, Demand[]>();
+  const put = (node: string, demand: Demand): void => {
+    const demands = byNode.get(node);
+    if (demands) demands.push(demand);
+    else byNode.set(node, [demand]);
+  };
+  const tensors = new Map<string, TensorPin[]>();
+  for (const pin of pins) {
+    if (pin.kind === 'operator') put(pin.node, { pin, asked: pin });
+    if (pin.kind === 'tensor') tensors.set(pin.tensor, [...(tensors.get(pin.tensor) ?? []), pin]);
+  }
+  for (const node of tensors.size > 0 ? graph.nodes : []) {
+    const at = (names: Node['inputs'], tensor: string, pin: TensorPin) =>
+      names.map((name) => (name === tensor ? pin.demand : null));
+    for (const tensor of new Set(node.outputs))
+      for (const pin of tensors.get(tensor ?? '') ?? [])
+        put(node.name, { pin, asked: { results: at(node.outputs, tensor ?? '', pin) } });
+    for (const tensor of new Set(node.inputs))
+      for (const pin of graph.weights.has(tensor ?? '') ? (tensors.get(tensor ?? '') ?? []) : [])
+        put(node.name, { pin, asked: { operands: at(node.inputs, tensor ?? '', pin) } });
+  }
+  const crowded = graph.nodes.filter((node) => (byNode.get(node.name)?.length ?? 0) > 1);
+  return crowded.flatMap((node) => {
+    const rule: FactorRule = ruleOf(viewOf(graph, node));
+    return pairsOf(byNode.get(node.name) ?? []).flatMap(([one, other]): readonly Clash[] => {
+      if (one.pin === other.pin) return [];
+      const problem = contradiction(one.asked, other.asked, rule, mesh);
+      return problem === null ? [] : [{ first: one.pin, second: other.pin, where: { node: node.name }, problem }];
+    });
+  });
+}
+
+function tensorPairs(pins: readonly Pin[], mesh: Mesh): readonly Clash[] {
+  const byTensor = grouped(
+    pins.filter((pin) => pin.kind === 'tensor'),
+    ({ tensor }) => tensor,
+  );
+  return [...byTensor].flatMap(([tensor, group]) =>
+    pairsOf(group).flatMap(([first, second]): readonly Clash[] => {
+      if (demandsAgree(first.demand, second.demand, mesh)) return [];
+      const problem = `it is ${demandText(first.demand, mesh)} by the first and ${demandText(second.demand, mesh)} by the second`;
+      return [{ first, second, where: { tensor }, problem }];
+    }),
+  );
+}
+
+type Decision = Exclude<Pin, OperatorPin | TensorPin>;
+
+function decisionPairs(pins: readonly Pin[]): readonly Clash[] {
+  const decisions = pins.filter((pin): pin is Decision => pin.kind !== 'operator' && pin.kind !== 'tensor');
+  const groups = grouped(decisions, ({ kind, node }) => JSON.stringify([kind, node]));
+  return [...groups.values()].flatMap((group) =>
+    pairsOf(group).flatMap(([first, second]): readonly Clash[] => {
+      const [one, other] = [decided(first), decided(second)];
+      if (one === other) return [];
+      const problem = `its ${first.kind} is ${one} by the first and ${other} by the second`;
+      return [{ first, second, where: { node: first.node }, problem }];
+    }),
+  );
+}
+
+function decided(pin: Decision): string {
+  if (pin.kind === 'stage') return String(pin.stage);
+  return pin.kind === 'recompute' ? String(pin.recompute) : pin.place;
+}
+
+function grouped<Item>(items: readonly Item[], keyOf: (item: Item) => string): ReadonlyMap<string, readonly Item[]> {
+  const groups = new Map<string, Item[]>();
+  for (const item of items) {
+    const group = groups.get(keyOf(item));
+    if (group) group.push(item);
+    else groups.set(keyOf(item), [item]);
+  }
+  return groups;
+}
+
+function pairsOf<Item>(items: readonly Item[]): readonly (readonly [Item, Item])[] {
+  return items.flatMap((first, index) => items.slice(index + 1).map((second) => [first, second] as const));
+}
+
+function contradict(first: PinSource, second: PinSource, where: Clash['where'], problem: string): AutoparError {
+  const named = ({ text, line }: PinSource) => (line === null ? text : `${text} (line ${line})`);
+  const target = where.node === undefined ? `tensor ${where.tensor}` : `node ${where.node}`;
+  return new AutoparError(
+    'pins-contradict',
+    'input',
+    `${named(first)} and ${named(second)} contradict each other on ${target}: ${problem}`,
+    { ...placeOf(second), ...where },
+    'change one of them, or give the one that shall hold a higher priority',
+  );
+}

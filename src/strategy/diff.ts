@@ -1,0 +1,219 @@
+/**
+ * @file What differs between two checkpoints: settings, operators, tensors, redistributions, and what it costs.
+ */
+import { AutoparError } from '../ir/error.js';
+import type { Graph } from '../ir/graph.js';
+import { makeMesh } from '../sharding-propagation/mesh.js';
+import { leadersOf } from './layer-classes.js';
+import type { MindSporeStrategy } from './mindspore/document.js';
+import type { Plan, PlanOperator, PlanView } from './plan.js';
+
+/** Something that is one thing in the first checkpoint and another in the second; null where it is not there. */
+export interface Difference {
+  readonly name: string;
+  readonly before: string | null;
+  readonly after: string | null;
+}
+
+export interface NumberDifference {
+  readonly before: number;
+  readonly after: number;
+}
+
+export interface CostDifference {
+  readonly stepSeconds: NumberDifference;
+  /** Per stage. */
+  readonly peakBytes: readonly NumberDifference[];
+  /** That one rank receives. */
+  readonly bytesCommunicated: NumberDifference;
+  readonly flopsPerRank: NumberDifference;
+  /** Seconds by part: compute, and each collective and its axes; 0 where a checkpoint has no such part. */
+  readonly parts: Readonly<Record<string, NumberDifference>>;
+}
+
+export interface StrategyDifference {
+  readonly same: boolean;
+  /** Degrees, mesh, cluster, stages, schedule and the like. */
+  readonly settings: readonly Difference[];
+  readonly operators: readonly Difference[];
+  /** Layouts of tensors as they are produced; of parameters for MindSpore's checkpoints. */
+  readonly tensors: readonly Difference[];
+  readonly redistributions: readonly Difference[];
+  /** Null where the checkpoints hold no prediction. */
+  readonly cost: CostDifference | null;
+}
+
+/**
+ * Compares two plans of one model.
+ * @param graph their model; needed only where they group the layers differently
+ * @throws AutoparError `strategy-mismatch` (input) for plans of two models, listing what differs; `model-needed` (usage)
+ */
+export function diffPlans(before: Plan, after: Plan, graph?: Graph): StrategyDifference {
+  checkOneModel(before, after);
+  const [a, b] = [spelledOut(before, after, graph), spelledOut(after, before, graph)];
+  const parts = {
+    settings: differences(settingsOf(before), settingsOf(after)),
+    operators: differences(a.operators, b.operators),
+    tensors: differences(a.tensors, b.tensors),
+    redistributions: differences(a.redistributions, b.redistributions),
+  };
+  return { same: Object.values(parts).every((list) => list.length === 0), ...parts, cost: costOf(before, after) };
+}
+
+/** Compares two MindSpore checkpoints: split counts by key, layouts by parameter. */
+export function diffDocuments(before: MindSporeStrategy, after: MindSporeStrategy): StrategyDifference {
+  const operators = ({ operators: all }: MindSporeStrategy) =>
+    new Map([...all].map(([key, { stage, splits }]) => [key, `${splits.map(tuple).join(' ')}; stage ${stage}`]));
+  const parameters = ({ parameters: all }: MindSporeStrategy) =>
+    new Map(
+      [...all].map(([name, layout]) => {
+        const map = layout.tensorMap.map((axes) => (axes.length === 1 ? `${axes[0]}` : tuple(axes))).join(', ');
+        const shards =
+          layout.optimizerShardSize > 0
+            ? `; optimizer shards ${layout.optimizerShardSize} at step ${layout.optimizerShardStep}`
+            : '';
+        return [name, `${tuple(layout.deviceMatrix)} by (${map})${shards}`];
+      }),
+    );
+  const parts = {
+    settings: [],
+    operators: differences(operators(before), operators(after)),
+    tensors: differences(parameters(before), parameters(after)),
+    redistributions: [],
+  };
+  return { same: parts.operators.length + parts.tensors.length === 0, ...parts, cost: null };
+}
+
+/** A strategy on a plan's mesh in words: `b0: dp, n: tp; all-reduce`. */
+export function operatorText(
+  { strategy, pieces, carried, owed, recompute, stage, place }: PlanOperator,
+  mesh: Plan['mesh'],
+): string {
+  const { axes: meshAxes } = makeMesh(mesh.map(({ axis, size }) => [axis, size] as const));
+  const axesText = (axes: readonly string[]): string => {
+    const whole = meshAxes.find(({ subAxes }) => subAxes.map(({ name }) => name).join() === axes.join());
+    return whole ? whole.name : axes.length === 1 ? (axes[0] ?? '') : `(${axes.join(',')})`;
+  };
+  const factors = Object.entries(strategy)
+    .filter(([, axes]) => axes.length > 0)
+    .sort(([a], [b]) => (a < b ? -1 : 1))
+    .map(([factor, axes]) => `${factor}: ${axesText(axes)}`);
+  const seen = Object.entries(pieces ?? {}).map(([factor, sizes]) => `${factor} seen as ${sizes.join(' · ')}`);
+  return [
+    factors.length === 0 ? 'replicated' : factors.join(', '),
+    ...seen,
+    ...(carried ? [`carries partial sums over ${axesText(carried.axes)}`] : []),
+    ...(owed && owed.kind !== 'none' ? [owed.kind === 'scatter' ? `scatter onto ${owed.factor}` : owed.kind] : []),
+    ...(recompute ? ['recomputed'] : []),
+    ...(place === 'host' ? ['kept on the host'] : []),
+    ...(stage > 0 ? [`stage ${stage}`] : []),
+  ].join('; ');
+}
+
+function checkOneModel(before: Plan, after: Plan): void {
+  if (before.model.fingerprint === after.model.fingerprint) return;
+  const named = differences(
+    new Map([['name', before.model.name], ...dimsOf(before)]),
+    new Map([['name', after.model.name], ...dimsOf(after)]),
+  ).map(({ name, before: one, after: other }) => `${name} ${one ?? 'not bound'} and ${other ?? 'not bound'}`);
+  throw new AutoparError(
+    'strategy-mismatch',
+    'input',
+    `the two plans are of two models: ${named.length > 0 ? named.join('; ') : 'their operators, shapes or constants differ'}`,
+    {},
+    'give two plans of one model',
+  );
+}
+
+function dimsOf({ model }: Plan): readonly (readonly [string, string])[] {
+  return [
+    ...Object.entries(model.dims).map(([name, size]) => [`dimension ${name}`, String(size)] as const),
+    ...(model.globalBatch === null ? [] : [['global batch', String(model.globalBatch)] as const]),
+  ];
+}
+
+type Texts = ReadonlyMap<string, string>;
+
+function settingsOf(plan: Plan): Texts {
+  const { cluster, degrees, mesh, schedule, stages, pins, passes } = plan;
+  return new Map([
+    ...Object.entries(degrees).map(([axis, degree]) => [axis, String(degree)] as const),
+    ['mesh', mesh.map(({ axis, size }) => `${axis} ${size}`).join(' · ')],
+    ['cluster', `${cluster.nodes}x${cluster.perNode}:${cluster.device}`],
+    ['stages', stages.map(({ operators, devices }) => `${operators} operators on ${devices} devices`).join(', ')],
+    ['schedule', JSON.stringify(schedule)],
+    ['all-to-all', plan.allToAll === false ? 'not planned' : 'allowed'],
+    ['pins', pins.join(', ')],
+    ['passes', passes.map(({ name, options }) => `${name}${options ? JSON.stringify(options) : ''}`).join(', ')],
+  ]);
+}
+
+/** Texts of a plan's parts: per layer class as it stands where both plans have the same classes, else per operator. */
+function spelledOut(
+  plan: Plan,
+  other: Plan,
+  graph: Graph | undefined,
+): { readonly operators: Texts; readonly tensors: Texts; readonly redistributions: Texts } {
+  const alike = JSON.stringify(plan.layers) === JSON.stringify(other.layers);
+  if (!alike && !graph) {
+    throw new AutoparError(
+      'model-needed',
+      'usage',
+      'the two plans group the layers differently: without the model it cannot be said which operators differ',
+      {},
+      'name the model: --model FILE',
+    );
+  }
+  const operators = new Map(
+    Object.entries(plan.operators).map(([name, entry]) => [name, operatorText(entry, plan.mesh)]),
+  );
+  const tensors = new Map(Object.entries(plan.tensors));
+  const redistributions = new Map(
+    Object.entries(plan.redistributions).map(([name, views]) => [name, viewsText(views)]),
+  );
+  if (!graph) return { operators, tensors, redistributions };
+  const leaders = leadersOf(graph, plan.layers);
+  const follow = (map: Map<string, string>, names: ReadonlyMap<string, string>) => {
+    for (const [name, leader] of names) {
+      const said = map.get(leader);
+      if (said !== undefined && !map.has(name)) map.set(name, said);
+    }
+  };
+  follow(operators, leaders.operators);
+  follow(tensors, leaders.tensors);
+  follow(redistributions, leaders.tensors);
+  return { operators, tensors, redistributions };
+}
+
+function viewsText(views: readonly PlanView[]): string {
+  const texts = views.map(({ layout, steps }) => (steps.length === 0 ? layout : `${layout} by ${steps.join(', ')}`));
+  return [...new Set(texts)].sort().join(' and ');
+}
+
+function differences(before: Texts, after: Texts): readonly Difference[] {
+  return [...new Set([...before.keys(), ...after.keys()])].flatMap((name) => {
+    const [one, other] = [before.get(name) ?? null, after.get(name) ?? null];
+    return one === other ? [] : [{ name, before: one, after: other }];
+  });
+}
+
+function costOf({ predicted: before }: Plan, { predicted: after }: Plan): CostDifference {
+  const names = [...new Set([...Object.keys(before.parts), ...Object.keys(after.parts)])].sort();
+  const stages = Math.max(before.peakBytes.length, after.peakBytes.length);
+  return {
+    stepSeconds: { before: before.stepSeconds, after: after.stepSeconds },
+    peakBytes: Array.from({ length: stages }, (_, stage) => ({
+      before: before.peakBytes[stage] ?? 0,
+      after: after.peakBytes[stage] ?? 0,
+    })),
+    bytesCommunicated: { before: before.bytesCommunicated, after: after.bytesCommunicated },
+    flopsPerRank: { before: before.flopsPerRank, after: after.flopsPerRank },
+    parts: Object.fromEntries(
+      names.map((name) => [name, { before: before.parts[name] ?? 0, after: after.parts[name] ?? 0 }]),
+    ),
+  };
+}
+
+function tuple(values: readonly number[]): string {
+  return `(${values.join(',')})`;
+}

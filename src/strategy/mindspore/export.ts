@@ -1,0 +1,126 @@
+/**
+ * @file A plan as a MindSpore strategy checkpoint. What MindSpore cannot say is left out and named: partial sums that are
+ * passed on, dimensions cut in pieces, a parameter that two operators hold in two layouts, and all that its file lacks
+ * (docs/checkpoints.md).
+ */
+import { type Graph, typeOf } from '../../ir/graph.js';
+import { type Layout, sameBlocks } from '../../sharding-propagation/layout.js';
+import { layoutText } from '../../sharding-propagation/layout-text.js';
+import type { Mesh } from '../../sharding-propagation/mesh.js';
+import type { PlacedOperator, PlacedPlan } from '../placed-operators.js';
+import { deviceLayout, splitCounts } from './device-matrix.js';
+import type { KeyedStrategy, MindSporeStrategy, NamedLayout, ParameterLayout } from './document.js';
+import { isParameter, strategyKeys } from './keys.js';
+
+export interface ExportedStrategy {
+  readonly document: MindSporeStrategy;
+  /** What MindSpore cannot say, a line each. */
+  readonly notes: readonly string[];
+  /** Parameters without a layout in the document: in pieces or padded. */
+  readonly leftOut: readonly string[];
+}
+
+/** What MindSpore writes into `current_stage`: how often a file was saved. */
+const FIRST_SAVE = 1;
+
+/**
+ * The checkpoint of a plan on its graph.
+ * @param stage only this pipeline stage, as each of MindSpore's stages writes its own file; left out: all of them in one,
+ *   parameters prefixed with `<stage>-` where there are several, as merging does
+ */
+export function mindSporeStrategy(graph: Graph, placed: PlacedPlan, stage?: number): ExportedStrategy {
+  const { mesh } = placed.assignment;
+  const inside = stageMesh(mesh);
+  const keys = strategyKeys(graph);
+  const chosen = placed.operators.filter((operator) => stage === undefined || operator.stage === stage);
+  const stages = new Set(chosen.map((operator) => operator.stage));
+  const perKey = <Value>(value: (operator: PlacedOperator) => Value | null): ReadonlyMap<string, Value> =>
+    new Map(
+      chosen.flatMap((operator) => {
+        const said = value(operator);
+        return said === null ? [] : [[keys.get(operator.node) ?? '', said] as const];
+      }),
+    );
+  const strategy = (layouts: readonly (Layout | null)[], of: number): KeyedStrategy => ({
+    stage: of,
+    splits: layouts.flatMap((layout) => (layout ? [splitCounts(layout, inside)] : [])),
+  });
+  const { parameters, notes, leftOut } = parameterLayouts(graph, chosen, inside, stages.size > 1);
+  const carrying = chosen.filter(({ results }) => results.some((layout) => (layout?.partial.length ?? 0) > 0)).length;
+  return {
+    document: {
+      currentStage: FIRST_SAVE,
+      operators: perKey((operator) => strategy(operator.operands, operator.stage)),
+      parameters,
+      outputs: perKey((operator) => strategy(operator.results, operator.stage)),
+      operandLayouts: perKey((operator) => namedLayouts(operator.operands, inside)),
+      resultLayouts: perKey((operator) => namedLayouts(operator.results, inside)),
+    },
+    notes: [
+      ...notes,
+      ...(carrying > 0 ? [`${carrying} operators leave partial sums; MindSpore reduces them at once`] : []),
+    ],
+    leftOut,
+  };
+}
+
+/** Device matrices of MindSpore cover the devices of one stage. */
+function stageMesh(mesh: Mesh): Mesh {
+  return { axes: mesh.axes.filter(({ name }) => name !== 'pp') };
+}
+
+/** Null where one of them has no device matrix, or there are none. */
+function namedLayouts(layouts: readonly (Layout | null)[], mesh: Mesh): readonly NamedLayout[] | null {
+  const named = layouts.flatMap((layout) => (layout ? [deviceLayout(layout, mesh)] : []));
+  return named.length > 0 && named.every((layout) => layout !== null) ? named : null;
+}
+
+function parameterLayouts(
+  graph: Graph,
+  operators: readonly PlacedOperator[],
+  mesh: Mesh,
+  prefixed: boolean,
+): { readonly parameters: ReadonlyMap<string, ParameterLayout> } & Pick<ExportedStrategy, 'notes' | 'leftOut'> {
+  const kept = new Map<string, { readonly layout: Layout; readonly reader: string; readonly tensor: string }>();
+  const notes: string[] = [];
+  const torn = new Set<string>();
+  for (const { node, stage, operands } of operators) {
+    node.inputs.forEach((tensor, index) => {
+      const layout = operands[index];
+      if (!layout || !isParameter(graph, tensor)) return;
+      const name = prefixed ? `${stage}-${tensor}` : tensor;
+      const before = kept.get(name);
+      if (!before) kept.set(name, { layout, reader: node.name, tensor });
+      else if (!torn.has(name) && !sameBlocks({ ...before.layout, partial: [] }, { ...layout, partial: [] }, mesh)) {
+        torn.add(name);
+        const [first, second] = [before.layout, layout].map((item) => layoutText(item, mesh));
+        notes.push(
+          `parameter ${tensor} is ${first} for ${before.reader} and ${second} for ${node.name}; MindSpore keeps one layout, the first`,
+        );
+      }
+    });
+  }
+  const parameters = new Map<string, ParameterLayout>();
+  const leftOut: string[] = [];
+  for (const [name, { layout, tensor }] of kept) {
+    const device = deviceLayout(layout, mesh);
+    if (device) {
+      const { deviceMatrix, tensorMap } = device;
+      parameters.set(name, { deviceMatrix, tensorMap, shape: typeOf(graph, tensor).shape, ...NO_OPTIMIZER_SHARDS });
+    } else {
+      leftOut.push(tensor);
+      notes.push(
+        `parameter ${tensor} is ${layoutText(layout, mesh)}, in pieces or padded, which MindSpore cannot say; it is left out`,
+      );
+    }
+  }
+  return { parameters, notes, leftOut };
+}
+
+const NO_OPTIMIZER_SHARDS = {
+  splitShape: [],
+  indicesOffset: [],
+  field: 0,
+  optimizerShardStep: 0,
+  optimizerShardSize: 0,
+} as const;

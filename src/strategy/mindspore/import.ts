@@ -1,0 +1,214 @@
+/**
+ * @file A MindSpore strategy checkpoint as pins on a model: split counts of operators by key, layouts of parameters by name.
+ *
+ * Keys and names are those of keys.ts for the model at hand. Where no operator has the key, one whose first parameter has
+ * the name after the underscore is taken, if there is just one: MindSpore's primitive may be another than ours.
+ */
+import { AutoparError } from '../../ir/error.js';
+import { type Graph, type Node, typeOf } from '../../ir/graph.js';
+import { offer } from '../../ir/nearest.js';
+import type { AnnotationRecord, PinRecord } from '../../sharding-propagation/annotations/annotation.js';
+import { layoutText } from '../../sharding-propagation/layout-text.js';
+import { deviceCount, type Mesh } from '../../sharding-propagation/mesh.js';
+import { exactly, pinDocument } from '../pin-document.js';
+import { layoutOfDevices, splitCounts } from './device-matrix.js';
+import { type KeyedStrategy, type MindSporeStrategy, parameterOf, stageDevices } from './document.js';
+import { isParameter, strategyKeys } from './keys.js';
+
+export interface ImportedPins {
+  readonly pins: AnnotationRecord;
+  /** What the file says that the model or the mesh has no place for, a line each. */
+  readonly notes: readonly string[];
+}
+
+export interface PinOptions {
+  /** The devices of one stage; a checkpoint for another number is refused. */
+  readonly mesh: Mesh;
+  /** All devices, of all stages, where they are known: a checkpoint for another number is refused. */
+  readonly devices?: number | undefined;
+  /** Names the checkpoint in errors. */
+  readonly file: string;
+}
+
+/**
+ * The pins that a checkpoint means on a graph.
+ * @throws AutoparError `strategy-mismatch` (input) for another number of devices, for split counts of another rank than
+ *   the operator's, and where nothing in the file is of this model
+ */
+export function mindSporePins(document: MindSporeStrategy, graph: Graph, options: PinOptions): ImportedPins {
+  const { mesh, file } = options;
+  checkDevices(document, options);
+  const notes: string[] = [];
+  const named = matchKeys(document, graph, notes, file);
+  const stages = new Set([...named.values()].map(({ stage }) => stage));
+  const operators = graph.nodes.flatMap((node): readonly PinRecord[] => {
+    const strategy = named.get(node);
+    if (!strategy) return [];
+    checkSplits(node, strategy, graph, file);
+    const stage = stages.size > 1 ? { stage: strategy.stage } : {};
+    return [{ match: { node: exactly(node.name) }, split: perOperand(node, strategy), ...stage }];
+  });
+  const parameters = parameterPins(document, graph, mesh, named, notes);
+  if (operators.length + parameters.length === 0) throw nothingMatches(document, graph, file);
+  return { pins: pinDocument(mesh, [...operators, ...parameters]), notes };
+}
+
+function checkDevices(document: MindSporeStrategy, { mesh, devices: all, file }: PinOptions): void {
+  const { devices, differs } = stageDevices(document);
+  if (differs !== undefined) throw mismatch(file, `contradicts itself: ${differs}`);
+  const here = deviceCount(mesh);
+  const stages = Math.max(0, ...[...document.operators.values()].map(({ stage }) => stage)) + 1;
+  if (all !== undefined && all !== (devices ?? here) * stages)
+    throw mismatch(file, `is for ${(devices ?? here) * stages} devices, there are ${all}`, 'plan for as many devices');
+  if (devices === null || devices === here) return;
+  throw mismatch(
+    file,
+    `is for ${devices} devices in a stage, the mesh has ${here} (${mesh.axes.map(({ name, size }) => `${name} ${size}`).join(' · ')})`,
+    `give degrees that multiply to ${devices}`,
+  );
+}
+
+function matchKeys(
+  document: MindSporeStrategy,
+  graph: Graph,
+  notes: string[],
+  file: string,
+): ReadonlyMap<Node, KeyedStrategy> {
+  const keys = strategyKeys(graph);
+  const byKey = new Map([...keys].map(([node, key]) => [key, node]));
+  const readers = readersByParameter(graph);
+  const found = new Map<Node, KeyedStrategy>();
+  const strangers: string[] = [];
+  for (const [key, strategy] of document.operators) {
+    const node = byKey.get(key) ?? onlyReader(key, readers);
+    if (!node) strangers.push(key);
+    else if (found.has(node))
+      throw mismatch(file, `says two things of operator ${node.name}: by ${key} and by another key`);
+    else found.set(node, strategy);
+  }
+  if (strangers.length > 0 && found.size > 0) notes.push(`no operator for ${listed(strangers)}`);
+  return found;
+}
+
+function readersByParameter(graph: Graph): ReadonlyMap<string, readonly Node[]> {
+  const readers = new Map<string, Node[]>();
+  for (const node of graph.nodes) {
+    const first = node.inputs.find((input) => isParameter(graph, input));
+    if (first) readers.set(first, [...(readers.get(first) ?? []), node]);
+  }
+  return readers;
+}
+
+function onlyReader(key: string, readers: ReadonlyMap<string, readonly Node[]>): Node | undefined {
+  const [only, ...others] = readers.get(key.slice(key.indexOf('_') + 1)) ?? [];
+  return others.length === 0 ? only : undefined;
+}
+
+function checkSplits(node: Node, { splits }: KeyedStrategy, graph: Graph, file: string): void {
+  const operands = node.inputs.filter((input) => input !== null);
+  if (splits.length !== operands.length) {
+    throw mismatch(
+      file,
+      `splits ${splits.length} operands of operator ${node.name}, which has ${operands.length}`,
+      undefined,
+      node.name,
+    );
+  }
+  splits.forEach((counts, index) => {
+    const { shape } = typeOf(graph, operands[index] ?? '');
+    if (counts.length !== shape.length) {
+      throw mismatch(
+        file,
+        `splits operand ${index} of operator ${node.name} as (${counts.join(', ')}), its shape is [${shape.join(', ')}]`,
+        undefined,
+        node.name,
+      );
+    }
+  });
+}
+
+/** Counts at the operands' places: optional ones that are left out are none in MindSpore. */
+function perOperand(node: Node, { splits }: KeyedStrategy): readonly (readonly number[] | null)[] {
+  let next = 0;
+  return node.inputs.map((input) => (input === null ? null : (splits[next++] ?? null)));
+}
+
+/**
+ * Layouts of parameters. MindSpore keeps one layout of each, and redistributes for operators that want another: where an
+ * operator's split counts are others, they decide.
+ */
+function parameterPins(
+  document: MindSporeStrategy,
+  graph: Graph,
+  mesh: Mesh,
+  named: ReadonlyMap<Node, KeyedStrategy>,
+  notes: string[],
+): readonly PinRecord[] {
+  const asked = splitsByTensor(named);
+  const strangers: string[] = [];
+  const pins: PinRecord[] = [];
+  for (const [name, said] of document.parameters) {
+    const { parameter } = parameterOf(name);
+    const tensor = graph.weights.has(name) ? name : parameter;
+    if (!graph.weights.has(tensor)) {
+      strangers.push(name);
+      continue;
+    }
+    const layout = layoutOfDevices(said, typeOf(graph, tensor).shape, mesh);
+    const other =
+      layout && (asked.get(tensor) ?? []).find(({ counts }) => counts.join() !== splitCounts(layout, mesh).join());
+    if (other) notes.push(`parameter ${tensor} is read otherwise by ${other.node}; the operators' split counts decide`);
+    else if (layout) pins.push({ match: { tensor: exactly(tensor) }, layout: layoutText(layout, mesh) });
+    else {
+      const map = said.tensorMap.map((axes) => (axes.length === 1 ? `${axes[0]}` : `(${axes.join(', ')})`)).join(', ');
+      notes.push(
+        `parameter ${tensor}: device matrix (${said.deviceMatrix.join(', ')}) with tensor map (${map}) is no layout of [${typeOf(graph, tensor).shape.join(', ')}] on this mesh; left free`,
+      );
+    }
+  }
+  if (strangers.length > 0 && pins.length > 0) notes.push(`no parameter for ${listed(strangers)}`);
+  return pins;
+}
+
+/** What operators ask of each tensor that they read. */
+function splitsByTensor(
+  named: ReadonlyMap<Node, KeyedStrategy>,
+): ReadonlyMap<string, readonly { readonly node: string; readonly counts: readonly number[] }[]> {
+  const asked = new Map<string, { readonly node: string; readonly counts: readonly number[] }[]>();
+  for (const [node, strategy] of named) {
+    for (const [operand, counts] of perOperand(node, strategy).entries()) {
+      const tensor = node.inputs[operand];
+      if (tensor && counts) asked.set(tensor, [...(asked.get(tensor) ?? []), { node: node.name, counts }]);
+    }
+  }
+  return asked;
+}
+
+function nothingMatches(document: MindSporeStrategy, graph: Graph, file: string): AutoparError {
+  const [key] = document.operators.keys();
+  const [parameter] = document.parameters.keys();
+  const hint =
+    parameter === undefined
+      ? offer(key ?? '', [...strategyKeys(graph).values()])
+      : offer(parameterOf(parameter).parameter, [...graph.weights.keys()]);
+  return mismatch(
+    file,
+    `is not of this model: none of its ${document.operators.size} operators and ${document.parameters.size} parameters is in it (${listed([key, parameter].filter((name) => name !== undefined))})`,
+    hint,
+  );
+}
+
+function listed(names: readonly string[]): string {
+  const shown = names.slice(0, 5).join(', ');
+  return names.length > 5 ? `${shown} and ${names.length - 5} more` : shown;
+}
+
+function mismatch(file: string, what: string, hint?: string, node?: string): AutoparError {
+  return new AutoparError(
+    'strategy-mismatch',
+    'input',
+    `the strategy checkpoint ${what}`,
+    { file, ...(node === undefined ? {} : { node }) },
+    hint ?? 'give the checkpoint that was made for this model',
+  );
+}

@@ -1,0 +1,44 @@
+/**
+ * @file Keys of operators in a strategy checkpoint: `<Primitive>_<first parameter>`, as MindSpore makes them.
+ *
+ *     BatchMatMul_h.0.attn.c_attn.weight      Add_h.0.attn.c_attn.bias      Softmax_0   Softmax_1
+ *
+ * MindSpore writes operators without a parameter not at all, and lets a second operator on one parameter overwrite the
+ * first. Here the former are counted, per primitive in graph order, and a key that is taken gets an ordinal: `…weight.2`.
+ */
+import type { Graph, Node } from '../../ir/graph.js';
+import { viewOf } from '../../ir/view.js';
+import { primitiveOf } from './primitives.js';
+
+/** A key per operator, in graph order; no two are equal. */
+export function strategyKeys(graph: Graph): ReadonlyMap<Node, string> {
+  const keys = new Map<Node, string>();
+  const taken = new Set<string>();
+  const counts = new Map<string, number>();
+  for (const node of graph.nodes) {
+    const primitive = primitiveOf(viewOf(graph, node));
+    const parameter = firstParameter(graph, node);
+    const base = parameter === null ? `${primitive}_${counted(counts, primitive)}` : `${primitive}_${parameter}`;
+    let key = base;
+    for (let ordinal = 2; taken.has(key); ordinal++) key = `${base}.${ordinal}`;
+    taken.add(key);
+    keys.set(node, key);
+  }
+  return keys;
+}
+
+/** Parameters of the model, as MindSpore counts them: what is trained or kept, not constants that were folded. */
+export function isParameter(graph: Graph, tensor: string | null): tensor is string {
+  const weight = tensor === null ? undefined : graph.weights.get(tensor);
+  return weight !== undefined && weight.role !== 'constant';
+}
+
+function firstParameter(graph: Graph, node: Node): string | null {
+  return node.inputs.find((input) => isParameter(graph, input)) ?? null;
+}
+
+function counted(counts: Map<string, number>, primitive: string): number {
+  const count = counts.get(primitive) ?? 0;
+  counts.set(primitive, count + 1);
+  return count;
+}

@@ -1,0 +1,84 @@
+/**
+ * @file MindSpore's names of operators, as they stand in the keys of its strategy checkpoints.
+ */
+import type { OperatorView } from '../../ir/operator.js';
+
+/** One name, or several of which the first that fits is taken. */
+type Naming = string | readonly { readonly name: string; readonly when?: (view: OperatorView) => boolean }[];
+
+const rankOf = (view: OperatorView, operand: number) => view.inputs[operand]?.shape.length ?? 0;
+
+/** By ONNX operator. What is not here has the same name in both, or none in MindSpore: then ONNX's stands. */
+const PRIMITIVES: Readonly<Record<string, Naming>> = {
+  // A product of matrices alone is MatMul; any with leading dimensions is BatchMatMul.
+  MatMul: [{ name: 'MatMul', when: (view) => rankOf(view, 0) === 2 && rankOf(view, 1) === 2 }, { name: 'BatchMatMul' }],
+  // BiasAdd takes the channel from dimension 1, which is the last one of a matrix only.
+  Add: [{ name: 'BiasAdd', when: (view) => rankOf(view, 0) === 2 && rankOf(view, 1) === 1 }, { name: 'Add' }],
+  ArgMax: 'Argmax',
+  ArgMin: 'Argmin',
+  Attention: 'FlashAttentionScore',
+  AveragePool: 'AvgPool',
+  BatchNormalization: 'BatchNorm',
+  Celu: 'CeLU',
+  Clip: 'ClipByValue',
+  ConstantOfShape: 'Fill',
+  Conv: [{ name: 'Conv3D', when: (view) => rankOf(view, 0) === 5 }, { name: 'Conv2D' }],
+  ConvTranspose: 'Conv2DTranspose',
+  CrossEntropy: 'SparseSoftmaxCrossEntropyWithLogits',
+  Div: 'RealDiv',
+  Expand: 'BroadcastTo',
+  EyeLike: 'Eye',
+  GatherElements: 'GatherD',
+  GatherND: 'GatherNd',
+  Gelu: 'GeLU',
+  GreaterOrEqual: 'GreaterEqual',
+  HardSigmoid: 'HSigmoid',
+  HardSwish: 'HSwish',
+  InstanceNormalization: 'InstanceNorm',
+  IsNaN: 'IsNan',
+  LayerNormalization: 'LayerNorm',
+  LeakyRelu: 'LeakyReLU',
+  LessOrEqual: 'LessEqual',
+  And: 'LogicalAnd',
+  Not: 'LogicalNot',
+  Or: 'LogicalOr',
+  Xor: 'LogicalXor',
+  Max: 'Maximum',
+  Min: 'Minimum',
+  Mod: 'FloorMod',
+  NegativeLogLikelihoodLoss: 'NLLLoss',
+  PRelu: 'PReLU',
+  RandomNormal: 'StandardNormal',
+  RandomUniform: 'UniformReal',
+  Relu: 'ReLU',
+  Resize: 'ResizeBilinearV2',
+  RMSNormalization: 'RmsNorm',
+  RotaryEmbedding: 'RotaryPositionEmbedding',
+  ScatterElements: 'TensorScatterElements',
+  ScatterND: 'TensorScatterUpdate',
+  Selu: 'SeLU',
+  Slice: 'StridedSlice',
+  SoftmaxCrossEntropyLoss: 'SoftmaxCrossEntropyWithLogits',
+  Sum: 'AddN',
+  Swish: 'SiLU',
+  SwiGLU: 'Swiglu',
+  Unsqueeze: 'ExpandDims',
+  Where: 'Select',
+};
+
+/** The operator's name in MindSpore. */
+export function primitiveOf(view: OperatorView): string {
+  const naming = Object.hasOwn(PRIMITIVES, view.op) ? PRIMITIVES[view.op] : undefined;
+  if (naming === undefined) return view.op;
+  if (typeof naming === 'string') return naming;
+  return naming.find(({ when }) => when === undefined || when(view))?.name ?? view.op;
+}
+
+/** Every ONNX operator whose name differs, with its names in MindSpore: for documentation and tests. */
+export function primitiveNames(): ReadonlyMap<string, readonly string[]> {
+  const entries = Object.entries(PRIMITIVES).map(([op, naming]): [string, readonly string[]] => [
+    op,
+    typeof naming === 'string' ? [naming] : naming.map(({ name }) => name),
+  ]);
+  return new Map(entries.filter(([op, names]) => names.some((name) => name !== op)));
+}

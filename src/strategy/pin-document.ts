@@ -1,0 +1,41 @@
+/**
+ * @file Pins as an annotation file (docs/annotations.md), for what a checkpoint of another notation says of a model.
+ *
+ *     version: 1
+ *     mesh: { dp: 2, tp: 2 }
+ *     pins:
+ *       - match: { node: "h.0.attn.c_attn" }
+ *         split: [[2, 1], [1, 2]]
+ */
+import {
+  ANNOTATIONS_VERSION,
+  type AnnotationRecord,
+  MESH_AXES,
+  type PinRecord,
+} from '../sharding-propagation/annotations/annotation.js';
+import { writeAnnotations } from '../sharding-propagation/annotations/edit-annotations.js';
+import type { Mesh } from '../sharding-propagation/mesh.js';
+
+/** A file of these pins, for this mesh. */
+export function pinDocument(mesh: Mesh, pins: readonly PinRecord[]): AnnotationRecord {
+  const degrees = mesh.axes.flatMap(({ name, size }) => {
+    const axis = MESH_AXES.find((known) => known === name);
+    return axis ? [[axis, size] as const] : [];
+  });
+  return { version: ANNOTATIONS_VERSION, mesh: Object.fromEntries(degrees), pins };
+}
+
+/** A glob that fits just this name. */
+export function exactly(name: string): string {
+  return name.replace(/[*?[{\\]/g, '\\$&');
+}
+
+/** The document as YAML, a comment on top. @throws AutoparError (input) for pins that are none */
+export async function pinsToYaml(document: AnnotationRecord, comment: string): Promise<string> {
+  return `# ${comment.replaceAll(/\p{Cc}+/gu, ' ')}\n${await writeAnnotations(document)}`;
+}
+
+/** The document as JSON, keys in the order in which they are read. */
+export function pinsToJson(document: AnnotationRecord): string {
+  return `${JSON.stringify(document, null, 2)}\n`;
+}

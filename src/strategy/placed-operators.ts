@@ -1,0 +1,55 @@
+/**
+ * @file A plan spelt out: for every operator of the graph its stage, its strategy and the layouts of its operands and
+ * results. plan.json says this once per class of layers; other notations say it node by node.
+ */
+import type { Graph, Node } from '../ir/graph.js';
+import { entryOf, unknownEntry } from '../ir/ops/index.js';
+import { viewOf } from '../ir/view.js';
+import type { Assignment } from '../partition/assignment.js';
+import type { Layout } from '../sharding-propagation/layout.js';
+import { operandLayouts, owedLayouts, REPLICATED, type Strategy } from '../sharding-propagation/strategy.js';
+import { assignmentOf } from './assignment-of.js';
+import { leadersOf } from './layer-classes.js';
+import type { Plan } from './plan.js';
+
+export interface PlacedOperator {
+  readonly node: Node;
+  readonly stage: number;
+  readonly recompute: boolean;
+  readonly place: 'device' | 'host';
+  readonly strategy: Strategy;
+  /** In which layout each operand is read; null for one that is left out. */
+  readonly operands: readonly (Layout | null)[];
+  /** In which layout each result is left, what is owed being paid; null for one that is not used. */
+  readonly results: readonly (Layout | null)[];
+}
+
+export interface PlacedPlan {
+  readonly assignment: Assignment;
+  /** In graph order. */
+  readonly operators: readonly PlacedOperator[];
+}
+
+/** The plan on its graph. @throws AutoparError (input) where it is not a plan of this graph (assignment-of.ts). */
+export function placePlan(plan: Plan, graph: Graph): PlacedPlan {
+  const assignment = assignmentOf(plan, graph);
+  const leaders = leadersOf(graph, plan.layers);
+  const operators = graph.nodes.map((node): PlacedOperator => {
+    const strategy = assignment.strategies.get(node.group) ?? REPLICATED;
+    const view = viewOf(graph, node);
+    const entry = entryOf(node.op, node.domain) ?? unknownEntry(node.op, node.domain);
+    const rule = entry.rule(view);
+    const linear = entry.linear(view);
+    const said = plan.operators[leaders.operators.get(node.name) ?? node.name];
+    return {
+      node,
+      stage: said?.stage ?? 0,
+      recompute: said?.recompute ?? false,
+      place: said?.place ?? 'device',
+      strategy,
+      operands: operandLayouts(rule, strategy, linear, assignment.mesh),
+      results: owedLayouts(rule, strategy, linear, assignment.mesh),
+    };
+  });
+  return { assignment, operators };
+}

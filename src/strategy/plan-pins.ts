@@ -1,0 +1,47 @@
+/**
+ * @file A plan's choices as pins: per operator the axes of every factor of its rule, whole ones included, and the layouts of
+ * the model's inputs. Compiled with them, the model gets these strategies again.
+ */
+import type { Graph } from '../ir/graph.js';
+import { ruleOf, viewOf } from '../ir/view.js';
+import type { AnnotationRecord, PinRecord } from '../sharding-propagation/annotations/annotation.js';
+import { layoutText } from '../sharding-propagation/layout-text.js';
+import { pieceName } from '../sharding-propagation/refine.js';
+import { exactly, pinDocument } from './pin-document.js';
+import type { PlacedOperator, PlacedPlan } from './placed-operators.js';
+
+/** The annotation file of a plan on its graph; stages, recompute and places are said where they are not the ordinary ones. */
+export function planPins(graph: Graph, placed: PlacedPlan): AnnotationRecord {
+  const { mesh, inputs } = placed.assignment;
+  const operators = placed.operators.map((operator): PinRecord => {
+    const factors = factorsOf(graph, operator);
+    return {
+      match: { node: exactly(operator.node.name) },
+      ...(Object.keys(factors).length > 0 ? { factors } : {}),
+      ...(operator.stage > 0 ? { stage: operator.stage } : {}),
+      ...(operator.recompute ? { recompute: true } : {}),
+      ...(operator.place === 'host' ? { place: operator.place } : {}),
+    };
+  });
+  const fed = [...inputs].map(
+    ([tensor, layout]): PinRecord => ({ match: { tensor: exactly(tensor) }, layout: layoutText(layout, mesh) }),
+  );
+  return pinDocument(mesh, [...operators.filter((pin) => Object.keys(pin).length > 1), ...fed]);
+}
+
+function factorsOf(graph: Graph, { node, strategy }: PlacedOperator): Readonly<Record<string, string>> {
+  const axesText = (factor: string): string => {
+    const axes = strategy.axes[factor] ?? [];
+    return axes.length === 0 ? '-' : axes.length === 1 ? (axes[0] ?? '-') : `(${axes.join(',')})`;
+  };
+  const pieceText = (size: number, factor: string): string => {
+    const axes = axesText(factor);
+    return axes === '-' ? `${size}` : `${size}:${axes}`;
+  };
+  const entries = [...ruleOf(viewOf(graph, node)).factors.keys()].map((factor) => {
+    const pieces = strategy.pieces?.[factor];
+    if (!pieces) return [factor, axesText(factor)] as const;
+    return [factor, `(${pieces.map((size, index) => pieceText(size, pieceName(factor, index))).join(' | ')})`] as const;
+  });
+  return Object.fromEntries(entries);
+}

@@ -1,0 +1,312 @@
+/**
+ * @file Strategy checkpoints as files: every form out and back, models that load in ONNX Runtime and pass the checker, and
+ * weights recut byte for byte.
+ */
+import { spawnSync } from 'node:child_process';
+import { cp, mkdir, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
+import { createRequire } from 'node:module';
+import os from 'node:os';
+import path from 'node:path';
+import test from 'ava';
+import { compile } from '../../src/api/compile.js';
+import { readCompiled } from '../../src/api/folder.js';
+import { importModel } from '../../src/api/import.js';
+import { randomInputs } from '../../src/api/inputs.js';
+import {
+  convertStrategy,
+  diffStrategies,
+  mergeStrategies,
+  ranksForTransform,
+  showStrategy,
+} from '../../src/api/strategy.js';
+import { recut } from '../../src/api/strategy-weights.js';
+import { AutoparError } from '../../src/ir/error.js';
+import { decodeModel, encodeModel } from '../../src/ir/onnx/schema.js';
+import { runOnnx } from '../../src/runtime/reference.js';
+import { annotationPins } from '../../src/strategy/onnx/read-annotations.js';
+import { planFromJson, planToJson, readPlan } from '../../src/strategy/plan-json.js';
+import { ROOT } from '../cli/autopar.js';
+import { missing } from '../missing.js';
+import { ABSENT, sharedCases } from './shared-models.js';
+
+const MODELS = path.join(ROOT, 'models');
+const GPT = path.join(MODELS, 'gpt-tiny.onnx');
+
+async function workFolder(t: { teardown: (fn: () => void) => void }): Promise<string> {
+  const folder = await mkdtemp(path.join(os.tmpdir(), 'autopar-strategy-'));
+  t.teardown(() => rm(folder, { recursive: true, force: true }));
+  return folder;
+}
+
+const refused = async (t: { throwsAsync: typeof test.prototype.throwsAsync }, run: Promise<unknown>) =>
+  (await t.throwsAsync(() => run, { instanceOf: AutoparError })) as AutoparError;
+
+test('plan.json round-trips byte for byte', async (t) => {
+  const folder = await workFolder(t);
+  for (const model of ['mlp', 'gpt-tiny', 'llama-tiny', 'cnn-tiny']) {
+    const directory = path.join(folder, model);
+    await compile({ model: path.join(MODELS, `${model}.onnx`), output: directory, devices: 4, planOnly: true });
+    const file = path.join(directory, 'plan.json');
+    const text = await readFile(file, 'utf8');
+    t.is(planToJson(planFromJson(text, file)), text);
+    await convertStrategy({ from: file, output: path.join(folder, 'again.plan.json') });
+    t.is(await readFile(path.join(folder, 'again.plan.json'), 'utf8'), text);
+  }
+});
+
+test('a plan goes into its model and comes back the same; the model computes what it did', async (t) => {
+  const folder = await workFolder(t);
+  for (const model of ['mlp', 'gpt-tiny', 'llama-tiny', 'cnn-tiny']) {
+    const file = path.join(MODELS, `${model}.onnx`);
+    const directory = path.join(folder, model);
+    await compile({ model: file, output: directory, degrees: { dp: 2, tp: 2 }, devices: 4, planOnly: true });
+    const annotated = path.join(folder, `${model}.onnx`);
+    await convertStrategy({ from: directory, output: annotated });
+    const back = path.join(folder, `${model}.plan.json`);
+    await convertStrategy({ from: annotated, output: back });
+    t.is(await readFile(back, 'utf8'), await readFile(path.join(directory, 'plan.json'), 'utf8'));
+    const [original, copy] = [await importModel(file), await importModel(annotated)];
+    t.is(copy.fingerprint, original.fingerprint);
+    const inputs = randomInputs(original.graph, 1);
+    t.deepEqual(await runOnnx(annotated, inputs), await runOnnx(file, inputs));
+    t.true((await diffStrategies(annotated, directory)).same);
+  }
+});
+
+test('an independent decoder sees the same model', async (t) => {
+  const folder = await workFolder(t);
+  await compile({ model: GPT, output: path.join(folder, 'gpt'), devices: 2, planOnly: true });
+  const annotated = path.join(folder, 'gpt.onnx');
+  await convertStrategy({ from: path.join(folder, 'gpt'), output: annotated });
+  const { onnx } = createRequire(import.meta.url)('onnx-proto') as {
+    onnx: { ModelProto: { decode: (bytes: Uint8Array) => { graph: unknown } } };
+  };
+  const graphOf = async (file: string) => JSON.stringify(onnx.ModelProto.decode(await readFile(file)).graph);
+  t.is(await graphOf(annotated), await graphOf(GPT));
+});
+
+const PYTHON = ['python3', '/usr/bin/python3'].find(
+  (name) => spawnSync(name, ['-c', 'import onnx'], { timeout: 60_000 }).status === 0,
+);
+const withoutChecker = missing(
+  PYTHON === undefined,
+  "onnx.checker on annotated models (Python's onnx is not installed)",
+);
+(withoutChecker ? test.skip : test)('annotated models pass the official checker', async (t) => {
+  const folder = await workFolder(t);
+  for (const model of ['mlp', 'gpt-tiny', 'llama-tiny', 'cnn-tiny']) {
+    const directory = path.join(folder, model);
+    await compile({ model: path.join(MODELS, `${model}.onnx`), output: directory, devices: 4, planOnly: true });
+    const annotated = path.join(folder, `${model}.onnx`);
+    await convertStrategy({ from: directory, output: annotated });
+    const { status, stderr } = spawnSync(
+      PYTHON ?? '',
+      ['-c', 'import onnx, sys; onnx.checker.check_model(onnx.load(sys.argv[1]), full_check=True)', annotated],
+      { encoding: 'utf8' },
+    );
+    t.is(status, 0, stderr);
+  }
+});
+
+const withoutShared = missing(sharedCases().length === 0, ABSENT);
+for (const name of [
+  'torch-1.13.1-gpt2_local_functions',
+  'torch-2.13.0-hf_gpt2',
+  'torch-2.13.0-hf_llama_sdpa_opset23',
+]) {
+  (withoutShared ? test.skip : test)(`an exporter's model keeps its plan and results: ${name}`, async (t) => {
+    const folder = await workFolder(t);
+    const found = sharedCases().find((item) => item.name === name);
+    if (!found) throw new Error(`no shared model ${name}`);
+    const directory = path.join(folder, 'plan');
+    await compile({ model: found.file, output: directory, degrees: { dp: 1, tp: 2 }, devices: 2, planOnly: true });
+    const annotated = path.join(folder, 'copy.onnx');
+    await convertStrategy({ from: directory, output: annotated });
+    await convertStrategy({ from: annotated, output: path.join(folder, 'back.plan.json') });
+    t.is(
+      await readFile(path.join(folder, 'back.plan.json'), 'utf8'),
+      await readFile(path.join(directory, 'plan.json'), 'utf8'),
+    );
+    t.deepEqual(await runOnnx(annotated, found.inputs), await runOnnx(found.file, found.inputs));
+    // Read as another tool would, without the plan: every layout is found on the mesh.
+    const model = decodeModel(await readFile(annotated));
+    const { graph } = await importModel(annotated);
+    const { pins } = annotationPins(model as never, graph, { file: annotated });
+    t.true(pins.pins.length > 10);
+    t.true(pins.pins.every((pin) => pin.layout !== undefined && pin.split === undefined));
+  });
+}
+
+test('data files of weights stay valid, in another folder too', async (t) => {
+  const folder = await workFolder(t);
+  const [from, to] = [path.join(folder, 'from'), path.join(folder, 'to')];
+  await mkdir(from);
+  await mkdir(to);
+  const model = await externalModel(from);
+  await compile({ model, output: path.join(folder, 'plan'), devices: 2, planOnly: true });
+  const beside = path.join(from, 'annotated.onnx');
+  t.deepEqual((await convertStrategy({ from: path.join(folder, 'plan'), output: beside })).notes, []);
+  const elsewhere = path.join(to, 'annotated.onnx');
+  const { notes } = await convertStrategy({ from: path.join(folder, 'plan'), output: elsewhere });
+  t.regex(notes.join(), /copied weights.bin/);
+  const inputs = randomInputs((await importModel(model)).graph, 1);
+  const expected = await runOnnx(model, inputs);
+  t.deepEqual(await runOnnx(beside, inputs), expected);
+  t.deepEqual(await runOnnx(elsewhere, inputs), expected);
+  t.deepEqual((await convertStrategy({ from: path.join(folder, 'plan'), output: elsewhere })).notes, []);
+  await writeFile(path.join(to, 'weights.bin'), 'something else');
+  const again = convertStrategy({ from: path.join(folder, 'plan'), output: elsewhere });
+  t.is((await refused(t, again)).code, 'data-file-differs');
+  const onto = convertStrategy({ from: path.join(folder, 'plan'), output: model, to: 'onnx' });
+  t.is((await refused(t, onto)).code, 'same-file');
+});
+
+/** mlp.onnx with all of its weights in weights.bin. */
+async function externalModel(folder: string): Promise<string> {
+  const model = decodeModel(await readFile(path.join(MODELS, 'mlp.onnx')));
+  const parts: Uint8Array[] = [];
+  let offset = 0;
+  const initializer = (model.graph?.initializer ?? []).map(({ raw_data: data, ...tensor }) => {
+    const bytes = Uint8Array.from(data ?? new Uint8Array());
+    parts.push(bytes);
+    const external_data = [
+      { key: 'location', value: 'weights.bin' },
+      { key: 'offset', value: String(offset) },
+      { key: 'length', value: String(bytes.length) },
+    ];
+    offset += bytes.length;
+    const { name = '', dims = [], data_type = 1 } = tensor;
+    return { name, dims, data_type, data_location: 1, external_data };
+  });
+  await writeFile(path.join(folder, 'weights.bin'), Buffer.concat(parts));
+  const file = path.join(folder, 'model.onnx');
+  await writeFile(file, encodeModel({ ...model, graph: { ...model.graph, initializer } }));
+  return file;
+}
+
+test('weights are recut to the bytes that compiling gives', async (t) => {
+  const folder = await workFolder(t);
+  const at = (name: string) => path.join(folder, name);
+  const degrees = { 'tp-2': { dp: 1, tp: 2 }, 'tp-4': { dp: 1, tp: 4 }, 'dp-2-tp-2': { dp: 2, tp: 2 } };
+  for (const [name, pinned] of Object.entries(degrees))
+    await compile({ model: GPT, output: at(name), degrees: pinned, devices: pinned.dp * pinned.tp });
+  for (const from of Object.keys(degrees)) {
+    for (const to of Object.keys(degrees)) {
+      if (from === to) continue;
+      const expected = await contents(at(to));
+      await cp(at(to), at('target'), { recursive: true });
+      await rm(path.join(at('target'), 'program', 'weights'), { recursive: true });
+      await recut({ from: at(from), to: at('target') });
+      t.deepEqual(await contents(at('target')), expected, `${from} → ${to}`);
+      await rm(at('target'), { recursive: true });
+      // From the plan alone the program is written as well.
+      await cp(path.join(at(to), 'plan.json'), at('alone.plan.json'));
+      await recut({ from: at(from), to: at('alone.plan.json'), output: at('written') });
+      t.deepEqual(await contents(at('written')), expected, `${from} → plan of ${to}`);
+      await readCompiled(at('written'));
+      await rm(at('written'), { recursive: true });
+    }
+  }
+  await recut({ from: at('tp-2'), to: at('tp-4'), output: at('copy') });
+  t.deepEqual(await contents(at('copy')), await contents(at('tp-4')));
+  const llama = path.join(MODELS, 'llama-tiny.onnx');
+  await compile({ model: llama, output: at('llama'), devices: 2 });
+  t.is((await refused(t, recut({ from: at('llama'), to: at('tp-4') }))).code, 'strategy-mismatch');
+  t.is((await refused(t, recut({ from: at('tp-2'), to: at('alone.plan.json') }))).code, 'missing-argument');
+  t.is((await refused(t, recut({ from: at('tp-2'), to: at('llama'), output: MODELS }))).code, 'strategy-mismatch');
+});
+
+/** Every file of a folder by its path. */
+async function contents(folder: string): Promise<Readonly<Record<string, string>>> {
+  const files = await readdir(folder, { recursive: true, withFileTypes: true });
+  const entries = files
+    .filter((file) => file.isFile())
+    .map(async (file) => {
+      const full = path.join(file.parentPath, file.name);
+      return [path.relative(folder, full), (await readFile(full)).toString('base64')] as const;
+    });
+  return Object.fromEntries((await Promise.all(entries)).sort(([a], [b]) => (a < b ? -1 : 1)));
+}
+
+test('MindSpore’s files are written, compared, merged and listed', async (t) => {
+  const folder = await workFolder(t);
+  const at = (name: string) => path.join(folder, name);
+  await compile({ model: GPT, output: at('tp'), degrees: { dp: 1, tp: 4 }, devices: 4, planOnly: true });
+  await compile({ model: GPT, output: at('dp'), degrees: { dp: 2, tp: 2 }, devices: 4, planOnly: true });
+  await convertStrategy({ from: at('tp'), output: at('tp.ckpt') });
+  await convertStrategy({ from: at('tp'), output: at('tp.json') });
+  await convertStrategy({ from: at('dp'), output: at('dp.ckpt') });
+  t.true((await diffStrategies(at('tp.ckpt'), at('tp.json'))).same);
+  t.true((await diffStrategies(at('tp'), at('tp.json'))).same);
+  const difference = await diffStrategies(at('tp.ckpt'), at('dp.ckpt'));
+  t.is(difference.form, 'mindspore');
+  t.is(difference.cost, null);
+  t.true(difference.operators.length > 0);
+  await mergeStrategies([at('tp.ckpt')], at('merged.ckpt'));
+  const merged = await showStrategy(at('merged.ckpt'));
+  t.true('document' in merged && [...merged.document.parameters.keys()].every((name) => name.startsWith('0-')));
+  t.deepEqual(await ranksForTransform(at('tp.ckpt'), at('tp.json'), 3), [3]);
+  const ranks = await ranksForTransform(at('tp.ckpt'), at('dp.ckpt'), 0);
+  t.true(ranks.length >= 2 && ranks.every((rank) => rank < 4));
+  t.is((await refused(t, convertStrategy({ from: at('tp'), output: at('x.ckpt'), stage: 1 }))).code, 'bad-option');
+  t.is((await refused(t, convertStrategy({ from: at('tp.ckpt'), output: at('x.plan.json') }))).code, 'cannot-convert');
+  t.is((await refused(t, convertStrategy({ from: at('tp.ckpt'), output: at('x.yaml') }))).code, 'model-needed');
+  t.is((await refused(t, convertStrategy({ from: at('tp'), output: at('x.txt') }))).code, 'unknown-format');
+  await t.notThrowsAsync(convertStrategy({ from: at('tp.ckpt'), output: at('x.yaml'), model: GPT, devices: 4 }));
+  const other = convertStrategy({ from: at('tp.ckpt'), output: at('x.yaml'), model: GPT, devices: 8 });
+  t.is((await refused(t, other)).code, 'strategy-mismatch');
+  t.is((await refused(t, mergeStrategies([at('tp')], at('x.ckpt')))).code, 'cannot-convert');
+});
+
+test('a checkpoint for another model, version or device count is refused', async (t) => {
+  const folder = await workFolder(t);
+  const at = (name: string) => path.join(folder, name);
+  await compile({ model: GPT, output: at('gpt'), devices: 2, planOnly: true });
+  const llama = path.join(MODELS, 'llama-tiny.onnx');
+  const model = await refused(t, convertStrategy({ from: at('gpt'), output: at('x.ckpt'), model: llama }));
+  t.is(model.code, 'model-changed');
+  const devices = await refused(t, convertStrategy({ from: at('gpt'), output: at('x.ckpt'), devices: 4 }));
+  t.is(devices.code, 'strategy-mismatch');
+  t.regex(devices.message, /there are 4 devices, not 2/);
+  const plan = await readPlan(path.join(at('gpt'), 'plan.json'));
+  await writeFile(at('newer.json'), JSON.stringify({ ...plan, version: 99 }));
+  t.is((await refused(t, showStrategy(at('newer.json')))).code, 'plan-newer');
+  await writeFile(at('alone.json'), planToJson(plan));
+  t.is((await refused(t, convertStrategy({ from: at('alone.json'), output: at('x.ckpt') }))).code, 'model-needed');
+  await convertStrategy({ from: at('gpt'), output: at('gpt.onnx') });
+  const bytes = await readFile(at('gpt.onnx'));
+  await writeFile(at('cut.onnx'), bytes.subarray(0, bytes.length - 100));
+  t.is((await refused(t, showStrategy(at('cut.onnx')))).code, 'truncated-model');
+  const newer = Buffer.from(bytes.toString('latin1').replace('"version": 1\n', '"version": 9\n'), 'latin1');
+  await writeFile(at('newer.onnx'), newer);
+  t.is((await refused(t, showStrategy(at('newer.onnx')))).code, 'plan-newer');
+  t.is((await refused(t, showStrategy(at('absent.ckpt')))).code, 'file-missing');
+  t.is((await refused(t, showStrategy(GPT))).code, 'not-annotated');
+});
+
+test('annotations that were changed are read as pins only', async (t) => {
+  const folder = await workFolder(t);
+  const at = (name: string) => path.join(folder, name);
+  await compile({ model: GPT, output: at('gpt'), devices: 2, planOnly: true });
+  await convertStrategy({ from: at('gpt'), output: at('gpt.onnx') });
+  const model = decodeModel(await readFile(at('gpt.onnx')));
+  const node = (model.graph?.node ?? []).map((item, index) =>
+    index === 0 ? { ...item, device_configurations: [{ configuration_id: 'autopar', pipeline_stage: 3 }] } : item,
+  );
+  await writeFile(at('edited.onnx'), encodeModel(withNodes(model, node)));
+  const error = await refused(t, convertStrategy({ from: at('edited.onnx'), output: at('x.plan.json') }));
+  t.is(error.code, 'plan-contradicts-itself');
+  await convertStrategy({ from: at('edited.onnx'), output: at('x.yaml'), to: 'annotations', pinsOnly: true });
+  t.regex(await readFile(at('x.yaml'), 'utf8'), /layout:\s*\{?\s*in:/);
+});
+
+function withNodes(model: ReturnType<typeof decodeModel>, node: readonly object[]): ReturnType<typeof decodeModel> {
+  const graph = Object.create(Object.getPrototypeOf(model.graph), {
+    ...Object.getOwnPropertyDescriptors(model.graph ?? {}),
+    node: { value: node, enumerable: true },
+  });
+  return Object.create(Object.getPrototypeOf(model), {
+    ...Object.getOwnPropertyDescriptors(model),
+    graph: { value: graph, enumerable: true },
+  }) as ReturnType<typeof decodeModel>;
+}

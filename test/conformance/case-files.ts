@@ -1,0 +1,140 @@
+/**
+ * @file The files of a case: a model and, per data set, its inputs and expected outputs, whatever the layout.
+ */
+import { existsSync, readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { type DType, isDType } from '../../src/ir/dtype.js';
+import { type ConstantTensor, elementCount } from '../../src/ir/graph.js';
+import type { OnnxModel, SourceValue } from '../../src/ir/onnx/model.js';
+import { readOnnx } from '../../src/ir/onnx/reader.js';
+import { readTensorProto } from '../../src/ir/onnx/tensor-file.js';
+import { constant } from '../../src/ir/ops/constants.js';
+import { type CaseReference, dataSets } from './find-cases.js';
+
+export type Arrays = Readonly<Record<string, ConstantTensor>>;
+
+export interface Tolerance {
+  readonly rtol: number;
+  readonly atol: number;
+}
+
+export interface DataSet {
+  readonly inputs: Arrays;
+  /** What the case says the outputs are; empty where only ONNX Runtime can tell. */
+  readonly outputs: Arrays;
+}
+
+export interface CaseFiles {
+  readonly model: string;
+  readonly sets: readonly DataSet[];
+  readonly tolerance: Tolerance;
+}
+
+/** ONNX's own backend tests compare so (docs/conformance.md). */
+const ONNX_TOLERANCE: Tolerance = { rtol: 1e-3, atol: 1e-7 };
+
+/** Exported models are longer sums than single operators, and their references come from another framework. */
+const MODEL_TOLERANCE: Tolerance = { rtol: 1e-3, atol: 1e-4 };
+
+/** Reads a case. Throws AutoparError for a model or a tensor that autopar refuses to read. */
+export function readCase(reference: CaseReference): Promise<CaseFiles> {
+  return READERS[reference.layout](reference);
+}
+
+const READERS: Readonly<Record<CaseReference['layout'], (reference: CaseReference) => Promise<CaseFiles>>> = {
+  listed: readListed,
+  onnx: readOnnxLayout,
+  light: readLight,
+};
+
+interface Listed {
+  readonly name: string;
+  readonly dtype: string;
+  readonly shape: readonly number[];
+  readonly file: string;
+}
+
+interface Listing {
+  readonly inputs: readonly Listed[];
+  readonly outputs: readonly Listed[];
+  readonly tolerance?: Partial<Tolerance>;
+}
+
+/** A listed case, read without looking at its model. */
+export function readListing(folder: string): DataSet & Pick<CaseFiles, 'model' | 'tolerance'> {
+  const listing = JSON.parse(readFileSync(join(folder, 'io.json'), 'utf8')) as Listing;
+  const read = (listed: readonly Listed[]): Arrays =>
+    Object.fromEntries(
+      listed.map(({ name, dtype, shape, file }) => [
+        name,
+        { dtype: knownDtype(dtype, name), shape, data: new Uint8Array(readFileSync(join(folder, file))) },
+      ]),
+    );
+  return {
+    model: join(folder, 'model.onnx'),
+    inputs: read(listing.inputs),
+    outputs: read(listing.outputs),
+    tolerance: { ...MODEL_TOLERANCE, ...listing.tolerance },
+  };
+}
+
+async function readListed({ folder }: CaseReference): Promise<CaseFiles> {
+  const { model, tolerance, ...set } = readListing(folder);
+  return { model, tolerance, sets: [set] };
+}
+
+async function readOnnxLayout({ folder, model }: CaseReference): Promise<CaseFiles> {
+  const source = await readOnnx(model);
+  const sets = dataSets(folder).map((set) => ({
+    inputs: numbered(set, 'input', inputsOf(source)),
+    outputs: numbered(set, 'output', source.graph.outputs),
+  }));
+  return { model, sets, tolerance: ONNX_TOLERANCE };
+}
+
+/**
+ * ONNX's runner feeds light models 0, 1/n, 2/n, …, for which their outputs are stored. A second data set of noise, whose
+ * outputs ONNX Runtime has to tell, does not rise from pixel to pixel.
+ */
+async function readLight({ folder, name, model }: CaseReference): Promise<CaseFiles> {
+  const source = await readOnnx(model);
+  const feeds = (values: (index: number, count: number) => number): Arrays =>
+    Object.fromEntries(inputsOf(source).map((input) => [input.name, filled(input, values)]));
+  return {
+    model,
+    sets: [
+      {
+        inputs: feeds((index, count) => index / count),
+        outputs: numbered(folder, `${name}_output`, source.graph.outputs),
+      },
+      { inputs: feeds((index) => Math.sin(index * 12.9898) * 0.5), outputs: {} },
+    ],
+    tolerance: ONNX_TOLERANCE,
+  };
+}
+
+function inputsOf({ graph }: OnnxModel): readonly SourceValue[] {
+  return graph.inputs.filter(({ name }) => !graph.initializers.has(name));
+}
+
+/** PREFIX_0.pb, PREFIX_1.pb, … are the values in their order; those without a file are left out. */
+function numbered(folder: string, prefix: string, values: readonly SourceValue[]): Arrays {
+  return Object.fromEntries(
+    values.flatMap(({ name }, index) => {
+      const file = join(folder, `${prefix}_${index}.pb`);
+      return existsSync(file) ? [[name, readTensorProto(readFileSync(file), file)]] : [];
+    }),
+  );
+}
+
+function filled(input: SourceValue, values: (index: number, count: number) => number): ConstantTensor {
+  const shape = (input.shape ?? []).map((size) => (typeof size === 'number' ? size : 1));
+  const count = elementCount(shape);
+  const numbers = Array.from({ length: count }, (_, index) => values(index, count));
+  return constant(input.dtype ?? 'float32', numbers, shape);
+}
+
+function knownDtype(dtype: string, name: string): DType {
+  if (!isDType(dtype)) throw new Error(`io.json gives ${name} the unknown type ${dtype}`);
+  return dtype;
+}

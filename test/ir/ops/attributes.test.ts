@@ -1,0 +1,124 @@
+/**
+ * @file Attributes that a damaged or edited file may hold: every attribute of every sample operator is given a value of
+ * another form, another sign, another length. What comes of it is types, or an error that names operator and attribute.
+ */
+import test from 'ava';
+import { AutoparError } from '../../../src/ir/error.js';
+import type { AttributeValue } from '../../../src/ir/graph.js';
+import { formOfAttribute } from '../../../src/ir/onnx/attribute-types.js';
+import type { OperatorEntry, OperatorView } from '../../../src/ir/operator.js';
+import { constant } from '../../../src/ir/ops/constants.js';
+import { CASES, viewOfCase } from './cases.js';
+import { needEntry } from './simulate.js';
+
+const WRONG: readonly (readonly [string, AttributeValue])[] = [
+  ['a text', 'text'],
+  ['an empty text', ''],
+  ['fractions', [0.5, 1.5]],
+  ['negative', -7],
+  ['zero', 0],
+  ['huge', 2 ** 60],
+  ['a fraction', 0.5],
+  ['not a number', Number.NaN],
+  ['negatives', [-3, -3]],
+  ['zeros', [0, 0, 0, 0]],
+  ['many', Array.from({ length: 20 }, () => 1)],
+  ['an empty list', []],
+  ['texts', ['a', 'b']],
+  ['a tensor', constant('float32', [1, 2], [2])],
+  ['a tensor of nothing', constant('int64', [], [0])],
+];
+
+for (const sample of CASES) {
+  const entry = needEntry(sample.op, sample.domain);
+  const names = Object.keys(sample.attributes);
+  if (names.length === 0) continue;
+  const inputs = sample.inputs.map((input) => (input ? `[${input.shape}]` : '_')).join(' ');
+  test(`${sample.domain}:${sample.op} ${inputs} ${names} #${CASES.indexOf(sample)}`, (t) => {
+    t.pass();
+    const whole = { ...viewOfCase(sample), name: 'the-node' };
+    for (const name of names)
+      for (const [words, value] of WRONG) {
+        const view: OperatorView = { ...whole, attributes: { ...sample.attributes, [name]: value }, outputs: [] };
+        const failure = failureOf(entry, view);
+        const told = `${name} ${words}: ${failure?.stack}`;
+        if (failure === null) continue;
+        t.true(failure instanceof AutoparError, told);
+        if (!(failure instanceof AutoparError)) continue;
+        t.is(failure.where.node, 'the-node', told);
+        t.true(['shape-mismatch', 'unsupported-attribute', 'data-dependent-shape'].includes(failure.code), told);
+        if (failure.code === 'unsupported-attribute') t.true(failure.message.includes(`'${name}'`), told);
+      }
+  });
+}
+
+/** What inference, rule, work and linear sets throw, if anything. */
+function failureOf(entry: OperatorEntry, view: OperatorView): Error | null {
+  try {
+    const types = entry.infer(view);
+    const typed = { ...view, outputs: view.outputCount === 0 ? [] : types };
+    entry.rule(typed);
+    entry.linear(typed);
+    entry.work(typed);
+    return null;
+  } catch (error) {
+    return error as Error;
+  }
+}
+
+test('an attribute of another form is refused by name', (t) => {
+  const view = viewOfCase(CASES.find(({ op }) => op === 'Softmax' || op === 'ArgMax') ?? (CASES[0] as never));
+  const entry = needEntry(view.op, view.domain);
+  for (const [value, words] of [
+    ['one', 'its attribute \'axis\' is "one", where an integer is expected'],
+    [[0.5], "its attribute 'axis' is [0.5], where an integer is expected"],
+    [constant('int64', [1]), "its attribute 'axis' is a tensor, where an integer is expected"],
+  ] as const) {
+    const error = t.throws(() => entry.infer({ ...view, attributes: { axis: value } }), { instanceOf: AutoparError });
+    t.is(error?.code, 'unsupported-attribute');
+    t.true(error?.message.includes(words), error?.message);
+  }
+});
+
+test('every attribute of a sample has a known form', (t) => {
+  for (const { op, domain, attributes } of CASES) {
+    const entry = needEntry(op, domain);
+    const held = entry.constantInputs.map(({ attribute }) => attribute);
+    for (const name of Object.keys(attributes))
+      t.true(held.includes(name) || formOfAttribute(name, entry.attributes) !== undefined, `${domain}:${op} ${name}`);
+  }
+});
+
+test('tensors with more elements than can be counted are refused, operands and results', (t) => {
+  const view = (op: string, shapes: readonly (readonly number[])[], attributes = {}): OperatorView => ({
+    name: 'the-node',
+    op,
+    domain: '',
+    attributes,
+    inputs: shapes.map((shape) => ({ dtype: 'float32' as const, shape })),
+    outputs: [],
+    outputCount: 1,
+  });
+  for (const large of [
+    view('Relu', [[2 ** 30, 2 ** 30]]),
+    view('Add', [
+      [2 ** 30, 1],
+      [1, 2 ** 30],
+    ]),
+    view('MatMul', [
+      [2 ** 40, 1],
+      [1, 2 ** 40],
+    ]),
+    view('Tile', [[2 ** 30]], { repeats: [2 ** 40] }),
+    view('Expand', [[1]], { shape: [2 ** 20, 2 ** 20, 2 ** 20] }),
+    view('ConstantOfShape', [], { shape: [2 ** 52, 3] }),
+    view('Concat', [[2 ** 53 - 1], [2 ** 53 - 1]], { axis: 0 }),
+  ]) {
+    const error = t.throws(() => needEntry(large.op).infer(large), {
+      instanceOf: AutoparError,
+      code: 'shape-mismatch',
+    });
+    t.is(error?.where.node, 'the-node');
+    t.regex(error?.message ?? '', /more than 2\^53 elements|is no shape/);
+  }
+});

@@ -1,0 +1,141 @@
+/**
+ * @file Samples of element-wise operators, products, views, lookups and reductions.
+ */
+import { constant } from '../../../../src/ir/ops/constants.js';
+import { b, type Case, c, f, i, of, positive, signed, wide } from '../sample.js';
+
+const ELEMENTWISE: readonly Case[] = [
+  ...['Identity', 'Neg', 'Abs', 'Ceil', 'Floor', 'Round', 'Sign', 'Relu', 'LeakyRelu', 'ThresholdedRelu', 'Shrink'].map(
+    (op) => c(op, [wide(4, 6)]),
+  ),
+  ...['HardSigmoid', 'HardSwish', 'Softsign', 'Exp', 'Sigmoid', 'Tanh', 'Erf', 'Elu', 'Selu', 'Celu', 'Softplus'].map(
+    (op) => c(op, [f(4, 6)]),
+  ),
+  ...['Sqrt', 'Reciprocal', 'Log'].map((op) => c(op, [positive(4, 6)])),
+  ...['Gelu', 'Mish', 'Swish'].map((op) => c(op, [f(4, 6)])),
+  c('Gelu', [f(4, 6)], { approximate: 'tanh' }),
+  ...['Sin', 'Cos', 'Tan', 'Asin', 'Atan', 'Sinh', 'Cosh', 'Asinh', 'Acos'].map((op) => c(op, [f(4, 6)])),
+  c('Atanh', [{ ...f(4, 6), low: -0.9, high: 0.9 }]),
+  c('Acosh', [{ ...f(4, 6), low: 1.5, high: 3 }]),
+  c('Not', [b(4, 6)]),
+  c('BitwiseNot', [of('int32', 9, 4, 6)]),
+  c('IsNaN', [f(4, 6)]),
+  c('IsInf', [f(4, 6)]),
+  ...['Add', 'Sub', 'Mul', 'Div'].flatMap((op) => [
+    c(op, [f(4, 6), positive(4, 6)]),
+    c(op, [f(2, 4, 6), positive(6)]),
+    c(op, [f(4, 1), positive(2, 1, 6)]),
+  ]),
+  c('Div', [i(40, 4, 6), { ...i(5, 4, 6), low: 1 }]),
+  c('Pow', [positive(4, 6), f()]),
+  c('Pow', [f(4, 6), { ...i(3), low: 2 }]),
+  c('Mod', [i(20, 4, 6), { ...i(7, 4, 6), low: 1 }]),
+  c('Mod', [wide(4, 6), positive(6)], { fmod: 1 }),
+  c('BitShift', [of('uint32', 9, 4, 6), of('uint32', 3, 4, 6)], { direction: 'LEFT' }),
+  ...['And', 'Or', 'Xor'].map((op) => c(op, [b(4, 6), b(6)])),
+  ...['BitwiseAnd', 'BitwiseOr', 'BitwiseXor'].map((op) => c(op, [of('int32', 9, 4, 6), of('int32', 9, 6)])),
+  c('PRelu', [f(2, 4, 6), f(4, 1)]),
+  ...['Equal', 'Less', 'LessOrEqual', 'Greater', 'GreaterOrEqual'].map((op) => c(op, [i(3, 4, 6), i(3, 4, 1)])),
+  ...['Sum', 'Mean', 'Max', 'Min'].map((op) => c(op, [f(4, 6), f(6), f(2, 1, 6)])),
+  c('Where', [b(4, 1), f(4, 6), f(6)]),
+  c('Clip', [wide(4, 6), { ...f(), low: -2, high: -1 }, { ...f(), low: 1, high: 2 }]),
+  c('Clip', [wide(4, 6), null, positive()]),
+  c('Cast', [wide(4, 6)], { to: 7 }),
+  c('Cast', [f(4, 6)], { to: 11 }),
+  c('CastLike', [f(4, 6), i(3, 5)]),
+  c('Dropout', [f(4, 6)]),
+];
+
+const CONTRACTIONS: readonly Case[] = [
+  c('MatMul', [f(4, 6), f(6, 8)]),
+  c('MatMul', [f(2, 4, 6), f(6, 8)]),
+  c('MatMul', [f(2, 1, 4, 6), f(4, 6, 8)]),
+  c('MatMul', [f(6), f(2, 6, 8)]),
+  c('MatMul', [f(2, 4, 6), f(6)]),
+  c('MatMul', [f(6), f(6)]),
+  c('Gemm', [f(4, 6), f(6, 8)], { alpha: 0.5 }),
+  c('Gemm', [f(4, 6), f(8, 6), f(8)], { transB: 1, beta: 2 }),
+  c('Gemm', [f(6, 4), f(6, 8), f(4, 1)], { transA: 1, alpha: 0.5 }),
+  c('Gemm', [f(6, 4), f(6, 8), f()], { transA: 1 }),
+  c('Einsum', [f(2, 4, 6), f(6, 4)], { equation: 'bij,jk->bik' }),
+  c('Einsum', [f(2, 4, 6), f(2, 8, 6)], { equation: 'bmk, bnk' }),
+  c('Einsum', [f(2, 4, 6), f(4, 6, 2)], { equation: 'tec,ecd->td' }),
+  c('Einsum', [f(4, 4)], { equation: 'ii->i' }),
+  c('Einsum', [f(2, 4, 6), f(2, 6, 8)], { equation: '...ij,...jk->...ik' }),
+  c('MatMulInteger', [of('uint8', 9, 2, 4, 6), of('uint8', 9, 6, 8), of('uint8', 3), of('uint8', 3)]),
+];
+
+const VIEWS: readonly Case[] = [
+  c('Reshape', [f(4, 6, 8)], { shape: [4, 6, 2, 4] }),
+  c('Reshape', [f(4, 6, 8)], { shape: [24, 8] }),
+  c('Reshape', [f(4, 6)], { shape: [6, 4] }),
+  c('Reshape', [f(4, 1, 6)], { shape: [0, -1] }),
+  c('Reshape', [f(6, 4, 4)], { shape: [4, 6, 2, 2] }),
+  c('Reshape', [f(1, 8)], { shape: [1, 2, 1, 4] }),
+  c('Reshape', [f(4)], { shape: [4, 1] }),
+  c('Flatten', [f(2, 4, 6)], { axis: 2 }),
+  c('Squeeze', [f(4, 1, 6, 1)], { axes: [-1] }),
+  c('Squeeze', [f(4, 1, 6, 1)]),
+  c('Unsqueeze', [f(4, 6)], { axes: [0, -1] }),
+  c('Transpose', [f(2, 4, 6)], { perm: [2, 0, 1] }),
+  c('Transpose', [f(2, 4)]),
+  c('Expand', [f(4, 1)], { shape: [2, 1, 6] }),
+  c('Slice', [f(4, 6, 8)], { starts: [2, 0], ends: [4, 8], axes: [1, 2], steps: [1, 1] }),
+  c('Slice', [f(4, 24)], { starts: [8], ends: [16], axes: [1], steps: [1] }),
+  c('Slice', [f(4, 8, 6)], { starts: [4], ends: [100], axes: [-2], steps: [1] }),
+  c('Slice', [f(4, 6)], { starts: [-1], ends: [-100], axes: [1], steps: [-2] }),
+  c('Slice', [f(4, 6)], { starts: [1], ends: [6], axes: [1], steps: [2] }),
+  c('Split', [f(4, 12)], { split: [4, 4, 4], axis: 1 }, 3),
+  c('Split', [f(4, 12)], { split: [8, 4], axis: -1 }, 2),
+  c('Split', [f(4, 7)], { num_outputs: 2, axis: 1 }, 2),
+  c('Split', [f(4, 2)], { split: [1, 1], axis: 1 }, 2),
+  c('Concat', [f(4, 2), f(4, 2), f(4, 2)], { axis: 1 }),
+  c('Concat', [f(4, 2), f(4, 6)], { axis: -1 }),
+  c('Concat', [f(4), f(4)], { axis: 0 }),
+  c('Pad', [f(4, 6)], { pads: [0, 1, 0, 2] }),
+  c('Pad', [f(4, 6)], { pads: [1, 1], axes: [1], mode: 'reflect' }),
+  c('Pad', [f(4, 6)], { pads: [0, 1, 0, 2], constant_value: constant('float32', [1]) }),
+  c('Tile', [f(4, 6)], { repeats: [2, 4] }),
+  c('DepthToSpace', [f(2, 8, 4, 6)], { blocksize: 2 }),
+  c('DepthToSpace', [f(2, 8, 4, 6)], { blocksize: 2, mode: 'CRD' }),
+  c('SpaceToDepth', [f(2, 4, 4, 8)], { blocksize: 2 }),
+];
+
+const INDEXING: readonly Case[] = [
+  c('Gather', [f(8, 6), signed(8, 2, 4)]),
+  c('Gather', [f(4, 8, 6), i(8)], { axis: 1 }),
+  c('Gather', [f(4, 8), i(8, 6)], { axis: -1 }),
+  c('GatherElements', [f(4, 8), signed(8, 4, 6)], { axis: 1 }),
+  c('GatherElements', [f(4, 8, 6), i(8, 4, 2, 2)], { axis: 1 }),
+  c('GatherND', [f(4, 6, 8), i(4, 2, 2)]),
+  c('GatherND', [f(4, 6, 8), i(6, 4, 2, 1)], { batch_dims: 1 }),
+  c('ScatterElements', [f(4, 6), i(6, 4, 1), f(4, 1)], { axis: 1 }),
+  c('ScatterElements', [f(4, 6), i(6, 2, 2), f(2, 2)], { axis: 1, reduction: 'add' }),
+  c('ScatterND', [f(4, 6), i(4, 2, 1), f(2, 6)], { reduction: 'add' }),
+];
+
+const REDUCTIONS: readonly Case[] = [
+  ...['Sum', 'Mean', 'L1', 'L2', 'SumSquare', 'LogSumExp', 'Max', 'Min', 'Prod'].flatMap((kind) => [
+    c(`Reduce${kind}`, [f(2, 4, 6)], { axes: [-1, 1], keepdims: 0 }),
+    c(`Reduce${kind}`, [f(4, 6)], { axes: [1] }),
+    c(`Reduce${kind}`, [f(4, 6)]),
+  ]),
+  c('ReduceLogSum', [positive(4, 6)], { axes: [1], keepdims: 0 }),
+  c('ReduceSum', [f(4, 6)], { noop_with_empty_axes: 1 }),
+  c('ReduceSum', [i(9, 4, 6)], { axes: [0] }),
+  c(
+    'ReduceMean',
+    [i(9, 4, 6)].map((sample) => ({ ...sample, dtype: 'int32' as const })),
+    { axes: [0] },
+  ),
+  c('ArgMax', [f(4, 6)], { axis: 1, keepdims: 0 }),
+  c('ArgMax', [i(3, 4, 6)], { axis: -1, select_last_index: 1 }),
+  c('ArgMax', [of('int32', 3, 2, 4, 6)], { axis: 1 }),
+  c('ArgMin', [f(4, 6)]),
+  c('TopK', [f(4, 6)], { k: 2 }, 2),
+  c('CumSum', [f(4, 6)], { axis: 1 }),
+  c('CumProd', [f(4, 6)], { axis: 1 }),
+  c('BitCast', [f(4, 6)], { to: 6 }),
+];
+
+export const CORE_CASES: readonly Case[] = [...ELEMENTWISE, ...CONTRACTIONS, ...VIEWS, ...INDEXING, ...REDUCTIONS];
