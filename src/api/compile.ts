@@ -83,6 +83,7 @@ export async function compile(options: CompileOptions): Promise<CompileResult> {
   const emitted = await emit(planned, {
     directory,
     randomWeights: random ? seed : null,
+    decisions: options,
     ...(options.constants ? { constants: options.constants } : {}),
     ...(options.weights ? { weights: options.weights } : {}),
     ...(options.force === undefined ? {} : { force: options.force }),

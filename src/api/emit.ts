@@ -9,7 +9,8 @@ import { AutoparError } from '../ir/error.js';
 import { writeFileAtomic, writeFolderAtomic, writeJsonAtomic } from '../program/atomic.js';
 import { planDigest, planToJson } from '../strategy/plan-json.js';
 import { type Arrays, writeArrays } from './arrays.js';
-import { CONSTANTS_FILE, checkTarget, type Source } from './folder.js';
+import type { DecisionSources } from './decisions.js';
+import { CONSTANTS_FILE, checkTarget, type Source, type SourceDecisions } from './folder.js';
 import type { PlannedModel } from './plan.js';
 
 export interface EmitOptions {
@@ -24,6 +25,8 @@ export interface EmitOptions {
   readonly constants?: Arrays;
   /** Globs of inputs that were imported as weights. */
   readonly weights?: readonly string[];
+  /** What the plan's pins came from. */
+  readonly decisions?: Pick<DecisionSources, 'mode' | 'annotations' | 'config'>;
   readonly signal?: AbortSignal;
 }
 
@@ -39,14 +42,18 @@ export async function emit(planned: PlannedModel, options: EmitOptions): Promise
   const { directory, signal } = options;
   await checkTarget(directory, options.force ?? false, imported.file);
   const reason = reasonWithout(planned, options);
+  const fromHere = (file: string) =>
+    path.relative(path.resolve(directory), path.resolve(file)).split(path.sep).join('/');
+  const decisions = sourceDecisions(options.decisions ?? {}, fromHere);
   const source: Source = {
     format: 'autopar-source',
-    model: path.relative(path.resolve(directory), path.resolve(imported.file)).split(path.sep).join('/'),
+    model: fromHere(imported.file),
     dims: imported.dims,
     globalBatch: plan.model.globalBatch,
     randomWeights: options.randomWeights ?? null,
     constants: Object.keys(options.constants ?? {}).length > 0,
     ...(options.weights?.length ? { weights: options.weights } : {}),
+    ...(Object.keys(decisions).length > 0 ? { decisions } : {}),
   };
   await writeFolderAtomic(directory, async (temporary) => {
     await writeFileAtomic(path.join(temporary, 'plan.json'), planToJson(plan));
@@ -61,6 +68,17 @@ export async function emit(planned: PlannedModel, options: EmitOptions): Promise
     signal?.throwIfAborted();
   });
   return reason === null ? { programWritten: true } : { programWritten: false, programReason: reason };
+}
+
+function sourceDecisions(
+  { mode, annotations, config }: NonNullable<EmitOptions['decisions']>,
+  fromHere: (file: string) => string,
+): SourceDecisions {
+  return {
+    ...(mode ? { mode } : {}),
+    ...(annotations?.file ? { annotations: fromHere(annotations.file) } : {}),
+    ...(config?.file ? { config: fromHere(config.file) } : {}),
+  };
 }
 
 /** @throws AutoparError (usage) `not-there-yet` for what a plan may say and no program can do yet */

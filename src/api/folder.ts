@@ -23,6 +23,14 @@ export interface Source {
   readonly constants: boolean;
   /** Globs of inputs that are weights (--weights); left out where none were given. */
   readonly weights?: readonly string[];
+  /** What the plan's pins came from, for `explain`; files relative to the folder. */
+  readonly decisions?: SourceDecisions;
+}
+
+export interface SourceDecisions {
+  readonly mode?: 'auto' | 'semi-auto' | 'data' | 'hybrid';
+  readonly annotations?: string;
+  readonly config?: string;
 }
 
 /** Name of the file that holds the values inputs were fixed to. */

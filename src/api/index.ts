@@ -25,6 +25,14 @@ export {
 } from './annotations.js';
 export { type CompileOptions, type CompileResult, compile } from './compile.js';
 export { type EmitOptions, type Emitted, emit } from './emit.js';
+export {
+  type Explainable,
+  explainablePlan,
+  explainTensor,
+  type TensorExplanation,
+} from './explain.js';
+export { type ExplainableFolder, openExplainable } from './explain-compiled.js';
+export { explainOperator, type OperatorExplanation } from './explain-operator.js';
 export { type ImportedModel, type ImportOptions, importModel } from './import.js';
 export { type Inspection, type InspectOptions, inspect } from './inspect.js';
 export { type PlannedModel, type PlanningOptions, plan } from './plan.js';

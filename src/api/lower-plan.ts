@@ -12,7 +12,7 @@ import { assignmentOf } from '../strategy/assignment-of.js';
 import type { Plan } from '../strategy/plan.js';
 
 /** The cluster that a plan is for. */
-function clusterOf({ cluster }: Plan): Cluster {
+export function clusterOf({ cluster }: Plan): Cluster {
   return parseCluster(`${cluster.nodes}x${cluster.perNode}:${cluster.device}`, undefined);
 }
 

@@ -5,10 +5,11 @@ import type { Cluster } from '../cost-model/cluster.js';
 import { checkSharded } from '../partition/check.js';
 import type { ShardedGraph } from '../partition/sharded-graph.js';
 import { type PlanResult, plan as search } from '../search/plan.js';
+import { planByPropagation } from '../search/propagated.js';
 import type { Pin } from '../sharding-propagation/pin.js';
 import type { Plan } from '../strategy/plan.js';
 import { type Found, planOf } from '../strategy/plan-of.js';
-import { type DecisionSources, decide } from './decisions.js';
+import { type DecisionSources, type Decisions, decide } from './decisions.js';
 import type { ImportedModel } from './import.js';
 
 export interface PlanningOptions extends DecisionSources {
@@ -16,6 +17,8 @@ export interface PlanningOptions extends DecisionSources {
   readonly memory?: number;
   /** `free` lets every axis lie on every factor. */
   readonly axes?: 'roles' | 'free';
+  /** How what pins leave open is completed: at least cost (the default), or by propagation alone. */
+  readonly complete?: 'search' | 'propagate';
   readonly signal?: AbortSignal;
 }
 
@@ -32,8 +35,9 @@ export interface PlannedModel {
 
 /** Searches, writes the plan record and lowers it. @throws AutoparError (exit noPlan, usage) where nothing fits. */
 export async function plan(imported: ImportedModel, options: PlanningOptions = {}): Promise<PlannedModel> {
-  const { cluster, degrees, pinsOn, allToAll, notes } = decide(imported, options);
-  const found = await search(imported.graph, cluster, {
+  const { cluster, degrees, pinsOn, allToAll, config, notes } = decide(imported, options);
+  const complete = completionOf(options, config) === 'propagate' ? planByPropagation : search;
+  const found = await complete(imported.graph, cluster, {
     degrees,
     allToAll,
     ...(pinsOn ? { operatorPins: pinsOn } : {}),
@@ -50,6 +54,11 @@ export async function plan(imported: ImportedModel, options: PlanningOptions = {
     sharded: sound(found.sharded),
     notes,
   };
+}
+
+/** What is asked for, else what a configuration's search_mode says. */
+function completionOf({ complete }: PlanningOptions, config: Decisions['config']): 'search' | 'propagate' {
+  return complete ?? (config?.searchMode === 'sharding_propagation' ? 'propagate' : 'search');
 }
 
 /** Pins that decide no strategy and stay in the plan. */

@@ -4,6 +4,7 @@
 import type { Command } from './command.js';
 import { compileCommand } from './compile.js';
 import { devicesCommand } from './devices.js';
+import { explainCommand } from './explain.js';
 import { groupsCommand } from './groups.js';
 import { hardwareCommand } from './hardware.js';
 import { inspectCommand } from './inspect.js';
@@ -18,6 +19,7 @@ export const COMMANDS: readonly Command<never>[] = [
   runCommand,
   verifyCommand,
   inspectCommand,
+  explainCommand,
   strategyCommand,
   groupsCommand,
   hardwareCommand,

@@ -72,8 +72,14 @@ function summaryLines({ plan }: CompileResult): readonly string[] {
   return [
     `  degrees    ${degrees.map(([axis, degree]) => `${axis} ${degree}`).join(' · ')}`,
     `  predicted  ${secondsText(predicted.stepSeconds)} per step, ${bytesText(peak)} of memory per rank${share}`,
-    `  search     ${search.mode.replaceAll('_', ' ')}, ${search.gap <= 0 ? 'optimal under the cost model' : `within ${shareText(search.gap)} of the bound`}`,
+    `  search     ${search.mode.replaceAll('_', ' ')}, ${provenText(search)}`,
   ];
+}
+
+/** How near to the optimum a plan is known to be. */
+function provenText({ mode, gap }: CompileResult['plan']['search']): string {
+  if (mode === 'sharding_propagation') return 'which follows the pins and searches nothing';
+  return gap <= 0 ? 'optimal under the cost model' : `within ${shareText(gap)} of the bound`;
 }
 
 function heaviestLines({ heaviest }: CompileResult): readonly string[] {

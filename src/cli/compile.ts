@@ -3,10 +3,11 @@
  */
 import type { CompileOptions } from '../api/compile.js';
 import type { Mode } from '../api/decisions.js';
-import type { ExitKind } from '../ir/error.js';
+import { AutoparError, type ExitKind } from '../ir/error.js';
 import type { Command, Context } from './command.js';
 import { resultJson, resultLines } from './compile-report.js';
 import { checkDegrees, type DegreeOptions, degreeOptions, givenDegrees, refuseAxes } from './degrees.js';
+import { notThereYet } from './later.js';
 import { clusterOptions } from './machine.js';
 import { importOptionsOf, type ModelFlags, modelOptions } from './model-options.js';
 import { byteSize, oneOf, wholeNumber } from './values.js';
@@ -22,9 +23,14 @@ interface CompileFlags extends DegreeOptions, ModelFlags {
   readonly mode?: Mode;
   readonly annotations?: string;
   readonly config?: string;
+  readonly complete?: 'search' | 'propagate';
+  readonly searchMode?: SearchMode;
   readonly init?: 'random';
   readonly seed?: number;
 }
+
+type SearchMode = (typeof SEARCH_MODES)[number];
+const SEARCH_MODES = ['auto', 'dynamic_programming', 'sharding_propagation', 'ilp', 'recursive_programming'] as const;
 
 const MODES: readonly Mode[] = ['auto', 'semi-auto', 'data', 'hybrid'];
 
@@ -54,6 +60,16 @@ export const compileCommand: Command<CompileFlags> = {
     {
       flags: '--annotations <file>',
       says: 'YAML or JSON that pins operators and tensors (docs/annotations.md); the rest is completed',
+    },
+    {
+      flags: '--complete <search|propagate>',
+      says: 'what is not pinned is completed at least cost, or by propagation alone (default: search)',
+      parse: oneOf('--complete', ['search', 'propagate']),
+    },
+    {
+      flags: '--search-mode <mode>',
+      says: "auto or dynamic_programming; sharding_propagation is --complete propagate, as MindSpore's users know it",
+      parse: oneOf('--search-mode', SEARCH_MODES),
     },
     { flags: '--config <file>', says: "a MindFormers configuration's parallel sections (docs/config.md)" },
     { flags: '--init <random>', says: 'make up weights that the model file lacks', parse: oneOf('--init', ['random']) },
@@ -101,10 +117,29 @@ async function optionsOf(model: string, flags: CompileFlags): Promise<CompileOpt
     ...withoutUndefined(given),
     degrees: givenDegrees(flags),
     ...(await importOptionsOf(flags)),
+    ...completionOf(flags),
     ...(await decisionsOf(flags)),
     ...(init === 'random' ? { initRandom: true } : {}),
   };
 }
+
+/** How the rest is completed. @throws AutoparError (usage) for a search mode that is not there yet, or two that differ */
+function completionOf({ complete, searchMode }: CompileFlags): Pick<CompileOptions, 'complete'> {
+  if (searchMode === 'ilp' || searchMode === 'recursive_programming') throw notThereYet(`--search-mode ${searchMode}`);
+  const asked = searchMode === undefined || searchMode === 'auto' ? undefined : COMPLETIONS[searchMode];
+  if (complete && asked && complete !== asked)
+    throw new AutoparError(
+      'bad-option',
+      'usage',
+      `--complete ${complete} contradicts --search-mode ${searchMode}`,
+      {},
+      'give one of the two',
+    );
+  const completion = complete ?? asked;
+  return completion ? { complete: completion } : {};
+}
+
+const COMPLETIONS = { dynamic_programming: 'search', sharding_propagation: 'propagate' } as const;
 
 /** The files that say what is decided already, read. */
 async function decisionsOf({ annotations, config }: CompileFlags): Promise<Partial<CompileOptions>> {

@@ -7,15 +7,12 @@ import type { Command } from './command.js';
 const LATER_COMMANDS = [
   { name: 'train', says: 'train with a compiled program' },
   { name: 'simulate', says: 'predict the time and memory of a configuration without compiling it' },
-  { name: 'explain', says: 'say where the time and memory of a plan come from' },
   { name: 'profile', says: 'measure the devices at hand' },
 ] as const;
 
 /** Options of later versions, as users of the documentation may already type them. */
 export const LATER_OPTIONS: readonly string[] = [
   '--target',
-  '--complete',
-  '--search-mode',
   '--solver',
   '--objective',
   '--time-limit',

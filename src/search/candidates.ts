@@ -37,6 +37,8 @@ export interface CandidateSet {
   readonly results: readonly (readonly (Layout | null)[])[];
   /** Pinned axes that could not be used, and why. */
   readonly unused: readonly string[];
+  /** Pins ask for what roles do not allow. */
+  readonly liftsRoles: boolean;
 }
 
 export interface CandidateQuestion {
@@ -96,7 +98,7 @@ export function candidatesOf(question: CandidateQuestion): CandidateSet {
   const { placements, unused } = enforcePins(all, question, entry, rule);
   const free: CandidateQuestion = { ...question, axes: 'free' };
   // Pins may ask for what roles would not: then more and more is looked at.
-  const strategies = firstFilled([
+  const [attempt, strategies] = firstFilled([
     () => strategiesOf(placements, question),
     ...((question.pins ?? []).length === 0
       ? []
@@ -124,6 +126,7 @@ export function candidatesOf(question: CandidateQuestion): CandidateSet {
     operands: lowered.map(({ operandLayouts }) => operandLayouts.map(merged)),
     results: lowered.map(({ resultLayouts }) => resultLayouts.map(merged)),
     unused,
+    liftsRoles: question.axes === 'roles' && attempt > 1,
   };
 }
 
@@ -131,12 +134,13 @@ function sourcesOf(pins: readonly OperatorPin[] = []): readonly PinSource[] {
   return pins.map(({ source }) => source);
 }
 
-function firstFilled<Item>(attempts: readonly (() => readonly Item[])[]): readonly Item[] {
-  for (const attempt of attempts) {
+/** The first attempt that finds something, by number, and what it finds. */
+function firstFilled<Item>(attempts: readonly (() => readonly Item[])[]): readonly [number, readonly Item[]] {
+  for (const [number, attempt] of attempts.entries()) {
     const found = attempt();
-    if (found.length > 0) return found;
+    if (found.length > 0) return [number, found];
   }
-  return [];
+  return [0, []];
 }
 
 /** Every sub-axis on any factor or on none, in the mesh's order: for pins that split an axis in ways the search would not. */
@@ -275,11 +279,14 @@ function isHeavy({ view }: CandidateQuestion): boolean {
  * added or compared (biases, masks) follows what it is added to.
  */
 function cutsWeight(factor: Factor, { weights, view }: CandidateQuestion, rule: FactorRule): boolean {
-  const { family } = entryOf(view.op, view.domain) ?? unknownEntry(view.op, view.domain);
+  const { family, parameterInputs } = entryOf(view.op, view.domain) ?? unknownEntry(view.op, view.domain);
   if (!HEAVY.has(family) && family !== 'indexing') return false;
+  // What an attention reads besides fused projections is a mask or a bias, even where it is constant.
+  const multiplies = (operand: number) => family !== 'attention' || (parameterInputs?.includes(operand) ?? false);
   return rule.inputs.some(
     (dims, operand) =>
       weights[operand] &&
+      multiplies(operand) &&
       (view.inputs[operand]?.shape.length ?? 0) >= 2 &&
       dims?.some((names) => names.includes(factor.name)),
   );

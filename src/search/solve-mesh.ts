@@ -40,9 +40,12 @@ export interface MeshSolution {
   readonly exceptions: readonly { readonly operator: string; readonly reason: string }[];
 }
 
-/** The cheapest assignment on a mesh. */
+/** The cheapest assignment on a mesh. Where pins ask for what roles do not allow, roles hold nowhere. */
 export function solveMesh(graph: Graph, mesh: Mesh, cluster: Cluster, options: MeshOptions): MeshSolution {
   const candidates = candidateSets(mesh, cluster, options);
+  const pinnedNodes = graph.nodes.filter((node) => options.pins?.operators.has(node.name));
+  if (pinnedNodes.some((node) => candidates(node).liftsRoles))
+    return solveMesh(graph, mesh, cluster, { ...options, axes: 'free' });
   const price = stepPrice(cluster, mesh);
   const bound = redistributionBound(cluster, mesh, price);
   const redistributor = makeRedistributor(mesh, price, bound, { allToAll: options.allToAll ?? true });

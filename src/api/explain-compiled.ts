@@ -1,0 +1,86 @@
+/**
+ * @file A compiled folder as explanations look at it: its plan on its model, its pins read again, and, where propagation made
+ * the plan, that propagation run again.
+ */
+import { readFile } from 'node:fs/promises';
+import path from 'node:path';
+import { AutoparError } from '../ir/error.js';
+import type { Pin } from '../sharding-propagation/pin.js';
+import { propagate } from '../sharding-propagation/propagation/propagate.js';
+import { assignmentOf } from '../strategy/assignment-of.js';
+import { checkFingerprint } from '../strategy/fingerprint.js';
+import { readPlan } from '../strategy/plan-json.js';
+import { readAnnotations, readParallelConfig } from './annotations.js';
+import { readArrays } from './arrays.js';
+import { decide } from './decisions.js';
+import type { Explainable } from './explain.js';
+import { CONSTANTS_FILE, readSource, type SourceDecisions } from './folder.js';
+import { type ImportedModel, importModel } from './import.js';
+import { clusterOf } from './lower-plan.js';
+
+export interface ExplainableFolder {
+  readonly explainable: Explainable;
+  /** What the user should know, a line each. */
+  readonly notes: readonly string[];
+}
+
+/**
+ * Reads a compiled folder.
+ * @throws AutoparError (input) where the folder, its model or the files that its pins came from are not what they were
+ */
+export async function openExplainable(directory: string, model?: string): Promise<ExplainableFolder> {
+  const [plan, source] = [await readPlan(path.join(directory, 'plan.json')), await readSource(directory)];
+  const constants = source.constants ? await readArrays(path.join(directory, CONSTANTS_FILE)) : {};
+  const imported = await importModel(model ?? path.resolve(directory, source.model), {
+    dims: source.dims,
+    constants,
+    ...(source.globalBatch === null ? {} : { globalBatch: source.globalBatch }),
+    ...(source.weights ? { weights: source.weights } : {}),
+  });
+  checkFingerprint(plan, imported);
+  const assignment = assignmentOf(plan, imported.graph);
+  const cluster = clusterOf(plan);
+  const { dp, tp } = plan.degrees;
+  const decided = await pinsAgain(directory, source.decisions ?? {}, imported, { dp, tp });
+  const pins = decided?.(assignment.mesh) ?? [];
+  const propagated = plan.search.mode === 'sharding_propagation';
+  return {
+    explainable: {
+      graph: imported.graph,
+      cluster,
+      assignment,
+      allToAll: plan.allToAll !== false,
+      propagation: propagated ? propagate(imported.graph, assignment.mesh, pins) : null,
+      pins,
+    },
+    notes: [],
+  };
+}
+
+async function pinsAgain(
+  directory: string,
+  { mode, annotations, config }: SourceDecisions,
+  imported: ImportedModel,
+  degrees: { readonly dp: number; readonly tp: number },
+): Promise<((mesh: Explainable['assignment']['mesh']) => readonly Pin[]) | null> {
+  const found = async (file: string) => {
+    const whole = path.resolve(directory, file);
+    await readFile(whole).catch((cause: Error) => {
+      throw new AutoparError(
+        'file-missing',
+        'input',
+        `the plan's pins came from a file that cannot be read: ${cause.message}`,
+        { file: whole },
+        'Put it back, or compile again.',
+      );
+    });
+    return whole;
+  };
+  const sources = {
+    degrees,
+    ...(mode ? { mode } : {}),
+    ...(annotations ? { annotations: await readAnnotations(await found(annotations)) } : {}),
+    ...(config ? { config: await readParallelConfig(await found(config)) } : {}),
+  };
+  return decide(imported, { ...sources, devices: degrees.dp * degrees.tp }).pinsOn;
+}

@@ -1,0 +1,245 @@
+/**
+ * @file explain: why a tensor or an operator of a plan lies as it does. What propagation carried to it, step by step back to
+ * what a person wrote; what the plan does with it, and what that costs. Data only: the command line prints it.
+ */
+import type { Cluster } from '../cost-model/cluster.js';
+import { stepPrice } from '../cost-model/price.js';
+import { redistributionBound } from '../cost-model/redistribution-bound.js';
+import type { DType } from '../ir/dtype.js';
+import { dtypeBits } from '../ir/dtype.js';
+import { AutoparError } from '../ir/error.js';
+import { type Graph, typeOf } from '../ir/graph.js';
+import { offer } from '../ir/nearest.js';
+import type { Assignment, Reader } from '../partition/assignment.js';
+import { searchPins } from '../search/pinned.js';
+import type { Layout } from '../sharding-propagation/layout.js';
+import { layoutText } from '../sharding-propagation/layout-text.js';
+import type { Mesh, SubAxis } from '../sharding-propagation/mesh.js';
+import type { Pin, PinSource } from '../sharding-propagation/pin.js';
+import type { Propagation } from '../sharding-propagation/propagation/propagate.js';
+import { type ReasonStep, tensorChain } from '../sharding-propagation/propagation/reasons.js';
+import { makeRedistributor, type Redistributor } from '../sharding-propagation/redistribution.js';
+import { producedLayouts } from '../strategy/produced-layouts.js';
+import { operandsOf } from './explain-layouts.js';
+import type { PlannedModel } from './plan.js';
+
+/** A plan as explanations look at it. */
+export interface Explainable {
+  readonly graph: Graph;
+  readonly cluster: Cluster;
+  readonly assignment: Assignment;
+  /** Whether its redistributions may be all-to-alls. */
+  readonly allToAll: boolean;
+  /** Where propagation made the plan. */
+  readonly propagation: Propagation | null;
+  /** The user's pins on the plan's mesh. */
+  readonly pins: readonly Pin[];
+}
+
+/** The chain that brought axes to one place. */
+export interface AxisChain {
+  readonly axes: readonly string[];
+  /** `dimension 1` of a tensor, `factor n` of an operator. */
+  readonly place: string;
+  /** From the place itself back to the pin, or to the batch. */
+  readonly steps: readonly (ReasonStep & { readonly says: string })[];
+}
+
+/** A redistribution on the way from where a tensor is made to one that reads it. */
+export interface ExplainedRedistribution {
+  readonly from: string;
+  readonly to: string;
+  /** Such as `all-gather(tp)`. */
+  readonly steps: readonly string[];
+  readonly seconds: number;
+}
+
+export interface ExplainedView extends ExplainedRedistribution {
+  /** Operators, and `output` where the tensor leaves the graph. */
+  readonly readers: readonly {
+    readonly reader: string;
+    readonly operand: number;
+    /** From the view to the layout that the operator takes; null where that is the same. */
+    readonly own: ExplainedRedistribution | null;
+  }[];
+}
+
+export interface TensorExplanation {
+  readonly tensor: string;
+  readonly role: 'input' | 'weight' | 'computed';
+  readonly dtype: DType;
+  readonly shape: readonly number[];
+  /** As it is made or fed; of a weight every layout in which it is kept. */
+  readonly layouts: readonly string[];
+  /** The operator that makes it. */
+  readonly maker: string | null;
+  readonly views: readonly ExplainedView[];
+  /** Operators that read the weight, with the layout of their block. */
+  readonly blocks: readonly { readonly reader: string; readonly operand: number; readonly layout: string }[];
+  readonly chains: readonly AxisChain[];
+  readonly pins: readonly PinSource[];
+}
+
+/** What `plan` found, as explanations look at it; `pins` are those of its mesh. */
+export function explainablePlan({ imported, cluster, found, plan }: PlannedModel, pins: readonly Pin[]): Explainable {
+  const { assignment, propagation = null } = found;
+  return { graph: imported.graph, cluster, assignment, allToAll: plan.allToAll ?? true, propagation, pins };
+}
+
+/** Why a tensor lies as it does. @throws AutoparError `unknown-tensor` (usage) with the nearest name */
+export function explainTensor(plan: Explainable, tensor: string): TensorExplanation {
+  const { graph, assignment, propagation, pins } = plan;
+  const type = graph.tensors.get(tensor);
+  if (!type) throw unknownName('tensor', tensor, [...graph.tensors.keys()]);
+  const { mesh } = assignment;
+  const isWeight = graph.weights.has(tensor);
+  const made = producedLayouts(graph, assignment).get(tensor);
+  const blocks = isWeight ? blocksOf(plan, tensor) : [];
+  const axes = mesh.axes.flatMap((axis) => axis.subAxes.map((sub) => sub.name));
+  const reasons = propagation?.reasons.tensors.get(tensor) ?? [];
+  const chains = axes.flatMap((axis): readonly RawChain[] => {
+    const reason = reasons.find((own) => own.axis === axis);
+    if (!reason || !propagation) return [];
+    return [{ axis, place: `dimension ${reason.dimension}`, steps: tensorChain(propagation.reasons, tensor, axis) }];
+  });
+  return {
+    tensor,
+    role: isWeight ? 'weight' : graph.inputs.includes(tensor) ? 'input' : 'computed',
+    dtype: type.dtype,
+    shape: type.shape,
+    layouts: isWeight ? [...new Set(blocks.map(({ layout }) => layout))] : made ? [layoutText(made, mesh)] : [],
+    maker: graph.nodes.find((node) => node.outputs.includes(tensor))?.name ?? null,
+    views: made ? viewsOf(plan, tensor, made) : [],
+    blocks,
+    chains: joinChains(chains, mesh),
+    pins: pins.flatMap((pin) => (pin.kind === 'tensor' && pin.tensor === tensor ? [pin.source] : [])),
+  };
+}
+
+/** Prices of redistributions on a plan's mesh. */
+export function redistributorOf({ cluster, assignment: { mesh }, allToAll }: Explainable): Redistributor {
+  const price = stepPrice(cluster, mesh);
+  return makeRedistributor(mesh, price, redistributionBound(cluster, mesh, price), { allToAll });
+}
+
+/** The way from one layout of a tensor to another; null where there is nothing to do. */
+export function redistributionOf(
+  { graph, assignment: { mesh } }: Explainable,
+  by: Redistributor,
+  tensor: string,
+  from: Layout,
+  to: Layout,
+): ExplainedRedistribution | null {
+  const { shape, dtype } = typeOf(graph, tensor);
+  const steps = by.steps(from, to, shape, dtypeBits(dtype));
+  if (steps.length === 0) return null;
+  return {
+    from: layoutText(from, mesh),
+    to: layoutText(to, mesh),
+    steps: steps.map(({ kind, axes }) => `${kind}(${axisNames(axes, mesh).join(',')})`),
+    seconds: by.cost(from, to, shape, dtypeBits(dtype)) / 1e9,
+  };
+}
+
+/** One sub-axis' chain, before those of an axis are joined. */
+export interface RawChain {
+  readonly axis: SubAxis;
+  readonly place: string;
+  readonly steps: readonly ReasonStep[];
+}
+
+/** Chains as people read them: sub-axes that went the same way are one. */
+export function joinChains(chains: readonly RawChain[], mesh: Mesh): readonly AxisChain[] {
+  const joined = new Map<string, RawChain[]>();
+  for (const chain of chains) {
+    const key = JSON.stringify([chain.place, chain.steps]);
+    const known = joined.get(key);
+    if (known) known.push(chain);
+    else joined.set(key, [chain]);
+  }
+  return [...joined.values()].flatMap((list) => {
+    const [first] = list;
+    if (!first) return [];
+    const axes = axisNames(
+      list.map(({ axis }) => axis),
+      mesh,
+    );
+    return [{ axes, place: first.place, steps: first.steps.map((step) => ({ ...step, says: stepText(step) })) }];
+  });
+}
+
+/** The pins that bind an operator, be they on it, on its results or on its weights. */
+export function pinsOf({ graph, pins }: Explainable, node: string): readonly PinSource[] {
+  return [...new Set((searchPins(graph, pins).operators.get(node) ?? []).map(({ source }) => source))];
+}
+
+const UNKNOWN = { tensor: 'unknown-tensor', node: 'unknown-node' } as const;
+
+/** The refusal of a name that the model lacks, with the nearest that it has. */
+export function unknownName(kind: 'tensor' | 'node', name: string, names: readonly string[]): AutoparError {
+  return new AutoparError(
+    UNKNOWN[kind],
+    'usage',
+    `the model has no ${kind} ${name}`,
+    { [kind]: name },
+    offer(name, names),
+  );
+}
+
+function stepText(step: ReasonStep): string {
+  switch (step.at) {
+    case 'tensor':
+      return `tensor ${step.tensor}, dimension ${step.dimension}`;
+    case 'operator':
+      return `operator ${step.node}, factor ${step.factor}`;
+    case 'batch':
+      return 'the batch, which is shared out over dp';
+    case 'pin': {
+      const { text, file, line } = step.source;
+      return file === null ? text : `${text} (${file}${line === null ? '' : `:${line}`})`;
+    }
+  }
+}
+
+function viewsOf(plan: Explainable, tensor: string, made: Layout): readonly ExplainedView[] {
+  const { assignment } = plan;
+  const by = redistributorOf(plan);
+  const taken = operandsOf(plan);
+  const own = (reader: Reader, from: Layout) => {
+    const to = reader.kind === 'operator' ? taken(reader.name)[reader.operand] : null;
+    return to ? redistributionOf(plan, by, tensor, from, to) : null;
+  };
+  return assignment.views
+    .filter((view) => view.tensor === tensor)
+    .map(({ layout, readers }) => ({
+      ...(redistributionOf(plan, by, tensor, made, layout) ?? unchanged(made, assignment.mesh)),
+      readers: readers.map((reader) => ({
+        reader: reader.kind === 'operator' ? reader.name : 'output',
+        operand: reader.operand,
+        own: own(reader, layout),
+      })),
+    }));
+}
+
+function unchanged(layout: Layout, mesh: Mesh): ExplainedRedistribution {
+  const text = layoutText(layout, mesh);
+  return { from: text, to: text, steps: [], seconds: 0 };
+}
+
+function blocksOf(plan: Explainable, weight: string): TensorExplanation['blocks'] {
+  const taken = operandsOf(plan);
+  return plan.graph.nodes.flatMap((node) =>
+    node.inputs.flatMap((input, operand) => {
+      const layout = input === weight ? taken(node.name)[operand] : null;
+      return layout ? [{ reader: node.name, operand, layout: layoutText(layout, plan.assignment.mesh) }] : [];
+    }),
+  );
+}
+
+/** Sub-axes as axes where all of an axis's are there, else as they are. */
+function axisNames(axes: readonly SubAxis[], mesh: Mesh): readonly string[] {
+  return mesh.axes.flatMap((axis) => {
+    const used = axis.subAxes.map((sub) => sub.name).filter((name) => axes.includes(name));
+    return used.length > 0 && used.length === axis.subAxes.length ? [axis.name] : used;
+  });
+}

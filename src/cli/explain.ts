@@ -1,0 +1,174 @@
+/**
+ * @file `autopar explain`: why a tensor or an operator of a compiled plan lies as it does, and what it costs.
+ */
+import type { AxisChain, ExplainedRedistribution, TensorExplanation } from '../api/explain.js';
+import type { ExplainedStrategy, OperatorExplanation } from '../api/explain-operator.js';
+import { AutoparError, type ExitKind } from '../ir/error.js';
+import type { Command, Context } from './command.js';
+import { notThereYet } from './later.js';
+import { secondsText } from './quantity.js';
+import { tableLines } from './table.js';
+import { wholeNumber } from './values.js';
+
+interface ExplainFlags {
+  readonly tensor?: string;
+  readonly op?: string;
+  readonly model?: string;
+  readonly alternatives?: number;
+  readonly memory?: boolean;
+  readonly rejected?: boolean;
+  readonly sensitivity?: boolean;
+  readonly mesh?: boolean;
+}
+
+/** Alternatives of an operator that are shown unless more are asked for. */
+const SHOWN = 6;
+
+const LATER = ['memory', 'rejected', 'sensitivity', 'mesh'] as const;
+
+export const explainCommand: Command<ExplainFlags> = {
+  name: 'explain',
+  says: 'say why a tensor or an operator of a compiled plan lies as it does, and what that costs',
+  arguments: [{ name: '<dir>', says: 'folder that compile wrote' }],
+  options: [
+    { flags: '--tensor <name>', says: 'its layout, its redistributions, and what put each axis there' },
+    { flags: '--op <name>', says: 'its strategy, what it costs, what others would, and what put each axis there' },
+    { flags: '--model <file>', says: 'the ONNX file, where it is no longer where compile read it' },
+    {
+      flags: '--alternatives <k>',
+      says: `strategies of an operator to show (default: ${SHOWN})`,
+      parse: wholeNumber('--alternatives', 1),
+    },
+    ...LATER.map((name) => ({ flags: `--${name}`, says: 'not there yet' })),
+  ],
+  examples: [
+    { line: 'autopar explain gpt.autopar --tensor logits', says: 'where the output lies, and how it gets there' },
+    { line: 'autopar explain gpt.autopar --op /h.0/mlp/c_fc/MatMul', says: 'what the other strategies would cost' },
+  ],
+  run: runExplain,
+};
+
+async function runExplain(
+  { output }: Context,
+  [directory = '']: readonly string[],
+  flags: ExplainFlags,
+): Promise<ExitKind> {
+  for (const name of LATER) if (flags[name]) throw notThereYet(`--${name}`);
+  const { tensor, op } = flags;
+  if ((tensor === undefined) === (op === undefined))
+    throw new AutoparError(
+      'missing-argument',
+      'usage',
+      'explain wants one of --tensor and --op',
+      {},
+      'autopar explain DIR --tensor NAME, or --op NAME',
+    );
+  const { openExplainable } = await import('../api/explain-compiled.js');
+  const { explainable, notes } = await openExplainable(directory, flags.model);
+  for (const note of notes) output.note(`note: ${note}`);
+  if (tensor !== undefined) {
+    const { explainTensor } = await import('../api/explain.js');
+    const found = explainTensor(explainable, tensor);
+    for (const line of tensorLines(found)) output.print(line);
+    output.data({ schema: 'autopar-explain-v1', ...found });
+  } else {
+    const { explainOperator } = await import('../api/explain-operator.js');
+    const found = explainOperator(explainable, op ?? '');
+    for (const line of operatorLines(found, flags.alternatives ?? SHOWN)) output.print(line);
+    output.data({ schema: 'autopar-explain-v1', ...found });
+  }
+  return 'done';
+}
+
+function tensorLines(found: TensorExplanation): readonly string[] {
+  const { tensor, role, dtype, shape, layouts, maker, views, blocks } = found;
+  const lies = layouts.length === 0 ? 'nothing reads it' : layouts.join(' and ');
+  return [
+    `${tensor}  ${dtype} [${shape.join(', ')}], ${role === 'computed' ? `made by ${maker}` : `a ${role}`}`,
+    '',
+    `  layout  ${lies}`,
+    ...pinLines(found.pins),
+    ...section('readers', [
+      ...views.flatMap((view) => [...view.readers.map(({ reader, own }) => `${reader}: ${wayText(own ?? view)}`)]),
+      ...blocks.map(({ reader, layout }) => `${reader}: its block ${layout}`),
+    ]),
+    ...chainLines(found.chains),
+  ];
+}
+
+function operatorLines(found: OperatorExplanation, top: number): readonly string[] {
+  const { operator, op, rule, strategy, operands, results, computeSeconds, collectives, redistributions } = found;
+  const cost = [
+    ['computing', secondsText(computeSeconds)],
+    ...collectives.map(({ kind, axes, seconds }) => [`${kind}(${axes.join(',')})`, secondsText(seconds)]),
+    ...redistributions.map((way) => [`${way.side} ${way.tensor}: ${wayText(way)}`, secondsText(way.seconds)]),
+  ];
+  const alternatives = found.alternatives
+    .slice(0, top)
+    .map((other) => [
+      strategyText(other.strategy),
+      secondsText(other.seconds),
+      secondsText(other.redistributionSeconds),
+      `${other.differenceSeconds < 0 ? '−' : '+'}${secondsText(Math.abs(other.differenceSeconds))}`,
+    ]);
+  return [
+    `${operator}  ${op}`,
+    '',
+    `  rule      ${rule}`,
+    `  strategy  ${strategyText(strategy)}`,
+    `  layouts   ${operands.map(({ layout }) => layout).join(' · ')} → ${results.map(({ layout }) => layout).join(', ')}`,
+    ...pinLines(found.pins),
+    '',
+    'cost',
+    ...tableLines([{ title: 'part' }, { title: 'time', right: true }], cost, 80),
+    '',
+    'strategies, everything else as it is',
+    ...tableLines(
+      [
+        { title: 'strategy' },
+        { title: 'alone', right: true },
+        { title: 'redistribution', right: true },
+        { title: 'difference', right: true },
+      ],
+      alternatives,
+      60,
+    ),
+    ...(found.alternatives.length > top ? [`  and ${found.alternatives.length - top} dearer`] : []),
+    ...chainLines(found.chains),
+  ];
+}
+
+function strategyText({ axes, pieces, carried, owed }: ExplainedStrategy): string {
+  const placed = Object.entries(axes).map(([factor, list]) => `${factor}: ${list.join(',')}`);
+  const parts = [
+    placed.length === 0 ? 'whole on every rank' : placed.join(', '),
+    ...Object.entries(pieces).map(([factor, sizes]) => `${factor} as ${sizes.join(' · ')}`),
+    ...(carried.length > 0 ? [`partial sums over ${carried.join(',')} pass through`] : []),
+    ...(owed === 'none' ? [] : [owed]),
+  ];
+  return parts.join('; ');
+}
+
+function wayText({ from, to, steps }: ExplainedRedistribution): string {
+  return steps.length === 0 ? `as it is, ${from}` : `${from} → ${to} by ${steps.join(', ')}`;
+}
+
+function pinLines(pins: TensorExplanation['pins']): readonly string[] {
+  return pins.map(({ text, file, line, why }) => {
+    const place = [file, line].filter((part) => part !== null).join(':');
+    return `  pinned    ${text}${place ? ` (${place})` : ''}${why ? `: ${why}` : ''}`;
+  });
+}
+
+/** Each chain from the place back to what was written. */
+function chainLines(chains: readonly AxisChain[]): readonly string[] {
+  return chains.flatMap(({ axes, place, steps }) => [
+    '',
+    `${place} is on ${axes.join(',')} since`,
+    ...steps.map(({ says }) => `  ${says}`),
+  ]);
+}
+
+function section(title: string, lines: readonly string[]): readonly string[] {
+  return lines.length === 0 ? [] : ['', title, ...lines.map((line) => `  ${line}`)];
+}

@@ -1,0 +1,143 @@
+/**
+ * @file The strategy of an operator, from the cuts that its tensors have in the end.
+ *
+ * What an operator sums is paid at once: by an all-reduce, or scattered onto the factor on which its result has just those
+ * axes. Partial sums are left, and passed through, only where a pin asks for them.
+ */
+import type { Mesh, SubAxis } from '../mesh.js';
+import { satisfies } from '../pin.js';
+import { checkStrategy, type Owed, owedPartial, REPLICATED, type Strategy } from '../strategy.js';
+import { axesOfCut, type Cut, type CutItem, placementOf, restrictCut, splitCut, WHOLE } from './cut.js';
+import type { OperatorDemands } from './demands.js';
+import type { CellFactor, OperatorCells } from './operator-cells.js';
+import { pinCannotBeKept } from './refusals.js';
+import { type Resolved, type ResolveOptions, resolve } from './resolve.js';
+
+/** @throws AutoparError `pin-cannot-be-kept` where no strategy in reach satisfies all pins of the operator */
+export function chooseStrategy(cells: OperatorCells, resolved: Resolved, options: ResolveOptions): Strategy {
+  const { demands, mesh } = options;
+  if (!demands && resolved.causes.size === 0) return REPLICATED;
+  const { rule, entry, view } = cells;
+  const linear = demands || cells.factors.some(({ kind }) => kind !== 'pass') ? entry.linear(view) : [];
+  const legal = (strategy: Strategy) => checkStrategy(rule, strategy, linear, mesh) === null;
+  for (const cuts of attempts(cells, resolved, options)) {
+    const placed = placementsOf(cells, cuts, mesh);
+    for (const strategy of variants(placed, cells, cuts, demands, linear.length)) {
+      if (!legal(strategy)) continue;
+      if (!demands || demands.pins.every((pin) => satisfies(pin, strategy, rule, linear, mesh))) return strategy;
+    }
+  }
+  if (demands && demands.pins.length > 0) {
+    const sources = demands.pins.map(({ source }) => source);
+    const reason = `its rule is ${rule.text}, and no strategy in reach on this mesh satisfies ${sources.length > 1 ? 'them' : 'it'}`;
+    throw pinCannotBeKept(`${view.op} ${cells.node.name}`, sources, reason);
+  }
+  return REPLICATED;
+}
+
+/** Cuts of factors, best first: all that was propagated; less of what a pinned result or legality forbids. */
+function* attempts(cells: OperatorCells, { cuts }: Resolved, options: ResolveOptions): Generator<readonly Cut[]> {
+  yield cuts;
+  const { demands } = options;
+  const pinned = new Set([...(demands?.results.values() ?? [])].flatMap(axesOfCut));
+  if (pinned.size > 0) yield resolve(cells, { ...options, unsummed: pinned }).cuts;
+  // One factor fewer at a time: what is left is legal at the latest when nothing is.
+  const fixed = demands?.fixed;
+  let rest = cuts;
+  for (let factor = cuts.length - 1; factor >= 0; factor--) {
+    if ((rest[factor] ?? WHOLE).length === 0 || fixed?.has(factor)) continue;
+    rest = rest.map((cut, index) => (index === factor ? WHOLE : cut));
+    yield rest;
+  }
+}
+
+type Placed = Pick<Strategy, 'axes' | 'pieces'>;
+
+function placementsOf(cells: OperatorCells, cuts: readonly Cut[], mesh: Mesh): Placed {
+  const expanded = cells.factors.some(({ kind }, at) => kind === 'expanded' && (cuts[at] ?? WHOLE).length > 0);
+  const axes: Record<string, readonly SubAxis[]> = {};
+  const pieces: Record<string, readonly number[]> = {};
+  cells.factors.forEach((factor, at) => {
+    const whole = cuts[at] ?? WHOLE;
+    if (whole.length === 0) return;
+    const inPieces = !expanded && (factor.kind === 'pass' || factor.kind === 'contracting');
+    const placement = placementOf(factor.name, inPieces ? whole : majorRun(whole, factor), factor.size, mesh);
+    Object.assign(axes, placement.axes);
+    if (placement.sizes) pieces[factor.name] = placement.sizes;
+  });
+  return Object.keys(pieces).length > 0 ? { axes, pieces } : { axes };
+}
+
+/** What cuts a factor at its major end without a gap: all that may be said without pieces. */
+function majorRun(cut: Cut, { size }: CellFactor): Cut {
+  let end = size;
+  return restrictCut(cut, (item: CutItem) => {
+    const joins = item.stride * item.size === end;
+    if (joins) end = item.stride;
+    return joins;
+  });
+}
+
+/** What may be done with what is owed, and what may be carried, most wanted first. */
+function* variants(
+  placed: Placed,
+  cells: OperatorCells,
+  cuts: readonly Cut[],
+  demands: OperatorDemands | undefined,
+  linearSets: number,
+): Generator<Strategy> {
+  const plain: Strategy = { ...placed, carried: null, owed: { kind: 'none' } };
+  const owed = cells.contracts ? owedPartial(cells.rule, plain).map(({ axis }) => axis) : [];
+  if (owed.length === 0) yield plain;
+  else {
+    const scatter = scatterOf(cells, cuts, owed);
+    if (scatter) yield { ...plain, owed: scatter };
+    yield { ...plain, owed: { kind: 'all-reduce' } };
+  }
+  if (!demands || demands.pins.length === 0) return;
+  // Pins may ask for partial sums: left by what is summed over, or carried by a linear operator.
+  if (owed.length > 0) {
+    for (const { name } of cells.factors) yield { ...plain, owed: { kind: 'scatter', factor: name } };
+    yield plain;
+  }
+  const partial = partialAxes(demands).filter((axis) => !Object.values(placed.axes).flat().includes(axis));
+  if (partial.length === 0) return;
+  for (let set = 0; set < linearSets; set++) {
+    const carried = { set, axes: partial };
+    yield { ...plain, carried };
+    if (owed.length > 0) yield { ...plain, carried, owed: { kind: 'all-reduce' } };
+  }
+}
+
+/** Axes over which pinned operands or results are partial. */
+function partialAxes({ pins }: OperatorDemands): readonly SubAxis[] {
+  const layouts = pins.flatMap((pin) => [...(pin.operands ?? []), ...(pin.results ?? [])]);
+  return [
+    ...new Set(
+      layouts.flatMap((demand) => (demand?.kind === 'layout' ? demand.layout.partial.map(({ axis }) => axis) : [])),
+    ),
+  ];
+}
+
+/** The factor on which the result has just the axes that are owed, behind those that the factor has anyway. */
+function scatterOf(cells: OperatorCells, cuts: readonly Cut[], owed: readonly SubAxis[]): Owed | null {
+  const result = cells.sides.find((side) => side.kind === 'result');
+  const tensor = result?.cuts;
+  if (!result || !tensor) return null;
+  const wanted = [...owed].sort().join();
+  for (const [at, dimension] of result.dims.entries()) {
+    const parts = splitCut(tensor.cuts[at] ?? WHOLE, dimension.sizes);
+    for (const [index, factor] of dimension.factors.entries()) {
+      const own = axesOfCut(cuts[factor] ?? WHOLE);
+      const here = axesOfCut(parts[index] ?? WHOLE);
+      const name = cells.factors[factor]?.name;
+      if (
+        name !== undefined &&
+        here.slice(0, own.length).join() === own.join() &&
+        here.slice(own.length).join() === wanted
+      )
+        return { kind: 'scatter', factor: name };
+    }
+  }
+  return null;
+}

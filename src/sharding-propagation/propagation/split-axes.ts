@@ -1,0 +1,137 @@
+/**
+ * @file Axes for pins that only count parts, as MindSpore's split strategies do: ((4, 2), (2, 1)) says into how many parts,
+ * not by which axes.
+ *
+ * What propagation has brought to a factor by then stays, where it is part of the count. The rest is taken from the axes
+ * that the operator does not use yet, in the mesh's order; for factors that are not the batch, dp comes last.
+ */
+import { axesSize, type Mesh, type SubAxis, subAxes } from '../mesh.js';
+import type { PinSource } from '../pin.js';
+import type { CountedFactors } from './claims.js';
+import { axesOfCut, type Cut, plainCut, WHOLE } from './cut.js';
+import { mayTake, type OperatorCells } from './operator-cells.js';
+import { pinCannotBeKept } from './refusals.js';
+
+export interface SplitQuestion {
+  readonly cells: OperatorCells;
+  readonly counts: readonly (CountedFactors & { readonly source: PinSource })[];
+  /** What lies on each factor already. */
+  readonly cuts: readonly Cut[];
+  /** Factors whose cuts pins have fixed. */
+  readonly fixed: ReadonlySet<number>;
+  readonly without: ReadonlySet<SubAxis>;
+  /** Factors that are the batch. */
+  readonly batch: ReadonlySet<string>;
+  readonly mesh: Mesh;
+}
+
+/** Per counted factor its cut. @throws AutoparError `pin-cannot-be-kept` where the mesh's axes do not make the counts */
+export function splitCuts(question: SplitQuestion): ReadonlyMap<number, Cut> {
+  const { cells, counts, fixed, cuts, mesh, without } = question;
+  const parts = partsByFactor(question);
+  const chosen = new Map<number, Cut>();
+  const kept = new Map<number, Cut>();
+  for (const [factor, count] of parts) {
+    const present = cuts[factor] ?? WHOLE;
+    kept.set(factor, count % axesSize(mesh, axesOfCut(present)) === 0 ? present : WHOLE);
+  }
+  const used = new Set<SubAxis>([
+    ...without,
+    ...[...fixed].flatMap((factor) => axesOfCut(cuts[factor] ?? WHOLE)),
+    ...[...kept.values()].flatMap(axesOfCut),
+  ]);
+  for (const [factor, count] of parts) {
+    const own = cells.factors[factor];
+    if (!own) continue;
+    const present = kept.get(factor) ?? WHOLE;
+    const axes = [...axesOfCut(present)];
+    let rest = count / axesSize(mesh, axes);
+    for (const axis of preferred(question, own.name)) {
+      if (used.has(axis.name) || rest % axis.size !== 0) continue;
+      axes.push(axis.name);
+      used.add(axis.name);
+      rest /= axis.size;
+    }
+    const cut = axes.length === axesOfCut(present).length ? present : plainCut(axes, own.size, mesh);
+    if (rest !== 1)
+      throw refused(question, `factor ${own.name} cannot be in ${count} parts: the axes that are left make none`);
+    if (!cut.every((item) => mayTake(cells, own, item, mesh)))
+      throw refused(question, `factor ${own.name} of size ${own.size} cannot be in ${count} parts`);
+    chosen.set(factor, cut);
+  }
+  for (const { factors, parts: count, result } of counts) {
+    if (result) continue;
+    const made = factors.map((factor) => chosen.get(factor) ?? cuts[factor] ?? WHOLE);
+    if (axesSize(mesh, made.flatMap(axesOfCut)) !== count)
+      throw refused(
+        question,
+        `${factors.map((factor) => cells.factors[factor]?.name).join(' and ')} cannot be in ${count} parts`,
+      );
+  }
+  return chosen;
+}
+
+/** What a scatter must add to a factor so that a sum's result is in the parts asked for: the axes that are summed over. */
+export function scatteredCut(
+  cells: OperatorCells,
+  { factors, parts }: CountedFactors,
+  cutOf: (factor: number) => Cut,
+  mesh: Mesh,
+): Cut {
+  const [factor = -1, ...others] = factors;
+  const own = cells.factors[factor];
+  if (!own || others.length > 0) return WHOLE;
+  const owed = cells.factors.flatMap(({ contracting }, at) => (contracting ? axesOfCut(cutOf(at)) : [])).sort();
+  const axes = [...axesOfCut(cutOf(factor)), ...owed];
+  return axesSize(mesh, axes) === parts && own.size % parts === 0 ? plainCut(axes, own.size, mesh) : WHOLE;
+}
+
+/** Parts of each factor that is not fixed: a dimension's go to its major factors first. */
+function partsByFactor({ cells, counts, fixed, cuts, mesh }: SplitQuestion): ReadonlyMap<number, number> {
+  const parts = new Map<number, number>();
+  // What stands alone in a dimension, or in one that stays whole, is told at once; results of sums tell what is left.
+  const order = ({ result, ...count }: CountedFactors) => (result ? 2 : isTold(count) ? 0 : 1);
+  const told = [...counts].sort((a, b) => order(a) - order(b));
+  for (const count of told) {
+    let rest = count.parts;
+    for (const factor of count.factors) {
+      const own = cells.factors[factor];
+      if (!own) continue;
+      const known = fixed.has(factor) ? axesSize(mesh, axesOfCut(cuts[factor] ?? WHOLE)) : parts.get(factor);
+      const only = count.factors.length === 1;
+      const taken = known ?? (own.usable || only ? (only ? rest : greatestDivisor(rest, own.size)) : 1);
+      if (!fixed.has(factor)) parts.set(factor, taken);
+      rest = Math.max(1, Math.floor(rest / taken));
+    }
+  }
+  return parts;
+}
+
+function isTold({ factors, parts }: Pick<CountedFactors, 'factors' | 'parts'>): boolean {
+  return factors.length === 1 || parts === 1;
+}
+
+function greatestDivisor(a: number, b: number): number {
+  return b === 0 ? a : greatestDivisor(b, a % b);
+}
+
+function preferred(
+  { mesh, batch }: SplitQuestion,
+  factor: string,
+): readonly { readonly name: SubAxis; readonly size: number }[] {
+  const all = subAxes(mesh);
+  if (batch.has(factor)) return all;
+  const data = new Set(
+    mesh.axes.filter((axis) => axis.name === 'dp').flatMap((axis) => axis.subAxes.map((sub) => sub.name)),
+  );
+  return [...all.filter((axis) => !data.has(axis.name)), ...all.filter((axis) => data.has(axis.name))];
+}
+
+function refused({ cells, counts }: SplitQuestion, problem: string) {
+  const sources = [...new Set(counts.map(({ source }) => source))];
+  return pinCannotBeKept(
+    `${cells.view.op} ${cells.node.name}`,
+    sources,
+    `its rule is ${cells.rule.text}, and ${problem}`,
+  );
+}

@@ -1,0 +1,126 @@
+/**
+ * explain: chains lead back to what was written, prices add up to the plan's, names that are not there are offered.
+ */
+import test from 'ava';
+import { type Explainable, explainTensor } from '../../src/api/explain.js';
+import { explainOperator } from '../../src/api/explain-operator.js';
+import { parseCluster } from '../../src/cost-model/cluster.js';
+import { priceGraph } from '../../src/cost-model/predict.js';
+import { AutoparError } from '../../src/ir/error.js';
+import type { Graph } from '../../src/ir/graph.js';
+import { type PlanResult, plan } from '../../src/search/plan.js';
+import { planByPropagation } from '../../src/search/propagated.js';
+import type { Pin } from '../../src/sharding-propagation/pin.js';
+import { convGraph, mlpGraph } from '../search/small-graphs.js';
+
+const CLUSTER = parseCluster('1x4:a100-sxm-80', 4);
+const DEGREES = { dp: 2, tp: 2 };
+const PIN: Pin = {
+  kind: 'operator',
+  node: 'layers.0.up',
+  source: { file: 'pins.yaml', line: 3, text: 'pins[0]: factors {n: tp} on layers.0.up', priority: 0, why: null },
+  axes: { n: ['tp'] },
+};
+
+function explainable(graph: Graph, found: PlanResult, pins: readonly Pin[]): Explainable {
+  const { assignment, propagation = null } = found;
+  return { graph, cluster: CLUSTER, assignment, allToAll: true, propagation, pins };
+}
+
+async function propagated(): Promise<Explainable> {
+  const graph = mlpGraph(8, 64, 256, 1);
+  const found = await planByPropagation(graph, CLUSTER, { degrees: DEGREES, operatorPins: () => [PIN] });
+  return explainable(graph, found, [PIN]);
+}
+
+test('a tensor of a propagated plan: step by step back to the pin', async (t) => {
+  const { role, layouts, chains, blocks } = explainTensor(await propagated(), 'layers.0.B');
+  t.is(role, 'weight');
+  t.deepEqual(layouts, ['[tp, -]']);
+  t.deepEqual(blocks, [{ reader: 'layers.0.down', operand: 1, layout: '[tp, -]' }]);
+  t.deepEqual(
+    chains.map(({ axes, place, steps }) => [axes, place, steps.map(({ says }) => says)]),
+    [
+      [
+        ['tp'],
+        'dimension 0',
+        [
+          'tensor layers.0.B, dimension 0',
+          'operator layers.0.down, factor k',
+          'tensor layers.0.act, dimension 1',
+          'operator layers.0.act, factor a1',
+          'tensor layers.0.up, dimension 1',
+          'operator layers.0.up, factor n',
+          'pins[0]: factors {n: tp} on layers.0.up (pins.yaml:3)',
+        ],
+      ],
+    ],
+  );
+});
+
+test('an operator of a propagated plan: chains per factor, its pins, what it owes', async (t) => {
+  const plan = await propagated();
+  const down = explainOperator(plan, 'layers.0.down');
+  t.deepEqual(
+    down.chains.map(({ place, steps }) => [place, steps.at(-1)?.says]),
+    [
+      ['factor m', 'the batch, which is shared out over dp'],
+      ['factor k', 'pins[0]: factors {n: tp} on layers.0.up (pins.yaml:3)'],
+    ],
+  );
+  t.is(down.strategy.owed, 'all-reduce');
+  t.deepEqual(
+    down.collectives.map(({ kind, axes }) => [kind, axes]),
+    [['all-reduce', ['tp']]],
+  );
+  t.deepEqual(explainOperator(plan, 'layers.0.up').pins, [PIN.source]);
+});
+
+test("operators' prices and redistributions add up to the plan's cost", async (t) => {
+  const [layers, image] = [mlpGraph(8, 64, 256, 2), convGraph(4)];
+  const onChannels: Pin = { ...PIN, node: 'conv2', axes: { co: ['tp'] } };
+  for (const [graph, found] of [
+    [layers, await plan(layers, CLUSTER, { degrees: DEGREES })],
+    [layers, await planByPropagation(layers, CLUSTER, { degrees: DEGREES, operatorPins: () => [PIN] })],
+    [image, await planByPropagation(image, CLUSTER, { degrees: DEGREES, operatorPins: () => [onChannels] })],
+  ] as const) {
+    const subject = explainable(graph, found, []);
+    let seconds = 0;
+    for (const { name, outputs } of graph.nodes) {
+      const { computeSeconds, collectives, redistributions } = explainOperator(subject, name);
+      seconds += computeSeconds + collectives.reduce((sum, part) => sum + part.seconds, 0);
+      // Views are counted at their maker, readers' own ways at the reader.
+      for (const { side, seconds: own } of redistributions) if (side === 'operand') seconds += own;
+      for (const output of outputs)
+        if (output !== null) for (const view of explainTensor(subject, output).views) seconds += view.seconds;
+    }
+    t.is(Math.round(seconds * 1e9), priceGraph(found.sharded, CLUSTER));
+  }
+});
+
+test('alternatives: the chosen strategy differs by nothing, and under no pin no other is better alone', async (t) => {
+  const graph = mlpGraph(8, 64, 256, 1);
+  const found = await plan(graph, CLUSTER, { degrees: DEGREES });
+  for (const { name } of graph.nodes) {
+    const { alternatives, strategy } = explainOperator(explainable(graph, found, []), name);
+    const own = alternatives.find((other) => JSON.stringify(other.strategy) === JSON.stringify(strategy));
+    t.true(own !== undefined && Math.abs(own.differenceSeconds) < 1e-12, name);
+    t.true(alternatives.length > 1);
+    const same = alternatives.every(
+      (other, at) => at === 0 || other.differenceSeconds >= (alternatives[at - 1]?.differenceSeconds ?? 0),
+    );
+    t.true(same, 'cheapest first');
+  }
+});
+
+test('names that are not there', async (t) => {
+  const subject = await propagated();
+  for (const [explain, code] of [
+    [() => explainTensor(subject, 'layers.0.bct'), 'unknown-tensor'],
+    [() => explainOperator(subject, 'layers.0.bct'), 'unknown-node'],
+  ] as const) {
+    const error = t.throws(explain, { instanceOf: AutoparError });
+    t.is((error as AutoparError).code, code);
+    t.is((error as AutoparError).hint, 'did you mean layers.0.act?');
+  }
+});
