@@ -110,7 +110,9 @@ export function satisfies(
 
 /** Whether factors and pieces have the axes that the pin gives them, and none has one that it forbids. */
 function hasAxes({ axes = {}, pieces = {}, eitherPiece = [], without = [] }: OperatorPin, strategy: Strategy): boolean {
-  const own = (factor: string, wanted: readonly SubAxis[]) => (strategy.axes[factor] ?? []).join() === wanted.join();
+  // A factor that is seen as pieces has its axes on those: it is neither whole nor cut at its major end.
+  const own = (factor: string, wanted: readonly SubAxis[]) =>
+    strategy.pieces?.[factor] === undefined && (strategy.axes[factor] ?? []).join() === wanted.join();
   const inPieces = (factor: string, wanted: readonly SubAxis[]) =>
     eitherPiece.includes(factor) &&
     (strategy.pieces?.[factor] ?? []).some((_, index) => own(pieceName(factor, index), wanted));

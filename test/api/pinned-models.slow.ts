@@ -1,7 +1,7 @@
 /**
  * @file Pins that a person would write on models of PyTorch's exporters: the column and row pair of an MLP, the embedding's
  * vocabulary, the heads of an attention. Each completes to a program that verifies, and costs no more than what propagation
- * makes of the same pins.
+ * makes of the same pins. And what the search itself chose, pinned, gives the same plan again.
  */
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -13,6 +13,8 @@ import { importModel } from '../../src/api/import.js';
 import { plan } from '../../src/api/plan.js';
 import type { Graph, Node } from '../../src/ir/graph.js';
 import { ruleOf, viewOf } from '../../src/ir/view.js';
+import { placePlan } from '../../src/strategy/placed-operators.js';
+import { planPins } from '../../src/strategy/plan-pins.js';
 import { missing } from '../missing.js';
 import { ABSENT, sharedCases } from './shared-models.js';
 
@@ -24,13 +26,16 @@ for (const { name, file, inputs } of CASES) {
   test.serial(name, async (t) => {
     const free = await importModel(file, { dims: await dimsOf(file, inputs) });
     const pins = [...pairPins(free.graph), ...vocabularyPins(free.graph), ...headPins(free.graph)];
+    const automatic = await plan(free, { devices: 4 });
+    const own = annotationsOf(planPins(free.graph, placePlan(automatic.plan, free.graph)));
+    const again = await plan(free, { devices: 4, annotations: own });
+    t.is(again.found.costNanoseconds, automatic.found.costNanoseconds, 'its own choices, pinned, cost the same');
+    for (const [node, { axes }] of automatic.found.assignment.strategies)
+      t.deepEqual(again.found.assignment.strategies.get(node)?.axes, axes, `${node}: its own choice`);
     t.log(
       pins.map(({ match, factors }) => `${match.node}: ${JSON.stringify(factors)}`).join(' · ') || 'nothing to pin',
     );
-    if (pins.length === 0) {
-      t.pass('nothing of the kind in this model');
-      return;
-    }
+    if (pins.length === 0) return;
     const annotations = annotationsOf({
       version: 1,
       pins: pins.map((pin) => ({ ...pin, match: { node: exact(pin) } })),

@@ -1,4 +1,4 @@
-import { existsSync, writeFileSync } from 'node:fs';
+import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
 import { autoparLine, workplace } from './autopar.js';
@@ -16,6 +16,10 @@ function place(t: ExecutionContext, files: Readonly<Record<string, string>>): st
   t.teardown(remove);
   for (const [name, text] of Object.entries(files)) writeFileSync(join(folder, name), text);
   return folder;
+}
+
+interface KeptPlan {
+  readonly operators: Readonly<Record<string, { readonly stage: number }>>;
 }
 
 interface Printed {
@@ -117,6 +121,8 @@ test('what cannot be is refused with the file and the line', async (t) => {
   t.is(staged.code, 2);
   t.regex(staged.stderr, /several stages.*not there yet; --plan-only/);
   t.is((await compile('--annotations stage.yaml --plan-only')).code, 0);
+  const kept = JSON.parse(readFileSync(join(cwd, 'x', 'plan.json'), 'utf8')) as KeptPlan;
+  t.is(kept.operators['/h.1/mlp/c_fc/MatMul']?.stage, 1);
   const pipeline = await compile('--config pipeline.yaml');
   t.is(pipeline.code, 2);
   t.regex(pipeline.stderr, /pp 2.*not there yet/);

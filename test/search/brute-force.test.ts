@@ -12,9 +12,11 @@ import type { View } from '../../src/partition/assignment.js';
 import { partition } from '../../src/partition/partition.js';
 import { candidatesOf } from '../../src/search/candidates.js';
 import { operatorQuestions } from '../../src/search/operator-questions.js';
+import { searchPins } from '../../src/search/pinned.js';
 import { solveMesh } from '../../src/search/solve-mesh.js';
 import { type Layout, layoutKey } from '../../src/sharding-propagation/layout.js';
 import { makeMesh } from '../../src/sharding-propagation/mesh.js';
+import type { OperatorPin } from '../../src/sharding-propagation/pin.js';
 import { makeRedistributor } from '../../src/sharding-propagation/redistribution.js';
 import { readersByTensor } from '../../src/strategy/readers.js';
 import { GraphBuilder, mlpGraph } from './small-graphs.js';
@@ -38,6 +40,13 @@ for (const [name, graph] of [
     test(`no combination is cheaper: ${name}, ${cluster}`, (t) => {
       t.is(solve(graph, cluster), cheapest(graph, cluster));
     });
+    test(`no combination that keeps the pins is cheaper: ${name}, ${cluster}`, (t) => {
+      for (const pin of PINS[name]) {
+        const pinned = solve(graph, cluster, [pin]);
+        t.is(pinned, cheapest(graph, cluster, [pin]));
+        t.true(pinned >= solve(graph, cluster));
+      }
+    });
   }
 }
 
@@ -47,12 +56,34 @@ const mesh = makeMesh([
 ]);
 const PINNED = new Set(['tp']);
 
-function solve(graph: Graph, text: string): number {
+const pinOn = (node: string, axes: OperatorPin['axes']): OperatorPin => ({
+  kind: 'operator',
+  node,
+  source: { file: null, line: null, text: `pin on ${node}`, priority: 0, why: null },
+  ...(axes ? { axes } : {}),
+});
+
+/** What a person might write; each leaves the rest to the search. */
+const PINS: Readonly<Record<'a chain' | 'a diamond', readonly OperatorPin[]>> = {
+  'a chain': [
+    pinOn('layers.0.up', { n: ['tp'] }),
+    pinOn('layers.0.up', { k: ['tp'] }),
+    pinOn('layers.0.down', { n: ['tp'] }),
+  ],
+  'a diamond': [pinOn('projected', { k: ['tp'] }), pinOn('left', { k: ['tp'] }), pinOn('right', { a1: ['tp'] })],
+};
+
+function solve(graph: Graph, text: string, pins: readonly OperatorPin[] = []): number {
   const questions = operatorQuestions(graph);
-  return solveMesh(graph, mesh, parseCluster(text, 2), { axes: 'roles', pinned: PINNED, questions }).cost;
+  return solveMesh(graph, mesh, parseCluster(text, 2), {
+    axes: 'roles',
+    pinned: PINNED,
+    questions,
+    pins: searchPins(graph, pins),
+  }).cost;
 }
 
-function cheapest(graph: Graph, text: string): number {
+function cheapest(graph: Graph, text: string, pins: readonly OperatorPin[] = []): number {
   const cluster = parseCluster(text, 2);
   const redistributor = makeRedistributor(mesh, stepPrice(cluster, mesh));
   const readers = [...readersByTensor(graph)];
@@ -70,6 +101,7 @@ function cheapest(graph: Graph, text: string): number {
       // Beside the products, only the softmax is among what does nine tenths of the work.
       heavy: node.op === 'Softmax',
       hints: new Map(),
+      pins: pins.filter((pin) => pin.node === node.name),
     }),
   }));
   let least = Infinity;
