@@ -3,11 +3,16 @@
  * and the model's own device annotations, brought together once. What is left open is the search's.
  */
 import { type Cluster, parseCluster } from '../cost-model/cluster.js';
+import { priceFragment } from '../cost-model/price.js';
 import { AutoparError } from '../ir/error.js';
 import type { Graph } from '../ir/graph.js';
 import type { MultiDevice } from '../ir/onnx/device-annotations.js';
-import { type Mesh, subAxes } from '../sharding-propagation/mesh.js';
+import { viewOf } from '../ir/view.js';
+import { lowerOperator } from '../partition/lower-operator.js';
+import { structureKey } from '../search/structure-key.js';
+import { type Mesh, makeMesh, subAxes } from '../sharding-propagation/mesh.js';
 import type { Pin, PinSource } from '../sharding-propagation/pin.js';
+import { REPLICATED } from '../sharding-propagation/strategy.js';
 import { type Annotations, pinsFor, withAnnotatedDegrees } from './annotations.js';
 import { type ConfigOptions, optionsOf } from './parallel-config/config-options.js';
 import { checkAgainstModel } from './parallel-config/config-rules.js';
@@ -26,6 +31,8 @@ export interface DecisionSources {
   readonly mode?: Mode;
   readonly annotations?: Annotations;
   readonly config?: ParallelConfig;
+  /** No program is to be written: what cannot be lowered yet is left out of the plan, with a note. */
+  readonly planOnly?: boolean;
 }
 
 export interface Decisions {
@@ -54,10 +61,12 @@ export function decide(model: DecidedModel, sources: DecisionSources): Decisions
   const { config = null, annotations = null } = sources;
   const configured = config ? optionsOf(config, sources.devices) : null;
   const mode = sources.mode ?? configured?.mode ?? 'auto';
-  const asked = withoutMissing(configured?.degrees ?? {}, config);
+  const asked = withoutMissing(configured?.degrees ?? {}, config, sources.planOnly ?? false);
+  const left = leftOut(configured?.degrees ?? {});
   const stated = { ...asked, ...sources.degrees };
   const pinned = annotations ? plainDegrees(withAnnotatedDegrees(stated, annotations)) : stated;
-  const devices = sources.devices ?? (sources.cluster === undefined ? configured?.devices : undefined) ?? undefined;
+  const all = sources.cluster === undefined ? configured?.devices : undefined;
+  const devices = sources.devices ?? (left.length > 0 ? undefined : (all ?? undefined));
   const cluster = parseCluster(sources.cluster, devices, { degrees: pinned });
   const degrees = mode === 'data' ? dataParallel(pinned, cluster) : pinned;
   const pinSources = { annotations, config, model, degrees };
@@ -74,20 +83,33 @@ export function decide(model: DecidedModel, sources: DecisionSources): Decisions
     pinsOn: hasPins && mode !== 'data' ? pins : null,
     allToAll: configured?.allToAll ?? true,
     config: configured,
-    notes: config && configured ? configNotes(config, configured, model.graph) : [],
+    notes: config && configured ? [...configNotes(config, configured, model.graph, cluster), ...left] : [],
   };
 }
 
-/** Degrees of axes that programs cannot use yet are refused, where they are more than 1. */
-function withoutMissing(degrees: ConfigOptions['degrees'], config: ParallelConfig | null): Decisions['degrees'] {
-  const missing = (['pp', 'sp', 'ep'] as const).find((axis) => (degrees[axis] ?? 1) > 1);
-  if (missing)
+const MISSING = ['pp', 'sp', 'ep'] as const;
+
+/** Degrees of axes that programs cannot use yet are refused, where they are more than 1 and a program is asked for. */
+function withoutMissing(
+  degrees: ConfigOptions['degrees'],
+  config: ParallelConfig | null,
+  planOnly: boolean,
+): Decisions['degrees'] {
+  const missing = MISSING.find((axis) => (degrees[axis] ?? 1) > 1);
+  if (missing && !planOnly)
     throw new AutoparError(
       'not-there-yet',
       'usage',
-      `${config?.file ?? 'the configuration'} asks for ${missing} ${degrees[missing]}: ${missing} above 1 is not there yet; this version shards over dp and tp.`,
+      `${config?.file ?? 'the configuration'} asks for ${missing} ${degrees[missing]}: ${missing} above 1 is not there yet; --plan-only plans the rest.`,
     );
   return plainDegrees(degrees);
+}
+
+/** What a plan leaves out of a configuration. */
+function leftOut(degrees: ConfigOptions['degrees']): readonly string[] {
+  return MISSING.filter((axis) => (degrees[axis] ?? 1) > 1).map(
+    (axis) => `${axis} ${degrees[axis]} is left out of the plan, which is for the devices of dp and tp alone`,
+  );
 }
 
 function plainDegrees({ dp, tp }: { readonly dp?: number; readonly tp?: number }): Decisions['degrees'] {
@@ -135,12 +157,31 @@ function wholeOtherwise(graph: Graph, mesh: Mesh, pins: readonly Pin[]): readonl
     .map((node): Pin => ({ kind: 'operator', node: node.name, source, without }));
 }
 
-function configNotes(config: ParallelConfig, configured: ConfigOptions, graph: Graph): readonly string[] {
+function configNotes(
+  config: ParallelConfig,
+  configured: ConfigOptions,
+  graph: Graph,
+  cluster: Cluster,
+): readonly string[] {
   const place = (line: number | null) => [config.file, line].filter((part) => part !== null).join(':');
   return [
-    ...checkAgainstModel(config, graph),
+    ...checkAgainstModel(config, graph, { layersSeconds: layersSeconds(graph, cluster) }),
     ...[...configured.remarks, ...configured.notLowered].map(
       ({ key, line, says }) => `${[place(line), key].filter(Boolean).join(' ')}: ${says}`,
     ),
   ];
+}
+
+/** Seconds that the repeated layers take on one device, every operator whole. */
+function layersSeconds(graph: Graph, cluster: Cluster): number {
+  const mesh = makeMesh([['dp', 1]]);
+  const known = new Map<string, number>();
+  return graph.nodes.reduce((sum, node) => {
+    if (node.layer === null) return sum;
+    const view = viewOf(graph, node);
+    const key = structureKey(view, []);
+    const seconds = known.get(key) ?? priceFragment(lowerOperator(view, REPLICATED, mesh).fragment, cluster) / 1e9;
+    known.set(key, seconds);
+    return sum + seconds;
+  }, 0);
 }

@@ -17,39 +17,27 @@ const CHOICES = fc.array(fc.nat(1000), { minLength: 12, maxLength: 12 });
 
 /** A mesh, a shape that its axes can cut, and two layouts of it. */
 export function redistributionCases(sizes: readonly (readonly [number, number])[]): fc.Arbitrary<Case> {
-  const dimension = fc.constantFrom(1, 2, 4, 6, 8, 12, 16);
-  return fc
-    .record({
-      sizes: fc.constantFrom(...sizes),
-      shape: fc.array(dimension, { minLength: 0, maxLength: 3 }),
-      from: CHOICES,
-      to: CHOICES,
-    })
-    .map(({ sizes: [dp, tp], shape, from, to }) => {
-      const mesh = makeMesh([
-        ['dp', dp],
-        ['tp', tp],
-      ]);
-      return { mesh, shape, from: drawLayout(mesh, shape, from), to: drawLayout(mesh, shape, to) };
-    });
+  return casesOf(sizes, fc.array(fc.constantFrom(1, 2, 4, 6, 8, 12, 16), { minLength: 0, maxLength: 3 }), drawLayout);
 }
 
 /** As `redistributionCases`, of sizes that axes do not divide: dimensions of one or two factors, padded where they must be. */
 export function unevenCases(sizes: readonly (readonly [number, number])[]): fc.Arbitrary<Case> {
-  const dimension = fc.constantFrom(3, 5, 6, 7, 10, 12, 15);
+  return casesOf(sizes, fc.array(fc.constantFrom(3, 5, 6, 7, 10, 12, 15), { minLength: 1, maxLength: 3 }), drawUneven);
+}
+
+function casesOf(
+  sizes: readonly (readonly [number, number])[],
+  shapes: fc.Arbitrary<number[]>,
+  draw: (mesh: Mesh, shape: readonly number[], numbers: readonly number[]) => Layout,
+): fc.Arbitrary<Case> {
   return fc
-    .record({
-      sizes: fc.constantFrom(...sizes),
-      shape: fc.array(dimension, { minLength: 1, maxLength: 3 }),
-      from: CHOICES,
-      to: CHOICES,
-    })
+    .record({ sizes: fc.constantFrom(...sizes), shape: shapes, from: CHOICES, to: CHOICES })
     .map(({ sizes: [dp, tp], shape, from, to }) => {
       const mesh = makeMesh([
         ['dp', dp],
         ['tp', tp],
       ]);
-      return { mesh, shape, from: drawUneven(mesh, shape, from), to: drawUneven(mesh, shape, to) };
+      return { mesh, shape, from: draw(mesh, shape, from), to: draw(mesh, shape, to) };
     });
 }
 

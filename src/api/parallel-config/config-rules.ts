@@ -25,30 +25,32 @@ export interface ModelPricing {
 }
 
 /**
- * Checks the configuration against the model. Layers that stages do not divide are allowed: the answer is a warning, a
- * sentence each, with what it costs.
- * @throws AutoparError (input) `config-rule` where model_parallel does not divide hidden size or vocabulary
+ * Checks the configuration against the model. Sizes that model_parallel does not divide are padded, layers that stages do not
+ * divide are shared out unevenly: both are allowed (MindFormers refuses them), and the answer is a warning, a sentence each, with
+ * what it costs.
  */
 export function checkAgainstModel(config: ParallelConfig, graph: Graph, pricing: ModelPricing = {}): readonly string[] {
   const { modelParallel } = config;
+  const warnings: string[] = [];
   const embedding = wordEmbedding(graph);
   if (embedding && modelParallel > 1 && pinsDegrees(config)) {
     const { table, vocabulary, hidden } = embedding;
-    if (hidden % modelParallel !== 0)
-      throw breaks(config, {
-        keys: ['modelParallel'],
-        sentence: `model_parallel ${modelParallel} does not divide the hidden size ${hidden} (of ${table})`,
-        hint: `choose a divisor of ${hidden}: heads and features are shared out evenly`,
-      });
     const keptWhole = config.vocabEmbDp && config.given.has('vocabEmbDp');
-    if (vocabulary % modelParallel !== 0 && !keptWhole)
-      throw breaks(config, {
-        keys: ['modelParallel'],
-        sentence: `model_parallel ${modelParallel} does not divide the vocabulary ${vocabulary} (of ${table})`,
-        hint: `pad the vocabulary to ${Math.ceil(vocabulary / modelParallel) * modelParallel}, choose a divisor of it, or say vocab_emb_dp: True to keep the table whole`,
-      });
+    warnings.push(...padded('hidden size', hidden, table, modelParallel));
+    if (!keptWhole) warnings.push(...padded('vocabulary', vocabulary, table, modelParallel));
   }
-  return [...unevenStages(config, graph, pricing)];
+  return [...warnings, ...unevenStages(config, graph, pricing)];
+}
+
+/** What padding a size costs; nothing where the degree divides it. */
+function padded(what: string, size: number, table: string, modelParallel: number): readonly string[] {
+  if (size % modelParallel === 0) return [];
+  const whole = Math.ceil(size / modelParallel) * modelParallel;
+  const more = ((whole / size - 1) * 100).toPrecision(2);
+  return [
+    `model_parallel ${modelParallel} does not divide the ${what} ${size} (of ${table}): it is padded to ${whole} where it is cut, ` +
+      `${more} % more work and memory there`,
+  ];
 }
 
 /** Whether the degrees of the file hold as they are: in auto mode they are searched. */
