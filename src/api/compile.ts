@@ -12,6 +12,7 @@ import { type PlanningOptions, plan } from './plan.js';
 import { withRandomWeights } from './random-weights.js';
 import { type Communication, communicationOf, type HeavyOperator, heaviestOf } from './report.js';
 import type { ModelOptions } from './strategy-files.js';
+import { type Training, withTraining } from './training.js';
 import { type VerifyResult, verify } from './verify.js';
 
 export interface CompileOptions extends PlanningOptions {
@@ -27,6 +28,8 @@ export interface CompileOptions extends PlanningOptions {
   readonly globalBatch?: number;
   /** Globs of inputs that are weights. */
   readonly weights?: readonly string[];
+  /** Compile a step of training instead of inference. */
+  readonly training?: Training;
   /** Verify the program against the model afterwards. */
   readonly verify?: boolean;
   readonly seed?: number;
@@ -68,7 +71,8 @@ export async function compile(options: CompileOptions): Promise<CompileResult> {
     ...(options.weights ? { weights: options.weights } : {}),
   });
   const random = options.initRandom === true && !read.weightsPresent;
-  const imported = random ? withRandomWeights(read, seed) : read;
+  const complete = random ? withRandomWeights(read, seed) : read;
+  const imported = options.training ? withTraining(complete, options.training) : complete;
   options.signal?.throwIfAborted();
   progress('planning');
   const modelOptions: ModelOptions = {
@@ -84,6 +88,7 @@ export async function compile(options: CompileOptions): Promise<CompileResult> {
     directory,
     randomWeights: random ? seed : null,
     decisions: options,
+    ...(options.training ? { training: options.training } : {}),
     ...(options.constants ? { constants: options.constants } : {}),
     ...(options.weights ? { weights: options.weights } : {}),
     ...(options.force === undefined ? {} : { force: options.force }),

@@ -12,6 +12,7 @@ import { type Arrays, writeArrays } from './arrays.js';
 import type { DecisionSources } from './decisions.js';
 import { CONSTANTS_FILE, checkTarget, type Source, type SourceDecisions } from './folder.js';
 import type { PlannedModel } from './plan.js';
+import type { Training } from './training.js';
 
 export interface EmitOptions {
   readonly directory: string;
@@ -25,6 +26,8 @@ export interface EmitOptions {
   readonly constants?: Arrays;
   /** Globs of inputs that were imported as weights. */
   readonly weights?: readonly string[];
+  /** What a step of training computes. */
+  readonly training?: Training;
   /** What the plan's pins came from. */
   readonly decisions?: Pick<DecisionSources, 'mode' | 'annotations' | 'config'>;
   readonly signal?: AbortSignal;
@@ -53,6 +56,7 @@ export async function emit(planned: PlannedModel, options: EmitOptions): Promise
     randomWeights: options.randomWeights ?? null,
     constants: Object.keys(options.constants ?? {}).length > 0,
     ...(options.weights?.length ? { weights: options.weights } : {}),
+    ...(options.training ? { training: options.training } : {}),
     ...(Object.keys(decisions).length > 0 ? { decisions } : {}),
   };
   await writeFolderAtomic(directory, async (temporary) => {

@@ -10,6 +10,7 @@ import type { Program } from '../program/program.js';
 import { readProgram } from '../program/reader.js';
 import type { Plan } from '../strategy/plan.js';
 import { planDigest, readPlan } from '../strategy/plan-json.js';
+import type { Training } from './training.js';
 
 export interface Source {
   readonly format: 'autopar-source';
@@ -23,6 +24,8 @@ export interface Source {
   readonly constants: boolean;
   /** Globs of inputs that are weights (--weights); left out where none were given. */
   readonly weights?: readonly string[];
+  /** What a step of training computes; left out where the program infers. */
+  readonly training?: Training;
   /** What the plan's pins came from, for `explain`; files relative to the folder. */
   readonly decisions?: SourceDecisions;
 }

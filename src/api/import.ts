@@ -22,6 +22,7 @@ import { resolve } from '../ir/passes/resolve.js';
 import { checkStatedOutputs } from '../ir/passes/stated-outputs.js';
 import { weightInputs } from '../ir/passes/weight-inputs.js';
 import { evaluate } from '../runtime/evaluate.js';
+import type { PlanTraining } from '../strategy/plan.js';
 
 export interface ImportOptions {
   /** Sizes of named dimensions. */
@@ -56,6 +57,8 @@ export interface ImportedModel {
   readonly weightsPresent: boolean;
   /** The device annotations that the file itself holds (ONNX IR 11 and later); null where it has none. */
   readonly multiDevice: MultiDevice | null;
+  /** What a step of training computes, where the graph is one (training.ts). */
+  readonly training?: PlanTraining;
 }
 
 export interface ImportPass {

@@ -73,7 +73,7 @@ export function randomInputs(given: Graph, seed: number): Arrays {
   const graph = flattenBlocks(given);
   checkRoom(graph);
   const result: Record<string, ConstantTensor> = {};
-  graph.inputs.forEach((name, ordinal) => {
+  dataInputs(graph).forEach((name, ordinal) => {
     const type = typeOf(graph, name);
     const next = uniform(seed * 1000003 + ordinal);
     const bound = isFloating(type.dtype) ? 0 : indexBound(graph, name);
@@ -82,9 +82,14 @@ export function randomInputs(given: Graph, seed: number): Arrays {
   return result;
 }
 
+/** Inputs that a user feeds: not what one step keeps for the next. */
+function dataInputs(graph: Graph): readonly string[] {
+  return graph.inputs.filter((name) => !graph.initial?.has(name));
+}
+
 /** @throws AutoparError `machine-too-small` (exit backendAbsent) for inputs that this machine's memory cannot hold. */
 function checkRoom(graph: Graph): void {
-  const bytes = graph.inputs.reduce((sum, name) => {
+  const bytes = dataInputs(graph).reduce((sum, name) => {
     const { dtype, shape } = typeOf(graph, name);
     return sum + byteLength(dtype, elementCount(shape));
   }, 0);

@@ -15,10 +15,13 @@ export async function runGraph(graph: Graph, inputs: Arrays, extra: readonly str
   for (const [name, weight] of graph.weights) {
     weights.set(name, { ...weight, source: { kind: 'inline', data: await weightBytes(name, weight) } });
   }
+  const first: Record<string, ConstantTensor> = {};
+  for (const [name, weight] of graph.initial ?? [])
+    first[name] = { dtype: weight.dtype, shape: weight.shape, data: await weightBytes(name, weight) };
   const outputs = [...new Set([...graph.outputs, ...extra])];
   const computed = new Set(graph.nodes.flatMap((node) => node.outputs));
   const direct = outputs.filter((name) => computed.has(name));
-  const results = await runOnnx(writeOnnx({ ...graph, weights, outputs: direct }), inputs);
+  const results = await runOnnx(writeOnnx({ ...graph, weights, outputs: direct }), { ...inputs, ...first });
   const given: Record<string, ConstantTensor> = { ...results };
   for (const name of outputs) {
     const weight = weights.get(name);

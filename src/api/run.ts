@@ -25,9 +25,11 @@ export interface RunCompiledOptions {
 /** Runs `steps` steps (default 1) after one that is not counted. @throws AutoparError for everything the user can mend. */
 export async function runCompiled(options: RunCompiledOptions): Promise<RunReport> {
   const inputs = await arraysFor(options);
+  const { program } = await readCompiled(options.directory);
   const runtime: RunOptions = {
     steps: options.steps ?? 1,
-    warmup: 1,
+    // A step of training changes the weights: none is for warming up.
+    warmup: program.state ? 0 : 1,
     ...(options.threadsPerRank === undefined ? {} : { threadsPerRank: options.threadsPerRank }),
     ...(options.signal ? { signal: options.signal } : {}),
     ...(options.onProgress ? { onProgress: (progress) => options.onProgress?.(progressText(progress)) } : {}),

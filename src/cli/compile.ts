@@ -10,9 +10,10 @@ import { checkDegrees, type DegreeOptions, degreeOptions, givenDegrees, refuseAx
 import { notThereYet } from './later.js';
 import { clusterOptions } from './machine.js';
 import { importOptionsOf, type ModelFlags, modelOptions } from './model-options.js';
+import { type TrainingFlags, trainingOf, trainingOptions } from './training-options.js';
 import { byteSize, oneOf, wholeNumber } from './values.js';
 
-interface CompileFlags extends DegreeOptions, ModelFlags {
+interface CompileFlags extends DegreeOptions, ModelFlags, TrainingFlags {
   readonly output?: string;
   readonly force?: boolean;
   readonly planOnly?: boolean;
@@ -72,6 +73,7 @@ export const compileCommand: Command<CompileFlags> = {
       parse: oneOf('--search-mode', SEARCH_MODES),
     },
     { flags: '--config <file>', says: "a MindFormers configuration's parallel sections (docs/config.md)" },
+    ...trainingOptions,
     { flags: '--init <random>', says: 'make up weights that the model file lacks', parse: oneOf('--init', ['random']) },
     {
       flags: '--seed <n>',
@@ -117,6 +119,7 @@ async function optionsOf(model: string, flags: CompileFlags): Promise<CompileOpt
     ...withoutUndefined(given),
     degrees: givenDegrees(flags),
     ...(await importOptionsOf(flags)),
+    ...trainingOf(flags),
     ...completionOf(flags),
     ...(await decisionsOf(flags)),
     ...(init === 'random' ? { initRandom: true } : {}),

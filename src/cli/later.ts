@@ -25,17 +25,14 @@ export const LATER_OPTIONS: readonly string[] = [
   '--offload',
   '--schedule',
   '--virtual-stages',
-  '--train',
-  '--loss',
-  '--optimizer',
   '--micro-batch',
   '--micro-batches',
   '--dtype',
   '--link',
 ];
 
-/** Options of `inspect` that other commands take as well once they train. */
-export const LATER_ELSEWHERE: readonly string[] = ['--trainable', '--frozen', '--tie', '--untie'];
+/** Options of one command that others take as well later. */
+export const LATER_ELSEWHERE: readonly string[] = ['--tie', '--untie', '--train', '--loss', '--optimizer'];
 
 /** The refusal of something that has a name but no code behind it. */
 export function notThereYet(name: string): AutoparError {

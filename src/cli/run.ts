@@ -80,11 +80,34 @@ function reportLines(report: RunReport, output: Output): readonly string[] {
     bold('time by instruction'),
     ...kindLines(report),
     '',
+    ...historyLines(report, bold),
     bold('outputs'),
     ...Object.entries(report.outputs).map(([name, { dtype, shape }]) => `  ${name}  ${dtype} [${shape.join(', ')}]`),
     '',
     `memory of the whole process: ${bytesText(report.rssBytes)}`,
   ];
+}
+
+/** Outputs that are one number, over the steps: the first ones, the last, and what lies between. */
+function historyLines({ history, stepSeconds }: RunReport, bold: (text: string) => string): readonly string[] {
+  if (stepSeconds.length < 2) return [];
+  return Object.entries(history).flatMap(([name, values]) => {
+    const every = Math.max(1, Math.ceil(values.length / 10));
+    const shown = values.flatMap((value, step) =>
+      step % every === 0 || step === values.length - 1 ? [[String(step + 1), value.toPrecision(6)]] : [],
+    );
+    return [
+      bold(name),
+      ...tableLines(
+        [
+          { title: 'step', right: true },
+          { title: 'value', right: true },
+        ],
+        shown,
+      ),
+      '',
+    ];
+  });
 }
 
 type Rank = RunReport['ranks'][number];
@@ -143,6 +166,7 @@ function reportJson(directory: string, report: RunReport): Readonly<Record<strin
     stepSeconds: report.stepSeconds,
     ranks: report.ranks,
     rssBytes: report.rssBytes,
+    history: report.history,
     outputs: Object.fromEntries(
       Object.entries(report.outputs).map(([name, { dtype, shape }]) => [name, { dtype, shape }]),
     ),

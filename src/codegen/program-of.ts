@@ -30,6 +30,8 @@ const INLINE_ELEMENTS = 1024;
 export function programOf(graph: Graph, sharded: ShardedGraph, model: Program['model']): GeneratedProgram {
   const inline = inlineValues(graph, sharded);
   const bound = new Set(sharded.weights.map((weight) => weight.tensor).filter((tensor) => !inline.has(tensor)));
+  const kept = new Set(sharded.state.map(({ to }) => to));
+  const left = new Set(sharded.state.map(({ from }) => from));
   const steps = orderPhase(sharded);
   const around: Surroundings = { graph: sharded, bound, inline, readOutside: readersOutside(sharded, steps) };
   const files = new Map<string, Uint8Array>();
@@ -66,13 +68,18 @@ export function programOf(graph: Graph, sharded: ShardedGraph, model: Program['m
     version: PROGRAM_VERSION,
     model,
     mesh: sharded.mesh.axes.map((axis) => ({ axis: axis.name, size: axis.size, subAxes: axis.subAxes })),
-    inputs: sharded.inputs.map(({ tensor, input }) => valueRecord(sharded, tensor, input)),
-    outputs: sharded.outputs.map(({ tensor, output }) => valueRecord(sharded, tensor, output)),
+    inputs: sharded.inputs
+      .filter(({ tensor }) => !kept.has(tensor))
+      .map(({ tensor, input }) => valueRecord(sharded, tensor, input)),
+    outputs: sharded.outputs
+      .filter(({ tensor }) => !left.has(tensor))
+      .map(({ tensor, output }) => valueRecord(sharded, tensor, output)),
+    ...(sharded.state.length > 0 ? { state: sharded.state.map(({ from, to }) => ({ stage: 0, from, to })) } : {}),
     stages: [
       {
         tensors: tensorRecords(graph, sharded, instructions),
         segments,
-        weights: placeWeights(sharded, bound),
+        weights: placeWeights(sharded, new Set([...bound, ...kept])),
         coordinates,
         phases: { forward: instructions },
       },

@@ -14,13 +14,24 @@ import { type SafetensorsEntry, writeSafetensors } from '../program/safetensors.
 import type { SubAxis } from '../sharding-propagation/mesh.js';
 import { axesSize, subAxes, subAxisSize } from '../sharding-propagation/mesh.js';
 
+/** A tensor of the sharded graph whose blocks are cut from a weight. */
+export interface StoredTensor {
+  readonly tensor: string;
+  readonly weight: string;
+}
+
+/** Weights, and state as it is before the first step. */
+function storedTensors(sharded: ShardedGraph): readonly StoredTensor[] {
+  return [...sharded.weights, ...sharded.state.map(({ to }) => ({ tensor: to, weight: to }))];
+}
+
 /** Where each bound weight's block is found: by tensor of the sharded graph. */
 export function placeWeights(
   sharded: ShardedGraph,
   bound: ReadonlySet<string>,
 ): Readonly<Record<string, ProgramWeight>> {
   const result: Record<string, ProgramWeight> = {};
-  for (const { tensor, weight } of sharded.weights) {
+  for (const { tensor, weight } of storedTensors(sharded)) {
     if (!bound.has(tensor)) continue;
     const type = typeOfTensor(sharded, tensor);
     const axes = cutAxes(sharded, type);
@@ -52,10 +63,10 @@ export async function writeWeights(
   signal?: AbortSignal,
 ): Promise<void> {
   const files = new Map<string, SafetensorsEntry[]>();
-  for (const { tensor, weight } of inOrder(sharded.weights)) {
+  for (const { tensor, weight } of inOrder(storedTensors(sharded))) {
     const place = places[tensor];
     if (!place) continue;
-    const source = graph.weights.get(weight);
+    const source = graph.weights.get(weight) ?? graph.initial?.get(weight);
     if (!source) throw new Error(`graph has no weight ${weight}`);
     const layout: ProgramLayout = { ...typeOfTensor(sharded, tensor).layout, partial: [] };
     for (let shard = 0; shard < axesSize(sharded.mesh, place.axes); shard++) {
@@ -91,7 +102,7 @@ export async function weightBytes(name: string, weight: Weight): Promise<Uint8Ar
 }
 
 /** By name, as JSON's sorted keys are. */
-function inOrder(weights: ShardedGraph['weights']): ShardedGraph['weights'] {
+function inOrder(weights: readonly StoredTensor[]): readonly StoredTensor[] {
   return [...weights].sort((a, b) => (a.tensor < b.tensor ? -1 : a.tensor > b.tensor ? 1 : 0));
 }
 

@@ -68,6 +68,8 @@ export type WeightSource =
       /** The bytes in the file are those of the weight before a transposition. */
       readonly turned?: Turn;
     }
+  /** All zeros, of so many bytes: the moments of an optimizer that has not begun. */
+  | { readonly kind: 'zero'; readonly length: number }
   | { readonly kind: 'absent' };
 
 /** A parameter, buffer or folded constant: a graph-level value that is no input. */
@@ -100,6 +102,8 @@ export interface Graph {
   readonly outputs: readonly string[];
   readonly weights: ReadonlyMap<string, Weight>;
   readonly state: readonly StatePair[];
+  /** Values that state inputs have before the first step; they are inputs, and no weights. Left out where there is no state. */
+  readonly initial?: ReadonlyMap<string, Weight>;
   /** The inputs' batch dimensions; empty where no input has one. */
   readonly batch: readonly BatchDimension[];
 }

@@ -59,6 +59,22 @@ export interface Work {
   readonly bytes?: number;
 }
 
+/** What a gradient is asked for. */
+export interface GradientView extends OperatorView {
+  /** Per operand: whether its gradient is wanted. Never so for integers and truth values. */
+  readonly wanted: readonly boolean[];
+  /** Per result: whether it has a gradient. One of them has. */
+  readonly given: readonly boolean[];
+}
+
+/**
+ * The operators that make an operator's gradients, as an expansion: it may read `in0`, … (operands), `out0`, … (results), and
+ * `grad0`, … (gradients of the results that are given); it makes `d0`, … for the wanted operands, of their types. What it reads
+ * is kept from the forward. Dimensions are named by the forward operator's factors, so that the gradient lies as the operator
+ * does; a contraction over a sharded factor leaves its result partial.
+ */
+export type Gradient = (view: GradientView) => Expansion;
+
 export type OperatorFamily =
   | 'elementwise'
   | 'contraction'
@@ -104,6 +120,11 @@ export interface OperatorEntry {
   readonly resize?: (view: OperatorView, rule: FactorRule, size: (factor: string) => number) => Attributes;
   /** Equivalent plainer operators, for when an `expanded` factor is sharded or a target lacks the operator. */
   readonly expansion?: (view: OperatorView) => Expansion;
+  /**
+   * Left out: there is none yet. A text: no gradient passes, and why (`whole numbers`); what is behind it is treated as a
+   * constant.
+   */
+  readonly gradient?: Gradient | string;
   /** Operand that holds indices into the factor of kind `mask`. */
   readonly indexInput?: number;
   /**

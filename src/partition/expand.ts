@@ -130,9 +130,11 @@ function strategyInside(
   const rule = entry.rule(view);
   const axes: Record<string, readonly SubAxis[]> = {};
   const pieces: Record<string, readonly number[]> = {};
+  // A factor of size 1 that no axis lies on parts nothing.
+  const isReal = (name: string) => outerRule.factors.get(name)?.size !== 1 || (outer.axes[name]?.length ?? 0) > 0;
   const assign = (inner: readonly (readonly string[])[] | null | undefined, outerDims: Dims) => {
     inner?.forEach((factors, position) => {
-      for (const group of alignedFactors(factors, outerDims[position] ?? [], rule, outerRule)) {
+      for (const group of alignedFactors(factors, (outerDims[position] ?? []).filter(isReal), rule, outerRule)) {
         const [only, ...others] = group.inner;
         if (only !== undefined && others.length === 0 && isCutInside(fragment, group.outer, outerRule, outer)) {
           pieces[only] = group.outer.map((name) => outerRule.factors.get(name)?.size ?? 1);
@@ -158,7 +160,8 @@ function strategyInside(
     .findIndex((members) => members.length === arriving.length && members.every((member) => arriving.includes(member)));
   if (set < 0) throw new Error(`${view.name} is not linear in its partial operands ${arriving.join(', ')}`);
   const carried = { set, axes: (partial[arriving[0] ?? 0] ?? []).map((entry) => entry.axis) };
-  return { ...placed, carried, owed: { kind: 'none' } };
+  // What is carried stays partial; what the operator itself sums is paid where it arises.
+  return { ...placed, carried, owed: { kind: 'all-reduce' } };
 }
 
 /** Factors of one dimension as the inner operator and the outer one have them. */

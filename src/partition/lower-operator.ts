@@ -65,7 +65,7 @@ export function lowerOperator(
 }
 
 /** Adds an operator and what it owes to a fragment; its operands must have the layouts that the strategy demands. */
-function addOperator(
+export function addOperator(
   fragment: Fragment,
   view: OperatorView,
   strategy: Strategy,

@@ -64,11 +64,14 @@ class Partitioning {
       this.declare(input, type, layout);
       return { tensor: input, input };
     });
+    const stateInputs = new Map(graph.state.map(({ input, output }) => [output, input]));
     for (const node of graph.nodes) this.lower(node);
     const outputs = graph.outputs.map((output) => {
       const reader: Reader = { kind: 'output', name: output, operand: 0 };
       const origin: Origin = { origin: output, layer: null, phase: 'forward', scope: 'micro' };
-      const tensor = this.computed(this.demand(output, reader, undefined, origin), origin);
+      const kept = stateInputs.get(output);
+      const layout = kept === undefined ? undefined : this.assignment.inputs.get(kept);
+      const tensor = this.computed(this.demand(output, reader, layout, origin), origin);
       if (this.get(tensor).layout.partial.length > 0) throw new Error(`graph output ${output} is partial`);
       return { tensor, output };
     });
@@ -81,6 +84,10 @@ class Partitioning {
       constants: this.constants,
       inputs,
       outputs,
+      state: graph.state.map(({ input, output }) => ({
+        from: outputs.find((item) => item.output === output)?.tensor ?? output,
+        to: input,
+      })),
     };
   }
 

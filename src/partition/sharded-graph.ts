@@ -133,4 +133,6 @@ export interface ShardedGraph {
   readonly constants: ReadonlyMap<string, ConstantTensor>;
   readonly inputs: readonly { readonly tensor: string; readonly input: string }[];
   readonly outputs: readonly { readonly tensor: string; readonly output: string }[];
+  /** Tensors whose blocks the next step reads: what `from` is at the end of a step, `to` is at the beginning of the next. */
+  readonly state: readonly { readonly from: string; readonly to: string }[];
 }

@@ -75,10 +75,25 @@ function checkStage(program: Program, stage: ProgramStage, axes: readonly Progra
   const given = [
     ...Object.keys(stage.coordinates),
     ...program.inputs.filter((input) => input.stage === index).map((input) => input.tensor),
+    ...checkState(program, stage, index),
   ];
   for (const [phase, instructions] of Object.entries(stage.phases)) {
     within(`phase ${phase}`, () => checkPhase(program, stage, axes, instructions, given));
   }
+}
+
+/** What a stage keeps from step to step: same blocks, and a first value. Returns the tensors that a step begins with. */
+function checkState(program: Program, stage: ProgramStage, index: number): readonly string[] {
+  return (program.state ?? [])
+    .filter((pair) => pair.stage === index)
+    .map(({ from, to }) => {
+      const [left, kept] = [stage.tensors[from], stage.tensors[to]];
+      if (!left || !kept) throw new Flaw(`state ${to} is what ${from} was, and one of them is not declared`);
+      if (!(to in stage.weights)) throw new Flaw(`state ${to} has no first value among the weights`);
+      if (left.dtype !== kept.dtype || left.localShape.join() !== kept.localShape.join())
+        throw new Flaw(`state ${to} has other blocks than ${from}`);
+      return to;
+    });
 }
 
 function checkTensor(tensor: ProgramTensor, axes: readonly ProgramAxis[]): void {

@@ -60,16 +60,19 @@ const stage = record({
   phases: map(list(instruction)),
 });
 
-export const programSchema: Schema = record({
-  format: { const: 'autopar-program' },
-  version: { const: PROGRAM_VERSION },
-  model: record({ name: text, fingerprint: text }, { plan: text }),
-  mesh: list(axis),
-  inputs: list(value),
-  outputs: list(value),
-  stages: { ...list(stage), minItems: 1 },
-  schedule: list(record({ stage: count, chunk: count, microBatch: count, phase: text })),
-});
+export const programSchema: Schema = record(
+  {
+    format: { const: 'autopar-program' },
+    version: { const: PROGRAM_VERSION },
+    model: record({ name: text, fingerprint: text }, { plan: text }),
+    mesh: list(axis),
+    inputs: list(value),
+    outputs: list(value),
+    stages: { ...list(stage), minItems: 1 },
+    schedule: list(record({ stage: count, chunk: count, microBatch: count, phase: text })),
+  },
+  { state: list(record({ stage: count, from: text, to: text })) },
+);
 
 /** All keys of `required` must be there; those of `optional` may; unknown ones are let pass, so that adding is free. */
 function record(required: Readonly<Record<string, Schema>>, optional: Readonly<Record<string, Schema>> = {}): Schema {

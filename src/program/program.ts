@@ -18,6 +18,11 @@ export interface Program {
   readonly inputs: readonly ProgramValue[];
   readonly outputs: readonly ProgramValue[];
   readonly stages: readonly ProgramStage[];
+  /**
+   * What a tensor is at the end of a step another is at the beginning of the next, block for block: the stage's tensors. The
+   * first step finds the other's value among the weights. Left out where nothing is kept.
+   */
+  readonly state?: readonly { readonly stage: number; readonly from: string; readonly to: string }[];
   /** Order of actions; one action (one stage, one micro-batch, forward) for a program without pipeline. */
   readonly schedule: readonly ProgramAction[];
 }

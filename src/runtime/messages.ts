@@ -27,6 +27,8 @@ export interface RankSetup {
   readonly axes: readonly ProgramAxis[];
   readonly phases: readonly string[];
   readonly outputs: Program['outputs'];
+  /** What the stage keeps from step to step. */
+  readonly state: NonNullable<Program['state']>;
   /** Blocks of the inputs by local tensor. */
   readonly feeds: Readonly<Record<string, Uint8Array>>;
   readonly steps: number;
@@ -53,6 +55,8 @@ export type RankMessage =
       /** Blocks by local tensor. */
       readonly outputs: Readonly<Record<string, Uint8Array>>;
       readonly collected: Readonly<Record<string, Uint8Array>>;
+      /** Values of outputs that are one number, step by step, by local tensor. */
+      readonly history: Readonly<Record<string, readonly number[]>>;
     }
   | { readonly kind: 'failed'; readonly error: PlainError };
 

@@ -2,6 +2,7 @@
  * @file A rank's steps: feed, run the instruction lists, meet at the barrier.
  */
 import { holders } from '../program/blocks.js';
+import type { DType } from '../program/values.js';
 import type { Backend } from './backend.js';
 import { BufferPool } from './buffer-pool.js';
 import type { Control } from './control.js';
@@ -16,6 +17,8 @@ export interface RankRun {
   /** Blocks that this rank gives to the whole outputs and collected tensors, copied. */
   readonly outputs: Readonly<Record<string, Uint8Array>>;
   readonly collected: Readonly<Record<string, Uint8Array>>;
+  /** Values of outputs that are one number, step by step. */
+  readonly history: Readonly<Record<string, readonly number[]>>;
 }
 
 /** Runs warm-up and counted steps. `onStep` is called after each (counted or not). Throws Stopped when told to stop. */
@@ -32,6 +35,7 @@ export async function runRank<Tensor>(
   const stopwatch = new Stopwatch();
   const kept = new Map<string, Tensor>();
   const stepSeconds: number[] = [];
+  const history: Record<string, number[]> = {};
   const loop = new RankLoop(setup, backend, transport, control, memory, stopwatch);
   for (let step = 0; step < warmup + steps; step++) {
     if (step === warmup) stopwatch.reset();
@@ -41,18 +45,26 @@ export async function runRank<Tensor>(
     if (step === warmup + steps - 1) loop.keepIn(kept);
     for (const [action, list] of loaded.actions.entries()) await loop.run(action, list);
     control.barrier(rank);
-    if (step >= warmup) stepSeconds.push((performance.now() - from) / 1000);
+    if (step >= warmup) {
+      stepSeconds.push((performance.now() - from) / 1000);
+      for (const [name, value] of loop.numbers(ownOutputs(setup))) history[name] = [...(history[name] ?? []), value];
+    }
     onStep(step);
   }
   const outputs = loop.give(ownOutputs(setup), loop.tensors);
   const collected = loop.give(setup.collect, kept);
-  return { stepSeconds, outputs, collected, statistics: stopwatch.statistics(steps, memory.peakBytes) };
+  return { stepSeconds, outputs, collected, history, statistics: stopwatch.statistics(steps, memory.peakBytes) };
 }
 
 /** Output tensors of the rank's stage. */
 function ownOutputs(setup: RankSetup): readonly string[] {
   return setup.outputs.filter((output) => output.stage === setup.stageIndex).map((output) => output.tensor);
 }
+
+const READERS: Readonly<Partial<Record<DType, (view: DataView) => number>>> = {
+  float32: (view) => view.getFloat32(0, true),
+  float64: (view) => view.getFloat64(0, true),
+};
 
 class RankLoop<Tensor> {
   /** Live tensors by name. */
@@ -78,6 +90,7 @@ class RankLoop<Tensor> {
   /** Starts a step: only constants and inputs are live. */
   begin(constants: ReadonlyMap<string, Tensor>): void {
     const from = performance.now();
+    this.carryOver(constants);
     for (const name of this.tensors.keys()) this.buffers.giveBack(name);
     this.tensors = new Map(constants);
     this.memory.clear();
@@ -86,6 +99,26 @@ class RankLoop<Tensor> {
       this.define(name, this.backend.tensor(dtype, localShape, bytes));
     }
     this.stopwatch.add('feed', performance.now() - from, 0, 0, 1);
+  }
+
+  /** What the last step left of the state is what this one begins with: copied over the value that it had before. */
+  private carryOver(constants: ReadonlyMap<string, Tensor>): void {
+    for (const { from, to } of this.setup.state) {
+      const [left, kept] = [this.tensors.get(from), constants.get(to)];
+      if (left !== undefined && kept !== undefined) this.backend.bytes(kept).set(this.backend.bytes(left));
+    }
+  }
+
+  /** The values of those tensors that are one floating-point number. */
+  numbers(names: readonly string[]): readonly (readonly [string, number])[] {
+    return names.flatMap((name) => {
+      const { dtype, localShape } = tensorOf(this.setup.stage, name);
+      const tensor = this.tensors.get(name);
+      const read = localShape.every((size) => size === 1) ? READERS[dtype] : undefined;
+      if (tensor === undefined || !read) return [];
+      const bytes = this.backend.bytes(tensor);
+      return [[name, read(new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength))] as const];
+    });
   }
 
   /** From here on tensors to collect are kept in `kept` as they are defined. */

@@ -47,6 +47,8 @@ export interface RunResult {
   readonly outputs: Readonly<Record<string, ConstantTensor>>;
   /** Whole collected tensors of the last step, by local tensor. */
   readonly tensors: Readonly<Record<string, ConstantTensor>>;
+  /** Outputs that are one number (a loss), by name: their value in every counted step. */
+  readonly history: Readonly<Record<string, readonly number[]>>;
   /** Wall time of each counted step: the longest over the ranks, from barrier to barrier. */
   readonly stepSeconds: readonly number[];
   readonly ranks: readonly (RankStatistics & { readonly rank: number })[];
@@ -85,6 +87,12 @@ export async function runProgram(
   return {
     outputs: wholeOutputs(program, setups, done),
     tensors: wholeTensors(program, setups, done),
+    history: Object.fromEntries(
+      program.outputs.flatMap(({ name, tensor, stage }) => {
+        const values = done[stage * rankCount(stageAxes(program.mesh, program.stages.length))]?.history[tensor];
+        return values && values.length > 0 ? [[name, values] as const] : [];
+      }),
+    ),
     stepSeconds: (done[0] as RankDone).stepSeconds.map((_, step) =>
       Math.max(...done.map(({ stepSeconds }) => stepSeconds[step] as number)),
     ),
@@ -119,6 +127,7 @@ function setUp(
         axes,
         phases: actionsOf(program, stageIndex).map((action) => action.phase),
         outputs: program.outputs,
+        state: (program.state ?? []).filter((pair) => pair.stage === stageIndex),
         feeds: feedsOf(program, stageIndex, local, inputs),
         steps: Math.max(1, options.steps ?? 1),
         warmup: options.warmup ?? 0,

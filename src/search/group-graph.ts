@@ -95,6 +95,7 @@ class Building {
       });
     }
     for (const [tensor, readers] of this.readersOf) this.connect(tensor, readers);
+    for (const { input, output } of graph.state) this.carry(output, input);
     return {
       problem: () => ({ sizes: this.sizes, factors: [...this.factors, ...this.edgeFactors()] }),
       refine: (states) => this.refine(states),
@@ -140,6 +141,13 @@ class Building {
       if (reader.kind === 'output') this.forbidPartial(from);
       else this.edge(tensor, from, this.readerEnd(reader));
     }
+  }
+
+  /** What a step leaves is brought into the layout in which the next one is fed. */
+  private carry(output: string, input: string): void {
+    const [from, to] = [this.viewEnds.get(output), this.inputEnds.get(input)];
+    if (!from || !to) throw new Error(`state ${input} is no input, or ${output} is not computed`);
+    this.edge(output, from, to);
   }
 
   private readerEnd(reader: Reader): End {

@@ -61,7 +61,7 @@ function workOf(view: OperatorView): number {
 
 /** Weights and what is computed from weights alone (a transposed matrix whose values the file lacks). */
 function weightLikeTensors(graph: Graph): ReadonlySet<string> {
-  const found = new Set(graph.weights.keys());
+  const found = new Set([...graph.weights.keys(), ...graph.state.map(({ input }) => input)]);
   for (const node of graph.nodes) {
     const inputs = node.inputs.filter((input) => input !== null);
     if (inputs.length === 0 || !inputs.every((input) => found.has(input))) continue;

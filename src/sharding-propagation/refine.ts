@@ -3,7 +3,7 @@
  * (3 | 64). An axis on n would cut [q k v] into halves that hold q and half of k; an axis on the second piece gives every
  * rank its part of each. A strategy that says `pieces: {n: [3, 64]}` may put axes on `n.0` and `n.1`.
  */
-import type { Factor, FactorRule } from '../ir/factor-rule.js';
+import type { Factor, FactorKind, FactorRule } from '../ir/factor-rule.js';
 
 /** Sizes that multiply to the factor's, major to minor, by factor. */
 export type FactorPieces = Readonly<Record<string, readonly number[]>>;
@@ -37,12 +37,15 @@ export function refineRule(rule: FactorRule, pieces: FactorPieces | undefined): 
   return { factors, inputs: refine(rule.inputs), outputs: refine(rule.outputs), text: rule.text };
 }
 
+/** Kinds of factors that mean the same for a part of a factor as for the whole; an expansion's dimensions are refined too. */
+const CAN_BE_PIECES: ReadonlySet<FactorKind> = new Set(['pass', 'contracting', 'expanded']);
+
 /** Why factors cannot be seen as these pieces, as a sentence's end; null where they can. */
 export function piecesProblem(rule: FactorRule, pieces: FactorPieces | undefined): string | null {
   for (const [name, sizes] of Object.entries(pieces ?? {})) {
     const factor = rule.factors.get(name);
     if (!factor) return `pieces: the operator has no factor ${name}`;
-    if (factor.kind !== 'pass' && factor.kind !== 'contracting') return `pieces: factor ${name} is ${factor.kind}`;
+    if (!CAN_BE_PIECES.has(factor.kind)) return `pieces: factor ${name} is ${factor.kind}`;
     const product = sizes.reduce((all, size) => all * size, 1);
     if (product !== factor.size) return `pieces: ${sizes.join(' · ')} is not the size ${factor.size} of factor ${name}`;
   }

@@ -11,7 +11,7 @@ import { isReplicated } from '../sharding-propagation/layout.js';
 import { layoutText } from '../sharding-propagation/layout-text.js';
 import { REPLICATED, type Strategy } from '../sharding-propagation/strategy.js';
 import { layerClasses, leadersOf } from './layer-classes.js';
-import type { Plan, PlanOperator, PlanPass, PlanPrediction, PlanView } from './plan.js';
+import type { Plan, PlanOperator, PlanPass, PlanPrediction, PlanTraining, PlanView } from './plan.js';
 import { PLAN_VERSION } from './plan.js';
 import { producedLayouts } from './produced-layouts.js';
 import { readerText } from './readers.js';
@@ -43,6 +43,7 @@ export interface PlannedModel {
   readonly dims: Readonly<Record<string, number>>;
   readonly globalBatch: number | null;
   readonly passes: readonly PlanPass[];
+  readonly training?: PlanTraining;
 }
 
 /** The cluster, with its device's id. */
@@ -79,7 +80,7 @@ export function planOf(found: Found, model: PlannedModel, cluster: PlannedCluste
     operators: Object.fromEntries(operators),
     tensors: Object.fromEntries(tensors),
     redistributions: redistributionsOf(found, produced, leaders.tensors),
-    training: null,
+    training: model.training ?? null,
     schedule: { kind: 'single', microBatches: 1 },
     predicted: prediction,
     search: {

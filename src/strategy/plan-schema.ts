@@ -59,7 +59,16 @@ export const PLAN_SCHEMA = record(
     operators: mapOf(operator),
     tensors: mapOf(text),
     redistributions: mapOf(listOf(record({ readers: texts, layout: text, steps: texts }))),
-    training: { type: 'null' },
+    training: {
+      anyOf: [
+        { type: 'null' },
+        record({
+          loss: record({ kind: text, output: text }, ['output']),
+          optimizer: { type: 'object' },
+          trained: count,
+        }),
+      ],
+    },
     schedule: record({ kind: { const: 'single' }, microBatches: positive }),
     predicted: record({
       stepSeconds: amount,

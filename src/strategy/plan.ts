@@ -42,7 +42,8 @@ export interface Plan {
   readonly tensors: Readonly<Record<string, string>>;
   /** Redistributions between producer and readers, by tensor: one entry per view (readers that share one). */
   readonly redistributions: Readonly<Record<string, readonly PlanView[]>>;
-  readonly training: null;
+  /** What a step of training computes; null for inference. */
+  readonly training: PlanTraining | null;
   readonly schedule: { readonly kind: 'single'; readonly microBatches: number };
   readonly predicted: PlanPrediction;
   readonly search: {
@@ -54,6 +55,17 @@ export interface Plan {
   readonly pins: readonly string[];
   /** Redistributions do without all-to-alls. */
   readonly allToAll?: false;
+}
+
+export interface PlanTraining {
+  readonly loss: {
+    readonly kind: string;
+    /** The output of the model that it is of, where that was said. */
+    readonly output?: string;
+  };
+  readonly optimizer: Readonly<Record<string, unknown>>;
+  /** Number of weights that are trained. */
+  readonly trained: number;
 }
 
 export interface PlanPass {

@@ -22,11 +22,11 @@ test('what docs/contributing.md shows is the code in the repository', (t) => {
   }
 });
 
-test('the operator it adds is named in one source file and one test', (t) => {
+test('the operator it adds is named in one source file, one sample and one sample of its gradient', (t) => {
   const op = /op: '(\w+)'/.exec(SHOWN[0]?.code ?? '')?.[1] ?? '';
   t.not(op, '');
   t.deepEqual(filesNaming('src', op), [SHOWN[0]?.file]);
-  t.deepEqual(filesNaming('test', op), [SHOWN[1]?.file]);
+  t.deepEqual([...filesNaming('test', op)].sort(), [SHOWN[1]?.file, SHOWN[2]?.file].sort());
 });
 
 function filesNaming(folder: string, word: string): readonly string[] {

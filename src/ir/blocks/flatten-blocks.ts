@@ -12,8 +12,9 @@ export function flattenBlocks(graph: Graph): Graph {
     if (!block.body) return [block];
     for (const [name, type] of block.body.tensors) if (!tensors.has(name)) tensors.set(name, type);
     for (const [name, weight] of block.body.weights) weights.set(name, weight);
-    const { layer, scope, phase, group } = block;
-    return block.body.nodes.map((node) => ({ ...node, layer, scope, phase, group }));
+    // The block's strategy is none of theirs: each is a group of its own again.
+    const { layer, scope, phase } = block;
+    return block.body.nodes.map((node) => ({ ...node, layer, scope, phase, group: node.name }));
   });
   return { ...graph, nodes, tensors, weights };
 }

@@ -67,6 +67,7 @@ export async function loadWeight(source: WeightSource): Promise<Uint8Array | nul
 export function readWeight(source: WeightSource): Uint8Array | null {
   if (source.kind === 'inline') return source.data;
   if (source.kind === 'absent') return null;
+  if (source.kind === 'zero') return new Uint8Array(source.length);
   const data = bytesOfFile(source);
   return source.turned ? turn(data, source.turned) : data;
 }

@@ -5,6 +5,7 @@ import type { DimensionFactors } from '../factor-rule.js';
 import type { OperatorView } from '../operator.js';
 import type { ExpansionWriter } from './expansion.js';
 import { mismatch, operand, text } from './operands.js';
+import type { Arithmetic, OperatorGradient } from './operator-gradient.js';
 
 /** Attributes that each activation's parameters are, in the order in which fused operators list them. */
 const PARAMETERS: Readonly<Record<string, readonly string[]>> = {
@@ -44,4 +45,39 @@ export function addActivation(
   if (name === 'Clip')
     write.add(name, [input, ...given.map(([, value]) => write.scalar(dtype, value))], dims, {}, 'out0');
   else write.add(name, [input], dims, Object.fromEntries(given), 'out0');
+}
+
+/**
+ * Writes the gradient of what went into the activation, from that of the result and the result itself: all of them can be told
+ * by what they make. At kinks it is zero, as PyTorch has it for Relu.
+ */
+export function activationSlope(write: OperatorGradient, values: readonly (number | undefined)[]): string {
+  const name = text(write.view, 'activation', '');
+  if (name === '') return 'grad0';
+  const at = write.on(write.dimsOfResult(0), operand(write.view, 0).dtype);
+  const make = SLOPES[name];
+  if (!make) throw mismatch(write.view, `its activation '${name}' is not known`);
+  return make(at, values);
+}
+
+type Slope = (at: Arithmetic, values: readonly (number | undefined)[]) => string;
+
+const above = (at: Arithmetic, limit: number) => at.of('Greater', 'out0', limit);
+
+const SLOPES: Readonly<Record<string, Slope>> = {
+  Relu: (at) => at.where(above(at, 0), 'grad0', 0),
+  ThresholdedRelu: (at) => at.where(at.of('Equal', 'out0', 0), 0, 'grad0'),
+  LeakyRelu: (at, [alpha = 0.01]) => at.where(above(at, 0), 'grad0', at.mul('grad0', alpha)),
+  Elu: (at, [alpha = 1]) => at.where(above(at, 0), 'grad0', at.mul('grad0', at.add('out0', alpha))),
+  Sigmoid: (at) => at.mul('grad0', at.mul('out0', at.sub(1, 'out0'))),
+  Tanh: (at) => at.mul('grad0', at.sub(1, at.square('out0'))),
+  Softplus: (at) => at.mul('grad0', at.sub(1, at.of('Exp', at.of('Neg', 'out0')))),
+  Softsign: (at) => at.mul('grad0', at.square(at.sub(1, at.of('Abs', 'out0')))),
+  HardSigmoid: (at, [alpha = 0.2]) => at.where(between(at, 0, 1), at.mul('grad0', alpha), 0),
+  Clip: (at, [low = Number.NEGATIVE_INFINITY, high = Number.POSITIVE_INFINITY]) =>
+    at.where(between(at, low, high), 'grad0', 0),
+};
+
+function between(at: Arithmetic, low: number, high: number): string {
+  return at.of('And', above(at, low), at.of('Less', 'out0', high));
 }

@@ -11,57 +11,66 @@ import type { FactorRule } from '../factor-rule.js';
 import type { TensorType } from '../graph.js';
 import type { OperatorEntry, OperatorView } from '../operator.js';
 import { bindRule } from '../rule-text.js';
+import { type AttentionSizes, attentionGradient } from './attention-gradient.js';
 import { entry, moves, perElement } from './entry.js';
 import { axisOf, dimensionNames, mismatch, numberOf, ofRank, operand } from './operands.js';
+import { differentiable } from './operator-gradient.js';
+import { rotaryGradient } from './rotary-gradient.js';
 
 export const attentionEntries: readonly OperatorEntry[] = [
-  entry({
-    op: 'Attention',
-    family: 'attention',
-    infer: (view) => {
-      const { batch, heads, keyHeads, query, past, keys, width, valueWidth, flat } = attentionSizes(view);
-      const { dtype } = operand(view, 0);
-      const total = past + keys;
-      const types: readonly TensorType[] = [
-        { dtype, shape: flat ? [batch, query, heads * valueWidth] : [batch, heads, query, valueWidth] },
-        { dtype, shape: [batch, keyHeads, total, width] },
-        { dtype, shape: [batch, keyHeads, total, valueWidth] },
-        { dtype, shape: [batch, heads, query, total] },
-      ];
-      return types.slice(0, view.outputCount);
-    },
-    rule: attentionRule,
-    // Weighted sums of values: linear in them, as long as no other result is made of them or without them.
-    linear: (view) => (view.outputCount === 1 && !view.inputs[5] ? [[2]] : []),
-    resize: (view, rule, size) =>
-      attentionSizes(view).flat && rule.factors.has('h')
-        ? { ...view.attributes, q_num_heads: size('h') * size('g'), kv_num_heads: size('h') }
-        : view.attributes,
-    work: (view) => {
-      const { batch, heads, query, past, keys, width, valueWidth } = attentionSizes(view);
-      const scores = batch * heads * query * (past + keys);
-      return { flops: scores * (2 * width + 2 * valueWidth + 12) };
-    },
-    note: 'Keys stay whole; with is_causal so do queries, since the mask depends on their position.',
-  }),
-  entry({
-    op: 'RotaryEmbedding',
-    family: 'attention',
-    infer: (view) => [ofRank(view, 0, 3, true)],
-    rule: (view) => {
-      const { shape } = operand(view, 0);
-      const heads = numberOf(view, 'num_heads', 0);
-      const tables = view.inputs[3] ? 'p! f!, p! f!, b s' : 'b s f!, b s f!';
-      const data = shape.length === 4 ? 'b h s e!' : 'b s (h e!)';
-      return bindRule(`${data}, ${tables} -> ${data}`, view, shape.length === 3 && heads > 0 ? { h: heads } : {});
-    },
-    resize: (view, rule, size) =>
-      operand(view, 0).shape.length === 3 && rule.factors.has('h')
-        ? { ...view.attributes, num_heads: size('h') }
-        : view.attributes,
-    work: perElement(3),
-    note: 'Features of a head and the position table stay whole.',
-  }),
+  differentiable(
+    entry({
+      op: 'Attention',
+      family: 'attention',
+      infer: (view) => {
+        const { batch, heads, keyHeads, query, past, keys, width, valueWidth, flat } = attentionSizes(view);
+        const { dtype } = operand(view, 0);
+        const total = past + keys;
+        const types: readonly TensorType[] = [
+          { dtype, shape: flat ? [batch, query, heads * valueWidth] : [batch, heads, query, valueWidth] },
+          { dtype, shape: [batch, keyHeads, total, width] },
+          { dtype, shape: [batch, keyHeads, total, valueWidth] },
+          { dtype, shape: [batch, heads, query, total] },
+        ];
+        return types.slice(0, view.outputCount);
+      },
+      rule: attentionRule,
+      // Weighted sums of values: linear in them, as long as no other result is made of them or without them.
+      linear: (view) => (view.outputCount === 1 && !view.inputs[5] ? [[2]] : []),
+      resize: (view, rule, size) =>
+        attentionSizes(view).flat && rule.factors.has('h')
+          ? { ...view.attributes, q_num_heads: size('h') * size('g'), kv_num_heads: size('h') }
+          : view.attributes,
+      work: (view) => {
+        const { batch, heads, query, past, keys, width, valueWidth } = attentionSizes(view);
+        const scores = batch * heads * query * (past + keys);
+        return { flops: scores * (2 * width + 2 * valueWidth + 12) };
+      },
+      note: 'Keys stay whole; with is_causal so do queries, since the mask depends on their position.',
+    }),
+    (write) => attentionGradient(write, attentionSizes(write.view)),
+  ),
+  differentiable(
+    entry({
+      op: 'RotaryEmbedding',
+      family: 'attention',
+      infer: (view) => [ofRank(view, 0, 3, true)],
+      rule: (view) => {
+        const { shape } = operand(view, 0);
+        const heads = numberOf(view, 'num_heads', 0);
+        const tables = view.inputs[3] ? 'p! f!, p! f!, b s' : 'b s f!, b s f!';
+        const data = shape.length === 4 ? 'b h s e!' : 'b s (h e!)';
+        return bindRule(`${data}, ${tables} -> ${data}`, view, shape.length === 3 && heads > 0 ? { h: heads } : {});
+      },
+      resize: (view, rule, size) =>
+        operand(view, 0).shape.length === 3 && rule.factors.has('h')
+          ? { ...view.attributes, num_heads: size('h') }
+          : view.attributes,
+      work: perElement(3),
+      note: 'Features of a head and the position table stay whole.',
+    }),
+    (write) => rotaryGradient(write, { cosine: 1, sine: 2, positions: 3, heads: numberOf(write.view, 'num_heads', 1) }),
+  ),
   entry({
     op: 'TensorScatter',
     family: 'indexing',
@@ -78,19 +87,6 @@ export const attentionEntries: readonly OperatorEntry[] = [
     note: 'The dimension that is written into stays whole.',
   }),
 ];
-
-interface AttentionSizes {
-  readonly batch: number;
-  readonly heads: number;
-  readonly keyHeads: number;
-  readonly query: number;
-  readonly past: number;
-  readonly keys: number;
-  readonly width: number;
-  readonly valueWidth: number;
-  /** Heads and features share one dimension. */
-  readonly flat: boolean;
-}
 
 function attentionSizes(view: OperatorView): AttentionSizes {
   const [q, k, v] = [ofRank(view, 0, 3, true), ofRank(view, 1, 3, true), ofRank(view, 2, 3, true)];

@@ -4,14 +4,16 @@
  */
 import type { Expansion, OperatorEntry, OperatorView } from '../operator.js';
 import { bindRule } from '../rule-text.js';
+import { channelNormalisationGradients } from './channel-normalisation-gradient.js';
 import { entry, perInputElement } from './entry.js';
 import type { ExpansionWriter } from './expansion.js';
 import { axesOf, axisOf, dimensionNames, integers, mismatch, numberOf, ofRank, operand } from './operands.js';
+import { withGradients } from './operator-gradient.js';
 import { isAsked, meanOf, spread, start } from './statistics.js';
 
 type Dimensions = readonly (readonly string[])[];
 
-export const channelNormalisationEntries: readonly OperatorEntry[] = [
+const ENTRIES: readonly OperatorEntry[] = [
   entry({
     op: 'BatchNormalization',
     family: 'normalisation',
@@ -99,6 +101,11 @@ export const channelNormalisationEntries: readonly OperatorEntry[] = [
     note: 'Channels stay whole: neighbours are summed.',
   }),
 ];
+
+export const channelNormalisationEntries: readonly OperatorEntry[] = withGradients(
+  ENTRIES,
+  channelNormalisationGradients,
+);
 
 /** Names of an image's dimensions from the third on. */
 function spatialOf(view: OperatorView): readonly string[] {

@@ -3,61 +3,72 @@
  */
 import { elementCount, type TensorType } from '../graph.js';
 import type { Expansion, OperatorEntry, OperatorView } from '../operator.js';
+import { determinantGradient, gemmGradient, matMulGradient } from './contraction-gradient.js';
 import { entry } from './entry.js';
 import { ExpansionWriter } from './expansion.js';
 import { broadcast, mismatch, numberOf, ofRank, operand, result } from './operands.js';
+import { differentiable } from './operator-gradient.js';
 
 export const contractionEntries: readonly OperatorEntry[] = [
-  entry({
-    op: 'MatMul',
-    family: 'contraction',
-    infer: (view) => {
-      const [a, b] = [ofRank(view, 0, 1, true), ofRank(view, 1, 1, true)];
-      if (a.shape.at(-1) !== b.shape.at(b.shape.length === 1 ? -1 : -2))
-        throw mismatch(view, 'the contracted sizes differ');
-      const rows = a.shape.length > 1 ? a.shape.slice(-2, -1) : [];
-      const columns = b.shape.length > 1 ? b.shape.slice(-1) : [];
-      return [
-        {
-          dtype: a.dtype,
-          shape: [...broadcast(view, [a.shape.slice(0, -2), b.shape.slice(0, -2)]), ...rows, ...columns],
-        },
-      ];
-    },
-    rule: (view) => {
-      const [a, b] = [operand(view, 0).shape.length > 1, operand(view, 1).shape.length > 1];
-      const left = a ? '*b m k+' : 'k+';
-      const right = b ? '*b k+ n' : 'k+';
-      return `${left}, ${right} -> ${a || b ? '*b ' : ''}${a ? 'm ' : ''}${b ? 'n' : ''}`;
-    },
-    linear: () => [[0], [1]],
-    work: (view) => ({ flops: 2 * elementCount(result(view, 0).shape) * (operand(view, 0).shape.at(-1) ?? 1) }),
-  }),
-  entry({
-    op: 'Gemm',
-    family: 'contraction',
-    infer: (view) => [gemmType(view)],
-    rule: (view) => gemmText(view, view.inputs[2] ? '%' : '+'),
-    linear: (view) => (view.inputs[2] ? [] : [[0], [1]]),
-    expansion: gemmExpansion,
-    work: (view) => {
-      const k = operand(view, 0).shape[numberOf(view, 'transA', 0) ? 0 : 1] ?? 1;
-      return { flops: 2 * elementCount(result(view, 0).shape) * k };
-    },
-    parameterInputs: [1, 2],
-  }),
-  entry({
-    op: 'Det',
-    family: 'contraction',
-    infer: (view) => {
-      const { dtype, shape } = ofRank(view, 0, 2, true);
-      if (shape.at(-1) !== shape.at(-2)) throw mismatch(view, 'its matrices are not square');
-      return [{ dtype, shape: shape.slice(0, -2) }];
-    },
-    rule: '*b i! j! -> *b',
-    work: (view) => ({ flops: elementCount(operand(view, 0).shape) * (operand(view, 0).shape.at(-1) ?? 1) }),
-    note: 'Matrices stay whole.',
-  }),
+  differentiable(
+    entry({
+      op: 'MatMul',
+      family: 'contraction',
+      infer: (view) => {
+        const [a, b] = [ofRank(view, 0, 1, true), ofRank(view, 1, 1, true)];
+        if (a.shape.at(-1) !== b.shape.at(b.shape.length === 1 ? -1 : -2))
+          throw mismatch(view, 'the contracted sizes differ');
+        const rows = a.shape.length > 1 ? a.shape.slice(-2, -1) : [];
+        const columns = b.shape.length > 1 ? b.shape.slice(-1) : [];
+        return [
+          {
+            dtype: a.dtype,
+            shape: [...broadcast(view, [a.shape.slice(0, -2), b.shape.slice(0, -2)]), ...rows, ...columns],
+          },
+        ];
+      },
+      rule: (view) => {
+        const [a, b] = [operand(view, 0).shape.length > 1, operand(view, 1).shape.length > 1];
+        const left = a ? '*b m k+' : 'k+';
+        const right = b ? '*b k+ n' : 'k+';
+        return `${left}, ${right} -> ${a || b ? '*b ' : ''}${a ? 'm ' : ''}${b ? 'n' : ''}`;
+      },
+      linear: () => [[0], [1]],
+      work: (view) => ({ flops: 2 * elementCount(result(view, 0).shape) * (operand(view, 0).shape.at(-1) ?? 1) }),
+    }),
+    matMulGradient,
+  ),
+  differentiable(
+    entry({
+      op: 'Gemm',
+      family: 'contraction',
+      infer: (view) => [gemmType(view)],
+      rule: (view) => gemmText(view, view.inputs[2] ? '%' : '+'),
+      linear: (view) => (view.inputs[2] ? [] : [[0], [1]]),
+      expansion: gemmExpansion,
+      work: (view) => {
+        const k = operand(view, 0).shape[numberOf(view, 'transA', 0) ? 0 : 1] ?? 1;
+        return { flops: 2 * elementCount(result(view, 0).shape) * k };
+      },
+      parameterInputs: [1, 2],
+    }),
+    gemmGradient,
+  ),
+  differentiable(
+    entry({
+      op: 'Det',
+      family: 'contraction',
+      infer: (view) => {
+        const { dtype, shape } = ofRank(view, 0, 2, true);
+        if (shape.at(-1) !== shape.at(-2)) throw mismatch(view, 'its matrices are not square');
+        return [{ dtype, shape: shape.slice(0, -2) }];
+      },
+      rule: '*b i! j! -> *b',
+      work: (view) => ({ flops: elementCount(operand(view, 0).shape) * (operand(view, 0).shape.at(-1) ?? 1) }),
+      note: 'Matrices stay whole.',
+    }),
+    determinantGradient,
+  ),
 ];
 
 /** Type of a Gemm's result. */

@@ -7,75 +7,135 @@ import type { FactorRule } from '../factor-rule.js';
 import { elementCount } from '../graph.js';
 import type { Expansion, OperatorEntry, OperatorView } from '../operator.js';
 import { bindRule } from '../rule-text.js';
+import { addBiasGradient, addKernelGradient, gradientImage, operandImage } from './convolution-gradient.js';
 import { entry } from './entry.js';
 import { ExpansionWriter } from './expansion.js';
 import { integers, mismatch, numberOf, ofRank, operand, result, text } from './operands.js';
-import { type SpatialNames, spatialNames, windowsOf } from './windows.js';
+import { differentiable, type OperatorGradient } from './operator-gradient.js';
+import { layingBack, type SpatialNames, spatialNames, takingFrom, type Window, windowsOf } from './windows.js';
 
 /** Convolution, which fused forms of it start from. */
-export const convolution: OperatorEntry = entry({
-  op: 'Conv',
-  family: 'convolution',
-  infer: (view) => {
-    const [x, w] = [ofRank(view, 0, 3, true), operand(view, 1)];
-    const group = numberOf(view, 'group', 1);
-    const [n = 1, c = 1] = x.shape;
-    const [m = 1, own = 1] = w.shape;
-    if (w.shape.length !== x.shape.length || own * group !== c || m % group !== 0)
-      throw mismatch(view, `the kernel does not fit ${c} channels in ${group} groups`);
-    return [
-      { dtype: x.dtype, shape: [n, m, ...windowsOf(view, x.shape, w.shape.slice(2)).map(({ output }) => output)] },
-    ];
-  },
-  rule: (view) => channelRule(view, convolutionNames(view), (co, ci) => `${co} ${ci}`),
-  linear: linearWithoutBias,
-  resize: resizeGroups,
-  expansion: (view) => withoutBias(view, convolutionNames(view)),
-  work: (view) => ({
-    flops: 2 * elementCount(result(view, 0).shape) * elementCount(operand(view, 1).shape.slice(1)),
-  }),
-  parameterInputs: [1, 2],
-  note: 'Positions stay whole where windows overlap or reach into padding (exchange of borders is another lowering).',
-});
-
-export const convolutionEntries: readonly OperatorEntry[] = [
-  convolution,
+export const convolution: OperatorEntry = differentiable(
   entry({
-    op: 'ConvTranspose',
+    op: 'Conv',
     family: 'convolution',
     infer: (view) => {
       const [x, w] = [ofRank(view, 0, 3, true), operand(view, 1)];
+      const group = numberOf(view, 'group', 1);
       const [n = 1, c = 1] = x.shape;
-      if (w.shape.length !== x.shape.length || w.shape[0] !== c)
-        throw mismatch(view, `the kernel does not fit ${c} channels`);
-      const channels = (w.shape[1] ?? 1) * numberOf(view, 'group', 1);
-      return [{ dtype: x.dtype, shape: [n, channels, ...transposedSizes(view)] }];
+      const [m = 1, own = 1] = w.shape;
+      if (w.shape.length !== x.shape.length || own * group !== c || m % group !== 0)
+        throw mismatch(view, `the kernel does not fit ${c} channels in ${group} groups`);
+      return [
+        { dtype: x.dtype, shape: [n, m, ...windowsOf(view, x.shape, w.shape.slice(2)).map(({ output }) => output)] },
+      ];
     },
-    rule: (view) => channelRule(view, transposedNames(view), (co, ci) => `${ci} ${co}`),
+    rule: (view) => channelRule(view, convolutionNames(view), (co, ci) => `${co} ${ci}`),
     linear: linearWithoutBias,
     resize: resizeGroups,
-    expansion: (view) => withoutBias(view, transposedNames(view)),
+    expansion: (view) => withoutBias(view, convolutionNames(view)),
     work: (view) => ({
-      flops: 2 * elementCount(operand(view, 0).shape) * elementCount(operand(view, 1).shape.slice(1)),
+      flops: 2 * elementCount(result(view, 0).shape) * elementCount(operand(view, 1).shape.slice(1)),
     }),
     parameterInputs: [1, 2],
-    note: 'Positions stay whole: windows overlap.',
+    note: 'Positions stay whole where windows overlap or reach into padding (exchange of borders is another lowering).',
   }),
+  (write) => convolutionGradient(write),
+);
+
+export const convolutionEntries: readonly OperatorEntry[] = [
+  convolution,
+  differentiable(
+    entry({
+      op: 'ConvTranspose',
+      family: 'convolution',
+      infer: (view) => {
+        const [x, w] = [ofRank(view, 0, 3, true), operand(view, 1)];
+        const [n = 1, c = 1] = x.shape;
+        if (w.shape.length !== x.shape.length || w.shape[0] !== c)
+          throw mismatch(view, `the kernel does not fit ${c} channels`);
+        const channels = (w.shape[1] ?? 1) * numberOf(view, 'group', 1);
+        return [{ dtype: x.dtype, shape: [n, channels, ...transposedSizes(view)] }];
+      },
+      rule: (view) => channelRule(view, transposedNames(view), (co, ci) => `${ci} ${co}`),
+      linear: linearWithoutBias,
+      resize: resizeGroups,
+      expansion: (view) => withoutBias(view, transposedNames(view)),
+      work: (view) => ({
+        flops: 2 * elementCount(operand(view, 0).shape) * elementCount(operand(view, 1).shape.slice(1)),
+      }),
+      parameterInputs: [1, 2],
+      note: 'Positions stay whole where windows overlap or are cropped.',
+    }),
+    (write) => {
+      const { view } = write;
+      const windows = transposedWindows(view);
+      const group = numberOf(view, 'group', 1);
+      if (write.wants(0))
+        write.add('Conv', ['grad0', 'in1'], write.dimsOfOperand(0), { ...takingFrom(windows), group }, 'd0');
+      if (write.wants(1)) addKernelGradient(write, windows, gradientImage(write), operandImage(write));
+      addBiasGradient(write);
+    },
+  ),
 ];
+
+/** `gradient`: that of the convolution, where more was done to its result. */
+export function convolutionGradient(write: OperatorGradient, gradient = 'grad0'): void {
+  const { view } = write;
+  const windows = windowsOf(view, operand(view, 0).shape, operand(view, 1).shape.slice(2));
+  const group = numberOf(view, 'group', 1);
+  if (write.wants(0))
+    write.add('ConvTranspose', [gradient, 'in1'], write.dimsOfOperand(0), { ...layingBack(windows), group }, 'd0');
+  if (write.wants(1)) addKernelGradient(write, windows, operandImage(write), gradientImage(write, gradient));
+  addBiasGradient(write, gradient);
+}
 
 export function convolutionNames(view: OperatorView): SpatialNames {
   return spatialNames(windowsOf(view, operand(view, 0).shape, operand(view, 1).shape.slice(2)));
 }
 
+/** Positions pass where windows are laid side by side, as spatialNames has it with operand and result exchanged. */
 export function transposedNames(view: OperatorView): SpatialNames {
-  const spatial = operand(view, 0).shape.slice(2);
-  const named = (prefix: string) => spatial.map((_, index) => `${prefix}${index}`);
+  const rows = transposedWindows(view).map((window, index) => {
+    const [x, y, k] = [`x${index}~`, `y${index}`, `k${index}!`];
+    const { kernel, stride, dilation, pads, input, output } = window;
+    const fits = pads[0] === 0 && dilation === 1 && input === output * kernel && kernel === stride;
+    if (!fits) return { input: x, kernel: k, output: `${y}~`, plain: [y] };
+    if (kernel === 1) return { input: y, kernel: k, output: y, plain: [y] };
+    return { input: y, kernel: k, output: `(${y} ${k})`, plain: [y, `k${index}`] };
+  });
   return {
-    input: named('x').map((x) => `${x}~`),
-    kernel: named('k').map((k) => `${k}!`),
-    output: named('y').map((y) => `${y}~`),
-    plain: named('y'),
+    input: rows.map((row) => row.input),
+    kernel: rows.map((row) => row.kernel),
+    output: rows.map((row) => row.output),
+    plain: rows.map((row) => row.plain),
   };
+}
+
+/**
+ * The windows of the convolution that a transposed one turns round: over its result (their `input`), one for each position
+ * of its operand (their `output`).
+ */
+function transposedWindows(view: OperatorView): readonly Window[] {
+  const spatial = operand(view, 0).shape.slice(2);
+  const kernels = operand(view, 1).shape.slice(2);
+  const sizes = transposedSizes(view);
+  const at = (name: string, index: number, otherwise: number) => integers(view, name)?.[index] ?? otherwise;
+  const automatic = text(view, 'auto_pad', 'NOTSET');
+  return spatial.map((output, index) => {
+    const [kernel, input] = [kernels[index] ?? 1, sizes[index] ?? 1];
+    const [stride, dilation] = [at('strides', index, 1), at('dilations', index, 1)];
+    const reach = (kernel - 1) * dilation + 1;
+    const window = { input, kernel, stride, dilation, output };
+    if (!integers(view, 'output_shape') && !automatic.startsWith('SAME')) {
+      const given = automatic === 'VALID' ? [0, 0] : [at('pads', index, 0), at('pads', index + spatial.length, 0)];
+      return { ...window, pads: [given[0] ?? 0, given[1] ?? 0] };
+    }
+    // The sizes are given and padding is what is left over; what cannot be shared out evenly lies before, but for SAME_UPPER.
+    const total = Math.max(0, stride * (output - 1) + at('output_padding', index, 0) + reach - input);
+    const less = Math.floor(total / 2);
+    return { ...window, pads: automatic === 'SAME_UPPER' ? [less, total - less] : [total - less, less] };
+  });
 }
 
 /** `kernel` writes the first two dimensions of the kernel from the names of output and input channels. */
@@ -130,7 +190,7 @@ export function addBiased(
   operands: readonly (string | null)[] = ['in0', 'in1'],
 ): string {
   const channels = numberOf(view, 'group', 1) > 1 ? ['g', 'co'] : ['co'];
-  const dims = [['n'], channels, ...names.plain.map((name) => [name])];
+  const dims = [['n'], channels, ...names.plain];
   if (!view.inputs[2]) return write.add(op, operands, dims, attributes, output);
   const sum = write.add(op, operands, dims, attributes);
   const beside = names.plain.map((_, index) => index + 1);

@@ -4,37 +4,45 @@
  */
 import type { OperatorEntry, OperatorView } from '../operator.js';
 import { bindRule } from '../rule-text.js';
+import { addProductGradients } from './einsum-gradient.js';
 import { entry, presentOperands } from './entry.js';
 import { mismatch, operand, text } from './operands.js';
+import { differentiable } from './operator-gradient.js';
 
 export const einsumEntries: readonly OperatorEntry[] = [
-  entry({
-    op: 'Einsum',
-    family: 'contraction',
-    infer: (view) => {
-      const { operands, output } = equation(view);
-      const sizes = new Map<string, number>();
-      for (const [index, names] of operands.entries()) {
-        const { shape } = operand(view, index);
-        if (shape.length !== names.length) throw mismatch(view, `operand ${index} does not have the equation's rank`);
-        for (const [dimension, name] of names.entries()) {
-          const [size = 1, known = 1] = [shape[dimension], sizes.get(name)];
-          if (size !== 1 && known !== 1 && size !== known)
-            throw mismatch(view, `${name} is ${known} in one place and ${size} in another`);
-          sizes.set(name, size === 1 ? known : size);
+  differentiable(
+    entry({
+      op: 'Einsum',
+      family: 'contraction',
+      infer: (view) => {
+        const { operands, output } = equation(view);
+        const sizes = new Map<string, number>();
+        for (const [index, names] of operands.entries()) {
+          const { shape } = operand(view, index);
+          if (shape.length !== names.length) throw mismatch(view, `operand ${index} does not have the equation's rank`);
+          for (const [dimension, name] of names.entries()) {
+            const [size = 1, known = 1] = [shape[dimension], sizes.get(name)];
+            if (size !== 1 && known !== 1 && size !== known)
+              throw mismatch(view, `${name} is ${known} in one place and ${size} in another`);
+            sizes.set(name, size === 1 ? known : size);
+          }
         }
-      }
-      return [{ dtype: operand(view, 0).dtype, shape: output.map((name) => sizes.get(name) ?? 1) }];
+        return [{ dtype: operand(view, 0).dtype, shape: output.map((name) => sizes.get(name) ?? 1) }];
+      },
+      rule: ruleText,
+      linear: (view) => presentOperands(view).map((index) => [index]),
+      work: (view) => {
+        const { factors } = bindRule(ruleText(view), view);
+        const points = [...factors.values()].reduce((product, factor) => product * factor.size, 1);
+        return { flops: 2 * Math.max(1, view.inputs.length - 1) * points };
+      },
+      note: 'A letter that one operand repeats (a diagonal) stays whole.',
+    }),
+    (write) => {
+      const { operands, output } = equation(write.view);
+      addProductGradients(write, operands, output);
     },
-    rule: ruleText,
-    linear: (view) => presentOperands(view).map((index) => [index]),
-    work: (view) => {
-      const { factors } = bindRule(ruleText(view), view);
-      const points = [...factors.values()].reduce((product, factor) => product * factor.size, 1);
-      return { flops: 2 * Math.max(1, view.inputs.length - 1) * points };
-    },
-    note: 'A letter that one operand repeats (a diagonal) stays whole.',
-  }),
+  ),
 ];
 
 function ruleText(view: OperatorView): string {

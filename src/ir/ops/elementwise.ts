@@ -5,8 +5,10 @@
 import type { DType } from '../dtype.js';
 import { dtypeBits, isFloating } from '../dtype.js';
 import type { OperatorEntry, OperatorView } from '../operator.js';
+import { elementwiseGradients } from './elementwise-gradient.js';
 import { entry, isFree, perElement, presentOperands } from './entry.js';
 import { broadcast, dtypeAttribute, mismatch, operand, repeated } from './operands.js';
+import { withGradients } from './operator-gradient.js';
 
 interface Row {
   readonly op: string;
@@ -55,7 +57,7 @@ const ROWS: readonly Row[] = [
 /** Operators whose operands may be of different types. */
 const MIXED_DTYPES: ReadonlySet<string> = new Set(['Pow']);
 
-export const elementwiseEntries: readonly OperatorEntry[] = [
+const ENTRIES: readonly OperatorEntry[] = [
   ...ROWS.map(tableEntry),
   entry({
     op: 'Where',
@@ -121,6 +123,8 @@ export const elementwiseEntries: readonly OperatorEntry[] = [
     note: 'Whole in training mode: a shard would draw other random numbers than the whole.',
   }),
 ];
+
+export const elementwiseEntries: readonly OperatorEntry[] = withGradients(ENTRIES, elementwiseGradients);
 
 function tableEntry(row: Row): OperatorEntry {
   const needed = row.operands === 'two' ? 2 : 1;

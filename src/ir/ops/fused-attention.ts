@@ -11,7 +11,9 @@ import type { Attributes, TensorType } from '../graph.js';
 import type { OperatorEntry, OperatorView, Work } from '../operator.js';
 import { bindRule } from '../rule-text.js';
 import { entry } from './entry.js';
+import { multiHeadGradient } from './multi-head-gradient.js';
 import { integers, mismatch, numberOf, ofRank, operand } from './operands.js';
+import { differentiable } from './operator-gradient.js';
 
 const DOMAIN = 'com.microsoft';
 const NOTE =
@@ -19,18 +21,24 @@ const NOTE =
 
 export const fusedAttentionEntries: readonly OperatorEntry[] = [
   projectedEntry('Attention', { bias: 2, mask: 3, past: 4, scores: 5, dtype: 0 }),
-  projectedEntry('QAttention', { bias: 2, mask: 5, past: 8, scores: null, dtype: 2 }),
-  entry({
-    op: 'MultiHeadAttention',
-    domain: DOMAIN,
-    family: 'attention',
-    attributes: { num_heads: 'count' },
-    infer: (view) => resultsOf(view, sizesOf(view, MULTI_HEAD)).slice(0, view.outputCount),
-    rule: (view) => multiHeadRule(view, MULTI_HEAD),
-    resize: resizeHeads,
-    work: (view) => attentionWork(sizesOf(view, MULTI_HEAD)),
-    note: `${NOTE} With unidirectional so do queries.`,
-  }),
+  differentiable(
+    projectedEntry('QAttention', { bias: 2, mask: 5, past: 8, scores: null, dtype: 2 }),
+    'its input and weights are whole numbers',
+  ),
+  differentiable(
+    entry({
+      op: 'MultiHeadAttention',
+      domain: DOMAIN,
+      family: 'attention',
+      attributes: { num_heads: 'count' },
+      infer: (view) => resultsOf(view, sizesOf(view, MULTI_HEAD)).slice(0, view.outputCount),
+      rule: (view) => multiHeadRule(view, MULTI_HEAD),
+      resize: resizeHeads,
+      work: (view) => attentionWork(sizesOf(view, MULTI_HEAD)),
+      note: `${NOTE} With unidirectional so do queries.`,
+    }),
+    (write) => multiHeadGradient(write, sizesOf(write.view, MULTI_HEAD)),
+  ),
   entry({
     op: 'DecoderMaskedMultiHeadAttention',
     domain: DOMAIN,

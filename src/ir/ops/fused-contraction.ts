@@ -5,91 +5,120 @@
  */
 import { type Attributes, elementCount } from '../graph.js';
 import type { OperatorEntry, OperatorView } from '../operator.js';
-import { addActivation, checkActivation } from './activation.js';
+import { activationSlope, addActivation, checkActivation } from './activation.js';
 import { gemmText, gemmType } from './contraction.js';
-import { addBiased, bindChannels, channelTexts, convolution, convolutionNames, resizeGroups } from './convolution.js';
+import { gemmGradient } from './contraction-gradient.js';
+import {
+  addBiased,
+  bindChannels,
+  channelTexts,
+  convolution,
+  convolutionGradient,
+  convolutionNames,
+  resizeGroups,
+} from './convolution.js';
+import { addProductGradients } from './einsum-gradient.js';
 import { entry } from './entry.js';
 import { ExpansionWriter } from './expansion.js';
-import { broadcast, integers, mismatch, numberOf, ofRank, operand, result } from './operands.js';
+import { broadcast, dimensionNames, integers, mismatch, numberOf, ofRank, operand, result } from './operands.js';
+import { differentiable, type OperatorGradient } from './operator-gradient.js';
 
 const DOMAIN = 'com.microsoft';
 
 export const fusedContractionEntries: readonly OperatorEntry[] = [
   ...['FusedMatMul', 'TransposeMatMul'].map((op) =>
+    differentiable(
+      entry({
+        op,
+        domain: DOMAIN,
+        family: 'contraction',
+        infer: (view) => {
+          const [left, right] = [matrices(view, 0), matrices(view, 1)];
+          if (left.columns !== right.rows) throw mismatch(view, 'the contracted sizes differ');
+          const batch = broadcast(view, [left.batch, right.batch]);
+          const rows = operand(view, 0).shape.length > 1 ? [left.rows] : [];
+          const columns = operand(view, 1).shape.length > 1 ? [right.columns] : [];
+          return [{ dtype: operand(view, 0).dtype, shape: [...batch, ...rows, ...columns] }];
+        },
+        rule: (view) => `${matrixText(view, 0, 'm', 'k+')}, ${matrixText(view, 1, 'k+', 'n')} -> ${resultText(view)}`,
+        linear: () => [[0], [1]],
+        work: (view) => ({ flops: 2 * elementCount(result(view, 0).shape) * matrices(view, 0).columns }),
+      }),
+      fusedProductGradient,
+    ),
+  ),
+  differentiable(
     entry({
-      op,
+      op: 'FusedGemm',
       domain: DOMAIN,
       family: 'contraction',
+      attributes: { activation_alpha: 'float', activation_beta: 'float' },
       infer: (view) => {
-        const [left, right] = [matrices(view, 0), matrices(view, 1)];
-        if (left.columns !== right.rows) throw mismatch(view, 'the contracted sizes differ');
-        const batch = broadcast(view, [left.batch, right.batch]);
-        return [{ dtype: operand(view, 0).dtype, shape: [...batch, left.rows, right.columns] }];
+        checkActivation(view);
+        return [gemmType(view)];
       },
-      rule: (view) => `${matrixText(view, 0, 'm', 'k+')}, ${matrixText(view, 1, 'k+', 'n')} -> ${resultText(view)}`,
-      linear: () => [[0], [1]],
-      work: (view) => ({ flops: 2 * elementCount(result(view, 0).shape) * matrices(view, 0).columns }),
+      rule: (view) => gemmText(view, '%'),
+      expansion: (view) => {
+        const write = new ExpansionWriter();
+        const dims = [['m'], ['n']];
+        const operands = view.inputs.map((type, index) => (type ? `in${index}` : null));
+        const sum = write.add('Gemm', operands, dims, only(view.attributes, ['alpha', 'beta', 'transA', 'transB']));
+        addActivation(write, view, sum, dims, activationValues(view));
+        return write.finish();
+      },
+      work: (view) => {
+        const k = operand(view, 0).shape[numberOf(view, 'transA', 0) ? 0 : 1] ?? 1;
+        return { flops: 2 * elementCount(result(view, 0).shape) * k };
+      },
+      parameterInputs: [1, 2],
     }),
+    (write) => gemmGradient(write, activationSlope(write, activationValues(write.view))),
   ),
-  entry({
-    op: 'FusedGemm',
-    domain: DOMAIN,
-    family: 'contraction',
-    attributes: { activation_alpha: 'float', activation_beta: 'float' },
-    infer: (view) => {
-      checkActivation(view);
-      return [gemmType(view)];
+  differentiable(
+    entry({
+      op: 'FusedConv',
+      domain: DOMAIN,
+      family: 'convolution',
+      infer: (view) => {
+        checkActivation(view);
+        return convolution.infer({ ...view, inputs: view.inputs.slice(0, 3) });
+      },
+      rule: (view) => {
+        const { operands, output } = channelTexts(view, convolutionNames(view), (co, ci) => `${co} ${ci}`, '%');
+        return bindChannels(`${[...operands, output].join(', ')} -> ${output}`, view);
+      },
+      resize: resizeGroups,
+      expansion: (view) => {
+        const write = new ExpansionWriter();
+        const names = convolutionNames(view);
+        const channels = numberOf(view, 'group', 1) > 1 ? ['g', 'co'] : ['co'];
+        const dims = [['n'], channels, ...names.plain];
+        const attributes = only(view.attributes, WINDOW);
+        const biased = addBiased(write, view, names, { op: 'Conv', attributes });
+        const sum = view.inputs[3] ? write.add('Add', [biased, 'in3'], dims) : biased;
+        addActivation(write, view, sum, dims, integers(view, 'activation_params') ?? []);
+        return write.finish();
+      },
+      work: (view) => convolution.work(view),
+      parameterInputs: [1, 2],
+      note: 'Positions stay whole where windows overlap or reach into padding.',
+    }),
+    (write) => {
+      const slope = activationSlope(write, integers(write.view, 'activation_params') ?? []);
+      convolutionGradient(write, slope);
+      if (write.wants(3)) write.become(3, slope, operand(write.view, 3).dtype);
     },
-    rule: (view) => gemmText(view, '%'),
-    expansion: (view) => {
-      const write = new ExpansionWriter();
-      const dims = [['m'], ['n']];
-      const operands = view.inputs.map((type, index) => (type ? `in${index}` : null));
-      const sum = write.add('Gemm', operands, dims, only(view.attributes, ['alpha', 'beta', 'transA', 'transB']));
-      const values = ['activation_alpha', 'activation_beta'].map((name) => numberIn(view, name));
-      addActivation(write, view, sum, dims, values);
-      return write.finish();
-    },
-    work: (view) => {
-      const k = operand(view, 0).shape[numberOf(view, 'transA', 0) ? 0 : 1] ?? 1;
-      return { flops: 2 * elementCount(result(view, 0).shape) * k };
-    },
-    parameterInputs: [1, 2],
-  }),
-  entry({
-    op: 'FusedConv',
-    domain: DOMAIN,
-    family: 'convolution',
-    infer: (view) => {
-      checkActivation(view);
-      return convolution.infer({ ...view, inputs: view.inputs.slice(0, 3) });
-    },
-    rule: (view) => {
-      const { operands, output } = channelTexts(view, convolutionNames(view), (co, ci) => `${co} ${ci}`, '%');
-      return bindChannels(`${[...operands, output].join(', ')} -> ${output}`, view);
-    },
-    resize: resizeGroups,
-    expansion: (view) => {
-      const write = new ExpansionWriter();
-      const names = convolutionNames(view);
-      const channels = numberOf(view, 'group', 1) > 1 ? ['g', 'co'] : ['co'];
-      const dims = [['n'], channels, ...names.plain.map((name) => [name])];
-      const attributes = only(view.attributes, WINDOW);
-      const biased = addBiased(write, view, names, { op: 'Conv', attributes });
-      const sum = view.inputs[3] ? write.add('Add', [biased, 'in3'], dims) : biased;
-      addActivation(write, view, sum, dims, integers(view, 'activation_params') ?? []);
-      return write.finish();
-    },
-    work: (view) => convolution.work(view),
-    parameterInputs: [1, 2],
-    note: 'Positions stay whole where windows overlap or reach into padding.',
-  }),
+  ),
 ];
 
 const WINDOW = ['auto_pad', 'dilations', 'group', 'kernel_shape', 'pads', 'strides'];
 
 function only(attributes: Attributes, names: readonly string[]): Attributes {
   return Object.fromEntries(Object.entries(attributes).filter(([name]) => names.includes(name)));
+}
+
+function activationValues(view: OperatorView): readonly (number | undefined)[] {
+  return ['activation_alpha', 'activation_beta'].map((name) => numberIn(view, name));
 }
 
 function numberIn(view: OperatorView, name: string): number | undefined {
@@ -122,7 +151,26 @@ function matrixText(view: OperatorView, index: number, rows: string, columns: st
   return numberOf(view, `transBatch${letter}`, 0) ? `${first} *b ${second}` : `*b ${first} ${second}`;
 }
 
+/** C = α A′ B′ by letters. */
+function fusedProductGradient(write: OperatorGradient): void {
+  const { view } = write;
+  const ranks = [0, 1].map((index) => operand(view, index).shape.length);
+  const batch = dimensionNames(Math.max(...ranks, 2) - 2, 'b');
+  const lettersOf = (text: string, rank: number) =>
+    text
+      .split(' ')
+      .flatMap((name) =>
+        name === '*b' ? batch.slice(batch.length - Math.max(0, rank - 2)) : name === '' ? [] : [name],
+      );
+  const [left = 2, right = 2] = ranks;
+  const operands = [lettersOf(matrixText(view, 0, 'm', 'k'), left), lettersOf(matrixText(view, 1, 'k', 'n'), right)];
+  const alpha = numberOf(view, 'alpha', 1);
+  const scaled = () => write.add('Mul', ['grad0', write.scalarLike(0, alpha)], write.dimsOfResult(0));
+  const gradient = alpha === 1 ? 'grad0' : scaled();
+  addProductGradients(write, operands, lettersOf(resultText(view), batch.length + 2), gradient);
+}
+
 function resultText(view: OperatorView): string {
-  const side = (index: number, name: string) => (operand(view, index).shape.length === 1 ? '1' : name);
-  return `*b ${side(0, 'm')} ${side(1, 'n')}`;
+  const side = (index: number, name: string) => (operand(view, index).shape.length === 1 ? '' : name);
+  return `*b ${side(0, 'm')} ${side(1, 'n')}`.trim();
 }

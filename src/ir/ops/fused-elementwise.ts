@@ -2,12 +2,15 @@
  * @file ONNX Runtime's fused element-wise operators (domain com.microsoft): an activation, with the bias before it.
  */
 import type { OperatorEntry } from '../operator.js';
+import { biasGelu, erfSlope, quickGelu, tanhSlope } from './activation-gradient.js';
+import { gatedAdd } from './elementwise-gradient.js';
 import { entry, linearIn, perElement } from './entry.js';
 import { broadcast, mismatch, ofRank, operand } from './operands.js';
+import { withGradients } from './operator-gradient.js';
 
 const DOMAIN = 'com.microsoft';
 
-export const fusedElementwiseEntries: readonly OperatorEntry[] = [
+const ENTRIES: readonly OperatorEntry[] = [
   ...['BiasGelu', 'FastGelu'].map((op) =>
     entry({
       op,
@@ -60,3 +63,11 @@ export const fusedElementwiseEntries: readonly OperatorEntry[] = [
     work: perElement(2),
   }),
 ];
+
+export const fusedElementwiseEntries: readonly OperatorEntry[] = withGradients(ENTRIES, {
+  BiasGelu: biasGelu(erfSlope),
+  FastGelu: biasGelu(tanhSlope),
+  Gelu: biasGelu(erfSlope),
+  QuickGelu: quickGelu(1.702),
+  GatedAdd: gatedAdd,
+});

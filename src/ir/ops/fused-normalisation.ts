@@ -5,60 +5,71 @@
 import type { DimensionFactors } from '../factor-rule.js';
 import type { TensorType } from '../graph.js';
 import type { Expansion, OperatorEntry, OperatorView } from '../operator.js';
-import { constant } from './constants.js';
 import { entry, perInputElement } from './entry.js';
 import { ExpansionWriter } from './expansion.js';
+import { embedGradient, gatedGradient, skipGradient } from './fused-normalisation-gradient.js';
+import { EMBEDDED, embeddingSum } from './fused-normalisation-tables.js';
 import { broadcast, dimensionNames, mismatch, numberOf, ofRank, operand } from './operands.js';
+import { differentiable } from './operator-gradient.js';
 
 const DOMAIN = 'com.microsoft';
 
 export const fusedNormalisationEntries: readonly OperatorEntry[] = [
   skipEntry('SkipLayerNormalization', { scales: [2, 3], bias: 4, plain: 'LayerNormalization' }),
   skipEntry('SkipSimplifiedLayerNormalization', { scales: [2], bias: 3, plain: 'RMSNormalization' }),
-  entry({
-    op: 'GatedRMSNorm',
-    domain: DOMAIN,
-    family: 'normalisation',
-    infer: (view) => {
-      const type = operand(view, 0);
-      if ((type.shape.at(-1) ?? 1) % (ofRank(view, 1, 1).shape[0] ?? 1) !== 0)
-        throw mismatch(view, 'its last dimension is no multiple of its scale');
-      return [type];
-    },
-    rule: '*a (h c!), c!, *a (h c!) -> *a (h c!)',
-    work: perInputElement(12),
-    parameterInputs: [1],
-    note: 'The features that are normalised together stay whole.',
-  }),
-  entry({
-    op: 'EmbedLayerNormalization',
-    domain: DOMAIN,
-    family: 'normalisation',
-    infer: (view) => embedded(view, 2),
-    rule: (view) => {
-      const tables = `v% d%, ${view.inputs[8] ? 'p%' : 'p!'} d%, z% d%`;
-      // Positions that are not given are counted from the first one, and a mask is counted whole.
-      const s = view.inputs[8] && !view.outputs[1] ? 's' : 's%';
-      return `b ${s}, b ${s}, ${tables}, d%, d%, b ${s}, b ${s} -> b ${s} d%, b, b ${s} d%`;
-    },
-    expansion: embedExpansion,
-    work: perInputElement(1),
-    parameterInputs: [2, 3, 4, 5, 6],
-    note: 'Without position_ids the table of positions stays whole: its first rows are taken.',
-  }),
-  entry({
-    op: 'QEmbedLayerNormalization',
-    domain: DOMAIN,
-    family: 'normalisation',
-    infer: (view) => embedded(view, 2, 'float32'),
-    rule: (view) => {
-      const scalars = view.inputs.slice(8).map((type) => (type ? type.shape.map(() => '1').join(' ') : '_'));
-      return `b s!, b s!, v! d!, p! d!, z! d!, d!, d!, b s!, ${scalars.join(', ')} -> b s! d!, b`;
-    },
-    work: perInputElement(1),
-    parameterInputs: [2, 3, 4, 5, 6],
-    note: 'Only samples are sharded: positions are counted from the first one, tables and scales are quantised whole.',
-  }),
+  differentiable(
+    entry({
+      op: 'GatedRMSNorm',
+      domain: DOMAIN,
+      family: 'normalisation',
+      infer: (view) => {
+        const type = operand(view, 0);
+        if ((type.shape.at(-1) ?? 1) % (ofRank(view, 1, 1).shape[0] ?? 1) !== 0)
+          throw mismatch(view, 'its last dimension is no multiple of its scale');
+        return [type];
+      },
+      rule: '*a (h c!), c!, *a (h c!) -> *a (h c!)',
+      work: perInputElement(12),
+      parameterInputs: [1],
+      note: 'The features that are normalised together stay whole.',
+    }),
+    gatedGradient,
+  ),
+  differentiable(
+    entry({
+      op: 'EmbedLayerNormalization',
+      domain: DOMAIN,
+      family: 'normalisation',
+      infer: (view) => embedded(view, 2),
+      rule: (view) => {
+        const tables = `v% d%, ${view.inputs[8] ? 'p%' : 'p!'} d%, z% d%`;
+        // Positions that are not given are counted from the first one, and a mask is counted whole.
+        const s = view.inputs[8] && !view.outputs[1] ? 's' : 's%';
+        return `b ${s}, b ${s}, ${tables}, d%, d%, b ${s}, b ${s} -> b ${s} d%, b, b ${s} d%`;
+      },
+      expansion: embedExpansion,
+      work: perInputElement(1),
+      parameterInputs: [2, 3, 4, 5, 6],
+      note: 'Without position_ids the table of positions stays whole: its first rows are taken.',
+    }),
+    embedGradient,
+  ),
+  differentiable(
+    entry({
+      op: 'QEmbedLayerNormalization',
+      domain: DOMAIN,
+      family: 'normalisation',
+      infer: (view) => embedded(view, 2, 'float32'),
+      rule: (view) => {
+        const scalars = view.inputs.slice(8).map((type) => (type ? type.shape.map(() => '1').join(' ') : '_'));
+        return `b s!, b s!, v! d!, p! d!, z! d!, d!, d!, b s!, ${scalars.join(', ')} -> b s! d!, b`;
+      },
+      work: perInputElement(1),
+      parameterInputs: [2, 3, 4, 5, 6],
+      note: 'Only samples are sharded: positions are counted from the first one, tables and scales are quantised whole.',
+    }),
+    'its tables are quantised',
+  ),
 ];
 
 interface Skip {
@@ -72,7 +83,7 @@ interface Skip {
 
 /** Results: the normalised sum, its mean and inverse deviation (made in training only), the sum. */
 function skipEntry(op: string, { scales, bias, plain }: Skip): OperatorEntry {
-  return entry({
+  const fused = entry({
     op,
     domain: DOMAIN,
     family: 'normalisation',
@@ -108,6 +119,7 @@ function skipEntry(op: string, { scales, bias, plain }: Skip): OperatorEntry {
     work: perInputElement(9),
     parameterInputs: [...scales, bias],
   });
+  return differentiable(fused, skipGradient({ isCentred: plain === 'LayerNormalization', bias }));
 }
 
 /** Results of an embedding: rows, how many positions count, rows before normalisation. */
@@ -121,24 +133,9 @@ function embedded(view: OperatorView, table: number, dtype?: TensorType['dtype']
 
 function embedExpansion(view: OperatorView): Expansion {
   const write = new ExpansionWriter();
-  const positions = operand(view, 0).shape[1] ?? 1;
-  const [rows, all] = [
-    [['s'], ['d']],
-    [['b'], ['s'], ['d']],
-  ];
-  const one = (value: number) => constant('int64', [value]);
-  const range = () => write.add('Range', [], [['s']], { start: one(0), limit: one(positions), delta: one(1) });
-  const ids = view.inputs[8];
-  const places = ids ? 'in8' : range();
-  const broadcasts = ids?.shape[0] === 1 && operand(view, 0).shape[0] !== 1;
-  const placed = write.add('Gather', ['in3', places], ids ? (broadcasts ? [[], ...rows] : all) : rows, { axis: 0 });
-  const words = write.add('Gather', ['in2', 'in0'], all, { axis: 0 });
-  const asked = view.outputs[2] ? 'out2' : undefined;
-  const segments = view.inputs[4] && view.inputs[1] ? write.add('Gather', ['in4', 'in1'], all, { axis: 0 }) : null;
-  const both = write.add('Add', [words, placed], all, {}, segments ? undefined : asked);
-  const sum = segments ? write.add('Add', [both, segments], all, {}, asked) : both;
+  const sum = embeddingSum(write, view, view.outputs[2] ? 'out2' : undefined);
   const attributes = { axis: 2, epsilon: numberOf(view, 'epsilon', 1e-12) };
-  write.add('LayerNormalization', [sum, 'in5', 'in6'], all, attributes, 'out0');
+  write.add('LayerNormalization', [sum, 'in5', 'in6'], EMBEDDED, attributes, 'out0');
   if (!view.outputs[1]) return write.finish();
   if (view.inputs[7]) {
     write.add('ReduceSum', ['in7'], [['b']], { axes: [1], keepdims: 0 }, 'out1');

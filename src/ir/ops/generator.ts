@@ -22,8 +22,9 @@ import {
   operand,
   tensor,
 } from './operands.js';
+import { type OperatorGradient, WHOLE_NUMBERS, withGradients } from './operator-gradient.js';
 
-export const generatorEntries: readonly OperatorEntry[] = [
+const entries: readonly OperatorEntry[] = [
   entry({
     op: 'Trilu',
     family: 'generator',
@@ -162,6 +163,30 @@ export const generatorEntries: readonly OperatorEntry[] = [
   ),
 ];
 
+const NO_OPERAND = 'it has no operand that could be trained';
+const DRAWN = 'its values are drawn at random';
+
+export const generatorEntries = withGradients(entries, {
+  // The same triangle of the gradient: the rest of the operand was dropped.
+  Trilu: (write) => {
+    const operands = write.view.inputs[1] ? ['grad0', 'in1'] : ['grad0'];
+    write.add('Trilu', operands, write.dimsOfOperand(0), write.view.attributes, 'd0');
+  },
+  OneHot: (write) => oneHotGradient(write),
+  Range: NO_OPERAND,
+  ConstantOfShape: NO_OPERAND,
+  Constant: NO_OPERAND,
+  EyeLike: 'it reads the shape of its operand only',
+  Shape: WHOLE_NUMBERS,
+  Size: WHOLE_NUMBERS,
+  RandomNormal: NO_OPERAND,
+  RandomUniform: NO_OPERAND,
+  RandomNormalLike: DRAWN,
+  RandomUniformLike: DRAWN,
+  Bernoulli: DRAWN,
+  Multinomial: DRAWN,
+});
+
 /** Element (i, j) of a shard is (i + offset i, j + offset j) of the whole: the diagonal moves by the difference. */
 function triluOnShard(view: OperatorView, offsets: Readonly<Record<string, string>>): Expansion {
   const write = new ExpansionWriter();
@@ -263,4 +288,22 @@ function constantType(view: OperatorView): TensorType {
   if (!form) throw mismatch(view, 'it has no value');
   const held = view.attributes[form[0]];
   return { dtype: form[1], shape: Array.isArray(held) ? [held.length] : [] };
+}
+
+/** The pair of values: the "on" value's gradient is the sum where it stands, the "off" value's that of all other places. */
+function oneHotGradient(write: OperatorGradient): void {
+  if (!write.wants(2)) return;
+  const { dtype } = operand(write.view, 2);
+  const dims = write.dimsOfResult(0);
+  const axes = dims.map((_, axis) => axis);
+  // Runtimes have this operator in few types: single precision is one of them.
+  const pair = write.tensor(constant('float32', [0, 1], [2]));
+  const made = write.add('OneHot', ['in0', null, pair], dims, write.view.attributes);
+  const hot = write.inType(made, 'float32', dtype, dims);
+  const cold = write.add('Sub', [write.scalar(dtype, 1), hot], dims);
+  const values = [cold, hot].map((mask) => {
+    const kept = write.add('Mul', ['grad0', mask], dims);
+    return write.add('Unsqueeze', [write.add('ReduceSum', [kept], [], { axes, keepdims: 0 })], [[]], { axes: [0] });
+  });
+  write.add('Concat', values, write.dimsOfOperand(2), { axis: 0 }, 'd2');
 }

@@ -5,38 +5,43 @@
 import type { OperatorEntry, OperatorView } from '../operator.js';
 import { numbersOf } from './constants.js';
 import { entry, perElement } from './entry.js';
+import { resizeGradient } from './image-gradient.js';
 import { dimensionNames, fromFront, integers, mismatch, ofRank, operand, result, tensor, text } from './operands.js';
+import { differentiable } from './operator-gradient.js';
 
 export const imageEntries: readonly OperatorEntry[] = [
-  entry({
-    op: 'Resize',
-    family: 'other',
-    constantInputs: [
-      { index: 1, attribute: 'roi', form: 'tensor' },
-      { index: 2, attribute: 'scales', form: 'tensor' },
-      { index: 3, attribute: 'sizes', form: 'ints' },
-    ],
-    infer: (view) => [{ dtype: operand(view, 0).dtype, shape: resizedShape(view) }],
-    rule: (view) => {
-      const { shape } = operand(view, 0);
-      // With a kept aspect ratio the sizes asked for are not the sizes made; a shard would find another ratio.
-      const local = !isCropped(view) && text(view, 'keep_aspect_ratio_policy', 'stretch') === 'stretch';
-      const passes = (axis: number) => local && shape[axis] === result(view, 0).shape[axis];
-      const side = (prefix: string) =>
-        shape.map((_, axis) => (passes(axis) ? `a${axis}` : `${prefix}${axis}!`)).join(' ');
-      return `${side('x')} -> ${side('y')}`;
-    },
-    linear: (view) => (isCropped(view) ? [] : [[0]]),
-    resize: (view, rule, size) => {
-      const sizes = integers(view, 'sizes');
-      if (!sizes) return view.attributes;
-      const axes = resizedAxes(view);
-      const local = sizes.map((old, index) => (rule.factors.has(`a${axes[index]}`) ? size(`a${axes[index]}`) : old));
-      return { ...view.attributes, sizes: local };
-    },
-    work: perElement(8),
-    note: 'Dimensions whose size changes stay whole.',
-  }),
+  differentiable(
+    entry({
+      op: 'Resize',
+      family: 'other',
+      constantInputs: [
+        { index: 1, attribute: 'roi', form: 'tensor' },
+        { index: 2, attribute: 'scales', form: 'tensor' },
+        { index: 3, attribute: 'sizes', form: 'ints' },
+      ],
+      infer: (view) => [{ dtype: operand(view, 0).dtype, shape: resizedShape(view) }],
+      rule: (view) => {
+        const { shape } = operand(view, 0);
+        // With a kept aspect ratio the sizes asked for are not the sizes made; a shard would find another ratio.
+        const local = !isCropped(view) && text(view, 'keep_aspect_ratio_policy', 'stretch') === 'stretch';
+        const passes = (axis: number) => local && isKept(view, axis);
+        const side = (prefix: string) =>
+          shape.map((_, axis) => (passes(axis) ? `a${axis}` : `${prefix}${axis}!`)).join(' ');
+        return `${side('x')} -> ${side('y')}`;
+      },
+      linear: (view) => (isCropped(view) ? [] : [[0]]),
+      resize: (view, rule, size) => {
+        const sizes = integers(view, 'sizes');
+        if (!sizes) return view.attributes;
+        const axes = resizedAxes(view);
+        const local = sizes.map((old, index) => (rule.factors.has(`a${axes[index]}`) ? size(`a${axes[index]}`) : old));
+        return { ...view.attributes, sizes: local };
+      },
+      work: perElement(8),
+      note: 'Dimensions whose size changes stay whole.',
+    }),
+    (write) => resizeGradient(write, resizedAxes(write.view), (axis) => isKept(write.view, axis)),
+  ),
   entry({
     op: 'GridSample',
     readsPositions: true,
@@ -59,6 +64,16 @@ export const imageEntries: readonly OperatorEntry[] = [
 /** Cropping may reach outside the image, where values are given ones. */
 function isCropped(view: OperatorView): boolean {
   return text(view, 'coordinate_transformation_mode', 'half_pixel') === 'tf_crop_and_resize';
+}
+
+/** Whether an axis stays as it is: its size alone does not tell, where a scale near 1 was rounded. */
+function isKept(view: OperatorView, axis: number): boolean {
+  const index = resizedAxes(view).indexOf(axis);
+  if (index < 0) return true;
+  const [scales, sizes] = [tensor(view, 'scales'), integers(view, 'sizes') ?? []];
+  if (isCropped(view) || operand(view, 0).shape[axis] !== result(view, 0).shape[axis]) return false;
+  if (sizes.length > 0) return text(view, 'keep_aspect_ratio_policy', 'stretch') === 'stretch';
+  return !scales || numbersOf(scales)[index] === 1;
 }
 
 /** The axes that sizes and scales speak of. */

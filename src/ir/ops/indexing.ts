@@ -1,12 +1,17 @@
 /**
  * @file Lookups and scatters by index. A lookup whose table is sharded along the looked-up dimension contributes zero
- * for indices outside its shard (`mask`): vocabulary-parallel embedding. Scatters keep the indexed dimensions whole.
+ * for indices outside its shard (`mask`): vocabulary-parallel embedding. Scatters that add become products with a one-hot
+ * matrix where rows or updates are sharded; other scatters keep the indexed dimensions whole.
  */
 import type { OperatorEntry, OperatorView } from '../operator.js';
+import { bindRule } from '../rule-text.js';
 import { entry, linearIn, moves, readsRows } from './entry.js';
+import { INDEXING_GRADIENTS } from './indexing-gradient.js';
 import { axisOf, dimensionNames, mismatch, numberOf, ofRank, operand, text } from './operands.js';
+import { withGradients } from './operator-gradient.js';
+import { scatterElementsExpansion, scatterRowsExpansion } from './scatter-expansion.js';
 
-export const indexingEntries: readonly OperatorEntry[] = [
+const entries: readonly OperatorEntry[] = [
   entry({
     op: 'Gather',
     family: 'indexing',
@@ -101,17 +106,11 @@ export const indexingEntries: readonly OperatorEntry[] = [
       ofRank(view, 1, data.shape.length);
       return [data];
     },
-    rule: (view) => {
-      const [data, indices] = [operand(view, 0).shape, operand(view, 1).shape];
-      const axis = axisOf(view, 'axis', data.length, 0);
-      const side = (prefix: string) =>
-        data.map((size, index) => (index !== axis && size === indices[index] ? `a${index}` : `${prefix}${index}!`));
-      const [whole, places] = [side('x').join(' '), side('y').join(' ')];
-      return `${whole}, ${places}, ${places} -> ${whole}`;
-    },
+    rule: elementsRule,
     linear: scatterIsLinear,
+    expansion: (view) => scatterElementsExpansion(view, bindRule(elementsRule(view), view)),
     work: moves,
-    note: 'The axis stays whole; so does a dimension that indices cover only in part.',
+    note: 'The axis stays whole unless it adds; so does a dimension that indices cover only in part.',
   }),
   entry({
     op: 'ScatterND',
@@ -124,19 +123,15 @@ export const indexingEntries: readonly OperatorEntry[] = [
         throw mismatch(view, `updates must have shape [${expected.join(', ')}]`);
       return [data];
     },
-    rule: (view) => {
-      const indices = operand(view, 1).shape;
-      const depth = indices.at(-1) ?? 0;
-      const data = operand(view, 0).shape.map((_, axis) => (axis < depth ? `x${axis}!` : `a${axis}`));
-      const places = indices.slice(0, -1).map((_, axis) => `i${axis}!`);
-      const updates = [...places, ...data.slice(depth)];
-      return `${data.join(' ')}, ${[...places, 'q!'].join(' ')}, ${updates.join(' ')} -> ${data.join(' ')}`;
-    },
+    rule: rowsRule,
     linear: scatterIsLinear,
+    expansion: (view) => scatterRowsExpansion(view, bindRule(rowsRule(view), view)),
     work: moves,
-    note: 'The dimensions that the index tuples address stay whole, and so do the tuples: all write one result.',
+    note: 'Unless it adds, what the index tuples address stays whole, and so do the tuples: all write one result.',
   }),
 ];
+
+export const indexingEntries = withGradients(entries, INDEXING_GRADIENTS);
 
 /** A lookup in a sharded table leaves sums with one term; there is no sum of bools. */
 function lookupMark(view: OperatorView): '+mask' | '!' {
@@ -152,6 +147,35 @@ function reversedAxes(view: OperatorView): { readonly batch: number; readonly ti
 /** GatherND's leading batch dimensions, and how many dimensions an index tuple addresses. */
 function tuples(view: OperatorView): { readonly batch: number; readonly depth: number } {
   return { batch: numberOf(view, 'batch_dims', 0), depth: operand(view, 1).shape.at(-1) ?? 0 };
+}
+
+/** Along the axis, one that adds may be sharded on either side (scatter-expansion.ts). */
+function elementsRule(view: OperatorView): string {
+  const [data, indices] = [operand(view, 0).shape, operand(view, 1).shape];
+  const axis = axisOf(view, 'axis', data.length, 0);
+  const mark = adds(view) ? '%' : '!';
+  const side = (prefix: string) =>
+    data.map((size, index) => {
+      if (index === axis) return `${prefix}${index}${mark}`;
+      return size === indices[index] ? `a${index}` : `${prefix}${index}!`;
+    });
+  const [whole, places] = [side('x').join(' '), side('y').join(' ')];
+  return `${whole}, ${places}, ${places} -> ${whole}`;
+}
+
+/** One that adds may have its places sharded, and its rows where tuples address one dimension (scatter-expansion.ts). */
+function rowsRule(view: OperatorView): string {
+  const indices = operand(view, 1).shape;
+  const depth = indices.at(-1) ?? 0;
+  const rows = adds(view) && depth === 1 ? '%' : '!';
+  const data = operand(view, 0).shape.map((_, axis) => (axis < depth ? `x${axis}${rows}` : `a${axis}`));
+  const places = indices.slice(0, -1).map((_, axis) => `i${axis}${adds(view) ? '%' : '!'}`);
+  const updates = [...places, ...data.slice(depth)];
+  return `${data.join(' ')}, ${[...places, 'q!'].join(' ')}, ${updates.join(' ')} -> ${data.join(' ')}`;
+}
+
+function adds(view: OperatorView): boolean {
+  return text(view, 'reduction', 'none') === 'add';
 }
 
 /** Replacing and adding are linear in data and updates together; other reductions are not. */

@@ -7,25 +7,33 @@ import type { Expansion, OperatorEntry, OperatorView } from '../operator.js';
 import { constant } from './constants.js';
 import { entry, perInputElement } from './entry.js';
 import { ExpansionWriter, keptDimensions, summationType } from './expansion.js';
+import { lossGradient } from './loss-gradient.js';
 import { dimensionNames, mismatch, numberOf, ofRank, operand, text } from './operands.js';
+import { differentiable } from './operator-gradient.js';
 
 export const lossEntries: readonly OperatorEntry[] = [
-  entry({
-    op: 'SoftmaxCrossEntropyLoss',
-    family: 'loss',
-    infer: (view) => [lossType(view), operand(view, 0)].slice(0, view.outputCount),
-    rule: lossRule,
-    expansion: (view) => lossExpansion(view, true),
-    work: perInputElement(12),
-  }),
-  entry({
-    op: 'NegativeLogLikelihoodLoss',
-    family: 'loss',
-    infer: (view) => [lossType(view)],
-    rule: lossRule,
-    expansion: (view) => lossExpansion(view, false),
-    work: perInputElement(1),
-  }),
+  differentiable(
+    entry({
+      op: 'SoftmaxCrossEntropyLoss',
+      family: 'loss',
+      infer: (view) => [lossType(view), operand(view, 0)].slice(0, view.outputCount),
+      rule: lossRule,
+      expansion: (view) => lossExpansion(view, true),
+      work: perInputElement(12),
+    }),
+    lossGradient(true),
+  ),
+  differentiable(
+    entry({
+      op: 'NegativeLogLikelihoodLoss',
+      family: 'loss',
+      infer: (view) => [lossType(view)],
+      rule: lossRule,
+      expansion: (view) => lossExpansion(view, false),
+      work: perInputElement(1),
+    }),
+    lossGradient(false),
+  ),
 ];
 
 function lossType(view: OperatorView): TensorType {

@@ -9,12 +9,12 @@ import type { OperatorEntry, OperatorView } from '../operator.js';
 import { bindRule, dimensionSize } from '../rule-text.js';
 import { numbersOf } from './constants.js';
 import { entry, moves, presentOperands } from './entry.js';
+import { MOVEMENT_GRADIENTS } from './movement-gradient.js';
+import { cuts, padding, permutation, splitSizes } from './movement-shapes.js';
 import {
   axisOf,
   broadcast,
   dimensionNames,
-  fromFront,
-  integers,
   mismatch,
   neededIntegers,
   numberOf,
@@ -23,8 +23,9 @@ import {
   tensor,
   text,
 } from './operands.js';
+import { withGradients } from './operator-gradient.js';
 
-export const movementEntries: readonly OperatorEntry[] = [
+const entries: readonly OperatorEntry[] = [
   entry({
     op: 'Transpose',
     family: 'view',
@@ -226,6 +227,8 @@ export const movementEntries: readonly OperatorEntry[] = [
   }),
 ];
 
+export const movementEntries = withGradients(entries, MOVEMENT_GRADIENTS);
+
 /** Sizes of a result's dimensions at other factor sizes. */
 function resultSizes(rule: FactorRule, size: (factor: string) => number): readonly number[] {
   return (rule.outputs[0] ?? []).map((names) => dimensionSize(names, size));
@@ -234,56 +237,6 @@ function resultSizes(rule: FactorRule, size: (factor: string) => number): readon
 function blockSizes(view: OperatorView): { readonly p: number; readonly q: number } {
   const block = numberOf(view, 'blocksize', 1);
   return { p: block, q: block };
-}
-
-function permutation(view: OperatorView): readonly number[] {
-  const rank = operand(view, 0).shape.length;
-  const order = integers(view, 'perm') ?? Array.from({ length: rank }, (_, index) => rank - 1 - index);
-  const complete =
-    order.length === rank && Array.from({ length: rank }, (_, axis) => axis).every((axis) => order.includes(axis));
-  if (!complete) throw mismatch(view, `perm [${order.join(', ')}] is no order of ${rank} axes`);
-  return order;
-}
-
-/** What Slice does to one of its axes. */
-interface Cut {
-  readonly axis: number;
-  readonly size: number;
-  /** It leaves the dimension as it is. */
-  readonly whole: boolean;
-  /** It takes the block of this number, of the equal blocks that the dimension is made of (fused q, k, v); else null. */
-  readonly block: number | null;
-}
-
-function cuts(view: OperatorView): readonly Cut[] {
-  const { shape } = operand(view, 0);
-  const starts = neededIntegers(view, 'starts');
-  const ends = neededIntegers(view, 'ends');
-  const axes = integers(view, 'axes') ?? starts.map((_, index) => index);
-  const steps = integers(view, 'steps') ?? starts.map(() => 1);
-  return axes.map((given, index) => {
-    const axis = fromFront(view, given, shape.length);
-    const dimension = shape[axis] ?? 1;
-    const step = steps[index] ?? 1;
-    const place = (value: number, low: number, high: number) =>
-      Math.min(Math.max(value < 0 ? value + dimension : value, low), high);
-    const start = step > 0 ? place(starts[index] ?? 0, 0, dimension) : place(starts[index] ?? 0, 0, dimension - 1);
-    const end = step > 0 ? place(ends[index] ?? 0, 0, dimension) : place(ends[index] ?? 0, -1, dimension - 1);
-    const size = Math.max(0, Math.ceil((end - start) / step));
-    const isBlock = step === 1 && size > 1 && size < dimension && dimension % size === 0 && start % size === 0;
-    return { axis, size, whole: step === 1 && size === dimension, block: isBlock ? start / size : null };
-  });
-}
-
-function splitSizes(view: OperatorView): readonly number[] {
-  const given = integers(view, 'split');
-  if (given) return given;
-  const { shape } = operand(view, 0);
-  const total = shape[axisOf(view, 'axis', shape.length, 0)] ?? 1;
-  const count = numberOf(view, 'num_outputs', view.outputCount);
-  if (count !== view.outputCount) throw mismatch(view, `it has ${view.outputCount} results, not ${count}`);
-  const part = Math.ceil(total / count);
-  return Array.from({ length: count }, (_, index) => Math.max(0, Math.min(part, total - index * part)));
 }
 
 /** Rule texts of the joined tensor and of its parts along an axis. */
@@ -305,17 +258,4 @@ function splitAttributes(view: OperatorView, rule: FactorRule, size: (factor: st
   const { num_outputs: _, ...rest } = view.attributes;
   const split = splitSizes(view).map((part) => (rule.factors.has('d') ? size('d') : part));
   return { ...rest, split };
-}
-
-/** Elements added before and after, per dimension. */
-function padding(view: OperatorView): readonly (readonly [number, number])[] {
-  const { shape } = operand(view, 0);
-  const pads = neededIntegers(view, 'pads');
-  const axes =
-    integers(view, 'axes')?.map((axis) => fromFront(view, axis, shape.length)) ?? shape.map((_, axis) => axis);
-  if (pads.length !== 2 * axes.length) throw mismatch(view, `pads has ${pads.length} values`);
-  return shape.map((_, axis) => {
-    const index = axes.indexOf(axis);
-    return index < 0 ? [0, 0] : [pads[index] ?? 0, pads[index + axes.length] ?? 0];
-  });
 }

@@ -2,14 +2,16 @@
  * @file Normalisations of each position over its last dimensions. They are expanded when one of those is sharded: then sums
  * travel. Statistics are always those of the whole.
  */
-import { type DType, dtypeOfOnnx } from '../dtype.js';
+import { dtypeOfOnnx } from '../dtype.js';
 import type { TensorType } from '../graph.js';
 import type { Expansion, OperatorEntry, OperatorView } from '../operator.js';
 import { entry, perInputElement } from './entry.js';
+import { normalisationGradients } from './normalisation-gradient.js';
 import { axisOf, dimensionNames, mismatch, numberOf, operand } from './operands.js';
-import { isAsked, meanOf, type Start, spread, start } from './statistics.js';
+import { withGradients } from './operator-gradient.js';
+import { isAsked, meanOf, type Start, spread, start, stashType } from './statistics.js';
 
-export const normalisationEntries: readonly OperatorEntry[] = [
+const ENTRIES: readonly OperatorEntry[] = [
   entry({
     op: 'LayerNormalization',
     family: 'normalisation',
@@ -55,6 +57,8 @@ export const normalisationEntries: readonly OperatorEntry[] = [
   }),
 ];
 
+export const normalisationEntries: readonly OperatorEntry[] = withGradients(ENTRIES, normalisationGradients);
+
 /** The operand's type, after checking that scale and bias broadcast to its normalised dimensions. */
 function checkScales(view: OperatorView, from: number): TensorType {
   const type = operand(view, 0);
@@ -77,11 +81,6 @@ function trailingRule(view: OperatorView, results: number): string {
     .slice(1)
     .map((type) => (type ? names.slice(names.length - type.shape.length).join(' ') : '_'));
   return `${[names.join(' '), ...scales].join(', ')} -> ${[names.join(' '), statistics, statistics].slice(0, results).join(', ')}`;
-}
-
-function stashType(view: OperatorView): DType {
-  const stash = dtypeOfOnnx(numberOf(view, 'stash_type', 1)) ?? 'float32';
-  return operand(view, 0).dtype === 'float64' ? 'float64' : stash;
 }
 
 function trailingStart(view: OperatorView): Start {

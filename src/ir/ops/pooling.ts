@@ -7,33 +7,47 @@ import type { Expansion, OperatorEntry, OperatorView } from '../operator.js';
 import { entry, perInputElement } from './entry.js';
 import { ExpansionWriter, keptDimensions, summationType } from './expansion.js';
 import { dimensionNames, neededIntegers, numberOf, ofRank, operand, result } from './operands.js';
+import { differentiable } from './operator-gradient.js';
+import {
+  averagePoolGradient,
+  globalAveragePoolGradient,
+  globalLpPoolGradient,
+  globalMaxPoolGradient,
+  lpPoolGradient,
+  maxPoolGradient,
+} from './pooling-gradient.js';
 import { spatialNames, type Window, windowsOf } from './windows.js';
+
+const GRADIENTS = { AveragePool: averagePoolGradient, LpPool: lpPoolGradient, MaxPool: maxPoolGradient };
 
 export const poolingEntries: readonly OperatorEntry[] = [
   ...(['AveragePool', 'LpPool', 'MaxPool'] as const).map((op) =>
-    entry({
-      op,
-      family: 'convolution',
-      infer: (view) => {
-        const { dtype, shape } = ofRank(view, 0, 3, true);
-        const pooled = [...shape.slice(0, 2), ...windows(view).map(({ output }) => output)];
-        return [
-          { dtype, shape: pooled },
-          { dtype: 'int64' as const, shape: pooled },
-        ].slice(0, view.outputCount);
-      },
-      rule: poolingRule,
-      linear: () => (op === 'AveragePool' ? [[0]] : []),
-      ...(op === 'MaxPool' ? { indexed: placesOnShard } : {}),
-      work: (view) => ({
-        flops: elementCount(result(view, 0).shape) * elementCount(neededIntegers(view, 'kernel_shape')),
+    differentiable(
+      entry({
+        op,
+        family: 'convolution',
+        infer: (view) => {
+          const { dtype, shape } = ofRank(view, 0, 3, true);
+          const pooled = [...shape.slice(0, 2), ...windows(view).map(({ output }) => output)];
+          return [
+            { dtype, shape: pooled },
+            { dtype: 'int64' as const, shape: pooled },
+          ].slice(0, view.outputCount);
+        },
+        rule: poolingRule,
+        linear: () => (op === 'AveragePool' ? [[0]] : []),
+        ...(op === 'MaxPool' ? { indexed: placesOnShard } : {}),
+        work: (view) => ({
+          flops: elementCount(result(view, 0).shape) * elementCount(neededIntegers(view, 'kernel_shape')),
+        }),
+        note: 'Positions stay whole where windows overlap; where the places of maxima are asked for, channels and positions do.',
       }),
-      note: 'Positions stay whole where windows overlap; where the places of maxima are asked for, channels and positions do.',
-    }),
+      GRADIENTS[op],
+    ),
   ),
-  globalEntry('GlobalAveragePool', '%', globalMean, [[0]]),
-  globalEntry('GlobalMaxPool', '+max'),
-  { ...globalEntry('GlobalLpPool', '%', globalNorm), until: 21 },
+  differentiable(globalEntry('GlobalAveragePool', '%', globalMean, [[0]]), globalAveragePoolGradient),
+  differentiable(globalEntry('GlobalMaxPool', '+max'), globalMaxPoolGradient),
+  { ...differentiable(globalEntry('GlobalLpPool', '%', globalNorm), globalLpPoolGradient), until: 21 },
 ];
 
 function windows(view: OperatorView): readonly Window[] {

@@ -19,106 +19,124 @@ import {
   operand,
   result,
 } from './operands.js';
+import { STEPS, WHOLE_NUMBERS, withGradients } from './operator-gradient.js';
 import { spatialNames, windowsOf } from './windows.js';
 
-export const quantisationEntries: readonly OperatorEntry[] = [
-  entry({
-    op: 'QuantizeLinear',
-    family: 'elementwise',
-    infer: (view) => [
-      { shape: operand(view, 0).shape, dtype: view.inputs[2]?.dtype ?? dtypeAttribute(view, 'output_dtype', 'uint8') },
-    ],
-    rule: scaledRule,
-    work: perElement(3),
-    note: 'Whole where scales are per block.',
-  }),
-  entry({
-    op: 'DequantizeLinear',
-    family: 'elementwise',
-    infer: (view) => [
-      { shape: operand(view, 0).shape, dtype: dtypeAttribute(view, 'output_dtype', operand(view, 1).dtype) },
-    ],
-    rule: scaledRule,
-    work: perElement(2),
-    note: 'Whole where scales are per block.',
-  }),
-  entry({
-    op: 'DynamicQuantizeLinear',
-    family: 'other',
-    infer: (view) => {
-      const bytes: DType = 'uint8';
-      return [
-        { dtype: bytes, shape: operand(view, 0).shape },
-        { dtype: 'float32' as const, shape: [] },
-        { dtype: bytes, shape: [] },
-      ].slice(0, view.outputCount);
-    },
-    rule: '*a% -> *a%, , ',
-    expansion: dynamicExpansion,
-    work: perElement(6),
-  }),
-  entry({
-    op: 'MatMulInteger',
-    family: 'contraction',
-    infer: (view) => {
-      const [a, b] = [ofRank(view, 0, 2, true), ofRank(view, 1, 2, true)];
-      if (a.shape.at(-1) !== b.shape.at(-2)) throw mismatch(view, 'the contracted sizes differ');
-      const batch = broadcast(view, [a.shape.slice(0, -2), b.shape.slice(0, -2)]);
-      return [{ dtype: 'int32', shape: [...batch, a.shape.at(-2) ?? 1, b.shape.at(-1) ?? 1] }];
-    },
-    rule: (view) => `*b m k+, *b k+ n, ${scaleText(view, 2, 'm')}, ${scaleText(view, 3, 'n')} -> *b m n`,
-    work: (view) => ({ flops: 2 * elementCount(result(view, 0).shape) * (operand(view, 0).shape.at(-1) ?? 1) }),
-  }),
-  entry({
-    op: 'QLinearMatMul',
-    family: 'contraction',
-    infer: (view) => {
-      const [a, b] = [ofRank(view, 0, 2, true), ofRank(view, 3, 2, true)];
-      if (a.shape.at(-1) !== b.shape.at(-2)) throw mismatch(view, 'the contracted sizes differ');
-      const batch = broadcast(view, [a.shape.slice(0, -2), b.shape.slice(0, -2)]);
-      return [{ dtype: operand(view, 7).dtype, shape: [...batch, a.shape.at(-2) ?? 1, b.shape.at(-1) ?? 1] }];
-    },
-    rule: (view) => {
-      const scales = (first: number, name: string) =>
-        `${scaleText(view, first, name)}, ${scaleText(view, first + 1, name)}`;
-      return `*b m k!, ${scales(1, 'm')}, *b k! n, ${scales(4, 'n')}, ${scales(6, 'm')} -> *b m n`;
-    },
-    work: (view) => ({ flops: 2 * elementCount(result(view, 0).shape) * (operand(view, 0).shape.at(-1) ?? 1) }),
-    note: 'The contracted dimension stays whole: sums are rounded to the quantised type at once.',
-  }),
-  entry({
-    op: 'ConvInteger',
-    family: 'convolution',
-    infer: (view) => [{ dtype: 'int32', shape: convolvedShape(view, 1) }],
-    rule: (view) => {
-      const { image, kernel, channels, output } = convolutionText(view, 1, '+');
-      return bound(
-        view,
-        `${image}, ${kernel}, ${scaleText(view, 2, '1')}, ${scaleText(view, 3, channels)} -> ${output}`,
-      );
-    },
-    resize: resizeGroups,
-    work: (view) => convolutionWork(view, 1),
-    parameterInputs: [1],
-    note: 'Positions stay whole where windows overlap or reach into padding.',
-  }),
-  entry({
-    op: 'QLinearConv',
-    family: 'convolution',
-    infer: (view) => [{ dtype: operand(view, 7).dtype, shape: convolvedShape(view, 3) }],
-    rule: (view) => {
-      const { image, kernel, channels, output } = convolutionText(view, 3, '!');
-      const tensorScales = `${scaleText(view, 1, '1')}, ${scaleText(view, 2, '1')}`;
-      const channelScales = `${scaleText(view, 4, channels)}, ${scaleText(view, 5, channels)}`;
-      const last = `${scaleText(view, 6, '1')}, ${scaleText(view, 7, '1')}`;
-      return bound(view, `${image}, ${tensorScales}, ${kernel}, ${channelScales}, ${last}, ${channels} -> ${output}`);
-    },
-    resize: resizeGroups,
-    work: (view) => convolutionWork(view, 3),
-    parameterInputs: [3, 8],
-    note: 'Input channels stay whole: sums are rounded to the quantised type at once. Positions as in Conv.',
-  }),
-];
+/** Why no gradient passes. */
+const GRADIENTS: Readonly<Record<string, string>> = {
+  QuantizeLinear: STEPS,
+  DynamicQuantizeLinear: STEPS,
+  DequantizeLinear: 'its operand is whole numbers',
+  MatMulInteger: WHOLE_NUMBERS,
+  ConvInteger: WHOLE_NUMBERS,
+  QLinearMatMul: WHOLE_NUMBERS,
+  QLinearConv: WHOLE_NUMBERS,
+};
+
+export const quantisationEntries: readonly OperatorEntry[] = withGradients(
+  [
+    entry({
+      op: 'QuantizeLinear',
+      family: 'elementwise',
+      infer: (view) => [
+        {
+          shape: operand(view, 0).shape,
+          dtype: view.inputs[2]?.dtype ?? dtypeAttribute(view, 'output_dtype', 'uint8'),
+        },
+      ],
+      rule: scaledRule,
+      work: perElement(3),
+      note: 'Whole where scales are per block.',
+    }),
+    entry({
+      op: 'DequantizeLinear',
+      family: 'elementwise',
+      infer: (view) => [
+        { shape: operand(view, 0).shape, dtype: dtypeAttribute(view, 'output_dtype', operand(view, 1).dtype) },
+      ],
+      rule: scaledRule,
+      work: perElement(2),
+      note: 'Whole where scales are per block.',
+    }),
+    entry({
+      op: 'DynamicQuantizeLinear',
+      family: 'other',
+      infer: (view) => {
+        const bytes: DType = 'uint8';
+        return [
+          { dtype: bytes, shape: operand(view, 0).shape },
+          { dtype: 'float32' as const, shape: [] },
+          { dtype: bytes, shape: [] },
+        ].slice(0, view.outputCount);
+      },
+      rule: '*a% -> *a%, , ',
+      expansion: dynamicExpansion,
+      work: perElement(6),
+    }),
+    entry({
+      op: 'MatMulInteger',
+      family: 'contraction',
+      infer: (view) => {
+        const [a, b] = [ofRank(view, 0, 2, true), ofRank(view, 1, 2, true)];
+        if (a.shape.at(-1) !== b.shape.at(-2)) throw mismatch(view, 'the contracted sizes differ');
+        const batch = broadcast(view, [a.shape.slice(0, -2), b.shape.slice(0, -2)]);
+        return [{ dtype: 'int32', shape: [...batch, a.shape.at(-2) ?? 1, b.shape.at(-1) ?? 1] }];
+      },
+      rule: (view) => `*b m k+, *b k+ n, ${scaleText(view, 2, 'm')}, ${scaleText(view, 3, 'n')} -> *b m n`,
+      work: (view) => ({ flops: 2 * elementCount(result(view, 0).shape) * (operand(view, 0).shape.at(-1) ?? 1) }),
+    }),
+    entry({
+      op: 'QLinearMatMul',
+      family: 'contraction',
+      infer: (view) => {
+        const [a, b] = [ofRank(view, 0, 2, true), ofRank(view, 3, 2, true)];
+        if (a.shape.at(-1) !== b.shape.at(-2)) throw mismatch(view, 'the contracted sizes differ');
+        const batch = broadcast(view, [a.shape.slice(0, -2), b.shape.slice(0, -2)]);
+        return [{ dtype: operand(view, 7).dtype, shape: [...batch, a.shape.at(-2) ?? 1, b.shape.at(-1) ?? 1] }];
+      },
+      rule: (view) => {
+        const scales = (first: number, name: string) =>
+          `${scaleText(view, first, name)}, ${scaleText(view, first + 1, name)}`;
+        return `*b m k!, ${scales(1, 'm')}, *b k! n, ${scales(4, 'n')}, ${scales(6, 'm')} -> *b m n`;
+      },
+      work: (view) => ({ flops: 2 * elementCount(result(view, 0).shape) * (operand(view, 0).shape.at(-1) ?? 1) }),
+      note: 'The contracted dimension stays whole: sums are rounded to the quantised type at once.',
+    }),
+    entry({
+      op: 'ConvInteger',
+      family: 'convolution',
+      infer: (view) => [{ dtype: 'int32', shape: convolvedShape(view, 1) }],
+      rule: (view) => {
+        const { image, kernel, channels, output } = convolutionText(view, 1, '+');
+        return bound(
+          view,
+          `${image}, ${kernel}, ${scaleText(view, 2, '1')}, ${scaleText(view, 3, channels)} -> ${output}`,
+        );
+      },
+      resize: resizeGroups,
+      work: (view) => convolutionWork(view, 1),
+      parameterInputs: [1],
+      note: 'Positions stay whole where windows overlap or reach into padding.',
+    }),
+    entry({
+      op: 'QLinearConv',
+      family: 'convolution',
+      infer: (view) => [{ dtype: operand(view, 7).dtype, shape: convolvedShape(view, 3) }],
+      rule: (view) => {
+        const { image, kernel, channels, output } = convolutionText(view, 3, '!');
+        const tensorScales = `${scaleText(view, 1, '1')}, ${scaleText(view, 2, '1')}`;
+        const channelScales = `${scaleText(view, 4, channels)}, ${scaleText(view, 5, channels)}`;
+        const last = `${scaleText(view, 6, '1')}, ${scaleText(view, 7, '1')}`;
+        return bound(view, `${image}, ${tensorScales}, ${kernel}, ${channelScales}, ${last}, ${channels} -> ${output}`);
+      },
+      resize: resizeGroups,
+      work: (view) => convolutionWork(view, 3),
+      parameterInputs: [3, 8],
+      note: 'Input channels stay whole: sums are rounded to the quantised type at once. Positions as in Conv.',
+    }),
+  ],
+  GRADIENTS,
+);
 
 /** Scale and zero point from the largest and smallest value of the whole tensor, zero among them; then the plain form. */
 function dynamicExpansion(view: OperatorView): Expansion {

@@ -9,12 +9,13 @@ import type { OperatorEntry, OperatorView, Work } from '../operator.js';
 import { entry } from './entry.js';
 import { ExpansionWriter } from './expansion.js';
 import { broadcast, dimensionNames, mismatch, numberOf, ofRank, operand, result } from './operands.js';
+import { differentiable } from './operator-gradient.js';
 import { scaleText } from './quantisation.js';
 
 const DOMAIN = 'com.microsoft';
 const NOTE = 'The contracted dimension stays whole: sums are rounded to the quantised type at once.';
 
-export const quantisedContractionEntries: readonly OperatorEntry[] = [
+const ENTRIES: readonly OperatorEntry[] = [
   entry({
     op: 'MatMulInteger16',
     domain: DOMAIN,
@@ -98,6 +99,12 @@ export const quantisedContractionEntries: readonly OperatorEntry[] = [
     note: NOTE,
   }),
 ];
+
+const QUANTISED = 'its operands are whole numbers, or are made so: a step function';
+
+export const quantisedContractionEntries: readonly OperatorEntry[] = ENTRIES.map((item) =>
+  differentiable(item, QUANTISED),
+);
 
 function product(view: OperatorView, dtype: DType): TensorType {
   const [a, b] = [ofRank(view, 0, 2, true), ofRank(view, 1, 2, true)];

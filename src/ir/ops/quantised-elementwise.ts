@@ -18,12 +18,13 @@ import {
   operand,
   result,
 } from './operands.js';
+import { differentiable, WHOLE_NUMBERS } from './operator-gradient.js';
 import { scaleText } from './quantisation.js';
 import { spatialNames, windowsOf } from './windows.js';
 
 const DOMAIN = 'com.microsoft';
 
-export const quantisedElementwiseEntries: readonly OperatorEntry[] = [
+const ENTRIES: readonly OperatorEntry[] = [
   ...['QLinearAdd', 'QLinearMul'].map((op) =>
     entry({
       op,
@@ -141,6 +142,10 @@ export const quantisedElementwiseEntries: readonly OperatorEntry[] = [
     note: 'Positions stay whole: their mean is rounded to the quantised type at once.',
   }),
 ];
+
+export const quantisedElementwiseEntries: readonly OperatorEntry[] = ENTRIES.map((item) =>
+  differentiable(item, WHOLE_NUMBERS),
+);
 
 /** Rule texts of `count` operands from `first` on that are one scale or zero point each. */
 function scalars(view: OperatorView, first: number, count: number): string {

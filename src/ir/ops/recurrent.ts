@@ -6,6 +6,8 @@ import { elementCount, type TensorType } from '../graph.js';
 import type { OperatorEntry } from '../operator.js';
 import { entry } from './entry.js';
 import { mismatch, numberOf, ofRank, operand, text } from './operands.js';
+import { withGradients } from './operator-gradient.js';
+import { RECURRENT_GRADIENTS } from './recurrent-gradient.js';
 
 /** Operators with the number of gates that their weights stack and whether they keep a cell state. */
 const ROWS = [
@@ -14,7 +16,7 @@ const ROWS = [
   { op: 'LSTM', gates: 4, cell: true },
 ] as const;
 
-export const recurrentEntries: readonly OperatorEntry[] = [
+const entries: readonly OperatorEntry[] = [
   ...ROWS.map(({ op, gates, cell }) =>
     entry({
       op,
@@ -86,3 +88,5 @@ export const recurrentEntries: readonly OperatorEntry[] = [
     note: 'Whole: every step is quantised by the largest value of the whole batch.',
   }),
 ];
+
+export const recurrentEntries = withGradients(entries, RECURRENT_GRADIENTS);

@@ -8,6 +8,8 @@ import type { Expansion, OperatorEntry, OperatorView } from '../operator.js';
 import { entry, perInputElement } from './entry.js';
 import { ExpansionWriter, keptDimensions, summationType } from './expansion.js';
 import { axesOf, dimensionNames, integers, numberOf, operand } from './operands.js';
+import { withGradients } from './operator-gradient.js';
+import { reductionGradients } from './reduction-gradient.js';
 
 /** Writes the expansion's middle: from the operand (in its summation type) to the result before the last cast. */
 type Body = (write: ExpansionWriter, input: string, reduction: ReductionShape) => string;
@@ -35,7 +37,7 @@ const ROWS: readonly Row[] = [
   { op: 'ReduceProd', mark: '!', flops: 1, note: 'Reduced dimensions stay whole: there is no collective product.' },
 ];
 
-export const reductionEntries: readonly OperatorEntry[] = ROWS.map(({ op, mark, linear, flops, body, note }) =>
+const ENTRIES: readonly OperatorEntry[] = ROWS.map(({ op, mark, linear, flops, body, note }) =>
   entry({
     op,
     family: 'reduction',
@@ -63,8 +65,10 @@ export const reductionEntries: readonly OperatorEntry[] = ROWS.map(({ op, mark, 
   }),
 );
 
+export const reductionEntries: readonly OperatorEntry[] = withGradients(ENTRIES, reductionGradients(reductionOf));
+
 /** A reduction's axes, counted from the front, and the names of its operand's and result's dimensions. */
-interface ReductionShape {
+export interface ReductionShape {
   readonly view: OperatorView;
   readonly axes: readonly number[];
   readonly keep: boolean;

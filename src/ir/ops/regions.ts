@@ -20,9 +20,11 @@ import {
   result,
   text,
 } from './operands.js';
+import { withGradients } from './operator-gradient.js';
+import { REGION_GRADIENTS } from './regions-gradient.js';
 import { windowsOf } from './windows.js';
 
-export const regionEntries: readonly OperatorEntry[] = [
+const entries: readonly OperatorEntry[] = [
   entry({
     op: 'RoiAlign',
     readsPositions: true,
@@ -187,6 +189,8 @@ export const regionEntries: readonly OperatorEntry[] = [
     note: 'A dimension that is cropped or padded stays whole.',
   }),
 ];
+
+export const regionEntries = withGradients(entries, REGION_GRADIENTS);
 
 /** Axes that are cropped or padded, with their new sizes. */
 function croppedAxes(view: OperatorView): readonly (readonly [number, number])[] {

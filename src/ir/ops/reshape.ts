@@ -11,8 +11,9 @@ import type { OperatorEntry, OperatorView } from '../operator.js';
 import { bindRule, dimensionSize } from '../rule-text.js';
 import { entry, isFree } from './entry.js';
 import { axesOf, dimensionNames, integers, mismatch, neededIntegers, numberOf, operand, result } from './operands.js';
+import { type GradientBody, withGradients } from './operator-gradient.js';
 
-export const reshapeEntries: readonly OperatorEntry[] = [
+const entries: readonly OperatorEntry[] = [
   entry({
     op: 'Reshape',
     family: 'view',
@@ -97,6 +98,27 @@ export const reshapeEntries: readonly OperatorEntry[] = [
     isView: true,
   }),
 ];
+
+/** The result's gradient in the operand's shape. */
+const backToShape: GradientBody = (write) => {
+  const { shape } = operand(write.view, 0);
+  // A size of 0 is meant as such there.
+  const attributes = shape.includes(0) ? { shape, allowzero: 1 } : { shape };
+  write.add('Reshape', ['grad0'], write.dimsOfOperand(0), attributes, 'd0');
+};
+
+export const reshapeEntries = withGradients(entries, {
+  Reshape: backToShape,
+  Flatten: backToShape,
+  Squeeze: (write) => {
+    const axes = squeezedAxes(write.view);
+    if (axes.length > 0) write.add('Unsqueeze', ['grad0'], write.dimsOfOperand(0), { axes }, 'd0');
+    else write.become(0, 'grad0', operand(write.view, 0).dtype);
+  },
+  Unsqueeze: (write) => {
+    write.add('Squeeze', ['grad0'], write.dimsOfOperand(0), { axes: unsqueezedAxes(write.view) }, 'd0');
+  },
+});
 
 /** Reshape's `shape` with 0 (copy, unless allowzero) and −1 (what is left) resolved. */
 function reshapedShape(view: OperatorView): readonly number[] {

@@ -7,19 +7,12 @@ import { elementCount } from '../graph.js';
 import type { OperatorEntry, OperatorView } from '../operator.js';
 import { numbersOf } from './constants.js';
 import { entry, perElement } from './entry.js';
-import {
-  dimensionNames,
-  dtypeAttribute,
-  fromFront,
-  integers,
-  mismatch,
-  numberOf,
-  ofRank,
-  operand,
-  tensor,
-} from './operands.js';
+import { dimensionNames, dtypeAttribute, mismatch, numberOf, ofRank, operand, tensor } from './operands.js';
+import { withGradients } from './operator-gradient.js';
+import { SIGNAL_GRADIENTS } from './signal-gradient.js';
+import { transform } from './signal-shapes.js';
 
-export const signalEntries: readonly OperatorEntry[] = [
+const entries: readonly OperatorEntry[] = [
   entry({
     op: 'DFT',
     family: 'other',
@@ -103,24 +96,10 @@ export const signalEntries: readonly OperatorEntry[] = [
   }),
 ];
 
+export const signalEntries = withGradients(entries, SIGNAL_GRADIENTS);
+
 /** The number that a constant input holds; undefined where it is left out. */
 function scalar(view: OperatorView, name: string): number | undefined {
   const held = tensor(view, name);
   return held ? numbersOf(held)[0] : undefined;
-}
-
-interface Transform {
-  readonly axis: number;
-  /** Samples that are transformed. */
-  readonly length: number;
-  /** The result has no imaginary part: a one-sided inverse. */
-  readonly real: boolean;
-}
-
-function transform(view: OperatorView): Transform {
-  const { shape } = operand(view, 0);
-  const axis = fromFront(view, integers(view, 'axis')?.[0] ?? -2, shape.length);
-  const real = numberOf(view, 'onesided', 0) !== 0 && numberOf(view, 'inverse', 0) !== 0;
-  const own = shape[axis] ?? 1;
-  return { axis, real, length: integers(view, 'dft_length')?.[0] ?? (real ? 2 * (own - 1) : own) };
 }

@@ -6,6 +6,7 @@ import type { Expansion, OperatorEntry, OperatorView } from '../operator.js';
 import { entry, perElement } from './entry.js';
 import { ExpansionWriter, keptDimensions, positionsAlong, summationType } from './expansion.js';
 import { axisOf, dimensionNames, operand } from './operands.js';
+import { differentiable, type OperatorGradient, STEPS } from './operator-gradient.js';
 
 /** Writes the result from x − max, its powers and their sum. */
 type Last = (write: ExpansionWriter, shifted: string, powers: string, sum: string, dims: Dims) => string;
@@ -15,18 +16,27 @@ interface Dims {
 }
 
 export const softmaxEntries: readonly OperatorEntry[] = [
-  softmaxEntry('Softmax', (write, _, powers, sum, { whole }) => write.add('Div', [powers, sum], whole)),
-  softmaxEntry('LogSoftmax', (write, shifted, _, sum, { whole, reduced }) =>
-    write.add('Sub', [shifted, write.add('Log', [sum], reduced)], whole),
+  differentiable(
+    softmaxEntry('Softmax', (write, _, powers, sum, { whole }) => write.add('Div', [powers, sum], whole)),
+    softmaxGradient,
   ),
-  entry({
-    op: 'Hardmax',
-    family: 'normalisation',
-    infer: (view) => [operand(view, 0)],
-    rule: (view) => alongAxis(view, '%'),
-    expansion: hardmaxExpansion,
-    work: perElement(2),
-  }),
+  differentiable(
+    softmaxEntry('LogSoftmax', (write, shifted, _, sum, { whole, reduced }) =>
+      write.add('Sub', [shifted, write.add('Log', [sum], reduced)], whole),
+    ),
+    logSoftmaxGradient,
+  ),
+  differentiable(
+    entry({
+      op: 'Hardmax',
+      family: 'normalisation',
+      infer: (view) => [operand(view, 0)],
+      rule: (view) => alongAxis(view, '%'),
+      expansion: hardmaxExpansion,
+      work: perElement(2),
+    }),
+    STEPS,
+  ),
 ];
 
 function softmaxEntry(op: string, last: Last): OperatorEntry {
@@ -74,4 +84,28 @@ function hardmaxExpansion(view: OperatorView): Expansion {
   const chosen = write.add('Equal', [positionsAlong(write, shape, axis, whole[axis] ?? []), first], whole);
   write.cast(chosen, whole, dtype, 'out0');
   return write.finish();
+}
+
+/** y (g − Σ g y). */
+function softmaxGradient(write: OperatorGradient): void {
+  const { at, axis, y, g } = around(write);
+  write.become(0, at.mul(y, at.sub(g, at.sum(at.mul(g, y), [axis]))), at.type);
+}
+
+/** g − e^y Σ g. */
+function logSoftmaxGradient(write: OperatorGradient): void {
+  const { at, axis, y, g } = around(write);
+  write.become(0, at.sub(g, at.mul(at.of('Exp', y), at.sum(g, [axis]))), at.type);
+}
+
+function around(write: OperatorGradient) {
+  const { dtype, shape } = operand(write.view, 0);
+  const dims = write.dimsOfOperand(0);
+  const type = write.sumType;
+  return {
+    at: write.on(dims, type),
+    axis: axisOf(write.view, 'axis', shape.length, -1),
+    y: write.inType('out0', dtype, type, dims),
+    g: write.inType('grad0', dtype, type, dims),
+  };
 }

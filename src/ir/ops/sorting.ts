@@ -2,13 +2,15 @@
  * @file Operators whose results depend on the order along one axis. That axis stays whole, all others pass; only the
  * place of the largest value is found by reductions.
  */
-import { elementCount, type TensorType } from '../graph.js';
+import { type Attributes, elementCount, type TensorType } from '../graph.js';
 import type { Expansion, OperatorEntry, OperatorView } from '../operator.js';
+import { constant } from './constants.js';
 import { entry, perInputElement } from './entry.js';
 import { ExpansionWriter, keptDimensions, positionsAlong } from './expansion.js';
 import { axisOf, dimensionNames, integers, mismatch, numberOf, operand } from './operands.js';
+import { type OperatorGradient, WHOLE_NUMBERS, withGradients } from './operator-gradient.js';
 
-export const sortingEntries: readonly OperatorEntry[] = [
+const entries: readonly OperatorEntry[] = [
   entry({
     op: 'TopK',
     family: 'sort',
@@ -85,6 +87,17 @@ export const sortingEntries: readonly OperatorEntry[] = [
   ),
 ];
 
+export const sortingEntries = withGradients(entries, {
+  TopK: (write) => largestGradient(write),
+  ArgMax: WHOLE_NUMBERS,
+  ArgMin: WHOLE_NUMBERS,
+  // An element is in all sums behind it: those are summed from the other end.
+  CumSum: (write) => {
+    write.add('CumSum', ['grad0'], write.dimsOfOperand(0), backwards(write), 'd0');
+  },
+  CumProd: (write) => productsGradient(write),
+});
+
 /** Dimension names with `own` in the axis's place. */
 function alongAxis(view: OperatorView, otherwise: number, own: string): readonly string[] {
   const rank = operand(view, 0).shape.length;
@@ -109,4 +122,44 @@ function placeExpansion(view: OperatorView, extreme: 'ReduceMax' | 'ReduceMin'):
   const attributes = { axes: [axis], keepdims: keep ? 1 : 0 };
   write.add(last ? 'ReduceMax' : 'ReduceMin', [places], result, attributes, 'out0');
   return write.finish();
+}
+
+/** The attributes of a cumulation from the other end. */
+function backwards({ view }: OperatorGradient): Attributes {
+  return { ...view.attributes, reverse: 1 - numberOf(view, 'reverse', 0) };
+}
+
+/** The values' gradients at the places they were taken from. */
+function largestGradient(write: OperatorGradient): void {
+  const { view } = write;
+  const { dtype, shape } = operand(view, 0);
+  const own = write.dimsOfOperand(0);
+  let places = 'out1';
+  if (!view.outputs[1]) {
+    const taken = [write.dimsOfResult(0), write.dimsOfResult(0)];
+    write.addAll('TopK', ['in0'], ['values', 'places'], taken, view.attributes);
+    places = 'places';
+  }
+  const zeros = write.add('ConstantOfShape', [], own, { shape, value: constant(dtype, [0], [1]) });
+  const axis = axisOf(view, 'axis', shape.length, -1);
+  write.add('ScatterElements', [zeros, places, 'grad0'], own, { axis }, 'd0');
+}
+
+/**
+ * Σ grad · out over the products that an element is in, divided by the element. Products from the first zero on are zero; that
+ * one's gradient comes from the products with it left out, and that of all behind it is zero.
+ */
+function productsGradient(write: OperatorGradient): void {
+  const { view } = write;
+  const { dtype } = operand(view, 0);
+  const on = write.on(write.dimsOfOperand(0), dtype);
+  const sums = (name: string) => write.add('CumSum', [name], on.dims, backwards(write));
+  const isZero = on.of('Equal', 'in0', 0);
+  const along = { ...view.attributes, exclusive: 0 };
+  const zeros = write.add('CumSum', [on.count(isZero)], on.dims, along);
+  const isFirst = on.of('And', isZero, on.of('Equal', zeros, 1));
+  const without = write.add('CumProd', [on.where(isFirst, 1, 'in0')], on.dims, view.attributes);
+  const before = on.div(sums(on.mul('grad0', 'out0')), on.where(isZero, 1, 'in0'));
+  const first = on.where(isFirst, sums(on.mul('grad0', without)), 0);
+  write.become(0, on.where(on.of('Equal', zeros, 0), before, first), dtype);
 }

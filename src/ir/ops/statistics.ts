@@ -1,7 +1,7 @@
 /**
  * @file What expansions of normalisations have in common: the operand in the type that sums are formed in, means, deviations.
  */
-import type { DType } from '../dtype.js';
+import { type DType, dtypeOfOnnx } from '../dtype.js';
 import { elementCount } from '../graph.js';
 import type { OperatorView } from '../operator.js';
 import { ExpansionWriter, keptDimensions, summationType } from './expansion.js';
@@ -57,4 +57,10 @@ export function spread(view: OperatorView, at: Start, centred: string): string {
 /** Whether a result is used; all are while types are not known yet. */
 export function isAsked(view: OperatorView, index: number): boolean {
   return index < view.outputCount && (view.outputs.length === 0 || view.outputs[index] !== null);
+}
+
+/** The type of a normalisation's statistics: what `stash_type` says, and never coarser than the operand. */
+export function stashType(view: OperatorView): DType {
+  const stash = dtypeOfOnnx(numberOf(view, 'stash_type', 1)) ?? 'float32';
+  return operand(view, 0).dtype === 'float64' ? 'float64' : stash;
 }

@@ -6,6 +6,8 @@
  * embedding); one that the window does not touch (size 1, stride 1) passes; any other needs its neighbours' borders:
  * `x~` → `y~`, two factors, since the sizes differ.
  */
+import type { DimensionFactors } from '../factor-rule.js';
+import type { Attributes } from '../graph.js';
 import type { OperatorView } from '../operator.js';
 import { integers, mismatch, numberOf, text } from './operands.js';
 
@@ -58,8 +60,8 @@ export interface SpatialNames {
   readonly input: readonly string[];
   readonly kernel: readonly string[];
   readonly output: readonly string[];
-  /** Names of the result's factors without marks, for expansions. */
-  readonly plain: readonly string[];
+  /** The result's factors without marks, for expansions. */
+  readonly plain: readonly DimensionFactors[];
 }
 
 export function spatialNames(windows: readonly Window[]): SpatialNames {
@@ -75,6 +77,29 @@ export function spatialNames(windows: readonly Window[]): SpatialNames {
     input: rows.map((row) => row.input),
     kernel: rows.map((row) => row.kernel),
     output: rows.map((row) => row.output),
-    plain: rows.map((_, index) => `y${index}`),
+    plain: rows.map((_, index) => [`y${index}`]),
   };
+}
+
+/**
+ * Attributes with which ConvTranspose lays windows of the results back where these windows took them from: onto exactly the
+ * operand's positions.
+ */
+export function layingBack(windows: readonly Window[]): Attributes {
+  return { ...takingFrom(windows), output_padding: windows.map((window) => Math.max(0, -missing(window))) };
+}
+
+/** Attributes with which a convolution has these windows, and more behind them where there is room. */
+export function takingFrom(windows: readonly Window[]): Attributes {
+  return {
+    kernel_shape: windows.map(({ kernel }) => kernel),
+    strides: windows.map(({ stride }) => stride),
+    dilations: windows.map(({ dilation }) => dilation),
+    pads: [...windows.map(({ pads }) => pads[0]), ...windows.map((window) => Math.max(0, missing(window)))],
+  };
+}
+
+/** How far the last window reaches beyond the operand; below zero where positions are left that no window sees. */
+function missing({ input, kernel, stride, dilation, pads, output }: Window): number {
+  return (output - 1) * stride + dilation * (kernel - 1) + 1 - pads[0] - input;
 }

@@ -19,6 +19,7 @@ export class WeightReader {
   read(source: WeightSource, offset: number, length: number): Uint8Array | null {
     if (source.kind === 'absent') return null;
     if (source.kind === 'inline') return source.data.subarray(offset, offset + length);
+    if (source.kind === 'zero') return new Uint8Array(length);
     if (source.turned) return this.wholeOf(source)?.subarray(offset, offset + length) ?? null;
     const data = new Uint8Array(length);
     const count = readSync(this.open(source.file), data, 0, length, source.offset + offset);

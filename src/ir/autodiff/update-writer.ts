@@ -1,0 +1,100 @@
+/**
+ * @file Writing the operators of an update: element-wise arithmetic on tensors of one type, in the phase `update`, once per step.
+ */
+import type { DType } from '../dtype.js';
+import type { Attributes, Graph, Node, StatePair, TensorType, Weight } from '../graph.js';
+import { constant } from '../ops/constants.js';
+
+/** Grows a copy of a graph by updates and their state. */
+export class UpdateWriter {
+  private readonly nodes: Node[];
+  private readonly tensors: Map<string, TensorType>;
+  private readonly weights: Map<string, Weight>;
+  private readonly state: StatePair[];
+  private readonly scalars = new Map<string, string>();
+
+  constructor(private readonly base: Graph) {
+    this.nodes = [...base.nodes];
+    this.tensors = new Map(base.tensors);
+    this.weights = new Map(base.weights);
+    this.state = [...base.state];
+  }
+
+  typeOf(tensor: string): TensorType {
+    const type = this.tensors.get(tensor);
+    if (!type) throw new Error(`the update reads ${tensor}, which nothing makes`);
+    return type;
+  }
+
+  /** A scalar constant, kept once per value and type. */
+  scalar(dtype: DType, value: number): string {
+    const key = `${dtype} ${value}`;
+    const known = this.scalars.get(key);
+    if (known !== undefined) return known;
+    const name = this.unused(`update/constant/${this.scalars.size}`);
+    const { data } = constant(dtype, [value], []);
+    this.scalars.set(key, name);
+    this.tensors.set(name, { dtype, shape: [] });
+    this.weights.set(name, { dtype, shape: [], role: 'constant', source: { kind: 'inline', data } });
+    return name;
+  }
+
+  /** A value that is kept from step to step: `initial` at first. `pair` says what it is in the next. */
+  keep(wanted: string, type: TensorType, initial: Weight['source']): string {
+    const name = this.unused(wanted);
+    this.tensors.set(name, type);
+    this.weights.set(name, { ...type, role: 'buffer', source: initial });
+    return name;
+  }
+
+  /** In the next step `input` holds what `output` is in this one. */
+  pair(input: string, output: string): void {
+    this.state.push({ input, output });
+  }
+
+  /** An operator of the update of `owner`. Its result has `type`, or that of its first operand. */
+  add(
+    owner: { readonly name: string; readonly layer: string | null; readonly module: readonly string[] },
+    op: string,
+    inputs: readonly string[],
+    type: TensorType = this.typeOf(inputs[0] ?? ''),
+    attributes: Attributes = {},
+  ): string {
+    const name = this.unused(`${owner.name}/update/${op}`);
+    this.tensors.set(name, type);
+    this.nodes.push({
+      name,
+      op,
+      domain: '',
+      attributes,
+      inputs,
+      outputs: [name],
+      module: owner.module,
+      layer: owner.layer,
+      scope: 'step',
+      phase: 'update',
+      group: name,
+      body: null,
+    });
+    return name;
+  }
+
+  /** The graph with everything added; what is kept for the next step is among the outputs. */
+  graph(): Graph {
+    const outputs = [...new Set([...this.base.outputs, ...this.state.map(({ output }) => output)])];
+    return {
+      ...this.base,
+      nodes: this.nodes,
+      tensors: this.tensors,
+      weights: this.weights,
+      state: this.state,
+      outputs,
+    };
+  }
+
+  private unused(name: string): string {
+    let result = name;
+    for (let ordinal = 2; this.tensors.has(result); ordinal++) result = `${name}.${ordinal}`;
+    return result;
+  }
+}

@@ -1,0 +1,196 @@
+/**
+ * @file Gradients of normalisations of images: with statistics of the batch, of positions, of groups of channels, of neighbours.
+ */
+import { type Field, means, type Normalised, normalised, throughUnit } from './normalisation-gradient.js';
+import { axesOf, axisOf, integers, numberOf, operand } from './operands.js';
+import type { Arithmetic, Dimensions, GradientBody, OperatorGradient } from './operator-gradient.js';
+
+/** The operand in the type that sums are formed in, with statistics over `axes`. */
+function fieldOf(write: OperatorGradient, axes: readonly number[]): Field {
+  const { dtype, shape } = operand(write.view, 0);
+  const [dims, type] = [write.dimsOfOperand(0), write.sumType];
+  return { x: write.inType('in0', dtype, type, dims), type, dims, shape, axes };
+}
+
+/** The gradient of the image, in the type that sums are formed in. */
+function arriving(write: OperatorGradient): string {
+  return write.inType('grad0', operand(write.view, 0).dtype, write.sumType, write.dimsOfOperand(0));
+}
+
+/** A vector with one value per channel beside positions, in the type of sums. */
+function beside(write: OperatorGradient, index: number): string {
+  const { dtype } = operand(write.view, index);
+  const spatial = operand(write.view, 0).shape.length - 2;
+  const own = write.inType(`in${index}`, dtype, write.sumType, write.dimsOfOperand(index));
+  if (spatial === 0) return own;
+  const dims: Dimensions = [...write.dimsOfOperand(index), ...Array.from({ length: spatial }, () => [])];
+  return write.add('Unsqueeze', [own], dims, { axes: Array.from({ length: spatial }, (_, axis) => axis + 1) });
+}
+
+/** What is spread over an image is summed to the gradient of a vector with one value per channel. */
+function perChannel(write: OperatorGradient, index: number, name: string): void {
+  if (!write.wants(index)) return;
+  const axes = operand(write.view, 0).shape.flatMap((_, axis) => (axis === 1 ? [] : [axis]));
+  write.become(index, write.add('ReduceSum', [name], write.dimsOfOperand(index), { axes, keepdims: 0 }), write.sumType);
+}
+
+/** Scale and bias per channel, then what arrives at the unit form. */
+function scaleAndBias(write: OperatorGradient, at: Arithmetic, unit: () => string): string {
+  const g = arriving(write);
+  if (write.wants(1)) perChannel(write, 1, at.mul(g, unit()));
+  perChannel(write, 2, g);
+  return write.wants(0) ? at.mul(g, beside(write, 1)) : g;
+}
+
+function batch(write: OperatorGradient): void {
+  if (numberOf(write.view, 'training_mode', 0)) batchStatistics(write);
+  else runningStatistics(write);
+}
+
+/** Statistics of the batch; the running ones move towards them. */
+function batchStatistics(write: OperatorGradient): void {
+  const { view } = write;
+  const axes = operand(view, 0).shape.flatMap((_, axis) => (axis === 1 ? [] : [axis]));
+  const normal = normalised(write, fieldOf(write, axes), { epsilon: numberOf(view, 'epsilon', 1e-5), isCentred: true });
+  const momentum = numberOf(view, 'momentum', 0.9);
+  const moved = (index: number) => {
+    if (!write.has(index)) return null;
+    const own = write.inType(`grad${index}`, operand(view, index + 2).dtype, write.sumType, write.dimsOfResult(index));
+    return normal.small.mul(write.add('Unsqueeze', [own], normal.small.dims, { axes }), 1 - momentum);
+  };
+  const unit = write.has(0) ? scaleAndBias(write, normal.at, () => normal.unit) : null;
+  if (!write.has(0)) write.noneOf(1, 2);
+  if (write.wants(0)) {
+    const [mean, variance] = [moved(1), moved(2)];
+    write.become(0, throughUnit(normal, { unit, mean, variance }), write.sumType);
+  }
+  for (const index of [3, 4]) {
+    if (!write.wants(index)) continue;
+    const { dtype } = operand(view, index);
+    const own = write.dimsOfOperand(index);
+    if (!write.has(index - 2)) write.none(index);
+    else write.become(index, write.on(own, dtype).mul(`grad${index - 2}`, momentum), dtype);
+  }
+}
+
+function channelDims(write: OperatorGradient): Dimensions {
+  const spatial = operand(write.view, 0).shape.length - 2;
+  return [...write.dimsOfOperand(3), ...Array.from({ length: spatial }, () => [])];
+}
+
+/** Evaluation form: (x − mean) · inverse · scale + bias with statistics that are operands. */
+function runningStatistics(write: OperatorGradient): void {
+  const { view } = write;
+  const field = fieldOf(write, []);
+  const at = write.on(field.dims, field.type);
+  const small = write.on(channelDims(write), field.type);
+  const variance = small.add(beside(write, 4), numberOf(view, 'epsilon', 1e-5));
+  const inverse = small.of('Reciprocal', small.of('Sqrt', variance));
+  const needsUnit = write.wants(1) || write.wants(4);
+  const unit = needsUnit ? at.mul(at.sub(field.x, beside(write, 3)), inverse) : '';
+  const g = arriving(write);
+  if (write.wants(1)) perChannel(write, 1, at.mul(g, unit));
+  perChannel(write, 2, g);
+  if (!(write.wants(0) || write.wants(3) || write.wants(4))) return;
+  const slope = small.mul(beside(write, 1), inverse);
+  const dx = at.mul(g, slope);
+  if (write.wants(0)) write.become(0, dx, field.type);
+  if (write.wants(3)) perChannel(write, 3, at.of('Neg', dx));
+  if (write.wants(4)) perChannel(write, 4, at.mul(at.mul(at.mul(dx, unit), inverse), -0.5));
+}
+
+function instance(write: OperatorGradient): void {
+  const axes = operand(write.view, 0).shape.flatMap((_, axis) => (axis < 2 ? [] : [axis]));
+  const way = { epsilon: numberOf(write.view, 'epsilon', 1e-5), isCentred: true };
+  const normal = normalised(write, fieldOf(write, axes), way);
+  const unit = scaleAndBias(write, normal.at, () => normal.unit);
+  if (write.wants(0)) write.become(0, throughUnit(normal, { unit }), write.sumType);
+}
+
+/** Groups are a dimension of their own while means are taken. */
+function group(write: OperatorGradient): void {
+  const { view } = write;
+  const { shape } = operand(view, 0);
+  const image = fieldOf(write, []);
+  const [n = [], channels = [], ...spatial] = image.dims;
+  const [samples = 1, size = 1, ...sizes] = shape;
+  const groups = numberOf(view, 'num_groups', 1);
+  const grouped = [samples, groups, size / groups, ...sizes];
+  const dims = [n, channels.filter((name) => name === 'g'), channels.filter((name) => name !== 'g'), ...spatial];
+  const split = (name: string) => write.add('Reshape', [name], dims, { shape: grouped });
+  const joined = (name: string) => write.add('Reshape', [name], image.dims, { shape });
+  const axes = grouped.flatMap((_, axis) => (axis < 2 ? [] : [axis]));
+  const field = { ...image, x: split(image.x), dims, shape: grouped, axes };
+  const normal: Normalised = normalised(write, field, { epsilon: numberOf(view, 'epsilon', 1e-5), isCentred: true });
+  const unit = scaleAndBias(write, write.on(image.dims, image.type), () => joined(normal.unit));
+  if (write.wants(0)) write.become(0, joined(throughUnit(normal, { unit: split(unit) })), image.type);
+}
+
+/** x / |x|: what lies along y does not change it. Zero where the norm is, as y is constant there. */
+function lp(write: OperatorGradient): void {
+  const { shape } = operand(write.view, 0);
+  const axes = [axisOf(write.view, 'axis', shape.length, -1)];
+  const { x, type, dims } = fieldOf(write, axes);
+  const { at, small } = means(write, { x, type, dims, shape, axes });
+  const first = numberOf(write.view, 'p', 2) === 1;
+  const norm = write.add(first ? 'ReduceL1' : 'ReduceL2', [x], small.dims, { axes, keepdims: 1 });
+  const y = write.inType('out0', operand(write.view, 0).dtype, type, dims);
+  const g = arriving(write);
+  const along = at.sum(at.mul(g, y), axes);
+  const across = at.sub(g, at.mul(first ? at.of('Sign', x) : y, along));
+  const scale = small.where(small.of('Equal', norm, 0), 0, small.of('Reciprocal', norm));
+  write.become(0, at.mul(across, scale), type);
+}
+
+/** (x − mean) / (σ + 10⁻⁹): the small number is added to σ itself, which may be zero. */
+function meanVariance(write: OperatorGradient): void {
+  const { shape, dtype } = operand(write.view, 0);
+  const field = fieldOf(write, axesOf(write.view, integers(write.view, 'axes') ?? [0, 2, 3], shape.length));
+  const { at, small, mean } = means(write, field);
+  const root = small.of('Sqrt', mean(at.square(at.sub(field.x, mean(field.x)))));
+  const y = write.inType('out0', dtype, field.type, field.dims);
+  const g = arriving(write);
+  const level = at.div(at.sub(g, mean(g)), small.add(root, 1e-9));
+  const safe = small.where(small.of('Equal', root, 0), 1, root);
+  write.become(0, at.sub(level, at.mul(y, small.div(mean(at.mul(g, y)), safe))), field.type);
+}
+
+/**
+ * y = x s^(−β) with s = bias + α · mean of x² over the neighbouring channels:
+ * dx = g s^(−β) − 2αβ x · mean over those whose neighbour it is of g y / s. The means are poolings over channels.
+ */
+function localResponse(write: OperatorGradient): void {
+  const { view } = write;
+  const { dtype, shape } = operand(view, 0);
+  const { x, type, dims } = fieldOf(write, []);
+  const at = write.on(dims, type);
+  const size = numberOf(view, 'size', 1);
+  const [alpha, beta] = [numberOf(view, 'alpha', 1e-4), numberOf(view, 'beta', 0.75)];
+  const [n = [], ...others] = dims;
+  const open: Dimensions = [n, [], ...others];
+  const ones = shape.slice(2).map(() => 1);
+  const still = ones.map(() => 0);
+  const neighbours = (name: string, before: number, after: number) => {
+    const lone = write.add('Unsqueeze', [name], open, { axes: [1] });
+    const window = { kernel_shape: [size, ...ones], pads: [before, ...still, after, ...still], count_include_pad: 1 };
+    return write.add('Squeeze', [write.add('AveragePool', [lone], open, window)], dims, { axes: [1] });
+  };
+  const [before, after] = [Math.floor((size - 1) / 2), Math.ceil((size - 1) / 2)];
+  const mean = neighbours(at.square(x), before, after);
+  const s = at.add(at.mul(mean, alpha), numberOf(view, 'bias', 1));
+  const g = arriving(write);
+  const direct = at.mul(g, at.of('Pow', s, -beta));
+  const y = write.inType('out0', dtype, type, dims);
+  const back = neighbours(at.div(at.mul(g, y), s), after, before);
+  write.become(0, at.sub(direct, at.mul(at.mul(x, back), 2 * alpha * beta)), type);
+}
+
+/** Gradients of normalisations of images, by operator. */
+export const channelNormalisationGradients: Readonly<Record<string, GradientBody>> = {
+  BatchNormalization: batch,
+  InstanceNormalization: instance,
+  GroupNormalization: group,
+  LpNormalization: lp,
+  MeanVarianceNormalization: meanVariance,
+  LRN: localResponse,
+};

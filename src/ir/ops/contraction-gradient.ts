@@ -1,0 +1,98 @@
+/**
+ * @file Gradients of matrix products: dA = dC Bᵀ, dB = Aᵀ dC, summed over the dimensions that were broadcast. Rows of a product
+ * with one matrix are put one below the other first, so that its gradient is one product too.
+ */
+import type { DimensionFactors } from '../factor-rule.js';
+import { addProductGradients } from './einsum-gradient.js';
+import { dimensionNames, numberOf, operand, result } from './operands.js';
+import type { OperatorGradient } from './operator-gradient.js';
+
+export function matMulGradient(write: OperatorGradient): void {
+  const [a, b] = [write.shapeOfOperand(0), write.shapeOfOperand(1)];
+  const ranks = [a.length, b.length];
+  // A vector, or one matrix against a stack on its right: the sum over the stack is part of the product.
+  if (ranks.includes(1) || (a.length === 2 && b.length > 2)) {
+    const batch = dimensionNames(Math.max(a.length, b.length, 2) - 2, 'b');
+    const own = (rank: number) => batch.slice(batch.length - Math.max(0, rank - 2));
+    const left = a.length > 1 ? [...own(a.length), 'm', 'k'] : ['k'];
+    const right = b.length > 1 ? [...own(b.length), 'k', 'n'] : ['k'];
+    const columns = b.length > 1 ? ['n'] : [];
+    addProductGradients(write, [left, right], [...batch, ...(a.length > 1 ? ['m'] : []), ...columns]);
+    return;
+  }
+  const { shape } = result(write.view, 0);
+  const { dtype } = operand(write.view, 0);
+  const dims = write.dimsOfResult(0);
+  const [batch, sizes] = [dims.slice(0, -2), shape.slice(0, -2)];
+  const [m, n] = [dims.at(-2) ?? [], dims.at(-1) ?? []];
+  const k = write.dimsOfOperand(0).at(-1) ?? [];
+  if (write.wants(0)) {
+    const product = write.add('MatMul', ['grad0', transposed(write, 1)], [...batch, m, k]);
+    write.into(0, product, dtype, [...sizes, ...a.slice(-2)]);
+  }
+  if (!write.wants(1)) return;
+  if (b.length === 2 && a.length > 2) {
+    const rows = dims.slice(0, -1).flat();
+    const [inner = 1, columns = 1] = b;
+    const count = shape.slice(0, -1).reduce((product, size) => product * size, 1);
+    const left = write.add('Reshape', ['in0'], [rows, k], { shape: [count, inner] });
+    const right = write.add('Reshape', ['grad0'], [rows, n], { shape: [count, columns] });
+    const turned = write.add('Transpose', [left], [k, rows], { perm: [1, 0] });
+    write.become(1, write.add('MatMul', [turned, right], [k, n]), dtype);
+    return;
+  }
+  const product = write.add('MatMul', [transposed(write, 0), 'grad0'], [...batch, k, n]);
+  write.into(1, product, dtype, [...sizes, ...b.slice(-2)]);
+}
+
+/**
+ * C = α A′ B′ + β C₀, where A′ is A or Aᵀ: each product's gradient is such a product again. `gradient`: that of C.
+ */
+export function gemmGradient(write: OperatorGradient, gradient = 'grad0'): void {
+  const flips = (name: string) => numberOf(write.view, name, 0) !== 0;
+  const [transA, transB] = [flips('transA'), flips('transB')];
+  const { dtype } = operand(write.view, 0);
+  const alpha = numberOf(write.view, 'alpha', 1);
+  const product = (index: number, left: string, right: string, first: boolean, second: boolean) => {
+    const attributes = { alpha, transA: Number(first), transB: Number(second) };
+    write.become(index, write.add('Gemm', [left, right], write.dimsOfOperand(index), attributes), dtype);
+  };
+  if (write.wants(0))
+    if (transA) product(0, 'in1', gradient, transB, true);
+    else product(0, gradient, 'in1', false, !transB);
+  if (write.wants(1))
+    if (transB) product(1, gradient, 'in0', true, transA);
+    else product(1, 'in0', gradient, !transA, false);
+  if (!write.wants(2)) return;
+  const beta = numberOf(write.view, 'beta', 1);
+  const dims = write.dimsOfResult(0);
+  const scaled = beta === 1 ? gradient : write.add('Mul', [gradient, write.scalarLike(0, beta)], dims);
+  write.into(2, scaled, dtype, result(write.view, 0).shape);
+}
+
+/** dA = dy · det A · A⁻ᵀ; of singular matrices there is none. */
+export function determinantGradient(write: OperatorGradient): void {
+  if (!write.wants(0)) return;
+  const { dtype, shape } = operand(write.view, 0);
+  const dims = write.dimsOfOperand(0);
+  const inverse = write.addOf('com.microsoft', 'Inverse', ['in0'], dims);
+  const [last, scaled] = [shape.length - 1, write.add('Mul', ['grad0', 'out0'], write.dimsOfResult(0))];
+  const perm = shape.map((_, axis) => (axis === last ? last - 1 : axis === last - 1 ? last : axis));
+  const turned = write.add('Transpose', [inverse], dims, { perm });
+  const axes = [last - 1, last];
+  const tall = write.add('Unsqueeze', [scaled], [...write.dimsOfResult(0), [], []], { axes });
+  write.become(0, write.like(0, 'Mul', [turned, tall]), dtype);
+}
+
+/** An operand with its last two dimensions exchanged. */
+function transposed(write: OperatorGradient, index: number): string {
+  const own = write.dimsOfOperand(index);
+  const last = own.length - 1;
+  const perm = own.map((_, axis) => (axis === last ? last - 1 : axis === last - 1 ? last : axis));
+  return write.add(
+    'Transpose',
+    [`in${index}`],
+    perm.map((axis): DimensionFactors => own[axis] ?? []),
+    { perm },
+  );
+}

@@ -1,0 +1,120 @@
+/**
+ * @file Gradients of products whose dimensions have letters: that of an operand is the product of all others with the
+ * result's gradient, summed over the letters that the operand lacks.
+ *
+ *     bij,jk->bik        dA = bik,jk->bij        dB = bij,bik->jk
+ */
+import type { DimensionFactors } from '../factor-rule.js';
+import { positionsAlong } from './expansion.js';
+import { operand, result } from './operands.js';
+import type { OperatorGradient } from './operator-gradient.js';
+
+/** A tensor of a product: one letter (a factor's name) per dimension. */
+interface Term {
+  readonly name: string;
+  readonly letters: readonly string[];
+  readonly shape: readonly number[];
+}
+
+/** Writes the gradients of all wanted operands. `gradient`: the result's, scaled by what the product is scaled by. */
+export function addProductGradients(
+  write: OperatorGradient,
+  operands: readonly (readonly string[])[],
+  output: readonly string[],
+  gradient = 'grad0',
+): void {
+  const terms = operands.map(
+    (letters, index): Term => ({ name: `in${index}`, letters, shape: operand(write.view, index).shape }),
+  );
+  const whole = { name: gradient, letters: output, shape: result(write.view, 0).shape };
+  terms.forEach((target, index) => {
+    if (!write.wants(index)) return;
+    const others = terms.filter((_, other) => other !== index);
+    addProduct(write, index, target, [whole, ...others]);
+  });
+}
+
+function addProduct(write: OperatorGradient, index: number, target: Term, terms: readonly Term[]): void {
+  const largest = new Map<string, number>();
+  for (const { letters, shape } of [target, ...terms])
+    for (const [axis, letter] of letters.entries())
+      largest.set(letter, Math.max(largest.get(letter) ?? 1, shape[axis] ?? 1));
+  const isWhole = ({ letters, shape }: Term, letter: string) => shape[letters.indexOf(letter)] === largest.get(letter);
+  const unique = [...new Set(target.letters)];
+  // A letter that the operand has with size 1 alone was broadcast: it is summed over. One that only the operand has was
+  // summed over in the forward: every position gets the same.
+  const kept = unique.filter((letter) => isWhole(target, letter));
+  const made = kept.filter((letter) => terms.some((term) => term.letters.includes(letter) && isWhole(term, letter)));
+  const size = (letter: string) => (kept.includes(letter) ? (largest.get(letter) ?? 1) : 1);
+  const dims = (letters: readonly string[]): DimensionFactors[] =>
+    letters.map((letter) => (kept.includes(letter) ? [letter] : []));
+  let product = addEinsum(write, terms, made, dims(made));
+  const missing = unique.flatMap((letter, axis) => (made.includes(letter) ? [] : [axis]));
+  if (missing.length > 0) {
+    const narrow = unique.map((letter) =>
+      made.includes(letter) || size(letter) === 1 ? (dims([letter])[0] ?? []) : [],
+    );
+    product = write.add('Unsqueeze', [product], narrow, { axes: missing });
+    if (missing.some((axis) => size(unique[axis] ?? '') > 1))
+      product = write.add('Expand', [product], dims(unique), { shape: unique.map(size) });
+  }
+  write.become(index, addDiagonals(write, product, target, unique, dims), operand(write.view, index).dtype);
+}
+
+/** The product of all terms, summed down to `letters`, which stand in the order that is wanted. */
+function addEinsum(
+  write: OperatorGradient,
+  terms: readonly Term[],
+  letters: readonly string[],
+  dims: readonly DimensionFactors[],
+): string {
+  const names = new Map<string, string>();
+  const short = (letter: string) => {
+    const known = names.get(letter) ?? ALPHABET[names.size] ?? '';
+    names.set(letter, known);
+    return known;
+  };
+  const texts = (list: readonly string[]) => list.map(short).join('');
+  const ranked = terms.filter((term) => term.letters.length > 0);
+  const scalars = terms.filter((term) => term.letters.length === 0).map(({ name }) => name);
+  const [first] = ranked;
+  if (!first) return scalars.reduce((product, factor) => write.add('Mul', [product, factor], dims));
+  const isSame = ranked.length === 1 && first.letters.join() === letters.join();
+  const equation = `${ranked.map((term) => texts(term.letters)).join(',')}->${texts(letters)}`;
+  const product = isSame
+    ? first.name
+    : write.add(
+        'Einsum',
+        ranked.map(({ name }) => name),
+        dims,
+        { equation },
+      );
+  return scalars.reduce((scaled, factor) => write.add('Mul', [scaled, factor], dims), product);
+}
+
+/** An operand that repeats a letter was read along its diagonal: the gradient lies there, and elsewhere it is zero. */
+function addDiagonals(
+  write: OperatorGradient,
+  input: string,
+  { letters, shape }: Term,
+  unique: readonly string[],
+  dims: (letters: readonly string[]) => readonly DimensionFactors[],
+): string {
+  if (unique.length === letters.length) return input;
+  const isRepeated = letters.map((letter, axis) => letters.indexOf(letter) < axis);
+  const current = letters.map((letter, axis) => (isRepeated[axis] ? [] : (dims([letter])[0] ?? [])));
+  const axes = isRepeated.flatMap((repeated, axis) => (repeated ? [axis] : []));
+  let spread = write.add('Unsqueeze', [input], [...current], { axes });
+  const zero = write.scalarLike(0, 0);
+  for (const axis of axes) {
+    const first = letters.indexOf(letters[axis] ?? '');
+    const names = dims([letters[axis] ?? ''])[0] ?? [];
+    const positions = [first, axis].map((place) => positionsAlong(write, shape, place, names));
+    const mask = shape.map((_, place) => (place === first || place === axis ? names : []));
+    current[axis] = names;
+    spread = write.add('Where', [write.add('Equal', positions, mask), spread, zero], [...current]);
+  }
+  return spread;
+}
+
+const ALPHABET = [...'abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ'];

@@ -1,0 +1,177 @@
+/**
+ * @file Gradients of element-wise operators of several operands: formulas over the broadcast shape, summed back to what each
+ * operand had before it was broadcast. Ties and kinks are PyTorch's.
+ */
+import { unaryGradients } from './activation-gradient.js';
+import { presentOperands } from './entry.js';
+import { operand, result } from './operands.js';
+import { type Arithmetic, type GradientBody, type OperatorGradient, WHOLE_NUMBERS } from './operator-gradient.js';
+
+/** Gradient of one operand, over the result's shape. */
+type Share = (at: Arithmetic, write: OperatorGradient) => string;
+
+/** Writes one gradient per operand; `shares` in the operands' order, null for one that none reaches. */
+function shares(...parts: readonly (Share | null)[]): GradientBody {
+  return (write) => {
+    const { dtype, shape } = result(write.view, 0);
+    const dims = write.dimsOfResult(0);
+    const at = write.on(dims, dtype);
+    for (const [index, share] of parts.entries()) {
+      if (!write.wants(index)) continue;
+      if (share) write.into(index, share(at, write), dtype, shape);
+      else write.none(index);
+    }
+  };
+}
+
+const GRAD: Share = () => 'grad0';
+
+/** Every operand gets the same share of the gradient. */
+function toAll(share: (at: Arithmetic, count: number) => string): GradientBody {
+  return (write) => {
+    const { dtype, shape } = result(write.view, 0);
+    const dims = write.dimsOfResult(0);
+    const made = share(write.on(dims, dtype), presentOperands(write.view).length);
+    for (const index of presentOperands(write.view)) if (write.wants(index)) write.into(index, made, dtype, shape);
+  };
+}
+
+/** Largest and smallest: operands that tie share the gradient evenly, as torch.maximum has it for two. */
+function chosen(write: OperatorGradient): void {
+  const { dtype, shape } = result(write.view, 0);
+  const dims = write.dimsOfResult(0);
+  const at = write.on(dims, dtype);
+  const all = presentOperands(write.view);
+  const hits = new Map(all.map((index) => [index, at.of('Equal', `in${index}`, 'out0')]));
+  const count = [...hits.values()].map((hit) => at.count(hit)).reduce((sum, next) => at.add(sum, next));
+  const share = at.div('grad0', count);
+  for (const [index, hit] of hits) if (write.wants(index)) write.into(index, at.where(hit, share, 0), dtype, shape);
+}
+
+/** x^p: p x^(p−1), zero where p is, and y log x, zero where x = 0 and p ≥ 0. */
+function power(write: OperatorGradient): void {
+  const { dtype, shape } = result(write.view, 0);
+  const dims = write.dimsOfResult(0);
+  const own = write.dimsOfOperand(1);
+  const type = write.sumType;
+  const at = write.on(dims, type);
+  const exponent = write.inType('in1', operand(write.view, 1).dtype, type, own);
+  const base = write.inType('in0', dtype, type, write.dimsOfOperand(0));
+  const gradient = write.inType('grad0', dtype, type, dims);
+  if (write.wants(0)) {
+    const lower = write.on(own, type).sub(exponent, 1);
+    const slope = at.mul(at.mul(gradient, exponent), at.of('Pow', base, lower));
+    const still = write.on(own, type).of('Equal', exponent, 0);
+    write.into(0, at.where(still, 0, slope), type, shape);
+  }
+  if (write.wants(1)) {
+    const raised = write.inType('out0', dtype, type, dims);
+    const slope = at.mul(gradient, at.mul(raised, write.on(write.dimsOfOperand(0), type).of('Log', base)));
+    const zero = write.on(write.dimsOfOperand(0), type).of('Equal', base, 0);
+    const still = at.of('And', zero, write.on(own, type).of('GreaterOrEqual', exponent, 0));
+    write.into(1, at.where(still, 0, slope), type, shape);
+  }
+}
+
+/** max(min(x, high), low): within the bounds, both included, x moves; outside the bound that holds. */
+function clip(write: OperatorGradient): void {
+  const { dtype, shape } = operand(write.view, 0);
+  const dims = write.dimsOfOperand(0);
+  const at = write.on(dims, dtype);
+  const [low, high] = [1, 2].map((index) => (write.view.inputs[index] ? `in${index}` : null));
+  const tests = [low && at.of('GreaterOrEqual', 'in0', low), high && at.of('LessOrEqual', 'in0', high)];
+  const [first, second] = tests.flatMap((test) => test ?? []);
+  if (write.wants(0)) {
+    const inside = first && second ? at.of('And', first, second) : first;
+    write.become(0, inside ? at.where(inside, 'grad0', 0) : 'grad0', dtype);
+  }
+  // Where the bounds cross, the upper one holds everywhere.
+  const single = write.on([], dtype);
+  if (low && write.wants(1)) {
+    const below = at.of('Less', 'in0', low);
+    const holds = high ? at.of('And', below, single.of('Less', low, high)) : below;
+    write.into(1, at.where(holds, 'grad0', 0), dtype, shape);
+  }
+  if (high && write.wants(2)) {
+    const above = at.of('Greater', 'in0', high);
+    const holds = low ? at.of('Or', above, single.of('Less', high, low)) : above;
+    write.into(2, at.where(holds, 'grad0', 0), dtype, shape);
+  }
+}
+
+/** Back to the type that was cast from. */
+function cast(write: OperatorGradient): void {
+  if (write.wants(0)) write.become(0, 'grad0', result(write.view, 0).dtype);
+  // An operand that only lends its type moves nothing.
+  write.noneOf(1);
+}
+
+/** In training mode what was kept was scaled up; which was kept, the mask says. */
+function dropout(write: OperatorGradient): void {
+  const { dtype } = operand(write.view, 0);
+  const dims = write.dimsOfOperand(0);
+  if (write.wants(0)) write.become(0, write.view.inputs[2] ? kept(write) : 'grad0', dtype);
+  write.noneOf(1);
+
+  function kept(into: OperatorGradient): string {
+    const ratio = into.view.inputs[1];
+    const single = into.on([], dtype);
+    const dropped = ratio ? into.inType('in1', ratio.dtype, dtype, []) : 0.5;
+    // Whether the node trains may be told only when it runs.
+    const scale = single.where('in2', single.div(1, single.sub(1, dropped)), 1);
+    const at = into.on(dims, dtype);
+    return at.where('out1', at.mul('grad0', scale), 0);
+  }
+}
+
+/** x − y · q with a whole number q: the remainder moves with x, and against y q times as much. */
+const remainder = shares(GRAD, (at) => {
+  const whole = at.of('Round', at.div(at.sub('out0', 'in0'), 'in1'));
+  return at.mul('grad0', whole);
+});
+
+const TESTS = ['Equal', 'Less', 'LessOrEqual', 'Greater', 'GreaterOrEqual'];
+const BITS = ['BitShift', 'And', 'Or', 'Xor', 'BitwiseAnd', 'BitwiseOr', 'BitwiseXor'];
+
+/** Gradients of ONNX's element-wise operators, by operator. */
+export const elementwiseGradients: Readonly<Record<string, GradientBody | string>> = {
+  ...unaryGradients,
+  Add: toAll(() => 'grad0'),
+  Sum: toAll(() => 'grad0'),
+  Mean: toAll((at, count) => at.mul('grad0', 1 / count)),
+  Sub: shares(GRAD, (at) => at.of('Neg', 'grad0')),
+  Mul: shares(
+    (at) => at.mul('grad0', 'in1'),
+    (at) => at.mul('grad0', 'in0'),
+  ),
+  Div: shares(
+    (at) => at.div('grad0', 'in1'),
+    (at) => at.of('Neg', at.mul(at.div('grad0', 'in1'), 'out0')),
+  ),
+  Pow: power,
+  Mod: remainder,
+  PRelu: shares(
+    (at) => at.where(at.of('Greater', 'in0', 0), 'grad0', at.mul('grad0', 'in1')),
+    (at) => at.where(at.of('Greater', 'in0', 0), 0, at.mul('grad0', 'in0')),
+  ),
+  Max: chosen,
+  Min: chosen,
+  Where: shares(
+    null,
+    (at) => at.where('in0', 'grad0', 0),
+    (at) => at.where('in0', 0, 'grad0'),
+  ),
+  Clip: clip,
+  Cast: cast,
+  CastLike: cast,
+  BitCast: 'the bits are read as another type',
+  Dropout: dropout,
+  ...Object.fromEntries([...TESTS, ...BITS].map((op) => [op, WHOLE_NUMBERS])),
+};
+
+/** x + gate · y. */
+export const gatedAdd = shares(
+  GRAD,
+  (at) => at.mul('grad0', 'in2'),
+  (at) => at.mul('grad0', 'in1'),
+);

@@ -1,0 +1,128 @@
+/**
+ * @file Gradients of ONNX Runtime's fused normalisations: of a residual sum, of a sum of embeddings, and with a gate behind.
+ */
+
+import type { DType } from '../dtype.js';
+import { constant } from './constants.js';
+import { summationType } from './expansion.js';
+import { EMBEDDED, embeddingSum, type Places, placesOf } from './fused-normalisation-tables.js';
+import { normalised, scaled, throughUnit } from './normalisation-gradient.js';
+import { numberOf, operand, result } from './operands.js';
+import type { Dimensions, GradientBody, OperatorGradient } from './operator-gradient.js';
+
+interface Skip {
+  /** Whether the mean is subtracted, and there may be a shift behind the scale. */
+  readonly isCentred: boolean;
+  /** Operand that is added to the sum. */
+  readonly bias: number;
+}
+
+/** All that is added up gets the same gradient: what comes through the normalisation, and what arrives at the sum itself. */
+export function skipGradient({ isCentred, bias }: Skip): GradientBody {
+  return (write) => {
+    const { view } = write;
+    const { dtype, shape } = operand(view, 0);
+    const dims = write.dimsOfOperand(0);
+    const type = write.sumType;
+    const at = write.on(dims, dtype);
+    const sum = () => {
+      const both = at.add('in0', 'in1');
+      return view.inputs[bias] ? at.add(both, `in${bias}`) : both;
+    };
+    // The result of the sum is rounded once, as what is normalised is.
+    const x = write.inType(view.outputs[3] ? 'out3' : sum(), dtype, type, dims);
+    const axes = [shape.length - 1];
+    const way = { epsilon: numberOf(view, 'epsilon', 1e-12), isCentred };
+    const normal = normalised(write, { x, type, dims, shape, axes }, way);
+    const arriving = (index: number) =>
+      write.has(index)
+        ? write.inType(`grad${index}`, result(view, index).dtype, type, write.dimsOfResult(index))
+        : null;
+    scaled(write, normal, { scale: 2, shift: isCentred ? 3 : null, type, shape }, (unit) => {
+      const added = [0, 1, bias].filter((index) => write.wants(index));
+      if (added.length === 0) return;
+      const made = throughUnit(normal, {
+        unit,
+        mean: isCentred ? arriving(1) : null,
+        inverse: arriving(2),
+        field: arriving(3),
+      });
+      for (const index of added) write.into(index, made, type, shape);
+    });
+  };
+}
+
+/** Through the normalisation to the sum of rows; each table gets its rows' gradients added up. */
+export function embedGradient(write: OperatorGradient): void {
+  const { view } = write;
+  const { dtype } = operand(view, 2);
+  const { shape } = result(view, 0);
+  const type = summationType(dtype);
+  const sum = view.outputs[2] ? 'out2' : embeddingSum(write, view);
+  const field = { x: write.inType(sum, dtype, type, EMBEDDED), type, dims: EMBEDDED, shape, axes: [2] };
+  const normal = normalised(write, field, { epsilon: numberOf(view, 'epsilon', 1e-12), isCentred: true });
+  const after = write.has(2) ? write.inType('grad2', dtype, type, EMBEDDED) : null;
+  scaled(write, normal, { scale: 5, shift: 6, type, shape }, (unit) => {
+    if (![2, 3, 4].some((table) => write.wants(table))) return;
+    const made = throughUnit(normal, { unit, field: after });
+    if (write.wants(2)) addRows(write, 2, { name: 'in0', dims: EMBEDDED.slice(0, 2) }, made, type);
+    if (write.wants(4)) {
+      if (view.inputs[1]) addRows(write, 4, { name: 'in1', dims: EMBEDDED.slice(0, 2) }, made, type);
+      else write.none(4);
+    }
+    if (!write.wants(3)) return;
+    const places = placesOf(write, view);
+    // Samples that share their positions are summed first.
+    const [first] = places.dims;
+    const rows = [...places.dims, ['d']];
+    const keepdims = places.dims.length === 2 ? 1 : 0;
+    const shared = keepdims === 0 || first?.length === 0;
+    const summed = shared ? write.add('ReduceSum', [made], rows, { axes: [0], keepdims }) : made;
+    addRows(write, 3, places, summed, type);
+  });
+}
+
+/** Rows added up in a table of zeros, each at its place. */
+function addRows(write: OperatorGradient, table: number, places: Places, rows: string, type: DType): void {
+  const { shape } = operand(write.view, table);
+  const dims = write.dimsOfOperand(table);
+  const zeros = write.add('ConstantOfShape', [], dims, { shape, value: constant(type, [0], [1]) });
+  const long = places.name.startsWith('in') ? write.cast(places.name, places.dims, 'int64') : places.name;
+  const open = write.add('Unsqueeze', [long], [...places.dims, []], { axes: [places.dims.length] });
+  const sum = write.add('ScatterND', [zeros, open, rows], dims, { reduction: 'add' });
+  write.become(table, sum, type);
+}
+
+/** x̂ · scale · silu(gate), the features in groups that are normalised by themselves. */
+export function gatedGradient(write: OperatorGradient): void {
+  const { view } = write;
+  const { dtype, shape } = operand(view, 0);
+  const size = operand(view, 1).shape[0] ?? 1;
+  const type = write.sumType;
+  const flat = write.dimsOfOperand(0);
+  const grouped = [...shape.slice(0, -1), (shape.at(-1) ?? 1) / size, size];
+  const features = flat.at(-1) ?? [];
+  const dims: Dimensions = [
+    ...flat.slice(0, -1),
+    features.filter((name) => name !== 'c'),
+    features.filter((name) => name === 'c'),
+  ];
+  const split = (name: string) =>
+    write.inType(write.add('Reshape', [name], dims, { shape: grouped }), dtype, type, dims);
+  const joined = (name: string) => write.add('Reshape', [name], flat, { shape });
+  const at = write.on(dims, type);
+  const axes = [grouped.length - 1];
+  const way = { epsilon: numberOf(view, 'epsilon', 1e-5), isCentred: false };
+  const normal = normalised(write, { x: split('in0'), type, dims, shape: grouped, axes }, way);
+  const scale = write.inType('in1', operand(view, 1).dtype, type, write.dimsOfOperand(1));
+  const [gate, g] = [split('in2'), split('grad0')];
+  const open = at.of('Sigmoid', gate);
+  const silu = at.mul(gate, open);
+  const gated = at.mul(g, silu);
+  if (write.wants(0)) write.become(0, joined(throughUnit(normal, { unit: at.mul(gated, scale) })), type);
+  if (write.wants(1)) write.into(1, at.mul(gated, normal.unit), type, grouped);
+  if (write.wants(2)) {
+    const slope = at.mul(open, at.add(at.mul(gate, at.sub(1, open)), 1));
+    write.become(2, joined(at.mul(at.mul(g, at.mul(normal.unit, scale)), slope)), type);
+  }
+}

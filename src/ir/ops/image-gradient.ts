@@ -1,0 +1,102 @@
+/**
+ * @file Resize's gradient. Resizing is linear and goes axis by axis, so along each one it is a matrix, whatever the mode:
+ * what the operator itself makes of the identity. The gradient is multiplied by the transposed ones.
+ */
+import { AutoparError } from '../error.js';
+import type { DimensionFactors } from '../factor-rule.js';
+import type { Attributes, ConstantTensor } from '../graph.js';
+import { constant, numbersOf } from './constants.js';
+import { positionsAlong } from './expansion.js';
+import { integers, operand, result, tensor, text } from './operands.js';
+import type { OperatorGradient } from './operator-gradient.js';
+
+/** `axes`: those that sizes and scales speak of; `isKept` tells of each axis whether it stays as it is. */
+export function resizeGradient(
+  write: OperatorGradient,
+  axes: readonly number[],
+  isKept: (axis: number) => boolean,
+): void {
+  if (!write.wants(0)) return;
+  const { view } = write;
+  const { dtype, shape } = operand(view, 0);
+  const dims = [...write.dimsOfResult(0)];
+  let name = 'grad0';
+  for (const [axis, names] of write.dimsOfOperand(0).entries()) {
+    const before = [...dims];
+    dims[axis] = names;
+    if (isKept(axis)) continue;
+    const matrix = write.inType(addMatrix(write, axis, axes), 'float32', dtype, [before[axis] ?? [], names]);
+    const last = shape.length - 1;
+    if (axis === last) {
+      name = write.add('MatMul', [name, matrix], [...dims]);
+      continue;
+    }
+    const perm = shape.map((_, place) => (place === axis ? last : place === last ? axis : place));
+    const moved = write.add('Transpose', [name], permuted(before, perm), { perm });
+    const product = write.add('MatMul', [moved, matrix], permuted(dims, perm));
+    name = write.add('Transpose', [product], [...dims], { perm });
+  }
+  write.become(0, name, dtype);
+}
+
+/** The matrix (new positions, old positions) of one axis, in float32. */
+function addMatrix(write: OperatorGradient, axis: number, axes: readonly number[]): string {
+  const { view } = write;
+  const [size, resized] = [operand(view, 0).shape[axis] ?? 1, result(view, 0).shape[axis] ?? 1];
+  const [own, names] = [write.dimsOfOperand(0)[axis] ?? [], write.dimsOfResult(0)[axis] ?? []];
+  const square = [1, 1, size, size];
+  const places = [2, 3].map((place) => positionsAlong(write, square, place, own));
+  const dims: DimensionFactors[] = [[], [], own, own];
+  const identity = write.cast(write.add('Equal', places, dims), dims, 'float32');
+  const attributes = attributesAlong(write, axis, axes, [1, 1, size, resized]);
+  const rows = write.add('Resize', [identity], [[], [], own, names], attributes);
+  const matrix = write.add('Reshape', [rows], [own, names], { shape: [size, resized] });
+  return write.add('Transpose', [matrix], [names, own], { perm: [1, 0] });
+}
+
+/** The operator's attributes for rows of one axis: of the last of four dimensions. */
+function attributesAlong(
+  write: OperatorGradient,
+  axis: number,
+  axes: readonly number[],
+  shape: readonly number[],
+): Attributes {
+  const { view } = write;
+  const { axes: _, sizes: __, scales: ___, roi: ____, keep_aspect_ratio_policy: _____, ...rest } = view.attributes;
+  const index = axes.indexOf(axis);
+  const region = tensor(view, 'roi');
+  const bounds = region ? numbersOf(region) : [];
+  const roi =
+    bounds.length === 2 * axes.length && bounds.length > 0
+      ? { roi: list([0, 0, 0, bounds[index] ?? 0, 1, 1, 1, bounds[index + axes.length] ?? 1]) }
+      : {};
+  const attributes = { ...rest, ...roi, extrapolation_value: 0 };
+  const scales = tensor(view, 'scales');
+  const sizes = integers(view, 'sizes') ?? [];
+  if (sizes.length === 0)
+    return { ...attributes, scales: list([1, 1, 1, scales ? (numbersOf(scales)[index] ?? 1) : 1]) };
+  if (text(view, 'keep_aspect_ratio_policy', 'stretch') === 'stretch') return { ...attributes, sizes: shape };
+  // The ratio that is kept is that of another axis; rounding may have made a size that it does not make by itself.
+  const full = operand(view, 0).shape;
+  const ratios = axes.map((other, position) => (sizes[position] ?? 1) / (full[other] ?? 1));
+  const isSmaller = text(view, 'keep_aspect_ratio_policy', '') === 'not_larger';
+  const ratio = isSmaller ? Math.min(...ratios) : Math.max(...ratios);
+  const [, , size = 1, resized = 1] = shape;
+  if (Math.floor(Math.fround(ratio) * size) !== resized)
+    throw new AutoparError(
+      'no-gradient',
+      'input',
+      `Resize ${view.name}: it keeps the ratio ${ratio} of ${size} positions and rounds them up to ${resized}: there is no gradient`,
+      { node: view.name },
+      'Give the sizes that it makes, without keep_aspect_ratio_policy.',
+    );
+  return { ...attributes, scales: list([1, 1, 1, ratio]) };
+}
+
+function list(values: readonly number[]): ConstantTensor {
+  return constant('float32', values, [values.length]);
+}
+
+function permuted(dims: readonly DimensionFactors[], perm: readonly number[]): readonly DimensionFactors[] {
+  return perm.map((axis) => dims[axis] ?? []);
+}

@@ -1,0 +1,211 @@
+/**
+ * @file Gradients of lookups and scatters: each is the other's. A row that is looked up twice gets the sum of both, so lookups go
+ * back by scatters that add, in float32 for half precision, as PyTorch's embedding does.
+ */
+import type { DType } from '../dtype.js';
+import { elementCount } from '../graph.js';
+import { constant } from './constants.js';
+import { axisOf, numberOf, operand, text } from './operands.js';
+import type { Arithmetic, Dimensions, GradientBody, OperatorGradient } from './operator-gradient.js';
+
+export const INDEXING_GRADIENTS: Readonly<Record<string, GradientBody>> = {
+  Gather: (write) => gatherGradient(write),
+  GatherElements: (write) => {
+    const { shape } = operand(write.view, 0);
+    const axis = axisOf(write.view, 'axis', shape.length, 0);
+    const { sumType } = write;
+    const zeros = zerosOf(write, shape, write.dimsOfOperand(0), sumType);
+    const rows = write.inType('grad0', operand(write.view, 0).dtype, sumType, write.dimsOfResult(0));
+    const attributes = { axis, reduction: 'add' };
+    const sum = write.add('ScatterElements', [zeros, 'in1', rows], write.dimsOfOperand(0), attributes);
+    write.become(0, sum, sumType);
+  },
+  GatherND: (write) => (numberOf(write.view, 'batch_dims', 0) === 0 ? tuplesGradient(write) : batchGradient(write)),
+  // Reversing twice is leaving as it is.
+  ReverseSequence: (write) => {
+    write.add('ReverseSequence', ['grad0', 'in1'], write.dimsOfOperand(0), write.view.attributes, 'd0');
+  },
+  ScatterElements: (write) => {
+    const axis = axisOf(write.view, 'axis', operand(write.view, 0).shape.length, 0);
+    const updates = write.dimsOfOperand(2);
+    scatterGradient(write, {
+      taken: (name) => write.add('GatherElements', [name, 'in1'], updates, { axis }),
+      placed: (data, name, reduction) =>
+        write.add('ScatterElements', [data, 'in1', name], write.dimsOfOperand(0), { axis, reduction }),
+    });
+  },
+  ScatterND: (write) => {
+    const updates = write.dimsOfOperand(2);
+    const tuples = write.dimsOfOperand(1);
+    const last = tuples.length - 1;
+    const single = operand(write.view, 1).shape.at(-1) === 1;
+    scatterGradient(write, {
+      // A plain lookup may be sharded where the tuples address one dimension.
+      taken: (name) =>
+        single
+          ? write.add('Gather', [name, write.add('Squeeze', ['in1'], tuples.slice(0, -1), { axes: [last] })], updates)
+          : write.add('GatherND', [name, 'in1'], updates),
+      placed: (data, name, reduction) =>
+        write.add('ScatterND', [data, 'in1', name], write.dimsOfOperand(0), { reduction }),
+    });
+  },
+};
+
+function zerosOf(write: OperatorGradient, shape: readonly number[], dims: Dimensions, dtype: DType): string {
+  return write.add('ConstantOfShape', [], dims, { shape, value: constant(dtype, [0], [1]) });
+}
+
+/** int64 indices: scatters take no others. */
+function longIndices(write: OperatorGradient): string {
+  return write.inType('in1', operand(write.view, 1).dtype, 'int64', write.dimsOfOperand(1));
+}
+
+/** The rows' gradients added up in a table of zeros, whose looked-up dimension stands in front for the while. */
+function gatherGradient(write: OperatorGradient): void {
+  const { view, sumType } = write;
+  const { dtype, shape } = operand(view, 0);
+  const axis = axisOf(view, 'axis', shape.length, 0);
+  const depth = operand(view, 1).shape.length;
+  const [table, rows] = [write.dimsOfOperand(0), write.dimsOfResult(0)];
+  const inFront = <T>(list: readonly T[], width: number): readonly T[] => [
+    ...list.slice(axis, axis + width),
+    ...list.slice(0, axis),
+    ...list.slice(axis + width),
+  ];
+  const turned = (name: string, dims: Dimensions, width: number) => {
+    const perm = inFront(
+      dims.map((_, index) => index),
+      width,
+    );
+    return axis === 0 || width === 0 ? name : write.add('Transpose', [name], inFront(dims, width), { perm });
+  };
+  const updates = turned(write.inType('grad0', dtype, sumType, rows), rows, depth);
+  const places = write.add('Unsqueeze', [longIndices(write)], [...write.dimsOfOperand(1), []], { axes: [depth] });
+  const front = inFront(table, 1);
+  const zeros = zerosOf(write, inFront(shape, 1), front, sumType);
+  const sum = write.add('ScatterND', [zeros, places, updates], front, { reduction: 'add' });
+  const order = inFront(
+    shape.map((_, index) => index),
+    1,
+  );
+  const perm = order.map((_, index) => order.indexOf(index));
+  write.become(0, axis === 0 ? sum : write.add('Transpose', [sum], table, { perm }), sumType);
+}
+
+function tuplesGradient(write: OperatorGradient): void {
+  const { view, sumType } = write;
+  const { dtype, shape } = operand(view, 0);
+  const own = write.dimsOfOperand(0);
+  const rows = write.inType('grad0', dtype, sumType, write.dimsOfResult(0));
+  const zeros = zerosOf(write, shape, own, sumType);
+  write.become(0, write.add('ScatterND', [zeros, 'in1', rows], own, { reduction: 'add' }), sumType);
+}
+
+/**
+ * GatherND inside batches. No scatter has batches and tuples, so a tuple becomes one number, and its rows are added element by
+ * element: [batch, rows, rest] ← [batch, places, rest].
+ */
+function batchGradient(write: OperatorGradient): void {
+  const { view, sumType } = write;
+  const { dtype, shape } = operand(view, 0);
+  const tuples = operand(view, 1).shape;
+  const batch = numberOf(view, 'batch_dims', 0);
+  const end = batch + (tuples.at(-1) ?? 0);
+  const [own, index, rows] = [write.dimsOfOperand(0), write.dimsOfOperand(1), write.dimsOfResult(0)];
+  const group = (dims: Dimensions, from: number, to: number) => [dims.slice(from, to).flat()];
+  const sizes = { batch: shape.slice(0, batch), rows: elementCount(shape.slice(batch, end)) };
+  const rest = elementCount(shape.slice(end));
+  const places = elementCount(tuples.slice(batch, -1));
+  const last = tuples.length - 1;
+  const flat = flatTuples(write, index, shape.slice(batch, end));
+  const placed = [...own.slice(0, batch), ...group(index, batch, last)];
+  const numbers = write.add('Reshape', [flat], [...placed, []], { shape: [...sizes.batch, places, 1] });
+  const wide = [...placed, ...group(own, end, own.length)];
+  const whole = [...sizes.batch, places, rest];
+  const everywhere = rest === 1 ? numbers : write.add('Expand', [numbers], wide, { shape: whole });
+  const updates = write.add('Reshape', [write.inType('grad0', dtype, sumType, rows)], wide, { shape: whole });
+  const table = [...own.slice(0, batch), ...group(own, batch, end), ...group(own, end, own.length)];
+  const zeros = zerosOf(write, [...sizes.batch, sizes.rows, rest], table, sumType);
+  const sum = write.add('ScatterElements', [zeros, everywhere, updates], table, { axis: batch, reduction: 'add' });
+  write.become(0, write.add('Reshape', [sum], own, { shape }), sumType);
+}
+
+/** The row that each tuple addresses, among those of the dimensions of these sizes. */
+function flatTuples(write: OperatorGradient, dims: Dimensions, sizes: readonly number[]): string {
+  const last = dims.length - 1;
+  const on = write.on(dims, 'int64');
+  const index = longIndices(write);
+  const along = (values: readonly number[]) => write.tensor(constant('int64', values, [values.length]));
+  const counted = on.where(on.of('Less', index, 0), on.add(index, along(sizes)), index);
+  const strides = sizes.map((_, axis) => elementCount(sizes.slice(axis + 1)));
+  const scaled = on.mul(counted, along(strides));
+  return write.add('ReduceSum', [scaled], dims.slice(0, -1), { axes: [last], keepdims: 0 });
+}
+
+/** A scatter's two ways: what stands at the places of the updates, and updates put into data. */
+interface Ways {
+  readonly taken: (name: string) => string;
+  readonly placed: (data: string, updates: string, reduction: string) => string;
+}
+
+function scatterGradient(write: OperatorGradient, ways: Ways): void {
+  const { dtype } = operand(write.view, 0);
+  const data = write.on(write.dimsOfOperand(0), dtype);
+  const updates = write.on(write.dimsOfOperand(2), dtype);
+  const reduction = text(write.view, 'reduction', 'none');
+  (REDUCTIONS[reduction] ?? replacing)(write, ways, data, updates);
+}
+
+type Reduction = (write: OperatorGradient, ways: Ways, data: Arithmetic, updates: Arithmetic) => void;
+
+/** What is written over has no say. Where two updates meet in one place each gets its gradient, as in PyTorch. */
+const replacing: Reduction = (write, { taken, placed }, { type }, updates) => {
+  if (write.wants(2)) write.become(2, taken('grad0'), type);
+  if (!write.wants(0)) return;
+  const zeros = zerosOf(write, operand(write.view, 2).shape, updates.dims, type);
+  write.become(0, placed('grad0', zeros, 'none'), type);
+};
+
+const adding: Reduction = (write, { taken }, { type }) => {
+  if (write.wants(2)) write.become(2, taken('grad0'), type);
+  if (write.wants(0)) write.become(0, 'grad0', type);
+};
+
+/** PyTorch's rule for scatter_reduce: all that equal the extreme share its gradient. */
+const extreme: Reduction = (write, { taken, placed }, data, updates) => {
+  const own = data.count(data.of('Equal', 'in0', 'out0'));
+  const theirs = updates.count(updates.of('Equal', 'in2', taken('out0')));
+  const share = data.div('grad0', placed(own, theirs, 'add'));
+  if (write.wants(0)) write.become(0, data.mul(share, own), data.type);
+  if (write.wants(2)) write.become(2, updates.mul(taken(share), theirs), data.type);
+};
+
+/**
+ * A factor's derivative is the product of the others: of all but the zeros in that place, where it is the only zero or there is
+ * none, divided by itself where it is not zero.
+ */
+const multiplying: Reduction = (write, { taken, placed }, data, updates) => {
+  const [ownZero, theirZero] = [data.of('Equal', 'in0', 0), updates.of('Equal', 'in2', 0)];
+  const zeros = placed(data.count(ownZero), updates.count(theirZero), 'add');
+  const [own, theirs] = [data.where(ownZero, 1, 'in0'), updates.where(theirZero, 1, 'in2')];
+  const product = data.mul('grad0', placed(own, theirs, 'mul'));
+  const derivative = (on: Arithmetic, at: (name: string) => string, isZero: string, factor: string) => {
+    const others = on.sub(at(zeros), on.count(isZero));
+    return on.where(on.of('Equal', others, 0), on.div(at(product), factor), 0);
+  };
+  if (write.wants(0))
+    write.become(
+      0,
+      derivative(data, (name) => name, ownZero, own),
+      data.type,
+    );
+  if (write.wants(2)) write.become(2, derivative(updates, taken, theirZero, theirs), data.type);
+};
+
+const REDUCTIONS: Readonly<Record<string, Reduction>> = {
+  none: replacing,
+  add: adding,
+  max: extreme,
+  min: extreme,
+  mul: multiplying,
+};

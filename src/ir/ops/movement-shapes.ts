@@ -1,0 +1,75 @@
+/**
+ * @file What the attributes of moving operators come to for the shapes at hand: the order of a Transpose, the cuts of a Slice,
+ * the parts of a Split, the borders of a Pad. Rules and gradients are both made from these.
+ */
+import type { OperatorView } from '../operator.js';
+import { axisOf, fromFront, integers, mismatch, neededIntegers, numberOf, operand } from './operands.js';
+
+/** Transpose's order: dimension i of the result is dimension `order[i]` of the operand. */
+export function permutation(view: OperatorView): readonly number[] {
+  const rank = operand(view, 0).shape.length;
+  const order = integers(view, 'perm') ?? Array.from({ length: rank }, (_, index) => rank - 1 - index);
+  const complete =
+    order.length === rank && Array.from({ length: rank }, (_, axis) => axis).every((axis) => order.includes(axis));
+  if (!complete) throw mismatch(view, `perm [${order.join(', ')}] is no order of ${rank} axes`);
+  return order;
+}
+
+/** What Slice does to one of its axes. */
+interface Cut {
+  readonly axis: number;
+  /** First position taken, the distance to the next (negative: backwards), and how many are taken. */
+  readonly start: number;
+  readonly step: number;
+  readonly size: number;
+  /** It leaves the dimension as it is. */
+  readonly whole: boolean;
+  /** It takes the block of this number, of the equal blocks that the dimension is made of (fused q, k, v); else null. */
+  readonly block: number | null;
+}
+
+/** A Slice's cuts, one per axis that it names. */
+export function cuts(view: OperatorView): readonly Cut[] {
+  const { shape } = operand(view, 0);
+  const starts = neededIntegers(view, 'starts');
+  const ends = neededIntegers(view, 'ends');
+  const axes = integers(view, 'axes') ?? starts.map((_, index) => index);
+  const steps = integers(view, 'steps') ?? starts.map(() => 1);
+  return axes.map((given, index) => {
+    const axis = fromFront(view, given, shape.length);
+    const dimension = shape[axis] ?? 1;
+    const step = steps[index] ?? 1;
+    const place = (value: number, low: number, high: number) =>
+      Math.min(Math.max(value < 0 ? value + dimension : value, low), high);
+    const start = step > 0 ? place(starts[index] ?? 0, 0, dimension) : place(starts[index] ?? 0, 0, dimension - 1);
+    const end = step > 0 ? place(ends[index] ?? 0, 0, dimension) : place(ends[index] ?? 0, -1, dimension - 1);
+    const size = Math.max(0, Math.ceil((end - start) / step));
+    const isBlock = step === 1 && size > 1 && size < dimension && dimension % size === 0 && start % size === 0;
+    return { axis, start, step, size, whole: step === 1 && size === dimension, block: isBlock ? start / size : null };
+  });
+}
+
+/** Sizes of a Split's parts. */
+export function splitSizes(view: OperatorView): readonly number[] {
+  const given = integers(view, 'split');
+  if (given) return given;
+  const { shape } = operand(view, 0);
+  const total = shape[axisOf(view, 'axis', shape.length, 0)] ?? 1;
+  const count = numberOf(view, 'num_outputs', view.outputCount);
+  if (count !== view.outputCount) throw mismatch(view, `it has ${view.outputCount} results, not ${count}`);
+  const part = Math.ceil(total / count);
+  return Array.from({ length: count }, (_, index) => Math.max(0, Math.min(part, total - index * part)));
+}
+
+/** Elements that a Pad adds before and after, per dimension; fewer than none are cut off. */
+export function padding(view: OperatorView): readonly (readonly [number, number])[] {
+  const { shape } = operand(view, 0);
+  const pads = neededIntegers(view, 'pads');
+  const axes =
+    integers(view, 'axes')?.map((axis) => fromFront(view, axis, shape.length)) ?? shape.map((_, axis) => axis);
+  if (pads.length !== 2 * axes.length) throw mismatch(view, `pads has ${pads.length} values`);
+  return shape.map((_, axis) => {
+    const index = axes.indexOf(axis);
+    return index < 0 ? [0, 0] : [pads[index] ?? 0, pads[index + axes.length] ?? 0];
+  });
+}

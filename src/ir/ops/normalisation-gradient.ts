@@ -1,0 +1,171 @@
+/**
+ * @file Gradients of normalisations. With unit x̂ = (x − mean) · inverse, inverse = (mean(c²) + ε)^(−1/2), and the gradient h
+ * that arrives at x̂:
+ *
+ *     dx = inverse · (h − mean(h) − x̂ · mean(h x̂))
+ *
+ * without mean(h) where nothing is centred. Statistics that the operator left as results are read, others are computed anew
+ * (from x alone: cheaper than keeping x̂). All is done in the type in which the forward forms its sums.
+ */
+import type { DType } from '../dtype.js';
+import { elementCount } from '../graph.js';
+import { axisOf, numberOf, operand, result } from './operands.js';
+import type { Arithmetic, Dimensions, GradientBody, OperatorGradient } from './operator-gradient.js';
+import { stashType } from './statistics.js';
+
+/** A tensor over some of whose dimensions statistics are taken. */
+export interface Field {
+  readonly x: string;
+  readonly type: DType;
+  readonly dims: Dimensions;
+  readonly shape: readonly number[];
+  readonly axes: readonly number[];
+}
+
+/** A field with its unit form. */
+export interface Normalised {
+  readonly at: Arithmetic;
+  /** Arithmetic over the statistics' shape: the field's with reduced dimensions of size 1. */
+  readonly small: Arithmetic;
+  /** Mean over the field's axes, which are kept with size 1. */
+  readonly mean: (name: string) => string;
+  readonly count: number;
+  readonly shape: readonly number[];
+  readonly isCentred: boolean;
+  readonly unit: string;
+  readonly inverse: string;
+}
+
+/** How the unit form is reached: statistics that are there already are named. */
+interface Way {
+  readonly epsilon: number;
+  readonly isCentred: boolean;
+  readonly mean?: string | null;
+  readonly inverse?: string | null;
+}
+
+export function means(write: OperatorGradient, { type, dims, shape, axes }: Field) {
+  const at = write.on(dims, type);
+  const small = write.on(
+    dims.map((names, axis) => (axes.includes(axis) ? [] : names)),
+    type,
+  );
+  const count = elementCount(axes.map((axis) => shape[axis] ?? 1));
+  return { at, small, count, shape, mean: (name: string) => small.mul(at.sum(name, axes), 1 / count) };
+}
+
+export function normalised(write: OperatorGradient, field: Field, way: Way): Normalised {
+  const parts = means(write, field);
+  const { at, small, mean } = parts;
+  const centred = way.isCentred ? at.sub(field.x, way.mean ?? mean(field.x)) : field.x;
+  const computed = () => small.of('Reciprocal', small.of('Sqrt', small.add(mean(at.square(centred)), way.epsilon)));
+  const inverse = way.inverse ?? computed();
+  return { ...parts, isCentred: way.isCentred, inverse, unit: at.mul(centred, inverse) };
+}
+
+/** What arrives at a normalisation, each null where nothing does. */
+interface Arriving {
+  /** At the unit form. */
+  readonly unit: string | null;
+  /** At the mean and at the inverse deviation, in the statistics' shape. */
+  readonly mean?: string | null;
+  readonly inverse?: string | null;
+  /** At the variance. */
+  readonly variance?: string | null;
+  /** At the field itself. */
+  readonly field?: string | null;
+}
+
+/** The gradient of the field. */
+export function throughUnit(normal: Normalised, arriving: Arriving): string {
+  const { at, small, shape, mean, count, isCentred, unit, inverse } = normal;
+  const terms: string[] = arriving.field ? [arriving.field] : [];
+  if (arriving.unit) {
+    const bent = at.sub(arriving.unit, at.mul(unit, mean(at.mul(arriving.unit, unit))));
+    terms.push(at.mul(isCentred ? at.sub(bent, mean(arriving.unit)) : bent, inverse));
+  }
+  if (arriving.inverse) {
+    const slope = small.mul(small.mul(arriving.inverse, small.square(inverse)), -1 / count);
+    terms.push(at.mul(unit, slope));
+  }
+  if (arriving.variance) terms.push(at.mul(unit, small.mul(small.div(arriving.variance, inverse), 2 / count)));
+  const lift = arriving.mean ? small.mul(arriving.mean, 1 / count) : null;
+  const sum = terms.length > 0 ? terms.reduce((total, term) => at.add(total, term)) : null;
+  if (sum && lift) return at.add(sum, lift);
+  if (sum) return sum;
+  // Nothing but a mean: spread over what it was taken of.
+  return at.write.add('Expand', [lift ?? at.write.scalar(at.type, 0)], at.dims, { shape });
+}
+
+/** Normalisations over the last dimensions: results are the unit form scaled (and shifted), then statistics. */
+function trailing(isCentred: boolean): GradientBody {
+  return (write) => {
+    const { view } = write;
+    const { dtype, shape } = operand(view, 0);
+    const from = axisOf(view, 'axis', shape.length, -1);
+    const dims = write.dimsOfOperand(0);
+    const type = stashType(view);
+    // Statistics in another type than sums are formed in are too coarse to go on with.
+    const kept = (index: number) => (view.outputs[index]?.dtype === type ? `out${index}` : null);
+    const [meanAt, inverseAt] = isCentred ? [1, 2] : [null, 1];
+    const normal = normalised(
+      write,
+      {
+        x: write.inType('in0', dtype, type, dims),
+        type,
+        dims,
+        shape,
+        axes: shape.flatMap((_, axis) => (axis >= from ? [axis] : [])),
+      },
+      {
+        epsilon: numberOf(view, 'epsilon', 1e-5),
+        isCentred,
+        mean: meanAt === null ? null : kept(meanAt),
+        inverse: kept(inverseAt),
+      },
+    );
+    const arriving = (index: number | null) =>
+      index !== null && write.has(index)
+        ? write.inType(`grad${index}`, result(view, index).dtype, type, write.dimsOfResult(index))
+        : null;
+    scaled(write, normal, { scale: 1, shift: isCentred ? 2 : null, type, shape }, (unit) => {
+      if (write.wants(0))
+        write.become(0, throughUnit(normal, { unit, mean: arriving(meanAt), inverse: arriving(inverseAt) }), type);
+    });
+  };
+}
+
+/** The operands that scale and shift a unit form, and in which type and shape that is. */
+interface Scales {
+  readonly scale: number;
+  readonly shift: number | null;
+  readonly type: DType;
+  readonly shape: readonly number[];
+}
+
+/** Gradients of scale and shift; `then` gets what arrives at the unit form, null where the result has no gradient. */
+export function scaled(
+  write: OperatorGradient,
+  { at, unit }: Normalised,
+  { scale, shift, type, shape }: Scales,
+  then: (unit: string | null) => void,
+): void {
+  const all = shift === null ? [scale] : [scale, shift];
+  if (!write.has(0)) {
+    then(null);
+    write.noneOf(...all);
+    return;
+  }
+  const g = write.inType('grad0', result(write.view, 0).dtype, type, at.dims);
+  const factor = write.view.inputs[scale];
+  then(factor ? at.mul(g, write.inType(`in${scale}`, factor.dtype, type, write.dimsOfOperand(scale))) : g);
+  if (write.wants(scale)) write.into(scale, at.mul(g, unit), type, shape);
+  if (shift !== null && write.wants(shift)) write.into(shift, g, type, shape);
+}
+
+/** Gradients of normalisations of each position over its last dimensions, by operator. */
+export const normalisationGradients: Readonly<Record<string, GradientBody>> = {
+  LayerNormalization: trailing(true),
+  RMSNormalization: trailing(false),
+  SimplifiedLayerNormalization: trailing(false),
+};

@@ -1,0 +1,114 @@
+/**
+ * @file Gradients of reductions. The result and its gradient are given their reduced dimensions back with size 1; what the
+ * operand's values do not spread over their shape, Expand does.
+ */
+import { elementCount } from '../graph.js';
+import type { OperatorView } from '../operator.js';
+import { operand } from './operands.js';
+import type { Arithmetic, Dimensions, GradientBody, OperatorGradient } from './operator-gradient.js';
+
+/** What a gradient has to know of a reduction. */
+interface Reduced {
+  readonly axes: readonly number[];
+  readonly keep: boolean;
+}
+
+interface Around {
+  readonly write: OperatorGradient;
+  readonly axes: readonly number[];
+  /** Arithmetic over the operand's shape, and over the result's with reduced dimensions of size 1. */
+  readonly whole: Arithmetic;
+  readonly small: Arithmetic;
+  readonly x: string;
+  /** The result and its gradient beside the operand. */
+  readonly y: string;
+  readonly g: string;
+  /** How many elements went into each result. */
+  readonly count: number;
+  /** Spreads a tensor of the result's shape over the operand's. */
+  readonly spread: (name: string) => string;
+}
+
+type Formula = (around: Around) => string;
+
+const FORMULAS: Readonly<Record<string, Formula>> = {
+  ReduceSum: ({ g, spread }) => spread(g),
+  ReduceMean: ({ g, small, count, spread }) => spread(small.mul(g, 1 / count)),
+  ReduceL1: ({ g, x, whole }) => whole.mul(g, whole.of('Sign', x)),
+  // Zero where all elements are, as torch.linalg.vector_norm has it.
+  ReduceL2: ({ g, x, y, whole, small }) => {
+    const share = small.where(small.of('Equal', y, 0), 0, small.div(g, y));
+    return whole.mul(share, x);
+  },
+  ReduceSumSquare: ({ g, x, whole, small }) => whole.mul(small.add(g, g), x),
+  ReduceLogSum: ({ g, y, small, spread }) => spread(small.mul(g, small.of('Exp', small.of('Neg', y)))),
+  ReduceLogSumExp: ({ g, x, y, whole }) => whole.mul(g, whole.of('Exp', whole.sub(x, y))),
+  ReduceMax: chosen,
+  ReduceMin: chosen,
+  ReduceProd: others,
+};
+
+/** Reductions that leave a single element as it is. */
+const SELECTIONS: ReadonlySet<string> = new Set(
+  ['Sum', 'Mean', 'Max', 'Min', 'Prod', 'LogSumExp'].map((kind) => `Reduce${kind}`),
+);
+
+/** Gradients of reductions, by operator; `shapeOf` tells a reduction's axes. */
+export function reductionGradients(shapeOf: (view: OperatorView) => Reduced): Readonly<Record<string, GradientBody>> {
+  return Object.fromEntries(
+    Object.entries(FORMULAS).map(([op, formula]) => [op, (write: OperatorGradient) => body(write, formula, shapeOf)]),
+  );
+}
+
+function body(write: OperatorGradient, formula: Formula, shapeOf: (view: OperatorView) => Reduced): void {
+  const { dtype, shape } = operand(write.view, 0);
+  const { axes, keep } = shapeOf(write.view);
+  // Where nothing is reduced these hand their operand on; the others still work on each element.
+  if (axes.length === 0 && SELECTIONS.has(write.view.op)) {
+    write.become(0, 'grad0', dtype);
+    return;
+  }
+  const dims = write.dimsOfOperand(0);
+  const type = write.sumType;
+  const beside: Dimensions = dims.map((names, axis) => (axes.includes(axis) ? [] : names));
+  const read = (name: string) => {
+    const own = write.inType(name, dtype, type, write.dimsOfResult(0));
+    return keep || axes.length === 0 ? own : write.add('Unsqueeze', [own], beside, { axes });
+  };
+  const made = formula({
+    write,
+    axes,
+    whole: write.on(dims, type),
+    small: write.on(beside, type),
+    get x() {
+      return write.inType('in0', dtype, type, dims);
+    },
+    get y() {
+      return read('out0');
+    },
+    get g() {
+      return read('grad0');
+    },
+    count: elementCount(axes.map((axis) => shape[axis] ?? 1)),
+    spread: (name) => (axes.length === 0 ? name : write.add('Expand', [name], dims, { shape })),
+  });
+  write.become(0, made, type);
+}
+
+/** Elements that tie share the gradient evenly, as torch.amax has it. */
+function chosen({ whole, small, x, y, g, axes }: Around): string {
+  const hit = whole.of('Equal', x, y);
+  const share = small.div(g, whole.sum(whole.count(hit), axes));
+  return whole.where(hit, share, 0);
+}
+
+/** The product of the other elements, right where some are zero: then only a single zero's others have a product. */
+function others({ write, whole, x, g, axes, small }: Around): string {
+  const zero = whole.of('Equal', x, 0);
+  const safe = whole.where(zero, 1, x);
+  const product = write.add('ReduceProd', [safe], small.dims, { axes, keepdims: 1 });
+  const count = whole.count(zero);
+  const elsewhere = whole.sub(whole.sum(count, axes), count);
+  const rest = whole.div(small.mul(g, product), safe);
+  return whole.where(whole.of('Equal', elsewhere, 0), rest, 0);
+}

@@ -1,0 +1,129 @@
+/**
+ * @file Gradients of the operators on images that are linear in a way plain operators can undo: Col2Im, MaxUnpool, AffineGrid,
+ * CenterCropPad.
+ */
+import { elementCount } from '../graph.js';
+import { constant } from './constants.js';
+import { centredPlaces, placesGradient } from './movement-gradient.js';
+import { integers, neededIntegers, operand, result } from './operands.js';
+import type { GradientBody, OperatorGradient } from './operator-gradient.js';
+
+export const REGION_GRADIENTS: Readonly<Record<string, GradientBody>> = {
+  Col2Im: (write) => blocksGradient(write),
+  MaxUnpool: (write) => unpoolGradient(write),
+  AffineGrid: (write) => gridGradient(write),
+  CenterCropPad: (write) => {
+    const [from, to] = [operand(write.view, 0).shape, result(write.view, 0).shape];
+    const axes = from.flatMap((size, axis) => {
+      const wanted = to[axis] ?? size;
+      return size === wanted ? [] : [{ axis, places: centredPlaces(size, wanted) }];
+    });
+    placesGradient(write, axes);
+  },
+};
+
+/** Every block takes back what lies under it: a lookup of each of its positions in the flattened image, zero outside. */
+function blocksGradient(write: OperatorGradient): void {
+  const { view } = write;
+  const { dtype, shape } = operand(view, 0);
+  const [n = 1, , blocks = 1] = shape;
+  const image = neededIntegers(view, 'image_shape');
+  const [batch = [], channels = [], place = []] = write.dimsOfOperand(0);
+  const [channel = '', position = ''] = channels;
+  const flat = write.add('Reshape', ['grad0'], [batch, [channel], write.dimsOfResult(0).slice(2).flat()], {
+    shape: [n, result(view, 0).shape[1] ?? 1, elementCount(image)],
+  });
+  const places = blockPlaces(write);
+  const size = [places.length / blocks, blocks];
+  const index = write.tensor(
+    constant(
+      'int64',
+      places.map((at) => Math.max(0, at)),
+      size,
+    ),
+  );
+  const dims = [batch, [channel], [position], place];
+  const taken = write.add('Gather', [flat, index], dims, { axis: 2 });
+  const inside = write.tensor(
+    constant(
+      'bool',
+      places.map((at) => Number(at >= 0)),
+      size,
+    ),
+  );
+  const kept = write.add('Where', [inside, taken, write.scalar(dtype, 0)], dims);
+  write.add('Reshape', [kept], write.dimsOfOperand(0), { shape }, 'd0');
+}
+
+/** For each position in a block and each block: where it lies in the flattened image; −1 in the padding. */
+function blockPlaces({ view }: OperatorGradient): readonly number[] {
+  const image = neededIntegers(view, 'image_shape');
+  const block = neededIntegers(view, 'block_shape');
+  const rank = image.length;
+  const ones = image.map(() => 1);
+  const [strides, dilations] = [integers(view, 'strides') ?? ones, integers(view, 'dilations') ?? ones];
+  const pads = integers(view, 'pads') ?? [...ones, ...ones].map(() => 0);
+  const counts = image.map((size, axis) => {
+    const reach = (dilations[axis] ?? 1) * ((block[axis] ?? 1) - 1) + 1;
+    const room = size + (pads[axis] ?? 0) + (pads[axis + rank] ?? 0) - reach;
+    return Math.floor(room / (strides[axis] ?? 1)) + 1;
+  });
+  return eachPlace(block).flatMap((inner) =>
+    eachPlace(counts).map((outer) =>
+      image.reduce((flat, size, axis) => {
+        const start = (outer[axis] ?? 0) * (strides[axis] ?? 1) - (pads[axis] ?? 0);
+        const at = start + (inner[axis] ?? 0) * (dilations[axis] ?? 1);
+        return flat < 0 || at < 0 || at >= size ? -1 : flat * size + at;
+      }, 0),
+    ),
+  );
+}
+
+/** All index tuples below the sizes, the last one fastest. */
+function eachPlace(sizes: readonly number[]): readonly (readonly number[])[] {
+  return sizes.reduce<readonly (readonly number[])[]>(
+    (tuples, size) => tuples.flatMap((tuple) => Array.from({ length: size }, (_, at) => [...tuple, at])),
+    [[]],
+  );
+}
+
+/** Each value takes back what stands at its place. Places count through all images; inside its own, an image is whole. */
+function unpoolGradient(write: OperatorGradient): void {
+  const { view } = write;
+  const [from, to] = [operand(view, 0).shape, result(view, 0).shape];
+  const [batch = [], ...small] = write.dimsOfOperand(0);
+  const large = write.dimsOfResult(0).slice(1);
+  const each = elementCount(to.slice(1));
+  const whole = write.add('Reshape', ['grad0'], [batch, large.flat()], { shape: [from[0] ?? 1, each] });
+  const flat = [batch, small.flat()];
+  const places = write.add('Reshape', ['in1'], flat, { shape: [from[0] ?? 1, elementCount(from.slice(1))] });
+  const inside = write.add('Mod', [places, write.scalar(operand(view, 1).dtype, each)], flat);
+  const taken = write.add('GatherElements', [whole, inside], flat, { axis: 1 });
+  write.add('Reshape', [taken], write.dimsOfOperand(0), { shape: from }, 'd0');
+}
+
+/** grid = theta · (position, 1): the positions themselves are the grid of the identity. */
+function gridGradient(write: OperatorGradient): void {
+  const { view } = write;
+  const { dtype, shape } = operand(view, 0);
+  const [n = 1, rank = 2] = shape;
+  const [batch = [], row = [], column = []] = write.dimsOfOperand(0);
+  const size = neededIntegers(view, 'size').slice(2);
+  const positions = write.dimsOfResult(0).slice(1, -1);
+  const own = write.dimsOfResult(0).at(-1) ?? [];
+  const points = elementCount(size);
+  const identity = Array.from({ length: rank * (rank + 1) }, (_, at) =>
+    Number(at % (rank + 1) === Math.floor(at / (rank + 1))),
+  );
+  const theta = write.tensor(constant(dtype, identity, [1, rank, rank + 1]));
+  const grid = write.add('AffineGrid', [theta], [[], ...positions, own], { ...view.attributes, size: [1, 1, ...size] });
+  const flatten = (name: string, first: readonly string[], count: number) =>
+    write.add('Reshape', [name], [first, positions.flat(), own], { shape: [count, points, rank] });
+  const grad = flatten('grad0', batch, n);
+  const turned = write.add('Transpose', [grad], [batch, row, positions.flat()], { perm: [0, 2, 1] });
+  const places = flatten(grid, [], 1);
+  // The last column of theta is added to every point.
+  const moved = write.add('MatMul', [turned, places], [batch, row, own]);
+  const shift = write.add('ReduceSum', [turned], [batch, row, []], { axes: [2], keepdims: 1 });
+  write.add('Concat', [moved, shift], [batch, row, column], { axis: 2 }, 'd0');
+}

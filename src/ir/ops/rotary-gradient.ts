@@ -1,0 +1,130 @@
+/**
+ * @file Gradients of rotary embeddings: a rotation is undone by the one through the opposite angle, so that of the data is the
+ * operator itself with the sine's sign changed. Tables of angles that are trained gather what their rows were used for.
+ */
+import { AutoparError } from '../error.js';
+import { elementCount } from '../graph.js';
+import { positionsAlong } from './expansion.js';
+import { numberOf, operand } from './operands.js';
+import type { OperatorGradient } from './operator-gradient.js';
+import { type Axes, type Axis, dimensionsOf, rearrange } from './rearrange.js';
+
+/** Where an operator has its operands. */
+interface Rotary {
+  readonly cosine: number;
+  readonly sine: number;
+  readonly positions: number;
+  /** Heads that lie in one dimension with features. */
+  readonly heads: number;
+}
+
+export function rotaryGradient(write: OperatorGradient, { cosine, sine, positions, heads }: Rotary): void {
+  const { view } = write;
+  if (write.wants(0)) {
+    const opposite = write.add('Neg', [`in${sine}`], write.dimsOfOperand(sine));
+    const operands = view.inputs.map((type, index) => (type ? `in${index}` : null));
+    operands[0] = 'grad0';
+    operands[sine] = opposite;
+    write.addOf(view.domain, view.op, operands, write.dimsOfOperand(0), view.attributes, 'd0');
+  }
+  if (!write.wants(cosine) && !write.wants(sine)) return;
+  if ((view.inputs[positions]?.shape.length ?? 0) > 2 || numberOf(view, 'is_packed_batching', 0) !== 0)
+    throw new AutoparError(
+      'no-gradient',
+      'input',
+      `${view.op} ${view.name}: its angles have no gradient where positions are in sections or samples are packed`,
+      { node: view.name },
+      'Freeze the tables of angles: --frozen.',
+    );
+  const parts = ['grad0', 'in0'].map((name) => halves(write, name, cosine, heads));
+  const [[g1 = '', g2 = ''] = [], [x1 = '', x2 = ''] = []] = parts.map(({ names }) => names);
+  const { axes } = parts[0] as Halves;
+  const dims = dimensionsOf(axes);
+  const [b = [], , s = [], f = []] = axes;
+  const give = (index: number, op: 'Add' | 'Sub', left: readonly string[], right: readonly string[]) => {
+    if (!write.wants(index)) return;
+    const product = write.add(op, [write.add('Mul', left, dims), write.add('Mul', right, dims)], dims);
+    const rows: Axes = [b, s, f];
+    const sum = write.add('ReduceSum', [product], dimensionsOf(rows), { axes: [1], keepdims: 0 });
+    intoTable(write, index, positions, sum, rows);
+  };
+  give(cosine, 'Add', [g1, x1], [g2, x2]);
+  give(sine, 'Sub', [g2, x1], [g1, x2]);
+}
+
+interface Halves {
+  readonly names: readonly string[];
+  /** Samples, heads, positions, angles. */
+  readonly axes: Axes;
+}
+
+/** The two coordinates that are turned, of each pair. */
+function halves(write: OperatorGradient, name: string, table: number, heads: number): Halves {
+  const { view } = write;
+  const { shape } = operand(view, 0);
+  const dims = write.dimsOfOperand(0);
+  const flat = shape.length === 3;
+  const angles = operand(view, table).shape.at(-1) ?? 1;
+  const [b = [], s = []] = flat ? dims : [dims[0], dims[2]];
+  const [h, e] = flat ? [(dims[2] ?? []).slice(0, -1), (dims[2] ?? []).slice(-1)] : [dims[1] ?? [], dims[3] ?? []];
+  const count = flat ? heads : (shape[1] ?? 1);
+  const features = flat ? (shape[2] ?? 1) / heads : (shape[3] ?? 1);
+  const sample: Axis = { size: shape[0] ?? 1, dims: b };
+  const position: Axis = { size: shape[flat ? 1 : 2] ?? 1, dims: s };
+  const head: Axis = { size: count, dims: h };
+  const feature: Axis = { size: features, dims: e };
+  const from: Axes = flat ? [[sample], [position], [head, feature]] : [[sample], [head], [position], [feature]];
+  const apart: Axes = [[sample], [head], [position], [feature]];
+  let own = rearrange(write, name, from, apart);
+  if (2 * angles < features)
+    own = write.add('Slice', [own], dimensionsOf(apart), { starts: [0], ends: [2 * angles], axes: [3], steps: [1] });
+  const angle: Axis = { size: angles, dims: write.dimsOfOperand(table).at(-1) ?? [] };
+  const [lead, pair] = [[sample], { size: 2, dims: e }] as const;
+  const interleaved = numberOf(view, 'interleaved', 0) !== 0;
+  const turned: Axes = [lead, [head], [position], ...(interleaved ? [[angle], [pair]] : [[pair], [angle]])];
+  const shapes = turned.map((axes) => axes.reduce((product, { size }) => product * size, 1));
+  const pairs = write.add('Reshape', [own], dimensionsOf(turned), { shape: shapes });
+  const axis = interleaved ? 4 : 3;
+  const axes: Axes = [lead, [head], [position], [angle]];
+  const single = dimensionsOf(turned).map((names, index) => (index === axis ? [] : names));
+  const names = [0, 1].map((place) => {
+    const bounds = { starts: [place], ends: [place + 1], axes: [axis], steps: [1] };
+    const half = write.add('Slice', [pairs], single, bounds);
+    return write.add('Squeeze', [half], dimensionsOf(axes), { axes: [axis] });
+  });
+  return { names, axes };
+}
+
+/** Sums of samples and positions are added to the rows that they used. */
+function intoTable(write: OperatorGradient, index: number, positions: number, sums: string, rows: Axes): void {
+  const { view } = write;
+  const { dtype, shape } = operand(view, index);
+  const used = view.inputs[positions];
+  if (!used) {
+    write.into(
+      index,
+      sums,
+      operand(view, 0).dtype,
+      rows.map(([axis]) => axis?.size ?? 1),
+    );
+    return;
+  }
+  const [b = [], s = []] = rows;
+  const [samples = [], places = []] = dimensionsOf(rows);
+  const table = write.dimsOfOperand(index)[0] ?? [];
+  const length = shape[0] ?? 1;
+  const isOffset = used.shape.length < 2 || elementCount(used.shape) === 1;
+  const size = s[0]?.size ?? 1;
+  let at = `in${positions}`;
+  if (isOffset) {
+    const offset = write.add('Reshape', [at], [[], []], { shape: [1, 1] });
+    at = write.add('Add', [offset, positionsAlong(write, [1, size], 1, places)], [[], places]);
+  }
+  const lead = isOffset && (b[0]?.size ?? 1) > 1 ? [] : samples;
+  const tall = write.add('Unsqueeze', [at], [lead, places, []], { axes: [2] });
+  const wide = positionsAlong(write, [1, 1, length], 2, table);
+  const hit = write.add('Equal', [tall, wide], [lead, places, table]);
+  const weights = write.cast(hit, [lead, places, table], dtype);
+  const own = write.dimsOfOperand(index);
+  write.add('Einsum', [weights, sums], own, { equation: 'bsp,bsf->pf' }, `d${index}`);
+}

@@ -1,0 +1,203 @@
+/**
+ * @file The gradient of a sample operator: what it is asked for, whether its nodes keep to the contract of `Gradient`
+ * (operator.ts), and its values, node by node in ONNX Runtime.
+ */
+import { type DType, isFloating } from '../../../src/ir/dtype.js';
+import type { DimensionFactors, FactorRule } from '../../../src/ir/factor-rule.js';
+import type { TensorType } from '../../../src/ir/graph.js';
+import type { Expansion, Gradient, GradientView, OperatorView } from '../../../src/ir/operator.js';
+import { numbersOf } from '../../../src/ir/ops/constants.js';
+import { viewOfCase } from '../ops/cases.js';
+import type { Run, Values } from '../ops/one-node.js';
+import type { Case } from '../ops/sample.js';
+import { needEntry } from '../ops/simulate.js';
+import { randomValues } from '../ops/values.js';
+
+export interface GradientOptions {
+  /** Per operand; all floating-point ones unless told. */
+  readonly wanted?: readonly boolean[];
+  /** Per result; all floating-point ones unless told. */
+  readonly given?: readonly boolean[];
+  /** Relative and norm-wise, for each operand's gradient; 1e-4 in float32, 2e-2 in half precision unless told. */
+  readonly tolerance?: number;
+  /** Draws other values. */
+  readonly seed?: number;
+  /** Checked instead of the registry's. */
+  readonly gradient?: Gradient;
+}
+
+/** The view that the sample's gradient is made from. */
+export function gradientViewOf(sample: Case, { wanted, given }: GradientOptions): GradientView {
+  const view = viewOfCase(sample);
+  const floating = (type: TensorType | null) => type !== null && isFloating(type.dtype);
+  return {
+    ...view,
+    wanted: view.inputs.map((type, index) => floating(type) && (wanted?.[index] ?? wanted === undefined)),
+    given: view.outputs.map((type, index) => floating(type) && (given?.[index] ?? given === undefined)),
+  };
+}
+
+/** The registry's gradient for the view (or the one given), proved well formed. */
+export function gradientOf(view: GradientView, own?: Gradient): Expansion {
+  const gradient = own ?? needEntry(view.op, view.domain).gradient;
+  if (gradient === undefined) throw new Error(`${view.op} has no gradient yet`);
+  if (typeof gradient === 'string') throw new Error(`no gradient passes through ${view.op}: ${gradient}`);
+  const expansion = gradient(view);
+  checkForm(view, expansion);
+  return expansion;
+}
+
+/** Operands, drawn from the sample's ranges and rounded as float32 holds them, so that all precisions see the same. */
+export function operandsOf(sample: Case, seed: number): readonly (Values | null)[] {
+  return sample.inputs.map((input, index) => (input ? rounded(randomValues(input, seed * 16 + index)) : null));
+}
+
+/** A gradient of each result that is given, in [-1, 1). */
+export function resultGradientsOf(view: GradientView, seed: number): readonly (Values | null)[] {
+  return view.outputs.map((type, index) =>
+    type && view.given[index] ? rounded(randomValues({ ...type, low: -1, high: 1 }, seed * 16 + 8 + index)) : null,
+  );
+}
+
+/** `in0`, `out0`, `grad0`, …: what a gradient may read. */
+export function named(
+  operands: readonly (Values | null)[],
+  results: readonly (Values | null)[],
+  gradients: readonly (Values | null)[],
+): Map<string, Values> {
+  const list = (prefix: string, values: readonly (Values | null)[]) =>
+    values.flatMap((value, index) => (value ? [[`${prefix}${index}`, value] as const] : []));
+  return new Map([...list('in', operands), ...list('out', results), ...list('grad', gradients)]);
+}
+
+/** Runs a gradient; returns `d0`, …; null where one is not wanted. */
+export async function runGradient(
+  view: GradientView,
+  expansion: Expansion,
+  values: ReadonlyMap<string, Values>,
+  run: Run,
+): Promise<readonly (Values | null)[]> {
+  const made = new Map(values);
+  for (const [name, value] of Object.entries(expansion.constants)) made.set(name, { ...value, data: numbersOf(value) });
+  for (const node of expansion.nodes) {
+    const inputs = node.inputs.map((name) => (name === null ? null : (made.get(name) ?? null)));
+    const operation = { op: node.op, domain: node.domain ?? '', attributes: node.attributes ?? {} };
+    const types = needEntry(node.op, node.domain).infer(nodeView(node, inputs));
+    const results = await run(operation, inputs, types);
+    for (const [index, name] of node.outputs.entries()) {
+      const result = results[index];
+      if (!result) throw new Error(`${view.op}: ${node.op} leaves no ${name}`);
+      if (typeText(result) !== typeText(types[index] ?? null))
+        throw new Error(`${view.op}: ${node.op} makes ${typeText(result)}, inferred ${typeText(types[index] ?? null)}`);
+      made.set(name, result);
+    }
+  }
+  return view.wanted.map((wanted, index) => (wanted ? (made.get(`d${index}`) ?? null) : null));
+}
+
+function typeText(type: TensorType | null): string {
+  return type ? `${type.dtype}[${type.shape}]` : 'nothing';
+}
+
+function rounded(value: Values): Values {
+  return isFloating(value.dtype) ? { ...value, data: value.data.map(Math.fround) } : value;
+}
+
+function nodeView(node: Expansion['nodes'][number], inputs: readonly (TensorType | null)[]): OperatorView {
+  return {
+    name: node.op,
+    op: node.op,
+    domain: node.domain ?? '',
+    attributes: node.attributes ?? {},
+    inputs,
+    outputs: [],
+    outputCount: node.outputs.length,
+  };
+}
+
+interface Known {
+  readonly type: TensorType;
+  /** Null for a constant, which has no factors whatever its shape is. */
+  readonly dims: readonly DimensionFactors[] | null;
+}
+
+/** Everything that must hold of the nodes before any is run: what they read, make, and how dimensions are named. */
+function checkForm(view: GradientView, expansion: Expansion): void {
+  const rule = needEntry(view.op, view.domain).rule(view);
+  const tensors = readable(view, rule);
+  for (const [name, value] of Object.entries(expansion.constants)) tensors.set(name, { type: value, dims: null });
+  for (const [position, node] of expansion.nodes.entries()) {
+    const fault = (text: string): never => {
+      throw new Error(`gradient of ${view.op}, node ${position} ${node.op}(${node.inputs.join(', ')}): ${text}`);
+    };
+    const inputs = node.inputs.map((name) => {
+      if (name === null) return null;
+      return tensors.get(name)?.type ?? fault(`reads ${name}, which is not there`);
+    });
+    const types = needEntry(node.op, node.domain).infer(nodeView(node, inputs));
+    if (node.dims.length !== node.outputs.length) fault(`${node.outputs.length} results, dims of ${node.dims.length}`);
+    for (const [index, name] of node.outputs.entries()) {
+      const type = types[index] ?? fault(`has no result ${index}`);
+      const dims = node.dims[index] ?? [];
+      const reason = dimsFault(dims, type.shape, rule);
+      if (reason) fault(`${name} ${typeText(type)} has dims ${JSON.stringify(dims)}: ${reason}`);
+      if (tensors.has(name)) fault(`makes ${name} a second time`);
+      tensors.set(name, { type, dims });
+    }
+  }
+  for (const [index, type] of view.inputs.entries()) checkResult(view, rule, tensors.get(`d${index}`), index, type);
+}
+
+/** What a gradient may read, with its dimensions. */
+function readable(view: GradientView, rule: FactorRule): Map<string, Known> {
+  const tensors = new Map<string, Known>();
+  for (const [index, type] of view.inputs.entries())
+    if (type) tensors.set(`in${index}`, { type, dims: rule.inputs[index] ?? null });
+  for (const [index, type] of view.outputs.entries()) {
+    if (!type) continue;
+    tensors.set(`out${index}`, { type, dims: rule.outputs[index] ?? null });
+    if (view.given[index]) tensors.set(`grad${index}`, { type, dims: rule.outputs[index] ?? null });
+  }
+  return tensors;
+}
+
+function checkResult(
+  view: GradientView,
+  rule: FactorRule,
+  made: Known | undefined,
+  index: number,
+  type: TensorType | null,
+): void {
+  const fault = (text: string): never => {
+    throw new Error(`gradient of ${view.op}: ${text}`);
+  };
+  if (!view.wanted[index]) {
+    if (made) fault(`makes d${index}, which is not wanted`);
+    return;
+  }
+  const { type: own, dims: ownDims } = made ?? fault(`makes no d${index}, which is wanted`);
+  if (typeText(own) !== typeText(type)) fault(`d${index} is ${typeText(own)}, not ${typeText(type)}`);
+  const dims = rule.inputs[index] ?? [];
+  if (JSON.stringify(ownDims) !== JSON.stringify(dims))
+    fault(`d${index} has dims ${JSON.stringify(ownDims)}, the operand ${JSON.stringify(dims)}`);
+}
+
+function dimsFault(dims: readonly DimensionFactors[], shape: readonly number[], rule: FactorRule): string | null {
+  if (dims.length !== shape.length) return 'another number of dimensions';
+  for (const [axis, names] of dims.entries()) {
+    const unknown = names.find((name) => !rule.factors.has(name));
+    if (unknown !== undefined) return `the rule ${rule.text} has no factor ${unknown}`;
+    const size = names.reduce((product, name) => product * (rule.factors.get(name)?.size ?? 1), 1);
+    // Whole factors may name what no factor of the forward is (places that are cut off again): they are never sharded.
+    const isWhole =
+      names.length > 0 && names.every((name) => ['whole', 'halo'].includes(rule.factors.get(name)?.kind ?? ''));
+    if (size !== shape[axis] && !isWhole) return `dimension ${axis} has size ${shape[axis]}, its factors ${size}`;
+  }
+  return null;
+}
+
+/** The sample with all floating-point operands and constants of a dtype. */
+export function retyped(sample: Case, dtype: DType): Case {
+  const inputs = sample.inputs.map((input) => (input && isFloating(input.dtype) ? { ...input, dtype } : input));
+  return { ...sample, inputs };
+}

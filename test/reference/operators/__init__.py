@@ -1,0 +1,35 @@
+"""ONNX operators in plain PyTorch functions, a module per family; importing this fills the table of `registry`."""
+
+from . import (
+    attention,
+    contractions,
+    elementwise,
+    fused,
+    fused_attention,
+    indexing,
+    microsoft,
+    normalisation,
+    recurrent,
+    reductions,
+    resize,
+    shaping,
+    signals,
+    windows,
+)
+
+__all__ = [
+    "attention",
+    "contractions",
+    "elementwise",
+    "fused",
+    "fused_attention",
+    "indexing",
+    "microsoft",
+    "normalisation",
+    "recurrent",
+    "reductions",
+    "resize",
+    "shaping",
+    "signals",
+    "windows",
+]

@@ -1,0 +1,132 @@
+"""Attention operators of ONNX Runtime's own domain."""
+
+import math
+
+import torch
+
+from .attention import parted, rotated
+from .registry import MICROSOFT, op
+
+# What ONNX Runtime adds to the score of a pair that is masked (attribute mask_filter_value).
+MASKED = -10000.0
+
+
+def attend(node, q, k, bias=None, causal=False, window=None, sink=None):
+    """Weights and scores of q and k [B, H, S, D]; a causal query sees up to where it stands, counted from the last key.
+    `sink`: a score that takes part in the sum and stands for no key."""
+    scale = node.get("scale") or 1 / math.sqrt(q.shape[-1])
+    scores = torch.matmul(q, k.transpose(-1, -2)) * scale
+    if node.get("softcap", 0.0):
+        scores = torch.tanh(scores / node.get("softcap")) * node.get("softcap")
+    if bias is not None:
+        scores = scores + bias
+    if causal:
+        rows, columns = torch.arange(q.shape[2])[:, None] + k.shape[2] - q.shape[2], torch.arange(k.shape[2])[None, :]
+        hidden = columns > rows
+        if window is not None:
+            hidden = hidden | (columns <= rows - window)
+        scores = scores.masked_fill(hidden, -math.inf)
+    if sink is None:
+        return torch.softmax(scores, dim=-1), scores
+    beside = torch.cat([scores, sink.expand(*scores.shape[:-1], 1)], dim=-1)
+    return torch.softmax(beside, dim=-1)[..., :-1], scores
+
+
+def mask_bias(node, mask, batch, queries, keys, dtype):
+    """Of a key mask in its several forms: lengths, ends and starts, per key, or per pair."""
+    value = node.get("mask_filter_value", MASKED)
+    columns = torch.arange(keys)
+    if mask.dim() == 1:
+        valid = columns[None, :] < mask[:batch, None]
+        if mask.shape[0] == 2 * batch:
+            valid = valid & (columns[None, :] >= mask[batch:, None])
+        elif mask.shape[0] != batch:
+            raise NotImplementedError("a mask of cumulated lengths")
+        valid = valid[:, None, None, :]
+    elif mask.dim() == 2:
+        valid = (mask != 0)[:, None, None, :]
+    elif mask.dim() == 3:
+        valid = (mask != 0)[:, None, :, :]
+    else:
+        raise NotImplementedError("a mask of four dimensions")
+    return torch.zeros(valid.shape, dtype=dtype).masked_fill(~valid, value)
+
+
+@op("Attention", domain=MICROSOFT)
+def attention(node, x, weight, shift, mask=None, past=None, score_bias=None, *more):
+    if more or node.get("do_rotary", 0):
+        raise NotImplementedError("Attention with rotary embedding or a shared buffer")
+    widths = node.get("qkv_hidden_sizes") or [weight.shape[1] // 3] * 3
+    heads = node.get("num_heads")
+    q, k, v = (parted(part, heads) for part in torch.split(x @ weight + shift, widths, dim=-1))
+    if past is not None:
+        k, v = torch.cat([past[0], k], dim=2), torch.cat([past[1], v], dim=2)
+    bias = score_bias
+    if mask is not None:
+        own = mask_bias(node, mask, x.shape[0], q.shape[2], k.shape[2], x.dtype)
+        bias = own if bias is None else bias + own
+    weights, _ = attend(node, q, k, bias, bool(node.get("unidirectional", 0)))
+    result = torch.matmul(weights, v).transpose(1, 2).flatten(2)
+    return result if k.shape != v.shape else (result, torch.stack([k, v]))
+
+
+@op("MultiHeadAttention", domain=MICROSOFT)
+def multi_head_attention(
+    node, q, k=None, v=None, bias=None, mask=None, score_bias=None, past_key=None, past_value=None, *more
+):
+    if q.dim() != 3 or k is None or v is None or more:
+        raise NotImplementedError("MultiHeadAttention with packed operands or a shared buffer")
+    heads = node.get("num_heads")
+    if bias is not None:
+        widths = [q.shape[-1], k.shape[-1], v.shape[-1]]
+        q, k, v = (part + own for part, own in zip((q, k, v), torch.split(bias, widths)))
+    q, k, v = (part if part.dim() == 4 else parted(part, heads) for part in (q, k, v))
+    if past_key is not None:
+        k, v = torch.cat([past_key, k], dim=2), torch.cat([past_value, v], dim=2)
+    total = score_bias
+    if mask is not None:
+        own = mask_bias(node, mask, q.shape[0], q.shape[2], k.shape[2], q.dtype)
+        total = own if total is None else total + own
+    weights, scores = attend(node, q, k, total, bool(node.get("unidirectional", 0)))
+    return torch.matmul(weights, v).transpose(1, 2).flatten(2), k, v, scores
+
+
+@op("GroupQueryAttention", domain=MICROSOFT)
+def group_query_attention(
+    node, q, k, v, past_key=None, past_value=None, ends=None, total=None, cosine=None, sine=None,
+    positions=None, score_bias=None, sink=None, *more
+):
+    """`ends`: the place of each sequence's last token. Keys before a sequence's first token are not there."""
+    heads, groups = node.get("num_heads"), node.get("kv_num_heads")
+    if more or positions is not None:
+        raise NotImplementedError("GroupQueryAttention with positions or quantised caches")
+    if k is None:
+        width = q.shape[-1] // (heads + 2 * groups)
+        q, k, v = torch.split(q, [heads * width, groups * width, groups * width], dim=-1)
+    q, k, v = parted(q, heads), parted(k, groups), parted(v, groups)
+    steps, batch = q.shape[2], q.shape[0]
+    last = ends.long()
+    if not bool((last == last[0]).all()):
+        raise NotImplementedError("GroupQueryAttention over sequences of several lengths")
+    before = int(last[0]) + 1 - steps
+    if node.get("do_rotary", 0):
+        places = (before + torch.arange(steps))[None, :].expand(batch, -1)
+        turn = lambda part: rotated(
+            part, cosine[places], sine[places], node.get("rotary_interleaved", 0), 2 * cosine.shape[-1]
+        )
+        q, k = turn(q), turn(k)
+    if past_key is not None:
+        k, v = torch.cat([past_key[:, :, :before], k], dim=2), torch.cat([past_value[:, :, :before], v], dim=2)
+    present = (k, v)
+    if past_key is not None and past_key.shape[2] > k.shape[2]:
+        # A buffer with room behind the last token keeps its size.
+        room = past_key.shape[2] - k.shape[2]
+        present = tuple(torch.nn.functional.pad(part, [0, 0, 0, room]) for part in present)
+    k, v = (part.repeat_interleave(heads // groups, dim=1) for part in (k, v))
+    window = node.get("local_window_size", -1)
+    extra = None if sink is None else sink.reshape(1, -1, 1, 1)
+    if extra is None and node.get("smooth_softmax", 0):
+        extra = torch.zeros(1, heads, 1, 1, dtype=q.dtype)
+    weights, _ = attend(node, q, k, score_bias, True, None if window < 0 else window, extra)
+    result = torch.matmul(weights, v).transpose(1, 2).flatten(2)
+    return (result, *present)
