@@ -5,7 +5,9 @@ import type { Graph, TensorType } from '../../src/ir/graph.js';
 import { writeOnnx } from '../../src/ir/onnx/writer.js';
 import type { OperatorView } from '../../src/ir/operator.js';
 
-export function operatorModel(view: OperatorView): Uint8Array {
+export function operatorModel(
+  view: Pick<OperatorView, 'op' | 'domain' | 'attributes' | 'inputs' | 'outputs'>,
+): Uint8Array {
   const named = (types: OperatorView['inputs'], prefix: string) =>
     types.map((type, index) => (type ? `${prefix}${index}` : null));
   const [inputs, outputs] = [named(view.inputs, 'x'), named(view.outputs, 'y')];

@@ -40,13 +40,11 @@ else {
       const learningRates = [1, 0.8, 0.6, 0.4, 0.2].map((part) => part * optimizer.learningRate);
       const trained = await torch.train({
         model: operatorModel({
-          name: 'MatMul',
           op: 'MatMul',
           domain: '',
           attributes: {},
           inputs: [left, right],
           outputs: [target],
-          outputCount: 1,
         }),
         batches: [{ x0: left, x1: right, target }],
         parameters: ['x1'],

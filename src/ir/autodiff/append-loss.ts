@@ -5,6 +5,7 @@
 import { isFloating } from '../dtype.js';
 import { AutoparError } from '../error.js';
 import { elementCount, type Graph, type Node, type TensorType, typeOf } from '../graph.js';
+import { unusedName } from '../unused-name.js';
 
 export type LossKind = 'cross_entropy' | 'mse' | 'model-output';
 
@@ -128,7 +129,7 @@ class Appending {
   }
 
   input(wanted: string, type: TensorType): string {
-    const name = this.unused(wanted);
+    const name = unusedName(this.tensors, wanted);
     this.tensors.set(name, type);
     this.inputs.push(name);
     return name;
@@ -141,7 +142,7 @@ class Appending {
     attributes: Node['attributes'] = {},
     wanted = `loss/${op}`,
   ): string {
-    const name = this.unused(wanted);
+    const name = unusedName(this.tensors, wanted);
     this.tensors.set(name, type);
     this.nodes.push({
       name,
@@ -163,11 +164,5 @@ class Appending {
   graph(loss: string): Graph {
     const { base } = this;
     return { ...base, nodes: this.nodes, tensors: this.tensors, inputs: this.inputs, outputs: [loss, ...base.outputs] };
-  }
-
-  private unused(name: string): string {
-    let result = name;
-    for (let ordinal = 2; this.tensors.has(result); ordinal++) result = `${name}.${ordinal}`;
-    return result;
   }
 }

@@ -9,6 +9,7 @@ import { elementCount, type Graph, type Node, type TensorType, typeOf, type Weig
 import type { Expansion, OperatorEntry } from '../operator.js';
 import { constant } from '../ops/constants.js';
 import { entryOf, unknownEntry } from '../ops/index.js';
+import { unusedName } from '../unused-name.js';
 import { viewOf } from '../view.js';
 
 /** A graph with gradients. */
@@ -111,7 +112,7 @@ class Differentiation {
     if (first === undefined) return null;
     let sum = first;
     others.forEach((part, index) => {
-      const name = this.unused(`${tensor}/gradient${index === others.length - 1 ? '' : `/${index}`}`);
+      const name = unusedName(this.tensors, `${tensor}/gradient${index === others.length - 1 ? '' : `/${index}`}`);
       this.add(maker, name, 'Add', '', {}, [sum, part], [name], [typeOf(this.graph, tensor)]);
       sum = name;
     });
@@ -129,7 +130,7 @@ class Differentiation {
     bind('out', node.outputs);
     bind('grad', results);
     for (const [name, value] of Object.entries(expansion.constants)) names.set(name, this.constant(value));
-    const prefix = this.unused(`${node.name}/gradient`);
+    const prefix = unusedName(this.tensors, `${node.name}/gradient`);
     for (const [position, inner] of expansion.nodes.entries()) {
       const inputs = inner.inputs.map((name) => {
         if (name === null) return null;
@@ -150,7 +151,7 @@ class Differentiation {
       };
       const types = (entryOf(inner.op, domain) ?? unknownEntry(inner.op, domain)).infer(view);
       const outputs = inner.outputs.map((name) => {
-        const own = this.unused(`${prefix}/${name}`);
+        const own = unusedName(this.tensors, `${prefix}/${name}`);
         names.set(name, own);
         return own;
       });
@@ -198,7 +199,7 @@ class Differentiation {
     const key = `${value.dtype}[${value.shape}]${Buffer.from(value.data).toString('base64')}`;
     const known = this.constants.get(key);
     if (known !== undefined) return known;
-    const name = this.unused(`gradient/constant/${this.constants.size}`);
+    const name = unusedName(this.tensors, `gradient/constant/${this.constants.size}`);
     this.constants.set(key, name);
     this.tensors.set(name, { dtype: value.dtype, shape: value.shape });
     this.weights.set(name, {
@@ -208,12 +209,6 @@ class Differentiation {
       source: { kind: 'inline', data: value.data },
     });
     return name;
-  }
-
-  private unused(name: string): string {
-    let result = name;
-    for (let ordinal = 2; this.tensors.has(result); ordinal++) result = `${name}.${ordinal}`;
-    return result;
   }
 
   /** An operator on the way from a wanted tensor to the loss has no gradient. */

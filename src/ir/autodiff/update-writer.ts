@@ -4,6 +4,7 @@
 import type { DType } from '../dtype.js';
 import type { Attributes, Graph, Node, StatePair, TensorType, Weight } from '../graph.js';
 import { constant } from '../ops/constants.js';
+import { unusedName } from '../unused-name.js';
 
 /** Grows a copy of a graph by updates and their state. */
 export class UpdateWriter {
@@ -31,7 +32,7 @@ export class UpdateWriter {
     const key = `${dtype} ${value}`;
     const known = this.scalars.get(key);
     if (known !== undefined) return known;
-    const name = this.unused(`update/constant/${this.scalars.size}`);
+    const name = unusedName(this.tensors, `update/constant/${this.scalars.size}`);
     const { data } = constant(dtype, [value], []);
     this.scalars.set(key, name);
     this.tensors.set(name, { dtype, shape: [] });
@@ -41,7 +42,7 @@ export class UpdateWriter {
 
   /** A value that is kept from step to step: `initial` at first. `pair` says what it is in the next. */
   keep(wanted: string, type: TensorType, initial: Weight['source']): string {
-    const name = this.unused(wanted);
+    const name = unusedName(this.tensors, wanted);
     this.tensors.set(name, type);
     this.weights.set(name, { ...type, role: 'buffer', source: initial });
     return name;
@@ -60,7 +61,7 @@ export class UpdateWriter {
     type: TensorType = this.typeOf(inputs[0] ?? ''),
     attributes: Attributes = {},
   ): string {
-    const name = this.unused(`${owner.name}/update/${op}`);
+    const name = unusedName(this.tensors, `${owner.name}/update/${op}`);
     this.tensors.set(name, type);
     this.nodes.push({
       name,
@@ -90,11 +91,5 @@ export class UpdateWriter {
       state: this.state,
       outputs,
     };
-  }
-
-  private unused(name: string): string {
-    let result = name;
-    for (let ordinal = 2; this.tensors.has(result); ordinal++) result = `${name}.${ordinal}`;
-    return result;
   }
 }

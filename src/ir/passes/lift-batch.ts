@@ -22,6 +22,7 @@ import {
   type Weight,
 } from '../graph.js';
 import { constant } from '../ops/constants.js';
+import { unusedName } from '../unused-name.js';
 import type { Choose } from './batch-digit.js';
 import { type Digits, type Place, placesOf, withBatch } from './batch-digit.js';
 import type { MovedIndex } from './lift-lookup.js';
@@ -233,7 +234,7 @@ class Lifted {
   }
 
   private constant(base: string, { dtype, shape, data }: ConstantTensor): string {
-    const name = this.unused(base);
+    const name = unusedName(this.tensors, base);
     this.tensors.set(name, { dtype, shape });
     this.weights.set(name, { dtype, shape, source: { kind: 'inline', data }, role: 'constant' });
     return name;
@@ -271,17 +272,11 @@ class Lifted {
     reader: Node,
     attributes: Attributes = {},
   ): string {
-    const name = this.unused(`${inputs[0]}/batch`);
+    const name = unusedName(this.tensors, `${inputs[0]}/batch`);
     const { module, phase, scope } = reader;
     const place = { module, phase, scope, layer: null, group: name, body: null };
     this.nodes.push({ name, op, domain: '', attributes, inputs, outputs: [name], ...place });
     this.tensors.set(name, type);
-    return name;
-  }
-
-  private unused(base: string): string {
-    let name = base;
-    for (let ordinal = 2; this.tensors.has(name); ordinal++) name = `${base}.${ordinal}`;
     return name;
   }
 

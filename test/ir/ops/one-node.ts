@@ -4,15 +4,9 @@
  */
 import * as ort from 'onnxruntime-node';
 import type { DType } from '../../../src/ir/dtype.js';
-import {
-  type Attributes,
-  type ConstantTensor,
-  elementCount,
-  type Graph,
-  type TensorType,
-} from '../../../src/ir/graph.js';
-import { writeOnnx } from '../../../src/ir/onnx/writer.js';
+import { type Attributes, type ConstantTensor, elementCount, type TensorType } from '../../../src/ir/graph.js';
 import { constant, numbersOf } from '../../../src/ir/ops/constants.js';
+import { operatorModel } from '../../reference/one-operator.js';
 
 /** A tensor's values as numbers, row-major. */
 export interface Values extends TensorType {
@@ -55,38 +49,10 @@ export function makeRun(): Run {
 
 function open(
   operation: Operation,
-  types: readonly (TensorType | null)[],
-  wanted: readonly (TensorType | null)[],
+  inputs: readonly (TensorType | null)[],
+  outputs: readonly (TensorType | null)[],
 ): Promise<ort.InferenceSession> {
-  const inputs = types.map((type, index) => (type ? `x${index}` : null));
-  const outputs = wanted.map((type, index) => (type ? `y${index}` : null));
-  const tensors = new Map<string, TensorType>();
-  for (const [index, type] of types.entries()) if (type) tensors.set(`x${index}`, type);
-  for (const [index, type] of wanted.entries()) if (type) tensors.set(`y${index}`, type);
-  const graph: Graph = {
-    name: operation.op,
-    nodes: [
-      {
-        ...operation,
-        name: 'node',
-        inputs,
-        outputs,
-        module: [],
-        layer: null,
-        scope: 'micro',
-        phase: 'forward',
-        group: 'node',
-        body: null,
-      },
-    ],
-    tensors,
-    inputs: inputs.flatMap((name) => name ?? []),
-    outputs: outputs.flatMap((name) => name ?? []),
-    weights: new Map(),
-    state: [],
-    batch: [],
-  };
-  return ort.InferenceSession.create(writeOnnx(graph), {
+  return ort.InferenceSession.create(operatorModel({ ...operation, inputs, outputs }), {
     graphOptimizationLevel: 'disabled',
     intraOpNumThreads: 1,
     logSeverityLevel: 4,
