@@ -26,6 +26,7 @@ export type TorchLoss =
       readonly labels: string;
       readonly ignoreIndex?: number;
       readonly weight?: string;
+      readonly labelSmoothing?: number;
       readonly classAxis?: number;
     }
   | { readonly kind: 'mse'; readonly output: string; readonly labels: string }

@@ -21,7 +21,9 @@ def loss_of(spec, known, batch):
     axis = spec.get("classAxis", -1 if output.dim() == 3 else 1)
     weight = batch[spec["weight"]].to(output.dtype) if "weight" in spec else None
     ignored = spec.get("ignoreIndex", -100)
-    return F.cross_entropy(torch.movedim(output, axis, 1), labels.long(), weight, ignore_index=ignored)
+    smoothing = spec.get("labelSmoothing", 0.0)
+    scores = torch.movedim(output, axis, 1)
+    return F.cross_entropy(scores, labels.long(), weight, ignore_index=ignored, label_smoothing=smoothing)
 
 
 class Lamb(torch.optim.Optimizer):

@@ -4,8 +4,11 @@
  */
 import { isFloating } from '../dtype.js';
 import { AutoparError } from '../error.js';
-import { elementCount, type Graph, type Node, type TensorType, typeOf } from '../graph.js';
-import { unusedName } from '../unused-name.js';
+import { type ConstantTensor, elementCount, type Graph, type TensorType, typeOf } from '../graph.js';
+import { constant, numbersOf } from '../ops/constants.js';
+import { summationType } from '../ops/expansion.js';
+import { LossWriter } from './loss-writer.js';
+import { type LossRatio, splitMean } from './split-mean.js';
 
 export type LossKind = 'cross_entropy' | 'mse' | 'model-output';
 
@@ -13,8 +16,12 @@ export interface LossOptions {
   readonly kind: LossKind;
   /** The output that the loss is of; the only floating-point one by default. */
   readonly output?: string;
-  /** Labels of this value count for nothing; -100 by default, as in PyTorch. */
+  /** Of cross_entropy: labels of this value count for nothing; -100 by default, as in PyTorch. */
   readonly ignoreIndex?: number;
+  /** Of cross_entropy: what a label of each class counts, [classes], floating-point; 1 by default. */
+  readonly classWeights?: ConstantTensor;
+  /** Of cross_entropy: the share of the target that is spread evenly over all classes (Szegedy et al. 2016); 0 by default. */
+  readonly labelSmoothing?: number;
 }
 
 export interface WithLoss {
@@ -23,29 +30,30 @@ export interface WithLoss {
   readonly loss: string;
   /** The input that was added for labels or targets; null where the model makes its loss itself. */
   readonly labels: string | null;
+  /** What labels may be where they are classes. */
+  readonly classes: LabelRange | null;
+  /** The sums that the loss is the quotient of, where it is a mean over what data decide; its gradients are the numerator's. */
+  readonly ratio: LossRatio | null;
+}
+
+/** A label is a class, 0 ≤ label < classes, or `ignoreIndex`. */
+export interface LabelRange {
+  readonly classes: number;
+  readonly ignoreIndex: number;
 }
 
 /**
  * The graph with a loss as its first output.
  *
  * `cross_entropy`: of logits [N, C], [N, S, C] (classes last where there are three dimensions, as language models have them) or
- * [N, C, H, W] against int64 labels without the classes; the mean over the labels that count. `mse`: the mean of squares.
- * @throws AutoparError (input) `no-loss-output`, `ambiguous-loss`, `loss-not-scalar`
+ * [N, C, H, W] against int64 labels without the classes; the mean over the labels that count, by the weights of their classes.
+ * `mse`: the mean of squares.
+ * @throws AutoparError (input) `no-loss-output`, `ambiguous-loss`, `loss-not-scalar`, `class-weights`
  */
 export function appendLoss(graph: Graph, options: LossOptions): WithLoss {
   const output = outputOf(graph, options);
   const type = typeOf(graph, output);
-  if (options.kind === 'model-output') {
-    if (elementCount(type.shape) !== 1)
-      throw new AutoparError(
-        'loss-not-scalar',
-        'input',
-        `output '${output}' is [${type.shape.join(', ')}], and a loss is one number`,
-        { tensor: output },
-        'have a loss appended: --loss cross_entropy or --loss mse',
-      );
-    return { graph, loss: output, labels: null };
-  }
+  if (options.kind === 'model-output') return ownLoss(graph, output, type);
   return options.kind === 'mse' ? withSquares(graph, output, type) : withEntropy(graph, output, type, options);
 }
 
@@ -70,22 +78,40 @@ function outputOf(graph: Graph, { output }: LossOptions): string {
       ? 'the model has no floating-point output to take a loss of'
       : `the model has ${floating.length} floating-point outputs: ${floating.join(', ')}`,
     {},
-    'name the one that the loss is of',
+    'name the one that the loss is of: --loss-output NAME',
   );
 }
 
+function ownLoss(graph: Graph, output: string, type: TensorType): WithLoss {
+  if (elementCount(type.shape) !== 1 || !isFloating(type.dtype))
+    throw new AutoparError(
+      'loss-not-scalar',
+      'input',
+      `output '${output}' is ${type.dtype} [${type.shape.join(', ')}], and a loss is one floating-point number`,
+      { tensor: output },
+      'have a loss appended: --loss cross_entropy or --loss mse',
+    );
+  const split = splitMean(graph, output);
+  const whole = { loss: output, labels: null, classes: null };
+  if (!split) return { graph, ...whole, ratio: null };
+  const write = new LossWriter(split.graph);
+  write.divide(split.ratio, output);
+  return { graph: write.graph(), ...whole, ratio: split.ratio };
+}
+
 function withSquares(graph: Graph, output: string, type: TensorType): WithLoss {
-  const write = new Appending(graph);
+  const write = new LossWriter(graph);
   const labels = write.input('target', type);
   const difference = write.node('Sub', [output, labels], type);
   const square = write.node('Mul', [difference, difference], type);
   const axes = type.shape.map((_, axis) => axis);
   const loss = write.node('ReduceMean', [square], { dtype: type.dtype, shape: [] }, { axes, keepdims: 0 }, 'loss');
-  return { graph: write.graph(loss), loss, labels };
+  return { graph: write.graph(loss), loss, labels, classes: null, ratio: null };
 }
 
-function withEntropy(graph: Graph, output: string, type: TensorType, { ignoreIndex = -100 }: LossOptions): WithLoss {
-  const { dtype, shape } = type;
+function withEntropy(graph: Graph, output: string, type: TensorType, options: LossOptions): WithLoss {
+  const { ignoreIndex = -100, classWeights, labelSmoothing = 0 } = options;
+  const { shape } = type;
   if (shape.length < 2)
     throw new AutoparError(
       'no-loss-output',
@@ -96,73 +122,91 @@ function withEntropy(graph: Graph, output: string, type: TensorType, { ignoreInd
     );
   const classAxis = shape.length === 3 ? 2 : 1;
   const classes = shape[classAxis] ?? 1;
-  const labelShape = shape.filter((_, axis) => axis !== classAxis);
-  const write = new Appending(graph);
-  const labels = write.input('labels', { dtype: 'int64', shape: labelShape });
-  const rows = elementCount(labelShape);
-  const scored = { dtype, shape: [rows, classes] };
-  const last = classAxis === shape.length - 1;
-  const perm = [...shape.keys()].filter((axis) => axis !== classAxis).concat(classAxis);
-  const turned = last
-    ? output
-    : write.node('Transpose', [output], { dtype, shape: [...labelShape, classes] }, { perm });
-  const flat = shape.length === 2 ? turned : write.node('Reshape', [turned], scored, { shape: scored.shape });
-  const wanted =
-    labelShape.length === 1
-      ? labels
-      : write.node('Reshape', [labels], { dtype: 'int64', shape: [rows] }, { shape: [rows] });
+  const write = new LossWriter(graph);
+  const labels = write.input('labels', { dtype: 'int64', shape: shape.filter((_, axis) => axis !== classAxis) });
+  const [scores, wanted] = rowsOf(write, output, labels, classAxis);
+  const { dtype } = write.typeOf(scores);
+  const weights = classWeights ? write.constant('loss/weights', weightsIn(classWeights, classes, dtype)) : null;
   const attributes = { reduction: 'mean', ignore_index: ignoreIndex };
-  const loss = write.node('SoftmaxCrossEntropyLoss', [flat, wanted], { dtype, shape: [] }, attributes, 'loss');
-  return { graph: write.graph(loss), loss, labels };
+  const operands = [scores, wanted, ...(weights === null ? [] : [weights])];
+  const scalar = { dtype, shape: [] };
+  const logs = write.name('loss/logs', write.typeOf(scores));
+  const loss = write.node(
+    'SoftmaxCrossEntropyLoss',
+    operands,
+    scalar,
+    attributes,
+    'loss',
+    labelSmoothing > 0 ? [logs] : [],
+  );
+  const split = splitMean(write.graph(loss), loss);
+  if (!split) throw new Error('a mean over labels that count is no ratio');
+  const behind = new LossWriter(split.graph);
+  const ratio =
+    labelSmoothing > 0
+      ? smoothed(behind, split.ratio, { logs, labels: wanted, weights, ignoreIndex, share: labelSmoothing })
+      : split.ratio;
+  behind.divide(ratio, loss);
+  return { graph: behind.graph(), loss, labels, classes: { classes, ignoreIndex }, ratio };
 }
 
-/** Grows a copy of a graph at its end. */
-class Appending {
-  private readonly nodes: Node[];
-  private readonly tensors: Map<string, TensorType>;
-  private readonly inputs: string[];
+/** Logits as [samples, classes], in the type that sums are formed in, and labels as [samples]. */
+function rowsOf(write: LossWriter, output: string, labels: string, classAxis: number): readonly [string, string] {
+  const { dtype: given, shape } = write.typeOf(output);
+  const { shape: labelShape } = write.typeOf(labels);
+  const dtype = summationType(given);
+  const classes = shape[classAxis] ?? 1;
+  const rows = elementCount(labelShape);
+  const exact = write.cast(output, dtype);
+  const perm = [...shape.keys()].filter((axis) => axis !== classAxis).concat(classAxis);
+  const last = classAxis === shape.length - 1;
+  const turned = last ? exact : write.node('Transpose', [exact], { dtype, shape: [...labelShape, classes] }, { perm });
+  if (shape.length === 2) return [turned, labels];
+  return [
+    write.node('Reshape', [turned], { dtype, shape: [rows, classes] }, { shape: [rows, classes] }),
+    write.node('Reshape', [labels], { dtype: 'int64', shape: [rows] }, { shape: [rows] }),
+  ];
+}
 
-  constructor(private readonly base: Graph) {
-    this.nodes = [...base.nodes];
-    this.tensors = new Map(base.tensors);
-    this.inputs = [...base.inputs];
-  }
+function weightsIn(weights: ConstantTensor, classes: number, dtype: TensorType['dtype']): ConstantTensor {
+  if (isFloating(weights.dtype) && weights.shape.length === 1 && weights.shape[0] === classes)
+    return constant(dtype, numbersOf(weights), weights.shape);
+  throw new AutoparError(
+    'class-weights',
+    'input',
+    `weights of classes are ${weights.dtype} [${weights.shape.join(', ')}], and the loss has ${classes} classes`,
+    {},
+    `give floating-point numbers of shape [${classes}]`,
+  );
+}
 
-  input(wanted: string, type: TensorType): string {
-    const name = unusedName(this.tensors, wanted);
-    this.tensors.set(name, type);
-    this.inputs.push(name);
-    return name;
-  }
+interface Smoothing {
+  /** [samples, classes] */
+  readonly logs: string;
+  readonly labels: string;
+  readonly weights: string | null;
+  readonly ignoreIndex: number;
+  readonly share: number;
+}
 
-  node(
-    op: string,
-    inputs: readonly string[],
-    type: TensorType,
-    attributes: Node['attributes'] = {},
-    wanted = `loss/${op}`,
-  ): string {
-    const name = unusedName(this.tensors, wanted);
-    this.tensors.set(name, type);
-    this.nodes.push({
-      name,
-      op,
-      domain: '',
-      attributes,
-      inputs,
-      outputs: [name],
-      module: ['loss'],
-      layer: null,
-      scope: 'micro',
-      phase: 'forward',
-      group: name,
-      body: null,
-    });
-    return name;
-  }
-
-  graph(loss: string): Graph {
-    const { base } = this;
-    return { ...base, nodes: this.nodes, tensors: this.tensors, inputs: this.inputs, outputs: [loss, ...base.outputs] };
-  }
+/** (1 − share) · numerator + share / classes · Σ over samples that count and classes of −weight · log p, as PyTorch has it. */
+function smoothed(
+  write: LossWriter,
+  ratio: LossRatio,
+  { logs, labels, weights, ignoreIndex, share }: Smoothing,
+): LossRatio {
+  const type = write.typeOf(logs);
+  const [rows = 1, classes = 1] = type.shape;
+  const scalar: TensorType = { dtype: type.dtype, shape: [] };
+  const perSample: TensorType = { dtype: type.dtype, shape: [rows] };
+  const number = (dtype: TensorType['dtype'], value: number) =>
+    write.constant('loss/constant', constant(dtype, [value]));
+  const weighted = weights === null ? logs : write.node('Mul', [logs, weights], type);
+  const each = write.node('ReduceSum', [weighted], perSample, { axes: [1], keepdims: 0 });
+  const ignored = write.node('Equal', [labels, number('int64', ignoreIndex)], { dtype: 'bool', shape: [rows] });
+  const counted = write.node('Where', [ignored, number(type.dtype, 0), each], perSample);
+  const spread = write.node('ReduceSum', [counted], scalar, { axes: [0], keepdims: 0 });
+  const own = write.node('Mul', [ratio.numerator, number(type.dtype, 1 - share)], scalar);
+  const even = write.node('Mul', [spread, number(type.dtype, -share / classes)], scalar);
+  return { ...ratio, numerator: write.node('Add', [own, even], scalar, {}, 'loss/smoothed') };
 }

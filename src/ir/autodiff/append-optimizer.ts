@@ -41,18 +41,27 @@ export interface Trained {
 
 type Owner = Parameters<UpdateWriter['add']>[0];
 
-/** The graph with an update of every trained weight. A gradient has its weight's type. */
-export function appendOptimizer(graph: Graph, trained: readonly Trained[], options: OptimizerOptions): Graph {
+/**
+ * The graph with an update of every trained weight. A gradient has its weight's type. `denominator`: the scalar that gradients
+ * are still to be divided by; they are zero where it is.
+ */
+export function appendOptimizer(
+  graph: Graph,
+  trained: readonly Trained[],
+  options: OptimizerOptions,
+  denominator: string | null = null,
+): Graph {
   const write = new UpdateWriter(graph);
   const step = countSteps(write);
   const rate = learningRate(write, step, options);
-  const clip = options.clipNorm === undefined ? null : clipping(write, trained, options.clipNorm);
+  const factor = gradientFactor(write, trained, options, denominator);
   const readers = new Map(graph.nodes.flatMap((node) => node.inputs.map((input) => [input, node] as const)).reverse());
   for (const item of trained) {
     const reader = readers.get(item.name);
     const owner: Owner = { name: item.name, layer: reader?.layer ?? null, module: reader?.module ?? [] };
     const { dtype } = write.typeOf(item.name);
-    const gradient = clip ? write.add(owner, 'Mul', [item.gradient, cast(write, owner, clip, dtype)]) : item.gradient;
+    const gradient =
+      factor === null ? item.gradient : write.add(owner, 'Mul', [item.gradient, cast(write, owner, factor, dtype)]);
     const one: One = { write, owner, options, item, gradient, step, rate: cast(write, owner, rate, dtype) };
     write.pair(item.name, options.kind === 'sgd' ? descend(one) : adapt(one));
   }
@@ -96,22 +105,44 @@ function learningRate(
   return factor === null ? number(full) : apply('Mul', factor, number(full));
 }
 
-/** min(1, limit / (norm + 1e-6)) for the norm of all gradients together, as torch.nn.utils.clip_grad_norm_. */
-function clipping(write: UpdateWriter, trained: readonly Trained[], limit: number): string {
+/** What all gradients are multiplied by: one over the loss's denominator, and what clipping takes off; null for 1. */
+function gradientFactor(
+  write: UpdateWriter,
+  trained: readonly Trained[],
+  { clipNorm }: OptimizerOptions,
+  denominator: string | null,
+): string | null {
+  const mean = denominator === null ? null : reciprocal(write, denominator);
+  if (clipNorm === undefined) return mean;
+  const norm = globalNorm(write, trained);
+  if (mean === null) return clipping(write, norm, clipNorm);
+  const clip = clipping(write, write.add(EVERYWHERE, 'Mul', [norm, mean], FLOAT), clipNorm);
+  return write.add(EVERYWHERE, 'Mul', [mean, clip], FLOAT);
+}
+
+/** 1 / x; 0 where x is: where no label counts the loss is 0 / 0 and every gradient zero, as PyTorch has it. */
+function reciprocal(write: UpdateWriter, tensor: string): string {
+  const exact = cast(write, EVERYWHERE, tensor, 'float32');
+  const none = write.add(EVERYWHERE, 'Equal', [exact, write.scalar('float32', 0)], { dtype: 'bool', shape: [] });
+  const inverse = write.add(EVERYWHERE, 'Div', [write.scalar('float32', 1), exact], FLOAT);
+  return write.add(EVERYWHERE, 'Where', [none, write.scalar('float32', 0), inverse], FLOAT);
+}
+
+/** The norm of all gradients together. */
+function globalNorm(write: UpdateWriter, trained: readonly Trained[]): string {
   const squares = trained.map(({ gradient }) => {
     const type = write.typeOf(gradient);
     const axes = type.shape.map((_, axis) => axis);
-    const sum = write.add(
-      EVERYWHERE,
-      'ReduceSumSquare',
-      [gradient],
-      { dtype: type.dtype, shape: [] },
-      { axes, keepdims: 0 },
-    );
+    const scalar = { dtype: type.dtype, shape: [] };
+    const sum = write.add(EVERYWHERE, 'ReduceSumSquare', [gradient], scalar, { axes, keepdims: 0 });
     return cast(write, EVERYWHERE, sum, 'float32');
   });
   const total = squares.reduce((sum, square) => write.add(EVERYWHERE, 'Add', [sum, square], FLOAT));
-  const norm = write.add(EVERYWHERE, 'Sqrt', [total], FLOAT);
+  return write.add(EVERYWHERE, 'Sqrt', [total], FLOAT);
+}
+
+/** min(1, limit / (norm + 1e-6)), as torch.nn.utils.clip_grad_norm_. */
+function clipping(write: UpdateWriter, norm: string, limit: number): string {
   const guarded = write.add(EVERYWHERE, 'Add', [norm, write.scalar('float32', 1e-6)], FLOAT);
   const ratio = write.add(EVERYWHERE, 'Div', [write.scalar('float32', limit), guarded], FLOAT);
   return write.add(EVERYWHERE, 'Min', [ratio, write.scalar('float32', 1)], FLOAT);

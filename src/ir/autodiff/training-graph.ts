@@ -8,7 +8,7 @@ import { flattenBlocks } from '../blocks/flatten-blocks.js';
 import { isFloating } from '../dtype.js';
 import { AutoparError } from '../error.js';
 import type { Graph, Weight } from '../graph.js';
-import { appendLoss, type LossOptions } from './append-loss.js';
+import { appendLoss, type LabelRange, type LossOptions } from './append-loss.js';
 import { appendOptimizer, type OptimizerOptions } from './append-optimizer.js';
 import { differentiate } from './differentiate.js';
 
@@ -25,15 +25,17 @@ export interface TrainingGraph {
   readonly loss: string;
   /** The input that labels or targets are fed to; null where the model makes its loss itself. */
   readonly labels: string | null;
+  /** What labels may be where they are classes. */
+  readonly classes: LabelRange | null;
   readonly trained: readonly string[];
 }
 
 /** @throws AutoparError (input) `nothing-to-train`; what loss and differentiation refuse */
 export function trainingGraph(forward: Graph, options: TrainingOptions): TrainingGraph {
-  const { graph: scored, loss, labels } = appendLoss(flattenBlocks(forward), options.loss);
+  const { graph: scored, loss, labels, classes, ratio } = appendLoss(flattenBlocks(forward), options.loss);
   const trained = options.trained ?? trainableWeights(scored);
   checkTrained(scored, trained);
-  const { graph, gradients } = differentiate(scored, loss, trained);
+  const { graph, gradients } = differentiate(scored, ratio?.numerator ?? loss, trained);
   const updated = appendOptimizer(
     graph,
     trained.map((name) => ({
@@ -43,9 +45,10 @@ export function trainingGraph(forward: Graph, options: TrainingOptions): Trainin
       decays: (graph.tensors.get(name)?.shape.length ?? 0) > 1,
     })),
     options.optimizer,
+    ratio?.denominator ?? null,
   );
   const placed: Graph = { ...updated, batch: batchDimensions(updated) };
-  return { graph: stateAsInputs(placed), loss, labels, trained };
+  return { graph: stateAsInputs(placed), loss, labels, classes, trained };
 }
 
 function trainableWeights(graph: Graph): readonly string[] {

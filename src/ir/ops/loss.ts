@@ -2,6 +2,8 @@
  * @file Losses over classes. Samples, positions and classes may be sharded: the loss is then expanded, the label's score
  * looked up where its class lies, and a mean is the ratio of two sums over all samples.
  */
+import type { DType } from '../dtype.js';
+import type { DimensionFactors } from '../factor-rule.js';
 import { elementCount, type TensorType } from '../graph.js';
 import type { Expansion, OperatorEntry, OperatorView } from '../operator.js';
 import { constant } from './constants.js';
@@ -19,6 +21,7 @@ export const lossEntries: readonly OperatorEntry[] = [
       infer: (view) => [lossType(view), operand(view, 0)].slice(0, view.outputCount),
       rule: lossRule,
       expansion: (view) => lossExpansion(view, true),
+      ratio: lossRatio,
       work: perInputElement(12),
     }),
     lossGradient(true),
@@ -30,6 +33,7 @@ export const lossEntries: readonly OperatorEntry[] = [
       infer: (view) => [lossType(view)],
       rule: lossRule,
       expansion: (view) => lossExpansion(view, false),
+      ratio: lossRatio,
       work: perInputElement(1),
     }),
     lossGradient(false),
@@ -56,22 +60,12 @@ function lossRule(view: OperatorView): string {
 
 function lossExpansion(view: OperatorView, fromScores: boolean): Expansion {
   const write = new ExpansionWriter();
-  const { dtype, shape } = operand(view, 0);
+  const { dtype } = operand(view, 0);
   const labelType = operand(view, 1);
-  const type = summationType(dtype);
-  const positions = dimensionNames(shape.length - 2, 's').map((name) => [name]);
-  const scores = [['n'], ['c'], ...positions];
-  const perSample = [['n'], ...positions];
+  const { type, scores, perSample } = dimensionsOf(view);
   const wide = keptDimensions(scores, [1]);
   const input = type === dtype ? 'in0' : write.cast('in0', scores, type);
-
-  // Ignored labels look up class 0 and count nothing.
-  const ignores = view.attributes['ignore_index'] !== undefined;
-  const label = (value: number) => write.tensor(constant(labelType.dtype, [value]));
-  const kept = ignores
-    ? write.add('Not', [write.add('Equal', ['in1', label(numberOf(view, 'ignore_index', 0))], perSample)], perSample)
-    : null;
-  const labels = kept ? write.add('Where', [kept, 'in1', label(0)], perSample) : 'in1';
+  const { labels, weight } = weigh(write, view);
   const index = write.add('Unsqueeze', [labels], wide, { axes: [1] });
   const pick = (from: string) => write.add('GatherElements', [from, index], wide, { axis: 1 });
 
@@ -89,16 +83,6 @@ function lossExpansion(view: OperatorView, fromScores: boolean): Expansion {
   }
   let loss = write.add('Neg', [write.add('Squeeze', [chosen], perSample, { axes: [1] })], perSample);
 
-  // The weight of a sample: its class's, and none where it is ignored.
-  let weight: string | null = null;
-  if (view.inputs[2]) {
-    const weights = type === dtype ? 'in2' : write.cast('in2', [['c']], type);
-    weight = write.add('Gather', [weights, labels], perSample, { axis: 0 });
-  }
-  if (kept) {
-    const counted = write.cast(kept, perSample, type);
-    weight = weight ? write.add('Mul', [weight, counted], perSample) : counted;
-  }
   if (weight) loss = write.add('Mul', [loss, weight], perSample);
 
   const all = { axes: perSample.map((_, axis) => axis), keepdims: 0 };
@@ -109,5 +93,66 @@ function lossExpansion(view: OperatorView, fromScores: boolean): Expansion {
       ? write.add('Div', [loss, write.add('ReduceSum', [weight], [], all)], [])
       : write.add('Mul', [loss, write.scalar(type, 1 / elementCount(labelType.shape))], []);
   write.cast(loss, reduction === 'none' ? perSample : [], dtype, 'out0');
+  return write.finish();
+}
+
+interface LossDimensions {
+  /** The type that sums are formed in. */
+  readonly type: DType;
+  readonly scores: readonly DimensionFactors[];
+  readonly perSample: readonly DimensionFactors[];
+}
+
+function dimensionsOf(view: OperatorView): LossDimensions {
+  const { dtype, shape } = operand(view, 0);
+  const positions = dimensionNames(shape.length - 2, 's').map((name) => [name]);
+  return { type: summationType(dtype), scores: [['n'], ['c'], ...positions], perSample: [['n'], ...positions] };
+}
+
+interface Weighed {
+  /** Labels that can be looked up: ignored ones look up class 0, and count nothing. */
+  readonly labels: string;
+  /** A sample's weight: its class's, and none where it is ignored; null where all count alike. */
+  readonly weight: string | null;
+}
+
+function weigh(write: ExpansionWriter, view: OperatorView): Weighed {
+  const labelType = operand(view, 1);
+  const { type, perSample } = dimensionsOf(view);
+  const ignores = view.attributes['ignore_index'] !== undefined;
+  const label = (value: number) => write.tensor(constant(labelType.dtype, [value]));
+  const kept = ignores
+    ? write.add('Not', [write.add('Equal', ['in1', label(numberOf(view, 'ignore_index', 0))], perSample)], perSample)
+    : null;
+  const labels = kept ? write.add('Where', [kept, 'in1', label(0)], perSample) : 'in1';
+  let weight: string | null = null;
+  if (view.inputs[2]) {
+    const weights = type === view.inputs[2].dtype ? 'in2' : write.cast('in2', [['c']], type);
+    weight = write.add('Gather', [weights, labels], perSample, { axis: 0 });
+  }
+  if (kept) {
+    const counted = write.cast(kept, perSample, type);
+    weight = weight ? write.add('Mul', [weight, counted], perSample) : counted;
+  }
+  return { labels, weight };
+}
+
+/** A mean over labels that count, or by the weights of classes: the sum of the losses over the sum of the weights. */
+function lossRatio(view: OperatorView): Expansion | null {
+  const counted = view.attributes['ignore_index'] !== undefined || Boolean(view.inputs[2]);
+  if (text(view, 'reduction', 'mean') !== 'mean' || !counted) return null;
+  const write = new ExpansionWriter();
+  const { dtype } = operand(view, 0);
+  const { type, scores, perSample } = dimensionsOf(view);
+  const inputs = type === dtype ? ['in0', 'in1'] : [write.cast('in0', scores, type), 'in1'];
+  if (view.inputs[2]) inputs.push(type === view.inputs[2].dtype ? 'in2' : write.cast('in2', [['c']], type));
+  const attributes = { ...view.attributes, reduction: 'sum' };
+  const logs = type === dtype ? 'out1' : 'logs';
+  const outputs = ['numerator', ...(view.outputs[1] ? [logs] : [])];
+  write.addAll(view.op, inputs, outputs, [[], scores].slice(0, outputs.length), attributes);
+  if (view.outputs[1] && type !== dtype) write.cast(logs, scores, dtype, 'out1');
+  const { weight } = weigh(write, view);
+  const all = { axes: perSample.map((_, axis) => axis), keepdims: 0 };
+  write.add('ReduceSum', [weight], [], all, 'denominator');
   return write.finish();
 }

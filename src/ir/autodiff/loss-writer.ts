@@ -1,0 +1,111 @@
+/**
+ * @file Writing a loss: a copy of a graph grown at its end.
+ */
+import { type DType, onnxOfDtype } from '../dtype.js';
+import type { ConstantTensor, Graph, Node, TensorType, Weight } from '../graph.js';
+import { unusedName } from '../unused-name.js';
+import type { LossRatio } from './split-mean.js';
+
+export class LossWriter {
+  private readonly nodes: Node[];
+  private readonly tensors: Map<string, TensorType>;
+  private readonly weights: Map<string, Weight>;
+  private readonly inputs: string[];
+
+  constructor(private readonly base: Graph) {
+    this.nodes = [...base.nodes];
+    this.tensors = new Map(base.tensors);
+    this.weights = new Map(base.weights);
+    this.inputs = [...base.inputs];
+  }
+
+  typeOf(tensor: string): TensorType {
+    const type = this.tensors.get(tensor);
+    if (!type) throw new Error(`the loss reads ${tensor}, which nothing makes`);
+    return type;
+  }
+
+  input(wanted: string, type: TensorType): string {
+    const name = this.name(wanted, type);
+    this.inputs.push(name);
+    return name;
+  }
+
+  constant(wanted: string, { dtype, shape, data }: ConstantTensor): string {
+    const name = this.name(wanted, { dtype, shape });
+    this.weights.set(name, { dtype, shape, role: 'constant', source: { kind: 'inline', data } });
+    return name;
+  }
+
+  /** A name that is free, for a tensor of this type. */
+  name(wanted: string, type: TensorType): string {
+    const name = unusedName(this.tensors, wanted);
+    this.tensors.set(name, type);
+    return name;
+  }
+
+  /** An operator per micro-batch. `further`: names of its results behind the first. */
+  node(
+    op: string,
+    inputs: readonly string[],
+    type: TensorType,
+    attributes: Node['attributes'] = {},
+    wanted = `loss/${op}`,
+    further: readonly string[] = [],
+  ): string {
+    const name = this.name(wanted, type);
+    this.nodes.push({
+      name,
+      op,
+      domain: '',
+      attributes,
+      inputs,
+      outputs: [name, ...further],
+      module: ['loss'],
+      layer: null,
+      scope: 'micro',
+      phase: 'forward',
+      group: name,
+      body: null,
+    });
+    return name;
+  }
+
+  cast(tensor: string, dtype: DType): string {
+    const type = this.typeOf(tensor);
+    return type.dtype === dtype ? tensor : this.node('Cast', [tensor], { ...type, dtype }, { to: onnxOfDtype(dtype) });
+  }
+
+  /** The quotient of two sums as `loss`, which has a type already: once per step, when all micro-batches are summed. */
+  divide({ numerator, denominator }: LossRatio, loss: string): void {
+    const sums = this.typeOf(numerator);
+    const { dtype } = this.typeOf(loss);
+    const once = { domain: '', module: ['loss'], layer: null, scope: 'step', phase: 'update', body: null } as const;
+    const quotient = sums.dtype === dtype ? loss : this.name('loss/quotient', sums);
+    const [name, turned] = [this.unusedNode(`${loss}/mean`), this.unusedNode(`${loss}/cast`)];
+    const inputs = [numerator, denominator];
+    this.nodes.push({ ...once, name, group: name, op: 'Div', attributes: {}, inputs, outputs: [quotient] });
+    if (quotient === loss) return;
+    const attributes = { to: onnxOfDtype(dtype) };
+    this.nodes.push({
+      ...once,
+      name: turned,
+      group: turned,
+      op: 'Cast',
+      attributes,
+      inputs: [quotient],
+      outputs: [loss],
+    });
+  }
+
+  /** The graph with `first` before its other outputs, where it is none of them yet. */
+  graph(first?: string): Graph {
+    const { base, nodes, tensors, weights, inputs } = this;
+    const outputs = first === undefined ? base.outputs : [first, ...base.outputs];
+    return { ...base, nodes, tensors, weights, inputs, outputs };
+  }
+
+  private unusedNode(wanted: string): string {
+    return unusedName(new Set(this.nodes.map(({ name }) => name)), wanted);
+  }
+}

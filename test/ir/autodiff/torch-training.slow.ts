@@ -1,0 +1,119 @@
+/**
+ * @file Steps of training graphs against PyTorch's: losses, the optimizers' options, rates.
+ */
+import test, { type ExecutionContext } from 'ava';
+import { GraphBuilder } from '../../../models/builder.js';
+import type { LossOptions } from '../../../src/ir/autodiff/append-loss.js';
+import type { OptimizerOptions } from '../../../src/ir/autodiff/append-optimizer.js';
+import { trainingGraph } from '../../../src/ir/autodiff/training-graph.js';
+import type { ConstantTensor, Graph } from '../../../src/ir/graph.js';
+import { writeOnnx } from '../../../src/ir/onnx/writer.js';
+import { constant, numbersOf } from '../../../src/ir/ops/constants.js';
+import { missing } from '../../missing.js';
+import {
+  startTorch,
+  type Torch,
+  type TorchLoss,
+  type TorchOptimizer,
+  type TorchTrainingJob,
+  torchAbsence,
+} from '../../reference/torch.js';
+import { randomValues } from '../ops/values.js';
+import { takeSteps } from './take-steps.js';
+
+const [ROWS, INNER, HIDDEN, CLASSES, STEPS] = [6, 5, 8, 4, 6];
+const PARAMETERS = ['a.weight', 'a.bias', 'b.weight', 'b.bias'];
+const BIASES = ['a.bias', 'b.bias'];
+
+/** Two layers with biases. */
+function model(): Graph {
+  const build = new GraphBuilder('layers', 1);
+  const x = build.input('x', 'float32', [ROWS, INNER]);
+  const layer = (name: string, from: string, inner: number, outer: number) =>
+    build.operator('Add', [
+      build.operator('MatMul', [from, build.parameter(`${name}.weight`, [inner, outer])]),
+      build.parameter(`${name}.bias`, [outer]),
+    ]);
+  const hidden = build.operator('Tanh', [layer('a', x, INNER, HIDDEN)]);
+  build.output('y', layer('b', hidden, HIDDEN, CLASSES));
+  return build.build();
+}
+
+const drawn = (shape: readonly number[], seed: number) =>
+  constant('float32', randomValues({ shape, dtype: 'float32', low: -1, high: 1 }, seed).data, shape);
+
+type Arrays = Readonly<Record<string, ConstantTensor>>;
+
+/** Two batches, the second with fewer labels that count. */
+const BATCHES: readonly Arrays[] = [
+  { x: drawn([ROWS, INNER], 1), labels: constant('int64', [0, 3, -100, 1, 2, 2], [ROWS]) },
+  { x: drawn([ROWS, INNER], 2), labels: constant('int64', [-100, 1, -100, 1, 0, -100], [ROWS]) },
+];
+const WEIGHTS = constant('float32', [0.5, 2, 1, 3], [CLASSES]);
+
+interface Setting {
+  readonly says: string;
+  readonly loss?: LossOptions;
+  readonly optimizer?: OptimizerOptions;
+  readonly torch?: Partial<TorchTrainingJob>;
+  readonly torchLoss?: Partial<Extract<TorchLoss, { kind: 'cross_entropy' }>>;
+  readonly torchOptimizer?: Partial<TorchOptimizer>;
+}
+
+const SGD: OptimizerOptions = { kind: 'sgd', learningRate: 0.3 };
+
+const SETTINGS: readonly Setting[] = [
+  { says: 'labels that do not count' },
+  {
+    says: 'weights of classes',
+    loss: { kind: 'cross_entropy', classWeights: WEIGHTS },
+    torchLoss: { weight: 'weights' },
+  },
+  {
+    says: 'label smoothing with weights',
+    loss: { kind: 'cross_entropy', classWeights: WEIGHTS, labelSmoothing: 0.2 },
+    torchLoss: { weight: 'weights', labelSmoothing: 0.2 },
+  },
+  { says: 'clipping of a mean over labels', optimizer: { ...SGD, clipNorm: 0.1 }, torch: { clipNorm: 0.1 } },
+];
+
+const absence = torchAbsence();
+if (missing(absence !== null, absence ?? '') !== null) test.skip(`${absence}`, () => undefined);
+else {
+  let torch: Torch;
+  test.before(async () => {
+    torch = await startTorch();
+  });
+  test.after.always(() => torch.close());
+
+  for (const setting of SETTINGS)
+    test.serial(setting.says, async (t) => {
+      const { loss = { kind: 'cross_entropy' }, optimizer = SGD } = setting;
+      const forward = model();
+      const { graph } = trainingGraph(forward, { loss, optimizer });
+      const own = await takeSteps(graph, BATCHES, STEPS);
+      const { kind, learningRate, schedule: _schedule, clipNorm: _clip, ...options } = optimizer;
+      const reference = await torch.train({
+        model: writeOnnx(forward),
+        parameters: PARAMETERS,
+        batches: BATCHES.map((batch) => ({ ...batch, weights: WEIGHTS })),
+        loss: { kind: 'cross_entropy', output: 'y', labels: 'labels', ...setting.torchLoss },
+        optimizer: { name: kind, learningRate, undecayed: BIASES, ...options, ...setting.torchOptimizer },
+        steps: STEPS,
+        ...setting.torch,
+      });
+      near(t, own.losses, reference.losses);
+      for (const name of PARAMETERS) near(t, values(own.state[name]), values(reference.parameters[name]), name);
+    });
+}
+
+function values(tensor: ConstantTensor | undefined): readonly number[] {
+  return tensor ? numbersOf(tensor) : [];
+}
+
+/** Norm-wise within 1e-5. */
+function near(t: ExecutionContext, got: readonly number[], wanted: readonly number[], says = 'losses'): void {
+  t.is(got.length, wanted.length);
+  const error = Math.hypot(...got.map((value, index) => value - (wanted[index] ?? Number.NaN)));
+  t.true(error <= 1e-5 * Math.hypot(...wanted), `${says}: off by ${error}: ${got} / ${wanted}`);
+}
