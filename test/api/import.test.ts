@@ -1,7 +1,6 @@
 import test from 'ava';
 import { importModel } from '../../src/api/import.js';
 import type { ConstantTensor } from '../../src/ir/graph.js';
-import { readOnnx } from '../../src/ir/onnx/reader.js';
 import type { NodeProto } from '../../src/ir/onnx/schema.js';
 import { writeOnnx } from '../../src/ir/onnx/writer.js';
 import { entryOf } from '../../src/ir/ops/index.js';
@@ -10,22 +9,10 @@ import { runOnnx } from '../../src/runtime/reference.js';
 import { model, node, ramp, saved, tensor, value } from '../ir/model-maker.js';
 import { compare } from '../ir/same-results.js';
 import { missing } from '../missing.js';
-import { ABSENT, type SharedCase, sharedCases } from './shared-models.js';
+import { ABSENT, dimsOf, sharedCases } from './shared-models.js';
 
 /** Models whose samples do not depend on each other: at another batch each row is as before. */
 const DEPENDENT = ['moe_top1_capacity', 'train_step_manual', 'two_tower_shared'];
-
-/** Binds the dimensions that the file names to the sizes of the inputs given. */
-async function dimsOf(item: SharedCase): Promise<Record<string, number>> {
-  const { graph } = await readOnnx(item.file);
-  const dims: Record<string, number> = {};
-  for (const input of graph.inputs) {
-    input.shape?.forEach((size, axis) => {
-      if (typeof size === 'string') dims[size] = item.inputs[input.name]?.shape[axis] ?? 1;
-    });
-  }
-  return dims;
-}
 
 const cases = sharedCases();
 if (missing(cases.length === 0, ABSENT)) test.skip('shared models', (t) => t.pass());

@@ -16,15 +16,16 @@ import { ruleOf, viewOf } from '../../src/ir/view.js';
 import { placePlan } from '../../src/strategy/placed-operators.js';
 import { planPins } from '../../src/strategy/plan-pins.js';
 import { missing } from '../missing.js';
-import { ABSENT, sharedCases } from './shared-models.js';
+import { ABSENT, dimsOf, sharedCases } from './shared-models.js';
 
 const CASES = sharedCases();
 
 if (missing(CASES.length === 0, `pins on ${ABSENT}`) !== null) test.skip(`pins on ${ABSENT}`, () => undefined);
 
-for (const { name, file, inputs } of CASES) {
+for (const item of CASES) {
+  const { name, file } = item;
   test.serial(name, async (t) => {
-    const free = await importModel(file, { dims: await dimsOf(file, inputs) });
+    const free = await importModel(file, { dims: await dimsOf(item) });
     const pins = [...pairPins(free.graph), ...vocabularyPins(free.graph), ...headPins(free.graph)];
     const automatic = await plan(free, { devices: 4 });
     const own = annotationsOf(planPins(free.graph, placePlan(automatic.plan, free.graph)));
@@ -103,20 +104,4 @@ function pin(node: Node, factors: Readonly<Record<string, string>>): NamedPin {
 /** Size of a factor of a node; 1 where it has none of that name. */
 function sizeOf(graph: Graph, node: Node, factor: string): number {
   return ruleOf(viewOf(graph, node)).factors.get(factor)?.size ?? 1;
-}
-
-/** Open dimensions as the stored inputs have them. */
-async function dimsOf(
-  file: string,
-  inputs: Readonly<Record<string, { readonly shape: readonly number[] }>>,
-): Promise<Record<string, number>> {
-  const { readOnnx } = await import('../../src/ir/onnx/reader.js');
-  const { graph } = await readOnnx(file);
-  return Object.fromEntries(
-    graph.inputs.flatMap(({ name, shape }) =>
-      (shape ?? []).flatMap((size, axis) =>
-        typeof size === 'string' ? [[size, inputs[name]?.shape[axis] ?? 1] as const] : [],
-      ),
-    ),
-  );
 }

@@ -5,6 +5,7 @@
 import { existsSync, readdirSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import type { ConstantTensor } from '../../src/ir/graph.js';
+import { readOnnx } from '../../src/ir/onnx/reader.js';
 import { readListing } from '../conformance/case-files.js';
 
 export interface SharedCase {
@@ -24,6 +25,18 @@ export function sharedCases(): readonly SharedCase[] {
     .filter((name) => name.startsWith('torch-'))
     .sort()
     .map((name) => caseOf(name));
+}
+
+/** Open dimensions of the case's model, as its stored inputs have them. */
+export async function dimsOf({ file, inputs }: SharedCase): Promise<Record<string, number>> {
+  const { graph } = await readOnnx(file);
+  return Object.fromEntries(
+    graph.inputs.flatMap(({ name, shape }) =>
+      (shape ?? []).flatMap((size, axis) =>
+        typeof size === 'string' ? [[size, inputs[name]?.shape[axis] ?? 1] as const] : [],
+      ),
+    ),
+  );
 }
 
 /** Why a suite is skipped when the folder is absent. */

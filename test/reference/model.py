@@ -118,11 +118,12 @@ class Model:
         return [entry.decode() if isinstance(entry, bytes) else entry for entry in value]
 
     def evaluate(self, values, training=False):
-        """All tensors by name; `values` holds the inputs and whatever else takes the place of a constant."""
+        """All tensors by name; `values` holds the inputs and whatever else takes the place of what the file says."""
         self.training = training
         self.statistics = {}
         known = {**self.constants, **values}
-        execute(self.steps, known)
+        # Of a step whose result is given, nothing else is ever read.
+        execute([step for step in self.steps if not any(name in values for name in step.outputs)], known)
         return known
 
 

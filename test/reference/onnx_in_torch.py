@@ -7,7 +7,8 @@ Reads jobs from standard input, one JSON object a line, and answers each with on
     results         the .npz to write: output/NAME, loss, grad/NAME, state/NAME; in training losses, seconds, final/NAME
     dtype           float32 or float64 for all floating-point numbers; left out: as the file has them
     parameters      names of initializers, constants or inputs that have gradients, or "all": floating-point
-                    initializers and constants of more than one element
+                    initializers and constants of more than one element. A tensor that the file computes from them
+                    (an Identity, stacked gates) may be one too: it keeps its first value, and nothing computes it
     loss            {kind: output | cross_entropy | mse | weighted, output, labels, ignoreIndex, weight,
                     classAxis, weights}
     training        batch statistics in BatchNormalization, whose new running ones are state/NAME
@@ -38,11 +39,12 @@ def read_arrays(model, file):
 def parameters_of(model, wanted, batch):
     # Scalars are exponents, scales and bounds, not what a model learns.
     tensors = [name for name, value in model.constants.items() if value.is_floating_point() and value.numel() > 1]
-    found = {}
-    for name in (tensors if wanted == "all" else wanted) or []:
-        value = batch[name] if name in batch else model.constants[name]
-        found[name] = value.detach().clone().requires_grad_(True)
-    return found
+    names = (tensors if wanted == "all" else wanted) or []
+    known = {**model.constants, **batch}
+    if any(name not in known for name in names):
+        with torch.no_grad():
+            known = model.evaluate(batch)
+    return {name: known[name].detach().clone().requires_grad_(True) for name in names}
 
 
 def numpy_of(value):

@@ -1,0 +1,76 @@
+/**
+ * @file Models of PyTorch's exporters train on two ranks as on one: a loss behind the first output, four steps of SGD, data
+ * and tensor parallel, planned and lowered as a user's would be.
+ */
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import test from 'ava';
+import { compile } from '../../src/api/compile.js';
+import { importModel } from '../../src/api/import.js';
+import { randomInputs } from '../../src/api/inputs.js';
+import type { Training } from '../../src/api/training.js';
+import { openCompiled } from '../../src/api/verify.js';
+import { AutoparError } from '../../src/ir/error.js';
+import { typeOf } from '../../src/ir/graph.js';
+import { runProgram } from '../../src/runtime/run-program.js';
+import { missing } from '../missing.js';
+import { ABSENT, dimsOf, sharedCases } from './shared-models.js';
+
+const CASES = sharedCases();
+
+const DEGREES = [
+  { dp: 1, tp: 1 },
+  { dp: 2, tp: 1 },
+  { dp: 1, tp: 2 },
+] as const;
+
+/** Relative, of every step's loss. Sums in another order differ by rounding, in half precision by more. */
+const TOLERANCE = 1e-5;
+const HALF_TOLERANCE = 1e-3;
+
+/** Models that cannot be trained as they are, by the tensor that has no way to the loss. */
+const REFUSED: Readonly<Record<string, string>> = {
+  'torch-2.13.0-train_step_manual': 't_1',
+};
+
+if (missing(CASES.length === 0, `training of ${ABSENT}`) !== null) test.skip(`training of ${ABSENT}`, () => undefined);
+
+for (const item of CASES) {
+  const { name, file } = item;
+  test.serial(name, async (t) => {
+    const dims = await dimsOf(item);
+    const { graph } = await importModel(file, { dims });
+    const [output = ''] = graph.outputs;
+    const kind = typeOf(graph, output).shape.length === 0 ? 'model-output' : 'mse';
+    const without = REFUSED[name];
+    const folder = mkdtempSync(join(tmpdir(), 'autopar-test-'));
+    t.teardown(() => rmSync(folder, { recursive: true, force: true }));
+    const losses = async (degrees: (typeof DEGREES)[number], frozen: readonly string[]) => {
+      const training: Training = { loss: { kind, output }, optimizer: { kind: 'sgd', learningRate: 0.01 }, frozen };
+      const devices = degrees.dp * degrees.tp;
+      await compile({ model: file, dims, output: join(folder, 'step'), force: true, training, devices, degrees });
+      const { imported } = await openCompiled(join(folder, 'step'));
+      const { history } = await runProgram(join(folder, 'step'), randomInputs(imported.graph, 1), { steps: 4 });
+      return Object.values(history)[0] ?? [];
+    };
+    if (without !== undefined) {
+      const refusal = await t.throwsAsync(losses(DEGREES[0], []), { instanceOf: AutoparError });
+      t.is(refusal?.code, 'no-gradient');
+      t.true(refusal?.message.includes(`'${without}'`));
+    }
+    const frozen = without === undefined ? [] : [without];
+    const alone = await losses(DEGREES[0], frozen);
+    t.is(alone.length, 4);
+    t.true((alone.at(-1) ?? Number.NaN) < (alone[0] ?? Number.NaN), 'it learns');
+    const half = [...graph.tensors.values()].some(({ dtype }) => dtype === 'float16');
+    for (const degrees of DEGREES.slice(1)) {
+      const shared = await losses(degrees, frozen);
+      const worst = Math.max(
+        ...alone.map((loss, step) => Math.abs((shared[step] ?? Number.NaN) - loss) / Math.abs(loss)),
+      );
+      t.log(`dp ${degrees.dp} tp ${degrees.tp}: ${worst.toExponential(1)}`);
+      t.true(worst <= (half ? HALF_TOLERANCE : TOLERANCE), `dp ${degrees.dp} tp ${degrees.tp}: ${worst}`);
+    }
+  });
+}
