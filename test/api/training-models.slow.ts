@@ -41,17 +41,20 @@ for (const item of CASES) {
   test.serial(name, async (t) => {
     const dims = await dimsOf(item);
     const { graph } = await importModel(file, { dims });
-    const [output = ''] = graph.outputs;
-    const kind = typeOf(graph, output).shape.length === 0 ? 'model-output' : 'mse';
+    const [of = ''] = graph.outputs;
+    const kind = typeOf(graph, of).shape.length === 0 ? 'model-output' : 'mse';
     const without = REFUSED[name];
     const folder = mkdtempSync(join(tmpdir(), 'autopar-test-'));
     t.teardown(() => rmSync(folder, { recursive: true, force: true }));
     const losses = async (degrees: (typeof DEGREES)[number], frozen: readonly string[]) => {
-      const training: Training = { loss: { kind, output }, optimizer: { kind: 'sgd', learningRate: 0.01 }, frozen };
+      const training: Training = { loss: { kind, output: of }, optimizer: { kind: 'sgd', learningRate: 0.01 }, frozen };
       const devices = degrees.dp * degrees.tp;
-      await compile({ model: file, dims, output: join(folder, 'step'), force: true, training, devices, degrees });
-      const { imported } = await openCompiled(join(folder, 'step'));
-      const { history } = await runProgram(join(folder, 'step'), randomInputs(imported.graph, 1), { steps: 4 });
+      const output = join(folder, 'step');
+      const { plan } = await compile({ model: file, dims, output, force: true, training, devices, degrees });
+      const { flopsPerRank, flopsTotal } = plan.predicted;
+      t.true(flopsPerRank <= (1.1 / devices) * flopsTotal, 'no rank does the work of another');
+      const { imported } = await openCompiled(output);
+      const { history } = await runProgram(output, randomInputs(imported.graph, 1), { steps: 4 });
       return Object.values(history)[0] ?? [];
     };
     if (without !== undefined) {

@@ -112,14 +112,14 @@ async function turnedWeights(file: string, { graph }: ImportedModel): Promise<Re
   for (const [name, weight] of graph.weights) {
     const original = source.initializers.get(name);
     if (!original || weight.shape.length !== 2) continue;
-    const [own, theirs] = [await valueOf(weight), await valueOf(original)];
+    const [own, theirs] = [await readValue(weight), await readValue(original)];
     if (!own || !theirs || (own.shape.join() === theirs.shape.join() && equal(own, theirs))) continue;
     if (equal(own, transposed(theirs))) found.add(name);
   }
   return found;
 }
 
-async function valueOf({ dtype, shape, source }: Omit<Weight, 'role'>): Promise<ConstantTensor | null> {
+async function readValue({ dtype, shape, source }: Omit<Weight, 'role'>): Promise<ConstantTensor | null> {
   const data = await loadWeight(source);
   return data && { dtype, shape, data };
 }
