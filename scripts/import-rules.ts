@@ -29,7 +29,7 @@ export const IMPORT_RULES: readonly FolderRule[] = [
   { folder: IR, may: [] },
   { folder: SHARDING, may: [IR] },
   { folder: PARTITION, may: [IR, SHARDING] },
-  { folder: SCHEDULE, may: [] },
+  { folder: SCHEDULE, may: [], files: ['src/ir/error.ts'] },
   { folder: COST, may: [IR, SHARDING, PARTITION, SCHEDULE], types: ['src/strategy/plan.ts'] },
   { folder: STRATEGY, may: [IR, SHARDING, SCHEDULE], types: ['src/partition/assignment.ts'] },
   { folder: SEARCH, may: [IR, SHARDING, PARTITION, SCHEDULE, COST, STRATEGY] },

@@ -2,6 +2,7 @@ import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import test from 'ava';
 import { OPERATOR_DOCS, operatorDocs } from '../../scripts/write-operator-docs.js';
+import { SCHEDULE_DOCS, scheduleDocs } from '../../scripts/write-schedule-docs.js';
 import { COMMANDS } from '../../src/cli/commands.js';
 import { LATER_OPTIONS } from '../../src/cli/later.js';
 import { EXIT } from '../../src/ir/error.js';
@@ -12,6 +13,10 @@ const page = (file: string): string => readFileSync(join(ROOT, file), 'utf8');
 
 test('docs/operators.md is current', (t) => {
   t.is(page(OPERATOR_DOCS), operatorDocs(operatorEntries), 'npm run docs:operators writes it anew');
+});
+
+test('docs/schedules.md is current', (t) => {
+  t.is(page(SCHEDULE_DOCS), scheduleDocs(), 'npm run docs:schedules writes it anew');
 });
 
 test('docs/commands.md has every command and option', (t) => {

@@ -1,0 +1,171 @@
+/**
+ * @file What must hold of a schedule before anything runs it: every action is there once and on its stage, phases follow one
+ * another, no stages wait for one another in a circle, and how many micro-batches are held at once.
+ */
+import { actionNumbers, consumerOf, EARLIER_PHASE, producerOf } from './dependencies.js';
+import { type Action, phasesOf, type Schedule } from './schedule.js';
+
+/**
+ * How results get from stage to stage.
+ *
+ *     buffered   a send never waits for its receiver (this runtime; NCCL with a stream per peer)
+ *     paired     a send waits for its receiver, but is posted together with the stage's next receive (Megatron's
+ *                batched isend and irecv)
+ *     blocking   a send waits for its receiver, then the next receive is posted (MPI_Ssend)
+ */
+export const TRANSFERS = ['buffered', 'paired', 'blocking'] as const;
+
+export type Transfers = (typeof TRANSFERS)[number];
+
+/** All that is wrong with a schedule, in words; empty for a sound one. */
+export function scheduleProblems(schedule: Schedule, transfers: Transfers = 'buffered'): readonly string[] {
+  const problems = [...missing(schedule), ...misplaced(schedule)];
+  if (problems.length > 0) return problems;
+  const stuck = findDeadlock(schedule, transfers);
+  return stuck.length === 0
+    ? []
+    : [
+        `deadlock with ${transfers} transfers: ${stuck.map((action) => `stage ${action.stage} at ${nameOf(action)}`).join(', ')}`,
+      ];
+}
+
+/**
+ * The most (chunk, micro-batch) pairs whose activations each stage holds at once: from a forward to the last phase that
+ * reads them. With v chunks each is 1/v of a stage's activations. It does not depend on how long actions take.
+ * @param keptForWeights share that is still held between input gradient and weight gradient (zero-bubble)
+ */
+export function inFlight({ actions, training }: Schedule, keptForWeights = 1): readonly number[] {
+  const change = {
+    forward: training ? 1 : 0,
+    backward: -1,
+    'input-gradient': keptForWeights - 1,
+    'weight-gradient': -keptForWeights,
+  };
+  return actions.map((list) => {
+    let held = 0;
+    let most = training || list.length === 0 ? 0 : 1;
+    for (const { phase } of list) {
+      held += change[phase];
+      most = Math.max(most, held);
+    }
+    return most;
+  });
+}
+
+/** What is absent, there twice, or of another schedule. */
+function missing(schedule: Schedule): readonly string[] {
+  const { actions, stages, virtualStages, microBatches } = schedule;
+  const numbers = actionNumbers(schedule);
+  const phases = phasesOf(schedule);
+  const times = new Uint32Array(numbers.count);
+  const problems: string[] = [];
+  if (actions.length !== stages) problems.push(`${actions.length} stages have actions, not ${stages}`);
+  for (const [stage, list] of actions.entries()) {
+    for (const action of list) {
+      const known =
+        action.stage === stage &&
+        within(action.chunk, virtualStages) &&
+        within(action.microBatch, microBatches) &&
+        phases.includes(action.phase);
+      if (known) times[numbers.of(action)] = (times[numbers.of(action)] as number) + 1;
+      else problems.push(`stage ${stage} has ${nameOf(action)} of stage ${action.stage}, which is none of its own`);
+    }
+  }
+  if (problems.length > 0) return problems;
+  for (const action of everyAction(schedule)) {
+    const count = times[numbers.of(action)];
+    if (count !== 1) problems.push(`stage ${action.stage} runs ${nameOf(action)} ${count} times`);
+  }
+  return problems;
+}
+
+/** Actions that come before the phase of the same stage, chunk and micro-batch that they build on. */
+function misplaced(schedule: Schedule): readonly string[] {
+  const numbers = actionNumbers(schedule);
+  const done = new Uint8Array(numbers.count);
+  return schedule.actions.flat().flatMap((action) => {
+    done[numbers.of(action)] = 1;
+    const phase = EARLIER_PHASE[action.phase];
+    return phase === undefined || done[numbers.of({ ...action, phase })] === 1
+      ? []
+      : [`stage ${action.stage} runs ${nameOf(action)} before its ${phase}`];
+  });
+}
+
+/** Where each stage of a schedule that never ends is stuck; empty where it ends. */
+function findDeadlock(schedule: Schedule, transfers: Transfers): readonly Action[] {
+  const numbers = actionNumbers(schedule);
+  const stops = schedule.actions.map((list) => stopsOf(list, schedule, transfers));
+  /** The stop at which each result is handed over, and taken. */
+  const givenAt = new Map<number, number>();
+  const takenAt = new Map<number, number>();
+  for (const list of stops) {
+    for (const [index, stop] of list.entries()) {
+      if (stop.give) givenAt.set(numbers.of(stop.give), index);
+      if (stop.take) takenAt.set(numbers.of(stop.take), index);
+    }
+  }
+  const reached = new Int32Array(schedule.stages);
+  const mayPass = ({ give, take }: Stop): boolean => {
+    // A stop is reached when all before it are passed; its transfers are posted then.
+    const taker = give && consumerOf(give, schedule);
+    const waitsForTaker =
+      taker && transfers !== 'buffered' && (reached[taker.stage] as number) < (takenAt.get(numbers.of(give)) as number);
+    const waitsForGiver = take && (reached[take.stage] as number) < (givenAt.get(numbers.of(take)) as number);
+    return !waitsForTaker && !waitsForGiver;
+  };
+  for (let moved = true; moved; ) {
+    moved = false;
+    for (const [stage, list] of stops.entries()) {
+      for (let stop = list[reached[stage] as number]; stop && mayPass(stop); stop = list[reached[stage] as number]) {
+        reached[stage] = (reached[stage] as number) + 1;
+        moved = true;
+      }
+    }
+  }
+  return stops.flatMap((list, stage) => list[reached[stage] as number]?.at ?? []);
+}
+
+/** A place between actions where a stage hands a result over, takes one, or both at once. */
+interface Stop {
+  /** For words: the action before a hand-over, else the one after. */
+  readonly at: Action;
+  /** The action whose result is handed over. */
+  readonly give: Action | undefined;
+  /** The action of another stage whose result is taken. */
+  readonly take: Action | undefined;
+}
+
+function stopsOf(list: readonly Action[], schedule: Schedule, transfers: Transfers): readonly Stop[] {
+  const elsewhere = (other: Action | undefined, stage: number) => (other?.stage === stage ? undefined : other);
+  const stops: Stop[] = [];
+  for (let index = 0; index <= list.length; index++) {
+    const before = list[index - 1];
+    const after = list[index];
+    const give = before && elsewhere(consumerOf(before, schedule), before.stage) && before;
+    const take = after && elsewhere(producerOf(after, schedule), after.stage);
+    if (transfers === 'paired') {
+      if (give || take) stops.push({ at: (give ? before : after) as Action, give, take });
+    } else {
+      if (give) stops.push({ at: before, give, take: undefined });
+      if (take) stops.push({ at: after, give: undefined, take });
+    }
+  }
+  return stops;
+}
+
+function* everyAction(schedule: Schedule): Generator<Action> {
+  const { stages, virtualStages, microBatches } = schedule;
+  for (const phase of phasesOf(schedule))
+    for (let stage = 0; stage < stages; stage++)
+      for (let chunk = 0; chunk < virtualStages; chunk++)
+        for (let microBatch = 0; microBatch < microBatches; microBatch++) yield { stage, chunk, microBatch, phase };
+}
+
+function within(value: number, count: number): boolean {
+  return Number.isInteger(value) && value >= 0 && value < count;
+}
+
+function nameOf({ phase, chunk, microBatch }: Action): string {
+  return `${phase} of micro-batch ${microBatch}, chunk ${chunk}`;
+}

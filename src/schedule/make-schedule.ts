@@ -1,0 +1,64 @@
+/**
+ * @file Making a schedule of a kind, and refusing what has none.
+ */
+import { AutoparError } from '../ir/error.js';
+import { ORDERS } from './orders.js';
+import { phasesOf, type Schedule, type ScheduleRequest } from './schedule.js';
+
+/**
+ * The schedule of a kind.
+ * @throws AutoparError `bad-schedule` (usage) where the kind has no schedule for these numbers
+ */
+export function makeSchedule(request: ScheduleRequest): Schedule {
+  const whole = { ...request, virtualStages: request.virtualStages ?? 1, training: request.training ?? true };
+  checkRequest(whole);
+  const order = ORDERS[whole.kind];
+  return { ...whole, actions: Array.from({ length: whole.stages }, (_, stage) => order(whole, stage)) };
+}
+
+/** So that a slip of the finger is answered at once; the largest pipelines published have some 10^5 actions. */
+const MOST_ACTIONS = 2 ** 22;
+
+function checkRequest(request: Required<ScheduleRequest>): void {
+  const { kind, stages, microBatches, virtualStages, training } = request;
+  for (const [what, value] of [
+    ['stages', stages],
+    ['micro-batches', microBatches],
+    ['virtual stages', virtualStages],
+  ] as const) {
+    if (Number.isInteger(value) && value >= 1) continue;
+    throw refused(`${value} is no number of ${what}`, 'give a positive whole number');
+  }
+  const interleaved = kind === 'interleaved-1f1b';
+  if (!interleaved && virtualStages > 1) {
+    throw refused(
+      `schedule ${kind} runs one chunk per stage, not ${virtualStages} virtual stages`,
+      'choose interleaved-1f1b, or 1 virtual stage',
+    );
+  }
+  if (interleaved && virtualStages === 1) {
+    throw refused(
+      'schedule interleaved-1f1b interleaves the chunks of a stage, and 1 virtual stage is one chunk',
+      'give 2 virtual stages or more, or choose 1f1b',
+    );
+  }
+  if (interleaved && microBatches % stages !== 0) {
+    const below = Math.floor(microBatches / stages) * stages;
+    const near = below > 0 ? `${below} or ${below + stages}` : `${stages}`;
+    throw refused(
+      `schedule interleaved-1f1b takes micro-batches in groups as large as its ${stages} stages, and ${microBatches} is no multiple of ${stages}`,
+      `give ${near} micro-batches, or choose 1f1b`,
+    );
+  }
+  const actions = stages * microBatches * virtualStages * phasesOf({ kind, training }).length;
+  if (actions > MOST_ACTIONS) {
+    throw refused(
+      `a schedule of ${stages} stages, ${microBatches} micro-batches and ${virtualStages} virtual stages has ${actions} actions; at most ${MOST_ACTIONS} can be planned`,
+      'give fewer, larger micro-batches',
+    );
+  }
+}
+
+function refused(message: string, hint: string): AutoparError {
+  return new AutoparError('bad-schedule', 'usage', message, {}, hint);
+}

@@ -1,0 +1,50 @@
+/**
+ * @file Pipeline schedules as data: for each stage the order of its actions. An action runs one phase of one micro-batch
+ * through one chunk (a stage of v virtual stages holds v chunks of the model).
+ *
+ *     naive             one micro-batch at a time through the whole pipeline
+ *     f-then-b          all forwards, then all backwards (GPipe, Huang et al. 2019)
+ *     1f1b              as soon as a backward can run it does (PipeDream-Flush, Narayanan et al. 2021)
+ *     interleaved-1f1b  1F1B over v chunks a stage (Megatron-LM, Narayanan et al. 2021)
+ *     zero-bubble       1F1B whose backward is split, weight gradients filling the bubble (ZB-H1, Qi et al. 2023)
+ */
+
+export const SCHEDULE_KINDS = ['naive', 'f-then-b', '1f1b', 'interleaved-1f1b', 'zero-bubble'] as const;
+
+export type ScheduleKind = (typeof SCHEDULE_KINDS)[number];
+
+/** `backward` computes both gradients; zero-bubble has `input-gradient` and `weight-gradient` in its place. */
+export const PHASES = ['forward', 'backward', 'input-gradient', 'weight-gradient'] as const;
+
+export type Phase = (typeof PHASES)[number];
+
+export interface Action {
+  readonly stage: number;
+  readonly chunk: number;
+  readonly microBatch: number;
+  readonly phase: Phase;
+}
+
+/** What a schedule is made from. */
+export interface ScheduleRequest {
+  readonly kind: ScheduleKind;
+  /** p: stages of the pipeline. */
+  readonly stages: number;
+  /** m: micro-batches of one step. */
+  readonly microBatches: number;
+  /** v: chunks per stage, 1 if left out. Chunk c of stage s is part c·p + s of the model. */
+  readonly virtualStages?: number;
+  /** False: forwards only (inference). */
+  readonly training?: boolean;
+}
+
+export interface Schedule extends Required<ScheduleRequest> {
+  /** Per stage, in the order in which it runs them. */
+  readonly actions: readonly (readonly Action[])[];
+}
+
+/** The phases that a schedule runs each micro-batch through, in their order. */
+export function phasesOf({ kind, training }: Pick<Schedule, 'kind' | 'training'>): readonly Phase[] {
+  if (!training) return ['forward'];
+  return kind === 'zero-bubble' ? ['forward', 'input-gradient', 'weight-gradient'] : ['forward', 'backward'];
+}

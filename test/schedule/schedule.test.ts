@@ -1,0 +1,126 @@
+/**
+ * @file Schedules of every kind are sound for all p, m and v; what has no schedule is refused; the check finds what is wrong.
+ */
+import test from 'ava';
+import fc from 'fast-check';
+import { inFlight, scheduleProblems } from '../../src/schedule/check.js';
+import { makeSchedule } from '../../src/schedule/make-schedule.js';
+import type { Action, Schedule } from '../../src/schedule/schedule.js';
+import { anySchedule } from './any-schedule.js';
+
+test('every kind runs every action once, in order, and never stops', (t) => {
+  t.notThrows(() =>
+    fc.assert(
+      fc.property(anySchedule, (schedule) => {
+        const problems = scheduleProblems(schedule);
+        if (problems.length > 0) throw new Error(problems.join('; '));
+      }),
+      { numRuns: 300 },
+    ),
+  );
+});
+
+test('naive and F-then-B survive blocking sends, 1F1B and zero-bubble paired ones', (t) => {
+  const verdicts = (kind: Schedule['kind'], virtualStages: number) =>
+    (['buffered', 'paired', 'blocking'] as const).filter(
+      (transfers) =>
+        scheduleProblems(makeSchedule({ kind, stages: 4, microBatches: 8, virtualStages }), transfers).length === 0,
+    );
+  t.deepEqual(verdicts('naive', 1), ['buffered', 'paired', 'blocking']);
+  t.deepEqual(verdicts('f-then-b', 1), ['buffered', 'paired', 'blocking']);
+  t.deepEqual(verdicts('1f1b', 1), ['buffered', 'paired']);
+  t.deepEqual(verdicts('zero-bubble', 1), ['buffered', 'paired']);
+  t.deepEqual(verdicts('interleaved-1f1b', 2), ['buffered']);
+});
+
+test('1F1B blocks where its first stage sends forward while the second sends back', (t) => {
+  const schedule = makeSchedule({ kind: '1f1b', stages: 2, microBatches: 2 });
+  t.deepEqual(scheduleProblems(schedule, 'blocking'), [
+    'deadlock with blocking transfers: stage 0 at forward of micro-batch 1, chunk 0, stage 1 at backward of micro-batch 0, chunk 0',
+  ]);
+});
+
+test('in-flight micro-batches: all for F-then-B, min(p − i, m) for 1F1B, p at most for zero-bubble', (t) => {
+  t.notThrows(() =>
+    fc.assert(
+      fc.property(anySchedule, (schedule) => {
+        const { kind, stages, microBatches, virtualStages, training } = schedule;
+        const expected = Array.from({ length: stages }, (_, stage) => {
+          if (!training || kind === 'naive') return 1;
+          if (kind === 'f-then-b') return microBatches;
+          if (kind === '1f1b') return Math.min(stages - stage, microBatches);
+          if (kind === 'zero-bubble') return Math.min(stages, microBatches);
+          // Korthikanti et al. 2022: 1 + (p − 1)/(p·v) times 1F1B on the first stage, in chunks of 1/v.
+          const ahead = stages * virtualStages + stages - 1 - 2 * stage;
+          return Math.min(ahead, microBatches * virtualStages);
+        });
+        if (inFlight(schedule).join() !== expected.join()) throw new Error(`${inFlight(schedule)} is not ${expected}`);
+      }),
+      { numRuns: 300 },
+    ),
+  );
+});
+
+test('weight gradients that keep nothing free their micro-batch with the input gradient, as in 1F1B', (t) => {
+  const shape = { stages: 4, microBatches: 9 };
+  const zeroBubble = makeSchedule({ kind: 'zero-bubble', ...shape });
+  t.deepEqual(inFlight(zeroBubble, 0), inFlight(makeSchedule({ kind: '1f1b', ...shape })));
+});
+
+test('the check names what is absent, doubled, misplaced, foreign, out of order and stuck', (t) => {
+  const good = makeSchedule({ kind: '1f1b', stages: 2, microBatches: 2 });
+  const [first = [], second = []] = good.actions;
+  const problems = (...actions: readonly (readonly Action[])[]) => scheduleProblems({ ...good, actions });
+  const forward = (stage: number, microBatch: number): Action => ({ stage, microBatch, chunk: 0, phase: 'forward' });
+
+  t.deepEqual(problems(first, second), []);
+  t.deepEqual(problems(first, second.slice(0, -1)), ['stage 1 runs backward of micro-batch 1, chunk 0 0 times']);
+  t.deepEqual(problems([forward(0, 0), ...first], second), ['stage 0 runs forward of micro-batch 0, chunk 0 2 times']);
+  t.deepEqual(problems(first), ['1 stages have actions, not 2']);
+  t.deepEqual(problems([...first, forward(1, 0)], second), [
+    'stage 0 has forward of micro-batch 0, chunk 0 of stage 1, which is none of its own',
+  ]);
+  t.deepEqual(problems([...first, forward(0, 2)], second), [
+    'stage 0 has forward of micro-batch 2, chunk 0 of stage 0, which is none of its own',
+  ]);
+  t.deepEqual(problems(first, [...second].reverse()), [
+    'stage 1 runs backward of micro-batch 1, chunk 0 before its forward',
+    'stage 1 runs backward of micro-batch 0, chunk 0 before its forward',
+  ]);
+  const backwardFirst = [forward(0, 0), { ...forward(0, 0), phase: 'backward' as const }];
+  const late = [...backwardFirst, ...first.filter((action) => action.microBatch === 1)];
+  const allForward = [...second].sort((a, b) => (a.phase < b.phase ? 1 : -1));
+  t.deepEqual(problems(late, allForward), [
+    'deadlock with buffered transfers: stage 0 at backward of micro-batch 0, chunk 0, stage 1 at forward of micro-batch 1, chunk 0',
+  ]);
+});
+
+const REFUSALS: readonly (readonly [Parameters<typeof makeSchedule>[0], RegExp, RegExp])[] = [
+  [{ kind: '1f1b', stages: 0, microBatches: 4 }, /^0 is no number of stages/, /positive/],
+  [{ kind: '1f1b', stages: 2, microBatches: 1.5 }, /^1.5 is no number of micro-batches/, /positive/],
+  [
+    { kind: 'interleaved-1f1b', stages: 2, microBatches: 2, virtualStages: -1 },
+    /^-1 is no number of virtual stages/,
+    /positive/,
+  ],
+  [{ kind: '1f1b', stages: 4, microBatches: 8, virtualStages: 2 }, /1f1b runs one chunk per stage/, /interleaved-1f1b/],
+  [{ kind: 'interleaved-1f1b', stages: 4, microBatches: 8 }, /1 virtual stage is one chunk/, /2 virtual stages/],
+  [
+    { kind: 'interleaved-1f1b', stages: 4, microBatches: 10, virtualStages: 2 },
+    /10 is no multiple of 4/,
+    /give 8 or 12 micro-batches/,
+  ],
+  [
+    { kind: 'interleaved-1f1b', stages: 4, microBatches: 3, virtualStages: 2 },
+    /3 is no multiple of 4/,
+    /give 4 micro-batches/,
+  ],
+  [{ kind: '1f1b', stages: 64, microBatches: 1e6 }, /has 128000000 actions; at most 4194304/, /larger micro-batches/],
+];
+
+test('what has no schedule is refused with what would have one', (t) => {
+  for (const [request, message, hint] of REFUSALS) {
+    const error = t.throws(() => makeSchedule(request), { code: 'bad-schedule', message }) as { hint?: string };
+    t.regex(error.hint ?? '', hint);
+  }
+});
