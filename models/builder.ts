@@ -19,9 +19,11 @@ export class GraphBuilder {
   private readonly ordinals = new Map<string, number>();
   private readonly random: () => number;
 
+  /** @param values `absent`: parameters have no values, as planning needs none; then a model of any size is small. */
   constructor(
     private readonly name: string,
     seed: number,
+    private readonly values: 'random' | 'absent' = 'random',
   ) {
     this.random = uniform(seed);
   }
@@ -43,9 +45,18 @@ export class GraphBuilder {
 
   /** A float32 parameter of the current module: roughly normal around `mean` with the deviation given. */
   parameter(name: string, shape: readonly number[], { mean = 0, deviation = 0.2 } = {}): string {
+    const full = [...this.path, name].join('.');
+    if (this.values === 'absent') return this.absent(full, shape, 'parameter');
     const count = shape.reduce((product, size) => product * size, 1);
     const values = Array.from({ length: count }, () => mean + deviation * this.normal());
-    return this.addWeight([...this.path, name].join('.'), constant('float32', values, shape), 'parameter');
+    return this.addWeight(full, constant('float32', values, shape), 'parameter');
+  }
+
+  /** A float32 table that is no parameter (angles of positions): computed only where parameters have values. */
+  table(name: string, shape: readonly number[], values: () => readonly number[]): string {
+    const full = [...this.path, name].join('.');
+    if (this.values === 'absent') return this.absent(full, shape, 'buffer');
+    return this.addWeight(full, constant('float32', values(), shape), 'buffer');
   }
 
   /** A value that is baked into the model: a table, a mask, a scalar. */
@@ -55,15 +66,25 @@ export class GraphBuilder {
 
   /** Adds an operator with one result; returns the result's name. */
   operator(op: string, inputs: readonly (string | null)[], attributes: Attributes = {}): string {
+    return this.operators(op, inputs, attributes, 1)[0] as string;
+  }
+
+  /** Adds an operator with several results; returns their names. */
+  operators(
+    op: string,
+    inputs: readonly (string | null)[],
+    attributes: Attributes,
+    results: number,
+  ): readonly string[] {
     const name = this.nodeName(op);
-    const output = `${name}_output`;
+    const outputs = Array.from({ length: results }, (_, index) => `${name}_output${index === 0 ? '' : `_${index}`}`);
     const node: Node = {
       name,
       op,
       domain: '',
       attributes,
       inputs,
-      outputs: [output],
+      outputs,
       module: [...this.path],
       layer: null,
       scope: 'micro',
@@ -71,11 +92,14 @@ export class GraphBuilder {
       group: name,
       body: null,
     };
-    const [type] = entryOf(op, '')?.infer(viewOf({ tensors: this.tensors }, node)) ?? [];
-    if (!type) throw new Error(`the registry infers no result for ${op}`);
+    const types = entryOf(op, '')?.infer(viewOf({ tensors: this.tensors }, node)) ?? [];
     this.nodes.push(node);
-    this.tensors.set(output, type);
-    return output;
+    for (const [index, output] of outputs.entries()) {
+      const type = types[index];
+      if (!type) throw new Error(`the registry infers no result ${index} for ${op}`);
+      this.tensors.set(output, type);
+    }
+    return outputs;
   }
 
   /** Makes a tensor a graph output under the name given. */
@@ -118,6 +142,13 @@ export class GraphBuilder {
     if (this.tensors.has(name)) throw new Error(`two weights are named ${name}`);
     this.tensors.set(name, { dtype, shape });
     this.weights.set(name, { dtype, shape, role, source: { kind: 'inline', data } });
+    return name;
+  }
+
+  private absent(name: string, shape: readonly number[], role: Weight['role']): string {
+    if (this.tensors.has(name)) throw new Error(`two weights are named ${name}`);
+    this.tensors.set(name, { dtype: 'float32', shape });
+    this.weights.set(name, { dtype: 'float32', shape, role, source: { kind: 'absent' } });
     return name;
   }
 

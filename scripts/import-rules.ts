@@ -38,7 +38,7 @@ export const IMPORT_RULES: readonly FolderRule[] = [
   { folder: RUNTIME, may: [PROGRAM] },
   {
     folder: API,
-    may: [IR, SHARDING, PARTITION, SCHEDULE, COST, STRATEGY, SEARCH, PROGRAM, CODEGEN, RUNTIME],
+    may: [IR, SHARDING, PARTITION, SCHEDULE, COST, STRATEGY, SEARCH, PROGRAM, CODEGEN, RUNTIME, 'models'],
   },
   { folder: 'src/cli', may: [API], files: ['src/ir/error.ts', 'src/ir/nearest.ts'] },
   { folder: 'models', may: [IR] },

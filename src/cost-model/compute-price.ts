@@ -85,6 +85,11 @@ function tileEfficiency(result: readonly number[], device: DeviceSpec, profile: 
   return best;
 }
 
+/** Share of useful work in whole tiles and waves, for a result of this shape. */
+export function matmulShare(result: readonly number[], device: DeviceSpec): number {
+  return tileEfficiency(result, device, profileOf(device));
+}
+
 function memorySeconds(bytes: number, device: DeviceSpec, profile: DeviceProfile): number {
   if (bytes === 0) return 0;
   const { ceiling, halfBytes, power } = profile.memory;

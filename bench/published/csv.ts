@@ -1,0 +1,43 @@
+/**
+ * @file Comma-separated values as RFC 4180 has them: quoted fields may hold commas, line ends and doubled quotes.
+ */
+
+/** Rows as records by the names of the first line. Fields that a row lacks are ''. */
+export function readCsv(text: string): readonly Readonly<Record<string, string>>[] {
+  const [header = [], ...rows] = fieldsOf(text);
+  return rows
+    .filter((row) => row.length > 1 || row[0] !== '')
+    .map((row) => Object.fromEntries(header.map((name, index) => [name.trim(), row[index] ?? ''])));
+}
+
+/** The names of the first line. */
+export function columnsOf(text: string): readonly string[] {
+  return (fieldsOf(text.split('\n', 1)[0] ?? '')[0] ?? []).map((name) => name.trim());
+}
+
+function fieldsOf(text: string): string[][] {
+  const rows: string[][] = [];
+  let row: string[] = [];
+  let field = '';
+  let quoted = false;
+  for (let index = 0; index < text.length; index++) {
+    const character = text[index] as string;
+    if (quoted) {
+      if (character !== '"') field += character;
+      else if (text[index + 1] === '"') {
+        field += '"';
+        index++;
+      } else quoted = false;
+    } else if (character === '"') quoted = true;
+    else if (character === ',') {
+      row.push(field);
+      field = '';
+    } else if (character === '\n') {
+      rows.push([...row, field]);
+      row = [];
+      field = '';
+    } else if (character !== '\r') field += character;
+  }
+  if (field !== '' || row.length > 0) rows.push([...row, field]);
+  return rows;
+}

@@ -1,0 +1,229 @@
+/**
+ * @file A published run: from a row of a CSV to model, configuration and cluster, or to the reason why it cannot be used.
+ * Columns are those of the published measurements; what a row leaves out is its system's default of the time.
+ */
+import type { LanguageModelSizes } from '../../models/language-model.js';
+import type { Cluster } from '../../src/cost-model/cluster.js';
+import type { DeviceSpec } from '../../src/cost-model/device.js';
+import { HARDWARE } from '../../src/cost-model/hardware.js';
+import type { Precision, Recompute, StepConfiguration } from '../../src/cost-model/step/configuration.js';
+import type { SoftwareName } from '../../src/cost-model/step/constants.js';
+import { publishedModel } from './models.js';
+
+export type Row = Readonly<Record<string, string>>;
+
+export interface PublishedRun {
+  readonly row: Row;
+  readonly file: string;
+  readonly sizes: LanguageModelSizes;
+  readonly configuration: StepConfiguration;
+  readonly cluster: Cluster;
+  /** Measured seconds per step; null where there are none, or none that mean anything. */
+  readonly seconds: number | null;
+  /** Measured peak bytes per device. */
+  readonly memoryBytes: number | null;
+  readonly fits: boolean;
+}
+
+/** Columns without which nothing can be said. */
+export const NEEDED_COLUMNS = [
+  'gpu_type',
+  'gpus',
+  'model',
+  'layers',
+  'hidden',
+  'heads',
+  'seq',
+  'tp',
+  'pp',
+  'dp',
+  'microbatch',
+  'global_batch',
+  'iteration_time_s',
+] as const;
+
+/** The run of a row, or why there is none. */
+export function publishedRun(row: Row, file: string): PublishedRun | string {
+  const status = row['status'] || 'ok';
+  const timed = number(row, 'iteration_time_s') !== undefined;
+  const memory = number(row, 'mem_gb');
+  if (!timed && status !== 'oom' && memory === undefined) return 'no time';
+  const device = deviceOf(row['gpu_type'] ?? '');
+  if (!device) return `device ${row['gpu_type']} is not in the catalogue`;
+  const degrees = { tp: number(row, 'tp'), pp: number(row, 'pp'), sp: number(row, 'cp') ?? 1, dp: number(row, 'dp') };
+  const { tp, pp, sp } = degrees;
+  const gpus = number(row, 'gpus') ?? (tp ?? 1) * (pp ?? 1) * (degrees.sp ?? 1) * (degrees.dp ?? 1);
+  if (tp === undefined || pp === undefined) return 'degrees are not stated';
+  const dp = degrees.dp || gpus / (tp * pp * sp);
+  if (!Number.isInteger(dp) || dp < 1 || tp * pp * sp * dp !== gpus) return 'degrees do not multiply to the devices';
+  const globalBatch = number(row, 'global_batch');
+  if (globalBatch === undefined) return 'the global batch is not stated';
+  const known = publishedModel(row['model'] ?? '');
+  if (known === 'hybrid') return 'state-space layers are not generated';
+  const named = known;
+  const read = (column: string) => number(row, column);
+  const layers = read('layers') ?? named?.layers ?? layersOf(row);
+  const hidden = read('hidden') ?? named?.hidden;
+  const heads = read('heads') ?? named?.heads;
+  const sequence = read('seq');
+  if (!layers || !hidden || !heads || !sequence) return 'the model is not described';
+  const microBatch = Math.max(1, read('microbatch') ?? 1);
+  const style = styleOf(row, named?.style);
+  const feedForward = read('ffn') ?? named?.ffn ?? 4 * hidden;
+  const sizes: LanguageModelSizes = {
+    batch: microBatch,
+    sequence,
+    layers,
+    hidden,
+    heads,
+    keyHeads: read('kv_heads') ?? named?.kvHeads ?? heads,
+    headWidth: named?.headWidth ?? hidden / heads,
+    feedForward,
+    vocabulary: padded(read('vocab') ?? named?.vocab ?? 50257, tp),
+    dropout: 0,
+    ...style,
+    ...(named?.experts ? { experts: named.experts } : {}),
+  };
+  const software = softwareOf(row);
+  const precision = precisionOf(row['precision'] ?? '');
+  const zero = zeroOf(row['zero'] ?? '', software);
+  const perNode = Math.min(number(row, 'gpus_per_node') ?? device.scaleUp.domainSize, gpus);
+  const network = number(row, 'internode_gbps_per_gpu');
+  const configuration: StepConfiguration = {
+    degrees: { tp, pp, sp, dp, ep: Math.min(number(row, 'ep') ?? 1, dp * sp) },
+    virtualStages: pp === 1 ? 1 : (number(row, 'vpp') ?? 1),
+    microBatch,
+    globalBatch,
+    tpSequence: row['sp'] === '1' || (row['sp'] === '' && software === 'megatron-core' && tp > 1),
+    zero: zero.level,
+    ...(zero.inNode ? { shardRanks: Math.min(dp, perNode) } : {}),
+    recompute: recomputeOf(row['recompute'] ?? ''),
+    attention:
+      /unfused/.test(row['attn'] ?? '') || row['attn'] === 'torch' || row['attn'] === 'fused' ? 'parts' : 'fused',
+    precision,
+    software,
+    overlap: overlapOf(row, software),
+    gradientBytes: software === 'megatron-core' && precision !== 'fp16' ? 2 : software === 'megatron' ? 2 : 2,
+  };
+  const cluster: Cluster = {
+    nodes: Math.ceil(gpus / perNode),
+    perNode,
+    device:
+      network === undefined ? device : { ...device, scaleOut: { ...device.scaleOut, bandwidth: (network / 8) * 1e9 } },
+    local: false,
+  };
+  const meaningless = /do not score time/.test(row['time_provenance'] ?? '');
+  return {
+    row,
+    file,
+    sizes,
+    configuration,
+    cluster,
+    seconds: timed && !meaningless && status === 'ok' ? (number(row, 'iteration_time_s') ?? null) : null,
+    memoryBytes: memory === undefined ? null : memory * 1e9,
+    fits: status !== 'oom',
+  };
+}
+
+function number(row: Row, column: string): number | undefined {
+  const text = (row[column] ?? '').trim();
+  if (text === '' || Number.isNaN(Number(text))) return undefined;
+  return Number(text);
+}
+
+/** Megatron pads vocabularies to a multiple of 128 · tp; others do no harm by it. */
+function padded(vocabulary: number, tp: number): number {
+  return Math.ceil(vocabulary / (128 * tp)) * 128 * tp;
+}
+
+const DEVICES: readonly (readonly [pattern: RegExp, id: string, also?: Partial<DeviceSpec>])[] = [
+  [/^A100-SXM-40GB/, 'a100-sxm-40'],
+  [/^A100/, 'a100-sxm-80'],
+  [/^V100/, 'v100-sxm2-32'],
+  [/^H100-SXM-96GB-HBM2e/, 'h100-sxm-80', { memoryBytes: 9.6e10, memoryBandwidth: 2.4e12 }],
+  [/^H100/, 'h100-sxm-80'],
+  [/^H200/, 'h200-sxm-141'],
+  [/^GB300|^B300/, 'gb300-nvl72'],
+  [/^GB200/, 'gb200-nvl72'],
+  [/^B200/, 'b200-sxm-180'],
+];
+
+function deviceOf(text: string): DeviceSpec | undefined {
+  const found = DEVICES.find(([pattern]) => pattern.test(text));
+  const device = HARDWARE.find(({ id }) => id === (found?.[1] ?? text));
+  return device && found?.[2] ? { ...device, ...found[2] } : device;
+}
+
+function softwareOf(row: Row): SoftwareName {
+  const source = `${row['source']} ${row['overlap']}`;
+  if (/compile|JAX|XLA|PAX/i.test(source)) return 'compiled';
+  if (/llm-foundry|Hagemann|ml-engineering|AutoModel/i.test(source)) return 'eager';
+  if (/NeMo|Bridge|MLPerf|MegaScale|H100|functional/i.test(source)) return 'megatron-core';
+  if (/vTrain|SC21|SC'21|Korthikanti|BigScience|Megatron/i.test(source)) return 'megatron';
+  return row['zero']?.startsWith('3') ? 'eager' : 'megatron-core';
+}
+
+function overlapOf(row: Row, software: SoftwareName): StepConfiguration['overlap'] {
+  const text = row['overlap'] ?? '';
+  const tensor =
+    /tp_comm_overlap=True|asyncTP|tp-comm|MegaScale/.test(text) || (software === 'megatron-core' && text === '');
+  return { tensor, data: software !== 'megatron' || /grad/.test(text) };
+}
+
+function zeroOf(text: string, software: SoftwareName): { readonly level: 0 | 1 | 2 | 3; readonly inNode: boolean } {
+  const level = /HSDP/.test(text) ? 3 : Number(/\d/.exec(text)?.[0] ?? (software === 'megatron-core' ? 1 : 0));
+  return { level: Math.min(3, level) as 0 | 1 | 2 | 3, inNode: /HSDP/.test(text) };
+}
+
+function recomputeOf(text: string): Recompute {
+  if (/^full/.test(text)) return 'full';
+  if (/selective\(op\)/.test(text)) return 'operators';
+  if (/^selective/.test(text)) return 'selective';
+  return 'none';
+}
+
+function precisionOf(text: string): Precision {
+  if (/fp4/.test(text)) return 'fp4';
+  if (/fp8/.test(text)) return 'fp8';
+  if (/fp32/.test(text)) return 'fp32';
+  return /^fp16$/.test(text) ? 'fp16' : 'bf16';
+}
+
+type ModelStyle = Pick<LanguageModelSizes, 'norm' | 'positions' | 'gated' | 'bias' | 'causal' | 'tied' | 'normFirst'>;
+
+const GPT_STYLE: ModelStyle = {
+  norm: 'layer',
+  positions: 'learned',
+  gated: false,
+  bias: true,
+  causal: true,
+  tied: true,
+  normFirst: true,
+};
+const LLAMA_STYLE: ModelStyle = {
+  ...GPT_STYLE,
+  norm: 'rms',
+  positions: 'rotary',
+  gated: true,
+  bias: false,
+  tied: false,
+};
+
+function styleOf(row: Row, stated: 'gpt' | 'llama' | undefined): ModelStyle {
+  if (stated) return stated === 'gpt' ? GPT_STYLE : LLAMA_STYLE;
+  const name = row['model'] ?? '';
+  if (/llama|qwen|deepseek|mixtral|kimi|oss/i.test(name)) return LLAMA_STYLE;
+  // Nemotron 4: squared ReLU, rotary, no bias, untied.
+  if (/nemotron/i.test(name)) return { ...LLAMA_STYLE, gated: false, norm: 'layer' };
+  if (/mpt/i.test(name)) return { ...GPT_STYLE, bias: false };
+  return GPT_STYLE;
+}
+
+/** Layers of a GPT from its parameters, where only the width is stated: P = 12 l h² (1 + …) + V h. */
+function layersOf(row: Row): number | undefined {
+  const parameters = number(row, 'params_b');
+  const hidden = number(row, 'hidden');
+  if (parameters === undefined || hidden === undefined) return undefined;
+  const vocabulary = number(row, 'vocab') ?? 50257;
+  return Math.round((parameters * 1e9 - vocabulary * hidden) / (12 * hidden * hidden));
+}

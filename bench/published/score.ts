@@ -1,0 +1,74 @@
+/**
+ * @file How far predictions are from measurements: errors, and whether they rank a sweep as the measurements do.
+ */
+export interface Scored {
+  readonly measured: number;
+  readonly predicted: number;
+  /** Runs of one model, devices and batch: a sweep. */
+  readonly group: string;
+}
+
+export interface Score {
+  readonly rows: number;
+  /** Mean of |predicted / measured − 1|, of predicted / measured − 1. */
+  readonly mape: number;
+  readonly bias: number;
+  /** Kendall's tau-b, averaged over sweeps by pairs; null without a sweep of 3 or more. */
+  readonly tau: number | null;
+  /** Mean over sweeps: how much slower the run is that is predicted fastest than the fastest run. */
+  readonly regret: number | null;
+  readonly sweeps: number;
+}
+
+export function scoreOf(rows: readonly Scored[]): Score {
+  const errors = rows.map(({ measured, predicted }) => predicted / measured - 1);
+  const mean = (values: readonly number[]) =>
+    values.length === 0 ? 0 : values.reduce((sum, value) => sum + value, 0) / values.length;
+  const sweeps = [...groupBy(rows, ({ group }) => group).values()].filter((sweep) => sweep.length >= 3);
+  const taus = sweeps.map((sweep) => ({ tau: kendall(sweep), weight: sweep.length }));
+  const weight = taus.reduce((sum, item) => sum + item.weight, 0);
+  return {
+    rows: rows.length,
+    mape: mean(errors.map(Math.abs)),
+    bias: mean(errors),
+    tau: sweeps.length === 0 ? null : taus.reduce((sum, item) => sum + item.tau * item.weight, 0) / weight,
+    regret: sweeps.length === 0 ? null : mean(sweeps.map(regretOf)),
+    sweeps: sweeps.length,
+  };
+}
+
+/** Kendall's tau-b: concordant less discordant pairs, ties left out of each side. */
+export function kendall(rows: readonly Scored[]): number {
+  let balance = 0;
+  let measuredPairs = 0;
+  let predictedPairs = 0;
+  rows.forEach((a, index) => {
+    for (const b of rows.slice(index + 1)) {
+      const measured = Math.sign(a.measured - b.measured);
+      const predicted = Math.sign(a.predicted - b.predicted);
+      balance += measured * predicted;
+      measuredPairs += Math.abs(measured);
+      predictedPairs += Math.abs(predicted);
+    }
+  });
+  return measuredPairs === 0 || predictedPairs === 0 ? 0 : balance / Math.sqrt(measuredPairs * predictedPairs);
+}
+
+function regretOf(sweep: readonly Scored[]): number {
+  const chosen = sweep.reduce((best, row) => (row.predicted < best.predicted ? row : best));
+  return chosen.measured / Math.min(...sweep.map(({ measured }) => measured)) - 1;
+}
+
+export function groupBy<Item>(
+  items: readonly Item[],
+  key: (item: Item) => string,
+): ReadonlyMap<string, readonly Item[]> {
+  const groups = new Map<string, Item[]>();
+  for (const item of items) {
+    const name = key(item);
+    const list = groups.get(name);
+    if (list) list.push(item);
+    else groups.set(name, [item]);
+  }
+  return groups;
+}

@@ -1,0 +1,42 @@
+/**
+ * @file How a model is trained or run on a cluster: degrees, batches, what is recomputed, formats, and what overlaps.
+ */
+import type { SoftwareName } from './constants.js';
+
+export interface Degrees {
+  readonly tp: number;
+  readonly pp: number;
+  /** Context parallelism: the sequence is cut inside attention too. */
+  readonly sp: number;
+  readonly dp: number;
+  /** Ranks of dp · sp over which experts are spread. */
+  readonly ep: number;
+}
+
+export type Recompute = 'none' | 'selective' | 'operators' | 'full';
+
+/** Formats of matrix products. */
+export type Precision = 'fp32' | 'bf16' | 'fp16' | 'fp8' | 'fp4';
+
+export interface StepConfiguration {
+  readonly degrees: Degrees;
+  /** Model chunks per stage (interleaved 1F1B); 1 for plain 1F1B. */
+  readonly virtualStages: number;
+  /** Samples per rank and micro-batch. */
+  readonly microBatch: number;
+  /** Samples per step. */
+  readonly globalBatch: number;
+  /** Megatron's sequence parallelism: norms and dropout along the sequence over tp. */
+  readonly tpSequence: boolean;
+  readonly zero: 0 | 1 | 2 | 3;
+  /** Ranks that ZeRO shards over, where fewer than dp (hybrid sharding). */
+  readonly shardRanks?: number;
+  readonly recompute: Recompute;
+  /** One kernel for attention, or products and softmax in parts. */
+  readonly attention: 'fused' | 'parts';
+  readonly precision: Precision;
+  readonly software: SoftwareName;
+  readonly overlap: { readonly tensor: boolean; readonly data: boolean };
+  /** Bytes per element in which gradients are reduced. */
+  readonly gradientBytes: number;
+}

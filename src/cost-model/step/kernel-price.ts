@@ -1,0 +1,98 @@
+/**
+ * @file Seconds of one kernel of a step, without the host's time to launch it.
+ */
+
+import { matmulShare } from '../compute-price.js';
+import { type DeviceSpec, type PeakKind, profileOf } from '../device.js';
+import type { StepConfiguration } from './configuration.js';
+import type { StepConstants } from './constants.js';
+import type { AttentionWork, MatmulWork } from './work.js';
+
+const FALLBACKS: Readonly<Record<StepConfiguration['precision'], readonly PeakKind[]>> = {
+  fp32: ['fp32'],
+  bf16: ['bf16', 'fp16', 'fp32'],
+  fp16: ['fp16', 'bf16', 'fp32'],
+  fp8: ['fp8', 'bf16'],
+  fp4: ['fp4', 'fp8', 'bf16'],
+};
+
+/** FLOP/s that the largest products of a format reach. */
+export function productRate(
+  device: DeviceSpec,
+  precision: StepConfiguration['precision'],
+  constants: StepConstants,
+): number {
+  const kind = FALLBACKS[precision].find((candidate) => device.peakFlops[candidate] !== undefined);
+  if (kind === undefined) throw new Error(`device ${device.id} has no peak for ${precision}`);
+  const peak = device.peakFlops[kind] ?? 0;
+  const measured = device.measuredMatmulFlops?.[kind] ?? peak * profileOf(device).matmulCeiling;
+  const share = kind === 'fp8' ? constants.fp8Share : kind === 'fp4' ? constants.fp4Share : constants.sustained;
+  return measured * share;
+}
+
+/** Elements of 2 bytes (4 in fp32): activations and parameters as products read them. */
+export function elementBytes(precision: StepConfiguration['precision']): number {
+  return precision === 'fp32' ? 4 : 2;
+}
+
+export function matmulSeconds(
+  { batch, rows, columns, depth }: MatmulWork,
+  device: DeviceSpec,
+  precision: StepConfiguration['precision'],
+  constants: StepConstants,
+): number {
+  const flops = 2 * batch * rows * columns * depth;
+  const rate = productRate(device, precision, constants);
+  const depthShare = depth / (depth + constants.halfDepth);
+  const arithmetic = flops / (rate * depthShare * matmulShare([batch, rows, columns], device));
+  const bytes = batch * (rows * depth + depth * columns + rows * columns) * elementBytes(precision);
+  return Math.max(arithmetic, memorySeconds(bytes, device, constants));
+}
+
+/** t = bytes / (bandwidth · share / (1 + (half / bytes)^power)): the curve of compute-price.ts with its own ceiling. */
+export function memorySeconds(bytes: number, device: DeviceSpec, { memoryShare }: StepConstants): number {
+  if (bytes === 0) return 0;
+  const { halfBytes, power } = profileOf(device).memory;
+  return (bytes / (device.memoryBandwidth * memoryShare)) * (1 + (halfBytes / bytes) ** power);
+}
+
+/**
+ * Attention. Fused (Dao 2023): five products in backward where forward has two, half of them under a causal mask; in parts:
+ * two and four products, and scores that go through memory.
+ */
+export function attentionSeconds(
+  work: AttentionWork,
+  device: DeviceSpec,
+  { attention, precision }: Pick<StepConfiguration, 'attention' | 'precision'>,
+  constants: StepConstants,
+): number {
+  const { batch, heads, queries, keys, width, causal, backward } = work;
+  // Scores are never in 8 bits in the runs that exist.
+  const format = precision === 'fp32' ? 'fp32' : 'bf16';
+  const product = 2 * batch * heads * queries * keys * width;
+  if (attention === 'fused') {
+    const peak = device.peakFlops[format] ?? device.peakFlops.fp16 ?? device.peakFlops.fp32 ?? 0;
+    const share = backward ? constants.attentionBackward : constants.attentionForward;
+    const filled = (keys / (keys + constants.attentionHalf)) * Math.min(1, (width / 128) ** 0.5);
+    const flops = (backward ? 5 : 2) * product * (causal ? 0.5 : 1);
+    return flops / (peak * share * filled);
+  }
+  const scores = batch * heads * queries * keys;
+  const one: MatmulWork = {
+    kind: 'matmul',
+    batch: batch * heads,
+    rows: queries,
+    columns: keys,
+    depth: width,
+    tokens: 'rows',
+  };
+  const other: MatmulWork = { ...one, columns: width, depth: keys };
+  const products = matmulSeconds(one, device, format, constants) + matmulSeconds(other, device, format, constants);
+  const bytes = scores * (backward ? constants.scoreBytesBackward : constants.scoreBytesForward);
+  return products * (backward ? 2 : 1) + memorySeconds(bytes, device, constants);
+}
+
+/** Kernels that attention takes. */
+export function attentionLaunches(attention: StepConfiguration['attention'], backward: boolean): number {
+  return attention === 'fused' ? (backward ? 3 : 1) : backward ? 7 : 4;
+}

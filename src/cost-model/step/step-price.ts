@@ -1,0 +1,333 @@
+/**
+ * @file Seconds of a training step: a micro-batch's work per stage by kernel, through the pipeline, then gradients and the
+ * optimizer. Pipelines by the closed forms of 1F1B and interleaved 1F1B (Narayanan et al. 2021):
+ *
+ *     step = Σ over stages (F + B) / v + (m − 1/v) · the slowest stage's (F + B)      roughly: one fill, m micro-batches
+ */
+import type { Cluster } from '../cluster.js';
+import type { StepConfiguration } from './configuration.js';
+import type { StepConstants } from './constants.js';
+import { exchangeSeconds, type Place, placeOf } from './exchange-price.js';
+import { attentionLaunches, attentionSeconds, elementBytes, matmulSeconds, memorySeconds } from './kernel-price.js';
+import type { MatmulWork, ModelWork, PartWork, Work } from './work.js';
+
+/** Where the seconds of a step go, on the slowest stage. */
+export interface StepParts {
+  readonly matmul: number;
+  readonly attention: number;
+  readonly memory: number;
+  /** What the host's launches add beyond the device's time. */
+  readonly launch: number;
+  /** Exposed communication by axis. */
+  readonly tp: number;
+  readonly sp: number;
+  readonly ep: number;
+  readonly pp: number;
+  readonly dp: number;
+  readonly bubble: number;
+  readonly optimizer: number;
+  readonly other: number;
+}
+
+export interface StepPrice {
+  readonly stepSeconds: number;
+  readonly parts: StepParts;
+  /** Communication that compute hides, by axis, seconds. */
+  readonly hidden: Readonly<Record<'tp' | 'dp', number>>;
+  /** Bytes that one rank sends per step, by axis. */
+  readonly bytes: Readonly<Record<'tp' | 'sp' | 'ep' | 'pp' | 'dp', number>>;
+}
+
+/** Micro-batches per step. */
+export function microBatches({ globalBatch, microBatch, degrees }: StepConfiguration): number {
+  return Math.max(1, Math.round(globalBatch / (microBatch * degrees.dp)));
+}
+
+/** Time of one part for one micro-batch in one direction. */
+interface PhaseTime {
+  readonly matmul: number;
+  readonly attention: number;
+  readonly memory: number;
+  readonly launch: number;
+  readonly tp: number;
+  readonly hiddenTp: number;
+  readonly sp: number;
+  readonly ep: number;
+  readonly tpBytes: number;
+}
+
+const NOTHING: PhaseTime = {
+  matmul: 0,
+  attention: 0,
+  memory: 0,
+  launch: 0,
+  tp: 0,
+  hiddenTp: 0,
+  sp: 0,
+  ep: 0,
+  tpBytes: 0,
+};
+const KEYS = Object.keys(NOTHING) as (keyof PhaseTime)[];
+
+function sum(...times: readonly PhaseTime[]): PhaseTime {
+  return Object.fromEntries(KEYS.map((key) => [key, times.reduce((total, time) => total + time[key], 0)])) as Record<
+    keyof PhaseTime,
+    number
+  >;
+}
+
+function scaled(time: PhaseTime, factor: number): PhaseTime {
+  return Object.fromEntries(KEYS.map((key) => [key, time[key] * factor])) as Record<keyof PhaseTime, number>;
+}
+
+function total({ matmul, attention, memory, launch, tp, sp, ep }: PhaseTime): number {
+  return matmul + attention + memory + launch + tp + sp + ep;
+}
+
+export function priceStep(
+  model: ModelWork,
+  configuration: StepConfiguration,
+  cluster: Cluster,
+  constants: StepConstants,
+): StepPrice {
+  const { degrees, recompute, virtualStages, zero } = configuration;
+  const { tp, pp, dp, sp } = degrees;
+  const software = constants.software[configuration.software];
+  const m = microBatches(configuration);
+  const pricing = new Pricing(configuration, cluster, constants);
+
+  const layers = model.layers.map(({ count, part }) => {
+    const forward = pricing.phase(part.forward);
+    const again = recomputed(part, recompute, pricing);
+    return { count, part, forward, backward: sum(pricing.phase(part.backward), again) };
+  });
+  const layerCount = layers.reduce((all, { count }) => all + count, 0);
+  const weighted = (of: (layer: (typeof layers)[number]) => PhaseTime) =>
+    scaled(sum(...layers.map((layer) => scaled(of(layer), layer.count))), 1 / layerCount);
+  const layer = { forward: weighted(({ forward }) => forward), backward: weighted(({ backward }) => backward) };
+  const first = { forward: pricing.phase(model.first.forward), backward: pricing.phase(model.first.backward) };
+  const last = { forward: pricing.phase(model.last.forward), backward: pricing.phase(model.last.backward) };
+
+  // Chunks of whole layers: the largest one sets the pace.
+  const perStage = Math.ceil(layerCount / (pp * virtualStages)) * virtualStages;
+  const both = sum(layer.forward, layer.backward);
+  const edge = { first: sum(first.forward, first.backward), last: sum(last.forward, last.backward) };
+  const full = Math.min(perStage, layerCount);
+  const stages =
+    pp === 1
+      ? [sum(scaled(both, layerCount), edge.first, edge.last)]
+      : [sum(scaled(both, full), edge.first), scaled(both, full), sum(scaled(both, full), edge.last)];
+  const slowest = stages.reduce((best, stage) => (total(stage) > total(best) ? stage : best));
+  const whole = total(both) * layerCount + total(edge.first) + total(edge.last);
+
+  // A send per chunk boundary each way.
+  const boundaryBytes = (model.boundary * elementBytes(configuration.precision)) / sp;
+  const sent = configuration.tpSequence || virtualStages > 1 ? boundaryBytes / tp : boundaryBytes;
+  const hop: Place = tp * sp * dp >= cluster.perNode ? { inside: 1, across: 2 } : { inside: 2, across: 1 };
+  const sends =
+    pp === 1
+      ? 0
+      : 2 * virtualStages * exchangeSeconds('permute', sent, hop, cluster, constants) * constants.exposedSends;
+
+  const pace = total(slowest) + sends;
+  const fill = Math.max(0, whole - total(slowest)) / virtualStages + (pp - 1) * (sends / virtualStages);
+  const bubble = pp === 1 ? 0 : fill;
+
+  // ZeRO-3 gathers every layer's parameters for each use; gradients leave once per micro-batch.
+  const parameters = stageParameters(model, configuration);
+  const data = pricing.data(parameters, {
+    backward: total(scaled(layer.backward, full)),
+    forward: total(scaled(layer.forward, full)),
+    microBatches: m,
+  });
+  const shardedBy = zero === 0 ? 1 : (configuration.shardRanks ?? dp * sp);
+  const updated = (parameters.dense + parameters.experts * (zero === 0 ? 1 : Math.max(1, degrees.ep))) / shardedBy;
+  const optimizer = memorySeconds(updated * constants.optimizerBytes, cluster.device, constants);
+
+  const steady = m * pace;
+  const nodes = Math.max(1, (tp * pp * dp * sp) / cluster.perNode);
+  const before = steady + bubble + data.exposed + optimizer + software.stepSeconds;
+  const jitter = before * constants.jitter * Math.log2(nodes);
+  return {
+    stepSeconds: before + jitter,
+    parts: {
+      matmul: m * slowest.matmul,
+      attention: m * slowest.attention,
+      memory: m * slowest.memory,
+      launch: m * slowest.launch,
+      tp: m * slowest.tp,
+      sp: m * slowest.sp,
+      ep: m * slowest.ep,
+      pp: m * sends,
+      dp: data.exposed,
+      bubble,
+      optimizer,
+      other: software.stepSeconds + jitter,
+    },
+    hidden: { tp: m * slowest.hiddenTp, dp: data.hidden },
+    bytes: { tp: m * slowest.tpBytes, sp: 0, ep: 0, pp: pp === 1 ? 0 : 2 * m * virtualStages * sent, dp: data.bytes },
+  };
+}
+
+/** What backward does again of a layer's forward. */
+function recomputed(part: PartWork, recompute: StepConfiguration['recompute'], pricing: Pricing): PhaseTime {
+  if (recompute === 'full') return pricing.phase(part.forward);
+  const attention = part.forward.filter(({ kind }) => kind === 'attention');
+  if (recompute === 'selective') return pricing.phase(attention);
+  if (recompute === 'operators') {
+    // Every second product and all element-wise work (torch's selective checkpointing by operator); attention is saved.
+    const products = scaled(pricing.phase(part.forward.filter(({ kind }) => kind === 'matmul')), 0.5);
+    return sum(products, pricing.phase(part.forward.filter(({ kind }) => kind === 'memory')));
+  }
+  return NOTHING;
+}
+
+/** Parameters of the heaviest stage on one rank. */
+function stageParameters(
+  model: ModelWork,
+  { degrees }: StepConfiguration,
+): { readonly dense: number; readonly experts: number; readonly perLayer: number } {
+  const { pp, ep } = degrees;
+  const layers = model.layers.reduce((all, { count }) => all + count, 0);
+  const all = model.layers.reduce((sum, { count, part }) => sum + count * part.parameters, 0);
+  const experts = model.layers.reduce((sum, { count, part }) => sum + count * part.expertParameters, 0);
+  const edges =
+    pp === 1 ? model.first.parameters + model.last.parameters : Math.max(model.first.parameters, model.last.parameters);
+  const share = pp === 1 ? 1 : Math.ceil(layers / pp) / layers;
+  return {
+    dense: (all - experts) * share + edges,
+    experts: (experts * share) / ep,
+    perLayer: (all - experts + experts / ep) / layers,
+  };
+}
+
+class Pricing {
+  private readonly tensor: Place;
+  private readonly hostSeconds: number;
+  private readonly passes: number;
+
+  constructor(
+    private readonly configuration: StepConfiguration,
+    private readonly cluster: Cluster,
+    private readonly constants: StepConstants,
+  ) {
+    this.tensor = placeOf(configuration.degrees.tp, 1, cluster.perNode);
+    const { hostSeconds, passes } = constants.software[configuration.software];
+    this.hostSeconds = hostSeconds;
+    this.passes = passes;
+  }
+
+  /** Kernels of one phase of one part. The host may be slower than the device: then its time counts. */
+  phase(works: readonly Work[]): PhaseTime {
+    const { configuration, cluster, constants } = this;
+    const { device } = cluster;
+    const { precision, degrees, tpSequence } = configuration;
+    const width = elementBytes(precision);
+    const local = 1 / degrees.sp;
+    let matmul = 0;
+    let attention = 0;
+    let memory = 0;
+    let tp = 0;
+    let sp = 0;
+    let launches = 0;
+    let tpBytes = 0;
+    for (const work of works) {
+      switch (work.kind) {
+        case 'matmul':
+          matmul += matmulSeconds(along(work, degrees.sp, degrees.ep), device, precision, constants);
+          launches++;
+          break;
+        case 'attention': {
+          const own = { ...work, queries: work.queries * local };
+          attention += attentionSeconds(own, device, configuration, constants);
+          launches += attentionLaunches(configuration.attention, work.backward);
+          if (degrees.sp > 1) sp += this.ring(work);
+          break;
+        }
+        case 'memory': {
+          const elements = work.elements * local * (work.repeated && tpSequence ? 1 / degrees.tp : 1);
+          memory += memorySeconds(elements * width * this.passes, device, constants);
+          launches++;
+          break;
+        }
+        case 'exchange': {
+          if (degrees.tp === 1) break;
+          const bytes = work.elements * local * (work.activation ? width : 4);
+          // Sequence parallelism: a scatter and a gather for each reduction, and the input gathered once more in backward.
+          tp += exchangeSeconds(work.collective, bytes, this.tensor, cluster, constants);
+          tpBytes += (work.collective === 'all-reduce' ? 2 : 1) * ((degrees.tp - 1) / degrees.tp) * bytes;
+          launches += tpSequence && work.activation ? 2 : 1;
+          break;
+        }
+      }
+    }
+    const hiddenTp = configuration.overlap.tensor ? tp * constants.hiddenTensor : 0;
+    const busy = matmul + attention + memory + tp - hiddenTp + sp;
+    const launch = Math.max(0, launches * this.hostSeconds - busy);
+    return { matmul, attention, memory, launch, tp: tp - hiddenTp, hiddenTp, sp, ep: 0, tpBytes };
+  }
+
+  /** Keys and values of the other ranks, beside what attention hides of them. */
+  private ring(work: { batch: number; keyHeads: number; keys: number; width: number; backward: boolean }): number {
+    const { degrees } = this.configuration;
+    const place = placeOf(degrees.sp, degrees.tp, this.cluster.perNode);
+    const bytes = 2 * work.batch * work.keyHeads * work.keys * work.width * 2;
+    return 0.3 * (work.backward ? 2 : 1) * exchangeSeconds('all-gather', bytes, place, this.cluster, this.constants);
+  }
+
+  /** Reduction of gradients and gathering of parameters over the data-parallel ranks. */
+  data(
+    { dense, experts, perLayer }: { readonly dense: number; readonly experts: number; readonly perLayer: number },
+    {
+      forward,
+      backward,
+      microBatches: m,
+    }: { readonly forward: number; readonly backward: number; readonly microBatches: number },
+  ): { readonly exposed: number; readonly hidden: number; readonly bytes: number } {
+    const { configuration, cluster, constants } = this;
+    const { degrees, zero, gradientBytes, overlap } = configuration;
+    const ranks = degrees.dp * degrees.sp;
+    if (ranks === 1) return { exposed: 0, hidden: 0, bytes: 0 };
+    const place = placeOf(ranks, degrees.tp, cluster.perNode);
+    const width = elementBytes(configuration.precision);
+    const replicas = ranks / degrees.ep;
+    const expertPlace = placeOf(replicas, degrees.tp * degrees.ep, cluster.perNode);
+    const move = (kind: 'all-reduce' | 'reduce-scatter' | 'all-gather', bytes: number) =>
+      exchangeSeconds(kind, dense * bytes, place, cluster, constants) +
+      (experts > 0 && replicas > 1 ? exchangeSeconds(kind, experts * bytes, expertPlace, cluster, constants) : 0);
+    const wire = (dense + experts) * ((ranks - 1) / ranks);
+    if (zero === 3) {
+      // Two gathers and a scatter per micro-batch, each under the neighbouring layers' compute.
+      const gather = move('all-gather', width);
+      const scatter = move('reduce-scatter', gradientBytes);
+      const startup = (gather * perLayer) / (dense + experts);
+      const hideable = constants.hiddenData;
+      const exposed =
+        Math.max(startup, gather - forward * hideable) + Math.max(0, gather + scatter - backward * hideable);
+      return {
+        exposed: m * exposed,
+        hidden: m * (2 * gather + scatter - exposed),
+        bytes: m * wire * (2 * width + gradientBytes),
+      };
+    }
+    const reduce = zero === 0 ? move('all-reduce', gradientBytes) : move('reduce-scatter', gradientBytes);
+    const gather = zero === 0 ? 0 : move('all-gather', width);
+    const hide = (seconds: number, under: number) =>
+      overlap.data ? Math.max(seconds * 0.05, seconds - under * constants.hiddenData) : seconds;
+    const exposed = hide(reduce, backward) + hide(gather, forward);
+    return {
+      exposed,
+      hidden: reduce + gather - exposed,
+      bytes: wire * (zero === 0 ? 2 * gradientBytes : gradientBytes + width),
+    };
+  }
+}
+
+/** A product on a shard of the sequence, or with the tokens of other ranks for a share of the experts. */
+function along(work: MatmulWork, sp: number, ep: number): MatmulWork {
+  const experts = work.batch > 1 ? Math.max(1, work.batch / ep) : 1;
+  const share = work.batch / experts / sp;
+  return work.tokens === 'depth'
+    ? { ...work, batch: experts, depth: work.depth * share }
+    : { ...work, batch: experts, rows: work.rows * share };
+}

@@ -1,0 +1,78 @@
+/**
+ * @file What one rank does for one micro-batch in one part of a model (a layer, what is before the layers, what is after),
+ * as a list of kernels and collectives. Read off the sharded graph of the training step; knows shapes, and no times.
+ */
+import type { CollectiveKind } from '../collective-price.js';
+
+/** A matrix product: `batch` times [rows, depth] · [depth, columns]. */
+export interface MatmulWork {
+  readonly kind: 'matmul';
+  readonly batch: number;
+  readonly rows: number;
+  readonly columns: number;
+  readonly depth: number;
+  /** Which of them counts tokens: the depth in the gradient of a weight. */
+  readonly tokens: 'rows' | 'depth';
+}
+
+/** Attention without its projections; backward has five products where forward has two. */
+export interface AttentionWork {
+  readonly kind: 'attention';
+  readonly backward: boolean;
+  readonly batch: number;
+  readonly heads: number;
+  readonly keyHeads: number;
+  readonly queries: number;
+  readonly keys: number;
+  readonly width: number;
+  readonly causal: boolean;
+}
+
+/** A kernel that does little but read and write so many elements. */
+export interface MemoryWork {
+  readonly kind: 'memory';
+  readonly elements: number;
+  /** Whether tensor parallelism repeats it on every rank: Megatron's sequence parallelism divides exactly these. */
+  readonly repeated: boolean;
+}
+
+/** A collective over the tensor-parallel ranks; elements of the whole array. */
+export interface ExchangeWork {
+  readonly kind: 'exchange';
+  readonly collective: CollectiveKind;
+  readonly elements: number;
+  /** Result of a contraction over the axis: what sequence parallelism splits into a scatter and a gather. */
+  readonly activation: boolean;
+}
+
+export type Work = MatmulWork | AttentionWork | MemoryWork | ExchangeWork;
+
+/** One part of a model on one rank. */
+export interface PartWork {
+  readonly forward: readonly Work[];
+  readonly backward: readonly Work[];
+  /** Elements of parameters that this rank holds. */
+  readonly parameters: number;
+  /** Of these, parameters of experts, by number of experts. */
+  readonly expertParameters: number;
+  /** Elements kept from forward to backward, attention's scores left out. */
+  readonly saved: number;
+  /** Of these, what every tensor-parallel rank keeps whole. */
+  readonly savedRepeated: number;
+  /** Bytes of truth values kept (dropout). */
+  readonly savedMasks: number;
+}
+
+/** The parts of a model: which repeat, and how often. */
+export interface ModelWork {
+  /** Before the layers: the embedding. */
+  readonly first: PartWork;
+  /** Classes of layers in order, with how many there are of each. */
+  readonly layers: readonly { readonly count: number; readonly part: PartWork }[];
+  /** After the layers: last norm, head and loss. */
+  readonly last: PartWork;
+  /** Elements of a layer's input: what a stage sends on, what full recomputation keeps. */
+  readonly boundary: number;
+  /** Whether the head shares the embedding's table. */
+  readonly tied: boolean;
+}
