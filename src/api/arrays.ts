@@ -2,12 +2,14 @@
  * @file Array files: .npy and .pb hold one array, .npz several by name.
  */
 import { readFile } from 'node:fs/promises';
+import { isFloating } from '../ir/dtype.js';
 import { AutoparError } from '../ir/error.js';
 import type { ConstantTensor } from '../ir/graph.js';
 import { readTensorProto } from '../ir/onnx/tensor-file.js';
 import { npyNote, readNpy } from '../program/arrays/npy.js';
 import { readNpz, writeNpz } from '../program/arrays/npz.js';
 import { writeFileAtomic } from '../program/atomic.js';
+import { numberReader } from './numbers.js';
 
 export type Arrays = Readonly<Record<string, ConstantTensor>>;
 
@@ -25,6 +27,27 @@ export async function readArray(file: string): Promise<ConstantTensor> {
   const format = SINGLE_ARRAY.find(({ ending }) => file.endsWith(ending));
   if (!format) throw unknownFormat(file, '.npy or .pb');
   return format.read(await readBytes(file), file);
+}
+
+/**
+ * Reads one list of floating-point numbers: a .npy, or an .npz with one array.
+ * @throws AutoparError (exit input) as `readArray`; `bad-numbers` for another shape or dtype, or several arrays
+ */
+export async function readNumbers(file: string): Promise<readonly number[]> {
+  const arrays = file.endsWith('.npz') ? Object.values(await readArrays(file)) : [await readArray(file)];
+  const [array] = arrays;
+  if (array && arrays.length === 1 && array.shape.length === 1 && isFloating(array.dtype)) {
+    const read = numberReader(array);
+    return Array.from({ length: array.shape[0] ?? 0 }, (_, index) => read(index));
+  }
+  const found = array && arrays.length === 1 ? `${array.dtype} [${array.shape.join(', ')}]` : `${arrays.length} arrays`;
+  throw new AutoparError(
+    'bad-numbers',
+    'input',
+    `${file} holds ${found}, and one list of floating-point numbers is wanted`,
+    { file },
+    'Save a one-dimensional float32 array.',
+  );
 }
 
 /** Reads an .npz. */

@@ -1,6 +1,7 @@
 /**
  * @file compile: a model and a cluster in, a folder with plan and program out. Import, plan, emit, and verify where asked.
  */
+import { parseCluster } from '../cost-model/cluster.js';
 import type { ConstantTensor } from '../ir/graph.js';
 import type { PlanResult } from '../search/plan.js';
 import type { Plan } from '../strategy/plan.js';
@@ -72,7 +73,8 @@ export async function compile(options: CompileOptions): Promise<CompileResult> {
   });
   const random = options.initRandom === true && !read.weightsPresent;
   const complete = random ? withRandomWeights(read, seed) : read;
-  const imported = options.training ? withTraining(complete, options.training) : complete;
+  const training = options.training && trainingOn(options.training, options.cluster);
+  const imported = training ? withTraining(complete, training) : complete;
   options.signal?.throwIfAborted();
   progress('planning');
   const modelOptions: ModelOptions = {
@@ -88,7 +90,7 @@ export async function compile(options: CompileOptions): Promise<CompileResult> {
     directory,
     randomWeights: random ? seed : null,
     decisions: options,
-    ...(options.training ? { training: options.training } : {}),
+    ...(training ? { training } : {}),
     ...(options.constants ? { constants: options.constants } : {}),
     ...(options.weights ? { weights: options.weights } : {}),
     ...(options.force === undefined ? {} : { force: options.force }),
@@ -121,4 +123,10 @@ export async function compile(options: CompileOptions): Promise<CompileResult> {
     ...emitted,
     ...(verification ? { verification } : {}),
   };
+}
+
+/** Ranks of this machine have no 16-bit kernels: what a recipe computes so is held in float32 there. */
+function trainingOn(training: Training, cluster: string | undefined): Training {
+  const isLocal = (training.precision ?? 'fp32') !== 'fp32' && parseCluster(cluster, undefined).local;
+  return isLocal ? { ...training, isHeldInFloat32: true } : training;
 }

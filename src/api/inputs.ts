@@ -67,16 +67,16 @@ function checkArray(input: TensorType & { readonly name: string }, array: Consta
 
 /**
  * Seeded random inputs: floats are normal (0, 1), indices uniform over the table they look up, other integers and
- * booleans 0 or 1. Equal seeds give equal arrays on every machine.
+ * booleans 0 or 1. Equal seeds give equal arrays on every machine. `bounds`: below what integers of an input are drawn.
  */
-export function randomInputs(given: Graph, seed: number): Arrays {
+export function randomInputs(given: Graph, seed: number, bounds: Readonly<Record<string, number>> = {}): Arrays {
   const graph = flattenBlocks(given);
   checkRoom(graph);
   const result: Record<string, ConstantTensor> = {};
   dataInputs(graph).forEach((name, ordinal) => {
     const type = typeOf(graph, name);
     const next = uniform(seed * 1000003 + ordinal);
-    const bound = isFloating(type.dtype) ? 0 : indexBound(graph, name);
+    const bound = isFloating(type.dtype) ? 0 : (bounds[name] ?? indexBound(graph, name));
     result[name] = makeTensor(type, isFloating(type.dtype) ? () => normal(next) : () => Math.floor(next() * bound));
   });
   return result;

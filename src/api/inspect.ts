@@ -29,8 +29,12 @@ import {
   replicatedRows,
   workOf,
 } from './inspect-operators.js';
+import { inspectTraining, type TrainingInspection } from './inspect-training.js';
+import type { Training } from './training-request.js';
 
 export interface InspectOptions extends ImportOptions, ParameterOptions {
+  /** Says what training would keep, besides. */
+  readonly training?: Training;
   /** The model file. */
   readonly model: string;
   readonly signal?: AbortSignal;
@@ -46,6 +50,8 @@ export interface DescribedTensor<Dimension> {
 }
 
 export interface Inspection {
+  /** Where it was asked for. */
+  readonly training?: TrainingInspection;
   readonly name: string;
   readonly file: {
     /** As it was given. */
@@ -124,6 +130,7 @@ export async function inspect(options: InspectOptions): Promise<Inspection> {
     totalFlops: operators.reduce((sum, { flops }) => sum + flops, 0),
     totalBytes: operators.reduce((sum, { bytes }) => sum + bytes, 0),
     notes: imported.notes,
+    ...(options.training ? { training: inspectTraining(graph, options.training) } : {}),
   };
 }
 

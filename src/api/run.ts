@@ -5,6 +5,7 @@ import { type RunOptions, type RunProgress, type RunResult, runProgram } from '.
 import type { Arrays } from './arrays.js';
 import { readCompiled } from './folder.js';
 import { randomInputs, readInputs } from './inputs.js';
+import { checkLabels, labelBounds } from './labels.js';
 import { openCompiled } from './verify.js';
 
 /** What a run gives: outputs, step times, and what each rank did. */
@@ -40,11 +41,13 @@ export async function runCompiled(options: RunCompiledOptions): Promise<RunRepor
 /** Random indices must fit the tables they look up, which only the model tells; given arrays need no model. */
 async function arraysFor(options: RunCompiledOptions): Promise<Arrays> {
   if (options.inputs) {
-    const { program } = await readCompiled(options.directory);
-    return readInputs(options.inputs, program.inputs);
+    const { program, plan } = await readCompiled(options.directory);
+    const arrays = await readInputs(options.inputs, program.inputs);
+    checkLabels(arrays, plan.training, options.inputs);
+    return arrays;
   }
   const { imported } = await openCompiled(options.directory);
-  return randomInputs(imported.graph, options.seed ?? 0);
+  return randomInputs(imported.graph, options.seed ?? 0, labelBounds(imported.training));
 }
 
 function progressText(progress: RunProgress): string {

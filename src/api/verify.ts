@@ -2,6 +2,7 @@
  * @file verify: the sharded program against the unsharded model, every output element by element.
  */
 import path from 'node:path';
+import { flattenBlocks } from '../ir/blocks/flatten-blocks.js';
 import { AutoparError } from '../ir/error.js';
 import type { ConstantTensor, Graph } from '../ir/graph.js';
 import { entryOf } from '../ir/ops/index.js';
@@ -14,6 +15,7 @@ import { type Comparison, compareTensors, defaultTolerance, type TieTest } from 
 import { CONSTANTS_FILE, readCompiled } from './folder.js';
 import { type ImportedModel, importModel } from './import.js';
 import { randomInputs, readInputs } from './inputs.js';
+import { checkLabels, labelBounds } from './labels.js';
 import { numberReader } from './numbers.js';
 import { withRandomWeights } from './random-weights.js';
 import { runGraph } from './reference.js';
@@ -52,7 +54,8 @@ export async function verify(options: VerifyOptions): Promise<VerifyResult> {
   const { imported, file, constants, program } = await openCompiled(options.directory, options.model);
   const inputs = options.inputs
     ? await readInputs(options.inputs, program.inputs)
-    : randomInputs(imported.graph, options.seed ?? 0);
+    : randomInputs(imported.graph, options.seed ?? 0, labelBounds(imported.training));
+  checkLabels(inputs, imported.training ?? null, options.inputs);
   const crossing = options.tensors ? crossingTensors(program, imported.graph) : [];
   progress('running the program');
   const result = await runProgram(options.directory, inputs, {
@@ -69,7 +72,7 @@ export async function verify(options: VerifyOptions): Promise<VerifyResult> {
   const fromFile = file === null ? null : await runFile(file, { ...constants, ...inputs });
   const fromGraph = fromFile && extra.length === 0 ? {} : await runGraph(imported.graph, inputs, extra);
   const expected = fromFile ?? fromGraph;
-  const computedIn = new Set([...imported.graph.tensors.values()].map((type) => type.dtype));
+  const computedIn = new Set([...flattenBlocks(imported.graph).tensors.values()].map((type) => type.dtype));
   const compare = (name: string, actual: Arrays, reference: Arrays): Comparison => {
     const [a, b] = [actual[name], reference[name]];
     if (!a || !b) throw new Error(`${name} was not computed by ${a ? 'the model' : 'the program'}`);

@@ -10,10 +10,16 @@ import { checkDegrees, type DegreeOptions, degreeOptions, givenDegrees, refuseAx
 import { notThereYet } from './later.js';
 import { clusterOptions } from './machine.js';
 import { importOptionsOf, type ModelFlags, modelOptions } from './model-options.js';
-import { type TrainingFlags, trainingOf, trainingOptions } from './training-options.js';
+import {
+  type TrainedFlags,
+  type TrainingFlags,
+  trainedOptions,
+  trainingOf,
+  trainingOptions,
+} from './training-options.js';
 import { byteSize, oneOf, wholeNumber } from './values.js';
 
-interface CompileFlags extends DegreeOptions, ModelFlags, TrainingFlags {
+interface CompileFlags extends DegreeOptions, ModelFlags, TrainingFlags, TrainedFlags {
   readonly output?: string;
   readonly force?: boolean;
   readonly planOnly?: boolean;
@@ -74,6 +80,7 @@ export const compileCommand: Command<CompileFlags> = {
     },
     { flags: '--config <file>', says: "a MindFormers configuration's parallel sections (docs/config.md)" },
     ...trainingOptions,
+    ...trainedOptions,
     { flags: '--init <random>', says: 'make up weights that the model file lacks', parse: oneOf('--init', ['random']) },
     {
       flags: '--seed <n>',
@@ -119,7 +126,7 @@ async function optionsOf(model: string, flags: CompileFlags): Promise<CompileOpt
     ...withoutUndefined(given),
     degrees: givenDegrees(flags),
     ...(await importOptionsOf(flags)),
-    ...trainingOf(flags),
+    ...(await trainingOf(flags)),
     ...completionOf(flags),
     ...(await decisionsOf(flags)),
     ...(init === 'random' ? { initRandom: true } : {}),

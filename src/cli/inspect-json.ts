@@ -52,6 +52,7 @@ export function inspectionJson(inspection: Inspection): Readonly<Record<string, 
     totalFlops: inspection.totalFlops,
     totalMovedBytes: inspection.totalBytes,
     flopsPerByte: inspection.totalBytes > 0 ? inspection.totalFlops / inspection.totalBytes : 0,
+    ...(inspection.training ? { training: inspection.training } : {}),
     notes: inspection.notes,
   };
 }

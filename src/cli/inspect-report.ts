@@ -5,6 +5,7 @@ import type { Inspection } from '../api/inspect.js';
 import type { Output } from './output.js';
 import { bytesText, countText, flopsText, wholeText } from './quantity.js';
 import { type Column, printable, tableLines } from './table.js';
+import { trainingLines } from './training-report.js';
 
 type Parameter = Inspection['parameters']['parameters'][number];
 type Row = readonly string[];
@@ -30,6 +31,7 @@ export function inspectionLines(inspection: Inspection, output: Output, allParam
     ...section('shared or parted', decisionLines(inspection, allParameters)),
     ...section('not trained', untrainedLines(inspection)),
     ...section('would be replicated', replicatedLines(inspection)),
+    ...(inspection.training ? section('training', trainingLines(inspection.training, allParameters)) : []),
     ...(allParameters ? [] : ['', dim('--parameters lists every parameter, --json tells everything')]),
   ];
 }

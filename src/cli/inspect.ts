@@ -6,9 +6,10 @@ import type { Command, Context } from './command.js';
 import { inspectionJson } from './inspect-json.js';
 import { inspectionLines } from './inspect-report.js';
 import { importOptionsOf, type ModelFlags, modelOptions } from './model-options.js';
+import { refuseTraining, type TrainingFlags, trainingOf, trainingOptions } from './training-options.js';
 import { listed } from './values.js';
 
-interface InspectFlags extends ModelFlags {
+interface InspectFlags extends ModelFlags, TrainingFlags {
   readonly tie?: readonly string[];
   readonly untie?: readonly string[];
   readonly trainable?: readonly string[];
@@ -31,6 +32,7 @@ export const inspectCommand: Command<InspectFlags> = {
       parse: listed,
     },
     { flags: '--parameters', says: 'list every parameter, not only the largest' },
+    ...trainingOptions,
   ],
   examples: [
     { line: 'autopar inspect models/gpt-tiny.onnx', says: 'dimensions, parameters, operators, layers, blocks' },
@@ -44,6 +46,7 @@ export const inspectCommand: Command<InspectFlags> = {
 
 async function runInspect(context: Context, [model = '']: readonly string[], flags: InspectFlags): Promise<ExitKind> {
   const { output, signal } = context;
+  if (!flags.train) refuseTraining(flags);
   const { inspect } = await import('../api/inspect.js');
   const { tie, untie, trainable, frozen, parameters = false } = flags;
   const inspection = await inspect({
@@ -53,6 +56,7 @@ async function runInspect(context: Context, [model = '']: readonly string[], fla
     ...(untie ? { untie } : {}),
     ...(trainable ? { trainable } : {}),
     ...(frozen ? { frozen } : {}),
+    ...(flags.train ? await trainingOf(flags) : {}),
     signal,
     onProgress: (text) => output.progress(text),
   });

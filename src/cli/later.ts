@@ -32,7 +32,7 @@ export const LATER_OPTIONS: readonly string[] = [
 ];
 
 /** Options of one command that others take as well later. */
-export const LATER_ELSEWHERE: readonly string[] = ['--tie', '--untie', '--train', '--loss', '--optimizer'];
+export const LATER_ELSEWHERE: readonly string[] = ['--tie', '--untie'];
 
 /** The refusal of something that has a name but no code behind it. */
 export function notThereYet(name: string): AutoparError {

@@ -1,38 +1,72 @@
 /**
- * @file Options of training: which loss, which optimizer, which weights.
+ * @file Options of training: which loss, which optimizer, which weights, in which precision.
  */
-import type { Training } from '../api/training.js';
+import { checkTraining, type Training } from '../api/training-request.js';
 import { AutoparError } from '../ir/error.js';
 import type { CommandOption } from './command.js';
-import { listed, nonNegative, oneOf, wholeNumber } from './values.js';
+import { integer, listed, nonNegative, numbers, oneOf, wholeNumber } from './values.js';
 
 const LOSSES = ['cross_entropy', 'mse', 'model-output'] as const;
 const OPTIMIZERS = ['sgd', 'adam', 'adamw', 'lamb'] as const;
+const SCHEDULES = ['constant', 'linear', 'cosine'] as const;
+const PRECISIONS = ['fp32', 'fp16', 'bf16'] as const;
 
 /** Their values, by the names that the parser gives them. */
 export interface TrainingFlags {
   readonly train?: boolean;
   readonly loss?: (typeof LOSSES)[number];
   readonly lossOutput?: string;
+  readonly ignoreIndex?: number;
+  readonly classWeights?: string;
+  readonly labelSmoothing?: number;
   readonly optimizer?: (typeof OPTIMIZERS)[number];
   readonly learningRate?: number;
   readonly momentum?: number;
   readonly nesterov?: boolean;
+  readonly betas?: readonly number[];
+  readonly epsilon?: number;
   readonly weightDecay?: number;
+  readonly decayed?: readonly string[];
+  readonly undecayed?: readonly string[];
   readonly clipNorm?: number;
+  readonly scheduleLr?: (typeof SCHEDULES)[number];
   readonly warmup?: number;
+  readonly totalSteps?: number;
+  readonly minLrRatio?: number;
+  readonly precision?: (typeof PRECISIONS)[number];
+  readonly lossScale?: number | 'dynamic';
+}
+
+/** Which weights are trained: `inspect` has options of these names without training. */
+export interface TrainedFlags {
   readonly trainable?: readonly string[];
   readonly frozen?: readonly string[];
 }
 
+export const trainedOptions: readonly CommandOption[] = [
+  { flags: '--trainable <glob>', says: 'train these weights as well; repeatable', parse: listed },
+  { flags: '--frozen <glob>', says: 'do not train these; repeatable', parse: listed },
+];
+
 export const trainingOptions: readonly CommandOption[] = [
-  { flags: '--train', says: 'compile a step of training: loss, gradients and optimizer' },
+  { flags: '--train', says: 'a step of training: loss, gradients and optimizer' },
   {
     flags: '--loss <kind>',
     says: 'cross_entropy, mse, or model-output: an output that is a loss already (default: cross_entropy)',
     parse: oneOf('--loss', LOSSES),
   },
   { flags: '--loss-output <name>', says: 'the output that the loss is of, where there are several' },
+  {
+    flags: '--ignore-index <n>',
+    says: 'labels of this value do not count (default: -100)',
+    parse: integer('--ignore-index'),
+  },
+  { flags: '--class-weights <file>', says: '.npy or .npz with what a label of each class counts (default: 1)' },
+  {
+    flags: '--label-smoothing <e>',
+    says: 'share of the target that is spread over all classes (default: 0)',
+    parse: nonNegative('--label-smoothing'),
+  },
   {
     flags: '--optimizer <kind>',
     says: 'sgd, adam, adamw or lamb (default: adamw)',
@@ -42,41 +76,115 @@ export const trainingOptions: readonly CommandOption[] = [
   { flags: '--momentum <m>', says: "sgd's momentum (default: 0)", parse: nonNegative('--momentum') },
   { flags: '--nesterov', says: "sgd with Nesterov's momentum" },
   {
+    flags: '--betas <a,b>',
+    says: 'decay of the moments of adam, adamw and lamb (default: 0.9,0.999)',
+    parse: numbers('--betas', 2, '0.9,0.95'),
+  },
+  {
+    flags: '--epsilon <e>',
+    says: 'what adam, adamw and lamb add to the root (default: 1e-8; 1e-6 for lamb)',
+    parse: nonNegative('--epsilon'),
+  },
+  {
     flags: '--weight-decay <w>',
     says: 'of matrices; biases and scales have none (default: 0; 0.01 for adamw)',
     parse: nonNegative('--weight-decay'),
   },
+  { flags: '--decayed <glob>', says: 'weights that decay besides matrices; repeatable', parse: listed },
+  { flags: '--undecayed <glob>', says: 'weights that do not decay; repeatable', parse: listed },
   { flags: '--clip-norm <n>', says: 'scale gradients to this global norm at most', parse: nonNegative('--clip-norm') },
+  {
+    flags: '--schedule-lr <shape>',
+    says: 'constant, linear or cosine: how the rate falls after --warmup (default: constant)',
+    parse: oneOf('--schedule-lr', SCHEDULES),
+  },
   { flags: '--warmup <steps>', says: 'steps in which the rate grows to its height', parse: wholeNumber('--warmup', 1) },
-  { flags: '--trainable <glob>', says: 'train these weights as well; repeatable', parse: listed },
-  { flags: '--frozen <glob>', says: 'do not train these; repeatable', parse: listed },
+  {
+    flags: '--total-steps <n>',
+    says: 'steps after which linear and cosine are at their lowest',
+    parse: wholeNumber('--total-steps', 1),
+  },
+  {
+    flags: '--min-lr-ratio <r>',
+    says: 'their lowest, as a share of the rate (default: 0)',
+    parse: nonNegative('--min-lr-ratio'),
+  },
+  {
+    flags: '--precision <recipe>',
+    says: 'fp32; fp16 or bf16: computed in 16 bit, weights and state in fp32 (default: fp32)',
+    parse: oneOf('--precision', PRECISIONS),
+  },
+  {
+    flags: '--loss-scale <s|dynamic>',
+    says: 'what the loss is multiplied by for its gradients (default: dynamic for fp16, else 1)',
+    parse: (text) => (text === 'dynamic' ? text : nonNegative('--loss-scale')(text)),
+  },
 ];
 
-/** What is asked for. @throws AutoparError (usage) for options of training without --train */
-export function trainingOf(flags: TrainingFlags): { readonly training?: Training } {
-  const { train, loss, lossOutput, optimizer, learningRate, trainable, frozen } = flags;
-  const { momentum, nesterov, weightDecay, clipNorm, warmup } = flags;
-  const given = { loss, lossOutput, optimizer, learningRate, momentum, nesterov, weightDecay, clipNorm, warmup };
-  if (!train) {
-    const [stray] = Object.entries({ ...given, trainable, frozen }).filter(([, value]) => value !== undefined);
-    if (!stray) return {};
-    const flag = stray[0].replace(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`);
-    throw new AutoparError('bad-option', 'usage', `--${flag} is an option of training`, {}, 'add --train');
-  }
+/** What is asked for. @throws AutoparError (usage) for options of training without --train, and for those that contradict */
+export async function trainingOf(flags: TrainingFlags & TrainedFlags): Promise<{ readonly training?: Training }> {
+  const { trainable, frozen } = flags;
+  const lists = { ...(trainable ? { trainable } : {}), ...(frozen ? { frozen } : {}) };
+  if (!flags.train) return refuseStray({ ...given(flags), ...lists });
+  const { decayed, undecayed, precision, lossScale } = flags;
+  const training: Training = {
+    loss: await lossOf(flags),
+    optimizer: optimizerOf(flags),
+    ...withoutUndefined({ decayed, undecayed, precision, lossScale }),
+    ...lists,
+  };
+  checkTraining(training);
+  return { training };
+}
+
+/** @throws AutoparError (usage) for an option of training without --train, but for those of `TrainedFlags` */
+export function refuseTraining(flags: TrainingFlags): void {
+  refuseStray(given(flags));
+}
+
+/** The options of training that were given. */
+function given(flags: TrainingFlags): Partial<TrainingFlags> {
+  const names = trainingOptions.map(({ flags: text }) => camelCase(/--([\w-]+)/.exec(text)?.[1] ?? ''));
+  const own = new Set(names.filter((name) => name !== 'train'));
+  return Object.fromEntries(Object.entries(flags).filter(([name]) => own.has(name)));
+}
+
+function refuseStray(found: object): Record<string, never> {
+  const [stray] = Object.entries(found).filter(([, value]) => value !== undefined);
+  if (!stray) return {};
+  const flag = stray[0].replace(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`);
+  throw new AutoparError('bad-option', 'usage', `--${flag} is an option of training`, {}, 'add --train');
+}
+
+function camelCase(flag: string): string {
+  return flag.replace(/-(\w)/g, (_, letter: string) => letter.toUpperCase());
+}
+
+async function lossOf(flags: TrainingFlags): Promise<Training['loss']> {
+  const { loss = 'cross_entropy', lossOutput: output, ignoreIndex, classWeights: file, labelSmoothing } = flags;
+  const { readNumbers } = await import('../api/arrays.js');
+  const classWeights = file === undefined ? undefined : await readNumbers(file);
+  return { kind: loss, ...withoutUndefined({ output, ignoreIndex, classWeights, labelSmoothing }) };
+}
+
+function optimizerOf(flags: TrainingFlags): Training['optimizer'] {
+  const { optimizer = 'adamw', learningRate = 1e-3, momentum, nesterov, epsilon, weightDecay, clipNorm } = flags;
+  const { betas: [first, second] = [], warmup, scheduleLr: shape, totalSteps: total, minLrRatio: floor } = flags;
+  const betas = first === undefined || second === undefined ? undefined : ([first, second] as const);
+  const schedule = withoutUndefined({ warmup, shape, total, floor });
   return {
-    training: {
-      loss: { kind: loss ?? 'cross_entropy', ...(lossOutput === undefined ? {} : { output: lossOutput }) },
-      optimizer: {
-        kind: optimizer ?? 'adamw',
-        learningRate: learningRate ?? 1e-3,
-        ...(momentum === undefined ? {} : { momentum }),
-        ...(nesterov === undefined ? {} : { nesterov }),
-        ...(weightDecay === undefined ? {} : { weightDecay }),
-        ...(clipNorm === undefined ? {} : { clipNorm }),
-        ...(warmup === undefined ? {} : { schedule: { warmup } }),
-      },
-      ...(trainable ? { trainable } : {}),
-      ...(frozen ? { frozen } : {}),
-    },
+    kind: optimizer,
+    learningRate,
+    ...withoutUndefined({ momentum, nesterov, betas, epsilon, weightDecay, clipNorm }),
+    ...(Object.keys(schedule).length > 0 ? { schedule } : {}),
+  };
+}
+
+/** A record without its undefined values, as exact optional properties want it. */
+function withoutUndefined<Given extends object>(
+  record: Given,
+): { [Key in keyof Given]?: Exclude<Given[Key], undefined> } {
+  return Object.fromEntries(Object.entries(record).filter(([, value]) => value !== undefined)) as {
+    [Key in keyof Given]?: Exclude<Given[Key], undefined>;
   };
 }

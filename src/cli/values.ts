@@ -38,6 +38,24 @@ export function nonNegative(name: string): (text: string) => number {
   };
 }
 
+/** A parser of whole numbers of either sign. */
+export function integer(name: string): (text: string) => number {
+  return (text) => {
+    const value = Number(text);
+    if (/^[+-]?\d+$/.test(text) && Number.isSafeInteger(value)) return value;
+    throw badOption(name, text, 'a whole number, such as -100');
+  };
+}
+
+/** A parser of `count` numbers with commas between. */
+export function numbers(name: string, count: number, example: string): (text: string) => readonly number[] {
+  return (text) => {
+    const values = text.split(',').map((part) => (part.trim() === '' ? Number.NaN : Number(part)));
+    if (values.length === count && values.every(Number.isFinite)) return values;
+    throw badOption(name, text, `${count} numbers, such as ${example}`);
+  };
+}
+
 /** A parser of memory sizes in bytes: `80GB` (10^9), `16GiB` (2^30), `2e10`. */
 export function byteSize(name: string): (text: string) => number {
   return (text) => {

@@ -90,10 +90,17 @@ export type OperatorFamily =
   | 'sort'
   | 'other';
 
+/**
+ * What an operator of float32 operands is computed in where a model is trained in 16 bit (autodiff/mixed-precision.ts): `low`: in 16
+ * bit; `full`: in float32; `follow`: in what its operands come in, the wider of them where they differ. As PyTorch's autocast.
+ */
+export type Precision = 'low' | 'full' | 'follow';
+
 export interface OperatorEntry {
   readonly op: string;
   readonly domain: string;
   readonly family: OperatorFamily;
+  readonly precision: Precision;
   /** The opset that brought it, where that is newer than INTERNAL_OPSET: models with it are written in that opset. */
   readonly since?: number;
   /** The newest opset whose form of it ONNX Runtime has, where that is older than INTERNAL_OPSET: models with it are written in that opset. */

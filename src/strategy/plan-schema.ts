@@ -62,11 +62,24 @@ export const PLAN_SCHEMA = record(
     training: {
       anyOf: [
         { type: 'null' },
-        record({
-          loss: record({ kind: text, output: text }, ['output']),
-          optimizer: { type: 'object' },
-          trained: count,
-        }),
+        record(
+          {
+            loss: record(
+              {
+                kind: text,
+                output: text,
+                labels: record({ input: text, classes: positive, ignoreIndex: { type: 'integer' } }),
+                labelSmoothing: amount,
+              },
+              ['output', 'labels', 'labelSmoothing'],
+            ),
+            optimizer: { type: 'object' },
+            trained: count,
+            precision: text,
+            lossScale: { anyOf: [amount, { const: 'dynamic' }] },
+          },
+          ['precision', 'lossScale'],
+        ),
       ],
     },
     schedule: record({ kind: { const: 'single' }, microBatches: positive }),

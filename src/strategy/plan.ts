@@ -62,10 +62,16 @@ export interface PlanTraining {
     readonly kind: string;
     /** The output of the model that it is of, where that was said. */
     readonly output?: string;
+    /** The input that holds labels: classes from 0 on, or what does not count. */
+    readonly labels?: { readonly input: string; readonly classes: number; readonly ignoreIndex: number };
+    readonly labelSmoothing?: number;
   };
   readonly optimizer: Readonly<Record<string, unknown>>;
   /** Number of weights that are trained. */
   readonly trained: number;
+  /** What is computed in 16 bit, and what the loss is multiplied by; left out for float32. */
+  readonly precision?: string;
+  readonly lossScale?: number | 'dynamic';
 }
 
 export interface PlanPass {

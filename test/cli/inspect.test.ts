@@ -133,3 +133,44 @@ test('a model that cannot be looked at without sizes says what to bind', async (
   t.is(code, 3);
   t.regex(stderr, /error\[unbound-dimension\].*N[\s\S]*--dim N=SIZE/);
 });
+
+interface TrainingReport {
+  readonly training: {
+    readonly labels: string;
+    readonly precision: string;
+    readonly parameters: readonly {
+      readonly name: string;
+      readonly elements: number;
+      readonly decays: boolean;
+      readonly state: readonly string[];
+    }[];
+    readonly groups: readonly { readonly decays: boolean; readonly count: number; readonly elements: number }[];
+    readonly scalars: readonly string[];
+    readonly total: Readonly<Record<'weightBytes' | 'copyBytes' | 'gradientBytes' | 'stateBytes', number>>;
+  };
+  readonly parameters: { readonly elements: number };
+}
+
+test('--train tells what is trained, its groups and state, and the bytes of all of it', async (t) => {
+  const line = ['inspect', 'models/mlp.onnx', '--train', '--precision', 'bf16', '--undecayed', '*0.weight'];
+  const { stdout, stderr } = await autopar([...line, '--json']);
+  t.is(stderr, '');
+  const { training, parameters } = JSON.parse(stdout) as TrainingReport;
+  const elements = training.parameters.reduce((sum, row) => sum + row.elements, 0);
+  t.is(elements, parameters.elements);
+  t.deepEqual([training.labels, training.precision], ['labels', 'bf16']);
+  const { weightBytes, copyBytes, gradientBytes, stateBytes } = training.total;
+  t.deepEqual([weightBytes, gradientBytes, copyBytes], [4 * elements, 4 * elements, 2 * elements]);
+  t.is(stateBytes, 8 * elements + 8, 'two moments, and the number of the step');
+  t.deepEqual(training.scalars, ['optimizer/step']);
+  for (const row of training.parameters) {
+    t.deepEqual(row.state, [`${row.name}/mean`, `${row.name}/square`]);
+    t.is(row.decays, row.name.endsWith('weight') && !row.name.endsWith('0.weight'), row.name);
+  }
+  const [decayed, kept] = training.groups;
+  t.is((decayed?.elements ?? 0) + (kept?.elements ?? 0), elements);
+  const words = await autopar(line);
+  for (const line of words.stdout.split('\n')) t.true([...line].length <= 100, line);
+  t.regex(words.stdout, /\ntraining\n {2}loss .* loss, of an input labels\n {2}optimizer .* adamw, bf16\n/);
+  t.regex(words.stdout, /\n {2}all +\S+ \S+ +\S+ \S+ +\S+ \S+ +\S+ \S+\n/);
+});

@@ -5,7 +5,7 @@
 import { isFloating } from '../dtype.js';
 import { AutoparError } from '../error.js';
 import { type ConstantTensor, elementCount, type Graph, type TensorType, typeOf } from '../graph.js';
-import { constant, numbersOf } from '../ops/constants.js';
+import { constant } from '../ops/constants.js';
 import { summationType } from '../ops/expansion.js';
 import { LossWriter } from './loss-writer.js';
 import { type LossRatio, splitMean } from './split-mean.js';
@@ -18,8 +18,8 @@ export interface LossOptions {
   readonly output?: string;
   /** Of cross_entropy: labels of this value count for nothing; -100 by default, as in PyTorch. */
   readonly ignoreIndex?: number;
-  /** Of cross_entropy: what a label of each class counts, [classes], floating-point; 1 by default. */
-  readonly classWeights?: ConstantTensor;
+  /** Of cross_entropy: what a label of each class counts; 1 by default. */
+  readonly classWeights?: readonly number[];
   /** Of cross_entropy: the share of the target that is spread evenly over all classes (Szegedy et al. 2016); 0 by default. */
   readonly labelSmoothing?: number;
 }
@@ -168,15 +168,14 @@ function rowsOf(write: LossWriter, output: string, labels: string, classAxis: nu
   ];
 }
 
-function weightsIn(weights: ConstantTensor, classes: number, dtype: TensorType['dtype']): ConstantTensor {
-  if (isFloating(weights.dtype) && weights.shape.length === 1 && weights.shape[0] === classes)
-    return constant(dtype, numbersOf(weights), weights.shape);
+function weightsIn(weights: readonly number[], classes: number, dtype: TensorType['dtype']): ConstantTensor {
+  if (weights.length === classes) return constant(dtype, weights, [classes]);
   throw new AutoparError(
     'class-weights',
     'input',
-    `weights of classes are ${weights.dtype} [${weights.shape.join(', ')}], and the loss has ${classes} classes`,
+    `there are ${weights.length} weights of classes, and the loss has ${classes} classes`,
     {},
-    `give floating-point numbers of shape [${classes}]`,
+    'give one for each class',
   );
 }
 

@@ -5,12 +5,13 @@
  */
 import { byteLength } from '../dtype.js';
 import { elementCount, type Graph, type TensorType } from '../graph.js';
-import { UpdateWriter } from './update-writer.js';
+import { type LossScale, nextScale } from './loss-scale.js';
+import { type Owner, UpdateWriter } from './update-writer.js';
 
 export interface Schedule {
   /** Steps in which the rate grows evenly to its full height. */
   readonly warmup?: number;
-  /** What follows: `constant`; `linear` and `cosine` fall to `floor` times the rate at step `total`. */
+  /** What follows: `constant`; `linear` and `cosine` fall from full height to `floor` times it, reached after step `total`. */
   readonly shape?: 'constant' | 'linear' | 'cosine';
   readonly total?: number;
   readonly floor?: number;
@@ -39,22 +40,34 @@ export interface Trained {
   readonly decays: boolean;
 }
 
-type Owner = Parameters<UpdateWriter['add']>[0];
+/** What gradients have still to be divided by. */
+export interface GradientScale {
+  /** Scalar that the loss is divided by; gradients are zero where it is. */
+  readonly denominator: string | null;
+  /** What the loss was multiplied by before it was differentiated. */
+  readonly lossScale: LossScale | null;
+}
 
-/**
- * The graph with an update of every trained weight. A gradient has its weight's type. `denominator`: the scalar that gradients
- * are still to be divided by; they are zero where it is.
- */
+/** The graph with an update of every trained weight. A gradient has its weight's type. */
 export function appendOptimizer(
   graph: Graph,
   trained: readonly Trained[],
   options: OptimizerOptions,
-  denominator: string | null = null,
+  scale: GradientScale = { denominator: null, lossScale: null },
 ): Graph {
   const write = new UpdateWriter(graph);
+  const isGuarded = scale.lossScale?.isDynamic ?? false;
+  const squares = isGuarded || options.clipNorm !== undefined ? sumOfSquares(write, trained) : null;
+  if (squares !== null && scale.lossScale && isGuarded) {
+    // An infinite gradient, or one that is not a number, makes the sum of squares so.
+    const limit = write.scalar('float32', Number.POSITIVE_INFINITY);
+    const finite = write.add(EVERYWHERE, 'Less', [squares, limit], { dtype: 'bool', shape: [] });
+    nextScale(write, EVERYWHERE, scale.lossScale, finite);
+    write.onlyWhere(finite);
+  }
   const step = countSteps(write);
   const rate = learningRate(write, step, options);
-  const factor = gradientFactor(write, trained, options, denominator);
+  const factor = gradientFactor(write, squares, options, scale);
   const readers = new Map(graph.nodes.flatMap((node) => node.inputs.map((input) => [input, node] as const)).reverse());
   for (const item of trained) {
     const reader = readers.get(item.name);
@@ -63,7 +76,7 @@ export function appendOptimizer(
     const gradient =
       factor === null ? item.gradient : write.add(owner, 'Mul', [item.gradient, cast(write, owner, factor, dtype)]);
     const one: One = { write, owner, options, item, gradient, step, rate: cast(write, owner, rate, dtype) };
-    write.pair(item.name, options.kind === 'sgd' ? descend(one) : adapt(one));
+    write.pair(item.name, options.kind === 'sgd' ? descend(one) : adapt(one), owner);
   }
   return write.graph();
 }
@@ -76,7 +89,7 @@ function countSteps(write: UpdateWriter): string {
   const type: TensorType = { dtype: 'int64', shape: [] };
   const before = write.keep('optimizer/step', type, { kind: 'inline', data: new Uint8Array(8) });
   const now = write.add(EVERYWHERE, 'Add', [before, write.scalar('int64', 1)]);
-  write.pair(before, now);
+  write.pair(before, now, EVERYWHERE);
   return write.add(EVERYWHERE, 'Cast', [now], FLOAT, { to: 1 });
 }
 
@@ -90,7 +103,7 @@ function learningRate(
   const { warmup = 0, shape = 'constant', total = 0, floor = 0 } = schedule;
   let factor: string | null = null;
   if (shape !== 'constant' && total > warmup) {
-    const past = apply('Div', apply('Sub', step, number(warmup)), number(total - warmup));
+    const past = apply('Div', apply('Sub', step, number(warmup + 1)), number(total - warmup));
     const share = apply('Max', apply('Min', past, number(1)), number(0));
     const falling =
       shape === 'linear'
@@ -105,19 +118,22 @@ function learningRate(
   return factor === null ? number(full) : apply('Mul', factor, number(full));
 }
 
-/** What all gradients are multiplied by: one over the loss's denominator, and what clipping takes off; null for 1. */
+/** What all gradients are multiplied by, for the denominator and the scale of the loss and for clipping; null for 1. */
 function gradientFactor(
   write: UpdateWriter,
-  trained: readonly Trained[],
+  squares: string | null,
   { clipNorm }: OptimizerOptions,
-  denominator: string | null,
+  scale: GradientScale,
 ): string | null {
+  const apply = (op: string, ...inputs: string[]) => write.add(EVERYWHERE, op, inputs, FLOAT);
+  const { denominator, lossScale } = scale;
+  const unscaled = lossScale && apply('Div', write.scalar('float32', 1), lossScale.factor);
   const mean = denominator === null ? null : reciprocal(write, denominator);
-  if (clipNorm === undefined) return mean;
-  const norm = globalNorm(write, trained);
-  if (mean === null) return clipping(write, norm, clipNorm);
-  const clip = clipping(write, write.add(EVERYWHERE, 'Mul', [norm, mean], FLOAT), clipNorm);
-  return write.add(EVERYWHERE, 'Mul', [mean, clip], FLOAT);
+  const both = unscaled !== null && mean !== null ? apply('Mul', mean, unscaled) : (mean ?? unscaled);
+  if (clipNorm === undefined || squares === null) return both;
+  const norm = apply('Sqrt', squares);
+  if (both === null) return clipping(write, norm, clipNorm);
+  return apply('Mul', both, clipping(write, apply('Mul', norm, both), clipNorm));
 }
 
 /** 1 / x; 0 where x is: where no label counts the loss is 0 / 0 and every gradient zero, as PyTorch has it. */
@@ -128,8 +144,8 @@ function reciprocal(write: UpdateWriter, tensor: string): string {
   return write.add(EVERYWHERE, 'Where', [none, write.scalar('float32', 0), inverse], FLOAT);
 }
 
-/** The norm of all gradients together. */
-function globalNorm(write: UpdateWriter, trained: readonly Trained[]): string {
+/** Of all gradients together. */
+function sumOfSquares(write: UpdateWriter, trained: readonly Trained[]): string {
   const squares = trained.map(({ gradient }) => {
     const type = write.typeOf(gradient);
     const axes = type.shape.map((_, axis) => axis);
@@ -137,8 +153,7 @@ function globalNorm(write: UpdateWriter, trained: readonly Trained[]): string {
     const sum = write.add(EVERYWHERE, 'ReduceSumSquare', [gradient], scalar, { axes, keepdims: 0 });
     return cast(write, EVERYWHERE, sum, 'float32');
   });
-  const total = squares.reduce((sum, square) => write.add(EVERYWHERE, 'Add', [sum, square], FLOAT));
-  return write.add(EVERYWHERE, 'Sqrt', [total], FLOAT);
+  return squares.reduce((sum, square) => write.add(EVERYWHERE, 'Add', [sum, square], FLOAT));
 }
 
 /** min(1, limit / (norm + 1e-6)), as torch.nn.utils.clip_grad_norm_. */
@@ -169,7 +184,7 @@ function descend({ write, owner, options, item, gradient, rate }: One): string {
   if (momentum === 0) return write.add(owner, 'Sub', [item.name, write.add(owner, 'Mul', [slope, rate])]);
   const before = zeros(write, `${item.name}/momentum`, write.typeOf(item.name));
   const now = write.add(owner, 'Add', [times(before, momentum), slope]);
-  write.pair(before, now);
+  write.pair(before, now, owner);
   const direction = nesterov ? write.add(owner, 'Add', [slope, times(now, momentum)]) : now;
   return write.add(owner, 'Sub', [item.name, write.add(owner, 'Mul', [direction, rate])]);
 }
@@ -187,7 +202,7 @@ function adapt({ write, owner, options, item, gradient, step, rate }: One): stri
   const moment = (name: string, beta: number, of: string) => {
     const before = zeros(write, `${item.name}/${name}`, type);
     const now = apply('Add', times(before, beta), times(of, 1 - beta));
-    write.pair(before, now);
+    write.pair(before, now, owner);
     return now;
   };
   const mean = moment('mean', first, slope);

@@ -3,6 +3,7 @@
  */
 import { type DType, onnxOfDtype } from '../dtype.js';
 import type { ConstantTensor, Graph, Node, TensorType, Weight } from '../graph.js';
+import { constant } from '../ops/constants.js';
 import { unusedName } from '../unused-name.js';
 import type { LossRatio } from './split-mean.js';
 
@@ -34,6 +35,14 @@ export class LossWriter {
   constant(wanted: string, { dtype, shape, data }: ConstantTensor): string {
     const name = this.name(wanted, { dtype, shape });
     this.weights.set(name, { dtype, shape, role: 'constant', source: { kind: 'inline', data } });
+    return name;
+  }
+
+  /** A float32 scalar that is kept from step to step, which the optimizer pairs with what it becomes. */
+  kept(wanted: string, initial: number): string {
+    const { data, ...type } = constant('float32', [initial]);
+    const name = this.name(wanted, type);
+    this.weights.set(name, { ...type, role: 'buffer', source: { kind: 'inline', data } });
     return name;
   }
 

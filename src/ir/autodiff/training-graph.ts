@@ -7,17 +7,32 @@ import { batchDimensions } from '../batch.js';
 import { flattenBlocks } from '../blocks/flatten-blocks.js';
 import { isFloating } from '../dtype.js';
 import { AutoparError } from '../error.js';
-import type { Graph, Weight } from '../graph.js';
+import { type Graph, typeOf, type Weight } from '../graph.js';
 import { appendLoss, type LabelRange, type LossOptions } from './append-loss.js';
 import { appendOptimizer, type OptimizerOptions } from './append-optimizer.js';
 import { differentiate } from './differentiate.js';
+import { canBeHeldInFloat32, heldInFloat32 } from './held-in-float32.js';
+import { scaleLoss } from './loss-scale.js';
+import { inMixedPrecision, type LowType } from './mixed-precision.js';
 
 export interface TrainingOptions {
   readonly loss: LossOptions;
   readonly optimizer: OptimizerOptions;
   /** Names of the weights to train; every floating-point parameter by default. */
   readonly trained?: readonly string[];
+  /** Whether weight decay holds for a weight; by default for those of two dimensions and more, not for biases and scales. */
+  readonly decays?: (name: string) => boolean;
+  /** float32 throughout by default; else computed in 16 bit with weights and state in float32 (mixed-precision.ts). */
+  readonly precision?: Precision;
+  /** What the loss is multiplied by for its gradients; dynamic for fp16, 1 for the others. */
+  readonly lossScale?: number | 'dynamic';
+  /** Devices lack 16-bit types: what would be so is held in float32, and rounded (held-in-float32.ts). */
+  readonly isHeldInFloat32?: boolean;
 }
+
+export type Precision = 'fp32' | 'fp16' | 'bf16';
+
+const LOW_TYPES: Readonly<Record<Exclude<Precision, 'fp32'>, LowType>> = { fp16: 'float16', bf16: 'bfloat16' };
 
 export interface TrainingGraph {
   /** Its first output is the loss; outputs of the model follow, then what is kept for the next step. */
@@ -32,22 +47,29 @@ export interface TrainingGraph {
 
 /** @throws AutoparError (input) `nothing-to-train`; what loss and differentiation refuse */
 export function trainingGraph(forward: Graph, options: TrainingOptions): TrainingGraph {
-  const { graph: scored, loss, labels, classes, ratio } = appendLoss(flattenBlocks(forward), options.loss);
+  const { precision = 'fp32', lossScale = precision === 'fp16' ? 'dynamic' : undefined } = options;
+  const flat = flattenBlocks(forward);
+  const low = precision === 'fp32' ? null : LOW_TYPES[precision];
+  const computed = low === null ? flat : inMixedPrecision(flat, low);
+  const { graph: scored, loss, labels, classes, ratio } = appendLoss(computed, options.loss);
   const trained = options.trained ?? trainableWeights(scored);
   checkTrained(scored, trained);
-  const { graph, gradients } = differentiate(scored, ratio?.numerator ?? loss, trained);
+  const derived = ratio?.numerator ?? loss;
+  const scaled = lossScale === undefined ? null : scaleLoss(scored, derived, lossScale, ratio?.samples ?? 1);
+  const { graph, gradients } = differentiate(scaled?.graph ?? scored, scaled?.loss ?? derived, trained);
   const updated = appendOptimizer(
     graph,
     trained.map((name) => ({
       name,
       gradient: gradients.get(name) ?? '',
-      // Biases and scales are left out of weight decay, as everybody does.
-      decays: (graph.tensors.get(name)?.shape.length ?? 0) > 1,
+      decays: options.decays?.(name) ?? typeOf(graph, name).shape.length > 1,
     })),
     options.optimizer,
-    ratio?.denominator ?? null,
+    { denominator: ratio?.denominator ?? null, lossScale: scaled?.scale ?? null },
   );
-  const placed: Graph = { ...updated, batch: batchDimensions(updated) };
+  const isHeld = low !== null && options.isHeldInFloat32 && canBeHeldInFloat32(updated, low);
+  const held = isHeld ? heldInFloat32(updated, low) : updated;
+  const placed: Graph = { ...held, batch: batchDimensions(held) };
   return { graph: stateAsInputs(placed), loss, labels, classes, trained };
 }
 

@@ -6,6 +6,13 @@ import type { Attributes, Graph, Node, StatePair, TensorType, Weight } from '../
 import { constant } from '../ops/constants.js';
 import { unusedName } from '../unused-name.js';
 
+/** What an operator of an update belongs to: a weight, or the optimizer as a whole. */
+export interface Owner {
+  readonly name: string;
+  readonly layer: string | null;
+  readonly module: readonly string[];
+}
+
 /** Grows a copy of a graph by updates and their state. */
 export class UpdateWriter {
   private readonly nodes: Node[];
@@ -13,6 +20,8 @@ export class UpdateWriter {
   private readonly weights: Map<string, Weight>;
   private readonly state: StatePair[];
   private readonly scalars = new Map<string, string>();
+  /** A truth value; where it is false state stays as it is. */
+  private guard: string | null = null;
 
   constructor(private readonly base: Graph) {
     this.nodes = [...base.nodes];
@@ -48,14 +57,27 @@ export class UpdateWriter {
     return name;
   }
 
+  /** From here on pairs hold for steps in which `condition` (a truth value, scalar) holds; in others state stays. */
+  onlyWhere(condition: string): void {
+    this.guard = condition;
+  }
+
   /** In the next step `input` holds what `output` is in this one. */
-  pair(input: string, output: string): void {
+  pair(input: string, output: string, owner: Owner): void {
+    this.always(
+      input,
+      this.guard === null ? output : this.add(owner, 'Where', [this.guard, output, input], this.typeOf(input)),
+    );
+  }
+
+  /** As `pair`, whatever `onlyWhere` says. */
+  always(input: string, output: string): void {
     this.state.push({ input, output });
   }
 
   /** An operator of the update of `owner`. Its result has `type`, or that of its first operand. */
   add(
-    owner: { readonly name: string; readonly layer: string | null; readonly module: readonly string[] },
+    owner: Owner,
     op: string,
     inputs: readonly string[],
     type: TensorType = this.typeOf(inputs[0] ?? ''),

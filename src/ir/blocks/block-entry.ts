@@ -3,6 +3,7 @@
  */
 import type { Graph, TensorType } from '../graph.js';
 import type { Expansion, OperatorEntry, OperatorFamily, OperatorView } from '../operator.js';
+import { familyPrecision } from '../ops/entry.js';
 import { BLOCK_DOMAIN, type BlockKind } from './block.js';
 import { type BlockRule, composeRule, type FindEntry } from './block-rule.js';
 
@@ -14,6 +15,7 @@ const FAMILIES: Readonly<Record<BlockKind, OperatorFamily>> = {
   SwiGLU: 'elementwise',
   RotaryEmbedding: 'elementwise',
   CrossEntropy: 'loss',
+  Rounding: 'elementwise',
 };
 
 /** The entries, given how inner operators are looked up. Their functions need a view with a body. */
@@ -23,10 +25,12 @@ export function blockEntries(find: FindEntry): readonly OperatorEntry[] {
     op: kind,
     domain: BLOCK_DOMAIN,
     family,
+    precision: familyPrecision(family),
     constantInputs: [],
     infer: (view: OperatorView) => bodyOf(view).outputs.map((name) => typeIn(bodyOf(view), name)),
     rule: (view: OperatorView) => ruleOfBody(view).rule,
-    linear: () => [],
+    // Rounding a sum, or each of its terms: a partial value stays partial, as through the casts that it is made of.
+    linear: () => (kind === 'Rounding' ? [[0]] : []),
     expansion: (view: OperatorView) => expansionOf(bodyOf(view), ruleOfBody(view)),
     work: (view: OperatorView) => ({ flops: flopsOf(bodyOf(view), find) }),
     note: 'As its body: what is summed or looked up inside is lowered operator by operator where it is sharded.',

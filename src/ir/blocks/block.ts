@@ -14,7 +14,9 @@ export type BlockKind =
   | 'Gelu'
   | 'SwiGLU'
   | 'RotaryEmbedding'
-  | 'CrossEntropy';
+  | 'CrossEntropy'
+  /** Of a result to what a narrower type can hold (autodiff/held-in-float32.ts). */
+  | 'Rounding';
 
 /** The domain of block nodes; their operator is the kind. */
 export const BLOCK_DOMAIN = 'autopar';

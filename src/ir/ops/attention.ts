@@ -54,6 +54,7 @@ export const attentionEntries: readonly OperatorEntry[] = [
     entry({
       op: 'RotaryEmbedding',
       family: 'attention',
+      precision: 'follow',
       infer: (view) => [ofRank(view, 0, 3, true)],
       rule: (view) => {
         const { shape } = operand(view, 0);

@@ -21,6 +21,7 @@ export const blockQuantisedEntries: readonly OperatorEntry[] = [
     op: 'MatMulNBits',
     domain: DOMAIN,
     family: 'contraction',
+    precision: 'full',
     attributes: { block_size: 'count' },
     infer: (view) => {
       const type = productShape(view);
@@ -52,6 +53,7 @@ export const blockQuantisedEntries: readonly OperatorEntry[] = [
     op: 'MatMulBnb4',
     domain: DOMAIN,
     family: 'contraction',
+    precision: 'full',
     attributes: { block_size: 'count', quant_type: 'int' },
     infer: (view) => [productShape(view)],
     rule: (view) => {

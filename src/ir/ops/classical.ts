@@ -55,6 +55,7 @@ export const classicalEntries: readonly OperatorEntry[] = [
     op: 'LinearRegressor',
     domain: DOMAIN,
     family: 'contraction',
+    precision: 'full',
     infer: (view) => {
       const [rows = 1, width = 1] = ofRank(view, 0, 2).shape;
       const targets = numberOf(view, 'targets', 1);

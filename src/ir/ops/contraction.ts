@@ -58,6 +58,7 @@ export const contractionEntries: readonly OperatorEntry[] = [
     entry({
       op: 'Det',
       family: 'contraction',
+      precision: 'full',
       infer: (view) => {
         const { dtype, shape } = ofRank(view, 0, 2, true);
         if (shape.at(-1) !== shape.at(-2)) throw mismatch(view, 'its matrices are not square');

@@ -31,6 +31,20 @@ const one = (op: string, flops = 1): Row => ({ op, operands: 'one', flops });
 const two = (op: string, flops = 1): Row => ({ op, operands: 'two', flops });
 const test = (op: string, operands: Row['operands']): Row => ({ op, operands, dtype: 'bool' });
 
+/** What PyTorch's autocast computes in float32 too: exponentials, powers and reciprocals leave the range of 16 bit. */
+const FULL: ReadonlySet<string> = new Set([
+  'Exp',
+  'Log',
+  'Pow',
+  'Reciprocal',
+  'Softplus',
+  'Tan',
+  'Acos',
+  'Asin',
+  'Cosh',
+  'Sinh',
+]);
+
 const ROWS: readonly Row[] = [
   { ...one('Identity', 0), linear: FIRST, isView: true },
   { ...one('Neg'), linear: FIRST },
@@ -131,6 +145,7 @@ function tableEntry(row: Row): OperatorEntry {
   return entry({
     op: row.op,
     family: 'elementwise',
+    ...(FULL.has(row.op) ? { precision: 'full' as const } : {}),
     infer: (view) => {
       const types = Array.from({ length: Math.max(needed, view.inputs.length) }, (_, index) => operand(view, index));
       const [first] = types;

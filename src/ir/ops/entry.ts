@@ -7,7 +7,7 @@ import { AutoparError } from '../error.js';
 import type { FactorRule } from '../factor-rule.js';
 import { elementCount, type TensorType } from '../graph.js';
 import { FORM_WORDS, formOfAttribute, hasForm } from '../onnx/attribute-types.js';
-import type { OperatorEntry, OperatorView, Work } from '../operator.js';
+import type { OperatorEntry, OperatorFamily, OperatorView, Precision, Work } from '../operator.js';
 import { bindRule } from '../rule-text.js';
 import { mismatch } from './operands.js';
 
@@ -15,20 +15,43 @@ import { mismatch } from './operands.js';
 type RuleSource = string | ((view: OperatorView) => string | FactorRule);
 
 type Required = 'op' | 'family' | 'infer';
-type Defaulted = 'domain' | 'constantInputs' | 'linear' | 'work' | 'rule';
+type Defaulted = 'precision' | 'domain' | 'constantInputs' | 'linear' | 'work' | 'rule';
+
+/** Products are formed in 16 bit; statistics, sums and losses are not. */
+const PRECISIONS: Readonly<Record<OperatorFamily, Precision>> = {
+  contraction: 'low',
+  convolution: 'low',
+  attention: 'low',
+  elementwise: 'follow',
+  view: 'follow',
+  indexing: 'follow',
+  generator: 'follow',
+  sort: 'follow',
+  normalisation: 'full',
+  reduction: 'full',
+  recurrent: 'full',
+  loss: 'full',
+  other: 'full',
+};
+
+/** The precision of a family's operators where their entry says nothing else. */
+export function familyPrecision(family: OperatorFamily): Precision {
+  return PRECISIONS[family];
+}
 
 /** What a family file writes for one operator. */
 type EntryParts = Pick<OperatorEntry, Required> &
   Partial<Omit<OperatorEntry, Required | 'rule'>> & { readonly rule: RuleSource };
 
 /**
- * Fills in: ONNX's own domain, no constant inputs, not linear, one floating-point operation per result element. `infer`
+ * Fills in: ONNX's own domain, no constant inputs, not linear, its family's precision, one floating-point operation per result element. `infer`
  * is made to refuse attributes of a wrong form and tensors too large to be counted.
  */
 export function entry(parts: EntryParts): OperatorEntry {
   const { rule, infer, ...rest } = parts;
   const held = new Set(parts.constantInputs?.map(({ attribute }) => attribute));
   const defaults: Pick<OperatorEntry, Defaulted> = {
+    precision: familyPrecision(parts.family),
     domain: '',
     constantInputs: [],
     linear: () => [],

@@ -41,6 +41,7 @@ export const expertEntries: readonly OperatorEntry[] = [
     op: 'QMoE',
     domain: DOMAIN,
     family: 'contraction',
+    precision: 'full',
     attributes: { k: 'count', activation_alpha: 'float', activation_beta: 'float', quant_type: 'string' },
     infer: (view) => [checkRouter(view)],
     rule: (view) => {

@@ -16,6 +16,7 @@ export const fusedRotaryEntries: readonly OperatorEntry[] = ['RotaryEmbedding', 
       op,
       domain: 'com.microsoft',
       family: 'attention',
+      precision: 'follow',
       infer: (view) => {
         const type = ofRank(view, 0, 3, true);
         if (!Number.isInteger(headsOf(view)))

@@ -16,6 +16,7 @@ export const linearAttentionEntries: readonly OperatorEntry[] = [
     op: 'LinearAttention',
     domain: DOMAIN,
     family: 'attention',
+    precision: 'full',
     attributes: { q_num_heads: 'count', kv_num_heads: 'count' },
     infer: (view) => {
       const { batch, positions, heads, keyHeads, head, valueHead } = sizesOf(view);

@@ -103,6 +103,7 @@ export const microsoftCoreEntries: readonly OperatorEntry[] = [
     op: 'CDist',
     domain: DOMAIN,
     family: 'contraction',
+    precision: 'full',
     infer: (view) => {
       const [a, b] = [ofRank(view, 0, 2), ofRank(view, 1, 2)];
       if (a.shape[1] !== b.shape[1]) throw mismatch(view, 'the sizes of its vectors differ');
@@ -157,6 +158,7 @@ export const microsoftCoreEntries: readonly OperatorEntry[] = [
     op: 'NhwcMaxPool',
     domain: DOMAIN,
     family: 'convolution',
+    precision: 'follow',
     infer: (view) => {
       const { dtype, shape } = ofRank(view, 0, 3, true);
       return [{ dtype, shape: [shape[0] ?? 1, ...pooled(view).map(({ output }) => output), shape.at(-1) ?? 1] }];

@@ -26,6 +26,7 @@ export const poolingEntries: readonly OperatorEntry[] = [
       entry({
         op,
         family: 'convolution',
+        precision: 'follow',
         infer: (view) => {
           const { dtype, shape } = ofRank(view, 0, 3, true);
           const pooled = [...shape.slice(0, 2), ...windows(view).map(({ output }) => output)];

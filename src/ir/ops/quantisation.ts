@@ -88,6 +88,7 @@ export const quantisationEntries: readonly OperatorEntry[] = withGradients(
     entry({
       op: 'QLinearMatMul',
       family: 'contraction',
+      precision: 'full',
       infer: (view) => {
         const [a, b] = [ofRank(view, 0, 2, true), ofRank(view, 3, 2, true)];
         if (a.shape.at(-1) !== b.shape.at(-2)) throw mismatch(view, 'the contracted sizes differ');
@@ -121,6 +122,7 @@ export const quantisationEntries: readonly OperatorEntry[] = withGradients(
     entry({
       op: 'QLinearConv',
       family: 'convolution',
+      precision: 'full',
       infer: (view) => [{ dtype: operand(view, 7).dtype, shape: convolvedShape(view, 3) }],
       rule: (view) => {
         const { image, kernel, channels, output } = convolutionText(view, 3, '!');

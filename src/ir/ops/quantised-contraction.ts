@@ -20,6 +20,7 @@ const ENTRIES: readonly OperatorEntry[] = [
     op: 'MatMulInteger16',
     domain: DOMAIN,
     family: 'contraction',
+    precision: 'full',
     infer: (view) => [product(view, 'int32')],
     rule: '*b m k+, *b k+ n -> *b m n',
     linear: () => [[0], [1]],
@@ -30,6 +31,7 @@ const ENTRIES: readonly OperatorEntry[] = [
     op: 'MatMulIntegerToFloat',
     domain: DOMAIN,
     family: 'contraction',
+    precision: 'full',
     infer: (view) => [product(view, operand(view, 2).dtype)],
     rule: (view) => {
       const scales = `${scaleText(view, 2, '1')}, ${scaleText(view, 3, 'n')}`;
@@ -52,6 +54,7 @@ const ENTRIES: readonly OperatorEntry[] = [
     op: 'DynamicQuantizeMatMul',
     domain: DOMAIN,
     family: 'contraction',
+    precision: 'full',
     infer: (view) => [product(view, 'float32')],
     rule: (view) => {
       const column = `${scaleText(view, 2, 'n')}, ${scaleText(view, 3, 'n')}`;
@@ -76,6 +79,7 @@ const ENTRIES: readonly OperatorEntry[] = [
     op: 'QGemm',
     domain: DOMAIN,
     family: 'contraction',
+    precision: 'full',
     infer: (view) => {
       const [a, b] = [ofRank(view, 0, 2), ofRank(view, 3, 2)];
       const [m = 1, k] = numberOf(view, 'transA', 0) ? [...a.shape].reverse() : a.shape;

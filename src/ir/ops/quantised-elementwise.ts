@@ -108,6 +108,7 @@ const ENTRIES: readonly OperatorEntry[] = [
     op: 'QLinearAveragePool',
     domain: DOMAIN,
     family: 'convolution',
+    precision: 'full',
     infer: (view) => {
       const { dtype, shape } = ofRank(view, 0, 3, true);
       const [n = 1, c = 1] = channelsFirst(view, shape);

@@ -41,6 +41,8 @@ const ENTRIES: readonly OperatorEntry[] = ROWS.map(({ op, mark, linear, flops, b
   entry({
     op,
     family: 'reduction',
+    // The largest of them needs no more digits than they have.
+    ...(mark === '+max' || mark === '+min' ? { precision: 'follow' as const } : {}),
     constantInputs: [{ index: 1, attribute: 'axes', form: 'ints' }],
     infer: (view) => {
       const { dtype, shape } = operand(view, 0);

@@ -83,6 +83,7 @@ const entries: readonly OperatorEntry[] = [
     op: 'DeformConv',
     readsPositions: true,
     family: 'convolution',
+    precision: 'full',
     infer: (view) => {
       const [x, w] = [ofRank(view, 0, 4), ofRank(view, 1, 4)];
       const group = numberOf(view, 'group', 1);

@@ -42,6 +42,7 @@ const entries: readonly OperatorEntry[] = [
     entry({
       op,
       family: 'reduction',
+      precision: 'follow',
       infer: (view) => {
         const { shape } = operand(view, 0);
         const axis = axisOf(view, 'axis', shape.length, 0);
@@ -73,6 +74,7 @@ const entries: readonly OperatorEntry[] = [
     entry({
       op,
       family: 'sort',
+      precision: 'full',
       constantInputs: [{ index: 1, attribute: 'axis', form: 'int' }],
       infer: (view) => [operand(view, 0)],
       rule: (view) => {

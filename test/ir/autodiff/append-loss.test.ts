@@ -30,7 +30,7 @@ const drawn = (shape: readonly number[], seed: number) =>
 const labelled = (...labels: readonly number[]) => constant('int64', labels, [labels.length]);
 
 const LABELS = [2, -100, 0, 3, 3, -100, 1, 2];
-const WEIGHTS = constant('float32', [0.5, 2, 1, 3], [CLASSES]);
+const WEIGHTS = [0.5, 2, 1, 3];
 const OPTIONS: readonly LossOptions[] = [
   { kind: 'cross_entropy' },
   { kind: 'cross_entropy', classWeights: WEIGHTS },
@@ -41,7 +41,7 @@ const OPTIONS: readonly LossOptions[] = [
 /** The loss and its gradient by the scores, from the definition: targets (1 − ε) at the label and ε/C everywhere. */
 function byHand(scores: readonly number[], labels: readonly number[], options: LossOptions) {
   const { ignoreIndex = -100, labelSmoothing = 0, classWeights } = options;
-  const weights = classWeights ? numbersOf(classWeights) : new Array<number>(CLASSES).fill(1);
+  const weights = classWeights ?? new Array<number>(CLASSES).fill(1);
   let [loss, total] = [0, 0];
   const slopes = scores.map(() => 0);
   labels.forEach((label, row) => {
@@ -152,8 +152,8 @@ test('losses that cannot be appended are refused', (t) => {
   t.is(refused(two, { kind: 'mse', output: 'q' }), "no-loss-output: the model has no output 'q' to take a loss of");
   t.regex(refused(linear(2), { kind: 'model-output' }), /^loss-not-scalar: output 'y' is float32 \[2, 4\]/);
   t.is(
-    refused(linear(2), { kind: 'cross_entropy', classWeights: constant('float32', [1, 2, 3], [3]) }),
-    'class-weights: weights of classes are float32 [3], and the loss has 4 classes',
+    refused(linear(2), { kind: 'cross_entropy', classWeights: [1, 2, 3] }),
+    'class-weights: there are 3 weights of classes, and the loss has 4 classes',
   );
   const flat = new GraphBuilder('flat', 1);
   flat.output('y', flat.operator('Neg', [flat.input('x', 'float32', [3])]));

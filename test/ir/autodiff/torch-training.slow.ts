@@ -49,7 +49,7 @@ const BATCHES: readonly Arrays[] = [
   { x: drawn([ROWS, INNER], 1), labels: constant('int64', [0, 3, -100, 1, 2, 2], [ROWS]) },
   { x: drawn([ROWS, INNER], 2), labels: constant('int64', [-100, 1, -100, 1, 0, -100], [ROWS]) },
 ];
-const WEIGHTS = constant('float32', [0.5, 2, 1, 3], [CLASSES]);
+const WEIGHTS = [0.5, 2, 1, 3];
 
 interface Setting {
   readonly says: string;
@@ -96,7 +96,7 @@ else {
       const reference = await torch.train({
         model: writeOnnx(forward),
         parameters: PARAMETERS,
-        batches: BATCHES.map((batch) => ({ ...batch, weights: WEIGHTS })),
+        batches: BATCHES.map((batch) => ({ ...batch, weights: constant('float32', WEIGHTS, [CLASSES]) })),
         loss: { kind: 'cross_entropy', output: 'y', labels: 'labels', ...setting.torchLoss },
         optimizer: { name: kind, learningRate, undecayed: BIASES, ...options, ...setting.torchOptimizer },
         steps: STEPS,

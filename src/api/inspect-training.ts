@@ -1,0 +1,113 @@
+/**
+ * @file What training a model would keep: trained parameters with their groups, gradients, the optimizer's state, and bytes.
+ */
+import { flattenBlocks } from '../ir/blocks/flatten-blocks.js';
+import { byteLength, type DType } from '../ir/dtype.js';
+import { elementCount, type Graph, type TensorType, typeOf } from '../ir/graph.js';
+import { decayOf, trainingGraphOf } from './training.js';
+import type { Training } from './training-request.js';
+
+/** Bytes of a parameter, or of all, on a device that holds them whole. */
+export interface TrainingBytes {
+  /** The weights that the optimizer changes. */
+  readonly weightBytes: number;
+  /** Copies in 16 bit that the operators of a 16-bit recipe read. */
+  readonly copyBytes: number;
+  readonly gradientBytes: number;
+  /** Moments and the like. */
+  readonly stateBytes: number;
+}
+
+export interface TrainedRow extends TensorType, TrainingBytes {
+  readonly name: string;
+  readonly elements: number;
+  /** Whether weight decay holds for it. */
+  readonly decays: boolean;
+  /** Names of its state. */
+  readonly state: readonly string[];
+}
+
+export interface TrainingInspection {
+  readonly loss: string;
+  /** The input for labels or targets; null where the model makes its loss itself. */
+  readonly labels: string | null;
+  readonly optimizer: string;
+  readonly weightDecay: number;
+  readonly precision: string;
+  readonly parameters: readonly TrainedRow[];
+  readonly groups: readonly { readonly decays: boolean; readonly count: number; readonly elements: number }[];
+  /** State that belongs to no parameter: the step's number, a loss scale. */
+  readonly scalars: readonly string[];
+  readonly total: TrainingBytes;
+  /** Operators of the model, and of a step. */
+  readonly operators: { readonly forward: number; readonly step: number };
+}
+
+/** @throws AutoparError as `withTraining` */
+export function inspectTraining(forward: Graph, training: Training): TrainingInspection {
+  const { graph, loss, labels, trained } = trainingGraphOf(forward, training);
+  const decays = decayOf(forward, training);
+  const names = new Set(trained);
+  const states = new Map<string, string[]>(trained.map((name) => [name, []]));
+  const scalars: string[] = [];
+  for (const { input } of graph.state) {
+    if (names.has(input)) continue;
+    const owner = states.get(input.slice(0, input.lastIndexOf('/')));
+    (owner ?? scalars).push(input);
+  }
+  const copies = copiesOf(graph, names);
+  const parameters = trained.map((name): TrainedRow => {
+    const { dtype, shape } = typeOf(graph, name);
+    const state = states.get(name) ?? [];
+    const weightBytes = bytesOf(graph, name);
+    return {
+      ...{ name, dtype, shape, elements: elementCount(shape), decays: decays(name), state },
+      weightBytes,
+      copyBytes: copies.get(name) ?? 0,
+      // Gradients have their weights' types.
+      gradientBytes: weightBytes,
+      stateBytes: state.reduce((sum, item) => sum + bytesOf(graph, item), 0),
+    };
+  });
+  const { optimizer, precision = 'fp32' } = training;
+  return {
+    ...{ loss, labels, optimizer: optimizer.kind, precision, parameters, scalars },
+    weightDecay: optimizer.weightDecay ?? (optimizer.kind === 'adamw' ? 0.01 : 0),
+    groups: [true, false].map((side) => {
+      const members = parameters.filter((row) => row.decays === side);
+      return { decays: side, count: members.length, elements: sumOf(members, 'elements') };
+    }),
+    total: {
+      weightBytes: sumOf(parameters, 'weightBytes'),
+      copyBytes: sumOf(parameters, 'copyBytes'),
+      gradientBytes: sumOf(parameters, 'gradientBytes'),
+      stateBytes: sumOf(parameters, 'stateBytes') + scalars.reduce((sum, name) => sum + bytesOf(graph, name), 0),
+    },
+    operators: { forward: flattenBlocks(forward).nodes.length, step: graph.nodes.length },
+  };
+}
+
+/** Bytes of what holds a parameter, or a view of it, in another type. */
+function copiesOf(graph: Graph, names: ReadonlySet<string>): ReadonlyMap<string, number> {
+  const bytes = new Map<string, number>();
+  const origins = new Map<string, string>([...names].map((name) => [name, name]));
+  for (const { inputs, outputs, phase } of graph.nodes) {
+    const [from, to] = [inputs[0], outputs[0]];
+    const origin = from && origins.get(from);
+    if (phase !== 'forward' || inputs.length !== 1 || !from || !to || !origin) continue;
+    const [before, after] = [typeOf(graph, from), typeOf(graph, to)];
+    if (elementCount(before.shape) !== elementCount(after.shape)) continue;
+    if (before.dtype === after.dtype) origins.set(to, origin);
+    else bytes.set(origin, (bytes.get(origin) ?? 0) + bytesOf(graph, to));
+  }
+  return bytes;
+}
+
+function bytesOf(graph: Graph, name: string): number {
+  const { dtype, shape }: { dtype: DType; shape: readonly number[] } = typeOf(graph, name);
+  return byteLength(dtype, elementCount(shape));
+}
+
+function sumOf<Key extends string>(rows: readonly Readonly<Record<Key, number>>[], key: Key): number {
+  return rows.reduce((sum, row) => sum + row[key], 0);
+}

@@ -1,0 +1,64 @@
+/**
+ * @file What `autopar inspect --train` prints: trained parameters, their groups and state, and what all of it takes.
+ */
+import type { Inspection } from '../api/inspect.js';
+import { bytesText, countText, wholeText } from './quantity.js';
+import { printable, tableLines } from './table.js';
+
+type Training = NonNullable<Inspection['training']>;
+
+/** Rows of the table that are shown unless all are asked for. */
+const SHOWN = 10;
+
+/** Lines of the section. */
+export function trainingLines(training: Training, all: boolean): readonly string[] {
+  const rows = [...training.parameters].sort((a, b) => (all ? 0 : b.elements - a.elements));
+  const shown = all ? rows : rows.slice(0, SHOWN);
+  const more = rows.length - shown.length;
+  return [
+    ...factLines(training),
+    '',
+    ...tableLines(
+      [
+        { title: 'trained' },
+        { title: 'shape' },
+        { title: 'decay' },
+        { title: 'weight', right: true },
+        { title: 'copies', right: true },
+        { title: 'gradient', right: true },
+        { title: 'state', right: true },
+      ],
+      [
+        ...shown.map((row) => [row.name, `[${row.shape.join(', ')}]`, row.decays ? 'yes' : 'no', ...bytesOf(row)]),
+        ['all', '', '', ...bytesOf(training.total)],
+      ],
+      36,
+    ),
+    ...(more > 0 ? [`  and ${wholeText(more)} more (--parameters lists them)`] : []),
+  ];
+}
+
+function factLines(training: Training): readonly string[] {
+  const { loss, labels, optimizer, precision, weightDecay, groups, scalars, total, operators } = training;
+  const whole = Object.values(total).reduce((sum, bytes) => sum + bytes, 0);
+  const groupText = groups
+    .filter(({ count }) => count > 0)
+    .map(({ decays, count, elements }) => {
+      const rate = decays && weightDecay > 0 ? `decays by ${weightDecay}` : 'no decay';
+      return `${wholeText(elements)} in ${countText(count, 'parameter')} (${rate})`;
+    });
+  const facts = [
+    ['loss', labels === null ? `${loss}, the model's own` : `${loss}, of an input ${labels}`],
+    ['optimizer', `${optimizer}, ${precision}`],
+    ['groups', groupText.join('; ')],
+    ['takes', `${bytesText(whole)} on a device that holds all of it; scalars: ${scalars.join(', ')}`],
+    ['graph', `${countText(operators.forward, 'operator')} forward, ${wholeText(operators.step)} in a step`],
+  ];
+  return facts.map(([name = '', text = '']) => `  ${name.padEnd(10)}  ${printable(text)}`);
+}
+
+function bytesOf(row: Training['total']): readonly string[] {
+  return [row.weightBytes, row.copyBytes, row.gradientBytes, row.stateBytes].map((bytes) =>
+    bytes === 0 ? '–' : bytesText(bytes),
+  );
+}

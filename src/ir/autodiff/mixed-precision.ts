@@ -1,0 +1,133 @@
+/**
+ * @file Training in 16 bit with float32 weights (Micikevicius et al. 2018), as PyTorch's autocast does it: before differentiation
+ * every operator of float32 operands is given the type that its registry entry's `precision` says, and casts are put between.
+ *
+ * - Weights stay float32, and so does all state. Each operator that reads one in 16 bit has a cast of its own, so that gradients
+ *   that arrive in 16 bit are added up in float32. These casts depend on no batch, but stand in scope `micro`: readers are there.
+ * - An activation is cast once for all its readers.
+ * - Outputs of the model keep their type.
+ * - What the file computes in another type than float32 stays as it is.
+ */
+import { type DType, isFloating, onnxOfDtype } from '../dtype.js';
+import { elementCount, type Graph, type Node, type TensorType, typeOf } from '../graph.js';
+import { constant, numbersOf } from '../ops/constants.js';
+import { entryOf, unknownEntry } from '../ops/index.js';
+import { unusedName } from '../unused-name.js';
+import { viewOf } from '../view.js';
+
+/** The types that 16-bit recipes compute in. */
+export type LowType = 'float16' | 'bfloat16';
+
+/** The graph computed in `low` where that is enough. It must be free of blocks (flatten-blocks.ts). */
+export function inMixedPrecision(graph: Graph, low: LowType): Graph {
+  return new Lowering(graph, low).run();
+}
+
+class Lowering {
+  private readonly nodes: Node[] = [];
+  private readonly tensors: Map<string, TensorType>;
+  private readonly outputs: ReadonlySet<string>;
+  /** What a tensor of the graph is called where another name had to be found, since an output has its own. */
+  private readonly renamed = new Map<string, string>();
+  /** Casts of activations, by tensor and type. */
+  private readonly casts = new Map<string, string>();
+  /** What no input moves and a cast keeps: it takes the type of what it is combined with. */
+  private readonly settled = new Set<string>();
+
+  constructor(
+    private readonly graph: Graph,
+    private readonly low: LowType,
+  ) {
+    this.tensors = new Map(graph.tensors);
+    this.outputs = new Set(graph.outputs);
+    for (const name of graph.weights.keys()) if (this.yields(name)) this.settled.add(name);
+  }
+
+  run(): Graph {
+    for (const node of this.graph.nodes) this.lower(node);
+    return { ...this.graph, nodes: this.nodes, tensors: this.tensors };
+  }
+
+  private lower(node: Node): void {
+    const operands = node.inputs.filter((name) => name !== null);
+    const isSettled = operands.length > 0 && operands.every((name) => this.settled.has(name));
+    const type = isSettled ? 'float32' : this.typeFor(node);
+    const inputs = node.inputs.map((name) => (name === null || !this.isOurs(name) ? name : this.as(name, type, node)));
+    if (isSettled) for (const name of node.outputs) if (name !== null) this.settled.add(name);
+    const types = this.inferred({ ...node, inputs });
+    const outputs = node.outputs.map((name, index) => (name === null ? null : this.place(name, types[index])));
+    this.nodes.push({ ...node, inputs, outputs });
+    outputs.forEach((made, index) => {
+      const name = node.outputs[index];
+      if (made !== null && name && made !== name) this.cast(made, name, 'float32', node);
+    });
+  }
+
+  /** The type that an operator's float32 operands are brought to. */
+  private typeFor(node: Node): DType {
+    const { precision } = entryOf(node.op, node.domain) ?? unknownEntry(node.op, node.domain);
+    const floating = node.inputs.filter((name) => name !== null && isFloating(typeOf(this.graph, name).dtype));
+    if (floating.some((name) => name !== null && !this.isOurs(name))) return 'float32';
+    if (precision !== 'follow') return precision === 'low' ? this.low : 'float32';
+    const deciding = floating.filter((name) => name !== null && !this.settled.has(name));
+    const isWide = deciding.length === 0 || deciding.some((name) => this.typeNow(name ?? '') === 'float32');
+    return isWide ? 'float32' : this.low;
+  }
+
+  /** A tensor that the file has in float32, and that may be cast. */
+  private isOurs(name: string): boolean {
+    return typeOf(this.graph, name).dtype === 'float32';
+  }
+
+  private typeNow(name: string): DType {
+    return this.tensors.get(this.renamed.get(name) ?? name)?.dtype ?? 'float32';
+  }
+
+  /** The tensor in a type. */
+  private as(name: string, type: DType, reader: Node): string {
+    const from = this.renamed.get(name) ?? name;
+    if (this.typeNow(name) === type) return from;
+    // An output that was made in 16 bit has a float32 form already.
+    if (from !== name && type === 'float32') return name;
+    const key = `${name}:${type}${this.graph.weights.get(name)?.role === 'parameter' ? `:${reader.name}` : ''}`;
+    const known = this.casts.get(key);
+    if (known !== undefined) return known;
+    const to = unusedName(this.tensors, `${name}/${type}`);
+    this.casts.set(key, to);
+    this.cast(from, to, type, reader);
+    return to;
+  }
+
+  private cast(from: string, to: string, type: DType, near: Node): void {
+    const { shape } = this.tensors.get(from) ?? { shape: [] };
+    this.tensors.set(to, { dtype: type, shape });
+    const attributes = { to: onnxOfDtype(type) };
+    const name = `${to}/cast`;
+    this.nodes.push({ ...near, name, group: name, op: 'Cast', domain: '', attributes, inputs: [from], outputs: [to] });
+  }
+
+  /** The name of a result of this type: another one where an output of the graph, in its own type, has it. */
+  private place(name: string, type: TensorType | undefined): string {
+    const isOutput = this.outputs.has(name) && this.isOurs(name) && type?.dtype !== 'float32';
+    const own = isOutput ? unusedName(this.tensors, `${name}/${this.low}`) : name;
+    if (isOutput) this.renamed.set(name, own);
+    if (type) this.tensors.set(own, { dtype: type.dtype, shape: type.shape });
+    return own;
+  }
+
+  private inferred(node: Node): readonly TensorType[] {
+    const view = { ...viewOf({ tensors: this.tensors }, node), outputs: [] };
+    return (entryOf(node.op, node.domain) ?? unknownEntry(node.op, node.domain)).infer(view);
+  }
+
+  /** Parameters, and single numbers that are as good in 16 bit. */
+  private yields(name: string): boolean {
+    const weight = this.graph.weights.get(name);
+    if (weight?.dtype !== 'float32') return false;
+    if (weight.role === 'parameter') return true;
+    if (elementCount(weight.shape) !== 1 || weight.source.kind !== 'inline') return false;
+    const [value = 0] = numbersOf({ ...weight, data: weight.source.data });
+    const [rounded = 0] = numbersOf(constant(this.low, [value]));
+    return Number.isFinite(rounded) === Number.isFinite(value) && (rounded === 0) === (value === 0);
+  }
+}

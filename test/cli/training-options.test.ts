@@ -1,0 +1,74 @@
+/**
+ * @file Options of training that contradict each other are refused, each with what to do; none is passed over.
+ */
+import test from 'ava';
+import {
+  type TrainedFlags,
+  type TrainingFlags,
+  trainedOptions,
+  trainingOf,
+  trainingOptions,
+} from '../../src/cli/training-options.js';
+import { AutoparError } from '../../src/ir/error.js';
+
+const REFUSALS: readonly { readonly flags: TrainingFlags & TrainedFlags; readonly says: RegExp }[] = [
+  { flags: { optimizer: 'adam', nesterov: true }, says: /^--nesterov is an option of sgd, and the optimizer is adam/ },
+  { flags: { optimizer: 'lamb', momentum: 0 }, says: /^--momentum is an option of sgd, and the optimizer is lamb/ },
+  { flags: { optimizer: 'sgd', nesterov: true }, says: /^--nesterov needs a momentum.*--momentum 0\.9/s },
+  { flags: { optimizer: 'sgd', nesterov: true, momentum: 0 }, says: /^--nesterov needs a momentum/ },
+  { flags: { optimizer: 'sgd', betas: [0.9, 0.95] }, says: /^--betas is an option of adam, adamw and lamb/ },
+  { flags: { optimizer: 'sgd', epsilon: 1e-6 }, says: /^--epsilon is an option of adam, adamw and lamb/ },
+  { flags: { betas: [0.9, 1] }, says: /^--betas 0\.9,1: expected two numbers of at least 0 and below 1/ },
+  {
+    flags: { optimizer: 'adam', undecayed: ['*'] },
+    says: /^--undecayed says which weights decay, and none.*--weight-decay/s,
+  },
+  { flags: { weightDecay: 0, decayed: ['*'] }, says: /^--decayed says which weights decay, and none does/ },
+  { flags: { scheduleLr: 'cosine' }, says: /^--schedule-lr cosine needs the number of steps.*--total-steps/s },
+  { flags: { totalSteps: 9 }, says: /^--total-steps is an option of rates that fall.*--schedule-lr/s },
+  { flags: { scheduleLr: 'constant', minLrRatio: 0.1 }, says: /^--min-lr-ratio is an option of rates that fall/ },
+  { flags: { scheduleLr: 'linear', totalSteps: 9, minLrRatio: 2 }, says: /^--min-lr-ratio 2: expected a share/ },
+  { flags: { scheduleLr: 'linear', totalSteps: 9, warmup: 9 }, says: /^--warmup 9 leaves none of --total-steps 9/ },
+  {
+    flags: { loss: 'mse', ignoreIndex: 0 },
+    says: /^--ignore-index is an option of cross_entropy, and the loss is mse/,
+  },
+  { flags: { loss: 'model-output', labelSmoothing: 0.1 }, says: /^--label-smoothing is an option of cross_entropy/ },
+  { flags: { labelSmoothing: 1.5 }, says: /^--label-smoothing 1\.5: expected a share from 0 to 1/ },
+  { flags: { lossScale: 1024 }, says: /^--loss-scale is an option of 16-bit recipes, and the precision is fp32/ },
+  { flags: { precision: 'fp16', lossScale: 0 }, says: /^--loss-scale 0 would leave nothing of the gradients/ },
+];
+
+for (const { flags, says } of REFUSALS)
+  test(`refused: ${JSON.stringify(flags)}`, async (t) => {
+    const error = await t.throwsAsync(trainingOf({ train: true, ...flags }), { instanceOf: AutoparError });
+    t.is(error?.code, 'bad-option');
+    t.is(error?.exit, 'usage');
+    t.regex(`${error?.message}\n${error?.hint}`, says);
+  });
+
+test('every option of training asks for --train', async (t) => {
+  for (const { flags } of [...trainingOptions, ...trainedOptions]) {
+    const flag = /--([\w-]+)/.exec(flags)?.[1] ?? '';
+    if (flag === 'train') continue;
+    const name = flag.replace(/-(\w)/g, (_, letter: string) => letter.toUpperCase());
+    const error = await t.throwsAsync(trainingOf({ [name]: 'x' }), { instanceOf: AutoparError });
+    t.is(error?.message, `--${flag} is an option of training`);
+  }
+});
+
+test('what is asked for is what training is told', async (t) => {
+  const { training } = await trainingOf({
+    ...{ train: true, optimizer: 'lamb', betas: [0.8, 0.9], epsilon: 1e-5, weightDecay: 0.1, undecayed: ['emb*'] },
+    ...{ scheduleLr: 'cosine', totalSteps: 100, warmup: 10, minLrRatio: 0.1, precision: 'fp16', lossScale: 'dynamic' },
+    ...{ ignoreIndex: 0, frozen: ['fc*'] },
+  });
+  t.deepEqual(training, {
+    loss: { kind: 'cross_entropy', ignoreIndex: 0 },
+    optimizer: {
+      ...{ kind: 'lamb', learningRate: 1e-3, betas: [0.8, 0.9], epsilon: 1e-5, weightDecay: 0.1 },
+      schedule: { shape: 'cosine', total: 100, warmup: 10, floor: 0.1 },
+    },
+    ...{ undecayed: ['emb*'], precision: 'fp16', lossScale: 'dynamic', frozen: ['fc*'] },
+  });
+});

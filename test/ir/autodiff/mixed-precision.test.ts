@@ -1,0 +1,145 @@
+/**
+ * @file What is computed in 16 bit and what is not, as the registry says; bfloat16 held in float32; losses near those of float32.
+ * Against PyTorch's autocast: torch-training.slow.ts.
+ */
+import test, { type ExecutionContext } from 'ava';
+import { GraphBuilder } from '../../../models/builder.js';
+import { runGraph } from '../../../src/api/reference.js';
+import { canBeHeldInFloat32, heldInFloat32 } from '../../../src/ir/autodiff/held-in-float32.js';
+import { inMixedPrecision, type LowType } from '../../../src/ir/autodiff/mixed-precision.js';
+import { trainingGraph } from '../../../src/ir/autodiff/training-graph.js';
+import type { Graph } from '../../../src/ir/graph.js';
+import { constant, numbersOf } from '../../../src/ir/ops/constants.js';
+import { operatorEntries } from '../../../src/ir/ops/index.js';
+import { randomValues } from '../ops/values.js';
+import { takeSteps } from './take-steps.js';
+
+const [ROWS, INNER, CLASSES] = [6, 8, 4];
+
+const drawn = (shape: readonly number[], seed: number) =>
+  constant('float32', randomValues({ shape, dtype: 'float32', low: -1, high: 1 }, seed).data, shape);
+
+/** A layer of a transformer in small: normalised, multiplied, biased, scaled, activated, added to what came in, multiplied. */
+function layer(): Graph {
+  const build = new GraphBuilder('layer', 1);
+  const x = build.input('x', 'float32', [ROWS, INNER]);
+  const scale = build.constant('scale', drawn([INNER], 1));
+  const normal = build.operator('LayerNormalization', [x, scale], { axis: -1 });
+  const product = build.operator('MatMul', [normal, build.parameter('a.weight', [INNER, INNER])]);
+  const biased = build.operator('Add', [product, build.parameter('a.bias', [INNER])]);
+  const half = build.operator('Mul', [biased, build.constant('half', constant('float32', [0.5]))]);
+  const huge = build.operator('Add', [half, build.constant('huge', constant('float32', [-1e9]))]);
+  const back = build.operator('Sub', [huge, build.constant('huge-too', constant('float32', [-1e9]))]);
+  const active = build.operator('Relu', [biased]);
+  const sum = build.operator('Add', [active, x]);
+  build.output('y', build.operator('MatMul', [sum, build.parameter('b.weight', [INNER, CLASSES])]));
+  build.output('z', back);
+  return build.build();
+}
+
+const dtypes = (graph: Graph) => (name: string) => graph.tensors.get(name)?.dtype;
+
+for (const low of ['float16', 'bfloat16'] as const)
+  test(`products are ${low}, statistics and sums with float32 are not, weights and outputs stay`, (t) => {
+    const graph = inMixedPrecision(layer(), low);
+    const dtype = dtypes(graph);
+    const made = (op: string) =>
+      graph.nodes.filter((node) => node.op === op).map(({ outputs }) => dtype(outputs[0] ?? ''));
+    t.deepEqual(made('LayerNormalization'), ['float32']);
+    t.deepEqual(made('MatMul'), [low, low]);
+    t.deepEqual(made('Relu'), [low]);
+    t.deepEqual(made('Mul'), [low], 'a number takes the type of what it scales');
+    // A bias follows; what came in float32 does not; a number that 16 bit cannot hold does not, but bfloat16 can.
+    const shifted = low === 'float16' ? 'float32' : low;
+    t.deepEqual(made('Add'), [low, shifted, 'float32']);
+    for (const name of ['a.weight', 'a.bias', 'b.weight', 'y', 'z']) t.is(dtype(name), 'float32', name);
+    t.deepEqual(graph.outputs, ['y', 'z']);
+    t.deepEqual(
+      [...graph.weights.values()].map((weight) => weight.dtype).filter((name) => name !== 'float32'),
+      [],
+    );
+  });
+
+test('each reader of a weight has a cast of its own, readers of an activation share one', (t) => {
+  const build = new GraphBuilder('shared', 1);
+  const w = build.parameter('w', [INNER, INNER]);
+  const x = build.input('x', 'float32', [ROWS, INNER]);
+  build.output('y', build.operator('Add', [build.operator('MatMul', [x, w]), build.operator('MatMul', [x, w])]));
+  const graph = inMixedPrecision(build.build(), 'float16');
+  const casts = graph.nodes.filter(({ op }) => op === 'Cast').map(({ inputs }) => inputs[0] ?? '');
+  t.deepEqual(casts.filter((name) => name === 'w').length, 2);
+  t.deepEqual(casts.filter((name) => name === 'x').length, 1);
+});
+
+test('the registry says it of every operator', (t) => {
+  const of = (op: string) => operatorEntries.find((entry) => entry.op === op && entry.domain === '')?.precision;
+  t.deepEqual(['MatMul', 'Conv', 'Einsum', 'Attention'].map(of), ['low', 'low', 'low', 'low']);
+  for (const op of [
+    'Softmax',
+    'LayerNormalization',
+    'ReduceSum',
+    'Exp',
+    'Pow',
+    'SoftmaxCrossEntropyLoss',
+    'LSTM',
+    'CumSum',
+  ])
+    t.is(of(op), 'full', op);
+  for (const op of ['Add', 'Relu', 'Transpose', 'Gather', 'MaxPool', 'RotaryEmbedding', 'ReduceMax'])
+    t.is(of(op), 'follow', op);
+});
+
+for (const low of ['float16', 'bfloat16'] as const)
+  test(`${low} held in float32 is rounded wherever an operator makes it`, async (t) => {
+    const narrow = inMixedPrecision(layer(), low);
+    const graph = heldInFloat32(narrow, low);
+    t.true(canBeHeldInFloat32(narrow, low));
+    t.false([...graph.tensors.values()].some(({ dtype }) => dtype === low));
+    const rounded = narrow.nodes.flatMap(({ outputs }) =>
+      outputs.filter((name) => name !== null && narrow.tensors.get(name)?.dtype === low),
+    );
+    t.true(rounded.length > 6);
+    let held = 0;
+    const values = await runGraph(graph, { x: drawn([ROWS, INNER], 2) }, rounded as readonly string[]);
+    for (const name of rounded) {
+      const value = values[name ?? ''];
+      t.is(value?.dtype, 'float32');
+      const numbers = value ? numbersOf(value) : [];
+      if (numbers.some((number) => number !== 0)) held++;
+      t.deepEqual(numbers, numbersOf(constant(low, numbers, [numbers.length])), `${name} is what ${low} holds`);
+    }
+    t.true(held > 6);
+  });
+
+test('a model with bfloat16 of its own is left alone', (t) => {
+  const build = new GraphBuilder('own', 1);
+  build.output('y', build.operator('Neg', [build.input('x', 'bfloat16', [2])]));
+  t.false(canBeHeldInFloat32(build.build(), 'bfloat16'));
+});
+
+const feeds = { x: drawn([ROWS, INNER], 2), labels: constant('int64', [0, 1, 2, 3, -100, 1], [ROWS]) };
+
+async function losses(t: ExecutionContext, low: LowType | null): Promise<readonly number[]> {
+  const { graph } = trainingGraph(layer(), {
+    loss: { kind: 'cross_entropy', output: 'y' },
+    optimizer: { kind: 'adamw', learningRate: 0.02 },
+    ...(low === null ? {} : { precision: low === 'float16' ? 'fp16' : 'bf16', isHeldInFloat32: true }),
+  });
+  for (const [name, weight] of graph.initial ?? []) t.true(['float32', 'int64'].includes(weight.dtype), name);
+  return (await takeSteps(graph, [feeds], 8)).losses;
+}
+
+test('losses in 16 bit are near those in float32', async (t) => {
+  const exact = await losses(t, null);
+  for (const [low, tolerance] of [
+    ['float16', 2e-3],
+    ['bfloat16', 2e-2],
+  ] as const) {
+    const got = await losses(t, low);
+    for (const [step, loss] of exact.entries()) {
+      const away = Math.abs((got[step] ?? Number.NaN) - loss);
+      t.true(away <= tolerance * loss, `${low}, step ${step}: ${got[step]} / ${loss}`);
+    }
+    t.notDeepEqual(got, exact, 'it is computed otherwise');
+  }
+});
