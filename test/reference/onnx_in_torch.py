@@ -12,7 +12,7 @@ Reads jobs from standard input, one JSON object a line, and answers each with on
     loss            {kind: output | cross_entropy | mse | weighted, output, labels, ignoreIndex, weight,
                     classAxis, weights}
     training        batch statistics in BatchNormalization, whose new running ones are state/NAME
-    train           {steps, optimizer: {name, learningRate, …}, learningRates, clipNorm}
+    train           {steps, optimizer: {name, learningRate, …}, learningRates, clipNorm, schedule, autocast, initialScale}
 
 It shares no code with autopar, and needs torch, onnx and numpy.
 """
@@ -71,8 +71,8 @@ def run(job):
             return loss_of(job["loss"], known, batch)
 
         kept = {}
-        losses, seconds = train(job["train"], parameters, forward)
-        results["losses"], results["seconds"] = np.array(losses), np.array(seconds)
+        losses, seconds, scales = train(job["train"], parameters, forward)
+        results["losses"], results["seconds"], results["scales"] = np.array(losses), np.array(seconds), np.array(scales)
         results.update({f"final/{name}": numpy_of(value) for name, value in parameters.items()})
         results.update({f"state/{name}": numpy_of(value) for name, value in kept.items()})
     else:

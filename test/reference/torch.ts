@@ -74,6 +74,17 @@ export interface TorchTrainingJob extends TorchModel {
   readonly learningRates?: readonly number[];
   /** Gradients are scaled down to this norm over all parameters. */
   readonly clipNorm?: number;
+  /** Rates of torch.optim.lr_scheduler: growth for `warmup` steps, then a fall to `floor` times the rate after `total`. */
+  readonly schedule?: {
+    readonly shape: 'linear' | 'cosine';
+    readonly warmup?: number;
+    readonly total: number;
+    readonly floor?: number;
+  };
+  /** The forward runs under torch.autocast to this type. */
+  readonly autocast?: 'float16' | 'bfloat16';
+  /** torch.amp.GradScaler from this scale on. */
+  readonly initialScale?: number;
 }
 
 export interface TorchResult {
@@ -92,6 +103,8 @@ export interface TorchTrained {
   readonly statistics: Arrays;
   /** Seconds of each step: forward, backward and update. */
   readonly seconds: readonly number[];
+  /** The scale of the loss after each step, where there is one. */
+  readonly scales: readonly number[];
 }
 
 /** The reference lacks an operator or a feature; other errors are faults. */
@@ -184,14 +197,16 @@ export class Torch {
 
   /** Steps of an optimizer from the values in the file. */
   async train(job: TorchTrainingJob): Promise<TorchTrained> {
-    const { steps, optimizer, learningRates, clipNorm, ...rest } = job;
-    const results = await this.#run({ ...rest, train: { steps, optimizer, learningRates, clipNorm } });
+    const { steps, optimizer, learningRates, clipNorm, schedule, autocast, initialScale, ...rest } = job;
+    const train = { steps, optimizer, learningRates, clipNorm, schedule, autocast, initialScale };
+    const results = await this.#run({ ...rest, train });
     const list = (name: string) => (results[name] ? numbersOf(results[name]) : []);
     return {
       losses: list('losses'),
       parameters: under('final/', results),
       statistics: under('state/', results),
       seconds: list('seconds'),
+      scales: list('scales'),
     };
   }
 

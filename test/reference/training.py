@@ -73,21 +73,52 @@ def optimizer_of(spec, parameters):
     return make(groups, lr=rate, betas=betas, eps=spec.get("epsilon", epsilon))
 
 
+def scheduler_of(spec, optimizer):
+    """PyTorch's own rates: `warmup` steps of growth, then a fall to `floor` times the rate after `total` steps."""
+    warmup, total, floor = spec.get("warmup", 0), spec["total"], spec.get("floor", 0.0)
+    schedulers = torch.optim.lr_scheduler
+    if spec["shape"] == "cosine":
+        rate = optimizer.param_groups[0]["lr"]
+        falling = schedulers.CosineAnnealingLR(optimizer, total - warmup, eta_min=floor * rate)
+    else:
+        falling = schedulers.LinearLR(optimizer, 1.0, floor, total - warmup)
+    if warmup == 0:
+        return falling
+    growing = schedulers.LinearLR(optimizer, 1 / warmup, 1.0, warmup - 1)
+    return schedulers.SequentialLR(optimizer, [growing, falling], [warmup])
+
+
 def train(spec, parameters, forward):
-    """Steps of an optimizer; `forward(step)` gives the loss. Returns losses before each update, and seconds per step."""
+    """
+    Steps of an optimizer; `forward(step)` gives the loss. Returns losses before each update, seconds per step, and the scale of
+    the loss after each.
+    """
     optimizer = optimizer_of(spec["optimizer"], parameters)
-    losses, seconds = [], []
+    scheduler = scheduler_of(spec["schedule"], optimizer) if "schedule" in spec else None
+    scaler = torch.amp.GradScaler("cpu", init_scale=spec["initialScale"]) if "initialScale" in spec else None
+    low = {"float16": torch.float16, "bfloat16": torch.bfloat16}.get(spec.get("autocast"))
+    losses, seconds, scales = [], [], []
     for step in range(spec["steps"]):
         start = time.perf_counter()
         if "learningRates" in spec:
             for group in optimizer.param_groups:
                 group["lr"] = spec["learningRates"][step]
         optimizer.zero_grad(set_to_none=True)
-        loss = forward(step)
-        loss.backward()
+        with torch.autocast("cpu", low, enabled=low is not None):
+            loss = forward(step)
+        (scaler.scale(loss) if scaler else loss).backward()
+        if scaler:
+            scaler.unscale_(optimizer)
         if "clipNorm" in spec:
             torch.nn.utils.clip_grad_norm_(list(parameters.values()), spec["clipNorm"])
-        optimizer.step()
+        if scaler:
+            scaler.step(optimizer)
+            scaler.update()
+            scales.append(scaler.get_scale())
+        else:
+            optimizer.step()
+        if scheduler:
+            scheduler.step()
         losses.append(loss.item())
         seconds.append(time.perf_counter() - start)
-    return losses, seconds
+    return losses, seconds, scales
