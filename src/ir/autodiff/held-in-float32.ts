@@ -17,13 +17,21 @@ const WIDE: DType = 'float32';
 const DTYPE_ATTRIBUTES: ReadonlySet<string> = new Set(['to', 'dtype']);
 
 /**
- * The graph without the type `low` but inside of rounding blocks. It must be free of other blocks, and have the type in no input
- * and in no weight of a file (`canBeHeldInFloat32`).
+ * The graph without the type `low` but inside of blocks. It must have the type in no input and in no weight of a file
+ * (`canBeHeldInFloat32`).
  */
 export function heldInFloat32(graph: Graph, low: LowType): Graph {
+  return held(graph, low, (near, from, to, type) => [rounding(near, low, from, to, type)]);
+}
+
+/** Writes what rounds `from` to `to`, behind an operator. */
+type Round = (near: Node, from: string, to: string, type: TensorType) => readonly Node[];
+
+function held(graph: Graph, low: LowType, round: Round): Graph {
   const narrow = (name: string | null) => name !== null && graph.tensors.get(name)?.dtype === low;
   const tensors = new Map([...graph.tensors].map(([name, type]) => [name, widened(type, low)] as const));
   const nodes = graph.nodes.flatMap((node): readonly Node[] => {
+    if (node.body) return [{ ...node, body: heldInside(node.body, low) }];
     if (!node.outputs.some(narrow)) return [node];
     const roundings: Node[] = [];
     const outputs = node.outputs.map((name) => {
@@ -31,7 +39,7 @@ export function heldInFloat32(graph: Graph, low: LowType): Graph {
       const exact = unusedName(tensors, `${name}/exact`);
       const type = tensors.get(name) ?? { dtype: WIDE, shape: [] };
       tensors.set(exact, type);
-      roundings.push(rounding(node, low, exact, name, type));
+      roundings.push(...round(node, exact, name, type));
       return exact;
     });
     return [{ ...node, outputs, attributes: widenedAttributes(node, low) }, ...roundings];
@@ -48,26 +56,35 @@ export function canBeHeldInFloat32(graph: Graph, low: LowType): boolean {
   );
 }
 
-/** A block that rounds to `low` and back: its two casts stay together, and none of them is moved. */
-function rounding(
-  { layer, module, scope, phase }: Node,
-  low: LowType,
-  from: string,
-  to: string,
-  type: TensorType,
-): Node {
-  const place = { layer, module, scope, phase, domain: '', body: null };
-  const between = `${to}/narrow`;
-  const step = (name: string, inputs: readonly string[], outputs: readonly string[], dtype: DType): Node => ({
-    ...place,
-    ...{ name, op: 'Cast', attributes: { to: onnxOfDtype(dtype) }, inputs, outputs, group: name },
+/** A block's body: it is lowered as one, so that the casts need no block of their own. */
+function heldInside(body: Graph, low: LowType): Graph {
+  const between = new Map<string, TensorType>();
+  const graph = held(body, low, (near, from, to, type) => {
+    between.set(`${to}/narrow`, { ...type, dtype: low });
+    return casts(near, low, from, to);
   });
+  return { ...graph, tensors: new Map([...graph.tensors, ...between]) };
+}
+
+/** To `low` and back. */
+function casts({ layer, module, scope, phase }: Node, low: LowType, from: string, to: string): readonly Node[] {
+  const between = `${to}/narrow`;
+  const step = (name: string, input: string, output: string, dtype: DType): Node => ({
+    ...{ layer, module, scope, phase, domain: '', body: null },
+    ...{ name, op: 'Cast', attributes: { to: onnxOfDtype(dtype) }, inputs: [input], outputs: [output], group: name },
+  });
+  return [step(`${to}/round`, from, between, low), step(`${to}/widen`, between, to, WIDE)];
+}
+
+/** A block that rounds to `low` and back: its two casts stay together, and none of them is moved. */
+function rounding(near: Node, low: LowType, from: string, to: string, type: TensorType): Node {
+  const { layer, module, scope, phase } = near;
   const body: Graph = {
     name: 'Rounding',
-    nodes: [step(`${to}/round`, [from], [between], low), step(`${to}/widen`, [between], [to], WIDE)],
+    nodes: casts(near, low, from, to),
     tensors: new Map([
       [from, type],
-      [between, { ...type, dtype: low }],
+      [`${to}/narrow`, { ...type, dtype: low }],
       [to, type],
     ]),
     ...{ inputs: [from], outputs: [to], weights: new Map<string, Weight>(), state: [], batch: [] },
@@ -75,7 +92,7 @@ function rounding(
   const name = `${to}/rounding`;
   const attributes = { to: onnxOfDtype(low) };
   return {
-    ...place,
+    ...{ layer, module, scope, phase },
     name,
     op: 'Rounding',
     domain: BLOCK_DOMAIN,

@@ -6,6 +6,7 @@
  *   that arrive in 16 bit are added up in float32. These casts depend on no batch, but stand in scope `micro`: readers are there.
  * - An activation is cast once for all its readers.
  * - Outputs of the model keep their type.
+ * - A recognised block stays one: what is cast in it is cast in its body, so that the same is computed as without blocks.
  * - What the file computes in another type than float32 stays as it is.
  */
 import { type DType, isFloating, onnxOfDtype } from '../dtype.js';
@@ -18,42 +19,56 @@ import { viewOf } from '../view.js';
 /** The types that 16-bit recipes compute in. */
 export type LowType = 'float16' | 'bfloat16';
 
-/** The graph computed in `low` where that is enough. It must be free of blocks (flatten-blocks.ts). */
+/** The graph computed in `low` where that is enough. */
 export function inMixedPrecision(graph: Graph, low: LowType): Graph {
-  return new Lowering(graph, low).run();
+  const inside = graph.nodes.flatMap(({ body }) => [...(body?.tensors.keys() ?? [])]);
+  const taken = new Set([...graph.tensors.keys(), ...inside]);
+  const around = { outputs: new Set(graph.outputs), settled: new Set<string>(), taken };
+  return new Lowering(graph, low, new Map(graph.tensors), around).run();
+}
+
+/** What a graph and the bodies of its blocks share. */
+interface Around {
+  /** The graph's outputs. */
+  readonly outputs: ReadonlySet<string>;
+  /** What no input moves and a cast keeps: it takes the type of what it is combined with. */
+  readonly settled: Set<string>;
+  /** Names of tensors, inside of bodies too. */
+  readonly taken: Set<string>;
 }
 
 class Lowering {
   private readonly nodes: Node[] = [];
-  private readonly tensors: Map<string, TensorType>;
-  private readonly outputs: ReadonlySet<string>;
   /** What a tensor of the graph is called where another name had to be found, since an output has its own. */
   private readonly renamed = new Map<string, string>();
   /** Casts of activations, by tensor and type. */
   private readonly casts = new Map<string, string>();
-  /** What no input moves and a cast keeps: it takes the type of what it is combined with. */
-  private readonly settled = new Set<string>();
 
+  /** `graph`: as the file has it, a block's body too; `tensors`: the types now. */
   constructor(
     private readonly graph: Graph,
     private readonly low: LowType,
+    private readonly tensors: Map<string, TensorType>,
+    private readonly around: Around,
   ) {
-    this.tensors = new Map(graph.tensors);
-    this.outputs = new Set(graph.outputs);
-    for (const name of graph.weights.keys()) if (this.yields(name)) this.settled.add(name);
+    for (const name of graph.weights.keys()) if (this.yields(name)) around.settled.add(name);
   }
 
   run(): Graph {
-    for (const node of this.graph.nodes) this.lower(node);
+    for (const node of this.graph.nodes) {
+      if (node.body) this.open(node, node.body);
+      else this.lower(node);
+    }
     return { ...this.graph, nodes: this.nodes, tensors: this.tensors };
   }
 
   private lower(node: Node): void {
+    const { settled } = this.around;
     const operands = node.inputs.filter((name) => name !== null);
-    const isSettled = operands.length > 0 && operands.every((name) => this.settled.has(name));
+    const isSettled = operands.length > 0 && operands.every((name) => settled.has(name));
     const type = isSettled ? 'float32' : this.typeFor(node);
     const inputs = node.inputs.map((name) => (name === null || !this.isOurs(name) ? name : this.as(name, type, node)));
-    if (isSettled) for (const name of node.outputs) if (name !== null) this.settled.add(name);
+    if (isSettled) for (const name of node.outputs) if (name !== null) settled.add(name);
     const types = this.inferred({ ...node, inputs });
     const outputs = node.outputs.map((name, index) => (name === null ? null : this.place(name, types[index])));
     this.nodes.push({ ...node, inputs, outputs });
@@ -63,13 +78,22 @@ class Lowering {
     });
   }
 
+  /** A block is lowered inside: it takes what comes in, and gives what its last operators make. */
+  private open(block: Node, body: Graph): void {
+    const tensors = new Map(body.tensors);
+    for (const name of body.inputs) tensors.set(name, this.tensors.get(name) ?? typeOf(body, name));
+    const lowered = new Lowering(body, this.low, tensors, this.around).run();
+    for (const name of block.outputs) if (name !== null) this.tensors.set(name, typeOf(lowered, name));
+    this.nodes.push({ ...block, body: lowered });
+  }
+
   /** The type that an operator's float32 operands are brought to. */
   private typeFor(node: Node): DType {
     const { precision } = entryOf(node.op, node.domain) ?? unknownEntry(node.op, node.domain);
     const floating = node.inputs.filter((name) => name !== null && isFloating(typeOf(this.graph, name).dtype));
     if (floating.some((name) => name !== null && !this.isOurs(name))) return 'float32';
     if (precision !== 'follow') return precision === 'low' ? this.low : 'float32';
-    const deciding = floating.filter((name) => name !== null && !this.settled.has(name));
+    const deciding = floating.filter((name) => name !== null && !this.around.settled.has(name));
     const isWide = deciding.length === 0 || deciding.some((name) => this.typeNow(name ?? '') === 'float32');
     return isWide ? 'float32' : this.low;
   }
@@ -92,7 +116,7 @@ class Lowering {
     const key = `${name}:${type}${this.graph.weights.get(name)?.role === 'parameter' ? `:${reader.name}` : ''}`;
     const known = this.casts.get(key);
     if (known !== undefined) return known;
-    const to = unusedName(this.tensors, `${name}/${type}`);
+    const to = this.unused(`${name}/${type}`);
     this.casts.set(key, to);
     this.cast(from, to, type, reader);
     return to;
@@ -108,11 +132,17 @@ class Lowering {
 
   /** The name of a result of this type: another one where an output of the graph, in its own type, has it. */
   private place(name: string, type: TensorType | undefined): string {
-    const isOutput = this.outputs.has(name) && this.isOurs(name) && type?.dtype !== 'float32';
-    const own = isOutput ? unusedName(this.tensors, `${name}/${this.low}`) : name;
+    const isOutput = this.around.outputs.has(name) && this.isOurs(name) && type?.dtype !== 'float32';
+    const own = isOutput ? this.unused(`${name}/${this.low}`) : name;
     if (isOutput) this.renamed.set(name, own);
     if (type) this.tensors.set(own, { dtype: type.dtype, shape: type.shape });
     return own;
+  }
+
+  private unused(wanted: string): string {
+    const name = unusedName(this.around.taken, wanted);
+    this.around.taken.add(name);
+    return name;
   }
 
   private inferred(node: Node): readonly TensorType[] {

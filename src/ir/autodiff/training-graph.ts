@@ -48,10 +48,9 @@ export interface TrainingGraph {
 /** @throws AutoparError (input) `nothing-to-train`; what loss and differentiation refuse */
 export function trainingGraph(forward: Graph, options: TrainingOptions): TrainingGraph {
   const { precision = 'fp32', lossScale = precision === 'fp16' ? 'dynamic' : undefined } = options;
-  const flat = flattenBlocks(forward);
   const low = precision === 'fp32' ? null : LOW_TYPES[precision];
-  const computed = low === null ? flat : inMixedPrecision(flat, low);
-  const { graph: scored, loss, labels, classes, ratio } = appendLoss(computed, options.loss);
+  const computed = low === null ? forward : inMixedPrecision(forward, low);
+  const { graph: scored, loss, labels, classes, ratio } = appendLoss(flattenBlocks(computed), options.loss);
   const trained = options.trained ?? trainableWeights(scored);
   checkTrained(scored, trained);
   const derived = ratio?.numerator ?? loss;

@@ -4,13 +4,17 @@
  */
 import test, { type ExecutionContext } from 'ava';
 import { GraphBuilder } from '../../../models/builder.js';
+import { importModel } from '../../../src/api/import.js';
+import { randomInputs } from '../../../src/api/inputs.js';
 import { runGraph } from '../../../src/api/reference.js';
 import { canBeHeldInFloat32, heldInFloat32 } from '../../../src/ir/autodiff/held-in-float32.js';
 import { inMixedPrecision, type LowType } from '../../../src/ir/autodiff/mixed-precision.js';
 import { trainingGraph } from '../../../src/ir/autodiff/training-graph.js';
+import { flattenBlocks } from '../../../src/ir/blocks/flatten-blocks.js';
 import type { Graph } from '../../../src/ir/graph.js';
 import { constant, numbersOf } from '../../../src/ir/ops/constants.js';
 import { operatorEntries } from '../../../src/ir/ops/index.js';
+import { ruleOf, viewOf } from '../../../src/ir/view.js';
 import { randomValues } from '../ops/values.js';
 import { takeSteps } from './take-steps.js';
 
@@ -109,6 +113,24 @@ for (const low of ['float16', 'bfloat16'] as const)
       t.deepEqual(numbers, numbersOf(constant(low, numbers, [numbers.length])), `${name} is what ${low} holds`);
     }
     t.true(held > 6);
+  });
+
+for (const name of ['gpt-tiny', 'llama-tiny'])
+  test(`blocks stay blocks, and the same is computed: ${name}`, async (t) => {
+    const { graph } = await importModel(`models/${name}.onnx`);
+    const blocks = graph.nodes.filter(({ body }) => body).length;
+    t.true(blocks > 0);
+    for (const low of ['float16', 'bfloat16'] as const) {
+      const lowered = inMixedPrecision(graph, low);
+      t.is(lowered.nodes.filter(({ body }) => body).length, blocks);
+      for (const node of lowered.nodes) if (node.body) t.notThrows(() => ruleOf(viewOf(lowered, node)), node.name);
+      const kept = heldInFloat32(lowered, low);
+      const opened = heldInFloat32(inMixedPrecision(flattenBlocks(graph), low), low);
+      const inputs = randomInputs(graph, 1);
+      const [ours, theirs] = [await runGraph(kept, inputs), await runGraph(opened, inputs)];
+      for (const output of graph.outputs)
+        t.deepEqual(ours[output] && numbersOf(ours[output]), theirs[output] && numbersOf(theirs[output]), output);
+    }
   });
 
 test('a model with bfloat16 of its own is left alone', (t) => {
