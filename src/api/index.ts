@@ -39,4 +39,5 @@ export { type PlannedModel, type PlanningOptions, plan } from './plan.js';
 export { type RunCompiledOptions, type RunReport, runCompiled, runCompiled as run } from './run.js';
 export * from './strategy.js';
 export { type RecutOptions, recut } from './strategy-weights.js';
+export { type Training, withTraining } from './training.js';
 export { type VerifyOptions, type VerifyResult, verify } from './verify.js';

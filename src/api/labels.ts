@@ -23,7 +23,9 @@ export function checkLabels(arrays: Arrays, training: PlanTraining | null, file?
       'input',
       `${input}[${positionOf(index, labels.shape).join(', ')}] is ${label}, and there are ${classes} classes`,
       { tensor: input, ...(file === undefined ? {} : { file }) },
-      `labels are 0 to ${classes - 1}, or ${ignoreIndex} for none (--ignore-index names another value when compiling)`,
+      ignoreIndex === null
+        ? `labels are 0 to ${classes - 1}; the model's loss ignores none`
+        : `labels are 0 to ${classes - 1}, or ${ignoreIndex} for none (--ignore-index names another value when compiling)`,
     );
   }
 }

@@ -42,14 +42,14 @@ export function trainingGraphOf(graph: Graph, training: Training): TrainingGraph
 
 /** What the plan says of a step. */
 function planned(
-  { labels, classes, trained }: TrainingGraph,
+  { classes, trained }: TrainingGraph,
   { loss, optimizer, precision, lossScale }: Training,
 ): PlanTraining {
   return {
     loss: {
       kind: loss.kind,
       ...(loss.output === undefined ? {} : { output: loss.output }),
-      ...(labels !== null && classes ? { labels: { input: labels, ...classes } } : {}),
+      ...(classes ? { labels: classes } : {}),
       ...(loss.labelSmoothing === undefined ? {} : { labelSmoothing: loss.labelSmoothing }),
     },
     optimizer: { ...optimizer },
@@ -62,10 +62,23 @@ function planned(
 /** Parameters, and what `trainable` names, less what `frozen` does. */
 function trainedWeights(graph: Graph, { trainable = [], frozen = [] }: Training): readonly string[] {
   checkGlobs(graph, [...trainable, ...frozen]);
+  const whole = trainable.find((glob) => !floatingNames(graph).some((name) => matchesAny([glob], name)));
+  if (whole !== undefined)
+    throw new AutoparError(
+      'nothing-to-train',
+      'input',
+      `weights that fit '${whole}' hold whole numbers, which cannot be trained`,
+      {},
+      'leave it out of --trainable',
+    );
   return [...graph.weights].flatMap(([name, { role, dtype }]) => {
     const wanted = role === 'parameter' || matchesAny(trainable, name);
     return wanted && isFloating(dtype) && !matchesAny(frozen, name) ? [name] : [];
   });
+}
+
+function floatingNames(graph: Graph): readonly string[] {
+  return [...graph.weights].flatMap(([name, { dtype }]) => (isFloating(dtype) ? [name] : []));
 }
 
 /** Which weights decay: matrices, not biases and scales, but for what is said. */

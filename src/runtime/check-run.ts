@@ -15,7 +15,7 @@ export function checkSupport(program: Program, backend: BackendTraits): void {
         'backendAbsent',
         `backend ${backend.name} cannot run this program: tensor ${name} is ${dtype}, and ${backend.why}`,
         { tensor: name },
-        'compile with --dtype float32, or choose a backend that has it',
+        'choose a backend that has it; a recipe of training (--precision) runs here when it is compiled without --cluster',
       );
     }
   }

@@ -68,7 +68,7 @@ export const PLAN_SCHEMA = record(
               {
                 kind: text,
                 output: text,
-                labels: record({ input: text, classes: positive, ignoreIndex: { type: 'integer' } }),
+                labels: record({ input: text, classes: positive, ignoreIndex: { type: ['integer', 'null'] } }),
                 labelSmoothing: amount,
               },
               ['output', 'labels', 'labelSmoothing'],

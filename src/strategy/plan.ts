@@ -63,7 +63,7 @@ export interface PlanTraining {
     /** The output of the model that it is of, where that was said. */
     readonly output?: string;
     /** The input that holds labels: classes from 0 on, or what does not count. */
-    readonly labels?: { readonly input: string; readonly classes: number; readonly ignoreIndex: number };
+    readonly labels?: { readonly input: string; readonly classes: number; readonly ignoreIndex: number | null };
     readonly labelSmoothing?: number;
   };
   readonly optimizer: Readonly<Record<string, unknown>>;

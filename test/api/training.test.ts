@@ -111,6 +111,13 @@ test('what cannot be trained is refused with what is wrong', async (t) => {
   t.regex(await refused(SMALL, { frozen: ['nothing*'] }, 'unknown-parameter'), /'nothing\*'/);
   t.regex(await refused(SMALL, { loss: { kind: 'mse', output: 'z' } }, 'no-loss-output'), /no output 'z'/);
 
+  const whole = new GraphBuilder('whole', 1);
+  const table = whole.constant('table', constant('int64', new Array<number>(24).fill(1), [6, 4]));
+  const product = whole.operator('MatMul', [whole.input('x', 'float32', [8, 6]), whole.parameter('w', [6, 4])]);
+  whole.output('y', product);
+  whole.output('z', whole.operator('Add', [table, table]));
+  t.regex(await refused(whole.build(), { trainable: ['z*'] }, 'nothing-to-train'), /'z\*' hold whole numbers/);
+
   const steps = new GraphBuilder('steps', 1);
   const x = steps.input('x', 'float32', [4, 6]);
   const rounded = steps.operator('Floor', [steps.operator('MatMul', [x, steps.parameter('fc.weight', [6, 3])])]);

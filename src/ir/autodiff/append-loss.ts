@@ -7,6 +7,7 @@ import { AutoparError } from '../error.js';
 import { type ConstantTensor, elementCount, type Graph, type TensorType, typeOf } from '../graph.js';
 import { constant } from '../ops/constants.js';
 import { summationType } from '../ops/expansion.js';
+import { entryOf } from '../ops/index.js';
 import { LossWriter } from './loss-writer.js';
 import { type LossRatio, splitMean } from './split-mean.js';
 
@@ -36,10 +37,12 @@ export interface WithLoss {
   readonly ratio: LossRatio | null;
 }
 
-/** A label is a class, 0 ≤ label < classes, or `ignoreIndex`. */
+/** A label is a class, 0 ≤ label < classes, or `ignoreIndex` where that is no null. */
 export interface LabelRange {
+  /** The input of the graph that holds them. */
+  readonly input: string;
   readonly classes: number;
-  readonly ignoreIndex: number;
+  readonly ignoreIndex: number | null;
 }
 
 /**
@@ -92,11 +95,25 @@ function ownLoss(graph: Graph, output: string, type: TensorType): WithLoss {
       'have a loss appended: --loss cross_entropy or --loss mse',
     );
   const split = splitMean(graph, output);
-  const whole = { loss: output, labels: null, classes: null };
+  const whole = { loss: output, labels: null, classes: ownLabels(graph, output) };
   if (!split) return { graph, ...whole, ratio: null };
   const write = new LossWriter(split.graph);
   write.divide(split.ratio, output);
   return { graph: write.graph(), ...whole, ratio: split.ratio };
+}
+
+/** What labels may be where the model's own loss is one over classes, and reads them from an input. */
+function ownLabels(graph: Graph, loss: string): LabelRange | null {
+  const maker = graph.nodes.find(({ outputs }) => outputs[0] === loss);
+  const [scores, labels] = maker?.inputs ?? [];
+  const isOverClasses = maker && (entryOf(maker.op, maker.domain)?.ratio ?? null) !== null;
+  if (!isOverClasses || !scores || !labels || !graph.inputs.includes(labels)) return null;
+  const ignored = maker.attributes['ignore_index'];
+  return {
+    input: labels,
+    classes: typeOf(graph, scores).shape[1] ?? 1,
+    ignoreIndex: typeof ignored === 'number' ? ignored : null,
+  };
 }
 
 function withSquares(graph: Graph, output: string, type: TensorType): WithLoss {
@@ -147,7 +164,7 @@ function withEntropy(graph: Graph, output: string, type: TensorType, options: Lo
       ? smoothed(behind, split.ratio, { logs, labels: wanted, weights, ignoreIndex, share: labelSmoothing })
       : split.ratio;
   behind.divide(ratio, loss);
-  return { graph: behind.graph(), loss, labels, classes: { classes, ignoreIndex }, ratio };
+  return { graph: behind.graph(), loss, labels, classes: { input: labels, classes, ignoreIndex }, ratio };
 }
 
 /** Logits as [samples, classes], in the type that sums are formed in, and labels as [samples]. */

@@ -134,8 +134,9 @@ test("a model's own mean over labels that count is divided once per step too", a
   const labels = build.input('labels', 'int64', [8]);
   const attributes = { reduction: 'mean', ignore_index: -100 };
   build.output('nll', build.operator('SoftmaxCrossEntropyLoss', [scores, labels], attributes));
-  const { graph, loss, ratio } = appendLoss(build.build(), { kind: 'model-output' });
+  const { graph, loss, ratio, classes } = appendLoss(build.build(), { kind: 'model-output' });
   t.deepEqual([loss, ratio?.samples], ['nll', 8]);
+  t.deepEqual(classes, { input: 'labels', classes: CLASSES, ignoreIndex: -100 });
   t.is(graph.nodes.find(({ outputs }) => outputs.includes('nll'))?.scope, 'step');
   const feeds = { x: drawn([8, INNER], 3), labels: labelled(...LABELS) };
   const own = await runGraph(build.build(), feeds);
