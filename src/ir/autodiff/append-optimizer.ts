@@ -127,7 +127,7 @@ function gradientFactor(
 ): string | null {
   const apply = (op: string, ...inputs: string[]) => write.add(EVERYWHERE, op, inputs, FLOAT);
   const { denominator, lossScale } = scale;
-  const unscaled = lossScale && apply('Div', write.scalar('float32', 1), lossScale.factor);
+  const unscaled = lossScale && apply('Div', write.scalar('float32', lossScale.samples), lossScale.scale);
   const mean = denominator === null ? null : reciprocal(write, denominator);
   const both = unscaled !== null && mean !== null ? apply('Mul', mean, unscaled) : (mean ?? unscaled);
   if (clipNorm === undefined || squares === null) return both;

@@ -15,11 +15,11 @@ const BACKOFF = 0.5;
 const GOOD_STEPS = 2000;
 
 export interface LossScale {
-  /** What the derived tensor was multiplied by, float32: the scale over the number of samples where a sum is derived. */
-  readonly factor: string;
-  readonly isDynamic: boolean;
-  /** The scale itself; its state where it is dynamic. */
+  /** Scalar, float32; its state where it is dynamic. */
   readonly scale: string;
+  readonly isDynamic: boolean;
+  /** The derived tensor was multiplied by the scale over this number. */
+  readonly samples: number;
 }
 
 export interface ScaledLoss {
@@ -39,11 +39,11 @@ export function scaleLoss(graph: Graph, derived: string, scale: number | 'dynami
   const own = isDynamic
     ? write.kept('optimizer/loss-scale', INITIAL)
     : write.constant('loss/scale', constant('float32', [scale]));
-  const share = write.constant('loss/share', constant('float32', [1 / samples]));
-  const factor = samples === 1 ? own : write.node('Mul', [own, share], type, {}, 'loss/factor');
+  const share = () => write.constant('loss/share', constant('float32', [1 / samples]));
+  const factor = samples === 1 ? own : write.node('Mul', [own, share()], type, {}, 'loss/factor');
   const { dtype, shape } = typeOf(graph, derived);
   const loss = write.node('Mul', [derived, write.cast(factor, dtype)], { dtype, shape }, {}, 'loss/scaled');
-  return { graph: write.graph(), loss, scale: { factor, isDynamic, scale: own } };
+  return { graph: write.graph(), loss, scale: { scale: own, isDynamic, samples } };
 }
 
 /** What the scale is in the next step, given whether all gradients were finite in this one. */
