@@ -13,7 +13,7 @@ import { entryOf, unknownEntry } from '../ir/ops/index.js';
 import type { SubAxis } from '../sharding-propagation/mesh.js';
 import { axesSize } from '../sharding-propagation/mesh.js';
 import { type FactorPieces, pieceName } from '../sharding-propagation/refine.js';
-import type { Strategy } from '../sharding-propagation/strategy.js';
+import { owedPartial, type Strategy } from '../sharding-propagation/strategy.js';
 import type { Fragment } from './fragment.js';
 
 type Dims = readonly (readonly string[])[];
@@ -77,7 +77,7 @@ export function addExpansion(
       node,
       operands.map((operand) => operand?.type ?? null),
     );
-    const innerStrategy = strategyInside(fragment, inner, operands, dims, rule, strategy);
+    const innerStrategy = strategyInside(fragment, inner, operands, dims, rule, strategy, view.body !== undefined);
     const results = addOperator(fragment, inner, innerStrategy, {
       inputs: operands.map((operand) => operand?.tensor ?? null),
       positioned: offsets.length > 0,
@@ -125,6 +125,7 @@ function strategyInside(
   resultDims: readonly Dims[],
   outerRule: FactorRule,
   outer: Strategy,
+  inBlock: boolean,
 ): Strategy {
   const entry = entryOf(view.op, view.domain) ?? unknownEntry(view.op, view.domain);
   const rule = entry.rule(view);
@@ -154,14 +155,36 @@ function strategyInside(
   const partial = operands.map((operand) => (operand ? fragment.get(operand.tensor).layout.partial : []));
   const arriving = partial.flatMap((list, index) => (list.length > 0 ? [index] : []));
   const placed = Object.keys(pieces).length > 0 ? { axes, pieces } : { axes };
-  if (arriving.length === 0) return { ...placed, carried: null, owed: { kind: 'all-reduce' } };
+  const later = inBlock && leavesPartial(rule, placed, outerRule, outer);
+  const owed: Strategy['owed'] = { kind: later ? 'none' : 'all-reduce' };
+  if (arriving.length === 0) return { ...placed, carried: null, owed };
   const set = entry
     .linear(view)
     .findIndex((members) => members.length === arriving.length && members.every((member) => arriving.includes(member)));
   if (set < 0) throw new Error(`${view.name} is not linear in its partial operands ${arriving.join(', ')}`);
   const carried = { set, axes: (partial[arriving[0] ?? 0] ?? []).map((entry) => entry.axis) };
-  // What is carried stays partial; what the operator itself sums is paid where it arises.
-  return { ...placed, carried, owed: { kind: 'all-reduce' } };
+  // What is carried stays partial; what the operator itself sums is paid where it arises, or is the block's to pay.
+  return { ...placed, carried, owed };
+}
+
+/** Whether what an operator of a block sums is what the block as a whole sums: then the block's own strategy says what is owed. */
+function leavesPartial(
+  rule: FactorRule,
+  placed: Pick<Strategy, 'axes' | 'pieces'>,
+  outerRule: FactorRule,
+  outer: Strategy,
+): boolean {
+  const summed = new Set(
+    owedPartial(rule, { ...placed, carried: null, owed: { kind: 'none' } }).map(({ axis }) => axis),
+  );
+  return (
+    summed.size > 0 &&
+    [...summed].every((axis) =>
+      Object.entries(outer.axes).some(
+        ([name, axes]) => axes.includes(axis) && outerRule.factors.get(name)?.kind === 'contracting',
+      ),
+    )
+  );
 }
 
 /** Factors of one dimension as the inner operator and the outer one have them. */

@@ -53,8 +53,9 @@ export function operandLayouts(
 }
 
 /**
- * Per result the layout that the computation itself leaves, before anything owed is paid: partial over the axes of
- * contracting factors (which cut no result) and over the carried axes. Null where a result is not used.
+ * Per result the layout that the computation itself leaves, before anything owed is paid: partial over the carried axes and
+ * those of contracting factors, except where the result has such a factor (a normalisation's gradient sums over rows for the
+ * scale, and keeps them for the data): that one is cut. Null where a result is not used.
  */
 export function resultLayouts(
   rule: FactorRule,
@@ -63,8 +64,12 @@ export function resultLayouts(
   mesh?: Mesh,
 ): readonly (Layout | null)[] {
   const refined = refineRule(rule, strategy.pieces);
-  const partial = [...owedPartial(rule, strategy), ...carriedPartial(strategy)];
-  return results(refined, withoutContracting(refined, strategy), partial, mesh);
+  const carried = carriedPartial(strategy);
+  return refined.outputs.map((dims) => {
+    if (dims === null) return null;
+    const partial = [...partialOver(refined, strategy, dims), ...carried];
+    return layoutFromFactors(dims, sizesOf(refined), strategy.axes, partial, mesh);
+  });
 }
 
 /**
@@ -80,14 +85,17 @@ export function owedLayouts(
   const { owed } = strategy;
   if (owed.kind === 'none') return resultLayouts(rule, strategy, linear, mesh);
   const refined = refineRule(rule, strategy.pieces);
-  const axes = withoutContracting(refined, strategy);
+  const axes: Record<string, readonly SubAxis[]> = { ...strategy.axes };
   if (owed.kind === 'scatter') {
     const scattered = owedPartial(rule, strategy)
       .map((entry) => entry.axis)
       .sort();
     axes[owed.factor] = [...(axes[owed.factor] ?? []), ...scattered];
   }
-  return results(refined, axes, carriedPartial(strategy), mesh);
+  const carried = carriedPartial(strategy);
+  return refined.outputs.map((dims) =>
+    dims === null ? null : layoutFromFactors(dims, sizesOf(refined), axes, carried, mesh),
+  );
 }
 
 /**
@@ -115,8 +123,17 @@ export function checkStrategy(
 
 /** The axes that contracting factors leave the results partial over, in the order of the rule's factors. */
 export function owedPartial(rule: FactorRule, strategy: Strategy): readonly PartialAxis[] {
-  return [...refineRule(rule, strategy.pieces).factors.values()]
-    .filter(isContracting)
+  return partialOver(refineRule(rule, strategy.pieces), strategy, []);
+}
+
+/** The axes that contracting factors leave a result of these dimensions partial over. */
+function partialOver(
+  refined: FactorRule,
+  strategy: Strategy,
+  dims: readonly (readonly string[])[],
+): readonly PartialAxis[] {
+  return [...refined.factors.values()]
+    .filter((factor) => isContracting(factor) && !dims.some((names) => names.includes(factor.name)))
     .flatMap(({ name, reduction }) => (strategy.axes[name] ?? []).map((axis) => ({ axis, reduction })));
 }
 
@@ -140,28 +157,8 @@ function sizesOf(rule: FactorRule): (factor: string) => number {
   };
 }
 
-function results(
-  rule: FactorRule,
-  axes: Strategy['axes'],
-  partial: readonly PartialAxis[],
-  mesh: Mesh | undefined,
-): readonly (Layout | null)[] {
-  return rule.outputs.map((dims) =>
-    dims === null ? null : layoutFromFactors(dims, sizesOf(rule), axes, partial, mesh),
-  );
-}
-
 function carriedPartial(strategy: Strategy): readonly PartialAxis[] {
   return (strategy.carried?.axes ?? []).map((axis) => ({ axis, reduction: 'sum' }));
-}
-
-/** The strategy's axes as they cut results. */
-function withoutContracting(rule: FactorRule, strategy: Strategy): Record<string, readonly SubAxis[]> {
-  const kept = Object.entries(strategy.axes).filter(([name]) => {
-    const factor = rule.factors.get(name);
-    return factor !== undefined && !isContracting(factor);
-  });
-  return Object.fromEntries(kept);
 }
 
 function factorsProblem(rule: FactorRule, strategy: Strategy, mesh: Mesh): string | null {
@@ -233,6 +230,13 @@ function owedProblem(rule: FactorRule, strategy: Strategy, mesh: Mesh): string |
   const owed = owedPartial(rule, strategy).map((entry) => entry.axis);
   if (owed.length === 0) return 'scatter: nothing is owed';
   if (isContracting(factor)) return `scatter: factor ${name} is contracted`;
+  const kept = [...rule.factors.values()].find(
+    (other) =>
+      isContracting(other) &&
+      (strategy.axes[other.name] ?? []).length > 0 &&
+      rule.outputs.some((dims) => dims?.some((names) => names.includes(other.name))),
+  );
+  if (kept) return `scatter: factor ${kept.name} cuts one of the results, which is not partial`;
   const missing = rule.outputs.some((dims) => dims !== null && !dims.some((factors) => factors.includes(name)));
   if (missing) return `scatter: factor ${name} is not in every result`;
   const shards = axesSize(mesh, [...(strategy.axes[name] ?? []), ...owed]);

@@ -4,7 +4,6 @@
  * what is not trained stays a weight.
  */
 import { batchDimensions } from '../batch.js';
-import { flattenBlocks } from '../blocks/flatten-blocks.js';
 import { isFloating } from '../dtype.js';
 import { AutoparError } from '../error.js';
 import { type Graph, typeOf, type Weight } from '../graph.js';
@@ -50,7 +49,7 @@ export function trainingGraph(forward: Graph, options: TrainingOptions): Trainin
   const { precision = 'fp32', lossScale = precision === 'fp16' ? 'dynamic' : undefined } = options;
   const low = precision === 'fp32' ? null : LOW_TYPES[precision];
   const computed = low === null ? forward : inMixedPrecision(forward, low);
-  const { graph: scored, loss, labels, classes, ratio } = appendLoss(flattenBlocks(computed), options.loss);
+  const { graph: scored, loss, labels, classes, ratio } = appendLoss(computed, options.loss);
   const trained = options.trained ?? trainableWeights(scored);
   checkTrained(scored, trained);
   const derived = ratio?.numerator ?? loss;

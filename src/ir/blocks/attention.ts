@@ -16,13 +16,14 @@
  * Not recognised, because no fused kernel gives it: attention whose probabilities are read elsewhere or are an output of
  * the graph, or are dropped out in training. Keys or values that are themselves weights are a feed-forward layer.
  */
-import type { Node } from '../graph.js';
+import type { Graph, Node } from '../graph.js';
 import { keyOperand, type Operand, productOf, queryOperand, valueOperand } from './attention-operands.js';
 import { scoresBefore } from './attention-scores.js';
 import { axisRun, type Run, runAfter, VIEWS } from './axes.js';
 import {
   type Draft,
   type GraphIndex,
+  indexGraph,
   isFloatCast,
   isOp,
   makerOf,
@@ -78,11 +79,22 @@ export function findAttention(index: GraphIndex, anchor: Node): Draft | null {
   };
 }
 
-interface Softmax {
+/** The step from scores to probabilities. */
+export interface Softmax {
   readonly scores: string;
   readonly probabilities: string;
   readonly axis: number;
   readonly nodes: readonly Node[];
+}
+
+/** The softmax in the body of a recognised attention, and whether rows that see nothing are guarded. */
+export function softmaxInside(body: Graph): (Softmax & { readonly isGuarded: boolean }) | null {
+  const index = indexGraph(body);
+  for (const node of body.nodes) {
+    const softmax = isOp(node, ...ATTENTION_ANCHORS) ? softmaxAt(index, node) : null;
+    if (softmax) return { ...softmax, isGuarded: guardOf(index, softmax.probabilities) !== null };
+  }
+  return null;
 }
 
 /** The softmax that ends in `node`: the operator, or exp(s − max s) divided by its sum. */

@@ -21,7 +21,11 @@ const FAMILIES: Readonly<Record<BlockKind, OperatorFamily>> = {
 /** The entries, given how inner operators are looked up. Their functions need a view with a body. */
 export function blockEntries(find: FindEntry): readonly OperatorEntry[] {
   const ruleOfBody = rememberedRules(find);
-  return Object.entries(FAMILIES).map(([kind, family]) => ({
+  const kinds = Object.entries(FAMILIES).flatMap(([kind, family]) => [
+    [kind, family] as const,
+    [`${kind}Gradient`, family] as const,
+  ]);
+  return kinds.map(([kind, family]) => ({
     op: kind,
     domain: BLOCK_DOMAIN,
     family,

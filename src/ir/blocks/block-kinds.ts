@@ -22,8 +22,8 @@ const SINGLE: Readonly<Record<string, BlockKind>> = {
   SoftmaxCrossEntropyLoss: 'CrossEntropy',
 };
 
-/** The kind of a node; null for plain operators. */
+/** The kind of a node; null for plain operators and for gradients of blocks. */
 export function blockKindOf(node: Node): BlockKind | null {
-  if (node.domain === BLOCK_DOMAIN) return node.op as BlockKind;
+  if (node.domain === BLOCK_DOMAIN) return node.op.endsWith('Gradient') ? null : (node.op as BlockKind);
   return Object.hasOwn(SINGLE, node.op) ? (SINGLE[node.op] ?? null) : null;
 }

@@ -8,13 +8,16 @@
  *     MatMul b h s e, b h e t → b h s t · Softmax … t% · MatMul b h s t, b h t f → b h s f
  *     Attention   b h s e%, b h t% e%, b h t% f → b h s f
  *
- * A factor passes where it passes through every operator inside. Where one of them sums over it, or needs an expansion for
- * it, the block does: it is then lowered operator by operator, with what they owe between them.
+ * A factor passes where it passes through every operator inside. Where one of them needs an expansion for it, or sums over it
+ * in the middle, the block does: it is then lowered operator by operator, with what they owe between them. What is summed
+ * last, so that only what is linear follows (summed-last.ts), is a sum of the whole block: a normalisation's gradient leaves
+ * its scale's partial over rows, as a MatMul would.
  */
 import type { DimensionFactors, Factor, FactorKind, FactorRule } from '../factor-rule.js';
 import type { Graph } from '../graph.js';
 import type { OperatorEntry, OperatorView } from '../operator.js';
 import { blockFactorNames } from './factor-names.js';
+import { type Inner, summedLast } from './summed-last.js';
 
 /** How a block's inner operators are looked up; handed in, since the registry holds blocks as well. */
 export type FindEntry = (op: string, domain: string) => OperatorEntry;
@@ -47,6 +50,8 @@ const STRICTNESS: readonly FactorKind[] = ['pass', 'expanded', 'whole'];
 class Composition {
   /** By tensor: the atoms of each dimension, as its first mention had them. */
   private readonly known = new Map<string, readonly Dimension[]>();
+  /** The operators, and the atoms that each of them sums over. */
+  private readonly operators: { readonly inner: Inner; readonly sums: readonly Atom[] }[] = [];
 
   constructor(
     private readonly body: Graph,
@@ -72,6 +77,8 @@ class Composition {
       const atoms = new Map<string, Atom>();
       for (const factor of rule.factors.values())
         atoms.set(factor.name, { size: factor.size, kind: kindInside(factor, entry), parts: null });
+      const summed = [...rule.factors.values()].filter(isSummed).flatMap(({ name }) => atoms.get(name) ?? []);
+      this.operators.push({ inner: { node, linear: entry.linear(view) }, sums: summed });
       const sides = [
         ...node.inputs.map((name, index) => ({ name, dims: rule.inputs[index] ?? null })),
         ...node.outputs.map((name, index) => ({ name, dims: rule.outputs[index] ?? null })),
@@ -93,6 +100,13 @@ class Composition {
       }
     }
     const operand = (name: string) => dimsOf.get(name) ?? [];
+    const summing = this.operators.map(({ inner, sums }) => ({
+      ...inner,
+      sums: new Set(resolved(sums).filter(({ kind }) => kind === 'pass')),
+    }));
+    const last = summedLast(this.body, summing, operand);
+    for (const atom of summing.flatMap(({ sums }) => [...sums]))
+      atom.kind = last.has(atom) ? 'contracting' : 'expanded';
     const outside = new Set([...this.body.inputs, ...this.body.outputs].flatMap(operand).flat());
     const names = blockFactorNames(kind, this.body, operand, new Set([...dimsOf.values()].flat(2)));
     const factors = new Map<string, Factor>();
@@ -124,9 +138,14 @@ class Composition {
   }
 }
 
-/** What a factor of an inner operator may be to the block. */
-function kindInside({ kind }: Factor, entry: OperatorEntry): FactorKind {
-  if (kind === 'pass') return 'pass';
+function isSummed({ kind, reduction }: Factor): boolean {
+  return kind === 'contracting' && reduction === 'sum';
+}
+
+/** What a factor of an inner operator may be to the block. What is summed over is told apart at the end. */
+function kindInside(factor: Factor, entry: OperatorEntry): FactorKind {
+  const { kind } = factor;
+  if (kind === 'pass' || isSummed(factor)) return 'pass';
   if (kind === 'contracting') return 'expanded';
   if (kind === 'expanded') return entry.expansion ? 'expanded' : 'whole';
   if (kind === 'mask') return entry.indexInput === undefined ? 'whole' : 'expanded';
@@ -173,7 +192,7 @@ function stricter(a: FactorKind, b: FactorKind): FactorKind {
   return STRICTNESS.indexOf(a) > STRICTNESS.indexOf(b) ? a : b;
 }
 
-const MARKS: Readonly<Partial<Record<FactorKind, string>>> = { expanded: '%', whole: '!' };
+const MARKS: Readonly<Partial<Record<FactorKind, string>>> = { contracting: '+', expanded: '%', whole: '!' };
 
 function ruleText(
   factors: ReadonlyMap<string, Factor>,

@@ -18,7 +18,10 @@ export type BlockKind =
   /** Of a result to what a narrower type can hold (autodiff/held-in-float32.ts). */
   | 'Rounding';
 
-/** The domain of block nodes; their operator is the kind. */
+/**
+ * The domain of block nodes; their operator is the kind, or the kind and `Gradient`: a block's gradient is a block as well,
+ * whose body computes again what the forward did not leave (autodiff/block-gradient.ts).
+ */
 export const BLOCK_DOMAIN = 'autopar';
 
 /** A block found in a graph. */

@@ -36,8 +36,9 @@ export function blockFactorNames<Atom extends object>(
     taken.add(name);
     names.set(atom, name);
   };
-  const wanted = NAMES[kind] ?? {};
-  for (const operand of [-1, ...body.inputs.keys()]) {
+  // A gradient reads what its block reads; its results are in the operands' shapes.
+  const wanted = NAMES[kind.replace(/Gradient$/, '')] ?? {};
+  for (const operand of kind.endsWith('Gradient') ? body.inputs.keys() : [-1, ...body.inputs.keys()]) {
     const tensor = operand < 0 ? body.outputs[0] : body.inputs[operand];
     const list = wanted[operand];
     if (tensor === undefined || !list) continue;

@@ -1,0 +1,291 @@
+/**
+ * @file Gradients handed back through a graph, from its last operator to its first. Every operator's gradient is its registry
+ * entry's; what several readers hand back is added up where the tensor is made. Gradient operators stand in the phase
+ * `backward`, in the layer of the operator they belong to.
+ */
+import { isFloating } from '../dtype.js';
+import { AutoparError } from '../error.js';
+import { type Graph, type Node, type TensorType, typeOf, type Weight } from '../graph.js';
+import type { Expansion, Gradient, OperatorEntry } from '../operator.js';
+import { entryOf, unknownEntry } from '../ops/index.js';
+import { unusedName } from '../unused-name.js';
+import { viewOf } from '../view.js';
+
+/** What gradients are asked for, and of what. */
+export interface Question {
+  /** By tensor of the graph: the tensor that holds its gradient. */
+  readonly seeds: ReadonlyMap<string, string>;
+  /** Tensors whose gradients are wanted. */
+  readonly wanted: readonly string[];
+  /** What errors call the end of the way. */
+  readonly loss: string;
+  /** Names of constants begin with it. */
+  readonly prefix: string;
+  /** A gradient in place of the registry's. */
+  readonly own?: (node: Node) => Gradient | undefined;
+  /** How gradients of recognised blocks are made; null for operators that are none. */
+  readonly block?: (request: BlockRequest) => BlockGradient | null;
+}
+
+/** A block whose gradient is asked for. */
+export interface BlockRequest {
+  readonly graph: Graph;
+  readonly node: Node;
+  /** Per operand: whether its gradient is wanted. */
+  readonly wanted: readonly boolean[];
+  /** Per result: the tensor that holds its gradient. */
+  readonly results: readonly (string | null)[];
+  /** Types of all tensors, those of gradients included. */
+  readonly tensors: ReadonlyMap<string, TensorType>;
+  readonly weights: ReadonlyMap<string, Weight>;
+  readonly loss: string;
+}
+
+export interface BlockGradient {
+  /** The block itself where it leaves more results for its gradient. */
+  readonly forward: Node | null;
+  readonly nodes: readonly Node[];
+  /** Types of what is new outside of blocks, and constants. */
+  readonly tensors: ReadonlyMap<string, TensorType>;
+  readonly weights: ReadonlyMap<string, Weight>;
+  /** Per operand: the tensor that holds its gradient. */
+  readonly gradients: readonly (string | null)[];
+}
+
+export interface Backpropagated {
+  /** The graph's nodes, some of which leave more results than before. */
+  readonly forward: readonly Node[];
+  /** What is new, in topological order. */
+  readonly nodes: readonly Node[];
+  /** All tensors and weights. */
+  readonly tensors: ReadonlyMap<string, TensorType>;
+  readonly weights: ReadonlyMap<string, Weight>;
+  /** By wanted tensor: the tensor that holds its gradient; without those that no way leads to. */
+  readonly gradients: ReadonlyMap<string, string>;
+}
+
+/** Hands gradients back through a graph. @throws AutoparError (input) `no-gradient` where an operator on the way has none */
+export function backpropagate(graph: Graph, question: Question): Backpropagated {
+  return new Backpropagation(graph, question).run();
+}
+
+/** Floating-point tensors that a wanted one moves. */
+function movingTensors(graph: Graph, wanted: readonly string[]): ReadonlySet<string> {
+  const found = new Set(wanted);
+  for (const node of graph.nodes) {
+    if (!node.inputs.some((name) => name !== null && found.has(name))) continue;
+    if (typeof registered(node).gradient === 'string') continue;
+    for (const name of node.outputs) if (name !== null && isFloating(typeOf(graph, name).dtype)) found.add(name);
+  }
+  return found;
+}
+
+class Backpropagation {
+  private readonly nodes: Node[] = [];
+  private readonly tensors: Map<string, TensorType>;
+  private readonly weights: Map<string, Weight>;
+  private readonly constants = new Map<string, string>();
+  private readonly replaced = new Map<Node, Node>();
+  /** What readers have handed back so far, by tensor. */
+  private readonly parts = new Map<string, string[]>();
+
+  constructor(
+    private readonly graph: Graph,
+    private readonly question: Question,
+  ) {
+    this.tensors = new Map(graph.tensors);
+    this.weights = new Map(graph.weights);
+  }
+
+  run(): Backpropagated {
+    const { graph, question } = this;
+    const moving = movingTensors(graph, question.wanted);
+    for (const [tensor, seed] of question.seeds) this.parts.set(tensor, [seed]);
+    for (const node of [...graph.nodes].reverse()) this.through(node, moving);
+    const gradients = new Map<string, string>();
+    for (const name of question.wanted) {
+      const found = this.gradientOf(name, null);
+      if (found !== null) gradients.set(name, found);
+    }
+    const forward = graph.nodes.map((node) => this.replaced.get(node) ?? node);
+    return { forward, nodes: this.nodes, tensors: this.tensors, weights: this.weights, gradients };
+  }
+
+  /** Hands the gradients of a node's results back to its operands. */
+  private through(node: Node, moving: ReadonlySet<string>): void {
+    const { graph, question } = this;
+    const wanted = node.inputs.map(
+      (name) => name !== null && moving.has(name) && isFloating(typeOf(graph, name).dtype),
+    );
+    if (!wanted.some(Boolean) || !node.outputs.some((name) => name !== null && this.parts.has(name))) return;
+    const gradient = question.own?.(node) ?? registered(node).gradient;
+    if (typeof gradient === 'string') return;
+    const results = node.outputs.map((name) => (name === null ? null : this.gradientOf(name, node)));
+    const { tensors, weights } = this;
+    const block = question.block?.({ graph, node, wanted, results, tensors, weights, loss: question.loss });
+    if (block) {
+      this.adopt(node, block);
+      return;
+    }
+    if (!gradient) throw this.without(node);
+    const view = { ...viewOf(graph, node), wanted, given: results.map((name) => name !== null) };
+    const made = this.expand(gradient(view), node, results);
+    node.inputs.forEach((_, index) => {
+      const part = made.get(`d${index}`);
+      if (wanted[index] && part !== undefined) this.handBack(node, index, part);
+    });
+  }
+
+  private handBack(node: Node, operand: number, part: string): void {
+    const name = node.inputs[operand] ?? '';
+    this.parts.set(name, [...(this.parts.get(name) ?? []), part]);
+  }
+
+  private adopt(node: Node, block: BlockGradient): void {
+    if (block.forward) this.replaced.set(node, block.forward);
+    for (const [name, type] of block.tensors) this.tensors.set(name, type);
+    for (const [name, weight] of block.weights) this.weights.set(name, weight);
+    this.nodes.push(...block.nodes);
+    for (const [index, part] of block.gradients.entries()) if (part !== null) this.handBack(node, index, part);
+  }
+
+  /** The sum of what a tensor's readers handed back; null where none did. Kept, so that it is made once. */
+  private gradientOf(tensor: string, maker: Node | null): string | null {
+    const [first, ...others] = this.parts.get(tensor) ?? [];
+    if (first === undefined) return null;
+    let sum = first;
+    others.forEach((part, index) => {
+      const name = unusedName(this.tensors, `${tensor}/gradient${index === others.length - 1 ? '' : `/${index}`}`);
+      this.add(maker, name, 'Add', '', {}, [sum, part], [name], [typeOf(this.graph, tensor)]);
+      sum = name;
+    });
+    this.parts.set(tensor, [sum]);
+    return sum;
+  }
+
+  /** The operators of a gradient, with names of their own; returns what they make by the expansion's names. */
+  private expand(expansion: Expansion, node: Node, results: readonly (string | null)[]): ReadonlyMap<string, string> {
+    const names = new Map<string, string>();
+    const bind = (kind: string, list: readonly (string | null)[]) => {
+      for (const [index, name] of list.entries()) if (name !== null) names.set(`${kind}${index}`, name);
+    };
+    bind('in', node.inputs);
+    bind('out', node.outputs);
+    bind('grad', results);
+    for (const [name, value] of Object.entries(expansion.constants)) names.set(name, this.constant(value));
+    const prefix = unusedName(this.tensors, `${node.name}/gradient`);
+    for (const [position, inner] of expansion.nodes.entries()) {
+      const inputs = inner.inputs.map((name) => {
+        if (name === null) return null;
+        // A gradient of one's own may read tensors of the graph by their names.
+        const known = names.get(name) ?? (this.tensors.has(name) ? name : undefined);
+        if (known === undefined) throw new Error(`the gradient of ${node.op} reads ${name}, which nothing makes`);
+        return known;
+      });
+      const operand = (name: string | null) => (name === null ? null : (this.tensors.get(name) ?? null));
+      const domain = inner.domain ?? '';
+      const view = {
+        name: `${prefix}/${position}`,
+        op: inner.op,
+        domain,
+        attributes: inner.attributes ?? {},
+        inputs: inputs.map(operand),
+        outputs: [],
+        outputCount: inner.outputs.length,
+      };
+      const types = (entryOf(inner.op, domain) ?? unknownEntry(inner.op, domain)).infer(view);
+      const outputs = inner.outputs.map((name) => {
+        const own = unusedName(this.tensors, `${prefix}/${name}`);
+        names.set(name, own);
+        return own;
+      });
+      this.add(node, view.name, inner.op, domain, view.attributes, inputs, outputs, types);
+    }
+    return names;
+  }
+
+  private add(
+    near: Node | null,
+    name: string,
+    op: string,
+    domain: string,
+    attributes: Node['attributes'],
+    inputs: Node['inputs'],
+    outputs: readonly string[],
+    types: readonly TensorType[],
+  ): void {
+    outputs.forEach((output, index) => {
+      const type = types[index];
+      if (type) this.tensors.set(output, { dtype: type.dtype, shape: type.shape });
+    });
+    this.nodes.push({
+      name,
+      op,
+      domain,
+      attributes,
+      inputs,
+      outputs,
+      module: near?.module ?? [],
+      layer: near?.layer ?? null,
+      scope: 'micro',
+      phase: 'backward',
+      group: name,
+      body: null,
+    });
+  }
+
+  /** A small constant, kept once per value. */
+  private constant(value: {
+    readonly dtype: TensorType['dtype'];
+    readonly shape: readonly number[];
+    readonly data: Uint8Array;
+  }): string {
+    const key = `${value.dtype}[${value.shape}]${Buffer.from(value.data).toString('base64')}`;
+    const known = this.constants.get(key);
+    if (known !== undefined) return known;
+    const name = unusedName(this.tensors, `${this.question.prefix}gradient/constant/${this.constants.size}`);
+    this.constants.set(key, name);
+    this.tensors.set(name, { dtype: value.dtype, shape: value.shape });
+    this.weights.set(name, {
+      dtype: value.dtype,
+      shape: value.shape,
+      role: 'constant',
+      source: { kind: 'inline', data: value.data },
+    });
+    return name;
+  }
+
+  /** An operator on the way from a wanted tensor to the loss has no gradient. */
+  private without(node: Node): AutoparError {
+    const { loss } = this.question;
+    const from = this.wayTo(node);
+    return new AutoparError(
+      'no-gradient',
+      'input',
+      `node '${node.name}' (${node.op}) has no gradient, and it lies between ${from.join(' → ')} and the loss '${loss}'`,
+      { node: node.name },
+      'freeze what it leads from (--frozen), or export the model without it',
+    );
+  }
+
+  /** Some way from a wanted tensor to a node, by tensors. */
+  private wayTo(node: Node): readonly string[] {
+    const makers = new Map(this.graph.nodes.flatMap((item) => item.outputs.map((output) => [output, item] as const)));
+    const way: string[] = [node.name];
+    const wanted = new Set(this.question.wanted);
+    const moved = movingTensors(this.graph, this.question.wanted);
+    for (let current: Node | undefined = node; current; ) {
+      const next: string | null | undefined = current.inputs.find((name) => name !== null && moved.has(name));
+      if (!next) break;
+      way.unshift(next);
+      if (wanted.has(next)) break;
+      current = makers.get(next);
+    }
+    return way;
+  }
+}
+
+/** The registry's entry of a node's operator. */
+export function registered({ op, domain }: Node): OperatorEntry {
+  return entryOf(op, domain) ?? unknownEntry(op, domain);
+}

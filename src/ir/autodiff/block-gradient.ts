@@ -1,0 +1,173 @@
+/**
+ * @file Gradients of recognised blocks, as blocks: one node whose body computes again what the forward did not leave, so that
+ * what fused kernels keep to themselves is never alive between forward and backward.
+ *
+ *     attention        q, k, v, its result, two numbers a row (saved-rows.ts)   FlashAttention-2's backward (Dao 2023)
+ *     normalisation    data, scale, and the statistics where it has them as results
+ *     GELU, SwiGLU     their operands
+ *     rotary           the angles: a rotation back
+ *     loss             logits and labels
+ *
+ * An operator that is such a block by itself has its registry entry's gradient as the body.
+ */
+import { BLOCK_DOMAIN } from '../blocks/block.js';
+import { blockKindOf } from '../blocks/block-kinds.js';
+import { composeRule } from '../blocks/block-rule.js';
+import { elementCount, type Graph, type Node, type TensorType, type Weight } from '../graph.js';
+import { entryOf, unknownEntry } from '../ops/index.js';
+import { unusedName } from '../unused-name.js';
+import { type BlockGradient, type BlockRequest, backpropagate, registered } from './backpropagation.js';
+import { type Pieces, type Rows, rowsGradient, savedRows, withoutSoftmax } from './saved-rows.js';
+
+/**
+ * The gradient of a block; null for operators that are none. Where the operators of the gradient see dimensions in ways that
+ * do not nest, they are what is returned, plain.
+ */
+export function blockGradient(request: BlockRequest): BlockGradient | null {
+  const { node, loss, results, wanted } = request;
+  const kind = blockKindOf(node);
+  if (kind === null || (node.body === null && typeof registered(node).gradient !== 'function')) return null;
+  const name = unusedName(request.tensors, `${node.name}/gradient`);
+  const rows = node.body && kind === 'Attention' ? savedRows(node, node.body, name) : null;
+  const inner = node.body
+    ? again(request, node.body, name, rows)
+    : { ...shell(request), nodes: [{ ...node, name: `${name}/inside` }] };
+  const read = node.inputs.map((input, operand) => (wanted[operand] ? input : null));
+  const made = backpropagate(inner, {
+    seeds: new Map(
+      inner.outputs.flatMap((output, index) => (results[index] ? [[output, results[index]] as const] : [])),
+    ),
+    wanted: [...new Set(read.filter((input) => input !== null))],
+    loss,
+    prefix: `${name}/`,
+    own: (item) =>
+      rows && item.name === rows.softmax ? (view) => rowsGradient(view, rows, results[0] ?? null) : undefined,
+  });
+  const pieces: Pieces = { ...made, nodes: node.body ? [...made.forward, ...made.nodes] : made.nodes };
+  return asBlock(request, `${kind}Gradient`, name, rows ? withoutSoftmax(pieces, rows) : pieces, made.gradients, rows);
+}
+
+/** A graph without operators, with the types and constants around a block. */
+function shell({ node, results, tensors, weights }: BlockRequest): Graph {
+  const names = [...node.inputs, ...node.outputs, ...results].filter((name) => name !== null);
+  return {
+    name: node.name,
+    nodes: [],
+    tensors: new Map(names.flatMap((name) => [[name, tensors.get(name) as TensorType] as const])),
+    weights: new Map(
+      names.flatMap((name) => (weights.has(name) ? [[name, weights.get(name) as Weight] as const] : [])),
+    ),
+    inputs: node.inputs.filter((name) => name !== null),
+    outputs: node.outputs.map((output) => output ?? ''),
+    state: [],
+    batch: [],
+  };
+}
+
+/** The block's operators once more, with names of their own; what they read from outside is what the block reads. */
+function again(request: BlockRequest, body: Graph, name: string, rows: Rows | null): Graph {
+  const { node } = request;
+  const around = shell(request);
+  const nodes = rows?.nodes ?? body.nodes;
+  const made = new Set(nodes.flatMap((inner) => inner.outputs));
+  const renamed = (tensor: string | null) => (tensor !== null && made.has(tensor) ? `${name}/${tensor}` : tensor);
+  const tensors = new Map([...around.tensors, ...(rows?.tensors ?? [])]);
+  for (const [tensor, type] of body.tensors) tensors.set(renamed(tensor) ?? tensor, type);
+  return {
+    ...around,
+    nodes: nodes.map((inner) => ({
+      ...inner,
+      name: `${name}/${inner.name}`,
+      inputs: inner.inputs.map(renamed),
+      outputs: inner.outputs.map(renamed),
+      module: node.module,
+    })),
+    tensors,
+    weights: new Map([...around.weights, ...body.weights]),
+    outputs: body.outputs.map((output) => renamed(output) ?? output),
+  };
+}
+
+/** The operators that lead to the gradients as one node, or as they are. */
+function asBlock(
+  { node, wanted, tensors: outside }: BlockRequest,
+  kind: string,
+  name: string,
+  made: Pieces,
+  slopes: ReadonlyMap<string, string>,
+  rows: Rows | null,
+): BlockGradient {
+  const all = made.tensors;
+  const found = node.inputs.map((input, operand) => (wanted[operand] ? (slopes.get(input ?? '') ?? null) : null));
+  const ends = new Set(found.filter((tensor) => tensor !== null));
+  const place = { layer: node.layer, module: node.module, scope: node.scope, phase: 'backward' as const };
+  const nodes = needed(made.nodes, ends).map((inner) => ({ ...inner, ...place, group: inner.name }));
+  const produced = new Set(nodes.flatMap((inner) => inner.outputs));
+  const read = new Set(nodes.flatMap((inner) => inner.inputs).filter((item) => item !== null && !produced.has(item)));
+  const constants = new Map([...made.weights].filter(([item]) => read.has(item) && !outside.has(item)));
+  const named = [...node.inputs, ...(rows?.forward ?? node).outputs].filter((item) => item !== null && read.has(item));
+  const inputs = [...new Set([...named, ...read])].filter((item) => item !== null && !constants.has(item)) as string[];
+  const outputs = [...ends].filter((item) => produced.has(item));
+  const types = (names: Iterable<string | null>) =>
+    new Map(
+      [...names].flatMap((item) => (item === null || !all.has(item) ? [] : [[item, all.get(item) as TensorType]])),
+    );
+  const body: Graph = {
+    name: kind,
+    nodes,
+    tensors: types([...read, ...produced]),
+    inputs,
+    outputs,
+    weights: constants,
+    state: [],
+    batch: [],
+  };
+  // An operand that is read twice gets one gradient.
+  const seen = new Set<string | null>();
+  const gradients = found.map((tensor, operand) => {
+    const input = node.inputs[operand] ?? null;
+    const first = !seen.has(input);
+    seen.add(input);
+    return first ? tensor : null;
+  });
+  const forward = rows?.forward ?? null;
+  const saved = types(rows?.forward.outputs.slice(node.outputs.length) ?? []);
+  if (!standsAlone(kind, body))
+    return {
+      forward,
+      nodes,
+      tensors: types([...produced, ...saved.keys(), ...constants.keys()]),
+      weights: constants,
+      gradients,
+    };
+  const block: Node = {
+    name,
+    op: kind,
+    domain: BLOCK_DOMAIN,
+    attributes: node.body ? node.attributes : {},
+    inputs,
+    outputs,
+    ...place,
+    group: name,
+    body,
+  };
+  return { forward, nodes: [block], tensors: types([...outputs, ...saved.keys()]), weights: new Map(), gradients };
+}
+
+function standsAlone(kind: string, body: Graph): boolean {
+  if (body.nodes.length < 2) return false;
+  if ([...body.weights.values()].some(({ shape }) => elementCount(shape) !== 1)) return false;
+  return composeRule(kind, body, (op, domain) => entryOf(op, domain) ?? unknownEntry(op, domain)) !== null;
+}
+
+/** The nodes that lead to `ends`, in order. */
+function needed(nodes: readonly Node[], ends: ReadonlySet<string>): readonly Node[] {
+  const wanted = new Set(ends);
+  const kept: Node[] = [];
+  for (const node of [...nodes].reverse()) {
+    if (!node.outputs.some((output) => output !== null && wanted.has(output))) continue;
+    kept.push(node);
+    for (const input of node.inputs) if (input !== null) wanted.add(input);
+  }
+  return kept.reverse();
+}

@@ -1,0 +1,209 @@
+/**
+ * @file What a recognised attention leaves for its gradient besides its result: two numbers per row of scores S, from which the
+ * probabilities are computed again without a second softmax,
+ *
+ *     m = max S      r = max P = 1 / Σ exp(S − m)      P = exp(S − m) · r      (log-sum-exp = m − log r)
+ *
+ * and its gradient, where the sum over keys is one over the features of the result O (FlashAttention, Dao et al. 2022):
+ *
+ *     dS = P · (dP − D)      D = Σ P dP = Σ dO O
+ *
+ * Their log-sum-exp alone would do but for rows where a finite mask leaves nothing: there −3.4e38 swallows the logarithm.
+ */
+import { type Softmax, softmaxInside } from '../blocks/attention.js';
+import { composeRule } from '../blocks/block-rule.js';
+import { type DType, onnxOfDtype } from '../dtype.js';
+import type { Attributes, Graph, Node, TensorType, Weight } from '../graph.js';
+import type { Expansion, GradientView } from '../operator.js';
+import { constant } from '../ops/constants.js';
+import { summationType } from '../ops/expansion.js';
+import { entryOf, unknownEntry } from '../ops/index.js';
+import { OperatorGradient } from '../ops/operator-gradient.js';
+import { unusedName } from '../unused-name.js';
+import { ruleOf } from '../view.js';
+
+/** An attention that leaves its rows' numbers. */
+export interface Rows {
+  /** The block with two more results. */
+  readonly forward: Node;
+  /** Types of those, and of what only the gradient makes. */
+  readonly tensors: ReadonlyMap<string, TensorType>;
+  /** The block's operators with one Softmax in place of however the exporter wrote it. */
+  readonly nodes: readonly Node[];
+  /** The name of that Softmax where the gradient computes it again. */
+  readonly softmax: string;
+  readonly max: string;
+  readonly share: string;
+  /** The block's result, where a row of it stands for a row of scores. */
+  readonly result: { readonly name: string; readonly dtype: DType } | null;
+  readonly type: DType;
+  readonly isGuarded: boolean;
+}
+
+/** What the gradient `name` of an attention needs; null where the block cannot leave it. */
+export function savedRows(node: Node, body: Graph, name: string): Rows | null {
+  const softmax = softmaxInside(body);
+  const scores = softmax && body.tensors.get(softmax.scores);
+  if (!softmax || !scores) return null;
+  const { axis } = softmax;
+  const [maxName, shareName] = [`${node.name}/row_max`, `${node.name}/row_share`];
+  const shape = scores.shape.map((size, index) => (index === axis ? 1 : size));
+  const type = summationType(scores.dtype);
+  const rows = { axes: [axis], keepdims: 1 };
+  const tensors = new Map<string, TensorType>([
+    [maxName, { dtype: scores.dtype, shape }],
+    [shareName, { dtype: type, shape }],
+  ]);
+  const add = adder(node, tensors);
+  const named = (inner: Node, name: string): Node => ({ ...inner, outputs: [name] });
+  const max = named(add('ReduceMax', [softmax.scores], { dtype: scores.dtype, shape }, rows), maxName);
+  let summing: readonly Node[] = [];
+  if (type !== scores.dtype) {
+    // Half precision would lose in one number what all of a row depend on.
+    const powers = powersOf(add, softmax.scores, maxName, scores);
+    summing = [...powers, add('ReduceSum', [lastOf(powers)], { dtype: type, shape }, rows)];
+  }
+  const share =
+    summing.length > 0
+      ? add('Reciprocal', [lastOf(summing)], { dtype: type, shape })
+      : add('ReduceMax', [softmax.probabilities], { dtype: type, shape }, rows);
+  const extended: Graph = {
+    ...body,
+    nodes: [...body.nodes, max, ...summing, named(share, shareName)],
+    tensors: new Map([...body.tensors, ...tensors]),
+    outputs: [...body.outputs, maxName, shareName],
+  };
+  const result = node.outputs[0] ?? null;
+  const find = (op: string, domain: string) => entryOf(op, domain) ?? unknownEntry(op, domain);
+  if (!composeRule(node.op, extended, find)) return null;
+  return {
+    forward: { ...node, outputs: [...node.outputs, maxName, shareName], body: extended },
+    tensors,
+    nodes: plainly(node, body, softmax),
+    softmax: `${name}/${node.name}/softmax`,
+    max: maxName,
+    share: shareName,
+    result:
+      result !== null && isRowOfResult(body, softmax)
+        ? { name: result, dtype: body.tensors.get(result)?.dtype ?? type }
+        : null,
+    type: scores.dtype,
+    isGuarded: softmax.isGuarded,
+  };
+}
+
+/** The gradient of the scores from that of the probabilities; `slope` is the tensor with the gradient of the block's result. */
+export function rowsGradient(view: GradientView, { result }: Rows, slope: string | null): Expansion {
+  const write = new OperatorGradient(view, ruleOf(view));
+  const dims = write.dimsOfOperand(0);
+  const type = write.sumType;
+  const at = write.on(dims, type);
+  const own = view.outputs[0]?.dtype ?? type;
+  const [y, g] = [write.inType('out0', own, type, dims), write.inType('grad0', own, type, dims)];
+  const product =
+    result && slope !== null
+      ? at.mul(write.inType(result.name, result.dtype, type, dims), write.inType(slope, result.dtype, type, dims))
+      : at.mul(y, g);
+  const sum = write.add('ReduceSum', [product], dims, { axes: [-1], keepdims: 1 });
+  write.become(0, at.mul(y, at.sub(g, sum)), type);
+  return write.finish();
+}
+
+/** Nodes, and the types and constants around them. */
+export interface Pieces {
+  readonly nodes: readonly Node[];
+  readonly tensors: ReadonlyMap<string, TensorType>;
+  readonly weights: ReadonlyMap<string, Weight>;
+}
+
+/** The gradient's nodes with probabilities made of the rows' numbers in place of the Softmax. */
+export function withoutSoftmax({ nodes, ...given }: Pieces, rows: Rows): Pieces {
+  const place = nodes.findIndex(({ name }) => name === rows.softmax);
+  const softmax = nodes[place];
+  const scores = softmax?.inputs[0];
+  const result = softmax?.outputs[0];
+  if (!softmax || !scores || !result) throw new Error(`the gradient of ${rows.forward.name} has no softmax`);
+  const tensors = new Map([...given.tensors, ...rows.tensors]);
+  const weights = new Map(given.weights);
+  const shape = tensors.get(scores)?.shape ?? [];
+  const [own, type] = [rows.type, summationType(rows.type)];
+  const add = adder(softmax, tensors);
+  const powers = powersOf(add, scores, rows.max, { dtype: own, shape });
+  let steps = [...powers, add('Mul', [lastOf(powers), rows.share], { dtype: type, shape })];
+  if (rows.isGuarded) {
+    const zero = `${softmax.name}/zero`;
+    const value = { dtype: type, shape: [] };
+    tensors.set(zero, value);
+    const { data } = constant(type, [0], []);
+    weights.set(zero, { ...value, role: 'constant', source: { kind: 'inline', data } });
+    const none = add('IsNaN', [lastOf(steps)], { dtype: 'bool', shape });
+    steps = [...steps, none, add('Where', [lastOf([none]), zero, lastOf(steps)], { dtype: type, shape })];
+  }
+  if (type !== own) steps.push(add('Cast', [lastOf(steps)], { dtype: own, shape }, { to: onnxOfDtype(own) }));
+  const end = lastOf(steps);
+  const named = steps.map((node) => (node.outputs[0] === end ? { ...node, outputs: [result] } : node));
+  return { nodes: [...nodes.slice(0, place), ...named, ...nodes.slice(place + 1)], tensors, weights };
+}
+
+type Adder = (op: string, inputs: readonly string[], type: TensorType, attributes?: Attributes) => Node;
+
+/** Makes operators near a node, and notes the types of what they make. */
+function adder(near: Node, tensors: Map<string, TensorType>): Adder {
+  return (op, inputs, type, attributes = {}) => {
+    const name = unusedName(tensors, `${near.name}/${op}`);
+    tensors.set(name, type);
+    return { ...near, name, op, domain: '', attributes, inputs, outputs: [name], group: name, body: null };
+  };
+}
+
+function lastOf(nodes: readonly Node[]): string {
+  return nodes.at(-1)?.outputs[0] ?? '';
+}
+
+/** exp(S − max), in the type that sums are formed in. */
+function powersOf(add: Adder, scores: string, max: string, { dtype, shape }: TensorType): readonly Node[] {
+  const type = summationType(dtype);
+  const down = add('Sub', [scores, max], { dtype, shape });
+  const fine = type === dtype ? [] : [add('Cast', [lastOf([down])], { dtype: type, shape }, { to: onnxOfDtype(type) })];
+  const before = [down, ...fine];
+  return [...before, add('Exp', [lastOf(before)], { dtype: type, shape })];
+}
+
+/** The body's operators with one Softmax where the exporter wrote several operators. */
+function plainly(node: Node, body: Graph, softmax: Softmax): readonly Node[] {
+  const parts = new Set(softmax.nodes);
+  const last = body.nodes.findLast((inner) => parts.has(inner));
+  const single: Node = {
+    ...node,
+    name: `${node.name}/softmax`,
+    op: 'Softmax',
+    domain: '',
+    attributes: { axis: softmax.axis },
+    inputs: [softmax.scores],
+    outputs: [softmax.probabilities],
+    body: null,
+  };
+  return body.nodes.flatMap((inner) => (inner === last ? [single] : parts.has(inner) ? [] : [inner]));
+}
+
+/**
+ * Whether the block's result is the product of probabilities (cast or guarded, not rearranged) and values, so that each of its
+ * rows belongs to the row of scores in the same place.
+ */
+function isRowOfResult(body: Graph, { probabilities, axis }: Softmax): boolean {
+  const makers = new Map(body.nodes.flatMap((inner) => inner.outputs.map((output) => [output, inner] as const)));
+  const shapeOf = (name: string | null | undefined) => body.tensors.get(name ?? '')?.shape ?? [];
+  const result = body.outputs[0];
+  const product = makers.get(result ?? null);
+  if (product?.op !== 'MatMul') return false;
+  let left = product.inputs[0] ?? null;
+  for (let steps = 0; steps < 4 && left !== probabilities; steps++) {
+    const maker = makers.get(left);
+    if (maker?.op === 'Cast') left = maker.inputs[0] ?? null;
+    else if (maker?.op === 'Where') left = maker.inputs[2] ?? null;
+    else return false;
+  }
+  const [from, to] = [shapeOf(probabilities), shapeOf(result)];
+  const isSame = from.length === to.length && from.slice(0, -1).join() === to.slice(0, -1).join();
+  return left === probabilities && axis === from.length - 1 && isSame;
+}

@@ -1,0 +1,133 @@
+/**
+ * @file Gradients of recognised blocks: the same numbers as those of the operators inside, right under every strategy, and
+ * nothing of what is inside alive between forward and backward.
+ */
+import test from 'ava';
+import { floats } from '../../../models/builder.js';
+import { differentiate } from '../../../src/ir/autodiff/differentiate.js';
+import type { BlockKind } from '../../../src/ir/blocks/block.js';
+import { flattenBlocks } from '../../../src/ir/blocks/flatten-blocks.js';
+import type { ConstantTensor, Graph } from '../../../src/ir/graph.js';
+import { writeOnnx } from '../../../src/ir/onnx/writer.js';
+import { constant, numbersOf } from '../../../src/ir/ops/constants.js';
+import { ruleOf, viewOf } from '../../../src/ir/view.js';
+import { evaluate } from '../../../src/runtime/evaluate.js';
+import {
+  asBlock,
+  crossEntropy,
+  gelu,
+  groupedAttention,
+  layerNormalization,
+  rotary,
+  swiglu,
+} from '../blocks/block-graphs.js';
+import { provesRight } from '../blocks/every-strategy.js';
+import { gradientAlone, gradientNode, scored, wave } from './scored-block.js';
+
+/** Whether the numbers are the same but for rounding. */
+function isNear(got: readonly number[], expected: readonly number[], tolerance: number): boolean {
+  const error = Math.hypot(...expected.map((value, place) => value - (got[place] ?? Number.NaN)));
+  return error <= tolerance * Math.hypot(...expected) + 1e-7;
+}
+
+async function gradientsOf(graph: Graph, wanted: readonly string[], feeds: Record<string, ConstantTensor>) {
+  const found = differentiate(graph, 'total', wanted);
+  const outputs = wanted.map((name) => found.gradients.get(name) ?? '');
+  const results = await evaluate(writeOnnx({ ...found.graph, outputs }), feeds);
+  return { graph: found.graph, values: outputs.map((name) => numbersOf(results[name] as ConstantTensor)) };
+}
+
+function feedsOf(graph: Graph, mask?: readonly number[]): Record<string, ConstantTensor> {
+  return Object.fromEntries(
+    graph.inputs.map((name, index) => {
+      const { dtype, shape } = graph.tensors.get(name) ?? floats([0]);
+      const data = wave(
+        shape.reduce((product, size) => product * size, 1),
+        index,
+      );
+      const numbers = dtype === 'int64' ? data.map((value) => Math.floor(3.9 + 3.9 * value)) : data;
+      return [name, constant(dtype, name === 'mask' && mask ? mask : numbers, shape)];
+    }),
+  );
+}
+
+const BLOCKS: readonly (readonly [BlockKind, () => Graph, string])[] = [
+  [
+    'Attention',
+    groupedAttention,
+    'b (h g+) s+ e%, b h t+ e%, b h t+ f%, b 1 s+ t+, b (h g+) s+ f%, b (h g+) s+ 1, b (h g+) s+ 1, b (h g+) s+ f% -> ' +
+      'b (h g+) s+ e%, b h t+ e%, b h t+ f%',
+  ],
+  ['LayerNormalization', layerNormalization, 'b+ s+ d%, d%, b+ s+ d% -> b+ s+ d%, d%, d%'],
+  ['CrossEntropy', crossEntropy, 's v%, s 1,  -> s v%'],
+  ['Gelu', gelu, 'b s n, b s n -> b s n'],
+  ['SwiGLU', swiglu, 'b s n, b s n, b s n -> b s n, b s n'],
+  // Angles that are read are data as well: what they get is summed over samples and heads.
+  [
+    'RotaryEmbedding',
+    rotary,
+    'b+ b2+ b3 (e! e2), 1 1 b3 (e! e2), 1 1 b3 (e! e2), b+ b2+ b3 (e! e2) -> ' +
+      'b+ b2+ b3 (e! e2), 1 1 b3 (e! e2), 1 1 b3 (e! e2)',
+  ],
+];
+
+for (const [kind, make, text] of BLOCKS) {
+  test(`the gradient of ${kind} is one node with the numbers of its operators`, async (t) => {
+    const { graph, wanted } = scored(asBlock(make(), kind));
+    const feeds = feedsOf(graph);
+    const [blocks, plain] = [
+      await gradientsOf(graph, wanted, feeds),
+      await gradientsOf(flattenBlocks(graph), wanted, feeds),
+    ];
+    const inside = gradientNode(blocks.graph);
+    t.is(inside.op, `${kind}Gradient`);
+    t.is(ruleOf(viewOf(blocks.graph, inside)).text, text);
+    for (const [at, expected] of plain.values.entries()) {
+      t.true(isNear(blocks.values[at] ?? [], expected, 1e-5), `${wanted[at]}`);
+      t.true(Math.hypot(...expected) > 0);
+    }
+  });
+
+  test(`the gradient of ${kind} is right under strategies of all kinds`, async (t) => {
+    t.true((await provesRight(gradientAlone(make(), kind), 1, 12)) >= 12);
+  });
+}
+
+/** Scores of the second query of each sample are all masked by `value`. */
+function masked(value: number): readonly number[] {
+  return Array.from({ length: 32 }, (_, at) => (Math.floor(at / 4) % 4 === 1 ? value : 0));
+}
+
+test('a query that a finite mask leaves nothing to sees all keys alike, in the gradient as in the result', async (t) => {
+  const { graph, wanted } = scored(asBlock(groupedAttention(), 'Attention'));
+  const feeds = feedsOf(graph, masked(-3.4e38));
+  const [blocks, plain] = [
+    await gradientsOf(graph, wanted, feeds),
+    await gradientsOf(flattenBlocks(graph), wanted, feeds),
+  ];
+  for (const [at, expected] of plain.values.entries()) t.true(isNear(blocks.values[at] ?? [], expected, 1e-5));
+});
+
+test('a query that is masked by infinity, and guarded, hands nothing back and spoils nothing', async (t) => {
+  const { graph, wanted } = scored(asBlock(groupedAttention(), 'Attention'));
+  const { values } = await gradientsOf(graph, wanted, feedsOf(graph, masked(-Infinity)));
+  t.true(values.flat().every(Number.isFinite));
+  const queries = values[wanted.indexOf('q')] ?? [];
+  t.true(queries.every((value, at) => (Math.floor(at / 6) % 4 === 1 ? value === 0 : true)));
+  t.true(queries.some((value) => value !== 0));
+});
+
+test('what is alive between an attention and its gradient is linear in the sequence', (t) => {
+  const { graph, wanted } = scored(asBlock(groupedAttention(), 'Attention'));
+  const { graph: whole } = differentiate(graph, 'total', wanted);
+  const [forward, backward] = [whole.nodes.find(({ op }) => op === 'Attention'), gradientNode(whole)];
+  const kept = (forward?.outputs ?? []).filter((name) => name !== null && backward.inputs.includes(name));
+  t.deepEqual(
+    kept.map((name) => whole.tensors.get(name ?? '')?.shape),
+    [
+      [2, 8, 4, 10],
+      [2, 8, 4, 1],
+      [2, 8, 4, 1],
+    ],
+  );
+});
