@@ -141,9 +141,19 @@ export interface OperatorEntry {
   readonly indexInput?: number;
   /**
    * For factors of kind `indexed`: the operator on a shard. `offsets[factor]` names an int64 tensor of shape [1] with the
-   * shard's first position along that factor. Results named and dimensioned as in an expansion.
+   * shard's first position along that factor, `blocks[factor]` is how many positions a shard has. Results named and
+   * dimensioned as in an expansion.
    */
-  readonly indexed?: (view: OperatorView, offsets: Readonly<Record<string, string>>) => Expansion;
+  readonly indexed?: (
+    view: OperatorView,
+    offsets: Readonly<Record<string, string>>,
+    blocks: Readonly<Record<string, number>>,
+  ) => Expansion;
+  /**
+   * Operands that what is summed over contracting factors is added to: where such a factor is sharded, they count on the first
+   * rank alone, and are zero on the others.
+   */
+  readonly countedOnce?: readonly number[];
   readonly work: (view: OperatorView) => Work;
   /** Result i may reuse operand j's buffer or is a view of it: costs no memory traffic. */
   readonly isView?: boolean;

@@ -64,6 +64,8 @@ export function addExpansion(
   for (const [name, value] of Object.entries(expansion.constants)) {
     inside.set(name, { tensor: fragment.constant(value), dims: value.shape.map(() => []), type: value });
   }
+  // What a block, or an operator that knows its position, sums as a whole is what its own strategy says is owed.
+  const isWhole = view.body !== undefined || offsets.length > 0;
   for (const node of expansion.nodes) {
     const dims = node.dims.map((result) => refineDims(result, pieces));
     const operands = node.inputs.map((name) => {
@@ -77,7 +79,7 @@ export function addExpansion(
       node,
       operands.map((operand) => operand?.type ?? null),
     );
-    const innerStrategy = strategyInside(fragment, inner, operands, dims, rule, strategy, view.body !== undefined);
+    const innerStrategy = strategyInside(fragment, inner, operands, dims, rule, strategy, isWhole);
     const results = addOperator(fragment, inner, innerStrategy, {
       inputs: operands.map((operand) => operand?.tensor ?? null),
       positioned: offsets.length > 0,
@@ -125,7 +127,7 @@ function strategyInside(
   resultDims: readonly Dims[],
   outerRule: FactorRule,
   outer: Strategy,
-  inBlock: boolean,
+  leaves: boolean,
 ): Strategy {
   const entry = entryOf(view.op, view.domain) ?? unknownEntry(view.op, view.domain);
   const rule = entry.rule(view);
@@ -155,7 +157,7 @@ function strategyInside(
   const partial = operands.map((operand) => (operand ? fragment.get(operand.tensor).layout.partial : []));
   const arriving = partial.flatMap((list, index) => (list.length > 0 ? [index] : []));
   const placed = Object.keys(pieces).length > 0 ? { axes, pieces } : { axes };
-  const later = inBlock && leavesPartial(rule, placed, outerRule, outer);
+  const later = leaves && leavesPartial(rule, placed, outerRule, outer);
   const owed: Strategy['owed'] = { kind: later ? 'none' : 'all-reduce' };
   if (arriving.length === 0) return { ...placed, carried: null, owed };
   const set = entry
@@ -167,7 +169,7 @@ function strategyInside(
   return { ...placed, carried, owed };
 }
 
-/** Whether what an operator of a block sums is what the block as a whole sums: then the block's own strategy says what is owed. */
+/** Whether what an inner operator sums is what the operator around it sums. */
 function leavesPartial(
   rule: FactorRule,
   placed: Pick<Strategy, 'axes' | 'pieces'>,

@@ -12,12 +12,18 @@ import type { Factor, FactorRule } from '../ir/factor-rule.js';
 import type { OperatorEntry, OperatorView } from '../ir/operator.js';
 import { entryOf, unknownEntry } from '../ir/ops/index.js';
 import type { Layout } from '../sharding-propagation/layout.js';
-import { axesOf, paddedSize, sameBlocks } from '../sharding-propagation/layout.js';
+import { axesOf, type PartialAxis, paddedSize, sameBlocks } from '../sharding-propagation/layout.js';
 import type { Mesh, SubAxis } from '../sharding-propagation/mesh.js';
 import { axesSize } from '../sharding-propagation/mesh.js';
 import { pieceName, refineRule } from '../sharding-propagation/refine.js';
 import type { Strategy } from '../sharding-propagation/strategy.js';
-import { checkStrategy, operandLayouts, owedLayouts, resultLayouts } from '../sharding-propagation/strategy.js';
+import {
+  checkStrategy,
+  operandLayouts,
+  owedLayouts,
+  owedPartial,
+  resultLayouts,
+} from '../sharding-propagation/strategy.js';
 import { addExpansion, type OperatorNames } from './expand.js';
 import { Fragment, type FragmentOperator } from './fragment.js';
 import { markFused } from './fused.js';
@@ -115,20 +121,19 @@ function addUnreduced(
   }
   if (has('indexed') && !names.positioned) {
     if (!entry.indexed) throw new Error(`${view.op} has an indexed factor but no form that takes offsets`);
-    const offsets = Object.fromEntries(
-      sharded
-        .filter((factor) => factor.kind === 'indexed')
-        .map((factor) => [factor.name, offsetOf(fragment, factor, strategy)]),
-    );
+    const indexed = sharded.filter((factor) => factor.kind === 'indexed');
+    const offsets = Object.fromEntries(indexed.map((factor) => [factor.name, offsetOf(fragment, factor, strategy)]));
+    const blocks = Object.fromEntries(indexed.map((factor) => [factor.name, blockOn(fragment, factor, strategy)]));
     const { pieces, ...unrefined } = strategy;
-    const expansion = entry.indexed(view, offsets);
+    const expansion = entry.indexed(view, offsets, blocks);
     const positioned = { view, rule: refined, strategy: unrefined, expansion, pieces, offsets: Object.values(offsets) };
     return addExpansion(fragment, positioned, names, addOperator);
   }
   const attributes = entry.resize
     ? entry.resize(view, rule, (name) => localSize(fragment.mesh, refined, strategy, name))
     : view.attributes;
-  const inputs = withNeutralPadding(fragment, refined, strategy, names.inputs);
+  const counted = withOperandsOnce(fragment, entry, owedPartial(rule, strategy), names.inputs);
+  const inputs = withNeutralPadding(fragment, refined, strategy, counted);
   const varying = varyingOf(fragment, inputs);
   const stays = (layout: Layout) => varying.filter((axis) => !axesOf(layout).includes(axis));
   const plain: FragmentOperator = {
@@ -144,6 +149,7 @@ function addUnreduced(
     }),
     // A result that is cut over the axes along which offsets vary is a block like any other.
     ...(varying.length > 0 ? { lowering: 'indexed' as const } : {}),
+    ...(counted === names.inputs ? {} : { lowering: 'to-partial' as const }),
   };
   const masked = sharded.find((factor) => factor.kind === 'mask');
   const added = masked
@@ -151,6 +157,23 @@ function addUnreduced(
     : fragment.add(plain);
   let next = 0;
   return view.outputs.map((type, index) => (type && results[index] ? (added[next++] ?? null) : null));
+}
+
+/** What sums are added to stays on the first of the ranks that share them out. */
+function withOperandsOnce(
+  fragment: Fragment,
+  { countedOnce = [] }: OperatorEntry,
+  partial: readonly PartialAxis[],
+  inputs: readonly (string | null)[],
+): readonly (string | null)[] {
+  if (countedOnce.length === 0 || partial.length === 0) return inputs;
+  return inputs.map((name, operand) => {
+    if (name === null || !countedOnce.includes(operand)) return name;
+    const from = fragment.get(name).layout;
+    const order = (entry: PartialAxis) => entry.axis;
+    const to = { ...from, partial: [...from.partial, ...partial].sort((a, b) => (order(a) < order(b) ? -1 : 1)) };
+    return lowerSteps(fragment, name, [{ kind: 'to-partial', axes: partial.map(order), from, to }]);
+  });
 }
 
 /** Positions of a factor that a rank holds, padding included. */
@@ -174,6 +197,9 @@ function varyingOf(fragment: Fragment, inputs: readonly (string | null)[]): read
 }
 
 function offsetOf(fragment: Fragment, factor: Factor, strategy: Strategy): string {
-  const axes = strategy.axes[factor.name] ?? [];
-  return fragment.coordinate(axes, blockOf(factor.size, axesSize(fragment.mesh, axes)));
+  return fragment.coordinate(strategy.axes[factor.name] ?? [], blockOn(fragment, factor, strategy));
+}
+
+function blockOn(fragment: Fragment, factor: Factor, strategy: Strategy): number {
+  return blockOf(factor.size, axesSize(fragment.mesh, strategy.axes[factor.name] ?? []));
 }

@@ -1,7 +1,7 @@
 /**
  * @file Lookups and scatters by index. A lookup whose table is sharded along the looked-up dimension contributes zero
- * for indices outside its shard (`mask`): vocabulary-parallel embedding. Scatters that add become products with a one-hot
- * matrix where rows or updates are sharded; other scatters keep the indexed dimensions whole.
+ * for indices outside its shard (`mask`): vocabulary-parallel embedding. Scatters that add leave sums where updates are sharded,
+ * and write their own rows where rows are (scatter-shards.ts); other scatters keep the indexed dimensions whole.
  */
 import type { OperatorEntry, OperatorView } from '../operator.js';
 import { bindRule } from '../rule-text.js';
@@ -9,7 +9,7 @@ import { entry, linearIn, moves, readsRows } from './entry.js';
 import { INDEXING_GRADIENTS } from './indexing-gradient.js';
 import { axisOf, dimensionNames, mismatch, numberOf, ofRank, operand, text } from './operands.js';
 import { withGradients } from './operator-gradient.js';
-import { scatterElementsExpansion, scatterRowsExpansion } from './scatter-expansion.js';
+import { scatterElementsOnShard, scatterRowsOnShard } from './scatter-shards.js';
 
 const entries: readonly OperatorEntry[] = [
   entry({
@@ -108,7 +108,14 @@ const entries: readonly OperatorEntry[] = [
     },
     rule: elementsRule,
     linear: scatterIsLinear,
-    expansion: (view) => scatterElementsExpansion(view, bindRule(elementsRule(view), view)),
+    countedOnce: [0],
+    indexed: (view, offsets, blocks) => {
+      const [[name = '', offset] = []] = Object.entries(offsets);
+      return scatterElementsOnShard(view, bindRule(elementsRule(view), view), {
+        offset: offset ?? '',
+        block: blocks[name] ?? 1,
+      });
+    },
     work: moves,
     note: 'The axis stays whole unless it adds; so does a dimension that indices cover only in part.',
   }),
@@ -125,7 +132,9 @@ const entries: readonly OperatorEntry[] = [
     },
     rule: rowsRule,
     linear: scatterIsLinear,
-    expansion: (view) => scatterRowsExpansion(view, bindRule(rowsRule(view), view)),
+    countedOnce: [0],
+    indexed: (view, { x0: offset = '' }, { x0: block = 1 }) =>
+      scatterRowsOnShard(view, bindRule(rowsRule(view), view), { offset, block }),
     work: moves,
     note: 'Unless it adds, what the index tuples address stays whole, and so do the tuples: all write one result.',
   }),
@@ -149,27 +158,27 @@ function tuples(view: OperatorView): { readonly batch: number; readonly depth: n
   return { batch: numberOf(view, 'batch_dims', 0), depth: operand(view, 1).shape.at(-1) ?? 0 };
 }
 
-/** Along the axis, one that adds may be sharded on either side (scatter-expansion.ts). */
+/** Along the axis, one that adds may be sharded on either side. */
 function elementsRule(view: OperatorView): string {
   const [data, indices] = [operand(view, 0).shape, operand(view, 1).shape];
   const axis = axisOf(view, 'axis', data.length, 0);
-  const mark = adds(view) ? '%' : '!';
-  const side = (prefix: string) =>
+  const side = (prefix: string, mark: string) =>
     data.map((size, index) => {
       if (index === axis) return `${prefix}${index}${mark}`;
       return size === indices[index] ? `a${index}` : `${prefix}${index}!`;
     });
-  const [whole, places] = [side('x').join(' '), side('y').join(' ')];
+  const [rows, sums] = adds(view) ? ['@', '+'] : ['!', '!'];
+  const [whole, places] = [side('x', rows).join(' '), side('y', sums).join(' ')];
   return `${whole}, ${places}, ${places} -> ${whole}`;
 }
 
-/** One that adds may have its places sharded, and its rows where tuples address one dimension (scatter-expansion.ts). */
+/** One that adds may have its places sharded, and its rows where tuples address one dimension. */
 function rowsRule(view: OperatorView): string {
   const indices = operand(view, 1).shape;
   const depth = indices.at(-1) ?? 0;
-  const rows = adds(view) && depth === 1 ? '%' : '!';
+  const rows = adds(view) && depth === 1 ? '@' : '!';
   const data = operand(view, 0).shape.map((_, axis) => (axis < depth ? `x${axis}${rows}` : `a${axis}`));
-  const places = indices.slice(0, -1).map((_, axis) => `i${axis}${adds(view) ? '%' : '!'}`);
+  const places = indices.slice(0, -1).map((_, axis) => `i${axis}${adds(view) ? '+' : '!'}`);
   const updates = [...places, ...data.slice(depth)];
   return `${data.join(' ')}, ${[...places, 'q!'].join(' ')}, ${updates.join(' ')} -> ${data.join(' ')}`;
 }

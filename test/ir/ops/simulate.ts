@@ -89,7 +89,8 @@ async function step(
     await expanded(entry, view, node, tensors, at, offsets, sharded);
     return;
   }
-  const localOperands = entry.indexInput === undefined ? operands : maskedOperands(entry, operands, rule, sharded, at);
+  const counted = countedOnce(entry, operands, rule, sharded, at);
+  const localOperands = entry.indexInput === undefined ? counted : maskedOperands(entry, operands, rule, sharded, at);
   const size = sizeOf(rule, node, operands, at);
   const attributes = entry.resize?.(view, rule, size) ?? view.attributes;
   const ranks = ranksOf(at.shards);
@@ -173,7 +174,10 @@ async function onShard(
   sharded: ReadonlyMap<string, string>,
 ): Promise<void> {
   const names = Object.fromEntries([...indexed.keys()].map((own) => [own, `offset_${own}`]));
-  const body = entry.indexed?.(view, names);
+  const sizes = Object.fromEntries(
+    [...indexed].map(([own, factor]) => [own, (at.rule.factors.get(factor)?.size ?? 1) / (at.shards[factor] ?? 1)]),
+  );
+  const body = entry.indexed?.(view, names, sizes);
   if (!body) throw new Error(`${view.op} has an indexed factor and no lowering`);
   const inner = new Map<string, Spread>();
   for (const [index, name] of node.inputs.entries()) if (name) inner.set(`in${index}`, need(tensors, name));
@@ -226,6 +230,28 @@ function sizeOf(rule: FactorRule, node: ExpansionNode, operands: readonly (Sprea
     const factor = sharded.get(name);
     return (rule.factors.get(name)?.size ?? 1) / (factor ? (at.shards[factor] ?? 1) : 1);
   };
+}
+
+/** Operands that sums are added to: zero but on the first rank along what is summed over. */
+function countedOnce(
+  entry: OperatorEntry,
+  operands: readonly (Spread | null)[],
+  rule: FactorRule,
+  sharded: ReadonlyMap<string, string>,
+  at: Simulation,
+): readonly (Spread | null)[] {
+  const summed = [...sharded].flatMap(([own, factor]) =>
+    rule.factors.get(own)?.kind === 'contracting' ? [factor] : [],
+  );
+  return operands.map((operand, index) => {
+    if (!operand || !entry.countedOnce?.includes(index)) return operand;
+    const ranks = ranksOf(at.shards);
+    const isFirst = (position: number) => summed.every((factor) => (ranks[position]?.[factor] ?? 0) === 0);
+    const blocks = operand.blocks.map((block, position) =>
+      isFirst(position) ? block : { ...block, data: block.data.map(() => 0) },
+    );
+    return { ...operand, blocks };
+  });
 }
 
 /** Indices moved into the shard; those outside look up row 0. */

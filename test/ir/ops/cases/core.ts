@@ -112,6 +112,9 @@ const INDEXING: readonly Case[] = [
   c('ScatterElements', [f(4, 6), i(6, 4, 1), f(4, 1)], { axis: 1 }),
   c('ScatterElements', [f(4, 6), i(6, 2, 2), f(2, 2)], { axis: 1, reduction: 'add' }),
   c('ScatterND', [f(4, 6), i(4, 2, 1), f(2, 6)], { reduction: 'add' }),
+  c('ScatterElements', [f(8, 4), i(8, 6, 4), f(6, 4)], { axis: 0, reduction: 'add' }),
+  c('ScatterND', [f(8, 6), i(8, 4, 2, 1), f(4, 2, 6)], { reduction: 'add' }),
+  c('ScatterND', [f(4, 6, 2), i(4, 4, 2), f(4, 2)], { reduction: 'add' }),
 ];
 
 const REDUCTIONS: readonly Case[] = [

@@ -1,0 +1,82 @@
+/**
+ * @file Scatters that add, on a shard of the rows: indices are shifted by the rows before it, and updates of rows that lie
+ * elsewhere are zero. It is the lookup of a sharded table (partition/masked-lookup.ts) the other way round: what the gradient of
+ * a vocabulary-parallel embedding is.
+ *
+ *     wrapped = where(index < 0, index + rows, index)        negative indices count from the end
+ *     local   = wrapped − offset
+ *     inside  = 0 ≤ local < block
+ *     result  = scatter(data, where(inside, local, 0), where(inside, updates, 0))
+ */
+import type { FactorRule } from '../factor-rule.js';
+import type { Expansion, OperatorView } from '../operator.js';
+import { constant } from './constants.js';
+import { ExpansionWriter } from './expansion.js';
+import { axisOf, operand } from './operands.js';
+
+type Dims = readonly (readonly string[])[];
+
+/** A shard of the rows: where it begins (an int64 tensor of shape [1]), and how many there are in it and in all. */
+interface Shard {
+  readonly offset: string;
+  readonly block: number;
+  readonly rows: number;
+}
+
+/** ScatterND with reduction `add` whose tuples address one dimension, on a shard of it. */
+export function scatterRowsOnShard(
+  view: OperatorView,
+  rule: FactorRule,
+  { offset, block }: Omit<Shard, 'rows'>,
+): Expansion {
+  const write = new ExpansionWriter();
+  const tuples = rule.inputs[1] ?? [];
+  const updates = rule.inputs[2] ?? [];
+  const { inside, local } = placesOnShard(write, view, tuples, { offset, block, rows: operand(view, 0).shape[0] ?? 1 });
+  const last = tuples.length - 1;
+  const flat = write.add('Squeeze', [inside], tuples.slice(0, -1), { axes: [last] });
+  const beside = updates.flatMap((_, axis) => (axis < last ? [] : [axis]));
+  const spread = updates.map((names, axis) => (axis < last ? names : []));
+  const chosen = beside.length === 0 ? flat : write.add('Unsqueeze', [flat], spread, { axes: beside });
+  const kept = write.add('Where', [chosen, 'in2', zeroOf(write, view)], updates);
+  write.add('ScatterND', ['in0', local, kept], rule.outputs[0] ?? [], view.attributes, 'out0');
+  return write.finish();
+}
+
+/** ScatterElements with reduction `add`, on a shard of its axis. */
+export function scatterElementsOnShard(
+  view: OperatorView,
+  rule: FactorRule,
+  { offset, block }: Omit<Shard, 'rows'>,
+): Expansion {
+  const write = new ExpansionWriter();
+  const places = rule.inputs[1] ?? [];
+  const { shape } = operand(view, 0);
+  const rows = shape[axisOf(view, 'axis', shape.length, 0)] ?? 1;
+  const { inside, local } = placesOnShard(write, view, places, { offset, block, rows });
+  const kept = write.add('Where', [inside, 'in2', zeroOf(write, view)], places);
+  write.add('ScatterElements', ['in0', local, kept], rule.outputs[0] ?? [], view.attributes, 'out0');
+  return write.finish();
+}
+
+/** Indices as the shard counts its rows (row 0 for those of others), and which of them are its own. */
+function placesOnShard(write: ExpansionWriter, view: OperatorView, dims: Dims, { offset, block, rows }: Shard) {
+  const { dtype } = operand(view, 1);
+  const start = dtype === 'int64' ? offset : write.cast(offset, [[]], dtype);
+  const zero = write.scalar(dtype, 0);
+  const negative = write.add('Less', ['in1', zero], dims);
+  const wrapped = write.add(
+    'Where',
+    [negative, write.add('Add', ['in1', write.scalar(dtype, rows)], dims), 'in1'],
+    dims,
+  );
+  const moved = write.add('Sub', [wrapped, start], dims);
+  const above = write.add('GreaterOrEqual', [moved, zero], dims);
+  const below = write.add('Less', [moved, write.scalar(dtype, block)], dims);
+  const inside = write.add('And', [above, below], dims);
+  return { inside, local: write.add('Where', [inside, moved, zero], dims) };
+}
+
+function zeroOf(write: ExpansionWriter, view: OperatorView): string {
+  return write.tensor(constant(operand(view, 2).dtype, [0]));
+}
