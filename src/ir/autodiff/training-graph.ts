@@ -4,10 +4,11 @@
  * what is not trained stays a weight.
  */
 import { batchDimensions } from '../batch.js';
+import { flattenBlocks } from '../blocks/flatten-blocks.js';
 import { isFloating } from '../dtype.js';
 import { AutoparError } from '../error.js';
 import { type Graph, typeOf, type Weight } from '../graph.js';
-import { appendLoss, type LabelRange, type LossOptions } from './append-loss.js';
+import { appendLoss, type LabelRange, type LossOptions, type WithLoss } from './append-loss.js';
 import { appendOptimizer, type OptimizerOptions } from './append-optimizer.js';
 import { differentiate } from './differentiate.js';
 import { canBeHeldInFloat32, heldInFloat32 } from './held-in-float32.js';
@@ -49,7 +50,7 @@ export function trainingGraph(forward: Graph, options: TrainingOptions): Trainin
   const { precision = 'fp32', lossScale = precision === 'fp16' ? 'dynamic' : undefined } = options;
   const low = precision === 'fp32' ? null : LOW_TYPES[precision];
   const computed = low === null ? forward : inMixedPrecision(forward, low);
-  const { graph: scored, loss, labels, classes, ratio } = appendLoss(computed, options.loss);
+  const { graph: scored, loss, labels, classes, ratio } = withLoss(computed, options.loss);
   const trained = options.trained ?? trainableWeights(scored);
   checkTrained(scored, trained);
   const derived = ratio?.numerator ?? loss;
@@ -69,6 +70,12 @@ export function trainingGraph(forward: Graph, options: TrainingOptions): Trainin
   const held = isHeld ? heldInFloat32(updated, low) : updated;
   const placed: Graph = { ...held, batch: batchDimensions(held) };
   return { graph: stateAsInputs(placed), loss, labels, classes, trained };
+}
+
+/** A loss of the model's own that is to be parted into two sums is no block any more. */
+function withLoss(forward: Graph, options: LossOptions): WithLoss {
+  const opened = appendLoss(flattenBlocks(forward, 'CrossEntropy'), options);
+  return options.kind === 'model-output' && opened.ratio ? opened : appendLoss(forward, options);
 }
 
 function trainableWeights(graph: Graph): readonly string[] {

@@ -2,14 +2,19 @@
  * @file A graph with its blocks replaced by their bodies: what is written as ONNX, and what looks for single operators.
  */
 import type { Graph, Node, TensorType, Weight } from '../graph.js';
+import type { BlockKind } from './block.js';
 
-/** The graph without blocks; the same graph where it has none. A body's tensors have names that are unique in the graph. */
-export function flattenBlocks(graph: Graph): Graph {
-  if (graph.nodes.every((node) => node.body === null)) return graph;
+/**
+ * The graph without blocks (without those of one kind where it is given); the same graph where it has none. A body's tensors
+ * have names that are unique in the graph.
+ */
+export function flattenBlocks(graph: Graph, kind?: BlockKind): Graph {
+  const opens = (node: Node) => node.body !== null && (kind === undefined || node.op === kind);
+  if (!graph.nodes.some(opens)) return graph;
   const tensors = new Map<string, TensorType>(graph.tensors);
   const weights = new Map<string, Weight>(graph.weights);
   const nodes = graph.nodes.flatMap((block): readonly Node[] => {
-    if (!block.body) return [block];
+    if (!block.body || !opens(block)) return [block];
     for (const [name, type] of block.body.tensors) if (!tensors.has(name)) tensors.set(name, type);
     for (const [name, weight] of block.body.weights) weights.set(name, weight);
     // The block's strategy is none of theirs: each is a group of its own again.
