@@ -12,9 +12,11 @@ import type { TensorType } from '../graph.js';
 import type { OperatorEntry, OperatorView } from '../operator.js';
 import { bindRule } from '../rule-text.js';
 import { type AttentionSizes, attentionGradient } from './attention-gradient.js';
+import { constant } from './constants.js';
 import { entry, moves, perElement } from './entry.js';
-import { axisOf, dimensionNames, mismatch, numberOf, ofRank, operand } from './operands.js';
-import { differentiable } from './operator-gradient.js';
+import { positionsAlong } from './expansion.js';
+import { axisOf, dimensionNames, mismatch, numberOf, ofRank, operand, text } from './operands.js';
+import { differentiable, type OperatorGradient } from './operator-gradient.js';
 import { rotaryGradient } from './rotary-gradient.js';
 
 export const attentionEntries: readonly OperatorEntry[] = [
@@ -72,22 +74,55 @@ export const attentionEntries: readonly OperatorEntry[] = [
     }),
     (write) => rotaryGradient(write, { cosine: 1, sine: 2, positions: 3, heads: numberOf(write.view, 'num_heads', 1) }),
   ),
-  entry({
-    op: 'TensorScatter',
-    family: 'indexing',
-    infer: (view) => [operand(view, 0)],
-    rule: (view) => {
-      const rank = operand(view, 0).shape.length;
-      const axis = axisOf(view, 'axis', rank, -2);
-      const names = dimensionNames(rank);
-      const side = (own: string) => names.map((name, index) => (index === axis ? own : name)).join(' ');
-      return `${side('t!')}, ${side('u!')}, a0 -> ${side('t!')}`;
-    },
-    linear: () => [[0, 1]],
-    work: moves,
-    note: 'The dimension that is written into stays whole.',
-  }),
+  differentiable(
+    entry({
+      op: 'TensorScatter',
+      family: 'indexing',
+      infer: (view) => [operand(view, 0)],
+      rule: (view) => {
+        const rank = operand(view, 0).shape.length;
+        const axis = axisOf(view, 'axis', rank, -2);
+        const names = dimensionNames(rank);
+        const side = (own: string) => names.map((name, index) => (index === axis ? own : name)).join(' ');
+        return `${side('t!')}, ${side('u!')}, a0 -> ${side('t!')}`;
+      },
+      linear: () => [[0, 1]],
+      work: moves,
+      note: 'The dimension that is written into stays whole.',
+    }),
+    cacheGradient,
+  ),
 ];
+
+/** What is overwritten gets nothing; what is written takes what stands in its places. Circular caches begin again. */
+function cacheGradient(write: OperatorGradient): void {
+  const { view } = write;
+  const [cache, update] = [operand(view, 0), operand(view, 1)];
+  const rank = cache.shape.length;
+  const axis = axisOf(view, 'axis', rank, -2);
+  const dims = write.dimsOfOperand(1);
+  if (write.wants(0)) {
+    const value = constant(cache.dtype, [0], [1]);
+    const zeros = write.add('ConstantOfShape', [], dims, { shape: update.shape, value });
+    const places = view.inputs[2] ? ['in2'] : [];
+    write.add('TensorScatter', ['grad0', zeros, ...places], write.dimsOfOperand(0), view.attributes, 'd0');
+  }
+  if (!write.wants(1)) return;
+  const along = dims.map((names, other) => (other === axis ? names : []));
+  let index = positionsAlong(write, update.shape, axis, dims[axis] ?? []);
+  // A range has no dimensions in front of its own.
+  if (view.inputs[2]) {
+    const first = dims.map((names, other) => (other === 0 ? names : []));
+    const beside = dims.flatMap((_, other) => (other === 0 ? [] : [other]));
+    const start = write.add('Unsqueeze', ['in2'], first, { axes: beside });
+    const begun = along.map((names, other) => (other === 0 ? (dims[0] ?? []) : names));
+    index = write.add('Add', [start, index], begun);
+    if (text(view, 'mode', 'linear') === 'circular')
+      index = write.add('Mod', [index, write.scalar('int64', cache.shape[axis] ?? 1)], begun);
+  }
+  const spread = write.add('Expand', [index], dims, { shape: update.shape });
+  write.add('GatherElements', ['grad0', spread], dims, { axis }, 'd1');
+}
 
 function attentionSizes(view: OperatorView): AttentionSizes {
   const [q, k, v] = [ofRank(view, 0, 3, true), ofRank(view, 1, 3, true), ofRank(view, 2, 3, true)];

@@ -10,13 +10,15 @@ import type { TensorType } from '../graph.js';
 import { elementCount } from '../graph.js';
 import type { OperatorEntry, OperatorView } from '../operator.js';
 import { bindRule } from '../rule-text.js';
+import { BLOCK_QUANTISED_GRADIENTS } from './block-quantised-gradient.js';
 import { entry, readsRows } from './entry.js';
 import { ExpansionWriter } from './expansion.js';
 import { axisOf, dimensionNames, mismatch, numberOf, ofRank, operand, result } from './operands.js';
+import { withGradients } from './operator-gradient.js';
 
 const DOMAIN = 'com.microsoft';
 
-export const blockQuantisedEntries: readonly OperatorEntry[] = [
+const entries: readonly OperatorEntry[] = [
   entry({
     op: 'MatMulNBits',
     domain: DOMAIN,
@@ -87,6 +89,8 @@ export const blockQuantisedEntries: readonly OperatorEntry[] = [
     note: 'Blocks stay whole, and so does a quantised dimension that is no whole number of blocks.',
   }),
 ];
+
+export const blockQuantisedEntries = withGradients(entries, BLOCK_QUANTISED_GRADIENTS);
 
 /** Type of a product with weights of K by N. */
 function productShape(view: OperatorView): TensorType {

@@ -29,10 +29,10 @@ export function gradientImage(write: OperatorGradient, name = 'grad0'): Image {
 }
 
 /** The bias is added everywhere: its gradient is the sum over samples and positions. */
-export function addBiasGradient(write: OperatorGradient, gradient = 'grad0'): void {
-  if (!write.wants(2)) return;
+export function addBiasGradient(write: OperatorGradient, gradient = 'grad0', bias = 2): void {
+  if (!write.wants(bias)) return;
   const axes = write.dimsOfResult(0).flatMap((_, axis) => (axis === 1 ? [] : [axis]));
-  write.add('ReduceSum', [gradient], write.dimsOfOperand(2), { axes, keepdims: 0 }, 'd2');
+  write.add('ReduceSum', [gradient], write.dimsOfOperand(bias), { axes, keepdims: 0 }, `d${bias}`);
 }
 
 /** What a window is in the gradient of a kernel: by dimension of positions. */

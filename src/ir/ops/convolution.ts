@@ -67,17 +67,20 @@ export const convolutionEntries: readonly OperatorEntry[] = [
       parameterInputs: [1, 2],
       note: 'Positions stay whole where windows overlap or are cropped.',
     }),
-    (write) => {
-      const { view } = write;
-      const windows = transposedWindows(view);
-      const group = numberOf(view, 'group', 1);
-      if (write.wants(0))
-        write.add('Conv', ['grad0', 'in1'], write.dimsOfOperand(0), { ...takingFrom(windows), group }, 'd0');
-      if (write.wants(1)) addKernelGradient(write, windows, gradientImage(write), operandImage(write));
-      addBiasGradient(write);
-    },
+    (write) => transposedGradient(write, 2),
   ),
 ];
+
+/** `bias`: the operand that it is. */
+export function transposedGradient(write: OperatorGradient, bias: number): void {
+  const { view } = write;
+  const windows = transposedWindows(view);
+  const group = numberOf(view, 'group', 1);
+  if (write.wants(0))
+    write.add('Conv', ['grad0', 'in1'], write.dimsOfOperand(0), { ...takingFrom(windows), group }, 'd0');
+  if (write.wants(1)) addKernelGradient(write, windows, gradientImage(write), operandImage(write));
+  addBiasGradient(write, 'grad0', bias);
+}
 
 /** `gradient`: that of the convolution, where more was done to its result. */
 export function convolutionGradient(write: OperatorGradient, gradient = 'grad0'): void {

@@ -5,11 +5,12 @@
 import { elementCount } from '../graph.js';
 import type { OperatorEntry, OperatorView } from '../operator.js';
 import { numbersOf } from './constants.js';
-import { bindChannels, resizeGroups, transposedNames, transposedSizes } from './convolution.js';
+import { bindChannels, resizeGroups, transposedGradient, transposedNames, transposedSizes } from './convolution.js';
 import { entry, isFree, moves, perElement } from './entry.js';
 import { generatorEntries } from './generator.js';
 import { imageEntries } from './image.js';
 import { indexingEntries } from './indexing.js';
+import { MICROSOFT_CORE_GRADIENTS } from './microsoft-core-gradient.js';
 import { movementEntries } from './movement.js';
 import {
   axisOf,
@@ -23,6 +24,7 @@ import {
   result,
   tensor,
 } from './operands.js';
+import { differentiable, withGradients } from './operator-gradient.js';
 import { quantisationEntries } from './quantisation.js';
 import { spatialNames, windowsOf } from './windows.js';
 
@@ -40,7 +42,7 @@ const SAME: ReadonlySet<string> = new Set([
   'Trilu',
 ]);
 
-export const microsoftCoreEntries: readonly OperatorEntry[] = [
+const entries: readonly OperatorEntry[] = [
   ...[...generatorEntries, ...imageEntries, ...indexingEntries, ...movementEntries, ...quantisationEntries]
     .filter(({ op }) => SAME.has(op))
     .map((item) => ({ ...item, domain: DOMAIN })),
@@ -128,32 +130,35 @@ export const microsoftCoreEntries: readonly OperatorEntry[] = [
     work: perElement(8),
     note: 'Images stay whole: a region may lie anywhere in any of them.',
   }),
-  entry({
-    op: 'ConvTransposeWithDynamicPads',
-    domain: DOMAIN,
-    family: 'convolution',
-    constantInputs: [{ index: 2, attribute: 'pads', form: 'ints' }],
-    infer: (view) => {
-      const [x, w] = [ofRank(view, 0, 3, true), operand(view, 1)];
-      if (w.shape.length !== x.shape.length || w.shape[0] !== x.shape[1])
-        throw mismatch(view, `the kernel does not fit ${x.shape[1]} channels`);
-      const channels = (w.shape[1] ?? 1) * numberOf(view, 'group', 1);
-      return [{ dtype: x.dtype, shape: [x.shape[0] ?? 1, channels, ...transposedSizes(view)] }];
-    },
-    rule: (view) => {
-      const names = transposedNames(view);
-      const groups = numberOf(view, 'group', 1) > 1;
-      const [ci, co] = groups ? ['(g ci!)', '(g co)'] : ['ci!', 'co'];
-      const operands = [`n ${ci} ${names.input.join(' ')}`, `${ci} co ${names.kernel.join(' ')}`, '_', co];
-      return bindChannels(`${operands.join(', ')} -> n ${co} ${names.output.join(' ')}`, view);
-    },
-    resize: resizeGroups,
-    work: (view) => ({
-      flops: 2 * elementCount(operand(view, 0).shape) * elementCount(operand(view, 1).shape.slice(1)),
+  differentiable(
+    entry({
+      op: 'ConvTransposeWithDynamicPads',
+      domain: DOMAIN,
+      family: 'convolution',
+      constantInputs: [{ index: 2, attribute: 'pads', form: 'ints' }],
+      infer: (view) => {
+        const [x, w] = [ofRank(view, 0, 3, true), operand(view, 1)];
+        if (w.shape.length !== x.shape.length || w.shape[0] !== x.shape[1])
+          throw mismatch(view, `the kernel does not fit ${x.shape[1]} channels`);
+        const channels = (w.shape[1] ?? 1) * numberOf(view, 'group', 1);
+        return [{ dtype: x.dtype, shape: [x.shape[0] ?? 1, channels, ...transposedSizes(view)] }];
+      },
+      rule: (view) => {
+        const names = transposedNames(view);
+        const groups = numberOf(view, 'group', 1) > 1;
+        const [ci, co] = groups ? ['(g ci!)', '(g co)'] : ['ci!', 'co'];
+        const operands = [`n ${ci} ${names.input.join(' ')}`, `${ci} co ${names.kernel.join(' ')}`, '_', co];
+        return bindChannels(`${operands.join(', ')} -> n ${co} ${names.output.join(' ')}`, view);
+      },
+      resize: resizeGroups,
+      work: (view) => ({
+        flops: 2 * elementCount(operand(view, 0).shape) * elementCount(operand(view, 1).shape.slice(1)),
+      }),
+      parameterInputs: [1, 3],
+      note: 'Input channels stay whole, and positions: windows overlap.',
     }),
-    parameterInputs: [1, 3],
-    note: 'Input channels stay whole, and positions: windows overlap.',
-  }),
+    (write) => transposedGradient(write, 3),
+  ),
   entry({
     op: 'NhwcMaxPool',
     domain: DOMAIN,
@@ -173,6 +178,8 @@ export const microsoftCoreEntries: readonly OperatorEntry[] = [
     note: 'Positions stay whole where windows overlap.',
   }),
 ];
+
+export const microsoftCoreEntries = withGradients(entries, MICROSOFT_CORE_GRADIENTS);
 
 function newAxis(view: OperatorView): number {
   const held = tensor(view, 'axis');

@@ -1,0 +1,176 @@
+/**
+ * @file Gradients of products with weights that are quantised in blocks, with respect to what is not quantised: adapters are
+ * trained in front of and behind such weights (QLoRA, Dettmers et al. 2023). The weights are unpacked in plain operators,
+ *
+ *     byte → numbers of 2, 4 or 8 bits → (number − zero point) · scale of the block      W [N, K]
+ *     dA = g · W
+ */
+import { AutoparError } from '../error.js';
+import type { DimensionFactors } from '../factor-rule.js';
+import { constant } from './constants.js';
+import { numberOf, operand, result } from './operands.js';
+import type { GradientBody, OperatorGradient } from './operator-gradient.js';
+
+export const BLOCK_QUANTISED_GRADIENTS: Readonly<Record<string, GradientBody | string>> = {
+  MatMulNBits: (write) => {
+    const { view } = write;
+    refuseQuantised(write, [2, 3]);
+    if (write.wants(5)) biasGradient(write, 5);
+    if (!write.wants(0)) return;
+    if (view.inputs[4]) throw refused(write, 'its columns are in another order (g_idx)');
+    toActivations(write, numbersInBlocks(write));
+  },
+  MatMulBnb4: (write) => {
+    refuseQuantised(write, [2]);
+    if (write.wants(0)) toActivations(write, tabledNumbers(write));
+  },
+  GatherBlockQuantized: 'its table is quantised',
+};
+
+/** dA = g · W, for the weights as one matrix of N rows. */
+function toActivations(write: OperatorGradient, weights: string): void {
+  write.add('MatMul', ['grad0', weights], write.dimsOfOperand(0), {}, 'd0');
+}
+
+function biasGradient(write: OperatorGradient, index: number): void {
+  const { shape, dtype } = result(write.view, 0);
+  write.into(index, 'grad0', dtype, shape);
+}
+
+/** The weights of MatMulNBits, [N, K]. */
+function numbersInBlocks(write: OperatorGradient): string {
+  const { view, rule } = write;
+  const [k, n, bits, block] = [
+    numberOf(view, 'K', 0),
+    numberOf(view, 'N', 0),
+    numberOf(view, 'bits', 4),
+    numberOf(view, 'block_size', 0),
+  ];
+  const blocks = Math.ceil(k / block);
+  const { dtype } = operand(view, 0);
+  const isCut = rule.factors.has('u');
+  const columns = write.dimsOfOperand(0).at(-1) ?? [];
+  const rows = isCut ? ['u', 'w'] : columns;
+  const inside = isCut ? ['r'] : columns;
+  const scattered: readonly DimensionFactors[] = [['n'], rows, inside];
+  const perBlock: readonly DimensionFactors[] = [['n'], rows, []];
+  const bytes = write.add('Reshape', ['in1'], [['n'], rows, isCut ? ['z'] : columns], {
+    shape: [n, blocks, (block * bits) / 8],
+  });
+  const numbers = unpacked(write, bytes, bits, [['n'], rows, isCut ? ['z'] : columns]);
+  const plain = write.add('Reshape', [numbers], scattered, { shape: [n, blocks, block] });
+  const values = write.cast(plain, scattered, dtype);
+  const shifted = write.add('Sub', [values, zeroPoints(write, { n, blocks, bits, perBlock })], scattered);
+  const scales = write.add('Reshape', ['in2'], perBlock, { shape: [n, blocks, 1] });
+  const { dtype: scaleType } = operand(view, 2);
+  const scaled = write.add('Mul', [shifted, write.inType(scales, scaleType, dtype, perBlock)], scattered);
+  const wide = write.add('Reshape', [scaled], [['n'], columns], { shape: [n, blocks * block] });
+  if (blocks * block === k) return wide;
+  return write.add('Slice', [wide], [['n'], columns], { starts: [0], ends: [k], axes: [1], steps: [1] });
+}
+
+/** One zero point per block, in the weights' type: the middle where none is given. */
+function zeroPoints(
+  write: OperatorGradient,
+  {
+    n,
+    blocks,
+    bits,
+    perBlock,
+  }: {
+    readonly n: number;
+    readonly blocks: number;
+    readonly bits: number;
+    readonly perBlock: readonly DimensionFactors[];
+  },
+): string {
+  const { view } = write;
+  const { dtype } = operand(view, 0);
+  const given = view.inputs[3];
+  if (!given) return write.scalar(dtype, 2 ** (bits - 1));
+  const shape = [n, blocks, 1];
+  if (given.dtype !== 'uint8')
+    return write.inType(write.add('Reshape', ['in3'], perBlock, { shape }), given.dtype, dtype, perBlock);
+  const each = 8 / bits;
+  const rows = Math.ceil(blocks / each);
+  const own = write.rule.factors.has('u') ? ['u'] : (perBlock[1] ?? []);
+  const bytes = write.add('Reshape', ['in3'], [['n'], own], { shape: [n, rows] });
+  const apart = unpacked(write, bytes, bits, [['n'], own]);
+  const flat = write.add('Reshape', [apart], [['n'], perBlock[1] ?? []], { shape: [n, rows * each] });
+  const kept =
+    rows * each === blocks
+      ? flat
+      : write.add('Slice', [flat], [['n'], perBlock[1] ?? []], { starts: [0], ends: [blocks], axes: [1], steps: [1] });
+  return write.cast(write.add('Unsqueeze', [kept], perBlock, { axes: [2] }), perBlock, dtype);
+}
+
+/** The numbers in bytes, lowest bits first, along a new last dimension. */
+function unpacked(write: OperatorGradient, bytes: string, bits: number, dims: readonly DimensionFactors[]): string {
+  const each = 8 / bits;
+  const apart = [...dims, write.rule.factors.has('w') && each > 1 ? ['w'] : (dims.at(-1) ?? [])];
+  const parts = Array.from({ length: each }, (_, place) => {
+    const low =
+      place === 0
+        ? bytes
+        : write.add('BitShift', [bytes, write.scalar('uint8', place * bits)], dims, { direction: 'RIGHT' });
+    const number = write.add('BitwiseAnd', [low, write.scalar('uint8', 2 ** bits - 1)], dims);
+    return write.add('Unsqueeze', [number], [...dims, []], { axes: [dims.length] });
+  });
+  return parts.length === 1 ? (parts[0] ?? bytes) : write.add('Concat', parts, apart, { axis: dims.length });
+}
+
+/** What 4 bits stand for, by `quant_type`: 0 a float of 4 bits, 1 the quantiles of a normal distribution (NF4). */
+const TABLES: readonly (readonly number[])[] = [
+  [
+    0, 5.208333333e-3, 0.66666667, 1, 0.33333333, 0.5, 0.16666667, 0.25, 0, -5.208333333e-3, -0.66666667, -1,
+    -0.33333333, -0.5, -0.16666667, -0.25,
+  ],
+  [
+    -1, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453, -0.28444138169288635, -0.18477343022823334,
+    -0.09105003625154495, 0, 0.07958029955625534, 0.16093020141124725, 0.24611230194568634, 0.33791524171829224,
+    0.44070982933044434, 0.5626170039176941, 0.7229568362236023, 1,
+  ],
+];
+
+/** The weights of MatMulBnb4, [N, K]: pairs of numbers in a byte, the first in its high bits. */
+function tabledNumbers(write: OperatorGradient): string {
+  const { view, rule } = write;
+  const [k, n, block] = [numberOf(view, 'K', 0), numberOf(view, 'N', 0), numberOf(view, 'block_size', 1)];
+  const { dtype } = operand(view, 0);
+  if ((k * n) % block !== 0) throw refused(write, 'its last block is not full');
+  const isCut = rule.factors.has('q');
+  const columns = write.dimsOfOperand(0).at(-1) ?? [];
+  const rows = isCut ? ['n', 'q'] : (write.dimsOfOperand(1).at(0) ?? []);
+  const bytes = write.add('Reshape', ['in1'], [rows, isCut ? ['z'] : rows], { shape: [(k * n) / block, block / 2] });
+  const beside = isCut ? ['r'] : rows;
+  const high = write.add('BitShift', [bytes, write.scalar('uint8', 4)], [rows, beside], { direction: 'RIGHT' });
+  const low = write.add('BitwiseAnd', [bytes, write.scalar('uint8', 15)], [rows, beside]);
+  const pair = [high, low].map((part) => write.add('Unsqueeze', [part], [rows, beside, []], { axes: [2] }));
+  const joined = write.add('Concat', pair, [rows, beside, beside], { axis: 2 });
+  const places = write.cast(
+    write.add('Reshape', [joined], [rows, beside], { shape: [(k * n) / block, block] }),
+    [rows, beside],
+    'int64',
+  );
+  const table = write.tensor(constant(dtype, TABLES[numberOf(view, 'quant_type', 1)] ?? [], [16]));
+  const numbers = write.add('Gather', [table, places], [rows, beside], { axis: 0 });
+  const scales = write.add('Reshape', ['in2'], [rows, []], { shape: [(k * n) / block, 1] });
+  const { dtype: scaleType } = operand(view, 2);
+  const scaled = write.add('Mul', [numbers, write.inType(scales, scaleType, dtype, [rows, []])], [rows, beside]);
+  return write.add('Reshape', [scaled], [isCut ? ['n'] : rows, columns], { shape: [n, k] });
+}
+
+function refuseQuantised(write: OperatorGradient, operands: readonly number[]): void {
+  if (operands.some((index) => write.wants(index)))
+    throw refused(write, 'scales and zero points of quantised weights are not trained');
+}
+
+function refused({ view }: OperatorGradient, reason: string): AutoparError {
+  return new AutoparError(
+    'no-gradient',
+    'input',
+    `${view.op} ${view.name}: this form of it has no gradient: ${reason}`,
+    { node: view.name },
+    'freeze what it leads from (--frozen), or quantise the model after training',
+  );
+}
