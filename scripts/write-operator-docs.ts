@@ -45,7 +45,8 @@ run whole on every rank, with a note in the report; no operator stops a compile.
   offset · \`#\` sharded where asked only.
 - *expanded*: replaced by plainer operators where a \`%\` factor is sharded (softmax: max, subtraction, power, sum, division).
 - *constant inputs*: must be known when compiling.
-- *gradient*: the operators that its gradient needs; gradients come with training.
+- *gradient*: whether there is one ([training](training.md)); else why none passes (what is behind the operator is a constant
+  then), or why training through it is *refused*.
 - *backends*: where the rule was run, in shards under every assignment of one and of two axes to its factors, over sub-axes,
   pieces, padded sizes and partial operands, and compared with the whole operator; how many samples there are.
 `;
@@ -120,10 +121,9 @@ function ruleText(entry: OperatorEntry, sample: Case): string {
   return `${present(operands, view.inputs)} -> ${present(results, view.outputs)}`.trim();
 }
 
-/** The operator's gradient in words, from the entry's field of this name; a dash for one that has none. */
-function gradientOf(entry: OperatorEntry): string {
-  const gradient: unknown = 'gradient' in entry ? entry.gradient : undefined;
-  if (gradient === undefined) return '–';
+/** The operator's gradient in words: that there is one, why none passes, or why there is none. */
+function gradientOf({ gradient, lacksGradient }: OperatorEntry): string {
+  if (gradient === undefined) return lacksGradient === undefined ? '–' : `refused: ${lacksGradient}`;
   return typeof gradient === 'string' ? gradient : 'yes';
 }
 

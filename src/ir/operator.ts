@@ -137,6 +137,8 @@ export interface OperatorEntry {
    * constant.
    */
   readonly gradient?: Gradient | string;
+  /** Why there is none, where one is thinkable: training what is behind the operator is an error that says so. */
+  readonly lacksGradient?: string;
   /** Operand that holds indices into the factor of kind `mask`. */
   readonly indexInput?: number;
   /**

@@ -136,7 +136,8 @@ async function compareSteps(
     const size = norm(numbersOf(expected));
     const own32 = distanceOf(needed(own.parameters, name), expected) / size;
     const torch32 = distanceOf(inOrder(item, name, coarse.parameters), expected) / size;
-    if (!(own32 <= Math.max(tolerance, 2 * torch32))) off.push(`${name}: ${own32}`);
+    // Probabilities that are computed again round otherwise than those that are kept.
+    if (!(own32 <= Math.max(tolerance, 4 * torch32))) off.push(`${name}: ${own32}`);
     else if (own32 > tolerance) open.push(`${name} ${own32.toExponential(1)} (PyTorch ${torch32.toExponential(1)})`);
     else worst = Math.max(worst, own32);
   }

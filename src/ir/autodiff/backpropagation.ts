@@ -259,10 +259,12 @@ class Backpropagation {
   private without(node: Node): AutoparError {
     const { loss } = this.question;
     const from = this.wayTo(node);
+    const { lacksGradient } = registered(node);
+    const why = lacksGradient === undefined ? '' : ` (${lacksGradient})`;
     return new AutoparError(
       'no-gradient',
       'input',
-      `node '${node.name}' (${node.op}) has no gradient, and it lies between ${from.join(' → ')} and the loss '${loss}'`,
+      `node '${node.name}' (${node.op}) has no gradient${why}, and it lies between ${from.join(' → ')} and the loss '${loss}'`,
       { node: node.name },
       'freeze what it leads from (--frozen), or export the model without it',
     );

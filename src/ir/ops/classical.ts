@@ -6,30 +6,37 @@ import { elementCount, type TensorType } from '../graph.js';
 import type { OperatorEntry } from '../operator.js';
 import { entry, moves, perElement, perInputElement } from './entry.js';
 import { dimensionNames, integers, mismatch, neededIntegers, numberOf, ofRank, operand } from './operands.js';
+import { differentiable, STEPS } from './operator-gradient.js';
 
 const DOMAIN = 'ai.onnx.ml';
 const NOTE = 'Features stay whole: their constants are attributes.';
 
 export const classicalEntries: readonly OperatorEntry[] = [
-  entry({
-    op: 'TfIdfVectorizer',
-    family: 'indexing',
-    infer: (view) => {
-      const { shape } = ofRank(view, 0, 1, true);
-      const columns = 1 + Math.max(-1, ...neededIntegers(view, 'ngram_indexes'));
-      return [{ dtype: 'float32', shape: [...shape.slice(0, -1), columns] }];
-    },
-    rule: '*a w! -> *a c!',
-    work: perInputElement(4),
-    note: 'The words of a row stay whole: n-grams span them.',
-  }),
-  entry({
-    op: 'Binarizer',
-    domain: DOMAIN,
-    family: 'elementwise',
-    infer: (view) => [operand(view, 0)],
-    rule: '*a -> *a',
-  }),
+  differentiable(
+    entry({
+      op: 'TfIdfVectorizer',
+      family: 'indexing',
+      infer: (view) => {
+        const { shape } = ofRank(view, 0, 1, true);
+        const columns = 1 + Math.max(-1, ...neededIntegers(view, 'ngram_indexes'));
+        return [{ dtype: 'float32', shape: [...shape.slice(0, -1), columns] }];
+      },
+      rule: '*a w! -> *a c!',
+      work: perInputElement(4),
+      note: 'The words of a row stay whole: n-grams span them.',
+    }),
+    'it counts words, which are whole numbers',
+  ),
+  differentiable(
+    entry({
+      op: 'Binarizer',
+      domain: DOMAIN,
+      family: 'elementwise',
+      infer: (view) => [operand(view, 0)],
+      rule: '*a -> *a',
+    }),
+    STEPS,
+  ),
   ...['Scaler', 'Imputer', 'Normalizer'].map((op) =>
     entry({
       op,

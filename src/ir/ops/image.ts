@@ -8,6 +8,7 @@ import { entry, perElement } from './entry.js';
 import { resizeGradient } from './image-gradient.js';
 import { dimensionNames, fromFront, integers, mismatch, ofRank, operand, result, tensor, text } from './operands.js';
 import { differentiable } from './operator-gradient.js';
+import { gridSampleGradient } from './sampling-gradient.js';
 
 export const imageEntries: readonly OperatorEntry[] = [
   differentiable(
@@ -42,23 +43,26 @@ export const imageEntries: readonly OperatorEntry[] = [
     }),
     (write) => resizeGradient(write, resizedAxes(write.view), (axis) => isKept(write.view, axis)),
   ),
-  entry({
-    op: 'GridSample',
-    readsPositions: true,
-    family: 'indexing',
-    infer: (view) => {
-      const [x, grid] = [ofRank(view, 0, 3, true), operand(view, 1)];
-      if (grid.shape.length !== x.shape.length) throw mismatch(view, 'its grid must have the rank of its image');
-      return [{ dtype: x.dtype, shape: [...x.shape.slice(0, 2), ...grid.shape.slice(1, -1)] }];
-    },
-    rule: (view) => {
-      const places = dimensionNames(operand(view, 0).shape.length - 2, 'p').join(' ');
-      return `n c *x!, n ${places} g! -> n c ${places}`;
-    },
-    linear: () => [[0]],
-    work: perElement(8),
-    note: 'The positions of the image stay whole: a sample may come from anywhere.',
-  }),
+  differentiable(
+    entry({
+      op: 'GridSample',
+      readsPositions: true,
+      family: 'indexing',
+      infer: (view) => {
+        const [x, grid] = [ofRank(view, 0, 3, true), operand(view, 1)];
+        if (grid.shape.length !== x.shape.length) throw mismatch(view, 'its grid must have the rank of its image');
+        return [{ dtype: x.dtype, shape: [...x.shape.slice(0, 2), ...grid.shape.slice(1, -1)] }];
+      },
+      rule: (view) => {
+        const places = dimensionNames(operand(view, 0).shape.length - 2, 'p').join(' ');
+        return `n c *x!, n ${places} g! -> n c ${places}`;
+      },
+      linear: () => [[0]],
+      work: perElement(8),
+      note: 'The positions of the image stay whole: a sample may come from anywhere.',
+    }),
+    gridSampleGradient,
+  ),
 ];
 
 /** Cropping may reach outside the image, where values are given ones. */

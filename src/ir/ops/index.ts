@@ -24,6 +24,7 @@ import { generatorEntries } from './generator.js';
 import { groupedAttentionEntries } from './grouped-attention.js';
 import { imageEntries } from './image.js';
 import { indexingEntries } from './indexing.js';
+import { withReason } from './lacks-gradient.js';
 import { linearAttentionEntries } from './linear-attention.js';
 import { lossEntries } from './loss.js';
 import { microsoftCoreEntries } from './microsoft-core.js';
@@ -77,7 +78,7 @@ export const operatorEntries: readonly OperatorEntry[] = [
   ...quantisedElementwiseEntries,
   ...regionEntries,
   ...signalEntries,
-];
+].map(withReason);
 
 const BY_NAME: ReadonlyMap<string, OperatorEntry> = new Map(
   [...operatorEntries, ...blockEntries((op, domain) => entryOf(op, domain) ?? unknownEntry(op, domain))].map((item) => [

@@ -5,6 +5,7 @@ import test from 'ava';
 import { CASES } from '../../ir/ops/cases.js';
 import { type Case, c, f, ms } from '../ops/sample.js';
 import { checkGradient, checkShardedGradient } from './check-gradient.js';
+import { crossesKinks, seedAwayFromKinks } from './kinks.js';
 
 const OPERATORS = ['MatMul', 'Gemm', 'Einsum', 'FusedMatMul', 'TransposeMatMul', 'FusedGemm', 'Det'];
 
@@ -31,24 +32,21 @@ const OWN: readonly Case[] = [
   c('Det', [f(2, 3, 3)]),
   c('Det', [f(4, 4)]),
   ...['Relu', 'Sigmoid', 'Tanh', 'Softplus', 'Softsign', 'Elu', 'HardSigmoid', 'LeakyRelu'].map((activation) =>
-    ms('FusedGemm', [f(4, 6), f(6, 8), f(8)], { activation, activation_alpha: 0.25, activation_beta: 0.5 }),
+    ms('FusedGemm', [f(4, 6), f(6, 4), f(4)], { activation, activation_alpha: 0.25, activation_beta: 0.5 }),
   ),
   ms('FusedMatMul', [f(6), f(2, 6, 8)], { alpha: 2 }),
   ms('FusedMatMul', [f(2, 4, 6), f(8, 6)], { transB: 1 }),
 ];
 
-/** Steps of differences in float32 cross the kinks of many elements at once. */
-function isKinked({ attributes }: Case): boolean {
-  return ['Relu', 'LeakyRelu', 'Clip', 'HardSigmoid'].includes(String(attributes['activation'] ?? ''));
-}
-
 const samples = [...CASES.filter(({ op }) => OPERATORS.includes(op)), ...OWN];
 for (const [number, sample] of samples.entries()) {
   const shapes = sample.inputs.map((input) => `[${input?.shape ?? ''}]`).join(' ');
   test(`${number} ${sample.op} ${shapes} ${JSON.stringify(sample.attributes)}`, async (t) => {
-    const error = await checkGradient(sample, isKinked(sample) ? { tolerance: 5e-2 } : {});
+    const rough = crossesKinks(sample);
+    const seed = rough ? 1 : await seedAwayFromKinks(sample);
+    const error = await checkGradient(sample, rough ? { tolerance: 5e-2 } : { seed });
     t.log(error.toExponential(1));
     await checkShardedGradient(sample);
-    t.true(error <= 5e-2);
+    t.true(error <= (rough ? 5e-2 : 2e-3));
   });
 }

@@ -1,0 +1,167 @@
+/**
+ * @file The gradient of GridSample. With u the place of a sample in the image, i = floor u and t = u − i, along each axis,
+ *
+ *     y = Σ over corners of x[i + corner] · Π (corner ? t : 1 − t)
+ *
+ * so the image takes back what each corner weighed (a scatter that adds), and the place gets what the corners differ by. The
+ * nearest neighbour is one corner of weight one, and its place has no slope.
+ */
+import { AutoparError } from '../error.js';
+import { elementCount } from '../graph.js';
+import { constant } from './constants.js';
+import { numberOf, operand, text } from './operands.js';
+import type { Dimensions, OperatorGradient } from './operator-gradient.js';
+
+/** One axis of the image: how many positions, where samples lie on it, and how far that moves with the grid. */
+interface Along {
+  readonly size: number;
+  readonly low: string;
+  /** u − floor u; null for the nearest neighbour. */
+  readonly rest: string | null;
+  /** du/dgrid, a tensor or a number. */
+  readonly slope: string | number;
+}
+
+export function gridSampleGradient(write: OperatorGradient): void {
+  const { view } = write;
+  const { dtype, shape } = operand(view, 0);
+  const [n = 1, c = 1, ...sizes] = shape;
+  const mode = text(view, 'mode', 'linear');
+  if (/cubic/.test(mode))
+    throw new AutoparError(
+      'no-gradient',
+      'input',
+      `${view.op} ${view.name}: sampling by cubic curves has no gradient`,
+      { node: view.name },
+      'export the model with mode linear, or freeze what leads there (--frozen)',
+    );
+  const isNearest = mode === 'nearest';
+  const [batch = [], channel = [], ...image] = write.dimsOfOperand(0);
+  const grid = write.dimsOfOperand(1);
+  const places: Dimensions = grid.slice(0, -1);
+  const axes = sizes.map((size, axis) =>
+    alongAxis(write, { size, component: sizes.length - 1 - axis, places, isNearest }),
+  );
+  const points = elementCount(operand(view, 1).shape.slice(1, -1));
+  const flat: Dimensions = [batch, channel, places.slice(1).flat()];
+  const own: Dimensions = [batch, [], places.slice(1).flat()];
+  const whole: Dimensions = [batch, channel, image.flat()];
+  const slope = write.add('Reshape', ['grad0'], flat, { shape: [n, c, points] });
+  const all = elementCount(sizes);
+  const pixels = write.wants(1) ? write.add('Reshape', ['in0'], whole, { shape: [n, c, all] }) : null;
+  const at = write.on(places, dtype);
+  const asRow = (name: string) => write.add('Reshape', [name], own, { shape: [n, 1, points] });
+  let laid = write.wants(0)
+    ? write.add('ConstantOfShape', [], whole, { shape: [n, c, all], value: constant(dtype, [0], [1]) })
+    : null;
+  const moved: (string | null)[] = sizes.map(() => null);
+  const corners = isNearest ? 1 : 2 ** sizes.length;
+  for (let corner = 0; corner < corners; corner++) {
+    const far = sizes.map((_, axis) => ((corner >> axis) & 1) === 1);
+    const { index, inside } = cornerPlace(write, axes, far, places);
+    const count = at.count(inside);
+    /** The corner's weight, but for the axes left out. */
+    const weight = (without: number | null) =>
+      axes.reduce((product, { rest }, axis) => {
+        if (rest === null || axis === without) return product;
+        return at.mul(product, far[axis] ? rest : at.sub(1, rest));
+      }, count);
+    const spread = write.add('Expand', [asRow(index)], flat, { shape: [n, c, points] });
+    if (laid !== null) {
+      const part = write.add('Mul', [slope, asRow(weight(null))], flat);
+      laid = write.add('ScatterElements', [laid, spread, part], whole, { axis: 2, reduction: 'add' });
+    }
+    if (pixels === null || isNearest) continue;
+    const taken = write.add('GatherElements', [pixels, spread], flat, { axis: 2 });
+    const product = write.add('Mul', [taken, slope], flat);
+    const value = write.add('ReduceSum', [product], places.length === 0 ? [] : [batch, places.slice(1).flat()], {
+      axes: [1],
+      keepdims: 0,
+    });
+    const shaped = write.add('Reshape', [value], places, { shape: operand(view, 1).shape.slice(0, -1) });
+    for (const axis of sizes.keys()) {
+      const part = at.mul(shaped, weight(axis));
+      const signed = far[axis] ? part : at.of('Neg', part);
+      const before = moved[axis];
+      moved[axis] = before ? at.add(before, signed) : signed;
+    }
+  }
+  if (laid !== null) write.become(0, write.add('Reshape', [laid], write.dimsOfOperand(0), { shape }), dtype);
+  if (!write.wants(1)) return;
+  if (isNearest) {
+    write.none(1);
+    return;
+  }
+  // The grid's first component is the image's last axis.
+  const parts = [...axes.entries()].reverse().map(([axis, { slope: factor }]) => {
+    const own = at.mul(moved[axis] ?? 0, factor);
+    return write.add('Unsqueeze', [own], [...places, []], { axes: [places.length] });
+  });
+  write.become(1, write.add('Concat', parts, grid, { axis: places.length }), dtype);
+}
+
+/** Where samples lie on one axis of the image. */
+function alongAxis(
+  write: OperatorGradient,
+  {
+    size,
+    component,
+    places,
+    isNearest,
+  }: { readonly size: number; readonly component: number; readonly places: Dimensions; readonly isNearest: boolean },
+): Along {
+  const { view } = write;
+  const { dtype } = operand(view, 0);
+  const at = write.on(places, dtype);
+  const isAligned = numberOf(view, 'align_corners', 0) !== 0;
+  const index = write.tensor(constant('int64', [component], []));
+  const own = write.inType('in1', operand(view, 1).dtype, dtype, write.dimsOfOperand(1));
+  const given = write.add('Gather', [own, index], places, { axis: -1 });
+  const scale = isAligned ? (size - 1) / 2 : size / 2;
+  let place = at.add(at.mul(at.add(given, 1), scale), isAligned ? 0 : -0.5);
+  let slope: string | number = scale;
+  const padding = text(view, 'padding_mode', 'zeros');
+  if (padding === 'reflection') {
+    const [low, high] = isAligned ? [0, size - 1] : [-0.5, size - 0.5];
+    // A zigzag between both ends: its distance from the first one grows and falls in turns.
+    const span = high - low;
+    const from = at.of('Abs', at.sub(place, low));
+    const turns = at.of('Floor', at.div(from, span || 1));
+    const rest = at.sub(from, at.mul(turns, span));
+    const even = at.of('Equal', at.sub(turns, at.mul(at.of('Floor', at.div(turns, 2)), 2)), 0);
+    const sign = at.mul(at.of('Sign', at.sub(place, low)), at.where(even, 1, -1));
+    place = at.add(at.where(even, rest, at.sub(span, rest)), low);
+    slope = at.mul(sign, scale);
+  }
+  if (padding !== 'zeros') {
+    const bounded = at.of('Min', at.of('Max', place, 0), size - 1);
+    const isFree = at.count(at.of('Equal', bounded, place));
+    place = bounded;
+    slope = at.mul(isFree, slope);
+  }
+  if (isNearest) return { size, low: at.of('Round', place), rest: null, slope };
+  const low = at.of('Floor', place);
+  return { size, low, rest: at.sub(place, low), slope };
+}
+
+/** A corner's position in the flattened image (0 where it lies outside), and whether it lies inside. */
+function cornerPlace(
+  write: OperatorGradient,
+  axes: readonly Along[],
+  far: readonly boolean[],
+  places: Dimensions,
+): { readonly index: string; readonly inside: string } {
+  const { dtype } = operand(write.view, 0);
+  const at = write.on(places, dtype);
+  let inside: string | null = null;
+  let flat: string | null = null;
+  for (const [axis, { size, low }] of axes.entries()) {
+    const place = far[axis] ? at.add(low, 1) : low;
+    const within = at.of('And', at.of('GreaterOrEqual', place, 0), at.of('Less', place, size));
+    const safe = write.cast(at.where(within, place, 0), places, 'int64');
+    const whole = write.on(places, 'int64');
+    flat = flat === null ? safe : whole.add(whole.mul(flat, size), safe);
+    inside = inside === null ? within : at.of('And', inside, within);
+  }
+  return { index: flat ?? '', inside: inside ?? '' };
+}
