@@ -4,7 +4,7 @@
  */
 import type { DType } from '../src/ir/dtype.js';
 import type { Attributes, ConstantTensor, Graph, Node, TensorType, Weight } from '../src/ir/graph.js';
-import { constant } from '../src/ir/ops/constants.js';
+import { constant, numbersOf } from '../src/ir/ops/constants.js';
 import { entryOf } from '../src/ir/ops/index.js';
 import { viewOf } from '../src/ir/view.js';
 
@@ -16,6 +16,7 @@ export class GraphBuilder {
   private readonly outputs: string[] = [];
   private readonly weights = new Map<string, Weight>();
   private readonly path: string[] = [];
+  private readonly uniform = new Map<string, string>();
   private readonly ordinals = new Map<string, number>();
   private readonly random: () => number;
 
@@ -23,9 +24,10 @@ export class GraphBuilder {
   constructor(
     private readonly name: string,
     seed: number,
-    private readonly values: 'random' | 'absent' = 'random',
+    /** `absent`: weights have no values. `exported`: parameters of equal values are stored once, shared ones twice. */
+    private readonly values: 'random' | 'absent' | 'exported' = 'random',
   ) {
-    this.random = uniform(seed);
+    this.random = evenly(seed);
   }
 
   /** A data input; returns its name. */
@@ -57,6 +59,41 @@ export class GraphBuilder {
     const full = [...this.path, name].join('.');
     if (this.values === 'absent') return this.absent(full, shape, 'buffer');
     return this.addWeight(full, constant('float32', values(), shape), 'buffer');
+  }
+
+  /**
+   * A float32 parameter that starts as one value throughout. As exporters have it, parameters of one value and shape are the first
+   * of them, whatever module they belong to.
+   */
+  uniformParameter(name: string, shape: readonly number[], value: number): string {
+    const key = `${value} [${shape}]`;
+    const first = this.values === 'exported' ? this.uniform.get(key) : undefined;
+    if (first !== undefined) return first;
+    const values = Array.from({ length: shape.reduce((product, size) => product * size, 1) }, () => value);
+    const made = this.addWeight([...this.path, name].join('.'), constant('float32', values, shape), 'parameter');
+    this.uniform.set(key, made);
+    return made;
+  }
+
+  /** The transpose of a parameter that another module has; as exporters have it, a copy of its values named `name`. */
+  transposed(name: string, of: string): string {
+    if (this.values !== 'exported') return this.operator('Transpose', [of], { perm: [1, 0] });
+    const weight = this.weights.get(of);
+    const [rows = 1, columns = 1] = weight?.shape ?? [];
+    if (weight?.source.kind !== 'inline') throw new Error(`no weight ${of} with values`);
+    const values = numbersOf({ ...weight, data: weight.source.data });
+    const turned = Array.from(
+      { length: rows * columns },
+      (_, at) => values[(at % rows) * columns + Math.floor(at / rows)] ?? 0,
+    );
+    const copy = constant(weight.dtype, turned, [columns, rows]);
+    return this.addWeight([...this.path, name].join('.'), copy, 'parameter');
+  }
+
+  /** A float32 scalar, kept once per value. */
+  scalar(value: number): string {
+    const name = `scalar.${value}`;
+    return this.tensors.has(name) ? name : this.addWeight(name, floats([value]), 'constant');
   }
 
   /** A value that is baked into the model: a table, a mask, a scalar. */
@@ -168,13 +205,18 @@ export class GraphBuilder {
   }
 }
 
+/** Dropout as exporters write it for evaluation: there, and doing nothing. */
+export function dropout(builder: GraphBuilder, input: string, ratio: number): string {
+  return builder.within('dropout', () => builder.operator('Dropout', [input, builder.scalar(ratio)]));
+}
+
 /** Scalars and small tables of float32. */
 export function floats(values: readonly number[], shape: readonly number[] = []): ConstantTensor {
   return constant('float32', values, shape);
 }
 
 /** Uniform numbers in [0, 1) from a 32-bit state (mulberry32). */
-function uniform(seed: number): () => number {
+function evenly(seed: number): () => number {
   let state = seed >>> 0;
   return () => {
     state = (state + 0x6d2b79f5) >>> 0;

@@ -3,7 +3,7 @@
  * head that shares the embedding table.
  */
 import type { Graph } from '../src/ir/graph.js';
-import { GraphBuilder } from './builder.js';
+import { dropout, GraphBuilder } from './builder.js';
 import { attention, causalMask, embedding, joinHeads, linear, splitHeads } from './transformer.js';
 
 export interface GptSizes {
@@ -13,6 +13,8 @@ export interface GptSizes {
   readonly width: number;
   readonly heads: number;
   readonly vocabulary: number;
+  /** Share that is dropped in training, of embeddings, attention weights and what blocks add; 0 by default. */
+  readonly dropout?: number;
 }
 
 /** ids [batch, sequence] int64 → logits [batch, sequence, vocabulary]. */
@@ -24,7 +26,7 @@ export function gpt(name: string, sizes: GptSizes, seed: number): Graph {
   const table = builder.within('wte', () => builder.parameter('weight', [vocabulary, width], { deviation: 0.2 }));
   const tokens = builder.within('wte', () => embedding(builder, ids, table));
   const positions = builder.within('wpe', () => builder.parameter('weight', [1, sequence, width], { deviation: 0.1 }));
-  let hidden = builder.operator('Add', [tokens, positions]);
+  let hidden = dropped(builder, builder.operator('Add', [tokens, positions]), sizes);
   for (let layer = 0; layer < sizes.layers; layer++) {
     hidden = builder.within(`h.${layer}`, () => block(builder, hidden, sizes, mask));
   }
@@ -37,7 +39,12 @@ export function gpt(name: string, sizes: GptSizes, seed: number): Graph {
   return builder.build();
 }
 
-function block(builder: GraphBuilder, input: string, { width, heads }: GptSizes, mask: string): string {
+function dropped(builder: GraphBuilder, input: string, { dropout: ratio = 0 }: GptSizes): string {
+  return ratio === 0 ? input : dropout(builder, input, ratio);
+}
+
+function block(builder: GraphBuilder, input: string, sizes: GptSizes, mask: string): string {
+  const { width, heads } = sizes;
   const normed = layerNorm(builder, 'ln_1', input);
   const attended = builder.within('attn', () => {
     const fused = linear(builder, 'c_attn', normed, 3 * width, { bias: true });
@@ -46,9 +53,8 @@ function block(builder: GraphBuilder, input: string, { width, heads }: GptSizes,
       return splitHeads(builder, builder.operator('Slice', [fused], cut), heads);
     };
     const [query, key, value] = [part(0), part(1), part(2)];
-    return linear(builder, 'c_proj', joinHeads(builder, attention(builder, query, key, value, mask)), width, {
-      bias: true,
-    });
+    const weighted = attention(builder, query, key, value, mask, (weights) => dropped(builder, weights, sizes));
+    return dropped(builder, linear(builder, 'c_proj', joinHeads(builder, weighted), width, { bias: true }), sizes);
   });
   const middle = builder.operator('Add', [input, attended]);
   const fed = layerNorm(builder, 'ln_2', middle);
@@ -56,7 +62,8 @@ function block(builder: GraphBuilder, input: string, { width, heads }: GptSizes,
     const wide = builder.operator('Gelu', [linear(builder, 'c_fc', fed, 4 * width, { bias: true })], {
       approximate: 'tanh',
     });
-    return builder.operator('Add', [middle, linear(builder, 'c_proj', wide, width, { bias: true })]);
+    const fedBack = linear(builder, 'c_proj', wide, width, { bias: true });
+    return builder.operator('Add', [middle, dropped(builder, fedBack, sizes)]);
   });
 }
 

@@ -43,15 +43,22 @@ export function repeatHeads(builder: GraphBuilder, input: string, group: number)
   return builder.operator('Reshape', [wide], { shape: [batch, heads * group, sequence, size], allowzero: 0 });
 }
 
-/** softmax(q · kᵀ / √size + mask) · v on [batch, heads, sequence, size]. */
-export function attention(builder: GraphBuilder, query: string, key: string, value: string, mask: string): string {
+/** softmax(q · kᵀ / √size + mask) · v on [batch, heads, sequence, size]; `between` is done to what softmax makes. */
+export function attention(
+  builder: GraphBuilder,
+  query: string,
+  key: string,
+  value: string,
+  mask: string,
+  between: (weights: string) => string = (weights) => weights,
+): string {
   const size = builder.shapeOf(query).at(-1) ?? 1;
   const turned = builder.operator('Transpose', [key], { perm: [0, 1, 3, 2] });
   const scores = builder.operator('MatMul', [query, turned]);
   const scaled = builder.operator('Mul', [scores, builder.constant('scale', floats([1 / Math.sqrt(size)]))]);
   const masked = builder.operator('Add', [scaled, mask]);
   const weights = builder.operator('Softmax', [masked], { axis: -1 });
-  return builder.operator('MatMul', [weights, value]);
+  return builder.operator('MatMul', [between(weights), value]);
 }
 
 /** 0 where a position may be seen, a large negative number where it lies ahead: [1, 1, sequence, sequence]. */

@@ -14,6 +14,7 @@ import { withRandomWeights } from './random-weights.js';
 import { type Communication, communicationOf, type HeavyOperator, heaviestOf } from './report.js';
 import type { ModelOptions } from './strategy-files.js';
 import { type Training, withTraining } from './training.js';
+import { importedFor } from './training-form.js';
 import { type VerifyResult, verify } from './verify.js';
 
 export interface CompileOptions extends PlanningOptions {
@@ -70,11 +71,12 @@ export async function compile(options: CompileOptions): Promise<CompileResult> {
     ...(options.constants ? { constants: options.constants } : {}),
     ...(options.globalBatch === undefined ? {} : { globalBatch: options.globalBatch }),
     ...(options.weights ? { weights: options.weights } : {}),
+    ...importedFor(options.training),
   });
   const random = options.initRandom === true && !read.weightsPresent;
-  const complete = random ? withRandomWeights(read, seed) : read;
   const training = options.training && trainingOn(options.training, options.cluster);
-  const imported = training ? withTraining(complete, training) : complete;
+  const formed = training ? withTraining(read, training) : read;
+  const imported = random ? withRandomWeights(formed, seed) : formed;
   options.signal?.throwIfAborted();
   progress('planning');
   const modelOptions: ModelOptions = {

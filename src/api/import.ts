@@ -9,10 +9,13 @@ import { type ConstantTensor, type Graph, INTERNAL_OPSET } from '../ir/graph.js'
 import type { MultiDevice } from '../ir/onnx/device-annotations.js';
 import type { OnnxModel, SourceValue } from '../ir/onnx/model.js';
 import { readOnnx } from '../ir/onnx/reader.js';
+import { identityUses } from '../ir/parameters/identities.js';
+import type { ParameterEvidence } from '../ir/parameters/parameter.js';
 import { assemble } from '../ir/passes/assemble.js';
 import { checkDims } from '../ir/passes/dims.js';
 import { findLayers } from '../ir/passes/find-layers.js';
 import { FOLD_LIMIT } from '../ir/passes/fold.js';
+import { foldedAway } from '../ir/passes/folded-away.js';
 import { inlineFunctions } from '../ir/passes/inline-functions.js';
 import { liftMatMul } from '../ir/passes/lift-matmul.js';
 import { orderNodes } from '../ir/passes/order.js';
@@ -35,6 +38,8 @@ export interface ImportOptions {
   readonly blocks?: boolean;
   /** Globs of graph inputs that are weights without a value. */
   readonly weights?: readonly string[];
+  /** Keeps operators that only training needs: Dropout, which does nothing in a model that infers. */
+  readonly forTraining?: boolean;
 }
 
 export interface ImportedModel {
@@ -57,6 +62,10 @@ export interface ImportedModel {
   readonly weightsPresent: boolean;
   /** The device annotations that the file itself holds (ONNX IR 11 and later); null where it has none. */
   readonly multiDevice: MultiDevice | null;
+  /** What the exporter folded away that training would want; null where nothing tells. */
+  readonly folded: string | null;
+  /** What the file tells of its weights besides their values, for telling parameters apart (inspect.ts, training-form.ts). */
+  readonly evidence: Pick<ParameterEvidence, 'kinds' | 'identities'>;
   /** What a step of training computes, where the graph is one (training.ts). */
   readonly training?: PlanTraining;
 }
@@ -92,6 +101,7 @@ export async function importSource(model: OnnxModel, options: ImportOptions = {}
     kinds: model.kinds,
     absent,
     evaluate,
+    forTraining: options.forTraining ?? false,
   });
   const remarks = checkStatedOutputs(model.graph.outputs, resolved.outputs, model.file);
   const name = basename(model.file).replace(/\.onnx$/, '');
@@ -111,6 +121,8 @@ export async function importSource(model: OnnxModel, options: ImportOptions = {}
     file: model.file,
     weightsPresent,
     multiDevice: model.multiDevice,
+    folded: foldedAway(model, nodes),
+    evidence: { kinds: model.kinds, identities: identityUses(model, nodes) },
   };
 }
 

@@ -4,6 +4,7 @@
 import { flattenBlocks } from '../ir/blocks/flatten-blocks.js';
 import { byteLength, type DType } from '../ir/dtype.js';
 import { elementCount, type Graph, type TensorType, typeOf } from '../ir/graph.js';
+import type { ImportedModel } from './import.js';
 import { decayOf, trainingGraphOf } from './training.js';
 import type { Training } from './training-request.js';
 
@@ -44,8 +45,10 @@ export interface TrainingInspection {
 }
 
 /** @throws AutoparError as `withTraining` */
-export function inspectTraining(forward: Graph, training: Training): TrainingInspection {
-  const { graph, loss, labels, trained } = trainingGraphOf(forward, training);
+export function inspectTraining(imported: ImportedModel, training: Training): TrainingInspection {
+  const { step, form } = trainingGraphOf(imported, training);
+  const { graph, loss, labels, trained } = step;
+  const forward = form.graph;
   const decays = decayOf(forward, training);
   const names = new Set(trained);
   const states = new Map<string, string[]>(trained.map((name) => [name, []]));

@@ -11,7 +11,6 @@ import type { OnnxModel } from '../ir/onnx/model.js';
 import { readOnnx } from '../ir/onnx/reader.js';
 import { findParameters } from '../ir/parameters/find-parameters.js';
 import { type FoldedParameter, foldedParameters } from '../ir/parameters/folded.js';
-import { identityUses } from '../ir/parameters/identities.js';
 import type { ParameterOptions, Parameters } from '../ir/parameters/parameter.js';
 import { sameValues } from '../ir/parameters/same-values.js';
 import { inlineFunctions } from '../ir/passes/inline-functions.js';
@@ -30,6 +29,7 @@ import {
   workOf,
 } from './inspect-operators.js';
 import { inspectTraining, type TrainingInspection } from './inspect-training.js';
+import { importedFor } from './training-form.js';
 import type { Training } from './training-request.js';
 
 export interface InspectOptions extends ImportOptions, ParameterOptions {
@@ -101,11 +101,7 @@ export async function inspect(options: InspectOptions): Promise<Inspection> {
   const { graph } = imported;
   progress('comparing weights');
   const source = orderNodes(model.graph, inlineFunctions(model), model.file);
-  const evidence = {
-    kinds: model.kinds,
-    identities: identityUses(model, source),
-    values: sameValues(graph.weights),
-  };
+  const evidence = { ...imported.evidence, values: sameValues(graph.weights) };
   const parameters = findParameters(graph, evidence, options);
   options.signal?.throwIfAborted();
   progress('following dimensions');
@@ -129,17 +125,18 @@ export async function inspect(options: InspectOptions): Promise<Inspection> {
     replicated: replicatedRows(graph, work),
     totalFlops: operators.reduce((sum, { flops }) => sum + flops, 0),
     totalBytes: operators.reduce((sum, { bytes }) => sum + bytes, 0),
-    notes: imported.notes,
-    ...(options.training ? { training: inspectTraining(graph, options.training) } : {}),
+    notes: imported.folded === null ? imported.notes : [...imported.notes, imported.folded],
+    ...(options.training ? { training: inspectTraining(imported, options.training) } : {}),
   };
 }
 
-function importOptions({ dims, globalBatch, constants, weights }: InspectOptions): ImportOptions {
+function importOptions({ dims, globalBatch, constants, weights, training }: InspectOptions): ImportOptions {
   return {
     ...(dims ? { dims } : {}),
     ...(globalBatch === undefined ? {} : { globalBatch }),
     ...(constants ? { constants } : {}),
     ...(weights ? { weights } : {}),
+    ...importedFor(training),
   };
 }
 

@@ -11,13 +11,19 @@ import { makeTensor, normal, uniform } from './numbers.js';
  * matrices are normal with deviation 0.02 (as GPT-2 and Llama are initialised), vectors close to 1, integers 0.
  */
 export function withRandomWeights(imported: ImportedModel, seed: number): ImportedModel {
-  const weights = new Map(
-    [...imported.graph.weights].map(([name, weight]): [string, Weight] => {
+  const { graph } = imported;
+  const weights = filled(graph.weights, seed);
+  const initial = graph.initial ? { initial: filled(graph.initial, seed) } : {};
+  return { ...imported, graph: { ...graph, weights, ...initial }, weightsPresent: true };
+}
+
+function filled(weights: ReadonlyMap<string, Weight>, seed: number): ReadonlyMap<string, Weight> {
+  return new Map(
+    [...weights].map(([name, weight]): [string, Weight] => {
       if (weight.source.kind !== 'absent') return [name, weight];
       return [name, { ...weight, source: { kind: 'inline', data: randomWeight(name, weight, seed).data } }];
     }),
   );
-  return { ...imported, graph: { ...imported.graph, weights }, weightsPresent: true };
 }
 
 function randomWeight(name: string, { dtype, shape }: TensorType, seed: number): ConstantTensor {

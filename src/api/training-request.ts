@@ -5,14 +5,12 @@ import type { LossOptions } from '../ir/autodiff/append-loss.js';
 import type { OptimizerOptions } from '../ir/autodiff/append-optimizer.js';
 import type { Precision } from '../ir/autodiff/training-graph.js';
 import { AutoparError } from '../ir/error.js';
+import type { TrainingFormOptions } from './training-form.js';
 
 /** What a step of training computes. */
-export interface Training {
+export interface Training extends TrainingFormOptions {
   readonly loss: LossOptions;
   readonly optimizer: OptimizerOptions;
-  /** Globs of weights that are trained besides parameters, and of parameters that are not. */
-  readonly trainable?: readonly string[];
-  readonly frozen?: readonly string[];
   /** Globs of weights that decay besides matrices, and of weights that do not. */
   readonly decayed?: readonly string[];
   readonly undecayed?: readonly string[];

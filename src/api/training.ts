@@ -11,33 +11,49 @@ import type { Graph } from '../ir/graph.js';
 import { findLayers } from '../ir/passes/find-layers.js';
 import type { PlanTraining } from '../strategy/plan.js';
 import type { ImportedModel } from './import.js';
+import { type TrainingForm, trainingForm } from './training-form.js';
 import { checkTraining, type Training } from './training-request.js';
 
 export type { Training };
 
 /**
+ * The model with a step of training as its graph; import it with what `importedFor` says, so that its Dropout is there.
  * @throws AutoparError (usage) `bad-option` for what contradicts itself, `unknown-parameter` for a glob that fits no weight; what
- * making the graph refuses
+ * bringing it into training form and making the graph refuse
  */
 export function withTraining(imported: ImportedModel, training: Training): ImportedModel {
-  const made = trainingGraphOf(imported.graph, training);
-  const graph = findLayers(made.graph);
+  const { step, form } = trainingGraphOf(imported, training);
+  const graph = findLayers(step.graph);
   const { loss, optimizer } = training;
   return {
     ...imported,
     graph,
     fingerprint: fingerprint(graph),
-    training: planned(made, training),
-    passes: [...imported.passes, { name: 'train', options: { loss: loss.kind, optimizer: optimizer.kind } }],
+    training: planned(step, training),
+    notes: [...imported.notes, ...form.notes],
+    passes: [...imported.passes, form.pass, { name: 'train', options: { loss: loss.kind, optimizer: optimizer.kind } }],
   };
 }
 
-/** The graph of a step. @throws AutoparError as `withTraining` */
-export function trainingGraphOf(graph: Graph, training: Training): TrainingGraph {
+/** The graph of a step, and the forward that it is made of. @throws AutoparError as `withTraining` */
+export function trainingGraphOf(
+  imported: ImportedModel,
+  training: Training,
+): { readonly step: TrainingGraph; readonly form: TrainingForm } {
   checkTraining(training);
-  const trained = trainedWeights(graph, training);
-  const { trainable: _trainable, frozen: _frozen, decayed: _decayed, undecayed: _undecayed, ...options } = training;
-  return trainingGraph(graph, { ...options, trained, decays: decayOf(graph, training) });
+  checkFloating(imported.graph, training);
+  const form = trainingForm(imported, training);
+  const { loss, optimizer, precision, lossScale, isHeldInFloat32 } = training;
+  const step = trainingGraph(form.graph, {
+    loss,
+    optimizer,
+    ...(precision === undefined ? {} : { precision }),
+    ...(lossScale === undefined ? {} : { lossScale }),
+    ...(isHeldInFloat32 === undefined ? {} : { isHeldInFloat32 }),
+    trained: form.trained,
+    decays: decayOf(form.graph, training),
+  });
+  return { step, form };
 }
 
 /** What the plan says of a step. */
@@ -59,26 +75,21 @@ function planned(
   };
 }
 
-/** Parameters, and what `trainable` names, less what `frozen` does. */
-function trainedWeights(graph: Graph, { trainable = [], frozen = [] }: Training): readonly string[] {
-  checkGlobs(graph, [...trainable, ...frozen]);
-  const whole = trainable.find((glob) => !floatingNames(graph).some((name) => matchesAny([glob], name)));
-  if (whole !== undefined)
-    throw new AutoparError(
-      'nothing-to-train',
-      'input',
-      `weights that fit '${whole}' hold whole numbers, which cannot be trained`,
-      {},
-      'leave it out of --trainable',
-    );
-  return [...graph.weights].flatMap(([name, { role, dtype }]) => {
-    const wanted = role === 'parameter' || matchesAny(trainable, name);
-    return wanted && isFloating(dtype) && !matchesAny(frozen, name) ? [name] : [];
+/** @throws AutoparError `nothing-to-train` where `trainable` names whole numbers only */
+function checkFloating(graph: Graph, { trainable = [] }: Training): void {
+  const fitting = (glob: string) => [...graph.weights].filter(([name]) => matchesAny([glob], name));
+  const whole = trainable.find((glob) => {
+    const found = fitting(glob);
+    return found.length > 0 && !found.some(([, { dtype }]) => isFloating(dtype));
   });
-}
-
-function floatingNames(graph: Graph): readonly string[] {
-  return [...graph.weights].flatMap(([name, { dtype }]) => (isFloating(dtype) ? [name] : []));
+  if (whole === undefined) return;
+  throw new AutoparError(
+    'nothing-to-train',
+    'input',
+    `weights that fit '${whole}' hold whole numbers, which cannot be trained`,
+    {},
+    'leave it out of --trainable',
+  );
 }
 
 /** Which weights decay: matrices, not biases and scales, but for what is said. */

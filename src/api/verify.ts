@@ -20,6 +20,7 @@ import { numberReader } from './numbers.js';
 import { withRandomWeights } from './random-weights.js';
 import { runGraph } from './reference.js';
 import { withTraining } from './training.js';
+import { importedFor } from './training-form.js';
 
 export interface VerifyOptions {
   /** The folder that compile wrote. */
@@ -125,9 +126,10 @@ export async function openCompiled(directory: string, model?: string): Promise<C
     constants,
     ...(source.globalBatch === null ? {} : { globalBatch: source.globalBatch }),
     ...(source.weights ? { weights: source.weights } : {}),
+    ...importedFor(source.training),
   });
-  const filled = source.randomWeights === null ? imported : withRandomWeights(imported, source.randomWeights);
-  const complete = source.training ? withTraining(filled, source.training) : filled;
+  const formed = source.training ? withTraining(imported, source.training) : imported;
+  const complete = source.randomWeights === null ? formed : withRandomWeights(formed, source.randomWeights);
   checkFingerprint(plan, complete);
   const runnable = source.globalBatch === null && imported.weightsPresent && !source.training;
   return { imported: complete, file: runnable ? file : null, constants, program };

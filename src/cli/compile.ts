@@ -10,16 +10,11 @@ import { checkDegrees, type DegreeOptions, degreeOptions, givenDegrees, refuseAx
 import { notThereYet } from './later.js';
 import { clusterOptions } from './machine.js';
 import { importOptionsOf, type ModelFlags, modelOptions } from './model-options.js';
-import {
-  type TrainedFlags,
-  type TrainingFlags,
-  trainedOptions,
-  trainingOf,
-  trainingOptions,
-} from './training-options.js';
+import { parameterOptions } from './training-form-options.js';
+import { type TrainingFlags, trainingOf, trainingOptions } from './training-options.js';
 import { byteSize, oneOf, wholeNumber } from './values.js';
 
-interface CompileFlags extends DegreeOptions, ModelFlags, TrainingFlags, TrainedFlags {
+interface CompileFlags extends DegreeOptions, ModelFlags, TrainingFlags {
   readonly output?: string;
   readonly force?: boolean;
   readonly planOnly?: boolean;
@@ -80,7 +75,7 @@ export const compileCommand: Command<CompileFlags> = {
     },
     { flags: '--config <file>', says: "a MindFormers configuration's parallel sections (docs/config.md)" },
     ...trainingOptions,
-    ...trainedOptions,
+    ...parameterOptions,
     { flags: '--init <random>', says: 'make up weights that the model file lacks', parse: oneOf('--init', ['random']) },
     {
       flags: '--seed <n>',

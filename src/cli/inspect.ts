@@ -6,14 +6,10 @@ import type { Command, Context } from './command.js';
 import { inspectionJson } from './inspect-json.js';
 import { inspectionLines } from './inspect-report.js';
 import { importOptionsOf, type ModelFlags, modelOptions } from './model-options.js';
+import { parameterOptions, trainingFormOf } from './training-form-options.js';
 import { refuseTraining, type TrainingFlags, trainingOf, trainingOptions } from './training-options.js';
-import { listed } from './values.js';
 
 interface InspectFlags extends ModelFlags, TrainingFlags {
-  readonly tie?: readonly string[];
-  readonly untie?: readonly string[];
-  readonly trainable?: readonly string[];
-  readonly frozen?: readonly string[];
   readonly parameters?: boolean;
 }
 
@@ -23,14 +19,7 @@ export const inspectCommand: Command<InspectFlags> = {
   arguments: [{ name: '<model>', says: 'ONNX file' }],
   options: [
     ...modelOptions,
-    { flags: '--tie <a=b>', says: 'these two parameters are one; repeatable', parse: listed },
-    { flags: '--untie <a>', says: 'what shares this parameter has one of its own; repeatable', parse: listed },
-    { flags: '--trainable <glob>', says: 'parameters of these names are trained; repeatable', parse: listed },
-    {
-      flags: '--frozen <glob>',
-      says: 'parameters of these names are not, unless --trainable has them; repeatable',
-      parse: listed,
-    },
+    ...parameterOptions,
     { flags: '--parameters', says: 'list every parameter, not only the largest' },
     ...trainingOptions,
   ],
@@ -52,10 +41,12 @@ async function runInspect(context: Context, [model = '']: readonly string[], fla
   const inspection = await inspect({
     model,
     ...(await importOptionsOf(flags)),
-    ...(tie ? { tie } : {}),
-    ...(untie ? { untie } : {}),
-    ...(trainable ? { trainable } : {}),
-    ...(frozen ? { frozen } : {}),
+    ...trainingFormOf({
+      ...(tie ? { tie } : {}),
+      ...(untie ? { untie } : {}),
+      ...(trainable ? { trainable } : {}),
+      ...(frozen ? { frozen } : {}),
+    }),
     ...(flags.train ? await trainingOf(flags) : {}),
     signal,
     onProgress: (text) => output.progress(text),

@@ -31,9 +31,6 @@ export const LATER_OPTIONS: readonly string[] = [
   '--link',
 ];
 
-/** Options of one command that others take as well later. */
-export const LATER_ELSEWHERE: readonly string[] = ['--tie', '--untie'];
-
 /** The refusal of something that has a name but no code behind it. */
 export function notThereYet(name: string): AutoparError {
   return new AutoparError('not-there-yet', 'usage', `${name} is not there yet.`);

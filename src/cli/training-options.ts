@@ -4,6 +4,7 @@
 import { checkTraining, type Training } from '../api/training-request.js';
 import { AutoparError } from '../ir/error.js';
 import type { CommandOption } from './command.js';
+import { type TrainingFormFlags, trainingFormOf, trainingFormOptions } from './training-form-options.js';
 import { integer, listed, nonNegative, numbers, oneOf, wholeNumber } from './values.js';
 
 const LOSSES = ['cross_entropy', 'mse', 'model-output'] as const;
@@ -12,7 +13,7 @@ const SCHEDULES = ['constant', 'linear', 'cosine'] as const;
 const PRECISIONS = ['fp32', 'fp16', 'bf16'] as const;
 
 /** Their values, by the names that the parser gives them. */
-export interface TrainingFlags {
+export interface TrainingFlags extends TrainingFormFlags {
   readonly train?: boolean;
   readonly loss?: (typeof LOSSES)[number];
   readonly lossOutput?: string;
@@ -36,17 +37,6 @@ export interface TrainingFlags {
   readonly precision?: (typeof PRECISIONS)[number];
   readonly lossScale?: number | 'dynamic';
 }
-
-/** Which weights are trained: `inspect` has options of these names without training. */
-export interface TrainedFlags {
-  readonly trainable?: readonly string[];
-  readonly frozen?: readonly string[];
-}
-
-export const trainedOptions: readonly CommandOption[] = [
-  { flags: '--trainable <glob>', says: 'train these weights as well; repeatable', parse: listed },
-  { flags: '--frozen <glob>', says: 'do not train these; repeatable', parse: listed },
-];
 
 export const trainingOptions: readonly CommandOption[] = [
   { flags: '--train', says: 'a step of training: loss, gradients and optimizer' },
@@ -119,25 +109,25 @@ export const trainingOptions: readonly CommandOption[] = [
     says: 'what the loss is multiplied by for its gradients (default: dynamic for fp16, else 1)',
     parse: (text) => (text === 'dynamic' ? text : nonNegative('--loss-scale')(text)),
   },
+  ...trainingFormOptions,
 ];
 
 /** What is asked for. @throws AutoparError (usage) for options of training without --train, and for those that contradict */
-export async function trainingOf(flags: TrainingFlags & TrainedFlags): Promise<{ readonly training?: Training }> {
-  const { trainable, frozen } = flags;
-  const lists = { ...(trainable ? { trainable } : {}), ...(frozen ? { frozen } : {}) };
-  if (!flags.train) return refuseStray({ ...given(flags), ...lists });
+export async function trainingOf(flags: TrainingFlags): Promise<{ readonly training?: Training }> {
+  const form = trainingFormOf(flags);
+  if (!flags.train) return refuseStray({ ...given(flags), ...form });
   const { decayed, undecayed, precision, lossScale } = flags;
   const training: Training = {
     loss: await lossOf(flags),
     optimizer: optimizerOf(flags),
     ...withoutUndefined({ decayed, undecayed, precision, lossScale }),
-    ...lists,
+    ...form,
   };
   checkTraining(training);
   return { training };
 }
 
-/** @throws AutoparError (usage) for an option of training without --train, but for those of `TrainedFlags` */
+/** @throws AutoparError (usage) for an option of training without --train, but for those that say which parameters there are */
 export function refuseTraining(flags: TrainingFlags): void {
   refuseStray(given(flags));
 }

@@ -95,6 +95,25 @@ export type OperatorFamily =
  * bit; `full`: in float32; `follow`: in what its operands come in, the wider of them where they differ. As PyTorch's autocast.
  */
 export type Precision = 'low' | 'full' | 'follow';
+/** How an operator differs in training from what it does in evaluation: the form that files mostly have. */
+export type TrainingForm =
+  /**
+   * Its attribute `mode` has it take statistics of the batch instead of running ones (operands), which move towards them: `running`
+   * names each such operand and pairs it with the result that is its next value.
+   */
+  | {
+      readonly kind: 'batch-statistics';
+      readonly mode: string;
+      readonly running: readonly { readonly name: string; readonly operand: number; readonly result: number }[];
+    }
+  /** Elements of operand 0 are dropped at random: the operands that say how many and whether, and the result that says which. */
+  | {
+      readonly kind: 'dropout';
+      readonly ratio: number;
+      readonly mode: number;
+      readonly mask: number;
+      readonly defaultRatio: number;
+    };
 
 export interface OperatorEntry {
   readonly op: string;
@@ -163,6 +182,8 @@ export interface OperatorEntry {
   readonly parameterInputs?: readonly number[];
   /** Which of them are running statistics (a BatchNormalization's mean and variance): state that is not trained. */
   readonly statisticsInputs?: readonly number[];
+  /** Left out where training is no different. */
+  readonly training?: TrainingForm;
   /** Floating-point operands hold positions or indices, so that nothing of the operator may be padded (padding.ts). */
   readonly readsPositions?: boolean;
   /** One line for docs/operators.md: what stays whole, and why. */

@@ -2,16 +2,11 @@
  * @file Options of training that contradict each other are refused, each with what to do; none is passed over.
  */
 import test from 'ava';
-import {
-  type TrainedFlags,
-  type TrainingFlags,
-  trainedOptions,
-  trainingOf,
-  trainingOptions,
-} from '../../src/cli/training-options.js';
+import { parameterOptions } from '../../src/cli/training-form-options.js';
+import { type TrainingFlags, trainingOf, trainingOptions } from '../../src/cli/training-options.js';
 import { AutoparError } from '../../src/ir/error.js';
 
-const REFUSALS: readonly { readonly flags: TrainingFlags & TrainedFlags; readonly says: RegExp }[] = [
+const REFUSALS: readonly { readonly flags: TrainingFlags; readonly says: RegExp }[] = [
   { flags: { optimizer: 'adam', nesterov: true }, says: /^--nesterov is an option of sgd, and the optimizer is adam/ },
   { flags: { optimizer: 'lamb', momentum: 0 }, says: /^--momentum is an option of sgd, and the optimizer is lamb/ },
   { flags: { optimizer: 'sgd', nesterov: true }, says: /^--nesterov needs a momentum.*--momentum 0\.9/s },
@@ -48,7 +43,7 @@ for (const { flags, says } of REFUSALS)
   });
 
 test('every option of training asks for --train', async (t) => {
-  for (const { flags } of [...trainingOptions, ...trainedOptions]) {
+  for (const { flags } of [...trainingOptions, ...parameterOptions]) {
     const flag = /--([\w-]+)/.exec(flags)?.[1] ?? '';
     if (flag === 'train') continue;
     const name = flag.replace(/-(\w)/g, (_, letter: string) => letter.toUpperCase());

@@ -45,6 +45,7 @@ class Model:
         self.dtype = dtype
         self.training = False
         self.statistics = {}
+        self.masks = {}
         proto = onnx.load(path)
         self.functions = {(item.domain, item.name): item for item in proto.functions}
         self.constants = {item.name: self.tensor(item) for item in proto.graph.initializer}
@@ -98,7 +99,7 @@ class Model:
             if known is None:
                 raise NotImplementedError(f"no operator {domain}:{node.op_type}")
             opset = opsets.get("", opsets.get("ai.onnx", 0))
-            call = Call(node.op_type, attributes, opset, len(outputs), self, inputs)
+            call = Call(node.op_type, attributes, opset, outputs, self, inputs)
             steps.append(Step(known, call, inputs, outputs))
         return steps
 
@@ -118,9 +119,11 @@ class Model:
         return [entry.decode() if isinstance(entry, bytes) else entry for entry in value]
 
     def evaluate(self, values, training=False):
-        """All tensors by name; `values` holds the inputs and whatever else takes the place of what the file says."""
+        """All tensors by name; `values` holds the inputs and whatever else takes the place of what the file says, and under
+        `mask NAME` what the Dropout that makes NAME keeps."""
         self.training = training
         self.statistics = {}
+        self.masks = {name[5:]: value for name, value in values.items() if name.startswith("mask ")}
         known = {**self.constants, **values}
         # Of a step whose result is given, nothing else is ever read.
         execute([step for step in self.steps if not any(name in values for name in step.outputs)], known)

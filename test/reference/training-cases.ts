@@ -7,10 +7,13 @@ import { join, resolve } from 'node:path';
 import { type ImportedModel, importModel } from '../../src/api/import.js';
 import { randomInputs } from '../../src/api/inputs.js';
 import type { Training } from '../../src/api/training.js';
+import { trainingForm } from '../../src/api/training-form.js';
+import { flattenBlocks } from '../../src/ir/blocks/flatten-blocks.js';
 import { isFloating } from '../../src/ir/dtype.js';
 import { type ConstantTensor, typeOf, type Weight } from '../../src/ir/graph.js';
 import { readOnnx } from '../../src/ir/onnx/reader.js';
 import { loadWeight } from '../../src/ir/onnx/tensors.js';
+import { writeOnnx } from '../../src/ir/onnx/writer.js';
 import { constant, numbersOf } from '../../src/ir/ops/constants.js';
 import { dimsOf, sharedCases } from '../api/shared-models.js';
 import { randomValues } from '../ir/ops/values.js';
@@ -100,6 +103,24 @@ async function openCase(
     torchLoss: { kind: 'mse', output, labels: 'target' },
     arrays: { ...inputs, target: constant(dtype, data, shape) },
   };
+}
+
+/** A case as a step trains it. */
+export interface PlacedCase {
+  /** For PyTorch: the file, or, where it stores parameters otherwise than training has them, the graph that is trained. */
+  readonly model: string | Uint8Array;
+  readonly parameters: readonly string[];
+  readonly turned: ReadonlySet<string>;
+  readonly shapeOf: (name: string) => readonly number[];
+}
+
+/** Parameters by place (docs/training-form.md): what the file merged is parted, what it stores twice is one. */
+export function placedCase({ file, imported, turned }: TrainingCase): PlacedCase {
+  const { graph, trained } = trainingForm(imported, { trainMode: 'as-exported' });
+  const shapeOf = (name: string) => typeOf(graph, name).shape;
+  const own = trained.every((name) => imported.graph.weights.has(name)) && graph === imported.graph;
+  if (own) return { model: file, parameters: trained, turned, shapeOf };
+  return { model: writeOnnx(flattenBlocks(graph)), parameters: trained, turned: new Set(), shapeOf };
 }
 
 /**

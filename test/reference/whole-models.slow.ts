@@ -11,7 +11,14 @@ import { ABSENT } from '../api/shared-models.js';
 import { missing } from '../missing.js';
 import { ownGradients, ownSteps, trainedWeights } from './own-training.js';
 import { type Arrays, startTorch, type Torch, type TorchModel, torchAbsence } from './torch.js';
-import { type CaseSource, sharedSources, shippedSources, type TrainingCase, transposed } from './training-cases.js';
+import {
+  type CaseSource,
+  placedCase,
+  sharedSources,
+  shippedSources,
+  type TrainingCase,
+  transposed,
+} from './training-cases.js';
 
 const STEPS = 10;
 
@@ -34,7 +41,7 @@ const OPTIMIZERS = [
  */
 const SMALL_STEPS = /resnet/;
 
-/** Weights that have no way to the loss: training them is refused, and the rest is trained without them. */
+/** Weights of the file that have no way to the loss: their gradients are refused. A step trains the parameter that they are a copy of. */
 const WITHOUT_WAY: Readonly<Record<string, readonly string[]>> = {
   // The copy of w2 that its own, written-out backward pass reads.
   'torch-2.13.0-train_step_manual': ['t_1'],
@@ -96,8 +103,8 @@ async function compareSteps(
   optimizer: (typeof OPTIMIZERS)[number],
 ): Promise<void> {
   const item = await source.open();
-  const wanted = await wantedOf(t, item);
-  const frozen = WITHOUT_WAY[item.name];
+  const placed = placedCase(item);
+  const wanted = placed.parameters;
   const { kind } = optimizer;
   const small = kind === 'adamw' && SMALL_STEPS.test(item.name);
   const settings = {
@@ -105,16 +112,17 @@ async function compareSteps(
     // Half precision has no 1e-8: as a divisor it is zero.
     ...(item.half ? { epsilon: 1e-3 } : {}),
   };
-  const own = await ownSteps(item, { optimizer: { kind, ...settings }, ...(frozen ? { frozen } : {}) }, STEPS);
+  const own = await ownSteps(item, { optimizer: { kind, ...settings } }, STEPS);
   const job = {
     ...jobOf(item, wanted),
+    model: placed.model,
     batches: [item.arrays],
     steps: STEPS,
     optimizer: {
       name: kind,
       ...settings,
       weightDecay: kind === 'adamw' ? 0.01 : 0,
-      undecayed: wanted.filter((name) => (item.imported.graph.tensors.get(name)?.shape.length ?? 0) < 2),
+      undecayed: wanted.filter((name) => placed.shapeOf(name).length < 2),
     },
   } as const;
   const fine = await torch.train({ ...job, dtype: 'float64' });
@@ -132,10 +140,10 @@ async function compareSteps(
   const off: string[] = [];
   let worst = 0;
   for (const name of wanted) {
-    const expected = inOrder(item, name, fine.parameters);
+    const expected = inOrder(placed, name, fine.parameters);
     const size = norm(numbersOf(expected));
     const own32 = distanceOf(needed(own.parameters, name), expected) / size;
-    const torch32 = distanceOf(inOrder(item, name, coarse.parameters), expected) / size;
+    const torch32 = distanceOf(inOrder(placed, name, coarse.parameters), expected) / size;
     // Probabilities that are computed again round otherwise than those that are kept.
     if (!(own32 <= Math.max(tolerance, 4 * torch32))) off.push(`${name}: ${own32}`);
     else if (own32 > tolerance) open.push(`${name} ${own32.toExponential(1)} (PyTorch ${torch32.toExponential(1)})`);
@@ -165,7 +173,7 @@ function jobOf({ file, torchLoss }: TrainingCase, parameters: readonly string[])
 }
 
 /** PyTorch's tensor, dimensions as autopar holds them. */
-function inOrder({ turned }: TrainingCase, name: string, arrays: Arrays): ConstantTensor {
+function inOrder({ turned }: Pick<TrainingCase, 'turned'>, name: string, arrays: Arrays): ConstantTensor {
   const tensor = needed(arrays, name);
   return turned.has(name) ? transposed(tensor) : tensor;
 }

@@ -85,6 +85,8 @@ export interface OnnxModel {
   readonly functions: ReadonlyMap<string, SourceFunction>;
   /** What exporter metadata says of inputs and initializers, by name. */
   readonly kinds: ReadonlyMap<string, InputKind>;
+  /** Names of the parameters and buffers that the exported program had, as PyTorch's exporter records them; [] without a record. */
+  readonly recorded: readonly string[];
   /** On which devices the file wants its nodes; null where it says nothing. */
   readonly multiDevice: MultiDevice | null;
   readonly notes: readonly string[];

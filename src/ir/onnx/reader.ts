@@ -167,9 +167,16 @@ function modelOf(proto: ModelProto, file: string): OnnxModel {
     graph: graphOf(graph, context),
     functions: new Map((proto.functions ?? []).map((item) => functionOf(item, context))),
     kinds,
+    recorded: recordedNames(graph),
     multiDevice: multiDeviceOf(proto),
     notes: missing.length > 0 ? [`weights are absent: ${missing.join(', ')} is not there; planning needs none`] : [],
   };
+}
+
+/** `b_bn_running_mean: BUFFER target='bn.running_mean' persistent=True`, a line for each. */
+function recordedNames(graph: GraphProto): readonly string[] {
+  const record = entry(graph.metadata_props, 'pkg.torch.export.ExportedProgram.graph_signature') ?? '';
+  return [...record.matchAll(/^\w+: (?:PARAMETER|BUFFER) target='([^']+)'/gm)].map(([, name = '']) => name);
 }
 
 interface Context {

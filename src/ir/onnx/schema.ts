@@ -226,6 +226,7 @@ export interface GraphProto {
   readonly input?: readonly ValueInfoProto[];
   readonly output?: readonly ValueInfoProto[];
   readonly value_info?: readonly ValueInfoProto[];
+  readonly metadata_props?: readonly EntryProto[];
 }
 
 export interface OperatorSetIdProto {

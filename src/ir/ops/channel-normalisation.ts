@@ -34,6 +34,14 @@ const ENTRIES: readonly OperatorEntry[] = [
     work: perInputElement(2),
     parameterInputs: [1, 2, 3, 4],
     statisticsInputs: [3, 4],
+    training: {
+      kind: 'batch-statistics',
+      mode: 'training_mode',
+      running: [
+        { name: 'running_mean', operand: 3, result: 1 },
+        { name: 'running_var', operand: 4, result: 2 },
+      ],
+    },
   }),
   entry({
     op: 'InstanceNormalization',

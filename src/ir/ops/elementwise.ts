@@ -134,6 +134,7 @@ const ENTRIES: readonly OperatorEntry[] = [
       [operand(view, 0), { dtype: 'bool' as const, shape: operand(view, 0).shape }].slice(0, view.outputCount),
     // The ratio and the mode are scalars; with the mode given values are random, and a shard would draw others.
     rule: (view) => (view.inputs[2] ? '*a!, , -> *a!, *a!' : '*a, , -> *a, *a'),
+    training: { kind: 'dropout', ratio: 1, mode: 2, mask: 1, defaultRatio: 0.5 },
     note: 'Whole in training mode: a shard would draw other random numbers than the whole.',
   }),
 ];

@@ -18,7 +18,7 @@ import type {
   WeightPlace,
 } from './parameter.js';
 import { isNatural, isPlausible, placesOf } from './places.js';
-import { separationOf, type Tied, tieUnits } from './ties.js';
+import { isStatistics, separationOf, type Tied, tieUnits } from './ties.js';
 import { type Unit, unitsOf } from './units.js';
 
 /**
@@ -42,11 +42,16 @@ export function findParameters(graph: Graph, evidence: ParameterEvidence, option
     [],
   );
   const rest = [...whole].map(([weight, parts]) => wholeWeight(graph, weight, parts, evidence));
-  const parameters = tied.map((item) => parameterOf(graph, item, evidence, options));
-  checkGlobs(parameters, rest, options);
+  const isState = ({ members }: Tied) => members.every(({ unit }) => isStatistics(unit));
+  const parameters = tied.filter((item) => !isState(item)).map((item) => parameterOf(graph, item, evidence, options));
+  const statistics = tied.filter(isState).map((item): Parameter => {
+    const parameter = parameterOf(graph, item, evidence, options);
+    return { ...parameter, role: 'buffer', trainable: false, why: restReason('buffer', false, parameter.places) };
+  });
+  checkGlobs(parameters, [...statistics, ...rest], options);
   return {
     parameters,
-    buffers: rest.filter(({ role }) => role === 'buffer'),
+    buffers: [...statistics, ...rest].filter(({ role }) => role === 'buffer'),
     constants: rest.filter(({ role }) => role === 'constant'),
     generated: generatedWeights(graph),
     decisions: decisionsOf(units, tied, evidence),
@@ -57,7 +62,7 @@ function parameterOf(graph: Graph, tied: Tied, evidence: ParameterEvidence, opti
   const name = parameterName(tied);
   const weights = [...new Set(tied.members.map(({ unit }) => unit.weight))];
   const places = tied.members.flatMap(({ unit, turned }) =>
-    unit.places.map((place) => ({ ...place, transposed: place.transposed !== turned })),
+    unit.places.map((place) => ({ ...place, transposed: place.transposed !== turned, turned })),
   );
   const main = weightOf(graph, weights[0] ?? '');
   const aliases = tied.members.flatMap(({ unit }) => [unit.name, unit.weight]);

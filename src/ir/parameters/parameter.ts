@@ -13,6 +13,8 @@ import type { SameValues } from './same-values.js';
 export interface WeightPlace extends ParameterPlace {
   /** Name of the graph's weight. */
   readonly weight: string;
+  /** Whether that weight is the transpose of the parameter's first one. */
+  readonly turned: boolean;
 }
 
 export interface Parameter extends TensorType {

@@ -71,7 +71,7 @@ function joinsWithin(
   evidence: ParameterEvidence,
 ): readonly Join[] {
   if (units.length < 2) return [];
-  const plain = units.filter(({ identity }) => identity === null);
+  const plain = units.filter((unit) => unit.identity === null && !isStatistics(unit));
   const embedding = embeddingJoins(units);
   if (graph.weights.get(weight)?.source.kind === 'absent') return [...chained(plain), ...embedding];
   if (evidence.values.uniform.has(weight)) return embedding;
@@ -135,6 +135,11 @@ function pairsOf(left: readonly Unit[], right: readonly Unit[]): readonly (reado
 
 function isTable(unit: Unit): boolean {
   return unit.places.some(({ use }) => use === 'lookup');
+}
+
+/** Running statistics: state that nothing ties. */
+export function isStatistics(unit: Unit): boolean {
+  return unit.places.length > 0 && unit.places.every(({ use }) => use === 'statistics');
 }
 
 function isHead(unit: Unit): boolean {

@@ -4,6 +4,7 @@
  */
 import type { Graph } from '../graph.js';
 import { moduleText } from '../onnx/module-path.js';
+import { entryOf } from '../ops/index.js';
 import type { IdentityUse } from './identities.js';
 import type { WeightPlace } from './parameter.js';
 import { type ParameterPlace, placesOf } from './places.js';
@@ -63,10 +64,12 @@ function partsOf(
   const modules = new Set(places.map(({ module }) => moduleText(module)));
   for (const place of places) {
     const identity = identityOf(weight, place);
-    const key = identity === null ? calledModule(place, modules) : `= ${identity}`;
+    const home = identity === null ? calledModule(place, modules) : `= ${identity}`;
+    // Running statistics are no parameter, whatever exporters have them share a value with.
+    const key = isStatistics(place) ? `${home} ${place.operand}` : home;
     const part = parts.get(key);
-    if (part) part.places.push({ ...place, weight });
-    else parts.set(key, { identity, places: [{ ...place, weight }] });
+    if (part) part.places.push({ ...place, weight, turned: false });
+    else parts.set(key, { identity, places: [{ ...place, weight, turned: false }] });
   }
   if (parts.size === 0) return [{ weight, identity: null, places: [] }];
   const found = [...parts.values()].map((part) => ({ weight, ...part }));
@@ -80,8 +83,13 @@ function calledModule({ node, module }: ParameterPlace, modules: ReadonlySet<str
   return node.startsWith('/') && modules.has(first) ? first : moduleText(module);
 }
 
+function isStatistics({ use }: ParameterPlace): boolean {
+  return use === 'statistics';
+}
+
 function ownRank(part: Part, weight: string): number {
   if (part.identity !== null) return 2;
+  if (part.places.some(isStatistics)) return 1;
   return part.places.some((place) => weight.startsWith(`${moduleText(place.module)}.`)) ? 0 : 1;
 }
 
@@ -95,7 +103,7 @@ function nameOf(part: Part, leads: boolean): string {
   if (identity !== null && !MADE_UP.test(identity)) return identity;
   const [place] = places;
   const module = place ? moduleText(place.module) : '';
-  const ownName = !MADE_UP.test(weight);
+  const ownName = !MADE_UP.test(weight) && !(place && isStatistics(place) && !leads);
   if (ownName && (leads || module === '')) return weight;
   if (module === '' || !place) return weight;
   return `${module}.${ownName ? restOf(weight, place) : kindOf(place)}`;
@@ -113,7 +121,10 @@ function restOf(weight: string, place: ParameterPlace): string {
 
 function kindOf(place: ParameterPlace): string {
   if (place.use === 'bias') return 'bias';
-  return place.use === 'statistics' ? 'statistics' : 'weight';
+  if (place.use !== 'statistics') return 'weight';
+  const form = entryOf(place.op, '')?.training;
+  const running = form?.kind === 'batch-statistics' ? form.running : [];
+  return running.find(({ operand }) => operand === place.operand)?.name ?? 'statistics';
 }
 
 /** Which Identity an operator of the graph reads a weight through; import extends the file's names of operators. */

@@ -2,13 +2,13 @@
  * @file Pass `normalise`: fewer kinds of operators, and none that do nothing.
  *
  *     Gemm                  Transpose, MatMul, scale, Add
- *     Identity, Dropout     another name of their operand
+ *     Identity, Dropout     another name of their operand (Dropout stays where the model is to be trained)
  *     Reshape ∘ Reshape     one Reshape; Transpose ∘ Transpose one Transpose; none where they undo each other
  *     GatherND in order     a Reshape (exporters index a mask by [n, t] for all n and t), and so does Gather by 0, 1, 2, …
  */
 import { type DType, dtypeOfOnnx, isFloating, onnxOfDtype } from '../dtype.js';
 import { AutoparError } from '../error.js';
-import { type ConstantTensor, elementCount, type TensorType } from '../graph.js';
+import { type ConstantTensor, elementCount, INTERNAL_OPSET, type TensorType } from '../graph.js';
 import type { SourceAttribute, SourceNode } from '../onnx/model.js';
 import { constant, numbersOf } from '../ops/constants.js';
 import { numberAttribute, numbersAttribute, type Rewrite, type RewriteContext } from './rewrite.js';
@@ -38,6 +38,12 @@ export const normalisations: Readonly<Record<string, Rewrite>> = {
   Dropout: async (node, context) => {
     const training = node.inputs[2] ? await context.valueOf(node.inputs[2]) : null;
     if (node.inputs[2] && training?.data[0] !== 0) return null;
+    if (context.forTraining) {
+      const { ratio } = node.attributes;
+      const given = node.inputs[1] ? await context.valueOf(node.inputs[1]) : null;
+      const share = given ? numbersOf(given)[0] : ratio;
+      if (share !== 0) return typeof ratio === 'number' ? [withRatio(node, ratio, context)] : null;
+    }
     context.alias(resultOf(node), operandOf(node));
     const mask = node.outputs[1];
     if (!mask) return [];
@@ -104,6 +110,13 @@ async function pick(node: SourceNode, context: RewriteContext): Promise<readonly
     },
     { ...node, op: 'Gather', attributes: { axis: 0 }, inputs: [flat, indices] },
   ];
+}
+
+/** Before opset 12 the ratio was an attribute. */
+function withRatio(node: SourceNode, ratio: number, context: RewriteContext): SourceNode {
+  const { ratio: _, ...attributes } = node.attributes;
+  const operand = context.literal(`${resultOf(node)}/ratio`, constant('float32', [ratio]));
+  return { ...node, attributes, inputs: [operandOf(node), operand], opset: INTERNAL_OPSET };
 }
 
 /** What ONNX Runtime says that Dropout keeps when it drops nothing: all since opset 12, nothing of note before. */

@@ -46,6 +46,8 @@ interface ResolveOptions {
   readonly kinds: ReadonlyMap<string, InputKind>;
   /** Graph inputs that are weights without a value. */
   readonly absent: ReadonlySet<string>;
+  /** Whether Dropout stays: in evaluation it does nothing. */
+  readonly forTraining?: boolean;
   readonly evaluate: Evaluate;
 }
 
@@ -381,6 +383,7 @@ class Walk {
   private rewriteContext(): RewriteContext {
     return {
       file: this.options.file,
+      forTraining: this.options.forTraining ?? false,
       typeOf: (name) => {
         const type = typeOfValue(this.valueNamed(name));
         if (!type)

@@ -43,6 +43,8 @@ export interface RewriteContext {
   readonly countUnrolled: (nodes: number) => number;
   /** The node that makes the tensor; null for inputs and constants. */
   readonly producerOf: (name: string) => Producer | null;
+  /** Whether operators that training alone needs stay. */
+  readonly forTraining: boolean;
   /** The model's file, for messages. */
   readonly file: string;
 }

@@ -208,7 +208,11 @@ def cast_like(node, x, target):
 
 @op("Dropout")
 def dropout(node, x, ratio=None, training=None):
-    if training is not None and bool(training) and (ratio is None or float(ratio) > 0):
+    share = 0.5 if ratio is None else float(ratio)
+    mask = node.run.masks.get(node.names[0])
+    if mask is not None:
+        return x * mask.to(x.dtype) / (1 - share), mask
+    if training is not None and bool(training) and share > 0:
         raise NotImplementedError("Dropout that draws: two generators never agree")
     return x, torch.ones_like(x, dtype=torch.bool)
 

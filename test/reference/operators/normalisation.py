@@ -33,6 +33,10 @@ def batch_normalisation(node, x, scale, bias, mean, variance):
     if trains:
         axes = [axis for axis in range(x.dim()) if axis != 1]
         own_mean, own_variance = x.mean(dim=axes), x.var(dim=axes, unbiased=False)
+        # A module that is called again goes on from what its first call left.
+        mean, variance = (
+            node.run.statistics.get(name, old) for name, old in zip(node.operands[3:5], (mean, variance))
+        )
         # ONNX keeps the variance of the batch itself; PyTorch's module keeps the unbiased one.
         results = tuple(
             old * momentum + new * (1 - momentum) for old, new in ((mean, own_mean), (variance, own_variance))

@@ -19,14 +19,15 @@ def op(*names, domain=""):
 
 
 class Call:
-    """One call of an operator: attributes, the file's opset, how many results it names, the model around it, and the names
-    of its operands."""
+    """One call of an operator: attributes, the file's opset, the names of its results, the model around it, and the names of
+    its operands."""
 
-    def __init__(self, name, attributes, opset, results, run, operands=()):
+    def __init__(self, name, attributes, opset, names, run, operands=()):
         self.name = name
         self.attributes = attributes
         self.opset = opset
-        self.results = results
+        self.names = names
+        self.results = len(names)
         self.run = run
         self.operands = operands
 

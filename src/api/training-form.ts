@@ -1,0 +1,85 @@
+/**
+ * @file A model as training wants it, before loss and gradients: parameters by place, batch statistics, dropout that drops.
+ */
+import { keepRunningStatistics, takeBatchStatistics } from '../ir/autodiff/batch-statistics.js';
+import { drawDropout, keepMasks } from '../ir/autodiff/dropout.js';
+import type { Graph } from '../ir/graph.js';
+import { findParameters } from '../ir/parameters/find-parameters.js';
+import type { ParameterOptions } from '../ir/parameters/parameter.js';
+import { placeParameters } from '../ir/parameters/place-parameters.js';
+import { sameValues } from '../ir/parameters/same-values.js';
+import type { ImportedModel, ImportOptions, ImportPass } from './import.js';
+
+/** How a model becomes one that is trained; `trainable` and `frozen` are globs of names. */
+export interface TrainingFormOptions extends ParameterOptions {
+  /**
+   * `training` (the default): as after PyTorch's `model.train()`, batch statistics and active dropout; `as-exported`: as the file has
+   * its operators.
+   */
+  readonly trainMode?: 'training' | 'as-exported';
+  /** Normalisations keep their running statistics, and use them. */
+  readonly freezeBatchStatistics?: boolean;
+  /** What dropout's masks are drawn from; 0 by default. */
+  readonly dropoutSeed?: number;
+}
+
+/** A forward graph ready for loss and gradients. */
+export interface TrainingForm {
+  readonly graph: Graph;
+  /** Names of the weights that are trained. */
+  readonly trained: readonly string[];
+  /** What the user should know, a line each. */
+  readonly notes: readonly string[];
+  /** What was done, for the plan. */
+  readonly pass: ImportPass;
+}
+
+/** How a model is imported for it: Dropout stays where it is to drop. */
+export function importedFor(training: TrainingFormOptions | undefined): Pick<ImportOptions, 'forTraining'> {
+  return training && training.trainMode !== 'as-exported' ? { forTraining: true } : {};
+}
+
+/**
+ * Brings an imported model into its training form. Dropout is there only where the model was imported for training
+ * (`importedFor`).
+ * @throws AutoparError (usage) `unknown-parameter`, `tie-mismatch`, `bad-option` for names that the model lacks
+ */
+export function trainingForm(imported: ImportedModel, options: TrainingFormOptions): TrainingForm {
+  const { graph, evidence } = imported;
+  const { parameters, buffers } = findParameters(graph, { ...evidence, values: sameValues(graph.weights) }, options);
+  const { graph: placed, weightOf } = placeParameters(graph, [...parameters, ...buffers]);
+  const asExported = options.trainMode === 'as-exported';
+  const moved =
+    options.freezeBatchStatistics === true
+      ? { graph: keepRunningStatistics(placed), taken: 0 }
+      : asExported
+        ? { graph: placed, taken: 0 }
+        : takeBatchStatistics(placed, evidence.identities);
+  const { graph: drawing, drawn } = asExported
+    ? { graph: moved.graph, drawn: 0 }
+    : drawDropout(moved.graph, options.dropoutSeed ?? 0);
+  return {
+    graph: keepMasks(drawing),
+    trained: parameters.filter(({ trainable }) => trainable).map(weightOf),
+    notes: [...(imported.folded === null ? [] : [imported.folded]), ...notesOf(moved.taken, drawn)],
+    pass: {
+      name: 'training-form',
+      options: { batchStatistics: moved.taken, dropout: drawn, seed: options.dropoutSeed ?? 0 },
+    },
+  };
+}
+
+function notesOf(taken: number, drawn: number): readonly string[] {
+  const count = (number: number, singular: string, plural: string) =>
+    number === 1 ? `one ${singular}` : `${number} ${plural}`;
+  return [
+    ...(taken > 0
+      ? [
+          `${count(taken, 'BatchNormalization takes', 'BatchNormalizations take')} statistics of the global batch (--freeze-batch-statistics keeps the running ones)`,
+        ]
+      : []),
+    ...(drawn > 0
+      ? [`${count(drawn, 'Dropout is', 'Dropouts are')} active (--train-mode as-exported leaves them out)`]
+      : []),
+  ];
+}

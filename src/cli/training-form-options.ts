@@ -1,0 +1,59 @@
+/**
+ * @file Options of the form that a model is trained in: what of it is switched to training, which weights are one.
+ */
+import type { TrainingFormOptions } from '../api/training-form.js';
+import type { CommandOption } from './command.js';
+import { listed, oneOf, wholeNumber } from './values.js';
+
+const TRAIN_MODES = ['training', 'as-exported'] as const;
+
+/** Their values, by the names that the parser gives them. */
+export interface TrainingFormFlags {
+  readonly trainMode?: (typeof TRAIN_MODES)[number];
+  readonly freezeBatchStatistics?: boolean;
+  readonly dropoutSeed?: number;
+  readonly tie?: readonly string[];
+  readonly untie?: readonly string[];
+  readonly trainable?: readonly string[];
+  readonly frozen?: readonly string[];
+}
+
+/** Which parameters there are: `inspect` shows what they do, `compile --train` trains so. */
+export const parameterOptions: readonly CommandOption[] = [
+  { flags: '--tie <a=b>', says: 'these two parameters are one; repeatable', parse: listed },
+  { flags: '--untie <a>', says: 'what shares this parameter has one of its own; repeatable', parse: listed },
+  { flags: '--trainable <glob>', says: 'parameters of these names are trained; repeatable', parse: listed },
+  {
+    flags: '--frozen <glob>',
+    says: 'parameters of these names are not, unless --trainable has them; repeatable',
+    parse: listed,
+  },
+];
+
+export const trainingFormOptions: readonly CommandOption[] = [
+  {
+    flags: '--train-mode <mode>',
+    says: 'training: batch statistics and active Dropout, as model.train() has them (default); as-exported: as the file is',
+    parse: oneOf('--train-mode', TRAIN_MODES),
+  },
+  { flags: '--freeze-batch-statistics', says: 'BatchNormalization keeps its running statistics and uses them' },
+  {
+    flags: '--dropout-seed <n>',
+    says: 'what Dropout draws from (default: 0)',
+    parse: wholeNumber('--dropout-seed', 0),
+  },
+];
+
+/** Those that were given. */
+export function trainingFormOf(flags: TrainingFormFlags): TrainingFormOptions {
+  const { trainMode, freezeBatchStatistics, dropoutSeed, tie, untie, trainable, frozen } = flags;
+  return {
+    ...(trainMode === undefined ? {} : { trainMode }),
+    ...(freezeBatchStatistics === undefined ? {} : { freezeBatchStatistics }),
+    ...(dropoutSeed === undefined ? {} : { dropoutSeed }),
+    ...(tie ? { tie } : {}),
+    ...(untie ? { untie } : {}),
+    ...(trainable ? { trainable } : {}),
+    ...(frozen ? { frozen } : {}),
+  };
+}

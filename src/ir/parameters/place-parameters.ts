@@ -1,0 +1,226 @@
+/**
+ * @file The graph with its parameters as weights of their own: what find-parameters.ts says becomes what a step of training trains.
+ *
+ *     zeros ─┬─ Add of fc1        fc1.bias ── Add of fc1
+ *            └─ Add of fc2    →   fc2.bias ── Add of fc2
+ *
+ *     wte ──── Gather             wte ─┬─ Gather
+ *     head ─── MatMul         →        └─ Transpose ─ MatMul
+ */
+import type { Graph, Node } from '../graph.js';
+import { ForwardWriter, readIn } from '../passes/forward-writer.js';
+import type { Parameter, WeightPlace } from './parameter.js';
+
+export interface Placed {
+  readonly graph: Graph;
+  /** The weight that a parameter is: its name, but where something else in the graph has that. */
+  readonly weightOf: (parameter: Parameter) => string;
+}
+
+/**
+ * Gives each of `parameters` one weight of its name. A place that was served by another weight reads the parameter's (transposed
+ * where that weight was its transpose); operators between weight and place are copied where several parameters came through them.
+ * Weights that nothing reads any more go; so do operators that served none but them.
+ */
+export function placeParameters(graph: Graph, parameters: readonly Parameter[]): Placed {
+  const readers = readersOf(graph);
+  const moved = parameters.filter((parameter) => !ownsItsWeight(graph, readers, parameter));
+  if (moved.length === 0) return { graph, weightOf: ({ name }) => name };
+  return new Placement(graph, readers, moved).placed();
+}
+
+interface Reader {
+  readonly node: Node;
+  readonly operand: number;
+}
+
+function readersOf(graph: Graph): ReadonlyMap<string, readonly Reader[]> {
+  const readers = new Map<string, Reader[]>();
+  for (const node of graph.nodes) {
+    node.inputs.forEach((input, operand) => {
+      if (input === null) return;
+      const found = readers.get(input);
+      if (found) found.push({ node, operand });
+      else readers.set(input, [{ node, operand }]);
+    });
+  }
+  return readers;
+}
+
+/** Whether the file has it so already: one weight of its name, which serves nothing else. */
+function ownsItsWeight(
+  graph: Graph,
+  readers: ReadonlyMap<string, readonly Reader[]>,
+  { name, weights, places }: Parameter,
+): boolean {
+  return weights.length === 1 && weights[0] === name && !servesOthers(graph, readers, name, placesIn([{ places }]));
+}
+
+/** The operators that lead to places, and the places themselves. */
+interface Ways {
+  readonly through: ReadonlySet<string>;
+  readonly ends: ReadonlySet<string>;
+}
+
+function placesIn(parameters: readonly Pick<Parameter, 'places'>[]): Ways {
+  const places = parameters.flatMap((parameter) => parameter.places);
+  return {
+    through: new Set(places.flatMap((place) => place.through)),
+    ends: new Set(places.map(({ node, operand }) => endKey(node, operand))),
+  };
+}
+
+function endKey(node: string, operand: number): string {
+  return JSON.stringify([node, operand]);
+}
+
+/** Whether a weight, or what operators on the ways make of it, is read elsewhere. */
+function servesOthers(
+  graph: Graph,
+  readers: ReadonlyMap<string, readonly Reader[]>,
+  weight: string,
+  { through, ends }: Ways,
+): boolean {
+  const carried = [weight];
+  for (const tensor of carried) {
+    if (graph.outputs.includes(tensor)) return true;
+    for (const { node, operand } of readers.get(tensor) ?? []) {
+      if (through.has(node.name)) carried.push(...node.outputs.filter((output) => output !== null));
+      else if (!ends.has(endKey(node.name, operand))) return true;
+    }
+  }
+  return false;
+}
+
+/** What an operator between a weight and its place does. */
+type Step = Pick<Node, 'op' | 'domain' | 'attributes'>;
+
+const TURN: Step = { op: 'Transpose', domain: '', attributes: { perm: [1, 0] } };
+
+class Placement {
+  private readonly write: ForwardWriter;
+  private readonly nodeOf: ReadonlyMap<string, Node>;
+  /** Per operator that reads parameters: its operands as they are to be. */
+  private readonly operands = new Map<string, Map<number, string>>();
+  /** Operators that carry a parameter to its places, to stand before the first of those. */
+  private readonly carriers = new Map<string, Node[]>();
+  /** By parameter and operators passed: what carries its value there. */
+  private readonly carried = new Map<string, string>();
+  private readonly names = new Map<Parameter, string>();
+
+  constructor(
+    private readonly base: Graph,
+    readers: ReadonlyMap<string, readonly Reader[]>,
+    parameters: readonly Parameter[],
+  ) {
+    this.write = new ForwardWriter(base);
+    this.nodeOf = new Map(base.nodes.map((node) => [node.name, node]));
+    const order = new Map(base.nodes.map((node, position) => [node.name, position]));
+    // Names of weights that are about to go are free for parameters.
+    const gone = new Set(parameters.flatMap(({ weights }) => weights));
+    const sources = new Map([...gone].map((name) => [name, base.weights.get(name)]));
+    const ways = placesIn(parameters);
+    for (const name of gone) {
+      if (servesOthers(base, readers, name, ways)) continue;
+      this.write.tensors.delete(name);
+      this.write.weights.delete(name);
+    }
+    for (const parameter of parameters) {
+      const weight = sources.get(parameter.weights[0] ?? '');
+      if (!weight) throw new Error(`${parameter.name} has no weight`);
+      const name = this.write.weight(parameter.name, { ...weight, role: parameter.role });
+      this.names.set(parameter, name);
+      const places = [...parameter.places].sort((a, b) => (order.get(a.node) ?? 0) - (order.get(b.node) ?? 0));
+      for (const place of places) this.redirect(name, place);
+    }
+  }
+
+  placed(): Placed {
+    const nodes = this.base.nodes.flatMap((node) => [
+      ...(this.carriers.get(node.name) ?? []),
+      withOperands(node, this.operands.get(node.name)),
+    ]);
+    const graph = this.write.graph(alive(nodes, this.base));
+    return { graph, weightOf: (parameter) => this.names.get(parameter) ?? parameter.name };
+  }
+
+  private redirect(name: string, place: WeightPlace): void {
+    const node = this.nodeOf.get(place.node);
+    if (!node) throw new Error(`${place.node} is no operator of the graph`);
+    const found = this.operands.get(node.name) ?? new Map<number, string>();
+    found.set(place.operand, this.carry(name, place, node));
+    this.operands.set(node.name, found);
+  }
+
+  /** The parameter's value as the place wants it. */
+  private carry(name: string, { turned, through }: WeightPlace, reader: Node): string {
+    const steps = through.map((step) => this.nodeOf.get(step)).filter((step) => step !== undefined);
+    const [first] = steps;
+    // Turning what was stored turned undoes it.
+    const undone = turned && first !== undefined && turnsMatrix(first);
+    let [at, key] = [name, JSON.stringify([name, turned && !undone])];
+    if (turned && !undone) at = this.once(key, () => this.step(`${name}/transposed`, TURN, at, reader));
+    for (const step of undone ? steps.slice(1) : steps) {
+      const input = at;
+      key = `${key} ${JSON.stringify(step.name)}`;
+      at = this.once(key, () => this.step(`${name}/${step.op}`, step, input, reader));
+    }
+    return at;
+  }
+
+  private once(key: string, make: () => string): string {
+    const known = this.carried.get(key);
+    if (known !== undefined) return known;
+    const made = make();
+    this.carried.set(key, made);
+    return made;
+  }
+
+  private step(wanted: string, { op, attributes, domain }: Step, input: string, reader: Node): string {
+    const made = this.write.add(wanted, reader, op, [input], attributes, domain);
+    this.carriers.set(reader.name, [...(this.carriers.get(reader.name) ?? []), ...this.write.take()]);
+    return made;
+  }
+}
+
+/** Whether the operator exchanges a matrix' dimensions and does nothing else. */
+function turnsMatrix({ attributes }: Node): boolean {
+  const perm = attributes['perm'];
+  return Array.isArray(perm) && perm.join() === '1,0';
+}
+
+/** The operator with other operands; a block's body calls them by the same names. */
+function withOperands(node: Node, operands: ReadonlyMap<number, string> | undefined): Node {
+  if (!operands) return node;
+  const inputs = node.inputs.map((input, operand) => operands.get(operand) ?? input);
+  if (!node.body) return { ...node, inputs };
+  const renamed = new Map(
+    node.inputs.flatMap((input, operand) => (input === null ? [] : [[input, inputs[operand] ?? input] as const])),
+  );
+  return { ...node, inputs, body: renamedGraph(node.body, renamed) };
+}
+
+function renamedGraph(graph: Graph, names: ReadonlyMap<string, string>): Graph {
+  const nameOf = (name: string) => names.get(name) ?? name;
+  const all = (list: readonly (string | null)[]) => list.map((name) => (name === null ? null : nameOf(name)));
+  return {
+    ...graph,
+    nodes: graph.nodes.map((node) => ({ ...node, inputs: all(node.inputs), outputs: all(node.outputs) })),
+    tensors: new Map([...graph.tensors].map(([name, type]) => [nameOf(name), type])),
+    weights: new Map([...graph.weights].map(([name, weight]) => [nameOf(name), weight])),
+    inputs: graph.inputs.map(nameOf),
+  };
+}
+
+/** Without operators that were read before and are not any more. */
+function alive(nodes: readonly Node[], graph: Graph): readonly Node[] {
+  const before = readIn(graph, graph.nodes);
+  for (let left = nodes; ; ) {
+    const read = readIn(graph, left);
+    const next = left.filter((node) =>
+      node.outputs.some((name) => name !== null && (read.has(name) || !before.has(name))),
+    );
+    if (next.length === left.length) return left;
+    left = next;
+  }
+}

@@ -1,0 +1,60 @@
+/**
+ * @file What an exporter folded away that training would want back: BatchNormalization made part of a convolution, Dropout made an
+ * Identity. Only what the file shows is said:
+ *
+ *     a module's running statistics in PyTorch's record of the exported program, and no initializer of that name
+ *     kernel and bias of a convolution whose names are the exporter's own (onnx::Conv_193), beside parameters with modules' names
+ *     Identity operators that are called dropout
+ */
+import type { OnnxModel, SourceNode } from '../onnx/model.js';
+import { entryOf } from '../ops/index.js';
+
+const RUNNING = /\.running_(mean|var)$/;
+const COMPUTED = /^onnx::\w+_\d+$/;
+const DROPOUT = /(^|[/._])dropout(_?\d+)?([/._]|$)/i;
+
+/** One line for the user; null where nothing tells of folding. `nodes`: the file's, functions inlined. */
+export function foldedAway(model: OnnxModel, nodes: readonly SourceNode[]): string | null {
+  const { initializers } = model.graph;
+  const gone = [...new Set(model.recorded.filter((name) => RUNNING.test(name) && !initializers.has(name)))];
+  const modules = [...new Set(gone.map((name) => name.replace(RUNNING, '')))];
+  const computed = modules.length > 0 ? [] : computedKernels(model, nodes);
+  const identities = nodes.filter(({ op, domain, name }) => op === 'Identity' && domain === '' && DROPOUT.test(name));
+  const parts = [
+    ...(modules.length > 0
+      ? [
+          `the file lacks the running statistics of ${counted(modules.length, 'module', 'modules')} that ${modules.length === 1 ? 'was' : 'were'} exported (${some(modules)}): BatchNormalization was folded into other weights or left out`,
+        ]
+      : []),
+    ...(computed.length > 0
+      ? [
+          `kernel and bias of ${counted(computed.length, 'convolution', 'convolutions')} were computed by the exporter (${some(computed)}), as when it folds BatchNormalization into them`,
+        ]
+      : []),
+    ...(identities.length > 0
+      ? [
+          `${counted(identities.length, 'Identity', 'Identities')} called dropout (${some(identities.map(({ name }) => name))}) ${identities.length === 1 ? 'keeps' : 'keep'} no ratio`,
+        ]
+      : []),
+  ];
+  return parts.length > 0 ? `${parts.join('; ')}; training goes on from what the file has` : null;
+}
+
+/** Kernels with made-up names whose biases have such too, in a file that keeps modules' names. */
+function computedKernels({ graph: { initializers } }: OnnxModel, nodes: readonly SourceNode[]): readonly string[] {
+  const named = [...initializers.keys()].some((name) => /^[A-Za-z_]\w*(\.\w+)+$/.test(name));
+  if (!named) return [];
+  const kernels = nodes.flatMap(({ op, domain, inputs: [, kernel, bias] }) => {
+    const computed = [kernel, bias].every((name) => name && COMPUTED.test(name) && initializers.has(name));
+    return computed && kernel && entryOf(op, domain)?.family === 'convolution' ? [kernel] : [];
+  });
+  return [...new Set(kernels)];
+}
+
+function counted(count: number, singular: string, plural: string): string {
+  return count === 1 ? `one ${singular}` : `${count} ${plural}`;
+}
+
+function some(names: readonly string[]): string {
+  return names.length > 2 ? `${names[0]}, …` : names.join(', ');
+}

@@ -1,0 +1,81 @@
+/**
+ * @file Writing operators of the forward pass into a graph that is there: types inferred by the registry, names unused so far.
+ */
+import type { Attributes, ConstantTensor, Graph, Node, StatePair, TensorType, Weight } from '../graph.js';
+import { entryOf } from '../ops/index.js';
+import { unusedName } from '../unused-name.js';
+import { viewOf } from '../view.js';
+
+/** Where a new operator belongs. */
+export type Neighbourhood = Pick<Node, 'module' | 'layer'> & Partial<Pick<Node, 'scope' | 'phase'>>;
+
+/** Collects tensors, weights, state and operators; the caller says where among the graph's operators they stand. */
+export class ForwardWriter {
+  readonly tensors: Map<string, TensorType>;
+  readonly weights: Map<string, Weight>;
+  readonly state: StatePair[];
+  private made: Node[] = [];
+
+  constructor(private readonly base: Graph) {
+    this.tensors = new Map(base.tensors);
+    this.weights = new Map(base.weights);
+    this.state = [...base.state];
+  }
+
+  /** A name that no tensor has, and that belongs to a tensor of this type from now on. */
+  tensor(wanted: string, { dtype, shape }: TensorType): string {
+    const name = unusedName(this.tensors, wanted);
+    this.tensors.set(name, { dtype, shape });
+    return name;
+  }
+
+  weight(wanted: string, weight: Weight): string {
+    const name = this.tensor(wanted, weight);
+    this.weights.set(name, weight);
+    return name;
+  }
+
+  /** A small value: a `constant` becomes part of the programs that read it, a `buffer` is handed to them. */
+  value(wanted: string, { dtype, shape, data }: ConstantTensor, role: 'constant' | 'buffer' = 'constant'): string {
+    return this.weight(wanted, { dtype, shape, role, source: { kind: 'inline', data } });
+  }
+
+  /** Adds an operator with one result, named as wanted or so; returns the result's name. */
+  add(
+    wanted: string,
+    { module, layer, scope = 'micro', phase = 'forward' }: Neighbourhood,
+    op: string,
+    inputs: readonly string[],
+    attributes: Attributes = {},
+    domain = '',
+  ): string {
+    const name = unusedName(this.tensors, wanted);
+    const plain = { name, op, domain, attributes, inputs, outputs: [name], body: null };
+    const node: Node = { ...plain, module, layer, scope, phase, group: name };
+    const [type] = entryOf(op, domain)?.infer(viewOf({ tensors: this.tensors }, node)) ?? [];
+    if (!type) throw new Error(`the registry infers no result for ${op}`);
+    this.tensors.set(name, { dtype: type.dtype, shape: type.shape });
+    this.made.push(node);
+    return name;
+  }
+
+  /** The operators that were added since the last call, in order. */
+  take(): readonly Node[] {
+    const { made } = this;
+    this.made = [];
+    return made;
+  }
+
+  /** The graph with these operators; weights that lost their last reader to others go. */
+  graph(nodes: readonly Node[]): Graph {
+    const { base, tensors, state } = this;
+    const [before, now] = [readIn(base, base.nodes), readIn(base, nodes)];
+    const weights = new Map([...this.weights].filter(([name]) => now.has(name) || !before.has(name)));
+    return { ...base, nodes, tensors, weights, state };
+  }
+}
+
+/** Tensors that operators or the user read. */
+export function readIn({ outputs }: Graph, nodes: readonly Node[]): ReadonlySet<string | null> {
+  return new Set([...outputs, ...nodes.flatMap((node) => node.inputs)]);
+}
