@@ -8,6 +8,7 @@ import { fileURLToPath } from 'node:url';
 import { INTERNAL_OPSET } from '../src/ir/graph.js';
 import type { OperatorEntry, OperatorFamily } from '../src/ir/operator.js';
 import { operatorEntries } from '../src/ir/ops/index.js';
+import { verificationOf } from '../test/ir/autodiff/gradient-samples.js';
 import { CASES, viewOfCase } from '../test/ir/ops/cases.js';
 import type { Case } from '../test/ir/ops/sample.js';
 import { MISSED } from '../test/validator/missed-reasons.js';
@@ -47,6 +48,9 @@ run whole on every rank, with a note in the report; no operator stops a compile.
 - *constant inputs*: must be known when compiling.
 - *gradient*: whether there is one ([training](training.md)); else why none passes (what is behind the operator is a constant
   then), or why training through it is *refused*.
+- *verified*: how the gradient was: compared with five-point differences of the operator in ONNX Runtime (in float64 where it
+  computes so), on how many samples of how many shapes and attributes; then lowered in shards under the operator's strategies
+  and compared with it whole; and compared with PyTorch's on the same samples ([reference](reference.md)).
 - *backends*: where the rule was run, in shards under every assignment of one and of two axes to its factors, over sub-axes,
   pieces, padded sizes and partial operands, and compared with the whole operator; how many samples there are.
 `;
@@ -78,8 +82,8 @@ ${rows.join('\n')}
 }
 
 const HEADER = [
-  '| operator | rule | expanded | constant inputs | what stays whole, and why | gradient | backends |',
-  '|---|---|---|---|---|---|---|',
+  '| operator | rule | expanded | constant inputs | what stays whole, and why | gradient | verified | backends |',
+  '|---|---|---|---|---|---|---|---|',
 ].join('\n');
 
 function section(title: string, members: readonly OperatorEntry[], samples: readonly Case[]): string {
@@ -103,6 +107,7 @@ function rowOf(entry: OperatorEntry, samples: readonly Case[]): string {
     entry.constantInputs.map(({ attribute }) => attribute).join(', '),
     entry.note ?? '',
     gradientOf(entry),
+    verifiedBy(entry),
     backendsOf(entry, samples.length),
   ];
   return `| ${cells.map((cell) => cell.replaceAll('|', '\\|')).join(' | ')} |`;
@@ -125,6 +130,15 @@ function ruleText(entry: OperatorEntry, sample: Case): string {
 function gradientOf({ gradient, lacksGradient }: OperatorEntry): string {
   if (gradient === undefined) return lacksGradient === undefined ? '–' : `refused: ${lacksGradient}`;
   return typeof gradient === 'string' ? gradient : 'yes';
+}
+
+function verifiedBy(entry: OperatorEntry): string {
+  if (typeof entry.gradient !== 'function') return '';
+  const { samples, shapes, attributes, sharded, torch } = verificationOf(entry);
+  if (samples === 0) return 'not yet';
+  const forms = attributes > 1 ? `, ${attributes} sets of attributes` : '';
+  const counted = `differences (${samples} samples, ${shapes} shapes${forms})`;
+  return [counted, ...(sharded ? ['shards'] : []), ...(torch ? ['PyTorch'] : [])].join(', ');
 }
 
 function backendsOf({ unproven, since, until }: OperatorEntry, samples: number): string {

@@ -65,6 +65,8 @@ export interface GradientView extends OperatorView {
   readonly wanted: readonly boolean[];
   /** Per result: whether it has a gradient. One of them has. */
   readonly given: readonly boolean[];
+  /** Per operand: its value, where it is one number that is known when compiling. Left out: none is. */
+  readonly known?: readonly (number | null)[];
 }
 
 /**

@@ -8,9 +8,7 @@ import { join } from 'node:path';
 import { compile } from '../../src/api/compile.js';
 import { runGraph } from '../../src/api/reference.js';
 import type { Training } from '../../src/api/training.js';
-import { appendLoss } from '../../src/ir/autodiff/append-loss.js';
-import { differentiate } from '../../src/ir/autodiff/differentiate.js';
-import { flattenBlocks } from '../../src/ir/blocks/flatten-blocks.js';
+import { trainingGraph } from '../../src/ir/autodiff/training-graph.js';
 import { isFloating } from '../../src/ir/dtype.js';
 import type { Graph } from '../../src/ir/graph.js';
 import { numbersOf } from '../../src/ir/ops/constants.js';
@@ -26,23 +24,30 @@ export function trainedWeights(graph: Graph): readonly string[] {
   );
 }
 
-/** The loss, and its gradient for each of `wanted`, by ONNX Runtime on the whole graph. */
+/**
+ * The loss, and its gradient for each of `wanted`: a training graph that ONNX Runtime runs whole. Its optimizer is plain gradient
+ * descent, weight − gradient · rate, and the gradients are what the rate is multiplied with.
+ */
 export async function ownGradients(
   { imported, loss: options, arrays }: TrainingCase,
   wanted: readonly string[],
-): Promise<{ readonly loss: number; readonly gradients: Arrays; readonly nodes: number; readonly forward: number }> {
-  const { graph: scored, loss } = appendLoss(flattenBlocks(imported.graph), options);
-  const { graph, gradients } = differentiate(scored, loss, wanted);
-  const results = await runGraph({ ...graph, outputs: [loss] }, arrays, [...gradients.values()]);
-  const found = wanted.flatMap((name) => {
-    const value = results[gradients.get(name) ?? ''];
-    return value ? [[name, value] as const] : [];
+): Promise<{ readonly loss: number; readonly gradients: Arrays }> {
+  const optimizer = { kind: 'sgd', learningRate: 1 } as const;
+  const { graph, loss } = trainingGraph(imported.graph, { loss: options, optimizer, trained: wanted });
+  const makers = new Map(graph.nodes.flatMap((node) => node.outputs.map((output) => [output, node] as const)));
+  const names = graph.state.flatMap(({ input, output }) => {
+    if (!wanted.includes(input)) return [];
+    const step = makers.get(makers.get(output)?.inputs[1] ?? null);
+    const [gradient] = step?.op === 'Mul' ? step.inputs : [];
+    if (!gradient) throw new Error(`the update of ${input} is not weight − gradient · rate`);
+    return [[input, gradient] as const];
   });
+  const given = { ...graph, outputs: [loss] };
+  const results = await runGraph(given, arrays, [...new Set(names.map(([, gradient]) => gradient))]);
+  const gradients = names.map(([name, gradient]) => [name, results[gradient] as Arrays[string]] as const);
   return {
     loss: numbersOf(results[loss] as Arrays[string])[0] ?? Number.NaN,
-    gradients: Object.fromEntries(found),
-    nodes: graph.nodes.length,
-    forward: scored.nodes.length,
+    gradients: Object.fromEntries(gradients),
   };
 }
 

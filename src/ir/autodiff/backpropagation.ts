@@ -5,8 +5,9 @@
  */
 import { isFloating } from '../dtype.js';
 import { AutoparError } from '../error.js';
-import { type Graph, type Node, type TensorType, typeOf, type Weight } from '../graph.js';
+import { elementCount, type Graph, type Node, type TensorType, typeOf, type Weight } from '../graph.js';
 import type { Expansion, Gradient, OperatorEntry } from '../operator.js';
+import { numbersOf } from '../ops/constants.js';
 import { entryOf, unknownEntry } from '../ops/index.js';
 import { unusedName } from '../unused-name.js';
 import { viewOf } from '../view.js';
@@ -128,7 +129,8 @@ class Backpropagation {
       return;
     }
     if (!gradient) throw this.without(node);
-    const view = { ...viewOf(graph, node), wanted, given: results.map((name) => name !== null) };
+    const known = node.inputs.map((name) => (name === null ? null : knownNumber(graph, name)));
+    const view = { ...viewOf(graph, node), wanted, given: results.map((name) => name !== null), known };
     const made = this.expand(gradient(view), node, results);
     node.inputs.forEach((_, index) => {
       const part = made.get(`d${index}`);
@@ -290,4 +292,11 @@ class Backpropagation {
 /** The registry's entry of a node's operator. */
 export function registered({ op, domain }: Node): OperatorEntry {
   return entryOf(op, domain) ?? unknownEntry(op, domain);
+}
+
+/** A constant of one element, where its value is at hand. */
+function knownNumber({ weights }: Graph, tensor: string): number | null {
+  const weight = weights.get(tensor);
+  if (weight?.role !== 'constant' || weight.source.kind !== 'inline' || elementCount(weight.shape) !== 1) return null;
+  return numbersOf({ ...weight, data: weight.source.data })[0] ?? null;
 }

@@ -1,11 +1,16 @@
 /**
  * @file Gradients of convolutions. That of the image is the transposed convolution of the result's; that of the kernel is a
- * convolution again, in which samples and channels change places and the result's gradient is the kernel:
+ * matrix product for each of its places, of the image as that place meets it and the result's gradient:
+ *
+ *     g co (n y)  ·  g (n y) ci  ->  g co ci        for each k; y at x = y · stride + k · dilation
+ *
+ * Positions whose windows lie side by side join the samples there, and the places inside a window the input channels, so
+ * that they may be sharded as in the forward; with all of them so it is one product. A kernel of many places is written as
+ * a convolution again, in which samples and channels change places and the result's gradient is the kernel:
  *
  *     (ci) (g n) x  ⋆  (g co) n y  ->  ci (g co) k        strides and dilations exchanged
  *
- * Positions whose windows lie side by side join the samples there, and the places inside a window the input channels, so
- * that they may be sharded as in the forward; with all of them so it is a matrix product.
+ * That is one operator, but half as fast: in ONNX Runtime on a CPU its few results make narrow products.
  */
 import type { DimensionFactors } from '../factor-rule.js';
 import { numberOf, operand, result } from './operands.js';
@@ -45,6 +50,9 @@ interface Place {
   readonly passes: boolean;
 }
 
+/** More places of a kernel than these are not written out. */
+const MOST_PLACES = 27;
+
 /** Writes `d1`. `image` is what the kernel is moved over, `taps` has one position for each of its windows. */
 export function addKernelGradient(
   write: OperatorGradient,
@@ -75,6 +83,18 @@ export function addKernelGradient(
     write.become(1, rearrange(write, product, made, into), dtype);
     return;
   }
+  if (rest.reduce((count, { window }) => count * window.kernel, 1) <= MOST_PLACES) {
+    const left = rearrange(write, taps.name, fromTaps, [[g], [rows], [...joined, ...rest.map(({ tap }) => tap)]]);
+    const moving: Axes = [[g, ...inside], joined, ...rest.map((place) => place.image)];
+    const product = placeByPlace(write, rearrange(write, image.name, from, moving), moving, left, rest, [
+      g,
+      rows,
+      inside,
+    ]);
+    const made: Axes = [[...rest.map(({ kernel }) => kernel), g], [rows], inside];
+    write.become(1, rearrange(write, product, made, into), dtype);
+    return;
+  }
   const moving = rearrange(write, image.name, from, [inside, [g, ...joined], ...rest.map((place) => place.image)]);
   const fixed = rearrange(write, taps.name, fromTaps, [[g, rows], joined, ...rest.map(({ tap }) => [tap])]);
   const made: Axes = [inside, [g, rows], ...rest.map(({ kernel }) => [kernel])];
@@ -88,6 +108,57 @@ export function addKernelGradient(
   const wanted = sizesOf(made).slice(2);
   const kept = cropped(write, convolved, dimensionsOf(made), sizes, wanted);
   write.become(1, rearrange(write, kept, made, into), dtype);
+}
+
+/**
+ * The product for each place of the kernel, one behind the other: [(k… g), rows, inside]. `image` is [(g inside), joined, x…],
+ * `left` [g, rows, (joined y…)].
+ */
+function placeByPlace(
+  write: OperatorGradient,
+  image: string,
+  axes: Axes,
+  left: string,
+  rest: readonly Place[],
+  [g, rows, inside]: readonly [Axis, Axis, readonly Axis[]],
+): string {
+  const dims = dimensionsOf(axes);
+  const behind = rest.map(({ window }) => Math.max(0, reachOf(window) - window.pads[0] - window.input));
+  const pads = [0, 0, ...rest.map(({ window }) => window.pads[0]), 0, 0, ...behind];
+  const padded = pads.some((size) => size > 0) ? write.add('Pad', [image], dims, { pads, mode: 'constant' }) : image;
+  const joined = axes[1] ?? [];
+  const met: Axes = [axes[0] ?? [], joined, ...rest.map(({ tap }) => [tap])];
+  const made: Axes = [[g], [rows], inside];
+  const along = [...joined, ...rest.map(({ tap }) => tap)];
+  const parts = placesOf(rest.map(({ window }) => window)).map((starts) => {
+    const attributes = {
+      starts,
+      ends: rest.map(({ window }, index) => (starts[index] ?? 0) + (window.output - 1) * window.stride + 1),
+      axes: rest.map((_, index) => index + 2),
+      steps: rest.map(({ window }) => window.stride),
+    };
+    const part = write.add('Slice', [padded], dimensionsOf(met), attributes);
+    // Turned as a whole, which a product does by itself where it can.
+    const flat = rearrange(write, part, met, [[g], inside, along]);
+    const right = write.add('Transpose', [flat], dimensionsOf([[g], along, inside]), { perm: [0, 2, 1] });
+    return write.add('MatMul', [left, right], dimensionsOf(made));
+  });
+  const all: Axes = [[...rest.map(({ kernel }) => kernel), g], [rows], inside];
+  return write.add('Concat', parts, dimensionsOf(all), { axis: 0 });
+}
+
+/** Where each place of a kernel meets the image first, the last dimension fastest. */
+function placesOf(windows: readonly Window[]): readonly (readonly number[])[] {
+  return windows.reduce<readonly (readonly number[])[]>(
+    (places, { kernel, dilation }) =>
+      places.flatMap((place) => Array.from({ length: kernel }, (_, at) => [...place, at * dilation])),
+    [[]],
+  );
+}
+
+/** Positions from the first that a window meets to the last. */
+function reachOf({ output, stride, dilation, kernel }: Window): number {
+  return (output - 1) * stride + dilation * (kernel - 1) + 1;
 }
 
 function placeOf(write: OperatorGradient, window: Window, index: number, image: Image, taps: Image): Place {
@@ -105,7 +176,7 @@ function placeOf(write: OperatorGradient, window: Window, index: number, image: 
 function turnedWindow(window: Window): Window {
   const { kernel, output, stride, dilation, input, pads } = window;
   const turned = { input, kernel: output, stride: dilation, dilation: stride, output: kernel };
-  const behind = (output - 1) * stride + dilation * (kernel - 1) + 1 - pads[0] - input;
+  const behind = reachOf(window) - pads[0] - input;
   return { ...turned, pads: [pads[0], Math.max(0, behind)] };
 }
 

@@ -2,49 +2,16 @@
  * @file Gradients of matrix products and Einsum: against finite differences, and lowered under the forward's strategies.
  */
 import test from 'ava';
-import { CASES } from '../../ir/ops/cases.js';
-import { type Case, c, f, ms } from '../ops/sample.js';
 import { checkGradient, checkShardedGradient } from './check-gradient.js';
-import { crossesKinks, seedAwayFromKinks } from './kinks.js';
+import { seedAwayFromKinks } from './kinks.js';
+import { contractionSamples } from './samples/contraction.js';
 
-const OPERATORS = ['MatMul', 'Gemm', 'Einsum', 'FusedMatMul', 'TransposeMatMul', 'FusedGemm', 'Det'];
-
-const OWN: readonly Case[] = [
-  c('MatMul', [f(2, 3, 4, 6), f(6, 8)]),
-  c('MatMul', [f(4, 6), f(2, 6, 8)]),
-  c('MatMul', [f(1, 4, 6), f(2, 6, 8)]),
-  c('MatMul', [f(3, 1, 4, 6), f(2, 6, 8)]),
-  c('MatMul', [f(6), f(6, 8)]),
-  c('MatMul', [f(4, 6), f(6)]),
-  c('MatMul', [f(2, 4, 1), f(1, 8)]),
-  c('Gemm', [f(6, 4), f(8, 6), f(1, 8)], { transA: 1, transB: 1, alpha: 0.5, beta: 3 }),
-  c('Einsum', [f(4, 6)], { equation: 'ij->ji' }),
-  c('Einsum', [f(4, 6)], { equation: 'ij->i' }),
-  c('Einsum', [f(4, 6)], { equation: 'ij->' }),
-  c('Einsum', [f(4, 4)], { equation: 'ii->' }),
-  c('Einsum', [f(4, 6, 4), f(4, 6)], { equation: 'iji,ij->j' }),
-  c('Einsum', [f(4, 6), f(6)], { equation: 'ij,k->i' }),
-  c('Einsum', [f(4, 1), f(6, 8)], { equation: 'ij,jk->ik' }),
-  c('Einsum', [f(1, 4, 6), f(2, 6, 8)], { equation: '...ij,...jk->...ik' }),
-  c('Einsum', [f(4, 6), f(6, 8), f(8, 2)], { equation: 'ij,jk,kl->il' }),
-  c('Einsum', [f(6), f(6)], { equation: 'i,i->' }),
-  c('Einsum', [f(6), f(4)], { equation: 'i,j->ij' }),
-  c('Det', [f(2, 3, 3)]),
-  c('Det', [f(4, 4)]),
-  ...['Relu', 'Sigmoid', 'Tanh', 'Softplus', 'Softsign', 'Elu', 'HardSigmoid', 'LeakyRelu'].map((activation) =>
-    ms('FusedGemm', [f(4, 6), f(6, 4), f(4)], { activation, activation_alpha: 0.25, activation_beta: 0.5 }),
-  ),
-  ms('FusedMatMul', [f(6), f(2, 6, 8)], { alpha: 2 }),
-  ms('FusedMatMul', [f(2, 4, 6), f(8, 6)], { transB: 1 }),
-];
-
-const samples = [...CASES.filter(({ op }) => OPERATORS.includes(op)), ...OWN];
-for (const [number, sample] of samples.entries()) {
+for (const [number, [sample, options]] of contractionSamples.entries()) {
   const shapes = sample.inputs.map((input) => `[${input?.shape ?? ''}]`).join(' ');
   test(`${number} ${sample.op} ${shapes} ${JSON.stringify(sample.attributes)}`, async (t) => {
-    const rough = crossesKinks(sample);
+    const rough = options.tolerance !== undefined;
     const seed = rough ? 1 : await seedAwayFromKinks(sample);
-    const error = await checkGradient(sample, rough ? { tolerance: 5e-2 } : { seed });
+    const error = await checkGradient(sample, { ...options, seed });
     t.log(error.toExponential(1));
     await checkShardedGradient(sample);
     t.true(error <= (rough ? 5e-2 : 2e-3));

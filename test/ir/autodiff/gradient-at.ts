@@ -17,6 +17,8 @@ export interface At {
   readonly operands: readonly (Values | null)[];
   /** Gradients of the results; null where one has none. Their number is that of results. */
   readonly gradients: readonly (Values | null)[];
+  /** Operands that are numbers known when compiling. */
+  readonly known?: readonly (number | null)[];
 }
 
 /** float32 of a shape: that of a vector unless told. */
@@ -29,7 +31,7 @@ export const floats = (data: readonly number[], shape: readonly number[] = [data
 export const scalar = (value: number): Values => floats([value], []);
 
 /** Results of the operator, and the gradients of its operands; undefined for those that can have none. */
-export async function gradientAt({ op, domain = '', attributes = {}, operands, gradients }: At) {
+export async function gradientAt({ op, domain = '', attributes = {}, operands, gradients, known }: At) {
   const bare: OperatorView = {
     name: op,
     op,
@@ -44,6 +46,7 @@ export async function gradientAt({ op, domain = '', attributes = {}, operands, g
     outputs: needEntry(op, domain).infer(bare),
     wanted: operands.map((value) => value !== null && isFloating(value.dtype)),
     given: gradients.map((value) => value !== null),
+    ...(known ? { known } : {}),
   };
   const results = await run({ op, domain, attributes }, operands, view.outputs);
   const made = await runGradient(view, gradientOf(view), named(operands, results, gradients), run);

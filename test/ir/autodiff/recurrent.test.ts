@@ -3,88 +3,20 @@
  * differences, and with the batch sharded.
  */
 import test from 'ava';
-import type { Attributes } from '../../../src/ir/graph.js';
 import { viewOfCase } from '../ops/cases.js';
 import { makeRun } from '../ops/one-node.js';
-import { type Case, c, f, type Sample } from '../ops/sample.js';
+import { c, f } from '../ops/sample.js';
 import { needEntry } from '../ops/simulate.js';
 import { checkGradient, checkShardedGradient } from './check-gradient.js';
 import { gradientOf, gradientViewOf, named, operandsOf, resultGradientsOf, runGradient } from './sample-gradient.js';
+import { GATES, recurrentSample, recurrentSamples } from './samples/recurrent.js';
 
 const run = makeRun();
 
-const GATES = { RNN: 1, GRU: 3, LSTM: 4 } as const;
-
-interface Parts {
-  readonly bias?: boolean;
-  readonly lengths?: readonly [number, number];
-  readonly initial?: boolean;
-  readonly peepholes?: boolean;
-  readonly attributes?: Attributes;
-  readonly outputs?: number;
-}
-
-/** Four steps, a batch of two, three features, two hidden units. */
-function sampleOf(op: keyof typeof GATES, direction: string, parts: Parts = {}): Case {
-  const [steps, batch, features, hidden, gates] = [4, 2, 3, 2, GATES[op]];
-  const count = direction === 'bidirectional' ? 2 : 1;
-  const when = (wanted: boolean | undefined, ...shape: number[]) => (wanted ? f(...shape) : null);
-  const lengths: Sample | null = parts.lengths
-    ? { shape: [batch], dtype: 'int32', low: parts.lengths[0], high: parts.lengths[0], step: parts.lengths[1] }
-    : null;
-  const inputs = [
-    f(steps, batch, features),
-    f(count, gates * hidden, features),
-    f(count, gates * hidden, hidden),
-    when(parts.bias, count, 2 * gates * hidden),
-    lengths,
-    when(parts.initial, count, batch, hidden),
-    ...(op === 'LSTM' ? [when(parts.initial, count, batch, hidden), when(parts.peepholes, count, 3 * hidden)] : []),
-  ];
-  const last = inputs.findLastIndex((input) => input !== null);
-  const outputs = parts.outputs ?? (op === 'LSTM' ? 3 : 2);
-  return c(op, inputs.slice(0, last + 1), { hidden_size: hidden, direction, ...parts.attributes }, outputs);
-}
-
-const DIRECTIONS = ['forward', 'reverse', 'bidirectional'];
-
-const SAMPLES: readonly Case[] = [
-  ...(['RNN', 'GRU', 'LSTM'] as const).flatMap((op) =>
-    DIRECTIONS.flatMap((direction) => [
-      sampleOf(op, direction),
-      sampleOf(op, direction, { bias: true, initial: true }),
-      sampleOf(op, direction, { bias: true, lengths: [2, 2] }),
-      sampleOf(op, direction, { bias: true, initial: true, lengths: [4, -3] }),
-    ]),
-  ),
-  ...DIRECTIONS.map((direction) => sampleOf('LSTM', direction, { bias: true, initial: true, peepholes: true })),
-  sampleOf('LSTM', 'forward', { peepholes: true, lengths: [2, 1] }),
-  sampleOf('LSTM', 'forward', { bias: true, attributes: { input_forget: 1 } }),
-  sampleOf('LSTM', 'reverse', { peepholes: true, attributes: { input_forget: 1 } }),
-  sampleOf('LSTM', 'forward', { bias: true, attributes: { clip: 0.5 } }),
-  sampleOf('GRU', 'forward', { bias: true, attributes: { clip: 0.5 } }),
-  ...DIRECTIONS.map((direction) =>
-    sampleOf('GRU', direction, { bias: true, initial: true, attributes: { linear_before_reset: 1 } }),
-  ),
-  sampleOf('GRU', 'bidirectional', { bias: true, lengths: [2, 1], attributes: { linear_before_reset: 1 } }),
-  ...['Relu', 'Softsign', 'Softplus', 'Affine', 'LeakyRelu', 'ScaledTanh', 'HardSigmoid', 'Elu', 'ThresholdedRelu'].map(
-    (name) =>
-      sampleOf('RNN', 'forward', {
-        bias: true,
-        attributes: { activations: [name], activation_alpha: [0.3], activation_beta: [0.6] },
-      }),
-  ),
-  sampleOf('LSTM', 'bidirectional', {
-    bias: true,
-    attributes: { activations: ['HardSigmoid', 'Tanh', 'Softsign', 'Sigmoid', 'Relu', 'Tanh'] },
-  }),
-];
-
-for (const [number, sample] of SAMPLES.entries()) {
+for (const [number, [sample, options]] of recurrentSamples.entries()) {
   const present = sample.inputs.map((input) => (input ? 'x' : '_')).join('');
   test(`${number} ${sample.op} ${present} ${JSON.stringify(sample.attributes)}`, async (t) => {
-    // ONNX Runtime has these operators in single precision only: differences are no better than a hundredth or so.
-    const error = await checkGradient(sample, { tolerance: 1e-2 });
+    const error = await checkGradient(sample, options);
     t.true(error < 1e-2);
     t.log(`worst ${error.toExponential(1)}`);
     if (number % 4 < 2) t.true((await checkShardedGradient(sample)) > 0);
@@ -137,7 +69,7 @@ function plainLoss(
 for (const op of ['GRU', 'LSTM'] as const)
   for (const bound of [0.3, 1, 9])
     test(`${op} clipped at ${bound}, against a plain one in double precision`, async (t) => {
-      const sample = sampleOf(op, 'forward', { bias: true, outputs: 1, attributes: { clip: bound } });
+      const sample = recurrentSample(op, 'forward', { bias: true, outputs: 1, attributes: { clip: bound } });
       const view = gradientViewOf(sample, {});
       const operands = operandsOf(sample, 3);
       const grads = resultGradientsOf(view, 3);
@@ -165,7 +97,7 @@ for (const op of ['GRU', 'LSTM'] as const)
 
 test('only the last state is read', async (t) => {
   for (const op of ['RNN', 'GRU', 'LSTM'] as const) {
-    const sample = sampleOf(op, 'bidirectional', { bias: true });
+    const sample = recurrentSample(op, 'bidirectional', { bias: true });
     t.true((await checkGradient(sample, { given: [false, true, false] })) < 2e-3);
     const view = viewOfCase(sample);
     const entry = needEntry(op);

@@ -44,9 +44,7 @@ export async function checkShardedGradient(sample: Case, options: GradientOption
   const values = named(operands, results, resultGradientsOf(view, seed));
   const expansion = gradientOf(view, options.gradient);
   const whole = await runGradient(view, expansion, values, run);
-  const all = strategiesOf(needEntry(view.op, view.domain), view, mesh).filter(
-    ({ carried, owed, axes }) => carried === null && owed.kind === 'none' && Object.keys(axes).length > 0,
-  );
+  const all = gradientStrategies(sample, options);
   const step = Math.max(1, all.length / MOST);
   const faults: string[] = [];
   let tried = 0;
@@ -61,6 +59,14 @@ export async function checkShardedGradient(sample: Case, options: GradientOption
   }
   if (faults.length > 0) throw new Error(`gradient of ${sample.op}, sharded:\n${faults.join('\n')}`);
   return tried;
+}
+
+/** The forward's strategies on two ranks under which a gradient is lowered. */
+export function gradientStrategies(sample: Case, options: GradientOptions): readonly Strategy[] {
+  const view = gradientViewOf(sample, options);
+  return strategiesOf(needEntry(view.op, view.domain), view, mesh).filter(
+    ({ carried, owed, axes }) => carried === null && owed.kind === 'none' && Object.keys(axes).length > 0,
+  );
 }
 
 async function faultUnder(

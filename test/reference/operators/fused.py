@@ -56,6 +56,9 @@ def activated(node, x, name):
             (0.2 if first is None else first) * value + (0.5 if second is None else second), 0, 1
         ),
         "Clip": lambda value: torch.clamp(value, first, second),
+        "Elu": lambda value: F.elu(value, 1.0 if first is None else first),
+        "Softplus": F.softplus,
+        "Softsign": F.softsign,
     }
     return functions[name](x)
 

@@ -10,7 +10,8 @@ def reduction(name, function):
         listed = node.ints("axes", axes)
         if not listed:
             if node.get("noop_with_empty_axes", 0):
-                return x
+                # Nothing is summed, but squares, norms and logarithms are taken: each element is a sum of its own.
+                return function(x.unsqueeze(-1), [x.dim()], False)
             listed = range(x.dim())
         places = sorted(axis_of(axis, x.dim()) for axis in listed)
         return function(x, places, bool(node.get("keepdims", 1)))
