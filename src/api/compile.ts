@@ -9,11 +9,12 @@ import { loadedPins, saveStrategy } from './config-checkpoints.js';
 import { emit } from './emit.js';
 import { checkTarget, defaultFolder } from './folder.js';
 import { importModel } from './import.js';
+import { inMicroBatches } from './micro-batches.js';
 import { type PlanningOptions, plan } from './plan.js';
 import { withRandomWeights } from './random-weights.js';
 import { type Communication, communicationOf, type HeavyOperator, heaviestOf } from './report.js';
 import type { ModelOptions } from './strategy-files.js';
-import { type Training, withTraining } from './training.js';
+import { type Training, trainedModel } from './training.js';
 import { importedFor } from './training-form.js';
 import { type VerifyResult, verify } from './verify.js';
 
@@ -32,6 +33,8 @@ export interface CompileOptions extends PlanningOptions {
   readonly weights?: readonly string[];
   /** Compile a step of training instead of inference. */
   readonly training?: Training;
+  /** Samples that a rank of dp works through at once; says how many micro-batches there are. */
+  readonly microBatch?: number;
   /** Verify the program against the model afterwards. */
   readonly verify?: boolean;
   readonly seed?: number;
@@ -66,16 +69,20 @@ export async function compile(options: CompileOptions): Promise<CompileResult> {
   const seed = options.seed ?? 0;
   await checkTarget(directory, options.force ?? false, options.model);
   progress('importing');
-  const read = await importModel(options.model, {
-    ...(options.dims ? { dims: options.dims } : {}),
-    ...(options.constants ? { constants: options.constants } : {}),
-    ...(options.globalBatch === undefined ? {} : { globalBatch: options.globalBatch }),
-    ...(options.weights ? { weights: options.weights } : {}),
-    ...importedFor(options.training),
-  });
+  const at = (globalBatch: number | undefined) =>
+    importModel(options.model, {
+      ...(options.dims ? { dims: options.dims } : {}),
+      ...(options.constants ? { constants: options.constants } : {}),
+      ...(globalBatch === undefined ? {} : { globalBatch }),
+      ...(options.weights ? { weights: options.weights } : {}),
+      ...importedFor(options.training),
+    });
+  const read = await at(options.globalBatch);
   const random = options.initRandom === true && !read.weightsPresent;
-  const training = options.training && trainingOn(options.training, options.cluster);
-  const formed = training ? withTraining(read, training) : read;
+  const training = options.training
+    ? inMicroBatches(trainingOn(options.training, options.cluster), options, read)
+    : undefined;
+  const formed = training ? await trainedModel(read, training, at) : read;
   const imported = random ? withRandomWeights(formed, seed) : formed;
   options.signal?.throwIfAborted();
   progress('planning');

@@ -8,14 +8,13 @@ import { AutoparError } from '../ir/error.js';
 import type { Pin } from '../sharding-propagation/pin.js';
 import { propagate } from '../sharding-propagation/propagation/propagate.js';
 import { assignmentOf } from '../strategy/assignment-of.js';
-import { checkFingerprint } from '../strategy/fingerprint.js';
 import { readPlan } from '../strategy/plan-json.js';
 import { readAnnotations, readParallelConfig } from './annotations.js';
-import { readArrays } from './arrays.js';
+import { compiledModel } from './compiled-model.js';
 import { decide } from './decisions.js';
 import type { Explainable } from './explain.js';
-import { CONSTANTS_FILE, readSource, type SourceDecisions } from './folder.js';
-import { type ImportedModel, importModel } from './import.js';
+import { readSource, type SourceDecisions } from './folder.js';
+import type { ImportedModel } from './import.js';
 import { clusterOf } from './lower-plan.js';
 
 export interface ExplainableFolder {
@@ -30,14 +29,7 @@ export interface ExplainableFolder {
  */
 export async function openExplainable(directory: string, model?: string): Promise<ExplainableFolder> {
   const [plan, source] = [await readPlan(path.join(directory, 'plan.json')), await readSource(directory)];
-  const constants = source.constants ? await readArrays(path.join(directory, CONSTANTS_FILE)) : {};
-  const imported = await importModel(model ?? path.resolve(directory, source.model), {
-    dims: source.dims,
-    constants,
-    ...(source.globalBatch === null ? {} : { globalBatch: source.globalBatch }),
-    ...(source.weights ? { weights: source.weights } : {}),
-  });
-  checkFingerprint(plan, imported);
+  const { planned: imported } = await compiledModel(directory, source, plan, model);
   const assignment = assignmentOf(plan, imported.graph);
   const cluster = clusterOf(plan);
   const { dp, tp } = plan.degrees;

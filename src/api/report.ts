@@ -3,7 +3,7 @@
  */
 import type { Cluster } from '../cost-model/cluster.js';
 import { priceNode } from '../cost-model/price.js';
-import type { Graph } from '../ir/graph.js';
+import { type Graph, runsPerStep } from '../ir/graph.js';
 import type { Assignment } from '../partition/assignment.js';
 import { localBytes } from '../partition/partition.js';
 import type { ShardedGraph, ShardedNode } from '../partition/sharded-graph.js';
@@ -41,7 +41,8 @@ export function heaviestOf(
   const byName = new Map(graph.nodes.map((node) => [node.name, node]));
   for (const node of sharded.nodes) {
     if (node.kind !== 'compute') continue;
-    seconds.set(node.origin, (seconds.get(node.origin) ?? 0) + priceNode(node, sharded, cluster) / 1e9);
+    const price = runsPerStep(node.scope, sharded) * priceNode(node, sharded, cluster);
+    seconds.set(node.origin, (seconds.get(node.origin) ?? 0) + price / 1e9);
     if (node.op === byName.get(node.origin)?.op) main.set(node.origin, node);
   }
   const heaviest = [...seconds].sort((a, b) => b[1] - a[1] || (a[0] < b[0] ? -1 : 1)).slice(0, count);
@@ -81,7 +82,7 @@ export function communicationOf(sharded: ShardedGraph, cluster: Cluster): readon
         kind: node.collective.kind,
         axes: node.axes,
         bytes: Math.max(...bytes),
-        seconds: priceNode(node, sharded, cluster) / 1e9,
+        seconds: (runsPerStep(node.scope, sharded) * priceNode(node, sharded, cluster)) / 1e9,
       },
     ];
   });

@@ -18,6 +18,8 @@ export interface Training extends TrainingFormOptions {
   readonly precision?: Precision;
   /** What the loss is multiplied by for its gradients; dynamic for fp16, 1 for the others. */
   readonly lossScale?: number | 'dynamic';
+  /** Parts of the batch that a step works through one after the other, adding up gradients; 1 by default. */
+  readonly microBatches?: number;
   /** Devices lack 16-bit types: what would be so is held in float32, and rounded. */
   readonly isHeldInFloat32?: boolean;
 }

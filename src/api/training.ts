@@ -2,13 +2,14 @@
  * @file A model to be trained: what was imported, with loss, gradients and optimizer.
  */
 
-import { type TrainingGraph, trainingGraph } from '../ir/autodiff/training-graph.js';
+import { cutInMicroBatches, type TrainingGraph, trainingGraph } from '../ir/autodiff/training-graph.js';
 import { isFloating } from '../ir/dtype.js';
 import { AutoparError } from '../ir/error.js';
 import { fingerprint } from '../ir/fingerprint.js';
 import { matchesAny } from '../ir/glob.js';
-import type { Graph } from '../ir/graph.js';
+import type { Graph, MicroBatches } from '../ir/graph.js';
 import { findLayers } from '../ir/passes/find-layers.js';
+import { batchSize } from '../search/degrees.js';
 import type { PlanTraining } from '../strategy/plan.js';
 import type { ImportedModel } from './import.js';
 import { type TrainingForm, trainingForm } from './training-form.js';
@@ -17,12 +18,31 @@ import { checkTraining, type Training } from './training-request.js';
 export type { Training };
 
 /**
+ * A model to be trained, as `withTraining` makes it; where a step has several micro-batches its graph is that of one of them.
+ * @param whole the model at the whole batch, imported with what `importedFor` says
+ * @param at the same model at another batch
+ * @throws AutoparError as `withTraining` and `cutInMicroBatches` do
+ */
+export async function trainedModel(
+  whole: ImportedModel,
+  training: Training,
+  at: (batch: number) => Promise<ImportedModel>,
+): Promise<ImportedModel> {
+  const { microBatches: count = 1 } = training;
+  if (count === 1) return withTraining(whole, training);
+  checkTraining(training);
+  const microBatches = cutInMicroBatches(trainingForm(whole, training).graph, training, count);
+  const part = await at((batchSize(whole.graph) ?? count) / count);
+  return withTraining({ ...part, globalBatch: whole.globalBatch, notes: whole.notes }, training, microBatches);
+}
+
+/**
  * The model with a step of training as its graph; import it with what `importedFor` says, so that its Dropout is there.
  * @throws AutoparError (usage) `bad-option` for what contradicts itself, `unknown-parameter` for a glob that fits no weight; what
  * bringing it into training form and making the graph refuse
  */
-export function withTraining(imported: ImportedModel, training: Training): ImportedModel {
-  const { step, form } = trainingGraphOf(imported, training);
+export function withTraining(imported: ImportedModel, training: Training, microBatches?: MicroBatches): ImportedModel {
+  const { step, form } = trainingGraphOf(imported, training, microBatches);
   const graph = findLayers(step.graph);
   const { loss, optimizer } = training;
   return {
@@ -39,6 +59,7 @@ export function withTraining(imported: ImportedModel, training: Training): Impor
 export function trainingGraphOf(
   imported: ImportedModel,
   training: Training,
+  microBatches?: MicroBatches,
 ): { readonly step: TrainingGraph; readonly form: TrainingForm } {
   checkTraining(training);
   checkFloating(imported.graph, training);
@@ -50,6 +71,7 @@ export function trainingGraphOf(
     ...(precision === undefined ? {} : { precision }),
     ...(lossScale === undefined ? {} : { lossScale }),
     ...(isHeldInFloat32 === undefined ? {} : { isHeldInFloat32 }),
+    ...(microBatches ? { microBatches } : {}),
     trained: form.trained,
     decays: decayOf(form.graph, training),
   });

@@ -1,7 +1,6 @@
 /**
  * @file verify: the sharded program against the unsharded model, every output element by element.
  */
-import path from 'node:path';
 import { flattenBlocks } from '../ir/blocks/flatten-blocks.js';
 import { AutoparError } from '../ir/error.js';
 import type { ConstantTensor, Graph } from '../ir/graph.js';
@@ -9,18 +8,15 @@ import { entryOf } from '../ir/ops/index.js';
 import type { Program } from '../program/program.js';
 import { runOnnx } from '../runtime/reference.js';
 import { runProgram } from '../runtime/run-program.js';
-import { checkFingerprint } from '../strategy/fingerprint.js';
-import { type Arrays, readArrays } from './arrays.js';
+import type { Arrays } from './arrays.js';
 import { type Comparison, compareTensors, defaultTolerance, type TieTest } from './compare.js';
-import { CONSTANTS_FILE, readCompiled } from './folder.js';
-import { type ImportedModel, importModel } from './import.js';
+import { compiledModel } from './compiled-model.js';
+import { readCompiled } from './folder.js';
+import type { ImportedModel } from './import.js';
 import { randomInputs, readInputs } from './inputs.js';
 import { checkLabels, labelBounds } from './labels.js';
 import { numberReader } from './numbers.js';
-import { withRandomWeights } from './random-weights.js';
 import { runGraph } from './reference.js';
-import { withTraining } from './training.js';
-import { importedFor } from './training-form.js';
 
 export interface VerifyOptions {
   /** The folder that compile wrote. */
@@ -105,6 +101,7 @@ async function runFile(file: string, inputs: Arrays): Promise<Arrays | null> {
 
 /** A compiled folder with the model it was made from, checked against each other. */
 export interface Compiled {
+  /** At the whole batch. */
   readonly imported: ImportedModel;
   /** The model file, where ONNX Runtime can run it as it is; else null. */
   readonly file: string | null;
@@ -119,20 +116,9 @@ export interface Compiled {
  */
 export async function openCompiled(directory: string, model?: string): Promise<Compiled> {
   const { source, plan, program } = await readCompiled(directory);
-  const file = model ?? path.resolve(directory, source.model);
-  const constants = source.constants ? await readArrays(path.join(directory, CONSTANTS_FILE)) : {};
-  const imported = await importModel(file, {
-    dims: source.dims,
-    constants,
-    ...(source.globalBatch === null ? {} : { globalBatch: source.globalBatch }),
-    ...(source.weights ? { weights: source.weights } : {}),
-    ...importedFor(source.training),
-  });
-  const formed = source.training ? withTraining(imported, source.training) : imported;
-  const complete = source.randomWeights === null ? formed : withRandomWeights(formed, source.randomWeights);
-  checkFingerprint(plan, complete);
-  const runnable = source.globalBatch === null && imported.weightsPresent && !source.training;
-  return { imported: complete, file: runnable ? file : null, constants, program };
+  const { whole, file, constants } = await compiledModel(directory, source, plan, model);
+  const runnable = source.globalBatch === null && source.randomWeights === null && !source.training;
+  return { imported: whole, file: runnable && whole.weightsPresent ? file : null, constants, program };
 }
 
 /** Tensors of the unsharded graph that cross a segment, graph outputs aside. */

@@ -25,8 +25,6 @@ export const LATER_OPTIONS: readonly string[] = [
   '--offload',
   '--schedule',
   '--virtual-stages',
-  '--micro-batch',
-  '--micro-batches',
   '--dtype',
   '--link',
 ];

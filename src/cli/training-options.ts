@@ -36,6 +36,8 @@ export interface TrainingFlags extends TrainingFormFlags {
   readonly minLrRatio?: number;
   readonly precision?: (typeof PRECISIONS)[number];
   readonly lossScale?: number | 'dynamic';
+  readonly microBatch?: number;
+  readonly microBatches?: number;
 }
 
 export const trainingOptions: readonly CommandOption[] = [
@@ -109,22 +111,34 @@ export const trainingOptions: readonly CommandOption[] = [
     says: 'what the loss is multiplied by for its gradients (default: dynamic for fp16, else 1)',
     parse: (text) => (text === 'dynamic' ? text : nonNegative('--loss-scale')(text)),
   },
+  {
+    flags: '--micro-batches <count>',
+    says: 'parts that the batch is worked through in, one after the other, gradients added up (default: 1)',
+    parse: wholeNumber('--micro-batches', 1),
+  },
+  {
+    flags: '--micro-batch <samples>',
+    says: 'the same, as the samples that a rank of dp takes at once: batch = dp · micro-batch · micro-batches',
+    parse: wholeNumber('--micro-batch', 1),
+  },
   ...trainingFormOptions,
 ];
 
 /** What is asked for. @throws AutoparError (usage) for options of training without --train, and for those that contradict */
-export async function trainingOf(flags: TrainingFlags): Promise<{ readonly training?: Training }> {
+export async function trainingOf(
+  flags: TrainingFlags,
+): Promise<{ readonly training?: Training; readonly microBatch?: number }> {
   const form = trainingFormOf(flags);
   if (!flags.train) return refuseStray({ ...given(flags), ...form });
-  const { decayed, undecayed, precision, lossScale } = flags;
+  const { decayed, undecayed, precision, lossScale, microBatches, microBatch } = flags;
   const training: Training = {
     loss: await lossOf(flags),
     optimizer: optimizerOf(flags),
-    ...withoutUndefined({ decayed, undecayed, precision, lossScale }),
+    ...withoutUndefined({ decayed, undecayed, precision, lossScale, microBatches }),
     ...form,
   };
   checkTraining(training);
-  return { training };
+  return { training, ...withoutUndefined({ microBatch }) };
 }
 
 /** @throws AutoparError (usage) for an option of training without --train, but for those that say which parameters there are */

@@ -6,16 +6,25 @@
  * phase wait for the collective that was started first. All ranks derive the same order, so no two ranks can wait for
  * each other's different collectives.
  */
+import type { Scope } from '../ir/graph.js';
+import { isAccumulator } from '../ir/ops/accumulate.js';
 import type { CommunicationNode, ComputeNode, ShardedGraph } from '../partition/sharded-graph.js';
 
 export type Step =
   | { readonly kind: 'segment'; readonly nodes: readonly ComputeNode[] }
   | { readonly kind: 'start'; readonly node: CommunicationNode; readonly id: number }
-  | { readonly kind: 'wait'; readonly node: CommunicationNode; readonly id: number };
+  | { readonly kind: 'wait'; readonly node: CommunicationNode; readonly id: number }
+  | { readonly kind: 'accumulate'; readonly node: ComputeNode };
 
-/** Orders a sharded graph's nodes. Throws (a fault of ours) where they depend on each other in a circle. */
-export function orderPhase(graph: ShardedGraph): readonly Step[] {
-  const given = givenTensors(graph);
+/**
+ * Orders the nodes of one scope; of any, where none is given. What other scopes make is there before it begins.
+ * Throws (a fault of ours) where they depend on each other in a circle.
+ */
+export function orderPhase(whole: ShardedGraph, scope?: Scope): readonly Step[] {
+  const isMember = (node: ShardedGraph['nodes'][number]) => scope === undefined || node.scope === scope;
+  const graph: ShardedGraph = { ...whole, nodes: whole.nodes.filter(isMember) };
+  const given = new Set(givenTensors(whole));
+  for (const node of whole.nodes) if (!isMember(node)) for (const name of resultsOf(node)) given.add(name);
   const waiting = new Map<string, number[]>();
   const missing = graph.nodes.map((node, index) => {
     const reads = new Set(node.kind === 'compute' ? node.inputs.filter((input) => input !== null) : [node.input]);
@@ -53,7 +62,9 @@ export function orderPhase(graph: ShardedGraph): readonly Step[] {
       for (const output of node.outputs) publish(output);
     }
     if (nodes.length > 0) {
-      steps.push({ kind: 'segment', nodes });
+      if (nodes[0] && isAccumulator(nodes[0]))
+        steps.push(...nodes.map((node) => ({ kind: 'accumulate', node }) as const));
+      else steps.push({ kind: 'segment', nodes });
       placed += nodes.length;
       continue;
     }
@@ -65,6 +76,10 @@ export function orderPhase(graph: ShardedGraph): readonly Step[] {
   }
   if (placed !== graph.nodes.length) throw new Error('the sharded graph has a circle');
   return steps;
+}
+
+function resultsOf(node: ShardedGraph['nodes'][number]): readonly string[] {
+  return node.kind === 'compute' ? node.outputs.filter((name) => name !== null) : [node.output];
 }
 
 /** Names of the tensors that are there before the phase begins. */
@@ -118,7 +133,9 @@ class ReadyNodes {
   }
 }
 
+/** Accumulators are no part of segments: they keep a sum from one micro-batch to the next. */
 function segmentKey(node: ComputeNode): string {
+  if (isAccumulator(node)) return 'accumulate';
   return `${node.layer ?? ''}\u0000${node.phase}\u0000${node.scope}`;
 }
 

@@ -1,7 +1,7 @@
 /**
  * @file sharded graph → program: order, segments, instructions, and where everything is found.
  */
-import type { ConstantTensor, Graph } from '../ir/graph.js';
+import type { ConstantTensor, Graph, Scope } from '../ir/graph.js';
 import { elementCount } from '../ir/graph.js';
 import type { ComputeNode, ShardedGraph, ShardedTensor } from '../partition/sharded-graph.js';
 import {
@@ -32,34 +32,46 @@ export function programOf(graph: Graph, sharded: ShardedGraph, model: Program['m
   const bound = new Set(sharded.weights.map((weight) => weight.tensor).filter((tensor) => !inline.has(tensor)));
   const kept = new Set(sharded.state.map(({ to }) => to));
   const left = new Set(sharded.state.map(({ from }) => from));
-  const steps = orderPhase(sharded);
-  const around: Surroundings = { graph: sharded, bound, inline, readOutside: readersOutside(sharded, steps) };
+  const ordered = phasesOf(sharded).map(({ phase, scope }) => ({ phase, scope, steps: orderPhase(sharded, scope) }));
+  const everyStep = ordered.flatMap(({ steps }) => steps);
+  const around: Surroundings = { graph: sharded, bound, inline, readOutside: readersOutside(sharded, everyStep) };
   const files = new Map<string, Uint8Array>();
   const segments: Record<string, ProgramSegment> = {};
-  const instructions = withFrees(
-    steps.map((step): Instruction => {
-      if (step.kind === 'wait') return { kind: 'wait', id: step.id };
-      if (step.kind === 'start') {
-        const { node } = step;
-        const { collective, axes, input, output } = node;
-        return { kind: 'start', id: step.id, collective, axes, input, output, label: labelOf(node.layer, node.origin) };
-      }
-      const segment = makeSegment(step.nodes, around);
-      const file = `segments/${segment.id}.onnx`;
-      files.set(file, segment.model);
-      segments[segment.id] = segmentRecord(segment, file);
-      const first = step.nodes[0] as ComputeNode;
+  const written = (step: Step): Instruction => {
+    if (step.kind === 'wait') return { kind: 'wait', id: step.id };
+    if (step.kind === 'start') {
+      const { node } = step;
+      const { collective, axes, input, output } = node;
+      return { kind: 'start', id: step.id, collective, axes, input, output, label: labelOf(node.layer, node.origin) };
+    }
+    if (step.kind === 'accumulate') {
+      const { inputs, outputs, layer, origin } = step.node;
       return {
-        kind: 'compute',
-        segment: segment.id,
-        inputs: segment.inputs.map((binding) => binding.tensor),
-        weights: segment.weights.map((binding) => binding.tensor),
-        outputs: segment.outputs.map((binding) => binding.tensor),
-        label: labelOf(first.layer, first.origin),
+        kind: 'accumulate',
+        input: inputs[0] as string,
+        output: outputs[0] as string,
+        label: labelOf(layer, origin),
       };
-    }),
-    sharded,
+    }
+    const segment = makeSegment(step.nodes, around);
+    const file = `segments/${segment.id}.onnx`;
+    files.set(file, segment.model);
+    segments[segment.id] = segmentRecord(segment, file);
+    const first = step.nodes[0] as ComputeNode;
+    return {
+      kind: 'compute',
+      segment: segment.id,
+      inputs: segment.inputs.map((binding) => binding.tensor),
+      weights: segment.weights.map((binding) => binding.tensor),
+      outputs: segment.outputs.map((binding) => binding.tensor),
+      label: labelOf(first.layer, first.origin),
+    };
+  };
+  const lists = ordered.map(({ phase, scope, steps }) => ({ phase, scope, list: steps.map(written) }));
+  const phases = Object.fromEntries(
+    lists.map(({ phase, scope, list }) => [phase, withFrees(list, sharded, keptBehind(sharded, scope, lists))]),
   );
+  const instructions = Object.values(phases).flat();
   const coordinates = Object.fromEntries(
     sharded.coordinates.map(({ name, axes, block, bias }) => [name, { axes, block, bias }]),
   );
@@ -81,12 +93,53 @@ export function programOf(graph: Graph, sharded: ShardedGraph, model: Program['m
         segments,
         weights: placeWeights(sharded, new Set([...bound, ...kept])),
         coordinates,
-        phases: { forward: instructions },
+        phases,
       },
     ],
-    schedule: [{ stage: 0, chunk: 0, microBatch: 0, phase: 'forward' }],
+    schedule: scheduleOf(sharded),
   };
   return { program, segments: files };
+}
+
+/** One list of everything, or with micro-batches one per scope. */
+function phasesOf({ microBatches }: ShardedGraph): readonly { readonly phase: string; readonly scope?: Scope }[] {
+  if (!microBatches) return [{ phase: 'forward' }];
+  return [
+    { phase: 'micro', scope: 'micro' },
+    { phase: 'step', scope: 'step' },
+  ];
+}
+
+function scheduleOf({ microBatches }: ShardedGraph): Program['schedule'] {
+  const action = { stage: 0, chunk: 0 } as const;
+  if (!microBatches) return [{ ...action, microBatch: 0, phase: 'forward' }];
+  const micro = Array.from({ length: microBatches.count }, (_, microBatch) => ({
+    ...action,
+    microBatch,
+    phase: 'micro',
+  }));
+  return [...micro, { ...action, microBatch: 0, phase: 'step' }];
+}
+
+/**
+ * Tensors that a phase must leave behind: for a micro-batch's what the next one reads again (the state), what it adds to, and what
+ * the step's own operators read.
+ */
+function keptBehind(
+  sharded: ShardedGraph,
+  scope: Scope | undefined,
+  lists: readonly { readonly scope: Scope | undefined; readonly list: readonly Instruction[] }[],
+): ReadonlySet<string> {
+  if (scope !== 'micro') return new Set();
+  const later = lists.filter((other) => other.scope !== 'micro').flatMap(({ list }) => list);
+  const own = lists.filter((other) => other.scope === 'micro').flatMap(({ list }) => list);
+  return new Set([
+    ...sharded.state.map(({ to }) => to),
+    ...own.flatMap((instruction) => (instruction.kind === 'accumulate' ? [instruction.output] : [])),
+    ...later.flatMap((instruction) =>
+      instruction.kind === 'compute' ? instruction.inputs : instruction.kind === 'start' ? [instruction.input] : [],
+    ),
+  ]);
 }
 
 /** Values that become part of segments: constants of the lowering, and small replicated constants of the graph. */
@@ -111,6 +164,7 @@ function readersOutside(
   const readers = new Map<string, ComputeNode[]>();
   for (const step of steps) {
     if (step.kind === 'start') always.add(step.node.input);
+    if (step.kind === 'accumulate') for (const input of step.node.inputs) if (input !== null) always.add(input);
     for (const node of step.kind === 'segment' ? step.nodes : []) {
       for (const input of node.inputs) {
         if (input === null) continue;
@@ -123,19 +177,27 @@ function readersOutside(
   return (tensor, inside) => always.has(tensor) || (readers.get(tensor) ?? []).some((node) => !inside.has(node));
 }
 
-/** Adds a `free` behind the last reader of every tensor. A collective's operand is kept until its wait. */
-function withFrees(instructions: readonly Instruction[], sharded: ShardedGraph): readonly Instruction[] {
+/** Adds a `free` behind the last reader of every tensor but those `left`. A collective's operand is kept until its wait. */
+function withFrees(
+  instructions: readonly Instruction[],
+  sharded: ShardedGraph,
+  left: ReadonlySet<string>,
+): readonly Instruction[] {
   const kept = new Set([
+    ...left,
     ...sharded.outputs.map((output) => output.tensor),
     ...sharded.coordinates.map((coordinate) => coordinate.name),
   ]);
   const operandOf = new Map<number, { readonly input: string; readonly output: string }>();
   const lastUse = new Map<string, number>();
   const use = (tensor: string, position: number) => !kept.has(tensor) && lastUse.set(tensor, position);
-  for (const { tensor } of sharded.inputs) use(tensor, -1);
+  // An input that no phase reads is freed at once; with micro-batches each phase is handed those that it reads.
+  if (!sharded.microBatches) for (const { tensor } of sharded.inputs) use(tensor, -1);
   instructions.forEach((instruction, position) => {
     if (instruction.kind === 'compute') {
       for (const tensor of [...instruction.inputs, ...instruction.outputs]) use(tensor, position);
+    } else if (instruction.kind === 'accumulate') {
+      for (const tensor of [instruction.input, instruction.output]) use(tensor, position);
     } else if (instruction.kind === 'start') {
       operandOf.set(instruction.id, instruction);
     } else if (instruction.kind === 'wait') {
@@ -179,12 +241,18 @@ function tensorRecords(
   for (const instruction of instructions) {
     if (instruction.kind === 'compute')
       for (const name of [...instruction.inputs, ...instruction.outputs]) names.add(name);
-    if (instruction.kind === 'start') for (const name of [instruction.input, instruction.output]) names.add(name);
+    if (instruction.kind === 'start' || instruction.kind === 'accumulate')
+      for (const name of [instruction.input, instruction.output]) names.add(name);
   }
   const result: Record<string, ProgramTensor> = {};
   for (const name of names) {
     const { dtype, localShape, shape, layout, varying } = tensorOf(sharded, name);
-    const isSource = graph.tensors.has(name) && !graph.weights.has(name) && varying === undefined;
+    // What a micro-batch makes is a part of the model's tensor, which has another shape.
+    const isSource =
+      sharded.microBatches === undefined &&
+      graph.tensors.has(name) &&
+      !graph.weights.has(name) &&
+      varying === undefined;
     result[name] = { dtype, localShape, shape, layout, ...(isSource ? { source: name } : {}) };
   }
   return result;
@@ -192,7 +260,11 @@ function tensorRecords(
 
 function valueRecord(sharded: ShardedGraph, tensor: string, name: string) {
   const { dtype, shape } = tensorOf(sharded, tensor);
-  return { name, dtype, shape, stage: 0, tensor };
+  const axis = sharded.microBatches?.cut.get(name);
+  const count = sharded.microBatches?.count ?? 1;
+  if (axis === undefined) return { name, dtype, shape, stage: 0, tensor };
+  const whole = shape.map((size, index) => (index === axis ? size * count : size));
+  return { name, dtype, shape: whole, stage: 0, tensor, microBatches: { axis, count } };
 }
 
 function labelOf(layer: string | null, origin: string): string {

@@ -1,6 +1,7 @@
 /**
  * @file What a lowered plan costs: step time as a sum of named parts, memory by liveness, bytes on the wire.
  */
+import { runsPerStep } from '../ir/graph.js';
 import { liveness } from '../partition/liveness.js';
 import type { ShardedGraph, ShardedNode } from '../partition/sharded-graph.js';
 import type { Mesh } from '../sharding-propagation/mesh.js';
@@ -32,12 +33,13 @@ export function predict(graph: ShardedGraph, cluster: Cluster, wholeFlops?: numb
   let flopsPerRank = 0;
   let bytesCommunicated = 0;
   for (const node of graph.nodes) {
-    const price = priceNode(node, graph, cluster);
+    const runs = runsPerStep(node.scope, graph);
+    const price = runs * priceNode(node, graph, cluster);
     const part = partName(node, graph.mesh);
     nanoseconds += price;
     parts.set(part, (parts.get(part) ?? 0) + price);
-    if (node.kind === 'compute') flopsPerRank += node.flops;
-    bytesCommunicated += communicatedBytes(node, graph, cluster);
+    if (node.kind === 'compute') flopsPerRank += runs * node.flops;
+    bytesCommunicated += runs * communicatedBytes(node, graph, cluster);
   }
   const ranks = graph.mesh.axes.reduce((product, axis) => product * axis.size, 1);
   return {
@@ -50,9 +52,9 @@ export function predict(graph: ShardedGraph, cluster: Cluster, wholeFlops?: numb
   };
 }
 
-/** Price of a sharded graph in integer nanoseconds: the number that the search minimises. */
+/** Price of a step of a sharded graph in integer nanoseconds: the number that the search minimises. */
 export function priceGraph(graph: ShardedGraph, cluster: Cluster): number {
-  return graph.nodes.reduce((sum, node) => sum + priceNode(node, graph, cluster), 0);
+  return graph.nodes.reduce((sum, node) => sum + runsPerStep(node.scope, graph) * priceNode(node, graph, cluster), 0);
 }
 
 /** Bytes that a plan's tensors may take on one device; undefined where no limit applies (ranks of this machine). */

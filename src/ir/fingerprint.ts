@@ -11,6 +11,7 @@ import { FOLD_LIMIT } from './passes/fold.js';
 export function fingerprint(graph: Graph): string {
   const hash = createHash('sha256');
   hash.update(JSON.stringify({ inputs: graph.inputs, outputs: graph.outputs, state: graph.state, batch: graph.batch }));
+  if (graph.microBatches) hash.update(JSON.stringify([graph.microBatches.count, ...graph.microBatches.cut]));
   for (const [name, type] of sorted(graph.tensors)) hash.update(`\n${name} ${type.dtype}[${type.shape.join(',')}]`);
   for (const [name, weight] of sorted(graph.weights)) {
     hash.update(`\n${name} ${weight.role}`);

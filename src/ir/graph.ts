@@ -91,6 +91,16 @@ export interface BatchDimension {
   readonly axis: number;
 }
 
+/**
+ * A step in several micro-batches: operators of scope `micro` run once for each of them, on tensors of a micro-batch's size, those
+ * of scope `step` once. What the former hand the latter is summed up on the way (ops/accumulate.ts).
+ */
+export interface MicroBatches {
+  readonly count: number;
+  /** By graph input or output: the dimension along which the whole batch's tensor is the micro-batches' one after the other. */
+  readonly cut: ReadonlyMap<string, number>;
+}
+
 export interface Graph {
   readonly name: string;
   /** In topological order. */
@@ -106,6 +116,8 @@ export interface Graph {
   readonly initial?: ReadonlyMap<string, Weight>;
   /** The inputs' batch dimensions; empty where no input has one. */
   readonly batch: readonly BatchDimension[];
+  /** Left out where a step is one batch. */
+  readonly microBatches?: MicroBatches;
 }
 
 /** The opset of ONNX's own domain that every graph after import uses, and that segments are written in. */
@@ -113,6 +125,11 @@ export const INTERNAL_OPSET = 24;
 
 /** Tensors of more dimensions are refused, as by NumPy and PyTorch: rules and layouts name every one of them. */
 export const MOST_DIMENSIONS = 64;
+
+/** How often an operator of a scope runs in a step. */
+export function runsPerStep(scope: Scope, { microBatches }: Pick<Graph, 'microBatches'>): number {
+  return scope === 'micro' ? (microBatches?.count ?? 1) : 1;
+}
 
 /** Number of elements of a shape; 1 for a scalar. */
 export function elementCount(shape: readonly number[]): number {

@@ -149,7 +149,7 @@ export interface OperatorEntry {
   /** Equivalent plainer operators, for when an `expanded` factor is sharded or a target lacks the operator. */
   readonly expansion?: (view: OperatorView) => Expansion;
   /**
-   * A mean over a count that data decide, as a ratio of two sums: scalars `numerator` and `denominator`, both linear in the
+   * A mean as a ratio of two sums: scalars `numerator` and `denominator`, both linear in the
    * samples (result 0 is their quotient; further results as in an expansion). null where the operator is no such mean.
    */
   readonly ratio?: (view: OperatorView) => Expansion | null;

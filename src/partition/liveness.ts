@@ -1,6 +1,7 @@
 /**
  * @file Memory of a sharded graph by exact liveness: bytes that one rank holds at each node.
  */
+import { isAccumulator } from '../ir/ops/accumulate.js';
 import { localBytes } from './partition.js';
 import type { ShardedGraph } from './sharded-graph.js';
 
@@ -24,26 +25,41 @@ export function liveness(graph: ShardedGraph, fusesBlocks = false): Liveness {
   const resident = new Set([...graph.weights.map((weight) => weight.tensor), ...graph.constants.keys()]);
   const weightBytes = [...resident].reduce((sum, name) => sum + bytes(name), 0);
   const lastUse = lastUses(graph, resident);
+  const held = heldThroughout(graph);
   let live = graph.inputs.reduce((sum, input) => sum + bytes(input.tensor), 0);
+  for (const [tensor, times] of held) live += times * bytes(tensor);
   let peak = { peakBytes: weightBytes + live, atNode: -1 };
   graph.nodes.forEach((node, index) => {
     const outputs = node.kind === 'compute' ? node.outputs : [node.output];
-    for (const output of outputs) if (output !== null) live += bytes(output);
+    for (const output of outputs) if (output !== null && !held.has(output)) live += bytes(output);
     if (weightBytes + live > peak.peakBytes) peak = { peakBytes: weightBytes + live, atNode: index };
     for (const name of lastUse[index] ?? []) live -= bytes(name);
   });
   return { ...peak, weightBytes };
 }
 
-/** Per node, the tensors that nobody reads after it. */
+/** With micro-batches: what they add to, and as often as there are micro-batches the outputs that each of them makes a part of. */
+function heldThroughout({ microBatches, nodes, outputs }: ShardedGraph): ReadonlyMap<string, number> {
+  if (!microBatches) return new Map();
+  const sums = nodes.flatMap((node) => (node.kind === 'compute' && isAccumulator(node) ? node.outputs : []));
+  const parts = outputs.filter(({ output }) => microBatches.cut.has(output)).map(({ tensor }) => tensor);
+  return new Map([
+    ...sums.flatMap((name) => (name === null ? [] : [[name, 1] as const])),
+    ...parts.map((name) => [name, microBatches.count] as const),
+  ]);
+}
+
+/** Per node, the tensors that nobody reads after it; what every micro-batch reads anew stays until the step's own nodes. */
 function lastUses(graph: ShardedGraph, resident: ReadonlySet<string>): readonly (readonly string[])[] {
-  const kept = new Set(graph.outputs.map((output) => output.tensor));
+  const given = new Set(graph.outputs.map((output) => output.tensor));
   const last = new Map<string, number>();
   graph.nodes.forEach((node, index) => {
     const names = node.kind === 'compute' ? [...node.inputs, ...node.outputs] : [node.input, node.output];
-    for (const name of names) if (name !== null && !resident.has(name) && !kept.has(name)) last.set(name, index);
+    for (const name of names) if (name !== null && !resident.has(name) && !given.has(name)) last.set(name, index);
   });
   const result: string[][] = graph.nodes.map(() => []);
-  for (const [name, index] of last) result[index]?.push(name);
+  const lastMicro = graph.microBatches ? graph.nodes.filter(({ scope }) => scope === 'micro').length - 1 : -1;
+  const kept = new Set(graph.state.map(({ to }) => to));
+  for (const [name, index] of last) result[kept.has(name) ? Math.max(index, lastMicro) : index]?.push(name);
   return result;
 }

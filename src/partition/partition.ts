@@ -66,9 +66,13 @@ class Partitioning {
     });
     const stateInputs = new Map(graph.state.map(({ input, output }) => [output, input]));
     for (const node of graph.nodes) this.lower(node);
+    const scopes = new Map(
+      graph.nodes.flatMap(({ outputs, scope }) => outputs.map((output) => [output, scope] as const)),
+    );
     const outputs = graph.outputs.map((output) => {
       const reader: Reader = { kind: 'output', name: output, operand: 0 };
-      const origin: Origin = { origin: output, layer: null, phase: 'forward', scope: 'micro' };
+      const scope = scopes.get(output) ?? (graph.microBatches ? 'step' : 'micro');
+      const origin: Origin = { origin: output, layer: null, phase: scope === 'step' ? 'update' : 'forward', scope };
       const kept = stateInputs.get(output);
       const layout = kept === undefined ? undefined : this.assignment.inputs.get(kept);
       const tensor = this.computed(this.demand(output, reader, layout, origin), origin);
@@ -77,7 +81,7 @@ class Partitioning {
     });
     return {
       mesh: this.assignment.mesh,
-      nodes: this.nodes,
+      nodes: graph.microBatches ? microFirst(this.nodes) : this.nodes,
       tensors: this.tensors,
       coordinates: [...this.coordinates.values()],
       weights: [...this.weights.values()],
@@ -88,6 +92,7 @@ class Partitioning {
         from: outputs.find((item) => item.output === output)?.tensor ?? output,
         to: input,
       })),
+      ...(graph.microBatches ? { microBatches: graph.microBatches } : {}),
     };
   }
 
@@ -254,6 +259,12 @@ class Partitioning {
     this.ordinals.set(prefix, ordinal + 1);
     return ordinal === 0 ? prefix : `${prefix}/${ordinal}`;
   }
+}
+
+/** What brings a micro-batch's outputs into their layouts is written last and runs with the micro-batch. */
+function microFirst(nodes: readonly ShardedNode[]): readonly ShardedNode[] {
+  const of = (scope: Origin['scope']) => nodes.filter((node) => node.scope === scope);
+  return [...of('micro'), ...of('step')];
 }
 
 /** Bytes of one rank's block of a tensor. */

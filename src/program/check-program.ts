@@ -7,6 +7,7 @@ import { byteLength, isDType } from '../ir/dtype.js';
 import { elementCount } from '../ir/graph.js';
 import { blockShape } from './blocks.js';
 import { STAGE_AXIS, shardCount, stageAxes } from './mesh.js';
+import { partShape } from './micro-batch-parts.js';
 import type { Instruction, Program, ProgramAxis, ProgramCollective, ProgramStage, ProgramTensor } from './program.js';
 import { canReduce } from './reduce.js';
 
@@ -53,7 +54,7 @@ function checkValue(program: Program, value: Program['inputs'][number]): void {
   const tensor = program.stages[value.stage]?.tensors[value.tensor];
   if (!tensor)
     throw new Flaw(`${value.name} lies in tensor ${value.tensor} of stage ${value.stage}, which is not there`);
-  if (tensor.dtype !== value.dtype || tensor.shape.join() !== value.shape.join()) {
+  if (tensor.dtype !== value.dtype || tensor.shape.join() !== partShape(value).join()) {
     throw new Flaw(`${value.name} and its tensor ${value.tensor} differ in dtype or shape`);
   }
 }
@@ -166,6 +167,13 @@ function checkPhase(
       } else if (instruction.kind === 'wait') {
         write(need(pending.get(instruction.id), `wait for collective ${instruction.id}, which has not begun`).output);
         pending.delete(instruction.id);
+      } else if (instruction.kind === 'accumulate') {
+        read(instruction.input);
+        write(instruction.output);
+        const [part, sum] = [stage.tensors[instruction.input], stage.tensors[instruction.output]];
+        if (part?.dtype !== sum?.dtype || part?.localShape.join() !== sum?.localShape.join())
+          throw new Flaw(`${instruction.output} has other blocks than ${instruction.input}, which is added to it`);
+        if (part && !canReduce(part.dtype)) throw new Flaw(`${part.dtype} cannot be summed`);
       } else if (instruction.kind === 'free') {
         for (const name of instruction.tensors) {
           read(name);

@@ -40,12 +40,16 @@ const instruction: Schema = {
     record({ kind: { const: 'start' }, id: whole, collective, axes: texts, input: text, output: text, label: text }),
     record({ kind: { const: 'wait' }, id: whole }),
     record({ kind: { enum: ['send', 'recv'] }, tensor: text, stage: count, label: text }),
+    record({ kind: { const: 'accumulate' }, input: text, output: text, label: text }),
     record({ kind: { const: 'free' }, tensors: texts }),
   ],
 };
 
 const axis = record({ axis: text, size: count, subAxes: list(record({ name: text, size: count })) });
-const value = record({ name: text, dtype: text, shape, stage: count, tensor: text });
+const value = record(
+  { name: text, dtype: text, shape, stage: count, tensor: text },
+  { microBatches: record({ axis: count, count }) },
+);
 
 const stage = record({
   tensors: map(record({ dtype: text, localShape: shape, shape, layout }, { source: text })),

@@ -23,7 +23,10 @@ export interface Program {
    * first step finds the other's value among the weights. Left out where nothing is kept.
    */
   readonly state?: readonly { readonly stage: number; readonly from: string; readonly to: string }[];
-  /** Order of actions; one action (one stage, one micro-batch, forward) for a program without pipeline. */
+  /**
+   * Order of actions. One (`forward`) where a step is one batch; with micro-batches `micro` for each of them, then `step`. A phase
+   * is one list of instructions, however often it runs.
+   */
   readonly schedule: readonly ProgramAction[];
 }
 
@@ -41,6 +44,8 @@ export interface ProgramValue {
   readonly stage: number;
   /** The local tensor's name in the stage. */
   readonly tensor: string;
+  /** `count` equal parts along a dimension, one per micro-batch; the local tensor is a block of one of them. */
+  readonly microBatches?: { readonly axis: number; readonly count: number };
 }
 
 /** How a tensor is cut: per dimension the pieces [size, axes]. As in Layout, in plain JSON. */
@@ -124,6 +129,8 @@ export type Instruction =
   | { readonly kind: 'wait'; readonly id: number }
   | { readonly kind: 'send'; readonly tensor: string; readonly stage: number; readonly label: string }
   | { readonly kind: 'recv'; readonly tensor: string; readonly stage: number; readonly label: string }
+  /** `output` holds the sum of what `input` was in the micro-batches so far; in the first it begins anew. */
+  | { readonly kind: 'accumulate'; readonly input: string; readonly output: string; readonly label: string }
   | { readonly kind: 'free'; readonly tensors: readonly string[] };
 
 /** As Collective in the sharded graph (see there for the meaning of outer and inner). */

@@ -37,19 +37,16 @@ export function checkRanks(program: Program): void {
   );
 }
 
-/**
- * The program has one micro-batch and one chunk per stage, which is what this runtime runs.
- * Throws AutoparError (exit input) for any other.
- */
+/** The program has one chunk per stage, which is what this runtime runs. Throws AutoparError (exit input) for any other. */
 export function checkSchedule(program: Program): void {
-  const other = program.schedule.find((action) => action.microBatch !== 0 || action.chunk !== 0);
+  const other = program.schedule.find((action) => action.chunk !== 0);
   if (!other) return;
   throw new AutoparError(
     'unsupported-schedule',
     'input',
-    `the program runs stage ${other.stage} with chunk ${other.chunk} and micro-batch ${other.microBatch}; this runtime runs one of each`,
+    `the program runs chunk ${other.chunk} of stage ${other.stage}; this runtime runs one chunk per stage`,
     {},
-    'compile with --micro-batches 1',
+    'compile with --virtual-stages 1',
   );
 }
 

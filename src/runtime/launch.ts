@@ -60,7 +60,11 @@ function startWorker(setup: RankSetup): Worker {
     workerData: setup,
     transferList: [
       ...setup.lines.map((line) => line.port),
-      ...new Set(Object.values(setup.feeds).map((block) => block.buffer as ArrayBuffer)),
+      ...new Set(
+        Object.values(setup.feeds)
+          .flat()
+          .map((block) => block.buffer as ArrayBuffer),
+      ),
     ],
     execArgv: [],
   });
@@ -191,7 +195,7 @@ function placeOf(
 ): { readonly words: string; readonly tensor: string | null } {
   const { action, instruction: index } = control.position(rank);
   const setup = setups[rank] as RankSetup;
-  const phase = setup.phases[action];
+  const phase = setup.actions[action]?.phase;
   const list = phase === undefined ? undefined : setup.stage.phases[phase];
   const instruction = list?.[index];
   if (!list || !instruction) return { words: 'while loading', tensor: null };
@@ -210,6 +214,9 @@ function describe(instruction: Instruction, list: readonly Instruction[]): { wha
   if (instruction.kind === 'wait') {
     const start = list.find((other) => other.kind === 'start' && other.id === instruction.id);
     return start ? describe(start, list) : { what: 'wait', tensor: '(none)' };
+  }
+  if (instruction.kind === 'accumulate') {
+    return { what: `accumulate ${instruction.label}`, tensor: instruction.output };
   }
   if (instruction.kind === 'free') return { what: 'free', tensor: instruction.tensors[0] ?? '(none)' };
   return { what: `${instruction.kind} ${instruction.label}`, tensor: instruction.tensor };

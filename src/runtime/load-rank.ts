@@ -24,6 +24,7 @@ export type Step<Tensor> =
   | { readonly kind: 'wait'; readonly call: CollectiveCall; readonly input: string; readonly output: string }
   | { readonly kind: 'send'; readonly tensor: string; readonly peer: number }
   | { readonly kind: 'recv'; readonly tensor: string; readonly peer: number }
+  | { readonly kind: 'accumulate'; readonly input: string; readonly output: string }
   | { readonly kind: 'free'; readonly tensors: readonly string[] };
 
 export interface LoadedRank<Tensor> {
@@ -74,7 +75,7 @@ export async function loadRank<Tensor>(
   }
   const lists = new Map(Object.keys(stage.phases).map((phase) => [phase, resolve(setup, phase, sessions)]));
   return {
-    actions: setup.phases.map((phase) => lists.get(phase) ?? []),
+    actions: setup.actions.map(({ phase }) => lists.get(phase) ?? []),
     constants,
     baseBytes,
     release: async () => {
@@ -130,7 +131,7 @@ function weightsReadAsTensors({ stage, stageIndex, outputs }: RankSetup): readon
     .flat()
     .flatMap((instruction) => {
       if (instruction.kind === 'compute') return instruction.inputs;
-      if (instruction.kind === 'start') return [instruction.input];
+      if (instruction.kind === 'start' || instruction.kind === 'accumulate') return [instruction.input];
       return instruction.kind === 'send' ? [instruction.tensor] : [];
     });
   const given = outputs.filter((output) => output.stage === stageIndex).map((output) => output.tensor);
@@ -162,7 +163,7 @@ function resolve<Tensor>(
       if (!start) throw new Error(`collective ${instruction.id} is waited for before it begins`);
       return { ...start, kind: 'wait' };
     }
-    if (instruction.kind === 'free') return instruction;
+    if (instruction.kind === 'free' || instruction.kind === 'accumulate') return instruction;
     return { kind: instruction.kind, tensor: instruction.tensor, peer: peerIn(instruction.stage) };
   });
 }

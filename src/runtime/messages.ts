@@ -1,7 +1,7 @@
 /**
  * @file What the launcher and its ranks say to each other.
  */
-import type { Program, ProgramAxis, ProgramStage } from '../program/program.js';
+import type { Program, ProgramAction, ProgramAxis, ProgramStage } from '../program/program.js';
 import type { ErrorPlace, ExitKind } from '../program/values.js';
 import type { PeerLine, SharedRegions } from './shared-memory.js';
 import type { SlotPlan } from './slots.js';
@@ -25,12 +25,13 @@ export interface RankSetup {
   readonly stage: ProgramStage;
   /** The stage's own mesh. */
   readonly axes: readonly ProgramAxis[];
-  readonly phases: readonly string[];
+  /** What the stage runs in a step, in order. */
+  readonly actions: readonly ProgramAction[];
   readonly outputs: Program['outputs'];
   /** What the stage keeps from step to step. */
   readonly state: NonNullable<Program['state']>;
-  /** Blocks of the inputs by local tensor. */
-  readonly feeds: Readonly<Record<string, Uint8Array>>;
+  /** Blocks of the inputs by local tensor; of those that are cut in micro-batches one for each. */
+  readonly feeds: Readonly<Record<string, readonly Uint8Array[]>>;
   readonly steps: number;
   readonly warmup: number;
   readonly threads: number;
@@ -52,8 +53,8 @@ export type RankMessage =
       /** Wall time of each counted step, barrier to barrier. */
       readonly stepSeconds: readonly number[];
       readonly statistics: RankStatistics;
-      /** Blocks by local tensor. */
-      readonly outputs: Readonly<Record<string, Uint8Array>>;
+      /** Blocks by local tensor, one per micro-batch that makes a part of them. */
+      readonly outputs: Readonly<Record<string, readonly Uint8Array[]>>;
       readonly collected: Readonly<Record<string, Uint8Array>>;
       /** Values of outputs that are one number, step by step, by local tensor. */
       readonly history: Readonly<Record<string, readonly number[]>>;

@@ -2,6 +2,7 @@
  * @file A rank's steps: feed, run the instruction lists, meet at the barrier.
  */
 import { holders } from '../program/blocks.js';
+import { reduceBlocks } from '../program/reduce.js';
 import type { DType } from '../program/values.js';
 import type { Backend } from './backend.js';
 import { BufferPool } from './buffer-pool.js';
@@ -14,8 +15,8 @@ import { bytesSent, type Transport } from './transport.js';
 export interface RankRun {
   readonly stepSeconds: readonly number[];
   readonly statistics: RankStatistics;
-  /** Blocks that this rank gives to the whole outputs and collected tensors, copied. */
-  readonly outputs: Readonly<Record<string, Uint8Array>>;
+  /** Blocks that this rank gives to the whole outputs and collected tensors, copied; of outputs one per micro-batch. */
+  readonly outputs: Readonly<Record<string, readonly Uint8Array[]>>;
   readonly collected: Readonly<Record<string, Uint8Array>>;
   /** Values of outputs that are one number, step by step. */
   readonly history: Readonly<Record<string, readonly number[]>>;
@@ -43,7 +44,11 @@ export async function runRank<Tensor>(
     const from = performance.now();
     loop.begin(loaded.constants);
     if (step === warmup + steps - 1) loop.keepIn(kept);
-    for (const [action, list] of loaded.actions.entries()) await loop.run(action, list);
+    for (const [action, list] of loaded.actions.entries()) {
+      loop.feed(action);
+      await loop.run(action, list);
+      loop.keepParts(action);
+    }
     control.barrier(rank);
     if (step >= warmup) {
       stepSeconds.push((performance.now() - from) / 1000);
@@ -51,7 +56,7 @@ export async function runRank<Tensor>(
     }
     onStep(step);
   }
-  const outputs = loop.give(ownOutputs(setup), loop.tensors);
+  const outputs = loop.giveOutputs();
   const collected = loop.give(setup.collect, kept);
   return { stepSeconds, outputs, collected, history, statistics: stopwatch.statistics(steps, memory.peakBytes) };
 }
@@ -72,6 +77,8 @@ class RankLoop<Tensor> {
   private readonly buffers = new BufferPool();
   private kept: Map<string, Tensor> | null = null;
   private readonly keepNames: ReadonlySet<string>;
+  /** Outputs that micro-batches make parts of: this step's parts so far. */
+  private readonly parts: ReadonlyMap<string, Uint8Array[]>;
   private executed = 0;
   /** The last checked results: their sizes are compared with the program's once per segment call. */
   private readonly checked = new Set<Step<Tensor>>();
@@ -85,6 +92,8 @@ class RankLoop<Tensor> {
     private readonly stopwatch: Stopwatch,
   ) {
     this.keepNames = new Set(setup.collect);
+    const cut = setup.outputs.filter(({ stage, microBatches }) => stage === setup.stageIndex && microBatches);
+    this.parts = new Map(cut.map(({ tensor }) => [tensor, []]));
   }
 
   /** Starts a step: only constants and inputs are live. */
@@ -94,11 +103,36 @@ class RankLoop<Tensor> {
     for (const name of this.tensors.keys()) this.buffers.giveBack(name);
     this.tensors = new Map(constants);
     this.memory.clear();
-    for (const [name, bytes] of Object.entries(this.setup.feeds)) {
-      const { dtype, localShape } = tensorOf(this.setup.stage, name);
-      this.define(name, this.backend.tensor(dtype, localShape, bytes));
-    }
+    for (const parts of this.parts.values()) parts.length = 0;
+    for (const [name, [bytes, ...others]] of Object.entries(this.setup.feeds))
+      if (bytes && others.length === 0) this.defineInput(name, bytes);
     this.stopwatch.add('feed', performance.now() - from, 0, 0, 1);
+  }
+
+  /** Before an action: the inputs' parts of its micro-batch. */
+  feed(action: number): void {
+    const part = this.setup.actions[action];
+    if (!part || !this.isMicro(part)) return;
+    const from = performance.now();
+    for (const [name, blocks] of Object.entries(this.setup.feeds)) {
+      const bytes = blocks[part.microBatch];
+      if (blocks.length > 1 && bytes) this.defineInput(name, bytes);
+    }
+    this.stopwatch.add('feed', performance.now() - from, 0, 0, 0);
+  }
+
+  /** Behind an action: its micro-batch's parts of the outputs, which the next one would write over. */
+  keepParts(action: number): void {
+    const part = this.setup.actions[action];
+    if (!part || !this.isMicro(part)) return;
+    for (const name of this.parts.keys()) {
+      const tensor = this.tensors.get(name);
+      if (!tensor) continue;
+      const copy = this.backend.bytes(tensor).slice();
+      this.parts.get(name)?.push(copy);
+      this.free(name);
+      this.memory.define(`${name}#${part.microBatch}`, copy.byteLength);
+    }
   }
 
   /** What the last step left of the state is what this one begins with: copied over the value that it had before. */
@@ -143,20 +177,61 @@ class RankLoop<Tensor> {
       const from = performance.now();
       const blocked = this.transport.blocked();
       const kind = 'call' in step ? step.call.collective.kind : step.kind;
-      const bytes = step.kind === 'compute' ? await this.compute(step) : this.communicate(step);
+      const isFirst = this.setup.actions[action]?.microBatch === 0;
+      const bytes =
+        step.kind === 'compute'
+          ? await this.compute(step)
+          : step.kind === 'accumulate'
+            ? this.accumulate(step, isFirst)
+            : this.communicate(step);
       const count = step.kind === 'wait' ? 0 : 1;
       this.stopwatch.add(kind, performance.now() - from, this.transport.blocked() - blocked, bytes, count);
     }
+  }
+
+  /** What this rank contributes to the outputs. */
+  giveOutputs(): Record<string, readonly Uint8Array[]> {
+    const whole = this.give(
+      ownOutputs(this.setup).filter((name) => !this.parts.has(name)),
+      this.tensors,
+    );
+    const result: Record<string, readonly Uint8Array[]> = {};
+    for (const [name, block] of Object.entries(whole)) result[name] = [block];
+    for (const [name, parts] of this.parts) if (this.holds(name)) result[name] = parts;
+    return result;
+  }
+
+  /** Whether this rank's block of a tensor is one that the whole is put together from. */
+  private holds(name: string): boolean {
+    const layout = this.setup.stage.tensors[name]?.layout;
+    return !layout || holders(layout, this.setup.axes).includes(localRank(this.setup));
+  }
+
+  /** Whether an action is one of several runs of its phase. */
+  private isMicro({ phase }: RankSetup['actions'][number]): boolean {
+    return this.setup.actions.filter((action) => action.phase === phase).length > 1;
+  }
+
+  private accumulate({ input, output }: Extract<Step<Tensor>, { kind: 'accumulate' }>, isFirst: boolean): number {
+    const part = this.backend.bytes(this.get(input));
+    if (isFirst) {
+      const sum = this.buffers.take(output, part.byteLength);
+      sum.set(part);
+      this.defineBytes(output, sum);
+      return 0;
+    }
+    const { dtype } = tensorOf(this.setup.stage, output);
+    const sum = this.backend.bytes(this.get(output));
+    reduceBlocks(dtype, 'sum', [sum, part], sum);
+    return 0;
   }
 
   /** Copies of the blocks of `names` that this rank contributes to whole tensors. */
   give(names: readonly string[], from: ReadonlyMap<string, Tensor>): Record<string, Uint8Array> {
     const result: Record<string, Uint8Array> = {};
     for (const name of names) {
-      const layout = this.setup.stage.tensors[name]?.layout;
       const tensor = from.get(name);
-      if (layout && !holders(layout, this.setup.axes).includes(localRank(this.setup))) continue;
-      if (tensor) result[name] = this.backend.bytes(tensor).slice();
+      if (tensor && this.holds(name)) result[name] = this.backend.bytes(tensor).slice();
     }
     return result;
   }
@@ -178,7 +253,7 @@ class RankLoop<Tensor> {
   }
 
   /** Gives the bytes sent. */
-  private communicate(step: Exclude<Step<Tensor>, { kind: 'compute' | 'free' }>): number {
+  private communicate(step: Exclude<Step<Tensor>, { kind: 'compute' | 'accumulate' | 'free' }>): number {
     if (step.kind === 'recv') {
       this.defineBytes(step.tensor, this.transport.receive(step.tensor, step.peer));
       return 0;
@@ -208,6 +283,11 @@ class RankLoop<Tensor> {
     const tensor = this.tensors.get(name);
     if (tensor === undefined) throw new Error(`tensor ${name} is not there`);
     return tensor;
+  }
+
+  private defineInput(name: string, bytes: Uint8Array): void {
+    const { dtype, localShape } = tensorOf(this.setup.stage, name);
+    this.define(name, this.backend.tensor(dtype, localShape, bytes));
   }
 
   private defineBytes(name: string, bytes: Uint8Array): void {

@@ -29,7 +29,7 @@ async function main(setup: RankSetup): Promise<void> {
     });
     control.enterNative(setup.rank, 'computing');
     await loaded.release();
-    const blocks = [...Object.values(run.outputs), ...Object.values(run.collected)];
+    const blocks = [...Object.values(run.outputs).flat(), ...Object.values(run.collected)];
     say({ kind: 'done', ...run }, [...new Set(blocks.map((block) => block.buffer as ArrayBuffer))]);
   } catch (error) {
     if (!(error instanceof Stopped)) say({ kind: 'failed', error: plain(error) });

@@ -4,6 +4,7 @@
  */
 import { assembleBlocks, cutBlock } from '../program/blocks.js';
 import { rankCount, stageAxes } from '../program/mesh.js';
+import { partShape, partsOf, wholeOf } from '../program/micro-batch-parts.js';
 import type { Program, ProgramStage, ProgramTensor } from '../program/program.js';
 import { programFolder, readProgram } from '../program/reader.js';
 import type { ConstantTensor } from '../program/values.js';
@@ -125,7 +126,7 @@ function setUp(
         stageIndex,
         stage,
         axes,
-        phases: actionsOf(program, stageIndex).map((action) => action.phase),
+        actions: actionsOf(program, stageIndex),
         outputs: program.outputs,
         state: (program.state ?? []).filter((pair) => pair.stage === stageIndex),
         feeds: feedsOf(program, stageIndex, local, inputs),
@@ -149,14 +150,16 @@ function feedsOf(
   stageIndex: number,
   local: number,
   inputs: Readonly<Record<string, ConstantTensor>>,
-): Record<string, Uint8Array> {
+): Record<string, readonly Uint8Array[]> {
   const axes = stageAxes(program.mesh, program.stages.length);
-  const feeds: Record<string, Uint8Array> = {};
-  for (const { name, dtype, shape, stage, tensor } of program.inputs) {
+  const feeds: Record<string, readonly Uint8Array[]> = {};
+  for (const value of program.inputs) {
+    const { name, dtype, stage, tensor } = value;
     const layout = program.stages[stage]?.tensors[tensor]?.layout;
     const whole = inputs[name];
-    if (stage === stageIndex && layout && whole)
-      feeds[tensor] = cutBlock(whole.data, shape, dtype, layout, axes, local);
+    if (stage !== stageIndex || !layout || !whole) continue;
+    const shape = partShape(value);
+    feeds[tensor] = partsOf(value, whole.data).map((part) => cutBlock(part, shape, dtype, layout, axes, local));
   }
   return feeds;
 }
@@ -173,9 +176,15 @@ function wholeOutputs(
   done: readonly RankDone[],
 ): Record<string, ConstantTensor> {
   const result: Record<string, ConstantTensor> = {};
-  for (const { name, stage, tensor } of program.outputs) {
+  for (const value of program.outputs) {
+    const { name, stage, tensor, shape, dtype } = value;
     const type = program.stages[stage]?.tensors[tensor];
-    if (type) result[name] = assemble(setups, stage, type, done, ({ outputs }) => outputs[tensor]);
+    if (!type) continue;
+    const parts = Array.from(
+      { length: value.microBatches?.count ?? 1 },
+      (_, part) => assemble(setups, stage, type, done, ({ outputs }) => outputs[tensor]?.[part]).data,
+    );
+    result[name] = { dtype, shape, data: wholeOf(value, parts) };
   }
   return result;
 }

@@ -37,6 +37,8 @@ export class EdgeTable {
     private readonly to: LayoutStates,
     /** Row-major over the distinct layouts. */
     private readonly pairs: readonly Pair[],
+    /** How often a step redistributes. */
+    private readonly runs: number,
   ) {}
 
   table(): CostTable {
@@ -66,7 +68,8 @@ export class EdgeTable {
     const sizes = [this.from.numbers.length, this.to.numbers.length] as const;
     const values = new Float64Array(sizes[0] * sizes[1]);
     for (let row = 0; row < sizes[0]; row++) {
-      for (let column = 0; column < sizes[1]; column++) values[row * sizes[1] + column] = this.pairAt(row, column).cost;
+      for (let column = 0; column < sizes[1]; column++)
+        values[row * sizes[1] + column] = this.runs * this.pairAt(row, column).cost;
     }
     return { sizes, values };
   }
@@ -81,9 +84,9 @@ export class EdgeCosts {
     private readonly bound: LeastCost,
   ) {}
 
-  edgeTable(from: LayoutStates, to: LayoutStates, shape: readonly number[], bits: number): EdgeTable {
+  edgeTable(from: LayoutStates, to: LayoutStates, shape: readonly number[], bits: number, runs = 1): EdgeTable {
     const pairs = from.layouts.flatMap((a) => to.layouts.map((b) => this.pair(a, b, shape, bits)));
-    return new EdgeTable(from, to, pairs);
+    return new EdgeTable(from, to, pairs, runs);
   }
 
   /** Prices pairs that are only bounded so far; returns those whose cost rose. */

@@ -16,7 +16,7 @@
 
 import { dtypeBits } from '../ir/dtype.js';
 import type { Graph, Node } from '../ir/graph.js';
-import { typeOf } from '../ir/graph.js';
+import { runsPerStep, typeOf } from '../ir/graph.js';
 import type { Assignment, Reader, View } from '../partition/assignment.js';
 import { isReplicated, type Layout, layoutKey, mergedLayout, replicated } from '../sharding-propagation/layout.js';
 import type { Mesh } from '../sharding-propagation/mesh.js';
@@ -66,6 +66,7 @@ class Building {
   private readonly operators = new Map<Node, { readonly variable: number; readonly set: CandidateSet }>();
   private readonly readersOf: ReadonlyMap<string, readonly Reader[]>;
   private readonly nodeOf: ReadonlyMap<string, Node>;
+  private readonly makerOf: ReadonlyMap<string, Node>;
   /** Where the layout of each read tensor's view is found: a variable's end, or its only reader's demand. */
   private readonly viewEnds = new Map<string, End>();
   private readonly inputEnds = new Map<string, End>();
@@ -79,6 +80,9 @@ class Building {
   ) {
     this.readersOf = readersByTensor(graph);
     this.nodeOf = new Map(graph.nodes.map((node) => [node.name, node]));
+    this.makerOf = new Map(
+      graph.nodes.flatMap((node) => node.outputs.flatMap((name) => (name === null ? [] : [[name, node] as const]))),
+    );
   }
 
   build(): GroupGraph {
@@ -89,7 +93,7 @@ class Building {
       const set = sets.get(node) as CandidateSet;
       const variable = this.variable(set.strategies.length);
       this.operators.set(node, { variable, set });
-      this.factors.push({ variables: [variable], table: this.costTable(set) });
+      this.factors.push({ variables: [variable], table: this.costTable(set, runsPerStep(node.scope, graph)) });
       node.outputs.forEach((tensor, index) => {
         if (tensor !== null) this.reserveView(tensor, this.end(node, 'out', index, set), sets);
       });
@@ -130,7 +134,13 @@ class Building {
     );
     const end = this.layoutsEnd(tensor, [...producer.layouts, ...asked]);
     this.viewEnds.set(tensor, end);
-    this.edge(tensor, producer, end);
+    this.edge(tensor, producer, end, this.runsOf(readers[0] as Reader));
+  }
+
+  /** How often what is done for a reader is done in a step: as partition puts it into the reader's scope. */
+  private runsOf(reader: Reader): number {
+    const node = reader.kind === 'operator' ? this.nodeOf.get(reader.name) : this.makerOf.get(reader.name);
+    return node ? runsPerStep(node.scope, this.graph) : 1;
   }
 
   /** The edges from a tensor to its readers. */
@@ -139,7 +149,7 @@ class Building {
     if (!from) return;
     for (const reader of readers) {
       if (reader.kind === 'output') this.forbidPartial(from);
-      else this.edge(tensor, from, this.readerEnd(reader));
+      else this.edge(tensor, from, this.readerEnd(reader), this.runsOf(reader));
     }
   }
 
@@ -147,7 +157,7 @@ class Building {
   private carry(output: string, input: string): void {
     const [from, to] = [this.viewEnds.get(output), this.inputEnds.get(input)];
     if (!from || !to) throw new Error(`state ${input} is no input, or ${output} is not computed`);
-    this.edge(output, from, to);
+    this.edge(output, from, to, this.runsOf({ kind: 'output', name: output, operand: 0 }));
   }
 
   private readerEnd(reader: Reader): End {
@@ -193,10 +203,11 @@ class Building {
     return [...distinct(all).layouts];
   }
 
-  private edge(tensor: string, from: End, to: End): void {
+  /** An edge whose redistribution is done `runs` times a step. */
+  private edge(tensor: string, from: End, to: End, runs: number): void {
     const type = typeOf(this.graph, tensor);
-    const key = `${typeKey(type)}|${from.key}|${to.key}`;
-    const table = this.edgeTables.get(key) ?? this.costs.edgeTable(from, to, type.shape, dtypeBits(type.dtype));
+    const key = `${typeKey(type)}|${from.key}|${to.key}|${runs}`;
+    const table = this.edgeTables.get(key) ?? this.costs.edgeTable(from, to, type.shape, dtypeBits(type.dtype), runs);
     this.edgeTables.set(key, table);
     this.edges.push({ from: from.variable, to: to.variable, table });
   }
@@ -225,8 +236,11 @@ class Building {
     this.factors.push({ variables: [end.variable], table });
   }
 
-  private costTable(set: CandidateSet): CostTable {
-    return this.once(`cost|${this.setId(set)}`, () => ({ sizes: [set.costs.length], values: set.costs }));
+  private costTable(set: CandidateSet, runs: number): CostTable {
+    return this.once(`cost|${this.setId(set)}|${runs}`, () => ({
+      sizes: [set.costs.length],
+      values: runs === 1 ? set.costs : set.costs.map((cost) => runs * cost),
+    }));
   }
 
   private assignment(states: readonly number[]): Assignment {

@@ -8,7 +8,7 @@ import { setImmediate } from 'node:timers/promises';
 import { type Cluster, clusterSize } from '../cost-model/cluster.js';
 import { type Prediction, predict, priceGraph, usableBytes } from '../cost-model/predict.js';
 import { AutoparError } from '../ir/error.js';
-import type { Graph } from '../ir/graph.js';
+import { type Graph, runsPerStep } from '../ir/graph.js';
 import { entryOf, unknownEntry } from '../ir/ops/index.js';
 import { viewOf } from '../ir/view.js';
 import type { Assignment } from '../partition/assignment.js';
@@ -204,7 +204,8 @@ function lowered(graph: Graph, cluster: Cluster, found: Solved): ShardedGraph {
 function wholeFlops(graph: Graph): number {
   return graph.nodes.reduce((sum, node) => {
     const view = viewOf(graph, node);
-    return sum + (entryOf(node.op, node.domain) ?? unknownEntry(node.op, node.domain)).work(view).flops;
+    const { flops } = (entryOf(node.op, node.domain) ?? unknownEntry(node.op, node.domain)).work(view);
+    return sum + runsPerStep(node.scope, graph) * flops;
   }, 0);
 }
 

@@ -81,7 +81,7 @@ export function planOf(found: Found, model: PlannedModel, cluster: PlannedCluste
     tensors: Object.fromEntries(tensors),
     redistributions: redistributionsOf(found, produced, leaders.tensors),
     training: model.training ?? null,
-    schedule: { kind: 'single', microBatches: 1 },
+    schedule: { kind: 'single', microBatches: graph.microBatches?.count ?? 1 },
     predicted: prediction,
     search: {
       mode: found.mode,

@@ -6,7 +6,8 @@ import test from 'ava';
 import { parseCluster } from '../../src/cost-model/cluster.js';
 import { priceGraph } from '../../src/cost-model/predict.js';
 import { stepPrice } from '../../src/cost-model/price.js';
-import type { Graph, Node } from '../../src/ir/graph.js';
+import { type Graph, type Node, typeOf } from '../../src/ir/graph.js';
+import { accumulator } from '../../src/ir/ops/accumulate.js';
 import { viewOf } from '../../src/ir/view.js';
 import type { View } from '../../src/partition/assignment.js';
 import { partition } from '../../src/partition/partition.js';
@@ -48,6 +49,32 @@ for (const [name, graph] of [
       }
     });
   }
+}
+
+/** A projection summed up over three micro-batches, of which the step's own operator reads the sum. */
+function summed(): Graph {
+  const builder = new GraphBuilder();
+  const x = builder.input('x', [6, 64]);
+  const projected = builder.add('projected', 'MatMul', [x, builder.weight('A', [64, 96])]);
+  const graph = builder.build([builder.add('relu', 'Relu', [projected])]);
+  const [product, relu] = graph.nodes as [Node, Node];
+  const nodes: readonly Node[] = [
+    product,
+    accumulator('projected', 'sum', product),
+    { ...relu, scope: 'step', inputs: ['sum'] },
+  ];
+  const tensors = new Map([...graph.tensors, ['sum', typeOf(graph, 'projected')] as const]);
+  return { ...graph, nodes, tensors, microBatches: { count: 3, cut: new Map([['x', 0]]) } };
+}
+
+for (const cluster of ['local', '2x1:l40s']) {
+  test(`no combination is cheaper: micro-batches, ${cluster}`, (t) => {
+    const graph = summed();
+    t.is(solve(graph, cluster), cheapest(graph, cluster));
+    // Without micro-batches the same operators run once.
+    const { microBatches: _, ...once } = graph;
+    t.true(solve(graph, cluster) > solve(once, cluster));
+  });
 }
 
 const mesh = makeMesh([

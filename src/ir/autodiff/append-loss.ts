@@ -50,14 +50,16 @@ export interface LabelRange {
  *
  * `cross_entropy`: of logits [N, C], [N, S, C] (classes last where there are three dimensions, as language models have them) or
  * [N, C, H, W] against int64 labels without the classes; the mean over the labels that count, by the weights of their classes.
- * `mse`: the mean of squares.
+ * `mse`: the mean of squares. In micro-batches every mean is made a quotient of sums over all of them.
  * @throws AutoparError (input) `no-loss-output`, `ambiguous-loss`, `loss-not-scalar`, `class-weights`
  */
-export function appendLoss(graph: Graph, options: LossOptions): WithLoss {
+export function appendLoss(graph: Graph, options: LossOptions, inMicroBatches = false): WithLoss {
   const output = outputOf(graph, options);
   const type = typeOf(graph, output);
-  if (options.kind === 'model-output') return ownLoss(graph, output, type);
-  return options.kind === 'mse' ? withSquares(graph, output, type) : withEntropy(graph, output, type, options);
+  if (options.kind === 'model-output') return ownLoss(graph, output, type, inMicroBatches);
+  return options.kind === 'mse'
+    ? withSquares(graph, output, type, inMicroBatches)
+    : withEntropy(graph, output, type, options);
 }
 
 function outputOf(graph: Graph, { output }: LossOptions): string {
@@ -98,7 +100,7 @@ function onlyOf(graph: Graph, output: string): string {
   );
 }
 
-function ownLoss(graph: Graph, output: string, type: TensorType): WithLoss {
+function ownLoss(graph: Graph, output: string, type: TensorType, evenFixed: boolean): WithLoss {
   if (elementCount(type.shape) !== 1 || !isFloating(type.dtype))
     throw new AutoparError(
       'loss-not-scalar',
@@ -107,7 +109,7 @@ function ownLoss(graph: Graph, output: string, type: TensorType): WithLoss {
       { tensor: output },
       'have a loss appended: --loss cross_entropy or --loss mse',
     );
-  const split = splitMean(graph, output);
+  const split = splitMean(graph, output, { evenFixed });
   const whole = { loss: output, labels: null, classes: ownLabels(graph, output) };
   if (!split) return { graph, ...whole, ratio: null };
   const write = new LossWriter(split.graph);
@@ -129,14 +131,19 @@ function ownLabels(graph: Graph, loss: string): LabelRange | null {
   };
 }
 
-function withSquares(graph: Graph, output: string, type: TensorType): WithLoss {
+function withSquares(graph: Graph, output: string, type: TensorType, evenFixed: boolean): WithLoss {
   const write = new LossWriter(graph);
   const labels = write.input('target', type);
   const difference = write.node('Sub', [output, labels], type);
   const square = write.node('Mul', [difference, difference], type);
   const axes = type.shape.map((_, axis) => axis);
   const loss = write.node('ReduceMean', [square], { dtype: type.dtype, shape: [] }, { axes, keepdims: 0 }, 'loss');
-  return { graph: write.graph(loss), loss, labels, classes: null, ratio: null };
+  const added = { loss, labels, classes: null };
+  const split = splitMean(write.graph(loss), loss, { evenFixed });
+  if (!split) return { graph: write.graph(loss), ...added, ratio: null };
+  const behind = new LossWriter(split.graph);
+  behind.divide(split.ratio, loss);
+  return { graph: behind.graph(), ...added, ratio: split.ratio };
 }
 
 function withEntropy(graph: Graph, output: string, type: TensorType, options: LossOptions): WithLoss {

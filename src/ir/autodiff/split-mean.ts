@@ -19,13 +19,19 @@ export interface LossRatio {
 
 /**
  * The graph with the loss's maker replaced by a numerator and a denominator, whose quotient is to become the loss; null where
- * its maker is no mean over a count that data decide.
+ * its maker is no mean over a count that data decide, or with `evenFixed` no mean at all: the mean of a micro-batch is none of
+ * the whole batch, while its sum and its count add up.
  */
-export function splitMean(graph: Graph, loss: string): { readonly graph: Graph; readonly ratio: LossRatio } | null {
+export function splitMean(
+  graph: Graph,
+  loss: string,
+  { evenFixed = false }: { readonly evenFixed?: boolean } = {},
+): { readonly graph: Graph; readonly ratio: LossRatio } | null {
   const maker = graph.nodes.find(({ outputs }) => outputs[0] === loss);
   const sums = maker && (entryOf(maker.op, maker.domain) ?? unknownEntry(maker.op, maker.domain)).ratio;
   const expansion = maker && sums?.(viewOf(graph, maker));
   // What else reads the loss reads it per micro-batch.
+  if (expansion && !evenFixed && !isDecidedByData(expansion)) return null;
   if (!maker || !expansion || graph.nodes.some(({ inputs }) => inputs.includes(loss))) return null;
   const tensors = new Map<string, TensorType>(graph.tensors);
   const weights = new Map<string, Weight>(graph.weights);
@@ -49,9 +55,23 @@ export function splitMean(graph: Graph, loss: string): { readonly graph: Graph; 
   const made = expansion.nodes.map((inner) => instance(inner, maker, names, tensors));
   const [numerator, denominator] = [names.get('numerator') ?? '', names.get('denominator') ?? ''];
   const split: Graph = { ...graph, tensors, weights };
-  const ratio = { numerator, denominator, samples: elementCount(typeOf(graph, maker.inputs[1] ?? '').shape) };
+  const ratio = {
+    numerator,
+    denominator,
+    samples: elementCount(typeOf(graph, maker.inputs[1] ?? maker.inputs[0] ?? '').shape),
+  };
   const nodes = graph.nodes.flatMap((node) => (node === maker ? made : [node]));
   return { graph: { ...split, nodes }, ratio };
+}
+
+/** Whether the denominator depends on an operand. */
+function isDecidedByData({ nodes }: Expansion): boolean {
+  const moved = (name: string): boolean =>
+    /^in\d+$/.test(name) ||
+    nodes.some(
+      ({ inputs, outputs }) => outputs.includes(name) && inputs.some((input) => input !== null && moved(input)),
+    );
+  return moved('denominator');
 }
 
 /** One node of the expansion, in the place of the maker. */

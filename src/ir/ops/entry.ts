@@ -139,11 +139,11 @@ export function presentOperands(view: OperatorView): readonly number[] {
   return view.inputs.flatMap((type, index) => (type ? [index] : []));
 }
 
-function elementsOf(types: readonly (TensorType | null)[]): number {
+export function elementsOf(types: readonly (TensorType | null)[]): number {
   const first = types.find((type) => type !== null);
   return first ? elementCount(first.shape) : 0;
 }
 
-function bytesOf(types: readonly (TensorType | null)[]): number {
+export function bytesOf(types: readonly (TensorType | null)[]): number {
   return types.reduce((sum, type) => sum + (type ? byteLength(type.dtype, elementCount(type.shape)) : 0), 0);
 }

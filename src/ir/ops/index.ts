@@ -5,6 +5,7 @@ import { blockEntries } from '../blocks/block-entry.js';
 import { AutoparError } from '../error.js';
 import type { OperatorEntry, OperatorView } from '../operator.js';
 import { bindRule } from '../rule-text.js';
+import { accumulateEntry } from './accumulate.js';
 import { attentionEntries } from './attention.js';
 import { blockQuantisedEntries } from './block-quantised.js';
 import { channelNormalisationEntries } from './channel-normalisation.js';
@@ -81,10 +82,11 @@ export const operatorEntries: readonly OperatorEntry[] = [
 ].map(withReason);
 
 const BY_NAME: ReadonlyMap<string, OperatorEntry> = new Map(
-  [...operatorEntries, ...blockEntries((op, domain) => entryOf(op, domain) ?? unknownEntry(op, domain))].map((item) => [
-    keyOf(item.op, item.domain),
-    item,
-  ]),
+  [
+    ...operatorEntries,
+    accumulateEntry,
+    ...blockEntries((op, domain) => entryOf(op, domain) ?? unknownEntry(op, domain)),
+  ].map((item) => [keyOf(item.op, item.domain), item]),
 );
 
 /** The entry of an operator; undefined where the registry has none. */

@@ -61,6 +61,7 @@ const ENTRIES: readonly OperatorEntry[] = ROWS.map(({ op, mark, linear, flops, b
     },
     linear: (view) => (linear && (mark === '+' || isFloating(operand(view, 0).dtype)) ? [[0]] : []),
     work: perInputElement(flops),
+    ...(body === mean ? { ratio: meanRatio } : {}),
     ...(body ? { expansion: (view: OperatorView) => expansionOf(view, body) } : {}),
     ...(mark === '%' ? { note: 'Reduced dimensions of integers stay whole: they round.' } : {}),
     ...(note ? { note } : {}),
@@ -116,6 +117,19 @@ function mean(write: ExpansionWriter, input: string, { view, axes, reduced, attr
   const count = elementCount(axes.map((axis) => shape[axis] ?? 1));
   const sum = write.add('ReduceSum', [input], reduced, attributes);
   return write.add('Mul', [sum, write.scalar(summationType(dtype), 1 / count)], reduced);
+}
+
+/** The mean of everything: its sum over its count. */
+function meanRatio(view: OperatorView): Expansion | null {
+  const { axes, reduced, attributes, whole } = reductionOf(view);
+  const { dtype, shape } = operand(view, 0);
+  if (axes.length !== shape.length || !isFloating(dtype)) return null;
+  const write = new ExpansionWriter();
+  const sum = summationType(dtype);
+  const input = sum === dtype ? 'in0' : write.cast('in0', whole, sum);
+  write.add('ReduceSum', [input], reduced, attributes, 'numerator');
+  write.add('Identity', [write.scalar(sum, elementCount(shape))], [], {}, 'denominator');
+  return write.finish();
 }
 
 function root(write: ExpansionWriter, input: string, { reduced, attributes }: ReductionShape): string {

@@ -1,0 +1,52 @@
+/**
+ * @file How many micro-batches a step has: said as their number, or as the samples that a rank takes at once,
+ *
+ *     global batch = dp · micro-batch · micro-batches
+ */
+import { AutoparError } from '../ir/error.js';
+import { batchSize } from '../search/degrees.js';
+import type { DecisionSources } from './decisions.js';
+import type { ImportedModel } from './import.js';
+import type { Training } from './training.js';
+
+interface Wanted extends Pick<DecisionSources, 'degrees' | 'mode' | 'devices'> {
+  readonly microBatch?: number;
+}
+
+/**
+ * What is to be trained, with its number of micro-batches.
+ * @throws AutoparError (usage) `micro-batch` where the samples of a micro-batch leave open how many there are, do not go into the
+ * batch, or contradict the number that is given
+ */
+export function inMicroBatches(training: Training, { microBatch, ...wanted }: Wanted, model: ImportedModel): Training {
+  if (microBatch === undefined) return training;
+  const dp = wanted.degrees?.dp ?? (wanted.mode === 'data' ? wanted.devices : undefined);
+  if (dp === undefined)
+    throw refusal(
+      '--micro-batch is the samples of one rank of dp, and dp is open',
+      'give --dp, or the number of micro-batches: --micro-batches',
+    );
+  const batch = batchSize(model.graph);
+  if (batch === undefined)
+    throw refusal(
+      'the model has no input with a batch dimension, so there are no micro-batches',
+      'leave --micro-batch out',
+    );
+  const count = batch / (dp * microBatch);
+  if (!Number.isInteger(count))
+    throw refusal(
+      `a batch of ${batch} is no multiple of dp ${dp} · micro-batch ${microBatch}`,
+      'take a divisor, or another --global-batch',
+    );
+  const { microBatches: given } = training;
+  if (given !== undefined && given !== count)
+    throw refusal(
+      `a batch of ${batch} on dp ${dp} with --micro-batch ${microBatch} has ${count} micro-batches, not ${given}`,
+      'give one of --micro-batch and --micro-batches',
+    );
+  return { ...training, microBatches: count };
+}
+
+function refusal(message: string, hint: string): AutoparError {
+  return new AutoparError('micro-batch', 'usage', message, {}, hint);
+}

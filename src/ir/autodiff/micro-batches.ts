@@ -1,0 +1,150 @@
+/**
+ * @file A step in several micro-batches. The forward and its gradients run once per micro-batch, on its samples alone; what the
+ * update reads of them is summed up on the way (gradient accumulation; GPipe, Huang et al. 2019). The step computes what one batch
+ * of all samples computes, and where that is not so it is refused: an operator that mixes samples (statistics over the batch, a
+ * sort or a running sum along it) would see one micro-batch's only.
+ */
+import { type BatchMarks, followBatch } from '../batch.js';
+import { AutoparError } from '../error.js';
+import type { FactorRule } from '../factor-rule.js';
+import { type Graph, type MicroBatches, type Node, type TensorType, typeOf } from '../graph.js';
+import { accumulator } from '../ops/accumulate.js';
+import { unusedName } from '../unused-name.js';
+import { ruleOf, viewOf } from '../view.js';
+
+/**
+ * How a forward graph's inputs and outputs are cut into `count` micro-batches. What makes the loss may sum over samples; nothing
+ * else may.
+ * @param graph at the size of the whole batch, with its loss and without gradients
+ * @param sums tensors that are known to add up over micro-batches: those that the loss is a quotient of, and what leads there
+ * @throws AutoparError (input) `no-batch`; (usage) `micro-batches-uneven`; (input) `mixes-samples`, naming the operator
+ */
+export function microBatchesOf(graph: Graph, count: number, loss: string, sums: ReadonlySet<string>): MicroBatches {
+  const marks = followBatch(graph);
+  if (marks.size === null)
+    throw new AutoparError(
+      'no-batch',
+      'input',
+      'the model has no input with a batch dimension, so there is nothing to cut into micro-batches',
+      {},
+      'leave --micro-batches out',
+    );
+  if (marks.size % count !== 0) throw uneven(marks.size, count);
+  for (const node of graph.nodes) {
+    if (node.scope === 'step' || node.outputs.some((name) => name !== null && sums.has(name))) continue;
+    checkApart(graph, node, marks, loss);
+  }
+  const cut = new Map<string, number>();
+  for (const name of [...graph.inputs, ...graph.outputs]) {
+    const { shape } = typeOf(graph, name);
+    const axis = marks.dimensionMarks(name).findIndex((mark) => mark !== null);
+    const mark = marks.dimensionMarks(name)[axis];
+    if (!mark) continue;
+    if (mark.minor * mark.size !== shape[axis])
+      throw new AutoparError(
+        'mixes-samples',
+        'input',
+        `the samples of '${name}' [${shape.join(', ')}] do not lie one after the other along a dimension, so it cannot be cut into micro-batches`,
+        { tensor: name },
+        'train without --micro-batches, or export the model with the batch as the first dimension',
+      );
+    cut.set(name, axis);
+  }
+  return { count, cut };
+}
+
+/** @throws AutoparError (usage) where micro-batches would be of different sizes */
+function uneven(batch: number, count: number): AutoparError {
+  return new AutoparError(
+    'micro-batches-uneven',
+    'usage',
+    `a batch of ${batch} cannot be cut into ${count} equal micro-batches`,
+    {},
+    `take a number that divides ${batch}, or another --global-batch`,
+  );
+}
+
+function checkApart(graph: Graph, node: Node, marks: BatchMarks, loss: string): void {
+  const carried = [...marks.factorMarks(node).keys()];
+  const isCut = marks.conflicts.includes(node.name);
+  if (carried.length === 0 && !isCut) return;
+  const rule = ruleOf(viewOf(graph, node));
+  const addsUp = node.outputs[0] === loss;
+  const mixing = isCut
+    ? 'the batch cannot be followed through it'
+    : carried
+        .map((name) => mixes(rule, name) ?? (addsUp || staysIn(rule, name) ? undefined : 'it sums them up'))
+        .find(Boolean);
+  if (!mixing) return;
+  throw new AutoparError(
+    'mixes-samples',
+    'input',
+    `node '${node.name}' (${node.op}) mixes the samples of a batch (${mixing}), so micro-batches would compute something else`,
+    { node: node.name },
+    'train without --micro-batches; batch statistics can be kept as they are (docs/training.md)',
+  );
+}
+
+/** Why an operator with the batch on this factor computes something else on a part of it; undefined where it does not. */
+function mixes(rule: FactorRule, name: string): string | undefined {
+  const factor = rule.factors.get(name);
+  if (!factor) return undefined;
+  if (factor.kind === 'whole' || factor.kind === 'halo') return 'it needs all of them at once';
+  if (factor.kind === 'indexed') return "its result depends on a sample's position";
+  if (factor.kind === 'expanded') return "a sample's result depends on the others";
+  return factor.reduction === 'sum' ? undefined : 'it takes the largest or smallest of them';
+}
+
+function staysIn(rule: FactorRule, name: string): boolean {
+  return rule.outputs.every((dims) => dims === null || dims.some((names) => names.includes(name)));
+}
+
+/**
+ * The training graph with an accumulator wherever an operator of the step reads what is made per micro-batch, and behind a loss
+ * that is a sum over samples.
+ * @param graph at the size of one micro-batch, gradients and updates in it
+ */
+export function withAccumulators(graph: Graph, microBatches: MicroBatches, loss: string): Graph {
+  const makers = new Map(
+    graph.nodes.flatMap((node) => node.outputs.flatMap((name) => (name === null ? [] : [[name, node] as const]))),
+  );
+  const tensors = new Map<string, TensorType>(graph.tensors);
+  const held = new Map<string, string>();
+  const accumulators: Node[] = [];
+  const hold = (tensor: string, maker: Node) => {
+    const known = held.get(tensor);
+    if (known !== undefined) return known;
+    const name = unusedName(tensors, `${tensor}/sum`);
+    tensors.set(name, typeOf(graph, tensor));
+    accumulators.push(accumulator(tensor, name, maker));
+    held.set(tensor, name);
+    return name;
+  };
+  const updates = graph.nodes.flatMap((node) => {
+    if (node.scope === 'micro') return [];
+    const inputs = node.inputs.map((name) => {
+      const maker = name === null ? undefined : makers.get(name);
+      return name !== null && maker?.scope === 'micro' ? hold(name, maker) : name;
+    });
+    return [{ ...node, inputs }];
+  });
+  const summed: Graph = {
+    ...graph,
+    nodes: [...graph.nodes.filter(({ scope }) => scope === 'micro'), ...accumulators, ...updates],
+    tensors,
+    microBatches,
+  };
+  const lossMaker = makers.get(loss);
+  return lossMaker?.scope === 'micro' ? summedLoss(summed, loss, lossMaker) : summed;
+}
+
+/** A loss that is a sum over samples is the sum of the micro-batches' losses, and keeps its name. */
+function summedLoss(graph: Graph, loss: string, maker: Node): Graph {
+  const part = unusedName(graph.tensors, `${loss}/part`);
+  const renamed = (name: string | null) => (name === loss ? part : name);
+  const micro = graph.nodes
+    .filter(({ scope }) => scope === 'micro')
+    .map((node) => ({ ...node, inputs: node.inputs.map(renamed), outputs: node.outputs.map(renamed) }));
+  const nodes = [...micro, accumulator(part, loss, maker), ...graph.nodes.filter(({ scope }) => scope === 'step')];
+  return { ...graph, nodes, tensors: new Map([...graph.tensors, [part, typeOf(graph, loss)]]) };
+}

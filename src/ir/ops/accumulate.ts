@@ -1,0 +1,50 @@
+/**
+ * @file The accumulator of gradient accumulation: what it reads in each micro-batch is added to what it holds, and what it holds
+ * after the last is its result. It is linear, so a sum that ranks still owe each other stays owed: ranks add up their own summands
+ * in every micro-batch and reduce them once per step.
+ */
+import type { Node } from '../graph.js';
+import type { OperatorEntry } from '../operator.js';
+import { bytesOf, elementsOf, entry, linearIn } from './entry.js';
+import { dimensionNames, operand } from './operands.js';
+
+const DOMAIN = 'autopar';
+const OP = 'Accumulate';
+
+export const accumulateEntry: OperatorEntry = entry({
+  op: OP,
+  domain: DOMAIN,
+  family: 'other',
+  infer: (view) => [operand(view, 0)],
+  rule: (view) => {
+    const dimensions = dimensionNames(operand(view, 0).shape.length).join(' ');
+    return `${dimensions} -> ${dimensions}`;
+  },
+  linear: linearIn([0]),
+  // Reads what it is given and what it holds, and writes the sum.
+  work: (view) => ({ flops: elementsOf(view.outputs), bytes: 3 * bytesOf(view.outputs) }),
+  note: 'Made by --micro-batches; no file holds it.',
+});
+
+/** An accumulator of `tensor`, which is to be named `result`. Runs per micro-batch; its result is there once per step. */
+export function accumulator(tensor: string, result: string, near: Pick<Node, 'module' | 'layer'>): Node {
+  const name = `${result}/accumulate`;
+  return {
+    name,
+    op: OP,
+    domain: DOMAIN,
+    attributes: {},
+    inputs: [tensor],
+    outputs: [result],
+    module: near.module,
+    layer: near.layer,
+    scope: 'micro',
+    phase: 'backward',
+    group: name,
+    body: null,
+  };
+}
+
+export function isAccumulator({ op, domain }: Pick<Node, 'op' | 'domain'>): boolean {
+  return op === OP && domain === DOMAIN;
+}
