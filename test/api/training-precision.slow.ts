@@ -48,6 +48,8 @@ async function run(t: ExecutionContext, precision: Training['precision'], dp: nu
 
 function near(t: ExecutionContext, got: readonly number[], wanted: readonly number[], tolerance: number): void {
   t.is(got.length, STEPS);
+  const away = wanted.map((loss, step) => Math.abs((got[step] ?? Number.NaN) - loss) / loss);
+  t.log(`worst ${Math.max(...away).toExponential(1)} of ${STEPS} steps`);
   for (const [step, loss] of wanted.entries())
     t.true(Math.abs((got[step] ?? Number.NaN) - loss) <= tolerance * loss, `step ${step}: ${got[step]} / ${loss}`);
 }

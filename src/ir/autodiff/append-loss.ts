@@ -63,6 +63,15 @@ export function appendLoss(graph: Graph, options: LossOptions, inMicroBatches = 
 }
 
 function outputOf(graph: Graph, { output }: LossOptions): string {
+  const shared = graph.outputs.find((name, index) => graph.outputs.indexOf(name) !== index);
+  if (shared !== undefined && (output === undefined || output === shared))
+    throw new AutoparError(
+      'ambiguous-loss',
+      'input',
+      `several outputs of the model have the name '${shared}'`,
+      { tensor: shared },
+      'export the model with a name for each output',
+    );
   if (output !== undefined) {
     if (graph.outputs.includes(output)) return onlyOf(graph, output);
     throw new AutoparError(

@@ -93,8 +93,10 @@ export function cutInMicroBatches(forward: Graph, options: Pick<TrainingOptions,
 
 /** A loss of the model's own that is to be parted into two sums is no block any more. */
 function withLoss(forward: Graph, options: LossOptions, inMicroBatches: boolean): WithLoss {
+  if (options.kind !== 'model-output') return appendLoss(forward, options, inMicroBatches);
   const opened = appendLoss(flattenBlocks(forward, 'CrossEntropy'), options, inMicroBatches);
-  return options.kind === 'model-output' && opened.ratio ? opened : appendLoss(forward, options, inMicroBatches);
+  // What its labels may be, operators tell; a block of them does not.
+  return opened.ratio ? opened : { ...appendLoss(forward, options, inMicroBatches), classes: opened.classes };
 }
 
 function trainableWeights(graph: Graph): readonly string[] {

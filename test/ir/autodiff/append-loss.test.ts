@@ -10,6 +10,7 @@ import { trainingGraph } from '../../../src/ir/autodiff/training-graph.js';
 import { AutoparError } from '../../../src/ir/error.js';
 import type { Graph } from '../../../src/ir/graph.js';
 import { constant, numbersOf } from '../../../src/ir/ops/constants.js';
+import { recogniseBlocks } from '../../../src/ir/passes/recognise-blocks.js';
 import { randomValues } from '../ops/values.js';
 import { takeSteps } from './take-steps.js';
 
@@ -143,6 +144,20 @@ test("a model's own mean over labels that count is divided once per step too", a
   near(t, numbersOf((await runGraph(graph, feeds))['nll'] as never), numbersOf(own['nll'] as never));
 });
 
+test("labels of a model's own loss are known where the loss is recognised as a block", (t) => {
+  const build = new GraphBuilder('own', 1);
+  const x = build.input('x', 'float32', [8, INNER]);
+  const scores = build.operator('MatMul', [x, build.parameter('w', [INNER, CLASSES])]);
+  const labels = build.input('labels', 'int64', [8]);
+  build.output('nll', build.operator('SoftmaxCrossEntropyLoss', [scores, labels], { reduction: 'mean' }));
+  const loss: LossOptions = { kind: 'model-output' };
+  const { classes } = trainingGraph(recogniseBlocks(build.build()), {
+    loss,
+    optimizer: { kind: 'sgd', learningRate: 1 },
+  });
+  t.deepEqual(classes, { input: 'labels', classes: CLASSES, ignoreIndex: null });
+});
+
 test('losses that cannot be appended are refused', (t) => {
   const refused = (graph: Graph, options: LossOptions) => {
     const error = t.throws(() => appendLoss(graph, options), { instanceOf: AutoparError });
@@ -151,6 +166,9 @@ test('losses that cannot be appended are refused', (t) => {
   const two = linear(2, ['z']);
   t.is(refused(two, { kind: 'mse' }), 'ambiguous-loss: the model has 2 floating-point outputs: z, y');
   t.is(refused(two, { kind: 'mse', output: 'q' }), "no-loss-output: the model has no output 'q' to take a loss of");
+  const twice = { ...linear(2), outputs: ['y', 'y'] };
+  t.is(refused(twice, { kind: 'mse', output: 'y' }), "ambiguous-loss: several outputs of the model have the name 'y'");
+  t.is(refused(twice, { kind: 'mse' }), "ambiguous-loss: several outputs of the model have the name 'y'");
   t.regex(refused(linear(2), { kind: 'model-output' }), /^loss-not-scalar: output 'y' is float32 \[2, 4\]/);
   t.is(
     refused(linear(2), { kind: 'cross_entropy', classWeights: [1, 2, 3] }),
