@@ -54,7 +54,7 @@ export function addExpansion(
   names: OperatorNames,
   addOperator: AddOperator,
 ): readonly (string | null)[] {
-  const inside = new Map<string, { readonly tensor: string; readonly dims: Dims; readonly type: TensorType }>();
+  const inside = new Map<string, Inside>();
   view.inputs.forEach((type, index) => {
     const tensor = names.inputs[index];
     if (type && tensor) inside.set(`in${index}`, { tensor, dims: rule.inputs[index] ?? [], type });
@@ -62,7 +62,8 @@ export function addExpansion(
   for (const offset of offsets)
     inside.set(offset, { tensor: offset, dims: [[]], type: { dtype: 'int64', shape: [1] } });
   for (const [name, value] of Object.entries(expansion.constants)) {
-    inside.set(name, { tensor: fragment.constant(value), dims: value.shape.map(() => []), type: value });
+    const isZero = value.data.every((byte) => byte === 0);
+    inside.set(name, { tensor: fragment.constant(value), dims: value.shape.map(() => []), type: value, isZero });
   }
   // What a block, or an operator that knows its position, sums as a whole is what its own strategy says is owed.
   const isWhole = view.body !== undefined || offsets.length > 0;
@@ -96,6 +97,15 @@ export function addExpansion(
   return view.outputs.map((type, index) => (type ? (inside.get(`out${index}`)?.tensor ?? null) : null));
 }
 
+/** A tensor of the expansion. */
+interface Inside {
+  readonly tensor: string;
+  readonly dims: Dims;
+  readonly type: TensorType;
+  /** A constant zero is whole and a partial sum at once. */
+  readonly isZero?: boolean;
+}
+
 function refineDims(dims: Dims, pieces: FactorPieces | undefined): Dims {
   if (!pieces) return dims;
   return dims.map((names) =>
@@ -123,7 +133,7 @@ function innerView(view: OperatorView, node: ExpansionNode, inputs: readonly (Te
 function strategyInside(
   fragment: Fragment,
   view: OperatorView,
-  operands: readonly ({ readonly tensor: string; readonly dims: Dims } | null)[],
+  operands: readonly (Inside | null)[],
   resultDims: readonly Dims[],
   outerRule: FactorRule,
   outer: Strategy,
@@ -162,7 +172,11 @@ function strategyInside(
   if (arriving.length === 0) return { ...placed, carried: null, owed };
   const set = entry
     .linear(view)
-    .findIndex((members) => members.length === arriving.length && members.every((member) => arriving.includes(member)));
+    .findIndex(
+      (members) =>
+        arriving.every((operand) => members.includes(operand)) &&
+        members.every((member) => arriving.includes(member) || operands[member]?.isZero),
+    );
   if (set < 0) throw new Error(`${view.name} is not linear in its partial operands ${arriving.join(', ')}`);
   const carried = { set, axes: (partial[arriving[0] ?? 0] ?? []).map((entry) => entry.axis) };
   // What is carried stays partial; what the operator itself sums is paid where it arises, or is the block's to pay.
