@@ -9,6 +9,8 @@ import { checkGradientInTorch } from './torch-gradient.js';
 
 const absence = torchAbsence();
 
+const QUANTISED = /^MatMul(NBits|Bnb4)$/;
+
 if (missing(absence !== null, absence ?? '') !== null) test.skip(`${absence}`, () => undefined);
 else {
   let torch: Torch;
@@ -26,9 +28,14 @@ else {
       const name = sample.domain === '' ? sample.op : `${sample.domain}.${sample.op}`;
       const text = `${number} ${name} ${JSON.stringify(sample.attributes)}`;
       try {
+        // Of quantised weights, scales and zero points are what they are.
         // What differences need of leeway is not granted here.
         const { tolerance: _, ...asked } = options;
-        const error = await checkGradientInTorch(torch, sample, asked);
+        const error = await checkGradientInTorch(
+          torch,
+          sample,
+          QUANTISED.test(sample.op) ? { ...asked, wanted: [true] } : asked,
+        );
         compared.add(name);
         if (!sample.inputs.some((input) => input?.dtype === 'float16')) errors.set(text, error);
       } catch (error) {

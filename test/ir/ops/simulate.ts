@@ -243,13 +243,23 @@ function countedOnce(
   const summed = [...sharded].flatMap(([own, factor]) =>
     rule.factors.get(own)?.kind === 'contracting' ? [factor] : [],
   );
+  const ranks = ranksOf(at.shards);
+  const isFirst = (position: number) => summed.every((factor) => (ranks[position]?.[factor] ?? 0) === 0);
+  return withNumbers(operands, entry.countedOnce ?? [], (value, position) => (isFirst(position) ? value : 0));
+}
+
+/** Some operands with every number replaced, by the rank that holds it. */
+function withNumbers(
+  operands: readonly (Spread | null)[],
+  which: readonly number[],
+  number: (value: number, position: number) => number,
+): readonly (Spread | null)[] {
   return operands.map((operand, index) => {
-    if (!operand || !entry.countedOnce?.includes(index)) return operand;
-    const ranks = ranksOf(at.shards);
-    const isFirst = (position: number) => summed.every((factor) => (ranks[position]?.[factor] ?? 0) === 0);
-    const blocks = operand.blocks.map((block, position) =>
-      isFirst(position) ? block : { ...block, data: block.data.map(() => 0) },
-    );
+    if (!operand || !which.includes(index)) return operand;
+    const blocks = operand.blocks.map((block, position) => ({
+      ...block,
+      data: block.data.map((value) => number(value, position)),
+    }));
     return { ...operand, blocks };
   });
 }
@@ -263,17 +273,10 @@ function maskedOperands(
   at: Simulation,
 ): readonly (Spread | null)[] {
   const mask = maskOf(rule, sharded, at);
-  if (!mask) return operands;
-  return operands.map((operand, index) => {
-    if (index !== entry.indexInput || !operand) return operand;
-    const blocks = operand.blocks.map((block, position) => ({
-      ...block,
-      data: block.data.map((value) => {
-        const local = counted(value, mask) - offsetOf(mask, position, at);
-        return local >= 0 && local < mask.block ? local : 0;
-      }),
-    }));
-    return { ...operand, blocks };
+  if (!mask || entry.indexInput === undefined) return operands;
+  return withNumbers(operands, [entry.indexInput], (value, position) => {
+    const local = counted(value, mask) - offsetOf(mask, position, at);
+    return local >= 0 && local < mask.block ? local : 0;
   });
 }
 
