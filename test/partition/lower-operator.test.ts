@@ -65,6 +65,13 @@ test('a partial result may be left partial', (t) => {
   t.is(lowered(matmul, { axes: { k: ['tp'] } }), 'out0 = MatMul(in0, in1)  [4, 8, 32] [-, -, -] + partial(tp)');
 });
 
+test('updates of a scatter that adds may be partial sums while its rows are sharded', (t) => {
+  const operands = [floats(4, 6), integers(2, 1), floats(2, 6)];
+  const scatter = view('ScatterND', { reduction: 'add' }, operands, floats(4, 6));
+  const lines = lowered(scatter, { axes: { x0: ['dp'] }, carried: { set: 0, axes: ['tp'] } }).split('\n');
+  t.regex(lines.at(-1) ?? '', /^out0 = ScatterND\(.*\) {2}\[2, 6\] of \[4, 6\] \[dp, -\] \+ partial\(tp\)$/);
+});
+
 test('a linear operator carries partial operands through', (t) => {
   const add = view('Add', {}, [floats(4, 8), floats(4, 8)], floats(4, 8));
   t.is(
