@@ -6,12 +6,11 @@
  *     wrapped = where(index < 0, index + rows, index)        negative indices count from the end
  *     local   = wrapped − offset
  *     inside  = 0 ≤ local < block
- *     result  = scatter(data, where(inside, local, 0), updates · inside)
- *
- * A product, since updates may arrive as partial sums: in them it is linear.
+ *     result  = scatter(data, where(inside, local, 0), where(inside, updates, 0))
  */
 import type { FactorRule } from '../factor-rule.js';
 import type { Expansion, OperatorView } from '../operator.js';
+import { constant } from './constants.js';
 import { ExpansionWriter } from './expansion.js';
 import { axisOf, operand } from './operands.js';
 
@@ -39,7 +38,7 @@ export function scatterRowsOnShard(
   const beside = updates.flatMap((_, axis) => (axis < last ? [] : [axis]));
   const spread = updates.map((names, axis) => (axis < last ? names : []));
   const chosen = beside.length === 0 ? flat : write.add('Unsqueeze', [flat], spread, { axes: beside });
-  const kept = write.add('Mul', ['in2', write.cast(chosen, spread, operand(view, 2).dtype)], updates);
+  const kept = write.add('Where', [chosen, 'in2', zeroOf(write, view)], updates);
   write.add('ScatterND', ['in0', local, kept], rule.outputs[0] ?? [], view.attributes, 'out0');
   return write.finish();
 }
@@ -55,7 +54,7 @@ export function scatterElementsOnShard(
   const { shape } = operand(view, 0);
   const rows = shape[axisOf(view, 'axis', shape.length, 0)] ?? 1;
   const { inside, local } = placesOnShard(write, view, places, { offset, block, rows });
-  const kept = write.add('Mul', ['in2', write.cast(inside, places, operand(view, 2).dtype)], places);
+  const kept = write.add('Where', [inside, 'in2', zeroOf(write, view)], places);
   write.add('ScatterElements', ['in0', local, kept], rule.outputs[0] ?? [], view.attributes, 'out0');
   return write.finish();
 }
@@ -76,4 +75,8 @@ function placesOnShard(write: ExpansionWriter, view: OperatorView, dims: Dims, {
   const below = write.add('Less', [moved, write.scalar(dtype, block)], dims);
   const inside = write.add('And', [above, below], dims);
   return { inside, local: write.add('Where', [inside, moved, zero], dims) };
+}
+
+function zeroOf(write: ExpansionWriter, view: OperatorView): string {
+  return write.tensor(constant(operand(view, 2).dtype, [0]));
 }
