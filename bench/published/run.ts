@@ -6,6 +6,7 @@ import type { LanguageModelSizes } from '../../models/language-model.js';
 import type { Cluster } from '../../src/cost-model/cluster.js';
 import type { DeviceSpec } from '../../src/cost-model/device.js';
 import { HARDWARE } from '../../src/cost-model/hardware.js';
+import { deviceLevels } from '../../src/cost-model/levels.js';
 import type { Precision, Recompute, StepConfiguration } from '../../src/cost-model/step/configuration.js';
 import type { SoftwareName } from '../../src/cost-model/step/constants.js';
 import { publishedModel } from './models.js';
@@ -105,11 +106,14 @@ export function publishedRun(row: Row, file: string): PublishedRun | string {
     overlap: overlapOf(row, software),
     gradientBytes: software === 'megatron-core' && precision !== 'fp16' ? 2 : software === 'megatron' ? 2 : 2,
   };
+  const nodes = Math.ceil(gpus / perNode);
+  const linked =
+    network === undefined ? device : { ...device, scaleOut: { ...device.scaleOut, bandwidth: (network / 8) * 1e9 } };
   const cluster: Cluster = {
-    nodes: Math.ceil(gpus / perNode),
+    nodes,
     perNode,
-    device:
-      network === undefined ? device : { ...device, scaleOut: { ...device.scaleOut, bandwidth: (network / 8) * 1e9 } },
+    device: linked,
+    levels: deviceLevels(linked, nodes, perNode),
     local: false,
   };
   const meaningless = /do not score time/.test(row['time_provenance'] ?? '');

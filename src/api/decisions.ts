@@ -2,7 +2,7 @@
  * @file What a user has decided before planning: degrees, mode, pins and limits, from options, annotations, a configuration
  * and the model's own device annotations, brought together once. What is left open is the search's.
  */
-import { type Cluster, parseCluster } from '../cost-model/cluster.js';
+import { type Cluster, type ClusterHints, parseCluster } from '../cost-model/cluster.js';
 import { priceFragment } from '../cost-model/price.js';
 import { AutoparError } from '../ir/error.js';
 import type { Graph } from '../ir/graph.js';
@@ -24,8 +24,10 @@ export type Mode = 'auto' | 'semi-auto' | 'data' | 'hybrid';
 /** Where decisions come from. */
 export interface DecisionSources {
   readonly devices?: number;
-  /** `NxM:ID` or `local` (the default). */
+  /** `NxM:ID`, a file, or `local` (the default). */
   readonly cluster?: string;
+  /** What was read for it (`cluster-sources.ts`). */
+  readonly clusterHints?: ClusterHints;
   /** Degrees that are pinned. */
   readonly degrees?: { readonly dp?: number; readonly tp?: number };
   readonly mode?: Mode;
@@ -67,7 +69,7 @@ export function decide(model: DecidedModel, sources: DecisionSources): Decisions
   const pinned = annotations ? plainDegrees(withAnnotatedDegrees(stated, annotations)) : stated;
   const all = sources.cluster === undefined ? configured?.devices : undefined;
   const devices = sources.devices ?? (left.length > 0 ? undefined : (all ?? undefined));
-  const cluster = parseCluster(sources.cluster, devices, { degrees: pinned });
+  const cluster = parseCluster(sources.cluster, devices, { ...sources.clusterHints, degrees: pinned });
   const degrees = mode === 'data' ? dataParallel(pinned, cluster) : pinned;
   const pinSources = { annotations, config, model, degrees };
   const pins = (mesh: Mesh): readonly Pin[] => {

@@ -8,6 +8,7 @@ import { elementCount } from '../ir/graph.js';
 import { groupOf, STAGE_AXIS, stageAxes } from '../program/mesh.js';
 import type { Program, ProgramCollective } from '../program/program.js';
 import { readProgram } from '../program/reader.js';
+import { clusterSources } from './cluster-sources.js';
 import { type Degrees, type GroupKind, processGroups } from './groups.js';
 
 export interface Exchange {
@@ -55,8 +56,8 @@ export function exchangesOf(degrees: Degrees, rank: number, cluster?: Cluster): 
 }
 
 /** A cluster's devices; for `groups`, which takes its number of ranks from it. */
-export function clusterDevices(text: string, devices?: number): Cluster {
-  return parseCluster(text, devices);
+export async function clusterDevices(text: string, devices?: number): Promise<Cluster> {
+  return parseCluster(text, devices, await clusterSources(text));
 }
 
 /** Collectives of one kind over the same axes in a compiled program, as one rank sees them. */

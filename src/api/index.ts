@@ -36,6 +36,7 @@ export { explainOperator, type OperatorExplanation } from './explain-operator.js
 export { type ImportedModel, type ImportOptions, importModel } from './import.js';
 export { type Inspection, type InspectOptions, inspect } from './inspect.js';
 export { type PlannedModel, type PlanningOptions, plan } from './plan.js';
+export { type MachineProfile, type ProfileOptions, profile } from './profile.js';
 export { type RunCompiledOptions, type RunReport, runCompiled, runCompiled as run } from './run.js';
 export * from './strategy.js';
 export { type RecutOptions, recut } from './strategy-weights.js';

@@ -2,6 +2,7 @@
  * @file From a plan that was read to its sharded graph, without a search: what compile did after it.
  */
 import { type Cluster, parseCluster } from '../cost-model/cluster.js';
+import { clusterOfDescription } from '../cost-model/cluster-file.js';
 import { stepPrice } from '../cost-model/price.js';
 import { redistributionBound } from '../cost-model/redistribution-bound.js';
 import type { Graph } from '../ir/graph.js';
@@ -13,6 +14,7 @@ import type { Plan } from '../strategy/plan.js';
 
 /** The cluster that a plan is for. */
 export function clusterOf({ cluster }: Plan): Cluster {
+  if (cluster.description) return clusterOfDescription(cluster.description);
   return parseCluster(`${cluster.nodes}x${cluster.perNode}:${cluster.device}`, undefined);
 }
 

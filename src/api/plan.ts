@@ -9,6 +9,7 @@ import { planByPropagation } from '../search/propagated.js';
 import type { Pin } from '../sharding-propagation/pin.js';
 import type { Plan } from '../strategy/plan.js';
 import { type Found, planOf } from '../strategy/plan-of.js';
+import { clusterSources } from './cluster-sources.js';
 import { type DecisionSources, type Decisions, decide } from './decisions.js';
 import type { ImportedModel } from './import.js';
 
@@ -35,7 +36,10 @@ export interface PlannedModel {
 
 /** Searches, writes the plan record and lowers it. @throws AutoparError (exit noPlan, usage) where nothing fits. */
 export async function plan(imported: ImportedModel, options: PlanningOptions = {}): Promise<PlannedModel> {
-  const { cluster, degrees, pinsOn, allToAll, config, notes } = decide(imported, options);
+  const { cluster, degrees, pinsOn, allToAll, config, notes } = decide(imported, {
+    ...options,
+    clusterHints: await clusterSources(options.cluster),
+  });
   const complete = completionOf(options, config) === 'propagate' ? planByPropagation : search;
   const found = await complete(imported.graph, cluster, {
     degrees,

@@ -9,6 +9,7 @@ import { groupsCommand } from './groups.js';
 import { hardwareCommand } from './hardware.js';
 import { inspectCommand } from './inspect.js';
 import { laterCommands } from './later.js';
+import { profileCommand } from './profile.js';
 import { runCommand } from './run.js';
 import { strategyCommand } from './strategy.js';
 import { verifyCommand } from './verify.js';
@@ -24,5 +25,6 @@ export const COMMANDS: readonly Command<never>[] = [
   groupsCommand,
   hardwareCommand,
   devicesCommand,
+  profileCommand,
   ...laterCommands,
 ];

@@ -35,7 +35,10 @@ export const groupsCommand: Command<GroupsFlags> = {
       says: 'number of devices; dp takes what the other degrees leave',
       parse: wholeNumber('--devices', 1),
     },
-    { flags: '--cluster <spec>', says: 'NxM:ID, N nodes of M devices: says as well which groups cross nodes' },
+    {
+      flags: '--cluster <spec>',
+      says: 'NxM:ID, N nodes of M devices, or a file: says as well which groups cross nodes',
+    },
     ...degreeOptions(),
     {
       flags: '--rank <r>',
@@ -55,7 +58,7 @@ async function runGroups(context: Context, [directory]: readonly string[], flags
   const { placeOf, processGroups } = await import('../api/groups.js');
   const { clusterDevices, exchangesOf, programExchanges } = await import('../api/exchanges.js');
   const { rank } = flags;
-  const cluster = flags.cluster === undefined ? undefined : clusterDevices(flags.cluster, flags.devices);
+  const cluster = flags.cluster === undefined ? undefined : await clusterDevices(flags.cluster, flags.devices);
   const program = directory === undefined ? undefined : await programExchanges(directory, rank ?? 0);
   if (program) refuseDegrees(flags);
   const degrees = program

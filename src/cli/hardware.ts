@@ -61,6 +61,7 @@ function deviceLines(device: Device): readonly string[] {
     ['memory', `${bytesText(device.memoryBytes)} at ${rateText(device.memoryBandwidth)}`],
     ['links', `${rateText(scaleUp.bandwidth)} each way, groups of ${scaleUp.domainSize}, ${scaleUp.topology}`],
     ['network', `${rateText(scaleOut.bandwidth)} each way per device`],
+    ...measuredFacts(device),
     ...Object.entries(device.source).map(([figure, source]) => [`source: ${figure}`, source] as const),
   ];
   const width = Math.max(...facts.map(([name]) => name.length));
@@ -69,6 +70,35 @@ function deviceLines(device: Device): readonly string[] {
     ...facts.map(([name, text]) => `  ${name.padEnd(width)}  ${text}`),
   ];
 }
+
+/** Rates that somebody measured: of matmuls, and bus bandwidths of collectives. */
+function measuredFacts({
+  measuredMatmulFlops = {},
+  measuredCollectives = {},
+}: Device): readonly (readonly [string, string])[] {
+  return [
+    ...Object.entries(measuredMatmulFlops).map(([kind, flops]) => [`${kind} measured`, flopsText(flops)] as const),
+    ...Object.entries(measuredCollectives).map(([name, value]) => {
+      if (typeof value !== 'number') return [`source: ${name === 'source' ? 'collectives' : name}`, value] as const;
+      return [MEASURED[name] ?? name, value < 1 ? `${(value * 1e6).toPrecision(2)} µs` : rateText(value)] as const;
+    }),
+  ];
+}
+
+/** What the catalogue's names mean; bandwidths are bus bandwidths in NCCL's convention. */
+const MEASURED: Readonly<Record<string, string>> = {
+  allReduceBusbwIntra: 'all-reduce in a node',
+  allReduceBusbwIntraNvls: 'summed in the switch',
+  allGatherBusbwIntra: 'all-gather in a node',
+  reduceScatterBusbwIntra: 'reduce-scatter in a node',
+  allToAllBusbwIntra: 'all-to-all in a node',
+  p2pMeasured: 'between two devices',
+  allReduceBusbw2gpu: 'all-reduce of two',
+  allReduceBusbwInter: 'all-reduce over nodes',
+  allReduceBusbwInterSharp: 'summed in the network',
+  allToAllBusbwInter: 'all-to-all over nodes',
+  alphaAllReduce8Seconds: 'smallest all-reduce of 8',
+};
 
 function deviceJson(device: Device): Readonly<Record<string, unknown>> {
   const { peakFlops, memoryBandwidth, scaleUp, scaleOut, ...rest } = device;

@@ -7,7 +7,6 @@ import type { Command } from './command.js';
 const LATER_COMMANDS = [
   { name: 'train', says: 'train with a compiled program' },
   { name: 'simulate', says: 'predict the time and memory of a configuration without compiling it' },
-  { name: 'profile', says: 'measure the devices at hand' },
 ] as const;
 
 /** Options of later versions, as users of the documentation may already type them. */

@@ -10,5 +10,8 @@ export const clusterOptions: readonly CommandOption[] = [
     says: 'number of devices (default: one CPU rank per core, two at least, eight at most)',
     parse: wholeNumber('--devices', 1),
   },
-  { flags: '--cluster <spec>', says: 'NxM:ID, N nodes of M devices as `autopar hardware` lists them; or local' },
+  {
+    flags: '--cluster <spec>',
+    says: 'NxM:ID, N nodes of M devices as `autopar hardware` lists them; a cluster file; or local',
+  },
 ];

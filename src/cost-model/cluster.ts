@@ -4,15 +4,29 @@
 import { availableParallelism } from 'node:os';
 import { distance } from 'fastest-levenshtein';
 import { AutoparError } from '../ir/error.js';
+import { type ClusterDescription, MOST_DEVICES } from './cluster-schema.js';
 import { CPU_RANK, type DeviceSpec } from './device.js';
 import { HARDWARE } from './hardware.js';
+import { deviceLevels, type Level } from './levels.js';
 
 export interface Cluster {
   readonly nodes: number;
   readonly perNode: number;
   readonly device: DeviceSpec;
+  /** The links, innermost first; their sizes multiply to the devices. */
+  readonly levels: readonly Level[];
   /** Ranks of this machine: no memory limit applies, since all share one memory that autopar does not own. */
   readonly local: boolean;
+  /** Where nodes differ: their kinds, in the order of the nodes. `device` is then the slowest of each figure. */
+  readonly kinds?: readonly NodeKind[];
+  /** What the cluster was read from, where that was no `NxM:ID`. */
+  readonly description?: ClusterDescription;
+}
+
+/** Consecutive nodes of one kind. */
+export interface NodeKind {
+  readonly nodes: number;
+  readonly device: DeviceSpec;
 }
 
 /** What else decides how many local ranks there are when nothing names a number. */
@@ -21,11 +35,16 @@ export interface ClusterHints {
   readonly degrees?: { readonly dp?: number | undefined; readonly tp?: number | undefined };
   /** Cores of this machine; asked from the system when left out. */
   readonly cores?: number;
+  /** What the file held that `--cluster` names. */
+  readonly file?: Cluster;
+  /** Ranks of this machine as they were measured (`autopar profile`). */
+  readonly local?: (ranks: number) => Cluster;
 }
 
 /**
  * Reads `--cluster` and `--devices`.
- * @param text `NxM:ID` (N nodes of M devices), `M:ID` or `ID` (one node), `local`, or nothing for `local`
+ * @param text `NxM:ID` (N nodes of M devices), `M:ID` or `ID` (one node), `local`, or nothing for `local`; anything where
+ * `hints` have what a file held
  * @param devices `--devices`; must be N·M where both are given
  * @throws AutoparError (usage) for a text of another form, an unknown device, or numbers that contradict each other
  */
@@ -37,18 +56,13 @@ export function parseCluster(text: string | undefined, devices: number | undefin
       'give a number such as --devices 4',
     );
   }
-  if (text === undefined || text === 'local') {
+  if (text === undefined || text === 'local' || hints.local) {
     const perNode = devices ?? localRanks(hints);
     checkSize(perNode);
-    return { nodes: 1, perNode, device: CPU_RANK, local: true };
+    if (hints.local) return hints.local(perNode);
+    return { nodes: 1, perNode, device: CPU_RANK, levels: deviceLevels(CPU_RANK, 1, perNode), local: true };
   }
-  if (/\.ya?ml$/i.test(text)) {
-    throw usage(
-      'cluster-file',
-      `cluster files such as ${text} cannot be read in this version`,
-      'name the cluster as NxM:ID, for example --cluster 2x8:h100-sxm-80',
-    );
-  }
+  if (hints.file) return checkDevices(hints.file, text, devices);
   const match = /^(?:(?:(\d+)x)?(\d+):)?([\w.-]+)$/.exec(text);
   if (!match) {
     throw usage('bad-cluster', `cluster "${text}" is not of the form NxM:ID`, 'for example --cluster 2x8:h100-sxm-80');
@@ -60,18 +74,24 @@ export function parseCluster(text: string | undefined, devices: number | undefin
     throw usage('bad-cluster', `cluster "${text}" has no devices`, 'give at least one node of one device: 1x1:ID');
   }
   checkSize(nodes * perNode);
-  if (devices !== undefined && devices !== nodes * perNode) {
-    throw usage(
-      'devices-do-not-match',
-      `--devices ${devices} contradicts --cluster ${text}, which has ${nodes * perNode} devices`,
-      'give one of the two',
-    );
-  }
-  return { nodes, perNode, device, local: device.id === CPU_RANK.id };
+  const cluster = {
+    nodes,
+    perNode,
+    device,
+    levels: deviceLevels(device, nodes, perNode),
+    local: device.id === CPU_RANK.id,
+  };
+  return checkDevices(cluster, text, devices);
 }
 
-/** More than any machine has; far fewer than numbers allow, so that a slip of the finger is answered at once. */
-const MOST_DEVICES = 2 ** 20;
+function checkDevices(cluster: Cluster, text: string, devices: number | undefined): Cluster {
+  if (devices === undefined || devices === clusterSize(cluster)) return cluster;
+  throw usage(
+    'devices-do-not-match',
+    `--devices ${devices} contradicts --cluster ${text}, which has ${clusterSize(cluster)} devices`,
+    'give one of the two',
+  );
+}
 
 /** @throws AutoparError (usage) `bad-devices` for more devices than there can be. */
 function checkSize(devices: number): void {

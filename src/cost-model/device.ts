@@ -21,7 +21,12 @@ export interface DeviceSpec {
     readonly bandwidth: number;
     readonly latencySeconds: number;
     readonly domainSize: number;
+    /** In words. */
     readonly topology: string;
+    /** How they join the devices, a switch if left out; `bandwidth` is of one link in a mesh or torus, else of all. */
+    readonly links?: 'mesh' | 'torus';
+    /** Of a torus. */
+    readonly dimensions?: number;
   };
   /** The network between nodes, per device. */
   readonly scaleOut: { readonly bandwidth: number; readonly latencySeconds: number };
@@ -30,6 +35,8 @@ export interface DeviceSpec {
   /** Processors that run tiles of a matmul side by side; where left out, waves are not counted. */
   readonly smCount?: number;
   readonly l2Bytes?: number;
+  /** The constants that go with it, where they are not those of its kind. */
+  readonly profile?: DeviceProfile;
   /** Where each figure comes from. */
   readonly source: Readonly<Record<string, string>>;
   readonly notes?: string;
@@ -59,6 +66,8 @@ export interface DeviceProfile {
   readonly collectiveSeconds: number;
   /** Share of a link's bandwidth that a collective reaches, where the catalogue has no measured figure. */
   readonly linkCeiling: number;
+  /** Whether messages must be large to fill links, as NCCL's (`levels.ts`); shared memory has no such pipeline. */
+  readonly fillsLinks: boolean;
   /** Whether recognised blocks (attention, normalisation, …) run as one kernel, whose inner tensors never reach memory. */
   readonly fusesBlocks: boolean;
 }
@@ -83,8 +92,10 @@ const ACCELERATOR: DeviceProfile = {
   ],
   memory: { ceiling: 0.9, halfBytes: 175_000, power: 0.4 },
   launchSeconds: 5e-6,
-  collectiveSeconds: 5e-6,
+  // Fitted with the links' latencies: npm run bench:collective-fit.
+  collectiveSeconds: 10e-6,
   linkCeiling: 0.8,
+  fillsLinks: true,
   fusesBlocks: true,
 };
 
@@ -101,6 +112,7 @@ const CPU_CORE: DeviceProfile = {
   launchSeconds: 2e-6,
   collectiveSeconds: 20e-6,
   linkCeiling: 1,
+  fillsLinks: false,
   fusesBlocks: false,
 };
 
@@ -124,7 +136,7 @@ export const CPU_RANK: DeviceSpec = {
 
 /** The constants that go with a device. */
 export function profileOf(device: DeviceSpec): DeviceProfile {
-  return device.id === CPU_RANK.id ? CPU_CORE : ACCELERATOR;
+  return device.profile ?? (device.id === CPU_RANK.id ? CPU_CORE : ACCELERATOR);
 }
 
 /** Whether a device runs recognised blocks as one kernel each. */

@@ -39,7 +39,7 @@ export function predict(graph: ShardedGraph, cluster: Cluster, wholeFlops?: numb
     nanoseconds += price;
     parts.set(part, (parts.get(part) ?? 0) + price);
     if (node.kind === 'compute') flopsPerRank += runs * node.flops;
-    bytesCommunicated += runs * communicatedBytes(node, graph, cluster);
+    bytesCommunicated += runs * communicatedBytes(node, graph);
   }
   const ranks = graph.mesh.axes.reduce((product, axis) => product * axis.size, 1);
   return {

@@ -8,7 +8,7 @@ import { Fragment, type FragmentNode } from '../partition/fragment.js';
 import { lowerStep } from '../partition/lower-steps.js';
 import type { ShardedTensor } from '../partition/sharded-graph.js';
 import { localShape } from '../sharding-propagation/layout.js';
-import type { Mesh } from '../sharding-propagation/mesh.js';
+import { axesSize, type Mesh } from '../sharding-propagation/mesh.js';
 import type { StepPrice } from '../sharding-propagation/redistribution.js';
 import { type Cluster, clusterSize } from './cluster.js';
 import { collectiveSeconds, placeGroup, wireBytes } from './collective-price.js';
@@ -29,10 +29,9 @@ export function priceNode(node: FragmentNode, graph: Surroundings, cluster: Clus
 }
 
 /** Bytes that one rank receives for a collective; 0 for an operator. */
-export function communicatedBytes(node: FragmentNode, graph: Surroundings, cluster: Cluster): number {
+export function communicatedBytes(node: FragmentNode, graph: Surroundings): number {
   if (node.kind === 'compute') return 0;
-  const place = placeGroup(graph.mesh, node.axes, cluster.perNode);
-  return wireBytes(node.collective.kind, arrayBytes(node, graph), place.inside * place.across);
+  return wireBytes(node.collective.kind, arrayBytes(node, graph), axesSize(graph.mesh, node.axes));
 }
 
 /** Price of all nodes of a fragment. */
@@ -76,7 +75,7 @@ const OF_WIDTH: Readonly<Record<number, DType>> = {
 
 function nodeSeconds(node: FragmentNode, graph: Surroundings, cluster: Cluster): number {
   if (node.kind === 'communicate') {
-    const place = placeGroup(graph.mesh, node.axes, cluster.perNode);
+    const place = placeGroup(graph.mesh, node.axes, cluster);
     return collectiveSeconds(node.collective.kind, arrayBytes(node, graph), place, cluster);
   }
   const results = node.outputs.flatMap((name) => (name === null ? [] : [tensorOf(graph, name)]));

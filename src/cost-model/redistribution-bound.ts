@@ -74,7 +74,9 @@ export function redistributionBound(cluster: Cluster, mesh: Mesh, price: StepPri
     }
     rounds += Math.max(fetched.length > 0 ? 1 : 0, Math.ceil(Math.log2(growth)));
     const seconds =
-      collectives * collectiveSeconds + rounds * link.latencySeconds + (arriving * elementBits) / 8 / link.bandwidth;
+      collectives * collectiveSeconds +
+      link.rounds(rounds) * link.latencySeconds +
+      link.seconds((arriving * elementBits) / 8);
     // Every collective's price is rounded, so that two may cost a nanosecond less than their seconds.
     let nanoseconds = Math.max(0, Math.floor(seconds * 1e9) - (collectives > 1 ? 1 : 0));
 

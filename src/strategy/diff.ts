@@ -139,7 +139,10 @@ function settingsOf(plan: Plan): Texts {
   return new Map([
     ...Object.entries(degrees).map(([axis, degree]) => [axis, String(degree)] as const),
     ['mesh', mesh.map(({ axis, size }) => `${axis} ${size}`).join(' · ')],
-    ['cluster', `${cluster.nodes}x${cluster.perNode}:${cluster.device}`],
+    [
+      'cluster',
+      `${cluster.nodes}x${cluster.perNode}:${cluster.device}${cluster.description ? JSON.stringify(cluster.description) : ''}`,
+    ],
     ['stages', stages.map(({ operators, devices }) => `${operators} operators on ${devices} devices`).join(', ')],
     ['schedule', JSON.stringify(schedule)],
     ['all-to-all', plan.allToAll === false ? 'not planned' : 'allowed'],

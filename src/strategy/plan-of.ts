@@ -51,6 +51,7 @@ export interface PlannedCluster {
   readonly nodes: number;
   readonly perNode: number;
   readonly device: { readonly id: string };
+  readonly description?: object;
 }
 
 /** The plan of what was found, for one model on one cluster. */
@@ -72,7 +73,12 @@ export function planOf(found: Found, model: PlannedModel, cluster: PlannedCluste
     version: PLAN_VERSION,
     model: { name, fingerprint, dims, globalBatch },
     passes: passes.map((pass) => ({ name: pass.name, ...(pass.options ? { options: pass.options } : {}) })),
-    cluster: { nodes: cluster.nodes, perNode: cluster.perNode, device: cluster.device.id },
+    cluster: {
+      nodes: cluster.nodes,
+      perNode: cluster.perNode,
+      device: cluster.device.id,
+      ...(cluster.description ? { description: cluster.description } : {}),
+    },
     mesh: assignment.mesh.axes.map((axis) => ({ axis: axis.name, size: axis.size })),
     degrees: { ...found.degrees, pp: 1, sp: 1, ep: 1 },
     stages: [{ operators: graph.nodes.length, devices }],

@@ -51,7 +51,9 @@ export const PLAN_SCHEMA = record(
       globalBatch: { type: ['integer', 'null'], minimum: 1 },
     }),
     passes: listOf(record({ name: text, options: mapOf({ type: ['string', 'number', 'boolean'] }) }, ['options'])),
-    cluster: record({ nodes: positive, perNode: positive, device: text }),
+    cluster: record({ nodes: positive, perNode: positive, device: text, description: { type: 'object' } }, [
+      'description',
+    ]),
     mesh: listOf(record({ axis: text, size: positive })),
     degrees: record({ dp: positive, tp: positive, pp: positive, sp: positive, ep: positive }),
     stages: listOf(record({ operators: count, devices: positive })),

@@ -83,6 +83,8 @@ export interface PlanCluster {
   readonly nodes: number;
   readonly perNode: number;
   readonly device: string;
+  /** What a cluster file said, where there was one: all that prices depend on. */
+  readonly description?: object;
 }
 
 export interface PlanStage {

@@ -90,7 +90,12 @@ const OPTIONS: Readonly<Record<string, Refusal & { readonly options: Options }>>
     says: /1x1:ID/,
   },
   'a cluster of another form': { options: { cluster: 'axb:h100' }, code: 'bad-cluster', exit: 'usage', says: /NxM:ID/ },
-  'a cluster file': { options: { cluster: 'c.yaml' }, code: 'cluster-file', exit: 'usage', says: /NxM:ID/ },
+  'a cluster file that is not there': {
+    options: { cluster: 'c.yaml' },
+    code: 'file-missing',
+    exit: 'input',
+    says: /no such file/,
+  },
   'an empty cluster': { options: { cluster: '' }, code: 'bad-cluster', exit: 'usage', says: /NxM:ID/ },
   'a cluster and another number of devices': {
     options: { cluster: '2x8:h100-sxm-80', devices: 4 },

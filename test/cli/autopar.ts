@@ -9,6 +9,10 @@ import { fileURLToPath } from 'node:url';
 
 const MAIN = fileURLToPath(new URL('../../src/cli/main.js', import.meta.url));
 
+/** The user's cache folder for commands that are run here. */
+const CACHE = mkdtempSync(join(tmpdir(), 'autopar-cache-'));
+process.once('exit', () => rmSync(CACHE, { recursive: true, force: true }));
+
 /** The repository root, seen from dist/test/cli/. */
 export const ROOT = dirname(dirname(dirname(dirname(fileURLToPath(import.meta.url)))));
 
@@ -25,14 +29,14 @@ export interface RunOptions {
   readonly meanwhile?: (kill: (signal: NodeJS.Signals) => void) => void;
 }
 
-/** Runs `autopar` with the words given, without a terminal. */
+/** Runs `autopar` with the words given, without a terminal; what was measured of this machine before is not seen. */
 export function autopar(
   words: readonly string[],
   { cwd = ROOT, env = {}, meanwhile }: RunOptions = {},
 ): Promise<Ended> {
   const child = spawn(process.execPath, [MAIN, ...words], {
     cwd,
-    env: { ...process.env, AUTOPAR_DEBUG: '', ...env },
+    env: { ...process.env, AUTOPAR_DEBUG: '', XDG_CACHE_HOME: CACHE, ...env },
     stdio: ['ignore', 'pipe', 'pipe'],
   });
   let stdout = '';

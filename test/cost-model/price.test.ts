@@ -62,16 +62,18 @@ test('more work, longer; half the columns, no more than half the time plus a lau
   t.is(computeSeconds({ flops: 0, bytes: 0, dtype: 'float32', result: [4] }, CPU_RANK), 0);
 });
 
-test('an all-reduce is a reduce-scatter and an all-gather, less one launch', (t) => {
-  const cluster = parseCluster('2x8:b200-sxm-180', undefined);
-  const { collectiveSeconds: launch } = profileOf(cluster.device);
+test('an all-reduce of large arrays is a reduce-scatter and an all-gather; of small ones less than both', (t) => {
+  const cluster = parseCluster('2x8:a100-sxm-80', undefined);
   for (const place of [
-    { inside: 8, across: 1 },
-    { inside: 8, across: 2 },
-    { inside: 1, across: 2 },
+    [8, 1],
+    [8, 2],
+    [1, 2],
   ]) {
-    const time = (kind: 'all-reduce' | 'all-gather' | 'reduce-scatter') => collectiveSeconds(kind, 1e8, place, cluster);
-    t.true(Math.abs(time('all-reduce') + launch - time('all-gather') - time('reduce-scatter')) < 1e-9);
+    const time = (kind: 'all-reduce' | 'all-gather' | 'reduce-scatter', bytes: number) =>
+      collectiveSeconds(kind, bytes, place, cluster);
+    const both = (bytes: number) => time('all-gather', bytes) + time('reduce-scatter', bytes);
+    t.true(Math.abs(time('all-reduce', 1e12) / both(1e12) - 1) < 0.01, `${place}`);
+    t.true(time('all-reduce', 1e5) < both(1e5) && time('all-reduce', 1e5) > both(1e5) / 2, `${place}`);
   }
 });
 
@@ -81,12 +83,12 @@ test('groups: tp stays inside a node, dp crosses; crossing costs more', (t) => {
     ['dp', 2],
     ['tp', 8],
   ]);
-  const tp = placeGroup(mesh, ['tp.0', 'tp.1', 'tp.2'], 8);
-  const dp = placeGroup(mesh, ['dp'], 8);
-  t.deepEqual(tp, { inside: 8, across: 1 });
-  t.deepEqual(dp, { inside: 1, across: 2 });
-  t.deepEqual(placeGroup(mesh, ['dp', 'tp.0', 'tp.1', 'tp.2'], 8), { inside: 8, across: 2 });
-  t.deepEqual(placeGroup(mesh, ['tp.0'], 4), { inside: 1, across: 2 });
+  const tp = placeGroup(mesh, ['tp.0', 'tp.1', 'tp.2'], cluster);
+  const dp = placeGroup(mesh, ['dp'], cluster);
+  t.deepEqual(tp, [8, 1]);
+  t.deepEqual(dp, [1, 2]);
+  t.deepEqual(placeGroup(mesh, ['dp', 'tp.0', 'tp.1', 'tp.2'], cluster), [8, 2]);
+  t.deepEqual(placeGroup(mesh, ['tp.0'], parseCluster('4x4:h100-sxm-80', undefined)), [1, 2]);
   t.true(collectiveSeconds('all-reduce', 1e8, dp, cluster) > collectiveSeconds('all-reduce', 1e8, tp, cluster));
 });
 

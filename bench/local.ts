@@ -1,0 +1,125 @@
+/**
+ * @file `npm run bench:local`: step times predicted with `--cluster local` against measured ones, over plans of three models
+ * for inference and training. `-- PROFILE.json` takes a profile (`autopar profile -o`); else a quick one is made.
+ *
+ * Printed per plan: predicted and the fastest measured step. Then the mean absolute percentage error, and Kendall's tau over
+ * all plans and within each model: how often the prediction tells the faster of two plans (aim: 0.8).
+ */
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { availableParallelism, tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { llama } from '../models/llama.js';
+import { mlp } from '../models/mlp.js';
+import { compile } from '../src/api/compile.js';
+import { profile } from '../src/api/profile.js';
+import { runCompiled } from '../src/api/run.js';
+import type { Training } from '../src/api/training.js';
+import type { Graph } from '../src/ir/graph.js';
+import { writeOnnx } from '../src/ir/onnx/writer.js';
+
+const STEPS = 40;
+
+interface Model {
+  readonly name: string;
+  readonly build: () => Graph;
+  readonly training?: Training;
+}
+
+const SQUARES: Training = { loss: { kind: 'mse' }, optimizer: { kind: 'sgd', learningRate: 1e-3 } };
+
+const MODELS: readonly Model[] = [
+  {
+    name: 'mlp 4 × 1024, batch 256',
+    build: () => mlp('mlp', { batch: 256, widths: [1024, 1024, 1024, 1024, 1024] }, 1),
+  },
+  {
+    name: 'llama 2 layers × 256, 8 × 64 tokens',
+    build: () =>
+      llama(
+        'llama',
+        { batch: 8, sequence: 64, layers: 2, width: 256, heads: 8, keyHeads: 4, feedForward: 688, vocabulary: 1024 },
+        1,
+      ),
+  },
+  {
+    name: 'mlp 4 × 512, batch 128, training',
+    build: () => mlp('mlp', { batch: 128, widths: [512, 512, 512, 512, 512] }, 1),
+    training: SQUARES,
+  },
+];
+
+const PLANS = [
+  { ranks: 1, degrees: { dp: 1, tp: 1 } },
+  { ranks: 2, degrees: { dp: 2, tp: 1 } },
+  { ranks: 2, degrees: { dp: 1, tp: 2 } },
+  { ranks: 4, degrees: { dp: 4, tp: 1 } },
+  { ranks: 4, degrees: { dp: 2, tp: 2 } },
+  { ranks: 4, degrees: { dp: 1, tp: 4 } },
+] as const;
+
+interface Result {
+  readonly model: string;
+  readonly predicted: number;
+  readonly measured: number;
+}
+
+const folder = mkdtempSync(join(tmpdir(), 'autopar-bench-'));
+try {
+  const file = process.argv[2] ?? join(folder, 'profile.json');
+  if (process.argv[2] === undefined) await profile({ output: file, quick: true });
+  console.log(`${availableParallelism()} cores, Node ${process.version}, fastest of ${STEPS} steps`);
+  const results: Result[] = [];
+  for (const { name, build, training } of MODELS) {
+    const model = join(folder, 'model.onnx');
+    writeFileSync(model, writeOnnx(build()));
+    console.log(`\n${name}`);
+    for (const { ranks, degrees } of PLANS) {
+      const output = join(folder, 'compiled');
+      const made = await compile({
+        ...{ model, output, force: true, cluster: file, devices: ranks, degrees },
+        ...(training ? { training } : {}),
+      });
+      const predicted = made.plan.predicted.stepSeconds;
+      const { stepSeconds } = await runCompiled({ directory: output, steps: STEPS });
+      const measured = Math.min(...stepSeconds);
+      results.push({ model: name, predicted, measured });
+      const title = `dp ${degrees.dp} · tp ${degrees.tp}`;
+      const off = `${(100 * (predicted / measured - 1)).toFixed(0)} %`.padStart(6);
+      console.log(`  ${title}  predicted ${milliseconds(predicted)} ms  measured ${milliseconds(measured)} ms ${off}`);
+    }
+  }
+  console.log('');
+  for (const { name } of MODELS)
+    summary(
+      name,
+      results.filter(({ model }) => model === name),
+    );
+  summary('all', results);
+} finally {
+  rmSync(folder, { recursive: true, force: true });
+}
+
+function summary(name: string, results: readonly Result[]): void {
+  const errors = results.map(({ predicted, measured }) => Math.abs(predicted / measured - 1));
+  const mean = errors.reduce((sum, error) => sum + error, 0) / errors.length;
+  console.log(
+    `${name.padEnd(36)} ${results.length} plans  MAPE ${(100 * mean).toFixed(1)} %  tau ${tau(results).toFixed(2)}`,
+  );
+}
+
+/** Kendall's tau: concordant less discordant pairs, over all pairs. */
+function tau(results: readonly Result[]): number {
+  let sum = 0;
+  let pairs = 0;
+  for (const [index, a] of results.entries()) {
+    for (const b of results.slice(index + 1)) {
+      sum += Math.sign(a.predicted - b.predicted) * Math.sign(a.measured - b.measured);
+      pairs++;
+    }
+  }
+  return sum / pairs;
+}
+
+function milliseconds(seconds: number): string {
+  return (seconds * 1000).toFixed(2).padStart(7);
+}

@@ -1,0 +1,47 @@
+/**
+ * @file profile: measures the devices at hand through the runtime that will run programs, fits the cost model's figures, and
+ * writes them for `--cluster local`.
+ */
+import { fitProfile, type Measurement } from '../cost-model/fit-profile.js';
+import { measure } from './profile/measured-program.js';
+import { defaultProfileFile, type MachineProfile, thisMachine, writeProfile } from './profile/profile-file.js';
+import { type Planned, sweep } from './profile/sweep.js';
+
+export type { MachineProfile } from './profile/profile-file.js';
+
+export interface ProfileOptions {
+  /** Where it is written; in the user's cache folder if left out. */
+  readonly output?: string;
+  /** About ten seconds in place of two minutes. */
+  readonly quick?: boolean;
+  readonly signal?: AbortSignal;
+  readonly onProgress?: (progress: { readonly done: number; readonly of: number; readonly next: Planned }) => void;
+  /** Seconds of one measurement, in place of this machine's: for tests. */
+  readonly measure?: (planned: Planned) => Promise<number>;
+}
+
+/** Measures, fits and writes. @throws AutoparError `interrupted`, `rank-failed`, or (exit cannotWrite) for the file */
+export async function profile(
+  options: ProfileOptions = {},
+): Promise<{ readonly file: string; readonly profile: MachineProfile }> {
+  const machine = thisMachine();
+  const { quick = false, output: file = defaultProfileFile() } = options;
+  const timed =
+    options.measure ?? (({ subject, ranks, timing }: Planned) => measure(subject, ranks, timing, options.signal));
+  const planned = sweep(machine.cores, quick);
+  const measured: Measurement[] = [];
+  for (const [done, next] of planned.entries()) {
+    options.onProgress?.({ done, of: planned.length, next });
+    measured.push({ ...next.subject, ranks: next.ranks, seconds: await timed(next) });
+  }
+  const made: MachineProfile = {
+    format: 'autopar-profile',
+    version: 1,
+    machine,
+    quick,
+    ...fitProfile(measured),
+    measured,
+  };
+  await writeProfile(file, made);
+  return { file, profile: made };
+}

@@ -1,0 +1,74 @@
+/**
+ * @file `autopar profile`: measure this machine for `--cluster local`.
+ */
+import type { profile } from '../api/profile.js';
+import type { ExitKind } from '../ir/error.js';
+import type { Command, Context } from './command.js';
+import { bytesText, flopsText, secondsText, shareText } from './quantity.js';
+import { tableLines } from './table.js';
+
+interface ProfileFlags {
+  readonly output?: string;
+  readonly quick?: boolean;
+}
+
+export const profileCommand: Command<ProfileFlags> = {
+  name: 'profile',
+  says: 'measure this machine, for --cluster local',
+  arguments: [],
+  options: [
+    { flags: '-o, --output <file>', says: "where to write it (default: in the user's cache folder)" },
+    { flags: '--quick', says: 'ten seconds in place of two minutes, and less exact' },
+  ],
+  examples: [
+    { line: 'autopar profile --quick', says: 'so that --cluster local predicts this machine' },
+    { line: 'autopar profile --quick -o profile.json', says: 'for --cluster profile.json' },
+  ],
+  run: runProfile,
+};
+
+async function runProfile(
+  { output, signal }: Context,
+  _values: readonly string[],
+  flags: ProfileFlags,
+): Promise<ExitKind> {
+  const { profile } = await import('../api/profile.js');
+  const made = await profile({
+    ...flags,
+    signal,
+    onProgress: ({ done, of, next }) => {
+      const what =
+        next.subject.kind === 'collective' ? `${next.subject.collective} over ${next.ranks} ranks` : next.subject.kind;
+      output.progress(`measuring ${done + 1} of ${of}: ${what}`);
+    },
+  });
+  for (const line of profileLines(made)) output.print(line);
+  output.data({ schema: 'autopar-profile-v1', file: made.file, ...made.profile });
+  return 'done';
+}
+
+type Made = Awaited<ReturnType<typeof profile>>;
+
+function profileLines({ file, profile: { machine, cluster, alone, errors } }: Made): readonly string[] {
+  const { device } = cluster;
+  if (typeof device === 'string') throw new Error('a profile describes its device');
+  const { launchSeconds, collectiveSeconds, halfDepth } = device.constants ?? {};
+  const { latency = 0, busBandwidth = {} } = cluster.levels[0] ?? {};
+  const rate = (value: unknown) => `${bytesText(Number(value))}/s`;
+  const rows: readonly (readonly string[])[] = [
+    ['fp32 matmul of one rank', `${flopsText(Number(device.peak?.['fp32']))}/s`],
+    ['with the machine to itself', `${alone.toPrecision(3)} ×`],
+    ['half of that at depth', String(Math.round(Number(halfDepth)))],
+    ['memory of one rank', rate(device.memoryBandwidth)],
+    ['operator', secondsText(Number(launchSeconds))],
+    ['collective', secondsText(Number(collectiveSeconds))],
+    ['round of a collective', secondsText(Number(latency))],
+    ...Object.entries(busBandwidth).map(([kind, value]) => [kind, rate(value)] as const),
+  ];
+  return [
+    `${machine.processor}, ${machine.cores} cores`,
+    ...tableLines([{ title: 'measured' }, { title: '', right: true }], rows),
+    `fitted within ${shareText(errors.matmul)} of matmuls, ${shareText(errors.memory)} of memory, ${shareText(errors.collectives)} of collectives`,
+    `written to ${file}`,
+  ];
+}

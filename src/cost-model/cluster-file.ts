@@ -1,0 +1,48 @@
+/**
+ * @file Reading a cluster file (docs/clusters.md): YAML or JSON, its form checked, errors with file and line.
+ */
+import { Ajv, type ValidateFunction } from 'ajv';
+import { AutoparError } from '../ir/error.js';
+import { schemaFault } from '../sharding-propagation/annotations/schema-errors.js';
+import { readYaml, type YamlSource } from '../sharding-propagation/annotations/yaml-source.js';
+import type { Cluster } from './cluster.js';
+import { CLUSTER_SCHEMA, type ClusterDescription } from './cluster-schema.js';
+import { describedCluster } from './describe-cluster.js';
+
+/**
+ * Reads a file.
+ * @throws AutoparError (input): `file-missing`, `bad-yaml`, `bad-cluster-file` with file and line
+ */
+export async function readClusterFile(file: string): Promise<Cluster> {
+  return clusterIn(await readYaml(file));
+}
+
+/** The cluster of a description that is data already, as plan.json and profiles keep it. @throws AutoparError (input) */
+export function clusterOfDescription(description: unknown, file: string | null = null): Cluster {
+  return clusterIn({ file, value: description, lineOf: () => null });
+}
+
+function clusterIn({ file, value, lineOf }: Omit<YamlSource, 'file'> & { readonly file: string | null }): Cluster {
+  const refuse = (path: readonly (string | number)[], sentence: string, hint: string): AutoparError => {
+    const line = lineOf(path);
+    const where = { ...(file ? { file } : {}), ...(line ? { line } : {}) };
+    return new AutoparError('bad-cluster-file', 'input', sentence, where, hint);
+  };
+  const validate = validator();
+  if (!validate(value)) {
+    const fault = schemaFault(validate.errors ?? [], lineOf);
+    throw refuse(fault.path, fault.sentence, fault.hint ?? 'docs/clusters.md has the form');
+  }
+  return describedCluster(value, refuse);
+}
+
+/** Compiling a schema takes longer than reading a file: it is done once. */
+const validator = (() => {
+  let compiled: ValidateFunction<ClusterDescription> | null = null;
+  return (): ValidateFunction<ClusterDescription> => {
+    compiled ??= new Ajv({ allErrors: true, verbose: true, allowUnionTypes: true }).compile<ClusterDescription>(
+      CLUSTER_SCHEMA,
+    );
+    return compiled;
+  };
+})();

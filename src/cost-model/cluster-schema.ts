@@ -1,0 +1,137 @@
+/**
+ * @file The form of cluster files as JSON Schema (docs/clusters.md). Quantities are numbers in base units or text with a unit,
+ * which `describe-cluster.ts` reads.
+ */
+import { COLLECTIVE_KINDS, TOPOLOGIES, type Topology } from './levels.js';
+import type { QuantityKind } from './quantities.js';
+
+export type Quantity = number | string;
+
+export interface DeviceDescription {
+  /** The catalogue's device that all is taken from which is not said here. */
+  readonly like: string;
+  readonly name?: string;
+  readonly memory?: Quantity;
+  readonly memoryBandwidth?: Quantity;
+  readonly peak?: Readonly<Record<string, Quantity>>;
+  /** Constants of the cost model (docs/cost-model.md), as `autopar profile` measures them. */
+  readonly constants?: Readonly<Record<string, unknown>>;
+}
+
+export interface LevelDescription {
+  readonly name: string;
+  readonly size: number;
+  readonly topology?: Topology;
+  readonly dimensions?: number;
+  readonly bandwidth?: Quantity;
+  readonly latency?: Quantity;
+  readonly cards?: number;
+  readonly busBandwidth?: Readonly<Record<string, Quantity>>;
+  readonly reducing?: Quantity;
+  readonly fill?: Quantity;
+}
+
+export interface NodeDescription {
+  readonly count: number;
+  readonly device?: string | DeviceDescription;
+  readonly speed?: number;
+}
+
+export interface ClusterDescription {
+  readonly version: 1;
+  readonly name?: string;
+  readonly device: string | DeviceDescription;
+  readonly levels: readonly LevelDescription[];
+  readonly nodes?: readonly NodeDescription[];
+}
+
+/** Where quantities stand in a device and in a level, and of which kind they are. */
+export const DEVICE_QUANTITIES = { memory: 'bytes', memoryBandwidth: 'bytesPerSecond' } as const satisfies Readonly<
+  Record<string, QuantityKind>
+>;
+export const LEVEL_QUANTITIES = {
+  bandwidth: 'bytesPerSecond',
+  latency: 'seconds',
+  reducing: 'bytesPerSecond',
+  fill: 'seconds',
+} as const satisfies Readonly<Record<string, QuantityKind>>;
+
+const quantity = { type: ['number', 'string'] };
+const text = { type: 'string', minLength: 1 };
+/** More than any machine has; far fewer than numbers allow, so that a slip of the finger is answered at once. */
+export const MOST_DEVICES = 2 ** 20;
+
+const count = { type: 'integer', minimum: 1, maximum: MOST_DEVICES };
+const positive = { type: 'number', exclusiveMinimum: 0 };
+
+function record(properties: Readonly<Record<string, object>>, required: readonly string[]) {
+  return { type: 'object', properties, required, additionalProperties: false };
+}
+
+const PEAKS = ['fp32', 'tf32', 'bf16', 'fp16', 'fp8', 'fp4', 'int8'];
+
+const quantities = (names: readonly string[]) => record(Object.fromEntries(names.map((name) => [name, quantity])), []);
+
+/** Text or a mapping: what a mapping must have says nothing of text. */
+const device = {
+  ...record(
+    {
+      like: text,
+      name: text,
+      memory: quantity,
+      memoryBandwidth: quantity,
+      peak: quantities(PEAKS),
+      constants: record(
+        {
+          matmulCeiling: positive,
+          vectorCeiling: positive,
+          halfDepth: { type: 'number', minimum: 0 },
+          memory: record({ ceiling: positive, halfBytes: { type: 'number', minimum: 0 }, power: positive }, [
+            'ceiling',
+            'halfBytes',
+            'power',
+          ]),
+          launchSeconds: { type: 'number', minimum: 0 },
+          collectiveSeconds: { type: 'number', minimum: 0 },
+        },
+        [],
+      ),
+    },
+    ['like'],
+  ),
+  type: ['string', 'object'],
+};
+
+export const CLUSTER_SCHEMA = record(
+  {
+    version: { const: 1 },
+    name: text,
+    device,
+    levels: {
+      type: 'array',
+      minItems: 1,
+      maxItems: 8,
+      items: record(
+        {
+          name: text,
+          size: count,
+          topology: { enum: TOPOLOGIES },
+          dimensions: { type: 'integer', minimum: 1, maximum: 6 },
+          bandwidth: quantity,
+          latency: quantity,
+          cards: count,
+          busBandwidth: quantities(COLLECTIVE_KINDS),
+          reducing: quantity,
+          fill: quantity,
+        },
+        ['name', 'size'],
+      ),
+    },
+    nodes: {
+      type: 'array',
+      minItems: 1,
+      items: record({ count, device, speed: positive }, ['count']),
+    },
+  },
+  ['version', 'device', 'levels'],
+);

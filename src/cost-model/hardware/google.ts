@@ -1,0 +1,103 @@
+/**
+ * @file Google TPUs of the catalogue (`../hardware.ts` says what the figures are).
+ */
+import type { DeviceSpec } from '../device.js';
+
+export const GOOGLE: readonly DeviceSpec[] = [
+  {
+    id: 'tpu-v4',
+    name: 'Google TPU v4',
+    vendor: 'google',
+    peakFlops: { bf16: 2.75e14, int8: 2.75e14 },
+    memoryBytes: 3.2e10,
+    memoryBandwidth: 1.2e12,
+    scaleUp: {
+      bandwidth: 4.5e10,
+      latencySeconds: 1e-6,
+      domainSize: 4096,
+      topology: '3D torus 6 links/chip',
+      links: 'torus',
+      dimensions: 3,
+    },
+    scaleOut: { bandwidth: 6.25e9, latencySeconds: 1.55e-5 },
+    source: {
+      flops: 'verified: stas00/ml-engineering@744d01e18b79:compute/accelerator/README.md (vendor-spec table)',
+      memory: 'verified: stas00/ml-engineering@744d01e18b79:compute/accelerator/README.md (vendor-spec table)',
+      scaleUp: 'verified: jax-ml/scaling-book@0819a7d8c55d:tpus.md (45 GB/s per link one-way)',
+      scaleOut: 'general knowledge (DCN 25 GB/s per host / 4 chips)',
+      latency: 'verified: scaling-book sharding.md (~1us per ICI hop); DCN general knowledge',
+    },
+  },
+  {
+    id: 'tpu-v5e',
+    name: 'Google TPU v5e',
+    vendor: 'google',
+    peakFlops: { bf16: 1.97e14, int8: 3.94e14 },
+    memoryBytes: 1.6e10,
+    memoryBandwidth: 8.2e11,
+    scaleUp: {
+      bandwidth: 4.5e10,
+      latencySeconds: 1e-6,
+      domainSize: 256,
+      topology: '2D torus 4 links/chip (16x16; wrap only on full axis)',
+      links: 'torus',
+      dimensions: 2,
+    },
+    scaleOut: { bandwidth: 3.125e9, latencySeconds: 1.55e-5 },
+    source: {
+      flops: 'verified: stas00/ml-engineering@744d01e18b79:compute/accelerator/README.md (vendor-spec table)',
+      memory: 'verified: stas00/ml-engineering@744d01e18b79:compute/accelerator/README.md (vendor-spec table)',
+      scaleUp: 'verified: jax-ml/scaling-book@0819a7d8c55d:tpus.md',
+      scaleOut: 'general knowledge',
+      latency: 'verified: scaling-book (~1us per hop)',
+    },
+  },
+  {
+    id: 'tpu-v5p',
+    name: 'Google TPU v5p',
+    vendor: 'google',
+    peakFlops: { bf16: 4.59e14, int8: 9.18e14 },
+    memoryBytes: 9.5e10,
+    memoryBandwidth: 2.765e12,
+    scaleUp: {
+      bandwidth: 9e10,
+      latencySeconds: 1e-6,
+      domainSize: 8960,
+      topology: '3D torus 6 links/chip (16x20x28)',
+      links: 'torus',
+      dimensions: 3,
+    },
+    scaleOut: { bandwidth: 6.25e9, latencySeconds: 1.55e-5 },
+    source: {
+      flops: 'verified: stas00/ml-engineering@744d01e18b79:compute/accelerator/README.md (vendor-spec table)',
+      memory: 'verified: stas00/ml-engineering@744d01e18b79:compute/accelerator/README.md (vendor-spec table)',
+      scaleUp: 'verified: jax-ml/scaling-book@0819a7d8c55d:tpus.md',
+      scaleOut: 'general knowledge',
+      latency: 'verified: scaling-book (~1us per hop)',
+    },
+  },
+  {
+    id: 'tpu-v6e',
+    name: 'Google TPU v6e (Trillium)',
+    vendor: 'google',
+    peakFlops: { bf16: 9.18e14, fp16: 9.18e14, fp8: 9.18e14, int8: 1.836e15 },
+    memoryBytes: 3.2e10,
+    memoryBandwidth: 1.6e12,
+    scaleUp: {
+      bandwidth: 9e10,
+      latencySeconds: 1e-6,
+      domainSize: 256,
+      topology: '2D torus 4 links/chip',
+      links: 'torus',
+      dimensions: 2,
+    },
+    scaleOut: { bandwidth: 6.25e9, latencySeconds: 1.55e-5 },
+    source: {
+      flops: 'verified: stas00/ml-engineering@744d01e18b79:compute/accelerator/README.md (vendor-spec table)',
+      memory: 'verified: jax-ml/scaling-book@0819a7d8c55d:tpus.md',
+      scaleUp: 'verified: jax-ml/scaling-book@0819a7d8c55d:tpus.md',
+      scaleOut: 'general knowledge',
+      latency: 'general knowledge (as its predecessors, ~1us per hop)',
+    },
+  },
+];

@@ -1,0 +1,91 @@
+/**
+ * @file Clusters whose nodes differ. A step in which all devices do the same waits for the slowest; stages of a pipeline
+ * may each have nodes of one kind, and layers as many as those can take.
+ */
+import type { Cluster } from './cluster.js';
+import type { DeviceSpec, PeakKind } from './device.js';
+
+/** Speed of each run of alike nodes, the fastest having 1. */
+export function nodeSpeeds({
+  nodes,
+  device,
+  kinds,
+}: Cluster): readonly { readonly nodes: number; readonly speed: number }[] {
+  const all = kinds ?? [{ nodes, device }];
+  const fastest = Math.max(...all.map((kind) => rateOf(kind.device)));
+  return all.map((kind) => ({ nodes: kind.nodes, speed: rateOf(kind.device) / fastest }));
+}
+
+/**
+ * What a cluster is to a stage that runs on `count` of its nodes from `first` on: as fast as the slowest of them.
+ * @throws Error where the cluster has no such nodes
+ */
+export function onNodes(cluster: Cluster, first: number, count: number): Cluster {
+  if (count < 1 || first < 0 || first + count > cluster.nodes)
+    throw new Error(`no nodes ${first} to ${first + count - 1} in a cluster of ${cluster.nodes}`);
+  let start = 0;
+  const there = (cluster.kinds ?? []).filter((kind) => {
+    const from = start;
+    start += kind.nodes;
+    return from < first + count && start > first;
+  });
+  const devices = there.map(({ device }) => device);
+  return { ...cluster, device: devices.length > 0 ? slowestOf(devices) : cluster.device };
+}
+
+/** The same device at another speed of compute and memory; its links stay. */
+export function slowed(device: DeviceSpec, speed: number): DeviceSpec {
+  const { measuredMatmulFlops } = device;
+  return {
+    ...device,
+    peakFlops: mapValues(device.peakFlops, (flops) => flops * speed),
+    ...(measuredMatmulFlops ? { measuredMatmulFlops: mapValues(measuredMatmulFlops, (flops) => flops * speed) } : {}),
+    memoryBandwidth: device.memoryBandwidth * speed,
+  };
+}
+
+/**
+ * What a step waits for where all devices do the same: the least of every figure. Formats that not all have are left out.
+ */
+export function slowestOf(devices: readonly DeviceSpec[]): DeviceSpec {
+  const [first, ...others] = devices;
+  if (!first) throw new Error('no devices');
+  return others.reduce((slowest, device) => {
+    if (device === slowest) return slowest;
+    const { scaleUp, scaleOut } = slowest;
+    return {
+      ...(rateOf(device) < rateOf(slowest) ? device : slowest),
+      peakFlops: leastOf(slowest.peakFlops, device.peakFlops),
+      measuredMatmulFlops: leastOf(slowest.measuredMatmulFlops ?? {}, device.measuredMatmulFlops ?? {}),
+      memoryBytes: Math.min(slowest.memoryBytes, device.memoryBytes),
+      memoryBandwidth: Math.min(slowest.memoryBandwidth, device.memoryBandwidth),
+      scaleUp: scaleUp.bandwidth <= device.scaleUp.bandwidth ? scaleUp : device.scaleUp,
+      scaleOut: scaleOut.bandwidth <= device.scaleOut.bandwidth ? scaleOut : device.scaleOut,
+    };
+  }, first);
+}
+
+/** FLOP per second in the format that models are trained in. */
+function rateOf({ peakFlops }: DeviceSpec): number {
+  return peakFlops.bf16 ?? peakFlops.fp16 ?? peakFlops.fp32 ?? Math.max(...Object.values(peakFlops));
+}
+
+function leastOf(
+  a: Readonly<Partial<Record<PeakKind, number>>>,
+  b: Readonly<Partial<Record<PeakKind, number>>>,
+): Readonly<Partial<Record<PeakKind, number>>> {
+  const shared = Object.entries(a).flatMap(([kind, flops]) => {
+    const other = b[kind as PeakKind];
+    return other === undefined ? [] : [[kind, Math.min(flops, other)] as const];
+  });
+  return Object.fromEntries(shared);
+}
+
+function mapValues<Key extends string>(
+  values: Readonly<Partial<Record<Key, number>>>,
+  change: (value: number) => number,
+): Readonly<Partial<Record<Key, number>>> {
+  return Object.fromEntries(
+    Object.entries<number | undefined>(values).map(([key, value]) => [key, change(value ?? 0)]),
+  ) as Partial<Record<Key, number>>;
+}

@@ -1,0 +1,109 @@
+/**
+ * @file Fits give back the figures of machines that were made up, and the cost model then predicts what was measured.
+ */
+import test from 'ava';
+import fc from 'fast-check';
+import { sweep } from '../../src/api/profile/sweep.js';
+import { clusterOfDescription } from '../../src/cost-model/cluster-file.js';
+import { collectiveSeconds } from '../../src/cost-model/collective-price.js';
+import { computeSeconds } from '../../src/cost-model/compute-price.js';
+import { fitProfile, leastSquares, type Measurement } from '../../src/cost-model/fit-profile.js';
+import { passesOf } from '../../src/cost-model/levels.js';
+
+/** A machine that follows the model exactly. */
+const TRUE = {
+  rate: 8e10,
+  halfDepth: 20,
+  memory: 1.2e10,
+  segment: 2e-5,
+  operator: 5e-7,
+  launch: 3e-5,
+  latency: 4e-6,
+  bus: 5e9,
+};
+
+function measured(of: typeof TRUE, noise: (index: number) => number = () => 1): readonly Measurement[] {
+  return sweep(4, false).map(({ subject, ranks }, index) => {
+    const seconds = () => {
+      if (subject.kind === 'chain') return of.segment + subject.operators * of.operator;
+      if (subject.kind === 'add') return of.segment + (12 * subject.elements) / of.memory;
+      if (subject.kind === 'matmul') {
+        const flops = 2 * subject.rows * subject.columns * subject.depth;
+        const seconds = of.segment + (flops / of.rate) * (1 + of.halfDepth / subject.depth);
+        return ranks === 1 ? seconds / 1.5 : seconds;
+      }
+      const { collective, elements } = subject;
+      const doublings = collective === 'permute' ? 1 : Math.log2(ranks) * (collective === 'all-reduce' ? 2 : 1);
+      return of.launch + doublings * of.latency + (passesOf(collective, ranks) * elements * 4) / of.bus;
+    };
+    return { ...subject, ranks, seconds: seconds() * noise(index) };
+  });
+}
+
+test('a machine that follows the model is found again', (t) => {
+  const { cluster, alone, errors } = fitProfile(measured(TRUE));
+  const { device, levels } = clusterOfDescription(cluster);
+  const near = (found: number | undefined, truth: number) =>
+    t.true(Math.abs((found ?? 0) / truth - 1) < 1e-3, `${found} is not ${truth}`);
+  near(device.peakFlops.fp32, TRUE.rate);
+  near(alone, 1.5);
+  near(device.memoryBandwidth, TRUE.memory);
+  near(device.profile?.halfDepth, TRUE.halfDepth);
+  near(device.profile?.launchSeconds, TRUE.operator);
+  near(device.profile?.collectiveSeconds, TRUE.launch + TRUE.segment);
+  near(levels[0]?.latencySeconds, TRUE.latency);
+  near(levels[0]?.busBandwidth['all-to-all'], TRUE.bus);
+  for (const error of Object.values(errors)) t.true(error < 1e-6);
+});
+
+test('the fitted device predicts what was measured, noise aside', (t) => {
+  const all = measured(TRUE, (index) => 1 + 0.1 * Math.sin(index * 12.9898));
+  const cluster = clusterOfDescription(fitProfile(all).cluster);
+  const errors = all.flatMap((entry) => {
+    if (entry.kind === 'collective') {
+      const levels = cluster.levels.map((level) => ({ ...level, size: entry.ranks }));
+      const seconds = collectiveSeconds(entry.collective, entry.elements * 4, [entry.ranks], { ...cluster, levels });
+      return [Math.abs((seconds - TRUE.segment) / entry.seconds - 1)];
+    }
+    if (entry.kind !== 'matmul' || entry.ranks === 1 || entry.depth < 64 || entry.rows < 384) return [];
+    const { rows, columns, depth } = entry;
+    const work = { flops: 2 * rows * columns * depth, bytes: 0, dtype: 'float32' as const, result: [rows, columns] };
+    return [Math.abs(computeSeconds(work, cluster.device) / entry.seconds - 1)];
+  });
+  t.true(errors.reduce((sum, error) => sum + error, 0) / errors.length < 0.12, `${errors}`);
+});
+
+test('least squares: exact where a solution without negative figures exists, never negative', (t) => {
+  t.notThrows(() =>
+    fc.assert(
+      fc.property(
+        fc.array(
+          fc.tuple(fc.integer({ min: 1, max: 9 }), fc.integer({ min: 1, max: 9 }), fc.integer({ min: 1, max: 99 })),
+          {
+            minLength: 3,
+            maxLength: 12,
+          },
+        ),
+        fc.tuple(fc.integer({ min: 0, max: 9 }), fc.integer({ min: 1, max: 9 })),
+        (samples, [a, b]) => {
+          const rows = samples.map(([x, y]) => [x, y]);
+          const exact = leastSquares(
+            rows,
+            rows.map(([x = 0, y = 0]) => a * x + b * y),
+          );
+          if (exact.error > 1e-6) throw new Error(`${exact.figures} for ${a}, ${b}`);
+          const { figures } = leastSquares(
+            rows,
+            samples.map(([, , seconds]) => seconds),
+          );
+          if (figures.some((figure) => !(figure >= 0))) throw new Error(`${figures}`);
+        },
+      ),
+    ),
+  );
+});
+
+test('a kind that was not measured is a fault', (t) => {
+  const all = measured(TRUE);
+  t.throws(() => fitProfile(all.filter(({ kind }) => kind !== 'add')), { message: 'no add was measured' });
+});
