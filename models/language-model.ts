@@ -31,6 +31,14 @@ export interface LanguageModelSizes {
   /** Share that training drops; 0 leaves the operators out. */
   readonly dropout: number;
   readonly experts?: ExpertSizes;
+  readonly latent?: LatentSizes;
+}
+
+/** Attention whose queries, and keys with values, come from narrow latent states (DeepSeek 2024). */
+export interface LatentSizes {
+  readonly query: number;
+  readonly keyValue: number;
+  readonly valueWidth: number;
 }
 
 export interface ExpertSizes {
@@ -138,8 +146,9 @@ function selfAttention(
     );
     return builder.operators('Split', [joined], { axis: 2, split: parts }, parts.length);
   };
-  const [query = '', key = '', value = ''] =
-    heads === keyHeads
+  const [query = '', key = '', value = ''] = sizes.latent
+    ? latentProjections(builder, input, sizes, sizes.latent)
+    : heads === keyHeads
       ? fused('qkv', widths)
       : [linear(builder, 'query', input, widths[0] ?? 0, { bias }), ...fused('key_value', widths.slice(1))];
   const turned = (states: string, count: number) =>
@@ -156,6 +165,20 @@ function selfAttention(
     is_causal: causal ? 1 : 0,
   });
   return linear(builder, 'output', attended, hidden, { bias });
+}
+
+function latentProjections(
+  builder: GraphBuilder,
+  input: string,
+  { heads, headWidth }: LanguageModelSizes,
+  { query, keyValue, valueWidth }: LatentSizes,
+): readonly string[] {
+  const narrow = (name: string, width: number, out: number) =>
+    linear(builder, `${name}_up`, linear(builder, `${name}_down`, input, width), out);
+  const both = narrow('key_value', keyValue, heads * (headWidth + valueWidth));
+  const parts = [heads * headWidth, heads * valueWidth];
+  const split = builder.operators('Split', [both], { axis: 2, split: parts }, 2);
+  return [narrow('query', query, heads * headWidth), ...split];
 }
 
 function feedForward(builder: GraphBuilder, input: string, { hidden, gated, bias }: LanguageModelSizes, width: number) {

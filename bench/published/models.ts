@@ -1,7 +1,7 @@
 /**
  * @file Sizes of models that published tables only name, from their published configurations.
  */
-import type { ExpertSizes } from '../../models/language-model.js';
+import type { ExpertSizes, LatentSizes } from '../../models/language-model.js';
 
 export interface NamedModel {
   readonly layers: number;
@@ -13,6 +13,7 @@ export interface NamedModel {
   readonly vocab: number;
   readonly style: 'gpt' | 'llama';
   readonly experts?: ExpertSizes;
+  readonly latent?: LatentSizes;
 }
 
 const NAMED: readonly (readonly [pattern: RegExp, model: NamedModel])[] = [
@@ -24,6 +25,7 @@ const NAMED: readonly (readonly [pattern: RegExp, model: NamedModel])[] = [
       heads: 128,
       kvHeads: 128,
       headWidth: 192,
+      latent: { query: 1536, keyValue: 512, valueWidth: 128 },
       ffn: 18432,
       vocab: 129280,
       style: 'llama',
@@ -38,6 +40,7 @@ const NAMED: readonly (readonly [pattern: RegExp, model: NamedModel])[] = [
       heads: 64,
       kvHeads: 64,
       headWidth: 192,
+      latent: { query: 1536, keyValue: 512, valueWidth: 128 },
       ffn: 18432,
       vocab: 163840,
       style: 'llama',

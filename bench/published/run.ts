@@ -83,27 +83,38 @@ export function publishedRun(row: Row, file: string): PublishedRun | string {
     vocabulary: padded(read('vocab') ?? named?.vocab ?? 50257, tp),
     dropout: 0,
     ...style,
+    ...(named?.latent ? { latent: named.latent } : {}),
     ...(named?.experts ? { experts: named.experts } : {}),
   };
   const software = softwareOf(row);
   const precision = precisionOf(row['precision'] ?? '');
   const zero = zeroOf(row['zero'] ?? '', software);
-  const perNode = Math.min(number(row, 'gpus_per_node') ?? device.scaleUp.domainSize, gpus);
+  // Racks of 72 are one domain of fast links, though a tray holds four.
+  const rack = /^GB/.test(row['gpu_type'] ?? '');
+  const perNode = Math.min(
+    rack ? device.scaleUp.domainSize : (number(row, 'gpus_per_node') ?? device.scaleUp.domainSize),
+    gpus,
+  );
   const network = number(row, 'internode_gbps_per_gpu');
   const configuration: StepConfiguration = {
     degrees: { tp, pp, sp, dp, ep: Math.min(number(row, 'ep') ?? 1, dp * sp) },
-    virtualStages: pp === 1 ? 1 : (number(row, 'vpp') ?? 1),
+    virtualStages:
+      pp === 1 ? 1 : (number(row, 'vpp') ?? (/config/.test(row['vpp'] ?? '') ? Math.floor(layers / pp) : 1)),
+    fusedNorms: style.norm === 'layer' || software !== 'eager' || /RMS kernel|TE|FA/.test(row['attn'] ?? ''),
+    scatteredSends:
+      (software === 'megatron' && !/BigScience/.test(row['source'] ?? '')) || software === 'megatron-core',
+    ...(/LoRA/.test(`${row['source']} ${row['notes']}`) ? { frozen: true } : {}),
     microBatch,
     globalBatch,
     tpSequence: row['sp'] === '1' || (row['sp'] === '' && software === 'megatron-core' && tp > 1),
     zero: zero.level,
     ...(zero.inNode ? { shardRanks: Math.min(dp, perNode) } : {}),
     recompute: recomputeOf(row['recompute'] ?? ''),
-    attention:
-      /unfused/.test(row['attn'] ?? '') || row['attn'] === 'torch' || row['attn'] === 'fused' ? 'parts' : 'fused',
+    attention: attentionOf(row['attn'] ?? '', software),
     precision,
     software,
     overlap: overlapOf(row, software),
+    ...(software === 'megatron' && zero.level === 3 ? { gathersPerLayer: 12 } : {}),
     gradientBytes: software === 'megatron-core' && precision !== 'fp16' ? 2 : software === 'megatron' ? 2 : 2,
   };
   const nodes = Math.ceil(gpus / perNode);
@@ -171,7 +182,17 @@ function overlapOf(row: Row, software: SoftwareName): StepConfiguration['overlap
   const text = row['overlap'] ?? '';
   const tensor =
     /tp_comm_overlap=True|asyncTP|tp-comm|MegaScale/.test(text) || (software === 'megatron-core' && text === '');
-  return { tensor, data: software !== 'megatron' || /grad/.test(text) };
+  return {
+    tensor,
+    data: software !== 'megatron' || /grad/.test(text),
+    pipeline: software === 'megatron-core',
+    experts: release(row) >= 26.06,
+  };
+}
+
+/** The release that a source names, such as 26.06: experts' dispatch runs beside other work from that one on. */
+function release(row: Row): number {
+  return Number(/Bridge (\d\d\.\d\d)/.exec(row['source'] ?? '')?.[1] ?? 0);
 }
 
 function zeroOf(text: string, software: SoftwareName): { readonly level: 0 | 1 | 2 | 3; readonly inNode: boolean } {
@@ -184,6 +205,12 @@ function recomputeOf(text: string): Recompute {
   if (/selective\(op\)/.test(text)) return 'operators';
   if (/^selective/.test(text)) return 'selective';
   return 'none';
+}
+
+function attentionOf(text: string, software: SoftwareName): StepConfiguration['attention'] {
+  if (/unfused/.test(text) || text === 'torch' || text === 'fused') return 'parts';
+  if (/FA3|FA4|TE|cuDNN/.test(text) || software === 'megatron-core') return 'fused';
+  return 'portable';
 }
 
 function precisionOf(text: string): Precision {

@@ -28,6 +28,8 @@ const MEGATRON_STYLES: readonly (readonly [module: string, style: Style])[] = [
   ['head', 'colwise'],
   ['attention/qkv', 'colwise'],
   ['attention/query', 'colwise'],
+  ['attention/query_up', 'colwise'],
+  ['attention/key_value_up', 'colwise'],
   ['attention/key_value', 'colwise'],
   ['attention/output', 'rowwise'],
   ['feed_forward/up', 'colwise'],
@@ -65,6 +67,8 @@ export function modelWork(sizes: LanguageModelSizes, tp: number, cluster: Cluste
     first: part('first'),
     layers: classes.map(({ layer, count }) => ({ count, part: part(`layers.${layer}`) })),
     last: part('last'),
+    hidden: sizes.hidden,
+    chosen: sizes.experts?.chosen ?? 1,
     boundary: sizes.batch * sizes.sequence * sizes.hidden,
     tied: sizes.tied,
   };

@@ -32,11 +32,24 @@ export interface StepConfiguration {
   /** Ranks that ZeRO shards over, where fewer than dp (hybrid sharding). */
   readonly shardRanks?: number;
   readonly recompute: Recompute;
-  /** One kernel for attention, or products and softmax in parts. */
-  readonly attention: 'fused' | 'parts';
+  /** One kernel for attention: written for the device, or for any (FlashAttention 2); or products and softmax in parts. */
+  readonly attention: 'fused' | 'portable' | 'parts';
   readonly precision: Precision;
   readonly software: SoftwareName;
-  readonly overlap: { readonly tensor: boolean; readonly data: boolean };
+  readonly overlap: {
+    readonly tensor: boolean;
+    readonly data: boolean;
+    readonly pipeline: boolean;
+    readonly experts: boolean;
+  };
+  /** Whether each normalisation is one kernel. */
+  readonly fusedNorms: boolean;
+  /** Pipelines send each tensor-parallel rank's share of an activation, and gather it inside the node. */
+  readonly scatteredSends: boolean;
+  /** Only adapters are trained: no gradients of weights, none to reduce. */
+  readonly frozen?: boolean;
   /** Bytes per element in which gradients are reduced. */
   readonly gradientBytes: number;
+  /** Messages in which ZeRO-3 gathers a layer: one, or one per tensor (DeepSpeed of 2021). */
+  readonly gathersPerLayer?: number;
 }

@@ -45,7 +45,12 @@ export function exchangeSeconds(
   };
   return (
     level(inside, bytes, insideBandwidth(device) * constants.busShare, constants.roundSeconds) +
-    level(across, bytes / inside, device.scaleOut.bandwidth * constants.networkShare, constants.roundSecondsAcross)
+    level(
+      across,
+      kind === 'all-to-all' ? bytes : bytes / inside,
+      device.scaleOut.bandwidth * constants.networkShare,
+      constants.roundSecondsAcross,
+    )
   );
 }
 

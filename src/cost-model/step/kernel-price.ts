@@ -5,7 +5,7 @@
 import { matmulShare } from '../compute-price.js';
 import { type DeviceSpec, type PeakKind, profileOf } from '../device.js';
 import type { StepConfiguration } from './configuration.js';
-import type { StepConstants } from './constants.js';
+import { generationOf, type StepConstants } from './constants.js';
 import type { AttentionWork, MatmulWork } from './work.js';
 
 const FALLBACKS: Readonly<Record<StepConfiguration['precision'], readonly PeakKind[]>> = {
@@ -26,8 +26,8 @@ export function productRate(
   if (kind === undefined) throw new Error(`device ${device.id} has no peak for ${precision}`);
   const peak = device.peakFlops[kind] ?? 0;
   const measured = device.measuredMatmulFlops?.[kind] ?? peak * profileOf(device).matmulCeiling;
-  const share = kind === 'fp8' ? constants.fp8Share : kind === 'fp4' ? constants.fp4Share : constants.sustained;
-  return measured * share;
+  const format = kind === 'fp4' ? constants.fp4Share : 1;
+  return measured * format * constants.sustained[generationOf(device)];
 }
 
 /** Elements of 2 bytes (4 in fp32): activations and parameters as products read them. */
@@ -66,16 +66,17 @@ export function attentionSeconds(
   { attention, precision }: Pick<StepConfiguration, 'attention' | 'precision'>,
   constants: StepConstants,
 ): number {
-  const { batch, heads, queries, keys, width, causal, backward } = work;
+  const { batch, heads, queries, keys, width, valueWidth, causal, backward } = work;
   // Scores are never in 8 bits in the runs that exist.
   const format = precision === 'fp32' ? 'fp32' : 'bf16';
-  const product = 2 * batch * heads * queries * keys * width;
-  if (attention === 'fused') {
+  const product = batch * heads * queries * keys * (width + valueWidth);
+  if (attention !== 'parts') {
     const peak = device.peakFlops[format] ?? device.peakFlops.fp16 ?? device.peakFlops.fp32 ?? 0;
-    const share = backward ? constants.attentionBackward : constants.attentionForward;
-    const filled = (keys / (keys + constants.attentionHalf)) * Math.min(1, (width / 128) ** 0.5);
+    const native = attention === 'fused' || device.peakFlops.fp8 === undefined ? 1 : constants.attentionPortableShare;
+    const share = constants.attentionShare * (backward ? BACKWARD_ATTENTION : 1);
+    const filled = (keys / (keys + constants.attentionHalf)) * Math.min(1, (width / 128) ** 0.25);
     const flops = (backward ? 5 : 2) * product * (causal ? 0.5 : 1);
-    return flops / (peak * share * filled);
+    return flops / (peak * share * native * filled);
   }
   const scores = batch * heads * queries * keys;
   const one: MatmulWork = {
@@ -92,7 +93,10 @@ export function attentionSeconds(
   return products * (backward ? 2 : 1) + memorySeconds(bytes, device, constants);
 }
 
+/** Rate of attention's backward kernels beside forward's (Dao 2023, figures 4 to 6). */
+const BACKWARD_ATTENTION = 0.85;
+
 /** Kernels that attention takes. */
 export function attentionLaunches(attention: StepConfiguration['attention'], backward: boolean): number {
-  return attention === 'fused' ? (backward ? 3 : 1) : backward ? 7 : 4;
+  return attention !== 'parts' ? (backward ? 3 : 1) : backward ? 7 : 4;
 }

@@ -126,7 +126,18 @@ class Reading {
       else if (family === 'contraction' || family === 'convolution') yield* this.products(group, phase, computes);
       else if (!MOVES.has(family) && !this.sumsWeightGradients(group, computes)) {
         const elements = chained.get(key) ?? this.traffic(computes);
-        if (elements > 0) yield { group, phase, work: { kind: 'memory', elements, repeated: this.repeated(computes) } };
+        if (elements > 0)
+          yield {
+            group,
+            phase,
+            work: {
+              kind: 'memory',
+              elements,
+              repeated: this.repeated(computes),
+              norm: family === 'normalisation',
+              loss: family === 'loss',
+            },
+          };
       }
     }
   }
@@ -195,7 +206,7 @@ class Reading {
         candidate.kind === 'compute' && candidate.phase === 'forward' && this.group(candidate) === group,
     );
     if (!node) throw new Error(`no attention in ${group}`);
-    const [query, key] = node.inputs.map((name) => (name === null ? [] : this.tensor(name).localShape));
+    const [query, key, value] = node.inputs.map((name) => (name === null ? [] : this.tensor(name).localShape));
     const heads = Number(node.attributes['q_num_heads'] ?? query?.[1] ?? 1);
     const keyHeads = Number(node.attributes['kv_num_heads'] ?? key?.[1] ?? 1);
     const flat = query?.length === 3;
@@ -210,6 +221,7 @@ class Reading {
         keyHeads,
         queries: query?.[flat ? 1 : 2] ?? 1,
         keys: key?.[flat ? 1 : 2] ?? 1,
+        valueWidth: flat ? (value?.[2] ?? 1) / keyHeads : (value?.[3] ?? 1),
         width: flat ? (query?.[2] ?? 1) / heads : (query?.[3] ?? 1),
         causal: Number(node.attributes['is_causal'] ?? 0) !== 0,
       },

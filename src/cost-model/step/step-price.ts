@@ -94,7 +94,7 @@ export function priceStep(
   const { tp, pp, dp, sp } = degrees;
   const software = constants.software[configuration.software];
   const m = microBatches(configuration);
-  const pricing = new Pricing(configuration, cluster, constants);
+  const pricing = new Pricing(model.hidden, model.chosen, configuration, cluster, constants);
 
   const layers = model.layers.map(({ count, part }) => {
     const forward = pricing.phase(part.forward);
@@ -106,7 +106,7 @@ export function priceStep(
     scaled(sum(...layers.map((layer) => scaled(of(layer), layer.count))), 1 / layerCount);
   const layer = { forward: weighted(({ forward }) => forward), backward: weighted(({ backward }) => backward) };
   const first = { forward: pricing.phase(model.first.forward), backward: pricing.phase(model.first.backward) };
-  const last = { forward: pricing.phase(model.last.forward), backward: pricing.phase(model.last.backward) };
+  const last = { forward: pricing.phase(model.last.forward, true), backward: pricing.phase(model.last.backward, true) };
 
   // Chunks of whole layers: the largest one sets the pace.
   const perStage = Math.ceil(layerCount / (pp * virtualStages)) * virtualStages;
@@ -122,12 +122,11 @@ export function priceStep(
 
   // A send per chunk boundary each way.
   const boundaryBytes = (model.boundary * elementBytes(configuration.precision)) / sp;
-  const sent = configuration.tpSequence || virtualStages > 1 ? boundaryBytes / tp : boundaryBytes;
+  const sent = configuration.tpSequence || configuration.scatteredSends ? boundaryBytes / tp : boundaryBytes;
+  const share =
+    configuration.overlap.pipeline && virtualStages > 1 ? constants.overlappedSends : constants.exposedSends;
   const hop: Place = tp * sp * dp >= cluster.perNode ? { inside: 1, across: 2 } : { inside: 2, across: 1 };
-  const sends =
-    pp === 1
-      ? 0
-      : 2 * virtualStages * exchangeSeconds('permute', sent, hop, cluster, constants) * constants.exposedSends;
+  const sends = pp === 1 ? 0 : 2 * virtualStages * exchangeSeconds('permute', sent, hop, cluster, constants) * share;
 
   const pace = total(slowest) + sends;
   const fill = Math.max(0, whole - total(slowest)) / virtualStages + (pp - 1) * (sends / virtualStages);
@@ -135,13 +134,14 @@ export function priceStep(
 
   // ZeRO-3 gathers every layer's parameters for each use; gradients leave once per micro-batch.
   const parameters = stageParameters(model, configuration);
-  const data = pricing.data(parameters, {
+  const trained = configuration.frozen ? { dense: 0, experts: 0, perLayer: 0 } : parameters;
+  const data = pricing.data(trained, {
     backward: total(scaled(layer.backward, full)),
     forward: total(scaled(layer.forward, full)),
     microBatches: m,
   });
   const shardedBy = zero === 0 ? 1 : (configuration.shardRanks ?? dp * sp);
-  const updated = (parameters.dense + parameters.experts * (zero === 0 ? 1 : Math.max(1, degrees.ep))) / shardedBy;
+  const updated = (trained.dense + trained.experts * (zero === 0 ? 1 : Math.max(1, degrees.ep))) / shardedBy;
   const optimizer = memorySeconds(updated * constants.optimizerBytes, cluster.device, constants);
 
   const steady = m * pace;
@@ -203,25 +203,29 @@ function stageParameters(
 
 class Pricing {
   private readonly tensor: Place;
-  private readonly hostSeconds: number;
   private readonly passes: number;
 
   constructor(
+    private readonly hidden: number,
+    private readonly chosen: number,
     private readonly configuration: StepConfiguration,
     private readonly cluster: Cluster,
     private readonly constants: StepConstants,
   ) {
     this.tensor = placeOf(configuration.degrees.tp, 1, cluster.perNode);
-    const { hostSeconds, passes } = constants.software[configuration.software];
-    this.hostSeconds = hostSeconds;
-    this.passes = passes;
+    this.passes = constants.software[configuration.software].passes;
   }
 
-  /** Kernels of one phase of one part. The host may be slower than the device: then its time counts. */
-  phase(works: readonly Work[]): PhaseTime {
+  /**
+   * Kernels of one phase of one part. The host may be slower than the device: then its time counts. The head's products
+   * stay in 16 bits in every 8-bit recipe.
+   */
+  phase(works: readonly Work[], head = false): PhaseTime {
     const { configuration, cluster, constants } = this;
     const { device } = cluster;
-    const { precision, degrees, tpSequence } = configuration;
+    const { degrees, tpSequence } = configuration;
+    const narrow = configuration.precision === 'fp8' || configuration.precision === 'fp4';
+    const precision = head && narrow ? 'bf16' : configuration.precision;
     const width = elementBytes(precision);
     const local = 1 / degrees.sp;
     let matmul = 0;
@@ -230,13 +234,27 @@ class Pricing {
     let tp = 0;
     let sp = 0;
     let launches = 0;
+    let exchanges = 0;
+    let ep = 0;
+    let expertParts = 0;
     let tpBytes = 0;
     for (const work of works) {
       switch (work.kind) {
-        case 'matmul':
-          matmul += matmulSeconds(along(work, degrees.sp, degrees.ep), device, precision, constants);
+        case 'matmul': {
+          if (work.tokens === 'depth' && configuration.frozen) break;
+          const own = along(work, degrees);
+          matmul += matmulSeconds(own, device, precision, constants);
           launches++;
+          if (work.tokens === 'depth') break;
+          if (precision === 'fp8' || precision === 'fp4') {
+            memory += memorySeconds(own.batch * own.rows * own.depth * constants.castBytes, device, constants);
+          }
+          if (work.batch > 1) {
+            expertParts++;
+            ep += this.dispatch((work.batch * work.rows * this.hidden * width) / degrees.sp / degrees.tp);
+          }
           break;
+        }
         case 'attention': {
           const own = { ...work, queries: work.queries * local };
           attention += attentionSeconds(own, device, configuration, constants);
@@ -246,7 +264,8 @@ class Pricing {
         }
         case 'memory': {
           const elements = work.elements * local * (work.repeated && tpSequence ? 1 / degrees.tp : 1);
-          memory += memorySeconds(elements * width * this.passes, device, constants);
+          const passes = work.norm && !configuration.fusedNorms ? constants.plainNormPasses : this.passes;
+          memory += memorySeconds(elements * (work.loss ? 4 : width) * passes, device, constants);
           launches++;
           break;
         }
@@ -256,15 +275,41 @@ class Pricing {
           // Sequence parallelism: a scatter and a gather for each reduction, and the input gathered once more in backward.
           tp += exchangeSeconds(work.collective, bytes, this.tensor, cluster, constants);
           tpBytes += (work.collective === 'all-reduce' ? 2 : 1) * ((degrees.tp - 1) / degrees.tp) * bytes;
-          launches += tpSequence && work.activation ? 2 : 1;
+          exchanges += tpSequence && work.activation ? 2 : 1;
           break;
         }
       }
     }
     const hiddenTp = configuration.overlap.tensor ? tp * constants.hiddenTensor : 0;
-    const busy = matmul + attention + memory + tp - hiddenTp + sp;
-    const launch = Math.max(0, launches * this.hostSeconds - busy);
-    return { matmul, attention, memory, launch, tp: tp - hiddenTp, hiddenTp, sp, ep: 0, tpBytes };
+    const busy = matmul + attention + memory + tp - hiddenTp + sp + ep;
+    const software = constants.software[configuration.software];
+    const host =
+      launches * software.hostSeconds +
+      exchanges * software.exchangeSeconds +
+      (expertParts / 2) * software.expertSeconds * (configuration.overlap.experts ? 1 - constants.hiddenExperts : 1);
+    const launch = Math.max(0, host - busy);
+    return { matmul, attention, memory, launch, tp: tp - hiddenTp, hiddenTp, sp, ep, tpBytes };
+  }
+
+  /**
+   * Tokens go to their experts' ranks, or come back: so many bytes leave each rank. A token that several experts of one
+   * node take crosses the network once: N (1 − (1 − 1/N)^k) of its k copies, over N nodes.
+   */
+  private dispatch(bytes: number): number {
+    const { ep, tp } = this.configuration.degrees;
+    if (ep === 1) return 0;
+    const { cluster, constants, chosen } = this;
+    const place = placeOf(ep, tp, cluster.perNode);
+    const inside = exchangeSeconds('all-to-all', bytes, { ...place, across: 1 }, cluster, constants);
+    const copies = place.across * (1 - (1 - 1 / place.across) ** chosen);
+    const across = exchangeSeconds(
+      'all-to-all',
+      (bytes * copies) / chosen,
+      { ...place, inside: 1 },
+      cluster,
+      constants,
+    );
+    return (inside + across) * (this.configuration.overlap.experts ? 1 - constants.hiddenExperts : 1);
   }
 
   /** Keys and values of the other ranks, beside what attention hides of them. */
@@ -287,7 +332,7 @@ class Pricing {
     const { configuration, cluster, constants } = this;
     const { degrees, zero, gradientBytes, overlap } = configuration;
     const ranks = degrees.dp * degrees.sp;
-    if (ranks === 1) return { exposed: 0, hidden: 0, bytes: 0 };
+    if (ranks === 1 || dense + experts === 0) return { exposed: 0, hidden: 0, bytes: 0 };
     const place = placeOf(ranks, degrees.tp, cluster.perNode);
     const width = elementBytes(configuration.precision);
     const replicas = ranks / degrees.ep;
@@ -298,10 +343,12 @@ class Pricing {
     const wire = (dense + experts) * ((ranks - 1) / ranks);
     if (zero === 3) {
       // Two gathers and a scatter per micro-batch, each under the neighbouring layers' compute.
-      const gather = move('all-gather', width);
-      const scatter = move('reduce-scatter', gradientBytes);
+      const messages = ((dense + experts) / perLayer) * (configuration.gathersPerLayer ?? 1);
+      const hops = messages * (configuration.shardRanks ?? ranks) * constants.ringHopSeconds;
+      const gather = move('all-gather', width) + hops;
+      const scatter = move('reduce-scatter', gradientBytes) + hops;
       const startup = (gather * perLayer) / (dense + experts);
-      const hideable = constants.hiddenData;
+      const hideable = overlap.data ? constants.hiddenData : 0;
       const exposed =
         Math.max(startup, gather - forward * hideable) + Math.max(0, gather + scatter - backward * hideable);
       return {
@@ -323,10 +370,13 @@ class Pricing {
   }
 }
 
-/** A product on a shard of the sequence, or with the tokens of other ranks for a share of the experts. */
-function along(work: MatmulWork, sp: number, ep: number): MatmulWork {
+/**
+ * A product on a shard of the sequence; experts also take the tokens of the other ranks that share them, and each
+ * tensor-parallel rank sends its share of the tokens.
+ */
+function along(work: MatmulWork, { sp, ep, tp }: StepConfiguration['degrees']): MatmulWork {
   const experts = work.batch > 1 ? Math.max(1, work.batch / ep) : 1;
-  const share = work.batch / experts / sp;
+  const share = work.batch / experts / sp / (work.batch > 1 ? tp : 1);
   return work.tokens === 'depth'
     ? { ...work, batch: experts, depth: work.depth * share }
     : { ...work, batch: experts, rows: work.rows * share };

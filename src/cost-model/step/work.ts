@@ -24,7 +24,9 @@ export interface AttentionWork {
   readonly keyHeads: number;
   readonly queries: number;
   readonly keys: number;
+  /** Of queries and keys, and of values. */
   readonly width: number;
+  readonly valueWidth: number;
   readonly causal: boolean;
 }
 
@@ -34,6 +36,10 @@ export interface MemoryWork {
   readonly elements: number;
   /** Whether tensor parallelism repeats it on every rank: Megatron's sequence parallelism divides exactly these. */
   readonly repeated: boolean;
+  /** Normalisations are one kernel only where someone wrote one. */
+  readonly norm: boolean;
+  /** Losses are summed in fp32 whatever the rest is in. */
+  readonly loss: boolean;
 }
 
 /** A collective over the tensor-parallel ranks; elements of the whole array. */
@@ -71,6 +77,10 @@ export interface ModelWork {
   readonly layers: readonly { readonly count: number; readonly part: PartWork }[];
   /** After the layers: last norm, head and loss. */
   readonly last: PartWork;
+  /** Width of a token between layers. */
+  readonly hidden: number;
+  /** Experts per token; 1 without experts. */
+  readonly chosen: number;
   /** Elements of a layer's input: what a stage sends on, what full recomputation keeps. */
   readonly boundary: number;
   /** Whether the head shares the embedding's table. */
