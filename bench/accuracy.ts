@@ -4,6 +4,7 @@
 import { readFileSync } from 'node:fs';
 import { basename } from 'node:path';
 import { STEP_CONSTANTS } from '../src/cost-model/step/constants.js';
+import { allocatedBytes, stageMemory } from '../src/cost-model/step/step-memory.js';
 import { readCsv } from './published/csv.js';
 import { Predictor } from './published/predictor.js';
 import { type PublishedRun, publishedRun } from './published/run.js';
@@ -21,6 +22,21 @@ for (const file of files) {
   const skipped = new Map<string, number>();
   for (const run of runs) if (typeof run === 'string') skipped.set(run, (skipped.get(run) ?? 0) + 1);
   const scored: Scored[] = [];
+  const labels = { oomOom: 0, oomOk: 0, okOom: 0, okOk: 0 };
+  const memoryErrors: number[] = [];
+  for (const run of used) {
+    const stages = stageMemory(predictor.work(run), run.configuration);
+    const need = Math.max(...stages.map(({ total }) => total));
+    const fits = need <= run.cluster.device.memoryBytes;
+    labels[run.fits ? (fits ? 'okOk' : 'okOom') : fits ? 'oomOk' : 'oomOom']++;
+    const peak = Math.max(...stages.map(allocatedBytes));
+    if (run.memoryBytes !== null) memoryErrors.push(peak / run.memoryBytes - 1);
+    if (process.argv.includes('--memory')) {
+      const { tp, pp, dp, sp } = run.configuration.degrees;
+      const fullest = stages.reduce((best, stage) => (stage.total > best.total ? stage : best));
+      console.log(`${run.row['row_id']} ${run.row['model']} s${run.sizes.sequence} tp${tp} pp${pp} dp${dp} cp${sp} mb${run.configuration.microBatch} ${run.configuration.recompute} ${run.row['attn']} sp${run.configuration.tpSequence} z${run.configuration.zero}: ${run.fits ? 'ok' : 'oom'} ${(need / 1e9).toFixed(1)} of ${run.cluster.device.memoryBytes / 1e9} measured ${((run.memoryBytes ?? 0) / 1e9).toFixed(1)} allocated ${(peak / 1e9).toFixed(1)} | p ${(fullest.parameters / 1e9).toFixed(1)} g ${(fullest.gradients / 1e9).toFixed(1)} o ${(fullest.optimizer / 1e9).toFixed(1)} a ${(fullest.activations / 1e9).toFixed(1)} t ${(fullest.temporaries / 1e9).toFixed(1)} stage ${fullest.stage}`);
+    }
+  }
   for (const run of used) {
     if (run.seconds === null) continue;
     const price = predictor.price(run, STEP_CONSTANTS);
@@ -36,6 +52,9 @@ for (const file of files) {
     }
   }
   const score = scoreOf(scored);
+  const right = labels.okOk + labels.oomOom;
+  const all = right + labels.okOom + labels.oomOk;
+  if (all > 0) console.log(`   fit labels: ${percent(right / all)} of ${all} right ${JSON.stringify(labels)}; memory error ${percent(memoryErrors.length ? memoryErrors.reduce((sum, e) => sum + Math.abs(e), 0) / memoryErrors.length : null)} bias ${percent(memoryErrors.length ? memoryErrors.reduce((sum, e) => sum + e, 0) / memoryErrors.length : null)} of ${memoryErrors.length}`);
   console.log(
     `${basename(file).padEnd(42)} ${String(rows.length).padStart(4)} rows  ${String(score.rows).padStart(4)} timed  MAPE ${percent(score.mape)}  bias ${percent(score.bias)}  tau ${score.tau?.toFixed(2) ?? '–'}  regret ${percent(score.regret)}  ${[...skipped].map(([why, count]) => `${count} ${why}`).join('; ')}`,
   );

@@ -128,6 +128,6 @@ const NAMED: readonly (readonly [pattern: RegExp, model: NamedModel])[] = [
 
 /** What is known of a name; `hybrid` for models with layers that are no transformer's. */
 export function publishedModel(name: string): NamedModel | 'hybrid' | undefined {
-  if (/nemotron.?(3|v3)|deepseek.?v4/i.test(name)) return 'hybrid';
+  if (/nemotron.?v?3(?!\d)|deepseek.?v4/i.test(name)) return 'hybrid';
   return NAMED.find(([pattern]) => pattern.test(name))?.[1];
 }

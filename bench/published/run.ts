@@ -101,6 +101,11 @@ export function publishedRun(row: Row, file: string): PublishedRun | string {
     virtualStages:
       pp === 1 ? 1 : (number(row, 'vpp') ?? (/config/.test(row['vpp'] ?? '') ? Math.floor(layers / pp) : 1)),
     fusedNorms: style.norm === 'layer' || software !== 'eager' || /RMS kernel|TE|FA/.test(row['attn'] ?? ''),
+    loss: /llm-foundry|Liger|AutoModel/.test(`${row['source']} ${row['notes']}`)
+      ? 'fused'
+      : software === 'eager'
+        ? 'plain'
+        : 'parallel',
     scatteredSends:
       (software === 'megatron' && !/BigScience/.test(row['source'] ?? '')) || software === 'megatron-core',
     ...(/LoRA/.test(`${row['source']} ${row['notes']}`) ? { frozen: true } : {}),

@@ -46,6 +46,8 @@ export interface StepConfiguration {
   readonly fusedNorms: boolean;
   /** Pipelines send each tensor-parallel rank's share of an activation, and gather it inside the node. */
   readonly scatteredSends: boolean;
+  /** How the loss meets the vocabulary: one kernel, each rank its part, or written operator by operator. */
+  readonly loss: 'fused' | 'parallel' | 'plain';
   /** Only adapters are trained: no gradients of weights, none to reduce. */
   readonly frozen?: boolean;
   /** Bytes per element in which gradients are reduced. */
