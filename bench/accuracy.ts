@@ -1,68 +1,198 @@
 /**
- * @file `npm run bench:accuracy -- FILES.csv…`: predicts published runs and prints how far off it is.
+ * @file `npm run bench:accuracy -- FILES.csv… [--json] [--rows]`: predicts published training runs and prints how far off it
+ * is, per file and in total, beside a predictor that gives every run the same share of its peak.
  */
 import { readFileSync } from 'node:fs';
 import { basename } from 'node:path';
 import { STEP_CONSTANTS } from '../src/cost-model/step/constants.js';
 import { allocatedBytes, stageMemory } from '../src/cost-model/step/step-memory.js';
-import { readCsv } from './published/csv.js';
+import { peakSeconds } from './published/constant-utilisation.js';
+import { columnsOf, readCsv } from './published/csv.js';
 import { Predictor } from './published/predictor.js';
-import { type PublishedRun, publishedRun } from './published/run.js';
-import { type Scored, scoreOf } from './published/score.js';
+import { NEEDED_COLUMNS, type PublishedRun, publishedRun } from './published/run.js';
+import { labelScore, type Score, type Scored, scoreOf } from './published/score.js';
+
+/** One row that was used. */
+interface Outcome {
+  readonly run: PublishedRun;
+  readonly predictedSeconds: number;
+  /** At the whole peak: what the constant share divides. */
+  readonly peakSeconds: number;
+  readonly needBytes: number;
+  readonly allocatedBytes: number;
+}
+
+interface FileReport {
+  readonly file: string;
+  readonly rows: number;
+  /** Rows that have a time, all degrees and a catalogued device, and how many of them are used. */
+  readonly eligible: number;
+  readonly usedOfEligible: number;
+  readonly skipped: Readonly<Record<string, number>>;
+  readonly time: Score;
+  readonly constantUtilisation: Score;
+  /** Whether it fits: rows that state what is recomputed, in files of runs with a batch. */
+  readonly fit: ReturnType<typeof labelScore>;
+  /** Mean of |predicted / measured − 1| of peak memory; null without measurements. */
+  readonly memoryError: number | null;
+  readonly memoryRows: number;
+}
 
 const files = process.argv.slice(2).filter((argument) => !argument.startsWith('--'));
-const detail = process.argv.includes('--rows');
-const predictor = new Predictor();
-const percent = (value: number | null) => (value === null ? '–' : `${(100 * value).toFixed(1)} %`);
+const asked = (flag: string) => process.argv.includes(flag);
 
-for (const file of files) {
-  const rows = readCsv(readFileSync(file, 'utf8'));
-  const runs = rows.map((row) => publishedRun(row, basename(file)));
-  const used = runs.filter((run): run is PublishedRun => typeof run !== 'string');
-  const skipped = new Map<string, number>();
-  for (const run of runs) if (typeof run === 'string') skipped.set(run, (skipped.get(run) ?? 0) + 1);
-  const scored: Scored[] = [];
-  const labels = { oomOom: 0, oomOk: 0, okOom: 0, okOk: 0 };
-  const memoryErrors: number[] = [];
-  for (const run of used) {
-    const stages = stageMemory(predictor.work(run), run.configuration);
-    const need = Math.max(...stages.map(({ total }) => total));
-    const fits = need <= run.cluster.device.memoryBytes;
-    labels[run.fits ? (fits ? 'okOk' : 'okOom') : fits ? 'oomOk' : 'oomOom']++;
-    const peak = Math.max(...stages.map(allocatedBytes));
-    if (run.memoryBytes !== null) memoryErrors.push(peak / run.memoryBytes - 1);
-    if (process.argv.includes('--memory')) {
-      const { tp, pp, dp, sp } = run.configuration.degrees;
-      const fullest = stages.reduce((best, stage) => (stage.total > best.total ? stage : best));
-      console.log(`${run.row['row_id']} ${run.row['model']} s${run.sizes.sequence} tp${tp} pp${pp} dp${dp} cp${sp} mb${run.configuration.microBatch} ${run.configuration.recompute} ${run.row['attn']} sp${run.configuration.tpSequence} z${run.configuration.zero}: ${run.fits ? 'ok' : 'oom'} ${(need / 1e9).toFixed(1)} of ${run.cluster.device.memoryBytes / 1e9} measured ${((run.memoryBytes ?? 0) / 1e9).toFixed(1)} allocated ${(peak / 1e9).toFixed(1)} | p ${(fullest.parameters / 1e9).toFixed(1)} g ${(fullest.gradients / 1e9).toFixed(1)} o ${(fullest.optimizer / 1e9).toFixed(1)} a ${(fullest.activations / 1e9).toFixed(1)} t ${(fullest.temporaries / 1e9).toFixed(1)} stage ${fullest.stage}`);
-    }
+try {
+  if (files.length === 0) throw new Error('no files: npm run bench:accuracy -- FILES.csv…');
+  const predictor = new Predictor();
+  const tables = files.map((file) => readTable(file, predictor));
+  const all = tables.flatMap(({ outcomes }) => outcomes);
+  const share = constantShare(all);
+  const reports = tables.map(({ file, rows, eligible, skipped, outcomes }) =>
+    reportOf(basename(file), rows, eligible, skipped, outcomes, share),
+  );
+  const total = reportOf(
+    'total',
+    tables.reduce((sum, { rows }) => sum + rows, 0),
+    tables.reduce((sum, { eligible }) => sum + eligible, 0),
+    merged(tables.map(({ skipped }) => skipped)),
+    all,
+    share,
+  );
+  if (asked('--json')) {
+    const record = { schema: 'autopar-bench-accuracy-v1', constantShare: share, files: reports, total };
+    console.log(JSON.stringify(record, null, 2));
+  } else {
+    if (asked('--rows')) for (const outcome of all) console.log(rowLine(outcome));
+    print([...reports, total], share, predictor.classes);
   }
-  for (const run of used) {
-    if (run.seconds === null) continue;
-    const price = predictor.price(run, STEP_CONSTANTS);
-    scored.push({ measured: run.seconds, predicted: price.stepSeconds, group: sweepOf(run) });
-    if (detail) {
-      const { tp, pp, dp, sp, ep } = run.configuration.degrees;
-      const parts = Object.entries(price.parts).map(
-        ([name, value]) => `${name} ${((100 * value) / price.stepSeconds).toFixed(0)}`,
-      );
-      console.log(
-        `${run.row['row_id']} ${run.row['model']} s${run.sizes.sequence} tp${tp} pp${pp} v${run.configuration.virtualStages} dp${dp} sp${sp} ep${ep} mb${run.configuration.microBatch} gb${run.configuration.globalBatch} ${run.configuration.recompute}: ${run.seconds.toFixed(3)} ${price.stepSeconds.toFixed(3)} ${percent(price.stepSeconds / run.seconds - 1)} | ${parts.join(' ')}`,
-      );
+} catch (error) {
+  console.error(error instanceof Error ? error.message : error);
+  process.exitCode = 1;
+}
+
+function readTable(file: string, predictor: Predictor) {
+  const text = readFileSync(file, 'utf8');
+  const missing = NEEDED_COLUMNS.filter((column) => !columnsOf(text).includes(column));
+  if (missing.length > 0)
+    throw new Error(`${file} is no table of training runs: it lacks the columns ${missing.join(', ')}`);
+  const rows = readCsv(text);
+  const skipped: Record<string, number> = {};
+  const outcomes: Outcome[] = [];
+  let eligible = 0;
+  for (const row of rows) {
+    const run = publishedRun(row, basename(file));
+    const reason = typeof run === 'string' ? run : null;
+    const lacks = reason !== null && /no time|not stated|catalogue|do not multiply/.test(reason);
+    if (row['iteration_time_s'] && !lacks) eligible++;
+    if (typeof run === 'string') {
+      skipped[run] = (skipped[run] ?? 0) + 1;
+      continue;
     }
+    const work = predictor.work(run);
+    const stages = stageMemory(work, run.configuration);
+    outcomes.push({
+      run,
+      predictedSeconds: predictor.price(run, STEP_CONSTANTS).stepSeconds,
+      peakSeconds: peakSeconds(work, run),
+      needBytes: Math.max(...stages.map(({ total }) => total)),
+      allocatedBytes: Math.max(...stages.map(allocatedBytes)),
+    });
   }
-  const score = scoreOf(scored);
-  const right = labels.okOk + labels.oomOom;
-  const all = right + labels.okOom + labels.oomOk;
-  if (all > 0) console.log(`   fit labels: ${percent(right / all)} of ${all} right ${JSON.stringify(labels)}; memory error ${percent(memoryErrors.length ? memoryErrors.reduce((sum, e) => sum + Math.abs(e), 0) / memoryErrors.length : null)} bias ${percent(memoryErrors.length ? memoryErrors.reduce((sum, e) => sum + e, 0) / memoryErrors.length : null)} of ${memoryErrors.length}`);
+  return { file, rows: rows.length, eligible, skipped, outcomes };
+}
+
+/** The geometric mean of the share of the peak that the measured runs reach. */
+function constantShare(outcomes: readonly Outcome[]): number {
+  const logs = outcomes.flatMap(({ run, peakSeconds: least }) => (run.seconds ? [Math.log(least / run.seconds)] : []));
+  return Math.exp(logs.reduce((sum, value) => sum + value, 0) / Math.max(1, logs.length));
+}
+
+function reportOf(
+  file: string,
+  rows: number,
+  eligible: number,
+  skipped: Readonly<Record<string, number>>,
+  outcomes: readonly Outcome[],
+  share: number,
+): FileReport {
+  const scored = (predict: (outcome: Outcome) => number): readonly Scored[] =>
+    outcomes.flatMap((outcome) => {
+      const { seconds } = outcome.run;
+      return seconds ? [{ measured: seconds, predicted: predict(outcome), group: sweepOf(outcome.run) }] : [];
+    });
+  const errors = outcomes.flatMap(({ run, allocatedBytes: peak }) =>
+    run.memoryBytes ? [Math.abs(peak / run.memoryBytes - 1)] : [],
+  );
+  const labelled = outcomes.filter(({ run }) => run.row['recompute'] !== '');
+  return {
+    file,
+    rows,
+    eligible,
+    usedOfEligible: outcomes.filter(({ run }) => run.row['iteration_time_s']).length,
+    skipped,
+    time: scoreOf(scored(({ predictedSeconds }) => predictedSeconds)),
+    constantUtilisation: scoreOf(scored(({ peakSeconds: least }) => least / share)),
+    fit: labelScore(
+      labelled.map(({ run, needBytes }) => ({
+        fits: run.fits,
+        predicted: needBytes <= run.cluster.device.memoryBytes,
+      })),
+    ),
+    memoryError: errors.length === 0 ? null : errors.reduce((sum, error) => sum + error, 0) / errors.length,
+    memoryRows: errors.length,
+  };
+}
+
+/** Runs of one model on the same devices with the same batch. */
+function sweepOf({ row, configuration }: PublishedRun): string {
+  return [row['model'], row['seq'], row['gpu_type'], row['gpus'], configuration.globalBatch].join(' ');
+}
+
+function merged(tables: readonly Readonly<Record<string, number>>[]): Readonly<Record<string, number>> {
+  const sums: Record<string, number> = {};
+  for (const table of tables)
+    for (const [reason, count] of Object.entries(table)) sums[reason] = (sums[reason] ?? 0) + count;
+  return sums;
+}
+
+function print(reports: readonly FileReport[], share: number, classes: number): void {
+  const percent = (value: number | null) => (value === null ? '–' : `${(100 * value).toFixed(1)} %`);
+  const cells = reports.map((report) => [
+    report.file.replace(/\.csv$/, ''),
+    `${report.rows}`,
+    `${report.time.rows}`,
+    ...(report.time.rows === 0
+      ? ['–', '–', '–']
+      : [percent(report.time.mape), percent(report.time.bias), percent(report.constantUtilisation.mape)]),
+    report.time.tau?.toFixed(2) ?? '–',
+    percent(report.time.regret),
+    report.fit.rows === 0 ? '–' : percent(report.fit.accuracy),
+    percent(report.fit.f1),
+    percent(report.memoryError),
+  ]);
+  const head = ['file', 'rows', 'timed', 'MAPE', 'bias', 'constant', 'tau', 'regret', 'fits', 'F1', 'memory'];
+  const widths = head.map((name, column) => Math.max(name.length, ...cells.map((row) => row[column]?.length ?? 0)));
+  for (const row of [head, ...cells]) {
+    console.log(
+      row
+        .map((cell, column) => (column === 0 ? cell.padEnd(widths[0] ?? 0) : cell.padStart(widths[column] ?? 0)))
+        .join('  '),
+    );
+  }
+  const total = reports.at(-1);
+  for (const [reason, count] of Object.entries(total?.skipped ?? {})) console.log(`skipped ${count}: ${reason}`);
   console.log(
-    `${basename(file).padEnd(42)} ${String(rows.length).padStart(4)} rows  ${String(score.rows).padStart(4)} timed  MAPE ${percent(score.mape)}  bias ${percent(score.bias)}  tau ${score.tau?.toFixed(2) ?? '–'}  regret ${percent(score.regret)}  ${[...skipped].map(([why, count]) => `${count} ${why}`).join('; ')}`,
+    `used ${total?.usedOfEligible} of ${total?.eligible} rows with a time, degrees and a catalogued device; constant: every run at ${percent(share)} of its 16-bit peak; ${classes} layer classes`,
   );
 }
-console.log(`${predictor.classes} layer classes, ${(performance.now() / 1000).toFixed(1)} s`);
 
-function sweepOf({ row, configuration }: PublishedRun): string {
-  return [row['model'], row['gpus'], configuration.globalBatch, row['seq'], row['gpu_type'], row['precision']].join(
-    ' ',
-  );
+function rowLine({ run, predictedSeconds }: Outcome): string {
+  const { tp, pp, dp, sp, ep } = run.configuration.degrees;
+  const { microBatch, globalBatch, virtualStages, recompute, precision } = run.configuration;
+  const what = `${run.row['model']} s${run.sizes.sequence} tp${tp} pp${pp}x${virtualStages} dp${dp} sp${sp} ep${ep} mb${microBatch} gb${globalBatch} ${recompute} ${precision}`;
+  const measured =
+    run.seconds === null
+      ? 'no time'
+      : `${run.seconds.toFixed(3)} s, off by ${(100 * (predictedSeconds / run.seconds - 1)).toFixed(1)} %`;
+  return `${run.row['row_id']} ${what}: predicted ${predictedSeconds.toFixed(3)} s, measured ${measured}`;
 }

@@ -126,8 +126,9 @@ const NAMED: readonly (readonly [pattern: RegExp, model: NamedModel])[] = [
   [/llama.?3.*8b/i, { layers: 32, hidden: 4096, heads: 32, kvHeads: 8, ffn: 14336, vocab: 128256, style: 'llama' }],
 ];
 
-/** What is known of a name; `hybrid` for models with layers that are no transformer's. */
+/** What is known of a name; `hybrid` for models with other layers than a transformer's, or reduced ones. */
 export function publishedModel(name: string): NamedModel | 'hybrid' | undefined {
+  if (/proxy|vlm|mimo/i.test(name)) return 'hybrid';
   if (/nemotron.?v?3(?!\d)|deepseek.?v4/i.test(name)) return 'hybrid';
   return NAMED.find(([pattern]) => pattern.test(name))?.[1];
 }

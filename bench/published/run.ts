@@ -46,6 +46,7 @@ export const NEEDED_COLUMNS = [
 /** The run of a row, or why there is none. */
 export function publishedRun(row: Row, file: string): PublishedRun | string {
   const status = row['status'] || 'ok';
+  if (/offload/i.test(row['zero'] ?? '')) return 'optimizer on the host';
   const timed = number(row, 'iteration_time_s') !== undefined;
   const memory = number(row, 'mem_gb');
   if (!timed && status !== 'oom' && memory === undefined) return 'no time';
@@ -60,7 +61,7 @@ export function publishedRun(row: Row, file: string): PublishedRun | string {
   const globalBatch = number(row, 'global_batch');
   if (globalBatch === undefined) return 'the global batch is not stated';
   const known = publishedModel(row['model'] ?? '');
-  if (known === 'hybrid') return 'state-space layers are not generated';
+  if (known === 'hybrid') return 'layers that are not generated';
   const named = known;
   const read = (column: string) => number(row, column);
   const layers = read('layers') ?? named?.layers ?? layersOf(row);

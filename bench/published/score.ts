@@ -72,3 +72,20 @@ export function groupBy<Item>(
   }
   return groups;
 }
+
+/** Accuracy and F1 of the label that a run does not fit. */
+export function labelScore(rows: readonly { readonly fits: boolean; readonly predicted: boolean }[]): {
+  readonly rows: number;
+  readonly accuracy: number;
+  readonly f1: number | null;
+} {
+  const right = rows.filter(({ fits, predicted }) => fits === predicted).length;
+  const found = rows.filter(({ fits, predicted }) => !fits && !predicted).length;
+  const wrong = rows.length - right;
+  const any = rows.some(({ fits }) => !fits);
+  return {
+    rows: rows.length,
+    accuracy: rows.length === 0 ? 0 : right / rows.length,
+    f1: any ? (2 * found) / (2 * found + wrong) : null,
+  };
+}
