@@ -15,11 +15,17 @@ export interface Degrees {
 
 export type Recompute = 'none' | 'selective' | 'operators' | 'full';
 
+export type PipelineSchedule = 'naive' | 'f-then-b' | '1f1b' | 'interleaved-1f1b' | 'zero-bubble';
+
 /** Formats of matrix products. */
 export type Precision = 'fp32' | 'bf16' | 'fp16' | 'fp8' | 'fp4';
 
 export interface StepConfiguration {
   readonly degrees: Degrees;
+  /** Order of micro-batches in a pipeline; 1F1B (interleaved with several chunks) where it is left out. */
+  readonly schedule?: PipelineSchedule;
+  /** Forward alone: no gradients, no optimizer. */
+  readonly inference?: boolean;
   /** Model chunks per stage (interleaved 1F1B); 1 for plain 1F1B. */
   readonly virtualStages: number;
   /** Samples per rank and micro-batch. */

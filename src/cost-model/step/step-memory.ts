@@ -70,37 +70,60 @@ function memoryOf(stage: number, model: ModelWork, configuration: StepConfigurat
   const dense = over(({ parameters, expertParameters }) => parameters - expertParameters) + edges;
   const experts = over(({ expertParameters }) => expertParameters) / ep;
 
+  const width = elementBytes(configuration.precision);
   const recipe = recipeOf(configuration);
   const shards = configuration.shardRanks ?? dp * sp;
   const expertShards = Math.max(1, shards / ep);
   const spread = (bytes: number, from: number) =>
     bytes * (zero >= from ? dense / shards + experts / expertShards : dense + experts);
-  const trained = frozen ? 0.01 : 1;
-  const parameters = spread(frozen ? 2 : recipe.parameter, 3);
+  const trained = configuration.inference ? 0 : frozen ? ADAPTERS : 1;
+  const parameters = spread(frozen || configuration.inference ? width : recipe.parameter, 3);
   const gradients = trained * spread(recipe.gradient, 2);
   const optimizer = trained * spread(recipe.optimizer, 1);
 
   const m = microBatches(configuration);
-  const inFlight =
-    pp === 1 ? 1 : virtualStages > 1 ? Math.min(m, pp * (1 + (pp - 1) / (pp * virtualStages))) : Math.min(pp - stage, m);
-  const width = elementBytes(configuration.precision);
+  const inFlight = configuration.inference
+    ? 0
+    : configuration.schedule === 'f-then-b'
+      ? m
+      : pp === 1 || configuration.schedule === 'naive'
+        ? 1
+        : virtualStages > 1
+          ? Math.min(m, pp * (1 + (pp - 1) / (pp * virtualStages)))
+          : Math.min(pp - stage, m);
   const boundary = (model.boundary * width) / sp / (configuration.tpSequence ? degrees.tp : 1);
   const kept = (part: PartWork) => savedBytes(part, configuration);
   const layerActivations =
-    recompute === 'full' ? layerCount * share * boundary : over((part) => kept(part)) * (recompute === 'operators' ? 0.6 : 1);
-  const edgeActivations = (first ? savedBytes(model.first, configuration) : 0);
+    recompute === 'full'
+      ? layerCount * share * boundary
+      : over((part) => kept(part)) * (recompute === 'operators' ? 0.6 : 1);
+  const edgeActivations = first ? savedBytes(model.first, configuration) : 0;
   const activations = inFlight * (layerActivations + edgeActivations);
 
-  const fullest = Math.max(...model.layers.map(({ part }) => savedBytes(part, { ...configuration, recompute: 'none' })));
+  const fullest = Math.max(
+    ...model.layers.map(({ part }) => savedBytes(part, { ...configuration, recompute: 'none' })),
+  );
   const logits = last ? lossBytes(model, configuration) : 0;
-  const layerParameters = Math.max(...model.layers.map(({ part }) => part.parameters - part.expertParameters + part.expertParameters / ep));
+  const layerParameters = Math.max(
+    ...model.layers.map(({ part }) => part.parameters - part.expertParameters + part.expertParameters / ep),
+  );
   const gathered = zero === 3 ? 2 * width * layerParameters + recipe.gradient * layerParameters : 0;
   const temporaries = Math.max(recompute === 'full' ? fullest * 1.3 : fullest * 0.3, logits) + gathered;
 
   const held = parameters + gradients + optimizer + activations + temporaries;
   const { contextBytes, communicationBytes, fragmentation } = DEVICE_OVERHEAD;
   const overhead = contextBytes + (degrees.tp * pp * dp * sp > 1 ? communicationBytes : 0) + fragmentation * held;
-  return { stage, parameters, gradients, optimizer, activations, temporaries, overhead, total: held + overhead, inFlight };
+  return {
+    stage,
+    parameters,
+    gradients,
+    optimizer,
+    activations,
+    temporaries,
+    overhead,
+    total: held + overhead,
+    inFlight,
+  };
 }
 
 /**
@@ -117,7 +140,10 @@ function lossBytes(model: ModelWork, configuration: StepConfiguration): number {
 }
 
 /** What a part keeps for its backward on this rank. */
-function savedBytes(part: PartWork, { degrees, precision, tpSequence, attention, recompute, fusedNorms }: StepConfiguration): number {
+function savedBytes(
+  part: PartWork,
+  { degrees, precision, tpSequence, attention, recompute, fusedNorms }: StepConfiguration,
+): number {
   const width = elementBytes(precision);
   const repeated = part.savedRepeated / (tpSequence ? degrees.tp : 1);
   const scores = part.forward.filter((work): work is AttentionWork => work.kind === 'attention');
@@ -127,12 +153,19 @@ function savedBytes(part: PartWork, { degrees, precision, tpSequence, attention,
     : 0;
   const norms = fusedNorms
     ? 0
-    : part.forward.reduce((sum, work) => sum + (work.kind === 'memory' && work.norm ? work.elements * PLAIN_NORM_BYTES : 0), 0);
+    : part.forward.reduce(
+        (sum, work) => sum + (work.kind === 'memory' && work.norm ? work.elements * PLAIN_NORM_BYTES : 0),
+        0,
+      );
   // Recipes of 8 bits keep the inputs of products in them: 27 of 34 bytes are left.
   const narrow = precision === 'fp8' || precision === 'fp4' ? 0.8 : 1;
-  return ((part.saved - part.savedRepeated + repeated) * width * narrow + part.savedMasks + scoreBytes + norms) / degrees.sp;
+  return (
+    ((part.saved - part.savedRepeated + repeated) * width * narrow + part.savedMasks + scoreBytes + norms) / degrees.sp
+  );
 }
 
+/** Adapters hold about a hundredth of a model's parameters. */
+const ADAPTERS = 0.01;
 /** Softmax's result, dropout's mask and result: Korthikanti's 5 bytes. */
 const SCORE_BYTES = 5;
 /** fp32 copies that a normalisation in parts keeps, per element that it reads or writes. */

@@ -98,6 +98,7 @@ export function priceStep(
 
   const layers = model.layers.map(({ count, part }) => {
     const forward = pricing.phase(part.forward);
+    if (configuration.inference) return { count, part, forward, backward: NOTHING };
     const again = recomputed(part, recompute, pricing);
     return { count, part, forward, backward: sum(pricing.phase(part.backward), again) };
   });
@@ -130,11 +131,11 @@ export function priceStep(
 
   const pace = total(slowest) + sends;
   const fill = Math.max(0, whole - total(slowest)) / virtualStages + (pp - 1) * (sends / virtualStages);
-  const bubble = pp === 1 ? 0 : fill;
+  const bubble = pp === 1 ? 0 : idleSeconds(configuration, fill, m * (whole - total(slowest)));
 
   // ZeRO-3 gathers every layer's parameters for each use; gradients leave once per micro-batch.
   const parameters = stageParameters(model, configuration);
-  const trained = configuration.frozen ? { dense: 0, experts: 0, perLayer: 0 } : parameters;
+  const trained = configuration.frozen || configuration.inference ? { dense: 0, experts: 0, perLayer: 0 } : parameters;
   const data = pricing.data(trained, {
     backward: total(scaled(layer.backward, full)),
     forward: total(scaled(layer.forward, full)),
@@ -167,6 +168,15 @@ export function priceStep(
     hidden: { tp: m * slowest.hiddenTp, dp: data.hidden },
     bytes: { tp: m * slowest.tpBytes, sp: 0, ep: 0, pp: pp === 1 ? 0 : 2 * m * virtualStages * sent, dp: data.bytes },
   };
+}
+
+/**
+ * Seconds in which the slowest stage waits. Naive: one stage works at a time. Zero-bubble (Qi et al. 2023, ZB-H1): the
+ * gradients of weights fill two thirds of the waiting.
+ */
+function idleSeconds({ schedule }: StepConfiguration, fill: number, others: number): number {
+  if (schedule === 'naive') return others;
+  return schedule === 'zero-bubble' ? fill / 3 : fill;
 }
 
 /** What backward does again of a layer's forward. */
@@ -340,6 +350,8 @@ class Pricing {
     const move = (kind: 'all-reduce' | 'reduce-scatter' | 'all-gather', bytes: number) =>
       exchangeSeconds(kind, dense * bytes, place, cluster, constants) +
       (experts > 0 && replicas > 1 ? exchangeSeconds(kind, experts * bytes, expertPlace, cluster, constants) : 0);
+    // Network cards move bytes without the processors; fast links do not.
+    const contention = place.across === 1 ? constants.contention : 0;
     const wire = (dense + experts) * ((ranks - 1) / ranks);
     if (zero === 3) {
       // Two gathers and a scatter per micro-batch, each under the neighbouring layers' compute.
@@ -351,9 +363,10 @@ class Pricing {
       const hideable = overlap.data ? constants.hiddenData : 0;
       const exposed =
         Math.max(startup, gather - forward * hideable) + Math.max(0, gather + scatter - backward * hideable);
+      const hidden = 2 * gather + scatter - exposed;
       return {
-        exposed: m * exposed,
-        hidden: m * (2 * gather + scatter - exposed),
+        exposed: m * (exposed + contention * hidden),
+        hidden: m * hidden,
         bytes: m * wire * (2 * width + gradientBytes),
       };
     }
@@ -362,9 +375,10 @@ class Pricing {
     const hide = (seconds: number, under: number) =>
       overlap.data ? Math.max(seconds * 0.05, seconds - under * constants.hiddenData) : seconds;
     const exposed = hide(reduce, backward) + hide(gather, forward);
+    const hidden = reduce + gather - exposed;
     return {
-      exposed,
-      hidden: reduce + gather - exposed,
+      exposed: exposed + contention * hidden,
+      hidden,
       bytes: wire * (zero === 0 ? 2 * gradientBytes : gradientBytes + width),
     };
   }

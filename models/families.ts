@@ -1,0 +1,258 @@
+/**
+ * @file `--model FAMILY:key=value,…`: the families that can be generated, their keys with defaults, and what is wrong with a
+ * text that names none of them.
+ */
+import { AutoparError } from '../src/ir/error.js';
+import type { Graph } from '../src/ir/graph.js';
+import { offer } from '../src/ir/nearest.js';
+import { type ImageModelSizes, resnet, unet, vit } from './image-models.js';
+import { type LanguageModelSizes, languageModel } from './language-model.js';
+import { perceptron } from './perceptron.js';
+
+/** Values by key; a key that is left out has the family's default, which may follow from others. */
+type Values = Readonly<Record<string, number>>;
+
+interface Family {
+  readonly says: string;
+  /** Default of each key; a text says what it follows from. */
+  readonly keys: Readonly<Record<string, number | string>>;
+  readonly language?: (values: Values) => Omit<LanguageModelSizes, 'batch'>;
+  readonly build: (values: Values, batch: number) => Graph;
+}
+
+/** A model that was asked for, before it has a batch. */
+export interface GeneratedModel {
+  readonly family: string;
+  /** `gpt:layers=24,hidden=2048`, as it was given. */
+  readonly text: string;
+  /** Sizes of a language model; absent for other families. */
+  readonly language?: Omit<LanguageModelSizes, 'batch'>;
+  /** The graph at a batch, its weights without values. */
+  readonly build: (batch: number) => Graph;
+  /** The batch of `batch=`, 1 where it is left out. */
+  readonly batch: number;
+}
+
+const TRANSFORMER_KEYS = {
+  layers: 12,
+  hidden: 768,
+  heads: 12,
+  ffn: '4 · hidden',
+  vocab: 50304,
+  seq: 1024,
+  dropout: 0,
+} as const;
+
+const FAMILIES: Readonly<Record<string, Family>> = {
+  gpt: language('GPT-2 and 3: learned positions, layer norms, GELU, a tied head', TRANSFORMER_KEYS, (values) =>
+    transformer(values, {}),
+  ),
+  llama: language(
+    'Llama: rotary positions, RMS norms, grouped key heads, SwiGLU',
+    {
+      ...TRANSFORMER_KEYS,
+      layers: 32,
+      hidden: 4096,
+      heads: 32,
+      kv_heads: 'heads',
+      ffn: '8 / 3 · hidden, a multiple of 256',
+      vocab: 32000,
+      seq: 4096,
+    },
+    (values) => transformer(values, LLAMA),
+  ),
+  bert: language(
+    'BERT: attention in both directions, norms after sums',
+    { ...TRANSFORMER_KEYS, vocab: 30592, seq: 512 },
+    (values) => transformer(values, { causal: false, normFirst: false }),
+  ),
+  moe: language(
+    'mixture of experts: Llama whose feed-forward blocks are chosen per token',
+    {
+      ...TRANSFORMER_KEYS,
+      layers: 32,
+      hidden: 4096,
+      heads: 32,
+      kv_heads: 8,
+      ffn: 14336,
+      vocab: 32000,
+      seq: 4096,
+      experts: 8,
+      topk: 2,
+      shared: 0,
+      dense: 0,
+    },
+    (values) => ({
+      ...transformer(values, { ...LLAMA, keyHeads: 8 }),
+      experts: {
+        count: of(values, 'experts', 8),
+        chosen: of(values, 'topk', 2),
+        feedForward: of(values, 'ffn', 14336),
+        shared: of(values, 'shared', 0),
+        dense: of(values, 'dense', 0),
+      },
+    }),
+  ),
+  vit: image(
+    'vision transformer on patches',
+    { layers: 12, hidden: 768, heads: 12, ffn: '4 · hidden', image: 224, patch: 16, channels: 3, classes: 1000 },
+    vit,
+  ),
+  resnet: image(
+    'residual network of bottleneck blocks',
+    { layers: 50, width: 64, image: 224, channels: 3, classes: 1000 },
+    resnet,
+  ),
+  unet: image(
+    'U-Net: convolutions down and up, joined across',
+    { levels: 4, width: 64, image: 256, channels: 3, classes: 2 },
+    unet,
+  ),
+  mlp: {
+    says: 'fully connected layers with ReLU between them',
+    keys: { layers: 4, inputs: 'hidden', hidden: 1024, outputs: 'hidden' },
+    build: (values, batch) => {
+      const hidden = of(values, 'hidden', 1024);
+      const inner = Array.from({ length: of(values, 'layers', 4) - 1 }, () => hidden);
+      return perceptron({ batch, widths: [of(values, 'inputs', hidden), ...inner, of(values, 'outputs', hidden)] });
+    },
+  },
+};
+
+const LLAMA = { norm: 'rms', positions: 'rotary', gated: true, bias: false, tied: false } as const;
+
+/** Families with what they are and their keys, for help and docs. */
+export function families(): readonly { readonly name: string; readonly says: string; readonly keys: string }[] {
+  return Object.entries(FAMILIES).map(([name, { says, keys }]) => ({
+    name,
+    says,
+    keys: Object.entries({ ...keys, batch: 1 })
+      .map(([key, value]) => `${key}=${value}`)
+      .join(', '),
+  }));
+}
+
+/**
+ * Reads `FAMILY:key=value,…`.
+ * @throws AutoparError (usage) `unknown-family`, `unknown-model-key`, `bad-model-value`
+ */
+export function generatedModel(text: string): GeneratedModel {
+  const [, name = '', rest = ''] = /^([^:]*):?(.*)$/s.exec(text) ?? [];
+  const family = Object.hasOwn(FAMILIES, name) ? FAMILIES[name] : undefined;
+  if (!family)
+    throw usage('unknown-family', `--model ${text}: there is no family '${name}'`, offer(name, Object.keys(FAMILIES)));
+  const values = readValues(text, rest, [...Object.keys(family.keys), 'batch']);
+  checkHeads(text, values, family);
+  const language = family.language?.(values);
+  return {
+    family: name,
+    text,
+    ...(language ? { language } : {}),
+    build: (batch) => family.build(values, batch),
+    batch: of(values, 'batch', 1),
+  };
+}
+
+function readValues(text: string, rest: string, keys: readonly string[]): Values {
+  const values: Record<string, number> = {};
+  for (const part of rest.split(',').filter((piece) => piece.trim() !== '')) {
+    const [key = '', written = ''] = part.split('=').map((piece) => piece.trim());
+    if (!keys.includes(key))
+      throw usage('unknown-model-key', `--model ${text}: '${key}' is no key of this family`, offer(key, keys));
+    const value = Number(written);
+    const share = key === 'dropout';
+    const least = key === 'shared' || key === 'dense' ? 0 : 1;
+    const good = share ? value >= 0 && value < 1 : Number.isSafeInteger(value) && value >= least && value <= LARGEST;
+    if (written === '' || !good)
+      throw usage(
+        'bad-model-value',
+        `--model ${text}: ${key}=${written} is ${share ? 'no share below 1' : `no whole number from ${least} to ${LARGEST}`}`,
+        `for example ${key}=${share ? 0.1 : 8}`,
+      );
+    values[key] = value;
+  }
+  return values;
+}
+
+const LARGEST = 2 ** 31;
+
+/** Sizes that must divide each other. */
+function checkHeads(text: string, values: Values, { language }: Family): void {
+  const sizes = language?.(values);
+  if (!sizes) return;
+  const refuse = (message: string, hint: string) => usage('bad-model-value', `--model ${text}: ${message}`, hint);
+  if (sizes.hidden % sizes.heads !== 0)
+    throw refuse(`hidden ${sizes.hidden} does not divide into ${sizes.heads} heads`, 'give heads that divide hidden');
+  if (sizes.heads % sizes.keyHeads !== 0)
+    throw refuse(`${sizes.heads} heads do not share ${sizes.keyHeads} key heads`, 'give kv_heads that divide heads');
+  if (sizes.positions === 'rotary' && sizes.headWidth % 2 !== 0)
+    throw refuse(
+      `a head of ${sizes.headWidth} features cannot be rotated`,
+      'give heads so that hidden / heads is even',
+    );
+  const { experts } = sizes;
+  if (experts && experts.chosen > experts.count)
+    throw refuse(`topk ${experts.chosen} is more than ${experts.count} experts`, 'give topk up to experts');
+}
+
+function transformer(values: Values, style: Partial<LanguageModelSizes>): Omit<LanguageModelSizes, 'batch'> {
+  const { keyHeads, ...settings } = style;
+  const llama = style.gated === true;
+  const hidden = of(values, 'hidden', llama ? 4096 : 768);
+  const heads = of(values, 'heads', llama ? 32 : 12);
+  return {
+    layers: of(values, 'layers', llama ? 32 : 12),
+    hidden,
+    heads,
+    keyHeads: of(values, 'kv_heads', keyHeads ?? heads),
+    headWidth: hidden / heads,
+    feedForward: of(values, 'ffn', llama ? Math.ceil((8 * hidden) / 3 / 256) * 256 : 4 * hidden),
+    vocabulary: of(values, 'vocab', style.causal === false ? 30592 : llama ? 32000 : 50304),
+    sequence: of(values, 'seq', style.causal === false ? 512 : llama ? 4096 : 1024),
+    norm: 'layer',
+    positions: 'learned',
+    gated: false,
+    bias: true,
+    causal: true,
+    tied: true,
+    normFirst: true,
+    dropout: of(values, 'dropout', 0),
+    ...settings,
+  };
+}
+
+function language(
+  says: string,
+  keys: Family['keys'],
+  sizes: (values: Values) => Omit<LanguageModelSizes, 'batch'>,
+): Family {
+  const build = (values: Values, batch: number) => languageModel('generated', { ...sizes(values), batch }, 0, 'absent');
+  return { says, keys, language: sizes, build };
+}
+
+function image(says: string, keys: Family['keys'], make: (sizes: ImageModelSizes) => Graph): Family {
+  const build = (values: Values, batch: number) => {
+    const size = (key: string) => values[key] ?? (typeof keys[key] === 'number' ? keys[key] : 0);
+    const hidden = size('hidden');
+    return make({
+      batch,
+      layers: size('layers') || size('levels'),
+      width: size('width') || hidden,
+      heads: size('heads'),
+      feedForward: size('ffn') || 4 * hidden,
+      image: size('image'),
+      patch: size('patch'),
+      channels: size('channels'),
+      classes: size('classes'),
+    });
+  };
+  return { says, keys, build };
+}
+
+function of(values: Values, key: string, otherwise: number): number {
+  return values[key] ?? otherwise;
+}
+
+function usage(code: string, message: string, hint: string): AutoparError {
+  return new AutoparError(code, 'usage', message, {}, hint);
+}
