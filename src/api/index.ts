@@ -38,6 +38,7 @@ export { type Inspection, type InspectOptions, inspect } from './inspect.js';
 export { type PlannedModel, type PlanningOptions, plan } from './plan.js';
 export { type MachineProfile, type ProfileOptions, profile } from './profile.js';
 export { type RunCompiledOptions, type RunReport, runCompiled, runCompiled as run } from './run.js';
+export { type SimulateOptions, type Simulation, simulate } from './simulate.js';
 export * from './strategy.js';
 export { type RecutOptions, recut } from './strategy-weights.js';
 export { type Training, withTraining } from './training.js';

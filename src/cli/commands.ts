@@ -11,6 +11,7 @@ import { inspectCommand } from './inspect.js';
 import { laterCommands } from './later.js';
 import { profileCommand } from './profile.js';
 import { runCommand } from './run.js';
+import { simulateCommand } from './simulate.js';
 import { strategyCommand } from './strategy.js';
 import { verifyCommand } from './verify.js';
 
@@ -20,6 +21,7 @@ export const COMMANDS: readonly Command<never>[] = [
   runCommand,
   verifyCommand,
   inspectCommand,
+  simulateCommand,
   explainCommand,
   strategyCommand,
   groupsCommand,

@@ -9,7 +9,7 @@ import { resultJson, resultLines } from './compile-report.js';
 import { checkDegrees, type DegreeOptions, degreeOptions, givenDegrees, refuseAxes } from './degrees.js';
 import { notThereYet } from './later.js';
 import { clusterOptions } from './machine.js';
-import { importOptionsOf, type ModelFlags, modelOptions } from './model-options.js';
+import { importOptionsOf, type ModelFlags, modelFile, modelOptions } from './model-options.js';
 import { parameterOptions } from './training-form-options.js';
 import { type TrainingFlags, trainingOf, trainingOptions } from './training-options.js';
 import { byteSize, oneOf, wholeNumber } from './values.js';
@@ -39,7 +39,7 @@ const MODES: readonly Mode[] = ['auto', 'semi-auto', 'data', 'hybrid'];
 export const compileCommand: Command<CompileFlags> = {
   name: 'compile',
   says: 'choose a plan for a model and write the sharded program',
-  arguments: [{ name: '<model>', says: 'ONNX file' }],
+  arguments: [{ name: '[model]', says: 'ONNX file; or --model' }],
   options: [
     { flags: '-o, --output <dir>', says: 'folder to write (default: ./<model file stem>.autopar)' },
     { flags: '--force', says: 'replace the folder even if it holds other files' },
@@ -96,8 +96,9 @@ export const compileCommand: Command<CompileFlags> = {
   run: runCompile,
 };
 
-async function runCompile(context: Context, [model = '']: readonly string[], flags: CompileFlags): Promise<ExitKind> {
+async function runCompile(context: Context, [file]: readonly string[], flags: CompileFlags): Promise<ExitKind> {
   refuseAxes(flags, ['pp', 'sp', 'ep']);
+  const model = await modelFile(file, flags);
   checkDegrees(flags, ['dp', 'tp']);
   const { output } = context;
   const { compile } = await import('../api/compile.js');

@@ -5,7 +5,7 @@ import type { ExitKind } from '../ir/error.js';
 import type { Command, Context } from './command.js';
 import { inspectionJson } from './inspect-json.js';
 import { inspectionLines } from './inspect-report.js';
-import { importOptionsOf, type ModelFlags, modelOptions } from './model-options.js';
+import { importOptionsOf, type ModelFlags, modelFile, modelOptions } from './model-options.js';
 import { parameterOptions, trainingFormOf } from './training-form-options.js';
 import { refuseTraining, type TrainingFlags, trainingOf, trainingOptions } from './training-options.js';
 
@@ -16,7 +16,7 @@ interface InspectFlags extends ModelFlags, TrainingFlags {
 export const inspectCommand: Command<InspectFlags> = {
   name: 'inspect',
   says: 'show what autopar understood of a model: dimensions, parameters, operators, layers',
-  arguments: [{ name: '<model>', says: 'ONNX file' }],
+  arguments: [{ name: '[model]', says: 'ONNX file; or --model' }],
   options: [
     ...modelOptions,
     ...parameterOptions,
@@ -33,9 +33,10 @@ export const inspectCommand: Command<InspectFlags> = {
   run: runInspect,
 };
 
-async function runInspect(context: Context, [model = '']: readonly string[], flags: InspectFlags): Promise<ExitKind> {
+async function runInspect(context: Context, [file]: readonly string[], flags: InspectFlags): Promise<ExitKind> {
   const { output, signal } = context;
   if (!flags.train) refuseTraining(flags);
+  const model = await modelFile(file, flags);
   const { inspect } = await import('../api/inspect.js');
   const { tie, untie, trainable, frozen, parameters = false } = flags;
   const inspection = await inspect({

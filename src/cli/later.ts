@@ -6,7 +6,6 @@ import type { Command } from './command.js';
 
 const LATER_COMMANDS = [
   { name: 'train', says: 'train with a compiled program' },
-  { name: 'simulate', says: 'predict the time and memory of a configuration without compiling it' },
 ] as const;
 
 /** Options of later versions, as users of the documentation may already type them. */
@@ -17,15 +16,21 @@ export const LATER_OPTIONS: readonly string[] = [
   '--time-limit',
   '--top',
   '--trace',
-  '--tp-sequence',
   '--sp-method',
+  '--offload',
+  '--link',
+];
+
+/** Options of one command that others take as well later. */
+export const LATER_ELSEWHERE: readonly string[] = [
+  '--tie',
+  '--untie',
+  '--tp-sequence',
   '--zero',
   '--recompute',
-  '--offload',
   '--schedule',
   '--virtual-stages',
   '--dtype',
-  '--link',
 ];
 
 /** The refusal of something that has a name but no code behind it. */

@@ -2,11 +2,13 @@
  * @file Options that say how a model is read: what commands that take a MODEL have in common.
  */
 import type { ImportOptions } from '../api/import.js';
+import { AutoparError } from '../ir/error.js';
 import type { CommandOption } from './command.js';
 import { listed, nameAndValue, wholeNumber } from './values.js';
 
 /** Their values, by the names that the parser gives them. */
 export interface ModelFlags {
+  readonly model?: string;
   readonly dim?: Readonly<Record<string, number>>;
   readonly const?: Readonly<Record<string, string>>;
   readonly globalBatch?: number;
@@ -14,6 +16,10 @@ export interface ModelFlags {
 }
 
 export const modelOptions: readonly CommandOption[] = [
+  {
+    flags: '--model <family:key=value,...>',
+    says: 'a generated model instead of a file: gpt, llama, bert, moe, vit, resnet, unet or mlp',
+  },
   {
     flags: '--dim <name=n>',
     says: 'bind a named dimension; repeatable',
@@ -40,6 +46,30 @@ export async function importOptionsOf(flags: ModelFlags): Promise<ImportOptions>
     ...(flags.globalBatch === undefined ? {} : { globalBatch: flags.globalBatch }),
     ...(flags.weights ? { weights: flags.weights } : {}),
   };
+}
+
+/**
+ * The model that a command is about: a file, or a family.
+ * @throws AutoparError (usage) `missing-argument` for neither, `bad-option` for both
+ */
+export function modelSource(
+  file: string | undefined,
+  family: string | undefined,
+): { readonly model: string } | { readonly generate: string } {
+  if (file !== undefined && family === undefined) return { model: file };
+  if (file === undefined && family !== undefined) return { generate: family };
+  const hint = 'give one of the two: autopar inspect model.onnx, or autopar inspect --model gpt:layers=12';
+  if (file === undefined)
+    throw new AutoparError('missing-argument', 'usage', 'there is no model file and no --model', {}, hint);
+  throw new AutoparError('bad-option', 'usage', `--model ${family} contradicts the file ${file}`, {}, hint);
+}
+
+/** The same as a file: a generated model is written where temporary files go. */
+export async function modelFile(file: string | undefined, { model, globalBatch }: ModelFlags): Promise<string> {
+  const source = modelSource(file, model);
+  if ('model' in source) return source.model;
+  const { generatedFile } = await import('../api/generated.js');
+  return generatedFile(source.generate, globalBatch);
 }
 
 async function readConstants(

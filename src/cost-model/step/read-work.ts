@@ -239,11 +239,12 @@ class Reading {
       const shape = output ? this.tensor(output).localShape : [];
       const elements = elementCount(shape);
       const depth = node.flops / (2 * elements);
-      const columns = shape.at(-1) ?? 1;
+      // A convolution's columns are its channels, and all else its rows.
+      const columns = (entry.family === 'convolution' ? shape[1] : shape.at(-1)) ?? 1;
       const first = node.inputs[1];
       // Both operands have leading dimensions where products run side by side (experts).
       const second = first ? this.tensor(first).localShape : [];
-      const batch = second.length > 2 ? elementCount(second.slice(0, -2)) : 1;
+      const batch = entry.family !== 'convolution' && second.length > 2 ? elementCount(second.slice(0, -2)) : 1;
       yield {
         group,
         phase,

@@ -147,7 +147,8 @@ export function priceStep(
 
   const steady = m * pace;
   const nodes = Math.max(1, (tp * pp * dp * sp) / cluster.perNode);
-  const before = steady + bubble + data.exposed + optimizer + software.stepSeconds;
+  const outside = configuration.inference ? 0 : software.stepSeconds;
+  const before = steady + bubble + data.exposed + optimizer + outside;
   const jitter = before * constants.jitter * Math.log2(nodes);
   return {
     stepSeconds: before + jitter,
@@ -163,7 +164,7 @@ export function priceStep(
       dp: data.exposed,
       bubble,
       optimizer,
-      other: software.stepSeconds + jitter,
+      other: outside + jitter,
     },
     hidden: { tp: m * slowest.hiddenTp, dp: data.hidden },
     bytes: { tp: m * slowest.tpBytes, sp: 0, ep: 0, pp: pp === 1 ? 0 : 2 * m * virtualStages * sent, dp: data.bytes },

@@ -1,0 +1,265 @@
+/**
+ * @file simulate: what a hand-written choice of degrees, batches, schedule and memory savings costs, without a search. One
+ * micro-batch of each part of the model is lowered and priced; stages, micro-batches and data parallelism follow from it.
+ */
+import { type GeneratedModel, generatedModel } from '../../models/families.js';
+import { type Cluster, clusterSize, parseCluster } from '../cost-model/cluster.js';
+import type { PipelineSchedule, Precision, Recompute, StepConfiguration } from '../cost-model/step/configuration.js';
+import { type SoftwareName, STEP_CONSTANTS } from '../cost-model/step/constants.js';
+import { modelFlops } from '../cost-model/step/model-flops.js';
+import { type StageMemory, stageMemory } from '../cost-model/step/step-memory.js';
+import { microBatches, priceStep, type StepPrice } from '../cost-model/step/step-price.js';
+import type { ModelWork } from '../cost-model/step/work.js';
+import type { LossOptions } from '../ir/autodiff/append-loss.js';
+import { AutoparError } from '../ir/error.js';
+import { graphWork, type Purpose } from './graph-work.js';
+import { type ImportOptions, importModel } from './import.js';
+import { modelWork } from './layer-classes.js';
+
+export interface SimulateOptions extends Omit<ImportOptions, 'globalBatch'> {
+  /** The model file; left out where `generate` is given. */
+  readonly model?: string;
+  /** `FAMILY:key=value,…`. */
+  readonly generate?: string;
+  readonly cluster?: string;
+  readonly devices?: number;
+  readonly dp?: number;
+  readonly tp?: number;
+  readonly pp?: number;
+  readonly sp?: number;
+  readonly ep?: number;
+  /** Bytes per device; what the device has by default. */
+  readonly memory?: number;
+  /** A step of training; inference (forward alone) where it is left out. */
+  readonly loss?: LossOptions;
+  readonly globalBatch?: number;
+  readonly microBatch?: number;
+  readonly microBatches?: number;
+  readonly tpSequence?: 'on' | 'off' | 'auto';
+  readonly zero?: 0 | 1 | 2 | 3;
+  readonly recompute?: Recompute;
+  readonly schedule?: PipelineSchedule;
+  readonly virtualStages?: number;
+  readonly precision?: Precision;
+  readonly software?: SoftwareName;
+  readonly attention?: StepConfiguration['attention'];
+}
+
+export interface Simulation extends StepPrice {
+  readonly name: string;
+  readonly cluster: Cluster;
+  readonly configuration: StepConfiguration;
+  readonly microBatches: number;
+  /** Samples, and tokens where the model has a sequence, per second of all devices. */
+  readonly samplesPerSecond: number;
+  readonly tokensPerSecond: number | null;
+  /** FLOPs of the model in a step (recomputation left out) over those that all devices could do at their 16-bit peak. */
+  readonly modelFlops: number;
+  readonly utilisation: number;
+  readonly stages: readonly StageMemory[];
+  readonly memoryBytes: number | null;
+  readonly fits: boolean;
+  /** Bytes that the fullest stage lacks; 0 where it fits. */
+  readonly missingBytes: number;
+  /** The cheapest single change that makes it fit; null where none does, or none is needed. */
+  readonly remedy: { readonly change: string; readonly stepSeconds: number } | null;
+  /** What is priced from the layers' graphs because no lowering makes it yet. */
+  readonly pricedWithoutLowering: readonly string[];
+}
+
+/**
+ * Prices a choice.
+ * @throws AutoparError (usage) `degrees-do-not-match-devices`, `batch-does-not-divide`, `too-many-stages`, and what reading or
+ * generating the model refuses
+ */
+export async function simulate(options: SimulateOptions): Promise<Simulation> {
+  const generated = options.generate === undefined ? null : generatedModel(options.generate);
+  const cluster = parseCluster(options.cluster, options.devices, {
+    degrees: { dp: productOf(options), tp: options.tp ?? 1 },
+  });
+  const configuration = configurationOf(options, cluster);
+  const works = worksOf(options, generated, cluster);
+  const work = await works(configuration);
+  checkStages(work, configuration);
+  const price = priceStep(work, configuration, cluster, STEP_CONSTANTS);
+  const stages = stageMemory(work, configuration);
+  const memoryBytes = options.memory ?? (cluster.local ? null : cluster.device.memoryBytes);
+  const need = Math.max(...stages.map(({ total }) => total));
+  const fits = memoryBytes === null || need <= memoryBytes;
+  const flops = modelFlops(work, configuration);
+  const peak = cluster.device.peakFlops.bf16 ?? cluster.device.peakFlops.fp16 ?? cluster.device.peakFlops.fp32 ?? 1;
+  const sequence = generated?.language?.sequence;
+  const samplesPerSecond = configuration.globalBatch / price.stepSeconds;
+  return {
+    ...price,
+    name: generated?.text ?? options.model ?? '',
+    cluster,
+    configuration,
+    microBatches: microBatches(configuration),
+    samplesPerSecond,
+    tokensPerSecond: sequence === undefined ? null : samplesPerSecond * sequence,
+    modelFlops: flops,
+    utilisation: flops / (price.stepSeconds * clusterSize(cluster) * peak),
+    stages,
+    memoryBytes,
+    fits,
+    missingBytes: fits ? 0 : need - (memoryBytes ?? 0),
+    remedy: fits || memoryBytes === null ? null : await remedyOf(configuration, memoryBytes, cluster, works),
+    pricedWithoutLowering: unlowered(configuration),
+  };
+}
+
+/** Devices that the degrees but tp ask for, where nothing else says how many there are. */
+function productOf({ dp = 1, pp = 1, sp = 1 }: SimulateOptions): number {
+  return dp * pp * sp;
+}
+
+function configurationOf(options: SimulateOptions, cluster: Cluster): StepConfiguration {
+  const devices = clusterSize(cluster);
+  const { tp = 1, pp = 1, sp = 1, ep = 1 } = options;
+  const dp = options.dp ?? devices / (tp * pp * sp);
+  if (dp * tp * pp * sp !== devices || !Number.isInteger(dp))
+    throw usage(
+      'degrees-do-not-match-devices',
+      options.dp === undefined
+        ? `tp ${tp} · pp ${pp} · sp ${sp} is ${tp * pp * sp}, which does not divide the ${devices} devices`
+        : `dp ${dp} · tp ${tp} · pp ${pp} · sp ${sp} is ${dp * tp * pp * sp}, which does not make the ${devices} devices`,
+      'degrees multiply to the devices; leave out --dp to fill them',
+    );
+  if ((dp * sp) % ep !== 0)
+    throw usage(
+      'degrees-do-not-match-devices',
+      `ep ${ep} does not divide dp · sp, ${dp * sp}`,
+      'give an ep that divides it',
+    );
+  const { microBatch, globalBatch } = batchOf(options, dp, pp);
+  const virtualStages = options.virtualStages ?? (options.schedule === 'interleaved-1f1b' ? 2 : 1);
+  const software = options.software ?? 'megatron-core';
+  const precision = options.precision ?? 'bf16';
+  return {
+    degrees: { tp, pp, sp, dp, ep },
+    ...(options.schedule ? { schedule: options.schedule } : {}),
+    ...(options.loss ? {} : { inference: true }),
+    virtualStages: pp === 1 ? 1 : virtualStages,
+    microBatch,
+    globalBatch,
+    tpSequence: tp > 1 && (options.tpSequence ?? 'auto') !== 'off',
+    zero: options.zero ?? 0,
+    recompute: options.recompute ?? 'none',
+    attention: options.attention ?? 'fused',
+    precision,
+    software,
+    overlap: { tensor: false, data: true, pipeline: software === 'megatron-core', experts: false },
+    fusedNorms: true,
+    loss: 'parallel',
+    scatteredSends: true,
+    gradientBytes: precision === 'fp32' ? 4 : 2,
+  };
+}
+
+/** Micro-batch and global batch, from what is given of them and of the number of micro-batches. */
+function batchOf({ globalBatch, microBatch, microBatches: count }: SimulateOptions, dp: number, pp: number) {
+  if (globalBatch === undefined) {
+    const samples = microBatch ?? 1;
+    return { microBatch: samples, globalBatch: samples * dp * (count ?? pp) };
+  }
+  const samples = microBatch ?? (count === undefined ? 1 : globalBatch / (dp * count));
+  const times = globalBatch / (dp * samples);
+  if (Number.isInteger(samples) && Number.isInteger(times) && (count === undefined || count === times))
+    return { microBatch: samples, globalBatch };
+  throw usage(
+    'batch-does-not-divide',
+    `the global batch ${globalBatch} is not dp ${dp} · micro-batch ${microBatch ?? '?'} · micro-batches ${count ?? '?'}`,
+    `global batch = dp · micro-batch · micro-batches: ${dp * (microBatch ?? 1)} divides ${Math.ceil(globalBatch / (dp * (microBatch ?? 1))) * dp * (microBatch ?? 1)}`,
+  );
+}
+
+/** The model's work under a configuration: what depends on it is made again where it changes. */
+function worksOf(options: SimulateOptions, generated: GeneratedModel | null, cluster: Cluster) {
+  const purpose: Purpose = options.loss ? { kind: 'training', loss: options.loss } : { kind: 'inference' };
+  const known = new Map<string, Promise<ModelWork>>();
+  return ({ degrees, microBatch }: StepConfiguration): Promise<ModelWork> => {
+    const key = `${degrees.tp} ${microBatch}`;
+    const found = known.get(key) ?? make(degrees.tp, microBatch);
+    known.set(key, found);
+    return found;
+  };
+  async function make(tp: number, batch: number): Promise<ModelWork> {
+    if (generated?.language) return modelWork({ ...generated.language, batch }, tp, cluster);
+    if (generated) return graphWork(generated.build(batch), tp, cluster, purpose);
+    const { model = '', generate: _, ...importing } = options;
+    const imported = await importModel(model, { ...importing, globalBatch: batch });
+    return graphWork(imported.graph, tp, cluster, purpose);
+  }
+}
+
+function checkStages(work: ModelWork, { degrees, virtualStages }: StepConfiguration): void {
+  const layers = work.layers.reduce((sum, { count }) => sum + count, 0);
+  if (degrees.pp * virtualStages <= layers) return;
+  throw usage(
+    'too-many-stages',
+    `pp ${degrees.pp} with ${virtualStages} chunks a stage needs ${degrees.pp * virtualStages} layers, and the model has ${layers}`,
+    'lower --pp or --virtual-stages',
+  );
+}
+
+/** One change at a time, cheapest first. */
+async function remedyOf(
+  configuration: StepConfiguration,
+  memoryBytes: number,
+  cluster: Cluster,
+  works: (configuration: StepConfiguration) => Promise<ModelWork>,
+): Promise<Simulation['remedy']> {
+  let best: Simulation['remedy'] = null;
+  for (const [change, changed] of changesOf(configuration)) {
+    const work = await works(changed).catch(() => null);
+    if (!work) continue;
+    const layers = work.layers.reduce((sum, { count }) => sum + count, 0);
+    if (changed.degrees.pp * changed.virtualStages > layers) continue;
+    if (Math.max(...stageMemory(work, changed).map(({ total }) => total)) > memoryBytes) continue;
+    const { stepSeconds } = priceStep(work, changed, cluster, STEP_CONSTANTS);
+    if (!best || stepSeconds < best.stepSeconds) best = { change, stepSeconds };
+  }
+  return best;
+}
+
+function changesOf(configuration: StepConfiguration): readonly (readonly [string, StepConfiguration])[] {
+  const { degrees, microBatch, recompute, zero } = configuration;
+  const { dp, tp, pp } = degrees;
+  const changes: [string, StepConfiguration][] = [];
+  const add = (change: string, part: Partial<StepConfiguration>) =>
+    changes.push([change, { ...configuration, ...part }]);
+  if (recompute === 'none') add('--recompute selective', { recompute: 'selective' });
+  if (recompute !== 'full') add('--recompute full', { recompute: 'full' });
+  for (const level of [1, 2, 3] as const) if (level > zero && dp > 1) add(`--zero ${level}`, { zero: level });
+  if (microBatch % 2 === 0) add(`--micro-batch ${microBatch / 2}`, { microBatch: microBatch / 2 });
+  for (let factor = 2; dp % factor === 0; factor *= 2) {
+    const fewer = { ...degrees, dp: dp / factor };
+    add(`--dp ${dp / factor} --tp ${tp * factor}`, { degrees: { ...fewer, tp: tp * factor }, tpSequence: true });
+    add(`--dp ${dp / factor} --pp ${pp * factor}`, { degrees: { ...fewer, pp: pp * factor } });
+  }
+  return changes;
+}
+
+function unlowered({
+  degrees,
+  tpSequence,
+  zero,
+  recompute,
+  microBatch,
+  globalBatch,
+}: StepConfiguration): readonly string[] {
+  return [
+    ...(degrees.pp > 1 ? ['pp'] : []),
+    ...(degrees.sp > 1 ? ['sp'] : []),
+    ...(degrees.ep > 1 ? ['ep'] : []),
+    ...(tpSequence ? ['tp-sequence'] : []),
+    ...(zero > 0 ? ['zero'] : []),
+    ...(recompute === 'none' ? [] : ['recompute']),
+    ...(globalBatch === microBatch * degrees.dp ? [] : ['micro-batches']),
+  ];
+}
+
+function usage(code: string, message: string, hint: string): AutoparError {
+  return new AutoparError(code, 'usage', message, {}, hint);
+}

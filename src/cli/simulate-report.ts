@@ -1,0 +1,127 @@
+/**
+ * @file A simulation as tables for people and as one object for programs.
+ */
+import type { Simulation } from '../api/simulate.js';
+import type { Output } from './output.js';
+import { bytesText, countText, flopsText, secondsText, shareText, wholeText } from './quantity.js';
+import { tableLines } from './table.js';
+
+/** Names of the parts of a step, in the order in which they are shown. */
+const PART_NAMES: readonly (readonly [part: keyof Simulation['parts'], says: string])[] = [
+  ['matmul', 'products'],
+  ['attention', 'attention'],
+  ['memory', 'element-wise'],
+  ['launch', 'waiting for launches'],
+  ['tp', 'communication over tp'],
+  ['sp', 'communication over sp'],
+  ['ep', 'communication over ep'],
+  ['pp', 'communication over pp'],
+  ['dp', 'communication over dp'],
+  ['bubble', 'pipeline bubble'],
+  ['optimizer', 'optimizer'],
+  ['other', 'outside the model'],
+];
+
+export function simulationLines(simulation: Simulation, { colors }: Output): readonly string[] {
+  const { configuration, cluster, stepSeconds, parts, stages } = simulation;
+  const { dp, tp, pp, sp, ep } = configuration.degrees;
+  const devices = cluster.nodes * cluster.perNode;
+  const kind = configuration.inference ? 'inference' : 'training';
+  const bytes: Readonly<Record<string, number>> = simulation.bytes;
+  const hidden: Readonly<Record<string, number>> = simulation.hidden;
+  return [
+    colors.bold(`${simulation.name}, ${kind} on ${devices} × ${cluster.device.id}`),
+    '',
+    `  degrees    dp ${dp} · tp ${tp} · pp ${pp} · sp ${sp}${ep > 1 ? ` · ep ${ep}` : ''}; batch ${configuration.globalBatch} in ${countText(simulation.microBatches, 'micro-batch', 'micro-batches')} of ${configuration.microBatch}`,
+    `  step       ${secondsText(stepSeconds)}, ${throughputText(simulation)}`,
+    `  work       ${flopsText(simulation.modelFlops)}, ${shareText(simulation.utilisation)} of the 16-bit peak`,
+    '',
+    ...tableLines(
+      [
+        { title: 'part of the step' },
+        { title: 'time', right: true },
+        { title: 'share', right: true },
+        { title: 'hidden', right: true },
+        { title: 'sent per rank', right: true },
+      ],
+      PART_NAMES.filter(([part]) => parts[part] > 0 || (hidden[part] ?? 0) > 0).map(([part, says]) => [
+        says,
+        secondsText(parts[part]),
+        shareText(parts[part] / stepSeconds),
+        hidden[part] ? secondsText(hidden[part]) : '',
+        bytes[part] ? bytesText(bytes[part]) : '',
+      ]),
+    ),
+    '',
+    ...tableLines(
+      ['stage', 'parameters', 'gradients', 'optimizer', 'activations', 'temporaries', 'overhead', 'total'].map(
+        (title, index) => ({ title, right: index > 0 }),
+      ),
+      shownStages(stages).map(
+        ({ stage, parameters, gradients, optimizer, activations, temporaries, overhead, total }) => [
+          `${stage}`,
+          ...[parameters, gradients, optimizer, activations, temporaries, overhead, total].map(bytesText),
+        ],
+      ),
+    ),
+    '',
+    ...fitLines(simulation),
+    ...(simulation.pricedWithoutLowering.length === 0
+      ? []
+      : [`priced from the layers' graphs, without a lowering yet: ${simulation.pricedWithoutLowering.join(', ')}`]),
+  ];
+}
+
+function throughputText({ tokensPerSecond, samplesPerSecond }: Simulation): string {
+  return tokensPerSecond === null
+    ? `${Number(samplesPerSecond.toPrecision(4))} samples/s`
+    : `${wholeText(Math.round(tokensPerSecond))} tokens/s`;
+}
+
+/** Long pipelines by their ends and the fullest stage. */
+function shownStages(stages: Simulation['stages']): Simulation['stages'] {
+  if (stages.length <= 6) return stages;
+  const fullest = stages.reduce((best, stage) => (stage.total > best.total ? stage : best));
+  return [...new Set([stages[0], stages[1], fullest, stages.at(-2), stages.at(-1)])].flatMap((stage) =>
+    stage ? [stage] : [],
+  );
+}
+
+function fitLines({ fits, memoryBytes, missingBytes, remedy, stages }: Simulation): readonly string[] {
+  const fullest = stages.reduce((best, stage) => (stage.total > best.total ? stage : best));
+  if (memoryBytes === null)
+    return [`needs ${bytesText(fullest.total)} on stage ${fullest.stage}; local ranks have no limit`];
+  if (fits) return [`fits: ${bytesText(fullest.total)} of ${bytesText(memoryBytes)} on stage ${fullest.stage}`];
+  return [
+    `does not fit: stage ${fullest.stage} needs ${bytesText(fullest.total)}, ${bytesText(missingBytes)} more than the ${bytesText(memoryBytes)} there are`,
+    remedy
+      ? `cheapest change that makes it fit: ${remedy.change} (${secondsText(remedy.stepSeconds)} per step)`
+      : 'no single change of recompute, ZeRO, micro-batch, tp or pp makes it fit',
+  ];
+}
+
+export function simulationJson(simulation: Simulation): Readonly<Record<string, unknown>> {
+  const { configuration, cluster, parts, hidden, bytes, stages, remedy } = simulation;
+  const named = (record: object, unit: string) =>
+    Object.fromEntries(Object.entries(record).map(([name, value]) => [`${name}${unit}`, value]));
+  return {
+    schema: 'autopar-simulate-v1',
+    model: simulation.name,
+    cluster: { nodes: cluster.nodes, perNode: cluster.perNode, device: cluster.device.id },
+    configuration: { ...configuration, microBatches: simulation.microBatches },
+    stepSeconds: simulation.stepSeconds,
+    samplesPerSecond: simulation.samplesPerSecond,
+    tokensPerSecond: simulation.tokensPerSecond,
+    modelFlops: simulation.modelFlops,
+    utilisation: simulation.utilisation,
+    parts: named(parts, 'Seconds'),
+    hidden: named(hidden, 'Seconds'),
+    sent: named(bytes, 'Bytes'),
+    stages: stages.map(({ stage, inFlight, ...held }) => ({ stage, inFlight, ...named(held, 'Bytes') })),
+    memoryBytes: simulation.memoryBytes,
+    fits: simulation.fits,
+    missingBytes: simulation.missingBytes,
+    remedy,
+    pricedWithoutLowering: simulation.pricedWithoutLowering,
+  };
+}

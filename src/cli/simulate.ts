@@ -1,0 +1,144 @@
+/**
+ * @file `autopar simulate`: what a choice of degrees, batches and savings costs, without a search.
+ */
+import type { SimulateOptions } from '../api/simulate.js';
+import type { ExitKind } from '../ir/error.js';
+import type { Command, Context } from './command.js';
+import { checkDegrees, type DegreeOptions, degreeOptions } from './degrees.js';
+import { clusterOptions } from './machine.js';
+import { importOptionsOf, type ModelFlags, modelOptions, modelSource } from './model-options.js';
+import { simulationJson, simulationLines } from './simulate-report.js';
+import { byteSize, oneOf, wholeNumber } from './values.js';
+
+interface SimulateFlags extends DegreeOptions, ModelFlags {
+  readonly cluster?: string;
+  readonly memory?: number;
+  readonly train?: boolean;
+  readonly loss?: 'cross_entropy' | 'mse' | 'model-output';
+  readonly microBatch?: number;
+  readonly microBatches?: number;
+  readonly tpSequence?: 'on' | 'off' | 'auto';
+  readonly zero?: 0 | 1 | 2 | 3;
+  readonly recompute?: SimulateOptions['recompute'];
+  readonly schedule?: SimulateOptions['schedule'];
+  readonly virtualStages?: number;
+  readonly dtype?: keyof typeof PRECISIONS;
+  readonly software?: SimulateOptions['software'];
+  readonly attention?: SimulateOptions['attention'];
+}
+
+const PRECISIONS = { float32: 'fp32', bfloat16: 'bf16', float16: 'fp16', float8: 'fp8', float4: 'fp4' } as const;
+const SCHEDULES = ['naive', 'f-then-b', '1f1b', 'interleaved-1f1b', 'zero-bubble'];
+
+export const simulateCommand: Command<SimulateFlags> = {
+  name: 'simulate',
+  says: 'predict time and memory of a choice of degrees, batches and savings, without a search',
+  arguments: [{ name: '[model]', says: 'ONNX file; or --model' }],
+  options: [
+    ...modelOptions,
+    ...clusterOptions,
+    { flags: '--memory <size>', says: 'memory per device, such as 80GB', parse: byteSize('--memory') },
+    ...degreeOptions(),
+    { flags: '--train', says: 'a step of training; inference by default' },
+    {
+      flags: '--loss <kind>',
+      says: 'cross_entropy (default), mse, or model-output',
+      parse: oneOf('--loss', ['cross_entropy', 'mse', 'model-output']),
+    },
+    {
+      flags: '--micro-batch <n>',
+      says: 'samples per rank and micro-batch (default: 1)',
+      parse: wholeNumber('--micro-batch', 1),
+    },
+    {
+      flags: '--micro-batches <n>',
+      says: 'micro-batches per step (default: pp)',
+      parse: wholeNumber('--micro-batches', 1),
+    },
+    {
+      flags: '--tp-sequence <on|off|auto>',
+      says: "Megatron's sequence parallelism: norms along the sequence over tp (default: auto, on)",
+      parse: oneOf('--tp-sequence', ['on', 'off', 'auto']),
+    },
+    {
+      flags: '--zero <0..3>',
+      says: 'what dp shards: optimizer, gradients, parameters (default: 0)',
+      parse: wholeNumber('--zero', 0, 3),
+    },
+    {
+      flags: '--recompute <kind>',
+      says: 'none (default), selective (attention), operators, or full',
+      parse: oneOf('--recompute', ['none', 'selective', 'operators', 'full']),
+    },
+    {
+      flags: '--schedule <kind>',
+      says: `${SCHEDULES.join(', ')} (default: 1f1b)`,
+      parse: oneOf('--schedule', SCHEDULES),
+    },
+    {
+      flags: '--virtual-stages <v>',
+      says: 'model chunks per stage (default: 1)',
+      parse: wholeNumber('--virtual-stages', 1),
+    },
+    {
+      flags: '--dtype <kind>',
+      says: 'of products: float32, bfloat16 (default), float16, float8, float4',
+      parse: oneOf('--dtype', Object.keys(PRECISIONS)),
+    },
+    {
+      flags: '--software <profile>',
+      says: 'megatron, megatron-core (default), eager or compiled: launches, fusion, overlap',
+      parse: oneOf('--software', ['megatron', 'megatron-core', 'eager', 'compiled']),
+    },
+    {
+      flags: '--attention <kind>',
+      says: 'fused (default), portable (FlashAttention 2 on newer devices), or parts (products and softmax)',
+      parse: oneOf('--attention', ['fused', 'portable', 'parts']),
+    },
+  ],
+  examples: [
+    {
+      line: 'autopar simulate --model gpt:layers=96,hidden=12288,heads=96,seq=2048 --cluster 12x8:a100-sxm-80 --train --tp 8 --pp 12 --global-batch 96 --recompute full',
+      says: 'GPT-3 on 96 devices: seconds, utilisation, memory per stage',
+    },
+    {
+      line: 'autopar simulate models/gpt-tiny.onnx --cluster 1x8:h100-sxm-80 --dp 4 --tp 2',
+      says: 'inference with a model file',
+    },
+  ],
+  run: runSimulate,
+};
+
+async function runSimulate({ output }: Context, [model]: readonly string[], flags: SimulateFlags): Promise<ExitKind> {
+  checkDegrees(flags, ['dp', 'tp', 'pp', 'sp']);
+  const source = modelSource(model, flags.model);
+  const { globalBatch, ...importing } = await importOptionsOf(flags);
+  const { simulate } = await import('../api/simulate.js');
+  const given = {
+    cluster: flags.cluster,
+    devices: flags.devices,
+    memory: flags.memory,
+    dp: flags.dp,
+    tp: flags.tp,
+    pp: flags.pp,
+    sp: flags.sp,
+    ep: flags.ep,
+    globalBatch,
+    microBatch: flags.microBatch,
+    microBatches: flags.microBatches,
+    tpSequence: flags.tpSequence,
+    zero: flags.zero,
+    recompute: flags.recompute,
+    schedule: flags.schedule,
+    virtualStages: flags.virtualStages,
+    precision: flags.dtype && PRECISIONS[flags.dtype],
+    software: flags.software,
+    attention: flags.attention,
+    loss: flags.train ? { kind: flags.loss ?? 'cross_entropy' } : undefined,
+  };
+  const options = Object.fromEntries(Object.entries(given).filter(([, value]) => value !== undefined));
+  const simulation = await simulate({ ...source, ...importing, ...options } as SimulateOptions);
+  for (const line of simulationLines(simulation, output)) output.print(line);
+  output.data(simulationJson(simulation));
+  return 'done';
+}

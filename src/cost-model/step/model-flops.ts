@@ -1,0 +1,28 @@
+/**
+ * @file FLOPs of a step: products and attention, forward and backward. Recomputation counts only where it is asked for (then
+ * they are hardware FLOPs).
+ */
+import type { StepConfiguration } from './configuration.js';
+import type { ModelWork, PartWork, Work } from './work.js';
+
+/** FLOPs of all devices together for one step. */
+export function modelFlops(
+  work: ModelWork,
+  { degrees, globalBatch, microBatch, inference }: StepConfiguration,
+): number {
+  const of = (part: PartWork) => sum(part.forward.map(flopsOf)) + (inference ? 0 : sum(part.backward.map(flopsOf)));
+  const perMicroBatch = sum(work.layers.map(({ count, part }) => count * of(part))) + of(work.first) + of(work.last);
+  return (perMicroBatch * degrees.tp * globalBatch) / microBatch;
+}
+
+/** FLOPs of one kernel; causal attention counts the half that is not masked. */
+export function flopsOf(work: Work): number {
+  if (work.kind === 'matmul') return 2 * work.batch * work.rows * work.columns * work.depth;
+  if (work.kind !== 'attention') return 0;
+  const { batch, heads, queries, keys, width, valueWidth, backward, causal } = work;
+  return (backward ? 4 : 2) * batch * heads * queries * keys * (width + valueWidth) * (causal ? 0.5 : 1);
+}
+
+function sum(values: readonly number[]): number {
+  return values.reduce((total, value) => total + value, 0);
+}
