@@ -4,7 +4,7 @@
  */
 import type { Graph } from '../src/ir/graph.js';
 import { floats, GraphBuilder } from './builder.js';
-import { embedding, linear } from './transformer.js';
+import { embedding, joinHeads, linear, repeatHeads, splitHeads } from './transformer.js';
 
 export interface LanguageModelSizes {
   readonly batch: number;
@@ -159,12 +159,36 @@ function selfAttention(
           rotary_embedding_dim: 0,
         })
       : states;
-  const attended = builder.operator('Attention', [turned(query, heads), turned(key, keyHeads), value], {
-    q_num_heads: heads,
-    kv_num_heads: keyHeads,
-    is_causal: causal ? 1 : 0,
-  });
+  const attended =
+    sizes.dropout > 0
+      ? attentionInParts(builder, [turned(query, heads), turned(key, keyHeads), value], sizes)
+      : builder.operator('Attention', [turned(query, heads), turned(key, keyHeads), value], {
+          q_num_heads: heads,
+          kv_num_heads: keyHeads,
+          is_causal: causal ? 1 : 0,
+        });
   return linear(builder, 'output', attended, hidden, { bias });
+}
+
+/** Products, mask and softmax one by one, with dropout on the probabilities, as before fused kernels. */
+function attentionInParts(
+  builder: GraphBuilder,
+  [query = '', key = '', value = '']: readonly string[],
+  sizes: LanguageModelSizes,
+): string {
+  const { heads, keyHeads, headWidth, sequence, causal } = sizes;
+  const apart = (states: string, count: number) =>
+    repeatHeads(builder, splitHeads(builder, states, count), heads / count);
+  const turned = builder.operator('Transpose', [apart(key, keyHeads)], { perm: [0, 1, 3, 2] });
+  const scores = builder.operator('MatMul', [apart(query, heads), turned]);
+  const scaled = builder.operator('Mul', [scores, builder.constant('scale', floats([1 / Math.sqrt(headWidth)]))]);
+  const ahead = (index: number) => (index % sequence > Math.floor(index / sequence) ? -1e9 : 0);
+  const mask = () => Array.from({ length: sequence * sequence }, (_, index) => ahead(index));
+  const masked = causal
+    ? builder.operator('Add', [scaled, builder.table('mask', [1, 1, sequence, sequence], mask)])
+    : scaled;
+  const shares = dropped(builder, builder.operator('Softmax', [masked], { axis: -1 }), sizes);
+  return joinHeads(builder, builder.operator('MatMul', [shares, apart(value, keyHeads)]));
 }
 
 function latentProjections(
@@ -244,8 +268,18 @@ function normalised(builder: GraphBuilder, name: string, input: string, { norm }
   });
 }
 
-/** Training's dropout, where it is asked for. */
+/**
+ * Training's dropout, where it is asked for: x / (1 − p) where a drawn number is below 1 − p, else 0. Backward keeps the
+ * truth values alone.
+ */
 function dropped(builder: GraphBuilder, input: string, { dropout }: LanguageModelSizes): string {
   if (dropout === 0) return input;
-  return builder.operator('Dropout', [input, builder.constant(`ratio.${input}`, floats([dropout]))]);
+  return builder.within('dropout', () => {
+    const ordinal = input.replaceAll('/', '.');
+    const keep = 1 - dropout;
+    const drawn = builder.operator('RandomUniformLike', [input], { low: 0, high: 1, dtype: 1 });
+    const kept = builder.operator('Less', [drawn, builder.constant(`keep${ordinal}`, floats([keep]))]);
+    const scaled = builder.operator('Mul', [input, builder.constant(`scale${ordinal}`, floats([1 / keep]))]);
+    return builder.operator('Where', [kept, scaled, builder.constant(`zero${ordinal}`, floats([0]))]);
+  });
 }

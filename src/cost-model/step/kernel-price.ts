@@ -85,6 +85,7 @@ export function attentionSeconds(
     rows: queries,
     columns: keys,
     depth: width,
+    experts: false,
     tokens: 'rows',
   };
   const other: MatmulWork = { ...one, columns: width, depth: keys };

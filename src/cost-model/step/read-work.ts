@@ -78,11 +78,14 @@ class Reading {
   private readonly makers = new Map<string, ShardedNode>();
   private readonly weights: ReadonlySet<string>;
   private readonly outputs: ReadonlySet<string>;
+  /** Weights of three dimensions. */
+  private readonly stacked: ReadonlySet<string>;
 
   constructor(
     graph: Graph,
     private readonly sharded: ShardedGraph,
   ) {
+    this.stacked = new Set([...graph.weights].flatMap(([name, { shape }]) => (shape.length === 3 ? [name] : [])));
     for (const node of graph.nodes) {
       if (node.phase === 'forward' && !this.heads.has(node.group)) this.heads.set(node.group, node);
     }
@@ -254,10 +257,16 @@ class Reading {
           rows: elements / columns / batch,
           columns,
           depth,
+          experts: batch > 1 && this.hasStackedWeight(group),
           tokens: phase === 'backward' && made++ > 0 ? 'depth' : 'rows',
         },
       };
     }
+  }
+
+  /** Whether the forward operator multiplies with a weight per expert: [experts, rows, columns]. */
+  private hasStackedWeight(group: string): boolean {
+    return (this.heads.get(group)?.inputs ?? []).some((name) => name !== null && this.stacked.has(name));
   }
 
   /** Elements that enter and leave a set of nodes; what only changes its form costs nothing. */

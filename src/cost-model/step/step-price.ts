@@ -9,7 +9,7 @@ import type { StepConfiguration } from './configuration.js';
 import type { StepConstants } from './constants.js';
 import { exchangeSeconds, type Place, placeOf } from './exchange-price.js';
 import { attentionLaunches, attentionSeconds, elementBytes, matmulSeconds, memorySeconds } from './kernel-price.js';
-import type { MatmulWork, ModelWork, PartWork, Work } from './work.js';
+import type { AttentionWork, MatmulWork, ModelWork, PartWork, Work } from './work.js';
 
 /** Where the seconds of a step go, on the slowest stage. */
 export interface StepParts {
@@ -54,6 +54,8 @@ interface PhaseTime {
   readonly sp: number;
   readonly ep: number;
   readonly tpBytes: number;
+  readonly spBytes: number;
+  readonly epBytes: number;
 }
 
 const NOTHING: PhaseTime = {
@@ -66,6 +68,8 @@ const NOTHING: PhaseTime = {
   sp: 0,
   ep: 0,
   tpBytes: 0,
+  spBytes: 0,
+  epBytes: 0,
 };
 const KEYS = Object.keys(NOTHING) as (keyof PhaseTime)[];
 
@@ -167,7 +171,13 @@ export function priceStep(
       other: outside + jitter,
     },
     hidden: { tp: m * slowest.hiddenTp, dp: data.hidden },
-    bytes: { tp: m * slowest.tpBytes, sp: 0, ep: 0, pp: pp === 1 ? 0 : 2 * m * virtualStages * sent, dp: data.bytes },
+    bytes: {
+      tp: m * slowest.tpBytes,
+      sp: m * slowest.spBytes,
+      ep: m * slowest.epBytes,
+      pp: pp === 1 ? 0 : 2 * m * virtualStages * sent,
+      dp: data.bytes,
+    },
   };
 }
 
@@ -249,6 +259,8 @@ class Pricing {
     let ep = 0;
     let expertParts = 0;
     let tpBytes = 0;
+    let spBytes = 0;
+    let epBytes = 0;
     for (const work of works) {
       switch (work.kind) {
         case 'matmul': {
@@ -260,9 +272,11 @@ class Pricing {
           if (precision === 'fp8' || precision === 'fp4') {
             memory += memorySeconds(own.batch * own.rows * own.depth * constants.castBytes, device, constants);
           }
-          if (work.batch > 1) {
+          if (work.experts) {
             expertParts++;
-            ep += this.dispatch((work.batch * work.rows * this.hidden * width) / degrees.sp / degrees.tp);
+            const sent = (work.batch * work.rows * this.hidden * width) / degrees.sp / degrees.tp;
+            ep += this.dispatch(sent);
+            epBytes += (1 - 1 / degrees.ep) * sent;
           }
           break;
         }
@@ -270,7 +284,10 @@ class Pricing {
           const own = { ...work, queries: work.queries * local };
           attention += attentionSeconds(own, device, configuration, constants);
           launches += attentionLaunches(configuration.attention, work.backward);
-          if (degrees.sp > 1) sp += this.ring(work);
+          if (degrees.sp > 1) {
+            sp += this.ring(work);
+            spBytes += (1 - 1 / degrees.sp) * ringBytes(work);
+          }
           break;
         }
         case 'memory': {
@@ -299,7 +316,7 @@ class Pricing {
       exchanges * software.exchangeSeconds +
       (expertParts / 2) * software.expertSeconds * (configuration.overlap.experts ? 1 - constants.hiddenExperts : 1);
     const launch = Math.max(0, host - busy);
-    return { matmul, attention, memory, launch, tp: tp - hiddenTp, hiddenTp, sp, ep, tpBytes };
+    return { matmul, attention, memory, launch, tp: tp - hiddenTp, hiddenTp, sp, ep, tpBytes, spBytes, epBytes };
   }
 
   /**
@@ -324,11 +341,10 @@ class Pricing {
   }
 
   /** Keys and values of the other ranks, beside what attention hides of them. */
-  private ring(work: { batch: number; keyHeads: number; keys: number; width: number; backward: boolean }): number {
+  private ring(work: AttentionWork): number {
     const { degrees } = this.configuration;
     const place = placeOf(degrees.sp, degrees.tp, this.cluster.perNode);
-    const bytes = 2 * work.batch * work.keyHeads * work.keys * work.width * 2;
-    return 0.3 * (work.backward ? 2 : 1) * exchangeSeconds('all-gather', bytes, place, this.cluster, this.constants);
+    return 0.3 * exchangeSeconds('all-gather', ringBytes(work), place, this.cluster, this.constants);
   }
 
   /** Reduction of gradients and gathering of parameters over the data-parallel ranks. */
@@ -385,13 +401,18 @@ class Pricing {
   }
 }
 
+/** Keys and values of the whole sequence in 16 bits; their gradients too in backward. */
+function ringBytes({ batch, keyHeads, keys, width, valueWidth, backward }: AttentionWork): number {
+  return (backward ? 2 : 1) * 2 * batch * keyHeads * keys * (width + valueWidth);
+}
+
 /**
  * A product on a shard of the sequence; experts also take the tokens of the other ranks that share them, and each
  * tensor-parallel rank sends its share of the tokens.
  */
 function along(work: MatmulWork, { sp, ep, tp }: StepConfiguration['degrees']): MatmulWork {
-  const experts = work.batch > 1 ? Math.max(1, work.batch / ep) : 1;
-  const share = work.batch / experts / sp / (work.batch > 1 ? tp : 1);
+  const experts = work.experts ? Math.max(1, work.batch / ep) : work.batch;
+  const share = work.batch / experts / sp / (work.experts ? tp : 1);
   return work.tokens === 'depth'
     ? { ...work, batch: experts, depth: work.depth * share }
     : { ...work, batch: experts, rows: work.rows * share };

@@ -11,6 +11,8 @@ export interface MatmulWork {
   readonly rows: number;
   readonly columns: number;
   readonly depth: number;
+  /** Whether the products side by side are experts', each with tokens of its own. */
+  readonly experts: boolean;
   /** Which of them counts tokens: the depth in the gradient of a weight. */
   readonly tokens: 'rows' | 'depth';
 }
