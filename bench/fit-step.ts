@@ -81,16 +81,16 @@ const EXPECTED: StepConstants = {
 const allPaths = pathsOf(EXPECTED as unknown as Tree);
 const paths = allPaths.filter((path) => (!ONLY || ONLY.some((part) => path.includes(part))) && !FIX.has(path));
 
-const fitted = fit([...families.values()], EXPECTED);
+const fitted = fitTo([...families.values()], EXPECTED);
 console.log(JSON.stringify(fitted, null, 2));
 report('all families in the fit', fitted);
 if (process.argv.includes('--hold-out')) {
   for (const [name, own] of families) {
-    const without = fit(
+    const without = fitTo(
       [...families].filter(([other]) => other !== name).map(([, list]) => list),
       EXPECTED,
     );
-    console.log(`${name.padEnd(42)} left out: ${(100 * error(own, without)).toFixed(1)} %`);
+    console.log(`${name.padEnd(42)} left out: ${(100 * deviation(own, without)).toFixed(1)} %`);
   }
 }
 
@@ -104,6 +104,15 @@ function samplesOf(file: string): readonly Sample[] {
     .map((run) => ({ run, work: predictor.work(run), seconds: run.seconds ?? 0 }));
 }
 
+/** Mean |predicted / measured − 1|. */
+function deviation(list: readonly Sample[], constants: StepConstants): number {
+  const sum = list.reduce((total, { run, work, seconds }) => {
+    const predicted = priceStep(work, run.configuration, run.cluster, constants).stepSeconds;
+    return total + Math.abs(predicted / seconds - 1);
+  }, 0);
+  return sum / list.length;
+}
+
 /** Mean |log(predicted / measured)| with what is far off counting less. */
 function error(list: readonly Sample[], constants: StepConstants): number {
   const sum = list.reduce((total, { run, work, seconds }) => {
@@ -114,7 +123,7 @@ function error(list: readonly Sample[], constants: StepConstants): number {
   return sum / list.length;
 }
 
-function fit(lists: readonly (readonly Sample[])[], start: StepConstants, rounds = ROUNDS): StepConstants {
+function fitTo(lists: readonly (readonly Sample[])[], start: StepConstants, rounds = ROUNDS): StepConstants {
   const weights = lists.map((list) => WEIGHTS[list[0]?.run.file ?? ''] ?? Math.min(2, Math.sqrt(list.length / 4)));
   const all = weights.reduce((sum, weight) => sum + weight, 0);
   const loss = (constants: StepConstants) =>
@@ -165,7 +174,7 @@ function report(title: string, constants: StepConstants): void {
   console.log(title);
   for (const [name, list] of families) {
     console.log(
-      `${name.padEnd(42)} ${String(list.length).padStart(4)}  ${(100 * error(list, constants)).toFixed(1)} %`,
+      `${name.padEnd(42)} ${String(list.length).padStart(4)}  ${(100 * deviation(list, constants)).toFixed(1)} %`,
     );
     if (!process.argv.includes('--rows')) continue;
     for (const { run, work, seconds } of list) {

@@ -27,5 +27,3 @@ export async function generatedFile(text: string, batch?: number): Promise<strin
   await rename(beside, file);
   return file;
 }
-
-export { families } from '../../models/families.js';

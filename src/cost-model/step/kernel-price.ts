@@ -17,11 +17,7 @@ const FALLBACKS: Readonly<Record<StepConfiguration['precision'], readonly PeakKi
 };
 
 /** FLOP/s that the largest products of a format reach. */
-export function productRate(
-  device: DeviceSpec,
-  precision: StepConfiguration['precision'],
-  constants: StepConstants,
-): number {
+function productRate(device: DeviceSpec, precision: StepConfiguration['precision'], constants: StepConstants): number {
   const kind = FALLBACKS[precision].find((candidate) => device.peakFlops[candidate] !== undefined);
   if (kind === undefined) throw new Error(`device ${device.id} has no peak for ${precision}`);
   const peak = device.peakFlops[kind] ?? 0;

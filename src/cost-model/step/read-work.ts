@@ -379,7 +379,7 @@ class Reading {
 }
 
 /** The group of the forward operator whose gradient a node belongs to; a sum of gradients is a group of its own. */
-export function forwardGroup({ name, group, phase }: Node, heads: { has(group: string): boolean }): string {
+function forwardGroup({ name, group, phase }: Node, heads: { has(group: string): boolean }): string {
   if (phase === 'forward' || heads.has(group)) return group;
   const [of = ''] = name.split('/gradient/');
   return heads.has(of) ? of : group;

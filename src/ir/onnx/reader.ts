@@ -169,7 +169,7 @@ function modelOf(proto: ModelProto, file: string): OnnxModel {
     kinds,
     recorded: recordedNames(graph),
     multiDevice: multiDeviceOf(proto),
-    notes: missing.length > 0 ? [`weights are absent: ${missing.join(', ')} is not there; planning needs none`] : [],
+    notes: missing.length > 0 ? [`weights are absent: ${namesText(missing)} not there; planning needs none`] : [],
   };
 }
 
@@ -376,4 +376,11 @@ function functionOf(proto: FunctionProto, outer: Context): [string, SourceFuncti
 
 function entry(entries: readonly EntryProto[] | undefined, key: string): string | undefined {
   return entries?.find((item) => item.key === key)?.value;
+}
+
+/** `a is`, `a, b are`, or the first three and how many more. */
+function namesText(names: readonly string[]): string {
+  const shown = names.slice(0, 3).join(', ');
+  if (names.length > 3) return `${shown} and ${names.length - 3} more are`;
+  return `${shown} ${names.length === 1 ? 'is' : 'are'}`;
 }

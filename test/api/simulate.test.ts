@@ -1,0 +1,81 @@
+/**
+ * @file simulate: identities of what it reports, and what it refuses.
+ */
+import test from 'ava';
+import { simulate } from '../../src/api/simulate.js';
+import type { AutoparError } from '../../src/ir/error.js';
+
+/** GPT-3's family (Brown et al. 2020, table 2.1). */
+const PRESETS = [
+  'gpt:layers=24,hidden=2048,heads=16,seq=2048',
+  'gpt:layers=32,hidden=4096,heads=32,seq=2048',
+  'gpt:layers=40,hidden=5120,heads=40,seq=2048',
+  'gpt:layers=96,hidden=12288,heads=96,seq=2048',
+];
+
+test('from 1.3B to 175B parameters tensor parallelism moves more bytes than data parallelism, and that more than pipelines', async (t) => {
+  for (const generate of PRESETS) {
+    const { bytes } = await simulate({
+      generate,
+      cluster: '8x8:a100-sxm-80',
+      tp: 8,
+      pp: 4,
+      globalBatch: 32,
+      loss: { kind: 'cross_entropy' },
+    });
+    t.true(bytes.tp > bytes.dp && bytes.dp > bytes.pp && bytes.pp > 0, `${generate} ${JSON.stringify(bytes)}`);
+  }
+});
+
+test('tokens, FLOPs and utilisation go together', async (t) => {
+  const result = await simulate({
+    generate: 'gpt:layers=4,hidden=1024,heads=16,seq=512,vocab=51200',
+    cluster: '1x8:a100-sxm-80',
+    globalBatch: 64,
+    microBatch: 8,
+    loss: { kind: 'cross_entropy' },
+  });
+  t.is(result.tokensPerSecond, (64 * 512) / result.stepSeconds);
+  // 72 b s l h² (1 + s / 12 h + V / 12 l h) with the causal half of attention: Narayanan et al. 2021, without recomputation.
+  const [b, s, l, h, v] = [64, 512, 4, 1024, 51200];
+  t.is(result.modelFlops, 72 * b * s * l * h * h * (1 + s / (12 * h) + v / (12 * l * h)));
+  t.true(Math.abs(result.utilisation - result.modelFlops / (result.stepSeconds * 8 * 3.12e14)) < 1e-12);
+});
+
+test('what does not fit says by how much, and which change makes it fit', async (t) => {
+  const choice = {
+    generate: 'gpt:layers=40,hidden=5120,heads=40,seq=2048',
+    cluster: '1x8:a100-sxm-80',
+    tp: 2,
+    loss: { kind: 'cross_entropy' as const },
+  };
+  const result = await simulate(choice);
+  t.false(result.fits);
+  const need = Math.max(...result.stages.map(({ total }) => total));
+  t.is(result.missingBytes, need - 8e10);
+  t.truthy(result.remedy);
+  t.true((await simulate({ ...choice, memory: need })).fits);
+});
+
+test('inference is the forward alone, of files as of families', async (t) => {
+  const generate = 'gpt:layers=4,hidden=1024,heads=16';
+  const train = await simulate({ generate, cluster: '1x1:a100-sxm-80', loss: { kind: 'cross_entropy' } });
+  const infer = await simulate({ generate, cluster: '1x1:a100-sxm-80' });
+  t.is(train.modelFlops / infer.modelFlops, 3);
+  t.is(infer.parts.optimizer, 0);
+  const image = await simulate({ generate: 'resnet:layers=50', cluster: '1x8:a100-sxm-80' });
+  // 4.1 billion multiply-adds an image (He et al. 2016), and a little for shortcuts that stride.
+  t.true(Math.abs(image.modelFlops / image.configuration.globalBatch / 8.2e9 - 1) < 0.1);
+});
+
+test('choices that cannot be are refused', async (t) => {
+  const generate = 'gpt:layers=4,hidden=256,heads=4,seq=128';
+  const cluster = '1x8:a100-sxm-80';
+  const code = async (options: Parameters<typeof simulate>[0]) =>
+    ((await t.throwsAsync(simulate(options))) as AutoparError).code;
+  t.is(await code({ generate, cluster, tp: 3 }), 'degrees-do-not-match-devices');
+  t.is(await code({ generate, cluster, dp: 3, tp: 2 }), 'degrees-do-not-match-devices');
+  t.is(await code({ generate, cluster, ep: 3 }), 'degrees-do-not-match-devices');
+  t.is(await code({ generate, cluster, globalBatch: 12 }), 'batch-does-not-divide');
+  t.is(await code({ generate, cluster, pp: 8 }), 'too-many-stages');
+});

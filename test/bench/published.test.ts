@@ -1,0 +1,91 @@
+/**
+ * @file What bench:accuracy makes of tables and of scores.
+ */
+import { spawnSync } from 'node:child_process';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import test from 'ava';
+import { readCsv } from '../../bench/published/csv.js';
+import { publishedRun } from '../../bench/published/run.js';
+import { kendall, labelScore, scoreOf } from '../../bench/published/score.js';
+import { ROOT } from '../cli/autopar.js';
+
+test('quoted fields hold commas, line ends and quotes', (t) => {
+  const rows = readCsv('a,b,c\r\n1,"x, ""y""\nz",\n2,,3\n');
+  t.deepEqual(rows, [
+    { a: '1', b: 'x, "y"\nz', c: '' },
+    { a: '2', b: '', c: '3' },
+  ]);
+});
+
+test("Kendall's tau is 1 for the same order, −1 for the reverse, and by hand with one swap", (t) => {
+  const rows = (predicted: readonly number[]) =>
+    predicted.map((value, index) => ({ measured: index + 1, predicted: value, group: '' }));
+  t.is(kendall(rows([10, 20, 30, 40])), 1);
+  t.is(kendall(rows([40, 30, 20, 10])), -1);
+  t.true(Math.abs(kendall(rows([20, 10, 30, 40])) - 4 / 6) < 1e-12);
+});
+
+test('error, bias and regret of a sweep by hand', (t) => {
+  const score = scoreOf([
+    { measured: 10, predicted: 11, group: 'a' },
+    { measured: 20, predicted: 10, group: 'a' },
+    { measured: 40, predicted: 40, group: 'a' },
+  ]);
+  t.true(Math.abs(score.mape - 0.6 / 3) < 1e-12);
+  t.true(Math.abs(score.bias - (0.1 - 0.5) / 3) < 1e-12);
+  t.is(score.regret, 1);
+  t.deepEqual(
+    labelScore([
+      { fits: false, predicted: false },
+      { fits: true, predicted: false },
+    ]),
+    { rows: 2, accuracy: 0.5, f1: 2 / 3 },
+  );
+});
+
+const ROW = {
+  gpu_type: 'A100-SXM-80GB',
+  gpus: '16',
+  model: 'gpt-x',
+  layers: '4',
+  hidden: '512',
+  heads: '8',
+  seq: '512',
+  tp: '2',
+  pp: '2',
+  dp: '4',
+  microbatch: '2',
+  global_batch: '32',
+  iteration_time_s: '0.5',
+};
+
+test('a row becomes a run; what it lacks is said', (t) => {
+  const run = publishedRun(ROW, 'x.csv');
+  if (typeof run === 'string') return t.fail(run);
+  t.deepEqual(run.configuration.degrees, { tp: 2, pp: 2, sp: 1, dp: 4, ep: 1 });
+  t.is(run.sizes.feedForward, 2048);
+  t.is(publishedRun({ ...ROW, dp: '3' }, ''), 'degrees do not multiply to the devices');
+  t.is(publishedRun({ ...ROW, gpu_type: 'Abacus' }, ''), 'device Abacus is not in the catalogue');
+  t.is(publishedRun({ ...ROW, iteration_time_s: '' }, ''), 'no time');
+  t.is(publishedRun({ ...ROW, layers: '' }, ''), 'the model is not described');
+});
+
+test('bench:accuracy takes any table of that form, ignores other columns, and names what a table lacks', (t) => {
+  const folder = mkdtempSync(join(tmpdir(), 'autopar-accuracy-'));
+  t.teardown(() => rmSync(folder, { recursive: true }));
+  const run = (name: string, header: readonly string[], values: readonly string[], ...flags: readonly string[]) => {
+    const file = join(folder, name);
+    writeFileSync(file, `${header.join(',')}\n${values.join(',')}\n`);
+    return spawnSync(process.execPath, [join(ROOT, 'dist/bench/accuracy.js'), file, ...flags], { encoding: 'utf8' });
+  };
+  const good = run('good.csv', [...Object.keys(ROW), 'mood'], [...Object.values(ROW), 'fine'], '--json');
+  t.is(good.status, 0, good.stderr);
+  const { total } = JSON.parse(good.stdout) as { readonly total: { readonly time: { readonly rows: number } } };
+  t.is(total.time.rows, 1);
+  const bad = run('bad.csv', ['model', 'gpus'], ['gpt', '8']);
+  t.is(bad.status, 1);
+  t.regex(bad.stderr, /lacks the columns gpu_type, layers/);
+  t.notRegex(bad.stderr, /\bat .*\.js/);
+});

@@ -1,0 +1,28 @@
+/**
+ * @file Sizes of language models as tests state them: GPT unless told otherwise.
+ */
+import type { LanguageModelSizes } from '../../../models/language-model.js';
+
+export function gptSizes(
+  given: Partial<LanguageModelSizes> & { readonly hidden: number; readonly heads: number },
+): LanguageModelSizes {
+  const { hidden, heads } = given;
+  return {
+    batch: 1,
+    sequence: 2048,
+    layers: 2,
+    keyHeads: heads,
+    headWidth: hidden / heads,
+    feedForward: 4 * hidden,
+    vocabulary: 51200,
+    norm: 'layer',
+    positions: 'learned',
+    gated: false,
+    bias: true,
+    causal: false,
+    tied: true,
+    normFirst: true,
+    dropout: 0,
+    ...given,
+  };
+}

@@ -1,0 +1,147 @@
+/**
+ * @file Whole steps against published runs, and against what must hold of any price.
+ */
+import test from 'ava';
+import { modelWork } from '../../../src/api/layer-classes.js';
+import { parseCluster } from '../../../src/cost-model/cluster.js';
+import type { StepConfiguration } from '../../../src/cost-model/step/configuration.js';
+import { STEP_CONSTANTS } from '../../../src/cost-model/step/constants.js';
+import { stageMemory } from '../../../src/cost-model/step/step-memory.js';
+import { priceStep } from '../../../src/cost-model/step/step-price.js';
+import { gptSizes } from './sizes.js';
+import { trained } from './trained.js';
+
+/** Megatron-LM on A100 (Narayanan et al. 2021, table 1): seconds from the FLOP/s they print. */
+const NARAYANAN = [
+  {
+    layers: 24,
+    hidden: 2304,
+    heads: 24,
+    tp: 1,
+    pp: 1,
+    dp: 32,
+    virtualStages: 1,
+    microBatch: 16,
+    globalBatch: 512,
+    seconds: 3.528,
+  },
+  {
+    layers: 40,
+    hidden: 6144,
+    heads: 48,
+    tp: 8,
+    pp: 1,
+    dp: 32,
+    virtualStages: 1,
+    microBatch: 8,
+    globalBatch: 1024,
+    seconds: 9.399,
+  },
+  {
+    layers: 96,
+    hidden: 16384,
+    heads: 128,
+    tp: 8,
+    pp: 16,
+    dp: 15,
+    virtualStages: 2,
+    microBatch: 1,
+    globalBatch: 2160,
+    seconds: 37.614,
+  },
+] as const;
+
+test('published steps of Megatron-LM are met within 10 %', (t) => {
+  for (const { layers, hidden, heads, tp, pp, dp, seconds, ...batches } of NARAYANAN) {
+    const cluster = parseCluster(`${(tp * pp * dp) / 8}x8:a100-sxm-80`, undefined);
+    const work = modelWork(gptSizes({ layers, hidden, heads, batch: batches.microBatch, causal: true }), tp, cluster);
+    const configuration: StepConfiguration = {
+      ...trained({ tp, pp, dp }),
+      ...batches,
+      recompute: 'full',
+      attention: 'parts',
+      precision: 'fp16',
+      software: 'megatron',
+      scatteredSends: true,
+    };
+    const { stepSeconds } = priceStep(work, configuration, cluster, STEP_CONSTANTS);
+    t.true(Math.abs(stepSeconds / seconds - 1) < 0.1, `${hidden}: ${stepSeconds} for ${seconds}`);
+  }
+});
+
+const cluster = parseCluster('4x8:a100-sxm-80', undefined);
+const work = modelWork(gptSizes({ layers: 8, hidden: 1024, heads: 16, sequence: 512 }), 1, cluster);
+const price = (configuration: StepConfiguration) => priceStep(work, configuration, cluster, STEP_CONSTANTS);
+
+test('the parts of a step add up to it', (t) => {
+  for (const configuration of [
+    trained({ dp: 32 }),
+    trained({ pp: 4, dp: 8 }),
+    { ...trained({ dp: 32 }), zero: 3 as const },
+  ]) {
+    const { stepSeconds, parts } = price(configuration);
+    const sum = Object.values(parts).reduce((total, part) => total + part, 0);
+    t.true(Math.abs(sum / stepSeconds - 1) < 1e-9);
+    for (const part of Object.values(parts)) t.true(part >= 0);
+  }
+});
+
+test('a pipeline waits (p − 1) / m of its work, an interleaved one a v-th of that, a naive one for all others', (t) => {
+  const even = {
+    ...work,
+    first: { ...work.first, forward: [], backward: [] },
+    last: { ...work.last, forward: [], backward: [] },
+  };
+  const bubble = (changes: Partial<StepConfiguration>) => {
+    const configuration = { ...trained({ pp: 4, dp: 1 }), globalBatch: 8, ...changes };
+    const free = { ...STEP_CONSTANTS, exposedSends: 0, overlappedSends: 0, jitter: 0 };
+    const { parts } = priceStep(even, configuration, cluster, free);
+    const busy = parts.matmul + parts.attention + parts.memory + parts.launch;
+    return parts.bubble / busy;
+  };
+  const close = (value: number, expected: number) => t.true(Math.abs(value - expected) < 1e-9, `${value} ${expected}`);
+  close(bubble({}), 3 / 8);
+  close(bubble({ virtualStages: 2 }), 3 / 16);
+  close(bubble({ schedule: 'zero-bubble' }), 1 / 8);
+  close(bubble({ schedule: 'naive' }), 3);
+});
+
+test('state takes 16 bytes a parameter with 16-bit gradients, and 4 + 12/d, 2 + 14/d, 16/d with ZeRO 1 to 3', (t) => {
+  const parameters = work.first.parameters + work.last.parameters + 8 * (work.layers[0]?.part.parameters ?? 0);
+  const state = (zero: 0 | 1 | 2 | 3, d: number) => {
+    const configuration = { ...trained({ dp: d }), zero, precision: 'fp16' as const };
+    const [stage] = stageMemory(work, configuration);
+    return ((stage?.parameters ?? 0) + (stage?.gradients ?? 0) + (stage?.optimizer ?? 0)) / parameters;
+  };
+  t.is(state(0, 4), 16);
+  t.is(state(1, 4), 4 + 12 / 4);
+  t.is(state(2, 4), 2 + 14 / 4);
+  t.is(state(3, 4), 16 / 4);
+});
+
+test('the first stage of 1F1B holds p micro-batches, the last one one, F-then-B all of them', (t) => {
+  const configuration = { ...trained({ pp: 4 }), globalBatch: 16 };
+  t.deepEqual(
+    stageMemory(work, configuration).map(({ inFlight }) => inFlight),
+    [4, 3, 2, 1],
+  );
+  t.deepEqual(
+    stageMemory(work, { ...configuration, schedule: 'f-then-b' }).map(({ inFlight }) => inFlight),
+    [16, 16, 16, 16],
+  );
+});
+
+test('recomputation costs time and saves memory', (t) => {
+  const levels = (['none', 'selective', 'full'] as const).map((recompute) => ({
+    ...trained({ dp: 8 }),
+    recompute,
+    attention: 'parts' as const,
+    software: 'megatron' as const,
+  }));
+  const [none = 0, selective = 0, full = 0] = levels.map((level) => price(level).stepSeconds);
+  t.true(none < selective && selective < full && full < 1.5 * none);
+  const [keptNone = 0, keptSelective = 0, keptFull = 0] = levels.map(
+    (level) => stageMemory(work, level)[0]?.activations ?? 0,
+  );
+  t.true(keptNone > keptSelective && keptSelective > 5 * keptFull);
+});

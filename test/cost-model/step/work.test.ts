@@ -1,0 +1,92 @@
+/**
+ * @file The work read off a layer's sharded graph against what is published of transformer layers: FLOPs (Narayanan et al. 2021),
+ * kept activations (Korthikanti et al. 2022), collectives (Shoeybi et al. 2019).
+ */
+import test from 'ava';
+import { modelWork } from '../../../src/api/layer-classes.js';
+import { parseCluster } from '../../../src/cost-model/cluster.js';
+import { flopsOf } from '../../../src/cost-model/step/model-flops.js';
+import { stageMemory } from '../../../src/cost-model/step/step-memory.js';
+import type { PartWork, Work } from '../../../src/cost-model/step/work.js';
+import { gptSizes } from './sizes.js';
+import { trained } from './trained.js';
+
+const cluster = parseCluster('1x8:a100-sxm-80', undefined);
+
+function layer(sizes: Parameters<typeof gptSizes>[0], tp: number): PartWork {
+  const [found] = modelWork(gptSizes(sizes), tp, cluster).layers;
+  if (!found) throw new Error('a model without layers');
+  return found.part;
+}
+
+const flops = (works: readonly Work[]) => works.reduce((sum, work) => sum + flopsOf(work), 0);
+
+test('a layer has 24 b s h² (1 + s / 6h) FLOPs forward and twice that backward, shared out by tp', (t) => {
+  const [b, s, h] = [2, 1024, 1024];
+  for (const tp of [1, 2, 4]) {
+    const { forward, backward } = layer({ batch: b, sequence: s, hidden: h, heads: 16 }, tp);
+    const expected = (24 * b * s * h * h * (1 + s / (6 * h))) / tp;
+    t.is(flops(forward), expected);
+    t.is(flops(backward), 2 * expected);
+  }
+});
+
+test('a layer with dropout keeps s b h (10 + 24 / t + 5 a s / h t) bytes from forward to backward', (t) => {
+  for (const [h, a, s, b] of [
+    [1024, 16, 1024, 2],
+    [2048, 16, 512, 4],
+  ] as const) {
+    for (const tp of [1, 2]) {
+      const { saved, savedMasks } = layer({ batch: b, sequence: s, hidden: h, heads: a, dropout: 0.1 }, tp);
+      t.is(2 * saved + savedMasks, s * b * h * (10 + 24 / tp + (5 * a * s) / h / tp));
+    }
+  }
+});
+
+test('with sequence parallelism and selective recompute a stage keeps 32 s b h / t a layer, and dropout 2 more', (t) => {
+  const sizes = gptSizes({ hidden: 1024, heads: 16, sequence: 512 });
+  const work = modelWork(sizes, 4, cluster);
+  const configuration = {
+    ...trained({ tp: 4 }),
+    tpSequence: true,
+    recompute: 'selective' as const,
+    attention: 'parts' as const,
+  };
+  const perLayer = (32 * 512 * 1024) / 4;
+  const [stage] = stageMemory({ ...work, first: { ...work.first, saved: 0, savedRepeated: 0 } }, configuration);
+  t.is(stage?.activations, 2 * perLayer);
+});
+
+test("tensor parallelism costs Megatron's two all-reduces forward and two backward, grouped key heads included", (t) => {
+  for (const sizes of [
+    { hidden: 512, heads: 8, sequence: 256 },
+    {
+      hidden: 512,
+      heads: 8,
+      keyHeads: 4,
+      sequence: 256,
+      norm: 'rms',
+      positions: 'rotary',
+      gated: true,
+      bias: false,
+    } as const,
+  ]) {
+    const { forward, backward } = layer(sizes, 2);
+    for (const works of [forward, backward]) {
+      const exchanges = works.filter(({ kind }) => kind === 'exchange');
+      t.is(exchanges.length, 2);
+      for (const exchange of exchanges)
+        t.like(exchange, { collective: 'all-reduce', elements: 512 * 256, activation: true });
+    }
+    t.is(layer(sizes, 1).forward.filter(({ kind }) => kind === 'exchange').length, 0);
+  }
+});
+
+test('experts share out their tokens: as many FLOPs as a feed-forward block of topk times the width', (t) => {
+  const sizes = { hidden: 512, heads: 8, sequence: 512, bias: false, gated: true };
+  const sparse = layer({ ...sizes, experts: { count: 16, chosen: 2, feedForward: 256, shared: 0, dense: 0 } }, 1);
+  const dense = layer({ ...sizes, feedForward: 512 }, 1);
+  const router = 2 * 512 * 512 * 16;
+  t.is(flops(sparse.forward) - router, flops(dense.forward));
+  t.is(sparse.expertParameters, 16 * 3 * 512 * 256);
+});

@@ -1,0 +1,47 @@
+/**
+ * @file Generated families: parameters as published, and what is wrong with a text.
+ */
+import test from 'ava';
+import { families, generatedModel } from '../../models/families.js';
+import { elementCount } from '../../src/ir/graph.js';
+
+/** Parameters as the models' papers and cards have them, in millions. */
+const PUBLISHED: readonly (readonly [text: string, millions: number])[] = [
+  ['gpt:layers=12,hidden=768,heads=12,vocab=50257', 124.4],
+  ['gpt:layers=48,hidden=1600,heads=25,vocab=50257', 1557.6],
+  ['llama:layers=32,hidden=4096,heads=32,ffn=11008,vocab=32000', 6738.4],
+  ['llama:layers=80,hidden=8192,heads=64,kv_heads=8,ffn=28672,vocab=128256,seq=8192', 70553.7],
+  ['moe:layers=32,hidden=4096,heads=32,kv_heads=8,experts=8,topk=2,ffn=14336,vocab=32000', 46702.8],
+  ['resnet:layers=50', 25.5],
+  ['vit:layers=12,hidden=768,heads=12', 86.6],
+];
+
+test('families have the parameters that are published of them', (t) => {
+  for (const [text, millions] of PUBLISHED) {
+    const { weights } = generatedModel(text).build(1);
+    const parameters = [...weights.values()].filter(({ role }) => role === 'parameter');
+    const count = parameters.reduce((sum, { shape }) => sum + elementCount(shape), 0);
+    t.true(Math.abs(count / 1e6 / millions - 1) < 0.003, `${text}: ${count / 1e6}`);
+  }
+});
+
+test('every family builds at another batch', (t) => {
+  for (const { name } of families()) {
+    const { inputs, tensors } = generatedModel(name).build(3);
+    for (const input of inputs) t.is(tensors.get(input)?.shape[0], 3, name);
+  }
+});
+
+test('an unknown family, key or value is answered with the nearest', (t) => {
+  const refusal = (text: string) =>
+    t.throws(() => generatedModel(text)) as Error & { readonly code: string; readonly hint: string };
+  t.like(refusal('lama'), { code: 'unknown-family', hint: 'did you mean llama?' });
+  t.like(refusal('gpt:hiden=8'), { code: 'unknown-model-key', hint: 'did you mean hidden?' });
+  t.like(refusal('gpt:layers=0'), { code: 'bad-model-value' });
+  t.like(refusal('gpt:layers'), { code: 'bad-model-value' });
+  t.like(refusal('gpt:dropout=1'), { code: 'bad-model-value' });
+  t.regex(refusal('gpt:hidden=100,heads=7').message, /100 does not divide into 7 heads/);
+  t.regex(refusal('llama:hidden=64,heads=8,kv_heads=3').message, /8 heads do not share 3 key heads/);
+  t.regex(refusal('moe:experts=4,topk=8').message, /topk 8 is more than 4 experts/);
+  t.regex(refusal('llama:hidden=24,heads=8').message, /cannot be rotated/);
+});
