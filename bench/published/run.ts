@@ -3,10 +3,9 @@
  * Columns are those of the published measurements; what a row leaves out is its system's default of the time.
  */
 import type { LanguageModelSizes } from '../../models/language-model.js';
-import type { Cluster } from '../../src/cost-model/cluster.js';
+import { type Cluster, parseCluster } from '../../src/cost-model/cluster.js';
 import type { DeviceSpec } from '../../src/cost-model/device.js';
 import { HARDWARE } from '../../src/cost-model/hardware.js';
-import { deviceLevels } from '../../src/cost-model/levels.js';
 import type { Precision, Recompute, StepConfiguration } from '../../src/cost-model/step/configuration.js';
 import type { SoftwareName } from '../../src/cost-model/step/constants.js';
 import { publishedModel } from './models.js';
@@ -62,30 +61,29 @@ export function publishedRun(row: Row, file: string): PublishedRun | string {
   if (globalBatch === undefined) return 'the global batch is not stated';
   const known = publishedModel(row['model'] ?? '');
   if (known === 'hybrid') return 'layers that are not generated';
-  const named = known;
   const read = (column: string) => number(row, column);
-  const layers = read('layers') ?? named?.layers ?? layersOf(row);
-  const hidden = read('hidden') ?? named?.hidden;
-  const heads = read('heads') ?? named?.heads;
+  const layers = read('layers') ?? known?.layers ?? layersOf(row);
+  const hidden = read('hidden') ?? known?.hidden;
+  const heads = read('heads') ?? known?.heads;
   const sequence = read('seq');
   if (!layers || !hidden || !heads || !sequence) return 'the model is not described';
   const microBatch = Math.max(1, read('microbatch') ?? 1);
-  const style = styleOf(row, named?.style);
-  const feedForward = read('ffn') ?? named?.ffn ?? 4 * hidden;
+  const style = styleOf(row, known?.style);
+  const feedForward = read('ffn') ?? known?.ffn ?? 4 * hidden;
   const sizes: LanguageModelSizes = {
     batch: microBatch,
     sequence,
     layers,
     hidden,
     heads,
-    keyHeads: read('kv_heads') ?? named?.kvHeads ?? heads,
-    headWidth: named?.headWidth ?? hidden / heads,
+    keyHeads: read('kv_heads') ?? known?.kvHeads ?? heads,
+    headWidth: known?.headWidth ?? hidden / heads,
     feedForward,
-    vocabulary: padded(read('vocab') ?? named?.vocab ?? 50257, tp),
+    vocabulary: padded(read('vocab') ?? known?.vocab ?? 50257, tp),
     dropout: 0,
     ...style,
-    ...(named?.latent ? { latent: named.latent } : {}),
-    ...(named?.experts ? { experts: named.experts } : {}),
+    ...(known?.latent ? { latent: known.latent } : {}),
+    ...(known?.experts ? { experts: known.experts } : {}),
   };
   const software = softwareOf(row);
   const precision = precisionOf(row['precision'] ?? '');
@@ -123,16 +121,9 @@ export function publishedRun(row: Row, file: string): PublishedRun | string {
     ...(software === 'megatron' && zero.level === 3 ? { gathersPerLayer: 12 } : {}),
     gradientBytes: software === 'megatron-core' && precision !== 'fp16' ? 2 : software === 'megatron' ? 2 : 2,
   };
-  const nodes = Math.ceil(gpus / perNode);
-  const linked =
-    network === undefined ? device : { ...device, scaleOut: { ...device.scaleOut, bandwidth: (network / 8) * 1e9 } };
-  const cluster: Cluster = {
-    nodes,
-    perNode,
-    device: linked,
-    levels: deviceLevels(linked, nodes, perNode),
-    local: false,
-  };
+  const named = parseCluster(`${Math.ceil(gpus / perNode)}x${perNode}:${device.id}`, undefined);
+  const scaleOut = network === undefined ? device.scaleOut : { ...device.scaleOut, bandwidth: (network / 8) * 1e9 };
+  const cluster: Cluster = { ...named, device: { ...device, scaleOut } };
   const meaningless = /do not score time/.test(row['time_provenance'] ?? '');
   return {
     row,

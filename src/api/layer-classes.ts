@@ -4,7 +4,7 @@
  * over ranks).
  */
 import { type LanguageModelSizes, languageModel } from '../../models/language-model.js';
-import type { Cluster } from '../cost-model/cluster.js';
+import { type Cluster, parseCluster } from '../cost-model/cluster.js';
 import { stepPrice } from '../cost-model/price.js';
 import { redistributionBound } from '../cost-model/redistribution-bound.js';
 import { readWork } from '../cost-model/step/read-work.js';
@@ -53,8 +53,9 @@ export function modelWork(sizes: LanguageModelSizes, tp: number, cluster: Cluste
   };
   const graph = trainingStep(languageModel('layers', generated, 0, 'absent'));
   const mesh = makeMesh([['tp', tp]]);
-  const price = stepPrice({ ...cluster, nodes: tp, perNode: 1 }, mesh);
-  const redistributor = makeRedistributor(mesh, price, redistributionBound(cluster, mesh, price), { allToAll: true });
+  const ranks = parseCluster(`1x${tp}:${cluster.device.id}`, undefined);
+  const price = stepPrice(ranks, mesh);
+  const redistributor = makeRedistributor(mesh, price, redistributionBound(ranks, mesh, price), { allToAll: true });
   const propagation = propagate(graph, mesh, megatronPins(graph, mesh));
   const sharded = partition(graph, propagatedAssignment(graph, mesh, propagation, redistributor), redistributor);
   const parts = readWork(graph, sharded, partNames(graph));
