@@ -44,7 +44,17 @@ const asked = (flag: string) => process.argv.includes(flag);
 try {
   if (files.length === 0) throw new Error('no files: npm run bench:accuracy -- FILES.csv…');
   const predictor = new Predictor();
-  const tables = files.map((file) => readTable(file, predictor));
+  // One table of another form does not keep the others from being read; it fails the run at its end.
+  const tables = files.flatMap((file) => {
+    try {
+      return [readTable(file, predictor)];
+    } catch (error) {
+      console.error(error instanceof Error ? error.message : error);
+      process.exitCode = 1;
+      return [];
+    }
+  });
+  if (tables.length === 0) process.exit(1);
   const all = tables.flatMap(({ outcomes }) => outcomes);
   const share = constantShare(all);
   const reports = tables.map(({ file, rows, eligible, skipped, outcomes }) =>

@@ -91,7 +91,8 @@ function errorCodes(): ReadonlyMap<string, ReadonlySet<Kind>> {
 }
 
 function sources(): readonly string[] {
-  return readdirSync(join(ROOT, 'src'), { recursive: true, withFileTypes: true })
+  return ['src', 'models']
+    .flatMap((folder) => readdirSync(join(ROOT, folder), { recursive: true, withFileTypes: true }))
     .filter((entry) => entry.isFile() && entry.name.endsWith('.ts'))
     .map((entry) => readFileSync(join(entry.parentPath, entry.name), 'utf8'));
 }

@@ -8,30 +8,29 @@ import type { DeviceSpec } from '../device.js';
 /** Software that a step runs in. */
 export type SoftwareName = 'megatron' | 'megatron-core' | 'eager' | 'compiled';
 
-/** By the newest format that a device multiplies: fp16, bf16, fp8, fp4. */
-export type Generation = 'volta' | 'ampere' | 'hopper' | 'blackwell';
+/** By the newest format that a device multiplies: 16, 8 or 4 bits. */
+export type Generation = 'ampere' | 'hopper' | 'blackwell';
 
 export function generationOf({ peakFlops }: DeviceSpec): Generation {
   if (peakFlops.fp4 !== undefined) return 'blackwell';
-  if (peakFlops.fp8 !== undefined) return 'hopper';
-  return peakFlops.bf16 !== undefined ? 'ampere' : 'volta';
+  return peakFlops.fp8 === undefined ? 'ampere' : 'hopper';
 }
 
 export interface SoftwareProfile {
   /** Host seconds per kernel: the floor below which kernels cannot follow each other. */
   readonly hostSeconds: number;
-  /** Host seconds per collective. */
-  readonly exchangeSeconds: number;
   /** Passes over memory of element-wise work, compared with one kernel per operator of the graph. */
   readonly passes: number;
-  /** Host seconds that a block of experts costs each way: routing, sorting, sizes read back. */
-  readonly expertSeconds: number;
-  /** Seconds per step outside the model: data, scalars read back, logging. */
-  readonly stepSeconds: number;
 }
 
 export interface StepConstants {
   readonly software: Readonly<Record<SoftwareName, SoftwareProfile>>;
+  /** Host seconds per collective. */
+  readonly exchangeSeconds: number;
+  /** Host seconds that a block of experts costs each way: routing, sorting, sizes read back. */
+  readonly expertSeconds: number;
+  /** Seconds per step outside the model: data, scalars read back, logging. */
+  readonly stepSeconds: number;
   /** Share of the highest measured matmul rate that holds for seconds, under the power limit, by what a device is. */
   readonly sustained: Readonly<Record<Generation, number>>;
   /** Summed length at which a matmul has half of its rate. */
@@ -82,45 +81,36 @@ export interface StepConstants {
 
 export const STEP_CONSTANTS: StepConstants = {
   software: {
-    megatron: {
-      hostSeconds: 6.22e-5,
-      exchangeSeconds: 7.06e-5,
-      passes: 0.703,
-      expertSeconds: 0.003,
-      stepSeconds: 0.00551,
-    },
-    'megatron-core': {
-      hostSeconds: 1.06e-5,
-      exchangeSeconds: 5.28e-5,
-      passes: 1.46,
-      expertSeconds: 0.00422,
-      stepSeconds: 0.00581,
-    },
-    eager: { hostSeconds: 1.2e-5, exchangeSeconds: 5e-5, passes: 2.69, expertSeconds: 0.003, stepSeconds: 0.01 },
-    compiled: { hostSeconds: 4e-6, exchangeSeconds: 5e-5, passes: 3.18, expertSeconds: 0.003, stepSeconds: 0.00702 },
+    megatron: { hostSeconds: 6.42e-5, passes: 0.681 },
+    'megatron-core': { hostSeconds: 1.01e-5, passes: 1.47 },
+    eager: { hostSeconds: 1.2e-5, passes: 2.69 },
+    compiled: { hostSeconds: 4e-6, passes: 3.18 },
   },
-  sustained: { volta: 0.99, ampere: 0.9, hopper: 0.8, blackwell: 0.711 },
-  halfDepth: 59.8,
+  exchangeSeconds: 4.02e-5,
+  expertSeconds: 0.00408,
+  stepSeconds: 0.00642,
+  sustained: { ampere: 0.9, hopper: 0.826, blackwell: 0.726 },
+  halfDepth: 64,
   attentionShare: 0.398,
-  attentionPortableShare: 0.528,
+  attentionPortableShare: 0.511,
   attentionHalf: 300,
-  scoreBytesForward: 8.71,
+  scoreBytesForward: 9.06,
   scoreBytesBackward: 21,
   memoryShare: 0.85,
   plainNormPasses: 21.2,
-  castBytes: 3.64,
-  fp4Share: 0.766,
-  roundSeconds: 8.26e-6,
-  roundSecondsAcross: 2.07e-5,
-  ringHopSeconds: 9.04e-6,
-  busShare: 0.897,
+  castBytes: 3.95,
+  fp4Share: 0.788,
+  roundSeconds: 8e-6,
+  roundSecondsAcross: 2e-5,
+  ringHopSeconds: 8.75e-6,
+  busShare: 0.93,
   networkShare: 0.8,
-  hiddenTensor: 0.929,
+  hiddenTensor: 0.848,
   hiddenExperts: 0.99,
-  hiddenData: 0.613,
-  contention: 0.145,
-  optimizerBytes: 30.9,
-  exposedSends: 1.06,
-  overlappedSends: 0.204,
-  jitter: 0.00192,
+  hiddenData: 0.6,
+  contention: 0.15,
+  optimizerBytes: 32,
+  exposedSends: 1,
+  overlappedSends: 0.2,
+  jitter: 0.002,
 };

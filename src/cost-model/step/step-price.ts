@@ -96,7 +96,6 @@ export function priceStep(
 ): StepPrice {
   const { degrees, recompute, virtualStages, zero } = configuration;
   const { tp, pp, dp, sp } = degrees;
-  const software = constants.software[configuration.software];
   const m = microBatches(configuration);
   const pricing = new Pricing(model.hidden, model.chosen, configuration, cluster, constants);
 
@@ -151,7 +150,7 @@ export function priceStep(
 
   const steady = m * pace;
   const nodes = Math.max(1, (tp * pp * dp * sp) / cluster.perNode);
-  const outside = configuration.inference ? 0 : software.stepSeconds;
+  const outside = configuration.inference ? 0 : constants.stepSeconds;
   const before = steady + bubble + data.exposed + optimizer + outside;
   const jitter = before * constants.jitter * Math.log2(nodes);
   return {
@@ -313,8 +312,8 @@ class Pricing {
     const software = constants.software[configuration.software];
     const host =
       launches * software.hostSeconds +
-      exchanges * software.exchangeSeconds +
-      (expertParts / 2) * software.expertSeconds * (configuration.overlap.experts ? 1 - constants.hiddenExperts : 1);
+      exchanges * constants.exchangeSeconds +
+      (expertParts / 2) * constants.expertSeconds * (configuration.overlap.experts ? 1 - constants.hiddenExperts : 1);
     const launch = Math.max(0, host - busy);
     return { matmul, attention, memory, launch, tp: tp - hiddenTp, hiddenTp, sp, ep, tpBytes, spBytes, epBytes };
   }
