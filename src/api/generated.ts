@@ -3,11 +3,12 @@
  * read back like any other file.
  */
 import { createHash } from 'node:crypto';
-import { mkdir, rename, writeFile } from 'node:fs/promises';
+import { mkdir } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { generatedModel } from '../../models/families.js';
 import { writeOnnx } from '../ir/onnx/writer.js';
+import { writeFileAtomic } from '../program/atomic.js';
 
 /**
  * The file of a generated model, in the system's folder for temporary files; equal texts share one file.
@@ -21,9 +22,6 @@ export async function generatedFile(text: string, batch?: number): Promise<strin
   const folder = join(tmpdir(), 'autopar-models', key);
   await mkdir(folder, { recursive: true });
   const file = join(folder, `${model.family}.onnx`);
-  // Written beside and moved, so that another process never reads half of it.
-  const beside = `${file}.${process.pid}`;
-  await writeFile(beside, bytes);
-  await rename(beside, file);
+  await writeFileAtomic(file, bytes);
   return file;
 }

@@ -15,6 +15,7 @@ import { AutoparError } from '../ir/error.js';
 import { graphWork, type Purpose } from './graph-work.js';
 import { type ImportOptions, importModel } from './import.js';
 import { modelWork } from './layer-classes.js';
+import { writeTimeline } from './timeline.js';
 
 export interface SimulateOptions extends Omit<ImportOptions, 'globalBatch'> {
   /** The model file; left out where `generate` is given. */
@@ -43,6 +44,8 @@ export interface SimulateOptions extends Omit<ImportOptions, 'globalBatch'> {
   readonly precision?: Precision;
   readonly software?: SoftwareName;
   readonly attention?: StepConfiguration['attention'];
+  /** File to write the pipeline's timeline to, as Perfetto and chrome://tracing read it. */
+  readonly trace?: string;
 }
 
 export interface Simulation extends StepPrice {
@@ -82,6 +85,7 @@ export async function simulate(options: SimulateOptions): Promise<Simulation> {
   const work = await works(configuration);
   checkStages(work, configuration);
   const price = priceStep(work, configuration, cluster, STEP_CONSTANTS);
+  if (options.trace !== undefined) await writeTimeline(options.trace, configuration, price);
   const stages = stageMemory(work, configuration);
   const memoryBytes = options.memory ?? (cluster.local ? null : cluster.device.memoryBytes);
   const need = Math.max(...stages.map(({ total }) => total));

@@ -15,7 +15,6 @@ export const LATER_OPTIONS: readonly string[] = [
   '--objective',
   '--time-limit',
   '--top',
-  '--trace',
   '--sp-method',
   '--offload',
   '--link',
@@ -31,6 +30,7 @@ export const LATER_ELSEWHERE: readonly string[] = [
   '--schedule',
   '--virtual-stages',
   '--dtype',
+  '--trace',
 ];
 
 /** The refusal of something that has a name but no code behind it. */

@@ -25,6 +25,7 @@ interface SimulateFlags extends DegreeOptions, ModelFlags {
   readonly dtype?: keyof typeof PRECISIONS;
   readonly software?: SimulateOptions['software'];
   readonly attention?: SimulateOptions['attention'];
+  readonly trace?: string;
 }
 
 const PRECISIONS = { float32: 'fp32', bfloat16: 'bf16', float16: 'fp16', float8: 'fp8', float4: 'fp4' } as const;
@@ -95,6 +96,7 @@ export const simulateCommand: Command<SimulateFlags> = {
       says: 'fused (default), portable (FlashAttention 2 on newer devices), or parts (products and softmax)',
       parse: oneOf('--attention', ['fused', 'portable', 'parts']),
     },
+    { flags: '--trace <file>', says: "write the pipeline's timeline for Perfetto or chrome://tracing" },
   ],
   examples: [
     {
@@ -134,6 +136,7 @@ async function runSimulate({ output }: Context, [model]: readonly string[], flag
     precision: flags.dtype && PRECISIONS[flags.dtype],
     software: flags.software,
     attention: flags.attention,
+    trace: flags.trace,
     loss: flags.train ? { kind: flags.loss ?? 'cross_entropy' } : undefined,
   };
   const options = Object.fromEntries(Object.entries(given).filter(([, value]) => value !== undefined));

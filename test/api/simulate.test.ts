@@ -1,6 +1,9 @@
 /**
  * @file simulate: identities of what it reports, and what it refuses.
  */
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import test from 'ava';
 import { simulate } from '../../src/api/simulate.js';
 import type { AutoparError } from '../../src/ir/error.js';
@@ -78,4 +81,32 @@ test('choices that cannot be are refused', async (t) => {
   t.is(await code({ generate, cluster, ep: 3 }), 'degrees-do-not-match-devices');
   t.is(await code({ generate, cluster, globalBatch: 12 }), 'batch-does-not-divide');
   t.is(await code({ generate, cluster, pp: 8 }), 'too-many-stages');
+});
+
+test('a timeline has every micro-batch on every stage, and ends near the predicted step', async (t) => {
+  const folder = mkdtempSync(join(tmpdir(), 'autopar-trace-'));
+  t.teardown(() => rmSync(folder, { recursive: true }));
+  const trace = join(folder, 'trace.json');
+  const result = await simulate({
+    generate: 'gpt:layers=8,hidden=1024,heads=16,seq=512',
+    cluster: '1x4:a100-sxm-80',
+    pp: 4,
+    microBatches: 8,
+    loss: { kind: 'cross_entropy' },
+    trace,
+  });
+  const { traceEvents } = JSON.parse(readFileSync(trace, 'utf8')) as {
+    readonly traceEvents: readonly {
+      readonly ph: string;
+      readonly ts: number;
+      readonly dur: number;
+      readonly tid: number;
+    }[];
+  };
+  const actions = traceEvents.filter(({ ph }) => ph === 'X');
+  t.is(actions.length, 4 * 8 * 2);
+  const end = Math.max(...actions.map(({ ts, dur }) => ts + dur)) / 1e6;
+  const { optimizer, other, dp } = result.parts;
+  const pipeline = result.stepSeconds - optimizer - other - dp;
+  t.true(Math.abs(end / pipeline - 1) < 0.1, `${end} ${pipeline}`);
 });

@@ -31,6 +31,10 @@ export interface StepParts {
 
 export interface StepPrice {
   readonly stepSeconds: number;
+  /** Seconds of one micro-batch on each stage, all its chunks. */
+  readonly stageSeconds: readonly { readonly forward: number; readonly backward: number }[];
+  /** Seconds that an activation travels to the next stage. */
+  readonly sendSeconds: number;
   readonly parts: StepParts;
   /** Communication that compute hides, by axis, seconds. */
   readonly hidden: Readonly<Record<'tp' | 'dp', number>>;
@@ -148,6 +152,14 @@ export function priceStep(
   const updated = (trained.dense + trained.experts * (zero === 0 ? 1 : Math.max(1, degrees.ep))) / shardedBy;
   const optimizer = memorySeconds(updated * constants.optimizerBytes, cluster.device, constants);
 
+  const stageSeconds = Array.from({ length: pp }, (_, stage) => {
+    const own = Math.floor(layerCount / pp) + (stage < layerCount % pp ? 1 : 0);
+    const edges = [...(stage === 0 ? [first] : []), ...(stage === pp - 1 ? [last] : [])];
+    return {
+      forward: own * total(layer.forward) + edges.reduce((all, edge) => all + total(edge.forward), 0),
+      backward: own * total(layer.backward) + edges.reduce((all, edge) => all + total(edge.backward), 0),
+    };
+  });
   const steady = m * pace;
   const nodes = Math.max(1, (tp * pp * dp * sp) / cluster.perNode);
   const outside = configuration.inference ? 0 : constants.stepSeconds;
@@ -155,6 +167,8 @@ export function priceStep(
   const jitter = before * constants.jitter * Math.log2(nodes);
   return {
     stepSeconds: before + jitter,
+    stageSeconds,
+    sendSeconds: pp === 1 ? 0 : sends / (2 * virtualStages),
     parts: {
       matmul: m * slowest.matmul,
       attention: m * slowest.attention,
