@@ -381,7 +381,7 @@ class Reading {
 /** The group of the forward operator whose gradient a node belongs to; a sum of gradients is a group of its own. */
 function forwardGroup({ name, group, phase }: Node, heads: { has(group: string): boolean }): string {
   if (phase === 'forward' || heads.has(group)) return group;
-  const [of = ''] = name.split('/gradient/');
+  const [, of = ''] = /^(.*?)\/gradient(?:\/|$)/.exec(name) ?? [];
   return heads.has(of) ? of : group;
 }
 
