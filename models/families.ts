@@ -6,7 +6,7 @@ import { AutoparError } from '../src/ir/error.js';
 import type { Graph } from '../src/ir/graph.js';
 import { offer } from '../src/ir/nearest.js';
 import { type ImageModelSizes, resnet, unet, vit } from './image-models.js';
-import { type LanguageModelSizes, languageModel } from './language-model.js';
+import { GPT_STYLE, type LanguageModelSizes, LLAMA_STYLE, languageModel } from './language-model.js';
 import { perceptron } from './perceptron.js';
 
 /** Values by key; a key that is left out has the family's default, which may follow from others. */
@@ -59,7 +59,7 @@ const FAMILIES: Readonly<Record<string, Family>> = {
       vocab: 32000,
       seq: 4096,
     },
-    (values) => transformer(values, LLAMA),
+    (values) => transformer(values, LLAMA_STYLE),
   ),
   bert: language(
     'BERT: attention in both directions, norms after sums',
@@ -83,7 +83,7 @@ const FAMILIES: Readonly<Record<string, Family>> = {
       dense: 0,
     },
     (values) => ({
-      ...transformer(values, { ...LLAMA, keyHeads: 8 }),
+      ...transformer(values, { ...LLAMA_STYLE, keyHeads: 8 }),
       experts: {
         count: of(values, 'experts', 8),
         chosen: of(values, 'topk', 2),
@@ -118,8 +118,6 @@ const FAMILIES: Readonly<Record<string, Family>> = {
     },
   },
 };
-
-const LLAMA = { norm: 'rms', positions: 'rotary', gated: true, bias: false, tied: false } as const;
 
 /** Families with what they are and their keys, for help and docs. */
 export function families(): readonly { readonly name: string; readonly says: string; readonly keys: string }[] {
@@ -209,13 +207,7 @@ function transformer(values: Values, style: Partial<LanguageModelSizes>): Omit<L
     feedForward: of(values, 'ffn', llama ? Math.ceil((8 * hidden) / 3 / 256) * 256 : 4 * hidden),
     vocabulary: of(values, 'vocab', style.causal === false ? 30592 : llama ? 32000 : 50304),
     sequence: of(values, 'seq', style.causal === false ? 512 : llama ? 4096 : 1024),
-    norm: 'layer',
-    positions: 'learned',
-    gated: false,
-    bias: true,
-    causal: true,
-    tied: true,
-    normFirst: true,
+    ...GPT_STYLE,
     dropout: of(values, 'dropout', 0),
     ...settings,
   };

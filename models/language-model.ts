@@ -52,6 +52,31 @@ export interface ExpertSizes {
   readonly dense: number;
 }
 
+/** What a family settles, whatever its sizes. */
+export type LanguageModelStyle = Pick<
+  LanguageModelSizes,
+  'norm' | 'positions' | 'gated' | 'bias' | 'causal' | 'tied' | 'normFirst'
+>;
+
+export const GPT_STYLE: LanguageModelStyle = {
+  norm: 'layer',
+  positions: 'learned',
+  gated: false,
+  bias: true,
+  causal: true,
+  tied: true,
+  normFirst: true,
+};
+
+export const LLAMA_STYLE: LanguageModelStyle = {
+  ...GPT_STYLE,
+  norm: 'rms',
+  positions: 'rotary',
+  gated: true,
+  bias: false,
+  tied: false,
+};
+
 /** ids [batch, sequence] int64 → logits [batch, sequence, vocabulary]. */
 export function languageModel(
   name: string,

@@ -2,7 +2,12 @@
  * @file A published run: from a row of a CSV to model, configuration and cluster, or to the reason why it cannot be used.
  * Columns are those of the published measurements; what a row leaves out is its system's default of the time.
  */
-import type { LanguageModelSizes } from '../../models/language-model.js';
+import {
+  GPT_STYLE,
+  type LanguageModelSizes,
+  type LanguageModelStyle,
+  LLAMA_STYLE,
+} from '../../models/language-model.js';
 import { type Cluster, parseCluster } from '../../src/cost-model/cluster.js';
 import type { DeviceSpec } from '../../src/cost-model/device.js';
 import { HARDWARE } from '../../src/cost-model/hardware.js';
@@ -217,27 +222,7 @@ function precisionOf(text: string): Precision {
   return /^fp16$/.test(text) ? 'fp16' : 'bf16';
 }
 
-type ModelStyle = Pick<LanguageModelSizes, 'norm' | 'positions' | 'gated' | 'bias' | 'causal' | 'tied' | 'normFirst'>;
-
-const GPT_STYLE: ModelStyle = {
-  norm: 'layer',
-  positions: 'learned',
-  gated: false,
-  bias: true,
-  causal: true,
-  tied: true,
-  normFirst: true,
-};
-const LLAMA_STYLE: ModelStyle = {
-  ...GPT_STYLE,
-  norm: 'rms',
-  positions: 'rotary',
-  gated: true,
-  bias: false,
-  tied: false,
-};
-
-function styleOf(row: Row, stated: 'gpt' | 'llama' | undefined): ModelStyle {
+function styleOf(row: Row, stated: 'gpt' | 'llama' | undefined): LanguageModelStyle {
   if (stated) return stated === 'gpt' ? GPT_STYLE : LLAMA_STYLE;
   const name = row['model'] ?? '';
   if (/llama|qwen|deepseek|mixtral|kimi|oss/i.test(name)) return LLAMA_STYLE;

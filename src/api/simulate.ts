@@ -4,7 +4,13 @@
  */
 import { type GeneratedModel, generatedModel } from '../../models/families.js';
 import { type Cluster, clusterSize, parseCluster } from '../cost-model/cluster.js';
-import type { PipelineSchedule, Precision, Recompute, StepConfiguration } from '../cost-model/step/configuration.js';
+import type {
+  Degrees,
+  PipelineSchedule,
+  Precision,
+  Recompute,
+  StepConfiguration,
+} from '../cost-model/step/configuration.js';
 import { type SoftwareName, STEP_CONSTANTS } from '../cost-model/step/constants.js';
 import { modelFlops } from '../cost-model/step/model-flops.js';
 import { type StageMemory, stageMemory } from '../cost-model/step/step-memory.js';
@@ -17,18 +23,13 @@ import { type ImportOptions, importModel } from './import.js';
 import { modelWork } from './layer-classes.js';
 import { writeTimeline } from './timeline.js';
 
-export interface SimulateOptions extends Omit<ImportOptions, 'globalBatch'> {
+export interface SimulateOptions extends Omit<ImportOptions, 'globalBatch'>, Partial<Degrees> {
   /** The model file; left out where `generate` is given. */
   readonly model?: string;
   /** `FAMILY:key=value,…`. */
   readonly generate?: string;
   readonly cluster?: string;
   readonly devices?: number;
-  readonly dp?: number;
-  readonly tp?: number;
-  readonly pp?: number;
-  readonly sp?: number;
-  readonly ep?: number;
   /** Bytes per device; what the device has by default. */
   readonly memory?: number;
   /** A step of training; inference (forward alone) where it is left out. */

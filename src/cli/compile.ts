@@ -98,7 +98,7 @@ export const compileCommand: Command<CompileFlags> = {
 
 async function runCompile(context: Context, [file]: readonly string[], flags: CompileFlags): Promise<ExitKind> {
   refuseAxes(flags, ['pp', 'sp', 'ep']);
-  const model = await modelFile(file, flags);
+  const model = await modelFile(file, flags, 'compile');
   checkDegrees(flags, ['dp', 'tp']);
   const { output } = context;
   const { compile } = await import('../api/compile.js');

@@ -36,7 +36,7 @@ export const inspectCommand: Command<InspectFlags> = {
 async function runInspect(context: Context, [file]: readonly string[], flags: InspectFlags): Promise<ExitKind> {
   const { output, signal } = context;
   if (!flags.train) refuseTraining(flags);
-  const model = await modelFile(file, flags);
+  const model = await modelFile(file, flags, 'inspect');
   const { inspect } = await import('../api/inspect.js');
   const { tie, untie, trainable, frozen, parameters = false } = flags;
   const inspection = await inspect({

@@ -55,18 +55,23 @@ export async function importOptionsOf(flags: ModelFlags): Promise<ImportOptions>
 export function modelSource(
   file: string | undefined,
   family: string | undefined,
+  command: string,
 ): { readonly model: string } | { readonly generate: string } {
   if (file !== undefined && family === undefined) return { model: file };
   if (file === undefined && family !== undefined) return { generate: family };
-  const hint = 'give one of the two: autopar inspect model.onnx, or autopar inspect --model gpt:layers=12';
+  const hint = `give a file or --model gpt:layers=12; autopar ${command} --help shows how it is used`;
   if (file === undefined)
     throw new AutoparError('missing-argument', 'usage', 'there is no model file and no --model', {}, hint);
   throw new AutoparError('bad-option', 'usage', `--model ${family} contradicts the file ${file}`, {}, hint);
 }
 
 /** The same as a file: a generated model is written where temporary files go. */
-export async function modelFile(file: string | undefined, { model, globalBatch }: ModelFlags): Promise<string> {
-  const source = modelSource(file, model);
+export async function modelFile(
+  file: string | undefined,
+  { model, globalBatch }: ModelFlags,
+  command: string,
+): Promise<string> {
+  const source = modelSource(file, model, command);
   if ('model' in source) return source.model;
   const { generatedFile } = await import('../api/generated.js');
   return generatedFile(source.generate, globalBatch);

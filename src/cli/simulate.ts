@@ -113,7 +113,7 @@ export const simulateCommand: Command<SimulateFlags> = {
 
 async function runSimulate({ output }: Context, [model]: readonly string[], flags: SimulateFlags): Promise<ExitKind> {
   checkDegrees(flags, ['dp', 'tp', 'pp', 'sp']);
-  const source = modelSource(model, flags.model);
+  const source = modelSource(model, flags.model, 'simulate');
   const { globalBatch, ...importing } = await importOptionsOf(flags);
   const { simulate } = await import('../api/simulate.js');
   const given = {

@@ -1,7 +1,7 @@
 /**
  * @file Sizes of language models as tests state them: GPT unless told otherwise.
  */
-import type { LanguageModelSizes } from '../../../models/language-model.js';
+import { GPT_STYLE, type LanguageModelSizes } from '../../../models/language-model.js';
 
 export function gptSizes(
   given: Partial<LanguageModelSizes> & { readonly hidden: number; readonly heads: number },
@@ -15,13 +15,8 @@ export function gptSizes(
     headWidth: hidden / heads,
     feedForward: 4 * hidden,
     vocabulary: 51200,
-    norm: 'layer',
-    positions: 'learned',
-    gated: false,
-    bias: true,
+    ...GPT_STYLE,
     causal: false,
-    tied: true,
-    normFirst: true,
     dropout: 0,
     ...given,
   };
