@@ -2,7 +2,8 @@
  * @file The work per micro-batch of any imported model on one rank of its tensor-parallel group: the graph is differentiated,
  * planned for those ranks and lowered; layers whose work is alike are one class.
  */
-import { type Cluster, parseCluster } from '../cost-model/cluster.js';
+import type { Cluster } from '../cost-model/cluster.js';
+import { deviceLevels } from '../cost-model/levels.js';
 import { readWork } from '../cost-model/step/read-work.js';
 import type { ModelWork, PartWork } from '../cost-model/step/work.js';
 import type { LossOptions } from '../ir/autodiff/append-loss.js';
@@ -18,15 +19,12 @@ export type Purpose = { readonly kind: 'inference' } | { readonly kind: 'trainin
 /** @throws AutoparError where no plan shards the graph over `tp` ranks, or it has no gradient */
 export async function graphWork(forward: Graph, tp: number, cluster: Cluster, purpose: Purpose): Promise<ModelWork> {
   const graph = purpose.kind === 'training' ? withGradients(forward, purpose.loss) : forward;
-  const ranks = parseCluster(`1x${tp}:${cluster.device.id}`, undefined);
-  const found = await plan(
-    graph,
-    { ...ranks, device: cluster.device },
-    {
-      degrees: { dp: 1, tp },
-      memoryBytes: Number.MAX_SAFE_INTEGER,
-    },
-  );
+  const { device } = cluster;
+  const ranks: Cluster = { nodes: 1, perNode: tp, device, levels: deviceLevels(device, 1, tp), local: false };
+  const found = await plan(graph, ranks, {
+    degrees: { dp: 1, tp },
+    memoryBytes: Number.MAX_SAFE_INTEGER,
+  });
   const places = layerPlaces(graph);
   const parts = readWork(graph, found.sharded, (group) => places.get(group) ?? 'last');
   const layers = [...parts].filter(([name]) => name !== 'first' && name !== 'last').map(([, part]) => part);

@@ -4,7 +4,8 @@
  * over ranks).
  */
 import { type LanguageModelSizes, languageModel } from '../../models/language-model.js';
-import { type Cluster, parseCluster } from '../cost-model/cluster.js';
+import type { Cluster } from '../cost-model/cluster.js';
+import { deviceLevels } from '../cost-model/levels.js';
 import { stepPrice } from '../cost-model/price.js';
 import { redistributionBound } from '../cost-model/redistribution-bound.js';
 import { readWork } from '../cost-model/step/read-work.js';
@@ -53,7 +54,7 @@ export function modelWork(sizes: LanguageModelSizes, tp: number, cluster: Cluste
   };
   const graph = trainingStep(languageModel('layers', generated, 0, 'absent'));
   const mesh = makeMesh([['tp', tp]]);
-  const ranks = parseCluster(`1x${tp}:${cluster.device.id}`, undefined);
+  const ranks = { ...cluster, nodes: 1, perNode: tp, levels: deviceLevels(cluster.device, 1, tp) };
   const price = stepPrice(ranks, mesh);
   const redistributor = makeRedistributor(mesh, price, redistributionBound(ranks, mesh, price), { allToAll: true });
   const propagation = propagate(graph, mesh, megatronPins(graph, mesh));

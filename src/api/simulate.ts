@@ -18,6 +18,7 @@ import { microBatches, priceStep, type StepPrice } from '../cost-model/step/step
 import type { ModelWork } from '../cost-model/step/work.js';
 import type { LossOptions } from '../ir/autodiff/append-loss.js';
 import { AutoparError } from '../ir/error.js';
+import { clusterSources } from './cluster-sources.js';
 import { graphWork, type Purpose } from './graph-work.js';
 import { type ImportOptions, importModel } from './import.js';
 import { modelWork } from './layer-classes.js';
@@ -79,6 +80,7 @@ export interface Simulation extends StepPrice {
 export async function simulate(options: SimulateOptions): Promise<Simulation> {
   const generated = options.generate === undefined ? null : generatedModel(options.generate);
   const cluster = parseCluster(options.cluster, options.devices, {
+    ...(await clusterSources(options.cluster)),
     degrees: { dp: productOf(options), tp: options.tp ?? 1 },
   });
   const configuration = configurationOf(options, cluster);

@@ -4,9 +4,7 @@
 import { AutoparError } from '../ir/error.js';
 import type { Command } from './command.js';
 
-const LATER_COMMANDS = [
-  { name: 'train', says: 'train with a compiled program' },
-] as const;
+const LATER_COMMANDS = [{ name: 'train', says: 'train with a compiled program' }] as const;
 
 /** Options of later versions, as users of the documentation may already type them. */
 export const LATER_OPTIONS: readonly string[] = [
@@ -22,8 +20,6 @@ export const LATER_OPTIONS: readonly string[] = [
 
 /** Options of one command that others take as well later. */
 export const LATER_ELSEWHERE: readonly string[] = [
-  '--tie',
-  '--untie',
   '--tp-sequence',
   '--zero',
   '--recompute',
