@@ -39,6 +39,8 @@ export interface TrainingInspection {
   readonly groups: readonly { readonly decays: boolean; readonly count: number; readonly elements: number }[];
   /** State that belongs to no parameter: the step's number, a loss scale. */
   readonly scalars: readonly string[];
+  /** Running statistics, which a step moves without a gradient. */
+  readonly statistics: readonly string[];
   readonly total: TrainingBytes;
   /** Operators of the model, and of a step. */
   readonly operators: { readonly forward: number; readonly step: number };
@@ -52,11 +54,12 @@ export function inspectTraining(imported: ImportedModel, training: Training): Tr
   const decays = decayOf(forward, training);
   const names = new Set(trained);
   const states = new Map<string, string[]>(trained.map((name) => [name, []]));
-  const scalars: string[] = [];
+  const [scalars, statistics]: [string[], string[]] = [[], []];
   for (const { input } of graph.state) {
     if (names.has(input)) continue;
     const owner = states.get(input.slice(0, input.lastIndexOf('/')));
-    (owner ?? scalars).push(input);
+    const other = typeOf(graph, input).shape.length === 0 ? scalars : statistics;
+    (owner ?? other).push(input);
   }
   const copies = copiesOf(graph, names);
   const parameters = trained.map((name): TrainedRow => {
@@ -74,7 +77,7 @@ export function inspectTraining(imported: ImportedModel, training: Training): Tr
   });
   const { optimizer, precision = 'fp32' } = training;
   return {
-    ...{ loss, labels, optimizer: optimizer.kind, precision, parameters, scalars },
+    ...{ loss, labels, optimizer: optimizer.kind, precision, parameters, scalars, statistics },
     weightDecay: optimizer.weightDecay ?? (optimizer.kind === 'adamw' ? 0.01 : 0),
     groups: [true, false].map((side) => {
       const members = parameters.filter((row) => row.decays === side);
@@ -84,7 +87,9 @@ export function inspectTraining(imported: ImportedModel, training: Training): Tr
       weightBytes: sumOf(parameters, 'weightBytes'),
       copyBytes: sumOf(parameters, 'copyBytes'),
       gradientBytes: sumOf(parameters, 'gradientBytes'),
-      stateBytes: sumOf(parameters, 'stateBytes') + scalars.reduce((sum, name) => sum + bytesOf(graph, name), 0),
+      stateBytes:
+        sumOf(parameters, 'stateBytes') +
+        [...scalars, ...statistics].reduce((sum, name) => sum + bytesOf(graph, name), 0),
     },
     operators: { forward: flattenBlocks(forward).nodes.length, step: graph.nodes.length },
   };

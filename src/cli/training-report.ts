@@ -39,7 +39,7 @@ export function trainingLines(training: Training, all: boolean): readonly string
 }
 
 function factLines(training: Training): readonly string[] {
-  const { loss, labels, optimizer, precision, weightDecay, groups, scalars, total, operators } = training;
+  const { loss, labels, optimizer, precision, weightDecay, groups, scalars, statistics, total, operators } = training;
   const whole = Object.values(total).reduce((sum, bytes) => sum + bytes, 0);
   const groupText = groups
     .filter(({ count }) => count > 0)
@@ -52,6 +52,7 @@ function factLines(training: Training): readonly string[] {
     ['optimizer', `${optimizer}, ${precision}`],
     ['groups', groupText.join('; ')],
     ['takes', `${bytesText(whole)} on a device that holds all of it; scalars: ${scalars.join(', ')}`],
+    ...(statistics.length > 0 ? [['statistics', `${wholeText(statistics.length)} that run along with the steps`]] : []),
     ['graph', `${countText(operators.forward, 'operator')} forward, ${wholeText(operators.step)} in a step`],
   ];
   return facts.map(([name = '', text = '']) => `  ${name.padEnd(10)}  ${printable(text)}`);

@@ -12,6 +12,7 @@ import { sharedLayers } from '../../models/shared-layers.js';
 import { compile } from '../../src/api/compile.js';
 import { type ImportedModel, importModel } from '../../src/api/import.js';
 import { randomInputs } from '../../src/api/inputs.js';
+import { inspectTraining } from '../../src/api/inspect-training.js';
 import { runGraph } from '../../src/api/reference.js';
 import { type Training, withTraining } from '../../src/api/training.js';
 import { importedFor } from '../../src/api/training-form.js';
@@ -127,6 +128,15 @@ test('as exported, and with statistics frozen, operators stay what they are; a n
     notes: ['one Dropout is active'],
   });
   t.deepEqual(await formOf({ trainMode: 'as-exported' }), { batch: false, statistics: 0, dropout: false, notes: [] });
+});
+
+test('inspect counts running statistics apart from what steps and scales are', async (t) => {
+  const file = join(folder(t), 'model.onnx');
+  writeFileSync(file, writeOnnx(normalisedCnn('cnn', CNN, 1)));
+  const { scalars, statistics } = inspectTraining(await importModel(file, importedFor(PLAIN)), PLAIN);
+  t.deepEqual(scalars, ['dropout/step', 'optimizer/step']);
+  t.is(statistics.length, 6);
+  t.true(statistics.every((name) => name.includes('running_')));
 });
 
 test('ties that the user asks for are trained so, and come back with the folder', async (t) => {
