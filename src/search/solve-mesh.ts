@@ -11,8 +11,8 @@ import { replicated } from '../sharding-propagation/layout.js';
 import type { Mesh } from '../sharding-propagation/mesh.js';
 import { makeRedistributor, type Redistributor } from '../sharding-propagation/redistribution.js';
 import { type CandidateSet, candidatesOf } from './candidates.js';
+import { cheapest } from './cheapest.js';
 import { EdgeCosts } from './edge-costs.js';
-import { eliminate } from './elimination.js';
 import { buildGroupGraph } from './group-graph.js';
 import type { OperatorQuestions } from './operator-questions.js';
 import { NO_PINS, pinsKey, type SearchPins } from './pinned.js';
@@ -52,8 +52,8 @@ export function solveMesh(graph: Graph, mesh: Mesh, cluster: Cluster, options: M
   const costs = new EdgeCosts(redistributor, bound);
   const groups = buildGroupGraph(graph, mesh, candidates, costs, options.pins?.inputs);
   const algebra = new TableAlgebra();
-  let solution = eliminate(groups.problem(), algebra);
-  while (groups.refine(solution.states)) solution = eliminate(groups.problem(), algebra);
+  let solution = cheapest(groups.problem(), algebra);
+  while (groups.refine(solution.states)) solution = cheapest(groups.problem(), algebra);
   const { states, cost } = solution;
   const fixed = copiedOutputs(graph, mesh, cluster);
   return {

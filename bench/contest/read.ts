@@ -1,0 +1,192 @@
+/**
+ * @file Reads instances of the ASPLOS/EuroSys 2025 contest on intra-operator parallelism: JSON, or JSON in gzip.
+ *
+ *     {problem: {name, nodes: {costs: [[…]], usages: [[…]], intervals: [[from, to]]},
+ *                edges: {nodes: [[i, j]], costs: [[…]]}, usage_limit}}
+ *
+ * costs and usages by node and strategy; edge costs row-major over the strategies of i and j; intervals half-open; a cost of
+ * 10^18 or more is forbidden.
+ */
+import { readFileSync } from 'node:fs';
+import { gunzipSync } from 'node:zlib';
+import { AutoparError } from '../../src/ir/error.js';
+import type { CostFactor, CostTable } from '../../src/search/cost-problem.js';
+import type { LimitedProblem, MemoryUse } from '../../src/search/solver/limited-problem.js';
+
+/** Costs from here on forbid. */
+export const FORBIDDEN = 1e18;
+
+/** An instance as its file states it. */
+export interface Instance {
+  readonly name: string;
+  readonly costs: readonly (readonly number[])[];
+  readonly usages: readonly (readonly number[])[];
+  readonly intervals: readonly (readonly [number, number])[];
+  readonly edges: readonly (readonly [number, number])[];
+  readonly edgeCosts: readonly (readonly number[])[];
+  readonly limit: number;
+}
+
+/**
+ * Reads a file and checks its form.
+ * @throws AutoparError (input) `bad-contest-file` with the place, what was expected and what to do
+ */
+export function readInstance(file: string): Instance {
+  const { problem } = objectAt(parse(file), 'the file', file);
+  const { name, nodes, edges, usage_limit: limit } = objectAt(problem, 'problem', file);
+  const { costs, usages, intervals } = objectAt(nodes, 'problem.nodes', file);
+  const { nodes: pairs, costs: edgeCosts } = objectAt(edges, 'problem.edges', file);
+  const at = (place: string) => `problem.${place}`;
+  const nodeCosts = rows(costs, at('nodes.costs'), file);
+  const count = nodeCosts.length;
+  nodeCosts.forEach((row, node) => {
+    if (row.length === 0) throw malformed(file, at(`nodes.costs[${node}]`), 'at least one strategy', 'an empty list');
+  });
+  const nodeUsages = rows(usages, at('nodes.usages'), file, (node) => nodeCosts[node]?.length, count);
+  const spans = rows(intervals, at('nodes.intervals'), file, () => 2, count);
+  const ends = rows(pairs, at('edges.nodes'), file, () => 2);
+  ends.forEach(([i = -1, j = -1], edge) => {
+    const place = at(`edges.nodes[${edge}]`);
+    for (const node of [i, j]) {
+      if (!Number.isInteger(node) || node < 0 || node >= count) {
+        throw malformed(file, place, `two nodes from 0 to ${count - 1}`, String(node));
+      }
+    }
+    if (i === j) throw malformed(file, place, 'two different nodes', `${i} twice`);
+  });
+  const sizeOf = (edge: number) => {
+    const [i = 0, j = 0] = ends[edge] ?? [];
+    return (nodeCosts[i]?.length ?? 0) * (nodeCosts[j]?.length ?? 0);
+  };
+  const tables = rows(edgeCosts, at('edges.costs'), file, sizeOf, ends.length);
+  if (typeof limit !== 'number' || !(limit >= 0)) {
+    throw malformed(file, at('usage_limit'), 'a number of bytes', JSON.stringify(limit) ?? 'nothing');
+  }
+  return {
+    name: typeof name === 'string' ? name : '',
+    costs: nodeCosts,
+    usages: nodeUsages,
+    intervals: spans as unknown as Instance['intervals'],
+    edges: ends as unknown as Instance['edges'],
+    edgeCosts: tables,
+    limit,
+  };
+}
+
+/** The solver's form of an instance. Equal edge tables become one object. */
+export function problemOf(instance: Instance): LimitedProblem {
+  const tables = new Map<string, CostTable>();
+  const factors: CostFactor[] = instance.costs.map((costs, variable) => ({
+    variables: [variable],
+    table: { sizes: [costs.length], values: Float64Array.from(costs, finite) },
+  }));
+  instance.edges.forEach(([i, j], edge) => {
+    const costs = instance.edgeCosts[edge] as readonly number[];
+    const sizes = [instance.costs[i]?.length ?? 0, instance.costs[j]?.length ?? 0];
+    const key = `${sizes.join()}:${digest(costs)}`;
+    const known = tables.get(key);
+    const table = known && sameCosts(known.values, costs) ? known : { sizes, values: Float64Array.from(costs, finite) };
+    if (!known) tables.set(key, table);
+    factors.push({ variables: [i, j], table });
+  });
+  const uses: MemoryUse[] = instance.usages.map((usages, variable) => {
+    const [start, end] = instance.intervals[variable] as readonly [number, number];
+    return { variable, start, end, bytes: Float64Array.from(usages) };
+  });
+  return { sizes: instance.costs.map((costs) => costs.length), factors, uses, limit: instance.limit };
+}
+
+function finite(cost: number): number {
+  return cost >= FORBIDDEN ? Infinity : cost;
+}
+
+function sameCosts(values: Float64Array, costs: readonly number[]): boolean {
+  return values.length === costs.length && values.every((value, index) => value === finite(costs[index] as number));
+}
+
+/** A number that equal lists share (Fowler, Noll and Vo's hash over halves of doubles' integers). */
+function digest(costs: readonly number[]): number {
+  let hash = 0x811c9dc5;
+  for (const cost of costs) {
+    hash = Math.imul(hash ^ (cost % 0x7fffffff), 0x01000193);
+    hash = Math.imul(hash ^ (cost / 0x7fffffff), 0x01000193);
+  }
+  return hash >>> 0;
+}
+
+function parse(file: string): unknown {
+  let bytes: Buffer;
+  try {
+    bytes = readFileSync(file);
+  } catch (error) {
+    throw new AutoparError(
+      'unreadable-contest-file',
+      'input',
+      `cannot read the contest file (${(error as NodeJS.ErrnoException).code ?? 'no reason given'})`,
+      { file },
+      'name a .json or .json.gz file that exists',
+    );
+  }
+  try {
+    return JSON.parse((bytes[0] === 0x1f && bytes[1] === 0x8b ? gunzipSync(bytes) : bytes).toString('utf8'));
+  } catch (error) {
+    throw malformed(file, 'the file', 'JSON, or JSON in gzip', (error as Error).message);
+  }
+}
+
+function objectAt(value: unknown, place: string, file: string): Readonly<Record<string, unknown>> {
+  if (typeof value === 'object' && value !== null && !Array.isArray(value)) return value as Record<string, unknown>;
+  throw malformed(file, place, 'an object', kindOf(value));
+}
+
+/** A list of lists of numbers, of given lengths. */
+function rows(
+  value: unknown,
+  place: string,
+  file: string,
+  length?: (index: number) => number | undefined,
+  count?: number,
+): readonly (readonly number[])[] {
+  if (!Array.isArray(value)) throw malformed(file, place, 'a list of lists', kindOf(value));
+  if (count !== undefined && value.length !== count) {
+    throw malformed(file, place, `${count} lists`, String(value.length));
+  }
+  value.forEach((row: unknown, index) => {
+    const here = `${place}[${index}]`;
+    if (!Array.isArray(row)) throw malformed(file, here, 'a list', kindOf(row));
+    const expected = length?.(index);
+    if (expected !== undefined && row.length !== expected) {
+      throw malformed(file, here, `${expected} numbers`, String(row.length));
+    }
+    const wrong = row.findIndex((entry: unknown) => typeof entry !== 'number' || !(entry >= 0) || !isWhole(entry));
+    if (wrong >= 0) {
+      throw malformed(file, `${here}[${wrong}]`, 'a whole number from 0', JSON.stringify(row[wrong]) ?? 'nothing');
+    }
+  });
+  return value as number[][];
+}
+
+/** Beyond 2^53 doubles are whole, but their sums are not exact: only a forbidden cost may be as large. */
+function isWhole(value: number): boolean {
+  return value >= FORBIDDEN || Number.isSafeInteger(value);
+}
+
+function kindOf(value: unknown): string {
+  return value === undefined
+    ? 'nothing'
+    : value === null
+      ? 'null'
+      : Array.isArray(value)
+        ? 'a list'
+        : `a ${typeof value}`;
+}
+
+function malformed(file: string, place: string, expected: string, found: string): AutoparError {
+  return new AutoparError(
+    'bad-contest-file',
+    'input',
+    `${place}: expected ${expected}, found ${found}`,
+    { file },
+    'the form is described in docs/search.md, "The contest"; fetch the instance again if it was cut short',
+  );
+}

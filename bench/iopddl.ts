@@ -1,0 +1,197 @@
+/**
+ * @file `npm run bench:iopddl -- FILES --seconds T [--solutions DIR] [--solver highs|glpk|none] [--json]`: instances of the
+ * ASPLOS/EuroSys 2025 contest on intra-operator parallelism; cost, proven bound, gap, time and memory of each.
+ *
+ * Every solution is checked by bench/contest/evaluate.ts, which shares nothing with the solver. Exit 1 where one does not
+ * check; a missed aim is no failure. Ctrl-C ends the instance at hand with the best so far, and the run.
+ */
+import { mkdirSync, writeFileSync } from 'node:fs';
+import { basename, join } from 'node:path';
+import { parseArgs } from 'node:util';
+import { AutoparError } from '../src/ir/error.js';
+import { NoAssignment } from '../src/search/solver/limited-problem.js';
+import { solveApart } from '../src/search/solver/solve-apart.js';
+import { evaluate } from './contest/evaluate.js';
+import { problemOf, readInstance } from './contest/read.js';
+
+/** Costs of the best solutions published, by instance: what the table's last column compares with. */
+const BEST_KNOWN: Readonly<Record<string, number>> = {
+  'asplos-2025-iopddl-A': 6_548_641_531,
+  'asplos-2025-iopddl-B': 532_843,
+  'asplos-2025-iopddl-G': 217_039,
+  'asplos-2025-iopddl-K': 2_274_276_676,
+  'asplos-2025-iopddl-L': 1_970_993_742,
+  'asplos-2025-iopddl-P': 651_833_115_436,
+  'asplos-2025-iopddl-V': 1_632_051,
+};
+
+const WIDTHS = [22, 6, 15, 15, 10, 8, 10, 8, 11] as const;
+
+const SOLVERS = ['highs', 'glpk', 'none'] as const;
+
+interface Row {
+  readonly name: string;
+  readonly nodes: number;
+  readonly cost: number | null;
+  readonly bound: number;
+  readonly gap: number | null;
+  readonly seconds: number;
+  /** What the processor gave to it: less than the seconds where the machine does other work. */
+  readonly processorSeconds: number;
+  readonly peakBytes: number;
+  readonly overBestKnown: number | null;
+  readonly fault: string | null;
+}
+
+const interrupted = new AbortController();
+process.once('SIGINT', () => interrupted.abort());
+
+try {
+  process.exitCode = await main(process.argv.slice(2));
+} catch (error) {
+  if (!(error instanceof AutoparError)) throw error;
+  console.error(`error[${error.code}]: ${error.message}`);
+  if (error.where.file) console.error(`  in ${error.where.file}`);
+  if (error.hint) console.error(`  hint: ${error.hint}`);
+  process.exitCode = error.exit === 'usage' ? 2 : 3;
+}
+
+async function main(words: readonly string[]): Promise<number> {
+  const { files, seconds, solver, solutions, json } = optionsOf(words);
+  if (solutions !== undefined) mkdirSync(solutions, { recursive: true });
+  const rows: Row[] = [];
+  if (!json)
+    console.log(line(['instance', 'nodes', 'cost', 'bound', 'gap', 'seconds', 'processor', 'memory', 'best known']));
+  for (const file of files) {
+    const row = await run(file, seconds, solver, solutions);
+    rows.push(row);
+    if (!json) console.log(printed(row));
+    if (interrupted.signal.aborted) break;
+  }
+  const failed = rows.filter(({ fault }) => fault !== null).length;
+  const optimal = rows.filter(({ gap }) => gap === 0).length;
+  const total = rows.reduce((sum, row) => sum + row.seconds, 0);
+  if (json) console.log(JSON.stringify({ schema: 'autopar-bench-iopddl-v1', instances: rows }, null, 2));
+  else {
+    console.log(
+      `iopddl: ${rows.length - failed} solved (${optimal} optimal), ${failed} failed of ${files.length} in ${total.toFixed(1)} s`,
+    );
+  }
+  if (interrupted.signal.aborted) return 130;
+  return failed > 0 ? 1 : 0;
+}
+
+async function run(
+  file: string,
+  seconds: number,
+  solver: (typeof SOLVERS)[number],
+  solutions: string | undefined,
+): Promise<Row> {
+  const name = basename(file).replace(/\.json(\.gz)?$/, '');
+  const started = performance.now();
+  const used = process.cpuUsage();
+  const instance = readInstance(file);
+  let peakBytes = process.memoryUsage().rss;
+  const sampling = setInterval(() => {
+    peakBytes = Math.max(peakBytes, process.memoryUsage().rss);
+  }, 100);
+  try {
+    // Reading is part of the time that the user gives.
+    const task = { problem: problemOf(instance), effort: { work: Infinity, seconds: left() }, solver };
+    const answer = await solveApart(task, { signal: interrupted.signal });
+    const spent = (performance.now() - started) / 1000;
+    const { user, system } = process.cpuUsage(used);
+    const processorSeconds = (user + system) / 1e6;
+    peakBytes = Math.max(peakBytes, process.memoryUsage().rss);
+    const checked = answer.states ? evaluate(instance, answer.states) : null;
+    const fault = checked
+      ? (checked.fault ?? (checked.cost === BigInt(answer.cost) ? null : `costs ${checked.cost}, not ${answer.cost}`))
+      : 'no solution found';
+    if (answer.states && solutions !== undefined) {
+      writeFileSync(join(solutions, `${name}.json`), `${JSON.stringify(answer.states)}\n`);
+    }
+    const known = BEST_KNOWN[name];
+    return {
+      name,
+      nodes: instance.costs.length,
+      cost: checked ? Number(checked.cost) : null,
+      bound: answer.bound,
+      gap: answer.states ? (answer.cost === 0 ? 0 : (answer.cost - answer.bound) / answer.cost) : null,
+      seconds: spent,
+      processorSeconds,
+      peakBytes,
+      overBestKnown: answer.states && known !== undefined ? answer.cost / known - 1 : null,
+      fault,
+    };
+  } catch (error) {
+    if (!(error instanceof NoAssignment)) throw error;
+    throw new AutoparError(
+      'contest-limit-too-small',
+      'input',
+      `${error.message}: usage_limit ${instance.limit}`,
+      { file },
+      'raise usage_limit, or allow more strategies',
+    );
+  } finally {
+    clearInterval(sampling);
+  }
+
+  function left(): number {
+    return Math.max(0.1, seconds - (performance.now() - started) / 1000);
+  }
+}
+
+function optionsOf(words: readonly string[]) {
+  const usage = (message: string) =>
+    new AutoparError(
+      'bad-usage',
+      'usage',
+      message,
+      {},
+      'npm run bench:iopddl -- FILES --seconds T [--solutions DIR] [--solver highs|glpk|none] [--json]',
+    );
+  try {
+    const { values, positionals } = parseArgs({
+      args: [...words],
+      allowPositionals: true,
+      options: {
+        seconds: { type: 'string', default: '60' },
+        solutions: { type: 'string' },
+        solver: { type: 'string', default: 'highs' },
+        json: { type: 'boolean', default: false },
+      },
+    });
+    const seconds = Number(values.seconds);
+    const solver = SOLVERS.find((name) => name === values.solver);
+    if (!(seconds > 0)) throw usage(`--seconds takes a number above 0, not ${values.seconds}`);
+    if (!solver) throw usage(`--solver takes ${SOLVERS.join(', ')}, not ${values.solver}`);
+    if (positionals.length === 0) throw usage('no instance is named');
+    return { files: positionals, seconds, solver, solutions: values.solutions, json: values.json };
+  } catch (error) {
+    if (error instanceof AutoparError) throw error;
+    throw usage((error as Error).message);
+  }
+}
+
+function line(cells: readonly string[]): string {
+  return cells
+    .map((cell, index) => (index === 0 ? cell.padEnd(WIDTHS[0]) : cell.padStart(WIDTHS[index] as number)))
+    .join(' ');
+}
+
+function printed(row: Row): string {
+  const cells = line([
+    row.name,
+    String(row.nodes),
+    row.cost === null ? '-' : String(row.cost),
+    Number.isFinite(row.bound) ? String(row.bound) : '-',
+    row.gap === null ? '-' : row.gap === 0 ? 'optimal' : `${(row.gap * 100).toFixed(3)} %`,
+    row.seconds.toFixed(1),
+    row.processorSeconds.toFixed(1),
+    `${Math.round(row.peakBytes / 1e6)} MB`,
+    row.overBestKnown === null
+      ? ''
+      : `${row.overBestKnown < 0 ? '−' : '+'}${Math.abs(row.overBestKnown * 100).toFixed(3)} %`,
+  ]);
+  return row.fault === null ? cells : `${cells}  FAILED: ${row.fault}`;
+}

@@ -1,0 +1,203 @@
+/**
+ * @file What can be decided before any search, exactly: the problem that remains has the same optimum.
+ *
+ *     consistency   a state that no state of a neighbour goes with is dropped
+ *     limit         a state that passes the limit even where everything else takes least is dropped
+ *     followers     where each state of i leaves one state of j, j becomes part of i, its memory included
+ *     dominance     a state that another replaces at no more cost and no more memory is dropped
+ *     elimination   a variable whose memory never matters is minimised out, while the tables left join at most two
+ *     rows          times at which not even the largest states pass the limit, or that others imply, are dropped
+ *
+ * Each is repeated where a neighbour changed until nothing changes. A trail of what was removed gives every removed
+ * variable its state back.
+ */
+import { CoreGraph, type Joint } from './core-graph.js';
+import { type LimitedProblem, NoAssignment } from './limited-problem.js';
+import { limitStates, memoryRows } from './memory-rows.js';
+
+/** How a removed variable finds its state, given those of variables removed later. States are the problem's own. */
+type Removal =
+  | { readonly kind: 'fixed'; readonly variable: number; readonly state: number }
+  | { readonly kind: 'follower'; readonly variable: number; readonly of: number; readonly states: Int32Array }
+  | {
+      readonly kind: 'eliminated';
+      readonly variable: number;
+      readonly labels: Int32Array;
+      readonly unary: Float64Array;
+      readonly near: readonly {
+        readonly variable: number;
+        readonly labels: Int32Array;
+        readonly values: Float64Array;
+      }[];
+    };
+
+export interface Reduction {
+  /** Variables that remain, their states, tables and memory. */
+  readonly graph: CoreGraph;
+  /** Costs of what is decided. */
+  readonly constant: number;
+  /** A state per variable of the problem, from a state per variable of the graph (indices into its labels). */
+  expand(states: (variable: number) => number): number[];
+}
+
+/** Additions that comparing the states of one variable may take. */
+const DOMINANCE_WORK = 20_000_000;
+/** Entries of a table that following or elimination may leave. */
+const TABLE_ENTRIES = 40_000;
+
+/**
+ * Reduces a problem.
+ * @throws NoAssignment where every assignment is forbidden, or takes more than the limit; RangeError for tables of more
+ * than two variables
+ */
+export function reduce(problem: LimitedProblem): Reduction {
+  return new Reducing(problem).run();
+}
+
+class Reducing {
+  private readonly graph: CoreGraph;
+  private readonly trail: Removal[] = [];
+  private constant = 0;
+  private readonly queue: number[] = [];
+  private readonly waiting: Uint8Array;
+
+  constructor(private readonly problem: LimitedProblem) {
+    this.graph = new CoreGraph(problem);
+    this.waiting = new Uint8Array(problem.sizes.length);
+  }
+
+  run(): Reduction {
+    const { graph } = this;
+    for (const variable of graph.alive()) this.touch(variable);
+    for (;;) {
+      this.settle();
+      const { dropped } = limitStates(graph, this.problem.limit);
+      for (const [variable, kept] of dropped) this.keep(variable, kept);
+      const freed = memoryRows(graph, this.problem.limit);
+      for (const variable of freed) this.touch(variable);
+      if (dropped.size === 0 && freed.length === 0) break;
+    }
+    return { graph, constant: this.constant, expand: (states) => this.expand(states) };
+  }
+
+  private touch(variable: number): void {
+    if (this.waiting[variable] || !this.graph.has(variable)) return;
+    this.waiting[variable] = 1;
+    this.queue.push(variable);
+  }
+
+  private touchAround(variable: number): void {
+    this.touch(variable);
+    for (const other of this.graph.neighbours(variable)) this.touch(other);
+  }
+
+  private settle(): void {
+    for (let head = 0; head < this.queue.length; head++) {
+      const variable = this.queue[head] as number;
+      this.waiting[variable] = 0;
+      if (this.graph.has(variable)) this.look(variable);
+    }
+    this.queue.length = 0;
+  }
+
+  private look(variable: number): void {
+    const { graph } = this;
+    const possible = graph.consistentStates(variable);
+    if (possible.length === 0) throw new NoAssignment('every assignment is forbidden');
+    if (possible.length < graph.size(variable)) this.keep(variable, possible);
+    else if (graph.size(variable) === 1) this.fix(variable);
+    else {
+      for (const other of graph.simplifyJoints(variable)) this.touch(other);
+      if (graph.joints(variable).some((joint) => this.follow(joint))) return;
+      const kept = graph.undominated(variable, DOMINANCE_WORK);
+      if (kept.length < graph.size(variable)) this.keep(variable, kept);
+      else this.eliminate(variable);
+    }
+  }
+
+  private keep(variable: number, states: readonly number[]): void {
+    this.graph.restrict(variable, states);
+    this.touchAround(variable);
+  }
+
+  private fix(variable: number): void {
+    const { graph } = this;
+    this.trail.push({ kind: 'fixed', variable, state: graph.labels(variable)[0] as number });
+    const around = [...graph.neighbours(variable)];
+    this.constant += graph.fold(variable);
+    for (const other of around) this.touch(other);
+  }
+
+  /** Makes one end of a joint part of the other, where the other's state leaves it one. */
+  private follow(joint: Joint): boolean {
+    const { graph } = this;
+    for (const [leader, follower] of [
+      [joint.a, joint.b],
+      [joint.b, joint.a],
+    ] as const) {
+      const states = graph.only(joint, leader);
+      if (!states || graph.entriesAfterMerge(leader, follower) > TABLE_ENTRIES) continue;
+      const [of, own] = [graph.labels(leader), graph.labels(follower)];
+      const byLabel = new Int32Array(this.problem.sizes[leader] as number).fill(-1);
+      states.forEach((state, index) => {
+        byLabel[of[index] as number] = own[state] as number;
+      });
+      this.trail.push({ kind: 'follower', variable: follower, of: leader, states: byLabel });
+      graph.merge(leader, follower, states);
+      this.touchAround(leader);
+      return true;
+    }
+    return false;
+  }
+
+  private eliminate(variable: number): void {
+    const { graph } = this;
+    const around = [...graph.neighbours(variable)];
+    if (around.length > 2 || graph.usesMemory(variable)) return;
+    const entries = around.reduce((product, other) => product * graph.size(other), 1);
+    if (around.length === 2 && entries > TABLE_ENTRIES) return;
+    this.trail.push({
+      kind: 'eliminated',
+      variable,
+      labels: graph.labels(variable),
+      unary: graph.unary(variable),
+      near: around.map((other) => ({
+        variable: other,
+        labels: graph.labels(other),
+        values: graph.rowsBy(other, variable),
+      })),
+    });
+    this.constant += graph.minimiseOut(variable);
+    for (const other of around) this.touch(other);
+  }
+
+  private expand(stateOf: (variable: number) => number): number[] {
+    const states = this.problem.sizes.map((_, variable) =>
+      this.graph.has(variable) ? (this.graph.labels(variable)[stateOf(variable)] as number) : -1,
+    );
+    for (let index = this.trail.length - 1; index >= 0; index--) {
+      const removal = this.trail[index] as Removal;
+      if (removal.kind === 'fixed') states[removal.variable] = removal.state;
+      else if (removal.kind === 'follower')
+        states[removal.variable] = removal.states[states[removal.of] as number] as number;
+      else states[removal.variable] = cheapest(removal, states);
+    }
+    return states;
+  }
+}
+
+function cheapest(
+  { labels, unary, near }: Extract<Removal, { kind: 'eliminated' }>,
+  states: readonly number[],
+): number {
+  let [best, least] = [0, Infinity];
+  const rows = near.map(({ variable, labels: own }) => own.indexOf(states[variable] as number) * labels.length);
+  for (let state = 0; state < labels.length; state++) {
+    let cost = unary[state] as number;
+    near.forEach(({ values }, index) => {
+      cost += values[(rows[index] as number) + state] as number;
+    });
+    if (cost < least) [best, least] = [state, cost];
+  }
+  return labels[best] as number;
+}

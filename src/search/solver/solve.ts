@@ -1,0 +1,388 @@
+/**
+ * @file The solver: reduction, a bound from prices and messages, annealed trees, exact fixing, integer program.
+ *
+ *     reduce ─► dual: bound, prices ─► local search: best ─► fix what cannot be better ─► integer program ─► proof
+ *                     ▲                      │                        │ too large
+ *                     └──────────────────────┴────────────────────────┘
+ *
+ * Effort is counted in table entries looked at, so equal problems have equal answers; seconds are a limit of the user's own.
+ */
+import { type Core, coreCost, packed, rowUsage } from './core.js';
+import { Dual } from './dual.js';
+import { columnCount, formulate } from './integer-program.js';
+import type { IntegerSolver } from './integer-solvers.js';
+import { type LimitedProblem, NoAssignment } from './limited-problem.js';
+import { LocalSearch } from './local-search.js';
+import { reduce } from './reduction.js';
+import { tightened } from './tighten.js';
+
+export interface Effort {
+  /** Table entries to look at. */
+  readonly work: number;
+  /** The user's own limit; results then depend on the machine. */
+  readonly seconds?: number;
+}
+
+export interface Answer {
+  /** A state per variable of the problem; null where none is known. */
+  readonly states: readonly number[] | null;
+  readonly cost: number;
+  /** No assignment costs less. */
+  readonly bound: number;
+}
+
+/** Columns up to which an integer program is tried. */
+const MOST_COLUMNS = 60_000;
+/** Gain, as a share of the cost, that is told before a round of local search ends. */
+const STEP = 0.005;
+/** Share of a round of local search that a branch gets. */
+const BRANCH_ROUND = 0.05;
+/** Columns of a program that is tried in every round. */
+const FEW_COLUMNS = 5000;
+/** Sweeps between two changes of prices. */
+const SWEEPS = 3;
+/** Prices start when messages have settled. */
+const FIRST_SWEEPS = 24;
+/** Share of the bound below which a stretch of sweeps counts as no gain. */
+const GAIN = 2e-5;
+const BRANCH_GAIN = 3e-3;
+const STRETCH = 45;
+/** Table entries that a round of local search looks at, the first time: so many, and so many for each variable. */
+const ROUND = 2e7;
+const VISITS = 2e4;
+/** Fixing is repeated where it left less than this share of the pairs. */
+const SHRINKS = 0.95;
+/** Temperatures of rounds, as shares of the cost; and blocks' widths. */
+const ROUNDS = [
+  { heat: 3e-4, width: 20 },
+  { heat: 1e-4, width: 40 },
+  { heat: 1e-3, width: 20 },
+  { heat: 3e-5, width: 20 },
+] as const;
+
+/**
+ * Solves a problem as far as the effort goes.
+ * @param solver for integer programs; null leaves them out
+ * @param note told of each better answer
+ * @throws NoAssignment where every assignment is forbidden, or takes more than the limit
+ */
+export function solve(
+  problem: LimitedProblem,
+  effort: Effort,
+  solver: IntegerSolver | null,
+  note: (answer: Answer) => void = () => {},
+): Answer {
+  return new Solving(problem, effort, solver, note).run();
+}
+
+/** A core of what may still be better, made by fixing in the core above it. */
+interface Level {
+  readonly core: Core;
+  readonly limit: number;
+  readonly dual: Dual;
+  readonly search: LocalSearch;
+  /** Cost of this level's assignments over their cost in its core. */
+  readonly constant: number;
+  /** States of the problem. */
+  expand(states: ArrayLike<number>): number[];
+}
+
+/** A part of the assignments, and a bound on it. */
+interface Open {
+  readonly level: Level;
+  readonly bound: number;
+}
+
+class Solving {
+  private readonly started = performance.now();
+  private levels: Level[] = [];
+  private states: readonly number[] | null = null;
+  private cost = Infinity;
+  private bound = -Infinity;
+  private work = 0;
+  /** The best cost at the last fixing. */
+  private fixedAt = Infinity;
+
+  constructor(
+    private readonly problem: LimitedProblem,
+    private readonly effort: Effort,
+    private readonly solver: IntegerSolver | null,
+    private readonly note: (answer: Answer) => void,
+  ) {}
+
+  run(): Answer {
+    this.descend(this.problem, 0, (states) => Array.from(states));
+    for (let round = 0; !this.isDone(); round++) {
+      // The deepest core is the smallest; the widest has ways that were cut with what was not better.
+      for (const level of new Set([this.levels[this.levels.length - 1], this.levels[0]])) {
+        if (level && !this.isDone()) this.improve(level, round);
+      }
+      if (this.cost < this.fixedAt && !this.isDone()) this.fix();
+      this.prove(round);
+    }
+    return this.answer();
+  }
+
+  /** The integer program of the deepest core where it is small, else branches; larger programs now and then. */
+  private prove(round: number): void {
+    const level = this.levels[this.levels.length - 1];
+    if (!level || this.isDone()) return;
+    const isDue = round % 4 === 3;
+    const program = (most: number, share: number) => {
+      if (this.solver && !this.isDone()) this.raise(this.integerProgram(level, this.solver, most, share));
+    };
+    program(FEW_COLUMNS, 0.5);
+    if (round % 2 === 1 && !this.isDone()) this.branch(round);
+    if (isDue) program(MOST_COLUMNS, 0.5);
+  }
+
+  /** Adds the level of a problem, if anything of it is open. */
+  private descend(problem: LimitedProblem, constant: number, expand: Level['expand']): Level | null {
+    const level = this.levelOf(problem, constant, expand, GAIN);
+    if (!level) {
+      this.raise(this.cost);
+      return null;
+    }
+    this.raise(level.dual.safeBound() + level.constant);
+    this.levels.push(level);
+    return level;
+  }
+
+  /** A problem reduced, with its bound; null where reducing it has solved it. */
+  private levelOf(problem: LimitedProblem, constant: number, expand: Level['expand'], gain: number): Level | null {
+    const reduction = reduce(problem);
+    const core = packed(reduction, problem.limit);
+    const numbers = new Map([...core.variables].map((variable, index) => [variable, index]));
+    const dual = new Dual(core, problem.limit);
+    const expanded = (states: ArrayLike<number>) =>
+      expand(reduction.expand((variable) => states[numbers.get(variable) as number] as number));
+    const all = constant + reduction.constant;
+    if (core.count === 0) {
+      this.take(expanded([]), all);
+      return null;
+    }
+    this.ascend(dual, all, gain);
+    const search = new LocalSearch(core, problem.limit, dual.favoured, 1 + this.levels.length);
+    return { core, limit: problem.limit, dual, search, constant: all, expand: expanded };
+  }
+
+  /** Dual ascent until a stretch of sweeps brings nothing. */
+  private ascend(dual: Dual, constant: number, gain: number): void {
+    const until = this.seconds() + 0.15 * this.left();
+    const from = dual.work;
+    let [sweeps, last] = [0, dual.best];
+    while (!this.stopped() && this.seconds() < until && dual.work - from < this.effort.work / 8) {
+      dual.sweep();
+      sweeps += 1;
+      const target = this.cost < Infinity ? this.cost - constant : dual.best + Math.abs(dual.best) * 0.05;
+      if (sweeps >= FIRST_SWEEPS && sweeps % SWEEPS === 0) dual.reprice(target);
+      if (sweeps % STRETCH === 0) {
+        if (dual.best - last <= Math.abs(dual.best) * gain || dual.best + constant > this.cost) break;
+        last = dual.best;
+      }
+    }
+    this.work += dual.work - from;
+  }
+
+  private improve({ core, dual, search, constant, expand }: Level, round: number, share = 1): void {
+    const { heat, width } = ROUNDS[round % ROUNDS.length] as (typeof ROUNDS)[number];
+    const from = search.work;
+    search.price(dual.rows, dual.prices);
+    if (round % 3 === 0 || !search.best) search.restart(dual.favoured);
+    else search.restart(search.best.states);
+    const scale = Math.max(1, this.cost < Infinity ? this.cost : Math.abs(dual.best));
+    const length = Math.min(
+      (ROUND + VISITS * core.count) * (1 + round / 4) * share,
+      (this.effort.work - this.work) / 4,
+    );
+    const offer = (below: number) => {
+      const found = search.best;
+      if (found && found.cost + constant < this.cost * below) this.take(expand(found.states), found.cost + constant);
+    };
+    // A round may be long: what it finds is told on the way, the small steps at its end.
+    search.anneal(length, [scale * heat, scale * heat * 0.01], width, () => {
+      offer(1 - STEP);
+      return this.stopped();
+    });
+    offer(1);
+    this.work += search.work - from;
+  }
+
+  /** Fixes what cannot be better, again and again while that makes the core smaller. */
+  private fix(): void {
+    this.fixedAt = this.cost;
+    for (;;) {
+      const level = this.levels[this.levels.length - 1] as Level;
+      const { core, dual, limit, constant, expand } = level;
+      try {
+        const bound = dual.safeBound();
+        const problem = tightened(core, dual, bound, this.cost - constant, limit);
+        const below = this.descend(problem, constant, expand);
+        if (this.isDone() || !below) return;
+        // One level above the deepest is enough to return to.
+        if (this.levels.length > 2) this.levels.splice(1, this.levels.length - 2);
+        if (openPairs(below.core) > SHRINKS * openPairs(core)) return;
+      } catch (error) {
+        // Nothing is left that could be better.
+        if (!(error instanceof NoAssignment)) throw error;
+        this.raise(this.cost);
+        return;
+      }
+    }
+  }
+
+  /**
+   * Hands a level to the integer solver; rows that its answer passes are added. Returns a bound on the level, −Infinity
+   * where nothing is learnt.
+   * @param most columns
+   */
+  private integerProgram(level: Level, solver: IntegerSolver, most: number, share: number): number {
+    const { core, dual, search, constant, expand } = level;
+    const allowed = new Uint8Array(core.unary.length).fill(1);
+    let bound = -Infinity;
+    if (columnCount(core, allowed) > most) return bound;
+    const priced = dual.rows.filter((_, index) => (dual.prices[index] as number) > 0);
+    const rows = [...new Set([...priced, ...search.rows])];
+    const scale = Math.max(1, Math.abs(this.cost < Infinity ? this.cost : dual.best) / 1e6);
+    const until = this.seconds() + share * this.left();
+    const cuts: number[][] = [];
+    while (!this.isDone() && this.seconds() < until) {
+      const { program, statesOf } = formulate(core, allowed, rows, scale, cuts);
+      // The clock is the user's; effort is in nodes, each of which costs some passes over the program.
+      const perNode = program.columns.length * 50;
+      const nodes = Math.ceil(Math.min(1e7, (this.effort.work - this.work) / perNode));
+      const answer = solver.solve(program, { seconds: until - this.seconds(), nodes });
+      this.work += perNode * 20;
+      // Less what the solver's tolerances allow, by row.
+      const proven = (answer.bound - 1e-7 * program.lower.length) * scale + constant;
+      if (proven > bound) bound = proven;
+      if (!answer.columns) break;
+      const states = statesOf(answer.columns);
+      const over = worstRows(core, states, rows);
+      if (over.length === 0) {
+        const cost = coreCost(core, states) + constant;
+        if (cost < this.cost) this.take(expand(states), cost);
+        break;
+      }
+      for (const row of over) {
+        if (rows.includes(row)) cuts.push(chosen(core, states));
+        else rows.push(row);
+      }
+      if (!answer.isOptimal) break;
+    }
+    return bound;
+  }
+
+  /** Splits the deepest core best first: the bound is the least of what is open. */
+  private branch(round: number): void {
+    const root = this.levels[this.levels.length - 1] as Level;
+    const until = this.seconds() + (round < 4 ? 0.5 : 0.8) * this.left();
+    const most = this.work + (this.effort.work - this.work) / 4;
+    const open: Open[] = [{ level: root, bound: this.bound }];
+    const floor = () => open.reduce((least, node) => Math.min(least, node.bound), this.cost);
+    while (open.length > 0 && !this.isDone() && this.seconds() < until && this.work < most) {
+      open.sort((a, b) => b.bound - a.bound);
+      const { level } = open.pop() as Open;
+      const { core, dual, constant, expand, limit } = level;
+      const split = dual.split();
+      if (!split) return;
+      const problem = tightened(core, dual, dual.safeBound(), this.cost - constant, limit);
+      for (const side of [1, 0]) {
+        const child = this.child(problem, split, side, constant, expand);
+        if (child && child.bound < this.cost) open.push(child);
+      }
+      if (!this.stopped()) this.raise(floor());
+    }
+  }
+
+  /** One side of a split, as far as it is open. */
+  private child(
+    problem: LimitedProblem,
+    { variable, first }: { readonly variable: number; readonly first: Uint8Array },
+    side: number,
+    constant: number,
+    expand: Level['expand'],
+  ): Open | null {
+    const size = problem.sizes[variable] as number;
+    const values = Float64Array.from({ length: size }, (_, s) => (first[s] === side ? 0 : Infinity));
+    const factors = [...problem.factors, { variables: [variable], table: { sizes: [size], values } }];
+    try {
+      const level = this.levelOf({ ...problem, factors }, constant, expand, BRANCH_GAIN);
+      if (!level) return null;
+      let bound = Math.ceil(level.dual.safeBound() + level.constant - 1e-6);
+      if (bound < this.cost) this.improve(level, 0, BRANCH_ROUND);
+      if (bound < this.cost && this.solver) {
+        bound = Math.max(bound, Math.ceil(this.integerProgram(level, this.solver, FEW_COLUMNS, 0.2) - 1e-6));
+      }
+      return { level, bound };
+    } catch (error) {
+      if (error instanceof NoAssignment) return null;
+      throw error;
+    }
+  }
+
+  private take(states: readonly number[], cost: number): void {
+    if (cost >= this.cost) return;
+    this.states = states;
+    this.cost = cost;
+    this.note(this.answer());
+  }
+
+  /** A bound on what may still be better holds for all where it is not above the best. */
+  private raise(bound: number): void {
+    if (Number.isNaN(bound)) return;
+    // Costs are whole.
+    const whole = Math.min(this.cost, Math.ceil(bound - 1e-6) + 0);
+    if (whole > this.bound) this.bound = whole;
+  }
+
+  private answer(): Answer {
+    return { states: this.states, cost: this.cost, bound: Math.min(this.bound, this.cost) };
+  }
+
+  private isDone(): boolean {
+    return this.stopped() || this.cost <= this.bound;
+  }
+
+  private stopped(): boolean {
+    return this.work >= this.effort.work || this.left() <= 0;
+  }
+
+  private seconds(): number {
+    return (performance.now() - this.started) / 1000;
+  }
+
+  private left(): number {
+    return (this.effort.seconds ?? Infinity) - this.seconds();
+  }
+}
+
+/** Pairs of states that may be taken, over all edges. */
+function openPairs(core: Core): number {
+  let open = 0;
+  for (const table of core.tables) for (const cost of table) if (cost !== Infinity) open += 1;
+  return open + core.unary.length;
+}
+
+/** The rows that an assignment passes most, a few apart from each other. */
+function worstRows(core: Core, states: Int32Array, known: readonly number[]): readonly number[] {
+  const usage = rowUsage(core, states);
+  const over: number[] = [];
+  for (let count = 0; count < 4; count++) {
+    let [worst, most] = [-1, 0];
+    for (let row = 0; row < usage.length; row++) {
+      const more = (usage[row] as number) - (core.capacity[row] as number);
+      if (more > most) [worst, most] = [row, more];
+    }
+    if (worst < 0) break;
+    over.push(worst);
+    if (known.includes(worst)) break;
+    for (let row = Math.max(0, worst - 16); row < Math.min(usage.length, worst + 16); row++) usage[row] = -Infinity;
+  }
+  return over;
+}
+
+/** The states of an assignment that a solver's tolerance let pass, as a set of which not all may be taken. */
+function chosen(core: Core, states: Int32Array): number[] {
+  return Array.from(states, (state, v) => (core.offsets[v] as number) + state);
+}

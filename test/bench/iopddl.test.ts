@@ -1,0 +1,195 @@
+/**
+ * @file The contest's benchmark: its example, its own evaluator, files that are not as they should be.
+ */
+import { spawnSync } from 'node:child_process';
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { gzipSync } from 'node:zlib';
+import test from 'ava';
+import { evaluate } from '../../bench/contest/evaluate.js';
+import { readInstance } from '../../bench/contest/read.js';
+
+/** The contest's own example: five nodes, whose best solution costs 445 and takes 50 of 50 bytes. */
+const EXAMPLE = {
+  problem: {
+    name: 'example',
+    nodes: {
+      intervals: [
+        [30, 70],
+        [40, 70],
+        [50, 120],
+        [110, 140],
+        [110, 150],
+      ],
+      costs: [[15], [55, 65], [25, 45, 35], [85, 75], [95]],
+      usages: [[10], [25, 25], [15, 20, 15], [10, 10], [15]],
+    },
+    edges: {
+      nodes: [
+        [0, 1],
+        [0, 2],
+        [1, 3],
+        [2, 4],
+        [3, 4],
+      ],
+      costs: [
+        [30, 40],
+        [50, 10, 40],
+        [90, 10, 20, 80],
+        [60, 20, 30],
+        [70, 60],
+      ],
+    },
+    usage_limit: 50,
+  },
+};
+
+const bench = fileURLToPath(new URL('../../bench/iopddl.js', import.meta.url));
+const folder = mkdtempSync(join(tmpdir(), 'autopar-contest-'));
+test.after.always(() => rmSync(folder, { recursive: true, force: true }));
+
+function written(name: string, content: string | Buffer): string {
+  const file = join(folder, name);
+  writeFileSync(file, content);
+  return file;
+}
+
+function run(...words: string[]) {
+  return spawnSync(process.execPath, [bench, ...words], { encoding: 'utf8' });
+}
+
+test('the example is solved to its optimum, from JSON and from gzip, and written', (t) => {
+  const plain = written('example.json', JSON.stringify(EXAMPLE));
+  const packed = written('packed.json.gz', gzipSync(JSON.stringify(EXAMPLE)));
+  const { status, stdout, stderr } = run(
+    plain,
+    packed,
+    '--seconds',
+    '20',
+    '--solutions',
+    join(folder, 'out'),
+    '--json',
+  );
+  t.is(status, 0, stderr);
+  const { schema, instances } = JSON.parse(stdout) as { schema: string; instances: readonly Record<string, unknown>[] };
+  t.is(schema, 'autopar-bench-iopddl-v1');
+  t.deepEqual(
+    instances.map(({ cost, bound, gap, fault }) => [cost, bound, gap, fault]),
+    [
+      [445, 445, 0, null],
+      [445, 445, 0, null],
+    ],
+  );
+  const solution = JSON.parse(readFileSync(join(folder, 'out', 'example.json'), 'utf8')) as number[];
+  t.deepEqual(evaluate(readInstance(plain), solution), { cost: 445n, peak: 50n, fault: null });
+});
+
+test('the table ends in totals', (t) => {
+  const { status, stdout } = run(written('table.json', JSON.stringify(EXAMPLE)), '--seconds', '20');
+  t.is(status, 0);
+  t.regex(stdout, /table +5 +445 +445 +optimal/);
+  t.regex(stdout.trim().split('\n').at(-1) ?? '', /^iopddl: 1 solved \(1 optimal\), 0 failed of 1 in [\d.]+ s$/);
+});
+
+test('the evaluator counts what the contest counts, and says what is wrong', (t) => {
+  const instance = readInstance(written('again.json', JSON.stringify(EXAMPLE)));
+  // 15+65+45+75+95, edges 40+10+80+20+60; nodes 0, 1 and 2 live together at 50: 10+25+20.
+  t.deepEqual(evaluate(instance, [0, 1, 1, 1, 0]), { cost: 505n, peak: 55n, fault: 'takes 55 of 50 bytes' });
+  t.is(evaluate(instance, [0, 1]).fault, '2 strategies for 5 nodes');
+  t.is(evaluate(instance, [0, 2, 0, 0, 0]).fault, 'node 1 has no strategy 2');
+  const forbidden = { ...instance, edgeCosts: [[30, 1e18], ...instance.edgeCosts.slice(1)] };
+  t.is(evaluate(forbidden, [0, 1, 0, 0, 0]).fault, 'edge 0 (0, 1): the pair is forbidden');
+  t.is(
+    evaluate({ ...instance, costs: [[1e18], ...instance.costs.slice(1)] }, [0, 0, 0, 0, 0]).fault,
+    'node 0: strategy 0 is forbidden',
+  );
+});
+
+/** What is changed in the example, and what the error says. */
+const MALFORMED: readonly (readonly [string, (problem: (typeof EXAMPLE)['problem']) => unknown, RegExp])[] = [
+  ['no nodes', ({ nodes: _, ...rest }) => rest, /problem\.nodes: expected an object, found nothing/],
+  [
+    'a missing usage',
+    (p) => ({ ...p, nodes: { ...p.nodes, usages: p.nodes.usages.slice(1) } }),
+    /problem\.nodes\.usages: expected 5 lists, found 4/,
+  ],
+  [
+    'no strategy',
+    (p) => ({ ...p, nodes: { ...p.nodes, costs: [[], ...p.nodes.costs.slice(1)] } }),
+    /problem\.nodes\.costs\[0\]: expected at least one strategy, found an empty list/,
+  ],
+  [
+    'a short edge',
+    (p) => ({ ...p, edges: { ...p.edges, costs: [[30], ...p.edges.costs.slice(1)] } }),
+    /problem\.edges\.costs\[0\]: expected 2 numbers, found 1/,
+  ],
+  [
+    'a node that is not',
+    (p) => ({ ...p, edges: { ...p.edges, nodes: [[0, 7], ...p.edges.nodes.slice(1)] } }),
+    /problem\.edges\.nodes\[0\]: expected two nodes from 0 to 4, found 7/,
+  ],
+  [
+    'a loop',
+    (p) => ({ ...p, edges: { ...p.edges, nodes: [[1, 1], ...p.edges.nodes.slice(1)] } }),
+    /problem\.edges\.nodes\[0\]: expected two different nodes, found 1 twice/,
+  ],
+  [
+    'a word for a cost',
+    (p) => ({ ...p, nodes: { ...p.nodes, costs: [['x'], ...p.nodes.costs.slice(1)] } }),
+    /problem\.nodes\.costs\[0\]\[0\]: expected a whole number from 0, found "x"/,
+  ],
+  [
+    'a negative cost',
+    (p) => ({ ...p, nodes: { ...p.nodes, costs: [[-1], ...p.nodes.costs.slice(1)] } }),
+    /expected a whole number from 0, found -1/,
+  ],
+  [
+    'a cost that doubles round',
+    (p) => ({ ...p, nodes: { ...p.nodes, costs: [[2 ** 53], ...p.nodes.costs.slice(1)] } }),
+    /expected a whole number from 0, found 9007199254740992/,
+  ],
+  [
+    'no limit',
+    ({ usage_limit: _, ...rest }) => rest,
+    /problem\.usage_limit: expected a number of bytes, found nothing/,
+  ],
+  [
+    'lists that are none',
+    (p) => ({ ...p, nodes: { ...p.nodes, intervals: 3 } }),
+    /problem\.nodes\.intervals: expected a list of lists, found a number/,
+  ],
+];
+
+for (const [name, change, message] of MALFORMED) {
+  test(`a malformed file, ${name}: the place, what was expected, a remedy`, (t) => {
+    const file = written(`${name.replaceAll(' ', '-')}.json`, JSON.stringify({ problem: change(EXAMPLE.problem) }));
+    const error = t.throws(() => readInstance(file), { message }) as { code?: string; hint?: string } | undefined;
+    t.is(error?.code, 'bad-contest-file');
+    t.truthy(error?.hint);
+  });
+}
+
+test('files that cannot be read or hold no JSON, a limit that nothing meets, and bad options end without a stack trace', (t) => {
+  const cases: readonly (readonly [readonly string[], number, RegExp])[] = [
+    [[join(folder, 'absent.json')], 3, /^error\[unreadable-contest-file\]: cannot read the contest file \(ENOENT\)/],
+    [[written('text.json', 'so long')], 3, /^error\[bad-contest-file\]: the file: expected JSON, or JSON in gzip/],
+    [
+      [written('small.json', JSON.stringify({ problem: { ...EXAMPLE.problem, usage_limit: 3 } }))],
+      3,
+      /^error\[contest-limit-too-small\]: every assignment takes more than the limit: usage_limit 3/,
+    ],
+    [[], 2, /^error\[bad-usage\]: no instance is named/],
+    [['x.json', '--seconds', 'soon'], 2, /^error\[bad-usage\]: --seconds takes a number above 0, not soon/],
+    [['x.json', '--solver', 'other'], 2, /^error\[bad-usage\]: --solver takes highs, glpk, none, not other/],
+    [['x.json', '--fast'], 2, /^error\[bad-usage\]: Unknown option '--fast'/],
+  ];
+  for (const [words, status, message] of cases) {
+    const result = run(...words);
+    t.is(result.status, status, result.stderr);
+    t.regex(result.stderr, message);
+    t.regex(result.stderr, /\n {2}hint: /);
+    t.notRegex(result.stderr, /\n {4}at /);
+  }
+});

@@ -1,0 +1,103 @@
+/**
+ * @file The solver against brute force, exact elimination, and interruption. Thousands more in solve.slow.ts.
+ */
+import test from 'ava';
+import fc from 'fast-check';
+import { eliminate } from '../../../src/search/elimination.js';
+import { loadSolver } from '../../../src/search/solver/integer-solvers.js';
+import { limitedCostOf, NoAssignment } from '../../../src/search/solver/limited-problem.js';
+import { solve } from '../../../src/search/solver/solve.js';
+import { solveApart } from '../../../src/search/solver/solve-apart.js';
+import { checkSolve } from './check-solve.js';
+import { layered, problems } from './random-problems.js';
+
+const EFFORT = { work: 2e6 };
+
+test('the solver proves what brute force finds, memory limits included', async (t) => {
+  const highs = await loadSolver('highs');
+  fc.assert(
+    fc.property(problems(6), (problem) => checkSolve(t, problem, highs)),
+    { numRuns: 250 },
+  );
+});
+
+test('without an integer solver, cost and bound enclose the optimum', (t) => {
+  fc.assert(
+    fc.property(problems(6), (problem) => checkSolve(t, problem, null)),
+    { numRuns: 150 },
+  );
+});
+
+test('without a limit, dynamic programming and the solver agree', async (t) => {
+  const highs = await loadSolver('highs');
+  for (let seed = 1; seed <= 12; seed++) {
+    const problem = { ...layered(30, 6, seed), limit: Infinity };
+    const answer = solve(problem, { work: 1e8 }, highs);
+    t.is(answer.cost, eliminate(problem).cost);
+    t.is(answer.bound, answer.cost);
+  }
+});
+
+test('equal problems and efforts have equal answers', async (t) => {
+  const highs = await loadSolver('highs');
+  const run = () => solve(layered(60, 8, 5), { work: 3e6 }, highs);
+  t.deepEqual(run(), run());
+});
+
+test('little effort leaves a valid answer and a bound below it', (t) => {
+  const problem = layered(80, 8, 3);
+  const short = solve(problem, { work: 2e5 }, null);
+  const long = solve(problem, { work: 2e7 }, null);
+  t.true(long.bound <= long.cost);
+  if (short.states) t.is(limitedCostOf(problem, short.states), short.cost);
+  t.true(long.states !== null && long.cost <= short.cost);
+  t.is(limitedCostOf(problem, long.states ?? []), long.cost);
+});
+
+test('a search on another thread ends when told, with the best so far', async (t) => {
+  const problem = layered(400, 12, 9);
+  const controller = new AbortController();
+  const answer = await solveApart(
+    { problem, effort: { work: Infinity }, solver: 'none' },
+    { signal: controller.signal, better: () => controller.abort() },
+  );
+  t.true(answer.states !== null);
+  t.is(limitedCostOf(problem, answer.states ?? []), answer.cost);
+  t.true(answer.bound <= answer.cost);
+});
+
+test('what cannot be kept is refused, on this thread and on another', async (t) => {
+  const problem = {
+    sizes: [2],
+    factors: [],
+    uses: [{ variable: 0, start: 0, end: 3, bytes: Float64Array.of(5, 6) }],
+    limit: 4,
+  };
+  t.throws(() => solve(problem, EFFORT, null), {
+    instanceOf: NoAssignment,
+    message: 'every assignment takes more than the limit',
+  });
+  await t.throwsAsync(solveApart({ problem, effort: EFFORT, solver: 'none' }), {
+    instanceOf: NoAssignment,
+    message: 'every assignment takes more than the limit',
+  });
+  const forbidden = {
+    ...problem,
+    limit: 9,
+    factors: [{ variables: [0], table: { sizes: [2], values: Float64Array.of(Infinity, Infinity) } }],
+  };
+  t.throws(() => solve(forbidden, EFFORT, null), {
+    instanceOf: NoAssignment,
+    message: 'every assignment is forbidden',
+  });
+  const wide = {
+    ...problem,
+    sizes: [1, 1, 1],
+    uses: [],
+    factors: [{ variables: [0, 1, 2], table: { sizes: [1, 1, 1], values: Float64Array.of(1) } }],
+  };
+  t.throws(() => solve(wide, EFFORT, null), {
+    instanceOf: RangeError,
+    message: 'the solver takes tables of one or two variables',
+  });
+});
