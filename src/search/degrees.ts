@@ -30,9 +30,11 @@ export function degreesOf(
   devices: number,
   pins: Pins,
   batch: number | undefined,
+  microBatches = 1,
 ): { readonly tried: readonly Degrees[]; readonly rejected: readonly { degrees: Degrees; reason: string }[] } {
   checkPins(devices, pins);
-  if (pins.dp !== undefined && batch !== undefined && batch % pins.dp !== 0) throw batchError(pins.dp, batch);
+  if (pins.dp !== undefined && batch !== undefined && batch % pins.dp !== 0)
+    throw batchError(pins.dp, batch, microBatches);
   const tried: Degrees[] = [];
   const rejected: { degrees: Degrees; reason: string }[] = [];
   for (let tp = 1; tp <= devices; tp++) {
@@ -43,7 +45,7 @@ export function degreesOf(
       rejected.push({ degrees, reason: `dp ${degrees.dp} does not divide the batch of ${batch}` });
     } else tried.push(degrees);
   }
-  if (tried.length === 0) throw batchError(rejected[0]?.degrees.dp ?? 1, batch ?? 1);
+  if (tried.length === 0) throw batchError(rejected[0]?.degrees.dp ?? 1, batch ?? 1, microBatches);
   return { tried, rejected };
 }
 
@@ -75,12 +77,13 @@ function checkPins(devices: number, pins: Pins): void {
   );
 }
 
-function batchError(dp: number, batch: number): AutoparError {
-  const multiple = Math.ceil(batch / dp) * dp;
+function batchError(dp: number, batch: number, microBatches: number): AutoparError {
+  const multiple = Math.ceil(batch / dp) * dp * microBatches;
+  const part = microBatches > 1 ? `micro-batch of ${batch} (${microBatches} of them)` : `batch of ${batch}`;
   return new AutoparError(
     'dp-does-not-divide-batch',
     'noPlan',
-    `dp ${dp} does not divide the batch of ${batch}`,
+    `dp ${dp} does not divide the ${part}`,
     {},
     `rebuild the model at another batch with --global-batch ${multiple}, or use --dp ${divisorAtMost(batch, dp)}`,
   );

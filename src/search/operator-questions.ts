@@ -6,6 +6,7 @@ import { followBatch } from '../ir/batch.js';
 import type { FactorRule } from '../ir/factor-rule.js';
 import type { Graph, Node } from '../ir/graph.js';
 import type { OperatorView } from '../ir/operator.js';
+import { isAccumulator } from '../ir/ops/accumulate.js';
 import { entryOf, unknownEntry } from '../ir/ops/index.js';
 import { ruleOf, viewOf } from '../ir/view.js';
 import type { CandidateQuestion } from './candidates.js';
@@ -34,7 +35,15 @@ export function operatorQuestions(graph: Graph): OperatorQuestions {
     const hints = hinted.get(node) ?? new Map();
     const stored = node.inputs.map((input) => input !== null && graph.weights.has(input));
     const key = structureKey(view, [weights, stored, factors, [...hints]]);
-    return { key, view, weights, stored, batch: new Set(factors), heavy: workOf(view) >= heavyFrom, hints };
+    return {
+      key,
+      view,
+      weights,
+      stored,
+      batch: new Set(factors),
+      heavy: !isAccumulator(node) && workOf(view) >= heavyFrom,
+      hints,
+    };
   };
   return (node) => {
     const question = known.get(node) ?? make(node);

@@ -113,7 +113,7 @@ export async function plan(
   if (graph.nodes.length > MOST_OPERATORS) throw tooManyOperators(graph.nodes.length);
   const pins = options.degrees ?? {};
   const batch = batchSize(graph);
-  const { tried, rejected } = degreesOf(clusterSize(cluster), pins, batch);
+  const { tried, rejected } = degreesOf(clusterSize(cluster), pins, batch, graph.microBatches?.count);
   const limit = options.memoryBytes ?? usableBytes(cluster);
   const questions = operatorQuestions(graph);
   const solved: Solved[] = [];

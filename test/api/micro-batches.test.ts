@@ -130,7 +130,10 @@ test('the samples of a micro-batch say how many there are', async (t) => {
     /has 2 micro-batches, not 4/,
   );
   await refused({ training: { ...training, microBatches: 3 } }, /8 cannot be cut into 3 equal/);
-  await refused({ degrees: { dp: 2 }, training: { ...training, microBatches: 8 } }, /dp 2 does not divide/);
+  await refused(
+    { degrees: { dp: 2 }, training: { ...training, microBatches: 8 } },
+    /dp 2 does not divide the micro-batch of 1/,
+  );
 });
 
 test('an operator that mixes samples is named', async (t) => {

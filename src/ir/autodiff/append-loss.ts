@@ -73,7 +73,7 @@ function outputOf(graph: Graph, { output }: LossOptions): string {
       'export the model with a name for each output',
     );
   if (output !== undefined) {
-    if (graph.outputs.includes(output)) return onlyOf(graph, output);
+    if (graph.outputs.includes(output)) return output;
     throw new AutoparError(
       'no-loss-output',
       'input',
@@ -84,7 +84,7 @@ function outputOf(graph: Graph, { output }: LossOptions): string {
   }
   const floating = graph.outputs.filter((name) => isFloating(typeOf(graph, name).dtype));
   const [only, ...others] = floating;
-  if (only !== undefined && others.every((name) => name === only)) return onlyOf(graph, only);
+  if (only !== undefined && others.length === 0) return only;
   throw new AutoparError(
     only === undefined ? 'no-loss-output' : 'ambiguous-loss',
     'input',
@@ -93,19 +93,6 @@ function outputOf(graph: Graph, { output }: LossOptions): string {
       : `the model has ${floating.length} floating-point outputs: ${floating.join(', ')}`,
     {},
     'name the one that the loss is of: --loss-output NAME',
-  );
-}
-
-/** @throws AutoparError (input) `ambiguous-loss` for a name that several outputs have */
-function onlyOf(graph: Graph, output: string): string {
-  const count = graph.outputs.filter((name) => name === output).length;
-  if (count === 1) return output;
-  throw new AutoparError(
-    'ambiguous-loss',
-    'input',
-    `${count} outputs of the model have the name '${output}'`,
-    { tensor: output },
-    'give each output a name of its own',
   );
 }
 
