@@ -2,12 +2,13 @@
  * @file A model to be trained: what was imported, with loss, gradients and optimizer.
  */
 
+import type { BatchCut } from '../ir/autodiff/micro-batches.js';
 import { cutInMicroBatches, type TrainingGraph, trainingGraph } from '../ir/autodiff/training-graph.js';
 import { isFloating } from '../ir/dtype.js';
 import { AutoparError } from '../ir/error.js';
 import { fingerprint } from '../ir/fingerprint.js';
 import { matchesAny } from '../ir/glob.js';
-import type { Graph, MicroBatches } from '../ir/graph.js';
+import type { Graph } from '../ir/graph.js';
 import { findLayers } from '../ir/passes/find-layers.js';
 import { batchSize } from '../search/degrees.js';
 import type { PlanTraining } from '../strategy/plan.js';
@@ -41,7 +42,7 @@ export async function trainedModel(
  * @throws AutoparError (usage) `bad-option` for what contradicts itself, `unknown-parameter` for a glob that fits no weight; what
  * bringing it into training form and making the graph refuse
  */
-export function withTraining(imported: ImportedModel, training: Training, microBatches?: MicroBatches): ImportedModel {
+export function withTraining(imported: ImportedModel, training: Training, microBatches?: BatchCut): ImportedModel {
   const { step, form } = trainingGraphOf(imported, training, microBatches);
   const graph = findLayers(step.graph);
   const { loss, optimizer } = training;
@@ -59,7 +60,7 @@ export function withTraining(imported: ImportedModel, training: Training, microB
 export function trainingGraphOf(
   imported: ImportedModel,
   training: Training,
-  microBatches?: MicroBatches,
+  microBatches?: BatchCut,
 ): { readonly step: TrainingGraph; readonly form: TrainingForm } {
   checkTraining(training);
   checkFloating(imported.graph, training);

@@ -81,7 +81,7 @@ export function programOf(graph: Graph, sharded: ShardedGraph, model: Program['m
     model,
     mesh: sharded.mesh.axes.map((axis) => ({ axis: axis.name, size: axis.size, subAxes: axis.subAxes })),
     inputs: sharded.inputs
-      .filter(({ tensor }) => !kept.has(tensor))
+      .filter(({ tensor, input }) => !kept.has(tensor) && input !== sharded.microBatches?.index)
       .map(({ tensor, input }) => valueRecord(sharded, tensor, input)),
     outputs: sharded.outputs
       .filter(({ tensor }) => !left.has(tensor))
@@ -93,6 +93,7 @@ export function programOf(graph: Graph, sharded: ShardedGraph, model: Program['m
         segments,
         weights: placeWeights(sharded, new Set([...bound, ...kept])),
         coordinates,
+        ...(sharded.microBatches?.index === undefined ? {} : { microBatch: sharded.microBatches.index }),
         phases,
       },
     ],

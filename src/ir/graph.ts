@@ -99,6 +99,8 @@ export interface MicroBatches {
   readonly count: number;
   /** By graph input or output: the dimension along which the whole batch's tensor is the micro-batches' one after the other. */
   readonly cut: ReadonlyMap<string, number>;
+  /** The graph input (int64 [1]) that holds the number of the micro-batch, from 0 on; left out where nothing reads it. */
+  readonly index?: string;
 }
 
 export interface Graph {

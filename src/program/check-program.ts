@@ -77,6 +77,7 @@ function checkStage(program: Program, stage: ProgramStage, axes: readonly Progra
     ...Object.keys(stage.coordinates),
     ...program.inputs.filter((input) => input.stage === index).map((input) => input.tensor),
     ...checkState(program, stage, index),
+    ...(stage.microBatch === undefined ? [] : [stage.microBatch]),
   ];
   for (const [phase, instructions] of Object.entries(stage.phases)) {
     within(`phase ${phase}`, () => checkPhase(program, stage, axes, instructions, given));

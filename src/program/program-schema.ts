@@ -51,18 +51,23 @@ const value = record(
   { microBatches: record({ axis: count, count }) },
 );
 
-const stage = record({
-  tensors: map(record({ dtype: text, localShape: shape, shape, layout }, { source: text })),
-  segments: map(record({ file: text, inputs: texts, weights: texts, outputs: texts, flops: amount, operators: texts })),
-  weights: map(
-    record(
-      { file: text, key: text, axes: texts, dtype: text, localShape: shape, zeroUnlessFirst: texts },
-      { source: text, shape, layout },
+const stage = record(
+  {
+    tensors: map(record({ dtype: text, localShape: shape, shape, layout }, { source: text })),
+    segments: map(
+      record({ file: text, inputs: texts, weights: texts, outputs: texts, flops: amount, operators: texts }),
     ),
-  ),
-  coordinates: map(record({ axes: texts, block: whole, bias: whole })),
-  phases: map(list(instruction)),
-});
+    weights: map(
+      record(
+        { file: text, key: text, axes: texts, dtype: text, localShape: shape, zeroUnlessFirst: texts },
+        { source: text, shape, layout },
+      ),
+    ),
+    coordinates: map(record({ axes: texts, block: whole, bias: whole })),
+    phases: map(list(instruction)),
+  },
+  { microBatch: text },
+);
 
 export const programSchema: Schema = record(
   {

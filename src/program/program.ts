@@ -74,6 +74,8 @@ export interface ProgramStage {
   readonly coordinates: Readonly<
     Record<string, { readonly axes: readonly string[]; readonly block: number; readonly bias: number }>
   >;
+  /** The tensor (int64 [1]) that holds the number of the micro-batch, where something reads it. */
+  readonly microBatch?: string;
   readonly phases: Readonly<Record<string, readonly Instruction[]>>;
 }
 

@@ -118,6 +118,8 @@ class RankLoop<Tensor> {
       const bytes = blocks[part.microBatch];
       if (blocks.length > 1 && bytes) this.defineInput(name, bytes);
     }
+    const { microBatch: index } = this.setup.stage;
+    if (index !== undefined) this.defineInput(index, new Uint8Array(BigInt64Array.of(BigInt(part.microBatch)).buffer));
     this.stopwatch.add('feed', performance.now() - from, 0, 0, 0);
   }
 

@@ -10,6 +10,7 @@ import { floats, GraphBuilder } from '../../models/builder.js';
 import { cnn } from '../../models/cnn.js';
 import { gpt } from '../../models/gpt.js';
 import { mlp } from '../../models/mlp.js';
+import { normalisedCnn } from '../../models/normalised-cnn.js';
 import { type CompileOptions, compile } from '../../src/api/compile.js';
 import { randomInputs } from '../../src/api/inputs.js';
 import type { Training } from '../../src/api/training.js';
@@ -73,6 +74,11 @@ const CASES: readonly { readonly name: string; readonly graph: Graph; readonly t
     graph: gpt('gpt', { batch: 8, sequence: 6, layers: 2, width: 16, heads: 2, vocabulary: 24 }, 1),
     training: { loss: { kind: 'cross_entropy' }, optimizer: { kind: 'adamw', learningRate: 1e-3, epsilon: 1e-3 } },
   },
+  {
+    name: 'a GPT whose Dropout draws the masks of the whole batch',
+    graph: gpt('gpt', { batch: 8, sequence: 6, layers: 1, width: 16, heads: 2, vocabulary: 24, dropout: 0.3 }, 1),
+    training: { loss: { kind: 'cross_entropy' }, optimizer: { kind: 'sgd', learningRate: 0.05 } },
+  },
 ];
 
 for (const { name, graph, training } of CASES) {
@@ -83,6 +89,7 @@ for (const { name, graph, training } of CASES) {
     const cases = [
       { dp: 1, tp: 1, microBatches: 4 },
       { dp: 2, tp: 1, microBatches: 2 },
+      { dp: 1, tp: 1, microBatches: 8 },
       { dp: 2, tp: 2, microBatches: 4 },
     ];
     for (const { microBatches, ...degrees } of cases) {
@@ -190,3 +197,20 @@ for (const op of ['ReduceMean', 'ReduceSum', 'ReduceSumSquare']) {
       t.true(Math.abs((parts.losses[step] ?? NaN) - loss) <= 1e-5 * Math.max(1, Math.abs(loss)), `step ${step}`);
   });
 }
+
+test('statistics of a batch are those of the whole batch: refused, unless the running ones are kept', async (t) => {
+  const sizes = { batch: 4, channels: 2, size: 6, widths: [4], classes: 3, dropout: 0.2 };
+  const file = saved(t, normalisedCnn('normalised', sizes, 1));
+  const training: Training = { loss: { kind: 'cross_entropy' }, optimizer: { kind: 'sgd', learningRate: 0.05 } };
+  const microBatches = 2;
+  const error = await t.throwsAsync(train(file, { ...training, microBatches }, { dp: 1, tp: 1 }), {
+    instanceOf: AutoparError,
+  });
+  t.is(error?.code, 'mixes-samples');
+  t.regex(error?.message ?? '', /BatchNormalization/);
+  const kept: Training = { ...training, freezeBatchStatistics: true };
+  const whole = await train(file, kept, { dp: 1, tp: 1 });
+  const parts = await train(file, { ...kept, microBatches }, { dp: 1, tp: 1 });
+  for (const [step, loss] of whole.losses.entries())
+    t.true(Math.abs((parts.losses[step] ?? NaN) - loss) <= 1e-5 * Math.max(1, loss), `step ${step}`);
+});

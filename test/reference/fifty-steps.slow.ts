@@ -1,5 +1,5 @@
 /**
- * @file Fifty steps of the shipped models by `compile --train` and `run`, on one, two and four ranks, against PyTorch: the
+ * @file Fifty steps of the shipped models by `compile --train` and `run`, on one, two and four ranks and in micro-batches, against PyTorch: the
  * command line's own optimizer (AdamW at 1e-3) from the same weights and batch.
  */
 import test from 'ava';
@@ -16,6 +16,9 @@ const DEGREES = [
   { dp: 1, tp: 2 },
   { dp: 2, tp: 2 },
   { dp: 4, tp: 1 },
+  { dp: 1, tp: 1, microBatches: 4 },
+  { dp: 2, tp: 1, microBatches: 2 },
+  { dp: 2, tp: 2, microBatches: 2 },
 ] as const;
 
 const absence = torchAbsence();
@@ -49,10 +52,10 @@ else {
       const fromTorch = furthest(alone.losses, losses);
       t.true(fromTorch <= 1e-3, `one rank against PyTorch: ${fromTorch}`);
       const found = [`losses ${losses[0]?.toFixed(4)} … ${losses.at(-1)?.toFixed(4)}`, `PyTorch ${text(fromTorch)}`];
-      for (const degrees of DEGREES) {
-        const shared = await ownSteps(item, training, STEPS, degrees);
+      for (const { dp, tp, ...parts } of DEGREES) {
+        const shared = await ownSteps(item, { ...training, ...parts }, STEPS, { dp, tp });
         const [fromOne, fromReference] = [furthest(shared.losses, alone.losses), furthest(shared.losses, losses)];
-        const name = `dp ${degrees.dp} tp ${degrees.tp}`;
+        const name = `dp ${dp} tp ${tp}${'microBatches' in parts ? ` in ${parts.microBatches}` : ''}`;
         found.push(`${name} ${text(fromOne)}`);
         t.true(fromOne <= 1e-5, `${name} against one rank: ${fromOne}`);
         t.true(fromReference <= 1e-3, `${name} against PyTorch: ${fromReference}`);

@@ -7,10 +7,19 @@
 import { type BatchMarks, followBatch } from '../batch.js';
 import { AutoparError } from '../error.js';
 import type { FactorRule } from '../factor-rule.js';
-import { type Graph, type MicroBatches, type Node, type TensorType, typeOf } from '../graph.js';
+import { type Graph, type MicroBatches, type Node, type TensorType, typeOf, type Weight } from '../graph.js';
 import { accumulator } from '../ops/accumulate.js';
+import { constant } from '../ops/constants.js';
+import { entryOf } from '../ops/index.js';
 import { unusedName } from '../unused-name.js';
 import { ruleOf, viewOf } from '../view.js';
+import { inPlaceOf } from './in-place-of.js';
+
+/** How a batch is cut into micro-batches. */
+export interface BatchCut extends MicroBatches {
+  /** Operators that number samples, and the factor that is the batch: in a micro-batch they begin where the one before ended. */
+  readonly numbering: ReadonlyMap<string, string>;
+}
 
 /**
  * How a forward graph's inputs and outputs are cut into `count` micro-batches. What makes the loss may sum over samples; nothing
@@ -19,7 +28,7 @@ import { ruleOf, viewOf } from '../view.js';
  * @param sums tensors that are known to add up over micro-batches: those that the loss is a quotient of, and what leads there
  * @throws AutoparError (input) `no-batch`; (usage) `micro-batches-uneven`; (input) `mixes-samples`, naming the operator
  */
-export function microBatchesOf(graph: Graph, count: number, loss: string, sums: ReadonlySet<string>): MicroBatches {
+export function microBatchesOf(graph: Graph, count: number, loss: string, sums: ReadonlySet<string>): BatchCut {
   const marks = followBatch(graph);
   if (marks.size === null)
     throw new AutoparError(
@@ -30,9 +39,12 @@ export function microBatchesOf(graph: Graph, count: number, loss: string, sums: 
       'leave --micro-batches out',
     );
   if (marks.size % count !== 0) throw uneven(marks.size, count);
+  const numbering = new Map<string, string>();
   for (const node of graph.nodes) {
     if (node.scope === 'step' || node.outputs.some((name) => name !== null && sums.has(name))) continue;
-    checkApart(graph, node, marks, loss);
+    const numbered = numberedFactor(graph, node, marks);
+    if (numbered === null) checkApart(graph, node, marks, loss);
+    else numbering.set(node.name, numbered);
   }
   const cut = new Map<string, number>();
   for (const name of [...graph.inputs, ...graph.outputs]) {
@@ -50,7 +62,7 @@ export function microBatchesOf(graph: Graph, count: number, loss: string, sums: 
       );
     cut.set(name, axis);
   }
-  return { count, cut };
+  return { count, cut, numbering };
 }
 
 /** @throws AutoparError (usage) where micro-batches would be of different sizes */
@@ -63,6 +75,76 @@ function uneven(batch: number, count: number): AutoparError {
     `take a number that divides ${batch}, or another --global-batch`,
   );
 }
+
+/** The factor of an operator without operands whose positions are samples, major to everything else in it (a Range). */
+function numberedFactor(graph: Graph, node: Node, marks: BatchMarks): string | null {
+  const view = viewOf(graph, node);
+  const entry = entryOf(node.op, node.domain);
+  if (!entry?.indexed || node.inputs.length > 0) return null;
+  const { factors } = ruleOf(view);
+  const [only, ...others] = [...marks.factorMarks(node)];
+  if (!only || others.length > 0) return null;
+  const [name, { minor, size }] = only;
+  const factor = factors.get(name);
+  return factor?.kind === 'indexed' && minor * size === factor.size ? name : null;
+}
+
+/**
+ * The forward of one micro-batch with what numbers samples beginning at the micro-batch's first: at its number times as many as it
+ * has.
+ * @throws AutoparError (input) `mixes-samples` where an operator that numbers samples is not found again
+ */
+export function atTheirPositions(graph: Graph, { numbering, ...microBatches }: BatchCut): Graph {
+  if (numbering.size === 0) return { ...graph, microBatches };
+  const tensors = new Map<string, TensorType>(graph.tensors);
+  const weights = new Map<string, Weight>(graph.weights);
+  const index = unusedName(tensors, 'micro-batch');
+  tensors.set(index, NUMBER);
+  const found = new Set<string>();
+  const nodes = graph.nodes.flatMap((node): readonly Node[] => {
+    const factor = numbering.get(node.name);
+    const entry = factor === undefined ? undefined : entryOf(node.op, node.domain);
+    if (factor === undefined || !entry?.indexed) return [node];
+    found.add(node.name);
+    const view = viewOf(graph, node);
+    const block = ruleOf(view).factors.get(factor)?.size ?? 1;
+    const [offset, each] = [unusedName(tensors, `${node.name}/offset`), unusedName(tensors, `${node.name}/block`)];
+    const { data } = constant('int64', [block], NUMBER.shape);
+    tensors.set(offset, NUMBER).set(each, NUMBER);
+    weights.set(each, { ...NUMBER, role: 'constant', source: { kind: 'inline', data } });
+    const first: Node = {
+      ...node,
+      name: offset,
+      group: offset,
+      op: 'Mul',
+      domain: '',
+      attributes: {},
+      inputs: [index, each],
+      outputs: [offset],
+    };
+    const expansion = entry.indexed(view, { [factor]: 'offset' }, { [factor]: block });
+    return [first, ...inPlaceOf(node, expansion, { tensors, weights }, { offset }).nodes];
+  });
+  const lost = [...numbering.keys()].find((name) => !found.has(name));
+  if (lost !== undefined)
+    throw new AutoparError(
+      'mixes-samples',
+      'input',
+      `node '${lost}' numbers the samples of a batch inside of a block, and micro-batches would number them anew`,
+      { node: lost },
+      'train without --micro-batches',
+    );
+  return {
+    ...graph,
+    nodes,
+    tensors,
+    weights,
+    inputs: [...graph.inputs, index],
+    microBatches: { ...microBatches, index },
+  };
+}
+
+const NUMBER: TensorType = { dtype: 'int64', shape: [1] };
 
 function checkApart(graph: Graph, node: Node, marks: BatchMarks, loss: string): void {
   const carried = [...marks.factorMarks(node).keys()];
@@ -102,9 +184,9 @@ function staysIn(rule: FactorRule, name: string): boolean {
 /**
  * The training graph with an accumulator wherever an operator of the step reads what is made per micro-batch, and behind a loss
  * that is a sum over samples.
- * @param graph at the size of one micro-batch, gradients and updates in it
+ * @param graph at the size of one micro-batch (`atTheirPositions`), gradients and updates in it
  */
-export function withAccumulators(graph: Graph, microBatches: MicroBatches, loss: string): Graph {
+export function withAccumulators(graph: Graph, loss: string): Graph {
   const makers = new Map(
     graph.nodes.flatMap((node) => node.outputs.flatMap((name) => (name === null ? [] : [[name, node] as const]))),
   );
@@ -132,7 +214,6 @@ export function withAccumulators(graph: Graph, microBatches: MicroBatches, loss:
     ...graph,
     nodes: [...graph.nodes.filter(({ scope }) => scope === 'micro'), ...accumulators, ...updates],
     tensors,
-    microBatches,
   };
   const lossMaker = makers.get(loss);
   return lossMaker?.scope === 'micro' ? summedLoss(summed, loss, lossMaker) : summed;

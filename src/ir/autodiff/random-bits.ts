@@ -90,7 +90,8 @@ export class RandomBits {
     const key = leading.join('x');
     const known = this.rows.get(key);
     if (known !== undefined) return known;
-    const name = `${this.name}/rows/${key}`;
+    // Ordinals: the names of a micro-batch's graph are those of the whole batch's.
+    const name = `${this.name}/rows/${this.rows.size}`;
     const numbered = this.plain(`${name}/counted`, 'Add', this.counted(this.rowNumbers(name, leading), 0n), this.key);
     const mixed = this.mixed(name, numbered);
     this.rows.set(key, mixed);
@@ -117,7 +118,7 @@ export class RandomBits {
   private columnsOf(size: number): string {
     const known = this.columns.get(size);
     if (known !== undefined) return known;
-    const name = `${this.name}/columns/${size}`;
+    const name = `${this.name}/columns/${this.columns.size}`;
     const seeded = this.counted(this.range(`${name}/axis`, size), this.stream(2));
     const odd = this.plain(name, 'BitwiseOr', this.mixed(`${name}/mixed`, seeded), this.literal(uint64(1n)));
     this.columns.set(size, odd);

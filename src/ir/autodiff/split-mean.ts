@@ -3,11 +3,11 @@
  * micro-batches and of ranks add up, means over different counts do not: both sums are made per micro-batch, gradients are
  * those of the numerator, and the division is done once per step (Megatron-LM's per-token loss does the same).
  */
-import { elementCount, type Graph, type Node, type TensorType, typeOf, type Weight } from '../graph.js';
+import { elementCount, type Graph, type TensorType, typeOf, type Weight } from '../graph.js';
 import type { Expansion } from '../operator.js';
 import { entryOf, unknownEntry } from '../ops/index.js';
-import { unusedName } from '../unused-name.js';
 import { viewOf } from '../view.js';
+import { inPlaceOf } from './in-place-of.js';
 
 /** Scalars whose quotient is the loss. */
 export interface LossRatio {
@@ -35,24 +35,7 @@ export function splitMean(
   if (!maker || !expansion || graph.nodes.some(({ inputs }) => inputs.includes(loss))) return null;
   const tensors = new Map<string, TensorType>(graph.tensors);
   const weights = new Map<string, Weight>(graph.weights);
-  const names = new Map<string, string>();
-  const bind = (kind: string, list: Node['inputs']) => {
-    for (const [index, name] of list.entries()) if (name !== null) names.set(`${kind}${index}`, name);
-  };
-  bind('in', maker.inputs);
-  bind('out', maker.outputs);
-  for (const [name, value] of Object.entries(expansion.constants)) {
-    const own = unusedName(tensors, `${loss}/${name}`);
-    names.set(name, own);
-    tensors.set(own, { dtype: value.dtype, shape: value.shape });
-    weights.set(own, {
-      dtype: value.dtype,
-      shape: value.shape,
-      role: 'constant',
-      source: { kind: 'inline', data: value.data },
-    });
-  }
-  const made = expansion.nodes.map((inner) => instance(inner, maker, names, tensors));
+  const { nodes: made, names } = inPlaceOf(maker, expansion, { tensors, weights });
   const [numerator, denominator] = [names.get('numerator') ?? '', names.get('denominator') ?? ''];
   const split: Graph = { ...graph, tensors, weights };
   const ratio = {
@@ -72,34 +55,4 @@ function isDecidedByData({ nodes }: Expansion): boolean {
       ({ inputs, outputs }) => outputs.includes(name) && inputs.some((input) => input !== null && moved(input)),
     );
   return moved('denominator');
-}
-
-/** One node of the expansion, in the place of the maker. */
-function instance(
-  inner: Expansion['nodes'][number],
-  maker: Node,
-  names: Map<string, string>,
-  tensors: Map<string, TensorType>,
-): Node {
-  const inputs = inner.inputs.map((name) => (name === null ? null : (names.get(name) ?? null)));
-  const name = unusedName(tensors, `${maker.name}/${inner.outputs[0]}`);
-  const domain = inner.domain ?? '';
-  const attributes = inner.attributes ?? {};
-  const types = (entryOf(inner.op, domain) ?? unknownEntry(inner.op, domain)).infer({
-    name,
-    op: inner.op,
-    domain,
-    attributes,
-    inputs: inputs.map((input) => (input === null ? null : (tensors.get(input) ?? null))),
-    outputs: [],
-    outputCount: inner.outputs.length,
-  });
-  const outputs = inner.outputs.map((local, index) => {
-    const own = names.get(local) ?? unusedName(tensors, `${maker.name}/${local}`);
-    names.set(local, own);
-    const type = types[index];
-    if (type) tensors.set(own, { dtype: type.dtype, shape: type.shape });
-    return own;
-  });
-  return { ...maker, name, op: inner.op, domain, attributes, inputs, outputs, group: name };
 }

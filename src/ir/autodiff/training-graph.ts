@@ -7,13 +7,13 @@ import { batchDimensions } from '../batch.js';
 import { flattenBlocks } from '../blocks/flatten-blocks.js';
 import { isFloating } from '../dtype.js';
 import { AutoparError } from '../error.js';
-import { type Graph, type MicroBatches, typeOf, type Weight } from '../graph.js';
+import { type Graph, typeOf, type Weight } from '../graph.js';
 import { appendLoss, type LabelRange, type LossOptions, type WithLoss } from './append-loss.js';
 import { appendOptimizer, type OptimizerOptions } from './append-optimizer.js';
 import { differentiate } from './differentiate.js';
 import { canBeHeldInFloat32, heldInFloat32 } from './held-in-float32.js';
 import { scaleLoss } from './loss-scale.js';
-import { microBatchesOf, withAccumulators } from './micro-batches.js';
+import { atTheirPositions, type BatchCut, microBatchesOf, withAccumulators } from './micro-batches.js';
 import { inMixedPrecision, type LowType } from './mixed-precision.js';
 
 export interface TrainingOptions {
@@ -30,7 +30,7 @@ export interface TrainingOptions {
   /** Devices lack 16-bit types: what would be so is held in float32, and rounded (held-in-float32.ts). */
   readonly isHeldInFloat32?: boolean;
   /** How a step is cut in micro-batches, of which `forward` is one; left out where it is one batch. */
-  readonly microBatches?: MicroBatches;
+  readonly microBatches?: BatchCut;
 }
 
 export type Precision = 'fp32' | 'fp16' | 'bf16';
@@ -49,8 +49,9 @@ export interface TrainingGraph {
 }
 
 /** @throws AutoparError (input) `nothing-to-train`; what loss and differentiation refuse */
-export function trainingGraph(forward: Graph, options: TrainingOptions): TrainingGraph {
+export function trainingGraph(given: Graph, options: TrainingOptions): TrainingGraph {
   const { precision = 'fp32', lossScale = precision === 'fp16' ? 'dynamic' : undefined, microBatches } = options;
+  const forward = microBatches ? atTheirPositions(given, microBatches) : given;
   const low = precision === 'fp32' ? null : LOW_TYPES[precision];
   const computed = low === null ? forward : inMixedPrecision(forward, low);
   const { graph: scored, loss, labels, classes, ratio } = withLoss(computed, options.loss, microBatches !== undefined);
@@ -71,8 +72,9 @@ export function trainingGraph(forward: Graph, options: TrainingOptions): Trainin
   );
   const isHeld = low !== null && options.isHeldInFloat32 && canBeHeldInFloat32(updated, low);
   const held = isHeld ? heldInFloat32(updated, low) : updated;
-  const placed: Graph = { ...held, batch: batchDimensions(held) };
-  const summed = microBatches ? withAccumulators(placed, microBatches, loss) : placed;
+  const batch = batchDimensions(held).filter(({ input }) => input !== held.microBatches?.index);
+  const placed: Graph = { ...held, batch };
+  const summed = microBatches ? withAccumulators(placed, loss) : placed;
   return { graph: stateAsInputs(summed), loss, labels, classes, trained };
 }
 
@@ -80,7 +82,7 @@ export function trainingGraph(forward: Graph, options: TrainingOptions): Trainin
  * How a step of training of `forward`, which holds the whole batch, is cut into `count` micro-batches.
  * @throws AutoparError what making the loss refuses, and what `microBatchesOf` does
  */
-export function cutInMicroBatches(forward: Graph, options: Pick<TrainingOptions, 'loss'>, count: number): MicroBatches {
+export function cutInMicroBatches(forward: Graph, options: Pick<TrainingOptions, 'loss'>, count: number): BatchCut {
   const plain = flattenBlocks(forward);
   const { graph, loss, ratio } = appendLoss(plain, options.loss, true);
   // The sums that the loss is a quotient of, and what leads to them, are made to add up.

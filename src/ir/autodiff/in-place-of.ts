@@ -1,0 +1,67 @@
+/**
+ * @file An operator's expansion as operators of the graph, where the operator stood.
+ */
+import type { Node, TensorType, Weight } from '../graph.js';
+import type { Expansion } from '../operator.js';
+import { entryOf, unknownEntry } from '../ops/index.js';
+import { unusedName } from '../unused-name.js';
+
+/** A graph's tables, which what is written adds to. */
+interface Tables {
+  readonly tensors: Map<string, TensorType>;
+  readonly weights: Map<string, Weight>;
+}
+
+/**
+ * The operators of an expansion with names of their own, and what is called how: by the expansion's names. `given`: tensors that it
+ * reads besides the operator's operands.
+ */
+export function inPlaceOf(
+  maker: Node,
+  expansion: Expansion,
+  { tensors, weights }: Tables,
+  given: Readonly<Record<string, string>> = {},
+): { readonly nodes: readonly Node[]; readonly names: ReadonlyMap<string, string> } {
+  const names = new Map<string, string>(Object.entries(given));
+  const bind = (kind: string, list: Node['inputs']) => {
+    for (const [index, name] of list.entries()) if (name !== null) names.set(`${kind}${index}`, name);
+  };
+  bind('in', maker.inputs);
+  bind('out', maker.outputs);
+  for (const [name, { dtype, shape, data }] of Object.entries(expansion.constants)) {
+    const own = unusedName(tensors, `${maker.outputs[0]}/${name}`);
+    names.set(name, own);
+    tensors.set(own, { dtype, shape });
+    weights.set(own, { dtype, shape, role: 'constant', source: { kind: 'inline', data } });
+  }
+  return { nodes: expansion.nodes.map((inner) => instance(inner, maker, names, tensors)), names };
+}
+
+function instance(
+  inner: Expansion['nodes'][number],
+  maker: Node,
+  names: Map<string, string>,
+  tensors: Map<string, TensorType>,
+): Node {
+  const inputs = inner.inputs.map((name) => (name === null ? null : (names.get(name) ?? null)));
+  const name = unusedName(tensors, `${maker.name}/${inner.outputs[0]}`);
+  const domain = inner.domain ?? '';
+  const attributes = inner.attributes ?? {};
+  const types = (entryOf(inner.op, domain) ?? unknownEntry(inner.op, domain)).infer({
+    name,
+    op: inner.op,
+    domain,
+    attributes,
+    inputs: inputs.map((input) => (input === null ? null : (tensors.get(input) ?? null))),
+    outputs: [],
+    outputCount: inner.outputs.length,
+  });
+  const outputs = inner.outputs.map((local, index) => {
+    const own = names.get(local) ?? unusedName(tensors, `${maker.name}/${local}`);
+    names.set(local, own);
+    const type = types[index];
+    if (type) tensors.set(own, { dtype: type.dtype, shape: type.shape });
+    return own;
+  });
+  return { ...maker, name, op: inner.op, domain, attributes, inputs, outputs, group: name };
+}
