@@ -109,6 +109,21 @@ for (const { name, graph, training } of CASES) {
   });
 }
 
+test('16-bit recipes add up gradients in float32, whatever the micro-batches', async (t) => {
+  const [{ graph }] = CASES as [(typeof CASES)[number]];
+  const file = saved(t, graph);
+  const training: Training = {
+    loss: { kind: 'mse' },
+    optimizer: { kind: 'sgd', learningRate: 0.05 },
+    precision: 'fp16',
+  };
+  const whole = await train(file, training, { dp: 1, tp: 1 });
+  const parts = await train(file, { ...training, microBatches: 4 }, { dp: 2, tp: 1 });
+  t.is(whole.losses.length, 5);
+  for (const [step, loss] of whole.losses.entries())
+    t.true(Math.abs((parts.losses[step] ?? NaN) - loss) <= 2e-3 * Math.max(1, loss), `step ${step}`);
+});
+
 test('outputs with a batch are put together from their micro-batches, and verify compares them with the whole', async (t) => {
   const [{ graph, training }] = CASES as [(typeof CASES)[number]];
   const model = saved(t, graph);
