@@ -58,7 +58,9 @@ export function trainingGraph(given: Graph, options: TrainingOptions): TrainingG
   const trained = options.trained ?? trainableWeights(scored);
   checkTrained(scored, trained);
   const derived = ratio?.numerator ?? loss;
-  const scaled = lossScale === undefined ? null : scaleLoss(scored, derived, lossScale, ratio?.samples ?? 1);
+  // A sum's gradients are to be as large as the mean's over the whole batch: 16 bit hold no more.
+  const samples = (ratio?.samples ?? 1) * (ratio ? (microBatches?.count ?? 1) : 1);
+  const scaled = lossScale === undefined ? null : scaleLoss(scored, derived, lossScale, samples);
   const { graph, gradients } = differentiate(scaled?.graph ?? scored, scaled?.loss ?? derived, trained);
   const updated = appendOptimizer(
     graph,
