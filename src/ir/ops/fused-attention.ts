@@ -14,6 +14,7 @@ import { entry } from './entry.js';
 import { multiHeadGradient } from './multi-head-gradient.js';
 import { integers, mismatch, numberOf, ofRank, operand } from './operands.js';
 import { differentiable } from './operator-gradient.js';
+import { projectedGradient } from './projected-attention-gradient.js';
 
 const DOMAIN = 'com.microsoft';
 const NOTE =
@@ -80,7 +81,7 @@ function projectedEntry(op: string, places: Projected): OperatorEntry {
     const total = numberOf(view, 'past_present_share_buffer', 0) ? past : past + query;
     return { batch, query, width, heads, head: hidden / heads, valueHead: valueHidden / heads, total };
   };
-  return entry({
+  const own = entry({
     op,
     domain: DOMAIN,
     family: 'attention',
@@ -127,6 +128,7 @@ function projectedEntry(op: string, places: Projected): OperatorEntry {
     parameterInputs: [1, 2],
     note: `Positions and input features stay whole. ${NOTE}`,
   });
+  return differentiable(own, (write) => projectedGradient(write, sizes(write.view)));
 }
 
 /** Places of the operands of attention over queries, keys and values that were projected before. */

@@ -12,38 +12,43 @@ import type { OperatorEntry, OperatorView } from '../operator.js';
 import { bindRule } from '../rule-text.js';
 import { numbersOf } from './constants.js';
 import { entry } from './entry.js';
+import { groupedGradient } from './grouped-attention-gradient.js';
 import { mismatch, numberOf, ofRank, operand, tensor } from './operands.js';
+import { differentiable } from './operator-gradient.js';
 
 export const groupedAttentionEntries: readonly OperatorEntry[] = [
-  entry({
-    op: 'GroupQueryAttention',
-    domain: 'com.microsoft',
-    family: 'attention',
-    attributes: { num_heads: 'count', kv_num_heads: 'count' },
-    constantInputs: [{ index: 6, attribute: 'total_sequence_length', form: 'tensor' }],
-    infer: (view) => {
-      const { batch, query, heads, keyHeads, head, cached } = groupedSizes(view);
-      const { dtype } = operand(view, 0);
-      const cache = view.inputs[3]?.dtype ?? dtype;
-      const types: readonly TensorType[] = [
-        { dtype, shape: [batch, query, heads * head] },
-        { dtype: cache, shape: [batch, keyHeads, cached, view.inputs[3]?.shape[3] ?? head] },
-        { dtype: cache, shape: [batch, keyHeads, cached, view.inputs[4]?.shape[3] ?? head] },
-        { dtype, shape: [batch, heads, query, totalLength(view)] },
-      ];
-      return types.slice(0, view.outputCount);
-    },
-    rule: groupedRule,
-    resize: (view, rule, size) =>
-      rule.factors.has('g')
-        ? { ...view.attributes, num_heads: size('h') * size('g'), kv_num_heads: size('h') }
-        : view.attributes,
-    work: (view) => {
-      const { batch, query, heads, head } = groupedSizes(view);
-      return { flops: batch * heads * query * totalLength(view) * (4 * head + 12) };
-    },
-    note: 'Positions stay whole (it is causal) and so do the features of a head; heads too where queries and fewer keys and values lie in one tensor, or the cache is scaled per channel.',
-  }),
+  differentiable(
+    entry({
+      op: 'GroupQueryAttention',
+      domain: 'com.microsoft',
+      family: 'attention',
+      attributes: { num_heads: 'count', kv_num_heads: 'count' },
+      constantInputs: [{ index: 6, attribute: 'total_sequence_length', form: 'tensor' }],
+      infer: (view) => {
+        const { batch, query, heads, keyHeads, head, cached } = groupedSizes(view);
+        const { dtype } = operand(view, 0);
+        const cache = view.inputs[3]?.dtype ?? dtype;
+        const types: readonly TensorType[] = [
+          { dtype, shape: [batch, query, heads * head] },
+          { dtype: cache, shape: [batch, keyHeads, cached, view.inputs[3]?.shape[3] ?? head] },
+          { dtype: cache, shape: [batch, keyHeads, cached, view.inputs[4]?.shape[3] ?? head] },
+          { dtype, shape: [batch, heads, query, totalLength(view)] },
+        ];
+        return types.slice(0, view.outputCount);
+      },
+      rule: groupedRule,
+      resize: (view, rule, size) =>
+        rule.factors.has('g')
+          ? { ...view.attributes, num_heads: size('h') * size('g'), kv_num_heads: size('h') }
+          : view.attributes,
+      work: (view) => {
+        const { batch, query, heads, head } = groupedSizes(view);
+        return { flops: batch * heads * query * totalLength(view) * (4 * head + 12) };
+      },
+      note: 'Positions stay whole (it is causal) and so do the features of a head; heads too where queries and fewer keys and values lie in one tensor, or the cache is scaled per channel.',
+    }),
+    (write) => groupedGradient(write, groupedSizes(write.view), totalLength(write.view)),
+  ),
 ];
 
 interface GroupedSizes {

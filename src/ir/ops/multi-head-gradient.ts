@@ -7,7 +7,7 @@ import { cut, give } from './attention-gradient.js';
 import { constant } from './constants.js';
 import { positionsAlong } from './expansion.js';
 import { numberOf, operand } from './operands.js';
-import type { OperatorGradient } from './operator-gradient.js';
+import type { Dimensions, OperatorGradient } from './operator-gradient.js';
 import { type Axes, type Axis, dimensionsOf, rearrange, sizesOf } from './rearrange.js';
 import { type AttentionAxes, addAttentionSlopes, addMask, type ScoreStep } from './score-gradient.js';
 
@@ -70,7 +70,7 @@ export function multiHeadGradient(write: OperatorGradient, sizes: MultiHeadSizes
     key: asKeys(KEY, PAST_KEY, e),
     value: asKeys(VALUE, PAST_VALUE, f),
     output,
-    steps: stepsOf(write, sizes, axes),
+    steps: maskingSteps(write, sizes, axes, { mask: MASK, scores: SCORES }),
     probabilities: null,
   });
   const summed: (string | null)[] = [];
@@ -157,11 +157,12 @@ function zeros(write: OperatorGradient, { h, e, f }: AttentionAxes, index: numbe
   return write.add('ConstantOfShape', [], dimensionsOf(form), { shape: sizesOf(form), value });
 }
 
-/** What comes between products and probabilities. */
-function stepsOf(
+/** What comes between products and probabilities; `places` of the operands that say so. */
+export function maskingSteps(
   write: OperatorGradient,
-  { query, keys, total }: MultiHeadSizes,
+  { query, keys, total }: Pick<MultiHeadSizes, 'query' | 'keys' | 'total'>,
   axes: AttentionAxes,
+  places: { readonly mask: number; readonly scores: number },
 ): readonly ScoreStep[] {
   const { view } = write;
   const { b, s, t } = axes;
@@ -171,29 +172,37 @@ function stepsOf(
     const raised = write.inType('grad3', operand(view, QUERY).dtype, write.sumType, dimensionsOf(form));
     steps.push({ kind: 'given', name: rearrange(write, raised, form, [[b], [axes.h], [], [s], [t]]) });
   }
-  const scores = view.inputs[SCORES];
+  const scores = view.inputs[places.scores];
   if (scores) {
-    const added = addMask(write, SCORES, axes, 0);
+    const added = addMask(write, places.scores, axes, 0);
     const name = write.inType(added.name, scores.dtype, write.sumType, dimensionsOf(added.axes));
-    steps.push({ kind: 'add', name, axes: added.axes, operand: SCORES });
+    steps.push({ kind: 'add', name, axes: added.axes, operand: places.scores });
   }
   const positions = (axis: number) => positionsAlong(write, [query, t.size], axis, [s.dims, t.dims][axis] ?? []);
-  const mask = view.inputs[MASK]?.shape;
+  const mask = view.inputs[places.mask]?.shape;
   if (mask?.length === 1) {
-    const ends = write.add('Unsqueeze', [`in${MASK}`], [b.dims, [], [], [], []], { axes: [1, 2, 3, 4] });
+    const ends = write.add('Unsqueeze', [`in${places.mask}`], [b.dims, [], [], [], []], { axes: [1, 2, 3, 4] });
     const long = write.cast(ends, [b.dims, [], [], [], []], 'int64');
-    steps.push({ kind: 'keep', name: write.add('Less', [positions(1), long], [b.dims, [], [], [], t.dims]) });
+    const dims = [b.dims, [], [], [], t.dims];
+    steps.push(lowered(write, places.mask, write.add('Less', [positions(1), long], dims), dims));
   } else if (mask) {
-    const own = write.dimsOfOperand(MASK);
-    const chosen = write.cast(`in${MASK}`, own, 'bool');
+    const own = write.dimsOfOperand(places.mask);
+    const chosen = write.cast(`in${places.mask}`, own, 'bool');
     const [first = [], second = [], third = []] = own;
     const isRows = mask.length === 3;
     const dims = isRows ? [first, [], [], second, third] : [first, [], [], [], second];
-    steps.push({ kind: 'keep', name: write.add('Unsqueeze', [chosen], dims, { axes: isRows ? [1, 2] : [1, 2, 3] }) });
+    const spread = write.add('Unsqueeze', [chosen], dims, { axes: isRows ? [1, 2] : [1, 2, 3] });
+    steps.push(lowered(write, places.mask, spread, dims));
   }
   if (numberOf(view, 'unidirectional', 0) === 0) return steps;
   const past = write.scalar('int64', total - keys);
   const rows = write.add('Add', [positions(0), past], [s.dims, []]);
   const behind = write.add('GreaterOrEqual', [rows, positions(1)], [s.dims, t.dims]);
   return [...steps, { kind: 'keep', name: behind }];
+}
+
+/** Masked pairs are lowered by a finite amount, so that a query whose keys are all masked sees them as if none were. */
+function lowered(write: OperatorGradient, operand: number, kept: string, dims: Dimensions): ScoreStep {
+  const at = write.on(dims, write.sumType);
+  return { kind: 'add', name: at.where(kept, 0, numberOf(write.view, 'mask_filter_value', -10000)), axes: [], operand };
 }

@@ -53,6 +53,8 @@ interface AttentionParts {
   readonly steps: readonly ScoreStep[];
   /** A gradient of the probabilities. */
   readonly probabilities: string | null;
+  /** A score beside those of the keys, which takes part in the softmax and has no value: [h g 1 1] or one number. */
+  readonly sink?: { readonly name: string; readonly operand: number } | null;
 }
 
 /** Gradients in the layouts of `query`, `key` and `value`, the last two summed over g (and without it); of added biases by operand. */
@@ -99,12 +101,20 @@ export function addAttentionSlopes(write: OperatorGradient, parts: AttentionPart
   let chances = write.add('Softmax', [score], dims, { axis: -1 });
   // A query without any key takes part in nothing, and neither does it hand anything back.
   for (const step of parts.steps) if (step.kind === 'keep') chances = at.where(step.name, chances, 0);
+  const { sink = null } = parts;
+  const beside = sink && besideSink(write, sink.name, score, parts.axes);
+  if (beside !== null) chances = at.mul(chances, beside.rest);
   let owed = parts.probabilities;
   if (parts.output !== null) {
     const own = write.add('MatMul', [parts.output, flip(parts.value, [[b], [h], [], [f], [t]])], dims);
     owed = owed === null ? own : at.add(own, owed);
   }
-  const inner = owed === null ? null : at.mul(chances, at.sub(owed, at.sum(at.mul(chances, owed), [4])));
+  const shared = owed === null ? null : at.sum(at.mul(chances, owed), [4]);
+  const inner = owed === null || shared === null ? null : at.mul(chances, at.sub(owed, shared));
+  if (sink && beside && write.wants(sink.operand)) {
+    if (shared === null) write.noneOf(sink.operand);
+    else giveSink(write, sink.operand, write.add('Mul', [beside.taken, shared], beside.dims), parts.axes);
+  }
   const first = parts.steps.findIndex(({ kind }) => kind === 'given');
   let slope = inner ?? (first < 0 ? null : at.mul(score, 0));
   if (slope !== null) for (const step of back) slope = step(slope);
@@ -123,6 +133,22 @@ export function addAttentionSlopes(write: OperatorGradient, parts: AttentionPart
     key: () => overQueries(scaled, parts.query, e),
     value: output === null ? null : () => overQueries(chances, output, f),
   };
+}
+
+/** What a sink takes of each query's probability, and what it leaves: exp(sink) and Σ exp(score) of their sum. */
+function besideSink(write: OperatorGradient, sink: string, score: string, { b, h, g, s }: AttentionAxes) {
+  const dims = dimensionsOf([[b], [h], [g], [s], []]);
+  const total = write.add('ReduceLogSumExp', [score], dims, { axes: [4], keepdims: 1 });
+  const over = write.add('Sub', [total, sink], dims);
+  const taken = write.add('Sigmoid', [write.add('Neg', [over], dims)], dims);
+  return { rest: write.add('Sigmoid', [over], dims), taken, dims };
+}
+
+/** d sink = −Σ P(sink) Σ P dP, over samples and queries. */
+function giveSink(write: OperatorGradient, index: number, name: string, { h, g }: AttentionAxes): void {
+  const sum = write.add('ReduceSum', [name], dimensionsOf([[h], [g]]), { axes: [0, 3, 4], keepdims: 0 });
+  const negative = write.add('Neg', [sum], dimensionsOf([[h], [g]]));
+  write.become(index, rearrange(write, negative, [[h], [g]], [[h, g]]), write.sumType);
 }
 
 /** The gradient of what was added to the scores: summed over the dimensions that it was broadcast along. */

@@ -37,3 +37,16 @@ test('angles whose positions lie in sections have no gradient, and it says so', 
   if (!view || typeof gradient !== 'function') return t.fail();
   return t.throws(() => gradient(view), { message: /its angles have no gradient/ });
 });
+
+test('forms of attention for decoding, and masks that are not undone, have no gradient, and they say so', (t) => {
+  const refused = (op: string, operand: number, axis: number, size: number) => {
+    const sample = CASES.find(
+      (item) => item.op === op && item.domain !== '' && item.inputs[operand]?.shape[axis] === size,
+    );
+    const view = sample && gradientViewOf(sample, { wanted: [true] });
+    const { gradient } = needEntry(op, 'com.microsoft');
+    return () => (view && typeof gradient === 'function' ? gradient(view) : t.fail());
+  };
+  t.throws(refused('GroupQueryAttention', 3, 2, 6), { message: /it continues a cache/ });
+  t.throws(refused('Attention', 3, 0, 4), { message: /a mask of starts and ends/ });
+});

@@ -1,0 +1,186 @@
+/**
+ * @file The gradient of ONNX Runtime's GroupQueryAttention over a whole sequence, as it is trained: causal, with the rotation of
+ * queries and keys inside. One that continues a cache is for decoding, and refused.
+ */
+import { AutoparError } from '../error.js';
+import type { DimensionFactors } from '../factor-rule.js';
+import { cut } from './attention-gradient.js';
+import { constant } from './constants.js';
+import { positionsAlong } from './expansion.js';
+import { numberOf, operand } from './operands.js';
+import type { OperatorGradient } from './operator-gradient.js';
+import { type Axes, type Axis, dimensionsOf, rearrange, sizesOf } from './rearrange.js';
+import { type AttentionAxes, addAttentionSlopes, addMask, type ScoreStep } from './score-gradient.js';
+
+/** Sizes as grouped-attention.ts reads them off the operands. */
+interface GroupedSizes {
+  readonly batch: number;
+  readonly query: number;
+  readonly heads: number;
+  readonly keyHeads: number;
+  readonly head: number;
+  readonly cached: number;
+}
+
+/** Places of the operands. */
+const [QUERY, KEY, VALUE, PAST_KEY, PAST_VALUE, COSINE, SINE, POSITIONS, BIAS, SINK] = [0, 1, 2, 3, 4, 7, 8, 9, 10, 11];
+/** Scales of a quantised cache, and weights of normalised queries and keys. */
+const REFUSED = [POSITIONS, 12, 13, 14, 15];
+
+/** `total`: positions that are attended to. */
+export function groupedGradient(write: OperatorGradient, sizes: GroupedSizes, total: number): void {
+  const { view } = write;
+  refuse(write, sizes, total);
+  const axes = axesOf(write, sizes);
+  const { b, h, g, s, e } = axes;
+  const type = write.sumType;
+  const raised = (name: string, dims: readonly DimensionFactors[]) =>
+    write.inType(name, operand(view, QUERY).dtype, type, dims);
+  const isPacked = !view.inputs[KEY];
+  const own: Axes = [[b], [s], [h, g, e]];
+  const ownKeys: Axes = [[b], [s], [h, e]];
+  const heads: Axes = [[b], [h, g], [s], [e]];
+  const keyHeads: Axes = [[b], [h], [s], [e]];
+  const operands = isPacked
+    ? apart(write, raised('in0', write.dimsOfOperand(QUERY)), [own, ownKeys, ownKeys])
+    : [QUERY, KEY, VALUE].map((index) => raised(`in${index}`, write.dimsOfOperand(index)));
+  const turn = rotation(write, sizes, type);
+  const query = turn(rearrange(write, operands[QUERY] ?? '', own, heads), heads, 1);
+  const key = turn(rearrange(write, operands[KEY] ?? '', ownKeys, keyHeads), keyHeads, 1);
+  const value = rearrange(write, operands[VALUE] ?? '', ownKeys, keyHeads);
+  const queries: Axes = [[b], [h], [g], [s], [e]];
+  const keys: Axes = [[b], [h], [], [s], [e]];
+  const slopes = addAttentionSlopes(write, {
+    axes,
+    scale: numberOf(view, 'scale', 0) || 1 / Math.sqrt(sizes.head),
+    query: rearrange(write, query, heads, queries),
+    key: rearrange(write, key, keyHeads, keys),
+    value: rearrange(write, value, keyHeads, keys),
+    output: write.has(0) ? rearrange(write, raised('grad0', write.dimsOfResult(0)), own, queries) : null,
+    steps: stepsOf(write, sizes, axes),
+    probabilities: null,
+    sink: sinkOf(write, axes),
+  });
+  /** What a key or value hands back: through the scores, and as a row of the cache that is returned. */
+  const ofKeys = (index: number, slope: (() => string) | null): string => {
+    const made = slope?.() ?? null;
+    const dims = dimensionsOf(keyHeads);
+    if (!write.has(index)) return made ?? zeros(write, keyHeads);
+    const long = { size: sizes.cached, dims: write.dimsOfResult(index)[2] ?? [] };
+    const present = raised(`grad${index}`, write.dimsOfResult(index));
+    const shown = cut(write, present, [[b], [h], [long], [e]], s, 0);
+    return made === null ? shown : write.add('Add', [made, shown], dims);
+  };
+  const parts = [
+    () => rearrange(write, turn(rearrange(write, slopes.query(), queries, heads), heads, -1), heads, own),
+    () => rearrange(write, turn(ofKeys(1, slopes.key), keyHeads, -1), keyHeads, ownKeys),
+    () => rearrange(write, ofKeys(2, slopes.value), keyHeads, ownKeys),
+  ];
+  if (!isPacked) {
+    for (const [index, part] of parts.entries()) if (write.wants(index)) write.become(index, part(), type);
+  } else if (write.wants(QUERY)) {
+    const all = parts.map((part) => part());
+    write.become(QUERY, write.add('Concat', all, write.dimsOfOperand(QUERY), { axis: 2 }), type);
+  }
+  // A whole sequence overwrites what the cache held.
+  for (const index of [PAST_KEY, PAST_VALUE]) if (write.wants(index)) write.none(index);
+}
+
+/** Queries, keys and values that lie side by side. */
+function apart(write: OperatorGradient, name: string, forms: readonly Axes[]): readonly string[] {
+  const names = ['queries', 'keys', 'values'];
+  const split = forms.map((form) => sizesOf(form)[2] ?? 1);
+  write.addAll('Split', [name], names, forms.map(dimensionsOf), { axis: 2, split });
+  return names;
+}
+
+function refuse(write: OperatorGradient, { query, cached }: GroupedSizes, total: number): void {
+  const { view } = write;
+  const isWhole = total === query && cached === query;
+  const isPlain = REFUSED.every((index) => !view.inputs[index]) && !write.has(3);
+  if (isWhole && isPlain && !write.wants(COSINE) && !write.wants(SINE)) return;
+  throw new AutoparError(
+    'no-gradient',
+    'input',
+    `${view.op} ${view.name}: this form of it has no gradient (it continues a cache, quantises it, normalises queries, shows its scores, or its tables of angles are trained or read at positions of their own)`,
+    { node: view.name },
+    'Train over whole sequences, without a cache, and freeze the tables of angles: --frozen.',
+  );
+}
+
+function axesOf(write: OperatorGradient, { batch, query, heads, keyHeads, head }: GroupedSizes): AttentionAxes {
+  const named = (name: string) => (write.rule.factors.has(name) ? [name] : []);
+  const position: Axis = { size: query, dims: ['s'] };
+  return {
+    b: { size: batch, dims: ['b'] },
+    h: { size: keyHeads, dims: ['h'] },
+    g: { size: heads / keyHeads, dims: named('g') },
+    s: position,
+    t: { size: query, dims: ['s'] },
+    e: { size: head, dims: ['e'] },
+    f: { size: head, dims: ['e'] },
+  };
+}
+
+/** What turns heads through the angles of their positions, forwards (1) or back (-1). */
+function rotation(write: OperatorGradient, { head }: GroupedSizes, type: ReturnType<typeof operand>['dtype']) {
+  const { view } = write;
+  const table = view.inputs[COSINE];
+  if (numberOf(view, 'do_rotary', 0) === 0 || !table) return (name: string, _: Axes, _way: 1 | -1) => name;
+  const [cosine, sine] = [COSINE, SINE].map((index) =>
+    write.inType(`in${index}`, operand(view, index).dtype, type, write.dimsOfOperand(index)),
+  );
+  const first = write.tensor(constant('int64', [0], [1]));
+  const back = write.add('Neg', [sine ?? ''], write.dimsOfOperand(SINE));
+  const interleaved = numberOf(view, 'rotary_interleaved', 0);
+  const turned = 2 * (table.shape[1] ?? 1);
+  return (name: string, form: Axes, way: 1 | -1) => {
+    const dims = dimensionsOf(form);
+    const features = (start: number, end: number) =>
+      write.add('Slice', [name], dims, { starts: [start], ends: [end], axes: [3], steps: [1] });
+    const isPart = turned < head;
+    const inputs = [isPart ? features(0, turned) : name, first, cosine ?? '', way === 1 ? (sine ?? '') : back];
+    const made = write.addOf('com.microsoft', 'RotaryEmbedding', inputs, dims, { interleaved });
+    return isPart ? write.add('Concat', [made, features(turned, head)], dims, { axis: 3 }) : made;
+  };
+}
+
+function stepsOf(write: OperatorGradient, { query }: GroupedSizes, axes: AttentionAxes): readonly ScoreStep[] {
+  const { view } = write;
+  const { s, t } = axes;
+  const steps: ScoreStep[] = [];
+  const cap = numberOf(view, 'softcap', 0);
+  if (cap !== 0) steps.push({ kind: 'cap', by: cap });
+  const bias = view.inputs[BIAS];
+  if (bias) {
+    const added = addMask(write, BIAS, axes, 0);
+    const name = write.inType(added.name, bias.dtype, write.sumType, dimensionsOf(added.axes));
+    steps.push({ kind: 'add', name, axes: added.axes, operand: BIAS });
+  }
+  const positions = (axis: number) => positionsAlong(write, [query, query], axis, [s.dims, t.dims][axis] ?? []);
+  const [rows, columns] = [positions(0), positions(1)];
+  const keep = (name: string) => steps.push({ kind: 'keep', name });
+  keep(write.add('GreaterOrEqual', [rows, columns], [s.dims, t.dims]));
+  const window = numberOf(view, 'local_window_size', -1);
+  if (window < 0) return steps;
+  const oldest = write.add('Sub', [rows, write.scalar('int64', window)], [s.dims, []]);
+  keep(write.add('Less', [oldest, columns], [s.dims, t.dims]));
+  return steps;
+}
+
+/** A score that takes its part of the probabilities and gives nothing: trained per head, or zero. */
+function sinkOf(write: OperatorGradient, { h, g }: AttentionAxes): { name: string; operand: number } | null {
+  const { view } = write;
+  const given = view.inputs[SINK];
+  if (given) {
+    const raised = write.inType(`in${SINK}`, given.dtype, write.sumType, write.dimsOfOperand(SINK));
+    return { name: rearrange(write, raised, [[h, g]], [[h], [g], [], []]), operand: SINK };
+  }
+  if (numberOf(view, 'smooth_softmax', 0) <= 0) return null;
+  return { name: write.scalar(write.sumType, 0), operand: SINK };
+}
+
+function zeros(write: OperatorGradient, form: Axes): string {
+  const value = constant(write.sumType, [0], [1]);
+  return write.add('ConstantOfShape', [], dimensionsOf(form), { shape: sizesOf(form), value });
+}

@@ -1,0 +1,192 @@
+/**
+ * @file The gradient of ONNX Runtime's Attention, which projects its input itself: the projection is made again, attention's
+ * gradients become that of the projection, and this the gradients of input, weights and bias.
+ */
+import { AutoparError } from '../error.js';
+import { cut } from './attention-gradient.js';
+import { constant } from './constants.js';
+import { maskingSteps } from './multi-head-gradient.js';
+import { numberOf, operand } from './operands.js';
+import type { OperatorGradient } from './operator-gradient.js';
+import { type Axes, type Axis, dimensionsOf, rearrange, sizesOf } from './rearrange.js';
+import { type AttentionAxes, addAttentionSlopes } from './score-gradient.js';
+
+/** Sizes as fused-attention.ts reads them off the operands. */
+interface ProjectedSizes {
+  readonly batch: number;
+  readonly query: number;
+  readonly heads: number;
+  readonly head: number;
+  readonly valueHead: number;
+  readonly total: number;
+}
+
+/** Places of the operands. */
+const [INPUT, WEIGHTS, BIAS, MASK, PAST, SCORES, PAST_LENGTH] = [0, 1, 2, 3, 4, 5, 6];
+
+export function projectedGradient(write: OperatorGradient, sizes: ProjectedSizes): void {
+  const { view } = write;
+  refuse(write, sizes);
+  const type = write.sumType;
+  const axes = axesOf(write, sizes);
+  const { b, h, s, t, e, f } = axes;
+  const raised = (index: number) =>
+    write.inType(`in${index}`, operand(view, index).dtype, type, write.dimsOfOperand(index));
+  const [batch = [], rows = [], features = []] = write.dimsOfOperand(INPUT);
+  const columns = write.dimsOfOperand(WEIGHTS)[1] ?? [];
+  const projected = [batch, rows, columns];
+  const product = write.add('MatMul', [raised(INPUT), raised(WEIGHTS)], projected);
+  const joined = view.inputs[BIAS] ? write.add('Add', [product, raised(BIAS)], projected) : product;
+  const parts = partsOf(write, axes, joined);
+  const keys = (last: Axis): Axes => [[b], [h], [s], [last]];
+  const all = (last: Axis): Axes => [[b], [h], [t], [last]];
+  const past = view.inputs[PAST] ? halves(write, raised(PAST), 'past', write.dimsOfOperand(PAST)) : null;
+  const before: Axis = { size: sizes.total - sizes.query, dims: write.dimsOfOperand(PAST)[3] ?? [] };
+  const withPast = (index: 1 | 2, last: Axis) => {
+    const own = parts.names[index] ?? '';
+    const held =
+      past && rearrange(write, past[index - 1] ?? '', [[], [b], [h], [before], [last]], [[b], [h], [before], [last]]);
+    const name = held ? write.add('Concat', [held, own], dimensionsOf(all(last)), { axis: 2 }) : own;
+    return rearrange(write, name, held ? all(last) : keys(last), [[b], [h], [], [t], [last]]);
+  };
+  const outputForm: Axes = [[b], [s], [h, f]];
+  const grown = write.has(0) ? write.inType('grad0', operand(view, INPUT).dtype, type, write.dimsOfResult(0)) : null;
+  const slopes = addAttentionSlopes(write, {
+    axes,
+    scale: numberOf(view, 'scale', 0) || 1 / Math.sqrt(sizes.head),
+    query: rearrange(write, parts.names[0] ?? '', keys(e), [[b], [h], [], [s], [e]]),
+    key: withPast(1, e),
+    value: withPast(2, f),
+    output: grown && rearrange(write, grown, outputForm, [[b], [h], [], [s], [f]]),
+    steps: maskingSteps(write, { query: sizes.query, keys: sizes.query, total: sizes.total }, axes, {
+      mask: MASK,
+      scores: SCORES,
+    }),
+    probabilities: null,
+  });
+  const shown = write.has(1)
+    ? halves(
+        write,
+        write.inType('grad1', operand(view, INPUT).dtype, type, write.dimsOfResult(1)),
+        'shown',
+        write.dimsOfResult(1),
+      )
+    : null;
+  const ofKeys = (index: 1 | 2, last: Axis, slope: (() => string) | null): string => {
+    const made = slope?.() ?? null;
+    const present = shown && rearrange(write, shown[index - 1] ?? '', [[], [b], [h], [t], [last]], all(last));
+    if (made !== null && present !== null) return write.add('Add', [made, present], dimensionsOf(all(last)));
+    return made ?? present ?? zeros(write, all(last));
+  };
+  const query = rearrange(write, slopes.query(), [[b], [h], [], [s], [e]], keys(e));
+  const key = ofKeys(1, e, slopes.key);
+  const value = ofKeys(2, f, slopes.value);
+  const now = (name: string, last: Axis) => cut(write, name, all(last), s, before.size);
+  if ([INPUT, WEIGHTS, BIAS].some((index) => write.wants(index))) {
+    const slope = parts.join([query, now(key, e), now(value, f)]);
+    if (write.wants(INPUT)) {
+      const turned = write.add('Transpose', [raised(WEIGHTS)], [columns, features], { perm: [1, 0] });
+      write.become(INPUT, write.add('MatMul', [slope, turned], write.dimsOfOperand(INPUT)), type);
+    }
+    if (write.wants(WEIGHTS)) {
+      const equation = 'bsd,bsw->dw';
+      const each = write.add('Einsum', [raised(INPUT), slope], write.dimsOfOperand(WEIGHTS), { equation });
+      write.become(WEIGHTS, each, type);
+    }
+    if (write.wants(BIAS))
+      write.become(BIAS, write.add('ReduceSum', [slope], [columns], { axes: [0, 1], keepdims: 0 }), type);
+  }
+  if (!write.wants(PAST)) return;
+  const places: Axes = [[], [b], [h], [before], [e]];
+  const both = [key, value].map((name) =>
+    rearrange(write, cut(write, name, all(e), before, 0), [[b], [h], [before], [e]], places),
+  );
+  write.become(PAST, write.add('Concat', both, write.dimsOfOperand(PAST), { axis: 0 }), type);
+}
+
+/** Refuses forms whose positions are known only when it runs, rotations inside, and masks with starts. */
+function refuse({ view }: OperatorGradient, { batch }: ProjectedSizes): void {
+  const mask = view.inputs[MASK]?.shape;
+  const isPlainMask = !mask || mask.length === 2 || mask.length === 3 || (mask.length === 1 && mask[0] === batch);
+  const isLate = Boolean(view.inputs[PAST_LENGTH]) || numberOf(view, 'past_present_share_buffer', 0) !== 0;
+  if (isPlainMask && !isLate && numberOf(view, 'do_rotary', 0) === 0) return;
+  throw new AutoparError(
+    'no-gradient',
+    'input',
+    `${view.op} ${view.name}: this form of it has no gradient (a mask of starts and ends or of four dimensions, a rotation inside, or a buffer for the past)`,
+    { node: view.name },
+    'Export the model before it is optimised for inference.',
+  );
+}
+
+function axesOf(write: OperatorGradient, sizes: ProjectedSizes): AttentionAxes {
+  const named = (...names: readonly string[]) => names.filter((name) => write.rule.factors.has(name)).slice(0, 1);
+  const s: Axis = { size: sizes.query, dims: ['s'] };
+  const e: Axis = { size: sizes.head, dims: named('e', 'f') };
+  return {
+    b: { size: sizes.batch, dims: ['b'] },
+    h: { size: sizes.heads, dims: ['h'] },
+    g: { size: 1, dims: [] },
+    s,
+    t: sizes.total === sizes.query ? s : { size: sizes.total, dims: named('v', 's') },
+    e,
+    f: sizes.valueHead === sizes.head ? e : { size: sizes.valueHead, dims: e.dims },
+  };
+}
+
+interface Parts {
+  /** Queries, keys and values [b h s e]. */
+  readonly names: readonly string[];
+  /** Three such side by side again. */
+  readonly join: (names: readonly string[]) => string;
+}
+
+/** The parts of a projection. Where they are equal, heads may be sharded inside of each. */
+function partsOf(write: OperatorGradient, { b, h, s, e, f }: AttentionAxes, projected: string): Parts {
+  const names = ['queries', 'keys', 'values'];
+  const widths = [e, e, f];
+  const apart = widths.map((last): Axes => [[b], [h], [s], [last]]);
+  if (write.rule.factors.has('p')) {
+    const three: Axis = { size: 3, dims: ['p'] };
+    const flat: Axes = [[b], [s], [three, h, e]];
+    const tall: Axes = [[three], [b], [h], [s], [e]];
+    const single: Axes = [[], [b], [h], [s], [e]];
+    const dims = names.map(() => dimensionsOf(single));
+    write.addAll('Split', [rearrange(write, projected, flat, tall)], names, dims, { axis: 0, split: [1, 1, 1] });
+    return {
+      names: names.map((name, index) => rearrange(write, name, single, apart[index] ?? [])),
+      join: (list) => {
+        const each = list.map((name, index) => rearrange(write, name, apart[index] ?? [], single));
+        return rearrange(write, write.add('Concat', each, dimensionsOf(tall), { axis: 0 }), tall, flat);
+      },
+    };
+  }
+  const flat = widths.map((last): Axes => [[b], [s], [h, last]]);
+  const split = widths.map(({ size }) => h.size * size);
+  write.addAll('Split', [projected], names, flat.map(dimensionsOf), { axis: 2, split });
+  return {
+    names: names.map((name, index) => rearrange(write, name, flat[index] ?? [], apart[index] ?? [])),
+    join: (list) => {
+      const each = list.map((name, index) => rearrange(write, name, apart[index] ?? [], flat[index] ?? []));
+      return write.add('Concat', each, [b.dims, s.dims, write.dimsOfOperand(WEIGHTS)[1] ?? []], { axis: 2 });
+    },
+  };
+}
+
+/** Keys and values of a cache that holds both. */
+function halves(
+  write: OperatorGradient,
+  cache: string,
+  name: string,
+  [, ...dims]: ReturnType<OperatorGradient['dimsOfOperand']>,
+): readonly string[] {
+  const names = [`${name}_keys`, `${name}_values`];
+  const single = [[], ...dims];
+  write.addAll('Split', [cache], names, [single, single], { axis: 0, split: [1, 1] });
+  return names;
+}
+
+function zeros(write: OperatorGradient, form: Axes): string {
+  const value = constant(write.sumType, [0], [1]);
+  return write.add('ConstantOfShape', [], dimensionsOf(form), { shape: sizesOf(form), value });
+}
