@@ -13,17 +13,20 @@ import { type Axes, type Axis, dimensionsOf, rearrange, sizesOf } from './rearra
 import { type AttentionAxes, addAttentionSlopes, addMask, type ScoreStep } from './score-gradient.js';
 
 /** Sizes as grouped-attention.ts reads them off the operands. */
-interface GroupedSizes {
+export interface GroupedSizes {
   readonly batch: number;
   readonly query: number;
   readonly heads: number;
   readonly keyHeads: number;
   readonly head: number;
+  /** Positions in the cache that is returned. */
   readonly cached: number;
 }
 
 /** Places of the operands. */
 const [QUERY, KEY, VALUE, PAST_KEY, PAST_VALUE, COSINE, SINE, POSITIONS, BIAS, SINK] = [0, 1, 2, 3, 4, 7, 8, 9, 10, 11];
+/** The place of a sequence's last token. */
+const LAST = 5;
 /** Scales of a quantised cache, and weights of normalised queries and keys. */
 const REFUSED = [POSITIONS, 12, 13, 14, 15];
 
@@ -161,6 +164,10 @@ function stepsOf(write: OperatorGradient, { query }: GroupedSizes, axes: Attenti
   const [rows, columns] = [positions(0), positions(1)];
   const keep = (name: string) => steps.push({ kind: 'keep', name });
   keep(write.add('GreaterOrEqual', [rows, columns], [s.dims, t.dims]));
+  // Shorter sequences of the batch: the place of each one's last token.
+  const last = write.cast(`in${LAST}`, [axes.b.dims], 'int64');
+  const ends = write.add('Unsqueeze', [last], [axes.b.dims, [], [], [], []], { axes: [1, 2, 3, 4] });
+  keep(write.add('GreaterOrEqual', [ends, columns], [axes.b.dims, [], [], [], t.dims]));
   const window = numberOf(view, 'local_window_size', -1);
   if (window < 0) return steps;
   const oldest = write.add('Sub', [rows, write.scalar('int64', window)], [s.dims, []]);

@@ -12,7 +12,7 @@ import type { OperatorEntry, OperatorView } from '../operator.js';
 import { bindRule } from '../rule-text.js';
 import { numbersOf } from './constants.js';
 import { entry } from './entry.js';
-import { groupedGradient } from './grouped-attention-gradient.js';
+import { type GroupedSizes, groupedGradient } from './grouped-attention-gradient.js';
 import { mismatch, numberOf, ofRank, operand, tensor } from './operands.js';
 import { differentiable } from './operator-gradient.js';
 
@@ -50,16 +50,6 @@ export const groupedAttentionEntries: readonly OperatorEntry[] = [
     (write) => groupedGradient(write, groupedSizes(write.view), totalLength(write.view)),
   ),
 ];
-
-interface GroupedSizes {
-  readonly batch: number;
-  readonly query: number;
-  readonly heads: number;
-  readonly keyHeads: number;
-  readonly head: number;
-  /** Positions in the cache that is returned. */
-  readonly cached: number;
-}
 
 function groupedSizes(view: OperatorView): GroupedSizes {
   const [batch = 1, query = 1, width = 1] = ofRank(view, 0, 3).shape;

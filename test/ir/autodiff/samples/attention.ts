@@ -28,6 +28,14 @@ const OWN: readonly Case[] = [
 
 const lengths = (high: number): Sample => ({ shape: [2], dtype: 'int32', low: high, high: high + 1 });
 const GROUPED: readonly (readonly [Case, GradientOptions])[] = [
+  // Sequences of several lengths.
+  [
+    grouped([f(4, 4, 32), f(4, 4, 16), f(4, 4, 16), null, null, { ...of('int32', 4, 4), low: 1 }], {
+      num_heads: 4,
+      kv_num_heads: 2,
+    }),
+    {},
+  ],
   [grouped([f(2, 4, 32), f(2, 4, 16), f(2, 4, 16), null, null, lengths(3)], { num_heads: 4, kv_num_heads: 2 }), {}],
   [
     grouped([f(2, 4, 48), null, null, null, null, lengths(3)], { num_heads: 2, kv_num_heads: 2, local_window_size: 2 }),
