@@ -32,12 +32,6 @@ export const MISSED: readonly MissedSharding[] = [
       'Holds where whole blocks of scales go along; the rule for scales per block is a lookup’s, which weights need most.',
   },
   {
-    op: 'TfIdfVectorizer',
-    domain: '',
-    shardings: ['1 -> sum'],
-    reason: 'Holds only where no counted pair of words lies across the cut.',
-  },
-  {
     op: 'Imputer',
     domain: 'ai.onnx.ml',
     shardings: ['1 -> 1'],
