@@ -184,6 +184,11 @@ test('an operator that mixes samples is named', async (t) => {
   );
   await refused((builder, hidden) => builder.operator('Softmax', [hidden], { axis: 0 }), /Softmax/);
   const own = { kind: 'model-output' } as const;
+  await refused(
+    (builder) => builder.operator('ReduceSum', [builder.parameter('other', [3])], { axes: [0], keepdims: 0 }),
+    /makes the loss of no samples/,
+    own,
+  );
   const norm = (op: string) => (builder: GraphBuilder, hidden: string) =>
     builder.operator(op, [hidden], { axes: [0, 1], keepdims: 0 });
   await refused(norm('ReduceL2'), /ReduceL2/, own);

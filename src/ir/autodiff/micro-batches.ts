@@ -149,6 +149,14 @@ const NUMBER: TensorType = { dtype: 'int64', shape: [1] };
 function checkApart(graph: Graph, node: Node, marks: BatchMarks, loss: string): void {
   const carried = [...marks.factorMarks(node).keys()];
   const isCut = marks.conflicts.includes(node.name);
+  if (carried.length === 0 && node.outputs[0] === loss)
+    throw new AutoparError(
+      'mixes-samples',
+      'input',
+      `node '${node.name}' (${node.op}) makes the loss of no samples, so micro-batches would count it several times`,
+      { node: node.name },
+      'train without --micro-batches',
+    );
   if (carried.length === 0 && !isCut) return;
   const rule = ruleOf(viewOf(graph, node));
   const addsUp = node.outputs[0] === loss;
@@ -163,7 +171,7 @@ function checkApart(graph: Graph, node: Node, marks: BatchMarks, loss: string): 
     'input',
     `node '${node.name}' (${node.op}) mixes the samples of a batch (${mixing}), so micro-batches would compute something else`,
     { node: node.name },
-    'train without --micro-batches; batch statistics can be kept as they are (docs/training.md)',
+    'train without --micro-batches; of BatchNormalization, --freeze-batch-statistics keeps the running statistics',
   );
 }
 
