@@ -11,14 +11,30 @@ import { appendLoss } from '../ir/autodiff/append-loss.js';
 import { differentiate } from '../ir/autodiff/differentiate.js';
 import { flattenBlocks } from '../ir/blocks/flatten-blocks.js';
 import { elementCount, type Graph, type Node, typeOf } from '../ir/graph.js';
+import { firstOfLayers } from '../ir/passes/first-of-layers.js';
 import { plan } from '../search/plan.js';
 
 /** What a graph's work is read for: inference, or training with a loss. */
 export type Purpose = { readonly kind: 'inference' } | { readonly kind: 'training'; readonly loss: LossOptions };
 
-/** @throws AutoparError where no plan shards the graph over `tp` ranks, or it has no gradient */
-export async function graphWork(forward: Graph, tp: number, cluster: Cluster, purpose: Purpose): Promise<ModelWork> {
-  const graph = purpose.kind === 'training' ? withGradients(forward, purpose.loss) : forward;
+/** A model's operators for a purpose, one layer of each run. */
+export interface GraphOfWork {
+  readonly graph: Graph;
+  /** How many layers each of those that are left stands for, where more than itself. */
+  readonly repeats: ReadonlyMap<string, number>;
+}
+
+/** @throws AutoparError where the graph has no gradient, or no output that the loss can be of */
+export function graphOfWork(whole: Graph, purpose: Purpose): GraphOfWork {
+  const { graph, runs } = firstOfLayers(whole);
+  return {
+    graph: purpose.kind === 'training' ? withGradients(graph, purpose.loss) : graph,
+    repeats: new Map(runs.map(({ name, instances }) => [name, instances.length])),
+  };
+}
+
+/** @throws AutoparError where no plan shards the graph over `tp` ranks */
+export async function graphWork({ graph, repeats }: GraphOfWork, tp: number, cluster: Cluster): Promise<ModelWork> {
   const { device } = cluster;
   const ranks: Cluster = { nodes: 1, perNode: tp, device, levels: deviceLevels(device, 1, tp), local: false };
   const found = await plan(graph, ranks, {
@@ -27,7 +43,9 @@ export async function graphWork(forward: Graph, tp: number, cluster: Cluster, pu
   });
   const places = layerPlaces(graph);
   const parts = readWork(graph, found.sharded, (group) => places.get(group) ?? 'last');
-  const layers = [...parts].filter(([name]) => name !== 'first' && name !== 'last').map(([, part]) => part);
+  const layers = [...parts]
+    .filter(([name]) => name !== 'first' && name !== 'last')
+    .map(([name, part]) => ({ count: repeats.get(name) ?? 1, part }));
   return {
     first: parts.get('first') ?? NOTHING,
     layers: layers.length > 0 ? classesOf(layers) : [{ count: 1, part: NOTHING }],
@@ -72,20 +90,24 @@ function layerPlaces(graph: Graph): ReadonlyMap<string, string> {
 }
 
 /** Equal parts counted, in the order in which they first come. */
-function classesOf(parts: readonly PartWork[]): ModelWork['layers'] {
+function classesOf(layers: ModelWork['layers']): ModelWork['layers'] {
   const classes = new Map<string, { count: number; part: PartWork }>();
-  for (const part of parts) {
+  for (const { count, part } of layers) {
     const key = JSON.stringify(part);
     const known = classes.get(key);
-    if (known) known.count++;
-    else classes.set(key, { count: 1, part });
+    if (known) known.count += count;
+    else classes.set(key, { count, part });
   }
   return [...classes.values()];
 }
 
-/** Elements that go from one layer to the next: the most that any pair of neighbours hands on. */
+/**
+ * Elements that go from one layer to the next: the most that any pair of neighbours hands on. What no parameter moves (masks,
+ * rotary tables) every stage makes for itself.
+ */
 function boundaryOf(graph: Graph, places: ReadonlyMap<string, string>): number {
   const makers = new Map<string, Node>();
+  const moved = movedByParameters(graph);
   for (const node of graph.nodes) {
     if (node.phase !== 'forward') continue;
     for (const output of node.outputs) if (output !== null) makers.set(output, node);
@@ -97,7 +119,8 @@ function boundaryOf(graph: Graph, places: ReadonlyMap<string, string>): number {
     for (const input of node.inputs) {
       const maker = input === null ? undefined : makers.get(input);
       const from = maker ? (places.get(maker.group) ?? '') : '';
-      if (!maker || input === null || from === to || from === 'first' || to === 'last') continue;
+      if (!maker || input === null || !moved.has(input)) continue;
+      if (from === to || from === 'first' || to === 'last') continue;
       const set = handed.get(`${from} ${to}`) ?? new Set<string>();
       handed.set(`${from} ${to}`, set.add(input));
     }
@@ -106,4 +129,14 @@ function boundaryOf(graph: Graph, places: ReadonlyMap<string, string>): number {
     [...names].reduce((sum, name) => sum + elementCount(typeOf(graph, name).shape), 0),
   );
   return Math.max(0, ...sums);
+}
+
+/** Tensors that some parameter has part in. */
+function movedByParameters(graph: Graph): ReadonlySet<string> {
+  const moved = new Set([...graph.weights].flatMap(([name, { role }]) => (role === 'parameter' ? [name] : [])));
+  for (const node of graph.nodes) {
+    if (!node.inputs.some((input) => input !== null && moved.has(input))) continue;
+    for (const output of node.outputs) if (output !== null) moved.add(output);
+  }
+  return moved;
 }

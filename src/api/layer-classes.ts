@@ -41,8 +41,15 @@ const MEGATRON_STYLES: readonly (readonly [module: string, style: Style])[] = [
 
 const BY_MEGATRON: PinSource = { file: null, line: null, text: 'megatron', priority: 0, why: null };
 
-/** The work of a language model; layers that are alike are generated once. */
-export function modelWork(sizes: LanguageModelSizes, tp: number, cluster: Cluster): ModelWork {
+/** A language model's layers, one of each class, with their training step. */
+export interface LayerGraph {
+  readonly sizes: LanguageModelSizes;
+  readonly classes: readonly { readonly layer: number; readonly count: number }[];
+  readonly graph: Graph;
+}
+
+/** Layers that are alike are generated once. */
+export function layerGraph(sizes: LanguageModelSizes): LayerGraph {
   const dense = sizes.experts ? Math.min(sizes.experts.dense, sizes.layers) : sizes.layers;
   const classes = sizes.experts
     ? [...(dense > 0 ? [{ layer: 0, count: dense }] : []), { layer: dense > 0 ? 1 : 0, count: sizes.layers - dense }]
@@ -52,7 +59,16 @@ export function modelWork(sizes: LanguageModelSizes, tp: number, cluster: Cluste
     layers: classes.length,
     ...(sizes.experts ? { experts: { ...sizes.experts, dense: dense > 0 ? 1 : 0 } } : {}),
   };
-  const graph = trainingStep(languageModel('layers', generated, 0, 'absent'));
+  return { sizes, classes, graph: trainingStep(languageModel('layers', generated, 0, 'absent')) };
+}
+
+/** The work of a language model. */
+export function modelWork(sizes: LanguageModelSizes, tp: number, cluster: Cluster): ModelWork {
+  return layerWork(layerGraph(sizes), tp, cluster);
+}
+
+/** The work of a language model whose layers are there. */
+export function layerWork({ sizes, classes, graph }: LayerGraph, tp: number, cluster: Cluster): ModelWork {
   const mesh = makeMesh([['tp', tp]]);
   const ranks = { ...cluster, nodes: 1, perNode: tp, levels: deviceLevels(cluster.device, 1, tp) };
   const price = stepPrice(ranks, mesh);

@@ -2,7 +2,7 @@
  * @file simulate: what a hand-written choice of degrees, batches, schedule and memory savings costs, without a search. One
  * micro-batch of each part of the model is lowered and priced; stages, micro-batches and data parallelism follow from it.
  */
-import { type GeneratedModel, generatedModel } from '../../models/families.js';
+import { generatedModel } from '../../models/families.js';
 import { type Cluster, clusterSize, parseCluster } from '../cost-model/cluster.js';
 import type {
   Degrees,
@@ -18,10 +18,11 @@ import { microBatches, priceStep, type StepPrice } from '../cost-model/step/step
 import type { ModelWork } from '../cost-model/step/work.js';
 import type { LossOptions } from '../ir/autodiff/append-loss.js';
 import { AutoparError } from '../ir/error.js';
+import type { SpaceOptions } from '../search/configurations/space.js';
 import { clusterSources } from './cluster-sources.js';
-import { graphWork, type Purpose } from './graph-work.js';
-import { type ImportOptions, importModel } from './import.js';
-import { modelWork } from './layer-classes.js';
+import type { Purpose } from './graph-work.js';
+import type { ImportOptions } from './import.js';
+import { workReader } from './step-works.js';
 import { writeTimeline } from './timeline.js';
 
 export interface SimulateOptions extends Omit<ImportOptions, 'globalBatch'>, Partial<Degrees> {
@@ -84,22 +85,37 @@ export async function simulate(options: SimulateOptions): Promise<Simulation> {
     degrees: { dp: productOf(options), tp: options.tp ?? 1 },
   });
   const configuration = configurationOf(options, cluster);
-  const works = worksOf(options, generated, cluster);
+  const purpose: Purpose = options.loss ? { kind: 'training', loss: options.loss } : { kind: 'inference' };
+  const read = workReader(options, generated, purpose, cluster);
+  const works = ({ degrees, microBatch }: StepConfiguration) => read(degrees.tp, microBatch);
   const work = await works(configuration);
   checkStages(work, configuration);
+  const simulation = simulationOf({
+    name: generated?.text ?? options.model ?? '',
+    cluster,
+    configuration,
+    work,
+    memoryBytes: options.memory ?? (cluster.local ? null : cluster.device.memoryBytes),
+    sequence: generated?.language?.sequence,
+  });
+  if (options.trace !== undefined) await writeTimeline(options.trace, configuration, simulation);
+  const { fits, memoryBytes } = simulation;
+  if (fits || memoryBytes === null) return simulation;
+  return { ...simulation, remedy: await remedyOf(configuration, memoryBytes, cluster, works) };
+}
+
+/** A configuration of a model whose work is known, priced; no remedy is looked for. */
+export function simulationOf({ name, cluster, configuration, work, memoryBytes, sequence }: Priceable): Simulation {
   const price = priceStep(work, configuration, cluster, STEP_CONSTANTS);
-  if (options.trace !== undefined) await writeTimeline(options.trace, configuration, price);
   const stages = stageMemory(work, configuration);
-  const memoryBytes = options.memory ?? (cluster.local ? null : cluster.device.memoryBytes);
   const need = Math.max(...stages.map(({ total }) => total));
   const fits = memoryBytes === null || need <= memoryBytes;
   const flops = modelFlops(work, configuration);
   const peak = cluster.device.peakFlops.bf16 ?? cluster.device.peakFlops.fp16 ?? cluster.device.peakFlops.fp32 ?? 1;
-  const sequence = generated?.language?.sequence;
   const samplesPerSecond = configuration.globalBatch / price.stepSeconds;
   return {
     ...price,
-    name: generated?.text ?? options.model ?? '',
+    name,
     cluster,
     configuration,
     microBatches: microBatches(configuration),
@@ -111,9 +127,20 @@ export async function simulate(options: SimulateOptions): Promise<Simulation> {
     memoryBytes,
     fits,
     missingBytes: fits ? 0 : need - (memoryBytes ?? 0),
-    remedy: fits || memoryBytes === null ? null : await remedyOf(configuration, memoryBytes, cluster, works),
+    remedy: null,
     pricedWithoutLowering: unlowered(configuration),
   };
+}
+
+/** What a simulation is made of. */
+export interface Priceable {
+  readonly name: string;
+  readonly cluster: Cluster;
+  readonly configuration: StepConfiguration;
+  readonly work: ModelWork;
+  readonly memoryBytes: number | null;
+  /** Positions of a sample, where the model has a sequence. */
+  readonly sequence: number | undefined;
 }
 
 /** Devices that the degrees but tp ask for, where nothing else says how many there are. */
@@ -141,19 +168,27 @@ function configurationOf(options: SimulateOptions, cluster: Cluster): StepConfig
     );
   const { microBatch, globalBatch } = batchOf(options, dp, pp);
   const virtualStages = options.virtualStages ?? (options.schedule === 'interleaved-1f1b' ? 2 : 1);
-  const software = options.software ?? 'megatron-core';
-  const precision = options.precision ?? 'bf16';
   return {
+    ...baseConfiguration(options, globalBatch),
     degrees: { tp, pp, sp, dp, ep },
     ...(options.schedule ? { schedule: options.schedule } : {}),
-    ...(options.loss ? {} : { inference: true }),
     virtualStages: pp === 1 ? 1 : virtualStages,
     microBatch,
-    globalBatch,
     tpSequence: tp > 1 && (options.tpSequence ?? 'auto') !== 'off',
     zero: options.zero ?? 0,
     recompute: options.recompute ?? 'none',
-    attention: options.attention ?? 'fused',
+  };
+}
+
+/** What of a configuration no search decides: precision, software, kernels, what overlaps. */
+export function baseConfiguration(
+  { loss, attention = 'fused', precision = 'bf16', software = 'megatron-core' }: SimulateOptions,
+  globalBatch: number,
+): SpaceOptions['base'] {
+  return {
+    ...(loss ? {} : { inference: true }),
+    globalBatch,
+    attention,
     precision,
     software,
     overlap: { tensor: false, data: true, pipeline: software === 'megatron-core', experts: false },
@@ -179,25 +214,6 @@ function batchOf({ globalBatch, microBatch, microBatches: count }: SimulateOptio
     `the global batch ${globalBatch} is not dp ${dp} · micro-batch ${microBatch ?? '?'} · micro-batches ${count ?? '?'}`,
     `global batch = dp · micro-batch · micro-batches: ${dp * (microBatch ?? 1)} divides ${Math.ceil(globalBatch / (dp * (microBatch ?? 1))) * dp * (microBatch ?? 1)}`,
   );
-}
-
-/** The model's work under a configuration: what depends on it is made again where it changes. */
-function worksOf(options: SimulateOptions, generated: GeneratedModel | null, cluster: Cluster) {
-  const purpose: Purpose = options.loss ? { kind: 'training', loss: options.loss } : { kind: 'inference' };
-  const known = new Map<string, Promise<ModelWork>>();
-  return ({ degrees, microBatch }: StepConfiguration): Promise<ModelWork> => {
-    const key = `${degrees.tp} ${microBatch}`;
-    const found = known.get(key) ?? make(degrees.tp, microBatch);
-    known.set(key, found);
-    return found;
-  };
-  async function make(tp: number, batch: number): Promise<ModelWork> {
-    if (generated?.language) return modelWork({ ...generated.language, batch }, tp, cluster);
-    if (generated) return graphWork(generated.build(batch), tp, cluster, purpose);
-    const { model = '', generate: _, ...importing } = options;
-    const imported = await importModel(model, { ...importing, globalBatch: batch });
-    return graphWork(imported.graph, tp, cluster, purpose);
-  }
 }
 
 function checkStages(work: ModelWork, { degrees, virtualStages }: StepConfiguration): void {

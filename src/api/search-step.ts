@@ -1,0 +1,192 @@
+/**
+ * @file searchStep: the fastest way to train a model on a cluster, over every dimension that a step can be priced in: pp · dp · sp
+ * · tp, ep, micro-batches, schedules, ZeRO, recomputation. Nothing is lowered; it is what `compile --plan-only` chooses from.
+ */
+import { generatedModel } from '../../models/families.js';
+import { type Cluster, clusterSize, parseCluster } from '../cost-model/cluster.js';
+import type { StepConfiguration } from '../cost-model/step/configuration.js';
+import { STEP_CONSTANTS } from '../cost-model/step/constants.js';
+import { stageMemory } from '../cost-model/step/step-memory.js';
+import { priceStep } from '../cost-model/step/step-price.js';
+import type { ModelWork } from '../cost-model/step/work.js';
+import { AutoparError } from '../ir/error.js';
+import {
+  bestConfigurations,
+  type Found,
+  type Pricing,
+  type SearchOptions,
+  type Verdict,
+} from '../search/configurations/best-configurations.js';
+import {
+  type Combination,
+  combinations,
+  type Decided,
+  factsOf,
+  type SpaceOptions,
+} from '../search/configurations/space.js';
+import { clusterSources } from './cluster-sources.js';
+import type { Purpose } from './graph-work.js';
+import { baseConfiguration, type SimulateOptions, type Simulation, simulationOf } from './simulate.js';
+import { knownWorks, workReader } from './step-works.js';
+
+export interface StepSearchOptions extends Omit<SimulateOptions, 'trace' | 'tpSequence'> {
+  readonly tpSequence?: 'on' | 'off' | 'auto';
+  readonly objective?: 'time' | 'memory';
+  /** How many combinations of degrees are shown beside the best. */
+  readonly top?: number;
+  readonly signal?: AbortSignal;
+  readonly onProgress?: (text: string) => void;
+}
+
+export interface StepSearch extends Omit<Found, 'best'> {
+  /** The best configuration, priced as `simulate` does. */
+  readonly simulation: Simulation;
+  readonly best: Found['best'];
+  /** (cost − bound) / cost, of the configurations that are in the space. */
+  readonly gap: number;
+}
+
+/**
+ * Searches.
+ * @throws AutoparError (noPlan) `nothing-fits` with what would; (usage) for degrees that no combination has; what reading the model
+ * and the cluster refuse
+ */
+export async function searchStep(options: StepSearchOptions): Promise<StepSearch> {
+  const generated = options.generate === undefined ? null : generatedModel(options.generate);
+  const cluster = parseCluster(options.cluster, options.devices, await clusterSources(options.cluster));
+  const purpose: Purpose = options.loss ? { kind: 'training', loss: options.loss } : { kind: 'inference' };
+  const read = workReader(options, generated, purpose, cluster);
+  options.onProgress?.('reading the layers');
+  const { space, works } = await spaceOf(options, cluster, read);
+  options.onProgress?.('searching');
+  const limitBytes = options.memory ?? (cluster.local ? null : cluster.device.memoryBytes);
+  const searching: SearchOptions = {
+    objective: options.objective ?? 'time',
+    limitBytes,
+    top: 1 + (options.top ?? SHOWN),
+    ...(options.signal ? { signal: options.signal } : {}),
+  };
+  const found = bestConfigurations(space, pricingOf(cluster, works), searching);
+  const [first] = found.best;
+  if (!first) throw nothingFits(found.verdicts, limitBytes, cluster);
+  const { configuration } = first;
+  const work = works(configuration.degrees.tp, configuration.microBatch);
+  const name = generated?.text ?? options.model ?? '';
+  const sequence = generated?.language?.sequence;
+  const simulation = simulationOf({ name, cluster, configuration, work, memoryBytes: limitBytes, sequence });
+  const cost = searching.objective === 'memory' ? first.bytes : first.seconds;
+  return { ...found, simulation, gap: 1 - found.bound / cost };
+}
+
+/** Runners-up that are shown where nothing says how many. */
+const SHOWN = 5;
+
+/** The space, and the works that it asks for. */
+async function spaceOf(
+  options: StepSearchOptions,
+  cluster: Cluster,
+  read: ReturnType<typeof workReader>,
+): Promise<{ readonly space: SpaceOptions; readonly works: Works }> {
+  const globalBatch =
+    options.globalBatch ?? (options.microBatch ?? 1) * (options.microBatches ?? 1) * (options.dp ?? 1);
+  const facts = factsOf(await read(1, 1));
+  const space: SpaceOptions = {
+    devices: clusterSize(cluster),
+    perNode: cluster.perNode,
+    globalBatch,
+    facts,
+    decided: decidedOf(options),
+    base: baseConfiguration(options, globalBatch),
+  };
+  const all = combinations(space);
+  const possible = all.filter(({ reason }) => reason === null);
+  if (possible.length === 0) throw impossible(all, space);
+  const tps = [...new Set(possible.map(({ degrees }) => degrees.tp))];
+  const sizes = [...new Set(possible.flatMap(({ microBatches }) => microBatches))].sort((a, b) => a - b);
+  return { space, works: await knownWorks(read, tps, sizes, options.signal) };
+}
+
+type Works = (tp: number, microBatch: number) => ModelWork;
+
+function decidedOf(options: StepSearchOptions): Decided {
+  const { dp, tp, pp, sp, ep, microBatch, microBatches, zero, recompute, schedule, virtualStages } = options;
+  const given = { dp, tp, pp, sp, ep, microBatch, microBatches, zero, recompute, schedule, virtualStages };
+  const tpSequence = options.tpSequence === 'on' ? true : options.tpSequence === 'off' ? false : undefined;
+  return Object.fromEntries(
+    Object.entries({ ...given, tpSequence }).filter(([, value]) => value !== undefined),
+  ) as Decided;
+}
+
+/** The cost model as the search asks it. */
+export function pricingOf(cluster: Cluster, works: Works): Pricing {
+  const workOf = ({ degrees, microBatch }: StepConfiguration) => works(degrees.tp, microBatch);
+  const alone = new Map<string, number>();
+  /** Seconds of one micro-batch through the whole model, if it lay on one stage. */
+  const throughAll = ({ degrees }: Combination, configuration: StepConfiguration): number => {
+    const { tp, sp, ep } = degrees;
+    const key = `${tp} ${sp} ${ep} ${configuration.microBatch}`;
+    const known = alone.get(key);
+    if (known !== undefined) return known;
+    const one = { ...configuration, degrees: { tp, sp, ep, dp: 1, pp: 1 }, globalBatch: configuration.microBatch };
+    const { parts } = priceStep(workOf(configuration), one, cluster, STEP_CONSTANTS);
+    const seconds = parts.matmul + parts.attention + parts.memory + parts.launch + parts.tp + parts.sp + parts.ep;
+    alone.set(key, seconds);
+    return seconds;
+  };
+  return {
+    seconds: (configuration) => priceStep(workOf(configuration), configuration, cluster, STEP_CONSTANTS).stepSeconds,
+    bytes: (configuration) => {
+      const stages = stageMemory(workOf(configuration), configuration);
+      const fullest = stages.reduce((most, stage) => (stage.total > most.total ? stage : most));
+      return { stage: fullest.stage, bytes: fullest.total };
+    },
+    atLeast: (combination, configuration) => {
+      const { pp, dp } = combination.degrees;
+      const work = workOf(configuration);
+      const layers = work.layers.reduce((sum, { count }) => sum + count, 0);
+      const whole = throughAll(combination, configuration);
+      const times = configuration.globalBatch / (dp * configuration.microBatch);
+      // The slowest stage takes its share at least, and waits for the others once: a third of that under zero-bubble, one
+      // chunk's part under interleaving.
+      const waits = (whole - whole / pp) * Math.min(1 / 3, 1 / Math.max(1, Math.floor(layers / pp)));
+      return (times * whole) / pp + waits;
+    },
+  };
+}
+
+/** Every combination is impossible: the pins say too much, or the batch does not divide. */
+function impossible(all: readonly Combination[], { devices, globalBatch }: SpaceOptions): AutoparError {
+  const [first] = all;
+  return new AutoparError(
+    first ? 'no-combination' : 'degrees-do-not-match-devices',
+    first ? 'noPlan' : 'usage',
+    first
+      ? `no combination of degrees for ${devices} devices is possible: ${first.reason}`
+      : `the degrees that are given do not multiply to ${devices} devices, or ep does not divide dp · sp and the experts`,
+    {},
+    first
+      ? `a step has ${globalBatch} samples: give another --global-batch, or fewer degrees`
+      : 'devices = pp · dp · sp · tp; leave one of them out to fill them',
+  );
+}
+
+/** Nothing fits: what needs least, and what would help. */
+function nothingFits(verdicts: readonly Verdict[], limitBytes: number | null, cluster: Cluster): AutoparError {
+  const large = verdicts.flatMap((verdict) => (verdict.kind === 'too-large' ? [verdict.least] : []));
+  const [least] = large.sort((a, b) => a.bytes - b.bytes);
+  if (!least || limitBytes === null) throw new Error('no combination was priced');
+  const { degrees, zero, recompute } = least.configuration;
+  const { pp, dp, sp, tp } = degrees;
+  const times = Math.ceil(least.bytes / limitBytes);
+  return new AutoparError(
+    'nothing-fits',
+    'noPlan',
+    `nothing fits ${gigabytes(limitBytes)} on ${clusterSize(cluster)} devices: least is needed by pp ${pp} · dp ${dp} · sp ${sp} · tp ${tp}, ZeRO ${zero}, recomputation ${recompute}: ${gigabytes(least.bytes)} on stage ${least.stage}`,
+    {},
+    `take devices with ${gigabytes(least.bytes)} (--memory), about ${times} times as many devices, or a smaller model; pins of degrees, --zero or --recompute may stand in the way`,
+  );
+}
+
+function gigabytes(bytes: number): string {
+  return `${(bytes / 1e9).toPrecision(3)} GB`;
+}

@@ -1,0 +1,81 @@
+/**
+ * @file A model's work at any tensor-parallel degree and micro-batch, read off one layer of each class, and once for what a
+ * search asks many times.
+ */
+import type { GeneratedModel } from '../../models/families.js';
+import type { Cluster } from '../cost-model/cluster.js';
+import { workAt } from '../cost-model/step/affine-work.js';
+import type { ModelWork } from '../cost-model/step/work.js';
+import { findLayers } from '../ir/passes/find-layers.js';
+import { graphOfWork, graphWork, type Purpose } from './graph-work.js';
+import { type ImportOptions, importModel } from './import.js';
+import { layerGraph, layerWork } from './layer-classes.js';
+
+/** Where a model comes from. */
+export interface ModelSource extends Omit<ImportOptions, 'globalBatch'> {
+  /** The model file; left out where it is generated. */
+  readonly model?: string;
+}
+
+/** The work of one micro-batch of so many samples per rank. @throws AutoparError as importing and planning do */
+export type WorkReader = (tp: number, microBatch: number) => Promise<ModelWork>;
+
+/** Reads each work once. */
+export function workReader(
+  source: ModelSource,
+  generated: GeneratedModel | null,
+  purpose: Purpose,
+  cluster: Cluster,
+): WorkReader {
+  const works = new Map<string, Promise<ModelWork>>();
+  const models = new Map<number, Promise<(tp: number) => ModelWork | Promise<ModelWork>>>();
+  const modelAt = kept(models, read);
+  return (tp, microBatch) => kept(works, async () => (await modelAt(microBatch))(tp))(`${tp} ${microBatch}`);
+
+  /** The layers at a batch, whatever the ranks. */
+  async function read(batch: number): Promise<(tp: number) => ModelWork | Promise<ModelWork>> {
+    if (generated?.language) {
+      const layers = layerGraph({ ...generated.language, batch });
+      return (tp) => layerWork(layers, tp, cluster);
+    }
+    const { model = '', ...importing } = source;
+    const whole = generated
+      ? findLayers(generated.build(batch))
+      : (await importModel(model, { ...importing, globalBatch: batch })).graph;
+    const graph = graphOfWork(whole, purpose);
+    return (tp) => graphWork(graph, tp, cluster);
+  }
+}
+
+/** A function that is asked once for each key. */
+function kept<Key, Value>(known: Map<Key, Value>, make: (key: Key) => Value): (key: Key) => Value {
+  return (key) => {
+    const found = known.get(key) ?? make(key);
+    known.set(key, found);
+    return found;
+  };
+}
+
+/**
+ * The works that a search may ask for, without waiting: read at one and two samples, and continued from there; read at other
+ * sizes where that does not do.
+ */
+export async function knownWorks(
+  read: WorkReader,
+  tps: readonly number[],
+  microBatches: readonly number[],
+  signal?: AbortSignal,
+): Promise<(tp: number, microBatch: number) => ModelWork> {
+  const works = new Map<string, ModelWork>();
+  for (const tp of tps) {
+    signal?.throwIfAborted();
+    const one = await read(tp, 1);
+    const two = microBatches.some((size) => size > 1) ? await read(tp, 2) : one;
+    for (const size of microBatches) works.set(`${tp} ${size}`, workAt(size, one, two) ?? (await read(tp, size)));
+  }
+  return (tp, microBatch) => {
+    const work = works.get(`${tp} ${microBatch}`);
+    if (!work) throw new Error(`no work was read at tp ${tp} and ${microBatch} samples`);
+    return work;
+  };
+}

@@ -1,0 +1,130 @@
+/**
+ * @file The cheapest configurations of a space, best first: combinations of degrees and micro-batch are taken in the order of a
+ * bound that no variant of them can beat, and looked at in full until the bound of the next is above the best that was found
+ * (branch and bound, Land and Doig 1960). Every combination ends with its best variant, or with the figure that rules it out.
+ */
+import type { Degrees, StepConfiguration } from '../../cost-model/step/configuration.js';
+import { type Combination, combinations, lightest, type SpaceOptions, variants } from './space.js';
+
+export interface SearchOptions {
+  readonly objective: 'time' | 'memory';
+  /** Bytes of each device; null for no limit. */
+  readonly limitBytes: number | null;
+  /** How many combinations of degrees are priced in full beside the best. */
+  readonly top: number;
+  readonly signal?: AbortSignal;
+}
+
+/** What the search asks of a cost model. */
+export interface Pricing {
+  /** Seconds of a step. */
+  readonly seconds: (configuration: StepConfiguration) => number;
+  /** Bytes of the fullest stage. */
+  readonly bytes: (configuration: StepConfiguration) => { readonly stage: number; readonly bytes: number };
+  /** Seconds that no variant of these degrees with this micro-batch beats; `lightest` does least of all variants. */
+  readonly atLeast: (combination: Combination, lightest: StepConfiguration) => number;
+}
+
+export interface Priced {
+  readonly configuration: StepConfiguration;
+  readonly seconds: number;
+  readonly stage: number;
+  /** Of the fullest stage. */
+  readonly bytes: number;
+}
+
+/** What became of one combination of degrees. */
+export type Verdict =
+  /** Its best configuration. */
+  | { readonly kind: 'priced'; readonly degrees: Degrees; readonly best: Priced }
+  /** Not looked at in full: no configuration of it takes less than this. */
+  | { readonly kind: 'slower'; readonly degrees: Degrees; readonly atLeastSeconds: number }
+  /** The configuration that needs least, and still more than there is. */
+  | { readonly kind: 'too-large'; readonly degrees: Degrees; readonly least: Priced }
+  | { readonly kind: 'impossible'; readonly degrees: Degrees; readonly reason: string };
+
+export interface Found {
+  /** The best of each combination that was priced and fits, cheapest first; empty where nothing fits. */
+  readonly best: readonly Priced[];
+  /** One for each combination, those of `best` first. */
+  readonly verdicts: readonly Verdict[];
+  /** No configuration of the space that fits costs less; equal to the best one's, unless the search was interrupted. */
+  readonly bound: number;
+  /** Configurations priced: the effort. */
+  readonly priced: number;
+}
+
+/** Searches; deterministic, ties go to what comes first in the space. */
+export function bestConfigurations(space: SpaceOptions, pricing: Pricing, options: SearchOptions): Found {
+  const all = combinations(space);
+  const verdicts = new Map<Combination, Verdict>();
+  const queue: { readonly combination: Combination; readonly microBatch: number; readonly atLeast: number }[] = [];
+  for (const combination of all) {
+    const { degrees, reason } = combination;
+    if (reason !== null) verdicts.set(combination, { kind: 'impossible', degrees, reason });
+    for (const microBatch of combination.microBatches)
+      queue.push({
+        combination,
+        microBatch,
+        atLeast: pricing.atLeast(combination, lightest(combination, microBatch, space)),
+      });
+  }
+  queue.sort((a, b) => a.atLeast - b.atLeast);
+  const kept = new Map<Combination, Priced>();
+  const least = new Map<Combination, Priced>();
+  const rank = (priced: Priced) => (options.objective === 'memory' ? priced.bytes : priced.seconds);
+  let count = 0;
+  let bound: number | null = null;
+  for (const [index, { combination, microBatch, atLeast }] of queue.entries()) {
+    if (options.objective === 'time' && atLeast > worstOfTop(kept, options.top)) break;
+    if (options.signal?.aborted) {
+      bound = queue[index]?.atLeast ?? null;
+      break;
+    }
+    for (const configuration of variants(combination, microBatch, space)) {
+      const need = pricing.bytes(configuration);
+      const fits = options.limitBytes === null || need.bytes <= options.limitBytes;
+      const smallest = least.get(combination);
+      if (!fits && smallest && smallest.bytes <= need.bytes) continue;
+      count++;
+      const priced = { configuration, seconds: pricing.seconds(configuration), ...need };
+      if (!smallest || need.bytes < smallest.bytes) least.set(combination, priced);
+      const known = kept.get(combination);
+      if (fits && (!known || rank(priced) < rank(known))) kept.set(combination, priced);
+    }
+  }
+  const seen = new Map<Combination, number>();
+  for (const { combination, atLeast } of queue) if (!seen.has(combination)) seen.set(combination, atLeast);
+  for (const combination of all) {
+    if (verdicts.has(combination)) continue;
+    const { degrees } = combination;
+    const best = kept.get(combination);
+    const smallest = least.get(combination);
+    if (best) verdicts.set(combination, { kind: 'priced', degrees, best });
+    else if (smallest) verdicts.set(combination, { kind: 'too-large', degrees, least: smallest });
+    else verdicts.set(combination, { kind: 'slower', degrees, atLeastSeconds: seen.get(combination) ?? 0 });
+  }
+  const best = [...kept.values()].sort((a, b) => rank(a) - rank(b));
+  const [first] = best;
+  const cost = first ? rank(first) : Number.POSITIVE_INFINITY;
+  return {
+    best,
+    verdicts: [...verdicts.values()].sort((a, b) => orderOf(a, rank) - orderOf(b, rank)),
+    bound: bound === null || options.objective === 'memory' ? cost : Math.min(cost, bound),
+    priced: count,
+  };
+}
+
+/** What a further combination must beat to be among those that are shown. */
+function worstOfTop(kept: ReadonlyMap<Combination, Priced>, top: number): number {
+  if (kept.size < top) return Number.POSITIVE_INFINITY;
+  const seconds = [...kept.values()].map((priced) => priced.seconds).sort((a, b) => a - b);
+  return seconds[top - 1] ?? Number.POSITIVE_INFINITY;
+}
+
+/** Cheapest first, then those that are slower at least, too large, impossible. */
+function orderOf(verdict: Verdict, rank: (priced: Priced) => number): number {
+  if (verdict.kind === 'priced') return rank(verdict.best);
+  if (verdict.kind === 'slower') return 1e20 + verdict.atLeastSeconds;
+  return verdict.kind === 'too-large' ? 1e30 + verdict.least.bytes : 1e40;
+}

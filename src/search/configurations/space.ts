@@ -1,0 +1,203 @@
+/**
+ * @file What a step may be made of: degrees, micro-batches, recomputation, ZeRO, schedules. Choices that cannot be are left out
+ * with the reason; whatever the user has decided is taken as it is.
+ */
+import type { Degrees, PipelineSchedule, Recompute, StepConfiguration } from '../../cost-model/step/configuration.js';
+import type { ModelWork } from '../../cost-model/step/work.js';
+
+/** What of a model limits the choices. */
+export interface ModelFacts {
+  readonly layers: number;
+  /** Positions that attention goes over; 1 where there is none. */
+  readonly sequence: number;
+  /** Heads of attention; null where there is none. */
+  readonly heads: number | null;
+  /** Experts per layer; 1 without. */
+  readonly experts: number;
+}
+
+/** What the user decided; what is left out is searched. */
+export interface Decided extends Partial<Degrees> {
+  readonly microBatch?: number;
+  readonly microBatches?: number;
+  readonly zero?: 0 | 1 | 2 | 3;
+  readonly recompute?: Recompute;
+  readonly schedule?: PipelineSchedule;
+  readonly virtualStages?: number;
+  readonly tpSequence?: boolean;
+}
+
+export interface SpaceOptions {
+  readonly devices: number;
+  /** Devices that share the fast links. */
+  readonly perNode: number;
+  readonly globalBatch: number;
+  readonly facts: ModelFacts;
+  readonly decided: Decided;
+  /** What is not searched: precision, software, kernels, overlap. */
+  readonly base: Omit<
+    StepConfiguration,
+    'degrees' | 'schedule' | 'virtualStages' | 'microBatch' | 'tpSequence' | 'zero' | 'recompute'
+  >;
+}
+
+/** Degrees with what may go with them; or the reason why nothing does. */
+export interface Combination {
+  readonly degrees: Degrees;
+  /** Samples of a micro-batch on a rank; empty where the combination is impossible. */
+  readonly microBatches: readonly number[];
+  readonly reason: string | null;
+}
+
+/** The facts that a model's work holds, read at tp 1. */
+export function factsOf(work: ModelWork): ModelFacts {
+  const all = work.layers.flatMap(({ part }) => part.forward);
+  const attention = all.flatMap((item) => (item.kind === 'attention' ? [item] : []));
+  const experts = all.flatMap((item) => (item.kind === 'matmul' && item.experts ? [item.batch] : []));
+  return {
+    layers: work.layers.reduce((sum, { count }) => sum + count, 0),
+    sequence: Math.max(1, ...attention.map(({ queries }) => queries)),
+    heads: attention.length === 0 ? null : Math.max(...attention.map(({ heads }) => heads)),
+    experts: Math.max(1, ...experts),
+  };
+}
+
+/** All pp · dp · sp · tp = devices with every ep, as far as they are not decided otherwise; few stages first. */
+export function combinations(options: SpaceOptions): readonly Combination[] {
+  const { devices, decided, facts } = options;
+  const found: Combination[] = [];
+  for (const pp of divisors(devices)) {
+    if ((decided.pp ?? pp) !== pp) continue;
+    for (const tp of divisors(devices / pp)) {
+      if ((decided.tp ?? tp) !== tp) continue;
+      for (const sp of divisors(devices / pp / tp)) {
+        if ((decided.sp ?? sp) !== sp || (decided.sp === undefined && sp > 1 && facts.sequence === 1)) continue;
+        const dp = devices / pp / tp / sp;
+        if ((decided.dp ?? dp) !== dp) continue;
+        for (const ep of divisors(facts.experts)) {
+          if ((decided.ep ?? ep) !== ep || (dp * sp) % ep !== 0) continue;
+          found.push(combination({ pp, dp, sp, tp, ep }, options));
+        }
+      }
+    }
+  }
+  return found;
+}
+
+function combination(degrees: Degrees, options: SpaceOptions): Combination {
+  const { facts, globalBatch, decided, perNode } = options;
+  const { pp, dp, sp, tp } = degrees;
+  const no = (reason: string): Combination => ({ degrees, microBatches: [], reason });
+  if (pp > facts.layers) return no(`pp ${pp} needs ${pp} layers, and the model has ${facts.layers}`);
+  if (decided.tp === undefined && tp > perNode)
+    return no(`tp ${tp} leaves the node of ${perNode} devices; looked at with --tp ${tp} alone`);
+  if (facts.heads !== null && tp > facts.heads && decided.tp === undefined)
+    return no(`tp ${tp} is more than the ${facts.heads} heads`);
+  if (facts.sequence % sp !== 0) return no(`sp ${sp} does not divide the sequence of ${facts.sequence}`);
+  if (globalBatch % dp !== 0) return no(`dp ${dp} does not divide the global batch of ${globalBatch}`);
+  const microBatches = microBatchesOf(globalBatch / dp, options);
+  return microBatches.length > 0
+    ? { degrees, microBatches, reason: null }
+    : no(`a rank's ${globalBatch / dp} samples of a step do not divide into the micro-batches asked for`);
+}
+
+/** Sizes of a micro-batch: divisors of a rank's samples that are powers of two, or what is decided. */
+function microBatchesOf(samples: number, { decided }: SpaceOptions): readonly number[] {
+  const { microBatch, microBatches: count } = decided;
+  const possible = divisors(samples).filter(
+    (size) => (microBatch ?? size) === size && (count ?? samples / size) === samples / size,
+  );
+  if (microBatch !== undefined || count !== undefined) return possible;
+  return possible.filter((size) => size <= LARGEST_MICRO_BATCH && (size & (size - 1)) === 0);
+}
+
+/** More samples at once than this gain nothing: kernels are saturated long before. */
+const LARGEST_MICRO_BATCH = 64;
+
+/** Everything that degrees and a micro-batch may be combined with, cheap in memory last. */
+export function* variants(
+  { degrees }: Combination,
+  microBatch: number,
+  { base, decided, facts, globalBatch }: SpaceOptions,
+): Generator<StepConfiguration> {
+  const { pp, dp, sp, tp } = degrees;
+  const count = globalBatch / (dp * microBatch);
+  for (const { schedule, virtualStages } of schedules(pp, count, facts.layers, decided)) {
+    for (const recompute of recomputations(base, decided)) {
+      for (const zero of zeroLevels(dp * sp, base, decided)) {
+        yield {
+          ...base,
+          degrees,
+          ...(schedule ? { schedule } : {}),
+          virtualStages,
+          microBatch,
+          tpSequence: tp > 1 && (decided.tpSequence ?? true),
+          zero,
+          recompute,
+        };
+      }
+    }
+  }
+}
+
+/** What does least work of all that degrees and a micro-batch may be combined with: no waiting, nothing twice, nothing sharded. */
+export function lightest(
+  { degrees }: Combination,
+  microBatch: number,
+  { base, decided }: SpaceOptions,
+): StepConfiguration {
+  return {
+    ...base,
+    degrees,
+    virtualStages: 1,
+    microBatch,
+    tpSequence: degrees.tp > 1 && (decided.tpSequence ?? true),
+    zero: 0,
+    recompute: decided.recompute ?? 'none',
+  };
+}
+
+/** Recompute: attention keeps nothing to recompute where it is one kernel, so selective is none there. */
+function recomputations({ inference, attention }: SpaceOptions['base'], { recompute }: Decided): readonly Recompute[] {
+  if (recompute !== undefined) return [recompute];
+  if (inference) return ['none'];
+  return attention === 'parts' ? ['none', 'selective', 'full'] : ['none', 'full'];
+}
+
+function zeroLevels(ranks: number, { inference }: SpaceOptions['base'], { zero }: Decided): readonly (0 | 1 | 2 | 3)[] {
+  if (zero !== undefined) return [zero];
+  return inference || ranks === 1 ? [0] : [0, 1, 2, 3];
+}
+
+/**
+ * 1F1B, interleaved 1F1B with every number of chunks that divides a stage's layers, zero-bubble. F-then-B and naive take as long
+ * and hold more, or take longer: only where they are asked for.
+ */
+function schedules(
+  pp: number,
+  microBatches: number,
+  layers: number,
+  { schedule, virtualStages }: Decided,
+): readonly { readonly schedule?: PipelineSchedule; readonly virtualStages: number }[] {
+  if (pp === 1) return [{ virtualStages: 1 }];
+  const chunks = (virtualStages !== undefined ? [virtualStages] : divisors(Math.floor(layers / pp)).slice(1)).filter(
+    (count) => count > 1 && pp * count <= layers && microBatches % pp === 0,
+  );
+  const interleaved = chunks.map((count) => ({ schedule: 'interleaved-1f1b' as const, virtualStages: count }));
+  if (schedule === 'interleaved-1f1b') return interleaved;
+  if (schedule !== undefined) return [{ schedule, virtualStages: 1 }];
+  if (virtualStages !== undefined && virtualStages > 1) return interleaved;
+  return [{ schedule: '1f1b', virtualStages: 1 }, ...interleaved, { schedule: 'zero-bubble', virtualStages: 1 }];
+}
+
+/** In rising order. */
+export function divisors(value: number): readonly number[] {
+  const low: number[] = [];
+  const high: number[] = [];
+  for (let divisor = 1; divisor * divisor <= value; divisor++) {
+    if (value % divisor !== 0) continue;
+    low.push(divisor);
+    if (divisor * divisor !== value) high.unshift(value / divisor);
+  }
+  return [...low, ...high];
+}
