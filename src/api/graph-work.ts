@@ -28,9 +28,14 @@ export async function graphWork(forward: Graph, tp: number, cluster: Cluster, pu
   const places = layerPlaces(graph);
   const parts = readWork(graph, found.sharded, (group) => places.get(group) ?? 'last');
   const layers = [...parts].filter(([name]) => name !== 'first' && name !== 'last').map(([, part]) => part);
+  const classes = classesOf(layers.length > 0 ? layers : [NOTHING]);
   return {
     first: parts.get('first') ?? NOTHING,
-    layers: layers.length > 0 ? classesOf(layers) : [{ count: 1, part: NOTHING }],
+    layers: classes.map(({ part, places: { length: count } }) => ({ count, part })),
+    order: classes
+      .flatMap(({ places: at }, index) => at.map((place) => [place, index] as const))
+      .sort(([a], [b]) => a - b)
+      .map(([, index]) => index),
     last: parts.get('last') ?? NOTHING,
     hidden: 1,
     chosen: 1,
@@ -71,14 +76,16 @@ function layerPlaces(graph: Graph): ReadonlyMap<string, string> {
   return places;
 }
 
-/** Equal parts counted, in the order in which they first come. */
-function classesOf(parts: readonly PartWork[]): ModelWork['layers'] {
-  const classes = new Map<string, { count: number; part: PartWork }>();
-  for (const part of parts) {
+/** Equal parts, and which of the layers they are, in the order in which they first come. */
+function classesOf(
+  parts: readonly PartWork[],
+): readonly { readonly part: PartWork; readonly places: readonly number[] }[] {
+  const classes = new Map<string, { part: PartWork; places: number[] }>();
+  for (const [place, part] of parts.entries()) {
     const key = JSON.stringify(part);
     const known = classes.get(key);
-    if (known) known.count++;
-    else classes.set(key, { count: 1, part });
+    if (known) known.places.push(place);
+    else classes.set(key, { part, places: [place] });
   }
   return [...classes.values()];
 }
