@@ -45,10 +45,15 @@ export async function graphWork({ graph, repeats }: GraphOfWork, tp: number, clu
   const parts = readWork(graph, found.sharded, (group) => places.get(group) ?? 'last');
   const layers = [...parts]
     .filter(([name]) => name !== 'first' && name !== 'last')
-    .map(([name, part]) => ({ count: repeats.get(name) ?? 1, part }));
+    .flatMap(([name, part]) => Array.from({ length: repeats.get(name) ?? 1 }, () => part));
+  const classes = classesOf(layers.length > 0 ? layers : [NOTHING]);
   return {
     first: parts.get('first') ?? NOTHING,
-    layers: layers.length > 0 ? classesOf(layers) : [{ count: 1, part: NOTHING }],
+    layers: classes.map(({ part, places: { length: count } }) => ({ count, part })),
+    order: classes
+      .flatMap(({ places: at }, index) => at.map((place) => [place, index] as const))
+      .sort(([a], [b]) => a - b)
+      .map(([, index]) => index),
     last: parts.get('last') ?? NOTHING,
     hidden: 1,
     chosen: 1,
@@ -89,14 +94,16 @@ function layerPlaces(graph: Graph): ReadonlyMap<string, string> {
   return places;
 }
 
-/** Equal parts counted, in the order in which they first come. */
-function classesOf(layers: ModelWork['layers']): ModelWork['layers'] {
-  const classes = new Map<string, { count: number; part: PartWork }>();
-  for (const { count, part } of layers) {
+/** Equal parts, and which of the layers they are, in the order in which they first come. */
+function classesOf(
+  parts: readonly PartWork[],
+): readonly { readonly part: PartWork; readonly places: readonly number[] }[] {
+  const classes = new Map<string, { part: PartWork; places: number[] }>();
+  for (const [place, part] of parts.entries()) {
     const key = JSON.stringify(part);
     const known = classes.get(key);
-    if (known) known.count += count;
-    else classes.set(key, { count, part });
+    if (known) known.places.push(place);
+    else classes.set(key, { part, places: [place] });
   }
   return [...classes.values()];
 }

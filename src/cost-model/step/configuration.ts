@@ -28,6 +28,8 @@ export interface StepConfiguration {
   readonly inference?: boolean;
   /** Model chunks per stage (interleaved 1F1B); 1 for plain 1F1B. */
   readonly virtualStages: number;
+  /** Layers of each stage, or of each chunk (chunk c of stage s is c · pp + s); as even as they go where left out. */
+  readonly stageLayers?: readonly number[];
   /** Samples per rank and micro-batch. */
   readonly microBatch: number;
   /** Samples per step. */
@@ -38,6 +40,8 @@ export interface StepConfiguration {
   /** Ranks that ZeRO shards over, where fewer than dp (hybrid sharding). */
   readonly shardRanks?: number;
   readonly recompute: Recompute;
+  /** How many layers of each stage recompute so; all where left out. */
+  readonly recomputedLayers?: readonly number[];
   /** One kernel for attention: written for the device, or for any (FlashAttention 2); or products and softmax in parts. */
   readonly attention: 'fused' | 'portable' | 'parts';
   readonly precision: Precision;

@@ -7,9 +7,11 @@
 import type { Cluster } from '../cluster.js';
 import type { StepConfiguration } from './configuration.js';
 import type { StepConstants } from './constants.js';
-import { exchangeSeconds, type Place, placeOf } from './exchange-price.js';
-import { attentionLaunches, attentionSeconds, elementBytes, matmulSeconds, memorySeconds } from './kernel-price.js';
-import type { AttentionWork, MatmulWork, ModelWork, PartWork, Work } from './work.js';
+import type { Held } from './data-price.js';
+import { type PartPrices, priceParts } from './part-price.js';
+import { NOTHING, type PhaseTime, plus } from './phase-time.js';
+import { type StageLayers, stageClusters, stageLayers } from './stages.js';
+import type { ModelWork } from './work.js';
 
 /** Where the seconds of a step go, on the slowest stage. */
 export interface StepParts {
@@ -47,150 +49,128 @@ export function microBatches({ globalBatch, microBatch, degrees }: StepConfigura
   return Math.max(1, Math.round(globalBatch / (microBatch * degrees.dp)));
 }
 
-/** Time of one part for one micro-batch in one direction. */
-interface PhaseTime {
-  readonly matmul: number;
-  readonly attention: number;
-  readonly memory: number;
-  readonly launch: number;
-  readonly tp: number;
-  readonly hiddenTp: number;
-  readonly sp: number;
-  readonly ep: number;
-  readonly tpBytes: number;
-  readonly spBytes: number;
-  readonly epBytes: number;
-}
-
-const NOTHING: PhaseTime = {
-  matmul: 0,
-  attention: 0,
-  memory: 0,
-  launch: 0,
-  tp: 0,
-  hiddenTp: 0,
-  sp: 0,
-  ep: 0,
-  tpBytes: 0,
-  spBytes: 0,
-  epBytes: 0,
-};
-const KEYS = Object.keys(NOTHING) as (keyof PhaseTime)[];
-
-function sum(...times: readonly PhaseTime[]): PhaseTime {
-  return Object.fromEntries(KEYS.map((key) => [key, times.reduce((total, time) => total + time[key], 0)])) as Record<
-    keyof PhaseTime,
-    number
-  >;
-}
-
-function scaled(time: PhaseTime, factor: number): PhaseTime {
-  return Object.fromEntries(KEYS.map((key) => [key, time[key] * factor])) as Record<keyof PhaseTime, number>;
-}
-
-function total({ matmul, attention, memory, launch, tp, sp, ep }: PhaseTime): number {
-  return matmul + attention + memory + launch + tp + sp + ep;
-}
-
+/**
+ * Prices a step.
+ * @param parts the prices of the parts on a stage's devices, where the caller has them already: searches price parts once for
+ * many cuts of a model into stages
+ * @throws Error where `configuration.stageLayers` are not those of the model
+ */
 export function priceStep(
   model: ModelWork,
   configuration: StepConfiguration,
   cluster: Cluster,
   constants: StepConstants,
+  parts: (cluster: Cluster) => PartPrices = (own) => priceParts(model, configuration, own, constants),
 ): StepPrice {
-  const { degrees, recompute, virtualStages, zero } = configuration;
+  const { degrees, virtualStages } = configuration;
   const { tp, pp, dp, sp } = degrees;
   const m = microBatches(configuration);
-  const pricing = new Pricing(model.hidden, model.chosen, configuration, cluster, constants);
-
-  const layers = model.layers.map(({ count, part }) => {
-    const forward = pricing.phase(part.forward);
-    if (configuration.inference) return { count, part, forward, backward: NOTHING };
-    const again = recomputed(part, recompute, pricing);
-    return { count, part, forward, backward: sum(pricing.phase(part.backward), again) };
+  const pricesOn = new Map<Cluster, PartPrices>();
+  const clusters = stageClusters(cluster, degrees);
+  const stages = stageLayers(model, configuration).map((layers) => {
+    const own = clusters[layers.stage] ?? cluster;
+    const prices = pricesOn.get(own) ?? parts(own);
+    pricesOn.set(own, prices);
+    return stageTime(layers, prices);
   });
-  const layerCount = layers.reduce((all, { count }) => all + count, 0);
-  const weighted = (of: (layer: (typeof layers)[number]) => PhaseTime) =>
-    scaled(sum(...layers.map((layer) => scaled(of(layer), layer.count))), 1 / layerCount);
-  const layer = { forward: weighted(({ forward }) => forward), backward: weighted(({ backward }) => backward) };
-  const first = { forward: pricing.phase(model.first.forward), backward: pricing.phase(model.first.backward) };
-  const last = { forward: pricing.phase(model.last.forward, true), backward: pricing.phase(model.last.backward, true) };
-
-  // Chunks of whole layers: the largest one sets the pace.
-  const perStage = Math.ceil(layerCount / (pp * virtualStages)) * virtualStages;
-  const both = sum(layer.forward, layer.backward);
-  const edge = { first: sum(first.forward, first.backward), last: sum(last.forward, last.backward) };
-  const full = Math.min(perStage, layerCount);
-  const stages =
-    pp === 1
-      ? [sum(scaled(both, layerCount), edge.first, edge.last)]
-      : [sum(scaled(both, full), edge.first), scaled(both, full), sum(scaled(both, full), edge.last)];
-  const slowest = stages.reduce((best, stage) => (total(stage) > total(best) ? stage : best));
-  const whole = total(both) * layerCount + total(edge.first) + total(edge.last);
+  const slowest = stages.reduce((best, stage) => (stage.seconds > best.seconds ? stage : best));
+  const whole = stages.reduce((sum, { seconds }) => sum + seconds, 0);
 
   // A send per chunk boundary each way.
-  const boundaryBytes = (model.boundary * elementBytes(configuration.precision)) / sp;
-  const sent = configuration.tpSequence || configuration.scatteredSends ? boundaryBytes / tp : boundaryBytes;
-  const share =
-    configuration.overlap.pipeline && virtualStages > 1 ? constants.overlappedSends : constants.exposedSends;
-  const hop: Place = tp * sp * dp >= cluster.perNode ? { inside: 1, across: 2 } : { inside: 2, across: 1 };
-  const sends = pp === 1 ? 0 : 2 * virtualStages * exchangeSeconds('permute', sent, hop, cluster, constants) * share;
+  const { send } = slowest.prices;
+  const sends = pp === 1 ? 0 : 2 * virtualStages * send.exposed;
+  const pace = slowest.seconds + sends;
+  const fill = (whole - slowest.seconds + (pp - 1) * sends) / virtualStages;
+  const bubble = pp === 1 ? 0 : idleSeconds(configuration, fill, m * (whole - slowest.seconds));
 
-  const pace = total(slowest) + sends;
-  const fill = Math.max(0, whole - total(slowest)) / virtualStages + (pp - 1) * (sends / virtualStages);
-  const bubble = pp === 1 ? 0 : idleSeconds(configuration, fill, m * (whole - total(slowest)));
-
-  // ZeRO-3 gathers every layer's parameters for each use; gradients leave once per micro-batch.
-  const parameters = stageParameters(model, configuration);
-  const trained = configuration.frozen || configuration.inference ? { dense: 0, experts: 0, perLayer: 0 } : parameters;
-  const data = pricing.data(trained, {
-    backward: total(scaled(layer.backward, full)),
-    forward: total(scaled(layer.forward, full)),
-    microBatches: m,
+  // What is reduced hides under the stage's own layers; the stage that is done last counts.
+  const once = stages.map(({ prices, held, layers }) => {
+    const under = { forward: layers.forwardSeconds, backward: layers.backwardSeconds, microBatches: m };
+    const data = prices.data(held, under);
+    return { data, optimizer: prices.optimizerSeconds(held), hidden: data.hidden, bytes: data.bytes };
   });
-  const shardedBy = zero === 0 ? 1 : (configuration.shardRanks ?? dp * sp);
-  const updated = (trained.dense + trained.experts * (zero === 0 ? 1 : Math.max(1, degrees.ep))) / shardedBy;
-  const optimizer = memorySeconds(updated * constants.optimizerBytes, cluster.device, constants);
+  const { data, optimizer } = once.reduce((worst, one) =>
+    one.data.exposed + one.optimizer > worst.data.exposed + worst.optimizer ? one : worst,
+  );
 
-  const stageSeconds = Array.from({ length: pp }, (_, stage) => {
-    const own = Math.floor(layerCount / pp) + (stage < layerCount % pp ? 1 : 0);
-    const edges = [...(stage === 0 ? [first] : []), ...(stage === pp - 1 ? [last] : [])];
-    return {
-      forward: own * total(layer.forward) + edges.reduce((all, edge) => all + total(edge.forward), 0),
-      backward: own * total(layer.backward) + edges.reduce((all, edge) => all + total(edge.backward), 0),
-    };
-  });
-  const steady = m * pace;
+  const { time } = slowest;
   const nodes = Math.max(1, (tp * pp * dp * sp) / cluster.perNode);
   const outside = configuration.inference ? 0 : constants.stepSeconds;
-  const before = steady + bubble + data.exposed + optimizer + outside;
+  const before = m * pace + bubble + data.exposed + optimizer + outside;
   const jitter = before * constants.jitter * Math.log2(nodes);
   return {
     stepSeconds: before + jitter,
-    stageSeconds,
-    sendSeconds: pp === 1 ? 0 : sends / (2 * virtualStages),
+    stageSeconds: stages.map(({ forwardSeconds, backwardSeconds }) => ({
+      forward: forwardSeconds,
+      backward: backwardSeconds,
+    })),
+    sendSeconds: pp === 1 ? 0 : send.exposed,
     parts: {
-      matmul: m * slowest.matmul,
-      attention: m * slowest.attention,
-      memory: m * slowest.memory,
-      launch: m * slowest.launch,
-      tp: m * slowest.tp,
-      sp: m * slowest.sp,
-      ep: m * slowest.ep,
+      matmul: m * time.matmul,
+      attention: m * time.attention,
+      memory: m * time.memory,
+      launch: m * time.launch,
+      tp: m * time.tp,
+      sp: m * time.sp,
+      ep: m * time.ep,
       pp: m * sends,
       dp: data.exposed,
       bubble,
       optimizer,
       other: outside + jitter,
     },
-    hidden: { tp: m * slowest.hiddenTp, dp: data.hidden },
+    hidden: { tp: m * time.hiddenTp, dp: data.hidden },
     bytes: {
-      tp: m * slowest.tpBytes,
-      sp: m * slowest.spBytes,
-      ep: m * slowest.epBytes,
-      pp: pp === 1 ? 0 : 2 * m * virtualStages * sent,
+      tp: m * time.tpBytes,
+      sp: m * time.spBytes,
+      ep: m * time.epBytes,
+      pp: pp === 1 ? 0 : 2 * m * virtualStages * send.bytes,
       dp: data.bytes,
     },
+  };
+}
+
+/** One micro-batch on one stage, all its chunks. */
+interface StageTime {
+  readonly prices: PartPrices;
+  readonly time: PhaseTime;
+  readonly seconds: number;
+  readonly forwardSeconds: number;
+  readonly backwardSeconds: number;
+  /** Of the layers alone. */
+  readonly layers: { readonly forwardSeconds: number; readonly backwardSeconds: number };
+  readonly held: Held;
+}
+
+function stageTime({ kept, recomputed, first, last }: StageLayers, prices: PartPrices): StageTime {
+  let time = NOTHING;
+  let forward = 0;
+  let backward = 0;
+  let dense = 0;
+  let experts = 0;
+  const add = (part: PartPrices['first'], count: number) => {
+    if (count === 0) return;
+    time = plus(plus(time, part.forward, count), part.backward, count);
+    forward += count * part.forwardSeconds;
+    backward += count * part.backwardSeconds;
+    dense += count * part.held.dense;
+    experts += count * part.held.experts;
+  };
+  for (const [index, layer] of prices.layers.entries()) {
+    add(layer.kept, kept[index] ?? 0);
+    add(layer.recomputed, recomputed[index] ?? 0);
+  }
+  const layers = { forwardSeconds: forward, backwardSeconds: backward };
+  if (first) add(prices.first, 1);
+  if (last) add(prices.last, 1);
+  return {
+    prices,
+    time,
+    seconds: forward + backward,
+    forwardSeconds: forward,
+    backwardSeconds: backward,
+    layers,
+    held: { dense, experts },
   };
 }
 
@@ -201,232 +181,4 @@ export function priceStep(
 function idleSeconds({ schedule }: StepConfiguration, fill: number, others: number): number {
   if (schedule === 'naive') return others;
   return schedule === 'zero-bubble' ? fill / 3 : fill;
-}
-
-/** What backward does again of a layer's forward. */
-function recomputed(part: PartWork, recompute: StepConfiguration['recompute'], pricing: Pricing): PhaseTime {
-  if (recompute === 'full') return pricing.phase(part.forward);
-  const attention = part.forward.filter(({ kind }) => kind === 'attention');
-  if (recompute === 'selective') return pricing.phase(attention);
-  if (recompute === 'operators') {
-    // Every second product and all element-wise work (torch's selective checkpointing by operator); attention is saved.
-    const products = scaled(pricing.phase(part.forward.filter(({ kind }) => kind === 'matmul')), 0.5);
-    return sum(products, pricing.phase(part.forward.filter(({ kind }) => kind === 'memory')));
-  }
-  return NOTHING;
-}
-
-/** Parameters of the heaviest stage on one rank. */
-function stageParameters(
-  model: ModelWork,
-  { degrees }: StepConfiguration,
-): { readonly dense: number; readonly experts: number; readonly perLayer: number } {
-  const { pp, ep } = degrees;
-  const layers = model.layers.reduce((all, { count }) => all + count, 0);
-  const all = model.layers.reduce((sum, { count, part }) => sum + count * part.parameters, 0);
-  const experts = model.layers.reduce((sum, { count, part }) => sum + count * part.expertParameters, 0);
-  const edges =
-    pp === 1 ? model.first.parameters + model.last.parameters : Math.max(model.first.parameters, model.last.parameters);
-  const share = pp === 1 ? 1 : Math.ceil(layers / pp) / layers;
-  return {
-    dense: (all - experts) * share + edges,
-    experts: (experts * share) / ep,
-    perLayer: (all - experts + experts / ep) / layers,
-  };
-}
-
-class Pricing {
-  private readonly tensor: Place;
-  private readonly passes: number;
-
-  constructor(
-    private readonly hidden: number,
-    private readonly chosen: number,
-    private readonly configuration: StepConfiguration,
-    private readonly cluster: Cluster,
-    private readonly constants: StepConstants,
-  ) {
-    this.tensor = placeOf(configuration.degrees.tp, 1, cluster.perNode);
-    this.passes = constants.software[configuration.software].passes;
-  }
-
-  /**
-   * Kernels of one phase of one part. The host may be slower than the device: then its time counts. The head's products
-   * stay in 16 bits in every 8-bit recipe.
-   */
-  phase(works: readonly Work[], head = false): PhaseTime {
-    const { configuration, cluster, constants } = this;
-    const { device } = cluster;
-    const { degrees, tpSequence } = configuration;
-    const narrow = configuration.precision === 'fp8' || configuration.precision === 'fp4';
-    const precision = head && narrow ? 'bf16' : configuration.precision;
-    const width = elementBytes(precision);
-    const local = 1 / degrees.sp;
-    let matmul = 0;
-    let attention = 0;
-    let memory = 0;
-    let tp = 0;
-    let sp = 0;
-    let launches = 0;
-    let exchanges = 0;
-    let ep = 0;
-    let expertParts = 0;
-    let tpBytes = 0;
-    let spBytes = 0;
-    let epBytes = 0;
-    for (const work of works) {
-      switch (work.kind) {
-        case 'matmul': {
-          if (work.tokens === 'depth' && configuration.frozen) break;
-          const own = along(work, degrees);
-          matmul += matmulSeconds(own, device, precision, constants);
-          launches++;
-          if (work.tokens === 'depth') break;
-          if (precision === 'fp8' || precision === 'fp4') {
-            memory += memorySeconds(own.batch * own.rows * own.depth * constants.castBytes, device, constants);
-          }
-          if (work.experts) {
-            expertParts++;
-            const sent = (work.batch * work.rows * this.hidden * width) / degrees.sp / degrees.tp;
-            ep += this.dispatch(sent);
-            epBytes += (1 - 1 / degrees.ep) * sent;
-          }
-          break;
-        }
-        case 'attention': {
-          const own = { ...work, queries: work.queries * local };
-          attention += attentionSeconds(own, device, configuration, constants);
-          launches += attentionLaunches(configuration.attention, work.backward);
-          if (degrees.sp > 1) {
-            sp += this.ring(work);
-            spBytes += (1 - 1 / degrees.sp) * ringBytes(work);
-          }
-          break;
-        }
-        case 'memory': {
-          const elements = work.elements * local * (work.repeated && tpSequence ? 1 / degrees.tp : 1);
-          const passes = work.norm && !configuration.fusedNorms ? constants.plainNormPasses : this.passes;
-          memory += memorySeconds(elements * (work.loss ? 4 : width) * passes, device, constants);
-          launches++;
-          break;
-        }
-        case 'exchange': {
-          if (degrees.tp === 1) break;
-          const bytes = work.elements * local * (work.activation ? width : 4);
-          // Sequence parallelism: a scatter and a gather for each reduction, and the input gathered once more in backward.
-          tp += exchangeSeconds(work.collective, bytes, this.tensor, cluster, constants);
-          tpBytes += (work.collective === 'all-reduce' ? 2 : 1) * ((degrees.tp - 1) / degrees.tp) * bytes;
-          exchanges += tpSequence && work.activation ? 2 : 1;
-          break;
-        }
-      }
-    }
-    const hiddenTp = configuration.overlap.tensor ? tp * constants.hiddenTensor : 0;
-    const busy = matmul + attention + memory + tp - hiddenTp + sp + ep;
-    const software = constants.software[configuration.software];
-    const host =
-      launches * software.hostSeconds +
-      exchanges * constants.exchangeSeconds +
-      (expertParts / 2) * constants.expertSeconds * (configuration.overlap.experts ? 1 - constants.hiddenExperts : 1);
-    const launch = Math.max(0, host - busy);
-    return { matmul, attention, memory, launch, tp: tp - hiddenTp, hiddenTp, sp, ep, tpBytes, spBytes, epBytes };
-  }
-
-  /**
-   * Tokens go to their experts' ranks, or come back: so many bytes leave each rank. A token that several experts of one
-   * node take crosses the network once: N (1 − (1 − 1/N)^k) of its k copies, over N nodes.
-   */
-  private dispatch(bytes: number): number {
-    const { ep, tp } = this.configuration.degrees;
-    if (ep === 1) return 0;
-    const { cluster, constants, chosen } = this;
-    const place = placeOf(ep, tp, cluster.perNode);
-    const inside = exchangeSeconds('all-to-all', bytes, { ...place, across: 1 }, cluster, constants);
-    const copies = place.across * (1 - (1 - 1 / place.across) ** chosen);
-    const across = exchangeSeconds(
-      'all-to-all',
-      (bytes * copies) / chosen,
-      { ...place, inside: 1 },
-      cluster,
-      constants,
-    );
-    return (inside + across) * (this.configuration.overlap.experts ? 1 - constants.hiddenExperts : 1);
-  }
-
-  /** Keys and values of the other ranks, beside what attention hides of them. */
-  private ring(work: AttentionWork): number {
-    const { degrees } = this.configuration;
-    const place = placeOf(degrees.sp, degrees.tp, this.cluster.perNode);
-    return 0.3 * exchangeSeconds('all-gather', ringBytes(work), place, this.cluster, this.constants);
-  }
-
-  /** Reduction of gradients and gathering of parameters over the data-parallel ranks. */
-  data(
-    { dense, experts, perLayer }: { readonly dense: number; readonly experts: number; readonly perLayer: number },
-    {
-      forward,
-      backward,
-      microBatches: m,
-    }: { readonly forward: number; readonly backward: number; readonly microBatches: number },
-  ): { readonly exposed: number; readonly hidden: number; readonly bytes: number } {
-    const { configuration, cluster, constants } = this;
-    const { degrees, zero, gradientBytes, overlap } = configuration;
-    const ranks = degrees.dp * degrees.sp;
-    if (ranks === 1 || dense + experts === 0) return { exposed: 0, hidden: 0, bytes: 0 };
-    const place = placeOf(ranks, degrees.tp, cluster.perNode);
-    const width = elementBytes(configuration.precision);
-    const replicas = ranks / degrees.ep;
-    const expertPlace = placeOf(replicas, degrees.tp * degrees.ep, cluster.perNode);
-    const move = (kind: 'all-reduce' | 'reduce-scatter' | 'all-gather', bytes: number) =>
-      exchangeSeconds(kind, dense * bytes, place, cluster, constants) +
-      (experts > 0 && replicas > 1 ? exchangeSeconds(kind, experts * bytes, expertPlace, cluster, constants) : 0);
-    // Network cards move bytes without the processors; fast links do not.
-    const contention = place.across === 1 ? constants.contention : 0;
-    const wire = (dense + experts) * ((ranks - 1) / ranks);
-    if (zero === 3) {
-      // Two gathers and a scatter per micro-batch, each under the neighbouring layers' compute.
-      const messages = ((dense + experts) / perLayer) * (configuration.gathersPerLayer ?? 1);
-      const hops = messages * (configuration.shardRanks ?? ranks) * constants.ringHopSeconds;
-      const gather = move('all-gather', width) + hops;
-      const scatter = move('reduce-scatter', gradientBytes) + hops;
-      const startup = (gather * perLayer) / (dense + experts);
-      const hideable = overlap.data ? constants.hiddenData : 0;
-      const exposed =
-        Math.max(startup, gather - forward * hideable) + Math.max(0, gather + scatter - backward * hideable);
-      const hidden = 2 * gather + scatter - exposed;
-      return {
-        exposed: m * (exposed + contention * hidden),
-        hidden: m * hidden,
-        bytes: m * wire * (2 * width + gradientBytes),
-      };
-    }
-    const reduce = zero === 0 ? move('all-reduce', gradientBytes) : move('reduce-scatter', gradientBytes);
-    const gather = zero === 0 ? 0 : move('all-gather', width);
-    const hide = (seconds: number, under: number) =>
-      overlap.data ? Math.max(seconds * 0.05, seconds - under * constants.hiddenData) : seconds;
-    const exposed = hide(reduce, backward) + hide(gather, forward);
-    const hidden = reduce + gather - exposed;
-    return {
-      exposed: exposed + contention * hidden,
-      hidden,
-      bytes: wire * (zero === 0 ? 2 * gradientBytes : gradientBytes + width),
-    };
-  }
-}
-
-/** Keys and values of the whole sequence in 16 bits; their gradients too in backward. */
-function ringBytes({ batch, keyHeads, keys, width, valueWidth, backward }: AttentionWork): number {
-  return (backward ? 2 : 1) * 2 * batch * keyHeads * keys * (width + valueWidth);
-}
-
-/**
- * A product on a shard of the sequence; experts also take the tokens of the other ranks that share them, and each
- * tensor-parallel rank sends its share of the tokens.
- */
-function along(work: MatmulWork, { sp, ep, tp }: StepConfiguration['degrees']): MatmulWork {
-  const experts = work.experts ? Math.max(1, work.batch / ep) : work.batch;
-  const share = work.batch / experts / sp / (work.experts ? tp : 1);
-  return work.tokens === 'depth'
-    ? { ...work, batch: experts, depth: work.depth * share }
-    : { ...work, batch: experts, rows: work.rows * share };
 }

@@ -77,6 +77,8 @@ export interface ModelWork {
   readonly first: PartWork;
   /** Classes of layers in order, with how many there are of each. */
   readonly layers: readonly { readonly count: number; readonly part: PartWork }[];
+  /** The class of each layer, from the first to the last; where left out, classes follow one another. */
+  readonly order?: readonly number[];
   /** After the layers: last norm, head and loss. */
   readonly last: PartWork;
   /** Width of a token between layers. */

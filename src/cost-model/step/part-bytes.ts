@@ -1,0 +1,170 @@
+/**
+ * @file Bytes that one part of a model takes on one rank: what it holds for the whole step, what each micro-batch in flight
+ * keeps of it, and what is live besides while it runs.
+ *
+ * Activations are what the layer's sharded graph hands from forward to backward, in 16 bits s · b · h · 34 a layer for GPT with
+ * dropout, and 5 · a · s more where attention in parts keeps its scores (Korthikanti et al. 2022, equation 2).
+ */
+import type { Recompute, StepConfiguration } from './configuration.js';
+import type { Held } from './data-price.js';
+import { elementBytes } from './kernel-price.js';
+import type { AttentionWork, MatmulWork, ModelWork, PartWork } from './work.js';
+
+export interface PartBytes {
+  /** Held for the whole step, after ZeRO. */
+  readonly parameters: number;
+  readonly gradients: number;
+  readonly optimizer: number;
+  /** Kept by each micro-batch in flight. */
+  readonly saved: number;
+  /** Live besides while it runs: a stage needs room for the largest of its parts'. */
+  readonly transient: number;
+  /** Parameters that ZeRO 3 gathers to run it, and their gradients: again the largest counts. */
+  readonly gathered: number;
+}
+
+export interface PartsBytes {
+  readonly first: PartBytes;
+  /** Of each class of layers: one that keeps all that its backward reads, and one that recomputes as is said. */
+  readonly layers: readonly { readonly kept: PartBytes; readonly recomputed: PartBytes }[];
+  /** One micro-batch is in it at a time, and its logits are what counts. */
+  readonly last: PartBytes;
+}
+
+/** The bytes of a model's parts. */
+export function partBytes(model: ModelWork, configuration: StepConfiguration): PartsBytes {
+  const { recompute } = configuration;
+  const only = { saved: 0, transient: 0, gathered: 0 };
+  return {
+    first: {
+      ...stateBytes(heldOf(model.first, configuration), configuration),
+      ...only,
+      saved: savedBytes(model.first, recompute, configuration),
+    },
+    layers: model.layers.map(({ part }) => {
+      const kept = layerBytes(part, 'none', model, configuration);
+      return { kept, recomputed: recompute === 'none' ? kept : layerBytes(part, recompute, model, configuration) };
+    }),
+    last: {
+      ...stateBytes(heldByLast(model, configuration), configuration),
+      ...only,
+      transient: lossBytes(model, configuration),
+    },
+  };
+}
+
+/** How many bytes each kind of state has per parameter. */
+interface Recipe {
+  readonly parameter: number;
+  readonly gradient: number;
+  readonly optimizer: number;
+}
+
+/** Mixed-precision Adam: 16-bit parameters beside fp32 masters and moments; fp32 has no masters. */
+function recipeOf({ precision, software, zero }: StepConfiguration): Recipe {
+  if (precision === 'fp32') return { parameter: 4, gradient: 4, optimizer: 8 };
+  // PyTorch's FSDP keeps fp32 shards and casts what it gathers; Megatron accumulates gradients in fp32 except in its
+  // recipes for 8 and 4 bits.
+  if (zero === 3) return { parameter: 4, gradient: 4, optimizer: 8 };
+  const gradient = precision === 'bf16' && software !== 'eager' ? 4 : 2;
+  return { parameter: 2, gradient, optimizer: 12 };
+}
+
+/** Elements that a rank holds of a part. */
+export function heldOf({ parameters, expertParameters }: PartWork, { degrees }: StepConfiguration): Held {
+  return { dense: parameters - expertParameters, experts: expertParameters / degrees.ep };
+}
+
+/** Elements that a rank holds of the part after the layers: a table of its own where it shares one that lies elsewhere. */
+export function heldByLast({ first, last, tied }: ModelWork, configuration: StepConfiguration): Held {
+  const { dense, experts } = heldOf(last, configuration);
+  return { dense: dense + (tied && configuration.degrees.pp > 1 ? first.parameters : 0), experts };
+}
+
+/** State of a part under the recipe and the ZeRO level of a configuration. */
+function stateBytes(
+  { dense, experts }: Held,
+  configuration: StepConfiguration,
+): Pick<PartBytes, 'parameters' | 'gradients' | 'optimizer'> {
+  const { degrees, zero, frozen, inference } = configuration;
+  const recipe = recipeOf(configuration);
+  const shards = configuration.shardRanks ?? degrees.dp * degrees.sp;
+  const expertShards = Math.max(1, shards / degrees.ep);
+  const spread = (bytes: number, from: number) =>
+    bytes * (zero >= from ? dense / shards + experts / expertShards : dense + experts);
+  const trained = inference ? 0 : frozen ? ADAPTERS : 1;
+  return {
+    parameters: spread(frozen || inference ? elementBytes(configuration.precision) : recipe.parameter, 3),
+    gradients: trained * spread(recipe.gradient, 2),
+    optimizer: trained * spread(recipe.optimizer, 1),
+  };
+}
+
+/** Of a layer whose backward does `recompute` again. */
+function layerBytes(
+  part: PartWork,
+  recompute: Recompute,
+  model: ModelWork,
+  configuration: StepConfiguration,
+): PartBytes {
+  const held = heldOf(part, configuration);
+  const width = elementBytes(configuration.precision);
+  const boundary = (model.boundary * width) / configuration.degrees.sp;
+  const whole = savedBytes(part, 'none', configuration);
+  return {
+    ...stateBytes(held, configuration),
+    saved:
+      recompute === 'full'
+        ? boundary / (configuration.tpSequence ? configuration.degrees.tp : 1)
+        : savedBytes(part, recompute, configuration) * (recompute === 'operators' ? 0.6 : 1),
+    transient: whole * (recompute === 'full' ? 1.3 : 0.3),
+    gathered:
+      configuration.zero === 3 ? (2 * width + recipeOf(configuration).gradient) * (held.dense + held.experts) : 0,
+  };
+}
+
+/**
+ * Logits, their softmax and gradients: kept once in 16 bits by a fused loss, three times that by a loss that each rank
+ * computes for its part of the vocabulary, and at 19 bytes each where the whole vocabulary meets a plain loss.
+ */
+function lossBytes(model: ModelWork, configuration: StepConfiguration): number {
+  const { loss, degrees, recompute } = configuration;
+  const saved = savedBytes(model.last, recompute, configuration);
+  if (loss === 'fused') return saved;
+  if (loss === 'parallel') return 3 * saved;
+  const [head] = model.last.forward.filter((work): work is MatmulWork => work.kind === 'matmul');
+  return head ? (19 * head.rows * head.columns * degrees.tp) / degrees.sp : 3 * saved;
+}
+
+/** What a part keeps for its backward on this rank. */
+function savedBytes(
+  part: PartWork,
+  recompute: Recompute,
+  { degrees, precision, tpSequence, attention, fusedNorms }: StepConfiguration,
+): number {
+  const width = elementBytes(precision);
+  const repeated = part.savedRepeated / (tpSequence ? degrees.tp : 1);
+  const scores = part.forward.filter((work): work is AttentionWork => work.kind === 'attention');
+  const kept = attention === 'parts' && recompute === 'none';
+  const scoreBytes = kept
+    ? scores.reduce((sum, { batch, heads, queries, keys }) => sum + batch * heads * queries * keys * SCORE_BYTES, 0)
+    : 0;
+  const norms = fusedNorms
+    ? 0
+    : part.forward.reduce(
+        (sum, work) => sum + (work.kind === 'memory' && work.norm ? work.elements * PLAIN_NORM_BYTES : 0),
+        0,
+      );
+  // Recipes of 8 bits keep the inputs of products in them: 27 of 34 bytes are left.
+  const narrow = precision === 'fp8' || precision === 'fp4' ? 0.8 : 1;
+  return (
+    ((part.saved - part.savedRepeated + repeated) * width * narrow + part.savedMasks + scoreBytes + norms) / degrees.sp
+  );
+}
+
+/** Adapters hold about a hundredth of a model's parameters. */
+const ADAPTERS = 0.01;
+/** Softmax's result, dropout's mask and result: Korthikanti's 5 bytes. */
+const SCORE_BYTES = 5;
+/** fp32 copies that a normalisation in parts keeps, per element that it reads or writes. */
+const PLAIN_NORM_BYTES = 3;

@@ -1,0 +1,182 @@
+/**
+ * @file Seconds of one part of a model for one micro-batch in one direction on one rank: its kernels, its collectives, and
+ * what the host's launches add.
+ */
+import type { Cluster } from '../cluster.js';
+import type { StepConfiguration } from './configuration.js';
+import type { StepConstants } from './constants.js';
+import { exchangeSeconds, type Place, placeOf } from './exchange-price.js';
+import { attentionLaunches, attentionSeconds, elementBytes, matmulSeconds, memorySeconds } from './kernel-price.js';
+import { NOTHING, type PhaseTime, plus } from './phase-time.js';
+import type { AttentionWork, MatmulWork, PartWork, Work } from './work.js';
+
+export class PhasePricing {
+  private readonly tensor: Place;
+  private readonly passes: number;
+
+  constructor(
+    private readonly hidden: number,
+    private readonly chosen: number,
+    private readonly configuration: StepConfiguration,
+    private readonly cluster: Cluster,
+    private readonly constants: StepConstants,
+  ) {
+    this.tensor = placeOf(configuration.degrees.tp, 1, cluster.perNode);
+    this.passes = constants.software[configuration.software].passes;
+  }
+
+  /**
+   * Kernels of one phase of one part. The host may be slower than the device: then its time counts. The head's products
+   * stay in 16 bits in every 8-bit recipe.
+   */
+  phase(works: readonly Work[], head = false): PhaseTime {
+    const { configuration, cluster, constants } = this;
+    const { device } = cluster;
+    const { degrees, tpSequence } = configuration;
+    const narrow = configuration.precision === 'fp8' || configuration.precision === 'fp4';
+    const precision = head && narrow ? 'bf16' : configuration.precision;
+    const width = elementBytes(precision);
+    const local = 1 / degrees.sp;
+    let matmul = 0;
+    let weightGradient = 0;
+    let attention = 0;
+    let memory = 0;
+    let tp = 0;
+    let sp = 0;
+    let launches = 0;
+    let exchanges = 0;
+    let ep = 0;
+    let expertParts = 0;
+    let tpBytes = 0;
+    let spBytes = 0;
+    let epBytes = 0;
+    for (const work of works) {
+      switch (work.kind) {
+        case 'matmul': {
+          if (work.tokens === 'depth' && configuration.frozen) break;
+          const own = along(work, degrees);
+          const seconds = matmulSeconds(own, device, precision, constants);
+          matmul += seconds;
+          launches++;
+          if (work.tokens === 'depth') {
+            weightGradient += seconds;
+            break;
+          }
+          if (precision === 'fp8' || precision === 'fp4') {
+            memory += memorySeconds(own.batch * own.rows * own.depth * constants.castBytes, device, constants);
+          }
+          if (work.experts) {
+            expertParts++;
+            const sent = (work.batch * work.rows * this.hidden * width) / degrees.sp / degrees.tp;
+            ep += this.dispatch(sent);
+            epBytes += (1 - 1 / degrees.ep) * sent;
+          }
+          break;
+        }
+        case 'attention': {
+          const own = { ...work, queries: work.queries * local };
+          attention += attentionSeconds(own, device, configuration, constants);
+          launches += attentionLaunches(configuration.attention, work.backward);
+          if (degrees.sp > 1) {
+            sp += this.ring(work);
+            spBytes += (1 - 1 / degrees.sp) * ringBytes(work);
+          }
+          break;
+        }
+        case 'memory': {
+          const elements = work.elements * local * (work.repeated && tpSequence ? 1 / degrees.tp : 1);
+          const passes = work.norm && !configuration.fusedNorms ? constants.plainNormPasses : this.passes;
+          memory += memorySeconds(elements * (work.loss ? 4 : width) * passes, device, constants);
+          launches++;
+          break;
+        }
+        case 'exchange': {
+          if (degrees.tp === 1) break;
+          const bytes = work.elements * local * (work.activation ? width : 4);
+          // Sequence parallelism: a scatter and a gather for each reduction, and the input gathered once more in backward.
+          tp += exchangeSeconds(work.collective, bytes, this.tensor, cluster, constants);
+          tpBytes += (work.collective === 'all-reduce' ? 2 : 1) * ((degrees.tp - 1) / degrees.tp) * bytes;
+          exchanges += tpSequence && work.activation ? 2 : 1;
+          break;
+        }
+      }
+    }
+    const hiddenTp = configuration.overlap.tensor ? tp * constants.hiddenTensor : 0;
+    const busy = matmul + attention + memory + tp - hiddenTp + sp + ep;
+    const software = constants.software[configuration.software];
+    const host =
+      launches * software.hostSeconds +
+      exchanges * constants.exchangeSeconds +
+      (expertParts / 2) * constants.expertSeconds * (configuration.overlap.experts ? 1 - constants.hiddenExperts : 1);
+    const launch = Math.max(0, host - busy);
+    return {
+      matmul,
+      attention,
+      memory,
+      launch,
+      tp: tp - hiddenTp,
+      sp,
+      ep,
+      hiddenTp,
+      weightGradient,
+      tpBytes,
+      spBytes,
+      epBytes,
+    };
+  }
+
+  /** What backward does again of a part's forward. */
+  again(part: PartWork, recompute: StepConfiguration['recompute']): PhaseTime {
+    if (recompute === 'none') return NOTHING;
+    if (recompute === 'full') return this.phase(part.forward);
+    if (recompute === 'selective') return this.phase(part.forward.filter(({ kind }) => kind === 'attention'));
+    // Every second product and all element-wise work (torch's selective checkpointing by operator); attention is saved.
+    const products = this.phase(part.forward.filter(({ kind }) => kind === 'matmul'));
+    return plus(this.phase(part.forward.filter(({ kind }) => kind === 'memory')), products, 0.5);
+  }
+
+  /**
+   * Tokens go to their experts' ranks, or come back: so many bytes leave each rank. A token that several experts of one
+   * node take crosses the network once: N (1 − (1 − 1/N)^k) of its k copies, over N nodes.
+   */
+  private dispatch(bytes: number): number {
+    const { ep, tp } = this.configuration.degrees;
+    if (ep === 1) return 0;
+    const { cluster, constants, chosen } = this;
+    const place = placeOf(ep, tp, cluster.perNode);
+    const inside = exchangeSeconds('all-to-all', bytes, { ...place, across: 1 }, cluster, constants);
+    const copies = place.across * (1 - (1 - 1 / place.across) ** chosen);
+    const across = exchangeSeconds(
+      'all-to-all',
+      (bytes * copies) / chosen,
+      { ...place, inside: 1 },
+      cluster,
+      constants,
+    );
+    return (inside + across) * (this.configuration.overlap.experts ? 1 - constants.hiddenExperts : 1);
+  }
+
+  /** Keys and values of the other ranks, beside what attention hides of them. */
+  private ring(work: AttentionWork): number {
+    const { degrees } = this.configuration;
+    const place = placeOf(degrees.sp, degrees.tp, this.cluster.perNode);
+    return 0.3 * exchangeSeconds('all-gather', ringBytes(work), place, this.cluster, this.constants);
+  }
+}
+
+/** Keys and values of the whole sequence in 16 bits; their gradients too in backward. */
+function ringBytes({ batch, keyHeads, keys, width, valueWidth, backward }: AttentionWork): number {
+  return (backward ? 2 : 1) * 2 * batch * keyHeads * keys * (width + valueWidth);
+}
+
+/**
+ * A product on a shard of the sequence; experts also take the tokens of the other ranks that share them, and each
+ * tensor-parallel rank sends its share of the tokens.
+ */
+function along(work: MatmulWork, { sp, ep, tp }: StepConfiguration['degrees']): MatmulWork {
+  const experts = work.experts ? Math.max(1, work.batch / ep) : work.batch;
+  const share = work.batch / experts / sp / (work.experts ? tp : 1);
+  return work.tokens === 'depth'
+    ? { ...work, batch: experts, depth: work.depth * share }
+    : { ...work, batch: experts, rows: work.rows * share };
+}
