@@ -14,8 +14,10 @@ import type { Training } from './training.js';
 
 export interface Source {
   readonly format: 'autopar-source';
-  /** Relative to the folder, with forward slashes. */
+  /** Relative to the folder, with forward slashes; empty for a generated model. */
   readonly model: string;
+  /** `FAMILY:key=value,…`, where the model was generated for a plan alone. */
+  readonly generated?: string;
   readonly dims: Readonly<Record<string, number>>;
   readonly globalBatch: number | null;
   /** Seed of random weights, where the model file has none. */

@@ -5,14 +5,15 @@
 import type { Cluster } from '../cost-model/cluster.js';
 import { deviceLevels } from '../cost-model/levels.js';
 import { readWork } from '../cost-model/step/read-work.js';
-import type { ModelWork, PartWork } from '../cost-model/step/work.js';
+import type { PartWork } from '../cost-model/step/work.js';
 import type { LossOptions } from '../ir/autodiff/append-loss.js';
 import { appendLoss } from '../ir/autodiff/append-loss.js';
 import { differentiate } from '../ir/autodiff/differentiate.js';
 import { flattenBlocks } from '../ir/blocks/flatten-blocks.js';
 import { elementCount, type Graph, type Node, typeOf } from '../ir/graph.js';
-import { firstOfLayers } from '../ir/passes/first-of-layers.js';
+import { firstOfLayers, type LayerRun } from '../ir/passes/first-of-layers.js';
 import { plan } from '../search/plan.js';
+import type { ReadWork } from './layer-classes.js';
 
 /** What a graph's work is read for: inference, or training with a loss. */
 export type Purpose = { readonly kind: 'inference' } | { readonly kind: 'training'; readonly loss: LossOptions };
@@ -20,8 +21,8 @@ export type Purpose = { readonly kind: 'inference' } | { readonly kind: 'trainin
 /** A model's operators for a purpose, one layer of each run. */
 export interface GraphOfWork {
   readonly graph: Graph;
-  /** How many layers each of those that are left stands for, where more than itself. */
-  readonly repeats: ReadonlyMap<string, number>;
+  /** Which layers those that are left stand for, where more than themselves. */
+  readonly runs: readonly LayerRun[];
 }
 
 /** @throws AutoparError where the graph has no gradient, or no output that the loss can be of */
@@ -29,12 +30,13 @@ export function graphOfWork(whole: Graph, purpose: Purpose): GraphOfWork {
   const { graph, runs } = firstOfLayers(whole);
   return {
     graph: purpose.kind === 'training' ? withGradients(graph, purpose.loss) : graph,
-    repeats: new Map(runs.map(({ name, instances }) => [name, instances.length])),
+    runs,
   };
 }
 
 /** @throws AutoparError where no plan shards the graph over `tp` ranks */
-export async function graphWork({ graph, repeats }: GraphOfWork, tp: number, cluster: Cluster): Promise<ModelWork> {
+export async function graphWork({ graph, runs }: GraphOfWork, tp: number, cluster: Cluster): Promise<ReadWork> {
+  const repeats = new Map(runs.map(({ name, instances }) => [name, instances.length]));
   const { device } = cluster;
   const ranks: Cluster = { nodes: 1, perNode: tp, device, levels: deviceLevels(device, 1, tp), local: false };
   const found = await plan(graph, ranks, {
@@ -47,7 +49,7 @@ export async function graphWork({ graph, repeats }: GraphOfWork, tp: number, clu
     .filter(([name]) => name !== 'first' && name !== 'last')
     .flatMap(([name, part]) => Array.from({ length: repeats.get(name) ?? 1 }, () => part));
   const classes = classesOf(layers.length > 0 ? layers : [NOTHING]);
-  return {
+  const work = {
     first: parts.get('first') ?? NOTHING,
     layers: classes.map(({ part, places: { length: count } }) => ({ count, part })),
     order: classes
@@ -60,6 +62,7 @@ export async function graphWork({ graph, repeats }: GraphOfWork, tp: number, clu
     boundary: boundaryOf(graph, places),
     tied: false,
   };
+  return { work, graph, assignment: found.assignment, runs };
 }
 
 const NOTHING: PartWork = {

@@ -14,6 +14,8 @@ import { appendLoss } from '../ir/autodiff/append-loss.js';
 import { differentiate } from '../ir/autodiff/differentiate.js';
 import type { Graph } from '../ir/graph.js';
 import { findLayers } from '../ir/passes/find-layers.js';
+import type { LayerRun } from '../ir/passes/first-of-layers.js';
+import type { Assignment } from '../partition/assignment.js';
 import { partition } from '../partition/partition.js';
 import { propagatedAssignment } from '../search/propagated.js';
 import type { Style } from '../sharding-propagation/annotations/annotation.js';
@@ -41,6 +43,17 @@ const MEGATRON_STYLES: readonly (readonly [module: string, style: Style])[] = [
 
 const BY_MEGATRON: PinSource = { file: null, line: null, text: 'megatron', priority: 0, why: null };
 
+/** A model's work, and what it was read off. */
+export interface ReadWork {
+  readonly work: ModelWork;
+  /** One layer of each run, with gradients where it is trained. */
+  readonly graph: Graph;
+  /** How its operators lie over the tensor-parallel ranks. */
+  readonly assignment: Assignment;
+  /** Which layers those that are left stand for. */
+  readonly runs: readonly LayerRun[];
+}
+
 /** A language model's layers, one of each class, with their training step. */
 export interface LayerGraph {
   readonly sizes: LanguageModelSizes;
@@ -64,24 +77,25 @@ export function layerGraph(sizes: LanguageModelSizes): LayerGraph {
 
 /** The work of a language model. */
 export function modelWork(sizes: LanguageModelSizes, tp: number, cluster: Cluster): ModelWork {
-  return layerWork(layerGraph(sizes), tp, cluster);
+  return layerWork(layerGraph(sizes), tp, cluster).work;
 }
 
-/** The work of a language model whose layers are there. */
-export function layerWork({ sizes, classes, graph }: LayerGraph, tp: number, cluster: Cluster): ModelWork {
+/** The work of a language model whose layers are there, and how its operators lie. */
+export function layerWork({ sizes, classes, graph }: LayerGraph, tp: number, cluster: Cluster): ReadWork {
   const mesh = makeMesh([['tp', tp]]);
   const ranks = { ...cluster, nodes: 1, perNode: tp, levels: deviceLevels(cluster.device, 1, tp) };
   const price = stepPrice(ranks, mesh);
   const redistributor = makeRedistributor(mesh, price, redistributionBound(ranks, mesh, price), { allToAll: true });
   const propagation = propagate(graph, mesh, megatronPins(graph, mesh));
-  const sharded = partition(graph, propagatedAssignment(graph, mesh, propagation, redistributor), redistributor);
+  const assignment = propagatedAssignment(graph, mesh, propagation, redistributor);
+  const sharded = partition(graph, assignment, redistributor);
   const parts = readWork(graph, sharded, partNames(graph));
   const part = (name: string): PartWork => {
     const found = parts.get(name);
     if (!found) throw new Error(`the generated model has no part ${name}`);
     return found;
   };
-  return {
+  const work = {
     first: part('first'),
     layers: classes.map(({ layer, count }) => ({ count, part: part(`layers.${layer}`) })),
     last: part('last'),
@@ -90,6 +104,12 @@ export function layerWork({ sizes, classes, graph }: LayerGraph, tp: number, clu
     boundary: sizes.batch * sizes.sequence * sizes.hidden,
     tied: sizes.tied,
   };
+  let next = 0;
+  const runs = classes.map(({ layer, count }) => {
+    const instances = Array.from({ length: count }, () => `layers.${next++}`);
+    return { name: `layers.${layer}`, instances };
+  });
+  return { work, graph, assignment, runs };
 }
 
 /** Forward, loss and gradients; the optimizer is priced by bytes. */

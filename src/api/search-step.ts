@@ -26,6 +26,7 @@ import {
 } from '../search/configurations/space.js';
 import { clusterSources } from './cluster-sources.js';
 import type { Purpose } from './graph-work.js';
+import type { ReadWork } from './layer-classes.js';
 import { baseConfiguration, type SimulateOptions, type Simulation, simulationOf } from './simulate.js';
 import { knownWorks, workReader } from './step-works.js';
 
@@ -38,12 +39,16 @@ export interface StepSearchOptions extends Omit<SimulateOptions, 'trace' | 'tpSe
   readonly onProgress?: (text: string) => void;
 }
 
-export interface StepSearch extends Omit<Found, 'best'> {
+export interface StepSearch extends Found {
   /** The best configuration, priced as `simulate` does. */
   readonly simulation: Simulation;
-  readonly best: Found['best'];
+  /** What the best configuration's work was read off. */
+  readonly layers: ReadWork;
   /** (cost − bound) / cost, of the configurations that are in the space. */
   readonly gap: number;
+  readonly objective: SearchOptions['objective'];
+  /** What was said before the search. */
+  readonly decided: Decided;
 }
 
 /**
@@ -75,7 +80,14 @@ export async function searchStep(options: StepSearchOptions): Promise<StepSearch
   const sequence = generated?.language?.sequence;
   const simulation = simulationOf({ name, cluster, configuration, work, memoryBytes: limitBytes, sequence });
   const cost = searching.objective === 'memory' ? first.bytes : first.seconds;
-  return { ...found, simulation, gap: 1 - found.bound / cost };
+  return {
+    ...found,
+    simulation,
+    layers: await read(configuration.degrees.tp, 1),
+    gap: 1 - found.bound / cost,
+    objective: searching.objective,
+    decided: space.decided,
+  };
 }
 
 /** Runners-up that are shown where nothing says how many. */
@@ -89,7 +101,7 @@ async function spaceOf(
 ): Promise<{ readonly space: SpaceOptions; readonly works: Works }> {
   const globalBatch =
     options.globalBatch ?? (options.microBatch ?? 1) * (options.microBatches ?? 1) * (options.dp ?? 1);
-  const facts = factsOf(await read(1, 1));
+  const facts = factsOf((await read(1, 1)).work);
   const space: SpaceOptions = {
     devices: clusterSize(cluster),
     perNode: cluster.perNode,

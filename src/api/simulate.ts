@@ -87,7 +87,7 @@ export async function simulate(options: SimulateOptions): Promise<Simulation> {
   const configuration = configurationOf(options, cluster);
   const purpose: Purpose = options.loss ? { kind: 'training', loss: options.loss } : { kind: 'inference' };
   const read = workReader(options, generated, purpose, cluster);
-  const works = ({ degrees, microBatch }: StepConfiguration) => read(degrees.tp, microBatch);
+  const works = async ({ degrees, microBatch }: StepConfiguration) => (await read(degrees.tp, microBatch)).work;
   const work = await works(configuration);
   checkStages(work, configuration);
   const simulation = simulationOf({

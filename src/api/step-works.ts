@@ -9,7 +9,7 @@ import type { ModelWork } from '../cost-model/step/work.js';
 import { findLayers } from '../ir/passes/find-layers.js';
 import { graphOfWork, graphWork, type Purpose } from './graph-work.js';
 import { type ImportOptions, importModel } from './import.js';
-import { layerGraph, layerWork } from './layer-classes.js';
+import { layerGraph, layerWork, type ReadWork } from './layer-classes.js';
 
 /** Where a model comes from. */
 export interface ModelSource extends Omit<ImportOptions, 'globalBatch'> {
@@ -18,7 +18,7 @@ export interface ModelSource extends Omit<ImportOptions, 'globalBatch'> {
 }
 
 /** The work of one micro-batch of so many samples per rank. @throws AutoparError as importing and planning do */
-export type WorkReader = (tp: number, microBatch: number) => Promise<ModelWork>;
+export type WorkReader = (tp: number, microBatch: number) => Promise<ReadWork>;
 
 /** Reads each work once. */
 export function workReader(
@@ -27,13 +27,13 @@ export function workReader(
   purpose: Purpose,
   cluster: Cluster,
 ): WorkReader {
-  const works = new Map<string, Promise<ModelWork>>();
-  const models = new Map<number, Promise<(tp: number) => ModelWork | Promise<ModelWork>>>();
+  const works = new Map<string, Promise<ReadWork>>();
+  const models = new Map<number, Promise<(tp: number) => ReadWork | Promise<ReadWork>>>();
   const modelAt = kept(models, read);
   return (tp, microBatch) => kept(works, async () => (await modelAt(microBatch))(tp))(`${tp} ${microBatch}`);
 
   /** The layers at a batch, whatever the ranks. */
-  async function read(batch: number): Promise<(tp: number) => ModelWork | Promise<ModelWork>> {
+  async function read(batch: number): Promise<(tp: number) => ReadWork | Promise<ReadWork>> {
     if (generated?.language) {
       const layers = layerGraph({ ...generated.language, batch });
       return (tp) => layerWork(layers, tp, cluster);
@@ -69,9 +69,9 @@ export async function knownWorks(
   const works = new Map<string, ModelWork>();
   for (const tp of tps) {
     signal?.throwIfAborted();
-    const one = await read(tp, 1);
-    const two = microBatches.some((size) => size > 1) ? await read(tp, 2) : one;
-    for (const size of microBatches) works.set(`${tp} ${size}`, workAt(size, one, two) ?? (await read(tp, size)));
+    const { work: one } = await read(tp, 1);
+    const { work: two } = microBatches.some((size) => size > 1) ? await read(tp, 2) : { work: one };
+    for (const size of microBatches) works.set(`${tp} ${size}`, workAt(size, one, two) ?? (await read(tp, size)).work);
   }
   return (tp, microBatch) => {
     const work = works.get(`${tp} ${microBatch}`);

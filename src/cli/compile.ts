@@ -6,15 +6,17 @@ import type { Mode } from '../api/decisions.js';
 import { AutoparError, type ExitKind } from '../ir/error.js';
 import type { Command, Context } from './command.js';
 import { resultJson, resultLines } from './compile-report.js';
+import { runCompileStep, searchesStep } from './compile-step.js';
 import { checkDegrees, type DegreeOptions, degreeOptions, givenDegrees, refuseAxes } from './degrees.js';
 import { notThereYet } from './later.js';
 import { clusterOptions } from './machine.js';
 import { importOptionsOf, type ModelFlags, modelFile, modelOptions } from './model-options.js';
+import { type StepFlags, stepOptions } from './step-options.js';
 import { parameterOptions } from './training-form-options.js';
 import { type TrainingFlags, trainingOf, trainingOptions } from './training-options.js';
 import { byteSize, oneOf, wholeNumber } from './values.js';
 
-interface CompileFlags extends DegreeOptions, ModelFlags, TrainingFlags {
+interface CompileFlags extends DegreeOptions, ModelFlags, TrainingFlags, StepFlags {
   readonly output?: string;
   readonly force?: boolean;
   readonly planOnly?: boolean;
@@ -27,6 +29,8 @@ interface CompileFlags extends DegreeOptions, ModelFlags, TrainingFlags {
   readonly config?: string;
   readonly complete?: 'search' | 'propagate';
   readonly searchMode?: SearchMode;
+  readonly objective?: 'time' | 'memory';
+  readonly top?: number;
   readonly init?: 'random';
   readonly seed?: number;
 }
@@ -74,6 +78,17 @@ export const compileCommand: Command<CompileFlags> = {
       parse: oneOf('--search-mode', SEARCH_MODES),
     },
     { flags: '--config <file>', says: "a MindFormers configuration's parallel sections (docs/config.md)" },
+    {
+      flags: '--objective <what>',
+      says: 'of a search over whole steps: time, or memory (default: time)',
+      parse: oneOf('--objective', ['time', 'memory']),
+    },
+    {
+      flags: '--top <k>',
+      says: 'runners-up that a search over whole steps prices in full (default: 5)',
+      parse: wholeNumber('--top', 1),
+    },
+    ...stepOptions({}),
     ...trainingOptions,
     ...parameterOptions,
     { flags: '--init <random>', says: 'make up weights that the model file lacks', parse: oneOf('--init', ['random']) },
@@ -97,6 +112,7 @@ export const compileCommand: Command<CompileFlags> = {
 };
 
 async function runCompile(context: Context, [file]: readonly string[], flags: CompileFlags): Promise<ExitKind> {
+  if (searchesStep(flags)) return runCompileStep(context, file, flags);
   refuseAxes(flags, ['pp', 'sp', 'ep']);
   const model = await modelFile(file, flags, 'compile');
   checkDegrees(flags, ['dp', 'tp']);

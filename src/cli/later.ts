@@ -10,9 +10,7 @@ const LATER_COMMANDS = [{ name: 'train', says: 'train with a compiled program' }
 export const LATER_OPTIONS: readonly string[] = [
   '--target',
   '--solver',
-  '--objective',
   '--time-limit',
-  '--top',
   '--sp-method',
   '--offload',
   '--link',

@@ -72,6 +72,18 @@ export function simulationLines(simulation: Simulation, { colors }: Output): rea
   ];
 }
 
+/** What a configuration has besides degrees and batches. */
+export function configurationText(configuration: Simulation['configuration']): string {
+  const { degrees, schedule, virtualStages, zero, recompute, tpSequence } = configuration;
+  const pipeline = virtualStages > 1 ? `interleaved 1F1B in ${virtualStages} chunks` : (schedule ?? '1f1b');
+  return [
+    ...(degrees.pp > 1 ? [pipeline] : []),
+    ...(zero > 0 ? [`ZeRO ${zero}`] : []),
+    recompute === 'none' ? 'nothing recomputed' : `${recompute} recomputation`,
+    ...(tpSequence ? ['sequence parallelism over tp'] : []),
+  ].join(', ');
+}
+
 function throughputText({ tokensPerSecond, samplesPerSecond }: Simulation): string {
   return tokensPerSecond === null
     ? `${Number(samplesPerSecond.toPrecision(4))} samples/s`

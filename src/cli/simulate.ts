@@ -8,20 +8,16 @@ import { checkDegrees, type DegreeOptions, degreeOptions } from './degrees.js';
 import { clusterOptions } from './machine.js';
 import { importOptionsOf, type ModelFlags, modelOptions, modelSource } from './model-options.js';
 import { simulationJson, simulationLines } from './simulate-report.js';
+import { type StepFlags, stepOptions } from './step-options.js';
 import { byteSize, oneOf, wholeNumber } from './values.js';
 
-interface SimulateFlags extends DegreeOptions, ModelFlags {
+interface SimulateFlags extends DegreeOptions, ModelFlags, StepFlags {
   readonly cluster?: string;
   readonly memory?: number;
   readonly train?: boolean;
   readonly loss?: 'cross_entropy' | 'mse' | 'model-output';
   readonly microBatch?: number;
   readonly microBatches?: number;
-  readonly tpSequence?: 'on' | 'off' | 'auto';
-  readonly zero?: 0 | 1 | 2 | 3;
-  readonly recompute?: SimulateOptions['recompute'];
-  readonly schedule?: SimulateOptions['schedule'];
-  readonly virtualStages?: number;
   readonly dtype?: keyof typeof PRECISIONS;
   readonly software?: SimulateOptions['software'];
   readonly attention?: SimulateOptions['attention'];
@@ -29,7 +25,6 @@ interface SimulateFlags extends DegreeOptions, ModelFlags {
 }
 
 const PRECISIONS = { float32: 'fp32', bfloat16: 'bf16', float16: 'fp16', float8: 'fp8', float4: 'fp4' } as const;
-const SCHEDULES = ['naive', 'f-then-b', '1f1b', 'interleaved-1f1b', 'zero-bubble'];
 
 export const simulateCommand: Command<SimulateFlags> = {
   name: 'simulate',
@@ -56,31 +51,13 @@ export const simulateCommand: Command<SimulateFlags> = {
       says: 'micro-batches per step (default: pp)',
       parse: wholeNumber('--micro-batches', 1),
     },
-    {
-      flags: '--tp-sequence <on|off|auto>',
-      says: "Megatron's sequence parallelism: norms along the sequence over tp (default: auto, on)",
-      parse: oneOf('--tp-sequence', ['on', 'off', 'auto']),
-    },
-    {
-      flags: '--zero <0..3>',
-      says: 'what dp shards: optimizer, gradients, parameters (default: 0)',
-      parse: wholeNumber('--zero', 0, 3),
-    },
-    {
-      flags: '--recompute <kind>',
-      says: 'none (default), selective (attention), operators, or full',
-      parse: oneOf('--recompute', ['none', 'selective', 'operators', 'full']),
-    },
-    {
-      flags: '--schedule <kind>',
-      says: `${SCHEDULES.join(', ')} (default: 1f1b)`,
-      parse: oneOf('--schedule', SCHEDULES),
-    },
-    {
-      flags: '--virtual-stages <v>',
-      says: 'model chunks per stage (default: 1)',
-      parse: wholeNumber('--virtual-stages', 1),
-    },
+    ...stepOptions({
+      tpSequence: 'auto, on',
+      zero: '0',
+      recompute: 'none',
+      schedule: '1f1b',
+      virtualStages: '1',
+    }),
     {
       flags: '--dtype <kind>',
       says: 'of products: float32, bfloat16 (default), float16, float8, float4',

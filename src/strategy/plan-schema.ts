@@ -56,7 +56,7 @@ export const PLAN_SCHEMA = record(
     ]),
     mesh: listOf(record({ axis: text, size: positive })),
     degrees: record({ dp: positive, tp: positive, pp: positive, sp: positive, ep: positive }),
-    stages: listOf(record({ operators: count, devices: positive })),
+    stages: listOf(record({ operators: count, devices: positive, layers: texts }, ['layers'])),
     layers: listOf(record({ name: text, instances: { ...texts, minItems: 1 } })),
     operators: mapOf(operator),
     tensors: mapOf(text),
@@ -84,7 +84,24 @@ export const PLAN_SCHEMA = record(
         ),
       ],
     },
-    schedule: record({ kind: { const: 'single' }, microBatches: positive }),
+    schedule: record(
+      {
+        kind: { enum: ['single', 'naive', 'f-then-b', '1f1b', 'interleaved-1f1b', 'zero-bubble'] },
+        microBatches: positive,
+        microBatch: positive,
+        virtualStages: positive,
+      },
+      ['microBatch', 'virtualStages'],
+    ),
+    step: record({
+      globalBatch: positive,
+      zero: { enum: [0, 1, 2, 3] },
+      recompute: text,
+      tpSequence: { type: 'boolean' },
+      precision: text,
+      software: text,
+      decided: mapOf({ type: ['string', 'number', 'boolean'] }),
+    }),
     predicted: record({
       stepSeconds: amount,
       peakBytes: listOf(count),
@@ -97,5 +114,5 @@ export const PLAN_SCHEMA = record(
     pins: texts,
     allToAll: { const: false },
   },
-  ['allToAll'],
+  ['allToAll', 'step'],
 );

@@ -44,7 +44,9 @@ export interface Plan {
   readonly redistributions: Readonly<Record<string, readonly PlanView[]>>;
   /** What a step of training computes; null for inference. */
   readonly training: PlanTraining | null;
-  readonly schedule: { readonly kind: 'single'; readonly microBatches: number };
+  readonly schedule: PlanSchedule;
+  /** What a search over whole steps chose besides; left out where operators alone were searched. */
+  readonly step?: PlanStep;
   readonly predicted: PlanPrediction;
   readonly search: {
     readonly mode: string;
@@ -74,6 +76,29 @@ export interface PlanTraining {
   readonly lossScale?: number | 'dynamic';
 }
 
+export interface PlanSchedule {
+  /** `single`: one stage. */
+  readonly kind: 'single' | 'naive' | 'f-then-b' | '1f1b' | 'interleaved-1f1b' | 'zero-bubble';
+  readonly microBatches: number;
+  /** Samples of a rank of dp. */
+  readonly microBatch?: number;
+  /** Model chunks per stage, where more than one. */
+  readonly virtualStages?: number;
+}
+
+/** Choices of a step that no operator's strategy holds. */
+export interface PlanStep {
+  readonly globalBatch: number;
+  readonly zero: number;
+  readonly recompute: string;
+  /** Norms and dropout lie along the sequence over tp. */
+  readonly tpSequence: boolean;
+  readonly precision: string;
+  readonly software: string;
+  /** What was said before the search, as options. */
+  readonly decided: Readonly<Record<string, string | number | boolean>>;
+}
+
 export interface PlanPass {
   readonly name: string;
   readonly options?: Readonly<Record<string, string | number | boolean>>;
@@ -91,6 +116,8 @@ export interface PlanStage {
   /** Number of operators of the stage. */
   readonly operators: number;
   readonly devices: number;
+  /** The repeated layers of the stage, in order; left out where there is one stage. */
+  readonly layers?: readonly string[];
 }
 
 export interface PlanOperator {

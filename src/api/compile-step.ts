@@ -1,0 +1,132 @@
+/**
+ * @file compileStep: a model and a cluster in, the plan of a whole training step out, over every dimension that can be priced.
+ * There is no program: not all of these dimensions have a lowering yet.
+ */
+import path from 'node:path';
+import { type GeneratedModel, generatedModel } from '../../models/families.js';
+import { clusterSize } from '../cost-model/cluster.js';
+import { fingerprint } from '../ir/fingerprint.js';
+import type { Graph } from '../ir/graph.js';
+import { findLayers } from '../ir/passes/find-layers.js';
+import type { Plan, PlanTraining } from '../strategy/plan.js';
+import { planOfStep } from '../strategy/plan-of-step.js';
+import { emitPlan } from './emit.js';
+import { defaultFolder } from './folder.js';
+import { type ImportedModel, importModel } from './import.js';
+import { type StepSearch, type StepSearchOptions, searchStep } from './search-step.js';
+import type { Training } from './training-request.js';
+
+export interface CompileStepOptions extends Omit<StepSearchOptions, 'loss' | 'precision'> {
+  /** The folder to write; default `./<model file stem, or family>.autopar`. */
+  readonly output?: string;
+  readonly force?: boolean;
+  readonly training: Training;
+}
+
+export interface CompiledStep {
+  readonly directory: string;
+  readonly plan: Plan;
+  readonly search: StepSearch;
+}
+
+/** @throws AutoparError as searching a step and writing a folder do */
+export async function compileStep({ output, force, training, ...options }: CompileStepOptions): Promise<CompiledStep> {
+  const search = await searchStep({ ...options, loss: training.loss, precision: training.precision ?? 'bf16' });
+  const { simulation, layers } = search;
+  const generated = options.generate === undefined ? null : generatedModel(options.generate);
+  const model = generated ? generatedSource(generated) : await fileSource(options);
+  const plan = planOfStep(
+    {
+      configuration: simulation.configuration,
+      microBatches: simulation.microBatches,
+      graph: layers.graph,
+      runs: layers.runs,
+      assignment: layers.assignment,
+      stageLayers: chunksOf(search),
+      prediction: predictionOf(search),
+      costSeconds: simulation.stepSeconds,
+      boundSeconds: search.objective === 'time' ? search.bound : simulation.stepSeconds,
+      decided: { ...search.decided },
+    },
+    { ...model, training: trainingOf(training, model.graph) },
+    clusterOf(search),
+  );
+  const directory = output ?? defaultFolder(options.model ?? `${generated?.family ?? 'model'}.onnx`);
+  const { dims = {}, weights } = options;
+  await emitPlan(plan, {
+    directory,
+    force: force ?? false,
+    model: options.model ?? '',
+    source: {
+      ...(options.generate === undefined ? {} : { generated: options.generate }),
+      dims,
+      globalBatch: simulation.configuration.globalBatch,
+      randomWeights: null,
+      constants: false,
+      ...(weights?.length ? { weights } : {}),
+      training: { ...training, precision: training.precision ?? 'bf16' },
+    },
+  });
+  return { directory: path.normalize(directory), plan, search };
+}
+
+/** A model as the plan names it. */
+type Named = Pick<ImportedModel, 'name' | 'fingerprint' | 'dims' | 'graph'>;
+
+function generatedSource({ family, batch, build }: GeneratedModel): Named {
+  const graph = findLayers(build(batch));
+  return { name: family, fingerprint: fingerprint(graph), dims: {}, graph };
+}
+
+/** At the file's own batch: what a micro-batch holds is the search's to say. */
+async function fileSource({
+  model = '',
+  dims,
+  constants,
+  weights,
+}: Omit<CompileStepOptions, 'training'>): Promise<Named> {
+  return importModel(model, {
+    ...(dims ? { dims } : {}),
+    ...(constants ? { constants } : {}),
+    ...(weights ? { weights } : {}),
+  });
+}
+
+function clusterOf({ simulation: { cluster } }: StepSearch): Plan['cluster'] {
+  const { nodes, perNode, device, description } = cluster;
+  return { nodes, perNode, device: device.id, ...(description ? { description } : {}) };
+}
+
+/** Layers of each chunk, chunk c of stage s at c · pp + s. */
+function chunksOf({ simulation: { configuration }, layers: { work } }: StepSearch): readonly number[] {
+  if (configuration.stageLayers) return configuration.stageLayers;
+  const total = work.layers.reduce((sum, { count }) => sum + count, 0);
+  const chunks = configuration.degrees.pp * configuration.virtualStages;
+  return Array.from({ length: chunks }, (_, chunk) => Math.floor(total / chunks) + (chunk < total % chunks ? 1 : 0));
+}
+
+function predictionOf({ simulation }: StepSearch): Plan['predicted'] {
+  const { stepSeconds, parts, bytes, stages, modelFlops, cluster } = simulation;
+  return {
+    stepSeconds,
+    peakBytes: stages.map(({ total }) => Math.round(total)),
+    parts: { ...parts },
+    flopsPerRank: modelFlops / clusterSize(cluster),
+    flopsTotal: modelFlops,
+    bytesCommunicated: Object.values(bytes).reduce((sum, sent) => sum + sent, 0),
+  };
+}
+
+function trainingOf({ loss, optimizer, precision = 'bf16', lossScale }: Training, graph: Graph): PlanTraining {
+  return {
+    loss: {
+      kind: loss.kind,
+      ...(loss.output === undefined ? {} : { output: loss.output }),
+      ...(loss.labelSmoothing === undefined ? {} : { labelSmoothing: loss.labelSmoothing }),
+    },
+    optimizer: { ...optimizer },
+    trained: [...graph.weights.values()].filter(({ role }) => role === 'parameter').length,
+    precision,
+    ...(lossScale === undefined ? {} : { lossScale }),
+  };
+}

@@ -1,0 +1,90 @@
+/**
+ * @file `autopar compile --train --plan-only` on a named cluster: whole steps are searched, over every dimension that can be
+ * priced, and the plan is written without a program.
+ */
+import type { CompileStepOptions } from '../api/compile-step.js';
+import { AutoparError, type ExitKind } from '../ir/error.js';
+import type { Context } from './command.js';
+import { type DegreeOptions, givenDegrees } from './degrees.js';
+import { importOptionsOf, type ModelFlags, modelSource } from './model-options.js';
+import type { StepFlags } from './step-options.js';
+import { stepJson, stepLines } from './step-report.js';
+import { type TrainingFlags, trainingOf } from './training-options.js';
+
+export interface CompileStepFlags extends DegreeOptions, ModelFlags, TrainingFlags, StepFlags {
+  readonly output?: string;
+  readonly force?: boolean;
+  readonly planOnly?: boolean;
+  readonly verify?: boolean;
+  readonly cluster?: string;
+  readonly memory?: number;
+  readonly objective?: CompileStepOptions['objective'];
+  readonly top?: number;
+  readonly axes?: string;
+  readonly mode?: string;
+  readonly annotations?: string;
+  readonly config?: string;
+  readonly complete?: string;
+  readonly searchMode?: string;
+}
+
+/** Options that only a search over operators' strategies knows. */
+const OF_OPERATORS = ['axes', 'mode', 'annotations', 'config', 'complete'] as const;
+
+/** Options that only a search over whole steps knows. */
+const OF_STEPS = ['zero', 'recompute', 'schedule', 'virtualStages', 'tpSequence', 'objective'] as const;
+
+/**
+ * Whether whole steps are searched: a plan alone, of training, on devices of the catalogue, with nothing said about single operators.
+ * @throws AutoparError (usage) for options of whole steps where they are not searched
+ */
+export function searchesStep(flags: CompileStepFlags): boolean {
+  const { planOnly, train, cluster, searchMode = 'auto' } = flags;
+  const named = cluster !== undefined && cluster !== 'local';
+  const ofOperators = OF_OPERATORS.find((option) => flags[option] !== undefined);
+  if (planOnly && train && named && searchMode === 'auto' && ofOperators === undefined) return true;
+  const stray = OF_STEPS.find((option) => flags[option] !== undefined);
+  if (stray === undefined) return false;
+  throw new AutoparError(
+    'bad-option',
+    'usage',
+    ofOperators === undefined
+      ? `--${dashed(stray)} is searched over with --train --plan-only --cluster alone: programs have no lowering for it yet`
+      : `--${dashed(stray)} contradicts --${dashed(ofOperators)}: whole steps are searched, or operators' strategies`,
+    {},
+    `autopar simulate prices it without a search; or leave out --${dashed(ofOperators ?? stray)}`,
+  );
+}
+
+function dashed(option: string): string {
+  return option.replace(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`);
+}
+
+export async function runCompileStep(
+  { output, signal }: Context,
+  file: string | undefined,
+  flags: CompileStepFlags,
+): Promise<ExitKind> {
+  const { training, microBatch } = await trainingOf(flags);
+  if (!training) throw new Error('a step is searched for training');
+  const source = modelSource(file, flags.model, 'compile');
+  const { compileStep } = await import('../api/compile-step.js');
+  const { output: directory, force, devices, cluster, memory, objective, top } = flags;
+  const { zero, recompute, schedule, virtualStages, tpSequence } = flags;
+  const given = {
+    ...{ output: directory, force, devices, cluster, memory, objective, top, microBatch },
+    ...{ zero, recompute, schedule, virtualStages, tpSequence, microBatches: training.microBatches },
+  };
+  const compiled = await compileStep({
+    ...source,
+    ...(await importOptionsOf(flags)),
+    ...givenDegrees(flags),
+    ...Object.fromEntries(Object.entries(given).filter(([, value]) => value !== undefined)),
+    training,
+    signal,
+    onProgress: (text) => output.progress(text),
+  });
+  for (const line of stepLines(compiled, output)) output.print(line);
+  output.data(stepJson(compiled));
+  return 'done';
+}

@@ -1,0 +1,138 @@
+/**
+ * @file What a search over whole steps prints: the choice, its price and memory, the runners-up, and what rules the others out.
+ */
+import type { CompiledStep } from '../api/compile-step.js';
+import type { Priced, Verdict } from '../search/configurations/best-configurations.js';
+import type { Output } from './output.js';
+import { bytesText, countText, secondsText, shareText, wholeText } from './quantity.js';
+import { configurationText, simulationJson } from './simulate-report.js';
+import { tableLines } from './table.js';
+
+/** Verdicts of each kind that are shown beside their number. */
+const SHOWN = 3;
+
+export function stepLines({ directory, search }: CompiledStep, { colors }: Output): readonly string[] {
+  const { simulation, best, verdicts, priced, gap } = search;
+  const { cluster, configuration, stepSeconds, tokensPerSecond, samplesPerSecond, utilisation, stages } = simulation;
+  const fullest = stages.reduce((most, stage) => (stage.total > most.total ? stage : most));
+  const speed =
+    tokensPerSecond === null
+      ? `${Number(samplesPerSecond.toPrecision(4))} samples/s`
+      : `${wholeText(Math.round(tokensPerSecond))} tokens/s`;
+  const of = simulation.memoryBytes === null ? '' : ` of ${bytesText(simulation.memoryBytes)}`;
+  return [
+    colors.bold(`${simulation.name}, training on ${cluster.nodes * cluster.perNode} × ${cluster.device.id}`),
+    '',
+    `  degrees    ${degreesText(configuration.degrees)}; batch ${configuration.globalBatch} in ${countText(simulation.microBatches, 'micro-batch', 'micro-batches')} of ${configuration.microBatch}`,
+    `  with       ${configurationText(configuration)}`,
+    `  predicted  ${secondsText(stepSeconds)} per step, ${speed}, ${shareText(utilisation)} of the 16-bit peak`,
+    `  memory     ${bytesText(fullest.total)}${of} on stage ${fullest.stage}`,
+    `  search     ${countText(verdicts.length, 'combination')} of degrees, ${wholeText(priced)} configurations priced; ${gap <= 0 ? 'optimal under the cost model' : `within ${shareText(gap)} of the bound`}`,
+    ...section('runners-up', runnersUp(best.slice(1), stepSeconds), colors.bold),
+    ...section('not chosen', othersLines(verdicts, stepSeconds), colors.bold),
+    '',
+    `the plan is in ${colors.bold(directory)}; no program was written, as --plan-only says`,
+    ...(simulation.pricedWithoutLowering.length === 0
+      ? []
+      : [`priced without a lowering yet: ${simulation.pricedWithoutLowering.join(', ')}`]),
+  ];
+}
+
+function runnersUp(others: readonly Priced[], best: number): readonly string[] {
+  if (others.length === 0) return [];
+  return tableLines(
+    [
+      { title: 'degrees' },
+      { title: 'with' },
+      { title: 'step', right: true },
+      { title: 'slower', right: true },
+      { title: 'memory', right: true },
+    ],
+    others
+      .slice(0, 5)
+      .map(({ configuration, seconds, bytes }) => [
+        degreesText(configuration.degrees),
+        configurationText(configuration),
+        secondsText(seconds),
+        shareText(seconds / best - 1),
+        bytesText(bytes),
+      ]),
+    70,
+  );
+}
+
+/** Why the rest was not taken: how many of each kind, the nearest of them with its figure. */
+function othersLines(verdicts: readonly Verdict[], best: number): readonly string[] {
+  const rows = (['slower', 'too-large', 'impossible'] as const).flatMap((kind) => {
+    const own = verdicts.filter((verdict) => verdict.kind === kind);
+    const shown = own.slice(0, SHOWN).map((verdict) => [degreesText(verdict.degrees), reasonText(verdict, best)]);
+    return own.length > SHOWN ? [...shown, [`and ${own.length - SHOWN} more`, REST[kind]]] : shown;
+  });
+  return rows.length === 0 ? [] : tableLines([{ title: 'degrees' }, { title: 'because' }], rows, 100);
+}
+
+const REST = {
+  slower: 'are slower than what is shown by their bound',
+  'too-large': 'do not fit either',
+  impossible: 'are impossible',
+} as const;
+
+/** What rules a combination out, with its figure. */
+export function reasonText(verdict: Verdict, best: number): string {
+  switch (verdict.kind) {
+    case 'priced':
+      return `${(verdict.best.seconds / best).toPrecision(4)} times as long: ${secondsText(verdict.best.seconds)}`;
+    case 'slower':
+      return `takes ${secondsText(verdict.atLeastSeconds)} at least, ${(verdict.atLeastSeconds / best).toPrecision(3)} times as long`;
+    case 'too-large':
+      return `needs ${bytesText(verdict.least.bytes)} on stage ${verdict.least.stage} at least`;
+    case 'impossible':
+      return verdict.reason;
+  }
+}
+
+export function degreesText({ pp, dp, sp, tp, ep }: Verdict['degrees']): string {
+  const written = Object.entries({ pp, dp, sp, tp, ep }).filter(([, degree]) => degree > 1);
+  return written.map(([axis, degree]) => `${axis} ${degree}`).join(' · ') || 'one device';
+}
+
+function section(title: string, lines: readonly string[], bold: (text: string) => string): readonly string[] {
+  return lines.length === 0 ? [] : ['', bold(title), ...lines];
+}
+
+export function stepJson({ directory, plan, search }: CompiledStep): Readonly<Record<string, unknown>> {
+  const { schema: _, ...simulation } = simulationJson(search.simulation);
+  const priced = ({ configuration, seconds, bytes, stage }: Priced) => ({
+    configuration,
+    stepSeconds: seconds,
+    peakBytes: bytes,
+    fullestStage: stage,
+  });
+  return {
+    schema: 'autopar-compile-v1',
+    directory,
+    ...simulation,
+    model: plan.model,
+    degrees: plan.degrees,
+    predicted: {
+      stepSeconds: plan.predicted.stepSeconds,
+      peakBytes: plan.predicted.peakBytes,
+      partsSeconds: plan.predicted.parts,
+      perRankFlops: plan.predicted.flopsPerRank,
+      totalFlops: plan.predicted.flopsTotal,
+      communicatedBytes: plan.predicted.bytesCommunicated,
+    },
+    search: { ...plan.search, combinations: search.verdicts.length, priced: search.priced },
+    runnersUp: search.best.slice(1).map(priced),
+    verdicts: search.verdicts.map((verdict) => ({
+      kind: verdict.kind,
+      degrees: verdict.degrees,
+      ...(verdict.kind === 'priced' ? priced(verdict.best) : {}),
+      ...(verdict.kind === 'slower' ? { atLeastSeconds: verdict.atLeastSeconds } : {}),
+      ...(verdict.kind === 'too-large' ? priced(verdict.least) : {}),
+      ...(verdict.kind === 'impossible' ? { reason: verdict.reason } : {}),
+    })),
+    programWritten: false,
+    programReason: 'no program was written, as --plan-only says',
+  };
+}

@@ -1,0 +1,139 @@
+/**
+ * @file From what a search over whole steps found to plan.json's record: forward operators of one layer of each run with their
+ * strategies over tp, which layers each stage has, and what the step is made of. Backward operators lie as their forward ones,
+ * dp lies on the batch, sp on the sequence.
+ */
+import type { StepConfiguration } from '../cost-model/step/configuration.js';
+import { type Graph, typeOf } from '../ir/graph.js';
+import type { LayerRun } from '../ir/passes/first-of-layers.js';
+import type { Assignment } from '../partition/assignment.js';
+import { isReplicated } from '../sharding-propagation/layout.js';
+import { layoutText } from '../sharding-propagation/layout-text.js';
+import { REPLICATED } from '../sharding-propagation/strategy.js';
+import type { Plan, PlanOperator, PlanPrediction, PlanStage, PlanStep, PlanTraining } from './plan.js';
+import { PLAN_VERSION } from './plan.js';
+import { producedLayouts } from './produced-layouts.js';
+
+/** What a search over whole steps hands over. */
+export interface FoundStep {
+  readonly configuration: StepConfiguration;
+  readonly microBatches: number;
+  /** One layer of each run. */
+  readonly graph: Graph;
+  readonly runs: readonly LayerRun[];
+  readonly assignment: Assignment;
+  /** Number of layers of each stage. */
+  readonly stageLayers: readonly number[];
+  readonly prediction: PlanPrediction;
+  readonly costSeconds: number;
+  readonly boundSeconds: number;
+  readonly decided: PlanStep['decided'];
+}
+
+export interface StepModel {
+  readonly name: string;
+  readonly fingerprint: string;
+  readonly dims: Readonly<Record<string, number>>;
+  readonly training: PlanTraining | null;
+}
+
+/** The plan of what was found. */
+export function planOfStep(found: FoundStep, model: StepModel, cluster: Plan['cluster']): Plan {
+  const { configuration, graph, assignment, runs, costSeconds, boundSeconds } = found;
+  const { degrees, globalBatch, microBatch, virtualStages, schedule } = configuration;
+  const { pp, dp, sp, tp, ep } = degrees;
+  const forward = graph.nodes.filter(({ phase }) => phase === 'forward');
+  const stages = stagesOf(found);
+  const stageOf = new Map(stages.flatMap(({ layers = [] }, stage) => layers.map((layer) => [layer, stage] as const)));
+  const firstAt = forward.findIndex(({ layer }) => layer !== null);
+  const operators = forward.map((node, index): readonly [string, PlanOperator] => {
+    const { axes, pieces, carried, owed } = assignment.strategies.get(node.group) ?? REPLICATED;
+    const stage = node.layer === null ? (index > firstAt ? pp - 1 : 0) : (stageOf.get(node.layer) ?? 0);
+    return [
+      node.name,
+      {
+        stage,
+        strategy: axes,
+        ...(pieces ? { pieces } : {}),
+        ...(carried ? { carried } : {}),
+        ...(owed.kind === 'none' ? {} : { owed }),
+        recompute: configuration.recompute === 'full' && node.layer !== null,
+      },
+    ];
+  });
+  const made = new Set(forward.flatMap(({ outputs }) => outputs));
+  const tensors = [...producedLayouts(graph, assignment)]
+    .filter(([tensor, layout]) => made.has(tensor) && typeOf(graph, tensor) && !isReplicated(layout))
+    .map(([tensor, layout]) => [tensor, layoutText(layout, assignment.mesh)] as const);
+  return {
+    format: 'autopar-plan',
+    version: PLAN_VERSION,
+    model: { name: model.name, fingerprint: model.fingerprint, dims: model.dims, globalBatch },
+    passes: [],
+    cluster,
+    mesh: [
+      { axis: 'pp', size: pp },
+      { axis: 'dp', size: dp },
+      { axis: 'sp', size: sp },
+      { axis: 'tp', size: tp },
+    ],
+    degrees: { dp, tp, pp, sp, ep },
+    stages,
+    layers: runs.filter(({ instances }) => instances.length > 1),
+    operators: Object.fromEntries(operators),
+    tensors: Object.fromEntries(tensors),
+    redistributions: {},
+    training: model.training,
+    schedule: {
+      kind: pp === 1 ? 'single' : (schedule ?? '1f1b'),
+      microBatches: found.microBatches,
+      microBatch,
+      ...(virtualStages > 1 ? { virtualStages } : {}),
+    },
+    step: {
+      globalBatch,
+      zero: configuration.zero,
+      recompute: configuration.recompute,
+      tpSequence: configuration.tpSequence,
+      precision: configuration.precision,
+      software: configuration.software,
+      decided: found.decided,
+    },
+    predicted: found.prediction,
+    search: {
+      mode: 'step',
+      costSeconds,
+      boundSeconds,
+      gap: costSeconds === 0 ? 0 : 1 - boundSeconds / costSeconds,
+    },
+    pins: Object.entries(found.decided).map(([name, value]) => `${name}=${value}`),
+  };
+}
+
+/** The layers of each stage; with several chunks a stage has layers of each of them. */
+function stagesOf({ graph, runs, configuration, stageLayers }: FoundStep): readonly PlanStage[] {
+  const { pp, dp, sp, tp } = configuration.degrees;
+  const devices = dp * sp * tp;
+  const forward = graph.nodes.filter(({ phase }) => phase === 'forward');
+  const perLayer = new Map<string, number>();
+  let outside = 0;
+  for (const { layer } of forward) {
+    if (layer === null) outside++;
+    else perLayer.set(layer, (perLayer.get(layer) ?? 0) + 1);
+  }
+  const standsFor = new Map(runs.map(({ name, instances }) => [name, instances]));
+  const names = [...perLayer].flatMap(([layer, operators]) =>
+    (standsFor.get(layer) ?? [layer]).map((name) => ({ name, operators })),
+  );
+  let next = 0;
+  const held = Array.from({ length: pp }, (): typeof names => []);
+  for (const [chunk, count] of stageLayers.entries()) {
+    held[chunk % pp]?.push(...names.slice(next, next + count));
+    next += count;
+  }
+  return held.map((layers, stage) => ({
+    operators: layers.reduce((sum, { operators }) => sum + operators, 0) + (stage === 0 ? outside : 0),
+    devices,
+    ...(pp > 1 ? { layers: layers.map(({ name }) => name) } : {}),
+  }));
+}
