@@ -47,6 +47,8 @@ export async function compileStep({ output, force, training, ...options }: Compi
       costSeconds: simulation.stepSeconds,
       boundSeconds: search.objective === 'time' ? search.bound : simulation.stepSeconds,
       decided: { ...search.decided },
+      objective: search.objective,
+      memoryBytes: simulation.memoryBytes,
     },
     { ...model, training: trainingOf(training, model.graph) },
     clusterOf(search),

@@ -28,10 +28,12 @@ import { clusterSources } from './cluster-sources.js';
 import type { Purpose } from './graph-work.js';
 import type { ReadWork } from './layer-classes.js';
 import { baseConfiguration, type SimulateOptions, type Simulation, simulationOf } from './simulate.js';
-import { knownWorks, workReader } from './step-works.js';
+import { knownWorks, type WorkReader, workReader } from './step-works.js';
 
 export interface StepSearchOptions extends Omit<SimulateOptions, 'trace' | 'tpSequence'> {
   readonly tpSequence?: 'on' | 'off' | 'auto';
+  /** The cluster, where it is there already. */
+  readonly on?: Cluster;
   readonly objective?: 'time' | 'memory';
   /** How many combinations of degrees are shown beside the best. */
   readonly top?: number;
@@ -51,33 +53,60 @@ export interface StepSearch extends Found {
   readonly decided: Decided;
 }
 
+/** A model and a cluster, read: all that searching needs, whatever is changed about the cluster. */
+export interface PreparedStep {
+  readonly name: string;
+  readonly cluster: Cluster;
+  readonly space: SpaceOptions;
+  readonly works: Works;
+  readonly read: WorkReader;
+  readonly limitBytes: number | null;
+  readonly sequence: number | undefined;
+  readonly searching: Omit<SearchOptions, 'limitBytes'>;
+}
+
 /**
  * Searches.
- * @throws AutoparError (noPlan) `nothing-fits` with what would; (usage) for degrees that no combination has; what reading the model
- * and the cluster refuse
+ * @throws AutoparError (noPlan) `nothing-fits` with what would, `no-combination`; (usage) for degrees that no combination has; what
+ * reading the model and the cluster refuse
  */
 export async function searchStep(options: StepSearchOptions): Promise<StepSearch> {
+  return searchPrepared(await prepareStep(options));
+}
+
+/** Reads what a search needs. @throws AutoparError as `searchStep`, but for `nothing-fits` */
+export async function prepareStep(options: StepSearchOptions): Promise<PreparedStep> {
   const generated = options.generate === undefined ? null : generatedModel(options.generate);
-  const cluster = parseCluster(options.cluster, options.devices, await clusterSources(options.cluster));
+  const cluster = options.on ?? parseCluster(options.cluster, options.devices, await clusterSources(options.cluster));
   const purpose: Purpose = options.loss ? { kind: 'training', loss: options.loss } : { kind: 'inference' };
   const read = workReader(options, generated, purpose, cluster);
   options.onProgress?.('reading the layers');
   const { space, works } = await spaceOf(options, cluster, read);
   options.onProgress?.('searching');
-  const limitBytes = options.memory ?? (cluster.local ? null : cluster.device.memoryBytes);
-  const searching: SearchOptions = {
-    objective: options.objective ?? 'time',
-    limitBytes,
-    top: 1 + (options.top ?? SHOWN),
-    ...(options.signal ? { signal: options.signal } : {}),
+  return {
+    name: generated?.text ?? options.model ?? '',
+    cluster,
+    space,
+    works,
+    read,
+    limitBytes: options.memory ?? (cluster.local ? null : cluster.device.memoryBytes),
+    sequence: generated?.language?.sequence,
+    searching: {
+      objective: options.objective ?? 'time',
+      top: 1 + (options.top ?? SHOWN),
+      ...(options.signal ? { signal: options.signal } : {}),
+    },
   };
-  const found = bestConfigurations(space, pricingOf(cluster, works), searching);
+}
+
+/** Searches what was read. @throws AutoparError (noPlan) `nothing-fits` */
+export async function searchPrepared(prepared: PreparedStep): Promise<StepSearch> {
+  const { name, cluster, space, works, read, limitBytes, sequence, searching } = prepared;
+  const found = bestConfigurations(space, pricingOf(cluster, works), { ...searching, limitBytes });
   const [first] = found.best;
   if (!first) throw nothingFits(found.verdicts, limitBytes, cluster);
   const { configuration } = first;
   const work = works(configuration.degrees.tp, configuration.microBatch);
-  const name = generated?.text ?? options.model ?? '';
-  const sequence = generated?.language?.sequence;
   const simulation = simulationOf({ name, cluster, configuration, work, memoryBytes: limitBytes, sequence });
   const cost = searching.objective === 'memory' ? first.bytes : first.seconds;
   return {
@@ -97,7 +126,7 @@ const SHOWN = 5;
 async function spaceOf(
   options: StepSearchOptions,
   cluster: Cluster,
-  read: ReturnType<typeof workReader>,
+  read: WorkReader,
 ): Promise<{ readonly space: SpaceOptions; readonly works: Works }> {
   const globalBatch =
     options.globalBatch ?? (options.microBatch ?? 1) * (options.microBatches ?? 1) * (options.dp ?? 1);

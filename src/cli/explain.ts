@@ -5,6 +5,7 @@ import type { AxisChain, ExplainedRedistribution, TensorExplanation } from '../a
 import type { ExplainedStrategy, OperatorExplanation } from '../api/explain-operator.js';
 import { AutoparError, type ExitKind } from '../ir/error.js';
 import type { Command, Context } from './command.js';
+import { runExplainStep } from './explain-step.js';
 import { notThereYet } from './later.js';
 import { secondsText } from './quantity.js';
 import { tableLines } from './table.js';
@@ -24,7 +25,7 @@ interface ExplainFlags {
 /** Alternatives of an operator that are shown unless more are asked for. */
 const SHOWN = 6;
 
-const LATER = ['memory', 'rejected', 'sensitivity', 'mesh'] as const;
+const LATER = ['memory', 'mesh'] as const;
 
 export const explainCommand: Command<ExplainFlags> = {
   name: 'explain',
@@ -39,6 +40,11 @@ export const explainCommand: Command<ExplainFlags> = {
       says: `strategies of an operator to show (default: ${SHOWN})`,
       parse: wholeNumber('--alternatives', 1),
     },
+    {
+      flags: '--rejected',
+      says: 'of a plan of whole steps: each combination of degrees, with the figure that rules it out',
+    },
+    { flags: '--sensitivity', says: 'of a plan of whole steps: what more memory or faster links would bring' },
     ...LATER.map((name) => ({ flags: `--${name}`, says: 'not there yet' })),
   ],
   examples: [
@@ -54,14 +60,15 @@ async function runExplain(
   flags: ExplainFlags,
 ): Promise<ExitKind> {
   for (const name of LATER) if (flags[name]) throw notThereYet(`--${name}`);
+  if (flags.rejected || flags.sensitivity) return runExplainStep(output, directory, flags);
   const { tensor, op } = flags;
   if ((tensor === undefined) === (op === undefined))
     throw new AutoparError(
       'missing-argument',
       'usage',
-      'explain wants one of --tensor and --op',
+      'explain wants one of --tensor, --op, --rejected and --sensitivity',
       {},
-      'autopar explain DIR --tensor NAME, or --op NAME',
+      'autopar explain DIR --tensor NAME, or --op NAME; --rejected and --sensitivity for plans of whole steps',
     );
   const { openExplainable } = await import('../api/explain-compiled.js');
   const { explainable, notes } = await openExplainable(directory, flags.model);

@@ -28,6 +28,8 @@ export interface FoundStep {
   readonly costSeconds: number;
   readonly boundSeconds: number;
   readonly decided: PlanStep['decided'];
+  readonly objective: PlanStep['objective'];
+  readonly memoryBytes: number | null;
 }
 
 export interface StepModel {
@@ -97,6 +99,8 @@ export function planOfStep(found: FoundStep, model: StepModel, cluster: Plan['cl
       tpSequence: configuration.tpSequence,
       precision: configuration.precision,
       software: configuration.software,
+      objective: found.objective,
+      memoryBytes: found.memoryBytes,
       decided: found.decided,
     },
     predicted: found.prediction,

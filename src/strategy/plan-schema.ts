@@ -100,6 +100,8 @@ export const PLAN_SCHEMA = record(
       tpSequence: { type: 'boolean' },
       precision: text,
       software: text,
+      objective: { enum: ['time', 'memory'] },
+      memoryBytes: { type: ['number', 'null'] },
       decided: mapOf({ type: ['string', 'number', 'boolean'] }),
     }),
     predicted: record({

@@ -95,6 +95,9 @@ export interface PlanStep {
   readonly tpSequence: boolean;
   readonly precision: string;
   readonly software: string;
+  readonly objective: 'time' | 'memory';
+  /** What a device may hold; null for no limit. */
+  readonly memoryBytes: number | null;
   /** What was said before the search, as options. */
   readonly decided: Readonly<Record<string, string | number | boolean>>;
 }

@@ -1,0 +1,72 @@
+/**
+ * @file A folder that holds the plan of a whole step, searched again: why its combination of degrees was taken and the others were
+ * not, and what another cluster would change.
+ */
+import path from 'node:path';
+import { AutoparError } from '../ir/error.js';
+import type { Plan } from '../strategy/plan.js';
+import { readPlan } from '../strategy/plan-json.js';
+import { readSource } from './folder.js';
+import { clusterOf } from './lower-plan.js';
+import { prepareStep, type StepSearch, type StepSearchOptions, searchPrepared } from './search-step.js';
+import { type Sensitivity, sensitivities } from './step-sensitivity.js';
+
+export interface ExplainedStep {
+  readonly plan: Plan;
+  readonly search: StepSearch;
+  /** What else the cluster could be, and what that would bring; where it is asked for. */
+  readonly sensitivities: readonly Sensitivity[];
+}
+
+/**
+ * @param model the ONNX file, where it is no longer where compile read it
+ * @throws AutoparError (usage) `not-a-step` for the plan of a program; (input) `plan-of-another-version` where the search gives
+ * another plan than the folder holds
+ */
+export async function explainStep(
+  directory: string,
+  asked: { readonly sensitivity: boolean; readonly model?: string },
+): Promise<ExplainedStep> {
+  const plan = await readPlan(path.join(directory, 'plan.json'));
+  const prepared = await prepareStep(await searchOptionsOf(directory, plan, asked.model));
+  const search = await searchPrepared(prepared);
+  if (search.simulation.stepSeconds !== plan.search.costSeconds)
+    throw new AutoparError(
+      'plan-of-another-version',
+      'input',
+      'searched again, the model and cluster give another plan: plan.json was edited, or the model changed',
+      { file: path.join(directory, 'plan.json') },
+      'compile again',
+    );
+  return { plan, search, sensitivities: asked.sensitivity ? await sensitivities(prepared, search) : [] };
+}
+
+/** What the search was asked. */
+async function searchOptionsOf(directory: string, plan: Plan, model?: string): Promise<StepSearchOptions> {
+  const { step, training } = plan;
+  if (!step || !training)
+    throw new AutoparError(
+      'not-a-step',
+      'usage',
+      `the plan in ${directory} was not searched over whole steps`,
+      { file: path.join(directory, 'plan.json') },
+      'compile --train --plan-only --cluster NxM:ID writes one that was',
+    );
+  const source = await readSource(directory);
+  const { generated, dims, weights, training: trained } = source;
+  const { tpSequence } = step.decided;
+  return {
+    ...step.decided,
+    ...(tpSequence === undefined ? {} : { tpSequence: tpSequence ? ('on' as const) : ('off' as const) }),
+    ...(generated === undefined ? { model: model ?? path.resolve(directory, source.model) } : { generate: generated }),
+    dims,
+    ...(weights ? { weights } : {}),
+    ...(trained ? { loss: trained.loss } : {}),
+    on: clusterOf(plan),
+    objective: step.objective,
+    ...(step.memoryBytes === null ? {} : { memory: step.memoryBytes }),
+    globalBatch: step.globalBatch,
+    precision: step.precision as NonNullable<StepSearchOptions['precision']>,
+    software: step.software as NonNullable<StepSearchOptions['software']>,
+  };
+}
