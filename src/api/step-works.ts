@@ -4,12 +4,15 @@
  */
 import type { GeneratedModel } from '../../models/families.js';
 import type { Cluster } from '../cost-model/cluster.js';
-import { workAt } from '../cost-model/step/affine-work.js';
+import { type WorkPoint, workAt } from '../cost-model/step/affine-work.js';
 import type { ModelWork } from '../cost-model/step/work.js';
 import { findLayers } from '../ir/passes/find-layers.js';
 import { graphOfWork, graphWork, type Purpose } from './graph-work.js';
 import { type ImportOptions, importModel } from './import.js';
 import { layerGraph, layerWork, type ReadWork } from './layer-classes.js';
+
+/** Sizes that work is read at before it is continued: where the first two differ, the next two do not. */
+const MOST_POINTS = 3;
 
 /** Where a model comes from. */
 export interface ModelSource extends Omit<ImportOptions, 'globalBatch'> {
@@ -57,7 +60,7 @@ function kept<Key, Value>(known: Map<Key, Value>, make: (key: Key) => Value): (k
 }
 
 /**
- * The works that a search may ask for, without waiting: read at one and two samples, and continued from there; read at other
+ * The works that a search may ask for, without waiting: read at one, two and four samples, and continued from there; read at other
  * sizes where that does not do.
  */
 export async function knownWorks(
@@ -68,10 +71,14 @@ export async function knownWorks(
 ): Promise<(tp: number, microBatch: number) => ModelWork> {
   const works = new Map<string, ModelWork>();
   for (const tp of tps) {
-    signal?.throwIfAborted();
-    const { work: one } = await read(tp, 1);
-    const { work: two } = microBatches.some((size) => size > 1) ? await read(tp, 2) : { work: one };
-    for (const size of microBatches) works.set(`${tp} ${size}`, workAt(size, one, two) ?? (await read(tp, size)).work);
+    const points: WorkPoint[] = [];
+    for (const samples of [...microBatches].sort((a, b) => a - b)) {
+      signal?.throwIfAborted();
+      const [one, two] = points.slice(-2);
+      const work = (one && two && workAt(samples, one, two)) ?? (await read(tp, samples)).work;
+      if (points.length < MOST_POINTS) points.push({ samples, work });
+      works.set(`${tp} ${samples}`, work);
+    }
   }
   return (tp, microBatch) => {
     const work = works.get(`${tp} ${microBatch}`);

@@ -1,19 +1,23 @@
 /**
- * @file A model's work at any micro-batch, from its work at one sample and at two: rows, elements and kept values grow with the
- * samples by a fixed amount each, so two points say all.
+ * @file A model's work at any micro-batch, from its work at two others: rows, elements and kept values grow with the samples by a
+ * fixed amount each, so two points say all.
  */
 import type { ModelWork } from './work.js';
 
+/** Work that was read at so many samples per rank. */
+export interface WorkPoint {
+  readonly samples: number;
+  readonly work: ModelWork;
+}
+
 /**
- * The work at `samples`; null where the two differ in more than amounts (an operator that only one of them has), so that it has to
- * be read at that size.
- * @param one at one sample per rank
- * @param two at two
+ * The work at `samples`; null where the two points differ in more than amounts (one sample needs no sum over samples), so that it
+ * has to be read at that size, or continued from others.
  */
-export function workAt(samples: number, one: ModelWork, two: ModelWork): ModelWork | null {
-  if (samples === 1) return one;
-  if (samples === 2) return two;
-  const found = along(one, two, samples);
+export function workAt(samples: number, one: WorkPoint, two: WorkPoint): ModelWork | null {
+  const point = [one, two].find((known) => known.samples === samples);
+  if (point) return point.work;
+  const found = along(one.work, two.work, (samples - one.samples) / (two.samples - one.samples));
   return found === DIFFERENT ? null : (found as unknown as ModelWork);
 }
 
@@ -22,16 +26,16 @@ const DIFFERENT = Symbol('different');
 type Plain = number | string | boolean | null | readonly Plain[] | { readonly [key: string]: Plain };
 
 /** Numbers are continued, all else must be equal. */
-function along(one: unknown, two: unknown, samples: number): Plain | typeof DIFFERENT {
-  if (typeof one === 'number' && typeof two === 'number') return one + (samples - 1) * (two - one);
+function along(one: unknown, two: unknown, steps: number): Plain | typeof DIFFERENT {
+  if (typeof one === 'number' && typeof two === 'number') return one + steps * (two - one);
   if (Array.isArray(one) && Array.isArray(two)) {
     if (one.length !== two.length) return DIFFERENT;
-    const items = one.map((item, index) => along(item, two[index], samples));
+    const items = one.map((item, index) => along(item, two[index], steps));
     return items.includes(DIFFERENT) ? DIFFERENT : (items as Plain[]);
   }
   if (typeof one === 'object' && typeof two === 'object' && one !== null && two !== null) {
     const entries = Object.entries(one).map(
-      ([key, value]) => [key, along(value, (two as Readonly<Record<string, unknown>>)[key], samples)] as const,
+      ([key, value]) => [key, along(value, (two as Readonly<Record<string, unknown>>)[key], steps)] as const,
     );
     return entries.some(([, value]) => value === DIFFERENT)
       ? DIFFERENT

@@ -1,0 +1,139 @@
+/**
+ * @file Plans of whole steps on the command line: searched, written, explained; and what is refused.
+ */
+import { existsSync, readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import test from 'ava';
+import { autopar, workplace } from './autopar.js';
+
+const MODEL = 'gpt:layers=4,hidden=1024,heads=16,seq=512,vocab=1024';
+const SEARCH = `compile --model ${MODEL} --cluster 2x4:a100-sxm-80 --train --plan-only --global-batch 64`;
+
+interface Plan {
+  readonly degrees: Readonly<Record<string, number>>;
+  readonly stages: readonly { readonly devices: number; readonly layers?: readonly string[] }[];
+  readonly layers: readonly { readonly instances: readonly string[] }[];
+  readonly operators: Readonly<Record<string, { readonly strategy: Readonly<Record<string, readonly string[]>> }>>;
+  readonly schedule: Readonly<Record<string, unknown>>;
+  readonly step: Readonly<Record<string, unknown>>;
+  readonly search: { readonly mode: string; readonly gap: number; readonly costSeconds: number };
+}
+
+const planIn = (folder: string): string => readFileSync(join(folder, 'plan.json'), 'utf8');
+
+test('a step is searched over every dimension, twice to the same bytes', async (t) => {
+  const { folder, remove } = workplace();
+  t.teardown(remove);
+  const run = (line: string) => autopar(line.split(' '), { cwd: folder });
+  const first = await run(`${SEARCH} -o one`);
+  t.is(first.code, 0, first.stderr);
+  t.regex(first.stdout, /optimal under the cost model/);
+  t.regex(first.stdout, /runners-up/);
+  await run(`${SEARCH} -o two`);
+  t.is(planIn(join(folder, 'one')), planIn(join(folder, 'two')));
+  const plan = JSON.parse(planIn(join(folder, 'one'))) as Plan;
+  const { dp = 0, tp = 0, pp = 0, sp = 0 } = plan.degrees;
+  t.is(dp * tp * pp * sp, 8);
+  t.deepEqual([plan.search.mode, plan.search.gap], ['step', 0]);
+  t.false(existsSync(join(folder, 'one', 'program')));
+});
+
+test('what is given is kept: a pipeline with its stages, layers and strategies', async (t) => {
+  const { folder, remove } = workplace();
+  t.teardown(remove);
+  const pinned = '--pp 2 --tp 2 --schedule 1f1b --zero 1 --recompute full --micro-batch 2';
+  const { code, stderr } = await autopar(`${SEARCH} ${pinned} -o out`.split(' '), { cwd: folder });
+  t.is(code, 0, stderr);
+  const plan = JSON.parse(planIn(join(folder, 'out'))) as Plan;
+  t.like(plan.degrees, { pp: 2, tp: 2, dp: 2, sp: 1 });
+  t.deepEqual(plan.schedule, { kind: '1f1b', microBatches: 16, microBatch: 2 });
+  t.like(plan.step, { zero: 1, recompute: 'full', globalBatch: 64, precision: 'bf16' });
+  t.deepEqual(
+    plan.stages.map(({ layers, devices }) => [layers, devices]),
+    [
+      [['layers.0', 'layers.1'], 4],
+      [['layers.2', 'layers.3'], 4],
+    ],
+  );
+  t.deepEqual(plan.layers[0]?.instances, ['layers.0', 'layers.1', 'layers.2', 'layers.3']);
+  const axisOf = (operator: string) => Object.keys(plan.operators[`/layers.0/${operator}`]?.strategy ?? {});
+  t.deepEqual(axisOf('feed_forward/up/MatMul'), ['n'], "Megatron's columns");
+  t.deepEqual(axisOf('feed_forward/down/MatMul'), ['k'], 'and rows');
+});
+
+test('the objective can be memory', async (t) => {
+  const { folder, remove } = workplace();
+  t.teardown(remove);
+  const peak = async (objective: string) => {
+    const { stdout } = await autopar(`${SEARCH} --objective ${objective} -o ${objective} --json`.split(' '), {
+      cwd: folder,
+    });
+    const { predicted } = JSON.parse(stdout) as { predicted: { stepSeconds: number; peakBytes: number[] } };
+    return { seconds: predicted.stepSeconds, bytes: Math.max(...predicted.peakBytes) };
+  };
+  const [fast, small] = [await peak('time'), await peak('memory')];
+  t.true(small.bytes < fast.bytes);
+  t.true(small.seconds > fast.seconds);
+});
+
+test('explain says why the others were not taken, and what more memory or faster links would bring', async (t) => {
+  const { folder, remove } = workplace();
+  t.teardown(remove);
+  const run = (line: string) => autopar(line.split(' '), { cwd: folder });
+  await run(`${SEARCH} -o out`);
+  const { search } = JSON.parse(planIn(join(folder, 'out'))) as Plan;
+  const rejected = await run('explain out --rejected --json');
+  t.is(rejected.code, 0, rejected.stderr);
+  const { verdicts } = JSON.parse(rejected.stdout) as { verdicts: { kind: string; best?: { seconds: number } }[] };
+  t.is(verdicts[0]?.best?.seconds, search.costSeconds);
+  t.true(verdicts.length > 10);
+  const sensitive = await run('explain out --sensitivity --json');
+  const { sensitivities } = JSON.parse(sensitive.stdout) as { sensitivities: { change: string; ratio: number }[] };
+  t.deepEqual(
+    sensitivities.map(({ change }) => change),
+    [
+      '1 GB more memory per device',
+      'twice the memory',
+      'half the memory',
+      'twice the network between nodes',
+      'twice the links inside a node',
+    ],
+  );
+  for (const { change, ratio } of sensitivities) t.true(change === 'half the memory' ? ratio >= 1 : ratio <= 1, change);
+  const text = await run('explain out --rejected --sensitivity');
+  t.regex(text.stdout, /because/);
+  t.regex(text.stdout, /twice the network/);
+});
+
+const REFUSED: readonly (readonly [line: string, code: string, exit: number, says: RegExp])[] = [
+  [`${SEARCH} --memory 3GB`, 'nothing-fits', 4, /least is needed by pp .* GB on stage/],
+  [`${SEARCH} --dp 3`, 'degrees-do-not-match-devices', 2, /8 devices/],
+  [`${SEARCH} --tp 3 --pp 2`, 'degrees-do-not-match-devices', 2, /8 devices/],
+  [`${SEARCH} --pp 8`, 'no-combination', 4, /pp 8 needs 8 layers, and the model has 4/],
+  [`${SEARCH.replace('64', '7')} --dp 8`, 'no-combination', 4, /dp 8 does not divide the global batch of 7/],
+  [`${SEARCH} --zero 4`, 'bad-option', 2, /--zero/],
+  [`${SEARCH} --zero 1 --axes free`, 'bad-option', 2, /--zero contradicts --axes/],
+  ['compile models/mlp.onnx --recompute full', 'bad-option', 2, /--train --plan-only --cluster/],
+];
+
+for (const [line, code, exit, says] of REFUSED) {
+  test(`refused: ${line.replace(SEARCH, '…')}`, async (t) => {
+    const { folder, remove } = workplace();
+    t.teardown(remove);
+    const result = await autopar([...line.split(' '), '--json', '-o', 'out'], { cwd: folder });
+    t.is(result.code, exit, result.stderr);
+    const { error } = JSON.parse(result.stdout || result.stderr) as { error: { code: string; message: string } };
+    t.is(error.code, code);
+    t.regex(error.message, says);
+    t.false(existsSync(join(folder, 'out')));
+  });
+}
+
+test('a program has no rejected steps to explain', async (t) => {
+  const { folder, remove } = workplace();
+  t.teardown(remove);
+  await autopar('compile models/mlp.onnx --dp 2 --plan-only -o out'.split(' '), { cwd: folder });
+  const { code, stderr } = await autopar('explain out --rejected'.split(' '), { cwd: folder });
+  t.is(code, 2);
+  t.regex(stderr, /not searched over whole steps/);
+});

@@ -1,0 +1,146 @@
+/**
+ * @file The search over configurations: brute force over whole spaces under random prices.
+ */
+import test from 'ava';
+import fc from 'fast-check';
+import type { StepConfiguration } from '../../../src/cost-model/step/configuration.js';
+import { bestConfigurations, type Pricing } from '../../../src/search/configurations/best-configurations.js';
+import {
+  type Combination,
+  combinations,
+  lightest,
+  type SpaceOptions,
+  variants,
+} from '../../../src/search/configurations/space.js';
+
+const BASE: SpaceOptions['base'] = {
+  globalBatch: 0,
+  attention: 'fused',
+  precision: 'bf16',
+  software: 'megatron-core',
+  overlap: { tensor: false, data: true, pipeline: true, experts: false },
+  fusedNorms: true,
+  loss: 'parallel',
+  scatteredSends: true,
+  gradientBytes: 2,
+};
+
+const spaces = fc
+  .record({
+    devices: fc.constantFrom(1, 2, 4, 6, 8, 12, 16),
+    perNode: fc.constantFrom(2, 4, 8),
+    globalBatch: fc.constantFrom(4, 8, 12, 32),
+    layers: fc.integer({ min: 1, max: 12 }),
+    sequence: fc.constantFrom(1, 64),
+    experts: fc.constantFrom(1, 4),
+    decided: fc.record(
+      {
+        zero: fc.constantFrom(0 as const, 1 as const, 3 as const),
+        recompute: fc.constantFrom('none' as const, 'full' as const),
+        microBatch: fc.constantFrom(1, 2),
+        pp: fc.constantFrom(1, 2),
+      },
+      { requiredKeys: [] },
+    ),
+  })
+  .map(
+    ({ devices, perNode, globalBatch, layers, sequence, experts, decided }): SpaceOptions => ({
+      devices,
+      perNode,
+      globalBatch,
+      facts: { layers, sequence, heads: 8, experts },
+      decided,
+      base: { ...BASE, globalBatch },
+    }),
+  );
+
+/** A number that looks drawn and depends on the text alone. */
+function drawn(text: string): number {
+  let state = 2166136261;
+  for (let index = 0; index < text.length; index++) state = Math.imul(state ^ text.charCodeAt(index), 16777619);
+  return ((state >>> 0) % 1000) / 1000;
+}
+
+const textOf = ({ degrees, microBatch, zero, recompute, schedule, virtualStages }: StepConfiguration) =>
+  JSON.stringify([degrees, microBatch, zero, recompute, schedule ?? null, virtualStages]);
+
+/** Prices without any order, with a bound that holds and is sometimes tight. */
+function randomPricing(seed: number, space: SpaceOptions): Pricing {
+  const seconds = (configuration: StepConfiguration) => 1 + drawn(`${seed} s ${textOf(configuration)}`);
+  const all = (combination: Combination, microBatch: number) => [...variants(combination, microBatch, space)];
+  return {
+    seconds,
+    bytes: (configuration) => ({ stage: 0, bytes: drawn(`${seed} b ${textOf(configuration)}`) }),
+    atLeast: (combination, { microBatch }) => {
+      const least = Math.min(...all(combination, microBatch).map(seconds));
+      return least - drawn(`${seed} l ${JSON.stringify(combination.degrees)} ${microBatch}`) * 0.5;
+    },
+  };
+}
+
+test('the best is that of all configurations that fit, and each verdict is what brute force says', (t) => {
+  fc.assert(
+    fc.property(spaces, fc.nat(), fc.constantFrom(null, 0.1, 0.5, 0.9), (space, seed, limitBytes) => {
+      const pricing = randomPricing(seed, space);
+      const found = bestConfigurations(space, pricing, { objective: 'time', limitBytes, top: 3 });
+      const all = combinations(space).map((combination) => ({
+        combination,
+        configurations: combination.microBatches.flatMap((size) => [...variants(combination, size, space)]),
+      }));
+      const fitting = (configurations: readonly StepConfiguration[]) =>
+        configurations.filter((one) => limitBytes === null || pricing.bytes(one).bytes <= limitBytes);
+      const seconds = (configurations: readonly StepConfiguration[]) =>
+        Math.min(...configurations.map((one) => pricing.seconds(one)));
+      const best = seconds(all.flatMap(({ configurations }) => fitting(configurations)));
+      t.is(found.best[0]?.seconds ?? Number.POSITIVE_INFINITY, best);
+      t.is(found.bound, best);
+      t.is(found.verdicts.length, all.length);
+      for (const verdict of found.verdicts) {
+        const own =
+          all.find(({ combination }) => combination.degrees === verdict.degrees) ??
+          all.find(({ combination }) => JSON.stringify(combination.degrees) === JSON.stringify(verdict.degrees));
+        const configurations = own?.configurations ?? [];
+        if (verdict.kind === 'impossible') t.deepEqual(configurations, []);
+        if (verdict.kind === 'slower') {
+          t.true(seconds(fitting(configurations)) >= verdict.atLeastSeconds);
+          t.true(verdict.atLeastSeconds >= best);
+        }
+        if (verdict.kind === 'too-large') {
+          t.deepEqual(fitting(configurations).length > 0 && seconds(fitting(configurations)) < best, false);
+          t.true(verdict.least.bytes > (limitBytes ?? Number.POSITIVE_INFINITY));
+        }
+        if (verdict.kind === 'priced') t.true(seconds(fitting(configurations)) <= verdict.best.seconds);
+      }
+    }),
+    { numRuns: 150 },
+  );
+});
+
+test('the least memory is found where that is asked for', (t) => {
+  fc.assert(
+    fc.property(spaces, fc.nat(), (space, seed) => {
+      const pricing = randomPricing(seed, space);
+      const found = bestConfigurations(space, pricing, { objective: 'memory', limitBytes: null, top: 1 });
+      const all = combinations(space).flatMap((combination) =>
+        combination.microBatches.flatMap((size) => [...variants(combination, size, space)]),
+      );
+      const least = Math.min(...all.map((one) => pricing.bytes(one).bytes));
+      t.is(found.best[0]?.bytes ?? Number.POSITIVE_INFINITY, least);
+    }),
+    { numRuns: 60 },
+  );
+});
+
+test('the lightest variant is one of a combination, or waits and shards nothing', (t) => {
+  fc.assert(
+    fc.property(spaces, (space) => {
+      for (const combination of combinations(space)) {
+        for (const size of combination.microBatches) {
+          const { degrees, microBatch, zero, virtualStages } = lightest(combination, size, space);
+          t.deepEqual([degrees, microBatch, zero, virtualStages], [combination.degrees, size, 0, 1]);
+        }
+      }
+    }),
+    { numRuns: 20 },
+  );
+});

@@ -1,0 +1,80 @@
+/**
+ * @file A hundred verdicts of a search recomputed one by one by `simulate`, which knows nothing of it.
+ */
+import test from 'ava';
+import { searchStep } from '../../../src/api/search-step.js';
+import { type SimulateOptions, simulate } from '../../../src/api/simulate.js';
+import type { StepConfiguration } from '../../../src/cost-model/step/configuration.js';
+
+const MODEL = 'gpt:layers=16,hidden=4096,heads=32,seq=2048,vocab=51200';
+const CLUSTER = '16x8:a100-sxm-80';
+
+const optionsOf = (configuration: StepConfiguration): SimulateOptions => ({
+  generate: MODEL,
+  cluster: CLUSTER,
+  loss: { kind: 'cross_entropy' },
+  ...configuration.degrees,
+  globalBatch: configuration.globalBatch,
+  microBatch: configuration.microBatch,
+  zero: configuration.zero,
+  recompute: configuration.recompute,
+  ...(configuration.schedule ? { schedule: configuration.schedule } : {}),
+  virtualStages: configuration.virtualStages,
+  tpSequence: configuration.tpSequence ? 'on' : 'off',
+});
+
+test('a hundred verdicts of a search are what simulate says of them', async (t) => {
+  const memory = 24e9;
+  const found = await searchStep({
+    generate: MODEL,
+    cluster: CLUSTER,
+    loss: { kind: 'cross_entropy' },
+    globalBatch: 192,
+    memory,
+    zero: 1,
+    top: 12,
+  });
+  const kinds = new Map<string, number>();
+  let checked = 0;
+  for (const verdict of found.verdicts) {
+    kinds.set(verdict.kind, (kinds.get(verdict.kind) ?? 0) + 1);
+    const { degrees } = verdict;
+    checked++;
+    switch (verdict.kind) {
+      case 'priced': {
+        const { stepSeconds, fits } = await simulate({ ...optionsOf(verdict.best.configuration), memory });
+        t.true(fits);
+        t.is(stepSeconds, verdict.best.seconds);
+        break;
+      }
+      case 'too-large': {
+        const { fits, stages } = await simulate({ ...optionsOf(verdict.least.configuration), memory });
+        t.false(fits);
+        t.is(Math.max(...stages.map(({ total }) => total)), verdict.least.bytes);
+        break;
+      }
+      case 'slower': {
+        t.true(verdict.atLeastSeconds >= (found.best[0]?.seconds ?? 0));
+        for (const microBatch of [1, 2]) {
+          if ((192 / degrees.dp) % microBatch !== 0) continue;
+          const { stepSeconds } = await simulate({
+            ...optionsOf({ ...found.simulation.configuration, degrees, microBatch }),
+            schedule: '1f1b',
+            virtualStages: 1,
+            zero: 0,
+            recompute: 'none',
+          });
+          t.true(stepSeconds >= verdict.atLeastSeconds, `${JSON.stringify(degrees)} ${stepSeconds}`);
+        }
+        break;
+      }
+      case 'impossible': {
+        const { pp, dp, tp, sp } = degrees;
+        t.true(pp > 16 || 192 % dp !== 0 || tp > 8 || 2048 % sp !== 0, verdict.reason);
+        break;
+      }
+    }
+  }
+  t.true(checked >= 100, `${checked} ${JSON.stringify([...kinds])}`);
+  t.deepEqual([...kinds.keys()].sort(), ['impossible', 'priced', 'slower', 'too-large']);
+});
