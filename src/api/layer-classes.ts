@@ -114,10 +114,19 @@ export function layerWork({ sizes, classes, graph }: LayerGraph, tp: number, clu
 
 /** Forward, loss and gradients; the optimizer is priced by bytes. */
 function trainingStep(forward: Graph): Graph {
-  const { graph: scored, loss } = appendLoss(findLayers(forward), { kind: 'cross_entropy' });
+  const { graph: scored, loss } = appendLoss(placed(findLayers(forward)), { kind: 'cross_entropy' });
   const trained = [...scored.weights].flatMap(([name, { role }]) => (role === 'parameter' ? [name] : []));
   const { graph, gradients } = differentiate(scored, loss, trained);
   return { ...graph, outputs: [loss, ...gradients.values()] };
+}
+
+/** A layer that stands alone is one too: nothing but its path shows that. */
+function placed(graph: Graph): Graph {
+  const nodes = graph.nodes.map((node) => {
+    const [module = ''] = node.module;
+    return module.startsWith('layers.') ? { ...node, layer: module } : node;
+  });
+  return { ...graph, nodes };
 }
 
 function megatronPins(graph: Graph, mesh: Mesh): readonly Pin[] {

@@ -106,7 +106,7 @@ test('explain says why the others were not taken, and what more memory or faster
 });
 
 const REFUSED: readonly (readonly [line: string, code: string, exit: number, says: RegExp])[] = [
-  [`${SEARCH} --memory 3GB`, 'nothing-fits', 4, /least is needed by pp .* GB on stage/],
+  [`${SEARCH} --memory 2GB`, 'nothing-fits', 4, /least is needed by pp .* GB on stage/],
   [`${SEARCH} --dp 3`, 'degrees-do-not-match-devices', 2, /8 devices/],
   [`${SEARCH} --tp 3 --pp 2`, 'degrees-do-not-match-devices', 2, /8 devices/],
   [`${SEARCH} --pp 8`, 'no-combination', 4, /pp 8 needs 8 layers, and the model has 4/],
