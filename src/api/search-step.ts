@@ -13,10 +13,13 @@ import { AutoparError } from '../ir/error.js';
 import {
   bestConfigurations,
   type Found,
+  type Priced,
   type Pricing,
   type SearchOptions,
   type Verdict,
 } from '../search/configurations/best-configurations.js';
+import { cutLayers } from '../search/configurations/cut-layers.js';
+import { fewestRecomputed } from '../search/configurations/fewest-recomputed.js';
 import {
   type Combination,
   combinations,
@@ -102,9 +105,10 @@ export async function prepareStep(options: StepSearchOptions): Promise<PreparedS
 /** Searches what was read. @throws AutoparError (noPlan) `nothing-fits` */
 export async function searchPrepared(prepared: PreparedStep): Promise<StepSearch> {
   const { name, cluster, space, works, read, limitBytes, sequence, searching } = prepared;
-  const found = bestConfigurations(space, pricingOf(cluster, works), { ...searching, limitBytes });
-  const [first] = found.best;
-  if (!first) throw nothingFits(found.verdicts, limitBytes, cluster);
+  const even = bestConfigurations(space, pricingOf(cluster, works), { ...searching, limitBytes });
+  if (even.best.length === 0) throw nothingFits(even.verdicts, limitBytes, cluster);
+  const found = searching.objective === 'time' ? withUneven(even, prepared) : even;
+  const first = found.best[0] as Priced;
   const { configuration } = first;
   const work = works(configuration.degrees.tp, configuration.microBatch);
   const simulation = simulationOf({ name, cluster, configuration, work, memoryBytes: limitBytes, sequence });
@@ -118,6 +122,48 @@ export async function searchPrepared(prepared: PreparedStep): Promise<StepSearch
     decided: space.decided,
   };
 }
+
+/**
+ * The best of each combination with its layers cut unevenly where that is faster. The bound is what no combination with a pipeline,
+ * however it is cut, can beat.
+ */
+function withUneven(even: Found, { cluster, works, limitBytes, space }: PreparedStep): Found {
+  const pricing = pricingOf(cluster, works);
+  const pinned = space.decided.recompute !== undefined;
+  const best = even.best.map((priced, index) => {
+    const { configuration } = priced;
+    if (index >= MOST_CUTS || configuration.degrees.pp === 1) return priced;
+    const { recomputedLayers: _, ...whole } = configuration;
+    const choices: readonly StepConfiguration[] =
+      pinned || whole.recompute !== 'none' ? [whole] : [whole, { ...whole, recompute: 'full' }];
+    return choices.reduce((known, choice) => {
+      const work = works(choice.degrees.tp, choice.microBatch);
+      const cut = cutLayers(work, choice, cluster, { limitBytes, work: CUT_WORK });
+      if (!cut) return known;
+      const { stage, bytes } = pricing.bytes(cut.configuration);
+      const seconds = pricing.seconds(cut.configuration);
+      const better = seconds < known.seconds && (limitBytes === null || bytes <= limitBytes);
+      return better ? { configuration: cut.configuration, seconds, stage, bytes } : known;
+    }, priced);
+  });
+  const byDegrees = new Map(best.map((priced) => [priced.configuration.degrees, priced]));
+  const sorted = [...best].sort((a, b) => a.seconds - b.seconds);
+  return {
+    ...even,
+    best: sorted,
+    verdicts: even.verdicts
+      .map((verdict) => {
+        const own = verdict.kind === 'priced' ? byDegrees.get(verdict.degrees) : undefined;
+        return own && verdict.kind === 'priced' ? { ...verdict, best: own } : verdict;
+      })
+      .sort((a, b) => (a.kind === 'priced' && b.kind === 'priced' ? a.best.seconds - b.best.seconds : 0)),
+    bound: Math.min(even.unevenBound, sorted[0]?.seconds ?? Number.POSITIVE_INFINITY),
+  };
+}
+
+/** Combinations whose layers are cut unevenly, and table entries that each may look at. */
+const MOST_CUTS = 4;
+const CUT_WORK = 1e6;
 
 /** Runners-up that are shown where nothing says how many. */
 const SHOWN = 5;
@@ -181,6 +227,7 @@ export function pricingOf(cluster: Cluster, works: Works): Pricing {
       const fullest = stages.reduce((most, stage) => (stage.total > most.total ? stage : most));
       return { stage: fullest.stage, bytes: fullest.total };
     },
+    fitted: (configuration, limitBytes) => fewestRecomputed(workOf(configuration), configuration, limitBytes),
     atLeast: (combination, configuration) => {
       const { pp, dp } = combination.degrees;
       const work = workOf(configuration);

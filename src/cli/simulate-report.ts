@@ -74,14 +74,21 @@ export function simulationLines(simulation: Simulation, { colors }: Output): rea
 
 /** What a configuration has besides degrees and batches. */
 export function configurationText(configuration: Simulation['configuration']): string {
-  const { degrees, schedule, virtualStages, zero, recompute, tpSequence } = configuration;
+  const { degrees, schedule, virtualStages, zero, tpSequence } = configuration;
   const pipeline = virtualStages > 1 ? `interleaved 1F1B in ${virtualStages} chunks` : (schedule ?? '1f1b');
   return [
     ...(degrees.pp > 1 ? [pipeline] : []),
     ...(zero > 0 ? [`ZeRO ${zero}`] : []),
-    recompute === 'none' ? 'nothing recomputed' : `${recompute} recomputation`,
+    recomputedText(configuration),
     ...(tpSequence ? ['sequence parallelism over tp'] : []),
   ].join(', ');
+}
+
+function recomputedText({ recompute, recomputedLayers }: Simulation['configuration']): string {
+  if (recompute === 'none') return 'nothing recomputed';
+  if (!recomputedLayers) return `${recompute} recomputation`;
+  const [least, most] = [Math.min(...recomputedLayers), Math.max(...recomputedLayers)];
+  return `${recompute} recomputation of ${least === most ? most : `${least} to ${most}`} layers a stage`;
 }
 
 function throughputText({ tokensPerSecond, samplesPerSecond }: Simulation): string {

@@ -27,7 +27,7 @@ export function stepLines({ directory, search }: CompiledStep, { colors }: Outpu
     `  with       ${configurationText(configuration)}`,
     `  predicted  ${secondsText(stepSeconds)} per step, ${speed}, ${shareText(utilisation)} of the 16-bit peak`,
     `  memory     ${bytesText(fullest.total)}${of} on stage ${fullest.stage}`,
-    `  search     ${countText(verdicts.length, 'combination')} of degrees, ${wholeText(priced)} configurations priced; ${gap <= 0 ? 'optimal under the cost model' : `within ${shareText(gap)} of the bound`}`,
+    `  search     ${countText(verdicts.length, 'combination')} of degrees, ${wholeText(priced)} configurations priced; ${gap <= 0 ? 'optimal under the cost model' : `optimal among even stages, and no cut into stages is more than ${shareText(gap)} better`}`,
     ...section('runners-up', runnersUp(best.slice(1), stepSeconds), colors.bold),
     ...section('not chosen', othersLines(verdicts, stepSeconds), colors.bold),
     '',

@@ -59,7 +59,7 @@ export function planOfStep(found: FoundStep, model: StepModel, cluster: Plan['cl
         ...(pieces ? { pieces } : {}),
         ...(carried ? { carried } : {}),
         ...(owed.kind === 'none' ? {} : { owed }),
-        recompute: configuration.recompute === 'full' && node.layer !== null,
+        recompute: configuration.recompute === 'full' && !configuration.recomputedLayers && node.layer !== null,
       },
     ];
   });
@@ -96,6 +96,7 @@ export function planOfStep(found: FoundStep, model: StepModel, cluster: Plan['cl
       globalBatch,
       zero: configuration.zero,
       recompute: configuration.recompute,
+      ...(configuration.recomputedLayers ? { recomputedLayers: configuration.recomputedLayers } : {}),
       tpSequence: configuration.tpSequence,
       precision: configuration.precision,
       software: configuration.software,

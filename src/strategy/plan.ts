@@ -91,6 +91,8 @@ export interface PlanStep {
   readonly globalBatch: number;
   readonly zero: number;
   readonly recompute: string;
+  /** Layers of each stage that recompute; all where it is left out. */
+  readonly recomputedLayers?: readonly number[];
   /** Norms and dropout lie along the sequence over tp. */
   readonly tpSequence: boolean;
   readonly precision: string;

@@ -28,7 +28,7 @@ export function stageLayers(model: ModelWork, configuration: StepConfiguration):
   const counts = classCounts(model, configuration);
   return counts.map((byClass, stage) => {
     const layers = byClass.reduce((sum, count) => sum + count, 0);
-    const share = recomputedLayers ? Math.min(1, (recomputedLayers[stage] ?? 0) / layers) : 1;
+    const share = recomputedLayers ? Math.min(1, (recomputedLayers[stage] ?? 0) / Math.max(1, layers)) : 1;
     return {
       stage,
       kept: byClass.map((count) => count * (1 - share)),

@@ -21,6 +21,8 @@ export interface Pricing {
   readonly seconds: (configuration: StepConfiguration) => number;
   /** Bytes of the fullest stage. */
   readonly bytes: (configuration: StepConfiguration) => { readonly stage: number; readonly bytes: number };
+  /** The variant with as few layers recomputed as memory allows. */
+  readonly fitted: (configuration: StepConfiguration, limitBytes: number | null) => StepConfiguration;
   /** Seconds that no variant of these degrees with this micro-batch beats; `lightest` does least of all variants. */
   readonly atLeast: (combination: Combination, lightest: StepConfiguration) => number;
 }
@@ -50,6 +52,8 @@ export interface Found {
   readonly verdicts: readonly Verdict[];
   /** No configuration of the space that fits costs less; equal to the best one's, unless the search was interrupted. */
   readonly bound: number;
+  /** The same for stages that are cut unevenly too: no configuration with a pipeline is below its relaxation. */
+  readonly unevenBound: number;
   /** Configurations priced: the effort. */
   readonly priced: number;
 }
@@ -81,7 +85,9 @@ export function bestConfigurations(space: SpaceOptions, pricing: Pricing, option
       bound = queue[index]?.atLeast ?? null;
       break;
     }
-    for (const configuration of variants(combination, microBatch, space)) {
+    for (const variant of variants(combination, microBatch, space)) {
+      const layerByLayer = space.decided.recompute === undefined;
+      const configuration = layerByLayer ? pricing.fitted(variant, options.limitBytes) : variant;
       const need = pricing.bytes(configuration);
       const fits = options.limitBytes === null || need.bytes <= options.limitBytes;
       const smallest = least.get(combination);
@@ -107,10 +113,13 @@ export function bestConfigurations(space: SpaceOptions, pricing: Pricing, option
   const best = [...kept.values()].sort((a, b) => rank(a) - rank(b));
   const [first] = best;
   const cost = first ? rank(first) : Number.POSITIVE_INFINITY;
+  const piped = queue.find(({ combination }) => combination.degrees.pp > 1);
+  const provenBound = bound === null || options.objective === 'memory' ? cost : Math.min(cost, bound);
   return {
     best,
+    unevenBound: Math.min(provenBound, piped?.atLeast ?? Number.POSITIVE_INFINITY),
     verdicts: [...verdicts.values()].sort((a, b) => orderOf(a, rank) - orderOf(b, rank)),
-    bound: bound === null || options.objective === 'memory' ? cost : Math.min(cost, bound),
+    bound: provenBound,
     priced: count,
   };
 }

@@ -70,6 +70,7 @@ function randomPricing(seed: number, space: SpaceOptions): Pricing {
   const all = (combination: Combination, microBatch: number) => [...variants(combination, microBatch, space)];
   return {
     seconds,
+    fitted: (configuration) => configuration,
     bytes: (configuration) => ({ stage: 0, bytes: drawn(`${seed} b ${textOf(configuration)}`) }),
     atLeast: (combination, { microBatch }) => {
       const least = Math.min(...all(combination, microBatch).map(seconds));

@@ -1,0 +1,140 @@
+/**
+ * @file Uneven stages: the cut of a pipeline's layers, and which of them recompute, of least time under memory, for a configuration
+ * whose degrees, micro-batches and schedule are decided. Embedding and head are layers of their own, so that their stages get
+ * fewer others.
+ */
+import type { Cluster } from '../../cost-model/cluster.js';
+import { DEVICE_OVERHEAD } from '../../cost-model/hardware.js';
+import type { StepConfiguration } from '../../cost-model/step/configuration.js';
+import { STEP_CONSTANTS } from '../../cost-model/step/constants.js';
+import { type PartPrice, type PartPrices, priceParts } from '../../cost-model/step/part-price.js';
+import type { ModelWork } from '../../cost-model/step/work.js';
+import { cutStages, type FoundCut } from '../stages/cut-stages.js';
+import type { LayerPoint, StageProblem } from '../stages/problem.js';
+
+export interface LayerCut {
+  /** The configuration with `stageLayers`, and `recomputedLayers` where some layers recompute. */
+  readonly configuration: StepConfiguration;
+  /** No cut with these degrees, micro-batches and schedule passes the micro-batches through the stages in less. */
+  readonly boundSeconds: number;
+}
+
+/**
+ * The best cut; null where none fits, or the search over cuts has no answer (as for naive schedules of one stage).
+ * @param work table entries that may be looked at
+ */
+export function cutLayers(
+  model: ModelWork,
+  configuration: StepConfiguration,
+  cluster: Cluster,
+  { limitBytes, work }: { readonly limitBytes: number | null; readonly work: number },
+): LayerCut | null {
+  const { degrees, virtualStages } = configuration;
+  const { pp } = degrees;
+  const layers = model.layers.reduce((sum, { count }) => sum + count, 0);
+  // Chunks of one layer leave nothing to cut.
+  if (pp === 1 || cluster.kinds || pp * virtualStages === layers) return null;
+  const prices = priceParts(model, configuration, cluster, STEP_CONSTANTS);
+  const problem = problemOf(model, configuration, prices, memoryFor(limitBytes));
+  const found = cutStages(problem, { work, simulate: 0 });
+  if (found.kind !== 'cut') return null;
+  const counts = layersOf(found, problem.layers.length, pp * virtualStages);
+  if (counts.stageLayers.some((count) => count < 1)) return null;
+  return {
+    configuration: {
+      ...configuration,
+      stageLayers: counts.stageLayers,
+      ...(counts.recomputed.every((count, stage) => count === counts.all[stage])
+        ? {}
+        : { recomputedLayers: counts.recomputed }),
+    },
+    boundSeconds: found.boundSeconds,
+  };
+}
+
+/** What tensors may take of a device: its memory without context, communication library and fragmentation. */
+function memoryFor(limitBytes: number | null): number {
+  if (limitBytes === null) return Number.MAX_SAFE_INTEGER;
+  const { contextBytes, communicationBytes, fragmentation } = DEVICE_OVERHEAD;
+  return Math.max(0, (limitBytes - contextBytes - communicationBytes) / (1 + fragmentation));
+}
+
+function problemOf(
+  { layers, order }: ModelWork,
+  configuration: StepConfiguration,
+  prices: PartPrices,
+  memoryBytes: number,
+): StageProblem {
+  const { degrees, schedule, virtualStages, globalBatch, microBatch, inference } = configuration;
+  const { pp, dp, sp, tp } = degrees;
+  const devices = dp * sp * tp;
+  const classes = order ?? layers.flatMap(({ count }, index) => Array.from({ length: count }, () => index));
+  const point = (part: PartPrice, name: string): LayerPoint => ({
+    name,
+    forwardSeconds: part.forwardSeconds,
+    backwardSeconds: part.backwardSeconds,
+    // Of two products in backward one is a weight's gradient.
+    weightGradientSeconds: part.backwardSeconds / 2,
+    residentBytes: part.bytes.parameters + part.bytes.gradients + part.bytes.optimizer,
+    savedBytes: part.bytes.saved,
+    transientBytes: part.bytes.transient + part.bytes.gathered,
+  });
+  const tables = [
+    [[point(prices.first, 'first')]],
+    ...prices.layers.map(({ kept, recomputed }) => [
+      kept === recomputed ? [point(kept, KEPT)] : [point(kept, KEPT), point(recomputed, RECOMPUTED)],
+    ]),
+    [[point(prices.last, 'last')]],
+  ];
+  const last = prices.layers.length + 1;
+  const sequence = [0, ...classes.map((index) => index + 1), last];
+  const kind = virtualStages > 1 ? 'interleaved-1f1b' : (schedule ?? '1f1b');
+  return {
+    layers: sequence,
+    tables,
+    subMeshes: [{ name: `dp ${dp} · sp ${sp} · tp ${tp}`, devices, group: 0, memoryBytes }],
+    groups: [{ name: 'all', devices: devices * pp }],
+    tensors: sequence
+      .slice(1)
+      .map((_, index) => ({ producer: index, lastReader: index + 1, bytes: prices.send.bytes })),
+    links: [(bytes) => (bytes / Math.max(1, prices.send.bytes)) * prices.send.exposed],
+    transfers: 'exposed',
+    schedule: {
+      kind,
+      microBatches: Math.max(1, Math.round(globalBatch / (microBatch * dp))),
+      ...(virtualStages > 1 ? { virtualStages } : {}),
+      training: !inference,
+    },
+    pins: { stages: pp, subMeshes: Array.from({ length: pp }, () => 0) },
+  };
+}
+
+const KEPT = 'kept';
+const RECOMPUTED = 'recomputed';
+
+/** Layers of each chunk, in order, and how many of each stage there are and recompute; embedding and head left out. */
+function layersOf(
+  { best }: FoundCut,
+  length: number,
+  chunks: number,
+): {
+  readonly stageLayers: readonly number[];
+  readonly all: readonly number[];
+  readonly recomputed: readonly number[];
+} {
+  const stageLayers = Array.from({ length: chunks }, () => 0);
+  const { stages } = best;
+  const isLayer = (index: number) => index > 0 && index < length - 1;
+  const own = stages.map(({ chunks: parts }, stage) =>
+    parts.map(({ first, end, points }, chunk) => {
+      const inside = points.filter((_, offset) => isLayer(first + offset));
+      stageLayers[chunk * stages.length + stage] = [...Array(end - first).keys()].filter((at) =>
+        isLayer(first + at),
+      ).length;
+      return { all: inside.length, recomputed: inside.filter((which) => which === 1).length };
+    }),
+  );
+  const sum = (of: (part: { all: number; recomputed: number }) => number) =>
+    own.map((parts) => parts.reduce((total, part) => total + of(part), 0));
+  return { stageLayers, all: sum(({ all }) => all), recomputed: sum(({ recomputed }) => recomputed) };
+}
