@@ -136,14 +136,15 @@ function withUneven(even: Found, { cluster, works, limitBytes, space }: Prepared
     const { recomputedLayers: _, ...whole } = configuration;
     const choices: readonly StepConfiguration[] =
       pinned || whole.recompute !== 'none' ? [whole] : [whole, { ...whole, recompute: 'full' }];
-    return choices.reduce((known, choice) => {
+    const cuts = choices.flatMap((choice) => {
       const work = works(choice.degrees.tp, choice.microBatch);
-      const cut = cutLayers(work, choice, cluster, { limitBytes, work: CUT_WORK });
-      if (!cut) return known;
-      const { stage, bytes } = pricing.bytes(cut.configuration);
-      const seconds = pricing.seconds(cut.configuration);
-      const better = seconds < known.seconds && (limitBytes === null || bytes <= limitBytes);
-      return better ? { configuration: cut.configuration, seconds, stage, bytes } : known;
+      return cutLayers(work, choice, cluster, { limitBytes, work: CUT_WORK })?.configurations ?? [];
+    });
+    return cuts.reduce((known, cut) => {
+      const seconds = pricing.seconds(cut);
+      const { stage, bytes } = pricing.bytes(cut);
+      const fits = limitBytes === null || bytes <= limitBytes;
+      return fits && seconds < known.seconds ? { configuration: cut, seconds, stage, bytes } : known;
     }, priced);
   });
   const byDegrees = new Map(best.map((priced) => [priced.configuration.degrees, priced]));

@@ -11,10 +11,11 @@ import { type PartPrice, type PartPrices, priceParts } from '../../cost-model/st
 import type { ModelWork } from '../../cost-model/step/work.js';
 import { cutStages, type FoundCut } from '../stages/cut-stages.js';
 import type { LayerPoint, StageProblem } from '../stages/problem.js';
+import { evenOut } from './even-out.js';
 
 export interface LayerCut {
-  /** The configuration with `stageLayers`, and `recomputedLayers` where some layers recompute. */
-  readonly configuration: StepConfiguration;
+  /** The configuration with `stageLayers`, and `recomputedLayers` where some layers recompute; the most even cut first. */
+  readonly configurations: readonly StepConfiguration[];
   /** No cut with these degrees, micro-batches and schedule passes the micro-batches through the stages in less. */
   readonly boundSeconds: number;
 }
@@ -39,17 +40,28 @@ export function cutLayers(
   const found = cutStages(problem, { work, simulate: 0 });
   if (found.kind !== 'cut') return null;
   const counts = layersOf(found, problem.layers.length, pp * virtualStages);
-  if (counts.stageLayers.some((count) => count < 1)) return null;
-  return {
-    configuration: {
-      ...configuration,
-      stageLayers: counts.stageLayers,
-      ...(counts.recomputed.every((count, stage) => count === counts.all[stage])
-        ? {}
-        : { recomputedLayers: counts.recomputed }),
-    },
-    boundSeconds: found.boundSeconds,
-  };
+  const { boundSeconds } = found;
+  const cut = { ...configuration, stageLayers: counts.stageLayers };
+  if (counts.recomputed.some((count) => count > 0))
+    return { configurations: [{ ...cut, recomputedLayers: counts.recomputed }], boundSeconds };
+  const kept: StepConfiguration = { ...cut, recompute: configuration.inference ? cut.recompute : 'none' };
+  const even = virtualStages === 1 ? evenLayers(problem, found, pp) : null;
+  return { configurations: [...(even ? [{ ...kept, stageLayers: even }] : []), kept], boundSeconds };
+}
+
+/** The cut of the same pace whose stages differ least. */
+function evenLayers({ layers, tables }: StageProblem, { best }: FoundCut, pp: number): readonly number[] | null {
+  const seconds = layers.map((index) => {
+    const point = tables[index]?.[0]?.[0];
+    return (point?.forwardSeconds ?? 0) + (point?.backwardSeconds ?? 0);
+  });
+  const pace = Math.max(
+    ...best.stages.flatMap(({ chunks }) =>
+      chunks.map(({ forwardSeconds, backwardSeconds }) => forwardSeconds + backwardSeconds),
+    ),
+  );
+  const counts = evenOut(seconds, pp, pace);
+  return counts?.map((count, stage) => count - (stage === 0 ? 1 : 0) - (stage === pp - 1 ? 1 : 0)) ?? null;
 }
 
 /** What tensors may take of a device: its memory without context, communication library and fragmentation. */
