@@ -13,10 +13,15 @@ import { planOfStep } from '../strategy/plan-of-step.js';
 import { emitPlan } from './emit.js';
 import { defaultFolder } from './folder.js';
 import { type ImportedModel, importModel } from './import.js';
+import { type ClusterSearch, searchClusters } from './search-clusters.js';
 import { type StepSearch, type StepSearchOptions, searchStep } from './search-step.js';
 import type { Training } from './training-request.js';
 
-export interface CompileStepOptions extends Omit<StepSearchOptions, 'loss' | 'precision'> {
+export interface CompileStepOptions extends Omit<StepSearchOptions, 'loss' | 'precision' | 'objective'> {
+  /** Of the step (`time` by default, or `memory`), or of the part of the cluster that is taken. */
+  readonly objective?: 'time' | 'memory' | 'cost' | 'devices';
+  /** Seconds that a step may take, for `devices`. */
+  readonly within?: number;
   /** The folder to write; default `./<model file stem, or family>.autopar`. */
   readonly output?: string;
   readonly force?: boolean;
@@ -26,12 +31,13 @@ export interface CompileStepOptions extends Omit<StepSearchOptions, 'loss' | 'pr
 export interface CompiledStep {
   readonly directory: string;
   readonly plan: Plan;
-  readonly search: StepSearch;
+  /** With the sizes that were looked at, where the objective was a part of the cluster. */
+  readonly search: StepSearch & Partial<Pick<ClusterSearch, 'sizes'>>;
 }
 
 /** @throws AutoparError as searching a step and writing a folder do */
 export async function compileStep({ output, force, training, ...options }: CompileStepOptions): Promise<CompiledStep> {
-  const search = await searchStep({ ...options, loss: training.loss, precision: training.precision ?? 'bf16' });
+  const search = await searchFor({ ...options, loss: training.loss, precision: training.precision ?? 'bf16' });
   const { simulation, layers } = search;
   const generated = options.generate === undefined ? null : generatedModel(options.generate);
   const model = generated ? generatedSource(generated) : await fileSource(options);
@@ -70,6 +76,18 @@ export async function compileStep({ output, force, training, ...options }: Compi
     },
   });
   return { directory: path.normalize(directory), plan, search };
+}
+
+async function searchFor({
+  objective,
+  within,
+  ...options
+}: Omit<StepSearchOptions, 'objective'> & Pick<CompileStepOptions, 'objective' | 'within'>): Promise<
+  CompiledStep['search']
+> {
+  if (objective === 'cost' || objective === 'devices')
+    return searchClusters({ ...options, objective, ...(within === undefined ? {} : { within }) });
+  return searchStep({ ...options, ...(objective ? { objective } : {}) });
 }
 
 /** A model as the plan names it. */

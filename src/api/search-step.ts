@@ -6,6 +6,7 @@ import { generatedModel } from '../../models/families.js';
 import { type Cluster, clusterSize, parseCluster } from '../cost-model/cluster.js';
 import type { StepConfiguration } from '../cost-model/step/configuration.js';
 import { STEP_CONSTANTS } from '../cost-model/step/constants.js';
+import { priceParts } from '../cost-model/step/part-price.js';
 import { stageMemory } from '../cost-model/step/step-memory.js';
 import { priceStep } from '../cost-model/step/step-price.js';
 import type { ModelWork } from '../cost-model/step/work.js';
@@ -77,12 +78,16 @@ export async function searchStep(options: StepSearchOptions): Promise<StepSearch
   return searchPrepared(await prepareStep(options));
 }
 
-/** Reads what a search needs. @throws AutoparError as `searchStep`, but for `nothing-fits` */
-export async function prepareStep(options: StepSearchOptions): Promise<PreparedStep> {
+/**
+ * Reads what a search needs.
+ * @param reader what has read some of it for another cluster of the same devices
+ * @throws AutoparError as `searchStep`, but for `nothing-fits`
+ */
+export async function prepareStep(options: StepSearchOptions, reader?: WorkReader): Promise<PreparedStep> {
   const generated = options.generate === undefined ? null : generatedModel(options.generate);
   const cluster = options.on ?? parseCluster(options.cluster, options.devices, await clusterSources(options.cluster));
   const purpose: Purpose = options.loss ? { kind: 'training', loss: options.loss } : { kind: 'inference' };
-  const read = workReader(options, generated, purpose, cluster);
+  const read = reader ?? workReader(options, generated, purpose, cluster);
   options.onProgress?.('reading the layers');
   const { space, works } = await spaceOf(options, cluster, read);
   options.onProgress?.('searching');
@@ -208,18 +213,25 @@ function decidedOf(options: StepSearchOptions): Decided {
 /** The cost model as the search asks it. */
 export function pricingOf(cluster: Cluster, works: Works): Pricing {
   const workOf = ({ degrees, microBatch }: StepConfiguration) => works(degrees.tp, microBatch);
-  const alone = new Map<string, number>();
-  /** Seconds of one micro-batch through the whole model, if it lay on one stage. */
-  const throughAll = ({ degrees }: Combination, configuration: StepConfiguration): number => {
-    const { tp, sp, ep } = degrees;
+  const alone = new Map<string, { readonly whole: number; readonly largest: number }>();
+  /** Seconds of one micro-batch through the whole model, and through its largest part, which no cut divides. */
+  const throughAll = (configuration: StepConfiguration) => {
+    const { tp, sp, ep } = configuration.degrees;
     const key = `${tp} ${sp} ${ep} ${configuration.microBatch}`;
     const known = alone.get(key);
-    if (known !== undefined) return known;
+    if (known) return known;
     const one = { ...configuration, degrees: { tp, sp, ep, dp: 1, pp: 1 }, globalBatch: configuration.microBatch };
-    const { parts } = priceStep(workOf(configuration), one, cluster, STEP_CONSTANTS);
-    const seconds = parts.matmul + parts.attention + parts.memory + parts.launch + parts.tp + parts.sp + parts.ep;
-    alone.set(key, seconds);
-    return seconds;
+    const { first, layers, last } = priceParts(workOf(configuration), one, cluster, STEP_CONSTANTS);
+    const parts = [{ count: 1, kept: first }, ...layers, { count: 1, kept: last }].map(({ count, kept }) => ({
+      count,
+      seconds: kept.forwardSeconds + kept.backwardSeconds,
+    }));
+    const found = {
+      whole: parts.reduce((sum, { count, seconds }) => sum + count * seconds, 0),
+      largest: Math.max(...parts.map(({ seconds }) => seconds)),
+    };
+    alone.set(key, found);
+    return found;
   };
   return {
     seconds: (configuration) => priceStep(workOf(configuration), configuration, cluster, STEP_CONSTANTS).stepSeconds,
@@ -233,12 +245,13 @@ export function pricingOf(cluster: Cluster, works: Works): Pricing {
       const { pp, dp } = combination.degrees;
       const work = workOf(configuration);
       const layers = work.layers.reduce((sum, { count }) => sum + count, 0);
-      const whole = throughAll(combination, configuration);
+      const { whole, largest } = throughAll(configuration);
       const times = configuration.globalBatch / (dp * configuration.microBatch);
       // The slowest stage takes its share at least, and waits for the others once: a third of that under zero-bubble, one
       // chunk's part under interleaving.
-      const waits = (whole - whole / pp) * Math.min(1 / 3, 1 / Math.max(1, Math.floor(layers / pp)));
-      return (times * whole) / pp + waits;
+      const slowest = pp === 1 ? whole : Math.max(whole / pp, largest);
+      const waits = (whole - slowest) * Math.min(1 / 3, 1 / Math.max(1, Math.floor(layers / pp)));
+      return times * slowest + waits;
     },
   };
 }

@@ -20,6 +20,7 @@ export interface CompileStepFlags extends DegreeOptions, ModelFlags, TrainingFla
   readonly memory?: number;
   readonly objective?: CompileStepOptions['objective'];
   readonly top?: number;
+  readonly within?: number;
   readonly axes?: string;
   readonly mode?: string;
   readonly annotations?: string;
@@ -32,7 +33,7 @@ export interface CompileStepFlags extends DegreeOptions, ModelFlags, TrainingFla
 const OF_OPERATORS = ['axes', 'mode', 'annotations', 'config', 'complete'] as const;
 
 /** Options that only a search over whole steps knows. */
-const OF_STEPS = ['zero', 'recompute', 'schedule', 'virtualStages', 'tpSequence', 'objective'] as const;
+const OF_STEPS = ['zero', 'recompute', 'schedule', 'virtualStages', 'tpSequence', 'objective', 'within'] as const;
 
 /**
  * Whether whole steps are searched: a plan alone, of training, on devices of the catalogue, with nothing said about single operators.
@@ -69,10 +70,10 @@ export async function runCompileStep(
   if (!training) throw new Error('a step is searched for training');
   const source = modelSource(file, flags.model, 'compile');
   const { compileStep } = await import('../api/compile-step.js');
-  const { output: directory, force, devices, cluster, memory, objective, top } = flags;
+  const { output: directory, force, devices, cluster, memory, objective, top, within } = flags;
   const { zero, recompute, schedule, virtualStages, tpSequence } = flags;
   const given = {
-    ...{ output: directory, force, devices, cluster, memory, objective, top, microBatch },
+    ...{ output: directory, force, devices, cluster, memory, objective, top, within, microBatch },
     ...{ zero, recompute, schedule, virtualStages, tpSequence, microBatches: training.microBatches },
   };
   const compiled = await compileStep({

@@ -14,7 +14,7 @@ import { importOptionsOf, type ModelFlags, modelFile, modelOptions } from './mod
 import { type StepFlags, stepOptions } from './step-options.js';
 import { parameterOptions } from './training-form-options.js';
 import { type TrainingFlags, trainingOf, trainingOptions } from './training-options.js';
-import { byteSize, oneOf, wholeNumber } from './values.js';
+import { byteSize, nonNegative, oneOf, wholeNumber } from './values.js';
 
 interface CompileFlags extends DegreeOptions, ModelFlags, TrainingFlags, StepFlags {
   readonly output?: string;
@@ -29,7 +29,8 @@ interface CompileFlags extends DegreeOptions, ModelFlags, TrainingFlags, StepFla
   readonly config?: string;
   readonly complete?: 'search' | 'propagate';
   readonly searchMode?: SearchMode;
-  readonly objective?: 'time' | 'memory';
+  readonly objective?: 'time' | 'memory' | 'cost' | 'devices';
+  readonly within?: number;
   readonly top?: number;
   readonly init?: 'random';
   readonly seed?: number;
@@ -80,9 +81,10 @@ export const compileCommand: Command<CompileFlags> = {
     { flags: '--config <file>', says: "a MindFormers configuration's parallel sections (docs/config.md)" },
     {
       flags: '--objective <what>',
-      says: 'of a search over whole steps: time, or memory (default: time)',
-      parse: oneOf('--objective', ['time', 'memory']),
+      says: 'of a search over whole steps: time, memory, cost (device-seconds) or devices (the fewest, --within a time); default: time',
+      parse: oneOf('--objective', ['time', 'memory', 'cost', 'devices']),
     },
+    { flags: '--within <seconds>', says: 'a step may take, for --objective devices', parse: nonNegative('--within') },
     {
       flags: '--top <k>',
       says: 'runners-up that a search over whole steps prices in full (default: 5)',

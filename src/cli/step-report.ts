@@ -28,6 +28,7 @@ export function stepLines({ directory, search }: CompiledStep, { colors }: Outpu
     `  predicted  ${secondsText(stepSeconds)} per step, ${speed}, ${shareText(utilisation)} of the 16-bit peak`,
     `  memory     ${bytesText(fullest.total)}${of} on stage ${fullest.stage}`,
     `  search     ${countText(verdicts.length, 'combination')} of degrees, ${wholeText(priced)} configurations priced; ${gap <= 0 ? 'optimal under the cost model' : `optimal among even stages, and no cut into stages is more than ${shareText(gap)} better`}`,
+    ...section('parts of the cluster', sizeLines(search.sizes ?? []), colors.bold),
     ...section('runners-up', runnersUp(best.slice(1), stepSeconds), colors.bold),
     ...section('not chosen', othersLines(verdicts, stepSeconds), colors.bold),
     '',
@@ -36,6 +37,18 @@ export function stepLines({ directory, search }: CompiledStep, { colors }: Outpu
       ? []
       : [`priced without a lowering yet: ${simulation.pricedWithoutLowering.join(', ')}`]),
   ];
+}
+
+function sizeLines(sizes: NonNullable<CompiledStep['search']['sizes']>): readonly string[] {
+  if (sizes.length === 0) return [];
+  return tableLines(
+    [{ title: 'devices' }, { title: 'step', right: true }, { title: 'device-seconds', right: true }],
+    sizes.map(({ nodes, perNode, stepSeconds, deviceSeconds }) => [
+      `${nodes}x${perNode}`,
+      stepSeconds === null ? 'no plan' : secondsText(stepSeconds),
+      deviceSeconds === null ? '' : secondsText(deviceSeconds),
+    ]),
+  );
 }
 
 function runnersUp(others: readonly Priced[], best: number): readonly string[] {
@@ -123,6 +136,7 @@ export function stepJson({ directory, plan, search }: CompiledStep): Readonly<Re
       communicatedBytes: plan.predicted.bytesCommunicated,
     },
     search: { ...plan.search, combinations: search.verdicts.length, priced: search.priced },
+    ...(search.sizes ? { sizes: search.sizes } : {}),
     runnersUp: search.best.slice(1).map(priced),
     verdicts: search.verdicts.map((verdict) => ({
       kind: verdict.kind,
