@@ -171,6 +171,8 @@ function withUneven(even: Found, { cluster, works, limitBytes, space }: Prepared
 const MOST_CUTS = 4;
 const CUT_WORK = 1e6;
 
+export type { Priced, Verdict };
+
 /** Runners-up that are shown where nothing says how many. */
 const SHOWN = 5;
 

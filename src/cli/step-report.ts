@@ -2,7 +2,7 @@
  * @file What a search over whole steps prints: the choice, its price and memory, the runners-up, and what rules the others out.
  */
 import type { CompiledStep } from '../api/compile-step.js';
-import type { Priced, Verdict } from '../search/configurations/best-configurations.js';
+import type { Priced, Verdict } from '../api/search-step.js';
 import type { Output } from './output.js';
 import { bytesText, countText, secondsText, shareText, wholeText } from './quantity.js';
 import { configurationText, simulationJson } from './simulate-report.js';

@@ -3,20 +3,28 @@
  * strategies over tp, which layers each stage has, and what the step is made of. Backward operators lie as their forward ones,
  * dp lies on the batch, sp on the sequence.
  */
-import type { StepConfiguration } from '../cost-model/step/configuration.js';
 import { type Graph, typeOf } from '../ir/graph.js';
 import type { LayerRun } from '../ir/passes/first-of-layers.js';
 import type { Assignment } from '../partition/assignment.js';
 import { isReplicated } from '../sharding-propagation/layout.js';
 import { layoutText } from '../sharding-propagation/layout-text.js';
 import { REPLICATED } from '../sharding-propagation/strategy.js';
-import type { Plan, PlanOperator, PlanPrediction, PlanStage, PlanStep, PlanTraining } from './plan.js';
+import type { Plan, PlanOperator, PlanPrediction, PlanSchedule, PlanStage, PlanStep, PlanTraining } from './plan.js';
 import { PLAN_VERSION } from './plan.js';
 import { producedLayouts } from './produced-layouts.js';
 
+/** What a search over whole steps chose. */
+export interface StepChoice extends Omit<PlanStep, 'objective' | 'memoryBytes' | 'decided'> {
+  readonly degrees: Plan['degrees'];
+  readonly schedule?: Exclude<PlanSchedule['kind'], 'single'>;
+  readonly virtualStages: number;
+  /** Samples of a rank of dp. */
+  readonly microBatch: number;
+}
+
 /** What a search over whole steps hands over. */
 export interface FoundStep {
-  readonly configuration: StepConfiguration;
+  readonly configuration: StepChoice;
   readonly microBatches: number;
   /** One layer of each run. */
   readonly graph: Graph;
