@@ -8,7 +8,7 @@
  */
 import type { Cut, CutStage } from './cut.js';
 import type { CutSpace } from './device-space.js';
-import { type FillBound, FillBounds } from './fill-bounds.js';
+import { type FillBound, FillBounds, type LeastSends } from './fill-bounds.js';
 import { bytesAcross, type StageProblem } from './problem.js';
 import type { ScheduleWeights } from './schedule-weights.js';
 import type { StageCosts } from './stage-costs.js';
@@ -23,9 +23,9 @@ export interface CutRules {
 const ROUNDING = 1 - 1e-12;
 /** Share above the least fill that is looked at first, how it grows, and from where on all is. */
 const FIRST_SHARE = 0.02;
-const WIDER = 4;
+const WIDER = 6;
 const LAST_SHARE = 100;
-const NO_BOUND: FillBound = { least: 0, before: () => 0, after: () => 0 };
+const NO_BOUND: FillBound = { least: 0, before: new Float64Array(0), after: new Float64Array(0) };
 /** Where no sub-mesh was before. */
 const START = -1;
 
@@ -96,18 +96,16 @@ export class CutSearch {
     this.farthest = meshes.map(() => new Int32Array(this.count));
     this.reachable = new Uint8Array(this.positions);
     this.reachable[0] = 1;
-    const everywhere = problem.links.map((_, link) => link);
-    const joined = Float64Array.from({ length: this.count + 1 }, (_, cut) =>
-      Math.min(
-        ...everywhere.map((link) => {
-          const at = link * (this.count + 1) + cut;
-          return (this.sends.inFill[at] as number) + (this.sends.outFill[at] as number);
-        }),
-      ),
-    );
     const fewest = Math.min(...this.heldAt);
     const all = space.counted ? this.positions - 1 : undefined;
-    this.fillBounds = new FillBounds(problem, costs, joined, fewest, all);
+    this.fillBounds = new FillBounds(
+      problem,
+      costs,
+      leastSends(this.sends, this.count + 1),
+      this.positions,
+      fewest,
+      all,
+    );
     for (let position = 0; position < this.positions; position++) {
       if (this.reachable[position]) for (const { to } of space.moves[position] ?? []) this.reachable[to] = 1;
     }
@@ -144,14 +142,17 @@ export class CutSearch {
   private within(bound: number, below: number): Cut | undefined {
     const { before, after } = this.bounded(bound);
     this.pool.clear();
+    this.counts.fill(0);
     for (let layer = this.count - 1; layer > 0; layer--) {
       for (let position = 1; position < this.positions - 1; position++) {
-        const rest = this.reachable[position] ? before(layer, position) * ROUNDING : Number.POSITIVE_INFINITY;
-        const useful = rest + after(layer, position) * ROUNDING < below;
+        if (!this.reachable[position]) continue;
+        const at = layer * this.positions + position;
+        const rest = (before[at] as number) * ROUNDING;
+        if (rest + (after[at] as number) * ROUNDING >= below) continue;
         for (let joint = 0; joint < this.joints.length; joint++) {
-          const state = (layer * this.positions + position) * this.joints.length + joint;
+          const state = at * this.joints.length + joint;
           this.offsets[state] = this.pool.size;
-          this.counts[state] = useful ? this.enter(layer, position, joint, bound, below - rest) : 0;
+          this.counts[state] = this.enter(layer, position, joint, bound, below - rest);
         }
       }
     }
@@ -338,6 +339,15 @@ function sendsOf(problem: StageProblem, { sendFill, sendPace }: ScheduleWeights)
     }
   }
   return sends;
+}
+
+function leastSends({ inFill, inPace, outFill, outPace }: Sends, cuts: number): LeastSends {
+  const least = (...tables: readonly Float64Array[]) =>
+    Float64Array.from({ length: cuts }, (_, cut) => {
+      const links = Array.from({ length: inFill.length / cuts }, (_, link) => link * cuts + cut);
+      return Math.min(...links.map((at) => tables.reduce((sum, table) => sum + (table[at] as number), 0)));
+    });
+  return { fill: least(inFill, outFill), paceBefore: least(outPace), paceBehind: least(inPace) };
 }
 
 /** The best ways found for one state, by number of stages. */

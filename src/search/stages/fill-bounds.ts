@@ -9,12 +9,20 @@
 import type { StageProblem } from './problem.js';
 import type { StageCosts } from './stage-costs.js';
 
+/** Least that sending adds at each cut: to fill, and to the pace of the stages before and behind it. */
+export interface LeastSends {
+  readonly fill: Float64Array;
+  readonly paceBefore: Float64Array;
+  readonly paceBehind: Float64Array;
+}
+
 export interface FillBound {
   /** No cut of all layers has less fill. */
   readonly least: number;
-  /** No stages for the layers before `layer`, on devices before `position`, have less; and none for those from there on. */
-  readonly before: (layer: number, position: number) => number;
-  readonly after: (layer: number, position: number) => number;
+  /** At `layer · positions + position`: no stages for the layers before, on the devices before, have less fill. */
+  readonly before: Float64Array;
+  /** The same for the layers and devices from there on. */
+  readonly after: Float64Array;
 }
 
 /** Prices around the one whose bound is best, as shares of it: flat ones and steep ones bound short and long rests. */
@@ -22,25 +30,21 @@ const PRICES = [0.25, 0.5, 0.7, 0.85, 0.95, 1, 1.05, 1.2, 1.5, 2, 4];
 /** Steps of the search for that price. */
 const STEPS = 12;
 
-interface Rests {
-  /** By layer: least fill + λ · devices of stages for the layers before; and for those from it on. */
-  readonly before: Float64Array;
-  readonly after: Float64Array;
-}
-
 export class FillBounds {
   private readonly width: number;
   private readonly devices: readonly number[];
 
   /**
-   * @param joined least fill that sending adds at each cut
+   * @param sends least that sending adds at each cut
+   * @param positions of devices, and one more
    * @param held fewest micro-batches in flight that any stage holds
    * @param all devices that every cut uses; undefined where devices do not count
    */
   constructor(
     problem: StageProblem,
     private readonly costs: StageCosts,
-    private readonly joined: Float64Array,
+    private readonly sends: LeastSends,
+    private readonly positions: number,
     private readonly held: number,
     private readonly all: number | undefined,
   ) {
@@ -53,25 +57,27 @@ export class FillBounds {
    * @param farthest by sub-mesh and layer the last end of a stage within it
    */
   of(bound: number, farthest: readonly Int32Array[]): FillBound {
-    const { all } = this;
-    if (all === undefined) {
-      const { before, after } = this.rests(0, bound, farthest);
-      return {
-        least: after[0] as number,
-        before: (layer) => before[layer] as number,
-        after: (layer) => after[layer] as number,
-      };
+    const { all, positions } = this;
+    const best = all === undefined ? 0 : this.bestPrice(all, bound, farthest);
+    const before = new Float64Array(this.width * positions);
+    const after = new Float64Array(this.width * positions);
+    let least = 0;
+    for (const price of best === 0 ? [0] : PRICES.map((share) => share * best)) {
+      const earlier = this.beforeEach(price, bound, farthest);
+      const later = this.afterEach(price, bound, farthest, new Float64Array(this.width));
+      const paid = price * (positions - 1);
+      least = Math.max(least, (later[0] as number) - paid);
+      for (let layer = 0; layer < this.width; layer++) {
+        const ahead = earlier[layer] as number;
+        const behind = (later[layer] as number) - paid;
+        for (let position = 0, at = layer * positions; position < positions; position++, at++) {
+          const used = price * position;
+          if (ahead - used > (before[at] as number)) before[at] = ahead - used;
+          if (behind + used > (after[at] as number)) after[at] = behind + used;
+        }
+      }
     }
-    const best = this.bestPrice(all, bound, farthest);
-    const prices = best === 0 ? [0] : PRICES.map((share) => share * best);
-    const rests = prices.map((price) => ({ price, ...this.rests(price, bound, farthest) }));
-    const largest = (of: (rest: (typeof rests)[number]) => number) =>
-      rests.reduce((most, rest) => Math.max(most, of(rest)), 0);
-    return {
-      least: largest(({ price, after }) => (after[0] as number) - price * all),
-      before: (layer, position) => largest(({ price, before }) => (before[layer] as number) - price * position),
-      after: (layer, position) => largest(({ price, after }) => (after[layer] as number) - price * (all - position)),
-    };
+    return { least, before, after };
   }
 
   /** The price at which the cheapest stages use about as many devices as there are: where the bound is best. */
@@ -97,13 +103,6 @@ export class FillBounds {
     const used = new Float64Array(this.width);
     const after = this.afterEach(price, bound, farthest, used);
     return { seconds: after[0] as number, devices: used[0] as number };
-  }
-
-  private rests(price: number, bound: number, farthest: readonly Int32Array[]): Rests {
-    return {
-      before: this.beforeEach(price, bound, farthest),
-      after: this.afterEach(price, bound, farthest, new Float64Array(this.width)),
-    };
   }
 
   private afterEach(price: number, bound: number, farthest: readonly Int32Array[], used: Float64Array): Float64Array {
@@ -143,9 +142,10 @@ export class FillBounds {
   private own(subMesh: number, first: number, end: number, bound: number): number {
     const at = first * this.width + end;
     const { pace, fitsUpTo, fill } = this.costs;
-    if ((pace[subMesh]?.[at] as number) > bound || (fitsUpTo[subMesh]?.[at] as number) < this.held) {
+    const sent = (this.sends.paceBehind[first] as number) + (this.sends.paceBefore[end] as number);
+    if ((pace[subMesh]?.[at] as number) + sent > bound || (fitsUpTo[subMesh]?.[at] as number) < this.held) {
       return Number.POSITIVE_INFINITY;
     }
-    return (fill[subMesh]?.[at] as number) + (first > 0 ? (this.joined[first] as number) : 0);
+    return (fill[subMesh]?.[at] as number) + (first > 0 ? (this.sends.fill[first] as number) : 0);
   }
 }
