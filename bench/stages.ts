@@ -21,17 +21,17 @@ interface Size {
 }
 
 const SIZES: readonly Size[] = [
-  { name: '32 layers × 64', layers: 32, hidden: 4096, nodes: 8, microBatches: 64, peer: 'Alpa 33 s' },
+  { name: '32 layers × 64', layers: 32, hidden: 6144, nodes: 8, microBatches: 64, peer: 'Alpa 33 s' },
   {
     name: '32 unlike layers × 64',
     layers: 32,
-    hidden: 4096,
+    hidden: 6144,
     nodes: 8,
     microBatches: 64,
     unlike: 0.2,
     peer: 'Alpa 33 s',
   },
-  { name: '32 layers × 64, zero-bubble', layers: 32, hidden: 4096, nodes: 8, microBatches: 64, kind: 'zero-bubble' },
+  { name: '32 layers × 64, zero-bubble', layers: 32, hidden: 6144, nodes: 8, microBatches: 64, kind: 'zero-bubble' },
   { name: '96 layers × 1,024', layers: 96, hidden: 12_288, nodes: 128, microBatches: 192 },
   { name: '64 layers × 2,048', layers: 64, hidden: 12_288, nodes: 256, microBatches: 256, peer: 'Piper 57 s' },
   { name: '128 layers × 2,048', layers: 128, hidden: 12_288, nodes: 256, microBatches: 256, peer: 'Piper 57 s' },
@@ -49,13 +49,13 @@ const SIZES: readonly Size[] = [
 const PER_NODE = 8;
 const SEQUENCE = 2048;
 const FLOPS = 150e12;
-const INSIDE = 200e9;
-const ACROSS = 20e9;
+const INSIDE = 100e9;
+const ACROSS = 5e9;
 const VOCABULARY = 51_200;
 
 function meshesOf(nodes: number): readonly SubMesh[] {
   const sizes = Array.from({ length: Math.log2(nodes * PER_NODE) + 1 }, (_, power) => 2 ** power);
-  return sizes.map((devices) => ({ name: `${devices}`, devices, group: 0, memoryBytes: 60 * 2 ** 30 }));
+  return sizes.map((devices) => ({ name: `${devices}`, devices, group: 0, memoryBytes: 30 * 2 ** 30 }));
 }
 
 /** One layer on n devices: tensor parallel in the node, data parallel across; seconds of one micro-batch of a sample. */

@@ -8,6 +8,7 @@
  */
 import type { Cut, CutStage } from './cut.js';
 import type { CutSpace } from './device-space.js';
+import { type FillBound, FillBounds, type LeastSends } from './fill-bounds.js';
 import { bytesAcross, type StageProblem } from './problem.js';
 import type { ScheduleWeights } from './schedule-weights.js';
 import type { StageCosts } from './stage-costs.js';
@@ -18,6 +19,13 @@ export interface CutRules {
   readonly inFlight: (remaining: number) => number;
 }
 
+/** Sums in another order differ in their last digits: bounds are lowered by more than that. */
+const ROUNDING = 1 - 1e-12;
+/** Share above the least fill that is looked at first, how it grows, and from where on all is. */
+const FIRST_SHARE = 0.02;
+const WIDER = 6;
+const LAST_SHARE = 100;
+const NO_BOUND: FillBound = { least: 0, before: new Float64Array(0), after: new Float64Array(0) };
 /** Where no sub-mesh was before. */
 const START = -1;
 
@@ -34,8 +42,12 @@ export class CutSearch {
   private readonly mayFollow: readonly (readonly boolean[])[];
   private readonly heldAt: Float64Array;
   private readonly slots: number;
+  /** Whether the number of stages is pinned; whether it is pinned or limited. */
   private readonly exactStages: boolean;
+  private readonly counted: boolean;
   private readonly sends: Sends;
+  private readonly fillBounds: FillBounds;
+  private bounds: { readonly for: number; readonly fill: FillBound } = { for: Number.NaN, fill: NO_BOUND };
   // Entries by state: how many, and where they begin.
   private readonly counts: Int32Array;
   private readonly offsets: Int32Array;
@@ -69,12 +81,14 @@ export class CutSearch {
     this.mayFollow = this.joints.map((joint) => meshes.map((to) => linkOf(joint.like, to) === joint.link));
     this.sends = sendsOf(problem, rules.weights);
 
-    const most = Math.min(this.count, this.positions - 1, space.stages ?? Number.POSITIVE_INFINITY);
+    const natural = Math.min(this.count, this.positions - 1);
+    const most = Math.min(natural, space.stages ?? natural, space.mostStages ?? natural);
+    this.counted = space.stages !== undefined || most < natural;
     this.heldAt = Float64Array.from({ length: most + 2 }, (_, remaining) =>
       rules.inFlight(Math.max(1, Math.min(remaining, most))),
     );
     this.exactStages = space.stages !== undefined;
-    this.slots = this.exactStages ? most + 1 : this.countsMatter() ? this.usefulCounts() : 1;
+    this.slots = this.counted ? most + 1 : this.countsMatter() ? this.usefulCounts() : 1;
     const states = (this.count + 1) * this.positions * this.joints.length;
     this.counts = new Int32Array(states);
     this.offsets = new Int32Array(states);
@@ -82,24 +96,63 @@ export class CutSearch {
     this.farthest = meshes.map(() => new Int32Array(this.count));
     this.reachable = new Uint8Array(this.positions);
     this.reachable[0] = 1;
+    const fewest = Math.min(...this.heldAt);
+    const all = space.counted ? this.positions - 1 : undefined;
+    this.fillBounds = new FillBounds(
+      problem,
+      costs,
+      leastSends(this.sends, this.count + 1),
+      this.positions,
+      fewest,
+      all,
+    );
     for (let position = 0; position < this.positions; position++) {
       if (this.reachable[position]) for (const { to } of space.moves[position] ?? []) this.reachable[to] = 1;
     }
   }
 
+  /** No cut whose pace is within a bound has less fill than this. */
+  leastFill(bound: number): number {
+    return this.bounded(bound).least * ROUNDING;
+  }
+
   /**
-   * The cut of least fill whose pace is within a bound.
+   * The cut of least fill whose pace is within a bound. Looked for a little above what is proven at first, and higher
+   * where nothing is there: the less is allowed, the fewer states there are.
    * @param below only cuts of less fill than this are looked for
    */
   solve(bound: number, below: number): Cut | undefined {
+    const least = this.leastFill(bound);
+    if (least >= below) return undefined;
+    for (let above = FIRST_SHARE; ; above *= WIDER) {
+      const limit = above > LAST_SHARE ? below : Math.min(below, least * (1 + above));
+      const cut = this.within(bound, limit);
+      if (cut || limit === below) return cut;
+    }
+  }
+
+  private bounded(bound: number): FillBound {
+    if (this.bounds.for !== bound) {
+      this.reach(bound);
+      this.bounds = { for: bound, fill: this.fillBounds.of(bound, this.farthest) };
+    }
+    return this.bounds.fill;
+  }
+
+  private within(bound: number, below: number): Cut | undefined {
+    const { before, after } = this.bounded(bound);
     this.pool.clear();
-    this.reach(bound);
+    this.counts.fill(0);
     for (let layer = this.count - 1; layer > 0; layer--) {
       for (let position = 1; position < this.positions - 1; position++) {
+        if (!this.reachable[position]) continue;
+        const at = layer * this.positions + position;
+        const rest = (before[at] as number) * ROUNDING;
+        if (rest + (after[at] as number) * ROUNDING >= below) continue;
         for (let joint = 0; joint < this.joints.length; joint++) {
-          const state = (layer * this.positions + position) * this.joints.length + joint;
+          const state = at * this.joints.length + joint;
           this.offsets[state] = this.pool.size;
-          this.counts[state] = this.reachable[position] ? this.enter(layer, position, joint, bound, below) : 0;
+          this.counts[state] = this.enter(layer, position, joint, bound, below - rest);
         }
       }
     }
@@ -161,11 +214,14 @@ export class CutSearch {
             const entry = last ? START : offset + index;
             const later = last ? 0 : (pool.stages[entry] as number);
             const slot = this.slots === 1 ? 0 : Math.min(later + 1, this.slots - 1);
-            if (this.exactStages && later + 1 >= this.slots) continue;
+            if (this.counted && later + 1 >= this.slots) continue;
             const held = this.heldAt[this.slots === 1 ? 1 : slot] as number;
-            let option = START;
+            const rest = addFill + (last ? 0 : (pool.fill[entry] as number));
             let ownFill = fill[at] as number;
             let ownPace = pace[at] as number;
+            // The fastest tells whether to ask for more.
+            if (ownPace + addPace > bound || ownFill + rest >= below || scratch.beats(slot, ownFill + rest)) continue;
+            let option = START;
             if (held > (free[at] as number)) {
               if (held > (fits[at] as number)) continue;
               const options = this.costs.options(subMesh, first, end, held);
@@ -177,7 +233,7 @@ export class CutSearch {
               ownPace = options.pace[option] as number;
             }
             if (ownPace + addPace > bound) continue;
-            const total = ownFill + addFill + (last ? 0 : (pool.fill[entry] as number));
+            const total = ownFill + rest;
             if (total >= below) continue;
             const slowest = Math.max(
               ownPace + addPace,
@@ -262,7 +318,7 @@ export function sendSeconds(
 }
 
 function sendsOf(problem: StageProblem, { sendFill, sendPace }: ScheduleWeights): Sends {
-  const exposed = problem.transfers === 'exposed';
+  const exposed = problem.transfers !== 'overlapped';
   const width = problem.layers.length + 1;
   const table = () => new Float64Array(problem.links.length * width);
   const sends = { inFill: table(), inPace: table(), outFill: table(), outPace: table(), wire: table() };
@@ -283,6 +339,15 @@ function sendsOf(problem: StageProblem, { sendFill, sendPace }: ScheduleWeights)
     }
   }
   return sends;
+}
+
+function leastSends({ inFill, inPace, outFill, outPace }: Sends, cuts: number): LeastSends {
+  const least = (...tables: readonly Float64Array[]) =>
+    Float64Array.from({ length: cuts }, (_, cut) => {
+      const links = Array.from({ length: inFill.length / cuts }, (_, link) => link * cuts + cut);
+      return Math.min(...links.map((at) => tables.reduce((sum, table) => sum + (table[at] as number), 0)));
+    });
+  return { fill: least(inFill, outFill), paceBefore: least(outPace), paceBehind: least(inPace) };
 }
 
 /** The best ways found for one state, by number of stages. */
@@ -307,6 +372,11 @@ class Scratch {
   clear(): void {
     this.fill.fill(Number.POSITIVE_INFINITY, 0, Math.min(this.slots, this.most + 1));
     this.most = -1;
+  }
+
+  /** Whether a way of such fill could not be stored. */
+  beats(slot: number, fill: number): boolean {
+    return fill > (this.fill[slot] as number);
   }
 
   offer(slot: number, fill: number, pace: number, subMesh: number, end: number, option: number, next: number): void {

@@ -6,7 +6,7 @@ import { CutSearch } from './cut-search.js';
 import { type CutSpace, deviceSpace, sequenceSpace } from './device-space.js';
 import { interleavedCuts } from './interleaved.js';
 import { noCutReason, nothingGoes } from './no-cut.js';
-import { type FoundCuts, type PricedCut, pricedCut, simulated } from './priced-cut.js';
+import { closedForm, type FoundCuts, type PricedCut, pricedCut, simulated } from './priced-cut.js';
 import type { StageProblem } from './problem.js';
 import { heldMicroBatches, scheduleWeights } from './schedule-weights.js';
 import { shortageOf, type TooLarge } from './shortage.js';
@@ -18,7 +18,7 @@ export interface CutOptions {
   readonly signal?: AbortSignal;
   /** Table entries to look at; as above. */
   readonly work?: number;
-  /** Candidates to simulate, 4 if left out; with 0 the closed form decides. */
+  /** Candidates to simulate, 8 if left out; with 0 the closed form decides. */
   readonly simulate?: number;
 }
 
@@ -38,6 +38,9 @@ export interface FoundCut {
   readonly work: number;
 }
 
+/** How often cuts nearly as good are looked for, to be simulated too. */
+const OTHERS = 12;
+
 /** No cut at all: what stands against it, in words. */
 export interface NoCut {
   readonly kind: 'no-cut';
@@ -54,14 +57,17 @@ export type StageAnswer = FoundCut | TooLarge | NoCut;
 export function cutStages(problem: StageProblem, options: CutOptions = {}): StageAnswer {
   const fault = noCutReason(problem);
   if (fault) return { kind: 'no-cut', reason: fault };
+  const count = options.simulate ?? 8;
+  const others = count > 0 ? OTHERS : 0;
   const found =
-    problem.schedule.kind === 'interleaved-1f1b' ? interleavedCuts(problem, options) : plainCuts(problem, options);
+    problem.schedule.kind === 'interleaved-1f1b'
+      ? interleavedCuts(problem, { ...options, others })
+      : plainCuts(problem, { ...options, others });
   const [first] = found.cuts;
   if (!first)
     return found.finished
       ? (shortageOf(problem) ?? { kind: 'no-cut', reason: nothingGoes(problem) })
       : { kind: 'no-cut', reason: 'the search ended before any cut was found' };
-  const count = options.simulate ?? 4;
   const simulations = found.cuts.slice(0, Math.max(1, count)).map((cut) => (count > 0 ? simulated(problem, cut) : cut));
   const seconds = (cut: PricedCut) => cut.simulatedSeconds ?? cut.closedFormSeconds;
   const candidates = [...simulations].sort((a, b) => seconds(a) - seconds(b));
@@ -83,28 +89,51 @@ function spaceOf(problem: StageProblem): CutSpace {
   return subMeshes ? sequenceSpace(problem, subMeshes) : deviceSpace(problem);
 }
 
-/** Schedules of one chunk per stage. Zero-bubble depends on the number of stages: each is tried, with the best so far as a limit. */
+/** Schedules of one chunk per stage. */
 function plainCuts(problem: StageProblem, options: SweepOptions): FoundCuts {
   const space = spaceOf(problem);
   if (problem.schedule.kind !== 'zero-bubble' || space.stages !== undefined) {
     return cutsOf(problem, space, space.stages ?? 1, options);
   }
-  const most = Math.min(problem.layers.length, space.moves.length - 1);
+  return zeroBubbleCuts(problem, space, options);
+}
+
+/**
+ * Zero-bubble holds as many micro-batches everywhere as there are stages, and fills less of the bubble with fewer micro-batches
+ * than stages. So numbers of stages are taken in ranges, each at the memory and fill of its smallest: a cut of more stages
+ * that holds up by its own number is the best of the range; else the range is halved.
+ */
+function zeroBubbleCuts(problem: StageProblem, space: CutSpace, options: SweepOptions): FoundCuts {
   const cuts: PricedCut[] = [];
-  let { below = Number.POSITIVE_INFINITY } = options;
-  let bound = Number.POSITIVE_INFINITY;
   let work = 0;
-  let finished = true;
-  for (let stages = 1; stages <= most; stages++) {
+  let proven = Number.POSITIVE_INFINITY;
+  const best = () => cuts.reduce((least, cut) => Math.min(least, cut.closedFormSeconds), Number.POSITIVE_INFINITY);
+  let open = [{ fewest: 1, most: Math.min(problem.layers.length, space.moves.length - 1), bound: 0 }];
+  while (open.length > 0) {
+    const next = open.reduce((first, range) => (range.bound < first.bound ? range : first));
     const left = (options.work ?? Number.POSITIVE_INFINITY) - work;
-    const found = cutsOf(problem, { ...space, stages }, stages, { ...options, below, work: left });
-    cuts.push(...found.cuts);
+    if (left <= 0 || options.signal?.aborted) break;
+    open = open.filter((range) => range !== next);
+    if (next.bound >= best()) continue;
+    const { fewest, most } = next;
+    const found = cutsOf(problem, { ...space, mostStages: most }, fewest, { ...options, below: best(), work: left });
     work += found.work;
-    bound = Math.min(bound, found.bound);
-    finished &&= found.finished;
-    below = Math.min(below, ...found.cuts.map(({ closedFormSeconds }) => closedFormSeconds));
+    cuts.push(...found.cuts.flatMap((cut) => byOwnStages(problem, cut) ?? []));
+    if (found.bound >= best() || fewest === most) {
+      proven = Math.min(proven, found.bound);
+      continue;
+    }
+    const middle = Math.floor((fewest + most) / 2);
+    open.push({ fewest, most: middle, bound: found.bound }, { fewest: middle + 1, most, bound: found.bound });
   }
-  return { cuts: byClosedForm(cuts), bound, finished, work };
+  const bound = Math.min(best(), proven, ...open.map((range) => range.bound));
+  return { cuts: byClosedForm(cuts), bound, finished: open.length === 0, work };
+}
+
+/** A cut by the closed form of its own number of stages; undefined where it then holds too much. */
+function byOwnStages(problem: StageProblem, cut: PricedCut): PricedCut | undefined {
+  if (cut.stages.some(({ peakBytes, limitBytes }) => peakBytes > limitBytes)) return undefined;
+  return { ...cut, closedFormSeconds: closedForm(problem, cut) };
 }
 
 function cutsOf(problem: StageProblem, space: CutSpace, stages: number, options: SweepOptions): FoundCuts {
@@ -112,7 +141,7 @@ function cutsOf(problem: StageProblem, space: CutSpace, stages: number, options:
   const tables = new StageTables(problem, weights);
   const inFlight = (remaining: number) => heldMicroBatches(problem.schedule, remaining, stages);
   const search = new CutSearch(problem, tables, space, { weights, inFlight });
-  const { cuts, bound, finished } = sweep(search, leastPace(problem, tables, space), Number.MAX_VALUE, options);
+  const { cuts, bound, finished } = sweep(search, leastPace(problem, tables, space), options);
   return {
     cuts: byClosedForm(cuts.map((cut) => pricedCut(problem, tables, cut))),
     bound: bound / search.slack,
@@ -136,9 +165,9 @@ function leastPace(problem: StageProblem, tables: StageTables, { counted, moves 
     );
   const layers = problem.layers.map((_, layer) => layer);
   const slowest = Math.max(...layers.map((layer) => least(layer, (pace) => pace)));
-  if (!counted) return slowest;
   const spread = layers.reduce(
-    (sum, layer) => sum + least(layer, (pace, subMesh) => pace * (problem.subMeshes[subMesh]?.devices ?? 1)),
+    (sum, layer) =>
+      sum + least(layer, (pace, subMesh) => pace * (counted ? (problem.subMeshes[subMesh]?.devices ?? 1) : 1)),
     0,
   );
   // A sum of rounded shares may lie above the truth by its last digits.

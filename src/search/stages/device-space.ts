@@ -20,6 +20,8 @@ export interface CutSpace {
   readonly idleDevices: boolean;
   /** Stages that are pinned. */
   readonly stages: number | undefined;
+  /** No cut has more stages than these; any number if left out. */
+  readonly mostStages?: number;
   /** Where a stage that begins at a layer must end, where ends are pinned. */
   readonly endOf: readonly (number | undefined)[] | undefined;
 }

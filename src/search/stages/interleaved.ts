@@ -111,7 +111,7 @@ function sweepWith({ problem, sequence, parts, held }: Along, share: number, opt
       return held[part % stages]?.most[Math.floor(part / stages)] ?? 0;
     },
   });
-  const { cuts, bound, finished } = sweep(search, 0, Number.MAX_VALUE, options);
+  const { cuts, bound, finished } = sweep(search, 0, options);
   return {
     cuts: cuts.map((cut) => pricedChunks(problem, tables, sequence, held, cut)),
     bound: bound / search.slack,

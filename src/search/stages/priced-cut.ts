@@ -7,8 +7,8 @@ import type { Cut, CutStage } from './cut.js';
 import { sendSeconds } from './cut-search.js';
 import { onceCosts } from './once-costs.js';
 import type { StageProblem } from './problem.js';
-import { heldMicroBatches } from './schedule-weights.js';
-import { pointsAt, type StageTables } from './stage-costs.js';
+import { heldMicroBatches, scheduleWeights } from './schedule-weights.js';
+import { pointsAt, type StageTables, secondsOf } from './stage-costs.js';
 
 /** Layers side by side on one stage: all of it, or one of its chunks (interleaved 1F1B). */
 export interface PricedChunk {
@@ -104,6 +104,37 @@ export function pricedCut(problem: StageProblem, tables: StageTables, cut: Cut):
   };
 }
 
+/**
+ * Σ fill + max pace of a cut of one chunk per stage, from its figures. Zero-bubble's fill is taken layer by layer, as the search
+ * takes it: a layer's own weight gradients fill its own share of the bubble.
+ */
+export function closedForm(problem: StageProblem, { stages, sends }: PricedCut): number {
+  const { fill, pace, sendFill, sendPace } = scheduleWeights(problem.schedule, stages.length);
+  const exposed = problem.transfers !== 'overlapped';
+  const each = stages.map(({ subMesh, chunks: [chunk] }, index) => {
+    if (!chunk) return { fill: 0, pace: 0 };
+    const { first, end, points } = chunk;
+    const rows = points.flatMap(
+      (point, at) => pointsAt(problem, problem.layers[first + at] as number, subMesh)[point] ?? [],
+    );
+    const seconds = [...rows.map(secondsOf), onceCosts(problem).of(subMesh, first, end).seconds];
+    const sent = exposed ? (sends[index]?.forwardSeconds ?? 0) + (sends[index - 1]?.backwardSeconds ?? 0) : 0;
+    return {
+      fill: seconds.reduce((sum, part) => sum + fill(part), 0) + sendFill * sent,
+      pace: seconds.reduce((sum, part) => sum + pace(part), 0) + sendPace * sent,
+    };
+  });
+  const wires = exposed ? [] : sends;
+  return (
+    each.reduce((sum, stage) => sum + stage.fill, 0) +
+    wires.reduce((sum, wire) => sum + sendFill * (wire.forwardSeconds + wire.backwardSeconds), 0) +
+    Math.max(
+      ...each.map((stage) => stage.pace),
+      ...wires.map((wire) => sendPace * Math.max(wire.forwardSeconds, wire.backwardSeconds)),
+    )
+  );
+}
+
 export function sendsOf(problem: StageProblem, parts: readonly CutStage[]): PricedCut['sends'] {
   const seconds = sendSeconds(problem);
   return parts.slice(1).map(({ first, subMesh }, before) => {
@@ -140,7 +171,7 @@ export function simulated(problem: StageProblem, cut: PricedCut): PricedCut {
       const field = phase === 'forward' ? 'forwardSeconds' : 'backwardSeconds';
       return over.reduce((most, send) => Math.max(most, send[field]), 0);
     },
-    sendingBlocks: problem.transfers === 'exposed',
+    sendingBlocks: problem.transfers !== 'overlapped',
   });
   const simulatedSeconds = timeline.ends.reduce((latest, ends, stage) => {
     const after = stages[stage]?.chunks.reduce((sum, { stepSeconds }) => sum + stepSeconds, 0) ?? 0;

@@ -97,8 +97,9 @@ export interface StageProblem {
   /** The link between stages on two sub-meshes, a number into `links`; 0 if left out. */
   readonly linkOf?: (from: number, to: number) => number;
   /**
-   * `overlapped`: results travel while stages compute, and no link may be slower than the slowest stage.
-   * `exposed`: a stage computes nothing while it sends.
+   * `exposed` (if left out): a stage computes nothing while it sends. `overlapped`: results travel while stages compute, and no
+   * link may be slower than the slowest stage. With few micro-batches in flight (1F1B) stages wait for what travels
+   * all the same, so that the first is the better closed form for either.
    */
   readonly transfers?: 'overlapped' | 'exposed';
   readonly sideInputs?: readonly SideInput[];

@@ -72,7 +72,7 @@ function lackingLeast(
     weights,
     inFlight,
   });
-  const [cut] = sweep(search, 0, Number.MAX_VALUE).cuts;
+  const [cut] = sweep(search, 0).cuts;
   if (!cut) return undefined;
   const figures = cut.stages.map((stage: CutStage, index): TooLarge => {
     const { first, end, subMesh } = stage;

@@ -104,7 +104,7 @@ function fits(problem: StageProblem, stages: readonly Choice[], index: number): 
 
 function seconds(problem: StageProblem, stages: readonly Choice[]): number {
   const { kind, microBatches: m, training = true } = problem.schedule;
-  const exposed = problem.transfers === 'exposed';
+  const exposed = problem.transfers !== 'overlapped';
   const cuts = stages.slice(1).map(({ first, subMesh }, before) => {
     const crossing = problem.tensors.filter(({ producer, lastReader }) => producer < first && first <= lastReader);
     const link = problem.links[problem.linkOf?.(stages[before]?.subMesh as number, subMesh) ?? 0];
