@@ -29,6 +29,8 @@ export interface PublishedRun {
   /** Measured peak bytes per device. */
   readonly memoryBytes: number | null;
   readonly fits: boolean;
+  /** False where the table leaves open in which format products are ("fp4 or fp8"), and the run's file does not say. */
+  readonly formatStated: boolean;
 }
 
 /** Columns without which nothing can be said. */
@@ -142,6 +144,7 @@ export function publishedRun(row: Row, file: string): PublishedRun | string {
     seconds: timed && !meaningless && status === 'ok' ? (number(row, 'iteration_time_s') ?? null) : null,
     memoryBytes: memory === undefined ? null : memory * 1e9,
     fits: status !== 'oom',
+    formatStated: !AMBIGUOUS.test(row['precision'] ?? '') || precision === 'fp4',
   };
 }
 
@@ -232,10 +235,13 @@ function plainSoftmax(row: Row, software: SoftwareName, rows: number): boolean {
   return row['attn'] === 'torch' || (software === 'megatron' && rows % 4 !== 0);
 }
 
+/** "fp4 or fp8 (see config)". */
+const AMBIGUOUS = /fp4 or fp8/;
+
 function precisionOf(row: Row): Precision {
   const text = row['precision'] ?? '';
-  // "fp4 or fp8 (see config)": MLPerf's configuration files say fp4 in their names, and are of 8 bits otherwise.
-  if (/fp4 or fp8/.test(text)) return /fp4/.test(row['source_ref'] ?? '') ? 'fp4' : 'fp8';
+  // MLPerf's configuration files say fp4 in their names, and most of the others are of 8 bits.
+  if (AMBIGUOUS.test(text)) return /fp4/.test(row['source_ref'] ?? '') ? 'fp4' : 'fp8';
   if (/fp4/.test(text)) return 'fp4';
   if (/fp8/.test(text)) return 'fp8';
   if (/fp32/.test(text)) return 'fp32';

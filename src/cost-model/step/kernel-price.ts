@@ -85,11 +85,15 @@ export function attentionSeconds(
     tokens: 'rows',
   };
   const other: MatmulWork = { ...one, columns: width, depth: keys };
-  const products = matmulSeconds(one, device, format, constants) + matmulSeconds(other, device, format, constants);
+  const units = width % ALIGNED_ELEMENTS === 0 && valueWidth % ALIGNED_ELEMENTS === 0 ? format : 'fp32';
+  const products = matmulSeconds(one, device, units, constants) + matmulSeconds(other, device, units, constants);
   const plain = plainSoftmax ? PLAIN_SOFTMAX.bytes : 0;
   const bytes = scores * (plain + (backward ? constants.scoreBytesBackward : constants.scoreBytesForward));
   return products * (backward ? 2 : 1) + memorySeconds(bytes, device);
 }
+
+/** Matrix units take rows of 16 bytes; products on rows of other lengths (heads of 108 or 150) run on plain units. */
+const ALIGNED_ELEMENTS = 8;
 
 /** Rate of attention's backward kernels beside forward's (Dao 2023, figures 4 to 6). */
 const BACKWARD_ATTENTION = 0.85;
