@@ -11,6 +11,7 @@ import {
 import { type Cluster, parseCluster } from '../../src/cost-model/cluster.js';
 import type { DeviceSpec } from '../../src/cost-model/device.js';
 import { HARDWARE } from '../../src/cost-model/hardware.js';
+import { deviceLevels } from '../../src/cost-model/levels.js';
 import type { Precision, Recompute, StepConfiguration } from '../../src/cost-model/step/configuration.js';
 import type { SoftwareName } from '../../src/cost-model/step/constants.js';
 import { publishedModel } from './models.js';
@@ -28,6 +29,8 @@ export interface PublishedRun {
   /** Measured peak bytes per device. */
   readonly memoryBytes: number | null;
   readonly fits: boolean;
+  /** False where the table leaves open in which format products are ("fp4 or fp8"), and the run's file does not say. */
+  readonly formatStated: boolean;
 }
 
 /** Columns without which nothing can be said. */
@@ -91,7 +94,7 @@ export function publishedRun(row: Row, file: string): PublishedRun | string {
     ...(known?.experts ? { experts: known.experts } : {}),
   };
   const software = softwareOf(row);
-  const precision = precisionOf(row['precision'] ?? '');
+  const precision = precisionOf(row);
   const zero = zeroOf(row['zero'] ?? '', software);
   // Racks of 72 are one domain of fast links, though a tray holds four.
   const rack = /^GB/.test(row['gpu_type'] ?? '');
@@ -120,6 +123,7 @@ export function publishedRun(row: Row, file: string): PublishedRun | string {
     ...(zero.inNode ? { shardRanks: Math.min(dp, perNode) } : {}),
     recompute: recomputeOf(row['recompute'] ?? ''),
     attention: attentionOf(row['attn'] ?? '', software),
+    ...(plainSoftmax(row, software, microBatch * (heads / tp)) ? { plainSoftmax: true } : {}),
     precision,
     software,
     overlap: overlapOf(row, software),
@@ -128,7 +132,8 @@ export function publishedRun(row: Row, file: string): PublishedRun | string {
   };
   const named = parseCluster(`${Math.ceil(gpus / perNode)}x${perNode}:${device.id}`, undefined);
   const scaleOut = network === undefined ? device.scaleOut : { ...device.scaleOut, bandwidth: (network / 8) * 1e9 };
-  const cluster: Cluster = { ...named, device: { ...device, scaleOut } };
+  const linked: DeviceSpec = { ...device, scaleOut };
+  const cluster: Cluster = { ...named, device: linked, levels: deviceLevels(linked, named.nodes, named.perNode) };
   const meaningless = /do not score time/.test(row['time_provenance'] ?? '');
   return {
     row,
@@ -139,6 +144,7 @@ export function publishedRun(row: Row, file: string): PublishedRun | string {
     seconds: timed && !meaningless && status === 'ok' ? (number(row, 'iteration_time_s') ?? null) : null,
     memoryBytes: memory === undefined ? null : memory * 1e9,
     fits: status !== 'oom',
+    formatStated: !AMBIGUOUS.test(row['precision'] ?? '') || precision === 'fp4',
   };
 }
 
@@ -153,9 +159,18 @@ function padded(vocabulary: number, tp: number): number {
   return Math.ceil(vocabulary / (128 * tp)) * 128 * tp;
 }
 
+/** A DGX-2 joins its sixteen V100 by a switch, where others have six links each, straight to one another. */
+const DGX_2: DeviceSpec['scaleUp'] = {
+  bandwidth: 1.5e11,
+  latencySeconds: 8e-6,
+  domainSize: 16,
+  topology: 'NVSwitch',
+};
+
 const DEVICES: readonly (readonly [pattern: RegExp, id: string, also?: Partial<DeviceSpec>])[] = [
   [/^A100-SXM-40GB/, 'a100-sxm-40'],
   [/^A100/, 'a100-sxm-80'],
+  [/^V100.*DGX-2/, 'v100-sxm2-32', { scaleUp: DGX_2 }],
   [/^V100/, 'v100-sxm2-32'],
   [/^H100-SXM-96GB-HBM2e/, 'h100-sxm-80', { memoryBytes: 9.6e10, memoryBandwidth: 2.4e12 }],
   [/^H100/, 'h100-sxm-80'],
@@ -215,7 +230,18 @@ function attentionOf(text: string, software: SoftwareName): StepConfiguration['a
   return 'portable';
 }
 
-function precisionOf(text: string): Precision {
+/** Megatron's fused softmax takes batch · heads in fours, and all else goes operator by operator, as "torch" does. */
+function plainSoftmax(row: Row, software: SoftwareName, rows: number): boolean {
+  return row['attn'] === 'torch' || (software === 'megatron' && rows % 4 !== 0);
+}
+
+/** "fp4 or fp8 (see config)". */
+const AMBIGUOUS = /fp4 or fp8/;
+
+function precisionOf(row: Row): Precision {
+  const text = row['precision'] ?? '';
+  // MLPerf's configuration files say fp4 in their names, and most of the others are of 8 bits.
+  if (AMBIGUOUS.test(text)) return /fp4/.test(row['source_ref'] ?? '') ? 'fp4' : 'fp8';
   if (/fp4/.test(text)) return 'fp4';
   if (/fp8/.test(text)) return 'fp8';
   if (/fp32/.test(text)) return 'fp32';

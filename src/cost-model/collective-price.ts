@@ -46,6 +46,22 @@ export function placeGroup(mesh: Mesh, axes: readonly SubAxis[], { levels }: Pic
 }
 
 /**
+ * Where a group of `ranks` lies whose members are `stride` devices apart: as many at each level as its blocks have room for.
+ * Of a group that does not fill blocks evenly the fullest block counts.
+ */
+export function placeRanks(ranks: number, stride: number, { levels }: Pick<Cluster, 'levels'>): GroupPlace {
+  let block = 1;
+  let placed = 1;
+  return levels.map(({ size }, index) => {
+    block *= size;
+    const room = index === levels.length - 1 ? ranks : Math.max(1, Math.min(ranks, Math.floor(block / stride)));
+    const members = Math.max(1, Math.ceil(room / placed));
+    placed *= members;
+    return members;
+  });
+}
+
+/**
  * Seconds of one collective.
  * @param bytes of the whole array for all-reduce, all-gather (result), reduce-scatter (operand); of one
  * rank's block for all-to-all, permute and broadcast

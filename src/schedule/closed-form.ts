@@ -1,6 +1,6 @@
 /**
- * @file How long a schedule of equal stages takes, in one formula: for choices that are too many to simulate. Where stages
- * differ or results take time to travel, `simulate` is exact and these are not.
+ * @file How long a schedule takes, in one formula: for choices that are too many to simulate. `closedFormSeconds` is exact
+ * for equal stages; where stages differ or results take time to travel `pipelineSeconds` is near, and `simulate` exact.
  */
 import type { ScheduleKind, ScheduleRequest } from './schedule.js';
 
@@ -40,4 +40,118 @@ export function closedFormSeconds(request: ScheduleRequest, seconds: StageSecond
     'zero-bubble': (stages - 1) * (one - weightGradient - filling) + Math.max(0, stages - microBatches) * filling,
   };
   return microBatches * one + idle[kind];
+}
+
+/** What else there is to a pipeline of stages that differ. */
+export interface Travel {
+  /** Seconds that a result travels to the next stage. */
+  readonly seconds: number;
+  /** Whether a stage computes nothing while it sends. */
+  readonly blocks: boolean;
+}
+
+/**
+ * Seconds that a schedule of stages that differ takes at least, found in time linear in the stages. For each stage it adds up
+ * what that stage waits for and does:
+ *
+ *     until its first forward     Σ over earlier stages (F/v + travel)
+ *     until its first backward    its warm-up forwards, or a micro-batch's way through all later stages and back
+ *     then                        a forward and a backward in turns, at its own pace or that at which p − s micro-batches in
+ *                                 flight come back
+ *     after its last forward      the backwards left, or the last micro-batch's way there and back; then on through the
+ *                                 earlier stages
+ *
+ * and takes the most of them. Every one is a bound from below; the largest is the schedule's length for equal stages, and
+ * within a few per cent where they differ (`test/schedule/closed-form.test.ts`). Of 1F1B's waiting zero-bubble keeps the share
+ * that it has for stages equal to the slowest.
+ */
+export function pipelineSeconds(request: ScheduleRequest, stages: readonly StageSeconds[], travel: Travel): number {
+  const { kind, microBatches: m, training = true } = request;
+  const v = kind === 'interleaved-1f1b' ? (request.virtualStages ?? 1) : 1;
+  const hop = travel.seconds;
+  const p = stages.length;
+  if (kind === 'naive') return m * (totalOf(stages) + (training ? 2 : 1) * (p - 1) * hop);
+  if (kind === 'f-then-b' || !training) {
+    const forwards = flowSeconds(
+      stages.map(({ forward }) => forward),
+      m,
+      v,
+      travel,
+    );
+    return training
+      ? forwards +
+          flowSeconds(
+            stages.map(({ backward }) => backward),
+            m,
+            v,
+            travel,
+          )
+      : forwards;
+  }
+  const bound = alternatingSeconds(stages, m, v, travel);
+  if (kind !== 'zero-bubble' || p === 1) return bound;
+  const slowest = stages.reduce((most, stage) => (oneOf(stage) > oneOf(most) ? stage : most));
+  const busy = m * oneOf(slowest);
+  const waits = (of: ScheduleKind) => closedFormSeconds({ ...request, kind: of, stages: p }, slowest) - busy;
+  const still = alternatingSeconds(stages, m, v, { seconds: 0, blocks: false });
+  return bound - (still - busy) * (1 - waits('zero-bubble') / waits('1f1b'));
+}
+
+/** m micro-batches through stages one after another (a flow shop of equal jobs): the slowest sets the pace. */
+function flowSeconds(seconds: readonly number[], m: number, v: number, { seconds: hop, blocks }: Travel): number {
+  const once = seconds.reduce((sum, own) => sum + own, 0);
+  const slowest = seconds.reduce((most, own) => Math.max(most, own), 0);
+  const p = seconds.length;
+  // Several chunks: a stage's passes follow one another, p micro-batches at a time.
+  const pace = p === 1 ? slowest : Math.max(slowest + (blocks ? v * hop : 0), v * hop);
+  return (once - slowest) / v + slowest + (m - 1) * pace + (p - 1) * hop;
+}
+
+function alternatingSeconds(stages: readonly StageSeconds[], m: number, v: number, travel: Travel): number {
+  const p = stages.length;
+  const hop = travel.seconds;
+  const blocked = travel.blocks && p > 1 ? hop : 0;
+  let forwards = 0;
+  let backwards = 0;
+  for (const { forward, backward } of stages) {
+    forwards += forward / v;
+    backwards += backward / v;
+  }
+  // The first micro-batch's way through all chunks but the last, and the last one's back.
+  const turns = (v - 1) * (forwards + p * hop);
+  const returns = (v - 1) * (backwards + p * hop);
+  let before = 0;
+  let behind = forwards + backwards;
+  let most = 0;
+  for (let stage = 0; stage < p; stage++) {
+    const { forward, backward } = stages[stage] as StageSeconds;
+    // Of a plain pipeline the last stage sends no activations, and the first no gradients.
+    const sends = { forward: v === 1 && stage === p - 1 ? 0 : blocked, backward: v === 1 && stage === 0 ? 0 : blocked };
+    const [f, b] = [forward / v + sends.forward, backward / v + sends.backward];
+    behind -= (forward + backward) / v;
+    const later = p - 1 - stage;
+    const away = behind + 2 * later * hop;
+    const warm = Math.min(v === 1 ? later : 2 * later + (v - 1) * p, m * v - 1);
+    const circle = v === 1 ? later + 1 : 2 * later + 1;
+    const pace = Math.max(f + b, (f + b + away - sends.forward) / circle);
+    const ahead = (v - 1) * p + 1;
+    const untilBackward = Math.max((warm + 1) * f, Math.max(ahead * f, turns + f) - sends.forward + away);
+    const rest = m * v - 1 - warm;
+    const afterForward = away - sends.forward + Math.max(ahead * b, returns + b);
+    const own =
+      rest > 0
+        ? untilBackward + rest * pace + Math.max((warm + 1) * b, afterForward)
+        : Math.max(untilBackward + m * v * b, m * v * f + afterForward);
+    most = Math.max(most, before + own);
+    before += (forward + backward) / v + 2 * hop;
+  }
+  return most;
+}
+
+function oneOf({ forward, backward }: StageSeconds): number {
+  return forward + backward;
+}
+
+function totalOf(stages: readonly StageSeconds[]): number {
+  return stages.reduce((sum, stage) => sum + oneOf(stage), 0);
 }

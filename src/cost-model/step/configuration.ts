@@ -44,6 +44,8 @@ export interface StepConfiguration {
   readonly recomputedLayers?: readonly number[];
   /** One kernel for attention: written for the device, or for any (FlashAttention 2); or products and softmax in parts. */
   readonly attention: 'fused' | 'portable' | 'parts';
+  /** Attention in parts whose softmax is written operator by operator: scale, mask and casts are kernels of their own. */
+  readonly plainSoftmax?: boolean;
   readonly precision: Precision;
   readonly software: SoftwareName;
   readonly overlap: {

@@ -33,8 +33,6 @@ export interface StepConstants {
   readonly stepSeconds: number;
   /** Share of the highest measured matmul rate that holds for seconds, under the power limit, by what a device is. */
   readonly sustained: Readonly<Record<Generation, number>>;
-  /** Summed length at which a matmul has half of its rate. */
-  readonly halfDepth: number;
   /** Share of the peak that fused attention reaches on long sequences, forward; backward it reaches 0.85 of that. */
   readonly attentionShare: number;
   /** Share of a newer device's attention rate that is left to kernels written for Ampere (FlashAttention 2). */
@@ -44,23 +42,14 @@ export interface StepConstants {
   /** Bytes per score that attention in parts moves: products, mask, softmax, dropout; forward, backward. */
   readonly scoreBytesForward: number;
   readonly scoreBytesBackward: number;
-  /** Share of the memory bandwidth that large element-wise kernels reach. */
-  readonly memoryShare: number;
   /** Passes over memory of a normalisation that is written operator by operator, compared with one kernel. */
   readonly plainNormPasses: number;
   /** Bytes that are moved per element of an activation to cast it to 8 or 4 bits, both ways round. */
   readonly castBytes: number;
   /** Share of the rate of 4-bit formats that is left after scales and transforms. */
   readonly fp4Share: number;
-  /** Seconds per round of a collective inside a node, and between nodes. */
-  readonly roundSeconds: number;
-  readonly roundSecondsAcross: number;
   /** Seconds per rank of a ring: gathers and scatters pass every rank, whatever their size. */
   readonly ringHopSeconds: number;
-  /** Share of the measured bus bandwidth that a collective has beside compute. */
-  readonly busShare: number;
-  /** Share of the network's bandwidth that a collective reaches over many nodes. */
-  readonly networkShare: number;
   /** Share of tensor-parallel communication that chunked overlap hides, where the run has it. */
   readonly hiddenTensor: number;
   /** The same of what experts' tokens take, where dispatch runs beside other work. */
@@ -71,46 +60,34 @@ export interface StepConstants {
   readonly contention: number;
   /** Bytes that the optimizer moves per parameter that a rank updates. */
   readonly optimizerBytes: number;
-  /** Share of a pipeline's sends that is not hidden. */
-  readonly exposedSends: number;
-  /** The same where sends are overlapped with other chunks' work. */
-  readonly overlappedSends: number;
   /** Relative growth of a step per doubling of the nodes: stragglers and jitter. */
   readonly jitter: number;
 }
 
 export const STEP_CONSTANTS: StepConstants = {
   software: {
-    megatron: { hostSeconds: 6.42e-5, passes: 0.681 },
-    'megatron-core': { hostSeconds: 1.01e-5, passes: 1.47 },
+    megatron: { hostSeconds: 6.42e-5, passes: 0.811 },
+    'megatron-core': { hostSeconds: 1e-5, passes: 1.4 },
     eager: { hostSeconds: 1.2e-5, passes: 2.69 },
-    compiled: { hostSeconds: 4e-6, passes: 3.18 },
+    compiled: { hostSeconds: 4e-6, passes: 3.36 },
   },
-  exchangeSeconds: 4.02e-5,
-  expertSeconds: 0.00408,
-  stepSeconds: 0.00642,
-  sustained: { ampere: 0.9, hopper: 0.826, blackwell: 0.726 },
-  halfDepth: 64,
-  attentionShare: 0.398,
-  attentionPortableShare: 0.511,
+  exchangeSeconds: 4.13e-5,
+  expertSeconds: 0.00421,
+  stepSeconds: 0.00666,
+  sustained: { ampere: 0.9, hopper: 0.8, blackwell: 0.685 },
+  attentionShare: 0.383,
+  attentionPortableShare: 0.541,
   attentionHalf: 300,
-  scoreBytesForward: 9.06,
+  scoreBytesForward: 10,
   scoreBytesBackward: 21,
-  memoryShare: 0.85,
-  plainNormPasses: 21.2,
-  castBytes: 3.95,
-  fp4Share: 0.788,
-  roundSeconds: 8e-6,
-  roundSecondsAcross: 2e-5,
-  ringHopSeconds: 8.75e-6,
-  busShare: 0.93,
-  networkShare: 0.8,
-  hiddenTensor: 0.848,
-  hiddenExperts: 0.99,
-  hiddenData: 0.6,
-  contention: 0.15,
+  plainNormPasses: 23,
+  castBytes: 4,
+  fp4Share: 0.928,
+  ringHopSeconds: 9.33e-6,
+  hiddenTensor: 0.729,
+  hiddenExperts: 0.958,
+  hiddenData: 0.499,
+  contention: 0.151,
   optimizerBytes: 32,
-  exposedSends: 1,
-  overlappedSends: 0.2,
   jitter: 0.002,
 };

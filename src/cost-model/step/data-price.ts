@@ -3,9 +3,9 @@
  * for every micro-batch (Rajbhandari et al. 2020).
  */
 import type { Cluster } from '../cluster.js';
+import { collectiveSeconds, placeRanks } from '../collective-price.js';
 import type { StepConfiguration } from './configuration.js';
 import type { StepConstants } from './constants.js';
-import { exchangeSeconds, placeOf } from './exchange-price.js';
 import { elementBytes } from './kernel-price.js';
 
 /** Elements of parameters that one rank of a stage holds before ZeRO shares them out. */
@@ -15,10 +15,14 @@ export interface Held {
   readonly experts: number;
 }
 
-/** What communication can hide under: seconds of the layers of a stage for one micro-batch. */
+/** What communication can hide under: seconds of the layers of a stage, of one micro-batch and of its first or last ones. */
 export interface Under {
   readonly forward: number;
   readonly backward: number;
+  /** Before a stage's first parameters are needed, and after its first gradients are whole: more than one micro-batch's where
+   * chunks are interleaved, since p micro-batches pass one chunk before the next. */
+  readonly firstForwards: number;
+  readonly lastBackwards: number;
   readonly microBatches: number;
 }
 
@@ -30,59 +34,60 @@ export interface DataPrice {
   readonly bytes: number;
 }
 
-const NONE: DataPrice = { exposed: 0, hidden: 0, bytes: 0 };
+/** Of a stage that trains nothing, or alone. */
+export const NONE: DataPrice = { exposed: 0, hidden: 0, bytes: 0 };
 
 /**
- * Reduction of gradients and gathering of parameters over the data-parallel ranks.
+ * Reduction of gradients and gathering of parameters over the data-parallel ranks, as a function of what a stage holds.
  * @param perLayer elements of parameters of a layer on one rank: what ZeRO 3 gathers at once
  */
-export function dataSeconds(
-  { dense, experts }: Held,
+export function dataPricing(
   perLayer: number,
-  { forward, backward, microBatches: m }: Under,
   configuration: StepConfiguration,
   cluster: Cluster,
   constants: StepConstants,
-): DataPrice {
+): (held: Held, under: Under) => DataPrice {
   const { degrees, zero, gradientBytes, overlap } = configuration;
   const ranks = degrees.dp * degrees.sp;
-  if (ranks === 1 || dense + experts === 0) return NONE;
-  const place = placeOf(ranks, degrees.tp, cluster.perNode);
+  if (ranks === 1) return () => NONE;
+  const place = placeRanks(ranks, degrees.tp, cluster);
   const width = elementBytes(configuration.precision);
   const replicas = ranks / degrees.ep;
-  const expertPlace = placeOf(replicas, degrees.tp * degrees.ep, cluster.perNode);
-  const move = (kind: 'all-reduce' | 'reduce-scatter' | 'all-gather', bytes: number) =>
-    exchangeSeconds(kind, dense * bytes, place, cluster, constants) +
-    (experts > 0 && replicas > 1 ? exchangeSeconds(kind, experts * bytes, expertPlace, cluster, constants) : 0);
-  // Network cards move bytes without the processors; fast links do not.
-  const contention = place.across === 1 ? constants.contention : 0;
-  const wire = (dense + experts) * ((ranks - 1) / ranks);
-  if (zero === 3) {
-    // Two gathers and a scatter per micro-batch, each under the neighbouring layers' compute.
-    const messages = ((dense + experts) / perLayer) * (configuration.gathersPerLayer ?? 1);
-    const hops = messages * (configuration.shardRanks ?? ranks) * constants.ringHopSeconds;
-    const gather = move('all-gather', width) + hops;
-    const scatter = move('reduce-scatter', gradientBytes) + hops;
-    const startup = (gather * perLayer) / (dense + experts);
-    const hideable = overlap.data ? constants.hiddenData : 0;
-    const exposed =
-      Math.max(startup, gather - forward * hideable) + Math.max(0, gather + scatter - backward * hideable);
-    const hidden = 2 * gather + scatter - exposed;
+  const expertPlace = placeRanks(replicas, degrees.tp * degrees.ep, cluster);
+  const { contention } = constants;
+  return ({ dense, experts }, { forward, backward, firstForwards, lastBackwards, microBatches: m }) => {
+    if (dense + experts === 0) return NONE;
+    const move = (kind: 'all-reduce' | 'reduce-scatter' | 'all-gather', bytes: number) =>
+      collectiveSeconds(kind, dense * bytes, place, cluster) +
+      (experts > 0 && replicas > 1 ? collectiveSeconds(kind, experts * bytes, expertPlace, cluster) : 0);
+    const wire = (dense + experts) * ((ranks - 1) / ranks);
+    if (zero === 3) {
+      // Two gathers and a scatter per micro-batch, each under the neighbouring layers' compute.
+      const messages = ((dense + experts) / perLayer) * (configuration.gathersPerLayer ?? 1);
+      const hops = messages * (configuration.shardRanks ?? ranks) * constants.ringHopSeconds;
+      const gather = move('all-gather', width) + hops;
+      const scatter = move('reduce-scatter', gradientBytes) + hops;
+      const startup = (gather * perLayer) / (dense + experts);
+      const hideable = overlap.data ? constants.hiddenData : 0;
+      const exposed =
+        Math.max(startup, gather - forward * hideable) + Math.max(0, gather + scatter - backward * hideable);
+      const hidden = 2 * gather + scatter - exposed;
+      return {
+        exposed: m * (exposed + contention * hidden),
+        hidden: m * hidden,
+        bytes: m * wire * (2 * width + gradientBytes),
+      };
+    }
+    const reduce = zero === 0 ? move('all-reduce', gradientBytes) : move('reduce-scatter', gradientBytes);
+    const gather = zero === 0 ? 0 : move('all-gather', width);
+    const hide = (seconds: number, under: number) =>
+      overlap.data ? Math.max(seconds * 0.05, seconds - under * constants.hiddenData) : seconds;
+    const exposed = hide(reduce, lastBackwards) + hide(gather, firstForwards);
+    const hidden = reduce + gather - exposed;
     return {
-      exposed: m * (exposed + contention * hidden),
-      hidden: m * hidden,
-      bytes: m * wire * (2 * width + gradientBytes),
+      exposed: exposed + contention * hidden,
+      hidden,
+      bytes: wire * (zero === 0 ? 2 * gradientBytes : gradientBytes + width),
     };
-  }
-  const reduce = zero === 0 ? move('all-reduce', gradientBytes) : move('reduce-scatter', gradientBytes);
-  const gather = zero === 0 ? 0 : move('all-gather', width);
-  const hide = (seconds: number, under: number) =>
-    overlap.data ? Math.max(seconds * 0.05, seconds - under * constants.hiddenData) : seconds;
-  const exposed = hide(reduce, backward) + hide(gather, forward);
-  const hidden = reduce + gather - exposed;
-  return {
-    exposed: exposed + contention * hidden,
-    hidden,
-    bytes: wire * (zero === 0 ? 2 * gradientBytes : gradientBytes + width),
   };
 }

@@ -39,17 +39,17 @@ export function matmulSeconds(
 ): number {
   const flops = 2 * batch * rows * columns * depth;
   const rate = productRate(device, precision, constants);
-  const depthShare = depth / (depth + constants.halfDepth);
+  const depthShare = depth / (depth + profileOf(device).halfDepth);
   const arithmetic = flops / (rate * depthShare * matmulShare([batch, rows, columns], device));
   const bytes = batch * (rows * depth + depth * columns + rows * columns) * elementBytes(precision);
-  return Math.max(arithmetic, memorySeconds(bytes, device, constants));
+  return Math.max(arithmetic, memorySeconds(bytes, device));
 }
 
-/** t = bytes / (bandwidth · share / (1 + (half / bytes)^power)): the curve of compute-price.ts with its own ceiling. */
-export function memorySeconds(bytes: number, device: DeviceSpec, { memoryShare }: StepConstants): number {
+/** t = bytes / (bandwidth · ceiling / (1 + (half / bytes)^power)): the curve of compute-price.ts. */
+export function memorySeconds(bytes: number, device: DeviceSpec): number {
   if (bytes === 0) return 0;
-  const { halfBytes, power } = profileOf(device).memory;
-  return (bytes / (device.memoryBandwidth * memoryShare)) * (1 + (halfBytes / bytes) ** power);
+  const { ceiling, halfBytes, power } = profileOf(device).memory;
+  return (bytes / (device.memoryBandwidth * ceiling)) * (1 + (halfBytes / bytes) ** power);
 }
 
 /**
@@ -59,7 +59,7 @@ export function memorySeconds(bytes: number, device: DeviceSpec, { memoryShare }
 export function attentionSeconds(
   work: AttentionWork,
   device: DeviceSpec,
-  { attention, precision }: Pick<StepConfiguration, 'attention' | 'precision'>,
+  { attention, precision, plainSoftmax }: Pick<StepConfiguration, 'attention' | 'precision' | 'plainSoftmax'>,
   constants: StepConstants,
 ): number {
   const { batch, heads, queries, keys, width, valueWidth, causal, backward } = work;
@@ -85,15 +85,27 @@ export function attentionSeconds(
     tokens: 'rows',
   };
   const other: MatmulWork = { ...one, columns: width, depth: keys };
-  const products = matmulSeconds(one, device, format, constants) + matmulSeconds(other, device, format, constants);
-  const bytes = scores * (backward ? constants.scoreBytesBackward : constants.scoreBytesForward);
-  return products * (backward ? 2 : 1) + memorySeconds(bytes, device, constants);
+  const units = width % ALIGNED_ELEMENTS === 0 && valueWidth % ALIGNED_ELEMENTS === 0 ? format : 'fp32';
+  const products = matmulSeconds(one, device, units, constants) + matmulSeconds(other, device, units, constants);
+  const plain = plainSoftmax ? PLAIN_SOFTMAX.bytes : 0;
+  const bytes = scores * (plain + (backward ? constants.scoreBytesBackward : constants.scoreBytesForward));
+  return products * (backward ? 2 : 1) + memorySeconds(bytes, device);
 }
+
+/** Matrix units take rows of 16 bytes; products on rows of other lengths (heads of 108 or 150) run on plain units. */
+const ALIGNED_ELEMENTS = 8;
 
 /** Rate of attention's backward kernels beside forward's (Dao 2023, figures 4 to 6). */
 const BACKWARD_ATTENTION = 0.85;
 
+/** Scale, mask, cast to fp32 and back around a softmax in fp32, each reading and writing every score; as many in backward. */
+const PLAIN_SOFTMAX = { launches: 5, bytes: 20 };
+
 /** Kernels that attention takes. */
-export function attentionLaunches(attention: StepConfiguration['attention'], backward: boolean): number {
-  return attention !== 'parts' ? (backward ? 3 : 1) : backward ? 7 : 4;
+export function attentionLaunches(
+  { attention, plainSoftmax }: Pick<StepConfiguration, 'attention' | 'plainSoftmax'>,
+  backward: boolean,
+): number {
+  if (attention !== 'parts') return backward ? 3 : 1;
+  return (backward ? 7 : 4) + (plainSoftmax ? PLAIN_SOFTMAX.launches : 0);
 }

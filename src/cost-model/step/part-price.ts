@@ -4,10 +4,10 @@
  * once and place layers by them. Nothing here depends on which layers lie on which stage.
  */
 import type { Cluster } from '../cluster.js';
+import { collectiveSeconds, placeRanks } from '../collective-price.js';
 import type { StepConfiguration } from './configuration.js';
 import type { StepConstants } from './constants.js';
-import { type DataPrice, dataSeconds, type Held, type Under } from './data-price.js';
-import { exchangeSeconds, type Place } from './exchange-price.js';
+import { type DataPrice, dataPricing, type Held, NONE, type Under } from './data-price.js';
 import { elementBytes, memorySeconds } from './kernel-price.js';
 import { heldByLast, heldOf, type PartBytes, partBytes } from './part-bytes.js';
 import { PhasePricing } from './phase-price.js';
@@ -38,8 +38,8 @@ export interface PartPrices {
   readonly layers: readonly LayerPrice[];
   /** With a table of its own where it shares the embedding's and lies on another stage. */
   readonly last: PartPrice;
-  /** One activation, or its gradient, from a stage to its neighbour: seconds on the wire, and those that compute does not hide. */
-  readonly send: { readonly seconds: number; readonly exposed: number; readonly bytes: number };
+  /** One activation, or its gradient, from a stage to its neighbour; `blocks`: the stage computes nothing while it sends. */
+  readonly send: { readonly seconds: number; readonly blocks: boolean; readonly bytes: number };
   /** Once per step, for what a stage holds: gradients and parameters over the data-parallel ranks. */
   readonly data: (held: Held, under: Under) => DataPrice;
   /** Once per step, for what a stage holds. */
@@ -76,14 +76,11 @@ export function priceParts(
       return { count, kept: whole, recomputed: partPrice({ forward, backward: again }, held, recomputed) };
     }),
     last: partPrice(phases(model.last, true), heldByLast(model, configuration), bytes.last),
-    send: sendPrice(model, configuration, cluster, constants),
-    data: (held, under) =>
-      dataSeconds(frozen || inference ? NONE_HELD : held, perLayer, under, configuration, cluster, constants),
+    send: sendPrice(model, configuration, cluster),
+    data: frozen || inference ? () => NONE : dataPricing(perLayer, configuration, cluster, constants),
     optimizerSeconds: (held) => (frozen || inference ? 0 : updateSeconds(held, configuration, cluster, constants)),
   };
 }
-
-const NONE_HELD: Held = { dense: 0, experts: 0 };
 
 function partPrice(
   { forward, backward }: Pick<PartPrice, 'forward' | 'backward'>,
@@ -105,20 +102,13 @@ function averageLayer({ layers }: ModelWork, configuration: StepConfiguration): 
   return elements / layerCount;
 }
 
-function sendPrice(
-  model: ModelWork,
-  configuration: StepConfiguration,
-  cluster: Cluster,
-  constants: StepConstants,
-): PartPrices['send'] {
-  const { degrees, virtualStages, tpSequence, scatteredSends, overlap } = configuration;
+function sendPrice(model: ModelWork, configuration: StepConfiguration, cluster: Cluster): PartPrices['send'] {
+  const { degrees, tpSequence, scatteredSends, overlap } = configuration;
   const { tp, sp, dp } = degrees;
   const whole = (model.boundary * elementBytes(configuration.precision)) / sp;
   const bytes = tpSequence || scatteredSends ? whole / tp : whole;
-  const hop: Place = tp * sp * dp >= cluster.perNode ? { inside: 1, across: 2 } : { inside: 2, across: 1 };
-  const seconds = exchangeSeconds('permute', bytes, hop, cluster, constants);
-  const share = overlap.pipeline && virtualStages > 1 ? constants.overlappedSends : constants.exposedSends;
-  return { seconds, exposed: seconds * share, bytes };
+  const seconds = collectiveSeconds('permute', bytes, placeRanks(2, tp * sp * dp, cluster), cluster);
+  return { seconds, blocks: !overlap.pipeline, bytes };
 }
 
 function updateSeconds(
@@ -129,5 +119,5 @@ function updateSeconds(
 ): number {
   const shardedBy = zero === 0 ? 1 : (shardRanks ?? degrees.dp * degrees.sp);
   const updated = (dense + experts * (zero === 0 ? 1 : Math.max(1, degrees.ep))) / shardedBy;
-  return memorySeconds(updated * constants.optimizerBytes, cluster.device, constants);
+  return memorySeconds(updated * constants.optimizerBytes, cluster.device);
 }

@@ -3,15 +3,15 @@
  * what the host's launches add.
  */
 import type { Cluster } from '../cluster.js';
+import { collectiveSeconds, type GroupPlace, placeRanks } from '../collective-price.js';
 import type { StepConfiguration } from './configuration.js';
 import type { StepConstants } from './constants.js';
-import { exchangeSeconds, type Place, placeOf } from './exchange-price.js';
 import { attentionLaunches, attentionSeconds, elementBytes, matmulSeconds, memorySeconds } from './kernel-price.js';
 import { NOTHING, type PhaseTime, plus } from './phase-time.js';
 import type { AttentionWork, MatmulWork, PartWork, Work } from './work.js';
 
 export class PhasePricing {
-  private readonly tensor: Place;
+  private readonly tensor: GroupPlace;
   private readonly passes: number;
 
   constructor(
@@ -21,7 +21,7 @@ export class PhasePricing {
     private readonly cluster: Cluster,
     private readonly constants: StepConstants,
   ) {
-    this.tensor = placeOf(configuration.degrees.tp, 1, cluster.perNode);
+    this.tensor = placeRanks(configuration.degrees.tp, 1, cluster);
     this.passes = constants.software[configuration.software].passes;
   }
 
@@ -63,7 +63,7 @@ export class PhasePricing {
             break;
           }
           if (precision === 'fp8' || precision === 'fp4') {
-            memory += memorySeconds(own.batch * own.rows * own.depth * constants.castBytes, device, constants);
+            memory += memorySeconds(own.batch * own.rows * own.depth * constants.castBytes, device);
           }
           if (work.experts) {
             expertParts++;
@@ -76,7 +76,7 @@ export class PhasePricing {
         case 'attention': {
           const own = { ...work, queries: work.queries * local };
           attention += attentionSeconds(own, device, configuration, constants);
-          launches += attentionLaunches(configuration.attention, work.backward);
+          launches += attentionLaunches(configuration, work.backward);
           if (degrees.sp > 1) {
             sp += this.ring(work);
             spBytes += (1 - 1 / degrees.sp) * ringBytes(work);
@@ -86,7 +86,7 @@ export class PhasePricing {
         case 'memory': {
           const elements = work.elements * local * (work.repeated && tpSequence ? 1 / degrees.tp : 1);
           const passes = work.norm && !configuration.fusedNorms ? constants.plainNormPasses : this.passes;
-          memory += memorySeconds(elements * (work.loss ? 4 : width) * passes, device, constants);
+          memory += memorySeconds(elements * (work.loss ? 4 : width) * passes, device);
           launches++;
           break;
         }
@@ -94,7 +94,7 @@ export class PhasePricing {
           if (degrees.tp === 1) break;
           const bytes = work.elements * local * (work.activation ? width : 4);
           // Sequence parallelism: a scatter and a gather for each reduction, and the input gathered once more in backward.
-          tp += exchangeSeconds(work.collective, bytes, this.tensor, cluster, constants);
+          tp += collectiveSeconds(work.collective, bytes, this.tensor, cluster);
           tpBytes += (work.collective === 'all-reduce' ? 2 : 1) * ((degrees.tp - 1) / degrees.tp) * bytes;
           exchanges += tpSequence && work.activation ? 2 : 1;
           break;
@@ -143,24 +143,21 @@ export class PhasePricing {
     const { ep, tp } = this.configuration.degrees;
     if (ep === 1) return 0;
     const { cluster, constants, chosen } = this;
-    const place = placeOf(ep, tp, cluster.perNode);
-    const inside = exchangeSeconds('all-to-all', bytes, { ...place, across: 1 }, cluster, constants);
-    const copies = place.across * (1 - (1 - 1 / place.across) ** chosen);
-    const across = exchangeSeconds(
-      'all-to-all',
-      (bytes * copies) / chosen,
-      { ...place, inside: 1 },
-      cluster,
-      constants,
-    );
+    const place = placeRanks(ep, tp, cluster);
+    const within = cluster.perNode === 1 ? 0 : 1;
+    const nodes = place.slice(within).reduce((product, members) => product * members, 1);
+    const inside = collectiveSeconds('all-to-all', bytes, place.slice(0, within), cluster);
+    const copies = nodes * (1 - (1 - 1 / nodes) ** chosen);
+    const between = place.map((members, level) => (level < within ? 1 : members));
+    const across = collectiveSeconds('all-to-all', (bytes * copies) / chosen, between, cluster);
     return (inside + across) * (this.configuration.overlap.experts ? 1 - constants.hiddenExperts : 1);
   }
 
   /** Keys and values of the other ranks, beside what attention hides of them. */
   private ring(work: AttentionWork): number {
     const { degrees } = this.configuration;
-    const place = placeOf(degrees.sp, degrees.tp, this.cluster.perNode);
-    return 0.3 * exchangeSeconds('all-gather', ringBytes(work), place, this.cluster, this.constants);
+    const place = placeRanks(degrees.sp, degrees.tp, this.cluster);
+    return 0.3 * collectiveSeconds('all-gather', ringBytes(work), place, this.cluster);
   }
 }
 

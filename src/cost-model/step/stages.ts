@@ -6,65 +6,98 @@ import { onNodes } from '../node-kinds.js';
 import type { StepConfiguration } from './configuration.js';
 import type { ModelWork } from './work.js';
 
-/** What a stage holds: layers by class, those that keep their activations and those that recompute, and the model's ends. */
+/** What a stage, or a chunk of it, holds: layers by class, and the model's ends. */
 export interface StageLayers {
   readonly stage: number;
+  /** Layers of each class that keep their activations, and that recompute. */
   readonly kept: readonly number[];
   readonly recomputed: readonly number[];
-  /** All of them. */
-  readonly layers: number;
   readonly first: boolean;
   readonly last: boolean;
 }
 
 /**
- * The layers of each stage. Cut by `stageLayers`, a stage has the classes that lie there in the model's order; cut evenly
- * (one layer more on the first chunks where it does not divide), each has its share of every class, as one who cuts by hand
- * would balance them. Of a stage's layers the first `recomputedLayers` recompute, all where that is left out.
+ * The layers of each chunk, in the model's order: chunk c of stage s is number c · pp + s. Cut by `stageLayers`, a chunk has
+ * the classes that lie there; cut evenly (one layer more on the first chunks where it does not divide), each has its share
+ * of every class, as one who cuts by hand would balance them. Of a stage's layers the first `recomputedLayers` recompute,
+ * all where that is left out.
  * @throws Error where `stageLayers` are not those of the model
  */
-export function stageLayers(model: ModelWork, configuration: StepConfiguration): readonly StageLayers[] {
+export function chunkLayers(model: ModelWork, configuration: StepConfiguration): readonly StageLayers[] {
   const { degrees, recomputedLayers } = configuration;
-  const counts = classCounts(model, configuration);
-  return counts.map((byClass, stage) => {
-    const layers = byClass.reduce((sum, count) => sum + count, 0);
-    const share = recomputedLayers ? Math.min(1, (recomputedLayers[stage] ?? 0) / Math.max(1, layers)) : 1;
+  const { pp } = degrees;
+  const cut = chunkCut(model, configuration);
+  const counts = configuration.stageLayers ? classesAt(cut, model) : sharesOf(cut, model);
+  return counts.map((byClass, chunk) => {
+    const stage = chunk % pp;
+    const ends = { first: chunk === 0, last: chunk === cut.length - 1 };
+    if (!recomputedLayers) return { stage, kept: byClass.map(() => 0), recomputed: byClass, ...ends };
+    let own = 0;
+    for (let other = stage; other < cut.length; other += pp) own += cut[other] ?? 0;
+    const share = Math.min(1, (recomputedLayers[stage] ?? 0) / Math.max(1, own));
     return {
       stage,
       kept: byClass.map((count) => count * (1 - share)),
       recomputed: byClass.map((count) => count * share),
-      layers,
-      first: stage === 0,
-      last: stage === degrees.pp - 1,
+      ...ends,
     };
   });
 }
 
-/** Layers of each stage by class. */
-function classCounts({ layers, order }: ModelWork, configuration: StepConfiguration): readonly (readonly number[])[] {
+/** The layers of each stage: those of its chunks. */
+export function stageLayers(model: ModelWork, configuration: StepConfiguration): readonly StageLayers[] {
+  const { pp } = configuration.degrees;
+  const chunks = chunkLayers(model, configuration);
+  if (chunks.length === pp) return chunks;
+  return chunks.slice(0, pp).map((first, stage) =>
+    chunks
+      .filter((chunk, index) => index >= pp && chunk.stage === stage)
+      .reduce(
+        (sum, chunk) => ({
+          stage,
+          kept: sum.kept.map((count, index) => count + (chunk.kept[index] ?? 0)),
+          recomputed: sum.recomputed.map((count, index) => count + (chunk.recomputed[index] ?? 0)),
+          first: sum.first,
+          last: sum.last || chunk.last,
+        }),
+        first,
+      ),
+  );
+}
+
+/** Number of layers of each chunk. */
+function chunkCut({ layers }: ModelWork, configuration: StepConfiguration): readonly number[] {
   const { degrees, virtualStages, stageLayers: cut } = configuration;
   const { pp } = degrees;
+  const chunks = pp * virtualStages;
   const total = layers.reduce((sum, { count }) => sum + count, 0);
-  if (!cut) {
-    const chunks = pp * virtualStages;
-    return Array.from({ length: pp }, (_, stage) => {
-      let own = 0;
-      for (let chunk = stage; chunk < chunks; chunk += pp)
-        own += Math.floor(total / chunks) + (chunk < total % chunks ? 1 : 0);
-      return layers.map(({ count }) => (count * own) / total);
-    });
-  }
-  if ((cut.length !== pp && cut.length !== pp * virtualStages) || cut.reduce((sum, own) => sum + own, 0) !== total)
+  const even = (count: number, parts: number, part: number) =>
+    Math.floor(count / parts) + (part < count % parts ? 1 : 0);
+  if (!cut) return Array.from({ length: chunks }, (_, chunk) => even(total, chunks, chunk));
+  if ((cut.length !== pp && cut.length !== chunks) || cut.reduce((sum, own) => sum + own, 0) !== total)
     throw new Error(`stages of ${cut.join(', ')} layers are not ${pp} stages of a model of ${total} layers`);
+  if (cut.length === chunks) return cut;
+  return Array.from({ length: chunks }, (_, chunk) =>
+    even(cut[chunk % pp] ?? 0, virtualStages, Math.floor(chunk / pp)),
+  );
+}
+
+/** By chunk and class: as the model has them. */
+function classesAt(cut: readonly number[], { layers, order }: ModelWork): readonly (readonly number[])[] {
   const classes = order ?? layers.flatMap(({ count }, index) => Array.from({ length: count }, () => index));
-  const counts = Array.from({ length: pp }, () => layers.map(() => 0));
   let next = 0;
-  for (const [chunk, own] of cut.entries()) {
-    const stage = counts[chunk % pp] as number[];
-    for (const index of classes.slice(next, next + own)) stage[index] = (stage[index] as number) + 1;
+  return cut.map((own) => {
+    const counts = layers.map(() => 0);
+    for (const index of classes.slice(next, next + own)) counts[index] = (counts[index] as number) + 1;
     next += own;
-  }
-  return counts;
+    return counts;
+  });
+}
+
+/** By chunk and class: of every class alike. */
+function sharesOf(cut: readonly number[], { layers }: ModelWork): readonly (readonly number[])[] {
+  const total = layers.reduce((sum, { count }) => sum + count, 0);
+  return cut.map((own) => layers.map(({ count }) => (count * own) / total));
 }
 
 /**

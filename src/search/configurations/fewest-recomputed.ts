@@ -18,7 +18,9 @@ export function fewestRecomputed(
   if (limitBytes === null || configuration.recompute === 'none') return configuration;
   const bytesWith = (recomputedLayers: readonly number[]) =>
     stageMemory(work, { ...configuration, recomputedLayers }).map(({ total }) => total);
-  const layers = stageLayers(work, configuration).map((stage) => stage.layers);
+  const layers = stageLayers(work, configuration).map(({ kept, recomputed }) =>
+    Math.round([...kept, ...recomputed].reduce((sum, count) => sum + count, 0)),
+  );
   const all = stageMemory(work, configuration).map(({ total }) => total);
   if (all.some((bytes) => bytes > limitBytes)) return configuration;
   const none = bytesWith(layers.map(() => 0));

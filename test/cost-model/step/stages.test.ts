@@ -10,7 +10,7 @@ import type { StepConfiguration } from '../../../src/cost-model/step/configurati
 import { STEP_CONSTANTS } from '../../../src/cost-model/step/constants.js';
 import { priceParts } from '../../../src/cost-model/step/part-price.js';
 import { inFlightOn, stageMemory } from '../../../src/cost-model/step/step-memory.js';
-import { priceStep } from '../../../src/cost-model/step/step-price.js';
+import { priceStep, priceStepExactly } from '../../../src/cost-model/step/step-price.js';
 import { gptSizes } from './sizes.js';
 import { trained } from './trained.js';
 
@@ -98,4 +98,23 @@ test('a stage on a slower node takes as long as that node does, and fewer layers
   t.true(even.stepSeconds > alike.stepSeconds);
   const moved = price({ ...piped, stageLayers: [2, 3, 2, 1] }, mixed);
   t.true(moved.stepSeconds < even.stepSeconds, `${moved.stepSeconds} ${even.stepSeconds}`);
+});
+
+test('a step in closed form is the simulated one within 5 %, for every schedule and for uneven stages', (t) => {
+  for (const changes of [
+    {},
+    { virtualStages: 2 },
+    { schedule: 'f-then-b' },
+    { schedule: 'naive' },
+    { schedule: 'zero-bubble' },
+    { stageLayers: [1, 3, 2, 2] },
+    { overlap: { ...piped.overlap, pipeline: true }, virtualStages: 2 },
+  ] satisfies Partial<StepConfiguration>[]) {
+    const configuration = { ...piped, ...changes };
+    const exact = priceStepExactly(work, configuration, cluster, STEP_CONSTANTS);
+    const ratio = price(configuration).stepSeconds / exact.stepSeconds;
+    t.true(Math.abs(ratio - 1) < 0.05, `${JSON.stringify(changes)} ${ratio}`);
+    const sum = Object.values(exact.parts).reduce((all, part) => all + part, 0);
+    t.true(Math.abs(sum / exact.stepSeconds - 1) < 1e-9);
+  }
 });
