@@ -109,8 +109,8 @@ function problemOf(
     tensors: sequence
       .slice(1)
       .map((_, index) => ({ producer: index, lastReader: index + 1, bytes: prices.send.bytes })),
-    links: [(bytes) => (bytes / Math.max(1, prices.send.bytes)) * prices.send.exposed],
-    transfers: 'exposed',
+    links: [(bytes) => (bytes / Math.max(1, prices.send.bytes)) * prices.send.seconds],
+    transfers: prices.send.blocks ? 'exposed' : 'overlapped',
     schedule: {
       kind,
       microBatches: Math.max(1, Math.round(globalBatch / (microBatch * dp))),
