@@ -8,7 +8,7 @@ import type { StepConfiguration } from '../cost-model/step/configuration.js';
 import { STEP_CONSTANTS } from '../cost-model/step/constants.js';
 import { priceParts } from '../cost-model/step/part-price.js';
 import { stageMemory } from '../cost-model/step/step-memory.js';
-import { priceStep } from '../cost-model/step/step-price.js';
+import { priceStep, priceStepExactly } from '../cost-model/step/step-price.js';
 import type { ModelWork } from '../cost-model/step/work.js';
 import { AutoparError } from '../ir/error.js';
 import {
@@ -112,7 +112,7 @@ export async function searchPrepared(prepared: PreparedStep): Promise<StepSearch
   const { name, cluster, space, works, read, limitBytes, sequence, searching } = prepared;
   const even = bestConfigurations(space, pricingOf(cluster, works), { ...searching, limitBytes });
   if (even.best.length === 0) throw nothingFits(even.verdicts, limitBytes, cluster);
-  const found = searching.objective === 'time' ? withUneven(even, prepared) : even;
+  const found = searching.objective === 'time' ? simulatedFirst(withUneven(even, prepared), prepared) : even;
   const first = found.best[0] as Priced;
   const { configuration } = first;
   const work = works(configuration.degrees.tp, configuration.microBatch);
@@ -166,6 +166,38 @@ function withUneven(even: Found, { cluster, works, limitBytes, space }: Prepared
     bound: Math.min(even.unevenBound, sorted[0]?.seconds ?? Number.POSITIVE_INFINITY),
   };
 }
+
+/**
+ * The few best in the order of their steps as every action of the schedule is simulated: the closed forms leave out how stages of
+ * unequal length wait for each other.
+ */
+function simulatedFirst(found: Found, { cluster, works }: PreparedStep): Found {
+  const simulated = new Map<Priced, number>();
+  for (const priced of found.best.slice(0, MOST_SIMULATED)) {
+    const { configuration } = priced;
+    const { pp, dp } = configuration.degrees;
+    const actions =
+      (2 * pp * configuration.virtualStages * configuration.globalBatch) / (configuration.microBatch * dp);
+    if (pp === 1 || actions > MOST_ACTIONS) simulated.set(priced, priced.seconds);
+    else {
+      const work = works(configuration.degrees.tp, configuration.microBatch);
+      simulated.set(priced, priceStepExactly(work, configuration, cluster, STEP_CONSTANTS).stepSeconds);
+    }
+  }
+  const seconds = (priced: Priced) => simulated.get(priced) ?? Number.POSITIVE_INFINITY;
+  const [first] = [...simulated.keys()].sort((a, b) => seconds(a) - seconds(b));
+  if (!first || first === found.best[0]) return found;
+  const isFirst = (verdict: Verdict) => verdict.kind === 'priced' && verdict.best === first;
+  return {
+    ...found,
+    best: [first, ...found.best.filter((priced) => priced !== first)],
+    verdicts: [...found.verdicts.filter(isFirst), ...found.verdicts.filter((verdict) => !isFirst(verdict))],
+  };
+}
+
+/** Of the best, how many are simulated; and the actions of a schedule up to which one is: a tenth of a second. */
+const MOST_SIMULATED = 3;
+const MOST_ACTIONS = 3e5;
 
 /** Combinations whose layers are cut unevenly, and table entries that each may look at. */
 const MOST_CUTS = 4;
