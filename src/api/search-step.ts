@@ -149,7 +149,8 @@ function withUneven(even: Found, { cluster, works, limitBytes, space }: Prepared
       const seconds = pricing.seconds(cut);
       const { stage, bytes } = pricing.bytes(cut);
       const fits = limitBytes === null || bytes <= limitBytes;
-      return fits && seconds < known.seconds ? { configuration: cut, seconds, stage, bytes } : known;
+      // Half a percent is less than prices are good for: of cuts as near as that the more even one is taken.
+      return fits && seconds < known.seconds * 0.995 ? { configuration: cut, seconds, stage, bytes } : known;
     }, priced);
   });
   const byDegrees = new Map(best.map((priced) => [priced.configuration.degrees, priced]));

@@ -1,0 +1,108 @@
+/**
+ * @file Uneven stages and recomputation layer by layer: what they gain, and that no layer more than needed recomputes.
+ */
+import test from 'ava';
+import { prepareStep, pricingOf, searchStep } from '../../../src/api/search-step.js';
+import type { StepConfiguration } from '../../../src/cost-model/step/configuration.js';
+import { stageMemory } from '../../../src/cost-model/step/step-memory.js';
+import { cutLayers } from '../../../src/search/configurations/cut-layers.js';
+import { fewestRecomputed } from '../../../src/search/configurations/fewest-recomputed.js';
+
+const LOSS = { kind: 'cross_entropy' } as const;
+
+test('a head as heavy as all layers gets a stage of its own, and the others share the layers', async (t) => {
+  const { simulation, best } = await searchStep({
+    generate: 'gpt:layers=12,hidden=512,heads=8,seq=512,vocab=128000',
+    cluster: '1x4:a100-sxm-80',
+    globalBatch: 32,
+    pp: 4,
+    schedule: '1f1b',
+    recompute: 'none',
+    loss: LOSS,
+  });
+  t.deepEqual(simulation.configuration.stageLayers, [4, 4, 4, 0]);
+  const { stageLayers: _, ...even } = simulation.configuration;
+  const prepared = await prepareStep({
+    generate: 'gpt:layers=12,hidden=512,heads=8,seq=512,vocab=128000',
+    cluster: '1x4:a100-sxm-80',
+    globalBatch: 32,
+    loss: LOSS,
+  });
+  const evenly = pricingOf(prepared.cluster, prepared.works).seconds(even);
+  t.true((best[0]?.seconds ?? 0) < 0.9 * evenly, `${best[0]?.seconds} against ${evenly}`);
+});
+
+test('of each stage as few layers recompute as memory needs', async (t) => {
+  const { works, space } = await prepareStep({
+    generate: 'gpt:layers=16,hidden=4096,heads=32,seq=2048,vocab=51200',
+    cluster: '2x8:a100-sxm-80',
+    globalBatch: 64,
+    pp: 4,
+    tp: 2,
+    microBatch: 4,
+    loss: LOSS,
+  });
+  const configuration: StepConfiguration = {
+    ...space.base,
+    degrees: { pp: 4, tp: 2, dp: 2, sp: 1, ep: 1 },
+    schedule: '1f1b',
+    virtualStages: 1,
+    microBatch: 4,
+    tpSequence: true,
+    zero: 1,
+    recompute: 'full',
+  };
+  const work = works(2, 4);
+  const totals = (recomputedLayers: readonly number[]) =>
+    stageMemory(work, { ...configuration, recomputedLayers }).map(({ total }) => total);
+  const [none, all] = [Math.max(...totals([0, 0, 0, 0])), Math.max(...totals([4, 4, 4, 4]))];
+  for (const share of [0.2, 0.5, 0.8]) {
+    const limit = all + share * (none - all);
+    const { recomputedLayers = [4, 4, 4, 4] } = fewestRecomputed(work, configuration, limit);
+    t.true(Math.max(...totals(recomputedLayers)) <= limit);
+    recomputedLayers.forEach((count, stage) => {
+      if (count === 0) return;
+      const fewer = recomputedLayers.map((own, other) => (other === stage ? count - 1 : own));
+      t.true((totals(fewer)[stage] ?? 0) > limit, `stage ${stage} needs ${count}`);
+    });
+  }
+  t.is(fewestRecomputed(work, configuration, all - 1e9), configuration, 'does not fit at all');
+  t.deepEqual(fewestRecomputed(work, configuration, none).recomputedLayers, [0, 0, 0, 0]);
+  t.is(fewestRecomputed(work, { ...configuration, recompute: 'none' }, all).recomputedLayers, undefined);
+});
+
+test('cuts fit the memory that they are given', async (t) => {
+  const { works, space, cluster } = await prepareStep({
+    generate: 'gpt:layers=16,hidden=2048,heads=16,seq=1024,vocab=51200',
+    cluster: '1x8:a100-sxm-80',
+    globalBatch: 64,
+    pp: 4,
+    tp: 2,
+    microBatch: 2,
+    loss: LOSS,
+  });
+  const configuration: StepConfiguration = {
+    ...space.base,
+    degrees: { pp: 4, tp: 2, dp: 1, sp: 1, ep: 1 },
+    schedule: '1f1b',
+    virtualStages: 1,
+    microBatch: 2,
+    tpSequence: true,
+    zero: 0,
+    recompute: 'full',
+  };
+  const work = works(2, 2);
+  for (const limitBytes of [9e9, 11e9, 14e9, null]) {
+    const cut = cutLayers(work, configuration, cluster, { limitBytes, work: 1e6 });
+    for (const one of cut?.configurations ?? []) {
+      const counts = one.stageLayers ?? [];
+      t.is(
+        counts.reduce((sum, count) => sum + count, 0),
+        16,
+      );
+      const most = Math.max(...stageMemory(work, one).map(({ total }) => total));
+      if (limitBytes !== null) t.true(most <= limitBytes, `${most} of ${limitBytes}`);
+    }
+    t.true(limitBytes !== null || (cut?.configurations.length ?? 0) > 0);
+  }
+});
