@@ -13,7 +13,6 @@ const TABLES = 'it is made for tables before training, with constants as attribu
 const REASONS: Readonly<Record<string, string>> = {
   ':RoiAlign': REGIONS,
   ':MaxRoiPool': REGIONS,
-  ':DeformConv': 'windows that move with their offsets have no plain form; train with an ordinary convolution',
   'com.microsoft:CropAndResize': REGIONS,
   'com.microsoft:DecoderMaskedMultiHeadAttention': FUSED,
   'com.microsoft:LinearAttention': FUSED,

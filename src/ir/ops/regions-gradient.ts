@@ -4,11 +4,13 @@
  */
 import { elementCount } from '../graph.js';
 import { constant } from './constants.js';
+import { deformedGradient } from './deformed-gradient.js';
 import { centredPlaces, placesGradient } from './movement-gradient.js';
 import { integers, neededIntegers, operand, result } from './operands.js';
 import type { GradientBody, OperatorGradient } from './operator-gradient.js';
 
 export const REGION_GRADIENTS: Readonly<Record<string, GradientBody>> = {
+  DeformConv: deformedGradient,
   Col2Im: (write) => blocksGradient(write),
   MaxUnpool: (write) => unpoolGradient(write),
   AffineGrid: (write) => gridGradient(write),
