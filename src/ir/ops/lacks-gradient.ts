@@ -11,9 +11,7 @@ const REGIONS =
 const TABLES = 'it is made for tables before training, with constants as attributes';
 
 const REASONS: Readonly<Record<string, string>> = {
-  ':RoiAlign': REGIONS,
   ':MaxRoiPool': REGIONS,
-  'com.microsoft:CropAndResize': REGIONS,
   'com.microsoft:DecoderMaskedMultiHeadAttention': FUSED,
   'com.microsoft:LinearAttention': FUSED,
   'com.microsoft:CausalConvWithState': FUSED,
