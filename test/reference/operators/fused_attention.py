@@ -96,37 +96,54 @@ def group_query_attention(
     node, q, k, v, past_key=None, past_value=None, ends=None, total=None, cosine=None, sine=None,
     positions=None, score_bias=None, sink=None, *more
 ):
-    """`ends`: the place of each sequence's last token. Keys before a sequence's first token are not there."""
+    """`ends`: the place of each sequence's last token. Keys before a sequence's first token are not there; where there is no
+    cache to continue, those behind its last are hidden."""
     heads, groups = node.get("num_heads"), node.get("kv_num_heads")
-    if more or positions is not None:
-        raise NotImplementedError("GroupQueryAttention with positions or quantised caches")
+    if more:
+        raise NotImplementedError("GroupQueryAttention with quantised caches")
     if k is None:
         width = q.shape[-1] // (heads + 2 * groups)
         q, k, v = torch.split(q, [heads * width, groups * width, groups * width], dim=-1)
     q, k, v = parted(q, heads), parted(k, groups), parted(v, groups)
-    steps, batch = q.shape[2], q.shape[0]
-    last = ends.long()
-    if not bool((last == last[0]).all()):
-        raise NotImplementedError("GroupQueryAttention over sequences of several lengths")
-    before = int(last[0]) + 1 - steps
-    if node.get("do_rotary", 0):
-        places = (before + torch.arange(steps))[None, :].expand(batch, -1)
-        turn = lambda part: rotated(
-            part, cosine[places], sine[places], node.get("rotary_interleaved", 0), 2 * cosine.shape[-1]
-        )
-        q, k = turn(q), turn(k)
-    if past_key is not None:
-        k, v = torch.cat([past_key[:, :, :before], k], dim=2), torch.cat([past_value[:, :, :before], v], dim=2)
-    present = (k, v)
-    if past_key is not None and past_key.shape[2] > k.shape[2]:
-        # A buffer with room behind the last token keeps its size.
-        room = past_key.shape[2] - k.shape[2]
-        present = tuple(torch.nn.functional.pad(part, [0, 0, 0, room]) for part in present)
-    k, v = (part.repeat_interleave(heads // groups, dim=1) for part in (k, v))
-    window = node.get("local_window_size", -1)
+    begins = int(total) == q.shape[2]
     extra = None if sink is None else sink.reshape(1, -1, 1, 1)
     if extra is None and node.get("smooth_softmax", 0):
         extra = torch.zeros(1, heads, 1, 1, dtype=q.dtype)
-    weights, _ = attend(node, q, k, score_bias, True, None if window < 0 else window, extra)
-    result = torch.matmul(weights, v).transpose(1, 2).flatten(2)
-    return (result, *present)
+    each = []
+    for at, last in enumerate(ends.tolist()):
+        one = slice(at, at + 1)
+        places = None
+        if positions is not None:
+            places = positions[0, 0] + torch.arange(q.shape[2]) if begins else positions[at]
+        past = None if past_key is None else (past_key[one], past_value[one])
+        bias = None if score_bias is None else score_bias[one if score_bias.shape[0] > 1 else slice(0, 1)]
+        each.append(grouped_sequence(
+            node, (q[one], k[one], v[one]), past, 0 if begins else last + 1 - q.shape[2], last if begins else None,
+            (cosine, sine, places), bias, extra, int(total),
+        ))
+    return tuple(torch.cat(parts) for parts in zip(*each))
+
+
+def grouped_sequence(node, parts, past, before, last, angles, bias, sink, total):
+    """One sequence of GroupQueryAttention, `before` tokens of which are in the cache."""
+    q, k, v = parts
+    cosine, sine, places = angles
+    steps, heads, groups = q.shape[2], q.shape[1], k.shape[1]
+    if node.get("do_rotary", 0):
+        at = (before + torch.arange(steps) if places is None else places)[None, :]
+        turn = lambda part: rotated(part, cosine[at], sine[at], node.get("rotary_interleaved", 0), 2 * cosine.shape[-1])
+        q, k = turn(q), turn(k)
+    if past is not None:
+        k, v = (torch.cat([held[:, :, :before], part], dim=2) for held, part in zip(past, (k, v)))
+    # A buffer with room behind the last token keeps its size.
+    room = max(total, 0 if past is None else past[0].shape[2]) - k.shape[2]
+    present = tuple(torch.nn.functional.pad(part, [0, 0, 0, room]) for part in (k, v))
+    k, v = (part.repeat_interleave(heads // groups, dim=1) for part in (k, v))
+    hidden = torch.zeros(1, 1, 1, k.shape[2], dtype=q.dtype)
+    if last is not None:
+        hidden = hidden.masked_fill(torch.arange(k.shape[2]) > last, -math.inf)
+    if bias is not None:
+        hidden = hidden + bias[..., : k.shape[2]]
+    window = node.get("local_window_size", -1)
+    weights, _ = attend(node, q, k, hidden, True, None if window < 0 else window, sink)
+    return torch.matmul(weights, v).transpose(1, 2).flatten(2), *present

@@ -26,7 +26,13 @@ const OWN: readonly Case[] = [
   c('RotaryEmbedding', [f(2, 6, 32), f(10, 4), f(10, 4), i(10, 2, 6)], { num_heads: 4, interleaved: 1 }),
 ];
 
-const lengths = (high: number): Sample => ({ shape: [2], dtype: 'int32', low: high, high: high + 1 });
+const exactly = (value: number, count: number): Sample => ({
+  shape: [count],
+  dtype: 'int32',
+  low: value,
+  high: value + 1,
+});
+const lengths = (high: number): Sample => exactly(high, 2);
 const GROUPED: readonly (readonly [Case, GradientOptions])[] = [
   // Sequences of several lengths.
   [
@@ -78,6 +84,61 @@ const GROUPED: readonly (readonly [Case, GradientOptions])[] = [
     }),
     {},
   ],
+  // A cache that is continued: by a token, of several lengths; by some, with room behind them; as long as they need.
+  [
+    grouped(
+      [f(2, 1, 48), null, null, f(2, 2, 6, 8), f(2, 2, 6, 8), { ...of('int32', 5, 2), low: 2 }],
+      { num_heads: 2, kv_num_heads: 2, local_window_size: 3 },
+      5,
+    ),
+    {},
+  ],
+  [
+    grouped(
+      [f(1, 2, 64), f(1, 2, 32), f(1, 2, 32), f(1, 2, 8, 16), f(1, 2, 8, 16), exactly(4, 1), null, f(8, 8), f(8, 8)],
+      { num_heads: 4, kv_num_heads: 2, do_rotary: 1 },
+      5,
+    ),
+    { wanted: [true, true, true, true, true] },
+  ],
+  [
+    grouped(
+      [
+        ...[f(1, 2, 32), f(1, 2, 16), f(1, 2, 16), f(1, 2, 3, 8), f(1, 2, 3, 8), exactly(4, 1), null, null, null, null],
+        ...[f(1, 4, 2, 5), f(4)],
+      ],
+      { num_heads: 4, kv_num_heads: 2, softcap: 2 },
+      5,
+    ),
+    {},
+  ],
+  // Whole sequences into a buffer; from a position of their own; a token at a position of its own.
+  [
+    grouped(
+      [f(2, 4, 64), f(2, 4, 32), f(2, 4, 32), f(2, 2, 6, 16), f(2, 2, 6, 16), lengths(3), null, f(8, 8), f(8, 8)],
+      { num_heads: 4, kv_num_heads: 2, do_rotary: 1 },
+    ),
+    { wanted: [true, true, true, true, true] },
+  ],
+  [
+    grouped([f(1, 4, 64), f(1, 4, 32), f(1, 4, 32), null, null, exactly(3, 1), null, f(8, 8), f(8, 8), i(4, 1, 4)], {
+      num_heads: 4,
+      kv_num_heads: 2,
+      do_rotary: 1,
+    }),
+    { wanted: [true, true, true] },
+  ],
+  [
+    grouped(
+      [
+        ...[f(2, 1, 64), f(2, 1, 32), f(2, 1, 32), f(2, 2, 4, 16), f(2, 2, 4, 16), lengths(4)],
+        ...[null, f(8, 8), f(8, 8), i(8, 2, 1)],
+      ],
+      { num_heads: 4, kv_num_heads: 2, do_rotary: 1 },
+      5,
+    ),
+    { wanted: [true, true, true, true, true] },
+  ],
 ];
 
 const ends: Sample = { shape: [2], dtype: 'int32', low: 2, high: 6 };
@@ -90,9 +151,9 @@ const CAUSAL: readonly Case[] = [
   ms('Attention', [f(2, 2, 8), f(8, 48), f(48), null, f(2, 2, 4, 4, 4)], { num_heads: 4, unidirectional: 1 }, 2),
 ];
 
-/** Over whole sequences of four positions. */
-function grouped(inputs: readonly (Sample | null)[], attributes: Case['attributes']): Case {
-  return ms('GroupQueryAttention', inputs, { ...attributes, total_sequence_length: constant('int32', [4]) }, 3);
+/** Over whole sequences of four positions, unless told. */
+function grouped(inputs: readonly (Sample | null)[], attributes: Case['attributes'], total = 4): Case {
+  return ms('GroupQueryAttention', inputs, { ...attributes, total_sequence_length: constant('int32', [total]) }, 3);
 }
 
 /**
