@@ -1,14 +1,14 @@
 /**
  * @file The gradient of ONNX Runtime's GroupQueryAttention: causal, with the rotation of queries and keys inside. It is trained
  * over whole sequences; one that continues a cache is the same with keys and values that were written into the cache, each
- * sequence's behind its last token (grouped-cache.ts).
+ * sequence's behind its last token (continued-cache.ts).
  */
 import { AutoparError } from '../error.js';
 import type { DimensionFactors } from '../factor-rule.js';
 import { cut } from './attention-gradient.js';
 import { constant } from './constants.js';
+import { continuedCache } from './continued-cache.js';
 import { positionsAlong } from './expansion.js';
-import { type GroupedCache, groupedCache } from './grouped-cache.js';
 import { numberOf, operand, result } from './operands.js';
 import type { Dimensions, OperatorGradient } from './operator-gradient.js';
 import { type Axes, type Axis, dimensionsOf, rearrange, sizesOf } from './rearrange.js';
@@ -52,8 +52,9 @@ export function groupedGradient(write: OperatorGradient, sizes: GroupedSizes, to
     ? apart(write, raised('in0', write.dimsOfOperand(QUERY)), [own, ownKeys, ownKeys])
     : [QUERY, KEY, VALUE].map((index) => raised(`in${index}`, write.dimsOfOperand(index)));
   const joined: Axes = [[b], [h], [axes.t], [e]];
-  const cache = isWhole ? null : groupedCache(write, keyHeads, joined);
-  const turn = rotation(write, sizes, cache);
+  const before = isWhole ? null : tokensBefore(write, sizes.query);
+  const cache = before === null ? null : continuedCache(write, { own: keyHeads, joined, before, keepsRest: false });
+  const turn = rotation(write, sizes, before);
   const query = turn(rearrange(write, operands[QUERY] ?? '', own, heads), heads, 1);
   const key = turn(rearrange(write, operands[KEY] ?? '', ownKeys, keyHeads), keyHeads, 1);
   const value = rearrange(write, operands[VALUE] ?? '', ownKeys, keyHeads);
@@ -67,7 +68,7 @@ export function groupedGradient(write: OperatorGradient, sizes: GroupedSizes, to
     key: held(key, PAST_KEY),
     value: held(value, PAST_VALUE),
     output: write.has(0) ? rearrange(write, raised('grad0', write.dimsOfResult(0)), own, queries) : null,
-    steps: stepsOf(write, sizes, axes, cache),
+    steps: stepsOf(write, sizes, axes, before),
     probabilities: null,
     sink: sinkOf(write, axes),
   });
@@ -162,14 +163,14 @@ function axesOf(
 }
 
 /** What turns heads through the angles of their positions, forwards (1) or back (-1). */
-function rotation(write: OperatorGradient, { head, query }: GroupedSizes, cache: GroupedCache | null) {
+function rotation(write: OperatorGradient, { head, query }: GroupedSizes, before: string | null) {
   const { view, sumType: type } = write;
   const table = view.inputs[COSINE];
   if (numberOf(view, 'do_rotary', 0) === 0 || !table) return (name: string, _: Axes, _way: 1 | -1) => name;
   const [cosine, sine] = [COSINE, SINE].map((index) =>
     write.inType(`in${index}`, operand(view, index).dtype, type, write.dimsOfOperand(index)),
   );
-  const places = positionsOf(write, query, cache);
+  const places = positionsOf(write, query, before);
   const back = write.add('Neg', [sine ?? ''], write.dimsOfOperand(SINE));
   const interleaved = numberOf(view, 'rotary_interleaved', 0);
   const turned = 2 * (table.shape[1] ?? 1);
@@ -188,22 +189,32 @@ function rotation(write: OperatorGradient, { head, query }: GroupedSizes, cache:
  * Positions of this call's tokens: those behind the cache, or given [batch, positions]; over whole sequences the first one [1],
  * which is all that the operator reads of those given.
  */
-function positionsOf(write: OperatorGradient, query: number, cache: GroupedCache | null): string {
+function positionsOf(write: OperatorGradient, query: number, before: string | null): string {
   const own = write.view.inputs[POSITIONS];
   const [b = [], s = []] = write.dimsOfResult(0);
-  if (!cache && !own) return write.tensor(constant('int64', [0], [1]));
-  if (!own) return write.add('Add', [cache?.before ?? '', positionsAlong(write, [1, query], 1, s)], [b, s]);
-  const given = write.inType(`in${POSITIONS}`, own.dtype, 'int64', [b, s]);
-  if (cache) return given;
-  const bounds = { starts: [0, 0], ends: [1, 1], axes: [0, 1], steps: [1, 1] };
-  return write.add('Reshape', [write.add('Slice', [given], [[], []], bounds)], [[]], { shape: [1] });
+  if (own) {
+    const given = write.inType(`in${POSITIONS}`, own.dtype, 'int64', [b, s]);
+    if (before !== null) return given;
+    const bounds = { starts: [0, 0], ends: [1, 1], axes: [0, 1], steps: [1, 1] };
+    return write.add('Reshape', [write.add('Slice', [given], [[], []], bounds)], [[]], { shape: [1] });
+  }
+  if (before === null) return write.tensor(constant('int64', [0], [1]));
+  const first = write.add('Unsqueeze', [before], [b, []], { axes: [1] });
+  return write.add('Add', [first, positionsAlong(write, [1, query], 1, s)], [b, s]);
+}
+
+/** int64 [batch]: tokens of each sequence in the cache before those of this call. */
+function tokensBefore(write: OperatorGradient, query: number): string {
+  const dims = write.dimsOfOperand(LAST);
+  const at = write.on(dims, 'int64');
+  return at.add(write.cast(`in${LAST}`, dims, 'int64'), 1 - query);
 }
 
 function stepsOf(
   write: OperatorGradient,
   { query }: GroupedSizes,
   axes: AttentionAxes,
-  cache: GroupedCache | null,
+  before: string | null,
 ): readonly ScoreStep[] {
   const { view } = write;
   const { s, t } = axes;
@@ -219,14 +230,14 @@ function stepsOf(
   const positions = (axis: number) => positionsAlong(write, [query, t.size], axis, [s.dims, t.dims][axis] ?? []);
   const [own, columns] = [positions(0), positions(1)];
   const keep = (name: string) => steps.push({ kind: 'keep', name });
-  const perSequence = (name: string, from: number) =>
-    write.add('Unsqueeze', [name], [axes.b.dims, [], [], [], []], { axes: [1, 2, 3, 4].slice(from) });
-  const lead: Dimensions = cache ? [axes.b.dims, [], []] : [];
-  const rows = cache ? write.add('Add', [perSequence(cache.before, 1), own], [...lead, s.dims, []]) : own;
+  const perSequence = (name: string) =>
+    write.add('Unsqueeze', [name], [axes.b.dims, [], [], [], []], { axes: [1, 2, 3, 4] });
+  const lead: Dimensions = before !== null ? [axes.b.dims, [], []] : [];
+  const rows = before !== null ? write.add('Add', [perSequence(before), own], [...lead, s.dims, []]) : own;
   keep(write.add('GreaterOrEqual', [rows, columns], [...lead, s.dims, t.dims]));
-  if (!cache) {
+  if (before === null) {
     // Shorter sequences of the batch: the place of each one's last token.
-    const ends = perSequence(write.cast(`in${LAST}`, [axes.b.dims], 'int64'), 0);
+    const ends = perSequence(write.cast(`in${LAST}`, [axes.b.dims], 'int64'));
     keep(write.add('GreaterOrEqual', [ends, columns], [axes.b.dims, [], [], [], t.dims]));
   }
   const window = numberOf(view, 'local_window_size', -1);

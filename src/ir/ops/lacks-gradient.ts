@@ -12,7 +12,6 @@ const TABLES = 'it is made for tables before training, with constants as attribu
 
 const REASONS: Readonly<Record<string, string>> = {
   ':MaxRoiPool': REGIONS,
-  'com.microsoft:DecoderMaskedMultiHeadAttention': FUSED,
   'com.microsoft:LinearAttention': FUSED,
   'com.microsoft:CausalConvWithState': FUSED,
   'com.microsoft:MoE': EXPERTS,

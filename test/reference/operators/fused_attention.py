@@ -33,15 +33,14 @@ def attend(node, q, k, bias=None, causal=False, window=None, sink=None):
 
 
 def mask_bias(node, mask, batch, queries, keys, dtype):
-    """Of a key mask in its several forms: lengths, ends and starts, per key, or per pair."""
+    """Of a key mask in its several forms: lengths, ends and starts, lengths and what packed samples have besides, per key, or
+    per pair."""
     value = node.get("mask_filter_value", MASKED)
     columns = torch.arange(keys)
     if mask.dim() == 1:
         valid = columns[None, :] < mask[:batch, None]
         if mask.shape[0] == 2 * batch:
             valid = valid & (columns[None, :] >= mask[batch:, None])
-        elif mask.shape[0] != batch:
-            raise NotImplementedError("a mask of cumulated lengths")
         valid = valid[:, None, None, :]
     elif mask.dim() == 2:
         valid = (mask != 0)[:, None, None, :]
@@ -78,8 +77,12 @@ def multi_head_attention(
         raise NotImplementedError("MultiHeadAttention with packed operands or a shared buffer")
     heads = node.get("num_heads")
     if bias is not None:
-        widths = [q.shape[-1], k.shape[-1], v.shape[-1]]
-        q, k, v = (part + own for part, own in zip((q, k, v), torch.split(bias, widths)))
+        # An encoder's keys, which come per head, have their biases.
+        if k.dim() == 4:
+            q = q + bias[: q.shape[-1]]
+        else:
+            widths = [q.shape[-1], k.shape[-1], v.shape[-1]]
+            q, k, v = (part + own for part, own in zip((q, k, v), torch.split(bias, widths)))
     q, k, v = (part if part.dim() == 4 else parted(part, heads) for part in (q, k, v))
     if past_key is not None:
         k, v = torch.cat([past_key, k], dim=2), torch.cat([past_value, v], dim=2)
@@ -89,6 +92,34 @@ def multi_head_attention(
         total = own if total is None else total + own
     weights, scores = attend(node, q, k, total, bool(node.get("unidirectional", 0)))
     return torch.matmul(weights, v).transpose(1, 2).flatten(2), k, v, scores
+
+
+@op("DecoderMaskedMultiHeadAttention", domain=MICROSOFT)
+def decoder_attention(
+    node, q, k=None, v=None, mask=None, score_bias=None, past_key=None, past_value=None, held=None, beams=None,
+    indirection=None, bias=None
+):
+    """One token, whose key and value go to place `held` of the cache; or the keys of an encoder, which get no bias."""
+    if k is None or indirection is not None or (past_key is not None and held is None):
+        raise NotImplementedError("DecoderMaskedMultiHeadAttention with packed operands, beams, or a cache that grows")
+    heads, width = node.get("num_heads"), q.shape[-1]
+    if bias is not None:
+        q = q + bias[:width]
+    if k.dim() == 3:
+        if bias is not None:
+            k, v = k + bias[width : 2 * width], v + bias[2 * width :]
+        k, v = parted(k, heads), parted(v, heads)
+    present = ()
+    if past_key is not None:
+        at = int(held)
+        full = [torch.cat([old[:, :, :at], new, old[:, :, at + 1 :]], dim=2) for old, new in ((past_key, k), (past_value, v))]
+        present, (k, v) = full, (part[:, :, : at + 1] for part in full)
+    total = score_bias
+    if mask is not None:
+        own = mask_bias(node, mask, q.shape[0], 1, k.shape[2], q.dtype)
+        total = own if total is None else total + own
+    weights, _ = attend(node, parted(q, heads), k, total)
+    return torch.matmul(weights, v).transpose(1, 2).flatten(2), *present
 
 
 @op("GroupQueryAttention", domain=MICROSOFT)

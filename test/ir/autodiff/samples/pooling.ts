@@ -4,7 +4,8 @@
 import { constant } from '../../../../src/ir/ops/constants.js';
 import { CASES } from '../../ops/cases.js';
 import { type Case, c, f, i, ms, of, type Sample } from '../../ops/sample.js';
-import { type GradientOptions, operandsOf } from '../sample-gradient.js';
+import { firstSeed } from '../first-seed.js';
+import type { GradientOptions } from '../sample-gradient.js';
 
 const OPERATORS = [
   'AveragePool',
@@ -92,16 +93,10 @@ const adaptive = c('RoiAlign', [f(2, 2, 6, 7), { ...f(3, 4), low: -2, high: 9 },
   output_width: 1,
 });
 
-/** The first seed of upright regions. */
-function uprightSeed(sample: Case): number {
-  for (let seed = 1; ; seed++) {
-    const { data } = operandsOf(sample, seed)[1] ?? { data: [] };
-    const isUpright = data.every((value, at) => at % 4 > 1 || value + 0.1 < (data[at + 2] ?? 0));
-    if (isUpright) return seed;
-  }
-}
+const isUpright = (data: readonly number[]) =>
+  data.every((value, at) => at % 4 > 1 || value + 0.1 < (data[at + 2] ?? 0));
 
 export const poolingSamples: readonly (readonly [Case, GradientOptions])[] = [
   ...samples.map((sample) => [sample, {}] as const),
-  [adaptive, { seed: uprightSeed(adaptive) }],
+  [adaptive, { seed: firstSeed(adaptive, ([, regions]) => isUpright(regions?.data ?? [])) }],
 ];

@@ -1,6 +1,6 @@
 /**
- * @file The key-value cache that GroupQueryAttention continues, in its gradient. A sequence's new keys are written behind what the
- * cache holds of it, which is another number of tokens for every sequence:
+ * @file A key-value cache that an attention continues, in its gradient. A sequence's new keys are written behind what the cache
+ * holds of it, which may be another number of tokens for every sequence:
  *
  *     joined[t] = t < before ? past[t] : new[t − before]
  *
@@ -12,13 +12,8 @@ import { operand } from './operands.js';
 import type { OperatorGradient } from './operator-gradient.js';
 import { type Axes, dimensionsOf, sizesOf } from './rearrange.js';
 
-/** The place of each sequence's last token. */
-const LAST = 5;
-
 /** Keys or values: batch, key heads, positions, features. */
-export interface GroupedCache {
-  /** int64 [batch, 1]: tokens of each sequence before those of this call. */
-  readonly before: string;
+export interface ContinuedCache {
   /** Those of this call, `name`, behind those of operand `past`. */
   readonly written: (name: string, past: number) => string;
   /** Of a gradient of both, the part of this call. */
@@ -27,18 +22,23 @@ export interface GroupedCache {
   readonly givePast: (past: number, name: string) => void;
 }
 
-/** `own`: the form of keys of this call; `joined`: of all in the cache. */
-export function groupedCache(write: OperatorGradient, own: Axes, joined: Axes): GroupedCache {
+interface Places {
+  /** The form of keys of this call, and of all in the cache. */
+  readonly own: Axes;
+  readonly joined: Axes;
+  /** int64 [batch]: tokens of each sequence before those of this call. */
+  readonly before: string;
+  /** Whether what the cache holds behind a sequence's last token is returned with it; else zeros are. */
+  readonly keepsRest: boolean;
+}
+
+export function continuedCache(write: OperatorGradient, { own, joined, before, keepsRest }: Places): ContinuedCache {
   const type = write.sumType;
   const [ownDims, joinedDims] = [dimensionsOf(own), dimensionsOf(joined)];
   const [[b = [], , s = []], [, , t = []]] = [ownDims, joinedDims];
   const [steps = 1, total = 1] = [own, joined].map((axes) => sizesOf(axes)[2]);
-  const each = write.on([b], 'int64');
-  const first = each.sub(each.add(write.cast(`in${LAST}`, [b], 'int64'), 1), steps);
-  const before = write.add('Unsqueeze', [first], [b, []], { axes: [1] });
-  const starts = write.add('Unsqueeze', [first], [b, [], [], []], { axes: [1, 2, 3] });
+  const starts = write.add('Unsqueeze', [before], [b, [], [], []], { axes: [1, 2, 3] });
   return {
-    before,
     written: (name, past) => {
       const { dtype, shape } = operand(write.view, past);
       const dims = write.dimsOfOperand(past);
@@ -46,7 +46,7 @@ export function groupedCache(write: OperatorGradient, own: Axes, joined: Axes): 
       const room = total - (shape[2] ?? 0);
       const pads = { pads: [0, 0, 0, 0, 0, 0, room, 0], constant_value: constant(type, [0]) };
       const long = room === 0 ? held : write.add('Pad', [held], joinedDims, pads);
-      return write.add('TensorScatter', [long, name, first], joinedDims, { axis: -2 });
+      return write.add('TensorScatter', [long, name, before], joinedDims, { axis: -2 });
     },
     own: (name) => {
       const row = positionsAlong(write, [1, 1, steps, 1], 2, s);
@@ -56,8 +56,10 @@ export function groupedCache(write: OperatorGradient, own: Axes, joined: Axes): 
     },
     givePast: (past, name) => {
       const column = positionsAlong(write, [1, 1, total, 1], 2, t);
-      const held = write.add('Less', [column, starts], [b, [], t, []]);
-      const kept = write.on(joinedDims, type).where(held, name, 0);
+      const at = write.on([b, [], t, []], 'int64');
+      const earlier = at.of('Less', column, starts);
+      const isHeld = keepsRest ? at.of('Or', earlier, at.of('GreaterOrEqual', column, at.add(starts, steps))) : earlier;
+      const kept = write.on(joinedDims, type).where(isHeld, name, 0);
       const ends = [operand(write.view, past).shape[2] ?? 0];
       const dims = write.dimsOfOperand(past);
       write.become(past, write.add('Slice', [kept], dims, { starts: [0], ends, axes: [2], steps: [1] }), type);
