@@ -5,12 +5,9 @@
 import type { OperatorEntry } from '../operator.js';
 
 const FUSED = 'it is fused for inference; export the model for training, with queries, keys and values apart';
-const REGIONS =
-  'where a region lies decides what is read; freeze what leads there, as detectors do with their proposals';
 const TABLES = 'it is made for tables before training, with constants as attributes';
 
 const REASONS: Readonly<Record<string, string>> = {
-  ':MaxRoiPool': REGIONS,
   'com.microsoft:LinearAttention': FUSED,
   'com.microsoft:CausalConvWithState': FUSED,
   'ai.onnx.ml:ArrayFeatureExtractor': TABLES,

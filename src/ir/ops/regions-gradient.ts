@@ -11,10 +11,12 @@ import { integers, neededIntegers, numberOf, operand, result, text } from './ope
 import type { GradientBody, OperatorGradient } from './operator-gradient.js';
 import { sampledRegionGradient } from './region-gradient.js';
 import { largestShareGradient } from './region-max-gradient.js';
+import { pooledRegionGradient } from './region-pool-gradient.js';
 import { alignedAxis } from './region-samples.js';
 
 export const REGION_GRADIENTS: Readonly<Record<string, GradientBody>> = {
   RoiAlign: (write) => alignGradient(write),
+  MaxRoiPool: pooledRegionGradient,
   DeformConv: deformedGradient,
   Col2Im: (write) => blocksGradient(write),
   MaxUnpool: (write) => unpoolGradient(write),

@@ -70,3 +70,24 @@ def crop_and_resize(node, x, regions, owners, size):
         beyond = torch.tensor(node.get("extrapolation_value", 0.0), dtype=x.dtype)
         results.append(torch.where(covered, corners(image, *places).sum(0), beyond))
     return torch.stack(results)
+
+
+@op("MaxRoiPool")
+def pool_regions(node, x, regions):
+    rounded = lambda value: int(math.copysign(math.floor(abs(value) + 0.5), value))
+    results = []
+    for owner, *bounds in regions.tolist():
+        left, top, right, bottom = (rounded(value * node.get("spatial_scale", 1.0)) for value in bounds)
+        parts = []
+        for low, high, pooled, extent in zip((top, left), (bottom, right), node.get("pooled_shape"), x.shape[2:]):
+            step = max(high - low + 1, 1) / pooled
+            starts = [math.floor(at * step) + low for at in range(pooled)]
+            ends = [math.ceil((at + 1) * step) + low for at in range(pooled)]
+            parts.append([(min(max(a, 0), extent), min(max(b, 0), extent)) for a, b in zip(starts, ends)])
+        image = x[int(owner)]
+        cells = [
+            image[:, a:b, c:d].flatten(1).max(dim=1).values if b > a and d > c else x.new_zeros(x.shape[1])
+            for a, b in parts[0] for c, d in parts[1]
+        ]
+        results.append(torch.stack(cells, dim=1).reshape(-1, len(parts[0]), len(parts[1])))
+    return torch.stack(results)

@@ -78,6 +78,8 @@ const REGIONS: readonly Case[] = [
     output_width: 2,
     coordinate_transformation_mode: 'output_half_pixel',
   }),
+  c('MaxRoiPool', [f(2, 2, 7, 6), { ...f(4, 5), low: 0, high: 1.99 }], { pooled_shape: [3, 2], spatial_scale: 3 }),
+  c('MaxRoiPool', [f(1, 3, 5, 9), { ...f(4, 5), low: 0, high: 0.9 }], { pooled_shape: [1, 4], spatial_scale: 12 }),
   ms('CropAndResize', [f(2, 3, 6, 5), { ...f(4, 4), low: -0.2 }, of('int32', 2, 4)], { crop_size: size(3, 2) }),
   ms('CropAndResize', [f(1, 2, 4, 5), { ...f(2, 4), low: 0 }, of('int32', 1, 2)], {
     crop_size: size(1, 3),
@@ -97,6 +99,7 @@ const isUpright = (data: readonly number[]) =>
   data.every((value, at) => at % 4 > 1 || value + 0.1 < (data[at + 2] ?? 0));
 
 export const poolingSamples: readonly (readonly [Case, GradientOptions])[] = [
-  ...samples.map((sample) => [sample, {}] as const),
+  // Bounds of MaxRoiPool's regions are rounded to pixels, and the first of them is an image's number.
+  ...samples.map((sample) => [sample, sample.op === 'MaxRoiPool' ? { wanted: [true] } : {}] as const),
   [adaptive, { seed: firstSeed(adaptive, ([, regions]) => isUpright(regions?.data ?? [])) }],
 ];
