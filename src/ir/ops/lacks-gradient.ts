@@ -9,7 +9,6 @@ const TABLES = 'it is made for tables before training, with constants as attribu
 
 const REASONS: Readonly<Record<string, string>> = {
   'com.microsoft:LinearAttention': FUSED,
-  'com.microsoft:CausalConvWithState': FUSED,
   'ai.onnx.ml:ArrayFeatureExtractor': TABLES,
   'ai.onnx.ml:Imputer': TABLES,
   'ai.onnx.ml:LinearRegressor': TABLES,

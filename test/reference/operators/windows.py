@@ -5,7 +5,7 @@ import math
 import torch
 import torch.nn.functional as F
 
-from .registry import op, take
+from .registry import MICROSOFT, op, take
 
 CONVOLUTIONS = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
 TRANSPOSED = {1: F.conv_transpose1d, 2: F.conv_transpose2d, 3: F.conv_transpose3d}
@@ -213,3 +213,19 @@ def convolve_deformed(node, x, weight, offsets, bias=None, mask=None):
         kernel = weight[:, :, tap // broad, tap % broad].reshape(parts, rows // parts, -1)
         total = total + torch.einsum("gmc,ngcyx->ngmyx", kernel, split).flatten(1, 2)
     return total if bias is None else total + bias.reshape(1, -1, 1, 1)
+
+
+@op("CausalConvWithState", domain=MICROSOFT)
+def convolve_causally(node, x, weight, bias=None, state=None):
+    if x.dim() != 3 or node.get("state_window", 0):
+        raise NotImplementedError("CausalConvWithState over several dimensions, or with a window of states")
+    last = node.get("channels_last", 0)
+    turn = lambda value: value.transpose(1, 2) if last else value
+    step = node.get("dilation", 1)
+    reach = (weight.shape[-1] - 1) * step
+    own = turn(x)
+    before = own.new_zeros(*own.shape[:2], reach) if state is None else turn(state)
+    joined = torch.cat([before, own], dim=2)
+    result = F.conv1d(joined, weight, bias, dilation=step, groups=own.shape[1])
+    result = F.silu(result) if node.get("activation", "none") in ("silu", "swish") else result
+    return turn(result), turn(joined[:, :, joined.shape[2] - reach :])

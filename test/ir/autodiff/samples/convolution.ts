@@ -39,9 +39,11 @@ const OWN: readonly Case[] = [
     pads: [1, 0, 1, 0],
     dilations: [2, 2],
   }),
+  ms('CausalConvWithState', [f(2, 4, 5), f(4, 1, 4), f(4)], { activation: 'silu' }, 2),
+  ms('CausalConvWithState', [f(1, 3, 2), f(3, 1, 4), null, f(1, 3, 3)], {}, 2),
 ];
 
-const OPERATORS = ['Conv', 'ConvTranspose', 'DeformConv', 'FusedConv'];
+const OPERATORS = ['CausalConvWithState', 'Conv', 'ConvTranspose', 'DeformConv', 'FusedConv'];
 const samples = [...CASES.filter(({ op }) => OPERATORS.includes(op)), ...OWN];
 export const convolutionSamples: readonly (readonly [Case, GradientOptions])[] = samples.map((sample) => [
   sample,
