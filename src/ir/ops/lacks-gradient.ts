@@ -4,11 +4,9 @@
  */
 import type { OperatorEntry } from '../operator.js';
 
-const FUSED = 'it is fused for inference; export the model for training, with queries, keys and values apart';
 const TABLES = 'it is made for tables before training, with constants as attributes';
 
 const REASONS: Readonly<Record<string, string>> = {
-  'com.microsoft:LinearAttention': FUSED,
   'ai.onnx.ml:ArrayFeatureExtractor': TABLES,
   'ai.onnx.ml:Imputer': TABLES,
   'ai.onnx.ml:LinearRegressor': TABLES,

@@ -8,40 +8,44 @@ import type { OperatorEntry, OperatorView } from '../operator.js';
 import { bindRule } from '../rule-text.js';
 import { causalConvolutionGradient } from './causal-convolution-gradient.js';
 import { entry } from './entry.js';
+import { type LinearSizes, linearAttentionGradient } from './linear-attention-gradient.js';
 import { mismatch, numberOf, ofRank, operand, result } from './operands.js';
 import { differentiable } from './operator-gradient.js';
 
 const DOMAIN = 'com.microsoft';
 
 export const linearAttentionEntries: readonly OperatorEntry[] = [
-  entry({
-    op: 'LinearAttention',
-    domain: DOMAIN,
-    family: 'attention',
-    precision: 'full',
-    attributes: { q_num_heads: 'count', kv_num_heads: 'count' },
-    infer: (view) => {
-      const { batch, positions, heads, keyHeads, head, valueHead } = sizesOf(view);
-      const { dtype } = operand(view, 0);
-      const windows = numberOf(view, 'state_window', 0);
-      const state = [batch, keyHeads, head, valueHead];
-      const types: readonly TensorType[] = [
-        { dtype, shape: [batch, positions, Math.max(heads, keyHeads) * valueHead] },
-        { dtype: view.inputs[3]?.dtype ?? dtype, shape: windows > 0 ? [windows, ...state] : state },
-      ];
-      return types.slice(0, view.outputCount);
-    },
-    rule: linearRule,
-    resize: (view, rule, size) =>
-      rule.factors.has('h')
-        ? { ...view.attributes, q_num_heads: size('h') * size('g'), kv_num_heads: size('h') * size('j') }
-        : view.attributes,
-    work: (view) => {
-      const { batch, positions, heads, keyHeads, head, valueHead } = sizesOf(view);
-      return { flops: 6 * batch * positions * Math.max(heads, keyHeads) * head * valueHead };
-    },
-    note: 'Positions stay whole, each needs the state that the one before leaves; so do the features of a head.',
-  }),
+  differentiable(
+    entry({
+      op: 'LinearAttention',
+      domain: DOMAIN,
+      family: 'attention',
+      precision: 'full',
+      attributes: { q_num_heads: 'count', kv_num_heads: 'count' },
+      infer: (view) => {
+        const { batch, positions, heads, keyHeads, head, valueHead } = sizesOf(view);
+        const { dtype } = operand(view, 0);
+        const windows = numberOf(view, 'state_window', 0);
+        const state = [batch, keyHeads, head, valueHead];
+        const types: readonly TensorType[] = [
+          { dtype, shape: [batch, positions, Math.max(heads, keyHeads) * valueHead] },
+          { dtype: view.inputs[3]?.dtype ?? dtype, shape: windows > 0 ? [windows, ...state] : state },
+        ];
+        return types.slice(0, view.outputCount);
+      },
+      rule: linearRule,
+      resize: (view, rule, size) =>
+        rule.factors.has('h')
+          ? { ...view.attributes, q_num_heads: size('h') * size('g'), kv_num_heads: size('h') * size('j') }
+          : view.attributes,
+      work: (view) => {
+        const { batch, positions, heads, keyHeads, head, valueHead } = sizesOf(view);
+        return { flops: 6 * batch * positions * Math.max(heads, keyHeads) * head * valueHead };
+      },
+      note: 'Positions stay whole, each needs the state that the one before leaves; so do the features of a head.',
+    }),
+    (write) => linearAttentionGradient(write, sizesOf(write.view)),
+  ),
   differentiable(
     entry({
       op: 'CausalConvWithState',
@@ -79,15 +83,6 @@ export const linearAttentionEntries: readonly OperatorEntry[] = [
     causalConvolutionGradient,
   ),
 ];
-
-interface LinearSizes {
-  readonly batch: number;
-  readonly positions: number;
-  readonly heads: number;
-  readonly keyHeads: number;
-  readonly head: number;
-  readonly valueHead: number;
-}
 
 function sizesOf(view: OperatorView): LinearSizes {
   const [batch = 1, positions = 1, width = 1] = ofRank(view, 0, 3).shape;

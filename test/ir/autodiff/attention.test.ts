@@ -57,4 +57,8 @@ test('forms of attention that no kernel here proves have no gradient, and they s
   const past = [f(2, 2, 6, 8), f(2, 2, 6, 8), of('int32', 4, 1)];
   const single = [f(2, 1, 16), f(2, 1, 16), f(2, 1, 16)];
   t.throws(refused('MultiHeadAttention', [...single, null, null, null, ...past], heads), beside);
+  const windows = { q_num_heads: 2, kv_num_heads: 2, state_window: 2 };
+  const several = { message: /a window of states/ };
+  t.throws(refused('LinearAttention', [...parts.slice(0, 3), f(2, 2, 2, 8, 8)], windows), several);
+  t.throws(refused('CausalConvWithState', [f(2, 3, 4, 4), f(3, 1, 2, 2)], {}), several);
 });

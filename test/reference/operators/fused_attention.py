@@ -178,3 +178,38 @@ def grouped_sequence(node, parts, past, before, last, angles, bias, sink, total)
     window = node.get("local_window_size", -1)
     weights, _ = attend(node, q, k, hidden, True, None if window < 0 else window, sink)
     return torch.matmul(weights, v).transpose(1, 2).flatten(2), *present
+
+
+@op("LinearAttention", domain=MICROSOFT)
+def linear_attention(node, q, k, v, state=None, decay=None, rate=None):
+    """Head by head of the values: a state of keys by values that every position writes to and reads."""
+    if node.get("state_window", 0):
+        raise NotImplementedError("LinearAttention with a window of states")
+    heads, states = node.get("q_num_heads"), node.get("kv_num_heads")
+    width, rule = q.shape[-1] // heads, node.get("update_rule", "gated_delta")
+    scale = node.get("scale") or 1 / math.sqrt(width)
+    q, v = parted(q, heads), parted(v, states)
+    k = parted(k, k.shape[-1] // width)
+    own = lambda part, head: part[:, head * part.shape[1] // states]
+    per_head = lambda part, head, at: (
+        part[:, at, head * part.shape[2] // states :][:, : part.shape[2] // states or 1, None]
+    )
+    answers, final = [None] * max(heads, states), []
+    for head in range(states):
+        matrix = v.new_zeros(v.shape[0], width, v.shape[-1]) if state is None else state[:, head]
+        readers = [reader for reader in range(max(heads, states)) if reader * states // max(heads, states) == head]
+        made = {reader: [] for reader in readers}
+        for at in range(q.shape[2]):
+            key, value = own(k, head)[:, at], v[:, head, at]
+            if rule.startswith("gated") and decay is not None:
+                matrix = matrix * torch.exp(per_head(decay, head, at))
+            if rule.endswith("delta"):
+                value = value - torch.einsum("be,bef->bf", key, matrix)
+                value = value if rate is None else value * per_head(rate, head, at)[:, 0]
+            matrix = matrix + key[:, :, None] * value[:, None, :]
+            for reader in readers:
+                made[reader].append(scale * torch.einsum("be,bef->bf", q[:, reader * heads // max(heads, states), at], matrix))
+        final.append(matrix)
+        for reader in readers:
+            answers[reader] = torch.stack(made[reader], dim=1)
+    return torch.cat(answers, dim=-1), torch.stack(final, dim=1)

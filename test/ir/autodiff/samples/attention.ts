@@ -4,7 +4,7 @@
 import { constant } from '../../../../src/ir/ops/constants.js';
 import { CASES } from '../../ops/cases.js';
 import type { Values } from '../../ops/one-node.js';
-import { b, type Case, c, f, h, i, ms, of, type Sample } from '../../ops/sample.js';
+import { b, type Case, c, f, h, i, ms, of, positive, type Sample } from '../../ops/sample.js';
 import { needEntry } from '../../ops/simulate.js';
 import { firstSeed } from '../first-seed.js';
 import type { GradientOptions } from '../sample-gradient.js';
@@ -15,6 +15,7 @@ const OPERATORS = [
   'MRotaryEmbedding',
   'MultiHeadAttention',
   'DecoderMaskedMultiHeadAttention',
+  'LinearAttention',
 ];
 
 const OWN: readonly Case[] = [
@@ -40,6 +41,22 @@ const exactly = (value: number, count: number): Sample => ({
   low: value,
   high: value + 1,
 });
+/** Positions · heads are 3 · 2 or 3 · 4. */
+const LINEAR: readonly Case[] = [
+  ms(
+    'LinearAttention',
+    [f(1, 3, 8), f(1, 3, 8), f(1, 3, 12), f(1, 4, 4, 3), null, positive(1, 3, 1)],
+    { q_num_heads: 2, kv_num_heads: 4, update_rule: 'delta', scale: 0.7 },
+    2,
+  ),
+  ms(
+    'LinearAttention',
+    [f(2, 3, 16), f(2, 3, 8), f(2, 3, 6), null, f(2, 3, 8), f(2, 3, 2)],
+    { q_num_heads: 4, kv_num_heads: 2 },
+    2,
+  ),
+];
+
 const lengths = (high: number): Sample => exactly(high, 2);
 const GROUPED: readonly (readonly [Case, GradientOptions])[] = [
   // Sequences of several lengths.
@@ -203,7 +220,7 @@ function grouped(inputs: readonly (Sample | null)[], attributes: Case['attribute
 const isLeftOut = ({ op, domain, inputs, attributes }: Case) =>
   domain !== '' && op === 'Attention' && (inputs[3]?.shape[0] === 4 || attributes['unidirectional'] === 1);
 
-const samples = [...CASES.filter(({ op }) => OPERATORS.includes(op)), ...OWN].filter(
+const samples = [...CASES.filter(({ op }) => OPERATORS.includes(op)), ...OWN, ...LINEAR].filter(
   (sample) => needEntry(sample.op, sample.domain).gradient !== undefined && !isLeftOut(sample),
 );
 
