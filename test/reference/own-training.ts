@@ -37,7 +37,10 @@ export async function ownGradients(
   const makers = new Map(graph.nodes.flatMap((node) => node.outputs.map((output) => [output, node] as const)));
   const names = graph.state.flatMap(({ input, output }) => {
     if (!wanted.includes(input)) return [];
-    const step = makers.get(makers.get(output)?.inputs[1] ?? null);
+    const made = makers.get(output);
+    // Weights in 16 bit are rounded last.
+    const update = made?.op === 'Cast' ? makers.get(made.inputs[0] ?? null) : made;
+    const step = makers.get(update?.inputs[1] ?? null);
     const [gradient] = step?.op === 'Mul' ? step.inputs : [];
     if (!gradient) throw new Error(`the update of ${input} is not weight − gradient · rate`);
     return [[input, gradient] as const];

@@ -109,8 +109,6 @@ async function compareSteps(
   const small = kind === 'adamw' && SMALL_STEPS.test(item.name);
   const settings = {
     learningRate: small ? optimizer.learningRate / 10 : optimizer.learningRate,
-    // Half precision has no 1e-8: as a divisor it is zero.
-    ...(item.half && kind === 'adamw' ? { epsilon: 1e-3 } : {}),
   };
   const own = await ownSteps(item, { optimizer: { kind, ...settings } }, STEPS);
   const job = {
@@ -130,9 +128,11 @@ async function compareSteps(
   // steps are those of the rounding.
   const coarse = await torch.train(job);
   const tolerance = item.half ? HALF_TOLERANCE : TOLERANCE;
+  /** Half precision has no 1e-8: as PyTorch's divisor it is zero, and its parameters are no numbers. */
+  const given = (rounding: number) => (item.half && Number.isNaN(rounding) ? 0 : rounding);
   t.is(own.losses.length, STEPS);
   for (const [step, loss] of fine.losses.entries()) {
-    const open = apart(coarse.losses[step] ?? Number.NaN, loss);
+    const open = given(apart(coarse.losses[step] ?? Number.NaN, loss));
     const error = apart(own.losses[step] ?? Number.NaN, loss);
     t.true(error <= Math.max(tolerance, 2 * open), `step ${step}: ${own.losses[step]}, expected ${loss}`);
   }
@@ -143,7 +143,7 @@ async function compareSteps(
     const expected = inOrder(placed, name, fine.parameters);
     const size = norm(numbersOf(expected));
     const own32 = distanceOf(needed(own.parameters, name), expected) / size;
-    const torch32 = distanceOf(inOrder(placed, name, coarse.parameters), expected) / size;
+    const torch32 = given(distanceOf(inOrder(placed, name, coarse.parameters), expected) / size);
     // Probabilities that are computed again round otherwise than those that are kept.
     if (!(own32 <= Math.max(tolerance, 4 * torch32))) off.push(`${name}: ${own32}`);
     else if (own32 > tolerance) open.push(`${name} ${own32.toExponential(1)} (PyTorch ${torch32.toExponential(1)})`);

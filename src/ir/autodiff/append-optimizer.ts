@@ -5,6 +5,7 @@
  */
 import { byteLength } from '../dtype.js';
 import { elementCount, type Graph, type TensorType } from '../graph.js';
+import { summationType } from '../ops/expansion.js';
 import { type LossScale, nextScale } from './loss-scale.js';
 import { type Owner, UpdateWriter } from './update-writer.js';
 
@@ -48,14 +49,25 @@ export interface GradientScale {
   readonly lossScale: LossScale | null;
 }
 
-/** The graph with an update of every trained weight. A gradient has its weight's type. */
+/**
+ * The graph with an update of every trained weight. A gradient has its weight's type. Weights that a file holds in 16 bit are
+ * updated in float32, moments with them, and rounded last: squares of gradients, and the epsilon that keeps their root from
+ * being zero, are less than float16 holds (0 / 0 is not a number), and so may sums of them be more.
+ */
 export function appendOptimizer(
   graph: Graph,
-  trained: readonly Trained[],
+  given: readonly Trained[],
   options: OptimizerOptions,
   scale: GradientScale = { denominator: null, lossScale: null },
 ): Graph {
   const write = new UpdateWriter(graph);
+  const readers = new Map(graph.nodes.flatMap((node) => node.inputs.map((input) => [input, node] as const)).reverse());
+  const trained = given.map((item) => {
+    const reader = readers.get(item.name);
+    const owner: Owner = { name: item.name, layer: reader?.layer ?? null, module: reader?.module ?? [] };
+    const wide = summationType(write.typeOf(item.name).dtype);
+    return { ...item, owner, gradient: cast(write, owner, item.gradient, wide) };
+  });
   const isGuarded = scale.lossScale?.isDynamic ?? false;
   const squares = isGuarded || options.clipNorm !== undefined ? sumOfSquares(write, trained) : null;
   if (squares !== null && scale.lossScale && isGuarded) {
@@ -68,15 +80,14 @@ export function appendOptimizer(
   const step = countSteps(write);
   const rate = learningRate(write, step, options);
   const factor = gradientFactor(write, squares, options, scale);
-  const readers = new Map(graph.nodes.flatMap((node) => node.inputs.map((input) => [input, node] as const)).reverse());
-  for (const item of trained) {
-    const reader = readers.get(item.name);
-    const owner: Owner = { name: item.name, layer: reader?.layer ?? null, module: reader?.module ?? [] };
+  for (const { owner, ...item } of trained) {
     const { dtype } = write.typeOf(item.name);
+    const wide = summationType(dtype);
     const gradient =
-      factor === null ? item.gradient : write.add(owner, 'Mul', [item.gradient, cast(write, owner, factor, dtype)]);
-    const one: One = { write, owner, options, item, gradient, step, rate: cast(write, owner, rate, dtype) };
-    write.pair(item.name, options.kind === 'sgd' ? descend(one) : adapt(one), owner);
+      factor === null ? item.gradient : write.add(owner, 'Mul', [item.gradient, cast(write, owner, factor, wide)]);
+    const weight = cast(write, owner, item.name, wide);
+    const one: One = { write, owner, options, item, weight, gradient, step, rate: cast(write, owner, rate, wide) };
+    write.pair(item.name, cast(write, owner, options.kind === 'sgd' ? descend(one) : adapt(one), dtype), owner);
   }
   return write.graph();
 }
@@ -145,7 +156,7 @@ function reciprocal(write: UpdateWriter, tensor: string): string {
 }
 
 /** Of all gradients together. */
-function sumOfSquares(write: UpdateWriter, trained: readonly Trained[]): string {
+function sumOfSquares(write: UpdateWriter, trained: readonly Pick<Trained, 'gradient'>[]): string {
   const squares = trained.map(({ gradient }) => {
     const type = write.typeOf(gradient);
     const axes = type.shape.map((_, axis) => axis);
@@ -169,36 +180,39 @@ interface One {
   readonly owner: Owner;
   readonly options: OptimizerOptions;
   readonly item: Trained;
+  /** As the update computes it, and as the gradient is. */
+  readonly weight: string;
   readonly gradient: string;
   readonly step: string;
   readonly rate: string;
 }
 
 /** torch.optim.SGD: the decay joins the gradient, the momentum buffer starts at the first gradient. */
-function descend({ write, owner, options, item, gradient, rate }: One): string {
-  const { dtype } = write.typeOf(item.name);
+function descend({ write, owner, options, item, weight, gradient, rate }: One): string {
+  const type = write.typeOf(weight);
+  const { dtype } = type;
   const { momentum = 0, nesterov = false } = options;
   const decay = item.decays ? (options.weightDecay ?? 0) : 0;
   const times = (tensor: string, value: number) => write.add(owner, 'Mul', [tensor, write.scalar(dtype, value)]);
-  const slope = decay === 0 ? gradient : write.add(owner, 'Add', [gradient, times(item.name, decay)]);
-  if (momentum === 0) return write.add(owner, 'Sub', [item.name, write.add(owner, 'Mul', [slope, rate])]);
-  const before = zeros(write, `${item.name}/momentum`, write.typeOf(item.name));
+  const slope = decay === 0 ? gradient : write.add(owner, 'Add', [gradient, times(weight, decay)]);
+  if (momentum === 0) return write.add(owner, 'Sub', [weight, write.add(owner, 'Mul', [slope, rate])]);
+  const before = zeros(write, `${item.name}/momentum`, type);
   const now = write.add(owner, 'Add', [times(before, momentum), slope]);
   write.pair(before, now, owner);
   const direction = nesterov ? write.add(owner, 'Add', [slope, times(now, momentum)]) : now;
-  return write.add(owner, 'Sub', [item.name, write.add(owner, 'Mul', [direction, rate])]);
+  return write.add(owner, 'Sub', [weight, write.add(owner, 'Mul', [direction, rate])]);
 }
 
 /** Adam, AdamW and LAMB: they share the two moments. */
-function adapt({ write, owner, options, item, gradient, step, rate }: One): string {
-  const type = write.typeOf(item.name);
+function adapt({ write, owner, options, item, weight, gradient, step, rate }: One): string {
+  const type = write.typeOf(weight);
   const { dtype } = type;
   const { kind, betas: [first, second] = [0.9, 0.999], epsilon = kind === 'lamb' ? 1e-6 : 1e-8 } = options;
   const decay = item.decays ? (options.weightDecay ?? (kind === 'adamw' ? 0.01 : 0)) : 0;
   const scalarType: TensorType = { dtype, shape: [] };
   const apply = (op: string, ...inputs: string[]) => write.add(owner, op, inputs);
   const times = (tensor: string, value: number) => apply('Mul', tensor, write.scalar(dtype, value));
-  const slope = kind === 'adam' && decay !== 0 ? apply('Add', gradient, times(item.name, decay)) : gradient;
+  const slope = kind === 'adam' && decay !== 0 ? apply('Add', gradient, times(weight, decay)) : gradient;
   const moment = (name: string, beta: number, of: string) => {
     const before = zeros(write, `${item.name}/${name}`, type);
     const now = apply('Add', times(before, beta), times(of, 1 - beta));
@@ -217,21 +231,21 @@ function adapt({ write, owner, options, item, gradient, step, rate }: One): stri
   const spread = apply('Add', apply('Div', apply('Sqrt', square), root), write.scalar(dtype, epsilon));
   const direction = apply('Div', apply('Div', mean, bias(first)), spread);
   if (kind === 'lamb') {
-    const whole = decay === 0 ? direction : apply('Add', direction, times(item.name, decay));
+    const whole = decay === 0 ? direction : apply('Add', direction, times(weight, decay));
     return apply(
       'Sub',
-      item.name,
-      apply('Mul', whole, write.add(owner, 'Mul', [trust(write, owner, item.name, whole), rate], scalarType)),
+      weight,
+      apply('Mul', whole, write.add(owner, 'Mul', [trust(write, owner, weight, whole), rate], scalarType)),
     );
   }
   const kept =
     kind === 'adamw' && decay !== 0
       ? apply(
           'Sub',
-          item.name,
-          apply('Mul', item.name, write.add(owner, 'Mul', [rate, write.scalar(dtype, decay)], scalarType)),
+          weight,
+          apply('Mul', weight, write.add(owner, 'Mul', [rate, write.scalar(dtype, decay)], scalarType)),
         )
-      : item.name;
+      : weight;
   return apply('Sub', kept, apply('Mul', direction, rate));
 }
 

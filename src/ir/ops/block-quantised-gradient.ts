@@ -9,7 +9,7 @@ import { AutoparError } from '../error.js';
 import type { DimensionFactors } from '../factor-rule.js';
 import { constant } from './constants.js';
 import { numberOf, operand, result } from './operands.js';
-import type { GradientBody, OperatorGradient } from './operator-gradient.js';
+import type { Dimensions, GradientBody, OperatorGradient } from './operator-gradient.js';
 
 export const BLOCK_QUANTISED_GRADIENTS: Readonly<Record<string, GradientBody | string>> = {
   MatMulNBits: (write) => {
@@ -57,7 +57,8 @@ function numbersInBlocks(write: OperatorGradient): string {
   const bytes = write.add('Reshape', ['in1'], [['n'], rows, isCut ? ['z'] : columns], {
     shape: [n, blocks, (block * bits) / 8],
   });
-  const numbers = unpacked(write, bytes, bits, [['n'], rows, isCut ? ['z'] : columns]);
+  const packed = [['n'], rows, isCut ? ['z'] : columns];
+  const numbers = unpacked(write, bytes, bits, { dims: packed, part: partOf(write, bits, packed) });
   const plain = write.add('Reshape', [numbers], scattered, { shape: [n, blocks, block] });
   const values = write.cast(plain, scattered, dtype);
   const shifted = write.add('Sub', [values, zeroPoints(write, { n, blocks, bits, perBlock })], scattered);
@@ -95,7 +96,7 @@ function zeroPoints(
   const rows = Math.ceil(blocks / each);
   const own = write.rule.factors.has('u') ? ['u'] : (perBlock[1] ?? []);
   const bytes = write.add('Reshape', ['in3'], [['n'], own], { shape: [n, rows] });
-  const apart = unpacked(write, bytes, bits, [['n'], own]);
+  const apart = unpacked(write, bytes, bits, { dims: [['n'], own], part: partOf(write, bits, [['n'], own]) });
   const flat = write.add('Reshape', [apart], [['n'], perBlock[1] ?? []], { shape: [n, rows * each] });
   const kept =
     rows * each === blocks
@@ -104,10 +105,14 @@ function zeroPoints(
   return write.cast(write.add('Unsqueeze', [kept], perBlock, { axes: [2] }), perBlock, dtype);
 }
 
-/** The numbers in bytes, lowest bits first, along a new last dimension. */
-function unpacked(write: OperatorGradient, bytes: string, bits: number, dims: readonly DimensionFactors[]): string {
+/** The numbers in bytes, lowest bits first, along a new last dimension that is named `part`. */
+export function unpacked(
+  write: OperatorGradient,
+  bytes: string,
+  bits: number,
+  { dims, part }: { readonly dims: Dimensions; readonly part: DimensionFactors },
+): string {
   const each = 8 / bits;
-  const apart = [...dims, write.rule.factors.has('w') && each > 1 ? ['w'] : (dims.at(-1) ?? [])];
   const parts = Array.from({ length: each }, (_, place) => {
     const low =
       place === 0
@@ -116,7 +121,11 @@ function unpacked(write: OperatorGradient, bytes: string, bits: number, dims: re
     const number = write.add('BitwiseAnd', [low, write.scalar('uint8', 2 ** bits - 1)], dims);
     return write.add('Unsqueeze', [number], [...dims, []], { axes: [dims.length] });
   });
-  return parts.length === 1 ? (parts[0] ?? bytes) : write.add('Concat', parts, apart, { axis: dims.length });
+  return parts.length === 1 ? (parts[0] ?? bytes) : write.add('Concat', parts, [...dims, part], { axis: dims.length });
+}
+
+function partOf(write: OperatorGradient, bits: number, dims: Dimensions): DimensionFactors {
+  return write.rule.factors.has('w') && bits < 8 ? ['w'] : (dims.at(-1) ?? []);
 }
 
 /** What 4 bits stand for, by `quant_type`: 0 a float of 4 bits, 1 the quantiles of a normal distribution (NF4). */
@@ -160,12 +169,14 @@ function tabledNumbers(write: OperatorGradient): string {
   return write.add('Reshape', [scaled], [isCut ? ['n'] : rows, columns], { shape: [n, k] });
 }
 
-function refuseQuantised(write: OperatorGradient, operands: readonly number[]): void {
+/** Refuses to train what quantised weights are scaled and shifted by. */
+export function refuseQuantised(write: OperatorGradient, operands: readonly number[]): void {
   if (operands.some((index) => write.wants(index)))
     throw refused(write, 'scales and zero points of quantised weights are not trained');
 }
 
-function refused({ view }: OperatorGradient, reason: string): AutoparError {
+/** The error for a form of an operator with quantised weights. */
+export function refused({ view }: OperatorGradient, reason: string): AutoparError {
   return new AutoparError(
     'no-gradient',
     'input',

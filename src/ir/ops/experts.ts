@@ -9,66 +9,91 @@ import { elementCount } from '../graph.js';
 import type { OperatorEntry, OperatorView, Work } from '../operator.js';
 import { bindRule } from '../rule-text.js';
 import { entry } from './entry.js';
+import { expertsGradient, refuseExperts } from './experts-gradient.js';
 import { mismatch, numberOf, ofRank, operand, text } from './operands.js';
+import { differentiable, type OperatorGradient } from './operator-gradient.js';
+import { quantisedExpertsGradient } from './quantised-experts-gradient.js';
 
 const DOMAIN = 'com.microsoft';
 const NOTE = 'Experts and features stay whole; inner features too where a bias joins after their sum.';
 
 export const expertEntries: readonly OperatorEntry[] = [
-  entry({
-    op: 'MoE',
-    domain: DOMAIN,
-    family: 'contraction',
-    attributes: { k: 'count', activation_alpha: 'float', activation_beta: 'float' },
-    infer: (view) => {
-      const type = checkRouter(view);
-      const [experts, inner] = [operand(view, 2).shape[0], ofRank(view, 4, 3).shape];
-      if (inner[0] !== experts || inner[1] !== type.shape.at(-1))
-        throw mismatch(view, 'the weights of its experts do not fit its input');
-      return [type];
-    },
-    rule: (view) => {
-      const i = view.inputs[5] ? 'i!' : 'i+';
-      const fused = gated(view, i);
-      const parts = [`x! ${fused} d!`, `x! ${fused}`, `x! d! ${i}`, 'x! d!', `x! ${i} d!`, `x! ${i}`];
-      return bound(view, parts);
-    },
-    work: (view) => expertWork(view, 4, 1),
-    parameterInputs: [2, 3, 4, 5, 6, 7],
-    note: NOTE,
-  }),
-  entry({
-    op: 'QMoE',
-    domain: DOMAIN,
-    family: 'contraction',
-    precision: 'full',
-    attributes: { k: 'count', activation_alpha: 'float', activation_beta: 'float', quant_type: 'string' },
-    infer: (view) => [checkRouter(view)],
-    rule: (view) => {
-      // Only whole bytes can be cut; scales per block, or packed zero points, would need more than that.
-      const plain = numberOf(view, 'block_size', 0) === 0 && view.inputs.slice(11).every((type) => !type);
-      const i = plain && !view.inputs[7] ? 'i+' : 'i!';
-      const pack = 8 / numberOf(view, 'expert_weight_bits', 4);
-      const [fused, inner] = [gated(view, `${i} w!`), `(${i} w!)`];
-      if (!plain) return wholeExperts(view);
-      const parts = [
-        `x! ${fused} e!`,
-        `x! ${fused}`,
-        `x! ${fused}`,
-        `x! d! ${i}`,
-        'x! d!',
-        'x! d!',
-        `x! ${inner} e!`,
-        `x! ${inner}`,
-        `x! ${inner}`,
-      ];
-      return bound(view, parts, { w: pack });
-    },
-    work: (view) => expertWork(view, 5, 8 / numberOf(view, 'expert_weight_bits', 4)),
-    parameterInputs: [2, 3, 4, 5, 6, 7, 8, 9, 10],
-    note: `${NOTE} So do they where scales are per block.`,
-  }),
+  differentiable(
+    entry({
+      op: 'MoE',
+      domain: DOMAIN,
+      family: 'contraction',
+      attributes: { k: 'count', activation_alpha: 'float', activation_beta: 'float' },
+      infer: (view) => {
+        const type = checkRouter(view);
+        const [experts, inner] = [operand(view, 2).shape[0], ofRank(view, 4, 3).shape];
+        if (inner[0] !== experts || inner[1] !== type.shape.at(-1))
+          throw mismatch(view, 'the weights of its experts do not fit its input');
+        return [type];
+      },
+      rule: (view) => {
+        const i = view.inputs[5] ? 'i!' : 'i+';
+        const fused = gated(view, i);
+        const parts = [`x! ${fused} d!`, `x! ${fused}`, `x! d! ${i}`, 'x! d!', `x! ${i} d!`, `x! ${i}`];
+        return bound(view, parts);
+      },
+      work: (view) => expertWork(view, 4, 1),
+      parameterInputs: [2, 3, 4, 5, 6, 7],
+      note: NOTE,
+    }),
+    plainExpertsGradient,
+  ),
+  differentiable(
+    entry({
+      op: 'QMoE',
+      domain: DOMAIN,
+      family: 'contraction',
+      precision: 'full',
+      attributes: { k: 'count', activation_alpha: 'float', activation_beta: 'float', quant_type: 'string' },
+      infer: (view) => [checkRouter(view)],
+      rule: (view) => {
+        // Only whole bytes can be cut; scales per block, or packed zero points, would need more than that.
+        const plain = numberOf(view, 'block_size', 0) === 0 && view.inputs.slice(11).every((type) => !type);
+        const i = plain && !view.inputs[7] ? 'i+' : 'i!';
+        const pack = 8 / numberOf(view, 'expert_weight_bits', 4);
+        const [fused, inner] = [gated(view, `${i} w!`), `(${i} w!)`];
+        if (!plain) return wholeExperts(view);
+        const parts = [
+          `x! ${fused} e!`,
+          `x! ${fused}`,
+          `x! ${fused}`,
+          `x! d! ${i}`,
+          'x! d!',
+          'x! d!',
+          `x! ${inner} e!`,
+          `x! ${inner}`,
+          `x! ${inner}`,
+        ];
+        return bound(view, parts, { w: pack });
+      },
+      work: (view) => expertWork(view, 5, 8 / numberOf(view, 'expert_weight_bits', 4)),
+      parameterInputs: [2, 3, 4, 5, 6, 7, 8, 9, 10],
+      note: `${NOTE} So do they where scales are per block.`,
+    }),
+    quantisedExpertsGradient,
+  ),
 ];
+
+function plainExpertsGradient(write: OperatorGradient): void {
+  const { view } = write;
+  refuseExperts(write, [6]);
+  const raised = (index: number) =>
+    write.inType(`in${index}`, operand(view, index).dtype, write.sumType, write.dimsOfOperand(index));
+  expertsGradient(write, {
+    first: raised(2),
+    second: raised(4),
+    hidden: write.dimsOfOperand(2)[1] ?? [],
+    inner: { size: operand(view, 4).shape[2] ?? 1, dims: write.dimsOfOperand(4)[2] ?? [] },
+    weights: [2, 4],
+    biases: [3, 5],
+    isNormalised: numberOf(view, 'normalize_routing_weights', 0) !== 0,
+  });
+}
 
 /** Dimension of the first weights' results: inner features, twice where the gate lies with them. */
 function gated(view: OperatorView, inner: string): string {

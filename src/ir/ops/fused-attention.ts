@@ -11,7 +11,7 @@ import type { Attributes, TensorType } from '../graph.js';
 import type { OperatorEntry, OperatorView, Work } from '../operator.js';
 import { bindRule } from '../rule-text.js';
 import { entry } from './entry.js';
-import { multiHeadGradient } from './multi-head-gradient.js';
+import { multiHeadGradient, type SeparatePlaces } from './multi-head-gradient.js';
 import { integers, mismatch, numberOf, ofRank, operand } from './operands.js';
 import { differentiable } from './operator-gradient.js';
 import { projectedGradient } from './projected-attention-gradient.js';
@@ -38,19 +38,22 @@ export const fusedAttentionEntries: readonly OperatorEntry[] = [
       work: (view) => attentionWork(sizesOf(view, MULTI_HEAD)),
       note: `${NOTE} With unidirectional so do queries.`,
     }),
-    (write) => multiHeadGradient(write, sizesOf(write.view, MULTI_HEAD)),
+    (write) => multiHeadGradient(write, sizesOf(write.view, MULTI_HEAD), MULTI_HEAD),
   ),
-  entry({
-    op: 'DecoderMaskedMultiHeadAttention',
-    domain: DOMAIN,
-    family: 'attention',
-    attributes: { num_heads: 'count' },
-    infer: (view) => resultsOf(view, sizesOf(view, DECODER)).slice(0, view.outputCount),
-    rule: (view) => multiHeadRule(view, DECODER),
-    resize: resizeHeads,
-    work: (view) => attentionWork(sizesOf(view, DECODER)),
-    note: NOTE,
-  }),
+  differentiable(
+    entry({
+      op: 'DecoderMaskedMultiHeadAttention',
+      domain: DOMAIN,
+      family: 'attention',
+      attributes: { num_heads: 'count' },
+      infer: (view) => resultsOf(view, sizesOf(view, DECODER)).slice(0, view.outputCount),
+      rule: (view) => multiHeadRule(view, DECODER),
+      resize: resizeHeads,
+      work: (view) => attentionWork(sizesOf(view, DECODER)),
+      note: NOTE,
+    }),
+    (write) => multiHeadGradient(write, sizesOf(write.view, DECODER), DECODER),
+  ),
 ];
 
 /** Places of a projected attention's operands; `dtype` is the operand whose dtype the result has. */
@@ -131,19 +134,8 @@ function projectedEntry(op: string, places: Projected): OperatorEntry {
   return differentiable(own, (write) => projectedGradient(write, sizes(write.view)));
 }
 
-/** Places of the operands of attention over queries, keys and values that were projected before. */
-interface Separate {
-  readonly bias: number;
-  readonly mask: number;
-  readonly scores: number;
-  readonly past: number;
-  /** Length of what is in a past buffer that is larger. */
-  readonly pastLength: number;
-  readonly indirection: number;
-}
-
-const MULTI_HEAD: Separate = { bias: 3, mask: 4, scores: 5, past: 6, pastLength: 8, indirection: 9 };
-const DECODER: Separate = { bias: 10, mask: 3, scores: 4, past: 5, pastLength: 7, indirection: 9 };
+const MULTI_HEAD: SeparatePlaces = { bias: 3, mask: 4, scores: 5, past: 6, pastLength: 8, indirection: 9 };
+const DECODER: SeparatePlaces = { bias: 10, mask: 3, scores: 4, past: 5, pastLength: 7, indirection: 9 };
 
 interface Sizes {
   readonly batch: number;
@@ -158,7 +150,7 @@ interface Sizes {
   readonly packing: 'all' | 'keys' | 'none';
 }
 
-function sizesOf(view: OperatorView, places: Separate): Sizes {
+function sizesOf(view: OperatorView, places: SeparatePlaces): Sizes {
   const query = ofRank(view, 0, 3, true);
   const heads = numberOf(view, 'num_heads', 0);
   const [key, value] = [view.inputs[1] ?? null, view.inputs[2] ?? null];
@@ -204,7 +196,7 @@ function resultsOf(view: OperatorView, sizes: Sizes): readonly TensorType[] {
   ];
 }
 
-function multiHeadRule(view: OperatorView, places: Separate): FactorRule {
+function multiHeadRule(view: OperatorView, places: SeparatePlaces): FactorRule {
   const { batch, heads, head, valueHead, packing } = sizesOf(view, places);
   const bias = view.inputs[places.bias];
   // One tensor with parts inside of each head has no kernel on the CPU: nothing proves a cut of it.

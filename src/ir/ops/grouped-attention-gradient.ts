@@ -1,14 +1,16 @@
 /**
- * @file The gradient of ONNX Runtime's GroupQueryAttention over a whole sequence, as it is trained: causal, with the rotation of
- * queries and keys inside. One that continues a cache is for decoding, and refused.
+ * @file The gradient of ONNX Runtime's GroupQueryAttention: causal, with the rotation of queries and keys inside. It is trained
+ * over whole sequences; one that continues a cache is the same with keys and values that were written into the cache, each
+ * sequence's behind its last token (continued-cache.ts).
  */
 import { AutoparError } from '../error.js';
 import type { DimensionFactors } from '../factor-rule.js';
 import { cut } from './attention-gradient.js';
 import { constant } from './constants.js';
+import { continuedCache } from './continued-cache.js';
 import { positionsAlong } from './expansion.js';
-import { numberOf, operand } from './operands.js';
-import type { OperatorGradient } from './operator-gradient.js';
+import { numberOf, operand, result } from './operands.js';
+import type { Dimensions, OperatorGradient } from './operator-gradient.js';
 import { type Axes, type Axis, dimensionsOf, rearrange, sizesOf } from './rearrange.js';
 import { type AttentionAxes, addAttentionSlopes, addMask, type ScoreStep } from './score-gradient.js';
 
@@ -28,13 +30,15 @@ const [QUERY, KEY, VALUE, PAST_KEY, PAST_VALUE, COSINE, SINE, POSITIONS, BIAS, S
 /** The place of a sequence's last token. */
 const LAST = 5;
 /** Scales of a quantised cache, and weights of normalised queries and keys. */
-const REFUSED = [POSITIONS, 12, 13, 14, 15];
+const REFUSED = [12, 13, 14, 15];
 
 /** `total`: positions that are attended to. */
 export function groupedGradient(write: OperatorGradient, sizes: GroupedSizes, total: number): void {
   const { view } = write;
   refuse(write, sizes, total);
-  const axes = axesOf(write, sizes);
+  const axes = axesOf(write, sizes, total);
+  // A whole sequence overwrites what the cache held.
+  const isWhole = total === sizes.query;
   const { b, h, g, s, e } = axes;
   const type = write.sumType;
   const raised = (name: string, dims: readonly DimensionFactors[]) =>
@@ -47,37 +51,52 @@ export function groupedGradient(write: OperatorGradient, sizes: GroupedSizes, to
   const operands = isPacked
     ? apart(write, raised('in0', write.dimsOfOperand(QUERY)), [own, ownKeys, ownKeys])
     : [QUERY, KEY, VALUE].map((index) => raised(`in${index}`, write.dimsOfOperand(index)));
-  const turn = rotation(write, sizes, type);
+  const joined: Axes = [[b], [h], [axes.t], [e]];
+  const before = isWhole ? null : tokensBefore(write, sizes.query);
+  const cache = before === null ? null : continuedCache(write, { own: keyHeads, joined, before, keepsRest: false });
+  const turn = rotation(write, sizes, before);
   const query = turn(rearrange(write, operands[QUERY] ?? '', own, heads), heads, 1);
   const key = turn(rearrange(write, operands[KEY] ?? '', ownKeys, keyHeads), keyHeads, 1);
   const value = rearrange(write, operands[VALUE] ?? '', ownKeys, keyHeads);
   const queries: Axes = [[b], [h], [g], [s], [e]];
-  const keys: Axes = [[b], [h], [], [s], [e]];
+  const keys: Axes = [[b], [h], [], [axes.t], [e]];
+  const held = (name: string, past: number) => rearrange(write, cache ? cache.written(name, past) : name, joined, keys);
   const slopes = addAttentionSlopes(write, {
     axes,
     scale: numberOf(view, 'scale', 0) || 1 / Math.sqrt(sizes.head),
     query: rearrange(write, query, heads, queries),
-    key: rearrange(write, key, keyHeads, keys),
-    value: rearrange(write, value, keyHeads, keys),
+    key: held(key, PAST_KEY),
+    value: held(value, PAST_VALUE),
     output: write.has(0) ? rearrange(write, raised('grad0', write.dimsOfResult(0)), own, queries) : null,
-    steps: stepsOf(write, sizes, axes),
+    steps: stepsOf(write, sizes, axes, before),
     probabilities: null,
     sink: sinkOf(write, axes),
   });
-  /** What a key or value hands back: through the scores, and as a row of the cache that is returned. */
-  const ofKeys = (index: number, slope: (() => string) | null): string => {
+  /** What keys or values get, those of the cache with them: through the scores, and as the cache that is returned. */
+  const ofKeys = (index: 1 | 2, slope: (() => string) | null): string => {
     const made = slope?.() ?? null;
-    const dims = dimensionsOf(keyHeads);
-    if (!write.has(index)) return made ?? zeros(write, keyHeads);
-    const long = { size: sizes.cached, dims: write.dimsOfResult(index)[2] ?? [] };
-    const present = raised(`grad${index}`, write.dimsOfResult(index));
-    const shown = cut(write, present, [[b], [h], [long], [e]], s, 0);
-    return made === null ? shown : write.add('Add', [made, shown], dims);
+    const present = write.has(index)
+      ? write.inType(`grad${index}`, result(view, index).dtype, type, write.dimsOfResult(index))
+      : null;
+    const shown =
+      present &&
+      cut(
+        write,
+        present,
+        [[b], [h], [{ size: sizes.cached, dims: write.dimsOfResult(index)[2] ?? [] }], [e]],
+        axes.t,
+        0,
+      );
+    const both =
+      made !== null && shown !== null ? write.add('Add', [made, shown], dimensionsOf(joined)) : (made ?? shown);
+    return both ?? zeros(write, joined);
   };
+  const owed = { key: once(() => ofKeys(1, slopes.key)), value: once(() => ofKeys(2, slopes.value)) };
+  const ofCall = (name: string) => (cache ? cache.own(name) : name);
   const parts = [
     () => rearrange(write, turn(rearrange(write, slopes.query(), queries, heads), heads, -1), heads, own),
-    () => rearrange(write, turn(ofKeys(1, slopes.key), keyHeads, -1), keyHeads, ownKeys),
-    () => rearrange(write, ofKeys(2, slopes.value), keyHeads, ownKeys),
+    () => rearrange(write, turn(ofCall(owed.key()), keyHeads, -1), keyHeads, ownKeys),
+    () => rearrange(write, ofCall(owed.value()), keyHeads, ownKeys),
   ];
   if (!isPacked) {
     for (const [index, part] of parts.entries()) if (write.wants(index)) write.become(index, part(), type);
@@ -85,8 +104,20 @@ export function groupedGradient(write: OperatorGradient, sizes: GroupedSizes, to
     const all = parts.map((part) => part());
     write.become(QUERY, write.add('Concat', all, write.dimsOfOperand(QUERY), { axis: 2 }), type);
   }
-  // A whole sequence overwrites what the cache held.
-  for (const index of [PAST_KEY, PAST_VALUE]) if (write.wants(index)) write.none(index);
+  for (const [index, made] of [[PAST_KEY, owed.key] as const, [PAST_VALUE, owed.value] as const]) {
+    if (!write.wants(index)) continue;
+    if (cache) cache.givePast(index, made());
+    else write.none(index);
+  }
+}
+
+/** What is written where it is first asked for. */
+function once(make: () => string): () => string {
+  let made: string | null = null;
+  return () => {
+    made ??= make();
+    return made;
+  };
 }
 
 /** Queries, keys and values that lie side by side. */
@@ -97,21 +128,26 @@ function apart(write: OperatorGradient, name: string, forms: readonly Axes[]): r
   return names;
 }
 
-function refuse(write: OperatorGradient, { query, cached }: GroupedSizes, total: number): void {
+function refuse(write: OperatorGradient, { query }: GroupedSizes, total: number): void {
   const { view } = write;
-  const isWhole = total === query && cached === query;
-  const isPlain = REFUSED.every((index) => !view.inputs[index]) && !write.has(3);
-  if (isWhole && isPlain && !write.wants(COSINE) && !write.wants(SINE)) return;
+  const isWindow = numberOf(view, 'sliding_window_cache', 0) !== 0;
+  const isHeld = total === query || [PAST_KEY, PAST_VALUE].every((index) => view.inputs[index]);
+  const isPlain = REFUSED.every((index) => !view.inputs[index]) && !write.has(3) && !isWindow && isHeld;
+  if (isPlain && !write.wants(COSINE) && !write.wants(SINE)) return;
   throw new AutoparError(
     'no-gradient',
     'input',
-    `${view.op} ${view.name}: this form of it has no gradient (it continues a cache, quantises it, normalises queries, shows its scores, or its tables of angles are trained or read at positions of their own)`,
+    `${view.op} ${view.name}: this form of it has no gradient (its cache is quantised, or of one window; it normalises queries or shows its scores; or its tables of angles are trained)`,
     { node: view.name },
     'Train over whole sequences, without a cache, and freeze the tables of angles: --frozen.',
   );
 }
 
-function axesOf(write: OperatorGradient, { batch, query, heads, keyHeads, head }: GroupedSizes): AttentionAxes {
+function axesOf(
+  write: OperatorGradient,
+  { batch, query, heads, keyHeads, head, cached }: GroupedSizes,
+  total: number,
+): AttentionAxes {
   const named = (name: string) => (write.rule.factors.has(name) ? [name] : []);
   const position: Axis = { size: query, dims: ['s'] };
   return {
@@ -119,21 +155,22 @@ function axesOf(write: OperatorGradient, { batch, query, heads, keyHeads, head }
     h: { size: keyHeads, dims: ['h'] },
     g: { size: heads / keyHeads, dims: named('g') },
     s: position,
-    t: { size: query, dims: ['s'] },
+    // Positions are whole: any of their names will do.
+    t: total === query ? position : { size: cached, dims: [...named('t'), ...named('p')].slice(0, 1) },
     e: { size: head, dims: ['e'] },
     f: { size: head, dims: ['e'] },
   };
 }
 
 /** What turns heads through the angles of their positions, forwards (1) or back (-1). */
-function rotation(write: OperatorGradient, { head }: GroupedSizes, type: ReturnType<typeof operand>['dtype']) {
-  const { view } = write;
+function rotation(write: OperatorGradient, { head, query }: GroupedSizes, before: string | null) {
+  const { view, sumType: type } = write;
   const table = view.inputs[COSINE];
   if (numberOf(view, 'do_rotary', 0) === 0 || !table) return (name: string, _: Axes, _way: 1 | -1) => name;
   const [cosine, sine] = [COSINE, SINE].map((index) =>
     write.inType(`in${index}`, operand(view, index).dtype, type, write.dimsOfOperand(index)),
   );
-  const first = write.tensor(constant('int64', [0], [1]));
+  const places = positionsOf(write, query, before);
   const back = write.add('Neg', [sine ?? ''], write.dimsOfOperand(SINE));
   const interleaved = numberOf(view, 'rotary_interleaved', 0);
   const turned = 2 * (table.shape[1] ?? 1);
@@ -142,13 +179,43 @@ function rotation(write: OperatorGradient, { head }: GroupedSizes, type: ReturnT
     const features = (start: number, end: number) =>
       write.add('Slice', [name], dims, { starts: [start], ends: [end], axes: [3], steps: [1] });
     const isPart = turned < head;
-    const inputs = [isPart ? features(0, turned) : name, first, cosine ?? '', way === 1 ? (sine ?? '') : back];
+    const inputs = [isPart ? features(0, turned) : name, places, cosine ?? '', way === 1 ? (sine ?? '') : back];
     const made = write.addOf('com.microsoft', 'RotaryEmbedding', inputs, dims, { interleaved });
     return isPart ? write.add('Concat', [made, features(turned, head)], dims, { axis: 3 }) : made;
   };
 }
 
-function stepsOf(write: OperatorGradient, { query }: GroupedSizes, axes: AttentionAxes): readonly ScoreStep[] {
+/**
+ * Positions of this call's tokens: those behind the cache, or given [batch, positions]; over whole sequences the first one [1],
+ * which is all that the operator reads of those given.
+ */
+function positionsOf(write: OperatorGradient, query: number, before: string | null): string {
+  const own = write.view.inputs[POSITIONS];
+  const [b = [], s = []] = write.dimsOfResult(0);
+  if (own) {
+    const given = write.inType(`in${POSITIONS}`, own.dtype, 'int64', [b, s]);
+    if (before !== null) return given;
+    const bounds = { starts: [0, 0], ends: [1, 1], axes: [0, 1], steps: [1, 1] };
+    return write.add('Reshape', [write.add('Slice', [given], [[], []], bounds)], [[]], { shape: [1] });
+  }
+  if (before === null) return write.tensor(constant('int64', [0], [1]));
+  const first = write.add('Unsqueeze', [before], [b, []], { axes: [1] });
+  return write.add('Add', [first, positionsAlong(write, [1, query], 1, s)], [b, s]);
+}
+
+/** int64 [batch]: tokens of each sequence in the cache before those of this call. */
+function tokensBefore(write: OperatorGradient, query: number): string {
+  const dims = write.dimsOfOperand(LAST);
+  const at = write.on(dims, 'int64');
+  return at.add(write.cast(`in${LAST}`, dims, 'int64'), 1 - query);
+}
+
+function stepsOf(
+  write: OperatorGradient,
+  { query }: GroupedSizes,
+  axes: AttentionAxes,
+  before: string | null,
+): readonly ScoreStep[] {
   const { view } = write;
   const { s, t } = axes;
   const steps: ScoreStep[] = [];
@@ -160,18 +227,23 @@ function stepsOf(write: OperatorGradient, { query }: GroupedSizes, axes: Attenti
     const name = write.inType(added.name, bias.dtype, write.sumType, dimensionsOf(added.axes));
     steps.push({ kind: 'add', name, axes: added.axes, operand: BIAS });
   }
-  const positions = (axis: number) => positionsAlong(write, [query, query], axis, [s.dims, t.dims][axis] ?? []);
-  const [rows, columns] = [positions(0), positions(1)];
+  const positions = (axis: number) => positionsAlong(write, [query, t.size], axis, [s.dims, t.dims][axis] ?? []);
+  const [own, columns] = [positions(0), positions(1)];
   const keep = (name: string) => steps.push({ kind: 'keep', name });
-  keep(write.add('GreaterOrEqual', [rows, columns], [s.dims, t.dims]));
-  // Shorter sequences of the batch: the place of each one's last token.
-  const last = write.cast(`in${LAST}`, [axes.b.dims], 'int64');
-  const ends = write.add('Unsqueeze', [last], [axes.b.dims, [], [], [], []], { axes: [1, 2, 3, 4] });
-  keep(write.add('GreaterOrEqual', [ends, columns], [axes.b.dims, [], [], [], t.dims]));
+  const perSequence = (name: string) =>
+    write.add('Unsqueeze', [name], [axes.b.dims, [], [], [], []], { axes: [1, 2, 3, 4] });
+  const lead: Dimensions = before !== null ? [axes.b.dims, [], []] : [];
+  const rows = before !== null ? write.add('Add', [perSequence(before), own], [...lead, s.dims, []]) : own;
+  keep(write.add('GreaterOrEqual', [rows, columns], [...lead, s.dims, t.dims]));
+  if (before === null) {
+    // Shorter sequences of the batch: the place of each one's last token.
+    const ends = perSequence(write.cast(`in${LAST}`, [axes.b.dims], 'int64'));
+    keep(write.add('GreaterOrEqual', [ends, columns], [axes.b.dims, [], [], [], t.dims]));
+  }
   const window = numberOf(view, 'local_window_size', -1);
   if (window < 0) return steps;
-  const oldest = write.add('Sub', [rows, write.scalar('int64', window)], [s.dims, []]);
-  keep(write.add('Less', [oldest, columns], [s.dims, t.dims]));
+  const oldest = write.add('Sub', [rows, write.scalar('int64', window)], [...lead, s.dims, []]);
+  keep(write.add('Less', [oldest, columns], [...lead, s.dims, t.dims]));
   return steps;
 }
 

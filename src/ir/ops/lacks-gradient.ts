@@ -4,22 +4,9 @@
  */
 import type { OperatorEntry } from '../operator.js';
 
-const FUSED = 'it is fused for inference; export the model for training, with queries, keys and values apart';
-const EXPERTS = 'experts are chosen by the largest scores inside it; export them as plain operators';
-const REGIONS =
-  'where a region lies decides what is read; freeze what leads there, as detectors do with their proposals';
 const TABLES = 'it is made for tables before training, with constants as attributes';
 
 const REASONS: Readonly<Record<string, string>> = {
-  ':RoiAlign': REGIONS,
-  ':MaxRoiPool': REGIONS,
-  ':DeformConv': 'windows that move with their offsets have no plain form; train with an ordinary convolution',
-  'com.microsoft:CropAndResize': REGIONS,
-  'com.microsoft:DecoderMaskedMultiHeadAttention': FUSED,
-  'com.microsoft:LinearAttention': FUSED,
-  'com.microsoft:CausalConvWithState': FUSED,
-  'com.microsoft:MoE': EXPERTS,
-  'com.microsoft:QMoE': EXPERTS,
   'ai.onnx.ml:ArrayFeatureExtractor': TABLES,
   'ai.onnx.ml:Imputer': TABLES,
   'ai.onnx.ml:LinearRegressor': TABLES,

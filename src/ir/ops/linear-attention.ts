@@ -6,79 +6,83 @@ import type { FactorRule } from '../factor-rule.js';
 import { elementCount, type TensorType } from '../graph.js';
 import type { OperatorEntry, OperatorView } from '../operator.js';
 import { bindRule } from '../rule-text.js';
+import { causalConvolutionGradient } from './causal-convolution-gradient.js';
 import { entry } from './entry.js';
+import { type LinearSizes, linearAttentionGradient } from './linear-attention-gradient.js';
 import { mismatch, numberOf, ofRank, operand, result } from './operands.js';
+import { differentiable } from './operator-gradient.js';
 
 const DOMAIN = 'com.microsoft';
 
 export const linearAttentionEntries: readonly OperatorEntry[] = [
-  entry({
-    op: 'LinearAttention',
-    domain: DOMAIN,
-    family: 'attention',
-    precision: 'full',
-    attributes: { q_num_heads: 'count', kv_num_heads: 'count' },
-    infer: (view) => {
-      const { batch, positions, heads, keyHeads, head, valueHead } = sizesOf(view);
-      const { dtype } = operand(view, 0);
-      const windows = numberOf(view, 'state_window', 0);
-      const state = [batch, keyHeads, head, valueHead];
-      const types: readonly TensorType[] = [
-        { dtype, shape: [batch, positions, Math.max(heads, keyHeads) * valueHead] },
-        { dtype: view.inputs[3]?.dtype ?? dtype, shape: windows > 0 ? [windows, ...state] : state },
-      ];
-      return types.slice(0, view.outputCount);
-    },
-    rule: linearRule,
-    resize: (view, rule, size) =>
-      rule.factors.has('h')
-        ? { ...view.attributes, q_num_heads: size('h') * size('g'), kv_num_heads: size('h') * size('j') }
-        : view.attributes,
-    work: (view) => {
-      const { batch, positions, heads, keyHeads, head, valueHead } = sizesOf(view);
-      return { flops: 6 * batch * positions * Math.max(heads, keyHeads) * head * valueHead };
-    },
-    note: 'Positions stay whole, each needs the state that the one before leaves; so do the features of a head.',
-  }),
-  entry({
-    op: 'CausalConvWithState',
-    domain: DOMAIN,
-    family: 'convolution',
-    infer: (view) => {
-      const type = ofRank(view, 0, 3, true);
-      const [kernel = 1] = ofRank(view, 1, 3, true).shape.slice(-1);
-      const windows = numberOf(view, 'state_window', 0);
-      const reach = (kernel - 1) * numberOf(view, 'dilation', 1);
-      const last = numberOf(view, 'channels_last', 0) !== 0;
-      const { shape } = type;
-      const state = last ? [shape[0] ?? 1, reach, ...shape.slice(2)] : [...shape.slice(0, -1), reach];
-      return [type, { dtype: type.dtype, shape: windows > 0 ? [windows, ...state] : state }].slice(0, view.outputCount);
-    },
-    rule: (view) => {
-      const rank = operand(view, 0).shape.length;
-      const spatial = Array.from({ length: rank - 3 }, (_, index) => `s${index}!`);
-      const last = numberOf(view, 'channels_last', 0) !== 0;
-      const image = (along: string) => (last ? ['n', along, ...spatial, 'c'] : ['n', 'c', ...spatial, along]).join(' ');
-      const state = `${numberOf(view, 'state_window', 0) > 0 ? 'w! ' : ''}${image('p!')}`;
-      const kernel = ['c', '1', ...spatial.map((_, index) => `k${index}!`), 'k!'].join(' ');
-      return `${image('t!')}, ${kernel}, c, ${state} -> ${image('t!')}, ${state}`;
-    },
-    work: (view) => ({
-      flops: 2 * elementCount(result(view, 0).shape) * elementCount(operand(view, 1).shape.slice(2)),
+  differentiable(
+    entry({
+      op: 'LinearAttention',
+      domain: DOMAIN,
+      family: 'attention',
+      precision: 'full',
+      attributes: { q_num_heads: 'count', kv_num_heads: 'count' },
+      infer: (view) => {
+        const { batch, positions, heads, keyHeads, head, valueHead } = sizesOf(view);
+        const { dtype } = operand(view, 0);
+        const windows = numberOf(view, 'state_window', 0);
+        const state = [batch, keyHeads, head, valueHead];
+        const types: readonly TensorType[] = [
+          { dtype, shape: [batch, positions, Math.max(heads, keyHeads) * valueHead] },
+          { dtype: view.inputs[3]?.dtype ?? dtype, shape: windows > 0 ? [windows, ...state] : state },
+        ];
+        return types.slice(0, view.outputCount);
+      },
+      rule: linearRule,
+      resize: (view, rule, size) =>
+        rule.factors.has('h')
+          ? { ...view.attributes, q_num_heads: size('h') * size('g'), kv_num_heads: size('h') * size('j') }
+          : view.attributes,
+      work: (view) => {
+        const { batch, positions, heads, keyHeads, head, valueHead } = sizesOf(view);
+        return { flops: 6 * batch * positions * Math.max(heads, keyHeads) * head * valueHead };
+      },
+      note: 'Positions stay whole, each needs the state that the one before leaves; so do the features of a head.',
     }),
-    parameterInputs: [1, 2],
-    note: 'Positions stay whole: each sees those before it.',
-  }),
+    (write) => linearAttentionGradient(write, sizesOf(write.view)),
+  ),
+  differentiable(
+    entry({
+      op: 'CausalConvWithState',
+      domain: DOMAIN,
+      family: 'convolution',
+      infer: (view) => {
+        const type = ofRank(view, 0, 3, true);
+        const [kernel = 1] = ofRank(view, 1, 3, true).shape.slice(-1);
+        const windows = numberOf(view, 'state_window', 0);
+        const reach = (kernel - 1) * numberOf(view, 'dilation', 1);
+        const last = numberOf(view, 'channels_last', 0) !== 0;
+        const { shape } = type;
+        const state = last ? [shape[0] ?? 1, reach, ...shape.slice(2)] : [...shape.slice(0, -1), reach];
+        return [type, { dtype: type.dtype, shape: windows > 0 ? [windows, ...state] : state }].slice(
+          0,
+          view.outputCount,
+        );
+      },
+      rule: (view) => {
+        const rank = operand(view, 0).shape.length;
+        const spatial = Array.from({ length: rank - 3 }, (_, index) => `s${index}!`);
+        const last = numberOf(view, 'channels_last', 0) !== 0;
+        const image = (along: string) =>
+          (last ? ['n', along, ...spatial, 'c'] : ['n', 'c', ...spatial, along]).join(' ');
+        const state = `${numberOf(view, 'state_window', 0) > 0 ? 'w! ' : ''}${image('p!')}`;
+        const kernel = ['c', '1', ...spatial.map((_, index) => `k${index}!`), 'k!'].join(' ');
+        return `${image('t!')}, ${kernel}, c, ${state} -> ${image('t!')}, ${state}`;
+      },
+      work: (view) => ({
+        flops: 2 * elementCount(result(view, 0).shape) * elementCount(operand(view, 1).shape.slice(2)),
+      }),
+      parameterInputs: [1, 2],
+      note: 'Positions stay whole: each sees those before it.',
+    }),
+    causalConvolutionGradient,
+  ),
 ];
-
-interface LinearSizes {
-  readonly batch: number;
-  readonly positions: number;
-  readonly heads: number;
-  readonly keyHeads: number;
-  readonly head: number;
-  readonly valueHead: number;
-}
 
 function sizesOf(view: OperatorView): LinearSizes {
   const [batch = 1, positions = 1, width = 1] = ofRank(view, 0, 3).shape;

@@ -4,6 +4,8 @@
 import { constant } from './constants.js';
 import { axisOf, numberOf, operand, result, text } from './operands.js';
 import { type GradientBody, type OperatorGradient, WHOLE_NUMBERS } from './operator-gradient.js';
+import { sampledRegionGradient } from './region-gradient.js';
+import { croppedAxis } from './region-samples.js';
 
 export const MICROSOFT_CORE_GRADIENTS: Readonly<Record<string, GradientBody | string>> = {
   ExpandDims: (write) => {
@@ -12,6 +14,7 @@ export const MICROSOFT_CORE_GRADIENTS: Readonly<Record<string, GradientBody | st
   },
   Inverse: (write) => inverseGradient(write),
   UnfoldTensor: (write) => unfoldGradient(write),
+  CropAndResize: (write) => sampledRegionGradient(write, croppedAxis(write, 2), croppedAxis(write, 3)),
   CDist: (write) => distancesGradient(write),
   NhwcMaxPool: WHOLE_NUMBERS,
 };

@@ -5,7 +5,7 @@
 import { AutoparError } from '../error.js';
 import { cut } from './attention-gradient.js';
 import { constant } from './constants.js';
-import { maskingSteps } from './multi-head-gradient.js';
+import { maskingSteps } from './masking-steps.js';
 import { numberOf, operand } from './operands.js';
 import type { OperatorGradient } from './operator-gradient.js';
 import { type Axes, type Axis, dimensionsOf, rearrange, sizesOf } from './rearrange.js';
@@ -26,7 +26,7 @@ const [INPUT, WEIGHTS, BIAS, MASK, PAST, SCORES, PAST_LENGTH] = [0, 1, 2, 3, 4, 
 
 export function projectedGradient(write: OperatorGradient, sizes: ProjectedSizes): void {
   const { view } = write;
-  refuse(write, sizes);
+  refuse(write);
   const type = write.sumType;
   const axes = axesOf(write, sizes);
   const { b, h, s, t, e, f } = axes;
@@ -58,10 +58,7 @@ export function projectedGradient(write: OperatorGradient, sizes: ProjectedSizes
     key: withPast(1, e),
     value: withPast(2, f),
     output: grown && rearrange(write, grown, outputForm, [[b], [h], [], [s], [f]]),
-    steps: maskingSteps(write, { query: sizes.query, keys: sizes.query, total: sizes.total }, axes, {
-      mask: MASK,
-      scores: SCORES,
-    }),
+    steps: maskingSteps(write, { ...sizes, keys: sizes.query, before: null }, axes, { mask: MASK, scores: SCORES }),
     probabilities: null,
   });
   const shown = write.has(1)
@@ -104,16 +101,15 @@ export function projectedGradient(write: OperatorGradient, sizes: ProjectedSizes
   write.become(PAST, write.add('Concat', both, write.dimsOfOperand(PAST), { axis: 0 }), type);
 }
 
-/** Refuses forms whose positions are known only when it runs, rotations inside, and masks with starts. */
-function refuse({ view }: OperatorGradient, { batch }: ProjectedSizes): void {
-  const mask = view.inputs[MASK]?.shape;
-  const isPlainMask = !mask || mask.length === 2 || mask.length === 3 || (mask.length === 1 && mask[0] === batch);
+/** Refuses what ONNX Runtime has no kernel for on a CPU. */
+function refuse({ view }: OperatorGradient): void {
+  const isPlainMask = (view.inputs[MASK]?.shape.length ?? 0) < 4;
   const isLate = Boolean(view.inputs[PAST_LENGTH]) || numberOf(view, 'past_present_share_buffer', 0) !== 0;
   if (isPlainMask && !isLate && numberOf(view, 'do_rotary', 0) === 0) return;
   throw new AutoparError(
     'no-gradient',
     'input',
-    `${view.op} ${view.name}: this form of it has no gradient (a mask of starts and ends or of four dimensions, a rotation inside, or a buffer for the past)`,
+    `${view.op} ${view.name}: this form of it has no gradient (a mask of four dimensions, a rotation inside, or a buffer for the past)`,
     { node: view.name },
     'Export the model before it is optimised for inference.',
   );

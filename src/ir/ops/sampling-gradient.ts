@@ -10,10 +10,10 @@ import { AutoparError } from '../error.js';
 import { elementCount } from '../graph.js';
 import { constant } from './constants.js';
 import { numberOf, operand, text } from './operands.js';
-import type { Dimensions, OperatorGradient } from './operator-gradient.js';
+import type { Arithmetic, Dimensions, OperatorGradient } from './operator-gradient.js';
 
 /** One axis of the image: how many positions, where samples lie on it, and how far that moves with the grid. */
-interface Along {
+export interface Along {
   readonly size: number;
   readonly low: string;
   /** u − floor u; null for the nearest neighbour. */
@@ -58,14 +58,9 @@ export function gridSampleGradient(write: OperatorGradient): void {
   const corners = isNearest ? 1 : 2 ** sizes.length;
   for (let corner = 0; corner < corners; corner++) {
     const far = sizes.map((_, axis) => ((corner >> axis) & 1) === 1);
-    const { index, inside } = cornerPlace(write, axes, far, places);
+    const { index, inside } = cornerPlace(axes, far, at);
     const count = at.count(inside);
-    /** The corner's weight, but for the axes left out. */
-    const weight = (without: number | null) =>
-      axes.reduce((product, { rest }, axis) => {
-        if (rest === null || axis === without) return product;
-        return at.mul(product, far[axis] ? rest : at.sub(1, rest));
-      }, count);
+    const weight = (without: number | null) => cornerWeight(axes, far, at, { count, without });
     const spread = write.add('Expand', [asRow(index)], flat, { shape: [n, c, points] });
     if (laid !== null) {
       const part = write.add('Mul', [slope, asRow(weight(null))], flat);
@@ -144,22 +139,32 @@ function alongAxis(
   return { size, low, rest: at.sub(place, low), slope };
 }
 
-/** A corner's position in the flattened image (0 where it lies outside), and whether it lies inside. */
-function cornerPlace(
-  write: OperatorGradient,
+/** A corner's weight, but for the axis left out; `count` is 1 where it lies inside of the image. */
+export function cornerWeight(
   axes: readonly Along[],
   far: readonly boolean[],
-  places: Dimensions,
+  at: Arithmetic,
+  { count, without }: { readonly count: string; readonly without: number | null },
+): string {
+  return axes.reduce((product, { rest }, axis) => {
+    if (rest === null || axis === without) return product;
+    return at.mul(product, far[axis] ? rest : at.sub(1, rest));
+  }, count);
+}
+
+/** A corner's position in the flattened image (0 where it lies outside), and whether it lies inside. */
+export function cornerPlace(
+  axes: readonly Along[],
+  far: readonly boolean[],
+  at: Arithmetic,
 ): { readonly index: string; readonly inside: string } {
-  const { dtype } = operand(write.view, 0);
-  const at = write.on(places, dtype);
+  const whole = at.write.on(at.dims, 'int64');
   let inside: string | null = null;
   let flat: string | null = null;
   for (const [axis, { size, low }] of axes.entries()) {
     const place = far[axis] ? at.add(low, 1) : low;
     const within = at.of('And', at.of('GreaterOrEqual', place, 0), at.of('Less', place, size));
-    const safe = write.cast(at.where(within, place, 0), places, 'int64');
-    const whole = write.on(places, 'int64');
+    const safe = at.write.cast(at.where(within, place, 0), at.dims, 'int64');
     flat = flat === null ? safe : whole.add(whole.mul(flat, size), safe);
     inside = inside === null ? within : at.of('And', inside, within);
   }

@@ -9,6 +9,7 @@ import { attentionSamples } from './samples/attention.js';
 import { contractionSamples } from './samples/contraction.js';
 import { convolutionSamples } from './samples/convolution.js';
 import { elementwiseSamples } from './samples/elementwise.js';
+import { expertSamples } from './samples/experts.js';
 import { indexingSamples } from './samples/indexing.js';
 import { lossSamples } from './samples/loss.js';
 import { microsoftSamples } from './samples/microsoft.js';
@@ -24,6 +25,7 @@ export const GRADIENT_SAMPLES: readonly (readonly [Case, GradientOptions])[] = [
   ...contractionSamples,
   ...convolutionSamples,
   ...elementwiseSamples,
+  ...expertSamples,
   ...indexingSamples,
   ...lossSamples,
   ...microsoftSamples,

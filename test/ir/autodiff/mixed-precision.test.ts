@@ -165,3 +165,26 @@ test('losses in 16 bit are near those in float32', async (t) => {
     t.notDeepEqual(got, exact, 'it is computed otherwise');
   }
 });
+
+test('weights that a file holds in float16 take steps of Adam whose gradients have squares too small for it', async (t) => {
+  const build = new GraphBuilder('half', 1);
+  const x = build.input('x', 'float16', [2, 3]);
+  const weight = constant('float16', [0.5, -0.25, 0.125], [3, 1]);
+  build.output('y', build.operator('MatMul', [x, build.constant('w', weight)]));
+  const optimizer = { kind: 'adam', learningRate: 1 / 64 } as const;
+  const loss = { kind: 'mse', output: 'y' } as const;
+  const { graph } = trainingGraph(build.build(), { loss, optimizer, trained: ['w'] });
+  // Gradients of about 1e-4, and none in the last row.
+  const batch = {
+    x: constant('float16', [1e-4, 2e-4, 0, 2e-4, -1e-4, 0], [2, 3]),
+    target: constant('float16', [1, 1], [2, 1]),
+  };
+  const { state } = await takeSteps(graph, [batch], 1);
+  // The first step of Adam is the rate, away from the gradient's sign, and none where there is no gradient.
+  t.deepEqual(state['w'] && numbersOf(state['w']).map((value) => Math.round(value * 1024) / 1024), [
+    0.5 + 1 / 64,
+    -0.25 + 1 / 64,
+    0.125,
+  ]);
+  t.is(state['w/square']?.dtype, 'float32');
+});

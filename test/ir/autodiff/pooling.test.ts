@@ -1,21 +1,21 @@
 /**
- * @file Gradients of pooling and resizing: against finite differences, and lowered under the forward's strategies.
+ * @file Gradients of pooling and resizing, of images and of regions: against finite differences, and lowered under the forward's strategies.
  */
 import test from 'ava';
 import { makeRun } from '../ops/one-node.js';
-import { type Case, c, f } from '../ops/sample.js';
+import { type Case, c, f, i } from '../ops/sample.js';
 import { needEntry } from '../ops/simulate.js';
 import { checkGradient, checkShardedGradient } from './check-gradient.js';
 import { gradientViewOf, runGradient } from './sample-gradient.js';
 import { poolingSamples } from './samples/pooling.js';
 
-for (const [number, [sample]] of poolingSamples.entries()) {
+for (const [number, [sample, options]] of poolingSamples.entries()) {
   const shapes = sample.inputs.map((input) => `[${input?.shape ?? ''}]`).join(' ');
   const attributes = JSON.stringify(sample.attributes, (_, value) => (value instanceof Uint8Array ? '…' : value));
   test(`${number} ${sample.op} ${shapes} ${attributes}`, async (t) => {
-    const error = await checkGradient(sample);
+    const error = await checkGradient(sample, options);
     t.log(error.toExponential(1));
-    await checkShardedGradient(sample);
+    await checkShardedGradient(sample, options);
     t.true(error <= 2e-3);
   });
 }
@@ -41,4 +41,11 @@ test('of equal elements of a window the first takes all, as in PyTorch; over all
   t.deepEqual(await gradientOf(overlapping, [-5, -5, -5, -5], [-5, -5, -5, -5]), [3, 3, 4, 0]);
   const whole = c('GlobalMaxPool', [f(1, 1, 4)]);
   t.deepEqual(await gradientOf(whole, [2, 0, 2, 1], [2]), [0.5, 0, 0.5, 0]);
+});
+
+test('the largest of as many samples as a region asks for is refused', (t) => {
+  const { gradient } = needEntry('RoiAlign');
+  const view = gradientViewOf(c('RoiAlign', [f(1, 1, 4, 4), f(2, 4), i(1, 2)], { mode: 'max' }), {});
+  if (typeof gradient !== 'function') return t.fail();
+  t.throws(() => gradient(view), { message: /as many samples as a region's size asks for has no gradient/ });
 });

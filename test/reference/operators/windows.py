@@ -5,7 +5,7 @@ import math
 import torch
 import torch.nn.functional as F
 
-from .registry import op, take
+from .registry import MICROSOFT, op, take
 
 CONVOLUTIONS = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
 TRANSPOSED = {1: F.conv_transpose1d, 2: F.conv_transpose2d, 3: F.conv_transpose3d}
@@ -187,3 +187,45 @@ def fold(node, x, image, block):
     padded = (height + pads[0] + pads[2], width + pads[1] + pads[3])
     whole = F.fold(x, padded, block.tolist(), dilations, 0, strides)
     return whole[:, :, pads[0] : pads[0] + height, pads[1] : pads[1] + width]
+
+
+@op("DeformConv")
+def convolve_deformed(node, x, weight, offsets, bias=None, mask=None):
+    """A sum over the places of a window; what an offset hits between pixels is their bilinear mean, zero outside."""
+    batch, channels, height, width = x.shape
+    rows, _, tall, broad = weight.shape
+    strides, dilations, before, _ = geometry(node, x.shape[2:], weight.shape[2:])
+    groups, parts = node.get("offset_group", 1), node.get("group", 1)
+    size = offsets.shape[2:]
+    moves = offsets.reshape(batch, groups, tall * broad, 2, *size)
+    weights = torch.ones_like(moves[:, :, :, 0]) if mask is None else mask.reshape(batch, groups, tall * broad, *size)
+    images = x.reshape(batch * groups, channels // groups, height, width)
+    total = 0
+    for tap in range(tall * broad):
+        own = torch.tensor([tap // broad * dilations[0] - before[0], tap % broad * dilations[1] - before[1]])
+        y = moves[:, :, tap, 0] + torch.arange(size[0])[:, None] * strides[0] + own[0]
+        across = moves[:, :, tap, 1] + torch.arange(size[1])[None, :] * strides[1] + own[1]
+        # As grid_sample has places: -1 and 1 are the middles of the outermost pixels.
+        grid = torch.stack([2 * across / max(width - 1, 1) - 1, 2 * y / max(height - 1, 1) - 1], dim=-1)
+        found = F.grid_sample(images, grid.flatten(0, 1), padding_mode="zeros", align_corners=True)
+        found = found.reshape(batch, groups, -1, *size) * weights[:, :, tap, None]
+        split = found.reshape(batch, parts, channels // parts, *size)
+        kernel = weight[:, :, tap // broad, tap % broad].reshape(parts, rows // parts, -1)
+        total = total + torch.einsum("gmc,ngcyx->ngmyx", kernel, split).flatten(1, 2)
+    return total if bias is None else total + bias.reshape(1, -1, 1, 1)
+
+
+@op("CausalConvWithState", domain=MICROSOFT)
+def convolve_causally(node, x, weight, bias=None, state=None):
+    if x.dim() != 3 or node.get("state_window", 0):
+        raise NotImplementedError("CausalConvWithState over several dimensions, or with a window of states")
+    last = node.get("channels_last", 0)
+    turn = lambda value: value.transpose(1, 2) if last else value
+    step = node.get("dilation", 1)
+    reach = (weight.shape[-1] - 1) * step
+    own = turn(x)
+    before = own.new_zeros(*own.shape[:2], reach) if state is None else turn(state)
+    joined = torch.cat([before, own], dim=2)
+    result = F.conv1d(joined, weight, bias, dilation=step, groups=own.shape[1])
+    result = F.silu(result) if node.get("activation", "none") in ("silu", "swish") else result
+    return turn(result), turn(joined[:, :, joined.shape[2] - reach :])

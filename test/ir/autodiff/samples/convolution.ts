@@ -2,7 +2,7 @@
  * @file Sample convolutions whose gradients are checked.
  */
 import { CASES } from '../../ops/cases.js';
-import { type Case, c, f, ms } from '../../ops/sample.js';
+import { type Case, c, f, ms, wide } from '../../ops/sample.js';
 import { crossesKinks } from '../kinks.js';
 import type { GradientOptions } from '../sample-gradient.js';
 
@@ -33,9 +33,18 @@ const OWN: readonly Case[] = [
   c('ConvTranspose', [f(2, 4, 4), f(4, 2, 3)], { strides: [2], output_shape: [8] }),
   c('ConvTranspose', [f(2, 4, 4), f(4, 2, 4)], { strides: [2], auto_pad: 'SAME_UPPER' }),
   c('ConvTranspose', [f(1, 2, 3, 3, 3), f(2, 4, 2, 3, 2)], { strides: [2, 1, 1] }),
+  c('DeformConv', [f(1, 2, 5, 4), f(3, 2, 3, 2), wide(1, 12, 3, 2)], { strides: [2, 2], pads: [1, 0, 1, 1] }),
+  c('DeformConv', [f(2, 2, 4, 4), f(2, 1, 2, 2), f(2, 8, 4, 2), f(2), f(2, 4, 4, 2)], {
+    group: 2,
+    pads: [1, 0, 1, 0],
+    dilations: [2, 2],
+  }),
+  ms('CausalConvWithState', [f(2, 4, 5), f(4, 1, 4), f(4)], { activation: 'silu' }, 2),
+  ms('CausalConvWithState', [f(1, 3, 2), f(3, 1, 4), null, f(1, 3, 3)], {}, 2),
 ];
 
-const samples = [...CASES.filter(({ op }) => ['Conv', 'ConvTranspose', 'FusedConv'].includes(op)), ...OWN];
+const OPERATORS = ['CausalConvWithState', 'Conv', 'ConvTranspose', 'DeformConv', 'FusedConv'];
+const samples = [...CASES.filter(({ op }) => OPERATORS.includes(op)), ...OWN];
 export const convolutionSamples: readonly (readonly [Case, GradientOptions])[] = samples.map((sample) => [
   sample,
   crossesKinks(sample) ? { tolerance: 5e-2 } : {},

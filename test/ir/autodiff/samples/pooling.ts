@@ -1,12 +1,24 @@
 /**
- * @file Sample pooling and resizing whose gradients are checked.
+ * @file Sample pooling and resizing, of images and of regions, whose gradients are checked.
  */
 import { constant } from '../../../../src/ir/ops/constants.js';
 import { CASES } from '../../ops/cases.js';
-import { type Case, c, f } from '../../ops/sample.js';
+import { type Case, c, f, i, ms, of, type Sample } from '../../ops/sample.js';
+import { firstSeed } from '../first-seed.js';
 import type { GradientOptions } from '../sample-gradient.js';
 
-const OPERATORS = ['AveragePool', 'LpPool', 'MaxPool', 'Resize', 'GlobalAveragePool', 'GlobalMaxPool', 'GlobalLpPool'];
+const OPERATORS = [
+  'AveragePool',
+  'LpPool',
+  'MaxPool',
+  'Resize',
+  'GlobalAveragePool',
+  'GlobalMaxPool',
+  'GlobalLpPool',
+  'RoiAlign',
+  'CropAndResize',
+];
+const size = (...values: number[]) => constant('int32', values, [2]);
 const scales = (...values: number[]) => constant('float32', values, [values.length]);
 
 const OWN: readonly Case[] = [
@@ -42,6 +54,52 @@ const OWN: readonly Case[] = [
   }),
 ];
 
-const samples = [...CASES.filter(({ op }) => OPERATORS.includes(op)), ...OWN];
+/** Regions of an image: low corners, then high ones; some reach outside, some are smaller than a pixel. */
+const regions = (count: number): Sample => ({ ...f(count, 4), low: 0, high: 5 });
 
-export const poolingSamples: readonly (readonly [Case, GradientOptions])[] = samples.map((sample) => [sample, {}]);
+const REGIONS: readonly Case[] = [
+  c('RoiAlign', [f(2, 3, 6, 5), regions(4), i(2, 4)], { output_height: 2, output_width: 3, sampling_ratio: 2 }),
+  c('RoiAlign', [f(2, 2, 6, 5), regions(6), i(2, 6)], {
+    output_height: 3,
+    output_width: 2,
+    sampling_ratio: 3,
+    spatial_scale: 1.5,
+    coordinate_transformation_mode: 'output_half_pixel',
+  }),
+  c('RoiAlign', [f(2, 2, 5, 4), regions(4), i(2, 4)], {
+    output_height: 2,
+    output_width: 1,
+    mode: 'max',
+    sampling_ratio: 1,
+    coordinate_transformation_mode: 'output_half_pixel',
+  }),
+  c('RoiAlign', [f(1, 2, 9, 8), { ...f(4, 4), low: 0, high: 9 }, i(1, 4)], {
+    output_height: 2,
+    output_width: 2,
+    coordinate_transformation_mode: 'output_half_pixel',
+  }),
+  c('MaxRoiPool', [f(2, 2, 7, 6), { ...f(4, 5), low: 0, high: 1.99 }], { pooled_shape: [3, 2], spatial_scale: 3 }),
+  c('MaxRoiPool', [f(1, 3, 5, 9), { ...f(4, 5), low: 0, high: 0.9 }], { pooled_shape: [1, 4], spatial_scale: 12 }),
+  ms('CropAndResize', [f(2, 3, 6, 5), { ...f(4, 4), low: -0.2 }, of('int32', 2, 4)], { crop_size: size(3, 2) }),
+  ms('CropAndResize', [f(1, 2, 4, 5), { ...f(2, 4), low: 0 }, of('int32', 1, 2)], {
+    crop_size: size(1, 3),
+    mode: 'nearest',
+  }),
+];
+
+const samples = [...CASES.filter(({ op }) => OPERATORS.includes(op)), ...OWN, ...REGIONS];
+
+/** As many samples as a region's size asks for: ONNX Runtime has that for regions whose low corner is the lower one. */
+const adaptive = c('RoiAlign', [f(2, 2, 6, 7), { ...f(3, 4), low: -2, high: 9 }, i(2, 3)], {
+  output_height: 2,
+  output_width: 1,
+});
+
+const isUpright = (data: readonly number[]) =>
+  data.every((value, at) => at % 4 > 1 || value + 0.1 < (data[at + 2] ?? 0));
+
+export const poolingSamples: readonly (readonly [Case, GradientOptions])[] = [
+  // Bounds of MaxRoiPool's regions are rounded to pixels, and the first of them is an image's number.
+  ...samples.map((sample) => [sample, sample.op === 'MaxRoiPool' ? { wanted: [true] } : {}] as const),
+  [adaptive, { seed: firstSeed(adaptive, ([, regions]) => isUpright(regions?.data ?? [])) }],
+];

@@ -1,0 +1,94 @@
+/**
+ * @file What an expert does between its two products, and the gradient of that: an activation, or SwiGLU with its gate and its
+ * other features in turns (Shazeer 2020; limits, slope and shift as in gpt-oss).
+ */
+import type { DimensionFactors } from '../factor-rule.js';
+import { mismatch, numberOf, text } from './operands.js';
+import type { Arithmetic, OperatorGradient } from './operator-gradient.js';
+
+interface Form {
+  /** [expert, token, feature] of the result. */
+  readonly shape: readonly number[];
+  readonly lead: readonly DimensionFactors[];
+  readonly hidden: DimensionFactors;
+  readonly inner: DimensionFactors;
+}
+
+interface Activated {
+  readonly value: string;
+  /** What the gradient of the value makes of that of the sums. */
+  readonly back: (slope: string) => string;
+}
+
+/** `sum`: [expert, token, hidden]. */
+export function activated(write: OperatorGradient, sum: string, form: Form): Activated {
+  const { view } = write;
+  const at = write.on([...form.lead, form.inner], write.sumType);
+  const kind = text(view, 'activation_type', 'relu');
+  if (kind === 'swiglu') return gated(write, sum, form, at);
+  const plain = PLAIN[kind];
+  if (!plain) throw mismatch(view, `its activation_type ${kind} is not known`);
+  const { value, rate } = plain(at, sum);
+  return { value, back: (slope) => (rate === null ? slope : at.mul(slope, rate())) };
+}
+
+interface Plain {
+  readonly value: string;
+  /** The derivative; null where it is one. */
+  readonly rate: (() => string) | null;
+}
+
+const PLAIN: Readonly<Record<string, (at: Arithmetic, x: string) => Plain>> = {
+  identity: (_, x) => ({ value: x, rate: null }),
+  relu: (at, x) => ({ value: at.of('Relu', x), rate: () => at.count(at.of('Greater', x, 0)) }),
+  silu: (at, x) => {
+    const gate = at.of('Sigmoid', x);
+    return { value: at.mul(x, gate), rate: () => at.mul(gate, at.add(at.mul(x, at.sub(1, gate)), 1)) };
+  },
+  // By the hyperbolic tangent: x (1 + tanh u) / 2, u = √(2/π) (x + 0.044715 x³).
+  gelu: (at, x) => {
+    const [scale, cube] = [Math.sqrt(2 / Math.PI), 0.044715];
+    const square = at.square(x);
+    const inside = at.mul(at.mul(x, scale), at.add(at.mul(square, cube), 1));
+    const tanh = at.of('Tanh', inside);
+    const half = at.mul(at.add(tanh, 1), 0.5);
+    const steep = at.mul(at.add(at.mul(square, 3 * cube), 1), scale / 2);
+    const rate = () => at.add(half, at.mul(at.mul(x, at.sub(1, at.square(tanh))), steep));
+    return { value: at.mul(x, half), rate };
+  },
+};
+
+/** g σ(α g) (l + β), both limited: g above, l on both sides. */
+function gated(write: OperatorGradient, sum: string, { shape, lead, hidden, inner }: Form, at: Arithmetic): Activated {
+  const { view } = write;
+  // Whole features may have one name for all of them.
+  const pair = hidden.length > inner.length ? hidden.slice(inner.length) : hidden;
+  const pairs = [...lead, inner, pair];
+  const apart = write.add('Reshape', [sum], pairs, { shape: [...shape, 2] });
+  const single = [...lead, inner, []];
+  write.addAll('Split', [apart], ['gates', 'others'], [single, single], { axis: 3, split: [1, 1] });
+  const [gates, others] = ['gates', 'others'].map((name) => write.add('Squeeze', [name], at.dims, { axes: [3] }));
+  const limit = numberOf(view, 'swiglu_limit', Number.POSITIVE_INFINITY);
+  const slant = numberOf(view, 'activation_alpha', 1);
+  const isLimited = Number.isFinite(limit);
+  const gate = isLimited ? at.of('Min', gates ?? '', limit) : (gates ?? '');
+  const other = isLimited ? at.of('Max', at.of('Min', others ?? '', limit), -limit) : (others ?? '');
+  const open = at.of('Sigmoid', at.mul(gate, slant));
+  const passed = at.mul(gate, open);
+  const shifted = at.add(other, numberOf(view, 'activation_beta', 0));
+  const within = (slope: string, free: string, bounded: string) =>
+    isLimited ? at.where(at.of('Equal', free, bounded), slope, 0) : slope;
+  return {
+    value: at.mul(passed, shifted),
+    back: (slope) => {
+      const rate = at.mul(open, at.add(at.mul(at.mul(gate, slant), at.sub(1, open)), 1));
+      const parts = [
+        within(at.mul(at.mul(slope, shifted), rate), gates ?? '', gate),
+        within(at.mul(slope, passed), others ?? '', other),
+      ].map((name) => write.add('Unsqueeze', [name], single, { axes: [3] }));
+      const joined = write.add('Concat', parts, pairs, { axis: 3 });
+      const size = (shape[2] ?? 1) * 2;
+      return write.add('Reshape', [joined], [...lead, hidden], { shape: [...shape.slice(0, 2), size] });
+    },
+  };
+}

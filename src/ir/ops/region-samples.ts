@@ -1,0 +1,201 @@
+/**
+ * @file Where RoiAlign and CropAndResize sample the rows or the columns of an image, for every region: as ONNX Runtime has it.
+ *
+ *     RoiAlign        u = start + p · length / P + (k + ½) · length / (P · K)      K samples for each of P results
+ *     CropAndResize   u = start + p · length / (P − 1)                             the middle where P is 1
+ *
+ * RoiAlign's K is ⌈length / P⌉ where no number is given. No pixel then meets more than six samples, which lie at most 1 apart
+ * and more than ½ where there are several: those are found for each pixel.
+ */
+import type { DimensionFactors } from '../factor-rule.js';
+import { constant } from './constants.js';
+import { positionsAlong } from './expansion.js';
+import { numberOf, operand, result, text } from './operands.js';
+import type { Arithmetic, Dimensions, OperatorGradient } from './operator-gradient.js';
+
+/** Samples along one axis: tensors [region, result, sample, pixel], 1 where they are the same for all. */
+export interface SampledAxis {
+  readonly dims: Dimensions;
+  /** The image's dimension. */
+  readonly axis: number;
+  readonly size: number;
+  /** Sizes of `dims`. */
+  readonly sizes: readonly number[];
+  /** u, moved to the border where it lies a little outside. */
+  readonly place: string;
+  /** Whether it lies inside of the image, or near enough. */
+  readonly inside: string;
+  /** What a sample counts for in the mean of the axis. */
+  readonly share: string | number;
+  /** 1 where u moves with the region. */
+  readonly free: string | number;
+  /** du / dlength. */
+  readonly part: string;
+  readonly bounds: Bounds;
+}
+
+/** The columns of the regions that hold an axis's bounds; how far its start and its length move with them. */
+interface Bounds {
+  readonly low: number;
+  readonly high: number;
+  readonly scale: number;
+  /** [region, 1, 1, 1]: 0 where a region is too small and counts as one pixel. */
+  readonly grows: string | null;
+}
+
+/** More samples than a pixel meets, the nearest before them included. */
+const MOST_NEAR = 6;
+
+/** What all axes of an operator begin with. */
+class Axis {
+  readonly size: number;
+  readonly pooled: number;
+  readonly regions: number;
+  readonly region: Arithmetic;
+  readonly #out: DimensionFactors;
+  readonly #pixel: DimensionFactors;
+  readonly #r: DimensionFactors;
+
+  constructor(
+    readonly write: OperatorGradient,
+    readonly axis: number,
+  ) {
+    const { view } = write;
+    this.size = operand(view, 0).shape[axis] ?? 1;
+    this.regions = result(view, 0).shape[0] ?? 1;
+    this.pooled = result(view, 0).shape[axis] ?? 1;
+    this.#r = write.dimsOfResult(0)[0] ?? [];
+    this.#out = write.dimsOfResult(0)[axis] ?? [];
+    this.#pixel = write.dimsOfOperand(0)[axis] ?? [];
+    this.region = write.on([this.#r, [], [], []], write.sumType);
+  }
+
+  /** [region, result, sample, pixel], without the last two where samples are no several or the same for all pixels. */
+  dims(samples: boolean, pixels: boolean): Dimensions {
+    return [this.#r, this.#out, samples ? this.#out : [], pixels ? this.#pixel : []];
+  }
+
+  on(samples: boolean, pixels: boolean): Arithmetic {
+    return this.write.on(this.dims(samples, pixels), this.write.sumType);
+  }
+
+  /** A column of the regions, [region, 1, 1, 1]. */
+  column(index: number): string {
+    const { write } = this;
+    const { dtype } = operand(write.view, 1);
+    const own = write.inType('in1', dtype, write.sumType, write.dimsOfOperand(1));
+    const place = write.tensor(constant('int64', [index], []));
+    const taken = write.add('Gather', [own, place], [this.#r], { axis: 1 });
+    return write.add('Unsqueeze', [taken], this.region.dims, { axes: [1, 2, 3] });
+  }
+
+  /** Numbers of each result and sample, [result, sample, 1]. */
+  numbers(samples: number, of: (result: number, sample: number) => number): string {
+    const values = Array.from({ length: this.pooled * samples }, (_, at) => of(Math.floor(at / samples), at % samples));
+    return this.write.tensor(constant(this.write.sumType, values, [this.pooled, samples, 1]));
+  }
+
+  /** 0, 1, … along the pixels. */
+  pixels(): string {
+    const { write } = this;
+    const dims = [[], [], [], this.#pixel];
+    return write.cast(positionsAlong(write, [1, 1, 1, this.size], 3, this.#pixel), dims, write.sumType);
+  }
+}
+
+/** `axis`: 2 for rows, 3 for columns. */
+export function alignedAxis(write: OperatorGradient, axis: 2 | 3): SampledAxis {
+  const { view } = write;
+  const own = new Axis(write, axis);
+  const { region, size, pooled } = own;
+  const scale = numberOf(view, 'spatial_scale', 1);
+  const isHalf = text(view, 'coordinate_transformation_mode', 'half_pixel') === 'half_pixel';
+  const [low, high] = axis === 2 ? [1, 3] : [0, 2];
+  const [start, end] = [low, high].map((index) => region.sub(region.mul(own.column(index), scale), isHalf ? 0.5 : 0));
+  const raw = region.sub(end ?? '', start ?? '');
+  const length = isHalf ? raw : region.of('Max', raw, 1);
+  const bin = region.div(length, pooled);
+  const perResult = own.on(false, false);
+  const order = own.numbers(1, (result) => result);
+  const first = perResult.add(start ?? '', perResult.mul(order, bin));
+  const ratio = numberOf(view, 'sampling_ratio', 0);
+  const found = ratio > 0 ? given(own, ratio) : nearSamples(own, bin, first);
+  const { at, middle, count } = found;
+  const free = at.add(first, at.div(at.mul(middle, bin), count));
+  const within = at.of('And', at.of('GreaterOrEqual', free, -1), at.of('LessOrEqual', free, size));
+  const place = at.of('Min', at.of('Max', free, 0), size - 1);
+  return {
+    dims: at.dims,
+    axis,
+    size,
+    sizes: [own.regions, pooled, ratio > 0 ? ratio : MOST_NEAR, ratio > 0 ? 1 : size],
+    place,
+    inside: found.exists === null ? within : at.of('And', within, found.exists),
+    share: typeof count === 'number' ? 1 / count : region.div(1, count),
+    free: at.count(at.of('Equal', place, free)),
+    part: found.part ?? at.div(at.add(order, at.div(middle, count)), pooled),
+    bounds: { low, high, scale, grows: isHalf ? null : region.count(region.of('Greater', raw, 1)) },
+  };
+}
+
+/** k + ½, how many samples there are for each result, and whether a sample is one of them. */
+interface Numbered {
+  readonly at: Arithmetic;
+  readonly middle: string;
+  readonly count: number | string;
+  readonly exists: string | null;
+  /** (p + middle / count) / results, where that is known. */
+  readonly part: string | null;
+}
+
+function given(own: Axis, count: number): Numbered {
+  const part = own.numbers(count, (result, sample) => (result + (sample + 0.5) / count) / own.pooled);
+  const middle = own.numbers(count, (_, sample) => sample + 0.5);
+  return { at: own.on(true, false), middle, count, exists: null, part };
+}
+
+/** The samples near each pixel, of as many as there are. `first`: where each result's samples begin, `bin`: and their room. */
+function nearSamples(own: Axis, bin: string, first: string): Numbered {
+  const { region } = own;
+  const whole = region.of('Ceil', bin);
+  const count = region.of('Max', whole, 1);
+  const step = region.div(bin, count);
+  // A region of no length has no samples: what it is divided by is nothing to it.
+  const safe = region.where(region.of('Greater', step, 0), step, 1);
+  const near = own.on(false, true);
+  const from = near.sub(near.sub(own.pixels(), near.add(first, near.mul(step, 0.5))), 1);
+  const nearest = near.of('Max', near.of('Floor', near.div(from, safe)), 0);
+  const at = own.on(true, true);
+  const number = at.add(
+    nearest,
+    own.numbers(MOST_NEAR, (_, sample) => sample),
+  );
+  return { at, middle: at.add(number, 0.5), count, exists: at.of('Less', number, whole), part: null };
+}
+
+/** `axis`: 2 for rows, 3 for columns. */
+export function croppedAxis(write: OperatorGradient, axis: 2 | 3): SampledAxis {
+  const { view } = write;
+  const own = new Axis(write, axis);
+  const { region, size, pooled } = own;
+  const [low, high] = axis === 2 ? [0, 2] : [1, 3];
+  const scale = size - 1;
+  const [start, end] = [low, high].map((index) => region.mul(own.column(index), scale));
+  const length = region.sub(end ?? '', start ?? '');
+  const at = own.on(false, false);
+  const part = own.numbers(1, (result) => (pooled === 1 ? 0.5 : result / (pooled - 1)));
+  const free = at.add(start ?? '', at.mul(part, length));
+  const isNearest = text(view, 'mode', 'bilinear') === 'nearest';
+  return {
+    dims: at.dims,
+    axis,
+    size,
+    sizes: [own.regions, pooled, 1, 1],
+    place: isNearest ? at.of('Floor', at.add(free, 0.5)) : free,
+    inside: at.of('And', at.of('GreaterOrEqual', free, 0), at.of('LessOrEqual', free, size - 1)),
+    share: 1,
+    free: isNearest ? 0 : 1,
+    part,
+    bounds: { low, high, scale, grows: null },
+  };
+}

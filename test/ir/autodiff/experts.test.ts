@@ -1,0 +1,45 @@
+/**
+ * @file Gradients of mixtures of experts: against finite differences, and lowered under the forward's strategies.
+ */
+import test from 'ava';
+import { f, ms, of } from '../ops/sample.js';
+import { needEntry } from '../ops/simulate.js';
+import { checkGradient, checkShardedGradient } from './check-gradient.js';
+import { gradientViewOf } from './sample-gradient.js';
+import { expertSamples } from './samples/experts.js';
+
+for (const [number, [sample, options]] of expertSamples.entries()) {
+  const shapes = sample.inputs.map((input) => `[${input?.shape ?? ''}]`).join(' ');
+  test(`${number} ${sample.op} ${shapes} ${JSON.stringify(sample.attributes)}`, async (t) => {
+    const error = await checkGradient(sample, options);
+    t.log(error.toExponential(1));
+    await checkShardedGradient(sample, options);
+    t.true(error <= (options.tolerance ?? 2e-3));
+  });
+}
+
+test('forms that no kernel here proves are refused', (t) => {
+  const { gradient } = needEntry('MoE', 'com.microsoft');
+  const refused = (more: object, ...rest: null[]) => {
+    const inputs = [f(4, 6), f(4, 4), f(4, 8, 6), null, f(4, 6, 8), ...rest, ...(rest.length > 0 ? [f(4, 8, 6)] : [])];
+    const view = gradientViewOf(ms('MoE', inputs, { k: 2, activation_type: 'silu', ...more }), {});
+    return () => (typeof gradient === 'function' ? gradient(view) : t.fail());
+  };
+  const message =
+    /gates with weights of their own or behind the other features, a router's weights beside its scores, or a sparse/;
+  t.throws(refused({}, null), { message });
+  t.throws(refused({ use_sparse_mixer: 1 }), { message });
+  t.notThrows(refused({}));
+});
+
+test('scales of quantised experts are not trained', (t) => {
+  const [sample] = expertSamples.find(([{ op }]) => op === 'QMoE') ?? [];
+  const { gradient } = needEntry('QMoE', 'com.microsoft');
+  if (!sample || typeof gradient !== 'function') return t.fail();
+  t.throws(() => gradient(gradientViewOf(sample, {})), { message: /scales and zero points .* are not trained/ });
+  const [tokens, scores, first, , , second] = sample.inputs;
+  const inputs = [tokens, scores, first, f(4, 16, 2), null, second, f(4, 32, 1), ...Array(5).fill(null)];
+  const operands = [...inputs, of('uint8', 9, 4, 32, 1)].map((input) => input ?? null);
+  const blocks = ms('QMoE', operands, { ...sample.attributes, block_size: 16 });
+  t.throws(() => gradient(gradientViewOf(blocks, { wanted: [true] })), { message: /rows of a single block/ });
+});
