@@ -21,17 +21,17 @@ interface Size {
 }
 
 const SIZES: readonly Size[] = [
-  { name: '32 layers × 64', layers: 32, hidden: 6144, nodes: 8, microBatches: 64, peer: 'Alpa 33 s' },
+  { name: '32 layers × 64', layers: 32, hidden: 8192, nodes: 8, microBatches: 64, peer: 'Alpa 33 s' },
   {
     name: '32 unlike layers × 64',
     layers: 32,
-    hidden: 6144,
+    hidden: 8192,
     nodes: 8,
     microBatches: 64,
     unlike: 0.2,
     peer: 'Alpa 33 s',
   },
-  { name: '32 layers × 64, zero-bubble', layers: 32, hidden: 6144, nodes: 8, microBatches: 64, kind: 'zero-bubble' },
+  { name: '32 layers × 64, zero-bubble', layers: 32, hidden: 8192, nodes: 8, microBatches: 64, kind: 'zero-bubble' },
   { name: '96 layers × 1,024', layers: 96, hidden: 12_288, nodes: 128, microBatches: 192 },
   { name: '64 layers × 2,048', layers: 64, hidden: 12_288, nodes: 256, microBatches: 256, peer: 'Piper 57 s' },
   { name: '128 layers × 2,048', layers: 128, hidden: 12_288, nodes: 256, microBatches: 256, peer: 'Piper 57 s' },
@@ -50,12 +50,12 @@ const PER_NODE = 8;
 const SEQUENCE = 2048;
 const FLOPS = 150e12;
 const INSIDE = 100e9;
-const ACROSS = 5e9;
+const ACROSS = 10e9;
 const VOCABULARY = 51_200;
 
 function meshesOf(nodes: number): readonly SubMesh[] {
   const sizes = Array.from({ length: Math.log2(nodes * PER_NODE) + 1 }, (_, power) => 2 ** power);
-  return sizes.map((devices) => ({ name: `${devices}`, devices, group: 0, memoryBytes: 30 * 2 ** 30 }));
+  return sizes.map((devices) => ({ name: `${devices}`, devices, group: 0, memoryBytes: 14 * 2 ** 30 }));
 }
 
 /** One layer on n devices: tensor parallel in the node, data parallel across; seconds of one micro-batch of a sample. */
@@ -126,7 +126,7 @@ for (const size of SIZES) {
     size.name.padEnd(28),
     `${cut.seconds.toFixed(3)} s`.padStart(9),
     `${(whole.seconds - cut.seconds).toFixed(3)} s`.padStart(11),
-    `${((found?.work ?? 0) / 1e6).toFixed(1)} M`.padStart(9),
+    `${((found?.work ?? 0) / 1e3).toFixed(0)} k`.padStart(9),
     String(found?.best.stages.length ?? answer.kind).padStart(7),
     `${(found?.best.simulatedSeconds ?? Number.NaN).toFixed(4)} s`.padStart(11),
     (found?.gap === 0 ? 'optimal' : `${found?.gap.toExponential(1)}`).padStart(10),

@@ -124,6 +124,7 @@ export class CutSearch {
   solve(bound: number, below: number): Cut | undefined {
     const least = this.leastFill(bound);
     if (least >= below) return undefined;
+    if (!this.space.counted) return this.within(bound, below);
     for (let above = FIRST_SHARE; ; above *= WIDER) {
       const limit = above > LAST_SHARE ? below : Math.min(below, least * (1 + above));
       const cut = this.within(bound, limit);
@@ -132,20 +133,26 @@ export class CutSearch {
   }
 
   private bounded(bound: number): FillBound {
-    if (this.bounds.for !== bound) {
-      this.reach(bound);
-      this.bounds = { for: bound, fill: this.fillBounds.of(bound, this.farthest) };
-    }
-    return this.bounds.fill;
+    if (this.bounds.for === bound) return this.bounds.fill;
+    // Where devices do not count the bound on the pace tells little: one bound on fill serves all.
+    const once = !this.space.counted;
+    const known = once && !Number.isNaN(this.bounds.for);
+    if (!known) this.reach(once ? Number.MAX_VALUE : bound);
+    const fill = known ? this.bounds.fill : this.fillBounds.of(once ? Number.MAX_VALUE : bound, this.farthest);
+    this.reach(bound);
+    this.bounds = { for: bound, fill };
+    return fill;
   }
 
   private within(bound: number, below: number): Cut | undefined {
     const { before, after } = this.bounded(bound);
     this.pool.clear();
     this.counts.fill(0);
+    const { latest, earliest } = this.windows();
     for (let layer = this.count - 1; layer > 0; layer--) {
       for (let position = 1; position < this.positions - 1; position++) {
         if (!this.reachable[position]) continue;
+        if (layer > (latest[position] as number) || layer < (earliest[position] as number)) continue;
         const at = layer * this.positions + position;
         const rest = (before[at] as number) * ROUNDING;
         if (rest + (after[at] as number) * ROUNDING >= below) continue;
@@ -172,6 +179,29 @@ export class CutSearch {
         far[first] = end;
       }
     }
+  }
+
+  /** Between which layers a stage at each position begins, where positions count stages: by what stages can reach at most. */
+  private windows(): { readonly latest: Int32Array; readonly earliest: Int32Array } {
+    const { count, positions } = this;
+    const latest = new Int32Array(positions).fill(count);
+    const earliest = new Int32Array(positions);
+    if (this.space.counted) return { latest, earliest };
+    latest[0] = 0;
+    earliest[positions - 1] = count;
+    for (let position = 0; position < positions - 1; position++) {
+      const [move] = this.space.moves[position] ?? [];
+      const far = move && (this.farthest[move.subMesh] as Int32Array);
+      latest[position + 1] = Math.min(count, far?.[latest[position] as number] ?? count);
+    }
+    for (let position = positions - 2; position >= 0; position--) {
+      const [move] = this.space.moves[position] ?? [];
+      const far = move && (this.farthest[move.subMesh] as Int32Array);
+      let first = earliest[position + 1] as number;
+      while (far && first > 0 && (far[first - 1] as number) >= (earliest[position + 1] as number)) first--;
+      earliest[position] = first;
+    }
+    return { latest, earliest };
   }
 
   /** Fills the entries of a state; how many there are. */

@@ -117,10 +117,12 @@ function thinned(points: readonly Combination[], slack: number, most: number): F
           other.pace <= point.pace * (1 + epsilon),
       );
       if (!replaced) kept.push(point);
-      if (kept.length > most) break;
+      if (kept.length > most && epsilon < LAST_EPSILON) break;
     }
-    if (kept.length <= most) return { points: kept.reverse(), slack: slack * (1 + epsilon) };
+    if (kept.length <= most || epsilon >= LAST_EPSILON) return { points: kept.reverse(), slack: slack * (1 + epsilon) };
   }
 }
 
 const FIRST_EPSILON = 1e-6;
+/** Points that trade held for transient bytes stand for no others, however slow: so many are kept then. */
+const LAST_EPSILON = 1;

@@ -55,7 +55,8 @@ export class StageTables implements StageCosts {
   private readonly proportional: boolean;
   private readonly fronts = new Map<string, Front>();
   private readonly ways = new Map<string, readonly StageWay[]>();
-  private readonly found = new Map<string, StageOptions>();
+  /** By micro-batches in flight, then by sub-mesh, first and end. */
+  private readonly found = new Map<number, Map<number, StageOptions>>();
 
   /**
    * @param memoryBytes limit of one device of each sub-mesh
@@ -78,8 +79,10 @@ export class StageTables implements StageCosts {
   }
 
   options(subMesh: number, first: number, end: number, inFlight: number): StageOptions {
-    const key = `${subMesh},${first},${end},${inFlight}`;
-    const known = this.found.get(key);
+    const at = (subMesh * this.layers + first) * (this.layers + 1) + end;
+    const asked = this.found.get(inFlight) ?? new Map<number, StageOptions>();
+    this.found.set(inFlight, asked);
+    const known = asked.get(at);
     if (known) return known;
     const ways = this.waysOf(subMesh, first, end, inFlight);
     const options = {
@@ -87,7 +90,7 @@ export class StageTables implements StageCosts {
       pace: Float64Array.from(ways, ({ pace }) => pace),
       slack: this.front(subMesh, first, end, inFlight).slack,
     };
-    this.found.set(key, options);
+    asked.set(at, options);
     return options;
   }
 
