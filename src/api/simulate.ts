@@ -23,6 +23,7 @@ import { graphWork, type Purpose } from './graph-work.js';
 import { type ImportOptions, importModel } from './import.js';
 import { modelWork } from './layer-classes.js';
 import { writeTimeline } from './timeline.js';
+import { importedFor } from './training-form.js';
 
 export interface SimulateOptions extends Omit<ImportOptions, 'globalBatch'>, Partial<Degrees> {
   /** The model file; left out where `generate` is given. */
@@ -192,10 +193,15 @@ function worksOf(options: SimulateOptions, generated: GeneratedModel | null, clu
     return found;
   };
   async function make(tp: number, batch: number): Promise<ModelWork> {
-    if (generated?.language) return modelWork({ ...generated.language, batch }, tp, cluster);
+    const dropping = options.loss ? {} : { dropout: 0 };
+    if (generated?.language) return modelWork({ ...generated.language, ...dropping, batch }, tp, cluster);
     if (generated) return graphWork(generated.build(batch), tp, cluster, purpose);
     const { model = '', generate: _, ...importing } = options;
-    const imported = await importModel(model, { ...importing, globalBatch: batch });
+    const imported = await importModel(model, {
+      ...importing,
+      ...importedFor(options.loss && {}),
+      globalBatch: batch,
+    });
     return graphWork(imported.graph, tp, cluster, purpose);
   }
 }

@@ -9,6 +9,7 @@ import test, { type ExecutionContext } from 'ava';
 import { floats, GraphBuilder } from '../../models/builder.js';
 import { cnn } from '../../models/cnn.js';
 import { gpt } from '../../models/gpt.js';
+import { languageModel } from '../../models/language-model.js';
 import { mlp } from '../../models/mlp.js';
 import { normalisedCnn } from '../../models/normalised-cnn.js';
 import { type CompileOptions, compile } from '../../src/api/compile.js';
@@ -20,6 +21,7 @@ import type { Graph } from '../../src/ir/graph.js';
 import { writeOnnx } from '../../src/ir/onnx/writer.js';
 import { numbersOf } from '../../src/ir/ops/constants.js';
 import { runProgram } from '../../src/runtime/run-program.js';
+import { gptSizes } from '../cost-model/step/sizes.js';
 
 function saved(t: ExecutionContext, graph: Graph): string {
   const folder = mkdtempSync(join(tmpdir(), 'autopar-test-'));
@@ -55,6 +57,8 @@ async function train(
   };
 }
 
+const SMALL = { batch: 8, sequence: 6, layers: 1, vocabulary: 24, causal: true };
+
 const CASES: readonly { readonly name: string; readonly graph: Graph; readonly training: Training }[] = [
   {
     name: 'an MLP, squares, momentum',
@@ -75,8 +79,8 @@ const CASES: readonly { readonly name: string; readonly graph: Graph; readonly t
     training: { loss: { kind: 'cross_entropy' }, optimizer: { kind: 'adamw', learningRate: 1e-3, epsilon: 1e-3 } },
   },
   {
-    name: 'a GPT whose Dropout draws the masks of the whole batch',
-    graph: gpt('gpt', { batch: 8, sequence: 6, layers: 1, width: 16, heads: 2, vocabulary: 24, dropout: 0.3 }, 1),
+    name: 'a generated GPT whose Dropout draws the masks of the whole batch',
+    graph: languageModel('gpt', { ...gptSizes({ hidden: 16, heads: 2, dropout: 0.3 }), ...SMALL }, 1),
     training: { loss: { kind: 'cross_entropy' }, optimizer: { kind: 'sgd', learningRate: 0.05 } },
   },
 ];
