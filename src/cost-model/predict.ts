@@ -2,7 +2,8 @@
  * @file What a lowered plan costs: step time as a sum of named parts, memory by liveness, bytes on the wire.
  */
 import { runsPerStep } from '../ir/graph.js';
-import { liveness } from '../partition/liveness.js';
+import { type Liveness, liveness } from '../partition/liveness.js';
+import { rankMemory } from '../partition/rank-memory.js';
 import type { ShardedGraph, ShardedNode } from '../partition/sharded-graph.js';
 import type { Mesh } from '../sharding-propagation/mesh.js';
 import type { Cluster } from './cluster.js';
@@ -44,7 +45,7 @@ export function predict(graph: ShardedGraph, cluster: Cluster, wholeFlops?: numb
   const ranks = graph.mesh.axes.reduce((product, axis) => product * axis.size, 1);
   return {
     stepSeconds: nanoseconds / 1e9,
-    peakBytes: [liveness(graph, fusesBlocks(cluster.device)).peakBytes],
+    peakBytes: [memoryOf(graph, cluster).peakBytes],
     parts: Object.fromEntries([...parts].sort(byName).map(([part, sum]) => [part, sum / 1e9])),
     flopsPerRank,
     flopsTotal: wholeFlops ?? flopsPerRank * ranks,
@@ -55,6 +56,11 @@ export function predict(graph: ShardedGraph, cluster: Cluster, wholeFlops?: numb
 /** Price of a step of a sharded graph in integer nanoseconds: the number that the search minimises. */
 export function priceGraph(graph: ShardedGraph, cluster: Cluster): number {
   return graph.nodes.reduce((sum, node) => sum + runsPerStep(node.scope, graph) * priceNode(node, graph, cluster), 0);
+}
+
+/** What a rank holds at its fullest moment: under the bundled runtime on this machine, by plain liveness elsewhere. */
+export function memoryOf(graph: ShardedGraph, cluster: Cluster): Liveness {
+  return cluster.local ? rankMemory(graph) : liveness(graph, fusesBlocks(cluster.device));
 }
 
 /** Bytes that a plan's tensors may take on one device; undefined where no limit applies (ranks of this machine). */

@@ -250,6 +250,7 @@ class RankLoop<Tensor> {
       if (unchecked) this.check(name, tensor);
       this.define(name, tensor);
     }
+    this.memory.meet(step.temporaryBytes);
     if (unchecked) this.checked.add(step);
     return 0;
   }

@@ -14,12 +14,14 @@ import { mlp } from '../../models/mlp.js';
 import { normalisedCnn } from '../../models/normalised-cnn.js';
 import { type CompileOptions, compile } from '../../src/api/compile.js';
 import { randomInputs } from '../../src/api/inputs.js';
+import { lowerPlan } from '../../src/api/lower-plan.js';
 import type { Training } from '../../src/api/training.js';
 import { openCompiled, verify } from '../../src/api/verify.js';
 import { AutoparError } from '../../src/ir/error.js';
 import type { Graph } from '../../src/ir/graph.js';
 import { writeOnnx } from '../../src/ir/onnx/writer.js';
 import { numbersOf } from '../../src/ir/ops/constants.js';
+import { liveness } from '../../src/partition/liveness.js';
 import { runProgram } from '../../src/runtime/run-program.js';
 import { gptSizes } from '../cost-model/step/sizes.js';
 
@@ -35,6 +37,7 @@ interface Outcome {
   readonly losses: readonly number[];
   /** What is kept for the next step, one list of numbers per tensor. */
   readonly state: readonly (readonly number[])[];
+  /** Where state is updated in place. */
   readonly peakBytes: number;
 }
 
@@ -53,7 +56,7 @@ async function train(
   return {
     losses: history['loss'] ?? [],
     state: collect.map((name) => numbersOf(tensors[name] as never)),
-    peakBytes: plan.predicted.peakBytes[0] ?? 0,
+    peakBytes: liveness(lowerPlan(plan, imported.graph)).peakBytes,
   };
 }
 
