@@ -6,18 +6,21 @@
  * all plans and within each model: how often the prediction tells the faster of two plans (aim: 0.8).
  */
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
-import { availableParallelism, tmpdir } from 'node:os';
+import { availableParallelism, loadavg, tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { llama } from '../models/llama.js';
 import { mlp } from '../models/mlp.js';
 import { compile } from '../src/api/compile.js';
+import { randomInputs } from '../src/api/inputs.js';
 import { profile } from '../src/api/profile.js';
-import { runCompiled } from '../src/api/run.js';
 import type { Training } from '../src/api/training.js';
-import type { Graph } from '../src/ir/graph.js';
+import { openCompiled } from '../src/api/verify.js';
+import type { ConstantTensor, Graph } from '../src/ir/graph.js';
 import { writeOnnx } from '../src/ir/onnx/writer.js';
+import { runProgram } from '../src/runtime/run-program.js';
 
-const STEPS = 40;
+const ROUNDS = 6;
+const STEPS = 20;
 
 interface Model {
   readonly name: string;
@@ -63,27 +66,35 @@ interface Result {
   readonly measured: number;
 }
 
+interface Planned {
+  readonly model: string;
+  readonly title: string;
+  readonly directory: string;
+  readonly predicted: number;
+  readonly inputs: Readonly<Record<string, ConstantTensor>>;
+  /** Seconds of every step so far. */
+  readonly seconds: number[];
+}
+
 const folder = mkdtempSync(join(tmpdir(), 'autopar-bench-'));
 try {
   const file = process.argv[2] ?? join(folder, 'profile.json');
   if (process.argv[2] === undefined) await profile({ output: file, quick: true });
-  console.log(`${availableParallelism()} cores, Node ${process.version}, fastest of ${STEPS} steps`);
-  const results: Result[] = [];
-  for (const { name, build, training } of MODELS) {
-    const model = join(folder, 'model.onnx');
-    writeFileSync(model, writeOnnx(build()));
+  const plans = await planAll(file);
+  // In turn: what else the machine does then touches all plans alike.
+  for (let round = 0; round < ROUNDS; round++) {
+    for (const { directory, inputs, seconds } of plans) {
+      const { stepSeconds } = await runProgram(directory, inputs, { steps: STEPS, warmup: 2 });
+      seconds.push(...stepSeconds);
+    }
+  }
+  console.log(`${availableParallelism()} cores, load ${loadavg()[0]?.toFixed(1)}, Node ${process.version}`);
+  console.log(`fastest of ${ROUNDS} × ${STEPS} steps, plans in turn`);
+  const results = plans.map(({ seconds, ...plan }) => ({ ...plan, measured: Math.min(...seconds) }));
+  for (const { name } of MODELS) {
     console.log(`\n${name}`);
-    for (const { ranks, degrees } of PLANS) {
-      const output = join(folder, 'compiled');
-      const made = await compile({
-        ...{ model, output, force: true, cluster: file, devices: ranks, degrees },
-        ...(training ? { training } : {}),
-      });
-      const predicted = made.plan.predicted.stepSeconds;
-      const { stepSeconds } = await runCompiled({ directory: output, steps: STEPS });
-      const measured = Math.min(...stepSeconds);
-      results.push({ model: name, predicted, measured });
-      const title = `dp ${degrees.dp} · tp ${degrees.tp}`;
+    for (const { model, title, predicted, measured } of results) {
+      if (model !== name) continue;
       const off = `${(100 * (predicted / measured - 1)).toFixed(0)} %`.padStart(6);
       console.log(`  ${title}  predicted ${milliseconds(predicted)} ms  measured ${milliseconds(measured)} ms ${off}`);
     }
@@ -97,6 +108,29 @@ try {
   summary('all', results);
 } finally {
   rmSync(folder, { recursive: true, force: true });
+}
+
+async function planAll(cluster: string): Promise<readonly Planned[]> {
+  const planned: Planned[] = [];
+  for (const { name, build, training } of MODELS) {
+    const model = join(folder, 'model.onnx');
+    writeFileSync(model, writeOnnx(build()));
+    for (const { ranks, degrees } of PLANS) {
+      const directory = join(folder, `${planned.length}`);
+      const given = { model, output: directory, cluster, devices: ranks, degrees };
+      const { plan } = await compile({ ...given, ...(training ? { training } : {}) });
+      const { imported } = await openCompiled(directory);
+      planned.push({
+        model: name,
+        title: `dp ${degrees.dp} · tp ${degrees.tp}`,
+        directory,
+        predicted: plan.predicted.stepSeconds,
+        inputs: randomInputs(imported.graph, 0),
+        seconds: [],
+      });
+    }
+  }
+  return planned;
 }
 
 function summary(name: string, results: readonly Result[]): void {

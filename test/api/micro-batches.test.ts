@@ -13,6 +13,8 @@ import { languageModel } from '../../models/language-model.js';
 import { mlp } from '../../models/mlp.js';
 import { normalisedCnn } from '../../models/normalised-cnn.js';
 import { type CompileOptions, compile } from '../../src/api/compile.js';
+import { compiledModel } from '../../src/api/compiled-model.js';
+import { readSource } from '../../src/api/folder.js';
 import { randomInputs } from '../../src/api/inputs.js';
 import { lowerPlan } from '../../src/api/lower-plan.js';
 import type { Training } from '../../src/api/training.js';
@@ -51,12 +53,14 @@ async function train(
   const output = `${model}.${dp}.${tp}.${training.microBatches ?? 1}.autopar`;
   const { plan } = await compile({ model, output, training, devices: dp * tp, degrees, force: true, ...options });
   const { imported, program } = await openCompiled(output);
+  const source = await readSource(output);
+  const { planned } = await compiledModel(output, source, plan);
   const collect = (program.state ?? []).map(({ from }) => from).sort();
   const { history, tensors } = await runProgram(output, randomInputs(imported.graph, 3), { steps: 5, collect });
   return {
     losses: history['loss'] ?? [],
     state: collect.map((name) => numbersOf(tensors[name] as never)),
-    peakBytes: liveness(lowerPlan(plan, imported.graph)).peakBytes,
+    peakBytes: liveness(lowerPlan(plan, planned.graph)).peakBytes,
   };
 }
 
