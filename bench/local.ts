@@ -2,7 +2,8 @@
  * @file `npm run bench:local`: step times predicted with `--cluster local` against measured ones, over plans of three models
  * for inference and training. `-- PROFILE.json` takes a profile (`autopar profile -o`); else a quick one is made.
  *
- * Printed per plan: predicted and the fastest measured step. Then the mean absolute percentage error, and Kendall's tau over
+ * Printed per plan: predicted, the fastest measured step, and the processor time of a step for each core that has ranks, which tells
+ * what a step would take where nothing else runs and nobody waits. Then the mean absolute percentage error, and Kendall's tau over
  * all plans and within each model: how often the prediction tells the faster of two plans (aim: 0.8).
  */
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
@@ -72,8 +73,11 @@ interface Planned {
   readonly directory: string;
   readonly predicted: number;
   readonly inputs: Readonly<Record<string, ConstantTensor>>;
+  readonly ranks: number;
   /** Seconds of every step so far. */
   readonly seconds: number[];
+  /** Of every round, the processor's seconds in a step for each core that its ranks have. */
+  readonly processor: number[];
 }
 
 const folder = mkdtempSync(join(tmpdir(), 'autopar-bench-'));
@@ -83,29 +87,42 @@ try {
   const plans = await planAll(file);
   // In turn: what else the machine does then touches all plans alike.
   for (let round = 0; round < ROUNDS; round++) {
-    for (const { directory, inputs, seconds } of plans) {
-      const { stepSeconds } = await runProgram(directory, inputs, { steps: STEPS, warmup: 2 });
+    for (const { directory, inputs, seconds, processor, ranks } of plans) {
+      const { stepSeconds, processorSeconds } = await runProgram(directory, inputs, { steps: STEPS, warmup: 2 });
       seconds.push(...stepSeconds);
+      processor.push(processorSeconds / Math.min(ranks, availableParallelism()));
     }
   }
   console.log(`${availableParallelism()} cores, load ${loadavg()[0]?.toFixed(1)}, Node ${process.version}`);
   console.log(`fastest of ${ROUNDS} × ${STEPS} steps, plans in turn`);
-  const results = plans.map(({ seconds, ...plan }) => ({ ...plan, measured: Math.min(...seconds) }));
+  const results = plans.map(({ seconds, processor, ...plan }) => ({
+    ...plan,
+    measured: Math.min(...seconds),
+    processor: Math.min(...processor),
+  }));
   for (const { name } of MODELS) {
     console.log(`\n${name}`);
-    for (const { model, title, predicted, measured } of results) {
+    for (const { model, title, predicted, measured, processor } of results) {
       if (model !== name) continue;
-      const off = `${(100 * (predicted / measured - 1)).toFixed(0)} %`.padStart(6);
-      console.log(`  ${title}  predicted ${milliseconds(predicted)} ms  measured ${milliseconds(measured)} ms ${off}`);
+      const against = (seconds: number) =>
+        `${milliseconds(seconds)} ms ${`${(100 * (predicted / seconds - 1)).toFixed(0)} %`.padStart(6)}`;
+      console.log(
+        `  ${title}  predicted ${milliseconds(predicted)} ms  measured ${against(measured)}  processor ${against(processor)}`,
+      );
     }
   }
-  console.log('');
-  for (const { name } of MODELS)
-    summary(
-      name,
-      results.filter(({ model }) => model === name),
-    );
-  summary('all', results);
+  for (const [what, own] of [
+    ['fastest step', results],
+    ['processor time per core', results.map((result) => ({ ...result, measured: result.processor }))],
+  ] as const) {
+    console.log(`\nagainst the ${what}`);
+    for (const { name } of MODELS)
+      summary(
+        name,
+        own.filter(({ model }) => model === name),
+      );
+    summary('all', own);
+  }
 } finally {
   rmSync(folder, { recursive: true, force: true });
 }
@@ -126,7 +143,9 @@ async function planAll(cluster: string): Promise<readonly Planned[]> {
         directory,
         predicted: plan.predicted.stepSeconds,
         inputs: randomInputs(imported.graph, 0),
+        ranks,
         seconds: [],
+        processor: [],
       });
     }
   }

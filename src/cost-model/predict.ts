@@ -10,6 +10,7 @@ import type { Cluster } from './cluster.js';
 import { fusesBlocks } from './device.js';
 import { DEVICE_OVERHEAD } from './hardware.js';
 import { communicatedBytes, priceNode } from './price.js';
+import { runtimeSeconds } from './runtime-price.js';
 
 /** What plan.json keeps of a plan's price (`predicted`). */
 export interface Prediction {
@@ -25,7 +26,8 @@ export interface Prediction {
 }
 
 /**
- * Prices a sharded graph. `stepSeconds` is the sum of `priceNode` over its nodes, and of `parts`.
+ * Prices a sharded graph. `stepSeconds` is the sum of `parts`: of `priceNode` over its nodes, and on ranks of this machine of what
+ * the runtime does around them (`runtimeSeconds`), which the search leaves out.
  * @param wholeFlops work of the unsharded graph; left out: that of all ranks together
  */
 export function predict(graph: ShardedGraph, cluster: Cluster, wholeFlops?: number): Prediction {
@@ -41,6 +43,11 @@ export function predict(graph: ShardedGraph, cluster: Cluster, wholeFlops?: numb
     parts.set(part, (parts.get(part) ?? 0) + price);
     if (node.kind === 'compute') flopsPerRank += runs * node.flops;
     bytesCommunicated += runs * communicatedBytes(node, graph);
+  }
+  const around = cluster.local ? Object.entries(runtimeSeconds(graph, cluster.device)) : [];
+  for (const [part, seconds] of around) {
+    nanoseconds += seconds * 1e9;
+    parts.set(part, seconds * 1e9);
   }
   const ranks = graph.mesh.axes.reduce((product, axis) => product * axis.size, 1);
   return {
