@@ -2,22 +2,26 @@
  * @file `npm run bench:local`: step times predicted with `--cluster local` against measured ones, over plans of three models
  * for inference and training. `-- PROFILE.json` takes a profile (`autopar profile -o`); else a quick one is made.
  *
- * Printed per plan: predicted and the fastest measured step. Then the mean absolute percentage error, and Kendall's tau over
+ * Printed per plan: predicted, the fastest measured step, and the processor time of a step for each core that has ranks, which tells
+ * what a step would take where nothing else runs and nobody waits. Then the mean absolute percentage error, and Kendall's tau over
  * all plans and within each model: how often the prediction tells the faster of two plans (aim: 0.8).
  */
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
-import { availableParallelism, tmpdir } from 'node:os';
+import { availableParallelism, loadavg, tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { llama } from '../models/llama.js';
 import { mlp } from '../models/mlp.js';
 import { compile } from '../src/api/compile.js';
+import { randomInputs } from '../src/api/inputs.js';
 import { profile } from '../src/api/profile.js';
-import { runCompiled } from '../src/api/run.js';
 import type { Training } from '../src/api/training.js';
-import type { Graph } from '../src/ir/graph.js';
+import { openCompiled } from '../src/api/verify.js';
+import type { ConstantTensor, Graph } from '../src/ir/graph.js';
 import { writeOnnx } from '../src/ir/onnx/writer.js';
+import { runProgram } from '../src/runtime/run-program.js';
 
-const STEPS = 40;
+const ROUNDS = 6;
+const STEPS = 20;
 
 interface Model {
   readonly name: string;
@@ -63,40 +67,89 @@ interface Result {
   readonly measured: number;
 }
 
+interface Planned {
+  readonly model: string;
+  readonly title: string;
+  readonly directory: string;
+  readonly predicted: number;
+  readonly inputs: Readonly<Record<string, ConstantTensor>>;
+  readonly ranks: number;
+  /** Seconds of every step so far. */
+  readonly seconds: number[];
+  /** Of every round, the processor's seconds in a step for each core that its ranks have. */
+  readonly processor: number[];
+}
+
 const folder = mkdtempSync(join(tmpdir(), 'autopar-bench-'));
 try {
   const file = process.argv[2] ?? join(folder, 'profile.json');
   if (process.argv[2] === undefined) await profile({ output: file, quick: true });
-  console.log(`${availableParallelism()} cores, Node ${process.version}, fastest of ${STEPS} steps`);
-  const results: Result[] = [];
+  const plans = await planAll(file);
+  // In turn: what else the machine does then touches all plans alike.
+  for (let round = 0; round < ROUNDS; round++) {
+    for (const { directory, inputs, seconds, processor, ranks } of plans) {
+      const { stepSeconds, processorSeconds } = await runProgram(directory, inputs, { steps: STEPS, warmup: 2 });
+      seconds.push(...stepSeconds);
+      processor.push(processorSeconds / Math.min(ranks, availableParallelism()));
+    }
+  }
+  console.log(`${availableParallelism()} cores, load ${loadavg()[0]?.toFixed(1)}, Node ${process.version}`);
+  console.log(`fastest of ${ROUNDS} × ${STEPS} steps, plans in turn`);
+  const results = plans.map(({ seconds, processor, ...plan }) => ({
+    ...plan,
+    measured: Math.min(...seconds),
+    processor: Math.min(...processor),
+  }));
+  for (const { name } of MODELS) {
+    console.log(`\n${name}`);
+    for (const { model, title, predicted, measured, processor } of results) {
+      if (model !== name) continue;
+      const against = (seconds: number) =>
+        `${milliseconds(seconds)} ms ${`${(100 * (predicted / seconds - 1)).toFixed(0)} %`.padStart(6)}`;
+      console.log(
+        `  ${title}  predicted ${milliseconds(predicted)} ms  measured ${against(measured)}  processor ${against(processor)}`,
+      );
+    }
+  }
+  for (const [what, own] of [
+    ['fastest step', results],
+    ['processor time per core', results.map((result) => ({ ...result, measured: result.processor }))],
+  ] as const) {
+    console.log(`\nagainst the ${what}`);
+    for (const { name } of MODELS)
+      summary(
+        name,
+        own.filter(({ model }) => model === name),
+      );
+    summary('all', own);
+  }
+} finally {
+  rmSync(folder, { recursive: true, force: true });
+}
+
+async function planAll(cluster: string): Promise<readonly Planned[]> {
+  const planned: Planned[] = [];
   for (const { name, build, training } of MODELS) {
     const model = join(folder, 'model.onnx');
     writeFileSync(model, writeOnnx(build()));
-    console.log(`\n${name}`);
     for (const { ranks, degrees } of PLANS) {
-      const output = join(folder, 'compiled');
-      const made = await compile({
-        ...{ model, output, force: true, cluster: file, devices: ranks, degrees },
-        ...(training ? { training } : {}),
+      const directory = join(folder, `${planned.length}`);
+      const given = { model, output: directory, cluster, devices: ranks, degrees };
+      const { plan } = await compile({ ...given, ...(training ? { training } : {}) });
+      const { imported } = await openCompiled(directory);
+      planned.push({
+        model: name,
+        title: `dp ${degrees.dp} · tp ${degrees.tp}`,
+        directory,
+        predicted: plan.predicted.stepSeconds,
+        inputs: randomInputs(imported.graph, 0),
+        ranks,
+        seconds: [],
+        processor: [],
       });
-      const predicted = made.plan.predicted.stepSeconds;
-      const { stepSeconds } = await runCompiled({ directory: output, steps: STEPS });
-      const measured = Math.min(...stepSeconds);
-      results.push({ model: name, predicted, measured });
-      const title = `dp ${degrees.dp} · tp ${degrees.tp}`;
-      const off = `${(100 * (predicted / measured - 1)).toFixed(0)} %`.padStart(6);
-      console.log(`  ${title}  predicted ${milliseconds(predicted)} ms  measured ${milliseconds(measured)} ms ${off}`);
     }
   }
-  console.log('');
-  for (const { name } of MODELS)
-    summary(
-      name,
-      results.filter(({ model }) => model === name),
-    );
-  summary('all', results);
-} finally {
-  rmSync(folder, { recursive: true, force: true });
+  return planned;
 }
 
 function summary(name: string, results: readonly Result[]): void {

@@ -3,7 +3,7 @@
  * and rotary positions are ONNX's own operators, so that no mask is written out and a sequence may be as long as it likes.
  */
 import type { Graph } from '../src/ir/graph.js';
-import { floats, GraphBuilder } from './builder.js';
+import { dropout, floats, GraphBuilder } from './builder.js';
 import { embedding, joinHeads, linear, repeatHeads, splitHeads } from './transformer.js';
 
 export interface LanguageModelSizes {
@@ -207,13 +207,16 @@ function attentionInParts(
   const turned = builder.operator('Transpose', [apart(key, keyHeads)], { perm: [0, 1, 3, 2] });
   const scores = builder.operator('MatMul', [apart(query, heads), turned]);
   const scaled = builder.operator('Mul', [scores, builder.constant('scale', floats([1 / Math.sqrt(headWidth)]))]);
-  const ahead = (index: number) => (index % sequence > Math.floor(index / sequence) ? -1e9 : 0);
-  const mask = () => Array.from({ length: sequence * sequence }, (_, index) => ahead(index));
   const masked = causal
-    ? builder.operator('Add', [scaled, builder.table('mask', [1, 1, sequence, sequence], mask)])
+    ? builder.operator('Add', [scaled, builder.operator('Trilu', [ahead(builder, sequence)], { upper: 1, k: 1 })])
     : scaled;
   const shares = dropped(builder, builder.operator('Softmax', [masked], { axis: -1 }), sizes);
   return joinHeads(builder, builder.operator('MatMul', [shares, apart(value, keyHeads)]));
+}
+
+/** What scores of later keys are lowered by, for Trilu to keep above the diagonal; made by an operator, whatever the length. */
+function ahead(builder: GraphBuilder, sequence: number): string {
+  return builder.operator('ConstantOfShape', [], { shape: [sequence, sequence], value: floats([-1e9], [1]) });
 }
 
 function latentProjections(
@@ -293,18 +296,7 @@ function normalised(builder: GraphBuilder, name: string, input: string, { norm }
   });
 }
 
-/**
- * Training's dropout, where it is asked for: x / (1 − p) where a drawn number is below 1 − p, else 0. Backward keeps the
- * truth values alone.
- */
-function dropped(builder: GraphBuilder, input: string, { dropout }: LanguageModelSizes): string {
-  if (dropout === 0) return input;
-  return builder.within('dropout', () => {
-    const ordinal = input.replaceAll('/', '.');
-    const keep = 1 - dropout;
-    const drawn = builder.operator('RandomUniformLike', [input], { low: 0, high: 1, dtype: 1 });
-    const kept = builder.operator('Less', [drawn, builder.constant(`keep${ordinal}`, floats([keep]))]);
-    const scaled = builder.operator('Mul', [input, builder.constant(`scale${ordinal}`, floats([1 / keep]))]);
-    return builder.operator('Where', [kept, scaled, builder.constant(`zero${ordinal}`, floats([0]))]);
-  });
+/** Dropout where it is asked for, as exporters write it for evaluation: training makes it draw. */
+function dropped(builder: GraphBuilder, input: string, { dropout: ratio }: LanguageModelSizes): string {
+  return ratio === 0 ? input : dropout(builder, input, ratio);
 }

@@ -10,6 +10,7 @@ import { emit } from './emit.js';
 import { checkTarget, defaultFolder } from './folder.js';
 import { importModel } from './import.js';
 import { inMicroBatches } from './micro-batches.js';
+import { type PeakMemory, peakMemory } from './peak-memory.js';
 import { type PlanningOptions, plan } from './plan.js';
 import { withRandomWeights } from './random-weights.js';
 import { type Communication, communicationOf, type HeavyOperator, heaviestOf } from './report.js';
@@ -52,6 +53,8 @@ export interface CompileResult {
   readonly exceptions: readonly { readonly operator: string; readonly reason: string }[];
   readonly heaviest: readonly HeavyOperator[];
   readonly communication: readonly Communication[];
+  /** What a rank holds when its memory is fullest, per stage. */
+  readonly memory: readonly PeakMemory[];
   readonly rejected: PlanResult['rejected'];
   readonly programWritten: boolean;
   /** Why there is no program, in a sentence. */
@@ -128,11 +131,15 @@ export async function compile(options: CompileOptions): Promise<CompileResult> {
     exceptions: planned.found.exceptions,
     heaviest: heaviestOf(imported.graph, planned.sharded, planned.found.assignment, planned.cluster),
     communication: communicationOf(planned.sharded, planned.cluster),
+    memory: peakMemory(planned.sharded, planned.cluster, NAMED),
     rejected: planned.found.rejected,
     ...emitted,
     ...(verification ? { verification } : {}),
   };
 }
+
+/** Tensors at the peak that a result names. */
+const NAMED = 32;
 
 /** Ranks of this machine have no 16-bit kernels: what a recipe computes so is held in float32 there. */
 function trainingOn(training: Training, cluster: string | undefined): Training {

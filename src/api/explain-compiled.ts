@@ -15,12 +15,23 @@ import { decide } from './decisions.js';
 import type { Explainable } from './explain.js';
 import { readSource, type SourceDecisions } from './folder.js';
 import type { ImportedModel } from './import.js';
-import { clusterOf } from './lower-plan.js';
+import { clusterOf, lowerPlan } from './lower-plan.js';
+import { type PeakMemory, peakMemory } from './peak-memory.js';
 
 export interface ExplainableFolder {
   readonly explainable: Explainable;
   /** What the user should know, a line each. */
   readonly notes: readonly string[];
+}
+
+/**
+ * What a rank of each stage holds when its memory is fullest.
+ * @throws AutoparError (input) where the folder or its model is not what it was
+ */
+export async function explainMemory(directory: string, model?: string): Promise<readonly PeakMemory[]> {
+  const [plan, source] = [await readPlan(path.join(directory, 'plan.json')), await readSource(directory)];
+  const { planned } = await compiledModel(directory, source, plan, model);
+  return peakMemory(lowerPlan(plan, planned.graph), clusterOf(plan));
 }
 
 /**

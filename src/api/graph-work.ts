@@ -9,6 +9,7 @@ import type { PartWork } from '../cost-model/step/work.js';
 import type { LossOptions } from '../ir/autodiff/append-loss.js';
 import { appendLoss } from '../ir/autodiff/append-loss.js';
 import { differentiate } from '../ir/autodiff/differentiate.js';
+import { drawDropout } from '../ir/autodiff/dropout.js';
 import { flattenBlocks } from '../ir/blocks/flatten-blocks.js';
 import { elementCount, type Graph, type Node, typeOf } from '../ir/graph.js';
 import { firstOfLayers, type LayerRun } from '../ir/passes/first-of-layers.js';
@@ -76,7 +77,7 @@ const NOTHING: PartWork = {
 };
 
 function withGradients(forward: Graph, loss: LossOptions): Graph {
-  const { graph: scored, loss: name } = appendLoss(flattenBlocks(forward), loss);
+  const { graph: scored, loss: name } = appendLoss(drawDropout(flattenBlocks(forward), 0).graph, loss);
   const trained = [...scored.weights].flatMap(([weight, { role }]) => (role === 'parameter' ? [weight] : []));
   const { graph, gradients } = differentiate(scored, name, trained);
   return { ...graph, outputs: [name, ...gradients.values()] };

@@ -12,6 +12,7 @@ import { readWork } from '../cost-model/step/read-work.js';
 import type { ModelWork, PartWork } from '../cost-model/step/work.js';
 import { appendLoss } from '../ir/autodiff/append-loss.js';
 import { differentiate } from '../ir/autodiff/differentiate.js';
+import { drawDropout } from '../ir/autodiff/dropout.js';
 import type { Graph } from '../ir/graph.js';
 import { findLayers } from '../ir/passes/find-layers.js';
 import type { LayerRun } from '../ir/passes/first-of-layers.js';
@@ -114,7 +115,8 @@ export function layerWork({ sizes, classes, graph }: LayerGraph, tp: number, clu
 
 /** Forward, loss and gradients; the optimizer is priced by bytes. */
 function trainingStep(forward: Graph): Graph {
-  const { graph: scored, loss } = appendLoss(placed(findLayers(forward)), { kind: 'cross_entropy' });
+  const { graph: drawing } = drawDropout(forward, 0);
+  const { graph: scored, loss } = appendLoss(placed(findLayers(drawing)), { kind: 'cross_entropy' });
   const trained = [...scored.weights].flatMap(([name, { role }]) => (role === 'parameter' ? [name] : []));
   const { graph, gradients } = differentiate(scored, loss, trained);
   return { ...graph, outputs: [loss, ...gradients.values()] };

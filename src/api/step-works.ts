@@ -10,6 +10,7 @@ import { findLayers } from '../ir/passes/find-layers.js';
 import { graphOfWork, graphWork, type Purpose } from './graph-work.js';
 import { type ImportOptions, importModel } from './import.js';
 import { layerGraph, layerWork, type ReadWork } from './layer-classes.js';
+import { importedFor } from './training-form.js';
 
 /** Sizes that work is read at before it is continued: where the first two differ, the next two do not. */
 const MOST_POINTS = 3;
@@ -38,13 +39,21 @@ export function workReader(
   /** The layers at a batch, whatever the ranks. */
   async function read(batch: number): Promise<(tp: number) => ReadWork | Promise<ReadWork>> {
     if (generated?.language) {
-      const layers = layerGraph({ ...generated.language, batch });
+      // Dropout is training's: a model that infers does without it.
+      const dropping = purpose.kind === 'training' ? {} : { dropout: 0 };
+      const layers = layerGraph({ ...generated.language, ...dropping, batch });
       return (tp) => layerWork(layers, tp, cluster);
     }
     const { model = '', ...importing } = source;
     const whole = generated
       ? findLayers(generated.build(batch))
-      : (await importModel(model, { ...importing, globalBatch: batch })).graph;
+      : (
+          await importModel(model, {
+            ...importing,
+            ...importedFor(purpose.kind === 'training' ? {} : undefined),
+            globalBatch: batch,
+          })
+        ).graph;
     const graph = graphOfWork(whole, purpose);
     return (tp) => graphWork(graph, tp, cluster);
   }

@@ -2,6 +2,7 @@
  * @file What `autopar compile` prints: degrees, predictions, the heaviest operators, what communicates, the verdict.
  */
 import type { CompileResult } from '../api/compile.js';
+import { heldLines, kindsText } from './memory-report.js';
 import type { Output } from './output.js';
 import { bytesText, secondsText, shareText } from './quantity.js';
 import { tableLines } from './table.js';
@@ -17,6 +18,7 @@ export function resultLines(result: CompileResult, output: Output): readonly str
     ...summaryLines(result),
     ...section('heaviest operators', heaviestLines(result), bold),
     ...section('communication per step', communicationLines(result), bold),
+    ...section('memory at the peak', memoryLines(result), bold),
     ...section('not chosen', rejectedLines(result), bold),
     '',
     result.programWritten
@@ -46,6 +48,7 @@ export function resultJson(result: CompileResult): Readonly<Record<string, unkno
     search: plan.search,
     heaviest: result.heaviest,
     communication: result.communication,
+    memory: result.memory,
     rejected: result.rejected,
     exceptions: result.exceptions,
     notes: result.notes,
@@ -127,6 +130,10 @@ function communicationLines(result: CompileResult): readonly string[] {
   );
   const rest = communication.length - shown.length;
   return rest > 0 ? [...lines, `  and ${rest} smaller`] : lines;
+}
+
+function memoryLines({ memory }: CompileResult): readonly string[] {
+  return memory.flatMap((stage) => [`  ${kindsText(stage)}`, ...heldLines(stage, 4)]);
 }
 
 /** `tp` where all sub-axes of tp are there, else `tp.0`. */

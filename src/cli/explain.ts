@@ -3,11 +3,13 @@
  */
 import type { AxisChain, ExplainedRedistribution, TensorExplanation } from '../api/explain.js';
 import type { ExplainedStrategy, OperatorExplanation } from '../api/explain-operator.js';
+import type { PeakMemory } from '../api/peak-memory.js';
 import { AutoparError, type ExitKind } from '../ir/error.js';
 import type { Command, Context } from './command.js';
 import { runExplainStep } from './explain-step.js';
 import { notThereYet } from './later.js';
-import { secondsText } from './quantity.js';
+import { heldLines, kindsText } from './memory-report.js';
+import { bytesText, secondsText } from './quantity.js';
 import { tableLines } from './table.js';
 import { wholeNumber } from './values.js';
 
@@ -25,11 +27,11 @@ interface ExplainFlags {
 /** Alternatives of an operator that are shown unless more are asked for. */
 const SHOWN = 6;
 
-const LATER = ['memory', 'mesh'] as const;
+const LATER = ['mesh'] as const;
 
 export const explainCommand: Command<ExplainFlags> = {
   name: 'explain',
-  says: 'say why a tensor or an operator of a compiled plan lies as it does, and what that costs',
+  says: 'say why a tensor or an operator of a compiled plan lies as it does, and what takes time and memory',
   arguments: [{ name: '<dir>', says: 'folder that compile wrote' }],
   options: [
     { flags: '--tensor <name>', says: 'its layout, its redistributions, and what put each axis there' },
@@ -45,11 +47,12 @@ export const explainCommand: Command<ExplainFlags> = {
       says: 'of a plan of whole steps: each combination of degrees, with the figure that rules it out',
     },
     { flags: '--sensitivity', says: 'of a plan of whole steps: what more memory or faster links would bring' },
+    { flags: '--memory', says: 'what a rank holds when its memory is fullest, largest first' },
     ...LATER.map((name) => ({ flags: `--${name}`, says: 'not there yet' })),
   ],
   examples: [
-    { line: 'autopar explain gpt.autopar --tensor logits', says: 'where the output lies, and how it gets there' },
     { line: 'autopar explain gpt.autopar --op /h.0/mlp/c_fc/MatMul', says: 'what the other strategies would cost' },
+    { line: 'autopar explain gpt.autopar --memory', says: 'which tensors fill memory' },
   ],
   run: runExplain,
 };
@@ -62,14 +65,21 @@ async function runExplain(
   for (const name of LATER) if (flags[name]) throw notThereYet(`--${name}`);
   if (flags.rejected || flags.sensitivity) return runExplainStep(output, directory, flags);
   const { tensor, op } = flags;
-  if ((tensor === undefined) === (op === undefined))
+  if ([tensor !== undefined, op !== undefined, flags.memory === true].filter(Boolean).length !== 1)
     throw new AutoparError(
       'missing-argument',
       'usage',
-      'explain wants one of --tensor, --op, --rejected and --sensitivity',
+      'explain wants one of --tensor, --op, --memory, --rejected and --sensitivity',
       {},
-      'autopar explain DIR --tensor NAME, or --op NAME; --rejected and --sensitivity for plans of whole steps',
+      'autopar explain DIR --tensor NAME, --op NAME, or --memory; --rejected and --sensitivity for plans of whole steps',
     );
+  if (flags.memory) {
+    const { explainMemory } = await import('../api/explain-compiled.js');
+    const stages = await explainMemory(directory, flags.model);
+    for (const line of stages.flatMap((stage) => memoryLines(stage))) output.print(line);
+    output.data({ schema: 'autopar-explain-v1', memory: stages });
+    return 'done';
+  }
   const { openExplainable } = await import('../api/explain-compiled.js');
   const { explainable, notes } = await openExplainable(directory, flags.model);
   for (const note of notes) output.note(`note: ${note}`);
@@ -100,6 +110,19 @@ function tensorLines(found: TensorExplanation): readonly string[] {
       ...blocks.map(({ reader, layout }) => `${reader}: its block ${layout}`),
     ]),
     ...chainLines(found.chains),
+  ];
+}
+
+/** Tensors that a stage's memory is shown by. */
+const HELD = 12;
+
+function memoryLines(stage: PeakMemory): readonly string[] {
+  const { peakBytes, operator } = stage;
+  return [
+    `${bytesText(peakBytes)} on each rank of stage ${stage.stage}${operator === null ? '' : `, at ${operator}`}`,
+    `  ${kindsText(stage)}`,
+    '',
+    ...heldLines(stage, HELD),
   ];
 }
 

@@ -52,7 +52,7 @@ type Made = Awaited<ReturnType<typeof profile>>;
 function profileLines({ file, profile: { machine, cluster, alone, errors } }: Made): readonly string[] {
   const { device } = cluster;
   if (typeof device === 'string') throw new Error('a profile describes its device');
-  const { launchSeconds, collectiveSeconds, halfDepth } = device.constants ?? {};
+  const { launchSeconds, segmentSeconds, collectiveSeconds, halfDepth } = device.constants ?? {};
   const { latency = 0, busBandwidth = {} } = cluster.levels[0] ?? {};
   const rate = (value: unknown) => `${bytesText(Number(value))}/s`;
   const rows: readonly (readonly string[])[] = [
@@ -61,6 +61,7 @@ function profileLines({ file, profile: { machine, cluster, alone, errors } }: Ma
     ['half of that at depth', String(Math.round(Number(halfDepth)))],
     ['memory of one rank', rate(device.memoryBandwidth)],
     ['operator', secondsText(Number(launchSeconds))],
+    ['segment of operators', secondsText(Number(segmentSeconds))],
     ['collective', secondsText(Number(collectiveSeconds))],
     ['round of a collective', secondsText(Number(latency))],
     ...Object.entries(busBandwidth).map(([kind, value]) => [kind, rate(value)] as const),

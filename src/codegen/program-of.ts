@@ -2,7 +2,8 @@
  * @file sharded graph → program: order, segments, instructions, and where everything is found.
  */
 import type { ConstantTensor, Graph, Scope } from '../ir/graph.js';
-import { elementCount } from '../ir/graph.js';
+import { orderPhase, phasesOf, type Step } from '../partition/order.js';
+import { isInlined, readersOutside } from '../partition/segments.js';
 import type { ComputeNode, ShardedGraph, ShardedTensor } from '../partition/sharded-graph.js';
 import {
   type Instruction,
@@ -11,8 +12,6 @@ import {
   type ProgramSegment,
   type ProgramTensor,
 } from '../program/program.js';
-import { isReplicated } from '../sharding-propagation/layout.js';
-import { orderPhase, type Step } from './order.js';
 import { makeSegment, type Segment, type Surroundings } from './segment.js';
 import { placeWeights } from './weights.js';
 
@@ -22,9 +21,6 @@ export interface GeneratedProgram {
   /** By file, relative to program.json. */
   readonly segments: ReadonlyMap<string, Uint8Array>;
 }
-
-/** Constants up to this many elements, the same on all ranks, are part of a segment; larger ones are bound like weights. */
-const INLINE_ELEMENTS = 1024;
 
 /** Generates the program of a graph that is one stage. `model` names it in program.json. */
 export function programOf(graph: Graph, sharded: ShardedGraph, model: Program['model']): GeneratedProgram {
@@ -102,15 +98,6 @@ export function programOf(graph: Graph, sharded: ShardedGraph, model: Program['m
   return { program, segments: files };
 }
 
-/** One list of everything, or with micro-batches one per scope. */
-function phasesOf({ microBatches }: ShardedGraph): readonly { readonly phase: string; readonly scope?: Scope }[] {
-  if (!microBatches) return [{ phase: 'forward' }];
-  return [
-    { phase: 'micro', scope: 'micro' },
-    { phase: 'step', scope: 'step' },
-  ];
-}
-
 function scheduleOf({ microBatches }: ShardedGraph): Program['schedule'] {
   const action = { stage: 0, chunk: 0 } as const;
   if (!microBatches) return [{ ...action, microBatch: 0, phase: 'forward' }];
@@ -147,35 +134,11 @@ function keptBehind(
 function inlineValues(graph: Graph, sharded: ShardedGraph): ReadonlyMap<string, Uint8Array> {
   const result = new Map<string, Uint8Array>();
   for (const [name, value] of sharded.constants) result.set(name, (value as ConstantTensor).data);
-  for (const { tensor, weight } of sharded.weights) {
-    const source = graph.weights.get(weight);
-    const type = tensorOf(sharded, tensor);
-    const small = elementCount(type.shape) <= INLINE_ELEMENTS && isReplicated(type.layout);
-    if (source?.role === 'constant' && source.source.kind === 'inline' && small) result.set(tensor, source.source.data);
+  for (const stored of sharded.weights) {
+    const source = graph.weights.get(stored.weight)?.source;
+    if (source?.kind === 'inline' && isInlined(stored, sharded)) result.set(stored.tensor, source.data);
   }
   return result;
-}
-
-/** Tells whether a tensor is read by a node outside of a segment, by a collective, or by the user. */
-function readersOutside(
-  sharded: ShardedGraph,
-  steps: readonly Step[],
-): (tensor: string, inside: ReadonlySet<ComputeNode>) => boolean {
-  const always = new Set(sharded.outputs.map((output) => output.tensor));
-  const readers = new Map<string, ComputeNode[]>();
-  for (const step of steps) {
-    if (step.kind === 'start') always.add(step.node.input);
-    if (step.kind === 'accumulate') for (const input of step.node.inputs) if (input !== null) always.add(input);
-    for (const node of step.kind === 'segment' ? step.nodes : []) {
-      for (const input of node.inputs) {
-        if (input === null) continue;
-        const list = readers.get(input);
-        if (list) list.push(node);
-        else readers.set(input, [node]);
-      }
-    }
-  }
-  return (tensor, inside) => always.has(tensor) || (readers.get(tensor) ?? []).some((node) => !inside.has(node));
 }
 
 /** Adds a `free` behind the last reader of every tensor but those `left`. A collective's operand is kept until its wait. */
@@ -227,6 +190,7 @@ function segmentRecord(segment: Segment, file: string): ProgramSegment {
     inputs: segment.inputs.map((binding) => binding.inside),
     weights: segment.weights.map((binding) => binding.inside),
     outputs: segment.outputs.map((binding) => binding.inside),
+    temporaryBytes: segment.temporaryBytes,
     flops: segment.flops,
     operators: segment.operators,
   };

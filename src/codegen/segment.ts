@@ -5,6 +5,7 @@
 import { createHash } from 'node:crypto';
 import type { Graph, Node, TensorType, Weight } from '../ir/graph.js';
 import { writeOnnx } from '../ir/onnx/writer.js';
+import { type ReadOutside, segmentResults } from '../partition/segments.js';
 import type { ComputeNode, ShardedGraph } from '../partition/sharded-graph.js';
 
 export interface Segment {
@@ -15,6 +16,8 @@ export interface Segment {
   readonly inputs: readonly Binding[];
   readonly weights: readonly Binding[];
   readonly outputs: readonly Binding[];
+  /** Most bytes of results that only the segment reads. */
+  readonly temporaryBytes: number;
   readonly flops: number;
   readonly operators: readonly string[];
 }
@@ -32,7 +35,7 @@ export interface Surroundings {
   /** Values that are part of the structure. */
   readonly inline: ReadonlyMap<string, Uint8Array>;
   /** Whether anything outside of these nodes reads a tensor. */
-  readonly readOutside: (tensor: string, inside: ReadonlySet<ComputeNode>) => boolean;
+  readonly readOutside: ReadOutside;
 }
 
 /** Builds the ONNX model of a run of compute nodes. */
@@ -81,14 +84,8 @@ export function makeSegment(nodes: readonly ComputeNode[], around: Surroundings)
     group: `${node.op}_${index}`,
     body: null,
   }));
-  const members = new Set(nodes);
-  const outputs = nodes.flatMap((node) =>
-    node.outputs.flatMap((output) =>
-      output !== null && around.readOutside(output, members)
-        ? [{ tensor: output, inside: names.get(output) as string }]
-        : [],
-    ),
-  );
+  const results = segmentResults(nodes, around.graph, around.readOutside);
+  const outputs = results.outputs.map((tensor) => ({ tensor, inside: names.get(tensor) as string }));
   const graph: Graph = {
     name: 'segment',
     nodes: inner,
@@ -106,6 +103,7 @@ export function makeSegment(nodes: readonly ComputeNode[], around: Surroundings)
     inputs,
     weights,
     outputs,
+    temporaryBytes: results.insideBytes,
     flops: nodes.reduce((sum, node) => sum + node.flops, 0),
     operators: [...new Set(nodes.map((node) => node.op))].sort(),
   };

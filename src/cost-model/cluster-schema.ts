@@ -92,6 +92,7 @@ const device = {
             'power',
           ]),
           launchSeconds: { type: 'number', minimum: 0 },
+          segmentSeconds: { type: 'number', minimum: 0 },
           collectiveSeconds: { type: 'number', minimum: 0 },
         },
         [],

@@ -81,7 +81,7 @@ function deviceOf(described: string | DeviceDescription, path: Path, refuse: Ref
       record.like,
       catalogue.map(({ id }) => id),
     );
-    throw refuse(place, `no device "${record.like}" in the catalogue`, `${hint}; autopar hardware lists all`);
+    throw refuse(place, `no device "${record.like}" in the catalogue`, `${hint} (autopar hardware lists all)`);
   }
   if (typeof described === 'string') return found;
   const { memory, memoryBandwidth, peak, constants } = described;

@@ -62,6 +62,8 @@ export interface DeviceProfile {
   readonly memory: { readonly ceiling: number; readonly halfBytes: number; readonly power: number };
   /** Seconds that an operator costs before it does anything. */
   readonly launchSeconds: number;
+  /** Seconds that a run of operators costs beyond them, where a collective does not begin or end it. */
+  readonly segmentSeconds: number;
   /** Seconds that a collective costs beyond the links' latency: leaving and entering compute, meeting the others. */
   readonly collectiveSeconds: number;
   /** Share of a link's bandwidth that a collective reaches, where the catalogue has no measured figure. */
@@ -92,6 +94,7 @@ const ACCELERATOR: DeviceProfile = {
   ],
   memory: { ceiling: 0.9, halfBytes: 175_000, power: 0.4 },
   launchSeconds: 5e-6,
+  segmentSeconds: 0,
   // Fitted with the links' latencies: npm run bench:collective-fit.
   collectiveSeconds: 10e-6,
   linkCeiling: 0.8,
@@ -110,6 +113,7 @@ const CPU_CORE: DeviceProfile = {
   ],
   memory: { ceiling: 1, halfBytes: 0, power: 1 },
   launchSeconds: 2e-6,
+  segmentSeconds: 10e-6,
   collectiveSeconds: 20e-6,
   linkCeiling: 1,
   fillsLinks: false,

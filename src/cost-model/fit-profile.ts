@@ -56,6 +56,7 @@ export function fitProfile(measurements: readonly Measurement[]): FittedProfile 
           vectorCeiling: Math.min(1, profileOf(CPU_RANK).vectorCeiling / scale),
           halfDepth: matmul.halfDepth,
           launchSeconds: launch.operator,
+          segmentSeconds: launch.segment,
           // A collective ends one segment and begins another.
           collectiveSeconds: collectives.launch + launch.segment,
         },
@@ -102,7 +103,7 @@ function matmuls(measured: readonly Extract<Measurement, { kind: 'matmul' }>[]) 
   return { rate: perFlop > 0 ? 1 / perFlop : fastest, halfDepth: perFlop > 0 ? perElement / perFlop : 0, error };
 }
 
-/** Of products that were measured on one rank and on `busy` at once, the mean ratio of times; never less than 1. */
+/** Of products that were measured on one rank and on `busy` at once, the mean ratio of times, from 1 to `busy`. */
 function speedAlone(measured: readonly Extract<Measurement, { kind: 'matmul' }>[], busy: number): number {
   const ratios = measured.flatMap((one) => {
     const all = measured.find(
@@ -111,7 +112,8 @@ function speedAlone(measured: readonly Extract<Measurement, { kind: 'matmul' }>[
     );
     return one.ranks === 1 && busy > 1 && all ? [all.seconds / one.seconds] : [];
   });
-  return ratios.length === 0 ? 1 : Math.max(1, ratios.reduce((sum, ratio) => sum + ratio, 0) / ratios.length);
+  const mean = ratios.reduce((sum, ratio) => sum + ratio, 0) / ratios.length;
+  return ratios.length === 0 ? 1 : Math.min(busy, Math.max(1, mean));
 }
 
 /** t = launch + bytes / bandwidth. */

@@ -2,13 +2,15 @@
  * @file What a lowered plan costs: step time as a sum of named parts, memory by liveness, bytes on the wire.
  */
 import { runsPerStep } from '../ir/graph.js';
-import { liveness } from '../partition/liveness.js';
+import { type Liveness, liveness } from '../partition/liveness.js';
+import { rankMemory } from '../partition/rank-memory.js';
 import type { ShardedGraph, ShardedNode } from '../partition/sharded-graph.js';
 import type { Mesh } from '../sharding-propagation/mesh.js';
 import type { Cluster } from './cluster.js';
 import { fusesBlocks } from './device.js';
 import { DEVICE_OVERHEAD } from './hardware.js';
 import { communicatedBytes, priceNode } from './price.js';
+import { runtimeSeconds } from './runtime-price.js';
 
 /** What plan.json keeps of a plan's price (`predicted`). */
 export interface Prediction {
@@ -24,7 +26,8 @@ export interface Prediction {
 }
 
 /**
- * Prices a sharded graph. `stepSeconds` is the sum of `priceNode` over its nodes, and of `parts`.
+ * Prices a sharded graph. `stepSeconds` is the sum of `parts`: of `priceNode` over its nodes, and on ranks of this machine of what
+ * the runtime does around them (`runtimeSeconds`), which the search leaves out.
  * @param wholeFlops work of the unsharded graph; left out: that of all ranks together
  */
 export function predict(graph: ShardedGraph, cluster: Cluster, wholeFlops?: number): Prediction {
@@ -41,10 +44,15 @@ export function predict(graph: ShardedGraph, cluster: Cluster, wholeFlops?: numb
     if (node.kind === 'compute') flopsPerRank += runs * node.flops;
     bytesCommunicated += runs * communicatedBytes(node, graph);
   }
+  const around = cluster.local ? Object.entries(runtimeSeconds(graph, cluster.device)) : [];
+  for (const [part, seconds] of around) {
+    nanoseconds += seconds * 1e9;
+    parts.set(part, seconds * 1e9);
+  }
   const ranks = graph.mesh.axes.reduce((product, axis) => product * axis.size, 1);
   return {
     stepSeconds: nanoseconds / 1e9,
-    peakBytes: [liveness(graph, fusesBlocks(cluster.device)).peakBytes],
+    peakBytes: [memoryOf(graph, cluster).peakBytes],
     parts: Object.fromEntries([...parts].sort(byName).map(([part, sum]) => [part, sum / 1e9])),
     flopsPerRank,
     flopsTotal: wholeFlops ?? flopsPerRank * ranks,
@@ -55,6 +63,11 @@ export function predict(graph: ShardedGraph, cluster: Cluster, wholeFlops?: numb
 /** Price of a step of a sharded graph in integer nanoseconds: the number that the search minimises. */
 export function priceGraph(graph: ShardedGraph, cluster: Cluster): number {
   return graph.nodes.reduce((sum, node) => sum + runsPerStep(node.scope, graph) * priceNode(node, graph, cluster), 0);
+}
+
+/** What a rank holds at its fullest moment: under the bundled runtime on this machine, by plain liveness elsewhere. */
+export function memoryOf(graph: ShardedGraph, cluster: Cluster): Liveness {
+  return cluster.local ? rankMemory(graph) : liveness(graph, fusesBlocks(cluster.device));
 }
 
 /** Bytes that a plan's tensors may take on one device; undefined where no limit applies (ranks of this machine). */

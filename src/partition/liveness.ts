@@ -2,15 +2,17 @@
  * @file Memory of a sharded graph by exact liveness: bytes that one rank holds at each node.
  */
 import { isAccumulator } from '../ir/ops/accumulate.js';
+import { type Change, occupancy } from './occupancy.js';
 import { localBytes } from './partition.js';
 import type { ShardedGraph } from './sharded-graph.js';
 
 export interface Liveness {
-  /** Most bytes held at once: weights, and what is live while a node runs (its operands and results included). */
+  /** Most bytes held at once: weights, and what is live while an operator runs (its operands and results included). */
   readonly peakBytes: number;
-  /** Index of the node at the peak; -1 for a graph without nodes. */
-  readonly atNode: number;
-  readonly weightBytes: number;
+  /** The operator of the unsharded graph that runs then; null where nothing runs. */
+  readonly at: string | null;
+  /** What is held then, by tensor. */
+  readonly held: () => ReadonlyMap<string, number>;
 }
 
 /**
@@ -23,19 +25,22 @@ export function liveness(graph: ShardedGraph, fusesBlocks = false): Liveness {
     return tensor && !(fusesBlocks && tensor.inside) ? localBytes(tensor) : 0;
   };
   const resident = new Set([...graph.weights.map((weight) => weight.tensor), ...graph.constants.keys()]);
-  const weightBytes = [...resident].reduce((sum, name) => sum + bytes(name), 0);
   const lastUse = lastUses(graph, resident);
   const held = heldThroughout(graph);
-  let live = graph.inputs.reduce((sum, input) => sum + bytes(input.tensor), 0);
-  for (const [tensor, times] of held) live += times * bytes(tensor);
-  let peak = { peakBytes: weightBytes + live, atNode: -1 };
+  const changes: Change[] = [
+    ...[...resident, ...graph.inputs.map(({ tensor }) => tensor)].map((name) => ({ name, bytes: bytes(name) })),
+    ...[...held].map(([name, times]) => ({ name, bytes: times * bytes(name) })),
+  ];
+  const before = changes.length;
+  const makers: string[] = [];
   graph.nodes.forEach((node, index) => {
     const outputs = node.kind === 'compute' ? node.outputs : [node.output];
-    for (const output of outputs) if (output !== null && !held.has(output)) live += bytes(output);
-    if (weightBytes + live > peak.peakBytes) peak = { peakBytes: weightBytes + live, atNode: index };
-    for (const name of lastUse[index] ?? []) live -= bytes(name);
+    for (const name of outputs) if (name !== null && !held.has(name)) changes.push({ name, bytes: bytes(name) });
+    for (const name of lastUse[index] ?? []) changes.push({ name, bytes: 0 });
+    while (before + makers.length < changes.length) makers.push(node.origin);
   });
-  return { ...peak, weightBytes };
+  const fullest = occupancy(changes);
+  return { ...fullest, at: makers[fullest.atChange - before] ?? null };
 }
 
 /** With micro-batches: what they add to, and as often as there are micro-batches the outputs that each of them makes a part of. */

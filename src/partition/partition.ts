@@ -179,7 +179,9 @@ class Partitioning {
     if (known) return known.tensor;
     const name = this.unused(weight);
     this.declare(name, type, wanted);
-    this.weights.set(key, { tensor: name, weight });
+    const { role, source } = this.graph.weights.get(weight) ?? {};
+    const isConstant = role === 'constant' && source?.kind === 'inline';
+    this.weights.set(key, { tensor: name, weight, ...(isConstant ? { constant: true } : {}) });
     return name;
   }
 

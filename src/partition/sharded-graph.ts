@@ -121,6 +121,8 @@ export interface ShardedWeight {
   readonly tensor: string;
   /** Name in the unsharded graph's `weights`. */
   readonly weight: string;
+  /** A constant of the graph, its value in it: no parameter, no file. */
+  readonly constant?: true;
 }
 
 export interface ShardedGraph {

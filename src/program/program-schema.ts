@@ -55,7 +55,10 @@ const stage = record(
   {
     tensors: map(record({ dtype: text, localShape: shape, shape, layout }, { source: text })),
     segments: map(
-      record({ file: text, inputs: texts, weights: texts, outputs: texts, flops: amount, operators: texts }),
+      record(
+        { file: text, inputs: texts, weights: texts, outputs: texts, flops: amount, operators: texts },
+        { temporaryBytes: count },
+      ),
     ),
     weights: map(
       record(

@@ -85,6 +85,8 @@ export interface ProgramSegment {
   readonly inputs: readonly string[];
   readonly weights: readonly string[];
   readonly outputs: readonly string[];
+  /** Bytes that it needs while it runs, beside what it reads and gives; 0 where it is left out. */
+  readonly temporaryBytes?: number;
   /** Work of one execution on one rank. */
   readonly flops: number;
   readonly operators: readonly string[];

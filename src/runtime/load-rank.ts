@@ -17,6 +17,7 @@ export type Step<Tensor> =
   | {
       readonly kind: 'compute';
       readonly segment: LoadedSegment<Tensor>;
+      readonly temporaryBytes: number;
       readonly inputs: readonly string[];
       readonly outputs: readonly string[];
     }
@@ -149,7 +150,8 @@ function resolve<Tensor>(
   return (stage.phases[phase] ?? []).map((instruction, position): Step<Tensor> => {
     if (instruction.kind === 'compute') {
       const segment = sessions.get(sessionKey(instruction)) as LoadedSegment<Tensor>;
-      return { kind: 'compute', segment, inputs: instruction.inputs, outputs: instruction.outputs };
+      const { temporaryBytes = 0 } = stage.segments[instruction.segment] ?? {};
+      return { kind: 'compute', segment, temporaryBytes, inputs: instruction.inputs, outputs: instruction.outputs };
     }
     if (instruction.kind === 'start') {
       const slot = setup.slots.slotAt[phase]?.[position] ?? -1;

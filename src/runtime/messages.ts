@@ -52,6 +52,7 @@ export type RankMessage =
       readonly kind: 'done';
       /** Wall time of each counted step, barrier to barrier. */
       readonly stepSeconds: readonly number[];
+      readonly processorSeconds: number;
       readonly statistics: RankStatistics;
       /** Blocks by local tensor, one per micro-batch that makes a part of them. */
       readonly outputs: Readonly<Record<string, readonly Uint8Array[]>>;

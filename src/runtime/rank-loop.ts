@@ -18,6 +18,8 @@ export interface RankRun {
   /** Blocks that this rank gives to the whole outputs and collected tensors, copied; of outputs one per micro-batch. */
   readonly outputs: Readonly<Record<string, readonly Uint8Array[]>>;
   readonly collected: Readonly<Record<string, Uint8Array>>;
+  /** Processor time of the whole process in a counted step, on average: of all ranks together. */
+  readonly processorSeconds: number;
   /** Values of outputs that are one number, step by step. */
   readonly history: Readonly<Record<string, readonly number[]>>;
 }
@@ -38,9 +40,11 @@ export async function runRank<Tensor>(
   const stepSeconds: number[] = [];
   const history: Record<string, number[]> = {};
   const loop = new RankLoop(setup, backend, transport, control, memory, stopwatch);
+  let before = process.cpuUsage();
   for (let step = 0; step < warmup + steps; step++) {
     if (step === warmup) stopwatch.reset();
     control.barrier(rank);
+    if (step === warmup) before = process.cpuUsage();
     const from = performance.now();
     loop.begin(loaded.constants);
     if (step === warmup + steps - 1) loop.keepIn(kept);
@@ -56,9 +60,11 @@ export async function runRank<Tensor>(
     }
     onStep(step);
   }
+  const { user, system } = process.cpuUsage(before);
   const outputs = loop.giveOutputs();
   const collected = loop.give(setup.collect, kept);
-  return { stepSeconds, outputs, collected, history, statistics: stopwatch.statistics(steps, memory.peakBytes) };
+  const statistics = stopwatch.statistics(steps, memory.peakBytes);
+  return { stepSeconds, processorSeconds: (user + system) / 1e6 / steps, outputs, collected, history, statistics };
 }
 
 /** Output tensors of the rank's stage. */
@@ -250,6 +256,7 @@ class RankLoop<Tensor> {
       if (unchecked) this.check(name, tensor);
       this.define(name, tensor);
     }
+    this.memory.meet(step.temporaryBytes);
     if (unchecked) this.checked.add(step);
     return 0;
   }

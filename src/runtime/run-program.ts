@@ -52,6 +52,8 @@ export interface RunResult {
   readonly history: Readonly<Record<string, readonly number[]>>;
   /** Wall time of each counted step: the longest over the ranks, from barrier to barrier. */
   readonly stepSeconds: readonly number[];
+  /** Processor time of the whole process in a counted step, on average; whatever else the machine does counts little. */
+  readonly processorSeconds: number;
   readonly ranks: readonly (RankStatistics & { readonly rank: number })[];
   /** Resident memory of the whole process when the ranks were done. */
   readonly rssBytes: number;
@@ -97,6 +99,7 @@ export async function runProgram(
     stepSeconds: (done[0] as RankDone).stepSeconds.map((_, step) =>
       Math.max(...done.map(({ stepSeconds }) => stepSeconds[step] as number)),
     ),
+    processorSeconds: (done[0] as RankDone).processorSeconds,
     ranks: done.map(({ statistics }, rank) => ({ rank, ...statistics })),
     rssBytes,
   };

@@ -22,7 +22,7 @@ export interface RankStatistics {
   /** Making tensors of inputs and handing results on. */
   readonly feedSeconds: number;
   readonly bytesCommunicated: number;
-  /** Largest sum, over all instructions, of weights, live tensors, a segment's results and communication buffers. */
+  /** Largest sum, over all instructions, of weights, live tensors, what a segment makes, and communication buffers. */
   readonly peakBytes: number;
   /** `compute`, `feed`, `send`, `recv`, and each kind of collective (its start and its wait together). */
   readonly byKind: Readonly<Record<string, KindStatistics>>;
@@ -85,6 +85,11 @@ export class MemoryCount {
     this.live += bytes - (this.sizes.get(tensor) ?? 0);
     this.sizes.set(tensor, bytes);
     this.most = Math.max(this.most, this.base + this.live);
+  }
+
+  /** What was there for a moment, beside what is there now. */
+  meet(bytes: number): void {
+    this.most = Math.max(this.most, this.base + this.live + bytes);
   }
 
   free(tensor: string): void {

@@ -6,7 +6,7 @@
  */
 import { setImmediate } from 'node:timers/promises';
 import { type Cluster, clusterSize } from '../cost-model/cluster.js';
-import { type Prediction, predict, priceGraph, usableBytes } from '../cost-model/predict.js';
+import { memoryOf, type Prediction, predict, priceGraph, usableBytes } from '../cost-model/predict.js';
 import { AutoparError } from '../ir/error.js';
 import { type Graph, runsPerStep } from '../ir/graph.js';
 import { entryOf, unknownEntry } from '../ir/ops/index.js';
@@ -14,6 +14,7 @@ import { viewOf } from '../ir/view.js';
 import type { Assignment } from '../partition/assignment.js';
 import { partition } from '../partition/partition.js';
 import type { ShardedGraph } from '../partition/sharded-graph.js';
+import { type TensorKind, tensorKinds } from '../partition/tensor-kinds.js';
 import { type Mesh, makeMesh } from '../sharding-propagation/mesh.js';
 import type { Pin } from '../sharding-propagation/pin.js';
 import type { Propagation } from '../sharding-propagation/propagation/propagate.js';
@@ -150,7 +151,7 @@ export async function plan(
     else best = { found, sharded, prediction };
   }
   const others = [...reasons].map(([degrees, reason]) => ({ degrees, reason }));
-  if (!best) throw nothingFits(others, cluster);
+  if (!best) throw nothingFits(others, cluster, remedyOf(graph, cluster, options, completion, solved));
   const { redistributor, ...found } = best.found;
   return {
     ...found,
@@ -215,7 +216,7 @@ function slower(cost: number, best: number): string {
 }
 
 function tooLarge(need: number, limit: number): string {
-  return `needs ${gigabytes(need)} of ${gigabytes(limit)} on each device`;
+  return `needs ${gigabytes(need)} of ${gigabytes(limit)} on each device, ${gigabytes(need - limit)} too much`;
 }
 
 function gigabytes(bytes: number): string {
@@ -232,13 +233,70 @@ function tooManyOperators(count: number): AutoparError {
   );
 }
 
-function nothingFits(rejected: PlanResult['rejected'], cluster: Cluster): AutoparError {
+function nothingFits(rejected: PlanResult['rejected'], cluster: Cluster, remedy: string | null): AutoparError {
   const reasons = rejected.map(({ degrees, reason }) => `dp ${degrees.dp} tp ${degrees.tp}: ${reason}`).join('; ');
+  const others =
+    'use more devices (--devices), devices with more memory (--cluster, --memory), or other degrees (--dp, --tp)';
   return new AutoparError(
     'nothing-fits',
     'noPlan',
     `no combination of degrees for ${clusterSize(cluster)} devices is possible: ${reasons}`,
     {},
-    'use more devices (--devices), devices with more memory (--cluster, --memory), or other degrees (--dp, --tp)',
+    remedy === null ? others : `${remedy}; else ${others}`,
   );
+}
+
+/**
+ * The cheapest change that makes a plan fit: other degrees where some were given, the fastest of those that fit; else
+ * micro-batches, where what they make smaller is enough. Null where neither helps.
+ */
+function remedyOf(
+  graph: Graph,
+  cluster: Cluster,
+  options: PlanOptions,
+  completion: Completion,
+  tried: readonly Solved[],
+): string | null {
+  const limit = options.memoryBytes ?? usableBytes(cluster);
+  if (limit === undefined) return null;
+  const isTried = ({ dp, tp }: Degrees) => tried.some((found) => found.degrees.dp === dp && found.degrees.tp === tp);
+  const { tried: all } = degreesOf(clusterSize(cluster), {}, batchSize(graph), graph.microBatches?.count);
+  const questions = operatorQuestions(graph);
+  const fitting = all.flatMap((degrees) => {
+    if (isTried(degrees)) return [];
+    const found = attempt(() => solve(graph, cluster, degrees, { ...options, degrees }, questions, completion));
+    if (!found || memoryOf(lowered(graph, cluster, found), cluster).peakBytes > limit) return [];
+    return [found];
+  });
+  const [fastest] = fitting.sort((a, b) => a.costNanoseconds - b.costNanoseconds);
+  if (fastest) {
+    const { degrees, costNanoseconds } = fastest;
+    return `--dp ${degrees.dp} --tp ${degrees.tp} fits, at ${(costNanoseconds / 1e6).toPrecision(3)} ms a step`;
+  }
+  if (graph.microBatches || !graph.nodes.some(({ phase }) => phase === 'backward')) return null;
+  for (const found of tried) {
+    const sharded = lowered(graph, cluster, found);
+    const { peakBytes, held } = memoryOf(sharded, cluster);
+    const kinds = tensorKinds(sharded);
+    const shrinking = [...held()].reduce((sum, [name, bytes]) => sum + (BY_SAMPLE.has(kinds.get(name)) ? bytes : 0), 0);
+    const times = [2, 4, 8, 16].find((count) => peakBytes - shrinking * (1 - 1 / count) <= limit);
+    if (times !== undefined) {
+      const { dp, tp } = found.degrees;
+      return `--dp ${dp} --tp ${tp} --micro-batches ${times} may fit: ${gigabytes(shrinking)} grow with the samples taken at once`;
+    }
+  }
+  return null;
+}
+
+/** Kinds whose bytes follow the samples of a micro-batch. */
+const BY_SAMPLE: ReadonlySet<TensorKind | undefined> = new Set<TensorKind>(['activation', 'temporary', 'input']);
+
+/** What a degree cannot give is no remedy. */
+function attempt<Result>(make: () => Result): Result | null {
+  try {
+    return make();
+  } catch (error) {
+    if (error instanceof AutoparError) return null;
+    throw error;
+  }
 }

@@ -1,6 +1,6 @@
 import test from 'ava';
-import { givenTensors, orderPhase } from '../../src/codegen/order.js';
 import { programOf } from '../../src/codegen/program-of.js';
+import { givenTensors, orderPhase } from '../../src/partition/order.js';
 import { partition } from '../../src/partition/partition.js';
 import { makeRedistributor } from '../../src/sharding-propagation/redistribution.js';
 import { megatron, mlp } from '../partition/mlp.js';

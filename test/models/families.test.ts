@@ -3,7 +3,11 @@
  */
 import test from 'ava';
 import { families, generatedModel } from '../../models/families.js';
+import { GPT_STYLE, LLAMA_STYLE, languageModel } from '../../models/language-model.js';
+import { runGraph } from '../../src/api/reference.js';
 import { elementCount } from '../../src/ir/graph.js';
+import { constant, numbersOf } from '../../src/ir/ops/constants.js';
+import { gptSizes } from '../cost-model/step/sizes.js';
 
 /** Parameters as the models' papers and cards have them, in millions. */
 const PUBLISHED: readonly (readonly [text: string, millions: number])[] = [
@@ -29,6 +33,21 @@ test('every family builds at another batch', (t) => {
   for (const { name } of families()) {
     const { inputs, tensors } = generatedModel(name).build(3);
     for (const input of inputs) t.is(tensors.get(input)?.shape[0], 3, name);
+  }
+});
+
+test('a model with dropout, which evaluation leaves out, computes what the one without does', async (t) => {
+  const ids = constant('int64', [3, 1, 4, 1, 5, 9, 2, 6], [2, 4]);
+  for (const style of [GPT_STYLE, LLAMA_STYLE, { ...GPT_STYLE, causal: false }]) {
+    const sizes = { ...gptSizes({ hidden: 16, heads: 2 }), ...style, batch: 2, sequence: 4, vocabulary: 12 };
+    const [plain, dropping] = await Promise.all(
+      [0, 0.5].map(async (dropout) => {
+        const { logits } = await runGraph(languageModel('model', { ...sizes, dropout }, 1), { ids }, ['logits']);
+        return logits ? numbersOf(logits) : [];
+      }),
+    );
+    t.is(plain?.length, 2 * 4 * 12);
+    for (const [at, value] of (plain ?? []).entries()) t.true(Math.abs((dropping?.[at] ?? NaN) - value) < 1e-4);
   }
 });
 

@@ -52,10 +52,20 @@ test('a reader that wants another layout gets a redistribution', (t) => {
 });
 
 test('liveness counts weights, operands and results of the fullest node', (t) => {
-  const { peakBytes, weightBytes } = liveness(lowered());
-  t.is(weightBytes, 4 * (16 * 16 + 16 * 16));
+  const { peakBytes, at, held } = liveness(lowered());
+  const weightBytes = 4 * (16 * 16 + 16 * 16);
   // At the all-reduce: its operand and its result; at the matmuls: two blocks of [4, 16] each.
   t.is(peakBytes, weightBytes + 4 * (4 * 16 + 4 * 16));
+  t.is(at, 'h');
+  t.deepEqual(
+    [...held()],
+    [
+      ['w1', 1024],
+      ['w2', 1024],
+      ['x', 256],
+      ['h', 256],
+    ],
+  );
 });
 
 const withNode = (graph: ShardedGraph, index: number, change: (node: ShardedNode) => ShardedNode): ShardedGraph => ({

@@ -44,9 +44,11 @@ for (const [name, graph] of Object.entries(GRAPHS)) {
         t.is(priceGraph(sharded, cluster), found.costNanoseconds);
         t.is(found.boundNanoseconds, found.costNanoseconds);
         t.deepEqual(checkSharded(sharded), []);
-        t.true(Math.abs(found.prediction.stepSeconds * 1e9 - found.costNanoseconds) < 1);
-        const parts = Object.values(found.prediction.parts).reduce((sum, part) => sum + part, 0);
-        t.true(Math.abs(parts - found.prediction.stepSeconds) < 1e-9);
+        const { segments = 0, copies = 0, ...parts } = found.prediction.parts;
+        const searched = Object.values(parts).reduce((sum, part) => sum + part, 0);
+        t.true(Math.abs(searched * 1e9 - found.costNanoseconds) < 1);
+        t.true(Math.abs(searched + segments + copies - found.prediction.stepSeconds) < 1e-9);
+        t.is(segments + copies > 0, cluster.local);
       }
     });
   }
@@ -154,7 +156,26 @@ test('degrees that cannot be are refused with what to do', async (t) => {
     t.is(error?.exit, exit);
     t.true(error?.hint?.includes(hint), error?.hint);
   }
-  t.regex((await refuse(2, { memoryBytes: 1000 }))?.message ?? '', /needs .* of 0\.00100 MB on each device/);
+  t.regex(
+    (await refuse(2, { memoryBytes: 1000 }))?.message ?? '',
+    /needs .* of 0\.00100 MB on each device, .* too much/,
+  );
+});
+
+test('what does not fit under given degrees is answered with the cheapest degrees that do', async (t) => {
+  const graph = mlpGraph(4, 256, 1024);
+  const cluster = parseCluster('1x4:h100-sxm-80', undefined);
+  const needed = async (degrees: PlanOptions['degrees']) =>
+    Math.max(...(await plan(graph, cluster, { ...(degrees ? { degrees } : {}) })).prediction.peakBytes);
+  const [alone, shared] = [await needed({ dp: 4, tp: 1 }), await needed({ dp: 1, tp: 4 })];
+  t.true(shared < alone);
+  const refused = (memoryBytes: number) =>
+    t.throwsAsync(() => plan(graph, cluster, { degrees: { dp: 4, tp: 1 }, memoryBytes }), { instanceOf: AutoparError });
+  const between = await refused(Math.floor((shared + alone) / 2));
+  const [, dp = '', tp = ''] =
+    /^--dp (\d) --tp (\d) fits, at .* ms a step; else use more/.exec(between?.hint ?? '') ?? [];
+  t.true((await needed({ dp: Number(dp), tp: Number(tp) })) <= (shared + alone) / 2);
+  t.regex((await refused(1000))?.hint ?? '', /^use more devices/);
 });
 
 test('thirty-two layers are planned in seconds', async (t) => {

@@ -122,12 +122,26 @@ function sizedTo({ description }: Cluster, ranks: number, speed: number): Cluste
   if (!description || !level) throw new Error('a profile describes one level');
   const sized: ClusterDescription = {
     ...description,
+    ...(typeof description.device === 'string' ? {} : { device: sharedDevice(description.device, speed) }),
     levels: [{ ...level, size: ranks }],
     ...(speed === 1 ? {} : { nodes: [{ count: 1, speed }] }),
   };
   const cluster = clusterOfDescription(sized);
   if (clusterSize(cluster) !== ranks) throw new Error('the profile does not describe ranks of one node');
   return cluster;
+}
+
+/** Calls take longer, too, on a core that others have their turns on. */
+function sharedDevice<Device extends { readonly constants?: Readonly<Record<string, unknown>> }>(
+  device: Device,
+  speed: number,
+): Device {
+  const { constants = {} } = device;
+  const slowed = ['launchSeconds', 'segmentSeconds'].flatMap((key) => {
+    const seconds = constants[key];
+    return typeof seconds === 'number' ? [[key, seconds / speed] as const] : [];
+  });
+  return { ...device, constants: { ...constants, ...Object.fromEntries(slowed) } };
 }
 
 function machineDifferences(made: Partial<Machine>, here: Machine): readonly string[] {

@@ -8,7 +8,18 @@
  */
 import type { Scope } from '../ir/graph.js';
 import { isAccumulator } from '../ir/ops/accumulate.js';
-import type { CommunicationNode, ComputeNode, ShardedGraph } from '../partition/sharded-graph.js';
+import type { CommunicationNode, ComputeNode, ShardedGraph } from './sharded-graph.js';
+
+/** The phases of a step in order: one of everything, or with micro-batches one per scope. */
+export function phasesOf({
+  microBatches,
+}: ShardedGraph): readonly { readonly phase: string; readonly scope?: Scope }[] {
+  if (!microBatches) return [{ phase: 'forward' }];
+  return [
+    { phase: 'micro', scope: 'micro' },
+    { phase: 'step', scope: 'step' },
+  ];
+}
 
 export type Step =
   | { readonly kind: 'segment'; readonly nodes: readonly ComputeNode[] }

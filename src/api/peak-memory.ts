@@ -1,0 +1,62 @@
+/**
+ * @file What a rank holds when its memory is fullest: tensors by name, largest first, and how much of each kind.
+ */
+import type { Cluster } from '../cost-model/cluster.js';
+import { memoryOf } from '../cost-model/predict.js';
+import type { DType } from '../ir/dtype.js';
+import { heldTensor } from '../partition/rank-memory.js';
+import type { ShardedGraph } from '../partition/sharded-graph.js';
+import { type TensorKind, tensorKinds } from '../partition/tensor-kinds.js';
+
+export type HeldKind = TensorKind | 'communication buffer';
+
+/** What takes memory. */
+export interface Held {
+  readonly tensor: string;
+  readonly kind: HeldKind;
+  /** All of it: of a weight that several sessions hold, of each of them. */
+  readonly bytes: number;
+  /** Of one rank's block; null for a buffer. */
+  readonly dtype: DType | null;
+  readonly shape: readonly number[] | null;
+}
+
+/** The fullest moment of one stage's ranks. */
+export interface PeakMemory {
+  readonly stage: number;
+  readonly peakBytes: number;
+  /** The operator that runs then (the first of its segment); null before any. */
+  readonly operator: string | null;
+  /** Bytes by kind, most first. */
+  readonly kinds: Readonly<Record<string, number>>;
+  /** Largest first. */
+  readonly held: readonly Held[];
+  /** What is not in the list. */
+  readonly others: { readonly count: number; readonly bytes: number };
+}
+
+/** Per stage, of which a lowered graph is one; the `most` largest tensors by name, the others summed. */
+export function peakMemory(sharded: ShardedGraph, cluster: Cluster, most?: number): readonly PeakMemory[] {
+  const { peakBytes, at, held } = memoryOf(sharded, cluster);
+  const kinds = tensorKinds(sharded);
+  const list = [...held()].map(([name, bytes]): Held => {
+    const tensor = heldTensor(name);
+    if (tensor === null) return { tensor: name, kind: 'communication buffer', bytes, dtype: null, shape: null };
+    const { dtype = null, localShape = null } = sharded.tensors.get(tensor) ?? {};
+    return { tensor: name, kind: kinds.get(tensor) ?? 'temporary', bytes, dtype, shape: localShape };
+  });
+  const sums = new Map<HeldKind, number>();
+  for (const { kind, bytes } of list) sums.set(kind, (sums.get(kind) ?? 0) + bytes);
+  list.sort((a, b) => b.bytes - a.bytes || (a.tensor < b.tensor ? -1 : 1));
+  const rest = most === undefined ? [] : list.slice(most);
+  return [
+    {
+      stage: 0,
+      peakBytes,
+      operator: at,
+      kinds: Object.fromEntries([...sums].sort((a, b) => b[1] - a[1])),
+      held: list.slice(0, most),
+      others: { count: rest.length, bytes: rest.reduce((sum, { bytes }) => sum + bytes, 0) },
+    },
+  ];
+}

@@ -1,0 +1,36 @@
+/**
+ * @file Memory at the fullest moment, as people read it: how much of each kind, and the largest tensors by name.
+ */
+import type { PeakMemory } from '../api/peak-memory.js';
+import { bytesText, shareText } from './quantity.js';
+import { tableLines } from './table.js';
+
+/** `weight 1.2 MB, optimizer state 800 kB`. */
+export function kindsText({ kinds }: PeakMemory): string {
+  return Object.entries(kinds)
+    .map(([kind, bytes]) => `${kind} ${bytesText(bytes)}`)
+    .join(', ');
+}
+
+/** The `most` largest tensors, and what the others are together. */
+export function heldLines({ held, others, peakBytes }: PeakMemory, most: number): readonly string[] {
+  const shown = held.slice(0, most);
+  const rest = held.slice(most);
+  const count = rest.length + others.count;
+  const bytes = rest.reduce((sum, tensor) => sum + tensor.bytes, others.bytes);
+  const rows = shown.map((tensor) => [
+    tensor.tensor,
+    tensor.kind,
+    tensor.shape === null ? '' : `${tensor.dtype} [${tensor.shape.join(', ')}]`,
+    bytesText(tensor.bytes),
+    shareText(tensor.bytes / peakBytes),
+  ]);
+  const columns = [
+    { title: 'tensor' },
+    { title: 'kind' },
+    { title: 'block' },
+    { title: 'bytes', right: true },
+    { title: 'share', right: true },
+  ];
+  return [...tableLines(columns, rows), ...(count > 0 ? [`  and ${count} smaller, ${bytesText(bytes)}`] : [])];
+}

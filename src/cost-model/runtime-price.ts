@@ -1,0 +1,44 @@
+/**
+ * @file Seconds that the bundled runtime spends around operators and collectives on a rank of this machine:
+ *
+ *     segments   a call of a session for each run of operators, but for those whose beginning a collective's price has
+ *     copies     ONNX Runtime gives results as copies of what it wrote, and a step begins with copying the state that the last
+ *                one left over the one before it: each is read once and written once
+ *
+ * Both follow from how nodes are joined to segments, which the search, pricing node by node, cannot tell.
+ */
+import { elementCount } from '../ir/graph.js';
+import { orderPhase, phasesOf } from '../partition/order.js';
+import { localBytes } from '../partition/partition.js';
+import { readersOutside, segmentResults } from '../partition/segments.js';
+import type { ShardedGraph } from '../partition/sharded-graph.js';
+import { computeSeconds } from './compute-price.js';
+import { type DeviceSpec, profileOf } from './device.js';
+
+/** Per step, by part. */
+export function runtimeSeconds(
+  graph: ShardedGraph,
+  device: DeviceSpec,
+): { readonly segments: number; readonly copies: number } {
+  const phases = phasesOf(graph).map(({ scope }) => ({ scope, steps: orderPhase(graph, scope) }));
+  const readOutside = readersOutside(
+    graph,
+    phases.flatMap(({ steps }) => steps),
+  );
+  const copy = (name: string) => {
+    const tensor = graph.tensors.get(name);
+    if (!tensor || elementCount(tensor.localShape) === 0) return 0;
+    return computeSeconds({ flops: 0, bytes: 2 * localBytes(tensor), dtype: tensor.dtype, result: [] }, device, false);
+  };
+  let calls = 0;
+  let copies = graph.state.reduce((sum, { to }) => sum + copy(to), 0);
+  for (const { scope, steps } of phases) {
+    const runs = scope === 'micro' ? (graph.microBatches?.count ?? 1) : 1;
+    const collectives = steps.filter(({ kind }) => kind === 'start').length;
+    const segments = steps.flatMap((step) => (step.kind === 'segment' ? [step.nodes] : []));
+    calls += runs * Math.max(0, segments.length - collectives);
+    for (const nodes of segments)
+      for (const name of segmentResults(nodes, graph, readOutside).outputs) copies += runs * copy(name);
+  }
+  return { segments: calls * profileOf(device).segmentSeconds, copies };
+}

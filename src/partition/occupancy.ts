@@ -1,0 +1,41 @@
+/**
+ * @file When memory is fullest: a list of what takes bytes and gives them back, in order, and the moment at which most are held.
+ */
+
+/** From here on a name holds so many bytes; 0 gives back what it held. */
+export interface Change {
+  readonly name: string;
+  readonly bytes: number;
+}
+
+/** The fullest moment. */
+export interface Occupancy {
+  readonly peakBytes: number;
+  /** Index of the change that fills it first; -1 where nothing takes any. */
+  readonly atChange: number;
+  /** What holds bytes then, with how many. */
+  readonly held: () => ReadonlyMap<string, number>;
+}
+
+/** Finds the fullest moment; what is held then is gathered only where it is asked for. */
+export function occupancy(changes: readonly Change[]): Occupancy {
+  const sizes = new Map<string, number>();
+  let live = 0;
+  let peakBytes = 0;
+  let atChange = -1;
+  for (const [index, { name, bytes }] of changes.entries()) {
+    live += bytes - (sizes.get(name) ?? 0);
+    sizes.set(name, bytes);
+    if (live > peakBytes) [peakBytes, atChange] = [live, index];
+  }
+  return { peakBytes, atChange, held: () => heldAt(changes, atChange) };
+}
+
+function heldAt(changes: readonly Change[], last: number): ReadonlyMap<string, number> {
+  const held = new Map<string, number>();
+  for (const { name, bytes } of changes.slice(0, last + 1)) {
+    if (bytes > 0) held.set(name, bytes);
+    else held.delete(name);
+  }
+  return held;
+}

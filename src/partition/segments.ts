@@ -1,0 +1,81 @@
+/**
+ * @file What a segment, a run of operators that one session executes, shares with what is around it: the weights that are part
+ * of it, the results that leave it, and the bytes that it needs for those that do not.
+ */
+import { elementCount } from '../ir/graph.js';
+import { isReplicated } from '../sharding-propagation/layout.js';
+import { type Change, occupancy } from './occupancy.js';
+import type { Step } from './order.js';
+import { localBytes } from './partition.js';
+import type { ComputeNode, ShardedGraph, ShardedTensor, ShardedWeight } from './sharded-graph.js';
+
+/** Constants up to this many elements, the same on all ranks, are part of a segment; larger ones are bound like weights. */
+const INLINE_ELEMENTS = 1024;
+
+/** Whether a weight's value is part of the segments that read it. */
+export function isInlined({ tensor, constant }: ShardedWeight, { tensors }: ShardedGraph): boolean {
+  const type = tensors.get(tensor);
+  return (
+    constant === true && type !== undefined && elementCount(type.shape) <= INLINE_ELEMENTS && isReplicated(type.layout)
+  );
+}
+
+/** Whether a tensor is read outside of these operators. */
+export type ReadOutside = (tensor: string, inside: ReadonlySet<ComputeNode>) => boolean;
+
+/** Tells whether a tensor is read by a node outside of a segment, by a collective, or by the user. */
+export function readersOutside(sharded: ShardedGraph, steps: readonly Step[]): ReadOutside {
+  const always = new Set(sharded.outputs.map((output) => output.tensor));
+  const readers = new Map<string, ComputeNode[]>();
+  for (const step of steps) {
+    if (step.kind === 'start') always.add(step.node.input);
+    if (step.kind === 'accumulate') for (const input of step.node.inputs) if (input !== null) always.add(input);
+    for (const node of step.kind === 'segment' ? step.nodes : []) {
+      for (const input of node.inputs) {
+        if (input === null) continue;
+        const list = readers.get(input);
+        if (list) list.push(node);
+        else readers.set(input, [node]);
+      }
+    }
+  }
+  return (tensor, inside) => always.has(tensor) || (readers.get(tensor) ?? []).some((node) => !inside.has(node));
+}
+
+/** What a segment makes. */
+export interface SegmentResults {
+  /** What is read outside of it. */
+  readonly outputs: readonly string[];
+  /** What only the segment reads and holds at its fullest operator. */
+  readonly inside: readonly string[];
+  /** Their bytes. */
+  readonly insideBytes: number;
+}
+
+/** What leaves a segment, and what is held inside it: results until their last reader. */
+export function segmentResults(
+  nodes: readonly ComputeNode[],
+  { tensors }: Pick<ShardedGraph, 'tensors'>,
+  readOutside: ReadOutside,
+): SegmentResults {
+  const members = new Set(nodes);
+  const outputs: string[] = [];
+  const lastUse = new Map<string, number>();
+  for (const [index, node] of nodes.entries()) {
+    for (const name of node.inputs) if (name !== null && lastUse.has(name)) lastUse.set(name, index);
+    for (const name of node.outputs) {
+      if (name === null) continue;
+      if (readOutside(name, members)) outputs.push(name);
+      else lastUse.set(name, index);
+    }
+  }
+  const changes = nodes.flatMap((node, index): readonly Change[] => {
+    const made = node.outputs.filter((name) => name !== null && lastUse.has(name)) as readonly string[];
+    const read = node.inputs.filter((name) => name !== null) as readonly string[];
+    const freed = [...read, ...made].filter((name) => lastUse.get(name) === index);
+    const bytes = (name: string) => localBytes(tensors.get(name) as ShardedTensor);
+    return [...made.map((name) => ({ name, bytes: bytes(name) })), ...freed.map((name) => ({ name, bytes: 0 }))];
+  });
+  const { peakBytes, held } = occupancy(changes);
+  return { outputs, inside: [...held().keys()], insideBytes: peakBytes };
+}

@@ -1,0 +1,67 @@
+/**
+ * @file What a tensor of a sharded graph is to a person who asks where memory goes.
+ */
+import { isAccumulator } from '../ir/ops/accumulate.js';
+import type { ShardedGraph, ShardedNode } from './sharded-graph.js';
+
+export type TensorKind =
+  | 'weight'
+  | 'gradient'
+  | 'optimizer state'
+  /** Kept from forward to backward; in inference, what operators hand on. */
+  | 'activation'
+  | 'temporary'
+  | 'input'
+  | 'output'
+  | 'constant';
+
+/**
+ * The kind of every tensor. Gradients are what the update reads, before and after their reduction; state that forward reads is a
+ * weight, other state the optimizer's; new values of state have the kind of what they replace.
+ */
+export function tensorKinds(graph: ShardedGraph): ReadonlyMap<string, TensorKind> {
+  const readers = new Map<string, ShardedNode[]>();
+  for (const node of graph.nodes) {
+    for (const name of inputsOf(node)) {
+      const list = readers.get(name);
+      if (list) list.push(node);
+      else readers.set(name, [node]);
+    }
+  }
+  const isRead = (name: string, by: (node: ShardedNode) => boolean) => (readers.get(name) ?? []).some(by);
+  const trains = graph.nodes.some(({ phase }) => phase === 'backward');
+  const kinds = new Map<string, TensorKind>();
+  // Backwards, so that the operand of a reduction is what its result is.
+  for (const node of [...graph.nodes].reverse()) {
+    const isKept = node.phase === 'forward' && !trains;
+    for (const name of outputsOf(node)) {
+      const isGradient = isRead(
+        name,
+        (reader) =>
+          (reader.phase === 'update' && node.phase !== 'update') ||
+          (reader.kind === 'compute' && isAccumulator(reader)) ||
+          (reader.kind === 'communicate' && kinds.get(reader.output) === 'gradient'),
+      );
+      const isActivation = isKept || (node.phase === 'forward' && isRead(name, ({ phase }) => phase === 'backward'));
+      kinds.set(name, isGradient ? 'gradient' : isActivation ? 'activation' : 'temporary');
+    }
+  }
+  for (const { tensor, constant } of graph.weights) kinds.set(tensor, constant ? 'constant' : 'weight');
+  for (const name of [...graph.constants.keys(), ...graph.coordinates.map((own) => own.name)])
+    kinds.set(name, 'constant');
+  for (const { tensor } of graph.inputs) kinds.set(tensor, 'input');
+  for (const { tensor } of graph.outputs) kinds.set(tensor, 'output');
+  for (const { from, to } of graph.state) {
+    const kind = isRead(to, ({ phase }) => phase !== 'update') ? 'weight' : 'optimizer state';
+    kinds.set(to, kind).set(from, kind);
+  }
+  return kinds;
+}
+
+function inputsOf(node: ShardedNode): readonly string[] {
+  return node.kind === 'compute' ? [...new Set(node.inputs.filter((name) => name !== null))] : [node.input];
+}
+
+function outputsOf(node: ShardedNode): readonly string[] {
+  return node.kind === 'compute' ? node.outputs.filter((name) => name !== null) : [node.output];
+}

@@ -1,0 +1,45 @@
+/**
+ * @file `explain --memory` and what `compile` says of memory: the same bytes, in words and as JSON.
+ */
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join, resolve } from 'node:path';
+import test from 'ava';
+import type { PeakMemory } from '../../src/api/peak-memory.js';
+import { autopar } from './autopar.js';
+
+const MODEL = resolve('models/mlp.onnx');
+
+test('memory at the peak is told by compile and by explain, in micro-batches too', async (t) => {
+  const folder = mkdtempSync(join(tmpdir(), 'autopar-test-'));
+  t.teardown(() => rmSync(folder, { recursive: true, force: true }));
+  const directory = join(folder, 'out');
+  const training = ['--train', '--loss', 'mse', '--optimizer', 'adamw', '--micro-batches', '2'];
+  const compiled = await autopar(['compile', MODEL, '--dp', '2', '--tp', '1', ...training, '-o', directory, '--json']);
+  t.is(compiled.code, 0, compiled.stderr);
+  const { predicted, memory } = JSON.parse(compiled.stdout) as {
+    readonly predicted: { readonly peakBytes: readonly number[] };
+    readonly memory: readonly PeakMemory[];
+  };
+  t.deepEqual(
+    memory.map(({ peakBytes }) => peakBytes),
+    predicted.peakBytes,
+  );
+  const explained = await autopar(['explain', directory, '--memory', '--json']);
+  t.is(explained.code, 0, explained.stderr);
+  const { memory: all } = JSON.parse(explained.stdout) as { readonly memory: readonly PeakMemory[] };
+  t.deepEqual(all[0]?.held.slice(0, 32), memory[0]?.held);
+  t.deepEqual(all[0]?.others, { count: 0, bytes: 0 });
+  t.is(
+    all[0]?.held.reduce((sum, { bytes }) => sum + bytes, 0),
+    predicted.peakBytes[0],
+  );
+  const { stdout } = await autopar(['explain', directory, '--memory']);
+  t.regex(stdout, /on each rank of stage 0, at /);
+  t.regex(stdout, /optimizer state .*B/);
+  t.regex(stdout, /fc\d\.weight.* +float32 \[\d+, \d+\] +.*B +.*%/);
+  t.regex(stdout, /and \d+ smaller/);
+  const both = await autopar(['explain', directory, '--memory', '--tensor', 'x']);
+  t.is(both.code, 2);
+  t.regex(both.stderr, /one of --tensor, --op and --memory/);
+});
