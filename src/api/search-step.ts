@@ -116,7 +116,10 @@ export async function searchPrepared(prepared: PreparedStep): Promise<StepSearch
   const first = found.best[0] as Priced;
   const { configuration } = first;
   const work = works(configuration.degrees.tp, configuration.microBatch);
-  const simulation = simulationOf({ name, cluster, configuration, work, memoryBytes: limitBytes, sequence });
+  const simulation = simulationOf({
+    ...{ name, cluster, configuration, work, sequence },
+    memory: limitBytes ?? undefined,
+  });
   const cost = searching.objective === 'memory' ? first.bytes : first.seconds;
   return {
     ...found,

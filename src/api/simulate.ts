@@ -13,6 +13,7 @@ import type {
 } from '../cost-model/step/configuration.js';
 import { type SoftwareName, STEP_CONSTANTS } from '../cost-model/step/constants.js';
 import { modelFlops } from '../cost-model/step/model-flops.js';
+import { stageClusters } from '../cost-model/step/stages.js';
 import { type StageMemory, stageMemory } from '../cost-model/step/step-memory.js';
 import { microBatches, priceStep, type StepPrice } from '../cost-model/step/step-price.js';
 import type { ModelWork } from '../cost-model/step/work.js';
@@ -63,9 +64,12 @@ export interface Simulation extends StepPrice {
   readonly modelFlops: number;
   readonly utilisation: number;
   readonly stages: readonly StageMemory[];
+  /** Of a device of the stage that has least to spare; null where nobody knows. */
   readonly memoryBytes: number | null;
   readonly fits: boolean;
-  /** Bytes that the fullest stage lacks; 0 where it fits. */
+  /** That stage. */
+  readonly tightestStage: number;
+  /** Bytes that it lacks; 0 where it fits. */
   readonly missingBytes: number;
   /** The cheapest single change that makes it fit; null where none does, or none is needed. */
   readonly remedy: { readonly change: string; readonly stepSeconds: number } | null;
@@ -95,21 +99,21 @@ export async function simulate(options: SimulateOptions): Promise<Simulation> {
     cluster,
     configuration,
     work,
-    memoryBytes: options.memory ?? (cluster.local ? null : cluster.device.memoryBytes),
+    memory: options.memory,
     sequence: generated?.language?.sequence,
   });
   if (options.trace !== undefined) await writeTimeline(options.trace, configuration, simulation);
-  const { fits, memoryBytes } = simulation;
-  if (fits || memoryBytes === null) return simulation;
-  return { ...simulation, remedy: await remedyOf(configuration, memoryBytes, cluster, works) };
+  if (simulation.fits) return simulation;
+  return { ...simulation, remedy: await remedyOf(configuration, options.memory, cluster, works) };
 }
 
 /** A configuration of a model whose work is known, priced; no remedy is looked for. */
-export function simulationOf({ name, cluster, configuration, work, memoryBytes, sequence }: Priceable): Simulation {
+export function simulationOf({ name, cluster, configuration, work, memory, sequence }: Priceable): Simulation {
   const price = priceStep(work, configuration, cluster, STEP_CONSTANTS);
   const stages = stageMemory(work, configuration);
-  const need = Math.max(...stages.map(({ total }) => total));
-  const fits = memoryBytes === null || need <= memoryBytes;
+  const limits = limitsOf(memory, cluster, configuration);
+  const missing = missingOf(stages, limits);
+  const fits = missing.bytes <= 0;
   const flops = modelFlops(work, configuration);
   const peak = cluster.device.peakFlops.bf16 ?? cluster.device.peakFlops.fp16 ?? cluster.device.peakFlops.fp32 ?? 1;
   const samplesPerSecond = configuration.globalBatch / price.stepSeconds;
@@ -124,9 +128,10 @@ export function simulationOf({ name, cluster, configuration, work, memoryBytes, 
     modelFlops: flops,
     utilisation: flops / (price.stepSeconds * clusterSize(cluster) * peak),
     stages,
-    memoryBytes,
+    memoryBytes: limits[missing.stage] ?? null,
+    tightestStage: missing.stage,
     fits,
-    missingBytes: fits ? 0 : need - (memoryBytes ?? 0),
+    missingBytes: Math.max(0, missing.bytes),
     remedy: null,
     pricedWithoutLowering: unlowered(configuration),
   };
@@ -138,7 +143,8 @@ export interface Priceable {
   readonly cluster: Cluster;
   readonly configuration: StepConfiguration;
   readonly work: ModelWork;
-  readonly memoryBytes: number | null;
+  /** Of every device; what each has where it is left out. */
+  readonly memory: number | undefined;
   /** Positions of a sample, where the model has a sequence. */
   readonly sequence: number | undefined;
 }
@@ -226,10 +232,23 @@ function checkStages(work: ModelWork, { degrees, virtualStages }: StepConfigurat
   );
 }
 
+/** Bytes that a device of each stage has; none where nobody knows. */
+function limitsOf(memory: number | undefined, cluster: Cluster, { degrees }: StepConfiguration): readonly number[] {
+  if (memory === undefined && cluster.local) return [];
+  return stageClusters(cluster, degrees).map(({ device }) => memory ?? device.memoryBytes);
+}
+
+/** The stage that lacks most bytes (needs most, where nobody knows what there is), and how many; 0 or less where all fit. */
+function missingOf(stages: readonly StageMemory[], limits: readonly number[]) {
+  const over = stages.map(({ total }, stage) => total - (limits[stage] ?? 0));
+  const most = Math.max(...over);
+  return { stage: over.indexOf(most), bytes: limits.length === 0 ? 0 : most };
+}
+
 /** One change at a time, cheapest first. */
 async function remedyOf(
   configuration: StepConfiguration,
-  memoryBytes: number,
+  memory: number | undefined,
   cluster: Cluster,
   works: (configuration: StepConfiguration) => Promise<ModelWork>,
 ): Promise<Simulation['remedy']> {
@@ -239,7 +258,7 @@ async function remedyOf(
     if (!work) continue;
     const layers = work.layers.reduce((sum, { count }) => sum + count, 0);
     if (changed.degrees.pp * changed.virtualStages > layers) continue;
-    if (Math.max(...stageMemory(work, changed).map(({ total }) => total)) > memoryBytes) continue;
+    if (missingOf(stageMemory(work, changed), limitsOf(memory, cluster, changed)).bytes > 0) continue;
     const { stepSeconds } = priceStep(work, changed, cluster, STEP_CONSTANTS);
     if (!best || stepSeconds < best.stepSeconds) best = { change, stepSeconds };
   }

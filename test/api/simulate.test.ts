@@ -1,7 +1,7 @@
 /**
  * @file simulate: identities of what it reports, and what it refuses.
  */
-import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test from 'ava';
@@ -109,4 +109,29 @@ test('a timeline has every micro-batch on every stage, and ends near the predict
   const { optimizer, other, dp } = result.parts;
   const pipeline = result.stepSeconds - optimizer - other - dp;
   t.true(Math.abs(end / pipeline - 1) < 0.1, `${end} ${pipeline}`);
+});
+
+test('a stage on nodes with less memory fits by what its own devices have', async (t) => {
+  const folder = mkdtempSync(join(tmpdir(), 'autopar-'));
+  const file = join(folder, 'cluster.yaml');
+  writeFileSync(
+    file,
+    [
+      'version: 1',
+      'device: a100-sxm-80',
+      'levels: [{ name: node, size: 4 }, { name: network, size: 2, bandwidth: 25GB/s }]',
+      'nodes:',
+      '  - { count: 1 }',
+      '  - { count: 1, device: { like: a100-sxm-80, memory: 8GB } }',
+      '',
+    ].join('\n'),
+  );
+  const choice = { cluster: file, pp: 2, dp: 4, microBatches: 4, loss: { kind: 'cross_entropy' as const } };
+  const wide = await simulate({ ...choice, generate: 'gpt:layers=4,hidden=4096,heads=32,seq=1024' });
+  const [first, second] = wide.stages.map(({ total }) => total);
+  t.true((first ?? 0) > 8e9 && (first ?? 0) < 8e10 && (second ?? 0) > 8e9);
+  t.false(wide.fits);
+  t.is(wide.tightestStage, 1);
+  t.is(wide.missingBytes, (second ?? 0) - 8e9);
+  rmSync(folder, { recursive: true });
 });

@@ -103,12 +103,13 @@ function averageLayer({ layers }: ModelWork, configuration: StepConfiguration): 
 }
 
 function sendPrice(model: ModelWork, configuration: StepConfiguration, cluster: Cluster): PartPrices['send'] {
-  const { degrees, tpSequence, scatteredSends, overlap } = configuration;
+  const { degrees, virtualStages, tpSequence, scatteredSends, overlap } = configuration;
   const { tp, sp, dp } = degrees;
   const whole = (model.boundary * elementBytes(configuration.precision)) / sp;
   const bytes = tpSequence || scatteredSends ? whole / tp : whole;
   const seconds = collectiveSeconds('permute', bytes, placeRanks(2, tp * sp * dp, cluster), cluster);
-  return { seconds, blocks: !overlap.pipeline, bytes };
+  // Between chunks there is other work to do; plain 1F1B waits for each.
+  return { seconds, blocks: !(overlap.pipeline && virtualStages > 1), bytes };
 }
 
 function updateSeconds(

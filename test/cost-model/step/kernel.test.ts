@@ -1,0 +1,53 @@
+/**
+ * @file Attention in parts: what its softmax and its rows' lengths cost, against counts and published runs.
+ */
+import test from 'ava';
+import { deviceOf } from '../../../src/cost-model/cluster.js';
+import type { StepConfiguration } from '../../../src/cost-model/step/configuration.js';
+import { STEP_CONSTANTS } from '../../../src/cost-model/step/constants.js';
+import { attentionLaunches, attentionSeconds, memorySeconds } from '../../../src/cost-model/step/kernel-price.js';
+import type { AttentionWork } from '../../../src/cost-model/step/work.js';
+
+const device = deviceOf('a100-sxm-80');
+const parts = { attention: 'parts', precision: 'fp16' } as const;
+
+/** A head's work over 2,048 tokens, as many heads as make 1,024 columns or what is left of them. */
+const heads = (width: number, count: number, backward = false): AttentionWork => ({
+  kind: 'attention',
+  backward,
+  batch: 1,
+  heads: count,
+  keyHeads: count,
+  queries: 2048,
+  keys: 2048,
+  width,
+  valueWidth: width,
+  causal: true,
+});
+const seconds = (
+  work: AttentionWork,
+  configuration: Pick<StepConfiguration, 'attention' | 'precision' | 'plainSoftmax'>,
+) => attentionSeconds(work, device, configuration, STEP_CONSTANTS);
+
+test('heads of 108 and 150 cost several times what heads of 112 and 144 cost, as BigScience measured', (t) => {
+  for (const [odd, even] of [
+    [108, 112],
+    [150, 144],
+    [225, 224],
+  ] as const)
+    t.true(seconds(heads(odd, 8), parts) > 3 * seconds(heads(even, 8), parts));
+  // One kernel for attention pads its heads.
+  const fused = { attention: 'fused', precision: 'fp16' } as const;
+  t.true(seconds(heads(108, 8), fused) < 1.1 * seconds(heads(112, 8), fused));
+});
+
+test('a softmax operator by operator moves 20 bytes a score more, in five kernels more', (t) => {
+  const plain = { ...parts, plainSoftmax: true };
+  for (const backward of [false, true]) {
+    const work = heads(128, 16, backward);
+    const scores = 16 * 2048 * 2048;
+    const more = seconds(work, plain) - seconds(work, parts);
+    t.true(more > 0.9 * memorySeconds(20 * scores, device) && more < 1.01 * memorySeconds(20 * scores, device));
+    t.is(attentionLaunches(plain, backward) - attentionLaunches(parts, backward), 5);
+  }
+});
