@@ -32,9 +32,11 @@ export {
   type TensorExplanation,
 } from './explain.js';
 export { type ExplainableFolder, openExplainable } from './explain-compiled.js';
+export { explainMesh } from './explain-mesh.js';
 export { explainOperator, type OperatorExplanation } from './explain-operator.js';
 export { type ImportedModel, type ImportOptions, importModel } from './import.js';
 export { type Inspection, type InspectOptions, inspect } from './inspect.js';
+export type { AxisUse } from './mesh-axes.js';
 export { type PlannedModel, type PlanningOptions, plan } from './plan.js';
 export { type MachineProfile, type ProfileOptions, profile } from './profile.js';
 export { type RunCompiledOptions, type RunReport, runCompiled, runCompiled as run } from './run.js';

@@ -6,6 +6,7 @@ import { type GeneratedModel, generatedModel } from '../../models/families.js';
 import { type Cluster, clusterSize, parseCluster } from '../cost-model/cluster.js';
 import type {
   Degrees,
+  MeshOrder,
   PipelineSchedule,
   Precision,
   Recompute,
@@ -22,6 +23,7 @@ import { clusterSources } from './cluster-sources.js';
 import { graphWork, type Purpose } from './graph-work.js';
 import { type ImportOptions, importModel } from './import.js';
 import { modelWork } from './layer-classes.js';
+import { type AxisUse, stepAxes } from './mesh-axes.js';
 import { writeTimeline } from './timeline.js';
 
 export interface SimulateOptions extends Omit<ImportOptions, 'globalBatch'>, Partial<Degrees> {
@@ -38,6 +40,8 @@ export interface SimulateOptions extends Omit<ImportOptions, 'globalBatch'>, Par
   readonly globalBatch?: number;
   readonly microBatch?: number;
   readonly microBatches?: number;
+  /** Axes of the mesh, outermost first; pp, dp, sp, tp where it is left out. */
+  readonly meshOrder?: MeshOrder;
   readonly tpSequence?: 'on' | 'off' | 'auto';
   readonly zero?: 0 | 1 | 2 | 3;
   readonly recompute?: Recompute;
@@ -61,6 +65,8 @@ export interface Simulation extends StepPrice {
   /** FLOPs of the model in a step (recomputation left out) over those that all devices could do at their 16-bit peak. */
   readonly modelFlops: number;
   readonly utilisation: number;
+  /** Where each axis lies, and what goes over it. */
+  readonly axes: readonly AxisUse[];
   readonly stages: readonly StageMemory[];
   readonly memoryBytes: number | null;
   readonly fits: boolean;
@@ -107,6 +113,7 @@ export async function simulate(options: SimulateOptions): Promise<Simulation> {
     tokensPerSecond: sequence === undefined ? null : samplesPerSecond * sequence,
     modelFlops: flops,
     utilisation: flops / (price.stepSeconds * clusterSize(cluster) * peak),
+    axes: stepAxes(configuration, price, cluster),
     stages,
     memoryBytes,
     fits,
@@ -145,6 +152,7 @@ function configurationOf(options: SimulateOptions, cluster: Cluster): StepConfig
   const precision = options.precision ?? 'bf16';
   return {
     degrees: { tp, pp, sp, dp, ep },
+    ...(options.meshOrder ? { meshOrder: options.meshOrder } : {}),
     ...(options.schedule ? { schedule: options.schedule } : {}),
     ...(options.loss ? {} : { inference: true }),
     virtualStages: pp === 1 ? 1 : virtualStages,

@@ -6,6 +6,7 @@ import type { ExplainedStrategy, OperatorExplanation } from '../api/explain-oper
 import { AutoparError, type ExitKind } from '../ir/error.js';
 import type { Command, Context } from './command.js';
 import { notThereYet } from './later.js';
+import { meshLines } from './mesh-report.js';
 import { secondsText } from './quantity.js';
 import { tableLines } from './table.js';
 import { wholeNumber } from './values.js';
@@ -24,7 +25,7 @@ interface ExplainFlags {
 /** Alternatives of an operator that are shown unless more are asked for. */
 const SHOWN = 6;
 
-const LATER = ['memory', 'rejected', 'sensitivity', 'mesh'] as const;
+const LATER = ['memory', 'rejected', 'sensitivity'] as const;
 
 export const explainCommand: Command<ExplainFlags> = {
   name: 'explain',
@@ -39,11 +40,13 @@ export const explainCommand: Command<ExplainFlags> = {
       says: `strategies of an operator to show (default: ${SHOWN})`,
       parse: wholeNumber('--alternatives', 1),
     },
+    { flags: '--mesh', says: 'where each axis lies, over which link, and what that costs' },
     ...LATER.map((name) => ({ flags: `--${name}`, says: 'not there yet' })),
   ],
   examples: [
     { line: 'autopar explain gpt.autopar --tensor logits', says: 'where the output lies, and how it gets there' },
     { line: 'autopar explain gpt.autopar --op /h.0/mlp/c_fc/MatMul', says: 'what the other strategies would cost' },
+    { line: 'autopar explain gpt.autopar --mesh', says: 'which axis crosses which link, with how many bytes' },
   ],
   run: runExplain,
 };
@@ -54,14 +57,14 @@ async function runExplain(
   flags: ExplainFlags,
 ): Promise<ExitKind> {
   for (const name of LATER) if (flags[name]) throw notThereYet(`--${name}`);
-  const { tensor, op } = flags;
-  if ((tensor === undefined) === (op === undefined))
+  const { tensor, op, mesh } = flags;
+  if ([tensor, op, mesh].filter((asked) => asked !== undefined).length !== 1)
     throw new AutoparError(
       'missing-argument',
       'usage',
-      'explain wants one of --tensor and --op',
+      'explain wants one of --tensor, --op and --mesh',
       {},
-      'autopar explain DIR --tensor NAME, or --op NAME',
+      'autopar explain DIR --tensor NAME, --op NAME, or --mesh',
     );
   const { openExplainable } = await import('../api/explain-compiled.js');
   const { explainable, notes } = await openExplainable(directory, flags.model);
@@ -71,6 +74,11 @@ async function runExplain(
     const found = explainTensor(explainable, tensor);
     for (const line of tensorLines(found)) output.print(line);
     output.data({ schema: 'autopar-explain-v1', ...found });
+  } else if (mesh) {
+    const { explainMesh } = await import('../api/explain-mesh.js');
+    const axes = explainMesh(explainable);
+    for (const line of meshLines(axes)) output.print(line);
+    output.data({ schema: 'autopar-explain-v1', mesh: axes });
   } else {
     const { explainOperator } = await import('../api/explain-operator.js');
     const found = explainOperator(explainable, op ?? '');

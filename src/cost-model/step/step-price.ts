@@ -7,8 +7,9 @@
 import type { Cluster } from '../cluster.js';
 import type { StepConfiguration } from './configuration.js';
 import type { StepConstants } from './constants.js';
-import { exchangeSeconds, type Place, placeOf } from './exchange-price.js';
+import { exchangeSeconds, type Place } from './exchange-price.js';
 import { attentionLaunches, attentionSeconds, elementBytes, matmulSeconds, memorySeconds } from './kernel-price.js';
+import { type GroupName, type GroupRuns, groupRuns, hopOf, placeOfRuns } from './mesh-order.js';
 import type { AttentionWork, MatmulWork, ModelWork, PartWork, Work } from './work.js';
 
 /** Where the seconds of a step go, on the slowest stage. */
@@ -133,7 +134,7 @@ export function priceStep(
   const sent = configuration.tpSequence || configuration.scatteredSends ? boundaryBytes / tp : boundaryBytes;
   const share =
     configuration.overlap.pipeline && virtualStages > 1 ? constants.overlappedSends : constants.exposedSends;
-  const hop: Place = tp * sp * dp >= cluster.perNode ? { inside: 1, across: 2 } : { inside: 2, across: 1 };
+  const hop = hopOf(groupRuns(degrees, configuration.meshOrder).pp, cluster.perNode);
   const sends = pp === 1 ? 0 : 2 * virtualStages * exchangeSeconds('permute', sent, hop, cluster, constants) * share;
 
   const pace = total(slowest) + sends;
@@ -236,6 +237,7 @@ function stageParameters(
 }
 
 class Pricing {
+  private readonly runs: Readonly<Record<GroupName, GroupRuns>>;
   private readonly tensor: Place;
   private readonly passes: number;
 
@@ -246,8 +248,13 @@ class Pricing {
     private readonly cluster: Cluster,
     private readonly constants: StepConstants,
   ) {
-    this.tensor = placeOf(configuration.degrees.tp, 1, cluster.perNode);
+    this.runs = groupRuns(configuration.degrees, configuration.meshOrder);
+    this.tensor = this.placeOf('tp');
     this.passes = constants.software[configuration.software].passes;
+  }
+
+  private placeOf(group: GroupName): Place {
+    return placeOfRuns(this.runs[group], this.cluster.perNode);
   }
 
   /**
@@ -337,10 +344,9 @@ class Pricing {
    * node take crosses the network once: N (1 − (1 − 1/N)^k) of its k copies, over N nodes.
    */
   private dispatch(bytes: number): number {
-    const { ep, tp } = this.configuration.degrees;
-    if (ep === 1) return 0;
+    if (this.configuration.degrees.ep === 1) return 0;
     const { cluster, constants, chosen } = this;
-    const place = placeOf(ep, tp, cluster.perNode);
+    const place = this.placeOf('ep');
     const inside = exchangeSeconds('all-to-all', bytes, { ...place, across: 1 }, cluster, constants);
     const copies = place.across * (1 - (1 - 1 / place.across) ** chosen);
     const across = exchangeSeconds(
@@ -355,8 +361,7 @@ class Pricing {
 
   /** Keys and values of the other ranks, beside what attention hides of them. */
   private ring(work: AttentionWork): number {
-    const { degrees } = this.configuration;
-    const place = placeOf(degrees.sp, degrees.tp, this.cluster.perNode);
+    const place = this.placeOf('sp');
     return 0.3 * exchangeSeconds('all-gather', ringBytes(work), place, this.cluster, this.constants);
   }
 
@@ -373,10 +378,10 @@ class Pricing {
     const { degrees, zero, gradientBytes, overlap } = configuration;
     const ranks = degrees.dp * degrees.sp;
     if (ranks === 1 || dense + experts === 0) return { exposed: 0, hidden: 0, bytes: 0 };
-    const place = placeOf(ranks, degrees.tp, cluster.perNode);
+    const place = this.placeOf('dp');
     const width = elementBytes(configuration.precision);
     const replicas = ranks / degrees.ep;
-    const expertPlace = placeOf(replicas, degrees.tp * degrees.ep, cluster.perNode);
+    const expertPlace = this.placeOf('replicas');
     const move = (kind: 'all-reduce' | 'reduce-scatter' | 'all-gather', bytes: number) =>
       exchangeSeconds(kind, dense * bytes, place, cluster, constants) +
       (experts > 0 && replicas > 1 ? exchangeSeconds(kind, experts * bytes, expertPlace, cluster, constants) : 0);
