@@ -409,12 +409,14 @@ class Pricing {
     const gather = zero === 0 ? 0 : move('all-gather', width);
     const hide = (seconds: number, under: number) =>
       overlap.data ? Math.max(seconds * 0.05, seconds - under * constants.hiddenData) : seconds;
-    const exposed = hide(reduce, backward) + hide(gather, forward);
-    const hidden = reduce + gather - exposed;
+    // Gradients that are kept in shards are scattered after every micro-batch; whole ones gather all of them first.
+    const times = zero === 2 ? m : 1;
+    const exposed = times * hide(reduce, backward) + hide(gather, forward);
+    const hidden = times * reduce + gather - exposed;
     return {
       exposed: exposed + contention * hidden,
       hidden,
-      bytes: wire * (zero === 0 ? 2 * gradientBytes : gradientBytes + width),
+      bytes: wire * (zero === 0 ? 2 * gradientBytes : times * gradientBytes + width),
     };
   }
 }
