@@ -44,9 +44,7 @@ function fromReaders(
   result: Hints,
 ): void {
   if (!rule) return;
-  const hints = new Map(result.get(node));
-  hintsOf(node.outputs, rule.outputs, seen, hints);
-  if (hints.size > 0) result.set(node, hints);
+  const hints = hintsOf(node, node.outputs, rule.outputs, seen, result);
   node.inputs.forEach((input, index) => {
     const dims = rule.inputs[index];
     if (input !== null && dims) see(input, dims, (factors) => piecesOf(factors, rule, hints), seen);
@@ -61,32 +59,31 @@ function fromProducers(
   result: Hints,
 ): void {
   if (!rule) return;
-  const hints = new Map(result.get(node));
-  const joined = new Map(
-    node.inputs.flatMap((input): (readonly [string, DimensionPieces])[] => {
-      const pieces = input === null ? undefined : seen.get(input);
-      return input === null || !pieces ? [] : [[input, pieces.map((each) => (each?.[0]?.whole ? each : null))]];
-    }),
-  );
-  hintsOf(node.inputs, rule.inputs, joined, hints);
-  if (hints.size > 0) result.set(node, hints);
+  const joined = new Map<string, DimensionPieces>();
+  for (const input of node.inputs) {
+    const pieces = input === null ? undefined : seen.get(input);
+    if (input !== null && pieces) joined.set(input, pieces.map(beginsWhole));
+  }
+  const hints = hintsOf(node, node.inputs, rule.inputs, joined, result);
   node.outputs.forEach((output, index) => {
     const dims = rule.outputs[index];
-    const whole = (factors: readonly string[]) => {
-      const pieces = piecesOf(factors, rule, hints);
-      return pieces?.[0]?.whole ? pieces : null;
-    };
-    if (output !== null && dims) see(output, dims, whole, seen);
+    if (output !== null && dims) see(output, dims, (factors) => beginsWhole(piecesOf(factors, rule, hints)), seen);
   });
 }
 
-/** Adds the pieces that are known of tensors to the operator's factors that are one dimension of them. */
+function beginsWhole(pieces: readonly SeenPiece[] | null): readonly SeenPiece[] | null {
+  return pieces?.[0]?.whole ? pieces : null;
+}
+
+/** The operator's hints with those of its factors that are one dimension of tensors whose pieces are known. */
 function hintsOf(
+  node: Node,
   tensors: readonly (string | null)[],
   dimensions: FactorRule['inputs'],
   seen: ReadonlyMap<string, DimensionPieces>,
-  hints: Map<string, readonly SeenPiece[]>,
-): void {
+  result: Hints,
+): ReadonlyMap<string, readonly SeenPiece[]> {
+  const hints = new Map(result.get(node));
   tensors.forEach((tensor, index) => {
     const pieces = tensor === null ? undefined : seen.get(tensor);
     dimensions[index]?.forEach((factors, dimension) => {
@@ -95,6 +92,8 @@ function hintsOf(
       if (sizes && only !== undefined && others.length === 0 && !hints.has(only)) hints.set(only, sizes);
     });
   });
+  if (hints.size > 0) result.set(node, hints);
+  return hints;
 }
 
 /** What an operator sees of a dimension: its factors, or what is known of its only one. */
