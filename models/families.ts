@@ -5,6 +5,7 @@
 import { AutoparError } from '../src/ir/error.js';
 import type { Graph } from '../src/ir/graph.js';
 import { offer } from '../src/ir/nearest.js';
+import { alexnet, VGG_BLOCKS, vgg } from './classic-networks.js';
 import { type ImageModelSizes, resnet, unet, vit } from './image-models.js';
 import { GPT_STYLE, type LanguageModelSizes, LLAMA_STYLE, languageModel } from './language-model.js';
 import { perceptron } from './perceptron.js';
@@ -17,7 +18,14 @@ interface Family {
   /** Default of each key; a text says what it follows from. */
   readonly keys: Readonly<Record<string, number | string>>;
   readonly language?: (values: Values) => Omit<LanguageModelSizes, 'batch'>;
+  /** What is wrong with values that each are good alone. */
+  readonly problem?: (values: Values) => Problem | null;
   readonly build: (values: Values, batch: number) => Graph;
+}
+
+interface Problem {
+  readonly message: string;
+  readonly hint: string;
 }
 
 /** A model that was asked for, before it has a batch. */
@@ -103,6 +111,23 @@ const FAMILIES: Readonly<Record<string, Family>> = {
     { layers: 50, width: 64, image: 224, channels: 3, classes: 1000 },
     resnet,
   ),
+  alexnet: image(
+    'AlexNet in one column: five convolutions, three fully connected layers',
+    { width: 64, ffn: 4096, image: 224, channels: 3, classes: 1000 },
+    alexnet,
+    smallestImage(63),
+  ),
+  vgg: image(
+    'VGG: blocks of 3 × 3 convolutions, three fully connected layers',
+    { layers: 16, width: 64, ffn: 4096, image: 224, channels: 3, classes: 1000 },
+    vgg,
+    (values) => {
+      const depths = Object.keys(VGG_BLOCKS);
+      const layers = of(values, 'layers', 16);
+      if (depths.includes(`${layers}`)) return smallestImage(32)(values);
+      return { message: `VGG has ${depths.join(', ')} layers, not ${layers}`, hint: 'for example layers=16' };
+    },
+  ),
   unet: image(
     'U-Net: convolutions down and up, joined across',
     { levels: 4, width: 64, image: 256, channels: 3, classes: 2 },
@@ -141,6 +166,8 @@ export function generatedModel(text: string): GeneratedModel {
     throw usage('unknown-family', `--model ${text}: there is no family '${name}'`, offer(name, Object.keys(FAMILIES)));
   const values = readValues(text, rest, [...Object.keys(family.keys), 'batch']);
   checkHeads(text, values, family);
+  const problem = family.problem?.(values);
+  if (problem) throw usage('bad-model-value', `--model ${text}: ${problem.message}`, problem.hint);
   const language = family.language?.(values);
   return {
     family: name,
@@ -222,7 +249,12 @@ function language(
   return { says, keys, language: sizes, build };
 }
 
-function image(says: string, keys: Family['keys'], make: (sizes: ImageModelSizes) => Graph): Family {
+function image(
+  says: string,
+  keys: Family['keys'],
+  make: (sizes: ImageModelSizes) => Graph,
+  problem?: Family['problem'],
+): Family {
   const build = (values: Values, batch: number) => {
     const size = (key: string) => values[key] ?? (typeof keys[key] === 'number' ? keys[key] : 0);
     const hidden = size('hidden');
@@ -238,7 +270,16 @@ function image(says: string, keys: Family['keys'], make: (sizes: ImageModelSizes
       classes: size('classes'),
     });
   };
-  return { says, keys, build };
+  return { says, keys, build, ...(problem ? { problem } : {}) };
+}
+
+/** A network that halves its image so often that a smaller one would leave nothing. */
+function smallestImage(least: number): (values: Values) => Problem | null {
+  return (values) => {
+    const size = of(values, 'image', 224);
+    if (size >= least) return null;
+    return { message: `an image of ${size} is too small to be halved so often`, hint: `give image=${least} or more` };
+  };
 }
 
 function of(values: Values, key: string, otherwise: number): number {

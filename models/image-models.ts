@@ -132,14 +132,7 @@ export function unet({ batch, layers: levels, width, image, channels, classes }:
   for (let level = 0; level < levels; level++) {
     const held = twice(`down.${level}`, state, width * 2 ** level);
     across.push(held);
-    state = builder.operator('MaxPool', [held], {
-      kernel_shape: [2, 2],
-      strides: [2, 2],
-      pads: [0, 0, 0, 0],
-      dilations: [1, 1],
-      ceil_mode: 0,
-      storage_order: 0,
-    });
+    state = maxPool(builder, held, 2);
   }
   state = twice('middle', state, width * 2 ** levels);
   for (let level = levels - 1; level >= 0; level--) {
@@ -162,7 +155,8 @@ export function unet({ batch, layers: levels, width, image, channels, classes }:
   return builder.build();
 }
 
-function convolution(
+/** A convolution with bias, in a module of its own. */
+export function convolution(
   builder: GraphBuilder,
   name: string,
   input: string,
@@ -179,6 +173,18 @@ function convolution(
       dilations: [1, 1],
       group: 1,
     });
+  });
+}
+
+/** The largest of each square of `side` positions, at every second one. */
+export function maxPool(builder: GraphBuilder, input: string, side: number): string {
+  return builder.operator('MaxPool', [input], {
+    kernel_shape: [side, side],
+    strides: [2, 2],
+    pads: [0, 0, 0, 0],
+    dilations: [1, 1],
+    ceil_mode: 0,
+    storage_order: 0,
   });
 }
 

@@ -32,9 +32,11 @@ export {
   type TensorExplanation,
 } from './explain.js';
 export { type ExplainableFolder, explainMemory, openExplainable } from './explain-compiled.js';
+export { explainMesh } from './explain-mesh.js';
 export { explainOperator, type OperatorExplanation } from './explain-operator.js';
 export { type ImportedModel, type ImportOptions, importModel } from './import.js';
 export { type Inspection, type InspectOptions, inspect } from './inspect.js';
+export type { AxisUse } from './mesh-axes.js';
 export { type Held, type HeldKind, type PeakMemory, peakMemory } from './peak-memory.js';
 export { type PlannedModel, type PlanningOptions, plan } from './plan.js';
 export { type MachineProfile, type ProfileOptions, profile } from './profile.js';

@@ -6,6 +6,7 @@ import { generatedModel } from '../../models/families.js';
 import { type Cluster, clusterSize, parseCluster } from '../cost-model/cluster.js';
 import type {
   Degrees,
+  MeshOrder,
   PipelineSchedule,
   Precision,
   Recompute,
@@ -23,6 +24,7 @@ import type { SpaceOptions } from '../search/configurations/space.js';
 import { clusterSources } from './cluster-sources.js';
 import type { Purpose } from './graph-work.js';
 import type { ImportOptions } from './import.js';
+import { type AxisUse, stepAxes } from './mesh-axes.js';
 import { workReader } from './step-works.js';
 import { writeTimeline } from './timeline.js';
 
@@ -40,6 +42,8 @@ export interface SimulateOptions extends Omit<ImportOptions, 'globalBatch'>, Par
   readonly globalBatch?: number;
   readonly microBatch?: number;
   readonly microBatches?: number;
+  /** Axes of the mesh, outermost first; pp, dp, sp, tp where it is left out. */
+  readonly meshOrder?: MeshOrder;
   readonly tpSequence?: 'on' | 'off' | 'auto';
   readonly zero?: 0 | 1 | 2 | 3;
   readonly recompute?: Recompute;
@@ -63,6 +67,8 @@ export interface Simulation extends StepPrice {
   /** FLOPs of the model in a step (recomputation left out) over those that all devices could do at their 16-bit peak. */
   readonly modelFlops: number;
   readonly utilisation: number;
+  /** Where each axis lies, and what goes over it. */
+  readonly axes: readonly AxisUse[];
   readonly stages: readonly StageMemory[];
   /** Of a device of the stage that has least to spare; null where nobody knows. */
   readonly memoryBytes: number | null;
@@ -127,6 +133,7 @@ export function simulationOf({ name, cluster, configuration, work, memory, seque
     tokensPerSecond: sequence === undefined ? null : samplesPerSecond * sequence,
     modelFlops: flops,
     utilisation: flops / (price.stepSeconds * clusterSize(cluster) * peak),
+    axes: stepAxes(configuration, price, cluster),
     stages,
     memoryBytes: limits[missing.stage] ?? null,
     tightestStage: missing.stage,
@@ -177,6 +184,7 @@ function configurationOf(options: SimulateOptions, cluster: Cluster): StepConfig
   return {
     ...baseConfiguration(options, globalBatch),
     degrees: { tp, pp, sp, dp, ep },
+    ...(options.meshOrder ? { meshOrder: options.meshOrder } : {}),
     ...(options.schedule ? { schedule: options.schedule } : {}),
     virtualStages: pp === 1 ? 1 : virtualStages,
     microBatch,

@@ -7,8 +7,8 @@ import type { PeakMemory } from '../api/peak-memory.js';
 import { AutoparError, type ExitKind } from '../ir/error.js';
 import type { Command, Context } from './command.js';
 import { runExplainStep } from './explain-step.js';
-import { notThereYet } from './later.js';
 import { heldLines, kindsText } from './memory-report.js';
+import { meshLines } from './mesh-report.js';
 import { bytesText, secondsText } from './quantity.js';
 import { tableLines } from './table.js';
 import { wholeNumber } from './values.js';
@@ -26,8 +26,6 @@ interface ExplainFlags {
 
 /** Alternatives of an operator that are shown unless more are asked for. */
 const SHOWN = 6;
-
-const LATER = ['mesh'] as const;
 
 export const explainCommand: Command<ExplainFlags> = {
   name: 'explain',
@@ -48,7 +46,7 @@ export const explainCommand: Command<ExplainFlags> = {
     },
     { flags: '--sensitivity', says: 'of a plan of whole steps: what more memory or faster links would bring' },
     { flags: '--memory', says: 'what a rank holds when its memory is fullest, largest first' },
-    ...LATER.map((name) => ({ flags: `--${name}`, says: 'not there yet' })),
+    { flags: '--mesh', says: 'where each axis lies, over which link, and what that costs' },
   ],
   examples: [
     { line: 'autopar explain gpt.autopar --op /h.0/mlp/c_fc/MatMul', says: 'what the other strategies would cost' },
@@ -62,16 +60,15 @@ async function runExplain(
   [directory = '']: readonly string[],
   flags: ExplainFlags,
 ): Promise<ExitKind> {
-  for (const name of LATER) if (flags[name]) throw notThereYet(`--${name}`);
   if (flags.rejected || flags.sensitivity) return runExplainStep(output, directory, flags);
-  const { tensor, op } = flags;
-  if ([tensor !== undefined, op !== undefined, flags.memory === true].filter(Boolean).length !== 1)
+  const { tensor, op, mesh, memory } = flags;
+  if ([tensor, op, mesh, memory].filter((asked) => asked !== undefined).length !== 1)
     throw new AutoparError(
       'missing-argument',
       'usage',
-      'explain wants one of --tensor, --op, --memory, --rejected and --sensitivity',
+      'explain wants one of --tensor, --op, --memory, --mesh, --rejected and --sensitivity',
       {},
-      'autopar explain DIR --tensor NAME, --op NAME, or --memory; --rejected and --sensitivity for plans of whole steps',
+      'autopar explain DIR --tensor NAME, --op NAME, --memory or --mesh; --rejected and --sensitivity for plans of whole steps',
     );
   if (flags.memory) {
     const { explainMemory } = await import('../api/explain-compiled.js');
@@ -88,6 +85,11 @@ async function runExplain(
     const found = explainTensor(explainable, tensor);
     for (const line of tensorLines(found)) output.print(line);
     output.data({ schema: 'autopar-explain-v1', ...found });
+  } else if (mesh) {
+    const { explainMesh } = await import('../api/explain-mesh.js');
+    const axes = explainMesh(explainable);
+    for (const line of meshLines(axes)) output.print(line);
+    output.data({ schema: 'autopar-explain-v1', mesh: axes });
   } else {
     const { explainOperator } = await import('../api/explain-operator.js');
     const found = explainOperator(explainable, op ?? '');

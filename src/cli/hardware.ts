@@ -4,7 +4,7 @@
 import type { hardwareById } from '../api/machine.js';
 import type { ExitKind } from '../ir/error.js';
 import type { Command, Context } from './command.js';
-import { bytesText } from './quantity.js';
+import { bytesText, rateText } from './quantity.js';
 import { tableLines } from './table.js';
 
 type Device = ReturnType<typeof hardwareById>;
@@ -121,8 +121,4 @@ function flopsText(flops: number | undefined): string {
   return flops >= 1e12
     ? `${Number((flops / 1e12).toPrecision(3))} TFLOP/s`
     : `${Number((flops / 1e9).toPrecision(3))} GFLOP/s`;
-}
-
-function rateText(bytesPerSecond: number): string {
-  return `${bytesText(bytesPerSecond)}/s`;
 }

@@ -36,6 +36,11 @@ export function bytesText(bytes: number): string {
   return inUnits(bytes, SIZE_UNITS);
 }
 
+/** `6e10` → `60 GB/s`. */
+export function rateText(bytesPerSecond: number): string {
+  return `${bytesText(bytesPerSecond)}/s`;
+}
+
 /** `1.2e9` → `1.2 GFLOP`; none is a dash. */
 export function flopsText(flops: number): string {
   return flops === 0 ? '–' : inUnits(flops, WORK_UNITS);

@@ -6,14 +6,17 @@ import type { ExitKind } from '../ir/error.js';
 import type { Command, Context } from './command.js';
 import { checkDegrees, type DegreeOptions, degreeOptions } from './degrees.js';
 import { clusterOptions } from './machine.js';
+import { meshLines } from './mesh-report.js';
 import { importOptionsOf, type ModelFlags, modelOptions, modelSource } from './model-options.js';
 import { simulationJson, simulationLines } from './simulate-report.js';
 import { type StepFlags, stepOptions } from './step-options.js';
-import { byteSize, oneOf, wholeNumber } from './values.js';
+import { byteSize, oneOf, orderOf, wholeNumber } from './values.js';
 
 interface SimulateFlags extends DegreeOptions, ModelFlags, StepFlags {
   readonly cluster?: string;
   readonly memory?: number;
+  readonly mesh?: boolean;
+  readonly meshOrder?: SimulateOptions['meshOrder'];
   readonly train?: boolean;
   readonly loss?: 'cross_entropy' | 'mse' | 'model-output';
   readonly microBatch?: number;
@@ -35,6 +38,12 @@ export const simulateCommand: Command<SimulateFlags> = {
     ...clusterOptions,
     { flags: '--memory <size>', says: 'memory per device, such as 80GB', parse: byteSize('--memory') },
     ...degreeOptions(),
+    {
+      flags: '--mesh-order <axes>',
+      says: 'axes from outermost to innermost, the last over neighbouring devices (default: pp,dp,sp,tp)',
+      parse: orderOf('--mesh-order', ['pp', 'dp', 'sp', 'tp']),
+    },
+    { flags: '--mesh', says: 'where each axis lies, over which link, and what that costs' },
     { flags: '--train', says: 'a step of training; inference by default' },
     {
       flags: '--loss <kind>',
@@ -102,6 +111,7 @@ async function runSimulate({ output }: Context, [model]: readonly string[], flag
     pp: flags.pp,
     sp: flags.sp,
     ep: flags.ep,
+    meshOrder: flags.meshOrder,
     globalBatch,
     microBatch: flags.microBatch,
     microBatches: flags.microBatches,
@@ -119,6 +129,7 @@ async function runSimulate({ output }: Context, [model]: readonly string[], flag
   const options = Object.fromEntries(Object.entries(given).filter(([, value]) => value !== undefined));
   const simulation = await simulate({ ...source, ...importing, ...options } as SimulateOptions);
   for (const line of simulationLines(simulation, output)) output.print(line);
+  if (flags.mesh) for (const line of ['', ...meshLines(simulation.axes)]) output.print(line);
   output.data(simulationJson(simulation));
   return 'done';
 }

@@ -56,6 +56,15 @@ export function numbers(name: string, count: number, example: string): (text: st
   };
 }
 
+/** A parser of an order of all the names given. */
+export function orderOf(name: string, names: readonly string[]): (text: string) => readonly string[] {
+  return (text) => {
+    const given = text.split(',').map((part) => part.trim());
+    if (given.length === names.length && names.every((each) => given.includes(each))) return given;
+    throw badOption(name, text, `${names.join(', ')} in some order, with commas between`);
+  };
+}
+
 /** A parser of memory sizes in bytes: `80GB` (10^9), `16GiB` (2^30), `2e10`. */
 export function byteSize(name: string): (text: string) => number {
   return (text) => {

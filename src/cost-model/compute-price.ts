@@ -4,10 +4,11 @@
  *     t = max(FLOP / (peak · η), bytes / (bandwidth · η_memory)) + launch
  *
  * η is the product of a ceiling, of k / (k + k0) for the length k that is summed per result element, and of what whole
- * tiles and whole waves of tiles waste on these shapes. Nothing here looks at an operator's name: a matmul shows by its
- * depth, FLOP per two result elements.
+ * tiles and whole waves of tiles waste on these shapes; long sums of few results are shared out over idle processors. Nothing
+ * here looks at an operator's name: a matmul shows by its depth, FLOP per two result elements, and by using what it reads
+ * more than once, which a reduction does not.
  */
-import type { DType } from '../ir/dtype.js';
+import { type DType, dtypeBits } from '../ir/dtype.js';
 import { type DeviceProfile, type DeviceSpec, type PeakKind, profileOf } from './device.js';
 
 export interface ComputeWork {
@@ -21,6 +22,12 @@ export interface ComputeWork {
 
 /** Below this depth, work is element-wise: it runs on vector units, whose rate does not depend on a summed length. */
 const MATMUL_DEPTH = 4;
+
+/** A product of a matrix and a vector does 2 FLOP for each element it reads, a reduction 1: both on vector units. */
+const MATMUL_INTENSITY = 2;
+
+/** A sum is parted among processors in pieces of at least so many terms (split-K), whose fp32 sums are written and read. */
+const SPLIT_DEPTH = 512;
 
 /** Formats that serve a dtype, best first. fp32 means full fp32: tf32 would change results. */
 const FORMATS: Readonly<Partial<Record<DType, readonly PeakKind[]>>> = {
@@ -47,12 +54,21 @@ function arithmeticSeconds(work: ComputeWork, device: DeviceSpec, profile: Devic
   if (work.flops === 0) return 0;
   const elements = work.result.reduce((product, size) => product * size, 1);
   const depth = work.flops / (2 * Math.max(1, elements));
-  if (depth < MATMUL_DEPTH) return work.flops / (peak(device, FULL_PRECISION).rate * profile.vectorCeiling);
+  const streamed = work.flops <= MATMUL_INTENSITY * ((8 * work.bytes) / dtypeBits(work.dtype));
+  if (depth < MATMUL_DEPTH || streamed) return work.flops / (peak(device, FULL_PRECISION).rate * profile.vectorCeiling);
   const { rate, kind } = peak(device, FORMATS[work.dtype] ?? FULL_PRECISION);
   const measured = device.measuredMatmulFlops?.[kind];
   const ceiling = measured === undefined ? profile.matmulCeiling : measured / rate;
-  const efficiency = ceiling * (depth / (depth + profile.halfDepth)) * tileEfficiency(work.result, device, profile);
-  return work.flops / (rate * efficiency);
+  const seconds = (length: number, pieces: number) =>
+    work.flops /
+    (rate * ceiling * (length / (length + profile.halfDepth)) * tileEfficiency(work.result, device, profile, pieces));
+  let best = seconds(depth, 1);
+  const most = Math.min(depth / SPLIT_DEPTH, device.smCount ?? 1);
+  for (let pieces = 2; pieces <= most; pieces *= 2) {
+    const sums = (2 * 4 * pieces * elements) / device.memoryBandwidth;
+    best = Math.min(best, seconds(depth / pieces, pieces) + sums);
+  }
+  return best;
 }
 
 /** The first format of the list that the device has. */
@@ -65,25 +81,34 @@ function peak(device: DeviceSpec, formats: readonly PeakKind[]): { readonly rate
 }
 
 /**
- * The best tile's share of useful work. The result is seen as rows × columns at the cut between two dimensions that
- * suits the tile best (a convolution's kernel is free to choose what it calls rows).
+ * The best tile's share of useful work. The result is seen as rows × columns at the cut between two dimensions that suits the
+ * tile best; in one of images columns may also be dimensions from within (a convolution's kernel is free to choose channels,
+ * or positions). Each tile is made in so many `pieces`.
  */
-function tileEfficiency(result: readonly number[], device: DeviceSpec, profile: DeviceProfile): number {
+function tileEfficiency(result: readonly number[], device: DeviceSpec, profile: DeviceProfile, pieces = 1): number {
   const elements = result.reduce((product, size) => product * size, 1);
+  const seen = new Set<number>();
   let best = 0;
-  let rows = 1;
-  for (let cut = 0; cut <= result.length; cut++) {
-    const columns = elements / rows;
-    for (const tile of profile.tiles) {
-      const tiles = Math.ceil(rows / tile.rows) * Math.ceil(columns / tile.columns);
-      const filled = elements / (tiles * tile.rows * tile.columns);
-      const waves = device.smCount ? tiles / (Math.ceil(tiles / device.smCount) * device.smCount) : 1;
-      best = Math.max(best, filled * waves * tile.efficiency);
+  for (const from of result.length < IMAGES ? [0] : [0, ...result.keys()]) {
+    let columns = 1;
+    for (const size of [1, ...result.slice(from)]) {
+      columns *= size;
+      if (seen.has(columns)) continue;
+      seen.add(columns);
+      for (const tile of profile.tiles) {
+        const tiles = Math.ceil(elements / columns / tile.rows) * Math.ceil(columns / tile.columns);
+        const filled = elements / (tiles * tile.rows * tile.columns);
+        const parts = tiles * pieces;
+        const waves = device.smCount ? parts / (Math.ceil(parts / device.smCount) * device.smCount) : 1;
+        best = Math.max(best, filled * waves * tile.efficiency);
+      }
     }
-    rows *= result[cut] ?? 1;
   }
   return best;
 }
+
+/** Dimensions of a batch of images: samples, channels, height and width. */
+const IMAGES = 4;
 
 /** Share of useful work in whole tiles and waves, for a result of this shape. */
 export function matmulShare(result: readonly number[], device: DeviceSpec): number {

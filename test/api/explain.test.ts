@@ -3,6 +3,7 @@
  */
 import test from 'ava';
 import { type Explainable, explainTensor } from '../../src/api/explain.js';
+import { explainMesh } from '../../src/api/explain-mesh.js';
 import { explainOperator } from '../../src/api/explain-operator.js';
 import { parseCluster } from '../../src/cost-model/cluster.js';
 import { priceGraph } from '../../src/cost-model/predict.js';
@@ -123,4 +124,28 @@ test('names that are not there', async (t) => {
     t.is((error as AutoparError).code, code);
     t.is((error as AutoparError).hint, 'did you mean layers.0.act?');
   }
+});
+
+test('axes of a plan: bytes and seconds add up to the prediction, tp lies inside a node, dp across', async (t) => {
+  const graph = mlpGraph(8, 64, 256, 2);
+  const cluster = parseCluster('2x2:a100-sxm-80', undefined);
+  const found = await plan(graph, cluster, { degrees: { dp: 2, tp: 2 } });
+  const axes = explainMesh({ ...explainable(graph, found, []), cluster });
+  t.deepEqual(
+    axes.map(({ axis, ranks, levels }) => [axis, ranks, levels]),
+    [
+      ['tp', 2, [{ level: 'node', members: 2 }]],
+      ['dp', 2, [{ level: 'network', members: 2 }]],
+    ],
+  );
+  const sum = (of: (axis: (typeof axes)[number]) => number) => axes.reduce((total, axis) => total + of(axis), 0);
+  t.is(
+    sum(({ sentBytes }) => sentBytes),
+    found.prediction.bytesCommunicated,
+  );
+  const { compute = 0, ...communication } = found.prediction.parts;
+  const seconds = Object.values(communication).reduce((total, part) => total + part, 0);
+  t.true(seconds > 0 && compute > 0);
+  t.true(Math.abs(sum((axis) => axis.seconds) - seconds) < 1e-9);
+  t.is(axes[0]?.link?.bytesPerSecond, cluster.levels[0]?.bandwidth);
 });

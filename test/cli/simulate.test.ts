@@ -47,3 +47,27 @@ test('--json has seconds and bytes by part, and the stages', async (t) => {
   t.is(result.stages.length, 2);
   t.like(result['sent'], { spBytes: 0 });
 });
+
+test('--mesh shows where axes lie, of a simulation and of a compiled plan alike', async (t) => {
+  const { folder, remove } = workplace();
+  t.teardown(remove);
+  const run = (line: string) => autoparLine(line, { cwd: folder });
+  const model = '--model gpt:layers=2,hidden=256,heads=4,seq=64 --cluster 2x2:a100-sxm-80 --global-batch 4';
+  const usual = await run(`autopar simulate ${model} --tp 2 --mesh`);
+  t.regex(usual.stdout, /\n {2}tp +2 {2}node 2 +node, 232 GB\/s/);
+  const swapped = await run(`autopar simulate ${model} --train --tp 2 --mesh --mesh-order pp,tp,sp,dp`);
+  t.regex(swapped.stdout, /\n {2}tp +2 {2}network 2 +network, 24 GB\/s/);
+  const one = await run('autopar simulate --model mlp --cluster 1x1:a100-sxm-80 --mesh');
+  t.regex(one.stdout, /one rank: no axis communicates/);
+  const wrong = await run(`autopar simulate ${model} --mesh-order tp,dp`);
+  t.is(wrong.code, 2);
+  t.regex(wrong.stderr, /error\[bad-option\]: --mesh-order tp,dp: expected pp, dp, sp, tp in some order/);
+
+  await run('autopar compile models/gpt-tiny.onnx --cluster 2x2:a100-sxm-80 --dp 2 --tp 2 --plan-only -o out');
+  const explained = await run('autopar explain out --mesh');
+  t.regex(explained.stdout, /tp +2 {2}node 2 +node, 232 GB\/s[^\n]*\n {2}dp +2 {2}network 2/);
+  const json = JSON.parse((await run('autopar explain out --mesh --json')).stdout) as Record<string, unknown>;
+  t.like(json, { schema: 'autopar-explain-v1', mesh: [{ axis: 'tp', ranks: 2 }, { axis: 'dp' }] });
+  const both = await run('autopar explain out --mesh --op x');
+  t.regex(both.stderr, /explain wants one of --tensor, --op and --mesh/);
+});

@@ -62,6 +62,38 @@ test('more work, longer; half the columns, no more than half the time plus a lau
   t.is(computeSeconds({ flops: 0, bytes: 0, dtype: 'float32', result: [4] }, CPU_RANK), 0);
 });
 
+test('a reduction takes as long as reading does, whatever is left of it', (t) => {
+  for (const device of DEVICES) {
+    const seconds = (results: number) =>
+      computeSeconds({ flops: 2 ** 28, bytes: 4 * (2 ** 28 + results), dtype: 'float32', result: [results] }, device);
+    const read = (4 * 2 ** 28) / device.memoryBandwidth;
+    for (const results of [1, 64, 4096]) t.true(seconds(results) < 2 * read, `${device.id} ${results}`);
+  }
+});
+
+test('long sums of few results use all processors: as a square product of as many FLOP, or as reading takes', (t) => {
+  for (const id of ['a100-sxm-80', 'h100-sxm-80']) {
+    const device = DEVICES.find((candidate) => candidate.id === id) ?? CPU_RANK;
+    const work = matmul(256, 256, 2 ** 20);
+    const long = computeSeconds(work, device);
+    const square = computeSeconds(matmul(4096, 4096, 4096), device);
+    t.true(long < 1.33 * Math.max(square, work.bytes / device.memoryBandwidth), `${id}: ${long} ${square}`);
+    // What is too short to be parted stays on the processors that its tiles take.
+    const tiles = computeSeconds(matmul(256, 256, 512), device);
+    t.true(tiles * (device.peakFlops.bf16 ?? 0) > 10 * 2 * 256 * 256 * 512, id);
+  }
+});
+
+test('images: a batch too small for a tile is none for a convolution, whose rows may be positions', (t) => {
+  const device = DEVICES.find(({ id }) => id === 'a100-sxm-80') ?? CPU_RANK;
+  const convolution = (batch: number, channels: number) => {
+    const result = [batch, channels, 14, 14];
+    const flops = 2 * batch * channels * 14 * 14 * 512 * 9;
+    return computeSeconds({ flops, bytes: 0, dtype: 'float32', result }, device);
+  };
+  t.true(convolution(32, 512) < 1.05 * convolution(256, 64));
+});
+
 test('an all-reduce of large arrays is a reduce-scatter and an all-gather; of small ones less than both', (t) => {
   const cluster = parseCluster('2x8:a100-sxm-80', undefined);
   for (const place of [

@@ -17,6 +17,10 @@ const PUBLISHED: readonly (readonly [text: string, millions: number])[] = [
   ['llama:layers=80,hidden=8192,heads=64,kv_heads=8,ffn=28672,vocab=128256,seq=8192', 70553.7],
   ['moe:layers=32,hidden=4096,heads=32,kv_heads=8,experts=8,topk=2,ffn=14336,vocab=32000', 46702.8],
   ['resnet:layers=50', 25.5],
+  ['alexnet', 61.1],
+  ['vgg:layers=11', 132.86],
+  ['vgg', 138.36],
+  ['vgg:layers=19', 143.67],
   ['vit:layers=12,hidden=768,heads=12', 86.6],
 ];
 
@@ -62,5 +66,9 @@ test('an unknown family, key or value is answered with the nearest', (t) => {
   t.regex(refusal('gpt:hidden=100,heads=7').message, /100 does not divide into 7 heads/);
   t.regex(refusal('llama:hidden=64,heads=8,kv_heads=3').message, /8 heads do not share 3 key heads/);
   t.regex(refusal('moe:experts=4,topk=8').message, /topk 8 is more than 4 experts/);
+  t.like(refusal('vgg:layers=17'), { code: 'bad-model-value', hint: 'for example layers=16' });
+  t.regex(refusal('vgg:layers=17').message, /VGG has 11, 13, 16, 19 layers, not 17/);
+  t.regex(refusal('vgg:image=31').message, /an image of 31 is too small/);
+  t.like(refusal('alexnet:image=62'), { hint: 'give image=63 or more' });
   t.regex(refusal('llama:hidden=24,heads=8').message, /cannot be rotated/);
 });

@@ -1,6 +1,7 @@
 /**
  * @file How a model is trained or run on a cluster: degrees, batches, what is recomputed, formats, and what overlaps.
  */
+import type { AXIS_ORDER } from '../../sharding-propagation/mesh.js';
 import type { SoftwareName } from './constants.js';
 
 export interface Degrees {
@@ -13,6 +14,9 @@ export interface Degrees {
   readonly ep: number;
 }
 
+/** The mesh's axes from outermost to innermost. */
+export type MeshOrder = readonly (typeof AXIS_ORDER)[number][];
+
 export type Recompute = 'none' | 'selective' | 'operators' | 'full';
 
 export type PipelineSchedule = 'naive' | 'f-then-b' | '1f1b' | 'interleaved-1f1b' | 'zero-bubble';
@@ -22,6 +26,8 @@ export type Precision = 'fp32' | 'bf16' | 'fp16' | 'fp8' | 'fp4';
 
 export interface StepConfiguration {
   readonly degrees: Degrees;
+  /** Axes of the mesh, outermost first; pp, dp, sp, tp where it is left out. */
+  readonly meshOrder?: MeshOrder;
   /** Order of micro-batches in a pipeline; 1F1B (interleaved with several chunks) where it is left out. */
   readonly schedule?: PipelineSchedule;
   /** Forward alone: no gradients, no optimizer. */

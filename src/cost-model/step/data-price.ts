@@ -3,10 +3,11 @@
  * for every micro-batch (Rajbhandari et al. 2020).
  */
 import type { Cluster } from '../cluster.js';
-import { collectiveSeconds, placeRanks } from '../collective-price.js';
+import { collectiveSeconds } from '../collective-price.js';
 import type { StepConfiguration } from './configuration.js';
 import type { StepConstants } from './constants.js';
 import { elementBytes } from './kernel-price.js';
+import { groupRuns, membersAt } from './mesh-order.js';
 
 /** Elements of parameters that one rank of a stage holds before ZeRO shares them out. */
 export interface Held {
@@ -50,10 +51,11 @@ export function dataPricing(
   const { degrees, zero, gradientBytes, overlap } = configuration;
   const ranks = degrees.dp * degrees.sp;
   if (ranks === 1) return () => NONE;
-  const place = placeRanks(ranks, degrees.tp, cluster);
+  const runs = groupRuns(degrees, configuration.meshOrder);
+  const place = membersAt(runs.dp, cluster.levels);
   const width = elementBytes(configuration.precision);
   const replicas = ranks / degrees.ep;
-  const expertPlace = placeRanks(replicas, degrees.tp * degrees.ep, cluster);
+  const expertPlace = membersAt(runs.replicas, cluster.levels);
   const { contention } = constants;
   return ({ dense, experts }, { forward, backward, firstForwards, lastBackwards, microBatches: m }) => {
     if (dense + experts === 0) return NONE;
@@ -82,12 +84,14 @@ export function dataPricing(
     const gather = zero === 0 ? 0 : move('all-gather', width);
     const hide = (seconds: number, under: number) =>
       overlap.data ? Math.max(seconds * 0.05, seconds - under * constants.hiddenData) : seconds;
-    const exposed = hide(reduce, lastBackwards) + hide(gather, firstForwards);
-    const hidden = reduce + gather - exposed;
+    // Gradients that are kept in shards are scattered after every micro-batch; whole ones gather all of them first.
+    const earlier = zero === 2 ? m - 1 : 0;
+    const exposed = hide(reduce, lastBackwards) + earlier * hide(reduce, backward) + hide(gather, firstForwards);
+    const hidden = (1 + earlier) * reduce + gather - exposed;
     return {
       exposed: exposed + contention * hidden,
       hidden,
-      bytes: wire * (zero === 0 ? 2 * gradientBytes : gradientBytes + width),
+      bytes: wire * (zero === 0 ? 2 * gradientBytes : (1 + earlier) * gradientBytes + width),
     };
   };
 }

@@ -10,9 +10,11 @@ export function modelFlops(
   work: ModelWork,
   { degrees, globalBatch, microBatch, inference }: StepConfiguration,
 ): number {
-  const of = (part: PartWork) => sum(part.forward.map(flopsOf)) + (inference ? 0 : sum(part.backward.map(flopsOf)));
+  // Experts lie whole on each rank of tp; what the ranks share out are their tokens.
+  const onAll = (work: Work) => flopsOf(work) * (work.kind === 'matmul' && work.experts ? 1 : degrees.tp);
+  const of = (part: PartWork) => sum(part.forward.map(onAll)) + (inference ? 0 : sum(part.backward.map(onAll)));
   const perMicroBatch = sum(work.layers.map(({ count, part }) => count * of(part))) + of(work.first) + of(work.last);
-  return (perMicroBatch * degrees.tp * globalBatch) / microBatch;
+  return (perMicroBatch * globalBatch) / microBatch;
 }
 
 /** FLOPs of one kernel; causal attention counts the half that is not masked. */

@@ -4,11 +4,12 @@
  * once and place layers by them. Nothing here depends on which layers lie on which stage.
  */
 import type { Cluster } from '../cluster.js';
-import { collectiveSeconds, placeRanks } from '../collective-price.js';
+import { collectiveSeconds } from '../collective-price.js';
 import type { StepConfiguration } from './configuration.js';
 import type { StepConstants } from './constants.js';
 import { type DataPrice, dataPricing, type Held, NONE, type Under } from './data-price.js';
 import { elementBytes, memorySeconds } from './kernel-price.js';
+import { groupRuns, hopOf } from './mesh-order.js';
 import { heldByLast, heldOf, type PartBytes, partBytes } from './part-bytes.js';
 import { PhasePricing } from './phase-price.js';
 import { NOTHING, type PhaseTime, plus, secondsOf } from './phase-time.js';
@@ -104,10 +105,15 @@ function averageLayer({ layers }: ModelWork, configuration: StepConfiguration): 
 
 function sendPrice(model: ModelWork, configuration: StepConfiguration, cluster: Cluster): PartPrices['send'] {
   const { degrees, virtualStages, tpSequence, scatteredSends, overlap } = configuration;
-  const { tp, sp, dp } = degrees;
+  const { tp, sp } = degrees;
   const whole = (model.boundary * elementBytes(configuration.precision)) / sp;
   const bytes = tpSequence || scatteredSends ? whole / tp : whole;
-  const seconds = collectiveSeconds('permute', bytes, placeRanks(2, tp * sp * dp, cluster), cluster);
+  const seconds = collectiveSeconds(
+    'permute',
+    bytes,
+    hopOf(groupRuns(degrees, configuration.meshOrder).pp, cluster),
+    cluster,
+  );
   // Between chunks there is other work to do; plain 1F1B waits for each.
   return { seconds, blocks: !(overlap.pipeline && virtualStages > 1), bytes };
 }

@@ -3,14 +3,16 @@
  * what the host's launches add.
  */
 import type { Cluster } from '../cluster.js';
-import { collectiveSeconds, type GroupPlace, placeRanks } from '../collective-price.js';
+import { collectiveSeconds, type GroupPlace } from '../collective-price.js';
 import type { StepConfiguration } from './configuration.js';
 import type { StepConstants } from './constants.js';
 import { attentionLaunches, attentionSeconds, elementBytes, matmulSeconds, memorySeconds } from './kernel-price.js';
+import { groupRuns, membersAt } from './mesh-order.js';
 import { NOTHING, type PhaseTime, plus } from './phase-time.js';
 import type { AttentionWork, MatmulWork, PartWork, Work } from './work.js';
 
 export class PhasePricing {
+  private readonly runs: ReturnType<typeof groupRuns>;
   private readonly tensor: GroupPlace;
   private readonly passes: number;
 
@@ -21,7 +23,8 @@ export class PhasePricing {
     private readonly cluster: Cluster,
     private readonly constants: StepConstants,
   ) {
-    this.tensor = placeRanks(configuration.degrees.tp, 1, cluster);
+    this.runs = groupRuns(configuration.degrees, configuration.meshOrder);
+    this.tensor = membersAt(this.runs.tp, cluster.levels);
     this.passes = constants.software[configuration.software].passes;
   }
 
@@ -140,10 +143,9 @@ export class PhasePricing {
    * node take crosses the network once: N (1 − (1 − 1/N)^k) of its k copies, over N nodes.
    */
   private dispatch(bytes: number): number {
-    const { ep, tp } = this.configuration.degrees;
-    if (ep === 1) return 0;
+    if (this.configuration.degrees.ep === 1) return 0;
     const { cluster, constants, chosen } = this;
-    const place = placeRanks(ep, tp, cluster);
+    const place = membersAt(this.runs.ep, cluster.levels);
     const within = cluster.perNode === 1 ? 0 : 1;
     const nodes = place.slice(within).reduce((product, members) => product * members, 1);
     const inside = collectiveSeconds('all-to-all', bytes, place.slice(0, within), cluster);
@@ -155,8 +157,7 @@ export class PhasePricing {
 
   /** Keys and values of the other ranks, beside what attention hides of them. */
   private ring(work: AttentionWork): number {
-    const { degrees } = this.configuration;
-    const place = placeRanks(degrees.sp, degrees.tp, this.cluster);
+    const place = membersAt(this.runs.sp, this.cluster.levels);
     return 0.3 * collectiveSeconds('all-gather', ringBytes(work), place, this.cluster);
   }
 }

@@ -1,0 +1,31 @@
+/**
+ * @file The axes of a mesh as a table: where their groups lie, over which link, and what that costs a step.
+ */
+import type { AxisUse } from '../api/mesh-axes.js';
+import { bytesText, rateText, secondsText } from './quantity.js';
+import { tableLines } from './table.js';
+
+/** Nothing where no axis has more than one rank. */
+export function meshLines(axes: readonly AxisUse[]): readonly string[] {
+  if (axes.length === 0) return ['one rank: no axis communicates'];
+  return tableLines(
+    [
+      { title: 'axis' },
+      { title: 'ranks', right: true },
+      { title: 'lies on' },
+      { title: 'slowest link' },
+      { title: 'sent per rank', right: true },
+      { title: 'time', right: true },
+      { title: 'hidden', right: true },
+    ],
+    axes.map(({ axis, ranks, levels, link, sentBytes, seconds, hiddenSeconds }) => [
+      axis,
+      `${ranks}`,
+      levels.map(({ level, members }) => `${level} ${members}`).join(' · '),
+      link === null ? '' : `${link.level}, ${rateText(link.bytesPerSecond)}`,
+      sentBytes > 0 ? bytesText(sentBytes) : '',
+      secondsText(seconds),
+      hiddenSeconds > 0 ? secondsText(hiddenSeconds) : '',
+    ]),
+  );
+}
