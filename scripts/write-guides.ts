@@ -1,0 +1,45 @@
+/**
+ * @file `npm run docs:guides`: runs the commands that the guides show and writes what they print in their place; with
+ * `--print PAGE` prints that page anew instead.
+ */
+import { mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { dirname, join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { runCommandLine } from '../src/cli/command-line.js';
+import { GUIDES, withOutputs } from './guides.js';
+
+const root = dirname(dirname(dirname(fileURLToPath(import.meta.url))));
+const [option, only = ''] = process.argv.slice(2);
+const write = process.stdout.write.bind(process.stdout);
+const folder = mkdtempSync(join(tmpdir(), 'autopar-guides-'));
+
+try {
+  symlinkSync(join(root, 'models'), join(folder, 'models'), 'junction');
+  process.chdir(folder);
+  for (const name of option === '--print' ? [only] : GUIDES) {
+    const page = readFileSync(join(root, name), 'utf8');
+    const anew = await withOutputs(page, printed);
+    if (option === '--print') write(anew);
+    else writeFileSync(join(root, name), anew);
+  }
+} finally {
+  process.chdir(root);
+  rmSync(folder, { recursive: true, force: true });
+}
+
+/** What a command prints to stdout. @throws Error where it fails, after its words */
+async function printed(words: readonly string[]): Promise<string> {
+  let text = '';
+  process.stdout.write = (chunk: string | Uint8Array) => {
+    text += chunk.toString();
+    return true;
+  };
+  try {
+    const code = await runCommandLine([...words], new AbortController().signal);
+    if (code !== 0) throw new Error(`autopar ${words.join(' ')} ended with ${code}`);
+  } finally {
+    process.stdout.write = write;
+  }
+  return text;
+}

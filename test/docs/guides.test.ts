@@ -1,0 +1,32 @@
+/**
+ * @file The guides show what their commands print, to the last figure (the one that plans: guides.slow.ts).
+ */
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import test from 'ava';
+import { commandsOf, GUIDES, withOutputs } from '../../scripts/guides.js';
+import { ROOT } from '../cli/autopar.js';
+import { madeAnew } from './guide-outputs.js';
+
+const [SIMULATES] = GUIDES;
+
+test(`${SIMULATES} shows what its commands print`, async (t) => {
+  t.is(await madeAnew(SIMULATES), readFileSync(join(ROOT, SIMULATES), 'utf8'), 'npm run docs:guides writes it anew');
+});
+
+for (const name of GUIDES) {
+  test(`every section of ${name} shows a command`, (t) => {
+    const [, ...sections] = readFileSync(join(ROOT, name), 'utf8').split(/^## /m);
+    t.true(sections.length >= 5);
+    for (const section of sections) t.true(commandsOf(section).length > 0, section.split('\n')[0]);
+  });
+}
+
+test('an output is made anew, and grep keeps the lines that match', async (t) => {
+  const page = "a\n\n```console\n$ autopar x | grep -E 'b|d'\nold\n$ autopar y\n```\nz\n";
+  const run = async (words: readonly string[]) => (words[0] === 'x' ? 'b1\nc2\nd3\n' : 'all\nof it\n');
+  t.is(
+    await withOutputs(page, run),
+    "a\n\n```console\n$ autopar x | grep -E 'b|d'\nb1\nd3\n$ autopar y\nall\nof it\n```\nz\n",
+  );
+});
