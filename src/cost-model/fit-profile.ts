@@ -38,7 +38,7 @@ export function fitProfile(measurements: readonly Measurement[]): FittedProfile 
   const busy = Math.max(...products.map(({ ranks }) => ranks));
   const matmul = matmuls(products.filter(({ ranks }) => ranks === busy));
   const memory = copies(of(measurements, 'add'));
-  const collectives = exchanges(of(measurements, 'collective'));
+  const collectives = exchanges(of(measurements, 'collective'), busy);
   const usual = CPU_RANK.peakFlops;
   const scale = matmul.rate / (usual.fp32 ?? matmul.rate);
   const size = Math.max(...measurements.map(({ ranks }) => ranks));
@@ -128,15 +128,16 @@ function copies(measured: readonly Extract<Measurement, { kind: 'add' }>[]) {
   return { rate: perByte > 0 ? 1 / perByte : fastest, error };
 }
 
-/** t = launch + rounds · latency + bytes on the wire / bandwidth of the kind. */
-function exchanges(measured: readonly Extract<Measurement, { kind: 'collective' }>[]) {
+/** t = launch + rounds · latency + bytes on the wire / bandwidth of the kind; as often as there are ranks for a core. */
+function exchanges(measured: readonly Extract<Measurement, { kind: 'collective' }>[], cores: number) {
   const kinds = [...new Set(measured.map(({ collective }) => collective))];
   const wire = measured.map(({ collective, elements, ranks }) => passesOf(collective, ranks) * elements * FP32_BYTES);
   const { figures, error } = leastSquares(
     measured.map(({ collective, ranks }, index) => {
       const doublings = Math.ceil(Math.log2(ranks));
       const rounds = collective === 'permute' ? 1 : (collective === 'all-reduce' ? 2 : 1) * doublings;
-      return [1, rounds, ...kinds.map((kind) => (kind === collective ? (wire[index] as number) : 0))];
+      const row = [1, rounds, ...kinds.map((kind) => (kind === collective ? (wire[index] as number) : 0))];
+      return row.map((amount) => amount * Math.max(1, ranks / cores));
     }),
     measured.map(({ seconds }) => seconds),
   );

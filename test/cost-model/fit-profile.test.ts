@@ -22,8 +22,8 @@ const TRUE = {
   bus: 5e9,
 };
 
-function measured(of: typeof TRUE, noise: (index: number) => number = () => 1): readonly Measurement[] {
-  return sweep(4, false).map(({ subject, ranks }, index) => {
+function measured(of: typeof TRUE, noise: (index: number) => number = () => 1, cores = 4): readonly Measurement[] {
+  return sweep(cores, false).map(({ subject, ranks }, index) => {
     const seconds = () => {
       if (subject.kind === 'chain') return of.segment + subject.operators * of.operator;
       if (subject.kind === 'add') return of.segment + (12 * subject.elements) / of.memory;
@@ -34,27 +34,31 @@ function measured(of: typeof TRUE, noise: (index: number) => number = () => 1): 
       }
       const { collective, elements } = subject;
       const doublings = collective === 'permute' ? 1 : Math.log2(ranks) * (collective === 'all-reduce' ? 2 : 1);
-      return of.launch + doublings * of.latency + (passesOf(collective, ranks) * elements * 4) / of.bus;
+      const turns = Math.max(1, ranks / cores);
+      return turns * (of.launch + doublings * of.latency + (passesOf(collective, ranks) * elements * 4) / of.bus);
     };
     return { ...subject, ranks, seconds: seconds() * noise(index) };
   });
 }
 
-test('a machine that follows the model is found again', (t) => {
-  const { cluster, alone, errors } = fitProfile(measured(TRUE));
-  const { device, levels } = clusterOfDescription(cluster);
-  const near = (found: number | undefined, truth: number) =>
-    t.true(Math.abs((found ?? 0) / truth - 1) < 1e-3, `${found} is not ${truth}`);
-  near(device.peakFlops.fp32, TRUE.rate);
-  near(alone, 1.5);
-  near(device.memoryBandwidth, TRUE.memory);
-  near(device.profile?.halfDepth, TRUE.halfDepth);
-  near(device.profile?.launchSeconds, TRUE.operator);
-  near(device.profile?.collectiveSeconds, TRUE.launch + TRUE.segment);
-  near(levels[0]?.latencySeconds, TRUE.latency);
-  near(levels[0]?.busBandwidth['all-to-all'], TRUE.bus);
-  for (const error of Object.values(errors)) t.true(error < 1e-6);
-});
+for (const cores of [2, 4]) {
+  test(`a machine of ${cores} cores that follows the model is found again`, (t) => {
+    const { cluster, alone, errors } = fitProfile(measured(TRUE, () => 1, cores));
+    const { device, levels } = clusterOfDescription(cluster);
+    const near = (found: number | undefined, truth: number) =>
+      t.true(Math.abs((found ?? 0) / truth - 1) < 1e-3, `${found} is not ${truth}`);
+    near(device.peakFlops.fp32, TRUE.rate);
+    near(alone, 1.5);
+    near(device.memoryBandwidth, TRUE.memory);
+    near(device.profile?.halfDepth, TRUE.halfDepth);
+    near(device.profile?.launchSeconds, TRUE.operator);
+    near(device.profile?.segmentSeconds, TRUE.segment);
+    near(device.profile?.collectiveSeconds, TRUE.launch + TRUE.segment);
+    near(levels[0]?.latencySeconds, TRUE.latency);
+    near(levels[0]?.busBandwidth['all-to-all'], TRUE.bus);
+    for (const error of Object.values(errors)) t.true(error < 1e-6);
+  });
+}
 
 test('the fitted device predicts what was measured, noise aside', (t) => {
   const all = measured(TRUE, (index) => 1 + 0.1 * Math.sin(index * 12.9898));

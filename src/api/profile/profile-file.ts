@@ -123,12 +123,19 @@ function sizedTo({ description }: Cluster, ranks: number, speed: number): Cluste
   const sized: ClusterDescription = {
     ...description,
     ...(typeof description.device === 'string' ? {} : { device: sharedDevice(description.device, speed) }),
-    levels: [{ ...level, size: ranks }],
+    levels: [{ ...sharedLevel(level, Math.min(1, speed)), size: ranks }],
     ...(speed === 1 ? {} : { nodes: [{ count: 1, speed }] }),
   };
   const cluster = clusterOfDescription(sized);
   if (clusterSize(cluster) !== ranks) throw new Error('the profile does not describe ranks of one node');
   return cluster;
+}
+
+/** Ranks that share a core copy and add in turn. */
+function sharedLevel<Level extends ClusterDescription['levels'][number]>(level: Level, speed: number): Level {
+  const { latency = 0, busBandwidth = {} } = level;
+  const slowed = Object.entries(busBandwidth).map(([kind, rate]) => [kind, Number(rate) * speed] as const);
+  return { ...level, latency: Number(latency) / speed, busBandwidth: Object.fromEntries(slowed) };
 }
 
 /** Calls take longer, too, on a core that others have their turns on. */
@@ -137,9 +144,10 @@ function sharedDevice<Device extends { readonly constants?: Readonly<Record<stri
   speed: number,
 ): Device {
   const { constants = {} } = device;
-  const slowed = ['launchSeconds', 'segmentSeconds'].flatMap((key) => {
+  const slowed = ['launchSeconds', 'segmentSeconds', 'collectiveSeconds'].flatMap((key) => {
     const seconds = constants[key];
-    return typeof seconds === 'number' ? [[key, seconds / speed] as const] : [];
+    const own = key === 'collectiveSeconds' ? Math.min(1, speed) : speed;
+    return typeof seconds === 'number' ? [[key, seconds / own] as const] : [];
   });
   return { ...device, constants: { ...constants, ...Object.fromEntries(slowed) } };
 }

@@ -1,0 +1,26 @@
+/**
+ * @file What the bundled runtime does around operators, counted by hand.
+ */
+import test from 'ava';
+import { CPU_RANK } from '../../src/cost-model/device.js';
+import { runtimeSeconds } from '../../src/cost-model/runtime-price.js';
+import { partition } from '../../src/partition/partition.js';
+import { makeRedistributor } from '../../src/sharding-propagation/redistribution.js';
+import { megatron, mlp } from '../partition/mlp.js';
+
+test('two segments and a collective: one call besides, and two results copied', (t) => {
+  const assignment = megatron();
+  const graph = partition(
+    mlp(),
+    assignment,
+    makeRedistributor(assignment.mesh, () => 1),
+  );
+  const { segments, copies } = runtimeSeconds(graph, CPU_RANK);
+  t.is(segments, 10e-6);
+  // Blocks of [4, 16] in float32, read and written at 10 GB/s.
+  const block = (2 * 4 * 4 * 16) / 1e10;
+  t.true(Math.abs(copies - 2 * block) < 1e-15);
+  // State, a block of [4, 16] too, is copied over what it was before.
+  const state = [{ from: 'a', to: 'x' }];
+  t.true(Math.abs(runtimeSeconds({ ...graph, state }, CPU_RANK).copies - 3 * block) < 1e-15);
+});
