@@ -4,6 +4,7 @@
  * GPT-like models whose layers cost what a step's roofline says, on every sub-mesh of a power of two or of whole nodes, as in
  * Alpa; three points a layer (recompute none, selective, full); and a memory that binds in the first stages.
  */
+import { bestCut } from '../src/search/stages/best-cut.js';
 import { cutStages } from '../src/search/stages/cut-stages.js';
 import type { LayerPoint, StageProblem, SubMesh } from '../src/search/stages/problem.js';
 
@@ -46,6 +47,7 @@ const SIZES: readonly Size[] = [
   },
 ];
 
+const CALLS = 300;
 const PER_NODE = 8;
 const SEQUENCE = 2048;
 const FLOPS = 150e12;
@@ -132,4 +134,29 @@ for (const size of SIZES) {
     (found?.gap === 0 ? 'optimal' : `${found?.gap.toExponential(1)}`).padStart(10),
     ` ${size.peer ?? ''}`,
   );
+}
+
+console.log('\nbestCut, one number of stages on equal sub-meshes, 14 and 80 GiB a device');
+for (const size of SIZES.filter(({ name }) => /^(32|96) layers × [\d,]+$/.test(name))) {
+  for (const memory of [14, 80]) {
+    const whole = problemOf(size);
+    const subMeshes = whole.subMeshes.map((mesh) => ({ ...mesh, memoryBytes: memory * 2 ** 30 }));
+    const subMesh = size.nodes > 8 ? 6 : 3;
+    const stages = (size.nodes * PER_NODE) / 2 ** subMesh;
+    // Different micro-batches, so that no two are alike.
+    const { result, seconds } = measured(() =>
+      Array.from({ length: CALLS }, (_, call) =>
+        bestCut(
+          { ...whole, subMeshes, schedule: { kind: '1f1b', microBatches: size.microBatches + call } },
+          subMesh,
+          stages,
+        ),
+      ),
+    );
+    console.log(
+      `${size.layers} layers, ${stages} stages, ${memory} GiB`.padEnd(34),
+      `${((seconds / CALLS) * 1e3).toFixed(2)} ms`.padStart(9),
+      ` ${result[0]?.kind}`,
+    );
+  }
 }

@@ -143,7 +143,8 @@ function cutsOf(problem: StageProblem, space: CutSpace, stages: number, options:
   const search = new CutSearch(problem, tables, space, { weights, inFlight });
   const { cuts, bound, finished } = sweep(search, leastPace(problem, tables, space), options);
   return {
-    cuts: byClosedForm(cuts.map((cut) => pricedCut(problem, tables, cut))),
+    // Where nothing is simulated only the best counts.
+    cuts: byClosedForm((options.others ? cuts : cuts.slice(0, 1)).map((cut) => pricedCut(problem, tables, cut))),
     bound: bound / search.slack,
     finished,
     work: search.work,

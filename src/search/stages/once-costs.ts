@@ -17,7 +17,8 @@ export interface OnceSum {
   readonly of: (subMesh: number, first: number, end: number) => StageOnce;
 }
 
-const NOTHING: StageOnce = {
+/** Of a stage that needs nothing. */
+export const NOTHING_ONCE: StageOnce = {
   key: '',
   seconds: { forward: 0, backward: 0, weightGradient: 0, step: 0 },
   residentBytes: 0,
@@ -33,13 +34,13 @@ export function onceCosts({ sideInputs = [], shared = [] }: StageProblem): OnceS
       { cost: exchange, falls: (has: Has) => has(home) && !users.every(has) },
     ]),
   ];
-  if (charges.length === 0) return { of: () => NOTHING };
+  if (charges.length === 0) return { of: () => NOTHING_ONCE };
   return {
     of: (subMesh, first, end) => {
       const has = (layer: number) => layer >= first && layer < end;
       const falling = charges.flatMap((charge, index) => (charge.falls(has) ? [{ index, ...charge }] : []));
       const costs = falling.map(({ cost }) => cost[subMesh] ?? {});
-      return costs.length === 0 ? NOTHING : sumOf(falling.map(({ index }) => index).join(), costs);
+      return costs.length === 0 ? NOTHING_ONCE : sumOf(falling.map(({ index }) => index).join(), costs);
     },
   };
 }

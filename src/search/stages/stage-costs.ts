@@ -4,7 +4,7 @@
  */
 import type { CutStage } from './cut.js';
 import { type Combination, compose, type Front, type FrontLimits, frontOf, pointsOf } from './front.js';
-import { type OnceSum, onceCosts } from './once-costs.js';
+import { NOTHING_ONCE, type OnceSum, onceCosts } from './once-costs.js';
 import type { LayerPoint, StageProblem } from './problem.js';
 import type { ScheduleWeights } from './schedule-weights.js';
 
@@ -53,6 +53,8 @@ export class StageTables implements StageCosts {
   readonly fitsUpTo: readonly Float64Array[];
   private readonly once: OnceSum;
   private readonly proportional: boolean;
+  /** By sub-mesh and class: the number of the fastest point, where one is. */
+  private readonly fastest: (readonly number[])[] = [];
   private readonly fronts = new Map<string, Front>();
   private readonly ways = new Map<string, readonly StageWay[]>();
   /** By micro-batches in flight, then by sub-mesh, first and end. */
@@ -119,7 +121,7 @@ export class StageTables implements StageCosts {
   /** For each layer of a stage of a cut the number of its point. Of equal layers the first take the smaller numbers. */
   pointsOfPart({ first, end, subMesh, inFlight, option }: CutStage): readonly number[] {
     const classes = this.problem.layers.slice(first, end);
-    if (option < 0) return classes.map((layerClass) => this.extremes(layerClass, subMesh)?.number ?? 0);
+    if (option < 0) return classes.map((layerClass) => this.fastest[subMesh]?.[layerClass] ?? 0);
     const way = this.waysOf(subMesh, first, end, inFlight)[option] as StageWay;
     const chosen = pointsOf(way.combination);
     const taken = new Map<number, number>();
@@ -200,6 +202,7 @@ export class StageTables implements StageCosts {
     const width = count + 1;
     const limit = this.memoryBytes[subMesh] as number;
     const classes = this.problem.tables.map((_, layerClass) => this.extremes(layerClass, subMesh));
+    this.fastest.push(classes.map((layer) => layer?.number ?? 0));
     const fill = new Float64Array(count * width).fill(Number.POSITIVE_INFINITY);
     const pace = new Float64Array(count * width).fill(Number.POSITIVE_INFINITY);
     const leastPace = new Float64Array(count * width).fill(Number.POSITIVE_INFINITY);
@@ -229,11 +232,17 @@ export class StageTables implements StageCosts {
         sum.leastResident += layer.resident;
         sum.leastSaved += layer.saved;
         sum.leastTransient = Math.max(sum.leastTransient, layer.transient);
+        // What is too large by itself is so with more layers too.
+        if (sum.leastResident + sum.leastTransient > limit) break;
         const once = this.once.of(subMesh, first, end);
         const at = first * width + end;
         leastPace[at] = sum.pace;
-        fill[at] = sum.fill + this.weights.fill(once.seconds);
-        pace[at] = sum.pace + this.weights.pace(once.seconds);
+        fill[at] = sum.fill;
+        pace[at] = sum.pace;
+        if (once !== NOTHING_ONCE) {
+          fill[at] = sum.fill + this.weights.fill(once.seconds);
+          pace[at] = sum.pace + this.weights.pace(once.seconds);
+        }
         fitsUpTo[at] = mostHeld(
           sum.leastResident + once.residentBytes + Math.max(sum.leastTransient, once.transientBytes),
           sum.leastSaved + once.savedBytes,
