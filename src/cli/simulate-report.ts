@@ -2,7 +2,6 @@
  * @file A simulation as tables for people and as one object for programs.
  */
 import type { Simulation } from '../api/simulate.js';
-import type { StageMemory } from '../cost-model/step/step-memory.js';
 import type { Output } from './output.js';
 import { bytesText, countText, flopsText, secondsText, shareText, wholeText } from './quantity.js';
 import { tableLines } from './table.js';
@@ -108,7 +107,7 @@ function shownStages(stages: Simulation['stages']): Simulation['stages'] {
 }
 
 function fitLines({ fits, memoryBytes, missingBytes, remedy, stages, tightestStage }: Simulation): readonly string[] {
-  const fullest = stages[tightestStage] as StageMemory;
+  const fullest = stages[tightestStage] as Simulation['stages'][number];
   if (memoryBytes === null)
     return [`needs ${bytesText(fullest.total)} on stage ${fullest.stage}; local ranks have no limit`];
   if (fits) return [`fits: ${bytesText(fullest.total)} of ${bytesText(memoryBytes)} on stage ${fullest.stage}`];
