@@ -16,15 +16,7 @@ import type { Mesh, SubAxis } from '../sharding-propagation/mesh.js';
 import { subAxes } from '../sharding-propagation/mesh.js';
 import type { Cluster } from './cluster.js';
 import { profileOf } from './device.js';
-import {
-  busBandwidth,
-  type CollectiveKind,
-  type Fill,
-  type Level,
-  passesOf,
-  roundsOf,
-  stepsOf,
-} from './levels.js';
+import { busBandwidth, type CollectiveKind, type Fill, type Level, passesOf, roundsOf, stepsOf } from './levels.js';
 
 export type { CollectiveKind } from './levels.js';
 

@@ -70,7 +70,8 @@ export function linkBound({ levels }: Pick<Cluster, 'levels'>, mesh: Mesh): Link
     // Where axes straddle units, what lies in a unit is no layout.
     if (number > 0 && (axes.length === 0 || axesSize(mesh, inside) !== ranks)) return [];
     const outer = links.slice(number);
-    const isBinary = all.every(({ size }) => size === 2) && levels.every(({ size }) => Number.isInteger(Math.log2(size)));
+    const isBinary =
+      all.every(({ size }) => size === 2) && levels.every(({ size }) => Number.isInteger(Math.log2(size)));
     return [
       {
         axes,

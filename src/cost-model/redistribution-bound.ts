@@ -112,7 +112,11 @@ function crossingOf(
   mesh: Mesh,
   bytes: number,
 ): { readonly arrivals: readonly Arrivals[]; readonly doublings: number } {
-  const size = (some: Iterable<SubAxis>) => axesSize(mesh, [...some].filter((axis) => axes.includes(axis)));
+  const size = (some: Iterable<SubAxis>) =>
+    axesSize(
+      mesh,
+      [...some].filter((axis) => axes.includes(axis)),
+    );
   const [start, end] = [bytes / size(before.keys()), bytes / size(after.keys())];
   const [fetchedOver, reducedOver] = [size(fetched), size(reduced)];
   const grows = Math.max(1, end / start);

@@ -58,7 +58,7 @@ export function buildGroupGraph(
 class Building {
   private readonly sizes: number[] = [];
   private readonly factors: CostFactor[] = [];
-  private readonly edges: { readonly from: number; readonly to: number; readonly table: EdgeTable }[] = [];
+  private readonly edges: { readonly variables: readonly [from: number, to: number]; readonly table: EdgeTable }[] = [];
   private readonly edgeTables = new Map<string, EdgeTable>();
   private readonly ends = new Map<string, LayoutStates>();
   private readonly tables = new Map<string, CostTable>();
@@ -209,17 +209,17 @@ class Building {
     const key = `${typeKey(type)}|${from.key}|${to.key}|${runs}`;
     const table = this.edgeTables.get(key) ?? this.costs.edgeTable(from, to, type.shape, dtypeBits(type.dtype), runs);
     this.edgeTables.set(key, table);
-    this.edges.push({ from: from.variable, to: to.variable, table });
+    this.edges.push({ variables: [from.variable, to.variable], table });
   }
 
   private edgeFactors(): readonly CostFactor[] {
-    return this.edges.flatMap(({ from, to, table }) =>
-      table.isFree() ? [] : [{ variables: [from, to], table: table.table() }],
-    );
+    return this.edges.flatMap(({ variables, table }) => (table.isFree() ? [] : [{ variables, table: table.table() }]));
   }
 
   private refine(states: readonly number[]): boolean {
-    const used = this.edges.map((edge) => edge.table.pairAt(states[edge.from] as number, states[edge.to] as number));
+    const used = this.edges.map(({ variables: [from, to], table }) =>
+      table.pairAt(states[from] as number, states[to] as number),
+    );
     const changed = this.costs.price(used);
     if (changed.size === 0) return false;
     for (const table of this.edgeTables.values()) table.refresh(changed);

@@ -71,8 +71,8 @@ test('three levels: groups cross the links that the mesh order puts between them
     unit?.seconds({ fetched: bytes, grown: bytes, growthDoublings: 2, reduced: 0, reduceDoublings: 0 }) ?? 0;
   const gathered = collectiveSeconds('all-gather', 1e9, [1, 4, 1], cluster);
   t.true(least(devices, 0.75e9) < gathered, 'a device might be served over all the cards of its node');
-  // Eight devices of a node, each with an eighth of its own to gather: all of it comes over the network.
-  t.true(least(nodes, 6e9) <= gathered && least(nodes, 6e9) > 0.95 * gathered);
+  // Eight devices of a node, each with an eighth of its own to gather: all of it comes from other nodes or racks.
+  t.true(least(nodes, 6e9) <= gathered && least(nodes, 6e9) > 0.45 * gathered);
 });
 
 test('topologies: a mesh has a link to each member, a ring takes n − 1 rounds, a torus two links a dimension', (t) => {
