@@ -18,6 +18,7 @@ import { dtypeBits } from '../ir/dtype.js';
 import type { Graph, Node } from '../ir/graph.js';
 import { runsPerStep, typeOf } from '../ir/graph.js';
 import type { Assignment, Reader, View } from '../partition/assignment.js';
+import type { LoweredOperator } from '../partition/lower-operator.js';
 import { isReplicated, type Layout, layoutKey, mergedLayout, replicated } from '../sharding-propagation/layout.js';
 import type { Mesh } from '../sharding-propagation/mesh.js';
 import type { Strategy } from '../sharding-propagation/strategy.js';
@@ -246,8 +247,11 @@ class Building {
   private assignment(states: readonly number[]): Assignment {
     const layoutOf = (end: End) => end.layouts[end.numbers[states[end.variable] as number] as number] as Layout;
     const strategies = new Map<string, Strategy>();
+    const lowered = new Map<string, LoweredOperator>();
     for (const [node, { variable, set }] of this.operators) {
-      strategies.set(node.group, set.strategies[states[variable] as number] as Strategy);
+      const state = states[variable] as number;
+      strategies.set(node.group, set.strategies[state] as Strategy);
+      lowered.set(node.name, set.lowered[state] as LoweredOperator);
     }
     const views: View[] = [];
     for (const [tensor, readers] of this.readersOf) {
@@ -258,7 +262,7 @@ class Building {
       views.push({ tensor, readers, layout: layoutOf(single) });
     }
     const inputs = new Map([...this.inputEnds].map(([input, end]) => [input, layoutOf(end)]));
-    return { mesh: this.mesh, strategies, inputs, views };
+    return { mesh: this.mesh, strategies, inputs, views, lowered };
   }
 
   private whole(tensor: string): Layout {
