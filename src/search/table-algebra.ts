@@ -264,60 +264,52 @@ function minimised(operands: readonly Summand[], sizes: readonly number[]): Cost
   const outer = product(outerSizes);
   const values = new Float64Array(outer * lastSize);
   const base = new Float64Array(states);
+  const sums = new Float64Array(states);
   const counter = new Array<number>(outerSizes.length).fill(0);
-  const offsetOf = (row: (typeof rows)[number]) => {
-    let offset = 0;
-    for (let digit = 0; digit < counter.length; digit++) {
-      offset += (counter[digit] as number) * (row.strides[digit + 1] as number);
-    }
-    return offset;
-  };
   for (let index = 0; index < outer; index++) {
     base.fill(0);
-    for (const row of still) {
-      const offset = offsetOf(row);
-      for (let state = 0; state < states; state++)
-        base[state] = (base[state] as number) + (row.values[offset + state] as number);
-    }
-    const offsets = moving.map(offsetOf);
+    for (const row of still) addRow(base, row.values, offsetIn(row.strides, counter));
+    const offsets = moving.map((row) => offsetIn(row.strides, counter));
     for (let last = 0; last < lastSize; last++) {
-      let best = Infinity;
-      for (let state = 0; state < states; state++) {
-        let sum = base[state] as number;
-        for (let table = 0; table < moving.length; table++) {
-          const row = moving[table] as (typeof rows)[number];
-          sum += row.values[
-            (offsets[table] as number) + last * (row.strides[lastVariable] as number) + state
-          ] as number;
-        }
-        if (sum < best) best = sum;
+      sums.set(base);
+      for (let table = 0; table < moving.length; table++) {
+        const { values, strides } = moving[table] as (typeof rows)[number];
+        addRow(sums, values, (offsets[table] as number) + last * (strides[lastVariable] as number));
       }
-      values[index * lastSize + last] = best;
+      values[index * lastSize + last] = least(sums);
     }
     step(counter, outerSizes);
   }
   return { sizes: outSizes, values };
 }
 
+/** Where the row begins that the variables from 1 on, but for the last, lead to. */
+function offsetIn(strides: readonly number[], counter: readonly number[]): number {
+  let offset = 0;
+  for (let digit = 0; digit < counter.length; digit++) {
+    offset += (counter[digit] as number) * (strides[digit + 1] as number);
+  }
+  return offset;
+}
+
+function addRow(sums: Float64Array, values: Float64Array, offset: number): void {
+  for (let state = 0; state < sums.length; state++)
+    sums[state] = (sums[state] as number) + (values[offset + state] as number);
+}
+
+function least(values: Float64Array): number {
+  let best = Infinity;
+  for (let index = 0; index < values.length; index++)
+    if ((values[index] as number) < best) best = values[index] as number;
+  return best;
+}
+
 function undominated(
   operands: readonly { readonly table: CostTable; readonly position: number }[],
   size: number,
 ): readonly number[] {
-  // The variable as the first dimension of each table: row a is all that state a can cost there.
-  const rows = operands.map(({ table, position }) => {
-    const inner = product(table.sizes.slice(position + 1));
-    const outer = table.values.length / (size * inner);
-    return Array.from({ length: size }, (_, state) => {
-      const row = new Float64Array(outer * inner);
-      for (let index = 0; index < outer; index++) {
-        const from = (index * size + state) * inner;
-        row.set(table.values.subarray(from, from + inner), index * inner);
-      }
-      return row;
-    });
-  });
   // Tables of one variable first: they settle most comparisons.
-  rows.sort((a, b) => (a[0]?.length ?? 0) - (b[0]?.length ?? 0));
+  const rows = operands.map((operand) => stateRows(operand, size)).sort((a, b) => a.length - b.length);
   const alive = Array.from({ length: size }, () => true);
   for (let state = size - 1; state >= 0; state--) {
     for (let other = 0; other < size; other++) {
@@ -331,20 +323,62 @@ function undominated(
   return [...alive.keys()].filter((state) => alive[state]);
 }
 
+/** A table with the compared variable as its first dimension: row a is all that state a can cost there. */
+interface StateRows {
+  readonly values: Float64Array;
+  /** Of a row. */
+  readonly length: number;
+  /** By state: where in its row it costs least. */
+  readonly cheapest: Int32Array;
+}
+
+function stateRows(
+  { table, position }: { readonly table: CostTable; readonly position: number },
+  size: number,
+): StateRows {
+  const inner = product(table.sizes.slice(position + 1));
+  const outer = table.values.length / (size * inner);
+  const length = outer * inner;
+  const values = position === 0 ? table.values : new Float64Array(table.values.length);
+  const cheapest = new Int32Array(size);
+  for (let state = 0; state < size; state++) {
+    let best = Infinity;
+    for (let index = 0; index < length; index++) {
+      const at = state * length + index;
+      if (position > 0) {
+        const row = Math.floor(index / inner);
+        values[at] = table.values[(row * size + state) * inner + (index - row * inner)] as number;
+      }
+      const cost = values[at] as number;
+      if (cost >= best) continue;
+      best = cost;
+      cheapest[state] = index;
+    }
+  }
+  return { values, length, cheapest };
+}
+
 /** Whether `better` is never dearer than `worse`. Where `worse` is forbidden anyway, nothing needs to hold. */
-function dominates(rows: readonly (readonly Float64Array[])[], better: number, worse: number): boolean {
+function dominates(rows: readonly StateRows[], better: number, worse: number): boolean {
+  // It would have to be no dearer where `worse` costs least: that settles nearly all.
+  let more = 0;
+  for (const { values, length, cheapest } of rows) {
+    const at = cheapest[worse] as number;
+    const cost = values[worse * length + at] as number;
+    // A state that a table forbids altogether is dominated by any other.
+    if (cost === Infinity) return true;
+    more += (values[better * length + at] as number) - cost;
+  }
+  if (more > 0) return false;
   let slack = 0;
-  for (const table of rows) {
-    const [a, b] = [table[worse] as Float64Array, table[better] as Float64Array];
+  for (const { values, length } of rows) {
     let most = -Infinity;
-    for (let index = 0; index < a.length; index++) {
-      const cost = a[index] as number;
+    for (let index = 0; index < length; index++) {
+      const cost = values[worse * length + index] as number;
       if (cost === Infinity) continue;
-      const more = (b[index] as number) - cost;
+      const more = (values[better * length + index] as number) - cost;
       if (more > most) most = more;
     }
-    // A state that a table forbids altogether is dominated by any other.
-    if (most === -Infinity) return true;
     slack += most;
     if (slack === Infinity) return false;
   }
