@@ -16,6 +16,8 @@ export interface EliminationLimits {
   readonly tableEntries: number;
   /** Additions to make one table. */
   readonly tableWork: number;
+  /** Additions to make all tables; no limit where it is left out. */
+  readonly allWork?: number;
 }
 
 /** What back-substitution needs of one eliminated variable. */

@@ -30,6 +30,9 @@ export type { EliminationLimits } from './elimination-record.js';
 
 const DEFAULT_LIMITS: EliminationLimits = { tableEntries: 4_000_000, tableWork: 400_000_000 };
 
+/** Additions for a table that are always spent. */
+const SMALLEST_WORK = 100_000;
+
 /** Above this much work, looking for dominated states costs more than it saves. */
 const DOMINANCE_WORK = 30_000_000;
 
@@ -75,6 +78,8 @@ class Elimination {
   private readonly sizes: number[];
   private readonly buckets: Bucket[] = [];
   private readonly constants: Term[] = [];
+  /** Additions so far. */
+  private work = 0;
 
   constructor(
     problem: CostProblem,
@@ -139,10 +144,11 @@ class Elimination {
 
   /** Whether the table that minimising `variable` out leaves over its neighbours is small enough. */
   private fits(variable: number, neighbours: Iterable<number>): boolean {
-    return fitsLimits(
-      [variable, ...neighbours].map((other) => this.sizeOf(other)),
-      this.limits,
-    );
+    const sizes = [variable, ...neighbours].map((other) => this.sizeOf(other));
+    // Once all work is spent, tables stay small.
+    const { tableWork, allWork = Infinity } = this.limits;
+    const left = Math.max(SMALLEST_WORK, allWork - this.work);
+    return fitsLimits(sizes, { ...this.limits, tableWork: Math.min(tableWork, left) });
   }
 
   /** As few groups of factors as first-fit gives, whose tables are small enough. */
@@ -165,6 +171,7 @@ class Elimination {
   private minimise(variable: number, factors: readonly Held[], scope: ReadonlySet<number>): void {
     if (factors.length === 0) return;
     const neighbours = [...scope].sort((a, b) => a - b);
+    this.work += neighbours.reduce((product, other) => product * this.sizeOf(other), this.sizeOf(variable));
     const locals = new Map([variable, ...neighbours].map((other, index) => [other, index]));
     const operands = [...factors]
       .sort((a, b) => a.term - b.term)
