@@ -6,6 +6,7 @@ import { basename } from 'node:path';
 import { importModel } from '../src/api/import.js';
 import { plan } from '../src/api/plan.js';
 import { communicationOf, heaviestOf } from '../src/api/report.js';
+import { type Training, withTraining } from '../src/api/training.js';
 import { parseCluster } from '../src/cost-model/cluster.js';
 import { stepPrice } from '../src/cost-model/price.js';
 import { redistributionBound } from '../src/cost-model/redistribution-bound.js';
@@ -21,6 +22,7 @@ import { orderNodes } from '../src/ir/passes/order.js';
 import { recogniseBlocks } from '../src/ir/passes/recognise-blocks.js';
 import { resolve } from '../src/ir/passes/resolve.js';
 import { weightInputs } from '../src/ir/passes/weight-inputs.js';
+import { checkSharded } from '../src/partition/check.js';
 import { evaluate } from '../src/runtime/evaluate.js';
 import { type CandidateSet, candidatesOf } from '../src/search/candidates.js';
 import { settled } from '../src/search/cheapest.js';
@@ -100,6 +102,33 @@ export async function planningParts(file: string, clusterText: string, clock: Pa
   const planned = await plan(imported, { cluster: clusterText });
   if (planned.found.costNanoseconds !== found.costNanoseconds)
     throw new Error('the parts that are measured are no longer those of plan');
+}
+
+/** From a file to the plan of a step of training, part by part; degrees are given, so that one mesh is solved. */
+export async function trainingParts(
+  file: string,
+  clusterText: string,
+  degrees: { readonly dp: number; readonly tp: number },
+  globalBatch: number,
+  clock: PartClock,
+): Promise<string> {
+  clock.begin('import');
+  const model = await importModel(file, { globalBatch });
+  clock.begin('gradients, optimizer');
+  const training: Training = { loss: { kind: 'cross_entropy' }, optimizer: { kind: 'adamw' } };
+  const step = withTraining(model, training);
+  const cluster = parseCluster(clusterText, undefined);
+  clock.begin('questions');
+  const options = { degrees, memoryBytes: Number.MAX_SAFE_INTEGER };
+  const found = await search(step.graph, cluster, options, measured(clock));
+  clock.begin('check');
+  const findings = checkSharded(found.sharded);
+  if (findings.length > 0) throw new Error(`the plan is not sound: ${findings[0]?.problem}`);
+  clock.begin('plan.json');
+  planToJson(planOf(found, step, cluster));
+  clock.end();
+  const { costNanoseconds: cost, boundNanoseconds: bound } = found;
+  return `${step.graph.nodes.length} operators, ${(cost / 1e6).toFixed(1)} ms a step, gap ${(100 * (1 - bound / cost)).toFixed(2)} %`;
 }
 
 /** The search on one mesh, as solve-mesh.ts does it. What follows it is the lowering of the best. */
