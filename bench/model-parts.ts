@@ -115,7 +115,7 @@ export async function trainingParts(
   clock.begin('import');
   const model = await importModel(file, { globalBatch });
   clock.begin('gradients, optimizer');
-  const training: Training = { loss: { kind: 'cross_entropy' }, optimizer: { kind: 'adamw' } };
+  const training: Training = { loss: { kind: 'cross_entropy' }, optimizer: { kind: 'adamw', learningRate: 1e-3 } };
   const step = withTraining(model, training);
   const cluster = parseCluster(clusterText, undefined);
   clock.begin('questions');
