@@ -6,6 +6,7 @@ import { basename } from 'node:path';
 import { importModel } from '../src/api/import.js';
 import { plan } from '../src/api/plan.js';
 import { communicationOf, heaviestOf } from '../src/api/report.js';
+import { type Training, withTraining } from '../src/api/training.js';
 import { parseCluster } from '../src/cost-model/cluster.js';
 import { stepPrice } from '../src/cost-model/price.js';
 import { redistributionBound } from '../src/cost-model/redistribution-bound.js';
@@ -21,13 +22,13 @@ import { orderNodes } from '../src/ir/passes/order.js';
 import { recogniseBlocks } from '../src/ir/passes/recognise-blocks.js';
 import { resolve } from '../src/ir/passes/resolve.js';
 import { weightInputs } from '../src/ir/passes/weight-inputs.js';
+import { checkSharded } from '../src/partition/check.js';
 import { evaluate } from '../src/runtime/evaluate.js';
 import { type CandidateSet, candidatesOf } from '../src/search/candidates.js';
+import { settled } from '../src/search/cheapest.js';
 import { EdgeCosts } from '../src/search/edge-costs.js';
-import { eliminate } from '../src/search/elimination.js';
 import { buildGroupGraph } from '../src/search/group-graph.js';
 import { type Completion, plan as search } from '../src/search/plan.js';
-import { TableAlgebra } from '../src/search/table-algebra.js';
 import { makeRedistributor } from '../src/sharding-propagation/redistribution.js';
 import { planToJson } from '../src/strategy/plan-json.js';
 import { planOf } from '../src/strategy/plan-of.js';
@@ -103,6 +104,33 @@ export async function planningParts(file: string, clusterText: string, clock: Pa
     throw new Error('the parts that are measured are no longer those of plan');
 }
 
+/** From a file to the plan of a step of training, part by part; degrees are given, so that one mesh is solved. */
+export async function trainingParts(
+  file: string,
+  clusterText: string,
+  degrees: { readonly dp: number; readonly tp: number },
+  globalBatch: number,
+  clock: PartClock,
+): Promise<string> {
+  clock.begin('import');
+  const model = await importModel(file, { globalBatch });
+  clock.begin('gradients, optimizer');
+  const training: Training = { loss: { kind: 'cross_entropy' }, optimizer: { kind: 'adamw', learningRate: 1e-3 } };
+  const step = withTraining(model, training);
+  const cluster = parseCluster(clusterText, undefined);
+  clock.begin('questions');
+  const options = { degrees, memoryBytes: Number.MAX_SAFE_INTEGER };
+  const found = await search(step.graph, cluster, options, measured(clock));
+  clock.begin('check');
+  const findings = checkSharded(found.sharded);
+  if (findings.length > 0) throw new Error(`the plan is not sound: ${findings[0]?.problem}`);
+  clock.begin('plan.json');
+  planToJson(planOf(found, step, cluster));
+  clock.end();
+  const { costNanoseconds: cost, boundNanoseconds: bound } = found;
+  return `${step.graph.nodes.length} operators, ${(cost / 1e6).toFixed(1)} ms a step, gap ${(100 * (1 - bound / cost)).toFixed(2)} %`;
+}
+
 /** The search on one mesh, as solve-mesh.ts does it. What follows it is the lowering of the best. */
 function measured(clock: PartClock): Completion {
   return {
@@ -123,9 +151,7 @@ function measured(clock: PartClock): Completion {
       const redistributor = makeRedistributor(mesh, price, bound, { allToAll });
       const groups = buildGroupGraph(graph, mesh, candidates, new EdgeCosts(redistributor, bound));
       clock.begin('elimination');
-      const algebra = new TableAlgebra();
-      let solution = eliminate(groups.problem(), algebra);
-      while (groups.refine(solution.states)) solution = eliminate(groups.problem(), algebra);
+      const solution = settled(groups);
       clock.begin('lowering');
       const assignment = groups.assignmentOf(solution.states);
       return { assignment, redistributor, cost: solution.cost, bound: solution.bound, exceptions: [] };

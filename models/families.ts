@@ -6,9 +6,11 @@ import { AutoparError } from '../src/ir/error.js';
 import type { Graph } from '../src/ir/graph.js';
 import { offer } from '../src/ir/nearest.js';
 import { alexnet, VGG_BLOCKS, vgg } from './classic-networks.js';
+import { densenet } from './densenet.js';
 import { type ImageModelSizes, resnet, unet, vit } from './image-models.js';
 import { GPT_STYLE, type LanguageModelSizes, LLAMA_STYLE, languageModel } from './language-model.js';
 import { perceptron } from './perceptron.js';
+import { swin } from './swin.js';
 
 /** Values by key; a key that is left out has the family's default, which may follow from others. */
 type Values = Readonly<Record<string, number>>;
@@ -133,6 +135,35 @@ const FAMILIES: Readonly<Record<string, Family>> = {
     { levels: 4, width: 64, image: 256, channels: 3, classes: 2 },
     unet,
   ),
+  densenet: {
+    says: 'densely connected convolutions: each layer reads all before it',
+    keys: { layers: 121, growth: 32, image: 224, channels: 3, classes: 1000 },
+    build: (values, batch) =>
+      densenet({
+        batch,
+        layers: of(values, 'layers', 121),
+        growth: of(values, 'growth', 32),
+        image: of(values, 'image', 224),
+        channels: of(values, 'channels', 3),
+        classes: of(values, 'classes', 1000),
+      }),
+  },
+  swin: {
+    says: 'Swin transformer: attention in windows that shift, half the patches from stage to stage',
+    keys: { layers: 12, width: 96, heads: 3, window: 7, image: 224, patch: 4, channels: 3, classes: 1000 },
+    build: (values, batch) =>
+      swin({
+        batch,
+        layers: of(values, 'layers', 12),
+        width: of(values, 'width', 96),
+        heads: of(values, 'heads', 3),
+        window: of(values, 'window', 7),
+        image: of(values, 'image', 224),
+        patch: of(values, 'patch', 4),
+        channels: of(values, 'channels', 3),
+        classes: of(values, 'classes', 1000),
+      }),
+  },
   mlp: {
     says: 'fully connected layers with ReLU between them',
     keys: { layers: 4, inputs: 'hidden', hidden: 1024, outputs: 'hidden' },

@@ -16,16 +16,7 @@ import type { Mesh, SubAxis } from '../sharding-propagation/mesh.js';
 import { subAxes } from '../sharding-propagation/mesh.js';
 import type { Cluster } from './cluster.js';
 import { profileOf } from './device.js';
-import {
-  busBandwidth,
-  COLLECTIVE_KINDS,
-  type CollectiveKind,
-  type Fill,
-  type Level,
-  passesOf,
-  roundsOf,
-  stepsOf,
-} from './levels.js';
+import { busBandwidth, type CollectiveKind, type Fill, type Level, passesOf, roundsOf, stepsOf } from './levels.js';
 
 export type { CollectiveKind } from './levels.js';
 
@@ -94,31 +85,6 @@ export function collectiveSeconds(
 /** Bytes that one rank of a group of `ranks` receives; `bytes` as for `collectiveSeconds`. */
 export function wireBytes(kind: CollectiveKind, bytes: number, ranks: number): number {
   return Math.round(passesOf(kind, ranks) * bytes);
-}
-
-/** What no collective of a cluster undercuts: for bounds. */
-export interface FastestLink {
-  readonly latencySeconds: number;
-  /** Least rounds of a collective whose group is doubled so many times. */
-  readonly rounds: (doublings: number) => number;
-  /** Least seconds in which a rank receives so many bytes, in however many collectives. */
-  readonly seconds: (bytes: number) => number;
-}
-
-export function fastestLink({ levels }: Pick<Cluster, 'levels'>): FastestLink {
-  let inside = 1;
-  const links = levels.map((level) => {
-    const rates = COLLECTIVE_KINDS.map((kind) => busBandwidth(kind, level, level.size) * inside);
-    inside *= level.size;
-    return { bandwidth: Math.max(...rates), fill: level.fill };
-  });
-  const direct = levels.some(({ topology }) => topology === 'mesh');
-  return {
-    latencySeconds: Math.min(...levels.map(({ latencySeconds }) => latencySeconds)),
-    rounds: (doublings) => (direct ? Math.min(1, doublings) : doublings),
-    // Every level's seconds grow ever more slowly with bytes, and so does their minimum: in parts they take longer.
-    seconds: (bytes) => Math.min(...links.map((link) => wireSeconds(bytes, link.bandwidth, link.fill, 1))),
-  };
 }
 
 /** Kinds in which every rank sends all that it has through its own card; the others share the cards of a node. */

@@ -19,15 +19,15 @@
 import { digitsOf, stridesOf } from '../sharding-propagation/digits.js';
 import type { Layout } from '../sharding-propagation/layout.js';
 import type { Mesh, SubAxis } from '../sharding-propagation/mesh.js';
-import { axesSize, deviceCount, subAxes } from '../sharding-propagation/mesh.js';
+import { axesSize, subAxes } from '../sharding-propagation/mesh.js';
 import type { LeastCost, StepPrice } from '../sharding-propagation/redistribution.js';
 import type { Cluster } from './cluster.js';
-import { fastestLink } from './collective-price.js';
 import { profileOf } from './device.js';
+import { type Arrivals, linkBound, type UnitBound } from './link-bound.js';
 
 /** The bound on a cluster; `price` prices the steps that it is made of. */
 export function redistributionBound(cluster: Cluster, mesh: Mesh, price: StepPrice): LeastCost {
-  const link = fastestLink(cluster);
+  const { units, rounds } = linkBound(cluster, mesh);
   const { collectiveSeconds } = profileOf(cluster.device);
   const [anyAxis] = subAxes(mesh);
   const known = new WeakMap<Layout, Places>();
@@ -46,41 +46,32 @@ export function redistributionBound(cluster: Cluster, mesh: Mesh, price: StepPri
     const reduced = [...held].filter(([axis, reduction]) => wanted.get(axis) !== reduction).map(([axis]) => axis);
     const masked = [...wanted].filter(([axis, reduction]) => reduction === 'sum' && held.get(axis) !== reduction);
     const elements = shape.reduce((product, size) => product * size, 1);
-    const [start, end] = [before, after].map((places) => elements / axesSize(mesh, [...places.keys()])) as [
-      number,
-      number,
-    ];
+    const change = { before, after, fetched, reduced, isPartial: to.partial.length > 0 };
+    const bytes = (elements * elementBits) / 8;
 
-    let collectives = 0;
-    let rounds = 0;
-    let growth = Math.max(1, end / start);
-    let arriving = 0;
-    if (fetched.length > 0) {
-      collectives++;
-      arriving = end * (1 - 1 / axesSize(mesh, fetched));
-    }
-    if (reduced.length > 0) {
-      collectives++;
-      const ranks = axesSize(mesh, reduced);
-      growth *=
-        ranks /
-        axesSize(
-          mesh,
-          reduced.filter((axis) => after.has(axis)),
-        );
-      rounds = Math.ceil(Math.log2(ranks));
-      const share = elements / deviceCount(mesh);
-      arriving = Math.max(arriving, to.partial.length === 0 ? share * (ranks - 2) + end : share * (ranks - 1));
-    }
-    rounds += Math.max(fetched.length > 0 ? 1 : 0, Math.ceil(Math.log2(growth)));
-    const seconds =
-      collectives * collectiveSeconds +
-      link.rounds(rounds) * link.latencySeconds +
-      link.seconds((arriving * elementBits) / 8);
+    const crossings = units.map((unit) => ({ unit, ...crossingOf(change, unit.axes, mesh, bytes) }));
+    const collectives = (fetched.length > 0 ? 1 : 0) + (reduced.length > 0 ? 1 : 0);
+    const onWire = crossings.map(({ unit, arrivals }) => Math.max(0, ...arrivals.map(unit.seconds)));
+    // A permutation takes one round, however many nodes it joins. It makes no rank's block larger, nor sums: another follows.
+    const grows = axesSize(mesh, [...after.keys()]) < axesSize(mesh, [...before.keys()]);
+    const another = collectives === 1 && (grows || reduced.length > 0) ? collectiveSeconds : 0;
+    const latency = Math.min(
+      latencyOf(crossings, rounds),
+      another +
+        latencyOf(
+          crossings.map((crossing, level) => ({
+            ...crossing,
+            doublings: level === 0 ? crossing.doublings : Math.min(1, crossing.doublings),
+          })),
+          rounds,
+        ),
+    );
+    const seconds = collectives * collectiveSeconds + latency + Math.max(...onWire);
     // Every collective's price is rounded, so that two may cost a nanosecond less than their seconds.
     let nanoseconds = Math.max(0, Math.floor(seconds * 1e9) - (collectives > 1 ? 1 : 0));
 
     if (fetched.length === 0) {
+      const end = elements / axesSize(mesh, [...after.keys()]);
       const sliced = [...after].filter(([axis]) => !before.has(axis) && !held.has(axis));
       const dimensions = new Set(sliced.map(([, place]) => place.split(':')[0]));
       // A scatter over an axis that is reduced may cut a dimension too: a permutation then gives its blocks another name.
@@ -98,6 +89,75 @@ export function redistributionBound(cluster: Cluster, mesh: Mesh, price: StepPri
     }
     return nanoseconds;
   };
+}
+
+/** What becomes of each axis between two layouts. */
+interface Change {
+  readonly before: Places;
+  readonly after: Places;
+  /** Axes whose cuts must go, and whose sums must be made. */
+  readonly fetched: readonly SubAxis[];
+  readonly reduced: readonly SubAxis[];
+  /** Whether the second layout is partial over any axis: then ranks may want nothing but zeros. */
+  readonly isPartial: boolean;
+}
+
+/**
+ * What must reach the units that `axes` tell apart: as above, of layouts without the other axes, since together the ranks of
+ * a unit hold what their union holds. Where there is both to fetch and to reduce, either alone is a bound.
+ */
+function crossingOf(
+  { before, after, fetched, reduced, isPartial }: Change,
+  axes: readonly SubAxis[],
+  mesh: Mesh,
+  bytes: number,
+): { readonly arrivals: readonly Arrivals[]; readonly doublings: number } {
+  const size = (some: Iterable<SubAxis>) =>
+    axesSize(
+      mesh,
+      [...some].filter((axis) => axes.includes(axis)),
+    );
+  const [start, end] = [bytes / size(before.keys()), bytes / size(after.keys())];
+  const [fetchedOver, reducedOver] = [size(fetched), size(reduced)];
+  const grows = Math.max(1, end / start);
+  const gathers = grows * (reducedOver / size(reduced.filter((axis) => after.has(axis))));
+  const arrivals: Arrivals[] = [];
+  if (fetchedOver > 1) {
+    arrivals.push({
+      fetched: end * (1 - 1 / fetchedOver),
+      grown: Math.max(0, end - start),
+      growthDoublings: Math.floor(Math.log2(grows)),
+      reduced: 0,
+      reduceDoublings: 0,
+    });
+  }
+  if (reducedOver > 1) {
+    const share = bytes / axesSize(mesh, axes);
+    const whole = isPartial ? 0 : end - share;
+    arrivals.push({
+      fetched: whole,
+      grown: end * (1 - 1 / gathers),
+      growthDoublings: Math.floor(Math.log2(gathers)),
+      reduced: share * (reducedOver - 1),
+      reduceDoublings: Math.floor(Math.log2(reducedOver)),
+    });
+  }
+  const rounds = reducedOver > 1 ? Math.ceil(Math.log2(reducedOver)) : 0;
+  return { arrivals, doublings: rounds + Math.max(fetchedOver > 1 ? 1 : 0, Math.ceil(Math.log2(gathers))) };
+}
+
+/** Least seconds of latency: rounds over a level serve those inside it, too. Devices first. */
+function latencyOf(
+  crossings: readonly { readonly unit: UnitBound; readonly doublings: number }[],
+  rounds: (doublings: number) => number,
+): number {
+  let [seconds, counted] = [0, 0];
+  for (const { unit, doublings } of [...crossings].reverse()) {
+    const more = Math.max(0, rounds(doublings) - counted);
+    seconds += more * unit.latencySeconds;
+    counted += more;
+  }
+  return seconds;
 }
 
 /** Where each axis cuts: dimension and stride. */

@@ -5,6 +5,7 @@
 import type { Layout } from '../sharding-propagation/layout.js';
 import type { Mesh } from '../sharding-propagation/mesh.js';
 import type { Strategy } from '../sharding-propagation/strategy.js';
+import type { LoweredOperator } from './lower-operator.js';
 
 /** A reader of a tensor: an operator's operand, or a graph output (operand 0 of the output's name). */
 export interface Reader {
@@ -32,4 +33,6 @@ export interface Assignment {
    * from there. Weights have no views: each reader gets its block straight from the file.
    */
   readonly views: readonly View[];
+  /** By operator: what it is lowered to under its strategy, where that is known. Operators of one structure share it. */
+  readonly lowered?: ReadonlyMap<string, LoweredOperator>;
 }

@@ -33,6 +33,7 @@ import { withNeutralPadding } from './neutral-padding.js';
 import { owedSteps } from './owed.js';
 
 export interface LoweredOperator {
+  readonly strategy: Strategy;
   /** Layout that each operand must have; null for an absent one. */
   readonly operandLayouts: readonly (Layout | null)[];
   /** Layout of each result, after what is owed has been paid. */
@@ -64,6 +65,7 @@ export function lowerOperator(
     outputs: view.outputs.map((type, index) => (type ? `out${index}` : null)),
   });
   return {
+    strategy,
     operandLayouts: operands,
     resultLayouts: results.map((name) => (name === null ? null : fragment.get(name).layout)),
     fragment,

@@ -16,7 +16,7 @@ import type { Redistributor } from '../sharding-propagation/redistribution.js';
 import { REPLICATED } from '../sharding-propagation/strategy.js';
 import type { Assignment, Reader, View } from './assignment.js';
 import { Fragment } from './fragment.js';
-import { lowerOperator } from './lower-operator.js';
+import { type LoweredOperator, lowerOperator } from './lower-operator.js';
 import { lowerSteps } from './lower-steps.js';
 import type { Coordinate, ShardedGraph, ShardedNode, ShardedTensor, ShardedWeight } from './sharded-graph.js';
 
@@ -97,9 +97,7 @@ class Partitioning {
   }
 
   private lower(node: Node): void {
-    const strategy = this.assignment.strategies.get(node.group) ?? REPLICATED;
-    const stored = node.inputs.map((input) => input !== null && this.graph.weights.has(input));
-    const lowered = lowerOperator(viewOf(this.graph, node), strategy, this.assignment.mesh, stored);
+    const lowered = this.lowered(node);
     const origin: Origin = { origin: node.name, layer: node.layer, phase: node.phase, scope: node.scope };
     const names = new Map<string, string>();
     node.inputs.forEach((input, operand) => {
@@ -111,6 +109,14 @@ class Partitioning {
       if (output !== null) names.set(`out${index}`, output);
     });
     this.adopt(lowered.fragment, node.name, names, origin);
+  }
+
+  private lowered(node: Node): LoweredOperator {
+    const strategy = this.assignment.strategies.get(node.group) ?? REPLICATED;
+    const known = this.assignment.lowered?.get(node.name);
+    if (known?.strategy === strategy) return known;
+    const stored = node.inputs.map((input) => input !== null && this.graph.weights.has(input));
+    return lowerOperator(viewOf(this.graph, node), strategy, this.assignment.mesh, stored);
   }
 
   /** The tensor in the layout that a reader wants (undefined: as its view has it). */

@@ -17,7 +17,7 @@ import type { Factor, FactorRule } from '../ir/factor-rule.js';
 import type { OperatorEntry, OperatorView } from '../ir/operator.js';
 import { entryOf, unknownEntry } from '../ir/ops/index.js';
 import { mayBePadded } from '../ir/padding.js';
-import { lowerOperator } from '../partition/lower-operator.js';
+import { type LoweredOperator, lowerOperator } from '../partition/lower-operator.js';
 import { type Layout, mergedLayout } from '../sharding-propagation/layout.js';
 import { axesSize, type Mesh, type MeshAxis, type SubAxis, subAxes } from '../sharding-propagation/mesh.js';
 import { type OperatorPin, type PinSource, satisfies } from '../sharding-propagation/pin.js';
@@ -35,6 +35,8 @@ export interface CandidateSet {
   readonly operands: readonly (readonly (Layout | null)[])[];
   /** [strategy][result]. */
   readonly results: readonly (readonly (Layout | null)[])[];
+  /** What each strategy lowers the operator to. */
+  readonly lowered: readonly LoweredOperator[];
   /** Pinned axes that could not be used, and why. */
   readonly unused: readonly string[];
   /** Pins ask for what roles do not allow. */
@@ -125,6 +127,7 @@ export function candidatesOf(question: CandidateQuestion): CandidateSet {
     costs: Float64Array.from(lowered, ({ fragment }) => priceFragment(fragment, cluster)),
     operands: lowered.map(({ operandLayouts }) => operandLayouts.map(merged)),
     results: lowered.map(({ resultLayouts }) => resultLayouts.map(merged)),
+    lowered,
     unused,
     liftsRoles: question.axes === 'roles' && attempt > 1,
   };

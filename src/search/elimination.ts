@@ -13,21 +13,25 @@
  * than the minimum of the sum, so the constant that remains is a lower bound; the states found are then improved by
  * descent, and the gap between the two is reported.
  */
-import type { CostFactor, CostProblem, CostSolution, CostTable } from './cost-problem.js';
-import { costOf } from './cost-problem.js';
-import { descend } from './descent.js';
+import type { CostProblem, CostSolution } from './cost-problem.js';
 import { EliminationOrder } from './elimination-order.js';
-import { TableAlgebra } from './table-algebra.js';
+import {
+  type Bucket,
+  type EliminationLimits,
+  type EliminationRecord,
+  fitsLimits,
+  StateLists,
+  solutionOf,
+  solvedAgain,
+} from './elimination-record.js';
+import { TableAlgebra, type Term } from './table-algebra.js';
 
-/** Limits are counted in work, never in time: equal problems have equal answers. */
-export interface EliminationLimits {
-  /** Entries of one table. */
-  readonly tableEntries: number;
-  /** Additions to make one table. */
-  readonly tableWork: number;
-}
+export type { EliminationLimits } from './elimination-record.js';
 
 const DEFAULT_LIMITS: EliminationLimits = { tableEntries: 4_000_000, tableWork: 400_000_000 };
+
+/** Additions for a table that are always spent. */
+const SMALLEST_WORK = 100_000;
 
 /** Above this much work, looking for dominated states costs more than it saves. */
 const DOMINANCE_WORK = 30_000_000;
@@ -41,20 +45,19 @@ export function eliminate(
   algebra: TableAlgebra = new TableAlgebra(),
   limits: EliminationLimits = DEFAULT_LIMITS,
 ): CostSolution {
-  return new Elimination(problem, algebra, limits).solve();
+  const known = algebra.again?.(problem);
+  if (known) return known;
+  algebra.begin();
+  const elimination = new Elimination(problem, algebra, limits);
+  elimination.run();
+  algebra.again = (next) => solvedAgain(next, problem, elimination.record, algebra, limits);
+  return solutionOf(problem, elimination.record, algebra);
 }
 
-/** A factor as elimination holds it, with the number that stands for its table in memo keys. */
-interface Held extends CostFactor {
-  readonly id: number;
-}
-
-/** What back-substitution needs of one eliminated variable. */
-interface Bucket {
-  readonly variable: number;
-  readonly factors: readonly Held[];
-  /** Original states behind the indices of each factor's table. */
-  readonly domains: readonly (readonly (readonly number[])[])[];
+/** A factor as elimination holds it. */
+interface Held {
+  readonly variables: readonly number[];
+  readonly term: Term;
 }
 
 /**
@@ -64,51 +67,53 @@ interface Bucket {
 const CROWDED = 64;
 
 class Elimination {
-  /** States left of each variable, as numbers of the problem's states. */
-  private readonly domains: (readonly number[])[];
+  readonly record: EliminationRecord;
   private readonly factorsOf: Set<Held>[];
-  private readonly buckets: Bucket[] = [];
   private readonly order: EliminationOrder;
   /** Of crowded variables: the number of tables down to which there is nothing to look at. */
   private readonly dueAt = new Map<number, number>();
-  private bound = 0;
+  private readonly states: StateLists;
+  /** The list of states that each variable has left. */
+  private readonly lists: number[];
+  private readonly sizes: number[];
+  private readonly buckets: Bucket[] = [];
+  private readonly constants: Term[] = [];
+  /** Additions so far. */
+  private work = 0;
 
   constructor(
-    private readonly problem: CostProblem,
+    problem: CostProblem,
     private readonly algebra: TableAlgebra,
     private readonly limits: EliminationLimits,
   ) {
-    const full = new Map<number, readonly number[]>();
-    this.domains = problem.sizes.map((size) => {
-      const states = full.get(size) ?? Array.from({ length: size }, (_, state) => state);
-      full.set(size, states);
-      return states;
-    });
+    this.states = new StateLists();
+    this.lists = problem.sizes.map((size) => this.states.all(size));
+    this.sizes = [...problem.sizes];
     this.factorsOf = problem.sizes.map(() => new Set());
-    for (const { variables, table } of problem.factors) this.addFactor(variables, table);
+    const given = problem.factors.map(({ table }) => algebra.term(table));
+    problem.factors.forEach(({ variables }, index) => {
+      this.addFactor(variables, given[index] as Term);
+    });
     this.order = new EliminationOrder(problem, (variable) => this.sizeOf(variable));
+    const { buckets, constants, states, lists } = this;
+    this.record = { given, buckets, constants, states, lists };
   }
 
-  solve(): CostSolution {
-    this.prune(this.problem.sizes.map((_, variable) => variable));
+  run(): void {
+    this.prune(this.lists.map((_, variable) => variable));
     for (let variable = this.order.next(); variable !== undefined; variable = this.order.next()) this.remove(variable);
-    const states = this.substituteBack();
-    const cost = costOf(this.problem, states);
-    const found = cost === this.bound ? { states, cost } : descend(this.problem, states);
-    if (this.bound === Infinity || found.cost === Infinity) throw new RangeError('every assignment is forbidden');
-    return { ...found, bound: this.bound };
   }
 
   private sizeOf(variable: number): number {
-    return this.domains[variable]?.length ?? 1;
+    return this.sizes[variable] ?? 1;
   }
 
-  private addFactor(variables: readonly number[], table: CostTable): void {
+  private addFactor(variables: readonly number[], term: Term): void {
     if (variables.length === 0) {
-      this.bound += table.values[0] as number;
+      this.constants.push(term);
       return;
     }
-    const held: Held = { variables, table, id: this.algebra.id(table) };
+    const held: Held = { variables, term };
     for (const variable of variables) this.factorsOf[variable]?.add(held);
   }
 
@@ -116,8 +121,12 @@ class Elimination {
     const factors = [...(this.factorsOf[variable] ?? [])];
     this.buckets.push({
       variable,
-      factors,
-      domains: factors.map((factor) => factor.variables.map((other) => this.domains[other] ?? [])),
+      list: this.lists[variable] as number,
+      factors: factors.map(({ variables, term }) => ({
+        variables,
+        term,
+        lists: variables.map((other) => this.lists[other] as number),
+      })),
     });
     const scope = new Set<number>();
     for (const factor of factors) {
@@ -134,16 +143,19 @@ class Elimination {
   }
 
   /** Whether the table that minimising `variable` out leaves over its neighbours is small enough. */
-  private fits(variable: number, neighbours: ReadonlySet<number>): boolean {
-    let entries = 1;
-    for (const other of neighbours) entries *= this.sizeOf(other);
-    return entries <= this.limits.tableEntries && entries * this.sizeOf(variable) <= this.limits.tableWork;
+  private fits(variable: number, neighbours: Iterable<number>): boolean {
+    const sizes = [variable, ...neighbours].map((other) => this.sizeOf(other));
+    // Once all work is spent, tables stay small.
+    const { tableWork, allWork = Infinity } = this.limits;
+    const left = Math.max(SMALLEST_WORK, allWork - this.work);
+    return fitsLimits(sizes, { ...this.limits, tableWork: Math.min(tableWork, left) });
   }
 
   /** As few groups of factors as first-fit gives, whose tables are small enough. */
   private parts(variable: number, factors: readonly Held[]): readonly (readonly Held[])[] {
     const groups: { readonly factors: Held[]; readonly scope: Set<number> }[] = [];
-    for (const factor of [...factors].sort((a, b) => b.table.values.length - a.table.values.length)) {
+    const entries = (factor: Held) => this.algebra.table(factor.term).values.length;
+    for (const factor of [...factors].sort((a, b) => entries(b) - entries(a))) {
       const group = groups.find(({ scope }) =>
         this.fits(variable, new Set([...scope, ...scopeOf(variable, [factor])])),
       );
@@ -159,12 +171,12 @@ class Elimination {
   private minimise(variable: number, factors: readonly Held[], scope: ReadonlySet<number>): void {
     if (factors.length === 0) return;
     const neighbours = [...scope].sort((a, b) => a - b);
+    this.work += neighbours.reduce((product, other) => product * this.sizeOf(other), this.sizeOf(variable));
     const locals = new Map([variable, ...neighbours].map((other, index) => [other, index]));
-    const sizes = [variable, ...neighbours].map((other) => this.sizeOf(other));
     const operands = [...factors]
-      .sort((a, b) => a.id - b.id)
-      .map(({ id, table, variables }) => ({ id, table, variables: variables.map((other) => locals.get(other) ?? 0) }));
-    this.addFactor(neighbours, this.algebra.eliminate(operands, sizes));
+      .sort((a, b) => a.term - b.term)
+      .map(({ term, variables }) => ({ term, variables: variables.map((other) => locals.get(other) ?? 0) }));
+    this.addFactor(neighbours, this.algebra.eliminate(operands));
   }
 
   /** Drops dominated states of the variables listed, and of their neighbours as long as something changes. */
@@ -187,21 +199,20 @@ class Elimination {
     const size = this.sizeOf(variable);
     const held = this.factorsOf[variable];
     if (!held || size === 1 || held.size === 0 || !this.isDue(variable, held.size)) return [];
-    const factors = [...held].sort((a, b) => a.id - b.id);
+    const factors = [...held].sort((a, b) => a.term - b.term);
     let entries = 0;
-    for (const factor of factors) entries += factor.table.values.length;
+    for (const factor of factors) entries += this.algebra.table(factor.term).values.length;
     if (size * entries > DOMINANCE_WORK) return [];
     const kept = this.algebra.undominated(
-      factors.map(({ id, table, variables }) => ({ id, table, position: variables.indexOf(variable) })),
-      size,
+      factors.map(({ term, variables }) => ({ term, position: variables.indexOf(variable) })),
     );
     if (kept.states.length === size) return [];
-    const domain = this.domains[variable] ?? [];
-    this.domains[variable] = kept.states.map((state) => domain[state] as number);
+    this.lists[variable] = this.states.keeping(this.lists[variable] as number, kept.comparison);
+    this.sizes[variable] = kept.states.length;
     // In the order in which they came: scopes follow from it, and with them the order of what is looked at next.
     for (const factor of [...held]) {
-      const table = this.algebra.restrict(factor, factor.variables.indexOf(variable), kept);
-      const smaller: Held = { variables: factor.variables, table, id: this.algebra.id(table) };
+      const term = this.algebra.restrict(factor.term, factor.variables.indexOf(variable), kept);
+      const smaller: Held = { variables: factor.variables, term };
       for (const other of factor.variables) {
         this.factorsOf[other]?.delete(factor);
         this.factorsOf[other]?.add(smaller);
@@ -216,34 +227,6 @@ class Elimination {
     if (tables > (this.dueAt.get(variable) ?? Infinity)) return false;
     this.dueAt.set(variable, tables / 2);
     return true;
-  }
-
-  private substituteBack(): readonly number[] {
-    const states = new Array<number>(this.problem.sizes.length).fill(0);
-    for (const { variable, factors, domains } of this.buckets.reverse()) {
-      const domain = this.domains[variable] ?? [0];
-      const costs = new Float64Array(domain.length);
-      factors.forEach((factor, number) => {
-        // Where the neighbours' states put us in the table, and how far one state of the variable is from the next.
-        let [start, stride] = [0, 0];
-        factor.variables.forEach((other, position) => {
-          const size = factor.table.sizes[position] as number;
-          // Later pruning may only have removed states, so a neighbour's state is in the domain of this bucket.
-          const local = other === variable ? 0 : (domains[number]?.[position] ?? []).indexOf(states[other] as number);
-          start = start * size + local;
-          stride = other === variable ? 1 : stride * size;
-        });
-        for (let state = 0; state < costs.length; state++) {
-          costs[state] = (costs[state] as number) + (factor.table.values[start + state * stride] as number);
-        }
-      });
-      let best = 0;
-      for (let state = 1; state < costs.length; state++) {
-        if ((costs[state] as number) < (costs[best] as number)) best = state;
-      }
-      states[variable] = domain[best] as number;
-    }
-    return states;
   }
 }
 

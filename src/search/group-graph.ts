@@ -18,6 +18,7 @@ import { dtypeBits } from '../ir/dtype.js';
 import type { Graph, Node } from '../ir/graph.js';
 import { runsPerStep, typeOf } from '../ir/graph.js';
 import type { Assignment, Reader, View } from '../partition/assignment.js';
+import type { LoweredOperator } from '../partition/lower-operator.js';
 import { isReplicated, type Layout, layoutKey, mergedLayout, replicated } from '../sharding-propagation/layout.js';
 import type { Mesh } from '../sharding-propagation/mesh.js';
 import type { Strategy } from '../sharding-propagation/strategy.js';
@@ -58,7 +59,7 @@ export function buildGroupGraph(
 class Building {
   private readonly sizes: number[] = [];
   private readonly factors: CostFactor[] = [];
-  private readonly edges: { readonly from: number; readonly to: number; readonly table: EdgeTable }[] = [];
+  private readonly edges: { readonly variables: readonly [from: number, to: number]; readonly table: EdgeTable }[] = [];
   private readonly edgeTables = new Map<string, EdgeTable>();
   private readonly ends = new Map<string, LayoutStates>();
   private readonly tables = new Map<string, CostTable>();
@@ -209,17 +210,17 @@ class Building {
     const key = `${typeKey(type)}|${from.key}|${to.key}|${runs}`;
     const table = this.edgeTables.get(key) ?? this.costs.edgeTable(from, to, type.shape, dtypeBits(type.dtype), runs);
     this.edgeTables.set(key, table);
-    this.edges.push({ from: from.variable, to: to.variable, table });
+    this.edges.push({ variables: [from.variable, to.variable], table });
   }
 
   private edgeFactors(): readonly CostFactor[] {
-    return this.edges.flatMap(({ from, to, table }) =>
-      table.isFree() ? [] : [{ variables: [from, to], table: table.table() }],
-    );
+    return this.edges.flatMap(({ variables, table }) => (table.isFree() ? [] : [{ variables, table: table.table() }]));
   }
 
   private refine(states: readonly number[]): boolean {
-    const used = this.edges.map((edge) => edge.table.pairAt(states[edge.from] as number, states[edge.to] as number));
+    const used = this.edges.map(({ variables: [from, to], table }) =>
+      table.pairAt(states[from] as number, states[to] as number),
+    );
     const changed = this.costs.price(used);
     if (changed.size === 0) return false;
     for (const table of this.edgeTables.values()) table.refresh(changed);
@@ -246,8 +247,11 @@ class Building {
   private assignment(states: readonly number[]): Assignment {
     const layoutOf = (end: End) => end.layouts[end.numbers[states[end.variable] as number] as number] as Layout;
     const strategies = new Map<string, Strategy>();
+    const lowered = new Map<string, LoweredOperator>();
     for (const [node, { variable, set }] of this.operators) {
-      strategies.set(node.group, set.strategies[states[variable] as number] as Strategy);
+      const state = states[variable] as number;
+      strategies.set(node.group, set.strategies[state] as Strategy);
+      lowered.set(node.name, set.lowered[state] as LoweredOperator);
     }
     const views: View[] = [];
     for (const [tensor, readers] of this.readersOf) {
@@ -258,7 +262,7 @@ class Building {
       views.push({ tensor, readers, layout: layoutOf(single) });
     }
     const inputs = new Map([...this.inputEnds].map(([input, end]) => [input, layoutOf(end)]));
-    return { mesh: this.mesh, strategies, inputs, views };
+    return { mesh: this.mesh, strategies, inputs, views, lowered };
   }
 
   private whole(tensor: string): Layout {

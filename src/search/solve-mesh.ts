@@ -11,12 +11,11 @@ import { replicated } from '../sharding-propagation/layout.js';
 import type { Mesh } from '../sharding-propagation/mesh.js';
 import { makeRedistributor, type Redistributor } from '../sharding-propagation/redistribution.js';
 import { type CandidateSet, candidatesOf } from './candidates.js';
-import { cheapest } from './cheapest.js';
+import { settled } from './cheapest.js';
 import { EdgeCosts } from './edge-costs.js';
 import { buildGroupGraph } from './group-graph.js';
 import type { OperatorQuestions } from './operator-questions.js';
 import { NO_PINS, pinsKey, type SearchPins } from './pinned.js';
-import { TableAlgebra } from './table-algebra.js';
 
 export interface MeshOptions {
   readonly axes: 'roles' | 'free';
@@ -51,9 +50,7 @@ export function solveMesh(graph: Graph, mesh: Mesh, cluster: Cluster, options: M
   const redistributor = makeRedistributor(mesh, price, bound, { allToAll: options.allToAll ?? true });
   const costs = new EdgeCosts(redistributor, bound);
   const groups = buildGroupGraph(graph, mesh, candidates, costs, options.pins?.inputs);
-  const algebra = new TableAlgebra();
-  let solution = cheapest(groups.problem(), algebra);
-  while (groups.refine(solution.states)) solution = cheapest(groups.problem(), algebra);
+  const solution = settled(groups);
   const { states, cost } = solution;
   const fixed = copiedOutputs(graph, mesh, cluster);
   return {

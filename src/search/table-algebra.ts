@@ -1,103 +1,231 @@
 /**
  * @file Operations on cost tables, each done once per distinct operands: repeated layers of a network share their tables,
  * so the second layer's work is a look-up. Results are shared in turn.
+ *
+ * What is made is remembered with how it was made, as *terms* in the order in which they came. So when some of the given
+ * tables change, everything that follows from them is made again without asking what has to be done.
  */
-import type { CostTable } from './cost-problem.js';
+import type { CostProblem, CostSolution, CostTable } from './cost-problem.js';
 
-/** A table, with its number. */
-interface Numbered {
-  readonly table: CostTable;
-  readonly id: number;
-}
+/** Number of a table: one that was given, or one made of others. */
+export type Term = number;
 
 /** A table as one operand: which local variable each of its dimensions is. */
-interface Operand extends Numbered {
+interface Operand {
+  readonly term: Term;
   readonly variables: readonly number[];
 }
 
 /** A table that holds the variable whose states are compared, as the dimension `position`. */
-interface Compared extends Numbered {
+interface Compared {
+  readonly term: Term;
   readonly position: number;
 }
 
-/** States that stay, ascending. Equal lists that come from equal tables are one object. */
+/** The states of a variable that stay, ascending. */
 export interface KeptStates {
+  /** Number of the comparison that found them. */
+  readonly comparison: number;
   readonly states: readonly number[];
-  readonly key: string;
 }
 
-export class TableAlgebra {
-  private readonly ids = new Map<CostTable, number>();
-  private readonly results = new Map<string, CostTable>();
-  private readonly kept = new Map<string, KeptStates>();
+/** How a table was made of others, or states were found. */
+type Made =
+  | {
+      readonly kind: 'restricted';
+      readonly into: Term;
+      readonly of: Term;
+      readonly dimension: number;
+      /** Number of the comparison that says which states stay. */
+      readonly kept: number;
+    }
+  | { readonly kind: 'minimised'; readonly into: Term; readonly operands: readonly Operand[] }
+  | { readonly kind: 'compared'; readonly into: number; readonly operands: readonly Compared[] };
 
-  /** A number that stands for the table in memo keys. */
-  id(table: CostTable): number {
-    const known = this.ids.get(table);
-    if (known !== undefined) return known;
-    const id = this.ids.size;
-    this.ids.set(table, id);
-    return id;
+export class TableAlgebra {
+  private given = new Map<CostTable, Term>();
+  private terms = new Map<string, Term>();
+  private tables: CostTable[] = [];
+  private comparisons = new Map<string, number>();
+  private kept: KeptStates[] = [];
+  private made: Made[] = [];
+  private isOutdated = false;
+  /** Entries of the tables made for the last problem. */
+  entriesAtFirst = 0;
+
+  /** How the last problem is solved when only its tables have changed: null where it is another, or that saves nothing. */
+  again: ((problem: CostProblem) => CostSolution | null) | undefined;
+
+  /** Before another problem: forgets what was made of tables that have been replaced. */
+  begin(): void {
+    this.again = undefined;
+    this.entriesAtFirst = 0;
+    if (!this.isOutdated) return;
+    this.given = new Map();
+    this.terms = new Map();
+    this.tables = [];
+    this.comparisons = new Map();
+    this.kept = [];
+    this.made = [];
+    this.isOutdated = false;
   }
 
-  /** Keeps the listed states of one dimension. */
-  restrict({ table, id }: Numbered, dimension: number, { states, key }: KeptStates): CostTable {
-    return this.once(`r${id}.${dimension}:${key}`, () => {
-      const size = table.sizes[dimension] as number;
-      const inner = product(table.sizes.slice(dimension + 1));
-      const outer = table.values.length / (size * inner);
-      const values = new Float64Array(outer * states.length * inner);
-      for (let row = 0; row < outer; row++) {
-        states.forEach((state, position) => {
-          const from = (row * size + state) * inner;
-          values.set(table.values.subarray(from, from + inner), (row * states.length + position) * inner);
-        });
-      }
-      return { sizes: table.sizes.map((old, index) => (index === dimension ? states.length : old)), values };
-    });
+  /** The term of a table that is given. */
+  term(table: CostTable): Term {
+    const known = this.given.get(table);
+    if (known !== undefined) return known;
+    this.given.set(table, this.tables.length);
+    return this.tables.push(table) - 1;
+  }
+
+  table(term: Term): CostTable {
+    return this.tables[term] as CostTable;
+  }
+
+  /** What a comparison found. */
+  keptBy(comparison: number): KeptStates {
+    return this.kept[comparison] as KeptStates;
+  }
+
+  /** Keeps some states of one dimension. */
+  restrict(of: Term, dimension: number, { comparison }: KeptStates): Term {
+    const key = `r${of}.${dimension}:${comparison}`;
+    const known = this.terms.get(key);
+    if (known !== undefined) return known;
+    return this.add(key, { kind: 'restricted', into: this.tables.length, of, dimension, kept: comparison });
   }
 
   /**
-   * Minimises variable 0 out of a sum of tables: result[x1, …, xd] = min over x0 of Σ tables.
-   * @param sizes states of the local variables 0 … d, all of which occur in the operands
+   * Minimises variable 0 out of a sum of tables: result[x1, …, xd] = min over x0 of Σ tables. All variables 0 … d occur
+   * in the operands.
    */
-  eliminate(operands: readonly Operand[], sizes: readonly number[]): CostTable {
+  eliminate(operands: readonly Operand[]): Term {
     let key = 'e';
-    for (const { id, variables } of operands) key += `${id}(${variables.join()})`;
-    return this.once(key, () => minimise(operands, sizes));
+    for (const { term, variables } of operands) key += `${term}(${variables.join()})`;
+    const known = this.terms.get(key);
+    if (known !== undefined) return known;
+    return this.add(key, { kind: 'minimised', into: this.tables.length, operands });
   }
 
   /**
    * States of a variable that no other state dominates. State b dominates a when, whatever the neighbours' states, b is
    * no dearer: Σ over tables of max over neighbours (table[b, ·] − table[a, ·]) ≤ 0. Of equal states the first is kept.
    */
-  undominated(operands: readonly Compared[], size: number): KeptStates {
-    let key = 'd';
-    for (const { id, position } of operands) key += `${id}.${position}+`;
-    const known = this.kept.get(key);
-    if (known) return known;
-    const states = removeDominated(operands, size);
-    const result = { states, key: states.join() };
-    this.kept.set(key, result);
-    return result;
+  undominated(operands: readonly Compared[]): KeptStates {
+    let key = '';
+    for (const { term, position } of operands) key += `${term}.${position}+`;
+    const known = this.comparisons.get(key);
+    if (known !== undefined) return this.keptBy(known);
+    const comparison = this.kept.length;
+    const { states, isAll } = this.compare(operands);
+    const found = { comparison, states };
+    this.comparisons.set(key, comparison);
+    this.kept.push(found);
+    // Where nothing is dropped, nothing follows.
+    if (!isAll) this.made.push({ kind: 'compared', into: comparison, operands });
+    return found;
   }
 
-  private once(key: string, make: () => CostTable): CostTable {
-    const known = this.results.get(key);
-    if (known) return known;
-    const result = make();
-    this.results.set(key, result);
-    return result;
+  /**
+   * Puts other tables in place of given ones and makes anew what follows from them; which states stay is found anew, too,
+   * where some were dropped before.
+   * @param fits whether a sum of tables over variables of so many states may be minimised
+   * @returns entries of the tables made, or null where one does not fit
+   */
+  replace(tables: ReadonlyMap<Term, CostTable>, fits: (sizes: readonly number[]) => boolean): number | null {
+    const changed = new Set<Term>(tables.keys());
+    const decided = new Set<number>();
+    this.isOutdated = true;
+    for (const [term, table] of tables) this.tables[term] = table;
+    let entries = 0;
+    for (const made of this.made) {
+      if (made.kind === 'compared') {
+        if (!made.operands.some(({ term }) => changed.has(term))) continue;
+        const { states } = this.compare(made.operands);
+        if (states.join() === this.keptBy(made.into).states.join()) continue;
+        this.kept[made.into] = { comparison: made.into, states };
+        decided.add(made.into);
+        continue;
+      }
+      const stands =
+        made.kind === 'restricted'
+          ? !changed.has(made.of) && !decided.has(made.kept)
+          : !made.operands.some(({ term }) => changed.has(term));
+      if (stands) continue;
+      if (made.kind === 'minimised' && !fits(this.sizesOf(made.operands))) return null;
+      const table = this.make(made);
+      entries += table.values.length;
+      this.tables[made.into] = table;
+      changed.add(made.into);
+    }
+    return entries;
   }
+
+  private add(key: string, made: Exclude<Made, { kind: 'compared' }>): Term {
+    this.terms.set(key, made.into);
+    this.made.push(made);
+    const table = this.make(made);
+    this.entriesAtFirst += table.values.length;
+    this.tables.push(table);
+    return made.into;
+  }
+
+  private make(made: Exclude<Made, { kind: 'compared' }>): CostTable {
+    if (made.kind === 'restricted')
+      return restricted(this.table(made.of), made.dimension, this.keptBy(made.kept).states);
+    const operands = made.operands.map(({ term, variables }) => ({ table: this.table(term), variables }));
+    return minimised(operands, this.sizesOf(made.operands));
+  }
+
+  private compare(operands: readonly Compared[]): { readonly states: readonly number[]; readonly isAll: boolean } {
+    const tables = operands.map(({ term, position }) => ({ table: this.table(term), position }));
+    const [first] = tables;
+    const size = first?.table.sizes[first.position] ?? 0;
+    const states = undominated(tables, size);
+    return { states, isAll: states.length === size };
+  }
+
+  /** States of the local variables of a sum. */
+  private sizesOf(operands: readonly Operand[]): readonly number[] {
+    const sizes: number[] = [];
+    for (const { term, variables } of operands) {
+      const table = this.table(term);
+      variables.forEach((variable, position) => {
+        sizes[variable] = table.sizes[position] as number;
+      });
+    }
+    return sizes;
+  }
+}
+
+function restricted(table: CostTable, dimension: number, states: readonly number[]): CostTable {
+  const size = table.sizes[dimension] as number;
+  const inner = product(table.sizes.slice(dimension + 1));
+  const outer = table.values.length / (size * inner);
+  const values = new Float64Array(outer * states.length * inner);
+  let to = 0;
+  for (let row = 0; row < outer; row++) {
+    for (const state of states) {
+      const from = (row * size + state) * inner;
+      for (let index = 0; index < inner; index++) values[to++] = table.values[from + index] as number;
+    }
+  }
+  return { sizes: table.sizes.map((old, index) => (index === dimension ? states.length : old)), values };
 }
 
 function product(sizes: readonly number[]): number {
   return sizes.reduce((result, size) => result * size, 1);
 }
 
+/** A table of a sum: which local variable each of its dimensions is. */
+interface Summand {
+  readonly table: CostTable;
+  readonly variables: readonly number[];
+}
+
 /** The table with variable 0 as its last dimension, and the stride that each variable has in it. */
 function rowForm(
-  operand: Operand,
+  operand: Summand,
   variables: number,
 ): { readonly values: Float64Array; readonly strides: readonly number[] } {
   const { table } = operand;
@@ -124,7 +252,7 @@ function rowForm(
   return { values, strides: result };
 }
 
-function minimise(operands: readonly Operand[], sizes: readonly number[]): CostTable {
+function minimised(operands: readonly Summand[], sizes: readonly number[]): CostTable {
   const rows = operands.map((operand) => rowForm(operand, sizes.length));
   const states = sizes[0] as number;
   const outSizes = sizes.slice(1);
@@ -136,57 +264,52 @@ function minimise(operands: readonly Operand[], sizes: readonly number[]): CostT
   const outer = product(outerSizes);
   const values = new Float64Array(outer * lastSize);
   const base = new Float64Array(states);
+  const sums = new Float64Array(states);
   const counter = new Array<number>(outerSizes.length).fill(0);
-  const offsetOf = (row: (typeof rows)[number]) => {
-    let offset = 0;
-    for (let digit = 0; digit < counter.length; digit++) {
-      offset += (counter[digit] as number) * (row.strides[digit + 1] as number);
-    }
-    return offset;
-  };
   for (let index = 0; index < outer; index++) {
     base.fill(0);
-    for (const row of still) {
-      const offset = offsetOf(row);
-      for (let state = 0; state < states; state++)
-        base[state] = (base[state] as number) + (row.values[offset + state] as number);
-    }
-    const offsets = moving.map(offsetOf);
+    for (const row of still) addRow(base, row.values, offsetIn(row.strides, counter));
+    const offsets = moving.map((row) => offsetIn(row.strides, counter));
     for (let last = 0; last < lastSize; last++) {
-      let best = Infinity;
-      for (let state = 0; state < states; state++) {
-        let sum = base[state] as number;
-        for (let table = 0; table < moving.length; table++) {
-          const row = moving[table] as (typeof rows)[number];
-          sum += row.values[
-            (offsets[table] as number) + last * (row.strides[lastVariable] as number) + state
-          ] as number;
-        }
-        if (sum < best) best = sum;
+      sums.set(base);
+      for (let table = 0; table < moving.length; table++) {
+        const { values, strides } = moving[table] as (typeof rows)[number];
+        addRow(sums, values, (offsets[table] as number) + last * (strides[lastVariable] as number));
       }
-      values[index * lastSize + last] = best;
+      values[index * lastSize + last] = least(sums);
     }
     step(counter, outerSizes);
   }
   return { sizes: outSizes, values };
 }
 
-function removeDominated(operands: readonly Compared[], size: number): readonly number[] {
-  // The variable as the first dimension of each table: row a is all that state a can cost there.
-  const rows = operands.map(({ table, position }) => {
-    const inner = product(table.sizes.slice(position + 1));
-    const outer = table.values.length / (size * inner);
-    return Array.from({ length: size }, (_, state) => {
-      const row = new Float64Array(outer * inner);
-      for (let index = 0; index < outer; index++) {
-        const from = (index * size + state) * inner;
-        row.set(table.values.subarray(from, from + inner), index * inner);
-      }
-      return row;
-    });
-  });
+/** Where the row begins that the variables from 1 on, but for the last, lead to. */
+function offsetIn(strides: readonly number[], counter: readonly number[]): number {
+  let offset = 0;
+  for (let digit = 0; digit < counter.length; digit++) {
+    offset += (counter[digit] as number) * (strides[digit + 1] as number);
+  }
+  return offset;
+}
+
+function addRow(sums: Float64Array, values: Float64Array, offset: number): void {
+  for (let state = 0; state < sums.length; state++)
+    sums[state] = (sums[state] as number) + (values[offset + state] as number);
+}
+
+function least(values: Float64Array): number {
+  let best = Infinity;
+  for (let index = 0; index < values.length; index++)
+    if ((values[index] as number) < best) best = values[index] as number;
+  return best;
+}
+
+function undominated(
+  operands: readonly { readonly table: CostTable; readonly position: number }[],
+  size: number,
+): readonly number[] {
   // Tables of one variable first: they settle most comparisons.
-  rows.sort((a, b) => (a[0]?.length ?? 0) - (b[0]?.length ?? 0));
+  const rows = operands.map((operand) => stateRows(operand, size)).sort((a, b) => a.length - b.length);
   const alive = Array.from({ length: size }, () => true);
   for (let state = size - 1; state >= 0; state--) {
     for (let other = 0; other < size; other++) {
@@ -200,20 +323,62 @@ function removeDominated(operands: readonly Compared[], size: number): readonly 
   return [...alive.keys()].filter((state) => alive[state]);
 }
 
+/** A table with the compared variable as its first dimension: row a is all that state a can cost there. */
+interface StateRows {
+  readonly values: Float64Array;
+  /** Of a row. */
+  readonly length: number;
+  /** By state: where in its row it costs least. */
+  readonly cheapest: Int32Array;
+}
+
+function stateRows(
+  { table, position }: { readonly table: CostTable; readonly position: number },
+  size: number,
+): StateRows {
+  const inner = product(table.sizes.slice(position + 1));
+  const outer = table.values.length / (size * inner);
+  const length = outer * inner;
+  const values = position === 0 ? table.values : new Float64Array(table.values.length);
+  const cheapest = new Int32Array(size);
+  for (let state = 0; state < size; state++) {
+    let best = Infinity;
+    for (let index = 0; index < length; index++) {
+      const at = state * length + index;
+      if (position > 0) {
+        const row = Math.floor(index / inner);
+        values[at] = table.values[(row * size + state) * inner + (index - row * inner)] as number;
+      }
+      const cost = values[at] as number;
+      if (cost >= best) continue;
+      best = cost;
+      cheapest[state] = index;
+    }
+  }
+  return { values, length, cheapest };
+}
+
 /** Whether `better` is never dearer than `worse`. Where `worse` is forbidden anyway, nothing needs to hold. */
-function dominates(rows: readonly (readonly Float64Array[])[], better: number, worse: number): boolean {
+function dominates(rows: readonly StateRows[], better: number, worse: number): boolean {
+  // It would have to be no dearer where `worse` costs least: that settles nearly all.
+  let more = 0;
+  for (const { values, length, cheapest } of rows) {
+    const at = cheapest[worse] as number;
+    const cost = values[worse * length + at] as number;
+    // A state that a table forbids altogether is dominated by any other.
+    if (cost === Infinity) return true;
+    more += (values[better * length + at] as number) - cost;
+  }
+  if (more > 0) return false;
   let slack = 0;
-  for (const table of rows) {
-    const [a, b] = [table[worse] as Float64Array, table[better] as Float64Array];
+  for (const { values, length } of rows) {
     let most = -Infinity;
-    for (let index = 0; index < a.length; index++) {
-      const cost = a[index] as number;
+    for (let index = 0; index < length; index++) {
+      const cost = values[worse * length + index] as number;
       if (cost === Infinity) continue;
-      const more = (b[index] as number) - cost;
+      const more = (values[better * length + index] as number) - cost;
       if (more > most) most = more;
     }
-    // A state that a table forbids altogether is dominated by any other.
-    if (most === -Infinity) return true;
     slack += most;
     if (slack === Infinity) return false;
   }

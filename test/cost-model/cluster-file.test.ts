@@ -7,7 +7,8 @@ import { join } from 'node:path';
 import test from 'ava';
 import { clusterSize, parseCluster } from '../../src/cost-model/cluster.js';
 import { clusterOfDescription, readClusterFile } from '../../src/cost-model/cluster-file.js';
-import { collectiveSeconds, fastestLink, placeGroup } from '../../src/cost-model/collective-price.js';
+import { collectiveSeconds, placeGroup } from '../../src/cost-model/collective-price.js';
+import { linkBound } from '../../src/cost-model/link-bound.js';
 import { nodeSpeeds, onNodes } from '../../src/cost-model/node-kinds.js';
 import { usableBytes } from '../../src/cost-model/predict.js';
 import { quantityOf } from '../../src/cost-model/quantities.js';
@@ -61,7 +62,17 @@ test('three levels: groups cross the links that the mesh order puts between them
   const seconds = (place: readonly number[]) => collectiveSeconds('all-reduce', 1e9, place, cluster);
   t.true(seconds([8, 1, 1]) < seconds([1, 4, 1]) && seconds([1, 4, 1]) < seconds([1, 1, 2]) * 2);
   t.true(seconds([8, 4, 2]) < seconds([1, 4, 2]), 'eight devices of a node have eight times the cards');
-  t.true(fastestLink(cluster).seconds(1e9) <= seconds([8, 1, 1]));
+  const [devices, nodes, racks] = linkBound(cluster, mesh).units;
+  t.deepEqual(
+    [devices, nodes, racks].map((unit) => unit?.axes.join()),
+    ['pp,dp.0,dp.1,tp.0,tp.1,tp.2', 'pp,dp.0,dp.1', 'pp'],
+  );
+  const least = (unit: typeof nodes, bytes: number) =>
+    unit?.seconds({ fetched: bytes, grown: bytes, growthDoublings: 2, reduced: 0, reduceDoublings: 0 }) ?? 0;
+  const gathered = collectiveSeconds('all-gather', 1e9, [1, 4, 1], cluster);
+  t.true(least(devices, 0.75e9) < gathered, 'a device might be served over all the cards of its node');
+  // Eight devices of a node, each with an eighth of its own to gather: all of it comes from other nodes or racks.
+  t.true(least(nodes, 6e9) <= gathered && least(nodes, 6e9) > 0.45 * gathered);
 });
 
 test('topologies: a mesh has a link to each member, a ring takes n − 1 rounds, a torus two links a dimension', (t) => {

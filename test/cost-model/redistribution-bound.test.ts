@@ -6,6 +6,7 @@ import fc from 'fast-check';
 import { parseCluster } from '../../src/cost-model/cluster.js';
 import { stepPrice } from '../../src/cost-model/price.js';
 import { redistributionBound } from '../../src/cost-model/redistribution-bound.js';
+import type { Layout } from '../../src/sharding-propagation/layout.js';
 import { layoutText, parseLayout } from '../../src/sharding-propagation/layout-text.js';
 import { makeMesh } from '../../src/sharding-propagation/mesh.js';
 import { makeRedistributor } from '../../src/sharding-propagation/redistribution.js';
@@ -26,6 +27,16 @@ const LAYOUTS = [
   '[-, tp, -] + partial(dp)',
   '[-, -, tp]',
 ];
+
+/** A layout of a tensor that is larger in every dimension, cut likewise. */
+function scaled(layout: Layout, by: number): Layout {
+  return {
+    ...layout,
+    dims: layout.dims.map((pieces) =>
+      pieces.map((piece, index) => (index === pieces.length - 1 ? { ...piece, size: piece.size * by } : piece)),
+    ),
+  };
+}
 
 for (const name of ['local', '1x4:h100-sxm-80', '2x2:a100-sxm-80']) {
   test(`no redistribution is cheaper than its bound: ${name}`, (t) => {
@@ -48,7 +59,7 @@ for (const name of ['local', '1x4:h100-sxm-80', '2x2:a100-sxm-80']) {
   });
 }
 
-for (const name of ['1x8:h100-sxm-80', '2x4:a100-sxm-80']) {
+for (const name of ['1x8:h100-sxm-80', '2x4:a100-sxm-80', '4x2:h100-sxm-80', '8x1:h100-sxm-80']) {
   test(`over three sub-axes the bound leads to the same costs sooner: ${name}`, (t) => {
     const cluster = parseCluster(name, 8);
     fc.assert(
@@ -67,6 +78,29 @@ for (const name of ['1x8:h100-sxm-80', '2x4:a100-sxm-80']) {
         },
       ),
       { numRuns: 150 },
+    );
+  });
+}
+
+for (const [name, sizes] of [
+  ['4x2:h100-sxm-80', [4, 2]],
+  ['4x4:h100-sxm-80', [4, 4]],
+  ['8x2:a100-sxm-80', [4, 4]],
+  ['8x1:h100-sxm-80', [2, 4]],
+  ['8x8:h100-sxm-80', [8, 8]],
+] as const) {
+  test(`no redistribution between nodes is cheaper than its bound: ${name}`, (t) => {
+    const cluster = parseCluster(name, sizes[0] * sizes[1]);
+    fc.assert(
+      fc.property(redistributionCases([sizes]), fc.constantFrom(1, 64, 4096), ({ mesh, shape, from, to }, scale) => {
+        const price = stepPrice(cluster, mesh);
+        const [large, start, end] = [shape.map((size) => size * scale), scaled(from, scale), scaled(to, scale)];
+        const bound = redistributionBound(cluster, mesh, price);
+        const cost = makeRedistributor(mesh, price, bound).cost(start, end, large, 32);
+        const pair = `${layoutText(start, mesh)} → ${layoutText(end, mesh)} of [${large.join(', ')}]`;
+        t.true(bound(start, end, large, 32) <= cost, pair);
+      }),
+      { numRuns: 60 },
     );
   });
 }

@@ -33,6 +33,25 @@ test('families have the parameters that are published of them', (t) => {
   }
 });
 
+test('image models have the parameters of their published weights', (t) => {
+  for (const [text, published] of [
+    ['densenet', 7_978_856],
+    ['densenet:layers=161,growth=48', 28_681_000],
+    ['densenet:layers=201', 20_013_928],
+    ['swin', 28_288_354],
+    ['swin:layers=24', 49_606_258],
+    ['swin:layers=24,width=128,heads=4', 87_768_224],
+  ] as const) {
+    const { weights } = generatedModel(text).build(1);
+    const parameters = [...weights.values()].filter(({ role }) => role === 'parameter');
+    t.is(
+      parameters.reduce((sum, { shape }) => sum + elementCount(shape), 0),
+      published,
+      text,
+    );
+  }
+});
+
 test('every family builds at another batch', (t) => {
   for (const { name } of families()) {
     const { inputs, tensors } = generatedModel(name).build(3);

@@ -17,7 +17,7 @@ test('with tables too small for elimination, the solver finds what large ones pr
     const problem = layered(24, 6, seed);
     const exact = eliminate(problem);
     const bounded = eliminate(problem, new TableAlgebra(), SMALL);
-    const found = cheapest(problem, new TableAlgebra(), SMALL);
+    const found = cheapest(problem, new TableAlgebra(), SMALL, null);
     t.is(costOf(problem, found.states), found.cost);
     t.true(bounded.bound <= found.bound && found.bound <= exact.cost && exact.cost <= found.cost);
     t.true(found.cost <= bounded.cost);

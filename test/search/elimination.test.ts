@@ -55,6 +55,58 @@ test('with tables too small to be exact, cost and bound enclose the optimum', (t
   );
 });
 
+test('an elimination done again for tables that changed finds what brute force finds', (t) => {
+  const changes = fc.array(fc.record({ factor: fc.nat(), seed: fc.integer({ min: 1 }) }), {
+    minLength: 1,
+    maxLength: 4,
+  });
+  let again = 0;
+  fc.assert(
+    fc.property(problems, fc.array(changes, { minLength: 1, maxLength: 3 }), (first, rounds) => {
+      const algebra = new TableAlgebra();
+      let problem = first;
+      if (bruteForce(problem) === Infinity) return;
+      eliminate(problem, algebra);
+      for (const changed of rounds) {
+        problem = changed.reduce(withOtherTable, problem);
+        const least = bruteForce(problem);
+        if (least === Infinity) return;
+        if (algebra.again?.(problem)) again += 1;
+        const solution = eliminate(problem, algebra);
+        t.is(solution.cost, least);
+        t.is(solution.bound, least);
+        t.is(costOf(problem, solution.states), least);
+      }
+    }),
+    { numRuns: 150 },
+  );
+  t.true(again > 50, `${again} were done again by the record`);
+});
+
+/** One factor with other costs, lower and higher. */
+function withOtherTable(problem: CostProblem, change: { readonly factor: number; readonly seed: number }): CostProblem {
+  const random = generator(change.seed);
+  const number = change.factor % problem.factors.length;
+  const factors = problem.factors.map((factor, index) => {
+    if (index !== number) return factor;
+    const { sizes, values } = factor.table;
+    return { ...factor, table: { sizes, values: values.map(() => Math.floor(random() * 20)) } };
+  });
+  return { ...problem, factors };
+}
+
+test('when all work is spent, cost and bound still enclose the optimum', (t) => {
+  fc.assert(
+    fc.property(problems, (problem) => {
+      const least = bruteForce(problem);
+      if (least === Infinity) return;
+      const solution = eliminate(problem, new TableAlgebra(), { tableEntries: 1e6, tableWork: 1e6, allWork: 1 });
+      t.true(solution.bound <= least && least <= solution.cost);
+    }),
+    { numRuns: 30 },
+  );
+});
+
 test('a chain of 2,000 equal layers is solved at once, since equal tables are eliminated once', (t) => {
   const random = generator(7);
   const layer = { sizes: [12, 12], values: Float64Array.from({ length: 144 }, () => Math.floor(random() * 1000)) };

@@ -1,0 +1,172 @@
+/**
+ * @file What an elimination did, as a record from which the best states follow, and by which another problem of the same
+ * variables is solved: the search prices what an optimum uses and asks again, dozens of times, for tables of which a few rose.
+ *
+ * Which variable goes first and which states are looked at was decided by the first problem's tables. That is exact for any
+ * tables, for every order is, and states are dropped only where the new tables say so. Only the effort may be greater: where
+ * tables would pass the limits, or grow to several times what they were, elimination begins anew.
+ */
+import { type CostProblem, type CostSolution, type CostTable, costOf } from './cost-problem.js';
+import { descend } from './descent.js';
+import type { TableAlgebra, Term } from './table-algebra.js';
+
+/** Limits are counted in work, never in time: equal problems have equal answers. */
+export interface EliminationLimits {
+  /** Entries of one table. */
+  readonly tableEntries: number;
+  /** Additions to make one table. */
+  readonly tableWork: number;
+  /** Additions to make all tables; no limit where it is left out. */
+  readonly allWork?: number;
+}
+
+/** What back-substitution needs of one eliminated variable. */
+export interface Bucket {
+  readonly variable: number;
+  /** The states that it had left. */
+  readonly list: number;
+  readonly factors: readonly {
+    readonly variables: readonly number[];
+    readonly term: Term;
+    /** By variable: the states behind the indices of the table. */
+    readonly lists: readonly number[];
+  }[];
+}
+
+export interface EliminationRecord {
+  /** By factor of the problem: its table's term. */
+  readonly given: readonly Term[];
+  /** In the order of elimination. */
+  readonly buckets: readonly Bucket[];
+  /** Tables without variables; their sum is the bound. */
+  readonly constants: readonly Term[];
+  readonly states: StateLists;
+  /** The states that each variable had left at the end. */
+  readonly lists: readonly number[];
+}
+
+/** Lists of states: all of a variable, or what a comparison kept of another list. Equal ones have equal numbers. */
+export class StateLists {
+  private readonly lists: { readonly parent: number; readonly number: number }[] = [];
+  private readonly known = new Map<string, number>();
+
+  all(size: number): number {
+    return this.once(-1, size);
+  }
+
+  keeping(list: number, comparison: number): number {
+    return this.once(list, comparison);
+  }
+
+  /** By list: its states, as numbers of the problem's, ascending. */
+  under(algebra: TableAlgebra): readonly (readonly number[])[] {
+    const found: (readonly number[])[] = [];
+    for (const { parent, number } of this.lists) {
+      const of = found[parent];
+      found.push(
+        of
+          ? algebra.keptBy(number).states.map((state) => of[state] as number)
+          : Array.from({ length: number }, (_, state) => state),
+      );
+    }
+    return found;
+  }
+
+  private once(parent: number, number: number): number {
+    const key = `${parent}.${number}`;
+    const known = this.known.get(key);
+    if (known !== undefined) return known;
+    this.known.set(key, this.lists.length);
+    return this.lists.push({ parent, number }) - 1;
+  }
+}
+
+/** Tables that grow to this many times what they were are not worth keeping the order for. */
+const GROWTH = 8;
+
+/** The optimum that a record leads to. @throws RangeError where every assignment is forbidden */
+export function solutionOf(problem: CostProblem, record: EliminationRecord, algebra: TableAlgebra): CostSolution {
+  const bound = record.constants.reduce((sum, term) => sum + (algebra.table(term).values[0] as number), 0);
+  const states = substituteBack(record, algebra);
+  const cost = costOf(problem, states);
+  const found = cost === bound ? { states, cost } : descend(problem, states);
+  if (bound === Infinity || found.cost === Infinity) throw new RangeError('every assignment is forbidden');
+  return { ...found, bound };
+}
+
+/** Solves a problem by the record of another; null where it differs in more than its tables, or tables grow too large. */
+export function solvedAgain(
+  problem: CostProblem,
+  before: CostProblem,
+  record: EliminationRecord,
+  algebra: TableAlgebra,
+  limits: EliminationLimits,
+): CostSolution | null {
+  if (!isAlike(problem, before)) return null;
+  const changed = new Map<Term, CostTable>();
+  for (const [index, { table }] of problem.factors.entries()) {
+    const term = record.given[index] as Term;
+    if ((changed.get(term) ?? table) !== table) return null;
+    if (algebra.table(term) !== table) changed.set(term, table);
+  }
+  const entries = algebra.replace(changed, (sizes) => fitsLimits(sizes, limits));
+  if (entries === null || entries > GROWTH * algebra.entriesAtFirst) return null;
+  return solutionOf(problem, record, algebra);
+}
+
+/** Whether the first of variables of so many states may be minimised out of a sum over all of them. */
+export function fitsLimits([first = 1, ...others]: readonly number[], limits: EliminationLimits): boolean {
+  let entries = 1;
+  for (const size of others) entries *= size;
+  return entries <= limits.tableEntries && entries * first <= limits.tableWork;
+}
+
+function isAlike(problem: CostProblem, other: CostProblem): boolean {
+  return (
+    problem.sizes === other.sizes &&
+    problem.factors.length === other.factors.length &&
+    problem.factors.every(({ variables }, index) => variables === other.factors[index]?.variables)
+  );
+}
+
+/** In reverse order each variable takes its best state given its neighbours'; ties: the first. */
+function substituteBack(
+  { buckets, states: stateLists, lists }: EliminationRecord,
+  algebra: TableAlgebra,
+): readonly number[] {
+  const statesOf = stateLists.under(algebra);
+  const positions = statesOf.map((states) => {
+    const inverse: number[] = [];
+    for (const [position, state] of states.entries()) inverse[state] = position;
+    return inverse;
+  });
+  const chosen = lists.map(() => 0);
+  for (let number = buckets.length - 1; number >= 0; number--) {
+    const { variable, list, factors } = buckets[number] as Bucket;
+    const domain = statesOf[list] ?? [0];
+    const costs = new Float64Array(domain.length);
+    for (const { variables, term, lists } of factors) {
+      const { sizes, values } = algebra.table(term);
+      // Where the neighbours' states put us in the table, and how far one state of the variable is from the next.
+      let [start, stride] = [0, 0];
+      for (let position = 0; position < variables.length; position++) {
+        const size = sizes[position] as number;
+        const other = variables[position] as number;
+        // Later pruning may only have removed states, so a neighbour's state is in the list of this bucket.
+        const local =
+          other === variable ? 0 : (positions[lists[position] as number]?.[chosen[other] as number] as number);
+        start = start * size + local;
+        stride = other === variable ? 1 : stride * size;
+      }
+      for (let state = 0; state < costs.length; state++) {
+        costs[state] = (costs[state] as number) + (values[start + state * stride] as number);
+      }
+    }
+    let best = 0;
+    for (let state = 1; state < costs.length; state++) {
+      if ((costs[state] as number) < (costs[best] as number)) best = state;
+    }
+    chosen[variable] = domain[best] as number;
+  }
+  return chosen;
+}
