@@ -53,6 +53,8 @@ export interface CompileResult {
   readonly heaviest: readonly HeavyOperator[];
   readonly communication: readonly Communication[];
   readonly rejected: PlanResult['rejected'];
+  /** The best combinations of degrees, the chosen one first. */
+  readonly top: PlanResult['top'];
   readonly programWritten: boolean;
   /** Why there is no program, in a sentence. */
   readonly programReason?: string;
@@ -129,6 +131,7 @@ export async function compile(options: CompileOptions): Promise<CompileResult> {
     heaviest: heaviestOf(imported.graph, planned.sharded, planned.found.assignment, planned.cluster),
     communication: communicationOf(planned.sharded, planned.cluster),
     rejected: planned.found.rejected,
+    top: planned.found.top,
     ...emitted,
     ...(verification ? { verification } : {}),
   };

@@ -15,7 +15,7 @@ import { differentiate } from '../ir/autodiff/differentiate.js';
 import type { Graph } from '../ir/graph.js';
 import { findLayers } from '../ir/passes/find-layers.js';
 import { partition } from '../partition/partition.js';
-import { propagatedAssignment } from '../search/propagated.js';
+import { propagatedAssignment } from '../search/by-propagation.js';
 import type { Style } from '../sharding-propagation/annotations/annotation.js';
 import { styleContext, stylePins } from '../sharding-propagation/annotations/styles.js';
 import { type Mesh, makeMesh } from '../sharding-propagation/mesh.js';

@@ -4,15 +4,15 @@
 import type { CompileOptions } from '../api/compile.js';
 import type { Mode } from '../api/decisions.js';
 import { AutoparError, type ExitKind } from '../ir/error.js';
+import { SEARCH_MODES, type SearchMode, SOLVERS, type SolverName } from '../search/search-mode.js';
 import type { Command, Context } from './command.js';
 import { resultJson, resultLines } from './compile-report.js';
 import { checkDegrees, type DegreeOptions, degreeOptions, givenDegrees, refuseAxes } from './degrees.js';
-import { notThereYet } from './later.js';
 import { clusterOptions } from './machine.js';
 import { importOptionsOf, type ModelFlags, modelFile, modelOptions } from './model-options.js';
 import { parameterOptions } from './training-form-options.js';
 import { type TrainingFlags, trainingOf, trainingOptions } from './training-options.js';
-import { byteSize, oneOf, wholeNumber } from './values.js';
+import { byteSize, nonNegative, oneOf, wholeNumber } from './values.js';
 
 interface CompileFlags extends DegreeOptions, ModelFlags, TrainingFlags {
   readonly output?: string;
@@ -27,12 +27,12 @@ interface CompileFlags extends DegreeOptions, ModelFlags, TrainingFlags {
   readonly config?: string;
   readonly complete?: 'search' | 'propagate';
   readonly searchMode?: SearchMode;
+  readonly solver?: SolverName;
+  readonly timeLimit?: number;
+  readonly top?: number;
   readonly init?: 'random';
   readonly seed?: number;
 }
-
-type SearchMode = (typeof SEARCH_MODES)[number];
-const SEARCH_MODES = ['auto', 'dynamic_programming', 'sharding_propagation', 'ilp', 'recursive_programming'] as const;
 
 const MODES: readonly Mode[] = ['auto', 'semi-auto', 'data', 'hybrid'];
 
@@ -70,8 +70,23 @@ export const compileCommand: Command<CompileFlags> = {
     },
     {
       flags: '--search-mode <mode>',
-      says: "auto or dynamic_programming; sharding_propagation is --complete propagate, as MindSpore's users know it",
+      says: 'auto, ilp, dynamic_programming, recursive_programming or sharding_propagation (docs/search.md); default: auto',
       parse: oneOf('--search-mode', SEARCH_MODES),
+    },
+    {
+      flags: '--solver <highs|glpk|none>',
+      says: 'who solves integer programs (default: highs); glpk is installed with npm install glpk.js',
+      parse: oneOf('--solver', SOLVERS),
+    },
+    {
+      flags: '--time-limit <seconds>',
+      says: 'take the best plan found by then, with its gap',
+      parse: nonNegative('--time-limit'),
+    },
+    {
+      flags: '--top <k>',
+      says: 'show the k best combinations of degrees (default: 1)',
+      parse: wholeNumber('--top', 1),
     },
     { flags: '--config <file>', says: "a MindFormers configuration's parallel sections (docs/config.md)" },
     ...trainingOptions,
@@ -116,7 +131,9 @@ async function runCompile(context: Context, [file]: readonly string[], flags: Co
 
 async function optionsOf(model: string, flags: CompileFlags): Promise<CompileOptions> {
   const { output, force, planOnly, verify, devices, cluster, memory, axes, init, seed } = flags;
-  const given = { output, force, planOnly, verify, devices, cluster, memory, axes, seed, mode: flags.mode };
+  const { mode, solver, timeLimit, top } = flags;
+  const sizes = { output, force, planOnly, verify, devices, cluster, memory, seed };
+  const given = { ...sizes, axes, mode, solver, timeLimit, top };
   return {
     model,
     ...withoutUndefined(given),
@@ -129,11 +146,11 @@ async function optionsOf(model: string, flags: CompileFlags): Promise<CompileOpt
   };
 }
 
-/** How the rest is completed. @throws AutoparError (usage) for a search mode that is not there yet, or two that differ */
-function completionOf({ complete, searchMode }: CompileFlags): Pick<CompileOptions, 'complete'> {
-  if (searchMode === 'ilp' || searchMode === 'recursive_programming') throw notThereYet(`--search-mode ${searchMode}`);
-  const asked = searchMode === undefined || searchMode === 'auto' ? undefined : COMPLETIONS[searchMode];
-  if (complete && asked && complete !== asked)
+/** How the rest is completed. @throws AutoparError (usage) for a search mode and a completion that differ */
+function completionOf({ complete, searchMode }: CompileFlags): Pick<CompileOptions, 'complete' | 'searchMode'> {
+  const asked = searchMode === undefined || searchMode === 'auto' ? undefined : searchMode;
+  const isPropagated = asked === 'sharding_propagation';
+  if (complete && asked && (complete === 'propagate') !== isPropagated)
     throw new AutoparError(
       'bad-option',
       'usage',
@@ -141,11 +158,8 @@ function completionOf({ complete, searchMode }: CompileFlags): Pick<CompileOptio
       {},
       'give one of the two',
     );
-  const completion = complete ?? asked;
-  return completion ? { complete: completion } : {};
+  return { ...(complete ? { complete } : {}), ...(searchMode ? { searchMode } : {}) };
 }
-
-const COMPLETIONS = { dynamic_programming: 'search', sharding_propagation: 'propagate' } as const;
 
 /** The files that say what is decided already, read. */
 async function decisionsOf({ annotations, config }: CompileFlags): Promise<Partial<CompileOptions>> {
