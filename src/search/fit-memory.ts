@@ -26,10 +26,19 @@ import type { MeshProblem } from './mesh-problem.js';
 import { meshProblemInTurns, type SearchOptions } from './search-mesh.js';
 import { meshSolution } from './solve-mesh.js';
 import { type MemoryUse, NoAssignment } from './solver/limited-problem.js';
+import type { Answer } from './solver/solve.js';
 import { solveApart } from './solver/solve-apart.js';
 
-/** Table entries that the solver may look at in each round. */
-const EFFORT = 2e8;
+/** How much the solver may do: table entries that it looks at, and whether an integer program may take its time. */
+interface SolverEffort {
+  readonly work: number;
+  readonly isProof: boolean;
+}
+
+const QUICK: SolverEffort = { work: 2e7, isProof: false };
+const PROOF: SolverEffort = { work: 2e8, isProof: true };
+/** Limits that are tried to say how much the least plan needs. */
+const STEPS = 5;
 /** Rounds of setting aside what solutions need more than their uses say. */
 const ROUNDS = 12;
 
@@ -63,10 +72,15 @@ class FittingMesh {
 
   async run(): Promise<Fitting> {
     const { deadline, mode } = this.options;
-    const atLeast = leastPeak(this.memory.uses);
-    if (atLeast <= this.limit) await this.search();
-    // An answer where there is no other: it may even fit.
-    if (!this.best) this.look(this.economical());
+    let atLeast = leastPeak(this.memory.uses);
+    if (atLeast <= this.limit) await this.inTime(() => this.search());
+    if (!this.best) {
+      // An answer where there is no other: it may even fit.
+      this.look(this.economical());
+      await this.inTime(async () => {
+        atLeast = Math.max(atLeast, await this.closeIn(Math.max(atLeast, this.limit)));
+      });
+    }
     const { best, least } = this;
     if (!best) return { completed: null, least, atLeast };
     const solution = { ...best, bound: Math.min(best.cost, this.bound) };
@@ -78,43 +92,81 @@ class FittingMesh {
     return { completed, least, atLeast };
   }
 
-  private async search(): Promise<void> {
+  /** Once the time is over, what was found is what there is. */
+  private async inTime(work: () => Promise<void>): Promise<void> {
     try {
-      for (let round = 0; round < ROUNDS; round++) {
-        const found = await this.relaxed();
-        if (!found) return;
-        // What was set aside is a guess: only the first problem bounds everything.
-        if (round === 0) this.bound = found.bound;
-        if (this.look(found) || this.best?.cost === this.bound) return;
-        this.options.deadline.check();
-      }
+      await work();
     } catch (error) {
       if (!(error instanceof OutOfTime)) throw error;
     }
   }
 
-  /** The best solution under the limit and what is set aside, at exact prices; null where there is none. */
-  private async relaxed(): Promise<CostSolution | null> {
+  private async search(): Promise<void> {
+    for (let round = 0; round < ROUNDS; round++) {
+      const found = await this.relaxed(this.limit, round === 0 ? [QUICK, PROOF] : [QUICK]);
+      // What was set aside is a guess: only the first problem bounds everything.
+      if (round === 0) this.bound = found?.bound ?? Infinity;
+      if (!found || this.look(found) || this.best?.cost === this.bound) return;
+      this.options.deadline.check();
+    }
+  }
+
+  /** Nothing fits: how much less would have to be needed. Looks for plans between a limit that fails and the least so far. */
+  private async closeIn(failing: number): Promise<number> {
+    this.setAside.clear();
+    let proven = 0;
+    for (let [low, step] = [failing, 0]; step < STEPS && this.least > low * 1.01; step++) {
+      const middle = Math.floor((low + this.least) / 2);
+      const answer = await this.solved(middle, QUICK);
+      if (!answer) proven = Math.max(proven, middle + 1);
+      const before = this.least;
+      if (answer?.states) this.look(this.exactly(answer.states));
+      if (this.least >= before) low = middle;
+    }
+    return proven;
+  }
+
+  /**
+   * The best solution under a limit and what is set aside, at exact prices; null where there is none. Prices that solutions
+   * use are found with little effort before the solver is given time for a proof.
+   */
+  private async relaxed(limit: number, efforts: readonly SolverEffort[]): Promise<CostSolution | null> {
     const { groups } = this.problem;
+    const { deadline } = this.options;
+    let solution = null as CostSolution | null;
+    let bound = 0;
+    for (const effort of efforts) {
+      for (;;) {
+        const answer = await this.solved(limit, effort);
+        if (!answer?.states) {
+          if (solution && !deadline.isOver()) break;
+          return solution;
+        }
+        bound = Math.max(bound, answer.bound);
+        const isExact = !groups.refine(answer.states);
+        const found = this.exactly(answer.states);
+        solution = { ...(solution && solution.cost <= found.cost ? solution : found), bound };
+        if (deadline.isOver()) return solution;
+        if (isExact) break;
+      }
+    }
+    return solution;
+  }
+
+  /** One answer of the solver; null where the limit cannot be kept, or nothing was found. */
+  private async solved(limit: number, { work, isProof }: SolverEffort): Promise<Answer | null> {
     const { deadline, mode, solver } = this.options;
     const decided = [...this.setAside].map(([operator, bytes]) => {
       const [start, end] = this.memory.spanOf(operator);
       return { start, end, bytes };
     });
-    let bound = 0;
-    for (;;) {
-      const problem = { ...groups.problem(), uses: this.memory.uses, limit: this.limit, decided };
-      const seconds = deadline.left();
-      const effort = { work: EFFORT, ...(seconds === Infinity ? {} : { seconds }) };
-      const task = { problem, effort, solver: mode === 'dynamic_programming' ? ('none' as const) : solver };
-      const answer = await solveApart(task, deadline.signal ? { signal: deadline.signal } : {}).catch(orNone);
-      deadline.signal?.throwIfAborted();
-      if (!answer?.states) return null;
-      bound = Math.max(bound, answer.bound);
-      const { states } = answer;
-      const isExact = !groups.refine(states);
-      if (isExact || deadline.isOver()) return { states, cost: costOf(groups.problem(), states), bound };
-    }
+    const problem = { ...this.problem.groups.problem(), uses: this.memory.uses, limit, decided };
+    const seconds = deadline.left();
+    const effort = { work, ...(seconds === Infinity ? {} : { seconds }) };
+    const task = { problem, effort, solver: isProof && mode !== 'dynamic_programming' ? solver : ('none' as const) };
+    const answer = await solveApart(task, deadline.signal ? { signal: deadline.signal } : {}).catch(orNone);
+    deadline.signal?.throwIfAborted();
+    return answer;
   }
 
   /** Lowers a solution: keeps it where it fits and is the best, else sets aside what its uses do not say. Whether it fits. */
@@ -153,7 +205,12 @@ class FittingMesh {
       variables: [variable],
       table: { sizes: [values.length], values },
     }));
-    const { states } = eliminate({ sizes, factors: [...bytes, ...factors] });
+    return this.exactly(eliminate({ sizes, factors: [...bytes, ...factors] }).states);
+  }
+
+  /** States at exact prices. */
+  private exactly(states: readonly number[]): CostSolution {
+    const { groups } = this.problem;
     groups.refine(states);
     return { states, cost: costOf(groups.problem(), states), bound: 0 };
   }

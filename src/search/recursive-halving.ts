@@ -7,8 +7,9 @@
  *         of the factors that the sub-axis may lie on, take that under which the operator and the redistributions to what
  *         its neighbours have decided so far cost least
  *
- * Decisions are never taken back, so the work is linear in operators and in their candidates, and nothing is proven: MindSpore's
- * `recursive_programming` (double recursive programming, Wang et al. 2020), on the candidates and prices of the other modes.
+ * An operator decides first while its neighbours are open, then again when they are not; what was decided about earlier sub-axes
+ * is never taken back. So the work is linear in operators and in their candidates, and nothing is proven: MindSpore's
+ * `recursive_programming` (double recursive programming, Wang et al., Euro-Par 2021), on the candidates and prices of the other modes.
  * Views and inputs decide nothing of their own: an operator sees through them what lies behind, as the least cost of each of
  * their layouts, kept up to date while operators decide.
  */
@@ -20,6 +21,9 @@ export interface Halved {
   /** [state][sub-axis]. */
   readonly places: readonly (readonly string[])[];
 }
+
+/** How often every operator decides about one sub-axis. */
+const SWEEPS = 3;
 
 /** @returns a state per variable */
 export function halve(problem: CostProblem, operators: readonly Halved[]): readonly number[] {
@@ -62,10 +66,10 @@ class Halving {
     );
     const levels = Math.max(0, ...this.operators.map(({ places }) => places[0]?.length ?? 0));
     for (let level = 0; level < levels; level++) {
-      for (const { variable, places } of heaviest) this.decide(variable, (state) => places[state]?.[level] ?? '');
+      this.decideAll(heaviest, ({ places }, state) => places[state]?.[level] ?? '');
     }
     // What is left is how partial sums go on; then what readers share.
-    for (const { variable } of heaviest) this.decide(variable, String);
+    this.decideAll(heaviest, (_, state) => String(state));
     for (const variable of this.seen.keys()) {
       this.keep(variable, [this.cheapest(variable, this.left[variable] ?? [])]);
     }
@@ -83,6 +87,18 @@ class Halving {
       (most, cost) => (cost === Infinity ? most : Math.max(most, cost)),
       0,
     );
+  }
+
+  /** Every operator decides; and again, now that all others have. */
+  private decideAll(operators: readonly Halved[], placeOf: (operator: Halved, state: number) => string): void {
+    const before = [...this.left];
+    for (let sweep = 0; sweep < SWEEPS; sweep++) {
+      for (const operator of operators) {
+        const { variable } = operator;
+        if (sweep > 0) this.keep(variable, before[variable] ?? []);
+        this.decide(variable, (state) => placeOf(operator, state));
+      }
+    }
   }
 
   /** Keeps, of the states that are left, those that go to the cheapest place. */
