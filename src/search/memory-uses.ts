@@ -123,10 +123,6 @@ class Gathering {
     );
     const view = this.problem.groups.variables.viewEnds.get(tensor);
     const readers = this.readers.get(tensor) ?? [];
-    if (this.isHeld(maker)) {
-      this.use(variable, 0, this.end, made);
-      return;
-    }
     const isShared = view !== undefined && view.variable !== variable;
     const isCut = this.graph.microBatches?.cut.has(tensor) ?? false;
     const times = readers.some(({ kind }) => kind === 'output') && isCut ? (this.graph.microBatches?.count ?? 1) : 0;
@@ -135,7 +131,7 @@ class Gathering {
       this.use(view.variable, 0, this.end, bytes);
       if (!isShared) return;
     }
-    const [from, last] = [this.spanOf(maker.name)[1], this.lastOf(tensor)];
+    const [from, last] = [this.isHeld(maker) ? 0 : this.spanOf(maker.name)[1], this.lastOf(tensor)];
     if (!isShared) this.use(variable, from, last, made);
     else {
       const first = Math.min(...readers.map((reader) => this.startOf(reader)));
