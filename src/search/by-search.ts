@@ -3,6 +3,7 @@
  */
 import type { Completion } from './completion.js';
 import { fitMemory } from './fit-memory.js';
+import { isForbidden, pinConflict } from './pin-conflict.js';
 import { searchPins } from './pinned.js';
 import type { SearchOptions } from './search-mesh.js';
 import { searchMesh } from './search-mesh.js';
@@ -14,7 +15,9 @@ export function bySearch(mode: SearchOptions['mode'], solver: SolverName): Compl
     mode: mode === 'auto' ? 'dynamic_programming' : mode,
     solve: async (graph, mesh, cluster, { pins, ...given }) => {
       const options: SearchOptions = { ...given, pins: searchPins(graph, pins), mode, solver };
-      const found = await searchMesh(graph, mesh, cluster, options);
+      const found = await searchMesh(graph, mesh, cluster, options).catch((error: unknown) => {
+        throw (isForbidden(error) && pinConflict(graph, mesh, cluster, options, pins)) || error;
+      });
       return { ...found, within: (limit) => fitMemory(graph, mesh, cluster, options, limit) };
     },
   };
