@@ -119,7 +119,10 @@ function solverOf(options: SearchOptions, deadline: Deadline): Solve {
       return (problem) => solvedApart(problem, options.solver, deadline);
     case 'recursive_programming':
       return async (problem, operators) => {
-        const states = halve(problem, operators);
+        const halved = halve(problem, operators);
+        // Decisions that are never taken back may forbid each other.
+        const isPossible = costOf(problem, halved) < Infinity;
+        const states = isPossible ? halved : eliminate(problem, new TableAlgebra(), RELAXED).states;
         return { states, cost: costOf(problem, states), bound: 0, mode: 'recursive_programming' };
       };
     default:
