@@ -3,8 +3,8 @@
  */
 import type { CompileOptions } from '../api/compile.js';
 import type { Mode } from '../api/decisions.js';
+import { SEARCH_MODES, type SearchMode, SOLVERS, type SolverName } from '../api/search-modes.js';
 import { AutoparError, type ExitKind } from '../ir/error.js';
-import { SEARCH_MODES, type SearchMode, SOLVERS, type SolverName } from '../search/search-mode.js';
 import type { Command, Context } from './command.js';
 import { resultJson, resultLines } from './compile-report.js';
 import { checkDegrees, type DegreeOptions, degreeOptions, givenDegrees, refuseAxes } from './degrees.js';

@@ -5,7 +5,7 @@ import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
 import { SEARCH_MODES } from '../../src/search/search-mode.js';
-import { autopar, autoparLine, type Ended, workplace } from './autopar.js';
+import { autopar, autoparLine, type Ended, ROOT, workplace } from './autopar.js';
 
 interface Printed {
   readonly search: { readonly mode: string; readonly gap: number; readonly costSeconds: number };
@@ -107,6 +107,17 @@ test('pins that leave no plan are refused; only those that do are named', async 
     t.regex(stderr, /^error\[pins-leave-no-plan\]: pins\[1\]: layout .* on y leaves no plan on dp 2 · tp 2/);
     t.regex(stderr, /in pins\.yaml:7/);
     t.notRegex(stderr, /pins\[0\]/);
+  }
+});
+
+test('docs/search.md shows what its lines print', async (t) => {
+  const compile = place(t);
+  const text = readFileSync(join(ROOT, 'docs', 'search.md'), 'utf8');
+  const examples = [...text.matchAll(/```\n(autopar compile .*)\n([^`]*)```/g)];
+  t.true(examples.length >= 4);
+  for (const [, line = '', shown = ''] of examples) {
+    const { stdout, stderr } = await compile(line.replace('autopar compile ', ''));
+    for (const part of shown.split('\n')) t.true(`${stdout}${stderr}`.includes(part), `${line}: ${part}`);
   }
 });
 
