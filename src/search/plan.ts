@@ -119,7 +119,7 @@ export async function plan(
     ...rejected,
     ...[...solving.reasons, ...choice.reasons].map(([degrees, reason]) => ({ degrees, reason })),
   ].sort((a, b) => a.degrees.tp - b.degrees.tp);
-  if (!best) throw nothingFits(graph, cluster, others, choice, limit ?? 0);
+  if (!best) throw nothingFits(graph, cluster, others, choice, limit ?? 0, options.timeLimit !== undefined);
   const { cost, bound, redistributor, within: _, isCut, mode = completion.mode, ...found } = best.solved;
   return {
     ...found,
@@ -258,12 +258,14 @@ function nothingFits(
   rejected: PlanResult['rejected'],
   { leastBytes }: Choice,
   limit: number,
+  isTimeLimited: boolean,
 ): AutoparError {
   const devices = clusterSize(cluster);
   const reasons = rejected.map(({ degrees, reason }) => `dp ${degrees.dp} tp ${degrees.tp}: ${reason}`).join('; ');
   const enough = devices * 2 ** Math.ceil(Math.log2(Math.max(2, leastBytes / Math.max(1, limit))));
   const isTraining = graph.nodes.some(({ phase }) => phase === 'backward');
   const hints = [
+    ...(isTimeLimited ? ['a longer --time-limit'] : []),
     `devices with more memory (--cluster; --memory ${bytesWritten(leastBytes * 1.01).replace(' ', '')} would do)`,
     `more of them (about ${enough}, if all that they hold can be cut)`,
     ...(isTraining

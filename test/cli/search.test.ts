@@ -1,11 +1,11 @@
 /**
  * @file How `compile` is told to search: modes, solvers, the time limit, runners-up, memory limits, pins that leave no plan.
  */
-import { existsSync, readFileSync, writeFileSync } from 'node:fs';
+import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
 import { SEARCH_MODES } from '../../src/search/search-mode.js';
-import { autopar, autoparLine, type Ended, ROOT, workplace } from './autopar.js';
+import { autoparLine, type Ended, ROOT, workplace } from './autopar.js';
 
 interface Printed {
   readonly search: { readonly mode: string; readonly gap: number; readonly costSeconds: number };
@@ -119,19 +119,4 @@ test('docs/search.md shows what its lines print', async (t) => {
     const { stdout, stderr } = await compile(line.replace('autopar compile ', ''));
     for (const part of shown.split('\n')) t.true(`${stdout}${stderr}`.includes(part), `${line}: ${part}`);
   }
-});
-
-test('an interruption in the middle of a search leaves nothing behind', async (t) => {
-  const { folder, remove } = workplace();
-  t.teardown(remove);
-  const words = 'compile models/llama-tiny.onnx --cluster 2x4:a100-sxm-80 --axes free --search-mode ilp -o x'.split(
-    ' ',
-  );
-  const { code, stderr } = await autopar(words, {
-    cwd: folder,
-    meanwhile: (kill) => setTimeout(() => kill('SIGINT'), 3000),
-  });
-  t.is(code, 130, stderr);
-  t.regex(stderr, /interrupted; nothing unfinished was left behind/);
-  t.false(existsSync(join(folder, 'x')));
 });

@@ -7,10 +7,16 @@ import { join } from 'node:path';
 import test from 'ava';
 import { importModel } from '../../src/api/import.js';
 import { parseCluster } from '../../src/cost-model/cluster.js';
+import { priceGraph } from '../../src/cost-model/predict.js';
+import { partition } from '../../src/partition/partition.js';
+import { Deadline, OutOfTime } from '../../src/search/deadline.js';
 import { eliminate } from '../../src/search/elimination.js';
+import { operatorQuestions } from '../../src/search/operator-questions.js';
 import { plan } from '../../src/search/plan.js';
 import { halve } from '../../src/search/recursive-halving.js';
+import { searchMesh } from '../../src/search/search-mesh.js';
 import { SOLVERS } from '../../src/search/search-mode.js';
+import { makeMesh } from '../../src/sharding-propagation/mesh.js';
 import type { Pin } from '../../src/sharding-propagation/pin.js';
 import { ROOT } from '../cli/autopar.js';
 import { checkModes } from './check-modes.js';
@@ -116,6 +122,57 @@ test('the best combinations of degrees are told, the chosen one first', async (t
   t.deepEqual(second?.peakBytes.length, 1);
   t.is(rejected.find((other) => other.degrees.tp === second?.degrees.tp)?.reason, second?.reason ?? '');
   t.true(second?.reason?.includes(`${((second?.costNanoseconds ?? 0) / 1e6).toPrecision(3)} ms against`));
+});
+
+/** A clock that is over after so many looks at it. */
+class Looks extends Deadline {
+  looks = 0;
+
+  constructor(private readonly most: number) {
+    super();
+  }
+
+  override isOver(): boolean {
+    return this.looks >= this.most;
+  }
+
+  override check(): void {
+    this.looks += 1;
+    if (this.isOver()) throw new OutOfTime('over');
+  }
+}
+
+test('whenever the time is over, there is no plan, or one at its price, with a bound that holds', async (t) => {
+  const graph = llamaGraph({ ...SMALL_LLAMA, layers: 1 });
+  const mesh = makeMesh([
+    ['dp', 1],
+    ['tp', 4],
+  ]);
+  const options = {
+    axes: 'roles',
+    pinned: new Set(['tp']),
+    questions: operatorQuestions(graph),
+    solver: 'none',
+  } as const;
+  for (const mode of ['auto', 'recursive_programming'] as const) {
+    const whole = new Looks(Infinity);
+    const { cost } = await searchMesh(graph, mesh, CLUSTER, { ...options, mode, deadline: whole });
+    let [none, cut] = [0, 0];
+    for (let step = 1; step <= 24; step++) {
+      const deadline = new Looks(Math.ceil((whole.looks * step) / 24));
+      try {
+        const found = await searchMesh(graph, mesh, CLUSTER, { ...options, mode, deadline });
+        t.is(priceGraph(partition(graph, found.assignment, found.redistributor), CLUSTER), found.cost);
+        t.true(found.bound <= cost);
+        if (mode === 'auto') t.true(found.cost >= cost);
+        if (found.isCut) cut += 1;
+      } catch (error) {
+        t.true(error instanceof OutOfTime);
+        none += 1;
+      }
+    }
+    t.true(none > 0 && cut > 0, `${mode}: ${none} without a plan, ${cut} cut`);
+  }
 });
 
 test('an interruption ends the search', async (t) => {
