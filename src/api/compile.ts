@@ -56,6 +56,8 @@ export interface CompileResult {
   /** What a rank holds when its memory is fullest, per stage. */
   readonly memory: readonly PeakMemory[];
   readonly rejected: PlanResult['rejected'];
+  /** The best combinations of degrees, the chosen one first. */
+  readonly top: PlanResult['top'];
   readonly programWritten: boolean;
   /** Why there is no program, in a sentence. */
   readonly programReason?: string;
@@ -133,6 +135,7 @@ export async function compile(options: CompileOptions): Promise<CompileResult> {
     communication: communicationOf(planned.sharded, planned.cluster),
     memory: peakMemory(planned.sharded, planned.cluster, NAMED),
     rejected: planned.found.rejected,
+    top: planned.found.top,
     ...emitted,
     ...(verification ? { verification } : {}),
   };

@@ -18,7 +18,7 @@ import { findLayers } from '../ir/passes/find-layers.js';
 import type { LayerRun } from '../ir/passes/first-of-layers.js';
 import type { Assignment } from '../partition/assignment.js';
 import { partition } from '../partition/partition.js';
-import { propagatedAssignment } from '../search/propagated.js';
+import { propagatedAssignment } from '../search/by-propagation.js';
 import type { Style } from '../sharding-propagation/annotations/annotation.js';
 import { styleContext, stylePins } from '../sharding-propagation/annotations/styles.js';
 import { type Mesh, makeMesh } from '../sharding-propagation/mesh.js';

@@ -5,7 +5,8 @@ import type { Cluster } from '../cost-model/cluster.js';
 import { checkSharded } from '../partition/check.js';
 import type { ShardedGraph } from '../partition/sharded-graph.js';
 import { type PlanResult, plan as search } from '../search/plan.js';
-import { planByPropagation } from '../search/propagated.js';
+import type { SearchMode, SolverName } from '../search/search-mode.js';
+import { loadSolver } from '../search/solver/integer-solvers.js';
 import type { Pin } from '../sharding-propagation/pin.js';
 import type { Plan } from '../strategy/plan.js';
 import { type Found, planOf } from '../strategy/plan-of.js';
@@ -20,6 +21,14 @@ export interface PlanningOptions extends DecisionSources {
   readonly axes?: 'roles' | 'free';
   /** How what pins leave open is completed: at least cost (the default), or by propagation alone. */
   readonly complete?: 'search' | 'propagate';
+  /** How it is searched; `sharding_propagation` is what `complete: 'propagate'` says. */
+  readonly searchMode?: SearchMode;
+  /** Who solves integer programs: HiGHS unless told; GLPK is the user's to install. */
+  readonly solver?: SolverName;
+  /** Seconds after which the best plan so far is taken. */
+  readonly timeLimit?: number;
+  /** How many of the best combinations of degrees are told. */
+  readonly top?: number;
   readonly signal?: AbortSignal;
 }
 
@@ -40,10 +49,15 @@ export async function plan(imported: ImportedModel, options: PlanningOptions = {
     ...options,
     clusterHints: await clusterSources(options.cluster),
   });
-  const complete = completionOf(options, config) === 'propagate' ? planByPropagation : search;
-  const found = await complete(imported.graph, cluster, {
+  // What is not installed is told before the work.
+  if (options.solver === 'glpk') await loadSolver('glpk');
+  const found = await search(imported.graph, cluster, {
     degrees,
     allToAll,
+    mode: searchModeOf(options, config),
+    ...(options.solver ? { solver: options.solver } : {}),
+    ...(options.timeLimit === undefined ? {} : { timeLimit: options.timeLimit }),
+    ...(options.top === undefined ? {} : { top: options.top }),
     ...(pinsOn ? { operatorPins: pinsOn } : {}),
     ...(options.memory === undefined ? {} : { memoryBytes: options.memory }),
     ...(options.axes ? { axes: options.axes } : {}),
@@ -54,15 +68,22 @@ export async function plan(imported: ImportedModel, options: PlanningOptions = {
     imported,
     cluster,
     found,
-    plan: planOf({ ...found, ...keptPins(pins), allToAll }, imported, cluster),
+    plan: planOf(
+      { ...found, ...keptPins(pins), allToAll, isTimeLimited: options.timeLimit !== undefined },
+      imported,
+      cluster,
+    ),
     sharded: sound(found.sharded),
-    notes,
+    notes: [...notes, ...found.notes],
   };
 }
 
 /** What is asked for, else what a configuration's search_mode says. */
-function completionOf({ complete }: PlanningOptions, config: Decisions['config']): 'search' | 'propagate' {
-  return complete ?? (config?.searchMode === 'sharding_propagation' ? 'propagate' : 'search');
+function searchModeOf({ complete, searchMode }: PlanningOptions, config: Decisions['config']): SearchMode {
+  if (complete === 'propagate') return 'sharding_propagation';
+  const configured = config?.searchMode ?? 'auto';
+  const asked = searchMode ?? configured;
+  return complete === 'search' && asked === 'sharding_propagation' ? 'auto' : asked;
 }
 
 /** Pins that decide no strategy and stay in the plan. */

@@ -19,6 +19,7 @@ export function resultLines(result: CompileResult, output: Output): readonly str
     ...section('heaviest operators', heaviestLines(result), bold),
     ...section('communication per step', communicationLines(result), bold),
     ...section('memory at the peak', memoryLines(result), bold),
+    ...section('best degrees', topLines(result), bold),
     ...section('not chosen', rejectedLines(result), bold),
     '',
     result.programWritten
@@ -49,6 +50,11 @@ export function resultJson(result: CompileResult): Readonly<Record<string, unkno
     heaviest: result.heaviest,
     communication: result.communication,
     memory: result.memory,
+    top: result.top.map(({ costNanoseconds, boundNanoseconds, ...ranked }) => ({
+      ...ranked,
+      stepSeconds: costNanoseconds / 1e9,
+      boundSeconds: boundNanoseconds / 1e9,
+    })),
     rejected: result.rejected,
     exceptions: result.exceptions,
     notes: result.notes,
@@ -75,9 +81,16 @@ function summaryLines({ plan }: CompileResult): readonly string[] {
   return [
     `  degrees    ${degrees.map(([axis, degree]) => `${axis} ${degree}`).join(' · ')}`,
     `  predicted  ${secondsText(predicted.stepSeconds)} per step, ${bytesText(peak)} of memory per rank${share}`,
-    `  search     ${search.mode.replaceAll('_', ' ')}, ${provenText(search)}`,
+    `  search     ${MODES[search.mode] ?? search.mode}, ${provenText(search)}`,
   ];
 }
+
+const MODES: Readonly<Record<string, string>> = {
+  ilp: 'integer program',
+  dynamic_programming: 'dynamic programming',
+  recursive_programming: 'recursive programming',
+  sharding_propagation: 'sharding propagation',
+};
 
 /** How near to the optimum a plan is known to be. */
 function provenText({ mode, gap }: CompileResult['plan']['search']): string {
@@ -155,11 +168,35 @@ function primeCount(size: number): number {
   return count;
 }
 
-function rejectedLines({ rejected }: CompileResult): readonly string[] {
-  const shown = rejected.slice(0, 4).map(({ degrees, reason }) => {
-    const written = Object.entries(degrees).filter(([, degree]) => degree > 1);
-    return [written.map(([axis, degree]) => `${axis} ${degree}`).join(' · ') || 'one device', reason];
-  });
+/** The combinations that `--top` asks for. */
+function topLines({ top }: CompileResult): readonly string[] {
+  if (top.length < 2) return [];
+  const columns = [
+    { title: 'degrees' },
+    { title: 'step', right: true },
+    { title: 'memory per rank', right: true },
+    { title: 'because' },
+  ];
+  const rows = top.map(({ degrees, costNanoseconds, peakBytes, reason }) => [
+    degreesText({ ...degrees }),
+    secondsText(costNanoseconds / 1e9),
+    bytesText(Math.max(...peakBytes)),
+    reason ?? 'chosen',
+  ]);
+  return tableLines(columns, rows, 60);
+}
+
+function degreesText(degrees: Readonly<Record<string, number>>): string {
+  const written = Object.entries(degrees).filter(([, degree]) => degree > 1);
+  return written.map(([axis, degree]) => `${axis} ${degree}`).join(' · ') || 'one device';
+}
+
+function rejectedLines({ rejected, top }: CompileResult): readonly string[] {
+  const told = top.map(({ degrees }) => degreesText({ ...degrees }));
+  const shown = rejected
+    .map(({ degrees, reason }) => [degreesText({ ...degrees }), reason] as const)
+    .filter(([degrees]) => !told.includes(degrees))
+    .slice(0, 4);
   return shown.length === 0 ? [] : tableLines([{ title: 'degrees' }, { title: 'because' }], shown, 90);
 }
 

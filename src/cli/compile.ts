@@ -3,12 +3,12 @@
  */
 import type { CompileOptions } from '../api/compile.js';
 import type { Mode } from '../api/decisions.js';
+import { SEARCH_MODES, type SearchMode, SOLVERS, type SolverName } from '../api/search-modes.js';
 import { AutoparError, type ExitKind } from '../ir/error.js';
 import type { Command, Context } from './command.js';
 import { resultJson, resultLines } from './compile-report.js';
 import { runCompileStep, searchesStep } from './compile-step.js';
 import { checkDegrees, type DegreeOptions, degreeOptions, givenDegrees, refuseAxes } from './degrees.js';
-import { notThereYet } from './later.js';
 import { clusterOptions } from './machine.js';
 import { importOptionsOf, type ModelFlags, modelFile, modelOptions } from './model-options.js';
 import { type StepFlags, stepOptions } from './step-options.js';
@@ -31,13 +31,12 @@ interface CompileFlags extends DegreeOptions, ModelFlags, TrainingFlags, StepFla
   readonly searchMode?: SearchMode;
   readonly objective?: 'time' | 'memory' | 'cost' | 'devices';
   readonly within?: number;
+  readonly solver?: SolverName;
+  readonly timeLimit?: number;
   readonly top?: number;
   readonly init?: 'random';
   readonly seed?: number;
 }
-
-type SearchMode = (typeof SEARCH_MODES)[number];
-const SEARCH_MODES = ['auto', 'dynamic_programming', 'sharding_propagation', 'ilp', 'recursive_programming'] as const;
 
 const MODES: readonly Mode[] = ['auto', 'semi-auto', 'data', 'hybrid'];
 
@@ -75,8 +74,23 @@ export const compileCommand: Command<CompileFlags> = {
     },
     {
       flags: '--search-mode <mode>',
-      says: "auto or dynamic_programming; sharding_propagation is --complete propagate, as MindSpore's users know it",
+      says: 'auto, ilp, dynamic_programming, recursive_programming or sharding_propagation (docs/search.md); default: auto',
       parse: oneOf('--search-mode', SEARCH_MODES),
+    },
+    {
+      flags: '--solver <highs|glpk|none>',
+      says: 'who solves integer programs (default: highs); glpk is installed with npm install glpk.js',
+      parse: oneOf('--solver', SOLVERS),
+    },
+    {
+      flags: '--time-limit <seconds>',
+      says: 'take the best plan found by then, with its gap',
+      parse: nonNegative('--time-limit'),
+    },
+    {
+      flags: '--top <k>',
+      says: 'show the k best combinations of degrees (default: 1); of whole steps, k runners-up (5)',
+      parse: wholeNumber('--top', 1),
     },
     { flags: '--config <file>', says: "a MindFormers configuration's parallel sections (docs/config.md)" },
     {
@@ -85,11 +99,6 @@ export const compileCommand: Command<CompileFlags> = {
       parse: oneOf('--objective', ['time', 'memory', 'cost', 'devices']),
     },
     { flags: '--within <seconds>', says: 'a step may take, for --objective devices', parse: nonNegative('--within') },
-    {
-      flags: '--top <k>',
-      says: 'runners-up that a search over whole steps prices in full (default: 5)',
-      parse: wholeNumber('--top', 1),
-    },
     ...stepOptions({}),
     ...trainingOptions,
     ...parameterOptions,
@@ -134,7 +143,9 @@ async function runCompile(context: Context, [file]: readonly string[], flags: Co
 
 async function optionsOf(model: string, flags: CompileFlags): Promise<CompileOptions> {
   const { output, force, planOnly, verify, devices, cluster, memory, axes, init, seed } = flags;
-  const given = { output, force, planOnly, verify, devices, cluster, memory, axes, seed, mode: flags.mode };
+  const { mode, solver, timeLimit, top } = flags;
+  const sizes = { output, force, planOnly, verify, devices, cluster, memory, seed };
+  const given = { ...sizes, axes, mode, solver, timeLimit, top };
   return {
     model,
     ...withoutUndefined(given),
@@ -147,11 +158,11 @@ async function optionsOf(model: string, flags: CompileFlags): Promise<CompileOpt
   };
 }
 
-/** How the rest is completed. @throws AutoparError (usage) for a search mode that is not there yet, or two that differ */
-function completionOf({ complete, searchMode }: CompileFlags): Pick<CompileOptions, 'complete'> {
-  if (searchMode === 'ilp' || searchMode === 'recursive_programming') throw notThereYet(`--search-mode ${searchMode}`);
-  const asked = searchMode === undefined || searchMode === 'auto' ? undefined : COMPLETIONS[searchMode];
-  if (complete && asked && complete !== asked)
+/** How the rest is completed. @throws AutoparError (usage) for a search mode and a completion that differ */
+function completionOf({ complete, searchMode }: CompileFlags): Pick<CompileOptions, 'complete' | 'searchMode'> {
+  const asked = searchMode === undefined || searchMode === 'auto' ? undefined : searchMode;
+  const isPropagated = asked === 'sharding_propagation';
+  if (complete && asked && (complete === 'propagate') !== isPropagated)
     throw new AutoparError(
       'bad-option',
       'usage',
@@ -159,11 +170,8 @@ function completionOf({ complete, searchMode }: CompileFlags): Pick<CompileOptio
       {},
       'give one of the two',
     );
-  const completion = complete ?? asked;
-  return completion ? { complete: completion } : {};
+  return { ...(complete ? { complete } : {}), ...(searchMode ? { searchMode } : {}) };
 }
-
-const COMPLETIONS = { dynamic_programming: 'search', sharding_propagation: 'propagate' } as const;
 
 /** The files that say what is decided already, read. */
 async function decisionsOf({ annotations, config }: CompileFlags): Promise<Partial<CompileOptions>> {

@@ -12,10 +12,10 @@ import { solve } from './solver/solve.js';
 import { TableAlgebra } from './table-algebra.js';
 
 /** Tables up to which elimination goes before the solver. */
-const SMALL: EliminationLimits = { tableEntries: 30_000, tableWork: 3_000_000 };
+export const SMALL: EliminationLimits = { tableEntries: 30_000, tableWork: 3_000_000 };
 
 /** And after it: some seconds in all. */
-const LARGE: EliminationLimits = { tableEntries: 4_000_000, tableWork: 400_000_000, allWork: 2_000_000_000 };
+export const LARGE: EliminationLimits = { tableEntries: 4_000_000, tableWork: 400_000_000, allWork: 2_000_000_000 };
 
 /** Table entries that the solver may look at: about a second. */
 const EFFORT = { work: 1e8 };
@@ -52,7 +52,8 @@ export function settled(groups: Pick<GroupGraph, 'problem' | 'refine'>, algebra 
   }
 }
 
-function best(one: CostSolution, other: CostSolution): CostSolution {
+/** The better of two answers, and of what they prove. */
+export function best(one: CostSolution, other: CostSolution): CostSolution {
   const { states, cost } = other.cost < one.cost ? other : one;
   return { states, cost, bound: Math.max(one.bound, other.bound) };
 }

@@ -36,10 +36,19 @@ export interface GroupGraph {
   refine(states: readonly number[]): boolean;
   /** The assignment that a state per variable stands for. */
   assignmentOf(states: readonly number[]): Assignment;
+  readonly variables: GroupVariables;
+}
+
+/** What the variables are. */
+export interface GroupVariables {
+  readonly operators: ReadonlyMap<Node, { readonly variable: number; readonly set: CandidateSet }>;
+  /** Of each tensor that is read or made: where the layout in which readers share it is found. */
+  readonly viewEnds: ReadonlyMap<string, End>;
+  readonly inputEnds: ReadonlyMap<string, End>;
 }
 
 /** Layouts by state at one end of an edge. */
-interface End extends LayoutStates {
+export interface End extends LayoutStates {
   readonly variable: number;
   /** Ends of equal operators have equal keys, so that their tables are shared. */
   readonly key: string;
@@ -105,6 +114,7 @@ class Building {
       problem: () => ({ sizes: this.sizes, factors: [...this.factors, ...this.edgeFactors()] }),
       refine: (states) => this.refine(states),
       assignmentOf: (states) => this.assignment(states),
+      variables: { operators: this.operators, viewEnds: this.viewEnds, inputEnds: this.inputEnds },
     };
   }
 

@@ -1,28 +1,28 @@
 /**
  * @file The planner: which degrees, and under them which strategy for every operator.
  *
- * Every factorisation dp · tp of the devices that the pins allow is solved exactly; the cheapest that fits the memory
- * wins, and each of the others is kept with the reason, in figures.
+ * Every factorisation dp · tp of the devices that the pins allow is solved; the cheapest that fits the memory wins
+ * (choose-degrees.ts), and each of the others is kept with the reason, in figures.
  */
 import { setImmediate } from 'node:timers/promises';
 import { type Cluster, clusterSize } from '../cost-model/cluster.js';
-import { memoryOf, type Prediction, predict, priceGraph, usableBytes } from '../cost-model/predict.js';
+import { type Prediction, usableBytes } from '../cost-model/predict.js';
 import { AutoparError } from '../ir/error.js';
-import { type Graph, runsPerStep } from '../ir/graph.js';
-import { entryOf, unknownEntry } from '../ir/ops/index.js';
-import { viewOf } from '../ir/view.js';
+import type { Graph } from '../ir/graph.js';
 import type { Assignment } from '../partition/assignment.js';
-import { partition } from '../partition/partition.js';
 import type { ShardedGraph } from '../partition/sharded-graph.js';
-import { type TensorKind, tensorKinds } from '../partition/tensor-kinds.js';
 import { type Mesh, makeMesh } from '../sharding-propagation/mesh.js';
 import type { Pin } from '../sharding-propagation/pin.js';
 import type { Propagation } from '../sharding-propagation/propagation/propagate.js';
-import type { Redistributor } from '../sharding-propagation/redistribution.js';
+import { BY_PROPAGATION } from './by-propagation.js';
+import { bySearch } from './by-search.js';
+import { bytesWritten, type Choice, chooseDegrees, type Solved } from './choose-degrees.js';
+import type { Completion } from './completion.js';
+import { Deadline, OutOfTime } from './deadline.js';
 import { batchSize, type Degrees, degreesOf, type Pins } from './degrees.js';
 import { type OperatorQuestions, operatorQuestions } from './operator-questions.js';
-import { searchPins } from './pinned.js';
-import { type MeshSolution, solveMesh } from './solve-mesh.js';
+import { remedyOf } from './remedy.js';
+import type { SearchMode, SolverName, UsedMode } from './search-mode.js';
 import { viewSteps } from './view-steps.js';
 
 export interface PlanOptions {
@@ -36,6 +36,14 @@ export interface PlanOptions {
   readonly operatorPins?: (mesh: Mesh) => readonly Pin[];
   /** Whether redistributions may be all-to-alls; they may unless told. */
   readonly allToAll?: boolean;
+  /** How what is not pinned is completed; `auto` unless told. */
+  readonly mode?: SearchMode;
+  /** Who solves integer programs; HiGHS unless told. */
+  readonly solver?: SolverName;
+  /** Seconds after which the best plan so far is taken: the result then depends on the machine. */
+  readonly timeLimit?: number;
+  /** How many of the best combinations of degrees are lowered and told; 1 unless told. */
+  readonly top?: number;
   readonly signal?: AbortSignal;
 }
 
@@ -51,115 +59,90 @@ export interface PlanResult {
   readonly boundNanoseconds: number;
   /** Every other combination of degrees, and why it was not taken. */
   readonly rejected: readonly { readonly degrees: Degrees; readonly reason: string }[];
+  /** The best combinations of degrees that fit, the chosen one first: as many as were asked for, if there are. */
+  readonly top: readonly RankedDegrees[];
   /** Operators that could not use a pinned degree. */
   readonly exceptions: readonly { readonly operator: string; readonly reason: string }[];
   /** Per view of the assignment: its redistribution's steps, such as `all-gather(tp)`. */
   readonly viewSteps: readonly (readonly string[])[];
-  readonly mode: 'dynamic_programming' | 'sharding_propagation';
+  readonly mode: UsedMode;
+  /** What the user should know of how it was found, a line each. */
+  readonly notes: readonly string[];
   /** Where propagation made the plan: what led to each of its layouts. */
   readonly propagation?: Propagation;
   /** What the user pinned, such as `tp=2`. */
   readonly pins: readonly string[];
 }
 
-/** How what pins leave open is completed on a mesh: by search, or by propagation (propagated.ts). */
-export interface Completion {
-  readonly mode: PlanResult['mode'];
-  readonly solve: (
-    graph: Graph,
-    mesh: Mesh,
-    cluster: Cluster,
-    options: CompletionOptions,
-  ) => MeshSolution & Pick<PlanResult, 'propagation'>;
+export interface RankedDegrees {
+  readonly degrees: Degrees;
+  readonly costNanoseconds: number;
+  readonly boundNanoseconds: number;
+  /** Per stage. */
+  readonly peakBytes: readonly number[];
+  /** Why it was not taken; null for the one that was. */
+  readonly reason: string | null;
 }
-
-/** What a completion is told of one mesh. */
-export interface CompletionOptions {
-  /** Axes whose degree the user gave. */
-  readonly pinned: ReadonlySet<string>;
-  readonly questions: OperatorQuestions;
-  readonly pins: readonly Pin[];
-  readonly axes: 'roles' | 'free';
-  readonly allToAll: boolean;
-}
-
-const BY_SEARCH: Completion = {
-  mode: 'dynamic_programming',
-  solve: (graph, mesh, cluster, { pins, ...options }) =>
-    solveMesh(graph, mesh, cluster, { ...options, pins: searchPins(graph, pins) }),
-};
 
 /** Errors of pins that say nothing about other degrees. */
-const OF_THIS_MESH: ReadonlySet<string> = new Set(['pin-cannot-be-kept', 'pin-does-not-fit', 'pins-contradict']);
+const OF_THIS_MESH: ReadonlySet<string> = new Set([
+  'pin-cannot-be-kept',
+  'pin-does-not-fit',
+  'pins-contradict',
+  'pins-leave-no-plan',
+]);
 
 /** Operators of a graph: more would take minutes, and gigabytes. Rewrites (a Gemm is two operators) add to a file's nodes. */
 const MOST_OPERATORS = 200_000;
 
-/** One combination of degrees, solved. */
-interface Solved extends Omit<PlanResult, 'rejected' | 'mode' | 'pins' | 'prediction' | 'sharded' | 'viewSteps'> {
-  readonly redistributor: Redistributor;
-}
-
 /**
  * Plans a graph for a cluster.
+ * @param completion how pins are completed on one mesh; left out: as `mode` says
  * @throws AutoparError (usage) for degrees that are no positive numbers or do not multiply to the devices; (noPlan) where
- * a pinned dp does not divide the batch, or nothing fits the memory
+ * a pinned dp does not divide the batch, pins leave no plan, or nothing fits the memory
  */
 export async function plan(
   graph: Graph,
   cluster: Cluster,
   options: PlanOptions = {},
-  completion: Completion = BY_SEARCH,
+  completion: Completion = completionOf(options),
 ): Promise<PlanResult> {
   if (graph.nodes.length > MOST_OPERATORS) throw tooManyOperators(graph.nodes.length);
   const pins = options.degrees ?? {};
   const batch = batchSize(graph);
   const { tried, rejected } = degreesOf(clusterSize(cluster), pins, batch, graph.microBatches?.count);
   const limit = options.memoryBytes ?? usableBytes(cluster);
-  const questions = operatorQuestions(graph);
-  const solved: Solved[] = [];
-  const unpinnable: { readonly degrees: Degrees; readonly error: AutoparError }[] = [];
-  for (const degrees of tried) {
-    // The search itself never waits: between two of them an interruption gets its turn.
-    await setImmediate();
-    options.signal?.throwIfAborted();
-    try {
-      solved.push(solve(graph, cluster, degrees, options, questions, completion));
-    } catch (error) {
-      // What a user asks for may be impossible under some degrees and possible under others.
-      if (!(error instanceof AutoparError) || !OF_THIS_MESH.has(error.code)) throw error;
-      unpinnable.push({ degrees, error });
-    }
+  const solving = new SolvingDegrees(graph, cluster, options);
+  await solving.solve(tried, completion);
+  const choice = await chooseDegrees(graph, cluster, solving.solved, limit, options.top ?? 1);
+  const [best] = choice.ranked;
+  const others = [
+    ...rejected,
+    ...[...solving.reasons, ...choice.reasons].map(([degrees, reason]) => ({ degrees, reason })),
+  ].sort((a, b) => a.degrees.tp - b.degrees.tp);
+  if (!best) {
+    const all = await otherDegrees(graph, cluster, options, completion, solving.solved);
+    const remedy = await remedyOf(graph, cluster, limit ?? 0, solving.solved, all);
+    throw nothingFits(graph, cluster, others, choice, limit ?? 0, options.timeLimit !== undefined, remedy);
   }
-  const [impossible] = unpinnable;
-  if (impossible && solved.length === 0) throw impossible.error;
-  solved.sort((a, b) => a.costNanoseconds - b.costNanoseconds || a.degrees.tp - b.degrees.tp);
-  const reasons = new Map([
-    ...rejected.map((entry) => [entry.degrees, entry.reason] as const),
-    ...unpinnable.map(({ degrees, error }) => [degrees, error.message] as const),
-  ]);
-  let best: { readonly found: Solved; readonly sharded: ShardedGraph; readonly prediction: Prediction } | undefined;
-  for (const found of solved) {
-    if (best) {
-      reasons.set(found.degrees, slower(found.costNanoseconds, best.found.costNanoseconds));
-      continue;
-    }
-    const sharded = lowered(graph, cluster, found);
-    const prediction = predict(sharded, cluster, wholeFlops(graph));
-    const need = Math.max(...prediction.peakBytes);
-    if (limit !== undefined && need > limit) reasons.set(found.degrees, tooLarge(need, limit));
-    else best = { found, sharded, prediction };
-  }
-  const others = [...reasons].map(([degrees, reason]) => ({ degrees, reason }));
-  if (!best) throw nothingFits(others, cluster, remedyOf(graph, cluster, options, completion, solved));
-  const { redistributor, ...found } = best.found;
+  const { cost, bound, redistributor, within: _, isCut, mode = completion.mode, ...found } = best.solved;
   return {
     ...found,
+    costNanoseconds: cost,
+    boundNanoseconds: bound,
     sharded: best.sharded,
     prediction: best.prediction,
-    rejected: others.sort((a, b) => a.degrees.tp - b.degrees.tp),
+    rejected: others,
+    top: choice.ranked.map(({ solved, prediction }) => ({
+      degrees: solved.degrees,
+      costNanoseconds: solved.cost,
+      boundNanoseconds: solved.bound,
+      peakBytes: prediction.peakBytes,
+      reason: choice.reasons.get(solved.degrees) ?? null,
+    })),
     viewSteps: viewSteps(graph, found.assignment, redistributor),
-    mode: completion.mode,
+    mode,
+    notes: solving.notes(isCut ?? false),
     pins: [
       ...Object.entries(pins).flatMap(([axis, size]) => (size === undefined ? [] : [`${axis}=${size}`])),
       ...new Set((options.operatorPins?.(found.assignment.mesh) ?? []).map((pin) => pin.source.text)),
@@ -167,60 +150,123 @@ export async function plan(
   };
 }
 
-function solve(
+/** Combinations that the pins rule out, solved: what might fit in their place. */
+async function otherDegrees(
   graph: Graph,
   cluster: Cluster,
-  degrees: Degrees,
   options: PlanOptions,
-  questions: OperatorQuestions,
   completion: Completion,
-): Solved {
-  const mesh = makeMesh([
-    ['dp', degrees.dp],
-    ['tp', degrees.tp],
-  ]);
-  const pinned = new Set(
-    Object.entries(options.degrees ?? {}).flatMap(([axis, size]) => (size === undefined ? [] : [axis])),
-  );
-  const { cost, bound, ...found } = completion.solve(graph, mesh, cluster, {
-    axes: options.axes ?? 'roles',
-    pinned,
-    questions,
-    allToAll: options.allToAll ?? true,
-    pins: options.operatorPins?.(mesh) ?? [],
-  });
-  return { ...found, degrees, costNanoseconds: cost, boundNanoseconds: bound };
-}
-
-function lowered(graph: Graph, cluster: Cluster, found: Solved): ShardedGraph {
-  const sharded = partition(graph, found.assignment, found.redistributor);
-  const price = priceGraph(sharded, cluster);
-  if (price !== found.costNanoseconds) {
-    throw new Error(`the lowered graph costs ${price} ns, the search said ${found.costNanoseconds} ns`);
+  solved: readonly Solved[],
+): Promise<readonly Solved[]> {
+  const isTried = ({ dp, tp }: Degrees) => solved.some(({ degrees }) => degrees.dp === dp && degrees.tp === tp);
+  const { tried } = degreesOf(clusterSize(cluster), {}, batchSize(graph), graph.microBatches?.count);
+  const others = tried.filter((degrees) => !isTried(degrees));
+  if (others.length === 0 || options.timeLimit !== undefined) return [];
+  const solving = new SolvingDegrees(graph, cluster, { ...options, degrees: {} });
+  try {
+    await solving.solve(others, completion);
+  } catch (error) {
+    // What other degrees cannot give is no remedy.
+    if (!(error instanceof AutoparError)) throw error;
   }
-  return sharded;
+  return solving.solved;
 }
 
-/** Work of the unsharded graph. */
-function wholeFlops(graph: Graph): number {
-  return graph.nodes.reduce((sum, node) => {
-    const view = viewOf(graph, node);
-    const { flops } = (entryOf(node.op, node.domain) ?? unknownEntry(node.op, node.domain)).work(view);
-    return sum + runsPerStep(node.scope, graph) * flops;
-  }, 0);
+function completionOf({ mode = 'auto', solver = 'highs' }: PlanOptions): Completion {
+  return mode === 'sharding_propagation' ? BY_PROPAGATION : bySearch(mode, solver);
 }
 
-function slower(cost: number, best: number): string {
-  const times = `${(cost / 1e6).toPrecision(3)} ms against ${(best / 1e6).toPrecision(3)} ms`;
-  return cost === best ? `no faster (${times})` : `${(cost / best).toPrecision(3)} times slower (${times})`;
-}
+/** Combinations of degrees being solved one after the other, as far as the time goes. */
+class SolvingDegrees {
+  readonly solved: Solved[] = [];
+  /** Why combinations were not solved. */
+  readonly reasons = new Map<Degrees, string>();
+  private readonly deadline: Deadline;
+  private readonly questions: OperatorQuestions;
+  private isPropagated = false;
 
-function tooLarge(need: number, limit: number): string {
-  return `needs ${gigabytes(need)} of ${gigabytes(limit)} on each device, ${gigabytes(need - limit)} too much`;
-}
+  constructor(
+    private readonly graph: Graph,
+    private readonly cluster: Cluster,
+    private readonly options: PlanOptions,
+  ) {
+    this.deadline = new Deadline(options.timeLimit, options.signal);
+    this.questions = operatorQuestions(graph);
+  }
 
-function gigabytes(bytes: number): string {
-  return bytes >= 1e9 ? `${(bytes / 1e9).toPrecision(3)} GB` : `${(bytes / 1e6).toPrecision(3)} MB`;
+  async solve(tried: readonly Degrees[], completion: Completion): Promise<void> {
+    let impossible: AutoparError | undefined;
+    const late: Degrees[] = [];
+    for (const degrees of tried) {
+      // Between two of them an interruption gets its turn, however short they are.
+      await setImmediate();
+      this.options.signal?.throwIfAborted();
+      try {
+        if (this.deadline.isOver()) late.push(degrees);
+        else this.solved.push(await this.complete(degrees, completion, this.deadline));
+      } catch (error) {
+        if (error instanceof OutOfTime) late.push(degrees);
+        // What a user asks for may be impossible under some degrees and possible under others.
+        else if (error instanceof AutoparError && OF_THIS_MESH.has(error.code)) {
+          impossible ??= error;
+          this.reasons.set(degrees, error.message);
+        } else throw error;
+      }
+    }
+    for (const degrees of late) this.reasons.set(degrees, 'the time limit was over before it was looked at');
+    if (this.solved.length > 0) return;
+    if (late.length > 0) await this.propagate(late);
+    else if (impossible) throw impossible;
+  }
+
+  /** @param isCut the chosen plan's search was ended by the time limit */
+  notes(isCut: boolean): readonly string[] {
+    const { timeLimit } = this.options;
+    if (timeLimit === undefined) return [];
+    const over = `the time limit of ${timeLimit} s was over`;
+    if (this.isPropagated) return [`${over} before any plan was found: this is what propagation makes of the pins`];
+    const late = [...this.reasons.values()].filter((reason) => reason.startsWith('the time limit')).length;
+    if (isCut) return [`${over} before the search was: this is the best plan so far`];
+    return late > 0 ? [`${over} before all degrees were looked at: this is the best plan so far`] : [];
+  }
+
+  /** The time is over and there is no plan: what propagation makes of the first degrees for which it makes one. */
+  private async propagate(late: readonly Degrees[]): Promise<void> {
+    let impossible: unknown;
+    for (const degrees of late) {
+      try {
+        this.solved.push(await this.complete(degrees, BY_PROPAGATION, new Deadline(undefined, this.options.signal)));
+        this.reasons.delete(degrees);
+        this.isPropagated = true;
+        return;
+      } catch (error) {
+        if (!(error instanceof AutoparError) || !OF_THIS_MESH.has(error.code)) throw error;
+        this.reasons.set(degrees, error.message);
+        impossible ??= error;
+      }
+    }
+    throw impossible;
+  }
+
+  private async complete(degrees: Degrees, completion: Completion, deadline: Deadline): Promise<Solved> {
+    const { options } = this;
+    const mesh = makeMesh([
+      ['dp', degrees.dp],
+      ['tp', degrees.tp],
+    ]);
+    const pinned = new Set(
+      Object.entries(options.degrees ?? {}).flatMap(([axis, size]) => (size === undefined ? [] : [axis])),
+    );
+    const completed = await completion.solve(this.graph, mesh, this.cluster, {
+      axes: options.axes ?? 'roles',
+      pinned,
+      questions: this.questions,
+      allToAll: options.allToAll ?? true,
+      pins: options.operatorPins?.(mesh) ?? [],
+      deadline,
+    });
+    return { mode: completion.mode, ...completed, degrees };
+  }
 }
 
 function tooManyOperators(count: number): AutoparError {
@@ -233,70 +279,33 @@ function tooManyOperators(count: number): AutoparError {
   );
 }
 
-function nothingFits(rejected: PlanResult['rejected'], cluster: Cluster, remedy: string | null): AutoparError {
+function nothingFits(
+  graph: Graph,
+  cluster: Cluster,
+  rejected: PlanResult['rejected'],
+  { leastBytes }: Choice,
+  limit: number,
+  isTimeLimited: boolean,
+  remedy: string | null,
+): AutoparError {
+  const devices = clusterSize(cluster);
   const reasons = rejected.map(({ degrees, reason }) => `dp ${degrees.dp} tp ${degrees.tp}: ${reason}`).join('; ');
-  const others =
-    'use more devices (--devices), devices with more memory (--cluster, --memory), or other degrees (--dp, --tp)';
+  const enough = devices * 2 ** Math.ceil(Math.log2(Math.max(2, leastBytes / Math.max(1, limit))));
+  const isTraining = graph.nodes.some(({ phase }) => phase === 'backward');
+  const hints = [
+    ...(isTimeLimited ? ['a longer --time-limit'] : []),
+    `devices with more memory (--cluster; --memory ${bytesWritten(leastBytes * 1.01).replace(' ', '')} would do)`,
+    `more of them (about ${enough}, if all that they hold can be cut)`,
+    ...(isTraining
+      ? ['smaller micro-batches (--micro-batch), recompute (simulate --recompute full says what it frees)']
+      : []),
+    'or other degrees (--dp, --tp)',
+  ];
   return new AutoparError(
     'nothing-fits',
     'noPlan',
-    `no combination of degrees for ${clusterSize(cluster)} devices is possible: ${reasons}`,
+    `no combination of degrees for ${devices} devices is possible: ${reasons}`,
     {},
-    remedy === null ? others : `${remedy}; else ${others}`,
+    `${remedy === null ? '' : `${remedy}; else `}use ${hints.join(', ')}`,
   );
-}
-
-/**
- * The cheapest change that makes a plan fit: other degrees where some were given, the fastest of those that fit; else
- * micro-batches, where what they make smaller is enough. Null where neither helps.
- */
-function remedyOf(
-  graph: Graph,
-  cluster: Cluster,
-  options: PlanOptions,
-  completion: Completion,
-  tried: readonly Solved[],
-): string | null {
-  const limit = options.memoryBytes ?? usableBytes(cluster);
-  if (limit === undefined) return null;
-  const isTried = ({ dp, tp }: Degrees) => tried.some((found) => found.degrees.dp === dp && found.degrees.tp === tp);
-  const { tried: all } = degreesOf(clusterSize(cluster), {}, batchSize(graph), graph.microBatches?.count);
-  const questions = operatorQuestions(graph);
-  const fitting = all.flatMap((degrees) => {
-    if (isTried(degrees)) return [];
-    const found = attempt(() => solve(graph, cluster, degrees, { ...options, degrees }, questions, completion));
-    if (!found || memoryOf(lowered(graph, cluster, found), cluster).peakBytes > limit) return [];
-    return [found];
-  });
-  const [fastest] = fitting.sort((a, b) => a.costNanoseconds - b.costNanoseconds);
-  if (fastest) {
-    const { degrees, costNanoseconds } = fastest;
-    return `--dp ${degrees.dp} --tp ${degrees.tp} fits, at ${(costNanoseconds / 1e6).toPrecision(3)} ms a step`;
-  }
-  if (graph.microBatches || !graph.nodes.some(({ phase }) => phase === 'backward')) return null;
-  for (const found of tried) {
-    const sharded = lowered(graph, cluster, found);
-    const { peakBytes, held } = memoryOf(sharded, cluster);
-    const kinds = tensorKinds(sharded);
-    const shrinking = [...held()].reduce((sum, [name, bytes]) => sum + (BY_SAMPLE.has(kinds.get(name)) ? bytes : 0), 0);
-    const times = [2, 4, 8, 16].find((count) => peakBytes - shrinking * (1 - 1 / count) <= limit);
-    if (times !== undefined) {
-      const { dp, tp } = found.degrees;
-      return `--dp ${dp} --tp ${tp} --micro-batches ${times} may fit: ${gigabytes(shrinking)} grow with the samples taken at once`;
-    }
-  }
-  return null;
-}
-
-/** Kinds whose bytes follow the samples of a micro-batch. */
-const BY_SAMPLE: ReadonlySet<TensorKind | undefined> = new Set<TensorKind>(['activation', 'temporary', 'input']);
-
-/** What a degree cannot give is no remedy. */
-function attempt<Result>(make: () => Result): Result | null {
-  try {
-    return make();
-  } catch (error) {
-    if (error instanceof AutoparError) return null;
-    throw error;
-  }
 }

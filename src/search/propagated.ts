@@ -1,29 +1,14 @@
 /**
- * @file Plans by propagation alone: pins are carried along the graph (sharding-propagation/propagation), nothing is searched.
- * What comes out is lowered, checked and priced like any other plan; how far it is from the best is not known.
+ * @file Plans by propagation alone, for whatever degrees are possible.
  */
 import type { Cluster } from '../cost-model/cluster.js';
-import { priceGraph } from '../cost-model/predict.js';
-import { stepPrice } from '../cost-model/price.js';
-import { redistributionBound } from '../cost-model/redistribution-bound.js';
-import { dtypeBits } from '../ir/dtype.js';
-import { type Graph, type Node, typeOf } from '../ir/graph.js';
-import { entryOf, unknownEntry } from '../ir/ops/index.js';
-import { viewOf } from '../ir/view.js';
-import type { Assignment, Reader, View } from '../partition/assignment.js';
-import { partition } from '../partition/partition.js';
-import { equalLayouts, type Layout, layoutKey, mergedLayout, replicated } from '../sharding-propagation/layout.js';
-import type { Mesh } from '../sharding-propagation/mesh.js';
-import { type Propagation, propagate } from '../sharding-propagation/propagation/propagate.js';
-import { makeRedistributor, type Redistributor } from '../sharding-propagation/redistribution.js';
-import { operandLayouts, REPLICATED } from '../sharding-propagation/strategy.js';
-import { producedLayouts } from '../strategy/produced-layouts.js';
-import { readersByTensor } from '../strategy/readers.js';
-import { type Completion, type PlanOptions, type PlanResult, plan } from './plan.js';
+import type { Graph } from '../ir/graph.js';
+import { BY_PROPAGATION } from './by-propagation.js';
+import { type PlanOptions, type PlanResult, plan } from './plan.js';
 
 /**
  * Plans a graph for a cluster as `plan` does, each combination of degrees completed by propagation. Without a pin that is
- * data parallelism. The bound of such a plan is 0: nothing is known of cheaper ones.
+ * data parallelism.
  * @throws AutoparError as `plan` does, and `pins-contradict` (noPlan)
  */
 export async function planByPropagation(
@@ -32,117 +17,4 @@ export async function planByPropagation(
   options: PlanOptions = {},
 ): Promise<PlanResult> {
   return plan(graph, cluster, options, BY_PROPAGATION);
-}
-
-/**
- * The assignment that a propagation stands for: its strategies, and each tensor redistributed once, to where its readers
- * want it. Where they differ that is the propagated layout, or what is cheaper by the redistributor given.
- */
-export function propagatedAssignment(
-  graph: Graph,
-  mesh: Mesh,
-  propagation: Propagation,
-  redistributor?: Redistributor,
-): Assignment {
-  const { strategies, layouts, pinned } = propagation;
-  const wanted = wantedLayouts(graph, mesh, propagation);
-  const propagated = (tensor: string) => {
-    const layout = layouts.get(tensor) ?? replicated(typeOf(graph, tensor).shape);
-    return mergedLayout(layout, mesh);
-  };
-  const readers = readersByTensor(graph);
-  const serving = (tensor: string, from: Layout | null): Layout => {
-    const choice = { graph, tensor, from, propagated: propagated(tensor), readers: readers.get(tensor) ?? [], wanted };
-    return cheapestView(choice, redistributor);
-  };
-  const inputs = new Map(
-    graph.inputs.map((input) => [input, pinned.has(input) ? propagated(input) : serving(input, null)] as const),
-  );
-  const produced = producedLayouts(graph, { mesh, strategies, inputs });
-  const views = [...readers].map(([tensor, list]): View => {
-    const from = produced.get(tensor) ?? propagated(tensor);
-    return { tensor, readers: list, layout: inputs.get(tensor) ?? serving(tensor, from) };
-  });
-  return { mesh, strategies, inputs, views };
-}
-
-const BY_PROPAGATION: Completion = {
-  mode: 'sharding_propagation',
-  solve: (graph, mesh, cluster, { pins, pinned, questions, allToAll }) => {
-    const propagation = propagate(graph, mesh, pins);
-    const price = stepPrice(cluster, mesh);
-    const redistributor = makeRedistributor(mesh, price, redistributionBound(cluster, mesh, price), { allToAll });
-    const assignment = propagatedAssignment(graph, mesh, propagation, redistributor);
-    const cost = priceGraph(partition(graph, assignment, redistributor), cluster);
-    const exceptions = graph.nodes
-      .filter((node) => questions(node).heavy)
-      .flatMap((node) => idleAxes(node, mesh, propagation, pinned));
-    return { assignment, redistributor, cost, bound: 0, exceptions, propagation };
-  },
-};
-
-/** By reader: the layout in which an operator takes the operand. */
-type Wanted = ReadonlyMap<string, readonly (Layout | null)[]>;
-
-function wantedLayouts(graph: Graph, mesh: Mesh, { strategies }: Propagation): Wanted {
-  return new Map(
-    graph.nodes.map((node) => {
-      const view = viewOf(graph, node);
-      const entry = entryOf(node.op, node.domain) ?? unknownEntry(node.op, node.domain);
-      const strategy = strategies.get(node.group) ?? REPLICATED;
-      return [node.name, operandLayouts(entry.rule(view), strategy, entry.linear(view), mesh)] as const;
-    }),
-  );
-}
-
-interface ViewChoice {
-  readonly graph: Graph;
-  readonly tensor: string;
-  /** As it is made; null for an input, which can be fed in any layout. */
-  readonly from: Layout | null;
-  readonly propagated: Layout;
-  readonly readers: readonly Reader[];
-  readonly wanted: Wanted;
-}
-
-/** What readers share. A graph output is left as it is, but never partial. */
-function cheapestView({ graph, tensor, from, propagated, readers, wanted }: ViewChoice, by?: Redistributor): Layout {
-  const asked = readers.flatMap((reader) =>
-    reader.kind === 'operator' ? (wanted.get(reader.name)?.[reader.operand] ?? []) : [],
-  );
-  const isOutput = readers.some((reader) => reader.kind === 'output');
-  const whole = from && (from.partial.length === 0 || !isOutput) ? [from] : [];
-  const [first] = asked;
-  if (
-    first &&
-    !isOutput &&
-    asked.every((layout) => equalLayouts(layout, first)) &&
-    (from || first.partial.length === 0)
-  )
-    return first;
-  const candidates = distinct([...whole, propagated, ...asked]).filter((layout) => layout.partial.length === 0 || from);
-  const possible = isOutput ? candidates.filter((layout) => layout.partial.length === 0) : candidates;
-  const [only] = possible;
-  if (!only || (asked.length === 0 && whole.length > 0)) return only ?? propagated;
-  if (!by) return asked.every((layout) => equalLayouts(layout, only)) ? only : propagated;
-  const { shape, dtype } = typeOf(graph, tensor);
-  const cost = (a: Layout, b: Layout) => by.cost(a, b, shape, dtypeBits(dtype));
-  const total = (view: Layout) => asked.reduce((sum, layout) => sum + cost(view, layout), from ? cost(from, view) : 0);
-  return possible.reduce((best, layout) => (total(layout) < total(best) ? layout : best));
-}
-
-function distinct(layouts: readonly Layout[]): readonly Layout[] {
-  return [...new Map(layouts.map((layout) => [layoutKey(layout), layout])).values()];
-}
-
-/** Axes of pinned degrees that one of the operators with most of the work does not use. */
-function idleAxes(node: Node, mesh: Mesh, { strategies }: Propagation, pinned: ReadonlySet<string>) {
-  const { axes, carried } = strategies.get(node.group) ?? REPLICATED;
-  const used = new Set([...Object.values(axes).flat(), ...(carried?.axes ?? [])]);
-  return mesh.axes
-    .filter((axis) => pinned.has(axis.name) && axis.subAxes.some((sub) => !used.has(sub.name)))
-    .map((axis) => ({
-      operator: node.name,
-      reason: `${axis.name} ${axis.size} is not used: no pin reaches it`,
-    }));
 }

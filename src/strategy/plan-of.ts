@@ -33,6 +33,8 @@ export interface Found {
   readonly places?: ReadonlyMap<string, 'device' | 'host'>;
   /** False where redistributions had to do without. */
   readonly allToAll?: boolean;
+  /** The user limited the search in seconds: equal questions may have other answers. */
+  readonly isTimeLimited?: boolean;
 }
 
 /** What import hands over. */
@@ -94,6 +96,7 @@ export function planOf(found: Found, model: PlannedModel, cluster: PlannedCluste
       costSeconds: found.costNanoseconds / 1e9,
       boundSeconds: found.boundNanoseconds / 1e9,
       gap: found.costNanoseconds === 0 ? 0 : 1 - found.boundNanoseconds / found.costNanoseconds,
+      ...(found.isTimeLimited ? { timeLimited: true as const } : {}),
     },
     pins: found.pins,
     ...(found.allToAll === false ? { allToAll: false } : {}),

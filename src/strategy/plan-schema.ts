@@ -116,7 +116,10 @@ export const PLAN_SCHEMA = record(
       flopsTotal: amount,
       bytesCommunicated: amount,
     }),
-    search: record({ mode: text, costSeconds: amount, boundSeconds: amount, gap: amount }),
+    search: record(
+      { mode: text, costSeconds: amount, boundSeconds: amount, gap: amount, timeLimited: { const: true } },
+      ['timeLimited'],
+    ),
     pins: texts,
     allToAll: { const: false },
   },

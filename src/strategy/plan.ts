@@ -53,6 +53,8 @@ export interface Plan {
     readonly costSeconds: number;
     readonly boundSeconds: number;
     readonly gap: number;
+    /** The search had a limit in seconds, so that the plan depends on the machine. */
+    readonly timeLimited?: true;
   };
   readonly pins: readonly string[];
   /** Redistributions do without all-to-alls. */

@@ -129,6 +129,5 @@ test('what cannot be is refused with the file and the line', async (t) => {
   const planned = await compile('--config pipeline.yaml --plan-only');
   t.is(planned.code, 0, planned.stderr);
   t.regex(planned.stderr, /pp 2 is left out of the plan/);
-  t.regex((await compile('--search-mode ilp')).stderr, /not there yet/);
   t.regex((await compile('--search-mode dynamic_programming --complete propagate')).stderr, /contradicts/);
 });

@@ -115,3 +115,41 @@ test('pins bind on every mesh that is tried', async (t) => {
   });
   t.deepEqual([...new Set(seen)].sort(), ['1,4', '2,2', '4,1']);
 });
+
+test('of pins that an operator cannot keep together, only those that contradict are named', async (t) => {
+  const graph = mlpGraph(8, 64, 256, 1);
+  const pin = (text: string, axes: NonNullable<OperatorPin['axes']>): OperatorPin => ({
+    kind: 'operator',
+    node: 'layers.0.up',
+    source: { ...source, text },
+    axes,
+  });
+  const pins = [pin('rows', { m: ['dp'] }), pin('columns', { n: ['tp'] }), pin('inner', { k: ['tp'] })];
+  const error = await t.throwsAsync(plan(graph, CLUSTER, { ...DEGREES, operatorPins: () => pins }), {
+    instanceOf: AutoparError,
+  });
+  t.is(error?.code, 'pin-cannot-be-kept');
+  t.regex(error?.message ?? '', /^columns and inner: MatMul layers\.0\.up cannot be so/);
+  // Any two of the three that do not contradict are kept.
+  for (const kept of [pins.slice(0, 2), [pins[0], pins[2]] as OperatorPin[]])
+    await t.notThrowsAsync(plan(graph, CLUSTER, { ...DEGREES, operatorPins: () => kept }));
+});
+
+test('of pins that leave no plan, a smallest set is named', async (t) => {
+  const graph = mlpGraph(8, 64, 256, 1);
+  const [output = ''] = graph.outputs;
+  const ask = (mesh: Mesh, tensor: string, text: string): Pin => ({
+    kind: 'tensor',
+    tensor,
+    source: { ...source, text: `${text} on ${tensor}` },
+    demand: { kind: 'layout', layout: parseLayout(text, graph.tensors.get(tensor)?.shape ?? [], mesh) },
+  });
+  const operatorPins = (mesh: Mesh) => [ask(mesh, 'x', '[dp, -]'), ask(mesh, output, '[dp, -] + partial(tp)')];
+  for (const mode of ['auto', 'ilp', 'recursive_programming'] as const) {
+    const error = await t.throwsAsync(plan(graph, CLUSTER, { ...DEGREES, operatorPins, mode }), {
+      instanceOf: AutoparError,
+    });
+    t.is(error?.code, 'pins-leave-no-plan', mode);
+    t.is(error?.message, `[dp, -] + partial(tp) on ${output} leaves no plan on dp 2 · tp 2, whatever the rest does`);
+  }
+});

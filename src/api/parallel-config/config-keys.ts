@@ -4,12 +4,12 @@
  */
 import { tupleValues } from '../../sharding-propagation/annotations/tuple-text.js';
 import {
+  CONFIG_SEARCH_MODES,
   type ConfigKey,
+  type ConfigSearchMode,
   type DatasetStrategy,
   type ParallelMode,
   type ParallelValues,
-  SEARCH_MODES,
-  type SearchMode,
 } from './parallel-config.js';
 
 /** A value of the wrong form: what was expected, and the nearest choices where it is one of several. */
@@ -225,9 +225,11 @@ function mode(value: unknown): Read<ParallelMode> {
     : { expected: '0 (data), 1 (semi-auto), 2 (auto), 3 (hybrid) or a name', choices: Object.keys(MODES) };
 }
 
-function searchMode(value: unknown): Read<SearchMode | null> {
-  const found = SEARCH_MODES.find((name) => name === value);
-  return found ? { value: found } : { expected: `one of ${SEARCH_MODES.join(', ')}`, choices: SEARCH_MODES };
+function searchMode(value: unknown): Read<ConfigSearchMode | null> {
+  const found = CONFIG_SEARCH_MODES.find((name) => name === value);
+  return found
+    ? { value: found }
+    : { expected: `one of ${CONFIG_SEARCH_MODES.join(', ')}`, choices: CONFIG_SEARCH_MODES };
 }
 
 function optimizerLevel(value: unknown): Read<1 | 2 | 3> {

@@ -3,7 +3,7 @@
  * yet, a sentence each.
  */
 import { checkConfig, keyText, pinsDegrees } from './config-rules.js';
-import type { ConfigKey, ConfigRemark, DatasetStrategy, ParallelConfig, SearchMode } from './parallel-config.js';
+import type { ConfigKey, ConfigRemark, ConfigSearchMode, DatasetStrategy, ParallelConfig } from './parallel-config.js';
 
 export interface ConfigOptions {
   readonly mode: 'data' | 'semi-auto' | 'auto' | 'hybrid';
@@ -22,7 +22,7 @@ export interface ConfigOptions {
   /** Gradient reductions joined to one; null where the file does not say. */
   readonly gradientBuckets: number | null;
   readonly gradientsMean: boolean;
-  readonly searchMode: 'auto' | SearchMode;
+  readonly searchMode: 'auto' | ConfigSearchMode;
   readonly zero: 0 | 1 | 2 | 3;
   readonly saveFile: string | null;
   readonly loadFile: string | null;

@@ -6,8 +6,9 @@
 /** MindSpore's parallel modes. `stand-alone`: one device. */
 export type ParallelMode = 'data' | 'semi-auto' | 'auto' | 'hybrid' | 'stand-alone';
 
-export const SEARCH_MODES = ['recursive_programming', 'dynamic_programming', 'sharding_propagation'] as const;
-export type SearchMode = (typeof SEARCH_MODES)[number];
+/** MindSpore's search modes: those of autopar that it has. */
+export const CONFIG_SEARCH_MODES = ['recursive_programming', 'dynamic_programming', 'sharding_propagation'] as const;
+export type ConfigSearchMode = (typeof CONFIG_SEARCH_MODES)[number];
 
 /** How the inputs lie: each data-parallel rank its part, all of them whole, or split counts per input. */
 export type DatasetStrategy = 'data_parallel' | 'full_batch' | readonly (readonly number[])[];
@@ -21,7 +22,7 @@ export interface ParallelValues {
   readonly enableAllToAll: boolean;
   readonly fullBatch: boolean;
   readonly datasetStrategy: DatasetStrategy | null;
-  readonly searchMode: SearchMode | null;
+  readonly searchMode: ConfigSearchMode | null;
   readonly enableParallelOptimizer: boolean;
   /** What is sharded with it: 1 the optimizer's state, 2 gradients too, 3 weights too. */
   readonly optimizerLevel: 1 | 2 | 3;

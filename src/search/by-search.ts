@@ -1,0 +1,24 @@
+/**
+ * @file Completion by search: a mesh is solved without a limit first; where that plan is too large, again within the limit.
+ */
+import type { Completion } from './completion.js';
+import { fitMemory } from './fit-memory.js';
+import { isForbidden, pinConflict } from './pin-conflict.js';
+import { searchPins } from './pinned.js';
+import type { SearchOptions } from './search-mesh.js';
+import { searchMesh } from './search-mesh.js';
+import type { SolverName } from './search-mode.js';
+
+/** Completion in a mode; integer programs go to the solver named. */
+export function bySearch(mode: SearchOptions['mode'], solver: SolverName): Completion {
+  return {
+    mode: mode === 'auto' ? 'dynamic_programming' : mode,
+    solve: async (graph, mesh, cluster, { pins, ...given }) => {
+      const options: SearchOptions = { ...given, pins: searchPins(graph, pins), mode, solver };
+      const found = await searchMesh(graph, mesh, cluster, options).catch((error: unknown) => {
+        throw (isForbidden(error) && pinConflict(graph, mesh, cluster, options, pins)) || error;
+      });
+      return { ...found, within: (limit) => fitMemory(graph, mesh, cluster, options, limit) };
+    },
+  };
+}

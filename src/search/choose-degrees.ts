@@ -1,0 +1,123 @@
+/**
+ * @file Which of the solved combinations of degrees is taken: the cheapest whose lowered plan fits the memory.
+ *
+ * Combinations come in the order of their costs without a memory limit, which bound their costs within it. Where the first one's
+ * plan is too large, it is looked for again within the limit, and comes back at the cost of what was found; so the first that
+ * fits is cheaper than any that would fit under other degrees.
+ */
+import type { Cluster } from '../cost-model/cluster.js';
+import { type Prediction, predict, priceGraph } from '../cost-model/predict.js';
+import { type Graph, runsPerStep } from '../ir/graph.js';
+import { entryOf, unknownEntry } from '../ir/ops/index.js';
+import { viewOf } from '../ir/view.js';
+import { partition } from '../partition/partition.js';
+import type { ShardedGraph } from '../partition/sharded-graph.js';
+import type { Completed } from './completion.js';
+import { OutOfTime } from './deadline.js';
+import type { Degrees } from './degrees.js';
+
+/** One combination of degrees, solved. */
+export interface Solved extends Completed {
+  readonly degrees: Degrees;
+}
+
+/** One whose plan fits. */
+export interface Fitted {
+  readonly solved: Solved;
+  /** The graph lowered under its assignment. */
+  readonly sharded: ShardedGraph;
+  readonly prediction: Prediction;
+}
+
+export interface Choice {
+  /** The best that fit, the chosen one first; fewer than asked for where no more fit, none where nothing does. */
+  readonly ranked: readonly Fitted[];
+  /** Why each of the others was not taken. */
+  readonly reasons: ReadonlyMap<Degrees, string>;
+  /** The least bytes per device that a plan was found to need; Infinity where all that were looked at fit. */
+  readonly leastBytes: number;
+}
+
+/** @param limit bytes per device; undefined where none applies */
+export async function chooseDegrees(
+  graph: Graph,
+  cluster: Cluster,
+  all: readonly Solved[],
+  limit: number | undefined,
+  count: number,
+): Promise<Choice> {
+  const waiting = all.map((solved) => ({ solved, isWithin: false }));
+  const ranked: Fitted[] = [];
+  const reasons = new Map<Degrees, string>();
+  let leastBytes = Infinity;
+  const flops = wholeFlops(graph);
+  while (waiting.length > 0 && ranked.length < count) {
+    waiting.sort((a, b) => a.solved.cost - b.solved.cost || a.solved.degrees.tp - b.solved.degrees.tp);
+    const { solved, isWithin } = waiting.shift() as (typeof waiting)[number];
+    const sharded = lowered(graph, cluster, solved);
+    const prediction = predict(sharded, cluster, flops);
+    const need = Math.max(...prediction.peakBytes);
+    if (limit === undefined || need <= limit) {
+      const [best] = ranked;
+      if (best) reasons.set(solved.degrees, slower(solved.cost, best.solved.cost));
+      ranked.push({ solved, sharded, prediction });
+      continue;
+    }
+    const fitting = isWithin ? undefined : await within(solved, limit);
+    if (fitting?.completed) waiting.push({ solved: { ...solved, ...fitting.completed }, isWithin: true });
+    else {
+      const least = Math.min(need, fitting?.least ?? need);
+      leastBytes = Math.min(leastBytes, least);
+      reasons.set(solved.degrees, tooLarge(least, fitting?.atLeast ?? 0, limit));
+    }
+  }
+  const [best] = ranked;
+  if (best) for (const { solved } of waiting) reasons.set(solved.degrees, slower(solved.cost, best.solved.cost));
+  return { ranked, reasons, leastBytes };
+}
+
+async function within(
+  solved: Solved,
+  limit: number,
+): Promise<Awaited<ReturnType<NonNullable<Completed['within']>>> | undefined> {
+  try {
+    return await solved.within?.(limit);
+  } catch (error) {
+    if (error instanceof OutOfTime) return undefined;
+    throw error;
+  }
+}
+
+/** The graph lowered under an assignment. @throws Error (a fault of ours) where it does not cost what the search said */
+export function lowered(graph: Graph, cluster: Cluster, { assignment, redistributor, cost }: Solved): ShardedGraph {
+  const sharded = partition(graph, assignment, redistributor);
+  const price = priceGraph(sharded, cluster);
+  if (price !== cost) throw new Error(`the lowered graph costs ${price} ns, the search said ${cost} ns`);
+  return sharded;
+}
+
+/** Work of the unsharded graph. */
+function wholeFlops(graph: Graph): number {
+  return graph.nodes.reduce((sum, node) => {
+    const view = viewOf(graph, node);
+    const { flops } = (entryOf(node.op, node.domain) ?? unknownEntry(node.op, node.domain)).work(view);
+    return sum + runsPerStep(node.scope, graph) * flops;
+  }, 0);
+}
+
+function slower(cost: number, best: number): string {
+  const times = `${(cost / 1e6).toPrecision(3)} ms against ${(best / 1e6).toPrecision(3)} ms`;
+  return cost === best ? `no faster (${times})` : `${(cost / best).toPrecision(3)} times slower (${times})`;
+}
+
+/** @param atLeast no plan needs less */
+function tooLarge(least: number, atLeast: number, limit: number): string {
+  const [proven, found, allowed] = [atLeast, least, limit].map(bytesWritten);
+  if (atLeast > limit) return `needs at least ${proven} of ${allowed} on each device`;
+  return `needs ${found} of ${allowed} on each device, the least that was found`;
+}
+
+/** Such as `93.1 GB`. */
+export function bytesWritten(bytes: number): string {
+  return bytes >= 1e9 ? `${(bytes / 1e9).toPrecision(3)} GB` : `${(bytes / 1e6).toPrecision(3)} MB`;
+}

@@ -1,0 +1,256 @@
+/**
+ * @file The cheapest assignment of a mesh that fits a memory limit.
+ *
+ * The uses of memory-uses.ts are a relaxation: no assignment needs less. So
+ *
+ *     what the solver proves of the relaxed problem bounds every assignment that fits
+ *     where it has no solution, none fits
+ *     where its solution, lowered, fits, that is the best there is (within the solver's gap)
+ *
+ * Where the lowered solution needs more (a redistribution holds both ends, a weight is kept in two layouts), what it needs
+ * more than its uses say is set aside at the operators concerned, and the problem solved again. Such plans are valid, but
+ * no bound follows from what was set aside: the gap to the relaxation's bound is printed.
+ */
+import type { Cluster } from '../cost-model/cluster.js';
+import { fusesBlocks } from '../cost-model/device.js';
+import type { Graph } from '../ir/graph.js';
+import { liveBytes } from '../partition/liveness.js';
+import { partition } from '../partition/partition.js';
+import type { Mesh } from '../sharding-propagation/mesh.js';
+import type { Completed, Fitting } from './completion.js';
+import { type CostSolution, costOf } from './cost-problem.js';
+import { OutOfTime } from './deadline.js';
+import { eliminate } from './elimination.js';
+import { type MemoryUses, memoryUses } from './memory-uses.js';
+import type { MeshProblem } from './mesh-problem.js';
+import { meshProblemInTurns, type SearchOptions } from './search-mesh.js';
+import { meshSolution } from './solve-mesh.js';
+import { type MemoryUse, NoAssignment } from './solver/limited-problem.js';
+import type { Answer } from './solver/solve.js';
+import { solveApart } from './solver/solve-apart.js';
+
+/** How much the solver may do: table entries that it looks at, and whether an integer program may take its time. */
+interface SolverEffort {
+  readonly work: number;
+  readonly isProof: boolean;
+}
+
+const QUICK: SolverEffort = { work: 2e7, isProof: false };
+const PROOF: SolverEffort = { work: 2e8, isProof: true };
+/** Limits that are tried to say how much the least plan needs. */
+const STEPS = 5;
+/** Rounds of setting aside what solutions need more than their uses say. */
+const ROUNDS = 12;
+
+/** @param limit bytes per device */
+export async function fitMemory(
+  graph: Graph,
+  mesh: Mesh,
+  cluster: Cluster,
+  options: SearchOptions,
+  limit: number,
+): Promise<Fitting> {
+  const problem = await meshProblemInTurns(graph, mesh, cluster, options);
+  return new FittingMesh(problem, options, limit).run();
+}
+
+class FittingMesh {
+  private readonly memory: MemoryUses;
+  /** By operator: what lowered solutions needed there more than their uses say. */
+  private readonly setAside = new Map<string, number>();
+  private best: CostSolution | undefined;
+  private least = Infinity;
+  private bound = 0;
+
+  constructor(
+    private readonly problem: MeshProblem,
+    private readonly options: SearchOptions,
+    private readonly limit: number,
+  ) {
+    this.memory = memoryUses(problem);
+  }
+
+  async run(): Promise<Fitting> {
+    const { deadline, mode } = this.options;
+    let atLeast = leastPeak(this.memory.uses);
+    if (atLeast <= this.limit) await this.inTime(() => this.search());
+    if (!this.best) {
+      // An answer where there is no other: it may even fit.
+      this.look(this.economical());
+      await this.inTime(async () => {
+        atLeast = Math.max(atLeast, await this.closeIn(Math.max(atLeast, this.limit)));
+      });
+    }
+    const { best, least } = this;
+    if (!best) return { completed: null, least, atLeast };
+    const solution = { ...best, bound: Math.min(best.cost, this.bound) };
+    const completed: Completed = {
+      ...meshSolution(this.problem, solution),
+      mode: mode === 'dynamic_programming' ? mode : 'ilp',
+      isCut: deadline.isOver(),
+    };
+    return { completed, least, atLeast };
+  }
+
+  /** Once the time is over, what was found is what there is. */
+  private async inTime(work: () => Promise<void>): Promise<void> {
+    try {
+      await work();
+    } catch (error) {
+      if (!(error instanceof OutOfTime)) throw error;
+    }
+  }
+
+  private async search(): Promise<void> {
+    for (let round = 0; round < ROUNDS; round++) {
+      const found = await this.relaxed(this.limit, round === 0 ? [QUICK, PROOF] : [QUICK]);
+      // What was set aside is a guess: only the first problem bounds everything.
+      if (round === 0) this.bound = found?.bound ?? Infinity;
+      if (!found || this.look(found) || this.best?.cost === this.bound) return;
+      this.options.deadline.check();
+    }
+  }
+
+  /** Nothing fits: how much less would have to be needed. Looks for plans between a limit that fails and the least so far. */
+  private async closeIn(failing: number): Promise<number> {
+    this.setAside.clear();
+    let proven = 0;
+    for (let [low, step] = [failing, 0]; step < STEPS && this.least > low * 1.01; step++) {
+      const middle = Math.floor((low + this.least) / 2);
+      const answer = await this.solved(middle, QUICK);
+      if (!answer) proven = Math.max(proven, middle + 1);
+      const before = this.least;
+      if (answer?.states) this.look(this.exactly(answer.states));
+      if (this.least >= before) low = middle;
+    }
+    return proven;
+  }
+
+  /**
+   * The best solution under a limit and what is set aside, at exact prices; null where there is none. Prices that solutions
+   * use are found with little effort before the solver is given time for a proof.
+   */
+  private async relaxed(limit: number, efforts: readonly SolverEffort[]): Promise<CostSolution | null> {
+    const { groups } = this.problem;
+    const { deadline } = this.options;
+    let solution = null as CostSolution | null;
+    let bound = 0;
+    for (const effort of efforts) {
+      for (;;) {
+        const answer = await this.solved(limit, effort);
+        if (!answer?.states) {
+          if (solution && !deadline.isOver()) break;
+          return solution;
+        }
+        bound = Math.max(bound, answer.bound);
+        const isExact = !groups.refine(answer.states);
+        const found = this.exactly(answer.states);
+        solution = { ...(solution && solution.cost <= found.cost ? solution : found), bound };
+        if (deadline.isOver()) return solution;
+        if (isExact) break;
+      }
+    }
+    return solution;
+  }
+
+  /** One answer of the solver; null where the limit cannot be kept, or nothing was found. */
+  private async solved(limit: number, { work, isProof }: SolverEffort): Promise<Answer | null> {
+    const { deadline, mode, solver } = this.options;
+    const decided = [...this.setAside].map(([operator, bytes]) => {
+      const [start, end] = this.memory.spanOf(operator);
+      return { start, end, bytes };
+    });
+    const problem = { ...this.problem.groups.problem(), uses: this.memory.uses, limit, decided };
+    const seconds = deadline.left();
+    const effort = { work, ...(seconds === Infinity ? {} : { seconds }) };
+    const task = { problem, effort, solver: isProof && mode !== 'dynamic_programming' ? solver : ('none' as const) };
+    const answer = await solveApart(task, deadline.signal ? { signal: deadline.signal } : {}).catch(orNone);
+    deadline.signal?.throwIfAborted();
+    return answer;
+  }
+
+  /** Lowers a solution: keeps it where it fits and is the best, else sets aside what its uses do not say. Whether it fits. */
+  private look(found: CostSolution): boolean {
+    const { graph, cluster, groups, redistributor } = this.problem;
+    const sharded = partition(graph, groups.assignmentOf(found.states), redistributor);
+    const { inputBytes, nodeBytes } = liveBytes(sharded, fusesBlocks(cluster.device));
+    const peak = nodeBytes.reduce((most, bytes) => Math.max(most, bytes), inputBytes);
+    this.least = Math.min(this.least, peak);
+    if (peak <= this.limit) {
+      if (!this.best || found.cost < this.best.cost) this.best = found;
+      return true;
+    }
+    const said = livePeaks(this.memory.uses, found.states);
+    sharded.nodes.forEach(({ origin }, index) => {
+      const needed = nodeBytes[index] as number;
+      if (needed <= this.limit) return;
+      const [start, end] = this.memory.spanOf(origin);
+      const more = Math.max(1, needed - said(start, end));
+      this.setAside.set(origin, Math.max(this.setAside.get(origin) ?? 0, more));
+    });
+    return false;
+  }
+
+  /** The assignment whose uses, each by how long it lives, are least. */
+  private economical(): CostSolution {
+    const { groups } = this.problem;
+    const { sizes, factors } = groups.problem();
+    const costs = sizes.map((size) => new Float64Array(size));
+    for (const { variable, start, end, bytes } of this.memory.uses) {
+      const own = costs[variable] as Float64Array;
+      for (let state = 0; state < own.length; state++)
+        own[state] = (own[state] as number) + Math.round(((bytes[state] as number) * (end - start)) / SCALE);
+    }
+    const bytes = costs.map((values, variable) => ({
+      variables: [variable],
+      table: { sizes: [values.length], values },
+    }));
+    return this.exactly(eliminate({ sizes, factors: [...bytes, ...factors] }).states);
+  }
+
+  /** States at exact prices. */
+  private exactly(states: readonly number[]): CostSolution {
+    const { groups } = this.problem;
+    groups.refine(states);
+    return { states, cost: costOf(groups.problem(), states), bound: 0 };
+  }
+}
+
+/** Bytes over moments that weigh as much as a nanosecond where memory is all that matters: sums stay below 2^53. */
+const SCALE = 1024;
+
+/** No assignment needs less: at every moment, each use in its smallest state. */
+function leastPeak(uses: readonly MemoryUse[]): number {
+  const smallest = uses.map((use) => ({ ...use, bytes: Float64Array.of(Math.min(...use.bytes)) }));
+  return livePeaks(
+    smallest.map((use, variable) => ({ ...use, variable })),
+    smallest.map(() => 0),
+  )(-Infinity, Infinity);
+}
+
+/** Of an assignment's uses: the most bytes alive at any moment from `start` up to `end`. */
+function livePeaks(uses: readonly MemoryUse[], states: readonly number[]): (start: number, end: number) => number {
+  const changes = uses.flatMap(({ variable, start, end, bytes }): readonly (readonly [number, number])[] => {
+    const amount = bytes[states[variable] as number] as number;
+    return amount > 0 ? [[start, amount] as const, [end, -amount] as const] : [];
+  });
+  changes.sort((a, b) => a[0] - b[0] || a[1] - b[1]);
+  const levels: { readonly from: number; readonly live: number }[] = [{ from: -Infinity, live: 0 }];
+  let live = 0;
+  for (const [time, amount] of changes) {
+    live += amount;
+    if (levels[levels.length - 1]?.from === time) levels.pop();
+    levels.push({ from: time, live });
+  }
+  return (start, end) =>
+    levels.reduce((most, level, index) => {
+      const next = levels[index + 1]?.from ?? Infinity;
+      return level.from < end && next > start ? Math.max(most, level.live) : most;
+    }, 0);
+}
+
+/** Where nothing keeps the limit, or the time is over, there is no answer. */
+function orNone(error: unknown): null {
+  if (error instanceof NoAssignment || error instanceof OutOfTime) return null;
+  throw error;
+}

@@ -1,0 +1,291 @@
+/**
+ * @file What the states of a mesh's variables take of memory, and when: the uses of the solver's limited problem.
+ *
+ * Moments are operators in the order in which they run, two each: `2i`, where operands are brought into the layouts in which
+ * operator i reads them, and `2i + 1`, where it runs.
+ *
+ *     weight      all the time, in the layout of one of its readers
+ *     input       from the beginning until its last reader
+ *     tensor      as made, until its first reader; from then on as its readers share it, until the last
+ *     operator    while it runs: its result, what its lowering makes on the way, and the operands that it is the last to read
+ *
+ * That is liveness (partition/liveness.ts) without what redistributions hold on the way and copies for single readers, which
+ * depend on two variables. So no assignment needs less than its uses say, and one without redistributions needs just that.
+ */
+import { fusesBlocks } from '../cost-model/device.js';
+import { byteLength } from '../ir/dtype.js';
+import { type Graph, type Node, type TensorType, typeOf } from '../ir/graph.js';
+import { isAccumulator } from '../ir/ops/accumulate.js';
+import { viewOf } from '../ir/view.js';
+import type { Reader } from '../partition/assignment.js';
+import type { Fragment } from '../partition/fragment.js';
+import { lowerOperator } from '../partition/lower-operator.js';
+import { localBytes } from '../partition/partition.js';
+import { type Layout, layoutKey, localShape } from '../sharding-propagation/layout.js';
+import type { Mesh } from '../sharding-propagation/mesh.js';
+import { readersByTensor } from '../strategy/readers.js';
+import type { CandidateSet } from './candidates.js';
+import type { End } from './group-graph.js';
+import type { MeshProblem } from './mesh-problem.js';
+import type { MemoryUse } from './solver/limited-problem.js';
+
+export interface MemoryUses {
+  readonly uses: readonly MemoryUse[];
+  /** The moments of an operator, by name: from, and up to. */
+  readonly spanOf: (operator: string) => readonly [number, number];
+}
+
+/** The uses of a mesh's variables. */
+export function memoryUses(problem: MeshProblem): MemoryUses {
+  return new Gathering(problem).run();
+}
+
+class Gathering {
+  private readonly graph: Graph;
+  private readonly mesh: Mesh;
+  private readonly fuses: boolean;
+  private readonly uses: MemoryUse[] = [];
+  private readonly place: ReadonlyMap<string, number>;
+  private readonly order: readonly Node[];
+  private readonly end: number;
+  /** Operators of a micro-batch, which come first; none where there are no micro-batches. */
+  private readonly microCount: number;
+  private readonly readers: ReadonlyMap<string, readonly Reader[]>;
+  /** Tensors that stay while there are micro-batches. */
+  private readonly kept: ReadonlySet<string>;
+  private readonly transients = new Map<string, Float64Array>();
+  private readonly setIds = new Map<CandidateSet, number>();
+
+  constructor(private readonly problem: MeshProblem) {
+    const { graph, mesh, cluster } = problem;
+    this.graph = graph;
+    this.mesh = mesh;
+    this.fuses = fusesBlocks(cluster.device);
+    const of = (scope: Node['scope']) => graph.nodes.filter((node) => node.scope === scope);
+    this.order = graph.microBatches ? [...of('micro'), ...of('step')] : graph.nodes;
+    this.place = new Map(this.order.map((node, index) => [node.name, index]));
+    this.end = 2 * this.order.length + 2;
+    this.microCount = graph.microBatches ? of('micro').length : 0;
+    this.readers = readersByTensor(graph);
+    this.kept = new Set(graph.state.map(({ input }) => input));
+  }
+
+  run(): MemoryUses {
+    const { graph } = this;
+    this.weights();
+    for (const input of graph.inputs) this.input(input);
+    for (const node of this.order) {
+      this.transient(node);
+      node.outputs.forEach((tensor, index) => {
+        if (tensor !== null) this.computed(node, tensor, index);
+      });
+    }
+    return { uses: this.uses, spanOf: (operator) => this.spanOf(operator) };
+  }
+
+  private spanOf(operator: string): readonly [number, number] {
+    const index = this.place.get(operator);
+    return index === undefined ? [this.end - 2, this.end] : [2 * index, 2 * index + 2];
+  }
+
+  /** Of several readers' blocks of a weight only one is counted: where they differ, there are more. */
+  private weights(): void {
+    const seen = new Set<string>();
+    for (const node of this.order) {
+      node.inputs.forEach((weight, operand) => {
+        if (weight === null || seen.has(weight) || !this.graph.weights.has(weight)) return;
+        seen.add(weight);
+        const { variable, set } = this.operatorOf(node);
+        const type = typeOf(this.graph, weight);
+        this.use(
+          variable,
+          0,
+          this.end,
+          this.bytesOf(
+            set.operands.map((operands) => operands[operand] ?? null),
+            type,
+          ),
+        );
+      });
+    }
+  }
+
+  private input(input: string): void {
+    const end = this.problem.groups.variables.inputEnds.get(input);
+    if (end) this.use(end.variable, 0, this.lastOf(input), this.endBytes(end, input));
+  }
+
+  private computed(maker: Node, tensor: string, index: number): void {
+    const { variable, set } = this.operatorOf(maker);
+    const made = this.bytesOf(
+      set.results.map((results) => results[index] ?? null),
+      typeOf(this.graph, tensor),
+    );
+    const view = this.problem.groups.variables.viewEnds.get(tensor);
+    const readers = this.readers.get(tensor) ?? [];
+    const isShared = view !== undefined && view.variable !== variable;
+    const isCut = this.graph.microBatches?.cut.has(tensor) ?? false;
+    const times = readers.some(({ kind }) => kind === 'output') && isCut ? (this.graph.microBatches?.count ?? 1) : 0;
+    if (times > 0 && view) {
+      const bytes = this.endBytes(view, tensor).map((amount) => amount * times);
+      this.use(view.variable, 0, this.end, bytes);
+      if (!isShared) return;
+    }
+    const [from, last] = [this.isHeld(maker) ? 0 : this.spanOf(maker.name)[1], this.lastOf(tensor)];
+    if (!isShared) this.use(variable, from, last, made);
+    else {
+      const first = Math.min(...readers.map((reader) => this.startOf(reader)));
+      this.use(variable, from, first, made);
+      if (times === 0) this.use(view.variable, first, last, this.endBytes(view, tensor));
+    }
+  }
+
+  /** Accumulators hold their sums from the first micro-batch on. */
+  private isHeld(node: Node): boolean {
+    return this.graph.microBatches !== undefined && isAccumulator(node);
+  }
+
+  private startOf(reader: Reader): number {
+    return reader.kind === 'output' ? this.end - 2 : this.spanOf(reader.name)[0];
+  }
+
+  /** The moment from which on a tensor as its readers share it is not there: while its last reader runs, it is an operand. */
+  private lastOf(tensor: string): number {
+    const readers = this.readers.get(tensor) ?? [];
+    if (readers.some(({ kind }) => kind === 'output')) return this.lastOfOutput(tensor);
+    if (readers.length === 0) return this.graph.inputs.includes(tensor) ? this.end : 0;
+    const last = Math.max(...readers.map((reader) => this.startOf(reader))) + 1;
+    if (!this.graph.microBatches || !this.kept.has(tensor)) return last;
+    return Math.max(last + 1, 2 * this.microCount);
+  }
+
+  /** An output stays; but what a micro-batch hands to the next is brought into that one's layout when it ends. */
+  private lastOfOutput(tensor: string): number {
+    const isState = this.graph.state.some(({ output }) => output === tensor);
+    const isOfMicroBatch = this.order.slice(0, this.microCount).some(({ outputs }) => outputs.includes(tensor));
+    return isState && isOfMicroBatch ? 2 * this.microCount : this.end;
+  }
+
+  /** Whether an operator is the last to read a tensor: then it goes while the operator runs. */
+  private goes(node: Node, tensor: string): boolean {
+    if (this.graph.weights.has(tensor)) return false;
+    const run = this.spanOf(node.name)[0] + 1;
+    return this.lastOf(tensor) === run;
+  }
+
+  private transient(node: Node): void {
+    const { variable, set } = this.operatorOf(node);
+    const going = node.inputs.map((input) => input !== null && this.goes(node, input));
+    // Operands that are one tensor share it where they are read in one layout.
+    const same = node.inputs.map((input) => node.inputs.indexOf(input));
+    const held = this.isHeld(node);
+    const key = `${this.setId(set)} ${going.map(Number).join('')} ${same.join()} ${held}`;
+    const known = this.transients.get(key);
+    const bytes = known ?? this.transientBytes(node, set, going, same, held);
+    this.transients.set(key, bytes);
+    const [start, end] = this.spanOf(node.name);
+    this.use(variable, start + 1, end, bytes);
+  }
+
+  private transientBytes(
+    node: Node,
+    set: CandidateSet,
+    going: readonly boolean[],
+    same: readonly number[],
+    held: boolean,
+  ): Float64Array {
+    const view = viewOf(this.graph, node);
+    const stored = node.inputs.map((input) => input !== null && this.graph.weights.has(input));
+    return Float64Array.from(set.strategies, (strategy, state) => {
+      const { fragment } = lowerOperator(view, strategy, this.mesh, stored);
+      const names = new Map<string, string>();
+      node.inputs.forEach((input, operand) => {
+        const layout = set.operands[state]?.[operand];
+        if (input !== null && layout) names.set(`in${operand}`, `${same[operand]} ${layoutKey(layout)}`);
+      });
+      const dying = new Set(node.inputs.flatMap((_, operand) => (going[operand] ? [`in${operand}`] : [])));
+      return this.fragmentPeak(fragment, names, dying, held);
+    });
+  }
+
+  /** Most bytes while a fragment runs, of what it makes and of the operands named. */
+  private fragmentPeak(
+    fragment: Fragment,
+    names: ReadonlyMap<string, string>,
+    dying: ReadonlySet<string>,
+    held: boolean,
+  ): number {
+    const bytes = (name: string) => {
+      const tensor = fragment.get(name);
+      return this.fuses && tensor.inside ? 0 : localBytes(tensor);
+    };
+    const shared = (name: string) => names.get(name) ?? name;
+    const last = new Map<string, number>();
+    fragment.nodes.forEach((node, index) => {
+      const read = node.kind === 'compute' ? [...node.inputs, ...node.outputs] : [node.input, node.output];
+      for (const name of read) if (name !== null) last.set(shared(name), index);
+    });
+    const operands = new Map([...dying].filter((name) => names.has(name)).map((name) => [shared(name), bytes(name)]));
+    let live = [...operands.values()].reduce((sum, amount) => sum + amount, 0);
+    let peak = live;
+    const amounts = new Map(operands);
+    fragment.nodes.forEach((node, index) => {
+      for (const name of node.kind === 'compute' ? node.outputs : [node.output]) {
+        if (name === null || (held && isResult(name))) continue;
+        live += bytes(name);
+        if (!isResult(name)) amounts.set(name, bytes(name));
+      }
+      peak = Math.max(peak, live);
+      for (const [name, amount] of amounts) {
+        if (last.get(name) !== index) continue;
+        live -= amount;
+        amounts.delete(name);
+      }
+    });
+    return peak;
+  }
+
+  private operatorOf(node: Node): { readonly variable: number; readonly set: CandidateSet } {
+    const found = this.problem.groups.variables.operators.get(node);
+    if (!found) throw new Error(`operator ${node.name} has no variable`);
+    return found;
+  }
+
+  private endBytes(end: End, tensor: string): Float64Array {
+    return this.bytesOf(
+      end.numbers.map((number) => end.layouts[number] ?? null),
+      typeOf(this.graph, tensor),
+    );
+  }
+
+  private bytesOf(layouts: readonly (Layout | null)[], { dtype, shape }: TensorType): Float64Array {
+    const known = new Map<Layout, number>();
+    return Float64Array.from(layouts, (layout) => {
+      if (!layout) return 0;
+      const bytes =
+        known.get(layout) ??
+        byteLength(
+          dtype,
+          localShape(shape, layout, this.mesh).reduce((product, size) => product * size, 1),
+        );
+      known.set(layout, bytes);
+      return bytes;
+    });
+  }
+
+  private use(variable: number, start: number, end: number, bytes: Float64Array): void {
+    if (start < end && bytes.some((amount) => amount > 0)) this.uses.push({ variable, start, end, bytes });
+  }
+
+  private setId(set: CandidateSet): number {
+    const known = this.setIds.get(set);
+    if (known !== undefined) return known;
+    this.setIds.set(set, this.setIds.size);
+    return this.setIds.size - 1;
+  }
+}
+
+/** A fragment's results are named `out0`, …. */
+function isResult(name: string): boolean {
+  return /^out\d+$/.test(name);
+}

@@ -1,0 +1,145 @@
+/**
+ * @file One mesh as a problem: candidates of every operator and the group graph over them, whoever solves it.
+ */
+import type { Cluster } from '../cost-model/cluster.js';
+import { priceFragment, stepPrice } from '../cost-model/price.js';
+import { redistributionBound } from '../cost-model/redistribution-bound.js';
+import { AutoparError } from '../ir/error.js';
+import { type Graph, type Node, typeOf } from '../ir/graph.js';
+import { Fragment } from '../partition/fragment.js';
+import { replicated } from '../sharding-propagation/layout.js';
+import type { Mesh } from '../sharding-propagation/mesh.js';
+import type { OperatorPin } from '../sharding-propagation/pin.js';
+import { makeRedistributor, type Redistributor } from '../sharding-propagation/redistribution.js';
+import { type CandidateSet, candidatesOf } from './candidates.js';
+import { EdgeCosts } from './edge-costs.js';
+import { buildGroupGraph, type GroupGraph } from './group-graph.js';
+import type { OperatorQuestions } from './operator-questions.js';
+import { NO_PINS, pinsKey, type SearchPins } from './pinned.js';
+
+export interface MeshOptions {
+  readonly axes: 'roles' | 'free';
+  /** Axes whose degree the user gave. */
+  readonly pinned: ReadonlySet<string>;
+  /** What is known of the graph's operators whatever the mesh. */
+  readonly questions: OperatorQuestions;
+  /** What the user has decided, on this mesh. */
+  readonly pins?: SearchPins;
+  /** Whether redistributions may be all-to-alls; they may unless told. */
+  readonly allToAll?: boolean;
+}
+
+/** What is minimised on one mesh. */
+export interface MeshProblem {
+  readonly graph: Graph;
+  readonly mesh: Mesh;
+  readonly cluster: Cluster;
+  readonly groups: GroupGraph;
+  /** What prices redistributions: it remembers their steps. */
+  readonly redistributor: Redistributor;
+  /** Nanoseconds that every assignment costs besides. */
+  readonly fixed: number;
+  /** Operators that could not use a pinned degree. */
+  readonly exceptions: readonly { readonly operator: string; readonly reason: string }[];
+}
+
+export type Candidates = (node: Node) => CandidateSet;
+
+/**
+ * The problem of a mesh. Where pins ask for what roles do not allow, roles hold nowhere.
+ * @param check called again and again: what it throws ends the building
+ */
+export function meshProblem(
+  graph: Graph,
+  mesh: Mesh,
+  cluster: Cluster,
+  options: MeshOptions,
+  candidates: Candidates = candidateSets(mesh, cluster, options),
+  check: () => void = () => {},
+): MeshProblem {
+  const pinnedNodes = graph.nodes.filter((node) => options.pins?.operators.has(node.name));
+  if (pinnedNodes.some((node) => candidates(node).liftsRoles)) {
+    const free = { ...options, axes: 'free' } as const;
+    return meshProblem(graph, mesh, cluster, free, candidateSets(mesh, cluster, free, check), check);
+  }
+  const price = stepPrice(cluster, mesh);
+  const bound = redistributionBound(cluster, mesh, price);
+  const redistributor = makeRedistributor(mesh, price, bound, { allToAll: options.allToAll ?? true });
+  const costs = new EdgeCosts(redistributor, (...pair) => {
+    check();
+    return bound(...pair);
+  });
+  return {
+    graph,
+    mesh,
+    cluster,
+    groups: buildGroupGraph(graph, mesh, candidates, costs, options.pins?.inputs),
+    redistributor,
+    fixed: copiedOutputs(graph, mesh, cluster),
+    exceptions: graph.nodes.flatMap((node) =>
+      candidates(node).unused.map((reason) => ({ operator: node.name, reason })),
+    ),
+  };
+}
+
+/** Candidates by node, enumerated and priced once per structure. */
+export function candidateSets(
+  mesh: Mesh,
+  cluster: Cluster,
+  { axes, pinned, questions, pins = NO_PINS }: MeshOptions,
+  check: () => void = () => {},
+): Candidates {
+  const byStructure = new Map<string, CandidateSet>();
+  return (node) => {
+    const question = questions(node);
+    const own = pins.operators.get(node.name) ?? [];
+    const key = own.length === 0 ? question.key : `${question.key} ${pinsKey(own)}`;
+    const known = byStructure.get(key);
+    if (known) return known;
+    check();
+    const set = withFewestPins(own, (pins) => candidatesOf({ ...question, mesh, cluster, axes, pinned, pins }));
+    byStructure.set(key, set);
+    return set;
+  };
+}
+
+/**
+ * An operator's candidates under its pins. Where they cannot be kept together, the refusal names a smallest set that cannot:
+ * each pin in turn is left out, and stays out where the others still cannot be kept (deletion filter, Chinneck 1997).
+ */
+function withFewestPins(
+  pins: readonly OperatorPin[],
+  candidates: (pins: readonly OperatorPin[]) => CandidateSet,
+): CandidateSet {
+  try {
+    return candidates(pins);
+  } catch (error) {
+    if (!(error instanceof AutoparError) || error.code !== 'pin-cannot-be-kept') throw error;
+    let [kept, refusal] = [pins, error];
+    for (const pin of pins) {
+      const others = kept.filter((other) => other !== pin);
+      if (others.length === 0) break;
+      try {
+        candidates(others);
+      } catch (other) {
+        if (!(other instanceof AutoparError)) throw other;
+        [kept, refusal] = [others, other];
+      }
+    }
+    throw refusal;
+  }
+}
+
+/** A graph output that is a weight is copied once, whatever the plan. */
+function copiedOutputs(graph: Graph, mesh: Mesh, cluster: Cluster): number {
+  return graph.outputs
+    .filter((output) => graph.weights.has(output))
+    .reduce((sum, output) => {
+      const type = typeOf(graph, output);
+      const layout = replicated(type.shape);
+      const fragment = new Fragment(mesh);
+      fragment.tensor(type, layout, 'in0');
+      fragment.add({ op: 'Identity', inputs: ['in0'], results: [{ name: 'out0', type, layout }] });
+      return sum + priceFragment(fragment, cluster);
+    }, 0);
+}

@@ -1,0 +1,43 @@
+/**
+ * @file The cheapest change that makes a plan fit where nothing does: other degrees, where some were given; else micro-batches, where
+ * what they make smaller is enough.
+ */
+import type { Cluster } from '../cost-model/cluster.js';
+import { memoryOf } from '../cost-model/predict.js';
+import type { Graph } from '../ir/graph.js';
+import { type TensorKind, tensorKinds } from '../partition/tensor-kinds.js';
+import { bytesWritten, chooseDegrees, lowered, type Solved } from './choose-degrees.js';
+
+/**
+ * What to do, in words; null where neither helps.
+ * @param tried combinations that do not fit `limit` bytes per device
+ * @param others further combinations, solved
+ */
+export async function remedyOf(
+  graph: Graph,
+  cluster: Cluster,
+  limit: number,
+  tried: readonly Solved[],
+  others: readonly Solved[],
+): Promise<string | null> {
+  const [fastest] = (await chooseDegrees(graph, cluster, others, limit, 1)).ranked;
+  if (fastest) {
+    const { degrees, cost } = fastest.solved;
+    return `--dp ${degrees.dp} --tp ${degrees.tp} fits, at ${(cost / 1e6).toPrecision(3)} ms a step`;
+  }
+  if (graph.microBatches || !graph.nodes.some(({ phase }) => phase === 'backward')) return null;
+  for (const solved of tried) {
+    const sharded = lowered(graph, cluster, solved);
+    const { peakBytes, held } = memoryOf(sharded, cluster);
+    const kinds = tensorKinds(sharded);
+    const shrinking = [...held()].reduce((sum, [name, bytes]) => sum + (BY_SAMPLE.has(kinds.get(name)) ? bytes : 0), 0);
+    const times = [2, 4, 8, 16].find((count) => peakBytes - shrinking * (1 - 1 / count) <= limit);
+    if (times === undefined) continue;
+    const { dp, tp } = solved.degrees;
+    return `--dp ${dp} --tp ${tp} --micro-batches ${times} may fit: ${bytesWritten(shrinking)} grow with the samples taken at once`;
+  }
+  return null;
+}
+
+/** Kinds whose bytes follow the samples of a micro-batch. */
+const BY_SAMPLE: ReadonlySet<TensorKind | undefined> = new Set<TensorKind>(['activation', 'temporary', 'input']);
