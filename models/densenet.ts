@@ -4,6 +4,7 @@
  */
 import type { Graph } from '../src/ir/graph.js';
 import { GraphBuilder } from './builder.js';
+import { convolution } from './image-models.js';
 import { linear } from './transformer.js';
 
 export interface DenseNetSizes {
@@ -33,7 +34,7 @@ export function densenet({ batch, layers, growth, image, channels, classes }: De
   const stem = normRelu(
     builder,
     'norm0',
-    convolution(builder, 'conv0', pixels, 2 * growth, { kernel: 7, stride: 2, pad: 3 }),
+    convolution(builder, 'conv0', pixels, 2 * growth, { kernel: 7, stride: 2, pad: 3, bias: false }),
   );
   let state = builder.operator('MaxPool', [stem], {
     kernel_shape: [3, 3],
@@ -66,14 +67,24 @@ function denseLayer(builder: GraphBuilder, before: readonly string[], growth: nu
   const [only = ''] = before;
   const joined = before.length === 1 ? only : builder.operator('Concat', [...before], { axis: 1 });
   const normed = normRelu(builder, 'norm1', joined);
-  const narrow = convolution(builder, 'conv1', normed, 4 * growth, { kernel: 1, stride: 1, pad: 0 });
-  return convolution(builder, 'conv2', normRelu(builder, 'norm2', narrow), growth, { kernel: 3, stride: 1, pad: 1 });
+  const narrow = convolution(builder, 'conv1', normed, 4 * growth, { kernel: 1, stride: 1, pad: 0, bias: false });
+  return convolution(builder, 'conv2', normRelu(builder, 'norm2', narrow), growth, {
+    kernel: 3,
+    stride: 1,
+    pad: 1,
+    bias: false,
+  });
 }
 
 /** Half the channels, half the height and width. */
 function transition(builder: GraphBuilder, input: string): string {
   const half = Math.floor((builder.shapeOf(input)[1] ?? 2) / 2);
-  const narrow = convolution(builder, 'conv', normRelu(builder, 'norm', input), half, { kernel: 1, stride: 1, pad: 0 });
+  const narrow = convolution(builder, 'conv', normRelu(builder, 'norm', input), half, {
+    kernel: 1,
+    stride: 1,
+    pad: 0,
+    bias: false,
+  });
   return builder.operator('AveragePool', [narrow], {
     kernel_shape: [2, 2],
     strides: [2, 2],
@@ -81,26 +92,6 @@ function transition(builder: GraphBuilder, input: string): string {
     dilations: [1, 1],
     ceil_mode: 0,
     count_include_pad: 1,
-  });
-}
-
-/** A convolution without bias: a normalisation follows. */
-function convolution(
-  builder: GraphBuilder,
-  name: string,
-  input: string,
-  outputs: number,
-  { kernel, stride, pad }: { readonly kernel: number; readonly stride: number; readonly pad: number },
-): string {
-  return builder.within(name, () => {
-    const inputs = builder.shapeOf(input)[1] ?? 1;
-    return builder.operator('Conv', [input, builder.parameter('weight', [outputs, inputs, kernel, kernel])], {
-      kernel_shape: [kernel, kernel],
-      pads: [pad, pad, pad, pad],
-      strides: [stride, stride],
-      dilations: [1, 1],
-      group: 1,
-    });
   });
 }
 

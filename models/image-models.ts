@@ -161,12 +161,18 @@ export function convolution(
   name: string,
   input: string,
   outputs: number,
-  { kernel, stride, pad }: { readonly kernel: number; readonly stride: number; readonly pad: number },
+  {
+    kernel,
+    stride,
+    pad,
+    bias = true,
+  }: { readonly kernel: number; readonly stride: number; readonly pad: number; readonly bias?: boolean },
 ): string {
   return builder.within(name, () => {
     const inputs = builder.shapeOf(input)[1] ?? 1;
     const weight = builder.parameter('weight', [outputs, inputs, kernel, kernel]);
-    return builder.operator('Conv', [input, weight, builder.parameter('bias', [outputs])], {
+    const added = bias ? [builder.parameter('bias', [outputs])] : [];
+    return builder.operator('Conv', [input, weight, ...added], {
       kernel_shape: [kernel, kernel],
       pads: [pad, pad, pad, pad],
       strides: [stride, stride],
