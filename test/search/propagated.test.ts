@@ -146,7 +146,7 @@ const onFirst = (module: string, factor: string) => (nodes: readonly Node[]) => 
 
 test('runs: data parallelism, with nothing pinned', async (t) => {
   const found = await runs(t, mlp('mlp', { batch: 8, widths: [16, 32, 16] }, 1), NONE);
-  t.deepEqual(Object.keys(found.prediction.parts), ['compute']);
+  t.deepEqual(Object.keys(found.prediction.parts), ['compute', 'copies', 'segments']);
 });
 
 test("runs: Megatron's pair from one pin", async (t) => {
@@ -154,7 +154,7 @@ test("runs: Megatron's pair from one pin", async (t) => {
     const [node] = nodes.filter(({ op }) => op === 'MatMul');
     return [{ kind: 'operator', node: node?.name ?? '', source, axes: { n: ['tp'] } }];
   });
-  t.deepEqual(Object.keys(found.prediction.parts), ['all-reduce(tp)', 'compute']);
+  t.deepEqual(Object.keys(found.prediction.parts), ['all-reduce(tp)', 'compute', 'copies', 'segments']);
 });
 
 test('runs: heads of one layer from the query', async (t) => {

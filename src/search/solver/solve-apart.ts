@@ -58,5 +58,7 @@ export function solveApart(task: Task, { signal, better }: Following = {}): Prom
       else if (told.kind === 'failed') end(() => reject(told.error));
     });
     worker.on('error', (error) => end(() => reject(error)));
+    // Settled already where it told its answer before: then this does nothing.
+    worker.on('exit', (code) => end(() => reject(new Error(`the solver's thread ended without an answer (${code})`))));
   });
 }
