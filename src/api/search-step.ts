@@ -146,7 +146,7 @@ function withUneven(even: Found, { cluster, works, limitBytes, space }: Prepared
       pinned || whole.recompute !== 'none' ? [whole] : [whole, { ...whole, recompute: 'full' }];
     const cuts = choices.flatMap((choice) => {
       const work = works(choice.degrees.tp, choice.microBatch);
-      return cutLayers(work, choice, cluster, { limitBytes, work: CUT_WORK })?.configurations ?? [];
+      return cutLayers(work, choice, cluster, { limitBytes, work: CUT_WORK, isMixed: !pinned })?.configurations ?? [];
     });
     return cuts.reduce((known, cut) => {
       const seconds = pricing.seconds(cut);

@@ -41,5 +41,5 @@ test('memory at the peak is told by compile and by explain, in micro-batches too
   t.regex(stdout, /and \d+ smaller/);
   const both = await autopar(['explain', directory, '--memory', '--tensor', 'x']);
   t.is(both.code, 2);
-  t.regex(both.stderr, /one of --tensor, --op and --memory/);
+  t.regex(both.stderr, /one of --tensor, --op, --memory, --mesh/);
 });

@@ -69,5 +69,5 @@ test('--mesh shows where axes lie, of a simulation and of a compiled plan alike'
   const json = JSON.parse((await run('autopar explain out --mesh --json')).stdout) as Record<string, unknown>;
   t.like(json, { schema: 'autopar-explain-v1', mesh: [{ axis: 'tp', ranks: 2 }, { axis: 'dp' }] });
   const both = await run('autopar explain out --mesh --op x');
-  t.regex(both.stderr, /explain wants one of --tensor, --op and --mesh/);
+  t.regex(both.stderr, /explain wants one of --tensor, --op, --memory, --mesh/);
 });

@@ -27,9 +27,9 @@ const REFUSALS: readonly { readonly line: string; readonly code: string; readonl
   { line: 'complie x.onnx', code: 'unknown-command', says: /complie.*\n.*did you mean compile\?/ },
   { line: 'compile x.onnx --devcies 2', code: 'unknown-option', says: /--devcies.*\n.*did you mean --devices\?/ },
   {
-    line: 'compile x.onnx --zero 3',
+    line: 'compile x.onnx --dtype float32',
     code: 'not-there-yet',
-    says: /^error\[not-there-yet\]: --zero is not there yet\.\n$/,
+    says: /^error\[not-there-yet\]: --dtype is not there yet\.\n$/,
   },
   {
     line: 'train x --data y',

@@ -13,6 +13,14 @@ import { cutStages, type FoundCut } from '../stages/cut-stages.js';
 import type { LayerPoint, StageProblem } from '../stages/problem.js';
 import { evenOut } from './even-out.js';
 
+export interface CutRequest {
+  readonly limitBytes: number | null;
+  /** Table entries that may be looked at. */
+  readonly work: number;
+  /** Whether layers may keep their activations where the configuration recomputes. */
+  readonly isMixed: boolean;
+}
+
 export interface LayerCut {
   /** The configuration with `stageLayers`, and `recomputedLayers` where some layers recompute; the most even cut first. */
   readonly configurations: readonly StepConfiguration[];
@@ -22,13 +30,12 @@ export interface LayerCut {
 
 /**
  * The best cut; null where none fits, or the search over cuts has no answer (as for naive schedules of one stage).
- * @param work table entries that may be looked at
  */
 export function cutLayers(
   model: ModelWork,
   configuration: StepConfiguration,
   cluster: Cluster,
-  { limitBytes, work }: { readonly limitBytes: number | null; readonly work: number },
+  { limitBytes, work, isMixed }: CutRequest,
 ): LayerCut | null {
   const { degrees, virtualStages } = configuration;
   const { pp } = degrees;
@@ -36,7 +43,7 @@ export function cutLayers(
   // Chunks of one layer leave nothing to cut.
   if (pp === 1 || cluster.kinds || pp * virtualStages === layers) return null;
   const prices = priceParts(model, configuration, cluster, STEP_CONSTANTS);
-  const problem = problemOf(model, configuration, prices, memoryFor(limitBytes));
+  const problem = problemOf(model, configuration, prices, { memoryBytes: memoryFor(limitBytes), isMixed });
   const found = cutStages(problem, { work, simulate: 0 });
   if (found.kind !== 'cut') return null;
   const counts = layersOf(found, problem.layers.length, pp * virtualStages);
@@ -44,7 +51,7 @@ export function cutLayers(
   const cut = { ...configuration, stageLayers: counts.stageLayers };
   if (counts.recomputed.some((count) => count > 0))
     return { configurations: [{ ...cut, recomputedLayers: counts.recomputed }], boundSeconds };
-  const kept: StepConfiguration = { ...cut, recompute: configuration.inference ? cut.recompute : 'none' };
+  const kept: StepConfiguration = { ...cut, recompute: isMixed && !configuration.inference ? 'none' : cut.recompute };
   const even = virtualStages === 1 ? evenLayers(problem, found, pp) : null;
   return { configurations: [...(even ? [{ ...kept, stageLayers: even }] : []), kept], boundSeconds };
 }
@@ -75,7 +82,7 @@ function problemOf(
   { layers, order }: ModelWork,
   configuration: StepConfiguration,
   prices: PartPrices,
-  memoryBytes: number,
+  { memoryBytes, isMixed }: { readonly memoryBytes: number; readonly isMixed: boolean },
 ): StageProblem {
   const { degrees, schedule, virtualStages, globalBatch, microBatch, inference } = configuration;
   const { pp, dp, sp, tp } = degrees;
@@ -94,7 +101,7 @@ function problemOf(
   const tables = [
     [[point(prices.first, 'first')]],
     ...prices.layers.map(({ kept, recomputed }) => [
-      kept === recomputed ? [point(kept, KEPT)] : [point(kept, KEPT), point(recomputed, RECOMPUTED)],
+      kept === recomputed || !isMixed ? [point(recomputed, KEPT)] : [point(kept, KEPT), point(recomputed, RECOMPUTED)],
     ]),
     [[point(prices.last, 'last')]],
   ];

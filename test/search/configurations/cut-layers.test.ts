@@ -93,7 +93,7 @@ test('cuts fit the memory that they are given', async (t) => {
   };
   const work = works(2, 2);
   for (const limitBytes of [9e9, 11e9, 14e9, null]) {
-    const cut = cutLayers(work, configuration, cluster, { limitBytes, work: 1e6 });
+    const cut = cutLayers(work, configuration, cluster, { limitBytes, work: 1e6, isMixed: true });
     for (const one of cut?.configurations ?? []) {
       const counts = one.stageLayers ?? [];
       t.is(
