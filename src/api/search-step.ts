@@ -6,7 +6,8 @@ import { generatedModel } from '../../models/families.js';
 import { type Cluster, clusterSize, parseCluster } from '../cost-model/cluster.js';
 import type { StepConfiguration } from '../cost-model/step/configuration.js';
 import { STEP_CONSTANTS } from '../cost-model/step/constants.js';
-import { priceParts } from '../cost-model/step/part-price.js';
+import { type PartsBytes, partBytes } from '../cost-model/step/part-bytes.js';
+import { type PartPrices, priceParts } from '../cost-model/step/part-price.js';
 import { stageMemory } from '../cost-model/step/step-memory.js';
 import { priceStep, priceStepExactly } from '../cost-model/step/step-price.js';
 import type { ModelWork } from '../cost-model/step/work.js';
@@ -248,6 +249,46 @@ function decidedOf(options: StepSearchOptions): Decided {
   ) as Decided;
 }
 
+/**
+ * What the parts of a model cost, for one combination and micro-batch at a time: its variants share them, whatever their schedule,
+ * chunks, and layers that recompute.
+ */
+class PartsOfStep {
+  private degrees: StepConfiguration['degrees'] | null = null;
+  private microBatch = 0;
+  private readonly known = new Map<string, PartsBytes>();
+  private readonly priced = new Map<string, Map<Cluster, PartPrices>>();
+
+  constructor(private readonly workOf: (configuration: StepConfiguration) => ModelWork) {}
+
+  prices(configuration: StepConfiguration, cluster: Cluster): PartPrices {
+    const key = this.keyOf(configuration);
+    const onClusters = this.priced.get(key) ?? new Map<Cluster, PartPrices>();
+    this.priced.set(key, onClusters);
+    const found =
+      onClusters.get(cluster) ?? priceParts(this.workOf(configuration), configuration, cluster, STEP_CONSTANTS);
+    onClusters.set(cluster, found);
+    return found;
+  }
+
+  bytes(configuration: StepConfiguration): PartsBytes {
+    const key = this.keyOf(configuration);
+    const found = this.known.get(key) ?? partBytes(this.workOf(configuration), configuration);
+    this.known.set(key, found);
+    return found;
+  }
+
+  private keyOf({ degrees, microBatch, recompute, zero, tpSequence, virtualStages }: StepConfiguration): string {
+    if (degrees !== this.degrees || microBatch !== this.microBatch) {
+      this.known.clear();
+      this.priced.clear();
+      this.degrees = degrees;
+      this.microBatch = microBatch;
+    }
+    return `${recompute} ${zero} ${tpSequence} ${virtualStages > 1}`;
+  }
+}
+
 /** The cost model as the search asks it. */
 export function pricingOf(cluster: Cluster, works: Works): Pricing {
   const workOf = ({ degrees, microBatch }: StepConfiguration) => works(degrees.tp, microBatch);
@@ -271,14 +312,20 @@ export function pricingOf(cluster: Cluster, works: Works): Pricing {
     alone.set(key, found);
     return found;
   };
+  const parts = new PartsOfStep(workOf);
   return {
-    seconds: (configuration) => priceStep(workOf(configuration), configuration, cluster, STEP_CONSTANTS).stepSeconds,
+    seconds: (configuration) => {
+      const work = workOf(configuration);
+      const prices = (own: Cluster) => parts.prices(configuration, own);
+      return priceStep(work, configuration, cluster, STEP_CONSTANTS, prices).stepSeconds;
+    },
     bytes: (configuration) => {
-      const stages = stageMemory(workOf(configuration), configuration);
+      const stages = stageMemory(workOf(configuration), configuration, parts.bytes(configuration));
       const fullest = stages.reduce((most, stage) => (stage.total > most.total ? stage : most));
       return { stage: fullest.stage, bytes: fullest.total };
     },
-    fitted: (configuration, limitBytes) => fewestRecomputed(workOf(configuration), configuration, limitBytes),
+    fitted: (configuration, limitBytes) =>
+      fewestRecomputed(workOf(configuration), configuration, limitBytes, parts.bytes(configuration)),
     atLeast: (combination, configuration) => {
       const { pp, dp } = combination.degrees;
       const work = workOf(configuration);

@@ -2,43 +2,51 @@
  * @file Layer-by-layer recomputation: of each stage as few layers as memory needs, since each one more takes longer.
  */
 import type { StepConfiguration } from '../../cost-model/step/configuration.js';
+import type { PartsBytes } from '../../cost-model/step/part-bytes.js';
 import { stageLayers } from '../../cost-model/step/stages.js';
 import { stageMemory } from '../../cost-model/step/step-memory.js';
 import type { ModelWork } from '../../cost-model/step/work.js';
 
 /**
  * The configuration with the fewest layers recomputed that fits: exact for the stages it has, whose bytes fall with every layer. As
- * it is where all layers together do not fit, or nothing limits it.
+ * it is where all layers together do not fit, or nothing limits it; without recomputation where none has to.
+ * @param parts the bytes of the model's parts, where the caller has them
  */
 export function fewestRecomputed(
   work: ModelWork,
   configuration: StepConfiguration,
   limitBytes: number | null,
+  parts?: PartsBytes,
 ): StepConfiguration {
   if (limitBytes === null || configuration.recompute === 'none') return configuration;
   const bytesWith = (recomputedLayers: readonly number[]) =>
-    stageMemory(work, { ...configuration, recomputedLayers }).map(({ total }) => total);
+    stageMemory(work, { ...configuration, recomputedLayers }, parts).map(({ total }) => total);
+  const all = stageMemory(work, configuration, parts).map(({ total }) => total);
+  if (all.some((bytes) => bytes > limitBytes)) return configuration;
   const layers = stageLayers(work, configuration).map(({ kept, recomputed }) =>
     Math.round([...kept, ...recomputed].reduce((sum, count) => sum + count, 0)),
   );
-  const all = stageMemory(work, configuration).map(({ total }) => total);
-  if (all.some((bytes) => bytes > limitBytes)) return configuration;
   const none = bytesWith(layers.map(() => 0));
-  const counts = layers.map((count, stage) => {
+  if (none.every((bytes) => bytes <= limitBytes)) return { ...configuration, recompute: 'none' };
+  let counts = layers.map((count, stage) => {
     const [most = 0, least = 0] = [none[stage], all[stage]];
-    return most <= limitBytes
-      ? 0
-      : Math.min(count, Math.max(1, Math.floor((count * (most - limitBytes)) / (most - least))));
+    const share = (most - limitBytes) / (most - least);
+    return most <= limitBytes ? 0 : Math.min(count, Math.max(1, Math.floor(count * share)));
   });
   // What is live while a layer runs does not fall in proportion: the estimate may be some layers off, in either direction.
-  for (let stage = 0; stage < counts.length; stage++) {
-    const fits = (count: number) =>
-      (bytesWith(counts.map((own, other) => (other === stage ? count : own)))[stage] ?? 0) <= limitBytes;
-    let count = counts[stage] ?? 0;
-    const total = layers[stage] ?? 0;
-    while (count < total && !fits(count)) count = Math.min(total, count + 1);
-    while (count > 0 && fits(count - 1)) count--;
-    counts[stage] = count;
+  // Stages do not depend on one another, so all are looked at together.
+  for (let isOver = true; isOver; ) {
+    const over = bytesWith(counts).map(
+      (bytes, stage) => bytes > limitBytes && (counts[stage] ?? 0) < (layers[stage] ?? 0),
+    );
+    isOver = over.includes(true);
+    counts = counts.map((count, stage) => (over[stage] ? count + 1 : count));
+  }
+  for (let isUnder = true; isUnder; ) {
+    const fewer = counts.map((count) => Math.max(0, count - 1));
+    const under = bytesWith(fewer).map((bytes, stage) => bytes <= limitBytes && (counts[stage] ?? 0) > 0);
+    isUnder = under.includes(true);
+    counts = counts.map((count, stage) => (under[stage] ? count - 1 : count));
   }
   return counts.every((count, stage) => count >= (layers[stage] ?? 0))
     ? configuration
