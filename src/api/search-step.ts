@@ -4,6 +4,7 @@
  */
 import { generatedModel } from '../../models/families.js';
 import { type Cluster, clusterSize, parseCluster } from '../cost-model/cluster.js';
+import { onNodes } from '../cost-model/node-kinds.js';
 import type { StepConfiguration } from '../cost-model/step/configuration.js';
 import { STEP_CONSTANTS } from '../cost-model/step/constants.js';
 import { type PartsBytes, partBytes } from '../cost-model/step/part-bytes.js';
@@ -300,14 +301,21 @@ export function pricingOf(cluster: Cluster, works: Works): Pricing {
     const known = alone.get(key);
     if (known) return known;
     const one = { ...configuration, degrees: { tp, sp, ep, dp: 1, pp: 1 }, globalBatch: configuration.microBatch };
-    const { first, layers, last } = priceParts(workOf(configuration), one, cluster, STEP_CONSTANTS);
-    const parts = [{ count: 1, kept: first }, ...layers, { count: 1, kept: last }].map(({ count, kept }) => ({
-      count,
-      seconds: kept.forwardSeconds + kept.backwardSeconds,
-    }));
+    // Of nodes that differ the fastest count: no stage is faster.
+    const kinds = kindsOf(cluster).map((own) => {
+      const { first, layers, last } = priceParts(workOf(configuration), one, own, STEP_CONSTANTS);
+      const parts = [{ count: 1, kept: first }, ...layers, { count: 1, kept: last }].map(({ count, kept }) => ({
+        count,
+        seconds: kept.forwardSeconds + kept.backwardSeconds,
+      }));
+      return {
+        whole: parts.reduce((sum, { count, seconds }) => sum + count * seconds, 0),
+        largest: Math.max(...parts.map(({ seconds }) => seconds)),
+      };
+    });
     const found = {
-      whole: parts.reduce((sum, { count, seconds }) => sum + count * seconds, 0),
-      largest: Math.max(...parts.map(({ seconds }) => seconds)),
+      whole: Math.min(...kinds.map(({ whole }) => whole)),
+      largest: Math.min(...kinds.map(({ largest }) => largest)),
     };
     alone.set(key, found);
     return found;
@@ -339,6 +347,18 @@ export function pricingOf(cluster: Cluster, works: Works): Pricing {
       return times * slowest + waits;
     },
   };
+}
+
+/** One node of each kind; the cluster itself where nodes are alike. */
+function kindsOf(cluster: Cluster): readonly Cluster[] {
+  let node = 0;
+  return (
+    cluster.kinds?.map(({ nodes }) => {
+      const own = onNodes(cluster, node, 1);
+      node += nodes;
+      return own;
+    }) ?? [cluster]
+  );
 }
 
 /** Every combination is impossible: the pins say too much, or the batch does not divide. */

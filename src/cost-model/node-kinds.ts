@@ -5,17 +5,6 @@
 import type { Cluster } from './cluster.js';
 import type { DeviceSpec, PeakKind } from './device.js';
 
-/** Speed of each run of alike nodes, the fastest having 1. */
-export function nodeSpeeds({
-  nodes,
-  device,
-  kinds,
-}: Cluster): readonly { readonly nodes: number; readonly speed: number }[] {
-  const all = kinds ?? [{ nodes, device }];
-  const fastest = Math.max(...all.map((kind) => rateOf(kind.device)));
-  return all.map((kind) => ({ nodes: kind.nodes, speed: rateOf(kind.device) / fastest }));
-}
-
 /**
  * What a cluster is to a stage that runs on `count` of its nodes from `first` on: as fast as the slowest of them.
  * @throws Error where the cluster has no such nodes

@@ -9,7 +9,7 @@ import { clusterSize, parseCluster } from '../../src/cost-model/cluster.js';
 import { clusterOfDescription, readClusterFile } from '../../src/cost-model/cluster-file.js';
 import { collectiveSeconds, placeGroup } from '../../src/cost-model/collective-price.js';
 import { linkBound } from '../../src/cost-model/link-bound.js';
-import { nodeSpeeds, onNodes } from '../../src/cost-model/node-kinds.js';
+import { onNodes } from '../../src/cost-model/node-kinds.js';
 import { usableBytes } from '../../src/cost-model/predict.js';
 import { quantityOf } from '../../src/cost-model/quantities.js';
 import { AutoparError } from '../../src/ir/error.js';
@@ -118,11 +118,11 @@ test('a device of its own, and nodes that differ: the slowest bounds a step, a s
   t.is(cluster.device.memoryBandwidth, 1e12);
   t.true((usableBytes(cluster) ?? 0) < 4e10);
   t.deepEqual(
-    nodeSpeeds(cluster).map(({ nodes, speed }) => [nodes, speed]),
+    cluster.kinds?.map(({ nodes, device }) => [nodes, device.peakFlops.bf16]),
     [
-      [2, 1],
-      [1, 312 / 800],
-      [1, 0.5],
+      [2, 800e12],
+      [1, 312e12],
+      [1, 400e12],
     ],
   );
   t.is(onNodes(cluster, 0, 2).device.peakFlops.bf16, 800e12);

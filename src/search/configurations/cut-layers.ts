@@ -7,7 +7,8 @@ import type { Cluster } from '../../cost-model/cluster.js';
 import { DEVICE_OVERHEAD } from '../../cost-model/hardware.js';
 import type { StepConfiguration } from '../../cost-model/step/configuration.js';
 import { STEP_CONSTANTS } from '../../cost-model/step/constants.js';
-import { type PartPrice, type PartPrices, priceParts } from '../../cost-model/step/part-price.js';
+import { type LayerPrice, type PartPrice, priceParts } from '../../cost-model/step/part-price.js';
+import { stageClusters } from '../../cost-model/step/stages.js';
 import type { ModelWork } from '../../cost-model/step/work.js';
 import { cutStages, type FoundCut } from '../stages/cut-stages.js';
 import type { LayerPoint, StageProblem } from '../stages/problem.js';
@@ -41,9 +42,9 @@ export function cutLayers(
   const { pp } = degrees;
   const layers = model.layers.reduce((sum, { count }) => sum + count, 0);
   // Chunks of one layer leave nothing to cut.
-  if (pp === 1 || cluster.kinds || pp * virtualStages === layers) return null;
-  const prices = priceParts(model, configuration, cluster, STEP_CONSTANTS);
-  const problem = problemOf(model, configuration, prices, { memoryBytes: memoryFor(limitBytes), isMixed });
+  if (pp === 1 || (!cluster.kinds && pp * virtualStages === layers)) return null;
+  const runs = runsOf(stageClusters(cluster, degrees));
+  const problem = problemOf(model, configuration, runs, { limitBytes, isMixed });
   const found = cutStages(problem, { work, simulate: 0 });
   if (found.kind !== 'cut') return null;
   const counts = layersOf(found, problem.layers.length, pp * virtualStages);
@@ -52,7 +53,7 @@ export function cutLayers(
   if (counts.recomputed.some((count) => count > 0))
     return { configurations: [{ ...cut, recomputedLayers: counts.recomputed }], boundSeconds };
   const kept: StepConfiguration = { ...cut, recompute: isMixed && !configuration.inference ? 'none' : cut.recompute };
-  const even = virtualStages === 1 ? evenLayers(problem, found, pp) : null;
+  const even = virtualStages === 1 && runs.length === 1 ? evenLayers(problem, found, pp) : null;
   return { configurations: [...(even ? [{ ...kept, stageLayers: even }] : []), kept], boundSeconds };
 }
 
@@ -71,6 +72,67 @@ function evenLayers({ layers, tables }: StageProblem, { best }: FoundCut, pp: nu
   return counts?.map((count, stage) => count - (stage === 0 ? 1 : 0) - (stage === pp - 1 ? 1 : 0)) ?? null;
 }
 
+/** Stages in a row on devices that are alike. */
+interface StageRun {
+  readonly cluster: Cluster;
+  readonly stages: number;
+}
+
+function runsOf(clusters: readonly Cluster[]): readonly StageRun[] {
+  const runs: StageRun[] = [];
+  for (const cluster of clusters) {
+    const last = runs.at(-1);
+    if (last?.cluster === cluster) runs[runs.length - 1] = { cluster, stages: last.stages + 1 };
+    else runs.push({ cluster, stages: 1 });
+  }
+  return runs;
+}
+
+function problemOf(
+  model: ModelWork,
+  configuration: StepConfiguration,
+  runs: readonly StageRun[],
+  { limitBytes, isMixed }: Pick<CutRequest, 'limitBytes' | 'isMixed'>,
+): StageProblem {
+  const { degrees, schedule, virtualStages, globalBatch, microBatch, inference } = configuration;
+  const { dp, sp, tp } = degrees;
+  const devices = dp * sp * tp;
+  const prices = runs.map(({ cluster }) => priceParts(model, configuration, cluster, STEP_CONSTANTS));
+  const classes = model.order ?? model.layers.flatMap(({ count }, index) => Array.from({ length: count }, () => index));
+  const tables = [
+    prices.map(({ first }) => [pointOf(first, 'first')]),
+    ...model.layers.map((_, index) => prices.map(({ layers }) => pointsOf(layers[index] as LayerPrice, isMixed))),
+    prices.map(({ last }) => [pointOf(last, 'last')]),
+  ];
+  const sequence = [0, ...classes.map((index) => index + 1), tables.length - 1];
+  const sent = Math.max(...prices.map(({ send }) => send.bytes));
+  const seconds = Math.max(...prices.map(({ send }) => send.seconds));
+  return {
+    layers: sequence,
+    tables,
+    subMeshes: runs.map((_, group) => ({
+      name: `dp ${dp} · sp ${sp} · tp ${tp}`,
+      devices,
+      group,
+      memoryBytes: memoryFor(limitBytes),
+    })),
+    groups: runs.map(({ stages }, group) => ({ name: `run ${group}`, devices: devices * stages })),
+    tensors: sequence.slice(1).map((_, index) => ({ producer: index, lastReader: index + 1, bytes: sent })),
+    links: [(bytes) => (bytes / Math.max(1, sent)) * seconds],
+    transfers: prices.some(({ send }) => send.blocks) ? 'exposed' : 'overlapped',
+    schedule: {
+      kind: virtualStages > 1 ? 'interleaved-1f1b' : (schedule ?? '1f1b'),
+      microBatches: Math.max(1, Math.round(globalBatch / (microBatch * dp))),
+      ...(virtualStages > 1 ? { virtualStages } : {}),
+      training: !inference,
+    },
+    pins: {
+      stages: runs.reduce((sum, { stages }) => sum + stages, 0),
+      subMeshes: runs.flatMap(({ stages }, run) => Array.from({ length: stages }, () => run)),
+    },
+  };
+}
+
 /** What tensors may take of a device: its memory without context, communication library and fragmentation. */
 function memoryFor(limitBytes: number | null): number {
   if (limitBytes === null) return Number.MAX_SAFE_INTEGER;
@@ -78,17 +140,15 @@ function memoryFor(limitBytes: number | null): number {
   return Math.max(0, (limitBytes - contextBytes - communicationBytes) / (1 + fragmentation));
 }
 
-function problemOf(
-  { layers, order }: ModelWork,
-  configuration: StepConfiguration,
-  prices: PartPrices,
-  { memoryBytes, isMixed }: { readonly memoryBytes: number; readonly isMixed: boolean },
-): StageProblem {
-  const { degrees, schedule, virtualStages, globalBatch, microBatch, inference } = configuration;
-  const { pp, dp, sp, tp } = degrees;
-  const devices = dp * sp * tp;
-  const classes = order ?? layers.flatMap(({ count }, index) => Array.from({ length: count }, () => index));
-  const point = (part: PartPrice, name: string): LayerPoint => ({
+/** The ways to run a layer: keeping what its backward reads, or recomputing; the latter alone where that is given. */
+function pointsOf({ kept, recomputed }: LayerPrice, isMixed: boolean): readonly LayerPoint[] {
+  return kept === recomputed || !isMixed
+    ? [pointOf(recomputed, KEPT)]
+    : [pointOf(kept, KEPT), pointOf(recomputed, RECOMPUTED)];
+}
+
+function pointOf(part: PartPrice, name: string): LayerPoint {
+  return {
     name,
     forwardSeconds: part.forwardSeconds,
     backwardSeconds: part.backwardSeconds,
@@ -97,34 +157,6 @@ function problemOf(
     residentBytes: part.bytes.parameters + part.bytes.gradients + part.bytes.optimizer,
     savedBytes: part.bytes.saved,
     transientBytes: part.bytes.transient + part.bytes.gathered,
-  });
-  const tables = [
-    [[point(prices.first, 'first')]],
-    ...prices.layers.map(({ kept, recomputed }) => [
-      kept === recomputed || !isMixed ? [point(recomputed, KEPT)] : [point(kept, KEPT), point(recomputed, RECOMPUTED)],
-    ]),
-    [[point(prices.last, 'last')]],
-  ];
-  const last = prices.layers.length + 1;
-  const sequence = [0, ...classes.map((index) => index + 1), last];
-  const kind = virtualStages > 1 ? 'interleaved-1f1b' : (schedule ?? '1f1b');
-  return {
-    layers: sequence,
-    tables,
-    subMeshes: [{ name: `dp ${dp} · sp ${sp} · tp ${tp}`, devices, group: 0, memoryBytes }],
-    groups: [{ name: 'all', devices: devices * pp }],
-    tensors: sequence
-      .slice(1)
-      .map((_, index) => ({ producer: index, lastReader: index + 1, bytes: prices.send.bytes })),
-    links: [(bytes) => (bytes / Math.max(1, prices.send.bytes)) * prices.send.seconds],
-    transfers: prices.send.blocks ? 'exposed' : 'overlapped',
-    schedule: {
-      kind,
-      microBatches: Math.max(1, Math.round(globalBatch / (microBatch * dp))),
-      ...(virtualStages > 1 ? { virtualStages } : {}),
-      training: !inference,
-    },
-    pins: { stages: pp, subMeshes: Array.from({ length: pp }, () => 0) },
   };
 }
 

@@ -3,6 +3,7 @@
  */
 import test from 'ava';
 import { prepareStep, pricingOf, searchStep } from '../../../src/api/search-step.js';
+import { clusterOfDescription } from '../../../src/cost-model/cluster-file.js';
 import type { StepConfiguration } from '../../../src/cost-model/step/configuration.js';
 import { stageMemory } from '../../../src/cost-model/step/step-memory.js';
 import { cutLayers } from '../../../src/search/configurations/cut-layers.js';
@@ -105,4 +106,39 @@ test('cuts fit the memory that they are given', async (t) => {
     }
     t.true(limitBytes !== null || (cut?.configurations.length ?? 0) > 0);
   }
+});
+
+test("halving one node's speed moves layers away from its stage, and what is left costs less than even stages", async (t) => {
+  const clusterWith = (speed: number) =>
+    clusterOfDescription({
+      version: 1,
+      device: 'a100-sxm-80',
+      levels: [
+        { name: 'node', size: 4 },
+        { name: 'network', size: 2, bandwidth: '25GB/s', cards: 1 },
+      ],
+      nodes: [{ count: 1 }, { count: 1, speed }],
+    });
+  const options = {
+    generate: 'gpt:layers=24,hidden=2048,heads=16,seq=1024,vocab=1024',
+    globalBatch: 64,
+    pp: 2,
+    microBatch: 4,
+    schedule: '1f1b',
+    recompute: 'none',
+    loss: LOSS,
+  } as const;
+  const layersOn = async (speed: number) => {
+    const { simulation } = await searchStep({ ...options, on: clusterWith(speed) });
+    return simulation;
+  };
+  const [alike, halved] = [await layersOn(1), await layersOn(0.5)];
+  const [fast = 0, slow = 0] = halved.configuration.stageLayers ?? [];
+  t.is(fast + slow, 24);
+  t.true(fast >= 15 && slow <= 9, `${fast} and ${slow}`);
+  t.is(alike.configuration.stageLayers?.[0] ?? 12, 12);
+  const { stageLayers: _, ...even } = halved.configuration;
+  const { cluster, works } = await prepareStep({ ...options, on: clusterWith(0.5) });
+  t.true(halved.stepSeconds < 0.85 * pricingOf(cluster, works).seconds(even));
+  t.true(halved.stepSeconds > alike.stepSeconds);
 });
