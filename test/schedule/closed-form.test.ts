@@ -46,8 +46,8 @@ const pipelines = (spread: number) =>
 const KINDS = [
   { kind: 'naive', under: 1e-9, over: 1e-9 },
   { kind: 'f-then-b', under: 1e-9, over: 1e-9 },
-  { kind: '1f1b', under: 0.02, over: 1e-9 },
-  { kind: 'interleaved-1f1b', under: 0.08, over: 1e-9 },
+  { kind: '1f1b', under: 0.06, over: 1e-9 },
+  { kind: 'interleaved-1f1b', under: 0.1, over: 1e-9 },
   { kind: 'zero-bubble', under: 0.06, over: 0.1 },
 ] as const;
 
@@ -73,13 +73,13 @@ for (const { kind, under, over } of KINDS) {
   });
 }
 
-test('results that travel a tenth of a forward cost what the simulation says, within 3 % of a 1F1B step', (t) => {
+test('results that travel a tenth of a forward cost what the simulation says, within 4 % of a 1F1B step', (t) => {
   fc.assert(
     fc.property(pipelines(0.5), fc.boolean(), ({ p, m, stages }, blocks) => {
       const request = { kind: '1f1b' as const, stages: p, microBatches: m };
       const travel = { seconds: 0.1, blocks };
       const ratio = pipelineSeconds(request, stages, travel) / simulated(request, stages, travel);
-      return Math.abs(ratio - 1) < 0.03;
+      return Math.abs(ratio - 1) < 0.04;
     }),
     { numRuns: 100 },
   );
