@@ -3,6 +3,7 @@
  * There is no program: not all of these dimensions have a lowering yet.
  */
 import path from 'node:path';
+import { setImmediate } from 'node:timers/promises';
 import { type GeneratedModel, generatedModel } from '../../models/families.js';
 import { clusterSize } from '../cost-model/cluster.js';
 import { fingerprint } from '../ir/fingerprint.js';
@@ -38,6 +39,9 @@ export interface CompiledStep {
 /** @throws AutoparError as searching a step and writing a folder do */
 export async function compileStep({ output, force, training, ...options }: CompileStepOptions): Promise<CompiledStep> {
   const search = await searchFor({ ...options, loss: training.loss, precision: training.precision ?? 'bf16' });
+  // The search never waits: an interruption has its turn before anything is written.
+  await setImmediate();
+  options.signal?.throwIfAborted();
   const { simulation, layers } = search;
   const generated = options.generate === undefined ? null : generatedModel(options.generate);
   const model = generated ? generatedSource(generated) : await fileSource(options);

@@ -50,7 +50,7 @@ export interface Found {
   readonly best: readonly Priced[];
   /** One for each combination, those of `best` first. */
   readonly verdicts: readonly Verdict[];
-  /** No configuration of the space that fits costs less; equal to the best one's, unless the search was interrupted. */
+  /** No configuration of the space that fits costs less: the best one's. */
   readonly bound: number;
   /** The same for stages that are cut unevenly too: no configuration with a pipeline is below its relaxation. */
   readonly unevenBound: number;
@@ -78,15 +78,17 @@ export function bestConfigurations(space: SpaceOptions, pricing: Pricing, option
   const least = new Map<Combination, Priced>();
   const rank = (priced: Priced) => (options.objective === 'memory' ? priced.bytes : priced.seconds);
   let count = 0;
-  let bound: number | null = null;
-  for (const [index, { combination, microBatch, atLeast }] of queue.entries()) {
-    if (options.objective === 'time' && atLeast > worstOfTop(kept, options.top)) break;
-    if (options.signal?.aborted) {
-      bound = queue[index]?.atLeast ?? null;
-      break;
+  const timed = options.objective === 'time';
+  // What the search never came to: of each combination the least that it would have taken.
+  const left = new Map<Combination, number>();
+  for (const { combination, microBatch, atLeast } of queue) {
+    options.signal?.throwIfAborted();
+    if (timed && (left.size > 0 || atLeast > worstOfTop(kept, options.top))) {
+      if (!left.has(combination)) left.set(combination, atLeast);
+      continue;
     }
     for (const variant of variants(combination, microBatch, space)) {
-      const layerByLayer = space.decided.recompute === undefined;
+      const layerByLayer = timed && space.decided.recompute === undefined;
       const configuration = layerByLayer ? pricing.fitted(variant, options.limitBytes) : variant;
       const need = pricing.bytes(configuration);
       const fits = options.limitBytes === null || need.bytes <= options.limitBytes;
@@ -99,27 +101,28 @@ export function bestConfigurations(space: SpaceOptions, pricing: Pricing, option
       if (fits && (!known || rank(priced) < rank(known))) kept.set(combination, priced);
     }
   }
-  const seen = new Map<Combination, number>();
-  for (const { combination, atLeast } of queue) if (!seen.has(combination)) seen.set(combination, atLeast);
   for (const combination of all) {
     if (verdicts.has(combination)) continue;
     const { degrees } = combination;
-    const best = kept.get(combination);
+    const known = kept.get(combination);
     const smallest = least.get(combination);
-    if (best) verdicts.set(combination, { kind: 'priced', degrees, best });
+    const atLeast = left.get(combination);
+    if (known && (atLeast === undefined || known.seconds <= atLeast))
+      verdicts.set(combination, { kind: 'priced', degrees, best: known });
+    else if (atLeast !== undefined) verdicts.set(combination, { kind: 'slower', degrees, atLeastSeconds: atLeast });
     else if (smallest) verdicts.set(combination, { kind: 'too-large', degrees, least: smallest });
-    else verdicts.set(combination, { kind: 'slower', degrees, atLeastSeconds: seen.get(combination) ?? 0 });
   }
-  const best = [...kept.values()].sort((a, b) => rank(a) - rank(b));
+  const best = [...verdicts.values()]
+    .flatMap((verdict) => (verdict.kind === 'priced' ? [verdict.best] : []))
+    .sort((a, b) => rank(a) - rank(b));
   const [first] = best;
   const cost = first ? rank(first) : Number.POSITIVE_INFINITY;
   const piped = queue.find(({ combination }) => combination.degrees.pp > 1);
-  const provenBound = bound === null || options.objective === 'memory' ? cost : Math.min(cost, bound);
   return {
     best,
-    unevenBound: Math.min(provenBound, piped?.atLeast ?? Number.POSITIVE_INFINITY),
+    unevenBound: Math.min(cost, piped?.atLeast ?? Number.POSITIVE_INFINITY),
     verdicts: [...verdicts.values()].sort((a, b) => orderOf(a, rank) - orderOf(b, rank)),
-    bound: provenBound,
+    bound: cost,
     priced: count,
   };
 }

@@ -25,8 +25,6 @@ export interface CutRequest {
 export interface LayerCut {
   /** The configuration with `stageLayers`, and `recomputedLayers` where some layers recompute; the most even cut first. */
   readonly configurations: readonly StepConfiguration[];
-  /** No cut with these degrees, micro-batches and schedule passes the micro-batches through the stages in less. */
-  readonly boundSeconds: number;
 }
 
 /**
@@ -48,13 +46,12 @@ export function cutLayers(
   const found = cutStages(problem, { work, simulate: 0 });
   if (found.kind !== 'cut') return null;
   const counts = layersOf(found, problem.layers.length, pp * virtualStages);
-  const { boundSeconds } = found;
   const cut = { ...configuration, stageLayers: counts.stageLayers };
   if (counts.recomputed.some((count) => count > 0))
-    return { configurations: [{ ...cut, recomputedLayers: counts.recomputed }], boundSeconds };
+    return { configurations: [{ ...cut, recomputedLayers: counts.recomputed }] };
   const kept: StepConfiguration = { ...cut, recompute: isMixed && !configuration.inference ? 'none' : cut.recompute };
   const even = virtualStages === 1 && runs.length === 1 ? evenLayers(problem, found, pp) : null;
-  return { configurations: [...(even ? [{ ...kept, stageLayers: even }] : []), kept], boundSeconds };
+  return { configurations: [...(even ? [{ ...kept, stageLayers: even }] : []), kept] };
 }
 
 /** The cut of the same pace whose stages differ least. */
