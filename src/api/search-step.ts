@@ -36,8 +36,7 @@ import type { ReadWork } from './layer-classes.js';
 import { baseConfiguration, type SimulateOptions, type Simulation, simulationOf } from './simulate.js';
 import { knownWorks, type WorkReader, workReader } from './step-works.js';
 
-export interface StepSearchOptions extends Omit<SimulateOptions, 'trace' | 'tpSequence'> {
-  readonly tpSequence?: 'on' | 'off' | 'auto';
+export interface StepSearchOptions extends Omit<SimulateOptions, 'trace'> {
   /** The cluster, where it is there already. */
   readonly on?: Cluster;
   readonly objective?: 'time' | 'memory';

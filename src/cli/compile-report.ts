@@ -38,14 +38,7 @@ export function resultJson(result: CompileResult): Readonly<Record<string, unkno
     model: plan.model,
     cluster: plan.cluster,
     degrees: plan.degrees,
-    predicted: {
-      stepSeconds: plan.predicted.stepSeconds,
-      peakBytes: plan.predicted.peakBytes,
-      partsSeconds: plan.predicted.parts,
-      perRankFlops: plan.predicted.flopsPerRank,
-      totalFlops: plan.predicted.flopsTotal,
-      communicatedBytes: plan.predicted.bytesCommunicated,
-    },
+    predicted: predictedJson(plan),
     search: plan.search,
     heaviest: result.heaviest,
     communication: result.communication,
@@ -61,6 +54,18 @@ export function resultJson(result: CompileResult): Readonly<Record<string, unkno
     programWritten: result.programWritten,
     ...(result.programReason === undefined ? {} : { programReason: result.programReason }),
     ...(verification ? { verification } : {}),
+  };
+}
+
+/** A plan's figures, with units in the names. */
+export function predictedJson({ predicted }: CompileResult['plan']): Readonly<Record<string, unknown>> {
+  return {
+    stepSeconds: predicted.stepSeconds,
+    peakBytes: predicted.peakBytes,
+    partsSeconds: predicted.parts,
+    perRankFlops: predicted.flopsPerRank,
+    totalFlops: predicted.flopsTotal,
+    communicatedBytes: predicted.bytesCommunicated,
   };
 }
 

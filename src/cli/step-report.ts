@@ -3,6 +3,7 @@
  */
 import type { CompiledStep } from '../api/compile-step.js';
 import type { Priced, Verdict } from '../api/search-step.js';
+import { predictedJson } from './compile-report.js';
 import type { Output } from './output.js';
 import { bytesText, countText, secondsText, shareText, wholeText } from './quantity.js';
 import { configurationText, simulationJson } from './simulate-report.js';
@@ -127,14 +128,7 @@ export function stepJson({ directory, plan, search }: CompiledStep): Readonly<Re
     ...simulation,
     model: plan.model,
     degrees: plan.degrees,
-    predicted: {
-      stepSeconds: plan.predicted.stepSeconds,
-      peakBytes: plan.predicted.peakBytes,
-      partsSeconds: plan.predicted.parts,
-      perRankFlops: plan.predicted.flopsPerRank,
-      totalFlops: plan.predicted.flopsTotal,
-      communicatedBytes: plan.predicted.bytesCommunicated,
-    },
+    predicted: predictedJson(plan),
     search: { ...plan.search, combinations: search.verdicts.length, priced: search.priced },
     ...(search.sizes ? { sizes: search.sizes } : {}),
     runnersUp: search.best.slice(1).map(priced),
