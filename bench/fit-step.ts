@@ -47,6 +47,7 @@ const KNOWN: ReadonlySet<string> = new Set([
   'scoreBytesBackward',
   'castBytes',
   'optimizerBytes',
+  'hostShare',
   'jitter',
 ]);
 
@@ -81,6 +82,7 @@ const EXPECTED: StepConstants = {
   hiddenData: 0.6,
   contention: 0.15,
   optimizerBytes: 32,
+  hostShare: 0.5,
   jitter: 0.002,
 };
 

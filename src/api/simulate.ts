@@ -7,6 +7,7 @@ import { type Cluster, clusterSize, parseCluster } from '../cost-model/cluster.j
 import type {
   Degrees,
   MeshOrder,
+  Offload,
   PipelineSchedule,
   Precision,
   Recompute,
@@ -14,6 +15,7 @@ import type {
 } from '../cost-model/step/configuration.js';
 import { type SoftwareName, STEP_CONSTANTS } from '../cost-model/step/constants.js';
 import { modelFlops } from '../cost-model/step/model-flops.js';
+import { fullestHost, type HostMemory } from '../cost-model/step/offload.js';
 import { stageClusters } from '../cost-model/step/stages.js';
 import { type StageMemory, stageMemory } from '../cost-model/step/step-memory.js';
 import { microBatches, priceStep, type StepPrice } from '../cost-model/step/step-price.js';
@@ -49,6 +51,8 @@ export interface SimulateOptions extends Omit<ImportOptions, 'globalBatch'>, Par
   readonly recompute?: Recompute;
   readonly schedule?: PipelineSchedule;
   readonly virtualStages?: number;
+  /** What lies in the host's memory; nothing where it is left out. */
+  readonly offload?: Offload;
   readonly precision?: Precision;
   readonly software?: SoftwareName;
   readonly attention?: StepConfiguration['attention'];
@@ -73,6 +77,8 @@ export interface Simulation extends StepPrice {
   /** Of a device of the stage that has least to spare; null where nobody knows. */
   readonly memoryBytes: number | null;
   readonly fits: boolean;
+  /** What the fullest node's host holds, and has; null where nothing is offloaded. */
+  readonly host: HostMemory | null;
   /** That stage. */
   readonly tightestStage: number;
   /** Bytes that it lacks; 0 where it fits. */
@@ -94,6 +100,7 @@ export async function simulate(options: SimulateOptions): Promise<Simulation> {
     ...(await clusterSources(options.cluster)),
     degrees: { dp: productOf(options), tp: options.tp ?? 1 },
   });
+  checkOffload(options, cluster);
   const configuration = configurationOf(options, cluster);
   const purpose: Purpose = options.loss ? { kind: 'training', loss: options.loss } : { kind: 'inference' };
   const read = workReader(options, generated, purpose, cluster);
@@ -119,7 +126,8 @@ export function simulationOf({ name, cluster, configuration, work, memory, seque
   const stages = stageMemory(work, configuration);
   const limits = limitsOf(memory, cluster, configuration);
   const missing = missingOf(stages, limits);
-  const fits = missing.bytes <= 0;
+  const host = hostMemory(stages, configuration, cluster);
+  const fits = missing.bytes <= 0 && (host === null || host.bytes <= host.memoryBytes);
   const flops = modelFlops(work, configuration);
   const peak = cluster.device.peakFlops.bf16 ?? cluster.device.peakFlops.fp16 ?? cluster.device.peakFlops.fp32 ?? 1;
   const samplesPerSecond = configuration.globalBatch / price.stepSeconds;
@@ -138,6 +146,7 @@ export function simulationOf({ name, cluster, configuration, work, memory, seque
     memoryBytes: limits[missing.stage] ?? null,
     tightestStage: missing.stage,
     fits,
+    host,
     missingBytes: Math.max(0, missing.bytes),
     remedy: null,
     pricedWithoutLowering: unlowered(configuration),
@@ -191,6 +200,7 @@ function configurationOf(options: SimulateOptions, cluster: Cluster): StepConfig
     tpSequence: tp > 1 && (options.tpSequence ?? 'auto') !== 'off',
     zero: options.zero ?? 0,
     recompute: options.recompute ?? 'none',
+    ...((options.offload ?? 'none') === 'none' ? {} : { offload: options.offload as Offload }),
   };
 }
 
@@ -230,6 +240,42 @@ function batchOf({ globalBatch, microBatch, microBatches: count }: SimulateOptio
   );
 }
 
+/**
+ * What can be offloaded at all.
+ * @throws AutoparError (usage) `bad-option` for inference, `no-host` where nothing is known of the devices' hosts
+ */
+export function checkOffload({ offload = 'none', loss }: SimulateOptions, { device, local }: Cluster): void {
+  if (offload === 'none') return;
+  if (!loss)
+    throw usage(
+      'bad-option',
+      `--offload ${offload} is about training: inference has no optimizer state and keeps no activations`,
+      'add --train, or leave it out',
+    );
+  if (!device.host)
+    throw usage(
+      'no-host',
+      local
+        ? `--offload ${offload}: ranks of this machine are its host already`
+        : `--offload ${offload}: nothing is known of the hosts of ${device.id}`,
+      'say host: {memory, memoryBandwidth, bandwidth} of the device in a cluster file (docs/clusters.md)',
+    );
+}
+
+/** The fullest host; null where nothing is offloaded. */
+export function hostMemory(
+  stages: readonly StageMemory[],
+  configuration: StepConfiguration,
+  cluster: Cluster,
+): HostMemory | null {
+  if ((configuration.offload ?? 'none') === 'none') return null;
+  return fullestHost(
+    stages.map(({ host }) => host),
+    configuration,
+    cluster,
+  );
+}
+
 function checkStages(work: ModelWork, { degrees, virtualStages }: StepConfiguration): void {
   const layers = work.layers.reduce((sum, { count }) => sum + count, 0);
   if (degrees.pp * virtualStages <= layers) return;
@@ -261,19 +307,25 @@ async function remedyOf(
   works: (configuration: StepConfiguration) => Promise<ModelWork>,
 ): Promise<Simulation['remedy']> {
   let best: Simulation['remedy'] = null;
-  for (const [change, changed] of changesOf(configuration)) {
+  for (const [change, changed] of changesOf(configuration, cluster)) {
     const work = await works(changed).catch(() => null);
     if (!work) continue;
     const layers = work.layers.reduce((sum, { count }) => sum + count, 0);
     if (changed.degrees.pp * changed.virtualStages > layers) continue;
-    if (missingOf(stageMemory(work, changed), limitsOf(memory, cluster, changed)).bytes > 0) continue;
+    const stages = stageMemory(work, changed);
+    const host = hostMemory(stages, changed, cluster);
+    if (missingOf(stages, limitsOf(memory, cluster, changed)).bytes > 0) continue;
+    if (host && host.bytes > host.memoryBytes) continue;
     const { stepSeconds } = priceStep(work, changed, cluster, STEP_CONSTANTS);
     if (!best || stepSeconds < best.stepSeconds) best = { change, stepSeconds };
   }
   return best;
 }
 
-function changesOf(configuration: StepConfiguration): readonly (readonly [string, StepConfiguration])[] {
+function changesOf(
+  configuration: StepConfiguration,
+  { device }: Cluster,
+): readonly (readonly [string, StepConfiguration])[] {
   const { degrees, microBatch, recompute, zero } = configuration;
   const { dp, tp, pp } = degrees;
   const changes: [string, StepConfiguration][] = [];
@@ -288,6 +340,9 @@ function changesOf(configuration: StepConfiguration): readonly (readonly [string
     add(`--dp ${dp / factor} --tp ${tp * factor}`, { degrees: { ...fewer, tp: tp * factor }, tpSequence: true });
     add(`--dp ${dp / factor} --pp ${pp * factor}`, { degrees: { ...fewer, pp: pp * factor } });
   }
+  if (!configuration.inference && device.host)
+    for (const offload of ['optimizer', 'activations', 'all'] as const)
+      if ((configuration.offload ?? 'none') !== offload) add(`--offload ${offload}`, { offload });
   return changes;
 }
 
@@ -296,6 +351,7 @@ function unlowered({
   tpSequence,
   zero,
   recompute,
+  offload = 'none',
   microBatch,
   globalBatch,
 }: StepConfiguration): readonly string[] {
@@ -306,6 +362,7 @@ function unlowered({
     ...(tpSequence ? ['tp-sequence'] : []),
     ...(zero > 0 ? ['zero'] : []),
     ...(recompute === 'none' ? [] : ['recompute']),
+    ...(offload === 'none' ? [] : ['offload']),
     ...(globalBatch === microBatch * degrees.dp ? [] : ['micro-batches']),
   ];
 }

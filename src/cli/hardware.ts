@@ -55,12 +55,20 @@ function catalogueLines(devices: readonly Device[]): readonly string[] {
 }
 
 function deviceLines(device: Device): readonly string[] {
-  const { scaleUp, scaleOut } = device;
+  const { scaleUp, scaleOut, host } = device;
   const facts: readonly (readonly [string, string])[] = [
     ...Object.entries(device.peakFlops).map(([kind, flops]) => [`${kind} peak`, flopsText(flops)] as const),
     ['memory', `${bytesText(device.memoryBytes)} at ${rateText(device.memoryBandwidth)}`],
     ['links', `${rateText(scaleUp.bandwidth)} each way, groups of ${scaleUp.domainSize}, ${scaleUp.topology}`],
     ['network', `${rateText(scaleOut.bandwidth)} each way per device`],
+    ...(host
+      ? [
+          [
+            'host',
+            `${bytesText(host.memoryBytes)} at ${rateText(host.memoryBandwidth)} per device, ${rateText(host.linkBandwidth)} each way`,
+          ] as const,
+        ]
+      : []),
     ...measuredFacts(device),
     ...Object.entries(device.source).map(([figure, source]) => [`source: ${figure}`, source] as const),
   ];
@@ -101,7 +109,7 @@ const MEASURED: Readonly<Record<string, string>> = {
 };
 
 function deviceJson(device: Device): Readonly<Record<string, unknown>> {
-  const { peakFlops, memoryBandwidth, scaleUp, scaleOut, ...rest } = device;
+  const { peakFlops, memoryBandwidth, scaleUp, scaleOut, host, ...rest } = device;
   return {
     ...rest,
     peakFlopsPerSecond: peakFlops,
@@ -113,6 +121,15 @@ function deviceJson(device: Device): Readonly<Record<string, unknown>> {
       topology: scaleUp.topology,
     },
     scaleOut: { bytesPerSecond: scaleOut.bandwidth, latencySeconds: scaleOut.latencySeconds },
+    ...(host
+      ? {
+          host: {
+            bytesPerSecond: host.linkBandwidth,
+            memoryBytes: host.memoryBytes,
+            memoryBytesPerSecond: host.memoryBandwidth,
+          },
+        }
+      : {}),
   };
 }
 

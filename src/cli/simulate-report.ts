@@ -17,6 +17,7 @@ const PART_NAMES: readonly (readonly [part: keyof Simulation['parts'], says: str
   ['ep', 'communication over ep'],
   ['pp', 'communication over pp'],
   ['dp', 'communication over dp'],
+  ['host', 'transfers to and from the host'],
   ['bubble', 'pipeline bubble'],
   ['optimizer', 'optimizer'],
   ['other', 'outside the model'],
@@ -66,6 +67,7 @@ export function simulationLines(simulation: Simulation, { colors }: Output): rea
     ),
     '',
     ...fitLines(simulation),
+    ...hostLines(simulation),
     ...(simulation.pricedWithoutLowering.length === 0
       ? []
       : [`priced from the layers' graphs, without a lowering yet: ${simulation.pricedWithoutLowering.join(', ')}`]),
@@ -74,15 +76,18 @@ export function simulationLines(simulation: Simulation, { colors }: Output): rea
 
 /** What a configuration has besides degrees and batches. */
 export function configurationText(configuration: Simulation['configuration']): string {
-  const { degrees, schedule, virtualStages, zero, tpSequence } = configuration;
+  const { degrees, schedule, virtualStages, zero, tpSequence, offload = 'none' } = configuration;
   const pipeline = virtualStages > 1 ? `interleaved 1F1B in ${virtualStages} chunks` : (schedule ?? '1f1b');
   return [
     ...(degrees.pp > 1 ? [pipeline] : []),
     ...(zero > 0 ? [`ZeRO ${zero}`] : []),
     recomputedText(configuration),
     ...(tpSequence ? ['sequence parallelism over tp'] : []),
+    ...(offload === 'none' ? [] : [`${OFFLOADED[offload]} on the host`]),
   ].join(', ');
 }
+
+const OFFLOADED = { optimizer: 'optimizer', activations: 'activations', all: 'optimizer and activations' } as const;
 
 function recomputedText({ recompute, recomputedLayers }: Simulation['configuration']): string {
   if (recompute === 'none') return 'nothing recomputed';
@@ -106,16 +111,40 @@ function shownStages(stages: Simulation['stages']): Simulation['stages'] {
   );
 }
 
-function fitLines({ fits, memoryBytes, missingBytes, remedy, stages, tightestStage }: Simulation): readonly string[] {
+function fitLines(simulation: Simulation): readonly string[] {
+  const { fits, memoryBytes, stages, tightestStage } = simulation;
   const fullest = stages[tightestStage] as Simulation['stages'][number];
   if (memoryBytes === null)
     return [`needs ${bytesText(fullest.total)} on stage ${fullest.stage}; local ranks have no limit`];
+  const { missingBytes } = simulation;
+  if (missingBytes === 0 && !fits)
+    return [
+      `the devices have room: ${bytesText(fullest.total)} of ${bytesText(memoryBytes)} on stage ${fullest.stage}`,
+      ...remedyLines(simulation),
+    ];
   if (fits) return [`fits: ${bytesText(fullest.total)} of ${bytesText(memoryBytes)} on stage ${fullest.stage}`];
   return [
     `does not fit: stage ${fullest.stage} needs ${bytesText(fullest.total)}, ${bytesText(missingBytes)} more than the ${bytesText(memoryBytes)} there are`,
+    ...remedyLines(simulation),
+  ];
+}
+
+function remedyLines({ remedy }: Simulation): readonly string[] {
+  return [
     remedy
       ? `cheapest change that makes it fit: ${remedy.change} (${secondsText(remedy.stepSeconds)} per step)`
-      : 'no single change of recompute, ZeRO, micro-batch, tp or pp makes it fit',
+      : 'no single change of recompute, ZeRO, offload, micro-batch, tp or pp makes it fit',
+  ];
+}
+
+/** What the fullest node's host holds; nothing where nothing lies there. */
+export function hostLines({ host }: Pick<Simulation, 'host'>): readonly string[] {
+  if (!host) return [];
+  const { node, bytes, memoryBytes } = host;
+  return [
+    bytes <= memoryBytes
+      ? `hosts hold ${bytesText(bytes)} of ${bytesText(memoryBytes)} on node ${node}`
+      : `does not fit: the host of node ${node} needs ${bytesText(bytes)}, ${bytesText(bytes - memoryBytes)} more than the ${bytesText(memoryBytes)} there are`,
   ];
 }
 
@@ -141,6 +170,14 @@ export function simulationJson(simulation: Simulation): Readonly<Record<string, 
     memoryBytes: simulation.memoryBytes,
     fits: simulation.fits,
     missingBytes: simulation.missingBytes,
+    ...(simulation.host
+      ? {
+          host: {
+            node: simulation.host.node,
+            ...named({ held: simulation.host.bytes, memory: simulation.host.memoryBytes }, 'Bytes'),
+          },
+        }
+      : {}),
     remedy,
     pricedWithoutLowering: simulation.pricedWithoutLowering,
   };

@@ -10,13 +10,12 @@ import { meshLines } from './mesh-report.js';
 import { importOptionsOf, type ModelFlags, modelOptions, modelSource } from './model-options.js';
 import { simulationJson, simulationLines } from './simulate-report.js';
 import { type StepFlags, stepOptions } from './step-options.js';
-import { byteSize, oneOf, orderOf, wholeNumber } from './values.js';
+import { byteSize, oneOf, wholeNumber } from './values.js';
 
 interface SimulateFlags extends DegreeOptions, ModelFlags, StepFlags {
   readonly cluster?: string;
   readonly memory?: number;
   readonly mesh?: boolean;
-  readonly meshOrder?: SimulateOptions['meshOrder'];
   readonly train?: boolean;
   readonly loss?: 'cross_entropy' | 'mse' | 'model-output';
   readonly microBatch?: number;
@@ -38,11 +37,6 @@ export const simulateCommand: Command<SimulateFlags> = {
     ...clusterOptions,
     { flags: '--memory <size>', says: 'memory per device, such as 80GB', parse: byteSize('--memory') },
     ...degreeOptions(),
-    {
-      flags: '--mesh-order <axes>',
-      says: 'axes from outermost to innermost, the last over neighbouring devices (default: pp,dp,sp,tp)',
-      parse: orderOf('--mesh-order', ['pp', 'dp', 'sp', 'tp']),
-    },
     { flags: '--mesh', says: 'where each axis lies, over which link, and what that costs' },
     { flags: '--train', says: 'a step of training; inference by default' },
     {
@@ -66,6 +60,8 @@ export const simulateCommand: Command<SimulateFlags> = {
       recompute: 'none',
       schedule: '1f1b',
       virtualStages: '1',
+      meshOrder: 'pp,dp,sp,tp',
+      offload: 'none',
     }),
     {
       flags: '--dtype <kind>',
@@ -120,6 +116,7 @@ async function runSimulate({ output }: Context, [model]: readonly string[], flag
     recompute: flags.recompute,
     schedule: flags.schedule,
     virtualStages: flags.virtualStages,
+    offload: flags.offload,
     precision: flags.dtype && PRECISIONS[flags.dtype],
     software: flags.software,
     attention: flags.attention,

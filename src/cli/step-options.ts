@@ -2,8 +2,10 @@
  * @file Options of a whole step that no operator's strategy holds: what is recomputed, what ZeRO shards, how a pipeline runs.
  */
 import type { SimulateOptions } from '../api/simulate.js';
+import { AutoparError } from '../ir/error.js';
 import type { CommandOption } from './command.js';
-import { oneOf, wholeNumber } from './values.js';
+import { notThereYet } from './later.js';
+import { oneOf, orderOf, wholeNumber } from './values.js';
 
 /** Their values, by the names that the parser gives them. */
 export interface StepFlags {
@@ -12,6 +14,8 @@ export interface StepFlags {
   readonly recompute?: NonNullable<SimulateOptions['recompute']>;
   readonly schedule?: NonNullable<SimulateOptions['schedule']>;
   readonly virtualStages?: number;
+  readonly meshOrder?: NonNullable<SimulateOptions['meshOrder']>;
+  readonly offload?: NonNullable<SimulateOptions['offload']>;
 }
 
 const SCHEDULES = ['naive', 'f-then-b', '1f1b', 'interleaved-1f1b', 'zero-bubble'];
@@ -48,5 +52,34 @@ export function stepOptions(otherwise: Readonly<Partial<Record<keyof StepFlags, 
       says: says('model chunks per stage', 'virtualStages'),
       parse: wholeNumber('--virtual-stages', 1),
     },
+    {
+      flags: '--mesh-order <axes>',
+      says: says('axes from outermost to innermost, the last over neighbouring devices', 'meshOrder'),
+      parse: orderOf('--mesh-order', ['pp', 'dp', 'sp', 'tp']),
+    },
+    {
+      flags: '--offload <parts>',
+      says: says("what lies in the host's memory: none, optimizer, activations, or all", 'offload'),
+      parse: offloadOf,
+    },
   ];
+}
+
+const PARTS = ['optimizer', 'activations'] as const;
+
+/** `optimizer,activations:host`: parts, and where they go. The host is the only place that is priced. */
+function offloadOf(text: string): NonNullable<StepFlags['offload']> {
+  const [named = '', place = 'host'] = text.split(':');
+  const parts = named.split(',').map((part) => part.trim());
+  if (place === 'disk') throw notThereYet('--offload to disk');
+  if (place === 'host' && (named === 'none' || named === 'all')) return named;
+  const known = parts.every((part) => (PARTS as readonly string[]).includes(part));
+  if (place !== 'host' || !known || new Set(parts).size !== parts.length)
+    throw new AutoparError(
+      'bad-option',
+      'usage',
+      `--offload ${text}: expected none, all, or some of ${PARTS.join(', ')}, with commas between`,
+    );
+  const [part] = parts;
+  return parts.length === PARTS.length ? 'all' : (part as (typeof PARTS)[number]);
 }

@@ -13,9 +13,17 @@ export interface DeviceDescription {
   readonly name?: string;
   readonly memory?: Quantity;
   readonly memoryBandwidth?: Quantity;
+  /** The device's link to its node's host, and its share of that host. */
+  readonly host?: HostDescription;
   readonly peak?: Readonly<Record<string, Quantity>>;
   /** Constants of the cost model (docs/cost-model.md), as `autopar profile` measures them. */
   readonly constants?: Readonly<Record<string, unknown>>;
+}
+
+export interface HostDescription {
+  readonly bandwidth: Quantity;
+  readonly memory: Quantity;
+  readonly memoryBandwidth: Quantity;
 }
 
 export interface LevelDescription {
@@ -80,6 +88,11 @@ const device = {
       name: text,
       memory: quantity,
       memoryBandwidth: quantity,
+      host: record({ bandwidth: quantity, memory: quantity, memoryBandwidth: quantity }, [
+        'bandwidth',
+        'memory',
+        'memoryBandwidth',
+      ]),
       peak: quantities(PEAKS),
       constants: record(
         {

@@ -84,7 +84,7 @@ function deviceOf(described: string | DeviceDescription, path: Path, refuse: Ref
     throw refuse(place, `no device "${record.like}" in the catalogue`, `${hint} (autopar hardware lists all)`);
   }
   if (typeof described === 'string') return found;
-  const { memory, memoryBandwidth, peak, constants } = described;
+  const { memory, memoryBandwidth, host, peak, constants } = described;
   const read = (value: Quantity, kind: QuantityKind, ...key: Path) => quantity(value, kind, [...path, ...key], refuse);
   const peaks = Object.entries(peak ?? {}).map(
     ([format, value]) => [format, read(value, 'flopsPerSecond', 'peak', format)] as const,
@@ -99,6 +99,15 @@ function deviceOf(described: string | DeviceDescription, path: Path, refuse: Ref
     ...(memoryBandwidth === undefined
       ? {}
       : { memoryBandwidth: read(memoryBandwidth, DEVICE_QUANTITIES.memoryBandwidth, 'memoryBandwidth') }),
+    ...(host === undefined
+      ? {}
+      : {
+          host: {
+            linkBandwidth: read(host.bandwidth, 'bytesPerSecond', 'host', 'bandwidth'),
+            memoryBytes: read(host.memory, 'bytes', 'host', 'memory'),
+            memoryBandwidth: read(host.memoryBandwidth, 'bytesPerSecond', 'host', 'memoryBandwidth'),
+          },
+        }),
     ...(constants === undefined ? {} : { profile: { ...profileOf(found), ...constants } }),
   };
 }

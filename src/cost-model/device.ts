@@ -6,6 +6,16 @@
 /** Number formats that a device has a separate peak for. */
 export type PeakKind = 'fp32' | 'tf32' | 'bf16' | 'fp16' | 'fp8' | 'fp4' | 'int8';
 
+/** What a device has of its node's host: its own link, and its share of the memory. */
+export interface HostSpec {
+  /** Bytes per second and direction between the device and the host's memory, all devices of the node at once. */
+  readonly linkBandwidth: number;
+  /** Bytes of the node's memory, over its devices. */
+  readonly memoryBytes: number;
+  /** Peak of the node's memory, over its devices. */
+  readonly memoryBandwidth: number;
+}
+
 /** A device of the catalogue. Bytes, bytes per second (one direction), dense FLOP per second, seconds. */
 export interface DeviceSpec {
   readonly id: string;
@@ -30,6 +40,8 @@ export interface DeviceSpec {
   };
   /** The network between nodes, per device. */
   readonly scaleOut: { readonly bandwidth: number; readonly latencySeconds: number };
+  /** Left out where nobody says what hosts such devices have. */
+  readonly host?: HostSpec;
   /** Bus bandwidths as measured, in NCCL's convention. */
   readonly measuredCollectives?: Readonly<Record<string, number | string>>;
   /** Processors that run tiles of a matmul side by side; where left out, waves are not counted. */

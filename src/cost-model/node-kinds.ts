@@ -3,7 +3,7 @@
  * may each have nodes of one kind, and layers as many as those can take.
  */
 import type { Cluster } from './cluster.js';
-import type { DeviceSpec, PeakKind } from './device.js';
+import type { DeviceSpec, HostSpec, PeakKind } from './device.js';
 
 /**
  * What a cluster is to a stage that runs on `count` of its nodes from `first` on: as fast as the slowest of them.
@@ -42,8 +42,10 @@ export function slowestOf(devices: readonly DeviceSpec[]): DeviceSpec {
   return others.reduce((slowest, device) => {
     if (device === slowest) return slowest;
     const { scaleUp, scaleOut } = slowest;
+    const { host: _, ...rest } = rateOf(device) < rateOf(slowest) ? device : slowest;
     return {
-      ...(rateOf(device) < rateOf(slowest) ? device : slowest),
+      ...rest,
+      ...(slowest.host && device.host ? { host: leastHost(slowest.host, device.host) } : {}),
       peakFlops: leastOf(slowest.peakFlops, device.peakFlops),
       measuredMatmulFlops: leastOf(slowest.measuredMatmulFlops ?? {}, device.measuredMatmulFlops ?? {}),
       memoryBytes: Math.min(slowest.memoryBytes, device.memoryBytes),
@@ -57,6 +59,14 @@ export function slowestOf(devices: readonly DeviceSpec[]): DeviceSpec {
 /** FLOP per second in the format that models are trained in. */
 function rateOf({ peakFlops }: DeviceSpec): number {
   return peakFlops.bf16 ?? peakFlops.fp16 ?? peakFlops.fp32 ?? Math.max(...Object.values(peakFlops));
+}
+
+function leastHost(a: HostSpec, b: HostSpec): HostSpec {
+  return {
+    linkBandwidth: Math.min(a.linkBandwidth, b.linkBandwidth),
+    memoryBytes: Math.min(a.memoryBytes, b.memoryBytes),
+    memoryBandwidth: Math.min(a.memoryBandwidth, b.memoryBandwidth),
+  };
 }
 
 function leastOf(

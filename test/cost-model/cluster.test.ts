@@ -57,6 +57,7 @@ test('the catalogue: unique ids, a source for every group of figures, a peak to 
   for (const device of HARDWARE) {
     for (const group of ['flops', 'memory', 'scaleUp', 'scaleOut', 'latency'])
       t.truthy(device.source[group], device.id);
+    t.is(device.host !== undefined, device.source['host'] !== undefined, device.id);
     t.true(device.memoryBytes > 1e9 && device.memoryBandwidth > 1e11 && device.scaleUp.bandwidth > 1e9, device.id);
     t.truthy(device.peakFlops.fp32 ?? device.peakFlops.bf16, device.id);
     t.is(deviceOf(device.id), device);

@@ -19,6 +19,9 @@ export type MeshOrder = readonly (typeof AXIS_ORDER)[number][];
 
 export type Recompute = 'none' | 'selective' | 'operators' | 'full';
 
+/** What is kept in the host's memory: optimizer state, which is then updated there, and what layers keep for their backward. */
+export type Offload = 'none' | 'optimizer' | 'activations' | 'all';
+
 export type PipelineSchedule = 'naive' | 'f-then-b' | '1f1b' | 'interleaved-1f1b' | 'zero-bubble';
 
 /** Formats of matrix products. */
@@ -48,6 +51,8 @@ export interface StepConfiguration {
   readonly recompute: Recompute;
   /** How many layers of each stage recompute so; all where left out. */
   readonly recomputedLayers?: readonly number[];
+  /** Nothing where it is left out. */
+  readonly offload?: Offload;
   /** One kernel for attention: written for the device, or for any (FlashAttention 2); or products and softmax in parts. */
   readonly attention: 'fused' | 'portable' | 'parts';
   /** Attention in parts whose softmax is written operator by operator: scale, mask and casts are kernels of their own. */

@@ -60,6 +60,8 @@ export interface StepConstants {
   readonly contention: number;
   /** Bytes that the optimizer moves per parameter that a rank updates. */
   readonly optimizerBytes: number;
+  /** Share of the host's memory bandwidth that an update of optimizer state there reaches. */
+  readonly hostShare: number;
   /** Relative growth of a step per doubling of the nodes: stragglers and jitter. */
   readonly jitter: number;
 }
@@ -89,5 +91,6 @@ export const STEP_CONSTANTS: StepConstants = {
   hiddenData: 0.499,
   contention: 0.151,
   optimizerBytes: 32,
+  hostShare: 0.5,
   jitter: 0.002,
 };

@@ -8,6 +8,7 @@
 import type { Recompute, StepConfiguration } from './configuration.js';
 import type { Held } from './data-price.js';
 import { elementBytes } from './kernel-price.js';
+import { offloadsActivations, offloadsOptimizer } from './offload.js';
 import type { AttentionWork, MatmulWork, ModelWork, PartWork } from './work.js';
 
 export interface PartBytes {
@@ -21,6 +22,9 @@ export interface PartBytes {
   readonly transient: number;
   /** Parameters that ZeRO 3 gathers to run it, and their gradients: again the largest counts. */
   readonly gathered: number;
+  /** In the host's memory, beside the device's: for the whole step, and by each micro-batch in flight. */
+  readonly hostState: number;
+  readonly hostSaved: number;
 }
 
 export interface PartsBytes {
@@ -34,7 +38,7 @@ export interface PartsBytes {
 /** The bytes of a model's parts. */
 export function partBytes(model: ModelWork, configuration: StepConfiguration): PartsBytes {
   const { recompute } = configuration;
-  const only = { saved: 0, transient: 0, gathered: 0 };
+  const only = { saved: 0, transient: 0, gathered: 0, hostSaved: 0 };
   return {
     first: {
       ...stateBytes(heldOf(model.first, configuration), configuration),
@@ -61,11 +65,12 @@ interface Recipe {
 }
 
 /** Mixed-precision Adam: 16-bit parameters beside fp32 masters and moments; fp32 has no masters. */
-function recipeOf({ precision, software, zero }: StepConfiguration): Recipe {
+function recipeOf(configuration: StepConfiguration): Recipe {
+  const { precision, software, zero } = configuration;
   if (precision === 'fp32') return { parameter: 4, gradient: 4, optimizer: 8 };
-  // PyTorch's FSDP keeps fp32 shards and casts what it gathers; Megatron accumulates gradients in fp32 except in its
+  // PyTorch's FSDP keeps fp32 shards and casts what it gathers; on the host they are masters beside 16-bit shards. Megatron accumulates gradients in fp32 except in its
   // recipes for 8 and 4 bits.
-  if (zero === 3) return { parameter: 4, gradient: 4, optimizer: 8 };
+  if (zero === 3 && !offloadsOptimizer(configuration)) return { parameter: 4, gradient: 4, optimizer: 8 };
   const gradient = precision === 'bf16' && software !== 'eager' ? 4 : 2;
   return { parameter: 2, gradient, optimizer: 12 };
 }
@@ -85,18 +90,23 @@ export function heldByLast({ first, last, tied }: ModelWork, configuration: Step
 function stateBytes(
   { dense, experts }: Held,
   configuration: StepConfiguration,
-): Pick<PartBytes, 'parameters' | 'gradients' | 'optimizer'> {
+): Pick<PartBytes, 'parameters' | 'gradients' | 'optimizer' | 'hostState'> {
   const { degrees, zero, frozen, inference } = configuration;
   const recipe = recipeOf(configuration);
   const shards = configuration.shardRanks ?? degrees.dp * degrees.sp;
   const expertShards = Math.max(1, shards / degrees.ep);
   const spread = (bytes: number, from: number) =>
     bytes * (zero >= from ? dense / shards + experts / expertShards : dense + experts);
+  const onHost = offloadsOptimizer(configuration);
   const trained = inference ? 0 : frozen ? ADAPTERS : 1;
   return {
     parameters: spread(frozen || inference ? elementBytes(configuration.precision) : recipe.parameter, 3),
     gradients: trained * spread(recipe.gradient, 2),
-    optimizer: trained * spread(recipe.optimizer, 1),
+    optimizer: onHost ? 0 : trained * spread(recipe.optimizer, 1),
+    // Beside the state, gradients as they arrive and parameters as they leave.
+    hostState: onHost
+      ? trained * spread(recipe.optimizer + configuration.gradientBytes + elementBytes(configuration.precision), 1)
+      : 0,
   };
 }
 
@@ -111,12 +121,15 @@ function layerBytes(
   const width = elementBytes(configuration.precision);
   const boundary = (model.boundary * width) / configuration.degrees.sp;
   const whole = savedBytes(part, 'none', configuration);
+  const saved =
+    recompute === 'full'
+      ? boundary / (configuration.tpSequence ? configuration.degrees.tp : 1)
+      : savedBytes(part, recompute, configuration) * (recompute === 'operators' ? 0.6 : 1);
+  const onHost = offloadsActivations(configuration);
   return {
     ...stateBytes(held, configuration),
-    saved:
-      recompute === 'full'
-        ? boundary / (configuration.tpSequence ? configuration.degrees.tp : 1)
-        : savedBytes(part, recompute, configuration) * (recompute === 'operators' ? 0.6 : 1),
+    saved: onHost ? 0 : saved,
+    hostSaved: onHost ? saved : 0,
     transient: whole * (recompute === 'full' ? 1.3 : 0.3),
     gathered:
       configuration.zero === 3 ? (2 * width + recipeOf(configuration).gradient) * (held.dense + held.experts) : 0,

@@ -10,6 +10,15 @@ import type { StepConstants } from './constants.js';
 import { type DataPrice, dataPricing, type Held, NONE, type Under } from './data-price.js';
 import { elementBytes, memorySeconds } from './kernel-price.js';
 import { groupRuns, hopOf } from './mesh-order.js';
+import {
+  gradientTransfer,
+  hostUpdateSeconds,
+  layerTransfer,
+  NO_TRANSFER,
+  offloadsActivations,
+  offloadsOptimizer,
+  type Transfer,
+} from './offload.js';
 import { heldByLast, heldOf, type PartBytes, partBytes } from './part-bytes.js';
 import { PhasePricing } from './phase-price.js';
 import { NOTHING, type PhaseTime, plus, secondsOf } from './phase-time.js';
@@ -45,6 +54,8 @@ export interface PartPrices {
   readonly data: (held: Held, under: Under) => DataPrice;
   /** Once per step, for what a stage holds. */
   readonly optimizerSeconds: (held: Held) => number;
+  /** Of an update on the host: its gradients' way there, some of which runs under so many seconds of backward. */
+  readonly gradientsOut: (held: Held, lastBackwards: number) => Transfer;
 }
 
 /**
@@ -65,21 +76,29 @@ export function priceParts(
   });
   const bytes = partBytes(model, configuration);
   const perLayer = averageLayer(model, configuration);
+  const moved = (phase: PhaseTime, { hostSaved }: PartBytes) =>
+    offloadsActivations(configuration) ? layerTransfer(phase, hostSaved, cluster) : phase;
+  const layerPrice = (forward: PhaseTime, backward: PhaseTime, held: Held, own: PartBytes) =>
+    partPrice({ forward: moved(forward, own), backward: inference ? backward : moved(backward, own) }, held, own);
   return {
     first: partPrice(phases(model.first), heldOf(model.first, configuration), bytes.first),
     layers: model.layers.map(({ count, part }, index) => {
       const { forward, backward } = phases(part);
       const held = heldOf(part, configuration);
       const { kept = bytes.first, recomputed = bytes.first } = bytes.layers[index] ?? {};
-      const whole = partPrice({ forward, backward }, held, kept);
+      const whole = layerPrice(forward, backward, held, kept);
       if (recompute === 'none' || inference) return { count, kept: whole, recomputed: whole };
       const again = plus(backward, pricing.again(part, recompute));
-      return { count, kept: whole, recomputed: partPrice({ forward, backward: again }, held, recomputed) };
+      return { count, kept: whole, recomputed: layerPrice(forward, again, held, recomputed) };
     }),
     last: partPrice(phases(model.last, true), heldByLast(model, configuration), bytes.last),
     send: sendPrice(model, configuration, cluster),
     data: frozen || inference ? () => NONE : dataPricing(perLayer, configuration, cluster, constants),
     optimizerSeconds: (held) => (frozen || inference ? 0 : updateSeconds(held, configuration, cluster, constants)),
+    gradientsOut: (held, lastBackwards) =>
+      frozen || inference || !offloadsOptimizer(configuration)
+        ? NO_TRANSFER
+        : gradientTransfer(updatedOf(held, configuration), lastBackwards, configuration, cluster, constants),
   };
 }
 
@@ -119,12 +138,19 @@ function sendPrice(model: ModelWork, configuration: StepConfiguration, cluster: 
 }
 
 function updateSeconds(
-  { dense, experts }: Held,
-  { degrees, zero, shardRanks }: StepConfiguration,
+  held: Held,
+  configuration: StepConfiguration,
   cluster: Cluster,
   constants: StepConstants,
 ): number {
+  const updated = updatedOf(held, configuration);
+  return offloadsOptimizer(configuration)
+    ? hostUpdateSeconds(updated, configuration, cluster, constants)
+    : memorySeconds(updated * constants.optimizerBytes, cluster.device);
+}
+
+/** Elements of parameters that a rank updates. */
+function updatedOf({ dense, experts }: Held, { degrees, zero, shardRanks }: StepConfiguration): number {
   const shardedBy = zero === 0 ? 1 : (shardRanks ?? degrees.dp * degrees.sp);
-  const updated = (dense + experts * (zero === 0 ? 1 : Math.max(1, degrees.ep))) / shardedBy;
-  return memorySeconds(updated * constants.optimizerBytes, cluster.device);
+  return (dense + experts * (zero === 0 ? 1 : Math.max(1, degrees.ep))) / shardedBy;
 }

@@ -120,6 +120,8 @@ export class PhasePricing {
       tp: tp - hiddenTp,
       sp,
       ep,
+      host: 0,
+      hiddenHost: 0,
       hiddenTp,
       weightGradient,
       tpBytes,

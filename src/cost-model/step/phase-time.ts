@@ -12,6 +12,9 @@ export interface PhaseTime {
   readonly tp: number;
   readonly sp: number;
   readonly ep: number;
+  /** What layers keep, on its way to the host's memory or back: beyond the compute that it runs beside, and under it. */
+  readonly host: number;
+  readonly hiddenHost: number;
   /** Communication over tp that compute hides. */
   readonly hiddenTp: number;
   /** Of `matmul`: gradients of weights, which nothing after them waits for. */
@@ -30,6 +33,8 @@ export const NOTHING: PhaseTime = {
   tp: 0,
   sp: 0,
   ep: 0,
+  host: 0,
+  hiddenHost: 0,
   hiddenTp: 0,
   weightGradient: 0,
   tpBytes: 0,
@@ -47,6 +52,8 @@ export function plus(a: PhaseTime, b: PhaseTime, factor = 1): PhaseTime {
     tp: a.tp + factor * b.tp,
     sp: a.sp + factor * b.sp,
     ep: a.ep + factor * b.ep,
+    host: a.host + factor * b.host,
+    hiddenHost: a.hiddenHost + factor * b.hiddenHost,
     hiddenTp: a.hiddenTp + factor * b.hiddenTp,
     weightGradient: a.weightGradient + factor * b.weightGradient,
     tpBytes: a.tpBytes + factor * b.tpBytes,
@@ -56,6 +63,6 @@ export function plus(a: PhaseTime, b: PhaseTime, factor = 1): PhaseTime {
 }
 
 /** Seconds that pass: what is hidden, and what is part of something else, left out. */
-export function secondsOf({ matmul, attention, memory, launch, tp, sp, ep }: PhaseTime): number {
-  return matmul + attention + memory + launch + tp + sp + ep;
+export function secondsOf({ matmul, attention, memory, launch, tp, sp, ep, host }: PhaseTime): number {
+  return matmul + attention + memory + launch + tp + sp + ep + host;
 }

@@ -22,6 +22,8 @@ export interface StageMemory {
   /** Device context, communication library, and what the allocator cannot use. */
   readonly overhead: number;
   readonly total: number;
+  /** In the memory of its node's host: optimizer state, and what micro-batches in flight keep; no part of the total. */
+  readonly host: number;
   /** Micro-batches whose activations are held at once. */
   readonly inFlight: number;
 }
@@ -61,12 +63,16 @@ function memoryOf(
   parts: PartsBytes,
   configuration: StepConfiguration,
 ): StageMemory {
+  const inFlight = inFlightOn(stage, configuration);
   let parameters = 0;
   let gradients = 0;
   let optimizer = 0;
   let saved = 0;
   let transient = 0;
   let gathered = 0;
+  let hostState = 0;
+  let hostSaved = 0;
+  let passing = 0;
   const add = (bytes: PartBytes, count: number) => {
     if (count === 0) return;
     parameters += count * bytes.parameters;
@@ -75,6 +81,10 @@ function memoryOf(
     saved += count * bytes.saved;
     transient = Math.max(transient, bytes.transient);
     gathered = Math.max(gathered, bytes.gathered);
+    hostState += count * bytes.hostState;
+    hostSaved += count * bytes.hostSaved;
+    // Of what goes to the host there are two layers on the device: the one at work, and the one on its way.
+    passing = Math.max(passing, Math.min(2, inFlight * count) * bytes.hostSaved);
   };
   for (const [index, layer] of parts.layers.entries()) {
     add(layer.kept, kept[index] ?? 0);
@@ -82,8 +92,7 @@ function memoryOf(
   }
   if (first) add(parts.first, 1);
   if (last) add(parts.last, 1);
-  const inFlight = inFlightOn(stage, configuration);
-  const activations = inFlight * saved;
+  const activations = inFlight * saved + passing;
   const temporaries = transient + gathered;
   const held = parameters + gradients + optimizer + activations + temporaries;
   const { contextBytes, communicationBytes, fragmentation } = DEVICE_OVERHEAD;
@@ -98,6 +107,7 @@ function memoryOf(
     temporaries,
     overhead,
     total: held + overhead,
+    host: hostState + inFlight * hostSaved,
     inFlight,
   };
 }

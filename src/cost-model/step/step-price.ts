@@ -28,6 +28,8 @@ export interface StepParts {
   readonly ep: number;
   readonly pp: number;
   readonly dp: number;
+  /** To and from the host's memory, beyond what compute hides. */
+  readonly host: number;
   readonly bubble: number;
   readonly optimizer: number;
   readonly other: number;
@@ -41,9 +43,9 @@ export interface StepPrice {
   readonly sendSeconds: number;
   readonly parts: StepParts;
   /** Communication that compute hides, by axis, seconds. */
-  readonly hidden: Readonly<Record<'tp' | 'dp', number>>;
-  /** Bytes that one rank sends per step, by axis. */
-  readonly bytes: Readonly<Record<'tp' | 'sp' | 'ep' | 'pp' | 'dp', number>>;
+  readonly hidden: Readonly<Record<'tp' | 'dp' | 'host', number>>;
+  /** Bytes that one rank sends per step, by axis, or moves to and from its host. */
+  readonly bytes: Readonly<Record<'tp' | 'sp' | 'ep' | 'pp' | 'dp' | 'host', number>>;
 }
 
 /** Micro-batches per step. */
@@ -145,15 +147,15 @@ function assemble(
       microBatches: m,
     }),
     optimizer: prices.optimizerSeconds(held),
+    out: prices.gradientsOut(held, backward * passes),
   }));
-  const { data, optimizer } = once.reduce((worst, one) =>
-    one.data.exposed + one.optimizer > worst.data.exposed + worst.optimizer ? one : worst,
-  );
+  const after = ({ data, optimizer, out }: (typeof once)[number]) => data.exposed + optimizer + out.exposed;
+  const { data, optimizer, out } = once.reduce((worst, one) => (after(one) > after(worst) ? one : worst));
 
   const { time } = slowest;
   const nodes = Math.max(1, (tp * pp * dp * sp) / cluster.perNode);
   const outside = configuration.inference ? 0 : constants.stepSeconds;
-  const before = pipeline + data.exposed + optimizer + outside;
+  const before = pipeline + data.exposed + optimizer + out.exposed + outside;
   const jitter = before * constants.jitter * Math.log2(nodes);
   return {
     stepSeconds: before + jitter,
@@ -169,17 +171,19 @@ function assemble(
       ep: m * time.ep,
       pp: pipeline - still,
       dp: data.exposed,
+      host: m * time.host + out.exposed,
       bubble: still - busy,
       optimizer,
       other: outside + jitter,
     },
-    hidden: { tp: m * time.hiddenTp, dp: data.hidden },
+    hidden: { tp: m * time.hiddenTp, dp: data.hidden, host: m * time.hiddenHost + out.hidden },
     bytes: {
       tp: m * time.tpBytes,
       sp: m * time.spBytes,
       ep: m * time.epBytes,
       pp: pp === 1 ? 0 : 2 * m * virtualStages * sent,
       dp: data.bytes,
+      host: 2 * m * slowest.hostSaved + out.bytes,
     },
   };
 }
@@ -191,6 +195,8 @@ interface StageTime extends StageSeconds {
   /** Seconds of the layers alone. */
   readonly layers: { readonly forward: number; readonly backward: number };
   readonly held: Held;
+  /** Bytes that each micro-batch moves to the host, and back. */
+  readonly hostSaved: number;
 }
 
 /** Of stages that are alike in a row there is one record. */
@@ -229,6 +235,7 @@ function stageTime({ kept, recomputed, first, last }: StageLayers, prices: PartP
   let backward = 0;
   let dense = 0;
   let experts = 0;
+  let hostSaved = 0;
   const add = (part: PartPrice, count: number) => {
     if (count === 0) return;
     time = plus(plus(time, part.forward, count), part.backward, count);
@@ -236,6 +243,7 @@ function stageTime({ kept, recomputed, first, last }: StageLayers, prices: PartP
     backward += count * part.backwardSeconds;
     dense += count * part.held.dense;
     experts += count * part.held.experts;
+    hostSaved += count * part.bytes.hostSaved;
   };
   for (const [index, layer] of prices.layers.entries()) {
     add(layer.kept, kept[index] ?? 0);
@@ -244,5 +252,14 @@ function stageTime({ kept, recomputed, first, last }: StageLayers, prices: PartP
   const layers = { forward, backward };
   if (first) add(prices.first, 1);
   if (last) add(prices.last, 1);
-  return { prices, time, forward, backward, weightGradient: time.weightGradient, layers, held: { dense, experts } };
+  return {
+    prices,
+    time,
+    forward,
+    backward,
+    weightGradient: time.weightGradient,
+    layers,
+    held: { dense, experts },
+    hostSaved,
+  };
 }

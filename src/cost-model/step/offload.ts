@@ -1,0 +1,115 @@
+/**
+ * @file What is kept in the host's memory instead of the device's, and what that costs: optimizer state, which the host then
+ * updates itself (ZeRO-Offload, Ren et al. 2021), and what layers keep from forward to backward, which leaves while the next
+ * layer runs and returns before its backward (Megatron-LM's CPU offloading, MindSpore's memory offload).
+ */
+import type { Cluster } from '../cluster.js';
+import type { HostSpec } from '../device.js';
+import type { StepConfiguration } from './configuration.js';
+import type { StepConstants } from './constants.js';
+import { elementBytes } from './kernel-price.js';
+import { type PhaseTime, secondsOf } from './phase-time.js';
+
+export function offloadsOptimizer({ offload }: StepConfiguration): boolean {
+  return offload === 'optimizer' || offload === 'all';
+}
+
+export function offloadsActivations({ offload }: StepConfiguration): boolean {
+  return offload === 'activations' || offload === 'all';
+}
+
+/** What goes over a host link once per step. Seconds that no compute hides, seconds that run under it, bytes. */
+export interface Transfer {
+  readonly exposed: number;
+  readonly hidden: number;
+  readonly bytes: number;
+}
+
+export const NO_TRANSFER: Transfer = { exposed: 0, hidden: 0, bytes: 0 };
+
+/** A layer's phase with what it keeps on its way, either way: copies run beside compute, and what takes longer counts. */
+export function layerTransfer(phase: PhaseTime, bytes: number, cluster: Cluster): PhaseTime {
+  const seconds = bytes / hostOf(cluster).linkBandwidth;
+  const compute = secondsOf(phase);
+  return { ...phase, host: Math.max(0, seconds - compute), hiddenHost: Math.min(seconds, compute) };
+}
+
+/**
+ * Gradients on their way to the host, bucket by bucket as they are reduced: the last bucket always waits.
+ * @param updated elements of parameters that this rank updates
+ * @param lastBackwards seconds of backward after a stage's first gradients are whole
+ */
+export function gradientTransfer(
+  updated: number,
+  lastBackwards: number,
+  { gradientBytes, precision, overlap }: StepConfiguration,
+  cluster: Cluster,
+  { hiddenData }: StepConstants,
+): Transfer {
+  const { linkBandwidth } = hostOf(cluster);
+  const seconds = (updated * gradientBytes) / linkBandwidth;
+  const exposed = overlap.data ? Math.max(LAST_BUCKET * seconds, seconds - lastBackwards * hiddenData) : seconds;
+  return { exposed, hidden: seconds - exposed, bytes: updated * (gradientBytes + elementBytes(precision)) };
+}
+
+/** The same share of a message that reductions over data-parallel ranks cannot hide. */
+const LAST_BUCKET = 0.05;
+
+/** Seconds of an update on the host; updated parameters return tile by tile meanwhile, and what takes longer counts. */
+export function hostUpdateSeconds(
+  updated: number,
+  { precision }: StepConfiguration,
+  cluster: Cluster,
+  { optimizerBytes, hostShare }: StepConstants,
+): number {
+  const { memoryBandwidth, linkBandwidth } = hostOf(cluster);
+  return Math.max(
+    (updated * optimizerBytes) / (memoryBandwidth * hostShare),
+    (updated * elementBytes(precision)) / linkBandwidth,
+  );
+}
+
+/** What the ranks of the fullest node hold in its host's memory, and what there is. Bytes. */
+export interface HostMemory {
+  readonly node: number;
+  readonly bytes: number;
+  readonly memoryBytes: number;
+}
+
+/**
+ * The node whose host holds most: ranks of one node may be of several stages, and early stages hold more.
+ * @param perRank bytes of a rank of each stage
+ */
+export function fullestHost(
+  perRank: readonly number[],
+  { degrees, meshOrder }: Pick<StepConfiguration, 'degrees' | 'meshOrder'>,
+  cluster: Cluster,
+): HostMemory {
+  const { perNode, nodes } = cluster;
+  const { pp } = degrees;
+  const inner = meshOrder ? meshOrder.slice(meshOrder.indexOf('pp') + 1) : (['dp', 'sp', 'tp'] as const);
+  const stride = inner.reduce((product, axis) => product * degrees[axis], 1);
+  let fullest = { node: 0, bytes: 0 };
+  // After so many nodes the stages come in the same order again.
+  const different = Math.min(nodes, (stride * pp) / greatestCommonDivisor(stride * pp, perNode));
+  for (let node = 0; node < different; node++) {
+    let bytes = 0;
+    for (let rank = node * perNode; rank < (node + 1) * perNode; ) {
+      const end = Math.min((node + 1) * perNode, (Math.floor(rank / stride) + 1) * stride);
+      bytes += (end - rank) * (perRank[Math.floor(rank / stride) % pp] ?? 0);
+      rank = end;
+    }
+    if (bytes > fullest.bytes) fullest = { node, bytes };
+  }
+  return { ...fullest, memoryBytes: hostOf(cluster).memoryBytes * perNode };
+}
+
+/** @throws Error where nobody knows the host: who asks for offload says so first */
+function hostOf({ device }: Cluster): HostSpec {
+  if (!device.host) throw new Error(`nothing is known of the host of ${device.id}`);
+  return device.host;
+}
+
+function greatestCommonDivisor(a: number, b: number): number {
+  return b === 0 ? a : greatestCommonDivisor(b, a % b);
+}
