@@ -56,7 +56,7 @@ export async function compileStep({ output, force, training, ...options }: Compi
       prediction: predictionOf(search),
       costSeconds: simulation.stepSeconds,
       boundSeconds: search.objective === 'time' ? search.bound : simulation.stepSeconds,
-      decided: { ...search.decided },
+      decided: decidedOf(search.decided),
       objective: search.objective,
       memoryBytes: simulation.memoryBytes,
     },
@@ -92,6 +92,14 @@ async function searchFor({
   if (objective === 'cost' || objective === 'devices')
     return searchClusters({ ...options, objective, ...(within === undefined ? {} : { within }) });
   return searchStep({ ...options, ...(objective ? { objective } : {}) });
+}
+
+/** As options are written. */
+function decidedOf({
+  meshOrder,
+  ...decided
+}: StepSearch['decided']): Readonly<Record<string, string | number | boolean>> {
+  return { ...decided, ...(meshOrder ? { meshOrder: meshOrder.join(',') } : {}) };
 }
 
 /** A model as the plan names it. */

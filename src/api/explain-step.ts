@@ -3,6 +3,7 @@
  * not, and what another cluster would change.
  */
 import path from 'node:path';
+import type { MeshOrder } from '../cost-model/step/configuration.js';
 import { AutoparError } from '../ir/error.js';
 import type { Plan } from '../strategy/plan.js';
 import { readPlan } from '../strategy/plan-json.js';
@@ -54,9 +55,10 @@ async function searchOptionsOf(directory: string, plan: Plan, model?: string): P
     );
   const source = await readSource(directory);
   const { generated, dims, weights, training: trained } = source;
-  const { tpSequence } = step.decided;
+  const { tpSequence, meshOrder } = step.decided;
   return {
     ...step.decided,
+    ...(meshOrder === undefined ? {} : { meshOrder: `${meshOrder}`.split(',') as readonly string[] as MeshOrder }),
     ...(tpSequence === undefined ? {} : { tpSequence: tpSequence ? ('on' as const) : ('off' as const) }),
     ...(generated === undefined ? { model: model ?? path.resolve(directory, source.model) } : { generate: generated }),
     dims,

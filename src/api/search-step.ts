@@ -5,17 +5,18 @@
 import { generatedModel } from '../../models/families.js';
 import { type Cluster, clusterSize, parseCluster } from '../cost-model/cluster.js';
 import { onNodes } from '../cost-model/node-kinds.js';
-import type { StepConfiguration } from '../cost-model/step/configuration.js';
+import type { Degrees, MeshOrder, StepConfiguration } from '../cost-model/step/configuration.js';
 import { STEP_CONSTANTS } from '../cost-model/step/constants.js';
 import { type PartsBytes, partBytes } from '../cost-model/step/part-bytes.js';
 import { type PartPrices, priceParts } from '../cost-model/step/part-price.js';
 import { stageMemory } from '../cost-model/step/step-memory.js';
-import { priceStep, priceStepExactly } from '../cost-model/step/step-price.js';
+import { priceStep, priceStepExactly, type StepPrice } from '../cost-model/step/step-price.js';
 import type { ModelWork } from '../cost-model/step/work.js';
 import { AutoparError } from '../ir/error.js';
 import {
   bestConfigurations,
   type Found,
+  fitsIn,
   type Priced,
   type Pricing,
   type SearchOptions,
@@ -23,6 +24,7 @@ import {
 } from '../search/configurations/best-configurations.js';
 import { cutLayers } from '../search/configurations/cut-layers.js';
 import { fewestRecomputed } from '../search/configurations/fewest-recomputed.js';
+import { meshOrders, type OrderPlaces } from '../search/configurations/mesh-orders.js';
 import {
   type Combination,
   combinations,
@@ -30,10 +32,18 @@ import {
   factsOf,
   type SpaceOptions,
 } from '../search/configurations/space.js';
+import { AXIS_ORDER } from '../sharding-propagation/mesh.js';
 import { clusterSources } from './cluster-sources.js';
 import type { Purpose } from './graph-work.js';
 import type { ReadWork } from './layer-classes.js';
-import { baseConfiguration, type SimulateOptions, type Simulation, simulationOf } from './simulate.js';
+import {
+  baseConfiguration,
+  checkOffload,
+  hostMemory,
+  type SimulateOptions,
+  type Simulation,
+  simulationOf,
+} from './simulate.js';
 import { knownWorks, type WorkReader, workReader } from './step-works.js';
 
 export interface StepSearchOptions extends Omit<SimulateOptions, 'trace'> {
@@ -87,6 +97,7 @@ export async function searchStep(options: StepSearchOptions): Promise<StepSearch
 export async function prepareStep(options: StepSearchOptions, reader?: WorkReader): Promise<PreparedStep> {
   const generated = options.generate === undefined ? null : generatedModel(options.generate);
   const cluster = options.on ?? parseCluster(options.cluster, options.devices, await clusterSources(options.cluster));
+  checkOffload(options, cluster);
   const purpose: Purpose = options.loss ? { kind: 'training', loss: options.loss } : { kind: 'inference' };
   const read = reader ?? workReader(options, generated, purpose, cluster);
   options.onProgress?.('reading the layers');
@@ -111,7 +122,8 @@ export async function prepareStep(options: StepSearchOptions, reader?: WorkReade
 /** Searches what was read. @throws AutoparError (noPlan) `nothing-fits` */
 export async function searchPrepared(prepared: PreparedStep): Promise<StepSearch> {
   const { name, cluster, space, works, read, limitBytes, sequence, searching } = prepared;
-  const even = bestConfigurations(space, pricingOf(cluster, works), { ...searching, limitBytes });
+  const pricing = undecided(pricingOf(cluster, works), space, limitBytes);
+  const even = bestConfigurations(space, pricing, { ...searching, limitBytes });
   if (even.best.length === 0) throw nothingFits(even.verdicts, limitBytes, cluster);
   const found = searching.objective === 'time' ? simulatedFirst(withUneven(even, prepared), prepared) : even;
   const first = found.best[0] as Priced;
@@ -151,10 +163,11 @@ function withUneven(even: Found, { cluster, works, limitBytes, space }: Prepared
     });
     return cuts.reduce((known, cut) => {
       const seconds = pricing.seconds(cut);
-      const { stage, bytes } = pricing.bytes(cut);
-      const fits = limitBytes === null || bytes <= limitBytes;
+      const need = pricing.bytes(cut);
       // Half a percent is less than prices are good for: of cuts as near as that the more even one is taken.
-      return fits && seconds < known.seconds * 0.995 ? { configuration: cut, seconds, stage, bytes } : known;
+      return fitsIn(need, limitBytes) && seconds < known.seconds * 0.995
+        ? { configuration: cut, seconds, ...need }
+        : known;
     }, priced);
   });
   const byDegrees = new Map(best.map((priced) => [priced.configuration.degrees, priced]));
@@ -242,7 +255,22 @@ type Works = (tp: number, microBatch: number) => ModelWork;
 
 function decidedOf(options: StepSearchOptions): Decided {
   const { dp, tp, pp, sp, ep, microBatch, microBatches, zero, recompute, schedule, virtualStages } = options;
-  const given = { dp, tp, pp, sp, ep, microBatch, microBatches, zero, recompute, schedule, virtualStages };
+  const { meshOrder, offload } = options;
+  const given = {
+    dp,
+    tp,
+    pp,
+    sp,
+    ep,
+    microBatch,
+    microBatches,
+    zero,
+    recompute,
+    schedule,
+    virtualStages,
+    meshOrder,
+    offload,
+  };
   const tpSequence = options.tpSequence === 'on' ? true : options.tpSequence === 'off' ? false : undefined;
   return Object.fromEntries(
     Object.entries({ ...given, tpSequence }).filter(([, value]) => value !== undefined),
@@ -278,74 +306,154 @@ class PartsOfStep {
     return found;
   }
 
-  private keyOf({ degrees, microBatch, recompute, zero, tpSequence, virtualStages }: StepConfiguration): string {
+  private keyOf({
+    degrees,
+    microBatch,
+    recompute,
+    zero,
+    tpSequence,
+    virtualStages,
+    meshOrder = [],
+    offload = 'none',
+  }: StepConfiguration): string {
     if (degrees !== this.degrees || microBatch !== this.microBatch) {
       this.known.clear();
       this.priced.clear();
       this.degrees = degrees;
       this.microBatch = microBatch;
     }
-    return `${recompute} ${zero} ${tpSequence} ${virtualStages > 1}`;
+    return `${recompute} ${zero} ${tpSequence} ${virtualStages > 1} ${meshOrder} ${offload}`;
   }
 }
 
 /** The cost model as the search asks it. */
-export function pricingOf(cluster: Cluster, works: Works): Pricing {
+export function pricingOf(cluster: Cluster, works: Works): SteppedPricing {
   const workOf = ({ degrees, microBatch }: StepConfiguration) => works(degrees.tp, microBatch);
-  const alone = new Map<string, { readonly whole: number; readonly largest: number }>();
-  /** Seconds of one micro-batch through the whole model, and through its largest part, which no cut divides. */
-  const throughAll = (configuration: StepConfiguration) => {
-    const { tp, sp, ep } = configuration.degrees;
-    const key = `${tp} ${sp} ${ep} ${configuration.microBatch}`;
-    const known = alone.get(key);
-    if (known) return known;
-    const one = { ...configuration, degrees: { tp, sp, ep, dp: 1, pp: 1 }, globalBatch: configuration.microBatch };
-    // Of nodes that differ the fastest count: no stage is faster.
-    const kinds = kindsOf(cluster).map((own) => {
-      const { first, layers, last } = priceParts(workOf(configuration), one, own, STEP_CONSTANTS);
-      const parts = [{ count: 1, kept: first }, ...layers, { count: 1, kept: last }].map(({ count, kept }) => ({
-        count,
-        seconds: kept.forwardSeconds + kept.backwardSeconds,
-      }));
-      return {
-        whole: parts.reduce((sum, { count, seconds }) => sum + count * seconds, 0),
-        largest: Math.max(...parts.map(({ seconds }) => seconds)),
-      };
-    });
-    const found = {
-      whole: Math.min(...kinds.map(({ whole }) => whole)),
-      largest: Math.min(...kinds.map(({ largest }) => largest)),
-    };
+  const alone = new Map<string, WholeModel>();
+  /** Of nodes that differ the fastest count: no stage is faster. */
+  const throughAll = (key: string, configuration: StepConfiguration): WholeModel => {
+    const found = alone.get(key) ?? wholeModel(workOf(configuration), configuration, kindsOf(cluster));
     alone.set(key, found);
     return found;
   };
+  /** Seconds that no variant takes less than, from one micro-batch's through the whole model. */
+  const boundBy = ({ whole, largest }: WholeModel, configuration: StepConfiguration): number => {
+    const { pp, dp } = configuration.degrees;
+    const layers = workOf(configuration).layers.reduce((sum, { count }) => sum + count, 0);
+    const times = configuration.globalBatch / (dp * configuration.microBatch);
+    // The slowest stage takes its share at least, and waits for the others once: a third of that under zero-bubble, one
+    // chunk's part under interleaving.
+    const slowest = pp === 1 ? whole : Math.max(whole / pp, largest);
+    const waits = (whole - slowest) * Math.min(1 / 3, 1 / Math.max(1, Math.floor(layers / pp)));
+    return times * slowest + waits;
+  };
   const parts = new PartsOfStep(workOf);
+  const orders = new Map<Degrees, readonly OrderPlaces[]>();
+  const inner = new WeakMap<StepConfiguration, number>();
   return {
     seconds: (configuration) => {
       const work = workOf(configuration);
       const prices = (own: Cluster) => parts.prices(configuration, own);
-      return priceStep(work, configuration, cluster, STEP_CONSTANTS, prices).stepSeconds;
+      const price = priceStep(work, configuration, cluster, STEP_CONSTANTS, prices);
+      inner.set(configuration, withoutOuter(price, configuration, cluster));
+      return price.stepSeconds;
     },
     bytes: (configuration) => {
       const stages = stageMemory(workOf(configuration), configuration, parts.bytes(configuration));
       const fullest = stages.reduce((most, stage) => (stage.total > most.total ? stage : most));
-      return { stage: fullest.stage, bytes: fullest.total };
+      const host = hostMemory(stages, configuration, cluster);
+      return { stage: fullest.stage, bytes: fullest.total, ...(host ? { host } : {}) };
     },
     fitted: (configuration, limitBytes) =>
       fewestRecomputed(workOf(configuration), configuration, limitBytes, parts.bytes(configuration)),
-    atLeast: (combination, configuration) => {
-      const { pp, dp } = combination.degrees;
-      const work = workOf(configuration);
-      const layers = work.layers.reduce((sum, { count }) => sum + count, 0);
-      const { whole, largest } = throughAll(configuration);
-      const times = configuration.globalBatch / (dp * configuration.microBatch);
-      // The slowest stage takes its share at least, and waits for the others once: a third of that under zero-bubble, one
-      // chunk's part under interleaving.
-      const slowest = pp === 1 ? whole : Math.max(whole / pp, largest);
-      const waits = (whole - slowest) * Math.min(1 / 3, 1 / Math.max(1, Math.floor(layers / pp)));
-      return times * slowest + waits;
+    atLeast: (_, lightest) => {
+      const { tp, sp, ep } = lightest.degrees;
+      const one = { ...lightest, degrees: { tp, sp, ep, dp: 1, pp: 1 }, globalBatch: lightest.microBatch };
+      const bounds = innermost(lightest, cluster).map((meshOrder) =>
+        boundBy(throughAll(`${tp} ${sp} ${ep} ${one.microBatch} ${meshOrder}`, { ...one, meshOrder }), lightest),
+      );
+      return Math.min(...bounds);
+    },
+    further: {
+      orders: (lightest) => {
+        const { degrees, microBatch } = lightest;
+        const known = orders.get(degrees) ?? meshOrders(degrees, cluster);
+        orders.set(degrees, known);
+        return known
+          .filter(({ order }) => order !== AXIS_ORDER)
+          .map(({ order, isSameInside }) => {
+            if (isSameInside) return { order, isSameInside, atLeast: 0 };
+            const key = `${JSON.stringify(degrees)} ${microBatch} ${order} placed`;
+            return {
+              order,
+              isSameInside,
+              atLeast: boundBy(throughAll(key, { ...lightest, meshOrder: order }), lightest),
+            };
+          });
+      },
+      inner: (configuration) => inner.get(configuration) ?? 0,
+      offloads: cluster.device.host ? ['optimizer', 'activations', 'all'] : [],
     },
   };
+}
+
+/** With all that a search over whole steps asks. */
+type SteppedPricing = Pricing & Required<Pick<Pricing, 'further'>>;
+
+/** What was decided is not searched; nor is the host's memory where devices have no limit. */
+function undecided(
+  { further, ...pricing }: SteppedPricing,
+  { decided, base }: SpaceOptions,
+  limitBytes: number | null,
+): Pricing {
+  const isOnDevices = decided.offload !== undefined || base.inference === true || limitBytes === null;
+  return {
+    ...pricing,
+    further: {
+      ...further,
+      ...(decided.meshOrder ? { orders: () => [] } : {}),
+      ...(isOnDevices ? { offloads: [] } : {}),
+    },
+  };
+}
+
+/** Seconds of one micro-batch through the whole model, and through its largest part, which no cut divides. */
+interface WholeModel {
+  readonly whole: number;
+  readonly largest: number;
+}
+
+function wholeModel(work: ModelWork, configuration: StepConfiguration, clusters: readonly Cluster[]): WholeModel {
+  const kinds = clusters.map((own) => {
+    const { first, layers, last } = priceParts(work, configuration, own, STEP_CONSTANTS);
+    const parts = [{ count: 1, kept: first }, ...layers, { count: 1, kept: last }].map(({ count, kept }) => ({
+      count,
+      seconds: kept.forwardSeconds + kept.backwardSeconds,
+    }));
+    return {
+      whole: parts.reduce((sum, { count, seconds }) => sum + count * seconds, 0),
+      largest: Math.max(...parts.map(({ seconds }) => seconds)),
+    };
+  });
+  return {
+    whole: Math.min(...kinds.map(({ whole }) => whole)),
+    largest: Math.min(...kinds.map(({ largest }) => largest)),
+  };
+}
+
+/** Orders of tp and sp on the innermost ranks: no order puts both of them better than one of these. */
+function innermost({ degrees, meshOrder }: StepConfiguration, { perNode }: Cluster): readonly MeshOrder[] {
+  if (meshOrder) return [meshOrder];
+  const { tp, sp } = degrees;
+  return tp > 1 && sp > 1 && tp * sp > perNode ? [AXIS_ORDER, ['pp', 'dp', 'tp', 'sp']] : [AXIS_ORDER];
+}
+
+/** Seconds of a step that neither sends between stages nor reduces over replicas: what no order of pp and dp beats. */
+function withoutOuter({ stepSeconds, parts }: StepPrice, { degrees }: StepConfiguration, { perNode }: Cluster): number {
+  const { tp, pp, dp, sp } = degrees;
+  const growth = 1 + STEP_CONSTANTS.jitter * Math.log2(Math.max(1, (tp * pp * dp * sp) / perNode));
+  // Sums in another order differ in their last digits.
+  return (stepSeconds - (parts.pp + parts.dp) * growth) * (1 - 1e-12);
 }
 
 /** One node of each kind; the cluster itself where nodes are alike. */

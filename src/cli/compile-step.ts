@@ -33,7 +33,17 @@ export interface CompileStepFlags extends DegreeOptions, ModelFlags, TrainingFla
 const OF_OPERATORS = ['axes', 'mode', 'annotations', 'config', 'complete'] as const;
 
 /** Options that only a search over whole steps knows. */
-const OF_STEPS = ['zero', 'recompute', 'schedule', 'virtualStages', 'tpSequence', 'objective', 'within'] as const;
+const OF_STEPS = [
+  'zero',
+  'recompute',
+  'schedule',
+  'virtualStages',
+  'tpSequence',
+  'meshOrder',
+  'offload',
+  'objective',
+  'within',
+] as const;
 
 /**
  * Whether whole steps are searched: a plan alone, of training, on devices of the catalogue, with nothing said about single operators.
@@ -71,10 +81,19 @@ export async function runCompileStep(
   const source = modelSource(file, flags.model, 'compile');
   const { compileStep } = await import('../api/compile-step.js');
   const { output: directory, force, devices, cluster, memory, objective, top, within } = flags;
-  const { zero, recompute, schedule, virtualStages, tpSequence } = flags;
+  const { zero, recompute, schedule, virtualStages, tpSequence, meshOrder, offload } = flags;
   const given = {
     ...{ output: directory, force, devices, cluster, memory, objective, top, within, microBatch },
-    ...{ zero, recompute, schedule, virtualStages, tpSequence, microBatches: training.microBatches },
+    ...{
+      zero,
+      recompute,
+      schedule,
+      virtualStages,
+      tpSequence,
+      meshOrder,
+      offload,
+      microBatches: training.microBatches,
+    },
   };
   const compiled = await compileStep({
     ...source,

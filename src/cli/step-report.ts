@@ -3,10 +3,11 @@
  */
 import type { CompiledStep } from '../api/compile-step.js';
 import type { Priced, Verdict } from '../api/search-step.js';
+import { AXIS_ORDER } from '../sharding-propagation/mesh.js';
 import { predictedJson } from './compile-report.js';
 import type { Output } from './output.js';
 import { bytesText, countText, secondsText, shareText, wholeText } from './quantity.js';
-import { configurationText, simulationJson } from './simulate-report.js';
+import { configurationText, hostLines, simulationJson } from './simulate-report.js';
 import { tableLines } from './table.js';
 
 /** Verdicts of each kind that are shown beside their number. */
@@ -25,9 +26,11 @@ export function stepLines({ directory, search }: CompiledStep, { colors }: Outpu
     colors.bold(`${simulation.name}, training on ${cluster.nodes * cluster.perNode} × ${cluster.device.id}`),
     '',
     `  degrees    ${degreesText(configuration.degrees)}; batch ${configuration.globalBatch} in ${countText(simulation.microBatches, 'micro-batch', 'micro-batches')} of ${configuration.microBatch}`,
+    ...orderLines(configuration),
     `  with       ${configurationText(configuration)}`,
     `  predicted  ${secondsText(stepSeconds)} per step, ${speed}, ${shareText(utilisation)} of the 16-bit peak`,
     `  memory     ${bytesText(fullest.total)}${of} on stage ${fullest.stage}`,
+    ...hostLines(simulation).map((line) => `  host       ${line}`),
     `  search     ${countText(verdicts.length, 'combination')} of degrees, ${wholeText(priced)} configurations priced; ${gap <= 0 ? 'optimal under the cost model' : `optimal among even stages, and no cut into stages is more than ${shareText(gap)} better`}`,
     ...section('parts of the cluster', sizeLines(search.sizes ?? []), colors.bold),
     ...section('runners-up', runnersUp(best.slice(1), stepSeconds), colors.bold),
@@ -65,7 +68,7 @@ function runnersUp(others: readonly Priced[], best: number): readonly string[] {
     others
       .slice(0, 5)
       .map(({ configuration, seconds, bytes }) => [
-        degreesText(configuration.degrees),
+        placedText(configuration),
         configurationText(configuration),
         secondsText(seconds),
         shareText(seconds / best - 1),
@@ -95,14 +98,34 @@ const REST = {
 export function reasonText(verdict: Verdict, best: number): string {
   switch (verdict.kind) {
     case 'priced':
-      return `${(verdict.best.seconds / best).toPrecision(4)} times as long: ${secondsText(verdict.best.seconds)}`;
+      return `${(verdict.best.seconds / best).toPrecision(4)} times as long: ${secondsText(verdict.best.seconds)}${orderNote(verdict.best.configuration)}`;
     case 'slower':
       return `takes ${secondsText(verdict.atLeastSeconds)} at least, ${(verdict.atLeastSeconds / best).toPrecision(3)} times as long`;
     case 'too-large':
-      return `needs ${bytesText(verdict.least.bytes)} on stage ${verdict.least.stage} at least`;
+      return `needs ${bytesText(verdict.least.bytes)} on stage ${verdict.least.stage} at least${hostNote(verdict.least)}`;
     case 'impossible':
       return verdict.reason;
   }
+}
+
+/** Where the axes lie, where there are several. */
+function orderLines({ degrees, meshOrder = AXIS_ORDER }: Priced['configuration']): readonly string[] {
+  const used = meshOrder.filter((axis) => degrees[axis] > 1);
+  return used.length < 2 ? [] : [`  mesh       ${used.join(', ')} from outermost to innermost`];
+}
+
+/** Degrees, with the order of their axes where that is not the usual one. */
+export function placedText({ degrees, ...configuration }: Priced['configuration']): string {
+  return `${degreesText(degrees)}${orderNote({ degrees, ...configuration })}`;
+}
+
+function orderNote({ degrees, meshOrder }: Priced['configuration']): string {
+  if (!meshOrder) return '';
+  return `, mesh ${meshOrder.filter((axis) => degrees[axis] > 1).join(', ')}`;
+}
+
+function hostNote({ host }: Priced): string {
+  return host ? `, with ${bytesText(host.bytes)} on its fullest host` : '';
 }
 
 export function degreesText({ pp, dp, sp, tp, ep }: Verdict['degrees']): string {
@@ -116,11 +139,12 @@ function section(title: string, lines: readonly string[], bold: (text: string) =
 
 export function stepJson({ directory, plan, search }: CompiledStep): Readonly<Record<string, unknown>> {
   const { schema: _, ...simulation } = simulationJson(search.simulation);
-  const priced = ({ configuration, seconds, bytes, stage }: Priced) => ({
+  const priced = ({ configuration, seconds, bytes, stage, host }: Priced) => ({
     configuration,
     stepSeconds: seconds,
     peakBytes: bytes,
     fullestStage: stage,
+    ...(host ? { hostBytes: host.bytes, hostMemoryBytes: host.memoryBytes } : {}),
   });
   return {
     schema: 'autopar-compile-v1',

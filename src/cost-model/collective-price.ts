@@ -88,7 +88,7 @@ export function wireBytes(kind: CollectiveKind, bytes: number, ranks: number): n
 }
 
 /** Kinds in which every rank sends all that it has through its own card; the others share the cards of a node. */
-const SEND_ALL: ReadonlySet<CollectiveKind> = new Set<CollectiveKind>(['all-to-all', 'permute']);
+export const SEND_ALL: ReadonlySet<CollectiveKind> = new Set<CollectiveKind>(['all-to-all', 'permute']);
 
 function wireSeconds(bytes: number, bandwidth: number, { seconds, power }: Fill, steps: number): number {
   if (bytes === 0) return 0;

@@ -8,6 +8,7 @@ import type { LayerRun } from '../ir/passes/first-of-layers.js';
 import type { Assignment } from '../partition/assignment.js';
 import { isReplicated } from '../sharding-propagation/layout.js';
 import { layoutText } from '../sharding-propagation/layout-text.js';
+import { AXIS_ORDER } from '../sharding-propagation/mesh.js';
 import { REPLICATED } from '../sharding-propagation/strategy.js';
 import type { Plan, PlanOperator, PlanPrediction, PlanSchedule, PlanStage, PlanStep, PlanTraining } from './plan.js';
 import { PLAN_VERSION } from './plan.js';
@@ -18,6 +19,8 @@ export interface StepChoice extends Omit<PlanStep, 'objective' | 'memoryBytes' |
   readonly degrees: Plan['degrees'];
   readonly schedule?: Exclude<PlanSchedule['kind'], 'single'>;
   readonly virtualStages: number;
+  /** Axes of the mesh, outermost first, where it is not the usual order. */
+  readonly meshOrder?: readonly (typeof AXIS_ORDER)[number][];
   /** Samples of a rank of dp. */
   readonly microBatch: number;
 }
@@ -81,12 +84,7 @@ export function planOfStep(found: FoundStep, model: StepModel, cluster: Plan['cl
     model: { name: model.name, fingerprint: model.fingerprint, dims: model.dims, globalBatch },
     passes: [],
     cluster,
-    mesh: [
-      { axis: 'pp', size: pp },
-      { axis: 'dp', size: dp },
-      { axis: 'sp', size: sp },
-      { axis: 'tp', size: tp },
-    ],
+    mesh: (configuration.meshOrder ?? AXIS_ORDER).map((axis) => ({ axis, size: degrees[axis] })),
     degrees: { dp, tp, pp, sp, ep },
     stages,
     layers: runs.filter(({ instances }) => instances.length > 1),
@@ -105,6 +103,7 @@ export function planOfStep(found: FoundStep, model: StepModel, cluster: Plan['cl
       zero: configuration.zero,
       recompute: configuration.recompute,
       ...(configuration.recomputedLayers ? { recomputedLayers: configuration.recomputedLayers } : {}),
+      ...(configuration.offload ? { offload: configuration.offload } : {}),
       tpSequence: configuration.tpSequence,
       precision: configuration.precision,
       software: configuration.software,

@@ -99,6 +99,7 @@ export const PLAN_SCHEMA = record(
         zero: { enum: [0, 1, 2, 3] },
         recompute: text,
         recomputedLayers: listOf(count),
+        offload: { enum: ['optimizer', 'activations', 'all'] },
         tpSequence: { type: 'boolean' },
         precision: text,
         software: text,
@@ -106,7 +107,7 @@ export const PLAN_SCHEMA = record(
         memoryBytes: { type: ['number', 'null'] },
         decided: mapOf({ type: ['string', 'number', 'boolean'] }),
       },
-      ['recomputedLayers'],
+      ['recomputedLayers', 'offload'],
     ),
     predicted: record({
       stepSeconds: amount,

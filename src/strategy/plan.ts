@@ -95,6 +95,8 @@ export interface PlanStep {
   readonly recompute: string;
   /** Layers of each stage that recompute; all where it is left out. */
   readonly recomputedLayers?: readonly number[];
+  /** What is kept in the host's memory; nothing where it is left out. */
+  readonly offload?: string;
   /** Norms and dropout lie along the sequence over tp. */
   readonly tpSequence: boolean;
   readonly precision: string;

@@ -46,7 +46,7 @@ export const AMD: readonly DeviceSpec[] = [
       links: 'mesh',
     },
     scaleOut: { bandwidth: 5e10, latencySeconds: 1.55e-5 },
-    host: { linkBandwidth: 5.2e10, memoryBytes: 2.8e11, memoryBandwidth: 1.15e11 },
+    host: { linkBandwidth: 2.6e10, memoryBytes: 2.8e11, memoryBandwidth: 1.15e11 },
     measuredCollectives: {
       allReduceBusbwIntra: 3.129e11,
       allReduceBusbw2gpu: 4.77e10,
@@ -60,7 +60,7 @@ export const AMD: readonly DeviceSpec[] = [
       latency: 'fitted to NCCL all-reduces on A100, H100, H200 and B200 (npm run bench:collective-fit)',
       measuredMatmulFlops:
         'verified: stas00/ml-engineering@744d01e18b79:compute/accelerator/README.md (vendor-spec table) (MAMF table)',
-      host: 'general knowledge: 8 devices on two EPYC 9654 (24 channels of DDR5-4800, 922 GB/s) with 2.3 TB; PCIe 5 x16, 52 of 63 GB/s',
+      host: 'general knowledge: 8 devices on two EPYC 9654 (24 channels of DDR5-4800, 922 GB/s) with 2.3 TB; two devices share PCIe 5 x16, 52 of 63 GB/s',
     },
     notes: '2-GPU TP only gets one 64 GB/s link: TP<8 is penalised; model the mesh, not a switch',
   },

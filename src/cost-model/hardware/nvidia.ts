@@ -19,7 +19,7 @@ export const NVIDIA: readonly DeviceSpec[] = [
       links: 'mesh',
     },
     scaleOut: { bandwidth: 1.25e10, latencySeconds: 1.55e-5 },
-    host: { linkBandwidth: 1.2e10, memoryBytes: 9.6e10, memoryBandwidth: 1.6e10 },
+    host: { linkBandwidth: 6e9, memoryBytes: 9.6e10, memoryBandwidth: 1.6e10 },
     measuredCollectives: {
       allReduceBusbwIntra: 1.22e11,
       source: 'verified: NVIDIA GTC24 S62129/GTC25 S72583 slides in stas00/ml-engineering@744d01e18b79:network/images',
@@ -32,7 +32,7 @@ export const NVIDIA: readonly DeviceSpec[] = [
       scaleUp: 'verified: stas00/ml-engineering@744d01e18b79:network/README.md',
       scaleOut: 'general knowledge (4x100Gb EDR per 8 GPUs typical)',
       latency: 'fitted to NCCL all-reduces on A100, H100, H200 and B200 (npm run bench:collective-fit)',
-      host: 'general knowledge: DGX-2, 16 devices on two Xeon 8168 (12 channels of DDR4-2666, 256 GB/s) with 1.5 TB; PCIe 3 x16, 12 of 15.8 GB/s',
+      host: 'general knowledge: DGX-2, 16 devices on two Xeon 8168 (12 channels of DDR4-2666, 256 GB/s) with 1.5 TB; two devices share PCIe 3 x16, 12 of 15.8 GB/s',
     },
     notes: 'no bf16/tf32; busbw on 8xV100 LUT 137 GB/s (vTrain trace, see nccl_busbw.csv)',
   },
@@ -51,7 +51,7 @@ export const NVIDIA: readonly DeviceSpec[] = [
       topology: 'NVSwitch',
     },
     scaleOut: { bandwidth: 2.5e10, latencySeconds: 1.55e-5 },
-    host: { linkBandwidth: 2.5e10, memoryBytes: 1.25e11, memoryBandwidth: 5.1e10 },
+    host: { linkBandwidth: 1.25e10, memoryBytes: 1.25e11, memoryBandwidth: 5.1e10 },
     measuredCollectives: {
       allReduceBusbwIntra: 2.32e11,
       allToAllBusbwIntra: 2.1e11,
@@ -73,7 +73,7 @@ export const NVIDIA: readonly DeviceSpec[] = [
       latency: 'fitted to NCCL all-reduces on A100, H100, H200 and B200 (npm run bench:collective-fit)',
       measuredMatmulFlops:
         'verified: stas00/ml-engineering@744d01e18b79:compute/accelerator/README.md (vendor-spec table) (MAMF table)',
-      host: 'general knowledge: DGX A100, 8 devices on two EPYC 7742 (16 channels of DDR4-3200, 410 GB/s) with 1 TB; PCIe 4 x16, 25 of 31.5 GB/s',
+      host: 'general knowledge: DGX A100, 8 devices on two EPYC 7742 (16 channels of DDR4-3200, 410 GB/s) with 1 TB; two devices share PCIe 4 x16, 25 of 31.5 GB/s',
     },
   },
   {
@@ -91,7 +91,7 @@ export const NVIDIA: readonly DeviceSpec[] = [
       topology: 'NVSwitch',
     },
     scaleOut: { bandwidth: 2.5e10, latencySeconds: 1.55e-5 },
-    host: { linkBandwidth: 2.5e10, memoryBytes: 2.5e11, memoryBandwidth: 5.1e10 },
+    host: { linkBandwidth: 1.25e10, memoryBytes: 2.5e11, memoryBandwidth: 5.1e10 },
     measuredCollectives: {
       allReduceBusbwIntra: 2.32e11,
       allToAllBusbwIntra: 2.1e11,
@@ -114,7 +114,7 @@ export const NVIDIA: readonly DeviceSpec[] = [
       latency: 'fitted to NCCL all-reduces on A100, H100, H200 and B200 (npm run bench:collective-fit)',
       measuredMatmulFlops:
         'verified: stas00/ml-engineering@744d01e18b79:compute/accelerator/README.md (vendor-spec table) (MAMF table)',
-      host: 'general knowledge: DGX A100 640GB, 8 devices on two EPYC 7742 (16 channels of DDR4-3200, 410 GB/s) with 2 TB; PCIe 4 x16, 25 of 31.5 GB/s',
+      host: 'general knowledge: DGX A100 640GB, 8 devices on two EPYC 7742 (16 channels of DDR4-3200, 410 GB/s) with 2 TB; two devices share PCIe 4 x16, 25 of 31.5 GB/s',
     },
   },
   {
@@ -132,7 +132,7 @@ export const NVIDIA: readonly DeviceSpec[] = [
       topology: 'PCIe4 x16 (optional NVLink bridge pairs 300 GB/s)',
     },
     scaleOut: { bandwidth: 1.25e10, latencySeconds: 1.55e-5 },
-    host: { linkBandwidth: 2.5e10, memoryBytes: 1.25e11, memoryBandwidth: 5.1e10 },
+    host: { linkBandwidth: 1.25e10, memoryBytes: 1.25e11, memoryBandwidth: 5.1e10 },
     measuredCollectives: {
       allReduceBusbwIntra: 2.4e10,
       source:
@@ -148,7 +148,7 @@ export const NVIDIA: readonly DeviceSpec[] = [
       latency: 'fitted to NCCL all-reduces on A100, H100, H200 and B200 (npm run bench:collective-fit)',
       measuredMatmulFlops:
         'verified: stas00/ml-engineering@744d01e18b79:compute/accelerator/README.md (vendor-spec table) (MAMF table)',
-      host: 'general knowledge: 8 devices on two sockets (16 channels of DDR4-3200, 410 GB/s) with 1 TB; PCIe 4 x16, 25 of 31.5 GB/s',
+      host: 'general knowledge: 8 devices on two sockets (16 channels of DDR4-3200, 410 GB/s) with 1 TB; two devices share PCIe 4 x16, 25 of 31.5 GB/s',
     },
     notes: '250W: lower sustained clocks (MAMF 81%)',
   },
@@ -167,7 +167,7 @@ export const NVIDIA: readonly DeviceSpec[] = [
       topology: 'PCIe4 x16 (optional NVLink bridge pairs 300 GB/s)',
     },
     scaleOut: { bandwidth: 1.25e10, latencySeconds: 1.55e-5 },
-    host: { linkBandwidth: 2.5e10, memoryBytes: 1.25e11, memoryBandwidth: 5.1e10 },
+    host: { linkBandwidth: 1.25e10, memoryBytes: 1.25e11, memoryBandwidth: 5.1e10 },
     measuredCollectives: {
       allReduceBusbwIntra: 2.4e10,
       source:
@@ -183,7 +183,7 @@ export const NVIDIA: readonly DeviceSpec[] = [
       latency: 'fitted to NCCL all-reduces on A100, H100, H200 and B200 (npm run bench:collective-fit)',
       measuredMatmulFlops:
         'verified: stas00/ml-engineering@744d01e18b79:compute/accelerator/README.md (vendor-spec table) (MAMF table)',
-      host: 'general knowledge: 8 devices on two sockets (16 channels of DDR4-3200, 410 GB/s) with 1 TB; PCIe 4 x16, 25 of 31.5 GB/s',
+      host: 'general knowledge: 8 devices on two sockets (16 channels of DDR4-3200, 410 GB/s) with 1 TB; two devices share PCIe 4 x16, 25 of 31.5 GB/s',
     },
     notes: '250W: lower sustained clocks (MAMF 81%)',
   },
@@ -202,7 +202,7 @@ export const NVIDIA: readonly DeviceSpec[] = [
       topology: 'NVSwitch (SHARP/NVLS)',
     },
     scaleOut: { bandwidth: 5e10, latencySeconds: 1.55e-5 },
-    host: { linkBandwidth: 5.2e10, memoryBytes: 2.5e11, memoryBandwidth: 7.7e10 },
+    host: { linkBandwidth: 2.6e10, memoryBytes: 2.5e11, memoryBandwidth: 7.7e10 },
     measuredCollectives: {
       allReduceBusbwIntra: 3.7e11,
       allReduceBusbwIntraNvls: 4.8e11,
@@ -226,7 +226,7 @@ export const NVIDIA: readonly DeviceSpec[] = [
       latency: 'fitted to NCCL all-reduces on A100, H100, H200 and B200 (npm run bench:collective-fit)',
       measuredMatmulFlops:
         'verified: stas00/ml-engineering@744d01e18b79:compute/accelerator/README.md (vendor-spec table) (MAMF table)',
-      host: 'general knowledge: DGX H100, 8 devices on two Xeon 8480C (16 channels of DDR5-4800, 614 GB/s) with 2 TB; PCIe 5 x16, 52 of 63 GB/s',
+      host: 'general knowledge: DGX H100, 8 devices on two Xeon 8480C (16 channels of DDR5-4800, 614 GB/s) with 2 TB; two devices share PCIe 5 x16, 52 of 63 GB/s',
     },
   },
   {
@@ -243,7 +243,7 @@ export const NVIDIA: readonly DeviceSpec[] = [
       topology: 'PCIe5 x16 (optional NVLink bridge pairs 300 GB/s, general knowledge)',
     },
     scaleOut: { bandwidth: 2.5e10, latencySeconds: 1.55e-5 },
-    host: { linkBandwidth: 5.2e10, memoryBytes: 1.25e11, memoryBandwidth: 7.7e10 },
+    host: { linkBandwidth: 2.6e10, memoryBytes: 1.25e11, memoryBandwidth: 7.7e10 },
     measuredCollectives: {
       allReduceBusbwIntra: 4.8e10,
       source:
@@ -257,7 +257,7 @@ export const NVIDIA: readonly DeviceSpec[] = [
       scaleUp: 'verified: stas00/ml-engineering@744d01e18b79:network/README.md (PCIe5 63 GB/s)',
       scaleOut: 'general knowledge',
       latency: 'fitted to NCCL all-reduces on A100, H100, H200 and B200 (npm run bench:collective-fit)',
-      host: 'general knowledge: 8 devices on two sockets (16 channels of DDR5-4800, 614 GB/s) with 1 TB; PCIe 5 x16, 52 of 63 GB/s',
+      host: 'general knowledge: 8 devices on two sockets (16 channels of DDR5-4800, 614 GB/s) with 1 TB; two devices share PCIe 5 x16, 52 of 63 GB/s',
     },
   },
   {
@@ -275,7 +275,7 @@ export const NVIDIA: readonly DeviceSpec[] = [
       topology: 'NVSwitch (SHARP/NVLS)',
     },
     scaleOut: { bandwidth: 5e10, latencySeconds: 1.55e-5 },
-    host: { linkBandwidth: 5.2e10, memoryBytes: 2.5e11, memoryBandwidth: 7.7e10 },
+    host: { linkBandwidth: 2.6e10, memoryBytes: 2.5e11, memoryBandwidth: 7.7e10 },
     measuredCollectives: {
       allReduceBusbwIntra: 3.676e11,
       allReduceBusbwIntraNvls: 4.82e11,
@@ -297,7 +297,7 @@ export const NVIDIA: readonly DeviceSpec[] = [
       latency: 'fitted to NCCL all-reduces on A100, H100, H200 and B200 (npm run bench:collective-fit)',
       measuredMatmulFlops:
         'verified: stas00/ml-engineering@744d01e18b79:compute/accelerator/README.md (vendor-spec table) (MAMF table)',
-      host: 'general knowledge: DGX H200, 8 devices on two Xeon 8480C (16 channels of DDR5-4800, 614 GB/s) with 2 TB; PCIe 5 x16, 52 of 63 GB/s',
+      host: 'general knowledge: DGX H200, 8 devices on two Xeon 8480C (16 channels of DDR5-4800, 614 GB/s) with 2 TB; two devices share PCIe 5 x16, 52 of 63 GB/s',
     },
     notes: 'L2_cache_size=60MB & 132 SMs printed by torch on the measured box (verified)',
   },
@@ -316,7 +316,7 @@ export const NVIDIA: readonly DeviceSpec[] = [
       topology: 'NVSwitch (SHARP/NVLS)',
     },
     scaleOut: { bandwidth: 5e10, latencySeconds: 1.55e-5 },
-    host: { linkBandwidth: 5.2e10, memoryBytes: 2.5e11, memoryBandwidth: 9e10 },
+    host: { linkBandwidth: 2.6e10, memoryBytes: 2.5e11, memoryBandwidth: 9e10 },
     measuredCollectives: {
       allReduceBusbwIntra: 6.82e11,
       allReduceBusbwIntraNvls: 8.38e11,
@@ -334,7 +334,7 @@ export const NVIDIA: readonly DeviceSpec[] = [
       latency: 'fitted to NCCL all-reduces on A100, H100, H200 and B200 (npm run bench:collective-fit)',
       measuredMatmulFlops:
         'verified: stas00/ml-engineering@744d01e18b79:compute/accelerator/README.md (vendor-spec table) (MAMF table)',
-      host: 'general knowledge: DGX B200, 8 devices on two Xeon 8570 (16 channels of DDR5-5600, 717 GB/s) with 2 TB; PCIe 5 x16, 52 of 63 GB/s',
+      host: 'general knowledge: DGX B200, 8 devices on two Xeon 8570 (16 channels of DDR5-5600, 717 GB/s) with 2 TB; two devices share PCIe 5 x16, 52 of 63 GB/s',
     },
     notes: 'sm_count general knowledge',
   },
@@ -415,7 +415,7 @@ export const NVIDIA: readonly DeviceSpec[] = [
       topology: 'PCIe4 x16, no NVLink',
     },
     scaleOut: { bandwidth: 1.25e10, latencySeconds: 1.55e-5 },
-    host: { linkBandwidth: 2.5e10, memoryBytes: 1.25e11, memoryBandwidth: 7.7e10 },
+    host: { linkBandwidth: 1.25e10, memoryBytes: 1.25e11, memoryBandwidth: 7.7e10 },
     measuredCollectives: {
       allReduceBusbwIntra: 2.4e10,
       source:
@@ -429,7 +429,7 @@ export const NVIDIA: readonly DeviceSpec[] = [
       scaleUp: 'verified: stas00/ml-engineering@744d01e18b79:network/README.md (PCIe4)',
       scaleOut: 'general knowledge',
       latency: 'fitted to NCCL all-reduces on A100, H100, H200 and B200 (npm run bench:collective-fit)',
-      host: 'general knowledge: 8 devices on two sockets (16 channels of DDR5-4800, 614 GB/s) with 1 TB; PCIe 4 x16, 25 of 31.5 GB/s',
+      host: 'general knowledge: 8 devices on two sockets (16 channels of DDR5-4800, 614 GB/s) with 1 TB; two devices share PCIe 4 x16, 25 of 31.5 GB/s',
     },
     notes: 'sm/L2 general knowledge; sustained matmul throttles on power (350W)',
   },
@@ -447,7 +447,7 @@ export const NVIDIA: readonly DeviceSpec[] = [
       topology: 'PCIe4 x16, no NVLink, P2P disabled in stock driver',
     },
     scaleOut: { bandwidth: 3.1e9, latencySeconds: 1.55e-5 },
-    host: { linkBandwidth: 2.5e10, memoryBytes: 6.4e10, memoryBandwidth: 5.1e10 },
+    host: { linkBandwidth: 1.25e10, memoryBytes: 6.4e10, memoryBandwidth: 5.1e10 },
     measuredCollectives: {
       allReduceBusbwIntra: 2e10,
       source: 'general knowledge (host-staged, 10-22 GB/s)',
@@ -460,7 +460,7 @@ export const NVIDIA: readonly DeviceSpec[] = [
       scaleUp: 'verified: stas00/ml-engineering@744d01e18b79:network/README.md (PCIe4)',
       scaleOut: 'general knowledge (25GbE typical)',
       latency: 'general knowledge (typical without peer-to-peer)',
-      host: 'general knowledge: 8 devices on two sockets (16 channels of DDR4-3200, 410 GB/s) with 512 GB; PCIe 4 x16, 25 of 31.5 GB/s',
+      host: 'general knowledge: 8 devices on two sockets (16 channels of DDR4-3200, 410 GB/s) with 512 GB; two devices share PCIe 4 x16, 25 of 31.5 GB/s',
     },
   },
 ];

@@ -18,7 +18,7 @@ export function offloadsActivations({ offload }: StepConfiguration): boolean {
   return offload === 'activations' || offload === 'all';
 }
 
-/** What goes over a host link once per step. Seconds that no compute hides, seconds that run under it, bytes. */
+/** What goes over a host link once per step. Seconds that the step is longer by, seconds that run under compute, bytes. */
 export interface Transfer {
   readonly exposed: number;
   readonly hidden: number;
@@ -27,11 +27,20 @@ export interface Transfer {
 
 export const NO_TRANSFER: Transfer = { exposed: 0, hidden: 0, bytes: 0 };
 
-/** A layer's phase with what it keeps on its way, either way: copies run beside compute, and what takes longer counts. */
-export function layerTransfer(phase: PhaseTime, bytes: number, cluster: Cluster): PhaseTime {
+/**
+ * A layer's phase with what it keeps on its way, either way: copies run beside compute, and what takes longer counts. Compute that
+ * they run beside is slowed as by any hidden communication.
+ */
+export function layerTransfer(
+  phase: PhaseTime,
+  bytes: number,
+  cluster: Cluster,
+  { contention }: StepConstants,
+): PhaseTime {
   const seconds = bytes / hostOf(cluster).linkBandwidth;
   const compute = secondsOf(phase);
-  return { ...phase, host: Math.max(0, seconds - compute), hiddenHost: Math.min(seconds, compute) };
+  const hiddenHost = Math.min(seconds, compute);
+  return { ...phase, host: seconds - hiddenHost + contention * hiddenHost, hiddenHost };
 }
 
 /**
@@ -44,12 +53,13 @@ export function gradientTransfer(
   lastBackwards: number,
   { gradientBytes, precision, overlap }: StepConfiguration,
   cluster: Cluster,
-  { hiddenData }: StepConstants,
+  { hiddenData, contention }: StepConstants,
 ): Transfer {
   const { linkBandwidth } = hostOf(cluster);
   const seconds = (updated * gradientBytes) / linkBandwidth;
   const exposed = overlap.data ? Math.max(LAST_BUCKET * seconds, seconds - lastBackwards * hiddenData) : seconds;
-  return { exposed, hidden: seconds - exposed, bytes: updated * (gradientBytes + elementBytes(precision)) };
+  const hidden = seconds - exposed;
+  return { exposed: exposed + contention * hidden, hidden, bytes: updated * (gradientBytes + elementBytes(precision)) };
 }
 
 /** The same share of a message that reductions over data-parallel ranks cannot hide. */

@@ -77,7 +77,7 @@ export function priceParts(
   const bytes = partBytes(model, configuration);
   const perLayer = averageLayer(model, configuration);
   const moved = (phase: PhaseTime, { hostSaved }: PartBytes) =>
-    offloadsActivations(configuration) ? layerTransfer(phase, hostSaved, cluster) : phase;
+    offloadsActivations(configuration) ? layerTransfer(phase, hostSaved, cluster, constants) : phase;
   const layerPrice = (forward: PhaseTime, backward: PhaseTime, held: Held, own: PartBytes) =>
     partPrice({ forward: moved(forward, own), backward: inference ? backward : moved(backward, own) }, held, own);
   return {

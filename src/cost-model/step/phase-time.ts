@@ -12,7 +12,7 @@ export interface PhaseTime {
   readonly tp: number;
   readonly sp: number;
   readonly ep: number;
-  /** What layers keep, on its way to the host's memory or back: beyond the compute that it runs beside, and under it. */
+  /** What layers keep, on its way to the host's memory or back: what that adds to compute, and what runs under it. */
   readonly host: number;
   readonly hiddenHost: number;
   /** Communication over tp that compute hides. */

@@ -4,6 +4,7 @@
  * (branch and bound, Land and Doig 1960). Every combination ends with its best variant, or with the figure that rules it out.
  */
 import type { Degrees, StepConfiguration } from '../../cost-model/step/configuration.js';
+import { type Further, lookFurther, type Tried } from './further.js';
 import { type Combination, combinations, lightest, type SpaceOptions, variants } from './space.js';
 
 export interface SearchOptions {
@@ -19,20 +20,30 @@ export interface SearchOptions {
 export interface Pricing {
   /** Seconds of a step. */
   readonly seconds: (configuration: StepConfiguration) => number;
-  /** Bytes of the fullest stage. */
-  readonly bytes: (configuration: StepConfiguration) => { readonly stage: number; readonly bytes: number };
+  /** Bytes of the fullest stage, and of the fullest host where something lies there. */
+  readonly bytes: (configuration: StepConfiguration) => Need;
   /** The variant with as few layers recomputed as memory allows. */
   readonly fitted: (configuration: StepConfiguration, limitBytes: number | null) => StepConfiguration;
   /** Seconds that no variant of these degrees with this micro-batch beats; `lightest` does least of all variants. */
   readonly atLeast: (combination: Combination, lightest: StepConfiguration) => number;
+  /** Left out where neither orders of the axes nor the host's memory are searched. */
+  readonly further?: Further;
 }
 
-export interface Priced {
+export interface Need {
+  readonly stage: number;
+  readonly bytes: number;
+  readonly host?: { readonly bytes: number; readonly memoryBytes: number };
+}
+
+/** Whether devices and hosts hold it. */
+export function fitsIn({ bytes, host }: Need, limitBytes: number | null): boolean {
+  return (limitBytes === null || bytes <= limitBytes) && (host === undefined || host.bytes <= host.memoryBytes);
+}
+
+export interface Priced extends Need {
   readonly configuration: StepConfiguration;
   readonly seconds: number;
-  readonly stage: number;
-  /** Of the fullest stage. */
-  readonly bytes: number;
 }
 
 /** What became of one combination of degrees. */
@@ -79,27 +90,60 @@ export function bestConfigurations(space: SpaceOptions, pricing: Pricing, option
   const rank = (priced: Priced) => (options.objective === 'memory' ? priced.bytes : priced.seconds);
   let count = 0;
   const timed = options.objective === 'time';
+  const layerByLayer = timed && space.decided.recompute === undefined;
   // What the search never came to: of each combination the least that it would have taken.
   const left = new Map<Combination, number>();
+  const leave = (combination: Combination, atLeast: number) =>
+    left.set(combination, Math.min(atLeast, left.get(combination) ?? Number.POSITIVE_INFINITY));
+  let worst = Number.POSITIVE_INFINITY;
   for (const { combination, microBatch, atLeast } of queue) {
     options.signal?.throwIfAborted();
-    if (timed && (left.size > 0 || atLeast > worstOfTop(kept, options.top))) {
-      if (!left.has(combination)) left.set(combination, atLeast);
+    if (timed && atLeast > worst) {
+      leave(combination, atLeast);
       continue;
     }
+    const tried: Tried[] = [];
+    const keep = (priced: Priced) => {
+      const known = kept.get(combination);
+      if (known && rank(priced) >= rank(known)) return;
+      kept.set(combination, priced);
+      worst = worstOfTop(kept, options.top);
+    };
     for (const variant of variants(combination, microBatch, space)) {
-      const layerByLayer = timed && space.decided.recompute === undefined;
       const configuration = layerByLayer ? pricing.fitted(variant, options.limitBytes) : variant;
       const need = pricing.bytes(configuration);
-      const fits = options.limitBytes === null || need.bytes <= options.limitBytes;
+      const fits = fitsIn(need, options.limitBytes);
+      tried.push({ variant, configuration, fits });
       const smallest = least.get(combination);
       if (!fits && smallest && smallest.bytes <= need.bytes) continue;
       count++;
       const priced = { configuration, seconds: pricing.seconds(configuration), ...need };
       if (!smallest || need.bytes < smallest.bytes) least.set(combination, priced);
-      const known = kept.get(combination);
-      if (fits && (!known || rank(priced) < rank(known))) kept.set(combination, priced);
+      if (fits) keep(priced);
     }
+    if (!timed || !pricing.further || atLeast >= (kept.get(combination)?.seconds ?? Number.POSITIVE_INFINITY)) continue;
+    count += lookFurther(tried, {
+      further: pricing.further,
+      lightest: lightest(combination, microBatch, space),
+      isLayerByLayer: layerByLayer,
+      seconds: pricing.seconds,
+      fitted: (configuration) => pricing.fitted(configuration, options.limitBytes),
+      fits: (configuration) => {
+        const need = pricing.bytes(configuration);
+        const smallest = least.get(combination);
+        // What is too large for the devices is remembered by what it needs of them.
+        if (smallest && need.bytes < smallest.bytes && fitsIn({ ...need, bytes: 0 }, options.limitBytes))
+          least.set(combination, { configuration, seconds: pricing.seconds(configuration), ...need });
+        return fitsIn(need, options.limitBytes);
+      },
+      isPointless: (floor) => {
+        const known = kept.get(combination)?.seconds ?? Number.POSITIVE_INFINITY;
+        if (floor > worst && floor < known) leave(combination, floor);
+        return floor >= known || floor > worst;
+      },
+      hasNone: () => !kept.has(combination),
+      keep: (configuration, seconds) => keep({ configuration, seconds, ...pricing.bytes(configuration) }),
+    });
   }
   for (const combination of all) {
     if (verdicts.has(combination)) continue;

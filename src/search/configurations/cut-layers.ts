@@ -153,7 +153,8 @@ function pointOf(part: PartPrice, name: string): LayerPoint {
     weightGradientSeconds: part.backwardSeconds / 2,
     residentBytes: part.bytes.parameters + part.bytes.gradients + part.bytes.optimizer,
     savedBytes: part.bytes.saved,
-    transientBytes: part.bytes.transient + part.bytes.gathered,
+    // Of what goes to the host two layers' worth is on the device.
+    transientBytes: part.bytes.transient + part.bytes.gathered + 2 * part.bytes.hostSaved,
   };
 }
 

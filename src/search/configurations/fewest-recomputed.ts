@@ -2,6 +2,7 @@
  * @file Layer-by-layer recomputation: of each stage as few layers as memory needs, since each one more takes longer.
  */
 import type { StepConfiguration } from '../../cost-model/step/configuration.js';
+import { offloadsActivations } from '../../cost-model/step/offload.js';
 import type { PartsBytes } from '../../cost-model/step/part-bytes.js';
 import { stageLayers } from '../../cost-model/step/stages.js';
 import { stageMemory } from '../../cost-model/step/step-memory.js';
@@ -18,7 +19,9 @@ export function fewestRecomputed(
   limitBytes: number | null,
   parts?: PartsBytes,
 ): StepConfiguration {
-  if (limitBytes === null || configuration.recompute === 'none') return configuration;
+  // What lies on the host takes the devices' memory no more: recomputing is for sending less, and all layers do it or none.
+  if (limitBytes === null || configuration.recompute === 'none' || offloadsActivations(configuration))
+    return configuration;
   const bytesWith = (recomputedLayers: readonly number[]) =>
     stageMemory(work, { ...configuration, recomputedLayers }, parts).map(({ total }) => total);
   const all = stageMemory(work, configuration, parts).map(({ total }) => total);

@@ -2,7 +2,14 @@
  * @file What a step may be made of: degrees, micro-batches, recomputation, ZeRO, schedules. Choices that cannot be are left out
  * with the reason; whatever the user has decided is taken as it is.
  */
-import type { Degrees, PipelineSchedule, Recompute, StepConfiguration } from '../../cost-model/step/configuration.js';
+import type {
+  Degrees,
+  MeshOrder,
+  Offload,
+  PipelineSchedule,
+  Recompute,
+  StepConfiguration,
+} from '../../cost-model/step/configuration.js';
 import type { ModelWork } from '../../cost-model/step/work.js';
 
 /** What of a model limits the choices. */
@@ -25,6 +32,8 @@ export interface Decided extends Partial<Degrees> {
   readonly schedule?: PipelineSchedule;
   readonly virtualStages?: number;
   readonly tpSequence?: boolean;
+  readonly meshOrder?: MeshOrder;
+  readonly offload?: Offload;
 }
 
 export interface SpaceOptions {
@@ -122,6 +131,7 @@ export function* variants(
 ): Generator<StepConfiguration> {
   const { pp, dp, sp, tp } = degrees;
   const count = globalBatch / (dp * microBatch);
+  const { offload = 'none' } = decided;
   for (const { schedule, virtualStages } of schedules(pp, count, facts.layers, decided)) {
     for (const recompute of recomputations(base, decided)) {
       for (const zero of zeroLevels(dp * sp, base, decided)) {
@@ -134,6 +144,8 @@ export function* variants(
           tpSequence: tp > 1 && (decided.tpSequence ?? true),
           zero,
           recompute,
+          ...(decided.meshOrder ? { meshOrder: decided.meshOrder } : {}),
+          ...(offload === 'none' ? {} : { offload }),
         };
       }
     }
@@ -154,6 +166,7 @@ export function lightest(
     tpSequence: degrees.tp > 1 && (decided.tpSequence ?? true),
     zero: 0,
     recompute: decided.recompute ?? 'none',
+    ...(decided.meshOrder ? { meshOrder: decided.meshOrder } : {}),
   };
 }
 

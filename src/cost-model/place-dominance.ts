@@ -1,0 +1,59 @@
+/**
+ * @file Places of a group compared: on which of two a collective never takes longer, whatever its size.
+ */
+import type { Cluster } from './cluster.js';
+import { type CollectiveKind, type GroupPlace, SEND_ALL } from './collective-price.js';
+import { busBandwidth, type Level, passesOf, roundsOf, stepsOf } from './levels.js';
+
+/**
+ * Whether a collective takes no longer on `place` than on `other`, for any number of bytes: `collectiveSeconds` is a latency and
+ * the slowest level's b / B · (1 + (B · s / b)^p), which falls with the bandwidth B and grows with the filling time s for any p
+ * up to 1. So it is enough that no more bytes pass, the latencies are no longer, and each level here has one there that is no
+ * faster. Sufficient, not necessary: false where it cannot be told.
+ */
+export function neverSlower(
+  kind: CollectiveKind,
+  place: GroupPlace,
+  other: GroupPlace,
+  { levels }: Pick<Cluster, 'levels'>,
+): boolean {
+  if (place.every((members, level) => members === other[level])) return true;
+  const [own, theirs] = [wayOf(kind, place, levels), wayOf(kind, other, levels)];
+  if (own.ranks === 1) return true;
+  if (passesOf(kind, own.ranks) > passesOf(kind, theirs.ranks) || own.latencySeconds > theirs.latencySeconds)
+    return false;
+  return own.wires.every((wire) =>
+    theirs.wires.some(
+      ({ bandwidth, fillSeconds, power }) =>
+        wire.bandwidth >= bandwidth &&
+        wire.fillSeconds <= fillSeconds &&
+        (wire.fillSeconds === 0 || (wire.power === power && power <= 1)),
+    ),
+  );
+}
+
+interface Way {
+  readonly ranks: number;
+  readonly latencySeconds: number;
+  readonly wires: readonly { readonly bandwidth: number; readonly fillSeconds: number; readonly power: number }[];
+}
+
+/** The terms of `collectiveSeconds`. */
+function wayOf(kind: CollectiveKind, place: GroupPlace, levels: readonly Level[]): Way {
+  let inside = 1;
+  let latencySeconds = 0;
+  const wires: { bandwidth: number; fillSeconds: number; power: number }[] = [];
+  for (const [index, level] of levels.entries()) {
+    const members = place[index] ?? 1;
+    if (members === 1) continue;
+    latencySeconds +=
+      (kind === 'permute' ? 1 : (kind === 'all-reduce' ? 2 : 1) * roundsOf(level, members)) * level.latencySeconds;
+    wires.push({
+      bandwidth: busBandwidth(kind, level, members) * (SEND_ALL.has(kind) ? 1 : inside),
+      fillSeconds: level.fill.seconds * stepsOf(level, members),
+      power: level.fill.power,
+    });
+    inside *= members;
+  }
+  return { ranks: inside, latencySeconds, wires };
+}

@@ -1,0 +1,115 @@
+/**
+ * @file What is searched of a variant only where it can pay: other orders of the mesh's axes, and the host's memory. An order
+ * changes nothing but communication, so a variant's price without its outer part bounds all that leave its work in place; what
+ * lies on the host makes no step shorter, so it is looked at only where devices are too small, or make layers recompute.
+ */
+import type { MeshOrder, Offload, StepConfiguration } from '../../cost-model/step/configuration.js';
+
+/** What the search asks of a cost model besides. */
+export interface Further {
+  /** Other orders of the axes that might be faster for a variant of these degrees with this micro-batch. */
+  readonly orders: (lightest: StepConfiguration) => readonly OtherOrder[];
+  /** Seconds of a variant without its sends between stages and its reductions over replicas. */
+  readonly inner: (configuration: StepConfiguration) => number;
+  /** What may lie on the host. */
+  readonly offloads: readonly Exclude<Offload, 'none'>[];
+}
+
+export interface OtherOrder {
+  readonly order: MeshOrder;
+  /** Whether tp, sp and ep lie as they do in the usual order. */
+  readonly isSameInside: boolean;
+  /** Seconds that no variant beats in it. */
+  readonly atLeast: number;
+}
+
+/** A variant that was looked at, as it was fitted into memory. */
+export interface Tried {
+  readonly variant: StepConfiguration;
+  readonly configuration: StepConfiguration;
+  readonly fits: boolean;
+}
+
+export interface Around {
+  readonly further: Further;
+  readonly lightest: StepConfiguration;
+  /** Whether layers may keep their activations where others recompute. */
+  readonly isLayerByLayer: boolean;
+  readonly seconds: (configuration: StepConfiguration) => number;
+  readonly fitted: (configuration: StepConfiguration) => StepConfiguration;
+  /** Whether it fits; remembered where it does not, too. */
+  readonly fits: (configuration: StepConfiguration) => boolean;
+  /** Whether nothing that takes so long at least is wanted any more. */
+  readonly isPointless: (atLeast: number) => boolean;
+  /** Whether nothing that fits is known of these degrees. */
+  readonly hasNone: () => boolean;
+  readonly keep: (configuration: StepConfiguration, seconds: number) => void;
+}
+
+/** Looks at what else the variants of one combination and micro-batch may be. @returns how many prices it took */
+export function lookFurther(tried: readonly Tried[], around: Around): number {
+  const { further, lightest, isPointless } = around;
+  const others = further.orders(lightest).filter(({ atLeast }) => !isPointless(atLeast));
+  // In an order that moves tp, sp or ep no price of the usual one says anything.
+  const elsewhere = Math.min(
+    ...others.filter(({ isSameInside }) => !isSameInside).map(({ atLeast }) => atLeast),
+    Number.POSITIVE_INFINITY,
+  );
+  let count = 0;
+  const price = (configuration: StepConfiguration) => {
+    count++;
+    return around.seconds(configuration);
+  };
+  const floors = new Map<string, number>();
+  /** Seconds that a configuration takes at least, whatever the order. */
+  const floorOf = (configuration: StepConfiguration) => {
+    const { schedule, virtualStages, zero, recompute, offload } = configuration;
+    const key = `${schedule} ${virtualStages} ${zero} ${recompute} ${offload}`;
+    const known = floors.get(key);
+    if (known !== undefined) return known;
+    const seconds = price(configuration);
+    const floor = others.length === 0 ? seconds : Math.min(further.inner(configuration), elsewhere);
+    floors.set(key, floor);
+    return floor;
+  };
+  const fitting = tried.filter(({ fits }) => fits).map(({ configuration }) => configuration);
+  for (const { configuration, parts } of offloadable(tried, around)) {
+    const kept = around.isLayerByLayer ? { ...configuration, recompute: 'none' as const } : configuration;
+    if (!around.hasNone() && isPointless(floorOf(kept))) continue;
+    for (const offload of parts) {
+      const isRefitted = around.isLayerByLayer && offload === 'optimizer';
+      const own = { ...configuration, offload };
+      if (!around.hasNone() && isPointless(floorOf(isRefitted ? { ...kept, offload } : own))) continue;
+      const fitted = around.isLayerByLayer ? around.fitted(own) : own;
+      // Where nothing has to recompute it is the variant without.
+      if (fitted.recompute !== configuration.recompute || !around.fits(fitted)) continue;
+      fitting.push(fitted);
+      around.keep(fitted, price(fitted));
+    }
+  }
+  for (const { order, isSameInside, atLeast } of others) {
+    for (const configuration of fitting) {
+      if (isPointless(isSameInside ? further.inner(configuration) : atLeast)) continue;
+      const moved = { ...configuration, meshOrder: order };
+      if (configuration.offload && !around.fits(moved)) continue;
+      around.keep(moved, price(moved));
+    }
+  }
+  return count;
+}
+
+/** Variants that the host may help: of those that fit where layers recompute its optimizer's part, of those that do not all. */
+function* offloadable(
+  tried: readonly Tried[],
+  { further, isLayerByLayer }: Around,
+): Generator<{ readonly configuration: StepConfiguration; readonly parts: Further['offloads'] }> {
+  if (further.offloads.length === 0) return;
+  for (const { variant, configuration, fits } of tried) {
+    const isRecomputing = isLayerByLayer && configuration.recompute !== 'none';
+    if (fits && !isRecomputing) continue;
+    yield {
+      configuration: variant,
+      parts: fits ? further.offloads.filter((part) => part === 'optimizer') : further.offloads,
+    };
+  }
+}

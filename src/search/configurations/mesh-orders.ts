@@ -1,0 +1,102 @@
+/**
+ * @file Which orders of the mesh's axes are worth a look: of orders that put every group in the same places one, and none that
+ * another beats in every group, whatever it sends.
+ */
+import type { Cluster } from '../../cost-model/cluster.js';
+import type { CollectiveKind, GroupPlace } from '../../cost-model/collective-price.js';
+import { neverSlower } from '../../cost-model/place-dominance.js';
+import type { Degrees, MeshOrder } from '../../cost-model/step/configuration.js';
+import { groupRuns, hopOf, membersAt } from '../../cost-model/step/mesh-order.js';
+import { AXIS_ORDER } from '../../sharding-propagation/mesh.js';
+
+/** Where groups lie under one order. */
+export interface OrderPlaces {
+  readonly order: MeshOrder;
+  /** Whether tp, sp and ep lie as in the usual order: what a micro-batch's own work depends on. */
+  readonly isSameInside: boolean;
+}
+
+/** The usual order first, unless another beats it; the rest as they are written down. */
+export function meshOrders(degrees: Degrees, cluster: Cluster): readonly OrderPlaces[] {
+  const known = new Map<string, Placed>();
+  for (const order of ordersOf(degrees, cluster)) {
+    const placed = placesOf(order, degrees, cluster);
+    const key = JSON.stringify(Object.values(placed.places));
+    if (!known.has(key)) known.set(key, placed);
+  }
+  const all = [...known.values()];
+  const usual = placesOf(AXIS_ORDER, degrees, cluster).places;
+  return all
+    .filter((one, index) => !all.some((other, at) => at !== index && beats(other, one, at < index, cluster)))
+    .map(({ order, places }) => ({ order, isSameInside: INSIDE.every((group) => alike(places[group], usual[group])) }));
+}
+
+/**
+ * Orders of the axes that have ranks, the others outermost. Where nodes differ stages must follow one another over the nodes: pp
+ * stays outermost.
+ */
+function ordersOf(degrees: Degrees, cluster: Cluster): readonly MeshOrder[] {
+  const used = AXIS_ORDER.filter((axis) => degrees[axis] > 1);
+  const idle = AXIS_ORDER.filter((axis) => degrees[axis] === 1);
+  const usual = [AXIS_ORDER, ...permutations(used).map((order) => [...idle, ...order])];
+  return cluster.kinds && degrees.pp > 1
+    ? usual.filter((order) => order.find((axis) => degrees[axis] > 1) === 'pp')
+    : usual;
+}
+
+function permutations(axes: MeshOrder): readonly MeshOrder[] {
+  if (axes.length < 2) return [axes];
+  return axes.flatMap((axis) => permutations(axes.filter((other) => other !== axis)).map((rest) => [axis, ...rest]));
+}
+
+const INSIDE = ['tp', 'sp', 'ep'] as const;
+
+function alike(a: GroupPlace, b: GroupPlace): boolean {
+  return a.every((members, level) => members === b[level]);
+}
+
+type Groups = Readonly<Record<'tp' | 'sp' | 'ep' | 'dp' | 'replicas' | 'pp', GroupPlace>>;
+
+interface Placed {
+  readonly order: MeshOrder;
+  readonly places: Groups;
+}
+
+function placesOf(order: MeshOrder, degrees: Degrees, cluster: Cluster): Placed {
+  const runs = groupRuns(degrees, order);
+  const at = (group: keyof Groups) => membersAt(runs[group], cluster.levels);
+  const places = { tp: at('tp'), sp: at('sp'), ep: at('ep'), dp: at('dp'), replicas: at('replicas') };
+  return { order, places: { ...places, pp: degrees.pp === 1 ? at('pp') : hopOf(runs.pp, cluster) } };
+}
+
+/** What each group sends. */
+const SENT: Readonly<Record<keyof Groups, readonly CollectiveKind[]>> = {
+  tp: ['all-reduce', 'all-gather', 'reduce-scatter', 'all-to-all', 'broadcast'],
+  sp: ['all-gather'],
+  ep: [],
+  dp: ['all-reduce', 'all-gather', 'reduce-scatter'],
+  replicas: ['all-reduce', 'all-gather', 'reduce-scatter'],
+  pp: ['permute'],
+};
+
+/** Whether nothing takes longer under `one` than under `other`; of two that beat each other the earlier does. */
+function beats(one: Placed, other: Placed, isEarlier: boolean, cluster: Cluster): boolean {
+  const isAsFast = (a: Placed, b: Placed) =>
+    tokensNeverSlower(a.places.ep, b.places.ep, cluster) &&
+    (Object.keys(SENT) as (keyof Groups)[]).every((group) =>
+      SENT[group].every((kind) => neverSlower(kind, a.places[group], b.places[group], cluster)),
+    );
+  return isAsFast(one, other) && (isEarlier || !isAsFast(other, one));
+}
+
+/** Tokens on their way to experts: within nodes, and between them once for all experts of a node. */
+function tokensNeverSlower(one: GroupPlace, other: GroupPlace, cluster: Cluster): boolean {
+  const within = cluster.perNode === 1 ? 0 : 1;
+  const nodes = (place: GroupPlace) => place.slice(within).reduce((product, members) => product * members, 1);
+  const part = (place: GroupPlace, isInside: boolean) =>
+    place.map((members, level) => (level < within === isInside ? members : 1));
+  return (
+    nodes(one) <= nodes(other) &&
+    [true, false].every((side) => neverSlower('all-to-all', part(one, side), part(other, side), cluster))
+  );
+}
