@@ -7,8 +7,11 @@ import { type Cluster, clusterSize, parseCluster } from '../cost-model/cluster.j
 import { onNodes } from '../cost-model/node-kinds.js';
 import type { Degrees, MeshOrder, StepConfiguration } from '../cost-model/step/configuration.js';
 import { STEP_CONSTANTS } from '../cost-model/step/constants.js';
+import type { Held } from '../cost-model/step/data-price.js';
+import { groupRuns, membersAt } from '../cost-model/step/mesh-order.js';
+import { hostUpdateSeconds, offloadsOptimizer } from '../cost-model/step/offload.js';
 import { type PartsBytes, partBytes } from '../cost-model/step/part-bytes.js';
-import { type PartPrices, priceParts } from '../cost-model/step/part-price.js';
+import { type PartPhases, type PartPrices, partPhases, priceParts, updatedOf } from '../cost-model/step/part-price.js';
 import { stageMemory } from '../cost-model/step/step-memory.js';
 import { priceStep, priceStepExactly, type StepPrice } from '../cost-model/step/step-price.js';
 import type { ModelWork } from '../cost-model/step/work.js';
@@ -286,6 +289,7 @@ class PartsOfStep {
   private microBatch = 0;
   private readonly known = new Map<string, PartsBytes>();
   private readonly priced = new Map<string, Map<Cluster, PartPrices>>();
+  private readonly timed = new Map<string, Map<Cluster, PartPhases>>();
 
   constructor(private readonly workOf: (configuration: StepConfiguration) => ModelWork) {}
 
@@ -294,7 +298,11 @@ class PartsOfStep {
     const onClusters = this.priced.get(key) ?? new Map<Cluster, PartPrices>();
     this.priced.set(key, onClusters);
     const found =
-      onClusters.get(cluster) ?? priceParts(this.workOf(configuration), configuration, cluster, STEP_CONSTANTS);
+      onClusters.get(cluster) ??
+      priceParts(this.workOf(configuration), configuration, cluster, STEP_CONSTANTS, {
+        phases: this.phases(configuration, cluster),
+        bytes: this.bytes(configuration),
+      });
     onClusters.set(cluster, found);
     return found;
   }
@@ -303,6 +311,19 @@ class PartsOfStep {
     const key = this.keyOf(configuration);
     const found = this.known.get(key) ?? partBytes(this.workOf(configuration), configuration);
     this.known.set(key, found);
+    return found;
+  }
+
+  private phases(configuration: StepConfiguration, cluster: Cluster): PartPhases {
+    const { degrees, meshOrder, tpSequence } = configuration;
+    const { tp, sp, ep } = groupRuns(degrees, meshOrder);
+    const place = [tp, sp, ep].map((runs) => membersAt(runs, cluster.levels).join(','));
+    const key = `${tpSequence} ${place.join(' ')}`;
+    const onClusters = this.timed.get(key) ?? new Map<Cluster, PartPhases>();
+    this.timed.set(key, onClusters);
+    const found =
+      onClusters.get(cluster) ?? partPhases(this.workOf(configuration), configuration, cluster, STEP_CONSTANTS);
+    onClusters.set(cluster, found);
     return found;
   }
 
@@ -319,6 +340,7 @@ class PartsOfStep {
     if (degrees !== this.degrees || microBatch !== this.microBatch) {
       this.known.clear();
       this.priced.clear();
+      this.timed.clear();
       this.degrees = degrees;
       this.microBatch = microBatch;
     }
@@ -329,22 +351,39 @@ class PartsOfStep {
 /** The cost model as the search asks it. */
 export function pricingOf(cluster: Cluster, works: Works): SteppedPricing {
   const workOf = ({ degrees, microBatch }: StepConfiguration) => works(degrees.tp, microBatch);
-  const alone = new Map<string, WholeModel>();
+  const models = new Map<string, WholeModel>();
   /** Of nodes that differ the fastest count: no stage is faster. */
   const throughAll = (key: string, configuration: StepConfiguration): WholeModel => {
-    const found = alone.get(key) ?? wholeModel(workOf(configuration), configuration, kindsOf(cluster));
-    alone.set(key, found);
+    const found = models.get(key) ?? wholeModel(workOf(configuration), configuration, kindsOf(cluster));
+    models.set(key, found);
     return found;
   };
+  /** One micro-batch alone, under each order that may be best for it. */
+  const alone = (configuration: StepConfiguration): readonly WholeModel[] => {
+    const { degrees, microBatch, recompute, offload = 'none' } = configuration;
+    const { tp, sp, ep } = degrees;
+    const one = { ...configuration, degrees: { tp, sp, ep, dp: 1, pp: 1 }, globalBatch: microBatch };
+    return innermost(configuration, cluster).map((meshOrder) =>
+      throughAll(`${tp} ${sp} ${ep} ${microBatch} ${meshOrder} ${recompute} ${offload}`, { ...one, meshOrder }),
+    );
+  };
+  /** Seconds that the host takes to update a stage's share of the parameters. */
+  const onHost = ({ held: { dense, experts } }: WholeModel, configuration: StepConfiguration): number => {
+    if (!offloadsOptimizer(configuration)) return 0;
+    const { pp } = configuration.degrees;
+    const share = updatedOf({ dense: dense / pp, experts: experts / pp }, configuration);
+    return hostUpdateSeconds(share, configuration, cluster, STEP_CONSTANTS);
+  };
   /** Seconds that no variant takes less than, from one micro-batch's through the whole model. */
-  const boundBy = ({ whole, largest }: WholeModel, configuration: StepConfiguration): number => {
+  const boundBy = ({ whole, largest }: WholeModel, configuration: StepConfiguration, share = 0): number => {
     const { pp, dp } = configuration.degrees;
     const layers = workOf(configuration).layers.reduce((sum, { count }) => sum + count, 0);
     const times = configuration.globalBatch / (dp * configuration.microBatch);
     // The slowest stage takes its share at least, and waits for the others once: a third of that under zero-bubble, one
     // chunk's part under interleaving.
     const slowest = pp === 1 ? whole : Math.max(whole / pp, largest);
-    const waits = (whole - slowest) * Math.min(1 / 3, 1 / Math.max(1, Math.floor(layers / pp)));
+    const least = Math.min(1 / 3, 1 / Math.max(1, Math.floor(layers / pp)));
+    const waits = (whole - slowest) * Math.max(least, share);
     return times * slowest + waits;
   };
   const parts = new PartsOfStep(workOf);
@@ -366,14 +405,7 @@ export function pricingOf(cluster: Cluster, works: Works): SteppedPricing {
     },
     fitted: (configuration, limitBytes) =>
       fewestRecomputed(workOf(configuration), configuration, limitBytes, parts.bytes(configuration)),
-    atLeast: (_, lightest) => {
-      const { tp, sp, ep } = lightest.degrees;
-      const one = { ...lightest, degrees: { tp, sp, ep, dp: 1, pp: 1 }, globalBatch: lightest.microBatch };
-      const bounds = innermost(lightest, cluster).map((meshOrder) =>
-        boundBy(throughAll(`${tp} ${sp} ${ep} ${one.microBatch} ${meshOrder}`, { ...one, meshOrder }), lightest),
-      );
-      return Math.min(...bounds);
-    },
+    atLeast: (_, lightest) => Math.min(...alone(lightest).map((model) => boundBy(model, lightest))),
     further: {
       orders: (lightest) => {
         const { degrees, microBatch } = lightest;
@@ -392,6 +424,12 @@ export function pricingOf(cluster: Cluster, works: Works): SteppedPricing {
           });
       },
       inner: (configuration) => inner.get(configuration) ?? 0,
+      atLeast: (configuration) => {
+        const bounds = alone(configuration).map(
+          (model) => boundBy(model, configuration, waitingShare(configuration)) + onHost(model, configuration),
+        );
+        return Math.min(...bounds) * (1 - 1e-12);
+      },
       offloads: cluster.device.host ? ['optimizer', 'activations', 'all'] : [],
     },
   };
@@ -421,16 +459,23 @@ function undecided(
 interface WholeModel {
   readonly whole: number;
   readonly largest: number;
+  /** What a rank of one stage alone would hold. */
+  readonly held: Held;
 }
 
 function wholeModel(work: ModelWork, configuration: StepConfiguration, clusters: readonly Cluster[]): WholeModel {
   const kinds = clusters.map((own) => {
     const { first, layers, last } = priceParts(work, configuration, own, STEP_CONSTANTS);
-    const parts = [{ count: 1, kept: first }, ...layers, { count: 1, kept: last }].map(({ count, kept }) => ({
-      count,
-      seconds: kept.forwardSeconds + kept.backwardSeconds,
-    }));
+    const parts = [{ count: 1, recomputed: first }, ...layers, { count: 1, recomputed: last }].map(
+      ({ count, recomputed }) => ({
+        count,
+        held: recomputed.held,
+        seconds: recomputed.forwardSeconds + recomputed.backwardSeconds,
+      }),
+    );
+    const sum = (of: (held: Held) => number) => parts.reduce((total, { count, held }) => total + count * of(held), 0);
     return {
+      held: { dense: sum(({ dense }) => dense), experts: sum(({ experts }) => experts) },
       whole: parts.reduce((sum, { count, seconds }) => sum + count * seconds, 0),
       largest: Math.max(...parts.map(({ seconds }) => seconds)),
     };
@@ -438,7 +483,13 @@ function wholeModel(work: ModelWork, configuration: StepConfiguration, clusters:
   return {
     whole: Math.min(...kinds.map(({ whole }) => whole)),
     largest: Math.min(...kinds.map(({ largest }) => largest)),
+    held: kinds[0]?.held ?? { dense: 0, experts: 0 },
   };
+}
+
+/** How much of the time of the other stages the slowest waits for: by the schedule's closed form. */
+function waitingShare({ schedule, virtualStages }: StepConfiguration): number {
+  return schedule === 'zero-bubble' ? 1 / 3 : 1 / virtualStages;
 }
 
 /** Orders of tp and sp on the innermost ranks: no order puts both of them better than one of these. */

@@ -19,7 +19,7 @@ import {
   offloadsOptimizer,
   type Transfer,
 } from './offload.js';
-import { heldByLast, heldOf, type PartBytes, partBytes } from './part-bytes.js';
+import { heldByLast, heldOf, type PartBytes, type PartsBytes, partBytes } from './part-bytes.js';
 import { PhasePricing } from './phase-price.js';
 import { NOTHING, type PhaseTime, plus, secondsOf } from './phase-time.js';
 import type { ModelWork, PartWork } from './work.js';
@@ -61,37 +61,35 @@ export interface PartPrices {
 /**
  * The prices of a model's parts on devices that are all alike.
  * @param cluster of the stage that they are for, where stages lie on nodes of several kinds (`stages.ts`)
+ * @param known what the caller has of it already
  */
 export function priceParts(
   model: ModelWork,
   configuration: StepConfiguration,
   cluster: Cluster,
   constants: StepConstants,
+  known: Partial<KnownOfParts> = {},
 ): PartPrices {
   const { inference, frozen, recompute } = configuration;
-  const pricing = new PhasePricing(model.hidden, model.chosen, configuration, cluster, constants);
-  const phases = ({ forward, backward }: PartWork, head = false) => ({
-    forward: pricing.phase(forward, head),
-    backward: inference ? NOTHING : pricing.phase(backward, head),
-  });
-  const bytes = partBytes(model, configuration);
+  const phases = known.phases ?? partPhases(model, configuration, cluster, constants);
+  const bytes = known.bytes ?? partBytes(model, configuration);
   const perLayer = averageLayer(model, configuration);
   const moved = (phase: PhaseTime, { hostSaved }: PartBytes) =>
     offloadsActivations(configuration) ? layerTransfer(phase, hostSaved, cluster, constants) : phase;
   const layerPrice = (forward: PhaseTime, backward: PhaseTime, held: Held, own: PartBytes) =>
     partPrice({ forward: moved(forward, own), backward: inference ? backward : moved(backward, own) }, held, own);
   return {
-    first: partPrice(phases(model.first), heldOf(model.first, configuration), bytes.first),
+    first: partPrice(phases.first, heldOf(model.first, configuration), bytes.first),
     layers: model.layers.map(({ count, part }, index) => {
-      const { forward, backward } = phases(part);
+      const { forward, backward, again } = phases.layers[index] as LayerPhases;
       const held = heldOf(part, configuration);
       const { kept = bytes.first, recomputed = bytes.first } = bytes.layers[index] ?? {};
       const whole = layerPrice(forward, backward, held, kept);
       if (recompute === 'none' || inference) return { count, kept: whole, recomputed: whole };
-      const again = plus(backward, pricing.again(part, recompute));
-      return { count, kept: whole, recomputed: layerPrice(forward, again, held, recomputed) };
+      const longer = plus(backward, again(recompute));
+      return { count, kept: whole, recomputed: layerPrice(forward, longer, held, recomputed) };
     }),
-    last: partPrice(phases(model.last, true), heldByLast(model, configuration), bytes.last),
+    last: partPrice(phases.last, heldByLast(model, configuration), bytes.last),
     send: sendPrice(model, configuration, cluster),
     data: frozen || inference ? () => NONE : dataPricing(perLayer, configuration, cluster, constants),
     optimizerSeconds: (held) => (frozen || inference ? 0 : updateSeconds(held, configuration, cluster, constants)),
@@ -99,6 +97,54 @@ export function priceParts(
       frozen || inference || !offloadsOptimizer(configuration)
         ? NO_TRANSFER
         : gradientTransfer(updatedOf(held, configuration), lastBackwards, configuration, cluster, constants),
+  };
+}
+
+/** What a search prices once for many configurations. */
+export interface KnownOfParts {
+  readonly phases: PartPhases;
+  readonly bytes: PartsBytes;
+}
+
+/**
+ * Seconds of a micro-batch through the parts of a model: the same whatever ZeRO shards, which layers recompute, what lies on the host,
+ * and how stages are cut and scheduled.
+ */
+export interface PartPhases {
+  readonly first: Pick<PartPrice, 'forward' | 'backward'>;
+  readonly layers: readonly LayerPhases[];
+  readonly last: Pick<PartPrice, 'forward' | 'backward'>;
+}
+
+interface LayerPhases extends Pick<PartPrice, 'forward' | 'backward'> {
+  /** What backward does again. */
+  readonly again: (recompute: StepConfiguration['recompute']) => PhaseTime;
+}
+
+/** Prices the phases that configurations of the same degrees, micro-batch, precision and software share. */
+export function partPhases(
+  model: ModelWork,
+  configuration: StepConfiguration,
+  cluster: Cluster,
+  constants: StepConstants,
+): PartPhases {
+  const pricing = new PhasePricing(model.hidden, model.chosen, configuration, cluster, constants);
+  const phases = ({ forward, backward }: PartWork, head = false) => ({
+    forward: pricing.phase(forward, head),
+    backward: configuration.inference ? NOTHING : pricing.phase(backward, head),
+  });
+  return {
+    first: phases(model.first),
+    layers: model.layers.map(({ part }) => {
+      const known = new Map<StepConfiguration['recompute'], PhaseTime>();
+      const again = (recompute: StepConfiguration['recompute']) => {
+        const found = known.get(recompute) ?? pricing.again(part, recompute);
+        known.set(recompute, found);
+        return found;
+      };
+      return { ...phases(part), again };
+    }),
+    last: phases(model.last, true),
   };
 }
 
@@ -150,7 +196,7 @@ function updateSeconds(
 }
 
 /** Elements of parameters that a rank updates. */
-function updatedOf({ dense, experts }: Held, { degrees, zero, shardRanks }: StepConfiguration): number {
+export function updatedOf({ dense, experts }: Held, { degrees, zero, shardRanks }: StepConfiguration): number {
   const shardedBy = zero === 0 ? 1 : (shardRanks ?? degrees.dp * degrees.sp);
   return (dense + experts * (zero === 0 ? 1 : Math.max(1, degrees.ep))) / shardedBy;
 }

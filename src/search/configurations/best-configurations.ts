@@ -113,7 +113,7 @@ export function bestConfigurations(space: SpaceOptions, pricing: Pricing, option
       const configuration = layerByLayer ? pricing.fitted(variant, options.limitBytes) : variant;
       const need = pricing.bytes(configuration);
       const fits = fitsIn(need, options.limitBytes);
-      tried.push({ variant, configuration, fits });
+      tried.push({ variant, configuration, need, fits });
       const smallest = least.get(combination);
       if (!fits && smallest && smallest.bytes <= need.bytes) continue;
       count++;
@@ -128,8 +128,8 @@ export function bestConfigurations(space: SpaceOptions, pricing: Pricing, option
       isLayerByLayer: layerByLayer,
       seconds: pricing.seconds,
       fitted: (configuration) => pricing.fitted(configuration, options.limitBytes),
-      fits: (configuration) => {
-        const need = pricing.bytes(configuration);
+      needOf: pricing.bytes,
+      fits: (configuration, need) => {
         const smallest = least.get(combination);
         // What is too large for the devices is remembered by what it needs of them.
         if (smallest && need.bytes < smallest.bytes && fitsIn({ ...need, bytes: 0 }, options.limitBytes))
@@ -142,7 +142,7 @@ export function bestConfigurations(space: SpaceOptions, pricing: Pricing, option
         return floor >= known || floor > worst;
       },
       hasNone: () => !kept.has(combination),
-      keep: (configuration, seconds) => keep({ configuration, seconds, ...pricing.bytes(configuration) }),
+      keep,
     });
   }
   for (const combination of all) {

@@ -3,7 +3,9 @@
  * changes nothing but communication, so a variant's price without its outer part bounds all that leave its work in place; what
  * lies on the host makes no step shorter, so it is looked at only where devices are too small, or make layers recompute.
  */
+
 import type { MeshOrder, Offload, StepConfiguration } from '../../cost-model/step/configuration.js';
+import type { Need, Priced } from './best-configurations.js';
 
 /** What the search asks of a cost model besides. */
 export interface Further {
@@ -11,6 +13,8 @@ export interface Further {
   readonly orders: (lightest: StepConfiguration) => readonly OtherOrder[];
   /** Seconds of a variant without its sends between stages and its reductions over replicas. */
   readonly inner: (configuration: StepConfiguration) => number;
+  /** Seconds of a variant at least, whatever the order: cheaper than its price. */
+  readonly atLeast: (configuration: StepConfiguration) => number;
   /** What may lie on the host. */
   readonly offloads: readonly Exclude<Offload, 'none'>[];
 }
@@ -27,6 +31,7 @@ export interface OtherOrder {
 export interface Tried {
   readonly variant: StepConfiguration;
   readonly configuration: StepConfiguration;
+  readonly need: Need;
   readonly fits: boolean;
 }
 
@@ -37,13 +42,14 @@ export interface Around {
   readonly isLayerByLayer: boolean;
   readonly seconds: (configuration: StepConfiguration) => number;
   readonly fitted: (configuration: StepConfiguration) => StepConfiguration;
+  readonly needOf: (configuration: StepConfiguration) => Need;
   /** Whether it fits; remembered where it does not, too. */
-  readonly fits: (configuration: StepConfiguration) => boolean;
+  readonly fits: (configuration: StepConfiguration, need: Need) => boolean;
   /** Whether nothing that takes so long at least is wanted any more. */
   readonly isPointless: (atLeast: number) => boolean;
   /** Whether nothing that fits is known of these degrees. */
   readonly hasNone: () => boolean;
-  readonly keep: (configuration: StepConfiguration, seconds: number) => void;
+  readonly keep: (priced: Priced) => void;
 }
 
 /** Looks at what else the variants of one combination and micro-batch may be. @returns how many prices it took */
@@ -72,30 +78,41 @@ export function lookFurther(tried: readonly Tried[], around: Around): number {
     floors.set(key, floor);
     return floor;
   };
-  const fitting = tried.filter(({ fits }) => fits).map(({ configuration }) => configuration);
+  const fitting = tried
+    .filter(({ fits }) => fits)
+    .map(({ configuration, need }): FittingChoice => ({ configuration, need }));
   for (const { configuration, parts } of offloadable(tried, around)) {
-    const kept = around.isLayerByLayer ? { ...configuration, recompute: 'none' as const } : configuration;
-    if (!around.hasNone() && isPointless(floorOf(kept))) continue;
     for (const offload of parts) {
-      const isRefitted = around.isLayerByLayer && offload === 'optimizer';
       const own = { ...configuration, offload };
-      if (!around.hasNone() && isPointless(floorOf(isRefitted ? { ...kept, offload } : own))) continue;
-      const fitted = around.isLayerByLayer ? around.fitted(own) : own;
+      const isRefitted = around.isLayerByLayer && offload === 'optimizer' && own.recompute !== 'none';
+      const bare = isRefitted ? { ...own, recompute: 'none' as const } : own;
+      if (!around.hasNone() && isPointless(further.atLeast(bare))) continue;
+      if (isRefitted && !around.hasNone() && isPointless(floorOf(bare))) continue;
+      const fitted = isRefitted ? around.fitted(own) : own;
       // Where nothing has to recompute it is the variant without.
-      if (fitted.recompute !== configuration.recompute || !around.fits(fitted)) continue;
-      fitting.push(fitted);
-      around.keep(fitted, price(fitted));
+      if (fitted.recompute !== own.recompute) continue;
+      const need = around.needOf(fitted);
+      if (!around.fits(fitted, need)) continue;
+      fitting.push({ configuration: fitted, need });
+      around.keep({ ...need, configuration: fitted, seconds: price(fitted) });
     }
   }
   for (const { order, isSameInside, atLeast } of others) {
-    for (const configuration of fitting) {
+    for (const { configuration, need } of fitting) {
       if (isPointless(isSameInside ? further.inner(configuration) : atLeast)) continue;
       const moved = { ...configuration, meshOrder: order };
-      if (configuration.offload && !around.fits(moved)) continue;
-      around.keep(moved, price(moved));
+      // An order changes what lies on which host, and no device's bytes.
+      const own = configuration.offload ? around.needOf(moved) : need;
+      if (configuration.offload && !around.fits(moved, own)) continue;
+      around.keep({ ...own, configuration: moved, seconds: price(moved) });
     }
   }
   return count;
+}
+
+interface FittingChoice {
+  readonly configuration: StepConfiguration;
+  readonly need: Need;
 }
 
 /** Variants that the host may help: of those that fit where layers recompute its optimizer's part, of those that do not all. */
