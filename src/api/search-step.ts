@@ -27,6 +27,7 @@ import {
 } from '../search/configurations/best-configurations.js';
 import { cutLayers } from '../search/configurations/cut-layers.js';
 import { fewestRecomputed } from '../search/configurations/fewest-recomputed.js';
+import type { OtherOrder } from '../search/configurations/further.js';
 import { meshOrders, type OrderPlaces } from '../search/configurations/mesh-orders.js';
 import {
   type Combination,
@@ -388,13 +389,13 @@ export function pricingOf(cluster: Cluster, works: Works): SteppedPricing {
   };
   const parts = new PartsOfStep(workOf);
   const orders = new Map<Degrees, readonly OrderPlaces[]>();
-  const inner = new WeakMap<StepConfiguration, number>();
+  const priced = new Map<StepConfiguration, Pick<StepPrice, 'stepSeconds' | 'parts'>>();
   return {
     seconds: (configuration) => {
       const work = workOf(configuration);
       const prices = (own: Cluster) => parts.prices(configuration, own);
       const price = priceStep(work, configuration, cluster, STEP_CONSTANTS, prices);
-      inner.set(configuration, withoutOuter(price, configuration, cluster));
+      priced.set(configuration, { stepSeconds: price.stepSeconds, parts: price.parts });
       return price.stepSeconds;
     },
     bytes: (configuration) => {
@@ -413,20 +414,24 @@ export function pricingOf(cluster: Cluster, works: Works): SteppedPricing {
         orders.set(degrees, known);
         return known
           .filter(({ order }) => order !== AXIS_ORDER)
-          .map(({ order, isSameInside }) => {
-            if (isSameInside) return { order, isSameInside, atLeast: 0 };
+          .map(({ order, isSameInside, mayGain }) => {
+            if (isSameInside) return { order, isSameInside, mayGain, atLeast: 0 };
             const key = `${JSON.stringify(degrees)} ${microBatch} ${order} placed`;
             return {
               order,
               isSameInside,
+              mayGain,
               atLeast: boundBy(throughAll(key, { ...lightest, meshOrder: order }), lightest),
             };
           });
       },
-      inner: (configuration) => inner.get(configuration) ?? 0,
-      atLeast: (configuration) => {
+      floor: (configuration, mayGain) => {
+        const price = priced.get(configuration);
+        return price ? without(price, mayGain, configuration, cluster) : 0;
+      },
+      atLeast: (configuration, waits) => {
         const bounds = alone(configuration).map(
-          (model) => boundBy(model, configuration, waitingShare(configuration)) + onHost(model, configuration),
+          (model) => boundBy(model, configuration, waits ?? waitingShare(configuration)) + onHost(model, configuration),
         );
         return Math.min(...bounds) * (1 - 1e-12);
       },
@@ -499,12 +504,17 @@ function innermost({ degrees, meshOrder }: StepConfiguration, { perNode }: Clust
   return tp > 1 && sp > 1 && tp * sp > perNode ? [AXIS_ORDER, ['pp', 'dp', 'tp', 'sp']] : [AXIS_ORDER];
 }
 
-/** Seconds of a step that neither sends between stages nor reduces over replicas: what no order of pp and dp beats. */
-function withoutOuter({ stepSeconds, parts }: StepPrice, { degrees }: StepConfiguration, { perNode }: Cluster): number {
+/** Seconds of a step without what an order of the axes may shorten: sends between stages, reductions over replicas. */
+function without(
+  { stepSeconds, parts }: Pick<StepPrice, 'stepSeconds' | 'parts'>,
+  { pp: noSends, dp: noReductions }: OtherOrder['mayGain'],
+  { degrees }: StepConfiguration,
+  { perNode }: Cluster,
+): number {
   const { tp, pp, dp, sp } = degrees;
   const growth = 1 + STEP_CONSTANTS.jitter * Math.log2(Math.max(1, (tp * pp * dp * sp) / perNode));
   // Sums in another order differ in their last digits.
-  return (stepSeconds - (parts.pp + parts.dp) * growth) * (1 - 1e-12);
+  return (stepSeconds - ((noSends ? parts.pp : 0) + (noReductions ? parts.dp : 0)) * growth) * (1 - 1e-12);
 }
 
 /** One node of each kind; the cluster itself where nodes are alike. */

@@ -96,6 +96,14 @@ export function bestConfigurations(space: SpaceOptions, pricing: Pricing, option
   const leave = (combination: Combination, atLeast: number) =>
     left.set(combination, Math.min(atLeast, left.get(combination) ?? Number.POSITIVE_INFINITY));
   let worst = Number.POSITIVE_INFINITY;
+  const keep = (combination: Combination, priced: Priced) => {
+    const known = kept.get(combination);
+    if (known && rank(priced) >= rank(known)) return;
+    kept.set(combination, priced);
+    worst = worstOfTop(kept, options.top);
+  };
+  const looked: { readonly combination: Combination; readonly microBatch: number; readonly tried: readonly Tried[] }[] =
+    [];
   for (const { combination, microBatch, atLeast } of queue) {
     options.signal?.throwIfAborted();
     if (timed && atLeast > worst) {
@@ -103,12 +111,6 @@ export function bestConfigurations(space: SpaceOptions, pricing: Pricing, option
       continue;
     }
     const tried: Tried[] = [];
-    const keep = (priced: Priced) => {
-      const known = kept.get(combination);
-      if (known && rank(priced) >= rank(known)) return;
-      kept.set(combination, priced);
-      worst = worstOfTop(kept, options.top);
-    };
     for (const variant of variants(combination, microBatch, space)) {
       const configuration = layerByLayer ? pricing.fitted(variant, options.limitBytes) : variant;
       const need = pricing.bytes(configuration);
@@ -119,11 +121,20 @@ export function bestConfigurations(space: SpaceOptions, pricing: Pricing, option
       count++;
       const priced = { configuration, seconds: pricing.seconds(configuration), ...need };
       if (!smallest || need.bytes < smallest.bytes) least.set(combination, priced);
-      if (fits) keep(priced);
+      if (fits) keep(combination, priced);
     }
-    if (!timed || !pricing.further || atLeast >= (kept.get(combination)?.seconds ?? Number.POSITIVE_INFINITY)) continue;
+    looked.push({ combination, microBatch, tried });
+  }
+  // When all has been priced in the usual order and on the devices alone, little else can still be better.
+  for (const { combination, microBatch, tried } of timed && pricing.further ? looked : []) {
+    options.signal?.throwIfAborted();
+    const isPointless = (floor: number) => {
+      const known = kept.get(combination)?.seconds ?? Number.POSITIVE_INFINITY;
+      if (floor > worst && floor < known) leave(combination, floor);
+      return floor >= known || floor > worst;
+    };
     count += lookFurther(tried, {
-      further: pricing.further,
+      further: pricing.further as Further,
       lightest: lightest(combination, microBatch, space),
       isLayerByLayer: layerByLayer,
       seconds: pricing.seconds,
@@ -136,13 +147,8 @@ export function bestConfigurations(space: SpaceOptions, pricing: Pricing, option
           least.set(combination, { configuration, seconds: pricing.seconds(configuration), ...need });
         return fitsIn(need, options.limitBytes);
       },
-      isPointless: (floor) => {
-        const known = kept.get(combination)?.seconds ?? Number.POSITIVE_INFINITY;
-        if (floor > worst && floor < known) leave(combination, floor);
-        return floor >= known || floor > worst;
-      },
-      hasNone: () => !kept.has(combination),
-      keep,
+      isPointless,
+      keep: (priced) => keep(combination, priced),
     });
   }
   for (const combination of all) {

@@ -11,10 +11,10 @@ import type { Need, Priced } from './best-configurations.js';
 export interface Further {
   /** Other orders of the axes that might be faster for a variant of these degrees with this micro-batch. */
   readonly orders: (lightest: StepConfiguration) => readonly OtherOrder[];
-  /** Seconds of a variant without its sends between stages and its reductions over replicas. */
-  readonly inner: (configuration: StepConfiguration) => number;
-  /** Seconds of a variant at least, whatever the order: cheaper than its price. */
-  readonly atLeast: (configuration: StepConfiguration) => number;
+  /** Seconds at least of a variant that was priced, in an order that may be faster in some of its communication. */
+  readonly floor: (configuration: StepConfiguration, mayGain: OtherOrder['mayGain']) => number;
+  /** Seconds of a variant at least, whatever the order, and with `waits` 0 whatever the schedule: cheaper than its price. */
+  readonly atLeast: (configuration: StepConfiguration, waits?: 0) => number;
   /** What may lie on the host. */
   readonly offloads: readonly Exclude<Offload, 'none'>[];
 }
@@ -23,6 +23,7 @@ export interface OtherOrder {
   readonly order: MeshOrder;
   /** Whether tp, sp and ep lie as they do in the usual order. */
   readonly isSameInside: boolean;
+  readonly mayGain: { readonly pp: boolean; readonly dp: boolean };
   /** Seconds that no variant beats in it. */
   readonly atLeast: number;
 }
@@ -47,8 +48,6 @@ export interface Around {
   readonly fits: (configuration: StepConfiguration, need: Need) => boolean;
   /** Whether nothing that takes so long at least is wanted any more. */
   readonly isPointless: (atLeast: number) => boolean;
-  /** Whether nothing that fits is known of these degrees. */
-  readonly hasNone: () => boolean;
   readonly keep: (priced: Priced) => void;
 }
 
@@ -74,7 +73,7 @@ export function lookFurther(tried: readonly Tried[], around: Around): number {
     const known = floors.get(key);
     if (known !== undefined) return known;
     const seconds = price(configuration);
-    const floor = others.length === 0 ? seconds : Math.min(further.inner(configuration), elsewhere);
+    const floor = others.length === 0 ? seconds : Math.min(further.floor(configuration, ANYTHING), elsewhere);
     floors.set(key, floor);
     return floor;
   };
@@ -86,8 +85,8 @@ export function lookFurther(tried: readonly Tried[], around: Around): number {
       const own = { ...configuration, offload };
       const isRefitted = around.isLayerByLayer && offload === 'optimizer' && own.recompute !== 'none';
       const bare = isRefitted ? { ...own, recompute: 'none' as const } : own;
-      if (!around.hasNone() && isPointless(further.atLeast(bare))) continue;
-      if (isRefitted && !around.hasNone() && isPointless(floorOf(bare))) continue;
+      if (isPointless(further.atLeast(bare))) continue;
+      if (isRefitted && isPointless(floorOf(bare))) continue;
       const fitted = isRefitted ? around.fitted(own) : own;
       // Where nothing has to recompute it is the variant without.
       if (fitted.recompute !== own.recompute) continue;
@@ -97,9 +96,9 @@ export function lookFurther(tried: readonly Tried[], around: Around): number {
       around.keep({ ...need, configuration: fitted, seconds: price(fitted) });
     }
   }
-  for (const { order, isSameInside, atLeast } of others) {
+  for (const { order, isSameInside, mayGain, atLeast } of others) {
     for (const { configuration, need } of fitting) {
-      if (isPointless(isSameInside ? further.inner(configuration) : atLeast)) continue;
+      if (isPointless(isSameInside ? further.floor(configuration, mayGain) : atLeast)) continue;
       const moved = { ...configuration, meshOrder: order };
       // An order changes what lies on which host, and no device's bytes.
       const own = configuration.offload ? around.needOf(moved) : need;
@@ -110,6 +109,8 @@ export function lookFurther(tried: readonly Tried[], around: Around): number {
   return count;
 }
 
+const ANYTHING = { pp: true, dp: true };
+
 interface FittingChoice {
   readonly configuration: StepConfiguration;
   readonly need: Need;
@@ -118,15 +119,20 @@ interface FittingChoice {
 /** Variants that the host may help: of those that fit where layers recompute its optimizer's part, of those that do not all. */
 function* offloadable(
   tried: readonly Tried[],
-  { further, isLayerByLayer }: Around,
+  { further, lightest, isLayerByLayer, isPointless }: Around,
 ): Generator<{ readonly configuration: StepConfiguration; readonly parts: Further['offloads'] }> {
-  if (further.offloads.length === 0) return;
+  // Whatever the schedule, the host may take too long.
+  const recomputations = [...new Set(tried.map(({ variant }) => variant.recompute))];
+  const possible = further.offloads.filter((offload) =>
+    recomputations.some((recompute) => !isPointless(further.atLeast({ ...lightest, recompute, offload, zero: 1 }, 0))),
+  );
+  if (possible.length === 0) return;
   for (const { variant, configuration, fits } of tried) {
     const isRecomputing = isLayerByLayer && configuration.recompute !== 'none';
     if (fits && !isRecomputing) continue;
     yield {
       configuration: variant,
-      parts: fits ? further.offloads.filter((part) => part === 'optimizer') : further.offloads,
+      parts: fits ? possible.filter((part) => part === 'optimizer') : possible,
     };
   }
 }

@@ -14,6 +14,8 @@ export interface OrderPlaces {
   readonly order: MeshOrder;
   /** Whether tp, sp and ep lie as in the usual order: what a micro-batch's own work depends on. */
   readonly isSameInside: boolean;
+  /** Whether sends between stages, and reductions over replicas, may be faster than in the usual order. */
+  readonly mayGain: { readonly pp: boolean; readonly dp: boolean };
 }
 
 /** The usual order first, unless another beats it; the rest as they are written down. */
@@ -28,7 +30,14 @@ export function meshOrders(degrees: Degrees, cluster: Cluster): readonly OrderPl
   const usual = placesOf(AXIS_ORDER, degrees, cluster).places;
   return all
     .filter((one, index) => !all.some((other, at) => at !== index && beats(other, one, at < index, cluster)))
-    .map(({ order, places }) => ({ order, isSameInside: INSIDE.every((group) => alike(places[group], usual[group])) }));
+    .map(({ order, places }) => ({
+      order,
+      isSameInside: INSIDE.every((group) => alike(places[group], usual[group])),
+      mayGain: {
+        pp: !isAsFast('pp', usual, places, cluster),
+        dp: !(isAsFast('dp', usual, places, cluster) && isAsFast('replicas', usual, places, cluster)),
+      },
+    }));
 }
 
 /**
@@ -79,14 +88,19 @@ const SENT: Readonly<Record<keyof Groups, readonly CollectiveKind[]>> = {
   pp: ['permute'],
 };
 
+const GROUPS = Object.keys(SENT) as (keyof Groups)[];
+
 /** Whether nothing takes longer under `one` than under `other`; of two that beat each other the earlier does. */
 function beats(one: Placed, other: Placed, isEarlier: boolean, cluster: Cluster): boolean {
-  const isAsFast = (a: Placed, b: Placed) =>
-    tokensNeverSlower(a.places.ep, b.places.ep, cluster) &&
-    (Object.keys(SENT) as (keyof Groups)[]).every((group) =>
-      SENT[group].every((kind) => neverSlower(kind, a.places[group], b.places[group], cluster)),
-    );
-  return isAsFast(one, other) && (isEarlier || !isAsFast(other, one));
+  const isEverywhere = (a: Placed, b: Placed) =>
+    GROUPS.every((group) => isAsFast(group, a.places, b.places, cluster)) &&
+    tokensNeverSlower(a.places.ep, b.places.ep, cluster);
+  return isEverywhere(one, other) && (isEarlier || !isEverywhere(other, one));
+}
+
+/** Whether nothing that a group sends takes longer in the first places than in the second. */
+function isAsFast(group: keyof Groups, one: Groups, other: Groups, cluster: Cluster): boolean {
+  return SENT[group].every((kind) => neverSlower(kind, one[group], other[group], cluster));
 }
 
 /** Tokens on their way to experts: within nodes, and between them once for all experts of a node. */
