@@ -121,18 +121,26 @@ function* offloadable(
   tried: readonly Tried[],
   { further, lightest, isLayerByLayer, isPointless }: Around,
 ): Generator<{ readonly configuration: StepConfiguration; readonly parts: Further['offloads'] }> {
-  // Whatever the schedule, the host may take too long.
-  const recomputations = [...new Set(tried.map(({ variant }) => variant.recompute))];
-  const possible = further.offloads.filter((offload) =>
-    recomputations.some((recompute) => !isPointless(further.atLeast({ ...lightest, recompute, offload, zero: 1 }, 0))),
-  );
-  if (possible.length === 0) return;
+  // Whatever the schedule, the host may take too long: with state that is shared out, and, longer, with whole state.
+  const promising = new Map<string, Further['offloads']>();
+  const partsFor = ({ recompute, zero }: StepConfiguration, isRefitted: boolean) => {
+    const shared = zero === 0 ? 0 : 1;
+    const key = `${recompute} ${shared} ${isRefitted}`;
+    const found =
+      promising.get(key) ??
+      further.offloads.filter((offload) => {
+        const isSpared = isLayerByLayer && offload === 'optimizer';
+        if (isRefitted && !isSpared) return false;
+        const bare = { ...lightest, recompute: isSpared ? ('none' as const) : recompute, offload };
+        return !isPointless(further.atLeast({ ...bare, zero: shared }, 0));
+      });
+    promising.set(key, found);
+    return found;
+  };
   for (const { variant, configuration, fits } of tried) {
     const isRecomputing = isLayerByLayer && configuration.recompute !== 'none';
     if (fits && !isRecomputing) continue;
-    yield {
-      configuration: variant,
-      parts: fits ? possible.filter((part) => part === 'optimizer') : possible,
-    };
+    const parts = partsFor(variant, fits);
+    if (parts.length > 0) yield { configuration: variant, parts };
   }
 }
