@@ -42,6 +42,11 @@ export async function explainStep(
   return { plan, search, sensitivities: asked.sensitivity ? await sensitivities(prepared, search) : [] };
 }
 
+/** Whether the plan of a folder is one of whole steps. @throws AutoparError (input) as reading a plan does */
+export async function holdsStep(directory: string): Promise<boolean> {
+  return (await readPlan(path.join(directory, 'plan.json'))).step !== undefined;
+}
+
 /** What the search was asked. */
 async function searchOptionsOf(directory: string, plan: Plan, model?: string): Promise<StepSearchOptions> {
   const { step, training } = plan;

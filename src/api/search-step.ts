@@ -550,15 +550,18 @@ function nothingFits(verdicts: readonly Verdict[], limitBytes: number | null, cl
   const large = verdicts.flatMap((verdict) => (verdict.kind === 'too-large' ? [verdict.least] : []));
   const [least] = large.sort((a, b) => a.bytes - b.bytes);
   if (!least || limitBytes === null) throw new Error('no combination was priced');
-  const { degrees, zero, recompute } = least.configuration;
+  const { degrees, zero, recompute, offload = 'none' } = least.configuration;
   const { pp, dp, sp, tp } = degrees;
+  const { host } = least;
+  const onHost = offload === 'none' ? '' : `, ${offload === 'all' ? 'optimizer and activations' : offload} on the host`;
+  const held = host ? `, and ${gigabytes(host.bytes)} of the ${gigabytes(host.memoryBytes)} on a host` : '';
   const times = Math.ceil(least.bytes / limitBytes);
   return new AutoparError(
     'nothing-fits',
     'noPlan',
-    `nothing fits ${gigabytes(limitBytes)} on ${clusterSize(cluster)} devices: least is needed by pp ${pp} · dp ${dp} · sp ${sp} · tp ${tp}, ZeRO ${zero}, recomputation ${recompute}: ${gigabytes(least.bytes)} on stage ${least.stage}`,
+    `nothing fits ${gigabytes(limitBytes)} on ${clusterSize(cluster)} devices: least is needed by pp ${pp} · dp ${dp} · sp ${sp} · tp ${tp}, ZeRO ${zero}, recomputation ${recompute}${onHost}: ${gigabytes(least.bytes)} on stage ${least.stage}${held}`,
     {},
-    `take devices with ${gigabytes(least.bytes)} (--memory), about ${times} times as many devices, or a smaller model; pins of degrees, --zero or --recompute may stand in the way`,
+    `take devices with ${gigabytes(least.bytes)} (--memory), about ${times} times as many devices, or a smaller model; pins of degrees, --zero, --recompute or --offload may stand in the way`,
   );
 }
 

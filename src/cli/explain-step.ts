@@ -5,13 +5,14 @@ import type { ExplainedStep } from '../api/explain-step.js';
 import type { ExitKind } from '../ir/error.js';
 import type { Output } from './output.js';
 import { bytesText, secondsText, shareText } from './quantity.js';
-import { configurationText } from './simulate-report.js';
-import { degreesText, reasonText } from './step-report.js';
+import { configurationText, hostLines, memoryTable } from './simulate-report.js';
+import { degreesText, placedText, reasonText } from './step-report.js';
 import { tableLines } from './table.js';
 
 interface ExplainStepFlags {
   readonly rejected?: boolean;
   readonly sensitivity?: boolean;
+  readonly memory?: boolean;
   readonly model?: string;
 }
 
@@ -22,6 +23,8 @@ export async function runExplainStep(output: Output, directory: string, flags: E
     ...(flags.model === undefined ? {} : { model: flags.model }),
   });
   const lines = [
+    ...(flags.memory ? [...memoryTable(explained.search.simulation), ...hostLines(explained.search.simulation)] : []),
+    ...(flags.memory && (flags.rejected || flags.sensitivity) ? [''] : []),
     ...(flags.rejected ? rejectedLines(explained) : []),
     ...(flags.rejected && flags.sensitivity ? [''] : []),
     ...(flags.sensitivity ? sensitivityLines(explained) : []),
@@ -33,6 +36,7 @@ export async function runExplainStep(output: Output, directory: string, flags: E
     stepSeconds: search.simulation.stepSeconds,
     ...(flags.rejected ? { verdicts: search.verdicts } : {}),
     ...(flags.sensitivity ? { sensitivities } : {}),
+    ...(flags.memory ? { memory: search.simulation.stages, host: search.simulation.host } : {}),
   });
   return 'done';
 }
@@ -43,7 +47,7 @@ function rejectedLines({ search }: ExplainedStep): readonly string[] {
     .filter((verdict) => !(verdict.kind === 'priced' && verdict.best.configuration === configuration))
     .map((verdict) => [degreesText(verdict.degrees), reasonText(verdict, stepSeconds)]);
   return [
-    `${degreesText(configuration.degrees)}: ${secondsText(stepSeconds)} per step`,
+    `${placedText(configuration)}: ${secondsText(stepSeconds)} per step`,
     '',
     ...tableLines([{ title: 'instead' }, { title: 'because' }], rows, 100),
   ];
@@ -52,7 +56,7 @@ function rejectedLines({ search }: ExplainedStep): readonly string[] {
 function sensitivityLines({ search, sensitivities }: ExplainedStep): readonly string[] {
   const { stepSeconds, configuration } = search.simulation;
   return [
-    `${degreesText(configuration.degrees)}, ${configurationText(configuration)}: ${secondsText(stepSeconds)} per step`,
+    `${placedText(configuration)}, ${configurationText(configuration)}: ${secondsText(stepSeconds)} per step`,
     '',
     ...tableLines(
       [
@@ -71,7 +75,7 @@ function sensitivityLines({ search, sensitivities }: ExplainedStep): readonly st
               secondsText(best.seconds),
               shareText(1 - ratio),
               bytesText(best.bytes),
-              degreesText(best.configuration.degrees),
+              placedText(best.configuration),
               configurationText(best.configuration),
             ],
       ),

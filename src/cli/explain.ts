@@ -45,7 +45,10 @@ export const explainCommand: Command<ExplainFlags> = {
       says: 'of a plan of whole steps: each combination of degrees, with the figure that rules it out',
     },
     { flags: '--sensitivity', says: 'of a plan of whole steps: what more memory or faster links would bring' },
-    { flags: '--memory', says: 'what a rank holds when its memory is fullest, largest first' },
+    {
+      flags: '--memory',
+      says: 'what a rank holds when its memory is fullest, largest first; of a plan of whole steps by kind, hosts included',
+    },
     { flags: '--mesh', says: 'where each axis lies, over which link, and what that costs' },
   ],
   examples: [
@@ -55,12 +58,19 @@ export const explainCommand: Command<ExplainFlags> = {
   run: runExplain,
 };
 
+/** Whether whole steps were searched: there is no program then. */
+async function isStep(directory: string): Promise<boolean> {
+  const { holdsStep } = await import('../api/explain-step.js');
+  return holdsStep(directory);
+}
+
 async function runExplain(
   { output }: Context,
   [directory = '']: readonly string[],
   flags: ExplainFlags,
 ): Promise<ExitKind> {
   if (flags.rejected || flags.sensitivity) return runExplainStep(output, directory, flags);
+  if (flags.memory && (await isStep(directory))) return runExplainStep(output, directory, flags);
   const { tensor, op, mesh, memory } = flags;
   if ([tensor, op, mesh, memory].filter((asked) => asked !== undefined).length !== 1)
     throw new AutoparError(

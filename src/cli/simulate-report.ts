@@ -24,7 +24,7 @@ const PART_NAMES: readonly (readonly [part: keyof Simulation['parts'], says: str
 ];
 
 export function simulationLines(simulation: Simulation, { colors }: Output): readonly string[] {
-  const { configuration, cluster, stepSeconds, parts, stages } = simulation;
+  const { configuration, cluster, stepSeconds, parts } = simulation;
   const { dp, tp, pp, sp, ep } = configuration.degrees;
   const devices = cluster.nodes * cluster.perNode;
   const kind = configuration.inference ? 'inference' : 'training';
@@ -54,17 +54,7 @@ export function simulationLines(simulation: Simulation, { colors }: Output): rea
       ]),
     ),
     '',
-    ...tableLines(
-      ['stage', 'parameters', 'gradients', 'optimizer', 'activations', 'temporaries', 'overhead', 'total'].map(
-        (title, index) => ({ title, right: index > 0 }),
-      ),
-      shownStages(stages).map(
-        ({ stage, parameters, gradients, optimizer, activations, temporaries, overhead, total }) => [
-          `${stage}`,
-          ...[parameters, gradients, optimizer, activations, temporaries, overhead, total].map(bytesText),
-        ],
-      ),
-    ),
+    ...memoryTable(simulation),
     '',
     ...fitLines(simulation),
     ...hostLines(simulation),
@@ -72,6 +62,19 @@ export function simulationLines(simulation: Simulation, { colors }: Output): rea
       ? []
       : [`priced from the layers' graphs, without a lowering yet: ${simulation.pricedWithoutLowering.join(', ')}`]),
   ];
+}
+
+/** What each stage holds, by kind; a column more where something lies on hosts. */
+export function memoryTable({ stages, host }: Pick<Simulation, 'stages' | 'host'>): readonly string[] {
+  const kinds = ['parameters', 'gradients', 'optimizer', 'activations', 'temporaries', 'overhead', 'total'] as const;
+  const shown = [...kinds, ...(host ? (['host'] as const) : [])];
+  return tableLines(
+    ['stage', ...shown.map((kind) => (kind === 'host' ? 'on the host' : kind))].map((title, index) => ({
+      title,
+      right: index > 0,
+    })),
+    shownStages(stages).map((stage) => [`${stage.stage}`, ...shown.map((kind) => bytesText(stage[kind]))]),
+  );
 }
 
 /** What a configuration has besides degrees and batches. */

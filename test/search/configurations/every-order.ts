@@ -1,0 +1,93 @@
+/**
+ * @file The search over orders of the mesh's axes and the host's memory compared with all of them, each priced on its own.
+ */
+import type { ExecutionContext } from 'ava';
+import { prepareStep, pricingOf, type StepSearchOptions } from '../../../src/api/search-step.js';
+import type { Cluster } from '../../../src/cost-model/cluster.js';
+import type { MeshOrder, Offload, StepConfiguration } from '../../../src/cost-model/step/configuration.js';
+import { STEP_CONSTANTS } from '../../../src/cost-model/step/constants.js';
+import { fullestHost } from '../../../src/cost-model/step/offload.js';
+import { stageMemory } from '../../../src/cost-model/step/step-memory.js';
+import { priceStep } from '../../../src/cost-model/step/step-price.js';
+import type { ModelWork } from '../../../src/cost-model/step/work.js';
+import { bestConfigurations } from '../../../src/search/configurations/best-configurations.js';
+import { fewestRecomputed } from '../../../src/search/configurations/fewest-recomputed.js';
+import { combinations, type SpaceOptions, variants } from '../../../src/search/configurations/space.js';
+
+export const ORDERED_STEP: StepSearchOptions = {
+  generate: 'gpt:layers=4,hidden=1024,heads=16,seq=512,vocab=1024',
+  globalBatch: 8,
+  microBatch: 1,
+  loss: { kind: 'cross_entropy' },
+};
+
+/** Searches under each limit, and compares. @returns what was taken to the host */
+export async function againstBruteForce(
+  t: ExecutionContext,
+  options: StepSearchOptions,
+  limits: readonly number[],
+): Promise<readonly Offload[]> {
+  const { cluster, space, works } = await prepareStep(options);
+  return limits.map((limitBytes) => {
+    const expected = bruteForce(space, works, cluster, limitBytes);
+    const found = bestConfigurations(space, pricingOf(cluster, works), { objective: 'time', limitBytes, top: 1 });
+    const seconds = found.best[0]?.seconds ?? Number.POSITIVE_INFINITY;
+    t.true(
+      seconds === expected.seconds || Math.abs(seconds / expected.seconds - 1) < 1e-9,
+      `${limitBytes}: ${seconds} ${JSON.stringify(found.best[0]?.configuration)} for ${expected.seconds} ${JSON.stringify(expected.configuration)}`,
+    );
+    t.true(found.priced < expected.tried / 4 || expected.tried === 0);
+    return found.best[0]?.configuration.offload ?? 'none';
+  });
+}
+
+const AXES = ['pp', 'dp', 'sp', 'tp'] as const;
+function permutations(axes: MeshOrder): readonly MeshOrder[] {
+  if (axes.length < 2) return [axes];
+  return axes.flatMap((axis) =>
+    permutations(axes.filter((other) => other !== axis)).map((rest): MeshOrder => [axis, ...rest]),
+  );
+}
+
+const ORDERS = permutations(AXES);
+const OFFLOADS: readonly Offload[] = ['none', 'optimizer', 'activations', 'all'];
+
+/** The least seconds of all variants in all orders with all that may lie on the host, each priced on its own. */
+function bruteForce(
+  space: SpaceOptions,
+  works: (tp: number, microBatch: number) => ModelWork,
+  cluster: Cluster,
+  limitBytes: number,
+): { readonly seconds: number; readonly configuration: StepConfiguration | null; readonly tried: number } {
+  let best: { seconds: number; configuration: StepConfiguration | null } = {
+    seconds: Number.POSITIVE_INFINITY,
+    configuration: null,
+  };
+  let tried = 0;
+  for (const combination of combinations(space)) {
+    for (const microBatch of combination.microBatches) {
+      for (const variant of variants(combination, microBatch, space)) {
+        const work = works(variant.degrees.tp, microBatch);
+        for (const offload of OFFLOADS) {
+          const own = offload === 'none' ? variant : { ...variant, offload };
+          const fitted = space.decided.recompute ? own : fewestRecomputed(work, own, limitBytes);
+          const stages = stageMemory(work, fitted);
+          if (stages.some(({ total }) => total > limitBytes)) continue;
+          for (const meshOrder of ORDERS) {
+            const configuration = { ...fitted, meshOrder };
+            tried++;
+            const host = fullestHost(
+              stages.map((stage) => stage.host),
+              configuration,
+              cluster,
+            );
+            if (host.bytes > host.memoryBytes) continue;
+            const { stepSeconds } = priceStep(work, configuration, cluster, STEP_CONSTANTS);
+            if (stepSeconds < best.seconds) best = { seconds: stepSeconds, configuration };
+          }
+        }
+      }
+    }
+  }
+  return { ...best, tried };
+}
