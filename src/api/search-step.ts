@@ -19,8 +19,6 @@ import { AutoparError } from '../ir/error.js';
 import {
   bestConfigurations,
   type Found,
-  fitsIn,
-  type Priced,
   type Pricing,
   type SearchOptions,
   type Verdict,
@@ -29,6 +27,7 @@ import { cutLayers } from '../search/configurations/cut-layers.js';
 import { fewestRecomputed } from '../search/configurations/fewest-recomputed.js';
 import type { OtherOrder } from '../search/configurations/further.js';
 import { meshOrders, type OrderPlaces } from '../search/configurations/mesh-orders.js';
+import { fitsIn, type Priced } from '../search/configurations/priced.js';
 import {
   type Combination,
   combinations,

@@ -3,7 +3,7 @@
  */
 import { fasterLinks } from '../cost-model/faster-links.js';
 import { AutoparError } from '../ir/error.js';
-import type { Priced } from '../search/configurations/best-configurations.js';
+import type { Priced } from '../search/configurations/priced.js';
 import { type PreparedStep, type StepSearch, searchPrepared } from './search-step.js';
 
 /** One change of the cluster, and the best plan under it. */

@@ -3,12 +3,14 @@
  */
 import type { CompiledStep } from '../api/compile-step.js';
 import type { Priced, Verdict } from '../api/search-step.js';
-import { AXIS_ORDER } from '../sharding-propagation/mesh.js';
 import { predictedJson } from './compile-report.js';
 import type { Output } from './output.js';
 import { bytesText, countText, secondsText, shareText, wholeText } from './quantity.js';
 import { configurationText, hostLines, simulationJson } from './simulate-report.js';
 import { tableLines } from './table.js';
+
+/** From outermost to innermost, where nothing else was chosen. */
+const USUAL_ORDER = ['pp', 'dp', 'sp', 'tp'] as const;
 
 /** Verdicts of each kind that are shown beside their number. */
 const SHOWN = 3;
@@ -109,7 +111,7 @@ export function reasonText(verdict: Verdict, best: number): string {
 }
 
 /** Where the axes lie, where there are several. */
-function orderLines({ degrees, meshOrder = AXIS_ORDER }: Priced['configuration']): readonly string[] {
+function orderLines({ degrees, meshOrder = USUAL_ORDER }: Priced['configuration']): readonly string[] {
   const used = meshOrder.filter((axis) => degrees[axis] > 1);
   return used.length < 2 ? [] : [`  mesh       ${used.join(', ')} from outermost to innermost`];
 }

@@ -5,6 +5,7 @@
  */
 import type { Degrees, StepConfiguration } from '../../cost-model/step/configuration.js';
 import { type Further, lookFurther, type Tried } from './further.js';
+import { fitsIn, type Need, type Priced } from './priced.js';
 import { type Combination, combinations, lightest, type SpaceOptions, variants } from './space.js';
 
 export interface SearchOptions {
@@ -28,22 +29,6 @@ export interface Pricing {
   readonly atLeast: (combination: Combination, lightest: StepConfiguration) => number;
   /** Left out where neither orders of the axes nor the host's memory are searched. */
   readonly further?: Further;
-}
-
-export interface Need {
-  readonly stage: number;
-  readonly bytes: number;
-  readonly host?: { readonly bytes: number; readonly memoryBytes: number };
-}
-
-/** Whether devices and hosts hold it. */
-export function fitsIn({ bytes, host }: Need, limitBytes: number | null): boolean {
-  return (limitBytes === null || bytes <= limitBytes) && (host === undefined || host.bytes <= host.memoryBytes);
-}
-
-export interface Priced extends Need {
-  readonly configuration: StepConfiguration;
-  readonly seconds: number;
 }
 
 /** What became of one combination of degrees. */

@@ -5,7 +5,7 @@
  */
 
 import type { MeshOrder, Offload, StepConfiguration } from '../../cost-model/step/configuration.js';
-import type { Need, Priced } from './best-configurations.js';
+import type { Need, Priced } from './priced.js';
 
 /** What the search asks of a cost model besides. */
 export interface Further {

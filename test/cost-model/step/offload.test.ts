@@ -40,9 +40,9 @@ test('optimizer state by hand: twelve bytes a parameter leave the device, and th
   // Beside fp32 masters and moments the gradients and parameters that come and go, in 16 bits.
   t.is(host?.host, (12 + 2 + 2) * PARAMETERS);
   const { parts, bytes, hidden } = seconds('optimizer');
-  // 32 bytes a parameter through half of 51 GB/s; gradients at 25 GB/s, and nothing overlaps in this configuration.
+  // 32 bytes a parameter through half of 51 GB/s; gradients at 12.5 GB/s, and nothing overlaps in this configuration.
   t.true(Math.abs(parts.optimizer / ((32 * PARAMETERS) / 25.5e9) - 1) < 1e-12);
-  t.true(Math.abs(parts.host / ((2 * PARAMETERS) / 25e9) - 1) < 1e-12);
+  t.true(Math.abs(parts.host / ((2 * PARAMETERS) / 12.5e9) - 1) < 1e-12);
   t.is(bytes.host, 4 * PARAMETERS);
   t.is(hidden.host, 0);
 });
@@ -54,7 +54,9 @@ test('ZeRO shares out what the host holds and updates; where the run overlaps, g
   t.true(Math.abs(shared.parts.optimizer / (whole.parts.optimizer / 8) - 1) < 1e-12);
   const overlapped = seconds('optimizer', { ...base, overlap: { ...base.overlap, data: true } });
   t.true(overlapped.hidden.host > 0 && overlapped.parts.host < whole.parts.host);
-  t.is(overlapped.hidden.host + overlapped.parts.host, whole.parts.host);
+  // Hidden communication slows compute by a share of its time.
+  const moved = overlapped.parts.host + (1 - STEP_CONSTANTS.contention) * overlapped.hidden.host;
+  t.true(Math.abs(moved / whole.parts.host - 1) < 1e-12);
   // On the host fp32 masters lie beside 16-bit shards, where FSDP keeps fp32 shards on the device.
   const fully = { ...base, zero: 3 as const };
   t.is(memory('none', fully)?.parameters, (4 * PARAMETERS) / 8);
@@ -69,8 +71,11 @@ test("activations by hand: a layer's 32 s·b·h go and come once per micro-batch
   t.is(host?.optimizer, device?.optimizer);
   const [before, after] = [seconds('none'), seconds('activations')];
   t.is(after.bytes.host, 2 * 4 * LAYERS * KEPT);
-  const link = KEPT / 25e9;
-  t.true(Math.abs((after.parts.host + after.hidden.host) / (2 * 4 * LAYERS * link) - 1) < 1e-12);
+  const link = KEPT / 12.5e9;
+  t.true(
+    Math.abs((after.parts.host + (1 - STEP_CONSTANTS.contention) * after.hidden.host) / (2 * 4 * LAYERS * link) - 1) <
+      1e-12,
+  );
   t.true(after.parts.host > 0 && after.stepSeconds > before.stepSeconds);
   // Recomputed layers keep their input alone: 2 s·b·h.
   const full = { ...base, recompute: 'full' as const };
