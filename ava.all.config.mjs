@@ -1,5 +1,6 @@
 /** Everything `npm test` runs, and what takes minutes: `npm run test:all`. */
 export default {
   files: ['dist/test/**/*.test.js', 'dist/test/**/*.slow.js'],
+  require: ['./dist/test/scratch.js'],
   timeout: '15m',
 };
