@@ -2,5 +2,6 @@
 export default {
   files: ['dist/test/**/*.test.js', 'dist/test/**/*.slow.js'],
   require: ['./dist/test/scratch.js'],
+  environmentVariables: { AUTOPAR_TESTS: 'all' },
   timeout: '15m',
 };
