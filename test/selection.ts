@@ -20,3 +20,8 @@ export function selection<T>(
     return EVERYTHING || before < most;
   });
 }
+
+/** How many random inputs a property is held against: all that it is worth in `npm run test:all`, a third in `npm test`. */
+export function draws(all: number): number {
+  return EVERYTHING ? all : Math.ceil(all / 3);
+}

@@ -12,6 +12,7 @@ import {
   type SpaceOptions,
   variants,
 } from '../../../src/search/configurations/space.js';
+import { draws } from '../../selection.js';
 
 const BASE: SpaceOptions['base'] = {
   globalBatch: 0,
@@ -113,7 +114,7 @@ test('the best is that of all configurations that fit, and each verdict is what 
         if (verdict.kind === 'priced') t.is(verdict.best.seconds, seconds(fitting(configurations)));
       }
     }),
-    { numRuns: 150 },
+    { numRuns: draws(150) },
   );
 });
 
@@ -128,7 +129,7 @@ test('the least memory is found where that is asked for', (t) => {
       const least = Math.min(...all.map((one) => pricing.bytes(one).bytes));
       t.is(found.best[0]?.bytes ?? Number.POSITIVE_INFINITY, least);
     }),
-    { numRuns: 60 },
+    { numRuns: draws(60) },
   );
 });
 
@@ -142,6 +143,6 @@ test('the lightest variant is one of a combination, or waits and shards nothing'
         }
       }
     }),
-    { numRuns: 20 },
+    { numRuns: draws(20) },
   );
 });

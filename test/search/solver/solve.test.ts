@@ -8,6 +8,7 @@ import { loadSolver } from '../../../src/search/solver/integer-solvers.js';
 import { limitedCostOf, NoAssignment } from '../../../src/search/solver/limited-problem.js';
 import { solve } from '../../../src/search/solver/solve.js';
 import { solveApart } from '../../../src/search/solver/solve-apart.js';
+import { draws } from '../../selection.js';
 import { checkSolve } from './check-solve.js';
 import { layered, problems } from './random-problems.js';
 
@@ -17,14 +18,14 @@ test('the solver proves what brute force finds, memory limits included', async (
   const highs = await loadSolver('highs');
   fc.assert(
     fc.property(problems(6), (problem) => checkSolve(t, problem, highs)),
-    { numRuns: 250 },
+    { numRuns: draws(250) },
   );
 });
 
 test('without an integer solver, cost and bound enclose the optimum', (t) => {
   fc.assert(
     fc.property(problems(6), (problem) => checkSolve(t, problem, null)),
-    { numRuns: 150 },
+    { numRuns: draws(150) },
   );
 });
 
