@@ -7,6 +7,7 @@ import { type Cluster, clusterSize, parseCluster } from '../cost-model/cluster.j
 import { onNodes } from '../cost-model/node-kinds.js';
 import type { StepConfiguration } from '../cost-model/step/configuration.js';
 import { STEP_CONSTANTS } from '../cost-model/step/constants.js';
+import { modelFlops } from '../cost-model/step/model-flops.js';
 import { type PartsBytes, partBytes } from '../cost-model/step/part-bytes.js';
 import { type PartPrices, priceParts } from '../cost-model/step/part-price.js';
 import { stageMemory } from '../cost-model/step/step-memory.js';
@@ -119,6 +120,7 @@ export async function searchPrepared(prepared: PreparedStep): Promise<StepSearch
   const work = works(configuration.degrees.tp, configuration.microBatch);
   const simulation = simulationOf({
     ...{ name, cluster, configuration, work, sequence },
+    modelFlops: modelFlops((await read(1, 1)).work, { ...configuration, microBatch: 1 }),
     memory: limitBytes ?? undefined,
   });
   const cost = searching.objective === 'memory' ? first.bytes : first.seconds;

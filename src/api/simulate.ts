@@ -105,6 +105,7 @@ export async function simulate(options: SimulateOptions): Promise<Simulation> {
     cluster,
     configuration,
     work,
+    modelFlops: modelFlops((await read(1, configuration.microBatch)).work, configuration),
     memory: options.memory,
     sequence: generated?.language?.sequence,
   });
@@ -114,14 +115,13 @@ export async function simulate(options: SimulateOptions): Promise<Simulation> {
 }
 
 /** A configuration of a model whose work is known, priced; no remedy is looked for. */
-export function simulationOf({ name, cluster, configuration, work, memory, sequence }: Priceable): Simulation {
+export function simulationOf({ modelFlops: flops, ...priceable }: Priceable): Simulation {
+  const { name, cluster, configuration, work, memory, sequence } = priceable;
   const price = priceStep(work, configuration, cluster, STEP_CONSTANTS);
   const stages = stageMemory(work, configuration);
   const limits = limitsOf(memory, cluster, configuration);
   const missing = missingOf(stages, limits);
   const fits = missing.bytes <= 0;
-  const flops = modelFlops(work, configuration);
-  const peak = cluster.device.peakFlops.bf16 ?? cluster.device.peakFlops.fp16 ?? cluster.device.peakFlops.fp32 ?? 1;
   const samplesPerSecond = configuration.globalBatch / price.stepSeconds;
   return {
     ...price,
@@ -132,7 +132,7 @@ export function simulationOf({ name, cluster, configuration, work, memory, seque
     samplesPerSecond,
     tokensPerSecond: sequence === undefined ? null : samplesPerSecond * sequence,
     modelFlops: flops,
-    utilisation: flops / (price.stepSeconds * clusterSize(cluster) * peak),
+    utilisation: flops / (price.stepSeconds * peakOf(cluster)),
     axes: stepAxes(configuration, price, cluster),
     stages,
     memoryBytes: limits[missing.stage] ?? null,
@@ -150,10 +150,21 @@ export interface Priceable {
   readonly cluster: Cluster;
   readonly configuration: StepConfiguration;
   readonly work: ModelWork;
+  /** FLOPs of the model in a step, all devices together. */
+  readonly modelFlops: number;
   /** Of every device; what each has where it is left out. */
   readonly memory: number | undefined;
   /** Positions of a sample, where the model has a sequence. */
   readonly sequence: number | undefined;
+}
+
+/** FLOP per second of all devices at their 16-bit peak (fp32 where they have none). */
+function peakOf({ nodes, perNode, device, kinds = [{ nodes, device }] }: Cluster): number {
+  const peaks = kinds.map(({ nodes: count, device: { peakFlops } }) => {
+    const peak = peakFlops.bf16 ?? peakFlops.fp16 ?? peakFlops.fp32 ?? 1;
+    return count * perNode * peak;
+  });
+  return peaks.reduce((sum, peak) => sum + peak, 0);
 }
 
 /** Devices that the degrees but tp ask for, where nothing else says how many there are. */

@@ -7,6 +7,7 @@ import { join } from 'node:path';
 import test from 'ava';
 import { simulate } from '../../src/api/simulate.js';
 import type { AutoparError } from '../../src/ir/error.js';
+import { model, node, ramp, saved, value } from '../ir/model-maker.js';
 
 /** GPT-3's family (Brown et al. 2020, table 2.1). */
 const PRESETS = [
@@ -43,6 +44,85 @@ test('tokens, FLOPs and utilisation go together', async (t) => {
   const [b, s, l, h, v] = [64, 512, 4, 1024, 51200];
   t.is(result.modelFlops, 72 * b * s * l * h * h * (1 + s / (12 * h) + v / (12 * l * h)));
   t.true(Math.abs(result.utilisation - result.modelFlops / (result.stepSeconds * 8 * 3.12e14)) < 1e-12);
+});
+
+test('FLOPs of the model are the same however it is cut: what ranks pad or compute alike does not count', async (t) => {
+  const flops = async (tp: number) => {
+    const { modelFlops, parts } = await simulate({
+      generate: 'gpt:layers=2,hidden=960,heads=16,seq=512',
+      cluster: `1x${tp}:h100-sxm-80`,
+      tp,
+      globalBatch: 2,
+      loss: { kind: 'cross_entropy' },
+    });
+    t.true(parts.matmul > 0);
+    return modelFlops;
+  };
+  const whole = await flops(1);
+  // 16 heads over 3, 5 and 6 ranks.
+  for (const tp of [2, 3, 5, 6]) t.is(await flops(tp), whole);
+});
+
+test('utilisation is of the peak of all devices, where nodes differ too', async (t) => {
+  const folder = mkdtempSync(join(tmpdir(), 'autopar-peak-'));
+  t.teardown(() => rmSync(folder, { recursive: true }));
+  const cluster = join(folder, 'cluster.yaml');
+  const levels = 'levels: [{name: node, size: 8}, {name: cluster, size: 4}]';
+  writeFileSync(
+    cluster,
+    `version: 1\ndevice: a100-sxm-80\n${levels}\nnodes: [{count: 3}, {count: 1, device: h100-sxm-80}]\n`,
+  );
+  const result = await simulate({ generate: 'gpt:layers=4,hidden=256,heads=4,seq=128', cluster, tp: 8 });
+  const peak = 24 * 312e12 + 8 * 989e12;
+  t.true(Math.abs(result.utilisation / (result.modelFlops / (result.stepSeconds * peak)) - 1) < 1e-9);
+});
+
+test('a pipeline sends each activation, and each gradient where there are any, from stage to stage once', async (t) => {
+  const [seq, hidden, microBatches] = [128, 256, 8];
+  const generate = `gpt:layers=8,hidden=${hidden},heads=4,seq=${seq}`;
+  const sent = async (pp: number, training: boolean, virtualStages = 1) => {
+    const { bytes } = await simulate({
+      generate,
+      cluster: `1x${pp}:a100-sxm-80`,
+      ...{ pp, virtualStages, microBatches },
+      ...(training ? { loss: { kind: 'cross_entropy' as const } } : {}),
+    });
+    return bytes.pp / (2 * seq * hidden * microBatches);
+  };
+  t.is(await sent(1, true), 0);
+  t.is(await sent(4, true), 2);
+  t.is(await sent(4, false), 1);
+  // Of two stages the first has nobody to send gradients to, and the last nobody to send activations to.
+  t.is(await sent(2, true), 1);
+  t.is(await sent(2, true, 2), 3);
+  t.is(await sent(2, false, 2), 2);
+});
+
+test('gradients of experts go over the ranks that hold the same experts alone', async (t) => {
+  const generate = 'moe:layers=2,hidden=256,heads=4,kv_heads=4,ffn=512,experts=8,seq=128,vocab=1000';
+  const of = async (ep: number) =>
+    simulate({ generate, cluster: '1x8:a100-sxm-80', ep, loss: { kind: 'cross_entropy' } });
+  const [whole, spread] = [await of(1), await of(8)];
+  const expertElements = 2 * 8 * 3 * 256 * 512;
+  t.is(Math.round(whole.bytes.dp - spread.bytes.dp), (2 * 2 * 7 * expertElements) / 8);
+});
+
+test('recurrent layers are priced by the products of their cells', async (t) => {
+  const [steps, features, hidden] = [7, 3, 4];
+  const file = await saved(
+    model({
+      node: [
+        node('Transpose', ['x'], ['turned'], { perm: [1, 0, 2] }),
+        node('LSTM', ['turned', 'w', 'r'], ['y'], { hidden_size: hidden }),
+      ],
+      initializer: [ramp('w', [1, 4 * hidden, features]), ramp('r', [1, 4 * hidden, hidden])],
+      input: [value('x', [2, steps, features])],
+      output: [value('y', [steps, 1, 2, hidden])],
+    }),
+  );
+  const { modelFlops, configuration, parts } = await simulate({ model: file, cluster: '1x1:a100-sxm-80' });
+  t.is(modelFlops / configuration.globalBatch, 2 * steps * 4 * hidden * (features + hidden));
+  t.true(parts.matmul > 0);
 });
 
 test('what does not fit says by how much, and which change makes it fit', async (t) => {
