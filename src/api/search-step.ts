@@ -2,7 +2,7 @@
  * @file searchStep: the fastest way to train a model on a cluster, over every dimension that a step can be priced in: pp · dp · sp
  * · tp, ep, micro-batches, schedules, ZeRO, recomputation. Nothing is lowered; it is what `compile --plan-only` chooses from.
  */
-import { generatedModel } from '../../models/families.js';
+import { type GeneratedModel, generatedModel } from '../../models/families.js';
 import { type Cluster, clusterSize, parseCluster } from '../cost-model/cluster.js';
 import { onNodes } from '../cost-model/node-kinds.js';
 import type { StepConfiguration } from '../cost-model/step/configuration.js';
@@ -35,7 +35,7 @@ import { clusterSources } from './cluster-sources.js';
 import type { Purpose } from './graph-work.js';
 import type { ReadWork } from './layer-classes.js';
 import { baseConfiguration, type SimulateOptions, type Simulation, simulationOf } from './simulate.js';
-import { knownWorks, type WorkReader, workReader } from './step-works.js';
+import { knownWorks, statedBatch, type WorkReader, workReader } from './step-works.js';
 
 export interface StepSearchOptions extends Omit<SimulateOptions, 'trace'> {
   /** The cluster, where it is there already. */
@@ -67,7 +67,6 @@ export interface PreparedStep {
   readonly works: Works;
   readonly read: WorkReader;
   readonly limitBytes: number | null;
-  readonly sequence: number | undefined;
   readonly searching: Omit<SearchOptions, 'limitBytes'>;
 }
 
@@ -91,7 +90,8 @@ export async function prepareStep(options: StepSearchOptions, reader?: WorkReade
   const purpose: Purpose = options.loss ? { kind: 'training', loss: options.loss } : { kind: 'inference' };
   const read = reader ?? workReader(options, generated, purpose, cluster);
   options.onProgress?.('reading the layers');
-  const { space, works } = await spaceOf(options, cluster, read);
+  const globalBatch = await batchOf(options, generated);
+  const { space, works } = await spaceOf(options, globalBatch, cluster, read);
   options.onProgress?.('searching');
   return {
     name: generated?.text ?? options.model ?? '',
@@ -100,7 +100,6 @@ export async function prepareStep(options: StepSearchOptions, reader?: WorkReade
     works,
     read,
     limitBytes: options.memory ?? (cluster.local ? null : cluster.device.memoryBytes),
-    sequence: generated?.language?.sequence,
     searching: {
       objective: options.objective ?? 'time',
       top: 1 + (options.top ?? SHOWN),
@@ -111,16 +110,17 @@ export async function prepareStep(options: StepSearchOptions, reader?: WorkReade
 
 /** Searches what was read. @throws AutoparError (noPlan) `nothing-fits` */
 export async function searchPrepared(prepared: PreparedStep): Promise<StepSearch> {
-  const { name, cluster, space, works, read, limitBytes, sequence, searching } = prepared;
+  const { name, cluster, space, works, read, limitBytes, searching } = prepared;
   const even = bestConfigurations(space, pricingOf(cluster, works), { ...searching, limitBytes });
   if (even.best.length === 0) throw nothingFits(even.verdicts, limitBytes, cluster);
   const found = searching.objective === 'time' ? simulatedFirst(withUneven(even, prepared), prepared) : even;
   const first = found.best[0] as Priced;
   const { configuration } = first;
   const work = works(configuration.degrees.tp, configuration.microBatch);
+  const sample = await read(1, 1);
   const simulation = simulationOf({
-    ...{ name, cluster, configuration, work, sequence },
-    modelFlops: modelFlops((await read(1, 1)).work, { ...configuration, microBatch: 1 }),
+    ...{ name, cluster, configuration, work, sequence: sample.sequence },
+    modelFlops: modelFlops(sample.work, { ...configuration, microBatch: 1 }),
     memory: limitBytes ?? undefined,
   });
   const cost = searching.objective === 'memory' ? first.bytes : first.seconds;
@@ -215,14 +215,21 @@ export type { Priced, Verdict };
 /** Runners-up that are shown where nothing says how many. */
 const SHOWN = 5;
 
+/** Samples of a step: as is said, else as the model states; of a model of one sample what micro-batches and dp make of it. */
+async function batchOf(options: StepSearchOptions, generated: GeneratedModel | null): Promise<number> {
+  const { globalBatch, microBatch = 1, microBatches = 1, dp = 1 } = options;
+  if (globalBatch !== undefined) return globalBatch;
+  const stated = await statedBatch(options, generated);
+  return stated > 1 ? stated : microBatch * microBatches * dp;
+}
+
 /** The space, and the works that it asks for. */
 async function spaceOf(
   options: StepSearchOptions,
+  globalBatch: number,
   cluster: Cluster,
   read: WorkReader,
 ): Promise<{ readonly space: SpaceOptions; readonly works: Works }> {
-  const globalBatch =
-    options.globalBatch ?? (options.microBatch ?? 1) * (options.microBatches ?? 1) * (options.dp ?? 1);
   const facts = factsOf((await read(1, 1)).work);
   const space: SpaceOptions = {
     devices: clusterSize(cluster),

@@ -5,7 +5,7 @@ import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test from 'ava';
-import { simulate } from '../../src/api/simulate.js';
+import { type SimulateOptions, simulate } from '../../src/api/simulate.js';
 import type { AutoparError } from '../../src/ir/error.js';
 import { model, node, ramp, saved, value } from '../ir/model-maker.js';
 
@@ -140,6 +140,70 @@ test('what does not fit says by how much, and which change makes it fit', async 
   t.true((await simulate({ ...choice, memory: need })).fits);
 });
 
+test('the change that makes it fit is one: run as it says, it fits and takes as long', async (t) => {
+  const generate = 'moe:layers=4,hidden=1024,heads=16,kv_heads=16,ffn=2048,experts=8,seq=256,vocab=8000';
+  const asked = { generate, cluster: '2x8:a100-sxm-80', loss: { kind: 'cross_entropy' as const } };
+  const names: Readonly<Record<string, keyof SimulateOptions>> = {
+    '--dp': 'dp',
+    '--tp': 'tp',
+    '--pp': 'pp',
+    '--zero': 'zero',
+    '--recompute': 'recompute',
+    '--global-batch': 'globalBatch',
+    '--micro-batch': 'microBatch',
+    '--micro-batches': 'microBatches',
+  };
+  const changes = new Set<string>();
+  const choices: readonly (readonly [SimulateOptions, share: number])[] = [
+    [asked, 0.6],
+    [{ ...asked, ep: 8, zero: 3, recompute: 'full', microBatch: 4, microBatches: 2 }, 0.9],
+    [{ generate: `${generate},batch=64`, cluster: asked.cluster }, 0.9],
+  ];
+  for (const [choice, share] of choices) {
+    const { stages } = await simulate(choice);
+    const all = { ...choice, memory: share * Math.max(...stages.map(({ total }) => total)) };
+    const { fits, remedy } = await simulate(all);
+    t.false(fits);
+    if (!remedy) continue;
+    const words = remedy.change.split(' ');
+    changes.add(words[0] ?? '');
+    const more = Object.fromEntries(
+      words.flatMap((word, at) => {
+        const name = names[word];
+        const value = words[at + 1] ?? '';
+        return name ? [[name, name === 'recompute' ? value : Number(value)]] : [];
+      }),
+    );
+    const again = await simulate({ ...all, ...more });
+    t.true(again.fits, remedy.change);
+    t.is(again.stepSeconds, remedy.stepSeconds, remedy.change);
+  }
+  t.true(changes.size >= 2, [...changes].join());
+});
+
+test('a model that states a batch of several samples is taken at its word', async (t) => {
+  const generate = 'gpt:layers=4,hidden=256,heads=4,seq=128,batch=16';
+  const cluster = '1x4:a100-sxm-80';
+  const flat = await simulate({ generate, cluster });
+  t.like(flat.configuration, { globalBatch: 16, microBatch: 4 });
+  t.is(flat.microBatches, 1);
+  const piped = await simulate({ generate, cluster, pp: 2 });
+  t.like(piped.configuration, { globalBatch: 16, microBatch: 4 });
+  t.is(piped.microBatches, 2);
+  const said = await simulate({ generate, cluster, microBatch: 1 });
+  t.like(said.configuration, { globalBatch: 4, microBatch: 1 });
+});
+
+test('tokens of a file are its integers along the sequence', async (t) => {
+  const { tokensPerSecond, stepSeconds } = await simulate({
+    model: 'models/gpt-tiny.onnx',
+    cluster: '1x1:a100-sxm-80',
+  });
+  t.is(tokensPerSecond, (4 * 16) / stepSeconds);
+  const image = await simulate({ model: 'models/cnn-tiny.onnx', cluster: '1x1:a100-sxm-80' });
+  t.is(image.tokensPerSecond, null);
+});
+
 test('inference is the forward alone, of files as of families', async (t) => {
   const generate = 'gpt:layers=4,hidden=1024,heads=16';
   const train = await simulate({ generate, cluster: '1x1:a100-sxm-80', loss: { kind: 'cross_entropy' } });
@@ -161,6 +225,11 @@ test('choices that cannot be are refused', async (t) => {
   t.is(await code({ generate, cluster, ep: 3 }), 'degrees-do-not-match-devices');
   t.is(await code({ generate, cluster, globalBatch: 12 }), 'batch-does-not-divide');
   t.is(await code({ generate, cluster, pp: 8 }), 'too-many-stages');
+  t.is(await code({ generate, cluster, zero: 1 }), 'bad-option');
+  t.is(await code({ generate, cluster, recompute: 'full' }), 'bad-option');
+  const loss = { kind: 'cross_entropy' as const };
+  t.is(await code({ generate, cluster, loss, pp: 2, virtualStages: 2, microBatches: 3 }), 'bad-schedule');
+  t.is(await code({ generate, cluster, loss, pp: 2, virtualStages: 2, schedule: 'zero-bubble' }), 'bad-schedule');
 });
 
 test('a timeline has every micro-batch on every stage, and ends near the predicted step', async (t) => {
