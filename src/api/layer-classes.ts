@@ -53,6 +53,8 @@ export interface ReadWork {
   readonly assignment: Assignment;
   /** Which layers those that are left stand for. */
   readonly runs: readonly LayerRun[];
+  /** Tokens of a sample; null where its inputs are none. */
+  readonly sequence: number | null;
 }
 
 /** A language model's layers, one of each class, with their training step. */
@@ -110,7 +112,7 @@ export function layerWork({ sizes, classes, graph }: LayerGraph, tp: number, clu
     const instances = Array.from({ length: count }, () => `layers.${next++}`);
     return { name: `layers.${layer}`, instances };
   });
-  return { work, graph, assignment, runs };
+  return { work, graph, assignment, runs, sequence: sizes.sequence };
 }
 
 /** Forward, loss and gradients; the optimizer is priced by bytes. */

@@ -2,11 +2,13 @@
  * @file searchStep: the fastest way to train a model on a cluster, over every dimension that a step can be priced in: pp · dp · sp
  * · tp, ep, micro-batches, schedules, ZeRO, recomputation. Nothing is lowered; it is what `compile --plan-only` chooses from.
  */
-import { generatedModel } from '../../models/families.js';
+import { type GeneratedModel, generatedModel } from '../../models/families.js';
 import { type Cluster, clusterSize, parseCluster } from '../cost-model/cluster.js';
+import { DEVICE_OVERHEAD } from '../cost-model/hardware.js';
 import { onNodes } from '../cost-model/node-kinds.js';
 import type { StepConfiguration } from '../cost-model/step/configuration.js';
 import { STEP_CONSTANTS } from '../cost-model/step/constants.js';
+import { modelFlops } from '../cost-model/step/model-flops.js';
 import { type PartsBytes, partBytes } from '../cost-model/step/part-bytes.js';
 import { type PartPrices, priceParts } from '../cost-model/step/part-price.js';
 import { stageMemory } from '../cost-model/step/step-memory.js';
@@ -34,7 +36,7 @@ import { clusterSources } from './cluster-sources.js';
 import type { Purpose } from './graph-work.js';
 import type { ReadWork } from './layer-classes.js';
 import { baseConfiguration, type SimulateOptions, type Simulation, simulationOf } from './simulate.js';
-import { knownWorks, type WorkReader, workReader } from './step-works.js';
+import { knownWorks, statedBatch, type WorkReader, workReader } from './step-works.js';
 
 export interface StepSearchOptions extends Omit<SimulateOptions, 'trace'> {
   /** The cluster, where it is there already. */
@@ -66,7 +68,6 @@ export interface PreparedStep {
   readonly works: Works;
   readonly read: WorkReader;
   readonly limitBytes: number | null;
-  readonly sequence: number | undefined;
   readonly searching: Omit<SearchOptions, 'limitBytes'>;
 }
 
@@ -90,7 +91,8 @@ export async function prepareStep(options: StepSearchOptions, reader?: WorkReade
   const purpose: Purpose = options.loss ? { kind: 'training', loss: options.loss } : { kind: 'inference' };
   const read = reader ?? workReader(options, generated, purpose, cluster);
   options.onProgress?.('reading the layers');
-  const { space, works } = await spaceOf(options, cluster, read);
+  const globalBatch = await batchOf(options, generated);
+  const { space, works } = await spaceOf(options, globalBatch, cluster, read);
   options.onProgress?.('searching');
   return {
     name: generated?.text ?? options.model ?? '',
@@ -99,7 +101,6 @@ export async function prepareStep(options: StepSearchOptions, reader?: WorkReade
     works,
     read,
     limitBytes: options.memory ?? (cluster.local ? null : cluster.device.memoryBytes),
-    sequence: generated?.language?.sequence,
     searching: {
       objective: options.objective ?? 'time',
       top: 1 + (options.top ?? SHOWN),
@@ -110,15 +111,17 @@ export async function prepareStep(options: StepSearchOptions, reader?: WorkReade
 
 /** Searches what was read. @throws AutoparError (noPlan) `nothing-fits` */
 export async function searchPrepared(prepared: PreparedStep): Promise<StepSearch> {
-  const { name, cluster, space, works, read, limitBytes, sequence, searching } = prepared;
+  const { name, cluster, space, works, read, limitBytes, searching } = prepared;
   const even = bestConfigurations(space, pricingOf(cluster, works), { ...searching, limitBytes });
   if (even.best.length === 0) throw nothingFits(even.verdicts, limitBytes, cluster);
   const found = searching.objective === 'time' ? simulatedFirst(withUneven(even, prepared), prepared) : even;
   const first = found.best[0] as Priced;
   const { configuration } = first;
   const work = works(configuration.degrees.tp, configuration.microBatch);
+  const sample = await read(1, 1);
   const simulation = simulationOf({
-    ...{ name, cluster, configuration, work, sequence },
+    ...{ name, cluster, configuration, work, sequence: sample.sequence },
+    modelFlops: modelFlops(sample.work, { ...configuration, microBatch: 1 }),
     memory: limitBytes ?? undefined,
   });
   const cost = searching.objective === 'memory' ? first.bytes : first.seconds;
@@ -213,14 +216,21 @@ export type { Priced, Verdict };
 /** Runners-up that are shown where nothing says how many. */
 const SHOWN = 5;
 
+/** Samples of a step: as is said, else as the model states; of a model of one sample what micro-batches and dp make of it. */
+async function batchOf(options: StepSearchOptions, generated: GeneratedModel | null): Promise<number> {
+  const { globalBatch, microBatch = 1, microBatches = 1, dp = 1 } = options;
+  if (globalBatch !== undefined) return globalBatch;
+  const stated = await statedBatch(options, generated);
+  return stated > 1 ? stated : microBatch * microBatches * dp;
+}
+
 /** The space, and the works that it asks for. */
 async function spaceOf(
   options: StepSearchOptions,
+  globalBatch: number,
   cluster: Cluster,
   read: WorkReader,
 ): Promise<{ readonly space: SpaceOptions; readonly works: Works }> {
-  const globalBatch =
-    options.globalBatch ?? (options.microBatch ?? 1) * (options.microBatches ?? 1) * (options.dp ?? 1);
   const facts = factsOf((await read(1, 1)).work);
   const space: SpaceOptions = {
     devices: clusterSize(cluster),
@@ -361,19 +371,37 @@ function kindsOf(cluster: Cluster): readonly Cluster[] {
 }
 
 /** Every combination is impossible: the pins say too much, or the batch does not divide. */
-function impossible(all: readonly Combination[], { devices, globalBatch }: SpaceOptions): AutoparError {
+function impossible(all: readonly Combination[], { devices, globalBatch, facts, decided }: SpaceOptions): AutoparError {
   const [first] = all;
   return new AutoparError(
     first ? 'no-combination' : 'degrees-do-not-match-devices',
     first ? 'noPlan' : 'usage',
     first
       ? `no combination of degrees for ${devices} devices is possible: ${first.reason}`
-      : `the degrees that are given do not multiply to ${devices} devices, or ep does not divide dp · sp and the experts`,
+      : noDegrees(devices, facts, decided),
     {},
     first
       ? `a step has ${globalBatch} samples: give another --global-batch, or fewer degrees`
-      : 'devices = pp · dp · sp · tp; leave one of them out to fill them',
+      : 'devices = pp · dp · sp · tp, and ep divides dp · sp and the experts; leave one of them out to fill them',
   );
+}
+
+/** Which of the degrees that are given leave none for the others. */
+function noDegrees(devices: number, { experts, sequence }: SpaceOptions['facts'], decided: Decided): string {
+  const { pp, dp, sp, tp, ep = 1 } = decided;
+  const given = Object.entries({ pp, dp, sp, tp }).flatMap(([axis, degree]) =>
+    degree === undefined ? [] : [{ axis, degree }],
+  );
+  const product = given.reduce((all, { degree }) => all * degree, 1);
+  const text = given.map(({ axis, degree }) => `${axis} ${degree}`).join(' · ');
+  if (devices % product !== 0)
+    return `${text}${given.length > 1 ? ` is ${product}, which` : ''} does not divide the ${devices} devices`;
+  if (given.length === 4 && product !== devices) return `${text} is ${product}, and there are ${devices} devices`;
+  if (experts === 1 && ep > 1) return `ep ${ep} spreads experts over ranks, and the model has none`;
+  if (experts % ep !== 0) return `ep ${ep} does not divide the ${experts} experts of the model`;
+  if (ep > 1)
+    return `no dp · sp that ep ${ep} divides is left of ${devices} devices${text === '' ? '' : ` beside ${text}`}`;
+  return `${text} is ${product}, and the rest of the ${devices} devices would have to be sp of a sequence of ${sequence}`;
 }
 
 /** Nothing fits: what needs least, and what would help. */
@@ -383,16 +411,27 @@ function nothingFits(verdicts: readonly Verdict[], limitBytes: number | null, cl
   if (!least || limitBytes === null) throw new Error('no combination was priced');
   const { degrees, zero, recompute } = least.configuration;
   const { pp, dp, sp, tp } = degrees;
-  const times = Math.ceil(least.bytes / limitBytes);
+  // Each device has these whatever it holds; only the rest is shared out.
+  const { contextBytes, communicationBytes } = DEVICE_OVERHEAD;
+  const fixed = contextBytes + communicationBytes;
+  const times = limitBytes > fixed ? Math.ceil((least.bytes - fixed) / (limitBytes - fixed)) : null;
+  const more =
+    times === null
+      ? `more of them do not help: ${gigabytes(fixed)} of each are taken by context and communication`
+      : `about ${times} times as many devices`;
   return new AutoparError(
     'nothing-fits',
     'noPlan',
     `nothing fits ${gigabytes(limitBytes)} on ${clusterSize(cluster)} devices: least is needed by pp ${pp} · dp ${dp} · sp ${sp} · tp ${tp}, ZeRO ${zero}, recomputation ${recompute}: ${gigabytes(least.bytes)} on stage ${least.stage}`,
     {},
-    `take devices with ${gigabytes(least.bytes)} (--memory), about ${times} times as many devices, or a smaller model; pins of degrees, --zero or --recompute may stand in the way`,
+    `take devices with ${gigabytes(least.bytes, 'up')} (--memory)${times === null ? `; ${more}` : `, ${more}`}; or a smaller model; pins of degrees, --zero or --recompute may stand in the way`,
   );
 }
 
-function gigabytes(bytes: number): string {
-  return `${(bytes / 1e9).toPrecision(3)} GB`;
+/** @param rounded `up` for what is enough when it is typed in again */
+function gigabytes(bytes: number, rounded: 'up' | 'near' = 'near'): string {
+  const text = (bytes / 1e9).toPrecision(3);
+  if (rounded === 'near' || Number(text) * 1e9 >= bytes) return `${text} GB`;
+  const unit = 10 ** (Math.floor(Math.log10(bytes / 1e9)) - 2);
+  return `${(Math.ceil(bytes / 1e9 / unit) * unit).toPrecision(3)} GB`;
 }

@@ -1,17 +1,21 @@
 /**
- * @file `autopar explain --rejected` and `--sensitivity`: why a whole step's plan was taken, and what would change it.
+ * @file `autopar explain` of a whole step's plan: why it was taken (`--rejected`), what would change it (`--sensitivity`), what its
+ * stages hold (`--memory`), and where its axes lie (`--mesh`).
  */
 import type { ExplainedStep } from '../api/explain-step.js';
 import type { ExitKind } from '../ir/error.js';
+import { meshLines } from './mesh-report.js';
 import type { Output } from './output.js';
 import { bytesText, secondsText, shareText } from './quantity.js';
-import { configurationText } from './simulate-report.js';
+import { configurationText, fitLines, stageLines, stagesJson } from './simulate-report.js';
 import { degreesText, reasonText } from './step-report.js';
 import { tableLines } from './table.js';
 
 interface ExplainStepFlags {
   readonly rejected?: boolean;
   readonly sensitivity?: boolean;
+  readonly memory?: boolean;
+  readonly mesh?: boolean;
   readonly model?: string;
 }
 
@@ -25,6 +29,8 @@ export async function runExplainStep(output: Output, directory: string, flags: E
     ...(flags.rejected ? rejectedLines(explained) : []),
     ...(flags.rejected && flags.sensitivity ? [''] : []),
     ...(flags.sensitivity ? sensitivityLines(explained) : []),
+    ...(flags.memory ? memoryLines(explained) : []),
+    ...(flags.mesh ? meshLines(explained.search.simulation.axes) : []),
   ];
   for (const line of lines) output.print(line);
   const { search, sensitivities } = explained;
@@ -33,8 +39,21 @@ export async function runExplainStep(output: Output, directory: string, flags: E
     stepSeconds: search.simulation.stepSeconds,
     ...(flags.rejected ? { verdicts: search.verdicts } : {}),
     ...(flags.sensitivity ? { sensitivities } : {}),
+    ...(flags.memory ? { stages: stagesJson(search.simulation) } : {}),
+    ...(flags.mesh ? { mesh: search.simulation.axes } : {}),
   });
   return 'done';
+}
+
+function memoryLines({ search }: ExplainedStep): readonly string[] {
+  const { simulation } = search;
+  return [
+    `${degreesText(simulation.configuration.degrees)}, ${configurationText(simulation.configuration)}`,
+    '',
+    ...stageLines(simulation.stages),
+    '',
+    ...fitLines(simulation),
+  ];
 }
 
 function rejectedLines({ search }: ExplainedStep): readonly string[] {

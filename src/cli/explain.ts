@@ -70,6 +70,8 @@ async function runExplain(
       {},
       'autopar explain DIR --tensor NAME, --op NAME, --memory or --mesh; --rejected and --sensitivity for plans of whole steps',
     );
+  if ((memory || mesh) && (await (await import('../api/explain-step.js')).isStepPlan(directory)))
+    return runExplainStep(output, directory, flags);
   if (flags.memory) {
     const { explainMemory } = await import('../api/explain-compiled.js');
     const stages = await explainMemory(directory, flags.model);

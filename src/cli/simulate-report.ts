@@ -53,17 +53,7 @@ export function simulationLines(simulation: Simulation, { colors }: Output): rea
       ]),
     ),
     '',
-    ...tableLines(
-      ['stage', 'parameters', 'gradients', 'optimizer', 'activations', 'temporaries', 'overhead', 'total'].map(
-        (title, index) => ({ title, right: index > 0 }),
-      ),
-      shownStages(stages).map(
-        ({ stage, parameters, gradients, optimizer, activations, temporaries, overhead, total }) => [
-          `${stage}`,
-          ...[parameters, gradients, optimizer, activations, temporaries, overhead, total].map(bytesText),
-        ],
-      ),
-    ),
+    ...stageLines(stages),
     '',
     ...fitLines(simulation),
     ...(simulation.pricedWithoutLowering.length === 0
@@ -97,6 +87,21 @@ function throughputText({ tokensPerSecond, samplesPerSecond }: Simulation): stri
     : `${wholeText(Math.round(tokensPerSecond))} tokens/s`;
 }
 
+/** What the stages hold, kind by kind. */
+export function stageLines(stages: Simulation['stages']): readonly string[] {
+  return tableLines(
+    ['stage', 'parameters', 'gradients', 'optimizer', 'activations', 'temporaries', 'overhead', 'total'].map(
+      (title, index) => ({ title, right: index > 0 }),
+    ),
+    shownStages(stages).map(
+      ({ stage, parameters, gradients, optimizer, activations, temporaries, overhead, total }) => [
+        `${stage}`,
+        ...[parameters, gradients, optimizer, activations, temporaries, overhead, total].map(bytesText),
+      ],
+    ),
+  );
+}
+
 /** Long pipelines by their ends and the fullest stage. */
 function shownStages(stages: Simulation['stages']): Simulation['stages'] {
   if (stages.length <= 6) return stages;
@@ -106,7 +111,14 @@ function shownStages(stages: Simulation['stages']): Simulation['stages'] {
   );
 }
 
-function fitLines({ fits, memoryBytes, missingBytes, remedy, stages, tightestStage }: Simulation): readonly string[] {
+export function fitLines({
+  fits,
+  memoryBytes,
+  missingBytes,
+  remedy,
+  stages,
+  tightestStage,
+}: Simulation): readonly string[] {
   const fullest = stages[tightestStage] as Simulation['stages'][number];
   if (memoryBytes === null)
     return [`needs ${bytesText(fullest.total)} on stage ${fullest.stage}; local ranks have no limit`];
@@ -120,9 +132,7 @@ function fitLines({ fits, memoryBytes, missingBytes, remedy, stages, tightestSta
 }
 
 export function simulationJson(simulation: Simulation): Readonly<Record<string, unknown>> {
-  const { configuration, cluster, parts, hidden, bytes, stages, remedy } = simulation;
-  const named = (record: object, unit: string) =>
-    Object.fromEntries(Object.entries(record).map(([name, value]) => [`${name}${unit}`, value]));
+  const { configuration, cluster, parts, hidden, bytes, remedy } = simulation;
   return {
     schema: 'autopar-simulate-v1',
     model: simulation.name,
@@ -137,11 +147,20 @@ export function simulationJson(simulation: Simulation): Readonly<Record<string, 
     hidden: named(hidden, 'Seconds'),
     sent: named(bytes, 'Bytes'),
     mesh: simulation.axes,
-    stages: stages.map(({ stage, inFlight, ...held }) => ({ stage, inFlight, ...named(held, 'Bytes') })),
+    stages: stagesJson(simulation),
     memoryBytes: simulation.memoryBytes,
     fits: simulation.fits,
     missingBytes: simulation.missingBytes,
     remedy,
     pricedWithoutLowering: simulation.pricedWithoutLowering,
   };
+}
+
+export function stagesJson({ stages }: Pick<Simulation, 'stages'>): readonly Readonly<Record<string, number>>[] {
+  return stages.map(({ stage, inFlight, ...held }) => ({ stage, inFlight, ...named(held, 'Bytes') }));
+}
+
+/** Figures with their unit in their names. */
+function named(record: object, unit: string): Readonly<Record<string, number>> {
+  return Object.fromEntries(Object.entries(record).map(([name, value]) => [`${name}${unit}`, value as number]));
 }

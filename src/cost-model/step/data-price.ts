@@ -62,7 +62,8 @@ export function dataPricing(
     const move = (kind: 'all-reduce' | 'reduce-scatter' | 'all-gather', bytes: number) =>
       collectiveSeconds(kind, dense * bytes, place, cluster) +
       (experts > 0 && replicas > 1 ? collectiveSeconds(kind, experts * bytes, expertPlace, cluster) : 0);
-    const wire = (dense + experts) * ((ranks - 1) / ranks);
+    // An expert's gradient is shared by the ranks that hold the same expert alone.
+    const wire = dense * ((ranks - 1) / ranks) + experts * ((replicas - 1) / replicas);
     if (zero === 3) {
       // Two gathers and a scatter per micro-batch, each under the neighbouring layers' compute.
       const messages = ((dense + experts) / perLayer) * (configuration.gathersPerLayer ?? 1);

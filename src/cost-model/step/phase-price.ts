@@ -95,7 +95,7 @@ export class PhasePricing {
         }
         case 'exchange': {
           if (degrees.tp === 1) break;
-          const bytes = work.elements * local * (work.activation ? width : 4);
+          const bytes = work.elements * local * (work.loss ? 4 : width);
           // Sequence parallelism: a scatter and a gather for each reduction, and the input gathered once more in backward.
           tp += collectiveSeconds(work.collective, bytes, this.tensor, cluster);
           tpBytes += (work.collective === 'all-reduce' ? 2 : 1) * ((degrees.tp - 1) / degrees.tp) * bytes;

@@ -66,6 +66,9 @@ interface Kernel {
   readonly work: Work;
 }
 
+/** Families that may be lowered to products beside other work: attention in parts, recurrent cells. */
+const WITH_PRODUCTS: ReadonlySet<OperatorFamily> = new Set(['attention', 'recurrent']);
+
 /** Families whose groups are one kernel that reads and writes. */
 const MOVES: ReadonlySet<OperatorFamily> = new Set(['view']);
 
@@ -120,14 +123,20 @@ class Reading {
         const tensor = this.tensor(node.collective.kind === 'all-gather' ? node.output : node.input);
         if (this.mergesIntoSum(node.output, group)) continue;
         const elements = elementCount(tensor.localShape);
-        const activation = node.collective.kind === 'all-reduce' && this.family(group) !== 'loss' && elements > 1e5;
-        yield { group, phase, work: { kind: 'exchange', collective: node.collective.kind, elements, activation } };
+        const loss = this.family(group) === 'loss';
+        const activation = node.collective.kind === 'all-reduce' && !loss && elements > 1e5;
+        yield {
+          group,
+          phase,
+          work: { kind: 'exchange', collective: node.collective.kind, elements, activation, loss },
+        };
       }
       const computes = nodes.filter((node) => node.kind === 'compute');
       const family = this.family(group);
       if (family === 'attention' && this.isScores(group)) yield this.attention(group, phase);
       else if (family === 'contraction' || family === 'convolution') yield* this.products(group, phase, computes);
       else if (!MOVES.has(family) && !this.sumsWeightGradients(group, computes)) {
+        if (WITH_PRODUCTS.has(family)) yield* this.productsWithin(group, phase, computes);
         const elements = chained.get(key) ?? this.traffic(computes);
         if (elements > 0)
           yield {
@@ -261,6 +270,26 @@ class Reading {
           tokens: phase === 'backward' && made++ > 0 ? 'depth' : 'rows',
         },
       };
+    }
+  }
+
+  /**
+   * Products among the operators of a group that is no product itself: those that it was expanded to, and the cells of recurrent
+   * layers, which run all steps' inputs at once and then one step after the other.
+   */
+  private *productsWithin(group: string, phase: Phase, nodes: readonly ComputeNode[]): Generator<Kernel> {
+    for (const kernel of this.products(group, phase, nodes)) {
+      const { work } = kernel;
+      yield work.kind === 'matmul' ? { ...kernel, work: { ...work, tokens: 'rows' } } : kernel;
+    }
+    for (const node of nodes) {
+      if (entryOf(node.op, node.domain)?.family !== 'recurrent') continue;
+      const [rows, input, state] = node.inputs.map((name) => (name === null ? [] : this.tensor(name).localShape));
+      const [directions = 1, columns = 1, depth = 1] = input ?? [];
+      const positions = elementCount(rows?.slice(0, 2) ?? []);
+      const product = { kind: 'matmul', columns, experts: false, tokens: 'rows' } as const;
+      yield { group, phase, work: { ...product, batch: directions, rows: positions, depth } };
+      yield { group, phase, work: { ...product, batch: directions, rows: positions, depth: state?.[2] ?? 1 } };
     }
   }
 
