@@ -86,11 +86,18 @@ const device = {
           matmulCeiling: positive,
           vectorCeiling: positive,
           halfDepth: { type: 'number', minimum: 0 },
-          memory: record({ ceiling: positive, halfBytes: { type: 'number', minimum: 0 }, power: positive }, [
-            'ceiling',
-            'halfBytes',
-            'power',
-          ]),
+          memory: record(
+            {
+              ceiling: positive,
+              halfBytes: { type: 'number', minimum: 0 },
+              power: positive,
+              cacheBytes: { type: 'number', minimum: 0 },
+              cacheGain: { type: 'number', minimum: 1 },
+            },
+            ['ceiling', 'halfBytes', 'power'],
+          ),
+          packingBandwidth: positive,
+          resultBandwidth: positive,
           launchSeconds: { type: 'number', minimum: 0 },
           segmentSeconds: { type: 'number', minimum: 0 },
           collectiveSeconds: { type: 'number', minimum: 0 },

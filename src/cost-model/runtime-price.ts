@@ -25,10 +25,13 @@ export function runtimeSeconds(
     graph,
     phases.flatMap(({ steps }) => steps),
   );
+  const { resultBandwidth } = profileOf(device);
   const copy = (name: string) => {
     const tensor = graph.tensors.get(name);
     if (!tensor || elementCount(tensor.localShape) === 0) return 0;
-    return computeSeconds({ flops: 0, bytes: 2 * localBytes(tensor), dtype: tensor.dtype, result: [] }, device, false);
+    const bytes = localBytes(tensor);
+    if (resultBandwidth !== undefined) return bytes / resultBandwidth;
+    return computeSeconds({ flops: 0, bytes: 2 * bytes, dtype: tensor.dtype, result: [] }, device, false);
   };
   let calls = 0;
   let copies = graph.state.reduce((sum, { to }) => sum + copy(to), 0);
