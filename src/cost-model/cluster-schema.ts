@@ -100,6 +100,7 @@ const device = {
           resultBandwidth: positive,
           launchSeconds: { type: 'number', minimum: 0 },
           segmentSeconds: { type: 'number', minimum: 0 },
+          tensorSeconds: { type: 'number', minimum: 0 },
           collectiveSeconds: { type: 'number', minimum: 0 },
         },
         [],

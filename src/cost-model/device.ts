@@ -82,6 +82,8 @@ export interface DeviceProfile {
   readonly launchSeconds: number;
   /** Seconds that a run of operators costs beyond them, where a collective does not begin or end it. */
   readonly segmentSeconds: number;
+  /** Seconds that a tensor costs which a run of operators reads or makes, besides one of each; 0 if left out. */
+  readonly tensorSeconds?: number;
   /** Seconds that a collective costs beyond the links' latency: leaving and entering compute, meeting the others. */
   readonly collectiveSeconds: number;
   /** Share of a link's bandwidth that a collective reaches, where the catalogue has no measured figure. */

@@ -26,6 +26,8 @@ export type Subject =
   | { readonly kind: 'add'; readonly elements: number; readonly operators: number }
   /** A segment of so many operators on one number each. */
   | { readonly kind: 'chain'; readonly operators: number }
+  /** A segment that makes so many arrays of as many, each by an operator. */
+  | { readonly kind: 'wide'; readonly tensors: number; readonly elements: number }
   /** `elements` as the cost model counts a collective's bytes: of the whole array, or of one rank's block. */
   | { readonly kind: 'collective'; readonly collective: CollectiveKind; readonly elements: number };
 
@@ -57,9 +59,10 @@ export function fitProfile(measurements: readonly Measurement[]): FittedProfile 
   const chains = of(measurements, 'chain');
   const busy = Math.max(...chains.map(({ ranks }) => ranks));
   const launch = launches(chains);
-  const memory = memoryAndResults(of(measurements, 'add'), launch.operator);
+  const memory = memoryOf(of(measurements, 'add'), launch.operator);
+  const handed = handing(of(measurements, 'wide'), launch, memory);
   const all = of(measurements, 'matmul');
-  const products = all.map((product) => ({ ...product, seconds: ownSeconds(product, launch.segment, memory.results) }));
+  const products = all.map((product) => ({ ...product, seconds: ownSeconds(product, launch.segment, handed.results) }));
   const matmul = matmuls(products.filter(({ ranks }) => ranks === busy));
   const exchanged = of(measurements, 'collective');
   const collectives = exchanges(exchanged.filter(({ ranks }) => ranks <= busy || busy === 1));
@@ -81,9 +84,10 @@ export function fitProfile(measurements: readonly Measurement[]): FittedProfile 
           halfDepth: matmul.halfDepth,
           memory: { ...profileOf(CPU_RANK).memory, cacheBytes: memory.cacheBytes, cacheGain: memory.cacheGain },
           ...(matmul.packing > 0 ? { packingBandwidth: matmul.packing } : {}),
-          resultBandwidth: memory.results,
+          resultBandwidth: handed.results,
           launchSeconds: launch.operator,
           segmentSeconds: launch.segment,
+          tensorSeconds: handed.tensor,
           // A collective ends one segment and begins another.
           collectiveSeconds: collectives.launch + launch.segment,
         },
@@ -117,6 +121,26 @@ function launches(chains: readonly Extract<Measurement, { kind: 'chain' }>[]) {
   );
   const [segment = 0, operator = 0] = figures;
   return { segment, operator };
+}
+
+/**
+ * Seconds of each tensor that a segment reads or makes besides one of each, and bytes per second at which it hands results on:
+ * t = segment + tensors · (operator + what it reads and writes + result / bandwidth) + 2 (tensors − 1) · tensor.
+ */
+function handing(
+  measured: readonly Extract<Measurement, { kind: 'wide' }>[],
+  launch: ReturnType<typeof launches>,
+  memory: ReturnType<typeof memoryOf>,
+) {
+  const { figures } = leastSquares(
+    measured.map(({ tensors, elements }) => [2 * (tensors - 1), tensors * FP32_BYTES * elements]),
+    measured.map(({ tensors, elements, seconds }) => {
+      const own = launch.operator + memory.seconds(2 * FP32_BYTES * elements);
+      return Math.max(seconds / 10, seconds - launch.segment - tensors * own);
+    }),
+  );
+  const [tensor = 0, perByte = 0] = figures;
+  return { tensor, results: 1 / (perByte || 2 / memory.rate) };
 }
 
 /** Of a chain of products, one of them without the session's call and the handing on of the result. */
@@ -163,51 +187,42 @@ function meanRatio(measured: readonly Product[], busy: number, ranks: number): n
 const CACHES: readonly number[] = Array.from({ length: 21 }, (_, index) => 2 ** (16 + index / 2));
 
 /**
- * Segments of one sum and of several of the same size: the difference is what an operator takes, the rest of the first the call
- * and the handing on of its result.
- *
- *     operator  t = launch + bytes / bandwidth, of which what fits the cache `cacheGain` times as fast
- *     rest      t = call + bytes of the result / result bandwidth
+ * Segments of one sum and of several of the same size; the difference is what operators take:
+ * t = launch + bytes / bandwidth, of which what fits the cache `cacheGain` times as fast.
  */
-function memoryAndResults(measured: readonly Extract<Measurement, { kind: 'add' }>[], launch: number) {
+function memoryOf(measured: readonly Extract<Measurement, { kind: 'add' }>[], launch: number) {
   const sums = measured.flatMap(({ elements, operators, seconds }) => {
     const one = measured.find((other) => other.operators === 1 && other.elements === elements);
     if (operators === 1 || !one) return [];
     const each = Math.max(one.seconds / 50, (seconds - one.seconds) / (operators - 1));
-    return [{ elements, own: Math.max(each / 2, each - launch), rest: Math.max(one.seconds / 50, one.seconds - each) }];
+    return [{ bytes: 3 * FP32_BYTES * elements, own: Math.max(each / 2, each - launch) }];
   });
   if (sums.length === 0) throw new Error('no add was measured');
-  const bytes = sums.map(({ elements }) => 3 * FP32_BYTES * elements);
+  const own = sums.map((sum) => sum.own);
   const fits = CACHES.map((cacheBytes) => ({
     cacheBytes,
     ...leastSquares(
-      bytes.map((amount) => [Math.max(0, amount - cacheBytes), Math.min(amount, cacheBytes)]),
-      sums.map(({ own }) => own),
+      sums.map(({ bytes }) => [Math.max(0, bytes - cacheBytes), Math.min(bytes, cacheBytes)]),
+      own,
     ),
   }));
   // A cache is no slower than what is behind it.
   const sound = fits.filter(({ figures: [beyond = 0, inside = 0] }) => inside > 0 && beyond >= inside);
   const plain = leastSquares(
-    bytes.map((amount) => [amount]),
-    sums.map(({ own }) => own),
+    sums.map(({ bytes }) => [bytes]),
+    own,
   );
   const best = sound.reduce<(typeof fits)[number]>((least, fit) => (fit.error < least.error - 1e-9 ? fit : least), {
     cacheBytes: 0,
     ...plain,
   });
+  const { cacheBytes, error } = best;
   const [perByte = 0, perCached = perByte] = best.figures;
-  const handed = leastSquares(
-    sums.map(({ elements }) => [1, FP32_BYTES * elements]),
-    sums.map(({ rest }) => rest),
-  );
-  const [, perResult = 0] = handed.figures;
-  return {
-    rate: 1 / perByte,
-    cacheBytes: best.cacheBytes,
-    cacheGain: perByte / perCached,
-    results: 1 / (perResult || 2 * perByte),
-    error: best.error,
+  const seconds = (bytes: number) => {
+    const cached = Math.min(bytes, cacheBytes);
+    return (bytes - cached) * perByte + cached * perCached;
   };
+  return { rate: 1 / perByte, cacheBytes, cacheGain: perByte / perCached, seconds, error };
 }
 
 type Exchange = Extract<Measurement, { kind: 'collective' }>;

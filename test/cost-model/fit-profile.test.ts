@@ -21,6 +21,7 @@ const TRUE = {
   results: 9e9,
   segment: 2e-5,
   operator: 5e-7,
+  tensor: 2e-6,
   launch: 3e-5,
   latency: 4e-6,
   bus: 5e9,
@@ -33,13 +34,17 @@ function measured(of: typeof TRUE, noise: (index: number) => number = () => 1, c
   return sweep(cores, false).map(({ subject, ranks }, index) => {
     const handed = (elements: number) => of.segment + (4 * elements) / of.results;
     const turns = Math.max(1, ranks / cores);
+    const own = (bytes: number) => {
+      const cached = Math.min(bytes, of.cacheBytes);
+      return of.operator + (bytes - cached + cached / of.cacheGain) / of.memory;
+    };
     const seconds = () => {
       if (subject.kind === 'chain') return of.segment + subject.operators * of.operator;
-      if (subject.kind === 'add') {
-        const bytes = 12 * subject.elements;
-        const cached = Math.min(bytes, of.cacheBytes);
-        const own = of.operator + (bytes - cached + cached / of.cacheGain) / of.memory;
-        return handed(subject.elements) + subject.operators * own;
+      if (subject.kind === 'add')
+        return handed(subject.elements) + subject.operators * own(12 * subject.elements);
+      if (subject.kind === 'wide') {
+        const { tensors, elements } = subject;
+        return handed(tensors * elements) + tensors * own(8 * elements) + 2 * (tensors - 1) * of.tensor;
       }
       if (subject.kind === 'matmul') {
         const { rows, side, operators, stored } = subject;
@@ -78,6 +83,7 @@ for (const cores of [2, 4]) {
     near(device.profile?.launchSeconds, TRUE.operator);
     near(device.profile?.segmentSeconds, TRUE.segment);
     near(device.profile?.collectiveSeconds, TRUE.launch + TRUE.segment);
+    near(device.profile?.tensorSeconds, TRUE.tensor);
     near(levels[0]?.latencySeconds, TRUE.latency);
     near(levels[0]?.busBandwidth['all-to-all'], TRUE.bus);
     for (const error of Object.values(errors)) t.true(error < 1e-6);

@@ -66,15 +66,23 @@ interface SegmentModel {
   readonly inputs: Readonly<Record<string, readonly number[]>>;
   /** Part of the model. */
   readonly weights?: Readonly<Record<string, readonly number[]>>;
-  readonly result: readonly number[];
+  readonly results: Readonly<Record<string, readonly number[]>>;
   readonly nodes: readonly NodeProto[];
 }
 
 function segmentOf(subject: Exclude<Subject, { kind: 'collective' }>): SegmentModel {
+  if (subject.kind === 'wide') {
+    const named = (letter: string) => Array.from({ length: subject.tensors }, (_, index) => `${letter}${index}`);
+    const shapes = (names: readonly string[]) => Object.fromEntries(names.map((name) => [name, [subject.elements]]));
+    const nodes = named('a').map((input, index) => ({ op_type: 'Neg', input: [input], output: [`y${index}`] }));
+    return { inputs: shapes(named('a')), results: shapes(named('y')), nodes };
+  }
   const { operators } = subject;
   // Alternating, so that no optimiser makes one of them.
-  if (subject.kind === 'chain')
-    return { inputs: { a: [1] }, result: [1], nodes: chain(operators, (index) => [index % 2 === 0 ? 'Exp' : 'Neg']) };
+  if (subject.kind === 'chain') {
+    const nodes = chain(operators, (index) => [index % 2 === 0 ? 'Exp' : 'Neg']);
+    return { inputs: { a: [1] }, results: { y: [1] }, nodes };
+  }
   // Operands of their own: in a program no two operators read the same one, which would stay in the nearest cache.
   const others = Array.from({ length: operators }, (_, index) => `b${index}`);
   const nodes = chain(operators, (index) => [subject.kind === 'add' ? 'Add' : 'MatMul', `b${index}`]);
@@ -82,8 +90,8 @@ function segmentOf(subject: Exclude<Subject, { kind: 'collective' }>): SegmentMo
   const other = subject.kind === 'add' ? shape : [subject.side, subject.side];
   const operands = Object.fromEntries(others.map((name) => [name, other]));
   return subject.kind === 'matmul' && subject.stored
-    ? { inputs: { a: shape }, weights: operands, result: shape, nodes }
-    : { inputs: { a: shape, ...operands }, result: shape, nodes };
+    ? { inputs: { a: shape }, weights: operands, results: { y: shape }, nodes }
+    : { inputs: { a: shape, ...operands }, results: { y: shape }, nodes };
 }
 
 /** From a to y, each operator reading what the last one made, and what else it is given. */
@@ -99,11 +107,11 @@ function chain(
 }
 
 function computeProgram(segment: SegmentModel, ranks: number, repeats: number): Measured {
-  const names = Object.keys(segment.inputs);
-  const tensors = { ...wholeTensors(segment.inputs, ranks), ...wholeTensors({ y: segment.result }, ranks) };
+  const [inputs, outputs] = [Object.keys(segment.inputs), Object.keys(segment.results)];
+  const tensors = { ...wholeTensors(segment.inputs, ranks), ...wholeTensors(segment.results, ranks) };
   const once: readonly Instruction[] = [
-    { kind: 'compute', segment: 'measured', inputs: names, weights: [], outputs: ['y'], label: 'measured' },
-    { kind: 'free', tensors: ['y'] },
+    { kind: 'compute', segment: 'measured', inputs, weights: [], outputs, label: 'measured' },
+    { kind: 'free', tensors: outputs },
   ];
   const stage = { tensors, segments: { measured: recordOf(segment) } };
   const instructions = Array.from({ length: repeats }, () => once).flat();
@@ -115,15 +123,17 @@ function wholeTensors(shapes: Readonly<Record<string, readonly number[]>>, ranks
   return Object.fromEntries(Object.entries(shapes).map(([name, shape]) => [name, tensor(shape, cut(shape), ranks)]));
 }
 
-function modelOf({ inputs, weights = {}, result, nodes }: SegmentModel): Uint8Array {
+function modelOf({ inputs, weights = {}, results, nodes }: SegmentModel): Uint8Array {
+  const named = (shapes: Readonly<Record<string, readonly number[]>>) =>
+    Object.entries(shapes).map(([name, shape]) => valueInfo(name, shape));
   return encodeModel({
     ir_version: 8,
     opset_import: [{ domain: '', version: 15 }],
     graph: {
       name: 'measured',
       node: nodes,
-      input: Object.entries(inputs).map(([name, shape]) => valueInfo(name, shape)),
-      output: [valueInfo('y', result)],
+      input: named(inputs),
+      output: named(results),
       initializer: Object.entries(weights).map(([name, shape]) => ({
         ...{ name, dims: shape, data_type: onnxOfDtype('float32') },
         raw_data: ones(shape).data,
@@ -132,12 +142,12 @@ function modelOf({ inputs, weights = {}, result, nodes }: SegmentModel): Uint8Ar
   });
 }
 
-function recordOf({ inputs, nodes }: SegmentModel): Stage['segments'][string] {
+function recordOf({ inputs, results, nodes }: SegmentModel): Stage['segments'][string] {
   return {
     file: SEGMENT_FILE,
     inputs: Object.keys(inputs),
     weights: [],
-    outputs: ['y'],
+    outputs: Object.keys(results),
     flops: 0,
     operators: [...new Set(nodes.map(({ op_type = '' }) => op_type))],
   };

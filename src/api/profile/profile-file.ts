@@ -137,6 +137,7 @@ function crowdedTo({ description }: Cluster, ranks: number, cores: number, crowd
     ...constants,
     ...seconds('launchSeconds', 1 / speed),
     ...seconds('segmentSeconds', 1 / speed),
+    ...seconds('tensorSeconds', 1 / speed),
     ...bandwidth('packingBandwidth'),
     ...bandwidth('resultBandwidth'),
     collectiveSeconds: crowded.collectiveSeconds * turns,

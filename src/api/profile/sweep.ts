@@ -20,6 +20,8 @@ interface Sizes {
   readonly packed: readonly (readonly [rows: number, side: number])[];
   readonly adds: readonly number[];
   readonly chains: readonly number[];
+  /** Of results, of which a segment makes many. */
+  readonly results: readonly number[];
   /** Of the collectives that programs have most of, and of the others. */
   readonly elements: readonly number[];
   readonly otherElements: readonly number[];
@@ -38,6 +40,7 @@ const FULL: Sizes = {
   ],
   adds: [2 ** 14, 2 ** 16, 2 ** 17, 2 ** 18, 2 ** 19, 2 ** 20, 2 ** 22],
   chains: [1, 8, 64, 256],
+  results: [1, 2 ** 14, 2 ** 16, 2 ** 18],
   elements: [2 ** 8, 2 ** 12, 2 ** 15, 2 ** 17, 2 ** 19, 2 ** 21],
   otherElements: [2 ** 8, 2 ** 15, 2 ** 18, 2 ** 21],
   seconds: 0.5,
@@ -49,6 +52,7 @@ const QUICK: Sizes = {
   packed: [[64, 512]],
   adds: [2 ** 15, 2 ** 18, 2 ** 20],
   chains: [1, 128],
+  results: [1, 2 ** 17],
   elements: [2 ** 10, 2 ** 19],
   otherElements: [2 ** 18],
   seconds: 0.1,
@@ -74,12 +78,15 @@ export function sweep(cores: number, quick: boolean): readonly Planned[] {
   const large = products.slice(quick ? -1 : -2);
   return [
     ...sizes.chains.map((operators) => on(busy, { kind: 'chain', operators })),
+    ...sizes.results.map((elements) => on(busy, { kind: 'wide', tensors: WIDE, elements })),
     ...products.map((subject) => on(busy, subject)),
     ...sizes.packed.map(([rows, side]) => on(busy, product(rows, side))),
     // A rank that has the machine to itself, and ranks that have to share it.
     ...(busy > 1 ? large.map((subject) => on(1, subject)) : []),
     ...large.map((subject) => on(crowded, subject)),
-    ...sizes.adds.flatMap((elements) => [1, ADDS].map((operators) => on(busy, { kind: 'add', elements, operators }))),
+    ...sizes.adds.flatMap((elements) =>
+      [1, SUMS].map((operators) => on(busy, { kind: 'add', elements, operators })),
+    ),
     ...groups.flatMap((ranks) =>
       COLLECTIVE_KINDS.filter((kind) => !quick || ranks === 2 || kind === 'all-reduce').flatMap((collective) =>
         (USUAL.has(collective) ? sizes.elements : sizes.otherElements).map((elements) =>
@@ -90,9 +97,14 @@ export function sweep(cores: number, quick: boolean): readonly Planned[] {
   ];
 }
 
-/** Sums and products in one segment: enough to tell an operator's time from a segment's. */
-const ADDS = 9;
+/** Tensors that a segment of many reads and makes. */
+const WIDE = 16;
+
+/** Products in one segment: enough to tell an operator's time from a segment's. */
 const PRODUCTS = 4;
+
+/** Sums in one segment, with as many operands: some of what they read is near, as in a model, and some is not. */
+const SUMS = 9;
 
 const USUAL: ReadonlySet<CollectiveKind> = new Set<CollectiveKind>(['all-reduce', 'all-gather']);
 
@@ -112,6 +124,7 @@ function expectedSeconds(subject: Subject): number {
   if (subject.kind === 'matmul') return 2e-5 + (subject.operators * 2 * subject.rows * subject.side ** 2) / 1e11;
   if (subject.kind === 'add') return 2e-5 + (subject.operators * 12 * subject.elements) / 3e10;
   if (subject.kind === 'chain') return 2e-5 + subject.operators * 4e-7;
+  if (subject.kind === 'wide') return 2e-5 + subject.tensors * (3e-6 + (12 * subject.elements) / 2e10);
   return 5e-5 + (4 * subject.elements) / 3e9;
 }
 

@@ -22,6 +22,7 @@ async function fakeClock({ subject, ranks }: Planned): Promise<number> {
   if (subject.kind === 'matmul')
     return (subject.operators * 1e-10 * subject.rows * subject.side * (2 * subject.side + 20) + 1e-5) / speed;
   if (subject.kind === 'chain') return 1e-5 + 1e-6 * subject.operators;
+  if (subject.kind === 'wide') return 1e-5 + subject.tensors * (1e-6 + 1e-9 * subject.elements);
   return 1e-5 * ranks + 1e-9 * subject.elements;
 }
 
@@ -30,6 +31,7 @@ test('every kind of measurement runs through the runtime', async (t) => {
     { kind: 'matmul', rows: 8, side: 8, operators: 2 },
     { kind: 'matmul', rows: 8, side: 8, operators: 2, stored: true },
     { kind: 'chain', operators: 3 },
+    { kind: 'wide', tensors: 3, elements: 2 },
     { kind: 'collective', collective: 'reduce-scatter', elements: 64 },
     { kind: 'collective', collective: 'all-to-all', elements: 64 },
     { kind: 'collective', collective: 'permute', elements: 64 },
