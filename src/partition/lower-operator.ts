@@ -64,12 +64,21 @@ export function lowerOperator(
     inputs: view.inputs.map((type, index) => (type ? `in${index}` : null)),
     outputs: view.outputs.map((type, index) => (type ? `out${index}` : null)),
   });
+  markStored(fragment, new Set(stored.flatMap((isStored, index) => (isStored ? [`in${index}`] : []))));
   return {
     strategy,
     operandLayouts: operands,
     resultLayouts: results.map((name) => (name === null ? null : fragment.get(name).layout)),
     fragment,
   };
+}
+
+/** Notes on the fragment's nodes whether their second operand is one of `weights`. */
+function markStored(fragment: Fragment, weights: ReadonlySet<string>): void {
+  if (weights.size === 0) return;
+  for (const [index, node] of fragment.nodes.entries()) {
+    if (node.kind === 'compute' && weights.has(node.inputs[1] ?? '')) fragment.nodes[index] = { ...node, stored: true };
+  }
 }
 
 /** Adds an operator and what it owes to a fragment; its operands must have the layouts that the strategy demands. */
