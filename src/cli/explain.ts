@@ -6,6 +6,7 @@ import type { ExplainedStrategy, OperatorExplanation } from '../api/explain-oper
 import type { PeakMemory } from '../api/peak-memory.js';
 import { AutoparError, type ExitKind } from '../ir/error.js';
 import type { Command, Context } from './command.js';
+import { runExplainPins } from './explain-pins.js';
 import { runExplainStep } from './explain-step.js';
 import { heldLines, kindsText } from './memory-report.js';
 import { meshLines } from './mesh-report.js';
@@ -22,8 +23,12 @@ interface ExplainFlags {
   readonly rejected?: boolean;
   readonly sensitivity?: boolean;
   readonly mesh?: boolean;
+  readonly pins?: boolean;
+  readonly top?: number;
 }
 
+/** Operators of which --pins tells the prices unless more are asked for. */
+const SHOWN_PINS = 8;
 /** Alternatives of an operator that are shown unless more are asked for. */
 const SHOWN = 6;
 
@@ -45,6 +50,15 @@ export const explainCommand: Command<ExplainFlags> = {
       says: 'of a plan of whole steps: each combination of degrees, with the figure that rules it out',
     },
     { flags: '--sensitivity', says: 'of a plan of whole steps: what more memory or faster links would bring' },
+    {
+      flags: '--pins',
+      says: 'the operators of which a pin would cost most, and what each pin that there is costs',
+    },
+    {
+      flags: '--top <k>',
+      says: `operators that --pins shows (default: ${SHOWN_PINS})`,
+      parse: wholeNumber('--top', 1),
+    },
     { flags: '--memory', says: 'what a rank holds when its memory is fullest, largest first' },
     { flags: '--mesh', says: 'where each axis lies, over which link, and what that costs' },
   ],
@@ -56,11 +70,12 @@ export const explainCommand: Command<ExplainFlags> = {
 };
 
 async function runExplain(
-  { output }: Context,
+  { output, signal }: Context,
   [directory = '']: readonly string[],
   flags: ExplainFlags,
 ): Promise<ExitKind> {
   if (flags.rejected || flags.sensitivity) return runExplainStep(output, directory, flags);
+  if (flags.pins) return runExplainPins({ output, signal }, directory, { ...flags, top: flags.top ?? SHOWN_PINS });
   const { tensor, op, mesh, memory } = flags;
   if ([tensor, op, mesh, memory].filter((asked) => asked !== undefined).length !== 1)
     throw new AutoparError(
