@@ -41,6 +41,11 @@ export async function explainStep(
   return { plan, search, sensitivities: asked.sensitivity ? await sensitivities(prepared, search) : [] };
 }
 
+/** Whether a folder's plan is of whole steps, not of operators. @throws AutoparError (input) where it is no plan */
+export async function isStepPlan(directory: string): Promise<boolean> {
+  return (await readPlan(path.join(directory, 'plan.json'))).step !== undefined;
+}
+
 /** What the search was asked. */
 async function searchOptionsOf(directory: string, plan: Plan, model?: string): Promise<StepSearchOptions> {
   const { step, training } = plan;

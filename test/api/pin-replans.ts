@@ -1,5 +1,5 @@
 /**
- * @file Prices of pins beside what planning again with those pins gives: the model is imported and planned as by compile, the
+ * @file What `explain` says of other plans, beside those plans made: prices of pins and what planning again with those pins gives: the model is imported and planned as by compile, the
  * pins are annotations as a user would write them.
  */
 
@@ -53,4 +53,14 @@ export async function differences(
     if (together) await compared(together, alike);
   }
   return wrong;
+}
+
+/** Whole nanoseconds of a step; null where nothing fits. */
+export async function stepCost(options: CompileOptions): Promise<number | null> {
+  try {
+    return Math.round((await compile({ ...options, planOnly: true, force: true })).plan.search.costSeconds * 1e9);
+  } catch (error) {
+    if (error instanceof AutoparError && error.code === 'nothing-fits') return null;
+    throw error;
+  }
 }
