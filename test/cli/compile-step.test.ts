@@ -4,6 +4,8 @@
 import { existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import test from 'ava';
+import { explainStep } from '../../src/api/explain-step.js';
+import { AutoparError } from '../../src/ir/error.js';
 import { autopar, workplace } from './autopar.js';
 
 const MODEL = 'gpt:layers=4,hidden=1024,heads=16,seq=512,vocab=1024';
@@ -161,11 +163,17 @@ for (const [line, code, exit, says] of REFUSED) {
   });
 }
 
-test('a program has no rejected steps to explain', async (t) => {
+test('an operator of a whole step has no choice to explain, and a plan of operators no steps', async (t) => {
   const { folder, remove } = workplace();
   t.teardown(remove);
-  await autopar('compile models/mlp.onnx --dp 2 --plan-only -o out'.split(' '), { cwd: folder });
-  const { code, stderr } = await autopar('explain out --rejected'.split(' '), { cwd: folder });
+  await autopar(`${SEARCH} -o step`.split(' '), { cwd: folder });
+  const { code, stderr } = await autopar('explain step --pins'.split(' '), { cwd: folder });
   t.is(code, 2);
-  t.regex(stderr, /not searched over whole steps/);
+  t.regex(stderr, /^error\[not-of-operators\]: .*searched over whole steps/);
+  await autopar('compile models/mlp.onnx --dp 2 --plan-only -o out'.split(' '), { cwd: folder });
+  const error = await t.throwsAsync(explainStep(join(folder, 'out'), { sensitivity: false }), {
+    instanceOf: AutoparError,
+  });
+  t.is(error?.code, 'not-a-step');
+  t.regex(error?.message ?? '', /not searched over whole steps/);
 });
