@@ -76,6 +76,7 @@ function randomPricing(seed: number, space: SpaceOptions): Pricing {
       const least = Math.min(...all(combination, microBatch).map(seconds));
       return least - drawn(`${seed} l ${JSON.stringify(combination.degrees)} ${microBatch}`) * 0.5;
     },
+    variantAtLeast: (configuration) => seconds(configuration) - drawn(`${seed} v ${textOf(configuration)}`) * 0.5,
   };
 }
 
