@@ -178,6 +178,30 @@ export function stageSpan(
   return before + 2 * stage * hop + own;
 }
 
+/**
+ * What travel adds to the span of every stage of a plain pipeline at least, whatever its stages are: the most of two sums
+ * grows by the lesser of what is added to them.
+ */
+export function travelAdds({ stages: p, microBatches: m, travel: { seconds: hop, blocks } }: Through): number {
+  let least = Number.POSITIVE_INFINITY;
+  for (let stage = 0; stage < p; stage++) {
+    const later = p - 1 - stage;
+    const warm = Math.min(later, m - 1);
+    const sendsForward = blocks && later > 0 ? hop : 0;
+    const sendsBackward = blocks && stage > 0 ? hop : 0;
+    const rest = m - 1 - warm;
+    const until = Math.min((warm + 1) * sendsForward, 2 * later * hop);
+    const pace = Math.min(sendsForward + sendsBackward, (sendsBackward + 2 * later * hop) / (later + 1));
+    const after = 2 * later * hop - sendsForward + sendsBackward;
+    const own =
+      rest > 0
+        ? until + rest * pace + Math.min((warm + 1) * sendsBackward, after)
+        : Math.min(until + m * sendsBackward, m * sendsForward + after);
+    least = Math.min(least, 2 * stage * hop + own);
+  }
+  return least;
+}
+
 function oneOf({ forward, backward }: StageSeconds): number {
   return forward + backward;
 }

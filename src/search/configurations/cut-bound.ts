@@ -17,8 +17,8 @@ import { stageClusters } from '../../cost-model/step/stages.js';
 import { inFlightOn } from '../../cost-model/step/step-memory.js';
 import { microBatches, scheduleRequest } from '../../cost-model/step/step-price.js';
 import type { ModelWork } from '../../cost-model/step/work.js';
-import { stageSpan, type Through } from '../../schedule/closed-form.js';
-import { type BoundRequest, bubbleShare, onceSeconds, pipelineOf, roomFor, stepOf } from './variant-bound.js';
+import { stageSpan, type Through, travelAdds } from '../../schedule/closed-form.js';
+import { type BoundRequest, onceSeconds, pipelineOf, ROUNDING, roomFor, stepOf } from './variant-bound.js';
 
 export interface CutBound {
   /** Seconds that every cut takes at least; infinite where none fits in less than was asked for. */
@@ -32,10 +32,17 @@ interface Part {
   readonly forward: number;
   readonly backward: number;
   readonly recomputed: number;
-  /** Once per step, with as much backward to hide under as it can have; and with what it has. */
+  /** Of backward the weight gradients; and backward with every layer recomputed that may. */
+  readonly weight: number;
+  readonly backwardMost: number;
+  /** Once per step, with as much backward to hide under as it can have. */
   readonly onceLeast: number;
-  readonly once: number;
+  /** Backward with what it pays once, for each number of layers that may recompute: one where more only takes longer. */
+  readonly ways: readonly { readonly backward: number; readonly once: number }[];
 }
+
+/** Seconds that a stage with the layers between two stands for. */
+type Cost<Own = Part> = (part: Own, stage: number, from: number, to: number) => number;
 
 /**
  * @param pricesOf prices of the model's parts on the devices of a stage
@@ -154,27 +161,53 @@ class CutBounds {
         cuts: training ? [forward.cut, backward.cut] : [forward.cut],
       };
     }
-    const span = (part: Part, stage: number, from: number, to: number) =>
+    const span: Cost<Pick<Part, 'forward' | 'backward'>> = (part, stage, from, to) =>
       stageSpan(this.through, stage, part, this.ahead[stage]?.[from] as number, this.behind[stage + 1]?.[to] as number);
+    const withOnce =
+      (cost: typeof span): Cost =>
+      ({ forward, ways }, stage, from, to) => {
+        let least = Number.POSITIVE_INFINITY;
+        for (const { backward, once: own } of ways)
+          least = Math.min(least, cost({ forward, backward }, stage, from, to) + own);
+        return least;
+      };
     if (kind !== 'zero-bubble') {
       const length = this.bottleneck(span);
-      const both = this.bottleneck((part, stage, from, to) => span(part, stage, from, to) + part.once);
+      const both = this.bottleneck(withOnce(span));
       return { seconds: Math.max(length.seconds + once, both.seconds), cuts: [both.cut, length.cut] };
     }
-    // Of 1F1B's waiting a share is left, and no cut's is smaller than that of the part that has the smallest.
-    const kept = Math.min(...new Set(this.prices.map(bubbleShare)));
-    const pace = (part: Part) => m * (part.forward + part.backward);
+    // Of 1F1B's waiting a share is left: the slowest stage's, and no part that can be the slowest has a smaller one.
+    const pace = ({ forward, backward }: Pick<Part, 'forward' | 'backward'>) => m * (forward + backward);
     const length = this.bottleneck(span);
     const slowest = this.bottleneck(pace);
+    const kept = this.shareLeft((slowest.seconds / m) * ROUNDING);
+    const hops = travelAdds(this.through);
     const both = this.bottleneck(
-      (part, stage, from, to) => kept * span(part, stage, from, to) + (1 - kept) * pace(part) + part.once,
+      withOnce((part, stage, from, to) => kept * span(part, stage, from, to) + (1 - kept) * (pace(part) + hops)),
     );
-    const apart = kept * length.seconds + (1 - kept) * slowest.seconds + once;
+    const apart = kept * length.seconds + (1 - kept) * (slowest.seconds + hops) + once;
     return { seconds: Math.max(apart, both.seconds), cuts: [both.cut, length.cut] };
   }
 
+  /** The least share of its bubble that zero-bubble leaves to any stage that takes so many seconds at least. */
+  private shareLeft(seconds: number): number {
+    const { stages: p, m } = this;
+    const unfilled = Math.max(0, p - m) / (p - 1);
+    let least = 1;
+    for (let stage = 0; stage < p; stage++) {
+      this.each(stage, ({ forward, backward, weight, backwardMost }) => {
+        if (forward + backwardMost < seconds) return;
+        const filling = Math.max(0, Math.min(forward, backwardMost - weight, weight));
+        const sure = Math.max(0, Math.min(forward, backward - weight, weight));
+        const left = 1 - (weight + filling) / (forward + backward) + (unfilled * sure) / (forward + backwardMost);
+        least = Math.min(least, left);
+      });
+    }
+    return Math.max(0, least);
+  }
+
   /** The least of all cuts of the most that a stage costs; and the layers of each stage of such a cut. */
-  private bottleneck(cost: (part: Part, stage: number, from: number, to: number) => number): {
+  private bottleneck(cost: Cost): {
     readonly seconds: number;
     readonly cut: readonly number[];
   } {
@@ -340,21 +373,28 @@ class CutBounds {
     const held = { dense: all.dense + kept.dense, experts: all.experts + kept.experts };
     const onceWith = (count: number) => onceSeconds(held, kept.forward, backward(count), prices, configuration);
     const onceLeast = onceWith(layers);
-    let once = onceLeast;
-    if (again < layers && extra > 0) {
-      // One layer more that recomputes gives gradients more to hide under, and takes longer itself: nearly always by more.
-      const own = onceWith(again);
-      const later = this.stages - 1 - stage;
-      const slope = this.m - (this.chunks === 1 ? later : (2 * later) / this.chunks);
-      if (own - onceWith(again + 1) <= (slope * extra) / layers) once = own;
-    }
+    const way = (count: number) => ({ backward: all.backward + backward(count), once: onceWith(count) });
+    const own = way(again);
+    // One layer more that recomputes gives gradients more to hide under, and takes longer itself: nearly always by more.
+    const isBest = again === layers || own.once - onceWith(again + 1) <= (this.growth(stage) * extra) / layers;
+    const ways = isBest ? [own] : Array.from({ length: layers - again + 1 }, (_, more) => way(again + more));
     return {
       forward: all.forward + kept.forward,
-      backward: all.backward + backward(again),
+      backward: own.backward,
       recomputed: again,
+      weight: all.weight + kept.weight,
+      backwardMost: all.backward + recomputed.backward,
       onceLeast,
-      once,
+      ways,
     };
+  }
+
+  /** By how much a stage's span grows at least with each second of its backward. */
+  private growth(stage: number): number {
+    const { stages: p, chunks: v, m } = this;
+    const later = p - 1 - stage;
+    const rest = m * v - 1 - (v === 1 ? later : 2 * later + (v - 1) * p);
+    return (Math.max(0, rest) / ((v === 1 ? 1 : 2) * later + 1) + 1) / v;
   }
 
   /** A cut as a configuration: layers of each chunk, and how many of each stage recompute. */
@@ -386,14 +426,17 @@ const TOO_SLOW: Part = {
   forward: Number.POSITIVE_INFINITY,
   backward: Number.POSITIVE_INFINITY,
   recomputed: 0,
+  weight: 0,
+  backwardMost: Number.POSITIVE_INFINITY,
   onceLeast: Number.POSITIVE_INFINITY,
-  once: Number.POSITIVE_INFINITY,
+  ways: [],
 };
 
 /** Figures of parts on one stage: seconds and held bytes add up, of what is live while one runs the largest counts. */
 class Sums {
   forward = 0;
   backward = 0;
+  weight = 0;
   dense = 0;
   experts = 0;
   resident = 0;
@@ -401,9 +444,10 @@ class Sums {
   transient = 0;
   gathered = 0;
 
-  add({ forwardSeconds, backwardSeconds, held, bytes }: PartPrice, count: number): void {
+  add({ forward, backward, forwardSeconds, backwardSeconds, held, bytes }: PartPrice, count: number): void {
     this.forward += count * forwardSeconds;
     this.backward += count * backwardSeconds;
+    this.weight += count * (forward.weightGradient + backward.weightGradient);
     this.dense += count * held.dense;
     this.experts += count * held.experts;
     this.resident += count * (bytes.parameters + bytes.gradients + bytes.optimizer);

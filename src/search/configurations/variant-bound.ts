@@ -93,7 +93,7 @@ function filledSeconds(forward: number, backward: number, prices: PartPrices, { 
   if (v > 1) return m * share + (m >= 2 * p ? ((p - 1) * share) / (2 * v) : 0);
   const { seconds: hop, blocks } = prices.send;
   const plain =
-    m > p ? (m + p - 1) * share + (blocks ? (m - p) * hop : 0) + 4 * (p - 1) * hop : Math.max(m * share, whole);
+    m > p ? (m + p - 1) * share + (blocks ? (m - p - 1) * hop : 0) + 4 * (p - 1) * hop : Math.max(m * share, whole);
   if (schedule !== 'zero-bubble') return plain;
   // Zero-bubble keeps a share of the waiting: that of the slowest stage, and no part's is smaller than this.
   const kept = bubbleShare(prices);
@@ -101,7 +101,7 @@ function filledSeconds(forward: number, backward: number, prices: PartPrices, { 
 }
 
 /** The least share of 1F1B's bubble that zero-bubble leaves, whatever parts a stage has: 1 − (W + w) / (F + B). */
-export function bubbleShare({ first, layers, last }: PartPrices): number {
+function bubbleShare({ first, layers, last }: PartPrices): number {
   const parts = [first, ...layers.map(({ kept }) => kept), last].filter((part) => secondsOf(part) > 0);
   const most = (of: (forward: number, backward: number, weight: number) => number) =>
     Math.max(
@@ -191,7 +191,7 @@ function recomputedAtLeast(prices: PartPrices, { configuration, limitBytes, isMi
     left -= own;
     kept -= own * displaced;
   }
-  return left > 0 ? Number.POSITIVE_INFINITY : Math.max(0, layer.count - kept - 1e-6);
+  return left > 1e-6 ? Number.POSITIVE_INFINITY : Math.max(0, layer.count - kept - 1e-6);
 }
 
 /** Layers that a stage has room for: as many that all keep; at most; and of those beyond, how many each makes recompute. */
@@ -221,8 +221,8 @@ function keeping(
     Math.max(0, ...ends.map(({ transient }) => transient)) -
     Math.max(0, ...ends.map(({ gathered }) => gathered));
   if (spare < 0) return { free: 0, most: bare < 0 ? -1 : 0, displaced: 1 };
-  const small = resident(recomputed.bytes) + flying * recomputed.bytes.saved;
   const more = isMixed ? flying * (kept.bytes.saved - recomputed.bytes.saved) : 0;
+  const small = resident(recomputed.bytes) + flying * recomputed.bytes.saved + Math.min(0, more);
   const large = small + Math.max(0, more);
   return { free: spare / large, most: spare / small, displaced: more > 0 ? small / more : 1 };
 }
