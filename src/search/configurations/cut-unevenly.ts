@@ -6,14 +6,14 @@ import type { Cluster } from '../../cost-model/cluster.js';
 import type { StepConfiguration } from '../../cost-model/step/configuration.js';
 import type { ModelWork } from '../../cost-model/step/work.js';
 import type { Candidate, Found, Priced, Pricing } from './best-configurations.js';
-import { type CutBound, hasCutBound } from './cut-bound.js';
+import type { CutBound } from './cut-bound.js';
 import { cutLayers } from './cut-layers.js';
 import { type SpaceOptions, variants } from './space.js';
 
 /** A cost model that bounds cuts too. */
 export interface StepPricing extends Pricing {
   /** Seconds that every cut of a configuration takes, of those that take less than `below`. */
-  readonly cutsAtLeast: (configuration: StepConfiguration, below: number) => CutBound;
+  readonly cutsAtLeast: (configuration: StepConfiguration, below: number) => CutBound | null;
 }
 
 export interface UnevenRequest {
@@ -56,14 +56,9 @@ export function cutUnevenly(even: Found, pricing: StepPricing, request: UnevenRe
   for (const { configuration, atLeast } of openOf(even, pricing, request)) {
     request.signal?.throwIfAborted();
     if (atLeast >= Math.min(bound, cost())) break;
-    const work = request.works(configuration.degrees.tp, configuration.microBatch);
-    if (looked++ >= MOST_BOUNDS || !hasCutBound(work, configuration)) {
-      bound = Math.min(bound, atLeast);
-      continue;
-    }
-    const found = pricing.cutsAtLeast(configuration, Math.min(bound, cost()));
-    for (const cut of found.configurations) offer(cut);
-    bound = Math.min(bound, Math.max(atLeast, found.atLeast));
+    const found = looked++ < MOST_BOUNDS ? pricing.cutsAtLeast(configuration, Math.min(bound, cost())) : null;
+    for (const cut of found?.configurations ?? []) offer(cut);
+    bound = Math.min(bound, Math.max(atLeast, found?.atLeast ?? 0));
   }
   const sorted = [...best.values()].sort((a, b) => a.seconds - b.seconds);
   return {

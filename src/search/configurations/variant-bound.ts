@@ -37,26 +37,30 @@ export function variantBound(prices: PartPrices, request: BoundRequest): number 
   const again = recomputedAtLeast(prices, request);
   if (again === Number.POSITIVE_INFINITY) return again;
   const own = prices.layers.map(({ count, kept, recomputed }) => ({ count, part: isMixed ? kept : recomputed }));
-  const layers = own.reduce((sum, { count }) => sum + count, 0);
   const sum = (of: (part: PartPrice) => number) =>
     own.reduce((total, { count, part }) => total + count * of(part), of(first) + of(last));
-  const [only] = prices.layers;
-  const extra = only ? again * (only.recomputed.backwardSeconds - only.kept.backwardSeconds) : 0;
+  const most = mostCommon(prices);
+  const extra = most ? again * (most.recomputed.backwardSeconds - most.kept.backwardSeconds) : 0;
   const forward = sum((part) => part.forwardSeconds);
   const backward = sum((part) => part.backwardSeconds) + (isMixed ? extra : 0);
   const ends = Math.max(secondsOf(first), secondsOf(last));
   const filled = filledSeconds(forward, backward, prices, request);
-  const each = own.length === 1 && own[0] ? own[0].part : null;
-  if (!each) return stepOf(Math.max(filled, microBatches(configuration) * ends), configuration, request.cluster);
-  // Some stage has its share of the layers at least: the more it has, the longer it takes, whatever its gradients hide under.
   const m = microBatches(configuration);
+  const pace = Math.max(filled, m * ends);
+  const step = (seconds: number) => stepOf(seconds, configuration, request.cluster);
+  if (!most) return step(pace);
+  // Some stage has its share of the layers at least: the more it has, the longer it takes, whatever its gradients hide under.
+  // Of several classes an even stage may have parts of layers (`chunkLayers`), so that counts are looked at in ranges.
+  const others = prices.layers.filter((layer) => layer !== most);
+  const each = m * secondsOf(isMixed ? most.kept : most.recomputed);
   let least = Number.POSITIVE_INFINITY;
-  for (let count = Math.ceil(layers / pp); count <= layers; count++) {
-    const pipeline = Math.max(filled, m * ends, m * count * secondsOf(each));
+  const share = most.count / pp;
+  for (let count = others.length === 0 ? Math.ceil(share) : share; count <= most.count; count++) {
+    const pipeline = Math.max(pace, count * each);
     if (pipeline >= least) break;
-    least = Math.min(least, pipeline + onceAtLeast(count, prices, request));
+    least = Math.min(least, pipeline + onceAtLeast(most, count, others, prices, configuration));
   }
-  return stepOf(least, configuration, request.cluster);
+  return step(least);
 }
 
 /** The whole step, from its pipeline, its data parallelism and its optimizer. */
@@ -120,18 +124,36 @@ function bubbleShare({ first, layers, last }: PartPrices): number {
   return Math.max(0, 1 - filled);
 }
 
-/** Seconds once per step of a stage with so many layers, where gradients have all its backward to hide under. */
-function onceAtLeast(count: number, prices: PartPrices, { configuration }: BoundRequest): number {
-  const [layer] = prices.layers;
-  if (!layer) return 0;
-  const { kept, recomputed } = layer;
+/**
+ * Seconds once per step of a stage that has so many layers of a class, where gradients have all its backward to hide under; with
+ * others, of one that has less than a layer more of the class and any of the others.
+ */
+function onceAtLeast(
+  { kept, recomputed }: LayerPrice,
+  count: number,
+  others: readonly LayerPrice[],
+  prices: PartPrices,
+  configuration: StepConfiguration,
+): number {
   const { first, last } = prices;
-  const seconds = [null, first, last].map((end) => {
+  const sum = (start: number, of: (layer: LayerPrice) => number) =>
+    others.reduce((total, layer) => total + layer.count * of(layer), start);
+  const up = others.length === 0 ? count : count + 1;
+  const forward = sum(up * kept.forwardSeconds, (layer) => layer.kept.forwardSeconds);
+  const backward = sum(up * recomputed.backwardSeconds, (layer) => layer.recomputed.backwardSeconds);
+  const heldBy = ({ held }: PartPrice) => held.dense + held.experts;
+  const ends = configuration.degrees.pp === 1 ? [[first, last]] : [[], [first], [last]];
+  const seconds = ends.map((own) => {
     const held = {
-      dense: count * kept.held.dense + (end?.held.dense ?? 0),
-      experts: count * kept.held.experts + (end?.held.experts ?? 0),
+      dense: own.reduce((total, end) => total + end.held.dense, count * kept.held.dense),
+      experts: own.reduce((total, end) => total + end.held.experts, count * kept.held.experts),
     };
-    return onceSeconds(held, count * kept.forwardSeconds, count * recomputed.backwardSeconds, prices, configuration);
+    const once = onceSeconds(held, forward, backward, prices, configuration);
+    if (others.length === 0 || configuration.zero < 3) return once;
+    // The first gather of ZeRO 3 is one layer's share of all, and falls the more others there are: by their ratio at most.
+    const beside = own.reduce((total, end) => total + heldBy(end), 0);
+    const all = sum(up * heldBy(kept) + beside, (layer) => heldBy(layer.kept));
+    return (once * (held.dense + held.experts)) / all;
   });
   return Math.min(...seconds);
 }
@@ -171,8 +193,8 @@ export function roomFor(limitBytes: number, { degrees }: StepConfiguration): num
  * each displaces least, which is where most micro-batches are in flight.
  */
 function recomputedAtLeast(prices: PartPrices, { configuration, limitBytes, isMixed }: BoundRequest): number {
-  const [layer] = prices.layers;
-  if (limitBytes === null || prices.layers.length !== 1 || !layer) return 0;
+  const layer = mostCommon(prices);
+  if (limitBytes === null || !layer) return 0;
   const { pp } = configuration.degrees;
   const room = roomFor(limitBytes, configuration);
   const stage = (index: number) => keeping(layer, index, room, prices, configuration, isMixed);
@@ -192,6 +214,14 @@ function recomputedAtLeast(prices: PartPrices, { configuration, limitBytes, isMi
     kept -= own * displaced;
   }
   return left > 1e-6 ? Number.POSITIVE_INFINITY : Math.max(0, layer.count - kept - 1e-6);
+}
+
+/** The class of which there are most layers: of several, the bounds on memory know this one, and take the others to need none. */
+function mostCommon({ layers }: PartPrices): LayerPrice | undefined {
+  return layers.reduce<LayerPrice | undefined>(
+    (most, own) => (most && most.count >= own.count ? most : own),
+    undefined,
+  );
 }
 
 /** Layers that a stage has room for: as many that all keep; at most; and of those beyond, how many each makes recompute. */

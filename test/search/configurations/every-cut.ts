@@ -10,7 +10,7 @@ import { priceParts } from '../../../src/cost-model/step/part-price.js';
 import { stageMemory } from '../../../src/cost-model/step/step-memory.js';
 import { priceStep } from '../../../src/cost-model/step/step-price.js';
 import type { ModelWork, PartWork } from '../../../src/cost-model/step/work.js';
-import { type CutBound, boundOfCuts } from '../../../src/search/configurations/cut-bound.js';
+import { boundOfCuts, type CutBound } from '../../../src/search/configurations/cut-bound.js';
 import { type BoundRequest, variantBound } from '../../../src/search/configurations/variant-bound.js';
 
 /** A drawn problem: a bound is asked for it, and every cut of it can be priced. */
@@ -126,7 +126,8 @@ export const cutProblems: fc.Arbitrary<CutProblem> = fc
       scatteredSends: true,
       gradientBytes: 2,
     };
-    const plain = schedule === 'interleaved-1f1b' && pp !== 2 ? { ...configuration, schedule: '1f1b' as const } : configuration;
+    const plain =
+      schedule === 'interleaved-1f1b' && pp !== 2 ? { ...configuration, schedule: '1f1b' as const } : configuration;
     const isMixed = mixed && recompute === 'full';
     const problem = { model, configuration: plain, cluster, limit: null, isMixed };
     if (share === null) return problem;
@@ -162,8 +163,7 @@ function cutsInto(layers: number, left: number, chunks: number): readonly (reado
 
 function choices(counts: readonly number[]): readonly (readonly number[])[] {
   return counts.reduce<readonly (readonly number[])[]>(
-    (before, count) =>
-      before.flatMap((start) => Array.from({ length: count + 1 }, (_, index) => start.concat(index))),
+    (before, count) => before.flatMap((start) => Array.from({ length: count + 1 }, (_, index) => start.concat(index))),
     [[]],
   );
 }
@@ -190,7 +190,10 @@ export function fastest(problem: CutProblem): number {
 }
 
 /** Both bounds: of the relaxation, where nodes are alike, and by cut. */
-export function boundsOf(problem: CutProblem, below: number): { readonly relaxed: number; readonly cuts: CutBound } {
+export function boundsOf(
+  problem: CutProblem,
+  below: number,
+): { readonly relaxed: number; readonly cuts: CutBound | null } {
   const { model, configuration, cluster, limit, isMixed } = problem;
   const request: BoundRequest = { configuration, cluster, limitBytes: limit, isMixed };
   const prices = (own: Cluster) => priceParts(model, configuration, own, STEP_CONSTANTS);
