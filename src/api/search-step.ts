@@ -8,7 +8,7 @@ import { onNodes } from '../cost-model/node-kinds.js';
 import type { StepConfiguration } from '../cost-model/step/configuration.js';
 import { STEP_CONSTANTS } from '../cost-model/step/constants.js';
 import { type PartsBytes, partBytes } from '../cost-model/step/part-bytes.js';
-import { type PartPrices, priceParts } from '../cost-model/step/part-price.js';
+import { type PartPrices, type PartTimes, priceParts, timeParts } from '../cost-model/step/part-price.js';
 import { stageMemory } from '../cost-model/step/step-memory.js';
 import { priceStep, priceStepExactly } from '../cost-model/step/step-price.js';
 import type { ModelWork } from '../cost-model/step/work.js';
@@ -30,7 +30,7 @@ import {
   factsOf,
   type SpaceOptions,
 } from '../search/configurations/space.js';
-import { variantBound } from '../search/configurations/variant-bound.js';
+import { type BoundRequest, loosest, paceBound, variantBound } from '../search/configurations/variant-bound.js';
 import { clusterSources } from './cluster-sources.js';
 import type { Purpose } from './graph-work.js';
 import type { ReadWork } from './layer-classes.js';
@@ -217,6 +217,8 @@ class PartsOfStep {
   private microBatch = 0;
   private readonly known = new Map<string, PartsBytes>();
   private readonly priced = new Map<string, Map<Cluster, PartPrices>>();
+  private readonly bounds = new Map<string, number>();
+  private readonly timed = new Map<string, Map<Cluster, PartTimes>>();
 
   constructor(private readonly workOf: (configuration: StepConfiguration) => ModelWork) {}
 
@@ -224,8 +226,31 @@ class PartsOfStep {
     const key = this.keyOf(configuration);
     const onClusters = this.priced.get(key) ?? new Map<Cluster, PartPrices>();
     this.priced.set(key, onClusters);
+    const known = onClusters.get(cluster);
+    if (known) return known;
+    const work = this.workOf(configuration);
+    const times = this.times(work, configuration, cluster);
+    const made = priceParts(work, configuration, cluster, STEP_CONSTANTS, times);
+    onClusters.set(cluster, made);
+    return made;
+  }
+
+  /** The bound of all that differ in chunks and recomputation. */
+  bound(configuration: StepConfiguration, request: BoundRequest): number {
+    const own = loosest(configuration, request.isMixed);
+    const key = `${this.keyOf(own)} ${own.schedule}`;
     const found =
-      onClusters.get(cluster) ?? priceParts(this.workOf(configuration), configuration, cluster, STEP_CONSTANTS);
+      this.bounds.get(key) ?? variantBound(this.prices(own, request.cluster), { ...request, configuration: own });
+    this.bounds.set(key, found);
+    return found;
+  }
+
+  /** Whatever the ZeRO level and the chunks: of one key for all. */
+  private times(work: ModelWork, configuration: StepConfiguration, cluster: Cluster): PartTimes {
+    const key = `${configuration.recompute} ${configuration.tpSequence}`;
+    const onClusters = this.timed.get(key) ?? new Map<Cluster, PartTimes>();
+    this.timed.set(key, onClusters);
+    const found = onClusters.get(cluster) ?? timeParts(work, configuration, cluster, STEP_CONSTANTS);
     onClusters.set(cluster, found);
     return found;
   }
@@ -241,6 +266,8 @@ class PartsOfStep {
     if (degrees !== this.degrees || microBatch !== this.microBatch) {
       this.known.clear();
       this.priced.clear();
+      this.timed.clear();
+      this.bounds.clear();
       this.degrees = degrees;
       this.microBatch = microBatch;
     }
@@ -292,6 +319,12 @@ export function pricingOf(
       const work = workOf(configuration);
       const prices = (own: Cluster) => parts.prices(configuration, own);
       return priceStep(work, configuration, cluster, STEP_CONSTANTS, prices).stepSeconds;
+    },
+    roughly: (configuration) => {
+      if (cluster.kinds) return 0;
+      const same = configuration.zero === 0 ? configuration : { ...configuration, zero: 0 as const };
+      const request = { configuration, cluster, limitBytes, isMixed };
+      return Math.max(parts.bound(configuration, request), paceBound(parts.prices(same, cluster), request));
     },
     variantAtLeast: (configuration) =>
       cluster.kinds

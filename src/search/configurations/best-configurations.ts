@@ -25,6 +25,8 @@ export interface Pricing {
   readonly fitted: (configuration: StepConfiguration, limitBytes: number | null) => StepConfiguration;
   /** Seconds that no variant of these degrees with this micro-batch beats; `lightest` does least of all variants. */
   readonly atLeast: (combination: Combination, lightest: StepConfiguration) => number;
+  /** The same of one variant and others like it: no more than `variantAtLeast`, and cheap. */
+  readonly roughly: (configuration: StepConfiguration) => number;
   /** The same of one variant, whatever of it recomputes; infinite where memory holds it in no way. */
   readonly variantAtLeast: (configuration: StepConfiguration) => number;
 }
@@ -101,7 +103,10 @@ export function bestConfigurations(space: SpaceOptions, pricing: Pricing, option
       leave(combination, atLeast);
       continue;
     }
-    for (const { variant, least: bound } of ordered(variants(combination, microBatch, space), timed ? pricing : null)) {
+    const waiting = timed
+      ? byBound([...variants(combination, microBatch, space)], pricing)
+      : inOrder([...variants(combination, microBatch, space)]);
+    for (const { variant, least: bound } of waiting) {
       const known = kept.get(combination);
       if (timed && known && bound > known.seconds) break;
       if (timed && bound > worst && bound < Number.POSITIVE_INFINITY) {
@@ -148,13 +153,37 @@ export function bestConfigurations(space: SpaceOptions, pricing: Pricing, option
   };
 }
 
-/** Variants in the order of their bounds; as they come where there are none. */
-function ordered(
-  all: Iterable<StepConfiguration>,
-  pricing: Pricing | null,
-): readonly { readonly variant: StepConfiguration; readonly least: number }[] {
-  const bounded = [...all].map((variant) => ({ variant, least: pricing?.variantAtLeast(variant) ?? 0 }));
-  return pricing ? bounded.sort((a, b) => a.least - b.least) : bounded;
+interface Bounded {
+  readonly variant: StepConfiguration;
+  readonly least: number;
+}
+
+function inOrder(all: readonly StepConfiguration[]): readonly Bounded[] {
+  return all.map((variant) => ({ variant, least: 0 }));
+}
+
+/** Variants in the order of their bounds, of which each is made when those before it have been looked at. */
+export function* byBound(
+  all: readonly StepConfiguration[],
+  { roughly, variantAtLeast }: Pick<Pricing, 'roughly' | 'variantAtLeast'>,
+): Generator<Bounded> {
+  const rough = all.map((variant) => ({ variant, least: roughly(variant) })).sort((a, b) => a.least - b.least);
+  const ready: Bounded[] = [];
+  for (let next = 0; next < rough.length || ready.length > 0; ) {
+    const first = ready.reduce<Bounded | undefined>(
+      (best, one) => (best && best.least <= one.least ? best : one),
+      undefined,
+    );
+    const other = rough[next];
+    if (other && (!first || other.least <= first.least)) {
+      next++;
+      const { variant, least } = other;
+      ready.push({ variant, least: least === Number.POSITIVE_INFINITY ? least : variantAtLeast(variant) });
+    } else if (first) {
+      ready.splice(ready.indexOf(first), 1);
+      yield first;
+    }
+  }
 }
 
 /** What a further combination must beat to be among those that are shown. */

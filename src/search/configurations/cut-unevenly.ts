@@ -79,6 +79,7 @@ function openOf(even: Found, pricing: StepPricing, { space }: UnevenRequest): re
     .flatMap((candidate) =>
       [...variants(candidate.combination, candidate.microBatch, space)]
         .filter(({ recompute }) => !isMixed || recompute !== 'none')
+        .filter((configuration) => pricing.roughly(configuration) < even.bound)
         .map((configuration) => ({ candidate, configuration, atLeast: pricing.variantAtLeast(configuration) })),
     )
     .filter(({ atLeast }) => atLeast < even.bound)

@@ -31,36 +31,69 @@ export const ROUNDING = 1 - 1e-9;
  * @param prices of the model's parts on the devices of every stage: nodes that differ have no such bound
  */
 export function variantBound(prices: PartPrices, request: BoundRequest): number {
-  const { configuration, isMixed } = request;
+  const { configuration } = request;
   const { pp } = configuration.degrees;
-  const { first, last } = prices;
   const again = recomputedAtLeast(prices, request);
   if (again === Number.POSITIVE_INFINITY) return again;
-  const own = prices.layers.map(({ count, kept, recomputed }) => ({ count, part: isMixed ? kept : recomputed }));
-  const sum = (of: (part: PartPrice) => number) =>
-    own.reduce((total, { count, part }) => total + count * of(part), of(first) + of(last));
-  const most = mostCommon(prices);
-  const extra = most ? again * (most.recomputed.backwardSeconds - most.kept.backwardSeconds) : 0;
-  const forward = sum((part) => part.forwardSeconds);
-  const backward = sum((part) => part.backwardSeconds) + (isMixed ? extra : 0);
-  const ends = Math.max(secondsOf(first), secondsOf(last));
-  const filled = filledSeconds(forward, backward, prices, request);
-  const m = microBatches(configuration);
-  const pace = Math.max(filled, m * ends);
+  const { filled, each, most } = paceOf(prices, request, again);
   const step = (seconds: number) => stepOf(seconds, configuration, request.cluster);
-  if (!most) return step(pace);
+  if (!most) return step(filled);
   // Some stage has its share of the layers at least: the more it has, the longer it takes, whatever its gradients hide under.
   // Of several classes an even stage may have parts of layers (`chunkLayers`), so that counts are looked at in ranges.
   const others = prices.layers.filter((layer) => layer !== most);
-  const each = m * secondsOf(isMixed ? most.kept : most.recomputed);
   let least = Number.POSITIVE_INFINITY;
   const share = most.count / pp;
   for (let count = others.length === 0 ? Math.ceil(share) : share; count <= most.count; count++) {
-    const pipeline = Math.max(pace, count * each);
+    const pipeline = Math.max(filled, count * each);
     if (pipeline >= least) break;
     least = Math.min(least, pipeline + onceAtLeast(most, count, others, prices, configuration));
   }
   return step(least);
+}
+
+/** The same by its micro-batches alone: no more than `variantBound`, and the same for every ZeRO level. */
+export function paceBound(prices: PartPrices, request: BoundRequest): number {
+  const { filled, each, most } = paceOf(prices, request, 0);
+  const share = (most?.count ?? 0) / request.configuration.degrees.pp;
+  const count = prices.layers.length === 1 ? Math.ceil(share) : share;
+  return stepOf(Math.max(filled, count * each), request.configuration, request.cluster);
+}
+
+/**
+ * A configuration whose `variantBound` holds for all that differ from it in recomputation and, where there are several, in the
+ * number of chunks: what waits least, hides most and holds least.
+ */
+export function loosest(configuration: StepConfiguration, isMixed: boolean): StepConfiguration {
+  const { virtualStages, recompute } = configuration;
+  return {
+    ...configuration,
+    // With ever more chunks nothing waits, gradients have the most micro-batches to hide under, and fewest are in flight.
+    virtualStages: virtualStages > 1 ? MOST_CHUNKS : 1,
+    recompute: isMixed ? 'full' : recompute,
+  };
+}
+
+const MOST_CHUNKS = 2 ** 30;
+
+/**
+ * Seconds of the pipeline with so many layers recomputed; and of all micro-batches through one layer of the class of which there
+ * are most.
+ */
+function paceOf(prices: PartPrices, { configuration, isMixed }: BoundRequest, again: number) {
+  const { first, layers, last } = prices;
+  let forward = first.forwardSeconds + last.forwardSeconds;
+  let backward = first.backwardSeconds + last.backwardSeconds;
+  for (const { count, kept, recomputed } of layers) {
+    const part = isMixed ? kept : recomputed;
+    forward += count * part.forwardSeconds;
+    backward += count * part.backwardSeconds;
+  }
+  const most = mostCommon(prices);
+  if (most && isMixed) backward += again * (most.recomputed.backwardSeconds - most.kept.backwardSeconds);
+  const m = microBatches(configuration);
+  const ends = Math.max(secondsOf(first), secondsOf(last));
+  const filled = Math.max(filledSeconds(forward, backward, prices, configuration), m * ends);
+  return { filled, most, each: most ? m * secondsOf(isMixed ? most.kept : most.recomputed) : 0 };
 }
 
 /** The whole step, from its pipeline, its data parallelism and its optimizer. */
@@ -86,7 +119,12 @@ function secondsOf({ forwardSeconds, backwardSeconds }: PartPrice): number {
  * what the first stage waits for and does is (m + p − 1) · W/p at least under 1F1B with more micro-batches than stages. With
  * several chunks each stage has two bounds, and the mean over all stages of what both say has half of the fill.
  */
-function filledSeconds(forward: number, backward: number, prices: PartPrices, { configuration }: BoundRequest): number {
+function filledSeconds(
+  forward: number,
+  backward: number,
+  prices: PartPrices,
+  configuration: StepConfiguration,
+): number {
   const { degrees, schedule, virtualStages: v, inference } = configuration;
   const p = degrees.pp;
   const m = microBatches(configuration);
@@ -142,7 +180,9 @@ function onceAtLeast(
   const forward = sum(up * kept.forwardSeconds, (layer) => layer.kept.forwardSeconds);
   const backward = sum(up * recomputed.backwardSeconds, (layer) => layer.recomputed.backwardSeconds);
   const heldBy = ({ held }: PartPrice) => held.dense + held.experts;
-  const ends = configuration.degrees.pp === 1 ? [[first, last]] : [[], [first], [last]];
+  // What more a stage holds at the ends of the model adds to it, but for the first gather of ZeRO 3.
+  const some = configuration.zero < 3 ? [[]] : [[], [first], [last]];
+  const ends = configuration.degrees.pp === 1 ? [[first, last]] : some;
   const seconds = ends.map((own) => {
     const held = {
       dense: own.reduce((total, end) => total + end.held.dense, count * kept.held.dense),

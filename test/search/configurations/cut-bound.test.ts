@@ -11,7 +11,8 @@ test('no cut that fits is faster than its bounds, and the cuts that come with th
   fc.assert(
     fc.property(cutProblems, (problem) => {
       const least = fastest(problem);
-      const { relaxed, cuts } = boundsOf(problem, Number.POSITIVE_INFINITY);
+      const { pace, relaxed, cuts } = boundsOf(problem, Number.POSITIVE_INFINITY);
+      t.true(pace <= relaxed, `pace ${pace} of ${relaxed}`);
       t.true(relaxed <= least, `relaxed ${relaxed} of ${least}`);
       if (!cuts) return t.fail();
       t.true(cuts.atLeast <= least, `by cut ${cuts.atLeast} of ${least}`);

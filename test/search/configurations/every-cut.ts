@@ -10,8 +10,8 @@ import { priceParts } from '../../../src/cost-model/step/part-price.js';
 import { stageMemory } from '../../../src/cost-model/step/step-memory.js';
 import { priceStep } from '../../../src/cost-model/step/step-price.js';
 import type { ModelWork, PartWork } from '../../../src/cost-model/step/work.js';
-import { boundOfCuts, type CutBound } from '../../../src/search/configurations/cut-bound.js';
-import { type BoundRequest, variantBound } from '../../../src/search/configurations/variant-bound.js';
+import { boundOfCuts } from '../../../src/search/configurations/cut-bound.js';
+import { type BoundRequest, paceBound, variantBound } from '../../../src/search/configurations/variant-bound.js';
 
 /** A drawn problem: a bound is asked for it, and every cut of it can be priced. */
 export interface CutProblem {
@@ -189,15 +189,13 @@ export function fastest(problem: CutProblem): number {
   }, Number.POSITIVE_INFINITY);
 }
 
-/** Both bounds: of the relaxation, where nodes are alike, and by cut. */
-export function boundsOf(
-  problem: CutProblem,
-  below: number,
-): { readonly relaxed: number; readonly cuts: CutBound | null } {
+/** All bounds: by pace and of the relaxation, where nodes are alike, and by cut. */
+export function boundsOf(problem: CutProblem, below: number) {
   const { model, configuration, cluster, limit, isMixed } = problem;
   const request: BoundRequest = { configuration, cluster, limitBytes: limit, isMixed };
   const prices = (own: Cluster) => priceParts(model, configuration, own, STEP_CONSTANTS);
   return {
+    pace: cluster.kinds ? 0 : paceBound(prices(cluster), request),
     relaxed: cluster.kinds ? 0 : variantBound(prices(cluster), request),
     cuts: boundOfCuts(model, request, prices, below),
   };
