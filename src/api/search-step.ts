@@ -10,7 +10,7 @@ import type { StepConfiguration } from '../cost-model/step/configuration.js';
 import { STEP_CONSTANTS } from '../cost-model/step/constants.js';
 import { modelFlops } from '../cost-model/step/model-flops.js';
 import { type PartsBytes, partBytes } from '../cost-model/step/part-bytes.js';
-import { type PartPrices, priceParts } from '../cost-model/step/part-price.js';
+import { type PartPrices, type PartTimes, priceParts, timeParts } from '../cost-model/step/part-price.js';
 import { stageMemory } from '../cost-model/step/step-memory.js';
 import { priceStep, priceStepExactly } from '../cost-model/step/step-price.js';
 import type { ModelWork } from '../cost-model/step/work.js';
@@ -19,11 +19,11 @@ import {
   bestConfigurations,
   type Found,
   type Priced,
-  type Pricing,
   type SearchOptions,
   type Verdict,
 } from '../search/configurations/best-configurations.js';
-import { cutLayers } from '../search/configurations/cut-layers.js';
+import { boundOfCuts } from '../search/configurations/cut-bound.js';
+import { cutUnevenly, type StepPricing } from '../search/configurations/cut-unevenly.js';
 import { fewestRecomputed } from '../search/configurations/fewest-recomputed.js';
 import {
   type Combination,
@@ -32,6 +32,7 @@ import {
   factsOf,
   type SpaceOptions,
 } from '../search/configurations/space.js';
+import { type BoundRequest, loosest, paceBound, variantBound } from '../search/configurations/variant-bound.js';
 import { clusterSources } from './cluster-sources.js';
 import type { Purpose } from './graph-work.js';
 import type { ReadWork } from './layer-classes.js';
@@ -111,10 +112,12 @@ export async function prepareStep(options: StepSearchOptions, reader?: WorkReade
 
 /** Searches what was read. @throws AutoparError (noPlan) `nothing-fits` */
 export async function searchPrepared(prepared: PreparedStep): Promise<StepSearch> {
-  const { name, cluster, space, works, read, limitBytes, searching } = prepared;
-  const even = bestConfigurations(space, pricingOf(cluster, works), { ...searching, limitBytes });
-  if (even.best.length === 0) throw nothingFits(even.verdicts, limitBytes, cluster);
-  const found = searching.objective === 'time' ? simulatedFirst(withUneven(even, prepared), prepared) : even;
+  const { name, cluster, space, works, read, limitBytes, sequence, searching } = prepared;
+  const pricing = pricingOf(cluster, works, limitBytes, space.decided.recompute === undefined);
+  const even = bestConfigurations(space, pricing, { ...searching, limitBytes });
+  const request = { space, cluster, works, limitBytes, signal: searching.signal };
+  const found = searching.objective === 'time' ? simulatedFirst(cutUnevenly(even, pricing, request), prepared) : even;
+  if (found.best.length === 0) throw nothingFits(found.verdicts, limitBytes, cluster);
   const first = found.best[0] as Priced;
   const { configuration } = first;
   const work = works(configuration.degrees.tp, configuration.microBatch);
@@ -132,46 +135,6 @@ export async function searchPrepared(prepared: PreparedStep): Promise<StepSearch
     gap: 1 - found.bound / cost,
     objective: searching.objective,
     decided: space.decided,
-  };
-}
-
-/**
- * The best of each combination with its layers cut unevenly where that is faster. The bound is what no combination with a pipeline,
- * however it is cut, can beat.
- */
-function withUneven(even: Found, { cluster, works, limitBytes, space }: PreparedStep): Found {
-  const pricing = pricingOf(cluster, works);
-  const pinned = space.decided.recompute !== undefined;
-  const best = even.best.map((priced, index) => {
-    const { configuration } = priced;
-    if (index >= MOST_CUTS || configuration.degrees.pp === 1) return priced;
-    const { recomputedLayers: _, ...whole } = configuration;
-    const choices: readonly StepConfiguration[] =
-      pinned || whole.recompute !== 'none' ? [whole] : [whole, { ...whole, recompute: 'full' }];
-    const cuts = choices.flatMap((choice) => {
-      const work = works(choice.degrees.tp, choice.microBatch);
-      return cutLayers(work, choice, cluster, { limitBytes, work: CUT_WORK, isMixed: !pinned })?.configurations ?? [];
-    });
-    return cuts.reduce((known, cut) => {
-      const seconds = pricing.seconds(cut);
-      const { stage, bytes } = pricing.bytes(cut);
-      const fits = limitBytes === null || bytes <= limitBytes;
-      // Half a percent is less than prices are good for: of cuts as near as that the more even one is taken.
-      return fits && seconds < known.seconds * 0.995 ? { configuration: cut, seconds, stage, bytes } : known;
-    }, priced);
-  });
-  const byDegrees = new Map(best.map((priced) => [priced.configuration.degrees, priced]));
-  const sorted = [...best].sort((a, b) => a.seconds - b.seconds);
-  return {
-    ...even,
-    best: sorted,
-    verdicts: even.verdicts
-      .map((verdict) => {
-        const own = verdict.kind === 'priced' ? byDegrees.get(verdict.degrees) : undefined;
-        return own && verdict.kind === 'priced' ? { ...verdict, best: own } : verdict;
-      })
-      .sort((a, b) => (a.kind === 'priced' && b.kind === 'priced' ? a.best.seconds - b.best.seconds : 0)),
-    bound: Math.min(even.unevenBound, sorted[0]?.seconds ?? Number.POSITIVE_INFINITY),
   };
 }
 
@@ -206,10 +169,6 @@ function simulatedFirst(found: Found, { cluster, works }: PreparedStep): Found {
 /** Of the best, how many are simulated; and the actions of a schedule up to which one is: a tenth of a second. */
 const MOST_SIMULATED = 3;
 const MOST_ACTIONS = 3e5;
-
-/** Combinations whose layers are cut unevenly, and table entries that each may look at. */
-const MOST_CUTS = 4;
-const CUT_WORK = 1e6;
 
 export type { Priced, Verdict };
 
@@ -268,6 +227,8 @@ class PartsOfStep {
   private microBatch = 0;
   private readonly known = new Map<string, PartsBytes>();
   private readonly priced = new Map<string, Map<Cluster, PartPrices>>();
+  private readonly bounds = new Map<string, number>();
+  private readonly timed = new Map<string, Map<Cluster, PartTimes>>();
 
   constructor(private readonly workOf: (configuration: StepConfiguration) => ModelWork) {}
 
@@ -275,8 +236,31 @@ class PartsOfStep {
     const key = this.keyOf(configuration);
     const onClusters = this.priced.get(key) ?? new Map<Cluster, PartPrices>();
     this.priced.set(key, onClusters);
+    const known = onClusters.get(cluster);
+    if (known) return known;
+    const work = this.workOf(configuration);
+    const times = this.times(work, configuration, cluster);
+    const made = priceParts(work, configuration, cluster, STEP_CONSTANTS, times);
+    onClusters.set(cluster, made);
+    return made;
+  }
+
+  /** The bound of all that differ in chunks and recomputation. */
+  bound(configuration: StepConfiguration, request: BoundRequest): number {
+    const own = loosest(configuration, request.isMixed);
+    const key = `${this.keyOf(own)} ${own.schedule}`;
     const found =
-      onClusters.get(cluster) ?? priceParts(this.workOf(configuration), configuration, cluster, STEP_CONSTANTS);
+      this.bounds.get(key) ?? variantBound(this.prices(own, request.cluster), { ...request, configuration: own });
+    this.bounds.set(key, found);
+    return found;
+  }
+
+  /** Whatever the ZeRO level and the chunks: of one key for all. */
+  private times(work: ModelWork, configuration: StepConfiguration, cluster: Cluster): PartTimes {
+    const key = `${configuration.recompute} ${configuration.tpSequence}`;
+    const onClusters = this.timed.get(key) ?? new Map<Cluster, PartTimes>();
+    this.timed.set(key, onClusters);
+    const found = onClusters.get(cluster) ?? timeParts(work, configuration, cluster, STEP_CONSTANTS);
     onClusters.set(cluster, found);
     return found;
   }
@@ -292,6 +276,8 @@ class PartsOfStep {
     if (degrees !== this.degrees || microBatch !== this.microBatch) {
       this.known.clear();
       this.priced.clear();
+      this.timed.clear();
+      this.bounds.clear();
       this.degrees = degrees;
       this.microBatch = microBatch;
     }
@@ -299,8 +285,16 @@ class PartsOfStep {
   }
 }
 
-/** The cost model as the search asks it. */
-export function pricingOf(cluster: Cluster, works: Works): Pricing {
+/**
+ * The cost model as the search asks it.
+ * @param isMixed whether layers may keep their activations where others recompute
+ */
+export function pricingOf(
+  cluster: Cluster,
+  works: Works,
+  limitBytes: number | null = null,
+  isMixed = true,
+): StepPricing {
   const workOf = ({ degrees, microBatch }: StepConfiguration) => works(degrees.tp, microBatch);
   const alone = new Map<string, { readonly whole: number; readonly largest: number }>();
   /** Seconds of one micro-batch through the whole model, and through its largest part, which no cut divides. */
@@ -336,6 +330,23 @@ export function pricingOf(cluster: Cluster, works: Works): Pricing {
       const prices = (own: Cluster) => parts.prices(configuration, own);
       return priceStep(work, configuration, cluster, STEP_CONSTANTS, prices).stepSeconds;
     },
+    roughly: (configuration) => {
+      if (cluster.kinds) return 0;
+      const same = configuration.zero === 0 ? configuration : { ...configuration, zero: 0 as const };
+      const request = { configuration, cluster, limitBytes, isMixed };
+      return Math.max(parts.bound(configuration, request), paceBound(parts.prices(same, cluster), request));
+    },
+    variantAtLeast: (configuration) =>
+      cluster.kinds
+        ? 0
+        : variantBound(parts.prices(configuration, cluster), { configuration, cluster, limitBytes, isMixed }),
+    cutsAtLeast: (configuration, below) =>
+      boundOfCuts(
+        workOf(configuration),
+        { configuration, cluster, limitBytes, isMixed },
+        (own) => parts.prices(configuration, own),
+        below,
+      ),
     bytes: (configuration) => {
       const stages = stageMemory(workOf(configuration), configuration, parts.bytes(configuration));
       const fullest = stages.reduce((most, stage) => (stage.total > most.total ? stage : most));

@@ -40,8 +40,7 @@ function measured(of: typeof TRUE, noise: (index: number) => number = () => 1, c
     };
     const seconds = () => {
       if (subject.kind === 'chain') return of.segment + subject.operators * of.operator;
-      if (subject.kind === 'add')
-        return handed(subject.elements) + subject.operators * own(12 * subject.elements);
+      if (subject.kind === 'add') return handed(subject.elements) + subject.operators * own(12 * subject.elements);
       if (subject.kind === 'wide') {
         const { tensors, elements } = subject;
         return handed(tensors * elements) + tensors * own(8 * elements) + 2 * (tensors - 1) * of.tensor;

@@ -84,9 +84,7 @@ export function sweep(cores: number, quick: boolean): readonly Planned[] {
     // A rank that has the machine to itself, and ranks that have to share it.
     ...(busy > 1 ? large.map((subject) => on(1, subject)) : []),
     ...large.map((subject) => on(crowded, subject)),
-    ...sizes.adds.flatMap((elements) =>
-      [1, SUMS].map((operators) => on(busy, { kind: 'add', elements, operators })),
-    ),
+    ...sizes.adds.flatMap((elements) => [1, SUMS].map((operators) => on(busy, { kind: 'add', elements, operators }))),
     ...groups.flatMap((ranks) =>
       COLLECTIVE_KINDS.filter((kind) => !quick || ranks === 2 || kind === 'all-reduce').flatMap((collective) =>
         (USUAL.has(collective) ? sizes.elements : sizes.otherElements).map((elements) =>

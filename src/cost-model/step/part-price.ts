@@ -47,36 +47,66 @@ export interface PartPrices {
   readonly optimizerSeconds: (held: Held) => number;
 }
 
+/** Seconds of a model's parts, which no ZeRO level and no number of chunks changes. */
+export interface PartTimes {
+  readonly first: Times;
+  /** By class of layers; `again` is their backward where they recompute as the configuration says. */
+  readonly layers: readonly (Times & { readonly again: PhaseTime | null })[];
+  readonly last: Times;
+}
+
+type Times = Pick<PartPrice, 'forward' | 'backward'>;
+
+/** The seconds of a model's parts on devices that are all alike. */
+export function timeParts(
+  model: ModelWork,
+  configuration: StepConfiguration,
+  cluster: Cluster,
+  constants: StepConstants,
+): PartTimes {
+  const { inference, recompute } = configuration;
+  const pricing = new PhasePricing(model.hidden, model.chosen, configuration, cluster, constants);
+  const phases = ({ forward, backward }: PartWork, head = false) => ({
+    forward: pricing.phase(forward, head),
+    backward: inference ? NOTHING : pricing.phase(backward, head),
+  });
+  return {
+    first: phases(model.first),
+    layers: model.layers.map(({ part }) => {
+      const { forward, backward } = phases(part);
+      const again = recompute === 'none' || inference ? null : plus(backward, pricing.again(part, recompute));
+      return { forward, backward, again };
+    }),
+    last: phases(model.last, true),
+  };
+}
+
 /**
  * The prices of a model's parts on devices that are all alike.
  * @param cluster of the stage that they are for, where stages lie on nodes of several kinds (`stages.ts`)
+ * @param times of the parts, where the caller has them already
  */
 export function priceParts(
   model: ModelWork,
   configuration: StepConfiguration,
   cluster: Cluster,
   constants: StepConstants,
+  times: PartTimes = timeParts(model, configuration, cluster, constants),
 ): PartPrices {
-  const { inference, frozen, recompute } = configuration;
-  const pricing = new PhasePricing(model.hidden, model.chosen, configuration, cluster, constants);
-  const phases = ({ forward, backward }: PartWork, head = false) => ({
-    forward: pricing.phase(forward, head),
-    backward: inference ? NOTHING : pricing.phase(backward, head),
-  });
+  const { inference, frozen } = configuration;
   const bytes = partBytes(model, configuration);
   const perLayer = averageLayer(model, configuration);
   return {
-    first: partPrice(phases(model.first), heldOf(model.first, configuration), bytes.first),
+    first: partPrice(times.first, heldOf(model.first, configuration), bytes.first),
     layers: model.layers.map(({ count, part }, index) => {
-      const { forward, backward } = phases(part);
+      const { forward, backward, again } = times.layers[index] ?? { ...times.first, again: null };
       const held = heldOf(part, configuration);
       const { kept = bytes.first, recomputed = bytes.first } = bytes.layers[index] ?? {};
       const whole = partPrice({ forward, backward }, held, kept);
-      if (recompute === 'none' || inference) return { count, kept: whole, recomputed: whole };
-      const again = plus(backward, pricing.again(part, recompute));
+      if (again === null) return { count, kept: whole, recomputed: whole };
       return { count, kept: whole, recomputed: partPrice({ forward, backward: again }, held, recomputed) };
     }),
-    last: partPrice(phases(model.last, true), heldByLast(model, configuration), bytes.last),
+    last: partPrice(times.last, heldByLast(model, configuration), bytes.last),
     send: sendPrice(model, configuration, cluster),
     data: frozen || inference ? () => NONE : dataPricing(perLayer, configuration, cluster, constants),
     optimizerSeconds: (held) => (frozen || inference ? 0 : updateSeconds(held, configuration, cluster, constants)),

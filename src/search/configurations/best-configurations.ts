@@ -25,6 +25,10 @@ export interface Pricing {
   readonly fitted: (configuration: StepConfiguration, limitBytes: number | null) => StepConfiguration;
   /** Seconds that no variant of these degrees with this micro-batch beats; `lightest` does least of all variants. */
   readonly atLeast: (combination: Combination, lightest: StepConfiguration) => number;
+  /** The same of one variant and others like it: no more than `variantAtLeast`, and cheap. */
+  readonly roughly: (configuration: StepConfiguration) => number;
+  /** The same of one variant, whatever of it recomputes; infinite where memory holds it in no way. */
+  readonly variantAtLeast: (configuration: StepConfiguration) => number;
 }
 
 export interface Priced {
@@ -52,17 +56,25 @@ export interface Found {
   readonly verdicts: readonly Verdict[];
   /** No configuration of the space that fits costs less: the best one's. */
   readonly bound: number;
-  /** The same for stages that are cut unevenly too: no configuration with a pipeline is below its relaxation. */
-  readonly unevenBound: number;
+  /** Degrees and micro-batches whose bound is below the best: a cut into stages of theirs could be better. */
+  readonly open: readonly Candidate[];
   /** Configurations priced: the effort. */
   readonly priced: number;
+}
+
+/** Degrees with one micro-batch. */
+export interface Candidate {
+  readonly combination: Combination;
+  readonly microBatch: number;
+  /** Seconds that none of its variants beats, however its layers are cut. */
+  readonly atLeast: number;
 }
 
 /** Searches; deterministic, ties go to what comes first in the space. */
 export function bestConfigurations(space: SpaceOptions, pricing: Pricing, options: SearchOptions): Found {
   const all = combinations(space);
   const verdicts = new Map<Combination, Verdict>();
-  const queue: { readonly combination: Combination; readonly microBatch: number; readonly atLeast: number }[] = [];
+  const queue: Candidate[] = [];
   for (const combination of all) {
     const { degrees, reason } = combination;
     if (reason !== null) verdicts.set(combination, { kind: 'impossible', degrees, reason });
@@ -81,15 +93,29 @@ export function bestConfigurations(space: SpaceOptions, pricing: Pricing, option
   const timed = options.objective === 'time';
   // What the search never came to: of each combination the least that it would have taken.
   const left = new Map<Combination, number>();
+  const leave = (combination: Combination, atLeast: number) =>
+    left.set(combination, Math.min(atLeast, left.get(combination) ?? Number.POSITIVE_INFINITY));
+  let worst = Number.POSITIVE_INFINITY;
+  const layerByLayer = timed && space.decided.recompute === undefined;
   for (const { combination, microBatch, atLeast } of queue) {
     options.signal?.throwIfAborted();
-    if (timed && (left.size > 0 || atLeast > worstOfTop(kept, options.top))) {
-      if (!left.has(combination)) left.set(combination, atLeast);
+    if (timed && atLeast > worst) {
+      leave(combination, atLeast);
       continue;
     }
-    for (const variant of variants(combination, microBatch, space)) {
-      const layerByLayer = timed && space.decided.recompute === undefined;
+    const waiting = timed
+      ? byBound([...variants(combination, microBatch, space)], pricing)
+      : inOrder([...variants(combination, microBatch, space)]);
+    for (const { variant, least: bound } of waiting) {
+      const known = kept.get(combination);
+      if (timed && known && bound > known.seconds) break;
+      if (timed && bound > worst && bound < Number.POSITIVE_INFINITY) {
+        leave(combination, bound);
+        break;
+      }
       const configuration = layerByLayer ? pricing.fitted(variant, options.limitBytes) : variant;
+      // Where nothing has to recompute it is the variant without.
+      if (configuration !== variant && configuration.recompute === 'none') continue;
       const need = pricing.bytes(configuration);
       const fits = options.limitBytes === null || need.bytes <= options.limitBytes;
       const smallest = least.get(combination);
@@ -97,8 +123,9 @@ export function bestConfigurations(space: SpaceOptions, pricing: Pricing, option
       count++;
       const priced = { configuration, seconds: pricing.seconds(configuration), ...need };
       if (!smallest || need.bytes < smallest.bytes) least.set(combination, priced);
-      const known = kept.get(combination);
-      if (fits && (!known || rank(priced) < rank(known))) kept.set(combination, priced);
+      if (!fits || (known && rank(priced) >= rank(known))) continue;
+      kept.set(combination, priced);
+      worst = worstOfTop(kept, options.top);
     }
   }
   for (const combination of all) {
@@ -117,14 +144,46 @@ export function bestConfigurations(space: SpaceOptions, pricing: Pricing, option
     .sort((a, b) => rank(a) - rank(b));
   const [first] = best;
   const cost = first ? rank(first) : Number.POSITIVE_INFINITY;
-  const piped = queue.find(({ combination }) => combination.degrees.pp > 1);
   return {
     best,
-    unevenBound: Math.min(cost, piped?.atLeast ?? Number.POSITIVE_INFINITY),
+    open: timed ? queue.filter(({ combination, atLeast }) => combination.degrees.pp > 1 && atLeast < cost) : [],
     verdicts: [...verdicts.values()].sort((a, b) => orderOf(a, rank) - orderOf(b, rank)),
     bound: cost,
     priced: count,
   };
+}
+
+interface Bounded {
+  readonly variant: StepConfiguration;
+  readonly least: number;
+}
+
+function inOrder(all: readonly StepConfiguration[]): readonly Bounded[] {
+  return all.map((variant) => ({ variant, least: 0 }));
+}
+
+/** Variants in the order of their bounds, of which each is made when those before it have been looked at. */
+export function* byBound(
+  all: readonly StepConfiguration[],
+  { roughly, variantAtLeast }: Pick<Pricing, 'roughly' | 'variantAtLeast'>,
+): Generator<Bounded> {
+  const rough = all.map((variant) => ({ variant, least: roughly(variant) })).sort((a, b) => a.least - b.least);
+  const ready: Bounded[] = [];
+  for (let next = 0; next < rough.length || ready.length > 0; ) {
+    const first = ready.reduce<Bounded | undefined>(
+      (best, one) => (best && best.least <= one.least ? best : one),
+      undefined,
+    );
+    const other = rough[next];
+    if (other && (!first || other.least <= first.least)) {
+      next++;
+      const { variant, least } = other;
+      ready.push({ variant, least: least === Number.POSITIVE_INFINITY ? least : variantAtLeast(variant) });
+    } else if (first) {
+      ready.splice(ready.indexOf(first), 1);
+      yield first;
+    }
+  }
 }
 
 /** What a further combination must beat to be among those that are shown. */

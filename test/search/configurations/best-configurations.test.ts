@@ -68,6 +68,8 @@ const textOf = ({ degrees, microBatch, zero, recompute, schedule, virtualStages 
 /** Prices without any order, with a bound that holds and is sometimes tight. */
 function randomPricing(seed: number, space: SpaceOptions): Pricing {
   const seconds = (configuration: StepConfiguration) => 1 + drawn(`${seed} s ${textOf(configuration)}`);
+  const variantAtLeast = (configuration: StepConfiguration) =>
+    seconds(configuration) - drawn(`${seed} v ${textOf(configuration)}`) * 0.5;
   const all = (combination: Combination, microBatch: number) => [...variants(combination, microBatch, space)];
   return {
     seconds,
@@ -77,6 +79,8 @@ function randomPricing(seed: number, space: SpaceOptions): Pricing {
       const least = Math.min(...all(combination, microBatch).map(seconds));
       return least - drawn(`${seed} l ${JSON.stringify(combination.degrees)} ${microBatch}`) * 0.5;
     },
+    variantAtLeast,
+    roughly: (configuration) => variantAtLeast(configuration) - drawn(`${seed} p ${textOf(configuration)}`) * 0.3,
   };
 }
 
