@@ -6,7 +6,7 @@
  * tables change, everything that follows from them is made again without asking what has to be done.
  */
 import type { CostProblem, CostSolution, CostTable } from './cost-problem.js';
-import { undominated } from './dominance.js';
+import { type ComparedTable, comparedTable, undominated } from './dominance.js';
 import { minimisedSum } from './minimised-sum.js';
 
 /** Number of a table: one that was given, or one made of others. */
@@ -51,6 +51,8 @@ export class TableAlgebra {
   private comparisons = new Map<string, number>();
   private kept: KeptStates[] = [];
   private made: Made[] = [];
+  /** By term, then by dimension. */
+  private compared: ComparedTable[][] = [];
   private isOutdated = false;
   /** Entries of the tables made for the last problem. */
   entriesAtFirst = 0;
@@ -69,6 +71,7 @@ export class TableAlgebra {
     this.comparisons = new Map();
     this.kept = [];
     this.made = [];
+    this.compared = [];
     this.isOutdated = false;
   }
 
@@ -109,10 +112,19 @@ export class TableAlgebra {
     return this.add(key, { kind: 'minimised', into: this.tables.length, operands });
   }
 
-  /**
-   * States of a variable that no other state dominates. State b dominates a when, whatever the neighbours' states, b is
-   * no dearer: Σ over tables of max over neighbours (table[b, ·] − table[a, ·]) ≤ 0. Of equal states the first is kept.
-   */
+  /** A term's table, ready to be compared along one of its dimensions. */
+  toCompare({ term, position }: Compared): ComparedTable {
+    this.compared[term] ??= [];
+    const ofTerm = this.compared[term] as ComparedTable[];
+    const known = ofTerm[position];
+    const table = this.table(term);
+    if (known?.table === table) return known;
+    const made = comparedTable(table, position);
+    ofTerm[position] = made;
+    return made;
+  }
+
+  /** States of a variable that no other state dominates (dominance.ts). */
   undominated(operands: readonly Compared[]): KeptStates {
     let key = '';
     for (const { term, position } of operands) key += `${term}.${position}+`;
@@ -182,7 +194,7 @@ export class TableAlgebra {
   }
 
   private compare(operands: readonly Compared[]): { readonly states: readonly number[]; readonly isAll: boolean } {
-    const tables = operands.map(({ term, position }) => ({ table: this.table(term), position }));
+    const tables = operands.map((operand) => this.toCompare(operand));
     const [first] = tables;
     const size = first?.table.sizes[first.position] ?? 0;
     const states = undominated(tables, size);
