@@ -9,7 +9,7 @@
  * Afterwards the collective that partial results owe.
  */
 import type { Factor, FactorRule } from '../ir/factor-rule.js';
-import type { OperatorEntry, OperatorView } from '../ir/operator.js';
+import type { Expansion, OperatorEntry, OperatorView } from '../ir/operator.js';
 import { entryOf, unknownEntry } from '../ir/ops/index.js';
 import type { Layout } from '../sharding-propagation/layout.js';
 import { axesOf, type PartialAxis, paddedSize, sameBlocks } from '../sharding-propagation/layout.js';
@@ -94,7 +94,8 @@ export function addOperator(
   const reason = checkStrategy(rule, strategy, linear, fragment.mesh);
   if (reason) throw new Error(`illegal strategy for ${view.op} ${view.name}: ${reason}`);
   const before = resultLayouts(rule, strategy, linear, fragment.mesh);
-  const after = owedLayouts(rule, strategy, linear, fragment.mesh);
+  const owes = strategy.owed.kind !== 'none' && owedPartial(rule, strategy).length > 0;
+  const after = owes ? owedLayouts(rule, strategy, linear, fragment.mesh) : before;
   const owing = (index: number) => {
     const [from, to] = [before[index], after[index]];
     return from && to && !sameBlocks(from, to, fragment.mesh);
@@ -124,7 +125,13 @@ function addUnreduced(
   if (has('expanded') || view.body) {
     if (!entry.expansion) throw new Error(`${view.op} has an expanded factor but no expansion`);
     const { pieces, ...unrefined } = strategy;
-    const expanded = { view, rule: refined, strategy: unrefined, expansion: entry.expansion(view), pieces };
+    const expanded = {
+      view,
+      rule: refined,
+      strategy: unrefined,
+      expansion: expansionOf(view, entry.expansion),
+      pieces,
+    };
     const first = fragment.nodes.length;
     const results = addExpansion(fragment, expanded, names, addOperator);
     if (view.body) markFused(fragment, first, results);
@@ -169,6 +176,15 @@ function addUnreduced(
   let next = 0;
   return view.outputs.map((type, index) => (type && results[index] ? (added[next++] ?? null) : null));
 }
+
+/** An operator is lowered under dozens of strategies: its expansion is the same in all. */
+function expansionOf(view: OperatorView, expand: (view: OperatorView) => Expansion): Expansion {
+  const known = EXPANSIONS.get(view) ?? expand(view);
+  EXPANSIONS.set(view, known);
+  return known;
+}
+
+const EXPANSIONS = new WeakMap<OperatorView, Expansion>();
 
 /** What sums are added to stays on the first of the ranks that share them out. */
 function withOperandsOnce(
