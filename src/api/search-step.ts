@@ -112,7 +112,7 @@ export async function prepareStep(options: StepSearchOptions, reader?: WorkReade
 
 /** Searches what was read. @throws AutoparError (noPlan) `nothing-fits` */
 export async function searchPrepared(prepared: PreparedStep): Promise<StepSearch> {
-  const { name, cluster, space, works, read, limitBytes, sequence, searching } = prepared;
+  const { name, cluster, space, works, read, limitBytes, searching } = prepared;
   const pricing = pricingOf(cluster, works, limitBytes, space.decided.recompute === undefined);
   const even = bestConfigurations(space, pricing, { ...searching, limitBytes });
   const request = { space, cluster, works, limitBytes, signal: searching.signal };
