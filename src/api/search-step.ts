@@ -32,7 +32,13 @@ import {
   factsOf,
   type SpaceOptions,
 } from '../search/configurations/space.js';
-import { type BoundRequest, loosest, paceBound, variantBound } from '../search/configurations/variant-bound.js';
+import {
+  type BoundRequest,
+  loosest,
+  loosestOfAll,
+  paceBound,
+  variantBound,
+} from '../search/configurations/variant-bound.js';
 import { clusterSources } from './cluster-sources.js';
 import type { Purpose } from './graph-work.js';
 import type { ReadWork } from './layer-classes.js';
@@ -285,6 +291,8 @@ class PartsOfStep {
   }
 }
 
+const ZERO_LEVELS = [0, 1, 2, 3] as const;
+
 /**
  * The cost model as the search asks it.
  * @param isMixed whether layers may keep their activations where others recompute
@@ -329,6 +337,16 @@ export function pricingOf(
       const work = workOf(configuration);
       const prices = (own: Cluster) => parts.prices(configuration, own);
       return priceStep(work, configuration, cluster, STEP_CONSTANTS, prices).stepSeconds;
+    },
+    closer: (configuration) => {
+      if (cluster.kinds) return 0;
+      const request = { configuration, cluster, limitBytes, isMixed };
+      return Math.min(
+        ...ZERO_LEVELS.map((zero) => {
+          const own = loosestOfAll(request, zero);
+          return variantBound(parts.prices(own.configuration, cluster), own);
+        }),
+      );
     },
     roughly: (configuration) => {
       if (cluster.kinds) return 0;

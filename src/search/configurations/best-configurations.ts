@@ -25,6 +25,8 @@ export interface Pricing {
   readonly fitted: (configuration: StepConfiguration, limitBytes: number | null) => StepConfiguration;
   /** Seconds that no variant of these degrees with this micro-batch beats; `lightest` does least of all variants. */
   readonly atLeast: (combination: Combination, lightest: StepConfiguration) => number;
+  /** The same, closer to what the best variant takes, and dearer. */
+  readonly closer: (lightest: StepConfiguration) => number;
   /** The same of one variant and others like it: no more than `variantAtLeast`, and cheap. */
   readonly roughly: (configuration: StepConfiguration) => number;
   /** The same of one variant, whatever of it recomputes; infinite where memory holds it in no way. */
@@ -101,6 +103,12 @@ export function bestConfigurations(space: SpaceOptions, pricing: Pricing, option
     options.signal?.throwIfAborted();
     if (timed && atLeast > worst) {
       leave(combination, atLeast);
+      continue;
+    }
+    const closer =
+      timed && worst < Number.POSITIVE_INFINITY ? pricing.closer(lightest(combination, microBatch, space)) : 0;
+    if (closer > worst && closer < Number.POSITIVE_INFINITY) {
+      leave(combination, closer);
       continue;
     }
     const waiting = timed

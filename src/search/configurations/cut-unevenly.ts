@@ -8,7 +8,7 @@ import type { ModelWork } from '../../cost-model/step/work.js';
 import type { Candidate, Found, Priced, Pricing } from './best-configurations.js';
 import type { CutBound } from './cut-bound.js';
 import { cutLayers } from './cut-layers.js';
-import { type SpaceOptions, variants } from './space.js';
+import { lightest, type SpaceOptions, variants } from './space.js';
 
 /** A cost model that bounds cuts too. */
 export interface StepPricing extends Pricing {
@@ -76,6 +76,7 @@ export function cutUnevenly(even: Found, pricing: StepPricing, request: UnevenRe
 function openOf(even: Found, pricing: StepPricing, { space }: UnevenRequest): readonly Open[] {
   const isMixed = space.decided.recompute === undefined && !space.base.inference;
   return even.open
+    .filter(({ combination, microBatch }) => pricing.closer(lightest(combination, microBatch, space)) < even.bound)
     .flatMap((candidate) =>
       [...variants(candidate.combination, candidate.microBatch, space)]
         .filter(({ recompute }) => !isMixed || recompute !== 'none')

@@ -21,6 +21,8 @@ export interface BoundRequest {
   readonly limitBytes: number | null;
   /** Whether layers may keep their activations where the configuration recomputes. */
   readonly isMixed: boolean;
+  /** What says how many micro-batches each stage holds, where it is not the configuration. */
+  readonly holding?: StepConfiguration;
 }
 
 /** Sums in another order differ in their last digits: bounds are lowered by more than that. */
@@ -70,6 +72,18 @@ export function loosest(configuration: StepConfiguration, isMixed: boolean): Ste
     // With ever more chunks nothing waits, gradients have the most micro-batches to hide under, and fewest are in flight.
     virtualStages: virtualStages > 1 ? MOST_CHUNKS : 1,
     recompute: isMixed ? 'full' : recompute,
+  };
+}
+
+/** What bounds every variant with a ZeRO level: the waiting of endless chunks, and what one micro-batch in flight holds. */
+export function loosestOfAll(request: BoundRequest, zero: StepConfiguration['zero']): BoundRequest {
+  const { configuration, isMixed } = request;
+  const own = loosest({ ...configuration, zero }, isMixed);
+  if (configuration.degrees.pp === 1) return { ...request, configuration: own };
+  return {
+    ...request,
+    configuration: { ...own, schedule: 'interleaved-1f1b', virtualStages: MOST_CHUNKS },
+    holding: { ...own, schedule: 'naive', virtualStages: 1 },
   };
 }
 
@@ -232,7 +246,8 @@ export function roomFor(limitBytes: number, { degrees }: StepConfiguration): num
  * keeps n of them while there is room, then fewer the more it has: concave, so that layers go where room is left, then to where
  * each displaces least, which is where most micro-batches are in flight.
  */
-function recomputedAtLeast(prices: PartPrices, { configuration, limitBytes, isMixed }: BoundRequest): number {
+function recomputedAtLeast(prices: PartPrices, request: BoundRequest): number {
+  const { limitBytes, isMixed, holding: configuration = request.configuration } = request;
   const layer = mostCommon(prices);
   if (limitBytes === null || !layer) return 0;
   const { pp } = configuration.degrees;

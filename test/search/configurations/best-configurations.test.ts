@@ -79,6 +79,12 @@ function randomPricing(seed: number, space: SpaceOptions): Pricing {
       const least = Math.min(...all(combination, microBatch).map(seconds));
       return least - drawn(`${seed} l ${JSON.stringify(combination.degrees)} ${microBatch}`) * 0.5;
     },
+    closer: ({ degrees, microBatch }) =>
+      Math.min(
+        ...combinations(space)
+          .filter((combination) => JSON.stringify(combination.degrees) === JSON.stringify(degrees))
+          .flatMap((combination) => all(combination, microBatch).map(seconds)),
+      ) - 0.1,
     variantAtLeast,
     roughly: (configuration) => variantAtLeast(configuration) - drawn(`${seed} p ${textOf(configuration)}`) * 0.3,
   };

@@ -11,8 +11,9 @@ test('no cut that fits is faster than its bounds, and the cuts that come with th
   fc.assert(
     fc.property(cutProblems, (problem) => {
       const least = fastest(problem);
-      const { pace, relaxed, cuts } = boundsOf(problem, Number.POSITIVE_INFINITY);
+      const { pace, rough, relaxed, cuts } = boundsOf(problem, Number.POSITIVE_INFINITY);
       t.true(pace <= relaxed, `pace ${pace} of ${relaxed}`);
+      t.true(rough <= least, `rough ${rough} of ${least}`);
       t.true(relaxed <= least, `relaxed ${relaxed} of ${least}`);
       if (!cuts) return t.fail();
       t.true(cuts.atLeast <= least, `by cut ${cuts.atLeast} of ${least}`);

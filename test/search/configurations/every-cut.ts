@@ -11,7 +11,13 @@ import { stageMemory } from '../../../src/cost-model/step/step-memory.js';
 import { priceStep } from '../../../src/cost-model/step/step-price.js';
 import type { ModelWork, PartWork } from '../../../src/cost-model/step/work.js';
 import { boundOfCuts } from '../../../src/search/configurations/cut-bound.js';
-import { type BoundRequest, paceBound, variantBound } from '../../../src/search/configurations/variant-bound.js';
+import {
+  type BoundRequest,
+  loosest,
+  loosestOfAll,
+  paceBound,
+  variantBound,
+} from '../../../src/search/configurations/variant-bound.js';
 
 /** A drawn problem: a bound is asked for it, and every cut of it can be priced. */
 export interface CutProblem {
@@ -196,6 +202,14 @@ export function boundsOf(problem: CutProblem, below: number) {
   const prices = (own: Cluster) => priceParts(model, configuration, own, STEP_CONSTANTS);
   return {
     pace: cluster.kinds ? 0 : paceBound(prices(cluster), request),
+    rough: cluster.kinds
+      ? 0
+      : Math.min(
+          ...[
+            loosestOfAll(request, configuration.zero),
+            { ...request, configuration: loosest(configuration, isMixed) },
+          ].map((own) => variantBound(priceParts(model, own.configuration, cluster, STEP_CONSTANTS), own)),
+        ),
     relaxed: cluster.kinds ? 0 : variantBound(prices(cluster), request),
     cuts: boundOfCuts(model, request, prices, below),
   };
