@@ -50,8 +50,29 @@ export const NEEDED_COLUMNS = [
   'iteration_time_s',
 ] as const;
 
+/** Columns of counts and sizes, with the largest that any run could have. */
+const LARGEST: Readonly<Record<string, number>> = {
+  ...{ gpus: 1e6, gpus_per_node: 1e6, tp: 1e6, pp: 1e6, cp: 1e6, dp: 1e6, ep: 1e6, vpp: 1e6 },
+  ...{ layers: 1e5, hidden: 1e7, heads: 1e6, kv_heads: 1e6, ffn: 1e8, vocab: 1e9, seq: 1e9 },
+  ...{ microbatch: 1e6, global_batch: 1e9 },
+};
+
+/** A number that no run can have, and would spoil the totals of those that are runs. */
+function wrongNumber(row: Row): string | null {
+  for (const [column, most] of Object.entries(LARGEST)) {
+    const value = number(row, column);
+    if (value !== undefined && (value < 0 || value > most)) return `${column} is ${value}`;
+  }
+  for (const column of ['layers', 'hidden', 'heads', 'seq', 'tp', 'pp'])
+    if (!Number.isInteger(number(row, column) ?? 1)) return `${column} is ${row[column]}`;
+  const seconds = number(row, 'iteration_time_s');
+  return seconds !== undefined && seconds <= 0 ? `iteration_time_s is ${seconds}` : null;
+}
+
 /** The run of a row, or why there is none. */
 export function publishedRun(row: Row, file: string): PublishedRun | string {
+  const wrong = wrongNumber(row);
+  if (wrong) return wrong;
   const status = row['status'] || 'ok';
   if (/offload/i.test(row['zero'] ?? '')) return 'optimizer on the host';
   const timed = number(row, 'iteration_time_s') !== undefined;
@@ -75,6 +96,8 @@ export function publishedRun(row: Row, file: string): PublishedRun | string {
   const heads = read('heads') ?? known?.heads;
   const sequence = read('seq');
   if (!layers || !hidden || !heads || !sequence) return 'the model is not described';
+  if (pp > layers) return 'more stages than layers';
+  if (!known?.headWidth && hidden % heads !== 0) return 'heads do not divide the hidden size';
   const microBatch = Math.max(1, read('microbatch') ?? 1);
   const style = styleOf(row, known?.style);
   const feedForward = read('ffn') ?? known?.ffn ?? 4 * hidden;
