@@ -39,7 +39,10 @@ export const FROM_SCRATCH: Readonly<Record<string, (seed: number) => Instance>> 
   'no-nodes': (seed) => scratch('no-nodes', { nodes: 0, strategies: 1, edges: chain, seed }),
   'one-node': (seed) => scratch('one-node', { nodes: 1, strategies: 5, edges: () => [], seed }),
   'single-strategies': (seed) => scratch('single-strategies', { nodes: 500, strategies: 1, edges: chain, seed }),
-  'no-limit': (seed) => ({ ...scratch('no-limit', { nodes: 300, strategies: 8, edges: layers(3), seed }), limit: 2 ** 50 }),
+  'no-limit': (seed) => ({
+    ...scratch('no-limit', { nodes: 300, strategies: 8, edges: layers(3), seed }),
+    limit: 2 ** 50,
+  }),
   chain: (seed) => scratch('chain', { nodes: 2000, strategies: 12, edges: chain, seed }),
   'long-chain': (seed) => scratch('long-chain', { nodes: 100_000, strategies: 6, edges: chain, seed }),
   fan: (seed) => scratch('fan', { nodes: 5000, strategies: 10, edges: fan(4), seed }),
@@ -120,9 +123,7 @@ function priced(
   const change = (rows: readonly (readonly number[])[]) =>
     rows.map((row) => {
       const common = factorOf(random);
-      return row.map((cost) =>
-        cost >= FORBIDDEN ? cost : Math.round(cost * (wholeRows ? common : factorOf(random))),
-      );
+      return row.map((cost) => (cost >= FORBIDDEN ? cost : Math.round(cost * (wholeRows ? common : factorOf(random)))));
     });
   return { ...instance, costs: change(instance.costs), edgeCosts: change(instance.edgeCosts) };
 }
@@ -166,7 +167,8 @@ function part(instance: Instance, share: number, random: Generator): Instance {
 function sideBySide(instance: Instance, copies: number): Instance {
   const count = instance.costs.length;
   const last = instance.intervals.reduce((most, [, until]) => Math.max(most, until), 0);
-  const each = <T>(map: (copy: number) => readonly T[]) => Array.from({ length: copies }, (_, copy) => map(copy)).flat();
+  const each = <T>(map: (copy: number) => readonly T[]) =>
+    Array.from({ length: copies }, (_, copy) => map(copy)).flat();
   const rest = {
     name: instance.name,
     costs: each(() => instance.costs),

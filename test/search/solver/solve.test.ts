@@ -59,7 +59,7 @@ test('a search on another thread ends when told, with the best so far', async (t
   const controller = new AbortController();
   const answer = await solveApart(
     { problem, effort: { work: Infinity }, solver: 'none' },
-    { signal: controller.signal, better: () => controller.abort() },
+    { signal: controller.signal, better: ({ states }) => states && controller.abort() },
   );
   t.true(answer.states !== null);
   t.is(limitedCostOf(problem, answer.states ?? []), answer.cost);
