@@ -268,7 +268,9 @@ class Solving {
     if (columnCount(core, allowed) > most) return bound;
     const priced = dual.rows.filter((_, index) => (dual.prices[index] as number) > 0);
     const rows = [...new Set([...priced, ...search.rows])];
-    const scale = Math.max(1, Math.abs(this.cost < Infinity ? this.cost : dual.best) / 1e6);
+    // One is a small part of what is still open, so that the solver's tolerances are, too.
+    const room = this.cost < Infinity ? this.cost - constant - dual.best : Math.abs(dual.best + constant);
+    const scale = Math.max(1, room / 1e5);
     const until = this.seconds() + share * this.left();
     const cuts: number[][] = [];
     while (!this.isDone() && this.seconds() < until) {
