@@ -72,9 +72,9 @@ function told(error: AutoparError): number {
 
 async function main(words: readonly string[]): Promise<number> {
   const { files, seconds, solver, solutions, json } = optionsOf(words);
-  if (solutions !== undefined) mkdirSync(solutions, { recursive: true });
+  if (solutions !== undefined) prepare(solutions);
   const rows: Row[] = [];
-  let refused = 0;
+  const refused: { file: string; code: string; message: string }[] = [];
   if (!json)
     console.log(line(['instance', 'nodes', 'cost', 'bound', 'gap', 'seconds', 'processor', 'memory', 'best known']));
   for (const [index, file] of files.entries()) {
@@ -86,21 +86,21 @@ async function main(words: readonly string[]): Promise<number> {
     } catch (error) {
       if (!(error instanceof AutoparError)) throw error;
       told(error);
-      refused += 1;
+      refused.push({ file, code: error.code, message: error.message });
     }
     if (interrupted.signal.aborted) break;
   }
   const failed = rows.filter(({ fault }) => fault !== null).length;
   const optimal = rows.filter(({ gap }) => gap === 0).length;
   const total = rows.reduce((sum, row) => sum + row.seconds, 0);
-  if (json) console.log(JSON.stringify({ schema: 'autopar-bench-iopddl-v1', instances: rows }, null, 2));
+  if (json) console.log(JSON.stringify({ schema: 'autopar-bench-iopddl-v1', instances: rows, refused }, null, 2));
   else {
     console.log(
-      `iopddl: ${rows.length - failed} solved (${optimal} optimal), ${failed + refused} failed of ${files.length} in ${total.toFixed(1)} s`,
+      `iopddl: ${rows.length - failed} solved (${optimal} optimal), ${failed + refused.length} failed of ${files.length} in ${total.toFixed(1)} s`,
     );
   }
   if (interrupted.signal.aborted) return 130;
-  return refused > 0 ? 3 : failed > 0 ? 1 : 0;
+  return refused.length > 0 ? 3 : failed > 0 ? 1 : 0;
 }
 
 async function run(
@@ -130,10 +130,8 @@ async function run(
     const processorSeconds = (user + system) / 1e6;
     peakBytes = Math.max(peakBytes, process.memoryUsage().rss);
     const checked = answer.states ? evaluate(instance, answer.states) : null;
-    const fault = checked
-      ? (checked.fault ?? (checked.cost === BigInt(answer.cost) ? null : `costs ${checked.cost}, not ${answer.cost}`))
-      : 'no solution found';
-    if (answer.states && solutions !== undefined) {
+    const fault = checked ? (checked.fault ?? faultOf(checked.cost, answer.cost)) : 'no solution found';
+    if (answer.states && fault === null && solutions !== undefined) {
       writeFileSync(join(solutions, `${name}.json`), `${JSON.stringify(answer.states)}\n`);
     }
     const known = BEST_KNOWN[name];
@@ -160,6 +158,25 @@ async function run(
     );
   } finally {
     clearInterval(sampling);
+  }
+}
+
+function faultOf(cost: bigint, told: number): string | null {
+  if (cost > Number.MAX_SAFE_INTEGER) return `costs ${cost}: sums above 2^53 are not exact`;
+  return cost === BigInt(told) ? null : `costs ${cost}, not ${told}`;
+}
+
+function prepare(folder: string): void {
+  try {
+    mkdirSync(folder, { recursive: true });
+  } catch (error) {
+    throw new AutoparError(
+      'unwritable-folder',
+      'usage',
+      `cannot write solutions to ${folder} (${(error as NodeJS.ErrnoException).code ?? 'no reason given'})`,
+      {},
+      'name a folder that exists or can be made',
+    );
   }
 }
 
