@@ -51,7 +51,7 @@ process.once('SIGINT', () => interrupted.abort());
  * Seconds kept for what comes after the search, and the share of the time that reading took: checking and writing take less
  * than reading, however slow the machine.
  */
-const RESERVE = { seconds: 0.2, ofReading: 0.3 };
+const RESERVE = { seconds: 0.5, ofReading: 0.5 };
 /** Seconds between the search's own end and its being ended. */
 const GRACE = 0.3;
 

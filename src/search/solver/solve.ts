@@ -113,6 +113,8 @@ class Solving {
   private work = 0;
   /** Seconds at which an answer was told last. */
   private notedAt = -Infinity;
+  /** Bounds whose ascent the clock has ended, which on a slow machine is early. */
+  private readonly cutShort = new WeakSet<Dual>();
   /** Branches that are open; none before the first split. */
   private open: Open[] = [];
   /** The best cost at the last fixing. */
@@ -128,6 +130,11 @@ class Solving {
   run(): Answer {
     this.descend(this.problem, 0, (states) => Array.from(states));
     for (let round = 0; !this.isDone(); round++) {
+      const deepest = this.levels[this.levels.length - 1];
+      if (deepest && this.cutShort.delete(deepest.dual)) {
+        this.ascend(deepest, GAIN, true);
+        this.raise(deepest.dual.safeBound() + deepest.constant);
+      }
       // The deepest core is the smallest; the widest has ways that were cut with what was not better.
       for (const level of new Set([this.levels[this.levels.length - 1], this.levels[0]])) {
         if (level && !this.isDone()) this.improve(level, round);
@@ -207,6 +214,7 @@ class Solving {
         if (this.cost === Infinity) this.improve(level, 0, FIRST_ROUND);
       }
     }
+    if (!this.stopped() && this.seconds() >= until) this.cutShort.add(dual);
   }
 
   private improve({ core, dual, search, constant, expand }: Level, round: number, share = 1): void {
