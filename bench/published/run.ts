@@ -126,7 +126,7 @@ export function publishedRun(row: Row, file: string): PublishedRun | string {
     ...(plainSoftmax(row, software, microBatch * (heads / tp)) ? { plainSoftmax: true } : {}),
     precision,
     software,
-    overlap: overlapOf(row, software),
+    overlap: overlapOf(row, software, zero.level),
     ...(software === 'megatron' && zero.level === 3 ? { gathersPerLayer: 12 } : {}),
     gradientBytes: software === 'megatron-core' && precision !== 'fp16' ? 2 : software === 'megatron' ? 2 : 2,
   };
@@ -195,13 +195,14 @@ function softwareOf(row: Row): SoftwareName {
   return row['zero']?.startsWith('3') ? 'eager' : 'megatron-core';
 }
 
-function overlapOf(row: Row, software: SoftwareName): StepConfiguration['overlap'] {
+function overlapOf(row: Row, software: SoftwareName, zero: number): StepConfiguration['overlap'] {
   const text = row['overlap'] ?? '';
   const tensor =
     /tp_comm_overlap=True|asyncTP|tp-comm|MegaScale/.test(text) || (software === 'megatron-core' && text === '');
   return {
     tensor,
-    data: software !== 'megatron' || /grad/.test(text),
+    // ZeRO 3 fetches the next parameters while it computes, in DeepSpeed too.
+    data: software !== 'megatron' || zero === 3 || /grad/.test(text),
     pipeline: software === 'megatron-core',
     experts: release(row) >= 26.06,
   };

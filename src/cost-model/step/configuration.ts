@@ -70,6 +70,6 @@ export interface StepConfiguration {
   readonly frozen?: boolean;
   /** Bytes per element in which gradients are reduced. */
   readonly gradientBytes: number;
-  /** Messages in which ZeRO-3 gathers a layer: one, or one per tensor (DeepSpeed of 2021). */
+  /** Messages in which ZeRO-3 gathers a layer, where they are one per tensor and go round in a single ring (DeepSpeed of 2021). */
   readonly gathersPerLayer?: number;
 }
