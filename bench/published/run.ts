@@ -61,8 +61,10 @@ export function publishedRun(row: Row, file: string): PublishedRun | string {
   if (!device) return `device ${row['gpu_type']} is not in the catalogue`;
   const degrees = { tp: number(row, 'tp'), pp: number(row, 'pp'), sp: number(row, 'cp') ?? 1, dp: number(row, 'dp') };
   const { tp, pp, sp } = degrees;
-  const gpus = number(row, 'gpus') ?? (tp ?? 1) * (pp ?? 1) * (degrees.sp ?? 1) * (degrees.dp ?? 1);
   if (tp === undefined || pp === undefined) return 'degrees are not stated';
+  const stated = number(row, 'gpus');
+  if (stated === undefined && degrees.dp === undefined) return 'degrees are not stated';
+  const gpus = stated ?? tp * pp * degrees.sp * (degrees.dp ?? 1);
   const dp = degrees.dp || gpus / (tp * pp * sp);
   if (!Number.isInteger(dp) || dp < 1 || tp * pp * sp * dp !== gpus) return 'degrees do not multiply to the devices';
   const globalBatch = number(row, 'global_batch');
@@ -128,6 +130,8 @@ export function publishedRun(row: Row, file: string): PublishedRun | string {
     software,
     overlap: overlapOf(row, software, zero.level),
     ...(software === 'megatron' && zero.level === 3 ? { gathersPerLayer: 12 } : {}),
+    // Megatron has it since early 2022, with sequence parallelism.
+    ...(/Korthikanti/.test(row['source'] ?? '') ? { fusedAccumulation: true } : {}),
     gradientBytes: software === 'megatron-core' && precision !== 'fp16' ? 2 : software === 'megatron' ? 2 : 2,
   };
   const named = parseCluster(`${Math.ceil(gpus / perNode)}x${perNode}:${device.id}`, undefined);

@@ -131,12 +131,13 @@ export class PhasePricing {
   }
 
   /**
-   * A gradient of a weight is read and added to its accumulator: by the product itself in megatron-core, and not at all where
+   * A gradient of a weight is read and added to its accumulator: by the product itself in newer software, and not at all where
    * ZeRO 3 scatters it at once.
    */
   private accumulation({ batch, rows, columns }: MatmulWork): number {
     const { configuration, cluster } = this;
-    if (configuration.zero === 3 || configuration.software === 'megatron-core') return 0;
+    const { zero, software, fusedAccumulation = software === 'megatron-core' } = configuration;
+    if (zero === 3 || fusedAccumulation) return 0;
     const bytes = elementBytes(configuration.precision) + 2 * recipeOf(configuration).gradient;
     return memorySeconds(batch * rows * columns * bytes, cluster.device);
   }
