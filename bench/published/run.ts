@@ -82,8 +82,10 @@ export function publishedRun(row: Row, file: string): PublishedRun | string {
   if (!device) return `device ${row['gpu_type']} is not in the catalogue`;
   const degrees = { tp: number(row, 'tp'), pp: number(row, 'pp'), sp: number(row, 'cp') ?? 1, dp: number(row, 'dp') };
   const { tp, pp, sp } = degrees;
-  const gpus = number(row, 'gpus') ?? (tp ?? 1) * (pp ?? 1) * (degrees.sp ?? 1) * (degrees.dp ?? 1);
   if (tp === undefined || pp === undefined) return 'degrees are not stated';
+  const stated = number(row, 'gpus');
+  if (stated === undefined && degrees.dp === undefined) return 'degrees are not stated';
+  const gpus = stated ?? tp * pp * degrees.sp * (degrees.dp ?? 1);
   const dp = degrees.dp || gpus / (tp * pp * sp);
   if (!Number.isInteger(dp) || dp < 1 || tp * pp * sp * dp !== gpus) return 'degrees do not multiply to the devices';
   const globalBatch = number(row, 'global_batch');
@@ -149,8 +151,10 @@ export function publishedRun(row: Row, file: string): PublishedRun | string {
     ...(plainSoftmax(row, software, microBatch * (heads / tp)) ? { plainSoftmax: true } : {}),
     precision,
     software,
-    overlap: overlapOf(row, software),
+    overlap: overlapOf(row, software, zero.level),
     ...(software === 'megatron' && zero.level === 3 ? { gathersPerLayer: 12 } : {}),
+    // Megatron has it since early 2022, with sequence parallelism.
+    ...(/Korthikanti/.test(row['source'] ?? '') ? { fusedAccumulation: true } : {}),
     gradientBytes: software === 'megatron-core' && precision !== 'fp16' ? 2 : software === 'megatron' ? 2 : 2,
   };
   const named = parseCluster(`${Math.ceil(gpus / perNode)}x${perNode}:${device.id}`, undefined);
@@ -218,13 +222,14 @@ function softwareOf(row: Row): SoftwareName {
   return row['zero']?.startsWith('3') ? 'eager' : 'megatron-core';
 }
 
-function overlapOf(row: Row, software: SoftwareName): StepConfiguration['overlap'] {
+function overlapOf(row: Row, software: SoftwareName, zero: number): StepConfiguration['overlap'] {
   const text = row['overlap'] ?? '';
   const tensor =
     /tp_comm_overlap=True|asyncTP|tp-comm|MegaScale/.test(text) || (software === 'megatron-core' && text === '');
   return {
     tensor,
-    data: software !== 'megatron' || /grad/.test(text),
+    // ZeRO 3 fetches the next parameters while it computes, in DeepSpeed too.
+    data: software !== 'megatron' || zero === 3 || /grad/.test(text),
     pipeline: software === 'megatron-core',
     experts: release(row) >= 26.06,
   };

@@ -61,7 +61,7 @@ interface Recipe {
 }
 
 /** Mixed-precision Adam: 16-bit parameters beside fp32 masters and moments; fp32 has no masters. */
-function recipeOf({ precision, software, zero }: StepConfiguration): Recipe {
+export function recipeOf({ precision, software, zero }: StepConfiguration): Recipe {
   if (precision === 'fp32') return { parameter: 4, gradient: 4, optimizer: 8 };
   // PyTorch's FSDP keeps fp32 shards and casts what it gathers; Megatron accumulates gradients in fp32 except in its
   // recipes for 8 and 4 bits.
