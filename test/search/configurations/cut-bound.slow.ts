@@ -25,7 +25,7 @@ test('no cut of thousands that fits is faster than its bounds, and most bounds a
   t.true(met > all / 2, `${met} of ${all}`);
 });
 
-for (const memory of [2.4e9, 3e9, 20e9]) {
+for (const memory of [2.7e9, 3.2e9, 20e9]) {
   test(`the bound of a search holds for every cut of every variant, with ${memory / 1e9} GB`, async (t) => {
     const prepared = await prepareStep({
       generate: 'gpt:layers=5,hidden=1024,heads=8,seq=1024,vocab=32000',
