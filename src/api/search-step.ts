@@ -146,11 +146,12 @@ export async function searchPrepared(prepared: PreparedStep): Promise<StepSearch
 
 /**
  * The few best in the order of their steps as every action of the schedule is simulated: the closed forms leave out how stages of
- * unequal length wait for each other.
+ * unequal length wait for each other. They are bounds from below, so that what is above the best simulated step stays behind it.
  */
 function simulatedFirst(found: Found, { cluster, works }: PreparedStep): Found {
   const simulated = new Map<Priced, number>();
   for (const priced of found.best.slice(0, MOST_SIMULATED)) {
+    if (priced.seconds >= Math.min(...simulated.values())) break;
     const { configuration } = priced;
     const { pp, dp } = configuration.degrees;
     const actions =

@@ -171,7 +171,7 @@ function inOrder(all: readonly StepConfiguration[]): readonly Bounded[] {
 }
 
 /** Variants in the order of their bounds, of which each is made when those before it have been looked at. */
-export function* byBound(
+function* byBound(
   all: readonly StepConfiguration[],
   { roughly, variantAtLeast }: Pick<Pricing, 'roughly' | 'variantAtLeast'>,
 ): Generator<Bounded> {

@@ -61,10 +61,12 @@ export function cutUnevenly(even: Found, pricing: StepPricing, request: UnevenRe
     bound = Math.min(bound, Math.max(atLeast, found?.atLeast ?? 0));
   }
   const sorted = [...best.values()].sort((a, b) => a.seconds - b.seconds);
+  const least = sorted[0]?.seconds ?? Number.POSITIVE_INFINITY;
   return {
     ...even,
     best: sorted,
-    bound: Math.min(bound, sorted[0]?.seconds ?? Number.POSITIVE_INFINITY),
+    // Bounds lie below the truth by more than rounding: what is as near as that is proven.
+    bound: bound >= least * PROVEN ? least : bound,
     verdicts: [
       ...sorted.map((priced) => ({ kind: 'priced' as const, degrees: priced.configuration.degrees, best: priced })),
       ...even.verdicts.filter(({ degrees }) => !best.has(degrees)),
@@ -102,6 +104,7 @@ function cutsOf(
   });
 }
 
+const PROVEN = 1 - 1e-8;
 /** Cuts this much faster than even stages are taken. */
 const EVEN_ENOUGH = 0.995;
 /** Combinations whose layers are cut unevenly in any case, and table entries that each may look at. */
