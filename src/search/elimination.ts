@@ -14,6 +14,7 @@
  * descent, and the gap between the two is reported.
  */
 import type { CostProblem, CostSolution } from './cost-problem.js';
+import type { Deadline } from './deadline.js';
 import { type ComparedTable, Margins } from './dominance.js';
 import { EliminationOrder } from './elimination-order.js';
 import {
@@ -46,11 +47,42 @@ export function eliminate(
   algebra: TableAlgebra = new TableAlgebra(),
   limits: EliminationLimits = DEFAULT_LIMITS,
 ): CostSolution {
+  const steps = eliminating(problem, algebra, limits);
+  for (;;) {
+    const { done, value } = steps.next();
+    if (done) return value;
+  }
+}
+
+/**
+ * The same, with a pause between two variables where one is due: an interruption and the end of the time are noticed.
+ * @throws what the deadline's pause throws
+ */
+export async function eliminateInTurns(
+  problem: CostProblem,
+  algebra: TableAlgebra,
+  limits: EliminationLimits,
+  deadline: Deadline,
+): Promise<CostSolution> {
+  const steps = eliminating(problem, algebra, limits);
+  for (;;) {
+    const { done, value } = steps.next();
+    if (done) return value;
+    if (deadline.isTurn()) await deadline.pause();
+  }
+}
+
+/** Ends a step after each variable. */
+function* eliminating(
+  problem: CostProblem,
+  algebra: TableAlgebra,
+  limits: EliminationLimits,
+): Generator<void, CostSolution, void> {
   const known = algebra.again?.(problem);
   if (known) return known;
   algebra.begin();
   const elimination = new Elimination(problem, algebra, limits);
-  elimination.run();
+  yield* elimination.steps();
   algebra.again = (next) => solvedAgain(next, problem, elimination.record, algebra, limits);
   return solutionOf(problem, elimination.record, algebra);
 }
@@ -105,9 +137,13 @@ class Elimination {
     this.record = { given, buckets, constants, states, lists };
   }
 
-  run(): void {
+  *steps(): Generator<void, void, void> {
     this.prune(this.lists.map((_, variable) => variable));
-    for (let variable = this.order.next(); variable !== undefined; variable = this.order.next()) this.remove(variable);
+    yield;
+    for (let variable = this.order.next(); variable !== undefined; variable = this.order.next()) {
+      this.remove(variable);
+      yield;
+    }
   }
 
   private sizeOf(variable: number): number {

@@ -14,7 +14,7 @@ import type { Strategy } from '../sharding-propagation/strategy.js';
 import { SMALL } from './cheapest.js';
 import { type CostFactor, type CostProblem, type CostSolution, type CostTable, costOf } from './cost-problem.js';
 import type { Deadline } from './deadline.js';
-import { eliminate } from './elimination.js';
+import { eliminateInTurns } from './elimination.js';
 import type { MeshProblem } from './mesh-problem.js';
 import { isForbidden } from './pin-conflict.js';
 import { TableAlgebra } from './table-algebra.js';
@@ -125,13 +125,12 @@ export class PinPricing {
     };
     let best: CostSolution | undefined;
     for (;;) {
-      const found = eliminate(joined(groups.problem(), added), this.algebra, SMALL);
+      const found = await eliminateInTurns(joined(groups.problem(), added), this.algebra, SMALL, this.deadline);
       const isExact = !groups.refine(found.states);
       const cost = costOf(problem.groups.problem(), found.states);
       const bound = Math.max(best?.bound ?? 0, found.bound);
       best = best && best.cost <= cost ? { ...best, bound } : { states: found.states, cost, bound };
       if (isExact) return { ...best, bound: Math.min(best.bound, best.cost), problem };
-      await this.deadline.pause();
     }
   }
 }

@@ -143,7 +143,7 @@ export const cutProblems: fc.Arbitrary<CutProblem> = fc
   });
 
 /** Every cut into chunks with every choice of layers that recompute: embedding and head are parts too. */
-function everyCut({ model, configuration, isMixed }: CutProblem): readonly StepConfiguration[] {
+export function everyCut({ model, configuration, isMixed }: CutProblem): readonly StepConfiguration[] {
   const { degrees, virtualStages } = configuration;
   const chunks = degrees.pp * virtualStages;
   const layers = model.layers.reduce((sum, { count }) => sum + count, 0);
