@@ -65,6 +65,7 @@ export function simulationLines(simulation: Simulation, { colors }: Output): rea
       ),
     ),
     '',
+    ...largestLines(simulation),
     ...fitLines(simulation),
     ...(simulation.pricedWithoutLowering.length === 0
       ? []
@@ -95,6 +96,29 @@ function throughputText({ tokensPerSecond, samplesPerSecond }: Simulation): stri
   return tokensPerSecond === null
     ? `${Number(samplesPerSecond.toPrecision(4))} samples/s`
     : `${wholeText(Math.round(tokensPerSecond))} tokens/s`;
+}
+
+/** The tensors by name that take most at the peak of the fullest stage. */
+function largestLines({ largest, tightestStage, stages }: Simulation): readonly string[] {
+  if (largest.length === 0) return [];
+  const total = stages[tightestStage]?.total ?? 1;
+  const columns = [
+    { title: `largest on stage ${tightestStage}` },
+    { title: 'kind' },
+    { title: 'layers', right: true },
+    { title: 'micro-batches', right: true },
+    { title: 'bytes', right: true },
+    { title: 'share', right: true },
+  ];
+  const rows = largest.map(({ tensor, kind, layers, microBatches, bytes }) => [
+    ...[tensor, kind === 'parameter' ? 'parameter and state' : kind, `${layers}`],
+    ...[
+      kind === 'parameter' ? '' : String(Number(microBatches.toPrecision(3))),
+      bytesText(bytes),
+      shareText(bytes / total),
+    ],
+  ]);
+  return [...tableLines(columns, rows), ''];
 }
 
 /** Long pipelines by their ends and the fullest stage. */
@@ -138,6 +162,7 @@ export function simulationJson(simulation: Simulation): Readonly<Record<string, 
     sent: named(bytes, 'Bytes'),
     mesh: simulation.axes,
     stages: stages.map(({ stage, inFlight, ...held }) => ({ stage, inFlight, ...named(held, 'Bytes') })),
+    largest: simulation.largest,
     memoryBytes: simulation.memoryBytes,
     fits: simulation.fits,
     missingBytes: simulation.missingBytes,
