@@ -10,7 +10,8 @@
  *
  * Printed per plan: predicted, and the fastest measured step. Then the mean absolute percentage error, and Kendall's tau: how often
  * the prediction tells the faster of two plans of a model (aim: 0.8). Plans whose difference is less than what rounds of one
- * plan differ by cannot be told apart by measuring either: a second tau leaves such pairs out.
+ * plan differ by cannot be told apart by measuring either: a second tau leaves such pairs out. Regret: how much slower the plan is
+ * that is predicted fastest.
  */
 import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { availableParallelism, loadavg, tmpdir } from 'node:os';
@@ -172,8 +173,19 @@ function summary(name: string, results: readonly Result[]): void {
   const told = pairs.filter(([a, b]) => areApart(a, b));
   console.log(
     `${name.padEnd(46)} ${String(results.length).padStart(2)} plans  MAPE ${(100 * mean).toFixed(1).padStart(5)} %` +
-      `  tau ${tau(pairs)}  of the ${told.length} pairs of ${pairs.length} beyond noise ${tau(told)}`,
+      `  tau ${tau(pairs)}  of the ${told.length} pairs of ${pairs.length} beyond noise ${tau(told)}  regret ${(100 * regret(results)).toFixed(1).padStart(4)} %`,
   );
+}
+
+/** How much slower the plan is that is predicted fastest than the fastest one; the mean over models. */
+function regret(results: readonly Result[]): number {
+  const names = [...new Set(results.map(({ model }) => model))];
+  const each = names.map((name) => {
+    const own = results.filter(({ model }) => model === name);
+    const chosen = own.reduce((best, result) => (result.predictedSeconds < best.predictedSeconds ? result : best));
+    return chosen.measuredSeconds / Math.min(...own.map(({ measuredSeconds }) => measuredSeconds)) - 1;
+  });
+  return each.reduce((sum, value) => sum + value, 0) / each.length;
 }
 
 type Pair = readonly [Result, Result];

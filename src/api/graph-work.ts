@@ -4,7 +4,7 @@
  */
 import type { Cluster } from '../cost-model/cluster.js';
 import { deviceLevels } from '../cost-model/levels.js';
-import { readWork } from '../cost-model/step/read-work.js';
+import { readTensors, readWork } from '../cost-model/step/read-work.js';
 import type { PartWork } from '../cost-model/step/work.js';
 import type { LossOptions } from '../ir/autodiff/append-loss.js';
 import { appendLoss } from '../ir/autodiff/append-loss.js';
@@ -62,10 +62,12 @@ export async function graphWork(
     memoryBytes: Number.MAX_SAFE_INTEGER,
   });
   const places = layerPlaces(graph);
-  const parts = readWork(graph, found.sharded, (group) => places.get(group) ?? 'last');
-  const layers = [...parts]
+  const partOf = (group: string) => places.get(group) ?? 'last';
+  const parts = readWork(graph, found.sharded, partOf);
+  const named = [...parts]
     .filter(([name]) => name !== 'first' && name !== 'last')
-    .flatMap(([name, part]) => Array.from({ length: repeats.get(name) ?? 1 }, () => part));
+    .flatMap((layer) => Array.from({ length: repeats.get(layer[0]) ?? 1 }, () => layer));
+  const layers = named.map(([, part]) => part);
   const classes = classesOf(layers.length > 0 ? layers : [NOTHING]);
   const work = {
     first: parts.get('first') ?? NOTHING,
@@ -80,7 +82,16 @@ export async function graphWork(
     boundary: boundaryOf(graph, places),
     tied: false,
   };
-  return { work, graph, assignment: found.assignment, runs, sequence };
+  const tensors = () => {
+    const held = readTensors(graph, found.sharded, partOf);
+    const of = (name: string) => held.get(name) ?? [];
+    return {
+      first: of('first'),
+      layers: classes.map(({ places: [place = 0] }) => of(named[place]?.[0] ?? '')),
+      last: of('last'),
+    };
+  };
+  return { work, graph, assignment: found.assignment, runs, sequence, tensors };
 }
 
 const NOTHING: PartWork = {

@@ -13,6 +13,7 @@ import type {
   StepConfiguration,
 } from '../cost-model/step/configuration.js';
 import { type SoftwareName, STEP_CONSTANTS } from '../cost-model/step/constants.js';
+import { type HeldTensor, heldTensors } from '../cost-model/step/held-tensors.js';
 import { modelFlops } from '../cost-model/step/model-flops.js';
 import { stageClusters } from '../cost-model/step/stages.js';
 import { type StageMemory, stageMemory } from '../cost-model/step/step-memory.js';
@@ -76,6 +77,8 @@ export interface Simulation extends StepPrice {
   readonly fits: boolean;
   /** That stage. */
   readonly tightestStage: number;
+  /** Its largest tensors at the peak, by name; none where only the model's work is known. */
+  readonly largest: readonly HeldTensor[];
   /** Bytes that it lacks; 0 where it fits. */
   readonly missingBytes: number;
   /** The cheapest single change that makes it fit; null where none does, or none is needed. */
@@ -101,10 +104,10 @@ export async function simulate(options: SimulateOptions): Promise<Simulation> {
   const purpose: Purpose = options.loss ? { kind: 'training', loss: options.loss } : { kind: 'inference' };
   const read = workReader(options, generated, purpose, cluster);
   const works = async ({ degrees, microBatch }: StepConfiguration) => (await read(degrees.tp, microBatch)).work;
-  const work = await works(configuration);
+  const { work, tensors } = await read(configuration.degrees.tp, configuration.microBatch);
   checkStages(work, configuration);
   const whole = await read(1, configuration.microBatch);
-  const simulation = simulationOf({
+  const priced = simulationOf({
     name: generated?.text ?? options.model ?? '',
     cluster,
     configuration,
@@ -113,10 +116,15 @@ export async function simulate(options: SimulateOptions): Promise<Simulation> {
     memory: options.memory,
     sequence: whole.sequence,
   });
+  const largest = heldTensors(tensors(), work, configuration, priced.tightestStage).slice(0, NAMED);
+  const simulation = { ...priced, largest };
   if (options.trace !== undefined) await writeTimeline(options.trace, configuration, simulation);
   if (simulation.fits) return simulation;
   return { ...simulation, remedy: await remedyOf(options, configuration, cluster, works) };
 }
+
+/** Tensors that are named at the peak. */
+const NAMED = 8;
 
 /** A configuration of a model whose work is known, priced; no remedy is looked for. */
 export function simulationOf({ modelFlops: flops, ...priceable }: Priceable): Simulation {
@@ -141,6 +149,7 @@ export function simulationOf({ modelFlops: flops, ...priceable }: Priceable): Si
     stages,
     memoryBytes: limits[missing.stage] ?? null,
     tightestStage: missing.stage,
+    largest: [],
     fits,
     missingBytes: Math.max(0, missing.bytes),
     remedy: null,

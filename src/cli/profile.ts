@@ -59,7 +59,8 @@ function profileLines({ file, profile: { machine, cluster, alone, crowded, error
   const rate = (value: unknown) => `${bytesText(Number(value))}/s`;
   const rows: readonly (readonly string[])[] = [
     ['fp32 matmul of one rank', `${flopsText(Number(device.peak?.['fp32']))}/s`],
-    ['with the machine to itself', `${alone.toPrecision(3)} ×`],
+    ['with the machine to itself', `${alone.compute.toPrecision(3)} ×`],
+    ['its memory then', `${alone.memory.toPrecision(3)} ×`],
     ['half of that at depth', String(Math.round(Number(halfDepth)))],
     ['packing a factor that is no weight', rate(packingBandwidth)],
     ['memory of one rank', rate(device.memoryBandwidth)],
@@ -71,6 +72,7 @@ function profileLines({ file, profile: { machine, cluster, alone, crowded, error
     ['round of a collective', secondsText(Number(latency))],
     ...Object.entries(busBandwidth).map(([kind, value]) => [kind, rate(value)] as const),
     [`with ${crowded.ranks} ranks that share the cores`, `${shareText(crowded.speed)} of a share`],
+    ['memory of these', `${shareText(crowded.memorySpeed)} of a share`],
     ['collective of these', secondsText(crowded.collectiveSeconds)],
     ['round of these', secondsText(crowded.latency)],
     ['all-reduce of these', rate(crowded.busBandwidth['all-reduce'])],

@@ -55,6 +55,7 @@ export function simulationLines(simulation: Simulation, { colors }: Output): rea
     '',
     ...stageLines(stages),
     '',
+    ...largestLines(simulation),
     ...fitLines(simulation),
     ...(simulation.pricedWithoutLowering.length === 0
       ? []
@@ -100,6 +101,29 @@ export function stageLines(stages: Simulation['stages']): readonly string[] {
       ],
     ),
   );
+}
+
+/** The tensors by name that take most at the peak of the fullest stage. */
+function largestLines({ largest, tightestStage, stages }: Simulation): readonly string[] {
+  if (largest.length === 0) return [];
+  const total = stages[tightestStage]?.total ?? 1;
+  const columns = [
+    { title: `largest on stage ${tightestStage}` },
+    { title: 'kind' },
+    { title: 'layers', right: true },
+    { title: 'micro-batches', right: true },
+    { title: 'bytes', right: true },
+    { title: 'share', right: true },
+  ];
+  const rows = largest.map(({ tensor, kind, layers, microBatches, bytes }) => [
+    ...[tensor, kind === 'parameter' ? 'parameter and state' : kind, `${layers}`],
+    ...[
+      kind === 'parameter' ? '' : String(Number(microBatches.toPrecision(3))),
+      bytesText(bytes),
+      shareText(bytes / total),
+    ],
+  ]);
+  return [...tableLines(columns, rows), ''];
 }
 
 /** Long pipelines by their ends and the fullest stage. */
@@ -148,6 +172,7 @@ export function simulationJson(simulation: Simulation): Readonly<Record<string, 
     sent: named(bytes, 'Bytes'),
     mesh: simulation.axes,
     stages: stagesJson(simulation),
+    largest: simulation.largest,
     memoryBytes: simulation.memoryBytes,
     fits: simulation.fits,
     missingBytes: simulation.missingBytes,

@@ -36,8 +36,8 @@ export type Measurement = Subject & { readonly ranks: number; readonly seconds: 
 export interface FittedProfile {
   /** A node of `cpu-rank` devices with the measured figures. */
   readonly cluster: ClusterDescription;
-  /** How much faster a rank is that has the machine to itself: cores may share what they compute with. */
-  readonly alone: number;
+  /** How much faster a rank is that has the machine to itself: cores may share what they compute with, and share memory. */
+  readonly alone: { readonly compute: number; readonly memory: number };
   readonly crowded: Crowded;
   /** Mean relative error of the fitted forms on what was measured. */
   readonly errors: { readonly matmul: number; readonly memory: number; readonly collectives: number };
@@ -46,8 +46,9 @@ export interface FittedProfile {
 /** What is different where ranks outnumber the cores and take turns on them, as measured at so many ranks. */
 export interface Crowded {
   readonly ranks: number;
-  /** Of what a rank's share of the cores should give it, what it gets. */
+  /** Of what a rank's share of the cores should give it, what it gets, in products and where memory is what counts. */
   readonly speed: number;
+  readonly memorySpeed: number;
   /** Seconds that a collective and each of its rounds cost, and bytes per second, with all the waiting for turns. */
   readonly collectiveSeconds: number;
   readonly latency: number;
@@ -59,11 +60,19 @@ export function fitProfile(measurements: readonly Measurement[]): FittedProfile 
   const chains = of(measurements, 'chain');
   const busy = Math.max(...chains.map(({ ranks }) => ranks));
   const launch = launches(chains);
-  const memory = memoryOf(of(measurements, 'add'), launch.operator);
-  const handed = handing(of(measurements, 'wide'), launch, memory);
+  const memory = memoryOf(
+    of(measurements, 'add').filter(({ ranks }) => ranks === busy),
+    launch.operator,
+  );
+  const handed = handing(
+    of(measurements, 'wide').filter(({ ranks }) => ranks === busy),
+    launch,
+    memory,
+  );
   const all = of(measurements, 'matmul');
   const products = all.map((product) => ({ ...product, seconds: ownSeconds(product, launch.segment, handed.results) }));
   const matmul = matmuls(products.filter(({ ranks }) => ranks === busy));
+  const moved = [...of(measurements, 'add'), ...of(measurements, 'wide')];
   const exchanged = of(measurements, 'collective');
   const collectives = exchanges(exchanged.filter(({ ranks }) => ranks <= busy || busy === 1));
   const usual = CPU_RANK.peakFlops;
@@ -96,8 +105,8 @@ export function fitProfile(measurements: readonly Measurement[]): FittedProfile 
         { name: 'node', size, latency: Math.max(1e-9, collectives.latency), busBandwidth: collectives.busBandwidth },
       ],
     },
-    alone: Math.min(busy, Math.max(1, meanRatio(all, busy, 1))),
-    crowded: crowding(all, exchanged, busy, launch.segment, collectives),
+    alone: { compute: aloneIn(all, busy), memory: aloneIn(moved, busy) },
+    crowded: crowding({ products: all, moved, exchanged }, busy, launch.segment, collectives),
     errors: { matmul: matmul.error, memory: memory.error, collectives: collectives.error },
   };
 }
@@ -170,17 +179,19 @@ function matmuls(measured: readonly Product[]) {
   };
 }
 
-/** Of products that were measured on `ranks` at once and on `busy`, how many times as long they took on `busy`. */
-function meanRatio(measured: readonly Product[], busy: number, ranks: number): number {
-  if (ranks === busy) return 1;
+/** Of what was measured on `ranks` at once and on `busy`, how many times as long it took on `busy`; on average. */
+function meanRatio(measured: readonly Measurement[], busy: number, ranks: number): number {
+  const subjectOf = ({ ranks: _, seconds: __, ...subject }: Measurement) => JSON.stringify(subject);
+  const usual = new Map(measured.filter((one) => one.ranks === busy).map((one) => [subjectOf(one), one.seconds]));
   const ratios = measured.flatMap((one) => {
-    const all = measured.find(
-      (other) =>
-        other.ranks === busy && other.rows === one.rows && other.side === one.side && other.stored === one.stored,
-    );
-    return one.ranks === ranks && all ? [all.seconds / one.seconds] : [];
+    const seconds = usual.get(subjectOf(one));
+    return one.ranks === ranks && seconds !== undefined ? [seconds / one.seconds] : [];
   });
   return ratios.length === 0 ? 1 : ratios.reduce((sum, ratio) => sum + ratio, 0) / ratios.length;
+}
+
+function aloneIn(measured: readonly Measurement[], busy: number): number {
+  return Math.min(busy, Math.max(1, meanRatio(measured, busy, 1)));
 }
 
 /** Caches of 64 KiB to 64 MiB: what an operator reads and writes goes through them up to here. */
@@ -249,8 +260,15 @@ function exchanges(measured: readonly Exchange[]) {
 
 /** Kinds that were not measured on crowded ranks lose as much as those that were. */
 function crowding(
-  products: readonly Product[],
-  exchanged: readonly Exchange[],
+  {
+    products,
+    moved,
+    exchanged,
+  }: {
+    readonly products: readonly Product[];
+    readonly moved: readonly Measurement[];
+    readonly exchanged: readonly Exchange[];
+  },
   busy: number,
   segment: number,
   usual: ReturnType<typeof exchanges>,
@@ -267,6 +285,7 @@ function crowding(
   return {
     ranks,
     speed: Math.min(1, turns * meanRatio(products, busy, ranks)),
+    memorySpeed: Math.min(1, turns * meanRatio(moved, busy, ranks)),
     collectiveSeconds: launch + turns * segment,
     latency: Math.max(1e-9, latency),
     busBandwidth: Object.fromEntries(

@@ -28,6 +28,8 @@ const TRUE = {
   /** Of a rank alone, and of ranks that share cores. */
   alone: 1.5,
   crowded: 0.8,
+  aloneMemory: 1.7,
+  crowdedMemory: 0.6,
 };
 
 function measured(of: typeof TRUE, noise: (index: number) => number = () => 1, cores = 4): readonly Measurement[] {
@@ -40,18 +42,19 @@ function measured(of: typeof TRUE, noise: (index: number) => number = () => 1, c
     };
     const seconds = () => {
       if (subject.kind === 'chain') return of.segment + subject.operators * of.operator;
-      if (subject.kind === 'add') return handed(subject.elements) + subject.operators * own(12 * subject.elements);
+      const shared = (alone: number, crowded: number) => (ranks === 1 ? 1 / alone : turns > 1 ? turns / crowded : 1);
+      const moving = shared(of.aloneMemory, of.crowdedMemory);
+      if (subject.kind === 'add')
+        return moving * (handed(subject.elements) + subject.operators * own(12 * subject.elements));
       if (subject.kind === 'wide') {
         const { tensors, elements } = subject;
-        return handed(tensors * elements) + tensors * own(8 * elements) + 2 * (tensors - 1) * of.tensor;
+        return moving * (handed(tensors * elements) + tensors * own(8 * elements) + 2 * (tensors - 1) * of.tensor);
       }
       if (subject.kind === 'matmul') {
         const { rows, side, operators, stored } = subject;
         const packed = stored ? 0 : (4 * side * side) / of.packing;
-        const own = ((2 * rows * side * side) / of.rate) * (1 + of.halfDepth / side) + packed;
-        return (
-          (handed(rows * side) + operators * own) * (ranks === 1 ? 1 / of.alone : turns > 1 ? turns / of.crowded : 1)
-        );
+        const each = ((2 * rows * side * side) / of.rate) * (1 + of.halfDepth / side) + packed;
+        return (handed(rows * side) + operators * each) * shared(of.alone, of.crowded);
       }
       const { collective, elements } = subject;
       const doublings = collective === 'permute' ? 1 : Math.log2(ranks) * (collective === 'all-reduce' ? 2 : 1);
@@ -72,7 +75,9 @@ for (const cores of [2, 4]) {
     near(device.profile?.resultBandwidth, TRUE.results);
     near(device.profile?.memory.cacheBytes, TRUE.cacheBytes);
     near(device.profile?.memory.cacheGain, TRUE.cacheGain);
-    near(alone, TRUE.alone);
+    near(alone.compute, TRUE.alone);
+    near(alone.memory, TRUE.aloneMemory);
+    near(crowded.memorySpeed, TRUE.crowdedMemory);
     near(crowded.speed, TRUE.crowded);
     near(crowded.collectiveSeconds, 2 * (TRUE.launch + TRUE.segment));
     near(crowded.latency, 2 * TRUE.latency);

@@ -6,7 +6,7 @@ import { arch, availableParallelism, cpus, homedir, platform, totalmem } from 'n
 import path from 'node:path';
 import { type Cluster, clusterSize } from '../../cost-model/cluster.js';
 import { clusterOfDescription } from '../../cost-model/cluster-file.js';
-import type { ClusterDescription } from '../../cost-model/cluster-schema.js';
+import type { ClusterDescription, DeviceDescription } from '../../cost-model/cluster-schema.js';
 import type { Crowded, FittedProfile, Measurement } from '../../cost-model/fit-profile.js';
 import { AutoparError } from '../../ir/error.js';
 import { cannotWrite, writeJsonAtomic } from '../../program/atomic.js';
@@ -117,36 +117,47 @@ export async function readProfile(file: string, machine: Machine = thisMachine()
 const AGAIN = 'measure this machine: autopar profile';
 
 /** So many ranks that have a core each; fewer than were measured at once have more of the machine. */
-function sizedTo({ description }: Cluster, ranks: number, cores: number, alone: number): Cluster {
+function sizedTo({ description }: Cluster, ranks: number, cores: number, alone: FittedProfile['alone']): Cluster {
   const busy = busyRanks(cores);
-  const speed = ranks >= busy ? 1 : 1 / (1 / alone + ((1 - 1 / alone) * (ranks - 1)) / (busy - 1));
+  const share = ranks >= busy ? 0 : (busy - ranks) / (busy - 1);
+  const [speed, memory] = [alone.compute, alone.memory].map((gain) => 1 / (1 - share * (1 - 1 / gain)));
   const { device, level } = partsOf(description);
-  return described({ ...description, levels: [{ ...level, size: ranks }] }, device, speed, ranks);
+  const faster = withMemory(device, memory as number, speed as number);
+  return described({ ...description, levels: [{ ...level, size: ranks }] }, faster, speed as number, ranks);
 }
 
 /** Ranks that take turns on the cores: as they were measured, more of them in proportion. */
 function crowdedTo({ description }: Cluster, ranks: number, cores: number, crowded: Crowded): Cluster {
   const { device, level } = partsOf(description);
-  const speed = (crowded.speed * cores) / ranks;
+  const [speed, memory] = [crowded.speed, crowded.memorySpeed].map((share) => (share * cores) / ranks);
   // As many turns as when collectives were measured, and these more.
   const turns = ranks / Math.max(cores, crowded.ranks);
-  const { constants = {} } = device;
-  const seconds = (key: string, times: number) => ({ [key]: Number(constants[key] ?? 0) * times });
-  const bandwidth = (key: string) => (constants[key] === undefined ? {} : seconds(key, speed));
-  const slowed = {
-    ...constants,
-    ...seconds('launchSeconds', 1 / speed),
-    ...seconds('segmentSeconds', 1 / speed),
-    ...seconds('tensorSeconds', 1 / speed),
-    ...bandwidth('packingBandwidth'),
-    ...bandwidth('resultBandwidth'),
-    collectiveSeconds: crowded.collectiveSeconds * turns,
-  };
+  const shared = withMemory(device, memory as number, speed as number);
+  const slowed = Object.fromEntries(
+    ['launchSeconds', 'segmentSeconds', 'tensorSeconds'].map((key) => [
+      key,
+      Number(shared.constants?.[key] ?? 0) / (speed as number),
+    ]),
+  );
+  const constants = { ...shared.constants, ...slowed, collectiveSeconds: crowded.collectiveSeconds * turns };
   const busBandwidth = Object.fromEntries(
     Object.entries(crowded.busBandwidth).map(([kind, rate]) => [kind, rate / turns] as const),
   );
-  const shared = { ...level, latency: crowded.latency * turns, busBandwidth, size: ranks };
-  return described({ ...description, levels: [shared] }, { ...device, constants: slowed }, speed, ranks);
+  const links = { ...level, latency: crowded.latency * turns, busBandwidth, size: ranks };
+  return described({ ...description, levels: [links] }, { ...shared, constants }, speed as number, ranks);
+}
+
+/** A device whose memory goes `memory` times as fast, where all of it will go `speed` times as fast. */
+function withMemory(device: DeviceDescription, memory: number, speed: number): DeviceDescription {
+  const { constants = {}, memoryBandwidth } = device;
+  const rates = ['packingBandwidth', 'resultBandwidth'].flatMap((key) =>
+    constants[key] === undefined ? [] : [[key, Number(constants[key]) * memory] as const],
+  );
+  return {
+    ...device,
+    memoryBandwidth: (Number(memoryBandwidth) * memory) / speed,
+    constants: { ...constants, ...Object.fromEntries(rates) },
+  };
 }
 
 function partsOf(description: ClusterDescription | undefined) {

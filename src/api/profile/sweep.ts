@@ -75,16 +75,18 @@ export function sweep(cores: number, quick: boolean): readonly Planned[] {
   const products = sizes.rows.flatMap((rows) =>
     sizes.sides.map((side): Subject => ({ ...product(rows, side), stored: true })),
   );
-  const large = products.slice(quick ? -1 : -2);
+  const sums = sizes.adds.map((elements): Subject => ({ kind: 'add', elements, operators: SUMS }));
+  const results = sizes.results.map((elements): Subject => ({ kind: 'wide', tensors: WIDE, elements }));
+  // What is measured again on a rank that has the machine to itself, and on ranks that have to share it.
+  const again = [products, sums.slice(0, -1), results].flatMap((subjects) => subjects.slice(quick ? -1 : -2));
   return [
     ...sizes.chains.map((operators) => on(busy, { kind: 'chain', operators })),
-    ...sizes.results.map((elements) => on(busy, { kind: 'wide', tensors: WIDE, elements })),
+    ...results.map((subject) => on(busy, subject)),
     ...products.map((subject) => on(busy, subject)),
     ...sizes.packed.map(([rows, side]) => on(busy, product(rows, side))),
-    // A rank that has the machine to itself, and ranks that have to share it.
-    ...(busy > 1 ? large.map((subject) => on(1, subject)) : []),
-    ...large.map((subject) => on(crowded, subject)),
-    ...sizes.adds.flatMap((elements) => [1, SUMS].map((operators) => on(busy, { kind: 'add', elements, operators }))),
+    ...sizes.adds.map((elements) => on(busy, { kind: 'add', elements, operators: 1 })),
+    ...sums.map((subject) => on(busy, subject)),
+    ...[...(busy > 1 ? [1] : []), crowded].flatMap((ranks) => again.map((subject) => on(ranks, subject))),
     ...groups.flatMap((ranks) =>
       COLLECTIVE_KINDS.filter((kind) => !quick || ranks === 2 || kind === 'all-reduce').flatMap((collective) =>
         (USUAL.has(collective) ? sizes.elements : sizes.otherElements).map((elements) =>

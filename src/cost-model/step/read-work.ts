@@ -44,6 +44,40 @@ export function readWork(graph: Graph, sharded: ShardedGraph, partOf: PartOf): R
   return parts;
 }
 
+/** A tensor that a rank holds for long: a parameter with its state, or what a micro-batch keeps for its backward. */
+export interface NamedTensor {
+  /** The weight's name, or that of the sharded graph's tensor. */
+  readonly tensor: string;
+  readonly kind: 'parameter' | 'activation';
+  /** Of one rank's block. */
+  readonly elements: number;
+  /** Truth values, a byte each. */
+  readonly mask: boolean;
+  /** The same on every tensor-parallel rank. */
+  readonly repeated: boolean;
+  /** A weight per expert. */
+  readonly experts: boolean;
+}
+
+/** What each part holds, by the part's name; the sums over these are those of `readWork`. */
+export function readTensors(
+  graph: Graph,
+  sharded: ShardedGraph,
+  partOf: PartOf,
+): ReadonlyMap<string, readonly NamedTensor[]> {
+  const reading = new Reading(graph, sharded);
+  const named = new Map<string, NamedTensor[]>();
+  const add = (group: string, tensor: NamedTensor) => {
+    const part = partOf(group);
+    named.set(part, [...(named.get(part) ?? []), tensor]);
+  };
+  for (const { group, name, elements, experts } of reading.parameters())
+    add(group, { tensor: name, kind: 'parameter', elements, mask: false, repeated: false, experts });
+  for (const { group, name, elements, mask, repeated } of reading.kept())
+    add(group, { tensor: name, kind: 'activation', elements, mask, repeated, experts: false });
+  return named;
+}
+
 interface Draft {
   readonly forward: Work[];
   readonly backward: Work[];
@@ -155,7 +189,7 @@ class Reading {
   }
 
   /** What the forward makes and the backward reads, each tensor once. */
-  *kept(): Generator<{ group: string; elements: number; mask: boolean; repeated: boolean }> {
+  *kept(): Generator<{ group: string; name: string; elements: number; mask: boolean; repeated: boolean }> {
     for (const [name, readers] of this.readers) {
       if (this.weights.has(name) || !readers.some((reader) => phaseOf(reader) === 'backward')) continue;
       const maker = this.makers.get(name);
@@ -166,11 +200,11 @@ class Reading {
       // A view shares its operand's memory: it is kept where its operand is not.
       if (maker.kind === 'compute' && isView(maker) && this.keptElsewhere(maker)) continue;
       const elements = elementCount(tensor.localShape);
-      yield { group: this.group(maker), elements, mask, repeated: elements === elementCount(tensor.shape) };
+      yield { group: this.group(maker), name, elements, mask, repeated: elements === elementCount(tensor.shape) };
     }
   }
 
-  *parameters(): Generator<{ group: string; elements: number; experts: boolean }> {
+  *parameters(): Generator<{ group: string; name: string; elements: number; experts: boolean }> {
     const counted = new Set<string>();
     for (const { tensor, weight } of this.sharded.weights) {
       if (counted.has(weight)) continue;
@@ -179,7 +213,7 @@ class Reading {
       if (!reader || !isFloating(type.dtype)) continue;
       counted.add(weight);
       const experts = type.shape.length === 3 && this.family(this.group(reader)) === 'contraction';
-      yield { group: this.group(reader), elements: elementCount(type.localShape), experts };
+      yield { group: this.group(reader), name: weight, elements: elementCount(type.localShape), experts };
     }
   }
 
