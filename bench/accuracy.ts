@@ -192,7 +192,7 @@ function print(reports: readonly FileReport[], share: number, classes: number): 
   const total = reports.at(-1);
   for (const [reason, count] of Object.entries(total?.skipped ?? {})) console.log(`skipped ${count}: ${reason}`);
   console.log(
-    `used ${total?.usedOfEligible} of ${total?.eligible} rows with a time, degrees and a catalogued device; constant: every run at ${percent(share)} of its 16-bit peak; ${classes} layer classes`,
+    `used ${total?.usedOfEligible} of ${total?.eligible} rows with a time, degrees and a catalogued device${total?.time.rows ? `; constant: every run at ${percent(share)} of its 16-bit peak` : ''}; ${classes} layer classes`,
   );
 }
 

@@ -1,176 +1,215 @@
 /**
- * @file `npm run bench:local`: step times predicted with `--cluster local` against measured ones, over plans of three models
- * for inference and training. `-- PROFILE.json` takes a profile (`autopar profile -o`); else a quick one is made.
+ * @file `npm run bench:local`: step times predicted with `--cluster local` against measured ones, over plans of several models
+ * for inference and training (`local-plans.ts`).
  *
- * Printed per plan: predicted, the fastest measured step, and the processor time of a step for each core that has ranks, which tells
- * what a step would take where nothing else runs and nobody waits. Then the mean absolute percentage error, and Kendall's tau over
- * all plans and within each model: how often the prediction tells the faster of two plans (aim: 0.8).
+ *     -- --profile FILE    a profile (`autopar profile -o`); else a quick one is made
+ *     -- --models a,b      only these; --rounds N --steps N: how long each is measured
+ *     -- --folder F        compiles into F, and takes what is compiled there already: with --rounds 0 before, only steps remain
+ *     -- --measured FILE   predicts anew, against what an earlier run wrote with --json
+ *     -- --json            everything for machines, with the parts of predictions and of measured steps
+ *
+ * Printed per plan: predicted, and the fastest measured step. Then the mean absolute percentage error, and Kendall's tau: how often
+ * the prediction tells the faster of two plans of a model (aim: 0.8). Plans whose difference is less than what rounds of one
+ * plan differ by cannot be told apart by measuring either: a second tau leaves such pairs out. Regret: how much slower the plan is
+ * that is predicted fastest.
  */
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { availableParallelism, loadavg, tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { llama } from '../models/llama.js';
-import { mlp } from '../models/mlp.js';
+import { parseArgs } from 'node:util';
 import { compile } from '../src/api/compile.js';
 import { randomInputs } from '../src/api/inputs.js';
 import { profile } from '../src/api/profile.js';
-import type { Training } from '../src/api/training.js';
 import { openCompiled } from '../src/api/verify.js';
-import type { ConstantTensor, Graph } from '../src/ir/graph.js';
+import type { ConstantTensor } from '../src/ir/graph.js';
 import { writeOnnx } from '../src/ir/onnx/writer.js';
-import { runProgram } from '../src/runtime/run-program.js';
-
-const ROUNDS = 6;
-const STEPS = 20;
-
-interface Model {
-  readonly name: string;
-  readonly build: () => Graph;
-  readonly training?: Training;
-}
-
-const SQUARES: Training = { loss: { kind: 'mse' }, optimizer: { kind: 'sgd', learningRate: 1e-3 } };
-
-const MODELS: readonly Model[] = [
-  {
-    name: 'mlp 4 × 1024, batch 256',
-    build: () => mlp('mlp', { batch: 256, widths: [1024, 1024, 1024, 1024, 1024] }, 1),
-  },
-  {
-    name: 'llama 2 layers × 256, 8 × 64 tokens',
-    build: () =>
-      llama(
-        'llama',
-        { batch: 8, sequence: 64, layers: 2, width: 256, heads: 8, keyHeads: 4, feedForward: 688, vocabulary: 1024 },
-        1,
-      ),
-  },
-  {
-    name: 'mlp 4 × 512, batch 128, training',
-    build: () => mlp('mlp', { batch: 128, widths: [512, 512, 512, 512, 512] }, 1),
-    training: SQUARES,
-  },
-];
-
-const PLANS = [
-  { ranks: 1, degrees: { dp: 1, tp: 1 } },
-  { ranks: 2, degrees: { dp: 2, tp: 1 } },
-  { ranks: 2, degrees: { dp: 1, tp: 2 } },
-  { ranks: 4, degrees: { dp: 4, tp: 1 } },
-  { ranks: 4, degrees: { dp: 2, tp: 2 } },
-  { ranks: 4, degrees: { dp: 1, tp: 4 } },
-] as const;
+import { type RunResult, runProgram } from '../src/runtime/run-program.js';
+import { readPlan } from '../src/strategy/plan-json.js';
+import { type BenchModel, MODELS, PLANS } from './local-plans.js';
 
 interface Result {
   readonly model: string;
-  readonly predicted: number;
-  readonly measured: number;
+  readonly plan: string;
+  readonly predictedSeconds: number;
+  readonly parts: Readonly<Record<string, number>>;
+  /** The fastest step of each round. */
+  readonly roundSeconds: readonly number[];
+  /** The fastest of all. */
+  readonly measuredSeconds: number;
+  /** A rank's share of a step by what it did, mean over ranks, of the fastest round. */
+  readonly spent: Readonly<Record<string, number>>;
 }
 
 interface Planned {
-  readonly model: string;
-  readonly title: string;
+  readonly model: BenchModel;
+  readonly plan: string;
   readonly directory: string;
-  readonly predicted: number;
+  readonly predicted: { readonly stepSeconds: number; readonly parts: Readonly<Record<string, number>> };
   readonly inputs: Readonly<Record<string, ConstantTensor>>;
-  readonly ranks: number;
-  /** Seconds of every step so far. */
-  readonly seconds: number[];
-  /** Of every round, the processor's seconds in a step for each core that its ranks have. */
-  readonly processor: number[];
 }
 
-const folder = mkdtempSync(join(tmpdir(), 'autopar-bench-'));
+const { values } = parseArgs({
+  options: {
+    profile: { type: 'string' },
+    models: { type: 'string' },
+    rounds: { type: 'string', default: '3' },
+    steps: { type: 'string', default: '30' },
+    folder: { type: 'string' },
+    measured: { type: 'string' },
+    json: { type: 'boolean', default: false },
+  },
+});
+const [rounds, steps] = [Number(values.rounds), Number(values.steps)];
+const models = MODELS.filter(({ id }) => values.models === undefined || values.models.split(',').includes(id));
+if (models.length === 0 || !(rounds >= 0) || !(steps >= 1)) {
+  console.error(`--models of ${MODELS.map(({ id }) => id).join(',')}, --steps of at least 1`);
+  process.exit(2);
+}
+
+const folder = values.folder ?? mkdtempSync(join(tmpdir(), 'autopar-bench-'));
+mkdirSync(folder, { recursive: true });
 try {
-  const file = process.argv[2] ?? join(folder, 'profile.json');
-  if (process.argv[2] === undefined) await profile({ output: file, quick: true });
+  const file = values.profile ?? join(folder, 'profile.json');
+  if (values.profile === undefined) await profile({ output: file, quick: true });
   const plans = await planAll(file);
-  // In turn: what else the machine does then touches all plans alike.
-  for (let round = 0; round < ROUNDS; round++) {
-    for (const { directory, inputs, seconds, processor, ranks } of plans) {
-      const { stepSeconds, processorSeconds } = await runProgram(directory, inputs, { steps: STEPS, warmup: 2 });
-      seconds.push(...stepSeconds);
-      processor.push(processorSeconds / Math.min(ranks, availableParallelism()));
-    }
-  }
-  console.log(`${availableParallelism()} cores, load ${loadavg()[0]?.toFixed(1)}, Node ${process.version}`);
-  console.log(`fastest of ${ROUNDS} × ${STEPS} steps, plans in turn`);
-  const results = plans.map(({ seconds, processor, ...plan }) => ({
-    ...plan,
-    measured: Math.min(...seconds),
-    processor: Math.min(...processor),
-  }));
-  for (const { name } of MODELS) {
-    console.log(`\n${name}`);
-    for (const { model, title, predicted, measured, processor } of results) {
-      if (model !== name) continue;
-      const against = (seconds: number) =>
-        `${milliseconds(seconds)} ms ${`${(100 * (predicted / seconds - 1)).toFixed(0)} %`.padStart(6)}`;
-      console.log(
-        `  ${title}  predicted ${milliseconds(predicted)} ms  measured ${against(measured)}  processor ${against(processor)}`,
-      );
-    }
-  }
-  for (const [what, own] of [
-    ['fastest step', results],
-    ['processor time per core', results.map((result) => ({ ...result, measured: result.processor }))],
-  ] as const) {
-    console.log(`\nagainst the ${what}`);
-    for (const { name } of MODELS)
-      summary(
-        name,
-        own.filter(({ model }) => model === name),
-      );
-    summary('all', own);
-  }
+  const results = values.measured === undefined ? await measured(plans) : remembered(plans, values.measured);
+  if (results.length === 0) console.log(`${plans.length} plans in ${folder}`);
+  else if (values.json)
+    console.log(JSON.stringify({ schema: 'autopar-bench-local-v1', rounds, steps, results }, null, 1));
+  else print(results);
 } finally {
-  rmSync(folder, { recursive: true, force: true });
+  if (values.folder === undefined) rmSync(folder, { recursive: true, force: true });
 }
 
 async function planAll(cluster: string): Promise<readonly Planned[]> {
   const planned: Planned[] = [];
-  for (const { name, build, training } of MODELS) {
-    const model = join(folder, 'model.onnx');
-    writeFileSync(model, writeOnnx(build()));
-    for (const { ranks, degrees } of PLANS) {
-      const directory = join(folder, `${planned.length}`);
-      const given = { model, output: directory, cluster, devices: ranks, degrees };
-      const { plan } = await compile({ ...given, ...(training ? { training } : {}) });
+  for (const model of models) {
+    const file = join(folder, `${model.id}.onnx`);
+    writeFileSync(file, writeOnnx(model.build()));
+    for (const degrees of PLANS) {
+      const { dp, tp } = degrees;
+      const directory = join(folder, `${model.id}-dp${dp}-tp${tp}.autopar`);
+      const training = model.training ? { training: model.training } : {};
+      if (!existsSync(directory))
+        await compile({ model: file, output: directory, cluster, devices: dp * tp, degrees, ...training });
       const { imported } = await openCompiled(directory);
-      planned.push({
-        model: name,
-        title: `dp ${degrees.dp} · tp ${degrees.tp}`,
-        directory,
-        predicted: plan.predicted.stepSeconds,
-        inputs: randomInputs(imported.graph, 0),
-        ranks,
-        seconds: [],
-        processor: [],
-      });
+      const inputs = randomInputs(imported.graph, 0);
+      const { predicted } = await readPlan(join(directory, 'plan.json'));
+      planned.push({ model, plan: `dp ${dp} · tp ${tp}`, directory, predicted, inputs });
     }
   }
   return planned;
 }
 
+/** Plans in turn: what else the machine does then touches all alike. */
+async function measured(plans: readonly Planned[]): Promise<readonly Result[]> {
+  if (rounds === 0) return [];
+  const runs = plans.map((): RunResult[] => []);
+  for (let round = 0; round < rounds; round++) {
+    console.error(`round ${round + 1} of ${rounds}, ${plans.length} plans`);
+    for (const [index, { directory, inputs }] of plans.entries())
+      runs[index]?.push(await runProgram(directory, inputs, { steps, warmup: 2 }));
+  }
+  return plans.map((plan, index) => resultOf(plan, runs[index] as readonly RunResult[]));
+}
+
+function resultOf({ model, plan, predicted }: Planned, runs: readonly RunResult[]): Result {
+  const roundSeconds = runs.map(({ stepSeconds }) => Math.min(...stepSeconds));
+  const measuredSeconds = Math.min(...roundSeconds);
+  const { ranks } = runs[roundSeconds.indexOf(measuredSeconds)] as RunResult;
+  const mean = (pick: (rank: (typeof ranks)[number]) => number) =>
+    ranks.reduce((sum, rank) => sum + pick(rank), 0) / ranks.length;
+  return {
+    model: model.title,
+    plan,
+    predictedSeconds: predicted.stepSeconds,
+    parts: predicted.parts,
+    roundSeconds,
+    measuredSeconds,
+    spent: {
+      compute: mean(({ computeSeconds }) => computeSeconds),
+      communicate: mean(({ communicateSeconds }) => communicateSeconds),
+      wait: mean(({ waitSeconds }) => waitSeconds),
+      feed: mean(({ feedSeconds }) => feedSeconds),
+    },
+  };
+}
+
+/** What was measured before, against what is predicted now. */
+function remembered(plans: readonly Planned[], file: string): readonly Result[] {
+  const { results } = JSON.parse(readFileSync(file, 'utf8')) as { readonly results: readonly Result[] };
+  return plans.flatMap(({ model, plan, predicted }) => {
+    const found = results.find((result) => result.model === model.title && result.plan === plan);
+    return found ? [{ ...found, predictedSeconds: predicted.stepSeconds, parts: predicted.parts }] : [];
+  });
+}
+
+function print(results: readonly Result[]): void {
+  console.log(`${availableParallelism()} cores, load ${loadavg()[0]?.toFixed(1)}, Node ${process.version}`);
+  for (const { title } of models) {
+    console.log(`\n${title}`);
+    for (const { model, plan, predictedSeconds, measuredSeconds, roundSeconds } of results) {
+      if (model !== title) continue;
+      const error = `${(100 * (predictedSeconds / measuredSeconds - 1)).toFixed(0)} %`.padStart(6);
+      const spread = `${((Math.max(...roundSeconds) / measuredSeconds - 1) * 100).toFixed(0)} %`.padStart(5);
+      console.log(
+        `  ${plan}  predicted ${milliseconds(predictedSeconds)} ms  measured ${milliseconds(measuredSeconds)} ms ${error}  rounds differ by ${spread}`,
+      );
+    }
+  }
+  console.log();
+  for (const { title } of models)
+    summary(
+      title,
+      results.filter(({ model }) => model === title),
+    );
+  summary('all', results);
+}
+
 function summary(name: string, results: readonly Result[]): void {
-  const errors = results.map(({ predicted, measured }) => Math.abs(predicted / measured - 1));
+  const errors = results.map((result) => Math.abs(result.predictedSeconds / result.measuredSeconds - 1));
   const mean = errors.reduce((sum, error) => sum + error, 0) / errors.length;
+  const pairs = pairsOf(results);
+  const told = pairs.filter(([a, b]) => areApart(a, b));
   console.log(
-    `${name.padEnd(36)} ${results.length} plans  MAPE ${(100 * mean).toFixed(1)} %  tau ${tau(results).toFixed(2)}`,
+    `${name.padEnd(46)} ${String(results.length).padStart(2)} plans  MAPE ${(100 * mean).toFixed(1).padStart(5)} %` +
+      `  tau ${tau(pairs)}  of the ${told.length} pairs of ${pairs.length} beyond noise ${tau(told)}  regret ${(100 * regret(results)).toFixed(1).padStart(4)} %`,
   );
 }
 
+/** How much slower the plan is that is predicted fastest than the fastest one; the mean over models. */
+function regret(results: readonly Result[]): number {
+  const names = [...new Set(results.map(({ model }) => model))];
+  const each = names.map((name) => {
+    const own = results.filter(({ model }) => model === name);
+    const chosen = own.reduce((best, result) => (result.predictedSeconds < best.predictedSeconds ? result : best));
+    return chosen.measuredSeconds / Math.min(...own.map(({ measuredSeconds }) => measuredSeconds)) - 1;
+  });
+  return each.reduce((sum, value) => sum + value, 0) / each.length;
+}
+
+type Pair = readonly [Result, Result];
+
+/** Pairs of plans of one model: a user never chooses between two models. */
+function pairsOf(results: readonly Result[]): readonly Pair[] {
+  return results.flatMap((a, index) =>
+    results.slice(index + 1).flatMap((b): readonly Pair[] => (a.model === b.model ? [[a, b]] : [])),
+  );
+}
+
+/** Whether all rounds of one plan were faster than all of the other. */
+function areApart({ roundSeconds: a }: Result, { roundSeconds: b }: Result): boolean {
+  return Math.max(...a) < Math.min(...b) || Math.max(...b) < Math.min(...a);
+}
+
 /** Kendall's tau: concordant less discordant pairs, over all pairs. */
-function tau(results: readonly Result[]): number {
-  let sum = 0;
-  let pairs = 0;
-  for (const [index, a] of results.entries()) {
-    for (const b of results.slice(index + 1)) {
-      sum += Math.sign(a.predicted - b.predicted) * Math.sign(a.measured - b.measured);
-      pairs++;
-    }
-  }
-  return sum / pairs;
+function tau(pairs: readonly Pair[]): string {
+  const sum = pairs.reduce(
+    (total, [a, b]) =>
+      total + Math.sign(a.predictedSeconds - b.predictedSeconds) * Math.sign(a.measuredSeconds - b.measuredSeconds),
+    0,
+  );
+  return pairs.length === 0 ? '   –' : (sum / pairs.length).toFixed(2).padStart(5);
 }
 
 function milliseconds(seconds: number): string {

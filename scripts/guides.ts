@@ -5,6 +5,9 @@
 
 export const GUIDES = ['docs/choosing-a-strategy.md', 'docs/splitting-tips.md'] as const;
 
+/** All pages whose commands are run: those that explain how it works, too. */
+export const PAGES = [...GUIDES, 'docs/search.md', 'docs/whole-steps.md'] as const;
+
 /** What runs a command, such as `['simulate', '--model', 'gpt']`, and returns what it printed. */
 export type RunCommand = (words: readonly string[]) => Promise<string>;
 

@@ -7,7 +7,7 @@ import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { runCommandLine } from '../src/cli/command-line.js';
-import { GUIDES, withOutputs } from './guides.js';
+import { PAGES, withOutputs } from './guides.js';
 
 const root = dirname(dirname(dirname(fileURLToPath(import.meta.url))));
 const [option, only = ''] = process.argv.slice(2);
@@ -17,7 +17,7 @@ const folder = mkdtempSync(join(tmpdir(), 'autopar-guides-'));
 try {
   symlinkSync(join(root, 'models'), join(folder, 'models'), 'junction');
   process.chdir(folder);
-  for (const name of option === '--print' ? [only] : GUIDES) {
+  for (const name of option === '--print' ? [only] : PAGES) {
     const page = readFileSync(join(root, name), 'utf8');
     const anew = await withOutputs(page, printed);
     if (option === '--print') write(anew);

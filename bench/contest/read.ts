@@ -127,11 +127,20 @@ function parse(file: string): unknown {
       'name a .json or .json.gz file that exists',
     );
   }
+  let text = '';
   try {
-    return JSON.parse((bytes[0] === 0x1f && bytes[1] === 0x8b ? gunzipSync(bytes) : bytes).toString('utf8'));
+    text = (bytes[0] === 0x1f && bytes[1] === 0x8b ? gunzipSync(bytes) : bytes).toString('utf8');
+    return JSON.parse(text);
   } catch (error) {
-    throw malformed(file, 'the file', 'JSON, or JSON in gzip', (error as Error).message);
+    const { message } = error as Error;
+    throw malformed(file, `the file${lineOf(text, message)}`, 'JSON, or JSON in gzip', message);
   }
+}
+
+/** The line that a parser's message means, where it tells a position. */
+function lineOf(text: string, message: string): string {
+  const position = /at position (\d+)/.exec(message)?.[1];
+  return position === undefined ? '' : `, line ${text.slice(0, Number(position)).split('\n').length}`;
 }
 
 function objectAt(value: unknown, place: string, file: string): Readonly<Record<string, unknown>> {

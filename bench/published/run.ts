@@ -50,8 +50,29 @@ export const NEEDED_COLUMNS = [
   'iteration_time_s',
 ] as const;
 
+/** Columns of counts and sizes, with the largest that any run could have. */
+const LARGEST: Readonly<Record<string, number>> = {
+  ...{ gpus: 1e6, gpus_per_node: 1e6, tp: 1e6, pp: 1e6, cp: 1e6, dp: 1e6, ep: 1e6, vpp: 1e6 },
+  ...{ layers: 1e5, hidden: 1e7, heads: 1e6, kv_heads: 1e6, ffn: 1e8, vocab: 1e9, seq: 1e9 },
+  ...{ microbatch: 1e6, global_batch: 1e9 },
+};
+
+/** A number that no run can have, and would spoil the totals of those that are runs. */
+function wrongNumber(row: Row): string | null {
+  for (const [column, most] of Object.entries(LARGEST)) {
+    const value = number(row, column);
+    if (value !== undefined && (value < 0 || value > most)) return `${column} is ${value}`;
+  }
+  for (const column of ['layers', 'hidden', 'heads', 'seq', 'tp', 'pp'])
+    if (!Number.isInteger(number(row, column) ?? 1)) return `${column} is ${row[column]}`;
+  const seconds = number(row, 'iteration_time_s');
+  return seconds !== undefined && seconds <= 0 ? `iteration_time_s is ${seconds}` : null;
+}
+
 /** The run of a row, or why there is none. */
 export function publishedRun(row: Row, file: string): PublishedRun | string {
+  const wrong = wrongNumber(row);
+  if (wrong) return wrong;
   const status = row['status'] || 'ok';
   if (/offload/i.test(row['zero'] ?? '')) return 'optimizer on the host';
   const timed = number(row, 'iteration_time_s') !== undefined;
@@ -61,8 +82,10 @@ export function publishedRun(row: Row, file: string): PublishedRun | string {
   if (!device) return `device ${row['gpu_type']} is not in the catalogue`;
   const degrees = { tp: number(row, 'tp'), pp: number(row, 'pp'), sp: number(row, 'cp') ?? 1, dp: number(row, 'dp') };
   const { tp, pp, sp } = degrees;
-  const gpus = number(row, 'gpus') ?? (tp ?? 1) * (pp ?? 1) * (degrees.sp ?? 1) * (degrees.dp ?? 1);
   if (tp === undefined || pp === undefined) return 'degrees are not stated';
+  const stated = number(row, 'gpus');
+  if (stated === undefined && degrees.dp === undefined) return 'degrees are not stated';
+  const gpus = stated ?? tp * pp * degrees.sp * (degrees.dp ?? 1);
   const dp = degrees.dp || gpus / (tp * pp * sp);
   if (!Number.isInteger(dp) || dp < 1 || tp * pp * sp * dp !== gpus) return 'degrees do not multiply to the devices';
   const globalBatch = number(row, 'global_batch');
@@ -75,6 +98,8 @@ export function publishedRun(row: Row, file: string): PublishedRun | string {
   const heads = read('heads') ?? known?.heads;
   const sequence = read('seq');
   if (!layers || !hidden || !heads || !sequence) return 'the model is not described';
+  if (pp > layers) return 'more stages than layers';
+  if (!known?.headWidth && hidden % heads !== 0) return 'heads do not divide the hidden size';
   const microBatch = Math.max(1, read('microbatch') ?? 1);
   const style = styleOf(row, known?.style);
   const feedForward = read('ffn') ?? known?.ffn ?? 4 * hidden;
@@ -126,8 +151,10 @@ export function publishedRun(row: Row, file: string): PublishedRun | string {
     ...(plainSoftmax(row, software, microBatch * (heads / tp)) ? { plainSoftmax: true } : {}),
     precision,
     software,
-    overlap: overlapOf(row, software),
+    overlap: overlapOf(row, software, zero.level),
     ...(software === 'megatron' && zero.level === 3 ? { gathersPerLayer: 12 } : {}),
+    // Megatron has it since early 2022, with sequence parallelism.
+    ...(/Korthikanti/.test(row['source'] ?? '') ? { fusedAccumulation: true } : {}),
     gradientBytes: software === 'megatron-core' && precision !== 'fp16' ? 2 : software === 'megatron' ? 2 : 2,
   };
   const named = parseCluster(`${Math.ceil(gpus / perNode)}x${perNode}:${device.id}`, undefined);
@@ -195,13 +222,14 @@ function softwareOf(row: Row): SoftwareName {
   return row['zero']?.startsWith('3') ? 'eager' : 'megatron-core';
 }
 
-function overlapOf(row: Row, software: SoftwareName): StepConfiguration['overlap'] {
+function overlapOf(row: Row, software: SoftwareName, zero: number): StepConfiguration['overlap'] {
   const text = row['overlap'] ?? '';
   const tensor =
     /tp_comm_overlap=True|asyncTP|tp-comm|MegaScale/.test(text) || (software === 'megatron-core' && text === '');
   return {
     tensor,
-    data: software !== 'megatron' || /grad/.test(text),
+    // ZeRO 3 fetches the next parameters while it computes, in DeepSpeed too.
+    data: software !== 'megatron' || zero === 3 || /grad/.test(text),
     pipeline: software === 'megatron-core',
     experts: release(row) >= 26.06,
   };

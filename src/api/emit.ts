@@ -10,9 +10,8 @@ import { writeFileAtomic, writeFolderAtomic, writeJsonAtomic } from '../program/
 import type { Plan } from '../strategy/plan.js';
 import { planDigest, planToJson } from '../strategy/plan-json.js';
 import { type Arrays, writeArrays } from './arrays.js';
-import type { DecisionSources } from './decisions.js';
 import { CONSTANTS_FILE, checkTarget, type Source, type SourceDecisions } from './folder.js';
-import type { PlannedModel } from './plan.js';
+import type { PlannedModel, PlanningOptions } from './plan.js';
 import type { Training } from './training.js';
 
 export interface EmitOptions {
@@ -30,7 +29,10 @@ export interface EmitOptions {
   /** What a step of training computes. */
   readonly training?: Training;
   /** What the plan's pins came from. */
-  readonly decisions?: Pick<DecisionSources, 'mode' | 'annotations' | 'config'>;
+  readonly decisions?: Pick<
+    PlanningOptions,
+    'mode' | 'annotations' | 'config' | 'axes' | 'memory' | 'searchMode' | 'complete' | 'solver'
+  >;
   readonly signal?: AbortSignal;
 }
 
@@ -102,13 +104,17 @@ export async function emit(planned: PlannedModel, options: EmitOptions): Promise
 }
 
 function sourceDecisions(
-  { mode, annotations, config }: NonNullable<EmitOptions['decisions']>,
+  { mode, annotations, config, axes, memory, searchMode, complete, solver }: NonNullable<EmitOptions['decisions']>,
   fromHere: (file: string) => string,
 ): SourceDecisions {
   return {
     ...(mode ? { mode } : {}),
     ...(annotations?.file ? { annotations: fromHere(annotations.file) } : {}),
     ...(config?.file ? { config: fromHere(config.file) } : {}),
+    ...(axes ? { axes } : {}),
+    ...(memory === undefined ? {} : { memoryBytes: memory }),
+    ...(complete === 'propagate' ? { searchMode: 'sharding_propagation' } : searchMode ? { searchMode } : {}),
+    ...(solver ? { solver } : {}),
   };
 }
 

@@ -5,15 +5,15 @@
 import { readFile } from 'node:fs/promises';
 import path from 'node:path';
 import { AutoparError } from '../ir/error.js';
-import type { Pin } from '../sharding-propagation/pin.js';
 import { propagate } from '../sharding-propagation/propagation/propagate.js';
 import { assignmentOf } from '../strategy/assignment-of.js';
 import { readPlan } from '../strategy/plan-json.js';
 import { readAnnotations, readParallelConfig } from './annotations.js';
 import { compiledModel } from './compiled-model.js';
-import { decide } from './decisions.js';
+import { loadedPins } from './config-checkpoints.js';
+import { type Decisions, decide } from './decisions.js';
 import type { Explainable } from './explain.js';
-import { readSource, type SourceDecisions } from './folder.js';
+import { readSource, type Source } from './folder.js';
 import type { ImportedModel } from './import.js';
 import { clusterOf, lowerPlan } from './lower-plan.js';
 import { type PeakMemory, peakMemory } from './peak-memory.js';
@@ -52,8 +52,8 @@ export async function openExplainable(directory: string, model?: string): Promis
   const assignment = assignmentOf(plan, imported.graph);
   const cluster = clusterOf(plan);
   const { dp, tp } = plan.degrees;
-  const decided = await pinsAgain(directory, source.decisions ?? {}, imported, { dp, tp });
-  const pins = decided?.(assignment.mesh) ?? [];
+  const decided = await decidedAgain(directory, source, imported, { dp, tp }, dp * tp);
+  const pins = decided.pinsOn?.(assignment.mesh) ?? [];
   const propagated = plan.search.mode === 'sharding_propagation';
   return {
     explainable: {
@@ -68,12 +68,18 @@ export async function openExplainable(directory: string, model?: string): Promis
   };
 }
 
-async function pinsAgain(
+/**
+ * What was decided before the search, from the files that said so.
+ * @param degrees those that are fixed; null for none, not even by the annotations
+ * @throws AutoparError (input) where a file is not what it was
+ */
+export async function decidedAgain(
   directory: string,
-  { mode, annotations, config }: SourceDecisions,
+  { decisions = {}, dims, globalBatch }: Source,
   imported: ImportedModel,
-  degrees: { readonly dp: number; readonly tp: number },
-): Promise<((mesh: Explainable['assignment']['mesh']) => readonly Pin[]) | null> {
+  degrees: { readonly dp?: number; readonly tp?: number } | null,
+  devices: number,
+): Promise<Decisions> {
   const found = async (file: string) => {
     const whole = path.resolve(directory, file);
     await readFile(whole).catch((cause: Error) => {
@@ -87,11 +93,17 @@ async function pinsAgain(
     });
     return whole;
   };
-  const sources = {
-    degrees,
+  const { mode } = decisions;
+  const annotations = decisions.annotations ? await readAnnotations(await found(decisions.annotations)) : undefined;
+  const config = decisions.config ? await readParallelConfig(await found(decisions.config)) : undefined;
+  const batch = globalBatch === null ? {} : { globalBatch };
+  const loaded = await loadedPins(config, annotations, { model: imported.file, dims, ...batch });
+  const pins = loaded ?? annotations;
+  return decide(imported, {
+    ...(degrees ? { degrees } : {}),
+    devices,
     ...(mode ? { mode } : {}),
-    ...(annotations ? { annotations: await readAnnotations(await found(annotations)) } : {}),
-    ...(config ? { config: await readParallelConfig(await found(config)) } : {}),
-  };
-  return decide(imported, { ...sources, devices: degrees.dp * degrees.tp }).pinsOn;
+    ...(pins ? { annotations: degrees ? pins : { ...pins, mesh: {} } } : {}),
+    ...(config ? { config } : {}),
+  });
 }

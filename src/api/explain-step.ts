@@ -42,8 +42,8 @@ export async function explainStep(
   return { plan, search, sensitivities: asked.sensitivity ? await sensitivities(prepared, search) : [] };
 }
 
-/** Whether the plan of a folder is one of whole steps. @throws AutoparError (input) as reading a plan does */
-export async function holdsStep(directory: string): Promise<boolean> {
+/** Whether a folder's plan is of whole steps, not of operators. @throws AutoparError (input) where it is no plan */
+export async function isStepPlan(directory: string): Promise<boolean> {
   return (await readPlan(path.join(directory, 'plan.json'))).step !== undefined;
 }
 

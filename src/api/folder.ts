@@ -8,6 +8,7 @@ import path from 'node:path';
 import { AutoparError } from '../ir/error.js';
 import type { Program } from '../program/program.js';
 import { readProgram } from '../program/reader.js';
+import type { SearchMode, SolverName } from '../search/search-mode.js';
 import type { Plan } from '../strategy/plan.js';
 import { planDigest, readPlan } from '../strategy/plan-json.js';
 import type { Training } from './training.js';
@@ -36,6 +37,11 @@ export interface SourceDecisions {
   readonly mode?: 'auto' | 'semi-auto' | 'data' | 'hybrid';
   readonly annotations?: string;
   readonly config?: string;
+  /** How it was searched, where that was said: `explain` searches again. */
+  readonly axes?: 'roles' | 'free';
+  readonly memoryBytes?: number;
+  readonly searchMode?: SearchMode;
+  readonly solver?: SolverName;
 }
 
 /** Name of the file that holds the values inputs were fixed to. */
@@ -153,7 +159,7 @@ export async function readSource(folder: string): Promise<Source> {
 
 function isSource(value: unknown): value is Source {
   if (typeof value !== 'object' || value === null) return false;
-  const { format, model, dims, globalBatch, randomWeights, constants, weights } = value as Partial<
+  const { format, model, dims, globalBatch, randomWeights, constants, weights, decisions } = value as Partial<
     Record<keyof Source, unknown>
   >;
   const whole = (size: unknown) => typeof size === 'number' && Number.isSafeInteger(size) && size >= 0;
@@ -166,6 +172,14 @@ function isSource(value: unknown): value is Source {
     (globalBatch === null || whole(globalBatch)) &&
     (randomWeights === null || whole(randomWeights)) &&
     typeof constants === 'boolean' &&
-    (weights === undefined || (Array.isArray(weights) && weights.every((glob) => typeof glob === 'string')))
+    (weights === undefined || (Array.isArray(weights) && weights.every((glob) => typeof glob === 'string'))) &&
+    (decisions === undefined || isDecisions(decisions))
   );
+}
+
+function isDecisions(value: unknown): value is SourceDecisions {
+  if (typeof value !== 'object' || value === null) return false;
+  const { memoryBytes, ...texts } = value as Readonly<Record<string, unknown>>;
+  const isSize = memoryBytes === undefined || (typeof memoryBytes === 'number' && memoryBytes >= 0);
+  return isSize && Object.values(texts).every((text) => typeof text === 'string');
 }

@@ -4,13 +4,15 @@
  */
 import type { Cluster } from '../cost-model/cluster.js';
 import { deviceLevels } from '../cost-model/levels.js';
-import { readWork } from '../cost-model/step/read-work.js';
+import { readTensors, readWork } from '../cost-model/step/read-work.js';
 import type { PartWork } from '../cost-model/step/work.js';
 import type { LossOptions } from '../ir/autodiff/append-loss.js';
 import { appendLoss } from '../ir/autodiff/append-loss.js';
 import { differentiate } from '../ir/autodiff/differentiate.js';
 import { drawDropout } from '../ir/autodiff/dropout.js';
 import { flattenBlocks } from '../ir/blocks/flatten-blocks.js';
+import { dimensionRoles } from '../ir/dimension-roles.js';
+import { isFloating } from '../ir/dtype.js';
 import { elementCount, type Graph, type Node, typeOf } from '../ir/graph.js';
 import { firstOfLayers, type LayerRun } from '../ir/passes/first-of-layers.js';
 import { plan } from '../search/plan.js';
@@ -24,6 +26,8 @@ export interface GraphOfWork {
   readonly graph: Graph;
   /** Which layers those that are left stand for, where more than themselves. */
   readonly runs: readonly LayerRun[];
+  /** Tokens of a sample; null where its inputs are none. */
+  readonly sequence: number | null;
 }
 
 /** @throws AutoparError where the graph has no gradient, or no output that the loss can be of */
@@ -32,11 +36,24 @@ export function graphOfWork(whole: Graph, purpose: Purpose): GraphOfWork {
   return {
     graph: purpose.kind === 'training' ? withGradients(graph, purpose.loss) : graph,
     runs,
+    sequence: tokensOf(graph),
   };
 }
 
+/** Numbers that are looked up, along the dimension that attention or a recurrence runs over. */
+function tokensOf(graph: Graph): number | null {
+  const indices = graph.inputs.filter((input) => !isFloating(typeOf(graph, input).dtype));
+  if (indices.length === 0) return null;
+  const { inputs } = dimensionRoles(graph);
+  return inputs.find(({ tensor, role }) => role === 'sequence' && indices.includes(tensor))?.size ?? null;
+}
+
 /** @throws AutoparError where no plan shards the graph over `tp` ranks */
-export async function graphWork({ graph, runs }: GraphOfWork, tp: number, cluster: Cluster): Promise<ReadWork> {
+export async function graphWork(
+  { graph, runs, sequence }: GraphOfWork,
+  tp: number,
+  cluster: Cluster,
+): Promise<ReadWork> {
   const repeats = new Map(runs.map(({ name, instances }) => [name, instances.length]));
   const { device } = cluster;
   const ranks: Cluster = { nodes: 1, perNode: tp, device, levels: deviceLevels(device, 1, tp), local: false };
@@ -45,10 +62,12 @@ export async function graphWork({ graph, runs }: GraphOfWork, tp: number, cluste
     memoryBytes: Number.MAX_SAFE_INTEGER,
   });
   const places = layerPlaces(graph);
-  const parts = readWork(graph, found.sharded, (group) => places.get(group) ?? 'last');
-  const layers = [...parts]
+  const partOf = (group: string) => places.get(group) ?? 'last';
+  const parts = readWork(graph, found.sharded, partOf);
+  const named = [...parts]
     .filter(([name]) => name !== 'first' && name !== 'last')
-    .flatMap(([name, part]) => Array.from({ length: repeats.get(name) ?? 1 }, () => part));
+    .flatMap((layer) => Array.from({ length: repeats.get(layer[0]) ?? 1 }, () => layer));
+  const layers = named.map(([, part]) => part);
   const classes = classesOf(layers.length > 0 ? layers : [NOTHING]);
   const work = {
     first: parts.get('first') ?? NOTHING,
@@ -63,7 +82,16 @@ export async function graphWork({ graph, runs }: GraphOfWork, tp: number, cluste
     boundary: boundaryOf(graph, places),
     tied: false,
   };
-  return { work, graph, assignment: found.assignment, runs };
+  const tensors = () => {
+    const held = readTensors(graph, found.sharded, partOf);
+    const of = (name: string) => held.get(name) ?? [];
+    return {
+      first: of('first'),
+      layers: classes.map(({ places: [place = 0] }) => of(named[place]?.[0] ?? '')),
+      last: of('last'),
+    };
+  };
+  return { work, graph, assignment: found.assignment, runs, sequence, tensors };
 }
 
 const NOTHING: PartWork = {

@@ -8,7 +8,8 @@ import type { Cluster } from '../cost-model/cluster.js';
 import { deviceLevels } from '../cost-model/levels.js';
 import { stepPrice } from '../cost-model/price.js';
 import { redistributionBound } from '../cost-model/redistribution-bound.js';
-import { readWork } from '../cost-model/step/read-work.js';
+import type { PartTensors } from '../cost-model/step/held-tensors.js';
+import { readTensors, readWork } from '../cost-model/step/read-work.js';
 import type { ModelWork, PartWork } from '../cost-model/step/work.js';
 import { appendLoss } from '../ir/autodiff/append-loss.js';
 import { differentiate } from '../ir/autodiff/differentiate.js';
@@ -53,6 +54,10 @@ export interface ReadWork {
   readonly assignment: Assignment;
   /** Which layers those that are left stand for. */
   readonly runs: readonly LayerRun[];
+  /** Tokens of a sample; null where its inputs are none. */
+  readonly sequence: number | null;
+  /** What its parts hold, by name; made when asked for. */
+  readonly tensors: () => PartTensors;
 }
 
 /** A language model's layers, one of each class, with their training step. */
@@ -110,7 +115,12 @@ export function layerWork({ sizes, classes, graph }: LayerGraph, tp: number, clu
     const instances = Array.from({ length: count }, () => `layers.${next++}`);
     return { name: `layers.${layer}`, instances };
   });
-  return { work, graph, assignment, runs };
+  const tensors = () => {
+    const named = readTensors(graph, sharded, partNames(graph));
+    const of = (name: string) => named.get(name) ?? [];
+    return { first: of('first'), layers: classes.map(({ layer }) => of(`layers.${layer}`)), last: of('last') };
+  };
+  return { work, graph, assignment, runs, sequence: sizes.sequence, tensors };
 }
 
 /** Forward, loss and gradients; the optimizer is priced by bytes. */

@@ -79,7 +79,10 @@ export async function plan(imported: ImportedModel, options: PlanningOptions = {
 }
 
 /** What is asked for, else what a configuration's search_mode says. */
-function searchModeOf({ complete, searchMode }: PlanningOptions, config: Decisions['config']): SearchMode {
+export function searchModeOf(
+  { complete, searchMode }: Pick<PlanningOptions, 'complete' | 'searchMode'>,
+  config: Decisions['config'],
+): SearchMode {
   if (complete === 'propagate') return 'sharding_propagation';
   const configured = config?.searchMode ?? 'auto';
   const asked = searchMode ?? configured;

@@ -4,7 +4,13 @@
  */
 import { fitProfile, type Measurement } from '../cost-model/fit-profile.js';
 import { measure } from './profile/measured-program.js';
-import { defaultProfileFile, type MachineProfile, thisMachine, writeProfile } from './profile/profile-file.js';
+import {
+  defaultProfileFile,
+  type MachineProfile,
+  PROFILE_VERSION,
+  thisMachine,
+  writeProfile,
+} from './profile/profile-file.js';
 import { type Planned, sweep } from './profile/sweep.js';
 
 export type { MachineProfile } from './profile/profile-file.js';
@@ -36,7 +42,7 @@ export async function profile(
   }
   const made: MachineProfile = {
     format: 'autopar-profile',
-    version: 1,
+    version: PROFILE_VERSION,
     machine,
     quick,
     ...fitProfile(measured),

@@ -2,7 +2,7 @@
  * @file simulate: what a hand-written choice of degrees, batches, schedule and memory savings costs, without a search. One
  * micro-batch of each part of the model is lowered and priced; stages, micro-batches and data parallelism follow from it.
  */
-import { generatedModel } from '../../models/families.js';
+import { type GeneratedModel, generatedModel } from '../../models/families.js';
 import { type Cluster, clusterSize, parseCluster } from '../cost-model/cluster.js';
 import type {
   Degrees,
@@ -14,20 +14,22 @@ import type {
   StepConfiguration,
 } from '../cost-model/step/configuration.js';
 import { type SoftwareName, STEP_CONSTANTS } from '../cost-model/step/constants.js';
+import { type HeldTensor, heldTensors } from '../cost-model/step/held-tensors.js';
 import { modelFlops } from '../cost-model/step/model-flops.js';
 import { fullestHost, type HostMemory } from '../cost-model/step/offload.js';
 import { stageClusters } from '../cost-model/step/stages.js';
 import { type StageMemory, stageMemory } from '../cost-model/step/step-memory.js';
-import { microBatches, priceStep, type StepPrice } from '../cost-model/step/step-price.js';
+import { microBatches, priceStep, type StepPrice, scheduleRequest } from '../cost-model/step/step-price.js';
 import type { ModelWork } from '../cost-model/step/work.js';
 import type { LossOptions } from '../ir/autodiff/append-loss.js';
 import { AutoparError } from '../ir/error.js';
+import { checkRequest } from '../schedule/make-schedule.js';
 import type { SpaceOptions } from '../search/configurations/space.js';
 import { clusterSources } from './cluster-sources.js';
 import type { Purpose } from './graph-work.js';
 import type { ImportOptions } from './import.js';
 import { type AxisUse, stepAxes } from './mesh-axes.js';
-import { workReader } from './step-works.js';
+import { statedBatch, workReader } from './step-works.js';
 import { writeTimeline } from './timeline.js';
 
 export interface SimulateOptions extends Omit<ImportOptions, 'globalBatch'>, Partial<Degrees> {
@@ -81,6 +83,8 @@ export interface Simulation extends StepPrice {
   readonly host: HostMemory | null;
   /** That stage. */
   readonly tightestStage: number;
+  /** Its largest tensors at the peak, by name; none where only the model's work is known. */
+  readonly largest: readonly HeldTensor[];
   /** Bytes that it lacks; 0 where it fits. */
   readonly missingBytes: number;
   /** The cheapest single change that makes it fit; null where none does, or none is needed. */
@@ -91,45 +95,53 @@ export interface Simulation extends StepPrice {
 
 /**
  * Prices a choice.
- * @throws AutoparError (usage) `degrees-do-not-match-devices`, `batch-does-not-divide`, `too-many-stages`, and what reading or
+ * @throws AutoparError (usage) `degrees-do-not-match-devices`, `batch-does-not-divide`, `too-many-stages`, `bad-schedule`, and what reading or
  * generating the model refuses
  */
 export async function simulate(options: SimulateOptions): Promise<Simulation> {
+  checkPurpose(options);
   const generated = options.generate === undefined ? null : generatedModel(options.generate);
   const cluster = parseCluster(options.cluster, options.devices, {
     ...(await clusterSources(options.cluster)),
     degrees: { dp: productOf(options), tp: options.tp ?? 1 },
   });
   checkOffload(options, cluster);
-  const configuration = configurationOf(options, cluster);
+  const configuration = configurationOf(await withBatch(options, generated, clusterSize(cluster)), cluster);
+  if (configuration.degrees.pp > 1) checkRequest(scheduleRequest(configuration));
   const purpose: Purpose = options.loss ? { kind: 'training', loss: options.loss } : { kind: 'inference' };
   const read = workReader(options, generated, purpose, cluster);
   const works = async ({ degrees, microBatch }: StepConfiguration) => (await read(degrees.tp, microBatch)).work;
-  const work = await works(configuration);
+  const { work, tensors } = await read(configuration.degrees.tp, configuration.microBatch);
   checkStages(work, configuration);
-  const simulation = simulationOf({
+  const whole = await read(1, configuration.microBatch);
+  const priced = simulationOf({
     name: generated?.text ?? options.model ?? '',
     cluster,
     configuration,
     work,
+    modelFlops: modelFlops(whole.work, configuration),
     memory: options.memory,
-    sequence: generated?.language?.sequence,
+    sequence: whole.sequence,
   });
+  const largest = heldTensors(tensors(), work, configuration, priced.tightestStage).slice(0, NAMED);
+  const simulation = { ...priced, largest };
   if (options.trace !== undefined) await writeTimeline(options.trace, configuration, simulation);
   if (simulation.fits) return simulation;
-  return { ...simulation, remedy: await remedyOf(configuration, options.memory, cluster, works) };
+  return { ...simulation, remedy: await remedyOf(options, configuration, cluster, works) };
 }
 
+/** Tensors that are named at the peak. */
+const NAMED = 8;
+
 /** A configuration of a model whose work is known, priced; no remedy is looked for. */
-export function simulationOf({ name, cluster, configuration, work, memory, sequence }: Priceable): Simulation {
+export function simulationOf({ modelFlops: flops, ...priceable }: Priceable): Simulation {
+  const { name, cluster, configuration, work, memory, sequence } = priceable;
   const price = priceStep(work, configuration, cluster, STEP_CONSTANTS);
   const stages = stageMemory(work, configuration);
   const limits = limitsOf(memory, cluster, configuration);
   const missing = missingOf(stages, limits);
   const host = hostMemory(stages, configuration, cluster);
   const fits = missing.bytes <= 0 && (host === null || host.bytes <= host.memoryBytes);
-  const flops = modelFlops(work, configuration);
-  const peak = cluster.device.peakFlops.bf16 ?? cluster.device.peakFlops.fp16 ?? cluster.device.peakFlops.fp32 ?? 1;
   const samplesPerSecond = configuration.globalBatch / price.stepSeconds;
   return {
     ...price,
@@ -138,13 +150,14 @@ export function simulationOf({ name, cluster, configuration, work, memory, seque
     configuration,
     microBatches: microBatches(configuration),
     samplesPerSecond,
-    tokensPerSecond: sequence === undefined ? null : samplesPerSecond * sequence,
+    tokensPerSecond: sequence === null ? null : samplesPerSecond * sequence,
     modelFlops: flops,
-    utilisation: flops / (price.stepSeconds * clusterSize(cluster) * peak),
+    utilisation: flops / (price.stepSeconds * peakOf(cluster)),
     axes: stepAxes(configuration, price, cluster),
     stages,
     memoryBytes: limits[missing.stage] ?? null,
     tightestStage: missing.stage,
+    largest: [],
     fits,
     host,
     missingBytes: Math.max(0, missing.bytes),
@@ -159,10 +172,21 @@ export interface Priceable {
   readonly cluster: Cluster;
   readonly configuration: StepConfiguration;
   readonly work: ModelWork;
+  /** FLOPs of the model in a step, all devices together. */
+  readonly modelFlops: number;
   /** Of every device; what each has where it is left out. */
   readonly memory: number | undefined;
-  /** Positions of a sample, where the model has a sequence. */
-  readonly sequence: number | undefined;
+  /** Tokens of a sample; null where its inputs are none. */
+  readonly sequence: number | null;
+}
+
+/** FLOP per second of all devices at their 16-bit peak (fp32 where they have none). */
+function peakOf({ nodes, perNode, device, kinds = [{ nodes, device }] }: Cluster): number {
+  const peaks = kinds.map(({ nodes: count, device: { peakFlops } }) => {
+    const peak = peakFlops.bf16 ?? peakFlops.fp16 ?? peakFlops.fp32 ?? 1;
+    return count * perNode * peak;
+  });
+  return peaks.reduce((sum, peak) => sum + peak, 0);
 }
 
 /** Devices that the degrees but tp ask for, where nothing else says how many there are. */
@@ -223,6 +247,23 @@ export function baseConfiguration(
   };
 }
 
+/**
+ * Where nothing is said of batches, a model that states one of several samples is taken at its word; in pp micro-batches, where
+ * that divides it.
+ */
+async function withBatch(
+  options: SimulateOptions,
+  generated: GeneratedModel | null,
+  devices: number,
+): Promise<SimulateOptions> {
+  const { globalBatch, microBatch, microBatches, tp = 1, pp = 1, sp = 1 } = options;
+  if (globalBatch !== undefined || microBatch !== undefined || microBatches !== undefined) return options;
+  const stated = await statedBatch(options, generated);
+  if (stated === 1) return options;
+  const dp = options.dp ?? devices / (tp * pp * sp);
+  return { ...options, globalBatch: stated, ...(stated % (dp * pp) === 0 ? { microBatches: pp } : {}) };
+}
+
 /** Micro-batch and global batch, from what is given of them and of the number of micro-batches. */
 function batchOf({ globalBatch, microBatch, microBatches: count }: SimulateOptions, dp: number, pp: number) {
   if (globalBatch === undefined) {
@@ -233,10 +274,28 @@ function batchOf({ globalBatch, microBatch, microBatches: count }: SimulateOptio
   const times = globalBatch / (dp * samples);
   if (Number.isInteger(samples) && Number.isInteger(times) && (count === undefined || count === times))
     return { microBatch: samples, globalBatch };
+  const given = [
+    `dp ${dp}`,
+    ...(microBatch === undefined ? [] : [`micro-batch ${microBatch}`]),
+    ...(count === undefined ? [] : [`micro-batches ${count}`]),
+  ];
+  const unit = dp * (microBatch ?? 1) * (count ?? 1);
+  const exact = microBatch !== undefined && count !== undefined;
   throw usage(
     'batch-does-not-divide',
-    `the global batch ${globalBatch} is not dp ${dp} · micro-batch ${microBatch ?? '?'} · micro-batches ${count ?? '?'}`,
-    `global batch = dp · micro-batch · micro-batches: ${dp * (microBatch ?? 1)} divides ${Math.ceil(globalBatch / (dp * (microBatch ?? 1))) * dp * (microBatch ?? 1)}`,
+    `the global batch ${globalBatch} is ${exact ? 'not' : 'no multiple of'} ${given.join(' · ')}`,
+    `global batch = dp · micro-batch · micro-batches: for example --global-batch ${exact ? unit : Math.ceil(globalBatch / unit) * unit}`,
+  );
+}
+
+/** What is about training alone. */
+function checkPurpose({ loss, zero = 0, recompute = 'none' }: SimulateOptions): void {
+  const stray = zero > 0 ? `--zero ${zero}` : recompute === 'none' ? undefined : `--recompute ${recompute}`;
+  if (loss || stray === undefined) return;
+  throw usage(
+    'bad-option',
+    `${stray} is about training: inference has no gradients and keeps no activations`,
+    'add --train, or leave it out',
   );
 }
 
@@ -281,7 +340,7 @@ function checkStages(work: ModelWork, { degrees, virtualStages }: StepConfigurat
   if (degrees.pp * virtualStages <= layers) return;
   throw usage(
     'too-many-stages',
-    `pp ${degrees.pp} with ${virtualStages} chunks a stage needs ${degrees.pp * virtualStages} layers, and the model has ${layers}`,
+    `pp ${degrees.pp} with ${virtualStages === 1 ? '1 chunk' : `${virtualStages} chunks`} a stage needs ${degrees.pp * virtualStages} layers, and the model has ${layers}`,
     'lower --pp or --virtual-stages',
   );
 }
@@ -299,46 +358,82 @@ function missingOf(stages: readonly StageMemory[], limits: readonly number[]) {
   return { stage: over.indexOf(most), bytes: limits.length === 0 ? 0 : most };
 }
 
-/** One change at a time, cheapest first. */
+/** The cheapest change that makes it fit; tensor parallelism that leaves its node only where nothing else does. */
 async function remedyOf(
+  options: SimulateOptions,
   configuration: StepConfiguration,
-  memory: number | undefined,
   cluster: Cluster,
   works: (configuration: StepConfiguration) => Promise<ModelWork>,
 ): Promise<Simulation['remedy']> {
-  let best: Simulation['remedy'] = null;
-  for (const [change, changed] of changesOf(configuration, cluster)) {
-    const work = await works(changed).catch(() => null);
-    if (!work) continue;
-    const layers = work.layers.reduce((sum, { count }) => sum + count, 0);
-    if (changed.degrees.pp * changed.virtualStages > layers) continue;
-    const stages = stageMemory(work, changed);
-    const host = hostMemory(stages, changed, cluster);
-    if (missingOf(stages, limitsOf(memory, cluster, changed)).bytes > 0) continue;
-    if (host && host.bytes > host.memoryBytes) continue;
-    const { stepSeconds } = priceStep(work, changed, cluster, STEP_CONSTANTS);
-    if (!best || stepSeconds < best.stepSeconds) best = { change, stepSeconds };
+  const changes = changesOf(options, configuration, cluster);
+  const isInside = ({ changed }: Change) => changed.degrees.tp <= cluster.perNode;
+  for (const tried of [changes.filter(isInside), changes.filter((change) => !isInside(change))]) {
+    let best: Simulation['remedy'] = null;
+    for (const { change, changed } of tried) {
+      const work = await works(changed).catch(() => null);
+      if (!work) continue;
+      const layers = work.layers.reduce((sum, { count }) => sum + count, 0);
+      if (changed.degrees.pp * changed.virtualStages > layers) continue;
+      if (changed.degrees.pp > 1 && !hasSchedule(changed)) continue;
+      const stages = stageMemory(work, changed);
+      const host = hostMemory(stages, changed, cluster);
+      if (missingOf(stages, limitsOf(options.memory, cluster, changed)).bytes > 0) continue;
+      if (host && host.bytes > host.memoryBytes) continue;
+      const { stepSeconds } = priceStep(work, changed, cluster, STEP_CONSTANTS);
+      if (!best || stepSeconds < best.stepSeconds) best = { change, stepSeconds };
+    }
+    if (best) return best;
   }
-  return best;
+  return null;
 }
 
-function changesOf(
-  configuration: StepConfiguration,
-  { device }: Cluster,
-): readonly (readonly [string, StepConfiguration])[] {
-  const { degrees, microBatch, recompute, zero } = configuration;
-  const { dp, tp, pp } = degrees;
-  const changes: [string, StepConfiguration][] = [];
+function hasSchedule(configuration: StepConfiguration): boolean {
+  try {
+    checkRequest(scheduleRequest(configuration));
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+/** A configuration that differs in one thing, and the options that make it so. */
+interface Change {
+  readonly change: string;
+  readonly changed: StepConfiguration;
+}
+
+/** One change at a time; what is batched stays the same, so options say it where it would follow from others. */
+function changesOf(options: SimulateOptions, configuration: StepConfiguration, { device }: Cluster): readonly Change[] {
+  const { degrees, recompute, zero, inference } = configuration;
+  const { dp, tp, pp, sp, ep } = degrees;
+  const changes: Change[] = [];
   const add = (change: string, part: Partial<StepConfiguration>) =>
-    changes.push([change, { ...configuration, ...part }]);
-  if (recompute === 'none') add('--recompute selective', { recompute: 'selective' });
-  if (recompute !== 'full') add('--recompute full', { recompute: 'full' });
-  for (const level of [1, 2, 3] as const) if (level > zero && dp > 1) add(`--zero ${level}`, { zero: level });
-  if (microBatch % 2 === 0) add(`--micro-batch ${microBatch / 2}`, { microBatch: microBatch / 2 });
+    changes.push({ change, changed: { ...configuration, ...part } });
+  if (!inference) {
+    if (recompute === 'none') add('--recompute selective', { recompute: 'selective' });
+    if (recompute !== 'full') add('--recompute full', { recompute: 'full' });
+    for (const level of [1, 2, 3] as const) if (level > zero && dp > 1) add(`--zero ${level}`, { zero: level });
+  }
+  const addBatched = (change: string, part: Partial<StepConfiguration>) => {
+    const changed = { ...configuration, ...part };
+    const says = [
+      change,
+      ...(options.globalBatch === undefined ? [`--global-batch ${changed.globalBatch}`] : []),
+      ...(options.microBatch === undefined && part.microBatch === undefined
+        ? [`--micro-batch ${changed.microBatch}`]
+        : []),
+      ...(options.microBatches === undefined ? [] : [`--micro-batches ${microBatches(changed)}`]),
+    ];
+    changes.push({ change: says.join(' '), changed });
+  };
+  const { microBatch } = configuration;
+  if (microBatch % 2 === 0) addBatched(`--micro-batch ${microBatch / 2}`, { microBatch: microBatch / 2 });
   for (let factor = 2; dp % factor === 0; factor *= 2) {
     const fewer = { ...degrees, dp: dp / factor };
-    add(`--dp ${dp / factor} --tp ${tp * factor}`, { degrees: { ...fewer, tp: tp * factor }, tpSequence: true });
-    add(`--dp ${dp / factor} --pp ${pp * factor}`, { degrees: { ...fewer, pp: pp * factor } });
+    if ((fewer.dp * sp) % ep !== 0) continue;
+    const tpSequence = (options.tpSequence ?? 'auto') !== 'off';
+    addBatched(`--dp ${fewer.dp} --tp ${tp * factor}`, { degrees: { ...fewer, tp: tp * factor }, tpSequence });
+    addBatched(`--dp ${fewer.dp} --pp ${pp * factor}`, { degrees: { ...fewer, pp: pp * factor } });
   }
   if (!configuration.inference && device.host)
     for (const offload of ['optimizer', 'activations', 'all'] as const)

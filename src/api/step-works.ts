@@ -7,6 +7,7 @@ import type { Cluster } from '../cost-model/cluster.js';
 import { type WorkPoint, workAt } from '../cost-model/step/affine-work.js';
 import type { ModelWork } from '../cost-model/step/work.js';
 import { findLayers } from '../ir/passes/find-layers.js';
+import { batchSize } from '../search/degrees.js';
 import { graphOfWork, graphWork, type Purpose } from './graph-work.js';
 import { type ImportOptions, importModel } from './import.js';
 import { layerGraph, layerWork, type ReadWork } from './layer-classes.js';
@@ -19,6 +20,15 @@ const MOST_POINTS = 3;
 export interface ModelSource extends Omit<ImportOptions, 'globalBatch'> {
   /** The model file; left out where it is generated. */
   readonly model?: string;
+}
+
+/** The batch that a model states, 1 where it has none. @throws AutoparError as importing does */
+export async function statedBatch(
+  { model = '', ...importing }: ModelSource,
+  generated: GeneratedModel | null,
+): Promise<number> {
+  if (generated) return generated.batch;
+  return batchSize((await importModel(model, importing)).graph) ?? 1;
 }
 
 /** The work of one micro-batch of so many samples per rank. @throws AutoparError as importing and planning do */

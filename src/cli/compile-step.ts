@@ -7,6 +7,7 @@ import { AutoparError, type ExitKind } from '../ir/error.js';
 import type { Context } from './command.js';
 import { type DegreeOptions, givenDegrees } from './degrees.js';
 import { importOptionsOf, type ModelFlags, modelSource } from './model-options.js';
+import type { Output } from './output.js';
 import type { StepFlags } from './step-options.js';
 import { stepJson, stepLines } from './step-report.js';
 import { type TrainingFlags, trainingOf } from './training-options.js';
@@ -27,6 +28,8 @@ export interface CompileStepFlags extends DegreeOptions, ModelFlags, TrainingFla
   readonly config?: string;
   readonly complete?: string;
   readonly searchMode?: string;
+  readonly timeLimit?: number;
+  readonly solver?: string;
 }
 
 /** Options that only a search over operators' strategies knows. */
@@ -67,6 +70,23 @@ export function searchesStep(flags: CompileStepFlags): boolean {
   );
 }
 
+/** Options that say nothing here: refused where a plan would seem to keep them, else noted. */
+function checkStep({ within, objective, timeLimit, solver }: CompileStepFlags, output: Output): void {
+  if (within !== undefined && objective !== 'devices')
+    throw new AutoparError(
+      'bad-option',
+      'usage',
+      `--within ${within} is the time that --objective devices allows, and the objective is ${objective ?? 'time'}`,
+      {},
+      'add --objective devices, or leave it out',
+    );
+  const unused = [...(timeLimit === undefined ? [] : ['--time-limit']), ...(solver === undefined ? [] : ['--solver'])];
+  if (unused.length > 0)
+    output.note(
+      `note: ${unused.join(' and ')} ${unused.length > 1 ? 'are' : 'is'} about operators' strategies; whole steps are searched to the end`,
+    );
+}
+
 function dashed(option: string): string {
   return option.replace(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`);
 }
@@ -76,6 +96,7 @@ export async function runCompileStep(
   file: string | undefined,
   flags: CompileStepFlags,
 ): Promise<ExitKind> {
+  checkStep(flags, output);
   const { training, microBatch } = await trainingOf(flags);
   if (!training) throw new Error('a step is searched for training');
   const source = modelSource(file, flags.model, 'compile');

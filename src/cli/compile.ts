@@ -158,8 +158,8 @@ async function optionsOf(model: string, flags: CompileFlags): Promise<CompileOpt
   };
 }
 
-/** How the rest is completed. @throws AutoparError (usage) for a search mode and a completion that differ */
-function completionOf({ complete, searchMode }: CompileFlags): Pick<CompileOptions, 'complete' | 'searchMode'> {
+/** How the rest is completed. @throws AutoparError (usage) for options that contradict each other */
+function completionOf({ complete, searchMode, axes }: CompileFlags): Pick<CompileOptions, 'complete' | 'searchMode'> {
   const asked = searchMode === undefined || searchMode === 'auto' ? undefined : searchMode;
   const isPropagated = asked === 'sharding_propagation';
   if (complete && asked && (complete === 'propagate') !== isPropagated)
@@ -169,6 +169,14 @@ function completionOf({ complete, searchMode }: CompileFlags): Pick<CompileOptio
       `--complete ${complete} contradicts --search-mode ${searchMode}`,
       {},
       'give one of the two',
+    );
+  if (axes === 'free' && (complete === 'propagate' || isPropagated))
+    throw new AutoparError(
+      'bad-option',
+      'usage',
+      `--axes free is for a search, and ${isPropagated ? '--search-mode sharding_propagation' : '--complete propagate'} searches nothing`,
+      {},
+      'propagation puts axes where pins and the batch carry them: leave out --axes, or complete by search',
     );
   return { ...(complete ? { complete } : {}), ...(searchMode ? { searchMode } : {}) };
 }

@@ -1,11 +1,13 @@
 /**
- * @file `autopar explain --rejected` and `--sensitivity`: why a whole step's plan was taken, and what would change it.
+ * @file `autopar explain` of a whole step's plan: why it was taken (`--rejected`), what would change it (`--sensitivity`), what its
+ * stages hold (`--memory`), and where its axes lie (`--mesh`).
  */
 import type { ExplainedStep } from '../api/explain-step.js';
 import type { ExitKind } from '../ir/error.js';
+import { meshLines } from './mesh-report.js';
 import type { Output } from './output.js';
 import { bytesText, secondsText, shareText } from './quantity.js';
-import { configurationText, hostLines, memoryTable } from './simulate-report.js';
+import { configurationText, fitLines, hostLines, memoryTable, stagesJson } from './simulate-report.js';
 import { degreesText, placedText, reasonText } from './step-report.js';
 import { tableLines } from './table.js';
 
@@ -13,6 +15,7 @@ interface ExplainStepFlags {
   readonly rejected?: boolean;
   readonly sensitivity?: boolean;
   readonly memory?: boolean;
+  readonly mesh?: boolean;
   readonly model?: string;
 }
 
@@ -23,11 +26,11 @@ export async function runExplainStep(output: Output, directory: string, flags: E
     ...(flags.model === undefined ? {} : { model: flags.model }),
   });
   const lines = [
-    ...(flags.memory ? [...memoryTable(explained.search.simulation), ...hostLines(explained.search.simulation)] : []),
-    ...(flags.memory && (flags.rejected || flags.sensitivity) ? [''] : []),
     ...(flags.rejected ? rejectedLines(explained) : []),
     ...(flags.rejected && flags.sensitivity ? [''] : []),
     ...(flags.sensitivity ? sensitivityLines(explained) : []),
+    ...(flags.memory ? memoryLines(explained) : []),
+    ...(flags.mesh ? meshLines(explained.search.simulation.axes) : []),
   ];
   for (const line of lines) output.print(line);
   const { search, sensitivities } = explained;
@@ -36,9 +39,22 @@ export async function runExplainStep(output: Output, directory: string, flags: E
     stepSeconds: search.simulation.stepSeconds,
     ...(flags.rejected ? { verdicts: search.verdicts } : {}),
     ...(flags.sensitivity ? { sensitivities } : {}),
-    ...(flags.memory ? { memory: search.simulation.stages, host: search.simulation.host } : {}),
+    ...(flags.memory ? { stages: stagesJson(search.simulation), host: search.simulation.host } : {}),
+    ...(flags.mesh ? { mesh: search.simulation.axes } : {}),
   });
   return 'done';
+}
+
+function memoryLines({ search }: ExplainedStep): readonly string[] {
+  const { simulation } = search;
+  return [
+    `${placedText(simulation.configuration)}, ${configurationText(simulation.configuration)}`,
+    '',
+    ...memoryTable(simulation),
+    '',
+    ...fitLines(simulation),
+    ...hostLines(simulation),
+  ];
 }
 
 function rejectedLines({ search }: ExplainedStep): readonly string[] {

@@ -6,6 +6,8 @@ import type { ExplainedStrategy, OperatorExplanation } from '../api/explain-oper
 import type { PeakMemory } from '../api/peak-memory.js';
 import { AutoparError, type ExitKind } from '../ir/error.js';
 import type { Command, Context } from './command.js';
+import { runExplainChoices } from './explain-choices.js';
+import { runExplainPins } from './explain-pins.js';
 import { runExplainStep } from './explain-step.js';
 import { heldLines, kindsText } from './memory-report.js';
 import { meshLines } from './mesh-report.js';
@@ -22,8 +24,12 @@ interface ExplainFlags {
   readonly rejected?: boolean;
   readonly sensitivity?: boolean;
   readonly mesh?: boolean;
+  readonly pins?: boolean;
+  readonly top?: number;
 }
 
+/** Operators of which --pins tells the prices unless more are asked for. */
+const SHOWN_PINS = 8;
 /** Alternatives of an operator that are shown unless more are asked for. */
 const SHOWN = 6;
 
@@ -42,9 +48,18 @@ export const explainCommand: Command<ExplainFlags> = {
     },
     {
       flags: '--rejected',
-      says: 'of a plan of whole steps: each combination of degrees, with the figure that rules it out',
+      says: 'each other combination of degrees, with the figure that rules it out',
     },
-    { flags: '--sensitivity', says: 'of a plan of whole steps: what more memory or faster links would bring' },
+    { flags: '--sensitivity', says: 'what more memory, faster links or faster devices would bring' },
+    {
+      flags: '--pins',
+      says: 'the operators of which a pin would cost most, and what each pin that there is costs',
+    },
+    {
+      flags: '--top <k>',
+      says: `operators that --pins shows (default: ${SHOWN_PINS}); combinations of which --rejected tells the memory (all)`,
+      parse: wholeNumber('--top', 1),
+    },
     {
       flags: '--memory',
       says: 'what a rank holds when its memory is fullest, largest first; of a plan of whole steps by kind, hosts included',
@@ -58,28 +73,24 @@ export const explainCommand: Command<ExplainFlags> = {
   run: runExplain,
 };
 
-/** Whether whole steps were searched: there is no program then. */
-async function isStep(directory: string): Promise<boolean> {
-  const { holdsStep } = await import('../api/explain-step.js');
-  return holdsStep(directory);
-}
-
 async function runExplain(
-  { output }: Context,
+  { output, signal }: Context,
   [directory = '']: readonly string[],
   flags: ExplainFlags,
 ): Promise<ExitKind> {
-  if (flags.rejected || flags.sensitivity) return runExplainStep(output, directory, flags);
-  if (flags.memory && (await isStep(directory))) return runExplainStep(output, directory, flags);
+  if (flags.rejected || flags.sensitivity) return runExplainChosen({ output, signal }, directory, flags);
+  if (flags.pins) return runExplainPins({ output, signal }, directory, { ...flags, top: flags.top ?? SHOWN_PINS });
   const { tensor, op, mesh, memory } = flags;
   if ([tensor, op, mesh, memory].filter((asked) => asked !== undefined).length !== 1)
     throw new AutoparError(
       'missing-argument',
       'usage',
-      'explain wants one of --tensor, --op, --memory, --mesh, --rejected and --sensitivity',
+      'explain wants one of --tensor, --op, --memory, --mesh, --pins, --rejected and --sensitivity',
       {},
-      'autopar explain DIR --tensor NAME, --op NAME, --memory or --mesh; --rejected and --sensitivity for plans of whole steps',
+      'autopar explain DIR --tensor NAME, --op NAME, --memory, --mesh, --pins, --rejected or --sensitivity',
     );
+  if ((memory || mesh) && (await (await import('../api/explain-step.js')).isStepPlan(directory)))
+    return runExplainStep(output, directory, flags);
   if (flags.memory) {
     const { explainMemory } = await import('../api/explain-compiled.js');
     const stages = await explainMemory(directory, flags.model);
@@ -107,6 +118,13 @@ async function runExplain(
     output.data({ schema: 'autopar-explain-v1', ...found });
   }
   return 'done';
+}
+
+/** Of plans of whole steps and of operators. */
+async function runExplainChosen(context: Context, directory: string, flags: ExplainFlags): Promise<ExitKind> {
+  const { isStepPlan } = await import('../api/explain-step.js');
+  if (await isStepPlan(directory)) return runExplainStep(context.output, directory, flags);
+  return runExplainChoices(context, directory, flags);
 }
 
 function tensorLines(found: TensorExplanation): readonly string[] {

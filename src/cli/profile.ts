@@ -49,22 +49,33 @@ async function runProfile(
 
 type Made = Awaited<ReturnType<typeof profile>>;
 
-function profileLines({ file, profile: { machine, cluster, alone, errors } }: Made): readonly string[] {
+function profileLines({ file, profile: { machine, cluster, alone, crowded, errors } }: Made): readonly string[] {
   const { device } = cluster;
   if (typeof device === 'string') throw new Error('a profile describes its device');
   const { launchSeconds, segmentSeconds, collectiveSeconds, halfDepth } = device.constants ?? {};
+  const { packingBandwidth = Infinity, resultBandwidth } = device.constants ?? {};
+  const memory = (device.constants?.['memory'] ?? {}) as { readonly cacheBytes?: number; readonly cacheGain?: number };
   const { latency = 0, busBandwidth = {} } = cluster.levels[0] ?? {};
   const rate = (value: unknown) => `${bytesText(Number(value))}/s`;
   const rows: readonly (readonly string[])[] = [
     ['fp32 matmul of one rank', `${flopsText(Number(device.peak?.['fp32']))}/s`],
-    ['with the machine to itself', `${alone.toPrecision(3)} ×`],
+    ['with the machine to itself', `${alone.compute.toPrecision(3)} ×`],
+    ['its memory then', `${alone.memory.toPrecision(3)} ×`],
     ['half of that at depth', String(Math.round(Number(halfDepth)))],
+    ['packing a factor that is no weight', rate(packingBandwidth)],
     ['memory of one rank', rate(device.memoryBandwidth)],
+    [`up to ${bytesText(memory.cacheBytes ?? 0)}`, `${(memory.cacheGain ?? 1).toPrecision(2)} × that`],
+    ['handing on of results', rate(resultBandwidth)],
     ['operator', secondsText(Number(launchSeconds))],
     ['segment of operators', secondsText(Number(segmentSeconds))],
     ['collective', secondsText(Number(collectiveSeconds))],
     ['round of a collective', secondsText(Number(latency))],
     ...Object.entries(busBandwidth).map(([kind, value]) => [kind, rate(value)] as const),
+    [`with ${crowded.ranks} ranks that share the cores`, `${shareText(crowded.speed)} of a share`],
+    ['memory of these', `${shareText(crowded.memorySpeed)} of a share`],
+    ['collective of these', secondsText(crowded.collectiveSeconds)],
+    ['round of these', secondsText(crowded.latency)],
+    ['all-reduce of these', rate(crowded.busBandwidth['all-reduce'])],
   ];
   return [
     `${machine.processor}, ${machine.cores} cores`,

@@ -56,6 +56,7 @@ export function simulationLines(simulation: Simulation, { colors }: Output): rea
     '',
     ...memoryTable(simulation),
     '',
+    ...largestLines(simulation),
     ...fitLines(simulation),
     ...hostLines(simulation),
     ...(simulation.pricedWithoutLowering.length === 0
@@ -105,6 +106,29 @@ function throughputText({ tokensPerSecond, samplesPerSecond }: Simulation): stri
     : `${wholeText(Math.round(tokensPerSecond))} tokens/s`;
 }
 
+/** The tensors by name that take most at the peak of the fullest stage. */
+function largestLines({ largest, tightestStage, stages }: Simulation): readonly string[] {
+  if (largest.length === 0) return [];
+  const total = stages[tightestStage]?.total ?? 1;
+  const columns = [
+    { title: `largest on stage ${tightestStage}` },
+    { title: 'kind' },
+    { title: 'layers', right: true },
+    { title: 'micro-batches', right: true },
+    { title: 'bytes', right: true },
+    { title: 'share', right: true },
+  ];
+  const rows = largest.map(({ tensor, kind, layers, microBatches, bytes }) => [
+    ...[tensor, kind === 'parameter' ? 'parameter and state' : kind, `${layers}`],
+    ...[
+      kind === 'parameter' ? '' : String(Number(microBatches.toPrecision(3))),
+      bytesText(bytes),
+      shareText(bytes / total),
+    ],
+  ]);
+  return [...tableLines(columns, rows), ''];
+}
+
 /** Long pipelines by their ends and the fullest stage. */
 function shownStages(stages: Simulation['stages']): Simulation['stages'] {
   if (stages.length <= 6) return stages;
@@ -114,7 +138,7 @@ function shownStages(stages: Simulation['stages']): Simulation['stages'] {
   );
 }
 
-function fitLines(simulation: Simulation): readonly string[] {
+export function fitLines(simulation: Simulation): readonly string[] {
   const { fits, memoryBytes, stages, tightestStage } = simulation;
   const fullest = stages[tightestStage] as Simulation['stages'][number];
   if (memoryBytes === null)
@@ -152,9 +176,7 @@ export function hostLines({ host }: Pick<Simulation, 'host'>): readonly string[]
 }
 
 export function simulationJson(simulation: Simulation): Readonly<Record<string, unknown>> {
-  const { configuration, cluster, parts, hidden, bytes, stages, remedy } = simulation;
-  const named = (record: object, unit: string) =>
-    Object.fromEntries(Object.entries(record).map(([name, value]) => [`${name}${unit}`, value]));
+  const { configuration, cluster, parts, hidden, bytes, remedy } = simulation;
   return {
     schema: 'autopar-simulate-v1',
     model: simulation.name,
@@ -169,7 +191,8 @@ export function simulationJson(simulation: Simulation): Readonly<Record<string, 
     hidden: named(hidden, 'Seconds'),
     sent: named(bytes, 'Bytes'),
     mesh: simulation.axes,
-    stages: stages.map(({ stage, inFlight, ...held }) => ({ stage, inFlight, ...named(held, 'Bytes') })),
+    stages: stagesJson(simulation),
+    largest: simulation.largest,
     memoryBytes: simulation.memoryBytes,
     fits: simulation.fits,
     missingBytes: simulation.missingBytes,
@@ -184,4 +207,13 @@ export function simulationJson(simulation: Simulation): Readonly<Record<string, 
     remedy,
     pricedWithoutLowering: simulation.pricedWithoutLowering,
   };
+}
+
+export function stagesJson({ stages }: Pick<Simulation, 'stages'>): readonly Readonly<Record<string, number>>[] {
+  return stages.map(({ stage, inFlight, ...held }) => ({ stage, inFlight, ...named(held, 'Bytes') }));
+}
+
+/** Figures with their unit in their names. */
+function named(record: object, unit: string): Readonly<Record<string, number>> {
+  return Object.fromEntries(Object.entries(record).map(([name, value]) => [`${name}${unit}`, value as number]));
 }

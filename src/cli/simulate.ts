@@ -18,6 +18,7 @@ interface SimulateFlags extends DegreeOptions, ModelFlags, StepFlags {
   readonly mesh?: boolean;
   readonly train?: boolean;
   readonly loss?: 'cross_entropy' | 'mse' | 'model-output';
+  readonly lossOutput?: string;
   readonly microBatch?: number;
   readonly microBatches?: number;
   readonly dtype?: keyof typeof PRECISIONS;
@@ -44,6 +45,7 @@ export const simulateCommand: Command<SimulateFlags> = {
       says: 'cross_entropy (default), mse, or model-output',
       parse: oneOf('--loss', ['cross_entropy', 'mse', 'model-output']),
     },
+    { flags: '--loss-output <name>', says: 'the output that the loss is of, where there are several' },
     {
       flags: '--micro-batch <n>',
       says: 'samples per rank and micro-batch (default: 1)',
@@ -121,7 +123,12 @@ async function runSimulate({ output }: Context, [model]: readonly string[], flag
     software: flags.software,
     attention: flags.attention,
     trace: flags.trace,
-    loss: flags.train ? { kind: flags.loss ?? 'cross_entropy' } : undefined,
+    loss: flags.train
+      ? {
+          kind: flags.loss ?? 'cross_entropy',
+          ...(flags.lossOutput === undefined ? {} : { output: flags.lossOutput }),
+        }
+      : undefined,
   };
   const options = Object.fromEntries(Object.entries(given).filter(([, value]) => value !== undefined));
   const simulation = await simulate({ ...source, ...importing, ...options } as SimulateOptions);

@@ -33,7 +33,7 @@ export function stepLines({ directory, search }: CompiledStep, { colors }: Outpu
     `  predicted  ${secondsText(stepSeconds)} per step, ${speed}, ${shareText(utilisation)} of the 16-bit peak`,
     `  memory     ${bytesText(fullest.total)}${of} on stage ${fullest.stage}`,
     ...hostLines(simulation).map((line) => `  host       ${line}`),
-    `  search     ${countText(verdicts.length, 'combination')} of degrees, ${wholeText(priced)} configurations priced; ${gap <= 0 ? 'optimal under the cost model' : `optimal among even stages, and no cut into stages is more than ${shareText(gap)} better`}`,
+    `  search     ${countText(verdicts.length, 'combination')} of degrees, ${wholeText(priced)} configurations priced; ${provenText(gap)}`,
     ...section('parts of the cluster', sizeLines(search.sizes ?? []), colors.bold),
     ...section('runners-up', runnersUp(best.slice(1), stepSeconds), colors.bold),
     ...section('not chosen', othersLines(verdicts, stepSeconds), colors.bold),
@@ -43,6 +43,10 @@ export function stepLines({ directory, search }: CompiledStep, { colors }: Outpu
       ? []
       : [`priced without a lowering yet: ${simulation.pricedWithoutLowering.join(', ')}`]),
   ];
+}
+
+function provenText(gap: number): string {
+  return gap <= 0 ? 'optimal under the cost model' : `no configuration is more than ${shareText(gap)} better`;
 }
 
 function sizeLines(sizes: NonNullable<CompiledStep['search']['sizes']>): readonly string[] {

@@ -67,7 +67,7 @@ export function parseCluster(text: string | undefined, devices: number | undefin
   if (!match) {
     throw usage('bad-cluster', `cluster "${text}" is not of the form NxM:ID`, 'for example --cluster 2x8:h100-sxm-80');
   }
-  if (/^\d+(x\d+)?$/.test(match[3] ?? '')) {
+  if (/^\d*(x\d*)?$/.test(match[3] ?? '')) {
     throw usage('bad-cluster', `cluster "${text}" names no device`, 'for example --cluster 2x8:h100-sxm-80');
   }
   const nodes = Number(match[1] ?? 1);

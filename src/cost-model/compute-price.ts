@@ -18,6 +18,8 @@ export interface ComputeWork {
   readonly dtype: DType;
   /** Local shape of the largest result. */
   readonly result: readonly number[];
+  /** Bytes of a second operand that a product must arrange before it begins; 0 if left out. */
+  readonly packed?: number;
 }
 
 /** Below this depth, work is element-wise: it runs on vector units, whose rate does not depend on a summed length. */
@@ -45,7 +47,7 @@ export function computeSeconds(work: ComputeWork, device: DeviceSpec, launches =
   if (work.flops === 0 && work.bytes === 0) return 0;
   const profile = profileOf(device);
   return (
-    Math.max(arithmeticSeconds(work, device, profile), memorySeconds(work.bytes, device, profile)) +
+    Math.max(arithmeticSeconds(work, device, profile), memorySeconds(work.bytes, device)) +
     (launches ? profile.launchSeconds : 0)
   );
 }
@@ -68,7 +70,8 @@ function arithmeticSeconds(work: ComputeWork, device: DeviceSpec, profile: Devic
     const sums = (2 * 4 * pieces * elements) / device.memoryBandwidth;
     best = Math.min(best, seconds(depth / pieces, pieces) + sums);
   }
-  return best;
+  const { packingBandwidth } = profile;
+  return best + (packingBandwidth === undefined ? 0 : (work.packed ?? 0) / packingBandwidth);
 }
 
 /** The first format of the list that the device has. */
@@ -115,8 +118,11 @@ export function matmulShare(result: readonly number[], device: DeviceSpec): numb
   return tileEfficiency(result, device, profileOf(device));
 }
 
-function memorySeconds(bytes: number, device: DeviceSpec, profile: DeviceProfile): number {
+/** t = bytes / (bandwidth · ceiling / (1 + (half / bytes)^power)), of which what fits a cache is `cacheGain` times as fast. */
+export function memorySeconds(bytes: number, device: DeviceSpec): number {
   if (bytes === 0) return 0;
-  const { ceiling, halfBytes, power } = profile.memory;
-  return (bytes / (device.memoryBandwidth * ceiling)) * (1 + (halfBytes / bytes) ** power);
+  const { ceiling, halfBytes, power, cacheBytes = 0, cacheGain = 1 } = profileOf(device).memory;
+  const inCache = Math.min(bytes, cacheBytes);
+  const counted = bytes - inCache + inCache / cacheGain;
+  return (counted / (device.memoryBandwidth * ceiling)) * (1 + (halfBytes / bytes) ** power);
 }

@@ -34,6 +34,13 @@ export function describedCluster(description: ClusterDescription, refuse: Refuse
   const devices = levels.reduce((product, { size }) => product * size, 1);
   if (devices > MOST_DEVICES)
     throw refuse(['levels'], `the levels multiply to ${devices} devices`, `at most ${MOST_DEVICES} can be planned for`);
+  for (const [index, { name }] of levels.entries())
+    if (levels.findIndex((other) => other.name === name) < index)
+      throw refuse(
+        ['levels', index, 'name'],
+        `levels[${index}] has the name of another, "${name}"`,
+        'reports tell levels apart by their names: give it one of its own',
+      );
   const named = levels.findIndex(({ name }) => name === 'node');
   const node = named >= 0 ? named : Math.max(0, levels.length - 2);
   const perNode = levels.slice(0, node + 1).reduce((product, { size }) => product * size, 1);

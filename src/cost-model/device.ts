@@ -61,6 +61,18 @@ export interface Tile {
   readonly efficiency: number;
 }
 
+/**
+ * Memory: η(bytes) = ceiling / (1 + (halfBytes / bytes)^power), `bytes` being what an operator reads and writes. Where there is a
+ * cache, up to so many bytes go `cacheGain` times as fast.
+ */
+export interface MemoryCurve {
+  readonly ceiling: number;
+  readonly halfBytes: number;
+  readonly power: number;
+  readonly cacheBytes?: number;
+  readonly cacheGain?: number;
+}
+
 /** How far a device gets from its peaks. One record per kind of device, never one per model. */
 export interface DeviceProfile {
   /** Share of the peak that the largest matmuls reach, where the catalogue has no measured rate. */
@@ -70,12 +82,20 @@ export interface DeviceProfile {
   /** Summed length k at which a matmul reaches half of its ceiling: η ∝ k / (k + k0). */
   readonly halfDepth: number;
   readonly tiles: readonly Tile[];
-  /** Memory: η(bytes) = ceiling / (1 + (halfBytes / bytes)^power). */
-  readonly memory: { readonly ceiling: number; readonly halfBytes: number; readonly power: number };
+  readonly memory: MemoryCurve;
+  /**
+   * Bytes per second at which a product arranges a second operand that is no stored weight (a kernel on a CPU copies it into
+   * panels first); left out where that costs nothing.
+   */
+  readonly packingBandwidth?: number;
+  /** Bytes per second at which a session hands results on; left out: as memory reads and writes them. */
+  readonly resultBandwidth?: number;
   /** Seconds that an operator costs before it does anything. */
   readonly launchSeconds: number;
   /** Seconds that a run of operators costs beyond them, where a collective does not begin or end it. */
   readonly segmentSeconds: number;
+  /** Seconds that a tensor costs which a run of operators reads or makes, besides one of each; 0 if left out. */
+  readonly tensorSeconds?: number;
   /** Seconds that a collective costs beyond the links' latency: leaving and entering compute, meeting the others. */
   readonly collectiveSeconds: number;
   /** Share of a link's bandwidth that a collective reaches, where the catalogue has no measured figure. */

@@ -11,12 +11,23 @@ import { type CollectiveKind, passesOf } from './levels.js';
 
 /** What is measured, on every rank at once. All in fp32. */
 export type Subject =
-  /** rows × depth times depth × columns. */
-  | { readonly kind: 'matmul'; readonly rows: number; readonly columns: number; readonly depth: number }
-  /** The sum of two arrays: three times so many elements are read and written. */
-  | { readonly kind: 'add'; readonly elements: number }
+  /**
+   * A segment of so many products, rows × side each, with as many square matrices; `stored`: these are weights that the session is
+   * loaded with.
+   */
+  | {
+      readonly kind: 'matmul';
+      readonly rows: number;
+      readonly side: number;
+      readonly operators: number;
+      readonly stored?: true;
+    }
+  /** A segment of so many sums with as many other arrays: each reads and writes three times so many elements. */
+  | { readonly kind: 'add'; readonly elements: number; readonly operators: number }
   /** A segment of so many operators on one number each. */
   | { readonly kind: 'chain'; readonly operators: number }
+  /** A segment that makes so many arrays of as many, each by an operator. */
+  | { readonly kind: 'wide'; readonly tensors: number; readonly elements: number }
   /** `elements` as the cost model counts a collective's bytes: of the whole array, or of one rank's block. */
   | { readonly kind: 'collective'; readonly collective: CollectiveKind; readonly elements: number };
 
@@ -25,20 +36,45 @@ export type Measurement = Subject & { readonly ranks: number; readonly seconds: 
 export interface FittedProfile {
   /** A node of `cpu-rank` devices with the measured figures. */
   readonly cluster: ClusterDescription;
-  /** How much faster a rank is that has the machine to itself: cores may share what they compute with. */
-  readonly alone: number;
+  /** How much faster a rank is that has the machine to itself: cores may share what they compute with, and share memory. */
+  readonly alone: { readonly compute: number; readonly memory: number };
+  readonly crowded: Crowded;
   /** Mean relative error of the fitted forms on what was measured. */
   readonly errors: { readonly matmul: number; readonly memory: number; readonly collectives: number };
 }
 
+/** What is different where ranks outnumber the cores and take turns on them, as measured at so many ranks. */
+export interface Crowded {
+  readonly ranks: number;
+  /** Of what a rank's share of the cores should give it, what it gets, in products and where memory is what counts. */
+  readonly speed: number;
+  readonly memorySpeed: number;
+  /** Seconds that a collective and each of its rounds cost, and bytes per second, with all the waiting for turns. */
+  readonly collectiveSeconds: number;
+  readonly latency: number;
+  readonly busBandwidth: Readonly<Partial<Record<CollectiveKind, number>>>;
+}
+
 /** @throws Error where a kind of subject was not measured */
 export function fitProfile(measurements: readonly Measurement[]): FittedProfile {
-  const launch = launches(of(measurements, 'chain'));
-  const products = of(measurements, 'matmul');
-  const busy = Math.max(...products.map(({ ranks }) => ranks));
+  const chains = of(measurements, 'chain');
+  const busy = Math.max(...chains.map(({ ranks }) => ranks));
+  const launch = launches(chains);
+  const memory = memoryOf(
+    of(measurements, 'add').filter(({ ranks }) => ranks === busy),
+    launch.operator,
+  );
+  const handed = handing(
+    of(measurements, 'wide').filter(({ ranks }) => ranks === busy),
+    launch,
+    memory,
+  );
+  const all = of(measurements, 'matmul');
+  const products = all.map((product) => ({ ...product, seconds: ownSeconds(product, launch.segment, handed.results) }));
   const matmul = matmuls(products.filter(({ ranks }) => ranks === busy));
-  const memory = copies(of(measurements, 'add'));
-  const collectives = exchanges(of(measurements, 'collective'), busy);
+  const moved = [...of(measurements, 'add'), ...of(measurements, 'wide')];
+  const exchanged = of(measurements, 'collective');
+  const collectives = exchanges(exchanged.filter(({ ranks }) => ranks <= busy || busy === 1));
   const usual = CPU_RANK.peakFlops;
   const scale = matmul.rate / (usual.fp32 ?? matmul.rate);
   const size = Math.max(...measurements.map(({ ranks }) => ranks));
@@ -55,8 +91,12 @@ export function fitProfile(measurements: readonly Measurement[]): FittedProfile 
           matmulCeiling: 1,
           vectorCeiling: Math.min(1, profileOf(CPU_RANK).vectorCeiling / scale),
           halfDepth: matmul.halfDepth,
+          memory: { ...profileOf(CPU_RANK).memory, cacheBytes: memory.cacheBytes, cacheGain: memory.cacheGain },
+          ...(matmul.packing > 0 ? { packingBandwidth: matmul.packing } : {}),
+          resultBandwidth: handed.results,
           launchSeconds: launch.operator,
           segmentSeconds: launch.segment,
+          tensorSeconds: handed.tensor,
           // A collective ends one segment and begins another.
           collectiveSeconds: collectives.launch + launch.segment,
         },
@@ -65,7 +105,8 @@ export function fitProfile(measurements: readonly Measurement[]): FittedProfile 
         { name: 'node', size, latency: Math.max(1e-9, collectives.latency), busBandwidth: collectives.busBandwidth },
       ],
     },
-    alone: speedAlone(products, busy),
+    alone: { compute: aloneIn(all, busy), memory: aloneIn(moved, busy) },
+    crowded: crowding({ products: all, moved, exchanged }, busy, launch.segment, collectives),
     errors: { matmul: matmul.error, memory: memory.error, collectives: collectives.error },
   };
 }
@@ -91,53 +132,121 @@ function launches(chains: readonly Extract<Measurement, { kind: 'chain' }>[]) {
   return { segment, operator };
 }
 
-/** t = launch + FLOP / rate · (1 + k0 / k). */
-function matmuls(measured: readonly Extract<Measurement, { kind: 'matmul' }>[]) {
-  const flops = measured.map(({ rows, columns, depth }) => 2 * rows * columns * depth);
+/**
+ * Seconds of each tensor that a segment reads or makes besides one of each, and bytes per second at which it hands results on:
+ * t = segment + tensors · (operator + what it reads and writes + result / bandwidth) + 2 (tensors − 1) · tensor.
+ */
+function handing(
+  measured: readonly Extract<Measurement, { kind: 'wide' }>[],
+  launch: ReturnType<typeof launches>,
+  memory: ReturnType<typeof memoryOf>,
+) {
+  const { figures } = leastSquares(
+    measured.map(({ tensors, elements }) => [2 * (tensors - 1), tensors * FP32_BYTES * elements]),
+    measured.map(({ tensors, elements, seconds }) => {
+      const own = launch.operator + memory.seconds(2 * FP32_BYTES * elements);
+      return Math.max(seconds / 10, seconds - launch.segment - tensors * own);
+    }),
+  );
+  const [tensor = 0, perByte = 0] = figures;
+  return { tensor, results: 1 / (perByte || 2 / memory.rate) };
+}
+
+/** Of a chain of products, one of them without the session's call and the handing on of the result. */
+function ownSeconds({ rows, side, operators, seconds }: Product, segment: number, results: number): number {
+  return Math.max(seconds / 4, seconds - segment - (FP32_BYTES * rows * side) / results) / operators;
+}
+
+type Product = Extract<Measurement, { kind: 'matmul' }>;
+
+/** t = FLOP / rate · (1 + k0 / k) + bytes of a second operand that is not stored / packing bandwidth. */
+function matmuls(measured: readonly Product[]) {
+  const flops = measured.map(({ rows, side }) => 2 * rows * side * side);
   const { figures, error } = leastSquares(
-    measured.map(({ depth }, index) => [1, flops[index] as number, (flops[index] as number) / depth]),
+    measured.map(({ side, stored }, index) => {
+      const work = flops[index] as number;
+      return [work, work / side, stored ? 0 : FP32_BYTES * side * side];
+    }),
     measured.map(({ seconds }) => seconds),
   );
-  const [, perFlop = 0, perElement = 0] = figures;
+  const [perFlop = 0, perElement = 0, perPacked = 0] = figures;
   const fastest = Math.max(...measured.map(({ seconds }, index) => (flops[index] as number) / seconds));
-  return { rate: perFlop > 0 ? 1 / perFlop : fastest, halfDepth: perFlop > 0 ? perElement / perFlop : 0, error };
+  return {
+    rate: perFlop > 0 ? 1 / perFlop : fastest,
+    halfDepth: perFlop > 0 ? perElement / perFlop : 0,
+    packing: perPacked > 0 ? 1 / perPacked : 0,
+    error,
+  };
 }
 
-/** Of products that were measured on one rank and on `busy` at once, the mean ratio of times, from 1 to `busy`. */
-function speedAlone(measured: readonly Extract<Measurement, { kind: 'matmul' }>[], busy: number): number {
+/** Of what was measured on `ranks` at once and on `busy`, how many times as long it took on `busy`; on average. */
+function meanRatio(measured: readonly Measurement[], busy: number, ranks: number): number {
+  const subjectOf = ({ ranks: _, seconds: __, ...subject }: Measurement) => JSON.stringify(subject);
+  const usual = new Map(measured.filter((one) => one.ranks === busy).map((one) => [subjectOf(one), one.seconds]));
   const ratios = measured.flatMap((one) => {
-    const all = measured.find(
-      ({ ranks, rows, columns, depth }) =>
-        ranks === busy && rows === one.rows && columns === one.columns && depth === one.depth,
-    );
-    return one.ranks === 1 && busy > 1 && all ? [all.seconds / one.seconds] : [];
+    const seconds = usual.get(subjectOf(one));
+    return one.ranks === ranks && seconds !== undefined ? [seconds / one.seconds] : [];
   });
-  const mean = ratios.reduce((sum, ratio) => sum + ratio, 0) / ratios.length;
-  return ratios.length === 0 ? 1 : Math.min(busy, Math.max(1, mean));
+  return ratios.length === 0 ? 1 : ratios.reduce((sum, ratio) => sum + ratio, 0) / ratios.length;
 }
 
-/** t = launch + bytes / bandwidth. */
-function copies(measured: readonly Extract<Measurement, { kind: 'add' }>[]) {
-  const bytes = measured.map(({ elements }) => 3 * FP32_BYTES * elements);
-  const { figures, error } = leastSquares(
-    bytes.map((amount) => [1, amount]),
-    measured.map(({ seconds }) => seconds),
+function aloneIn(measured: readonly Measurement[], busy: number): number {
+  return Math.min(busy, Math.max(1, meanRatio(measured, busy, 1)));
+}
+
+/** Caches of 64 KiB to 64 MiB: what an operator reads and writes goes through them up to here. */
+const CACHES: readonly number[] = Array.from({ length: 21 }, (_, index) => 2 ** (16 + index / 2));
+
+/**
+ * Segments of one sum and of several of the same size; the difference is what operators take:
+ * t = launch + bytes / bandwidth, of which what fits the cache `cacheGain` times as fast.
+ */
+function memoryOf(measured: readonly Extract<Measurement, { kind: 'add' }>[], launch: number) {
+  const sums = measured.flatMap(({ elements, operators, seconds }) => {
+    const one = measured.find((other) => other.operators === 1 && other.elements === elements);
+    if (operators === 1 || !one) return [];
+    const each = Math.max(one.seconds / 50, (seconds - one.seconds) / (operators - 1));
+    return [{ bytes: 3 * FP32_BYTES * elements, own: Math.max(each / 2, each - launch) }];
+  });
+  if (sums.length === 0) throw new Error('no add was measured');
+  const own = sums.map((sum) => sum.own);
+  const fits = CACHES.map((cacheBytes) => ({
+    cacheBytes,
+    ...leastSquares(
+      sums.map(({ bytes }) => [Math.max(0, bytes - cacheBytes), Math.min(bytes, cacheBytes)]),
+      own,
+    ),
+  }));
+  // A cache is no slower than what is behind it.
+  const sound = fits.filter(({ figures: [beyond = 0, inside = 0] }) => inside > 0 && beyond >= inside);
+  const plain = leastSquares(
+    sums.map(({ bytes }) => [bytes]),
+    own,
   );
-  const [, perByte = 0] = figures;
-  const fastest = Math.max(...measured.map(({ seconds }, index) => (bytes[index] as number) / seconds));
-  return { rate: perByte > 0 ? 1 / perByte : fastest, error };
+  const best = sound.reduce<(typeof fits)[number]>((least, fit) => (fit.error < least.error - 1e-9 ? fit : least), {
+    cacheBytes: 0,
+    ...plain,
+  });
+  const { cacheBytes, error } = best;
+  const [perByte = 0, perCached = perByte] = best.figures;
+  const seconds = (bytes: number) => {
+    const cached = Math.min(bytes, cacheBytes);
+    return (bytes - cached) * perByte + cached * perCached;
+  };
+  return { rate: 1 / perByte, cacheBytes, cacheGain: perByte / perCached, seconds, error };
 }
 
-/** t = launch + rounds · latency + bytes on the wire / bandwidth of the kind; as often as there are ranks for a core. */
-function exchanges(measured: readonly Extract<Measurement, { kind: 'collective' }>[], cores: number) {
+type Exchange = Extract<Measurement, { kind: 'collective' }>;
+
+/** t = launch + rounds · latency + bytes on the wire / bandwidth of the kind. */
+function exchanges(measured: readonly Exchange[]) {
   const kinds = [...new Set(measured.map(({ collective }) => collective))];
   const wire = measured.map(({ collective, elements, ranks }) => passesOf(collective, ranks) * elements * FP32_BYTES);
   const { figures, error } = leastSquares(
     measured.map(({ collective, ranks }, index) => {
       const doublings = Math.ceil(Math.log2(ranks));
       const rounds = collective === 'permute' ? 1 : (collective === 'all-reduce' ? 2 : 1) * doublings;
-      const row = [1, rounds, ...kinds.map((kind) => (kind === collective ? (wire[index] as number) : 0))];
-      return row.map((amount) => amount * Math.max(1, ranks / cores));
+      return [1, rounds, ...kinds.map((kind) => (kind === collective ? (wire[index] as number) : 0))];
     }),
     measured.map(({ seconds }) => seconds),
   );
@@ -146,7 +255,43 @@ function exchanges(measured: readonly Extract<Measurement, { kind: 'collective' 
     const seconds = perByte[index] ?? 0;
     return seconds > 0 ? [[kind, 1 / seconds] as const] : [];
   });
-  return { launch, latency, busBandwidth: Object.fromEntries(busBandwidth), error };
+  return { launch, latency, busBandwidth: Object.fromEntries(busBandwidth) as Crowded['busBandwidth'], error };
+}
+
+/** Kinds that were not measured on crowded ranks lose as much as those that were. */
+function crowding(
+  {
+    products,
+    moved,
+    exchanged,
+  }: {
+    readonly products: readonly Product[];
+    readonly moved: readonly Measurement[];
+    readonly exchanged: readonly Exchange[];
+  },
+  busy: number,
+  segment: number,
+  usual: ReturnType<typeof exchanges>,
+): Crowded {
+  const ranks = Math.max(...products.map((product) => product.ranks));
+  const turns = ranks / busy;
+  const { launch, latency, busBandwidth } = exchanges(exchanged.filter((one) => one.ranks === ranks));
+  const kinds = Object.keys(usual.busBandwidth) as CollectiveKind[];
+  const shares = kinds.flatMap((kind) => {
+    const [there, here] = [busBandwidth[kind], usual.busBandwidth[kind]];
+    return there !== undefined && here !== undefined ? [there / here] : [];
+  });
+  const share = shares.length === 0 ? 1 / turns : shares.reduce((sum, value) => sum + value, 0) / shares.length;
+  return {
+    ranks,
+    speed: Math.min(1, turns * meanRatio(products, busy, ranks)),
+    memorySpeed: Math.min(1, turns * meanRatio(moved, busy, ranks)),
+    collectiveSeconds: launch + turns * segment,
+    latency: Math.max(1e-9, latency),
+    busBandwidth: Object.fromEntries(
+      kinds.map((kind) => [kind, busBandwidth[kind] ?? share * (usual.busBandwidth[kind] as number)]),
+    ),
+  };
 }
 
 /**

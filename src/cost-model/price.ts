@@ -13,7 +13,7 @@ import type { StepPrice } from '../sharding-propagation/redistribution.js';
 import { type Cluster, clusterSize } from './cluster.js';
 import { collectiveSeconds, placeGroup, wireBytes } from './collective-price.js';
 import { computeSeconds } from './compute-price.js';
-import { fusesBlocks } from './device.js';
+import { fusesBlocks, profileOf } from './device.js';
 
 const NANOSECONDS = 1e9;
 
@@ -87,8 +87,23 @@ function nodeSeconds(node: FragmentNode, graph: Surroundings, cluster: Cluster):
   const flops = node.lowering === 'slice' || node.lowering === 'to-partial' ? 0 : node.flops;
   const fused = fusesBlocks(cluster.device) ? node.fused : undefined;
   const bytes = fused?.bytes ?? node.bytes;
-  const work = { flops, bytes, dtype: largest?.dtype ?? 'float32', result: largest?.localShape ?? [] };
+  const work = {
+    ...{ flops, bytes, dtype: largest?.dtype ?? 'float32', result: largest?.localShape ?? [] },
+    packed: packedBytes(node, graph, cluster),
+  };
   return computeSeconds(work, cluster.device, fused?.launches ?? true);
+}
+
+/** Of a second operand that is no stored weight, where the device has to arrange it. */
+function packedBytes(
+  { inputs, stored }: Extract<FragmentNode, { kind: 'compute' }>,
+  graph: Surroundings,
+  { device }: Cluster,
+): number {
+  const second = inputs[1];
+  if (stored || second == null || profileOf(device).packingBandwidth === undefined) return 0;
+  const { dtype, localShape } = tensorOf(graph, second);
+  return byteLength(dtype, elementCount(localShape));
 }
 
 /** Bytes of the whole array that a group holds together: of a gather's result, of anything else's operand. */

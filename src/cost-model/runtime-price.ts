@@ -1,7 +1,8 @@
 /**
  * @file Seconds that the bundled runtime spends around operators and collectives on a rank of this machine:
  *
- *     segments   a call of a session for each run of operators, but for those whose beginning a collective's price has
+ *     segments   a call of a session for each run of operators, but for those whose beginning a collective's price has, and the
+ *                tensors that it is handed and hands on
  *     copies     ONNX Runtime gives results as copies of what it wrote, and a step begins with copying the state that the last
  *                one left over the one before it: each is read once and written once
  *
@@ -11,7 +12,7 @@ import { elementCount } from '../ir/graph.js';
 import { orderPhase, phasesOf } from '../partition/order.js';
 import { localBytes } from '../partition/partition.js';
 import { readersOutside, segmentResults } from '../partition/segments.js';
-import type { ShardedGraph } from '../partition/sharded-graph.js';
+import type { ComputeNode, ShardedGraph } from '../partition/sharded-graph.js';
 import { computeSeconds } from './compute-price.js';
 import { type DeviceSpec, profileOf } from './device.js';
 
@@ -25,20 +26,36 @@ export function runtimeSeconds(
     graph,
     phases.flatMap(({ steps }) => steps),
   );
+  const { resultBandwidth } = profileOf(device);
   const copy = (name: string) => {
     const tensor = graph.tensors.get(name);
     if (!tensor || elementCount(tensor.localShape) === 0) return 0;
-    return computeSeconds({ flops: 0, bytes: 2 * localBytes(tensor), dtype: tensor.dtype, result: [] }, device, false);
+    const bytes = localBytes(tensor);
+    if (resultBandwidth !== undefined) return bytes / resultBandwidth;
+    return computeSeconds({ flops: 0, bytes: 2 * bytes, dtype: tensor.dtype, result: [] }, device, false);
   };
-  let calls = 0;
+  const { segmentSeconds, tensorSeconds = 0 } = profileOf(device);
+  const bound = new Set([...graph.weights.map(({ tensor }) => tensor), ...graph.constants.keys()]);
+  let around = 0;
   let copies = graph.state.reduce((sum, { to }) => sum + copy(to), 0);
   for (const { scope, steps } of phases) {
     const runs = scope === 'micro' ? (graph.microBatches?.count ?? 1) : 1;
     const collectives = steps.filter(({ kind }) => kind === 'start').length;
     const segments = steps.flatMap((step) => (step.kind === 'segment' ? [step.nodes] : []));
-    calls += runs * Math.max(0, segments.length - collectives);
-    for (const nodes of segments)
-      for (const name of segmentResults(nodes, graph, readOutside).outputs) copies += runs * copy(name);
+    around += runs * Math.max(0, segments.length - collectives) * segmentSeconds;
+    for (const nodes of segments) {
+      const { outputs } = segmentResults(nodes, graph, readOutside);
+      const inputs = inputsOf(nodes, bound);
+      around += runs * tensorSeconds * (Math.max(0, inputs - 1) + Math.max(0, outputs.length - 1));
+      for (const name of outputs) copies += runs * copy(name);
+    }
   }
-  return { segments: calls * profileOf(device).segmentSeconds, copies };
+  return { segments: around, copies };
+}
+
+/** Tensors that a segment is handed at every run. */
+function inputsOf(nodes: readonly ComputeNode[], bound: ReadonlySet<string>): number {
+  const made = new Set(nodes.flatMap(({ outputs }) => outputs));
+  const read = nodes.flatMap(({ inputs }) => inputs).filter((name) => name !== null && !made.has(name));
+  return new Set(read.filter((name) => !bound.has(name as string))).size;
 }

@@ -113,8 +113,18 @@ function refineDims(dims: Dims, pieces: FactorPieces | undefined): Dims {
   );
 }
 
-/** A node of the expansion with whole types inferred. */
+/** A node of the expansion with whole types inferred, which are the same under every strategy. */
 function innerView(view: OperatorView, node: ExpansionNode, inputs: readonly (TensorType | null)[]): OperatorView {
+  const known = VIEWS.get(node);
+  if (known?.of === view && inputs.every((type, index) => type === known.inner.inputs[index])) return known.inner;
+  const inner = inferredView(view, node, inputs);
+  VIEWS.set(node, { of: view, inner });
+  return inner;
+}
+
+const VIEWS = new WeakMap<ExpansionNode, { readonly of: OperatorView; readonly inner: OperatorView }>();
+
+function inferredView(view: OperatorView, node: ExpansionNode, inputs: readonly (TensorType | null)[]): OperatorView {
   const domain = node.domain ?? '';
   const bare: OperatorView = {
     name: `${view.name}/${node.op}`,

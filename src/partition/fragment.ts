@@ -18,6 +18,7 @@ export type FragmentNode =
   | (Pick<ComputeNode, 'kind' | 'op' | 'domain' | 'attributes' | 'inputs' | 'outputs' | 'flops' | 'bytes'> & {
       readonly lowering?: LoweringKind;
       readonly fused?: FusedWork;
+      readonly stored?: true;
     })
   | {
       readonly kind: 'communicate';

@@ -9,7 +9,7 @@
  * Afterwards the collective that partial results owe.
  */
 import type { Factor, FactorRule } from '../ir/factor-rule.js';
-import type { OperatorEntry, OperatorView } from '../ir/operator.js';
+import type { Expansion, OperatorEntry, OperatorView } from '../ir/operator.js';
 import { entryOf, unknownEntry } from '../ir/ops/index.js';
 import type { Layout } from '../sharding-propagation/layout.js';
 import { axesOf, type PartialAxis, paddedSize, sameBlocks } from '../sharding-propagation/layout.js';
@@ -64,12 +64,21 @@ export function lowerOperator(
     inputs: view.inputs.map((type, index) => (type ? `in${index}` : null)),
     outputs: view.outputs.map((type, index) => (type ? `out${index}` : null)),
   });
+  markStored(fragment, new Set(stored.flatMap((isStored, index) => (isStored ? [`in${index}`] : []))));
   return {
     strategy,
     operandLayouts: operands,
     resultLayouts: results.map((name) => (name === null ? null : fragment.get(name).layout)),
     fragment,
   };
+}
+
+/** Notes on the fragment's nodes whether their second operand is one of `weights`. */
+function markStored(fragment: Fragment, weights: ReadonlySet<string>): void {
+  if (weights.size === 0) return;
+  for (const [index, node] of fragment.nodes.entries()) {
+    if (node.kind === 'compute' && weights.has(node.inputs[1] ?? '')) fragment.nodes[index] = { ...node, stored: true };
+  }
 }
 
 /** Adds an operator and what it owes to a fragment; its operands must have the layouts that the strategy demands. */
@@ -85,7 +94,8 @@ export function addOperator(
   const reason = checkStrategy(rule, strategy, linear, fragment.mesh);
   if (reason) throw new Error(`illegal strategy for ${view.op} ${view.name}: ${reason}`);
   const before = resultLayouts(rule, strategy, linear, fragment.mesh);
-  const after = owedLayouts(rule, strategy, linear, fragment.mesh);
+  const owes = strategy.owed.kind !== 'none' && owedPartial(rule, strategy).length > 0;
+  const after = owes ? owedLayouts(rule, strategy, linear, fragment.mesh) : before;
   const owing = (index: number) => {
     const [from, to] = [before[index], after[index]];
     return from && to && !sameBlocks(from, to, fragment.mesh);
@@ -115,7 +125,13 @@ function addUnreduced(
   if (has('expanded') || view.body) {
     if (!entry.expansion) throw new Error(`${view.op} has an expanded factor but no expansion`);
     const { pieces, ...unrefined } = strategy;
-    const expanded = { view, rule: refined, strategy: unrefined, expansion: entry.expansion(view), pieces };
+    const expanded = {
+      view,
+      rule: refined,
+      strategy: unrefined,
+      expansion: expansionOf(view, entry.expansion),
+      pieces,
+    };
     const first = fragment.nodes.length;
     const results = addExpansion(fragment, expanded, names, addOperator);
     if (view.body) markFused(fragment, first, results);
@@ -160,6 +176,15 @@ function addUnreduced(
   let next = 0;
   return view.outputs.map((type, index) => (type && results[index] ? (added[next++] ?? null) : null));
 }
+
+/** An operator is lowered under dozens of strategies: its expansion is the same in all. */
+function expansionOf(view: OperatorView, expand: (view: OperatorView) => Expansion): Expansion {
+  const known = EXPANSIONS.get(view) ?? expand(view);
+  EXPANSIONS.set(view, known);
+  return known;
+}
+
+const EXPANSIONS = new WeakMap<OperatorView, Expansion>();
 
 /** What sums are added to stays on the first of the ranks that share them out. */
 function withOperandsOnce(

@@ -66,6 +66,8 @@ export interface ComputeNode extends Origin {
   readonly bytes: number;
   readonly lowering?: LoweringKind;
   readonly fused?: FusedWork;
+  /** Its second operand is a weight that sessions are loaded with: they arrange it for products then, not at every run. */
+  readonly stored?: true;
 }
 
 /**

@@ -109,43 +109,97 @@ function flowSeconds(seconds: readonly number[], m: number, v: number, { seconds
 
 function alternatingSeconds(stages: readonly StageSeconds[], m: number, v: number, travel: Travel): number {
   const p = stages.length;
+  let forward = 0;
+  let backward = 0;
+  for (const stage of stages) {
+    forward += stage.forward / v;
+    backward += stage.backward / v;
+  }
+  const through: Through = { stages: p, microBatches: m, virtualStages: v, travel, forward, backward };
+  let before = 0;
+  let behind = forward + backward;
+  let most = 0;
+  for (let index = 0; index < p; index++) {
+    const stage = stages[index] as StageSeconds;
+    behind -= (stage.forward + stage.backward) / v;
+    most = Math.max(most, stageSpan(through, index, stage, before, behind));
+    before += (stage.forward + stage.backward) / v;
+  }
+  return most;
+}
+
+/** A pipeline in which forwards and backwards take turns, as each of its stages sees it. */
+export interface Through {
+  readonly stages: number;
+  readonly microBatches: number;
+  readonly virtualStages: number;
+  readonly travel: Travel;
+  /** Seconds of a micro-batch through one chunk of every stage. */
+  readonly forward: number;
+  readonly backward: number;
+}
+
+/**
+ * How long such a pipeline (1F1B, interleaved 1F1B) takes by what one stage waits for and does; its length is the most over its
+ * stages. It falls with none of its seconds, which is what makes it a bound where they are bounds.
+ * @param before seconds of a micro-batch, there and back, through one chunk of every earlier stage
+ * @param behind the same for the later stages
+ */
+export function stageSpan(
+  { stages: p, microBatches: m, virtualStages: v, travel, forward: forwards, backward: backwards }: Through,
+  stage: number,
+  { forward, backward }: Pick<StageSeconds, 'forward' | 'backward'>,
+  before: number,
+  behind: number,
+): number {
   const hop = travel.seconds;
   const blocked = travel.blocks && p > 1 ? hop : 0;
-  let forwards = 0;
-  let backwards = 0;
-  for (const { forward, backward } of stages) {
-    forwards += forward / v;
-    backwards += backward / v;
-  }
   // The first micro-batch's way through all chunks but the last, and the last one's back.
   const turns = (v - 1) * (forwards + p * hop);
   const returns = (v - 1) * (backwards + p * hop);
-  let before = 0;
-  let behind = forwards + backwards;
-  let most = 0;
+  // Of a plain pipeline the last stage sends no activations, and the first no gradients.
+  const sendsForward = v === 1 && stage === p - 1 ? 0 : blocked;
+  const sendsBackward = v === 1 && stage === 0 ? 0 : blocked;
+  const f = forward / v + sendsForward;
+  const b = backward / v + sendsBackward;
+  const later = p - 1 - stage;
+  const away = behind + 2 * later * hop;
+  const warm = Math.min(v === 1 ? later : 2 * later + (v - 1) * p, m * v - 1);
+  const circle = v === 1 ? later + 1 : 2 * later + 1;
+  const pace = Math.max(f + b, (f + b + away - sendsForward) / circle);
+  const ahead = (v - 1) * p + 1;
+  const untilBackward = Math.max((warm + 1) * f, Math.max(ahead * f, turns + f) - sendsForward + away);
+  const rest = m * v - 1 - warm;
+  const afterForward = away - sendsForward + Math.max(ahead * b, returns + b);
+  const own =
+    rest > 0
+      ? untilBackward + rest * pace + Math.max((warm + 1) * b, afterForward)
+      : Math.max(untilBackward + m * v * b, m * v * f + afterForward);
+  return before + 2 * stage * hop + own;
+}
+
+/**
+ * What travel adds to the span of every stage of a plain pipeline at least, whatever its stages are: the most of two sums
+ * grows by the lesser of what is added to them.
+ */
+export function travelAdds({ stages: p, microBatches: m, travel: { seconds: hop, blocks } }: Through): number {
+  let least = Number.POSITIVE_INFINITY;
   for (let stage = 0; stage < p; stage++) {
-    const { forward, backward } = stages[stage] as StageSeconds;
-    // Of a plain pipeline the last stage sends no activations, and the first no gradients.
-    const sends = { forward: v === 1 && stage === p - 1 ? 0 : blocked, backward: v === 1 && stage === 0 ? 0 : blocked };
-    const [f, b] = [forward / v + sends.forward, backward / v + sends.backward];
-    behind -= (forward + backward) / v;
     const later = p - 1 - stage;
-    const away = behind + 2 * later * hop;
-    const warm = Math.min(v === 1 ? later : 2 * later + (v - 1) * p, m * v - 1);
-    const circle = v === 1 ? later + 1 : 2 * later + 1;
-    const pace = Math.max(f + b, (f + b + away - sends.forward) / circle);
-    const ahead = (v - 1) * p + 1;
-    const untilBackward = Math.max((warm + 1) * f, Math.max(ahead * f, turns + f) - sends.forward + away);
-    const rest = m * v - 1 - warm;
-    const afterForward = away - sends.forward + Math.max(ahead * b, returns + b);
+    const warm = Math.min(later, m - 1);
+    const sendsForward = blocks && later > 0 ? hop : 0;
+    const sendsBackward = blocks && stage > 0 ? hop : 0;
+    const rest = m - 1 - warm;
+    const until = Math.min((warm + 1) * sendsForward, 2 * later * hop);
+    const pace = Math.min(sendsForward + sendsBackward, (sendsBackward + 2 * later * hop) / (later + 1));
+    const after = 2 * later * hop - sendsForward + sendsBackward;
     const own =
       rest > 0
-        ? untilBackward + rest * pace + Math.max((warm + 1) * b, afterForward)
-        : Math.max(untilBackward + m * v * b, m * v * f + afterForward);
-    most = Math.max(most, before + own);
-    before += (forward + backward) / v + 2 * hop;
+        ? until + rest * pace + Math.min((warm + 1) * sendsBackward, after)
+        : Math.min(until + m * sendsBackward, m * sendsForward + after);
+    least = Math.min(least, 2 * stage * hop + own);
   }
-  return most;
+  return least;
 }
 
 function oneOf({ forward, backward }: StageSeconds): number {

@@ -12,6 +12,7 @@ import { phasesOf, type Schedule, type ScheduleRequest } from './schedule.js';
 export function makeSchedule(request: ScheduleRequest): Schedule {
   const whole = { ...request, virtualStages: request.virtualStages ?? 1, training: request.training ?? true };
   checkRequest(whole);
+  checkLength(whole);
   const order = ORDERS[whole.kind];
   return { ...whole, actions: Array.from({ length: whole.stages }, (_, stage) => order(whole, stage)) };
 }
@@ -19,8 +20,11 @@ export function makeSchedule(request: ScheduleRequest): Schedule {
 /** So that a slip of the finger is answered at once; the largest pipelines published have some 10^5 actions. */
 const MOST_ACTIONS = 2 ** 22;
 
-function checkRequest(request: Required<ScheduleRequest>): void {
-  const { kind, stages, microBatches, virtualStages, training } = request;
+/**
+ * Whether a kind has an order for these numbers, however many actions that is.
+ * @throws AutoparError `bad-schedule` (usage) where it has none
+ */
+export function checkRequest({ kind, stages, microBatches, virtualStages }: Required<ScheduleRequest>): void {
   for (const [what, value] of [
     ['stages', stages],
     ['micro-batches', microBatches],
@@ -50,6 +54,9 @@ function checkRequest(request: Required<ScheduleRequest>): void {
       `give ${near} micro-batches, or choose 1f1b`,
     );
   }
+}
+
+function checkLength({ kind, stages, microBatches, virtualStages, training }: Required<ScheduleRequest>): void {
   const actions = stages * microBatches * virtualStages * phasesOf({ kind, training }).length;
   if (actions > MOST_ACTIONS) {
     throw refused(

@@ -29,11 +29,34 @@ export interface Fitted {
   readonly prediction: Prediction;
 }
 
+/** Why a combination of degrees was not taken: in words, and the figure that rules it out. */
+export type Ruling = { readonly reason: string } & (
+  | {
+      readonly kind: 'slower';
+      readonly costNanoseconds: number;
+      /** No plan of these degrees costs less. */
+      readonly boundNanoseconds: number;
+      /** Of the plan at that cost, per stage; null where it was not lowered: then it may not even fit. */
+      readonly peakBytes: readonly number[] | null;
+    }
+  | {
+      readonly kind: 'too-large';
+      /** Of the smallest plan that was found; and what none needs less than. */
+      readonly leastBytes: number;
+      readonly atLeastBytes: number;
+      readonly limitBytes: number;
+    }
+  /** The batch or pins leave no plan. */
+  | { readonly kind: 'impossible' }
+  /** The time limit was over before. */
+  | { readonly kind: 'late' }
+);
+
 export interface Choice {
   /** The best that fit, the chosen one first; fewer than asked for where no more fit, none where nothing does. */
   readonly ranked: readonly Fitted[];
   /** Why each of the others was not taken. */
-  readonly reasons: ReadonlyMap<Degrees, string>;
+  readonly reasons: ReadonlyMap<Degrees, Ruling>;
   /** The least bytes per device that a plan was found to need; Infinity where all that were looked at fit. */
   readonly leastBytes: number;
 }
@@ -48,7 +71,7 @@ export async function chooseDegrees(
 ): Promise<Choice> {
   const waiting = all.map((solved) => ({ solved, isWithin: false }));
   const ranked: Fitted[] = [];
-  const reasons = new Map<Degrees, string>();
+  const reasons = new Map<Degrees, Ruling>();
   let leastBytes = Infinity;
   const flops = wholeFlops(graph);
   while (waiting.length > 0 && ranked.length < count) {
@@ -59,7 +82,7 @@ export async function chooseDegrees(
     const need = Math.max(...prediction.peakBytes);
     if (limit === undefined || need <= limit) {
       const [best] = ranked;
-      if (best) reasons.set(solved.degrees, slower(solved.cost, best.solved.cost));
+      if (best) reasons.set(solved.degrees, slower(solved, best.solved.cost, prediction.peakBytes));
       ranked.push({ solved, sharded, prediction });
       continue;
     }
@@ -72,7 +95,7 @@ export async function chooseDegrees(
     }
   }
   const [best] = ranked;
-  if (best) for (const { solved } of waiting) reasons.set(solved.degrees, slower(solved.cost, best.solved.cost));
+  if (best) for (const { solved } of waiting) reasons.set(solved.degrees, slower(solved, best.solved.cost, null));
   return { ranked, reasons, leastBytes };
 }
 
@@ -105,16 +128,23 @@ function wholeFlops(graph: Graph): number {
   }, 0);
 }
 
-function slower(cost: number, best: number): string {
-  const times = `${(cost / 1e6).toPrecision(3)} ms against ${(best / 1e6).toPrecision(3)} ms`;
-  return cost === best ? `no faster (${times})` : `${(cost / best).toPrecision(3)} times slower (${times})`;
+function slower({ cost, bound }: Solved, best: number, peakBytes: readonly number[] | null): Ruling {
+  // As many digits as it takes to tell the two apart.
+  const digits = [3, 4, 5, 6].find((count) => cost.toPrecision(count) !== best.toPrecision(count)) ?? 3;
+  const [written, bestWritten, times] = [cost / 1e6, best / 1e6, cost / best].map((value) => value.toPrecision(digits));
+  const figures = `${written} ms against ${bestWritten} ms`;
+  const reason = cost === best ? `no faster (${figures})` : `${times} times slower (${figures})`;
+  return { kind: 'slower', reason, costNanoseconds: cost, boundNanoseconds: bound, peakBytes };
 }
 
 /** @param atLeast no plan needs less */
-function tooLarge(least: number, atLeast: number, limit: number): string {
+function tooLarge(least: number, atLeast: number, limit: number): Ruling {
   const [proven, found, allowed] = [atLeast, least, limit].map(bytesWritten);
-  if (atLeast > limit) return `needs at least ${proven} of ${allowed} on each device`;
-  return `needs ${found} of ${allowed} on each device, the least that was found`;
+  const reason =
+    atLeast > limit
+      ? `needs at least ${proven} of ${allowed} on each device`
+      : `needs ${found} of ${allowed} on each device, the least that was found`;
+  return { kind: 'too-large', reason, leastBytes: least, atLeastBytes: atLeast, limitBytes: limit };
 }
 
 /** Such as `93.1 GB`. */

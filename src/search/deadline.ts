@@ -37,6 +37,11 @@ export class Deadline {
     if (this.isOver()) throw new OutOfTime('the time limit is over');
   }
 
+  /** Whether a pause is due: asked often, it costs a look at the clock. */
+  isTurn(): boolean {
+    return performance.now() - this.turn >= TURN || this.isOver();
+  }
+
   /**
    * Gives an interruption its turn, now and then.
    * @throws OutOfTime; the signal's reason where it was given

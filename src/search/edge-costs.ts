@@ -12,7 +12,7 @@ import type { LeastCost, Redistributor } from '../sharding-propagation/redistrib
 import type { CostTable } from './cost-problem.js';
 
 /** A pair of layouts of one type of tensor. */
-interface Pair {
+export interface Pair {
   readonly from: Layout;
   readonly to: Layout;
   readonly shape: readonly number[];
@@ -57,6 +57,23 @@ export class EdgeTable {
     return this.pairs[row * this.to.layouts.length + column] as Pair;
   }
 
+  /**
+   * What an optimum might use in place of a pair that turned out dearer: of the pairs with one of its ends that are bounded below
+   * it, the few of the lowest bounds.
+   */
+  rivals(pair: Pair): readonly Pair[] {
+    const width = this.to.layouts.length;
+    const place = this.pairs.indexOf(pair);
+    const [row, column] = [Math.floor(place / width), place % width];
+    return [
+      ...cheaper(pair, this.pairs.slice(row * width, (row + 1) * width)),
+      ...cheaper(
+        pair,
+        this.from.layouts.map((_, other) => this.pairs[other * width + column] as Pair),
+      ),
+    ];
+  }
+
   /** Forgets the table where one of its pairs was priced anew. */
   refresh(changed: ReadonlySet<Pair>): void {
     if (!this.pairs.some((pair) => changed.has(pair))) return;
@@ -73,6 +90,16 @@ export class EdgeTable {
     }
     return { sizes, values };
   }
+}
+
+/** Pairs at a row or column that are priced with one that was used. More would make for fewer rounds, each dearer. */
+const RIVALS = 8;
+
+function cheaper(pair: Pair, others: readonly Pair[]): readonly Pair[] {
+  return others
+    .filter((other) => !other.exact && other.cost < pair.cost)
+    .sort((a, b) => a.cost - b.cost)
+    .slice(0, RIVALS);
 }
 
 /** All pairs of one search. */

@@ -14,6 +14,8 @@
  * descent, and the gap between the two is reported.
  */
 import type { CostProblem, CostSolution } from './cost-problem.js';
+import type { Deadline } from './deadline.js';
+import { type ComparedTable, Margins } from './dominance.js';
 import { EliminationOrder } from './elimination-order.js';
 import {
   type Bucket,
@@ -45,11 +47,42 @@ export function eliminate(
   algebra: TableAlgebra = new TableAlgebra(),
   limits: EliminationLimits = DEFAULT_LIMITS,
 ): CostSolution {
+  const steps = eliminating(problem, algebra, limits);
+  for (;;) {
+    const { done, value } = steps.next();
+    if (done) return value;
+  }
+}
+
+/**
+ * The same, with a pause between two variables where one is due: an interruption and the end of the time are noticed.
+ * @throws what the deadline's pause throws
+ */
+export async function eliminateInTurns(
+  problem: CostProblem,
+  algebra: TableAlgebra,
+  limits: EliminationLimits,
+  deadline: Deadline,
+): Promise<CostSolution> {
+  const steps = eliminating(problem, algebra, limits);
+  for (;;) {
+    const { done, value } = steps.next();
+    if (done) return value;
+    if (deadline.isTurn()) await deadline.pause();
+  }
+}
+
+/** Ends a step after each variable. */
+function* eliminating(
+  problem: CostProblem,
+  algebra: TableAlgebra,
+  limits: EliminationLimits,
+): Generator<void, CostSolution, void> {
   const known = algebra.again?.(problem);
   if (known) return known;
   algebra.begin();
   const elimination = new Elimination(problem, algebra, limits);
-  elimination.run();
+  yield* elimination.steps();
   algebra.again = (next) => solvedAgain(next, problem, elimination.record, algebra, limits);
   return solutionOf(problem, elimination.record, algebra);
 }
@@ -66,12 +99,17 @@ interface Held {
  */
 const CROWDED = 64;
 
+/** Of a variable with this many tables, the margins between its states are kept while its tables come and go. */
+const MANY = 6;
+
 class Elimination {
   readonly record: EliminationRecord;
   private readonly factorsOf: Set<Held>[];
   private readonly order: EliminationOrder;
   /** Of crowded variables: the number of tables down to which there is nothing to look at. */
   private readonly dueAt = new Map<number, number>();
+  /** Of variables with many tables that have been looked at for dominated states. */
+  private readonly margins: (Margins | undefined)[] = [];
   private readonly states: StateLists;
   /** The list of states that each variable has left. */
   private readonly lists: number[];
@@ -99,9 +137,13 @@ class Elimination {
     this.record = { given, buckets, constants, states, lists };
   }
 
-  run(): void {
+  *steps(): Generator<void, void, void> {
     this.prune(this.lists.map((_, variable) => variable));
-    for (let variable = this.order.next(); variable !== undefined; variable = this.order.next()) this.remove(variable);
+    yield;
+    for (let variable = this.order.next(); variable !== undefined; variable = this.order.next()) {
+      this.remove(variable);
+      yield;
+    }
   }
 
   private sizeOf(variable: number): number {
@@ -114,11 +156,26 @@ class Elimination {
       return;
     }
     const held: Held = { variables, term };
-    for (const variable of variables) this.factorsOf[variable]?.add(held);
+    for (const variable of variables) this.hold(variable, held);
+  }
+
+  private hold(variable: number, held: Held): void {
+    this.factorsOf[variable]?.add(held);
+    this.margins[variable]?.add(this.comparedIn(variable, held));
+  }
+
+  private release(variable: number, held: Held): void {
+    this.factorsOf[variable]?.delete(held);
+    this.margins[variable]?.remove(this.comparedIn(variable, held));
+  }
+
+  private comparedIn(variable: number, { term, variables }: Held): ComparedTable {
+    return this.algebra.toCompare({ term, position: variables.indexOf(variable) });
   }
 
   private remove(variable: number): void {
     const factors = [...(this.factorsOf[variable] ?? [])];
+    this.margins[variable] = undefined;
     this.buckets.push({
       variable,
       list: this.lists[variable] as number,
@@ -131,7 +188,7 @@ class Elimination {
     const scope = new Set<number>();
     for (const factor of factors) {
       for (const other of factor.variables) {
-        this.factorsOf[other]?.delete(factor);
+        this.release(other, factor);
         scope.add(other);
       }
     }
@@ -199,6 +256,7 @@ class Elimination {
     const size = this.sizeOf(variable);
     const held = this.factorsOf[variable];
     if (!held || size === 1 || held.size === 0 || !this.isDue(variable, held.size)) return [];
+    if (held.size >= MANY && this.marginsOf(variable, held).showNone()) return [];
     const factors = [...held].sort((a, b) => a.term - b.term);
     let entries = 0;
     for (const factor of factors) entries += this.algebra.table(factor.term).values.length;
@@ -209,17 +267,27 @@ class Elimination {
     if (kept.states.length === size) return [];
     this.lists[variable] = this.states.keeping(this.lists[variable] as number, kept.comparison);
     this.sizes[variable] = kept.states.length;
+    this.margins[variable] = undefined;
     // In the order in which they came: scopes follow from it, and with them the order of what is looked at next.
     for (const factor of [...held]) {
       const term = this.algebra.restrict(factor.term, factor.variables.indexOf(variable), kept);
       const smaller: Held = { variables: factor.variables, term };
       for (const other of factor.variables) {
-        this.factorsOf[other]?.delete(factor);
-        this.factorsOf[other]?.add(smaller);
+        this.release(other, factor);
+        this.hold(other, smaller);
       }
     }
     this.order.touched(variable);
     return scopeOf(variable, held);
+  }
+
+  private marginsOf(variable: number, held: Iterable<Held>): Margins {
+    const known = this.margins[variable];
+    if (known) return known;
+    const margins = new Margins(this.sizeOf(variable));
+    for (const factor of held) margins.add(this.comparedIn(variable, factor));
+    this.margins[variable] = margins;
+    return margins;
   }
 
   private isDue(variable: number, tables: number): boolean {

@@ -51,6 +51,15 @@ export async function fitMemory(
   limit: number,
 ): Promise<Fitting> {
   const problem = await meshProblemInTurns(graph, mesh, cluster, options);
+  return fitProblem(problem, options, limit);
+}
+
+/** The same of a problem that is built already, of which some states may be forbidden besides. */
+export function fitProblem(
+  problem: MeshProblem,
+  options: Pick<SearchOptions, 'deadline' | 'mode' | 'solver'>,
+  limit: number,
+): Promise<Fitting> {
   return new FittingMesh(problem, options, limit).run();
 }
 
@@ -64,7 +73,7 @@ class FittingMesh {
 
   constructor(
     private readonly problem: MeshProblem,
-    private readonly options: SearchOptions,
+    private readonly options: Pick<SearchOptions, 'deadline' | 'mode' | 'solver'>,
     private readonly limit: number,
   ) {
     this.memory = memoryUses(problem);

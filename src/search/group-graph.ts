@@ -25,7 +25,7 @@ import type { Strategy } from '../sharding-propagation/strategy.js';
 import { readersByTensor } from '../strategy/readers.js';
 import type { CandidateSet } from './candidates.js';
 import type { CostFactor, CostProblem, CostTable } from './cost-problem.js';
-import type { EdgeCosts, EdgeTable, LayoutStates } from './edge-costs.js';
+import type { EdgeCosts, EdgeTable, LayoutStates, Pair } from './edge-costs.js';
 import { pinnedInputLayouts, type SearchPins } from './pinned.js';
 import { typeKey } from './structure-key.js';
 
@@ -65,7 +65,14 @@ export function buildGroupGraph(
   return new Building(graph, mesh, candidates, costs, pinnedInputs).build();
 }
 
+/**
+ * Rounds from which on rivals of a dearer pair are priced with it. The first rounds find many pairs dearer, and would price far more
+ * than is ever used; the later ones few, and each costs an elimination.
+ */
+const RIVALS_FROM = 3;
+
 class Building {
+  private rounds = 0;
   private readonly sizes: number[] = [];
   private readonly factors: CostFactor[] = [];
   private readonly edges: { readonly variables: readonly [from: number, to: number]; readonly table: EdgeTable }[] = [];
@@ -231,10 +238,25 @@ class Building {
     const used = this.edges.map(({ variables: [from, to], table }) =>
       table.pairAt(states[from] as number, states[to] as number),
     );
-    const changed = this.costs.price(used);
-    if (changed.size === 0) return false;
+    const dearer = this.costs.price(used);
+    if (dearer.size === 0) return false;
+    this.rounds += 1;
+    const rivals = this.rounds < RIVALS_FROM ? [] : this.rivals(used, dearer);
+    const changed = new Set([...dearer, ...this.costs.price(rivals)]);
     for (const table of this.edgeTables.values()) table.refresh(changed);
     return true;
+  }
+
+  /** Pairs that may take the place of those that turned out dearer. */
+  private rivals(used: readonly Pair[], dearer: ReadonlySet<Pair>): readonly Pair[] {
+    const asked = new Map<EdgeTable, Set<Pair>>();
+    return this.edges.flatMap(({ table }, index) => {
+      const pair = used[index] as Pair;
+      const known = asked.get(table) ?? new Set();
+      if (!dearer.has(pair) || known.has(pair)) return [];
+      asked.set(table, known.add(pair));
+      return table.rivals(pair);
+    });
   }
 
   private forbidPartial(end: End): void {

@@ -16,7 +16,7 @@ import type { Pin } from '../sharding-propagation/pin.js';
 import type { Propagation } from '../sharding-propagation/propagation/propagate.js';
 import { BY_PROPAGATION } from './by-propagation.js';
 import { bySearch } from './by-search.js';
-import { bytesWritten, type Choice, chooseDegrees, type Solved } from './choose-degrees.js';
+import { bytesWritten, type Choice, chooseDegrees, type Ruling, type Solved } from './choose-degrees.js';
 import type { Completion } from './completion.js';
 import { Deadline, OutOfTime } from './deadline.js';
 import { batchSize, type Degrees, degreesOf, type Pins } from './degrees.js';
@@ -58,7 +58,7 @@ export interface PlanResult {
   /** No assignment under these degrees costs less; equal to the cost where the optimum is proven. */
   readonly boundNanoseconds: number;
   /** Every other combination of degrees, and why it was not taken. */
-  readonly rejected: readonly { readonly degrees: Degrees; readonly reason: string }[];
+  readonly rejected: readonly Rejected[];
   /** The best combinations of degrees that fit, the chosen one first: as many as were asked for, if there are. */
   readonly top: readonly RankedDegrees[];
   /** Operators that could not use a pinned degree. */
@@ -73,6 +73,8 @@ export interface PlanResult {
   /** What the user pinned, such as `tp=2`. */
   readonly pins: readonly string[];
 }
+
+export type Rejected = Ruling & { readonly degrees: Degrees };
 
 export interface RankedDegrees {
   readonly degrees: Degrees;
@@ -117,8 +119,8 @@ export async function plan(
   const choice = await chooseDegrees(graph, cluster, solving.solved, limit, options.top ?? 1);
   const [best] = choice.ranked;
   const others = [
-    ...rejected,
-    ...[...solving.reasons, ...choice.reasons].map(([degrees, reason]) => ({ degrees, reason })),
+    ...rejected.map((other): Rejected => ({ ...other, kind: 'impossible' })),
+    ...[...solving.reasons, ...choice.reasons].map(([degrees, ruling]): Rejected => ({ degrees, ...ruling })),
   ].sort((a, b) => a.degrees.tp - b.degrees.tp);
   if (!best) {
     const all = await otherDegrees(graph, cluster, options, completion, solving.solved);
@@ -138,7 +140,7 @@ export async function plan(
       costNanoseconds: solved.cost,
       boundNanoseconds: solved.bound,
       peakBytes: prediction.peakBytes,
-      reason: choice.reasons.get(solved.degrees) ?? null,
+      reason: choice.reasons.get(solved.degrees)?.reason ?? null,
     })),
     viewSteps: viewSteps(graph, found.assignment, redistributor),
     mode,
@@ -180,7 +182,7 @@ function completionOf({ mode = 'auto', solver = 'highs' }: PlanOptions): Complet
 class SolvingDegrees {
   readonly solved: Solved[] = [];
   /** Why combinations were not solved. */
-  readonly reasons = new Map<Degrees, string>();
+  readonly reasons = new Map<Degrees, Ruling>();
   private readonly deadline: Deadline;
   private readonly questions: OperatorQuestions;
   private isPropagated = false;
@@ -209,11 +211,12 @@ class SolvingDegrees {
         // What a user asks for may be impossible under some degrees and possible under others.
         else if (error instanceof AutoparError && OF_THIS_MESH.has(error.code)) {
           impossible ??= error;
-          this.reasons.set(degrees, error.message);
+          this.reasons.set(degrees, { kind: 'impossible', reason: error.message });
         } else throw error;
       }
     }
-    for (const degrees of late) this.reasons.set(degrees, 'the time limit was over before it was looked at');
+    for (const degrees of late)
+      this.reasons.set(degrees, { kind: 'late', reason: 'the time limit was over before it was looked at' });
     if (this.solved.length > 0) return;
     if (late.length > 0) await this.propagate(late);
     else if (impossible) throw impossible;
@@ -225,7 +228,7 @@ class SolvingDegrees {
     if (timeLimit === undefined) return [];
     const over = `the time limit of ${timeLimit} s was over`;
     if (this.isPropagated) return [`${over} before any plan was found: this is what propagation makes of the pins`];
-    const late = [...this.reasons.values()].filter((reason) => reason.startsWith('the time limit')).length;
+    const late = [...this.reasons.values()].filter(({ kind }) => kind === 'late').length;
     if (isCut) return [`${over} before the search was: this is the best plan so far`];
     return late > 0 ? [`${over} before all degrees were looked at: this is the best plan so far`] : [];
   }
@@ -241,7 +244,7 @@ class SolvingDegrees {
         return;
       } catch (error) {
         if (!(error instanceof AutoparError) || !OF_THIS_MESH.has(error.code)) throw error;
-        this.reasons.set(degrees, error.message);
+        this.reasons.set(degrees, { kind: 'impossible', reason: error.message });
         impossible ??= error;
       }
     }

@@ -16,7 +16,7 @@ import type { Strategy } from '../sharding-propagation/strategy.js';
 import { best, LARGE, SMALL } from './cheapest.js';
 import { type CostProblem, type CostSolution, costOf } from './cost-problem.js';
 import { type Deadline, OutOfTime } from './deadline.js';
-import { type EliminationLimits, eliminate } from './elimination.js';
+import { type EliminationLimits, eliminate, eliminateInTurns } from './elimination.js';
 import { candidateSets, type MeshOptions, type MeshProblem, meshProblem } from './mesh-problem.js';
 import { type Halved, halve } from './recursive-halving.js';
 import type { SolverName, UsedMode } from './search-mode.js';
@@ -130,7 +130,8 @@ function solverOf(options: SearchOptions, deadline: Deadline, groups: MeshProble
       };
     default:
       return async (problem) => {
-        const small: Found = { ...eliminate(problem, algebra, SMALL), mode: 'dynamic_programming' };
+        const eliminated = await eliminateInTurns(problem, algebra, SMALL, deadline);
+        const small: Found = { ...eliminated, mode: 'dynamic_programming' };
         if (small.bound === small.cost) return small;
         // What elimination in small tables leaves open is only looked at when its own answer stands.
         if (groups.refine(small.states)) return { ...small, isRefined: true };
@@ -140,18 +141,9 @@ function solverOf(options: SearchOptions, deadline: Deadline, groups: MeshProble
         const mode = isAuto ? 'ilp' : 'dynamic_programming';
         const better = best(small, other);
         if (better.bound === better.cost) return { ...better, mode };
-        const large = inLargeTables(problem, deadline);
+        const large = await eliminateInTurns(problem, new TimedAlgebra(deadline), LARGE, deadline).catch(orNone);
         return { ...(large ? best(better, large) : better), mode };
       };
-  }
-}
-
-/** Null where the time is over before. */
-function inLargeTables(problem: CostProblem, deadline: Deadline): CostSolution | null {
-  try {
-    return eliminate(problem, new TimedAlgebra(deadline), LARGE);
-  } catch (error) {
-    return orNone(error);
   }
 }
 

@@ -6,6 +6,8 @@
  * tables change, everything that follows from them is made again without asking what has to be done.
  */
 import type { CostProblem, CostSolution, CostTable } from './cost-problem.js';
+import { type ComparedTable, comparedTable, undominated } from './dominance.js';
+import { minimisedSum } from './minimised-sum.js';
 
 /** Number of a table: one that was given, or one made of others. */
 export type Term = number;
@@ -49,6 +51,8 @@ export class TableAlgebra {
   private comparisons = new Map<string, number>();
   private kept: KeptStates[] = [];
   private made: Made[] = [];
+  /** By term, then by dimension. */
+  private compared: ComparedTable[][] = [];
   private isOutdated = false;
   /** Entries of the tables made for the last problem. */
   entriesAtFirst = 0;
@@ -67,6 +71,7 @@ export class TableAlgebra {
     this.comparisons = new Map();
     this.kept = [];
     this.made = [];
+    this.compared = [];
     this.isOutdated = false;
   }
 
@@ -107,10 +112,19 @@ export class TableAlgebra {
     return this.add(key, { kind: 'minimised', into: this.tables.length, operands });
   }
 
-  /**
-   * States of a variable that no other state dominates. State b dominates a when, whatever the neighbours' states, b is
-   * no dearer: Σ over tables of max over neighbours (table[b, ·] − table[a, ·]) ≤ 0. Of equal states the first is kept.
-   */
+  /** A term's table, ready to be compared along one of its dimensions. */
+  toCompare({ term, position }: Compared): ComparedTable {
+    this.compared[term] ??= [];
+    const ofTerm = this.compared[term] as ComparedTable[];
+    const known = ofTerm[position];
+    const table = this.table(term);
+    if (known?.table === table) return known;
+    const made = comparedTable(table, position);
+    ofTerm[position] = made;
+    return made;
+  }
+
+  /** States of a variable that no other state dominates (dominance.ts). */
   undominated(operands: readonly Compared[]): KeptStates {
     let key = '';
     for (const { term, position } of operands) key += `${term}.${position}+`;
@@ -155,6 +169,8 @@ export class TableAlgebra {
       if (made.kind === 'minimised' && !fits(this.sizesOf(made.operands))) return null;
       const table = this.make(made);
       entries += table.values.length;
+      // What rose may cost too much to be anybody's best choice: then nothing follows from it.
+      if (isEqual(table, this.table(made.into))) continue;
       this.tables[made.into] = table;
       changed.add(made.into);
     }
@@ -174,11 +190,11 @@ export class TableAlgebra {
     if (made.kind === 'restricted')
       return restricted(this.table(made.of), made.dimension, this.keptBy(made.kept).states);
     const operands = made.operands.map(({ term, variables }) => ({ table: this.table(term), variables }));
-    return minimised(operands, this.sizesOf(made.operands));
+    return minimisedSum(operands, this.sizesOf(made.operands));
   }
 
   private compare(operands: readonly Compared[]): { readonly states: readonly number[]; readonly isAll: boolean } {
-    const tables = operands.map(({ term, position }) => ({ table: this.table(term), position }));
+    const tables = operands.map((operand) => this.toCompare(operand));
     const [first] = tables;
     const size = first?.table.sizes[first.position] ?? 0;
     const states = undominated(tables, size);
@@ -213,191 +229,10 @@ function restricted(table: CostTable, dimension: number, states: readonly number
   return { sizes: table.sizes.map((old, index) => (index === dimension ? states.length : old)), values };
 }
 
+function isEqual({ values }: CostTable, { values: others }: CostTable): boolean {
+  return values.length === others.length && values.every((cost, index) => cost === others[index]);
+}
+
 function product(sizes: readonly number[]): number {
   return sizes.reduce((result, size) => result * size, 1);
-}
-
-/** A table of a sum: which local variable each of its dimensions is. */
-interface Summand {
-  readonly table: CostTable;
-  readonly variables: readonly number[];
-}
-
-/** The table with variable 0 as its last dimension, and the stride that each variable has in it. */
-function rowForm(
-  operand: Summand,
-  variables: number,
-): { readonly values: Float64Array; readonly strides: readonly number[] } {
-  const { table } = operand;
-  const position = operand.variables.indexOf(0);
-  const order = [...operand.variables.keys()].filter((index) => index !== position);
-  if (position >= 0) order.push(position);
-  const oldStrides = strides(table.sizes);
-  const newSizes = order.map((index) => table.sizes[index] as number);
-  const values = new Float64Array(table.values.length);
-  const counter = new Array<number>(order.length).fill(0);
-  for (let index = 0; index < values.length; index++) {
-    let from = 0;
-    for (let digit = 0; digit < order.length; digit++) {
-      from += (counter[digit] as number) * (oldStrides[order[digit] as number] as number);
-    }
-    values[index] = table.values[from] as number;
-    step(counter, newSizes);
-  }
-  const newStrides = strides(newSizes);
-  const result = new Array<number>(variables).fill(0);
-  order.forEach((index, digit) => {
-    result[operand.variables[index] as number] = newStrides[digit] as number;
-  });
-  return { values, strides: result };
-}
-
-function minimised(operands: readonly Summand[], sizes: readonly number[]): CostTable {
-  const rows = operands.map((operand) => rowForm(operand, sizes.length));
-  const states = sizes[0] as number;
-  const outSizes = sizes.slice(1);
-  const lastVariable = sizes.length - 1;
-  const lastSize = lastVariable > 0 ? (sizes[lastVariable] as number) : 1;
-  const moving = rows.filter((row) => lastVariable > 0 && (row.strides[lastVariable] as number) > 0);
-  const still = rows.filter((row) => !moving.includes(row));
-  const outerSizes = outSizes.slice(0, -1);
-  const outer = product(outerSizes);
-  const values = new Float64Array(outer * lastSize);
-  const base = new Float64Array(states);
-  const sums = new Float64Array(states);
-  const counter = new Array<number>(outerSizes.length).fill(0);
-  for (let index = 0; index < outer; index++) {
-    base.fill(0);
-    for (const row of still) addRow(base, row.values, offsetIn(row.strides, counter));
-    const offsets = moving.map((row) => offsetIn(row.strides, counter));
-    for (let last = 0; last < lastSize; last++) {
-      sums.set(base);
-      for (let table = 0; table < moving.length; table++) {
-        const { values, strides } = moving[table] as (typeof rows)[number];
-        addRow(sums, values, (offsets[table] as number) + last * (strides[lastVariable] as number));
-      }
-      values[index * lastSize + last] = least(sums);
-    }
-    step(counter, outerSizes);
-  }
-  return { sizes: outSizes, values };
-}
-
-/** Where the row begins that the variables from 1 on, but for the last, lead to. */
-function offsetIn(strides: readonly number[], counter: readonly number[]): number {
-  let offset = 0;
-  for (let digit = 0; digit < counter.length; digit++) {
-    offset += (counter[digit] as number) * (strides[digit + 1] as number);
-  }
-  return offset;
-}
-
-function addRow(sums: Float64Array, values: Float64Array, offset: number): void {
-  for (let state = 0; state < sums.length; state++)
-    sums[state] = (sums[state] as number) + (values[offset + state] as number);
-}
-
-function least(values: Float64Array): number {
-  let best = Infinity;
-  for (let index = 0; index < values.length; index++)
-    if ((values[index] as number) < best) best = values[index] as number;
-  return best;
-}
-
-function undominated(
-  operands: readonly { readonly table: CostTable; readonly position: number }[],
-  size: number,
-): readonly number[] {
-  // Tables of one variable first: they settle most comparisons.
-  const rows = operands.map((operand) => stateRows(operand, size)).sort((a, b) => a.length - b.length);
-  const alive = Array.from({ length: size }, () => true);
-  for (let state = size - 1; state >= 0; state--) {
-    for (let other = 0; other < size; other++) {
-      if (other === state || !alive[other]) continue;
-      if (dominates(rows, other, state)) {
-        alive[state] = false;
-        break;
-      }
-    }
-  }
-  return [...alive.keys()].filter((state) => alive[state]);
-}
-
-/** A table with the compared variable as its first dimension: row a is all that state a can cost there. */
-interface StateRows {
-  readonly values: Float64Array;
-  /** Of a row. */
-  readonly length: number;
-  /** By state: where in its row it costs least. */
-  readonly cheapest: Int32Array;
-}
-
-function stateRows(
-  { table, position }: { readonly table: CostTable; readonly position: number },
-  size: number,
-): StateRows {
-  const inner = product(table.sizes.slice(position + 1));
-  const outer = table.values.length / (size * inner);
-  const length = outer * inner;
-  const values = position === 0 ? table.values : new Float64Array(table.values.length);
-  const cheapest = new Int32Array(size);
-  for (let state = 0; state < size; state++) {
-    let best = Infinity;
-    for (let index = 0; index < length; index++) {
-      const at = state * length + index;
-      if (position > 0) {
-        const row = Math.floor(index / inner);
-        values[at] = table.values[(row * size + state) * inner + (index - row * inner)] as number;
-      }
-      const cost = values[at] as number;
-      if (cost >= best) continue;
-      best = cost;
-      cheapest[state] = index;
-    }
-  }
-  return { values, length, cheapest };
-}
-
-/** Whether `better` is never dearer than `worse`. Where `worse` is forbidden anyway, nothing needs to hold. */
-function dominates(rows: readonly StateRows[], better: number, worse: number): boolean {
-  // It would have to be no dearer where `worse` costs least: that settles nearly all.
-  let more = 0;
-  for (const { values, length, cheapest } of rows) {
-    const at = cheapest[worse] as number;
-    const cost = values[worse * length + at] as number;
-    // A state that a table forbids altogether is dominated by any other.
-    if (cost === Infinity) return true;
-    more += (values[better * length + at] as number) - cost;
-  }
-  if (more > 0) return false;
-  let slack = 0;
-  for (const { values, length } of rows) {
-    let most = -Infinity;
-    for (let index = 0; index < length; index++) {
-      const cost = values[worse * length + index] as number;
-      if (cost === Infinity) continue;
-      const more = (values[better * length + index] as number) - cost;
-      if (more > most) most = more;
-    }
-    slack += most;
-    if (slack === Infinity) return false;
-  }
-  return slack <= 0;
-}
-
-function strides(sizes: readonly number[]): readonly number[] {
-  const result = new Array<number>(sizes.length).fill(1);
-  for (let index = sizes.length - 2; index >= 0; index--) {
-    result[index] = (result[index + 1] as number) * (sizes[index + 1] as number);
-  }
-  return result;
-}
-
-/** Next multi-index in row-major order. */
-function step(counter: number[], sizes: readonly number[]): void {
-  for (let digit = sizes.length - 1; digit >= 0; digit--) {
-    counter[digit] = (counter[digit] as number) + 1;
-    if ((counter[digit] as number) < (sizes[digit] as number)) return;
-    counter[digit] = 0;
-  }
 }

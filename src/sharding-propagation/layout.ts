@@ -57,10 +57,16 @@ export function normalise(
 ): Layout {
   const merged = extents?.map((parts) => (parts ? mergedExtents(parts) : null));
   return {
-    dims: dims.map((pieces) => (mesh ? piecesOf(digitsOf(pieces, mesh)) : joinPieces(pieces))),
-    partial: [...partial].sort((a, b) => compareNames(a.axis, b.axis)),
+    dims: dims.map((pieces) => mergedPieces(pieces, mesh)),
+    partial: partial.length > 1 ? [...partial].sort((a, b) => compareNames(a.axis, b.axis)) : partial,
     ...(merged?.some((parts) => parts !== null) ? { extents: merged } : {}),
   };
+}
+
+function mergedPieces(pieces: readonly Piece[], mesh: Mesh | undefined): readonly Piece[] {
+  const [only] = pieces;
+  if (only && pieces.length === 1 && only.axes.length === 0) return pieces;
+  return mesh ? piecesOf(digitsOf(pieces, mesh)) : joinPieces(pieces);
 }
 
 /** A layout in merged form. */
@@ -95,15 +101,20 @@ export function layoutFromFactors(
   partial: readonly PartialAxis[] = [],
   mesh?: Mesh,
 ): Layout {
-  const extentOf = (factor: string): Extent => {
-    const valid = sizes(factor);
-    return { valid, size: mesh ? paddedSize(valid, axesSize(mesh, axes[factor] ?? [])) : valid };
-  };
-  const pieces = dims.map((factors) =>
-    factors.map((factor) => ({ size: extentOf(factor).size, axes: axes[factor] ?? [] })),
+  let isPadded = false;
+  const extents = dims.map((factors) =>
+    factors.map((factor): Extent => {
+      const valid = sizes(factor);
+      const cutting = axes[factor];
+      const size = mesh && cutting ? paddedSize(valid, axesSize(mesh, cutting)) : valid;
+      isPadded ||= size !== valid;
+      return { valid, size };
+    }),
   );
-  const extents = mesh && dims.map((factors) => factors.map(extentOf));
-  return normalise(pieces, partial, mesh, extents);
+  const pieces = dims.map((factors, axis) =>
+    factors.map((factor, index): Piece => ({ size: extents[axis]?.[index]?.size ?? 1, axes: axes[factor] ?? [] })),
+  );
+  return normalise(pieces, partial, mesh, isPadded ? extents : undefined);
 }
 
 /** The layout of a tensor of `shape` that every rank holds whole. */

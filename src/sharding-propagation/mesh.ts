@@ -38,6 +38,10 @@ export function subAxes(mesh: Mesh): readonly { readonly name: SubAxis; readonly
   return mesh.axes.flatMap((axis) => axis.subAxes);
 }
 
+export function hasSubAxis(mesh: Mesh, name: SubAxis): boolean {
+  return mesh.axes.some((axis) => axis.subAxes.some((sub) => sub.name === name));
+}
+
 /** Size of a sub-axis; throws on a name that the mesh lacks. */
 export function subAxisSize(mesh: Mesh, name: SubAxis): number {
   for (const axis of mesh.axes) for (const sub of axis.subAxes) if (sub.name === name) return sub.size;
@@ -46,7 +50,9 @@ export function subAxisSize(mesh: Mesh, name: SubAxis): number {
 
 /** Number of shards that a list of sub-axes makes. */
 export function axesSize(mesh: Mesh, names: readonly SubAxis[]): number {
-  return names.reduce((product, name) => product * subAxisSize(mesh, name), 1);
+  let product = 1;
+  for (const name of names) product *= subAxisSize(mesh, name);
+  return product;
 }
 
 /** A rank's coordinate on every sub-axis. */

@@ -6,7 +6,7 @@
  */
 import type { Factor, FactorKind, FactorRule, Reduction } from '../ir/factor-rule.js';
 import { type Layout, layoutFromFactors, type PartialAxis } from './layout.js';
-import { axesSize, type Mesh, type SubAxis, subAxes } from './mesh.js';
+import { axesSize, hasSubAxis, type Mesh, type SubAxis } from './mesh.js';
 import { type FactorPieces, piecesProblem, refineRule } from './refine.js';
 
 export interface Strategy {
@@ -132,10 +132,16 @@ function partialOver(
   strategy: Strategy,
   dims: readonly (readonly string[])[],
 ): readonly PartialAxis[] {
-  return [...refined.factors.values()]
-    .filter((factor) => isContracting(factor) && !dims.some((names) => names.includes(factor.name)))
-    .flatMap(({ name, reduction }) => (strategy.axes[name] ?? []).map((axis) => ({ axis, reduction })));
+  const partial: PartialAxis[] = [];
+  for (const factor of refined.factors.values()) {
+    const axes = strategy.axes[factor.name] ?? NO_AXES;
+    if (axes.length === 0 || !isContracting(factor) || dims.some((names) => names.includes(factor.name))) continue;
+    for (const axis of axes) partial.push({ axis, reduction: factor.reduction });
+  }
+  return partial;
 }
+
+const NO_AXES: readonly SubAxis[] = [];
 
 const CONTRACTING: readonly FactorKind[] = ['contracting', 'mask'];
 
@@ -178,8 +184,7 @@ function factorsProblem(rule: FactorRule, strategy: Strategy, mesh: Mesh): strin
 }
 
 function axesProblem(axes: readonly SubAxis[], mesh: Mesh): string | null {
-  const known = new Set(subAxes(mesh).map((sub) => sub.name));
-  const unknown = axes.find((axis) => !known.has(axis));
+  const unknown = axes.find((axis) => !hasSubAxis(mesh, axis));
   if (unknown !== undefined) return `the mesh has no sub-axis ${unknown}`;
   const twice = firstRepeated(axes);
   return twice === undefined ? null : `axis ${twice} is used twice`;
@@ -246,6 +251,11 @@ function owedProblem(rule: FactorRule, strategy: Strategy, mesh: Mesh): string |
 
 /** No tensor may be cut twice by one axis (streamed factors share axes only where no tensor has both). */
 function tensorsProblem(rule: FactorRule, strategy: Strategy): string | null {
+  // Axes of all other factors are distinct: sharingProblem has looked.
+  const mayShare = [...rule.factors.values()].some(
+    ({ name, kind }) => kind === 'streamed' && (strategy.axes[name] ?? NO_AXES).length > 0,
+  );
+  if (!mayShare) return null;
   const kinds = { operand: rule.inputs, result: rule.outputs };
   for (const [kind, tensors] of Object.entries(kinds)) {
     for (const [index, dims] of tensors.entries()) {

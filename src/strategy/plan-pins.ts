@@ -29,7 +29,11 @@ export function planPins(graph: Graph, placed: PlacedPlan): AnnotationRecord {
   return pinDocument(mesh, [...operators.filter((pin) => Object.keys(pin).length > 1), ...fed]);
 }
 
-function factorsOf(graph: Graph, { node, strategy }: PlacedOperator): Readonly<Record<string, string>> {
+/** An operator's strategy as the `factors` of a pin: axes of every factor of its rule, whole ones included. */
+export function factorsOf(
+  graph: Graph,
+  { node, strategy }: Pick<PlacedOperator, 'node' | 'strategy'>,
+): Readonly<Record<string, string>> {
   const axesText = (factor: string): string => {
     const axes = strategy.axes[factor] ?? [];
     return axes.length === 0 ? '-' : axes.length === 1 ? (axes[0] ?? '-') : `(${axes.join(',')})`;

@@ -5,8 +5,9 @@ import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test from 'ava';
-import { simulate } from '../../src/api/simulate.js';
+import { type SimulateOptions, simulate } from '../../src/api/simulate.js';
 import type { AutoparError } from '../../src/ir/error.js';
+import { model, node, ramp, saved, value } from '../ir/model-maker.js';
 
 /** GPT-3's family (Brown et al. 2020, table 2.1). */
 const PRESETS = [
@@ -45,6 +46,85 @@ test('tokens, FLOPs and utilisation go together', async (t) => {
   t.true(Math.abs(result.utilisation - result.modelFlops / (result.stepSeconds * 8 * 3.12e14)) < 1e-12);
 });
 
+test('FLOPs of the model are the same however it is cut: what ranks pad or compute alike does not count', async (t) => {
+  const flops = async (tp: number) => {
+    const { modelFlops, parts } = await simulate({
+      generate: 'gpt:layers=2,hidden=960,heads=16,seq=512',
+      cluster: `1x${tp}:h100-sxm-80`,
+      tp,
+      globalBatch: 2,
+      loss: { kind: 'cross_entropy' },
+    });
+    t.true(parts.matmul > 0);
+    return modelFlops;
+  };
+  const whole = await flops(1);
+  // 16 heads over 3, 5 and 6 ranks.
+  for (const tp of [2, 3, 5, 6]) t.is(await flops(tp), whole);
+});
+
+test('utilisation is of the peak of all devices, where nodes differ too', async (t) => {
+  const folder = mkdtempSync(join(tmpdir(), 'autopar-peak-'));
+  t.teardown(() => rmSync(folder, { recursive: true }));
+  const cluster = join(folder, 'cluster.yaml');
+  const levels = 'levels: [{name: node, size: 8}, {name: cluster, size: 4}]';
+  writeFileSync(
+    cluster,
+    `version: 1\ndevice: a100-sxm-80\n${levels}\nnodes: [{count: 3}, {count: 1, device: h100-sxm-80}]\n`,
+  );
+  const result = await simulate({ generate: 'gpt:layers=4,hidden=256,heads=4,seq=128', cluster, tp: 8 });
+  const peak = 24 * 312e12 + 8 * 989e12;
+  t.true(Math.abs(result.utilisation / (result.modelFlops / (result.stepSeconds * peak)) - 1) < 1e-9);
+});
+
+test('a pipeline sends each activation, and each gradient where there are any, from stage to stage once', async (t) => {
+  const [seq, hidden, microBatches] = [128, 256, 8];
+  const generate = `gpt:layers=8,hidden=${hidden},heads=4,seq=${seq}`;
+  const sent = async (pp: number, training: boolean, virtualStages = 1) => {
+    const { bytes } = await simulate({
+      generate,
+      cluster: `1x${pp}:a100-sxm-80`,
+      ...{ pp, virtualStages, microBatches },
+      ...(training ? { loss: { kind: 'cross_entropy' as const } } : {}),
+    });
+    return bytes.pp / (2 * seq * hidden * microBatches);
+  };
+  t.is(await sent(1, true), 0);
+  t.is(await sent(4, true), 2);
+  t.is(await sent(4, false), 1);
+  // Of two stages the first has nobody to send gradients to, and the last nobody to send activations to.
+  t.is(await sent(2, true), 1);
+  t.is(await sent(2, true, 2), 3);
+  t.is(await sent(2, false, 2), 2);
+});
+
+test('gradients of experts go over the ranks that hold the same experts alone', async (t) => {
+  const generate = 'moe:layers=2,hidden=256,heads=4,kv_heads=4,ffn=512,experts=8,seq=128,vocab=1000';
+  const of = async (ep: number) =>
+    simulate({ generate, cluster: '1x8:a100-sxm-80', ep, loss: { kind: 'cross_entropy' } });
+  const [whole, spread] = [await of(1), await of(8)];
+  const expertElements = 2 * 8 * 3 * 256 * 512;
+  t.is(Math.round(whole.bytes.dp - spread.bytes.dp), (2 * 2 * 7 * expertElements) / 8);
+});
+
+test('recurrent layers are priced by the products of their cells', async (t) => {
+  const [steps, features, hidden] = [7, 3, 4];
+  const file = await saved(
+    model({
+      node: [
+        node('Transpose', ['x'], ['turned'], { perm: [1, 0, 2] }),
+        node('LSTM', ['turned', 'w', 'r'], ['y'], { hidden_size: hidden }),
+      ],
+      initializer: [ramp('w', [1, 4 * hidden, features]), ramp('r', [1, 4 * hidden, hidden])],
+      input: [value('x', [2, steps, features])],
+      output: [value('y', [steps, 1, 2, hidden])],
+    }),
+  );
+  const { modelFlops, configuration, parts } = await simulate({ model: file, cluster: '1x1:a100-sxm-80' });
+  t.is(modelFlops / configuration.globalBatch, 2 * steps * 4 * hidden * (features + hidden));
+  t.true(parts.matmul > 0);
+});
+
 test('what does not fit says by how much, and which change makes it fit', async (t) => {
   const choice = {
     generate: 'gpt:layers=40,hidden=5120,heads=40,seq=2048',
@@ -58,6 +138,70 @@ test('what does not fit says by how much, and which change makes it fit', async 
   t.is(result.missingBytes, need - 8e10);
   t.truthy(result.remedy);
   t.true((await simulate({ ...choice, memory: need })).fits);
+});
+
+test('the change that makes it fit is one: run as it says, it fits and takes as long', async (t) => {
+  const generate = 'moe:layers=4,hidden=1024,heads=16,kv_heads=16,ffn=2048,experts=8,seq=256,vocab=8000';
+  const asked = { generate, cluster: '2x8:a100-sxm-80', loss: { kind: 'cross_entropy' as const } };
+  const names: Readonly<Record<string, keyof SimulateOptions>> = {
+    '--dp': 'dp',
+    '--tp': 'tp',
+    '--pp': 'pp',
+    '--zero': 'zero',
+    '--recompute': 'recompute',
+    '--global-batch': 'globalBatch',
+    '--micro-batch': 'microBatch',
+    '--micro-batches': 'microBatches',
+  };
+  const changes = new Set<string>();
+  const choices: readonly (readonly [SimulateOptions, share: number])[] = [
+    [asked, 0.6],
+    [{ ...asked, ep: 8, zero: 3, recompute: 'full', microBatch: 4, microBatches: 2 }, 0.9],
+    [{ generate: `${generate},batch=64`, cluster: asked.cluster }, 0.9],
+  ];
+  for (const [choice, share] of choices) {
+    const { stages } = await simulate(choice);
+    const all = { ...choice, memory: share * Math.max(...stages.map(({ total }) => total)) };
+    const { fits, remedy } = await simulate(all);
+    t.false(fits);
+    if (!remedy) continue;
+    const words = remedy.change.split(' ');
+    changes.add(words[0] ?? '');
+    const more = Object.fromEntries(
+      words.flatMap((word, at) => {
+        const name = names[word];
+        const value = words[at + 1] ?? '';
+        return name ? [[name, name === 'recompute' ? value : Number(value)]] : [];
+      }),
+    );
+    const again = await simulate({ ...all, ...more });
+    t.true(again.fits, remedy.change);
+    t.is(again.stepSeconds, remedy.stepSeconds, remedy.change);
+  }
+  t.true(changes.size >= 2, [...changes].join());
+});
+
+test('a model that states a batch of several samples is taken at its word', async (t) => {
+  const generate = 'gpt:layers=4,hidden=256,heads=4,seq=128,batch=16';
+  const cluster = '1x4:a100-sxm-80';
+  const flat = await simulate({ generate, cluster });
+  t.like(flat.configuration, { globalBatch: 16, microBatch: 4 });
+  t.is(flat.microBatches, 1);
+  const piped = await simulate({ generate, cluster, pp: 2 });
+  t.like(piped.configuration, { globalBatch: 16, microBatch: 4 });
+  t.is(piped.microBatches, 2);
+  const said = await simulate({ generate, cluster, microBatch: 1 });
+  t.like(said.configuration, { globalBatch: 4, microBatch: 1 });
+});
+
+test('tokens of a file are its integers along the sequence', async (t) => {
+  const { tokensPerSecond, stepSeconds } = await simulate({
+    model: 'models/gpt-tiny.onnx',
+    cluster: '1x1:a100-sxm-80',
+  });
+  t.is(tokensPerSecond, (4 * 16) / stepSeconds);
+  const image = await simulate({ model: 'models/cnn-tiny.onnx', cluster: '1x1:a100-sxm-80' });
+  t.is(image.tokensPerSecond, null);
 });
 
 test('inference is the forward alone, of files as of families', async (t) => {
@@ -81,6 +225,11 @@ test('choices that cannot be are refused', async (t) => {
   t.is(await code({ generate, cluster, ep: 3 }), 'degrees-do-not-match-devices');
   t.is(await code({ generate, cluster, globalBatch: 12 }), 'batch-does-not-divide');
   t.is(await code({ generate, cluster, pp: 8 }), 'too-many-stages');
+  t.is(await code({ generate, cluster, zero: 1 }), 'bad-option');
+  t.is(await code({ generate, cluster, recompute: 'full' }), 'bad-option');
+  const loss = { kind: 'cross_entropy' as const };
+  t.is(await code({ generate, cluster, loss, pp: 2, virtualStages: 2, microBatches: 3 }), 'bad-schedule');
+  t.is(await code({ generate, cluster, loss, pp: 2, virtualStages: 2, schedule: 'zero-bubble' }), 'bad-schedule');
 });
 
 test('a timeline has every micro-batch on every stage, and ends near the predicted step', async (t) => {

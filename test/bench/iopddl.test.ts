@@ -86,6 +86,28 @@ test('the example is solved to its optimum, from JSON and from gzip, and written
   t.deepEqual(evaluate(readInstance(plain), solution), { cost: 445n, peak: 50n, fault: null });
 });
 
+test('a file that is not as it should be is told, and the others are solved; costs that doubles round are no solution', (t) => {
+  const { costs, ...nodes } = EXAMPLE.problem.nodes;
+  const dear = { ...nodes, costs: costs.map((row) => row.map(() => 2 ** 53 - 1)) };
+  const { status, stdout, stderr } = run(
+    written('cut.json', '{"problem"'),
+    written('dear.json', JSON.stringify({ problem: { ...EXAMPLE.problem, nodes: dear } })),
+    written('whole.json', JSON.stringify(EXAMPLE)),
+    '--seconds',
+    '20',
+    '--json',
+  );
+  t.is(status, 3);
+  t.regex(stderr, /^error\[bad-contest-file\]: the file/);
+  const { instances, refused } = JSON.parse(stdout) as Record<string, readonly Record<string, unknown>[]>;
+  t.deepEqual(
+    refused?.map(({ code }) => code),
+    ['bad-contest-file'],
+  );
+  t.regex(String(instances?.[0]?.fault), /^costs \d+: sums above 2\^53 are not exact$/);
+  t.is(instances?.[1]?.cost, 445);
+});
+
 test('the table ends in totals', (t) => {
   const { status, stdout } = run(written('table.json', JSON.stringify(EXAMPLE)), '--seconds', '20');
   t.is(status, 0);
@@ -174,7 +196,16 @@ for (const [name, change, message] of MALFORMED) {
 test('files that cannot be read or hold no JSON, a limit that nothing meets, and bad options end without a stack trace', (t) => {
   const cases: readonly (readonly [readonly string[], number, RegExp])[] = [
     [[join(folder, 'absent.json')], 3, /^error\[unreadable-contest-file\]: cannot read the contest file \(ENOENT\)/],
-    [[written('text.json', 'so long')], 3, /^error\[bad-contest-file\]: the file: expected JSON, or JSON in gzip/],
+    [
+      [written('text.json', '{\n"problem": {} "more"}')],
+      3,
+      /^error\[bad-contest-file\]: the file, line 2: expected JSON, or JSON in gzip/,
+    ],
+    [
+      ['x.json', '--solutions', written('taken.json', '')],
+      2,
+      /^error\[unwritable-folder\]: cannot write solutions to .*taken\.json \(EEXIST\)/,
+    ],
     [
       [written('small.json', JSON.stringify({ problem: { ...EXAMPLE.problem, usage_limit: 3 } }))],
       3,

@@ -72,6 +72,20 @@ test('a row becomes a run; what it lacks is said', (t) => {
   t.is(publishedRun({ ...ROW, layers: '' }, ''), 'the model is not described');
 });
 
+test('a row whose numbers no run can have is skipped, and spoils no total', (t) => {
+  for (const [column, value, says] of [
+    ['iteration_time_s', '-3', 'iteration_time_s is -3'],
+    ['iteration_time_s', '0', 'iteration_time_s is 0'],
+    ['layers', '-5', 'layers is -5'],
+    ['layers', '4.5', 'layers is 4.5'],
+    ['layers', '1e12', 'layers is 1000000000000'],
+    ['hidden', '1e300', 'hidden is 1e+300'],
+    ['heads', '7', 'heads do not divide the hidden size'],
+    ['layers', '1', 'more stages than layers'],
+  ] as const)
+    t.is(publishedRun({ ...ROW, [column]: value }, ''), says);
+});
+
 test('bench:accuracy takes any table of that form, ignores other columns, and names what a table lacks', (t) => {
   const folder = mkdtempSync(join(tmpdir(), 'autopar-accuracy-'));
   t.teardown(() => rmSync(folder, { recursive: true }));

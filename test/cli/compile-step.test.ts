@@ -4,6 +4,8 @@
 import { existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import test from 'ava';
+import { explainStep } from '../../src/api/explain-step.js';
+import { AutoparError } from '../../src/ir/error.js';
 import { autopar, workplace } from './autopar.js';
 
 const MODEL = 'gpt:layers=4,hidden=1024,heads=16,seq=512,vocab=1024';
@@ -27,7 +29,7 @@ test('a step is searched over every dimension, twice to the same bytes', async (
   const run = (line: string) => autopar(line.split(' '), { cwd: folder });
   const first = await run(`${SEARCH} -o one`);
   t.is(first.code, 0, first.stderr);
-  t.regex(first.stdout, /optimal (under the cost model|among even stages)/);
+  t.regex(first.stdout, /optimal under the cost model|no configuration is more than [\d.]+ % better/);
   t.regex(first.stdout, /runners-up/);
   await run(`${SEARCH} -o two`);
   t.is(planIn(join(folder, 'one')), planIn(join(folder, 'two')));
@@ -106,10 +108,38 @@ test('explain says why the others were not taken, and what more memory or faster
   t.regex(text.stdout, /twice the network/);
 });
 
+test('explain says what the stages of a step hold, and where its axes lie, as simulate does', async (t) => {
+  const { folder, remove } = workplace();
+  t.teardown(remove);
+  const run = async (line: string) => {
+    const { code, stdout, stderr } = await autopar([...line.split(' '), '--json'], { cwd: folder });
+    t.is(code, 0, stderr);
+    return JSON.parse(stdout) as { stepSeconds: number; stages: readonly unknown[]; mesh: readonly unknown[] };
+  };
+  const pinned = '--pp 2 --tp 2 --zero 1 --recompute full --micro-batch 2';
+  const found = await run(`${SEARCH} ${pinned} --schedule 1f1b -o out`);
+  const { stages } = await run('explain out --memory');
+  const { mesh } = await run('explain out --mesh');
+  const simulated = await run(
+    `simulate --model ${MODEL} --cluster 2x4:a100-sxm-80 --train --global-batch 64 ${pinned}`,
+  );
+  t.is(stages.length, 2);
+  t.deepEqual(stages, simulated.stages);
+  t.deepEqual(mesh, simulated.mesh);
+  t.is(found.stepSeconds, simulated.stepSeconds);
+});
+
 const REFUSED: readonly (readonly [line: string, code: string, exit: number, says: RegExp])[] = [
-  [`${SEARCH} --memory 2GB`, 'nothing-fits', 4, /least is needed by pp .* GB on stage/],
-  [`${SEARCH} --dp 3`, 'degrees-do-not-match-devices', 2, /8 devices/],
-  [`${SEARCH} --tp 3 --pp 2`, 'degrees-do-not-match-devices', 2, /8 devices/],
+  [`${SEARCH} --memory 1GB`, 'nothing-fits', 4, /least is needed by pp .* GB on stage/],
+  [`${SEARCH} --dp 3`, 'degrees-do-not-match-devices', 2, /^dp 3 does not divide the 8 devices$/],
+  [
+    `${SEARCH} --tp 3 --pp 2`,
+    'degrees-do-not-match-devices',
+    2,
+    /^pp 2 · tp 3 is 6, which does not divide the 8 devices$/,
+  ],
+  [`${SEARCH} --ep 2`, 'degrees-do-not-match-devices', 2, /^ep 2 spreads experts over ranks, and the model has none$/],
+  [`${SEARCH} --within 3`, 'bad-option', 2, /^--within 3 is the time that --objective devices allows/],
   [`${SEARCH} --pp 8`, 'no-combination', 4, /pp 8 needs 8 layers, and the model has 4/],
   [`${SEARCH.replace('64', '7')} --dp 8`, 'no-combination', 4, /dp 8 does not divide the global batch of 7/],
   [`${SEARCH} --zero 4`, 'bad-option', 2, /--zero/],
@@ -123,18 +153,27 @@ for (const [line, code, exit, says] of REFUSED) {
     t.teardown(remove);
     const result = await autopar([...line.split(' '), '--json', '-o', 'out'], { cwd: folder });
     t.is(result.code, exit, result.stderr);
-    const { error } = JSON.parse(result.stdout || result.stderr) as { error: { code: string; message: string } };
+    const { error } = JSON.parse(result.stdout || result.stderr) as {
+      error: { code: string; message: string; hint: string };
+    };
     t.is(error.code, code);
     t.regex(error.message, says);
+    if (line.endsWith('--memory 1GB')) t.regex(error.hint, /more of them do not help: 2.00 GB of each/);
     t.false(existsSync(join(folder, 'out')));
   });
 }
 
-test('a program has no rejected steps to explain', async (t) => {
+test('an operator of a whole step has no choice to explain, and a plan of operators no steps', async (t) => {
   const { folder, remove } = workplace();
   t.teardown(remove);
-  await autopar('compile models/mlp.onnx --dp 2 --plan-only -o out'.split(' '), { cwd: folder });
-  const { code, stderr } = await autopar('explain out --rejected'.split(' '), { cwd: folder });
+  await autopar(`${SEARCH} -o step`.split(' '), { cwd: folder });
+  const { code, stderr } = await autopar('explain step --pins'.split(' '), { cwd: folder });
   t.is(code, 2);
-  t.regex(stderr, /not searched over whole steps/);
+  t.regex(stderr, /^error\[not-of-operators\]: .*searched over whole steps/);
+  await autopar('compile models/mlp.onnx --dp 2 --plan-only -o out'.split(' '), { cwd: folder });
+  const error = await t.throwsAsync(explainStep(join(folder, 'out'), { sensitivity: false }), {
+    instanceOf: AutoparError,
+  });
+  t.is(error?.code, 'not-a-step');
+  t.regex(error?.message ?? '', /not searched over whole steps/);
 });

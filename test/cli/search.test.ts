@@ -49,6 +49,13 @@ test('every search mode makes a plan and says which it is', async (t) => {
   t.regex(words.stdout, /search {5}recursive programming, within [\d.]+ % of the bound/);
 });
 
+test('--axes free is refused where nothing is searched', async (t) => {
+  const compile = place(t);
+  const { code, stderr } = await compile('models/mlp.onnx --devices 2 --axes free --search-mode sharding_propagation');
+  t.is(code, 2);
+  t.regex(stderr, /^error\[bad-option\]: --axes free is for a search, and --search-mode sharding_propagation searches/);
+});
+
 test("a configuration's search_mode is the search mode, and an option wins over it", async (t) => {
   const compile = place(t, {
     'c.yaml': 'use_parallel: True\nparallel:\n  parallel_mode: 2\n  search_mode: recursive_programming\n',

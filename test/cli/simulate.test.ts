@@ -19,6 +19,9 @@ test('a model is a file or a family: neither and both are refused', async (t) =>
   t.regex(unknown.stderr, /error\[unknown-family\][\s\S]*did you mean gpt\?/);
   const level = await run('autopar simulate --model gpt --zero 4');
   t.regex(level.stderr, /error\[bad-option\]: --zero 4: expected a whole number of at least 0 and at most 3/);
+  const loss = await run('autopar simulate --model mlp:layers=2,hidden=8 --train --loss-output nothing');
+  t.is(loss.code, 3);
+  t.regex(loss.stderr, /error\[no-loss-output\]: the model has no output 'nothing'/);
 });
 
 test('a generated model is inspected and compiled like a file', async (t) => {

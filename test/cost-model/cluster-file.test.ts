@@ -155,6 +155,10 @@ const WRONG: readonly (readonly [string, number | undefined, RegExp, RegExp])[] 
   [RACKS.replace('version: 1', 'version: 2'), 1, /version is 2, where 1 is expected/, /./],
   [RACKS.replace('device: h100-sxm-80', 'device: {memory: 80GB}'), 3, /device lacks the key 'like'/, /./],
   [RACKS.replace('device: h100-sxm-80', 'device: {like: tpu, memory: 80GB}'), 3, /no device "tpu"/, /./],
+  [RACKS.replace('name: rack', 'name: node'), 6, /levels\[1\] has the name of another, "node"/, /of its own/],
+  [RACKS.replace('latency: 10us', 'latency: .inf'), 6, /latency is no finite number, where a number or text/, /./],
+  [RACKS.replace('size: 8', 'size: 8, topology: torus, dimensions: 9'), 5, /9, where a number of at most 6 is/, /./],
+  [`${RACKS}nodes: [{count: 8, speed: 0}]\n`, 8, /speed is 0, where a number above 0 is expected/, /./],
   ['version: 1\n  device: [', 1, /neither YAML nor JSON/, /./],
 ];
 

@@ -40,6 +40,7 @@ test('a wrong cluster is answered with what to write', (t) => {
     [failure('2*8/h100'), 'bad-cluster', '--cluster 2x8:h100-sxm-80'],
     [failure('0x8:l40s'), 'bad-cluster', '1x1:ID'],
     [failure('0x8'), 'bad-cluster', '--cluster 2x8:h100-sxm-80'],
+    [failure('8x'), 'bad-cluster', '--cluster 2x8:h100-sxm-80'],
     [failure('2x8:16'), 'bad-cluster', '--cluster 2x8:h100-sxm-80'],
     [failure('2x8:l40s', 4), 'devices-do-not-match', 'give one of the two'],
     [failure(undefined, 0), 'bad-devices', '--devices 4'],

@@ -4,7 +4,7 @@
 import test from 'ava';
 import { parseCluster } from '../../src/cost-model/cluster.js';
 import { collectiveSeconds, placeGroup, wireBytes } from '../../src/cost-model/collective-price.js';
-import { computeSeconds } from '../../src/cost-model/compute-price.js';
+import { computeSeconds, memorySeconds } from '../../src/cost-model/compute-price.js';
 import { CPU_RANK, profileOf } from '../../src/cost-model/device.js';
 import { HARDWARE } from '../../src/cost-model/hardware.js';
 import { makeMesh } from '../../src/sharding-propagation/mesh.js';
@@ -30,6 +30,25 @@ test('no operator beats the peak or the memory, and large matmuls come near the 
     const bf16 = device.peakFlops.bf16 ?? device.peakFlops.fp16 ?? peak;
     t.true(large.flops / computeSeconds(large, device) > 0.45 * bf16, device.id);
   }
+});
+
+test('a matrix that is no stored weight is packed first, where a device packs', (t) => {
+  const work = { ...matmul(256, 1024, 1024, 'float32'), packed: 4 * 1024 * 1024 };
+  const packing = { ...CPU_RANK, profile: { ...profileOf(CPU_RANK), packingBandwidth: 1e10 } };
+  const { packed, ...stored } = work;
+  const more = computeSeconds(work, packing) - computeSeconds(stored, packing);
+  t.true(Math.abs(more / (packed / 1e10) - 1) < 1e-9, `${more}`);
+  t.is(computeSeconds(work, CPU_RANK), computeSeconds(stored, CPU_RANK));
+});
+
+test('what fits a cache goes so many times as fast, the rest as memory does', (t) => {
+  const profile = profileOf(CPU_RANK);
+  const memory = { ...profile.memory, cacheBytes: 1e6, cacheGain: 4 };
+  const cached = { ...CPU_RANK, profile: { ...profile, memory } };
+  const near = (bytes: number, seconds: number) => t.true(Math.abs(memorySeconds(bytes, cached) / seconds - 1) < 1e-9);
+  near(8e5, 8e5 / 4e10);
+  near(3e6, 1e6 / 4e10 + 2e6 / 1e10);
+  t.is(memorySeconds(0, cached), 0);
 });
 
 test('A100 and H100 reach the measured share of their peaks', (t) => {

@@ -10,6 +10,7 @@ import type { Layout } from '../../src/sharding-propagation/layout.js';
 import { layoutText, parseLayout } from '../../src/sharding-propagation/layout-text.js';
 import { makeMesh } from '../../src/sharding-propagation/mesh.js';
 import { makeRedistributor } from '../../src/sharding-propagation/redistribution.js';
+import { draws } from '../selection.js';
 import { redistributionCases } from '../sharding-propagation/random-layouts.js';
 
 const SHAPE = [8, 16, 24];
@@ -54,7 +55,7 @@ for (const name of ['local', '1x4:h100-sxm-80', '2x2:a100-sxm-80']) {
         const cost = redistributor.cost(from, to, SHAPE, 32);
         t.true(bound(from, to, SHAPE, 32) <= cost, JSON.stringify([from, to, bound(from, to, SHAPE, 32), cost]));
       }),
-      { numRuns: 150 },
+      { numRuns: draws(150) },
     );
   });
 }
@@ -77,7 +78,7 @@ for (const name of ['1x8:h100-sxm-80', '2x4:a100-sxm-80', '4x2:h100-sxm-80', '8x
           t.true(bound(from, to, shape, 32) <= cost, pair);
         },
       ),
-      { numRuns: 150 },
+      { numRuns: draws(150) },
     );
   });
 }
@@ -100,7 +101,7 @@ for (const [name, sizes] of [
         const pair = `${layoutText(start, mesh)} → ${layoutText(end, mesh)} of [${large.join(', ')}]`;
         t.true(bound(start, end, large, 32) <= cost, pair);
       }),
-      { numRuns: 60 },
+      { numRuns: draws(60) },
     );
   });
 }

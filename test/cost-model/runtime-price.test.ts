@@ -2,7 +2,7 @@
  * @file What the bundled runtime does around operators, counted by hand.
  */
 import test from 'ava';
-import { CPU_RANK } from '../../src/cost-model/device.js';
+import { CPU_RANK, profileOf } from '../../src/cost-model/device.js';
 import { runtimeSeconds } from '../../src/cost-model/runtime-price.js';
 import { partition } from '../../src/partition/partition.js';
 import { makeRedistributor } from '../../src/sharding-propagation/redistribution.js';
@@ -23,4 +23,18 @@ test('two segments and a collective: one call besides, and two results copied', 
   // State, a block of [4, 16] too, is copied over what it was before.
   const state = [{ from: 'a', to: 'x' }];
   t.true(Math.abs(runtimeSeconds({ ...graph, state }, CPU_RANK).copies - 3 * block) < 1e-15);
+});
+
+test('measured: results at their own rate, and a price for each tensor besides one in and one out', (t) => {
+  const assignment = megatron();
+  const lowered = partition(
+    mlp(),
+    assignment,
+    makeRedistributor(assignment.mesh, () => 1),
+  );
+  const graph = { ...lowered, outputs: [...lowered.outputs, { tensor: 'h', output: 'h' }] };
+  const profile = { ...profileOf(CPU_RANK), resultBandwidth: 1e9, tensorSeconds: 1e-6 };
+  const { segments, copies } = runtimeSeconds(graph, { ...CPU_RANK, profile });
+  t.true(Math.abs(segments - 11e-6) < 1e-15, `${segments}`);
+  t.true(Math.abs(copies - (3 * 4 * 4 * 16) / 1e9) < 1e-15, `${copies}`);
 });

@@ -1,15 +1,18 @@
 /**
- * @file The guide that plans models shows what its commands print, to the last figure; the one that simulates is in
+ * @file Pages whose commands plan models show what these print, to the last figure; the guide that simulates is in
  * guides.test.ts.
  */
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import test from 'ava';
+import { PAGES } from '../../scripts/guides.js';
 import { ROOT } from '../cli/autopar.js';
 import { madeAnew } from './guide-outputs.js';
 
-const PAGE = 'docs/splitting-tips.md';
+const [, ...PLANNING] = PAGES;
 
-test(`${PAGE} shows what its commands print`, async (t) => {
-  t.is(await madeAnew(PAGE), readFileSync(join(ROOT, PAGE), 'utf8'), 'npm run docs:guides writes it anew');
-});
+for (const page of PLANNING) {
+  test.serial(`${page} shows what its commands print`, async (t) => {
+    t.is(await madeAnew(page), readFileSync(join(ROOT, page), 'utf8'), 'npm run docs:guides writes it anew');
+  });
+}

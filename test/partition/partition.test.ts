@@ -39,6 +39,11 @@ test('weights are cut where they are read, and cost no communication', (t) => {
   ]);
 });
 
+test('products with weights are marked: a session arranges those when it is loaded', (t) => {
+  const stored = lowered().nodes.map((node) => node.kind === 'compute' && node.stored === true);
+  t.deepEqual(stored, [true, false, true, false]);
+});
+
 test('a reader that wants another layout gets a redistribution', (t) => {
   const assignment = megatron();
   const strategies = new Map(assignment.strategies);

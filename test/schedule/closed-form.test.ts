@@ -7,6 +7,7 @@ import { pipelineSeconds, type StageSeconds, type Travel } from '../../src/sched
 import { makeSchedule } from '../../src/schedule/make-schedule.js';
 import type { ScheduleRequest } from '../../src/schedule/schedule.js';
 import { simulate } from '../../src/schedule/simulate.js';
+import { draws } from '../selection.js';
 
 const STILL: Travel = { seconds: 0, blocks: false };
 
@@ -66,7 +67,7 @@ for (const { kind, under, over } of KINDS) {
           const [below, above] = spread === 0 ? [1e-9, 1e-9] : [under, over];
           return ratio >= 1 - below && ratio <= 1 + above;
         }),
-        { numRuns: 60 },
+        { numRuns: draws(60) },
       );
     }
     t.pass();
@@ -81,7 +82,7 @@ test('results that travel a tenth of a forward cost what the simulation says, wi
       const ratio = pipelineSeconds(request, stages, travel) / simulated(request, stages, travel);
       return Math.abs(ratio - 1) < 0.04;
     }),
-    { numRuns: 100 },
+    { numRuns: draws(100) },
   );
   t.pass();
 });

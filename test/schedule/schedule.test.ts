@@ -6,6 +6,7 @@ import fc from 'fast-check';
 import { inFlight, scheduleProblems } from '../../src/schedule/check.js';
 import { makeSchedule } from '../../src/schedule/make-schedule.js';
 import type { Action, Schedule } from '../../src/schedule/schedule.js';
+import { draws } from '../selection.js';
 import { anySchedule } from './any-schedule.js';
 
 test('every kind runs every action once, in order, and never stops', (t) => {
@@ -15,7 +16,7 @@ test('every kind runs every action once, in order, and never stops', (t) => {
         const problems = scheduleProblems(schedule);
         if (problems.length > 0) throw new Error(problems.join('; '));
       }),
-      { numRuns: 300 },
+      { numRuns: draws(300) },
     ),
   );
 });
@@ -56,7 +57,7 @@ test('in-flight micro-batches: all for F-then-B, min(p − i, m) for 1F1B, p at 
         });
         if (inFlight(schedule).join() !== expected.join()) throw new Error(`${inFlight(schedule)} is not ${expected}`);
       }),
-      { numRuns: 300 },
+      { numRuns: draws(300) },
     ),
   );
 });

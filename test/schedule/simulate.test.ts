@@ -9,6 +9,7 @@ import { drawSchedule } from '../../src/schedule/draw.js';
 import { makeSchedule } from '../../src/schedule/make-schedule.js';
 import type { Action, Phase, Schedule } from '../../src/schedule/schedule.js';
 import { type Durations, simulate } from '../../src/schedule/simulate.js';
+import { draws } from '../selection.js';
 import { anySchedule } from './any-schedule.js';
 
 const seconds = fc.integer({ min: 1, max: 50 });
@@ -34,7 +35,7 @@ test('closed forms are exact for equal stages', (t) => {
         const formula = closedFormSeconds(schedule, { forward, backward: input + weight, weightGradient: weight });
         if (Math.abs(makespan - formula) > 1e-9 * formula) throw new Error(`${makespan} is not ${formula}`);
       }),
-      { numRuns: 500 },
+      { numRuns: draws(500) },
     ),
   );
 });
@@ -75,7 +76,7 @@ test('with stages, chunks and transfers that all differ, each action starts when
         const idle = busy.map((worked) => makespan - worked).reduce((a, b) => a + b, 0);
         if (Math.abs(idle - bubble * makespan * schedule.stages) > 1e-6) throw new Error('bubble');
       }),
-      { numRuns: 300 },
+      { numRuns: draws(300) },
     ),
   );
 });

@@ -7,6 +7,7 @@ import type { CostFactor, CostProblem } from '../../src/search/cost-problem.js';
 import { costOf } from '../../src/search/cost-problem.js';
 import { eliminate } from '../../src/search/elimination.js';
 import { TableAlgebra } from '../../src/search/table-algebra.js';
+import { draws } from '../selection.js';
 
 /** Random graphs: up to nine variables of up to three states, random pairs joined, some entries forbidden. */
 const problems: fc.Arbitrary<CostProblem> = fc
@@ -31,7 +32,7 @@ test('elimination finds the cost that brute force finds', (t) => {
       t.is(solution.bound, least);
       t.is(costOf(problem, solution.states), least);
     }),
-    { numRuns: 120 },
+    { numRuns: draws(120) },
   );
 });
 
@@ -51,7 +52,7 @@ test('with tables too small to be exact, cost and bound enclose the optimum', (t
       t.true(solution.bound <= least && least <= solution.cost);
       t.is(costOf(problem, solution.states), solution.cost);
     }),
-    { numRuns: 80 },
+    { numRuns: draws(80) },
   );
 });
 
@@ -78,7 +79,7 @@ test('an elimination done again for tables that changed finds what brute force f
         t.is(costOf(problem, solution.states), least);
       }
     }),
-    { numRuns: 150 },
+    { numRuns: draws(150) },
   );
   t.true(again > 50, `${again} were done again by the record`);
 });
@@ -103,7 +104,7 @@ test('when all work is spent, cost and bound still enclose the optimum', (t) => 
       const solution = eliminate(problem, new TableAlgebra(), { tableEntries: 1e6, tableWork: 1e6, allWork: 1 });
       t.true(solution.bound <= least && least <= solution.cost);
     }),
-    { numRuns: 30 },
+    { numRuns: draws(30) },
   );
 });
 

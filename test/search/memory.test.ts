@@ -21,6 +21,7 @@ import { plan } from '../../src/search/plan.js';
 import { generator } from '../../src/search/solver/generator.js';
 import { peakOf } from '../../src/search/solver/limited-problem.js';
 import { makeMesh } from '../../src/sharding-propagation/mesh.js';
+import { draws } from '../selection.js';
 import { diamond, everyPlan } from './every-plan.js';
 import { llamaGraph, mlpGraph, SMALL_LLAMA } from './small-graphs.js';
 
@@ -96,7 +97,7 @@ for (const [name, graph] of [
     const { sizes, factors } = problem.groups.problem();
     const random = generator(7);
     let [looked, equal] = [0, 0];
-    for (let draw = 0; draw < 400; draw++) {
+    for (let draw = 0; draw < draws(400); draw++) {
       const states = sizes.map((size) => (draw === 0 ? 0 : random.below(size)));
       if (costOf({ sizes, factors }, states) === Infinity) continue;
       const sharded = partition(graph, problem.groups.assignmentOf(states), problem.redistributor);

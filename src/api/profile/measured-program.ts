@@ -2,7 +2,7 @@
  * @file One measurement: a program that does one thing over and over, run by the runtime that runs compiled programs.
  */
 import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
+import { availableParallelism, tmpdir } from 'node:os';
 import path from 'node:path';
 import type { Subject } from '../../cost-model/fit-profile.js';
 import type { CollectiveKind } from '../../cost-model/levels.js';
@@ -21,7 +21,8 @@ export interface Timing {
 
 /**
  * Seconds of one execution: of the fastest step, which others on the machine disturbed least. Ranks that only compute wait for
- * nobody: where the processor was busy with others even then, the time that it gave to a rank is less, and counts.
+ * nobody: where the processor was busy with others even then, the time that it gave to a rank is less, and counts; unless ranks
+ * outnumber the cores, where how they take turns is what is asked.
  * @throws AutoparError as `runProgram`
  */
 export async function measure(
@@ -40,7 +41,8 @@ export async function measure(
     const options = { steps, warmup: 1, ...(signal ? { signal } : {}) };
     const { stepSeconds, processorSeconds } = await runProgram(folder, inputs, options);
     const fastest = Math.min(...stepSeconds);
-    return (subject.kind === 'collective' ? fastest : Math.min(fastest, processorSeconds / ranks)) / repeats;
+    const waits = subject.kind === 'collective' || ranks > availableParallelism();
+    return (waits ? fastest : Math.min(fastest, processorSeconds / ranks)) / repeats;
   } finally {
     await rm(folder, { recursive: true, force: true });
   }
@@ -56,81 +58,102 @@ interface Measured {
 }
 
 function programOf(subject: Subject, ranks: number, repeats: number): Measured {
-  return subject.kind === 'collective'
-    ? collectiveProgram(subject.collective, subject.elements, ranks, repeats)
-    : computeProgram(segmentOf(subject), ranks, repeats);
+  if (subject.kind === 'collective') return collectiveProgram(subject.collective, subject.elements, ranks, repeats);
+  return computeProgram(segmentOf(subject), ranks, repeats);
 }
 
 interface SegmentModel {
   readonly inputs: Readonly<Record<string, readonly number[]>>;
-  readonly result: readonly number[];
+  /** Part of the model. */
+  readonly weights?: Readonly<Record<string, readonly number[]>>;
+  readonly results: Readonly<Record<string, readonly number[]>>;
   readonly nodes: readonly NodeProto[];
 }
 
 function segmentOf(subject: Exclude<Subject, { kind: 'collective' }>): SegmentModel {
-  if (subject.kind === 'matmul') {
-    const { rows, columns, depth } = subject;
-    return {
-      inputs: { a: [rows, depth], b: [depth, columns] },
-      result: [rows, columns],
-      nodes: [{ op_type: 'MatMul', input: ['a', 'b'], output: ['y'] }],
-    };
+  if (subject.kind === 'wide') {
+    const named = (letter: string) => Array.from({ length: subject.tensors }, (_, index) => `${letter}${index}`);
+    const shapes = (names: readonly string[]) => Object.fromEntries(names.map((name) => [name, [subject.elements]]));
+    const nodes = named('a').map((input, index) => ({ op_type: 'Neg', input: [input], output: [`y${index}`] }));
+    return { inputs: shapes(named('a')), results: shapes(named('y')), nodes };
   }
-  if (subject.kind === 'add') {
-    const shape = [subject.elements];
-    return {
-      inputs: { a: shape, b: shape },
-      result: shape,
-      nodes: [{ op_type: 'Add', input: ['a', 'b'], output: ['y'] }],
-    };
+  const { operators } = subject;
+  // Alternating, so that no optimiser makes one of them.
+  if (subject.kind === 'chain') {
+    const nodes = chain(operators, (index) => [index % 2 === 0 ? 'Exp' : 'Neg']);
+    return { inputs: { a: [1] }, results: { y: [1] }, nodes };
   }
-  const name = (index: number) => (index === 0 ? 'a' : index === subject.operators ? 'y' : `t${index}`);
-  return {
-    inputs: { a: [1] },
-    result: [1],
-    // Alternating, so that no optimiser makes one of them.
-    nodes: Array.from({ length: subject.operators }, (_, index) => ({
-      op_type: index % 2 === 0 ? 'Exp' : 'Neg',
-      input: [name(index)],
-      output: [name(index + 1)],
-    })),
-  };
+  // Operands of their own: in a program no two operators read the same one, which would stay in the nearest cache.
+  const others = Array.from({ length: operators }, (_, index) => `b${index}`);
+  const nodes = chain(operators, (index) => [subject.kind === 'add' ? 'Add' : 'MatMul', `b${index}`]);
+  const shape = subject.kind === 'add' ? [subject.elements] : [subject.rows, subject.side];
+  const other = subject.kind === 'add' ? shape : [subject.side, subject.side];
+  const operands = Object.fromEntries(others.map((name) => [name, other]));
+  return subject.kind === 'matmul' && subject.stored
+    ? { inputs: { a: shape }, weights: operands, results: { y: shape }, nodes }
+    : { inputs: { a: shape, ...operands }, results: { y: shape }, nodes };
 }
 
-function computeProgram({ inputs, result, nodes }: SegmentModel, ranks: number, repeats: number): Measured {
-  const names = Object.keys(inputs);
-  const whole = (shape: readonly number[]) =>
-    tensor(
-      shape,
-      shape.map(() => false),
-      ranks,
-    );
-  const model = encodeModel({
+/** From a to y, each operator reading what the last one made, and what else it is given. */
+function chain(
+  operators: number,
+  at: (index: number) => readonly [type: string, ...others: string[]],
+): readonly NodeProto[] {
+  const name = (index: number) => (index === 0 ? 'a' : index === operators ? 'y' : `t${index}`);
+  return Array.from({ length: operators }, (_, index) => {
+    const [type, ...others] = at(index);
+    return { op_type: type, input: [name(index), ...others], output: [name(index + 1)] };
+  });
+}
+
+function computeProgram(segment: SegmentModel, ranks: number, repeats: number): Measured {
+  const [inputs, outputs] = [Object.keys(segment.inputs), Object.keys(segment.results)];
+  const tensors = { ...wholeTensors(segment.inputs, ranks), ...wholeTensors(segment.results, ranks) };
+  const once: readonly Instruction[] = [
+    { kind: 'compute', segment: 'measured', inputs, weights: [], outputs, label: 'measured' },
+    { kind: 'free', tensors: outputs },
+  ];
+  const stage = { tensors, segments: { measured: recordOf(segment) } };
+  const instructions = Array.from({ length: repeats }, () => once).flat();
+  return { program: program(segment.inputs, stage, instructions, ranks), model: modelOf(segment) };
+}
+
+function wholeTensors(shapes: Readonly<Record<string, readonly number[]>>, ranks: number) {
+  const cut = (shape: readonly number[]) => shape.map(() => false);
+  return Object.fromEntries(Object.entries(shapes).map(([name, shape]) => [name, tensor(shape, cut(shape), ranks)]));
+}
+
+function modelOf({ inputs, weights = {}, results, nodes }: SegmentModel): Uint8Array {
+  const named = (shapes: Readonly<Record<string, readonly number[]>>) =>
+    Object.entries(shapes).map(([name, shape]) => valueInfo(name, shape));
+  return encodeModel({
     ir_version: 8,
     opset_import: [{ domain: '', version: 15 }],
     graph: {
       name: 'measured',
       node: nodes,
-      input: names.map((name) => valueInfo(name, inputs[name] ?? [])),
-      output: [valueInfo('y', result)],
+      input: named(inputs),
+      output: named(results),
+      initializer: Object.entries(weights).map(([name, shape]) => ({
+        ...{ name, dims: shape, data_type: onnxOfDtype('float32') },
+        raw_data: ones(shape).data,
+      })),
     },
   });
-  const once: readonly Instruction[] = [
-    { kind: 'compute', segment: 'measured', inputs: names, weights: [], outputs: ['y'], label: 'measured' },
-    { kind: 'free', tensors: ['y'] },
-  ];
-  const segment = {
-    file: SEGMENT_FILE,
-    inputs: names,
-    weights: [],
-    outputs: ['y'],
-    flops: 0,
-    operators: nodes.map(({ op_type = '' }) => op_type),
-  };
-  const tensors = { ...Object.fromEntries(names.map((name) => [name, whole(inputs[name] ?? [])])), y: whole(result) };
-  const instructions = Array.from({ length: repeats }, () => once).flat();
-  return { program: program(inputs, tensors, { measured: segment }, instructions, ranks), model };
 }
+
+function recordOf({ inputs, results, nodes }: SegmentModel): Stage['segments'][string] {
+  return {
+    file: SEGMENT_FILE,
+    inputs: Object.keys(inputs),
+    weights: [],
+    outputs: Object.keys(results),
+    flops: 0,
+    operators: [...new Set(nodes.map(({ op_type = '' }) => op_type))],
+  };
+}
+
+type Stage = Program['stages'][number];
 
 function collectiveProgram(kind: CollectiveKind, elements: number, ranks: number, repeats: number): Measured {
   const { collective, from, to, shape } = exchangeOf(kind, elements, ranks);
@@ -140,7 +163,7 @@ function collectiveProgram(kind: CollectiveKind, elements: number, ranks: number
     { kind: 'free', tensors: ['y'] },
   ]).flat();
   const tensors = { a: tensor(shape, from.cut, ranks, from.partial), y: tensor(shape, to.cut, ranks) };
-  return { program: program({ a: shape }, tensors, {}, instructions, ranks), model: null };
+  return { program: program({ a: shape }, { tensors, segments: {} }, instructions, ranks), model: null };
 }
 
 interface Exchange {
@@ -178,8 +201,7 @@ function exchangeOf(kind: CollectiveKind, elements: number, ranks: number): Exch
 
 function program(
   inputs: Readonly<Record<string, readonly number[]>>,
-  tensors: Readonly<Record<string, ProgramTensor>>,
-  segments: Program['stages'][number]['segments'],
+  { tensors, segments }: Pick<Stage, 'tensors' | 'segments'>,
   forward: readonly Instruction[],
   ranks: number,
 ): Program {

@@ -6,12 +6,15 @@ import { arch, availableParallelism, cpus, homedir, platform, totalmem } from 'n
 import path from 'node:path';
 import { type Cluster, clusterSize } from '../../cost-model/cluster.js';
 import { clusterOfDescription } from '../../cost-model/cluster-file.js';
-import type { ClusterDescription } from '../../cost-model/cluster-schema.js';
-import type { FittedProfile, Measurement } from '../../cost-model/fit-profile.js';
+import type { ClusterDescription, DeviceDescription } from '../../cost-model/cluster-schema.js';
+import type { Crowded, FittedProfile, Measurement } from '../../cost-model/fit-profile.js';
 import { AutoparError } from '../../ir/error.js';
 import { cannotWrite, writeJsonAtomic } from '../../program/atomic.js';
 import { readYaml } from '../../sharding-propagation/annotations/yaml-source.js';
 import { busyRanks } from './sweep.js';
+
+/** Of the form that `fitProfile` gives figures in. */
+export const PROFILE_VERSION = 2;
 
 /** What tells one machine from another, as far as its speed goes. */
 export interface Machine {
@@ -23,11 +26,12 @@ export interface Machine {
 
 export interface MachineProfile {
   readonly format: 'autopar-profile';
-  readonly version: 1;
+  readonly version: typeof PROFILE_VERSION;
   readonly machine: Machine;
   readonly quick: boolean;
   readonly cluster: ClusterDescription;
   readonly alone: FittedProfile['alone'];
+  readonly crowded: FittedProfile['crowded'];
   readonly errors: FittedProfile['errors'];
   readonly measured: readonly Measurement[];
 }
@@ -87,10 +91,11 @@ export async function readProfile(file: string, machine: Machine = thisMachine()
   const profile = value as Partial<MachineProfile> | null;
   if (
     profile?.format !== 'autopar-profile' ||
-    profile.version !== 1 ||
+    profile.version !== PROFILE_VERSION ||
     !profile.machine ||
     !profile.cluster ||
-    !profile.alone
+    !profile.alone ||
+    !profile.crowded
   )
     throw new AutoparError('bad-profile', 'input', 'this is no profile of this version of autopar', { file }, AGAIN);
   const differences = machineDifferences(profile.machine, machine);
@@ -103,53 +108,81 @@ export async function readProfile(file: string, machine: Machine = thisMachine()
       AGAIN,
     );
   const measured = clusterOfDescription(profile.cluster, file);
-  const { alone } = profile;
-  return (ranks) => sizedTo(measured, ranks, speedOf(ranks, machine.cores, alone));
+  const { alone, crowded } = profile;
+  const { cores } = machine;
+  return (ranks) =>
+    ranks > cores ? crowdedTo(measured, ranks, cores, crowded) : sizedTo(measured, ranks, cores, alone);
 }
 
 const AGAIN = 'measure this machine: autopar profile';
 
-/** Of one of `ranks`: fewer than were measured at once have more of the machine, more than there are cores share them. */
-function speedOf(ranks: number, cores: number, alone: number): number {
+/** So many ranks that have a core each; fewer than were measured at once have more of the machine. */
+function sizedTo({ description }: Cluster, ranks: number, cores: number, alone: FittedProfile['alone']): Cluster {
   const busy = busyRanks(cores);
-  if (ranks >= busy) return Math.min(1, cores / ranks);
-  return 1 / (1 / alone + ((1 - 1 / alone) * (ranks - 1)) / (busy - 1));
+  const share = ranks >= busy ? 0 : (busy - ranks) / (busy - 1);
+  const [speed, memory] = [alone.compute, alone.memory].map((gain) => 1 / (1 - share * (1 - 1 / gain)));
+  const { device, level } = partsOf(description);
+  const faster = withMemory(device, memory as number, speed as number);
+  return described({ ...description, levels: [{ ...level, size: ranks }] }, faster, speed as number, ranks);
 }
 
-/** The measured node with so many ranks. What plan.json keeps of it says the same. */
-function sizedTo({ description }: Cluster, ranks: number, speed: number): Cluster {
-  const [level] = description?.levels ?? [];
-  if (!description || !level) throw new Error('a profile describes one level');
-  const sized: ClusterDescription = {
-    ...description,
-    ...(typeof description.device === 'string' ? {} : { device: sharedDevice(description.device, speed) }),
-    levels: [{ ...sharedLevel(level, Math.min(1, speed)), size: ranks }],
-    ...(speed === 1 ? {} : { nodes: [{ count: 1, speed }] }),
+/** Ranks that take turns on the cores: as they were measured, more of them in proportion. */
+function crowdedTo({ description }: Cluster, ranks: number, cores: number, crowded: Crowded): Cluster {
+  const { device, level } = partsOf(description);
+  const [speed, memory] = [crowded.speed, crowded.memorySpeed].map((share) => (share * cores) / ranks);
+  // As many turns as when collectives were measured, and these more.
+  const turns = ranks / Math.max(cores, crowded.ranks);
+  const shared = withMemory(device, memory as number, speed as number);
+  const slowed = Object.fromEntries(
+    ['launchSeconds', 'segmentSeconds', 'tensorSeconds'].map((key) => [
+      key,
+      Number(shared.constants?.[key] ?? 0) / (speed as number),
+    ]),
+  );
+  const constants = { ...shared.constants, ...slowed, collectiveSeconds: crowded.collectiveSeconds * turns };
+  const busBandwidth = Object.fromEntries(
+    Object.entries(crowded.busBandwidth).map(([kind, rate]) => [kind, rate / turns] as const),
+  );
+  const links = { ...level, latency: crowded.latency * turns, busBandwidth, size: ranks };
+  return described({ ...description, levels: [links] }, { ...shared, constants }, speed as number, ranks);
+}
+
+/** A device whose memory goes `memory` times as fast, where all of it will go `speed` times as fast. */
+function withMemory(device: DeviceDescription, memory: number, speed: number): DeviceDescription {
+  const { constants = {}, memoryBandwidth } = device;
+  const rates = ['packingBandwidth', 'resultBandwidth'].flatMap((key) =>
+    constants[key] === undefined ? [] : [[key, Number(constants[key]) * memory] as const],
+  );
+  return {
+    ...device,
+    memoryBandwidth: (Number(memoryBandwidth) * memory) / speed,
+    constants: { ...constants, ...Object.fromEntries(rates) },
   };
-  const cluster = clusterOfDescription(sized);
+}
+
+function partsOf(description: ClusterDescription | undefined) {
+  const [level] = description?.levels ?? [];
+  if (!description || !level || typeof description.device === 'string')
+    throw new Error('a profile describes a device and one level');
+  return { device: description.device, level };
+}
+
+/** What plan.json keeps of it says the same. */
+function described(
+  description: Partial<ClusterDescription>,
+  device: ClusterDescription['device'],
+  speed: number,
+  ranks: number,
+): Cluster {
+  const cluster = clusterOfDescription({
+    version: 1,
+    levels: [],
+    ...description,
+    device,
+    ...(speed === 1 ? {} : { nodes: [{ count: 1, speed }] }),
+  });
   if (clusterSize(cluster) !== ranks) throw new Error('the profile does not describe ranks of one node');
   return cluster;
-}
-
-/** Ranks that share a core copy and add in turn. */
-function sharedLevel<Level extends ClusterDescription['levels'][number]>(level: Level, speed: number): Level {
-  const { latency = 0, busBandwidth = {} } = level;
-  const slowed = Object.entries(busBandwidth).map(([kind, rate]) => [kind, Number(rate) * speed] as const);
-  return { ...level, latency: Number(latency) / speed, busBandwidth: Object.fromEntries(slowed) };
-}
-
-/** Calls take longer, too, on a core that others have their turns on. */
-function sharedDevice<Device extends { readonly constants?: Readonly<Record<string, unknown>> }>(
-  device: Device,
-  speed: number,
-): Device {
-  const { constants = {} } = device;
-  const slowed = ['launchSeconds', 'segmentSeconds', 'collectiveSeconds'].flatMap((key) => {
-    const seconds = constants[key];
-    const own = key === 'collectiveSeconds' ? Math.min(1, speed) : speed;
-    return typeof seconds === 'number' ? [[key, seconds / own] as const] : [];
-  });
-  return { ...device, constants: { ...constants, ...Object.fromEntries(slowed) } };
 }
 
 function machineDifferences(made: Partial<Machine>, here: Machine): readonly string[] {

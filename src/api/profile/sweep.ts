@@ -1,9 +1,9 @@
 /**
- * @file What `autopar profile` measures: a sweep of matmuls, of memory, of launches, and of every collective over sizes and
- * group sizes.
+ * @file What `autopar profile` measures: a sweep of matmuls, of memory, of launches, of every collective over sizes and
+ * group sizes; products and collectives also on more ranks than there are cores.
  */
 import type { Subject } from '../../cost-model/fit-profile.js';
-import { COLLECTIVE_KINDS } from '../../cost-model/levels.js';
+import { COLLECTIVE_KINDS, type CollectiveKind } from '../../cost-model/levels.js';
 import type { Timing } from './measured-program.js';
 
 export interface Planned {
@@ -13,75 +13,118 @@ export interface Planned {
 }
 
 interface Sizes {
-  /** Rows and columns: whole tiles of every menu. */
+  /** Of products with stored weights: rows, and sides of the weights. */
+  readonly rows: readonly number[];
   readonly sides: readonly number[];
-  readonly depths: readonly number[];
+  /** Of products with matrices that are not stored. */
+  readonly packed: readonly (readonly [rows: number, side: number])[];
   readonly adds: readonly number[];
   readonly chains: readonly number[];
+  /** Of results, of which a segment makes many. */
+  readonly results: readonly number[];
+  /** Of the collectives that programs have most of, and of the others. */
   readonly elements: readonly number[];
+  readonly otherElements: readonly number[];
   /** How long one subject is measured, about. */
   readonly seconds: number;
 }
 
 const FULL: Sizes = {
-  sides: [96, 192, 384, 768],
-  depths: [16, 64, 256, 1024],
-  adds: [2 ** 14, 2 ** 16, 2 ** 18, 2 ** 20, 2 ** 22],
+  rows: [64, 256, 1024],
+  sides: [64, 128, 256, 512, 1024],
+  packed: [
+    [32, 512],
+    [128, 512],
+    [64, 1024],
+    [256, 1024],
+  ],
+  adds: [2 ** 14, 2 ** 16, 2 ** 17, 2 ** 18, 2 ** 19, 2 ** 20, 2 ** 22],
   chains: [1, 8, 64, 256],
+  results: [1, 2 ** 14, 2 ** 16, 2 ** 18],
   elements: [2 ** 8, 2 ** 12, 2 ** 15, 2 ** 17, 2 ** 19, 2 ** 21],
-  seconds: 0.4,
+  otherElements: [2 ** 8, 2 ** 15, 2 ** 18, 2 ** 21],
+  seconds: 0.5,
 };
 
 const QUICK: Sizes = {
-  sides: [96, 384],
-  depths: [32, 512],
-  adds: [2 ** 14, 2 ** 18, 2 ** 21],
+  rows: [64, 512],
+  sides: [128, 512],
+  packed: [[64, 512]],
+  adds: [2 ** 15, 2 ** 18, 2 ** 20],
   chains: [1, 128],
+  results: [1, 2 ** 17],
   elements: [2 ** 10, 2 ** 19],
+  otherElements: [2 ** 18],
   seconds: 0.1,
 };
 
 /** The measurements in order; compute on as many ranks as there are cores, so that what they share is shared. */
 export function sweep(cores: number, quick: boolean): readonly Planned[] {
-  const { sides, depths, adds, chains, elements, seconds } = quick ? QUICK : FULL;
+  const sizes = quick ? QUICK : FULL;
   const busy = busyRanks(cores);
-  const groups = [2, 4, 8].filter((ranks) => ranks === 2 || (!quick && ranks <= Math.max(4, cores)));
-  const on = (ranks: number, subject: Subject): Planned => ({ subject, ranks, timing: timingOf(subject, seconds) });
+  const crowded = 2 * busy;
+  const groups = [...new Set([2, 4, 8, crowded])].filter(
+    (ranks) => (quick ? ranks === 2 : ranks <= Math.max(4, cores)) || ranks === crowded,
+  );
+  const on = (ranks: number, subject: Subject): Planned => ({
+    subject,
+    ranks,
+    timing: timingOf(subject, ranks / Math.min(ranks, cores), sizes.seconds),
+  });
+  const product = (rows: number, side: number) => ({ kind: 'matmul', rows, side, operators: PRODUCTS }) as const;
+  const products = sizes.rows.flatMap((rows) =>
+    sizes.sides.map((side): Subject => ({ ...product(rows, side), stored: true })),
+  );
+  const sums = sizes.adds.map((elements): Subject => ({ kind: 'add', elements, operators: SUMS }));
+  const results = sizes.results.map((elements): Subject => ({ kind: 'wide', tensors: WIDE, elements }));
+  // What is measured again on a rank that has the machine to itself, and on ranks that have to share it.
+  const again = [products, sums.slice(0, -1), results].flatMap((subjects) => subjects.slice(quick ? -1 : -2));
   return [
-    ...chains.map((operators) => on(busy, { kind: 'chain', operators })),
-    ...sides.flatMap((side) => depths.map((depth) => on(busy, { kind: 'matmul', rows: side, columns: side, depth }))),
-    // A rank that has the machine to itself.
-    ...(busy > 1
-      ? sides
-          .slice(-1)
-          .flatMap((side) =>
-            depths.slice(-2).map((depth) => on(1, { kind: 'matmul', rows: side, columns: side, depth })),
-          )
-      : []),
-    ...adds.map((count) => on(busy, { kind: 'add', elements: count })),
+    ...sizes.chains.map((operators) => on(busy, { kind: 'chain', operators })),
+    ...results.map((subject) => on(busy, subject)),
+    ...products.map((subject) => on(busy, subject)),
+    ...sizes.packed.map(([rows, side]) => on(busy, product(rows, side))),
+    ...sizes.adds.map((elements) => on(busy, { kind: 'add', elements, operators: 1 })),
+    ...sums.map((subject) => on(busy, subject)),
+    ...[...(busy > 1 ? [1] : []), crowded].flatMap((ranks) => again.map((subject) => on(ranks, subject))),
     ...groups.flatMap((ranks) =>
-      COLLECTIVE_KINDS.flatMap((collective) =>
-        elements.map((count) => on(ranks, { kind: 'collective', collective, elements: count })),
+      COLLECTIVE_KINDS.filter((kind) => !quick || ranks === 2 || kind === 'all-reduce').flatMap((collective) =>
+        (USUAL.has(collective) ? sizes.elements : sizes.otherElements).map((elements) =>
+          on(ranks, { kind: 'collective', collective, elements }),
+        ),
       ),
     ),
   ];
 }
 
+/** Tensors that a segment of many reads and makes. */
+const WIDE = 16;
+
+/** Products in one segment: enough to tell an operator's time from a segment's. */
+const PRODUCTS = 4;
+
+/** Sums in one segment, with as many operands: some of what they read is near, as in a model, and some is not. */
+const SUMS = 9;
+
+const USUAL: ReadonlySet<CollectiveKind> = new Set<CollectiveKind>(['all-reduce', 'all-gather']);
+
 /**
  * Many short steps: the fastest of them is one in which nobody else had the cores, and a millisecond is shorter than what an
- * operating system takes them away for.
+ * operating system takes them away for. Where ranks take turns on cores, a step is as long as several of their turns.
  */
-function timingOf(subject: Subject, seconds: number): Timing {
-  const once = expectedSeconds(subject);
-  const repeats = Math.min(32, Math.max(1, Math.round(1e-3 / once)));
+function timingOf(subject: Subject, turns: number, seconds: number): Timing {
+  const once = expectedSeconds(subject) * turns;
+  const step = turns > 1 ? 10e-3 : 1e-3;
+  const repeats = Math.min(32, Math.max(1, Math.round(step / once)));
   return { repeats, steps: Math.min(200, Math.max(7, Math.round(seconds / (once * repeats)))) };
 }
 
 /** On any machine of these years, within a factor of some. */
 function expectedSeconds(subject: Subject): number {
-  if (subject.kind === 'matmul') return 2e-5 + (2 * subject.rows * subject.columns * subject.depth) / 1e11;
-  if (subject.kind === 'add') return 2e-5 + (12 * subject.elements) / 1e10;
+  if (subject.kind === 'matmul') return 2e-5 + (subject.operators * 2 * subject.rows * subject.side ** 2) / 1e11;
+  if (subject.kind === 'add') return 2e-5 + (subject.operators * 12 * subject.elements) / 3e10;
   if (subject.kind === 'chain') return 2e-5 + subject.operators * 4e-7;
+  if (subject.kind === 'wide') return 2e-5 + subject.tensors * (3e-6 + (12 * subject.elements) / 2e10);
   return 5e-5 + (4 * subject.elements) / 3e9;
 }
 

@@ -73,8 +73,10 @@ export interface StepConfiguration {
   readonly loss: 'fused' | 'parallel' | 'plain';
   /** Only adapters are trained: no gradients of weights, none to reduce. */
   readonly frozen?: boolean;
+  /** Whether the product that makes a weight's gradient adds it to the accumulator; left out, megatron-core's does. */
+  readonly fusedAccumulation?: boolean;
   /** Bytes per element in which gradients are reduced. */
   readonly gradientBytes: number;
-  /** Messages in which ZeRO-3 gathers a layer: one, or one per tensor (DeepSpeed of 2021). */
+  /** Messages in which ZeRO-3 gathers a layer, where they are one per tensor and go round in a single ring (DeepSpeed of 2021). */
   readonly gathersPerLayer?: number;
 }

@@ -25,6 +25,8 @@ export interface SoftwareProfile {
 
 export interface StepConstants {
   readonly software: Readonly<Record<SoftwareName, SoftwareProfile>>;
+  /** n of (hostⁿ + deviceⁿ)^(1/n): how nearly the longer of the two alone counts. */
+  readonly hostPower: number;
   /** Host seconds per collective. */
   readonly exchangeSeconds: number;
   /** Host seconds that a block of experts costs each way: routing, sorting, sizes read back. */
@@ -68,28 +70,29 @@ export interface StepConstants {
 
 export const STEP_CONSTANTS: StepConstants = {
   software: {
-    megatron: { hostSeconds: 6.42e-5, passes: 0.811 },
-    'megatron-core': { hostSeconds: 1e-5, passes: 1.4 },
-    eager: { hostSeconds: 1.2e-5, passes: 2.69 },
-    compiled: { hostSeconds: 4e-6, passes: 3.36 },
+    megatron: { hostSeconds: 5.91e-5, passes: 0.824 },
+    'megatron-core': { hostSeconds: 1e-5, passes: 1.3 },
+    eager: { hostSeconds: 1.2e-5, passes: 2.73 },
+    compiled: { hostSeconds: 4e-6, passes: 3.22 },
   },
-  exchangeSeconds: 4.13e-5,
-  expertSeconds: 0.00421,
-  stepSeconds: 0.00666,
-  sustained: { ampere: 0.9, hopper: 0.8, blackwell: 0.685 },
-  attentionShare: 0.383,
-  attentionPortableShare: 0.541,
+  hostPower: 3.06,
+  exchangeSeconds: 5.03e-5,
+  expertSeconds: 0.00356,
+  stepSeconds: 0.00629,
+  sustained: { ampere: 0.915, hopper: 0.796, blackwell: 0.698 },
+  attentionShare: 0.375,
+  attentionPortableShare: 0.555,
   attentionHalf: 300,
   scoreBytesForward: 10,
   scoreBytesBackward: 21,
-  plainNormPasses: 23,
+  plainNormPasses: 21.7,
   castBytes: 4,
-  fp4Share: 0.928,
-  ringHopSeconds: 9.33e-6,
-  hiddenTensor: 0.729,
-  hiddenExperts: 0.958,
-  hiddenData: 0.499,
-  contention: 0.151,
+  fp4Share: 0.891,
+  ringHopSeconds: 2.82e-6,
+  hiddenTensor: 0.732,
+  hiddenExperts: 0.873,
+  hiddenData: 0.498,
+  contention: 0.15,
   optimizerBytes: 32,
   hostShare: 0.5,
   jitter: 0.002,

@@ -3,7 +3,7 @@
  * for every micro-batch (Rajbhandari et al. 2020).
  */
 import type { Cluster } from '../cluster.js';
-import { collectiveSeconds } from '../collective-price.js';
+import { collectiveSeconds, type GroupPlace } from '../collective-price.js';
 import type { StepConfiguration } from './configuration.js';
 import type { StepConstants } from './constants.js';
 import { elementBytes } from './kernel-price.js';
@@ -52,7 +52,7 @@ export function dataPricing(
   const ranks = degrees.dp * degrees.sp;
   if (ranks === 1) return () => NONE;
   const runs = groupRuns(degrees, configuration.meshOrder);
-  const place = membersAt(runs.dp, cluster.levels);
+  const place = configuration.gathersPerLayer ? flat(ranks, cluster) : membersAt(runs.dp, cluster.levels);
   const width = elementBytes(configuration.precision);
   const replicas = ranks / degrees.ep;
   const expertPlace = membersAt(runs.replicas, cluster.levels);
@@ -62,7 +62,8 @@ export function dataPricing(
     const move = (kind: 'all-reduce' | 'reduce-scatter' | 'all-gather', bytes: number) =>
       collectiveSeconds(kind, dense * bytes, place, cluster) +
       (experts > 0 && replicas > 1 ? collectiveSeconds(kind, experts * bytes, expertPlace, cluster) : 0);
-    const wire = (dense + experts) * ((ranks - 1) / ranks);
+    // An expert's gradient is shared by the ranks that hold the same expert alone.
+    const wire = dense * ((ranks - 1) / ranks) + experts * ((replicas - 1) / replicas);
     if (zero === 3) {
       // Two gathers and a scatter per micro-batch, each under the neighbouring layers' compute.
       const messages = ((dense + experts) / perLayer) * (configuration.gathersPerLayer ?? 1);
@@ -94,4 +95,9 @@ export function dataPricing(
       bytes: wire * (zero === 0 ? 2 * gradientBytes : (1 + earlier) * gradientBytes + width),
     };
   };
+}
+
+/** One ring through all ranks: what enters a node comes over one card, not over all of them side by side. */
+function flat(ranks: number, { levels }: Cluster): GroupPlace {
+  return levels.map((_, level) => (level === levels.length - 1 ? ranks : 1));
 }

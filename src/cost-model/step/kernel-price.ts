@@ -2,11 +2,13 @@
  * @file Seconds of one kernel of a step, without the host's time to launch it.
  */
 
-import { matmulShare } from '../compute-price.js';
+import { matmulShare, memorySeconds } from '../compute-price.js';
 import { type DeviceSpec, type PeakKind, profileOf } from '../device.js';
 import type { StepConfiguration } from './configuration.js';
 import { generationOf, type StepConstants } from './constants.js';
 import type { AttentionWork, MatmulWork } from './work.js';
+
+export { memorySeconds };
 
 const FALLBACKS: Readonly<Record<StepConfiguration['precision'], readonly PeakKind[]>> = {
   fp32: ['fp32'],
@@ -43,13 +45,6 @@ export function matmulSeconds(
   const arithmetic = flops / (rate * depthShare * matmulShare([batch, rows, columns], device));
   const bytes = batch * (rows * depth + depth * columns + rows * columns) * elementBytes(precision);
   return Math.max(arithmetic, memorySeconds(bytes, device));
-}
-
-/** t = bytes / (bandwidth · ceiling / (1 + (half / bytes)^power)): the curve of compute-price.ts. */
-export function memorySeconds(bytes: number, device: DeviceSpec): number {
-  if (bytes === 0) return 0;
-  const { ceiling, halfBytes, power } = profileOf(device).memory;
-  return (bytes / (device.memoryBandwidth * ceiling)) * (1 + (halfBytes / bytes) ** power);
 }
 
 /**

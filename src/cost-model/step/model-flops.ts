@@ -5,15 +5,16 @@
 import type { StepConfiguration } from './configuration.js';
 import type { ModelWork, PartWork, Work } from './work.js';
 
-/** FLOPs of all devices together for one step. */
+/**
+ * FLOPs of the model for one step, all devices together.
+ * @param whole a micro-batch on one device, so that what ranks compute alike, or pad, does not count
+ */
 export function modelFlops(
-  work: ModelWork,
-  { degrees, globalBatch, microBatch, inference }: StepConfiguration,
+  whole: ModelWork,
+  { globalBatch, microBatch, inference }: Pick<StepConfiguration, 'globalBatch' | 'microBatch' | 'inference'>,
 ): number {
-  // Experts lie whole on each rank of tp; what the ranks share out are their tokens.
-  const onAll = (work: Work) => flopsOf(work) * (work.kind === 'matmul' && work.experts ? 1 : degrees.tp);
-  const of = (part: PartWork) => sum(part.forward.map(onAll)) + (inference ? 0 : sum(part.backward.map(onAll)));
-  const perMicroBatch = sum(work.layers.map(({ count, part }) => count * of(part))) + of(work.first) + of(work.last);
+  const of = (part: PartWork) => sum(part.forward.map(flopsOf)) + (inference ? 0 : sum(part.backward.map(flopsOf)));
+  const perMicroBatch = sum(whole.layers.map(({ count, part }) => count * of(part))) + of(whole.first) + of(whole.last);
   return (perMicroBatch * globalBatch) / microBatch;
 }
 

@@ -9,6 +9,7 @@ import type { Recompute, StepConfiguration } from './configuration.js';
 import type { Held } from './data-price.js';
 import { elementBytes } from './kernel-price.js';
 import { offloadsActivations, offloadsOptimizer } from './offload.js';
+import type { NamedTensor } from './read-work.js';
 import type { AttentionWork, MatmulWork, ModelWork, PartWork } from './work.js';
 
 export interface PartBytes {
@@ -65,7 +66,7 @@ interface Recipe {
 }
 
 /** Mixed-precision Adam: 16-bit parameters beside fp32 masters and moments; fp32 has no masters. */
-function recipeOf(configuration: StepConfiguration): Recipe {
+export function recipeOf(configuration: StepConfiguration): Recipe {
   const { precision, software, zero } = configuration;
   if (precision === 'fp32') return { parameter: 4, gradient: 4, optimizer: 8 };
   // PyTorch's FSDP keeps fp32 shards and casts what it gathers; on the host they are masters beside 16-bit shards. Megatron accumulates gradients in fp32 except in its
@@ -84,6 +85,21 @@ export function heldOf({ parameters, expertParameters }: PartWork, { degrees }: 
 export function heldByLast({ first, last, tied }: ModelWork, configuration: StepConfiguration): Held {
   const { dense, experts } = heldOf(last, configuration);
   return { dense: dense + (tied && configuration.degrees.pp > 1 ? first.parameters : 0), experts };
+}
+
+/** Bytes of a tensor that a part holds: of a parameter with its gradient and state, or of what one micro-batch keeps. */
+export function tensorBytes(
+  { kind, elements, mask, repeated, experts }: NamedTensor,
+  configuration: StepConfiguration,
+): number {
+  const { degrees, precision, tpSequence } = configuration;
+  if (kind === 'parameter') {
+    const held = experts ? { dense: 0, experts: elements / degrees.ep } : { dense: elements, experts: 0 };
+    const { parameters, gradients, optimizer } = stateBytes(held, configuration);
+    return parameters + gradients + optimizer;
+  }
+  const own = repeated && tpSequence && !mask ? elements / degrees.tp : elements;
+  return (own * (mask ? 1 : elementBytes(precision) * keptShare(precision))) / degrees.sp;
 }
 
 /** State of a part under the recipe and the ZeRO level of a configuration. */
@@ -168,11 +184,15 @@ function savedBytes(
         (sum, work) => sum + (work.kind === 'memory' && work.norm ? work.elements * PLAIN_NORM_BYTES : 0),
         0,
       );
-  // Recipes of 8 bits keep the inputs of products in them: 27 of 34 bytes are left.
-  const narrow = precision === 'fp8' || precision === 'fp4' ? 0.8 : 1;
+  const narrow = keptShare(precision);
   return (
     ((part.saved - part.savedRepeated + repeated) * width * narrow + part.savedMasks + scoreBytes + norms) / degrees.sp
   );
+}
+
+/** Recipes of 8 bits keep the inputs of products in them: 27 of 34 bytes are left. */
+function keptShare(precision: StepConfiguration['precision']): number {
+  return precision === 'fp8' || precision === 'fp4' ? 0.8 : 1;
 }
 
 /** Adapters hold about a hundredth of a model's parameters. */

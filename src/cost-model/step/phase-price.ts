@@ -8,6 +8,7 @@ import type { StepConfiguration } from './configuration.js';
 import type { StepConstants } from './constants.js';
 import { attentionLaunches, attentionSeconds, elementBytes, matmulSeconds, memorySeconds } from './kernel-price.js';
 import { groupRuns, membersAt } from './mesh-order.js';
+import { recipeOf } from './part-bytes.js';
 import { NOTHING, type PhaseTime, plus } from './phase-time.js';
 import type { AttentionWork, MatmulWork, PartWork, Work } from './work.js';
 
@@ -29,8 +30,8 @@ export class PhasePricing {
   }
 
   /**
-   * Kernels of one phase of one part. The host may be slower than the device: then its time counts. The head's products
-   * stay in 16 bits in every 8-bit recipe.
+   * Kernels of one phase of one part. The host may be slower than the device: then its time counts, as `launch`. The head's
+   * products stay in 16 bits in every 8-bit recipe.
    */
   phase(works: readonly Work[], head = false): PhaseTime {
     const { configuration, cluster, constants } = this;
@@ -63,6 +64,7 @@ export class PhasePricing {
           launches++;
           if (work.tokens === 'depth') {
             weightGradient += seconds;
+            memory += this.accumulation(own);
             break;
           }
           if (precision === 'fp8' || precision === 'fp4') {
@@ -95,7 +97,7 @@ export class PhasePricing {
         }
         case 'exchange': {
           if (degrees.tp === 1) break;
-          const bytes = work.elements * local * (work.activation ? width : 4);
+          const bytes = work.elements * local * (work.loss ? 4 : width);
           // Sequence parallelism: a scatter and a gather for each reduction, and the input gathered once more in backward.
           tp += collectiveSeconds(work.collective, bytes, this.tensor, cluster);
           tpBytes += (work.collective === 'all-reduce' ? 2 : 1) * ((degrees.tp - 1) / degrees.tp) * bytes;
@@ -111,7 +113,7 @@ export class PhasePricing {
       launches * software.hostSeconds +
       exchanges * constants.exchangeSeconds +
       (expertParts / 2) * constants.expertSeconds * (configuration.overlap.experts ? 1 - constants.hiddenExperts : 1);
-    const launch = Math.max(0, host - busy);
+    const launch = together(host, busy, constants.hostPower) - busy;
     return {
       matmul,
       attention,
@@ -128,6 +130,18 @@ export class PhasePricing {
       spBytes,
       epBytes,
     };
+  }
+
+  /**
+   * A gradient of a weight is read and added to its accumulator: by the product itself in newer software, and not at all where
+   * ZeRO 3 scatters it at once.
+   */
+  private accumulation({ batch, rows, columns }: MatmulWork): number {
+    const { configuration, cluster } = this;
+    const { zero, software, fusedAccumulation = software === 'megatron-core' } = configuration;
+    if (zero === 3 || fusedAccumulation) return 0;
+    const bytes = elementBytes(configuration.precision) + 2 * recipeOf(configuration).gradient;
+    return memorySeconds(batch * rows * columns * bytes, cluster.device);
   }
 
   /** What backward does again of a part's forward. */
@@ -162,6 +176,15 @@ export class PhasePricing {
     const place = membersAt(this.runs.sp, this.cluster.levels);
     return 0.3 * collectiveSeconds('all-gather', ringBytes(work), place, this.cluster);
   }
+}
+
+/**
+ * Seconds of a phase whose device is busy so long and whose host needs so long: the longer of them where they differ much, and
+ * more where they are alike, since each waits for the other at times (short kernels for the host, long ones for the device).
+ */
+function together(host: number, busy: number, power: number): number {
+  const longer = Math.max(host, busy);
+  return longer === 0 ? 0 : longer * (1 + (Math.min(host, busy) / longer) ** power) ** (1 / power);
 }
 
 /** Keys and values of the whole sequence in 16 bits; their gradients too in backward. */

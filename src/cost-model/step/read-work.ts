@@ -44,6 +44,40 @@ export function readWork(graph: Graph, sharded: ShardedGraph, partOf: PartOf): R
   return parts;
 }
 
+/** A tensor that a rank holds for long: a parameter with its state, or what a micro-batch keeps for its backward. */
+export interface NamedTensor {
+  /** The weight's name, or that of the sharded graph's tensor. */
+  readonly tensor: string;
+  readonly kind: 'parameter' | 'activation';
+  /** Of one rank's block. */
+  readonly elements: number;
+  /** Truth values, a byte each. */
+  readonly mask: boolean;
+  /** The same on every tensor-parallel rank. */
+  readonly repeated: boolean;
+  /** A weight per expert. */
+  readonly experts: boolean;
+}
+
+/** What each part holds, by the part's name; the sums over these are those of `readWork`. */
+export function readTensors(
+  graph: Graph,
+  sharded: ShardedGraph,
+  partOf: PartOf,
+): ReadonlyMap<string, readonly NamedTensor[]> {
+  const reading = new Reading(graph, sharded);
+  const named = new Map<string, NamedTensor[]>();
+  const add = (group: string, tensor: NamedTensor) => {
+    const part = partOf(group);
+    named.set(part, [...(named.get(part) ?? []), tensor]);
+  };
+  for (const { group, name, elements, experts } of reading.parameters())
+    add(group, { tensor: name, kind: 'parameter', elements, mask: false, repeated: false, experts });
+  for (const { group, name, elements, mask, repeated } of reading.kept())
+    add(group, { tensor: name, kind: 'activation', elements, mask, repeated, experts: false });
+  return named;
+}
+
 interface Draft {
   readonly forward: Work[];
   readonly backward: Work[];
@@ -65,6 +99,9 @@ interface Kernel {
   readonly phase: Phase;
   readonly work: Work;
 }
+
+/** Families that may be lowered to products beside other work: attention in parts, recurrent cells. */
+const WITH_PRODUCTS: ReadonlySet<OperatorFamily> = new Set(['attention', 'recurrent']);
 
 /** Families whose groups are one kernel that reads and writes. */
 const MOVES: ReadonlySet<OperatorFamily> = new Set(['view']);
@@ -120,14 +157,20 @@ class Reading {
         const tensor = this.tensor(node.collective.kind === 'all-gather' ? node.output : node.input);
         if (this.mergesIntoSum(node.output, group)) continue;
         const elements = elementCount(tensor.localShape);
-        const activation = node.collective.kind === 'all-reduce' && this.family(group) !== 'loss' && elements > 1e5;
-        yield { group, phase, work: { kind: 'exchange', collective: node.collective.kind, elements, activation } };
+        const loss = this.family(group) === 'loss';
+        const activation = node.collective.kind === 'all-reduce' && !loss && elements > 1e5;
+        yield {
+          group,
+          phase,
+          work: { kind: 'exchange', collective: node.collective.kind, elements, activation, loss },
+        };
       }
       const computes = nodes.filter((node) => node.kind === 'compute');
       const family = this.family(group);
       if (family === 'attention' && this.isScores(group)) yield this.attention(group, phase);
       else if (family === 'contraction' || family === 'convolution') yield* this.products(group, phase, computes);
       else if (!MOVES.has(family) && !this.sumsWeightGradients(group, computes)) {
+        if (WITH_PRODUCTS.has(family)) yield* this.productsWithin(group, phase, computes);
         const elements = chained.get(key) ?? this.traffic(computes);
         if (elements > 0)
           yield {
@@ -146,7 +189,7 @@ class Reading {
   }
 
   /** What the forward makes and the backward reads, each tensor once. */
-  *kept(): Generator<{ group: string; elements: number; mask: boolean; repeated: boolean }> {
+  *kept(): Generator<{ group: string; name: string; elements: number; mask: boolean; repeated: boolean }> {
     for (const [name, readers] of this.readers) {
       if (this.weights.has(name) || !readers.some((reader) => phaseOf(reader) === 'backward')) continue;
       const maker = this.makers.get(name);
@@ -157,11 +200,11 @@ class Reading {
       // A view shares its operand's memory: it is kept where its operand is not.
       if (maker.kind === 'compute' && isView(maker) && this.keptElsewhere(maker)) continue;
       const elements = elementCount(tensor.localShape);
-      yield { group: this.group(maker), elements, mask, repeated: elements === elementCount(tensor.shape) };
+      yield { group: this.group(maker), name, elements, mask, repeated: elements === elementCount(tensor.shape) };
     }
   }
 
-  *parameters(): Generator<{ group: string; elements: number; experts: boolean }> {
+  *parameters(): Generator<{ group: string; name: string; elements: number; experts: boolean }> {
     const counted = new Set<string>();
     for (const { tensor, weight } of this.sharded.weights) {
       if (counted.has(weight)) continue;
@@ -170,7 +213,7 @@ class Reading {
       if (!reader || !isFloating(type.dtype)) continue;
       counted.add(weight);
       const experts = type.shape.length === 3 && this.family(this.group(reader)) === 'contraction';
-      yield { group: this.group(reader), elements: elementCount(type.localShape), experts };
+      yield { group: this.group(reader), name: weight, elements: elementCount(type.localShape), experts };
     }
   }
 
@@ -261,6 +304,26 @@ class Reading {
           tokens: phase === 'backward' && made++ > 0 ? 'depth' : 'rows',
         },
       };
+    }
+  }
+
+  /**
+   * Products among the operators of a group that is no product itself: those that it was expanded to, and the cells of recurrent
+   * layers, which run all steps' inputs at once and then one step after the other.
+   */
+  private *productsWithin(group: string, phase: Phase, nodes: readonly ComputeNode[]): Generator<Kernel> {
+    for (const kernel of this.products(group, phase, nodes)) {
+      const { work } = kernel;
+      yield work.kind === 'matmul' ? { ...kernel, work: { ...work, tokens: 'rows' } } : kernel;
+    }
+    for (const node of nodes) {
+      if (entryOf(node.op, node.domain)?.family !== 'recurrent') continue;
+      const [rows, input, state] = node.inputs.map((name) => (name === null ? [] : this.tensor(name).localShape));
+      const [directions = 1, columns = 1, depth = 1] = input ?? [];
+      const positions = elementCount(rows?.slice(0, 2) ?? []);
+      const product = { kind: 'matmul', columns, experts: false, tokens: 'rows' } as const;
+      yield { group, phase, work: { ...product, batch: directions, rows: positions, depth } };
+      yield { group, phase, work: { ...product, batch: directions, rows: positions, depth: state?.[2] ?? 1 } };
     }
   }
 

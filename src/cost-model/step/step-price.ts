@@ -181,11 +181,21 @@ function assemble(
       tp: m * time.tpBytes,
       sp: m * time.spBytes,
       ep: m * time.epBytes,
-      pp: pp === 1 ? 0 : 2 * m * virtualStages * sent,
+      pp: m * sendsOf(configuration) * sent,
       dp: data.bytes,
       host: 2 * m * slowest.hostSaved + out.bytes,
     },
   };
+}
+
+/**
+ * Activations and gradients that a rank sends for one micro-batch, on the stage that sends most: one of each for every chunk, less
+ * what the last chunk has nobody to send to, nor the first, where all stages have one of them.
+ */
+function sendsOf({ degrees: { pp }, virtualStages, inference }: StepConfiguration): number {
+  if (pp === 1) return 0;
+  if (inference) return virtualStages;
+  return pp === 2 ? 2 * virtualStages - 1 : 2 * virtualStages;
 }
 
 /** One micro-batch on one stage, or a chunk of it. */

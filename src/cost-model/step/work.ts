@@ -51,6 +51,8 @@ export interface ExchangeWork {
   readonly elements: number;
   /** Result of a contraction over the axis: what sequence parallelism splits into a scatter and a gather. */
   readonly activation: boolean;
+  /** A part of the loss, which is in fp32 whatever the rest is in. */
+  readonly loss: boolean;
 }
 
 export type Work = MatmulWork | AttentionWork | MemoryWork | ExchangeWork;

@@ -12,7 +12,7 @@
  */
 import { BLOCK_DOMAIN } from '../blocks/block.js';
 import { blockKindOf } from '../blocks/block-kinds.js';
-import { composeRule } from '../blocks/block-rule.js';
+import { rememberedRule } from '../blocks/remembered-rule.js';
 import { elementCount, type Graph, type Node, type TensorType, type Weight } from '../graph.js';
 import { entryOf, unknownEntry } from '../ops/index.js';
 import { unusedName } from '../unused-name.js';
@@ -157,8 +157,10 @@ function asBlock(
 function standsAlone(kind: string, body: Graph): boolean {
   if (body.nodes.length < 2) return false;
   if ([...body.weights.values()].some(({ shape }) => elementCount(shape) !== 1)) return false;
-  return composeRule(kind, body, (op, domain) => entryOf(op, domain) ?? unknownEntry(op, domain)) !== null;
+  return ruleOfBody(kind, body) !== null;
 }
+
+const ruleOfBody = rememberedRule((op, domain) => entryOf(op, domain) ?? unknownEntry(op, domain));
 
 /** The nodes that lead to `ends`, in order. */
 function needed(nodes: readonly Node[], ends: ReadonlySet<string>): readonly Node[] {

@@ -5,7 +5,8 @@ import type { Graph, TensorType } from '../graph.js';
 import type { Expansion, OperatorEntry, OperatorFamily, OperatorView } from '../operator.js';
 import { familyPrecision } from '../ops/entry.js';
 import { BLOCK_DOMAIN, type BlockKind } from './block.js';
-import { type BlockRule, composeRule, type FindEntry } from './block-rule.js';
+import type { BlockRule, FindEntry } from './block-rule.js';
+import { rememberedRule } from './remembered-rule.js';
 
 const FAMILIES: Readonly<Record<BlockKind, OperatorFamily>> = {
   Attention: 'attention',
@@ -44,9 +45,10 @@ export function blockEntries(find: FindEntry): readonly OperatorEntry[] {
 /** Bodies are immutable, so the rule of each is composed once. */
 function rememberedRules(find: FindEntry): (view: OperatorView) => BlockRule {
   const known = new WeakMap<Graph, BlockRule>();
+  const ruleOf = rememberedRule(find);
   return (view) => {
     const body = bodyOf(view);
-    const found = known.get(body) ?? composeRule(view.op, body, find);
+    const found = known.get(body) ?? ruleOf(view.op, body);
     if (!found) throw new Error(`block ${view.name}: the dimensions of its body do not line up`);
     known.set(body, found);
     return found;

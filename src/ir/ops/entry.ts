@@ -49,6 +49,8 @@ type EntryParts = Pick<OperatorEntry, Required> &
  */
 export function entry(parts: EntryParts): OperatorEntry {
   const { rule, infer, ...rest } = parts;
+  // An operator is asked for its rule again under every strategy, and views never change.
+  const rules = new WeakMap<OperatorView, FactorRule>();
   const held = new Set(parts.constantInputs?.map(({ attribute }) => attribute));
   const defaults: Pick<OperatorEntry, Defaulted> = {
     precision: familyPrecision(parts.family),
@@ -56,7 +58,11 @@ export function entry(parts: EntryParts): OperatorEntry {
     constantInputs: [],
     linear: () => [],
     work: perElement(1),
-    rule: (view) => boundRule(view, rule),
+    rule: (view) => {
+      const known = rules.get(view) ?? boundRule(view, rule);
+      rules.set(view, known);
+      return known;
+    },
   };
   return {
     ...defaults,

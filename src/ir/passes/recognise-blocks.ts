@@ -5,10 +5,12 @@
  */
 
 import { BLOCK_DOMAIN, type BlockMatch } from '../blocks/block.js';
-import { composeRule } from '../blocks/block-rule.js';
 import { findBlocks } from '../blocks/find-blocks.js';
+import { rememberedRule } from '../blocks/remembered-rule.js';
 import { elementCount, type Graph, type Node, type TensorType, type Weight } from '../graph.js';
 import { entryOf, unknownEntry } from '../ops/index.js';
+
+const ruleOfBody = rememberedRule((op, domain) => entryOf(op, domain) ?? unknownEntry(op, domain));
 
 /** The graph with its blocks as nodes, named after the last operator that each replaces. */
 export function recogniseBlocks(graph: Graph, matches: readonly BlockMatch[] = findBlocks(graph)): Graph {
@@ -34,8 +36,7 @@ export function recogniseBlocks(graph: Graph, matches: readonly BlockMatch[] = f
 function blockNode(graph: Graph, match: BlockMatch): Node | null {
   const end = match.nodes.at(-1);
   const body = bodyOf(graph, match);
-  const find = (op: string, domain: string) => entryOf(op, domain) ?? unknownEntry(op, domain);
-  if (!end || !composeRule(match.kind, body, find)) return null;
+  if (!end || !ruleOfBody(match.kind, body)) return null;
   return {
     name: end.name,
     op: match.kind,

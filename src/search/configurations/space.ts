@@ -123,6 +123,14 @@ function microBatchesOf(samples: number, { decided }: SpaceOptions): readonly nu
 /** More samples at once than this gain nothing: kernels are saturated long before. */
 const LARGEST_MICRO_BATCH = 64;
 
+/** Where the axes of the mesh lie, and what of a step lies on the host; what is left out is as usual. */
+export type Placing = Pick<StepConfiguration, 'meshOrder' | 'offload'>;
+
+/** A space whose every configuration lies so. */
+export function placed(space: SpaceOptions, placing: Placing): SpaceOptions {
+  return placing.meshOrder || placing.offload ? { ...space, base: { ...space.base, ...placing } } : space;
+}
+
 /** Everything that degrees and a micro-batch may be combined with, cheap in memory last. */
 export function* variants(
   { degrees }: Combination,
@@ -158,6 +166,7 @@ export function lightest(
   microBatch: number,
   { base, decided }: SpaceOptions,
 ): StepConfiguration {
+  const { offload = 'none' } = decided;
   return {
     ...base,
     degrees,
@@ -167,6 +176,7 @@ export function lightest(
     zero: 0,
     recompute: decided.recompute ?? 'none',
     ...(decided.meshOrder ? { meshOrder: decided.meshOrder } : {}),
+    ...(offload === 'none' ? {} : { offload }),
   };
 }
 

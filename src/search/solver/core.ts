@@ -29,6 +29,8 @@ export interface Core {
   /** The variable's number in the problem. */
   readonly variables: Int32Array;
   readonly constant: number;
+  /** Of all tables. */
+  readonly entries: number;
 }
 
 /** Packs what is left of a problem. */
@@ -82,6 +84,7 @@ export function packed({ graph, constant }: Reduction, limit: number): Core {
     capacity: rows === 0 ? new Float64Array(0) : capacities(graph, limit, rows),
     variables,
     constant,
+    entries: unary.length + tables.reduce((sum, { length }) => sum + length, 0),
   };
 }
 

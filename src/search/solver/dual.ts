@@ -48,9 +48,11 @@ export class Dual {
   private averaged = false;
   private readonly scratch: Float64Array;
 
+  /** @param known prices of rows to begin from, of the whole limit */
   constructor(
     private readonly core: Core,
     private readonly limit: number,
+    known: ReadonlyMap<number, number> = new Map(),
   ) {
     const { count, tables, edgeA, edgeB } = core;
     this.theta = new Float64Array(core.unary);
@@ -69,6 +71,20 @@ export class Dual {
     this.scratch = new Float64Array(widest);
     this.sums = new Float64Array(widest);
     this.favoured = new Int32Array(count);
+    for (const [row, price] of known) {
+      this.rows.push(row);
+      this.prices.push(price);
+    }
+    if (known.size > 0) this.pricedInto(this.theta);
+  }
+
+  /** What edge e has passed to each state of its ends. */
+  passed(e: number): { readonly toA: Float64Array; readonly toB: Float64Array } {
+    const [atA, atB] = [this.toA[e] as number, this.toB[e] as number];
+    return {
+      toA: this.messages.subarray(atA, atB),
+      toB: this.messages.subarray(atB, atB + size(this.core, this.core.edgeB[e] as number)),
+    };
   }
 
   /** Sweeps forth and back; minima are taken softly where `temperature`, a cost, is above 0. Returns the bound. */

@@ -128,6 +128,16 @@ export function formulate(
   }
   for (const row of rows) memoryRow(core, row, columnOf, only, body);
   for (const cut of cuts) cutRow(cut, columnOf, allowed, body);
+  // What every state of a variable costs is no column's: the solver's tolerances are for differences.
+  for (let column = 0, v = 0; column < integers; v++) {
+    const from = column;
+    let least = Infinity;
+    for (; column < integers && (stateAt[column] as number) < (offsets[v + 1] as number); column++)
+      least = Math.min(least, costs[column] as number);
+    if (least === Infinity) continue;
+    offset += least;
+    for (let at = from; at < column; at++) costs[at] = (costs[at] as number) - least;
+  }
   // A state that is forbidden with what is decided has a column, and a row that holds it at zero.
   const forbidden = [...costs.keys()].filter((column) => costs[column] === Infinity);
   for (const column of forbidden) {

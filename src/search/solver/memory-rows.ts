@@ -9,9 +9,12 @@ import { NoAssignment } from './limited-problem.js';
 
 /**
  * Times renamed to rows 0 … count−1; uses that meet no row that matters are taken off, and what all states take is charged
- * to the fixed uses. Returns the variables that lost a use.
+ * to the fixed uses. Returns the variables that lost a use, and the row that has all that a moment has, or a later one.
  */
-export function memoryRows(graph: CoreGraph, limit: number): readonly number[] {
+export function memoryRows(
+  graph: CoreGraph,
+  limit: number,
+): { readonly freed: readonly number[]; readonly rowOf: (moment: number) => number } {
   const rows = rowsOf(graph, limit);
   const renamed = (time: number) => rows.from[lowerBound(rows.times, time)] as number;
   const freed: number[] = [];
@@ -48,7 +51,8 @@ export function memoryRows(graph: CoreGraph, limit: number): readonly number[] {
     else sums.set(key, { start, end, bytes: use.bytes });
   }
   graph.fixedUses.push(...sums.values());
-  return freed;
+  const { times, from } = rows;
+  return { freed, rowOf: (moment) => from[Math.max(0, lowerBound(times, moment + 0.5) - 1)] as number };
 }
 
 /** Bytes that fixed uses leave of the limit at each time 0 … count−1. */

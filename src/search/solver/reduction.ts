@@ -38,6 +38,8 @@ export interface Reduction {
   readonly constant: number;
   /** A state per variable of the problem, from a state per variable of the graph (indices into its labels). */
   expand(states: (variable: number) => number): number[];
+  /** The row that has all the memory of a moment of the problem; a later one, or none, where that moment does not matter. */
+  rowOf(moment: number): number;
 }
 
 /** Additions that comparing the states of one variable may take. */
@@ -68,16 +70,22 @@ class Reducing {
 
   run(): Reduction {
     const { graph } = this;
+    const renamings: ((moment: number) => number)[] = [];
     for (const variable of graph.alive()) this.touch(variable);
     for (;;) {
       this.settle();
       const { dropped } = limitStates(graph, this.problem.limit);
       for (const [variable, kept] of dropped) this.keep(variable, kept);
-      const freed = memoryRows(graph, this.problem.limit);
+      const { freed, rowOf: renamed } = memoryRows(graph, this.problem.limit);
+      renamings.push(renamed);
       for (const variable of freed) this.touch(variable);
       if (dropped.size === 0 && freed.length === 0) break;
     }
-    return { graph, constant: this.constant, expand: (states) => this.expand(states) };
+    return { graph, constant: this.constant, expand: expansion(graph, this.trail, this.problem.sizes.length), rowOf };
+
+    function rowOf(moment: number): number {
+      return renamings.reduce((row, renamed) => renamed(row), moment);
+    }
   }
 
   private touch(variable: number): void {
@@ -170,20 +178,23 @@ class Reducing {
     this.constant += graph.minimiseOut(variable);
     for (const other of around) this.touch(other);
   }
+}
 
-  private expand(stateOf: (variable: number) => number): number[] {
-    const states = this.problem.sizes.map((_, variable) =>
-      this.graph.has(variable) ? (this.graph.labels(variable)[stateOf(variable)] as number) : -1,
-    );
-    for (let index = this.trail.length - 1; index >= 0; index--) {
-      const removal = this.trail[index] as Removal;
+/** Gives removed variables their states back. It holds on to the trail alone, not to the graph with its tables. */
+function expansion(graph: CoreGraph, trail: readonly Removal[], count: number): Reduction['expand'] {
+  const labels = new Map([...graph.alive()].map((variable) => [variable, graph.labels(variable)]));
+  return (stateOf) => {
+    const states = new Array<number>(count).fill(-1);
+    for (const [variable, own] of labels) states[variable] = own[stateOf(variable)] as number;
+    for (let index = trail.length - 1; index >= 0; index--) {
+      const removal = trail[index] as Removal;
       if (removal.kind === 'fixed') states[removal.variable] = removal.state;
       else if (removal.kind === 'follower')
         states[removal.variable] = removal.states[states[removal.of] as number] as number;
       else states[removal.variable] = cheapest(removal, states);
     }
     return states;
-  }
+  };
 }
 
 function cheapest(

@@ -40,25 +40,33 @@ export function solveApart(task: Task, { signal, better }: Following = {}): Prom
     const { seconds } = task.effort;
     // A call of an integer solver looks at the clock rarely: past the limit it is not waited for.
     const timer = seconds === undefined ? undefined : setTimeout(() => end(), (seconds + GRACE) * 1000);
-    const end = (finish: () => void = () => resolve(best)) => {
+    const settle = (finish: () => void) => {
       clearTimeout(timer);
-      signal?.removeEventListener('abort', onAbort);
-      void worker.terminate();
+      signal?.removeEventListener('abort', end);
+      // A thread that has answered ends by itself: ending one while WebAssembly winds up can hang (nodejs/node#47748). What
+      // becomes of it keeps nobody waiting.
+      worker.unref();
       finish();
     };
-    const onAbort = () => end();
-    signal?.addEventListener('abort', onAbort);
-    if (signal?.aborted) end();
+    const end = () => {
+      void worker.terminate();
+      settle(() => resolve(best));
+    };
     worker.on('message', (told: Told) => {
       if (told.kind === 'better') {
         best = told.answer;
         better?.(best);
-      } else if (told.kind === 'done') end(() => resolve(told.answer));
-      else if (told.kind === 'impossible') end(() => reject(new NoAssignment(told.message)));
-      else if (told.kind === 'failed') end(() => reject(told.error));
+      } else if (told.kind === 'done') settle(() => resolve(told.answer));
+      else if (told.kind === 'impossible') settle(() => reject(new NoAssignment(told.message)));
+      else if (told.kind === 'failed') settle(() => reject(told.error));
     });
-    worker.on('error', (error) => end(() => reject(error)));
+    worker.on('messageerror', (error) => settle(() => reject(error)));
+    worker.on('error', (error) => settle(() => reject(error)));
     // Settled already where it told its answer before: then this does nothing.
-    worker.on('exit', (code) => end(() => reject(new Error(`the solver's thread ended without an answer (${code})`))));
+    worker.on('exit', (code) =>
+      settle(() => reject(new Error(`the solver's thread ended without an answer (${code})`))),
+    );
+    signal?.addEventListener('abort', end);
+    if (signal?.aborted) end();
   });
 }

@@ -13,7 +13,7 @@ import { columnCount, formulate } from './integer-program.js';
 import type { IntegerSolver } from './integer-solvers.js';
 import { type LimitedProblem, NoAssignment } from './limited-problem.js';
 import { LocalSearch } from './local-search.js';
-import { reduce } from './reduction.js';
+import { type Reduction, reduce } from './reduction.js';
 import { tightened } from './tighten.js';
 
 export interface Effort {
@@ -33,6 +33,8 @@ export interface Answer {
 
 /** Columns up to which an integer program is tried. */
 const MOST_COLUMNS = 60_000;
+/** Seconds after which a better bound alone is told. */
+const NOTE_SECONDS = 0.5;
 /** Gain, as a share of the cost, that is told before a round of local search ends. */
 const STEP = 0.005;
 /** Share of a round of local search that a branch gets. */
@@ -47,6 +49,12 @@ const FIRST_SWEEPS = 24;
 const GAIN = 2e-5;
 const BRANCH_GAIN = 3e-3;
 const STRETCH = 45;
+/** The same where prices and messages come from the level above. */
+const KNOWN = { firstSweeps: 3, stretch: 15 };
+/** Share of a round of local search between two stretches of sweeps, as long as there is no solution to return. */
+const FIRST_ROUND = 0.1;
+/** Table entries of all open branches together: about half a gigabyte. */
+const OPEN_ENTRIES = 3e7;
 /** Table entries that a round of local search looks at, the first time: so many, and so many for each variable. */
 const ROUND = 2e7;
 const VISITS = 2e4;
@@ -63,7 +71,7 @@ const ROUNDS = [
 /**
  * Solves a problem as far as the effort goes.
  * @param solver for integer programs; null leaves them out
- * @param note told of each better answer
+ * @param note told of each better answer, and of better bounds now and then
  * @throws NoAssignment where every assignment is forbidden, or takes more than the limit
  */
 export function solve(
@@ -87,9 +95,12 @@ interface Level {
   expand(states: ArrayLike<number>): number[];
 }
 
+/** Prices of the moments of a problem, from the level above. */
+type Prices = ReadonlyMap<number, number>;
+
 /** A part of the assignments, and a bound on it. */
 interface Open {
-  readonly level: Level;
+  readonly level: Omit<Level, 'search'>;
   readonly bound: number;
 }
 
@@ -100,6 +111,12 @@ class Solving {
   private cost = Infinity;
   private bound = -Infinity;
   private work = 0;
+  /** Seconds at which an answer was told last. */
+  private notedAt = -Infinity;
+  /** Bounds whose ascent the clock has ended, which on a slow machine is early. */
+  private readonly cutShort = new WeakSet<Dual>();
+  /** Branches that are open; none before the first split. */
+  private open: Open[] = [];
   /** The best cost at the last fixing. */
   private fixedAt = Infinity;
 
@@ -113,6 +130,11 @@ class Solving {
   run(): Answer {
     this.descend(this.problem, 0, (states) => Array.from(states));
     for (let round = 0; !this.isDone(); round++) {
+      const deepest = this.levels[this.levels.length - 1];
+      if (deepest && this.cutShort.delete(deepest.dual)) {
+        this.ascend(deepest, GAIN, true);
+        this.raise(deepest.dual.safeBound() + deepest.constant);
+      }
       // The deepest core is the smallest; the widest has ways that were cut with what was not better.
       for (const level of new Set([this.levels[this.levels.length - 1], this.levels[0]])) {
         if (level && !this.isDone()) this.improve(level, round);
@@ -137,8 +159,8 @@ class Solving {
   }
 
   /** Adds the level of a problem, if anything of it is open. */
-  private descend(problem: LimitedProblem, constant: number, expand: Level['expand']): Level | null {
-    const level = this.levelOf(problem, constant, expand, GAIN);
+  private descend(problem: LimitedProblem, constant: number, expand: Level['expand'], prices?: Prices): Level | null {
+    const level = this.levelOf(problem, constant, expand, GAIN, prices);
     if (!level) {
       this.raise(this.cost);
       return null;
@@ -149,11 +171,17 @@ class Solving {
   }
 
   /** A problem reduced, with its bound; null where reducing it has solved it. */
-  private levelOf(problem: LimitedProblem, constant: number, expand: Level['expand'], gain: number): Level | null {
+  private levelOf(
+    problem: LimitedProblem,
+    constant: number,
+    expand: Level['expand'],
+    gain: number,
+    prices?: Prices,
+  ): Level | null {
     const reduction = reduce(problem);
     const core = packed(reduction, problem.limit);
     const numbers = new Map([...core.variables].map((variable, index) => [variable, index]));
-    const dual = new Dual(core, problem.limit);
+    const dual = new Dual(core, problem.limit, prices && priceByRow(prices, reduction, core.rows));
     const expanded = (states: ArrayLike<number>) =>
       expand(reduction.expand((variable) => states[numbers.get(variable) as number] as number));
     const all = constant + reduction.constant;
@@ -161,27 +189,32 @@ class Solving {
       this.take(expanded([]), all);
       return null;
     }
-    this.ascend(dual, all, gain);
     const search = new LocalSearch(core, problem.limit, dual.favoured, 1 + this.levels.length);
-    return { core, limit: problem.limit, dual, search, constant: all, expand: expanded };
+    const level = { core, limit: problem.limit, dual, search, constant: all, expand: expanded };
+    this.ascend(level, gain, prices !== undefined);
+    return level;
   }
 
-  /** Dual ascent until a stretch of sweeps brings nothing. */
-  private ascend(dual: Dual, constant: number, gain: number): void {
+  /** Dual ascent until a stretch of sweeps brings nothing; as long as there is no solution, one is looked for on the way. */
+  private ascend(level: Level, gain: number, isKnown: boolean): void {
+    const { dual, constant } = level;
     const until = this.seconds() + 0.15 * this.left();
-    const from = dual.work;
-    let [sweeps, last] = [0, dual.best];
-    while (!this.stopped() && this.seconds() < until && dual.work - from < this.effort.work / 8) {
-      dual.sweep();
+    const { firstSweeps, stretch } = isKnown ? KNOWN : { firstSweeps: FIRST_SWEEPS, stretch: STRETCH };
+    const most = this.work + this.effort.work / 8;
+    let [sweeps, last] = [0, -Infinity];
+    while (!this.stopped() && this.seconds() < until && this.work < most) {
+      this.work += sweepOnce(dual);
       sweeps += 1;
-      const target = this.cost < Infinity ? this.cost - constant : dual.best + Math.abs(dual.best) * 0.05;
-      if (sweeps >= FIRST_SWEEPS && sweeps % SWEEPS === 0) dual.reprice(target);
-      if (sweeps % STRETCH === 0) {
-        if (dual.best - last <= Math.abs(dual.best) * gain || dual.best + constant > this.cost) break;
+      const scale = Math.abs(dual.best + constant);
+      const target = this.cost < Infinity ? this.cost - constant : dual.best + scale * 0.05;
+      if (sweeps >= firstSweeps && sweeps % SWEEPS === 0) dual.reprice(target);
+      if (sweeps % stretch === 0) {
+        if (dual.best - last <= (scale * gain * stretch) / STRETCH || dual.best + constant > this.cost) break;
         last = dual.best;
+        if (this.cost === Infinity) this.improve(level, 0, FIRST_ROUND);
       }
     }
-    this.work += dual.work - from;
+    if (!this.stopped() && this.seconds() >= until) this.cutShort.add(dual);
   }
 
   private improve({ core, dual, search, constant, expand }: Level, round: number, share = 1): void {
@@ -217,7 +250,7 @@ class Solving {
       try {
         const bound = dual.safeBound();
         const problem = tightened(core, dual, bound, this.cost - constant, limit);
-        const below = this.descend(problem, constant, expand);
+        const below = this.descend(problem, constant, expand, pricesOf(dual));
         if (this.isDone() || !below) return;
         // One level above the deepest is enough to return to.
         if (this.levels.length > 2) this.levels.splice(1, this.levels.length - 2);
@@ -243,7 +276,9 @@ class Solving {
     if (columnCount(core, allowed) > most) return bound;
     const priced = dual.rows.filter((_, index) => (dual.prices[index] as number) > 0);
     const rows = [...new Set([...priced, ...search.rows])];
-    const scale = Math.max(1, Math.abs(this.cost < Infinity ? this.cost : dual.best) / 1e6);
+    // One is a small part of what is still open, so that the solver's tolerances are, too.
+    const room = this.cost < Infinity ? this.cost - constant - dual.best : Math.abs(dual.best + constant);
+    const scale = Math.max(1, room / 1e5);
     const until = this.seconds() + share * this.left();
     const cuts: number[][] = [];
     while (!this.isDone() && this.seconds() < until) {
@@ -273,25 +308,31 @@ class Solving {
     return bound;
   }
 
-  /** Splits the deepest core best first: the bound is the least of what is open. */
+  /** Splits the deepest core best first, where it was left: the bound is the least of what is open. */
   private branch(round: number): void {
-    const root = this.levels[this.levels.length - 1] as Level;
     const until = this.seconds() + (round < 4 ? 0.5 : 0.8) * this.left();
     const most = this.work + (this.effort.work - this.work) / 4;
-    const open: Open[] = [{ level: root, bound: this.bound }];
-    const floor = () => open.reduce((least, node) => Math.min(least, node.bound), this.cost);
-    while (open.length > 0 && !this.isDone() && this.seconds() < until && this.work < most) {
-      open.sort((a, b) => b.bound - a.bound);
-      const { level } = open.pop() as Open;
-      const { core, dual, constant, expand, limit } = level;
-      const split = dual.split();
-      if (!split) return;
-      const problem = tightened(core, dual, dual.safeBound(), this.cost - constant, limit);
-      for (const side of [1, 0]) {
-        const child = this.child(problem, split, side, constant, expand);
-        if (child && child.bound < this.cost) open.push(child);
+    if (this.open.length === 0) {
+      this.open.push({ level: this.levels[this.levels.length - 1] as Level, bound: this.bound });
+    }
+    const entries = () => this.open.reduce((sum, { level }) => sum + level.core.entries, 0);
+    while (!this.isDone() && this.seconds() < until && this.work < most && entries() < OPEN_ENTRIES) {
+      this.open = this.open.filter(({ bound }) => bound < this.cost).sort((a, b) => b.bound - a.bound);
+      const node = this.open.pop();
+      const split = node?.level.dual.split();
+      if (node && !split) {
+        this.open.push(node);
+        return;
       }
-      if (!this.stopped()) this.raise(floor());
+      if (node && split) {
+        const { core, dual, constant, limit } = node.level;
+        const problem = tightened(core, dual, dual.safeBound(), this.cost - constant, limit);
+        for (const side of [1, 0]) {
+          const child = this.child(problem, split, side, node.level);
+          if (child && child.bound < this.cost) this.open.push({ ...child, bound: Math.max(child.bound, node.bound) });
+        }
+      }
+      this.raise(this.open.reduce((least, { bound }) => Math.min(least, bound), this.cost));
     }
   }
 
@@ -300,21 +341,21 @@ class Solving {
     problem: LimitedProblem,
     { variable, first }: { readonly variable: number; readonly first: Uint8Array },
     side: number,
-    constant: number,
-    expand: Level['expand'],
+    { dual, constant, expand }: Open['level'],
   ): Open | null {
     const size = problem.sizes[variable] as number;
     const values = Float64Array.from({ length: size }, (_, s) => (first[s] === side ? 0 : Infinity));
     const factors = [...problem.factors, { variables: [variable], table: { sizes: [size], values } }];
     try {
-      const level = this.levelOf({ ...problem, factors }, constant, expand, BRANCH_GAIN);
+      const level = this.levelOf({ ...problem, factors }, constant, expand, BRANCH_GAIN, pricesOf(dual));
       if (!level) return null;
       let bound = Math.ceil(level.dual.safeBound() + level.constant - 1e-6);
       if (bound < this.cost) this.improve(level, 0, BRANCH_ROUND);
       if (bound < this.cost && this.solver) {
         bound = Math.max(bound, Math.ceil(this.integerProgram(level, this.solver, FEW_COLUMNS, 0.2) - 1e-6));
       }
-      return { level, bound };
+      const { search: _, ...rest } = level;
+      return { level: rest, bound };
     } catch (error) {
       if (error instanceof NoAssignment) return null;
       throw error;
@@ -325,7 +366,7 @@ class Solving {
     if (cost >= this.cost) return;
     this.states = states;
     this.cost = cost;
-    this.note(this.answer());
+    this.tell();
   }
 
   /** A bound on what may still be better holds for all where it is not above the best. */
@@ -333,7 +374,15 @@ class Solving {
     if (Number.isNaN(bound)) return;
     // Costs are whole.
     const whole = Math.min(this.cost, Math.ceil(bound - 1e-6) + 0);
-    if (whole > this.bound) this.bound = whole;
+    if (whole <= this.bound) return;
+    this.bound = whole;
+    if (this.seconds() - this.notedAt < NOTE_SECONDS) return;
+    this.tell();
+  }
+
+  private tell(): void {
+    this.notedAt = this.seconds();
+    this.note(this.answer());
   }
 
   private answer(): Answer {
@@ -355,6 +404,28 @@ class Solving {
   private left(): number {
     return (this.effort.seconds ?? Infinity) - this.seconds();
   }
+}
+
+/** The table entries that a sweep looks at. */
+function sweepOnce(dual: Dual): number {
+  const from = dual.work;
+  dual.sweep();
+  return dual.work - from;
+}
+
+/** Prices by row of a core, which the level below knows as moments. */
+function pricesOf(dual: Dual): Prices {
+  return new Map(dual.rows.map((row, index) => [row, dual.prices[index] as number]));
+}
+
+/** The prices of moments, at the rows that have become of them. */
+function priceByRow(prices: Prices, reduction: Reduction, rows: number): Prices {
+  const byRow = new Map<number, number>();
+  for (const [moment, price] of prices) {
+    const row = reduction.rowOf(moment);
+    if (row < rows && price > 0) byRow.set(row, (byRow.get(row) ?? 0) + price);
+  }
+  return byRow;
 }
 
 /** Pairs of states that may be taken, over all edges. */

@@ -3,6 +3,9 @@
  *
  * bound + reduced cost of a state, or of a pair of states, above the best cost less one ⇒ no better assignment has it. What is
  * left goes through the reduction again: fewer pairs make followers and dominated states.
+ *
+ * What messages have moved from edges to variables stays moved, rounded to whole costs: every assignment costs what it cost,
+ * exactly, and the bound of what is left begins where this one's ended.
  */
 import type { Core } from './core.js';
 import type { Dual } from './dual.js';
@@ -21,27 +24,38 @@ export function tightened(core: Core, dual: Dual, bound: number, best: number, l
     { length: core.count },
     (_, v) => (core.offsets[v + 1] as number) - (core.offsets[v] as number),
   );
+  const moved = Float64Array.from(core.unary);
+  const pairs = core.tables.map((table, e) => {
+    const [a, b] = [core.edgeA[e] as number, core.edgeB[e] as number];
+    const [na, nb] = [sizes[a] as number, sizes[b] as number];
+    const above = dual.pairMarginals(e);
+    const { toA, toB } = dual.passed(e);
+    const [own, other] = [toA.map(Math.round), toB.map(Math.round)];
+    own.forEach((cost, i) => {
+      moved[(core.offsets[a] as number) + i] = (moved[(core.offsets[a] as number) + i] as number) + cost;
+    });
+    other.forEach((cost, j) => {
+      moved[(core.offsets[b] as number) + j] = (moved[(core.offsets[b] as number) + j] as number) + cost;
+    });
+    const values = new Float64Array(table.length);
+    for (let i = 0, at = 0; i < na; i++) {
+      for (let j = 0; j < nb; j++, at++) {
+        const isOut = (above[at] as number) > room;
+        values[at] = isOut ? Infinity : (table[at] as number) - (own[i] as number) - (other[j] as number);
+      }
+    }
+    return { variables: [a, b], table: { sizes: [na, nb], values } };
+  });
   const unaries = sizes.map((size, v) => ({
     variables: [v],
     table: {
       sizes: [size],
       values: Float64Array.from({ length: size }, (_, s) => {
         const at = (core.offsets[v] as number) + s;
-        return (marginals[at] as number) > room ? Infinity : (core.unary[at] as number);
+        return (marginals[at] as number) > room ? Infinity : (moved[at] as number);
       }),
     },
   }));
-  const pairs = core.tables.map((table, e) => {
-    const [a, b] = [core.edgeA[e] as number, core.edgeB[e] as number];
-    const above = dual.pairMarginals(e);
-    return {
-      variables: [a, b],
-      table: {
-        sizes: [sizes[a] as number, sizes[b] as number],
-        values: table.map((cost, at) => ((above[at] as number) > room ? Infinity : cost)),
-      },
-    };
-  });
   const uses: MemoryUse[] = [];
   for (let v = 0; v < core.count; v++) {
     for (let u = core.useStarts[v] as number; u < (core.useStarts[v + 1] as number); u++) {

@@ -69,9 +69,15 @@ const TYPE_WORDS: Readonly<Record<string, string>> = {
 
 function words({ keyword, params, message }: ErrorObject): string {
   const given = params as Readonly<Record<string, unknown>>;
-  if (keyword === 'type') return TYPE_WORDS[String(given['type'])] ?? String(given['type']);
+  if (keyword === 'type')
+    return [given['type']]
+      .flat()
+      .map((type) => TYPE_WORDS[String(type)] ?? String(type))
+      .join(' or ');
   if (keyword === 'const') return String(given['allowedValue']);
   if (keyword === 'minimum') return `a number of at least ${String(given['limit'])}`;
+  if (keyword === 'maximum') return `a number of at most ${String(given['limit'])}`;
+  if (keyword === 'exclusiveMinimum') return `a number above ${String(given['limit'])}`;
   if (keyword === 'minLength') return 'text that is not empty';
   if (keyword === 'maxLength') return `text of at most ${String(given['limit'])} characters`;
   if (keyword === 'minItems') return 'a list that is not empty';
@@ -82,6 +88,7 @@ function words({ keyword, params, message }: ErrorObject): string {
 /** A value short enough for a sentence. */
 function shown(value: unknown): string {
   if (value === undefined) return 'absent';
+  if (typeof value === 'number' && !Number.isFinite(value)) return 'no finite number';
   if (Array.isArray(value) && value.length === 0) return 'an empty list';
   if (typeof value === 'object' && value !== null && Object.keys(value).length === 0) return 'an empty mapping';
   const text = JSON.stringify(value) ?? String(value);

@@ -20,15 +20,18 @@ test.after.always(() => rmSync(folder, { recursive: true, force: true }));
 async function fakeClock({ subject, ranks }: Planned): Promise<number> {
   const speed = ranks === 1 ? 2 : 1;
   if (subject.kind === 'matmul')
-    return (1e-10 * subject.rows * subject.columns * (2 * subject.depth + 20) + 1e-5) / speed;
+    return (subject.operators * 1e-10 * subject.rows * subject.side * (2 * subject.side + 20) + 1e-5) / speed;
   if (subject.kind === 'chain') return 1e-5 + 1e-6 * subject.operators;
+  if (subject.kind === 'wide') return 1e-5 + subject.tensors * (1e-6 + 1e-9 * subject.elements);
   return 1e-5 * ranks + 1e-9 * subject.elements;
 }
 
 test('every kind of measurement runs through the runtime', async (t) => {
   const subjects: readonly Subject[] = [
-    { kind: 'matmul', rows: 8, columns: 8, depth: 8 },
+    { kind: 'matmul', rows: 8, side: 8, operators: 2 },
+    { kind: 'matmul', rows: 8, side: 8, operators: 2, stored: true },
     { kind: 'chain', operators: 3 },
+    { kind: 'wide', tensors: 3, elements: 2 },
     { kind: 'collective', collective: 'reduce-scatter', elements: 64 },
     { kind: 'collective', collective: 'all-to-all', elements: 64 },
     { kind: 'collective', collective: 'permute', elements: 64 },
@@ -38,7 +41,7 @@ test('every kind of measurement runs through the runtime', async (t) => {
     t.true(seconds > 0 && seconds < 10, JSON.stringify(subject));
   }
   const aborted = AbortSignal.abort();
-  await t.throwsAsync(measure({ kind: 'add', elements: 64 }, 2, { repeats: 1, steps: 1 }, aborted), {
+  await t.throwsAsync(measure({ kind: 'add', elements: 64, operators: 2 }, 2, { repeats: 1, steps: 1 }, aborted), {
     code: 'interrupted',
   });
 });
@@ -47,8 +50,9 @@ test('the sweep covers all kinds and group sizes, quick a tenth of it', (t) => {
   const groups = (quick: boolean) => [
     ...new Set(sweep(8, quick).flatMap(({ subject, ranks }) => (subject.kind === 'collective' ? [ranks] : []))),
   ];
-  t.deepEqual(groups(false), [2, 4, 8]);
-  t.deepEqual(groups(true), [2]);
+  // Twice as many ranks as cores too: they have to share them.
+  t.deepEqual(groups(false), [2, 4, 8, 16]);
+  t.deepEqual(groups(true), [2, 16]);
   t.true(sweep(8, true).length < sweep(8, false).length / 3);
   for (const { subject, ranks } of sweep(8, false))
     if (subject.kind === 'collective') t.is(subject.elements % (ranks * ranks), 0);
@@ -79,7 +83,9 @@ test('what is measured is written, and is what local means here', async (t) => {
   const rate = (ranks: number) => local(ranks).device.peakFlops.fp32 ?? 0;
   if (cores > 1) t.true(Math.abs(rate(1) / rate(cores) - 2) < 1e-6);
   const crowded = local(4 * cores);
-  t.true(Math.abs((crowded.device.peakFlops.fp32 ?? 0) * 4 - (local(cores).device.peakFlops.fp32 ?? 0)) < 1);
+  t.true(Math.abs((rate(4 * cores) * 4) / rate(cores) / made.profile.crowded.speed - 1) < 1e-6);
+  const [once, twice] = [local(2 * cores), crowded].map(({ levels }) => levels[0]?.latencySeconds ?? 0);
+  t.true(Math.abs((twice as number) / (once as number) - 2) < 1e-6);
 });
 
 test('a profile of another machine is refused by what differs; damaged ones by name', async (t) => {
@@ -94,7 +100,7 @@ test('a profile of another machine is refused by what differs; damaged ones by n
   writeFileSync(other, readFileSync(file, 'utf8').replace('"cores": ', '"cores": 9'));
   await t.throwsAsync(clusterSources(other), { code: 'profile-of-another-machine' });
   const newer = join(folder, 'newer.json');
-  writeFileSync(newer, readFileSync(file, 'utf8').replace('"version": 1\n}', '"version": 2\n}'));
+  writeFileSync(newer, readFileSync(file, 'utf8').replace('"version": 2\n}', '"version": 3\n}'));
   await t.throwsAsync(clusterSources(newer), { code: 'bad-profile', message: /no profile of this version/ });
   const torn = join(folder, 'torn.json');
   writeFileSync(torn, readFileSync(file, 'utf8').slice(0, 200));

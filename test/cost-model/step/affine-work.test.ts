@@ -50,7 +50,7 @@ test('one layer for each run has the work of all of them', async (t) => {
   const reduced = graphOfWork(graph, purpose);
   t.deepEqual(reduced.runs, [{ name: 'layers.0', instances: ['layers.0', 'layers.1', 'layers.2'] }]);
   const apart = graphOfWork({ ...graph, nodes: graph.nodes.map((node) => ({ ...node, layer: null })) }, purpose);
-  const whole = { runs: [], graph: findLayers(apart.graph) };
+  const whole = { ...apart, runs: [], graph: findLayers(apart.graph) };
   const [few, all] = [await graphWork(reduced, 2, CLUSTER), await graphWork(whole, 2, CLUSTER)];
   t.deepEqual(
     few.work.layers.map(({ count }) => count),

@@ -2,13 +2,14 @@
  * @file Gradients of mixtures of experts: against finite differences, and lowered under the forward's strategies.
  */
 import test from 'ava';
+import { selection } from '../../selection.js';
 import { f, ms, of } from '../ops/sample.js';
 import { needEntry } from '../ops/simulate.js';
 import { checkGradient, checkShardedGradient } from './check-gradient.js';
 import { gradientViewOf } from './sample-gradient.js';
 import { expertSamples } from './samples/experts.js';
 
-for (const [number, [sample, options]] of expertSamples.entries()) {
+for (const [number, [sample, options]] of selection(expertSamples, ([{ op }]) => op)) {
   const shapes = sample.inputs.map((input) => `[${input?.shape ?? ''}]`).join(' ');
   test(`${number} ${sample.op} ${shapes} ${JSON.stringify(sample.attributes)}`, async (t) => {
     const error = await checkGradient(sample, options);

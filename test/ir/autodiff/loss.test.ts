@@ -3,11 +3,12 @@
  * strategies; and where no label counts.
  */
 import test from 'ava';
+import { selection } from '../../selection.js';
 import { checkGradient, checkShardedGradient } from './check-gradient.js';
 import { floats, gradientAt, scalar } from './gradient-at.js';
 import { lossSamples } from './samples/loss.js';
 
-for (const [number, [sample, options]] of lossSamples.entries()) {
+for (const [number, [sample, options]] of selection(lossSamples, ([{ op }]) => op)) {
   const shapes = sample.inputs.map((input) => `[${input?.shape ?? ''}]`).join(' ');
   test(`${number} ${sample.op} ${shapes} ${JSON.stringify([sample.attributes, options])}`, async (t) => {
     const error = await checkGradient(sample, options);

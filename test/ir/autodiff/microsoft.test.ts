@@ -6,13 +6,14 @@ import test from 'ava';
 import { GraphBuilder } from '../../../models/builder.js';
 import { differentiate } from '../../../src/ir/autodiff/differentiate.js';
 import { operatorEntries } from '../../../src/ir/ops/index.js';
+import { selection } from '../../selection.js';
 import { f, ms, of, positive } from '../ops/sample.js';
 import { needEntry } from '../ops/simulate.js';
 import { checkGradient, checkShardedGradient } from './check-gradient.js';
 import { gradientViewOf } from './sample-gradient.js';
 import { bytes, microsoftSamples } from './samples/microsoft.js';
 
-for (const [number, [sample, options]] of microsoftSamples.entries()) {
+for (const [number, [sample, options]] of selection(microsoftSamples, ([{ op }]) => op)) {
   const shapes = sample.inputs.map((input) => `[${input?.shape ?? ''}]`).join(' ');
   test(`${number} ${sample.op} ${shapes} ${JSON.stringify(sample.attributes)}`, async (t) => {
     const error = await checkGradient(sample, options);

@@ -4,11 +4,12 @@
  */
 import test from 'ava';
 import { reductionEntries } from '../../../src/ir/ops/reduction.js';
+import { selection } from '../../selection.js';
 import { checkGradient, checkShardedGradient } from './check-gradient.js';
 import { floats, gradientAt } from './gradient-at.js';
 import { reductionSamples } from './samples/reduction.js';
 
-for (const [number, [sample]] of reductionSamples.entries()) {
+for (const [number, [sample]] of selection(reductionSamples, ([{ op }]) => op)) {
   const shapes = sample.inputs.map((input) => `[${input?.shape ?? ''}]`).join(' ');
   test(`${number} ${sample.op} ${shapes} ${JSON.stringify(sample.attributes)}`, async (t) => {
     const error = await checkGradient(sample);

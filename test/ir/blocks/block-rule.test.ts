@@ -1,7 +1,10 @@
 import test from 'ava';
 import { GraphBuilder } from '../../../models/builder.js';
+import { composeRule } from '../../../src/ir/blocks/block-rule.js';
 import { flattenBlocks } from '../../../src/ir/blocks/flatten-blocks.js';
+import { rememberedRule } from '../../../src/ir/blocks/remembered-rule.js';
 import type { Graph, Node } from '../../../src/ir/graph.js';
+import { entryOf, unknownEntry } from '../../../src/ir/ops/index.js';
 import { ruleOf, viewOf } from '../../../src/ir/view.js';
 import { asBlock, crossEntropy, groupedAttention, layerNormalization } from './block-graphs.js';
 import { provesRight } from './every-strategy.js';
@@ -64,4 +67,21 @@ test('a graph with its blocks put back is the graph that it was', (t) => {
   const plain = ({ name, op, inputs, outputs }: Node) => ({ name, op, inputs, outputs });
   t.deepEqual(back.nodes.map(plain), graph.nodes.map(plain));
   t.deepEqual([...back.weights.keys()].sort(), [...graph.weights.keys()].sort());
+});
+
+test('bodies that differ in names have one rule, each by its own names; other sizes have another', (t) => {
+  const body = (layer: string, width: number): Graph => {
+    const build = new GraphBuilder(layer, 4);
+    const x = build.input(`x${layer}`, 'float32', [4, width]);
+    const scaled = build.operator('Mul', [x, build.input(`s${layer}`, 'float32', [width])]);
+    build.output(`result${layer}`, build.operator('Tanh', [scaled]));
+    return build.build();
+  };
+  const find = (op: string, domain: string) => entryOf(op, domain) ?? unknownEntry(op, domain);
+  const remembered = rememberedRule(find);
+  const [first, second, wider] = [body('a', 8), body('b', 8), body('a', 16)];
+  const rule = remembered('Gelu', first)?.rule;
+  t.is(remembered('Gelu', second)?.rule, rule);
+  t.not(remembered('Gelu', wider)?.rule, rule);
+  for (const graph of [first, second, wider]) t.deepEqual(remembered('Gelu', graph), composeRule('Gelu', graph, find));
 });

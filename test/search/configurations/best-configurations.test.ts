@@ -12,6 +12,7 @@ import {
   type SpaceOptions,
   variants,
 } from '../../../src/search/configurations/space.js';
+import { draws } from '../../selection.js';
 
 const BASE: SpaceOptions['base'] = {
   globalBatch: 0,
@@ -67,6 +68,8 @@ const textOf = ({ degrees, microBatch, zero, recompute, schedule, virtualStages 
 /** Prices without any order, with a bound that holds and is sometimes tight. */
 function randomPricing(seed: number, space: SpaceOptions): Pricing {
   const seconds = (configuration: StepConfiguration) => 1 + drawn(`${seed} s ${textOf(configuration)}`);
+  const variantAtLeast = (configuration: StepConfiguration) =>
+    seconds(configuration) - drawn(`${seed} v ${textOf(configuration)}`) * 0.5;
   const all = (combination: Combination, microBatch: number) => [...variants(combination, microBatch, space)];
   return {
     seconds,
@@ -76,6 +79,14 @@ function randomPricing(seed: number, space: SpaceOptions): Pricing {
       const least = Math.min(...all(combination, microBatch).map(seconds));
       return least - drawn(`${seed} l ${JSON.stringify(combination.degrees)} ${microBatch}`) * 0.5;
     },
+    closer: ({ degrees, microBatch }) =>
+      Math.min(
+        ...combinations(space)
+          .filter((combination) => JSON.stringify(combination.degrees) === JSON.stringify(degrees))
+          .flatMap((combination) => all(combination, microBatch).map(seconds)),
+      ) - 0.1,
+    variantAtLeast,
+    roughly: (configuration) => variantAtLeast(configuration) - drawn(`${seed} p ${textOf(configuration)}`) * 0.3,
   };
 }
 
@@ -113,7 +124,7 @@ test('the best is that of all configurations that fit, and each verdict is what 
         if (verdict.kind === 'priced') t.is(verdict.best.seconds, seconds(fitting(configurations)));
       }
     }),
-    { numRuns: 150 },
+    { numRuns: draws(150) },
   );
 });
 
@@ -128,7 +139,7 @@ test('the least memory is found where that is asked for', (t) => {
       const least = Math.min(...all.map((one) => pricing.bytes(one).bytes));
       t.is(found.best[0]?.bytes ?? Number.POSITIVE_INFINITY, least);
     }),
-    { numRuns: 60 },
+    { numRuns: draws(60) },
   );
 });
 
@@ -142,6 +153,6 @@ test('the lightest variant is one of a combination, or waits and shards nothing'
         }
       }
     }),
-    { numRuns: 20 },
+    { numRuns: draws(20) },
   );
 });

@@ -30,7 +30,7 @@ test('a head as heavy as all layers gets a stage of its own, and the others shar
     loss: LOSS,
   });
   const evenly = pricingOf(prepared.cluster, prepared.works).seconds(even);
-  t.true((best[0]?.seconds ?? 0) < 0.9 * evenly, `${best[0]?.seconds} against ${evenly}`);
+  t.true((best[0]?.seconds ?? 0) < 0.92 * evenly, `${best[0]?.seconds} against ${evenly}`);
 });
 
 test('of each stage as few layers recompute as memory needs', async (t) => {

@@ -6,6 +6,7 @@ import fc from 'fast-check';
 import { type Core, coreCost, packed, rowUsage } from '../../../src/search/solver/core.js';
 import { Dual } from '../../../src/search/solver/dual.js';
 import { reduce } from '../../../src/search/solver/reduction.js';
+import { draws } from '../../selection.js';
 import { bruteForce, problems } from './random-problems.js';
 
 test('reduction keeps the optimum, and its assignments cost what they cost in the core', (t) => {
@@ -17,7 +18,7 @@ test('reduction keeps the optimum, and its assignments cost what they cost in th
       const core = packed(reduction, problem.limit);
       t.is(bestWith(core, () => true) + core.constant, least);
     }),
-    { numRuns: 200 },
+    { numRuns: draws(200) },
   );
 });
 
@@ -51,7 +52,7 @@ test('no bound passes what it bounds: all assignments, those with a state, those
         });
       });
     }),
-    { numRuns: 60 },
+    { numRuns: draws(60) },
   );
 });
 

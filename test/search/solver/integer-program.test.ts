@@ -8,6 +8,7 @@ import { formulate } from '../../../src/search/solver/integer-program.js';
 import { type IntegerSolver, loadSolver } from '../../../src/search/solver/integer-solvers.js';
 import type { LimitedProblem } from '../../../src/search/solver/limited-problem.js';
 import { reduce } from '../../../src/search/solver/reduction.js';
+import { draws } from '../../selection.js';
 import { bruteForce, problems } from './random-problems.js';
 
 const LIMITS = { seconds: 20, nodes: 1e6 };
@@ -22,7 +23,7 @@ for (const name of ['highs', 'glpk'] as const) {
         if (least === Infinity) return;
         t.is(optimum(problem, solver), least);
       }),
-      { numRuns: 60 },
+      { numRuns: draws(60) },
     );
   });
 }

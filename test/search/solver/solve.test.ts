@@ -8,6 +8,7 @@ import { loadSolver } from '../../../src/search/solver/integer-solvers.js';
 import { limitedCostOf, NoAssignment } from '../../../src/search/solver/limited-problem.js';
 import { solve } from '../../../src/search/solver/solve.js';
 import { solveApart } from '../../../src/search/solver/solve-apart.js';
+import { draws } from '../../selection.js';
 import { checkSolve } from './check-solve.js';
 import { layered, problems } from './random-problems.js';
 
@@ -17,20 +18,20 @@ test('the solver proves what brute force finds, memory limits included', async (
   const highs = await loadSolver('highs');
   fc.assert(
     fc.property(problems(6), (problem) => checkSolve(t, problem, highs)),
-    { numRuns: 250 },
+    { numRuns: draws(250) },
   );
 });
 
 test('without an integer solver, cost and bound enclose the optimum', (t) => {
   fc.assert(
     fc.property(problems(6), (problem) => checkSolve(t, problem, null)),
-    { numRuns: 150 },
+    { numRuns: draws(150) },
   );
 });
 
 test('without a limit, dynamic programming and the solver agree', async (t) => {
   const highs = await loadSolver('highs');
-  for (let seed = 1; seed <= 12; seed++) {
+  for (let seed = 1; seed <= 6; seed++) {
     const problem = { ...layered(30, 6, seed), limit: Infinity };
     const answer = solve(problem, { work: 1e8 }, highs);
     t.is(answer.cost, eliminate(problem).cost);
@@ -59,7 +60,7 @@ test('a search on another thread ends when told, with the best so far', async (t
   const controller = new AbortController();
   const answer = await solveApart(
     { problem, effort: { work: Infinity }, solver: 'none' },
-    { signal: controller.signal, better: () => controller.abort() },
+    { signal: controller.signal, better: ({ states }) => states && controller.abort() },
   );
   t.true(answer.states !== null);
   t.is(limitedCostOf(problem, answer.states ?? []), answer.cost);

@@ -6,6 +6,7 @@ import fc from 'fast-check';
 import { bestCut, evenCut } from '../../../src/search/stages/best-cut.js';
 import { cutStages, type FoundCut, type StageAnswer } from '../../../src/search/stages/cut-stages.js';
 import type { LayerPoint, StageProblem } from '../../../src/search/stages/problem.js';
+import { draws } from '../../selection.js';
 
 function point(forward: number, backward: number, held: Partial<LayerPoint> = {}): LayerPoint {
   return {
@@ -210,7 +211,7 @@ test('the fast way gives the cut of the search over devices; an even cut is no b
         return even.kind !== 'cut' || even.closedFormSeconds >= whole.closedFormSeconds;
       },
     ),
-    { numRuns: 300, seed: 3 },
+    { numRuns: draws(300), seed: 3 },
   );
   t.pass();
 });

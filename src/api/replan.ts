@@ -1,0 +1,91 @@
+/**
+ * @file A compiled folder whose plan of operators is planned again: as it was, or with something changed.
+ */
+import path from 'node:path';
+import type { Cluster } from '../cost-model/cluster.js';
+import { AutoparError } from '../ir/error.js';
+import { type PlanOptions, type PlanResult, plan as search } from '../search/plan.js';
+import type { Plan } from '../strategy/plan.js';
+import { readPlan } from '../strategy/plan-json.js';
+import { compiledModel } from './compiled-model.js';
+import { decidedAgain } from './explain-compiled.js';
+import { readSource } from './folder.js';
+import type { ImportedModel } from './import.js';
+import { clusterOf } from './lower-plan.js';
+import { searchModeOf } from './plan.js';
+
+/** All that the search was given. */
+export interface Replanning {
+  readonly plan: Plan;
+  readonly imported: ImportedModel;
+  readonly cluster: Cluster;
+  readonly options: PlanOptions;
+  /** What is pinned on a mesh where the degrees are free, too. */
+  readonly pinsOfFreeDegrees: () => Promise<PlanOptions['operatorPins']>;
+}
+
+/**
+ * Reads what the search of a folder's plan was given.
+ * @throws AutoparError (usage) `not-of-operators` for a plan of whole steps; (input) where the folder, its model or the files
+ * that its pins came from are not what they were
+ */
+export async function openReplanning(directory: string, model?: string): Promise<Replanning> {
+  const [plan, source] = [await readPlan(path.join(directory, 'plan.json')), await readSource(directory)];
+  if (plan.step)
+    throw new AutoparError(
+      'not-of-operators',
+      'usage',
+      `the plan in ${directory} was searched over whole steps, whose layers lie as Megatron's do: no operator has a choice`,
+      { file: path.join(directory, 'plan.json') },
+      'explain --rejected and --sensitivity say why it was taken; compile with --dp and --tp alone plans operators',
+    );
+  const { planned: imported } = await compiledModel(directory, source, plan, model);
+  const cluster = clusterOf(plan);
+  const degrees = givenDegrees(plan);
+  const devices = cluster.nodes * cluster.perNode;
+  const decided = await decidedAgain(directory, source, imported, degrees, devices);
+  const { axes, memoryBytes, searchMode, solver } = source.decisions ?? {};
+  return {
+    plan,
+    imported,
+    cluster,
+    pinsOfFreeDegrees: async () => (await decidedAgain(directory, source, imported, null, devices)).pinsOn ?? undefined,
+    options: {
+      degrees,
+      allToAll: plan.allToAll !== false,
+      mode: searchModeOf(searchMode ? { searchMode } : {}, decided.config),
+      ...(decided.pinsOn ? { operatorPins: decided.pinsOn } : {}),
+      ...(axes ? { axes } : {}),
+      ...(memoryBytes === undefined ? {} : { memoryBytes }),
+      ...(solver ? { solver } : {}),
+    },
+  };
+}
+
+/** Degrees that the user gave: `tp=2` among the plan's pins. */
+function givenDegrees({ pins }: Plan): { readonly dp?: number; readonly tp?: number } {
+  const given = pins.flatMap((pin) => {
+    const [, axis, size] = /^(dp|tp)=(\d+)$/.exec(pin) ?? [];
+    return axis === undefined ? [] : [[axis, Number(size)] as const];
+  });
+  return Object.fromEntries(given);
+}
+
+/**
+ * The search as it was, once more, for what a folder does not keep of it.
+ * @throws AutoparError (input) `plan-of-another-version` where it gives another plan than the folder holds
+ */
+export async function planAgain(
+  { plan, imported, cluster, options }: Replanning,
+  asked: Pick<PlanOptions, 'top' | 'signal'> = {},
+): Promise<PlanResult> {
+  const found = await search(imported.graph, cluster, { ...options, ...asked });
+  if (found.costNanoseconds === Math.round(plan.search.costSeconds * 1e9) || plan.search.timeLimited) return found;
+  throw new AutoparError(
+    'plan-of-another-version',
+    'input',
+    'searched again, the model and cluster give another plan: plan.json was edited, or made by another version',
+    {},
+    'compile again',
+  );
+}

@@ -1,0 +1,94 @@
+/**
+ * @file `autopar explain --rejected` and `--sensitivity` of a plan of operators.
+ */
+import type { ExplainedChoices } from '../api/explain-choices.js';
+import type { ExitKind } from '../ir/error.js';
+import type { Context } from './command.js';
+import { bytesText, secondsText, shareText } from './quantity.js';
+import { tableLines } from './table.js';
+
+interface ExplainChoicesFlags {
+  readonly rejected?: boolean;
+  readonly sensitivity?: boolean;
+  readonly top?: number;
+  readonly model?: string;
+}
+
+export async function runExplainChoices(
+  { output, signal }: Context,
+  directory: string,
+  { rejected, sensitivity, top, model }: ExplainChoicesFlags,
+): Promise<ExitKind> {
+  const { explainChoices } = await import('../api/explain-choices.js');
+  const explained = await explainChoices(directory, {
+    sensitivity: sensitivity === true,
+    signal,
+    top: top ?? Infinity,
+    ...(model === undefined ? {} : { model }),
+    onProgress: (text) => output.progress(text),
+  });
+  const { stepSeconds, degrees } = explained;
+  output.print(`${degreesText(degrees)}: ${secondsText(stepSeconds)} per step`);
+  const lines = [...(rejected ? rejectedLines(explained) : []), ...(sensitivity ? sensitivityLines(explained) : [])];
+  for (const line of lines) output.print(line);
+  const seconds = (nanoseconds: number) => nanoseconds / 1e9;
+  output.data({
+    schema: 'autopar-explain-v1',
+    stepSeconds,
+    degrees,
+    ...(rejected
+      ? {
+          verdicts: explained.rejected.map((ruling) => {
+            if (ruling.kind !== 'slower') return ruling;
+            const { costNanoseconds, boundNanoseconds, ...rest } = ruling;
+            return { ...rest, stepSeconds: seconds(costNanoseconds), boundSeconds: seconds(boundNanoseconds) };
+          }),
+        }
+      : {}),
+    ...(sensitivity ? { sensitivities: explained.sensitivities } : {}),
+  });
+  return 'done';
+}
+
+function rejectedLines({ rejected }: ExplainedChoices): readonly string[] {
+  if (rejected.length === 0) return ['', 'no other combination of degrees is left open'];
+  const rows = rejected.map((ruling) => [
+    degreesText(ruling.degrees),
+    ruling.kind === 'slower' && ruling.peakBytes ? bytesText(Math.max(...ruling.peakBytes)) : '',
+    ruling.reason,
+  ]);
+  const columns = [{ title: 'instead' }, { title: 'memory', right: true }, { title: 'because' }];
+  return ['', ...tableLines(columns, rows, 120)];
+}
+
+function sensitivityLines({ sensitivities }: ExplainedChoices): readonly string[] {
+  return [
+    '',
+    ...tableLines(
+      [
+        { title: 'with' },
+        { title: 'step', right: true },
+        { title: 'faster', right: true },
+        { title: 'memory', right: true },
+        { title: 'degrees' },
+      ],
+      sensitivities.map(({ change, best, ratio }) =>
+        best === null || ratio === null
+          ? [change, 'nothing fits', '', '', '']
+          : [
+              change,
+              secondsText(best.stepSeconds),
+              shareText(1 - ratio),
+              bytesText(best.peakBytes),
+              degreesText(best.degrees),
+            ],
+      ),
+      80,
+    ),
+  ];
+}
+
+function degreesText({ dp, tp }: { readonly dp: number; readonly tp: number }): string {
+  const written = Object.entries({ dp, tp }).filter(([, degree]) => degree > 1);
+  return written.map(([axis, degree]) => `${axis} ${degree}`).join(' · ') || 'one device';
+}

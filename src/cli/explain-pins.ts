@@ -1,0 +1,112 @@
+/**
+ * @file `autopar explain --pins`: the operators of which a pin would cost most, and what each pin that there is costs.
+ */
+import type { DroppedPin } from '../api/dropped-pins.js';
+import type { AddedSeconds, OperatorPinPrice, PinsExplanation } from '../api/explain-pins.js';
+import type { ExitKind } from '../ir/error.js';
+import type { Context } from './command.js';
+import { bytesText, countText, secondsText } from './quantity.js';
+import { tableLines } from './table.js';
+
+interface ExplainPinsFlags {
+  readonly model?: string;
+  readonly top: number;
+}
+
+export async function runExplainPins(
+  { output, signal }: Context,
+  directory: string,
+  { model, top }: ExplainPinsFlags,
+): Promise<ExitKind> {
+  const { explainPins } = await import('../api/explain-pins.js');
+  const explained = await explainPins(directory, {
+    top,
+    signal,
+    ...(model === undefined ? {} : { model }),
+    onProgress: (text) => output.progress(text),
+  });
+  for (const line of [...operatorLines(explained, top), ...pinLines(explained)]) output.print(line);
+  const { pins, ...rest } = explained;
+  output.data({ schema: 'autopar-explain-v1', ...rest, operators: explained.operators.slice(0, top), pins });
+  return 'done';
+}
+
+function operatorLines({ stepSeconds, memoryBytes, operators, without }: PinsExplanation, top: number): string[] {
+  const shown = operators.slice(0, top);
+  const rest = operators.slice(top);
+  const free = operators.filter((operator) => (priceOf(operator).seconds ?? Infinity) <= 0).length;
+  const limit = memoryBytes === null ? '' : `, within ${bytesText(memoryBytes)} on each device`;
+  return [
+    `${secondsText(stepSeconds)} per step${limit}`,
+    '',
+    'operators of which a pin would cost most',
+    ...tableLines(
+      [
+        { title: 'operator' },
+        { title: 'alike', right: true },
+        { title: 'lies' },
+        { title: 'else at best' },
+        { title: 'costs', right: true },
+        { title: 'on all alike', right: true },
+      ],
+      shown.map(({ operator, alike, now, pin, alone, together }) => [
+        operator,
+        alike.length > 1 ? String(alike.length) : '',
+        factorsText(now),
+        factorsText(pin.factors),
+        addedText(alone),
+        together ? addedText(together) : '',
+      ]),
+    ),
+    ...(rest.length > 0 ? [`  and ${countText(rest.length, 'other')} of which a pin costs no more (--top)`] : []),
+    ...(free > 0 ? [`  of ${free} another placement costs nothing`] : []),
+    ...(without > 0 ? [`  ${countText(without, 'other operator')} can lie in one way only`] : []),
+  ];
+}
+
+function pinLines({ pins }: PinsExplanation): string[] {
+  if (pins.length === 0) return [];
+  return [
+    '',
+    'what pins cost',
+    ...tableLines(
+      [{ title: 'without' }, { title: 'saves', right: true }, { title: 'degrees' }],
+      pins.map(({ pin, file, line, savedSeconds, atMostSeconds, degrees }) => [
+        pin === null ? 'any of them' : `${pin}${placeText({ file, line })}`,
+        rangeText(savedSeconds, atMostSeconds),
+        `dp ${degrees.dp} · tp ${degrees.tp}`,
+      ]),
+      72,
+    ),
+  ];
+}
+
+function placeText({ file, line }: Pick<DroppedPin, 'file' | 'line'>): string {
+  const place = [file, line].filter((part) => part !== null).join(':');
+  return place === '' ? '' : ` (${place})`;
+}
+
+/** What is told of an operator: of all that are alike where that is known. */
+function priceOf({ alone, together }: OperatorPinPrice): AddedSeconds {
+  return together ?? alone;
+}
+
+/** `12 µs`, or what is proven: `12 to 15 µs`, `at least 12 µs`. */
+function addedText({ seconds, atLeastSeconds }: AddedSeconds): string {
+  return seconds === null ? `at least ${signedText(atLeastSeconds)}` : rangeText(atLeastSeconds, seconds);
+}
+
+function rangeText(least: number, most: number): string {
+  // Costs are whole nanoseconds.
+  return most - least < 5e-10 ? signedText(most) : `${signedText(least)} to ${signedText(most)}`;
+}
+
+function signedText(seconds: number): string {
+  return `${seconds < 0 ? '−' : ''}${secondsText(Math.abs(seconds))}`;
+}
+
+/** `m: dp, n: tp`: factors that are cut. */
+function factorsText(factors: OperatorPinPrice['now']): string {
+  const cut = Object.entries(factors).filter(([, axes]) => axes !== '-');
+  return cut.length === 0 ? 'whole' : cut.map(([factor, axes]) => `${factor}: ${String(axes)}`).join(', ');
+}

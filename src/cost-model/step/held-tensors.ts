@@ -1,0 +1,58 @@
+/**
+ * @file The largest tensors that a rank of a stage holds at the peak of a step, by name: parameters with their gradients and
+ * optimizer state, and what the micro-batches in flight keep for their backward.
+ */
+import type { StepConfiguration } from './configuration.js';
+import { tensorBytes } from './part-bytes.js';
+import type { NamedTensor } from './read-work.js';
+import { stageLayers } from './stages.js';
+import { inFlightOn } from './step-memory.js';
+import type { ModelWork } from './work.js';
+
+/** Tensors of a model's parts, layers by class. */
+export interface PartTensors {
+  readonly first: readonly NamedTensor[];
+  readonly layers: readonly (readonly NamedTensor[])[];
+  readonly last: readonly NamedTensor[];
+}
+
+export interface HeldTensor {
+  /** Of a class of layers, as the first of them has it. */
+  readonly tensor: string;
+  readonly kind: NamedTensor['kind'];
+  /** Layers of the stage that have one like it, and micro-batches in flight that keep it. */
+  readonly layers: number;
+  readonly microBatches: number;
+  /** Of all of them on one rank. */
+  readonly bytes: number;
+}
+
+/**
+ * Largest first. Of layers that recompute (fully, or by operator) only parameters are named: what they keep is their input. The
+ * loss's own values, which are live while it runs, are temporaries.
+ */
+export function heldTensors(
+  tensors: PartTensors,
+  model: ModelWork,
+  configuration: StepConfiguration,
+  stage: number,
+): readonly HeldTensor[] {
+  const layers = stageLayers(model, configuration)[stage];
+  if (!layers) throw new Error(`no stage ${stage}`);
+  const inFlight = inFlightOn(stage, configuration);
+  const forgets = configuration.recompute === 'full' || configuration.recompute === 'operators';
+  const held = (part: readonly NamedTensor[], kept: number, recomputed: number, keeps = true): readonly HeldTensor[] =>
+    part.flatMap((named) => {
+      const isParameter = named.kind === 'parameter';
+      const count = isParameter || !forgets ? kept + recomputed : kept;
+      const times = isParameter ? 1 : inFlight;
+      const bytes = count * times * tensorBytes(named, configuration);
+      if (bytes === 0 || !(isParameter || keeps)) return [];
+      return [{ tensor: named.tensor, kind: named.kind, layers: count, microBatches: times, bytes }];
+    });
+  return [
+    ...(layers.first ? held(tensors.first, 1, 0) : []),
+    ...tensors.layers.flatMap((part, index) => held(part, layers.kept[index] ?? 0, layers.recomputed[index] ?? 0)),
+    ...(layers.last ? held(tensors.last, 1, 0, false) : []),
+  ].sort((a, b) => b.bytes - a.bytes || (a.tensor < b.tensor ? -1 : 1));
+}

@@ -1,0 +1,313 @@
+/**
+ * @file Seconds that a step takes at least with given degrees, micro-batch, schedule and ZeRO level, however its layers are cut
+ * into stages and whichever of them recompute: the continuous relaxation, in one formula.
+ *
+ * All stages together do all the work, so the pace is their mean at least, and a pipeline's fill is that of equal stages, or a
+ * share of it that averaging over the stages proves. What memory forces to recompute is a fractional knapsack: each stage keeps
+ * as many layers as its micro-batches in flight leave room for, and layers move to where they cost least room.
+ */
+import type { Cluster } from '../../cost-model/cluster.js';
+import { DEVICE_OVERHEAD } from '../../cost-model/hardware.js';
+import type { StepConfiguration } from '../../cost-model/step/configuration.js';
+import { STEP_CONSTANTS } from '../../cost-model/step/constants.js';
+import type { LayerPrice, PartPrice, PartPrices } from '../../cost-model/step/part-price.js';
+import { inFlightOn } from '../../cost-model/step/step-memory.js';
+import { microBatches } from '../../cost-model/step/step-price.js';
+
+export interface BoundRequest {
+  readonly configuration: StepConfiguration;
+  readonly cluster: Cluster;
+  /** Bytes of each device; null for no limit. */
+  readonly limitBytes: number | null;
+  /** Whether layers may keep their activations where the configuration recomputes. */
+  readonly isMixed: boolean;
+  /** What says how many micro-batches each stage holds, where it is not the configuration. */
+  readonly holding?: StepConfiguration;
+}
+
+/** Sums in another order differ in their last digits: bounds are lowered by more than that. */
+export const ROUNDING = 1 - 1e-9;
+
+/**
+ * Seconds; infinite where memory holds no cut at all.
+ * @param prices of the model's parts on the devices of every stage: nodes that differ have no such bound
+ */
+export function variantBound(prices: PartPrices, request: BoundRequest): number {
+  const { configuration } = request;
+  const { pp } = configuration.degrees;
+  const again = recomputedAtLeast(prices, request);
+  if (again === Number.POSITIVE_INFINITY) return again;
+  const { filled, each, most } = paceOf(prices, request, again);
+  const step = (seconds: number) => stepOf(seconds, configuration, request.cluster);
+  if (!most) return step(filled);
+  // Some stage has its share of the layers at least: the more it has, the longer it takes, whatever its gradients hide under.
+  // Of several classes an even stage may have parts of layers (`chunkLayers`), so that counts are looked at in ranges.
+  const others = prices.layers.filter((layer) => layer !== most);
+  let least = Number.POSITIVE_INFINITY;
+  const share = most.count / pp;
+  for (let count = others.length === 0 ? Math.ceil(share) : share; count <= most.count; count++) {
+    const pipeline = Math.max(filled, count * each);
+    if (pipeline >= least) break;
+    least = Math.min(least, pipeline + onceAtLeast(most, count, others, prices, configuration));
+  }
+  return step(least);
+}
+
+/** The same by its micro-batches alone: no more than `variantBound`, and the same for every ZeRO level. */
+export function paceBound(prices: PartPrices, request: BoundRequest): number {
+  const { filled, each, most } = paceOf(prices, request, 0);
+  const share = (most?.count ?? 0) / request.configuration.degrees.pp;
+  const count = prices.layers.length === 1 ? Math.ceil(share) : share;
+  return stepOf(Math.max(filled, count * each), request.configuration, request.cluster);
+}
+
+/**
+ * A configuration whose `variantBound` holds for all that differ from it in recomputation and, where there are several, in the
+ * number of chunks: what waits least, hides most and holds least.
+ */
+export function loosest(configuration: StepConfiguration, isMixed: boolean): StepConfiguration {
+  const { virtualStages, recompute } = configuration;
+  return {
+    ...configuration,
+    // With ever more chunks nothing waits, gradients have the most micro-batches to hide under, and fewest are in flight.
+    virtualStages: virtualStages > 1 ? MOST_CHUNKS : 1,
+    recompute: isMixed ? 'full' : recompute,
+  };
+}
+
+/** What bounds every variant with a ZeRO level: the waiting of endless chunks, and what one micro-batch in flight holds. */
+export function loosestOfAll(request: BoundRequest, zero: StepConfiguration['zero']): BoundRequest {
+  const { configuration, isMixed } = request;
+  const own = loosest({ ...configuration, zero }, isMixed);
+  if (configuration.degrees.pp === 1) return { ...request, configuration: own };
+  return {
+    ...request,
+    configuration: { ...own, schedule: 'interleaved-1f1b', virtualStages: MOST_CHUNKS },
+    holding: { ...own, schedule: 'naive', virtualStages: 1 },
+  };
+}
+
+const MOST_CHUNKS = 2 ** 30;
+
+/**
+ * Seconds of the pipeline with so many layers recomputed; and of all micro-batches through one layer of the class of which there
+ * are most.
+ */
+function paceOf(prices: PartPrices, { configuration, isMixed }: BoundRequest, again: number) {
+  const { first, layers, last } = prices;
+  let forward = first.forwardSeconds + last.forwardSeconds;
+  let backward = first.backwardSeconds + last.backwardSeconds;
+  for (const { count, kept, recomputed } of layers) {
+    const part = isMixed ? kept : recomputed;
+    forward += count * part.forwardSeconds;
+    backward += count * part.backwardSeconds;
+  }
+  const most = mostCommon(prices);
+  if (most && isMixed) backward += again * (most.recomputed.backwardSeconds - most.kept.backwardSeconds);
+  const m = microBatches(configuration);
+  const ends = Math.max(secondsOf(first), secondsOf(last));
+  const filled = Math.max(filledSeconds(forward, backward, prices, configuration), m * ends);
+  return { filled, most, each: most ? m * secondsOf(isMixed ? most.kept : most.recomputed) : 0 };
+}
+
+/** The whole step, from its pipeline, its data parallelism and its optimizer. */
+export function stepOf(seconds: number, configuration: StepConfiguration, cluster: Cluster): number {
+  const { tp, pp, dp, sp } = configuration.degrees;
+  const nodes = Math.max(1, (tp * pp * dp * sp) / cluster.perNode);
+  const outside = configuration.inference ? 0 : STEP_CONSTANTS.stepSeconds;
+  return (seconds + outside) * (1 + STEP_CONSTANTS.jitter * Math.log2(nodes)) * ROUNDING;
+}
+
+/** The pipeline of a step that takes so long: `stepOf` the other way round. */
+export function pipelineOf(step: number, configuration: StepConfiguration, cluster: Cluster): number {
+  const perSecond = stepOf(1, configuration, cluster) - stepOf(0, configuration, cluster);
+  return (step - stepOf(0, configuration, cluster)) / perSecond;
+}
+
+function secondsOf({ forwardSeconds, backwardSeconds }: PartPrice): number {
+  return forwardSeconds + backwardSeconds;
+}
+
+/**
+ * The pipeline's seconds where its stages share all work as they like. With W the seconds of a micro-batch through all of them,
+ * what the first stage waits for and does is (m + p − 1) · W/p at least under 1F1B with more micro-batches than stages. With
+ * several chunks each stage has two bounds, and the mean over all stages of what both say has half of the fill.
+ */
+function filledSeconds(
+  forward: number,
+  backward: number,
+  prices: PartPrices,
+  configuration: StepConfiguration,
+): number {
+  const { degrees, schedule, virtualStages: v, inference } = configuration;
+  const p = degrees.pp;
+  const m = microBatches(configuration);
+  const whole = forward + backward;
+  const share = whole / p;
+  if (p === 1 || schedule === 'naive') return m * whole;
+  if (inference || schedule === 'f-then-b') return m * share + ((p - 1) * share) / v;
+  if (v > 1) return m * share + (m >= 2 * p ? ((p - 1) * share) / (2 * v) : 0);
+  const { seconds: hop, blocks } = prices.send;
+  const plain =
+    m > p ? (m + p - 1) * share + (blocks ? (m - p - 1) * hop : 0) + 4 * (p - 1) * hop : Math.max(m * share, whole);
+  if (schedule !== 'zero-bubble') return plain;
+  // Zero-bubble keeps a share of the waiting: that of the slowest stage, and no part's is smaller than this.
+  const kept = bubbleShare(prices);
+  return kept * plain + (1 - kept) * m * share;
+}
+
+/** The least share of 1F1B's bubble that zero-bubble leaves, whatever parts a stage has: 1 − (W + w) / (F + B). */
+function bubbleShare({ first, layers, last }: PartPrices): number {
+  const parts = [first, ...layers.map(({ kept }) => kept), last].filter((part) => secondsOf(part) > 0);
+  const most = (of: (forward: number, backward: number, weight: number) => number) =>
+    Math.max(
+      0,
+      ...parts.map((part) => {
+        const weight = part.forward.weightGradient + part.backward.weightGradient;
+        return of(part.forwardSeconds, part.backwardSeconds, weight) / secondsOf(part);
+      }),
+    );
+  // w is the least of three; of each sum over parts the mean is no larger than the largest.
+  const filled = Math.min(
+    most((forward, _, weight) => weight + forward),
+    most((_, backward) => backward),
+    most((_forward, _backward, weight) => 2 * weight),
+  );
+  return Math.max(0, 1 - filled);
+}
+
+/**
+ * Seconds once per step of a stage that has so many layers of a class, where gradients have all its backward to hide under; with
+ * others, of one that has less than a layer more of the class and any of the others.
+ */
+function onceAtLeast(
+  { kept, recomputed }: LayerPrice,
+  count: number,
+  others: readonly LayerPrice[],
+  prices: PartPrices,
+  configuration: StepConfiguration,
+): number {
+  const { first, last } = prices;
+  const sum = (start: number, of: (layer: LayerPrice) => number) =>
+    others.reduce((total, layer) => total + layer.count * of(layer), start);
+  const up = others.length === 0 ? count : count + 1;
+  const forward = sum(up * kept.forwardSeconds, (layer) => layer.kept.forwardSeconds);
+  const backward = sum(up * recomputed.backwardSeconds, (layer) => layer.recomputed.backwardSeconds);
+  const heldBy = ({ held }: PartPrice) => held.dense + held.experts;
+  // What more a stage holds at the ends of the model adds to it, but for the first gather of ZeRO 3.
+  const some = configuration.zero < 3 ? [[]] : [[], [first], [last]];
+  const ends = configuration.degrees.pp === 1 ? [[first, last]] : some;
+  const seconds = ends.map((own) => {
+    const held = {
+      dense: own.reduce((total, end) => total + end.held.dense, count * kept.held.dense),
+      experts: own.reduce((total, end) => total + end.held.experts, count * kept.held.experts),
+    };
+    const once = onceSeconds(held, forward, backward, prices, configuration);
+    if (others.length === 0 || configuration.zero < 3) return once;
+    // The first gather of ZeRO 3 is one layer's share of all, and falls the more others there are: by their ratio at most.
+    const beside = own.reduce((total, end) => total + heldBy(end), 0);
+    const all = sum(up * heldBy(kept) + beside, (layer) => heldBy(layer.kept));
+    return (once * (held.dense + held.experts)) / all;
+  });
+  return Math.min(...seconds);
+}
+
+/** What a stage pays once per step: gradients and parameters that compute does not hide, the optimizer. */
+export function onceSeconds(
+  held: PartPrice['held'],
+  forward: number,
+  backward: number,
+  prices: PartPrices,
+  configuration: StepConfiguration,
+): number {
+  const m = microBatches(configuration);
+  const { degrees, virtualStages: v } = configuration;
+  const passes = (1 + (v - 1) * Math.min(degrees.pp, m)) / v;
+  const under = {
+    forward,
+    backward,
+    firstForwards: forward * passes,
+    lastBackwards: backward * passes,
+    microBatches: m,
+  };
+  return prices.data(held, under).exposed + prices.optimizerSeconds(held);
+}
+
+/** Bytes of tensors that a device has room for beside its context, communication library and fragmentation. */
+export function roomFor(limitBytes: number, { degrees }: StepConfiguration): number {
+  const { tp, pp, dp, sp } = degrees;
+  const { contextBytes, communicationBytes, fragmentation } = DEVICE_OVERHEAD;
+  const fixed = contextBytes + (tp * pp * dp * sp > 1 ? communicationBytes : 0);
+  return ((limitBytes - fixed) / (1 + fragmentation)) * (2 - ROUNDING);
+}
+
+/**
+ * How many layers recompute at least, in parts of a layer; infinite where not even all of them make room. A stage with n layers
+ * keeps n of them while there is room, then fewer the more it has: concave, so that layers go where room is left, then to where
+ * each displaces least, which is where most micro-batches are in flight.
+ */
+function recomputedAtLeast(prices: PartPrices, request: BoundRequest): number {
+  const { limitBytes, isMixed, holding: configuration = request.configuration } = request;
+  const layer = mostCommon(prices);
+  if (limitBytes === null || !layer) return 0;
+  const { pp } = configuration.degrees;
+  const room = roomFor(limitBytes, configuration);
+  const stage = (index: number) => keeping(layer, index, room, prices, configuration, isMixed);
+  // Between its ends a stage differs from its neighbours by its micro-batches in flight alone.
+  let left = layer.count;
+  let kept = 0;
+  const stages = Array.from({ length: pp }, (_, index) => stage(index));
+  for (const { free, most } of stages) {
+    if (most < 0) return Number.POSITIVE_INFINITY;
+    const own = Math.min(left, free);
+    left -= own;
+    kept += own;
+  }
+  for (const { free, most, displaced } of stages) {
+    const own = Math.min(left, most - free);
+    left -= own;
+    kept -= own * displaced;
+  }
+  return left > 1e-6 ? Number.POSITIVE_INFINITY : Math.max(0, layer.count - kept - 1e-6);
+}
+
+/** The class of which there are most layers: of several, the bounds on memory know this one, and take the others to need none. */
+function mostCommon({ layers }: PartPrices): LayerPrice | undefined {
+  return layers.reduce<LayerPrice | undefined>(
+    (most, own) => (most && most.count >= own.count ? most : own),
+    undefined,
+  );
+}
+
+/** Layers that a stage has room for: as many that all keep; at most; and of those beyond, how many each makes recompute. */
+function keeping(
+  { kept, recomputed }: LayerPrice,
+  stage: number,
+  room: number,
+  { first, last }: PartPrices,
+  configuration: StepConfiguration,
+  isMixed: boolean,
+): { readonly free: number; readonly most: number; readonly displaced: number } {
+  const flying = inFlightOn(stage, configuration);
+  const ends = [...(stage === 0 ? [first] : []), ...(stage === configuration.degrees.pp - 1 ? [last] : [])].map(
+    ({ bytes }) => bytes,
+  );
+  const resident = (bytes: PartPrice['bytes']) => bytes.parameters + bytes.gradients + bytes.optimizer;
+  const other = isMixed ? kept.bytes : recomputed.bytes;
+  const live =
+    Math.max(Math.min(other.transient, recomputed.bytes.transient), ...ends.map(({ transient }) => transient)) +
+    Math.max(Math.min(other.gathered, recomputed.bytes.gathered), ...ends.map(({ gathered }) => gathered));
+  // A stage without layers has no layer running in it.
+  const least = ends.reduce((sum, bytes) => sum + resident(bytes) + flying * bytes.saved, 0);
+  const spare = room - least - live;
+  const bare =
+    room -
+    least -
+    Math.max(0, ...ends.map(({ transient }) => transient)) -
+    Math.max(0, ...ends.map(({ gathered }) => gathered));
+  if (spare < 0) return { free: 0, most: bare < 0 ? -1 : 0, displaced: 1 };
+  const more = isMixed ? flying * (kept.bytes.saved - recomputed.bytes.saved) : 0;
+  const small = resident(recomputed.bytes) + flying * recomputed.bytes.saved + Math.min(0, more);
+  const large = small + Math.max(0, more);
+  return { free: spare / large, most: spare / small, displaced: more > 0 ? small / more : 1 };
+}

@@ -1,0 +1,148 @@
+/**
+ * @file What pins cost: for operators of a mesh's problem, the cheapest assignment in which they lie otherwise than in the plan.
+ *
+ *     alone      the first of the operators that are alike has another placement, whichever costs least: its min-marginal
+ *     together   all of them have that one
+ *
+ * A placement is what a pin can ask for (`factors`): axes on factors and on their pieces, not what is done with partial sums.
+ * Each operator asked about gets a table of zeros; an answer is the problem with another table in its place, so elimination does
+ * again only what follows from that table. Prices that answers use are made exact, as the search does. Where elimination passes
+ * its limits, the cost is that of an assignment that was found, and the bound says how low it may be.
+ */
+import type { Node } from '../ir/graph.js';
+import type { Strategy } from '../sharding-propagation/strategy.js';
+import { SMALL } from './cheapest.js';
+import { type CostFactor, type CostProblem, type CostSolution, type CostTable, costOf } from './cost-problem.js';
+import type { Deadline } from './deadline.js';
+import { eliminateInTurns } from './elimination.js';
+import type { MeshProblem } from './mesh-problem.js';
+import { isForbidden } from './pin-conflict.js';
+import { TableAlgebra } from './table-algebra.js';
+
+/** Operators of equal structure that the plan places alike. */
+export interface AlikeOperators {
+  /** The first is asked about alone. */
+  readonly nodes: readonly Node[];
+  readonly strategy: Strategy;
+}
+
+/** An assignment in which operators lie otherwise; integer nanoseconds of a step. */
+export interface Otherwise {
+  readonly states: readonly number[];
+  readonly cost: number;
+  /** None costs less; equal to the cost where that is proven. */
+  readonly bound: number;
+  /** The problem that it solves: the mesh's, with what is forbidden. */
+  readonly problem: MeshProblem;
+}
+
+/** Equal for strategies that the same pin asks for. */
+export function placementKey({ axes, pieces = {} }: Strategy): string {
+  const placed = Object.entries(axes).filter(([, names]) => names.length > 0);
+  const sorted = (entries: readonly (readonly [string, readonly unknown[]])[]) =>
+    [...entries].sort(([a], [b]) => (a < b ? -1 : 1)).map(([name, list]) => `${name}:${list.join()}`);
+  return [...sorted(placed), '|', ...sorted(Object.entries(pieces))].join(' ');
+}
+
+/** Prices of pins on a mesh, one question at a time. */
+export class PinPricing {
+  private readonly algebra = new TableAlgebra();
+  /** One for the first operator of each question, then one for each of its operators. */
+  private readonly zeros: readonly CostFactor[];
+  private readonly factorsOf: ReadonlyMap<AlikeOperators, readonly CostFactor[]>;
+
+  constructor(
+    private readonly mesh: MeshProblem,
+    questions: readonly AlikeOperators[],
+    private readonly deadline: Deadline,
+  ) {
+    const { operators } = mesh.groups.variables;
+    this.factorsOf = new Map(
+      questions.map((question) => {
+        const [first, ...others] = question.nodes.map((node) => operators.get(node));
+        if (!first) throw new Error(`${question.nodes[0]?.name} is no operator of the mesh`);
+        const size = first.set.strategies.length;
+        // Operators of other candidates are alike in the plan, but not in what they may do.
+        const alike = others.flatMap((other) => (other?.set === first.set ? [other.variable] : []));
+        const table = zeros(size);
+        const all = alike.length === others.length && alike.length > 0 ? [first.variable, ...alike] : [];
+        return [
+          question,
+          [
+            { variables: [first.variable], table: zeros(size) },
+            ...all.map((variable) => ({ variables: [variable], table })),
+          ],
+        ];
+      }),
+    );
+    this.zeros = [...this.factorsOf.values()].flat();
+  }
+
+  /** Solves the problem with nothing forbidden, on which the answers build. @throws RangeError where every assignment is */
+  async begin(): Promise<void> {
+    await this.solve(new Map());
+  }
+
+  /** The cheapest assignment in which the first operator has another placement; null where there is none. */
+  async alone(question: AlikeOperators): Promise<Otherwise | null> {
+    const [first] = this.factorsOf.get(question) ?? [];
+    const own = placementKey(question.strategy);
+    const keys = this.keysOf(question);
+    if (!first || keys.every((key) => key === own)) return null;
+    return this.solveWhere(first.table, (state) => keys[state] !== own);
+  }
+
+  /** The cheapest in which all that are alike have a placement; null where there is but one, or no such assignment. */
+  async together(question: AlikeOperators, strategy: Strategy): Promise<Otherwise | null> {
+    const [, shared] = this.factorsOf.get(question) ?? [];
+    const keys = this.keysOf(question);
+    const wanted = placementKey(strategy);
+    return shared ? this.solveWhere(shared.table, (state) => keys[state] === wanted) : null;
+  }
+
+  private keysOf({ nodes: [first] }: AlikeOperators): readonly string[] {
+    const operator = first && this.mesh.groups.variables.operators.get(first);
+    return operator?.set.strategies.map(placementKey) ?? [];
+  }
+
+  private async solveWhere(zero: CostTable, isAllowed: (state: number) => boolean): Promise<Otherwise | null> {
+    const table = tableOf(zero.values.length, (state) => (isAllowed(state) ? 0 : Infinity));
+    try {
+      return await this.solve(new Map([[zero, table]]));
+    } catch (error) {
+      if (isForbidden(error)) return null;
+      throw error;
+    }
+  }
+
+  private async solve(tables: ReadonlyMap<CostTable, CostTable>): Promise<Otherwise> {
+    const { groups } = this.mesh;
+    const added = this.zeros.map((zero) => ({ ...zero, table: tables.get(zero.table) ?? zero.table }));
+    const forbidding = added.filter(({ table }) => table.values.includes(Infinity));
+    const problem: MeshProblem = {
+      ...this.mesh,
+      groups: { ...groups, problem: () => joined(groups.problem(), forbidding) },
+    };
+    let best: CostSolution | undefined;
+    for (;;) {
+      const found = await eliminateInTurns(joined(groups.problem(), added), this.algebra, SMALL, this.deadline);
+      const isExact = !groups.refine(found.states);
+      const cost = costOf(problem.groups.problem(), found.states);
+      const bound = Math.max(best?.bound ?? 0, found.bound);
+      best = best && best.cost <= cost ? { ...best, bound } : { states: found.states, cost, bound };
+      if (isExact) return { ...best, bound: Math.min(best.bound, best.cost), problem };
+    }
+  }
+}
+
+function joined({ sizes, factors }: CostProblem, added: readonly CostFactor[]): CostProblem {
+  return { sizes, factors: [...added, ...factors] };
+}
+
+function zeros(size: number): CostTable {
+  return tableOf(size, () => 0);
+}
+
+function tableOf(size: number, value: (state: number) => number): CostTable {
+  return { sizes: [size], values: Float64Array.from({ length: size }, (_, state) => value(state)) };
+}

@@ -1,0 +1,216 @@
+/**
+ * @file Small models of drawn parts, and every way to cut them into stages and to recompute: what bounds are held against.
+ */
+import fc from 'fast-check';
+import { type Cluster, parseCluster } from '../../../src/cost-model/cluster.js';
+import { clusterOfDescription } from '../../../src/cost-model/cluster-file.js';
+import type { PipelineSchedule, StepConfiguration } from '../../../src/cost-model/step/configuration.js';
+import { STEP_CONSTANTS } from '../../../src/cost-model/step/constants.js';
+import { priceParts } from '../../../src/cost-model/step/part-price.js';
+import { stageMemory } from '../../../src/cost-model/step/step-memory.js';
+import { priceStep } from '../../../src/cost-model/step/step-price.js';
+import type { ModelWork, PartWork } from '../../../src/cost-model/step/work.js';
+import { boundOfCuts } from '../../../src/search/configurations/cut-bound.js';
+import {
+  type BoundRequest,
+  loosest,
+  loosestOfAll,
+  paceBound,
+  variantBound,
+} from '../../../src/search/configurations/variant-bound.js';
+
+/** A drawn problem: a bound is asked for it, and every cut of it can be priced. */
+export interface CutProblem {
+  readonly model: ModelWork;
+  readonly configuration: StepConfiguration;
+  readonly cluster: Cluster;
+  /** Between what the smallest and the largest configuration need; null for no limit. */
+  readonly limit: number | null;
+  readonly isMixed: boolean;
+}
+
+const powers = (from: number, to: number) => fc.integer({ min: from, max: to }).map((exponent) => 2 ** exponent);
+
+function parts(layer: boolean): fc.Arbitrary<PartWork> {
+  return fc
+    .record({
+      rows: powers(6, 12),
+      columns: powers(6, 13),
+      depth: powers(6, 12),
+      elements: powers(14, 26),
+      parameters: powers(14, 30),
+      saved: powers(14, 27),
+      repeated: fc.constantFrom(0, 0.5, 1),
+      products: fc.integer({ min: layer ? 1 : 0, max: 3 }),
+    })
+    .map(({ rows, columns, depth, elements, parameters, saved, repeated, products }) => {
+      const product = { kind: 'matmul' as const, batch: 1, experts: false, rows, columns, depth };
+      const moved = { kind: 'memory' as const, elements, repeated: false, norm: false, loss: false };
+      const each = Array.from({ length: products }, () => product);
+      return {
+        forward: [...each.map((one) => ({ ...one, tokens: 'rows' as const })), moved],
+        backward: [
+          ...each.flatMap((one) => [
+            { ...one, tokens: 'rows' as const },
+            { ...one, rows: depth, depth: rows, tokens: 'depth' as const },
+          ]),
+          moved,
+        ],
+        parameters,
+        expertParameters: 0,
+        saved,
+        savedRepeated: repeated * saved,
+        savedMasks: 0,
+      };
+    });
+}
+
+const models = (classes: number): fc.Arbitrary<ModelWork> =>
+  fc
+    .record({
+      first: parts(false),
+      last: parts(false),
+      layers: fc.array(parts(true), { minLength: classes, maxLength: classes }),
+      order: fc.array(fc.integer({ min: 0, max: classes - 1 }), { minLength: 4, maxLength: 6 }),
+      boundary: powers(12, 26),
+      tied: fc.boolean(),
+    })
+    .map(({ first, last, layers, order, boundary, tied }) => {
+      const used = layers.map((part, index) => ({ part, count: order.filter((own) => own === index).length }));
+      return { first, last, layers: used, order, boundary, tied, hidden: 1024, chosen: 1 };
+    });
+
+/** Two nodes, of which one may be slower. */
+const clusters = fc.constantFrom<Cluster>(
+  parseCluster('2x4:a100-sxm-80', undefined),
+  parseCluster('8x4:v100-sxm2-32', undefined),
+  clusterOfDescription({
+    version: 1,
+    device: 'a100-sxm-80',
+    levels: [
+      { name: 'node', size: 4 },
+      { name: 'network', size: 2, bandwidth: '25GB/s', cards: 1 },
+    ],
+    nodes: [{ count: 1 }, { count: 1, speed: 0.6 }],
+  }),
+);
+
+const SCHEDULES: readonly PipelineSchedule[] = ['1f1b', 'zero-bubble', 'interleaved-1f1b', 'f-then-b', 'naive'];
+
+export const cutProblems: fc.Arbitrary<CutProblem> = fc
+  .record({
+    model: fc.oneof({ weight: 3, arbitrary: models(1) }, { weight: 1, arbitrary: models(2) }),
+    cluster: clusters,
+    schedule: fc.constantFrom(...SCHEDULES),
+    pp: fc.constantFrom(2, 2, 4),
+    dp: fc.constantFrom(1, 2, 4),
+    times: fc.constantFrom(1, 2, 3, 8),
+    zero: fc.constantFrom(0 as const, 1 as const, 2 as const, 3 as const),
+    recompute: fc.constantFrom('full' as const, 'full' as const, 'none' as const),
+    inference: fc.integer({ min: 0, max: 9 }).map((drawn) => drawn === 0),
+    mixed: fc.boolean(),
+    share: fc.option(fc.double({ min: -0.05, max: 1, noNaN: true })),
+  })
+  .filter(({ cluster, pp, dp }) => !cluster.kinds || pp * dp === 8)
+  .map(({ model, cluster, schedule, pp, dp, times, zero, recompute, inference, mixed, share }) => {
+    const configuration: StepConfiguration = {
+      degrees: { pp, dp, tp: 1, sp: 1, ep: 1 },
+      schedule,
+      virtualStages: schedule === 'interleaved-1f1b' && pp === 2 ? 2 : 1,
+      microBatch: 1,
+      globalBatch: times * pp * dp,
+      tpSequence: false,
+      zero,
+      recompute,
+      ...(inference ? { inference } : {}),
+      attention: 'fused',
+      precision: 'bf16',
+      software: 'megatron-core',
+      overlap: { tensor: false, data: true, pipeline: true, experts: false },
+      fusedNorms: true,
+      loss: 'parallel',
+      scatteredSends: true,
+      gradientBytes: 2,
+    };
+    const plain =
+      schedule === 'interleaved-1f1b' && pp !== 2 ? { ...configuration, schedule: '1f1b' as const } : configuration;
+    const isMixed = mixed && recompute === 'full';
+    const problem = { model, configuration: plain, cluster, limit: null, isMixed };
+    if (share === null) return problem;
+    const bytes = everyCut(problem).map((own) => bytesOf(problem, own));
+    const [least, most] = [Math.min(...bytes), Math.max(...bytes)];
+    return { ...problem, limit: least + share * (most - least) };
+  });
+
+/** Every cut into chunks with every choice of layers that recompute: embedding and head are parts too. */
+export function everyCut({ model, configuration, isMixed }: CutProblem): readonly StepConfiguration[] {
+  const { degrees, virtualStages } = configuration;
+  const chunks = degrees.pp * virtualStages;
+  const layers = model.layers.reduce((sum, { count }) => sum + count, 0);
+  return cutsInto(layers, chunks, chunks).flatMap((stageLayers) => {
+    if (!isMixed) return [{ ...configuration, stageLayers }];
+    const own = Array.from({ length: degrees.pp }, (_, stage) =>
+      stageLayers.reduce((sum, count, chunk) => sum + (chunk % degrees.pp === stage ? count : 0), 0),
+    );
+    return [
+      { ...configuration, stageLayers, recompute: 'none' as const },
+      ...choices(own).map((recomputedLayers) => ({ ...configuration, stageLayers, recomputedLayers })),
+    ];
+  });
+}
+
+function cutsInto(layers: number, left: number, chunks: number): readonly (readonly number[])[] {
+  const least = left === chunks || left === 1 ? 0 : 1;
+  if (left === 1) return layers >= least ? [[layers]] : [];
+  return Array.from({ length: Math.max(0, layers - least + 1) }, (_, index) => index + least).flatMap((own) =>
+    cutsInto(layers - own, left - 1, chunks).map((rest) => [own, ...rest]),
+  );
+}
+
+function choices(counts: readonly number[]): readonly (readonly number[])[] {
+  return counts.reduce<readonly (readonly number[])[]>(
+    (before, count) => before.flatMap((start) => Array.from({ length: count + 1 }, (_, index) => start.concat(index))),
+    [[]],
+  );
+}
+
+export function bytesOf({ model }: CutProblem, configuration: StepConfiguration): number {
+  return Math.max(...stageMemory(model, configuration).map(({ total }) => total));
+}
+
+/** The fastest of all cuts that fit; infinite where none does. */
+export function fastest(problem: CutProblem): number {
+  const { model, cluster, limit } = problem;
+  const known = new Map<string, ReturnType<typeof priceParts>>();
+  return everyCut(problem).reduce((least, configuration) => {
+    if (limit !== null && bytesOf(problem, configuration) > limit) return least;
+    const parts = (own: Cluster) => {
+      const key = `${configuration.recompute} ${own.device.id} ${JSON.stringify(own.levels)}`;
+      const found = known.get(key) ?? priceParts(model, configuration, own, STEP_CONSTANTS);
+      known.set(key, found);
+      return found;
+    };
+    const useParts = cluster.kinds ? undefined : parts;
+    return Math.min(least, priceStep(model, configuration, cluster, STEP_CONSTANTS, useParts).stepSeconds);
+  }, Number.POSITIVE_INFINITY);
+}
+
+/** All bounds: by pace and of the relaxation, where nodes are alike, and by cut. */
+export function boundsOf(problem: CutProblem, below: number) {
+  const { model, configuration, cluster, limit, isMixed } = problem;
+  const request: BoundRequest = { configuration, cluster, limitBytes: limit, isMixed };
+  const prices = (own: Cluster) => priceParts(model, configuration, own, STEP_CONSTANTS);
+  return {
+    pace: cluster.kinds ? 0 : paceBound(prices(cluster), request),
+    rough: cluster.kinds
+      ? 0
+      : Math.min(
+          ...[
+            loosestOfAll(request, configuration.zero),
+            { ...request, configuration: loosest(configuration, isMixed) },
+          ].map((own) => variantBound(priceParts(model, own.configuration, cluster, STEP_CONSTANTS), own)),
+        ),
+    relaxed: cluster.kinds ? 0 : variantBound(prices(cluster), request),
+    cuts: boundOfCuts(model, request, prices, below),
+  };
+}
