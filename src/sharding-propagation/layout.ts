@@ -65,7 +65,7 @@ export function normalise(
 
 function mergedPieces(pieces: readonly Piece[], mesh: Mesh | undefined): readonly Piece[] {
   const [only] = pieces;
-  if (only && pieces.length === 1 && only.axes.length === 0) return pieces;
+  if (only && pieces.length === 1 && only.axes.length === 0) return [{ size: only.size, axes: only.axes }];
   return mesh ? piecesOf(digitsOf(pieces, mesh)) : joinPieces(pieces);
 }
 
