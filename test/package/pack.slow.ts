@@ -1,5 +1,5 @@
 import { spawnSync } from 'node:child_process';
-import { mkdtempSync, readdirSync, rmSync } from 'node:fs';
+import { mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test from 'ava';
@@ -29,6 +29,8 @@ const offline = missing(
 (offline ? test.skip : test)('the packed package installs elsewhere and compiles, runs and verifies there', (t) => {
   const folder = mkdtempSync(join(tmpdir(), 'autopar-pack-'));
   t.teardown(() => rmSync(folder, { recursive: true, force: true }));
+  // A project of its own: npm installs into a folder further up where that is one.
+  writeFileSync(join(folder, 'package.json'), '{"private": true}\n');
   const packed = run(NPM, ['pack', '--ignore-scripts', '--pack-destination', folder], ROOT);
   t.is(packed.status, 0, packed.text);
   const [tarball = ''] = readdirSync(folder).filter((name) => name.endsWith('.tgz'));
