@@ -103,12 +103,14 @@ export function solvedAgain(
   limits: EliminationLimits,
 ): CostSolution | null {
   if (!isAlike(problem, before)) return null;
-  const changed = new Map<Term, CostTable>();
+  const wanted = new Map<Term, CostTable>();
   for (const [index, { table }] of problem.factors.entries()) {
     const term = record.given[index] as Term;
-    if ((changed.get(term) ?? table) !== table) return null;
-    if (algebra.table(term) !== table) changed.set(term, table);
+    // Factors that shared a table must still do.
+    if ((wanted.get(term) ?? table) !== table) return null;
+    wanted.set(term, table);
   }
+  const changed = new Map([...wanted].filter(([term, table]) => algebra.table(term) !== table));
   const entries = algebra.replace(changed, (sizes) => fitsLimits(sizes, limits));
   if (entries === null || entries > GROWTH * algebra.entriesAtFirst) return null;
   return solutionOf(problem, record, algebra);

@@ -229,8 +229,12 @@ function restricted(table: CostTable, dimension: number, states: readonly number
   return { sizes: table.sizes.map((old, index) => (index === dimension ? states.length : old)), values };
 }
 
-function isEqual({ values }: CostTable, { values: others }: CostTable): boolean {
-  return values.length === others.length && values.every((cost, index) => cost === others[index]);
+/** Equal values of another shape are another table: which states are left may have changed. */
+function isEqual({ sizes, values }: CostTable, other: CostTable): boolean {
+  return (
+    sizes.every((size, dimension) => size === other.sizes[dimension]) &&
+    values.every((cost, index) => cost === other.values[index])
+  );
 }
 
 function product(sizes: readonly number[]): number {
