@@ -57,10 +57,13 @@ test('with tables too small to be exact, cost and bound enclose the optimum', (t
 });
 
 test('an elimination done again for tables that changed finds what brute force finds', (t) => {
-  const changes = fc.array(fc.record({ factor: fc.nat(), seed: fc.integer({ min: 1 }), most: fc.constantFrom(1, 2, 20) }), {
-    minLength: 1,
-    maxLength: 4,
-  });
+  const changes = fc.array(
+    fc.record({ factor: fc.nat(), seed: fc.integer({ min: 1 }), most: fc.constantFrom(1, 2, 20) }),
+    {
+      minLength: 1,
+      maxLength: 4,
+    },
+  );
   let again = 0;
   fc.assert(
     fc.property(problems, fc.array(changes, { minLength: 1, maxLength: 3 }), (first, rounds) => {
