@@ -378,6 +378,13 @@ export function pricingOf(
       return found;
     });
   };
+  /** What no variant takes less than, whatever the order of the axes: the only bound there is where nodes differ. */
+  const wholeAtLeast = (configuration: StepConfiguration): number =>
+    Math.min(
+      ...alone(configuration).map(
+        (model) => boundBy(model, workOf(configuration), configuration) + onHost(model, configuration, cluster),
+      ),
+    );
   const parts = new PartsOfStep(workOf);
   const orders = new Map<Degrees, readonly OrderPlaces[]>();
   const requestOf = (configuration: StepConfiguration): BoundRequest => ({
@@ -403,7 +410,7 @@ export function pricingOf(
       return priceStep(work, configuration, cluster, STEP_CONSTANTS, prices).stepSeconds;
     },
     closer: (configuration, enough, freely) => {
-      if (cluster.kinds) return 0;
+      if (cluster.kinds) return wholeAtLeast(configuration);
       const own = requestOf(configuration);
       const request = freely ? { ...own, limitBytes: null } : own;
       if (offloadsActivations(configuration)) return moving(request, isMixed);
@@ -416,12 +423,14 @@ export function pricingOf(
       return least;
     },
     roughly: (configuration) => {
-      if (cluster.kinds) return 0;
+      if (cluster.kinds) return wholeAtLeast(configuration);
       const request = requestOf(configuration);
       return Math.max(parts.bound(configuration, request), parts.pace(configuration, request));
     },
     variantAtLeast: (configuration) =>
-      cluster.kinds ? 0 : variantBound(parts.prices(configuration, cluster), requestOf(configuration)),
+      cluster.kinds
+        ? wholeAtLeast(configuration)
+        : variantBound(parts.prices(configuration, cluster), requestOf(configuration)),
     cutsAtLeast: (configuration, below) =>
       boundOfCuts(workOf(configuration), requestOf(configuration), (own) => parts.prices(configuration, own), below),
     bytes: (configuration) => {
@@ -432,12 +441,7 @@ export function pricingOf(
     },
     fitted: (configuration, limitBytes) =>
       fewestRecomputed(workOf(configuration), configuration, limitBytes, parts.bytes(configuration)),
-    atLeast: (_, configuration) =>
-      Math.min(
-        ...alone(configuration).map(
-          (model) => boundBy(model, workOf(configuration), configuration) + onHost(model, configuration, cluster),
-        ),
-      ),
+    atLeast: (_, configuration) => wholeAtLeast(configuration),
     placings: {
       orders: (degrees) => {
         const found = orders.get(degrees) ?? meshOrders(degrees, cluster).filter(({ order }) => order !== AXIS_ORDER);
@@ -445,7 +449,7 @@ export function pricingOf(
         return found;
       },
       anywhere: (configuration) => {
-        if (cluster.kinds) return 0;
+        if (cluster.kinds) return wholeAtLeast(configuration);
         const { offload: _, ...here } = configuration;
         const own = loosestOfAll({ ...requestOf(here), limitBytes: null }, 0);
         const prices = parts.prices(own.configuration, cluster);
