@@ -7,6 +7,7 @@ import { measure } from './profile/measured-program.js';
 import {
   defaultProfileFile,
   type MachineProfile,
+  makePlace,
   PROFILE_VERSION,
   thisMachine,
   writeProfile,
@@ -34,6 +35,7 @@ export async function profile(
   const { quick = false, output: file = defaultProfileFile() } = options;
   const timed =
     options.measure ?? (({ subject, ranks, timing }: Planned) => measure(subject, ranks, timing, options.signal));
+  await makePlace(file);
   const planned = sweep(machine.cores, quick);
   const measured: Measurement[] = [];
   for (const [done, next] of planned.entries()) {

@@ -70,7 +70,7 @@ export async function writeFolderAtomic(folder: string, fill: (temporary: string
 }
 
 /** Makes `folder` and what is missing above it, one by one: `made` gets those that were not there, outermost first. */
-async function makeParents(folder: string, made: string[]): Promise<void> {
+export async function makeParents(folder: string, made: string[]): Promise<void> {
   const found = await stat(folder).catch((error: NodeJS.ErrnoException) => {
     if (error.code !== 'ENOENT') throw error;
     return null;

@@ -1,7 +1,8 @@
 /**
  * @file The profile of a machine: where it lies, what it says, and whether it was made here.
  */
-import { mkdir, stat } from 'node:fs/promises';
+import { constants } from 'node:fs';
+import { access, stat } from 'node:fs/promises';
 import { arch, availableParallelism, cpus, homedir, platform, totalmem } from 'node:os';
 import path from 'node:path';
 import { type Cluster, clusterSize } from '../../cost-model/cluster.js';
@@ -9,7 +10,7 @@ import { clusterOfDescription } from '../../cost-model/cluster-file.js';
 import type { ClusterDescription, DeviceDescription } from '../../cost-model/cluster-schema.js';
 import type { Crowded, FittedProfile, Measurement } from '../../cost-model/fit-profile.js';
 import { AutoparError } from '../../ir/error.js';
-import { cannotWrite, writeJsonAtomic } from '../../program/atomic.js';
+import { cannotWrite, makeParents, writeJsonAtomic } from '../../program/atomic.js';
 import { readYaml } from '../../sharding-propagation/annotations/yaml-source.js';
 import { busyRanks } from './sweep.js';
 
@@ -60,11 +61,20 @@ export function defaultProfileFile(env: NodeJS.ProcessEnv = process.env, system:
   return path.join(folder, 'autopar', 'profile.json');
 }
 
-/** Writes a profile, making its folder. @throws AutoparError (exit cannotWrite) */
-export async function writeProfile(file: string, profile: MachineProfile): Promise<void> {
-  await mkdir(path.dirname(path.resolve(file)), { recursive: true }).catch((error: unknown) => {
+/** Makes the folder of a profile: before minutes of measuring, not after. @throws AutoparError (exit cannotWrite) */
+export async function makePlace(file: string): Promise<void> {
+  const folder = path.dirname(path.resolve(file));
+  try {
+    // Step by step: Node's own way up does not end where a folder refuses to be made for ever, as in /proc.
+    await makeParents(folder, []);
+    await access(folder, constants.W_OK);
+  } catch (error) {
     throw cannotWrite(error, file);
-  });
+  }
+}
+
+/** Writes a profile where there is a place for it. @throws AutoparError (exit cannotWrite) */
+export async function writeProfile(file: string, profile: MachineProfile): Promise<void> {
   await writeJsonAtomic(file, profile);
 }
 

@@ -12,6 +12,7 @@ import { type Planned, sweep } from '../../../src/api/profile/sweep.js';
 import { profile } from '../../../src/api/profile.js';
 import { clusterSize, parseCluster } from '../../../src/cost-model/cluster.js';
 import type { Subject } from '../../../src/cost-model/fit-profile.js';
+import { AutoparError } from '../../../src/ir/error.js';
 
 const folder = mkdtempSync(join(tmpdir(), 'autopar-profile-test-'));
 test.after.always(() => rmSync(folder, { recursive: true, force: true }));
@@ -44,6 +45,22 @@ test('every kind of measurement runs through the runtime', async (t) => {
   await t.throwsAsync(measure({ kind: 'add', elements: 64, operators: 2 }, 2, { repeats: 1, steps: 1 }, aborted), {
     code: 'interrupted',
   });
+});
+
+test('where a profile cannot be written nothing is measured', async (t) => {
+  const file = join(folder, 'a-file');
+  writeFileSync(file, '');
+  let measured = 0;
+  const made = profile({
+    output: join(file, 'deeper', 'profile.json'),
+    measure: async () => {
+      measured++;
+      return 1;
+    },
+  });
+  const error = await t.throwsAsync(made, { instanceOf: AutoparError });
+  t.is(error.exit, 'cannotWrite');
+  t.is(measured, 0);
 });
 
 test('the sweep covers all kinds and group sizes, quick a tenth of it', (t) => {
