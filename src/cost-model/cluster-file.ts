@@ -1,8 +1,8 @@
 /**
  * @file Reading a cluster file (docs/clusters.md): YAML or JSON, its form checked, errors with file and line.
  */
-import { Ajv, type ValidateFunction } from 'ajv';
 import { AutoparError } from '../ir/error.js';
+import { schemaCheck } from '../ir/schema-check.js';
 import { schemaFault } from '../sharding-propagation/annotations/schema-errors.js';
 import { readYaml, type YamlSource } from '../sharding-propagation/annotations/yaml-source.js';
 import type { Cluster } from './cluster.js';
@@ -36,13 +36,8 @@ function clusterIn({ file, value, lineOf }: Omit<YamlSource, 'file'> & { readonl
   return describedCluster(value, refuse);
 }
 
-/** Compiling a schema takes longer than reading a file: it is done once. */
-const validator = (() => {
-  let compiled: ValidateFunction<ClusterDescription> | null = null;
-  return (): ValidateFunction<ClusterDescription> => {
-    compiled ??= new Ajv({ allErrors: true, verbose: true, allowUnionTypes: true }).compile<ClusterDescription>(
-      CLUSTER_SCHEMA,
-    );
-    return compiled;
-  };
-})();
+const validator = schemaCheck<ClusterDescription>(CLUSTER_SCHEMA, {
+  allErrors: true,
+  verbose: true,
+  allowUnionTypes: true,
+});

@@ -3,8 +3,8 @@
  */
 import { readFile, stat } from 'node:fs/promises';
 import path from 'node:path';
-import { Ajv } from 'ajv';
 import { AutoparError } from '../ir/error.js';
+import { schemaCheck } from '../ir/schema-check.js';
 import { writeJsonAtomic } from './atomic.js';
 import { checkProgram } from './check-program.js';
 import { PROGRAM_VERSION, type Program } from './program.js';
@@ -51,7 +51,7 @@ export async function readProgram(dir: string): Promise<Program> {
   if (typeof version === 'number' && version > PROGRAM_VERSION) {
     throw badProgram(file, `has version ${version}; this autopar reads up to ${PROGRAM_VERSION}`, 'update autopar');
   }
-  const validate = new Ajv({ discriminator: false }).compile<Program>(programSchema);
+  const validate = programCheck();
   if (!validate(value)) {
     const first = validate.errors?.[0];
     throw badProgram(file, `${first?.instancePath || 'the whole'} ${first?.message ?? 'is malformed'}`);
@@ -60,6 +60,8 @@ export async function readProgram(dir: string): Promise<Program> {
   if (flaw !== null) throw badProgram(file, flaw);
   return value;
 }
+
+const programCheck = schemaCheck<Program>(programSchema);
 
 /** Writes program.json into a folder, atomically. Throws AutoparError (exit cannotWrite). */
 export async function writeProgram(folder: string, program: Program): Promise<void> {

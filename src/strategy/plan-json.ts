@@ -4,8 +4,9 @@
  */
 import { createHash } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
-import { Ajv, type ErrorObject } from 'ajv';
+import type { ErrorObject } from 'ajv';
 import { AutoparError } from '../ir/error.js';
+import { schemaCheck } from '../ir/schema-check.js';
 import { PLAN_VERSION, type Plan } from './plan.js';
 import { PLAN_SCHEMA } from './plan-schema.js';
 
@@ -61,12 +62,14 @@ export function planFromJson(text: string, file: string): Plan {
       'update autopar, or compile the model again with this one',
     );
   }
-  const validate = new Ajv({ allowUnionTypes: true }).compile<Plan>(PLAN_SCHEMA);
+  const validate = planCheck();
   if (!validate(value)) {
     throw invalid('plan-invalid', `the plan is not valid: ${describe(validate.errors?.[0])}`, file, AGAIN);
   }
   return value;
 }
+
+const planCheck = schemaCheck<Plan>(PLAN_SCHEMA, { allowUnionTypes: true });
 
 const AGAIN = 'undo the last edit (docs/plan-format.md says what a plan holds), or compile the model again';
 

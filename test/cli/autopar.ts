@@ -1,13 +1,17 @@
 /**
  * @file Runs the built command as a user would.
  */
-import { spawn } from 'node:child_process';
+import { type ChildProcess, fork, spawn } from 'node:child_process';
 import { mkdtempSync, rmSync, symlinkSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
+import { EVERYTHING } from '../selection.js';
+import type { Answer, Asked } from './warm.js';
 
 const MAIN = fileURLToPath(new URL('../../src/cli/main.js', import.meta.url));
+
+const WARM = fileURLToPath(new URL('./warm.js', import.meta.url));
 
 /** The user's cache folder for commands that are run here. */
 const CACHE = mkdtempSync(join(tmpdir(), 'autopar-cache-'));
@@ -20,6 +24,8 @@ export interface Ended {
   readonly code: number | null;
   readonly stdout: string;
   readonly stderr: string;
+  /** Of the command, without what it waited for others. */
+  readonly seconds: number;
 }
 
 export interface RunOptions {
@@ -27,16 +33,25 @@ export interface RunOptions {
   readonly env?: Readonly<Record<string, string>>;
   /** Called with the process once it runs. */
   readonly meanwhile?: (kill: (signal: NodeJS.Signals) => void) => void;
+  /** In a process of its own, whatever is run. */
+  readonly alone?: boolean;
 }
 
-/** Runs `autopar` with the words given, without a terminal; what was measured of this machine before is not seen. */
-export function autopar(
-  words: readonly string[],
-  { cwd = ROOT, env = {}, meanwhile }: RunOptions = {},
-): Promise<Ended> {
+/**
+ * Runs `autopar` with the words given, without a terminal; what was measured of this machine before is not seen. Each has a process
+ * of its own in `npm run test:all`; in `npm test` those of a file that nobody interrupts share one, in which they take turns.
+ */
+export function autopar(words: readonly string[], options: RunOptions = {}): Promise<Ended> {
+  const { cwd = ROOT, meanwhile, alone = EVERYTHING } = options;
+  const env = { AUTOPAR_DEBUG: '', XDG_CACHE_HOME: CACHE, ...options.env };
+  return alone || meanwhile ? inItsOwnProcess({ words, cwd, env }, meanwhile) : inTurn({ words, cwd, env });
+}
+
+function inItsOwnProcess({ words, cwd, env }: Asked, meanwhile: RunOptions['meanwhile']): Promise<Ended> {
+  const from = performance.now();
   const child = spawn(process.execPath, [MAIN, ...words], {
     cwd,
-    env: { ...process.env, AUTOPAR_DEBUG: '', XDG_CACHE_HOME: CACHE, ...env },
+    env: { ...process.env, ...env },
     stdio: ['ignore', 'pipe', 'pipe'],
   });
   let stdout = '';
@@ -50,8 +65,44 @@ export function autopar(
   meanwhile?.((signal) => child.kill(signal));
   return new Promise((resolve, reject) => {
     child.on('error', reject);
-    child.on('close', (code) => resolve({ code, stdout, stderr }));
+    child.on('close', (code) => resolve({ code, stdout, stderr, seconds: (performance.now() - from) / 1e3 }));
   });
+}
+
+/** The process that the commands of a file share, made by the first; it holds nobody up but while it works. */
+const shared = (() => {
+  let process: ChildProcess | null = null;
+  return (): ChildProcess => {
+    process ??= fork(WARM, { stdio: ['ignore', 'inherit', 'inherit', 'ipc'] });
+    return process;
+  };
+})();
+
+/** Answers come in the order of the questions. */
+function inTurn(asked: Asked): Promise<Ended> {
+  const child = shared();
+  return new Promise((resolve, reject) => {
+    waiting.push({ resolve, reject });
+    if (waiting.length === 1) listen(child);
+    child.send(asked);
+  });
+}
+
+const waiting: { readonly resolve: (ended: Ended) => void; readonly reject: (error: Error) => void }[] = [];
+
+function listen(child: ChildProcess): void {
+  const answered = (answer: Answer) => {
+    waiting.shift()?.resolve(answer);
+    if (waiting.length > 0) return;
+    child.off('message', answered).off('exit', died).unref();
+    child.channel?.unref();
+  };
+  const died = (code: number | null) => {
+    for (const { reject } of waiting.splice(0)) reject(new Error(`the process of the commands ended with ${code}`));
+  };
+  child.ref();
+  child.channel?.ref();
+  child.on('message', answered).on('exit', died);
 }
 
 /** Runs a line of documentation: `autopar …` or `npx autopar …`. */

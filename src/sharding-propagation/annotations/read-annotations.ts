@@ -2,8 +2,8 @@
  * @file Reading annotations: from a file, or from data that a program holds. The form is checked here; whether names, axes
  * and shapes fit is known once there are a graph and a mesh (resolve-annotations.ts).
  */
-import { Ajv, type ValidateFunction } from 'ajv';
 import { AutoparError } from '../../ir/error.js';
+import { schemaCheck } from '../../ir/schema-check.js';
 import {
   ANNOTATIONS_VERSION,
   type AnnotationRecord,
@@ -43,14 +43,7 @@ export function annotationsIn(source: Omit<YamlSource, 'file'> & { readonly file
   return { file, mesh: value.mesh ?? {}, meshLine: lineOf(['mesh']), pins };
 }
 
-/** Compiling a schema takes longer than reading a file: it is done once. */
-const validator = (() => {
-  let compiled: ValidateFunction<AnnotationRecord> | null = null;
-  return (): ValidateFunction<AnnotationRecord> => {
-    compiled ??= new Ajv({ allErrors: true, verbose: true }).compile<AnnotationRecord>(ANNOTATIONS_SCHEMA);
-    return compiled;
-  };
-})();
+const validator = schemaCheck<AnnotationRecord>(ANNOTATIONS_SCHEMA, { allErrors: true, verbose: true });
 
 function checkVersion({ file, value, lineOf }: Omit<YamlSource, 'file'> & { readonly file: string | null }): void {
   const version = (value as { readonly version?: unknown } | null)?.version;

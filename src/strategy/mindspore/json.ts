@@ -5,7 +5,7 @@
  * Its reader takes one axis per dimension of a parameter, so axes of the device matrix that cut one dimension together
  * are written as one.
  */
-import { Ajv } from 'ajv';
+import { schemaCheck } from '../../ir/schema-check.js';
 import { flatLayout } from './device-matrix.js';
 import type { KeyedStrategy, MindSporeStrategy, NamedLayout, ParameterLayout } from './document.js';
 import { badStrategy, layoutProblem } from './schema.js';
@@ -52,7 +52,7 @@ export function strategyFromJson(text: string, file: string): MindSporeStrategy 
   } catch (error) {
     throw badStrategy(file, text.trim() === '' ? 'is empty' : `is no JSON: ${(error as Error).message}`);
   }
-  const validate = new Ajv().compile<JsonForm>(SCHEMA);
+  const validate = formCheck();
   if (!validate(value)) {
     const [first] = validate.errors ?? [];
     const place = first?.instancePath.split('/').slice(1).join('.') || 'the whole';
@@ -236,3 +236,5 @@ const SCHEMA = record(
     'parallel_out_layout_value_item',
   ],
 );
+
+const formCheck = schemaCheck<JsonForm>(SCHEMA);
