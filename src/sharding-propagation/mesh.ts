@@ -57,13 +57,9 @@ export function axesSize(mesh: Mesh, names: readonly SubAxis[]): number {
 
 /** A rank's coordinate on every sub-axis. */
 export function coordinatesOf(mesh: Mesh, rank: number): ReadonlyMap<SubAxis, number> {
-  const result = new Map<SubAxis, number>();
-  let rest = rank;
-  for (const sub of [...subAxes(mesh)].reverse()) {
-    result.set(sub.name, rest % sub.size);
-    rest = Math.floor(rest / sub.size);
-  }
-  return result;
+  const strides = stridesOf(mesh);
+  const sizes = subAxes(mesh);
+  return new Map(sizes.map(({ name, size }) => [name, Math.floor(rank / (strides.get(name) ?? 1)) % size]));
 }
 
 /** Mixed-radix index of a rank on a list of sub-axes, the first being major: which shard it holds. */
@@ -77,18 +73,32 @@ export function indexOn(mesh: Mesh, names: readonly SubAxis[], rank: number): nu
  * the k-th member holds the k-th shard; groups in ascending order of their smallest rank.
  */
 export function groupsOn(mesh: Mesh, names: readonly SubAxis[]): readonly (readonly number[])[] {
-  const groups = new Map<string, number[]>();
-  const size = axesSize(mesh, names);
-  for (let rank = 0; rank < deviceCount(mesh); rank++) {
-    const coordinates = coordinatesOf(mesh, rank);
-    const key = subAxes(mesh)
-      .map((sub) => (names.includes(sub.name) ? '*' : coordinates.get(sub.name)))
-      .join(',');
-    const group = groups.get(key) ?? new Array<number>(size).fill(0);
-    group[indexOn(mesh, names, rank)] = rank;
-    groups.set(key, group);
+  const others = subAxes(mesh).flatMap(({ name }) => (names.includes(name) ? [] : [name]));
+  const members = ranksAlong(mesh, names);
+  return ranksAlong(mesh, others).map((smallest) => members.map((rank) => smallest + rank));
+}
+
+/** The ranks that agree with rank 0 on every other sub-axis, in the order of indexOn(names). */
+function ranksAlong(mesh: Mesh, names: readonly SubAxis[]): readonly number[] {
+  const strides = stridesOf(mesh);
+  let ranks: readonly number[] = [0];
+  for (const name of names) {
+    const size = subAxisSize(mesh, name);
+    const stride = strides.get(name) ?? 0;
+    ranks = ranks.flatMap((rank) => Array.from({ length: size }, (_, index) => rank + index * stride));
   }
-  return [...groups.values()];
+  return ranks;
+}
+
+/** How many ranks lie between neighbours on each sub-axis. */
+function stridesOf(mesh: Mesh): ReadonlyMap<SubAxis, number> {
+  const strides = new Map<SubAxis, number>();
+  let stride = 1;
+  for (const { name, size } of [...subAxes(mesh)].reverse()) {
+    strides.set(name, stride);
+    stride *= size;
+  }
+  return strides;
 }
 
 /** Prime factors, largest first so that the major sub-axis is the coarsest cut: 12 → [3, 2, 2]. */
