@@ -4,28 +4,26 @@
  *
  *     part_r + level_r,   level_r[x] = mean of all parts' least costs at x − part r's own,   Σ level_r = 0
  *
- * (Max-marginal matching of mini-buckets: Ihler, Flerova, Dechter and Otten, UAI 2012. Costs are whole numbers, so the mean is rounded
- * down, and the last part takes what remains.)
+ * (Max-marginal matching of mini-buckets: Ihler, Flerova, Dechter and Otten, UAI 2012.) Costs are whole numbers, so of a total T
+ * part r takes ⌊(T + r) / parts⌋: these sum to T (Hermite's identity), and each grows with T, so that all parts cost least together
+ * where the total does.
  */
 import type { CostTable } from './cost-problem.js';
 import type { Summand } from './minimised-sum.js';
 
 /**
- * What is added to one part; entries may be negative.
+ * What is added to one part; entries may be negative, and are Infinity where some part forbids.
  * @param parts each one's least costs, as a sum of tables over the variables 0 … d
  * @param sizes states of these variables
  */
 export function levelled(parts: readonly (readonly Summand[])[], index: number, sizes: readonly number[]): CostTable {
   const sums = parts.map((part) => summed(part, sizes));
   const own = sums[index] as Float64Array;
-  const isLast = index === parts.length - 1;
   const values = own.map((cost, at) => {
     let total = 0;
     for (const sum of sums) total += sum[at] as number;
-    // What one part forbids is forbidden already.
-    if (total === Infinity) return 0;
-    const mean = Math.floor(total / parts.length);
-    return (isLast ? total - (parts.length - 1) * mean : mean) - cost;
+    // What one part forbids, all may.
+    return total === Infinity ? Infinity : Math.floor((total + index) / parts.length) - cost;
   });
   return { sizes, values };
 }

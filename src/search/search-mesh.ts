@@ -13,7 +13,7 @@ import type { Graph } from '../ir/graph.js';
 import type { Mesh } from '../sharding-propagation/mesh.js';
 import { subAxes } from '../sharding-propagation/mesh.js';
 import type { Strategy } from '../sharding-propagation/strategy.js';
-import { best, LARGE, SMALL } from './cheapest.js';
+import { best, isClose, LARGE, SMALL } from './cheapest.js';
 import { type CostProblem, type CostSolution, costOf } from './cost-problem.js';
 import { type Deadline, OutOfTime } from './deadline.js';
 import { type EliminationLimits, eliminate, eliminateInTurns } from './elimination.js';
@@ -140,7 +140,7 @@ function solverOf(options: SearchOptions, deadline: Deadline, groups: MeshProble
         if (!other) return small;
         const mode = isAuto ? 'ilp' : 'dynamic_programming';
         const better = best(small, other);
-        if (better.bound === better.cost) return { ...better, mode };
+        if (isClose(better)) return { ...better, mode };
         const large = await eliminateInTurns(problem, new TimedAlgebra(deadline), LARGE, deadline).catch(orNone);
         return { ...(large ? best(better, large) : better), mode };
       };
