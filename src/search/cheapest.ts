@@ -20,8 +20,10 @@ export const LARGE: EliminationLimits = { tableEntries: 4_000_000, tableWork: 40
 /** A gap, as a share of the cost, below which no large tables are made: they take ten times what all else does. */
 const CLOSE = 1e-3;
 
-/** Table entries that the solver may look at: about a second. */
-const EFFORT = { work: 1e8 };
+/** Table entries that the solver may look at: about a second; of a gap that is small, what it takes where it proves at once. */
+export function effortFor(found: CostSolution): { readonly work: number } {
+  return { work: isClose(found) ? 1e7 : 1e8 };
+}
 
 /** Whether an answer is proven nearly as well as large tables could prove it. */
 export function isClose({ cost, bound }: CostSolution): boolean {
@@ -40,7 +42,7 @@ export function cheapest(
 ): CostSolution {
   const found = eliminate(problem, algebra, small);
   if (found.bound === found.cost) return found;
-  const { states, cost, bound } = solve({ ...problem, uses: [], limit: Infinity }, EFFORT, null);
+  const { states, cost, bound } = solve({ ...problem, uses: [], limit: Infinity }, effortFor(found), null);
   const better = states ? best(found, { states, cost, bound }) : { ...found, bound: Math.max(found.bound, bound) };
   if (isClose(better) || !large) return better;
   return best(better, eliminate(problem, new TableAlgebra(), large));
