@@ -68,23 +68,26 @@ test('a search on another thread ends when told, with the best so far', async (t
   t.true(answer.bound <= answer.cost);
 });
 
-test.serial('whoever is answered finds the thread gone: none is ended while it winds up, which could hang', async (t) => {
-  const threads: Worker[] = [];
-  const note = (thread: Worker) => threads.push(thread);
-  process.on('worker', note);
-  const problem = layered(12, 4, 3);
-  const told = new AbortController();
-  told.abort();
-  const effort = { work: 1e6 };
-  for (const solver of ['none', 'highs'] as const) await solveApart({ problem, effort, solver });
-  await solveApart({ problem, effort, solver: 'highs' }, { signal: told.signal });
-  await t.throwsAsync(solveApart({ problem: { ...problem, limit: -1 }, effort, solver: 'highs' }));
-  process.off('worker', note);
-  t.deepEqual(
-    threads.map(({ threadId }) => threadId),
-    [-1, -1, -1, -1],
-  );
-});
+test.serial(
+  'whoever is answered finds the thread gone: none is ended while it winds up, which could hang',
+  async (t) => {
+    const threads: Worker[] = [];
+    const note = (thread: Worker) => threads.push(thread);
+    process.on('worker', note);
+    const problem = layered(12, 4, 3);
+    const told = new AbortController();
+    told.abort();
+    const effort = { work: 1e6 };
+    for (const solver of ['none', 'highs'] as const) await solveApart({ problem, effort, solver });
+    await solveApart({ problem, effort, solver: 'highs' }, { signal: told.signal });
+    await t.throwsAsync(solveApart({ problem: { ...problem, limit: -1 }, effort, solver: 'highs' }));
+    process.off('worker', note);
+    t.deepEqual(
+      threads.map(({ threadId }) => threadId),
+      [-1, -1, -1, -1],
+    );
+  },
+);
 
 test('what cannot be kept is refused, on this thread and on another', async (t) => {
   const problem = {
