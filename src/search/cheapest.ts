@@ -17,8 +17,18 @@ export const SMALL: EliminationLimits = { tableEntries: 30_000, tableWork: 3_000
 /** And after it: some seconds in all. */
 export const LARGE: EliminationLimits = { tableEntries: 4_000_000, tableWork: 400_000_000, allWork: 2_000_000_000 };
 
-/** Table entries that the solver may look at: about a second. */
-const EFFORT = { work: 1e8 };
+/** A gap, as a share of the cost, below which no large tables are made: they take ten times what all else does. */
+const CLOSE = 1e-3;
+
+/** Table entries that the solver may look at: about a second; of a gap that is small, what it takes where it proves at once. */
+export function effortFor(found: CostSolution): { readonly work: number } {
+  return { work: isClose(found) ? 1e7 : 1e8 };
+}
+
+/** Whether an answer is proven nearly as well as large tables could prove it. */
+export function isClose({ cost, bound }: CostSolution): boolean {
+  return cost - bound <= CLOSE * cost;
+}
 
 /**
  * Solves a problem; the best of the costs and the best of the bounds that were found.
@@ -32,9 +42,9 @@ export function cheapest(
 ): CostSolution {
   const found = eliminate(problem, algebra, small);
   if (found.bound === found.cost) return found;
-  const { states, cost, bound } = solve({ ...problem, uses: [], limit: Infinity }, EFFORT, null);
+  const { states, cost, bound } = solve({ ...problem, uses: [], limit: Infinity }, effortFor(found), null);
   const better = states ? best(found, { states, cost, bound }) : { ...found, bound: Math.max(found.bound, bound) };
-  if (better.bound === better.cost || !large) return better;
+  if (isClose(better) || !large) return better;
   return best(better, eliminate(problem, new TableAlgebra(), large));
 }
 

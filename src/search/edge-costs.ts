@@ -57,6 +57,18 @@ export class EdgeTable {
     return this.pairs[row * this.to.layouts.length + column] as Pair;
   }
 
+  /** Adds to the costs of one end's states what they cost beside a state of the other end. */
+  addCosts(costs: Float64Array, isFrom: boolean, other: number): void {
+    const { numbers } = isFrom ? this.from : this.to;
+    const width = this.to.layouts.length;
+    const fixed = (isFrom ? this.to : this.from).numbers[other] as number;
+    for (let state = 0; state < costs.length; state++) {
+      const own = numbers[state] as number;
+      const pair = this.pairs[isFrom ? own * width + fixed : fixed * width + own] as Pair;
+      costs[state] = (costs[state] as number) + this.runs * pair.cost;
+    }
+  }
+
   /**
    * What an optimum might use in place of a pair that turned out dearer: of the pairs with one of its ends that are bounded below
    * it, the few of the lowest bounds.

@@ -81,7 +81,7 @@ export class StateLists {
   }
 }
 
-/** Tables that grow to this many times what they were are not worth keeping the order for. */
+/** Tables that grow to this many times what they were are not worth keeping the order for; one may be as much larger than allowed. */
 const GROWTH = 8;
 
 /** The optimum that a record leads to. @throws RangeError where every assignment is forbidden */
@@ -111,7 +111,8 @@ export function solvedAgain(
     wanted.set(term, table);
   }
   const changed = new Map([...wanted].filter(([term, table]) => algebra.table(term) !== table));
-  const entries = algebra.replace(changed, (sizes) => fitsLimits(sizes, limits));
+  const wider = { tableEntries: GROWTH * limits.tableEntries, tableWork: GROWTH * limits.tableWork };
+  const entries = algebra.replace(changed, (sizes) => fitsLimits(sizes, wider));
   if (entries === null || entries > GROWTH * algebra.entriesAtFirst) return null;
   return solutionOf(problem, record, algebra);
 }

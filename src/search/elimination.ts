@@ -26,7 +26,7 @@ import {
   solutionOf,
   solvedAgain,
 } from './elimination-record.js';
-import { TableAlgebra, type Term } from './table-algebra.js';
+import { type Operand, TableAlgebra, type Term } from './table-algebra.js';
 
 export type { EliminationLimits } from './elimination-record.js';
 
@@ -194,7 +194,9 @@ class Elimination {
     }
     scope.delete(variable);
     if (this.fits(variable, scope)) this.minimise(variable, factors, scope);
-    else for (const part of this.parts(variable, factors)) this.minimise(variable, part, scopeOf(variable, part));
+    else
+      for (const part of this.levelled(variable, this.parts(variable, factors)))
+        this.minimise(variable, part, scopeOf(variable, part));
     this.order.removed(variable);
     this.prune([...scope]);
   }
@@ -225,15 +227,40 @@ class Elimination {
     return groups.map((group) => group.factors);
   }
 
+  /**
+   * Parts of a sum, the costs of what they share evened out among them: each gets a table that makes its least costs, by state of
+   * what all of them hold, those of the others. These tables sum to nothing, so the parts sum to what they did, and the sum of their
+   * minima is nearer to the minimum of the sum (max-marginal matching: Ihler, Flerova, Dechter and Otten, UAI 2012).
+   */
+  private levelled(variable: number, parts: readonly (readonly Held[])[]): readonly (readonly Held[])[] {
+    const [first, ...others] = parts;
+    if (!first || others.length === 0) return parts;
+    const scopes = others.map((part) => scopeOf(variable, part));
+    const shared = [variable, ...scopeOf(variable, first)]
+      .filter((other) => other === variable || scopes.every((scope) => scope.has(other)))
+      .sort((a, b) => a - b);
+    const marginals = parts.map((part) => this.marginal(part, shared));
+    return parts.map((part, index) => [...part, { variables: shared, term: this.algebra.level(marginals, index) }]);
+  }
+
+  /** Tables over some variables, whose sum is the least that factors cost by their states. */
+  private marginal(factors: readonly Held[], shared: readonly number[]): readonly Operand[] {
+    let left = factors;
+    for (const other of scopeOf(-1, factors)) {
+      if (shared.includes(other)) continue;
+      const holding = left.filter(({ variables }) => variables.includes(other));
+      const rest = [...scopeOf(other, holding)].sort((a, b) => a - b);
+      const least = { variables: rest, term: this.algebra.eliminate(operandsOf(holding, [other, ...rest])) };
+      left = [...left.filter((factor) => !holding.includes(factor)), least];
+    }
+    return operandsOf(left, shared);
+  }
+
   private minimise(variable: number, factors: readonly Held[], scope: ReadonlySet<number>): void {
     if (factors.length === 0) return;
     const neighbours = [...scope].sort((a, b) => a - b);
     this.work += neighbours.reduce((product, other) => product * this.sizeOf(other), this.sizeOf(variable));
-    const locals = new Map([variable, ...neighbours].map((other, index) => [other, index]));
-    const operands = [...factors]
-      .sort((a, b) => a.term - b.term)
-      .map(({ term, variables }) => ({ term, variables: variables.map((other) => locals.get(other) ?? 0) }));
-    this.addFactor(neighbours, this.algebra.eliminate(operands));
+    this.addFactor(neighbours, this.algebra.eliminate(operandsOf(factors, [variable, ...neighbours])));
   }
 
   /** Drops dominated states of the variables listed, and of their neighbours as long as something changes. */
@@ -296,6 +323,14 @@ class Elimination {
     this.dueAt.set(variable, tables / 2);
     return true;
   }
+}
+
+/** Factors by the places of their variables in a list. */
+function operandsOf(factors: readonly Held[], variables: readonly number[]): readonly Operand[] {
+  const locals = new Map(variables.map((variable, index) => [variable, index]));
+  return [...factors]
+    .sort((a, b) => a.term - b.term)
+    .map(({ term, variables: own }) => ({ term, variables: own.map((variable) => locals.get(variable) ?? 0) }));
 }
 
 /** The neighbours of a variable in some factors, in order of appearance. */

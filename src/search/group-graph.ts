@@ -26,6 +26,7 @@ import { readersByTensor } from '../strategy/readers.js';
 import type { CandidateSet } from './candidates.js';
 import type { CostFactor, CostProblem, CostTable } from './cost-problem.js';
 import type { EdgeCosts, EdgeTable, LayoutStates, Pair } from './edge-costs.js';
+import { LocalMoves, type PricedEdge } from './local-moves.js';
 import { pinnedInputLayouts, type SearchPins } from './pinned.js';
 import { typeKey } from './structure-key.js';
 
@@ -75,7 +76,8 @@ class Building {
   private rounds = 0;
   private readonly sizes: number[] = [];
   private readonly factors: CostFactor[] = [];
-  private readonly edges: { readonly variables: readonly [from: number, to: number]; readonly table: EdgeTable }[] = [];
+  private readonly edges: PricedEdge[] = [];
+  private moves: LocalMoves | undefined;
   private readonly edgeTables = new Map<string, EdgeTable>();
   private readonly ends = new Map<string, LayoutStates>();
   private readonly tables = new Map<string, CostTable>();
@@ -242,7 +244,9 @@ class Building {
     if (dearer.size === 0) return false;
     this.rounds += 1;
     const rivals = this.rounds < RIVALS_FROM ? [] : this.rivals(used, dearer);
-    const changed = new Set([...dearer, ...this.costs.price(rivals)]);
+    this.moves ??= new LocalMoves(this.sizes, this.factors, this.edges);
+    const moved = this.moves.settle(states, dearer, (pairs) => this.costs.price(pairs));
+    const changed = new Set([...moved, ...this.costs.price(rivals)]);
     for (const table of this.edgeTables.values()) table.refresh(changed);
     return true;
   }

@@ -13,7 +13,7 @@ import type { Graph } from '../ir/graph.js';
 import type { Mesh } from '../sharding-propagation/mesh.js';
 import { subAxes } from '../sharding-propagation/mesh.js';
 import type { Strategy } from '../sharding-propagation/strategy.js';
-import { best, LARGE, SMALL } from './cheapest.js';
+import { best, effortFor, isClose, LARGE, SMALL } from './cheapest.js';
 import { type CostProblem, type CostSolution, costOf } from './cost-problem.js';
 import { type Deadline, OutOfTime } from './deadline.js';
 import { type EliminationLimits, eliminate, eliminateInTurns } from './elimination.js';
@@ -36,8 +36,8 @@ export interface SearchedMesh extends MeshSolution {
   readonly isCut: boolean;
 }
 
-/** Table entries that the solver may look at, in a round: about a second. */
-const EFFORT = 1e8;
+/** Table entries that an integer program's solver may look at, in a round: about a second. */
+const EFFORT = { work: 1e8 };
 /** Tables of the relaxation that bounds recursive halving: small, so that the work stays linear. */
 const RELAXED: EliminationLimits = { tableEntries: 4096, tableWork: 131_072 };
 /** Rounds of recursive halving: in each, redistributions that the one before used have their exact prices. */
@@ -119,7 +119,7 @@ function solverOf(options: SearchOptions, deadline: Deadline, groups: MeshProble
   const algebra = new TimedAlgebra(deadline);
   switch (options.mode) {
     case 'ilp':
-      return (problem) => solvedApart(problem, options.solver, deadline);
+      return (problem) => solvedApart(problem, EFFORT, options.solver, deadline);
     case 'recursive_programming':
       return async (problem, operators) => {
         const halved = halve(problem, operators);
@@ -136,11 +136,13 @@ function solverOf(options: SearchOptions, deadline: Deadline, groups: MeshProble
         // What elimination in small tables leaves open is only looked at when its own answer stands.
         if (groups.refine(small.states)) return { ...small, isRefined: true };
         const isAuto = options.mode === 'auto';
-        const other = await solvedApart(problem, isAuto ? options.solver : 'none', deadline).catch(orNone);
+        const other = await solvedApart(problem, effortFor(small), isAuto ? options.solver : 'none', deadline).catch(
+          orNone,
+        );
         if (!other) return small;
         const mode = isAuto ? 'ilp' : 'dynamic_programming';
         const better = best(small, other);
-        if (better.bound === better.cost) return { ...better, mode };
+        if (isClose(better)) return { ...better, mode };
         const large = await eliminateInTurns(problem, new TimedAlgebra(deadline), LARGE, deadline).catch(orNone);
         return { ...(large ? best(better, large) : better), mode };
       };
@@ -153,9 +155,14 @@ function orNone(error: unknown): null {
   throw error;
 }
 
-async function solvedApart(problem: CostProblem, solver: SolverName, deadline: Deadline): Promise<Found> {
+async function solvedApart(
+  problem: CostProblem,
+  { work }: { readonly work: number },
+  solver: SolverName,
+  deadline: Deadline,
+): Promise<Found> {
   const seconds = deadline.left();
-  const effort = { work: EFFORT, ...(seconds === Infinity ? {} : { seconds }) };
+  const effort = { work, ...(seconds === Infinity ? {} : { seconds }) };
   const task = { problem: { ...problem, uses: [], limit: Infinity }, effort, solver };
   const { states, cost, bound } = await solveApart(task, deadline.signal ? { signal: deadline.signal } : {});
   deadline.signal?.throwIfAborted();

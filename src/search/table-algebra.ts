@@ -7,13 +7,14 @@
  */
 import type { CostProblem, CostSolution, CostTable } from './cost-problem.js';
 import { type ComparedTable, comparedTable, undominated } from './dominance.js';
-import { minimisedSum } from './minimised-sum.js';
+import { levelled } from './level-parts.js';
+import { minimisedSum, type Summand } from './minimised-sum.js';
 
 /** Number of a table: one that was given, or one made of others. */
 export type Term = number;
 
 /** A table as one operand: which local variable each of its dimensions is. */
-interface Operand {
+export interface Operand {
   readonly term: Term;
   readonly variables: readonly number[];
 }
@@ -42,6 +43,13 @@ type Made =
       readonly kept: number;
     }
   | { readonly kind: 'minimised'; readonly into: Term; readonly operands: readonly Operand[] }
+  | {
+      readonly kind: 'levelled';
+      readonly into: Term;
+      /** Sums over the same variables. */
+      readonly parts: readonly (readonly Operand[])[];
+      readonly index: number;
+    }
   | { readonly kind: 'compared'; readonly into: number; readonly operands: readonly Compared[] };
 
 export class TableAlgebra {
@@ -105,11 +113,18 @@ export class TableAlgebra {
    * in the operands.
    */
   eliminate(operands: readonly Operand[]): Term {
-    let key = 'e';
-    for (const { term, variables } of operands) key += `${term}(${variables.join()})`;
+    const key = `e${operandsKey(operands)}`;
     const known = this.terms.get(key);
     if (known !== undefined) return known;
     return this.add(key, { kind: 'minimised', into: this.tables.length, operands });
+  }
+
+  /** What is added to the part `index` of a sum, so that all of its parts cost the same (level-parts.ts). */
+  level(parts: readonly (readonly Operand[])[], index: number): Term {
+    const key = `l${index}:${parts.map(operandsKey).join('|')}`;
+    const known = this.terms.get(key);
+    if (known !== undefined) return known;
+    return this.add(key, { kind: 'levelled', into: this.tables.length, parts, index });
   }
 
   /** A term's table, ready to be compared along one of its dimensions. */
@@ -164,7 +179,7 @@ export class TableAlgebra {
       const stands =
         made.kind === 'restricted'
           ? !changed.has(made.of) && !decided.has(made.kept)
-          : !made.operands.some(({ term }) => changed.has(term));
+          : !operandsOf(made).some(({ term }) => changed.has(term));
       if (stands) continue;
       if (made.kind === 'minimised' && !fits(this.sizesOf(made.operands))) return null;
       const table = this.make(made);
@@ -189,8 +204,17 @@ export class TableAlgebra {
   private make(made: Exclude<Made, { kind: 'compared' }>): CostTable {
     if (made.kind === 'restricted')
       return restricted(this.table(made.of), made.dimension, this.keptBy(made.kept).states);
-    const operands = made.operands.map(({ term, variables }) => ({ table: this.table(term), variables }));
-    return minimisedSum(operands, this.sizesOf(made.operands));
+    if (made.kind === 'levelled')
+      return levelled(
+        made.parts.map((part) => this.summands(part)),
+        made.index,
+        this.sizesOf(operandsOf(made)),
+      );
+    return minimisedSum(this.summands(made.operands), this.sizesOf(made.operands));
+  }
+
+  private summands(operands: readonly Operand[]): readonly Summand[] {
+    return operands.map(({ term, variables }) => ({ table: this.table(term), variables }));
   }
 
   private compare(operands: readonly Compared[]): { readonly states: readonly number[]; readonly isAll: boolean } {
@@ -212,6 +236,16 @@ export class TableAlgebra {
     }
     return sizes;
   }
+}
+
+function operandsOf(made: Extract<Made, { kind: 'minimised' | 'levelled' }>): readonly Operand[] {
+  return made.kind === 'minimised' ? made.operands : made.parts.flat();
+}
+
+function operandsKey(operands: readonly Operand[]): string {
+  let key = '';
+  for (const { term, variables } of operands) key += `${term}(${variables.join()})`;
+  return key;
 }
 
 function restricted(table: CostTable, dimension: number, states: readonly number[]): CostTable {

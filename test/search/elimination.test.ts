@@ -87,6 +87,32 @@ test('an elimination done again for tables that changed finds what brute force f
   t.true(again > 50, `${again} were done again by the record`);
 });
 
+test('done again with tables too small to be exact, cost and bound still enclose what brute force finds', (t) => {
+  const limits = { tableEntries: 3, tableWork: 9 };
+  let [again, open] = [0, 0];
+  fc.assert(
+    fc.property(fc.integer({ min: 1, max: 2 ** 30 }), fc.nat(), fc.integer({ min: 1 }), (drawn, factor, seed) => {
+      const algebra = new TableAlgebra();
+      // Nearly all of seven variables are joined.
+      const first = randomProblem(new Array<number>(7).fill(3), 1.8, 0.05, generator(drawn));
+      const next = withOtherTable(first, { factor, seed, most: 20 });
+      const least = bruteForce(next);
+      if (bruteForce(first) === Infinity || least === Infinity) return;
+      try {
+        eliminate(first, algebra, limits);
+        if (algebra.again?.(next)) again += 1;
+        const solution = eliminate(next, algebra, limits);
+        t.true(solution.bound <= least && least <= solution.cost);
+        if (solution.bound < solution.cost) open += 1;
+      } catch (error) {
+        t.true(error instanceof RangeError);
+      }
+    }),
+    { numRuns: draws(150) },
+  );
+  t.true(again > 10 && open > 0, `${again} were done again by the record, ${open} were not exact`);
+});
+
 interface Change {
   readonly factor: number;
   readonly seed: number;

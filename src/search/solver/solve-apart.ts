@@ -29,43 +29,58 @@ export interface Following {
 /** Seconds beyond the user's limit in which the thread may come to its own end. */
 const GRACE = 1;
 
+/** Seconds that a thread which has answered has for its end; it takes some hundredths. */
+const WIND_UP = 2;
+
 /**
- * Solves on another thread.
+ * Solves on another thread. Whoever is answered may end the process at once, so the answer is passed on when the thread is gone:
+ * ending one while WebAssembly winds up can hang (nodejs/node#47748).
  * @throws NoAssignment where every assignment is forbidden, or takes more than the limit
  */
 export function solveApart(task: Task, { signal, better }: Following = {}): Promise<Answer> {
   return new Promise((resolve, reject) => {
     let best: Answer = { states: null, cost: Infinity, bound: -Infinity };
+    let isAnswered = false;
     const worker = new Worker(new URL('./solver-thread.js', import.meta.url), { workerData: task });
     const { seconds } = task.effort;
-    // A call of an integer solver looks at the clock rarely: past the limit it is not waited for.
-    const timer = seconds === undefined ? undefined : setTimeout(() => end(), (seconds + GRACE) * 1000);
-    const settle = (finish: () => void) => {
-      clearTimeout(timer);
-      signal?.removeEventListener('abort', end);
-      // A thread that has answered ends by itself: ending one while WebAssembly winds up can hang (nodejs/node#47748). What
-      // becomes of it keeps nobody waiting.
-      worker.unref();
-      finish();
-    };
     const end = () => {
       void worker.terminate();
-      settle(() => resolve(best));
+      answer(() => resolve(best));
+    };
+    // A call of an integer solver looks at the clock rarely: past the limit it is not waited for.
+    const timer = seconds === undefined ? undefined : setTimeout(end, (seconds + GRACE) * 1000);
+    /** The first answer counts. It is passed on by what comes first: the thread's end, or the time for it. */
+    const answer = (finish: () => void) => {
+      if (isAnswered) return;
+      isAnswered = true;
+      clearTimeout(timer);
+      signal?.removeEventListener('abort', end);
+      const late = setTimeout(finish, WIND_UP * 1000);
+      worker.once('exit', () => {
+        clearTimeout(late);
+        finish();
+      });
+      // A thread that does not end keeps nobody waiting.
+      worker.unref();
     };
     worker.on('message', (told: Told) => {
       if (told.kind === 'better') {
         best = told.answer;
         better?.(best);
-      } else if (told.kind === 'done') settle(() => resolve(told.answer));
-      else if (told.kind === 'impossible') settle(() => reject(new NoAssignment(told.message)));
-      else if (told.kind === 'failed') settle(() => reject(told.error));
+      } else if (told.kind === 'done') answer(() => resolve(told.answer));
+      else if (told.kind === 'impossible') answer(() => reject(new NoAssignment(told.message)));
+      else if (told.kind === 'failed') answer(() => reject(told.error));
     });
-    worker.on('messageerror', (error) => settle(() => reject(error)));
-    worker.on('error', (error) => settle(() => reject(error)));
-    // Settled already where it told its answer before: then this does nothing.
-    worker.on('exit', (code) =>
-      settle(() => reject(new Error(`the solver's thread ended without an answer (${code})`))),
-    );
+    worker.on('messageerror', (error) => answer(() => reject(error)));
+    // After an error the thread ends, too.
+    worker.on('error', (error) => answer(() => reject(error)));
+    worker.on('exit', (code) => {
+      if (isAnswered) return;
+      isAnswered = true;
+      clearTimeout(timer);
+      signal?.removeEventListener('abort', end);
+      reject(new Error(`the solver's thread ended without an answer (${code})`));
+    });
     signal?.addEventListener('abort', end);
     if (signal?.aborted) end();
   });

@@ -1,6 +1,7 @@
 /**
  * @file The solver against brute force, exact elimination, and interruption. Thousands more in solve.slow.ts.
  */
+import type { Worker } from 'node:worker_threads';
 import test from 'ava';
 import fc from 'fast-check';
 import { eliminate } from '../../../src/search/elimination.js';
@@ -66,6 +67,27 @@ test('a search on another thread ends when told, with the best so far', async (t
   t.is(limitedCostOf(problem, answer.states ?? []), answer.cost);
   t.true(answer.bound <= answer.cost);
 });
+
+test.serial(
+  'whoever is answered finds the thread gone: none is ended while it winds up, which could hang',
+  async (t) => {
+    const threads: Worker[] = [];
+    const note = (thread: Worker) => threads.push(thread);
+    process.on('worker', note);
+    const problem = layered(12, 4, 3);
+    const told = new AbortController();
+    told.abort();
+    const effort = { work: 1e6 };
+    for (const solver of ['none', 'highs'] as const) await solveApart({ problem, effort, solver });
+    await solveApart({ problem, effort, solver: 'highs' }, { signal: told.signal });
+    await t.throwsAsync(solveApart({ problem: { ...problem, limit: -1 }, effort, solver: 'highs' }));
+    process.off('worker', note);
+    t.deepEqual(
+      threads.map(({ threadId }) => threadId),
+      [-1, -1, -1, -1],
+    );
+  },
+);
 
 test('what cannot be kept is refused, on this thread and on another', async (t) => {
   const problem = {

@@ -1,0 +1,111 @@
+/**
+ * @file Prices around an assignment: what an optimum under bounds would move to, once the prices that it uses are exact.
+ *
+ * Elimination under prices of which most are only bounds finds an optimum that cannot be kept: the pairs that it uses turn out
+ * dearer. Before all is solved again, each variable whose cost rose moves to its best state given its neighbours', pairs that it
+ * uses then are made exact in turn, and so on until nothing moves that is not exact. A move costs a look at a variable's own edges, an
+ * elimination one at all of them, and most of what this prices is what the next elimination would have asked for.
+ *
+ * Nothing follows from the assignment that is reached: it only says which prices are worth having.
+ */
+import type { CostFactor } from './cost-problem.js';
+import type { EdgeTable, Pair } from './edge-costs.js';
+
+/** An edge of the group graph. */
+export interface PricedEdge {
+  readonly variables: readonly [from: number, to: number];
+  readonly table: EdgeTable;
+}
+
+export class LocalMoves {
+  /** By variable: numbers of its edges. */
+  private readonly edgesOf: readonly number[][];
+  private readonly unariesOf: readonly Float64Array[][];
+
+  /** @param unaries factors of one variable each */
+  constructor(
+    private readonly sizes: readonly number[],
+    unaries: readonly CostFactor[],
+    private readonly edges: readonly PricedEdge[],
+  ) {
+    this.edgesOf = sizes.map(() => []);
+    this.unariesOf = sizes.map(() => []);
+    for (const { variables, table } of unaries) this.unariesOf[variables[0] as number]?.push(table.values);
+    edges.forEach(({ variables }, edge) => {
+      for (const variable of variables) this.edgesOf[variable]?.push(edge);
+    });
+  }
+
+  /**
+   * Moves from an assignment some of whose pairs have risen.
+   * @param price makes pairs exact; returns those that rose
+   * @returns all pairs that rose on the way, `risen` included
+   */
+  settle(
+    start: readonly number[],
+    risen: ReadonlySet<Pair>,
+    price: (pairs: readonly Pair[]) => ReadonlySet<Pair>,
+  ): ReadonlySet<Pair> {
+    const states = [...start];
+    const all = new Set(risen);
+    const pairOf = (edge: number) => this.pairOf(edge, states);
+    let waiting = new Set<number>();
+    this.edges.forEach(({ variables }, edge) => {
+      if (risen.has(pairOf(edge))) for (const variable of variables) waiting.add(variable);
+    });
+    while (waiting.size > 0) {
+      const touched = this.descend(states, waiting);
+      const dearer = price([...touched].map(pairOf));
+      waiting = new Set();
+      for (const edge of touched) {
+        const pair = pairOf(edge);
+        if (!dearer.has(pair)) continue;
+        all.add(pair);
+        for (const variable of this.edges[edge]?.variables ?? []) waiting.add(variable);
+      }
+    }
+    return all;
+  }
+
+  /** Each variable that waits takes its best state, and where that changes, its neighbours wait; edges of those that moved. */
+  private descend(states: number[], waiting: Set<number>): ReadonlySet<number> {
+    const touched = new Set<number>();
+    for (const variable of waiting) {
+      waiting.delete(variable);
+      const best = this.bestState(variable, states);
+      if (best === states[variable]) continue;
+      states[variable] = best;
+      for (const edge of this.edgesOf[variable] as number[]) {
+        touched.add(edge);
+        const [from, to] = (this.edges[edge] as PricedEdge).variables;
+        waiting.add(from === variable ? to : from);
+      }
+    }
+    return touched;
+  }
+
+  /** The present state, unless another is cheaper; then the first of the cheapest. */
+  private bestState(variable: number, states: readonly number[]): number {
+    const size = this.sizes[variable] as number;
+    const costs = new Float64Array(size);
+    for (const values of this.unariesOf[variable] as Float64Array[]) {
+      for (let state = 0; state < size; state++) costs[state] = (costs[state] as number) + (values[state] as number);
+    }
+    for (const edge of this.edgesOf[variable] as number[]) {
+      const { variables, table } = this.edges[edge] as PricedEdge;
+      table.addCosts(
+        costs,
+        variables[0] === variable,
+        states[variables[0] === variable ? variables[1] : variables[0]] as number,
+      );
+    }
+    let best = states[variable] as number;
+    for (let state = 0; state < size; state++) if ((costs[state] as number) < (costs[best] as number)) best = state;
+    return best;
+  }
+
+  private pairOf(edge: number, states: readonly number[]): Pair {
+    const { variables, table } = this.edges[edge] as PricedEdge;
+    return table.pairAt(states[variables[0]] as number, states[variables[1]] as number);
+  }
+}
