@@ -10,10 +10,10 @@ import {
 } from '../../models/language-model.js';
 import { type Cluster, parseCluster } from '../../src/cost-model/cluster.js';
 import type { DeviceSpec } from '../../src/cost-model/device.js';
-import { HARDWARE } from '../../src/cost-model/hardware.js';
 import { deviceLevels } from '../../src/cost-model/levels.js';
 import type { Precision, Recompute, StepConfiguration } from '../../src/cost-model/step/configuration.js';
 import type { SoftwareName } from '../../src/cost-model/step/constants.js';
+import { deviceOf } from './devices.js';
 import { publishedModel } from './models.js';
 
 export type Row = Readonly<Record<string, string>>;
@@ -69,12 +69,18 @@ function wrongNumber(row: Row): string | null {
   return seconds !== undefined && seconds <= 0 ? `iteration_time_s is ${seconds}` : null;
 }
 
+/** Whether a run ended or ran out of memory; undefined where it did neither. */
+function statusOf(text: string): 'ok' | 'oom' | undefined {
+  if (/oom|out.of.memory/i.test(text)) return 'oom';
+  return /^(ok|done|completed?|success(ful)?)?$/i.test(text.trim()) ? 'ok' : undefined;
+}
+
 /** The run of a row, or why there is none. */
 export function publishedRun(row: Row, file: string): PublishedRun | string {
   const wrong = wrongNumber(row);
   if (wrong) return wrong;
-  const status = row['status'] || 'ok';
-  if (/offload/i.test(row['zero'] ?? '')) return 'optimizer on the host';
+  const status = statusOf(row['status'] ?? '');
+  if (status === undefined) return `status is ${row['status']}`;
   const timed = number(row, 'iteration_time_s') !== undefined;
   const memory = number(row, 'mem_gb');
   if (!timed && status !== 'oom' && memory === undefined) return 'no time';
@@ -86,7 +92,9 @@ export function publishedRun(row: Row, file: string): PublishedRun | string {
   const stated = number(row, 'gpus');
   if (stated === undefined && degrees.dp === undefined) return 'degrees are not stated';
   const gpus = stated ?? tp * pp * degrees.sp * (degrees.dp ?? 1);
-  const dp = degrees.dp || gpus / (tp * pp * sp);
+  // Some count the ranks of context parallelism among those of data parallelism, which share gradients.
+  const dpOfAll = sp > 1 && degrees.dp !== undefined && tp * pp * degrees.dp === gpus ? degrees.dp / sp : degrees.dp;
+  const dp = dpOfAll || gpus / (tp * pp * sp);
   if (!Number.isInteger(dp) || dp < 1 || tp * pp * sp * dp !== gpus) return 'degrees do not multiply to the devices';
   const globalBatch = number(row, 'global_batch');
   if (globalBatch === undefined) return 'the global batch is not stated';
@@ -143,8 +151,9 @@ export function publishedRun(row: Row, file: string): PublishedRun | string {
     ...(/LoRA/.test(`${row['source']} ${row['notes']}`) ? { frozen: true } : {}),
     microBatch,
     globalBatch,
-    tpSequence: row['sp'] === '1' || (row['sp'] === '' && software === 'megatron-core' && tp > 1),
+    tpSequence: YES.test(row['sp'] ?? '') || (!row['sp']?.trim() && software === 'megatron-core' && tp > 1),
     zero: zero.level,
+    ...(/offload/i.test(row['zero'] ?? '') ? { offload: 'optimizer' as const } : {}),
     ...(zero.inNode ? { shardRanks: Math.min(dp, perNode) } : {}),
     recompute: recomputeOf(row['recompute'] ?? ''),
     attention: attentionOf(row['attn'] ?? '', software),
@@ -175,8 +184,11 @@ export function publishedRun(row: Row, file: string): PublishedRun | string {
   };
 }
 
+/** Numbers may have commas or underscores between thousands, and lengths of sequences be in thousands of 1,024 ("8k"). */
 function number(row: Row, column: string): number | undefined {
-  const text = (row[column] ?? '').trim();
+  const text = (row[column] ?? '').trim().replace(/(\d)[,_](?=\d{3})/g, '$1');
+  const [, count, unit = ''] = /^(\d+)([km])$/i.exec(text) ?? [];
+  if (column === 'seq' && count !== undefined) return Number(count) * 1024 ** (unit.toLowerCase() === 'k' ? 1 : 2);
   if (text === '' || Number.isNaN(Number(text))) return undefined;
   return Number(text);
 }
@@ -184,33 +196,6 @@ function number(row: Row, column: string): number | undefined {
 /** Megatron pads vocabularies to a multiple of 128 · tp; others do no harm by it. */
 function padded(vocabulary: number, tp: number): number {
   return Math.ceil(vocabulary / (128 * tp)) * 128 * tp;
-}
-
-/** A DGX-2 joins its sixteen V100 by a switch, where others have six links each, straight to one another. */
-const DGX_2: DeviceSpec['scaleUp'] = {
-  bandwidth: 1.5e11,
-  latencySeconds: 8e-6,
-  domainSize: 16,
-  topology: 'NVSwitch',
-};
-
-const DEVICES: readonly (readonly [pattern: RegExp, id: string, also?: Partial<DeviceSpec>])[] = [
-  [/^A100-SXM-40GB/, 'a100-sxm-40'],
-  [/^A100/, 'a100-sxm-80'],
-  [/^V100.*DGX-2/, 'v100-sxm2-32', { scaleUp: DGX_2 }],
-  [/^V100/, 'v100-sxm2-32'],
-  [/^H100-SXM-96GB-HBM2e/, 'h100-sxm-80', { memoryBytes: 9.6e10, memoryBandwidth: 2.4e12 }],
-  [/^H100/, 'h100-sxm-80'],
-  [/^H200/, 'h200-sxm-141'],
-  [/^GB300|^B300/, 'gb300-nvl72'],
-  [/^GB200/, 'gb200-nvl72'],
-  [/^B200/, 'b200-sxm-180'],
-];
-
-function deviceOf(text: string): DeviceSpec | undefined {
-  const found = DEVICES.find(([pattern]) => pattern.test(text));
-  const device = HARDWARE.find(({ id }) => id === (found?.[1] ?? text));
-  return device && found?.[2] ? { ...device, ...found[2] } : device;
 }
 
 function softwareOf(row: Row): SoftwareName {
@@ -240,15 +225,28 @@ function release(row: Row): number {
   return Number(/Bridge (\d\d\.\d\d)/.exec(row['source'] ?? '')?.[1] ?? 0);
 }
 
+/** Yes and true, where a column asks whether. */
+const YES = /^\s*(1|true|yes|y|on)\s*$/i;
+
+/** Levels of ZeRO by the names that other systems have for them. */
+const ZERO_NAMES: readonly (readonly [pattern: RegExp, level: number])[] = [
+  [/shard_grad_op/i, 2],
+  [/fsdp|hsdp|full_shard/i, 3],
+  [/distributed.optimizer|dist.adam/i, 1],
+  [/none|no|ddp/i, 0],
+];
+
 function zeroOf(text: string, software: SoftwareName): { readonly level: 0 | 1 | 2 | 3; readonly inNode: boolean } {
-  const level = /HSDP/.test(text) ? 3 : Number(/\d/.exec(text)?.[0] ?? (software === 'megatron-core' ? 1 : 0));
-  return { level: Math.min(3, level) as 0 | 1 | 2 | 3, inNode: /HSDP/.test(text) };
+  const stated = /(?:^|zero\D{0,3}|stage\D{0,3})([0-3])/i.exec(text)?.[1];
+  const named = ZERO_NAMES.find(([pattern]) => pattern.test(text))?.[1];
+  const level = Number(stated ?? named ?? (software === 'megatron-core' ? 1 : 0));
+  return { level: level as 0 | 1 | 2 | 3, inNode: /HSDP|hybrid/i.test(text) };
 }
 
 function recomputeOf(text: string): Recompute {
-  if (/^full/.test(text)) return 'full';
-  if (/selective\(op\)/.test(text)) return 'operators';
-  if (/^selective/.test(text)) return 'selective';
+  if (/^full/i.test(text) || YES.test(text)) return 'full';
+  if (/selective\(op\)/i.test(text)) return 'operators';
+  if (/^selective/i.test(text)) return 'selective';
   return 'none';
 }
 
@@ -270,11 +268,17 @@ function precisionOf(row: Row): Precision {
   const text = row['precision'] ?? '';
   // MLPerf's configuration files say fp4 in their names, and most of the others are of 8 bits.
   if (AMBIGUOUS.test(text)) return /fp4/.test(row['source_ref'] ?? '') ? 'fp4' : 'fp8';
-  if (/fp4/.test(text)) return 'fp4';
-  if (/fp8/.test(text)) return 'fp8';
-  if (/fp32/.test(text)) return 'fp32';
-  return /^fp16$/.test(text) ? 'fp16' : 'bf16';
+  return FORMATS.find(([pattern]) => pattern.test(text))?.[1] ?? 'bf16';
 }
+
+/** The first that matches counts: mixed recipes multiply in the narrowest that they name, bf16 where they leave it open. */
+const FORMATS: readonly (readonly [pattern: RegExp, precision: Precision])[] = [
+  [/fp4/i, 'fp4'],
+  [/fp8|float8/i, 'fp8'],
+  [/bf16|bfloat16/i, 'bf16'],
+  [/fp16|float16|half/i, 'fp16'],
+  [/fp32|float32/i, 'fp32'],
+];
 
 function styleOf(row: Row, stated: 'gpt' | 'llama' | undefined): LanguageModelStyle {
   if (stated) return stated === 'gpt' ? GPT_STYLE : LLAMA_STYLE;

@@ -11,7 +11,7 @@ import type { AttentionWork, MatmulWork } from './work.js';
 export { memorySeconds };
 
 const FALLBACKS: Readonly<Record<StepConfiguration['precision'], readonly PeakKind[]>> = {
-  fp32: ['fp32'],
+  fp32: ['fp32', 'bf16', 'fp16'],
   bf16: ['bf16', 'fp16', 'fp32'],
   fp16: ['fp16', 'bf16', 'fp32'],
   fp8: ['fp8', 'bf16'],
