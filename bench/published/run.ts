@@ -11,7 +11,12 @@ import {
 import { type Cluster, parseCluster } from '../../src/cost-model/cluster.js';
 import type { DeviceSpec } from '../../src/cost-model/device.js';
 import { deviceLevels } from '../../src/cost-model/levels.js';
-import type { Precision, Recompute, StepConfiguration } from '../../src/cost-model/step/configuration.js';
+import {
+  type Precision,
+  type Recompute,
+  type StepConfiguration,
+  usualGradientBytes,
+} from '../../src/cost-model/step/configuration.js';
 import type { SoftwareName } from '../../src/cost-model/step/constants.js';
 import { deviceOf } from './devices.js';
 import { publishedModel } from './models.js';
@@ -138,8 +143,7 @@ export function publishedRun(row: Row, file: string): PublishedRun | string {
   const network = number(row, 'internode_gbps_per_gpu');
   const configuration: StepConfiguration = {
     degrees: { tp, pp, sp, dp, ep: Math.min(number(row, 'ep') ?? 1, dp * sp) },
-    virtualStages:
-      pp === 1 ? 1 : (number(row, 'vpp') ?? (/config/.test(row['vpp'] ?? '') ? Math.floor(layers / pp) : 1)),
+    virtualStages: chunksOf(row, layers, pp),
     fusedNorms: style.norm === 'layer' || software !== 'eager' || /RMS kernel|TE|FA/.test(row['attn'] ?? ''),
     loss: /llm-foundry|Liger|AutoModel/.test(`${row['source']} ${row['notes']}`)
       ? 'fused'
@@ -164,7 +168,7 @@ export function publishedRun(row: Row, file: string): PublishedRun | string {
     ...(software === 'megatron' && zero.level === 3 ? { gathersPerLayer: 12 } : {}),
     // Megatron has it since early 2022, with sequence parallelism.
     ...(/Korthikanti/.test(row['source'] ?? '') ? { fusedAccumulation: true } : {}),
-    gradientBytes: software === 'megatron-core' && precision !== 'fp16' ? 2 : software === 'megatron' ? 2 : 2,
+    gradientBytes: gradientBytesOf(row, software, precision),
   };
   const named = parseCluster(`${Math.ceil(gpus / perNode)}x${perNode}:${device.id}`, undefined);
   const scaleOut = network === undefined ? device.scaleOut : { ...device.scaleOut, bandwidth: (network / 8) * 1e9 };
@@ -223,6 +227,27 @@ function overlapOf(row: Row, software: SoftwareName, zero: number): StepConfigur
 /** The release that a source names, such as 26.06: experts' dispatch runs beside other work from that one on. */
 function release(row: Row): number {
   return Number(/Bridge (\d\d\.\d\d)/.exec(row['source'] ?? '')?.[1] ?? 0);
+}
+
+/**
+ * Chunks per stage. Where only a configuration file says how many ("see config"), each layer is one; where sends between stages
+ * overlap, which Megatron has between chunks alone, there are two at least.
+ */
+function chunksOf(row: Row, layers: number, pp: number): number {
+  if (pp === 1) return 1;
+  const most = Math.floor(layers / pp);
+  const unstated = /config/.test(row['vpp'] ?? '') ? most : /p2p/.test(row['overlap'] ?? '') ? Math.min(2, most) : 1;
+  return number(row, 'vpp') ?? unstated;
+}
+
+/**
+ * In what gradients are reduced, where it is not what the software usually does: NVIDIA's recipes for speed (NeMo, Megatron-Bridge,
+ * MLPerf) reduce in bf16. FSDP reduces in fp32 unless told otherwise, as MosaicML's PURE does.
+ */
+function gradientBytesOf(row: Row, software: SoftwareName, precision: Precision): number {
+  const source = `${row['source']} ${row['notes']}`;
+  if (precision !== 'fp32' && /NeMo|Bridge|MLPerf|mp_mode=PURE/.test(source)) return 2;
+  return /torchtitan|mp_mode=DEFAULT/.test(source) ? 4 : usualGradientBytes(precision, software);
 }
 
 /** Yes and true, where a column asks whether. */

@@ -65,15 +65,16 @@ interface Recipe {
   readonly optimizer: number;
 }
 
-/** Mixed-precision Adam: 16-bit parameters beside fp32 masters and moments; fp32 has no masters. */
+/**
+ * Mixed-precision Adam: 16-bit parameters beside fp32 masters and moments; fp32 has no masters. Gradients are added up and reduced in
+ * one buffer, so they take as many bytes in memory as on the wire. PyTorch's FSDP keeps fp32 shards of all of them, and casts what
+ * it gathers; with the state on the host, what it keeps are 16-bit shards, and the masters are there.
+ */
 export function recipeOf(configuration: StepConfiguration): Recipe {
-  const { precision, software, zero } = configuration;
+  const { precision, zero, gradientBytes } = configuration;
   if (precision === 'fp32') return { parameter: 4, gradient: 4, optimizer: 8 };
-  // PyTorch's FSDP keeps fp32 shards and casts what it gathers; on the host they are masters beside 16-bit shards. Megatron accumulates gradients in fp32 except in its
-  // recipes for 8 and 4 bits.
   if (zero === 3 && !offloadsOptimizer(configuration)) return { parameter: 4, gradient: 4, optimizer: 8 };
-  const gradient = precision === 'bf16' && software !== 'eager' ? 4 : 2;
-  return { parameter: 2, gradient, optimizer: 12 };
+  return { parameter: 2, gradient: gradientBytes, optimizer: 12 };
 }
 
 /** Elements that a rank holds of a part. */
