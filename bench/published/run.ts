@@ -289,10 +289,15 @@ function plainSoftmax(row: Row, software: SoftwareName, rows: number): boolean {
 /** "fp4 or fp8 (see config)". */
 const AMBIGUOUS = /fp4 or fp8/;
 
+/**
+ * MLPerf's configuration files say fp4 in their names, and most of the others are of 8 bits; but NVIDIA's own runs of Llama 405B in
+ * round 5.1, which it announced as those of its 4-bit format, scaling from 512 devices to 5,120.
+ */
+const FOUR_BITS = /fp4|v5\.1 llama31_405b NVIDIA\//;
+
 function precisionOf(row: Row): Precision {
   const text = row['precision'] ?? '';
-  // MLPerf's configuration files say fp4 in their names, and most of the others are of 8 bits.
-  if (AMBIGUOUS.test(text)) return /fp4/.test(row['source_ref'] ?? '') ? 'fp4' : 'fp8';
+  if (AMBIGUOUS.test(text)) return FOUR_BITS.test(`${row['source']} ${row['source_ref']}`) ? 'fp4' : 'fp8';
   return FORMATS.find(([pattern]) => pattern.test(text))?.[1] ?? 'bf16';
 }
 

@@ -29,6 +29,8 @@ export interface StepConstants {
   readonly hostPower: number;
   /** Host seconds per collective. */
   readonly exchangeSeconds: number;
+  /** How many times as long a collective over tp takes in software that is not made around it: it copies and waits, eager or compiled. */
+  readonly plainExchange: number;
   /** Host seconds that a block of experts costs each way: routing, sorting, sizes read back. */
   readonly expertSeconds: number;
   /** Seconds per step outside the model: data, scalars read back, logging. */
@@ -70,28 +72,29 @@ export interface StepConstants {
 
 export const STEP_CONSTANTS: StepConstants = {
   software: {
-    megatron: { hostSeconds: 5.91e-5, passes: 0.824 },
-    'megatron-core': { hostSeconds: 1e-5, passes: 1.3 },
-    eager: { hostSeconds: 1.2e-5, passes: 2.73 },
-    compiled: { hostSeconds: 4e-6, passes: 3.22 },
+    megatron: { hostSeconds: 5.9e-5, passes: 0.875 },
+    'megatron-core': { hostSeconds: 1e-5, passes: 1.16 },
+    eager: { hostSeconds: 1.2e-5, passes: 2.31 },
+    compiled: { hostSeconds: 4e-6, passes: 2.44 },
   },
-  hostPower: 3.06,
+  hostPower: 3.05,
   exchangeSeconds: 5.03e-5,
+  plainExchange: 1.97,
   expertSeconds: 0.00356,
-  stepSeconds: 0.00629,
-  sustained: { ampere: 0.915, hopper: 0.796, blackwell: 0.698 },
-  attentionShare: 0.375,
+  stepSeconds: 0.00638,
+  sustained: { ampere: 0.924, hopper: 0.794, blackwell: 0.704 },
+  attentionShare: 0.385,
   attentionPortableShare: 0.555,
-  attentionHalf: 300,
+  attentionHalf: 800,
   scoreBytesForward: 10,
   scoreBytesBackward: 21,
-  plainNormPasses: 21.7,
+  plainNormPasses: 17,
   castBytes: 4,
-  fp4Share: 0.891,
-  ringHopSeconds: 2.82e-6,
-  hiddenTensor: 0.732,
-  hiddenExperts: 0.873,
-  hiddenData: 0.498,
+  fp4Share: 0.833,
+  ringHopSeconds: 2.83e-6,
+  hiddenTensor: 0.662,
+  hiddenExperts: 0.865,
+  hiddenData: 0.496,
   contention: 0.15,
   optimizerBytes: 32,
   hostShare: 0.5,
