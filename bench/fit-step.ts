@@ -36,6 +36,9 @@ const WEIGHTS: Readonly<Record<string, number>> = {
   'bigscience_a100.csv': 0.5,
 };
 
+/** In no fit: what most of these runs wait for is a host, of which the catalogue knows what one paper measured. */
+const UNSEEN: ReadonlySet<string> = new Set(['ml_engineering_h200_b200.csv']);
+
 const ROUNDS = Number(argument('--rounds') ?? 10);
 const MOST_PER_FAMILY = Number(argument('--most') ?? 150);
 const ONLY = argument('--only')?.split(',');
@@ -44,10 +47,10 @@ const KNOWN: ReadonlySet<string> = new Set([
   'software.megatron-core.hostSeconds',
   'software.eager.hostSeconds',
   'software.compiled.hostSeconds',
-  'plainNormPasses',
   'attentionHalf',
   'scoreBytesForward',
   'scoreBytesBackward',
+  'plainNormPasses',
   'castBytes',
   'contention',
   'optimizerBytes',
@@ -58,7 +61,7 @@ const KNOWN: ReadonlySet<string> = new Set([
 /** What moves a constant far from where it is expected costs a little, so that none takes on the part of another. */
 const STIFFNESS = 0.002;
 
-const files = process.argv.slice(2).filter((text) => text.endsWith('.csv'));
+const files = process.argv.slice(2).filter((text) => text.endsWith('.csv') && !UNSEEN.has(basename(text)));
 const predictor = new Predictor();
 const samples = files.flatMap((file) => samplesOf(file));
 const families = groupBy(samples, ({ run }) => run.file);
@@ -78,11 +81,10 @@ const EXPECTED: StepConstants = {
   sustained: { ampere: 0.9, hopper: 0.8, blackwell: 0.75 },
   attentionShare: 0.6,
   attentionPortableShare: 0.6,
-  attentionHalf: Number(process.env['HALF'] ?? 800),
+  attentionHalf: 800,
   scoreBytesForward: 10,
   scoreBytesBackward: 21,
-  // Ten kernels of RMS norm in fp32 each way move 124 bytes an element, one kernel 10.
-  plainNormPasses: Number(process.env['NORM'] ?? 17),
+  plainNormPasses: 17,
   castBytes: 4,
   fp4Share: 0.7,
   ringHopSeconds: 3e-6,
