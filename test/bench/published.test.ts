@@ -2,13 +2,15 @@
  * @file What bench:accuracy makes of tables and of scores.
  */
 import { spawnSync } from 'node:child_process';
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test from 'ava';
 import { readCsv } from '../../bench/published/csv.js';
+import { Predictor } from '../../bench/published/predictor.js';
 import { publishedRun } from '../../bench/published/run.js';
 import { kendall, labelScore, scoreOf } from '../../bench/published/score.js';
+import { STEP_CONSTANTS } from '../../src/cost-model/step/constants.js';
 import { ROOT } from '../cli/autopar.js';
 
 test('quoted fields hold commas, line ends and quotes', (t) => {
@@ -118,6 +120,16 @@ test('devices, formats, sharding and numbers are read as tables spell them', (t)
   t.deepEqual(run({ cp: '2' }).configuration.degrees, { tp: 2, pp: 2, sp: 2, dp: 2, ep: 1 });
   t.is(run({ status: 'OOM' }).fits, false);
   t.is(publishedRun({ ...ROW, status: 'cancelled' }, ''), 'status is cancelled');
+});
+
+test('steps of Megatron-Turing NLG, which no constant was fitted to, are met within a quarter', (t) => {
+  const predictor = new Predictor();
+  for (const row of readCsv(readFileSync(join(ROOT, 'test/bench/papers.csv'), 'utf8'))) {
+    const run = publishedRun(row, 'papers.csv');
+    if (typeof run === 'string') return t.fail(run);
+    const { stepSeconds } = predictor.price(run, STEP_CONSTANTS);
+    t.true(Math.abs(stepSeconds / (run.seconds ?? 0) - 1) < 0.25, `${stepSeconds} for ${run.seconds}`);
+  }
 });
 
 test('empty lines, a byte-order mark and capital letters in names are no obstacle', (t) => {

@@ -37,12 +37,17 @@ export interface StepConstants {
   readonly stepSeconds: number;
   /** Share of the highest measured matmul rate that holds for seconds, under the power limit, by what a device is. */
   readonly sustained: Readonly<Record<Generation, number>>;
-  /** Share of the peak that fused attention reaches on long sequences, forward; backward it reaches 0.85 of that. */
+  /**
+   * Share of the peak that kernels of FlashAttention 2 reach on long sequences, forward (backward 0.85 of that), and the keys at which
+   * they have half of it.
+   */
   readonly attentionShare: number;
-  /** Share of a newer device's attention rate that is left to kernels written for Ampere (FlashAttention 2). */
-  readonly attentionPortableShare: number;
-  /** Keys at which fused attention has half of its rate. */
   readonly attentionHalf: number;
+  /** Share of that share that is left to them on devices newer than they are. */
+  readonly attentionPortableShare: number;
+  /** The same of kernels that are written for such devices (FlashAttention 3, cuDNN): faster, and slower to fill. */
+  readonly attentionNativeShare: number;
+  readonly attentionNativeHalf: number;
   /** Bytes per score that attention in parts moves: products, mask, softmax, dropout; forward, backward. */
   readonly scoreBytesForward: number;
   readonly scoreBytesBackward: number;
@@ -72,29 +77,31 @@ export interface StepConstants {
 
 export const STEP_CONSTANTS: StepConstants = {
   software: {
-    megatron: { hostSeconds: 5.9e-5, passes: 0.875 },
-    'megatron-core': { hostSeconds: 1e-5, passes: 1.16 },
-    eager: { hostSeconds: 1.2e-5, passes: 2.31 },
-    compiled: { hostSeconds: 4e-6, passes: 2.44 },
+    megatron: { hostSeconds: 5.9e-5, passes: 0.9 },
+    'megatron-core': { hostSeconds: 1e-5, passes: 1.55 },
+    eager: { hostSeconds: 1.2e-5, passes: 2.36 },
+    compiled: { hostSeconds: 4e-6, passes: 2.47 },
   },
-  hostPower: 3.05,
+  hostPower: 3.04,
   exchangeSeconds: 5.03e-5,
   plainExchange: 1.97,
-  expertSeconds: 0.00356,
-  stepSeconds: 0.00638,
-  sustained: { ampere: 0.924, hopper: 0.794, blackwell: 0.704 },
-  attentionShare: 0.385,
-  attentionPortableShare: 0.555,
+  expertSeconds: 0.00361,
+  stepSeconds: 0.0065,
+  sustained: { ampere: 0.929, hopper: 0.781, blackwell: 0.675 },
+  attentionShare: 0.373,
   attentionHalf: 800,
+  attentionPortableShare: 0.6,
+  attentionNativeShare: 0.65,
+  attentionNativeHalf: 1700,
   scoreBytesForward: 10,
   scoreBytesBackward: 21,
   plainNormPasses: 17,
   castBytes: 4,
-  fp4Share: 0.833,
-  ringHopSeconds: 2.83e-6,
-  hiddenTensor: 0.662,
-  hiddenExperts: 0.865,
-  hiddenData: 0.496,
+  fp4Share: 0.777,
+  ringHopSeconds: 2.85e-6,
+  hiddenTensor: 0.683,
+  hiddenExperts: 0.861,
+  hiddenData: 0.499,
   contention: 0.15,
   optimizerBytes: 32,
   hostShare: 0.5,
