@@ -16,6 +16,11 @@ export interface NamedModel {
   readonly latent?: LatentSizes;
 }
 
+const LLAMA_4: NamedModel = {
+  ...{ layers: 48, hidden: 5120, heads: 40, kvHeads: 8, headWidth: 128, ffn: 16384, vocab: 202048 },
+  style: 'llama',
+};
+
 const NAMED: readonly (readonly [pattern: RegExp, model: NamedModel])[] = [
   [
     /deepseek.?v3/i,
@@ -144,33 +149,11 @@ const NAMED: readonly (readonly [pattern: RegExp, model: NamedModel])[] = [
       experts: { count: 160, chosen: 6, feedForward: 1536, shared: 3072, dense: 1 },
     },
   ],
-  [
-    /llama.?4.*scout/i,
-    {
-      layers: 48,
-      hidden: 5120,
-      heads: 40,
-      kvHeads: 8,
-      headWidth: 128,
-      ffn: 16384,
-      vocab: 202048,
-      style: 'llama',
-      experts: { count: 16, chosen: 1, feedForward: 8192, shared: 8192, dense: 0 },
-    },
-  ],
+  [/llama.?4.*scout/i, { ...LLAMA_4, experts: { count: 16, chosen: 1, feedForward: 8192, shared: 8192, dense: 0 } }],
+  // Every second layer is dense.
   [
     /llama.?4.*maverick/i,
-    {
-      layers: 48,
-      hidden: 5120,
-      heads: 40,
-      kvHeads: 8,
-      headWidth: 128,
-      ffn: 16384,
-      vocab: 202048,
-      style: 'llama',
-      experts: { count: 128, chosen: 1, feedForward: 8192, shared: 8192, dense: 24 },
-    },
+    { ...LLAMA_4, experts: { count: 128, chosen: 1, feedForward: 8192, shared: 8192, dense: 24 } },
   ],
   [
     /qwen3.*32b/i,
