@@ -98,17 +98,29 @@ function readTable(file: string, predictor: Predictor) {
       skipped[run] = (skipped[run] ?? 0) + 1;
       continue;
     }
-    const work = predictor.work(run);
-    const stages = stageMemory(work, run.configuration);
-    outcomes.push({
-      run,
-      predictedSeconds: predictor.price(run, STEP_CONSTANTS).stepSeconds,
-      peakSeconds: peakSeconds(work, run),
-      needBytes: Math.max(...stages.map(({ total }) => total)),
-      allocatedBytes: Math.max(...stages.map(allocatedBytes)),
-    });
+    // One row that no layer can be made of, or that a device cannot run, does not keep the others from being predicted.
+    try {
+      outcomes.push(outcomeOf(run, predictor));
+    } catch (error) {
+      const why = `not predicted: ${error instanceof Error ? error.message : error}`;
+      skipped[why] = (skipped[why] ?? 0) + 1;
+    }
   }
   return { file, rows: rows.length, eligible, skipped, outcomes };
+}
+
+function outcomeOf(run: PublishedRun, predictor: Predictor): Outcome {
+  const work = predictor.work(run);
+  const stages = stageMemory(work, run.configuration);
+  const predictedSeconds = predictor.price(run, STEP_CONSTANTS).stepSeconds;
+  if (!Number.isFinite(predictedSeconds)) throw new Error(`the step would take ${predictedSeconds} s`);
+  return {
+    run,
+    predictedSeconds,
+    peakSeconds: peakSeconds(work, run),
+    needBytes: Math.max(...stages.map(({ total }) => total)),
+    allocatedBytes: Math.max(...stages.map(allocatedBytes)),
+  };
 }
 
 /** The geometric mean of the share of the peak that the measured runs reach. */

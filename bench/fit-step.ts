@@ -36,6 +36,9 @@ const WEIGHTS: Readonly<Record<string, number>> = {
   'bigscience_a100.csv': 0.5,
 };
 
+/** In no fit: what most of these runs wait for is a host, of which the catalogue knows what one paper measured. */
+const UNSEEN: ReadonlySet<string> = new Set(['ml_engineering_h200_b200.csv']);
+
 const ROUNDS = Number(argument('--rounds') ?? 10);
 const MOST_PER_FAMILY = Number(argument('--most') ?? 150);
 const ONLY = argument('--only')?.split(',');
@@ -45,8 +48,11 @@ const KNOWN: ReadonlySet<string> = new Set([
   'software.eager.hostSeconds',
   'software.compiled.hostSeconds',
   'attentionHalf',
+  'attentionPortableShare',
+  'attentionNativeShare',
   'scoreBytesForward',
   'scoreBytesBackward',
+  'plainNormPasses',
   'castBytes',
   'contention',
   'optimizerBytes',
@@ -57,7 +63,7 @@ const KNOWN: ReadonlySet<string> = new Set([
 /** What moves a constant far from where it is expected costs a little, so that none takes on the part of another. */
 const STIFFNESS = 0.002;
 
-const files = process.argv.slice(2).filter((text) => text.endsWith('.csv'));
+const files = process.argv.slice(2).filter((text) => text.endsWith('.csv') && !UNSEEN.has(basename(text)));
 const predictor = new Predictor();
 const samples = files.flatMap((file) => samplesOf(file));
 const families = groupBy(samples, ({ run }) => run.file);
@@ -71,16 +77,18 @@ const EXPECTED: StepConstants = {
   },
   hostPower: 3,
   exchangeSeconds: 5e-5,
+  plainExchange: 1.3,
   expertSeconds: 3e-3,
   stepSeconds: 0.005,
   sustained: { ampere: 0.9, hopper: 0.8, blackwell: 0.75 },
-  attentionShare: 0.45,
+  attentionShare: 0.6,
+  attentionHalf: 800,
   attentionPortableShare: 0.6,
-  attentionHalf: 300,
+  attentionNativeShare: 0.65,
+  attentionNativeHalf: 1500,
   scoreBytesForward: 10,
   scoreBytesBackward: 21,
-  // Ten kernels of RMS norm in fp32 each way move 124 bytes an element, one kernel 10.
-  plainNormPasses: 12,
+  plainNormPasses: 17,
   castBytes: 4,
   fp4Share: 0.7,
   ringHopSeconds: 3e-6,

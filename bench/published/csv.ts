@@ -2,17 +2,24 @@
  * @file Comma-separated values as RFC 4180 has them: quoted fields may hold commas, line ends and doubled quotes.
  */
 
-/** Rows as records by the names of the first line. Fields that a row lacks are ''. */
+/** Rows as records by the names of the first line; empty lines are none. Fields that a row lacks are ''. */
 export function readCsv(text: string): readonly Readonly<Record<string, string>>[] {
-  const [header = [], ...rows] = fieldsOf(text);
-  return rows
-    .filter((row) => row.length > 1 || row[0] !== '')
-    .map((row) => Object.fromEntries(header.map((name, index) => [name.trim(), row[index] ?? ''])));
+  const [header = [], ...rows] = linesOf(text);
+  return rows.map((row) => Object.fromEntries(header.map((name, index) => [columnName(name), row[index] ?? ''])));
 }
 
-/** The names of the first line. */
+/** The names of the first line, in small letters. */
 export function columnsOf(text: string): readonly string[] {
-  return (fieldsOf(text.split('\n', 1)[0] ?? '')[0] ?? []).map((name) => name.trim());
+  return (linesOf(text)[0] ?? []).map(columnName);
+}
+
+function columnName(text: string): string {
+  return text.trim().toLowerCase();
+}
+
+/** Lines that say something, without the mark that some programs put before the first. */
+function linesOf(text: string): string[][] {
+  return fieldsOf(text.replace(/^\uFEFF/, '')).filter((row) => row.some((field) => field.trim() !== ''));
 }
 
 function fieldsOf(text: string): string[][] {

@@ -16,6 +16,11 @@ export interface NamedModel {
   readonly latent?: LatentSizes;
 }
 
+const LLAMA_4: NamedModel = {
+  ...{ layers: 48, hidden: 5120, heads: 40, kvHeads: 8, headWidth: 128, ffn: 16384, vocab: 202048 },
+  style: 'llama',
+};
+
 const NAMED: readonly (readonly [pattern: RegExp, model: NamedModel])[] = [
   [
     /deepseek.?v3/i,
@@ -116,6 +121,55 @@ const NAMED: readonly (readonly [pattern: RegExp, model: NamedModel])[] = [
       experts: { count: 8, chosen: 2, feedForward: 14336, shared: 0, dense: 0 },
     },
   ],
+  [
+    /mixtral.*8x22b/i,
+    {
+      layers: 56,
+      hidden: 6144,
+      heads: 48,
+      kvHeads: 8,
+      ffn: 16384,
+      vocab: 32768,
+      style: 'llama',
+      experts: { count: 8, chosen: 2, feedForward: 16384, shared: 0, dense: 0 },
+    },
+  ],
+  [
+    /deepseek.?v2(?!.*lite)/i,
+    {
+      layers: 60,
+      hidden: 5120,
+      heads: 128,
+      kvHeads: 128,
+      headWidth: 192,
+      latent: { query: 1536, keyValue: 512, valueWidth: 128 },
+      ffn: 12288,
+      vocab: 102400,
+      style: 'llama',
+      experts: { count: 160, chosen: 6, feedForward: 1536, shared: 3072, dense: 1 },
+    },
+  ],
+  [/llama.?4.*scout/i, { ...LLAMA_4, experts: { count: 16, chosen: 1, feedForward: 8192, shared: 8192, dense: 0 } }],
+  // Every second layer is dense.
+  [
+    /llama.?4.*maverick/i,
+    { ...LLAMA_4, experts: { count: 128, chosen: 1, feedForward: 8192, shared: 8192, dense: 24 } },
+  ],
+  [
+    /qwen3.*32b/i,
+    {
+      ...{ layers: 64, hidden: 5120, heads: 64, kvHeads: 8, headWidth: 128, ffn: 25600, vocab: 151936 },
+      style: 'llama',
+    },
+  ],
+  [
+    /qwen3.*8b/i,
+    {
+      ...{ layers: 36, hidden: 4096, heads: 32, kvHeads: 8, headWidth: 128, ffn: 12288, vocab: 151936 },
+      style: 'llama',
+    },
+  ],
+  [/qwen2.5.*72b/i, { layers: 80, hidden: 8192, heads: 64, kvHeads: 8, ffn: 29568, vocab: 152064, style: 'llama' }],
   [/qwen2.5.*7b/i, { layers: 28, hidden: 3584, heads: 28, kvHeads: 4, ffn: 18944, vocab: 152064, style: 'llama' }],
   [/qwen2.5.*32b/i, { layers: 64, hidden: 5120, heads: 40, kvHeads: 8, ffn: 27648, vocab: 152064, style: 'llama' }],
   [
@@ -124,11 +178,25 @@ const NAMED: readonly (readonly [pattern: RegExp, model: NamedModel])[] = [
   ],
   [/llama.?3.*70b/i, { layers: 80, hidden: 8192, heads: 64, kvHeads: 8, ffn: 28672, vocab: 128256, style: 'llama' }],
   [/llama.?3.*8b/i, { layers: 32, hidden: 4096, heads: 32, kvHeads: 8, ffn: 14336, vocab: 128256, style: 'llama' }],
+  [/llama.?3\.2.*3b/i, { layers: 28, hidden: 3072, heads: 24, kvHeads: 8, ffn: 8192, vocab: 128256, style: 'llama' }],
+  [/llama.?3\.2.*1b/i, { layers: 16, hidden: 2048, heads: 32, kvHeads: 8, ffn: 8192, vocab: 128256, style: 'llama' }],
+  [/llama.?2.*70b/i, { layers: 80, hidden: 8192, heads: 64, kvHeads: 8, ffn: 28672, vocab: 32000, style: 'llama' }],
+  [/llama.*65b/i, { layers: 80, hidden: 8192, heads: 64, kvHeads: 64, ffn: 22016, vocab: 32000, style: 'llama' }],
+  [/llama.*13b/i, { layers: 40, hidden: 5120, heads: 40, kvHeads: 40, ffn: 13824, vocab: 32000, style: 'llama' }],
+  [/llama.*7b/i, { layers: 32, hidden: 4096, heads: 32, kvHeads: 32, ffn: 11008, vocab: 32000, style: 'llama' }],
+  [/mistral.*7b/i, { layers: 32, hidden: 4096, heads: 32, kvHeads: 8, ffn: 14336, vocab: 32000, style: 'llama' }],
+  [/gpt.?3.*175b/i, { layers: 96, hidden: 12288, heads: 96, kvHeads: 96, ffn: 49152, vocab: 51200, style: 'gpt' }],
+  [/bloom.*176b/i, { layers: 70, hidden: 14336, heads: 112, kvHeads: 112, ffn: 57344, vocab: 250880, style: 'gpt' }],
+  [/opt.*175b/i, { layers: 96, hidden: 12288, heads: 96, kvHeads: 96, ffn: 49152, vocab: 50272, style: 'gpt' }],
+  [
+    /mt.?nlg|turing.*530b/i,
+    { layers: 105, hidden: 20480, heads: 128, kvHeads: 128, ffn: 81920, vocab: 51200, style: 'gpt' },
+  ],
 ];
 
 /** What is known of a name; `hybrid` for models with other layers than a transformer's, or reduced ones. */
 export function publishedModel(name: string): NamedModel | 'hybrid' | undefined {
-  if (/proxy|vlm|mimo/i.test(name)) return 'hybrid';
-  if (/nemotron.?v?3(?!\d)|deepseek.?v4/i.test(name)) return 'hybrid';
+  if (/proxy|vlm|mimo|qwen3.?next/i.test(name)) return 'hybrid';
+  if (/nemotron.?(v?3(?!\d)|h\b)|deepseek.?v4/i.test(name)) return 'hybrid';
   return NAMED.find(([pattern]) => pattern.test(name))?.[1];
 }

@@ -2,21 +2,30 @@
  * @file A published run: from a row of a CSV to model, configuration and cluster, or to the reason why it cannot be used.
  * Columns are those of the published measurements; what a row leaves out is its system's default of the time.
  */
-import {
-  GPT_STYLE,
-  type LanguageModelSizes,
-  type LanguageModelStyle,
-  LLAMA_STYLE,
-} from '../../models/language-model.js';
+import type { LanguageModelSizes } from '../../models/language-model.js';
 import { type Cluster, parseCluster } from '../../src/cost-model/cluster.js';
 import type { DeviceSpec } from '../../src/cost-model/device.js';
-import { HARDWARE } from '../../src/cost-model/hardware.js';
 import { deviceLevels } from '../../src/cost-model/levels.js';
-import type { Precision, Recompute, StepConfiguration } from '../../src/cost-model/step/configuration.js';
-import type { SoftwareName } from '../../src/cost-model/step/constants.js';
+import type { StepConfiguration } from '../../src/cost-model/step/configuration.js';
+import { deviceOf } from './devices.js';
 import { publishedModel } from './models.js';
-
-export type Row = Readonly<Record<string, string>>;
+import {
+  AMBIGUOUS,
+  attentionOf,
+  chunksOf,
+  gradientBytesOf,
+  number,
+  overlapOf,
+  plainSoftmax,
+  precisionOf,
+  type Row,
+  recomputeOf,
+  softwareOf,
+  statusOf,
+  styleOf,
+  YES,
+  zeroOf,
+} from './wording.js';
 
 export interface PublishedRun {
   readonly row: Row;
@@ -73,8 +82,8 @@ function wrongNumber(row: Row): string | null {
 export function publishedRun(row: Row, file: string): PublishedRun | string {
   const wrong = wrongNumber(row);
   if (wrong) return wrong;
-  const status = row['status'] || 'ok';
-  if (/offload/i.test(row['zero'] ?? '')) return 'optimizer on the host';
+  const status = statusOf(row['status'] ?? '');
+  if (status === undefined) return `status is ${row['status']}`;
   const timed = number(row, 'iteration_time_s') !== undefined;
   const memory = number(row, 'mem_gb');
   if (!timed && status !== 'oom' && memory === undefined) return 'no time';
@@ -86,7 +95,9 @@ export function publishedRun(row: Row, file: string): PublishedRun | string {
   const stated = number(row, 'gpus');
   if (stated === undefined && degrees.dp === undefined) return 'degrees are not stated';
   const gpus = stated ?? tp * pp * degrees.sp * (degrees.dp ?? 1);
-  const dp = degrees.dp || gpus / (tp * pp * sp);
+  // Some count the ranks of context parallelism among those of data parallelism, which share gradients.
+  const dpOfAll = sp > 1 && degrees.dp !== undefined && tp * pp * degrees.dp === gpus ? degrees.dp / sp : degrees.dp;
+  const dp = dpOfAll || gpus / (tp * pp * sp);
   if (!Number.isInteger(dp) || dp < 1 || tp * pp * sp * dp !== gpus) return 'degrees do not multiply to the devices';
   const globalBatch = number(row, 'global_batch');
   if (globalBatch === undefined) return 'the global batch is not stated';
@@ -130,32 +141,33 @@ export function publishedRun(row: Row, file: string): PublishedRun | string {
   const network = number(row, 'internode_gbps_per_gpu');
   const configuration: StepConfiguration = {
     degrees: { tp, pp, sp, dp, ep: Math.min(number(row, 'ep') ?? 1, dp * sp) },
-    virtualStages:
-      pp === 1 ? 1 : (number(row, 'vpp') ?? (/config/.test(row['vpp'] ?? '') ? Math.floor(layers / pp) : 1)),
+    virtualStages: chunksOf(row, layers, pp),
     fusedNorms: style.norm === 'layer' || software !== 'eager' || /RMS kernel|TE|FA/.test(row['attn'] ?? ''),
     loss: /llm-foundry|Liger|AutoModel/.test(`${row['source']} ${row['notes']}`)
       ? 'fused'
-      : software === 'eager'
+      : software === 'eager' || (/torchtitan/.test(row['source'] ?? '') && tp === 1)
         ? 'plain'
         : 'parallel',
     scatteredSends:
-      (software === 'megatron' && !/BigScience/.test(row['source'] ?? '')) || software === 'megatron-core',
+      (software === 'megatron' && !/BigScience|DeepSpeed/.test(row['source'] ?? '')) || software === 'megatron-core',
     ...(/LoRA/.test(`${row['source']} ${row['notes']}`) ? { frozen: true } : {}),
     microBatch,
     globalBatch,
-    tpSequence: row['sp'] === '1' || (row['sp'] === '' && software === 'megatron-core' && tp > 1),
+    tpSequence: YES.test(row['sp'] ?? '') || (!row['sp']?.trim() && software === 'megatron-core' && tp > 1),
     zero: zero.level,
+    ...(/offload/i.test(row['zero'] ?? '') ? { offload: 'optimizer' as const } : {}),
     ...(zero.inNode ? { shardRanks: Math.min(dp, perNode) } : {}),
-    recompute: recomputeOf(row['recompute'] ?? ''),
+    recompute: recomputeOf(row),
     attention: attentionOf(row['attn'] ?? '', software),
     ...(plainSoftmax(row, software, microBatch * (heads / tp)) ? { plainSoftmax: true } : {}),
     precision,
     software,
     overlap: overlapOf(row, software, zero.level),
+    ...(pp > 1 && /torchtitan/.test(row['source'] ?? '') ? { keepsGathered: true } : {}),
     ...(software === 'megatron' && zero.level === 3 ? { gathersPerLayer: 12 } : {}),
     // Megatron has it since early 2022, with sequence parallelism.
     ...(/Korthikanti/.test(row['source'] ?? '') ? { fusedAccumulation: true } : {}),
-    gradientBytes: software === 'megatron-core' && precision !== 'fp16' ? 2 : software === 'megatron' ? 2 : 2,
+    gradientBytes: gradientBytesOf(row, software, precision),
   };
   const named = parseCluster(`${Math.ceil(gpus / perNode)}x${perNode}:${device.id}`, undefined);
   const scaleOut = network === undefined ? device.scaleOut : { ...device.scaleOut, bandwidth: (network / 8) * 1e9 };
@@ -175,115 +187,9 @@ export function publishedRun(row: Row, file: string): PublishedRun | string {
   };
 }
 
-function number(row: Row, column: string): number | undefined {
-  const text = (row[column] ?? '').trim();
-  if (text === '' || Number.isNaN(Number(text))) return undefined;
-  return Number(text);
-}
-
 /** Megatron pads vocabularies to a multiple of 128 · tp; others do no harm by it. */
 function padded(vocabulary: number, tp: number): number {
   return Math.ceil(vocabulary / (128 * tp)) * 128 * tp;
-}
-
-/** A DGX-2 joins its sixteen V100 by a switch, where others have six links each, straight to one another. */
-const DGX_2: DeviceSpec['scaleUp'] = {
-  bandwidth: 1.5e11,
-  latencySeconds: 8e-6,
-  domainSize: 16,
-  topology: 'NVSwitch',
-};
-
-const DEVICES: readonly (readonly [pattern: RegExp, id: string, also?: Partial<DeviceSpec>])[] = [
-  [/^A100-SXM-40GB/, 'a100-sxm-40'],
-  [/^A100/, 'a100-sxm-80'],
-  [/^V100.*DGX-2/, 'v100-sxm2-32', { scaleUp: DGX_2 }],
-  [/^V100/, 'v100-sxm2-32'],
-  [/^H100-SXM-96GB-HBM2e/, 'h100-sxm-80', { memoryBytes: 9.6e10, memoryBandwidth: 2.4e12 }],
-  [/^H100/, 'h100-sxm-80'],
-  [/^H200/, 'h200-sxm-141'],
-  [/^GB300|^B300/, 'gb300-nvl72'],
-  [/^GB200/, 'gb200-nvl72'],
-  [/^B200/, 'b200-sxm-180'],
-];
-
-function deviceOf(text: string): DeviceSpec | undefined {
-  const found = DEVICES.find(([pattern]) => pattern.test(text));
-  const device = HARDWARE.find(({ id }) => id === (found?.[1] ?? text));
-  return device && found?.[2] ? { ...device, ...found[2] } : device;
-}
-
-function softwareOf(row: Row): SoftwareName {
-  const source = `${row['source']} ${row['overlap']}`;
-  if (/compile|JAX|XLA|PAX/i.test(source)) return 'compiled';
-  if (/llm-foundry|Hagemann|ml-engineering|AutoModel/i.test(source)) return 'eager';
-  if (/NeMo|Bridge|MLPerf|MegaScale|H100|functional/i.test(source)) return 'megatron-core';
-  if (/vTrain|SC21|SC'21|Korthikanti|BigScience|Megatron/i.test(source)) return 'megatron';
-  return row['zero']?.startsWith('3') ? 'eager' : 'megatron-core';
-}
-
-function overlapOf(row: Row, software: SoftwareName, zero: number): StepConfiguration['overlap'] {
-  const text = row['overlap'] ?? '';
-  const tensor =
-    /tp_comm_overlap=True|asyncTP|tp-comm|MegaScale/.test(text) || (software === 'megatron-core' && text === '');
-  return {
-    tensor,
-    // ZeRO 3 fetches the next parameters while it computes, in DeepSpeed too.
-    data: software !== 'megatron' || zero === 3 || /grad/.test(text),
-    pipeline: software === 'megatron-core',
-    experts: release(row) >= 26.06,
-  };
-}
-
-/** The release that a source names, such as 26.06: experts' dispatch runs beside other work from that one on. */
-function release(row: Row): number {
-  return Number(/Bridge (\d\d\.\d\d)/.exec(row['source'] ?? '')?.[1] ?? 0);
-}
-
-function zeroOf(text: string, software: SoftwareName): { readonly level: 0 | 1 | 2 | 3; readonly inNode: boolean } {
-  const level = /HSDP/.test(text) ? 3 : Number(/\d/.exec(text)?.[0] ?? (software === 'megatron-core' ? 1 : 0));
-  return { level: Math.min(3, level) as 0 | 1 | 2 | 3, inNode: /HSDP/.test(text) };
-}
-
-function recomputeOf(text: string): Recompute {
-  if (/^full/.test(text)) return 'full';
-  if (/selective\(op\)/.test(text)) return 'operators';
-  if (/^selective/.test(text)) return 'selective';
-  return 'none';
-}
-
-function attentionOf(text: string, software: SoftwareName): StepConfiguration['attention'] {
-  if (/unfused/.test(text) || text === 'torch' || text === 'fused') return 'parts';
-  if (/FA3|FA4|TE|cuDNN/.test(text) || software === 'megatron-core') return 'fused';
-  return 'portable';
-}
-
-/** Megatron's fused softmax takes batch · heads in fours, and all else goes operator by operator, as "torch" does. */
-function plainSoftmax(row: Row, software: SoftwareName, rows: number): boolean {
-  return row['attn'] === 'torch' || (software === 'megatron' && rows % 4 !== 0);
-}
-
-/** "fp4 or fp8 (see config)". */
-const AMBIGUOUS = /fp4 or fp8/;
-
-function precisionOf(row: Row): Precision {
-  const text = row['precision'] ?? '';
-  // MLPerf's configuration files say fp4 in their names, and most of the others are of 8 bits.
-  if (AMBIGUOUS.test(text)) return /fp4/.test(row['source_ref'] ?? '') ? 'fp4' : 'fp8';
-  if (/fp4/.test(text)) return 'fp4';
-  if (/fp8/.test(text)) return 'fp8';
-  if (/fp32/.test(text)) return 'fp32';
-  return /^fp16$/.test(text) ? 'fp16' : 'bf16';
-}
-
-function styleOf(row: Row, stated: 'gpt' | 'llama' | undefined): LanguageModelStyle {
-  if (stated) return stated === 'gpt' ? GPT_STYLE : LLAMA_STYLE;
-  const name = row['model'] ?? '';
-  if (/llama|qwen|deepseek|mixtral|kimi|oss/i.test(name)) return LLAMA_STYLE;
-  // Nemotron 4: squared ReLU, rotary, no bias, untied.
-  if (/nemotron/i.test(name)) return { ...LLAMA_STYLE, gated: false, norm: 'layer' };
-  if (/mpt/i.test(name)) return { ...GPT_STYLE, bias: false };
-  return GPT_STYLE;
 }
 
 /** Layers of a GPT from its parameters, where only the width is stated: P = 12 l h² (1 + …) + V h. */

@@ -4,14 +4,15 @@
  */
 import { type GeneratedModel, generatedModel } from '../../models/families.js';
 import { type Cluster, clusterSize, parseCluster } from '../cost-model/cluster.js';
-import type {
-  Degrees,
-  MeshOrder,
-  Offload,
-  PipelineSchedule,
-  Precision,
-  Recompute,
-  StepConfiguration,
+import {
+  type Degrees,
+  type MeshOrder,
+  type Offload,
+  type PipelineSchedule,
+  type Precision,
+  type Recompute,
+  type StepConfiguration,
+  usualGradientBytes,
 } from '../cost-model/step/configuration.js';
 import { type SoftwareName, STEP_CONSTANTS } from '../cost-model/step/constants.js';
 import { type HeldTensor, heldTensors } from '../cost-model/step/held-tensors.js';
@@ -57,6 +58,8 @@ export interface SimulateOptions extends Omit<ImportOptions, 'globalBatch'>, Par
   readonly offload?: Offload;
   readonly precision?: Precision;
   readonly software?: SoftwareName;
+  /** Of an element of a gradient, in memory and on the wire; as the software has it where it is left out. */
+  readonly gradientBytes?: 2 | 4;
   readonly attention?: StepConfiguration['attention'];
   /** File to write the pipeline's timeline to, as Perfetto and chrome://tracing read it. */
   readonly trace?: string;
@@ -230,7 +233,7 @@ function configurationOf(options: SimulateOptions, cluster: Cluster): StepConfig
 
 /** What of a configuration no search decides: precision, software, kernels, what overlaps. */
 export function baseConfiguration(
-  { loss, attention = 'fused', precision = 'bf16', software = 'megatron-core' }: SimulateOptions,
+  { loss, attention = 'fused', precision = 'bf16', software = 'megatron-core', gradientBytes }: SimulateOptions,
   globalBatch: number,
 ): SpaceOptions['base'] {
   return {
@@ -243,7 +246,7 @@ export function baseConfiguration(
     fusedNorms: true,
     loss: 'parallel',
     scatteredSends: true,
-    gradientBytes: precision === 'fp32' ? 4 : 2,
+    gradientBytes: gradientBytes ?? usualGradientBytes(precision, software),
   };
 }
 

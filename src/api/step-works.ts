@@ -50,8 +50,9 @@ export function workReader(
   async function read(batch: number): Promise<(tp: number) => ReadWork | Promise<ReadWork>> {
     if (generated?.language) {
       // Dropout is training's: a model that infers does without it.
-      const dropping = purpose.kind === 'training' ? {} : { dropout: 0 };
-      const layers = layerGraph({ ...generated.language, ...dropping, batch });
+      const isTraining = purpose.kind === 'training';
+      const sizes = { ...generated.language, ...(isTraining ? {} : { dropout: 0 }), batch };
+      const layers = layerGraph(sizes, isTraining ? purpose.loss : undefined);
       return (tp) => layerWork(layers, tp, cluster);
     }
     const { model = '', ...importing } = source;

@@ -23,11 +23,14 @@ interface SimulateFlags extends DegreeOptions, ModelFlags, StepFlags {
   readonly microBatches?: number;
   readonly dtype?: keyof typeof PRECISIONS;
   readonly software?: SimulateOptions['software'];
+  readonly gradients?: keyof typeof GRADIENT_BYTES;
   readonly attention?: SimulateOptions['attention'];
   readonly trace?: string;
 }
 
 const PRECISIONS = { float32: 'fp32', bfloat16: 'bf16', float16: 'fp16', float8: 'fp8', float4: 'fp4' } as const;
+
+const GRADIENT_BYTES = { float32: 4, bfloat16: 2 } as const;
 
 export const simulateCommand: Command<SimulateFlags> = {
   name: 'simulate',
@@ -76,6 +79,11 @@ export const simulateCommand: Command<SimulateFlags> = {
       parse: oneOf('--software', ['megatron', 'megatron-core', 'eager', 'compiled']),
     },
     {
+      flags: '--gradients <kind>',
+      says: 'added up and reduced in float32 (default for bfloat16 in megatron and megatron-core) or bfloat16',
+      parse: oneOf('--gradients', Object.keys(GRADIENT_BYTES)),
+    },
+    {
       flags: '--attention <kind>',
       says: 'fused (default), portable (FlashAttention 2 on newer devices), or parts (products and softmax)',
       parse: oneOf('--attention', ['fused', 'portable', 'parts']),
@@ -121,6 +129,7 @@ async function runSimulate({ output }: Context, [model]: readonly string[], flag
     offload: flags.offload,
     precision: flags.dtype && PRECISIONS[flags.dtype],
     software: flags.software,
+    gradientBytes: flags.gradients && GRADIENT_BYTES[flags.gradients],
     attention: flags.attention,
     trace: flags.trace,
     loss: flags.train

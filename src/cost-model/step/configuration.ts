@@ -75,8 +75,19 @@ export interface StepConfiguration {
   readonly frozen?: boolean;
   /** Whether the product that makes a weight's gradient adds it to the accumulator; left out, megatron-core's does. */
   readonly fusedAccumulation?: boolean;
-  /** Bytes per element in which gradients are reduced. */
+  /** Bytes per element in which gradients are added up over micro-batches and reduced: Megatron's 4, or 2. */
   readonly gradientBytes: number;
+  /** ZeRO 3 that gathers once per step and scatters once, and holds everything whole between (torchtitan's in a pipeline). */
+  readonly keepsGathered?: boolean;
   /** Messages in which ZeRO-3 gathers a layer, where they are one per tensor and go round in a single ring (DeepSpeed of 2021). */
   readonly gathersPerLayer?: number;
+}
+
+/**
+ * Bytes per element in which software adds up and reduces gradients unless told otherwise: Megatron makes those of bf16 fp32, and
+ * leaves its recipes for 8 and 4 bits, and other software all of them, at 16 bits.
+ */
+export function usualGradientBytes(precision: Precision, software: SoftwareName): number {
+  if (precision === 'fp32') return 4;
+  return precision === 'bf16' && software.startsWith('megatron') ? 4 : 2;
 }

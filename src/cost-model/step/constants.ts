@@ -29,18 +29,25 @@ export interface StepConstants {
   readonly hostPower: number;
   /** Host seconds per collective. */
   readonly exchangeSeconds: number;
+  /** How many times as long a collective over tp takes in software that is not made around it: it copies and waits, eager or compiled. */
+  readonly plainExchange: number;
   /** Host seconds that a block of experts costs each way: routing, sorting, sizes read back. */
   readonly expertSeconds: number;
   /** Seconds per step outside the model: data, scalars read back, logging. */
   readonly stepSeconds: number;
   /** Share of the highest measured matmul rate that holds for seconds, under the power limit, by what a device is. */
   readonly sustained: Readonly<Record<Generation, number>>;
-  /** Share of the peak that fused attention reaches on long sequences, forward; backward it reaches 0.85 of that. */
+  /**
+   * Share of the peak that kernels of FlashAttention 2 reach on long sequences, forward (backward 0.85 of that), and the keys at which
+   * they have half of it.
+   */
   readonly attentionShare: number;
-  /** Share of a newer device's attention rate that is left to kernels written for Ampere (FlashAttention 2). */
-  readonly attentionPortableShare: number;
-  /** Keys at which fused attention has half of its rate. */
   readonly attentionHalf: number;
+  /** Share of that share that is left to them on devices newer than they are. */
+  readonly attentionPortableShare: number;
+  /** The same of kernels that are written for such devices (FlashAttention 3, cuDNN): faster, and slower to fill. */
+  readonly attentionNativeShare: number;
+  readonly attentionNativeHalf: number;
   /** Bytes per score that attention in parts moves: products, mask, softmax, dropout; forward, backward. */
   readonly scoreBytesForward: number;
   readonly scoreBytesBackward: number;
@@ -70,28 +77,31 @@ export interface StepConstants {
 
 export const STEP_CONSTANTS: StepConstants = {
   software: {
-    megatron: { hostSeconds: 5.91e-5, passes: 0.824 },
-    'megatron-core': { hostSeconds: 1e-5, passes: 1.3 },
-    eager: { hostSeconds: 1.2e-5, passes: 2.73 },
-    compiled: { hostSeconds: 4e-6, passes: 3.22 },
+    megatron: { hostSeconds: 5.9e-5, passes: 0.9 },
+    'megatron-core': { hostSeconds: 1e-5, passes: 1.55 },
+    eager: { hostSeconds: 1.2e-5, passes: 2.36 },
+    compiled: { hostSeconds: 4e-6, passes: 2.47 },
   },
-  hostPower: 3.06,
+  hostPower: 3.04,
   exchangeSeconds: 5.03e-5,
-  expertSeconds: 0.00356,
-  stepSeconds: 0.00629,
-  sustained: { ampere: 0.915, hopper: 0.796, blackwell: 0.698 },
-  attentionShare: 0.375,
-  attentionPortableShare: 0.555,
-  attentionHalf: 300,
+  plainExchange: 1.97,
+  expertSeconds: 0.00361,
+  stepSeconds: 0.0065,
+  sustained: { ampere: 0.929, hopper: 0.781, blackwell: 0.675 },
+  attentionShare: 0.373,
+  attentionHalf: 800,
+  attentionPortableShare: 0.6,
+  attentionNativeShare: 0.65,
+  attentionNativeHalf: 1700,
   scoreBytesForward: 10,
   scoreBytesBackward: 21,
-  plainNormPasses: 21.7,
+  plainNormPasses: 17,
   castBytes: 4,
-  fp4Share: 0.891,
-  ringHopSeconds: 2.82e-6,
-  hiddenTensor: 0.732,
-  hiddenExperts: 0.873,
-  hiddenData: 0.498,
+  fp4Share: 0.777,
+  ringHopSeconds: 2.85e-6,
+  hiddenTensor: 0.683,
+  hiddenExperts: 0.861,
+  hiddenData: 0.499,
   contention: 0.15,
   optimizerBytes: 32,
   hostShare: 0.5,

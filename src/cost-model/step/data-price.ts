@@ -48,7 +48,7 @@ export function dataPricing(
   cluster: Cluster,
   constants: StepConstants,
 ): (held: Held, under: Under) => DataPrice {
-  const { degrees, zero, gradientBytes, overlap } = configuration;
+  const { degrees, zero, gradientBytes, overlap, keepsGathered = false } = configuration;
   const ranks = degrees.dp * degrees.sp;
   if (ranks === 1) return () => NONE;
   const runs = groupRuns(degrees, configuration.meshOrder);
@@ -64,7 +64,7 @@ export function dataPricing(
       (experts > 0 && replicas > 1 ? collectiveSeconds(kind, experts * bytes, expertPlace, cluster) : 0);
     // An expert's gradient is shared by the ranks that hold the same expert alone.
     const wire = dense * ((ranks - 1) / ranks) + experts * ((replicas - 1) / replicas);
-    if (zero === 3) {
+    if (zero === 3 && !keepsGathered) {
       // Two gathers and a scatter per micro-batch, each under the neighbouring layers' compute.
       const messages = ((dense + experts) / perLayer) * (configuration.gathersPerLayer ?? 1);
       const hops = messages * (configuration.shardRanks ?? ranks) * constants.ringHopSeconds;

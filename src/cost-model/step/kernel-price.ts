@@ -11,7 +11,7 @@ import type { AttentionWork, MatmulWork } from './work.js';
 export { memorySeconds };
 
 const FALLBACKS: Readonly<Record<StepConfiguration['precision'], readonly PeakKind[]>> = {
-  fp32: ['fp32'],
+  fp32: ['fp32', 'bf16', 'fp16'],
   bf16: ['bf16', 'fp16', 'fp32'],
   fp16: ['fp16', 'bf16', 'fp32'],
   fp8: ['fp8', 'bf16'],
@@ -63,11 +63,12 @@ export function attentionSeconds(
   const product = batch * heads * queries * keys * (width + valueWidth);
   if (attention !== 'parts') {
     const peak = device.peakFlops[format] ?? device.peakFlops.fp16 ?? device.peakFlops.fp32 ?? 0;
-    const native = attention === 'fused' || device.peakFlops.fp8 === undefined ? 1 : constants.attentionPortableShare;
-    const share = constants.attentionShare * (backward ? BACKWARD_ATTENTION : 1);
-    const filled = (keys / (keys + constants.attentionHalf)) * Math.min(1, (width / 128) ** 0.25);
+    const { share, half } = attentionRate(device, attention, constants);
+    const filled = (keys / (keys + half)) * Math.min(1, (width / 128) ** 0.25);
     const flops = (backward ? 5 : 2) * product * (causal ? 0.5 : 1);
-    return flops / (peak * share * native * filled);
+    // No faster than the products that it is made of: what a device's peak promises, not every device keeps.
+    const rate = Math.min(peak * share * (backward ? BACKWARD_ATTENTION : 1), productRate(device, format, constants));
+    return flops / (rate * filled);
   }
   const scores = batch * heads * queries * keys;
   const one: MatmulWork = {
@@ -85,6 +86,17 @@ export function attentionSeconds(
   const plain = plainSoftmax ? PLAIN_SOFTMAX.bytes : 0;
   const bytes = scores * (plain + (backward ? constants.scoreBytesBackward : constants.scoreBytesForward));
   return products * (backward ? 2 : 1) + memorySeconds(bytes, device);
+}
+
+/** Share of the peak that one kernel for attention reaches on long sequences, forward, and the keys at which it has half of it. */
+function attentionRate(
+  { peakFlops }: DeviceSpec,
+  attention: 'fused' | 'portable',
+  constants: StepConstants,
+): { readonly share: number; readonly half: number } {
+  if (peakFlops.fp8 === undefined) return { share: constants.attentionShare, half: constants.attentionHalf };
+  if (attention === 'fused') return { share: constants.attentionNativeShare, half: constants.attentionNativeHalf };
+  return { share: constants.attentionShare * constants.attentionPortableShare, half: constants.attentionHalf };
 }
 
 /** Matrix units take rows of 16 bytes; products on rows of other lengths (heads of 108 or 150) run on plain units. */

@@ -65,15 +65,16 @@ interface Recipe {
   readonly optimizer: number;
 }
 
-/** Mixed-precision Adam: 16-bit parameters beside fp32 masters and moments; fp32 has no masters. */
+/**
+ * Mixed-precision Adam: 16-bit parameters beside fp32 masters and moments; fp32 has no masters. Gradients are added up and reduced in
+ * one buffer, so they take as many bytes in memory as on the wire. PyTorch's FSDP keeps fp32 shards of all of them, and casts what
+ * it gathers; with the state on the host, what it keeps are 16-bit shards, and the masters are there.
+ */
 export function recipeOf(configuration: StepConfiguration): Recipe {
-  const { precision, software, zero } = configuration;
+  const { precision, zero, gradientBytes } = configuration;
   if (precision === 'fp32') return { parameter: 4, gradient: 4, optimizer: 8 };
-  // PyTorch's FSDP keeps fp32 shards and casts what it gathers; on the host they are masters beside 16-bit shards. Megatron accumulates gradients in fp32 except in its
-  // recipes for 8 and 4 bits.
   if (zero === 3 && !offloadsOptimizer(configuration)) return { parameter: 4, gradient: 4, optimizer: 8 };
-  const gradient = precision === 'bf16' && software !== 'eager' ? 4 : 2;
-  return { parameter: 2, gradient, optimizer: 12 };
+  return { parameter: 2, gradient: gradientBytes, optimizer: 12 };
 }
 
 /** Elements that a rank holds of a part. */
@@ -115,9 +116,11 @@ function stateBytes(
     bytes * (zero >= from ? dense / shards + experts / expertShards : dense + experts);
   const onHost = offloadsOptimizer(configuration);
   const trained = inference ? 0 : frozen ? ADAPTERS : 1;
+  const whole = configuration.keepsGathered && zero === 3 ? dense + experts : 0;
+  const width = elementBytes(configuration.precision);
   return {
-    parameters: spread(frozen || inference ? elementBytes(configuration.precision) : recipe.parameter, 3),
-    gradients: trained * spread(recipe.gradient, 2),
+    parameters: spread(frozen || inference ? width : recipe.parameter, 3) + whole * width,
+    gradients: trained * (spread(recipe.gradient, 2) + whole * configuration.gradientBytes),
     optimizer: onHost ? 0 : trained * spread(recipe.optimizer, 1),
     // Beside the state, gradients as they arrive and parameters as they leave.
     hostState: onHost
@@ -140,7 +143,9 @@ function layerBytes(
   const saved =
     recompute === 'full'
       ? boundary / (configuration.tpSequence ? configuration.degrees.tp : 1)
-      : savedBytes(part, recompute, configuration) * (recompute === 'operators' ? 0.6 : 1);
+      : recompute === 'operators'
+        ? boundary / (configuration.tpSequence ? configuration.degrees.tp : 1) + resultBytes(part, configuration)
+        : savedBytes(part, recompute, configuration);
   const onHost = offloadsActivations(configuration);
   return {
     ...stateBytes(held, configuration),
@@ -148,21 +153,34 @@ function layerBytes(
     hostSaved: onHost ? saved : 0,
     transient: whole * (recompute === 'full' ? 1.3 : 0.3),
     gathered:
-      configuration.zero === 3 ? (2 * width + recipeOf(configuration).gradient) * (held.dense + held.experts) : 0,
+      configuration.zero === 3 && !configuration.keepsGathered
+        ? (2 * width + recipeOf(configuration).gradient) * (held.dense + held.experts)
+        : 0,
   };
 }
 
 /**
- * Logits, their softmax and gradients: kept once in 16 bits by a fused loss, three times that by a loss that each rank
- * computes for its part of the vocabulary, and at 19 bytes each where the whole vocabulary meets a plain loss.
+ * Logits, their softmax and gradients: kept once in 16 bits by a fused loss, three times that by a loss that each rank computes for
+ * its part of the vocabulary. Where the whole vocabulary meets a plain loss in fp32, 14 bytes each at the fullest (the 16-bit
+ * logits, their logarithms, and two gradients), and 5 more in eager software, whose copies live as long as their names do.
  */
 function lossBytes(model: ModelWork, configuration: StepConfiguration): number {
-  const { loss, degrees, recompute } = configuration;
+  const { loss, degrees, recompute, software } = configuration;
   const saved = savedBytes(model.last, recompute, configuration);
   if (loss === 'fused') return saved;
   if (loss === 'parallel') return 3 * saved;
   const [head] = model.last.forward.filter((work): work is MatmulWork => work.kind === 'matmul');
-  return head ? (19 * head.rows * head.columns * degrees.tp) / degrees.sp : 3 * saved;
+  const bytes = software === 'eager' ? 19 : 14;
+  return head ? (bytes * head.rows * head.columns * degrees.tp) / degrees.sp : 3 * saved;
+}
+
+/** What torch's selective checkpointing by operator keeps: of every second product its result, and attention's. */
+function resultBytes({ forward }: PartWork, { degrees, precision }: StepConfiguration): number {
+  const elements = forward.reduce((sum, work) => {
+    if (work.kind === 'matmul') return sum + (work.batch * work.rows * work.columns) / 2;
+    return work.kind === 'attention' ? sum + work.batch * work.heads * work.queries * work.valueWidth : sum;
+  }, 0);
+  return (elements * elementBytes(precision)) / degrees.sp;
 }
 
 /** What a part keeps for its backward on this rank. */

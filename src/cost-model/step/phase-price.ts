@@ -16,6 +16,7 @@ export class PhasePricing {
   private readonly runs: ReturnType<typeof groupRuns>;
   private readonly tensor: GroupPlace;
   private readonly passes: number;
+  private readonly exchanges: number;
 
   constructor(
     private readonly hidden: number,
@@ -27,6 +28,7 @@ export class PhasePricing {
     this.runs = groupRuns(configuration.degrees, configuration.meshOrder);
     this.tensor = membersAt(this.runs.tp, cluster.levels);
     this.passes = constants.software[configuration.software].passes;
+    this.exchanges = configuration.software.startsWith('megatron') ? 1 : constants.plainExchange;
   }
 
   /**
@@ -99,7 +101,7 @@ export class PhasePricing {
           if (degrees.tp === 1) break;
           const bytes = work.elements * local * (work.loss ? 4 : width);
           // Sequence parallelism: a scatter and a gather for each reduction, and the input gathered once more in backward.
-          tp += collectiveSeconds(work.collective, bytes, this.tensor, cluster);
+          tp += this.exchanges * collectiveSeconds(work.collective, bytes, this.tensor, cluster);
           tpBytes += (work.collective === 'all-reduce' ? 2 : 1) * ((degrees.tp - 1) / degrees.tp) * bytes;
           exchanges += tpSequence && work.activation ? 2 : 1;
           break;

@@ -46,16 +46,20 @@ export function allocatedBytes({ total, overhead }: StageMemory): number {
   return total - overhead;
 }
 
-/** Micro-batches whose activations a stage holds at once; none in inference. */
+/**
+ * Micro-batches whose activations a stage holds at once; none in inference. What the schedule's own order holds (`inFlight` of
+ * src/schedule/check.ts) in one formula: with v chunks each holds 1/v of a stage's activations, and zero-bubble keeps what
+ * weight gradients are made of.
+ */
 export function inFlightOn(stage: number, configuration: StepConfiguration): number {
-  const { degrees, schedule, virtualStages, inference } = configuration;
+  const { degrees, schedule, virtualStages: v, inference } = configuration;
   const { pp } = degrees;
   if (inference) return 0;
   const m = microBatches(configuration);
   if (schedule === 'f-then-b') return m;
   if (pp === 1 || schedule === 'naive') return 1;
-  if (virtualStages > 1) return Math.min(m, pp * (1 + (pp - 1) / (pp * virtualStages)));
-  return Math.min(pp - stage, m);
+  if (schedule === 'zero-bubble') return Math.min(m, pp);
+  return Math.min(m, (v === 1 ? pp - stage : 2 * (pp - stage - 1) + (v - 1) * pp + 1) / v);
 }
 
 function memoryOf(

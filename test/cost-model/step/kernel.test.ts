@@ -51,3 +51,20 @@ test('a softmax operator by operator moves 20 bytes a score more, in five kernel
     t.is(attentionLaunches(plain, backward) - attentionLaunches(parts, backward), 5);
   }
 });
+
+test('attention written for a Hopper reaches what FlashAttention 3 does at most on long sequences, and half of it on 2,048 keys', (t) => {
+  const hopper = deviceOf('h100-sxm-80');
+  const flopsPerSecond = (keys: number, attention: 'fused' | 'portable', on = hopper) => {
+    const work = { ...heads(128, 16), queries: keys, keys };
+    const needed = 2 * 16 * keys * keys * 128;
+    return needed / attentionSeconds(work, on, { attention, precision: 'bf16' }, STEP_CONSTANTS);
+  };
+  // Shah et al. 2024: up to 740 TFLOP/s forward in 16 bits.
+  const long = flopsPerSecond(131072, 'fused');
+  t.true(long < 7.4e14 && long > 0.75 * 7.4e14, `${long}`);
+  t.true(flopsPerSecond(2048, 'fused') < 0.6 * long);
+  t.true(flopsPerSecond(131072, 'portable') < 0.5 * long);
+  // No device attends faster than it multiplies.
+  const instinct = deviceOf('mi300x-192');
+  t.true(flopsPerSecond(131072, 'fused', instinct) < 6.684e14);
+});

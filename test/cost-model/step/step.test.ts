@@ -2,12 +2,16 @@
  * @file Whole steps against published runs, and against what must hold of any price.
  */
 import test from 'ava';
+import fc from 'fast-check';
 import { modelWork } from '../../../src/api/layer-classes.js';
 import { parseCluster } from '../../../src/cost-model/cluster.js';
-import type { StepConfiguration } from '../../../src/cost-model/step/configuration.js';
+import { type StepConfiguration, usualGradientBytes } from '../../../src/cost-model/step/configuration.js';
 import { STEP_CONSTANTS } from '../../../src/cost-model/step/constants.js';
-import { stageMemory } from '../../../src/cost-model/step/step-memory.js';
-import { priceStep } from '../../../src/cost-model/step/step-price.js';
+import { inFlightOn, stageMemory } from '../../../src/cost-model/step/step-memory.js';
+import { priceStep, scheduleRequest } from '../../../src/cost-model/step/step-price.js';
+import { inFlight } from '../../../src/schedule/check.js';
+import { makeSchedule } from '../../../src/schedule/make-schedule.js';
+import { draws } from '../../selection.js';
 import { gptSizes } from './sizes.js';
 import { trained } from './trained.js';
 
@@ -131,6 +135,58 @@ test('the first stage of 1F1B holds p micro-batches, the last one one, F-then-B 
     stageMemory(work, { ...configuration, schedule: 'f-then-b' }).map(({ inFlight }) => inFlight),
     [16, 16, 16, 16],
   );
+});
+
+test('a stage holds as many micro-batches as the order of its schedule does', (t) => {
+  const kinds = ['naive', 'f-then-b', '1f1b', 'interleaved-1f1b', 'zero-bubble'] as const;
+  t.notThrows(() =>
+    fc.assert(
+      fc.property(
+        fc.constantFrom(...kinds),
+        fc.integer({ min: 1, max: 6 }),
+        fc.integer({ min: 1, max: 5 }),
+        fc.integer({ min: 2, max: 4 }),
+        (schedule, pp, groups, chunks) => {
+          // Every stage of a single one gives back what it took before it takes the next.
+          if (pp === 1 && schedule !== 'f-then-b') return;
+          const virtualStages = schedule === 'interleaved-1f1b' ? chunks : 1;
+          const configuration = { ...trained({ pp }), schedule, virtualStages, globalBatch: groups * pp };
+          const order = makeSchedule(scheduleRequest(configuration));
+          const held = Array.from({ length: pp }, (_, stage) => inFlightOn(stage, configuration) * virtualStages);
+          if (held.some((pairs, stage) => Math.abs(pairs - (inFlight(order)[stage] ?? 0)) > 1e-9))
+            throw new Error(`${schedule} ${pp} stages: ${held} is not ${inFlight(order)}`);
+        },
+      ),
+      { numRuns: draws(200) },
+    ),
+  );
+});
+
+test('ZeRO 3 that keeps what it gathers sends once per step, and holds parameters and gradients whole beside its shards', (t) => {
+  const configuration = { ...trained({ dp: 8, pp: 4 }), zero: 3 as const, globalBatch: 64 };
+  const kept = { ...configuration, keepsGathered: true };
+  t.is(price(configuration).bytes.dp, 8 * 1.5 * price(kept).bytes.dp);
+  const [shards] = stageMemory(work, configuration);
+  const [whole] = stageMemory(work, kept);
+  const elements = ((shards?.parameters ?? 0) * 8) / 4;
+  t.is(whole?.parameters, (shards?.parameters ?? 0) + 2 * elements);
+  t.is(whole?.gradients, (shards?.gradients ?? 0) + 2 * elements);
+});
+
+test('gradients take as many bytes in memory as on the wire', (t) => {
+  const configuration = { ...trained({ dp: 4 }), globalBatch: 16 };
+  const [two] = stageMemory(work, configuration);
+  const [four] = stageMemory(work, { ...configuration, gradientBytes: 4 });
+  t.is(four?.gradients, 2 * (two?.gradients ?? 0));
+  t.is(price({ ...configuration, gradientBytes: 4 }).bytes.dp, 2 * price(configuration).bytes.dp);
+  for (const [precision, software, bytes] of [
+    ['bf16', 'megatron-core', 4],
+    ['fp16', 'megatron', 2],
+    ['fp8', 'megatron-core', 2],
+    ['bf16', 'eager', 2],
+    ['fp32', 'eager', 4],
+  ] as const)
+    t.is(usualGradientBytes(precision, software), bytes);
 });
 
 test('recomputation costs time and saves memory', (t) => {

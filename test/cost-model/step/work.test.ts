@@ -57,6 +57,26 @@ test('with sequence parallelism and selective recompute a stage keeps 32 s b h /
   t.is(stage?.activations, 2 * perLayer);
 });
 
+test('checkpoints by operator keep the input, of every second product its result, and that of attention: 13 s b h bytes', (t) => {
+  const work = modelWork(gptSizes({ hidden: 1024, heads: 16, sequence: 512 }), 1, cluster);
+  const configuration = { ...trained({}), recompute: 'operators' as const };
+  const [stage] = stageMemory({ ...work, first: { ...work.first, saved: 0, savedRepeated: 0 } }, configuration);
+  // Results of h · (3 + 1 + 4 + 1) columns, half of them kept; attention's h; the input's h.
+  t.is(stage?.activations, 2 * 13 * 512 * 1024);
+});
+
+test('a plain loss over a vocabulary takes 14 bytes a logit, 19 in eager software', (t) => {
+  const sizes = gptSizes({ layers: 1, hidden: 64, heads: 1, sequence: 512, vocabulary: 51200 });
+  const work = modelWork(sizes, 1, cluster);
+  for (const [software, bytes] of [
+    ['compiled', 14],
+    ['eager', 19],
+  ] as const) {
+    const [stage] = stageMemory(work, { ...trained({}), loss: 'plain', software });
+    t.is(stage?.temporaries, bytes * 512 * 51200);
+  }
+});
+
 test("tensor parallelism costs Megatron's two all-reduces forward and two backward, grouped key heads included", (t) => {
   for (const sizes of [
     { hidden: 512, heads: 8, sequence: 256 },

@@ -32,10 +32,10 @@ test('under a pipeline ZeRO-1 is preferred: 2 scatters gradients after every mic
   t.true(one.stepSeconds < two.stepSeconds && two.stepSeconds < three.stepSeconds);
   const m = one.microBatches;
   t.is(m, 32);
-  // A scatter and a gather per step; then a scatter of each micro-batch's gradients, in 16 bits like the parameters.
-  t.is(one.bytes.dp, none.bytes.dp);
-  t.true(Math.abs(two.bytes.dp / one.bytes.dp - (m + 1) / 2) < 1e-9);
-  t.true(Math.abs(three.bytes.dp / one.bytes.dp - (3 * m) / 2) < 1e-9);
+  // A scatter of fp32 gradients and a gather of 16-bit parameters per step; then a scatter of each micro-batch's gradients.
+  t.is(one.bytes.dp / none.bytes.dp, (4 + 2) / (2 * 4));
+  t.true(Math.abs(two.bytes.dp / one.bytes.dp - (4 * m + 2) / 6) < 1e-9);
+  t.true(Math.abs(three.bytes.dp / one.bytes.dp - ((2 * 2 + 4) * m) / 6) < 1e-9);
   // With one micro-batch there is nothing to choose between 1 and 2.
   const single = step('gpt:layers=8,hidden=2048,heads=16', '1x8:a100-sxm-80', 8);
   const [alone, both] = [await single({ zero: 1 }), await single({ zero: 2 })];

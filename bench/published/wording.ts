@@ -1,0 +1,152 @@
+/**
+ * @file What the columns of a published table say, in the words that its sources have: numbers, software, formats, what is sharded,
+ * recomputed and overlapped. What a row leaves out is its system's default of the time.
+ */
+import { GPT_STYLE, type LanguageModelStyle, LLAMA_STYLE } from '../../models/language-model.js';
+import {
+  type Precision,
+  type Recompute,
+  type StepConfiguration,
+  usualGradientBytes,
+} from '../../src/cost-model/step/configuration.js';
+import type { SoftwareName } from '../../src/cost-model/step/constants.js';
+
+export type Row = Readonly<Record<string, string>>;
+
+/** Whether a run ended or ran out of memory; undefined where it did neither. */
+export function statusOf(text: string): 'ok' | 'oom' | undefined {
+  if (/oom|out.of.memory/i.test(text)) return 'oom';
+  return /^(ok|done|completed?|success(ful)?)?$/i.test(text.trim()) ? 'ok' : undefined;
+}
+
+/** Numbers may have commas or underscores between thousands, and lengths of sequences be in thousands of 1,024 ("8k"). */
+export function number(row: Row, column: string): number | undefined {
+  const text = (row[column] ?? '').trim().replace(/(\d)[,_](?=\d{3})/g, '$1');
+  const [, count, unit = ''] = /^(\d+)([km])$/i.exec(text) ?? [];
+  if (column === 'seq' && count !== undefined) return Number(count) * 1024 ** (unit.toLowerCase() === 'k' ? 1 : 2);
+  if (text === '' || Number.isNaN(Number(text))) return undefined;
+  return Number(text);
+}
+
+export function softwareOf(row: Row): SoftwareName {
+  const source = `${row['source']} ${row['overlap']}`;
+  if (/compile|JAX|XLA|PAX/i.test(source)) return 'compiled';
+  if (/llm-foundry|Hagemann|ml-engineering|AutoModel/i.test(source)) return 'eager';
+  if (/NeMo|Bridge|MLPerf|MegaScale|H100|functional/i.test(source)) return 'megatron-core';
+  if (/vTrain|SC21|SC'21|Korthikanti|BigScience|Megatron/i.test(source)) return 'megatron';
+  return row['zero']?.startsWith('3') ? 'eager' : 'megatron-core';
+}
+
+export function overlapOf(row: Row, software: SoftwareName, zero: number): StepConfiguration['overlap'] {
+  const text = row['overlap'] ?? '';
+  const tensor =
+    /tp_comm_overlap=True|asyncTP|tp-comm|MegaScale/.test(text) || (software === 'megatron-core' && text === '');
+  return {
+    tensor,
+    // ZeRO 3 fetches the next parameters while it computes, in DeepSpeed too.
+    data: software !== 'megatron' || zero === 3 || /grad/.test(text),
+    pipeline: software === 'megatron-core',
+    experts: release(row) >= 26.06,
+  };
+}
+
+/** The release that a source names, such as 26.06: experts' dispatch runs beside other work from that one on. */
+function release(row: Row): number {
+  return Number(/Bridge (\d\d\.\d\d)/.exec(row['source'] ?? '')?.[1] ?? 0);
+}
+
+/**
+ * Chunks per stage. Where only a configuration file says how many ("see config"), each layer is one; where sends between stages
+ * overlap, which Megatron has between chunks alone, there are two at least.
+ */
+export function chunksOf(row: Row, layers: number, pp: number): number {
+  if (pp === 1) return 1;
+  const most = Math.floor(layers / pp);
+  const unstated = /config/.test(row['vpp'] ?? '') ? most : /p2p/.test(row['overlap'] ?? '') ? Math.min(2, most) : 1;
+  return number(row, 'vpp') ?? unstated;
+}
+
+/**
+ * In what gradients are reduced, where it is not what the software usually does: NVIDIA's recipes for speed (NeMo, Megatron-Bridge,
+ * MLPerf) reduce in bf16. FSDP reduces in fp32 unless told otherwise, as MosaicML's PURE does.
+ */
+export function gradientBytesOf(row: Row, software: SoftwareName, precision: Precision): number {
+  const source = `${row['source']} ${row['notes']}`;
+  if (precision !== 'fp32' && /NeMo|Bridge|MLPerf|mp_mode=PURE/.test(source)) return 2;
+  return /torchtitan|mp_mode=DEFAULT/.test(source) ? 4 : usualGradientBytes(precision, software);
+}
+
+/** Yes and true, where a column asks whether. */
+export const YES = /^\s*(1|true|yes|y|on)\s*$/i;
+
+/** Levels of ZeRO by the names that other systems have for them. */
+const ZERO_NAMES: readonly (readonly [pattern: RegExp, level: number])[] = [
+  [/shard_grad_op/i, 2],
+  [/fsdp|hsdp|full_shard/i, 3],
+  [/distributed.optimizer|dist.adam/i, 1],
+  [/none|no|ddp/i, 0],
+];
+
+export function zeroOf(
+  text: string,
+  software: SoftwareName,
+): { readonly level: 0 | 1 | 2 | 3; readonly inNode: boolean } {
+  const stated = /(?:^|zero\D{0,3}|stage\D{0,3})([0-3])/i.exec(text)?.[1];
+  const named = ZERO_NAMES.find(([pattern]) => pattern.test(text))?.[1];
+  const level = Number(stated ?? named ?? (software === 'megatron-core' ? 1 : 0));
+  return { level: level as 0 | 1 | 2 | 3, inNode: /HSDP|hybrid/i.test(text) };
+}
+
+/** What torchtitan calls selective is by operator, unless it says otherwise, and saves attention. */
+export function recomputeOf(row: Row): Recompute {
+  const text = row['recompute'] ?? '';
+  if (/^full/i.test(text) || YES.test(text)) return 'full';
+  if (/selective\(op\)/i.test(text)) return 'operators';
+  if (/^selective/i.test(text)) return /torchtitan/.test(row['source'] ?? '') ? 'operators' : 'selective';
+  return 'none';
+}
+
+export function attentionOf(text: string, software: SoftwareName): StepConfiguration['attention'] {
+  if (/unfused/.test(text) || text === 'torch' || text === 'fused') return 'parts';
+  if (/FA3|FA4|TE|cuDNN/.test(text) || software === 'megatron-core') return 'fused';
+  return 'portable';
+}
+
+/** Megatron's fused softmax takes batch · heads in fours, and all else goes operator by operator, as "torch" does. */
+export function plainSoftmax(row: Row, software: SoftwareName, rows: number): boolean {
+  return row['attn'] === 'torch' || (software === 'megatron' && rows % 4 !== 0);
+}
+
+/** "fp4 or fp8 (see config)". */
+export const AMBIGUOUS = /fp4 or fp8/;
+
+/**
+ * MLPerf's configuration files say fp4 in their names, and most of the others are of 8 bits; but NVIDIA's own runs of Llama 405B in
+ * round 5.1, which it announced as those of its 4-bit format, scaling from 512 devices to 5,120.
+ */
+const FOUR_BITS = /fp4|v5\.1 llama31_405b NVIDIA\//;
+
+export function precisionOf(row: Row): Precision {
+  const text = row['precision'] ?? '';
+  if (AMBIGUOUS.test(text)) return FOUR_BITS.test(`${row['source']} ${row['source_ref']}`) ? 'fp4' : 'fp8';
+  return FORMATS.find(([pattern]) => pattern.test(text))?.[1] ?? 'bf16';
+}
+
+/** The first that matches counts: mixed recipes multiply in the narrowest that they name, bf16 where they leave it open. */
+const FORMATS: readonly (readonly [pattern: RegExp, precision: Precision])[] = [
+  [/fp4/i, 'fp4'],
+  [/fp8|float8/i, 'fp8'],
+  [/bf16|bfloat16/i, 'bf16'],
+  [/fp16|float16|half/i, 'fp16'],
+  [/fp32|float32/i, 'fp32'],
+];
+
+export function styleOf(row: Row, stated: 'gpt' | 'llama' | undefined): LanguageModelStyle {
+  if (stated) return stated === 'gpt' ? GPT_STYLE : LLAMA_STYLE;
+  const name = row['model'] ?? '';
+  if (/llama|qwen|deepseek|mixtral|kimi|oss/i.test(name)) return LLAMA_STYLE;
+  // Nemotron 4: squared ReLU, rotary, no bias, untied.
+  if (/nemotron/i.test(name)) return { ...LLAMA_STYLE, gated: false, norm: 'layer' };
+  if (/mpt/i.test(name)) return { ...GPT_STYLE, bias: false };
+  return GPT_STYLE;
+}
