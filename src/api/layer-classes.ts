@@ -11,7 +11,7 @@ import { redistributionBound } from '../cost-model/redistribution-bound.js';
 import type { PartTensors } from '../cost-model/step/held-tensors.js';
 import { readTensors, readWork } from '../cost-model/step/read-work.js';
 import type { ModelWork, PartWork } from '../cost-model/step/work.js';
-import { appendLoss } from '../ir/autodiff/append-loss.js';
+import { appendLoss, type LossOptions } from '../ir/autodiff/append-loss.js';
 import { differentiate } from '../ir/autodiff/differentiate.js';
 import { drawDropout } from '../ir/autodiff/dropout.js';
 import type { Graph } from '../ir/graph.js';
@@ -67,8 +67,8 @@ export interface LayerGraph {
   readonly graph: Graph;
 }
 
-/** Layers that are alike are generated once. */
-export function layerGraph(sizes: LanguageModelSizes): LayerGraph {
+/** Layers that are alike are generated once. @throws AutoparError (input) where there is no output that the loss can be of */
+export function layerGraph(sizes: LanguageModelSizes, loss: LossOptions = { kind: 'cross_entropy' }): LayerGraph {
   const dense = sizes.experts ? Math.min(sizes.experts.dense, sizes.layers) : sizes.layers;
   const classes = sizes.experts
     ? [...(dense > 0 ? [{ layer: 0, count: dense }] : []), { layer: dense > 0 ? 1 : 0, count: sizes.layers - dense }]
@@ -78,7 +78,7 @@ export function layerGraph(sizes: LanguageModelSizes): LayerGraph {
     layers: classes.length,
     ...(sizes.experts ? { experts: { ...sizes.experts, dense: dense > 0 ? 1 : 0 } } : {}),
   };
-  return { sizes, classes, graph: trainingStep(languageModel('layers', generated, 0, 'absent')) };
+  return { sizes, classes, graph: trainingStep(languageModel('layers', generated, 0, 'absent'), loss) };
 }
 
 /** The work of a language model. */
@@ -124,9 +124,9 @@ export function layerWork({ sizes, classes, graph }: LayerGraph, tp: number, clu
 }
 
 /** Forward, loss and gradients; the optimizer is priced by bytes. */
-function trainingStep(forward: Graph): Graph {
+function trainingStep(forward: Graph, options: LossOptions): Graph {
   const { graph: drawing } = drawDropout(forward, 0);
-  const { graph: scored, loss } = appendLoss(placed(findLayers(drawing)), { kind: 'cross_entropy' });
+  const { graph: scored, loss } = appendLoss(placed(findLayers(drawing)), options);
   const trained = [...scored.weights].flatMap(([name, { role }]) => (role === 'parameter' ? [name] : []));
   const { graph, gradients } = differentiate(scored, loss, trained);
   return { ...graph, outputs: [loss, ...gradients.values()] };

@@ -24,7 +24,7 @@ import type { ModelWork } from '../cost-model/step/work.js';
 import type { LossOptions } from '../ir/autodiff/append-loss.js';
 import { AutoparError } from '../ir/error.js';
 import { checkRequest } from '../schedule/make-schedule.js';
-import type { SpaceOptions } from '../search/configurations/space.js';
+import { factsOf, type SpaceOptions } from '../search/configurations/space.js';
 import { clusterSources } from './cluster-sources.js';
 import type { Purpose } from './graph-work.js';
 import type { ImportOptions } from './import.js';
@@ -95,8 +95,8 @@ export interface Simulation extends StepPrice {
 
 /**
  * Prices a choice.
- * @throws AutoparError (usage) `degrees-do-not-match-devices`, `batch-does-not-divide`, `too-many-stages`, `bad-schedule`, and what reading or
- * generating the model refuses
+ * @throws AutoparError (usage) `degrees-do-not-match-devices`, `degree-does-not-fit`, `batch-does-not-divide`, `too-many-stages`,
+ * `bad-schedule`, and what reading or generating the model refuses
  */
 export async function simulate(options: SimulateOptions): Promise<Simulation> {
   checkPurpose(options);
@@ -113,6 +113,7 @@ export async function simulate(options: SimulateOptions): Promise<Simulation> {
   const works = async ({ degrees, microBatch }: StepConfiguration) => (await read(degrees.tp, microBatch)).work;
   const { work, tensors } = await read(configuration.degrees.tp, configuration.microBatch);
   checkStages(work, configuration);
+  checkCuts(work, configuration);
   const whole = await read(1, configuration.microBatch);
   const priced = simulationOf({
     name: generated?.text ?? options.model ?? '',
@@ -214,6 +215,12 @@ function configurationOf(options: SimulateOptions, cluster: Cluster): StepConfig
     );
   const { microBatch, globalBatch } = batchOf(options, dp, pp);
   const virtualStages = options.virtualStages ?? (options.schedule === 'interleaved-1f1b' ? 2 : 1);
+  if (pp === 1 && (options.virtualStages ?? 1) > 1)
+    throw usage(
+      'bad-schedule',
+      `${options.virtualStages} virtual stages are chunks of a stage that take turns with other stages, and pp is 1`,
+      'give a --pp, or leave out --virtual-stages',
+    );
   return {
     ...baseConfiguration(options, globalBatch),
     degrees: { tp, pp, sp, dp, ep },
@@ -349,6 +356,20 @@ function checkStages(work: ModelWork, { degrees, virtualStages }: StepConfigurat
 function limitsOf(memory: number | undefined, cluster: Cluster, { degrees }: StepConfiguration): readonly number[] {
   if (memory === undefined && cluster.local) return [];
   return stageClusters(cluster, degrees).map(({ device }) => memory ?? device.memoryBytes);
+}
+
+/** sp cuts a sequence, ep experts: of a model without them no rank would have less to do. */
+function checkCuts(work: ModelWork, { degrees: { sp, ep } }: StepConfiguration): void {
+  const { sequence, experts } = factsOf(work);
+  const refuse = (message: string, hint: string) => usage('degree-does-not-fit', message, hint);
+  if (sp > 1 && sequence === 1)
+    throw refuse(`sp ${sp} cuts the sequence that attention runs over, and the model has none`, 'leave out --sp');
+  if (sequence % sp !== 0)
+    throw refuse(`sp ${sp} does not divide the sequence of ${sequence}`, 'give an sp that divides it');
+  if (ep > 1 && experts === 1)
+    throw refuse(`ep ${ep} spreads experts over ranks, and the model has none`, 'leave out --ep');
+  if (experts % ep !== 0)
+    throw refuse(`ep ${ep} does not divide the ${experts} experts of the model`, 'give an ep that divides them');
 }
 
 /** The stage that lacks most bytes (needs most, where nobody knows what there is), and how many; 0 or less where all fit. */

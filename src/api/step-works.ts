@@ -6,6 +6,7 @@ import type { GeneratedModel } from '../../models/families.js';
 import type { Cluster } from '../cost-model/cluster.js';
 import { type WorkPoint, workAt } from '../cost-model/step/affine-work.js';
 import type { ModelWork } from '../cost-model/step/work.js';
+import { AutoparError } from '../ir/error.js';
 import { findLayers } from '../ir/passes/find-layers.js';
 import { batchSize } from '../search/degrees.js';
 import { graphOfWork, graphWork, type Purpose } from './graph-work.js';
@@ -34,13 +35,17 @@ export async function statedBatch(
 /** The work of one micro-batch of so many samples per rank. @throws AutoparError as importing and planning do */
 export type WorkReader = (tp: number, microBatch: number) => Promise<ReadWork>;
 
-/** Reads each work once. */
+/**
+ * Reads each work once.
+ * @throws AutoparError (usage) `bad-option` for what is said of a file's inputs where there is no file
+ */
 export function workReader(
   source: ModelSource,
   generated: GeneratedModel | null,
   purpose: Purpose,
   cluster: Cluster,
 ): WorkReader {
+  if (generated) checkGenerated(source);
   const works = new Map<string, Promise<ReadWork>>();
   const models = new Map<number, Promise<(tp: number) => ReadWork | Promise<ReadWork>>>();
   const modelAt = kept(models, read);
@@ -51,7 +56,8 @@ export function workReader(
     if (generated?.language) {
       // Dropout is training's: a model that infers does without it.
       const dropping = purpose.kind === 'training' ? {} : { dropout: 0 };
-      const layers = layerGraph({ ...generated.language, ...dropping, batch });
+      const loss = purpose.kind === 'training' ? purpose.loss : undefined;
+      const layers = layerGraph({ ...generated.language, ...dropping, batch }, loss);
       return (tp) => layerWork(layers, tp, cluster);
     }
     const { model = '', ...importing } = source;
@@ -67,6 +73,27 @@ export function workReader(
     const graph = graphOfWork(whole, purpose);
     return (tp) => graphWork(graph, tp, cluster);
   }
+}
+
+/** Sizes of a generated model are keys of its family; its inputs are what they are. */
+function checkGenerated({ dims = {}, constants = {}, weights = [] }: ModelSource): void {
+  const [dim] = Object.keys(dims);
+  const [constant] = Object.keys(constants);
+  const [weight] = weights;
+  const stray =
+    dim !== undefined
+      ? `--dim ${dim}`
+      : constant !== undefined
+        ? `--const ${constant}`
+        : weight && `--weights ${weight}`;
+  if (!stray) return;
+  throw new AutoparError(
+    'bad-option',
+    'usage',
+    `${stray} is about the inputs of a model file, and this model is generated`,
+    {},
+    'its sizes are keys of its family, as in --model gpt:seq=512,batch=8',
+  );
 }
 
 /** A function that is asked once for each key. */

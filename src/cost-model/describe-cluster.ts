@@ -1,7 +1,6 @@
 /**
  * @file From the description of a cluster (a file, or what plan.json keeps of one) to its devices and links.
  */
-import { offer } from '../ir/nearest.js';
 import type { Cluster, NodeKind } from './cluster.js';
 import {
   type ClusterDescription,
@@ -13,7 +12,7 @@ import {
   type Quantity,
 } from './cluster-schema.js';
 import { CPU_RANK, type DeviceSpec, profileOf } from './device.js';
-import { HARDWARE } from './hardware.js';
+import { findDevice, offerDevices } from './find-device.js';
 import { deviceLevels, FITTED_FILL, type Level, NETWORK_SHARE } from './levels.js';
 import { slowed, slowestOf } from './node-kinds.js';
 import { type QuantityKind, quantityExample, quantityOf } from './quantities.js';
@@ -80,15 +79,10 @@ function kindsOf(
 
 function deviceOf(described: string | DeviceDescription, path: Path, refuse: Refuse): DeviceSpec {
   const record = typeof described === 'string' ? { like: described } : described;
-  const catalogue = [...HARDWARE, CPU_RANK];
-  const found = catalogue.find(({ id }) => id === record.like.toLowerCase());
+  const found = findDevice(record.like);
   if (!found) {
     const place = typeof described === 'string' ? path : [...path, 'like'];
-    const hint = offer(
-      record.like,
-      catalogue.map(({ id }) => id),
-    );
-    throw refuse(place, `no device "${record.like}" in the catalogue`, `${hint} (autopar hardware lists all)`);
+    throw refuse(place, `no device "${record.like}" in the catalogue`, offerDevices(record.like));
   }
   if (typeof described === 'string') return found;
   const { memory, memoryBandwidth, host, peak, constants } = described;

@@ -22,6 +22,9 @@ test('a model is a file or a family: neither and both are refused', async (t) =>
   const loss = await run('autopar simulate --model mlp:layers=2,hidden=8 --train --loss-output nothing');
   t.is(loss.code, 3);
   t.regex(loss.stderr, /error\[no-loss-output\]: the model has no output 'nothing'/);
+  const untrained = await run('autopar simulate --model mlp:layers=2,hidden=8 --loss mse');
+  t.is(untrained.code, 2);
+  t.regex(untrained.stderr, /error\[bad-option\]: --loss is an option of training\n {2}hint: add --train/);
 });
 
 test('a generated model is inspected and compiled like a file', async (t) => {

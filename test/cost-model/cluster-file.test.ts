@@ -154,7 +154,14 @@ const WRONG: readonly (readonly [string, number | undefined, RegExp, RegExp])[] 
   [RACKS.replace('size: 8', 'size: 1000000'), 4, /multiply to 8000000 devices/, /at most/],
   [RACKS.replace('version: 1', 'version: 2'), 1, /version is 2, where 1 is expected/, /./],
   [RACKS.replace('device: h100-sxm-80', 'device: {memory: 80GB}'), 3, /device lacks the key 'like'/, /./],
-  [RACKS.replace('device: h100-sxm-80', 'device: {like: tpu, memory: 80GB}'), 3, /no device "tpu"/, /./],
+  [
+    RACKS.replace('device: h100-sxm-80', 'device: {like: tpu, memory: 80GB}'),
+    3,
+    /no device "tpu"/,
+    /did you mean tpu-v4 or tpu-v5e/,
+  ],
+  [RACKS.replace('device: h100-sxm-80', 'device: h100-sxm'), 3, /no device "h100-sxm"/, /did you mean h100-sxm-80\?/],
+  [RACKS.replace('device: h100-sxm-80', 'device: ateminal-910b'), 3, /no device/, /did you mean ascend-910b\?/],
   [RACKS.replace('name: rack', 'name: node'), 6, /levels\[1\] has the name of another, "node"/, /of its own/],
   [RACKS.replace('latency: 10us', 'latency: .inf'), 6, /latency is no finite number, where a number or text/, /./],
   [RACKS.replace('size: 8', 'size: 8, topology: torus, dimensions: 9'), 5, /9, where a number of at most 6 is/, /./],
@@ -174,6 +181,16 @@ test('what is wrong is said with file and line, and with what to write', async (
     t.regex(error.hint ?? '', hint);
     t.like(error, { exit: 'input', where: { file: path, line } }, text);
   }
+  const unlined: readonly (readonly [string, string, RegExp])[] = [
+    ['&a [*a]', 'bad-yaml', /an alias of the file stands inside what it stands for/],
+    [`${RACKS}nodes: &n [{count: 8, device: {like: *n}}]`, 'bad-yaml', /an alias of the file stands inside/],
+    ['', 'bad-cluster-file', /the file is empty/],
+    ['# nothing yet', 'bad-cluster-file', /the file is empty, or has comments alone/],
+  ];
+  for (const [text, code, message] of unlined)
+    await t.throwsAsync(readClusterFile(file(text)), { instanceOf: AutoparError, code, message }, text);
+  const twice = await readClusterFile(file(`${RACKS}nodes: [{count: 4, speed: &s 0.5}, {count: 4, speed: *s}]`));
+  t.is(twice.kinds?.length, 2, 'aliases that end are followed');
   await t.throwsAsync(readClusterFile(join(folder, 'absent.yaml')), { code: 'file-missing' });
 });
 
