@@ -1,7 +1,7 @@
 /**
  * @file compile: a model and a cluster in, a folder with plan and program out. Import, plan, emit, and verify where asked.
  */
-import { parseCluster } from '../cost-model/cluster.js';
+import { clusterSize, parseCluster } from '../cost-model/cluster.js';
 import type { ConstantTensor } from '../ir/graph.js';
 import type { PlanResult } from '../search/plan.js';
 import type { Plan } from '../strategy/plan.js';
@@ -9,6 +9,7 @@ import { loadedPins, saveStrategy } from './config-checkpoints.js';
 import { emit } from './emit.js';
 import { checkTarget, defaultFolder } from './folder.js';
 import { importModel } from './import.js';
+import { leftOut } from './left-out.js';
 import { inMicroBatches } from './micro-batches.js';
 import { type PeakMemory, peakMemory } from './peak-memory.js';
 import { type PlanningOptions, plan } from './plan.js';
@@ -58,6 +59,8 @@ export interface CompileResult {
   readonly rejected: PlanResult['rejected'];
   /** The best combinations of degrees, the chosen one first. */
   readonly top: PlanResult['top'];
+  /** Dimensions, by the names of their options, that were not looked at because no program can do them yet. */
+  readonly leftOut: readonly string[];
   readonly programWritten: boolean;
   /** Why there is no program, in a sentence. */
   readonly programReason?: string;
@@ -136,6 +139,12 @@ export async function compile(options: CompileOptions): Promise<CompileResult> {
     memory: peakMemory(planned.sharded, planned.cluster, NAMED),
     rejected: planned.found.rejected,
     top: planned.found.top,
+    leftOut: leftOut(imported.graph, {
+      devices: clusterSize(planned.cluster),
+      isMeshGiven: options.degrees?.dp !== undefined && options.degrees.tp !== undefined,
+      trains: training !== undefined,
+      isLocal: planned.cluster.local,
+    }),
     ...emitted,
     ...(verification ? { verification } : {}),
   };
