@@ -9,6 +9,7 @@ import { loadedPins, saveStrategy } from './config-checkpoints.js';
 import { emit } from './emit.js';
 import { checkTarget, defaultFolder } from './folder.js';
 import { importModel } from './import.js';
+import { interruptible } from './interruption.js';
 import { leftOut } from './left-out.js';
 import { inMicroBatches } from './micro-batches.js';
 import { type PeakMemory, peakMemory } from './peak-memory.js';
@@ -86,13 +87,14 @@ export async function compile(options: CompileOptions): Promise<CompileResult> {
       ...importedFor(options.training),
     });
   const read = await at(options.globalBatch);
+  await interruptible(options.signal);
   const random = options.initRandom === true && !read.weightsPresent;
   const training = options.training
     ? inMicroBatches(trainingOn(options.training, options.cluster), options, read)
     : undefined;
   const formed = training ? await trainedModel(read, training, at) : read;
-  const imported = random ? withRandomWeights(formed, seed) : formed;
-  options.signal?.throwIfAborted();
+  const imported = random ? await withRandomWeights(formed, seed, options.signal) : formed;
+  await interruptible(options.signal);
   progress('planning');
   const modelOptions: ModelOptions = {
     model: options.model,
@@ -101,7 +103,7 @@ export async function compile(options: CompileOptions): Promise<CompileResult> {
   };
   const loaded = await loadedPins(options.config, options.annotations, modelOptions);
   const planned = await plan(imported, loaded ? { ...options, annotations: loaded } : options);
-  options.signal?.throwIfAborted();
+  await interruptible(options.signal);
   progress('writing');
   const emitted = await emit(planned, {
     directory,

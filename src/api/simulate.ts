@@ -28,6 +28,7 @@ import { factsOf, type SpaceOptions } from '../search/configurations/space.js';
 import { clusterSources } from './cluster-sources.js';
 import type { Purpose } from './graph-work.js';
 import type { ImportOptions } from './import.js';
+import { interruptible } from './interruption.js';
 import { type AxisUse, stepAxes } from './mesh-axes.js';
 import { statedBatch, workReader } from './step-works.js';
 import { writeTimeline } from './timeline.js';
@@ -58,6 +59,7 @@ export interface SimulateOptions extends Omit<ImportOptions, 'globalBatch'>, Par
   readonly precision?: Precision;
   readonly software?: SoftwareName;
   readonly attention?: StepConfiguration['attention'];
+  readonly signal?: AbortSignal;
   /** File to write the pipeline's timeline to, as Perfetto and chrome://tracing read it. */
   readonly trace?: string;
 }
@@ -112,9 +114,11 @@ export async function simulate(options: SimulateOptions): Promise<Simulation> {
   const read = workReader(options, generated, purpose, cluster);
   const works = async ({ degrees, microBatch }: StepConfiguration) => (await read(degrees.tp, microBatch)).work;
   const { work, tensors } = await read(configuration.degrees.tp, configuration.microBatch);
+  await interruptible(options.signal);
   checkStages(work, configuration);
   checkCuts(work, configuration);
   const whole = await read(1, configuration.microBatch);
+  await interruptible(options.signal);
   const priced = simulationOf({
     name: generated?.text ?? options.model ?? '',
     cluster,
@@ -391,6 +395,7 @@ async function remedyOf(
   for (const tried of [changes.filter(isInside), changes.filter((change) => !isInside(change))]) {
     let best: Simulation['remedy'] = null;
     for (const { change, changed } of tried) {
+      await interruptible(options.signal);
       const work = await works(changed).catch(() => null);
       if (!work) continue;
       const layers = work.layers.reduce((sum, { count }) => sum + count, 0);

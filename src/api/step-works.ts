@@ -11,6 +11,7 @@ import { findLayers } from '../ir/passes/find-layers.js';
 import { batchSize } from '../search/degrees.js';
 import { graphOfWork, graphWork, type Purpose } from './graph-work.js';
 import { type ImportOptions, importModel } from './import.js';
+import { interruptible } from './interruption.js';
 import { layerGraph, layerWork, type ReadWork } from './layer-classes.js';
 import { importedFor } from './training-form.js';
 
@@ -119,7 +120,7 @@ export async function knownWorks(
   for (const tp of tps) {
     const points: WorkPoint[] = [];
     for (const samples of [...microBatches].sort((a, b) => a - b)) {
-      signal?.throwIfAborted();
+      await interruptible(signal);
       const [one, two] = points.slice(-2);
       const work = (one && two && workAt(samples, one, two)) ?? (await read(tp, samples)).work;
       if (points.length < MOST_POINTS) points.push({ samples, work });

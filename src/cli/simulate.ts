@@ -95,7 +95,11 @@ export const simulateCommand: Command<SimulateFlags> = {
   run: runSimulate,
 };
 
-async function runSimulate({ output }: Context, [model]: readonly string[], flags: SimulateFlags): Promise<ExitKind> {
+async function runSimulate(
+  { output, signal }: Context,
+  [model]: readonly string[],
+  flags: SimulateFlags,
+): Promise<ExitKind> {
   checkDegrees(flags, ['dp', 'tp', 'pp', 'sp']);
   checkLoss(flags);
   const source = modelSource(model, flags.model, 'simulate');
@@ -132,7 +136,7 @@ async function runSimulate({ output }: Context, [model]: readonly string[], flag
       : undefined,
   };
   const options = Object.fromEntries(Object.entries(given).filter(([, value]) => value !== undefined));
-  const simulation = await simulate({ ...source, ...importing, ...options } as SimulateOptions);
+  const simulation = await simulate({ ...source, ...importing, ...options, signal } as SimulateOptions);
   for (const line of simulationLines(simulation, output)) output.print(line);
   if (flags.mesh) for (const line of ['', ...meshLines(simulation.axes)]) output.print(line);
   output.data(simulationJson(simulation));
