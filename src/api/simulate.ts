@@ -72,7 +72,8 @@ export interface Simulation extends StepPrice {
   /** Samples, and tokens where the model has a sequence, per second of all devices. */
   readonly samplesPerSecond: number;
   readonly tokensPerSecond: number | null;
-  /** FLOPs of the model in a step (recomputation left out) over those that all devices could do at their 16-bit peak. */
+  /** FLOPs of the model in a step (recomputation left out) over those that all devices could do at their 16-bit peak (of ranks of
+   * this machine: fp32). */
   readonly modelFlops: number;
   readonly utilisation: number;
   /** Where each axis lies, and what goes over it. */
@@ -105,7 +106,7 @@ export async function simulate(options: SimulateOptions): Promise<Simulation> {
   const generated = options.generate === undefined ? null : generatedModel(options.generate);
   const cluster = parseCluster(options.cluster, options.devices, {
     ...(await clusterSources(options.cluster)),
-    degrees: { dp: productOf(options), tp: options.tp ?? 1 },
+    degrees: hintOf(options),
   });
   checkOffload(options, cluster);
   const configuration = configurationOf(await withBatch(options, generated, clusterSize(cluster)), cluster);
@@ -185,18 +186,18 @@ export interface Priceable {
   readonly sequence: number | null;
 }
 
-/** FLOP per second of all devices at their 16-bit peak (fp32 where they have none). */
-function peakOf({ nodes, perNode, device, kinds = [{ nodes, device }] }: Cluster): number {
+/** FLOP per second of all devices at their 16-bit peak; fp32 where they have none, and of this machine, which computes in that. */
+function peakOf({ nodes, perNode, device, local, kinds = [{ nodes, device }] }: Cluster): number {
   const peaks = kinds.map(({ nodes: count, device: { peakFlops } }) => {
-    const peak = peakFlops.bf16 ?? peakFlops.fp16 ?? peakFlops.fp32 ?? 1;
+    const peak = (local ? undefined : (peakFlops.bf16 ?? peakFlops.fp16)) ?? peakFlops.fp32 ?? 1;
     return count * perNode * peak;
   });
   return peaks.reduce((sum, peak) => sum + peak, 0);
 }
 
-/** Devices that the degrees but tp ask for, where nothing else says how many there are. */
-function productOf({ dp = 1, pp = 1, sp = 1 }: SimulateOptions): number {
-  return dp * pp * sp;
+/** Devices that the degrees ask for where nothing else says how many there are; dp is what is left where it is not given. */
+function hintOf({ dp, tp = 1, pp = 1, sp = 1 }: SimulateOptions): { readonly dp?: number; readonly tp: number } {
+  return { ...(dp === undefined ? {} : { dp }), tp: tp * pp * sp };
 }
 
 function configurationOf(options: SimulateOptions, cluster: Cluster): StepConfiguration {
@@ -226,7 +227,8 @@ function configurationOf(options: SimulateOptions, cluster: Cluster): StepConfig
       'give a --pp, or leave out --virtual-stages',
     );
   return {
-    ...baseConfiguration(options, globalBatch),
+    ...baseConfiguration(cluster.local ? { precision: 'fp32', ...options } : options, globalBatch),
+    ...(cluster.local ? { bundledRuntime: true } : {}),
     degrees: { tp, pp, sp, dp, ep },
     ...(options.meshOrder ? { meshOrder: options.meshOrder } : {}),
     ...(options.schedule ? { schedule: options.schedule } : {}),

@@ -35,7 +35,7 @@ export function simulationLines(simulation: Simulation, { colors }: Output): rea
     '',
     `  degrees    dp ${dp} · tp ${tp} · pp ${pp} · sp ${sp}${ep > 1 ? ` · ep ${ep}` : ''}; batch ${configuration.globalBatch} in ${countText(simulation.microBatches, 'micro-batch', 'micro-batches')} of ${configuration.microBatch}`,
     `  step       ${secondsText(stepSeconds)}, ${throughputText(simulation)}`,
-    `  work       ${flopsText(simulation.modelFlops)}, ${shareText(simulation.utilisation)} of the 16-bit peak`,
+    `  work       ${flopsText(simulation.modelFlops)}, ${shareText(simulation.utilisation)} of the ${simulation.cluster.local ? 'fp32' : '16-bit'} peak`,
     '',
     ...tableLines(
       [

@@ -6,6 +6,8 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test from 'ava';
 import { type SimulateOptions, simulate } from '../../src/api/simulate.js';
+import { parseCluster } from '../../src/cost-model/cluster.js';
+import { CPU_RANK } from '../../src/cost-model/device.js';
 import type { AutoparError } from '../../src/ir/error.js';
 import { model, node, ramp, saved, value } from '../ir/model-maker.js';
 
@@ -255,6 +257,28 @@ test('degrees that cut what the model does not have are refused: its figures wou
   );
   const fits = await simulate({ generate: `moe:${language},kv_heads=4,experts=4`, cluster, sp: 4, ep: 4 });
   t.is(fits.configuration.degrees.dp, 2);
+});
+
+test('ranks of this machine are what compile plans for: as many, in float32, with nothing of an accelerator around them', async (t) => {
+  const generate = 'gpt:layers=2,hidden=64,heads=4,seq=32,vocab=64';
+  const loss = { kind: 'cross_entropy' as const };
+  const usual = await simulate({ generate, loss });
+  t.deepEqual(usual.cluster.perNode, parseCluster(undefined, undefined).perNode);
+  t.is((await simulate({ generate, tp: 2, pp: 2 })).cluster.perNode % 4, 0);
+  t.is((await simulate({ generate, dp: 3, tp: 2 })).cluster.perNode, 6);
+  t.is(usual.configuration.precision, 'fp32');
+  t.is(usual.parts.other, 0);
+  const parameters = usual.stages[0]?.parameters ?? 0;
+  t.is(usual.stages[0]?.overhead, 0);
+  const half = await simulate({ generate, loss, precision: 'bf16' });
+  t.is(half.stages[0]?.parameters, parameters / 2, 'what is asked for is priced');
+  const named = await simulate({ generate, loss, cluster: '1x2:a100-sxm-80' });
+  t.is(named.configuration.precision, 'bf16');
+  t.true(named.parts.other > 0 && (named.stages[0]?.overhead ?? 0) > 1e9);
+  t.is(
+    usual.utilisation,
+    usual.modelFlops / (usual.stepSeconds * usual.cluster.perNode * (CPU_RANK.peakFlops.fp32 ?? 0)),
+  );
 });
 
 test('what is said of inputs and losses of a generated model is heard', async (t) => {
