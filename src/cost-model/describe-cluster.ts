@@ -1,6 +1,7 @@
 /**
  * @file From the description of a cluster (a file, or what plan.json keeps of one) to its devices and links.
  */
+import { isDeepStrictEqual } from 'node:util';
 import type { Cluster, NodeKind } from './cluster.js';
 import {
   type ClusterDescription,
@@ -43,15 +44,15 @@ export function describedCluster(description: ClusterDescription, refuse: Refuse
   const named = levels.findIndex(({ name }) => name === 'node');
   const node = named >= 0 ? named : Math.max(0, levels.length - 2);
   const perNode = levels.slice(0, node + 1).reduce((product, { size }) => product * size, 1);
-  const kinds = nodes ? kindsOf(description, device, devices / perNode, refuse) : undefined;
-  const bounding = kinds ? slowestOf(kinds.map((kind) => kind.device)) : device;
+  const kinds = nodes ? joined(kindsOf(description, device, devices / perNode, refuse)) : [];
+  const bounding = kinds.length > 0 ? slowestOf(kinds.map((kind) => kind.device)) : device;
   return {
     nodes: devices / perNode,
     perNode,
     device: bounding,
     levels: levels.map((level, index) => levelOf(level, index, node, { description, device: bounding, refuse })),
     local: device.id === CPU_RANK.id,
-    ...(kinds ? { kinds } : {}),
+    ...(kinds.length > 1 ? { kinds } : {}),
     description,
   };
 }
@@ -75,6 +76,18 @@ function kindsOf(
     const { speed = 1 } = node;
     return { nodes: node.count, device: speed === 1 ? device : slowed(device, speed) };
   });
+}
+
+/** Neighbours that are alike are of one kind: nodes that do not differ are searched and priced as such. */
+function joined(kinds: readonly NodeKind[]): readonly NodeKind[] {
+  const found: NodeKind[] = [];
+  for (const kind of kinds) {
+    const last = found.at(-1);
+    if (last && isDeepStrictEqual(last.device, kind.device))
+      found[found.length - 1] = { ...last, nodes: last.nodes + kind.nodes };
+    else found.push(kind);
+  }
+  return found;
 }
 
 function deviceOf(described: string | DeviceDescription, path: Path, refuse: Refuse): DeviceSpec {

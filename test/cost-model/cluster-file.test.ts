@@ -5,6 +5,7 @@ import { mkdtempSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test from 'ava';
+import { devicesText } from '../../src/cli/cluster-text.js';
 import { clusterSize, parseCluster } from '../../src/cost-model/cluster.js';
 import { clusterOfDescription, readClusterFile } from '../../src/cost-model/cluster-file.js';
 import { collectiveSeconds, placeGroup } from '../../src/cost-model/collective-price.js';
@@ -189,9 +190,33 @@ test('what is wrong is said with file and line, and with what to write', async (
   ];
   for (const [text, code, message] of unlined)
     await t.throwsAsync(readClusterFile(file(text)), { instanceOf: AutoparError, code, message }, text);
-  const twice = await readClusterFile(file(`${RACKS}nodes: [{count: 4, speed: &s 0.5}, {count: 4, speed: *s}]`));
-  t.is(twice.kinds?.length, 2, 'aliases that end are followed');
+  const twice = await readClusterFile(
+    file(`${RACKS}nodes: [{count: 4}, {count: 2, speed: &s 0.5}, {count: 2, speed: *s}]`),
+  );
+  t.deepEqual(
+    twice.kinds?.map(({ nodes }) => nodes),
+    [4, 4],
+    'aliases that end are followed',
+  );
   await t.throwsAsync(readClusterFile(join(folder, 'absent.yaml')), { code: 'file-missing' });
+});
+
+test('nodes that are alike are of one kind, and a cluster of one kind is as if they were not listed', async (t) => {
+  const listed = await readClusterFile(file(`${RACKS}nodes: [{count: 3}, {count: 5, speed: 1}]\n`));
+  const plain = await readClusterFile(file(RACKS));
+  t.is(listed.kinds, undefined);
+  t.deepEqual({ ...listed, description: null }, { ...plain, description: null });
+  const slow = await readClusterFile(file(`${RACKS}nodes: [{count: 8, speed: 0.5}]\n`));
+  t.is(slow.kinds, undefined);
+  t.is(slow.device.peakFlops.bf16, (plain.device.peakFlops.bf16 ?? 0) / 2);
+});
+
+test('a report names every kind of device', async (t) => {
+  t.is(devicesText(parseCluster('2x8:h100-sxm-80', undefined)), '16 × h100-sxm-80');
+  const mixed = await readClusterFile(file(`${RACKS}nodes: [{count: 7}, {count: 1, device: v100-sxm2-32}]\n`));
+  t.is(devicesText(mixed), '56 × h100-sxm-80 and 8 × v100-sxm2-32');
+  const slower = await readClusterFile(file(`${RACKS}nodes: [{count: 7}, {count: 1, speed: 0.5}]\n`));
+  t.is(devicesText(slower), '64 × h100-sxm-80, in unequal nodes');
 });
 
 test('degrees and --devices must fit the file', async (t) => {
