@@ -115,6 +115,8 @@ class Reading {
   private readonly makers = new Map<string, ShardedNode>();
   private readonly weights: ReadonlySet<string>;
   private readonly outputs: ReadonlySet<string>;
+  /** Types of the unsharded graph's tensors. */
+  private readonly shapes: Graph['tensors'];
   /** Weights of three dimensions. */
   private readonly stacked: ReadonlySet<string>;
 
@@ -122,6 +124,7 @@ class Reading {
     graph: Graph,
     private readonly sharded: ShardedGraph,
   ) {
+    this.shapes = graph.tensors;
     this.stacked = new Set([...graph.weights].flatMap(([name, { shape }]) => (shape.length === 3 ? [name] : [])));
     for (const node of graph.nodes) {
       if (node.phase === 'forward' && !this.heads.has(node.group)) this.heads.set(node.group, node);
@@ -246,7 +249,58 @@ class Reading {
     return (this.readers.get(source) ?? []).some((reader) => phaseOf(reader) === 'backward');
   }
 
+  /** The two products of a recognised attention, of queries and keys and of scores and values; null of anything else. */
+  private productsOfBlock(group: string): readonly [scores: ComputeNode, values: ComputeNode] | null {
+    if (!this.heads.get(group)?.body) return null;
+    const products = this.sharded.nodes.filter(
+      (node): node is ComputeNode =>
+        node.kind === 'compute' &&
+        node.phase === 'forward' &&
+        this.group(node) === group &&
+        entryOf(node.op, node.domain)?.family === 'contraction',
+    );
+    const [scores, values, ...others] = products;
+    if (!scores || !values || others.length > 0) return null;
+    return [scores, values].every(({ outputs: [output] }) => output && this.tensor(output).localShape.length >= 3)
+      ? [scores, values]
+      : null;
+  }
+
+  /** A recognised attention as the one kernel that devices have for it, whatever its exporter wrote. */
+  private attentionOfBlock(group: string, phase: Phase, [scores, values]: readonly [ComputeNode, ComputeNode]): Kernel {
+    const shapeOf = ({ outputs: [output] }: ComputeNode) => (output ? this.tensor(output).localShape : []);
+    const [queries = 1, keys = 1] = shapeOf(scores).slice(-2);
+    const [heads = 1, ...batch] = shapeOf(scores).slice(0, -2).reverse();
+    return {
+      group,
+      phase,
+      work: {
+        kind: 'attention',
+        backward: phase === 'backward',
+        batch: elementCount(batch),
+        heads,
+        keyHeads: Math.max(1, Math.round(heads * this.headsShared(group, scores))),
+        queries,
+        keys,
+        valueWidth: shapeOf(values).at(-1) ?? 1,
+        width: scores.flops / (2 * elementCount(shapeOf(scores))),
+        causal: false,
+      },
+    };
+  }
+
+  /** Heads of keys for one of queries: 1, or less where several share one. Dimensions may lie in any order. */
+  private headsShared(group: string, { outputs: [output] }: ComputeNode): number {
+    const [query, key] = (this.heads.get(group)?.inputs ?? []).map((name) =>
+      elementCount((name === null ? undefined : this.shapes.get(name)?.shape) ?? []),
+    );
+    const [queries = 1, keys = 1] = output ? this.tensor(output).shape.slice(-2) : [];
+    return query && key ? key / keys / (query / queries) : 1;
+  }
+
   private attention(group: string, phase: Phase): Kernel {
+    const products = this.productsOfBlock(group);
+    if (products) return this.attentionOfBlock(group, phase, products);
     const node = this.sharded.nodes.find(
       (candidate): candidate is ComputeNode =>
         candidate.kind === 'compute' && candidate.phase === 'forward' && this.group(candidate) === group,
@@ -409,6 +463,7 @@ class Reading {
   }
 
   private isScores(group: string): boolean {
+    if (this.heads.get(group)?.body) return this.productsOfBlock(group) !== null;
     return (
       (this.heads.get(group)?.inputs.filter((name) => name !== null).length ?? 0) >= 3 && this.producesScores(group)
     );
