@@ -117,9 +117,9 @@ export async function simulate(options: SimulateOptions): Promise<Simulation> {
   const { work, tensors } = await read(configuration.degrees.tp, configuration.microBatch);
   await interruptible(options.signal);
   checkStages(work, configuration);
-  checkCuts(work, configuration);
   const whole = await read(1, configuration.microBatch);
   await interruptible(options.signal);
+  checkCuts(whole.work, configuration);
   const priced = simulationOf({
     name: generated?.text ?? options.model ?? '',
     cluster,

@@ -257,6 +257,8 @@ test('degrees that cut what the model does not have are refused: its figures wou
   );
   const fits = await simulate({ generate: `moe:${language},kv_heads=4,experts=4`, cluster, sp: 4, ep: 4 });
   t.is(fits.configuration.degrees.dp, 2);
+  const both = await simulate({ generate: `moe:${language},kv_heads=4,experts=4`, cluster, tp: 4, ep: 2 });
+  t.is(both.configuration.degrees.ep, 2);
 });
 
 test('ranks of this machine are what compile plans for: as many, in float32, with nothing of an accelerator around them', async (t) => {
