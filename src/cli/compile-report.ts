@@ -2,7 +2,6 @@
  * @file What `autopar compile` prints: degrees, predictions, the heaviest operators, what communicates, the verdict.
  */
 import type { CompileResult } from '../api/compile.js';
-import { CPU_RANK } from '../cost-model/device.js';
 import { heldLines, kindsText } from './memory-report.js';
 import type { Output } from './output.js';
 import { bytesText, secondsText, shareText } from './quantity.js';
@@ -73,10 +72,10 @@ export function predictedJson({ predicted }: CompileResult['plan']): Readonly<Re
 }
 
 /** What was not looked at, and who does. */
-function leftOutLines({ leftOut, plan }: CompileResult): readonly string[] {
+function leftOutLines({ leftOut }: CompileResult): readonly string[] {
   if (leftOut.length === 0) return [];
-  const searched = plan.training !== null && plan.cluster.device !== CPU_RANK.id;
-  const who = searched ? '--train --plan-only searches them' : 'autopar simulate prices them';
+  // What has a host beside it is trained on a cluster of the catalogue, where whole steps are searched.
+  const who = leftOut.includes('offload') ? '--train --plan-only searches them' : 'autopar simulate prices them';
   return [`left out, without a lowering yet: ${leftOut.join(', ')} (${who})`];
 }
 
