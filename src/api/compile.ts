@@ -1,7 +1,7 @@
 /**
  * @file compile: a model and a cluster in, a folder with plan and program out. Import, plan, emit, and verify where asked.
  */
-import { clusterSize, parseCluster } from '../cost-model/cluster.js';
+import { type Cluster, clusterSize, parseCluster } from '../cost-model/cluster.js';
 import type { ConstantTensor } from '../ir/graph.js';
 import type { PlanResult } from '../search/plan.js';
 import type { Plan } from '../strategy/plan.js';
@@ -49,6 +49,7 @@ export interface CompileOptions extends PlanningOptions {
 export interface CompileResult {
   readonly directory: string;
   readonly plan: Plan;
+  readonly cluster: Cluster;
   /** What import and search want the user to know. */
   readonly notes: readonly string[];
   /** Operators that a pinned degree could not shard, with the reason. */
@@ -130,6 +131,7 @@ export async function compile(options: CompileOptions): Promise<CompileResult> {
   return {
     directory,
     plan: planned.plan,
+    cluster: planned.cluster,
     notes: [
       ...imported.notes,
       ...planned.notes,

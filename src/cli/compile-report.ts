@@ -2,6 +2,7 @@
  * @file What `autopar compile` prints: degrees, predictions, the heaviest operators, what communicates, the verdict.
  */
 import type { CompileResult } from '../api/compile.js';
+import { devicesText } from './cluster-text.js';
 import { heldLines, kindsText } from './memory-report.js';
 import type { Output } from './output.js';
 import { bytesText, secondsText, shareText } from './quantity.js';
@@ -75,12 +76,15 @@ export function predictedJson({ predicted }: CompileResult['plan']): Readonly<Re
 function leftOutLines({ leftOut }: CompileResult): readonly string[] {
   if (leftOut.length === 0) return [];
   // What has a host beside it is trained on a cluster of the catalogue, where whole steps are searched.
-  const who = leftOut.includes('offload') ? '--train --plan-only searches them' : 'autopar simulate prices them';
+  const who = leftOut.includes('offload')
+    ? '--train --plan-only, with nothing said of operators, searches them'
+    : 'autopar simulate prices them';
   return [`left out, without a lowering yet: ${leftOut.join(', ')} (${who})`];
 }
 
 /** `4 × cpu-rank`, `2 × 8 × h100-sxm-80`. */
-function clusterText({ plan }: CompileResult): string {
+function clusterText({ plan, cluster }: CompileResult): string {
+  if (cluster.kinds) return devicesText(cluster);
   const { nodes, perNode, device } = plan.cluster;
   return [...(nodes > 1 ? [nodes] : []), perNode, device].join(' × ');
 }

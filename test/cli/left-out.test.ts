@@ -17,7 +17,7 @@ const LINES: readonly (readonly [line: string, leftOut: readonly string[], who: 
   [
     'models/mlp.onnx --cluster 1x2:a100-sxm-80 --dp 2 --tp 1 --train',
     ['zero', 'recompute', 'offload'],
-    /--train --plan-only searches them/,
+    /--train --plan-only, with nothing said of operators, searches them/,
   ],
 ];
 
