@@ -25,7 +25,7 @@ async function layerOf(file: string, tp: number): Promise<PartWork> {
 const attentions = (works: PartWork['forward']) => works.flatMap((work) => (work.kind === 'attention' ? [work] : []));
 
 test('attention that a file writes in parts is one kernel, of the heads, positions and features that the model has', async (t) => {
-  const sizes = { batch: 4, queries: 16, keys: 16, width: 8, valueWidth: 8, causal: false };
+  const sizes = { batch: 4, queries: 16, keys: 16, width: 8, valueWidth: 8, causal: true };
   for (const [file, keyHeads] of [
     ['gpt-tiny.onnx', 4],
     ['llama-tiny.onnx', 2],

@@ -4,6 +4,8 @@
  * since their kernels read strided operands; chains of element-wise groups with one reader are one kernel, as every
  * framework's fused bias, activation and dropout are.
  */
+import { isCausalMask } from '../../ir/blocks/causal-mask.js';
+import { type GraphIndex, indexGraph, shapeOf } from '../../ir/blocks/matching.js';
 import { isFloating } from '../../ir/dtype.js';
 import { elementCount, type Graph, type Node } from '../../ir/graph.js';
 import type { OperatorFamily } from '../../ir/operator.js';
@@ -115,8 +117,8 @@ class Reading {
   private readonly makers = new Map<string, ShardedNode>();
   private readonly weights: ReadonlySet<string>;
   private readonly outputs: ReadonlySet<string>;
-  /** Types of the unsharded graph's tensors. */
-  private readonly shapes: Graph['tensors'];
+  /** The unsharded graph. */
+  private readonly index: GraphIndex;
   /** Weights of three dimensions. */
   private readonly stacked: ReadonlySet<string>;
 
@@ -124,7 +126,7 @@ class Reading {
     graph: Graph,
     private readonly sharded: ShardedGraph,
   ) {
-    this.shapes = graph.tensors;
+    this.index = indexGraph(graph);
     this.stacked = new Set([...graph.weights].flatMap(([name, { shape }]) => (shape.length === 3 ? [name] : [])));
     for (const node of graph.nodes) {
       if (node.phase === 'forward' && !this.heads.has(node.group)) this.heads.set(node.group, node);
@@ -268,9 +270,9 @@ class Reading {
 
   /** A recognised attention as the one kernel that devices have for it, whatever its exporter wrote. */
   private attentionOfBlock(group: string, phase: Phase, [scores, values]: readonly [ComputeNode, ComputeNode]): Kernel {
-    const shapeOf = ({ outputs: [output] }: ComputeNode) => (output ? this.tensor(output).localShape : []);
-    const [queries = 1, keys = 1] = shapeOf(scores).slice(-2);
-    const [heads = 1, ...batch] = shapeOf(scores).slice(0, -2).reverse();
+    const blockOf = ({ outputs: [output] }: ComputeNode) => (output ? this.tensor(output).localShape : []);
+    const [queries = 1, keys = 1] = blockOf(scores).slice(-2);
+    const [heads = 1, ...batch] = blockOf(scores).slice(0, -2).reverse();
     return {
       group,
       phase,
@@ -282,9 +284,9 @@ class Reading {
         keyHeads: Math.max(1, Math.round(heads * this.headsShared(group, scores))),
         queries,
         keys,
-        valueWidth: shapeOf(values).at(-1) ?? 1,
-        width: scores.flops / (2 * elementCount(shapeOf(scores))),
-        causal: false,
+        valueWidth: blockOf(values).at(-1) ?? 1,
+        width: scores.flops / (2 * elementCount(blockOf(scores))),
+        causal: isCausalMask(this.index, this.heads.get(group)?.inputs[3]),
       },
     };
   }
@@ -292,7 +294,7 @@ class Reading {
   /** Heads of keys for one of queries: 1, or less where several share one. Dimensions may lie in any order. */
   private headsShared(group: string, { outputs: [output] }: ComputeNode): number {
     const [query, key] = (this.heads.get(group)?.inputs ?? []).map((name) =>
-      elementCount((name === null ? undefined : this.shapes.get(name)?.shape) ?? []),
+      name === null ? 0 : elementCount(shapeOf(this.index, name)),
     );
     const [queries = 1, keys = 1] = output ? this.tensor(output).shape.slice(-2) : [];
     return query && key ? key / keys / (query / queries) : 1;
