@@ -108,6 +108,8 @@ const WITH_PRODUCTS: ReadonlySet<OperatorFamily> = new Set(['attention', 'recurr
 /** Families whose groups are one kernel that reads and writes. */
 const MOVES: ReadonlySet<OperatorFamily> = new Set(['view']);
 
+type AttentionSizes = Omit<Extract<Work, { readonly kind: 'attention' }>, 'kind' | 'backward'>;
+
 class Reading {
   /** By name of an unsharded node: its group. */
   private readonly groupOf = new Map<string, string>();
@@ -269,25 +271,19 @@ class Reading {
   }
 
   /** A recognised attention as the one kernel that devices have for it, whatever its exporter wrote. */
-  private attentionOfBlock(group: string, phase: Phase, [scores, values]: readonly [ComputeNode, ComputeNode]): Kernel {
+  private sizesOfBlock(group: string, [scores, values]: readonly [ComputeNode, ComputeNode]): AttentionSizes {
     const blockOf = ({ outputs: [output] }: ComputeNode) => (output ? this.tensor(output).localShape : []);
     const [queries = 1, keys = 1] = blockOf(scores).slice(-2);
     const [heads = 1, ...batch] = blockOf(scores).slice(0, -2).reverse();
     return {
-      group,
-      phase,
-      work: {
-        kind: 'attention',
-        backward: phase === 'backward',
-        batch: elementCount(batch),
-        heads,
-        keyHeads: Math.max(1, Math.round(heads * this.headsShared(group, scores))),
-        queries,
-        keys,
-        valueWidth: blockOf(values).at(-1) ?? 1,
-        width: scores.flops / (2 * elementCount(blockOf(scores))),
-        causal: isCausalMask(this.index, this.heads.get(group)?.inputs[3]),
-      },
+      batch: elementCount(batch),
+      heads,
+      keyHeads: Math.max(1, Math.round(heads * this.headsShared(group, scores))),
+      queries,
+      keys,
+      valueWidth: blockOf(values).at(-1) ?? 1,
+      width: scores.flops / (2 * elementCount(blockOf(scores))),
+      causal: isCausalMask(this.index, this.heads.get(group)?.inputs[3]),
     };
   }
 
@@ -302,7 +298,11 @@ class Reading {
 
   private attention(group: string, phase: Phase): Kernel {
     const products = this.productsOfBlock(group);
-    if (products) return this.attentionOfBlock(group, phase, products);
+    const sizes = products ? this.sizesOfBlock(group, products) : this.sizesOfOperator(group);
+    return { group, phase, work: { kind: 'attention', backward: phase === 'backward', ...sizes } };
+  }
+
+  private sizesOfOperator(group: string): AttentionSizes {
     const node = this.sharded.nodes.find(
       (candidate): candidate is ComputeNode =>
         candidate.kind === 'compute' && candidate.phase === 'forward' && this.group(candidate) === group,
@@ -313,20 +313,14 @@ class Reading {
     const keyHeads = Number(node.attributes['kv_num_heads'] ?? key?.[1] ?? 1);
     const flat = query?.length === 3;
     return {
-      group,
-      phase,
-      work: {
-        kind: 'attention',
-        backward: phase === 'backward',
-        batch: query?.[0] ?? 1,
-        heads,
-        keyHeads,
-        queries: query?.[flat ? 1 : 2] ?? 1,
-        keys: key?.[flat ? 1 : 2] ?? 1,
-        valueWidth: flat ? (value?.[2] ?? 1) / keyHeads : (value?.[3] ?? 1),
-        width: flat ? (query?.[2] ?? 1) / heads : (query?.[3] ?? 1),
-        causal: Number(node.attributes['is_causal'] ?? 0) !== 0,
-      },
+      batch: query?.[0] ?? 1,
+      heads,
+      keyHeads,
+      queries: query?.[flat ? 1 : 2] ?? 1,
+      keys: key?.[flat ? 1 : 2] ?? 1,
+      valueWidth: flat ? (value?.[2] ?? 1) / keyHeads : (value?.[3] ?? 1),
+      width: flat ? (query?.[2] ?? 1) / heads : (query?.[3] ?? 1),
+      causal: Number(node.attributes['is_causal'] ?? 0) !== 0,
     };
   }
 
