@@ -80,8 +80,18 @@ try {
   process.exitCode = 1;
 }
 
+function textOf(file: string): string {
+  try {
+    return readFileSync(file, 'utf8');
+  } catch (error) {
+    const { code, message } = error as NodeJS.ErrnoException;
+    const reason = code === 'ENOENT' ? 'there is no such file' : code === 'EISDIR' ? 'it is a folder' : message;
+    throw new Error(`${file} cannot be read: ${reason}`);
+  }
+}
+
 function readTable(file: string, predictor: Predictor) {
-  const text = readFileSync(file, 'utf8');
+  const text = textOf(file);
   const missing = NEEDED_COLUMNS.filter((column) => !columnsOf(text).includes(column));
   if (missing.length > 0)
     throw new Error(`${file} is no table of training runs: it lacks the columns ${missing.join(', ')}`);

@@ -3,7 +3,6 @@
  * There is no program: not all of these dimensions have a lowering yet.
  */
 import path from 'node:path';
-import { setImmediate } from 'node:timers/promises';
 import { type GeneratedModel, generatedModel } from '../../models/families.js';
 import { clusterSize } from '../cost-model/cluster.js';
 import { fingerprint } from '../ir/fingerprint.js';
@@ -14,6 +13,7 @@ import { planOfStep } from '../strategy/plan-of-step.js';
 import { emitPlan } from './emit.js';
 import { defaultFolder } from './folder.js';
 import { type ImportedModel, importModel } from './import.js';
+import { interruptible } from './interruption.js';
 import { type ClusterSearch, searchClusters } from './search-clusters.js';
 import { type StepSearch, type StepSearchOptions, searchStep } from './search-step.js';
 import type { Training } from './training-request.js';
@@ -40,8 +40,7 @@ export interface CompiledStep {
 export async function compileStep({ output, force, training, ...options }: CompileStepOptions): Promise<CompiledStep> {
   const search = await searchFor({ ...options, loss: training.loss, precision: training.precision ?? 'bf16' });
   // The search never waits: an interruption has its turn before anything is written.
-  await setImmediate();
-  options.signal?.throwIfAborted();
+  await interruptible(options.signal);
   const { simulation, layers } = search;
   const generated = options.generate === undefined ? null : generatedModel(options.generate);
   const model = generated ? generatedSource(generated) : await fileSource(options);

@@ -1,7 +1,7 @@
 /**
  * @file compile: a model and a cluster in, a folder with plan and program out. Import, plan, emit, and verify where asked.
  */
-import { parseCluster } from '../cost-model/cluster.js';
+import { type Cluster, clusterSize, parseCluster } from '../cost-model/cluster.js';
 import type { ConstantTensor } from '../ir/graph.js';
 import type { PlanResult } from '../search/plan.js';
 import type { Plan } from '../strategy/plan.js';
@@ -9,6 +9,8 @@ import { loadedPins, saveStrategy } from './config-checkpoints.js';
 import { emit } from './emit.js';
 import { checkTarget, defaultFolder } from './folder.js';
 import { importModel } from './import.js';
+import { interruptible } from './interruption.js';
+import { leftOut } from './left-out.js';
 import { inMicroBatches } from './micro-batches.js';
 import { type PeakMemory, peakMemory } from './peak-memory.js';
 import { type PlanningOptions, plan } from './plan.js';
@@ -47,6 +49,7 @@ export interface CompileOptions extends PlanningOptions {
 export interface CompileResult {
   readonly directory: string;
   readonly plan: Plan;
+  readonly cluster: Cluster;
   /** What import and search want the user to know. */
   readonly notes: readonly string[];
   /** Operators that a pinned degree could not shard, with the reason. */
@@ -58,6 +61,8 @@ export interface CompileResult {
   readonly rejected: PlanResult['rejected'];
   /** The best combinations of degrees, the chosen one first. */
   readonly top: PlanResult['top'];
+  /** Dimensions, by the names of their options, that were not looked at because no program can do them yet. */
+  readonly leftOut: readonly string[];
   readonly programWritten: boolean;
   /** Why there is no program, in a sentence. */
   readonly programReason?: string;
@@ -83,13 +88,14 @@ export async function compile(options: CompileOptions): Promise<CompileResult> {
       ...importedFor(options.training),
     });
   const read = await at(options.globalBatch);
+  await interruptible(options.signal);
   const random = options.initRandom === true && !read.weightsPresent;
   const training = options.training
     ? inMicroBatches(trainingOn(options.training, options.cluster), options, read)
     : undefined;
   const formed = training ? await trainedModel(read, training, at) : read;
-  const imported = random ? withRandomWeights(formed, seed) : formed;
-  options.signal?.throwIfAborted();
+  const imported = random ? await withRandomWeights(formed, seed, options.signal) : formed;
+  await interruptible(options.signal);
   progress('planning');
   const modelOptions: ModelOptions = {
     model: options.model,
@@ -98,7 +104,7 @@ export async function compile(options: CompileOptions): Promise<CompileResult> {
   };
   const loaded = await loadedPins(options.config, options.annotations, modelOptions);
   const planned = await plan(imported, loaded ? { ...options, annotations: loaded } : options);
-  options.signal?.throwIfAborted();
+  await interruptible(options.signal);
   progress('writing');
   const emitted = await emit(planned, {
     directory,
@@ -125,6 +131,7 @@ export async function compile(options: CompileOptions): Promise<CompileResult> {
   return {
     directory,
     plan: planned.plan,
+    cluster: planned.cluster,
     notes: [
       ...imported.notes,
       ...planned.notes,
@@ -136,6 +143,12 @@ export async function compile(options: CompileOptions): Promise<CompileResult> {
     memory: peakMemory(planned.sharded, planned.cluster, NAMED),
     rejected: planned.found.rejected,
     top: planned.found.top,
+    leftOut: leftOut(imported.graph, {
+      devices: clusterSize(planned.cluster),
+      isMeshGiven: options.degrees?.dp !== undefined && options.degrees.tp !== undefined,
+      trains: training !== undefined,
+      isLocal: planned.cluster.local,
+    }),
     ...emitted,
     ...(verification ? { verification } : {}),
   };

@@ -44,11 +44,11 @@ export async function compiledModel(
       ...(source.weights ? { weights: source.weights } : {}),
       ...importedFor(training),
     });
-  const complete = (imported: ImportedModel) =>
-    source.randomWeights === null ? imported : withRandomWeights(imported, source.randomWeights);
+  const complete = async (imported: ImportedModel) =>
+    source.randomWeights === null ? imported : await withRandomWeights(imported, source.randomWeights);
   const forward = await at(source.globalBatch);
-  const planned = complete(training ? await trainedModel(forward, training, at) : forward);
+  const planned = await complete(training ? await trainedModel(forward, training, at) : forward);
   checkFingerprint(plan, planned);
-  const whole = training && planned.graph.microBatches ? complete(withTraining(forward, training)) : planned;
+  const whole = training && planned.graph.microBatches ? await complete(withTraining(forward, training)) : planned;
   return { planned, whole, file, constants };
 }

@@ -105,7 +105,9 @@ const NOTHING: PartWork = {
 };
 
 function withGradients(forward: Graph, loss: LossOptions): Graph {
-  const { graph: scored, loss: name } = appendLoss(drawDropout(flattenBlocks(forward), 0).graph, loss);
+  // A loss of the model's own is parted into two sums, and is no block then; other blocks stay the kernels that they are.
+  const opened = loss.kind === 'model-output' ? flattenBlocks(forward, 'CrossEntropy') : forward;
+  const { graph: scored, loss: name } = appendLoss(drawDropout(opened, 0).graph, loss);
   const trained = [...scored.weights].flatMap(([weight, { role }]) => (role === 'parameter' ? [weight] : []));
   const { graph, gradients } = differentiate(scored, name, trained);
   return { ...graph, outputs: [name, ...gradients.values()] };

@@ -29,6 +29,7 @@ import {
   workOf,
 } from './inspect-operators.js';
 import { inspectTraining, type TrainingInspection } from './inspect-training.js';
+import { interruptible } from './interruption.js';
 import { importedFor } from './training-form.js';
 import type { Training } from './training-request.js';
 
@@ -97,13 +98,13 @@ export async function inspect(options: InspectOptions): Promise<Inspection> {
   progress('importing');
   const model = await readOnnx(options.model);
   const { imported, open } = await importAssuming(model, importOptions(options));
-  options.signal?.throwIfAborted();
+  await interruptible(options.signal);
   const { graph } = imported;
   progress('comparing weights');
   const source = orderNodes(model.graph, inlineFunctions(model), model.file);
   const evidence = { ...imported.evidence, values: sameValues(graph.weights) };
   const parameters = findParameters(graph, evidence, options);
-  options.signal?.throwIfAborted();
+  await interruptible(options.signal);
   progress('following dimensions');
   const roles = dimensionRoles(graph);
   const work = workOf(graph);

@@ -4,26 +4,38 @@
 import { isFloating } from '../ir/dtype.js';
 import type { ConstantTensor, TensorType, Weight } from '../ir/graph.js';
 import type { ImportedModel } from './import.js';
+import { interruptible } from './interruption.js';
 import { makeTensor, normal, uniform } from './numbers.js';
 
 /**
  * The model with every absent weight given seeded values. Equal seeds and names give equal values on every machine:
  * matrices are normal with deviation 0.02 (as GPT-2 and Llama are initialised), vectors close to 1, integers 0.
+ * @throws the signal's reason where it was given
  */
-export function withRandomWeights(imported: ImportedModel, seed: number): ImportedModel {
+export async function withRandomWeights(
+  imported: ImportedModel,
+  seed: number,
+  signal?: AbortSignal,
+): Promise<ImportedModel> {
   const { graph } = imported;
-  const weights = filled(graph.weights, seed);
-  const initial = graph.initial ? { initial: filled(graph.initial, seed) } : {};
+  const weights = await filled(graph.weights, seed, signal);
+  const initial = graph.initial ? { initial: await filled(graph.initial, seed, signal) } : {};
   return { ...imported, graph: { ...graph, weights, ...initial }, weightsPresent: true };
 }
 
-function filled(weights: ReadonlyMap<string, Weight>, seed: number): ReadonlyMap<string, Weight> {
-  return new Map(
-    [...weights].map(([name, weight]): [string, Weight] => {
-      if (weight.source.kind !== 'absent') return [name, weight];
-      return [name, { ...weight, source: { kind: 'inline', data: randomWeight(name, weight, seed).data } }];
-    }),
-  );
+async function filled(
+  weights: ReadonlyMap<string, Weight>,
+  seed: number,
+  signal: AbortSignal | undefined,
+): Promise<ReadonlyMap<string, Weight>> {
+  const all = new Map<string, Weight>();
+  for (const [name, weight] of weights) {
+    const isAbsent = weight.source.kind === 'absent';
+    if (isAbsent) await interruptible(signal);
+    const source = isAbsent ? { kind: 'inline' as const, data: randomWeight(name, weight, seed).data } : weight.source;
+    all.set(name, { ...weight, source });
+  }
+  return all;
 }
 
 function randomWeight(name: string, { dtype, shape }: TensorType, seed: number): ConstantTensor {

@@ -601,6 +601,7 @@ function nothingFits(verdicts: readonly Verdict[], limitBytes: number | null, cl
 
 /** @param rounded `up` for what is enough when it is typed in again */
 function gigabytes(bytes: number, rounded: 'up' | 'near' = 'near'): string {
+  if (rounded === 'near' && bytes >= 999.5e9) return `${(bytes / 1e12).toPrecision(3)} TB`;
   const text = (bytes / 1e9).toPrecision(3);
   if (rounded === 'near' || Number(text) * 1e9 >= bytes) return `${text} GB`;
   const unit = 10 ** (Math.floor(Math.log10(bytes / 1e9)) - 2);

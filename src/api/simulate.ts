@@ -25,10 +25,11 @@ import type { ModelWork } from '../cost-model/step/work.js';
 import type { LossOptions } from '../ir/autodiff/append-loss.js';
 import { AutoparError } from '../ir/error.js';
 import { checkRequest } from '../schedule/make-schedule.js';
-import type { SpaceOptions } from '../search/configurations/space.js';
+import { factsOf, type SpaceOptions } from '../search/configurations/space.js';
 import { clusterSources } from './cluster-sources.js';
 import type { Purpose } from './graph-work.js';
 import type { ImportOptions } from './import.js';
+import { interruptible } from './interruption.js';
 import { type AxisUse, stepAxes } from './mesh-axes.js';
 import { statedBatch, workReader } from './step-works.js';
 import { writeTimeline } from './timeline.js';
@@ -61,6 +62,7 @@ export interface SimulateOptions extends Omit<ImportOptions, 'globalBatch'>, Par
   /** Of an element of a gradient, in memory and on the wire; as the software has it where it is left out. */
   readonly gradientBytes?: 2 | 4;
   readonly attention?: StepConfiguration['attention'];
+  readonly signal?: AbortSignal;
   /** File to write the pipeline's timeline to, as Perfetto and chrome://tracing read it. */
   readonly trace?: string;
 }
@@ -73,7 +75,8 @@ export interface Simulation extends StepPrice {
   /** Samples, and tokens where the model has a sequence, per second of all devices. */
   readonly samplesPerSecond: number;
   readonly tokensPerSecond: number | null;
-  /** FLOPs of the model in a step (recomputation left out) over those that all devices could do at their 16-bit peak. */
+  /** FLOPs of the model in a step (recomputation left out) over those that all devices could do at their 16-bit peak (of ranks of
+   * this machine: fp32). */
   readonly modelFlops: number;
   readonly utilisation: number;
   /** Where each axis lies, and what goes over it. */
@@ -98,15 +101,15 @@ export interface Simulation extends StepPrice {
 
 /**
  * Prices a choice.
- * @throws AutoparError (usage) `degrees-do-not-match-devices`, `batch-does-not-divide`, `too-many-stages`, `bad-schedule`, and what reading or
- * generating the model refuses
+ * @throws AutoparError (usage) `degrees-do-not-match-devices`, `degree-does-not-fit`, `batch-does-not-divide`, `too-many-stages`,
+ * `bad-schedule`, and what reading or generating the model refuses
  */
 export async function simulate(options: SimulateOptions): Promise<Simulation> {
   checkPurpose(options);
   const generated = options.generate === undefined ? null : generatedModel(options.generate);
   const cluster = parseCluster(options.cluster, options.devices, {
     ...(await clusterSources(options.cluster)),
-    degrees: { dp: productOf(options), tp: options.tp ?? 1 },
+    degrees: hintOf(options),
   });
   checkOffload(options, cluster);
   const configuration = configurationOf(await withBatch(options, generated, clusterSize(cluster)), cluster);
@@ -115,8 +118,11 @@ export async function simulate(options: SimulateOptions): Promise<Simulation> {
   const read = workReader(options, generated, purpose, cluster);
   const works = async ({ degrees, microBatch }: StepConfiguration) => (await read(degrees.tp, microBatch)).work;
   const { work, tensors } = await read(configuration.degrees.tp, configuration.microBatch);
+  await interruptible(options.signal);
   checkStages(work, configuration);
   const whole = await read(1, configuration.microBatch);
+  await interruptible(options.signal);
+  checkCuts(whole.work, configuration);
   const priced = simulationOf({
     name: generated?.text ?? options.model ?? '',
     cluster,
@@ -183,18 +189,18 @@ export interface Priceable {
   readonly sequence: number | null;
 }
 
-/** FLOP per second of all devices at their 16-bit peak (fp32 where they have none). */
-function peakOf({ nodes, perNode, device, kinds = [{ nodes, device }] }: Cluster): number {
+/** FLOP per second of all devices at their 16-bit peak; fp32 where they have none, and of this machine, which computes in that. */
+function peakOf({ nodes, perNode, device, local, kinds = [{ nodes, device }] }: Cluster): number {
   const peaks = kinds.map(({ nodes: count, device: { peakFlops } }) => {
-    const peak = peakFlops.bf16 ?? peakFlops.fp16 ?? peakFlops.fp32 ?? 1;
+    const peak = (local ? undefined : (peakFlops.bf16 ?? peakFlops.fp16)) ?? peakFlops.fp32 ?? 1;
     return count * perNode * peak;
   });
   return peaks.reduce((sum, peak) => sum + peak, 0);
 }
 
-/** Devices that the degrees but tp ask for, where nothing else says how many there are. */
-function productOf({ dp = 1, pp = 1, sp = 1 }: SimulateOptions): number {
-  return dp * pp * sp;
+/** Devices that the degrees ask for where nothing else says how many there are; dp is what is left where it is not given. */
+function hintOf({ dp, tp = 1, pp = 1, sp = 1 }: SimulateOptions): { readonly dp?: number; readonly tp: number } {
+  return { ...(dp === undefined ? {} : { dp }), tp: tp * pp * sp };
 }
 
 function configurationOf(options: SimulateOptions, cluster: Cluster): StepConfiguration {
@@ -217,8 +223,15 @@ function configurationOf(options: SimulateOptions, cluster: Cluster): StepConfig
     );
   const { microBatch, globalBatch } = batchOf(options, dp, pp);
   const virtualStages = options.virtualStages ?? (options.schedule === 'interleaved-1f1b' ? 2 : 1);
+  if (pp === 1 && (options.virtualStages ?? 1) > 1)
+    throw usage(
+      'bad-schedule',
+      `${options.virtualStages} virtual stages are chunks of a stage that take turns with other stages, and pp is 1`,
+      'give a --pp, or leave out --virtual-stages',
+    );
   return {
-    ...baseConfiguration(options, globalBatch),
+    ...baseConfiguration(cluster.local ? { precision: 'fp32', ...options } : options, globalBatch),
+    ...(cluster.local ? { bundledRuntime: true } : {}),
     degrees: { tp, pp, sp, dp, ep },
     ...(options.meshOrder ? { meshOrder: options.meshOrder } : {}),
     ...(options.schedule ? { schedule: options.schedule } : {}),
@@ -354,6 +367,20 @@ function limitsOf(memory: number | undefined, cluster: Cluster, { degrees }: Ste
   return stageClusters(cluster, degrees).map(({ device }) => memory ?? device.memoryBytes);
 }
 
+/** sp cuts a sequence, ep experts: of a model without them no rank would have less to do. */
+function checkCuts(work: ModelWork, { degrees: { sp, ep } }: StepConfiguration): void {
+  const { sequence, experts } = factsOf(work);
+  const refuse = (message: string, hint: string) => usage('degree-does-not-fit', message, hint);
+  if (sp > 1 && sequence === 1)
+    throw refuse(`sp ${sp} cuts the sequence that attention runs over, and the model has none`, 'leave out --sp');
+  if (sequence % sp !== 0)
+    throw refuse(`sp ${sp} does not divide the sequence of ${sequence}`, 'give an sp that divides it');
+  if (ep > 1 && experts === 1)
+    throw refuse(`ep ${ep} spreads experts over ranks, and the model has none`, 'leave out --ep');
+  if (experts % ep !== 0)
+    throw refuse(`ep ${ep} does not divide the ${experts} experts of the model`, 'give an ep that divides them');
+}
+
 /** The stage that lacks most bytes (needs most, where nobody knows what there is), and how many; 0 or less where all fit. */
 function missingOf(stages: readonly StageMemory[], limits: readonly number[]) {
   const over = stages.map(({ total }, stage) => total - (limits[stage] ?? 0));
@@ -373,6 +400,7 @@ async function remedyOf(
   for (const tried of [changes.filter(isInside), changes.filter((change) => !isInside(change))]) {
     let best: Simulation['remedy'] = null;
     for (const { change, changed } of tried) {
+      await interruptible(options.signal);
       const work = await works(changed).catch(() => null);
       if (!work) continue;
       const layers = work.layers.reduce((sum, { count }) => sum + count, 0);

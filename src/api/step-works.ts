@@ -6,10 +6,12 @@ import type { GeneratedModel } from '../../models/families.js';
 import type { Cluster } from '../cost-model/cluster.js';
 import { type WorkPoint, workAt } from '../cost-model/step/affine-work.js';
 import type { ModelWork } from '../cost-model/step/work.js';
+import { AutoparError } from '../ir/error.js';
 import { findLayers } from '../ir/passes/find-layers.js';
 import { batchSize } from '../search/degrees.js';
 import { graphOfWork, graphWork, type Purpose } from './graph-work.js';
 import { type ImportOptions, importModel } from './import.js';
+import { interruptible } from './interruption.js';
 import { layerGraph, layerWork, type ReadWork } from './layer-classes.js';
 import { importedFor } from './training-form.js';
 
@@ -34,13 +36,17 @@ export async function statedBatch(
 /** The work of one micro-batch of so many samples per rank. @throws AutoparError as importing and planning do */
 export type WorkReader = (tp: number, microBatch: number) => Promise<ReadWork>;
 
-/** Reads each work once. */
+/**
+ * Reads each work once.
+ * @throws AutoparError (usage) `bad-option` for what is said of a file's inputs where there is no file
+ */
 export function workReader(
   source: ModelSource,
   generated: GeneratedModel | null,
   purpose: Purpose,
   cluster: Cluster,
 ): WorkReader {
+  if (generated) checkGenerated(source);
   const works = new Map<string, Promise<ReadWork>>();
   const models = new Map<number, Promise<(tp: number) => ReadWork | Promise<ReadWork>>>();
   const modelAt = kept(models, read);
@@ -70,6 +76,27 @@ export function workReader(
   }
 }
 
+/** Sizes of a generated model are keys of its family; its inputs are what they are. */
+function checkGenerated({ dims = {}, constants = {}, weights = [] }: ModelSource): void {
+  const [dim] = Object.keys(dims);
+  const [constant] = Object.keys(constants);
+  const [weight] = weights;
+  const stray =
+    dim !== undefined
+      ? `--dim ${dim}`
+      : constant !== undefined
+        ? `--const ${constant}`
+        : weight && `--weights ${weight}`;
+  if (!stray) return;
+  throw new AutoparError(
+    'bad-option',
+    'usage',
+    `${stray} is about the inputs of a model file, and this model is generated`,
+    {},
+    'its sizes are keys of its family, as in --model gpt:seq=512,batch=8',
+  );
+}
+
 /** A function that is asked once for each key. */
 function kept<Key, Value>(known: Map<Key, Value>, make: (key: Key) => Value): (key: Key) => Value {
   return (key) => {
@@ -93,7 +120,7 @@ export async function knownWorks(
   for (const tp of tps) {
     const points: WorkPoint[] = [];
     for (const samples of [...microBatches].sort((a, b) => a - b)) {
-      signal?.throwIfAborted();
+      await interruptible(signal);
       const [one, two] = points.slice(-2);
       const work = (one && two && workAt(samples, one, two)) ?? (await read(tp, samples)).work;
       if (points.length < MOST_POINTS) points.push({ samples, work });

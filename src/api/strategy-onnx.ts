@@ -3,12 +3,12 @@
  */
 import { createHash } from 'node:crypto';
 import { createReadStream } from 'node:fs';
-import { mkdir, readFile, realpath, stat } from 'node:fs/promises';
+import { readFile, realpath, stat } from 'node:fs/promises';
 import path from 'node:path';
 import { AutoparError } from '../ir/error.js';
 import { decodeModel, encodeModel, type GraphProto, type TensorProto } from '../ir/onnx/schema.js';
 import { insideFolder } from '../ir/onnx/tensors.js';
-import { cannotWrite, streamFileAtomic, writeFileAtomic } from '../program/atomic.js';
+import { cannotWrite, makeParents, streamFileAtomic, writeFileAtomic } from '../program/atomic.js';
 import { annotateModel } from '../strategy/onnx/annotate.js';
 import type { PlacedPlan } from '../strategy/placed-operators.js';
 import type { Plan } from '../strategy/plan.js';
@@ -55,7 +55,7 @@ async function copyDataFiles(file: string, output: string, graph: GraphProto): P
     if (!(await stat(source).catch(() => null))) continue;
     const target = path.join(to, path.relative(from, source));
     if (await alreadyThere(source, target)) continue;
-    await mkdir(path.dirname(target), { recursive: true }).catch((error: unknown) => {
+    await makeParents(path.dirname(target)).catch((error: unknown) => {
       throw cannotWrite(error, target);
     });
     await streamFileAtomic(target, async (write) => {

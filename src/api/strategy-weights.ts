@@ -60,7 +60,7 @@ export async function recut(options: RecutOptions): Promise<string> {
     const program = finished
       ? await copiedProgram(finished, directory)
       : await newProgram(read.plan, options, directory);
-    await mkdir(path.join(directory, 'weights'), { recursive: true });
+    await mkdir(path.join(directory, 'weights'));
     await recutWeights(place, program, (file) => path.join(directory, file), signal);
   });
   return options.output;
@@ -124,7 +124,8 @@ async function newProgram(plan: Plan, options: RecutOptions, directory: string):
     plan: planDigest(plan),
   });
   try {
-    await mkdir(path.join(directory, 'segments'), { recursive: true });
+    await mkdir(directory);
+    await mkdir(path.join(directory, 'segments'));
     for (const [file, model] of segments) await writeFile(path.join(directory, file), model);
   } catch (error) {
     throw cannotWrite(error, directory);

@@ -2,6 +2,7 @@
  * @file What `autopar compile` prints: degrees, predictions, the heaviest operators, what communicates, the verdict.
  */
 import type { CompileResult } from '../api/compile.js';
+import { devicesText } from './cluster-text.js';
 import { heldLines, kindsText } from './memory-report.js';
 import type { Output } from './output.js';
 import { bytesText, secondsText, shareText } from './quantity.js';
@@ -25,6 +26,7 @@ export function resultLines(result: CompileResult, output: Output): readonly str
     result.programWritten
       ? `plan and program are in ${bold(result.directory)}`
       : `the plan is in ${bold(result.directory)}; ${result.programReason ?? 'no program was written'}`,
+    ...leftOutLines(result),
     ...(result.verification ? ['', ...verificationLines(result.verification, output)] : [dim(nextStep(result))]),
   ];
 }
@@ -49,6 +51,7 @@ export function resultJson(result: CompileResult): Readonly<Record<string, unkno
       boundSeconds: boundNanoseconds / 1e9,
     })),
     rejected: result.rejected,
+    leftOut: result.leftOut,
     exceptions: result.exceptions,
     notes: result.notes,
     programWritten: result.programWritten,
@@ -69,8 +72,19 @@ export function predictedJson({ predicted }: CompileResult['plan']): Readonly<Re
   };
 }
 
+/** What was not looked at, and who does. */
+function leftOutLines({ leftOut }: CompileResult): readonly string[] {
+  if (leftOut.length === 0) return [];
+  // What has a host beside it is trained on a cluster of the catalogue, where whole steps are searched.
+  const who = leftOut.includes('offload')
+    ? '--train --plan-only, with nothing said of operators, searches them'
+    : 'autopar simulate prices them';
+  return [`left out, without a lowering yet: ${leftOut.join(', ')} (${who})`];
+}
+
 /** `4 × cpu-rank`, `2 × 8 × h100-sxm-80`. */
-function clusterText({ plan }: CompileResult): string {
+function clusterText({ plan, cluster }: CompileResult): string {
+  if (cluster.kinds) return devicesText(cluster);
   const { nodes, perNode, device } = plan.cluster;
   return [...(nodes > 1 ? [nodes] : []), perNode, device].join(' × ');
 }

@@ -2,6 +2,7 @@
  * @file A simulation as tables for people and as one object for programs.
  */
 import type { Simulation } from '../api/simulate.js';
+import { devicesText } from './cluster-text.js';
 import type { Output } from './output.js';
 import { bytesText, countText, flopsText, secondsText, shareText, wholeText } from './quantity.js';
 import { tableLines } from './table.js';
@@ -26,16 +27,15 @@ const PART_NAMES: readonly (readonly [part: keyof Simulation['parts'], says: str
 export function simulationLines(simulation: Simulation, { colors }: Output): readonly string[] {
   const { configuration, cluster, stepSeconds, parts } = simulation;
   const { dp, tp, pp, sp, ep } = configuration.degrees;
-  const devices = cluster.nodes * cluster.perNode;
   const kind = configuration.inference ? 'inference' : 'training';
   const bytes: Readonly<Record<string, number>> = simulation.bytes;
   const hidden: Readonly<Record<string, number>> = simulation.hidden;
   return [
-    colors.bold(`${simulation.name}, ${kind} on ${devices} × ${cluster.device.id}`),
+    colors.bold(`${simulation.name}, ${kind} on ${devicesText(cluster)}`),
     '',
     `  degrees    dp ${dp} · tp ${tp} · pp ${pp} · sp ${sp}${ep > 1 ? ` · ep ${ep}` : ''}; batch ${configuration.globalBatch} in ${countText(simulation.microBatches, 'micro-batch', 'micro-batches')} of ${configuration.microBatch}`,
     `  step       ${secondsText(stepSeconds)}, ${throughputText(simulation)}`,
-    `  work       ${flopsText(simulation.modelFlops)}, ${shareText(simulation.utilisation)} of the 16-bit peak`,
+    `  work       ${flopsText(simulation.modelFlops)}, ${shareText(simulation.utilisation)} of the ${simulation.cluster.local ? 'fp32' : '16-bit'} peak`,
     '',
     ...tableLines(
       [

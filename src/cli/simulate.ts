@@ -2,7 +2,7 @@
  * @file `autopar simulate`: what a choice of degrees, batches and savings costs, without a search.
  */
 import type { SimulateOptions } from '../api/simulate.js';
-import type { ExitKind } from '../ir/error.js';
+import { AutoparError, type ExitKind } from '../ir/error.js';
 import type { Command, Context } from './command.js';
 import { checkDegrees, type DegreeOptions, degreeOptions } from './degrees.js';
 import { clusterOptions } from './machine.js';
@@ -70,7 +70,7 @@ export const simulateCommand: Command<SimulateFlags> = {
     }),
     {
       flags: '--dtype <kind>',
-      says: 'of products: float32, bfloat16 (default), float16, float8, float4',
+      says: 'of products: float32 (default here), bfloat16 (of the catalogue), float16, float8, float4',
       parse: oneOf('--dtype', Object.keys(PRECISIONS)),
     },
     {
@@ -103,8 +103,13 @@ export const simulateCommand: Command<SimulateFlags> = {
   run: runSimulate,
 };
 
-async function runSimulate({ output }: Context, [model]: readonly string[], flags: SimulateFlags): Promise<ExitKind> {
+async function runSimulate(
+  { output, signal }: Context,
+  [model]: readonly string[],
+  flags: SimulateFlags,
+): Promise<ExitKind> {
   checkDegrees(flags, ['dp', 'tp', 'pp', 'sp']);
+  checkLoss(flags);
   const source = modelSource(model, flags.model, 'simulate');
   const { globalBatch, ...importing } = await importOptionsOf(flags);
   const { simulate } = await import('../api/simulate.js');
@@ -140,9 +145,16 @@ async function runSimulate({ output }: Context, [model]: readonly string[], flag
       : undefined,
   };
   const options = Object.fromEntries(Object.entries(given).filter(([, value]) => value !== undefined));
-  const simulation = await simulate({ ...source, ...importing, ...options } as SimulateOptions);
+  const simulation = await simulate({ ...source, ...importing, ...options, signal } as SimulateOptions);
   for (const line of simulationLines(simulation, output)) output.print(line);
   if (flags.mesh) for (const line of ['', ...meshLines(simulation.axes)]) output.print(line);
   output.data(simulationJson(simulation));
   return 'done';
+}
+
+/** A loss that nothing is trained for would change no figure. */
+function checkLoss({ train, loss, lossOutput }: SimulateFlags): void {
+  const stray = loss !== undefined ? '--loss' : lossOutput !== undefined ? '--loss-output' : null;
+  if (train || stray === null) return;
+  throw new AutoparError('bad-option', 'usage', `${stray} is an option of training`, {}, 'add --train');
 }

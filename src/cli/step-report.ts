@@ -3,6 +3,7 @@
  */
 import type { CompiledStep } from '../api/compile-step.js';
 import type { Priced, Verdict } from '../api/search-step.js';
+import { devicesText } from './cluster-text.js';
 import { predictedJson } from './compile-report.js';
 import type { Output } from './output.js';
 import { bytesText, countText, secondsText, shareText, wholeText } from './quantity.js';
@@ -25,7 +26,7 @@ export function stepLines({ directory, search }: CompiledStep, { colors }: Outpu
       : `${wholeText(Math.round(tokensPerSecond))} tokens/s`;
   const of = simulation.memoryBytes === null ? '' : ` of ${bytesText(simulation.memoryBytes)}`;
   return [
-    colors.bold(`${simulation.name}, training on ${cluster.nodes * cluster.perNode} × ${cluster.device.id}`),
+    colors.bold(`${simulation.name}, training on ${devicesText(cluster)}`),
     '',
     `  degrees    ${degreesText(configuration.degrees)}; batch ${configuration.globalBatch} in ${countText(simulation.microBatches, 'micro-batch', 'micro-batches')} of ${configuration.microBatch}`,
     ...orderLines(configuration),
@@ -33,7 +34,7 @@ export function stepLines({ directory, search }: CompiledStep, { colors }: Outpu
     `  predicted  ${secondsText(stepSeconds)} per step, ${speed}, ${shareText(utilisation)} of the 16-bit peak`,
     `  memory     ${bytesText(fullest.total)}${of} on stage ${fullest.stage}`,
     ...hostLines(simulation).map((line) => `  host       ${line}`),
-    `  search     ${countText(verdicts.length, 'combination')} of degrees, ${wholeText(priced)} configurations priced; ${provenText(gap)}`,
+    `  search     ${countText(verdicts.length, 'combination')} of degrees, ${wholeText(priced)} ${priced === 1 ? 'configuration' : 'configurations'} priced; ${provenText(gap)}`,
     ...section('parts of the cluster', sizeLines(search.sizes ?? []), colors.bold),
     ...section('runners-up', runnersUp(best.slice(1), stepSeconds), colors.bold),
     ...section('not chosen', othersLines(verdicts, stepSeconds), colors.bold),

@@ -10,7 +10,7 @@ import type { GeneratedProgram } from './program-of.js';
 import { writeWeights } from './weights.js';
 
 /**
- * Writes `generated` and the weight shards of `graph` to `directory`, which is created.
+ * Writes `generated` and the weight shards of `graph` to `directory`, a folder that is there and empty.
  * @throws AutoparError (exit cannotWrite) where that is impossible; the caller removes what was written.
  */
 export async function emitProgram(
@@ -22,8 +22,8 @@ export async function emitProgram(
 ): Promise<void> {
   const { program, segments } = generated;
   try {
-    await mkdir(path.join(directory, 'segments'), { recursive: true });
-    await mkdir(path.join(directory, 'weights'), { recursive: true });
+    await mkdir(path.join(directory, 'segments'));
+    await mkdir(path.join(directory, 'weights'));
     for (const [file, model] of segments) await writeFile(path.join(directory, file), model);
   } catch (error) {
     throw cannotWrite(error, directory);

@@ -2,11 +2,10 @@
  * @file The devices that a plan is for: `2x8:h100-sxm-80` is two nodes of eight; without a name, ranks on this machine.
  */
 import { availableParallelism } from 'node:os';
-import { distance } from 'fastest-levenshtein';
 import { AutoparError } from '../ir/error.js';
 import { type ClusterDescription, MOST_DEVICES } from './cluster-schema.js';
 import { CPU_RANK, type DeviceSpec } from './device.js';
-import { HARDWARE } from './hardware.js';
+import { findDevice, offerDevices } from './find-device.js';
 import { deviceLevels, type Level } from './levels.js';
 
 export interface Cluster {
@@ -65,7 +64,11 @@ export function parseCluster(text: string | undefined, devices: number | undefin
   if (hints.file) return checkDevices(hints.file, text, devices);
   const match = /^(?:(?:(\d+)x)?(\d+):)?([\w.-]+)$/.exec(text);
   if (!match) {
-    throw usage('bad-cluster', `cluster "${text}" is not of the form NxM:ID`, 'for example --cluster 2x8:h100-sxm-80');
+    throw usage(
+      'bad-cluster',
+      `cluster "${text}" is not of the form NxM:ID`,
+      'for example --cluster 2x8:h100-sxm-80; a cluster file ends in .yaml, .yml or .json',
+    );
   }
   if (/^\d*(x\d*)?$/.test(match[3] ?? '')) {
     throw usage('bad-cluster', `cluster "${text}" names no device`, 'for example --cluster 2x8:h100-sxm-80');
@@ -111,21 +114,11 @@ export function clusterSize(cluster: Cluster): number {
   return cluster.nodes * cluster.perNode;
 }
 
-/** The catalogue's record of an id; a typo is answered with the nearest one. */
+/** The catalogue's record of an id; a typo is answered with the nearest ones. */
 export function deviceOf(id: string): DeviceSpec {
-  const all = [...HARDWARE, CPU_RANK];
-  const wanted = id.toLowerCase();
-  const found = all.find((device) => device.id === wanted);
+  const found = findDevice(id);
   if (found) return found;
-  const nearest = all
-    // A name that was cut short ("h100") is nearer to what it begins than to any other of its length.
-    .map((device) => ({ id: device.id, away: device.id.startsWith(wanted) ? 0 : distance(wanted, device.id) }))
-    .sort((a, b) => a.away - b.away || (a.id < b.id ? -1 : 1))[0];
-  throw usage(
-    'unknown-device',
-    `no device "${id}" in the catalogue`,
-    `did you mean ${nearest?.id}? autopar hardware lists all`,
-  );
+  throw usage('unknown-device', `no device "${id}" in the catalogue`, offerDevices(id));
 }
 
 /** One rank per core, two at least, eight at most; with pinned degrees, the largest multiple of them within that. */

@@ -1,7 +1,7 @@
 /**
  * @file From the description of a cluster (a file, or what plan.json keeps of one) to its devices and links.
  */
-import { offer } from '../ir/nearest.js';
+import { isDeepStrictEqual } from 'node:util';
 import type { Cluster, NodeKind } from './cluster.js';
 import {
   type ClusterDescription,
@@ -13,7 +13,7 @@ import {
   type Quantity,
 } from './cluster-schema.js';
 import { CPU_RANK, type DeviceSpec, profileOf } from './device.js';
-import { HARDWARE } from './hardware.js';
+import { findDevice, offerDevices } from './find-device.js';
 import { deviceLevels, FITTED_FILL, type Level, NETWORK_SHARE } from './levels.js';
 import { slowed, slowestOf } from './node-kinds.js';
 import { type QuantityKind, quantityExample, quantityOf } from './quantities.js';
@@ -44,15 +44,15 @@ export function describedCluster(description: ClusterDescription, refuse: Refuse
   const named = levels.findIndex(({ name }) => name === 'node');
   const node = named >= 0 ? named : Math.max(0, levels.length - 2);
   const perNode = levels.slice(0, node + 1).reduce((product, { size }) => product * size, 1);
-  const kinds = nodes ? kindsOf(description, device, devices / perNode, refuse) : undefined;
-  const bounding = kinds ? slowestOf(kinds.map((kind) => kind.device)) : device;
+  const kinds = nodes ? joined(kindsOf(description, device, devices / perNode, refuse)) : [];
+  const bounding = kinds.length > 0 ? slowestOf(kinds.map((kind) => kind.device)) : device;
   return {
     nodes: devices / perNode,
     perNode,
     device: bounding,
     levels: levels.map((level, index) => levelOf(level, index, node, { description, device: bounding, refuse })),
     local: device.id === CPU_RANK.id,
-    ...(kinds ? { kinds } : {}),
+    ...(kinds.length > 1 ? { kinds } : {}),
     description,
   };
 }
@@ -78,17 +78,24 @@ function kindsOf(
   });
 }
 
+/** Neighbours that are alike are of one kind: nodes that do not differ are searched and priced as such. */
+function joined(kinds: readonly NodeKind[]): readonly NodeKind[] {
+  const found: NodeKind[] = [];
+  for (const kind of kinds) {
+    const last = found.at(-1);
+    if (last && isDeepStrictEqual(last.device, kind.device))
+      found[found.length - 1] = { ...last, nodes: last.nodes + kind.nodes };
+    else found.push(kind);
+  }
+  return found;
+}
+
 function deviceOf(described: string | DeviceDescription, path: Path, refuse: Refuse): DeviceSpec {
   const record = typeof described === 'string' ? { like: described } : described;
-  const catalogue = [...HARDWARE, CPU_RANK];
-  const found = catalogue.find(({ id }) => id === record.like.toLowerCase());
+  const found = findDevice(record.like);
   if (!found) {
     const place = typeof described === 'string' ? path : [...path, 'like'];
-    const hint = offer(
-      record.like,
-      catalogue.map(({ id }) => id),
-    );
-    throw refuse(place, `no device "${record.like}" in the catalogue`, `${hint} (autopar hardware lists all)`);
+    throw refuse(place, `no device "${record.like}" in the catalogue`, offerDevices(record.like));
   }
   if (typeof described === 'string') return found;
   const { memory, memoryBandwidth, host, peak, constants } = described;

@@ -69,16 +69,26 @@ export async function writeFolderAtomic(folder: string, fill: (temporary: string
   }
 }
 
-/** Makes `folder` and what is missing above it, one by one: `made` gets those that were not there, outermost first. */
-export async function makeParents(folder: string, made: string[]): Promise<void> {
+/**
+ * Makes `folder` and what is missing above it, one by one (Node's `recursive` never ends where a system has folders in which none
+ * can be made, as /proc): `made` gets those that were not there, outermost first.
+ */
+export async function makeParents(folder: string, made: string[] = []): Promise<void> {
   const found = await stat(folder).catch((error: NodeJS.ErrnoException) => {
     if (error.code !== 'ENOENT') throw error;
     return null;
   });
   if (found) return;
   await makeParents(path.dirname(folder), made);
-  await mkdir(folder);
-  made.push(folder);
+  const isOurs = await mkdir(folder).then(
+    () => true,
+    (error: NodeJS.ErrnoException) => {
+      // Another process was quicker.
+      if (error.code !== 'EEXIST') throw error;
+      return false;
+    },
+  );
+  if (isOurs) made.push(folder);
 }
 
 /** An error about something inside the temporary folder, told with the names that the user knows. */

@@ -26,7 +26,9 @@ export async function readPlan(file: string): Promise<Plan> {
   try {
     text = await readFile(file, 'utf8');
   } catch (error) {
-    const reason = (error as NodeJS.ErrnoException).code === 'ENOENT' ? 'it is not there' : (error as Error).message;
+    const { code, message } = error as NodeJS.ErrnoException;
+    const reason =
+      code === 'ENOENT' ? 'it is not there' : code === 'ENOTDIR' ? 'what is named is a file, not a folder' : message;
     throw invalid(
       'plan-missing',
       `cannot read the plan: ${reason}`,

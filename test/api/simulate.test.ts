@@ -6,6 +6,8 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test from 'ava';
 import { type SimulateOptions, simulate } from '../../src/api/simulate.js';
+import { parseCluster } from '../../src/cost-model/cluster.js';
+import { CPU_RANK } from '../../src/cost-model/device.js';
 import type { AutoparError } from '../../src/ir/error.js';
 import { model, node, ramp, saved, value } from '../ir/model-maker.js';
 
@@ -241,6 +243,67 @@ test('choices that cannot be are refused', async (t) => {
   const loss = { kind: 'cross_entropy' as const };
   t.is(await code({ generate, cluster, loss, pp: 2, virtualStages: 2, microBatches: 3 }), 'bad-schedule');
   t.is(await code({ generate, cluster, loss, pp: 2, virtualStages: 2, schedule: 'zero-bubble' }), 'bad-schedule');
+  t.is(await code({ generate, cluster, loss, virtualStages: 2 }), 'bad-schedule');
+});
+
+test('degrees that cut what the model does not have are refused: its figures would be those of another model', async (t) => {
+  const cluster = '1x8:a100-sxm-80';
+  const refused = async (generate: string, degrees: Parameters<typeof simulate>[0]) => {
+    const { code, message } = (await t.throwsAsync(simulate({ generate, cluster, ...degrees }))) as AutoparError;
+    return `${code}: ${message}`;
+  };
+  const language = 'layers=2,hidden=256,heads=4,seq=100';
+  t.is(
+    await refused('mlp:layers=2,hidden=64', { sp: 8 }),
+    'degree-does-not-fit: sp 8 cuts the sequence that attention runs over, and the model has none',
+  );
+  t.is(await refused(`gpt:${language}`, { sp: 8 }), 'degree-does-not-fit: sp 8 does not divide the sequence of 100');
+  t.is(
+    await refused(`gpt:${language}`, { ep: 2 }),
+    'degree-does-not-fit: ep 2 spreads experts over ranks, and the model has none',
+  );
+  t.is(
+    await refused(`moe:${language},kv_heads=4,experts=4`, { ep: 8 }),
+    'degree-does-not-fit: ep 8 does not divide the 4 experts of the model',
+  );
+  const fits = await simulate({ generate: `moe:${language},kv_heads=4,experts=4`, cluster, sp: 4, ep: 4 });
+  t.is(fits.configuration.degrees.dp, 2);
+  const both = await simulate({ generate: `moe:${language},kv_heads=4,experts=4`, cluster, tp: 4, ep: 2 });
+  t.is(both.configuration.degrees.ep, 2);
+});
+
+test('ranks of this machine are what compile plans for: as many, in float32, with nothing of an accelerator around them', async (t) => {
+  const generate = 'gpt:layers=2,hidden=64,heads=4,seq=32,vocab=64';
+  const loss = { kind: 'cross_entropy' as const };
+  const usual = await simulate({ generate, loss });
+  t.deepEqual(usual.cluster.perNode, parseCluster(undefined, undefined).perNode);
+  t.is((await simulate({ generate, tp: 2, pp: 2 })).cluster.perNode % 4, 0);
+  t.is((await simulate({ generate, dp: 3, tp: 2 })).cluster.perNode, 6);
+  t.is(usual.configuration.precision, 'fp32');
+  t.is(usual.parts.other, 0);
+  const parameters = usual.stages[0]?.parameters ?? 0;
+  t.is(usual.stages[0]?.overhead, 0);
+  const half = await simulate({ generate, loss, precision: 'bf16' });
+  t.is(half.stages[0]?.parameters, parameters / 2, 'what is asked for is priced');
+  const named = await simulate({ generate, loss, cluster: '1x2:a100-sxm-80' });
+  t.is(named.configuration.precision, 'bf16');
+  t.true(named.parts.other > 0 && (named.stages[0]?.overhead ?? 0) > 1e9);
+  t.is(
+    usual.utilisation,
+    usual.modelFlops / (usual.stepSeconds * usual.cluster.perNode * (CPU_RANK.peakFlops.fp32 ?? 0)),
+  );
+});
+
+test('what is said of inputs and losses of a generated model is heard', async (t) => {
+  const generate = 'gpt:layers=2,hidden=64,heads=4,seq=32,vocab=64';
+  const code = async (options: Parameters<typeof simulate>[0]) =>
+    ((await t.throwsAsync(simulate({ generate, ...options }))) as AutoparError).code;
+  t.is(await code({ dims: { batch: 2 } }), 'bad-option');
+  t.is(await code({ weights: ['embed*'] }), 'bad-option');
+  t.is(await code({ loss: { kind: 'cross_entropy', output: 'nothing' } }), 'no-loss-output');
+  t.is(await code({ loss: { kind: 'model-output' } }), 'loss-not-scalar');
+  const of = async (kind: 'cross_entropy' | 'mse') => (await simulate({ generate, loss: { kind } })).parts;
+  t.not((await of('mse')).memory, (await of('cross_entropy')).memory);
 });
 
 test('a timeline has every micro-batch on every stage, and ends near the predicted step', async (t) => {

@@ -5,7 +5,12 @@ import { fileURLToPath } from 'node:url';
 import test, { type ExecutionContext } from 'ava';
 import { llama } from '../../models/llama.js';
 import { compile } from '../../src/api/compile.js';
+import { compileStep } from '../../src/api/compile-step.js';
+import { type ImportedModel, importModel } from '../../src/api/import.js';
+import { inspect } from '../../src/api/inspect.js';
+import { withRandomWeights } from '../../src/api/random-weights.js';
 import { runCompiled } from '../../src/api/run.js';
+import { simulate } from '../../src/api/simulate.js';
 import { verify } from '../../src/api/verify.js';
 import { failureOf } from '../../src/cli/failure.js';
 import { writeOnnx } from '../../src/ir/onnx/writer.js';
@@ -96,6 +101,27 @@ test.serial('command: SIGINT while planning and while running', async (t) => {
     t.true(performance.now() - from < 10_000);
     t.deepEqual(listing(folder), before);
   }
+});
+
+test.serial('Ctrl-C is seen between pieces of work that never wait', async (t) => {
+  const folder = workplace(t);
+  const generate = 'gpt:layers=2,hidden=32,heads=2,seq=16,vocab=64';
+  const soon = () => {
+    const control = new AbortController();
+    setImmediate(() => control.abort());
+    return control.signal;
+  };
+  const loss = { kind: 'cross_entropy' as const };
+  await interrupted(t, folder, () => simulate({ generate, loss, signal: soon() }));
+  await interrupted(t, folder, () => inspect({ model: mlp(folder), signal: soon() }));
+  const training = { loss, optimizer: { kind: 'sgd' as const, learningRate: 0.1 } };
+  const step = { generate, cluster: '1x4:a100-sxm-80', training, output: join(folder, 'step') };
+  await interrupted(t, folder, () => compileStep({ ...step, signal: soon() }));
+  const weightless = { ...(await importModel(mlp(folder))) };
+  const { graph } = weightless;
+  const absent = [...graph.weights].map(([name, weight]) => [name, { ...weight, source: { kind: 'absent' } }] as const);
+  const imported = { ...weightless, graph: { ...graph, weights: new Map(absent) } };
+  await interrupted(t, folder, () => withRandomWeights(imported as ImportedModel, 0, soon()));
 });
 
 /** A line of shell with $AUTOPAR for the command. */

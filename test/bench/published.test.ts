@@ -166,4 +166,12 @@ test('bench:accuracy takes any table of that form, ignores other columns, and na
   t.is(bad.status, 1);
   t.regex(bad.stderr, /lacks the columns gpu_type, layers/);
   t.notRegex(bad.stderr, /\bat .*\.js/);
+  for (const [file, says] of [
+    [join(folder, 'absent.csv'), /absent\.csv cannot be read: there is no such file/],
+    [folder, /cannot be read: it is a folder/],
+  ] as const) {
+    const unread = spawnSync(process.execPath, [join(ROOT, 'dist/bench/accuracy.js'), file], { encoding: 'utf8' });
+    t.is(unread.status, 1);
+    t.regex(unread.stderr, says);
+  }
 });

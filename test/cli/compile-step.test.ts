@@ -130,7 +130,12 @@ test('explain says what the stages of a step hold, and where its axes lie, as si
 });
 
 const REFUSED: readonly (readonly [line: string, code: string, exit: number, says: RegExp])[] = [
-  [`${SEARCH} --memory 1GB`, 'nothing-fits', 4, /least is needed by pp .* GB on stage/],
+  [
+    `${SEARCH} --memory 1GB`,
+    'nothing-fits',
+    4,
+    /least is needed by pp .* GB on stage [^+]* of the [\d.]+ [GT]B on a host/,
+  ],
   [`${SEARCH} --dp 3`, 'degrees-do-not-match-devices', 2, /^dp 3 does not divide the 8 devices$/],
   [
     `${SEARCH} --tp 3 --pp 2`,

@@ -1,6 +1,7 @@
 /**
  * @file What simulate, and --model of other commands, refuse; and what they print for programs.
  */
+import { join } from 'node:path';
 import test from 'ava';
 import { autoparLine, workplace } from './autopar.js';
 
@@ -22,6 +23,9 @@ test('a model is a file or a family: neither and both are refused', async (t) =>
   const loss = await run('autopar simulate --model mlp:layers=2,hidden=8 --train --loss-output nothing');
   t.is(loss.code, 3);
   t.regex(loss.stderr, /error\[no-loss-output\]: the model has no output 'nothing'/);
+  const untrained = await run('autopar simulate --model mlp:layers=2,hidden=8 --loss mse');
+  t.is(untrained.code, 2);
+  t.regex(untrained.stderr, /error\[bad-option\]: --loss is an option of training\n {2}hint: add --train/);
 });
 
 test('a generated model is inspected and compiled like a file', async (t) => {
@@ -36,6 +40,15 @@ test('a generated model is inspected and compiled like a file', async (t) => {
   );
   t.is(compiled.code, 0, compiled.stderr);
   t.regex(compiled.stdout, /verified/);
+});
+
+test('a generated model that cannot be written beside others is an error with a place', async (t) => {
+  const { folder, remove } = workplace();
+  t.teardown(remove);
+  const env = { TMPDIR: join(folder, 'models', 'mlp.onnx'), TEMP: join(folder, 'models', 'mlp.onnx') };
+  const { code, stderr } = await autoparLine('autopar inspect --model mlp:layers=2,hidden=8', { cwd: folder, env });
+  t.is(code, 7, stderr);
+  t.regex(stderr, /error\[cannot-write\]: cannot write .*autopar-models/);
 });
 
 test('--json has seconds and bytes by part, and the stages', async (t) => {

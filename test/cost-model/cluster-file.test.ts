@@ -5,6 +5,7 @@ import { mkdtempSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test from 'ava';
+import { devicesText } from '../../src/cli/cluster-text.js';
 import { clusterSize, parseCluster } from '../../src/cost-model/cluster.js';
 import { clusterOfDescription, readClusterFile } from '../../src/cost-model/cluster-file.js';
 import { collectiveSeconds, placeGroup } from '../../src/cost-model/collective-price.js';
@@ -154,7 +155,14 @@ const WRONG: readonly (readonly [string, number | undefined, RegExp, RegExp])[] 
   [RACKS.replace('size: 8', 'size: 1000000'), 4, /multiply to 8000000 devices/, /at most/],
   [RACKS.replace('version: 1', 'version: 2'), 1, /version is 2, where 1 is expected/, /./],
   [RACKS.replace('device: h100-sxm-80', 'device: {memory: 80GB}'), 3, /device lacks the key 'like'/, /./],
-  [RACKS.replace('device: h100-sxm-80', 'device: {like: tpu, memory: 80GB}'), 3, /no device "tpu"/, /./],
+  [
+    RACKS.replace('device: h100-sxm-80', 'device: {like: tpu, memory: 80GB}'),
+    3,
+    /no device "tpu"/,
+    /did you mean tpu-v4 or tpu-v5e/,
+  ],
+  [RACKS.replace('device: h100-sxm-80', 'device: h100-sxm'), 3, /no device "h100-sxm"/, /did you mean h100-sxm-80\?/],
+  [RACKS.replace('device: h100-sxm-80', 'device: ateminal-910b'), 3, /no device/, /did you mean ascend-910b\?/],
   [RACKS.replace('name: rack', 'name: node'), 6, /levels\[1\] has the name of another, "node"/, /of its own/],
   [RACKS.replace('latency: 10us', 'latency: .inf'), 6, /latency is no finite number, where a number or text/, /./],
   [RACKS.replace('size: 8', 'size: 8, topology: torus, dimensions: 9'), 5, /9, where a number of at most 6 is/, /./],
@@ -174,7 +182,41 @@ test('what is wrong is said with file and line, and with what to write', async (
     t.regex(error.hint ?? '', hint);
     t.like(error, { exit: 'input', where: { file: path, line } }, text);
   }
+  const unlined: readonly (readonly [string, string, RegExp])[] = [
+    ['&a [*a]', 'bad-yaml', /an alias of the file stands inside what it stands for/],
+    [`${RACKS}nodes: &n [{count: 8, device: {like: *n}}]`, 'bad-yaml', /an alias of the file stands inside/],
+    ['', 'bad-cluster-file', /the file is empty/],
+    ['# nothing yet', 'bad-cluster-file', /the file is empty, or has comments alone/],
+  ];
+  for (const [text, code, message] of unlined)
+    await t.throwsAsync(readClusterFile(file(text)), { instanceOf: AutoparError, code, message }, text);
+  const twice = await readClusterFile(
+    file(`${RACKS}nodes: [{count: 4}, {count: 2, speed: &s 0.5}, {count: 2, speed: *s}]`),
+  );
+  t.deepEqual(
+    twice.kinds?.map(({ nodes }) => nodes),
+    [4, 4],
+    'aliases that end are followed',
+  );
   await t.throwsAsync(readClusterFile(join(folder, 'absent.yaml')), { code: 'file-missing' });
+});
+
+test('nodes that are alike are of one kind, and a cluster of one kind is as if they were not listed', async (t) => {
+  const listed = await readClusterFile(file(`${RACKS}nodes: [{count: 3}, {count: 5, speed: 1}]\n`));
+  const plain = await readClusterFile(file(RACKS));
+  t.is(listed.kinds, undefined);
+  t.deepEqual({ ...listed, description: null }, { ...plain, description: null });
+  const slow = await readClusterFile(file(`${RACKS}nodes: [{count: 8, speed: 0.5}]\n`));
+  t.is(slow.kinds, undefined);
+  t.is(slow.device.peakFlops.bf16, (plain.device.peakFlops.bf16 ?? 0) / 2);
+});
+
+test('a report names every kind of device', async (t) => {
+  t.is(devicesText(parseCluster('2x8:h100-sxm-80', undefined)), '16 × h100-sxm-80');
+  const mixed = await readClusterFile(file(`${RACKS}nodes: [{count: 7}, {count: 1, device: v100-sxm2-32}]\n`));
+  t.is(devicesText(mixed), '56 × h100-sxm-80 and 8 × v100-sxm2-32');
+  const slower = await readClusterFile(file(`${RACKS}nodes: [{count: 7}, {count: 1, speed: 0.5}]\n`));
+  t.is(devicesText(slower), '64 × h100-sxm-80, in unequal nodes');
 });
 
 test('degrees and --devices must fit the file', async (t) => {

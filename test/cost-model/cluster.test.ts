@@ -36,7 +36,7 @@ test('a wrong cluster is answered with what to write', (t) => {
     t.throws(() => parseCluster(text, devices), { instanceOf: AutoparError });
   const cases = [
     [failure('2x8:h100-smx-80'), 'unknown-device', 'did you mean h100-sxm-80'],
-    [failure('h100'), 'unknown-device', 'did you mean h100-'],
+    [failure('h100'), 'unknown-device', 'did you mean h100-sxm-80 or h100-pcie-80?'],
     [failure('2*8/h100'), 'bad-cluster', '--cluster 2x8:h100-sxm-80'],
     [failure('0x8:l40s'), 'bad-cluster', '1x1:ID'],
     [failure('0x8'), 'bad-cluster', '--cluster 2x8:h100-sxm-80'],

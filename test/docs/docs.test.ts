@@ -63,6 +63,38 @@ test('docs/coverage.md names only tests that exist', (t) => {
   }
 });
 
+test('docs/coverage.md names only commands, options, scripts and pages that exist; what has a command has a test', (t) => {
+  const { scripts } = JSON.parse(page('package.json')) as { readonly scripts: Readonly<Record<string, string>> };
+  const optionsOf = new Map(
+    COMMANDS.map(({ name, options, subcommands = [] }) => [
+      name,
+      [...options, ...subcommands.flatMap((subcommand) => subcommand.options)].flatMap(
+        ({ flags }) => flags.match(/--[\w-]+/g) ?? [],
+      ),
+    ]),
+  );
+  const rows = [...page('docs/coverage.md').matchAll(/^\| (?!technique)(.*?) \|(.*)\|(.*)\|$/gm)];
+  t.true(rows.length > 90);
+  for (const [, claim = '', commands = '', tests = ''] of rows) {
+    if (commands.trim() === '') {
+      t.is(tests.trim(), '', claim);
+      continue;
+    }
+    t.regex(tests, /`(test|bench)\/|\]\([\w-]+\.md/, claim);
+    for (const [, text = ''] of commands.matchAll(/`([^`]+)`/g)) {
+      const [first = '', second = '', third = ''] = text.split(' ');
+      if (first === 'npm') t.truthy(scripts[third], `${claim}: ${text}`);
+      else if (first.startsWith('docs/')) t.true(existsSync(join(ROOT, first)), `${claim}: ${text}`);
+      else if (first === 'autopar') {
+        const known = optionsOf.get(second);
+        t.truthy(known, `${claim}: ${text}`);
+        for (const [option] of text.matchAll(/--[\w-]+/g))
+          t.true(known?.includes(option), `${claim}: ${text}: ${option}`);
+      }
+    }
+  }
+});
+
 test('links between pages lead somewhere', (t) => {
   for (const file of ['README.md', ...readdirSync(join(ROOT, 'docs')).map((name) => `docs/${name}`)]) {
     for (const [, target = ''] of page(file).matchAll(/\]\((?!https?:|#)([^)#]+)[^)]*\)/g)) {

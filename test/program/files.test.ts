@@ -5,6 +5,7 @@ import test from 'ava';
 import fc from 'fast-check';
 import {
   cannotWrite,
+  makeParents,
   stableJson,
   streamFileAtomic,
   writeFileAtomic,
@@ -51,6 +52,24 @@ test('a folder is replaced whole or not at all', async (t) => {
   t.deepEqual([await readdir(folder), await readdir(target)], [['out'], ['old']]);
   await writeFolderAtomic(target, (temporary) => writeFile(path.join(temporary, 'new'), ''));
   t.deepEqual([await readdir(folder), await readdir(target)], [['out'], ['new']]);
+  await rm(folder, { recursive: true });
+});
+
+test('folders are made one by one, by several at once too, and where none can be made that is an error', async (t) => {
+  const folder = await scratch();
+  const deep = path.join(folder, 'a', 'b', 'c');
+  const made = await Promise.all(
+    Array.from({ length: 8 }, async () => {
+      const own: string[] = [];
+      await makeParents(deep, own);
+      return own;
+    }),
+  );
+  t.deepEqual(made.flat().sort(), [path.dirname(path.dirname(deep)), path.dirname(deep), deep]);
+  await writeFile(path.join(folder, 'file'), '');
+  await t.throwsAsync(makeParents(path.join(folder, 'file', 'x')), { code: 'ENOTDIR' });
+  // With `recursive`, Node's mkdir has no end here.
+  if (process.platform === 'linux') await t.throwsAsync(makeParents('/proc/autopar/x'), { code: 'ENOENT' });
   await rm(folder, { recursive: true });
 });
 

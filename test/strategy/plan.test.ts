@@ -112,6 +112,8 @@ test('a plan file that is not there is named', async (t) => {
   const { plan } = await planned(mlpGraph(8, 64, 256), 'local', { dp: 1, tp: 2 });
   await writeFile(file, planToJson(plan));
   t.deepEqual(await readPlan(file), plan);
+  const within = await t.throwsAsync(() => readPlan(path.join(file, 'plan.json')), { instanceOf: AutoparError });
+  t.is(within?.message, 'cannot read the plan: what is named is a file, not a folder');
 });
 
 test('an edited plan that no longer fits the model is refused with the operator or tensor', async (t) => {

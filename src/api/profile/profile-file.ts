@@ -66,7 +66,7 @@ export async function makePlace(file: string): Promise<void> {
   const folder = path.dirname(path.resolve(file));
   try {
     // Step by step: Node's own way up does not end where a folder refuses to be made for ever, as in /proc.
-    await makeParents(folder, []);
+    await makeParents(folder);
     await access(folder, constants.W_OK);
   } catch (error) {
     throw cannotWrite(error, file);

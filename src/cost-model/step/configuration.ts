@@ -33,6 +33,8 @@ export interface StepConfiguration {
   readonly meshOrder?: MeshOrder;
   /** Order of micro-batches in a pipeline; 1F1B (interleaved with several chunks) where it is left out. */
   readonly schedule?: PipelineSchedule;
+  /** Ranks of this machine: no accelerator's context in memory, no framework around the step. */
+  readonly bundledRuntime?: boolean;
   /** Forward alone: no gradients, no optimizer. */
   readonly inference?: boolean;
   /** Model chunks per stage (interleaved 1F1B); 1 for plain 1F1B. */

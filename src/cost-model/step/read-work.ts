@@ -4,6 +4,8 @@
  * since their kernels read strided operands; chains of element-wise groups with one reader are one kernel, as every
  * framework's fused bias, activation and dropout are.
  */
+import { isCausalMask } from '../../ir/blocks/causal-mask.js';
+import { type GraphIndex, indexGraph, shapeOf } from '../../ir/blocks/matching.js';
 import { isFloating } from '../../ir/dtype.js';
 import { elementCount, type Graph, type Node } from '../../ir/graph.js';
 import type { OperatorFamily } from '../../ir/operator.js';
@@ -106,6 +108,8 @@ const WITH_PRODUCTS: ReadonlySet<OperatorFamily> = new Set(['attention', 'recurr
 /** Families whose groups are one kernel that reads and writes. */
 const MOVES: ReadonlySet<OperatorFamily> = new Set(['view']);
 
+type AttentionSizes = Omit<Extract<Work, { readonly kind: 'attention' }>, 'kind' | 'backward'>;
+
 class Reading {
   /** By name of an unsharded node: its group. */
   private readonly groupOf = new Map<string, string>();
@@ -115,6 +119,8 @@ class Reading {
   private readonly makers = new Map<string, ShardedNode>();
   private readonly weights: ReadonlySet<string>;
   private readonly outputs: ReadonlySet<string>;
+  /** The unsharded graph. */
+  private readonly index: GraphIndex;
   /** Weights of three dimensions. */
   private readonly stacked: ReadonlySet<string>;
 
@@ -122,6 +128,7 @@ class Reading {
     graph: Graph,
     private readonly sharded: ShardedGraph,
   ) {
+    this.index = indexGraph(graph);
     this.stacked = new Set([...graph.weights].flatMap(([name, { shape }]) => (shape.length === 3 ? [name] : [])));
     for (const node of graph.nodes) {
       if (node.phase === 'forward' && !this.heads.has(node.group)) this.heads.set(node.group, node);
@@ -246,7 +253,56 @@ class Reading {
     return (this.readers.get(source) ?? []).some((reader) => phaseOf(reader) === 'backward');
   }
 
+  /** The two products of a recognised attention, of queries and keys and of scores and values; null of anything else. */
+  private productsOfBlock(group: string): readonly [scores: ComputeNode, values: ComputeNode] | null {
+    if (!this.heads.get(group)?.body) return null;
+    const products = this.sharded.nodes.filter(
+      (node): node is ComputeNode =>
+        node.kind === 'compute' &&
+        node.phase === 'forward' &&
+        this.group(node) === group &&
+        entryOf(node.op, node.domain)?.family === 'contraction',
+    );
+    const [scores, values, ...others] = products;
+    if (!scores || !values || others.length > 0) return null;
+    return [scores, values].every(({ outputs: [output] }) => output && this.tensor(output).localShape.length >= 3)
+      ? [scores, values]
+      : null;
+  }
+
+  /** A recognised attention as the one kernel that devices have for it, whatever its exporter wrote. */
+  private sizesOfBlock(group: string, [scores, values]: readonly [ComputeNode, ComputeNode]): AttentionSizes {
+    const blockOf = ({ outputs: [output] }: ComputeNode) => (output ? this.tensor(output).localShape : []);
+    const [queries = 1, keys = 1] = blockOf(scores).slice(-2);
+    const [heads = 1, ...batch] = blockOf(scores).slice(0, -2).reverse();
+    return {
+      batch: elementCount(batch),
+      heads,
+      keyHeads: Math.max(1, Math.round(heads * this.headsShared(group, scores))),
+      queries,
+      keys,
+      valueWidth: blockOf(values).at(-1) ?? 1,
+      width: scores.flops / (2 * elementCount(blockOf(scores))),
+      causal: isCausalMask(this.index, this.heads.get(group)?.inputs[3]),
+    };
+  }
+
+  /** Heads of keys for one of queries: 1, or less where several share one. Dimensions may lie in any order. */
+  private headsShared(group: string, { outputs: [output] }: ComputeNode): number {
+    const [query, key] = (this.heads.get(group)?.inputs ?? []).map((name) =>
+      name === null ? 0 : elementCount(shapeOf(this.index, name)),
+    );
+    const [queries = 1, keys = 1] = output ? this.tensor(output).shape.slice(-2) : [];
+    return query && key ? key / keys / (query / queries) : 1;
+  }
+
   private attention(group: string, phase: Phase): Kernel {
+    const products = this.productsOfBlock(group);
+    const sizes = products ? this.sizesOfBlock(group, products) : this.sizesOfOperator(group);
+    return { group, phase, work: { kind: 'attention', backward: phase === 'backward', ...sizes } };
+  }
+
+  private sizesOfOperator(group: string): AttentionSizes {
     const node = this.sharded.nodes.find(
       (candidate): candidate is ComputeNode =>
         candidate.kind === 'compute' && candidate.phase === 'forward' && this.group(candidate) === group,
@@ -257,20 +313,14 @@ class Reading {
     const keyHeads = Number(node.attributes['kv_num_heads'] ?? key?.[1] ?? 1);
     const flat = query?.length === 3;
     return {
-      group,
-      phase,
-      work: {
-        kind: 'attention',
-        backward: phase === 'backward',
-        batch: query?.[0] ?? 1,
-        heads,
-        keyHeads,
-        queries: query?.[flat ? 1 : 2] ?? 1,
-        keys: key?.[flat ? 1 : 2] ?? 1,
-        valueWidth: flat ? (value?.[2] ?? 1) / keyHeads : (value?.[3] ?? 1),
-        width: flat ? (query?.[2] ?? 1) / heads : (query?.[3] ?? 1),
-        causal: Number(node.attributes['is_causal'] ?? 0) !== 0,
-      },
+      batch: query?.[0] ?? 1,
+      heads,
+      keyHeads,
+      queries: query?.[flat ? 1 : 2] ?? 1,
+      keys: key?.[flat ? 1 : 2] ?? 1,
+      valueWidth: flat ? (value?.[2] ?? 1) / keyHeads : (value?.[3] ?? 1),
+      width: flat ? (query?.[2] ?? 1) / heads : (query?.[3] ?? 1),
+      causal: Number(node.attributes['is_causal'] ?? 0) !== 0,
     };
   }
 
@@ -409,6 +459,7 @@ class Reading {
   }
 
   private isScores(group: string): boolean {
+    if (this.heads.get(group)?.body) return this.productsOfBlock(group) !== null;
     return (
       (this.heads.get(group)?.inputs.filter((name) => name !== null).length ?? 0) >= 3 && this.producesScores(group)
     );

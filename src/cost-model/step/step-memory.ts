@@ -101,7 +101,8 @@ function memoryOf(
   const held = parameters + gradients + optimizer + activations + temporaries;
   const { contextBytes, communicationBytes, fragmentation } = DEVICE_OVERHEAD;
   const { tp, pp, dp, sp } = configuration.degrees;
-  const overhead = contextBytes + (tp * pp * dp * sp > 1 ? communicationBytes : 0) + fragmentation * held;
+  const around = contextBytes + (tp * pp * dp * sp > 1 ? communicationBytes : 0) + fragmentation * held;
+  const overhead = configuration.bundledRuntime ? 0 : around;
   return {
     stage,
     parameters,

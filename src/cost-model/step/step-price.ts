@@ -154,7 +154,7 @@ function assemble(
 
   const { time } = slowest;
   const nodes = Math.max(1, (tp * pp * dp * sp) / cluster.perNode);
-  const outside = configuration.inference ? 0 : constants.stepSeconds;
+  const outside = configuration.inference || configuration.bundledRuntime ? 0 : constants.stepSeconds;
   const before = pipeline + data.exposed + optimizer + out.exposed + outside;
   const jitter = before * constants.jitter * Math.log2(nodes);
   return {

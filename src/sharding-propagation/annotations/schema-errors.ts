@@ -50,6 +50,8 @@ function faultOf(error: ErrorObject): SchemaFault {
     error.keyword === 'anyOf' || error.keyword === 'minProperties' || error.keyword === 'maxProperties'
       ? parent?.description
       : undefined;
+  if (path.length === 0 && error.data === null)
+    return { path, sentence: 'the file is empty, or has comments alone', hint: null };
   return {
     path,
     sentence: `${place} is ${shown(error.data)}, where ${expected ?? words(error)} is expected`,

@@ -93,7 +93,9 @@ const MOST_ALIASED = 1000;
 
 function plainValue(document: Document.Parsed, file: string): unknown {
   try {
-    return unlessTooDeep(file, () => document.toJS({ maxAliasCount: MOST_ALIASED }) as unknown);
+    const value = unlessTooDeep(file, () => document.toJS({ maxAliasCount: MOST_ALIASED }) as unknown);
+    checkEnds(value, file);
+    return value;
   } catch (error) {
     if (!(error instanceof ReferenceError)) throw error;
     throw new AutoparError(
@@ -106,6 +108,28 @@ function plainValue(document: Document.Parsed, file: string): unknown {
       'write out what the aliases stand for',
     );
   }
+}
+
+/** An alias may stand inside what it stands for; no schema, and nothing that prints a value, comes to an end there. */
+function checkEnds(value: unknown, file: string): void {
+  const around = new Set<unknown>();
+  const seen = new Set<unknown>();
+  const visit = (entry: unknown): void => {
+    if (typeof entry !== 'object' || entry === null || (seen.has(entry) && !around.has(entry))) return;
+    if (around.has(entry))
+      throw new AutoparError(
+        'bad-yaml',
+        'input',
+        'an alias of the file stands inside what it stands for',
+        { file },
+        'write out what the aliases stand for',
+      );
+    around.add(entry);
+    seen.add(entry);
+    for (const inside of Object.values(entry)) visit(inside);
+    around.delete(entry);
+  };
+  visit(value);
 }
 
 function unlessTooDeep<Result>(file: string, read: () => Result): Result {

@@ -48,9 +48,9 @@ test('a mixture of experts goes onto ep: it fits where dp and tp do not, and tak
   const [experts, data, tensor] = [await price({ ep: 8 }), await price({}), await price({ tp: 8, microBatch: 8 })];
   t.true(experts.fits && !data.fits && !tensor.fits);
   t.true(experts.stepSeconds < data.stepSeconds && experts.stepSeconds < tensor.stepSeconds);
-  // A dense model has no experts to share out: ep is nothing to it.
+  // A dense model has no experts to share out.
   const dense = step('llama:layers=4,hidden=2048,heads=16', '1x8:h100-sxm-80', 64);
-  t.is((await dense({ ep: 8 })).parts.ep, 0);
+  await t.throwsAsync(dense({ ep: 8 }), { code: 'degree-does-not-fit' });
   // FLOPs of the model do not depend on how it is spread, but for the router's, which every rank of tp does.
   t.true(Math.abs(tensor.modelFlops / experts.modelFlops - 1) < 0.02);
 });

@@ -118,7 +118,7 @@ const BAD: readonly (readonly [title: string, text: string, code: string, line: 
   ],
   ['a key twice', 'version: 1\nversion: 1\npins: []', 'bad-yaml', 2, /unique/i],
   ['cut YAML', 'version: 1\npins: [{match: ', 'bad-yaml', 2, /neither YAML nor JSON/],
-  ['an empty file', '', 'bad-annotations', undefined, /the file is null, where a mapping/],
+  ['an empty file', '', 'bad-annotations', undefined, /the file is empty/],
   ['an alias that leads nowhere', 'version: 1\npins: *all', 'bad-yaml', undefined, /alias/i],
   ['several documents', 'version: 1\npins: []\n---\nversion: 1\npins: []', 'bad-yaml', undefined, /documents/],
 ];

@@ -1,0 +1,46 @@
+/**
+ * @file What a plan of operators leaves out: dimensions of parallelism that are priced, and searched over for whole steps, but that
+ * no program can do yet.
+ */
+import { isFloating } from '../ir/dtype.js';
+import { type Graph, typeOf } from '../ir/graph.js';
+import { entryOf } from '../ir/ops/index.js';
+
+/** What was to be decided. */
+export interface Question {
+  readonly devices: number;
+  /** Whether the user gave every degree, so that nothing was left to choose among them. */
+  readonly isMeshGiven: boolean;
+  readonly trains: boolean;
+  /** Ranks of this machine are their own host. */
+  readonly isLocal: boolean;
+}
+
+/** Dimensions by the names of their options; sp and ep where the model has what they cut. */
+export function leftOut(graph: Graph, { devices, isMeshGiven, trains, isLocal }: Question): readonly string[] {
+  const spreads = devices > 1 && !isMeshGiven;
+  return [
+    ...(spreads ? ['pp'] : []),
+    ...(spreads && hasAttention(graph) ? ['sp'] : []),
+    ...(spreads && hasExperts(graph) ? ['ep'] : []),
+    ...(trains && devices > 1 ? ['zero'] : []),
+    ...(trains ? ['recompute'] : []),
+    ...(trains && !isLocal ? ['offload'] : []),
+  ];
+}
+
+function hasAttention(graph: Graph): boolean {
+  return graph.nodes.some(({ op, domain }) => entryOf(op, domain)?.family === 'attention');
+}
+
+/** A weight for each expert: [experts, rows, columns]. */
+function hasExperts(graph: Graph): boolean {
+  return graph.nodes.some(({ op, domain, inputs }) => {
+    if (entryOf(op, domain)?.family !== 'contraction') return false;
+    return inputs.some((name) => {
+      if (name === null || graph.weights.get(name)?.role !== 'parameter') return false;
+      const { dtype, shape } = typeOf(graph, name);
+      return shape.length === 3 && isFloating(dtype);
+    });
+  });
+}

@@ -1,0 +1,36 @@
+/**
+ * @file What plain compile says it did not look at, since no program can do it yet.
+ */
+import test from 'ava';
+import { autoparLine, workplace } from './autopar.js';
+
+const LINES: readonly (readonly [line: string, leftOut: readonly string[], who: RegExp | null])[] = [
+  ['models/mlp.onnx --devices 2', ['pp'], /autopar simulate prices them/],
+  ['models/gpt-tiny.onnx --devices 2', ['pp', 'sp'], /autopar simulate prices them/],
+  [
+    '--model moe:layers=1,hidden=16,heads=2,kv_heads=2,experts=2,seq=8,ffn=16,vocab=16 --devices 2 --global-batch 2',
+    ['pp', 'sp', 'ep'],
+    /autopar simulate prices them/,
+  ],
+  ['models/mlp.onnx --dp 2 --tp 1', [], null],
+  ['models/mlp.onnx --dp 2 --tp 1 --train', ['zero', 'recompute'], /autopar simulate prices them/],
+  [
+    'models/mlp.onnx --cluster 1x2:a100-sxm-80 --dp 2 --tp 1 --train',
+    ['zero', 'recompute', 'offload'],
+    /--train --plan-only, with nothing said of operators, searches them/,
+  ],
+];
+
+test('compile names the dimensions that have no lowering yet, of those that the model could use', async (t) => {
+  const { folder, remove } = workplace();
+  t.teardown(remove);
+  for (const [line, leftOut, who] of LINES) {
+    const { code, stdout, stderr } = await autoparLine(`autopar compile ${line} -o out --force`, { cwd: folder });
+    t.is(code, 0, stderr);
+    const said = /^left out, without a lowering yet: (.*) \((.*)\)$/m.exec(stdout);
+    t.deepEqual(said?.[1]?.split(', ') ?? [], leftOut, line);
+    if (who) t.regex(said?.[2] ?? '', who, line);
+  }
+  const { stdout } = await autoparLine('autopar compile models/mlp.onnx --devices 2 -o out --json', { cwd: folder });
+  t.deepEqual((JSON.parse(stdout) as { readonly leftOut: unknown }).leftOut, ['pp']);
+});
