@@ -1,0 +1,66 @@
+/**
+ * @file The products of an operator group as a rank runs them: rows, columns and depth of each.
+ */
+import { elementCount } from '../../ir/graph.js';
+import { entryOf } from '../../ir/ops/index.js';
+import type { ComputeNode } from '../../partition/sharded-graph.js';
+import type { Phase, StepGraph } from './step-graph.js';
+import type { Work } from './work.js';
+
+type Matmul = Extract<Work, { readonly kind: 'matmul' }>;
+
+/** The products of a group; what is beside them is movement, or the sum over broadcast dimensions. */
+export function* products(
+  graph: StepGraph,
+  group: string,
+  phase: Phase,
+  nodes: readonly ComputeNode[],
+): Generator<Matmul> {
+  // A product's gradients come in this order: of its data, then of its weight.
+  let made = 0;
+  for (const node of nodes) {
+    const entry = entryOf(node.op, node.domain);
+    if (node.flops === 0 || (entry?.family !== 'contraction' && entry?.family !== 'convolution')) continue;
+    const [output] = node.outputs;
+    const shape = output ? graph.tensor(output).localShape : [];
+    const elements = elementCount(shape);
+    const depth = node.flops / (2 * elements);
+    // A convolution's columns are its channels, and all else its rows.
+    const columns = (entry.family === 'convolution' ? shape[1] : shape.at(-1)) ?? 1;
+    const first = node.inputs[1];
+    // Both operands have leading dimensions where products run side by side (experts).
+    const second = first ? graph.tensor(first).localShape : [];
+    const batch = entry.family !== 'convolution' && second.length > 2 ? elementCount(second.slice(0, -2)) : 1;
+    yield {
+      kind: 'matmul',
+      batch,
+      rows: elements / columns / batch,
+      columns,
+      depth,
+      experts: batch > 1 && graph.hasStackedWeight(group),
+      tokens: phase === 'backward' && made++ > 0 ? 'depth' : 'rows',
+    };
+  }
+}
+
+/**
+ * Products among the operators of a group that is no product itself: those that it was expanded to, and the cells of recurrent
+ * layers, which run all steps' inputs at once and then one step after the other.
+ */
+export function* productsWithin(
+  graph: StepGraph,
+  group: string,
+  phase: Phase,
+  nodes: readonly ComputeNode[],
+): Generator<Matmul> {
+  for (const product of products(graph, group, phase, nodes)) yield { ...product, tokens: 'rows' };
+  for (const node of nodes) {
+    if (entryOf(node.op, node.domain)?.family !== 'recurrent') continue;
+    const [rows, input, state] = node.inputs.map((name) => (name === null ? [] : graph.tensor(name).localShape));
+    const [directions = 1, columns = 1, depth = 1] = input ?? [];
+    const positions = elementCount(rows?.slice(0, 2) ?? []);
+    const product = { kind: 'matmul', columns, experts: false, tokens: 'rows' } as const;
+    yield { ...product, batch: directions, rows: positions, depth };
+    yield { ...product, batch: directions, rows: positions, depth: state?.[2] ?? 1 };
+  }
+}

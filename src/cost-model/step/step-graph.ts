@@ -1,0 +1,123 @@
+/**
+ * @file A sharded training step as its kernels are read off it: who makes and reads each tensor, and which operator of the model
+ * each node belongs to, as its forward or its backward.
+ */
+import { type GraphIndex, indexGraph } from '../../ir/blocks/matching.js';
+import type { Graph, Node } from '../../ir/graph.js';
+import type { OperatorFamily } from '../../ir/operator.js';
+import { entryOf } from '../../ir/ops/index.js';
+import type { ComputeNode, ShardedGraph, ShardedNode, ShardedTensor } from '../../partition/sharded-graph.js';
+
+export type Phase = 'forward' | 'backward';
+
+/** Looked up once, for all that reads it. `graph` is the unsharded training graph that `sharded` was lowered from. */
+export class StepGraph {
+  /** By name of an unsharded node: its group. */
+  private readonly groupOf = new Map<string, string>();
+  /** By group: the forward operator. */
+  readonly heads = new Map<string, Node>();
+  private readonly readers = new Map<string, ShardedNode[]>();
+  private readonly makers = new Map<string, ShardedNode>();
+  private readonly forward = new Map<string, ComputeNode[]>();
+  readonly weights: ReadonlySet<string>;
+  readonly outputs: ReadonlySet<string>;
+  /** The unsharded graph. */
+  readonly index: GraphIndex;
+  /** Weights of three dimensions. */
+  private readonly stacked: ReadonlySet<string>;
+
+  constructor(
+    graph: Graph,
+    readonly sharded: ShardedGraph,
+  ) {
+    this.index = indexGraph(graph);
+    this.stacked = new Set([...graph.weights].flatMap(([name, { shape }]) => (shape.length === 3 ? [name] : [])));
+    for (const node of graph.nodes) {
+      if (node.phase === 'forward' && !this.heads.has(node.group)) this.heads.set(node.group, node);
+    }
+    for (const node of graph.nodes) this.groupOf.set(node.name, forwardGroup(node, this.heads));
+    for (const node of sharded.nodes) {
+      for (const name of inputsOf(node)) {
+        const list = this.readers.get(name);
+        if (list) list.push(node);
+        else this.readers.set(name, [node]);
+      }
+      for (const name of outputsOf(node)) this.makers.set(name, node);
+      if (node.kind !== 'compute' || node.phase !== 'forward') continue;
+      const own = this.forward.get(this.group(node));
+      if (own) own.push(node);
+      else this.forward.set(this.group(node), [node]);
+    }
+    this.weights = new Set([...sharded.weights.map(({ tensor }) => tensor), ...sharded.constants.keys()]);
+    this.outputs = new Set(sharded.outputs.map(({ tensor }) => tensor));
+  }
+
+  /** The computations of a group's forward, in order. */
+  forwardOf(group: string): readonly ComputeNode[] {
+    return this.forward.get(group) ?? [];
+  }
+
+  readersOf(tensor: string): readonly ShardedNode[] {
+    return this.readers.get(tensor) ?? [];
+  }
+
+  makerOf(tensor: string): ShardedNode | undefined {
+    return this.makers.get(tensor);
+  }
+
+  /** Every tensor that something reads, with what reads it. */
+  read(): Iterable<readonly [tensor: string, readers: readonly ShardedNode[]]> {
+    return this.readers;
+  }
+
+  group(node: ShardedNode): string {
+    return this.groupOf.get(node.origin) ?? node.origin;
+  }
+
+  /** Of a group's forward operator; sums of gradients, which have none, work element by element. */
+  family(group: string): OperatorFamily {
+    const head = this.heads.get(group);
+    if (!head) return 'elementwise';
+    return entryOf(head.op, head.domain)?.family ?? 'other';
+  }
+
+  tensor(name: string): ShardedTensor {
+    const tensor = this.sharded.tensors.get(name);
+    if (!tensor) throw new Error(`no tensor ${name}`);
+    return tensor;
+  }
+
+  /** Whether the forward operator multiplies with a weight per expert: [experts, rows, columns]. */
+  hasStackedWeight(group: string): boolean {
+    return (this.heads.get(group)?.inputs ?? []).some((name) => name !== null && this.stacked.has(name));
+  }
+}
+
+/** Views share their operand's memory. */
+export function isView(node: ComputeNode): boolean {
+  return entryOf(node.op, node.domain)?.isView === true;
+}
+
+/** Views, and operators that make small tables. */
+export function isFree(node: ComputeNode): boolean {
+  return isView(node) || node.inputs.every((name) => name === null);
+}
+
+export function phaseOf(node: ShardedNode): Phase {
+  return node.phase === 'forward' ? 'forward' : 'backward';
+}
+
+export function inputsOf(node: ShardedNode): readonly string[] {
+  return node.kind === 'compute' ? node.inputs.filter((name) => name !== null) : [node.input];
+}
+
+export function outputsOf(node: ShardedNode): readonly string[] {
+  return node.kind === 'compute' ? node.outputs.filter((name) => name !== null) : [node.output];
+}
+
+/** The group of the forward operator whose gradient a node belongs to; a sum of gradients is a group of its own. */
+function forwardGroup({ name, group, phase }: Node, heads: { has(group: string): boolean }): string {
+  if (phase === 'forward' || heads.has(group)) return group;
+  const [, of = ''] = /^(.*?)\/gradient(?:\/|$)/.exec(name) ?? [];
+  return heads.has(of) ? of : group;
+}
