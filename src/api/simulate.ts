@@ -16,7 +16,7 @@ import type {
 import { type SoftwareName, STEP_CONSTANTS } from '../cost-model/step/constants.js';
 import { type HeldTensor, heldTensors } from '../cost-model/step/held-tensors.js';
 import { modelFlops } from '../cost-model/step/model-flops.js';
-import { fullestHost, type HostMemory } from '../cost-model/step/offload.js';
+import { type HostMemory, hostMemory } from '../cost-model/step/offload.js';
 import { stageClusters } from '../cost-model/step/stages.js';
 import { type StageMemory, stageMemory } from '../cost-model/step/step-memory.js';
 import { microBatches, priceStep, type StepPrice, scheduleRequest } from '../cost-model/step/step-price.js';
@@ -319,20 +319,6 @@ export function checkOffload({ offload = 'none', loss }: SimulateOptions, { devi
         : `--offload ${offload}: nothing is known of the hosts of ${device.id}`,
       'say host: {memory, memoryBandwidth, bandwidth} of the device in a cluster file (docs/clusters.md)',
     );
-}
-
-/** The fullest host; null where nothing is offloaded. */
-export function hostMemory(
-  stages: readonly StageMemory[],
-  configuration: StepConfiguration,
-  cluster: Cluster,
-): HostMemory | null {
-  if ((configuration.offload ?? 'none') === 'none') return null;
-  return fullestHost(
-    stages.map(({ host }) => host),
-    configuration,
-    cluster,
-  );
 }
 
 function checkStages(work: ModelWork, { degrees, virtualStages }: StepConfiguration): void {

@@ -86,6 +86,20 @@ export interface HostMemory {
   readonly memoryBytes: number;
 }
 
+/** The fullest host; null where nothing is offloaded. */
+export function hostMemory(
+  stages: readonly { readonly host: number }[],
+  configuration: StepConfiguration,
+  cluster: Cluster,
+): HostMemory | null {
+  if ((configuration.offload ?? 'none') === 'none') return null;
+  return fullestHost(
+    stages.map(({ host }) => host),
+    configuration,
+    cluster,
+  );
+}
+
 /**
  * The node whose host holds most: ranks of one node may be of several stages, and early stages hold more.
  * @param perRank bytes of a rank of each stage

@@ -3,8 +3,9 @@
  */
 import test from 'ava';
 import fc from 'fast-check';
-import { prepareStep, pricingOf, searchPrepared } from '../../../src/api/search-step.js';
+import { prepareStep, searchPrepared } from '../../../src/api/search-step.js';
 import { combinations, variants } from '../../../src/search/configurations/space.js';
+import { pricingOf } from '../../../src/search/configurations/step-pricing.js';
 import { boundsOf, cutProblems, everyCut, fastest } from './every-cut.js';
 
 test('no cut of thousands that fits is faster than its bounds, and most bounds are met', (t) => {

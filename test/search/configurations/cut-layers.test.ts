@@ -2,12 +2,13 @@
  * @file Uneven stages and recomputation layer by layer: what they gain, and that no layer more than needed recomputes.
  */
 import test from 'ava';
-import { prepareStep, pricingOf, searchStep } from '../../../src/api/search-step.js';
+import { prepareStep, searchStep } from '../../../src/api/search-step.js';
 import { clusterOfDescription } from '../../../src/cost-model/cluster-file.js';
 import type { StepConfiguration } from '../../../src/cost-model/step/configuration.js';
 import { stageMemory } from '../../../src/cost-model/step/step-memory.js';
 import { cutLayers } from '../../../src/search/configurations/cut-layers.js';
 import { fewestRecomputed } from '../../../src/search/configurations/fewest-recomputed.js';
+import { pricingOf } from '../../../src/search/configurations/step-pricing.js';
 
 const LOSS = { kind: 'cross_entropy' } as const;
 

@@ -1,0 +1,107 @@
+/**
+ * @file What the parts of a model cost under the configurations that a search looks at: priced once for all that share them.
+ */
+import type { Cluster } from '../../cost-model/cluster.js';
+import type { StepConfiguration } from '../../cost-model/step/configuration.js';
+import { STEP_CONSTANTS } from '../../cost-model/step/constants.js';
+import { groupRuns, membersAt } from '../../cost-model/step/mesh-order.js';
+import { type PartsBytes, partBytes } from '../../cost-model/step/part-bytes.js';
+import { type PartPhases, type PartPrices, partPhases, priceParts } from '../../cost-model/step/part-price.js';
+import type { ModelWork } from '../../cost-model/step/work.js';
+import { type BoundRequest, loosest, paceBound, variantBound } from './variant-bound.js';
+
+/**
+ * What the parts of a model cost, for one combination and micro-batch at a time: its variants share them, whatever their schedule,
+ * chunks, and layers that recompute.
+ */
+export class PartsOfStep {
+  private degrees: StepConfiguration['degrees'] | null = null;
+  private microBatch = 0;
+  private readonly known = new Map<string, PartsBytes>();
+  private readonly priced = new Map<string, Map<Cluster, PartPrices>>();
+  private readonly bounds = new Map<string, number>();
+  private readonly paces = new Map<string, number>();
+  private readonly timed = new Map<string, Map<Cluster, PartPhases>>();
+
+  constructor(private readonly workOf: (configuration: StepConfiguration) => ModelWork) {}
+
+  prices(configuration: StepConfiguration, cluster: Cluster): PartPrices {
+    const key = this.keyOf(configuration);
+    const onClusters = this.priced.get(key) ?? new Map<Cluster, PartPrices>();
+    this.priced.set(key, onClusters);
+    const known = onClusters.get(cluster);
+    if (known) return known;
+    const made = priceParts(this.workOf(configuration), configuration, cluster, STEP_CONSTANTS, {
+      phases: this.phases(configuration, cluster),
+      bytes: this.bytes(configuration),
+    });
+    onClusters.set(cluster, made);
+    return made;
+  }
+
+  /** The bound by its micro-batches alone, the same for every ZeRO level. */
+  pace(configuration: StepConfiguration, request: BoundRequest): number {
+    const { schedule, virtualStages, zero } = configuration;
+    const same = zero === 0 ? configuration : { ...configuration, zero: 0 as const };
+    const key = `${this.keyOf(same)} ${schedule} ${virtualStages}`;
+    const found = this.paces.get(key) ?? paceBound(this.prices(same, request.cluster), request);
+    this.paces.set(key, found);
+    return found;
+  }
+
+  /** The bound of all that differ in chunks and recomputation. */
+  bound(configuration: StepConfiguration, request: BoundRequest): number {
+    const own = loosest(configuration, request.isMixed);
+    const key = `${this.keyOf(own)} ${own.schedule}`;
+    const found =
+      this.bounds.get(key) ?? variantBound(this.prices(own, request.cluster), { ...request, configuration: own });
+    this.bounds.set(key, found);
+    return found;
+  }
+
+  /** Whatever the ZeRO level, the chunks and what recomputes: of one key for all orders with the same groups inside a stage. */
+  private phases(configuration: StepConfiguration, cluster: Cluster): PartPhases {
+    const { degrees, meshOrder, tpSequence } = configuration;
+    const { tp, sp, ep } = groupRuns(degrees, meshOrder);
+    const place = meshOrder ? [tp, sp, ep].map((runs) => membersAt(runs, cluster.levels).join(',')).join(' ') : '';
+    const key = `${tpSequence} ${place}`;
+    const onClusters = this.timed.get(key) ?? new Map<Cluster, PartPhases>();
+    this.timed.set(key, onClusters);
+    const found =
+      onClusters.get(cluster) ?? partPhases(this.workOf(configuration), configuration, cluster, STEP_CONSTANTS);
+    onClusters.set(cluster, found);
+    return found;
+  }
+
+  bytes(configuration: StepConfiguration): PartsBytes {
+    const key = this.bytesKeyOf(configuration);
+    const found = this.known.get(key) ?? partBytes(this.workOf(configuration), configuration);
+    this.known.set(key, found);
+    return found;
+  }
+
+  private keyOf(configuration: StepConfiguration): string {
+    return `${this.bytesKeyOf(configuration)} ${configuration.meshOrder ?? ''}`;
+  }
+
+  private bytesKeyOf({
+    degrees,
+    microBatch,
+    recompute,
+    zero,
+    tpSequence,
+    virtualStages,
+    offload = 'none',
+  }: StepConfiguration): string {
+    if (degrees !== this.degrees || microBatch !== this.microBatch) {
+      this.known.clear();
+      this.priced.clear();
+      this.timed.clear();
+      this.bounds.clear();
+      this.paces.clear();
+      this.degrees = degrees;
+      this.microBatch = microBatch;
+    }
+    return `${recompute} ${zero} ${tpSequence} ${virtualStages > 1} ${offload}`;
+  }
+}
