@@ -332,9 +332,9 @@ function checkStages(work: ModelWork, { degrees, virtualStages }: StepConfigurat
 }
 
 /** Bytes that a device of each stage has; none where nobody knows. */
-function limitsOf(memory: number | undefined, cluster: Cluster, { degrees }: StepConfiguration): readonly number[] {
+function limitsOf(memory: number | undefined, cluster: Cluster, configuration: StepConfiguration): readonly number[] {
   if (memory === undefined && cluster.local) return [];
-  return stageClusters(cluster, degrees).map(({ device }) => memory ?? device.memoryBytes);
+  return stageClusters(cluster, configuration).map(({ device }) => memory ?? device.memoryBytes);
 }
 
 /** The stage that lacks most bytes (needs most, where nobody knows what there is), and how many; 0 or less where all fit. */

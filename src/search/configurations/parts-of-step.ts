@@ -7,7 +7,10 @@ import { STEP_CONSTANTS } from '../../cost-model/step/constants.js';
 import { groupRuns, membersAt } from '../../cost-model/step/mesh-order.js';
 import { type PartsBytes, partBytes } from '../../cost-model/step/part-bytes.js';
 import { type PartPhases, type PartPrices, partPhases, priceParts } from '../../cost-model/step/part-price.js';
+import { accumulatesApart } from '../../cost-model/step/phase-price.js';
+import { stageClusters } from '../../cost-model/step/stages.js';
 import type { ModelWork } from '../../cost-model/step/work.js';
+import { unlikeBound, unlikePace } from './unlike-stages.js';
 import { type BoundRequest, loosest, paceBound, variantBound } from './variant-bound.js';
 
 /**
@@ -39,12 +42,31 @@ export class PartsOfStep {
     return made;
   }
 
+  /** Of each stage; one record where nodes are alike. */
+  onStages(configuration: StepConfiguration, cluster: Cluster): readonly PartPrices[] {
+    if (!cluster.kinds) return [this.prices(configuration, cluster)];
+    return stageClusters(cluster, configuration).map((own) => this.prices(configuration, own));
+  }
+
+  /** The bound of one variant. */
+  least(request: BoundRequest): number {
+    return leastOf(this.onStages(request.configuration, request.cluster), request);
+  }
+
+  /** The bound of one variant by its micro-batches alone. */
+  leastPace(request: BoundRequest): number {
+    const { configuration, cluster } = request;
+    const stages = this.onStages(configuration, cluster);
+    return cluster.kinds ? unlikePace(stages, request) : paceBound(stages[0] as PartPrices, request);
+  }
+
   /** The bound by its micro-batches alone, the same for every ZeRO level. */
   pace(configuration: StepConfiguration, request: BoundRequest): number {
     const { schedule, virtualStages, zero } = configuration;
-    const same = zero === 0 ? configuration : { ...configuration, zero: 0 as const };
+    const quickest = quickestLevel(configuration);
+    const same = zero === quickest ? configuration : { ...configuration, zero: quickest };
     const key = `${this.keyOf(same)} ${schedule} ${virtualStages}`;
-    const found = this.paces.get(key) ?? paceBound(this.prices(same, request.cluster), request);
+    const found = this.paces.get(key) ?? this.leastPace({ ...request, configuration: same });
     this.paces.set(key, found);
     return found;
   }
@@ -53,8 +75,7 @@ export class PartsOfStep {
   bound(configuration: StepConfiguration, request: BoundRequest): number {
     const own = loosest(configuration, request.isMixed);
     const key = `${this.keyOf(own)} ${own.schedule}`;
-    const found =
-      this.bounds.get(key) ?? variantBound(this.prices(own, request.cluster), { ...request, configuration: own });
+    const found = this.bounds.get(key) ?? this.least({ ...request, configuration: own });
     this.bounds.set(key, found);
     return found;
   }
@@ -64,7 +85,7 @@ export class PartsOfStep {
     const { degrees, meshOrder, tpSequence } = configuration;
     const { tp, sp, ep } = groupRuns(degrees, meshOrder);
     const place = meshOrder ? [tp, sp, ep].map((runs) => membersAt(runs, cluster.levels).join(',')).join(' ') : '';
-    const key = `${tpSequence} ${place}`;
+    const key = `${tpSequence} ${place} ${accumulatesApart(configuration)}`;
     const onClusters = this.timed.get(key) ?? new Map<Cluster, PartPhases>();
     this.timed.set(key, onClusters);
     const found =
@@ -104,4 +125,14 @@ export class PartsOfStep {
     }
     return `${recompute} ${zero} ${tpSequence} ${virtualStages > 1} ${offload}`;
   }
+}
+
+/** The bound of a variant, by the prices of its stages: one record where they are alike. */
+export function leastOf(stages: readonly PartPrices[], request: BoundRequest): number {
+  return request.cluster.kinds ? unlikeBound(stages, request) : variantBound(stages[0] as PartPrices, request);
+}
+
+/** The ZeRO level under which micro-batches take least: all take the same, unless 3 leaves out what accumulates gradients. */
+export function quickestLevel(configuration: StepConfiguration): 0 | 3 {
+  return accumulatesApart({ ...configuration, zero: 0 }) ? 3 : 0;
 }

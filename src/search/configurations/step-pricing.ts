@@ -14,8 +14,8 @@ import { boundOfCuts } from './cut-bound.js';
 import { isMixable, type StepPricing } from './cut-unevenly.js';
 import { fewestRecomputed } from './fewest-recomputed.js';
 import { meshOrders, type OrderPlaces } from './mesh-orders.js';
-import { PartsOfStep } from './parts-of-step.js';
-import { type BoundRequest, loosestOfAll, paceBound, variantBound } from './variant-bound.js';
+import { leastOf, PartsOfStep, quickestLevel } from './parts-of-step.js';
+import { type BoundRequest, loosestOfAll } from './variant-bound.js';
 import { wholeBound } from './whole-bound.js';
 
 /** What is most often the least first. */
@@ -47,8 +47,11 @@ export function pricingOf(
     const { configuration } = request;
     const choices = isFree ? RECOMPUTATIONS : [configuration.recompute];
     const bounds = choices.map((recompute) => {
-      const own = loosestOfAll({ ...request, configuration: { ...configuration, recompute } }, 0);
-      return paceBound(parts.prices(own.configuration, cluster), own);
+      const own = loosestOfAll(
+        { ...request, configuration: { ...configuration, recompute } },
+        quickestLevel(configuration),
+      );
+      return parts.leastPace(own);
     });
     return Math.min(...bounds);
   };
@@ -59,27 +62,22 @@ export function pricingOf(
       return priceStep(work, configuration, cluster, STEP_CONSTANTS, prices).stepSeconds;
     },
     closer: (configuration, enough, freely) => {
-      if (cluster.kinds) return wholeAtLeast(configuration);
       const own = requestOf(configuration);
       const request = freely ? { ...own, limitBytes: null } : own;
       if (offloadsActivations(configuration)) return moving(request, isMixed);
       let least = Number.POSITIVE_INFINITY;
       for (const zero of ZERO_LEVELS) {
         const loose = loosestOfAll(request, zero);
-        least = Math.min(least, variantBound(parts.prices(loose.configuration, cluster), loose));
+        least = Math.min(least, parts.least(loose));
         if (least <= enough) break;
       }
       return least;
     },
     roughly: (configuration) => {
-      if (cluster.kinds) return wholeAtLeast(configuration);
       const request = requestOf(configuration);
       return Math.max(parts.bound(configuration, request), parts.pace(configuration, request));
     },
-    variantAtLeast: (configuration) =>
-      cluster.kinds
-        ? wholeAtLeast(configuration)
-        : variantBound(parts.prices(configuration, cluster), requestOf(configuration)),
+    variantAtLeast: (configuration) => parts.least(requestOf(configuration)),
     cutsAtLeast: (configuration, below) =>
       boundOfCuts(workOf(configuration), requestOf(configuration), (own) => parts.prices(configuration, own), below),
     bytes: (configuration) => {
@@ -98,17 +96,15 @@ export function pricingOf(
         return found;
       },
       anywhere: (configuration) => {
-        if (cluster.kinds) return wholeAtLeast(configuration);
         const { offload: _, ...here } = configuration;
-        const own = loosestOfAll({ ...requestOf(here), limitBytes: null }, 0);
-        const prices = parts.prices(own.configuration, cluster);
-        const still = {
+        const own = loosestOfAll({ ...requestOf(here), limitBytes: null }, quickestLevel(here));
+        const still = parts.onStages(own.configuration, cluster).map((prices) => ({
           ...prices,
           send: { ...prices.send, seconds: 0, blocks: false },
           data: () => NONE,
           optimizerSeconds: () => 0,
-        };
-        return variantBound(still, own);
+        }));
+        return leastOf(still, own);
       },
       offloads: cluster.device.host ? ['optimizer', 'activations', 'all'] : [],
     },

@@ -30,27 +30,32 @@ export const ROUNDING = 1 - 1e-9;
 
 /**
  * Seconds; infinite where memory holds no cut at all.
- * @param prices of the model's parts on the devices of every stage: nodes that differ have no such bound
+ * @param prices of the model's parts on the devices of every stage: where nodes differ see `unlike-stages.ts`
  */
 export function variantBound(prices: PartPrices, request: BoundRequest): number {
   const { configuration } = request;
-  const { pp } = configuration.degrees;
   const again = recomputedAtLeast(prices, request);
   if (again === Number.POSITIVE_INFINITY) return again;
-  const { filled, each, most } = paceOf(prices, request, again);
-  const step = (seconds: number) => stepOf(seconds, configuration, request.cluster);
-  if (!most) return step(filled);
+  const { filled } = paceOf(prices, request, again);
+  return stepOf(withOnce(filled, prices, request), configuration, request.cluster);
+}
+
+/** The least of a pipeline that takes so long at least and of what some stage, with its share of the layers, pays once per step. */
+export function withOnce(filled: number, prices: PartPrices, { configuration, isMixed }: BoundRequest): number {
+  const most = mostCommon(prices);
+  if (!most) return filled;
+  const each = microBatches(configuration) * secondsOf(isMixed ? most.kept : most.recomputed);
   // Some stage has its share of the layers at least: the more it has, the longer it takes, whatever its gradients hide under.
   // Of several classes an even stage may have parts of layers (`chunkLayers`), so that counts are looked at in ranges.
   const others = prices.layers.filter((layer) => layer !== most);
   let least = Number.POSITIVE_INFINITY;
-  const share = most.count / pp;
+  const share = most.count / configuration.degrees.pp;
   for (let count = others.length === 0 ? Math.ceil(share) : share; count <= most.count; count++) {
     const pipeline = Math.max(filled, count * each);
     if (pipeline >= least) break;
     least = Math.min(least, pipeline + onceAtLeast(most, count, others, prices, configuration));
   }
-  return step(least);
+  return least;
 }
 
 /** The same by its micro-batches alone: no more than `variantBound`, and the same for every ZeRO level. */
@@ -124,7 +129,7 @@ export function pipelineOf(step: number, configuration: StepConfiguration, clust
   return (step - stepOf(0, configuration, cluster)) / perSecond;
 }
 
-function secondsOf({ forwardSeconds, backwardSeconds }: PartPrice): number {
+export function secondsOf({ forwardSeconds, backwardSeconds }: PartPrice): number {
   return forwardSeconds + backwardSeconds;
 }
 
@@ -157,8 +162,10 @@ function filledSeconds(
 }
 
 /** The least share of 1F1B's bubble that zero-bubble leaves, whatever parts a stage has: 1 − (W + w) / (F + B). */
-function bubbleShare({ first, layers, last }: PartPrices): number {
-  const parts = [first, ...layers.map(({ kept }) => kept), last].filter((part) => secondsOf(part) > 0);
+export function bubbleShare({ first, layers, last }: PartPrices): number {
+  const parts = [first, ...layers.flatMap(({ kept, recomputed }) => [kept, recomputed]), last].filter(
+    (part) => secondsOf(part) > 0,
+  );
   const most = (of: (forward: number, backward: number, weight: number) => number) =>
     Math.max(
       0,
@@ -246,7 +253,7 @@ export function roomFor(limitBytes: number, { degrees }: StepConfiguration): num
  * keeps n of them while there is room, then fewer the more it has: concave, so that layers go where room is left, then to where
  * each displaces least, which is where most micro-batches are in flight.
  */
-function recomputedAtLeast(prices: PartPrices, request: BoundRequest): number {
+export function recomputedAtLeast(prices: PartPrices, request: BoundRequest): number {
   const { limitBytes, isMixed, holding: configuration = request.configuration } = request;
   const layer = mostCommon(prices);
   if (limitBytes === null || !layer) return 0;
@@ -272,7 +279,7 @@ function recomputedAtLeast(prices: PartPrices, request: BoundRequest): number {
 }
 
 /** The class of which there are most layers: of several, the bounds on memory know this one, and take the others to need none. */
-function mostCommon({ layers }: PartPrices): LayerPrice | undefined {
+export function mostCommon({ layers }: PartPrices): LayerPrice | undefined {
   return layers.reduce<LayerPrice | undefined>(
     (most, own) => (most && most.count >= own.count ? most : own),
     undefined,
