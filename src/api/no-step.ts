@@ -4,7 +4,7 @@
 import { type Cluster, clusterSize } from '../cost-model/cluster.js';
 import { DEVICE_OVERHEAD } from '../cost-model/hardware.js';
 import { AutoparError } from '../ir/error.js';
-import type { Verdict } from '../search/configurations/best-configurations.js';
+import type { Found, Verdict } from '../search/configurations/best-configurations.js';
 import type { Combination, Decided, SpaceOptions } from '../search/configurations/space.js';
 
 /** Every combination is impossible: the pins say too much, or the batch does not divide. */
@@ -42,6 +42,18 @@ function noDegrees(devices: number, { experts, sequence }: SpaceOptions['facts']
   if (ep > 1)
     return `no dp · sp that ep ${ep} divides is left of ${devices} devices${text === '' ? '' : ` beside ${text}`}`;
   return `${text} is ${product}, and the rest of the ${devices} devices would have to be sp of a sequence of ${sequence}`;
+}
+
+/** The time was over before anything that fits was priced. */
+export function outOfTime({ verdicts, priced }: Pick<Found, 'verdicts' | 'priced'>): AutoparError {
+  const unseen = verdicts.filter(({ kind }) => kind === 'unseen').length;
+  return new AutoparError(
+    'out-of-time',
+    'noPlan',
+    `the time limit was over before any plan was found: ${priced} configurations were priced, and ${unseen} of ${verdicts.length} combinations of degrees not looked at`,
+    {},
+    'give more seconds (--time-limit), or fewer choices (--pp, --micro-batch, ...)',
+  );
 }
 
 /** Nothing fits: what needs least, and what would help. */

@@ -8,20 +8,17 @@ import { STEP_CONSTANTS } from '../cost-model/step/constants.js';
 import { modelFlops } from '../cost-model/step/model-flops.js';
 import { priceStepExactly } from '../cost-model/step/step-price.js';
 import type { ModelWork } from '../cost-model/step/work.js';
-import {
-  bestConfigurations,
-  type Found,
-  type SearchOptions,
-  type Verdict,
-} from '../search/configurations/best-configurations.js';
+import { bestConfigurations, type Found, type Verdict } from '../search/configurations/best-configurations.js';
 import { cutUnevenly } from '../search/configurations/cut-unevenly.js';
 import type { Priced } from '../search/configurations/priced.js';
+import type { SearchOptions } from '../search/configurations/pricing.js';
 import { combinations, type Decided, factsOf, type SpaceOptions } from '../search/configurations/space.js';
 import { pricingOf } from '../search/configurations/step-pricing.js';
+import { Deadline } from '../search/deadline.js';
 import { clusterSources } from './cluster-sources.js';
 import type { Purpose } from './graph-work.js';
 import type { ReadWork } from './layer-classes.js';
-import { impossible, nothingFits } from './no-step.js';
+import { impossible, nothingFits, outOfTime } from './no-step.js';
 import { baseConfiguration, checkOffload, type SimulateOptions, type Simulation, simulationOf } from './simulate.js';
 import { knownWorks, statedBatch, type WorkReader, workReader } from './step-works.js';
 
@@ -31,6 +28,9 @@ export interface StepSearchOptions extends Omit<SimulateOptions, 'trace'> {
   readonly objective?: 'time' | 'memory';
   /** How many combinations of degrees are shown beside the best. */
   readonly top?: number;
+  /** Seconds from now on after which the best so far is taken; or the clock that says when they are over. */
+  readonly timeLimit?: number;
+  readonly deadline?: Deadline;
   readonly signal?: AbortSignal;
   readonly onProgress?: (text: string) => void;
 }
@@ -60,7 +60,7 @@ export interface PreparedStep {
 
 /**
  * Searches.
- * @throws AutoparError (noPlan) `nothing-fits` with what would, `no-combination`; (usage) for degrees that no combination has; what
+ * @throws AutoparError (noPlan) `nothing-fits` with what would, `no-combination`, `out-of-time`; (usage) for degrees that no combination has; what
  * reading the model and the cluster refuse
  */
 export async function searchStep(options: StepSearchOptions): Promise<StepSearch> {
@@ -70,9 +70,10 @@ export async function searchStep(options: StepSearchOptions): Promise<StepSearch
 /**
  * Reads what a search needs.
  * @param reader what has read some of it for another cluster of the same devices
- * @throws AutoparError as `searchStep`, but for `nothing-fits`
+ * @throws AutoparError as `searchStep`, but for `nothing-fits` and `out-of-time`
  */
 export async function prepareStep(options: StepSearchOptions, reader?: WorkReader): Promise<PreparedStep> {
+  const deadline = options.deadline ?? (options.timeLimit === undefined ? null : new Deadline(options.timeLimit));
   const generated = options.generate === undefined ? null : generatedModel(options.generate);
   const cluster = options.on ?? parseCluster(options.cluster, options.devices, await clusterSources(options.cluster));
   checkOffload(options, cluster);
@@ -93,17 +94,20 @@ export async function prepareStep(options: StepSearchOptions, reader?: WorkReade
       objective: options.objective ?? 'time',
       top: 1 + (options.top ?? SHOWN),
       ...(options.signal ? { signal: options.signal } : {}),
+      ...(deadline ? { isOver: () => deadline.isOver() } : {}),
     },
   };
 }
 
-/** Searches what was read. @throws AutoparError (noPlan) `nothing-fits` */
+/** Searches what was read. @throws AutoparError (noPlan) `nothing-fits`, `out-of-time` */
 export async function searchPrepared(prepared: PreparedStep): Promise<StepSearch> {
   const { name, cluster, space, works, read, limitBytes, searching } = prepared;
   const pricing = pricingOf(cluster, works, limitBytes, space.decided.recompute === undefined);
   const even = bestConfigurations(space, pricing, { ...searching, limitBytes });
-  const request = { space, cluster, works, limitBytes, signal: searching.signal };
+  const { signal, isOver = () => false } = searching;
+  const request = { space, cluster, works, limitBytes, signal, isOver };
   const found = searching.objective === 'time' ? simulatedFirst(cutUnevenly(even, pricing, request), prepared) : even;
+  if (found.best.length === 0 && found.isCutOff) throw outOfTime(found);
   if (found.best.length === 0) throw nothingFits(found.verdicts, limitBytes, cluster);
   const first = found.best[0] as Priced;
   const { configuration } = first;

@@ -67,8 +67,7 @@ export function pricingOf(
       if (offloadsActivations(configuration)) return moving(request, isMixed);
       let least = Number.POSITIVE_INFINITY;
       for (const zero of ZERO_LEVELS) {
-        const loose = loosestOfAll(request, zero);
-        least = Math.min(least, parts.least(loose));
+        for (const one of waysToRecompute(request)) least = Math.min(least, parts.least(loosestOfAll(one, zero)));
         if (least <= enough) break;
       }
       return least;
@@ -109,4 +108,12 @@ export function pricingOf(
       offloads: cluster.device.host ? ['optimizer', 'activations', 'all'] : [],
     },
   };
+}
+
+/** Which of its work a layer does again, where that is not decided: attention alone too, where it is not one kernel. */
+function waysToRecompute(request: BoundRequest): readonly BoundRequest[] {
+  const { configuration, isMixed } = request;
+  return isMixed && configuration.attention === 'parts'
+    ? [request, { ...request, configuration: { ...configuration, recompute: 'selective' } }]
+    : [request];
 }

@@ -67,8 +67,8 @@ export function paceBound(prices: PartPrices, request: BoundRequest): number {
 }
 
 /**
- * A configuration whose `variantBound` holds for all that differ from it in recomputation and, where there are several, in the
- * number of chunks: what waits least, hides most and holds least.
+ * A configuration whose `variantBound` holds for all that differ from it in how many layers recompute and, where there are several,
+ * in the number of chunks: what waits least, hides most and holds least.
  */
 export function loosest(configuration: StepConfiguration, isMixed: boolean): StepConfiguration {
   const { virtualStages, recompute } = configuration;
@@ -76,7 +76,8 @@ export function loosest(configuration: StepConfiguration, isMixed: boolean): Ste
     ...configuration,
     // With ever more chunks nothing waits, gradients have the most micro-batches to hide under, and fewest are in flight.
     virtualStages: virtualStages > 1 ? MOST_CHUNKS : 1,
-    recompute: isMixed ? 'full' : recompute,
+    // Layers that recompute in another way hold more and take less: they have a bound of their own.
+    recompute: isMixed && recompute === 'none' ? 'full' : recompute,
   };
 }
 
@@ -163,22 +164,20 @@ function filledSeconds(
 
 /** The least share of 1F1B's bubble that zero-bubble leaves, whatever parts a stage has: 1 − (W + w) / (F + B). */
 export function bubbleShare({ first, layers, last }: PartPrices): number {
-  const parts = [first, ...layers.flatMap(({ kept, recomputed }) => [kept, recomputed]), last].filter(
-    (part) => secondsOf(part) > 0,
-  );
-  const most = (of: (forward: number, backward: number, weight: number) => number) =>
+  const parts = [first, ...layers.map(({ kept }) => kept), last].filter((part) => secondsOf(part) > 0);
+  const most = (of: (forward: number, weight: number) => number) =>
     Math.max(
       0,
       ...parts.map((part) => {
         const weight = part.forward.weightGradient + part.backward.weightGradient;
-        return of(part.forwardSeconds, part.backwardSeconds, weight) / secondsOf(part);
+        return of(part.forwardSeconds, weight) / secondsOf(part);
       }),
     );
-  // w is the least of three; of each sum over parts the mean is no larger than the largest.
+  // w is the least of F, B − W and W; of each sum over parts the mean is no larger than the largest. That B − W is no smaller
+  // is left out, since it grows with what recomputes.
   const filled = Math.min(
-    most((forward, _, weight) => weight + forward),
-    most((_, backward) => backward),
-    most((_forward, _backward, weight) => 2 * weight),
+    most((forward, weight) => weight + forward),
+    most((_, weight) => 2 * weight),
   );
   return Math.max(0, 1 - filled);
 }
@@ -188,18 +187,21 @@ export function bubbleShare({ first, layers, last }: PartPrices): number {
  * others, of one that has less than a layer more of the class and any of the others.
  */
 function onceAtLeast(
-  { kept, recomputed }: LayerPrice,
+  layer: LayerPrice,
   count: number,
   others: readonly LayerPrice[],
   prices: PartPrices,
   configuration: StepConfiguration,
 ): number {
+  const { kept, recomputed } = layer;
   const { first, last } = prices;
-  const sum = (start: number, of: (layer: LayerPrice) => number) =>
-    others.reduce((total, layer) => total + layer.count * of(layer), start);
+  const sum = (start: number, of: (other: LayerPrice) => number) =>
+    others.reduce((total, other) => total + other.count * of(other), start);
   const up = others.length === 0 ? count : count + 1;
-  const forward = sum(up * kept.forwardSeconds, (layer) => layer.kept.forwardSeconds);
-  const backward = sum(up * recomputed.backwardSeconds, (layer) => layer.recomputed.backwardSeconds);
+  // What moves to the host and back makes forwards longer, of layers that keep little and of those that keep much.
+  const longer = (own: LayerPrice) => Math.max(own.kept.forwardSeconds, own.recomputed.forwardSeconds);
+  const forward = sum(up * longer(layer), longer);
+  const backward = sum(up * recomputed.backwardSeconds, (other) => other.recomputed.backwardSeconds);
   const heldBy = ({ held }: PartPrice) => held.dense + held.experts;
   // What more a stage holds at the ends of the model adds to it, but for the first gather of ZeRO 3.
   const some = configuration.zero < 3 ? [[]] : [[], [first], [last]];
@@ -213,7 +215,7 @@ function onceAtLeast(
     if (others.length === 0 || configuration.zero < 3) return once;
     // The first gather of ZeRO 3 is one layer's share of all, and falls the more others there are: by their ratio at most.
     const beside = own.reduce((total, end) => total + heldBy(end), 0);
-    const all = sum(up * heldBy(kept) + beside, (layer) => heldBy(layer.kept));
+    const all = sum(up * heldBy(kept) + beside, (other) => heldBy(other.kept));
     return (once * (held.dense + held.experts)) / all;
   });
   return Math.min(...seconds);

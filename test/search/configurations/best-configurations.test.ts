@@ -4,7 +4,8 @@
 import test from 'ava';
 import fc from 'fast-check';
 import type { StepConfiguration } from '../../../src/cost-model/step/configuration.js';
-import { bestConfigurations, type Pricing } from '../../../src/search/configurations/best-configurations.js';
+import { bestConfigurations } from '../../../src/search/configurations/best-configurations.js';
+import type { Pricing } from '../../../src/search/configurations/pricing.js';
 import {
   type Combination,
   combinations,

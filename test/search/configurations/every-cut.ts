@@ -4,17 +4,20 @@
 import fc from 'fast-check';
 import { type Cluster, parseCluster } from '../../../src/cost-model/cluster.js';
 import { clusterOfDescription } from '../../../src/cost-model/cluster-file.js';
-import type { PipelineSchedule, StepConfiguration } from '../../../src/cost-model/step/configuration.js';
+import type {
+  MeshOrder,
+  Offload,
+  PipelineSchedule,
+  StepConfiguration,
+} from '../../../src/cost-model/step/configuration.js';
 import { STEP_CONSTANTS } from '../../../src/cost-model/step/constants.js';
 import { priceParts } from '../../../src/cost-model/step/part-price.js';
 import { stageLayers } from '../../../src/cost-model/step/stages.js';
 import { stageMemory } from '../../../src/cost-model/step/step-memory.js';
 import { priceStep } from '../../../src/cost-model/step/step-price.js';
 import type { ModelWork, PartWork } from '../../../src/cost-model/step/work.js';
-import { boundOfCuts } from '../../../src/search/configurations/cut-bound.js';
-import { PartsOfStep } from '../../../src/search/configurations/parts-of-step.js';
-import { type BoundRequest, loosest, loosestOfAll } from '../../../src/search/configurations/variant-bound.js';
-import { wholeBound } from '../../../src/search/configurations/whole-bound.js';
+import { isMixable } from '../../../src/search/configurations/cut-unevenly.js';
+import { pricingOf } from '../../../src/search/configurations/step-pricing.js';
 
 /** A drawn problem: a bound is asked for it, and every cut of it can be priced. */
 export interface CutProblem {
@@ -40,18 +43,25 @@ function parts(layer: boolean, weights: number): fc.Arbitrary<PartWork> {
       saved: powers(14, 27),
       repeated: fc.constantFrom(0, 0.5, 1),
       products: fc.integer({ min: layer ? 1 : 0, max: 3 }),
+      heads: fc.constantFrom(0, layer ? 8 : 0),
     })
-    .map(({ rows, columns, depth, elements, parameters, saved, repeated, products }) => {
+    .map(({ rows, columns, depth, elements, parameters, saved, repeated, products, heads }) => {
       const product = { kind: 'matmul' as const, batch: 1, experts: false, rows, columns, depth };
       const moved = { kind: 'memory' as const, elements, repeated: false, norm: false, loss: false };
       const each = Array.from({ length: products }, () => product);
+      const attention = (backward: boolean) => ({
+        ...{ kind: 'attention' as const, backward, batch: 1, heads, keyHeads: heads, causal: true },
+        ...{ queries: rows, keys: rows, width: 64, valueWidth: 64 },
+      });
+      const attentions = (backward: boolean) => (heads > 0 ? [attention(backward)] : []);
       return {
-        forward: [...each.map((one) => ({ ...one, tokens: 'rows' as const })), moved],
+        forward: [...each.map((one) => ({ ...one, tokens: 'rows' as const })), ...attentions(false), moved],
         backward: [
           ...each.flatMap((one) => [
             { ...one, tokens: 'rows' as const },
             { ...one, rows: depth, depth: rows, tokens: 'depth' as const },
           ]),
+          ...attentions(true),
           moved,
         ],
         parameters,
@@ -104,6 +114,8 @@ const clusters = fc.constantFrom<Cluster>(
 
 const SCHEDULES: readonly PipelineSchedule[] = ['1f1b', 'zero-bubble', 'interleaved-1f1b', 'f-then-b', 'naive'];
 
+const AXES: MeshOrder = ['pp', 'dp', 'sp', 'tp'];
+
 const problems = (model: fc.Arbitrary<ModelWork>): fc.Arbitrary<CutProblem> =>
   fc
     .record({
@@ -112,38 +124,44 @@ const problems = (model: fc.Arbitrary<ModelWork>): fc.Arbitrary<CutProblem> =>
       schedule: fc.constantFrom(...SCHEDULES),
       pp: fc.constantFrom(2, 2, 4),
       dp: fc.constantFrom(1, 2, 4),
+      tp: fc.constantFrom(1, 1, 2),
       times: fc.constantFrom(1, 2, 3, 8),
       zero: fc.constantFrom(0 as const, 1 as const, 2 as const, 3 as const),
-      recompute: fc.constantFrom('full' as const, 'full' as const, 'none' as const),
+      recompute: fc.constantFrom('full' as const, 'full' as const, 'none' as const, 'selective' as const),
       inference: fc.integer({ min: 0, max: 9 }).map((drawn) => drawn === 0),
       mixed: fc.boolean(),
+      software: fc.constantFrom('megatron-core' as const, 'megatron-core' as const, 'eager' as const),
+      offload: fc.constantFrom<Offload>('none', 'none', 'optimizer', 'activations', 'all'),
+      meshOrder: fc.option(fc.shuffledSubarray([...AXES], { minLength: 4 })),
       share: fc.option(fc.double({ min: -0.05, max: 1, noNaN: true })),
     })
-    .filter(({ cluster, pp, dp }) => !cluster.kinds || pp * dp === 8)
-    .map(({ model, cluster, schedule, pp, dp, times, zero, recompute, inference, mixed, share }) => {
+    .filter(({ cluster, pp, dp, tp }) => !cluster.kinds || pp * dp * tp === 8)
+    .map(({ model, cluster, schedule, pp, dp, tp, times, inference, mixed, meshOrder, share, ...drawn }) => {
+      const isChunked = schedule === 'interleaved-1f1b' && pp === 2;
+      const offload = inference ? 'none' : drawn.offload;
       const configuration: StepConfiguration = {
-        degrees: { pp, dp, tp: 1, sp: 1, ep: 1 },
-        schedule,
-        virtualStages: schedule === 'interleaved-1f1b' && pp === 2 ? 2 : 1,
+        degrees: { pp, dp, tp, sp: 1, ep: 1 },
+        ...(meshOrder ? { meshOrder } : {}),
+        schedule: schedule === 'interleaved-1f1b' && !isChunked ? '1f1b' : schedule,
+        virtualStages: isChunked ? 2 : 1,
         microBatch: 1,
         globalBatch: times * pp * dp,
         tpSequence: false,
-        zero,
-        recompute,
+        zero: drawn.zero,
+        recompute: drawn.recompute,
+        ...(offload === 'none' ? {} : { offload }),
         ...(inference ? { inference } : {}),
-        attention: 'fused',
+        attention: drawn.recompute === 'selective' || mixed ? 'parts' : 'fused',
         precision: 'bf16',
-        software: 'megatron-core',
+        software: drawn.software,
         overlap: { tensor: false, data: true, pipeline: true, experts: false },
         fusedNorms: true,
         loss: 'parallel',
         scatteredSends: true,
         gradientBytes: 2,
       };
-      const plain =
-        schedule === 'interleaved-1f1b' && pp !== 2 ? { ...configuration, schedule: '1f1b' as const } : configuration;
-      const isMixed = mixed && recompute === 'full';
-      const problem = { model, configuration: plain, cluster, limit: null, isMixed };
+      const isMixed = mixed && drawn.recompute !== 'none' && isMixable(configuration);
+      const problem = { model, configuration, cluster, limit: null, isMixed };
       if (share === null) return problem;
       const bytes = everyCut(problem).map((own) => bytesOf(problem, own));
       const [least, most] = [Math.min(...bytes), Math.max(...bytes)];
@@ -227,21 +245,35 @@ function fastestOf(problem: CutProblem, all: readonly StepConfiguration[]): numb
   }, Number.POSITIVE_INFINITY);
 }
 
-/** All bounds: of one micro-batch alone, by pace, of the relaxation, and by cut. */
+/** All bounds, as the search asks for them: without any order of the axes, by pace, of the relaxation, and by cut. */
 export function boundsOf(problem: CutProblem, below: number) {
   const { model, configuration, cluster, limit, isMixed } = problem;
-  const request: BoundRequest = { configuration, cluster, limitBytes: limit, isMixed };
-  const prices = (own: Cluster) => priceParts(model, configuration, own, STEP_CONSTANTS);
-  const parts = new PartsOfStep(() => model);
-  const rough = [
-    loosestOfAll(request, configuration.zero),
-    { ...request, configuration: loosest(configuration, isMixed) },
-  ];
+  const { atLeast, closer, roughly, variantAtLeast, cutsAtLeast, placings } = pricingOf(
+    cluster,
+    () => model,
+    limit,
+    isMixed,
+  );
+  const { degrees, inference, schedule: _, offload, meshOrder, ...rest } = configuration;
+  // Stages of any order are on the same devices where nodes are alike.
+  const anyOrder: StepConfiguration = {
+    ...rest,
+    degrees,
+    ...(inference ? { inference } : {}),
+    ...(offload ? { offload } : {}),
+    ...{ virtualStages: 1, zero: 0, recompute: isMixed ? 'none' : rest.recompute },
+  };
+  const lightest = meshOrder ? { ...anyOrder, meshOrder } : anyOrder;
+  const combination = { degrees, microBatches: [1], reason: null };
+  const isSearched = configuration.schedule !== 'naive' && configuration.schedule !== 'f-then-b';
   return {
-    whole: wholeBound(cluster, () => model)(isMixed ? { ...configuration, recompute: 'none' } : configuration),
-    pace: parts.leastPace(request),
-    rough: Math.min(...rough.map((own) => parts.least(own))),
-    relaxed: parts.least(request),
-    cuts: boundOfCuts(model, request, prices, below),
+    whole: atLeast(combination, cluster.kinds ? lightest : anyOrder),
+    // Where neither tp, sp nor ep has ranks they lie as usual in every order.
+    anywhere: degrees.tp > 1 || (cluster.kinds && meshOrder) ? 0 : (placings?.anywhere(anyOrder) ?? 0),
+    closer: closer(lightest, Number.NEGATIVE_INFINITY),
+    freely: closer(lightest, Number.NEGATIVE_INFINITY, 'freely'),
+    rough: isSearched ? roughly(configuration) : 0,
+    relaxed: variantAtLeast(configuration),
+    cuts: cutsAtLeast(configuration, below),
   };
 }
