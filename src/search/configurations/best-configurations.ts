@@ -4,7 +4,6 @@
  * (branch and bound, Land and Doig 1960). Every combination ends with its best variant, or with the figure that rules it out.
  */
 import type { Degrees } from '../../cost-model/step/configuration.js';
-import { byBound } from './by-bound.js';
 import { ConfigurationSearch, type Rank } from './configuration-search.js';
 import { lookElsewhere } from './other-placings.js';
 import type { Priced } from './priced.js';
@@ -45,12 +44,7 @@ export function bestConfigurations(space: SpaceOptions, pricing: Pricing, option
   const rank: Rank = isTimed ? ({ seconds }) => seconds : ({ bytes }) => bytes;
   const queue = candidatesOf(all, space, pricing);
   const search = new ConfigurationSearch(space, pricing, options, rank);
-  // Until there is anything to beat, what is closer to the truth finds better ones first.
-  const closer = ({ combination, microBatch, atLeast }: Candidate) =>
-    isTimed && search.worst === Number.POSITIVE_INFINITY
-      ? Math.max(atLeast, pricing.closer(lightest(combination, microBatch, space), Number.POSITIVE_INFINITY))
-      : atLeast;
-  for (const { item } of byBound(queue, ({ atLeast }) => atLeast, closer)) search.look(item, () => search.worst);
+  for (const candidate of promising(queue, space)) search.look(candidate, () => search.worst);
   if (isTimed) lookElsewhere(queue, search, space, pricing, options);
   const verdicts = all.flatMap((combination) => verdictOf(combination, search) ?? []);
   const best = verdicts
@@ -84,6 +78,26 @@ function candidatesOf(
     )
     .sort((a, b) => a.atLeast - b.atLeast);
 }
+
+/**
+ * In the order of what they may well take, so that there is something to beat soon: the bound with the waiting of a pipeline as the
+ * best schedule usually has it.
+ */
+function promising(candidates: readonly Candidate[], { globalBatch, facts }: SpaceOptions): readonly Candidate[] {
+  const guess = ({ combination: { degrees }, microBatch, atLeast }: Candidate) => {
+    const { pp, dp } = degrees;
+    const times = globalBatch / (dp * microBatch);
+    const chunks = times % pp === 0 ? Math.floor(facts.layers / pp) : 1;
+    return atLeast * (1 + (pp - 1) / (times * Math.max(ZERO_BUBBLES, chunks)));
+  };
+  return candidates
+    .map((candidate) => ({ candidate, seconds: guess(candidate) }))
+    .sort((a, b) => a.seconds - b.seconds)
+    .map(({ candidate }) => candidate);
+}
+
+/** Zero-bubble leaves about a third of the waiting. */
+const ZERO_BUBBLES = 3;
 
 /** Null where nothing of a combination was priced, ruled out or left. */
 function verdictOf(combination: Combination, { kept, least, left, missed }: ConfigurationSearch): Verdict | null {

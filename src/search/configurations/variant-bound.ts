@@ -164,7 +164,9 @@ function filledSeconds(
 
 /** The least share of 1F1B's bubble that zero-bubble leaves, whatever parts a stage has: 1 − (W + w) / (F + B). */
 export function bubbleShare({ first, layers, last }: PartPrices): number {
-  const parts = [first, ...layers.map(({ kept }) => kept), last].filter((part) => secondsOf(part) > 0);
+  const parts = [first, ...layers.flatMap(({ kept, recomputed }) => [kept, recomputed]), last].filter(
+    (part) => secondsOf(part) > 0,
+  );
   const most = (of: (forward: number, weight: number) => number) =>
     Math.max(
       0,
