@@ -2,7 +2,7 @@
  * @file What the parts of a model cost under the configurations that a search looks at: priced once for all that share them.
  */
 import type { Cluster } from '../../cost-model/cluster.js';
-import type { StepConfiguration } from '../../cost-model/step/configuration.js';
+import type { MeshOrder, Offload, Recompute, StepConfiguration } from '../../cost-model/step/configuration.js';
 import { STEP_CONSTANTS } from '../../cost-model/step/constants.js';
 import { groupRuns, membersAt } from '../../cost-model/step/mesh-order.js';
 import { type PartsBytes, partBytes } from '../../cost-model/step/part-bytes.js';
@@ -20,10 +20,11 @@ import { type BoundRequest, loosest, paceBound, variantBound } from './variant-b
 export class PartsOfStep {
   private degrees: StepConfiguration['degrees'] | null = null;
   private microBatch = 0;
-  private readonly known = new Map<string, PartsBytes>();
-  private readonly priced = new Map<string, Map<Cluster, PartPrices>>();
-  private readonly bounds = new Map<string, number>();
-  private readonly paces = new Map<string, number>();
+  private readonly known = new Map<number, PartsBytes>();
+  private readonly priced = new Map<number, Map<Cluster, PartPrices>>();
+  private readonly bounds = new Map<number, number>();
+  private readonly paces = new Map<number, number>();
+  private readonly orders = new Map<MeshOrder, number>();
   private readonly timed = new Map<string, Map<Cluster, PartPhases>>();
 
   constructor(private readonly workOf: (configuration: StepConfiguration) => ModelWork) {}
@@ -65,7 +66,7 @@ export class PartsOfStep {
     const { schedule, virtualStages, zero } = configuration;
     const quickest = quickestLevel(configuration);
     const same = zero === quickest ? configuration : { ...configuration, zero: quickest };
-    const key = `${this.keyOf(same)} ${schedule} ${virtualStages}`;
+    const key = (this.keyOf(same) * MOST + virtualStages) * SCHEDULES.length + SCHEDULES.indexOf(schedule);
     const found = this.paces.get(key) ?? this.leastPace({ ...request, configuration: same });
     this.paces.set(key, found);
     return found;
@@ -74,7 +75,7 @@ export class PartsOfStep {
   /** The bound of all that differ in chunks and recomputation. */
   bound(configuration: StepConfiguration, request: BoundRequest): number {
     const own = loosest(configuration, request.isMixed);
-    const key = `${this.keyOf(own)} ${own.schedule}`;
+    const key = this.keyOf(own) * SCHEDULES.length + SCHEDULES.indexOf(own.schedule);
     const found = this.bounds.get(key) ?? this.least({ ...request, configuration: own });
     this.bounds.set(key, found);
     return found;
@@ -101,8 +102,13 @@ export class PartsOfStep {
     return found;
   }
 
-  private keyOf(configuration: StepConfiguration): string {
-    return `${this.bytesKeyOf(configuration)} ${configuration.meshOrder ?? ''}`;
+  private keyOf(configuration: StepConfiguration): number {
+    const { meshOrder } = configuration;
+    const key = this.bytesKeyOf(configuration) * MOST;
+    if (!meshOrder) return key;
+    const order = this.orders.get(meshOrder) ?? this.orders.size + 1;
+    this.orders.set(meshOrder, order);
+    return key + order;
   }
 
   private bytesKeyOf({
@@ -113,19 +119,31 @@ export class PartsOfStep {
     tpSequence,
     virtualStages,
     offload = 'none',
-  }: StepConfiguration): string {
+  }: StepConfiguration): number {
     if (degrees !== this.degrees || microBatch !== this.microBatch) {
       this.known.clear();
       this.priced.clear();
       this.timed.clear();
       this.bounds.clear();
       this.paces.clear();
+      this.orders.clear();
       this.degrees = degrees;
       this.microBatch = microBatch;
     }
-    return `${recompute} ${zero} ${tpSequence} ${virtualStages > 1} ${offload}`;
+    const host = OFFLOADS.indexOf(offload) * RECOMPUTATIONS.length + RECOMPUTATIONS.indexOf(recompute);
+    return ((host * ZERO_LEVELS + zero) * 2 + (tpSequence ? 1 : 0)) * 2 + (virtualStages > 1 ? 1 : 0);
   }
 }
+
+// Keys are numbers, since there are many: the choices' places in these, and more orders and chunks than there are.
+const SCHEDULES: readonly StepConfiguration['schedule'][] = [
+  undefined,
+  ...(['naive', 'f-then-b', '1f1b', 'interleaved-1f1b', 'zero-bubble'] as const),
+];
+const RECOMPUTATIONS: readonly Recompute[] = ['none', 'selective', 'operators', 'full'];
+const OFFLOADS: readonly Offload[] = ['none', 'optimizer', 'activations', 'all'];
+const ZERO_LEVELS = 4;
+const MOST = 2 ** 16;
 
 /** The bound of a variant, by the prices of its stages: one record where they are alike. */
 export function leastOf(stages: readonly PartPrices[], request: BoundRequest): number {

@@ -54,43 +54,82 @@ export function unlikePipeline(
   configuration: StepConfiguration,
   recomputing: Recomputing,
 ): number {
-  const { kind, virtualStages: v, training } = scheduleRequest(configuration);
-  const m = microBatches(configuration);
+  return pipelineLeast(sharesOf(stages, configuration.degrees.pp, recomputing), configuration);
+}
+
+/** What a pipeline's stages share out, whatever the schedule: seconds of one micro-batch. */
+export interface Shares {
+  /** Σ over stages of weight · seconds, where a stage's weight is one over its kind's whole: ρ. */
+  readonly shared: number;
+  /** Through all stages at least. */
+  readonly through: number;
+  /** Through the whole model on the devices of each stage: one figure where they are alike. */
+  readonly wholes: readonly number[];
+  /** Of the slowest stage, by its share, by the model's ends and by whole layers. */
+  readonly slowest: number;
+  readonly busiest: number;
+  readonly hop: number;
+  readonly blocks: boolean;
+  /** Of 1F1B's waiting what zero-bubble leaves. */
+  readonly left: number;
+}
+
+/** @param stages one record where devices are alike */
+export function sharesOf(stages: readonly PartPrices[], count: number, recomputing: Recomputing): Shares {
   const kinds = [...new Set(stages)];
   const loads = loadsOf(kinds, recomputing);
-  const whole = kinds.map((_, index) => loads.reduce((sum, { count, seconds }) => sum + count * at(seconds, index), 0));
-  /** Σ over stages of weight · seconds, where a stage's weight is one over its kind's whole. */
-  const shared = loads.reduce(
-    (sum, { count, seconds }) => sum + count * Math.min(...seconds.map((own, index) => own / at(whole, index))),
-    0,
+  const whole = kinds.map((_, index) =>
+    loads.reduce((sum, { count: parts, seconds }) => sum + parts * at(seconds, index), 0),
   );
-  const through = loads.reduce((sum, { count, seconds }) => sum + count * Math.min(...seconds), 0);
-  const p = stages.length;
-  const wholeOn = stages.map((prices) => at(whole, kinds.indexOf(prices)));
-  const slowest = through === 0 ? 0 : shared / wholeOn.reduce((sum, own) => sum + 1 / own, 0);
-  const ends = Math.max(secondsOf((stages[0] as PartPrices).first), secondsOf((stages[p - 1] as PartPrices).last));
-  const busy = m * Math.max(slowest, ends, wholeLayers(kinds, p, recomputing));
+  const through = loads.reduce((sum, { count: parts, seconds }) => sum + parts * Math.min(...seconds), 0);
+  const shared =
+    through === 0
+      ? 0
+      : loads.reduce(
+          (sum, { count: parts, seconds }) =>
+            sum + parts * Math.min(...seconds.map((own, index) => own / at(whole, index))),
+          0,
+        );
+  const wholes = stages.map((prices) => at(whole, kinds.indexOf(prices)));
+  const speeds = wholes.length === 1 ? count / at(wholes, 0) : wholes.reduce((sum, own) => sum + 1 / own, 0);
+  const slowest = through === 0 ? 0 : shared / speeds;
+  const ends = Math.max(
+    secondsOf((stages[0] as PartPrices).first),
+    secondsOf((stages[stages.length - 1] as PartPrices).last),
+  );
+  return {
+    ...{ shared, through, wholes, slowest },
+    busiest: Math.max(slowest, ends, wholeLayers(kinds, count, recomputing)),
+    hop: Math.max(...kinds.map(({ send }) => send.seconds)),
+    blocks: kinds[0]?.send.blocks ?? false,
+    left: Math.min(...kinds.map(bubbleShare)),
+  };
+}
+
+/** Seconds of all micro-batches. */
+export function pipelineLeast(shares: Shares, configuration: StepConfiguration): number {
+  const { kind, virtualStages: v, training, stages: p } = scheduleRequest(configuration);
+  const { shared, through, wholes, slowest, busiest, hop, blocks, left } = shares;
+  const m = microBatches(configuration);
+  const isAlike = wholes.length === 1;
+  const busy = m * busiest;
   if (p === 1 || through === 0) return busy;
   if (kind === 'naive') return Math.max(busy, m * through);
   if (!training || kind === 'f-then-b') return v > 1 ? busy : Math.max(busy, through + (m - 1) * slowest);
   // Where stages are alike, the mean of two bounds of each over all of them has half of the fill (`variant-bound.ts`).
-  const half = kinds.length === 1 && m >= 2 * p ? ((p - 1) * through) / p / (2 * v) : 0;
+  const half = isAlike && m >= 2 * p ? ((p - 1) * through) / p / (2 * v) : 0;
   if (v > 1) return Math.max(busy, (m * through) / p + half);
-  const hop = Math.max(...kinds.map(({ send }) => send.seconds));
-  const blocks = kinds[0]?.send.blocks ?? false;
   // The first stage fills the pipeline, and drains it; between, nothing comes back faster than p micro-batches at a time.
   const around =
     m > p ? 2 * through + ((m - p - 1) * through) / p + (blocks ? (m - p - 1) * hop : 0) + 4 * (p - 1) * hop : through;
   // Every stage waits for one micro-batch through all, and does the rest, but for half of its warm-up, while nothing else counts.
-  const rests = stages.map((_, stage) => {
-    const warm = Math.min(p - 1 - stage, m - 1);
-    return m - 1 - warm / 2;
-  });
-  const harmonic = rests.reduce((sum, rest, stage) => sum + 1 / (at(wholeOn, stage) * rest), 0);
+  let harmonic = 0;
+  for (let stage = 0; stage < p; stage++) {
+    const rest = m - 1 - Math.min(p - 1 - stage, m - 1) / 2;
+    harmonic += 1 / (at(wholes, isAlike ? 0 : stage) * rest);
+  }
   const alternating = Math.max(busy, around, through + (m > 1 ? shared / harmonic : 0) + 2 * (p - 1) * hop);
-  if (kind !== 'zero-bubble') return alternating;
-  const left = Math.min(...kinds.map((prices) => bubbleShare(prices)));
-  return left * alternating + (1 - left) * busy;
+  return kind === 'zero-bubble' ? left * alternating + (1 - left) * busy : alternating;
 }
 
 /** Parts that stages share: how many there are, and seconds of a micro-batch through one on devices of each kind. */
