@@ -11,7 +11,7 @@ import { accumulatesApart } from '../../cost-model/step/phase-price.js';
 import { stageClusters } from '../../cost-model/step/stages.js';
 import type { ModelWork } from '../../cost-model/step/work.js';
 import { unlikeBound, unlikePace } from './unlike-stages.js';
-import { type BoundRequest, loosest, paceBound, variantBound } from './variant-bound.js';
+import { type BoundRequest, loosest, loosestRecompute, paceBound, variantBound } from './variant-bound.js';
 
 /**
  * What the parts of a model cost, for one combination and micro-batch at a time: its variants share them, whatever their schedule,
@@ -65,18 +65,24 @@ export class PartsOfStep {
   pace(configuration: StepConfiguration, request: BoundRequest): number {
     const { schedule, virtualStages, zero } = configuration;
     const quickest = quickestLevel(configuration);
+    const own = this.keyOf(configuration, configuration.recompute, quickest);
+    const key = (own * MOST + virtualStages) * SCHEDULES.length + SCHEDULES.indexOf(schedule);
+    const known = this.paces.get(key);
+    if (known !== undefined) return known;
     const same = zero === quickest ? configuration : { ...configuration, zero: quickest };
-    const key = (this.keyOf(same) * MOST + virtualStages) * SCHEDULES.length + SCHEDULES.indexOf(schedule);
-    const found = this.paces.get(key) ?? this.leastPace({ ...request, configuration: same });
+    const found = this.leastPace({ ...request, configuration: same });
     this.paces.set(key, found);
     return found;
   }
 
   /** The bound of all that differ in chunks and recomputation. */
   bound(configuration: StepConfiguration, request: BoundRequest): number {
-    const own = loosest(configuration, request.isMixed);
-    const key = this.keyOf(own) * SCHEDULES.length + SCHEDULES.indexOf(own.schedule);
-    const found = this.bounds.get(key) ?? this.least({ ...request, configuration: own });
+    const { schedule, zero } = configuration;
+    const own = this.keyOf(configuration, loosestRecompute(configuration, request.isMixed), zero);
+    const key = own * SCHEDULES.length + SCHEDULES.indexOf(schedule);
+    const known = this.bounds.get(key);
+    if (known !== undefined) return known;
+    const found = this.least({ ...request, configuration: loosest(configuration, request.isMixed) });
     this.bounds.set(key, found);
     return found;
   }
@@ -96,30 +102,27 @@ export class PartsOfStep {
   }
 
   bytes(configuration: StepConfiguration): PartsBytes {
-    const key = this.bytesKeyOf(configuration);
+    const key = this.bytesKeyOf(configuration, configuration.recompute, configuration.zero);
     const found = this.known.get(key) ?? partBytes(this.workOf(configuration), configuration);
     this.known.set(key, found);
     return found;
   }
 
-  private keyOf(configuration: StepConfiguration): number {
+  private keyOf(
+    configuration: StepConfiguration,
+    recompute = configuration.recompute,
+    zero = configuration.zero,
+  ): number {
     const { meshOrder } = configuration;
-    const key = this.bytesKeyOf(configuration) * MOST;
+    const key = this.bytesKeyOf(configuration, recompute, zero) * MOST;
     if (!meshOrder) return key;
     const order = this.orders.get(meshOrder) ?? this.orders.size + 1;
     this.orders.set(meshOrder, order);
     return key + order;
   }
 
-  private bytesKeyOf({
-    degrees,
-    microBatch,
-    recompute,
-    zero,
-    tpSequence,
-    virtualStages,
-    offload = 'none',
-  }: StepConfiguration): number {
+  private bytesKeyOf(configuration: StepConfiguration, recompute: Recompute, zero: StepConfiguration['zero']): number {
+    const { degrees, microBatch, tpSequence, virtualStages, offload = 'none' } = configuration;
     if (degrees !== this.degrees || microBatch !== this.microBatch) {
       this.known.clear();
       this.priced.clear();

@@ -71,14 +71,18 @@ export function paceBound(prices: PartPrices, request: BoundRequest): number {
  * in the number of chunks: what waits least, hides most and holds least.
  */
 export function loosest(configuration: StepConfiguration, isMixed: boolean): StepConfiguration {
-  const { virtualStages, recompute } = configuration;
+  const { virtualStages } = configuration;
   return {
     ...configuration,
     // With ever more chunks nothing waits, gradients have the most micro-batches to hide under, and fewest are in flight.
     virtualStages: virtualStages > 1 ? MOST_CHUNKS : 1,
-    // Layers that recompute in another way hold more and take less: they have a bound of their own.
-    recompute: isMixed && recompute === 'none' ? 'full' : recompute,
+    recompute: loosestRecompute(configuration, isMixed),
   };
+}
+
+/** What layers recompute in such a configuration. Those that do attention alone hold more and take less: another bound. */
+export function loosestRecompute({ recompute }: StepConfiguration, isMixed: boolean): StepConfiguration['recompute'] {
+  return isMixed && recompute === 'none' ? 'full' : recompute;
 }
 
 /** What bounds every variant with a ZeRO level: the waiting of endless chunks, and what one micro-batch in flight holds. */
