@@ -30,7 +30,7 @@ export interface StepSearchOptions extends Omit<SimulateOptions, 'trace'> {
   readonly top?: number;
   /** Seconds from now on after which the best so far is taken; or the clock that says when they are over. */
   readonly timeLimit?: number;
-  readonly deadline?: Deadline;
+  readonly deadline?: Pick<Deadline, 'isOver'>;
   readonly signal?: AbortSignal;
   readonly onProgress?: (text: string) => void;
 }
