@@ -3,6 +3,7 @@
  */
 import type { CompiledStep } from '../api/compile-step.js';
 import type { Priced, Verdict } from '../api/search-step.js';
+import { degreesText } from './choices-report.js';
 import { predictedJson } from './compile-report.js';
 import type { Output } from './output.js';
 import { bytesText, countText, secondsText, shareText, wholeText } from './quantity.js';
@@ -135,11 +136,6 @@ function orderNote({ degrees, meshOrder }: Priced['configuration']): string {
 
 function hostNote({ host }: Priced): string {
   return host ? `, with ${bytesText(host.bytes)} on its fullest host` : '';
-}
-
-export function degreesText({ pp, dp, sp, tp, ep }: Verdict['degrees']): string {
-  const written = Object.entries({ pp, dp, sp, tp, ep }).filter(([, degree]) => degree > 1);
-  return written.map(([axis, degree]) => `${axis} ${degree}`).join(' · ') || 'one device';
 }
 
 function section(title: string, lines: readonly string[], bold: (text: string) => string): readonly string[] {

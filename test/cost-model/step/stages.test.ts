@@ -3,20 +3,12 @@
  */
 import test from 'ava';
 import fc from 'fast-check';
-import { clusterOfDescription } from '../../../src/cost-model/cluster-file.js';
 import { slowestOf } from '../../../src/cost-model/node-kinds.js';
 import type { MeshOrder } from '../../../src/cost-model/step/configuration.js';
 import { stageClusters } from '../../../src/cost-model/step/stages.js';
+import { unlikeNodes } from '../../search/configurations/base.js';
 
-const cluster = clusterOfDescription({
-  version: 1,
-  device: 'a100-sxm-80',
-  levels: [
-    { name: 'node', size: 4 },
-    { name: 'network', size: 4, bandwidth: '25GB/s', cards: 1 },
-  ],
-  nodes: [{ count: 1, device: 'h100-sxm-80' }, { count: 2 }, { count: 1, speed: 0.5 }],
-});
+const cluster = unlikeNodes(4, [{ count: 1, device: 'h100-sxm-80' }, { count: 2 }, { count: 1, speed: 0.5 }]);
 const kindOfNode = [0, 1, 1, 2];
 const orders = fc.shuffledSubarray<MeshOrder[number]>(['pp', 'dp', 'sp', 'tp'], { minLength: 4 });
 const degrees = fc.constantFrom(

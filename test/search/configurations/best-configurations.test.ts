@@ -14,18 +14,7 @@ import {
   variants,
 } from '../../../src/search/configurations/space.js';
 import { draws } from '../../selection.js';
-
-const BASE: SpaceOptions['base'] = {
-  globalBatch: 0,
-  attention: 'fused',
-  precision: 'bf16',
-  software: 'megatron-core',
-  overlap: { tensor: false, data: true, pipeline: true, experts: false },
-  fusedNorms: true,
-  loss: 'parallel',
-  scatteredSends: true,
-  gradientBytes: 2,
-};
+import { BASE } from './base.js';
 
 const spaces = fc
   .record({

@@ -3,7 +3,6 @@
  */
 import fc from 'fast-check';
 import { type Cluster, parseCluster } from '../../../src/cost-model/cluster.js';
-import { clusterOfDescription } from '../../../src/cost-model/cluster-file.js';
 import type {
   MeshOrder,
   Offload,
@@ -18,6 +17,7 @@ import { priceStep } from '../../../src/cost-model/step/step-price.js';
 import type { ModelWork, PartWork } from '../../../src/cost-model/step/work.js';
 import { isMixable } from '../../../src/search/configurations/cut-unevenly.js';
 import { pricingOf } from '../../../src/search/configurations/step-pricing.js';
+import { BASE, unlikeNodes } from './base.js';
 
 /** A drawn problem: a bound is asked for it, and every cut of it can be priced. */
 export interface CutProblem {
@@ -92,24 +92,8 @@ const models = (classes: number, weights: number): fc.Arbitrary<ModelWork> =>
 const clusters = fc.constantFrom<Cluster>(
   parseCluster('2x4:a100-sxm-80', undefined),
   parseCluster('8x4:v100-sxm2-32', undefined),
-  clusterOfDescription({
-    version: 1,
-    device: 'a100-sxm-80',
-    levels: [
-      { name: 'node', size: 4 },
-      { name: 'network', size: 2, bandwidth: '25GB/s', cards: 1 },
-    ],
-    nodes: [{ count: 1 }, { count: 1, speed: 0.6 }],
-  }),
-  clusterOfDescription({
-    version: 1,
-    device: 'a100-sxm-80',
-    levels: [
-      { name: 'node', size: 2 },
-      { name: 'network', size: 4, bandwidth: '25GB/s', cards: 1 },
-    ],
-    nodes: [{ count: 1, device: 'h100-sxm-80' }, { count: 2 }, { count: 1, device: 'v100-sxm2-32', speed: 0.5 }],
-  }),
+  unlikeNodes(4, [{ count: 1 }, { count: 1, speed: 0.6 }]),
+  unlikeNodes(2, [{ count: 1, device: 'h100-sxm-80' }, { count: 2 }, { count: 1, device: 'v100-sxm2-32', speed: 0.5 }]),
 );
 
 const SCHEDULES: readonly PipelineSchedule[] = ['1f1b', 'zero-bubble', 'interleaved-1f1b', 'f-then-b', 'naive'];
@@ -140,6 +124,9 @@ const problems = (model: fc.Arbitrary<ModelWork>): fc.Arbitrary<CutProblem> =>
       const isChunked = schedule === 'interleaved-1f1b' && pp === 2;
       const offload = inference ? 'none' : drawn.offload;
       const configuration: StepConfiguration = {
+        ...BASE,
+        attention: drawn.recompute === 'selective' || mixed ? 'parts' : 'fused',
+        software: drawn.software,
         degrees: { pp, dp, tp, sp: 1, ep: 1 },
         ...(meshOrder ? { meshOrder } : {}),
         schedule: schedule === 'interleaved-1f1b' && !isChunked ? '1f1b' : schedule,
@@ -151,14 +138,6 @@ const problems = (model: fc.Arbitrary<ModelWork>): fc.Arbitrary<CutProblem> =>
         recompute: drawn.recompute,
         ...(offload === 'none' ? {} : { offload }),
         ...(inference ? { inference } : {}),
-        attention: drawn.recompute === 'selective' || mixed ? 'parts' : 'fused',
-        precision: 'bf16',
-        software: drawn.software,
-        overlap: { tensor: false, data: true, pipeline: true, experts: false },
-        fusedNorms: true,
-        loss: 'parallel',
-        scatteredSends: true,
-        gradientBytes: 2,
       };
       const isMixed = mixed && drawn.recompute !== 'none' && isMixable(configuration);
       const problem = { model, configuration, cluster, limit: null, isMixed };

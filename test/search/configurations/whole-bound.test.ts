@@ -10,6 +10,7 @@ import { priceStep } from '../../../src/cost-model/step/step-price.js';
 import type { ModelWork, PartWork } from '../../../src/cost-model/step/work.js';
 import { wholeBound } from '../../../src/search/configurations/whole-bound.js';
 import { draws } from '../../selection.js';
+import { BASE } from './base.js';
 import { boundsOf, fastest, fastestEven, weightless } from './every-cut.js';
 
 test('parts that differ in what they compute leave no cut faster than the bound', (t) => {
@@ -47,21 +48,9 @@ const model = (first: number, heavy: number, light: number): ModelWork => ({
 test('an even stage has a part of a layer that is as heavy as all others, and the bound knows', (t) => {
   const cluster = parseCluster('1x4:a100-sxm-80', undefined);
   const configuration: StepConfiguration = {
+    ...BASE,
+    ...{ microBatch: 1, globalBatch: 32, tpSequence: false, zero: 0, recompute: 'none', virtualStages: 1 },
     degrees: { pp: 4, dp: 1, tp: 1, sp: 1, ep: 1 },
-    virtualStages: 1,
-    microBatch: 1,
-    globalBatch: 32,
-    tpSequence: false,
-    zero: 0,
-    recompute: 'none',
-    attention: 'fused',
-    precision: 'bf16',
-    software: 'megatron-core',
-    overlap: { tensor: false, data: true, pipeline: true, experts: false },
-    fusedNorms: true,
-    loss: 'parallel',
-    scatteredSends: true,
-    gradientBytes: 2,
   };
   for (const own of [model(0, 7 * 8192, 8192), model(7 * 8192, 4096, 4096)]) {
     const bound = wholeBound(cluster, () => own)(configuration);
