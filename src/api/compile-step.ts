@@ -58,6 +58,7 @@ export async function compileStep({ output, force, training, ...options }: Compi
       decided: decidedOf(search.decided),
       objective: search.objective,
       memoryBytes: simulation.memoryBytes,
+      isTimeLimited: search.isCutOff,
     },
     { ...model, training: trainingOf(training, model.graph) },
     clusterOf(search),

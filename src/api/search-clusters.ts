@@ -6,6 +6,7 @@ import { generatedModel } from '../../models/families.js';
 import { type Cluster, clusterSize, parseCluster } from '../cost-model/cluster.js';
 import { AutoparError } from '../ir/error.js';
 import { divisors } from '../search/configurations/space.js';
+import { Deadline } from '../search/deadline.js';
 import { clusterSources } from './cluster-sources.js';
 import type { Purpose } from './graph-work.js';
 import { prepareStep, type StepSearch, type StepSearchOptions, searchPrepared } from './search-step.js';
@@ -51,22 +52,26 @@ export async function searchClusters(options: ClusterSearchOptions): Promise<Clu
     );
   const generated = options.generate === undefined ? null : generatedModel(options.generate);
   const purpose: Purpose = options.loss ? { kind: 'training', loss: options.loss } : { kind: 'inference' };
+  const deadline = options.timeLimit === undefined ? undefined : new Deadline(options.timeLimit);
+  const timed = deadline ? { ...options, deadline } : options;
   const read = workReader(options, generated, purpose, whole);
   const found: { readonly cluster: Cluster; readonly search: StepSearch | null }[] = [];
   for (const cluster of partsOf(whole)) {
     options.signal?.throwIfAborted();
     options.onProgress?.(`searching ${cluster.nodes}x${cluster.perNode}`);
-    const search = await onPart({ ...options, objective: 'time', on: cluster }, read);
+    const search = await onPart({ ...timed, objective: 'time', on: cluster }, read);
     found.push({ cluster, search });
     if (search && objective === 'devices' && search.simulation.stepSeconds <= (within ?? 0)) break;
   }
   const sizes = found.map(({ cluster, search }) => sizeOf(cluster, search));
   const planned = found.flatMap(({ search }) => (search ? [search] : []));
   if (planned.length === 0)
-    return { ...(await searchPrepared(await prepareStep({ ...options, objective: 'time' }))), sizes };
+    return { ...(await searchPrepared(await prepareStep({ ...timed, objective: 'time' }))), sizes };
   const best = planned.reduce((known, one) => (rank(one, options) < rank(known, options) ? one : known));
   if (objective === 'devices' && best.simulation.stepSeconds > (within ?? 0)) throw notInTime(best, within ?? 0);
-  return { ...best, sizes };
+  // A size that was not searched to the end may be the better one.
+  const isCutOff = deadline?.isOver() === true || planned.some((search) => search.isCutOff);
+  return { ...best, sizes, isCutOff };
 }
 
 /** What is least wanted first: over time, then devices or device-seconds. */
@@ -90,7 +95,12 @@ function partsOf({ nodes, perNode, device }: Cluster): readonly Cluster[] {
 }
 
 /** Errors that say something of one size alone. */
-const OF_THIS_SIZE: ReadonlySet<string> = new Set(['nothing-fits', 'no-combination', 'degrees-do-not-match-devices']);
+const OF_THIS_SIZE: ReadonlySet<string> = new Set([
+  'nothing-fits',
+  'no-combination',
+  'degrees-do-not-match-devices',
+  'out-of-time',
+]);
 
 async function onPart(options: StepSearchOptions, read: ReturnType<typeof workReader>): Promise<StepSearch | null> {
   try {

@@ -17,7 +17,7 @@ import {
 import { type SoftwareName, STEP_CONSTANTS } from '../cost-model/step/constants.js';
 import { type HeldTensor, heldTensors } from '../cost-model/step/held-tensors.js';
 import { modelFlops } from '../cost-model/step/model-flops.js';
-import { fullestHost, type HostMemory } from '../cost-model/step/offload.js';
+import { type HostMemory, hostMemory } from '../cost-model/step/offload.js';
 import { stageClusters } from '../cost-model/step/stages.js';
 import { type StageMemory, stageMemory } from '../cost-model/step/step-memory.js';
 import { microBatches, priceStep, type StepPrice, scheduleRequest } from '../cost-model/step/step-price.js';
@@ -337,20 +337,6 @@ export function checkOffload({ offload = 'none', loss }: SimulateOptions, { devi
     );
 }
 
-/** The fullest host; null where nothing is offloaded. */
-export function hostMemory(
-  stages: readonly StageMemory[],
-  configuration: StepConfiguration,
-  cluster: Cluster,
-): HostMemory | null {
-  if ((configuration.offload ?? 'none') === 'none') return null;
-  return fullestHost(
-    stages.map(({ host }) => host),
-    configuration,
-    cluster,
-  );
-}
-
 function checkStages(work: ModelWork, { degrees, virtualStages }: StepConfiguration): void {
   const layers = work.layers.reduce((sum, { count }) => sum + count, 0);
   if (degrees.pp * virtualStages <= layers) return;
@@ -362,9 +348,9 @@ function checkStages(work: ModelWork, { degrees, virtualStages }: StepConfigurat
 }
 
 /** Bytes that a device of each stage has; none where nobody knows. */
-function limitsOf(memory: number | undefined, cluster: Cluster, { degrees }: StepConfiguration): readonly number[] {
+function limitsOf(memory: number | undefined, cluster: Cluster, configuration: StepConfiguration): readonly number[] {
   if (memory === undefined && cluster.local) return [];
-  return stageClusters(cluster, degrees).map(({ device }) => memory ?? device.memoryBytes);
+  return stageClusters(cluster, configuration).map(({ device }) => memory ?? device.memoryBytes);
 }
 
 /** sp cuts a sequence, ep experts: of a model without them no rank would have less to do. */

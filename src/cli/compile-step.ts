@@ -71,7 +71,7 @@ export function searchesStep(flags: CompileStepFlags): boolean {
 }
 
 /** Options that say nothing here: refused where a plan would seem to keep them, else noted. */
-function checkStep({ within, objective, timeLimit, solver }: CompileStepFlags, output: Output): void {
+function checkStep({ within, objective, solver }: CompileStepFlags, output: Output): void {
   if (within !== undefined && objective !== 'devices')
     throw new AutoparError(
       'bad-option',
@@ -80,11 +80,8 @@ function checkStep({ within, objective, timeLimit, solver }: CompileStepFlags, o
       {},
       'add --objective devices, or leave it out',
     );
-  const unused = [...(timeLimit === undefined ? [] : ['--time-limit']), ...(solver === undefined ? [] : ['--solver'])];
-  if (unused.length > 0)
-    output.note(
-      `note: ${unused.join(' and ')} ${unused.length > 1 ? 'are' : 'is'} about operators' strategies; whole steps are searched to the end`,
-    );
+  if (solver !== undefined)
+    output.note("note: --solver is about operators' strategies; whole steps are searched without");
 }
 
 function dashed(option: string): string {
@@ -101,10 +98,10 @@ export async function runCompileStep(
   if (!training) throw new Error('a step is searched for training');
   const source = modelSource(file, flags.model, 'compile');
   const { compileStep } = await import('../api/compile-step.js');
-  const { output: directory, force, devices, cluster, memory, objective, top, within } = flags;
+  const { output: directory, force, devices, cluster, memory, objective, top, within, timeLimit } = flags;
   const { zero, recompute, schedule, virtualStages, tpSequence, meshOrder, offload } = flags;
   const given = {
-    ...{ output: directory, force, devices, cluster, memory, objective, top, within, microBatch },
+    ...{ output: directory, force, devices, cluster, memory, objective, top, within, timeLimit, microBatch },
     ...{
       zero,
       recompute,
@@ -125,6 +122,8 @@ export async function runCompileStep(
     signal,
     onProgress: (text) => output.progress(text),
   });
+  if (compiled.search.isCutOff)
+    output.note(`note: the time limit of ${timeLimit} s was over before the search was: this is the best plan so far`);
   for (const line of stepLines(compiled, output)) output.print(line);
   output.data(stepJson(compiled));
   return 'done';

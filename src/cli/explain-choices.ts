@@ -3,8 +3,9 @@
  */
 import type { ExplainedChoices } from '../api/explain-choices.js';
 import type { ExitKind } from '../ir/error.js';
+import { degreesText, sensitivityTable } from './choices-report.js';
 import type { Context } from './command.js';
-import { bytesText, secondsText, shareText } from './quantity.js';
+import { bytesText, secondsText } from './quantity.js';
 import { tableLines } from './table.js';
 
 interface ExplainChoicesFlags {
@@ -64,31 +65,13 @@ function rejectedLines({ rejected }: ExplainedChoices): readonly string[] {
 function sensitivityLines({ sensitivities }: ExplainedChoices): readonly string[] {
   return [
     '',
-    ...tableLines(
-      [
-        { title: 'with' },
-        { title: 'step', right: true },
-        { title: 'faster', right: true },
-        { title: 'memory', right: true },
-        { title: 'degrees' },
-      ],
-      sensitivities.map(({ change, best, ratio }) =>
-        best === null || ratio === null
-          ? [change, 'nothing fits', '', '', '']
-          : [
-              change,
-              secondsText(best.stepSeconds),
-              shareText(1 - ratio),
-              bytesText(best.peakBytes),
-              degreesText(best.degrees),
-            ],
-      ),
-      80,
+    ...sensitivityTable(
+      ['degrees'],
+      sensitivities.map(({ change, best, ratio }) => ({
+        change,
+        ratio,
+        best: best && { seconds: best.stepSeconds, bytes: best.peakBytes, texts: [degreesText(best.degrees)] },
+      })),
     ),
   ];
-}
-
-function degreesText({ dp, tp }: { readonly dp: number; readonly tp: number }): string {
-  const written = Object.entries({ dp, tp }).filter(([, degree]) => degree > 1);
-  return written.map(([axis, degree]) => `${axis} ${degree}`).join(' · ') || 'one device';
 }

@@ -4,11 +4,12 @@
  */
 import type { ExplainedStep } from '../api/explain-step.js';
 import type { ExitKind } from '../ir/error.js';
+import { degreesText, sensitivityTable } from './choices-report.js';
 import { meshLines } from './mesh-report.js';
 import type { Output } from './output.js';
-import { bytesText, secondsText, shareText } from './quantity.js';
+import { secondsText } from './quantity.js';
 import { configurationText, fitLines, hostLines, memoryTable, stagesJson } from './simulate-report.js';
-import { degreesText, placedText, reasonText } from './step-report.js';
+import { placedText, reasonText } from './step-report.js';
 import { tableLines } from './table.js';
 
 interface ExplainStepFlags {
@@ -32,6 +33,8 @@ export async function runExplainStep(output: Output, directory: string, flags: E
     ...(flags.memory ? memoryLines(explained) : []),
     ...(flags.mesh ? meshLines(explained.search.simulation.axes) : []),
   ];
+  if (explained.plan.search.timeLimited)
+    output.note('note: the plan was found under a time limit: what is explained is a search to the end');
   for (const line of lines) output.print(line);
   const { search, sensitivities } = explained;
   output.data({
@@ -74,28 +77,17 @@ function sensitivityLines({ search, sensitivities }: ExplainedStep): readonly st
   return [
     `${placedText(configuration)}, ${configurationText(configuration)}: ${secondsText(stepSeconds)} per step`,
     '',
-    ...tableLines(
-      [
-        { title: 'with' },
-        { title: 'step', right: true },
-        { title: 'faster', right: true },
-        { title: 'memory', right: true },
-        { title: 'degrees' },
-        { title: 'and' },
-      ],
-      sensitivities.map(({ change, best, ratio }) =>
-        best === null || ratio === null
-          ? [change, 'nothing fits', '', '', '', '']
-          : [
-              change,
-              secondsText(best.seconds),
-              shareText(1 - ratio),
-              bytesText(best.bytes),
-              placedText(best.configuration),
-              configurationText(best.configuration),
-            ],
-      ),
-      80,
+    ...sensitivityTable(
+      ['degrees', 'and'],
+      sensitivities.map(({ change, best, ratio }) => ({
+        change,
+        ratio,
+        best: best && {
+          seconds: best.seconds,
+          bytes: best.bytes,
+          texts: [placedText(best.configuration), configurationText(best.configuration)],
+        },
+      })),
     ),
   ];
 }

@@ -3,6 +3,7 @@
  */
 import type { CompiledStep } from '../api/compile-step.js';
 import type { Priced, Verdict } from '../api/search-step.js';
+import { degreesText } from './choices-report.js';
 import { devicesText } from './cluster-text.js';
 import { predictedJson } from './compile-report.js';
 import type { Output } from './output.js';
@@ -34,7 +35,7 @@ export function stepLines({ directory, search }: CompiledStep, { colors }: Outpu
     `  predicted  ${secondsText(stepSeconds)} per step, ${speed}, ${shareText(utilisation)} of the 16-bit peak`,
     `  memory     ${bytesText(fullest.total)}${of} on stage ${fullest.stage}`,
     ...hostLines(simulation).map((line) => `  host       ${line}`),
-    `  search     ${countText(verdicts.length, 'combination')} of degrees, ${wholeText(priced)} ${priced === 1 ? 'configuration' : 'configurations'} priced; ${provenText(gap)}`,
+    `  search     ${countText(verdicts.length, 'combination')} of degrees, ${wholeText(priced)} ${priced === 1 ? 'configuration' : 'configurations'} priced; ${search.isCutOff ? 'cut off by the time limit: ' : ''}${provenText(gap)}`,
     ...section('parts of the cluster', sizeLines(search.sizes ?? []), colors.bold),
     ...section('runners-up', runnersUp(best.slice(1), stepSeconds), colors.bold),
     ...section('not chosen', othersLines(verdicts, stepSeconds), colors.bold),
@@ -87,7 +88,7 @@ function runnersUp(others: readonly Priced[], best: number): readonly string[] {
 
 /** Why the rest was not taken: how many of each kind, the nearest of them with its figure. */
 function othersLines(verdicts: readonly Verdict[], best: number): readonly string[] {
-  const rows = (['slower', 'too-large', 'impossible'] as const).flatMap((kind) => {
+  const rows = (['slower', 'unseen', 'too-large', 'impossible'] as const).flatMap((kind) => {
     const own = verdicts.filter((verdict) => verdict.kind === kind);
     const shown = own.slice(0, SHOWN).map((verdict) => [degreesText(verdict.degrees), reasonText(verdict, best)]);
     return own.length > SHOWN ? [...shown, [`and ${own.length - SHOWN} more`, REST[kind]]] : shown;
@@ -97,6 +98,7 @@ function othersLines(verdicts: readonly Verdict[], best: number): readonly strin
 
 const REST = {
   slower: 'are slower than what is shown by their bound',
+  unseen: 'were not looked at either',
   'too-large': 'do not fit either',
   impossible: 'are impossible',
 } as const;
@@ -108,6 +110,8 @@ export function reasonText(verdict: Verdict, best: number): string {
       return `${(verdict.best.seconds / best).toPrecision(4)} times as long: ${secondsText(verdict.best.seconds)}${orderNote(verdict.best.configuration)}`;
     case 'slower':
       return `takes ${secondsText(verdict.atLeastSeconds)} at least, ${(verdict.atLeastSeconds / best).toPrecision(3)} times as long`;
+    case 'unseen':
+      return `not looked at before the time limit: takes ${secondsText(verdict.atLeastSeconds)} at least`;
     case 'too-large':
       return `needs ${bytesText(verdict.least.bytes)} on stage ${verdict.least.stage} at least${hostNote(verdict.least)}`;
     case 'impossible':
@@ -133,11 +137,6 @@ function orderNote({ degrees, meshOrder }: Priced['configuration']): string {
 
 function hostNote({ host }: Priced): string {
   return host ? `, with ${bytesText(host.bytes)} on its fullest host` : '';
-}
-
-export function degreesText({ pp, dp, sp, tp, ep }: Verdict['degrees']): string {
-  const written = Object.entries({ pp, dp, sp, tp, ep }).filter(([, degree]) => degree > 1);
-  return written.map(([axis, degree]) => `${axis} ${degree}`).join(' · ') || 'one device';
 }
 
 function section(title: string, lines: readonly string[], bold: (text: string) => string): readonly string[] {
@@ -167,7 +166,7 @@ export function stepJson({ directory, plan, search }: CompiledStep): Readonly<Re
       kind: verdict.kind,
       degrees: verdict.degrees,
       ...(verdict.kind === 'priced' ? priced(verdict.best) : {}),
-      ...(verdict.kind === 'slower' ? { atLeastSeconds: verdict.atLeastSeconds } : {}),
+      ...(verdict.kind === 'slower' || verdict.kind === 'unseen' ? { atLeastSeconds: verdict.atLeastSeconds } : {}),
       ...(verdict.kind === 'too-large' ? priced(verdict.least) : {}),
       ...(verdict.kind === 'impossible' ? { reason: verdict.reason } : {}),
     })),

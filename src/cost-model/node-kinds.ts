@@ -13,12 +13,17 @@ export function onNodes(cluster: Cluster, first: number, count: number): Cluster
   if (count < 1 || first < 0 || first + count > cluster.nodes)
     throw new Error(`no nodes ${first} to ${first + count - 1} in a cluster of ${cluster.nodes}`);
   let start = 0;
-  const there = (cluster.kinds ?? []).filter((kind) => {
+  const there = (cluster.kinds ?? []).flatMap((kind, index) => {
     const from = start;
     start += kind.nodes;
-    return from < first + count && start > first;
+    return from < first + count && start > first ? [index] : [];
   });
-  const devices = there.map(({ device }) => device);
+  return onKinds(cluster, there);
+}
+
+/** What a cluster is to a stage that runs on nodes of some of its kinds, by their numbers: as fast as the slowest of them. */
+export function onKinds(cluster: Cluster, kinds: readonly number[]): Cluster {
+  const devices = kinds.flatMap((kind) => cluster.kinds?.[kind]?.device ?? []);
   return { ...cluster, device: devices.length > 0 ? slowestOf(devices) : cluster.device };
 }
 

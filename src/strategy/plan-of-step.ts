@@ -41,6 +41,8 @@ export interface FoundStep {
   readonly decided: PlanStep['decided'];
   readonly objective: PlanStep['objective'];
   readonly memoryBytes: number | null;
+  /** Whether a time limit ended the search. */
+  readonly isTimeLimited: boolean;
 }
 
 export interface StepModel {
@@ -117,6 +119,7 @@ export function planOfStep(found: FoundStep, model: StepModel, cluster: Plan['cl
       costSeconds,
       boundSeconds,
       gap: costSeconds === 0 ? 0 : 1 - boundSeconds / costSeconds,
+      ...(found.isTimeLimited ? { timeLimited: true as const } : {}),
     },
     pins: Object.entries(found.decided).map(([name, value]) => `${name}=${value}`),
   };

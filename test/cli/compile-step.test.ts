@@ -41,6 +41,19 @@ test('a step is searched over every dimension, twice to the same bytes', async (
   t.false(existsSync(join(folder, 'one', 'program')));
 });
 
+test('a time limit that is over before any plan is said, and one that is long enough changes nothing', async (t) => {
+  const { folder, remove } = workplace();
+  t.teardown(remove);
+  const over = await autopar(`${SEARCH} --time-limit 0 -o over`.split(' '), { cwd: folder });
+  t.is(over.code, 4);
+  t.regex(over.stderr, /the time limit was over before any plan was found/);
+  t.false(existsSync(join(folder, 'over')));
+  const ample = await autopar(`${SEARCH} --time-limit 500 -o ample`.split(' '), { cwd: folder });
+  t.is(ample.code, 0, ample.stderr);
+  t.is(ample.stderr, '');
+  t.false(planIn(join(folder, 'ample')).includes('timeLimited'));
+});
+
 test('what is given is kept: a pipeline with its stages, layers and strategies', async (t) => {
   const { folder, remove } = workplace();
   t.teardown(remove);

@@ -46,6 +46,11 @@ export function groupRuns(degrees: Degrees, order: MeshOrder = AXIS_ORDER): Read
   };
 }
 
+/** Ranks from one stage to the next. */
+export function stageStride(degrees: Degrees, order: MeshOrder = AXIS_ORDER): number {
+  return order.slice(order.indexOf('pp') + 1).reduce((product, axis) => product * degrees[axis], 1);
+}
+
 /** What a pipeline's sends cross: the outermost level over which any stage's neighbour lies. */
 export function hopOf(runs: GroupRuns, { levels }: Pick<Cluster, 'levels'>): GroupPlace {
   const outermost = membersAt(runs, levels).findLastIndex((members) => members > 1);

@@ -8,6 +8,7 @@ import type { HostSpec } from '../device.js';
 import type { StepConfiguration } from './configuration.js';
 import type { StepConstants } from './constants.js';
 import { elementBytes } from './kernel-price.js';
+import { stageStride } from './mesh-order.js';
 import { type PhaseTime, secondsOf } from './phase-time.js';
 
 export function offloadsOptimizer({ offload }: StepConfiguration): boolean {
@@ -86,6 +87,20 @@ export interface HostMemory {
   readonly memoryBytes: number;
 }
 
+/** The fullest host; null where nothing is offloaded. */
+export function hostMemory(
+  stages: readonly { readonly host: number }[],
+  configuration: StepConfiguration,
+  cluster: Cluster,
+): HostMemory | null {
+  if ((configuration.offload ?? 'none') === 'none') return null;
+  return fullestHost(
+    stages.map(({ host }) => host),
+    configuration,
+    cluster,
+  );
+}
+
 /**
  * The node whose host holds most: ranks of one node may be of several stages, and early stages hold more.
  * @param perRank bytes of a rank of each stage
@@ -97,8 +112,7 @@ export function fullestHost(
 ): HostMemory {
   const { perNode, nodes } = cluster;
   const { pp } = degrees;
-  const inner = meshOrder ? meshOrder.slice(meshOrder.indexOf('pp') + 1) : (['dp', 'sp', 'tp'] as const);
-  const stride = inner.reduce((product, axis) => product * degrees[axis], 1);
+  const stride = stageStride(degrees, meshOrder);
   let fullest = { node: 0, bytes: 0 };
   // After so many nodes the stages come in the same order again.
   const different = Math.min(nodes, (stride * pp) / greatestCommonDivisor(stride * pp, perNode));

@@ -191,11 +191,7 @@ function savedBytes(
 ): number {
   const width = elementBytes(precision);
   const repeated = part.savedRepeated / (tpSequence ? degrees.tp : 1);
-  const scores = part.forward.filter((work): work is AttentionWork => work.kind === 'attention');
-  const kept = attention === 'parts' && recompute === 'none';
-  const scoreBytes = kept
-    ? scores.reduce((sum, { batch, heads, queries, keys }) => sum + batch * heads * queries * keys * SCORE_BYTES, 0)
-    : 0;
+  const scoreBytes = attention === 'parts' && recompute === 'none' ? scoresOf(part) : 0;
   const norms = fusedNorms
     ? 0
     : part.forward.reduce(
@@ -206,6 +202,13 @@ function savedBytes(
   return (
     ((part.saved - part.savedRepeated + repeated) * width * narrow + part.savedMasks + scoreBytes + norms) / degrees.sp
   );
+}
+
+/** Bytes that attention in parts keeps of its scores. */
+function scoresOf({ forward }: PartWork): number {
+  return forward
+    .filter((work): work is AttentionWork => work.kind === 'attention')
+    .reduce((sum, { batch, heads, queries, keys }) => sum + batch * heads * queries * keys * SCORE_BYTES, 0);
 }
 
 /** Recipes of 8 bits keep the inputs of products in them: 27 of 34 bytes are left. */

@@ -140,8 +140,7 @@ export class PhasePricing {
    */
   private accumulation({ batch, rows, columns }: MatmulWork): number {
     const { configuration, cluster } = this;
-    const { zero, software, fusedAccumulation = software === 'megatron-core' } = configuration;
-    if (zero === 3 || fusedAccumulation) return 0;
+    if (!accumulatesApart(configuration)) return 0;
     const bytes = elementBytes(configuration.precision) + 2 * recipeOf(configuration).gradient;
     return memorySeconds(batch * rows * columns * bytes, cluster.device);
   }
@@ -178,6 +177,15 @@ export class PhasePricing {
     const place = membersAt(this.runs.sp, this.cluster.levels);
     return 0.3 * collectiveSeconds('all-gather', ringBytes(work), place, this.cluster);
   }
+}
+
+/** Whether gradients of weights are added to their accumulators by kernels of their own. */
+export function accumulatesApart({
+  zero,
+  software,
+  fusedAccumulation = software === 'megatron-core',
+}: Pick<StepConfiguration, 'zero' | 'software' | 'fusedAccumulation'>): boolean {
+  return zero < 3 && !fusedAccumulation;
 }
 
 /**

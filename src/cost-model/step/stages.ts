@@ -2,8 +2,9 @@
  * @file Which layers lie on which stage of a pipeline, and which devices a stage has.
  */
 import type { Cluster } from '../cluster.js';
-import { onNodes } from '../node-kinds.js';
+import { onKinds } from '../node-kinds.js';
 import type { StepConfiguration } from './configuration.js';
+import { stageStride } from './mesh-order.js';
 import type { ModelWork } from './work.js';
 
 /** What a stage, or a chunk of it, holds: layers by class, and the model's ends. */
@@ -101,21 +102,48 @@ function sharesOf(cut: readonly number[], { layers }: ModelWork): readonly (read
 }
 
 /**
- * The devices of each stage: those of the nodes that it lies on, stages following one another over the nodes. Stages on
- * nodes of the same kinds have the same record, so that parts can be priced once for all of them.
+ * The devices of each stage: those of the nodes that it lies on. Stages on nodes of the same kinds have the same record, of one
+ * configuration as of another, so that parts can be priced once for all of them.
  */
-export function stageClusters(cluster: Cluster, { pp, tp, sp, dp }: StepConfiguration['degrees']): readonly Cluster[] {
-  const { kinds, perNode } = cluster;
-  if (!kinds) return Array.from({ length: pp }, () => cluster);
-  const kindOf = kinds.flatMap(({ nodes }, kind) => Array.from({ length: nodes }, () => kind));
-  const devices = tp * sp * dp;
-  const known = new Map<string, Cluster>();
-  return Array.from({ length: pp }, (_, stage) => {
-    const from = Math.floor((stage * devices) / perNode);
-    const to = Math.ceil(((stage + 1) * devices) / perNode);
-    const key = [...new Set(kindOf.slice(from, to))].join(' ');
-    const own = known.get(key) ?? onNodes(cluster, from, to - from);
-    known.set(key, own);
-    return own;
-  });
+export function stageClusters(
+  cluster: Cluster,
+  { degrees, meshOrder }: Pick<StepConfiguration, 'degrees' | 'meshOrder'>,
+): readonly Cluster[] {
+  const { pp } = degrees;
+  if (!cluster.kinds) return Array.from({ length: pp }, () => cluster);
+  const known = KNOWN.get(cluster) ?? { stages: new Map(), kinds: new Map() };
+  KNOWN.set(cluster, known);
+  const stride = stageStride(degrees, meshOrder);
+  const key = `${pp} ${stride}`;
+  const found =
+    known.stages.get(key) ??
+    stageKinds(cluster, pp, stride).map((kinds) => {
+      const own = known.kinds.get(kinds.join(' ')) ?? onKinds(cluster, kinds);
+      known.kinds.set(kinds.join(' '), own);
+      return own;
+    });
+  known.stages.set(key, found);
+  return found;
+}
+
+/** What was made of a cluster: its stages by their number and stride, its parts by their kinds. */
+const KNOWN = new WeakMap<
+  Cluster,
+  { readonly stages: Map<string, readonly Cluster[]>; readonly kinds: Map<string, Cluster> }
+>();
+
+/** The kinds of nodes that the ranks of each stage lie on. */
+function stageKinds(
+  { kinds = [], nodes, perNode }: Cluster,
+  pp: number,
+  stride: number,
+): readonly (readonly number[])[] {
+  const kindOf = kinds.flatMap((kind, index) => Array.from({ length: kind.nodes }, () => index));
+  const found = Array.from({ length: pp }, () => new Set<number>());
+  for (let rank = 0; rank < nodes * perNode; ) {
+    const node = Math.floor(rank / perNode);
+    found[Math.floor(rank / stride) % pp]?.add(kindOf[node] ?? 0);
+    rank = Math.min((node + 1) * perNode, (Math.floor(rank / stride) + 1) * stride);
+  }
+  return found.map((own) => [...own].sort((a, b) => a - b));
 }

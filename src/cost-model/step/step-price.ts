@@ -212,12 +212,12 @@ interface StageTime extends StageSeconds {
 /** Of stages that are alike in a row there is one record. */
 function timesOf(
   stages: readonly StageLayers[],
-  { degrees }: StepConfiguration,
+  configuration: StepConfiguration,
   cluster: Cluster,
   parts: (cluster: Cluster) => PartPrices,
 ): readonly StageTime[] {
   const pricesOn = new Map<Cluster, PartPrices>();
-  const clusters = stageClusters(cluster, degrees);
+  const clusters = stageClusters(cluster, configuration);
   const times: StageTime[] = [];
   for (const [index, layers] of stages.entries()) {
     const own = clusters[layers.stage] ?? cluster;

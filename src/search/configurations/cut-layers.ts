@@ -41,7 +41,7 @@ export function cutLayers(
   const layers = model.layers.reduce((sum, { count }) => sum + count, 0);
   // Chunks of one layer leave nothing to cut.
   if (pp === 1 || (!cluster.kinds && pp * virtualStages === layers)) return null;
-  const runs = runsOf(stageClusters(cluster, degrees));
+  const runs = runsOf(stageClusters(cluster, configuration));
   const problem = problemOf(model, configuration, runs, { limitBytes, isMixed });
   const found = cutStages(problem, { work, simulate: 0 });
   if (found.kind !== 'cut') return null;

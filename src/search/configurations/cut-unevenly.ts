@@ -6,10 +6,11 @@ import type { Cluster } from '../../cost-model/cluster.js';
 import type { StepConfiguration } from '../../cost-model/step/configuration.js';
 import { offloadsActivations } from '../../cost-model/step/offload.js';
 import type { ModelWork } from '../../cost-model/step/work.js';
-import type { Candidate, Found, Pricing } from './best-configurations.js';
+import type { Found } from './best-configurations.js';
 import type { CutBound } from './cut-bound.js';
 import { cutLayers } from './cut-layers.js';
 import { fitsIn, type Priced } from './priced.js';
+import type { Candidate, Pricing } from './pricing.js';
 import { lightest, placed, type SpaceOptions, variants } from './space.js';
 
 /** A cost model that bounds cuts too. */
@@ -24,6 +25,8 @@ export interface UnevenRequest {
   readonly works: (tp: number, microBatch: number) => ModelWork;
   readonly limitBytes: number | null;
   readonly signal: AbortSignal | undefined;
+  /** Whether the time is over: then what is left is not cut. */
+  readonly isOver: () => boolean;
 }
 
 /** A configuration whose layers may be cut in any way, with what every cut takes at least. */
@@ -49,15 +52,23 @@ export function cutUnevenly(even: Found, pricing: StepPricing, request: UnevenRe
     if (!known || priced.seconds < known.seconds * EVEN_ENOUGH) best.set(configuration.degrees, priced);
   };
   for (const { configuration } of even.best.slice(0, MOST_CUTS)) {
-    if (configuration.degrees.pp === 1) continue;
+    if (configuration.degrees.pp === 1 || request.isOver()) continue;
     for (const cut of cutsOf(configuration, request)) offer(cut);
   }
   let bound = even.bound;
   let looked = 0;
   const cost = () => Math.min(...[...best.values()].map(({ seconds }) => seconds));
-  for (const { configuration, atLeast } of openOf(even, pricing, request)) {
+  const isLate = request.isOver();
+  if (isLate) bound = Math.min(bound, ...even.open.map(({ atLeast }) => atLeast));
+  let isCutOff = even.isCutOff || (isLate && even.open.length > 0);
+  for (const { configuration, atLeast } of isLate ? [] : openOf(even, pricing, request)) {
     request.signal?.throwIfAborted();
     if (atLeast >= Math.min(bound, cost())) break;
+    if (request.isOver()) {
+      bound = Math.min(bound, atLeast);
+      isCutOff = true;
+      break;
+    }
     const found = looked++ < MOST_BOUNDS ? pricing.cutsAtLeast(configuration, Math.min(bound, cost())) : null;
     // What comes nearest to the bound may be odd: a cut that is nearly as fast, and more even, goes first.
     const nearest = (found?.configurations ?? []).filter((cut) => pricing.seconds(cut) < cost());
@@ -72,6 +83,7 @@ export function cutUnevenly(even: Found, pricing: StepPricing, request: UnevenRe
     best: sorted,
     // Bounds lie below the truth by more than rounding: what is as near as that is proven.
     bound: bound >= least * PROVEN ? least : bound,
+    isCutOff,
     verdicts: [
       ...sorted.map((priced) => ({ kind: 'priced' as const, degrees: priced.configuration.degrees, best: priced })),
       ...even.verdicts.filter(({ degrees }) => !best.has(degrees)),
@@ -81,18 +93,19 @@ export function cutUnevenly(even: Found, pricing: StepPricing, request: UnevenRe
 
 /** Every variant whose bound is below the best of even stages, least first. One that may recompute stands for one that does not. */
 function openOf(even: Found, pricing: StepPricing, { space }: UnevenRequest): readonly Open[] {
+  const best = even.best[0]?.seconds ?? Number.POSITIVE_INFINITY;
   const undecided = space.decided.recompute === undefined && !space.base.inference;
   return even.open
     .flatMap((candidate) => {
       const own = placed(space, candidate.placing);
       const { combination, microBatch } = candidate;
-      if (pricing.closer(lightest(combination, microBatch, own), even.bound) >= even.bound) return [];
+      if (pricing.closer(lightest(combination, microBatch, own), best) >= best) return [];
       return [...variants(combination, microBatch, own)]
         .filter((variant) => !(undecided && isMixable(variant)) || variant.recompute !== 'none')
-        .filter((configuration) => pricing.roughly(configuration) < even.bound)
+        .filter((configuration) => pricing.roughly(configuration) < best)
         .map((configuration) => ({ candidate, configuration, atLeast: pricing.variantAtLeast(configuration) }));
     })
-    .filter(({ atLeast }) => atLeast < even.bound)
+    .filter(({ atLeast }) => atLeast < best)
     .sort((a, b) => a.atLeast - b.atLeast);
 }
 

@@ -55,7 +55,7 @@ export class StageParts {
   ) {
     const { configuration, cluster, limitBytes } = request;
     const on = new Map<Cluster, PartPrices>();
-    this.prices = stageClusters(cluster, configuration.degrees).map((own) => {
+    this.prices = stageClusters(cluster, configuration).map((own) => {
       const found = on.get(own) ?? pricesOf(own);
       on.set(own, found);
       return found;

@@ -30,27 +30,32 @@ export const ROUNDING = 1 - 1e-9;
 
 /**
  * Seconds; infinite where memory holds no cut at all.
- * @param prices of the model's parts on the devices of every stage: nodes that differ have no such bound
+ * @param prices of the model's parts on the devices of every stage: where nodes differ see `unlike-stages.ts`
  */
 export function variantBound(prices: PartPrices, request: BoundRequest): number {
   const { configuration } = request;
-  const { pp } = configuration.degrees;
   const again = recomputedAtLeast(prices, request);
   if (again === Number.POSITIVE_INFINITY) return again;
-  const { filled, each, most } = paceOf(prices, request, again);
-  const step = (seconds: number) => stepOf(seconds, configuration, request.cluster);
-  if (!most) return step(filled);
+  const { filled } = paceOf(prices, request, again);
+  return stepOf(withOnce(filled, prices, request), configuration, request.cluster);
+}
+
+/** The least of a pipeline that takes so long at least and of what some stage, with its share of the layers, pays once per step. */
+export function withOnce(filled: number, prices: PartPrices, { configuration, isMixed }: BoundRequest): number {
+  const most = mostCommon(prices);
+  if (!most) return filled;
+  const each = microBatches(configuration) * secondsOf(isMixed ? most.kept : most.recomputed);
   // Some stage has its share of the layers at least: the more it has, the longer it takes, whatever its gradients hide under.
   // Of several classes an even stage may have parts of layers (`chunkLayers`), so that counts are looked at in ranges.
   const others = prices.layers.filter((layer) => layer !== most);
   let least = Number.POSITIVE_INFINITY;
-  const share = most.count / pp;
+  const share = most.count / configuration.degrees.pp;
   for (let count = others.length === 0 ? Math.ceil(share) : share; count <= most.count; count++) {
     const pipeline = Math.max(filled, count * each);
     if (pipeline >= least) break;
     least = Math.min(least, pipeline + onceAtLeast(most, count, others, prices, configuration));
   }
-  return step(least);
+  return least;
 }
 
 /** The same by its micro-batches alone: no more than `variantBound`, and the same for every ZeRO level. */
@@ -62,17 +67,22 @@ export function paceBound(prices: PartPrices, request: BoundRequest): number {
 }
 
 /**
- * A configuration whose `variantBound` holds for all that differ from it in recomputation and, where there are several, in the
- * number of chunks: what waits least, hides most and holds least.
+ * A configuration whose `variantBound` holds for all that differ from it in how many layers recompute and, where there are several,
+ * in the number of chunks: what waits least, hides most and holds least.
  */
 export function loosest(configuration: StepConfiguration, isMixed: boolean): StepConfiguration {
-  const { virtualStages, recompute } = configuration;
+  const { virtualStages } = configuration;
   return {
     ...configuration,
     // With ever more chunks nothing waits, gradients have the most micro-batches to hide under, and fewest are in flight.
     virtualStages: virtualStages > 1 ? MOST_CHUNKS : 1,
-    recompute: isMixed ? 'full' : recompute,
+    recompute: loosestRecompute(configuration, isMixed),
   };
+}
+
+/** What layers recompute in such a configuration. Those that do attention alone hold more and take less: another bound. */
+export function loosestRecompute({ recompute }: StepConfiguration, isMixed: boolean): StepConfiguration['recompute'] {
+  return isMixed && recompute === 'none' ? 'full' : recompute;
 }
 
 /** What bounds every variant with a ZeRO level: the waiting of endless chunks, and what one micro-batch in flight holds. */
@@ -124,7 +134,7 @@ export function pipelineOf(step: number, configuration: StepConfiguration, clust
   return (step - stepOf(0, configuration, cluster)) / perSecond;
 }
 
-function secondsOf({ forwardSeconds, backwardSeconds }: PartPrice): number {
+export function secondsOf({ forwardSeconds, backwardSeconds }: PartPrice): number {
   return forwardSeconds + backwardSeconds;
 }
 
@@ -157,21 +167,23 @@ function filledSeconds(
 }
 
 /** The least share of 1F1B's bubble that zero-bubble leaves, whatever parts a stage has: 1 − (W + w) / (F + B). */
-function bubbleShare({ first, layers, last }: PartPrices): number {
-  const parts = [first, ...layers.map(({ kept }) => kept), last].filter((part) => secondsOf(part) > 0);
-  const most = (of: (forward: number, backward: number, weight: number) => number) =>
+export function bubbleShare({ first, layers, last }: PartPrices): number {
+  const parts = [first, ...layers.flatMap(({ kept, recomputed }) => [kept, recomputed]), last].filter(
+    (part) => secondsOf(part) > 0,
+  );
+  const most = (of: (forward: number, weight: number) => number) =>
     Math.max(
       0,
       ...parts.map((part) => {
         const weight = part.forward.weightGradient + part.backward.weightGradient;
-        return of(part.forwardSeconds, part.backwardSeconds, weight) / secondsOf(part);
+        return of(part.forwardSeconds, weight) / secondsOf(part);
       }),
     );
-  // w is the least of three; of each sum over parts the mean is no larger than the largest.
+  // w is the least of F, B − W and W; of each sum over parts the mean is no larger than the largest. That B − W is no smaller
+  // is left out, since it grows with what recomputes.
   const filled = Math.min(
-    most((forward, _, weight) => weight + forward),
-    most((_, backward) => backward),
-    most((_forward, _backward, weight) => 2 * weight),
+    most((forward, weight) => weight + forward),
+    most((_, weight) => 2 * weight),
   );
   return Math.max(0, 1 - filled);
 }
@@ -181,18 +193,21 @@ function bubbleShare({ first, layers, last }: PartPrices): number {
  * others, of one that has less than a layer more of the class and any of the others.
  */
 function onceAtLeast(
-  { kept, recomputed }: LayerPrice,
+  layer: LayerPrice,
   count: number,
   others: readonly LayerPrice[],
   prices: PartPrices,
   configuration: StepConfiguration,
 ): number {
+  const { kept, recomputed } = layer;
   const { first, last } = prices;
-  const sum = (start: number, of: (layer: LayerPrice) => number) =>
-    others.reduce((total, layer) => total + layer.count * of(layer), start);
+  const sum = (start: number, of: (other: LayerPrice) => number) =>
+    others.reduce((total, other) => total + other.count * of(other), start);
   const up = others.length === 0 ? count : count + 1;
-  const forward = sum(up * kept.forwardSeconds, (layer) => layer.kept.forwardSeconds);
-  const backward = sum(up * recomputed.backwardSeconds, (layer) => layer.recomputed.backwardSeconds);
+  // What moves to the host and back makes forwards longer, of layers that keep little and of those that keep much.
+  const longer = (own: LayerPrice) => Math.max(own.kept.forwardSeconds, own.recomputed.forwardSeconds);
+  const forward = sum(up * longer(layer), longer);
+  const backward = sum(up * recomputed.backwardSeconds, (other) => other.recomputed.backwardSeconds);
   const heldBy = ({ held }: PartPrice) => held.dense + held.experts;
   // What more a stage holds at the ends of the model adds to it, but for the first gather of ZeRO 3.
   const some = configuration.zero < 3 ? [[]] : [[], [first], [last]];
@@ -206,7 +221,7 @@ function onceAtLeast(
     if (others.length === 0 || configuration.zero < 3) return once;
     // The first gather of ZeRO 3 is one layer's share of all, and falls the more others there are: by their ratio at most.
     const beside = own.reduce((total, end) => total + heldBy(end), 0);
-    const all = sum(up * heldBy(kept) + beside, (layer) => heldBy(layer.kept));
+    const all = sum(up * heldBy(kept) + beside, (other) => heldBy(other.kept));
     return (once * (held.dense + held.experts)) / all;
   });
   return Math.min(...seconds);
@@ -246,7 +261,7 @@ export function roomFor(limitBytes: number, { degrees }: StepConfiguration): num
  * keeps n of them while there is room, then fewer the more it has: concave, so that layers go where room is left, then to where
  * each displaces least, which is where most micro-batches are in flight.
  */
-function recomputedAtLeast(prices: PartPrices, request: BoundRequest): number {
+export function recomputedAtLeast(prices: PartPrices, request: BoundRequest): number {
   const { limitBytes, isMixed, holding: configuration = request.configuration } = request;
   const layer = mostCommon(prices);
   if (limitBytes === null || !layer) return 0;
@@ -272,7 +287,7 @@ function recomputedAtLeast(prices: PartPrices, request: BoundRequest): number {
 }
 
 /** The class of which there are most layers: of several, the bounds on memory know this one, and take the others to need none. */
-function mostCommon({ layers }: PartPrices): LayerPrice | undefined {
+export function mostCommon({ layers }: PartPrices): LayerPrice | undefined {
   return layers.reduce<LayerPrice | undefined>(
     (most, own) => (most && most.count >= own.count ? most : own),
     undefined,

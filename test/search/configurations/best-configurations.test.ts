@@ -4,7 +4,8 @@
 import test from 'ava';
 import fc from 'fast-check';
 import type { StepConfiguration } from '../../../src/cost-model/step/configuration.js';
-import { bestConfigurations, type Pricing } from '../../../src/search/configurations/best-configurations.js';
+import { bestConfigurations } from '../../../src/search/configurations/best-configurations.js';
+import type { Pricing } from '../../../src/search/configurations/pricing.js';
 import {
   type Combination,
   combinations,
@@ -13,18 +14,7 @@ import {
   variants,
 } from '../../../src/search/configurations/space.js';
 import { draws } from '../../selection.js';
-
-const BASE: SpaceOptions['base'] = {
-  globalBatch: 0,
-  attention: 'fused',
-  precision: 'bf16',
-  software: 'megatron-core',
-  overlap: { tensor: false, data: true, pipeline: true, experts: false },
-  fusedNorms: true,
-  loss: 'parallel',
-  scatteredSends: true,
-  gradientBytes: 2,
-};
+import { BASE } from './base.js';
 
 const spaces = fc
   .record({
@@ -126,6 +116,39 @@ test('the best is that of all configurations that fit, and each verdict is what 
     }),
     { numRuns: draws(150) },
   );
+});
+
+test('where the time is over, what was found is there, and no configuration beats the bound', (t) => {
+  let cut = 0;
+  fc.assert(
+    fc.property(spaces, fc.nat(), fc.integer({ min: 0, max: 60 }), (space, seed, asks) => {
+      const pricing = randomPricing(seed, space);
+      let left = asks;
+      const isOver = () => left-- <= 0;
+      const found = bestConfigurations(space, pricing, { objective: 'time', limitBytes: 0.9, top: 3, isOver });
+      const all = combinations(space);
+      t.is(found.verdicts.length, all.length);
+      const secondsOf = (combination: Combination) =>
+        combination.microBatches
+          .flatMap((size) => [...variants(combination, size, space)])
+          .filter((one) => pricing.bytes(one).bytes <= 0.9)
+          .map((one) => pricing.seconds(one));
+      const least = Math.min(...all.flatMap(secondsOf));
+      t.true(found.bound <= least);
+      if (!found.isCutOff) t.is(found.best[0]?.seconds ?? Number.POSITIVE_INFINITY, least);
+      else cut++;
+      for (const verdict of found.verdicts) {
+        const own = all.find(({ degrees }) => JSON.stringify(degrees) === JSON.stringify(verdict.degrees));
+        const seconds = own ? secondsOf(own) : [];
+        if (verdict.kind === 'unseen' || verdict.kind === 'slower')
+          t.true(Math.min(...seconds) >= verdict.atLeastSeconds);
+        if (verdict.kind === 'unseen') t.true(found.isCutOff);
+        if (verdict.kind === 'priced') t.true(seconds.includes(verdict.best.seconds));
+      }
+    }),
+    { numRuns: draws(100) },
+  );
+  t.true(cut > 0);
 });
 
 test('the least memory is found where that is asked for', (t) => {

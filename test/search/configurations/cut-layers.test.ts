@@ -2,12 +2,13 @@
  * @file Uneven stages and recomputation layer by layer: what they gain, and that no layer more than needed recomputes.
  */
 import test from 'ava';
-import { prepareStep, pricingOf, searchStep } from '../../../src/api/search-step.js';
-import { clusterOfDescription } from '../../../src/cost-model/cluster-file.js';
+import { prepareStep, searchStep } from '../../../src/api/search-step.js';
 import type { StepConfiguration } from '../../../src/cost-model/step/configuration.js';
 import { stageMemory } from '../../../src/cost-model/step/step-memory.js';
 import { cutLayers } from '../../../src/search/configurations/cut-layers.js';
 import { fewestRecomputed } from '../../../src/search/configurations/fewest-recomputed.js';
+import { pricingOf } from '../../../src/search/configurations/step-pricing.js';
+import { unlikeNodes } from './base.js';
 
 const LOSS = { kind: 'cross_entropy' } as const;
 
@@ -109,16 +110,7 @@ test('cuts fit the memory that they are given', async (t) => {
 });
 
 test("halving one node's speed moves layers away from its stage, and what is left costs less than even stages", async (t) => {
-  const clusterWith = (speed: number) =>
-    clusterOfDescription({
-      version: 1,
-      device: 'a100-sxm-80',
-      levels: [
-        { name: 'node', size: 4 },
-        { name: 'network', size: 2, bandwidth: '25GB/s', cards: 1 },
-      ],
-      nodes: [{ count: 1 }, { count: 1, speed }],
-    });
+  const clusterWith = (speed: number) => unlikeNodes(4, [{ count: 1 }, { count: 1, speed }]);
   const options = {
     generate: 'gpt:layers=24,hidden=2048,heads=16,seq=1024,vocab=1024',
     globalBatch: 64,

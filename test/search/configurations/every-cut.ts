@@ -3,21 +3,21 @@
  */
 import fc from 'fast-check';
 import { type Cluster, parseCluster } from '../../../src/cost-model/cluster.js';
-import { clusterOfDescription } from '../../../src/cost-model/cluster-file.js';
-import type { PipelineSchedule, StepConfiguration } from '../../../src/cost-model/step/configuration.js';
+import type {
+  MeshOrder,
+  Offload,
+  PipelineSchedule,
+  StepConfiguration,
+} from '../../../src/cost-model/step/configuration.js';
 import { STEP_CONSTANTS } from '../../../src/cost-model/step/constants.js';
 import { priceParts } from '../../../src/cost-model/step/part-price.js';
+import { stageLayers } from '../../../src/cost-model/step/stages.js';
 import { stageMemory } from '../../../src/cost-model/step/step-memory.js';
 import { priceStep } from '../../../src/cost-model/step/step-price.js';
 import type { ModelWork, PartWork } from '../../../src/cost-model/step/work.js';
-import { boundOfCuts } from '../../../src/search/configurations/cut-bound.js';
-import {
-  type BoundRequest,
-  loosest,
-  loosestOfAll,
-  paceBound,
-  variantBound,
-} from '../../../src/search/configurations/variant-bound.js';
+import { isMixable } from '../../../src/search/configurations/cut-unevenly.js';
+import { pricingOf } from '../../../src/search/configurations/step-pricing.js';
+import { BASE, unlikeNodes } from './base.js';
 
 /** A drawn problem: a bound is asked for it, and every cut of it can be priced. */
 export interface CutProblem {
@@ -31,29 +31,37 @@ export interface CutProblem {
 
 const powers = (from: number, to: number) => fc.integer({ min: from, max: to }).map((exponent) => 2 ** exponent);
 
-function parts(layer: boolean): fc.Arbitrary<PartWork> {
+/** @param weights powers of two of parameters: with few, what a step pays once does not hide what its stages take */
+function parts(layer: boolean, weights: number): fc.Arbitrary<PartWork> {
   return fc
     .record({
       rows: powers(6, 12),
       columns: powers(6, 13),
       depth: powers(6, 12),
       elements: powers(14, 26),
-      parameters: powers(14, 30),
+      parameters: powers(Math.min(14, weights), weights),
       saved: powers(14, 27),
       repeated: fc.constantFrom(0, 0.5, 1),
       products: fc.integer({ min: layer ? 1 : 0, max: 3 }),
+      heads: fc.constantFrom(0, layer ? 8 : 0),
     })
-    .map(({ rows, columns, depth, elements, parameters, saved, repeated, products }) => {
+    .map(({ rows, columns, depth, elements, parameters, saved, repeated, products, heads }) => {
       const product = { kind: 'matmul' as const, batch: 1, experts: false, rows, columns, depth };
       const moved = { kind: 'memory' as const, elements, repeated: false, norm: false, loss: false };
       const each = Array.from({ length: products }, () => product);
+      const attention = (backward: boolean) => ({
+        ...{ kind: 'attention' as const, backward, batch: 1, heads, keyHeads: heads, causal: true },
+        ...{ queries: rows, keys: rows, width: 64, valueWidth: 64 },
+      });
+      const attentions = (backward: boolean) => (heads > 0 ? [attention(backward)] : []);
       return {
-        forward: [...each.map((one) => ({ ...one, tokens: 'rows' as const })), moved],
+        forward: [...each.map((one) => ({ ...one, tokens: 'rows' as const })), ...attentions(false), moved],
         backward: [
           ...each.flatMap((one) => [
             { ...one, tokens: 'rows' as const },
             { ...one, rows: depth, depth: rows, tokens: 'depth' as const },
           ]),
+          ...attentions(true),
           moved,
         ],
         parameters,
@@ -65,12 +73,12 @@ function parts(layer: boolean): fc.Arbitrary<PartWork> {
     });
 }
 
-const models = (classes: number): fc.Arbitrary<ModelWork> =>
+const models = (classes: number, weights: number): fc.Arbitrary<ModelWork> =>
   fc
     .record({
-      first: parts(false),
-      last: parts(false),
-      layers: fc.array(parts(true), { minLength: classes, maxLength: classes }),
+      first: parts(false, weights),
+      last: parts(false, weights),
+      layers: fc.array(parts(true, weights), { minLength: classes, maxLength: classes }),
       order: fc.array(fc.integer({ min: 0, max: classes - 1 }), { minLength: 4, maxLength: 6 }),
       boundary: powers(12, 26),
       tied: fc.boolean(),
@@ -80,67 +88,75 @@ const models = (classes: number): fc.Arbitrary<ModelWork> =>
       return { first, last, layers: used, order, boundary, tied, hidden: 1024, chosen: 1 };
     });
 
-/** Two nodes, of which one may be slower. */
+/** Nodes that are alike, or of which some are slower. */
 const clusters = fc.constantFrom<Cluster>(
   parseCluster('2x4:a100-sxm-80', undefined),
   parseCluster('8x4:v100-sxm2-32', undefined),
-  clusterOfDescription({
-    version: 1,
-    device: 'a100-sxm-80',
-    levels: [
-      { name: 'node', size: 4 },
-      { name: 'network', size: 2, bandwidth: '25GB/s', cards: 1 },
-    ],
-    nodes: [{ count: 1 }, { count: 1, speed: 0.6 }],
-  }),
+  unlikeNodes(4, [{ count: 1 }, { count: 1, speed: 0.6 }]),
+  unlikeNodes(2, [{ count: 1, device: 'h100-sxm-80' }, { count: 2 }, { count: 1, device: 'v100-sxm2-32', speed: 0.5 }]),
 );
 
 const SCHEDULES: readonly PipelineSchedule[] = ['1f1b', 'zero-bubble', 'interleaved-1f1b', 'f-then-b', 'naive'];
 
-export const cutProblems: fc.Arbitrary<CutProblem> = fc
-  .record({
-    model: fc.oneof({ weight: 3, arbitrary: models(1) }, { weight: 1, arbitrary: models(2) }),
-    cluster: clusters,
-    schedule: fc.constantFrom(...SCHEDULES),
-    pp: fc.constantFrom(2, 2, 4),
-    dp: fc.constantFrom(1, 2, 4),
-    times: fc.constantFrom(1, 2, 3, 8),
-    zero: fc.constantFrom(0 as const, 1 as const, 2 as const, 3 as const),
-    recompute: fc.constantFrom('full' as const, 'full' as const, 'none' as const),
-    inference: fc.integer({ min: 0, max: 9 }).map((drawn) => drawn === 0),
-    mixed: fc.boolean(),
-    share: fc.option(fc.double({ min: -0.05, max: 1, noNaN: true })),
-  })
-  .filter(({ cluster, pp, dp }) => !cluster.kinds || pp * dp === 8)
-  .map(({ model, cluster, schedule, pp, dp, times, zero, recompute, inference, mixed, share }) => {
-    const configuration: StepConfiguration = {
-      degrees: { pp, dp, tp: 1, sp: 1, ep: 1 },
-      schedule,
-      virtualStages: schedule === 'interleaved-1f1b' && pp === 2 ? 2 : 1,
-      microBatch: 1,
-      globalBatch: times * pp * dp,
-      tpSequence: false,
-      zero,
-      recompute,
-      ...(inference ? { inference } : {}),
-      attention: 'fused',
-      precision: 'bf16',
-      software: 'megatron-core',
-      overlap: { tensor: false, data: true, pipeline: true, experts: false },
-      fusedNorms: true,
-      loss: 'parallel',
-      scatteredSends: true,
-      gradientBytes: 2,
-    };
-    const plain =
-      schedule === 'interleaved-1f1b' && pp !== 2 ? { ...configuration, schedule: '1f1b' as const } : configuration;
-    const isMixed = mixed && recompute === 'full';
-    const problem = { model, configuration: plain, cluster, limit: null, isMixed };
-    if (share === null) return problem;
-    const bytes = everyCut(problem).map((own) => bytesOf(problem, own));
-    const [least, most] = [Math.min(...bytes), Math.max(...bytes)];
-    return { ...problem, limit: least + share * (most - least) };
-  });
+const AXES: MeshOrder = ['pp', 'dp', 'sp', 'tp'];
+
+const problems = (model: fc.Arbitrary<ModelWork>): fc.Arbitrary<CutProblem> =>
+  fc
+    .record({
+      model,
+      cluster: clusters,
+      schedule: fc.constantFrom(...SCHEDULES),
+      pp: fc.constantFrom(2, 2, 4),
+      dp: fc.constantFrom(1, 2, 4),
+      tp: fc.constantFrom(1, 1, 2),
+      times: fc.constantFrom(1, 2, 3, 8),
+      zero: fc.constantFrom(0 as const, 1 as const, 2 as const, 3 as const),
+      recompute: fc.constantFrom('full' as const, 'full' as const, 'none' as const, 'selective' as const),
+      inference: fc.integer({ min: 0, max: 9 }).map((drawn) => drawn === 0),
+      mixed: fc.boolean(),
+      software: fc.constantFrom('megatron-core' as const, 'megatron-core' as const, 'eager' as const),
+      offload: fc.constantFrom<Offload>('none', 'none', 'optimizer', 'activations', 'all'),
+      meshOrder: fc.option(fc.shuffledSubarray([...AXES], { minLength: 4 })),
+      share: fc.option(fc.double({ min: -0.05, max: 1, noNaN: true })),
+    })
+    .filter(({ cluster, pp, dp, tp }) => !cluster.kinds || pp * dp * tp === 8)
+    .map(({ model, cluster, schedule, pp, dp, tp, times, inference, mixed, meshOrder, share, ...drawn }) => {
+      const isChunked = schedule === 'interleaved-1f1b' && pp === 2;
+      const offload = inference ? 'none' : drawn.offload;
+      const configuration: StepConfiguration = {
+        ...BASE,
+        attention: drawn.recompute === 'selective' || mixed ? 'parts' : 'fused',
+        software: drawn.software,
+        degrees: { pp, dp, tp, sp: 1, ep: 1 },
+        ...(meshOrder ? { meshOrder } : {}),
+        schedule: schedule === 'interleaved-1f1b' && !isChunked ? '1f1b' : schedule,
+        virtualStages: isChunked ? 2 : 1,
+        microBatch: 1,
+        globalBatch: times * pp * dp,
+        tpSequence: false,
+        zero: drawn.zero,
+        recompute: drawn.recompute,
+        ...(offload === 'none' ? {} : { offload }),
+        ...(inference ? { inference } : {}),
+      };
+      const isMixed = mixed && drawn.recompute !== 'none' && isMixable(configuration);
+      const problem = { model, configuration, cluster, limit: null, isMixed };
+      if (share === null) return problem;
+      const bytes = everyCut(problem).map((own) => bytesOf(problem, own));
+      const [least, most] = [Math.min(...bytes), Math.max(...bytes)];
+      return { ...problem, limit: least + share * (most - least) };
+    });
+
+export const cutProblems: fc.Arbitrary<CutProblem> = problems(
+  fc.oneof(
+    { weight: 3, arbitrary: models(1, 30) },
+    { weight: 1, arbitrary: models(2, 30) },
+    { weight: 1, arbitrary: models(2, 10) },
+  ),
+);
+
+/** Of parts that differ in what they compute, and weigh nothing. */
+export const weightless: fc.Arbitrary<CutProblem> = problems(models(2, 10));
 
 /** Every cut into chunks with every choice of layers that recompute: embedding and head are parts too. */
 export function everyCut({ model, configuration, isMixed }: CutProblem): readonly StepConfiguration[] {
@@ -180,37 +196,63 @@ export function bytesOf({ model }: CutProblem, configuration: StepConfiguration)
 
 /** The fastest of all cuts that fit; infinite where none does. */
 export function fastest(problem: CutProblem): number {
+  return fastestOf(problem, everyCut(problem));
+}
+
+/** The same of even stages, which may have parts of layers of several classes. */
+export function fastestEven(problem: CutProblem): number {
+  const { model, configuration, isMixed } = problem;
+  const own = stageLayers(model, configuration).map(({ kept, recomputed }) =>
+    Math.round([...kept, ...recomputed].reduce((sum, count) => sum + count, 0)),
+  );
+  const mixed = choices(own).map((recomputedLayers) => ({ ...configuration, recomputedLayers }));
+  return fastestOf(problem, isMixed ? [{ ...configuration, recompute: 'none' }, ...mixed] : [configuration]);
+}
+
+function fastestOf(problem: CutProblem, all: readonly StepConfiguration[]): number {
   const { model, cluster, limit } = problem;
   const known = new Map<string, ReturnType<typeof priceParts>>();
-  return everyCut(problem).reduce((least, configuration) => {
+  return all.reduce((least, configuration) => {
     if (limit !== null && bytesOf(problem, configuration) > limit) return least;
     const parts = (own: Cluster) => {
-      const key = `${configuration.recompute} ${own.device.id} ${JSON.stringify(own.levels)}`;
+      const key = `${configuration.recompute} ${own.device.id} ${own.device.memoryBandwidth} ${JSON.stringify(own.levels)}`;
       const found = known.get(key) ?? priceParts(model, configuration, own, STEP_CONSTANTS);
       known.set(key, found);
       return found;
     };
-    const useParts = cluster.kinds ? undefined : parts;
-    return Math.min(least, priceStep(model, configuration, cluster, STEP_CONSTANTS, useParts).stepSeconds);
+    return Math.min(least, priceStep(model, configuration, cluster, STEP_CONSTANTS, parts).stepSeconds);
   }, Number.POSITIVE_INFINITY);
 }
 
-/** All bounds: by pace and of the relaxation, where nodes are alike, and by cut. */
+/** All bounds, as the search asks for them: without any order of the axes, by pace, of the relaxation, and by cut. */
 export function boundsOf(problem: CutProblem, below: number) {
   const { model, configuration, cluster, limit, isMixed } = problem;
-  const request: BoundRequest = { configuration, cluster, limitBytes: limit, isMixed };
-  const prices = (own: Cluster) => priceParts(model, configuration, own, STEP_CONSTANTS);
+  const { atLeast, closer, roughly, variantAtLeast, cutsAtLeast, placings } = pricingOf(
+    cluster,
+    () => model,
+    limit,
+    isMixed,
+  );
+  const { degrees, inference, schedule: _, offload, meshOrder, ...rest } = configuration;
+  // Stages of any order are on the same devices where nodes are alike.
+  const anyOrder: StepConfiguration = {
+    ...rest,
+    degrees,
+    ...(inference ? { inference } : {}),
+    ...(offload ? { offload } : {}),
+    ...{ virtualStages: 1, zero: 0, recompute: isMixed ? 'none' : rest.recompute },
+  };
+  const lightest = meshOrder ? { ...anyOrder, meshOrder } : anyOrder;
+  const combination = { degrees, microBatches: [1], reason: null };
+  const isSearched = configuration.schedule !== 'naive' && configuration.schedule !== 'f-then-b';
   return {
-    pace: cluster.kinds ? 0 : paceBound(prices(cluster), request),
-    rough: cluster.kinds
-      ? 0
-      : Math.min(
-          ...[
-            loosestOfAll(request, configuration.zero),
-            { ...request, configuration: loosest(configuration, isMixed) },
-          ].map((own) => variantBound(priceParts(model, own.configuration, cluster, STEP_CONSTANTS), own)),
-        ),
-    relaxed: cluster.kinds ? 0 : variantBound(prices(cluster), request),
-    cuts: boundOfCuts(model, request, prices, below),
+    whole: atLeast(combination, cluster.kinds ? lightest : anyOrder),
+    // Where neither tp, sp nor ep has ranks they lie as usual in every order.
+    anywhere: degrees.tp > 1 || (cluster.kinds && meshOrder) ? 0 : (placings?.anywhere(anyOrder) ?? 0),
+    closer: closer(lightest, Number.NEGATIVE_INFINITY),
+    freely: closer(lightest, Number.NEGATIVE_INFINITY, 'freely'),
+    rough: isSearched ? roughly(configuration) : 0,
+    relaxed: variantAtLeast(configuration),
+    cuts: cutsAtLeast(configuration, below),
   };
 }

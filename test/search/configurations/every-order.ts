@@ -2,7 +2,7 @@
  * @file The search over orders of the mesh's axes and the host's memory compared with all of them, each priced on its own.
  */
 import type { ExecutionContext } from 'ava';
-import { prepareStep, pricingOf, type StepSearchOptions } from '../../../src/api/search-step.js';
+import { prepareStep, type StepSearchOptions } from '../../../src/api/search-step.js';
 import type { Cluster } from '../../../src/cost-model/cluster.js';
 import type { MeshOrder, Offload, StepConfiguration } from '../../../src/cost-model/step/configuration.js';
 import { STEP_CONSTANTS } from '../../../src/cost-model/step/constants.js';
@@ -13,6 +13,7 @@ import type { ModelWork } from '../../../src/cost-model/step/work.js';
 import { bestConfigurations } from '../../../src/search/configurations/best-configurations.js';
 import { fewestRecomputed } from '../../../src/search/configurations/fewest-recomputed.js';
 import { combinations, type SpaceOptions, variants } from '../../../src/search/configurations/space.js';
+import { pricingOf } from '../../../src/search/configurations/step-pricing.js';
 
 export const ORDERED_STEP: StepSearchOptions = {
   generate: 'gpt:layers=4,hidden=1024,heads=16,seq=512,vocab=1024',

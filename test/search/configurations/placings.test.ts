@@ -60,6 +60,28 @@ test('an order that is asked for is kept, and no other is slower than the one th
   }
 });
 
+test('a search whose time is over gives the best so far, with what the best can be; before any plan it says so', async (t) => {
+  const options: StepSearchOptions = { ...ORDERED_STEP, cluster: '2x4:a100-pcie-80' };
+  const free = await searchStep(options);
+  t.false(free.isCutOff);
+  let previous = Number.POSITIVE_INFINITY;
+  for (const asks of [4, 30, 120, 100_000]) {
+    let left = asks;
+    const found = await searchStep({ ...options, deadline: { isOver: () => left-- <= 0 } });
+    t.is(found.isCutOff, asks < 100_000, `${asks}`);
+    t.true(found.bound <= free.simulation.stepSeconds * (1 + 1e-12), `${asks}: ${found.bound}`);
+    t.true(found.simulation.stepSeconds >= free.simulation.stepSeconds);
+    t.true(found.simulation.stepSeconds <= previous);
+    previous = found.simulation.stepSeconds;
+  }
+  t.is(previous, free.simulation.stepSeconds);
+  const error = await t.throwsAsync(searchStep({ ...options, timeLimit: 0 }));
+  t.regex(
+    error?.message ?? '',
+    /the time limit was over before any plan was found: 0 configurations were priced, and \d+ of/,
+  );
+});
+
 test('where nothing else fits the host is taken, and none of it where that is said', async (t) => {
   const options: StepSearchOptions = { ...ORDERED_STEP, cluster: '1x1:a100-sxm-80' };
   const prepared = await prepareStep(options);

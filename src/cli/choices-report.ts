@@ -1,0 +1,40 @@
+/**
+ * @file What plans of operators and of whole steps say alike of their choices: degrees, and what another cluster would bring.
+ */
+import { bytesText, secondsText, shareText } from './quantity.js';
+import { tableLines } from './table.js';
+
+const AXES = ['pp', 'dp', 'sp', 'tp', 'ep'] as const;
+
+/** Those that have ranks, from outermost to innermost. */
+export function degreesText(degrees: Readonly<Partial<Record<(typeof AXES)[number], number>>>): string {
+  const written = AXES.flatMap((axis) => ((degrees[axis] ?? 1) > 1 ? [`${axis} ${degrees[axis]}`] : []));
+  return written.join(' · ') || 'one device';
+}
+
+/** A change of the cluster with the plan that is best then; null where nothing fits. */
+export interface Changed {
+  readonly change: string;
+  readonly best: { readonly seconds: number; readonly bytes: number; readonly texts: readonly string[] } | null;
+  /** Its seconds over those of the plan at hand. */
+  readonly ratio: number | null;
+}
+
+/** @param titles of what is said of each plan beside its seconds and memory */
+export function sensitivityTable(titles: readonly string[], changes: readonly Changed[]): readonly string[] {
+  return tableLines(
+    [
+      { title: 'with' },
+      { title: 'step', right: true },
+      { title: 'faster', right: true },
+      { title: 'memory', right: true },
+      ...titles.map((title) => ({ title })),
+    ],
+    changes.map(({ change, best, ratio }) =>
+      best === null || ratio === null
+        ? [change, 'nothing fits', '', '', ...titles.map(() => '')]
+        : [change, secondsText(best.seconds), shareText(1 - ratio), bytesText(best.bytes), ...best.texts],
+    ),
+    80,
+  );
+}

@@ -1,0 +1,77 @@
+/**
+ * @file What else may be the best of all: other orders of the mesh's axes, and what the host holds. Runners-up are those of the
+ * usual order, and of what the devices hold, where they have a price there.
+ */
+import type { ConfigurationSearch } from './configuration-search.js';
+import type { Candidate, Placings, Pricing, SearchOptions } from './pricing.js';
+import { type Combination, lightest, type Placing, placed, type SpaceOptions } from './space.js';
+
+/** Looks at every candidate of the usual placing in the others, as far as it may be better than the best. */
+export function lookElsewhere(
+  candidates: readonly Candidate[],
+  search: ConfigurationSearch,
+  space: SpaceOptions,
+  pricing: Pricing,
+  options: SearchOptions,
+): void {
+  const { placings } = pricing;
+  if (!placings) return;
+  const best = () => search.best();
+  const pass = (combination: Combination, atLeast: number) => {
+    if (!search.kept.has(combination)) search.leave(combination, atLeast);
+  };
+  const offloads = offloadsOf(space, placings, options);
+  for (const candidate of candidates) {
+    const { combination, microBatch, atLeast } = candidate;
+    if (atLeast > best()) {
+      pass(combination, atLeast);
+      continue;
+    }
+    if (search.misses(combination, atLeast)) continue;
+    const lie = (placing: Placing, least: number) => search.look({ ...candidate, placing, atLeast: least }, best, pass);
+    const least = placings.anywhere(lightest(combination, microBatch, space));
+    for (const { placing: order, isSameInside } of ordersOf(combination, space, placings)) {
+      if (isSameInside && least > best()) {
+        pass(combination, least);
+        continue;
+      }
+      // The host makes no step shorter than it would be if the devices held it.
+      const freely = pricing.closer(lightest(combination, microBatch, placed(space, order)), best(), 'freely');
+      if (freely > best()) {
+        pass(combination, freely);
+        continue;
+      }
+      if (order !== USUAL) lie(order, atLeast);
+      for (const placing of offloads) {
+        const own = lightest(combination, microBatch, placed(space, placing));
+        lie({ ...placing, ...order }, pricing.atLeast(combination, own));
+      }
+    }
+  }
+}
+
+/** The usual order of the axes, and nothing on the host. */
+const USUAL: Placing = {};
+
+/** The orders that are looked at, the usual one first. */
+function ordersOf(
+  { degrees }: Combination,
+  { decided }: SpaceOptions,
+  { orders }: Placings,
+): readonly { readonly placing: Placing; readonly isSameInside: boolean }[] {
+  const others = decided.meshOrder ? [] : orders(degrees);
+  return [
+    { placing: USUAL, isSameInside: true },
+    ...others.map(({ order, isSameInside }) => ({ isSameInside, placing: { meshOrder: order } })),
+  ];
+}
+
+/** What may lie on the host: nothing where that is decided, or devices have no limit. */
+function offloadsOf(
+  { decided, base }: SpaceOptions,
+  { offloads }: Placings,
+  { limitBytes }: SearchOptions,
+): readonly Placing[] {
+  const onDevices = decided.offload !== undefined || base.inference === true || limitBytes === null;
+  return onDevices ? [] : offloads.map((offload) => ({ offload }));
+}

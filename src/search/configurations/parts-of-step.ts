@@ -1,0 +1,159 @@
+/**
+ * @file What the parts of a model cost under the configurations that a search looks at: priced once for all that share them.
+ */
+import type { Cluster } from '../../cost-model/cluster.js';
+import type { MeshOrder, Offload, Recompute, StepConfiguration } from '../../cost-model/step/configuration.js';
+import { STEP_CONSTANTS } from '../../cost-model/step/constants.js';
+import { groupRuns, membersAt } from '../../cost-model/step/mesh-order.js';
+import { type PartsBytes, partBytes } from '../../cost-model/step/part-bytes.js';
+import { type PartPhases, type PartPrices, partPhases, priceParts } from '../../cost-model/step/part-price.js';
+import { accumulatesApart } from '../../cost-model/step/phase-price.js';
+import { stageClusters } from '../../cost-model/step/stages.js';
+import type { ModelWork } from '../../cost-model/step/work.js';
+import { unlikeBound, unlikePace } from './unlike-stages.js';
+import { type BoundRequest, loosest, loosestRecompute, paceBound, variantBound } from './variant-bound.js';
+
+/**
+ * What the parts of a model cost, for one combination and micro-batch at a time: its variants share them, whatever their schedule,
+ * chunks, and layers that recompute.
+ */
+export class PartsOfStep {
+  private degrees: StepConfiguration['degrees'] | null = null;
+  private microBatch = 0;
+  private readonly known = new Map<number, PartsBytes>();
+  private readonly priced = new Map<number, Map<Cluster, PartPrices>>();
+  private readonly bounds = new Map<number, number>();
+  private readonly paces = new Map<number, number>();
+  private readonly orders = new Map<MeshOrder, number>();
+  private readonly timed = new Map<string, Map<Cluster, PartPhases>>();
+
+  constructor(private readonly workOf: (configuration: StepConfiguration) => ModelWork) {}
+
+  prices(configuration: StepConfiguration, cluster: Cluster): PartPrices {
+    const key = this.keyOf(configuration);
+    const onClusters = this.priced.get(key) ?? new Map<Cluster, PartPrices>();
+    this.priced.set(key, onClusters);
+    const known = onClusters.get(cluster);
+    if (known) return known;
+    const made = priceParts(this.workOf(configuration), configuration, cluster, STEP_CONSTANTS, {
+      phases: this.phases(configuration, cluster),
+      bytes: this.bytes(configuration),
+    });
+    onClusters.set(cluster, made);
+    return made;
+  }
+
+  /** Of each stage; one record where nodes are alike. */
+  onStages(configuration: StepConfiguration, cluster: Cluster): readonly PartPrices[] {
+    if (!cluster.kinds) return [this.prices(configuration, cluster)];
+    return stageClusters(cluster, configuration).map((own) => this.prices(configuration, own));
+  }
+
+  /** The bound of one variant. */
+  least(request: BoundRequest): number {
+    return leastOf(this.onStages(request.configuration, request.cluster), request);
+  }
+
+  /** The bound of one variant by its micro-batches alone. */
+  leastPace(request: BoundRequest): number {
+    const { configuration, cluster } = request;
+    const stages = this.onStages(configuration, cluster);
+    return cluster.kinds ? unlikePace(stages, request) : paceBound(stages[0] as PartPrices, request);
+  }
+
+  /** The bound by its micro-batches alone, the same for every ZeRO level. */
+  pace(configuration: StepConfiguration, request: BoundRequest): number {
+    const { schedule, virtualStages, zero } = configuration;
+    const quickest = quickestLevel(configuration);
+    const own = this.keyOf(configuration, configuration.recompute, quickest);
+    const key = (own * MOST + virtualStages) * SCHEDULES.length + SCHEDULES.indexOf(schedule);
+    const known = this.paces.get(key);
+    if (known !== undefined) return known;
+    const same = zero === quickest ? configuration : { ...configuration, zero: quickest };
+    const found = this.leastPace({ ...request, configuration: same });
+    this.paces.set(key, found);
+    return found;
+  }
+
+  /** The bound of all that differ in chunks and recomputation. */
+  bound(configuration: StepConfiguration, request: BoundRequest): number {
+    const { schedule, zero } = configuration;
+    const own = this.keyOf(configuration, loosestRecompute(configuration, request.isMixed), zero);
+    const key = own * SCHEDULES.length + SCHEDULES.indexOf(schedule);
+    const known = this.bounds.get(key);
+    if (known !== undefined) return known;
+    const found = this.least({ ...request, configuration: loosest(configuration, request.isMixed) });
+    this.bounds.set(key, found);
+    return found;
+  }
+
+  /** Whatever the ZeRO level, the chunks and what recomputes: of one key for all orders with the same groups inside a stage. */
+  private phases(configuration: StepConfiguration, cluster: Cluster): PartPhases {
+    const { degrees, meshOrder, tpSequence } = configuration;
+    const { tp, sp, ep } = groupRuns(degrees, meshOrder);
+    const place = meshOrder ? [tp, sp, ep].map((runs) => membersAt(runs, cluster.levels).join(',')).join(' ') : '';
+    const key = `${tpSequence} ${place} ${accumulatesApart(configuration)}`;
+    const onClusters = this.timed.get(key) ?? new Map<Cluster, PartPhases>();
+    this.timed.set(key, onClusters);
+    const found =
+      onClusters.get(cluster) ?? partPhases(this.workOf(configuration), configuration, cluster, STEP_CONSTANTS);
+    onClusters.set(cluster, found);
+    return found;
+  }
+
+  bytes(configuration: StepConfiguration): PartsBytes {
+    const key = this.bytesKeyOf(configuration, configuration.recompute, configuration.zero);
+    const found = this.known.get(key) ?? partBytes(this.workOf(configuration), configuration);
+    this.known.set(key, found);
+    return found;
+  }
+
+  private keyOf(
+    configuration: StepConfiguration,
+    recompute = configuration.recompute,
+    zero = configuration.zero,
+  ): number {
+    const { meshOrder } = configuration;
+    const key = this.bytesKeyOf(configuration, recompute, zero) * MOST;
+    if (!meshOrder) return key;
+    const order = this.orders.get(meshOrder) ?? this.orders.size + 1;
+    this.orders.set(meshOrder, order);
+    return key + order;
+  }
+
+  private bytesKeyOf(configuration: StepConfiguration, recompute: Recompute, zero: StepConfiguration['zero']): number {
+    const { degrees, microBatch, tpSequence, virtualStages, offload = 'none' } = configuration;
+    if (degrees !== this.degrees || microBatch !== this.microBatch) {
+      this.known.clear();
+      this.priced.clear();
+      this.timed.clear();
+      this.bounds.clear();
+      this.paces.clear();
+      this.orders.clear();
+      this.degrees = degrees;
+      this.microBatch = microBatch;
+    }
+    const host = OFFLOADS.indexOf(offload) * RECOMPUTATIONS.length + RECOMPUTATIONS.indexOf(recompute);
+    return ((host * ZERO_LEVELS + zero) * 2 + (tpSequence ? 1 : 0)) * 2 + (virtualStages > 1 ? 1 : 0);
+  }
+}
+
+// Keys are numbers, since there are many: the choices' places in these, and more orders and chunks than there are.
+const SCHEDULES: readonly StepConfiguration['schedule'][] = [
+  undefined,
+  ...(['naive', 'f-then-b', '1f1b', 'interleaved-1f1b', 'zero-bubble'] as const),
+];
+const RECOMPUTATIONS: readonly Recompute[] = ['none', 'selective', 'operators', 'full'];
+const OFFLOADS: readonly Offload[] = ['none', 'optimizer', 'activations', 'all'];
+const ZERO_LEVELS = 4;
+const MOST = 2 ** 16;
+
+/** The bound of a variant, by the prices of its stages: one record where they are alike. */
+export function leastOf(stages: readonly PartPrices[], request: BoundRequest): number {
+  return request.cluster.kinds ? unlikeBound(stages, request) : variantBound(stages[0] as PartPrices, request);
+}
+
+/** The ZeRO level under which micro-batches take least: all take the same, unless 3 leaves out what accumulates gradients. */
+export function quickestLevel(configuration: StepConfiguration): 0 | 3 {
+  return accumulatesApart({ ...configuration, zero: 0 }) ? 3 : 0;
+}

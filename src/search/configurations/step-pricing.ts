@@ -1,0 +1,119 @@
+/**
+ * @file The cost model as the search over whole steps asks it: prices, bytes and bounds of configurations on one cluster.
+ */
+import type { Cluster } from '../../cost-model/cluster.js';
+import type { Degrees, StepConfiguration } from '../../cost-model/step/configuration.js';
+import { STEP_CONSTANTS } from '../../cost-model/step/constants.js';
+import { NONE } from '../../cost-model/step/data-price.js';
+import { hostMemory, offloadsActivations } from '../../cost-model/step/offload.js';
+import { stageMemory } from '../../cost-model/step/step-memory.js';
+import { priceStep } from '../../cost-model/step/step-price.js';
+import type { ModelWork } from '../../cost-model/step/work.js';
+import { AXIS_ORDER } from '../../sharding-propagation/mesh.js';
+import { boundOfCuts } from './cut-bound.js';
+import { isMixable, type StepPricing } from './cut-unevenly.js';
+import { fewestRecomputed } from './fewest-recomputed.js';
+import { meshOrders, type OrderPlaces } from './mesh-orders.js';
+import { leastOf, PartsOfStep, quickestLevel } from './parts-of-step.js';
+import { type BoundRequest, loosestOfAll } from './variant-bound.js';
+import { wholeBound } from './whole-bound.js';
+
+/** What is most often the least first. */
+const ZERO_LEVELS = [1, 2, 0, 3] as const;
+const RECOMPUTATIONS = ['none', 'selective', 'full'] as const;
+
+/**
+ * The cost model as the search asks it.
+ * @param isMixed whether layers may keep their activations where others recompute
+ */
+export function pricingOf(
+  cluster: Cluster,
+  works: (tp: number, microBatch: number) => ModelWork,
+  limitBytes: number | null = null,
+  isMixed = true,
+): StepPricing {
+  const workOf = ({ degrees, microBatch }: StepConfiguration) => works(degrees.tp, microBatch);
+  const wholeAtLeast = wholeBound(cluster, workOf);
+  const parts = new PartsOfStep(workOf);
+  const orders = new Map<Degrees, readonly OrderPlaces[]>();
+  const requestOf = (configuration: StepConfiguration): BoundRequest => ({
+    configuration,
+    cluster,
+    limitBytes,
+    isMixed: isMixed && isMixable(configuration),
+  });
+  /** With activations on the host all layers recompute or none, and the more they recompute the less they move. */
+  const moving = (request: BoundRequest, isFree: boolean): number => {
+    const { configuration } = request;
+    const choices = isFree ? RECOMPUTATIONS : [configuration.recompute];
+    const bounds = choices.map((recompute) => {
+      const own = loosestOfAll(
+        { ...request, configuration: { ...configuration, recompute } },
+        quickestLevel(configuration),
+      );
+      return parts.leastPace(own);
+    });
+    return Math.min(...bounds);
+  };
+  return {
+    seconds: (configuration) => {
+      const work = workOf(configuration);
+      const prices = (own: Cluster) => parts.prices(configuration, own);
+      return priceStep(work, configuration, cluster, STEP_CONSTANTS, prices).stepSeconds;
+    },
+    closer: (configuration, enough, freely) => {
+      const own = requestOf(configuration);
+      const request = freely ? { ...own, limitBytes: null } : own;
+      if (offloadsActivations(configuration)) return moving(request, isMixed);
+      let least = Number.POSITIVE_INFINITY;
+      for (const zero of ZERO_LEVELS) {
+        for (const one of waysToRecompute(request)) least = Math.min(least, parts.least(loosestOfAll(one, zero)));
+        if (least <= enough) break;
+      }
+      return least;
+    },
+    roughly: (configuration) => {
+      const request = requestOf(configuration);
+      return Math.max(parts.bound(configuration, request), parts.pace(configuration, request));
+    },
+    variantAtLeast: (configuration) => parts.least(requestOf(configuration)),
+    cutsAtLeast: (configuration, below) =>
+      boundOfCuts(workOf(configuration), requestOf(configuration), (own) => parts.prices(configuration, own), below),
+    bytes: (configuration) => {
+      const stages = stageMemory(workOf(configuration), configuration, parts.bytes(configuration));
+      const fullest = stages.reduce((most, stage) => (stage.total > most.total ? stage : most));
+      const host = hostMemory(stages, configuration, cluster);
+      return { stage: fullest.stage, bytes: fullest.total, ...(host ? { host } : {}) };
+    },
+    fitted: (configuration, limitBytes) =>
+      fewestRecomputed(workOf(configuration), configuration, limitBytes, parts.bytes(configuration)),
+    atLeast: (_, configuration) => wholeAtLeast(configuration),
+    placings: {
+      orders: (degrees) => {
+        const found = orders.get(degrees) ?? meshOrders(degrees, cluster).filter(({ order }) => order !== AXIS_ORDER);
+        orders.set(degrees, found);
+        return found;
+      },
+      anywhere: (configuration) => {
+        const { offload: _, ...here } = configuration;
+        const own = loosestOfAll({ ...requestOf(here), limitBytes: null }, quickestLevel(here));
+        const still = parts.onStages(own.configuration, cluster).map((prices) => ({
+          ...prices,
+          send: { ...prices.send, seconds: 0, blocks: false },
+          data: () => NONE,
+          optimizerSeconds: () => 0,
+        }));
+        return leastOf(still, own);
+      },
+      offloads: cluster.device.host ? ['optimizer', 'activations', 'all'] : [],
+    },
+  };
+}
+
+/** Which of its work a layer does again, where that is not decided: attention alone too, where it is not one kernel. */
+function waysToRecompute(request: BoundRequest): readonly BoundRequest[] {
+  const { configuration, isMixed } = request;
+  return isMixed && configuration.attention === 'parts'
+    ? [request, { ...request, configuration: { ...configuration, recompute: 'selective' } }]
+    : [request];
+}
