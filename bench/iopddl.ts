@@ -123,7 +123,12 @@ async function run(
     const reserve = RESERVE.seconds + (RESERVE.ofReading * (performance.now() - read)) / 1000;
     const left = Math.max(0.1, seconds - reserve - (performance.now() - started) / 1000);
     const signal = AbortSignal.any([interrupted.signal, AbortSignal.timeout(Math.ceil(left * 1000))]);
-    const task = { problem, effort: { work: Infinity, seconds: Math.max(0.05, left - GRACE) }, solver };
+    const task = {
+      problem,
+      effort: { work: Infinity, seconds: Math.max(0.05, left - GRACE) },
+      solver,
+      accompanied: true,
+    };
     const answer = await solveApart(task, { signal });
     const spent = (performance.now() - started) / 1000;
     const { user, system } = process.cpuUsage(used);

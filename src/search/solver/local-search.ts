@@ -94,7 +94,7 @@ export class LocalSearch {
   /**
    * Moves until `work` entries have been looked at.
    * @param temperatures costs at the start and at the end
-   * @param width variables of a block, at most
+   * @param width variables of a block, at most: as many blocks are below its square root as above
    */
   anneal(work: number, temperatures: readonly [number, number], width: number, stop: () => boolean): void {
     const [hot, cold] = temperatures;
@@ -113,7 +113,7 @@ export class LocalSearch {
 
   private move(temperature: number, width: number): void {
     const { states, random } = this;
-    const block = this.block(1 + random.below(width));
+    const block = this.block(Math.ceil(width ** random.next()));
     this.charge(random.next() * 2);
     for (let index = block.length - 1; index >= 0; index--) this.upward(block, index);
     const before = block.map((v) => states[v] as number);

@@ -1,7 +1,8 @@
 /**
  * @file The solver on a thread of its own: it can be interrupted, and the best answer so far is never lost.
  */
-import { Worker } from 'node:worker_threads';
+import { MessageChannel, Worker } from 'node:worker_threads';
+import type { Found } from './companion.js';
 import type { IntegerSolver } from './integer-solvers.js';
 import { type LimitedProblem, NoAssignment } from './limited-problem.js';
 import type { Answer, Effort } from './solve.js';
@@ -11,6 +12,8 @@ export interface Task {
   readonly problem: LimitedProblem;
   readonly effort: Effort;
   readonly solver: IntegerSolver['name'] | 'none';
+  /** Whether another thread looks for better assignments meanwhile: with a limit in seconds alone. */
+  readonly accompanied?: boolean;
 }
 
 /** What it tells: better answers, the last one, or why there is none. */
@@ -30,35 +33,66 @@ export interface Following {
 const GRACE = 1;
 
 /**
- * Solves on another thread.
+ * Solves on another thread, or two.
  * @throws NoAssignment where every assignment is forbidden, or takes more than the limit
  */
 export function solveApart(task: Task, { signal, better }: Following = {}): Promise<Answer> {
   return new Promise((resolve, reject) => {
     let best: Answer = { states: null, cost: Infinity, bound: -Infinity };
-    const worker = new Worker(new URL('./solver-thread.js', import.meta.url), { workerData: task });
-    const { seconds } = task.effort;
+    const { problem, effort, solver, accompanied } = task;
+    const { seconds } = effort;
+    const channel = accompanied && seconds !== undefined ? new MessageChannel() : undefined;
+    const worker = new Worker(new URL('./solver-thread.js', import.meta.url), {
+      workerData: { problem, effort, solver, port: channel?.port1 },
+      transferList: channel ? [channel.port1] : [],
+    });
+    const companion =
+      channel &&
+      new Worker(new URL('./companion-thread.js', import.meta.url), {
+        workerData: { problem, seconds, port: channel.port2 },
+        transferList: [channel.port2],
+      });
     // A call of an integer solver looks at the clock rarely: past the limit it is not waited for.
     const timer = seconds === undefined ? undefined : setTimeout(() => end(), (seconds + GRACE) * 1000);
     const settle = (finish: () => void) => {
       clearTimeout(timer);
       signal?.removeEventListener('abort', end);
       // A thread that has answered ends by itself: ending one while WebAssembly winds up can hang (nodejs/node#47748). What
-      // becomes of it keeps nobody waiting.
+      // becomes of it keeps nobody waiting. The companion has no WebAssembly.
       worker.unref();
+      void companion?.terminate();
       finish();
     };
     const end = () => {
       void worker.terminate();
       settle(() => resolve(best));
     };
+    /** Each thread's bound and assignments hold, so the best of both do. */
+    const joined = ({ states, cost, bound }: Answer): Answer => {
+      const isBetter = cost < best.cost;
+      const least = isBetter ? cost : best.cost;
+      return {
+        states: isBetter ? states : best.states,
+        cost: least,
+        bound: Math.min(Math.max(bound, best.bound), least),
+      };
+    };
+    const take = (answer: Answer) => {
+      best = joined(answer);
+      better?.(best);
+    };
     worker.on('message', (told: Told) => {
-      if (told.kind === 'better') {
-        best = told.answer;
-        better?.(best);
-      } else if (told.kind === 'done') settle(() => resolve(told.answer));
+      if (told.kind === 'better') take(told.answer);
+      else if (told.kind === 'done') settle(() => resolve(joined(told.answer)));
       else if (told.kind === 'impossible') settle(() => reject(new NoAssignment(told.message)));
       else if (told.kind === 'failed') settle(() => reject(told.error));
+    });
+    companion?.on('message', ({ states, cost }: Found) => {
+      if (cost < best.cost) take({ states, cost, bound: -Infinity });
+    });
+    // It only helps: where it has no room, the search goes on without it.
+    companion?.on('error', (error: NodeJS.ErrnoException) => {
+      if (error.code !== 'ERR_WORKER_OUT_OF_MEMORY') settle(() => reject(error));
     });
     worker.on('messageerror', (error) => settle(() => reject(error)));
     worker.on('error', (error) => settle(() => reject(error)));

@@ -1,0 +1,18 @@
+/**
+ * @file The companion's thread: what it finds goes to the solver's thread and, so that nothing is lost while that one is inside
+ * an integer solver, to the one that waits for both.
+ */
+import { type MessagePort, parentPort, workerData } from 'node:worker_threads';
+import { accompany } from './companion.js';
+import type { LimitedProblem } from './limited-problem.js';
+
+const { problem, seconds, port } = workerData as {
+  readonly problem: LimitedProblem;
+  readonly seconds: number;
+  readonly port: MessagePort;
+};
+accompany(problem, port, seconds, (found) => {
+  port.postMessage(found);
+  parentPort?.postMessage(found);
+});
+port.close();
