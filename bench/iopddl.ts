@@ -114,6 +114,7 @@ async function run(
   const read = performance.now();
   const used = process.cpuUsage();
   const instance = readInstance(file);
+  if (instance.limit === Infinity) console.error(`note: ${file} has no usage_limit: memory does not matter`);
   let peakBytes = process.memoryUsage().rss;
   const sampling = setInterval(() => {
     peakBytes = Math.max(peakBytes, process.memoryUsage().rss);
