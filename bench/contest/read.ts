@@ -87,7 +87,9 @@ export function problemOf(instance: Instance): LimitedProblem {
     const costs = instance.edgeCosts[edge] as readonly number[];
     const sizes = [instance.costs[i]?.length ?? 0, instance.costs[j]?.length ?? 0];
     if (i === j) {
-      const own = Float64Array.from({ length: sizes[0] as number }, (_, s) => finite(costs[s * (sizes[0] as number) + s] as number));
+      const own = Float64Array.from({ length: sizes[0] as number }, (_, s) =>
+        finite(costs[s * (sizes[0] as number) + s] as number),
+      );
       factors.push({ variables: [i], table: { sizes: sizes.slice(1), values: own } });
       return;
     }

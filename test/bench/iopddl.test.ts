@@ -176,7 +176,8 @@ test('corners of the form: loops, several edges either way round, empty interval
 /** A few nodes, with all that the form allows. */
 function corner(random: ReturnType<typeof generator>): Instance {
   const count = 1 + random.below(5);
-  const costOf = () => (random.below(12) === 0 ? [1e18, 2 ** 53, 3e18, 2 ** 60][random.below(4)] : random.below(40)) as number;
+  const costOf = () =>
+    (random.below(12) === 0 ? [1e18, 2 ** 53, 3e18, 2 ** 60][random.below(4)] : random.below(40)) as number;
   const list = (length: number, make: () => number) => Array.from({ length }, make);
   const costs = list(count, () => 1 + random.below(3)).map((size) => list(size, costOf));
   const edges = list(random.below(9), () => 0).map(() => [random.below(count), random.below(count)] as const);

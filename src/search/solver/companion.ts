@@ -75,6 +75,8 @@ class Accompanying {
   /** By depth: the first and the last are searched. */
   private readonly places: (Place | null)[] = [];
   private cost = Infinity;
+  /** Variables of the first core. */
+  private variables = 1;
 
   constructor(
     private readonly port: MessagePort,
@@ -115,6 +117,7 @@ class Accompanying {
       return;
     }
     const { core } = level;
+    if (this.places.length === 0) this.variables = core.count;
     const favoured = cheapest(core);
     const search = new LocalSearch(core, problem.limit, favoured, SEED + this.places.length);
     this.places.push({ level, search, advice: { rows: [], prices: [], favoured } });
@@ -125,7 +128,10 @@ class Accompanying {
       number,
       share: 1,
       most: Infinity,
-      scale: Math.max(1, this.cost < Infinity ? this.cost : coreCost(level.core, advice.favoured) + level.constant),
+      scale: Math.max(
+        1,
+        (this.cost < Infinity ? this.cost : coreCost(level.core, advice.favoured) + level.constant) / this.variables,
+      ),
       known: () => this.cost,
       take: (states, cost) => {
         this.cost = cost;

@@ -16,20 +16,26 @@ const STEP = 0.005;
 /** Table entries that a round looks at, the first time: so many, and so many for each variable. */
 const ROUND = 2e7;
 const VISITS = 2e4;
-/** Temperatures of rounds, as shares of the cost; and blocks' widths, wide enough for what reads one tensor everywhere. */
+/**
+ * Temperatures of rounds, at their start and their end, in what a variable costs on average; blocks' widths, wide enough for
+ * what reads one tensor everywhere; and lengths, in ROUND. Where memory is tight or states are many, only heat leads from one way of
+ * cutting a whole graph to another; where there are thousands of variables, most of the gain is in the cold.
+ */
 const ROUNDS = [
-  { heat: 3e-4, width: 2000 },
-  { heat: 1e-4, width: 500 },
-  { heat: 1e-3, width: 200 },
-  { heat: 3e-5, width: 2000 },
+  { hot: 1.5, cold: 0.015, width: 2000, length: 1 },
+  { hot: 0.06, cold: 0.0006, width: 500, length: 1 },
+  { hot: 5, cold: 0.02, width: 2000, length: 10 },
+  { hot: 20, cold: 0.02, width: 2000, length: 25 },
 ] as const;
+/** The coldest, for what has little time. */
+export const COLDEST = 1;
 
 export interface Round {
   readonly number: number;
   /** Share of the usual length, and the table entries that are looked at, at most. */
   readonly share: number;
   readonly most: number;
-  /** A cost near those that are looked for: heat is a share of it. */
+  /** What a variable costs on average. */
   readonly scale: number;
   /** The best cost of anything so far, told whenever it is asked. */
   known(): number;
@@ -44,17 +50,18 @@ export function searchRound(
   advice: Advice,
   round: Round,
 ): void {
-  const { heat, width } = ROUNDS[round.number % ROUNDS.length] as (typeof ROUNDS)[number];
+  const { hot, cold, width, length: relative } = ROUNDS[round.number % ROUNDS.length] as (typeof ROUNDS)[number];
   search.price(advice.rows, advice.prices);
   if (round.number % 3 === 0 || !search.best) search.restart(advice.favoured);
   else search.restart(search.best.states);
-  const length = Math.min((ROUND + VISITS * core.count) * (1 + round.number / 4) * round.share, round.most);
+  const usual = (ROUND * relative + VISITS * core.count) * (1 + round.number / 4);
+  const length = Math.min(usual * round.share, round.most);
   const offer = (below: number) => {
     const found = search.best;
     if (found && found.cost + constant < round.known() * below) round.take(expand(found.states), found.cost + constant);
   };
   // A round may be long: what it finds is told on the way, the small steps at its end.
-  search.anneal(length, [round.scale * heat, round.scale * heat * 0.01], width, () => {
+  search.anneal(length, [round.scale * hot, round.scale * cold], width, () => {
     offer(1 - STEP);
     return round.stop();
   });

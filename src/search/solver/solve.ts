@@ -16,7 +16,7 @@ import type { IntegerSolver } from './integer-solvers.js';
 import { type Level, levelOf } from './level.js';
 import { type LimitedProblem, NoAssignment } from './limited-problem.js';
 import { LocalSearch } from './local-search.js';
-import { searchRound } from './rounds.js';
+import { COLDEST, searchRound } from './rounds.js';
 import { tightened } from './tighten.js';
 
 export interface Effort {
@@ -40,6 +40,11 @@ const MOST_COLUMNS = 60_000;
 const NOTE_SECONDS = 0.5;
 /** Share of a round of local search that a branch gets. */
 const BRANCH_ROUND = 0.05;
+/** Share of what is left that an integer program gets: it tells nothing before its end. */
+const PROGRAM_SHARE = 0.25;
+/** Branches are left alone for a while where, after this share of the effort, they would not close this share of the gap. */
+const PATIENCE = 0.04;
+const PROMISE = 0.3;
 /** Columns of a program that is tried in every round. */
 const FEW_COLUMNS = 5000;
 /** Sweeps between two changes of prices. */
@@ -95,6 +100,8 @@ interface Open {
 class Solving {
   private readonly started = performance.now();
   private readonly levels: Bounded[] = [];
+  /** Variables of the first core. */
+  private variables = 1;
   /** Levels made so far, those that were dropped included. */
   private depth = 0;
   private states: readonly number[] | null = null;
@@ -107,6 +114,8 @@ class Solving {
   private readonly cutShort = new WeakSet<Dual>();
   /** Branches that are open; none before the first split. */
   private open: Open[] = [];
+  /** Whether branches raise the bound too slowly to end. */
+  private isSlow = false;
   /** The best cost at the last fixing. */
   private fixedAt = Infinity;
 
@@ -129,12 +138,17 @@ class Solving {
       }
       // The deepest core is the smallest; the widest has ways that were cut with what was not better.
       for (const level of new Set([this.levels[this.levels.length - 1], this.levels[0]])) {
-        if (level && !this.isDone()) this.improve(level, round);
+        if (level && !this.isDone()) this.improve(level, this.kindOf(round));
       }
       if (this.cost < this.fixedAt && !this.isDone()) this.fix();
       this.prove(round);
     }
     return this.answer();
+  }
+
+  /** Long rounds are the companion's, as long as there is hope of a proof; after that, it has had others than ours. */
+  private kindOf(round: number): number {
+    return !this.companion ? round : this.isSlow ? round + 2 : round % 2;
   }
 
   /** The integer program of the deepest core where it is small, else branches; larger programs now and then. */
@@ -145,9 +159,9 @@ class Solving {
     const program = (most: number, share: number) => {
       if (this.solver && !this.isDone()) this.raise(this.integerProgram(level, this.solver, most, share));
     };
-    program(FEW_COLUMNS, 0.5);
-    if (round % 2 === 1 && !this.isDone()) this.branch(round);
-    if (isDue) program(MOST_COLUMNS, 0.5);
+    program(FEW_COLUMNS, PROGRAM_SHARE);
+    if (round % (this.isSlow ? 8 : 2) === 1 && !this.isDone()) this.branch(round);
+    if (isDue) program(MOST_COLUMNS, PROGRAM_SHARE);
   }
 
   /** Adds the level of a problem, if anything of it is open. */
@@ -180,6 +194,7 @@ class Solving {
       this.take(level.expand([]), level.constant);
       return null;
     }
+    if (this.depth === 1) this.variables = core.count;
     const dual = new Dual(core, limit, prices && priceByRow(prices, level));
     const search = new LocalSearch(core, limit, dual.favoured, 1 + this.levels.length);
     const made = { ...level, dual, search, depth: isShared ? this.depth - 1 : -1 };
@@ -218,7 +233,7 @@ class Solving {
       number,
       share,
       most: (this.effort.work - this.work) / 4,
-      scale: Math.max(1, this.cost < Infinity ? this.cost : Math.abs(dual.best)),
+      scale: Math.max(1, (this.cost < Infinity ? this.cost : Math.abs(dual.best)) / this.variables),
       known: () => this.cost,
       take: (states, cost) => this.take(states, cost),
       stop: () => {
@@ -314,6 +329,7 @@ class Solving {
     if (this.open.length === 0) {
       this.open.push({ level: this.levels[this.levels.length - 1] as Bounded, bound: this.bound });
     }
+    const [from, spent] = [this.bound, this.spent()];
     const entries = () => this.open.reduce((sum, { level }) => sum + level.core.entries, 0);
     while (!this.isDone() && this.seconds() < until && this.work < most && entries() < OPEN_ENTRIES) {
       this.heed();
@@ -333,6 +349,9 @@ class Solving {
         }
       }
       this.raise(this.open.reduce((least, { bound }) => Math.min(least, bound), this.cost));
+      const [part, closed] = [this.spent() - spent, (this.bound - from) / (this.cost - from)];
+      this.isSlow = part > PATIENCE && closed * (1 - this.spent()) < PROMISE * part;
+      if (this.isSlow) return;
     }
   }
 
@@ -350,7 +369,7 @@ class Solving {
       const level = this.bounded({ ...problem, factors }, constant, expand, BRANCH_GAIN, pricesOf(dual), false);
       if (!level) return null;
       let bound = Math.ceil(level.dual.safeBound() + level.constant - 1e-6);
-      if (bound < this.cost) this.improve(level, 0, BRANCH_ROUND);
+      if (bound < this.cost) this.improve(level, COLDEST, BRANCH_ROUND);
       if (bound < this.cost && this.solver) {
         bound = Math.max(bound, Math.ceil(this.integerProgram(level, this.solver, FEW_COLUMNS, 0.2) - 1e-6));
       }
@@ -392,6 +411,11 @@ class Solving {
 
   private isDone(): boolean {
     return this.stopped() || this.cost <= this.bound;
+  }
+
+  /** Share of the effort that is gone. */
+  private spent(): number {
+    return Math.max(this.work / this.effort.work, this.seconds() / (this.effort.seconds ?? Infinity));
   }
 
   private stopped(): boolean {
