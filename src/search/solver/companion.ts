@@ -126,6 +126,7 @@ class Accompanying {
   private improve({ level, search, advice }: Place, number: number): void {
     searchRound(level, search, advice, {
       number,
+      isLong: true,
       share: 1,
       most: Infinity,
       scale: Math.max(

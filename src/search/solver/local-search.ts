@@ -22,6 +22,9 @@ export interface Found {
 /** Rows added at once where an assignment passes many. */
 const ROWS_AT_ONCE = 4;
 
+/** Variables in blocks between two changes of penalties. */
+const PRESS = 640;
+
 /** What visiting a variable costs beside its entries, in entries. */
 const PER_VARIABLE = 100;
 
@@ -99,19 +102,19 @@ export class LocalSearch {
   anneal(work: number, temperatures: readonly [number, number], width: number, stop: () => boolean): void {
     const [hot, cold] = temperatures;
     const from = this.work;
-    let moves = 0;
+    let moved = 0;
     while (this.work - from < work) {
       const done = (this.work - from) / work;
-      this.move(hot * (cold / hot) ** done, width);
-      moves += 1;
-      if (moves % 64 === 0) {
-        this.press();
-        if (stop()) return;
-      }
+      moved += this.move(hot * (cold / hot) ** done, width);
+      if (moved < PRESS) continue;
+      moved = 0;
+      this.press();
+      if (stop()) return;
     }
   }
 
-  private move(temperature: number, width: number): void {
+  /** Returns the variables of the block. */
+  private move(temperature: number, width: number): number {
     const { states, random } = this;
     const block = this.block(Math.ceil(width ** random.next()));
     this.charge(random.next() * 2);
@@ -145,6 +148,7 @@ export class LocalSearch {
       }
     }
     for (const v of block) this.placeOf[v] = -1;
+    return block.length;
   }
 
   /** A random variable, then neighbours that have one neighbour in the block. */

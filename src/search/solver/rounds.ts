@@ -32,6 +32,8 @@ export const COLDEST = 1;
 
 export interface Round {
   readonly number: number;
+  /** Whether hot rounds have all the time that they need. */
+  readonly isLong: boolean;
   /** Share of the usual length, and the table entries that are looked at, at most. */
   readonly share: number;
   readonly most: number;
@@ -54,7 +56,7 @@ export function searchRound(
   search.price(advice.rows, advice.prices);
   if (round.number % 3 === 0 || !search.best) search.restart(advice.favoured);
   else search.restart(search.best.states);
-  const usual = (ROUND * relative + VISITS * core.count) * (1 + round.number / 4);
+  const usual = (ROUND * (round.isLong ? relative : 1) + VISITS * core.count) * (1 + round.number / 4);
   const length = Math.min(usual * round.share, round.most);
   const offer = (below: number) => {
     const found = search.best;

@@ -231,6 +231,7 @@ class Solving {
     const from = search.work;
     searchRound(level, search, dual, {
       number,
+      isLong: this.companion !== null,
       share,
       most: (this.effort.work - this.work) / 4,
       scale: Math.max(1, (this.cost < Infinity ? this.cost : Math.abs(dual.best)) / this.variables),
