@@ -48,10 +48,10 @@ const interrupted = new AbortController();
 process.once('SIGINT', () => interrupted.abort());
 
 /**
- * Seconds kept for what comes after the search, and the share of the time that reading took: checking and writing take less
- * than reading, however slow the machine.
+ * Seconds kept for what comes after the search, and shares of the time that reading took and of the limit: checking and writing
+ * take less than reading, however slow the machine, and a machine with much else to do may wake this thread late.
  */
-const RESERVE = { seconds: 0.5, ofReading: 0.5 };
+const RESERVE = { seconds: 0.5, ofReading: 0.5, ofLimit: 0.02 };
 /** Seconds between the search's own end and its being ended. */
 const GRACE = 0.3;
 
@@ -114,16 +114,23 @@ async function run(
   const read = performance.now();
   const used = process.cpuUsage();
   const instance = readInstance(file);
+  if (instance.limit === Infinity) console.error(`note: ${file} has no usage_limit: memory does not matter`);
   let peakBytes = process.memoryUsage().rss;
   const sampling = setInterval(() => {
     peakBytes = Math.max(peakBytes, process.memoryUsage().rss);
   }, 100);
   try {
     const problem = problemOf(instance);
-    const reserve = RESERVE.seconds + (RESERVE.ofReading * (performance.now() - read)) / 1000;
+    const reserve =
+      RESERVE.seconds + RESERVE.ofLimit * seconds + (RESERVE.ofReading * (performance.now() - read)) / 1000;
     const left = Math.max(0.1, seconds - reserve - (performance.now() - started) / 1000);
     const signal = AbortSignal.any([interrupted.signal, AbortSignal.timeout(Math.ceil(left * 1000))]);
-    const task = { problem, effort: { work: Infinity, seconds: Math.max(0.05, left - GRACE) }, solver };
+    const task = {
+      problem,
+      effort: { work: Infinity, seconds: Math.max(0.05, left - GRACE) },
+      solver,
+      accompanied: true,
+    };
     const answer = await solveApart(task, { signal });
     const spent = (performance.now() - started) / 1000;
     const { user, system } = process.cpuUsage(used);

@@ -47,6 +47,6 @@ export function evaluate(instance: Instance, solution: readonly number[]): Evalu
     live += changes.get(time) as bigint;
     if (live > peak) peak = live;
   }
-  const fault = peak > BigInt(limit) ? `takes ${peak} of ${limit} bytes` : null;
+  const fault = limit !== Infinity && peak > BigInt(limit) ? `takes ${peak} of ${limit} bytes` : null;
   return { cost, peak, fault };
 }

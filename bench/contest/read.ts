@@ -5,7 +5,8 @@
  *                edges: {nodes: [[i, j]], costs: [[…]]}, usage_limit}}
  *
  * costs and usages by node and strategy; edge costs row-major over the strategies of i and j; intervals half-open; a cost of
- * 10^18 or more is forbidden.
+ * 10^18 or more is forbidden. Several edges may join two nodes, either way round, and an edge a node with itself. Without
+ * usage_limit, memory does not matter; then usages and intervals may be missing as well.
  */
 import { readFileSync } from 'node:fs';
 import { gunzipSync } from 'node:zlib';
@@ -24,6 +25,7 @@ export interface Instance {
   readonly intervals: readonly (readonly [number, number])[];
   readonly edges: readonly (readonly [number, number])[];
   readonly edgeCosts: readonly (readonly number[])[];
+  /** Infinity where there is none. */
   readonly limit: number;
 }
 
@@ -33,8 +35,8 @@ export interface Instance {
  */
 export function readInstance(file: string): Instance {
   const { problem } = objectAt(parse(file), 'the file', file);
-  const { name, nodes, edges, usage_limit: limit } = objectAt(problem, 'problem', file);
-  const { costs, usages, intervals } = objectAt(nodes, 'problem.nodes', file);
+  const { name, nodes, edges, usage_limit: usageLimit } = objectAt(problem, 'problem', file);
+  const { costs, ...memory } = objectAt(nodes, 'problem.nodes', file);
   const { nodes: pairs, costs: edgeCosts } = objectAt(edges, 'problem.edges', file);
   const at = (place: string) => `problem.${place}`;
   const nodeCosts = rows(costs, at('nodes.costs'), file);
@@ -42,6 +44,11 @@ export function readInstance(file: string): Instance {
   nodeCosts.forEach((row, node) => {
     if (row.length === 0) throw malformed(file, at(`nodes.costs[${node}]`), 'at least one strategy', 'an empty list');
   });
+  const limit = limitOf(usageLimit, file);
+  const { usages, intervals } =
+    limit === Infinity && memory.usages === undefined && memory.intervals === undefined
+      ? { usages: nodeCosts.map((row) => row.map(() => 0)), intervals: nodeCosts.map(() => [0, 0]) }
+      : memory;
   const nodeUsages = rows(usages, at('nodes.usages'), file, (node) => nodeCosts[node]?.length, count);
   const spans = rows(intervals, at('nodes.intervals'), file, () => 2, count);
   const ends = rows(pairs, at('edges.nodes'), file, () => 2);
@@ -52,16 +59,12 @@ export function readInstance(file: string): Instance {
         throw malformed(file, place, `two nodes from 0 to ${count - 1}`, String(node));
       }
     }
-    if (i === j) throw malformed(file, place, 'two different nodes', `${i} twice`);
   });
   const sizeOf = (edge: number) => {
     const [i = 0, j = 0] = ends[edge] ?? [];
     return (nodeCosts[i]?.length ?? 0) * (nodeCosts[j]?.length ?? 0);
   };
   const tables = rows(edgeCosts, at('edges.costs'), file, sizeOf, ends.length);
-  if (typeof limit !== 'number' || !(limit >= 0)) {
-    throw malformed(file, at('usage_limit'), 'a number of bytes', JSON.stringify(limit) ?? 'nothing');
-  }
   return {
     name: typeof name === 'string' ? name : '',
     costs: nodeCosts,
@@ -83,6 +86,13 @@ export function problemOf(instance: Instance): LimitedProblem {
   instance.edges.forEach(([i, j], edge) => {
     const costs = instance.edgeCosts[edge] as readonly number[];
     const sizes = [instance.costs[i]?.length ?? 0, instance.costs[j]?.length ?? 0];
+    if (i === j) {
+      const own = Float64Array.from({ length: sizes[0] as number }, (_, s) =>
+        finite(costs[s * (sizes[0] as number) + s] as number),
+      );
+      factors.push({ variables: [i], table: { sizes: sizes.slice(1), values: own } });
+      return;
+    }
     const key = `${sizes.join()}:${digest(costs)}`;
     const known = tables.get(key);
     const table = known && sameCosts(known.values, costs) ? known : { sizes, values: Float64Array.from(costs, finite) };
@@ -96,8 +106,21 @@ export function problemOf(instance: Instance): LimitedProblem {
   return { sizes: instance.costs.map((costs) => costs.length), factors, uses, limit: instance.limit };
 }
 
+/**
+ * What is not forbidden but dearer than any sum that doubles hold exactly is not looked at: solutions that cost 2^53 or more are
+ * refused in any case, and no other has it.
+ */
 function finite(cost: number): number {
-  return cost >= FORBIDDEN ? Infinity : cost;
+  return cost > Number.MAX_SAFE_INTEGER ? Infinity : cost;
+}
+
+function limitOf(limit: unknown, file: string): number {
+  if (limit === undefined || limit === null) return Infinity;
+  if (typeof limit !== 'number' || !(limit >= 0)) {
+    throw malformed(file, 'problem.usage_limit', 'a number of bytes', JSON.stringify(limit));
+  }
+  // Bytes are whole.
+  return Math.floor(limit);
 }
 
 function sameCosts(values: Float64Array, costs: readonly number[]): boolean {
@@ -167,17 +190,12 @@ function rows(
     if (expected !== undefined && row.length !== expected) {
       throw malformed(file, here, `${expected} numbers`, String(row.length));
     }
-    const wrong = row.findIndex((entry: unknown) => typeof entry !== 'number' || !(entry >= 0) || !isWhole(entry));
+    const wrong = row.findIndex((entry: unknown) => !Number.isInteger(entry) || (entry as number) < 0);
     if (wrong >= 0) {
       throw malformed(file, `${here}[${wrong}]`, 'a whole number from 0', JSON.stringify(row[wrong]) ?? 'nothing');
     }
   });
   return value as number[][];
-}
-
-/** Beyond 2^53 doubles are whole, but their sums are not exact: only a forbidden cost may be as large. */
-function isWhole(value: number): boolean {
-  return value >= FORBIDDEN || Number.isSafeInteger(value);
 }
 
 function kindOf(value: unknown): string {

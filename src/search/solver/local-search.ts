@@ -22,6 +22,9 @@ export interface Found {
 /** Rows added at once where an assignment passes many. */
 const ROWS_AT_ONCE = 4;
 
+/** Variables in blocks between two changes of penalties. */
+const PRESS = 640;
+
 /** What visiting a variable costs beside its entries, in entries. */
 const PER_VARIABLE = 100;
 
@@ -29,13 +32,16 @@ export class LocalSearch {
   best: Found | null = null;
   /** Table entries looked at. */
   work = 0;
+  /** Rows that ever mattered, sorted; what follows is by place in this list. */
   readonly rows: number[] = [];
   private readonly prices: number[] = [];
   private readonly penalties: number[] = [];
-  private used: number[] = [];
-  /** Of each variable: which working rows it takes memory in, and how much by (row, state). */
-  private rowsOf: Int32Array[] = [];
-  private bytesOf: Float64Array[] = [];
+  private readonly used: number[] = [];
+  /** Sums of what a byte costs in the rows before each place, times the limit. */
+  private readonly charged: number[] = [0];
+  /** The places of the rows in which each use of the core takes memory: from, and up to. */
+  private readonly placesFrom: Int32Array;
+  private readonly placesTo: Int32Array;
   private states: Int32Array;
   private cost: number;
   private readonly random: Generator;
@@ -60,7 +66,8 @@ export class LocalSearch {
     this.cost = coreCost(core, this.states);
     this.placeOf = new Int32Array(core.count).fill(-1);
     this.allowed = new Uint8Array(core.unary.length).fill(1);
-    this.rebuild();
+    this.placesFrom = new Int32Array(core.useBytes.length);
+    this.placesTo = new Int32Array(core.useBytes.length);
     this.note();
   }
 
@@ -72,7 +79,6 @@ export class LocalSearch {
       if (at >= 0) this.prices[at] = price;
       else if (price > 0) this.addRow(row, price);
     });
-    this.rebuild();
   }
 
   /** States that cannot be part of a better assignment are not tried. */
@@ -91,28 +97,28 @@ export class LocalSearch {
   /**
    * Moves until `work` entries have been looked at.
    * @param temperatures costs at the start and at the end
-   * @param width variables of a block, at most
+   * @param width variables of a block, at most: as many blocks are below its square root as above
    */
   anneal(work: number, temperatures: readonly [number, number], width: number, stop: () => boolean): void {
     const [hot, cold] = temperatures;
     const from = this.work;
-    let moves = 0;
+    let moved = 0;
     while (this.work - from < work) {
       const done = (this.work - from) / work;
-      this.move(hot * (cold / hot) ** done, width);
-      moves += 1;
-      if (moves % 64 === 0) {
-        this.press();
-        if (stop()) return;
-      }
+      moved += this.move(hot * (cold / hot) ** done, width);
+      if (moved < PRESS) continue;
+      moved = 0;
+      this.press();
+      if (stop()) return;
     }
   }
 
-  private move(temperature: number, width: number): void {
+  /** Returns the variables of the block. */
+  private move(temperature: number, width: number): number {
     const { states, random } = this;
-    const block = this.block(1 + random.below(width));
-    const pressure = random.next() * 2;
-    for (let index = block.length - 1; index >= 0; index--) this.upward(block, index, pressure);
+    const block = this.block(Math.ceil(width ** random.next()));
+    this.charge(random.next() * 2);
+    for (let index = block.length - 1; index >= 0; index--) this.upward(block, index);
     const before = block.map((v) => states[v] as number);
     const costBefore = this.cost;
     const penaltyBefore = this.penalty();
@@ -142,6 +148,7 @@ export class LocalSearch {
       }
     }
     for (const v of block) this.placeOf[v] = -1;
+    return block.length;
   }
 
   /** A random variable, then neighbours that have one neighbour in the block. */
@@ -170,7 +177,7 @@ export class LocalSearch {
   }
 
   /** Costs of the states of a block's variable, with the best of all below it; passes them to its parent. */
-  private upward(block: readonly number[], index: number, pressure: number): void {
+  private upward(block: readonly number[], index: number): void {
     const { core, placeOf, states } = this;
     const v = block[index] as number;
     this.work += PER_VARIABLE;
@@ -180,15 +187,12 @@ export class LocalSearch {
     for (let s = 0; s < size; s++) costs[s] = this.allowed[first + s] ? (core.unary[first + s] as number) : Infinity;
     const held = states[v] as number;
     if (costs[held] === Infinity) costs[held] = core.unary[first + held] as number;
-    const rows = this.rowsOf[v] as Int32Array;
-    const bytes = this.bytesOf[v] as Float64Array;
-    for (let k = 0; k < rows.length; k++) {
-      const row = rows[k] as number;
-      const over = (this.used[row] as number) > (core.capacity[this.rows[row] as number] as number);
-      const price =
-        ((this.prices[row] as number) * pressure + (over ? (this.penalties[row] as number) : 0)) / this.limit;
-      if (price > 0)
-        for (let s = 0; s < size; s++) costs[s] = (costs[s] as number) + price * (bytes[k * size + s] as number);
+    for (let use = core.useStarts[v] as number; use < (core.useStarts[v + 1] as number); use++) {
+      const [from, to] = [this.placesFrom[use] as number, this.placesTo[use] as number];
+      const price = ((this.charged[to] as number) - (this.charged[from] as number)) / this.limit;
+      if (!(price > 0)) continue;
+      const bytes = core.useBytes[use] as Float64Array;
+      for (let s = 0; s < size; s++) costs[s] = (costs[s] as number) + price * (bytes[s] as number);
     }
     for (let at = core.edgeStarts[v] as number; at < (core.edgeStarts[v + 1] as number); at++) {
       const e = core.edgesAt[at] as number;
@@ -271,15 +275,26 @@ export class LocalSearch {
         change += (table[state * width + x] as number) - (table[old * width + x] as number);
       } else change += (table[x * size + state] as number) - (table[x * size + old] as number);
     }
-    const rows = this.rowsOf[v] as Int32Array;
-    const bytes = this.bytesOf[v] as Float64Array;
-    for (let k = 0; k < rows.length; k++) {
-      const row = rows[k] as number;
-      this.used[row] =
-        (this.used[row] as number) + (bytes[k * size + state] as number) - (bytes[k * size + old] as number);
+    for (let use = core.useStarts[v] as number; use < (core.useStarts[v + 1] as number); use++) {
+      const bytes = core.useBytes[use] as Float64Array;
+      const more = (bytes[state] as number) - (bytes[old] as number);
+      if (more === 0) continue;
+      const to = this.placesTo[use] as number;
+      for (let place = this.placesFrom[use] as number; place < to; place++)
+        this.used[place] = (this.used[place] as number) + more;
     }
     states[v] = state;
     return change;
+  }
+
+  /** What a byte costs now: the price of each row times `pressure`, and the penalty where the limit is passed. */
+  private charge(pressure: number): void {
+    let sum = 0;
+    for (let row = 0; row < this.rows.length; row++) {
+      const over = (this.used[row] as number) > (this.core.capacity[this.rows[row] as number] as number);
+      sum += (this.prices[row] as number) * pressure + (over ? (this.penalties[row] as number) : 0);
+      this.charged[row + 1] = sum;
+    }
   }
 
   /** Cost of the memory above the limit. */
@@ -330,58 +345,33 @@ export class LocalSearch {
       // Its neighbours would be as full.
       for (let row = Math.max(0, worst - 16); row < Math.min(usage.length, worst + 16); row++) usage[row] = -Infinity;
     }
-    if (added > 0) this.rebuild();
-    else this.best = { states: Int32Array.from(this.states), cost };
+    if (added === 0) this.best = { states: Int32Array.from(this.states), cost };
   }
 
   private addRow(row: number, price: number): void {
-    this.rows.push(row);
-    this.prices.push(price);
-    this.penalties.push(price * 2 + this.unit());
-  }
-
-  private rebuild(): void {
-    const { core } = this;
-    const order = [...this.rows.keys()].sort((a, b) => (this.rows[a] as number) - (this.rows[b] as number));
-    const sorted = Float64Array.from(order, (index) => this.rows[index] as number);
-    this.rowsOf = [];
-    this.bytesOf = [];
+    const { core, rows, placesFrom, placesTo } = this;
+    const place = lowerBound(Float64Array.from(rows), row);
+    rows.splice(place, 0, row);
+    this.prices.splice(place, 0, price);
+    this.penalties.splice(place, 0, price * 2 + this.unit());
+    this.charged.push(0);
+    let used = 0;
     for (let v = 0; v < core.count; v++) {
-      const size = (core.offsets[v + 1] as number) - (core.offsets[v] as number);
-      const byRow = new Map<number, Float64Array>();
-      for (let u = core.useStarts[v] as number; u < (core.useStarts[v + 1] as number); u++) {
-        const bytes = core.useBytes[u] as Float64Array;
-        for (
-          let at = lowerBound(sorted, core.useFrom[u] as number);
-          at < sorted.length && (sorted[at] as number) < (core.useTo[u] as number);
-          at++
-        ) {
-          const sum = byRow.get(order[at] as number) ?? new Float64Array(size);
-          for (let s = 0; s < size; s++) sum[s] = (sum[s] as number) + (bytes[s] as number);
-          byRow.set(order[at] as number, sum);
-        }
+      for (let use = core.useStarts[v] as number; use < (core.useStarts[v + 1] as number); use++) {
+        if (row >= (core.useTo[use] as number)) continue;
+        placesTo[use] = (placesTo[use] as number) + 1;
+        if (row < (core.useFrom[use] as number)) placesFrom[use] = (placesFrom[use] as number) + 1;
+        else used += (core.useBytes[use] as Float64Array)[this.states[v] as number] as number;
       }
-      this.rowsOf.push(Int32Array.from(byRow.keys()));
-      const flat = new Float64Array(byRow.size * size);
-      [...byRow.values()].forEach((bytes, k) => {
-        flat.set(bytes, k * size);
-      });
-      this.bytesOf.push(flat);
     }
-    this.recount();
+    this.used.splice(place, 0, used);
   }
 
   private recount(): void {
-    this.used = this.rows.map(() => 0);
-    for (let v = 0; v < this.core.count; v++) {
-      const rows = this.rowsOf[v] as Int32Array;
-      const size = (this.core.offsets[v + 1] as number) - (this.core.offsets[v] as number);
-      rows.forEach((row, k) => {
-        this.used[row] =
-          (this.used[row] as number) +
-          ((this.bytesOf[v] as Float64Array)[k * size + (this.states[v] as number)] as number);
-      });
-    }
+    const usage = rowUsage(this.core, this.states);
+    this.rows.forEach((row, place) => {
+      this.used[place] = usage[row] as number;
+    });
   }
 
   private other(e: number, v: number): number {

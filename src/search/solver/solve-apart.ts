@@ -1,7 +1,8 @@
 /**
  * @file The solver on a thread of its own: it can be interrupted, and the best answer so far is never lost.
  */
-import { Worker } from 'node:worker_threads';
+import { MessageChannel, Worker } from 'node:worker_threads';
+import type { Found } from './companion.js';
 import type { IntegerSolver } from './integer-solvers.js';
 import { type LimitedProblem, NoAssignment } from './limited-problem.js';
 import type { Answer, Effort } from './solve.js';
@@ -11,6 +12,8 @@ export interface Task {
   readonly problem: LimitedProblem;
   readonly effort: Effort;
   readonly solver: IntegerSolver['name'] | 'none';
+  /** Whether another thread looks for better assignments meanwhile: with a limit in seconds alone. */
+  readonly accompanied?: boolean;
 }
 
 /** What it tells: better answers, the last one, or why there is none. */
@@ -33,16 +36,27 @@ const GRACE = 1;
 const WIND_UP = 2;
 
 /**
- * Solves on another thread. Whoever is answered may end the process at once, so the answer is passed on when the thread is gone:
- * ending one while WebAssembly winds up can hang (nodejs/node#47748).
+ * Solves on another thread, or two. Whoever is answered may end the process at once, so the answer is passed on when the thread
+ * is gone: ending one while WebAssembly winds up can hang (nodejs/node#47748).
  * @throws NoAssignment where every assignment is forbidden, or takes more than the limit
  */
 export function solveApart(task: Task, { signal, better }: Following = {}): Promise<Answer> {
   return new Promise((resolve, reject) => {
     let best: Answer = { states: null, cost: Infinity, bound: -Infinity };
     let isAnswered = false;
-    const worker = new Worker(new URL('./solver-thread.js', import.meta.url), { workerData: task });
-    const { seconds } = task.effort;
+    const { problem, effort, solver, accompanied } = task;
+    const { seconds } = effort;
+    const channel = accompanied && seconds !== undefined ? new MessageChannel() : undefined;
+    const worker = new Worker(new URL('./solver-thread.js', import.meta.url), {
+      workerData: { problem, effort, solver, port: channel?.port1 },
+      transferList: channel ? [channel.port1] : [],
+    });
+    const companion =
+      channel &&
+      new Worker(new URL('./companion-thread.js', import.meta.url), {
+        workerData: { problem, seconds, port: channel.port2 },
+        transferList: [channel.port2],
+      });
     const end = () => {
       void worker.terminate();
       answer(() => resolve(best));
@@ -55,6 +69,8 @@ export function solveApart(task: Task, { signal, better }: Following = {}): Prom
       isAnswered = true;
       clearTimeout(timer);
       signal?.removeEventListener('abort', end);
+      // The companion has no WebAssembly: it can be ended at any time.
+      void companion?.terminate();
       const late = setTimeout(finish, WIND_UP * 1000);
       worker.once('exit', () => {
         clearTimeout(late);
@@ -63,13 +79,32 @@ export function solveApart(task: Task, { signal, better }: Following = {}): Prom
       // A thread that does not end keeps nobody waiting.
       worker.unref();
     };
+    /** Each thread's bound and assignments hold, so the best of both do. */
+    const joined = ({ states, cost, bound }: Answer): Answer => {
+      const isBetter = cost < best.cost;
+      const least = isBetter ? cost : best.cost;
+      return {
+        states: isBetter ? states : best.states,
+        cost: least,
+        bound: Math.min(Math.max(bound, best.bound), least),
+      };
+    };
+    const take = (found: Answer) => {
+      best = joined(found);
+      better?.(best);
+    };
     worker.on('message', (told: Told) => {
-      if (told.kind === 'better') {
-        best = told.answer;
-        better?.(best);
-      } else if (told.kind === 'done') answer(() => resolve(told.answer));
+      if (told.kind === 'better') take(told.answer);
+      else if (told.kind === 'done') answer(() => resolve(joined(told.answer)));
       else if (told.kind === 'impossible') answer(() => reject(new NoAssignment(told.message)));
       else if (told.kind === 'failed') answer(() => reject(told.error));
+    });
+    companion?.on('message', ({ states, cost }: Found) => {
+      if (cost < best.cost) take({ states, cost, bound: -Infinity });
+    });
+    // It only helps: where it has no room, the search goes on without it.
+    companion?.on('error', (error: NodeJS.ErrnoException) => {
+      if (error.code !== 'ERR_WORKER_OUT_OF_MEMORY') answer(() => reject(error));
     });
     worker.on('messageerror', (error) => answer(() => reject(error)));
     // After an error the thread ends, too.
@@ -79,6 +114,7 @@ export function solveApart(task: Task, { signal, better }: Following = {}): Prom
       isAnswered = true;
       clearTimeout(timer);
       signal?.removeEventListener('abort', end);
+      void companion?.terminate();
       reject(new Error(`the solver's thread ended without an answer (${code})`));
     });
     signal?.addEventListener('abort', end);

@@ -7,13 +7,16 @@
  *
  * Effort is counted in table entries looked at, so equal problems have equal answers; seconds are a limit of the user's own.
  */
-import { type Core, coreCost, packed, rowUsage } from './core.js';
+
+import type { Companion } from './companion.js';
+import { type Core, coreCost, rowUsage } from './core.js';
 import { Dual } from './dual.js';
 import { columnCount, formulate } from './integer-program.js';
 import type { IntegerSolver } from './integer-solvers.js';
+import { type Level, levelOf } from './level.js';
 import { type LimitedProblem, NoAssignment } from './limited-problem.js';
 import { LocalSearch } from './local-search.js';
-import { type Reduction, reduce } from './reduction.js';
+import { COLDEST, searchRound } from './rounds.js';
 import { tightened } from './tighten.js';
 
 export interface Effort {
@@ -35,10 +38,13 @@ export interface Answer {
 const MOST_COLUMNS = 60_000;
 /** Seconds after which a better bound alone is told. */
 const NOTE_SECONDS = 0.5;
-/** Gain, as a share of the cost, that is told before a round of local search ends. */
-const STEP = 0.005;
 /** Share of a round of local search that a branch gets. */
 const BRANCH_ROUND = 0.05;
+/** Share of what is left that an integer program gets: it tells nothing before its end. */
+const PROGRAM_SHARE = 0.25;
+/** Branches are left alone for a while where, after this share of the effort, they would not close this share of the gap. */
+const PATIENCE = 0.04;
+const PROMISE = 0.3;
 /** Columns of a program that is tried in every round. */
 const FEW_COLUMNS = 5000;
 /** Sweeps between two changes of prices. */
@@ -55,23 +61,13 @@ const KNOWN = { firstSweeps: 3, stretch: 15 };
 const FIRST_ROUND = 0.1;
 /** Table entries of all open branches together: about half a gigabyte. */
 const OPEN_ENTRIES = 3e7;
-/** Table entries that a round of local search looks at, the first time: so many, and so many for each variable. */
-const ROUND = 2e7;
-const VISITS = 2e4;
 /** Fixing is repeated where it left less than this share of the pairs. */
 const SHRINKS = 0.95;
-/** Temperatures of rounds, as shares of the cost; and blocks' widths. */
-const ROUNDS = [
-  { heat: 3e-4, width: 20 },
-  { heat: 1e-4, width: 40 },
-  { heat: 1e-3, width: 20 },
-  { heat: 3e-5, width: 20 },
-] as const;
-
 /**
  * Solves a problem as far as the effort goes.
  * @param solver for integer programs; null leaves them out
  * @param note told of each better answer, and of better bounds now and then
+ * @param companion that searches on another thread; answers then depend on the clock
  * @throws NoAssignment where every assignment is forbidden, or takes more than the limit
  */
 export function solve(
@@ -79,20 +75,17 @@ export function solve(
   effort: Effort,
   solver: IntegerSolver | null,
   note: (answer: Answer) => void = () => {},
+  companion: Companion | null = null,
 ): Answer {
-  return new Solving(problem, effort, solver, note).run();
+  return new Solving(problem, effort, solver, note, companion).run();
 }
 
 /** A core of what may still be better, made by fixing in the core above it. */
-interface Level {
-  readonly core: Core;
-  readonly limit: number;
+interface Bounded extends Level {
   readonly dual: Dual;
   readonly search: LocalSearch;
-  /** Cost of this level's assignments over their cost in its core. */
-  readonly constant: number;
-  /** States of the problem. */
-  expand(states: ArrayLike<number>): number[];
+  /** Cores above it. */
+  readonly depth: number;
 }
 
 /** Prices of the moments of a problem, from the level above. */
@@ -100,13 +93,17 @@ type Prices = ReadonlyMap<number, number>;
 
 /** A part of the assignments, and a bound on it. */
 interface Open {
-  readonly level: Omit<Level, 'search'>;
+  readonly level: Omit<Bounded, 'search'>;
   readonly bound: number;
 }
 
 class Solving {
   private readonly started = performance.now();
-  private levels: Level[] = [];
+  private readonly levels: Bounded[] = [];
+  /** Variables of the first core. */
+  private variables = 1;
+  /** Levels made so far, those that were dropped included. */
+  private depth = 0;
   private states: readonly number[] | null = null;
   private cost = Infinity;
   private bound = -Infinity;
@@ -117,6 +114,8 @@ class Solving {
   private readonly cutShort = new WeakSet<Dual>();
   /** Branches that are open; none before the first split. */
   private open: Open[] = [];
+  /** Whether branches raise the bound too slowly to end. */
+  private isSlow = false;
   /** The best cost at the last fixing. */
   private fixedAt = Infinity;
 
@@ -125,11 +124,13 @@ class Solving {
     private readonly effort: Effort,
     private readonly solver: IntegerSolver | null,
     private readonly note: (answer: Answer) => void,
+    private readonly companion: Companion | null,
   ) {}
 
   run(): Answer {
     this.descend(this.problem, 0, (states) => Array.from(states));
     for (let round = 0; !this.isDone(); round++) {
+      this.heed();
       const deepest = this.levels[this.levels.length - 1];
       if (deepest && this.cutShort.delete(deepest.dual)) {
         this.ascend(deepest, GAIN, true);
@@ -137,12 +138,17 @@ class Solving {
       }
       // The deepest core is the smallest; the widest has ways that were cut with what was not better.
       for (const level of new Set([this.levels[this.levels.length - 1], this.levels[0]])) {
-        if (level && !this.isDone()) this.improve(level, round);
+        if (level && !this.isDone()) this.improve(level, this.kindOf(round));
       }
       if (this.cost < this.fixedAt && !this.isDone()) this.fix();
       this.prove(round);
     }
     return this.answer();
+  }
+
+  /** Long rounds are the companion's, as long as there is hope of a proof; after that, it has had others than ours. */
+  private kindOf(round: number): number {
+    return !this.companion ? round : this.isSlow ? round + 2 : round % 2;
   }
 
   /** The integer program of the deepest core where it is small, else branches; larger programs now and then. */
@@ -153,50 +159,51 @@ class Solving {
     const program = (most: number, share: number) => {
       if (this.solver && !this.isDone()) this.raise(this.integerProgram(level, this.solver, most, share));
     };
-    program(FEW_COLUMNS, 0.5);
-    if (round % 2 === 1 && !this.isDone()) this.branch(round);
-    if (isDue) program(MOST_COLUMNS, 0.5);
+    program(FEW_COLUMNS, PROGRAM_SHARE);
+    if (round % (this.isSlow ? 8 : 2) === 1 && !this.isDone()) this.branch(round);
+    if (isDue) program(MOST_COLUMNS, PROGRAM_SHARE);
   }
 
   /** Adds the level of a problem, if anything of it is open. */
-  private descend(problem: LimitedProblem, constant: number, expand: Level['expand'], prices?: Prices): Level | null {
-    const level = this.levelOf(problem, constant, expand, GAIN, prices);
+  private descend(problem: LimitedProblem, constant: number, expand: Level['expand'], prices?: Prices): Bounded | null {
+    if (this.depth > 0) this.companion?.descend(problem, constant);
+    this.depth += 1;
+    const level = this.bounded(problem, constant, expand, GAIN, prices, true);
     if (!level) {
       this.raise(this.cost);
       return null;
     }
     this.raise(level.dual.safeBound() + level.constant);
+    this.advise(level);
     this.levels.push(level);
     return level;
   }
 
   /** A problem reduced, with its bound; null where reducing it has solved it. */
-  private levelOf(
+  private bounded(
     problem: LimitedProblem,
     constant: number,
     expand: Level['expand'],
     gain: number,
-    prices?: Prices,
-  ): Level | null {
-    const reduction = reduce(problem);
-    const core = packed(reduction, problem.limit);
-    const numbers = new Map([...core.variables].map((variable, index) => [variable, index]));
-    const dual = new Dual(core, problem.limit, prices && priceByRow(prices, reduction, core.rows));
-    const expanded = (states: ArrayLike<number>) =>
-      expand(reduction.expand((variable) => states[numbers.get(variable) as number] as number));
-    const all = constant + reduction.constant;
+    prices: Prices | undefined,
+    isShared: boolean,
+  ): Bounded | null {
+    const level = levelOf(problem, constant, expand);
+    const { core, limit } = level;
     if (core.count === 0) {
-      this.take(expanded([]), all);
+      this.take(level.expand([]), level.constant);
       return null;
     }
-    const search = new LocalSearch(core, problem.limit, dual.favoured, 1 + this.levels.length);
-    const level = { core, limit: problem.limit, dual, search, constant: all, expand: expanded };
-    this.ascend(level, gain, prices !== undefined);
-    return level;
+    if (this.depth === 1) this.variables = core.count;
+    const dual = new Dual(core, limit, prices && priceByRow(prices, level));
+    const search = new LocalSearch(core, limit, dual.favoured, 1 + this.levels.length);
+    const made = { ...level, dual, search, depth: isShared ? this.depth - 1 : -1 };
+    this.ascend(made, gain, prices !== undefined);
+    return made;
   }
 
   /** Dual ascent until a stretch of sweeps brings nothing; as long as there is no solution, one is looked for on the way. */
-  private ascend(level: Level, gain: number, isKnown: boolean): void {
+  private ascend(level: Bounded, gain: number, isKnown: boolean): void {
     const { dual, constant } = level;
     const until = this.seconds() + 0.15 * this.left();
     const { firstSweeps, stretch } = isKnown ? KNOWN : { firstSweeps: FIRST_SWEEPS, stretch: STRETCH };
@@ -204,6 +211,7 @@ class Solving {
     let [sweeps, last] = [0, -Infinity];
     while (!this.stopped() && this.seconds() < until && this.work < most) {
       this.work += sweepOnce(dual);
+      this.heed();
       sweeps += 1;
       const scale = Math.abs(dual.best + constant);
       const target = this.cost < Infinity ? this.cost - constant : dual.best + scale * 0.05;
@@ -211,41 +219,48 @@ class Solving {
       if (sweeps % stretch === 0) {
         if (dual.best - last <= (scale * gain * stretch) / STRETCH || dual.best + constant > this.cost) break;
         last = dual.best;
+        this.advise(level);
         if (this.cost === Infinity) this.improve(level, 0, FIRST_ROUND);
       }
     }
     if (!this.stopped() && this.seconds() >= until) this.cutShort.add(dual);
   }
 
-  private improve({ core, dual, search, constant, expand }: Level, round: number, share = 1): void {
-    const { heat, width } = ROUNDS[round % ROUNDS.length] as (typeof ROUNDS)[number];
+  private improve(level: Bounded, number: number, share = 1): void {
+    const { dual, search } = level;
     const from = search.work;
-    search.price(dual.rows, dual.prices);
-    if (round % 3 === 0 || !search.best) search.restart(dual.favoured);
-    else search.restart(search.best.states);
-    const scale = Math.max(1, this.cost < Infinity ? this.cost : Math.abs(dual.best));
-    const length = Math.min(
-      (ROUND + VISITS * core.count) * (1 + round / 4) * share,
-      (this.effort.work - this.work) / 4,
-    );
-    const offer = (below: number) => {
-      const found = search.best;
-      if (found && found.cost + constant < this.cost * below) this.take(expand(found.states), found.cost + constant);
-    };
-    // A round may be long: what it finds is told on the way, the small steps at its end.
-    search.anneal(length, [scale * heat, scale * heat * 0.01], width, () => {
-      offer(1 - STEP);
-      return this.stopped();
+    searchRound(level, search, dual, {
+      number,
+      isLong: this.companion !== null,
+      share,
+      most: (this.effort.work - this.work) / 4,
+      scale: Math.max(1, (this.cost < Infinity ? this.cost : Math.abs(dual.best)) / this.variables),
+      known: () => this.cost,
+      take: (states, cost) => this.take(states, cost),
+      stop: () => {
+        this.heed();
+        return this.stopped();
+      },
     });
-    offer(1);
     this.work += search.work - from;
+  }
+
+  /** Takes what the companion has found. */
+  private heed(): void {
+    for (const { states, cost } of this.companion?.found() ?? []) if (cost < this.cost) this.take(states, cost);
+  }
+
+  /** Tells the companion what the bound of a level knows. */
+  private advise({ depth, dual }: Bounded): void {
+    const { rows, prices, favoured } = dual;
+    if (depth >= 0) this.companion?.advise(depth, { rows, prices, favoured });
   }
 
   /** Fixes what cannot be better, again and again while that makes the core smaller. */
   private fix(): void {
     this.fixedAt = this.cost;
     for (;;) {
-      const level = this.levels[this.levels.length - 1] as Level;
+      const level = this.levels[this.levels.length - 1] as Bounded;
       const { core, dual, limit, constant, expand } = level;
       try {
         const bound = dual.safeBound();
@@ -269,7 +284,7 @@ class Solving {
    * where nothing is learnt.
    * @param most columns
    */
-  private integerProgram(level: Level, solver: IntegerSolver, most: number, share: number): number {
+  private integerProgram(level: Bounded, solver: IntegerSolver, most: number, share: number): number {
     const { core, dual, search, constant, expand } = level;
     const allowed = new Uint8Array(core.unary.length).fill(1);
     let bound = -Infinity;
@@ -313,10 +328,12 @@ class Solving {
     const until = this.seconds() + (round < 4 ? 0.5 : 0.8) * this.left();
     const most = this.work + (this.effort.work - this.work) / 4;
     if (this.open.length === 0) {
-      this.open.push({ level: this.levels[this.levels.length - 1] as Level, bound: this.bound });
+      this.open.push({ level: this.levels[this.levels.length - 1] as Bounded, bound: this.bound });
     }
+    const [from, spent] = [this.bound, this.spent()];
     const entries = () => this.open.reduce((sum, { level }) => sum + level.core.entries, 0);
     while (!this.isDone() && this.seconds() < until && this.work < most && entries() < OPEN_ENTRIES) {
+      this.heed();
       this.open = this.open.filter(({ bound }) => bound < this.cost).sort((a, b) => b.bound - a.bound);
       const node = this.open.pop();
       const split = node?.level.dual.split();
@@ -333,6 +350,9 @@ class Solving {
         }
       }
       this.raise(this.open.reduce((least, { bound }) => Math.min(least, bound), this.cost));
+      const [part, closed] = [this.spent() - spent, (this.bound - from) / (this.cost - from)];
+      this.isSlow = part > PATIENCE && closed * (1 - this.spent()) < PROMISE * part;
+      if (this.isSlow) return;
     }
   }
 
@@ -347,10 +367,10 @@ class Solving {
     const values = Float64Array.from({ length: size }, (_, s) => (first[s] === side ? 0 : Infinity));
     const factors = [...problem.factors, { variables: [variable], table: { sizes: [size], values } }];
     try {
-      const level = this.levelOf({ ...problem, factors }, constant, expand, BRANCH_GAIN, pricesOf(dual));
+      const level = this.bounded({ ...problem, factors }, constant, expand, BRANCH_GAIN, pricesOf(dual), false);
       if (!level) return null;
       let bound = Math.ceil(level.dual.safeBound() + level.constant - 1e-6);
-      if (bound < this.cost) this.improve(level, 0, BRANCH_ROUND);
+      if (bound < this.cost) this.improve(level, COLDEST, BRANCH_ROUND);
       if (bound < this.cost && this.solver) {
         bound = Math.max(bound, Math.ceil(this.integerProgram(level, this.solver, FEW_COLUMNS, 0.2) - 1e-6));
       }
@@ -366,6 +386,7 @@ class Solving {
     if (cost >= this.cost) return;
     this.states = states;
     this.cost = cost;
+    this.companion?.best(cost);
     this.tell();
   }
 
@@ -391,6 +412,11 @@ class Solving {
 
   private isDone(): boolean {
     return this.stopped() || this.cost <= this.bound;
+  }
+
+  /** Share of the effort that is gone. */
+  private spent(): number {
+    return Math.max(this.work / this.effort.work, this.seconds() / (this.effort.seconds ?? Infinity));
   }
 
   private stopped(): boolean {
@@ -419,11 +445,11 @@ function pricesOf(dual: Dual): Prices {
 }
 
 /** The prices of moments, at the rows that have become of them. */
-function priceByRow(prices: Prices, reduction: Reduction, rows: number): Prices {
+function priceByRow(prices: Prices, { core, rowOf }: Level): Prices {
   const byRow = new Map<number, number>();
   for (const [moment, price] of prices) {
-    const row = reduction.rowOf(moment);
-    if (row < rows && price > 0) byRow.set(row, (byRow.get(row) ?? 0) + price);
+    const row = rowOf(moment);
+    if (row < core.rows && price > 0) byRow.set(row, (byRow.get(row) ?? 0) + price);
   }
   return byRow;
 }

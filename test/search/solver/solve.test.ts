@@ -88,6 +88,18 @@ test.serial(
     );
   },
 );
+test('a companion on a second thread changes no optimum, and a limit that nothing meets ends both', async (t) => {
+  for (const seed of [1, 2, 3]) {
+    const problem = layered(12, 4, seed);
+    const task = { problem, effort: { work: Infinity, seconds: 60 }, solver: 'highs', accompanied: true } as const;
+    const { states, cost, bound } = await solveApart(task);
+    const alone = solve(problem, { work: 1e8 }, await loadSolver('highs'));
+    t.is(alone.bound, alone.cost);
+    t.deepEqual([cost, bound], [alone.cost, alone.cost]);
+    t.is(limitedCostOf(problem, states ?? []), cost);
+    await t.throwsAsync(solveApart({ ...task, problem: { ...problem, limit: 0 } }), { instanceOf: NoAssignment });
+  }
+});
 
 test('what cannot be kept is refused, on this thread and on another', async (t) => {
   const problem = {
