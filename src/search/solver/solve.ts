@@ -45,6 +45,9 @@ const PROGRAM_SHARE = 0.25;
 /** Branches are left alone for a while where, after this share of the effort, they would not close this share of the gap. */
 const PATIENCE = 0.04;
 const PROMISE = 0.3;
+/** Table entries that a node of branch and bound counts as, for each column; and the nodes that a program counts as, at least. */
+const PER_COLUMN = 50;
+const FEWEST_NODES = 20;
 /** Columns of a program that is tried in every round. */
 const FEW_COLUMNS = 5000;
 /** Sweeps between two changes of prices. */
@@ -288,7 +291,8 @@ class Solving {
     const { core, dual, search, constant, expand } = level;
     const allowed = new Uint8Array(core.unary.length).fill(1);
     let bound = -Infinity;
-    if (columnCount(core, allowed) > most) return bound;
+    const columns = columnCount(core, allowed);
+    if (columns > most || columns * PER_COLUMN * FEWEST_NODES > this.effort.work - this.work) return bound;
     const priced = dual.rows.filter((_, index) => (dual.prices[index] as number) > 0);
     const rows = [...new Set([...priced, ...search.rows])];
     // One is a small part of what is still open, so that the solver's tolerances are, too.
@@ -299,10 +303,10 @@ class Solving {
     while (!this.isDone() && this.seconds() < until) {
       const { program, statesOf } = formulate(core, allowed, rows, scale, cuts);
       // The clock is the user's; effort is in nodes, each of which costs some passes over the program.
-      const perNode = program.columns.length * 50;
+      const perNode = program.columns.length * PER_COLUMN;
       const nodes = Math.ceil(Math.min(1e7, (this.effort.work - this.work) / perNode));
       const answer = solver.solve(program, { seconds: until - this.seconds(), nodes });
-      this.work += perNode * 20;
+      this.work += perNode * FEWEST_NODES;
       // Less what the solver's tolerances allow, by row.
       const proven = (answer.bound - 1e-7 * program.lower.length) * scale + constant;
       if (proven > bound) bound = proven;
