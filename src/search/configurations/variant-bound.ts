@@ -74,7 +74,7 @@ export function loosest(configuration: StepConfiguration, isMixed: boolean): Ste
   const { virtualStages } = configuration;
   return {
     ...configuration,
-    // With ever more chunks nothing waits, gradients have the most micro-batches to hide under, and fewest are in flight.
+    // With ever more chunks nothing waits, and gradients have the most micro-batches to hide under.
     virtualStages: virtualStages > 1 ? MOST_CHUNKS : 1,
     recompute: loosestRecompute(configuration, isMixed),
   };
@@ -98,6 +98,13 @@ export function loosestOfAll(request: BoundRequest, zero: StepConfiguration['zer
 }
 
 const MOST_CHUNKS = 2 ** 30;
+
+/** What a stage holds with more chunks falls on the first stages and grows on the last: for any number of them, the least of both ends. */
+function leastInFlight(stage: number, configuration: StepConfiguration): number {
+  const own = inFlightOn(stage, configuration);
+  if (configuration.virtualStages < MOST_CHUNKS) return own;
+  return Math.min(own, inFlightOn(stage, { ...configuration, virtualStages: 2 }));
+}
 
 /**
  * Seconds of the pipeline with so many layers recomputed; and of all micro-batches through one layer of the class of which there
@@ -303,7 +310,7 @@ function keeping(
   configuration: StepConfiguration,
   isMixed: boolean,
 ): { readonly free: number; readonly most: number; readonly displaced: number } {
-  const flying = inFlightOn(stage, configuration);
+  const flying = leastInFlight(stage, configuration);
   const ends = [...(stage === 0 ? [first] : []), ...(stage === configuration.degrees.pp - 1 ? [last] : [])].map(
     ({ bytes }) => bytes,
   );
