@@ -4,9 +4,7 @@
  */
 import { type GeneratedModel, generatedModel } from '../../models/families.js';
 import { type Cluster, clusterSize, parseCluster } from '../cost-model/cluster.js';
-import { STEP_CONSTANTS } from '../cost-model/step/constants.js';
 import { modelFlops } from '../cost-model/step/model-flops.js';
-import { priceStepExactly } from '../cost-model/step/step-price.js';
 import type { ModelWork } from '../cost-model/step/work.js';
 import { bestConfigurations, type Found, type Verdict } from '../search/configurations/best-configurations.js';
 import { cutUnevenly } from '../search/configurations/cut-unevenly.js';
@@ -20,6 +18,7 @@ import type { Purpose } from './graph-work.js';
 import type { ReadWork } from './layer-classes.js';
 import { impossible, nothingFits, outOfTime } from './no-step.js';
 import { baseConfiguration, checkOffload, type SimulateOptions, type Simulation, simulationOf } from './simulate.js';
+import { simulatedFirst } from './simulated-first.js';
 import { knownWorks, statedBatch, type WorkReader, workReader } from './step-works.js';
 
 export interface StepSearchOptions extends Omit<SimulateOptions, 'trace'> {
@@ -128,39 +127,6 @@ export async function searchPrepared(prepared: PreparedStep): Promise<StepSearch
     decided: space.decided,
   };
 }
-
-/**
- * The few best in the order of their steps as every action of the schedule is simulated: the closed forms leave out how stages of
- * unequal length wait for each other. They are bounds from below, so that what is above the best simulated step stays behind it.
- */
-function simulatedFirst(found: Found, { cluster, works }: PreparedStep): Found {
-  const simulated = new Map<Priced, number>();
-  for (const priced of found.best.slice(0, MOST_SIMULATED)) {
-    if (priced.seconds >= Math.min(...simulated.values())) break;
-    const { configuration } = priced;
-    const { pp, dp } = configuration.degrees;
-    const actions =
-      (2 * pp * configuration.virtualStages * configuration.globalBatch) / (configuration.microBatch * dp);
-    if (pp === 1 || actions > MOST_ACTIONS) simulated.set(priced, priced.seconds);
-    else {
-      const work = works(configuration.degrees.tp, configuration.microBatch);
-      simulated.set(priced, priceStepExactly(work, configuration, cluster, STEP_CONSTANTS).stepSeconds);
-    }
-  }
-  const seconds = (priced: Priced) => simulated.get(priced) ?? Number.POSITIVE_INFINITY;
-  const [first] = [...simulated.keys()].sort((a, b) => seconds(a) - seconds(b));
-  if (!first || first === found.best[0]) return found;
-  const isFirst = (verdict: Verdict) => verdict.kind === 'priced' && verdict.best === first;
-  return {
-    ...found,
-    best: [first, ...found.best.filter((priced) => priced !== first)],
-    verdicts: [...found.verdicts.filter(isFirst), ...found.verdicts.filter((verdict) => !isFirst(verdict))],
-  };
-}
-
-/** Of the best, how many are simulated; and the actions of a schedule up to which one is: a tenth of a second. */
-const MOST_SIMULATED = 3;
-const MOST_ACTIONS = 3e5;
 
 export type { Priced, Verdict };
 
