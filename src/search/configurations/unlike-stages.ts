@@ -16,6 +16,7 @@ import { microBatches, scheduleRequest } from '../../cost-model/step/step-price.
 import {
   type BoundRequest,
   bubbleShare,
+  interleavedFill,
   mostCommon,
   recomputedAtLeast,
   secondsOf,
@@ -116,9 +117,9 @@ export function pipelineLeast(shares: Shares, configuration: StepConfiguration):
   if (p === 1 || through === 0) return busy;
   if (kind === 'naive') return Math.max(busy, m * through);
   if (!training || kind === 'f-then-b') return v > 1 ? busy : Math.max(busy, through + (m - 1) * slowest);
-  // Where stages are alike, the mean of two bounds of each over all of them has half of the fill (`variant-bound.ts`).
-  const half = isAlike && m >= 2 * p ? ((p - 1) * through) / p / (2 * v) : 0;
-  if (v > 1) return Math.max(busy, (m * through) / p + half);
+  // Of forwards and backwards together half is the lesser.
+  const fill = isAlike ? interleavedFill(p, m, v, through / p / 2, through / p / 2) : 0;
+  if (v > 1) return Math.max(busy, (m * through) / p + fill);
   // The first stage fills the pipeline, and drains it; between, nothing comes back faster than p micro-batches at a time.
   const around =
     m > p ? 2 * through + ((m - p - 1) * through) / p + (blocks ? (m - p - 1) * hop : 0) + 4 * (p - 1) * hop : through;

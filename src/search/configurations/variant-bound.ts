@@ -147,8 +147,8 @@ export function secondsOf({ forwardSeconds, backwardSeconds }: PartPrice): numbe
 
 /**
  * The pipeline's seconds where its stages share all work as they like. With W the seconds of a micro-batch through all of them,
- * what the first stage waits for and does is (m + p − 1) · W/p at least under 1F1B with more micro-batches than stages. With
- * several chunks each stage has two bounds, and the mean over all stages of what both say has half of the fill.
+ * what the first stage waits for and does is (m + p − 1) · W/p at least under 1F1B with more micro-batches than stages; with
+ * several chunks see `interleavedFill`.
  */
 function filledSeconds(
   forward: number,
@@ -163,7 +163,7 @@ function filledSeconds(
   const share = whole / p;
   if (p === 1 || schedule === 'naive') return m * whole;
   if (inference || schedule === 'f-then-b') return m * share + ((p - 1) * share) / v;
-  if (v > 1) return m * share + (m >= 2 * p ? ((p - 1) * share) / (2 * v) : 0);
+  if (v > 1) return m * share + interleavedFill(p, m, v, forward / p, backward / p);
   const { seconds: hop, blocks } = prices.send;
   const plain =
     m > p ? (m + p - 1) * share + (blocks ? (m - p - 1) * hop : 0) + 4 * (p - 1) * hop : Math.max(m * share, whole);
@@ -171,6 +171,24 @@ function filledSeconds(
   // Zero-bubble keeps a share of the waiting: that of the slowest stage, and no part's is smaller than this.
   const kept = bubbleShare(prices);
   return kept * plain + (1 - kept) * m * share;
+}
+
+/**
+ * Seconds that interleaved stages wait at least beside their m · (F + B), the mean forward and backward of a stage, however all of
+ * it is shared out among them: of the (p − 1) · (F + B) / v of equal stages
+ *
+ *     m = p       the larger of F and B
+ *     m ≥ 2 · p   half
+ *
+ * `stageSpan` of stage s is no less than the m · v · (f + b) of its own chunks and a micro-batch's way there and back through one
+ * chunk of all earlier stages, b(s); nor than that and the way through all later ones, a(s), less l(s) · f, or less l(s) · b,
+ * where l(s) = warm-up − (v − 1) · p is 2 · (p − 1 − s), and p − 1 at most where m = p. The mean of b(s) + a(s) over all stages
+ * is the fill of equal ones; of f at most (p − 1) / p of all forwards is lost where m = p, and likewise of b. Else half of
+ * the first bound and a quarter of each of the others leave half.
+ */
+export function interleavedFill(p: number, m: number, v: number, forward: number, backward: number): number {
+  const kept = m < 2 * p ? Math.max(forward, backward) : (forward + backward) / 2;
+  return ((p - 1) * kept) / v;
 }
 
 /** The least share of 1F1B's bubble that zero-bubble leaves, whatever parts a stage has: 1 − (W + w) / (F + B). */
