@@ -252,7 +252,7 @@ function onceAtLeast(
   return Math.min(...seconds);
 }
 
-/** What a stage pays once per step: gradients and parameters that compute does not hide, the optimizer. */
+/** What a stage pays once per step: gradients and parameters that compute does not hide, on their way to the host too, the optimizer. */
 export function onceSeconds(
   held: PartPrice['held'],
   forward: number,
@@ -270,7 +270,8 @@ export function onceSeconds(
     lastBackwards: backward * passes,
     microBatches: m,
   };
-  return prices.data(held, under).exposed + prices.optimizerSeconds(held);
+  const out = prices.gradientsOut(held, under.lastBackwards);
+  return prices.data(held, under).exposed + prices.optimizerSeconds(held) + out.exposed;
 }
 
 /** Bytes of tensors that a device has room for beside its context, communication library and fragmentation. */

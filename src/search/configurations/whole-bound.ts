@@ -6,7 +6,7 @@ import type { Cluster } from '../../cost-model/cluster.js';
 import type { MeshOrder, StepConfiguration } from '../../cost-model/step/configuration.js';
 import { STEP_CONSTANTS } from '../../cost-model/step/constants.js';
 import type { Held } from '../../cost-model/step/data-price.js';
-import { hostUpdateSeconds, offloadsOptimizer } from '../../cost-model/step/offload.js';
+import { gradientTransfer, hostUpdateSeconds, offloadsOptimizer } from '../../cost-model/step/offload.js';
 import { type PartPrices, priceParts, updatedOf } from '../../cost-model/step/part-price.js';
 import { stageClusters } from '../../cost-model/step/stages.js';
 import { microBatches } from '../../cost-model/step/step-price.js';
@@ -111,13 +111,14 @@ function isFree({ recompute }: StepConfiguration): boolean {
   return recompute === 'none';
 }
 
-/** Seconds that the host takes at least to update a stage's share of the parameters. */
+/** Seconds that the host takes at least to update a stage's share of the parameters, and to receive gradients that all else hides. */
 function onHost({ held }: Alone, configuration: StepConfiguration, cluster: Cluster): number {
   if (!offloadsOptimizer(configuration)) return 0;
   const { pp } = configuration.degrees;
   // Whatever the ZeRO level: with state that is shared out each rank updates least.
   const share = updatedOf({ dense: held.dense / pp, experts: held.experts / pp }, { ...configuration, zero: 1 });
-  return hostUpdateSeconds(share, configuration, cluster, STEP_CONSTANTS) * ROUNDING;
+  const out = gradientTransfer(share, Number.MAX_VALUE, configuration, cluster, STEP_CONSTANTS);
+  return (hostUpdateSeconds(share, configuration, cluster, STEP_CONSTANTS) + out.exposed) * ROUNDING;
 }
 
 /** Orders of tp and sp on the innermost ranks: no order puts both of them better than one of these. */
