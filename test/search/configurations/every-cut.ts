@@ -3,6 +3,7 @@
  */
 import fc from 'fast-check';
 import { type Cluster, parseCluster } from '../../../src/cost-model/cluster.js';
+import { clusterOfDescription } from '../../../src/cost-model/cluster-file.js';
 import type {
   MeshOrder,
   Offload,
@@ -113,10 +114,22 @@ function cutTo(model: ModelWork, most: number): ModelWork {
   return { ...model, layers, order };
 }
 
-/** Nodes that are alike, or of which some are slower. */
+const described = (node: object): Cluster =>
+  clusterOfDescription({
+    version: 1,
+    device: 'a100-sxm-80',
+    levels: [
+      { name: 'node', size: 4, bandwidth: '12GB/s', ...node },
+      { name: 'network', size: 2, bandwidth: '50GB/s', cards: 4, latency: '2us' },
+    ],
+  });
+
+/** Nodes that are alike, or of which some are slower; links that are slower in a node than outside, or pass data round. */
 const clusters = fc.constantFrom<Cluster>(
   parseCluster('2x4:a100-sxm-80', undefined),
   parseCluster('8x4:v100-sxm2-32', undefined),
+  described({}),
+  described({ topology: 'ring', bandwidth: '100GB/s' }),
   unlikeNodes(4, [{ count: 1 }, { count: 1, speed: 0.6 }]),
   unlikeNodes(2, [{ count: 1, device: 'h100-sxm-80' }, { count: 2 }, { count: 1, device: 'v100-sxm2-32', speed: 0.5 }]),
 );
