@@ -181,7 +181,11 @@ export class TableAlgebra {
           ? !changed.has(made.of) && !decided.has(made.kept)
           : !operandsOf(made).some(({ term }) => changed.has(term));
       if (stands) continue;
-      if (made.kind === 'minimised' && !fits(this.sizesOf(made.operands))) return null;
+      if (made.kind === 'minimised' && !fits(this.sizesOf(made.operands))) {
+        // Half of the tables are the new ones: nobody may ask again.
+        this.again = undefined;
+        return null;
+      }
       const table = this.make(made);
       entries += table.values.length;
       // What rose may cost too much to be anybody's best choice: then nothing follows from it.

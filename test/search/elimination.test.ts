@@ -113,6 +113,18 @@ test('done again with tables too small to be exact, cost and bound still enclose
   t.true(again > 10 && open > 0, `${again} were done again by the record, ${open} were not exact`);
 });
 
+test("what does not fit is not asked again: half of its tables are another problem's", (t) => {
+  const limits = { tableEntries: 3, tableWork: 9 };
+  const first = randomProblem(new Array<number>(7).fill(3), 1.8, 0.05, generator(323474436));
+  const next = withOtherTable(first, { factor: 0, seed: 1, most: 20 });
+  const algebra = new TableAlgebra();
+  eliminate(first, algebra, limits);
+  t.is(algebra.again?.(next), null);
+  const solution = eliminate(next, algebra, limits);
+  const least = bruteForce(next);
+  t.true(solution.bound <= least && least <= solution.cost, `${solution.bound} ${least} ${solution.cost}`);
+});
+
 interface Change {
   readonly factor: number;
   readonly seed: number;

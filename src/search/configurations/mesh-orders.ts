@@ -40,6 +40,24 @@ export function meshOrders(degrees: Degrees, cluster: Cluster): readonly OrderPl
     }));
 }
 
+/** An order that stands for all that put tp, sp and ep in the same places: all that a micro-batch's own work depends on. */
+export interface InsidePlaces {
+  readonly order: MeshOrder;
+  /** Equal for equal places. */
+  readonly places: string;
+}
+
+/** Everywhere that tp, sp and ep lie in some order of the axes; or in one of them. */
+export function insidePlaces(degrees: Degrees, cluster: Cluster, only?: MeshOrder): readonly InsidePlaces[] {
+  const known = new Map<string, InsidePlaces>();
+  for (const order of only ? [only] : ordersOf(degrees, cluster)) {
+    const runs = groupRuns(degrees, order);
+    const places = INSIDE.map((group) => membersAt(runs[group], cluster.levels).join()).join(' ');
+    if (!known.has(places)) known.set(places, { order, places });
+  }
+  return [...known.values()];
+}
+
 /**
  * Orders of the axes that have ranks, the others outermost. Where nodes differ stages must follow one another over the nodes: pp
  * stays outermost.

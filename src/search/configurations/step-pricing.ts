@@ -55,6 +55,10 @@ export function pricingOf(
     });
     return Math.min(...bounds);
   };
+  const roughly = (configuration: StepConfiguration): number => {
+    const request = requestOf(configuration);
+    return Math.max(parts.bound(configuration, request), parts.pace(configuration, request));
+  };
   return {
     seconds: (configuration) => {
       const work = workOf(configuration);
@@ -72,11 +76,12 @@ export function pricingOf(
       }
       return least;
     },
-    roughly: (configuration) => {
-      const request = requestOf(configuration);
-      return Math.max(parts.bound(configuration, request), parts.pace(configuration, request));
+    roughly,
+    variantAtLeast: (configuration) => {
+      const least = parts.least(requestOf(configuration));
+      // What stages of several kinds share out has weights, with which a lighter configuration's bound may be the closer one.
+      return cluster.kinds ? Math.max(least, roughly(configuration)) : least;
     },
-    variantAtLeast: (configuration) => parts.least(requestOf(configuration)),
     cutsAtLeast: (configuration, below) =>
       boundOfCuts(workOf(configuration), requestOf(configuration), (own) => parts.prices(configuration, own), below),
     bytes: (configuration) => {

@@ -3,15 +3,18 @@
  * layers are cut, and in which order the axes lie.
  */
 import type { Cluster } from '../../cost-model/cluster.js';
-import type { MeshOrder, StepConfiguration } from '../../cost-model/step/configuration.js';
+import { collectiveSeconds } from '../../cost-model/collective-price.js';
+import { nearerIsFaster } from '../../cost-model/place-dominance.js';
+import type { Degrees, MeshOrder, StepConfiguration } from '../../cost-model/step/configuration.js';
 import { STEP_CONSTANTS } from '../../cost-model/step/constants.js';
 import type { Held } from '../../cost-model/step/data-price.js';
 import { gradientTransfer, hostUpdateSeconds, offloadsOptimizer } from '../../cost-model/step/offload.js';
-import { type PartPrices, priceParts, updatedOf } from '../../cost-model/step/part-price.js';
+import { type PartPrices, partPhases, priceParts, updatedOf } from '../../cost-model/step/part-price.js';
 import { stageClusters } from '../../cost-model/step/stages.js';
 import { microBatches } from '../../cost-model/step/step-price.js';
 import type { ModelWork } from '../../cost-model/step/work.js';
 import { AXIS_ORDER } from '../../sharding-propagation/mesh.js';
+import { type InsidePlaces, insidePlaces } from './mesh-orders.js';
 import { quickestLevel } from './parts-of-step.js';
 import { pipelineLeast, type Shares, sharesOf, unlikePipeline } from './unlike-stages.js';
 import { ROUNDING, stepOf } from './variant-bound.js';
@@ -25,24 +28,32 @@ export function wholeBound(
   workOf: (configuration: StepConfiguration) => ModelWork,
 ): (lightest: StepConfiguration) => number {
   const models = new Map<Cluster, Map<string, Alone>>();
-  const inner = new Map<MeshOrder, number>();
+  const found = new Map<Degrees, Map<MeshOrder | undefined, readonly InsidePlaces[]>>();
+  const isUsual = nearerIsFaster(cluster);
+  const placesOf = (configuration: StepConfiguration): readonly InsidePlaces[] => {
+    const { degrees, meshOrder } = configuration;
+    if (isUsual && degrees.ep === 1) return innermost(configuration, cluster);
+    const ofDegrees = found.get(degrees) ?? new Map<MeshOrder | undefined, readonly InsidePlaces[]>();
+    found.set(degrees, ofDegrees);
+    const known = ofDegrees.get(meshOrder) ?? insidePlaces(degrees, cluster, meshOrder);
+    ofDegrees.set(meshOrder, known);
+    return known;
+  };
   /** The parts for one micro-batch alone. */
-  const aloneOn = (own: Cluster, configuration: StepConfiguration, meshOrder: MeshOrder): Alone => {
+  const aloneOn = (own: Cluster, configuration: StepConfiguration, { order, places }: InsidePlaces): Alone => {
     const { degrees, microBatch } = configuration;
     const { tp, sp, ep } = degrees;
     const onCluster = models.get(own) ?? new Map<string, Alone>();
     models.set(own, onCluster);
-    const order = inner.get(meshOrder) ?? inner.size;
-    inner.set(meshOrder, order);
-    const key = `${order} ${tp} ${sp} ${ep} ${microBatch}`;
-    const found = onCluster.get(key) ?? alone(workOf(configuration), configuration, meshOrder, own);
-    onCluster.set(key, found);
-    return found;
+    const key = `${places} ${tp} ${sp} ${ep} ${microBatch}`;
+    const known = onCluster.get(key) ?? alone(workOf(configuration), configuration, order, own);
+    onCluster.set(key, known);
+    return known;
   };
   return (configuration) => {
     const clusters = cluster.kinds ? stageClusters(cluster, configuration) : [cluster];
-    const bounds = innermost(configuration, cluster).map((meshOrder) => {
-      const stages = clusters.map((own) => aloneOn(own, configuration, meshOrder));
+    const bounds = placesOf(configuration).map((places) => {
+      const stages = clusters.map((own) => aloneOn(own, configuration, places));
       const host = clusters.map((own, stage) => onHost(stages[stage] as Alone, configuration, own));
       return pipelineAtLeast(stages, configuration) + Math.min(...host);
     });
@@ -71,7 +82,10 @@ function alone(work: ModelWork, configuration: StepConfiguration, meshOrder: Mes
     recompute: isFree(configuration) ? 'full' : configuration.recompute,
     zero: quickestLevel(configuration),
   };
-  const prices = priceParts(work, one, own, STEP_CONSTANTS);
+  // Groups lie where all axes put them; stages may be neighbours on any level.
+  const phases = partPhases(work, { ...one, degrees }, own, STEP_CONSTANTS);
+  const priced = priceParts(work, one, own, STEP_CONSTANTS, { phases });
+  const prices = { ...priced, send: { ...priced.send, seconds: quickestHop(priced.send.bytes, own) } };
   const { first, layers, last } = prices;
   const parts = [{ count: 1, kept: first }, ...layers, { count: 1, kept: last }];
   const sum = (of: (held: Held) => number) =>
@@ -82,6 +96,19 @@ function alone(work: ModelWork, configuration: StepConfiguration, meshOrder: Mes
     held: { dense: sum(({ dense }) => dense), experts: sum(({ experts }) => experts) },
     layers: layers.reduce((total, { count }) => total + count, 0),
   };
+}
+
+/** Seconds that an activation travels to the next stage, over the level where that is quickest. */
+function quickestHop(bytes: number, { levels, device }: Cluster): number {
+  const hops = levels.map((_, index) =>
+    collectiveSeconds(
+      'permute',
+      bytes,
+      levels.map((_, level) => (level === index ? 2 : 1)),
+      { levels, device },
+    ),
+  );
+  return Math.min(...hops);
 }
 
 /** Seconds of all micro-batches under whatever schedule waits least. */
@@ -121,12 +148,18 @@ function onHost({ held }: Alone, configuration: StepConfiguration, cluster: Clus
   return (hostUpdateSeconds(share, configuration, cluster, STEP_CONSTANTS) + out.exposed) * ROUNDING;
 }
 
-/** Orders of tp and sp on the innermost ranks: no order puts both of them better than one of these. */
-function innermost({ degrees, meshOrder }: StepConfiguration, { perNode }: Cluster): readonly MeshOrder[] {
-  if (meshOrder) return [meshOrder];
+/**
+ * Orders of tp and sp on the innermost ranks: no order puts both of them better than one of these, where the nearer ranks lie the
+ * faster they are. (Experts' tokens are none the faster the nearer: where members have links of their own, more of them have more.)
+ */
+function innermost({ degrees, meshOrder }: StepConfiguration, { perNode }: Cluster): readonly InsidePlaces[] {
   const { tp, sp } = degrees;
-  return tp > 1 && sp > 1 && tp * sp > perNode ? EITHER : USUAL;
+  if (!meshOrder) return tp > 1 && sp > 1 && tp * sp > perNode ? EITHER : USUAL;
+  const order = meshOrder.filter((axis) => axis === 'tp' || axis === 'sp');
+  return order[0] === 'sp' ? USUAL : [TP_OUTSIDE];
 }
 
-const USUAL: readonly MeshOrder[] = [AXIS_ORDER];
-const EITHER: readonly MeshOrder[] = [AXIS_ORDER, ['pp', 'dp', 'tp', 'sp']];
+const SP_OUTSIDE: InsidePlaces = { order: AXIS_ORDER, places: 'sp tp' };
+const TP_OUTSIDE: InsidePlaces = { order: ['pp', 'dp', 'tp', 'sp'], places: 'tp sp' };
+const USUAL: readonly InsidePlaces[] = [SP_OUTSIDE];
+const EITHER: readonly InsidePlaces[] = [SP_OUTSIDE, TP_OUTSIDE];

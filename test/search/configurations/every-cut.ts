@@ -3,6 +3,7 @@
  */
 import fc from 'fast-check';
 import { type Cluster, parseCluster } from '../../../src/cost-model/cluster.js';
+import { clusterOfDescription } from '../../../src/cost-model/cluster-file.js';
 import type {
   MeshOrder,
   Offload,
@@ -32,7 +33,7 @@ export interface CutProblem {
 const powers = (from: number, to: number) => fc.integer({ min: from, max: to }).map((exponent) => 2 ** exponent);
 
 /** @param weights powers of two of parameters: with few, what a step pays once does not hide what its stages take */
-function parts(layer: boolean, weights: number): fc.Arbitrary<PartWork> {
+function parts(layer: boolean, weights: number, experienced: boolean): fc.Arbitrary<PartWork> {
   return fc
     .record({
       rows: powers(6, 12),
@@ -44,10 +45,19 @@ function parts(layer: boolean, weights: number): fc.Arbitrary<PartWork> {
       repeated: fc.constantFrom(0, 0.5, 1),
       products: fc.integer({ min: layer ? 1 : 0, max: 3 }),
       heads: fc.constantFrom(0, layer ? 8 : 0),
+      exchanged: powers(12, 26),
+      exchanges: fc.integer({ min: 0, max: 2 }),
+      hasExperts: fc.boolean(),
     })
-    .map(({ rows, columns, depth, elements, parameters, saved, repeated, products, heads }) => {
-      const product = { kind: 'matmul' as const, batch: 1, experts: false, rows, columns, depth };
-      const moved = { kind: 'memory' as const, elements, repeated: false, norm: false, loss: false };
+    .map(({ rows, columns, depth, elements, parameters, saved, repeated, products, heads, ...drawn }) => {
+      const experts = drawn.hasExperts && layer && experienced;
+      const product = { kind: 'matmul' as const, batch: experts ? EXPERTS : 1, experts, rows, columns, depth };
+      const moved = { kind: 'memory' as const, elements, repeated: repeated > 0, norm: false, loss: false };
+      const exchange = { kind: 'exchange' as const, collective: 'all-reduce' as const, elements: drawn.exchanged };
+      const exchanges = Array.from({ length: drawn.exchanges }, (_, index) => ({
+        ...exchange,
+        ...{ activation: index === 0, loss: false },
+      }));
       const each = Array.from({ length: products }, () => product);
       const attention = (backward: boolean) => ({
         ...{ kind: 'attention' as const, backward, batch: 1, heads, keyHeads: heads, causal: true },
@@ -55,7 +65,12 @@ function parts(layer: boolean, weights: number): fc.Arbitrary<PartWork> {
       });
       const attentions = (backward: boolean) => (heads > 0 ? [attention(backward)] : []);
       return {
-        forward: [...each.map((one) => ({ ...one, tokens: 'rows' as const })), ...attentions(false), moved],
+        forward: [
+          ...each.map((one) => ({ ...one, tokens: 'rows' as const })),
+          ...attentions(false),
+          moved,
+          ...exchanges,
+        ],
         backward: [
           ...each.flatMap((one) => [
             { ...one, tokens: 'rows' as const },
@@ -63,9 +78,10 @@ function parts(layer: boolean, weights: number): fc.Arbitrary<PartWork> {
           ]),
           ...attentions(true),
           moved,
+          ...exchanges,
         ],
         parameters,
-        expertParameters: 0,
+        expertParameters: experts ? parameters * repeated : 0,
         saved,
         savedRepeated: repeated * saved,
         savedMasks: 0,
@@ -76,27 +92,51 @@ function parts(layer: boolean, weights: number): fc.Arbitrary<PartWork> {
 const models = (classes: number, weights: number): fc.Arbitrary<ModelWork> =>
   fc
     .record({
-      first: parts(false, weights),
-      last: parts(false, weights),
-      layers: fc.array(parts(true, weights), { minLength: classes, maxLength: classes }),
-      order: fc.array(fc.integer({ min: 0, max: classes - 1 }), { minLength: 4, maxLength: 6 }),
+      first: parts(false, weights, false),
+      last: parts(false, weights, false),
+      layers: fc.array(parts(true, weights, true), { minLength: classes, maxLength: classes }),
+      order: fc.array(fc.integer({ min: 0, max: classes - 1 }), { minLength: 4, maxLength: 8 }),
       boundary: powers(12, 26),
       tied: fc.boolean(),
     })
     .map(({ first, last, layers, order, boundary, tied }) => {
       const used = layers.map((part, index) => ({ part, count: order.filter((own) => own === index).length }));
-      return { first, last, layers: used, order, boundary, tied, hidden: 1024, chosen: 1 };
+      return { first, last, layers: used, order, boundary, tied, hidden: 1024, chosen: 2 };
     });
 
-/** Nodes that are alike, or of which some are slower. */
+/** The first so many layers of a model. */
+function cutTo(model: ModelWork, most: number): ModelWork {
+  const order = (model.order ?? []).slice(0, most);
+  const layers = model.layers.map(({ part }, index) => ({
+    part,
+    count: order.filter((own) => own === index).length,
+  }));
+  return { ...model, layers, order };
+}
+
+const described = (node: object): Cluster =>
+  clusterOfDescription({
+    version: 1,
+    device: 'a100-sxm-80',
+    levels: [
+      { name: 'node', size: 4, bandwidth: '12GB/s', ...node },
+      { name: 'network', size: 2, bandwidth: '50GB/s', cards: 4, latency: '2us' },
+    ],
+  });
+
+/** Nodes that are alike, or of which some are slower; links that are slower in a node than outside, or pass data round. */
 const clusters = fc.constantFrom<Cluster>(
   parseCluster('2x4:a100-sxm-80', undefined),
   parseCluster('8x4:v100-sxm2-32', undefined),
+  described({}),
+  described({ topology: 'ring', bandwidth: '100GB/s' }),
   unlikeNodes(4, [{ count: 1 }, { count: 1, speed: 0.6 }]),
   unlikeNodes(2, [{ count: 1, device: 'h100-sxm-80' }, { count: 2 }, { count: 1, device: 'v100-sxm2-32', speed: 0.5 }]),
 );
 
 const SCHEDULES: readonly PipelineSchedule[] = ['1f1b', 'zero-bubble', 'interleaved-1f1b', 'f-then-b', 'naive'];
+
+const EXPERTS = 4;
 
 const AXES: MeshOrder = ['pp', 'dp', 'sp', 'tp'];
 
@@ -109,7 +149,11 @@ const problems = (model: fc.Arbitrary<ModelWork>): fc.Arbitrary<CutProblem> =>
       pp: fc.constantFrom(2, 2, 4),
       dp: fc.constantFrom(1, 2, 4),
       tp: fc.constantFrom(1, 1, 2),
-      times: fc.constantFrom(1, 2, 3, 8),
+      sp: fc.constantFrom(1, 1, 2),
+      ep: fc.constantFrom(1, 2, 4),
+      m: fc.constantFrom(1, 2, 3, 4, 5, 6, 8, 12, 16, 32),
+      microBatch: fc.constantFrom(1, 2),
+      tpSequence: fc.boolean(),
       zero: fc.constantFrom(0 as const, 1 as const, 2 as const, 3 as const),
       recompute: fc.constantFrom('full' as const, 'full' as const, 'none' as const, 'selective' as const),
       inference: fc.integer({ min: 0, max: 9 }).map((drawn) => drawn === 0),
@@ -119,21 +163,29 @@ const problems = (model: fc.Arbitrary<ModelWork>): fc.Arbitrary<CutProblem> =>
       meshOrder: fc.option(fc.shuffledSubarray([...AXES], { minLength: 4 })),
       share: fc.option(fc.double({ min: -0.05, max: 1, noNaN: true })),
     })
-    .filter(({ cluster, pp, dp, tp }) => !cluster.kinds || pp * dp * tp === 8)
-    .map(({ model, cluster, schedule, pp, dp, tp, times, inference, mixed, meshOrder, share, ...drawn }) => {
-      const isChunked = schedule === 'interleaved-1f1b' && pp === 2;
+    .filter(({ cluster, pp, dp, tp, sp }) => !cluster.kinds || pp * dp * tp * sp === 8)
+    .map(({ model: whole, cluster, schedule, pp, dp, tp, inference, mixed, meshOrder, share, ...drawn }) => {
+      const { sp, m, microBatch } = drawn;
+      const layers = whole.order?.length ?? 0;
+      const v = pp === 2 && layers >= 6 && drawn.tpSequence ? 3 : 2;
+      const isChunked = schedule === 'interleaved-1f1b' && m % pp === 0 && pp * v <= layers;
+      const model = isChunked && pp === 4 ? whole : cutTo(whole, 6);
+      const hasExperts = model.layers.some(({ part }) =>
+        part.forward.some((one) => one.kind === 'matmul' && one.experts),
+      );
+      const ep = hasExperts && (dp * sp) % drawn.ep === 0 ? drawn.ep : 1;
       const offload = inference ? 'none' : drawn.offload;
       const configuration: StepConfiguration = {
         ...BASE,
         attention: drawn.recompute === 'selective' || mixed ? 'parts' : 'fused',
         software: drawn.software,
-        degrees: { pp, dp, tp, sp: 1, ep: 1 },
+        degrees: { pp, dp, tp, sp, ep },
         ...(meshOrder ? { meshOrder } : {}),
         schedule: schedule === 'interleaved-1f1b' && !isChunked ? '1f1b' : schedule,
-        virtualStages: isChunked ? 2 : 1,
-        microBatch: 1,
-        globalBatch: times * pp * dp,
-        tpSequence: false,
+        virtualStages: isChunked ? v : 1,
+        microBatch,
+        globalBatch: m * dp * microBatch,
+        tpSequence: tp > 1 && drawn.tpSequence,
         zero: drawn.zero,
         recompute: drawn.recompute,
         ...(offload === 'none' ? {} : { offload }),
@@ -243,12 +295,15 @@ export function boundsOf(problem: CutProblem, below: number) {
     ...{ virtualStages: 1, zero: 0, recompute: isMixed ? 'none' : rest.recompute },
   };
   const lightest = meshOrder ? { ...anyOrder, meshOrder } : anyOrder;
-  const combination = { degrees, microBatches: [1], reason: null };
+  const combination = { degrees, microBatches: [configuration.microBatch], reason: null };
   const isSearched = configuration.schedule !== 'naive' && configuration.schedule !== 'f-then-b';
   return {
     whole: atLeast(combination, cluster.kinds ? lightest : anyOrder),
     // Where neither tp, sp nor ep has ranks they lie as usual in every order.
-    anywhere: degrees.tp > 1 || (cluster.kinds && meshOrder) ? 0 : (placings?.anywhere(anyOrder) ?? 0),
+    anywhere:
+      degrees.tp * degrees.sp * degrees.ep > 1 || (cluster.kinds && meshOrder)
+        ? 0
+        : (placings?.anywhere(anyOrder) ?? 0),
     closer: closer(lightest, Number.NEGATIVE_INFINITY),
     freely: closer(lightest, Number.NEGATIVE_INFINITY, 'freely'),
     rough: isSearched ? roughly(configuration) : 0,

@@ -4,6 +4,7 @@
 import test from 'ava';
 import fc from 'fast-check';
 import { parseCluster } from '../../../src/cost-model/cluster.js';
+import { clusterOfDescription } from '../../../src/cost-model/cluster-file.js';
 import type { StepConfiguration } from '../../../src/cost-model/step/configuration.js';
 import { STEP_CONSTANTS } from '../../../src/cost-model/step/constants.js';
 import { priceStep } from '../../../src/cost-model/step/step-price.js';
@@ -61,4 +62,43 @@ test('an even stage has a part of a layer that is as heavy as all others, and th
     t.true(bound <= least, `${bound} of ${least}`);
     t.true(bound > 0.75 * least, `${bound} of ${least}`);
   }
+});
+
+test('experts whose ranks have links to each other are the faster the more there are, and the bound knows', (t) => {
+  const cluster = parseCluster('1x4:v100-sxm2-32', undefined);
+  const own = model(8192, 8192, 8192);
+  const experts = own.layers.map(({ count, part }) => {
+    const forward = part.forward.map((work) => ({ ...work, batch: 4, experts: true }));
+    return { count, part: { ...part, forward } };
+  });
+  const configuration: StepConfiguration = {
+    ...BASE,
+    ...{ microBatch: 1, globalBatch: 2, tpSequence: false, zero: 0, recompute: 'none', virtualStages: 1 },
+    degrees: { pp: 1, dp: 2, tp: 1, sp: 2, ep: 4 },
+    inference: true,
+  };
+  const work = { ...own, layers: experts, chosen: 2 };
+  const bound = wholeBound(cluster, () => work)(configuration);
+  const { stepSeconds } = priceStep(work, configuration, cluster, STEP_CONSTANTS);
+  t.true(bound <= stepSeconds, `${bound} of ${stepSeconds}`);
+  t.true(bound > 0.9 * stepSeconds, `${bound} of ${stepSeconds}`);
+});
+
+test('where the network is faster than the links in a node, stages across nodes are no slower than the bound', (t) => {
+  const level = { name: 'network', size: 2, bandwidth: '100GB/s', cards: 4, latency: '2us' };
+  const cluster = clusterOfDescription({
+    version: 1,
+    device: 'a100-sxm-80',
+    levels: [{ name: 'node', size: 4, bandwidth: '2GB/s' }, level],
+  });
+  const own = { ...model(64, 64, 64), boundary: 2 ** 28 };
+  const configuration: StepConfiguration = {
+    ...BASE,
+    ...{ microBatch: 1, globalBatch: 20, tpSequence: false, zero: 0, recompute: 'none', virtualStages: 1 },
+    degrees: { pp: 2, dp: 4, tp: 1, sp: 1, ep: 1 },
+    schedule: '1f1b',
+  };
+  const bound = wholeBound(cluster, () => own)(configuration);
+  const { stepSeconds } = priceStep(own, configuration, cluster, STEP_CONSTANTS);
+  t.true(bound <= stepSeconds, `${bound} of ${stepSeconds}`);
 });
