@@ -65,6 +65,8 @@ export function dataPricing(
   };
   const reducing = of(zero === 0 ? 'all-reduce' : 'reduce-scatter');
   const gathering = of('all-gather');
+  const hide = (seconds: number, under: number) =>
+    overlap.data ? Math.max(seconds * 0.05, seconds - under * constants.hiddenData) : seconds;
   return ({ dense, experts }, { forward, backward, firstForwards, lastBackwards, microBatches: m }) => {
     if (dense + experts === 0) return NONE;
     // An expert's gradient is shared by the ranks that hold the same expert alone.
@@ -88,8 +90,6 @@ export function dataPricing(
     }
     const reduce = reducing(dense, experts, gradientBytes);
     const gather = zero === 0 ? 0 : gathering(dense, experts, width);
-    const hide = (seconds: number, under: number) =>
-      overlap.data ? Math.max(seconds * 0.05, seconds - under * constants.hiddenData) : seconds;
     // Gradients that are kept in shards are scattered after every micro-batch; whole ones gather all of them first.
     const earlier = zero === 2 ? m - 1 : 0;
     const exposed = hide(reduce, lastBackwards) + earlier * hide(reduce, backward) + hide(gather, firstForwards);

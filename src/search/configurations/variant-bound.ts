@@ -237,6 +237,11 @@ function onceAtLeast(
   const forward = sum(up * longer(layer), longer);
   const backward = sum(up * recomputed.backwardSeconds, (other) => other.recomputed.backwardSeconds);
   const heldBy = ({ held }: PartPrice) => held.dense + held.experts;
+  // The usual case, written out: nothing to share out among classes, and no ends.
+  if (others.length === 0 && configuration.zero < 3 && configuration.degrees.pp > 1) {
+    const held = { dense: count * kept.held.dense, experts: count * kept.held.experts };
+    return onceSeconds(held, forward, backward, prices, configuration);
+  }
   // What more a stage holds at the ends of the model adds to it, but for the first gather of ZeRO 3.
   const some = configuration.zero < 3 ? NONE_BESIDE : [[], [first], [last]];
   const ends = configuration.degrees.pp === 1 ? [[first, last]] : some;
@@ -353,20 +358,22 @@ function keeping(
   parts: readonly PartPrice[],
   isMixed: boolean,
 ): Keeping {
-  const ends = parts.map(({ bytes }) => bytes);
   const resident = (bytes: PartPrice['bytes']) => bytes.parameters + bytes.gradients + bytes.optimizer;
+  let transient = 0;
+  let gathered = 0;
+  let least = 0;
+  for (const { bytes } of parts) {
+    transient = Math.max(transient, bytes.transient);
+    gathered = Math.max(gathered, bytes.gathered);
+    least = least + resident(bytes) + flying * bytes.saved;
+  }
   const other = isMixed ? kept.bytes : recomputed.bytes;
   const live =
-    Math.max(Math.min(other.transient, recomputed.bytes.transient), ...ends.map(({ transient }) => transient)) +
-    Math.max(Math.min(other.gathered, recomputed.bytes.gathered), ...ends.map(({ gathered }) => gathered));
-  // A stage without layers has no layer running in it.
-  const least = ends.reduce((sum, bytes) => sum + resident(bytes) + flying * bytes.saved, 0);
+    Math.max(Math.min(other.transient, recomputed.bytes.transient), transient) +
+    Math.max(Math.min(other.gathered, recomputed.bytes.gathered), gathered);
   const spare = room - least - live;
-  const bare =
-    room -
-    least -
-    Math.max(0, ...ends.map(({ transient }) => transient)) -
-    Math.max(0, ...ends.map(({ gathered }) => gathered));
+  // A stage without layers has no layer running in it.
+  const bare = room - least - transient - gathered;
   if (spare < 0) return { free: 0, most: bare < 0 ? -1 : 0, displaced: 1 };
   const more = isMixed ? flying * (kept.bytes.saved - recomputed.bytes.saved) : 0;
   const small = resident(recomputed.bytes) + flying * recomputed.bytes.saved + Math.min(0, more);
