@@ -2,9 +2,16 @@
 /**
  * @file The `autopar` command: interruption, broken pipes and the last resort; everything else is in command-line.ts.
  */
+import { setFlagsFromString } from 'node:v8';
 import { AutoparError } from '../ir/error.js';
 import { reportFailure, runCommandLine } from './command-line.js';
 import { Output } from './output.js';
+
+/**
+ * V8's optimising compiler takes over after seven times as much work of a function as by default. A command runs for seconds: half of
+ * its processor time went into optimised code that hardly ran, on cores that searching and garbage collection could use.
+ */
+setFlagsFromString('--interrupt-budget=1000000');
 
 const line = process.argv.slice(2);
 const interruption = new AbortController();

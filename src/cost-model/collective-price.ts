@@ -16,7 +16,7 @@ import type { Mesh, SubAxis } from '../sharding-propagation/mesh.js';
 import { subAxes } from '../sharding-propagation/mesh.js';
 import type { Cluster } from './cluster.js';
 import { profileOf } from './device.js';
-import { busBandwidth, type CollectiveKind, type Fill, type Level, passesOf, roundsOf, stepsOf } from './levels.js';
+import { busBandwidth, type CollectiveKind, type Level, passesOf, roundsOf, stepsOf } from './levels.js';
 
 export type { CollectiveKind } from './levels.js';
 
@@ -61,14 +61,23 @@ export function collectiveSeconds(
   kind: CollectiveKind,
   bytes: number,
   place: GroupPlace,
-  { levels, device }: Pick<Cluster, 'levels' | 'device'>,
+  cluster: Pick<Cluster, 'levels' | 'device'>,
 ): number {
+  return collectiveOver(kind, place, cluster)(bytes);
+}
+
+/** The same as a function of the bytes, for one kind and place. */
+export function collectiveOver(
+  kind: CollectiveKind,
+  place: GroupPlace,
+  { levels, device }: Pick<Cluster, 'levels' | 'device'>,
+): (bytes: number) => number {
   const ranks = place.reduce((product, members) => product * members, 1);
-  if (ranks === 1) return 0;
-  const wire = passesOf(kind, ranks) * bytes;
+  if (ranks === 1) return () => 0;
+  const perByte = passesOf(kind, ranks);
   const passes = kind === 'all-reduce' ? 2 : 1;
+  const links: Link[] = [];
   let latency = 0;
-  let slowest = 0;
   let inside = 1;
   for (const [index, level] of levels.entries()) {
     const members = place[index] ?? 1;
@@ -76,10 +85,27 @@ export function collectiveSeconds(
     const rounds = kind === 'permute' ? 1 : passes * roundsOf(level, members);
     latency += rounds * level.latencySeconds;
     const bandwidth = busBandwidth(kind, level, members) * (SEND_ALL.has(kind) ? 1 : inside);
-    slowest = Math.max(slowest, wireSeconds(wire, bandwidth, level.fill, stepsOf(level, members)));
+    const { seconds, power } = level.fill;
+    links.push({ bandwidth, filling: bandwidth * seconds * stepsOf(level, members), power });
     inside *= members;
   }
-  return profileOf(device).collectiveSeconds + latency + slowest;
+  const fixed = profileOf(device).collectiveSeconds + latency;
+  return (bytes) => {
+    const wire = perByte * bytes;
+    let slowest = 0;
+    // By index: a search asks so often that iterators would be a tenth of all that it allocates.
+    for (let index = 0; index < links.length; index++)
+      slowest = Math.max(slowest, wireSeconds(wire, links[index] as Link));
+    return fixed + slowest;
+  };
+}
+
+/** What a group's members at one level send over. */
+interface Link {
+  readonly bandwidth: number;
+  /** Bytes on the wire at which half of the bandwidth is reached. */
+  readonly filling: number;
+  readonly power: number;
 }
 
 /** Bytes that one rank of a group of `ranks` receives; `bytes` as for `collectiveSeconds`. */
@@ -90,9 +116,8 @@ export function wireBytes(kind: CollectiveKind, bytes: number, ranks: number): n
 /** Kinds in which every rank sends all that it has through its own card; the others share the cards of a node. */
 export const SEND_ALL: ReadonlySet<CollectiveKind> = new Set<CollectiveKind>(['all-to-all', 'permute']);
 
-function wireSeconds(bytes: number, bandwidth: number, { seconds, power }: Fill, steps: number): number {
-  if (bytes === 0) return 0;
-  return (bytes / bandwidth) * (1 + ((bandwidth * seconds * steps) / bytes) ** power);
+function wireSeconds(bytes: number, { bandwidth, filling, power }: Link): number {
+  return bytes === 0 ? 0 : (bytes / bandwidth) * (1 + (filling / bytes) ** power);
 }
 
 /** The innermost level that consecutive blocks of so many ranks do not straddle. */

@@ -3,7 +3,7 @@
  * for every micro-batch (Rajbhandari et al. 2020).
  */
 import type { Cluster } from '../cluster.js';
-import { collectiveSeconds, type GroupPlace } from '../collective-price.js';
+import { type CollectiveKind, collectiveOver, type GroupPlace } from '../collective-price.js';
 import type { StepConfiguration } from './configuration.js';
 import type { StepConstants } from './constants.js';
 import { elementBytes } from './kernel-price.js';
@@ -57,19 +57,26 @@ export function dataPricing(
   const replicas = ranks / degrees.ep;
   const expertPlace = membersAt(runs.replicas, cluster.levels);
   const { contention } = constants;
+  const of = (kind: CollectiveKind) => {
+    const whole = collectiveOver(kind, place, cluster);
+    const own = replicas > 1 ? collectiveOver(kind, expertPlace, cluster) : null;
+    return (dense: number, experts: number, bytes: number): number =>
+      whole(dense * bytes) + (experts > 0 && own ? own(experts * bytes) : 0);
+  };
+  const reducing = of(zero === 0 ? 'all-reduce' : 'reduce-scatter');
+  const gathering = of('all-gather');
+  const hide = (seconds: number, under: number) =>
+    overlap.data ? Math.max(seconds * 0.05, seconds - under * constants.hiddenData) : seconds;
   return ({ dense, experts }, { forward, backward, firstForwards, lastBackwards, microBatches: m }) => {
     if (dense + experts === 0) return NONE;
-    const move = (kind: 'all-reduce' | 'reduce-scatter' | 'all-gather', bytes: number) =>
-      collectiveSeconds(kind, dense * bytes, place, cluster) +
-      (experts > 0 && replicas > 1 ? collectiveSeconds(kind, experts * bytes, expertPlace, cluster) : 0);
     // An expert's gradient is shared by the ranks that hold the same expert alone.
     const wire = dense * ((ranks - 1) / ranks) + experts * ((replicas - 1) / replicas);
     if (zero === 3 && !keepsGathered) {
       // Two gathers and a scatter per micro-batch, each under the neighbouring layers' compute.
       const messages = ((dense + experts) / perLayer) * (configuration.gathersPerLayer ?? 1);
       const hops = messages * (configuration.shardRanks ?? ranks) * constants.ringHopSeconds;
-      const gather = move('all-gather', width) + hops;
-      const scatter = move('reduce-scatter', gradientBytes) + hops;
+      const gather = gathering(dense, experts, width) + hops;
+      const scatter = reducing(dense, experts, gradientBytes) + hops;
       const startup = (gather * perLayer) / (dense + experts);
       const hideable = overlap.data ? constants.hiddenData : 0;
       const exposed =
@@ -81,10 +88,8 @@ export function dataPricing(
         bytes: m * wire * (2 * width + gradientBytes),
       };
     }
-    const reduce = zero === 0 ? move('all-reduce', gradientBytes) : move('reduce-scatter', gradientBytes);
-    const gather = zero === 0 ? 0 : move('all-gather', width);
-    const hide = (seconds: number, under: number) =>
-      overlap.data ? Math.max(seconds * 0.05, seconds - under * constants.hiddenData) : seconds;
+    const reduce = reducing(dense, experts, gradientBytes);
+    const gather = zero === 0 ? 0 : gathering(dense, experts, width);
     // Gradients that are kept in shards are scattered after every micro-batch; whole ones gather all of them first.
     const earlier = zero === 2 ? m - 1 : 0;
     const exposed = hide(reduce, lastBackwards) + earlier * hide(reduce, backward) + hide(gather, firstForwards);

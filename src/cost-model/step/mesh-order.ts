@@ -22,7 +22,21 @@ export interface Run {
 export type GroupRuns = readonly Run[];
 
 /** The groups of each kind; ep lies on the inner ranks of sp, then on those of dp. */
-export function groupRuns(degrees: Degrees, order: MeshOrder = AXIS_ORDER): Readonly<Record<GroupName, GroupRuns>> {
+export function groupRuns(degrees: Degrees, order: MeshOrder = AXIS_ORDER): Groups {
+  const known = KNOWN_RUNS.get(degrees) ?? new WeakMap<MeshOrder, Groups>();
+  KNOWN_RUNS.set(degrees, known);
+  const found = known.get(order) ?? runsOf(degrees, order);
+  known.set(order, found);
+  return found;
+}
+
+type Groups = Readonly<Record<GroupName, GroupRuns>>;
+
+/** A search asks for the same few of the same records, for each of its configurations. */
+const KNOWN_RUNS = new WeakMap<Degrees, WeakMap<MeshOrder, Groups>>();
+const KNOWN_PLACES = new WeakMap<GroupRuns, WeakMap<readonly Level[], GroupPlace>>();
+
+function runsOf(degrees: Degrees, order: MeshOrder): Groups {
   const { dp, sp, ep } = degrees;
   const strides = new Map<string, number>();
   let stride = 1;
@@ -59,6 +73,14 @@ export function hopOf(runs: GroupRuns, { levels }: Pick<Cluster, 'levels'>): Gro
 
 /** A group's members at each level of a cluster, innermost first. */
 export function membersAt(runs: GroupRuns, levels: readonly Level[]): GroupPlace {
+  const known = KNOWN_PLACES.get(runs) ?? new WeakMap<readonly Level[], GroupPlace>();
+  KNOWN_PLACES.set(runs, known);
+  const found = known.get(levels) ?? placeOf(runs, levels);
+  known.set(levels, found);
+  return found;
+}
+
+function placeOf(runs: GroupRuns, levels: readonly Level[]): GroupPlace {
   return runs
     .map(({ ranks, stride }) => placeRanks(ranks, stride, { levels }))
     .reduce<GroupPlace>(

@@ -39,23 +39,34 @@ export interface PartsBytes {
 /** The bytes of a model's parts. */
 export function partBytes(model: ModelWork, configuration: StepConfiguration): PartsBytes {
   const { recompute } = configuration;
-  const only = { saved: 0, transient: 0, gathered: 0, hostSaved: 0 };
+  const first = stateBytes(heldOf(model.first, configuration), configuration);
   return {
-    first: {
-      ...stateBytes(heldOf(model.first, configuration), configuration),
-      ...only,
-      saved: savedBytes(model.first, recompute, configuration),
-    },
+    first: withActivations(first, savedBytes(model.first, recompute, configuration), 0, 0, 0),
     layers: model.layers.map(({ part }) => {
       const kept = layerBytes(part, 'none', model, configuration);
       return { kept, recomputed: recompute === 'none' ? kept : layerBytes(part, recompute, model, configuration) };
     }),
-    last: {
-      ...stateBytes(heldByLast(model, configuration), configuration),
-      ...only,
-      transient: lossBytes(model, configuration),
-    },
+    last: withActivations(
+      stateBytes(heldByLast(model, configuration), configuration),
+      0,
+      lossBytes(model, configuration),
+      0,
+      0,
+    ),
   };
+}
+
+type StateBytes = Pick<PartBytes, 'parameters' | 'gradients' | 'optimizer' | 'hostState'>;
+
+/** Written out, since a search makes thousands of them and copying records field by field is slow. */
+function withActivations(
+  { parameters, gradients, optimizer, hostState }: StateBytes,
+  saved: number,
+  transient: number,
+  gathered: number,
+  hostSaved: number,
+): PartBytes {
+  return { parameters, gradients, optimizer, hostState, saved, transient, gathered, hostSaved };
 }
 
 /** How many bytes each kind of state has per parameter. */
@@ -107,7 +118,7 @@ export function tensorBytes(
 function stateBytes(
   { dense, experts }: Held,
   configuration: StepConfiguration,
-): Pick<PartBytes, 'parameters' | 'gradients' | 'optimizer' | 'hostState'> {
+): StateBytes {
   const { degrees, zero, frozen, inference } = configuration;
   const recipe = recipeOf(configuration);
   const shards = configuration.shardRanks ?? degrees.dp * degrees.sp;
@@ -147,16 +158,17 @@ function layerBytes(
         ? boundary / (configuration.tpSequence ? configuration.degrees.tp : 1) + resultBytes(part, configuration)
         : savedBytes(part, recompute, configuration);
   const onHost = offloadsActivations(configuration);
-  return {
-    ...stateBytes(held, configuration),
-    saved: onHost ? 0 : saved,
-    hostSaved: onHost ? saved : 0,
-    transient: whole * (recompute === 'full' ? 1.3 : 0.3),
-    gathered:
-      configuration.zero === 3 && !configuration.keepsGathered
-        ? (2 * width + recipeOf(configuration).gradient) * (held.dense + held.experts)
-        : 0,
-  };
+  const gathered =
+    configuration.zero === 3 && !configuration.keepsGathered
+      ? (2 * width + recipeOf(configuration).gradient) * (held.dense + held.experts)
+      : 0;
+  return withActivations(
+    stateBytes(held, configuration),
+    onHost ? 0 : saved,
+    whole * (recompute === 'full' ? 1.3 : 0.3),
+    gathered,
+    onHost ? saved : 0,
+  );
 }
 
 /**

@@ -25,17 +25,13 @@ export interface StageLayers {
  * @throws Error where `stageLayers` are not those of the model
  */
 export function chunkLayers(model: ModelWork, configuration: StepConfiguration): readonly StageLayers[] {
-  const { degrees, recomputedLayers } = configuration;
-  const { pp } = degrees;
-  const cut = chunkCut(model, configuration);
-  const counts = configuration.stageLayers ? classesAt(cut, model) : sharesOf(cut, model);
+  const { counts, totals } = cutOf(model, configuration);
+  const { recomputedLayers } = configuration;
   return counts.map((byClass, chunk) => {
-    const stage = chunk % pp;
-    const ends = { first: chunk === 0, last: chunk === cut.length - 1 };
+    const stage = chunk % totals.length;
+    const ends = { first: chunk === 0, last: chunk === counts.length - 1 };
     if (!recomputedLayers) return { stage, kept: byClass.map(() => 0), recomputed: byClass, ...ends };
-    let own = 0;
-    for (let other = stage; other < cut.length; other += pp) own += cut[other] ?? 0;
-    const share = Math.min(1, (recomputedLayers[stage] ?? 0) / Math.max(1, own));
+    const share = shareOf(recomputedLayers, stage, totals);
     return {
       stage,
       kept: byClass.map((count) => count * (1 - share)),
@@ -45,25 +41,56 @@ export function chunkLayers(model: ModelWork, configuration: StepConfiguration):
   });
 }
 
-/** The layers of each stage: those of its chunks. */
-export function stageLayers(model: ModelWork, configuration: StepConfiguration): readonly StageLayers[] {
+/** A model's layers over chunks, whatever of them recomputes. */
+export interface Cut {
+  /** By chunk and class. */
+  readonly counts: readonly (readonly number[])[];
+  /** By stage. */
+  readonly totals: readonly number[];
+}
+
+/** @throws Error where `stageLayers` are not those of the model */
+export function cutOf(model: ModelWork, configuration: StepConfiguration): Cut {
   const { pp } = configuration.degrees;
-  const chunks = chunkLayers(model, configuration);
-  if (chunks.length === pp) return chunks;
-  return chunks.slice(0, pp).map((first, stage) =>
-    chunks
-      .filter((chunk, index) => index >= pp && chunk.stage === stage)
-      .reduce(
-        (sum, chunk) => ({
-          stage,
-          kept: sum.kept.map((count, index) => count + (chunk.kept[index] ?? 0)),
-          recomputed: sum.recomputed.map((count, index) => count + (chunk.recomputed[index] ?? 0)),
-          first: sum.first,
-          last: sum.last || chunk.last,
-        }),
-        first,
-      ),
-  );
+  const cut = chunkCut(model, configuration);
+  const totals = Array.from({ length: pp }, () => 0);
+  for (let chunk = 0; chunk < cut.length; chunk++)
+    totals[chunk % pp] = (totals[chunk % pp] as number) + (cut[chunk] as number);
+  return { counts: configuration.stageLayers ? classesAt(cut, model) : sharesOf(cut, model), totals };
+}
+
+/**
+ * The layers of each stage: those of its chunks.
+ * @param cut of the configuration, where the caller has it
+ * @throws Error where `stageLayers` are not those of the model
+ */
+export function stageLayers(
+  model: ModelWork,
+  configuration: StepConfiguration,
+  cut: Cut = cutOf(model, configuration),
+): readonly StageLayers[] {
+  const { counts, totals } = cut;
+  const { recomputedLayers } = configuration;
+  const pp = totals.length;
+  return totals.map((_, stage) => {
+    const share = recomputedLayers ? shareOf(recomputedLayers, stage, totals) : 1;
+    const kept = model.layers.map(() => 0);
+    const recomputed = model.layers.map(() => 0);
+    for (let chunk = stage; chunk < counts.length; chunk += pp) {
+      const byClass = counts[chunk] as readonly number[];
+      for (let index = 0; index < byClass.length; index++) {
+        const count = byClass[index] as number;
+        kept[index] = (kept[index] as number) + count * (1 - share);
+        recomputed[index] = (recomputed[index] as number) + count * share;
+      }
+    }
+    return { stage, kept, recomputed, first: stage === 0, last: stage === pp - 1 };
+  });
+}
+
+/** The share of a stage's layers that recomputes. */
+function shareOf(recomputedLayers: readonly number[], stage: number, totals: readonly number[]): number {
+  return Math.min(1, (recomputedLayers[stage] ?? 0) / Math.max(1, totals[stage] as number));
 }
 
 /** Number of layers of each chunk. */

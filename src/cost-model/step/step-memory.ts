@@ -5,7 +5,7 @@
 import { DEVICE_OVERHEAD } from '../hardware.js';
 import type { StepConfiguration } from './configuration.js';
 import { type PartBytes, type PartsBytes, partBytes } from './part-bytes.js';
-import { type StageLayers, stageLayers } from './stages.js';
+import { type Cut, type StageLayers, stageLayers } from './stages.js';
 import { microBatches } from './step-price.js';
 import type { ModelWork } from './work.js';
 
@@ -30,15 +30,16 @@ export interface StageMemory {
 
 /**
  * One record per stage; `overhead` is left out of `allocatedBytes`, which is what a framework's own counter shows.
- * @param parts the bytes of the model's parts, where the caller has them
+ * @param parts the bytes of the model's parts, and `cut` its layers over chunks, where the caller has them
  * @throws Error where `configuration.stageLayers` are not those of the model
  */
 export function stageMemory(
   model: ModelWork,
   configuration: StepConfiguration,
   parts: PartsBytes = partBytes(model, configuration),
+  cut?: Cut,
 ): readonly StageMemory[] {
-  return stageLayers(model, configuration).map((layers) => memoryOf(layers, parts, configuration));
+  return stageLayers(model, configuration, cut).map((layers) => memoryOf(layers, parts, configuration));
 }
 
 /** Peak bytes of tensors, without context, communication library and fragmentation. */
@@ -90,7 +91,8 @@ function memoryOf(
     // Of what goes to the host there are two layers on the device: the one at work, and the one on its way.
     passing = Math.max(passing, Math.min(2, inFlight * count) * bytes.hostSaved);
   };
-  for (const [index, layer] of parts.layers.entries()) {
+  for (let index = 0; index < parts.layers.length; index++) {
+    const layer = parts.layers[index] as (typeof parts.layers)[number];
     add(layer.kept, kept[index] ?? 0);
     add(layer.recomputed, recomputed[index] ?? 0);
   }

@@ -25,6 +25,8 @@ export class ConfigurationSearch {
   /** The least of what time did not allow to look at. */
   unseen = Number.POSITIVE_INFINITY;
   count = 0;
+  /** Seconds of the best, where they are known. */
+  private fastest: number | null = null;
   private readonly isTimed: boolean;
   private readonly isLayerByLayer: boolean;
 
@@ -44,9 +46,8 @@ export class ConfigurationSearch {
 
   /** Seconds of the best. */
   best(): number {
-    let least = Number.POSITIVE_INFINITY;
-    for (const { seconds } of this.kept.values()) least = Math.min(least, seconds);
-    return least;
+    this.fastest ??= Math.min(...[...this.kept.values()].map(({ seconds }) => seconds));
+    return this.fastest;
   }
 
   /** A combination of which nothing takes less than this. */
@@ -119,6 +120,7 @@ export class ConfigurationSearch {
     const known = kept.get(combination);
     if (!fits || (known && this.rank(priced) >= this.rank(known))) return;
     kept.set(combination, priced);
+    this.fastest = null;
     this.worst = worstOfTop(kept, options.top);
   }
 

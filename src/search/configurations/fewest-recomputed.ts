@@ -4,7 +4,7 @@
 import type { StepConfiguration } from '../../cost-model/step/configuration.js';
 import { offloadsActivations } from '../../cost-model/step/offload.js';
 import type { PartsBytes } from '../../cost-model/step/part-bytes.js';
-import { stageLayers } from '../../cost-model/step/stages.js';
+import { cutOf } from '../../cost-model/step/stages.js';
 import { stageMemory } from '../../cost-model/step/step-memory.js';
 import type { ModelWork } from '../../cost-model/step/work.js';
 
@@ -22,13 +22,12 @@ export function fewestRecomputed(
   // What lies on the host takes the devices' memory no more: recomputing is for sending less, and all layers do it or none.
   if (limitBytes === null || configuration.recompute === 'none' || offloadsActivations(configuration))
     return configuration;
+  const cut = cutOf(work, configuration);
   const bytesWith = (recomputedLayers: readonly number[]) =>
-    stageMemory(work, { ...configuration, recomputedLayers }, parts).map(({ total }) => total);
-  const all = stageMemory(work, configuration, parts).map(({ total }) => total);
+    stageMemory(work, { ...configuration, recomputedLayers }, parts, cut).map(({ total }) => total);
+  const all = stageMemory(work, configuration, parts, cut).map(({ total }) => total);
   if (all.some((bytes) => bytes > limitBytes)) return configuration;
-  const layers = stageLayers(work, configuration).map(({ kept, recomputed }) =>
-    Math.round([...kept, ...recomputed].reduce((sum, count) => sum + count, 0)),
-  );
+  const layers = cut.totals;
   const none = bytesWith(layers.map(() => 0));
   if (none.every((bytes) => bytes <= limitBytes)) return { ...configuration, recompute: 'none' };
   let counts = layers.map((count, stage) => {

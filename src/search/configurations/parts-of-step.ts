@@ -20,19 +20,15 @@ import { type BoundRequest, loosest, loosestRecompute, paceBound, variantBound }
 export class PartsOfStep {
   private degrees: StepConfiguration['degrees'] | null = null;
   private microBatch = 0;
-  private readonly known = new Map<number, PartsBytes>();
-  private readonly priced = new Map<number, Map<Cluster, PartPrices>>();
-  private readonly bounds = new Map<number, number>();
-  private readonly paces = new Map<number, number>();
-  private readonly orders = new Map<MeshOrder, number>();
-  private readonly timed = new Map<string, Map<Cluster, PartPhases>>();
+  private own = new Known();
+  private readonly known = new Map<StepConfiguration['degrees'], Map<number, Known>>();
 
   constructor(private readonly workOf: (configuration: StepConfiguration) => ModelWork) {}
 
   prices(configuration: StepConfiguration, cluster: Cluster): PartPrices {
     const key = this.keyOf(configuration);
-    const onClusters = this.priced.get(key) ?? new Map<Cluster, PartPrices>();
-    this.priced.set(key, onClusters);
+    const onClusters = this.own.priced.get(key) ?? new Map<Cluster, PartPrices>();
+    this.own.priced.set(key, onClusters);
     const known = onClusters.get(cluster);
     if (known) return known;
     const made = priceParts(this.workOf(configuration), configuration, cluster, STEP_CONSTANTS, {
@@ -67,11 +63,11 @@ export class PartsOfStep {
     const quickest = quickestLevel(configuration);
     const own = this.keyOf(configuration, configuration.recompute, quickest);
     const key = (own * MOST + virtualStages) * SCHEDULES.length + SCHEDULES.indexOf(schedule);
-    const known = this.paces.get(key);
+    const known = this.own.paces.get(key);
     if (known !== undefined) return known;
     const same = zero === quickest ? configuration : { ...configuration, zero: quickest };
     const found = this.leastPace({ ...request, configuration: same });
-    this.paces.set(key, found);
+    this.own.paces.set(key, found);
     return found;
   }
 
@@ -80,10 +76,10 @@ export class PartsOfStep {
     const { schedule, zero } = configuration;
     const own = this.keyOf(configuration, loosestRecompute(configuration, request.isMixed), zero);
     const key = own * SCHEDULES.length + SCHEDULES.indexOf(schedule);
-    const known = this.bounds.get(key);
+    const known = this.own.bounds.get(key);
     if (known !== undefined) return known;
     const found = this.least({ ...request, configuration: loosest(configuration, request.isMixed) });
-    this.bounds.set(key, found);
+    this.own.bounds.set(key, found);
     return found;
   }
 
@@ -93,8 +89,8 @@ export class PartsOfStep {
     const { tp, sp, ep } = groupRuns(degrees, meshOrder);
     const place = meshOrder ? [tp, sp, ep].map((runs) => membersAt(runs, cluster.levels).join(',')).join(' ') : '';
     const key = `${tpSequence} ${place} ${accumulatesApart(configuration)}`;
-    const onClusters = this.timed.get(key) ?? new Map<Cluster, PartPhases>();
-    this.timed.set(key, onClusters);
+    const onClusters = this.own.timed.get(key) ?? new Map<Cluster, PartPhases>();
+    this.own.timed.set(key, onClusters);
     const found =
       onClusters.get(cluster) ?? partPhases(this.workOf(configuration), configuration, cluster, STEP_CONSTANTS);
     onClusters.set(cluster, found);
@@ -103,8 +99,8 @@ export class PartsOfStep {
 
   bytes(configuration: StepConfiguration): PartsBytes {
     const key = this.bytesKeyOf(configuration, configuration.recompute, configuration.zero);
-    const found = this.known.get(key) ?? partBytes(this.workOf(configuration), configuration);
-    this.known.set(key, found);
+    const found = this.own.bytes.get(key) ?? partBytes(this.workOf(configuration), configuration);
+    this.own.bytes.set(key, found);
     return found;
   }
 
@@ -116,26 +112,34 @@ export class PartsOfStep {
     const { meshOrder } = configuration;
     const key = this.bytesKeyOf(configuration, recompute, zero) * MOST;
     if (!meshOrder) return key;
-    const order = this.orders.get(meshOrder) ?? this.orders.size + 1;
-    this.orders.set(meshOrder, order);
+    const order = this.own.orders.get(meshOrder) ?? this.own.orders.size + 1;
+    this.own.orders.set(meshOrder, order);
     return key + order;
   }
 
   private bytesKeyOf(configuration: StepConfiguration, recompute: Recompute, zero: StepConfiguration['zero']): number {
     const { degrees, microBatch, tpSequence, virtualStages, offload = 'none' } = configuration;
     if (degrees !== this.degrees || microBatch !== this.microBatch) {
-      this.known.clear();
-      this.priced.clear();
-      this.timed.clear();
-      this.bounds.clear();
-      this.paces.clear();
-      this.orders.clear();
+      const ofDegrees = this.known.get(degrees) ?? new Map<number, Known>();
+      this.known.set(degrees, ofDegrees);
+      this.own = ofDegrees.get(microBatch) ?? new Known();
+      ofDegrees.set(microBatch, this.own);
       this.degrees = degrees;
       this.microBatch = microBatch;
     }
     const host = OFFLOADS.indexOf(offload) * RECOMPUTATIONS.length + RECOMPUTATIONS.indexOf(recompute);
     return ((host * ZERO_LEVELS + zero) * 2 + (tpSequence ? 1 : 0)) * 2 + (virtualStages > 1 ? 1 : 0);
   }
+}
+
+/** What is known of one combination and micro-batch. */
+class Known {
+  readonly bytes = new Map<number, PartsBytes>();
+  readonly priced = new Map<number, Map<Cluster, PartPrices>>();
+  readonly bounds = new Map<number, number>();
+  readonly paces = new Map<number, number>();
+  readonly orders = new Map<MeshOrder, number>();
+  readonly timed = new Map<string, Map<Cluster, PartPhases>>();
 }
 
 // Keys are numbers, since there are many: the choices' places in these, and more orders and chunks than there are.

@@ -99,11 +99,14 @@ export function loosestOfAll(request: BoundRequest, zero: StepConfiguration['zer
 
 const MOST_CHUNKS = 2 ** 30;
 
-/** What a stage holds with more chunks falls on the first stages and grows on the last: for any number of them, the least of both ends. */
-function leastInFlight(stage: number, configuration: StepConfiguration): number {
-  const own = inFlightOn(stage, configuration);
-  if (configuration.virtualStages < MOST_CHUNKS) return own;
-  return Math.min(own, inFlightOn(stage, { ...configuration, virtualStages: 2 }));
+/**
+ * What each stage has in flight at least. With more chunks it falls on the first stages and grows on the last: for any number of
+ * them, the least of both ends.
+ */
+function leastInFlight(configuration: StepConfiguration): (stage: number) => number {
+  if (configuration.virtualStages < MOST_CHUNKS) return (stage) => inFlightOn(stage, configuration);
+  const fewest = { ...configuration, virtualStages: 2 };
+  return (stage) => Math.min(inFlightOn(stage, configuration), inFlightOn(stage, fewest));
 }
 
 /**
@@ -234,23 +237,34 @@ function onceAtLeast(
   const forward = sum(up * longer(layer), longer);
   const backward = sum(up * recomputed.backwardSeconds, (other) => other.recomputed.backwardSeconds);
   const heldBy = ({ held }: PartPrice) => held.dense + held.experts;
+  // The usual case, written out: nothing to share out among classes, and no ends.
+  if (others.length === 0 && configuration.zero < 3 && configuration.degrees.pp > 1) {
+    const held = { dense: count * kept.held.dense, experts: count * kept.held.experts };
+    return onceSeconds(held, forward, backward, prices, configuration);
+  }
   // What more a stage holds at the ends of the model adds to it, but for the first gather of ZeRO 3.
-  const some = configuration.zero < 3 ? [[]] : [[], [first], [last]];
+  const some = configuration.zero < 3 ? NONE_BESIDE : [[], [first], [last]];
   const ends = configuration.degrees.pp === 1 ? [[first, last]] : some;
-  const seconds = ends.map((own) => {
+  let least = Number.POSITIVE_INFINITY;
+  for (const own of ends) {
     const held = {
       dense: own.reduce((total, end) => total + end.held.dense, count * kept.held.dense),
       experts: own.reduce((total, end) => total + end.held.experts, count * kept.held.experts),
     };
     const once = onceSeconds(held, forward, backward, prices, configuration);
-    if (others.length === 0 || configuration.zero < 3) return once;
+    if (others.length === 0 || configuration.zero < 3) {
+      least = Math.min(least, once);
+      continue;
+    }
     // The first gather of ZeRO 3 is one layer's share of all, and falls the more others there are: by their ratio at most.
     const beside = own.reduce((total, end) => total + heldBy(end), 0);
     const all = sum(up * heldBy(kept) + beside, (other) => heldBy(other.kept));
-    return (once * (held.dense + held.experts)) / all;
-  });
-  return Math.min(...seconds);
+    least = Math.min(least, (once * (held.dense + held.experts)) / all);
+  }
+  return least;
 }
+
+const NONE_BESIDE: readonly (readonly PartPrice[])[] = [[]];
 
 /** What a stage pays once per step: gradients and parameters that compute does not hide, on their way to the host too, the optimizer. */
 export function onceSeconds(
@@ -293,8 +307,17 @@ export function recomputedAtLeast(prices: PartPrices, request: BoundRequest): nu
   if (limitBytes === null || !layer) return 0;
   const { pp } = configuration.degrees;
   const room = roomFor(limitBytes, configuration);
-  const stage = (index: number) => keeping(layer, index, room, prices, configuration, isMixed);
+  const flyingOn = leastInFlight(configuration);
   // Between its ends a stage differs from its neighbours by its micro-batches in flight alone.
+  const between = new Map<number, Keeping>();
+  const stage = (index: number): Keeping => {
+    const flying = flyingOn(index);
+    const ends = [...(index === 0 ? [prices.first] : []), ...(index === pp - 1 ? [prices.last] : [])];
+    if (ends.length > 0) return keeping(layer, flying, room, ends, isMixed);
+    const found = between.get(flying) ?? keeping(layer, flying, room, ends, isMixed);
+    between.set(flying, found);
+    return found;
+  };
   let left = layer.count;
   let kept = 0;
   const stages = Array.from({ length: pp }, (_, index) => stage(index));
@@ -321,31 +344,36 @@ export function mostCommon({ layers }: PartPrices): LayerPrice | undefined {
 }
 
 /** Layers that a stage has room for: as many that all keep; at most; and of those beyond, how many each makes recompute. */
+interface Keeping {
+  readonly free: number;
+  readonly most: number;
+  readonly displaced: number;
+}
+
+/** @param flying micro-batches in flight; `parts` what the stage has beside layers */
 function keeping(
   { kept, recomputed }: LayerPrice,
-  stage: number,
+  flying: number,
   room: number,
-  { first, last }: PartPrices,
-  configuration: StepConfiguration,
+  parts: readonly PartPrice[],
   isMixed: boolean,
-): { readonly free: number; readonly most: number; readonly displaced: number } {
-  const flying = leastInFlight(stage, configuration);
-  const ends = [...(stage === 0 ? [first] : []), ...(stage === configuration.degrees.pp - 1 ? [last] : [])].map(
-    ({ bytes }) => bytes,
-  );
+): Keeping {
   const resident = (bytes: PartPrice['bytes']) => bytes.parameters + bytes.gradients + bytes.optimizer;
+  let transient = 0;
+  let gathered = 0;
+  let least = 0;
+  for (const { bytes } of parts) {
+    transient = Math.max(transient, bytes.transient);
+    gathered = Math.max(gathered, bytes.gathered);
+    least = least + resident(bytes) + flying * bytes.saved;
+  }
   const other = isMixed ? kept.bytes : recomputed.bytes;
   const live =
-    Math.max(Math.min(other.transient, recomputed.bytes.transient), ...ends.map(({ transient }) => transient)) +
-    Math.max(Math.min(other.gathered, recomputed.bytes.gathered), ...ends.map(({ gathered }) => gathered));
-  // A stage without layers has no layer running in it.
-  const least = ends.reduce((sum, bytes) => sum + resident(bytes) + flying * bytes.saved, 0);
+    Math.max(Math.min(other.transient, recomputed.bytes.transient), transient) +
+    Math.max(Math.min(other.gathered, recomputed.bytes.gathered), gathered);
   const spare = room - least - live;
-  const bare =
-    room -
-    least -
-    Math.max(0, ...ends.map(({ transient }) => transient)) -
-    Math.max(0, ...ends.map(({ gathered }) => gathered));
+  // A stage without layers has no layer running in it.
+  const bare = room - least - transient - gathered;
   if (spare < 0) return { free: 0, most: bare < 0 ? -1 : 0, displaced: 1 };
   const more = isMixed ? flying * (kept.bytes.saved - recomputed.bytes.saved) : 0;
   const small = resident(recomputed.bytes) + flying * recomputed.bytes.saved + Math.min(0, more);
