@@ -10,11 +10,11 @@ import type { Graph } from '../ir/graph.js';
 import { findLayers } from '../ir/passes/find-layers.js';
 import type { Plan, PlanTraining } from '../strategy/plan.js';
 import { planOfStep } from '../strategy/plan-of-step.js';
-import { emitPlan } from './emit.js';
+import { emitPlan } from './emit-plan.js';
 import { defaultFolder } from './folder.js';
-import { type ImportedModel, importModel } from './import.js';
+import type { ImportedModel } from './import.js';
 import { interruptible } from './interruption.js';
-import { type ClusterSearch, searchClusters } from './search-clusters.js';
+import type { ClusterSearch } from './search-clusters.js';
 import { type StepSearch, type StepSearchOptions, searchStep } from './search-step.js';
 import type { Training } from './training-request.js';
 
@@ -89,8 +89,10 @@ async function searchFor({
 }: Omit<StepSearchOptions, 'objective'> & Pick<CompileStepOptions, 'objective' | 'within'>): Promise<
   CompiledStep['search']
 > {
-  if (objective === 'cost' || objective === 'devices')
+  if (objective === 'cost' || objective === 'devices') {
+    const { searchClusters } = await import('./search-clusters.js');
     return searchClusters({ ...options, objective, ...(within === undefined ? {} : { within }) });
+  }
   return searchStep({ ...options, ...(objective ? { objective } : {}) });
 }
 
@@ -117,6 +119,7 @@ async function fileSource({
   constants,
   weights,
 }: Omit<CompileStepOptions, 'training'>): Promise<Named> {
+  const { importModel } = await import('./import.js');
   return importModel(model, {
     ...(dims ? { dims } : {}),
     ...(constants ? { constants } : {}),

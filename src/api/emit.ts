@@ -7,9 +7,9 @@ import { emitProgram } from '../codegen/emit.js';
 import { programOf } from '../codegen/program-of.js';
 import { AutoparError } from '../ir/error.js';
 import { writeFileAtomic, writeFolderAtomic, writeJsonAtomic } from '../program/atomic.js';
-import type { Plan } from '../strategy/plan.js';
 import { planDigest, planToJson } from '../strategy/plan-json.js';
 import { type Arrays, writeArrays } from './arrays.js';
+import { relativeTo } from './emit-plan.js';
 import { CONSTANTS_FILE, checkTarget, type Source, type SourceDecisions } from './folder.js';
 import type { PlannedModel, PlanningOptions } from './plan.js';
 import type { Training } from './training.js';
@@ -40,33 +40,6 @@ export interface EmitOptions {
 export interface Emitted {
   readonly programWritten: boolean;
   readonly programReason?: string;
-}
-
-/** A plan without a program: the folder holds what it was made from and what it says. @throws AutoparError (exit cannotWrite) */
-export async function emitPlan(
-  plan: Plan,
-  {
-    directory,
-    force,
-    model,
-    source,
-  }: Readonly<{ directory: string; force: boolean; model: string; source: Omit<Source, 'format' | 'model'> }>,
-): Promise<void> {
-  await checkTarget(directory, force, model);
-  const written: Source = {
-    format: 'autopar-source',
-    model: model === '' ? '' : relativeTo(directory, model),
-    ...source,
-  };
-  await writeFolderAtomic(directory, async (temporary) => {
-    await writeFileAtomic(path.join(temporary, 'plan.json'), planToJson(plan));
-    await writeJsonAtomic(path.join(temporary, 'source.json'), written);
-  });
-}
-
-/** A file as seen from a folder, with forward slashes. */
-function relativeTo(directory: string, file: string): string {
-  return path.relative(path.resolve(directory), path.resolve(file)).split(path.sep).join('/');
 }
 
 /** Writes the folder under a temporary name and then puts it in place. @throws AutoparError (exit cannotWrite). */

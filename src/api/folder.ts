@@ -7,7 +7,6 @@ import { readdir, readFile, realpath, stat } from 'node:fs/promises';
 import path from 'node:path';
 import { AutoparError } from '../ir/error.js';
 import type { Program } from '../program/program.js';
-import { readProgram } from '../program/reader.js';
 import type { SearchMode, SolverName } from '../search/search-mode.js';
 import type { Plan } from '../strategy/plan.js';
 import { planDigest, readPlan } from '../strategy/plan-json.js';
@@ -116,6 +115,7 @@ export interface CompiledParts {
 export async function readCompiled(directory: string): Promise<CompiledParts> {
   const source = await readSource(directory);
   const plan = await readPlan(path.join(directory, 'plan.json'));
+  const { readProgram } = await import('../program/reader.js');
   const program = await readProgram(directory);
   const { fingerprint, plan: digest } = program.model;
   if (fingerprint === plan.model.fingerprint && (digest === undefined || digest === planDigest(plan))) {

@@ -14,7 +14,7 @@ import type { ParameterEvidence } from '../ir/parameters/parameter.js';
 import { assemble } from '../ir/passes/assemble.js';
 import { checkDims } from '../ir/passes/dims.js';
 import { findLayers } from '../ir/passes/find-layers.js';
-import { FOLD_LIMIT } from '../ir/passes/fold.js';
+import { FOLD_LIMIT } from '../ir/passes/fold-limit.js';
 import { foldedAway } from '../ir/passes/folded-away.js';
 import { inlineFunctions } from '../ir/passes/inline-functions.js';
 import { liftMatMul } from '../ir/passes/lift-matmul.js';

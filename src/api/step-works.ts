@@ -7,13 +7,13 @@ import type { Cluster } from '../cost-model/cluster.js';
 import { type WorkPoint, workAt } from '../cost-model/step/affine-work.js';
 import type { ModelWork } from '../cost-model/step/work.js';
 import { AutoparError } from '../ir/error.js';
+import type { Graph } from '../ir/graph.js';
 import { findLayers } from '../ir/passes/find-layers.js';
 import { batchSize } from '../search/degrees.js';
-import { graphOfWork, graphWork, type Purpose } from './graph-work.js';
-import { type ImportOptions, importModel } from './import.js';
+import type { Purpose } from './graph-work.js';
+import type { ImportOptions } from './import.js';
 import { interruptible } from './interruption.js';
 import { layerGraph, layerWork, type ReadWork } from './layer-classes.js';
-import { importedFor } from './training-form.js';
 
 /** Sizes that work is read at before it is continued: where the first two differ, the next two do not. */
 const MOST_POINTS = 3;
@@ -30,6 +30,7 @@ export async function statedBatch(
   generated: GeneratedModel | null,
 ): Promise<number> {
   if (generated) return generated.batch;
+  const { importModel } = await import('./import.js');
   return batchSize((await importModel(model, importing)).graph) ?? 1;
 }
 
@@ -61,19 +62,19 @@ export function workReader(
       const layers = layerGraph(sizes, isTraining ? purpose.loss : undefined);
       return (tp) => layerWork(layers, tp, cluster);
     }
-    const { model = '', ...importing } = source;
-    const whole = generated
-      ? findLayers(generated.build(batch))
-      : (
-          await importModel(model, {
-            ...importing,
-            ...importedFor(purpose.kind === 'training' ? {} : undefined),
-            globalBatch: batch,
-          })
-        ).graph;
+    const { graphOfWork, graphWork } = await import('./graph-work.js');
+    const whole = generated ? findLayers(generated.build(batch)) : await imported(source, purpose, batch);
     const graph = graphOfWork(whole, purpose);
     return (tp) => graphWork(graph, tp, cluster);
   }
+}
+
+/** A model file at a batch. What imports and plans it is loaded where there is one: a generated language model needs neither. */
+async function imported({ model = '', ...importing }: ModelSource, purpose: Purpose, batch: number): Promise<Graph> {
+  const { importModel } = await import('./import.js');
+  const { importedFor } = await import('./training-form.js');
+  const form = importedFor(purpose.kind === 'training' ? {} : undefined);
+  return (await importModel(model, { ...importing, ...form, globalBatch: batch })).graph;
 }
 
 /** Sizes of a generated model are keys of its family; its inputs are what they are. */

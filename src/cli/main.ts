@@ -8,10 +8,10 @@ import { reportFailure, runCommandLine } from './command-line.js';
 import { Output } from './output.js';
 
 /**
- * V8's optimising compiler takes over after seven times as much work of a function as by default. A command runs for seconds: half of
+ * V8's optimising compiler takes over after four times as much work of a function as by default. A command runs for seconds: half of
  * its processor time went into optimised code that hardly ran, on cores that searching and garbage collection could use.
  */
-setFlagsFromString('--interrupt-budget=1000000');
+setFlagsFromString('--interrupt-budget=500000');
 
 const line = process.argv.slice(2);
 const interruption = new AbortController();

@@ -80,6 +80,7 @@ export async function modelFile(
 async function readConstants(
   files: Readonly<Record<string, string>>,
 ): Promise<NonNullable<ImportOptions['constants']>> {
+  if (Object.keys(files).length === 0) return {};
   const { readArray } = await import('../api/arrays.js');
   const read = Object.entries(files).map(async ([name, file]) => [name, await readArray(file)] as const);
   return Object.fromEntries(await Promise.all(read));

@@ -5,7 +5,7 @@
 import { createHash } from 'node:crypto';
 import { elementCount, type Graph, type Node, type Weight } from './graph.js';
 import { attributesKey } from './passes/attributes-key.js';
-import { FOLD_LIMIT } from './passes/fold.js';
+import { FOLD_LIMIT } from './passes/fold-limit.js';
 
 /** Hex SHA-256; equal for equal operators over equal names, types and small constants, whatever the order of maps. */
 export function fingerprint(graph: Graph): string {

@@ -1,7 +1,8 @@
 /**
  * @file Checking JSON against a JSON Schema, compiled when it is first needed and then kept.
  */
-import { Ajv, type Options, type ValidateFunction } from 'ajv';
+import { createRequire } from 'node:module';
+import type { Options, ValidateFunction } from 'ajv';
 
 /**
  * A check for one schema. Compiling one takes up to a tenth of a second, far longer than reading a file: it is done once in a
@@ -10,7 +11,12 @@ import { Ajv, type Options, type ValidateFunction } from 'ajv';
 export function schemaCheck<T>(schema: object, options: Options = {}): () => ValidateFunction<T> {
   let compiled: ValidateFunction<T> | null = null;
   return () => {
-    compiled ??= new Ajv({ code: { optimize: false }, validateSchema: false, ...options }).compile<T>(schema);
+    compiled ??= new (ajv().Ajv)({ code: { optimize: false }, validateSchema: false, ...options }).compile<T>(schema);
     return compiled;
   };
+}
+
+/** Loaded at the first check, since it is 60 modules and most commands check nothing. */
+function ajv(): typeof import('ajv') {
+  return createRequire(import.meta.url)('ajv') as typeof import('ajv');
 }

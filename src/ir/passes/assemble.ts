@@ -6,7 +6,8 @@ import { isFloating } from '../dtype.js';
 import { AutoparError } from '../error.js';
 import { elementCount, type Graph, type Node, type TensorType, type Weight } from '../graph.js';
 import { isNatural, isPlausible, type ParameterPlace, placesOf } from '../parameters/places.js';
-import { type Constant, type ConstantFolder, FOLD_LIMIT } from './fold.js';
+import type { Constant, ConstantFolder } from './fold.js';
+import { FOLD_LIMIT } from './fold-limit.js';
 import { type Draft, isTensor, type Resolved, type Value } from './values.js';
 
 /** A module's own name for a parameter (`h.0.attn.bias`): exporters make up names without dots, or with slashes. */

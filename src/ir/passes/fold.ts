@@ -21,15 +21,13 @@ import type { InputKind } from '../onnx/model.js';
 import { loadWeight } from '../onnx/tensors.js';
 import { writeOnnx } from '../onnx/writer.js';
 import { attributesKey, tensorKey } from './attributes-key.js';
+import { FOLD_LIMIT } from './fold-limit.js';
 
 /** Runs an ONNX model on the inputs given and returns its outputs by name. */
 export type Evaluate = (
   model: Uint8Array,
   inputs: Readonly<Record<string, ConstantTensor>>,
 ) => Promise<Readonly<Record<string, ConstantTensor>>>;
-
-/** Results with more elements than this stay operators unless a shape, attribute or condition needs them. */
-export const FOLD_LIMIT = 64 * 1024;
 
 /** Bytes of the largest value that is computed, or read from a file, because a shape or condition follows from it. */
 const LARGEST_CONSTANT = 2 ** 28;
