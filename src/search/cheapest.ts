@@ -88,8 +88,8 @@ export function settled(
 ): CostSolution {
   if (isLaborious(groups.problem())) {
     groups.foresee();
-    const rough = new TableAlgebra();
-    while (groups.refine(eliminate(groups.problem(), rough, ROUGH).states));
+    while (groups.refine(eliminate(groups.problem(), algebra, ROUGH).states));
+    algebra.again = undefined;
   }
   for (;;) {
     let eliminated = eliminate(groups.problem(), algebra, SMALL);

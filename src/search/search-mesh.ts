@@ -129,13 +129,14 @@ function solverOf(options: SearchOptions, deadline: Deadline, groups: MeshProble
         return { states, cost: costOf(problem, states), bound: 0, mode: 'recursive_programming' };
       };
     default: {
-      let rough = isLaborious(groups.problem()) ? new TimedAlgebra(deadline) : undefined;
-      if (rough) groups.foresee();
+      let isRough = isLaborious(groups.problem());
+      if (isRough) groups.foresee();
       return async (problem) => {
-        if (rough) {
-          const found = await eliminateInTurns(problem, rough, ROUGH, deadline);
+        if (isRough) {
+          const found = await eliminateInTurns(problem, algebra, ROUGH, deadline);
           if (groups.refine(found.states)) return { ...found, mode: 'dynamic_programming', isRefined: true };
-          rough = undefined;
+          isRough = false;
+          algebra.again = undefined;
         }
         const eliminated = await eliminateInTurns(problem, algebra, SMALL, deadline);
         const small: Found = { ...eliminated, mode: 'dynamic_programming' };
