@@ -19,7 +19,7 @@ export const SMALL: EliminationLimits = { tableEntries: 30_000, tableWork: 3_000
  * Tables up to which elimination goes while prices are still bounds, where a problem is too dense for it: what it finds only says
  * which prices to make exact, and in small tables it finds it in a tenth of the time.
  */
-export const ROUGH: EliminationLimits = { tableEntries: 512, tableWork: 16_384 };
+export const ROUGH: EliminationLimits = { tableEntries: 512, tableWork: 16_384, growth: 400 };
 
 /** And after it: some seconds in all. */
 export const LARGE: EliminationLimits = { tableEntries: 4_000_000, tableWork: 400_000_000, allWork: 2_000_000_000 };
