@@ -31,7 +31,8 @@ export function descend(problem: CostProblem, start: readonly number[]): { state
       if (best === before) continue;
       states[variable] = best;
       changed = true;
-      for (const { variables } of factors) for (const other of variables) if (other !== variable) isWaiting[other] = true;
+      for (const { variables } of factors)
+        for (const other of variables) if (other !== variable) isWaiting[other] = true;
     }
     if (!changed) break;
   }
