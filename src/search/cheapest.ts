@@ -86,11 +86,7 @@ export function settled(
   groups: Pick<GroupGraph, 'problem' | 'refine' | 'foresee'>,
   algebra = new TableAlgebra(),
 ): CostSolution {
-  if (isLaborious(groups.problem())) {
-    groups.foresee();
-    while (groups.refine(eliminate(groups.problem(), algebra, ROUGH).states));
-    algebra.again = undefined;
-  }
+  if (isLaborious(groups.problem())) priceRoughly(groups, algebra, ROUGH);
   for (;;) {
     let eliminated = eliminate(groups.problem(), algebra, SMALL);
     while (groups.refine(eliminated.states)) eliminated = eliminate(groups.problem(), algebra, SMALL);
@@ -98,6 +94,18 @@ export function settled(
     const found = cheapest(groups.problem(), algebra);
     if (!groups.refine(found.states)) return found;
   }
+}
+
+/** Makes prices exact around a guess, then around what elimination finds in small tables. What `algebra` has made stays of use. */
+export function priceRoughly(
+  groups: Pick<GroupGraph, 'problem' | 'refine' | 'foresee'>,
+  algebra: TableAlgebra,
+  limits: EliminationLimits,
+): void {
+  groups.foresee();
+  while (groups.refine(eliminate(groups.problem(), algebra, limits).states));
+  // The next elimination has other limits, so it is none that is done again.
+  algebra.again = undefined;
 }
 
 /** The better of two answers, and of what they prove. */
