@@ -3,7 +3,7 @@
  * elimination had to approximate.
  */
 import type { CostFactor, CostProblem } from './cost-problem.js';
-import { costOf, entryAt } from './cost-problem.js';
+import { costOf } from './cost-problem.js';
 
 /** A rounds limit only guards against pathological inputs: every round lowers an integer cost. */
 const ROUNDS = 1000;
@@ -13,24 +13,46 @@ export function descend(problem: CostProblem, start: readonly number[]): { state
   const states = [...start];
   const factorsOf: CostFactor[][] = problem.sizes.map(() => []);
   for (const factor of problem.factors) for (const variable of factor.variables) factorsOf[variable]?.push(factor);
+  const isWaiting = problem.sizes.map(() => true);
   for (let round = 0; round < ROUNDS; round++) {
     let changed = false;
-    problem.sizes.forEach((size, variable) => {
+    for (const [variable, size] of problem.sizes.entries()) {
+      // What nothing changed around is as good as it was.
+      if (!isWaiting[variable]) continue;
+      isWaiting[variable] = false;
+      const factors = factorsOf[variable] as CostFactor[];
       const before = states[variable] as number;
-      const costAt = (state: number) => {
-        states[variable] = state;
-        return (factorsOf[variable] ?? []).reduce((sum, factor) => sum + entryAt(factor, states), 0);
-      };
+      const costs = new Float64Array(size);
+      for (const factor of factors) addCosts(costs, factor, variable, states);
       let best = before;
-      let least = costAt(before);
       for (let state = 0; state < size; state++) {
-        const cost = costAt(state);
-        if (cost < least) [best, least] = [state, cost];
+        if ((costs[state] as number) < (costs[best] as number)) best = state;
       }
+      if (best === before) continue;
       states[variable] = best;
-      if (best !== before) changed = true;
-    });
+      changed = true;
+      for (const { variables } of factors)
+        for (const other of variables) if (other !== variable) isWaiting[other] = true;
+    }
     if (!changed) break;
   }
   return { states, cost: costOf(problem, states) };
+}
+
+/** Adds to the costs of a variable's states what they cost in a factor beside the others' states. */
+function addCosts(
+  costs: Float64Array,
+  { variables, table: { sizes, values } }: CostFactor,
+  variable: number,
+  states: readonly number[],
+): void {
+  let [start, stride] = [0, 0];
+  for (let position = 0; position < variables.length; position++) {
+    const size = sizes[position] as number;
+    const isOwn = variables[position] === variable;
+    start = start * size + (isOwn ? 0 : (states[variables[position] as number] as number));
+    stride = isOwn ? 1 : stride * size;
+  }
+  for (let state = 0, at = start; state < costs.length; state++, at += stride)
+    costs[state] = (costs[state] as number) + (values[at] as number);
 }

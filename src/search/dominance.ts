@@ -6,11 +6,14 @@
  * pairs, and is kept as a sum (`Margins`) while the tables of a variable with many neighbours come and go.
  */
 import type { CostTable } from './cost-problem.js';
+import { inOrder } from './in-order.js';
 
 /** A table that holds the variable whose states are compared, as its dimension `position`. */
 export interface ComparedTable {
   readonly table: CostTable;
   readonly position: number;
+  /** Entries from one state to the next: that of a state at a place is `values[state · inner + place]`. */
+  readonly inner: number;
   /** By state: where in the table it costs least, from its own first entry on. */
   readonly cheapest: Int32Array;
 }
@@ -33,13 +36,13 @@ export function comparedTable(table: CostTable, position: number): ComparedTable
       }
     }
   }
-  return { table, position, cheapest };
+  return { table, position, inner, cheapest };
 }
 
 /** The states that no other state dominates, ascending. Of equal states the first is kept. */
 export function undominated(operands: readonly ComparedTable[], size: number): readonly number[] {
   // Tables of one variable first: they settle most comparisons.
-  const tables = [...operands].sort((a, b) => a.table.values.length - b.table.values.length).map(toCompare);
+  const tables = inOrder(operands, ({ table }) => table.values.length);
   const alive = Array.from({ length: size }, () => true);
   for (let state = size - 1; state >= 0; state--) {
     for (let other = 0; other < size; other++) {
@@ -80,10 +83,9 @@ export class Margins {
     return true;
   }
 
-  private count({ table, position, cheapest }: ComparedTable, sign: number): void {
+  private count({ table, inner, cheapest }: ComparedTable, sign: number): void {
     const { sums, size } = this;
     const { values } = table;
-    const inner = innerOf(table, position);
     for (let worse = 0; worse < size; worse++) {
       const place = cheapest[worse] as number;
       const cost = values[worse * inner + place] as number;
@@ -104,17 +106,8 @@ const LARGE = 2 ** 40;
 /** What a state that a table forbids altogether adds: any other state dominates it. */
 const FORBIDDEN = -(2 ** 47);
 
-/** A table as it is walked through: entry of a state at a place = `values[state · inner + place]`. */
-interface Walked extends ComparedTable {
-  readonly inner: number;
-}
-
-function toCompare(operand: ComparedTable): Walked {
-  return { ...operand, inner: innerOf(operand.table, operand.position) };
-}
-
 /** Whether `better` is never dearer than `worse`. Where `worse` is forbidden anyway, nothing needs to hold. */
-function dominates(tables: readonly Walked[], better: number, worse: number, size: number): boolean {
+function dominates(tables: readonly ComparedTable[], better: number, worse: number, size: number): boolean {
   let more = 0;
   for (const { table, cheapest, inner } of tables) {
     const { values } = table;

@@ -110,8 +110,10 @@ export class EliminationOrder {
     heap.push(priority);
     for (let at = heap.length - 1; at > 0; ) {
       const parent = (at - 1) >> 1;
-      if (!before(heap[at] as Priority, heap[parent] as Priority)) break;
-      [heap[at], heap[parent]] = [heap[parent] as Priority, heap[at] as Priority];
+      const above = heap[parent] as Priority;
+      if (!before(priority, above)) break;
+      heap[at] = above;
+      heap[parent] = priority;
       at = parent;
     }
   }
@@ -121,16 +123,16 @@ export class EliminationOrder {
     const top = heap[0];
     const last = heap.pop();
     if (!top || !last || heap.length === 0) return top;
-    heap[0] = last;
-    for (let at = 0; ; ) {
-      const [left, right] = [2 * at + 1, 2 * at + 2];
-      let least = at;
-      if (left < heap.length && before(heap[left] as Priority, heap[least] as Priority)) least = left;
-      if (right < heap.length && before(heap[right] as Priority, heap[least] as Priority)) least = right;
-      if (least === at) return top;
-      [heap[at], heap[least]] = [heap[least] as Priority, heap[at] as Priority];
-      at = least;
+    let at = 0;
+    for (let child = 1; child < heap.length; child = 2 * at + 1) {
+      const right = child + 1;
+      if (right < heap.length && before(heap[right] as Priority, heap[child] as Priority)) child = right;
+      if (!before(heap[child] as Priority, last)) break;
+      heap[at] = heap[child] as Priority;
+      at = child;
     }
+    heap[at] = last;
+    return top;
   }
 }
 

@@ -18,6 +18,8 @@ export interface EliminationLimits {
   readonly tableWork: number;
   /** Additions to make all tables; no limit where it is left out. */
   readonly allWork?: number;
+  /** A table that is made again may be so many times larger than allowed; GROWTH where it is left out. */
+  readonly growth?: number;
 }
 
 /** What back-substitution needs of one eliminated variable. */
@@ -81,7 +83,7 @@ export class StateLists {
   }
 }
 
-/** Tables that grow to this many times what they were are not worth keeping the order for; one may be as much larger than allowed. */
+/** Tables that grow to this many times what they were together are not worth keeping the order for. */
 const GROWTH = 8;
 
 /** The optimum that a record leads to. @throws RangeError where every assignment is forbidden */
@@ -111,7 +113,8 @@ export function solvedAgain(
     wanted.set(term, table);
   }
   const changed = new Map([...wanted].filter(([term, table]) => algebra.table(term) !== table));
-  const wider = { tableEntries: GROWTH * limits.tableEntries, tableWork: GROWTH * limits.tableWork };
+  const { tableEntries, tableWork, growth = GROWTH } = limits;
+  const wider = { tableEntries: growth * tableEntries, tableWork: growth * tableWork };
   const entries = algebra.replace(changed, (sizes) => fitsLimits(sizes, wider));
   if (entries === null || entries > GROWTH * algebra.entriesAtFirst) return null;
   return solutionOf(problem, record, algebra);

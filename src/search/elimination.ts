@@ -26,6 +26,7 @@ import {
   solutionOf,
   solvedAgain,
 } from './elimination-record.js';
+import { inOrder } from './in-order.js';
 import { type Operand, TableAlgebra, type Term } from './table-algebra.js';
 
 export type { EliminationLimits } from './elimination-record.js';
@@ -284,7 +285,7 @@ class Elimination {
     const held = this.factorsOf[variable];
     if (!held || size === 1 || held.size === 0 || !this.isDue(variable, held.size)) return [];
     if (held.size >= MANY && this.marginsOf(variable, held).showNone()) return [];
-    const factors = [...held].sort((a, b) => a.term - b.term);
+    const factors = inOrder(held, termOf);
     let entries = 0;
     for (const factor of factors) entries += this.algebra.table(factor.term).values.length;
     if (size * entries > DOMINANCE_WORK) return [];
@@ -328,9 +329,14 @@ class Elimination {
 /** Factors by the places of their variables in a list. */
 function operandsOf(factors: readonly Held[], variables: readonly number[]): readonly Operand[] {
   const locals = new Map(variables.map((variable, index) => [variable, index]));
-  return [...factors]
-    .sort((a, b) => a.term - b.term)
-    .map(({ term, variables: own }) => ({ term, variables: own.map((variable) => locals.get(variable) ?? 0) }));
+  return inOrder(factors, termOf).map(({ term, variables: own }) => ({
+    term,
+    variables: own.map((variable) => locals.get(variable) ?? 0),
+  }));
+}
+
+function termOf({ term }: Held): Term {
+  return term;
 }
 
 /** The neighbours of a variable in some factors, in order of appearance. */

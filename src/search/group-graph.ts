@@ -35,6 +35,8 @@ export interface GroupGraph {
   problem(): CostProblem;
   /** Makes the prices that an assignment uses exact; false where they are as they were. */
   refine(states: readonly number[]): boolean;
+  /** Makes prices exact around a first guess, found without solving the problem: fewer are found wanting once it is solved. */
+  foresee(): void;
   /** The assignment that a state per variable stands for. */
   assignmentOf(states: readonly number[]): Assignment;
   readonly variables: GroupVariables;
@@ -122,6 +124,7 @@ class Building {
     return {
       problem: () => ({ sizes: this.sizes, factors: [...this.factors, ...this.edgeFactors()] }),
       refine: (states) => this.refine(states),
+      foresee: () => this.foresee(),
       assignmentOf: (states) => this.assignment(states),
       variables: { operators: this.operators, viewEnds: this.viewEnds, inputEnds: this.inputEnds },
     };
@@ -237,18 +240,33 @@ class Building {
   }
 
   private refine(states: readonly number[]): boolean {
-    const used = this.edges.map(({ variables: [from, to], table }) =>
-      table.pairAt(states[from] as number, states[to] as number),
-    );
+    const used = this.usedBy(states);
     const dearer = this.costs.price(used);
     if (dearer.size === 0) return false;
     this.rounds += 1;
     const rivals = this.rounds < RIVALS_FROM ? [] : this.rivals(used, dearer);
+    this.settle(states, dearer, rivals);
+    return true;
+  }
+
+  private foresee(): void {
+    this.moves ??= new LocalMoves(this.sizes, this.factors, this.edges);
+    const states = this.moves.guess();
+    this.settle(states, this.costs.price(this.usedBy(states)), []);
+  }
+
+  private usedBy(states: readonly number[]): readonly Pair[] {
+    return this.edges.map(({ variables: [from, to], table }) =>
+      table.pairAt(states[from] as number, states[to] as number),
+    );
+  }
+
+  /** Prices what is moved to from an assignment some of whose pairs turned out dearer, and some others. */
+  private settle(states: readonly number[], dearer: ReadonlySet<Pair>, others: readonly Pair[]): void {
     this.moves ??= new LocalMoves(this.sizes, this.factors, this.edges);
     const moved = this.moves.settle(states, dearer, (pairs) => this.costs.price(pairs));
-    const changed = new Set([...moved, ...this.costs.price(rivals)]);
+    const changed = new Set([...moved, ...this.costs.price(others)]);
     for (const table of this.edgeTables.values()) table.refresh(changed);
-    return true;
   }
 
   /** Pairs that may take the place of those that turned out dearer. */

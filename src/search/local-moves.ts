@@ -37,6 +37,18 @@ export class LocalMoves {
   }
 
   /**
+   * A first assignment: each variable in turn takes its best state given those before it, then each given all its neighbours, as
+   * long as that is cheaper.
+   */
+  guess(): readonly number[] {
+    const states: (number | undefined)[] = [];
+    for (const variable of this.sizes.keys()) states[variable] = this.bestState(variable, states);
+    const all = states as number[];
+    this.descend(all, new Set(this.sizes.keys()));
+    return all;
+  }
+
+  /**
    * Moves from an assignment some of whose pairs have risen.
    * @param price makes pairs exact; returns those that rose
    * @returns all pairs that rose on the way, `risen` included
@@ -84,8 +96,8 @@ export class LocalMoves {
     return touched;
   }
 
-  /** The present state, unless another is cheaper; then the first of the cheapest. */
-  private bestState(variable: number, states: readonly number[]): number {
+  /** The present state, unless another is cheaper; then the first of the cheapest. Neighbours without a state do not count. */
+  private bestState(variable: number, states: readonly (number | undefined)[]): number {
     const size = this.sizes[variable] as number;
     const costs = new Float64Array(size);
     for (const values of this.unariesOf[variable] as Float64Array[]) {
@@ -93,13 +105,11 @@ export class LocalMoves {
     }
     for (const edge of this.edgesOf[variable] as number[]) {
       const { variables, table } = this.edges[edge] as PricedEdge;
-      table.addCosts(
-        costs,
-        variables[0] === variable,
-        states[variables[0] === variable ? variables[1] : variables[0]] as number,
-      );
+      const isFrom = variables[0] === variable;
+      const other = states[variables[isFrom ? 1 : 0]];
+      if (other !== undefined) table.addCosts(costs, isFrom, other);
     }
-    let best = states[variable] as number;
+    let best = states[variable] ?? 0;
     for (let state = 0; state < size; state++) if ((costs[state] as number) < (costs[best] as number)) best = state;
     return best;
   }

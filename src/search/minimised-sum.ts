@@ -180,7 +180,8 @@ function addRow(into: Float64Array, base: Float64Array, start: number, values: F
 /** Row-major steps through a multi-index, with the place that it has in several tables. */
 class Walk {
   private readonly counter: Int32Array;
-  private readonly offsets: Float64Array;
+  /** Whole numbers that fit a machine's integer: doubles would be objects of their own wherever they are passed on. */
+  private readonly offsets: Int32Array;
 
   constructor(
     private readonly sizes: readonly number[],
@@ -188,7 +189,7 @@ class Walk {
     private readonly strides: readonly (readonly number[])[],
   ) {
     this.counter = new Int32Array(sizes.length);
-    this.offsets = new Float64Array(strides.length);
+    this.offsets = new Int32Array(strides.length);
   }
 
   offset(table: number): number {

@@ -13,7 +13,7 @@ import type { Graph } from '../ir/graph.js';
 import type { Mesh } from '../sharding-propagation/mesh.js';
 import { subAxes } from '../sharding-propagation/mesh.js';
 import type { Strategy } from '../sharding-propagation/strategy.js';
-import { best, effortFor, isClose, LARGE, SMALL } from './cheapest.js';
+import { best, effortFor, isClose, isLaborious, isWorthSolving, LARGE, ROUGH, SMALL } from './cheapest.js';
 import { type CostProblem, type CostSolution, costOf } from './cost-problem.js';
 import { type Deadline, OutOfTime } from './deadline.js';
 import { type EliminationLimits, eliminate, eliminateInTurns } from './elimination.js';
@@ -128,13 +128,22 @@ function solverOf(options: SearchOptions, deadline: Deadline, groups: MeshProble
         const states = isPossible ? halved : eliminate(problem, new TableAlgebra(), RELAXED).states;
         return { states, cost: costOf(problem, states), bound: 0, mode: 'recursive_programming' };
       };
-    default:
+    default: {
+      let isRough = isLaborious(groups.problem());
+      if (isRough) groups.foresee();
       return async (problem) => {
+        if (isRough) {
+          const found = await eliminateInTurns(problem, algebra, ROUGH, deadline);
+          if (groups.refine(found.states)) return { ...found, mode: 'dynamic_programming', isRefined: true };
+          isRough = false;
+          algebra.again = undefined;
+        }
         const eliminated = await eliminateInTurns(problem, algebra, SMALL, deadline);
         const small: Found = { ...eliminated, mode: 'dynamic_programming' };
         if (small.bound === small.cost) return small;
         // What elimination in small tables leaves open is only looked at when its own answer stands.
         if (groups.refine(small.states)) return { ...small, isRefined: true };
+        if (!isWorthSolving(small, problem)) return small;
         const isAuto = options.mode === 'auto';
         const other = await solvedApart(problem, effortFor(small), isAuto ? options.solver : 'none', deadline).catch(
           orNone,
@@ -146,6 +155,7 @@ function solverOf(options: SearchOptions, deadline: Deadline, groups: MeshProble
         const large = await eliminateInTurns(problem, new TimedAlgebra(deadline), LARGE, deadline).catch(orNone);
         return { ...(large ? best(better, large) : better), mode };
       };
+    }
   }
 }
 

@@ -57,6 +57,8 @@ export class TableAlgebra {
   private terms = new Map<string, Term>();
   private tables: CostTable[] = [];
   private comparisons = new Map<string, number>();
+  /** Comparisons that dropped nothing, by key: they are not made again, but forgotten where a table has changed. */
+  private vain = new Map<string, readonly Compared[]>();
   private kept: KeptStates[] = [];
   private made: Made[] = [];
   /** By term, then by dimension. */
@@ -68,7 +70,7 @@ export class TableAlgebra {
   /** How the last problem is solved when only its tables have changed: null where it is another, or that saves nothing. */
   again: ((problem: CostProblem) => CostSolution | null) | undefined;
 
-  /** Before another problem: forgets what was made of tables that have been replaced. */
+  /** Before another problem: forgets what was made of tables that have been replaced, if not all of it was made anew. */
   begin(): void {
     this.again = undefined;
     this.entriesAtFirst = 0;
@@ -77,6 +79,7 @@ export class TableAlgebra {
     this.terms = new Map();
     this.tables = [];
     this.comparisons = new Map();
+    this.vain = new Map();
     this.kept = [];
     this.made = [];
     this.compared = [];
@@ -151,13 +154,14 @@ export class TableAlgebra {
     this.comparisons.set(key, comparison);
     this.kept.push(found);
     // Where nothing is dropped, nothing follows.
-    if (!isAll) this.made.push({ kind: 'compared', into: comparison, operands });
+    if (isAll) this.vain.set(key, operands);
+    else this.made.push({ kind: 'compared', into: comparison, operands });
     return found;
   }
 
   /**
    * Puts other tables in place of given ones and makes anew what follows from them; which states stay is found anew, too,
-   * where some were dropped before.
+   * where some were dropped before. Where null is returned, what was made is forgotten before the next problem.
    * @param fits whether a sum of tables over variables of so many states may be minimised
    * @returns entries of the tables made, or null where one does not fit
    */
@@ -165,7 +169,11 @@ export class TableAlgebra {
     const changed = new Set<Term>(tables.keys());
     const decided = new Set<number>();
     this.isOutdated = true;
-    for (const [term, table] of tables) this.tables[term] = table;
+    for (const [term, table] of tables) {
+      this.given.delete(this.table(term));
+      this.given.set(table, term);
+      this.tables[term] = table;
+    }
     let entries = 0;
     for (const made of this.made) {
       if (made.kind === 'compared') {
@@ -193,6 +201,12 @@ export class TableAlgebra {
       this.tables[made.into] = table;
       changed.add(made.into);
     }
+    for (const [key, operands] of this.vain) {
+      if (!operands.some(({ term }) => changed.has(term))) continue;
+      this.vain.delete(key);
+      this.comparisons.delete(key);
+    }
+    this.isOutdated = false;
     return entries;
   }
 

@@ -125,6 +125,42 @@ test("what does not fit is not asked again: half of its tables are another probl
   t.true(solution.bound <= least && least <= solution.cost, `${solution.bound} ${least} ${solution.cost}`);
 });
 
+test('what was made in small tables, and made again, serves an elimination in large ones', (t) => {
+  const changes = fc.array(
+    fc.record({ factor: fc.nat(), seed: fc.integer({ min: 1 }), most: fc.constantFrom(1, 2, 20) }),
+    { minLength: 1, maxLength: 4 },
+  );
+  let again = 0;
+  fc.assert(
+    fc.property(problems, fc.array(changes, { minLength: 1, maxLength: 3 }), (first, rounds) => {
+      const algebra = new TableAlgebra();
+      let problem = first;
+      for (const changed of [[], ...rounds]) {
+        problem = changed.reduce(withOtherTable, problem);
+        if (bruteForce(problem) === Infinity) return;
+        if (algebra.again?.(problem)) again += 1;
+        try {
+          eliminate(problem, algebra, { tableEntries: 3, tableWork: 9, growth: 100 });
+        } catch (error) {
+          t.true(error instanceof RangeError);
+          return;
+        }
+      }
+      // Another elimination, which finds the small one's tables and comparisons.
+      algebra.again = undefined;
+      const solution = eliminate(problem, algebra);
+      t.is(solution.cost, bruteForce(problem));
+      t.is(solution.bound, solution.cost);
+      t.is(costOf(problem, solution.states), solution.cost);
+      const last = withOtherTable(problem, { factor: 1, seed: 7, most: 20 });
+      const least = bruteForce(last);
+      if (least < Infinity) t.is(eliminate(last, algebra).cost, least);
+    }),
+    { numRuns: draws(150) },
+  );
+  t.true(again > 20, `${again} were done again by the record`);
+});
+
 interface Change {
   readonly factor: number;
   readonly seed: number;
