@@ -1,5 +1,5 @@
 /**
- * @file compileStep: a model and a cluster in, the plan of a whole training step out, over every dimension that can be priced.
+ * @file compileStep: a model and a cluster in, the plan of a whole step out, over every dimension that can be priced.
  * There is no program: not all of these dimensions have a lowering yet.
  */
 import path from 'node:path';
@@ -26,7 +26,8 @@ export interface CompileStepOptions extends Omit<StepSearchOptions, 'loss' | 'pr
   /** The folder to write; default `./<model file stem, or family>.autopar`. */
   readonly output?: string;
   readonly force?: boolean;
-  readonly training: Training;
+  /** A step of training; inference where it is left out. */
+  readonly training?: Training;
 }
 
 export interface CompiledStep {
@@ -38,7 +39,8 @@ export interface CompiledStep {
 
 /** @throws AutoparError as searching a step and writing a folder do */
 export async function compileStep({ output, force, training, ...options }: CompileStepOptions): Promise<CompiledStep> {
-  const search = await searchFor({ ...options, loss: training.loss, precision: training.precision ?? 'bf16' });
+  const step = training ? { loss: training.loss, precision: training.precision ?? ('bf16' as const) } : {};
+  const search = await searchFor({ ...options, ...step });
   // The search never waits: an interruption has its turn before anything is written.
   await interruptible(options.signal);
   const { simulation, layers } = search;
@@ -60,7 +62,7 @@ export async function compileStep({ output, force, training, ...options }: Compi
       memoryBytes: simulation.memoryBytes,
       isTimeLimited: search.isCutOff,
     },
-    { ...model, training: trainingOf(training, model.graph) },
+    { ...model, training: training ? trainingOf(training, model.graph) : null },
     clusterOf(search),
   );
   const directory = output ?? defaultFolder(options.model ?? `${generated?.family ?? 'model'}.onnx`);
@@ -76,7 +78,7 @@ export async function compileStep({ output, force, training, ...options }: Compi
       randomWeights: null,
       constants: false,
       ...(weights?.length ? { weights } : {}),
-      training: { ...training, precision: training.precision ?? 'bf16' },
+      ...(training ? { training: { ...training, precision: training.precision ?? 'bf16' } } : {}),
     },
   });
   return { directory: path.normalize(directory), plan, search };

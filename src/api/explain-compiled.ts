@@ -7,6 +7,7 @@ import path from 'node:path';
 import { AutoparError } from '../ir/error.js';
 import { propagate } from '../sharding-propagation/propagation/propagate.js';
 import { assignmentOf } from '../strategy/assignment-of.js';
+import type { Plan } from '../strategy/plan.js';
 import { readPlan } from '../strategy/plan-json.js';
 import { readAnnotations, readParallelConfig } from './annotations.js';
 import { compiledModel } from './compiled-model.js';
@@ -63,6 +64,9 @@ export async function openExplainable(directory: string, model?: string): Promis
       allToAll: plan.allToAll !== false,
       propagation: propagated ? propagate(imported.graph, assignment.mesh, pins) : null,
       pins,
+      ...(propagated
+        ? {}
+        : { left: { axes: source.decisions?.axes ?? 'roles', degrees: new Set(Object.keys(givenDegrees(plan))) } }),
     },
     notes: [],
   };
@@ -106,4 +110,13 @@ export async function decidedAgain(
     ...(pins ? { annotations: degrees ? pins : { ...pins, mesh: {} } } : {}),
     ...(config ? { config } : {}),
   });
+}
+
+/** Degrees that the user gave: `tp=2` among the plan's pins. */
+export function givenDegrees({ pins }: Plan): { readonly dp?: number; readonly tp?: number } {
+  const given = pins.flatMap((pin) => {
+    const [, axis, size] = /^(dp|tp)=(\d+)$/.exec(pin) ?? [];
+    return axis === undefined ? [] : [[axis, Number(size)] as const];
+  });
+  return Object.fromEntries(given);
 }

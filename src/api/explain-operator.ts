@@ -3,7 +3,7 @@
  *
  * Alternatives are priced with everything else as it is: the operator under the other strategy, and redistributions from the
  * views that it reads and to the views of what it makes. A difference below zero means that the neighbours would have to
- * change along, or that a pin forbids it; the plan as a whole costs no less.
+ * change along, or that the search had to leave it out; the plan as a whole costs no less.
  */
 import { priceNode } from '../cost-model/price.js';
 import { dtypeBits } from '../ir/dtype.js';
@@ -11,11 +11,12 @@ import { type Node, typeOf } from '../ir/graph.js';
 import { viewOf } from '../ir/view.js';
 import type { Fragment } from '../partition/fragment.js';
 import { lowerOperator } from '../partition/lower-operator.js';
-import { candidatesOf } from '../search/candidates.js';
+import { type CandidateQuestion, candidatesOf } from '../search/candidates.js';
 import { operatorQuestions } from '../search/operator-questions.js';
+import { searchPins } from '../search/pinned.js';
 import type { Layout } from '../sharding-propagation/layout.js';
 import { layoutText } from '../sharding-propagation/layout-text.js';
-import type { PinSource } from '../sharding-propagation/pin.js';
+import type { OperatorPin, PinSource } from '../sharding-propagation/pin.js';
 import { operatorChain } from '../sharding-propagation/propagation/reasons.js';
 import type { Redistributor } from '../sharding-propagation/redistribution.js';
 import { REPLICATED, type Strategy } from '../sharding-propagation/strategy.js';
@@ -51,7 +52,11 @@ export interface Alternative {
   readonly redistributionSeconds: number;
   /** Both together, less what the plan's own strategy costs. */
   readonly differenceSeconds: number;
+  /** Why the search did not consider it: the axes' roles, a degree that was given, a pin; null where it did. */
+  readonly ruledOut: RuledOut | null;
 }
+
+export type RuledOut = 'roles' | 'degrees' | 'pins';
 
 export interface OperatorExplanation {
   readonly operator: string;
@@ -177,21 +182,57 @@ class Surroundings {
 }
 
 function alternativesOf(
-  { graph, cluster, assignment }: Explainable,
+  { graph, cluster, assignment, left, pins }: Explainable,
   node: Node,
   surroundings: Surroundings,
   own: { readonly seconds: number; readonly around: number },
 ): readonly Alternative[] {
   const { mesh } = assignment;
-  const question = operatorQuestions(graph)(node);
-  const set = candidatesOf({ ...question, mesh, cluster, axes: 'free', pinned: new Set() });
+  const question = { ...operatorQuestions(graph)(node), mesh, cluster };
+  const set = candidatesOf({ ...question, axes: 'free', pinned: new Set() });
+  const ruledOut = rulingOut(question, left, searchPins(graph, pins).operators.get(node.name) ?? []);
   const all = set.strategies.map((strategy, index): Alternative => {
     const seconds = (set.costs[index] ?? 0) / 1e9;
     const around = surroundings.cost(set.operands[index] ?? [], set.results[index] ?? []) / 1e9;
     const differenceSeconds = seconds + around - own.seconds - own.around / 1e9;
-    return { strategy: explained(strategy), seconds, redistributionSeconds: around, differenceSeconds };
+    return {
+      strategy: explained(strategy),
+      seconds,
+      redistributionSeconds: around,
+      differenceSeconds,
+      ruledOut: ruledOut(strategy),
+    };
   });
   return all.sort((a, b) => a.differenceSeconds - b.differenceSeconds);
+}
+
+/** What the search was asked of an operator, one demand after the other: the first that leaves a strategy out is the reason. */
+function rulingOut(
+  question: Omit<CandidateQuestion, 'axes' | 'pinned' | 'pins'>,
+  { axes, degrees }: NonNullable<Explainable['left']> = { axes: 'free', degrees: new Set() },
+  pins: readonly OperatorPin[],
+): (strategy: Strategy) => RuledOut | null {
+  // Pins may ask for what roles leave out: with them there is one reason.
+  const demands: readonly (readonly [RuledOut, Partial<CandidateQuestion>])[] =
+    pins.length > 0
+      ? [['pins', { pinned: degrees, pins }]]
+      : [
+          ['roles', {}],
+          ['degrees', { pinned: degrees }],
+        ];
+  const asked = demands.map(([reason, demand]) => {
+    const { strategies } = candidatesOf({ ...question, axes, pinned: new Set(), ...demand });
+    return [reason, new Set(strategies.map(keyOf))] as const;
+  });
+  return (strategy) => {
+    const key = keyOf(strategy);
+    return asked.find(([, allowed]) => !allowed.has(key))?.[0] ?? null;
+  };
+}
+
+function keyOf({ axes, pieces = {}, carried, owed }: Strategy): string {
+  const sorted = (record: object) => Object.entries(record).sort(([a], [b]) => (a < b ? -1 : 1));
+  return JSON.stringify([sorted(axes), sorted(pieces), carried, owed]);
 }
 
 function chainsOf(strategy: Strategy, node: string, propagation: Explainable['propagation']): readonly RawChain[] {

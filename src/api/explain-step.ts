@@ -50,8 +50,8 @@ export async function isStepPlan(directory: string): Promise<boolean> {
 
 /** What the search was asked. */
 async function searchOptionsOf(directory: string, plan: Plan, model?: string): Promise<StepSearchOptions> {
-  const { step, training } = plan;
-  if (!step || !training)
+  const { step } = plan;
+  if (!step)
     throw new AutoparError(
       'not-a-step',
       'usage',

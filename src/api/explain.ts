@@ -34,6 +34,8 @@ export interface Explainable {
   readonly propagation: Propagation | null;
   /** The user's pins on the plan's mesh. */
   readonly pins: readonly Pin[];
+  /** What the search left out besides: `roles` where dp lies on the batch alone, and axes whose degree was given. */
+  readonly left?: { readonly axes: 'roles' | 'free'; readonly degrees: ReadonlySet<string> };
 }
 
 /** The chain that brought axes to one place. */

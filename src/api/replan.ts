@@ -8,7 +8,7 @@ import { type PlanOptions, type PlanResult, plan as search } from '../search/pla
 import type { Plan } from '../strategy/plan.js';
 import { readPlan } from '../strategy/plan-json.js';
 import { compiledModel } from './compiled-model.js';
-import { decidedAgain } from './explain-compiled.js';
+import { decidedAgain, givenDegrees } from './explain-compiled.js';
 import { readSource } from './folder.js';
 import type { ImportedModel } from './import.js';
 import { clusterOf } from './lower-plan.js';
@@ -60,15 +60,6 @@ export async function openReplanning(directory: string, model?: string): Promise
       ...(solver ? { solver } : {}),
     },
   };
-}
-
-/** Degrees that the user gave: `tp=2` among the plan's pins. */
-function givenDegrees({ pins }: Plan): { readonly dp?: number; readonly tp?: number } {
-  const given = pins.flatMap((pin) => {
-    const [, axis, size] = /^(dp|tp)=(\d+)$/.exec(pin) ?? [];
-    return axis === undefined ? [] : [[axis, Number(size)] as const];
-  });
-  return Object.fromEntries(given);
 }
 
 /**

@@ -4,8 +4,8 @@
  */
 import { generatedModel } from '../../models/families.js';
 import { type Cluster, clusterSize, parseCluster } from '../cost-model/cluster.js';
+import { type ClusterPart, clusterParts, powersTo } from '../cost-model/cluster-parts.js';
 import { AutoparError } from '../ir/error.js';
-import { divisors } from '../search/configurations/space.js';
 import { Deadline } from '../search/deadline.js';
 import { clusterSources } from './cluster-sources.js';
 import type { Purpose } from './graph-work.js';
@@ -22,6 +22,8 @@ export interface ClusterSearchOptions extends Omit<StepSearchOptions, 'objective
 export interface ClusterSize {
   readonly nodes: number;
   readonly perNode: number;
+  /** The first of the nodes in the whole cluster, from 0 on; where its nodes differ. */
+  readonly firstNode?: number;
   readonly stepSeconds: number | null;
   readonly deviceSeconds: number | null;
 }
@@ -32,66 +34,74 @@ export interface ClusterSearch extends StepSearch {
 }
 
 /**
- * @throws AutoparError (usage) `bad-option` without the time that `devices` wants, `whole-cluster` for a cluster whose parts differ;
- * (noPlan) `nothing-fits` where no size has a plan, `not-in-time` where none is fast enough
+ * @throws AutoparError (usage) `bad-option` without the time that `devices` wants; (noPlan) `nothing-fits` where no size has a plan,
+ * `not-in-time` where none is fast enough, `out-of-time` where none was found to be before the time limit
  */
 export async function searchClusters(options: ClusterSearchOptions): Promise<ClusterSearch> {
-  const { objective, within } = options;
-  if (objective === 'devices' && within === undefined)
-    throw usage(
+  const { objective, within = 0, timeLimit } = options;
+  if (objective === 'devices' && options.within === undefined)
+    throw new AutoparError(
       'bad-option',
+      'usage',
       '--objective devices wants a time',
+      {},
       'give the seconds that a step may take: --within 2.5',
     );
-  const whole = options.on ?? parseCluster(options.cluster, options.devices, await clusterSources(options.cluster));
-  if (whole.description)
-    throw usage(
-      'whole-cluster',
-      `--objective ${objective} takes parts of a cluster, and which part of a cluster file is meant is not said`,
-      'name a device of the catalogue: --cluster NxM:ID',
-    );
+  const sources = await clusterSources(options.cluster);
+  const whole = options.on ?? parseCluster(options.cluster, options.devices, sources);
   const generated = options.generate === undefined ? null : generatedModel(options.generate);
   const purpose: Purpose = options.loss ? { kind: 'training', loss: options.loss } : { kind: 'inference' };
-  const deadline = options.timeLimit === undefined ? undefined : new Deadline(options.timeLimit);
+  const deadline = options.deadline ?? (timeLimit === undefined ? undefined : new Deadline(timeLimit));
   const timed = deadline ? { ...options, deadline } : options;
   const read = workReader(options, generated, purpose, whole);
-  const found: { readonly cluster: Cluster; readonly search: StepSearch | null }[] = [];
-  for (const cluster of partsOf(whole)) {
+  const found: Found[] = [];
+  const planned = () => found.flatMap(({ search }) => (search ? [search] : []));
+  const isInTime = (search: StepSearch) => search.simulation.stepSeconds <= within;
+  const isMissed = () => planned().length > 0 && deadline?.isOver() === true;
+  for (const part of partsOf(whole, (ranks) => parseCluster(options.cluster, ranks, sources))) {
     options.signal?.throwIfAborted();
-    options.onProgress?.(`searching ${cluster.nodes}x${cluster.perNode}`);
-    const search = await onPart({ ...timed, objective: 'time', on: cluster }, read);
-    found.push({ cluster, search });
-    if (search && objective === 'devices' && search.simulation.stepSeconds <= (within ?? 0)) break;
+    const { nodes, perNode } = part.cluster;
+    if (objective === 'devices' && isEnough(found, part, isInTime)) break;
+    if (isMissed()) break;
+    options.onProgress?.(`searching ${nodes}x${perNode}`);
+    const search = await onPart({ ...timed, objective: 'time', on: part.cluster }, read);
+    found.push({ part, search });
   }
-  const sizes = found.map(({ cluster, search }) => sizeOf(cluster, search));
-  const planned = found.flatMap(({ search }) => (search ? [search] : []));
-  if (planned.length === 0)
+  const isCutOff = deadline?.isOver() === true || planned().some((search) => search.isCutOff);
+  const sizes = found.map((one) => sizeOf(one, whole));
+  if (planned().length === 0)
     return { ...(await searchPrepared(await prepareStep({ ...timed, objective: 'time' }))), sizes };
-  const best = planned.reduce((known, one) => (rank(one, options) < rank(known, options) ? one : known));
-  if (objective === 'devices' && best.simulation.stepSeconds > (within ?? 0)) throw notInTime(best, within ?? 0);
+  const best = planned().reduce((known, one) => (isBetter(one, known, options) ? one : known));
+  if (objective === 'devices' && !isInTime(best)) throw notInTime(best, within, isCutOff);
   // A size that was not searched to the end may be the better one.
-  const isCutOff = deadline?.isOver() === true || planned.some((search) => search.isCutOff);
   return { ...best, sizes, isCutOff };
 }
 
-/** What is least wanted first: over time, then devices or device-seconds. */
-function rank(
-  { simulation: { stepSeconds, cluster } }: StepSearch,
-  { objective, within = 0 }: ClusterSearchOptions,
-): number {
-  if (objective === 'cost') return stepSeconds * clusterSize(cluster);
-  return stepSeconds <= within ? clusterSize(cluster) : 1e9 + stepSeconds;
+interface Found {
+  readonly part: ClusterPart;
+  readonly search: StepSearch | null;
 }
 
-/** Parts that one would rent: nodes by powers of two and all of them; of one node, devices by powers of two. */
-function partsOf({ nodes, perNode, device }: Cluster): readonly Cluster[] {
-  const powers = (count: number) => divisors(2 ** Math.floor(Math.log2(count)));
-  const inside = powers(perNode).filter((count) => count < perNode);
-  const sizes = [
-    ...inside.map((count) => [1, count] as const),
-    ...[...new Set([...powers(nodes), nodes])].map((count) => [count, perNode] as const),
-  ];
-  return sizes.map(([count, each]) => parseCluster(`${count}x${each}:${device.id}`, undefined));
+/** Whether a smaller part makes the step in time: of as many devices the fastest is looked for. */
+function isEnough(found: readonly Found[], part: ClusterPart, isInTime: (search: StepSearch) => boolean): boolean {
+  const devices = clusterSize(part.cluster);
+  return found.some(({ search }) => search && isInTime(search) && clusterSize(search.simulation.cluster) < devices);
+}
+
+/** By device-seconds; or by devices where both are in time, then by seconds. */
+function isBetter(one: StepSearch, known: StepSearch, { objective, within = 0 }: ClusterSearchOptions): boolean {
+  const seconds = ({ simulation }: StepSearch) => simulation.stepSeconds;
+  const devices = ({ simulation }: StepSearch) => clusterSize(simulation.cluster);
+  if (objective === 'cost') return seconds(one) * devices(one) < seconds(known) * devices(known);
+  const inTime = [one, known].map((search) => seconds(search) <= within);
+  if (inTime[0] !== inTime[1]) return inTime[0] === true;
+  return inTime[0] && devices(one) !== devices(known) ? devices(one) < devices(known) : seconds(one) < seconds(known);
+}
+
+/** Of this machine fewer ranks are measured ranks too. */
+function partsOf(whole: Cluster, ofRanks: (ranks: number) => Cluster): readonly ClusterPart[] {
+  if (!whole.local || !whole.description) return clusterParts(whole);
+  return powersTo(clusterSize(whole)).map((ranks) => ({ cluster: ofRanks(ranks), firstNode: 0 }));
 }
 
 /** Errors that say something of one size alone. */
@@ -111,21 +121,37 @@ async function onPart(options: StepSearchOptions, read: ReturnType<typeof workRe
   }
 }
 
-function sizeOf({ nodes, perNode }: Cluster, search: StepSearch | null): ClusterSize {
+function sizeOf({ part, search }: Found, { kinds }: Cluster): ClusterSize {
+  const { nodes, perNode } = part.cluster;
   const stepSeconds = search?.simulation.stepSeconds ?? null;
-  return { nodes, perNode, stepSeconds, deviceSeconds: stepSeconds === null ? null : stepSeconds * nodes * perNode };
+  return {
+    ...{ nodes, perNode },
+    ...(kinds ? { firstNode: part.firstNode } : {}),
+    stepSeconds,
+    deviceSeconds: stepSeconds === null ? null : stepSeconds * nodes * perNode,
+  };
 }
 
-function notInTime({ simulation: { stepSeconds, cluster } }: StepSearch, within: number): AutoparError {
-  return new AutoparError(
-    'not-in-time',
-    'noPlan',
-    `no part of the cluster makes a step in ${within} s: the fastest takes ${stepSeconds.toPrecision(3)} s, on ${cluster.nodes}x${cluster.perNode}`,
-    {},
-    'take a larger cluster, faster devices, or a smaller --global-batch',
-  );
-}
-
-function usage(code: string, message: string, hint: string): AutoparError {
-  return new AutoparError(code, 'usage', message, {}, hint);
+/** @param isCutOff whether a time limit left parts out */
+function notInTime(
+  { simulation: { stepSeconds, cluster } }: StepSearch,
+  within: number,
+  isCutOff: boolean,
+): AutoparError {
+  const fastest = `the fastest takes ${stepSeconds.toPrecision(3)} s, on ${cluster.nodes}x${cluster.perNode}`;
+  return isCutOff
+    ? new AutoparError(
+        'out-of-time',
+        'noPlan',
+        `the time limit was over before a part of the cluster was found that makes a step in ${within} s: ${fastest}`,
+        {},
+        'give more seconds (--time-limit), or fewer choices (--pp, --micro-batch, ...)',
+      )
+    : new AutoparError(
+        'not-in-time',
+        'noPlan',
+        `no part of the cluster makes a step in ${within} s: ${fastest}`,
+        {},
+        'take a larger cluster, faster devices, or a smaller --global-batch',
+      );
 }

@@ -17,7 +17,14 @@ import { clusterSources } from './cluster-sources.js';
 import type { Purpose } from './graph-work.js';
 import type { ReadWork } from './layer-classes.js';
 import { impossible, nothingFits, outOfTime } from './no-step.js';
-import { baseConfiguration, checkOffload, type SimulateOptions, type Simulation, simulationOf } from './simulate.js';
+import {
+  baseConfiguration,
+  checkOffload,
+  checkPurpose,
+  type SimulateOptions,
+  type Simulation,
+  simulationOf,
+} from './simulate.js';
 import { simulatedFirst } from './simulated-first.js';
 import { knownWorks, statedBatch, type WorkReader, workReader } from './step-works.js';
 
@@ -75,6 +82,7 @@ export async function prepareStep(options: StepSearchOptions, reader?: WorkReade
   const deadline = options.deadline ?? (options.timeLimit === undefined ? null : new Deadline(options.timeLimit));
   const generated = options.generate === undefined ? null : generatedModel(options.generate);
   const cluster = options.on ?? parseCluster(options.cluster, options.devices, await clusterSources(options.cluster));
+  checkPurpose(options);
   checkOffload(options, cluster);
   const purpose: Purpose = options.loss ? { kind: 'training', loss: options.loss } : { kind: 'inference' };
   const read = reader ?? workReader(options, generated, purpose, cluster);

@@ -305,7 +305,7 @@ function batchOf({ globalBatch, microBatch, microBatches: count }: SimulateOptio
 }
 
 /** What is about training alone. */
-function checkPurpose({ loss, zero = 0, recompute = 'none' }: SimulateOptions): void {
+export function checkPurpose({ loss, zero = 0, recompute = 'none' }: SimulateOptions): void {
   const stray = zero > 0 ? `--zero ${zero}` : recompute === 'none' ? undefined : `--recompute ${recompute}`;
   if (loss || stray === undefined) return;
   throw usage(

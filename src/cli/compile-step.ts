@@ -1,5 +1,5 @@
 /**
- * @file `autopar compile --train --plan-only` on a named cluster: whole steps are searched, over every dimension that can be
+ * @file `autopar compile --plan-only` of training, or with degrees or options of whole steps, on a named cluster: whole steps are searched, over every dimension that can be
  * priced, and the plan is written without a program.
  */
 import type { CompileStepOptions } from '../api/compile-step.js';
@@ -49,21 +49,24 @@ const OF_STEPS = [
 ] as const;
 
 /**
- * Whether whole steps are searched: a plan alone, of training, on devices of the catalogue, with nothing said about single operators.
+ * Whether whole steps are searched: a plan alone, of training, or with degrees or options of whole steps, on a cluster that is named, with
+ * nothing said about single operators.
  * @throws AutoparError (usage) for options of whole steps where they are not searched
  */
 export function searchesStep(flags: CompileStepFlags): boolean {
   const { planOnly, train, cluster, searchMode = 'auto' } = flags;
   const named = cluster !== undefined && cluster !== 'local';
   const ofOperators = OF_OPERATORS.find((option) => flags[option] !== undefined);
-  if (planOnly && train && named && searchMode === 'auto' && ofOperators === undefined) return true;
   const stray = OF_STEPS.find((option) => flags[option] !== undefined);
+  const isOfSteps = planOnly && named && searchMode === 'auto' && ofOperators === undefined;
+  const isPipelined = [flags.pp, flags.sp, flags.ep].some((degree = 1) => degree > 1);
+  if (isOfSteps && (train || isPipelined || stray !== undefined)) return true;
   if (stray === undefined) return false;
   throw new AutoparError(
     'bad-option',
     'usage',
     ofOperators === undefined
-      ? `--${dashed(stray)} is searched over with --train --plan-only --cluster alone: programs have no lowering for it yet`
+      ? `--${dashed(stray)} is searched over with --plan-only --cluster alone: programs have no lowering for it yet`
       : `--${dashed(stray)} contradicts --${dashed(ofOperators)}: whole steps are searched, or operators' strategies`,
     {},
     `autopar simulate prices it without a search; or leave out --${dashed(ofOperators ?? stray)}`,
@@ -95,7 +98,6 @@ export async function runCompileStep(
 ): Promise<ExitKind> {
   checkStep(flags, output);
   const { training, microBatch } = await trainingOf(flags);
-  if (!training) throw new Error('a step is searched for training');
   const source = modelSource(file, flags.model, 'compile');
   const { compileStep } = await import('../api/compile-step.js');
   const { output: directory, force, devices, cluster, memory, objective, top, within, timeLimit } = flags;
@@ -110,7 +112,7 @@ export async function runCompileStep(
       tpSequence,
       meshOrder,
       offload,
-      microBatches: training.microBatches,
+      microBatches: training?.microBatches,
     },
   };
   const compiled = await compileStep({
@@ -118,7 +120,7 @@ export async function runCompileStep(
     ...(await importOptionsOf(flags)),
     ...givenDegrees(flags),
     ...Object.fromEntries(Object.entries(given).filter(([, value]) => value !== undefined)),
-    training,
+    ...(training ? { training } : {}),
     signal,
     onProgress: (text) => output.progress(text),
   });

@@ -170,6 +170,7 @@ function operatorLines(found: OperatorExplanation, top: number): readonly string
       secondsText(other.seconds),
       secondsText(other.redistributionSeconds),
       `${other.differenceSeconds < 0 ? '−' : '+'}${secondsText(Math.abs(other.differenceSeconds))}`,
+      other.ruledOut === null ? '' : RULED_OUT[other.ruledOut],
     ]);
   return [
     `${operator}  ${op}`,
@@ -189,6 +190,7 @@ function operatorLines(found: OperatorExplanation, top: number): readonly string
         { title: 'alone', right: true },
         { title: 'redistribution', right: true },
         { title: 'difference', right: true },
+        ...(alternatives.some((row) => row.at(-1) !== '') ? [{ title: 'left out by' }] : []),
       ],
       alternatives,
       60,
@@ -197,6 +199,8 @@ function operatorLines(found: OperatorExplanation, top: number): readonly string
     ...chainLines(found.chains),
   ];
 }
+
+const RULED_OUT = { roles: 'roles (--axes free lifts them)', degrees: 'given degrees', pins: 'pins' } as const;
 
 function strategyText({ axes, pieces, carried, owed }: ExplainedStrategy): string {
   const placed = Object.entries(axes).map(([factor, list]) => `${factor}: ${list.join(',')}`);

@@ -27,7 +27,7 @@ export function stepLines({ directory, search }: CompiledStep, { colors }: Outpu
       : `${wholeText(Math.round(tokensPerSecond))} tokens/s`;
   const of = simulation.memoryBytes === null ? '' : ` of ${bytesText(simulation.memoryBytes)}`;
   return [
-    colors.bold(`${simulation.name}, training on ${devicesText(cluster)}`),
+    colors.bold(`${simulation.name}, ${configuration.inference ? 'inference' : 'training'} on ${devicesText(cluster)}`),
     '',
     `  degrees    ${degreesText(configuration.degrees)}; batch ${configuration.globalBatch} in ${countText(simulation.microBatches, 'micro-batch', 'micro-batches')} of ${configuration.microBatch}`,
     ...orderLines(configuration),
@@ -55,12 +55,17 @@ function sizeLines(sizes: NonNullable<CompiledStep['search']['sizes']>): readonl
   if (sizes.length === 0) return [];
   return tableLines(
     [{ title: 'devices' }, { title: 'step', right: true }, { title: 'device-seconds', right: true }],
-    sizes.map(({ nodes, perNode, stepSeconds, deviceSeconds }) => [
-      `${nodes}x${perNode}`,
+    sizes.map(({ nodes, perNode, firstNode, stepSeconds, deviceSeconds }) => [
+      firstNode === undefined ? `${nodes}x${perNode}` : `${nodes}x${perNode}, ${nodesText(firstNode, nodes)}`,
       stepSeconds === null ? 'no plan' : secondsText(stepSeconds),
       deviceSeconds === null ? '' : secondsText(deviceSeconds),
     ]),
   );
+}
+
+/** Nodes as cluster files count them: the first is 1. */
+function nodesText(first: number, count: number): string {
+  return count === 1 ? `node ${first + 1}` : `nodes ${first + 1} to ${first + count}`;
 }
 
 function runnersUp(others: readonly Priced[], best: number): readonly string[] {

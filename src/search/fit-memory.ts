@@ -33,10 +33,14 @@ import { solveApart } from './solver/solve-apart.js';
 interface SolverEffort {
   readonly work: number;
   readonly isProof: boolean;
+  /** Whether any plan will do. */
+  readonly any?: boolean;
 }
 
 const QUICK: SolverEffort = { work: 2e7, isProof: false };
 const PROOF: SolverEffort = { work: 2e8, isProof: true };
+/** What fits is asked for, not what is fastest of it. */
+const ANY: SolverEffort = { ...QUICK, any: true };
 /** Limits that are tried to say how much the least plan needs. */
 const STEPS = 5;
 /** Rounds of setting aside what solutions need more than their uses say. */
@@ -126,7 +130,7 @@ class FittingMesh {
     let proven = 0;
     for (let [low, step] = [failing, 0]; step < STEPS && this.least > low * 1.01; step++) {
       const middle = Math.floor((low + this.least) / 2);
-      const answer = await this.solved(middle, QUICK);
+      const answer = await this.solved(middle, ANY);
       if (!answer) proven = Math.max(proven, middle + 1);
       const before = this.least;
       if (answer?.states) this.look(this.exactly(answer.states));
@@ -163,7 +167,7 @@ class FittingMesh {
   }
 
   /** One answer of the solver; null where the limit cannot be kept, or nothing was found. */
-  private async solved(limit: number, { work, isProof }: SolverEffort): Promise<Answer | null> {
+  private async solved(limit: number, { work, isProof, any = false }: SolverEffort): Promise<Answer | null> {
     const { deadline, mode, solver } = this.options;
     const decided = [...this.setAside].map(([operator, bytes]) => {
       const [start, end] = this.memory.spanOf(operator);
@@ -171,7 +175,7 @@ class FittingMesh {
     });
     const problem = { ...this.problem.groups.problem(), uses: this.memory.uses, limit, decided };
     const seconds = deadline.left();
-    const effort = { work, ...(seconds === Infinity ? {} : { seconds }) };
+    const effort = { work, any, ...(seconds === Infinity ? {} : { seconds }) };
     const task = { problem, effort, solver: isProof && mode !== 'dynamic_programming' ? solver : ('none' as const) };
     const answer = await solveApart(task, deadline.signal ? { signal: deadline.signal } : {}).catch(orNone);
     deadline.signal?.throwIfAborted();

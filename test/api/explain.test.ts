@@ -114,6 +114,35 @@ test('alternatives: the chosen strategy differs by nothing, and under no pin no 
   }
 });
 
+test('alternatives that the search had to leave out are marked by what left them out', async (t) => {
+  const graph = mlpGraph(8, 64, 256, 1);
+  const searched = async (degrees: { readonly dp?: number; readonly tp?: number }, pins: readonly Pin[]) => {
+    const found = await plan(graph, CLUSTER, { degrees, operatorPins: () => pins });
+    const left = { axes: 'roles' as const, degrees: new Set(Object.keys(degrees)) };
+    return (name: string) => explainOperator({ ...explainable(graph, found, pins), left }, name);
+  };
+  const given = await searched(DEGREES, []);
+  for (const { name } of graph.nodes) {
+    const { alternatives, strategy } = given(name);
+    const own = alternatives.find((other) => JSON.stringify(other.strategy) === JSON.stringify(strategy));
+    t.is(own?.ruledOut, null, name);
+  }
+  const { alternatives, rule } = given('layers.0.up');
+  t.is(rule, '*b m k+, *b k+ n -> *b m n');
+  const textOf = (axes: object) => JSON.stringify(Object.entries(axes).sort());
+  const reasonFor = (axes: object, of = alternatives) =>
+    of.find(({ strategy }) => strategy.owed === 'none' && textOf(strategy.axes) === textOf(axes))?.ruledOut;
+  t.is(reasonFor({ m: ['dp'], n: ['tp'] }), null);
+  t.is(reasonFor({ m: ['dp'] }), 'degrees');
+  t.is(reasonFor({ m: ['tp'], n: ['dp'] }), 'roles');
+  const pinned = (await searched(DEGREES, [PIN]))('layers.0.up').alternatives;
+  t.is(reasonFor({ m: ['dp'], n: ['tp'] }, pinned), null);
+  t.is(reasonFor({ m: ['dp'] }, pinned), 'pins');
+  const found = await plan(graph, CLUSTER, { degrees: DEGREES });
+  const unknown = explainOperator(explainable(graph, found, []), 'layers.0.up');
+  t.true(unknown.alternatives.every(({ ruledOut }) => ruledOut === null));
+});
+
 test('names that are not there', async (t) => {
   const subject = await propagated();
   for (const [explain, code] of [

@@ -334,8 +334,9 @@ function impliedType(proto: AttributeProto): number {
 
 const DECODER = new TextDecoder();
 
+/** Text that is left out is empty; protobufjs then has an empty list where bytes would be. */
 function text(bytes: Uint8Array | undefined): string {
-  return bytes ? DECODER.decode(bytes) : '';
+  return bytes?.length ? DECODER.decode(bytes) : '';
 }
 
 function sourceValueOf(proto: ValueInfoProto): SourceValue {

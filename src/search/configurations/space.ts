@@ -214,7 +214,7 @@ function schedules(
 }
 
 /** In rising order. */
-export function divisors(value: number): readonly number[] {
+function divisors(value: number): readonly number[] {
   const low: number[] = [];
   const high: number[] = [];
   for (let divisor = 1; divisor * divisor <= value; divisor++) {

@@ -24,6 +24,8 @@ export interface Effort {
   readonly work: number;
   /** The user's own limit; results then depend on the machine. */
   readonly seconds?: number;
+  /** Any assignment that keeps the limit will do: the first that is found is the answer. */
+  readonly any?: boolean;
 }
 
 export interface Answer {
@@ -424,7 +426,8 @@ class Solving {
   }
 
   private stopped(): boolean {
-    return this.work >= this.effort.work || this.left() <= 0;
+    const { work, any } = this.effort;
+    return this.work >= work || this.left() <= 0 || (any === true && this.states !== null);
   }
 
   private seconds(): number {

@@ -9,7 +9,7 @@ import fc from 'fast-check';
 import { AutoparError } from '../../../src/ir/error.js';
 import { readOnnx } from '../../../src/ir/onnx/reader.js';
 import { scanModel } from '../../../src/ir/onnx/scanner.js';
-import { decodeModel, encodeModel, type TensorProto } from '../../../src/ir/onnx/schema.js';
+import { ATTRIBUTE_TYPE, decodeModel, encodeModel, type TensorProto } from '../../../src/ir/onnx/schema.js';
 import { readWeight } from '../../../src/ir/onnx/tensors.js';
 import { numbersOf } from '../../../src/ir/ops/constants.js';
 import { ROOT } from '../../cli/autopar.js';
@@ -110,6 +110,16 @@ test('a file that is cut anywhere', async (t) => {
   for (let length = 1; length < whole.length; length++) t.true(await survives(whole.subarray(0, length)), `${length}`);
   for (let length = 1; length < bytes.length; length += 97)
     t.true(await survives(bytes.subarray(0, length)), `${length}`);
+});
+
+test('attributes of every type whose value is left out', async (t) => {
+  for (let type = 0; type <= 16; type++) {
+    const attribute = [{ name: 'auto_pad', type }];
+    const file = await saved(model({ node: [{ op_type: 'Conv', input: ['x', 'w'], output: ['y'], attribute }] }));
+    t.true(await survives(readFileSync(file)), `${type}`);
+    if (type !== ATTRIBUTE_TYPE.string) continue;
+    t.is((await readOnnx(file)).graph.nodes[0]?.attributes['auto_pad'], '', 'text that is left out is empty');
+  }
 });
 
 test('a file whose bytes are changed anywhere', async (t) => {

@@ -11,7 +11,7 @@ import { solve } from '../../../src/search/solver/solve.js';
 import { solveApart } from '../../../src/search/solver/solve-apart.js';
 import { draws } from '../../selection.js';
 import { checkSolve } from './check-solve.js';
-import { layered, problems } from './random-problems.js';
+import { bruteForce, layered, problems } from './random-problems.js';
 
 const EFFORT = { work: 2e6 };
 
@@ -28,6 +28,27 @@ test('without an integer solver, cost and bound enclose the optimum', (t) => {
     fc.property(problems(6), (problem) => checkSolve(t, problem, null)),
     { numRuns: draws(150) },
   );
+});
+
+test('where any assignment will do, one that keeps the limit is the answer, and the bound holds', (t) => {
+  let [found, all] = [0, 0];
+  fc.assert(
+    fc.property(problems(6), (problem) => {
+      const least = bruteForce(problem);
+      if (least === Infinity) return;
+      const { states, cost, bound } = solve(problem, { ...EFFORT, any: true }, null);
+      all += 1;
+      t.true(bound <= least && least <= cost);
+      if (states === null) return;
+      found += 1;
+      t.is(limitedCostOf(problem, states), cost);
+    }),
+    { numRuns: draws(150) },
+  );
+  t.true(found > 0.8 * all, `${found} of ${all}`);
+  const problem = layered(80, 8, 3);
+  const [any, best] = [true, false].map((first) => solve(problem, { work: 2e7, any: first }, null));
+  t.true((best?.cost ?? 0) < (any?.cost ?? 0) && any?.states !== null);
 });
 
 test('without a limit, dynamic programming and the solver agree', async (t) => {
