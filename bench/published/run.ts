@@ -14,6 +14,7 @@ import {
   attentionOf,
   chunksOf,
   gradientBytesOf,
+  IN_DEEPSPEED,
   number,
   overlapOf,
   plainSoftmax,
@@ -145,11 +146,11 @@ export function publishedRun(row: Row, file: string): PublishedRun | string {
     fusedNorms: style.norm === 'layer' || software !== 'eager' || /RMS kernel|TE|FA/.test(row['attn'] ?? ''),
     loss: /llm-foundry|Liger|AutoModel/.test(`${row['source']} ${row['notes']}`)
       ? 'fused'
-      : software === 'eager' || (/torchtitan/.test(row['source'] ?? '') && tp === 1)
+      : (software === 'eager' && !IN_DEEPSPEED.test(row['source'] ?? '')) ||
+          (/torchtitan/.test(row['source'] ?? '') && tp === 1)
         ? 'plain'
         : 'parallel',
-    scatteredSends:
-      (software === 'megatron' && !/BigScience|DeepSpeed/.test(row['source'] ?? '')) || software === 'megatron-core',
+    scatteredSends: software.startsWith('megatron'),
     ...(/LoRA/.test(`${row['source']} ${row['notes']}`) ? { frozen: true } : {}),
     microBatch,
     globalBatch,
@@ -158,7 +159,7 @@ export function publishedRun(row: Row, file: string): PublishedRun | string {
     ...(/offload/i.test(row['zero'] ?? '') ? { offload: 'optimizer' as const } : {}),
     ...(zero.inNode ? { shardRanks: Math.min(dp, perNode) } : {}),
     recompute: recomputeOf(row),
-    attention: attentionOf(row['attn'] ?? '', software),
+    attention: attentionOf(row, software),
     ...(plainSoftmax(row, software, microBatch * (heads / tp)) ? { plainSoftmax: true } : {}),
     precision,
     software,

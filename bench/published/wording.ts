@@ -28,14 +28,22 @@ export function number(row: Row, column: string): number | undefined {
   return Number(text);
 }
 
+/**
+ * Whose kernels, launches and collectives a run has. Megatron's model in DeepSpeed's engine runs as eager software does: BigScience's
+ * runs, and those of Megatron-Turing NLG beside Megatron's own on the same machine, the same model and the same degrees.
+ */
 export function softwareOf(row: Row): SoftwareName {
   const source = `${row['source']} ${row['overlap']}`;
   if (/compile|JAX|XLA|PAX/i.test(source)) return 'compiled';
+  if (IN_DEEPSPEED.test(source)) return 'eager';
   if (/llm-foundry|Hagemann|ml-engineering|AutoModel/i.test(source)) return 'eager';
   if (/NeMo|Bridge|MLPerf|MegaScale|H100|functional/i.test(source)) return 'megatron-core';
   if (/vTrain|SC21|SC'21|Korthikanti|BigScience|Megatron/i.test(source)) return 'megatron';
   return row['zero']?.startsWith('3') ? 'eager' : 'megatron-core';
 }
+
+/** Megatron's layers under DeepSpeed's engine: whole activations are sent, and gradients reduced after the backward. */
+export const IN_DEEPSPEED = /BigScience|DeepSpeed/;
 
 export function overlapOf(row: Row, software: SoftwareName, zero: number): StepConfiguration['overlap'] {
   const text = row['overlap'] ?? '';
@@ -44,7 +52,7 @@ export function overlapOf(row: Row, software: SoftwareName, zero: number): StepC
   return {
     tensor,
     // ZeRO 3 fetches the next parameters while it computes, in DeepSpeed too.
-    data: software !== 'megatron' || zero === 3 || /grad/.test(text),
+    data: (software !== 'megatron' && !IN_DEEPSPEED.test(row['source'] ?? '')) || zero === 3 || /grad/.test(text),
     pipeline: software === 'megatron-core',
     experts: release(row) >= 26.06,
   };
@@ -73,7 +81,8 @@ export function chunksOf(row: Row, layers: number, pp: number): number {
 export function gradientBytesOf(row: Row, software: SoftwareName, precision: Precision): number {
   const source = `${row['source']} ${row['notes']}`;
   if (precision !== 'fp32' && /NeMo|Bridge|MLPerf|mp_mode=PURE/.test(source)) return 2;
-  return /torchtitan|mp_mode=DEFAULT/.test(source) ? 4 : usualGradientBytes(precision, software);
+  if (/torchtitan|mp_mode=DEFAULT/.test(source)) return 4;
+  return usualGradientBytes(precision, IN_DEEPSPEED.test(row['source'] ?? '') ? 'megatron' : software);
 }
 
 /** Yes and true, where a column asks whether. */
@@ -106,10 +115,13 @@ export function recomputeOf(row: Row): Recompute {
   return 'none';
 }
 
-export function attentionOf(text: string, software: SoftwareName): StepConfiguration['attention'] {
+/** XLA has no kernel of its own for attention: where a table names none, it runs in parts, unless Transformer Engine has the layers. */
+export function attentionOf(row: Row, software: SoftwareName): StepConfiguration['attention'] {
+  const text = row['attn'] ?? '';
   if (/unfused/.test(text) || text === 'torch' || text === 'fused') return 'parts';
-  if (/FA3|FA4|TE|cuDNN/.test(text) || software === 'megatron-core') return 'fused';
-  return 'portable';
+  const engine = /^te-/i.test(row['precision'] ?? '');
+  if (/FA3|FA4|TE|cuDNN/.test(text) || engine || software === 'megatron-core') return 'fused';
+  return text.trim() === '' && /JAX|XLA|PAX/i.test(row['source'] ?? '') ? 'parts' : 'portable';
 }
 
 /** Megatron's fused softmax takes batch · heads in fours, and all else goes operator by operator, as "torch" does. */
