@@ -13,6 +13,8 @@ import {
   AMBIGUOUS,
   attentionOf,
   chunksOf,
+  expertsOf,
+  flagsOf,
   gradientBytesOf,
   IN_DEEPSPEED,
   number,
@@ -38,6 +40,8 @@ export interface PublishedRun {
   readonly seconds: number | null;
   /** Measured peak bytes per device. */
   readonly memoryBytes: number | null;
+  /** Whether that device is one of the last stage, whose rank writes Megatron's logs; the fullest one where not. */
+  readonly memoryOfLast: boolean;
   readonly fits: boolean;
   /** False where the table leaves open in which format products are ("fp4 or fp8"), and the run's file does not say. */
   readonly formatStated: boolean;
@@ -115,6 +119,7 @@ export function publishedRun(row: Row, file: string): PublishedRun | string {
   const microBatch = Math.max(1, read('microbatch') ?? 1);
   const style = styleOf(row, known?.style);
   const feedForward = read('ffn') ?? known?.ffn ?? 4 * hidden;
+  const experts = known?.experts ?? expertsOf(flagsOf(row), feedForward);
   const sizes: LanguageModelSizes = {
     batch: microBatch,
     sequence,
@@ -128,7 +133,7 @@ export function publishedRun(row: Row, file: string): PublishedRun | string {
     dropout: 0,
     ...style,
     ...(known?.latent ? { latent: known.latent } : {}),
-    ...(known?.experts ? { experts: known.experts } : {}),
+    ...(experts ? { experts } : {}),
   };
   const software = softwareOf(row);
   const precision = precisionOf(row);
@@ -183,6 +188,7 @@ export function publishedRun(row: Row, file: string): PublishedRun | string {
     cluster,
     seconds: timed && !meaningless && status === 'ok' ? (number(row, 'iteration_time_s') ?? null) : null,
     memoryBytes: memory === undefined ? null : memory * 1e9,
+    memoryOfLast: /rank logged/.test(row['notes'] ?? ''),
     fits: status !== 'oom',
     formatStated: !AMBIGUOUS.test(row['precision'] ?? '') || precision === 'fp4',
   };

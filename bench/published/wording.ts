@@ -2,7 +2,7 @@
  * @file What the columns of a published table say, in the words that its sources have: numbers, software, formats, what is sharded,
  * recomputed and overlapped. What a row leaves out is its system's default of the time.
  */
-import { GPT_STYLE, type LanguageModelStyle, LLAMA_STYLE } from '../../models/language-model.js';
+import { type ExpertSizes, GPT_STYLE, type LanguageModelStyle, LLAMA_STYLE } from '../../models/language-model.js';
 import {
   type Precision,
   type Recompute,
@@ -118,6 +118,8 @@ export function recomputeOf(row: Row): Recompute {
 /** XLA has no kernel of its own for attention: where a table names none, it runs in parts, unless Transformer Engine has the layers. */
 export function attentionOf(row: Row, software: SoftwareName): StepConfiguration['attention'] {
   const text = row['attn'] ?? '';
+  // Megatron's own layers, without Transformer Engine's, have no kernel for attention.
+  if (text === 'auto' && /mcore_(?!te)/.test(row['model'] ?? '')) return 'parts';
   if (/unfused/.test(text) || text === 'torch' || text === 'fused') return 'parts';
   const engine = /^te-/i.test(row['precision'] ?? '');
   if (/FA3|FA4|TE|cuDNN/.test(text) || engine || software === 'megatron-core') return 'fused';
@@ -153,6 +155,25 @@ const FORMATS: readonly (readonly [pattern: RegExp, precision: Precision])[] = [
   [/fp32|float32/i, 'fp32'],
 ];
 
+/** Settings of Megatron that a row's notes list as "flags {…}": what no column has, experts and how layers are made. */
+export function flagsOf(row: Row): Readonly<Record<string, unknown>> {
+  const [, text] = /flags (\{.*?\})/.exec(row['notes'] ?? '') ?? [];
+  try {
+    const flags: unknown = text === undefined ? {} : JSON.parse(text);
+    return typeof flags === 'object' && flags !== null ? (flags as Readonly<Record<string, unknown>>) : {};
+  } catch {
+    return {};
+  }
+}
+
+/** Experts that flags describe: two of them take a token unless said otherwise. */
+export function expertsOf(flags: Readonly<Record<string, unknown>>, feedForward: number): ExpertSizes | undefined {
+  const count = Number(flags['num-experts'] ?? 0);
+  if (!Number.isInteger(count) || count < 2) return undefined;
+  const chosen = Number(flags['moe-router-topk'] ?? 2);
+  return { count, chosen, feedForward: Number(flags['moe-ffn-hidden-size'] ?? feedForward), shared: 0, dense: 0 };
+}
+
 export function styleOf(row: Row, stated: 'gpt' | 'llama' | undefined): LanguageModelStyle {
   if (stated) return stated === 'gpt' ? GPT_STYLE : LLAMA_STYLE;
   const name = row['model'] ?? '';
@@ -160,5 +181,6 @@ export function styleOf(row: Row, stated: 'gpt' | 'llama' | undefined): Language
   // Nemotron 4: squared ReLU, rotary, no bias, untied.
   if (/nemotron/i.test(name)) return { ...LLAMA_STYLE, gated: false, norm: 'layer' };
   if (/mpt/i.test(name)) return { ...GPT_STYLE, bias: false };
-  return GPT_STYLE;
+  const flags = flagsOf(row);
+  return { ...GPT_STYLE, gated: flags['swiglu'] === true, tied: flags['untie-embeddings-and-output-weights'] !== true };
 }

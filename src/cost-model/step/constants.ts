@@ -8,11 +8,11 @@ import type { DeviceSpec } from '../device.js';
 /** Software that a step runs in. */
 export type SoftwareName = 'megatron' | 'megatron-core' | 'eager' | 'compiled';
 
-/** By the newest format that a device multiplies: 16, 8 or 4 bits. */
-export type Generation = 'ampere' | 'hopper' | 'blackwell';
+/** By the newest format that a device multiplies, 16, 8 or 4 bits, and how much faster that one is than the one before it. */
+export type Generation = 'ampere' | 'hopper' | 'blackwell' | 'blackwellUltra';
 
 export function generationOf({ peakFlops }: DeviceSpec): Generation {
-  if (peakFlops.fp4 !== undefined) return 'blackwell';
+  if (peakFlops.fp4 !== undefined) return peakFlops.fp4 > 2.5 * (peakFlops.fp8 ?? 0) ? 'blackwellUltra' : 'blackwell';
   return peakFlops.fp8 === undefined ? 'ampere' : 'hopper';
 }
 
@@ -55,8 +55,8 @@ export interface StepConstants {
   readonly plainNormPasses: number;
   /** Bytes that are moved per element of an activation to cast it to 8 or 4 bits, both ways round. */
   readonly castBytes: number;
-  /** Share of the rate of 4-bit formats that is left after scales and transforms. */
-  readonly fp4Share: number;
+  /** How many times as fast products in 4 bits are as in 8: less than their peaks are, for power, scales and transforms. */
+  readonly fp4Gain: number;
   /** Seconds per rank of a ring: gathers and scatters pass every rank, whatever their size. */
   readonly ringHopSeconds: number;
   /** Share of tensor-parallel communication that chunked overlap hides, where the run has it. */
@@ -87,7 +87,7 @@ export const STEP_CONSTANTS: StepConstants = {
   plainExchange: 1.97,
   expertSeconds: 0.00361,
   stepSeconds: 0.0065,
-  sustained: { ampere: 0.929, hopper: 0.781, blackwell: 0.675 },
+  sustained: { ampere: 0.929, hopper: 0.781, blackwell: 0.675, blackwellUltra: 0.8 },
   attentionShare: 0.373,
   attentionHalf: 800,
   attentionPortableShare: 0.6,
@@ -97,7 +97,7 @@ export const STEP_CONSTANTS: StepConstants = {
   scoreBytesBackward: 21,
   plainNormPasses: 17,
   castBytes: 4,
-  fp4Share: 0.777,
+  fp4Gain: 1.7,
   ringHopSeconds: 2.85e-6,
   hiddenTensor: 0.683,
   hiddenExperts: 0.861,

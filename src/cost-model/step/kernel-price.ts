@@ -18,14 +18,18 @@ const FALLBACKS: Readonly<Record<StepConfiguration['precision'], readonly PeakKi
   fp4: ['fp4', 'fp8', 'bf16'],
 };
 
-/** FLOP/s that the largest products of a format reach. */
+/** FLOP/s that the largest products of a format reach for seconds. */
 function productRate(device: DeviceSpec, precision: StepConfiguration['precision'], constants: StepConstants): number {
   const kind = FALLBACKS[precision].find((candidate) => device.peakFlops[candidate] !== undefined);
   if (kind === undefined) throw new Error(`device ${device.id} has no peak for ${precision}`);
-  const peak = device.peakFlops[kind] ?? 0;
-  const measured = device.measuredMatmulFlops?.[kind] ?? peak * profileOf(device).matmulCeiling;
-  const format = kind === 'fp4' ? constants.fp4Share : 1;
-  return measured * format * constants.sustained[generationOf(device)];
+  return highestRate(device, kind, constants) * constants.sustained[generationOf(device)];
+}
+
+/** FLOP/s that were measured, or a share of the peak; 4 bits are limited by the power that 8 bits need already. */
+function highestRate(device: DeviceSpec, kind: PeakKind, constants: StepConstants): number {
+  const highest = device.measuredMatmulFlops?.[kind] ?? (device.peakFlops[kind] ?? 0) * profileOf(device).matmulCeiling;
+  const narrower = kind === 'fp4' && device.peakFlops.fp8 !== undefined;
+  return narrower ? Math.min(highest, constants.fp4Gain * highestRate(device, 'fp8', constants)) : highest;
 }
 
 /** Elements of 2 bytes (4 in fp32): activations and parameters as products read them. */
