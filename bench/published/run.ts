@@ -94,12 +94,15 @@ export function publishedRun(row: Row, file: string): PublishedRun | string {
   if (!timed && status !== 'oom' && memory === undefined) return 'no time';
   const device = deviceOf(row['gpu_type'] ?? '');
   if (!device) return `device ${row['gpu_type']} is not in the catalogue`;
-  const degrees = { tp: number(row, 'tp'), pp: number(row, 'pp'), sp: number(row, 'cp') ?? 1, dp: number(row, 'dp') };
-  const { tp, pp, sp } = degrees;
+  const degrees = { tp: number(row, 'tp'), pp: number(row, 'pp'), dp: number(row, 'dp') };
+  const { tp, pp } = degrees;
   if (tp === undefined || pp === undefined) return 'degrees are not stated';
   const stated = number(row, 'gpus');
   if (stated === undefined && degrees.dp === undefined) return 'degrees are not stated';
-  const gpus = stated ?? tp * pp * degrees.sp * (degrees.dp ?? 1);
+  // Where nothing is said of context parallelism, it has the devices that the other degrees leave.
+  const left = (stated ?? 0) / (tp * pp * (degrees.dp ?? Number.NaN));
+  const sp = Math.max(1, number(row, 'cp') ?? (Number.isInteger(left) ? left : 1));
+  const gpus = stated ?? tp * pp * sp * (degrees.dp ?? 1);
   // Some count the ranks of context parallelism among those of data parallelism, which share gradients.
   const dpOfAll = sp > 1 && degrees.dp !== undefined && tp * pp * degrees.dp === gpus ? degrees.dp / sp : degrees.dp;
   const dp = dpOfAll || gpus / (tp * pp * sp);
@@ -126,7 +129,7 @@ export function publishedRun(row: Row, file: string): PublishedRun | string {
     layers,
     hidden,
     heads,
-    keyHeads: read('kv_heads') ?? known?.kvHeads ?? heads,
+    keyHeads: keyHeadsOf(read('kv_heads') ?? known?.kvHeads ?? heads, heads, tp),
     headWidth: known?.headWidth ?? hidden / heads,
     feedForward,
     vocabulary: padded(read('vocab') ?? known?.vocab ?? 50257, tp),
@@ -146,7 +149,7 @@ export function publishedRun(row: Row, file: string): PublishedRun | string {
   );
   const network = number(row, 'internode_gbps_per_gpu');
   const configuration: StepConfiguration = {
-    degrees: { tp, pp, sp, dp, ep: Math.min(number(row, 'ep') ?? 1, dp * sp) },
+    degrees: { tp, pp, sp, dp, ep: Math.min(Math.max(1, number(row, 'ep') ?? 1), dp * sp) },
     virtualStages: chunksOf(row, layers, pp),
     fusedNorms: style.norm === 'layer' || software !== 'eager' || /RMS kernel|TE|FA/.test(row['attn'] ?? ''),
     loss: /llm-foundry|Liger|AutoModel/.test(`${row['source']} ${row['notes']}`)
@@ -192,6 +195,12 @@ export function publishedRun(row: Row, file: string): PublishedRun | string {
     fits: status !== 'oom',
     formatStated: !AMBIGUOUS.test(row['precision'] ?? '') || precision === 'fp4',
   };
+}
+
+/** Heads of keys: ranks of tp that are more have copies of one; all heads where the stated ones are no share of them. */
+function keyHeadsOf(stated: number, heads: number, tp: number): number {
+  const most = stated < tp && heads % tp === 0 ? tp : stated;
+  return most > 0 && heads % most === 0 ? most : heads;
 }
 
 /** Megatron pads vocabularies to a multiple of 128 · tp; others do no harm by it. */

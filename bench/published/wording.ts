@@ -16,16 +16,34 @@ export type Row = Readonly<Record<string, string>>;
 /** Whether a run ended or ran out of memory; undefined where it did neither. */
 export function statusOf(text: string): 'ok' | 'oom' | undefined {
   if (/oom|out.of.memory/i.test(text)) return 'oom';
-  return /^(ok|done|completed?|success(ful)?)?$/i.test(text.trim()) ? 'ok' : undefined;
+  return UNSTATED.test(text) || YES.test(text) || /^(ok|done|pass(ed)?|completed?|success(ful)?)$/i.test(text.trim())
+    ? 'ok'
+    : undefined;
 }
 
-/** Numbers may have commas or underscores between thousands, and lengths of sequences be in thousands of 1,024 ("8k"). */
+/** How tables say that they do not say. */
+const UNSTATED = /^\s*(n\/?a|none|null|nan|unknown|-|–|\?)?\s*$/i;
+
+/** Units that may follow a number, and what one of them is. */
+const UNITS: readonly (readonly [pattern: RegExp, size: number])[] = [
+  [/\s*(ms|milliseconds?)$/i, 1e-3],
+  [/\s*(s|secs?|seconds?)$/i, 1],
+  [/\s*GiB$/, 2 ** 30 / 1e9],
+  [/\s*GB$/i, 1],
+];
+
+/**
+ * Numbers may have commas or underscores between thousands, and a unit behind them; lengths of sequences may be in thousands of
+ * 1,024 ("8k").
+ */
 export function number(row: Row, column: string): number | undefined {
-  const text = (row[column] ?? '').trim().replace(/(\d)[,_](?=\d{3})/g, '$1');
+  const stated = (row[column] ?? '').trim().replace(/(\d)[,_](?=\d{3})/g, '$1');
+  const [unitPattern, size = 1] = UNITS.find(([pattern]) => /^[\d.]/.test(stated) && pattern.test(stated)) ?? [];
+  const text = unitPattern ? stated.replace(unitPattern, '') : stated;
   const [, count, unit = ''] = /^(\d+)([km])$/i.exec(text) ?? [];
   if (column === 'seq' && count !== undefined) return Number(count) * 1024 ** (unit.toLowerCase() === 'k' ? 1 : 2);
   if (text === '' || Number.isNaN(Number(text))) return undefined;
-  return Number(text);
+  return Number(text) * size;
 }
 
 /**
@@ -71,7 +89,7 @@ export function chunksOf(row: Row, layers: number, pp: number): number {
   if (pp === 1) return 1;
   const most = Math.floor(layers / pp);
   const unstated = /config/.test(row['vpp'] ?? '') ? most : /p2p/.test(row['overlap'] ?? '') ? Math.min(2, most) : 1;
-  return number(row, 'vpp') ?? unstated;
+  return Math.max(1, number(row, 'vpp') ?? unstated);
 }
 
 /**
@@ -86,7 +104,7 @@ export function gradientBytesOf(row: Row, software: SoftwareName, precision: Pre
 }
 
 /** Yes and true, where a column asks whether. */
-export const YES = /^\s*(1|true|yes|y|on)\s*$/i;
+export const YES = /^\s*(1(\.0)?|true|yes|y|on)\s*$/i;
 
 /** Levels of ZeRO by the names that other systems have for them. */
 const ZERO_NAMES: readonly (readonly [pattern: RegExp, level: number])[] = [
@@ -109,7 +127,7 @@ export function zeroOf(
 /** What torchtitan calls selective is by operator, unless it says otherwise, and saves attention. */
 export function recomputeOf(row: Row): Recompute {
   const text = row['recompute'] ?? '';
-  if (/^full/i.test(text) || YES.test(text)) return 'full';
+  if (/^(full|uniform|block|(activation.)?checkpoint)/i.test(text) || YES.test(text)) return 'full';
   if (/selective\(op\)/i.test(text)) return 'operators';
   if (/^selective/i.test(text)) return /torchtitan/.test(row['source'] ?? '') ? 'operators' : 'selective';
   return 'none';
@@ -121,6 +139,8 @@ export function attentionOf(row: Row, software: SoftwareName): StepConfiguration
   // Megatron's own layers, without Transformer Engine's, have no kernel for attention.
   if (text === 'auto' && /mcore_(?!te)/.test(row['model'] ?? '')) return 'parts';
   if (/unfused/.test(text) || text === 'torch' || text === 'fused') return 'parts';
+  // MPT's attention was FlashAttention 1 in Triton when its tables were made.
+  if (/attention.?v1/i.test(text) || /llm-foundry/.test(row['source'] ?? '')) return 'early';
   const engine = /^te-/i.test(row['precision'] ?? '');
   if (/FA3|FA4|TE|cuDNN/.test(text) || engine || software === 'megatron-core') return 'fused';
   return text.trim() === '' && /JAX|XLA|PAX/i.test(row['source'] ?? '') ? 'parts' : 'portable';

@@ -43,6 +43,8 @@ export interface StepConstants {
    */
   readonly attentionShare: number;
   readonly attentionHalf: number;
+  /** Share of that share that FlashAttention 1 reaches. */
+  readonly attentionEarlyShare: number;
   /** Share of that share that is left to them on devices newer than they are. */
   readonly attentionPortableShare: number;
   /** The same of kernels that are written for such devices (FlashAttention 3, cuDNN): faster, and slower to fill. */
@@ -88,9 +90,10 @@ export const STEP_CONSTANTS: StepConstants = {
   expertSeconds: 0.00361,
   stepSeconds: 0.0065,
   sustained: { ampere: 0.929, hopper: 0.781, blackwell: 0.675, blackwellUltra: 0.8 },
-  attentionShare: 0.373,
+  attentionShare: 0.6,
+  attentionEarlyShare: 0.5,
   attentionHalf: 800,
-  attentionPortableShare: 0.6,
+  attentionPortableShare: 0.5,
   attentionNativeShare: 0.65,
   attentionNativeHalf: 1700,
   scoreBytesForward: 10,

@@ -14,8 +14,8 @@ const FALLBACKS: Readonly<Record<StepConfiguration['precision'], readonly PeakKi
   fp32: ['fp32', 'bf16', 'fp16'],
   bf16: ['bf16', 'fp16', 'fp32'],
   fp16: ['fp16', 'bf16', 'fp32'],
-  fp8: ['fp8', 'bf16'],
-  fp4: ['fp4', 'fp8', 'bf16'],
+  fp8: ['fp8', 'bf16', 'fp16', 'fp32'],
+  fp4: ['fp4', 'fp8', 'bf16', 'fp16', 'fp32'],
 };
 
 /** FLOP/s that the largest products of a format reach for seconds. */
@@ -95,12 +95,15 @@ export function attentionSeconds(
 /** Share of the peak that one kernel for attention reaches on long sequences, forward, and the keys at which it has half of it. */
 function attentionRate(
   { peakFlops }: DeviceSpec,
-  attention: 'fused' | 'portable',
+  attention: 'fused' | 'portable' | 'early',
   constants: StepConstants,
 ): { readonly share: number; readonly half: number } {
-  if (peakFlops.fp8 === undefined) return { share: constants.attentionShare, half: constants.attentionHalf };
-  if (attention === 'fused') return { share: constants.attentionNativeShare, half: constants.attentionNativeHalf };
-  return { share: constants.attentionShare * constants.attentionPortableShare, half: constants.attentionHalf };
+  const newer = peakFlops.fp8 !== undefined;
+  if (newer && attention === 'fused')
+    return { share: constants.attentionNativeShare, half: constants.attentionNativeHalf };
+  const version = attention === 'early' ? constants.attentionEarlyShare : 1;
+  const device = newer ? constants.attentionPortableShare : 1;
+  return { share: constants.attentionShare * version * device, half: constants.attentionHalf };
 }
 
 /** Matrix units take rows of 16 bytes; products on rows of other lengths (heads of 108 or 150) run on plain units. */
