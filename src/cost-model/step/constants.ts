@@ -45,7 +45,7 @@ export interface StepConstants {
   readonly attentionHalf: number;
   /** Share of that share that FlashAttention 1 reaches. */
   readonly attentionEarlyShare: number;
-  /** Share of that share that is left to them on devices newer than they are. */
+  /** Share of the peak that either of them reaches on devices newer than they are. */
   readonly attentionPortableShare: number;
   /** The same of kernels that are written for such devices (FlashAttention 3, cuDNN): faster, and slower to fill. */
   readonly attentionNativeShare: number;
@@ -79,32 +79,32 @@ export interface StepConstants {
 
 export const STEP_CONSTANTS: StepConstants = {
   software: {
-    megatron: { hostSeconds: 5.9e-5, passes: 0.9 },
-    'megatron-core': { hostSeconds: 1e-5, passes: 1.55 },
-    eager: { hostSeconds: 1.2e-5, passes: 2.36 },
-    compiled: { hostSeconds: 4e-6, passes: 2.47 },
+    megatron: { hostSeconds: 5.91e-5, passes: 0.855 },
+    'megatron-core': { hostSeconds: 1e-5, passes: 1.58 },
+    eager: { hostSeconds: 1.2e-5, passes: 2.37 },
+    compiled: { hostSeconds: 4e-6, passes: 2.7 },
   },
-  hostPower: 3.04,
-  exchangeSeconds: 5.03e-5,
-  plainExchange: 1.97,
-  expertSeconds: 0.00361,
-  stepSeconds: 0.0065,
-  sustained: { ampere: 0.929, hopper: 0.781, blackwell: 0.675, blackwellUltra: 0.8 },
-  attentionShare: 0.6,
+  hostPower: 3.03,
+  exchangeSeconds: 5.02e-5,
+  plainExchange: 2.22,
+  expertSeconds: 0.00355,
+  stepSeconds: 0.0062,
+  sustained: { ampere: 0.924, hopper: 0.781, blackwell: 0.68, blackwellUltra: 0.762 },
+  attentionShare: 0.73,
   attentionEarlyShare: 0.5,
   attentionHalf: 800,
-  attentionPortableShare: 0.5,
+  attentionPortableShare: 0.22,
   attentionNativeShare: 0.65,
-  attentionNativeHalf: 1700,
+  attentionNativeHalf: 1860,
   scoreBytesForward: 10,
   scoreBytesBackward: 21,
   plainNormPasses: 17,
   castBytes: 4,
-  fp4Gain: 1.7,
+  fp4Gain: 1.85,
   ringHopSeconds: 2.85e-6,
-  hiddenTensor: 0.683,
-  hiddenExperts: 0.861,
-  hiddenData: 0.499,
+  hiddenTensor: 0.697,
+  hiddenExperts: 0.877,
+  hiddenData: 0.492,
   contention: 0.15,
   optimizerBytes: 32,
   hostShare: 0.5,

@@ -98,12 +98,11 @@ function attentionRate(
   attention: 'fused' | 'portable' | 'early',
   constants: StepConstants,
 ): { readonly share: number; readonly half: number } {
-  const newer = peakFlops.fp8 !== undefined;
-  if (newer && attention === 'fused')
-    return { share: constants.attentionNativeShare, half: constants.attentionNativeHalf };
-  const version = attention === 'early' ? constants.attentionEarlyShare : 1;
-  const device = newer ? constants.attentionPortableShare : 1;
-  return { share: constants.attentionShare * version * device, half: constants.attentionHalf };
+  const half = constants.attentionHalf;
+  if (peakFlops.fp8 === undefined)
+    return { share: constants.attentionShare * (attention === 'early' ? constants.attentionEarlyShare : 1), half };
+  if (attention === 'fused') return { share: constants.attentionNativeShare, half: constants.attentionNativeHalf };
+  return { share: constants.attentionPortableShare, half };
 }
 
 /** Matrix units take rows of 16 bytes; products on rows of other lengths (heads of 108 or 150) run on plain units. */
