@@ -79,7 +79,7 @@ const EXPECTED: StepConstants = {
   hostPower: 3,
   exchangeSeconds: 5e-5,
   plainExchange: 1.3,
-  expertSeconds: 3e-3,
+  expertSeconds: 5e-5,
   stepSeconds: 0.005,
   sustained: { ampere: 0.9, hopper: 0.8, blackwell: 0.75, blackwellUltra: 0.75 },
   attentionShare: 0.73,

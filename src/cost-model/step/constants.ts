@@ -31,7 +31,7 @@ export interface StepConstants {
   readonly exchangeSeconds: number;
   /** How many times as long a collective over tp takes in software that is not made around it: it copies and waits, eager or compiled. */
   readonly plainExchange: number;
-  /** Host seconds that a block of experts costs each way: routing, sorting, sizes read back. */
+  /** Host seconds of one expert's product in software that multiplies expert by expert: casts, scales, a launch for each. */
   readonly expertSeconds: number;
   /** Seconds per step outside the model: data, scalars read back, logging. */
   readonly stepSeconds: number;
@@ -79,32 +79,32 @@ export interface StepConstants {
 
 export const STEP_CONSTANTS: StepConstants = {
   software: {
-    megatron: { hostSeconds: 5.91e-5, passes: 0.855 },
-    'megatron-core': { hostSeconds: 1e-5, passes: 1.58 },
+    megatron: { hostSeconds: 5.85e-5, passes: 0.847 },
+    'megatron-core': { hostSeconds: 1e-5, passes: 1.56 },
     eager: { hostSeconds: 1.2e-5, passes: 2.37 },
-    compiled: { hostSeconds: 4e-6, passes: 2.7 },
+    compiled: { hostSeconds: 4e-6, passes: 2.69 },
   },
-  hostPower: 3.03,
-  exchangeSeconds: 5.02e-5,
+  hostPower: 2.84,
+  exchangeSeconds: 5.08e-5,
   plainExchange: 2.22,
-  expertSeconds: 0.00355,
-  stepSeconds: 0.0062,
-  sustained: { ampere: 0.924, hopper: 0.781, blackwell: 0.68, blackwellUltra: 0.762 },
+  expertSeconds: 8.46e-5,
+  stepSeconds: 0.00615,
+  sustained: { ampere: 0.924, hopper: 0.781, blackwell: 0.682, blackwellUltra: 0.764 },
   attentionShare: 0.73,
   attentionEarlyShare: 0.5,
   attentionHalf: 800,
   attentionPortableShare: 0.22,
   attentionNativeShare: 0.65,
-  attentionNativeHalf: 1860,
+  attentionNativeHalf: 1850,
   scoreBytesForward: 10,
   scoreBytesBackward: 21,
   plainNormPasses: 17,
   castBytes: 4,
-  fp4Gain: 1.85,
+  fp4Gain: 1.84,
   ringHopSeconds: 2.85e-6,
-  hiddenTensor: 0.697,
-  hiddenExperts: 0.877,
-  hiddenData: 0.492,
+  hiddenTensor: 0.692,
+  hiddenExperts: 0.865,
+  hiddenData: 0.49,
   contention: 0.15,
   optimizerBytes: 32,
   hostShare: 0.5,
