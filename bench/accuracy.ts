@@ -129,7 +129,7 @@ function outcomeOf(run: PublishedRun, predictor: Predictor): Outcome {
     predictedSeconds,
     peakSeconds: peakSeconds(work, run),
     needBytes: Math.max(...stages.map(({ total }) => total)),
-    allocatedBytes: Math.max(...stages.map(allocatedBytes)),
+    allocatedBytes: Math.max(...(run.memoryOfLast ? stages.slice(-1) : stages).map(allocatedBytes)),
   };
 }
 

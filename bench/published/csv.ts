@@ -1,11 +1,14 @@
 /**
- * @file Comma-separated values as RFC 4180 has them: quoted fields may hold commas, line ends and doubled quotes.
+ * @file Comma-separated values as RFC 4180 has them: quoted fields may hold commas, line ends and doubled quotes. Where the first
+ * line has no comma, semicolons or tabs part the fields; lines may end in any of the three ways; spaces around fields are none.
  */
 
 /** Rows as records by the names of the first line; empty lines are none. Fields that a row lacks are ''. */
 export function readCsv(text: string): readonly Readonly<Record<string, string>>[] {
   const [header = [], ...rows] = linesOf(text);
-  return rows.map((row) => Object.fromEntries(header.map((name, index) => [columnName(name), row[index] ?? ''])));
+  return rows.map((row) =>
+    Object.fromEntries(header.map((name, index) => [columnName(name), (row[index] ?? '').trim()])),
+  );
 }
 
 /** The names of the first line, in small letters. */
@@ -23,6 +26,8 @@ function linesOf(text: string): string[][] {
 }
 
 function fieldsOf(text: string): string[][] {
+  const [first = ''] = text.trimStart().split(/[\r\n]/, 1);
+  const separator = [',', ';', '\t'].find((character) => first.includes(character)) ?? ',';
   const rows: string[][] = [];
   let row: string[] = [];
   let field = '';
@@ -36,14 +41,14 @@ function fieldsOf(text: string): string[][] {
         index++;
       } else quoted = false;
     } else if (character === '"') quoted = true;
-    else if (character === ',') {
+    else if (character === separator) {
       row.push(field);
       field = '';
-    } else if (character === '\n') {
+    } else if (character === '\n' || character === '\r') {
       rows.push([...row, field]);
       row = [];
       field = '';
-    } else if (character !== '\r') field += character;
+    } else field += character;
   }
   if (field !== '' || row.length > 0) rows.push([...row, field]);
   return rows;

@@ -13,7 +13,10 @@ import {
   AMBIGUOUS,
   attentionOf,
   chunksOf,
+  expertsOf,
+  flagsOf,
   gradientBytesOf,
+  IN_DEEPSPEED,
   number,
   overlapOf,
   plainSoftmax,
@@ -37,6 +40,8 @@ export interface PublishedRun {
   readonly seconds: number | null;
   /** Measured peak bytes per device. */
   readonly memoryBytes: number | null;
+  /** Whether that device is one of the last stage, whose rank writes Megatron's logs; the fullest one where not. */
+  readonly memoryOfLast: boolean;
   readonly fits: boolean;
   /** False where the table leaves open in which format products are ("fp4 or fp8"), and the run's file does not say. */
   readonly formatStated: boolean;
@@ -89,12 +94,15 @@ export function publishedRun(row: Row, file: string): PublishedRun | string {
   if (!timed && status !== 'oom' && memory === undefined) return 'no time';
   const device = deviceOf(row['gpu_type'] ?? '');
   if (!device) return `device ${row['gpu_type']} is not in the catalogue`;
-  const degrees = { tp: number(row, 'tp'), pp: number(row, 'pp'), sp: number(row, 'cp') ?? 1, dp: number(row, 'dp') };
-  const { tp, pp, sp } = degrees;
+  const degrees = { tp: number(row, 'tp'), pp: number(row, 'pp'), dp: number(row, 'dp') };
+  const { tp, pp } = degrees;
   if (tp === undefined || pp === undefined) return 'degrees are not stated';
   const stated = number(row, 'gpus');
   if (stated === undefined && degrees.dp === undefined) return 'degrees are not stated';
-  const gpus = stated ?? tp * pp * degrees.sp * (degrees.dp ?? 1);
+  // Where nothing is said of context parallelism, it has the devices that the other degrees leave.
+  const left = (stated ?? 0) / (tp * pp * (degrees.dp ?? Number.NaN));
+  const sp = Math.max(1, number(row, 'cp') ?? (Number.isInteger(left) ? left : 1));
+  const gpus = stated ?? tp * pp * sp * (degrees.dp ?? 1);
   // Some count the ranks of context parallelism among those of data parallelism, which share gradients.
   const dpOfAll = sp > 1 && degrees.dp !== undefined && tp * pp * degrees.dp === gpus ? degrees.dp / sp : degrees.dp;
   const dp = dpOfAll || gpus / (tp * pp * sp);
@@ -114,20 +122,21 @@ export function publishedRun(row: Row, file: string): PublishedRun | string {
   const microBatch = Math.max(1, read('microbatch') ?? 1);
   const style = styleOf(row, known?.style);
   const feedForward = read('ffn') ?? known?.ffn ?? 4 * hidden;
+  const experts = known?.experts ?? expertsOf(flagsOf(row), feedForward);
   const sizes: LanguageModelSizes = {
     batch: microBatch,
     sequence,
     layers,
     hidden,
     heads,
-    keyHeads: read('kv_heads') ?? known?.kvHeads ?? heads,
+    keyHeads: keyHeadsOf(read('kv_heads') ?? known?.kvHeads ?? heads, heads, tp),
     headWidth: known?.headWidth ?? hidden / heads,
     feedForward,
     vocabulary: padded(read('vocab') ?? known?.vocab ?? 50257, tp),
     dropout: 0,
     ...style,
     ...(known?.latent ? { latent: known.latent } : {}),
-    ...(known?.experts ? { experts: known.experts } : {}),
+    ...(experts ? { experts } : {}),
   };
   const software = softwareOf(row);
   const precision = precisionOf(row);
@@ -140,16 +149,16 @@ export function publishedRun(row: Row, file: string): PublishedRun | string {
   );
   const network = number(row, 'internode_gbps_per_gpu');
   const configuration: StepConfiguration = {
-    degrees: { tp, pp, sp, dp, ep: Math.min(number(row, 'ep') ?? 1, dp * sp) },
+    degrees: { tp, pp, sp, dp, ep: Math.min(Math.max(1, number(row, 'ep') ?? 1), dp * sp) },
     virtualStages: chunksOf(row, layers, pp),
     fusedNorms: style.norm === 'layer' || software !== 'eager' || /RMS kernel|TE|FA/.test(row['attn'] ?? ''),
     loss: /llm-foundry|Liger|AutoModel/.test(`${row['source']} ${row['notes']}`)
       ? 'fused'
-      : software === 'eager' || (/torchtitan/.test(row['source'] ?? '') && tp === 1)
+      : (software === 'eager' && !IN_DEEPSPEED.test(row['source'] ?? '')) ||
+          (/torchtitan/.test(row['source'] ?? '') && tp === 1)
         ? 'plain'
         : 'parallel',
-    scatteredSends:
-      (software === 'megatron' && !/BigScience|DeepSpeed/.test(row['source'] ?? '')) || software === 'megatron-core',
+    scatteredSends: software.startsWith('megatron'),
     ...(/LoRA/.test(`${row['source']} ${row['notes']}`) ? { frozen: true } : {}),
     microBatch,
     globalBatch,
@@ -158,7 +167,7 @@ export function publishedRun(row: Row, file: string): PublishedRun | string {
     ...(/offload/i.test(row['zero'] ?? '') ? { offload: 'optimizer' as const } : {}),
     ...(zero.inNode ? { shardRanks: Math.min(dp, perNode) } : {}),
     recompute: recomputeOf(row),
-    attention: attentionOf(row['attn'] ?? '', software),
+    attention: attentionOf(row, software),
     ...(plainSoftmax(row, software, microBatch * (heads / tp)) ? { plainSoftmax: true } : {}),
     precision,
     software,
@@ -182,9 +191,16 @@ export function publishedRun(row: Row, file: string): PublishedRun | string {
     cluster,
     seconds: timed && !meaningless && status === 'ok' ? (number(row, 'iteration_time_s') ?? null) : null,
     memoryBytes: memory === undefined ? null : memory * 1e9,
+    memoryOfLast: /rank logged/.test(row['notes'] ?? ''),
     fits: status !== 'oom',
     formatStated: !AMBIGUOUS.test(row['precision'] ?? '') || precision === 'fp4',
   };
+}
+
+/** Heads of keys: ranks of tp that are more have copies of one; all heads where the stated ones are no share of them. */
+function keyHeadsOf(stated: number, heads: number, tp: number): number {
+  const most = stated < tp && heads % tp === 0 ? tp : stated;
+  return most > 0 && heads % most === 0 ? most : heads;
 }
 
 /** Megatron pads vocabularies to a multiple of 128 · tp; others do no harm by it. */

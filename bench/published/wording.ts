@@ -2,7 +2,7 @@
  * @file What the columns of a published table say, in the words that its sources have: numbers, software, formats, what is sharded,
  * recomputed and overlapped. What a row leaves out is its system's default of the time.
  */
-import { GPT_STYLE, type LanguageModelStyle, LLAMA_STYLE } from '../../models/language-model.js';
+import { type ExpertSizes, GPT_STYLE, type LanguageModelStyle, LLAMA_STYLE } from '../../models/language-model.js';
 import {
   type Precision,
   type Recompute,
@@ -16,26 +16,52 @@ export type Row = Readonly<Record<string, string>>;
 /** Whether a run ended or ran out of memory; undefined where it did neither. */
 export function statusOf(text: string): 'ok' | 'oom' | undefined {
   if (/oom|out.of.memory/i.test(text)) return 'oom';
-  return /^(ok|done|completed?|success(ful)?)?$/i.test(text.trim()) ? 'ok' : undefined;
+  return UNSTATED.test(text) || YES.test(text) || /^(ok|done|pass(ed)?|completed?|success(ful)?)$/i.test(text.trim())
+    ? 'ok'
+    : undefined;
 }
 
-/** Numbers may have commas or underscores between thousands, and lengths of sequences be in thousands of 1,024 ("8k"). */
+/** How tables say that they do not say. */
+const UNSTATED = /^\s*(n\/?a|none|null|nan|unknown|-|–|\?)?\s*$/i;
+
+/** Units that may follow a number, and what one of them is. */
+const UNITS: readonly (readonly [pattern: RegExp, size: number])[] = [
+  [/\s*(ms|milliseconds?)$/i, 1e-3],
+  [/\s*(s|secs?|seconds?)$/i, 1],
+  [/\s*GiB$/, 2 ** 30 / 1e9],
+  [/\s*GB$/i, 1],
+];
+
+/**
+ * Numbers may have commas or underscores between thousands, and a unit behind them; lengths of sequences may be in thousands of
+ * 1,024 ("8k").
+ */
 export function number(row: Row, column: string): number | undefined {
-  const text = (row[column] ?? '').trim().replace(/(\d)[,_](?=\d{3})/g, '$1');
+  const stated = (row[column] ?? '').trim().replace(/(\d)[,_](?=\d{3})/g, '$1');
+  const [unitPattern, size = 1] = UNITS.find(([pattern]) => /^[\d.]/.test(stated) && pattern.test(stated)) ?? [];
+  const text = unitPattern ? stated.replace(unitPattern, '') : stated;
   const [, count, unit = ''] = /^(\d+)([km])$/i.exec(text) ?? [];
   if (column === 'seq' && count !== undefined) return Number(count) * 1024 ** (unit.toLowerCase() === 'k' ? 1 : 2);
   if (text === '' || Number.isNaN(Number(text))) return undefined;
-  return Number(text);
+  return Number(text) * size;
 }
 
+/**
+ * Whose kernels, launches and collectives a run has. Megatron's model in DeepSpeed's engine runs as eager software does: BigScience's
+ * runs, and those of Megatron-Turing NLG beside Megatron's own on the same machine, the same model and the same degrees.
+ */
 export function softwareOf(row: Row): SoftwareName {
   const source = `${row['source']} ${row['overlap']}`;
   if (/compile|JAX|XLA|PAX/i.test(source)) return 'compiled';
+  if (IN_DEEPSPEED.test(source)) return 'eager';
   if (/llm-foundry|Hagemann|ml-engineering|AutoModel/i.test(source)) return 'eager';
   if (/NeMo|Bridge|MLPerf|MegaScale|H100|functional/i.test(source)) return 'megatron-core';
   if (/vTrain|SC21|SC'21|Korthikanti|BigScience|Megatron/i.test(source)) return 'megatron';
   return row['zero']?.startsWith('3') ? 'eager' : 'megatron-core';
 }
+
+/** Megatron's layers under DeepSpeed's engine: whole activations are sent, and gradients reduced after the backward. */
+export const IN_DEEPSPEED = /BigScience|DeepSpeed/;
 
 export function overlapOf(row: Row, software: SoftwareName, zero: number): StepConfiguration['overlap'] {
   const text = row['overlap'] ?? '';
@@ -44,7 +70,7 @@ export function overlapOf(row: Row, software: SoftwareName, zero: number): StepC
   return {
     tensor,
     // ZeRO 3 fetches the next parameters while it computes, in DeepSpeed too.
-    data: software !== 'megatron' || zero === 3 || /grad/.test(text),
+    data: (software !== 'megatron' && !IN_DEEPSPEED.test(row['source'] ?? '')) || zero === 3 || /grad/.test(text),
     pipeline: software === 'megatron-core',
     experts: release(row) >= 26.06,
   };
@@ -63,7 +89,7 @@ export function chunksOf(row: Row, layers: number, pp: number): number {
   if (pp === 1) return 1;
   const most = Math.floor(layers / pp);
   const unstated = /config/.test(row['vpp'] ?? '') ? most : /p2p/.test(row['overlap'] ?? '') ? Math.min(2, most) : 1;
-  return number(row, 'vpp') ?? unstated;
+  return Math.max(1, number(row, 'vpp') ?? unstated);
 }
 
 /**
@@ -73,11 +99,12 @@ export function chunksOf(row: Row, layers: number, pp: number): number {
 export function gradientBytesOf(row: Row, software: SoftwareName, precision: Precision): number {
   const source = `${row['source']} ${row['notes']}`;
   if (precision !== 'fp32' && /NeMo|Bridge|MLPerf|mp_mode=PURE/.test(source)) return 2;
-  return /torchtitan|mp_mode=DEFAULT/.test(source) ? 4 : usualGradientBytes(precision, software);
+  if (/torchtitan|mp_mode=DEFAULT/.test(source)) return 4;
+  return usualGradientBytes(precision, IN_DEEPSPEED.test(row['source'] ?? '') ? 'megatron' : software);
 }
 
 /** Yes and true, where a column asks whether. */
-export const YES = /^\s*(1|true|yes|y|on)\s*$/i;
+export const YES = /^\s*(1(\.0)?|true|yes|y|on)\s*$/i;
 
 /** Levels of ZeRO by the names that other systems have for them. */
 const ZERO_NAMES: readonly (readonly [pattern: RegExp, level: number])[] = [
@@ -100,16 +127,23 @@ export function zeroOf(
 /** What torchtitan calls selective is by operator, unless it says otherwise, and saves attention. */
 export function recomputeOf(row: Row): Recompute {
   const text = row['recompute'] ?? '';
-  if (/^full/i.test(text) || YES.test(text)) return 'full';
+  if (/^(full|uniform|block|(activation.)?checkpoint)/i.test(text) || YES.test(text)) return 'full';
   if (/selective\(op\)/i.test(text)) return 'operators';
   if (/^selective/i.test(text)) return /torchtitan/.test(row['source'] ?? '') ? 'operators' : 'selective';
   return 'none';
 }
 
-export function attentionOf(text: string, software: SoftwareName): StepConfiguration['attention'] {
+/** XLA has no kernel of its own for attention: where a table names none, it runs in parts, unless Transformer Engine has the layers. */
+export function attentionOf(row: Row, software: SoftwareName): StepConfiguration['attention'] {
+  const text = row['attn'] ?? '';
+  // Megatron's own layers, without Transformer Engine's, have no kernel for attention.
+  if (text === 'auto' && /mcore_(?!te)/.test(row['model'] ?? '')) return 'parts';
   if (/unfused/.test(text) || text === 'torch' || text === 'fused') return 'parts';
-  if (/FA3|FA4|TE|cuDNN/.test(text) || software === 'megatron-core') return 'fused';
-  return 'portable';
+  // MPT's attention was FlashAttention 1 in Triton when its tables were made.
+  if (/attention.?v1/i.test(text) || /llm-foundry/.test(row['source'] ?? '')) return 'early';
+  const engine = /^te-/i.test(row['precision'] ?? '');
+  if (/FA3|FA4|TE|cuDNN/.test(text) || engine || software === 'megatron-core') return 'fused';
+  return text.trim() === '' && /JAX|XLA|PAX/i.test(row['source'] ?? '') ? 'parts' : 'portable';
 }
 
 /** Megatron's fused softmax takes batch · heads in fours, and all else goes operator by operator, as "torch" does. */
@@ -141,6 +175,25 @@ const FORMATS: readonly (readonly [pattern: RegExp, precision: Precision])[] = [
   [/fp32|float32/i, 'fp32'],
 ];
 
+/** Settings of Megatron that a row's notes list as "flags {…}": what no column has, experts and how layers are made. */
+export function flagsOf(row: Row): Readonly<Record<string, unknown>> {
+  const [, text] = /flags (\{.*?\})/.exec(row['notes'] ?? '') ?? [];
+  try {
+    const flags: unknown = text === undefined ? {} : JSON.parse(text);
+    return typeof flags === 'object' && flags !== null ? (flags as Readonly<Record<string, unknown>>) : {};
+  } catch {
+    return {};
+  }
+}
+
+/** Experts that flags describe: two of them take a token unless said otherwise. */
+export function expertsOf(flags: Readonly<Record<string, unknown>>, feedForward: number): ExpertSizes | undefined {
+  const count = Number(flags['num-experts'] ?? 0);
+  if (!Number.isInteger(count) || count < 2) return undefined;
+  const chosen = Number(flags['moe-router-topk'] ?? 2);
+  return { count, chosen, feedForward: Number(flags['moe-ffn-hidden-size'] ?? feedForward), shared: 0, dense: 0 };
+}
+
 export function styleOf(row: Row, stated: 'gpt' | 'llama' | undefined): LanguageModelStyle {
   if (stated) return stated === 'gpt' ? GPT_STYLE : LLAMA_STYLE;
   const name = row['model'] ?? '';
@@ -148,5 +201,6 @@ export function styleOf(row: Row, stated: 'gpt' | 'llama' | undefined): Language
   // Nemotron 4: squared ReLU, rotary, no bias, untied.
   if (/nemotron/i.test(name)) return { ...LLAMA_STYLE, gated: false, norm: 'layer' };
   if (/mpt/i.test(name)) return { ...GPT_STYLE, bias: false };
-  return GPT_STYLE;
+  const flags = flagsOf(row);
+  return { ...GPT_STYLE, gated: flags['swiglu'] === true, tied: flags['untie-embeddings-and-output-weights'] !== true };
 }

@@ -55,8 +55,8 @@ export interface StepConfiguration {
   readonly recomputedLayers?: readonly number[];
   /** Nothing where it is left out. */
   readonly offload?: Offload;
-  /** One kernel for attention: written for the device, or for any (FlashAttention 2); or products and softmax in parts. */
-  readonly attention: 'fused' | 'portable' | 'parts';
+  /** One kernel for attention: written for the device, or for any (FlashAttention 2, or 1); or products and softmax in parts. */
+  readonly attention: 'fused' | 'portable' | 'early' | 'parts';
   /** Attention in parts whose softmax is written operator by operator: scale, mask and casts are kernels of their own. */
   readonly plainSoftmax?: boolean;
   readonly precision: Precision;

@@ -8,11 +8,11 @@ import type { DeviceSpec } from '../device.js';
 /** Software that a step runs in. */
 export type SoftwareName = 'megatron' | 'megatron-core' | 'eager' | 'compiled';
 
-/** By the newest format that a device multiplies: 16, 8 or 4 bits. */
-export type Generation = 'ampere' | 'hopper' | 'blackwell';
+/** By the newest format that a device multiplies, 16, 8 or 4 bits, and how much faster that one is than the one before it. */
+export type Generation = 'ampere' | 'hopper' | 'blackwell' | 'blackwellUltra';
 
 export function generationOf({ peakFlops }: DeviceSpec): Generation {
-  if (peakFlops.fp4 !== undefined) return 'blackwell';
+  if (peakFlops.fp4 !== undefined) return peakFlops.fp4 > 2.5 * (peakFlops.fp8 ?? 0) ? 'blackwellUltra' : 'blackwell';
   return peakFlops.fp8 === undefined ? 'ampere' : 'hopper';
 }
 
@@ -31,7 +31,7 @@ export interface StepConstants {
   readonly exchangeSeconds: number;
   /** How many times as long a collective over tp takes in software that is not made around it: it copies and waits, eager or compiled. */
   readonly plainExchange: number;
-  /** Host seconds that a block of experts costs each way: routing, sorting, sizes read back. */
+  /** Host seconds of one expert's product in software that multiplies expert by expert: casts, scales, a launch for each. */
   readonly expertSeconds: number;
   /** Seconds per step outside the model: data, scalars read back, logging. */
   readonly stepSeconds: number;
@@ -43,7 +43,9 @@ export interface StepConstants {
    */
   readonly attentionShare: number;
   readonly attentionHalf: number;
-  /** Share of that share that is left to them on devices newer than they are. */
+  /** Share of that share that FlashAttention 1 reaches. */
+  readonly attentionEarlyShare: number;
+  /** Share of the peak that either of them reaches on devices newer than they are. */
   readonly attentionPortableShare: number;
   /** The same of kernels that are written for such devices (FlashAttention 3, cuDNN): faster, and slower to fill. */
   readonly attentionNativeShare: number;
@@ -55,8 +57,8 @@ export interface StepConstants {
   readonly plainNormPasses: number;
   /** Bytes that are moved per element of an activation to cast it to 8 or 4 bits, both ways round. */
   readonly castBytes: number;
-  /** Share of the rate of 4-bit formats that is left after scales and transforms. */
-  readonly fp4Share: number;
+  /** How many times as fast products in 4 bits are as in 8: less than their peaks are, for power, scales and transforms. */
+  readonly fp4Gain: number;
   /** Seconds per rank of a ring: gathers and scatters pass every rank, whatever their size. */
   readonly ringHopSeconds: number;
   /** Share of tensor-parallel communication that chunked overlap hides, where the run has it. */
@@ -77,31 +79,32 @@ export interface StepConstants {
 
 export const STEP_CONSTANTS: StepConstants = {
   software: {
-    megatron: { hostSeconds: 5.9e-5, passes: 0.9 },
-    'megatron-core': { hostSeconds: 1e-5, passes: 1.55 },
-    eager: { hostSeconds: 1.2e-5, passes: 2.36 },
-    compiled: { hostSeconds: 4e-6, passes: 2.47 },
+    megatron: { hostSeconds: 5.85e-5, passes: 0.847 },
+    'megatron-core': { hostSeconds: 1e-5, passes: 1.56 },
+    eager: { hostSeconds: 1.2e-5, passes: 2.37 },
+    compiled: { hostSeconds: 4e-6, passes: 2.69 },
   },
-  hostPower: 3.04,
-  exchangeSeconds: 5.03e-5,
-  plainExchange: 1.97,
-  expertSeconds: 0.00361,
-  stepSeconds: 0.0065,
-  sustained: { ampere: 0.929, hopper: 0.781, blackwell: 0.675 },
-  attentionShare: 0.373,
+  hostPower: 2.84,
+  exchangeSeconds: 5.08e-5,
+  plainExchange: 2.22,
+  expertSeconds: 8.46e-5,
+  stepSeconds: 0.00615,
+  sustained: { ampere: 0.924, hopper: 0.781, blackwell: 0.682, blackwellUltra: 0.764 },
+  attentionShare: 0.73,
+  attentionEarlyShare: 0.5,
   attentionHalf: 800,
-  attentionPortableShare: 0.6,
+  attentionPortableShare: 0.22,
   attentionNativeShare: 0.65,
-  attentionNativeHalf: 1700,
+  attentionNativeHalf: 1850,
   scoreBytesForward: 10,
   scoreBytesBackward: 21,
   plainNormPasses: 17,
   castBytes: 4,
-  fp4Share: 0.777,
+  fp4Gain: 1.84,
   ringHopSeconds: 2.85e-6,
-  hiddenTensor: 0.683,
-  hiddenExperts: 0.861,
-  hiddenData: 0.499,
+  hiddenTensor: 0.692,
+  hiddenExperts: 0.865,
+  hiddenData: 0.49,
   contention: 0.15,
   optimizerBytes: 32,
   hostShare: 0.5,

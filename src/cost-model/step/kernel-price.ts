@@ -14,18 +14,22 @@ const FALLBACKS: Readonly<Record<StepConfiguration['precision'], readonly PeakKi
   fp32: ['fp32', 'bf16', 'fp16'],
   bf16: ['bf16', 'fp16', 'fp32'],
   fp16: ['fp16', 'bf16', 'fp32'],
-  fp8: ['fp8', 'bf16'],
-  fp4: ['fp4', 'fp8', 'bf16'],
+  fp8: ['fp8', 'bf16', 'fp16', 'fp32'],
+  fp4: ['fp4', 'fp8', 'bf16', 'fp16', 'fp32'],
 };
 
-/** FLOP/s that the largest products of a format reach. */
+/** FLOP/s that the largest products of a format reach for seconds. */
 function productRate(device: DeviceSpec, precision: StepConfiguration['precision'], constants: StepConstants): number {
   const kind = FALLBACKS[precision].find((candidate) => device.peakFlops[candidate] !== undefined);
   if (kind === undefined) throw new Error(`device ${device.id} has no peak for ${precision}`);
-  const peak = device.peakFlops[kind] ?? 0;
-  const measured = device.measuredMatmulFlops?.[kind] ?? peak * profileOf(device).matmulCeiling;
-  const format = kind === 'fp4' ? constants.fp4Share : 1;
-  return measured * format * constants.sustained[generationOf(device)];
+  return highestRate(device, kind, constants) * constants.sustained[generationOf(device)];
+}
+
+/** FLOP/s that were measured, or a share of the peak; 4 bits are limited by the power that 8 bits need already. */
+function highestRate(device: DeviceSpec, kind: PeakKind, constants: StepConstants): number {
+  const highest = device.measuredMatmulFlops?.[kind] ?? (device.peakFlops[kind] ?? 0) * profileOf(device).matmulCeiling;
+  const narrower = kind === 'fp4' && device.peakFlops.fp8 !== undefined;
+  return narrower ? Math.min(highest, constants.fp4Gain * highestRate(device, 'fp8', constants)) : highest;
 }
 
 /** Elements of 2 bytes (4 in fp32): activations and parameters as products read them. */
@@ -91,12 +95,14 @@ export function attentionSeconds(
 /** Share of the peak that one kernel for attention reaches on long sequences, forward, and the keys at which it has half of it. */
 function attentionRate(
   { peakFlops }: DeviceSpec,
-  attention: 'fused' | 'portable',
+  attention: 'fused' | 'portable' | 'early',
   constants: StepConstants,
 ): { readonly share: number; readonly half: number } {
-  if (peakFlops.fp8 === undefined) return { share: constants.attentionShare, half: constants.attentionHalf };
+  const half = constants.attentionHalf;
+  if (peakFlops.fp8 === undefined)
+    return { share: constants.attentionShare * (attention === 'early' ? constants.attentionEarlyShare : 1), half };
   if (attention === 'fused') return { share: constants.attentionNativeShare, half: constants.attentionNativeHalf };
-  return { share: constants.attentionShare * constants.attentionPortableShare, half: constants.attentionHalf };
+  return { share: constants.attentionPortableShare, half };
 }
 
 /** Matrix units take rows of 16 bytes; products on rows of other lengths (heads of 108 or 150) run on plain units. */

@@ -52,7 +52,7 @@ export class PhasePricing {
     let launches = 0;
     let exchanges = 0;
     let ep = 0;
-    let expertParts = 0;
+    let experts = 0;
     let tpBytes = 0;
     let spBytes = 0;
     let epBytes = 0;
@@ -64,6 +64,8 @@ export class PhasePricing {
           const seconds = matmulSeconds(own, device, precision, constants);
           matmul += seconds;
           launches++;
+          // Transformer Engine multiplies expert by expert, other software all of a rank's experts in one kernel.
+          if (work.experts && configuration.software.startsWith('megatron')) experts += own.batch;
           if (work.tokens === 'depth') {
             weightGradient += seconds;
             memory += this.accumulation(own);
@@ -73,7 +75,6 @@ export class PhasePricing {
             memory += memorySeconds(own.batch * own.rows * own.depth * constants.castBytes, device);
           }
           if (work.experts) {
-            expertParts++;
             const sent = (work.batch * work.rows * this.hidden * width) / degrees.sp / degrees.tp;
             ep += this.dispatch(sent);
             epBytes += (1 - 1 / degrees.ep) * sent;
@@ -114,7 +115,7 @@ export class PhasePricing {
     const host =
       launches * software.hostSeconds +
       exchanges * constants.exchangeSeconds +
-      (expertParts / 2) * constants.expertSeconds * (configuration.overlap.experts ? 1 - constants.hiddenExperts : 1);
+      experts * constants.expertSeconds * (configuration.overlap.experts ? 1 - constants.hiddenExperts : 1);
     const launch = together(host, busy, constants.hostPower) - busy;
     return {
       matmul,

@@ -5,7 +5,12 @@ import test from 'ava';
 import { deviceOf } from '../../../src/cost-model/cluster.js';
 import type { StepConfiguration } from '../../../src/cost-model/step/configuration.js';
 import { STEP_CONSTANTS } from '../../../src/cost-model/step/constants.js';
-import { attentionLaunches, attentionSeconds, memorySeconds } from '../../../src/cost-model/step/kernel-price.js';
+import {
+  attentionLaunches,
+  attentionSeconds,
+  matmulSeconds,
+  memorySeconds,
+} from '../../../src/cost-model/step/kernel-price.js';
 import type { AttentionWork } from '../../../src/cost-model/step/work.js';
 
 const device = deviceOf('a100-sxm-80');
@@ -54,7 +59,7 @@ test('a softmax operator by operator moves 20 bytes a score more, in five kernel
 
 test('attention written for a Hopper reaches what FlashAttention 3 does at most on long sequences, and half of it on 2,048 keys', (t) => {
   const hopper = deviceOf('h100-sxm-80');
-  const flopsPerSecond = (keys: number, attention: 'fused' | 'portable', on = hopper) => {
+  const flopsPerSecond = (keys: number, attention: 'fused' | 'portable' | 'early', on = hopper) => {
     const work = { ...heads(128, 16), queries: keys, keys };
     const needed = 2 * 16 * keys * keys * 128;
     return needed / attentionSeconds(work, on, { attention, precision: 'bf16' }, STEP_CONSTANTS);
@@ -64,7 +69,34 @@ test('attention written for a Hopper reaches what FlashAttention 3 does at most 
   t.true(long < 7.4e14 && long > 0.75 * 7.4e14, `${long}`);
   t.true(flopsPerSecond(2048, 'fused') < 0.6 * long);
   t.true(flopsPerSecond(131072, 'portable') < 0.5 * long);
+  t.is(flopsPerSecond(131072, 'early'), flopsPerSecond(131072, 'portable'));
+  // Dao 2023: FlashAttention 2 reaches 50 to 73 % of an A100's 312 TFLOP/s forward, FlashAttention 1 25 to 40 %.
+  const ampere = deviceOf('a100-sxm-80');
+  for (const keys of [2048, 16384]) {
+    const share = flopsPerSecond(keys, 'portable', ampere) / 3.12e14;
+    t.true(share > 0.5 && share < 0.73, `${share}`);
+    t.true(Math.abs(flopsPerSecond(keys, 'early', ampere) / 3.12e14 / share - 0.5) < 1e-9);
+  }
   // No device attends faster than it multiplies.
   const instinct = deviceOf('mi300x-192');
   t.true(flopsPerSecond(131072, 'fused', instinct) < 6.684e14);
+});
+
+test('large products in 4 bits are faster than in 8 by the same factor on every Blackwell, and the Ultra is the fastest', (t) => {
+  const work = {
+    kind: 'matmul',
+    batch: 1,
+    rows: 16384,
+    columns: 16384,
+    depth: 16384,
+    experts: false,
+    tokens: 'rows',
+  } as const;
+  const rate = (id: string, precision: StepConfiguration['precision']) =>
+    1 / matmulSeconds(work, deviceOf(id), precision, STEP_CONSTANTS);
+  for (const id of ['b200-sxm-180', 'gb200-nvl72', 'gb300-nvl72'])
+    t.true(Math.abs(rate(id, 'fp4') / rate(id, 'fp8') / STEP_CONSTANTS.fp4Gain - 1) < 1e-9, id);
+  // Llama 405B of Megatron-Bridge 26.02 on 256 devices: 61.98 s on GB200, 49.75 s on GB300, in 8 bits both.
+  const ratio = rate('gb300-nvl72', 'fp8') / rate('gb200-nvl72', 'fp8');
+  t.true(ratio > 1.15 && ratio < 1.35, `${ratio}`);
 });

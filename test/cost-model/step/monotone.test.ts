@@ -47,7 +47,7 @@ const CONFIGURATION = fc
     // Not zero-bubble: where launches are what takes time, weight gradients that get faster leave less to fill bubbles with.
     schedule: fc.constantFrom('naive', 'f-then-b', '1f1b'),
     software: fc.constantFrom('megatron', 'megatron-core', 'eager', 'compiled'),
-    attention: fc.constantFrom('fused', 'portable', 'parts'),
+    attention: fc.constantFrom('fused', 'portable', 'early', 'parts'),
     tensor: fc.boolean(),
     data: fc.boolean(),
   } as const)

@@ -53,6 +53,21 @@ test('a phase takes as long as the longer of host and device, at most as both, a
   );
 });
 
+test('experts that are multiplied one by one cost the host a launch each, those of one kernel none', (t) => {
+  const experts: MatmulWork = { ...gradient, batch: 64, rows: 64, experts: true, tokens: 'rows' };
+  const bound = { ...STEP_CONSTANTS, expertSeconds: 1 };
+  const launched = (software: StepConfiguration['software'], ep: number) => {
+    const own = trained(degrees);
+    const configuration = { ...own, software, degrees: { ...own.degrees, ep } };
+    return Math.round(new PhasePricing(1024, 2, configuration, cluster, bound).phase([experts]).launch);
+  };
+  t.deepEqual(
+    [1, 2, 8].map((ep) => launched('megatron-core', ep)),
+    [64, 32, 8],
+  );
+  t.is(launched('eager', 8), 0);
+});
+
 /** The product's one kernel takes the host so long. */
 function withHost(hostSeconds: number): StepConstants {
   const { software } = STEP_CONSTANTS;
