@@ -1,6 +1,7 @@
 /**
  * @file Pages that show commands with exactly what they print. A block marked `console` has lines that begin with `$ `, each
- * with its output below; `| grep -E 'pattern'` after a command keeps the lines that match, as it does in a shell.
+ * with its output below; `| grep -E 'pattern'` after a command keeps the lines that match, as it does in a shell. What stands below
+ * `$ cat name` is a file that later commands read.
  */
 
 export const GUIDES = ['docs/choosing-a-strategy.md', 'docs/splitting-tips.md'] as const;
@@ -11,11 +12,14 @@ export const PAGES = [...GUIDES, 'docs/search.md', 'docs/whole-steps.md'] as con
 /** What runs a command, such as `['simulate', '--model', 'gpt']`, and returns what it printed. */
 export type RunCommand = (words: readonly string[]) => Promise<string>;
 
+/** Keeps a file that a page shows where commands find it. */
+export type SaveFile = (name: string, text: string) => void;
+
 /** The page with every output made anew. */
-export async function withOutputs(page: string, run: RunCommand): Promise<string> {
+export async function withOutputs(page: string, run: RunCommand, save: SaveFile): Promise<string> {
   const pieces = page.split(/^(```console\n[\s\S]*?^```$)/m);
   const anew: string[] = [];
-  for (const piece of pieces) anew.push(piece.startsWith('```console\n') ? await blockAnew(piece, run) : piece);
+  for (const piece of pieces) anew.push(piece.startsWith('```console\n') ? await blockAnew(piece, run, save) : piece);
   return anew.join('');
 }
 
@@ -24,14 +28,24 @@ export function commandsOf(page: string): readonly string[] {
   return [...page.matchAll(/^```console\n([\s\S]*?)^```$/gm)].flatMap(([, block = '']) => linesOf(block));
 }
 
-async function blockAnew(block: string, run: RunCommand): Promise<string> {
+async function blockAnew(block: string, run: RunCommand, save: SaveFile): Promise<string> {
   const outputs: string[] = [];
-  for (const line of linesOf(block)) {
-    const [, command = '', pattern] = /^(.*?)(?: \| grep -E '([^']*)')?$/.exec(line) ?? [];
+  for (const shown of block.split(/^(?=\$ )/m).slice(1)) {
+    const [line = '', ...below] = shown
+      .replace(/\n```$/, '')
+      .trimEnd()
+      .split('\n');
+    const [, file] = /^\$ cat (\S+)$/.exec(line) ?? [];
+    if (file !== undefined) {
+      save(file, `${below.join('\n')}\n`);
+      outputs.push([line, ...below].join('\n'));
+      continue;
+    }
+    const [, command = '', pattern] = /^\$ (.*?)(?: \| grep -E '([^']*)')?$/.exec(line) ?? [];
     const printed = await run(command.split(/\s+/).slice(1));
     const lines = printed.trimEnd().split('\n');
     const kept = pattern === undefined ? lines : lines.filter((text) => new RegExp(pattern).test(text));
-    outputs.push([`$ ${line}`, ...kept].join('\n'));
+    outputs.push([line, ...kept].join('\n'));
   }
   return `\`\`\`console\n${outputs.join('\n')}\n\`\`\``;
 }

@@ -19,7 +19,7 @@ try {
   process.chdir(folder);
   for (const name of option === '--print' ? [only] : PAGES) {
     const page = readFileSync(join(root, name), 'utf8');
-    const anew = await withOutputs(page, printed);
+    const anew = await withOutputs(page, printed, writeFileSync);
     if (option === '--print') write(anew);
     else writeFileSync(join(root, name), anew);
   }

@@ -26,7 +26,15 @@ test('an output is made anew, and grep keeps the lines that match', async (t) =>
   const page = "a\n\n```console\n$ autopar x | grep -E 'b|d'\nold\n$ autopar y\n```\nz\n";
   const run = async (words: readonly string[]) => (words[0] === 'x' ? 'b1\nc2\nd3\n' : 'all\nof it\n');
   t.is(
-    await withOutputs(page, run),
+    await withOutputs(page, run, () => t.fail()),
     "a\n\n```console\n$ autopar x | grep -E 'b|d'\nb1\nd3\n$ autopar y\nall\nof it\n```\nz\n",
   );
+});
+
+test('a file that is shown is there for the commands below it, and stays as it is', async (t) => {
+  const page = '```console\n$ cat a.yaml\nversion: 1\nnodes: []\n$ autopar x\nold\n```\n';
+  const files = new Map<string, string>();
+  const run = async () => files.get('a.yaml') ?? 'no file';
+  const anew = await withOutputs(page, run, (name, text) => files.set(name, text));
+  t.is(anew, page.replace('old', 'version: 1\nnodes: []'));
 });
