@@ -115,10 +115,7 @@ export function tensorBytes(
 }
 
 /** State of a part under the recipe and the ZeRO level of a configuration. */
-function stateBytes(
-  { dense, experts }: Held,
-  configuration: StepConfiguration,
-): StateBytes {
+function stateBytes({ dense, experts }: Held, configuration: StepConfiguration): StateBytes {
   const { degrees, zero, frozen, inference } = configuration;
   const recipe = recipeOf(configuration);
   const shards = configuration.shardRanks ?? degrees.dp * degrees.sp;
