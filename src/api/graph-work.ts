@@ -13,10 +13,14 @@ import { drawDropout } from '../ir/autodiff/dropout.js';
 import { flattenBlocks } from '../ir/blocks/flatten-blocks.js';
 import { dimensionRoles } from '../ir/dimension-roles.js';
 import { isFloating } from '../ir/dtype.js';
+import { AutoparError } from '../ir/error.js';
 import { elementCount, type Graph, type Node, typeOf } from '../ir/graph.js';
 import { firstOfLayers, type LayerRun } from '../ir/passes/first-of-layers.js';
 import { plan } from '../search/plan.js';
+import type { Mesh } from '../sharding-propagation/mesh.js';
+import type { Pin } from '../sharding-propagation/pin.js';
 import type { ReadWork } from './layer-classes.js';
+import { productPins, tablePins } from './parameter-pins.js';
 
 /** What a graph's work is read for: inference, or training with a loss. */
 export type Purpose = { readonly kind: 'inference' } | { readonly kind: 'training'; readonly loss: LossOptions };
@@ -57,10 +61,13 @@ export async function graphWork(
   const repeats = new Map(runs.map(({ name, instances }) => [name, instances.length]));
   const { device } = cluster;
   const ranks: Cluster = { nodes: 1, perNode: tp, device, levels: deviceLevels(device, 1, tp), local: false };
-  const found = await plan(graph, ranks, {
-    degrees: { dp: 1, tp },
-    memoryBytes: Number.MAX_SAFE_INTEGER,
-  });
+  const search = (pins: (mesh: Mesh) => readonly Pin[]) =>
+    plan(graph, ranks, { degrees: { dp: 1, tp }, memoryBytes: Number.MAX_SAFE_INTEGER, operatorPins: pins });
+  const pinned = async (pins: (mesh: Mesh) => readonly Pin[]) => search(pins).catch(unlessPinned);
+  const first = (await pinned((mesh) => tablePins(graph, mesh))) ?? (await search(() => []));
+  const whole = productPins(graph, first);
+  const cut = whole.length === 0 ? null : await pinned((mesh) => [...tablePins(graph, mesh), ...whole]);
+  const found = cut ?? first;
   const places = layerPlaces(graph);
   const partOf = (group: string) => places.get(group) ?? 'last';
   const parts = readWork(graph, found.sharded, partOf);
@@ -92,6 +99,12 @@ export async function graphWork(
     };
   };
   return { work, graph, assignment: found.assignment, runs, sequence, tensors };
+}
+
+/** Where parameters cannot lie so, they lie as is cheapest. */
+function unlessPinned(error: unknown): null {
+  if (error instanceof AutoparError) return null;
+  throw error;
 }
 
 const NOTHING: PartWork = {

@@ -4,11 +4,13 @@
  */
 import { join } from 'node:path';
 import test from 'ava';
+import { generatedModel } from '../../models/families.js';
 import { graphOfWork, graphWork } from '../../src/api/graph-work.js';
 import { importModel } from '../../src/api/import.js';
 import { simulate } from '../../src/api/simulate.js';
 import { parseCluster } from '../../src/cost-model/cluster.js';
 import type { PartWork } from '../../src/cost-model/step/work.js';
+import { findLayers } from '../../src/ir/passes/find-layers.js';
 import { ROOT } from '../cli/autopar.js';
 
 const cluster = parseCluster('1x8:a100-sxm-80', undefined);
@@ -50,6 +52,21 @@ test('a layer of a file has the products and keeps the bytes of the family that 
   t.true(near(kept ?? 0, expected ?? 1, 0.15), `${kept} ${expected}`);
   const parts = await simulate({ model: join(ROOT, 'models', 'gpt-tiny.onnx'), ...options, attention: 'parts' });
   t.true((parts.stages[0]?.activations ?? 0) > (kept ?? 0), 'scores are kept where attention is in parts');
+});
+
+test('of a model each rank of tp holds its part of every matrix, the table of tokens too, whatever the micro-batch', async (t) => {
+  const { build } = generatedModel('llama:layers=2,hidden=1024,heads=8,kv_heads=8,seq=1024,vocab=8192');
+  for (const batch of [1, 4]) {
+    const graph = findLayers(build(batch));
+    const heldOver = async (tp: number): Promise<number> => {
+      const { work } = await graphWork(graphOfWork(graph, { kind: 'training', loss }), tp, cluster);
+      const all = [{ count: 1, part: work.first }, ...work.layers, { count: 1, part: work.last }];
+      return all.reduce((total, { count, part }) => total + count * part.parameters, 0);
+    };
+    const [whole, part] = [await heldOver(1), await heldOver(4)];
+    // Scales of norms and rotary tables are whole: a hundredth.
+    t.true(part >= whole / 4 && part <= (1.02 * whole) / 4, `${batch}: ${part} of ${whole}`);
+  }
 });
 
 test('a file is cut along its sequence like a family', async (t) => {

@@ -1,0 +1,85 @@
+/**
+ * @file Parameters that a rank of tensor parallelism holds in part, as generated families do: where the cheapest plan of one
+ * micro-batch holds them whole, since that costs it nothing, what it would take besides (memory, the reduction of gradients, the
+ * update) is spared by pins.
+ */
+import { isDeepStrictEqual } from 'node:util';
+import type { Graph } from '../ir/graph.js';
+import { entryOf } from '../ir/ops/index.js';
+import { mayBePadded } from '../ir/padding.js';
+import { viewOf } from '../ir/view.js';
+import type { PlanResult } from '../search/plan.js';
+import { isReplicated } from '../sharding-propagation/layout.js';
+import type { Mesh } from '../sharding-propagation/mesh.js';
+import type { Pin } from '../sharding-propagation/pin.js';
+import { sidesUnder } from './explain-layouts.js';
+import { wordEmbedding } from './parallel-config/word-embedding.js';
+
+/**
+ * Tokens are looked up in a table that is cut by its rows, as Megatron does and generated families do: whole, it would save a
+ * reduction in every micro-batch, and be held, reduced and updated on every rank, which the work of one micro-batch does not know.
+ */
+export function tablePins(graph: Graph, mesh: Mesh): readonly Pin[] {
+  const found = wordEmbedding(graph);
+  const tp = mesh.axes.find(({ name }) => name === 'tp');
+  if (
+    !found ||
+    !tp ||
+    tp.size === 1 ||
+    found.vocabulary < tp.size ||
+    graph.weights.get(found.table)?.role !== 'parameter'
+  )
+    return [];
+  const { node, rows } = found;
+  const view = viewOf(graph, node);
+  const entry = entryOf(node.op, node.domain);
+  const rule = entry?.rule(view);
+  const isEven = found.vocabulary % tp.size === 0;
+  if (rule?.factors.get(rows)?.kind !== 'mask' || !entry || !(isEven || mayBePadded(rows, view, rule, entry)))
+    return [];
+  const axes = { [rows]: tp.subAxes.map(({ name }) => name) };
+  const text = `rows of ${found.table} over tp`;
+  return [
+    { kind: 'operator', node: node.name, source: { file: null, line: null, text, priority: 0, why: null }, axes },
+  ];
+}
+
+/**
+ * A parameter of which forward's product reads a part lies so, where another layout in backward had it kept whole: that too costs one
+ * micro-batch nothing, and memory, reductions and updates on every rank.
+ */
+export function productPins(
+  graph: Graph,
+  { assignment, sharded }: Pick<PlanResult, 'assignment' | 'sharded'>,
+): readonly Pin[] {
+  const { mesh, strategies } = assignment;
+  const held = new Set(
+    sharded.weights.flatMap(({ tensor, weight }) => {
+      const { shape, localShape } = sharded.tensors.get(tensor) ?? { shape: [], localShape: [] };
+      const isParameter = graph.weights.get(weight)?.role === 'parameter';
+      return isParameter && shape.length > 1 && isDeepStrictEqual(shape, localShape) ? [weight] : [];
+    }),
+  );
+  if (held.size === 0) return [];
+  const views = new Map(
+    graph.nodes.flatMap((node) => {
+      const [from, ...others] = node.inputs.filter((input) => input !== null);
+      const isView = entryOf(node.op, node.domain)?.family === 'view' && others.length === 0;
+      return isView && node.phase === 'forward' && held.has(from ?? '')
+        ? node.outputs.flatMap((output) => (output === null ? [] : [[output, from ?? ''] as const]))
+        : [];
+    }),
+  );
+  return graph.nodes.flatMap((node): readonly Pin[] => {
+    const strategy = strategies.get(node.group);
+    if (!strategy || node.phase !== 'forward' || entryOf(node.op, node.domain)?.family !== 'contraction') return [];
+    const { operands } = sidesUnder(graph, node, strategy, mesh);
+    return node.inputs.flatMap((tensor, index): readonly Pin[] => {
+      const layout = operands[index];
+      if (tensor === null || !layout || isReplicated(layout) || !(held.has(tensor) || views.has(tensor))) return [];
+      const text = `${views.get(tensor) ?? tensor} as its product reads it`;
+      const source = { file: null, line: null, text, priority: 0, why: null };
+      return [{ kind: 'tensor', tensor, source, demand: { kind: 'layout', layout } }];
+    });
+  });
+}
