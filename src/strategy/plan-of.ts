@@ -7,7 +7,7 @@
  */
 import type { Graph, Node } from '../ir/graph.js';
 import type { Assignment, View } from '../partition/assignment.js';
-import { isReplicated } from '../sharding-propagation/layout.js';
+import { isReplicated, type Layout } from '../sharding-propagation/layout.js';
 import { layoutText } from '../sharding-propagation/layout-text.js';
 import { REPLICATED, type Strategy } from '../sharding-propagation/strategy.js';
 import { layerClasses, leadersOf } from './layer-classes.js';
@@ -124,11 +124,17 @@ function redistributionsOf(
   leaders: ReadonlyMap<string, string>,
 ): Readonly<Record<string, readonly PlanView[]>> {
   const { mesh, views } = found.assignment;
+  const texts = new Map<Layout, string>();
+  const written = (layout: Layout): string => {
+    const text = texts.get(layout) ?? layoutText(layout, mesh);
+    texts.set(layout, text);
+    return text;
+  };
   const byTensor = new Map<string, { readonly view: View; readonly entry: PlanView }[]>();
   views.forEach((view, index) => {
     const entry = {
       readers: view.readers.map(readerText),
-      layout: layoutText(view.layout, mesh),
+      layout: written(view.layout),
       steps: found.viewSteps[index] ?? [],
     };
     const list = byTensor.get(view.tensor);
@@ -141,7 +147,7 @@ function redistributionsOf(
   };
   const textOf = (tensor: string) => {
     const layout = produced.get(tensor);
-    return layout ? layoutText(layout, mesh) : undefined;
+    return layout && written(layout);
   };
   const follows = (tensor: string) => {
     const leader = leaders.get(tensor);
