@@ -37,7 +37,7 @@ export function costOf(problem: CostProblem, states: readonly number[]): number 
 }
 
 /** A factor's entry under an assignment of all variables. */
-export function entryAt(factor: CostFactor, states: readonly number[]): number {
+function entryAt(factor: CostFactor, states: readonly number[]): number {
   let index = 0;
   factor.variables.forEach((variable, position) => {
     index = index * (factor.table.sizes[position] as number) + (states[variable] as number);
