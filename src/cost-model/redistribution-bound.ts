@@ -28,6 +28,8 @@ import { type Arrivals, linkBound, type UnitBound } from './link-bound.js';
 /** The bound on a cluster; `price` prices the steps that it is made of. */
 export function redistributionBound(cluster: Cluster, mesh: Mesh, price: StepPrice): LeastCost {
   const { units, rounds } = linkBound(cluster, mesh);
+  const sizes = new Map(subAxes(mesh).map(({ name, size }) => [name, size]));
+  const sizesIn = new Map(units.map((unit) => [unit, new Map(unit.axes.map((axis) => [axis, sizes.get(axis) ?? 1]))]));
   const { collectiveSeconds } = profileOf(cluster.device);
   const [anyAxis] = subAxes(mesh);
   const known = new WeakMap<Layout, Places>();
@@ -49,7 +51,7 @@ export function redistributionBound(cluster: Cluster, mesh: Mesh, price: StepPri
     const change = { before, after, fetched, reduced, isPartial: to.partial.length > 0 };
     const bytes = (elements * elementBits) / 8;
 
-    const crossings = units.map((unit) => ({ unit, ...crossingOf(change, unit.axes, mesh, bytes) }));
+    const crossings = units.map((unit) => ({ unit, ...crossingOf(change, sizesIn.get(unit) ?? sizes, bytes) }));
     const collectives = (fetched.length > 0 ? 1 : 0) + (reduced.length > 0 ? 1 : 0);
     const onWire = crossings.map(({ unit, arrivals }) => Math.max(0, ...arrivals.map(unit.seconds)));
     // A permutation takes one round, however many nodes it joins. It makes no rank's block larger, nor sums: another follows.
@@ -103,20 +105,19 @@ interface Change {
 }
 
 /**
- * What must reach the units that `axes` tell apart: as above, of layouts without the other axes, since together the ranks of
+ * What must reach the units that `axes` (with their sizes) tell apart: as above, of layouts without the other axes, since together the ranks of
  * a unit hold what their union holds. Where there is both to fetch and to reduce, either alone is a bound.
  */
 function crossingOf(
   { before, after, fetched, reduced, isPartial }: Change,
-  axes: readonly SubAxis[],
-  mesh: Mesh,
+  axes: ReadonlyMap<SubAxis, number>,
   bytes: number,
 ): { readonly arrivals: readonly Arrivals[]; readonly doublings: number } {
-  const size = (some: Iterable<SubAxis>) =>
-    axesSize(
-      mesh,
-      [...some].filter((axis) => axes.includes(axis)),
-    );
+  const size = (some: Iterable<SubAxis>) => {
+    let product = 1;
+    for (const axis of some) product *= axes.get(axis) ?? 1;
+    return product;
+  };
   const [start, end] = [bytes / size(before.keys()), bytes / size(after.keys())];
   const [fetchedOver, reducedOver] = [size(fetched), size(reduced)];
   const grows = Math.max(1, end / start);
@@ -132,7 +133,7 @@ function crossingOf(
     });
   }
   if (reducedOver > 1) {
-    const share = bytes / axesSize(mesh, axes);
+    const share = bytes / size(axes.keys());
     const whole = isPartial ? 0 : end - share;
     arrivals.push({
       fetched: whole,

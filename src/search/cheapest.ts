@@ -90,7 +90,7 @@ export function settled(
   for (;;) {
     let eliminated = eliminate(groups.problem(), algebra, SMALL);
     while (groups.refine(eliminated.states)) eliminated = eliminate(groups.problem(), algebra, SMALL);
-    if (eliminated.bound === eliminated.cost) return eliminated;
+    if (eliminated.bound === eliminated.cost || !isWorthSolving(eliminated, groups.problem())) return eliminated;
     const found = cheapest(groups.problem(), algebra);
     if (!groups.refine(found.states)) return found;
   }

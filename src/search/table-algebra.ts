@@ -166,6 +166,8 @@ export class TableAlgebra {
    * @returns entries of the tables made, or null where one does not fit
    */
   replace(tables: ReadonlyMap<Term, CostTable>, fits: (sizes: readonly number[]) => boolean): number | null {
+    // What was begun and not ended would be taken for what is made.
+    if (this.isOutdated) return null;
     const changed = new Set<Term>(tables.keys());
     const decided = new Set<number>();
     this.isOutdated = true;
