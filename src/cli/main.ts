@@ -8,10 +8,11 @@ import { reportFailure, runCommandLine } from './command-line.js';
 import { Output } from './output.js';
 
 /**
- * V8's optimising compiler takes over after four times as much work of a function as by default. A command runs for seconds: half of
- * its processor time went into optimised code that hardly ran, on cores that searching and garbage collection could use.
+ * Node 20's optimising compiler takes over after four times as much work of a function as by default. A command runs for seconds:
+ * half of its processor time went into optimised code that hardly ran, on cores that searching and garbage collection could use.
+ * Later versions have no such flag, and a compiler between that is cheap.
  */
-setFlagsFromString('--interrupt-budget=500000');
+if (process.versions.node.startsWith('20.')) setFlagsFromString('--interrupt-budget=500000');
 
 const line = process.argv.slice(2);
 const interruption = new AbortController();
