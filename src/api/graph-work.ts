@@ -115,6 +115,8 @@ const NOTHING: PartWork = {
   saved: 0,
   savedRepeated: 0,
   savedMasks: 0,
+  live: 0,
+  liveShared: 0,
 };
 
 function withGradients(forward: Graph, loss: LossOptions): Graph {

@@ -40,6 +40,7 @@ export interface PartsBytes {
 export function partBytes(model: ModelWork, configuration: StepConfiguration): PartsBytes {
   const { recompute } = configuration;
   const first = stateBytes(heldOf(model.first, configuration), configuration);
+  if (configuration.inference) return inferenceBytes(model, configuration);
   return {
     first: withActivations(first, savedBytes(model.first, recompute, configuration), 0, 0, 0),
     layers: model.layers.map(({ part }) => {
@@ -54,6 +55,27 @@ export function partBytes(model: ModelWork, configuration: StepConfiguration): P
       0,
     ),
   };
+}
+
+/** Nothing is kept for a backward: a part needs room for its parameters, and for what is live at its fullest moment. */
+function inferenceBytes(model: ModelWork, configuration: StepConfiguration): PartsBytes {
+  const own = (part: PartWork, held: Held, gathered: number) =>
+    withActivations(stateBytes(held, configuration), 0, liveBytes(part, configuration), gathered, 0);
+  return {
+    first: own(model.first, heldOf(model.first, configuration), 0),
+    layers: model.layers.map(({ part }) => {
+      const held = heldOf(part, configuration);
+      const kept = own(part, held, gatheredBytes(held, configuration));
+      return { kept, recomputed: kept };
+    }),
+    last: own(model.last, heldByLast(model, configuration), 0),
+  };
+}
+
+/** What is live at a part's fullest moment in inference; attention in parts writes its scores, and softmax beside them. */
+function liveBytes(part: PartWork, { degrees, precision, tpSequence, attention }: StepConfiguration): number {
+  const scores = attention === 'parts' ? 2 * scoresOf(part) : 0;
+  return (((tpSequence ? part.liveShared : part.live) + scores) * elementBytes(precision)) / degrees.sp;
 }
 
 type StateBytes = Pick<PartBytes, 'parameters' | 'gradients' | 'optimizer' | 'hostState'>;
@@ -155,17 +177,20 @@ function layerBytes(
         ? boundary / (configuration.tpSequence ? configuration.degrees.tp : 1) + resultBytes(part, configuration)
         : savedBytes(part, recompute, configuration);
   const onHost = offloadsActivations(configuration);
-  const gathered =
-    configuration.zero === 3 && !configuration.keepsGathered
-      ? (2 * width + recipeOf(configuration).gradient) * (held.dense + held.experts)
-      : 0;
   return withActivations(
     stateBytes(held, configuration),
     onHost ? 0 : saved,
     whole * (recompute === 'full' ? 1.3 : 0.3),
-    gathered,
+    gatheredBytes(held, configuration),
     onHost ? saved : 0,
   );
+}
+
+/** What ZeRO 3 gathers to run a layer: its parameters, those of the next, and in training its gradients. */
+function gatheredBytes({ dense, experts }: Held, configuration: StepConfiguration): number {
+  if (configuration.zero < 3 || configuration.keepsGathered) return 0;
+  const gradient = configuration.inference ? 0 : recipeOf(configuration).gradient;
+  return (2 * elementBytes(configuration.precision) + gradient) * (dense + experts);
 }
 
 /**
@@ -200,7 +225,7 @@ function savedBytes(
 ): number {
   const width = elementBytes(precision);
   const repeated = part.savedRepeated / (tpSequence ? degrees.tp : 1);
-  const scoreBytes = attention === 'parts' && recompute === 'none' ? scoresOf(part) : 0;
+  const scoreBytes = attention === 'parts' && recompute === 'none' ? SCORE_BYTES * scoresOf(part) : 0;
   const norms = fusedNorms
     ? 0
     : part.forward.reduce(
@@ -213,11 +238,11 @@ function savedBytes(
   );
 }
 
-/** Bytes that attention in parts keeps of its scores. */
+/** Elements of scores of attention. */
 function scoresOf({ forward }: PartWork): number {
   return forward
     .filter((work): work is AttentionWork => work.kind === 'attention')
-    .reduce((sum, { batch, heads, queries, keys }) => sum + batch * heads * queries * keys * SCORE_BYTES, 0);
+    .reduce((sum, { batch, heads, queries, keys }) => sum + batch * heads * queries * keys, 0);
 }
 
 /** Recipes of 8 bits keep the inputs of products in them: 27 of 34 bytes are left. */

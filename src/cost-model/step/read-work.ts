@@ -9,9 +9,10 @@ import { elementCount, type Graph } from '../../ir/graph.js';
 import type { OperatorFamily } from '../../ir/operator.js';
 import type { ComputeNode, ShardedGraph, ShardedNode } from '../../partition/sharded-graph.js';
 import { attentionSizes } from './attention-work.js';
+import { liveTensors } from './live-tensors.js';
 import { chainTraffic, isRepeated, traffic } from './memory-traffic.js';
 import { products, productsWithin } from './product-work.js';
-import { isView, outputsOf, type Phase, phaseOf, StepGraph } from './step-graph.js';
+import { inputsOf, isView, outputsOf, type Phase, phaseOf, StepGraph } from './step-graph.js';
 import type { PartWork, Work } from './work.js';
 
 /** The name of a part for each operator group: which of the parts a node belongs to. */
@@ -43,6 +44,10 @@ export function readWork(graph: Graph, sharded: ShardedGraph, partOf: PartOf): R
     const own = draft(group);
     own.parameters += elements;
     if (experts) own.expertParameters += elements;
+  }
+  for (const [name, { elements, shared }] of liveTensors(step, partOf)) {
+    const own = parts.get(name);
+    if (own) Object.assign(own, { live: elements, liveShared: shared });
   }
   return parts;
 }
@@ -89,10 +94,21 @@ interface Draft {
   saved: number;
   savedRepeated: number;
   savedMasks: number;
+  live: number;
+  liveShared: number;
 }
 
 function newDraft(): Draft {
-  return { forward: [], backward: [], parameters: 0, expertParameters: 0, saved: 0, savedRepeated: 0, savedMasks: 0 };
+  const nothing = {
+    parameters: 0,
+    expertParameters: 0,
+    saved: 0,
+    savedRepeated: 0,
+    savedMasks: 0,
+    live: 0,
+    liveShared: 0,
+  };
+  return { forward: [], backward: [], ...nothing };
 }
 
 interface Kernel {
@@ -128,7 +144,7 @@ function* kernels(graph: StepGraph): Generator<Kernel> {
       const loss = graph.family(group) === 'loss';
       const activation = node.collective.kind === 'all-reduce' && !loss && elements > 1e5;
       yield {
-        group,
+        group: graph.group(madeBy(graph, node)),
         phase,
         work: { kind: 'exchange', collective: node.collective.kind, elements, activation, loss },
       };
@@ -173,8 +189,19 @@ function* kept(
     // A view shares its operand's memory: it is kept where its operand is not.
     if (maker.kind === 'compute' && isView(maker) && keptElsewhere(graph, maker)) continue;
     const elements = elementCount(tensor.localShape);
-    yield { group: graph.group(maker), name, elements, mask, repeated: elements === elementCount(tensor.shape) };
+    const group = graph.group(madeBy(graph, maker));
+    yield { group, name, elements, mask, repeated: elements === elementCount(tensor.shape) };
   }
+}
+
+/**
+ * What computed a node's result: of views and collectives, which belong to what reads them, the operator before. What a layer reads is
+ * its own work where another layer made it, and not where that was the embedding: so it counts as its maker's.
+ */
+function madeBy(graph: StepGraph, node: ShardedNode): ShardedNode {
+  if (node.kind === 'compute' && !isView(node)) return node;
+  const source = graph.makerOf(inputsOf(node)[0] ?? '');
+  return source ? madeBy(graph, source) : node;
 }
 
 function* parameters(graph: StepGraph): Generator<{ group: string; name: string; elements: number; experts: boolean }> {

@@ -71,6 +71,10 @@ export interface PartWork {
   readonly savedRepeated: number;
   /** Bytes of truth values kept (dropout). */
   readonly savedMasks: number;
+  /** Elements live at once while its forward runs, its operands and results among them: what inference needs room for. */
+  readonly live: number;
+  /** The same where tensor-parallel ranks share out what each of them would have whole (sequence parallelism). */
+  readonly liveShared: number;
 }
 
 /** The parts of a model: which repeat, and how often. */

@@ -85,6 +85,8 @@ function parts(layer: boolean, weights: number, experienced: boolean): fc.Arbitr
         saved,
         savedRepeated: repeated * saved,
         savedMasks: 0,
+        live: saved,
+        liveShared: saved,
       };
     });
 }

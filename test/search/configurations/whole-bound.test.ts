@@ -27,7 +27,15 @@ test('parts that differ in what they compute leave no cut faster than the bound'
 
 const product = (depth: number): PartWork => {
   const work = { kind: 'matmul' as const, batch: 1, experts: false, rows: 8192, columns: 8192, depth };
-  const nothing = { parameters: 0, expertParameters: 0, saved: 0, savedRepeated: 0, savedMasks: 0 };
+  const nothing = {
+    parameters: 0,
+    expertParameters: 0,
+    saved: 0,
+    savedRepeated: 0,
+    savedMasks: 0,
+    live: 0,
+    liveShared: 0,
+  };
   const forward = depth === 0 ? [] : [{ ...work, tokens: 'rows' as const }];
   return { forward, backward: [...forward, ...forward], ...nothing };
 };

@@ -1,0 +1,97 @@
+/**
+ * @file What is live at once while a part's forward runs, from the sharded graph: all that a model needs beside its parameters where
+ * nothing is kept for a backward. A group of operators is one kernel, as in `read-work.ts`: what it makes for itself alone (the scores
+ * of attention) is not written down, and a view shares its operand's memory.
+ */
+import { isFloating } from '../../ir/dtype.js';
+import { elementCount } from '../../ir/graph.js';
+import { deviceCount } from '../../sharding-propagation/mesh.js';
+import { inputsOf, isView, outputsOf, phaseOf, type StepGraph } from './step-graph.js';
+
+/** Elements of one rank at a part's fullest moment; and at that of ranks that share out what each of them would have whole. */
+export interface Live {
+  readonly elements: number;
+  readonly shared: number;
+}
+
+/** Of each part that runs in the forward, by its name. */
+export function liveTensors(graph: StepGraph, partOf: (group: string) => string): ReadonlyMap<string, Live> {
+  const steps = stepsOf(graph);
+  const at = new Map(steps.map((group, index) => [group, index]));
+  const fullest = new Map<string, Live>();
+  const begins = new Map<number, Span[]>();
+  for (const span of spansOf(graph, at)) begins.set(span.from, [...(begins.get(span.from) ?? []), span]);
+  let open: readonly Span[] = [];
+  for (const [index, group] of steps.entries()) {
+    open = [...open.filter(({ to }) => to >= index), ...(begins.get(index) ?? [])];
+    const part = partOf(group);
+    const before = fullest.get(part) ?? { elements: 0, shared: 0 };
+    const most = (of: keyof Live) =>
+      Math.max(
+        before[of],
+        open.reduce((sum, span) => sum + span[of], 0),
+      );
+    fullest.set(part, { elements: most('elements'), shared: most('shared') });
+  }
+  return fullest;
+}
+
+/** A tensor from the group that makes it to the last that reads it. */
+interface Span extends Live {
+  readonly from: number;
+  readonly to: number;
+}
+
+/** Groups of the forward in their order. */
+function stepsOf(graph: StepGraph): readonly string[] {
+  const forward = graph.sharded.nodes.filter((node) => node.scope === 'micro' && phaseOf(node) === 'forward');
+  return [...new Set(forward.map((node) => graph.group(node)))];
+}
+
+function* spansOf(graph: StepGraph, at: ReadonlyMap<string, number>): Generator<Span> {
+  const made = new Map<string, { from: number; to: number }>();
+  for (const node of graph.sharded.nodes) {
+    const index = node.scope === 'micro' && phaseOf(node) === 'forward' ? at.get(graph.group(node)) : undefined;
+    if (index === undefined) continue;
+    for (const name of inputsOf(node)) {
+      if (graph.weights.has(name)) continue;
+      const root = rootOf(graph, name);
+      // What no operator makes is there from the first that reads it.
+      const span = made.get(root) ?? { from: index, to: index };
+      made.set(root, { from: span.from, to: Math.max(span.to, index) });
+    }
+    for (const name of outputsOf(node)) {
+      const isLast = graph.outputs.has(name);
+      const root = rootOf(graph, name);
+      const span = made.get(root) ?? { from: index, to: index };
+      made.set(root, { from: span.from, to: isLast ? Number.POSITIVE_INFINITY : span.to });
+    }
+  }
+  const ranks = deviceCount(graph.sharded.mesh);
+  for (const [name, span] of made) {
+    const maker = graph.makerOf(name);
+    const isWithin = maker !== undefined && span.from === span.to && graph.readersOf(name).length > 0;
+    const { dtype, localShape, shape } = graph.tensor(name);
+    if (isWithin || graph.weights.has(name) || !isFloating(dtype)) continue;
+    const elements = elementCount(localShape);
+    yield { ...span, elements, shared: elements === elementCount(shape) ? elements / ranks : elements };
+  }
+}
+
+/** The tensor in whose memory a view lies: kernels read strided operands, so that moved and sliced ones need no copy either. */
+function rootOf(graph: StepGraph, name: string): string {
+  let root = name;
+  for (let source = sourceOf(graph, root); source !== null; source = sourceOf(graph, root)) root = source;
+  return root;
+}
+
+function sourceOf(graph: StepGraph, name: string): string | null {
+  const maker = graph.makerOf(name);
+  if (maker?.kind !== 'compute') return null;
+  const [source, ...others] = maker.inputs.filter((input) => input !== null && isFloating(graph.tensor(input).dtype));
+  if (!source || others.length > 0) return null;
+  if (isView(maker)) return source;
+  const isMoved = graph.family(graph.group(maker)) === 'view';
+  const count = (tensor: string) => elementCount(graph.tensor(tensor).localShape);
+  return isMoved && count(name) <= count(source) ? source : null;
+}
