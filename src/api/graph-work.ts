@@ -5,7 +5,7 @@
 import type { Cluster } from '../cost-model/cluster.js';
 import { deviceLevels } from '../cost-model/levels.js';
 import { readTensors, readWork } from '../cost-model/step/read-work.js';
-import type { PartWork } from '../cost-model/step/work.js';
+import { NO_WORK, type PartWork } from '../cost-model/step/work.js';
 import type { LossOptions } from '../ir/autodiff/append-loss.js';
 import { appendLoss } from '../ir/autodiff/append-loss.js';
 import { differentiate } from '../ir/autodiff/differentiate.js';
@@ -75,15 +75,15 @@ export async function graphWork(
     .filter(([name]) => name !== 'first' && name !== 'last')
     .flatMap((layer) => Array.from({ length: repeats.get(layer[0]) ?? 1 }, () => layer));
   const layers = named.map(([, part]) => part);
-  const classes = classesOf(layers.length > 0 ? layers : [NOTHING]);
+  const classes = classesOf(layers.length > 0 ? layers : [NO_WORK]);
   const work = {
-    first: parts.get('first') ?? NOTHING,
+    first: parts.get('first') ?? NO_WORK,
     layers: classes.map(({ part, places: { length: count } }) => ({ count, part })),
     order: classes
       .flatMap(({ places: at }, index) => at.map((place) => [place, index] as const))
       .sort(([a], [b]) => a - b)
       .map(([, index]) => index),
-    last: parts.get('last') ?? NOTHING,
+    last: parts.get('last') ?? NO_WORK,
     hidden: 1,
     chosen: 1,
     boundary: boundaryOf(graph, places),
@@ -106,18 +106,6 @@ function unlessPinned(error: unknown): null {
   if (error instanceof AutoparError) return null;
   throw error;
 }
-
-const NOTHING: PartWork = {
-  forward: [],
-  backward: [],
-  parameters: 0,
-  expertParameters: 0,
-  saved: 0,
-  savedRepeated: 0,
-  savedMasks: 0,
-  live: 0,
-  liveShared: 0,
-};
 
 function withGradients(forward: Graph, loss: LossOptions): Graph {
   // A loss of the model's own is parted into two sums, and is no block then; other blocks stay the kernels that they are.

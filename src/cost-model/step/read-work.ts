@@ -13,7 +13,7 @@ import { liveTensors } from './live-tensors.js';
 import { chainTraffic, isRepeated, traffic } from './memory-traffic.js';
 import { products, productsWithin } from './product-work.js';
 import { inputsOf, isView, outputsOf, type Phase, phaseOf, StepGraph } from './step-graph.js';
-import type { PartWork, Work } from './work.js';
+import { NO_WORK, type PartWork, type Work } from './work.js';
 
 /** The name of a part for each operator group: which of the parts a node belongs to. */
 export type PartOf = (group: string) => string;
@@ -99,16 +99,7 @@ interface Draft {
 }
 
 function newDraft(): Draft {
-  const nothing = {
-    parameters: 0,
-    expertParameters: 0,
-    saved: 0,
-    savedRepeated: 0,
-    savedMasks: 0,
-    live: 0,
-    liveShared: 0,
-  };
-  return { forward: [], backward: [], ...nothing };
+  return { ...NO_WORK, forward: [], backward: [] };
 }
 
 interface Kernel {

@@ -77,6 +77,12 @@ export interface PartWork {
   readonly liveShared: number;
 }
 
+/** A part that does and holds nothing. */
+export const NO_WORK: PartWork = {
+  ...{ forward: [], backward: [], parameters: 0, expertParameters: 0 },
+  ...{ saved: 0, savedRepeated: 0, savedMasks: 0, live: 0, liveShared: 0 },
+};
+
 /** The parts of a model: which repeat, and how often. */
 export interface ModelWork {
   /** Before the layers: the embedding. */

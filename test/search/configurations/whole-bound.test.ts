@@ -8,7 +8,7 @@ import { clusterOfDescription } from '../../../src/cost-model/cluster-file.js';
 import type { StepConfiguration } from '../../../src/cost-model/step/configuration.js';
 import { STEP_CONSTANTS } from '../../../src/cost-model/step/constants.js';
 import { priceStep } from '../../../src/cost-model/step/step-price.js';
-import type { ModelWork, PartWork } from '../../../src/cost-model/step/work.js';
+import { type ModelWork, NO_WORK, type PartWork } from '../../../src/cost-model/step/work.js';
 import { wholeBound } from '../../../src/search/configurations/whole-bound.js';
 import { draws } from '../../selection.js';
 import { BASE } from './base.js';
@@ -27,17 +27,8 @@ test('parts that differ in what they compute leave no cut faster than the bound'
 
 const product = (depth: number): PartWork => {
   const work = { kind: 'matmul' as const, batch: 1, experts: false, rows: 8192, columns: 8192, depth };
-  const nothing = {
-    parameters: 0,
-    expertParameters: 0,
-    saved: 0,
-    savedRepeated: 0,
-    savedMasks: 0,
-    live: 0,
-    liveShared: 0,
-  };
   const forward = depth === 0 ? [] : [{ ...work, tokens: 'rows' as const }];
-  return { forward, backward: [...forward, ...forward], ...nothing };
+  return { ...NO_WORK, forward, backward: [...forward, ...forward] };
 };
 
 const model = (first: number, heavy: number, light: number): ModelWork => ({
