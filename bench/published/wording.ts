@@ -154,11 +154,8 @@ export function plainSoftmax(row: Row, software: SoftwareName, rows: number): bo
 /** "fp4 or fp8 (see config)". */
 export const AMBIGUOUS = /fp4 or fp8/;
 
-/**
- * MLPerf's configuration files say fp4 in their names, and most of the others are of 8 bits; but NVIDIA's own runs of Llama 405B in
- * round 5.1, which it announced as those of its 4-bit format, scaling from 512 devices to 5,120.
- */
-const FOUR_BITS = /fp4|v5\.1 llama31_405b NVIDIA\//;
+/** MLPerf's configuration files say fp4 in their names; of the others most are of 8 bits. */
+const FOUR_BITS = /fp4/;
 
 export function precisionOf(row: Row): Precision {
   const text = row['precision'] ?? '';

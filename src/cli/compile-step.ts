@@ -1,6 +1,6 @@
 /**
- * @file `autopar compile --plan-only` of training, or with degrees or options of whole steps, on a named cluster: whole steps are searched, over every dimension that can be
- * priced, and the plan is written without a program.
+ * @file `autopar compile --plan-only` on a named cluster, of training or with degrees or options of whole steps: these are searched
+ * over every dimension that can be priced, and the plan is written without a program.
  */
 import type { CompileStepOptions } from '../api/compile-step.js';
 import { AutoparError, type ExitKind } from '../ir/error.js';

@@ -166,7 +166,7 @@ export class TableAlgebra {
    * @returns entries of the tables made, or null where one does not fit
    */
   replace(tables: ReadonlyMap<Term, CostTable>, fits: (sizes: readonly number[]) => boolean): number | null {
-    // What was begun and not ended would be taken for what is made.
+    // What was begun and not ended would be taken for what is made: half of the tables are the new ones.
     if (this.isOutdated) return null;
     const changed = new Set<Term>(tables.keys());
     const decided = new Set<number>();
@@ -191,11 +191,7 @@ export class TableAlgebra {
           ? !changed.has(made.of) && !decided.has(made.kept)
           : !operandsOf(made).some(({ term }) => changed.has(term));
       if (stands) continue;
-      if (made.kind === 'minimised' && !fits(this.sizesOf(made.operands))) {
-        // Half of the tables are the new ones: nobody may ask again.
-        this.again = undefined;
-        return null;
-      }
+      if (made.kind === 'minimised' && !fits(this.sizesOf(made.operands))) return null;
       const table = this.make(made);
       entries += table.values.length;
       // What rose may cost too much to be anybody's best choice: then nothing follows from it.
