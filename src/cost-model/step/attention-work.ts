@@ -25,7 +25,6 @@ export function attentionSizes(graph: StepGraph, group: string): AttentionSizes 
 
 /** The two products of a recognised attention, of queries and keys and of scores and values; null of anything else. */
 function productsOfBlock(graph: StepGraph, group: string): readonly [scores: ComputeNode, values: ComputeNode] | null {
-  if (!graph.heads.get(group)?.body) return null;
   const products = graph.forwardOf(group).filter(({ op, domain }) => entryOf(op, domain)?.family === 'contraction');
   const [scores, values, ...others] = products;
   if (!scores || !values || others.length > 0) return null;
