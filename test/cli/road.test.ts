@@ -80,7 +80,7 @@ test('Ctrl-C: exit 130 and nothing left behind', async (t) => {
   const sizes = {
     batch: 4,
     sequence: 16,
-    layers: 24,
+    layers: 240,
     width: 64,
     heads: 8,
     keyHeads: 4,
