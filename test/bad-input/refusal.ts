@@ -1,6 +1,6 @@
 /**
- * @file What every refusal has in common: an error for the user with its code and exit, a message that says so, within
- * seconds, without a stack trace, and a folder that is afterwards as it was before.
+ * @file What every refusal has in common: an error for the user with its code and exit, a message that says so,
+ * soon, without a stack trace, and a folder that is afterwards as it was before.
  */
 import { cpSync, mkdtempSync, readdirSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -15,6 +15,9 @@ export interface Refusal {
   /** Found in "message | hint". */
   readonly says: RegExp;
 }
+
+/** Seconds that nothing refused takes, however busy the machine is. */
+const NO_HANG = 60;
 
 /** A folder of its own with copies of the shipped models in models/, removed when the test ends. */
 export function workplace(t: ExecutionContext): string {
@@ -48,7 +51,7 @@ export async function refused(
   }
   t.deepEqual([error.code, error.exit], [code, exit], error.message);
   t.regex(`${error.message} | ${error.hint ?? ''}`, says);
-  t.true(performance.now() - from < 10_000, 'within seconds');
+  t.true(performance.now() - from < 1e3 * NO_HANG, 'it does not hang');
   t.deepEqual(listing(folder), before, 'nothing is left behind');
 }
 
@@ -64,7 +67,7 @@ export async function refusedCommand(
     autopar(words, { cwd: folder }),
     autopar([...words, '--json'], { cwd: folder }),
   ]);
-  t.true(plain.seconds < 10 && json.seconds < 10, 'within seconds');
+  t.true(plain.seconds < NO_HANG && json.seconds < NO_HANG, 'it does not hang');
   t.deepEqual([plain.code, json.code], [EXIT[exit], EXIT[exit]], plain.stderr);
   t.is(plain.stdout, '');
   t.true(plain.stderr.startsWith(`error[${code}]: `), plain.stderr);

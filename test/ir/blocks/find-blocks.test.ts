@@ -121,7 +121,8 @@ test('a graph of many nodes takes time in proportion', (t) => {
     return performance.now() - start;
   };
   time(10_000);
-  const [short, long] = [time(10_000), time(100_000)];
+  const best = (length: number) => Math.min(...Array.from({ length: 3 }, () => time(length)));
+  const [short, long] = [best(10_000), best(100_000)];
   // Ten times the nodes: a hundred times the time would be quadratic. The rest is for a busy machine.
   t.true(long < 40 * Math.max(short, 10), `${short} ms, then ${long} ms`);
 });

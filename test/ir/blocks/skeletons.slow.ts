@@ -30,19 +30,9 @@ for (const [name, expected] of Object.entries(SKELETONS)) {
     const folder = mkdtempSync(join(tmpdir(), 'autopar-skeleton-'));
     t.teardown(() => rmSync(folder, { recursive: true, force: true }));
     writeFileSync(join(folder, 'model.onnx'), unpacked?.stdout ?? '');
-    const start = performance.now();
     const plain = flattenBlocks((await importModel(join(folder, 'model.onnx'))).graph);
-    const importing = performance.now() - start;
-    const blocks = findBlocks(plain);
     const found: Record<string, number> = {};
-    for (const { kind } of blocks) found[kind] = (found[kind] ?? 0) + 1;
+    for (const { kind } of findBlocks(plain)) found[kind] = (found[kind] ?? 0) + 1;
     t.deepEqual(found, expected);
-    const times = Array.from({ length: 5 }, () => {
-      const before = performance.now();
-      findBlocks(plain);
-      return performance.now() - before;
-    });
-    // Against the import beside it, so that a busy machine counts for both.
-    t.true(Math.min(...times) < importing / 20, `${times.join(', ')} ms of ${importing} ms`);
   });
 }
