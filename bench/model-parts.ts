@@ -30,6 +30,7 @@ import type { Completion } from '../src/search/completion.js';
 import { EdgeCosts } from '../src/search/edge-costs.js';
 import { buildGroupGraph } from '../src/search/group-graph.js';
 import { plan as search } from '../src/search/plan.js';
+import { mergedOnce } from '../src/sharding-propagation/layout.js';
 import { makeRedistributor } from '../src/sharding-propagation/redistribution.js';
 import { planToJson } from '../src/strategy/plan-json.js';
 import { planOf } from '../src/strategy/plan-of.js';
@@ -139,9 +140,10 @@ function measured(clock: PartClock): Completion {
     solve: (graph, mesh, cluster, { axes, pinned, questions, allToAll }) => {
       clock.begin('candidates');
       const sets = new Map<string, CandidateSet>();
+      const merged = mergedOnce(mesh);
       const candidates = (node: Node): CandidateSet => {
         const question = questions(node);
-        const set = sets.get(question.key) ?? candidatesOf({ ...question, mesh, cluster, axes, pinned });
+        const set = sets.get(question.key) ?? candidatesOf({ ...question, mesh, cluster, axes, pinned, merged });
         sets.set(question.key, set);
         return set;
       };

@@ -194,7 +194,8 @@ function alternativesOf(
   const all = set.strategies.map((strategy, index): Alternative => {
     const seconds = (set.costs[index] ?? 0) / 1e9;
     const around = surroundings.cost(set.operands[index] ?? [], set.results[index] ?? []) / 1e9;
-    const differenceSeconds = seconds + around - own.seconds - own.around / 1e9;
+    // Prices are whole nanoseconds, which seconds are not.
+    const differenceSeconds = Math.round((seconds + around - own.seconds) * 1e9 - own.around) / 1e9;
     return {
       strategy: explained(strategy),
       seconds,

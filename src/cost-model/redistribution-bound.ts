@@ -16,182 +16,232 @@
  * search prices a pair exactly only where the bound leaves it in the running.
  */
 
-import { digitsOf, stridesOf } from '../sharding-propagation/digits.js';
-import type { Layout } from '../sharding-propagation/layout.js';
+import { type Cuts, cutsOf, dimensionOf, NOWHERE } from '../sharding-propagation/cuts.js';
+import { type Layout, replicated } from '../sharding-propagation/layout.js';
 import type { Mesh, SubAxis } from '../sharding-propagation/mesh.js';
-import { axesSize, subAxes } from '../sharding-propagation/mesh.js';
-import type { LeastCost, StepPrice } from '../sharding-propagation/redistribution.js';
+import { subAxes } from '../sharding-propagation/mesh.js';
+import type { LeastCost, RedistributionStep, StepPrice } from '../sharding-propagation/redistribution.js';
 import type { Cluster } from './cluster.js';
 import { profileOf } from './device.js';
+import { CUTTING, FETCHED, type LeastLatency, latencyBound, nanosecondsOf, REDUCED } from './latency-bound.js';
 import { type Arrivals, linkBound, type UnitBound } from './link-bound.js';
 
 /** The bound on a cluster; `price` prices the steps that it is made of. */
 export function redistributionBound(cluster: Cluster, mesh: Mesh, price: StepPrice): LeastCost {
-  const { units, rounds } = linkBound(cluster, mesh);
-  const sizes = new Map(subAxes(mesh).map(({ name, size }) => [name, size]));
-  const sizesIn = new Map(units.map((unit) => [unit, new Map(unit.axes.map((axis) => [axis, sizes.get(axis) ?? 1]))]));
-  const { collectiveSeconds } = profileOf(cluster.device);
-  const [anyAxis] = subAxes(mesh);
-  const known = new WeakMap<Layout, Places>();
-  const places = (layout: Layout): Places => {
-    const found = known.get(layout) ?? placesOf(layout, mesh);
+  const bound = new RedistributionBound(cluster, mesh, price);
+  const known = new WeakMap<Layout, Cuts>();
+  const cuts = (layout: Layout): Cuts => {
+    const found = known.get(layout) ?? cutsOf(layout, mesh);
     known.set(layout, found);
     return found;
   };
   return (from, to, shape, elementBits) => {
-    if (!anyAxis || shape.includes(0)) return 0;
-    const before = places(from);
-    const after = places(to);
-    const fetched = [...before].filter(([axis, place]) => after.get(axis) !== place).map(([axis]) => axis);
-    const held = new Map(from.partial.map(({ axis, reduction }) => [axis, reduction]));
-    const wanted = new Map(to.partial.map(({ axis, reduction }) => [axis, reduction]));
-    const reduced = [...held].filter(([axis, reduction]) => wanted.get(axis) !== reduction).map(([axis]) => axis);
-    const masked = [...wanted].filter(([axis, reduction]) => reduction === 'sum' && held.get(axis) !== reduction);
     const elements = shape.reduce((product, size) => product * size, 1);
-    const change = { before, after, fetched, reduced, isPartial: to.partial.length > 0 };
+    return bound.nanoseconds(cuts(from), cuts(to), elements, elementBits);
+  };
+}
+
+/** A unit of the cluster, and which sub-axes tell its like apart. */
+interface Unit extends UnitBound {
+  readonly tells: readonly boolean[];
+}
+
+class RedistributionBound {
+  private readonly axes: ReturnType<typeof subAxes>;
+  private readonly ranks: number;
+  private readonly units: readonly Unit[];
+  private readonly rounds: (doublings: number) => number;
+  private readonly latency: ReturnType<typeof latencyBound>;
+  private readonly collectiveSeconds: number;
+  private readonly localSteps = new Map<string, number>();
+  /** By sub-axis, of the pair that is asked about: what becomes of it. */
+  private readonly changes: number[];
+  private readonly doublings: number[];
+
+  constructor(
+    cluster: Cluster,
+    mesh: Mesh,
+    private readonly price: StepPrice,
+  ) {
+    const { units, rounds } = linkBound(cluster, mesh);
+    this.axes = subAxes(mesh);
+    this.ranks = this.axes.reduce((product, { size }) => product * size, 1);
+    this.units = units.map((unit) => ({ ...unit, tells: this.axes.map(({ name }) => unit.axes.includes(name)) }));
+    this.rounds = rounds;
+    this.latency = latencyBound(cluster, mesh);
+    this.collectiveSeconds = profileOf(cluster.device).collectiveSeconds;
+    this.changes = this.axes.map(() => 0);
+    this.doublings = this.units.map(() => 0);
+  }
+
+  nanoseconds(from: Cuts, to: Cuts, elements: number, elementBits: number): number {
+    const { axes, changes, collectiveSeconds } = this;
+    if (axes.length === 0 || elements === 0) return 0;
+    let [flags, reduced, cutBefore, cutAfter, unmasked] = [0, 0, 1, 1, 1];
+    // Where the result is partial over any axis, ranks may want nothing but zeros.
+    let [isMasked, isPartial] = [false, false];
+    const slicedDimensions: number[] = [];
+    for (let axis = 0; axis < axes.length; axis++) {
+      const { size } = axes[axis] as (typeof axes)[number];
+      const [before, after] = [from.places[axis] as number, to.places[axis] as number];
+      const [held, wanted] = [from.partial[axis] as string | null, to.partial[axis] as string | null];
+      let change = 0;
+      if (before !== NOWHERE) {
+        cutBefore *= size;
+        if (after !== before) change |= FETCHED;
+      }
+      if (held !== null && wanted !== held) {
+        change |= REDUCED;
+        reduced += 1;
+      }
+      if (after !== NOWHERE) {
+        cutAfter *= size;
+        change |= CUTTING;
+        if (before === NOWHERE && held === null && !slicedDimensions.includes(dimensionOf(after)))
+          slicedDimensions.push(dimensionOf(after));
+      }
+      if (wanted !== null) isPartial = true;
+      if (wanted === 'sum' && held !== wanted) isMasked = true;
+      else unmasked *= size;
+      flags |= change;
+      changes[axis] = change;
+    }
     const bytes = (elements * elementBits) / 8;
+    const isFetched = (flags & FETCHED) !== 0;
+    const collectives = (isFetched ? 1 : 0) + (reduced > 0 ? 1 : 0);
+    const onWire = collectives > 0 ? this.crossings(from, to, bytes, isPartial) : 0;
 
-    const crossings = units.map((unit) => ({ unit, ...crossingOf(change, sizesIn.get(unit) ?? sizes, bytes) }));
-    const collectives = (fetched.length > 0 ? 1 : 0) + (reduced.length > 0 ? 1 : 0);
-    const onWire = crossings.map(({ unit, arrivals }) => Math.max(0, ...arrivals.map(unit.seconds)));
+    const slice =
+      slicedDimensions.length === 0
+        ? 0
+        : this.localStep('slice', Math.max(1, Math.floor(elements / (isFetched ? this.ranks : cutAfter))), elementBits);
+    // A scatter over an axis that is reduced may cut a dimension too: a permutation then gives its blocks another name.
+    const slices = isFetched ? 0 : Math.max(0, slicedDimensions.length - reduced) * slice;
     // A permutation takes one round, however many nodes it joins. It makes no rank's block larger, nor sums: another follows.
-    const grows = axesSize(mesh, [...after.keys()]) < axesSize(mesh, [...before.keys()]);
-    const another = collectives === 1 && (grows || reduced.length > 0) ? collectiveSeconds : 0;
-    const latency = Math.min(
-      latencyOf(crossings, rounds),
-      another +
-        latencyOf(
-          crossings.map((crossing, level) => ({
-            ...crossing,
-            doublings: level === 0 ? crossing.doublings : Math.min(1, crossing.doublings),
-          })),
-          rounds,
-        ),
-    );
-    const seconds = collectives * collectiveSeconds + latency + Math.max(...onWire);
+    const another = collectives === 1 && (cutAfter < cutBefore || reduced > 0) ? collectiveSeconds : 0;
+    const rounds = collectives === 0 ? 0 : Math.min(this.latencySeconds(Infinity), another + this.latencySeconds(1));
+    const reached: LeastLatency = { seconds: rounds, collectives: 0, slices };
+    const stepped = this.latency(changes, cutAfter / cutBefore, {
+      alone: slicedDimensions.length * slice,
+      exchanged: slice,
+    });
+    const latency = nanosecondsOf(stepped) > nanosecondsOf(reached) ? stepped : reached;
+    const seconds = collectives * collectiveSeconds + latency.seconds + onWire;
     // Every collective's price is rounded, so that two may cost a nanosecond less than their seconds.
-    let nanoseconds = Math.max(0, Math.floor(seconds * 1e9) - (collectives > 1 ? 1 : 0));
-
-    if (fetched.length === 0) {
-      const end = elements / axesSize(mesh, [...after.keys()]);
-      const sliced = [...after].filter(([axis]) => !before.has(axis) && !held.has(axis));
-      const dimensions = new Set(sliced.map(([, place]) => place.split(':')[0]));
-      // A scatter over an axis that is reduced may cut a dimension too: a permutation then gives its blocks another name.
-      const slices = Math.max(0, dimensions.size - reduced.length);
-      if (slices > 0)
-        nanoseconds += slices * localStep('slice', Math.max(1, Math.floor(end)), anyAxis, price, elementBits);
-    }
-    if (masked.length > 0) {
-      // It may be masked while it is cut over all other axes, and fetched from there.
-      const cut = axesSize(
-        mesh,
-        subAxes(mesh).flatMap(({ name }) => (masked.some(([axis]) => axis === name) ? [] : [name])),
-      );
-      nanoseconds += localStep('to-partial', Math.max(1, Math.ceil(elements / cut)), anyAxis, price, elementBits);
-    }
+    const rounded = Math.floor((collectives + latency.collectives) / 2);
+    let nanoseconds = Math.max(0, Math.floor(seconds * 1e9) - rounded) + latency.slices;
+    for (let dimension = 0; dimension < to.padding.length; dimension++)
+      if (from.padding[dimension] !== to.padding[dimension]) nanoseconds += this.localStep('repad', 1, elementBits);
+    // It may be masked while it is cut over all other axes, and fetched from there.
+    if (isMasked) nanoseconds += this.localStep('to-partial', Math.max(1, Math.ceil(elements / unmasked)), elementBits);
     return nanoseconds;
-  };
-}
-
-/** What becomes of each axis between two layouts. */
-interface Change {
-  readonly before: Places;
-  readonly after: Places;
-  /** Axes whose cuts must go, and whose sums must be made. */
-  readonly fetched: readonly SubAxis[];
-  readonly reduced: readonly SubAxis[];
-  /** Whether the second layout is partial over any axis: then ranks may want nothing but zeros. */
-  readonly isPartial: boolean;
-}
-
-/**
- * What must reach the units that `axes` (with their sizes) tell apart: as above, of layouts without the other axes, since together the ranks of
- * a unit hold what their union holds. Where there is both to fetch and to reduce, either alone is a bound.
- */
-function crossingOf(
-  { before, after, fetched, reduced, isPartial }: Change,
-  axes: ReadonlyMap<SubAxis, number>,
-  bytes: number,
-): { readonly arrivals: readonly Arrivals[]; readonly doublings: number } {
-  const size = (some: Iterable<SubAxis>) => {
-    let product = 1;
-    for (const axis of some) product *= axes.get(axis) ?? 1;
-    return product;
-  };
-  const [start, end] = [bytes / size(before.keys()), bytes / size(after.keys())];
-  const [fetchedOver, reducedOver] = [size(fetched), size(reduced)];
-  const grows = Math.max(1, end / start);
-  const gathers = grows * (reducedOver / size(reduced.filter((axis) => after.has(axis))));
-  const arrivals: Arrivals[] = [];
-  if (fetchedOver > 1) {
-    arrivals.push({
-      fetched: end * (1 - 1 / fetchedOver),
-      grown: Math.max(0, end - start),
-      growthDoublings: Math.floor(Math.log2(grows)),
-      reduced: 0,
-      reduceDoublings: 0,
-    });
   }
-  if (reducedOver > 1) {
-    const share = bytes / size(axes.keys());
-    const whole = isPartial ? 0 : end - share;
-    arrivals.push({
-      fetched: whole,
-      grown: end * (1 - 1 / gathers),
-      growthDoublings: Math.floor(Math.log2(gathers)),
-      reduced: share * (reducedOver - 1),
-      reduceDoublings: Math.floor(Math.log2(reducedOver)),
-    });
+
+  /**
+   * Least seconds on the wire: what must reach the units that some axes tell apart, as above, of layouts without the other axes, since
+   * together the ranks of a unit hold what their union holds. Where there is both to fetch and to reduce, either alone is a bound.
+   * Notes how often what each unit holds doubles.
+   */
+  private crossings(from: Cuts, to: Cuts, bytes: number, isPartial: boolean): number {
+    const { axes, changes } = this;
+    let seconds = 0;
+    for (const [number, unit] of this.units.entries()) {
+      let [before, after, fetched, reduced, scattered, all] = [1, 1, 1, 1, 1, 1];
+      for (let axis = 0; axis < axes.length; axis++) {
+        if (!unit.tells[axis]) continue;
+        const { size } = axes[axis] as (typeof axes)[number];
+        const change = changes[axis] as number;
+        all *= size;
+        if (from.places[axis] !== NOWHERE) before *= size;
+        if (to.places[axis] !== NOWHERE) after *= size;
+        if (change & FETCHED) fetched *= size;
+        if (change & REDUCED) {
+          reduced *= size;
+          if (change & CUTTING) scattered *= size;
+        }
+      }
+      const [start, end] = [bytes / before, bytes / after];
+      const grows = Math.max(1, end / start);
+      const gathers = grows * (reduced / scattered);
+      if (fetched > 1) {
+        const arrivals: Arrivals = {
+          fetched: end * (1 - 1 / fetched),
+          grown: Math.max(0, end - start),
+          growthDoublings: Math.floor(Math.log2(grows)),
+          reduced: 0,
+          reduceDoublings: 0,
+        };
+        seconds = Math.max(seconds, unit.seconds(arrivals));
+      }
+      if (reduced > 1) {
+        const share = bytes / all;
+        const arrivals: Arrivals = {
+          fetched: isPartial ? 0 : end - share,
+          grown: end * (1 - 1 / gathers),
+          growthDoublings: Math.floor(Math.log2(gathers)),
+          reduced: share * (reduced - 1),
+          reduceDoublings: Math.floor(Math.log2(reduced)),
+        };
+        seconds = Math.max(seconds, unit.seconds(arrivals));
+      }
+      const rounds = reduced > 1 ? Math.ceil(Math.log2(reduced)) : 0;
+      this.doublings[number] = rounds + Math.max(fetched > 1 ? 1 : 0, Math.ceil(Math.log2(gathers)));
+    }
+    return seconds;
   }
-  const rounds = reducedOver > 1 ? Math.ceil(Math.log2(reducedOver)) : 0;
-  return { arrivals, doublings: rounds + Math.max(fetchedOver > 1 ? 1 : 0, Math.ceil(Math.log2(gathers))) };
-}
 
-/** Least seconds of latency: rounds over a level serve those inside it, too. Devices first. */
-function latencyOf(
-  crossings: readonly { readonly unit: UnitBound; readonly doublings: number }[],
-  rounds: (doublings: number) => number,
-): number {
-  let [seconds, counted] = [0, 0];
-  for (const { unit, doublings } of [...crossings].reverse()) {
-    const more = Math.max(0, rounds(doublings) - counted);
-    seconds += more * unit.latencySeconds;
-    counted += more;
+  /** Least seconds of latency where what is beyond a device takes so many rounds at most: rounds over a level serve those inside it, too. */
+  private latencySeconds(mostOutside: number): number {
+    let [seconds, counted] = [0, 0];
+    for (let level = this.units.length - 1; level >= 0; level--) {
+      const doublings = this.doublings[level] as number;
+      const more = Math.max(0, this.rounds(level === 0 ? doublings : Math.min(mostOutside, doublings)) - counted);
+      seconds += more * (this.units[level] as Unit).latencySeconds;
+      counted += more;
+    }
+    return seconds;
   }
-  return seconds;
+
+  /** Price of a step of one rank that leaves so many elements. */
+  private localStep(kind: 'slice' | 'to-partial' | 'repad', elements: number, elementBits: number): number {
+    const key = `${kind} ${elements} ${elementBits}`;
+    const known = this.localSteps.get(key);
+    if (known !== undefined) return known;
+    const [axis] = this.axes as readonly [{ readonly name: SubAxis; readonly size: number }];
+    const found = Math.min(
+      ...LOCAL_STEPS[kind](elements, axis).map(({ shape, ...step }) =>
+        this.price({ kind, axes: kind === 'repad' ? [] : [axis.name], ...step }, shape, elementBits),
+      ),
+    );
+    this.localSteps.set(key, found);
+    return found;
+  }
 }
 
-/** Where each axis cuts: dimension and stride. */
-type Places = ReadonlyMap<SubAxis, string>;
-
-function placesOf(layout: Layout, mesh: Mesh): Places {
-  const places = new Map<SubAxis, string>();
-  layout.dims.forEach((pieces, dimension) => {
-    const digits = digitsOf(pieces, mesh);
-    const strides = stridesOf(digits);
-    digits.forEach(({ axis }, index) => {
-      if (axis !== null) places.set(axis, `${dimension}:${strides[index]}`);
-    });
-  });
-  return places;
-}
-
-/** Price of a slice to, or a masking of, so many elements on one rank. */
-function localStep(
-  kind: 'slice' | 'to-partial',
-  elements: number,
-  axis: { readonly name: SubAxis; readonly size: number },
-  price: StepPrice,
-  elementBits: number,
-): number {
-  const whole: Layout = {
-    dims: [[{ size: kind === 'slice' ? elements * axis.size : elements, axes: [] }]],
-    partial: [],
-  };
-  const size = whole.dims[0]?.[0]?.size ?? 1;
-  const to: Layout =
-    kind === 'slice'
-      ? { dims: [[{ size, axes: [axis.name] }]], partial: [] }
-      : { dims: whole.dims, partial: [{ axis: axis.name, reduction: 'sum' }] };
-  return price({ kind, axes: [axis.name], from: whole, to }, [size], elementBits);
-}
+/** Steps of one rank that leave so many elements. Of paddings one that drops an element, and one that adds one. */
+const LOCAL_STEPS: Readonly<
+  Record<
+    'slice' | 'to-partial' | 'repad',
+    (
+      elements: number,
+      axis: { readonly name: SubAxis; readonly size: number },
+    ) => readonly (Pick<RedistributionStep, 'from' | 'to'> & { readonly shape: readonly number[] })[]
+  >
+> = {
+  slice: (elements, { name, size }) => {
+    const shape = [elements * size];
+    return [{ from: replicated(shape), to: { dims: [[{ size: elements * size, axes: [name] }]], partial: [] }, shape }];
+  },
+  'to-partial': (elements, { name }) => {
+    const from = replicated([elements]);
+    return [{ from, to: { ...from, partial: [{ axis: name, reduction: 'sum' }] }, shape: [elements] }];
+  },
+  repad: (elements) => {
+    const bare = replicated([elements]);
+    const padded = { ...replicated([elements + 1]), extents: [[{ size: elements + 1, valid: elements }]] };
+    return [
+      { from: padded, to: bare, shape: [elements] },
+      { from: bare, to: padded, shape: [elements] },
+    ];
+  },
+};

@@ -18,7 +18,7 @@ import type { OperatorEntry, OperatorView } from '../ir/operator.js';
 import { entryOf, unknownEntry } from '../ir/ops/index.js';
 import { mayBePadded } from '../ir/padding.js';
 import { type LoweredOperator, lowerOperator } from '../partition/lower-operator.js';
-import { type Layout, mergedLayout } from '../sharding-propagation/layout.js';
+import { type Layout, mergedOnce } from '../sharding-propagation/layout.js';
 import { axesSize, type Mesh, type MeshAxis, type SubAxis, subAxes } from '../sharding-propagation/mesh.js';
 import { type OperatorPin, type PinSource, satisfies } from '../sharding-propagation/pin.js';
 import { type FactorPieces, pieceName, piecesProblem, refineRule } from '../sharding-propagation/refine.js';
@@ -35,8 +35,8 @@ export interface CandidateSet {
   readonly operands: readonly (readonly (Layout | null)[])[];
   /** [strategy][result]. */
   readonly results: readonly (readonly (Layout | null)[])[];
-  /** What each strategy lowers the operator to. */
-  readonly lowered: readonly LoweredOperator[];
+  /** What a strategy, by its number, lowers the operator to. All of them would be most of what a search holds, and few are asked for. */
+  readonly lowered: (strategy: number) => LoweredOperator;
   /** Pinned axes that could not be used, and why. */
   readonly unused: readonly string[];
   /** Pins ask for what roles do not allow. */
@@ -62,6 +62,8 @@ export interface CandidateQuestion {
   readonly hints: ReadonlyMap<string, readonly SeenPiece[]>;
   /** What the user has decided about the operator. */
   readonly pins?: readonly OperatorPin[];
+  /** Merges layouts on this mesh; operators of one search may share it. */
+  readonly merged?: (layout: Layout) => Layout;
 }
 
 type Axes = Readonly<Record<string, readonly SubAxis[]>>;
@@ -120,14 +122,29 @@ export function candidatesOf(question: CandidateQuestion): CandidateSet {
       sourcesOf(question.pins),
       `its rule is ${rule.text}, and no strategy on this mesh satisfies them`,
     );
-  const merged = (layout: Layout | null) => (layout ? mergedLayout(layout, mesh) : null);
-  const lowered = strategies.map((strategy) => lowerOperator(view, strategy, mesh, question.stored));
+  const only = question.merged ?? mergedOnce(mesh);
+  const merged = (layout: Layout | null) => layout && only(layout);
+  const lower = (strategy: Strategy) => lowerOperator(view, strategy, mesh, question.stored);
+  const costs = new Float64Array(strategies.length);
+  const operands: (readonly (Layout | null)[])[] = [];
+  const results: (readonly (Layout | null)[])[] = [];
+  strategies.forEach((strategy, number) => {
+    const { fragment, operandLayouts, resultLayouts } = lower(strategy);
+    costs[number] = priceFragment(fragment, cluster);
+    operands.push(operandLayouts.map(merged));
+    results.push(resultLayouts.map(merged));
+  });
+  const known = new Map<number, LoweredOperator>();
   return {
     strategies,
-    costs: Float64Array.from(lowered, ({ fragment }) => priceFragment(fragment, cluster)),
-    operands: lowered.map(({ operandLayouts }) => operandLayouts.map(merged)),
-    results: lowered.map(({ resultLayouts }) => resultLayouts.map(merged)),
-    lowered,
+    costs,
+    operands,
+    results,
+    lowered: (number) => {
+      const found = known.get(number) ?? lower(strategies[number] as Strategy);
+      known.set(number, found);
+      return found;
+    },
     unused,
     liftsRoles: question.axes === 'roles' && attempt > 1,
   };

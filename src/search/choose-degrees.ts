@@ -131,10 +131,26 @@ function wholeFlops(graph: Graph): number {
 function slower({ cost, bound }: Solved, best: number, peakBytes: readonly number[] | null): Ruling {
   // As many digits as it takes to tell the two apart.
   const digits = [3, 4, 5, 6].find((count) => cost.toPrecision(count) !== best.toPrecision(count)) ?? 3;
-  const [written, bestWritten, times] = [cost / 1e6, best / 1e6, cost / best].map((value) => value.toPrecision(digits));
-  const figures = `${written} ms against ${bestWritten} ms`;
+  const [unit, nanoseconds] = UNITS.find(([, least]) => best >= least) ?? ['ns', 1];
+  const [written, bestWritten, times] = [cost / nanoseconds, best / nanoseconds, cost / best].map((value) =>
+    figure(value, digits),
+  );
+  const figures = `${written} ${unit} against ${bestWritten} ${unit}`;
   const reason = cost === best ? `no faster (${figures})` : `${times} times slower (${figures})`;
   return { kind: 'slower', reason, costNanoseconds: cost, boundNanoseconds: bound, peakBytes };
+}
+
+/** Units of time, the largest first, with their nanoseconds. */
+const UNITS = [
+  ['s', 1e9],
+  ['ms', 1e6],
+  ['µs', 1e3],
+] as const;
+
+/** So many digits, and never an exponent. */
+function figure(value: number, digits: number): string {
+  const written = value.toPrecision(digits);
+  return written.includes('e') ? value.toFixed(0) : written;
 }
 
 /** @param atLeast no plan needs less */
@@ -149,5 +165,6 @@ function tooLarge(least: number, atLeast: number, limit: number): Ruling {
 
 /** Such as `93.1 GB`. */
 export function bytesWritten(bytes: number): string {
-  return bytes >= 1e9 ? `${(bytes / 1e9).toPrecision(3)} GB` : `${(bytes / 1e6).toPrecision(3)} MB`;
+  const [unit, size] = bytes >= 1e9 ? ['GB', 1e9] : bytes >= 1e6 ? ['MB', 1e6] : ['kB', 1e3];
+  return `${(bytes / size).toPrecision(3)} ${unit}`;
 }

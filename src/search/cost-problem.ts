@@ -33,14 +33,15 @@ export interface CostSolution {
 
 /** Cost of an assignment. */
 export function costOf(problem: CostProblem, states: readonly number[]): number {
-  return problem.factors.reduce((sum, factor) => sum + entryAt(factor, states), 0);
+  let sum = 0;
+  for (const factor of problem.factors) sum += entryAt(factor, states);
+  return sum;
 }
 
 /** A factor's entry under an assignment of all variables. */
-function entryAt(factor: CostFactor, states: readonly number[]): number {
+function entryAt({ variables, table: { sizes, values } }: CostFactor, states: readonly number[]): number {
   let index = 0;
-  factor.variables.forEach((variable, position) => {
-    index = index * (factor.table.sizes[position] as number) + (states[variable] as number);
-  });
-  return factor.table.values[index] as number;
+  for (let position = 0; position < variables.length; position++)
+    index = index * (sizes[position] as number) + (states[variables[position] as number] as number);
+  return values[index] as number;
 }

@@ -14,6 +14,7 @@ export function descend(problem: CostProblem, start: readonly number[]): { state
   const factorsOf: CostFactor[][] = problem.sizes.map(() => []);
   for (const factor of problem.factors) for (const variable of factor.variables) factorsOf[variable]?.push(factor);
   const isWaiting = problem.sizes.map(() => true);
+  const costs = new Float64Array(problem.sizes.reduce((most, size) => Math.max(most, size), 1));
   for (let round = 0; round < ROUNDS; round++) {
     let changed = false;
     for (const [variable, size] of problem.sizes.entries()) {
@@ -22,8 +23,8 @@ export function descend(problem: CostProblem, start: readonly number[]): { state
       isWaiting[variable] = false;
       const factors = factorsOf[variable] as CostFactor[];
       const before = states[variable] as number;
-      const costs = new Float64Array(size);
-      for (const factor of factors) addCosts(costs, factor, variable, states);
+      costs.fill(0, 0, size);
+      for (const factor of factors) addCosts(costs, size, factor, variable, states);
       let best = before;
       for (let state = 0; state < size; state++) {
         if ((costs[state] as number) < (costs[best] as number)) best = state;
@@ -42,6 +43,7 @@ export function descend(problem: CostProblem, start: readonly number[]): { state
 /** Adds to the costs of a variable's states what they cost in a factor beside the others' states. */
 function addCosts(
   costs: Float64Array,
+  count: number,
   { variables, table: { sizes, values } }: CostFactor,
   variable: number,
   states: readonly number[],
@@ -53,6 +55,6 @@ function addCosts(
     start = start * size + (isOwn ? 0 : (states[variables[position] as number] as number));
     stride = isOwn ? 1 : stride * size;
   }
-  for (let state = 0, at = start; state < costs.length; state++, at += stride)
+  for (let state = 0, at = start; state < count; state++, at += stride)
     costs[state] = (costs[state] as number) + (values[at] as number);
 }

@@ -57,12 +57,12 @@ export class EdgeTable {
     return this.pairs[row * this.to.layouts.length + column] as Pair;
   }
 
-  /** Adds to the costs of one end's states what they cost beside a state of the other end. */
-  addCosts(costs: Float64Array, isFrom: boolean, other: number): void {
+  /** Adds to the costs of one end's states, which are so many, what they cost beside a state of the other end. */
+  addCosts(costs: Float64Array, size: number, isFrom: boolean, other: number): void {
     const { numbers } = isFrom ? this.from : this.to;
     const width = this.to.layouts.length;
     const fixed = (isFrom ? this.to : this.from).numbers[other] as number;
-    for (let state = 0; state < costs.length; state++) {
+    for (let state = 0; state < size; state++) {
       const own = numbers[state] as number;
       const pair = this.pairs[isFrom ? own * width + fixed : fixed * width + own] as Pair;
       costs[state] = (costs[state] as number) + this.runs * pair.cost;

@@ -147,32 +147,39 @@ function substituteBack(
     return inverse;
   });
   const chosen = lists.map(() => 0);
+  const most = statesOf.reduce((largest, states) => Math.max(largest, states.length), 1);
+  const costs = new Float64Array(most);
   for (let number = buckets.length - 1; number >= 0; number--) {
     const { variable, list, factors } = buckets[number] as Bucket;
     const domain = statesOf[list] ?? [0];
-    const costs = new Float64Array(domain.length);
+    const size = domain.length;
+    costs.fill(0, 0, size);
     for (const { variables, term, lists } of factors) {
       const { sizes, values } = algebra.table(term);
       // Where the neighbours' states put us in the table, and how far one state of the variable is from the next.
       let [start, stride] = [0, 0];
       for (let position = 0; position < variables.length; position++) {
-        const size = sizes[position] as number;
+        const states = sizes[position] as number;
         const other = variables[position] as number;
         // Later pruning may only have removed states, so a neighbour's state is in the list of this bucket.
         const local =
           other === variable ? 0 : (positions[lists[position] as number]?.[chosen[other] as number] as number);
-        start = start * size + local;
-        stride = other === variable ? 1 : stride * size;
+        start = start * states + local;
+        stride = other === variable ? 1 : stride * states;
       }
-      for (let state = 0; state < costs.length; state++) {
-        costs[state] = (costs[state] as number) + (values[start + state * stride] as number);
-      }
+      addStates(costs, size, values, start, stride);
     }
     let best = 0;
-    for (let state = 1; state < costs.length; state++) {
+    for (let state = 1; state < size; state++) {
       if ((costs[state] as number) < (costs[best] as number)) best = state;
     }
     chosen[variable] = domain[best] as number;
   }
   return chosen;
+}
+
+/** A loop of its own, of numbers and arrays of one kind, for the compiler's sake. */
+function addStates(costs: Float64Array, size: number, values: Float64Array, start: number, stride: number): void {
+  for (let state = 0, at = start; state < size; state++, at += stride)
+    costs[state] = (costs[state] as number) + (values[at] as number);
 }

@@ -171,7 +171,7 @@ class Elimination {
   }
 
   private comparedIn(variable: number, { term, variables }: Held): ComparedTable {
-    return this.algebra.toCompare({ term, position: variables.indexOf(variable) });
+    return this.algebra.toCompare(term, variables.indexOf(variable));
   }
 
   private remove(variable: number): void {

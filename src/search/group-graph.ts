@@ -305,7 +305,7 @@ class Building {
     for (const [node, { variable, set }] of this.operators) {
       const state = states[variable] as number;
       strategies.set(node.group, set.strategies[state] as Strategy);
-      lowered.set(node.name, set.lowered[state] as LoweredOperator);
+      lowered.set(node.name, set.lowered(state));
     }
     const views: View[] = [];
     for (const [tensor, readers] of this.readersOf) {

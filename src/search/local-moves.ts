@@ -21,6 +21,8 @@ export class LocalMoves {
   /** By variable: numbers of its edges. */
   private readonly edgesOf: readonly number[][];
   private readonly unariesOf: readonly Float64Array[][];
+  /** By state of the variable that is looked at. */
+  private readonly costs: Float64Array;
 
   /** @param unaries factors of one variable each */
   constructor(
@@ -30,6 +32,7 @@ export class LocalMoves {
   ) {
     this.edgesOf = sizes.map(() => []);
     this.unariesOf = sizes.map(() => []);
+    this.costs = new Float64Array(sizes.reduce((most, size) => Math.max(most, size), 1));
     for (const { variables, table } of unaries) this.unariesOf[variables[0] as number]?.push(table.values);
     edges.forEach(({ variables }, edge) => {
       for (const variable of variables) this.edgesOf[variable]?.push(edge);
@@ -99,7 +102,8 @@ export class LocalMoves {
   /** The present state, unless another is cheaper; then the first of the cheapest. Neighbours without a state do not count. */
   private bestState(variable: number, states: readonly (number | undefined)[]): number {
     const size = this.sizes[variable] as number;
-    const costs = new Float64Array(size);
+    const { costs } = this;
+    costs.fill(0, 0, size);
     for (const values of this.unariesOf[variable] as Float64Array[]) {
       for (let state = 0; state < size; state++) costs[state] = (costs[state] as number) + (values[state] as number);
     }
@@ -107,7 +111,7 @@ export class LocalMoves {
       const { variables, table } = this.edges[edge] as PricedEdge;
       const isFrom = variables[0] === variable;
       const other = states[variables[isFrom ? 1 : 0]];
-      if (other !== undefined) table.addCosts(costs, isFrom, other);
+      if (other !== undefined) table.addCosts(costs, size, isFrom, other);
     }
     let best = states[variable] ?? 0;
     for (let state = 0; state < size; state++) if ((costs[state] as number) < (costs[best] as number)) best = state;

@@ -7,7 +7,7 @@ import { redistributionBound } from '../cost-model/redistribution-bound.js';
 import { AutoparError } from '../ir/error.js';
 import { type Graph, type Node, typeOf } from '../ir/graph.js';
 import { Fragment } from '../partition/fragment.js';
-import { replicated } from '../sharding-propagation/layout.js';
+import { mergedOnce, replicated } from '../sharding-propagation/layout.js';
 import type { Mesh } from '../sharding-propagation/mesh.js';
 import type { OperatorPin } from '../sharding-propagation/pin.js';
 import { makeRedistributor, type Redistributor } from '../sharding-propagation/redistribution.js';
@@ -90,6 +90,7 @@ export function candidateSets(
   check: () => void = () => {},
 ): Candidates {
   const byStructure = new Map<string, CandidateSet>();
+  const merged = mergedOnce(mesh);
   return (node) => {
     const question = questions(node);
     const own = pins.operators.get(node.name) ?? [];
@@ -97,7 +98,7 @@ export function candidateSets(
     const known = byStructure.get(key);
     if (known) return known;
     check();
-    const set = withFewestPins(own, (pins) => candidatesOf({ ...question, mesh, cluster, axes, pinned, pins }));
+    const set = withFewestPins(own, (pins) => candidatesOf({ ...question, mesh, cluster, axes, pinned, pins, merged }));
     byStructure.set(key, set);
     return set;
   };

@@ -3,11 +3,12 @@
  *
  *     result[x1, …, xd] = min over x0 of Σ tables
  *
- * Nearly all of a search's time is spent here, so the sum is never written down. Each table is laid out with x0 last; tables
- * over some of the variables of another are added to it first; of what is left, mostly one or two tables, each entry of
- * the result is one pass over x0. Costs are whole numbers below 2^53, so the order of additions does not matter.
+ * Nearly all of a search's time is spent here, so the sum is never written down, nor is a table turned round: each is read with the
+ * strides that it has. Tables over some of the variables of another are added to it first; of what is left, mostly one or two tables,
+ * each entry of the result is one pass over x0. Costs are whole numbers below 2^53, so the order of additions does not matter.
  */
 import type { CostTable } from './cost-problem.js';
+import { inOrder } from './in-order.js';
 
 /** A table of a sum: which local variable each of its dimensions is; variable 0 is one of them. */
 export interface Summand {
@@ -15,165 +16,212 @@ export interface Summand {
   readonly variables: readonly number[];
 }
 
-/** A table with variable 0 as its last dimension. */
-interface Rows {
+interface Strided {
   values: Float64Array;
-  /** The other variables, ascending, outermost first. */
-  readonly variables: readonly number[];
+  /** By local variable: entries from one of its states to the next; 0 where the table lacks it. */
+  strides: readonly number[];
+  /** Number of variables. */
+  readonly count: number;
   /** Whether `values` is nobody else's, so that it may be added to. */
   isOwn: boolean;
 }
 
 /** @param sizes states of the variables 0 … d, all of which occur in the summands */
 export function minimisedSum(summands: readonly Summand[], sizes: readonly number[]): CostTable {
-  const tables = absorbed(
-    summands.map((summand) => rowsOf(summand)),
-    sizes,
-  );
+  const tables = absorbed(summands, sizes);
   const outSizes = sizes.slice(1);
   const values = new Float64Array(product(outSizes));
-  const [only] = tables;
-  if (only && tables.length === 1) leastOfRows(values, only.values, sizes[0] as number);
-  else leastOfSums(values, tables, sizes);
+  leastOfSums(values, tables, sizes);
   return { sizes: outSizes, values };
 }
 
-function rowsOf({ table, variables }: Summand): Rows {
-  const order = [...variables.keys()].sort((a, b) => (variables[a] || Infinity) - (variables[b] || Infinity));
-  const values = order.every((from, to) => from === to) ? table.values : permuted(table, order);
-  return {
-    values,
-    variables: order.slice(0, -1).map((index) => variables[index] as number),
-    isOwn: values !== table.values,
-  };
-}
-
-/** A table's values with its dimensions in another order. */
-function permuted({ sizes, values: old }: CostTable, order: readonly number[]): Float64Array {
-  const oldStrides = strides(sizes);
-  const newSizes = order.map((index) => sizes[index] as number);
-  const newStrides = order.map((index) => oldStrides[index] as number);
-  const [inner, stride] = [newSizes.at(-1) as number, newStrides.at(-1) as number];
-  const values = new Float64Array(old.length);
-  const walk = new Walk(newSizes.slice(0, -1), [newStrides]);
-  for (let to = 0; to < values.length; walk.next()) {
-    let from = walk.offset(0);
-    for (let index = 0; index < inner; index++, from += stride) values[to++] = old[from] as number;
+function stridedOf({ table, variables }: Summand, count: number): Strided {
+  const own = new Array<number>(count).fill(0);
+  let stride = 1;
+  for (let position = variables.length - 1; position >= 0; position--) {
+    own[variables[position] as number] = stride;
+    stride *= table.sizes[position] as number;
   }
-  return values;
+  return { values: table.values, strides: own, count: variables.length, isOwn: false };
 }
 
 /** Tables over some of another's variables are added to it: what is left are tables of which none covers another. */
-function absorbed(tables: readonly Rows[], sizes: readonly number[]): readonly Rows[] {
-  const kept: Rows[] = [];
-  const states = sizes[0] as number;
-  for (const table of [...tables].sort((a, b) => b.variables.length - a.variables.length)) {
-    let into: Rows | undefined;
+function absorbed(summands: readonly Summand[], sizes: readonly number[]): readonly Strided[] {
+  const kept: Strided[] = [];
+  const tables = inOrder(summands, fewestLast);
+  for (const summand of tables) {
+    const table = stridedOf(summand, sizes.length);
+    let into: Strided | undefined;
     for (const other of kept) {
       if ((!into || other.values.length < into.values.length) && covers(other, table)) into = other;
     }
-    if (!into) {
-      kept.push({ ...table });
-      continue;
-    }
-    if (!into.isOwn) [into.values, into.isOwn] = [into.values.slice(), true];
-    addTo(into, table, sizes, states);
+    if (into) addTo(into, table, sizes);
+    else kept.push(table);
   }
   return kept;
 }
 
-function covers(larger: Rows, smaller: Rows): boolean {
-  return smaller.variables.every((variable) => larger.variables.includes(variable));
+function fewestLast({ variables }: Summand): number {
+  return -variables.length;
 }
 
-function addTo({ values, variables }: Rows, table: Rows, sizes: readonly number[], states: number): void {
-  const { values: added } = table;
-  if (added.length === values.length) {
-    for (let index = 0; index < values.length; index++) {
-      values[index] = (values[index] as number) + (added[index] as number);
-    }
-    return;
+function covers(larger: Strided, smaller: Strided): boolean {
+  for (let variable = 1; variable < smaller.strides.length; variable++) {
+    if (smaller.strides[variable] !== 0 && larger.strides[variable] === 0) return false;
   }
-  const walk = new Walk(
-    variables.map((variable) => sizes[variable] as number),
-    [stridesIn(table, variables, sizes)],
+  return true;
+}
+
+/** Adds a table to one that covers it; where that is somebody else's, to a copy, in order of its variables with x0 last. */
+function addTo(into: Strided, table: Strided, sizes: readonly number[]): void {
+  const scope = scopeOf(into);
+  const terms = new Rows([into, table], scope, sizes);
+  if (!into.isOwn) {
+    into.values = new Float64Array(into.values.length);
+    into.strides = orderedStrides(scope, sizes);
+    into.isOwn = true;
+  }
+  const [one, other] = terms.cursors as [Cursor, Cursor];
+  for (let to = 0; to < into.values.length; to += terms.entries, terms.next())
+    sumRows(into.values, to, one, other, terms.rows, terms.states);
+}
+
+/** The variables of a table but x0, ascending. */
+function scopeOf({ strides }: Strided): readonly number[] {
+  const scope: number[] = [];
+  for (let variable = 1; variable < strides.length; variable++) if (strides[variable] !== 0) scope.push(variable);
+  return scope;
+}
+
+/** Strides of a table over some variables in this order, and x0 last. */
+function orderedStrides(scope: readonly number[], sizes: readonly number[]): readonly number[] {
+  const result = new Array<number>(sizes.length).fill(0);
+  result[0] = 1;
+  let stride = sizes[0] as number;
+  for (let position = scope.length - 1; position >= 0; position--) {
+    const variable = scope[position] as number;
+    result[variable] = stride;
+    stride *= sizes[variable] as number;
+  }
+  return result;
+}
+
+/** The innermost loop is over x0, the next over the last variable. */
+function leastOfSums(result: Float64Array, tables: readonly Strided[], sizes: readonly number[]): void {
+  const terms = new Rows(
+    tables,
+    Array.from({ length: sizes.length - 1 }, (_, index) => index + 1),
+    sizes,
   );
-  for (let to = 0; to < values.length; walk.next()) {
-    let from = walk.offset(0);
-    for (let state = 0; state < states; state++, to++, from++) {
-      values[to] = (values[to] as number) + (added[from] as number);
+  const { cursors, rows, states } = terms;
+  const final = cursors.length - 1;
+  const last = cursors[final] as Cursor;
+  const first = cursors[0] as Cursor;
+  const sums: Cursor = { values: new Float64Array(final > 1 ? terms.entries : 0), start: 0, move: states, step: 1 };
+  for (let to = 0; to < result.length; to += rows, terms.next()) {
+    if (final === 0) {
+      leastEntries(result, to, last, rows, states);
+      continue;
     }
+    // What all but one table sum to: nothing has to be added where that is one other.
+    let base = first;
+    for (let index = 1; index < final; index++) {
+      sumRows(sums.values, 0, base, cursors[index] as Cursor, rows, states);
+      base = sums;
+    }
+    leastRows(result, to, base, last, rows, states);
   }
 }
 
-/** How far each of some variables moves on in a table; 0 where the table lacks it. */
-function stridesIn(table: Rows, variables: readonly number[], sizes: readonly number[]): readonly number[] {
-  const own = strides([...table.variables, 0].map((variable) => sizes[variable] as number));
-  return variables.map((variable) => own[table.variables.indexOf(variable)] ?? 0);
+/** Where a table's rows are: its first entry, from one row to the next, and from one state of x0 to the next. */
+interface Cursor {
+  readonly values: Float64Array;
+  start: number;
+  readonly move: number;
+  readonly step: number;
 }
 
-/** By row: its least entry. */
-function leastOfRows(result: Float64Array, values: Float64Array, states: number): void {
-  let at = 0;
-  for (let row = 0; row < result.length; row++) {
+/** Tables side by side, as blocks of rows over the last of some variables; `next` goes on to where the others have moved on. */
+class Rows {
+  readonly cursors: readonly Cursor[];
+  readonly rows: number;
+  readonly states: number;
+  private readonly walk: Walk;
+
+  constructor(tables: readonly Strided[], scope: readonly number[], sizes: readonly number[]) {
+    const last = scope.at(-1);
+    const outer = scope.slice(0, -1);
+    this.states = sizes[0] as number;
+    this.rows = last === undefined ? 1 : (sizes[last] as number);
+    this.cursors = tables.map(({ values, strides }) => ({
+      values,
+      start: 0,
+      move: last === undefined ? 0 : (strides[last] as number),
+      step: strides[0] as number,
+    }));
+    this.walk = new Walk(
+      outer.map((variable) => sizes[variable] as number),
+      tables.map(({ strides }) => outer.map((variable) => strides[variable] as number)),
+    );
+  }
+
+  /** Of a block, were it a table of its own. */
+  get entries(): number {
+    return this.rows * this.states;
+  }
+
+  next(): void {
+    const { cursors, walk } = this;
+    walk.next();
+    for (let table = 0; table < cursors.length; table++) (cursors[table] as Cursor).start = walk.offset(table);
+  }
+}
+
+/*
+ * The loops that take the time are functions of their own, of numbers and arrays of one kind: where they were part of what calls
+ * them, the compiler gave up its work on them again and again, and every number that they read was an object meanwhile.
+ */
+
+/** Row by row the sum of two tables. */
+function sumRows(into: Float64Array, first: number, one: Cursor, other: Cursor, rows: number, states: number): void {
+  const { values: own, step } = one;
+  const { values: added, step: addedStep } = other;
+  let to = first;
+  for (let row = 0; row < rows; row++) {
+    let a = one.start + row * one.move;
+    let b = other.start + row * other.move;
+    for (let state = 0; state < states; state++, a += step, b += addedStep)
+      into[to++] = (own[a] as number) + (added[b] as number);
+  }
+}
+
+/** Row by row the least of the sum of two tables. */
+function leastRows(result: Float64Array, to: number, one: Cursor, other: Cursor, rows: number, states: number): void {
+  const { values: own, step } = one;
+  const { values: added, step: addedStep } = other;
+  for (let row = 0; row < rows; row++) {
+    let a = one.start + row * one.move;
+    let b = other.start + row * other.move;
     let least = Infinity;
-    for (let state = 0; state < states; state++, at++) {
+    for (let state = 0; state < states; state++, a += step, b += addedStep) {
+      const cost = (own[a] as number) + (added[b] as number);
+      if (cost < least) least = cost;
+    }
+    result[to + row] = least;
+  }
+}
+
+/** Row by row the least entry. */
+function leastEntries(result: Float64Array, to: number, table: Cursor, rows: number, states: number): void {
+  const { values, step } = table;
+  for (let row = 0; row < rows; row++) {
+    let at = table.start + row * table.move;
+    let least = Infinity;
+    for (let state = 0; state < states; state++, at += step) {
       const cost = values[at] as number;
       if (cost < least) least = cost;
     }
-    result[row] = least;
-  }
-}
-
-/** The innermost loop is over x0, the next over the last variable; tables that the last variable moves, and those it does not. */
-function leastOfSums(result: Float64Array, tables: readonly Rows[], sizes: readonly number[]): void {
-  const states = sizes[0] as number;
-  const last = sizes.length - 1;
-  const lastSize = sizes[last] as number;
-  const outer = Array.from({ length: last - 1 }, (_, index) => index + 1);
-  const moving = tables.filter(({ variables }) => variables.includes(last));
-  const still = tables.filter((table) => !moving.includes(table));
-  const lastStrides = moving.map((table) => stridesIn(table, [last], sizes)[0] as number);
-  const all = [...still, ...moving];
-  const walk = new Walk(
-    outer.map((variable) => sizes[variable] as number),
-    all.map((table) => stridesIn(table, outer, sizes)),
-  );
-  const [sums, row] = [new Float64Array(states), new Float64Array(states)];
-  const final = (all.at(-1) as Rows).values;
-  const finalStride = lastStrides.at(-1) as number;
-  for (let to = 0; to < result.length; walk.next()) {
-    // What stands still: nothing, a part of one table, or a sum of several.
-    let [base, start] = [(all[0] as Rows).values, walk.offset(0)];
-    for (let index = 1; index < still.length; index++) {
-      addRow(sums, base, start, (still[index] as Rows).values, walk.offset(index));
-      [base, start] = [sums, 0];
-    }
-    let from = walk.offset(all.length - 1);
-    for (let step = 0; step < lastSize; step++, from += finalStride) {
-      let [moved, at] = [base, start];
-      for (let index = 0; index < moving.length - 1; index++) {
-        const offset = walk.offset(still.length + index) + step * (lastStrides[index] as number);
-        const { values } = moving[index] as Rows;
-        if (still.length === 0 && index === 0) [moved, at] = [values, offset];
-        else {
-          addRow(row, moved, at, values, offset);
-          [moved, at] = [row, 0];
-        }
-      }
-      let least = Infinity;
-      for (let state = 0; state < states; state++) {
-        const cost = (moved[at + state] as number) + (final[from + state] as number);
-        if (cost < least) least = cost;
-      }
-      result[to++] = least;
-    }
-  }
-}
-
-function addRow(into: Float64Array, base: Float64Array, start: number, values: Float64Array, offset: number): void {
-  for (let state = 0; state < into.length; state++) {
-    into[state] = (base[start + state] as number) + (values[offset + state] as number);
+    result[to + row] = least;
   }
 }
 
@@ -210,14 +258,6 @@ class Walk {
       if (!isOver) return;
     }
   }
-}
-
-function strides(sizes: readonly number[]): readonly number[] {
-  const result = new Array<number>(sizes.length).fill(1);
-  for (let index = sizes.length - 2; index >= 0; index--) {
-    result[index] = (result[index + 1] as number) * (sizes[index + 1] as number);
-  }
-  return result;
 }
 
 function product(sizes: readonly number[]): number {

@@ -131,7 +131,7 @@ export class TableAlgebra {
   }
 
   /** A term's table, ready to be compared along one of its dimensions. */
-  toCompare({ term, position }: Compared): ComparedTable {
+  toCompare(term: Term, position: number): ComparedTable {
     this.compared[term] ??= [];
     const ofTerm = this.compared[term] as ComparedTable[];
     const known = ofTerm[position];
@@ -234,7 +234,7 @@ export class TableAlgebra {
   }
 
   private compare(operands: readonly Compared[]): { readonly states: readonly number[]; readonly isAll: boolean } {
-    const tables = operands.map((operand) => this.toCompare(operand));
+    const tables = operands.map(({ term, position }) => this.toCompare(term, position));
     const [first] = tables;
     const size = first?.table.sizes[first.position] ?? 0;
     const states = undominated(tables, size);

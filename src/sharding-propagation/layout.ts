@@ -74,6 +74,23 @@ export function mergedLayout(layout: Layout, mesh: Mesh): Layout {
   return normalise(layout.dims, layout.partial, mesh, layout.extents);
 }
 
+/**
+ * Layouts in merged form, equal ones as one object. A search asks for the same few hundred of each structure tens of thousands of
+ * times, and keeps what it is given.
+ */
+export function mergedOnce(mesh: Mesh): (layout: Layout) => Layout {
+  const known = new Map<string, Layout>();
+  return (layout) => {
+    const key = keyOf(layout);
+    const found = known.get(key);
+    if (found) return found;
+    const merged = mergedLayout(layout, mesh);
+    const only = known.get(layoutKey(merged)) ?? merged;
+    known.set(layoutKey(only), only).set(key, only);
+    return only;
+  };
+}
+
 /** Size of a piece of `size` once it is padded so that its axes, which make `shards` blocks, divide it. */
 export function paddedSize(size: number, shards: number): number {
   return Math.ceil(size / shards) * shards;

@@ -103,7 +103,7 @@ interface Request {
   readonly allToAll: boolean;
 }
 
-/** Prices by kind, axes and block size of a step. */
+/** Prices by kind, axes and block size of a step, and by the size of what it makes where that does not follow. */
 type PriceTable = Map<string, number>;
 
 interface Route {
@@ -288,15 +288,22 @@ function search(space: Space, from: Layout, to: Layout, request: Request, rival:
 /** What one of these steps costs, asked for once per kind, axes and block size; 0 where there is none. */
 function priceOf({ kind, axes, results }: Moves, state: State, space: Space, request: Request): number {
   const { shape, elementBits, price, prices } = request;
-  const key = `${kind} ${axes} ${blockSize(state)} ${elementBits}`;
+  // New padding makes blocks of whatever size: those of other steps follow from their axes.
+  const made = kind === 'repad' ? first(results()) : undefined;
+  const key = `${kind} ${axes} ${blockSize(state)} ${made ? blockSize(made) : ''} ${elementBits}`;
   const known = prices.get(key);
   if (known !== undefined) return known;
-  const [result] = results();
+  const result = made ?? first(results());
   if (!result) return 0;
   const step = { kind, axes, from: layoutOf(state, space), to: layoutOf(result, space) };
   const found = price(step, shape, elementBits);
   prices.set(key, found);
   return found;
+}
+
+function first<Item>(items: Iterable<Item>): Item | undefined {
+  for (const item of items) return item;
+  return undefined;
 }
 
 function isBefore(a: Pick<Visit, 'cost' | 'count'>, b: Pick<Visit, 'cost' | 'count'>): boolean {

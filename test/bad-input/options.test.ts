@@ -39,7 +39,7 @@ const LINES: readonly (Refusal & { readonly line: string })[] = [
     line: 'compile models/mlp.onnx --devices 2 --memory 1kB',
     code: 'nothing-fits',
     exit: 'noPlan',
-    says: /dp 2 tp 1: needs .* MB of 0\.00100 MB[\s\S]*--cluster; --memory/,
+    says: /dp 2 tp 1: needs .* kB of 1\.00 kB[\s\S]*--cluster; --memory/,
   },
 ];
 

@@ -1,0 +1,120 @@
+/**
+ * @file Seconds of launches and rounds that no sequence of redistribution steps undercuts, from what becomes of each axis.
+ *
+ * A collective takes rounds at each level over which its axes lie. Steps move cuts between axes, never sums: an axis over which the
+ * value is partial is reduced by an all-reduce or a reduce-scatter over that very axis. So at a level whose reduced axes have m
+ * ranks together, the reductions take at least log2 m rounds, in however many collectives. Of these axes, those that shall not cut
+ * the result (k ranks) either take as many rounds again, in all-reduces, or cut it after a scatter and are made whole by another
+ * collective. That is one that gathers, in as many rounds as all-reduces would have taken again, or a permutation, in one, which
+ * leaves blocks as small as they were: then scatters have not cut more than the result is cut more than the origin (`shrinks`).
+ * Or there are two more.
+ *
+ *     all-reduce over 4 nodes     2 + 2 rounds, or 2 + 1 and two more launches
+ *
+ * Axes whose cuts must go (`fetched`) are gathered or exchanged in log2 of their number of rounds at their level, or permuted in one.
+ */
+import type { Mesh } from '../sharding-propagation/mesh.js';
+import { subAxes } from '../sharding-propagation/mesh.js';
+import type { Cluster } from './cluster.js';
+import { placeGroup } from './collective-price.js';
+import { profileOf } from './device.js';
+import type { Level } from './levels.js';
+
+/** What becomes of an axis; flags that are added up. */
+export const FETCHED = 1;
+export const REDUCED = 2;
+/** Cuts the result. */
+export const CUTTING = 4;
+
+/** Nanoseconds of slices: where nothing that is cut already may take their place, and where it may be exchanged, not permuted. */
+export interface Slices {
+  readonly alone: number;
+  readonly exchanged: number;
+}
+
+export interface LeastLatency {
+  /** Launches of one collective that fetches and one that reduces, where axes ask for them, not included. */
+  readonly seconds: number;
+  /** Collectives besides these two. */
+  readonly collectives: number;
+  /** Nanoseconds of slices, which come on top. */
+  readonly slices: number;
+}
+
+/**
+ * @param changes by sub-axis
+ * @param shrinks how many times more parts the result is cut into than the origin
+ */
+export type LatencyBound = (changes: readonly number[], shrinks: number, slices: Slices) => LeastLatency;
+
+export function latencyBound(cluster: Cluster, mesh: Mesh): LatencyBound {
+  const { levels, device } = cluster;
+  const launch = profileOf(device).collectiveSeconds;
+  const axes = subAxes(mesh).map(({ name, size }) => ({
+    size,
+    level: placeGroup(mesh, [name], { levels }).findIndex((members) => members > 1),
+  }));
+  const anyRound = Math.min(...levels.map(({ latencySeconds }) => latencySeconds));
+  const [reduced, kept, fetched] = [levels.map(() => 1), levels.map(() => 1), levels.map(() => 1)];
+  return (changes, shrinks, slices) => {
+    for (const members of [reduced, kept, fetched]) members.fill(1);
+    let [isFetched, isKept] = [false, false];
+    for (let axis = 0; axis < axes.length; axis++) {
+      const change = changes[axis] as number;
+      const { size, level } = axes[axis] as (typeof axes)[number];
+      if (change & FETCHED) {
+        isFetched = true;
+        fetched[level] = (fetched[level] as number) * size;
+      }
+      if (!(change & REDUCED)) continue;
+      reduced[level] = (reduced[level] as number) * size;
+      if (change & CUTTING) continue;
+      isKept = true;
+      kept[level] = (kept[level] as number) * size;
+    }
+    let [reducing, gathering, permuting, touching] = [0, 0, 0, 0];
+    for (const [index, level] of levels.entries()) {
+      const [again, apart] = [kept[index] as number, fetched[index] as number];
+      const { latencySeconds } = level;
+      reducing += latencySeconds * leastRounds(level, reduced[index] as number);
+      gathering += latencySeconds * Math.max(leastRounds(level, again), leastRounds(level, apart));
+      permuting += latencySeconds * permutedRounds(level, again, apart > 1, shrinks);
+      if (again > 1 || apart > 1) touching += latencySeconds;
+    }
+    if (isFetched) {
+      const gathered = { seconds: reducing + gathering, collectives: 0, slices: slices.exchanged };
+      const permuted = { seconds: reducing + permuting, collectives: 0, slices: 0 };
+      const oneMore = { seconds: reducing + launch + touching, collectives: 1, slices: 0 };
+      return least(shrinks >= 1 ? least(gathered, permuted) : gathered, oneMore);
+    }
+    const direct = { seconds: reducing + gathering, collectives: 0, slices: slices.alone };
+    if (!isKept) return least(direct, { seconds: reducing + launch + anyRound, collectives: 1, slices: 0 });
+    const permuted = { seconds: reducing + launch + permuting, collectives: 1, slices: 0 };
+    const twoMore = { seconds: reducing + 2 * launch + touching, collectives: 2, slices: 0 };
+    return least(shrinks > 1 ? least(direct, permuted) : direct, twoMore);
+  };
+}
+
+/** The cheaper of two ways, slices included. */
+function least(one: LeastLatency, other: LeastLatency): LeastLatency {
+  return nanosecondsOf(other) < nanosecondsOf(one) ? other : one;
+}
+
+export function nanosecondsOf({ seconds, slices }: LeastLatency): number {
+  return seconds * 1e9 + slices;
+}
+
+/** Rounds over so many members of a level, in however many collectives: those of parts are no fewer than those of the whole. */
+function leastRounds({ topology }: Level, members: number): number {
+  if (members === 1) return 0;
+  return topology === 'mesh' ? 1 : Math.ceil(Math.log2(members));
+}
+
+/** Least rounds where a permutation serves some of `kept` ranks, and all-reduces the others. */
+function permutedRounds(level: Level, kept: number, isFetched: boolean, shrinks: number): number {
+  const served = Math.max(1, Math.min(kept, shrinks));
+  const others = level.topology === 'mesh' ? 0 : Math.max(0, Math.ceil(Math.log2(kept / served) - 1e-9));
+  const shared = kept > 1 || isFetched ? 1 + others : 0;
+  // Where nothing is fetched at this level, all-reduces may serve it alone.
+  return isFetched ? shared : Math.min(leastRounds(level, kept), shared);
+}
