@@ -2,7 +2,7 @@
  * @file What training is asked for. Options that contradict each other are refused without looking at a model; none is passed over.
  */
 import type { LossOptions } from '../ir/autodiff/append-loss.js';
-import type { OptimizerOptions } from '../ir/autodiff/append-optimizer.js';
+import type { OptimizerOptions } from '../ir/autodiff/optimizer-options.js';
 import type { Precision } from '../ir/autodiff/training-graph.js';
 import { AutoparError } from '../ir/error.js';
 import type { TrainingFormOptions } from './training-form.js';
@@ -23,6 +23,9 @@ export interface Training extends TrainingFormOptions {
   /** Devices lack 16-bit types: what would be so is held in float32, and rounded. */
   readonly isHeldInFloat32?: boolean;
 }
+
+export const LOSSES = ['cross_entropy', 'mse', 'model-output'] as const satisfies readonly LossOptions['kind'][];
+export const OPTIMIZERS = ['sgd', 'adam', 'adamw', 'lamb'] as const satisfies readonly OptimizerOptions['kind'][];
 
 /** @throws AutoparError (usage) `bad-option` naming the option of the command line */
 export function checkTraining(training: Training): void {

@@ -41,7 +41,8 @@ export function operatorQuestions(graph: Graph): OperatorQuestions {
       weights,
       stored,
       batch: new Set(factors),
-      heavy: !isAccumulator(node) && workOf(view) >= heavyFrom,
+      // An update that every rank repeats is data parallelism, and leaves no degree without use.
+      heavy: !isAccumulator(node) && node.phase !== 'update' && workOf(view) >= heavyFrom,
       hints,
     };
   };
@@ -54,7 +55,10 @@ export function operatorQuestions(graph: Graph): OperatorQuestions {
 
 /** Work of the smallest of those operators, largest first, that together do nine tenths of a graph's work. */
 function smallestHeavyWork(graph: Graph): number {
-  const works = graph.nodes.map((node) => workOf(viewOf(graph, node))).sort((a, b) => b - a);
+  const works = graph.nodes
+    .filter(({ phase }) => phase !== 'update')
+    .map((node) => workOf(viewOf(graph, node)))
+    .sort((a, b) => b - a);
   const enough = 0.9 * works.reduce((sum, work) => sum + work, 0);
   let sum = 0;
   for (const work of works) {

@@ -9,6 +9,7 @@ import { compile } from '../../src/api/compile.js';
 import { runGraph } from '../../src/api/reference.js';
 import type { Training } from '../../src/api/training.js';
 import { trainingGraph } from '../../src/ir/autodiff/training-graph.js';
+import { flattenBlocks } from '../../src/ir/blocks/flatten-blocks.js';
 import { isFloating } from '../../src/ir/dtype.js';
 import type { Graph } from '../../src/ir/graph.js';
 import { numbersOf } from '../../src/ir/ops/constants.js';
@@ -33,7 +34,8 @@ export async function ownGradients(
   wanted: readonly string[],
 ): Promise<{ readonly loss: number; readonly gradients: Arrays }> {
   const optimizer = { kind: 'sgd', learningRate: 1 } as const;
-  const { graph, loss } = trainingGraph(imported.graph, { loss: options, optimizer, trained: wanted });
+  const { graph: blocks, loss } = trainingGraph(imported.graph, { loss: options, optimizer, trained: wanted });
+  const graph = flattenBlocks(blocks);
   const makers = new Map(graph.nodes.flatMap((node) => node.outputs.map((output) => [output, node] as const)));
   const names = graph.state.flatMap(({ input, output }) => {
     if (!wanted.includes(input)) return [];

@@ -65,9 +65,12 @@ function headsShared(graph: StepGraph, group: string, { outputs: [output] }: Com
 
 function sizesOfOperator(graph: StepGraph, node: ComputeNode): AttentionSizes {
   const [query, key, value] = node.inputs.map((name) => (name === null ? [] : graph.tensor(name).localShape));
-  const heads = Number(node.attributes['q_num_heads'] ?? query?.[1] ?? 1);
+  const heads = Number(node.attributes['q_num_heads'] ?? node.attributes['num_heads'] ?? query?.[1] ?? 1);
   const keyHeads = Number(node.attributes['kv_num_heads'] ?? key?.[1] ?? 1);
   const flat = query?.length === 3;
+  // What has windows is causal, windows or not.
+  const window = node.attributes['local_window_size'];
+  const seen = Number(window ?? -1);
   return {
     batch: query?.[0] ?? 1,
     heads,
@@ -76,7 +79,8 @@ function sizesOfOperator(graph: StepGraph, node: ComputeNode): AttentionSizes {
     keys: key?.[flat ? 1 : 2] ?? 1,
     valueWidth: flat ? (value?.[2] ?? 1) / keyHeads : (value?.[3] ?? 1),
     width: flat ? (query?.[2] ?? 1) / heads : (query?.[3] ?? 1),
-    causal: Number(node.attributes['is_causal'] ?? 0) !== 0,
+    causal: window !== undefined || Number(node.attributes['is_causal'] ?? 0) !== 0,
+    ...(seen > 0 ? { window: seen } : {}),
   };
 }
 

@@ -1,6 +1,6 @@
 /**
  * @file The largest tensors that a rank of a stage holds at the peak of a step, by name: parameters with their gradients and
- * optimizer state, and what the micro-batches in flight keep for their backward.
+ * optimizer state, buffers, and what the micro-batches in flight keep for their backward.
  */
 import type { StepConfiguration } from './configuration.js';
 import { tensorBytes } from './part-bytes.js';
@@ -43,11 +43,11 @@ export function heldTensors(
   const forgets = configuration.recompute === 'full' || configuration.recompute === 'operators';
   const held = (part: readonly NamedTensor[], kept: number, recomputed: number, keeps = true): readonly HeldTensor[] =>
     part.flatMap((named) => {
-      const isParameter = named.kind === 'parameter';
-      const count = isParameter || !forgets ? kept + recomputed : kept;
-      const times = isParameter ? 1 : inFlight;
+      const isWeight = named.kind !== 'activation';
+      const count = isWeight || !forgets ? kept + recomputed : kept;
+      const times = isWeight ? 1 : inFlight;
       const bytes = count * times * tensorBytes(named, configuration);
-      if (bytes === 0 || !(isParameter || keeps)) return [];
+      if (bytes === 0 || !(isWeight || keeps)) return [];
       return [{ tensor: named.tensor, kind: named.kind, layers: count, microBatches: times, bytes }];
     });
   return [

@@ -6,6 +6,7 @@ import { matmulShare, memorySeconds } from '../compute-price.js';
 import { type DeviceSpec, type PeakKind, profileOf } from '../device.js';
 import type { StepConfiguration } from './configuration.js';
 import { generationOf, type StepConstants } from './constants.js';
+import { seenShare } from './model-flops.js';
 import type { AttentionWork, MatmulWork } from './work.js';
 
 export { memorySeconds };
@@ -68,8 +69,11 @@ export function attentionSeconds(
   if (attention !== 'parts') {
     const peak = device.peakFlops[format] ?? device.peakFlops.fp16 ?? device.peakFlops.fp32 ?? 0;
     const { share, half } = attentionRate(device, attention, constants);
-    const filled = (keys / (keys + half)) * Math.min(1, (width / 128) ** 0.25);
-    const flops = (backward ? 5 : 2) * product * (causal ? 0.5 : 1);
+    // A query's own cost, which half of the keys stands for, is the same however few of them it sees.
+    const seen = seenShare(work);
+    const reached = (keys * seen) / (causal ? 0.5 : 1);
+    const filled = (reached / (reached + half)) * Math.min(1, (width / 128) ** 0.25);
+    const flops = (backward ? 5 : 2) * product * seen;
     // No faster than the products that it is made of: what a device's peak promises, not every device keeps.
     const rate = Math.min(peak * share * (backward ? BACKWARD_ATTENTION : 1), productRate(device, format, constants));
     return flops / (rate * filled);

@@ -5,6 +5,7 @@
  */
 import { isFloating } from '../../ir/dtype.js';
 import { elementCount } from '../../ir/graph.js';
+import type { ShardedNode } from '../../partition/sharded-graph.js';
 import { deviceCount } from '../../sharding-propagation/mesh.js';
 import { inputsOf, isView, outputsOf, phaseOf, type StepGraph } from './step-graph.js';
 
@@ -14,13 +15,20 @@ export interface Live {
   readonly shared: number;
 }
 
-/** Of each part that runs in the forward, by its name. */
-export function liveTensors(graph: StepGraph, partOf: (group: string) => string): ReadonlyMap<string, Live> {
+/**
+ * Of each part that runs in the forward, by its name. What element-wise work of a scan makes for the scan alone is inside its products'
+ * kernels.
+ */
+export function liveTensors(
+  graph: StepGraph,
+  partOf: (group: string) => string,
+  inScan: (group: string) => boolean,
+): ReadonlyMap<string, Live> {
   const steps = stepsOf(graph);
   const at = new Map(steps.map((group, index) => [group, index]));
   const fullest = new Map<string, Live>();
   const begins = new Map<number, Span[]>();
-  for (const span of spansOf(graph, at)) begins.set(span.from, [...(begins.get(span.from) ?? []), span]);
+  for (const span of spansOf(graph, at, inScan)) begins.set(span.from, [...(begins.get(span.from) ?? []), span]);
   let open: readonly Span[] = [];
   for (const [index, group] of steps.entries()) {
     open = [...open.filter(({ to }) => to >= index), ...(begins.get(index) ?? [])];
@@ -48,7 +56,11 @@ function stepsOf(graph: StepGraph): readonly string[] {
   return [...new Set(forward.map((node) => graph.group(node)))];
 }
 
-function* spansOf(graph: StepGraph, at: ReadonlyMap<string, number>): Generator<Span> {
+function* spansOf(
+  graph: StepGraph,
+  at: ReadonlyMap<string, number>,
+  inScan: (group: string) => boolean,
+): Generator<Span> {
   const made = new Map<string, { from: number; to: number }>();
   for (const node of graph.sharded.nodes) {
     const index = node.scope === 'micro' && phaseOf(node) === 'forward' ? at.get(graph.group(node)) : undefined;
@@ -70,12 +82,24 @@ function* spansOf(graph: StepGraph, at: ReadonlyMap<string, number>): Generator<
   const ranks = deviceCount(graph.sharded.mesh);
   for (const [name, span] of made) {
     const maker = graph.makerOf(name);
-    const isWithin = maker !== undefined && span.from === span.to && graph.readersOf(name).length > 0;
+    const isWithin =
+      maker !== undefined &&
+      ((span.from === span.to && graph.readersOf(name).length > 0) || staysInScan(graph, name, maker, inScan));
     const { dtype, localShape, shape } = graph.tensor(name);
     if (isWithin || graph.weights.has(name) || !isFloating(dtype)) continue;
     const elements = elementCount(localShape);
     yield { ...span, elements, shared: elements === elementCount(shape) ? elements / ranks : elements };
   }
+}
+
+/** Whether a tensor is made and read inside a scan by what is no product. */
+function staysInScan(graph: StepGraph, name: string, maker: ShardedNode, inScan: (group: string) => boolean): boolean {
+  const group = graph.group(maker);
+  return (
+    inScan(group) &&
+    graph.family(group) !== 'contraction' &&
+    graph.readersOf(name).every((reader) => inScan(graph.group(reader)))
+  );
 }
 
 /** The tensor in whose memory a view lies: kernels read strided operands, so that moved and sliced ones need no copy either. */

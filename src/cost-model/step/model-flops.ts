@@ -3,7 +3,7 @@
  * they are hardware FLOPs).
  */
 import type { StepConfiguration } from './configuration.js';
-import type { ModelWork, PartWork, Work } from './work.js';
+import type { AttentionWork, ModelWork, PartWork, Work } from './work.js';
 
 /**
  * FLOPs of the model for one step, all devices together.
@@ -18,12 +18,19 @@ export function modelFlops(
   return (perMicroBatch * globalBatch) / microBatch;
 }
 
-/** FLOPs of one kernel; causal attention counts the half that is not masked. */
+/** FLOPs of one kernel; causal attention counts the half that is not masked, or what lies in its window. */
 export function flopsOf(work: Work): number {
   if (work.kind === 'matmul') return 2 * work.batch * work.rows * work.columns * work.depth;
   if (work.kind !== 'attention') return 0;
-  const { batch, heads, queries, keys, width, valueWidth, backward, causal } = work;
-  return (backward ? 4 : 2) * batch * heads * queries * keys * (width + valueWidth) * (causal ? 0.5 : 1);
+  const { batch, heads, queries, keys, width, valueWidth, backward } = work;
+  return (backward ? 4 : 2) * batch * heads * queries * keys * (width + valueWidth) * seenShare(work);
+}
+
+/** Share of all pairs of queries and keys that attention looks at: half under a causal mask, less in a window. */
+export function seenShare({ keys, causal, window }: Pick<AttentionWork, 'keys' | 'causal' | 'window'>): number {
+  if (!causal) return 1;
+  if (window === undefined || window >= keys) return 0.5;
+  return (window * (keys - window / 2)) / keys ** 2;
 }
 
 function sum(values: readonly number[]): number {

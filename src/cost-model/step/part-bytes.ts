@@ -39,7 +39,7 @@ export interface PartsBytes {
 /** The bytes of a model's parts. */
 export function partBytes(model: ModelWork, configuration: StepConfiguration): PartsBytes {
   const { recompute } = configuration;
-  const first = stateBytes(heldOf(model.first, configuration), configuration);
+  const first = stateBytes(heldOf(model.first, configuration), model.first.buffers, configuration);
   if (configuration.inference) return inferenceBytes(model, configuration);
   return {
     first: withActivations(first, savedBytes(model.first, recompute, configuration), 0, 0, 0),
@@ -48,7 +48,7 @@ export function partBytes(model: ModelWork, configuration: StepConfiguration): P
       return { kept, recomputed: recompute === 'none' ? kept : layerBytes(part, recompute, model, configuration) };
     }),
     last: withActivations(
-      stateBytes(heldByLast(model, configuration), configuration),
+      stateBytes(heldByLast(model, configuration), model.last.buffers, configuration),
       0,
       lossBytes(model, configuration),
       0,
@@ -60,7 +60,7 @@ export function partBytes(model: ModelWork, configuration: StepConfiguration): P
 /** Nothing is kept for a backward: a part needs room for its parameters, and for what is live at its fullest moment. */
 function inferenceBytes(model: ModelWork, configuration: StepConfiguration): PartsBytes {
   const own = (part: PartWork, held: Held, gathered: number) =>
-    withActivations(stateBytes(held, configuration), 0, liveBytes(part, configuration), gathered, 0);
+    withActivations(stateBytes(held, part.buffers, configuration), 0, liveBytes(part, configuration), gathered, 0);
   return {
     first: own(model.first, heldOf(model.first, configuration), 0),
     layers: model.layers.map(({ part }) => {
@@ -121,23 +121,24 @@ export function heldByLast({ first, last, tied }: ModelWork, configuration: Step
   return { dense: dense + (tied && configuration.degrees.pp > 1 ? first.parameters : 0), experts };
 }
 
-/** Bytes of a tensor that a part holds: of a parameter with its gradient and state, or of what one micro-batch keeps. */
+/** Bytes of a tensor that a part holds: of a parameter with its gradient and state, a buffer, or of what one micro-batch keeps. */
 export function tensorBytes(
   { kind, elements, mask, repeated, experts }: NamedTensor,
   configuration: StepConfiguration,
 ): number {
   const { degrees, precision, tpSequence } = configuration;
+  if (kind === 'buffer') return elements * elementBytes(precision);
   if (kind === 'parameter') {
     const held = experts ? { dense: 0, experts: elements / degrees.ep } : { dense: elements, experts: 0 };
-    const { parameters, gradients, optimizer } = stateBytes(held, configuration);
+    const { parameters, gradients, optimizer } = stateBytes(held, 0, configuration);
     return parameters + gradients + optimizer;
   }
   const own = repeated && tpSequence && !mask ? elements / degrees.tp : elements;
   return (own * (mask ? 1 : elementBytes(precision) * keptShare(precision))) / degrees.sp;
 }
 
-/** State of a part under the recipe and the ZeRO level of a configuration. */
-function stateBytes({ dense, experts }: Held, configuration: StepConfiguration): StateBytes {
+/** State of a part under the recipe and the ZeRO level of a configuration; buffers are whole on every rank of dp. */
+function stateBytes({ dense, experts }: Held, buffers: number, configuration: StepConfiguration): StateBytes {
   const { degrees, zero, frozen, inference } = configuration;
   const recipe = recipeOf(configuration);
   const shards = configuration.shardRanks ?? degrees.dp * degrees.sp;
@@ -149,7 +150,7 @@ function stateBytes({ dense, experts }: Held, configuration: StepConfiguration):
   const whole = configuration.keepsGathered && zero === 3 ? dense + experts : 0;
   const width = elementBytes(configuration.precision);
   return {
-    parameters: spread(frozen || inference ? width : recipe.parameter, 3) + whole * width,
+    parameters: spread(frozen || inference ? width : recipe.parameter, 3) + (whole + buffers) * width,
     gradients: trained * (spread(recipe.gradient, 2) + whole * configuration.gradientBytes),
     optimizer: onHost ? 0 : trained * spread(recipe.optimizer, 1),
     // Beside the state, gradients as they arrive and parameters as they leave.
@@ -178,7 +179,7 @@ function layerBytes(
         : savedBytes(part, recompute, configuration);
   const onHost = offloadsActivations(configuration);
   return withActivations(
-    stateBytes(held, configuration),
+    stateBytes(held, part.buffers, configuration),
     onHost ? 0 : saved,
     whole * (recompute === 'full' ? 1.3 : 0.3),
     gatheredBytes(held, configuration),

@@ -19,7 +19,8 @@ export class PhasePricing {
   private readonly exchanges: number;
 
   constructor(
-    private readonly hidden: number,
+    /** Width of a token as it goes to its experts. */
+    private readonly routed: number,
     private readonly chosen: number,
     private readonly configuration: StepConfiguration,
     private readonly cluster: Cluster,
@@ -61,7 +62,8 @@ export class PhasePricing {
         case 'matmul': {
           if (work.tokens === 'depth' && configuration.frozen) break;
           const own = along(work, degrees);
-          const seconds = matmulSeconds(own, device, precision, constants);
+          const format = work.wide && narrow ? 'bf16' : precision;
+          const seconds = matmulSeconds(own, device, format, constants);
           matmul += seconds;
           launches++;
           // Transformer Engine multiplies expert by expert, other software all of a rank's experts in one kernel.
@@ -71,11 +73,11 @@ export class PhasePricing {
             memory += this.accumulation(own);
             break;
           }
-          if (precision === 'fp8' || precision === 'fp4') {
+          if (format === 'fp8' || format === 'fp4') {
             memory += memorySeconds(own.batch * own.rows * own.depth * constants.castBytes, device);
           }
           if (work.experts) {
-            const sent = (work.batch * work.rows * this.hidden * width) / degrees.sp / degrees.tp;
+            const sent = (work.batch * work.rows * this.routed * width) / degrees.sp / degrees.tp;
             ep += this.dispatch(sent);
             epBytes += (1 - 1 / degrees.ep) * sent;
           }

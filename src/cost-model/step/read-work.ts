@@ -18,8 +18,21 @@ import { NO_WORK, type PartWork, type Work } from './work.js';
 /** The name of a part for each operator group: which of the parts a node belongs to. */
 export type PartOf = (group: string) => string;
 
+/**
+ * Whether an operator group is of a scan: products whose kernels do the element-wise work between them, and make again in the backward
+ * what the forward made, as those for state-space layers do (Dao and Gu 2024).
+ */
+export type InScan = (group: string) => boolean;
+
+const NO_SCAN: InScan = () => false;
+
 /** The work of each part, by the part's name. `graph` is the unsharded training graph that `sharded` was lowered from. */
-export function readWork(graph: Graph, sharded: ShardedGraph, partOf: PartOf): ReadonlyMap<string, PartWork> {
+export function readWork(
+  graph: Graph,
+  sharded: ShardedGraph,
+  partOf: PartOf,
+  inScan: InScan = NO_SCAN,
+): ReadonlyMap<string, PartWork> {
   const step = new StepGraph(graph, sharded);
   const parts = new Map<string, Draft>();
   const draft = (group: string) => {
@@ -28,11 +41,11 @@ export function readWork(graph: Graph, sharded: ShardedGraph, partOf: PartOf): R
     parts.set(name, found);
     return found;
   };
-  for (const kernel of kernels(step)) {
+  for (const kernel of kernels(step, inScan)) {
     const { forward, backward } = draft(kernel.group);
     (kernel.phase === 'forward' ? forward : backward).push(kernel.work);
   }
-  for (const { group, elements, mask, repeated } of kept(step)) {
+  for (const { group, elements, mask, repeated } of kept(step, inScan)) {
     const own = draft(group);
     if (mask) own.savedMasks += elements;
     else {
@@ -40,23 +53,26 @@ export function readWork(graph: Graph, sharded: ShardedGraph, partOf: PartOf): R
       if (repeated) own.savedRepeated += elements;
     }
   }
-  for (const { group, elements, experts } of parameters(step)) {
+  for (const { group, elements, experts, trained } of weights(step)) {
     const own = draft(group);
-    own.parameters += elements;
-    if (experts) own.expertParameters += elements;
+    if (!trained) own.buffers += elements;
+    else {
+      own.parameters += elements;
+      if (experts) own.expertParameters += elements;
+    }
   }
-  for (const [name, { elements, shared }] of liveTensors(step, partOf)) {
+  for (const [name, { elements, shared }] of liveTensors(step, partOf, inScan)) {
     const own = parts.get(name);
     if (own) Object.assign(own, { live: elements, liveShared: shared });
   }
   return parts;
 }
 
-/** A tensor that a rank holds for long: a parameter with its state, or what a micro-batch keeps for its backward. */
+/** A tensor that a rank holds for long: a parameter with its state, a buffer, or what a micro-batch keeps for its backward. */
 export interface NamedTensor {
   /** The weight's name, or that of the sharded graph's tensor. */
   readonly tensor: string;
-  readonly kind: 'parameter' | 'activation';
+  readonly kind: 'parameter' | 'buffer' | 'activation';
   /** Of one rank's block. */
   readonly elements: number;
   /** Truth values, a byte each. */
@@ -72,6 +88,7 @@ export function readTensors(
   graph: Graph,
   sharded: ShardedGraph,
   partOf: PartOf,
+  inScan: InScan = NO_SCAN,
 ): ReadonlyMap<string, readonly NamedTensor[]> {
   const step = new StepGraph(graph, sharded);
   const named = new Map<string, NamedTensor[]>();
@@ -79,9 +96,11 @@ export function readTensors(
     const part = partOf(group);
     named.set(part, [...(named.get(part) ?? []), tensor]);
   };
-  for (const { group, name, elements, experts } of parameters(step))
-    add(group, { tensor: name, kind: 'parameter', elements, mask: false, repeated: false, experts });
-  for (const { group, name, elements, mask, repeated } of kept(step))
+  for (const { group, name, elements, experts, trained } of weights(step)) {
+    const kind = trained ? 'parameter' : 'buffer';
+    add(group, { tensor: name, kind, elements, mask: false, repeated: false, experts });
+  }
+  for (const { group, name, elements, mask, repeated } of kept(step, inScan))
     add(group, { tensor: name, kind: 'activation', elements, mask, repeated, experts: false });
   return named;
 }
@@ -91,6 +110,7 @@ interface Draft {
   readonly backward: Work[];
   parameters: number;
   expertParameters: number;
+  buffers: number;
   saved: number;
   savedRepeated: number;
   savedMasks: number;
@@ -114,7 +134,7 @@ const WITH_PRODUCTS: ReadonlySet<OperatorFamily> = new Set(['attention', 'recurr
 /** Families whose groups are one kernel that reads and writes. */
 const MOVES: ReadonlySet<OperatorFamily> = new Set(['view']);
 
-function* kernels(graph: StepGraph): Generator<Kernel> {
+function* kernels(graph: StepGraph, inScan: InScan): Generator<Kernel> {
   const gathered = new Map<string, ShardedNode[]>();
   for (const node of graph.sharded.nodes) {
     if (node.scope !== 'micro') continue;
@@ -144,9 +164,13 @@ function* kernels(graph: StepGraph): Generator<Kernel> {
     const family = graph.family(group);
     const sizes = attentionSizes(graph, group);
     if (sizes) yield { group, phase, work: { kind: 'attention', backward: phase === 'backward', ...sizes } };
-    else if (family === 'contraction' || family === 'convolution')
-      for (const work of products(graph, group, phase, computes)) yield { group, phase, work };
-    else if (!MOVES.has(family) && !sumsWeightGradients(graph, group, computes)) {
+    else if (family === 'contraction' || (family === 'convolution' && !isDepthwise(graph, group)))
+      for (const product of products(graph, group, phase, computes)) {
+        const work: Work = inScan(group) ? { ...product, wide: true } : product;
+        yield { group, phase, work };
+        if (phase === 'forward' && inScan(group)) yield { group, phase: 'backward', work };
+      }
+    else if (!MOVES.has(family) && !inScan(group) && !sumsWeightGradients(graph, group, computes)) {
       if (WITH_PRODUCTS.has(family))
         for (const work of productsWithin(graph, group, phase, computes)) yield { group, phase, work };
       const elements = chained.get(key) ?? traffic(graph, computes);
@@ -166,9 +190,18 @@ function* kernels(graph: StepGraph): Generator<Kernel> {
   }
 }
 
+/** Whether a convolution has a channel for each of its groups: a few products for each number it reads, none for matrix units. */
+function isDepthwise(graph: StepGraph, group: string): boolean {
+  const [node] = graph.forwardOf(group);
+  const groups = Number(node?.attributes['group'] ?? 1);
+  const [output] = node?.outputs ?? [];
+  return groups > 1 && !!output && graph.tensor(output).localShape[1] === groups;
+}
+
 /** What the forward makes and the backward reads, each tensor once. */
 function* kept(
   graph: StepGraph,
+  inScan: InScan,
 ): Generator<{ group: string; name: string; elements: number; mask: boolean; repeated: boolean }> {
   for (const [name, readers] of graph.read()) {
     if (graph.weights.has(name) || !readers.some((reader) => phaseOf(reader) === 'backward')) continue;
@@ -181,6 +214,8 @@ function* kept(
     if (maker.kind === 'compute' && isView(maker) && keptElsewhere(graph, maker)) continue;
     const elements = elementCount(tensor.localShape);
     const group = graph.group(madeBy(graph, maker));
+    const inside = (reader: ShardedNode) => phaseOf(reader) === 'forward' || inScan(graph.group(reader));
+    if (inScan(group) && readers.every(inside)) continue;
     yield { group, name, elements, mask, repeated: elements === elementCount(tensor.shape) };
   }
 }
@@ -195,7 +230,16 @@ function madeBy(graph: StepGraph, node: ShardedNode): ShardedNode {
   return source ? madeBy(graph, source) : node;
 }
 
-function* parameters(graph: StepGraph): Generator<{ group: string; name: string; elements: number; experts: boolean }> {
+/** A weight of the model as a rank holds it. */
+interface HeldWeight {
+  readonly group: string;
+  readonly name: string;
+  readonly elements: number;
+  readonly experts: boolean;
+  readonly trained: boolean;
+}
+
+function* weights(graph: StepGraph): Generator<HeldWeight> {
   const counted = new Set<string>();
   for (const { tensor, weight } of graph.sharded.weights) {
     if (counted.has(weight)) continue;
@@ -204,7 +248,8 @@ function* parameters(graph: StepGraph): Generator<{ group: string; name: string;
     if (!reader || !isFloating(type.dtype)) continue;
     counted.add(weight);
     const experts = type.shape.length === 3 && graph.family(graph.group(reader)) === 'contraction';
-    yield { group: graph.group(reader), name: weight, elements: elementCount(type.localShape), experts };
+    const trained = graph.index.graph.weights.get(weight)?.role === 'parameter';
+    yield { group: graph.group(reader), name: weight, elements: elementCount(type.localShape), experts, trained };
   }
 }
 

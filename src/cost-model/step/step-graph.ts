@@ -87,8 +87,9 @@ export class StepGraph {
     return tensor;
   }
 
-  /** Whether the forward operator multiplies with a weight per expert: [experts, rows, columns]. */
+  /** Whether the forward operator multiplies with a weight per expert: [experts, rows, columns]. Taps along time have three too. */
   hasStackedWeight(group: string): boolean {
+    if (this.family(group) !== 'contraction') return false;
     return (this.heads.get(group)?.inputs ?? []).some((name) => name !== null && this.stacked.has(name));
   }
 }

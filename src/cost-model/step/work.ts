@@ -15,6 +15,8 @@ export interface MatmulWork {
   readonly experts: boolean;
   /** Which of them counts tokens: the depth in the gradient of a weight. */
   readonly tokens: 'rows' | 'depth';
+  /** In 16 bits whatever recipe the layers' own weights are multiplied in: part of a scan. */
+  readonly wide?: true;
 }
 
 /** Attention without its projections; backward has five products where forward has two. */
@@ -30,6 +32,8 @@ export interface AttentionWork {
   readonly width: number;
   readonly valueWidth: number;
   readonly causal: boolean;
+  /** Keys that a query sees at most, the last ones before it; all where left out. */
+  readonly window?: number;
 }
 
 /** A kernel that does little but read and write so many elements. */
@@ -65,6 +69,8 @@ export interface PartWork {
   readonly parameters: number;
   /** Of these, parameters of experts, by number of experts. */
   readonly expertParameters: number;
+  /** Elements of tables and running statistics: held, and never trained. */
+  readonly buffers: number;
   /** Elements kept from forward to backward, attention's scores left out. */
   readonly saved: number;
   /** Of these, what every tensor-parallel rank keeps whole. */
@@ -79,7 +85,7 @@ export interface PartWork {
 
 /** A part that does and holds nothing. */
 export const NO_WORK: PartWork = {
-  ...{ forward: [], backward: [], parameters: 0, expertParameters: 0 },
+  ...{ forward: [], backward: [], parameters: 0, expertParameters: 0, buffers: 0 },
   ...{ saved: 0, savedRepeated: 0, savedMasks: 0, live: 0, liveShared: 0 },
 };
 
@@ -95,6 +101,8 @@ export interface ModelWork {
   readonly last: PartWork;
   /** Width of a token between layers. */
   readonly hidden: number;
+  /** Width of a token as it goes to its experts, where that is another. */
+  readonly routed?: number;
   /** Experts per token; 1 without experts. */
   readonly chosen: number;
   /** Elements of a layer's input: what a stage sends on, what full recomputation keeps. */

@@ -1,45 +1,13 @@
 /**
- * @file Optimizers as operators of the graph: SGD with momentum and Nesterov's variant, Adam, AdamW (Loshchilov and Hutter 2019),
- * LAMB (You et al. 2020), each as PyTorch computes it; weight-decay groups, clipping by the global norm, schedules with warm-up.
- * Moments and the number of the step are state: what a step makes of them the next one reads.
+ * @file The optimizer as operators of the graph: what holds for all weights (the step's number, the rate and its schedule with
+ * warm-up, the scale of gradients, clipping by the global norm), then an update of each (weight-update.ts).
  */
-import { byteLength } from '../dtype.js';
-import { elementCount, type Graph, type TensorType } from '../graph.js';
+import type { Graph, TensorType } from '../graph.js';
 import { summationType } from '../ops/expansion.js';
 import { type LossScale, nextScale } from './loss-scale.js';
-import { type Owner, UpdateWriter } from './update-writer.js';
-
-export interface Schedule {
-  /** Steps in which the rate grows evenly to its full height. */
-  readonly warmup?: number;
-  /** What follows: `constant`; `linear` and `cosine` fall from full height to `floor` times it, reached after step `total`. */
-  readonly shape?: 'constant' | 'linear' | 'cosine';
-  readonly total?: number;
-  readonly floor?: number;
-}
-
-export interface OptimizerOptions {
-  readonly kind: 'sgd' | 'adam' | 'adamw' | 'lamb';
-  readonly learningRate: number;
-  readonly momentum?: number;
-  readonly nesterov?: boolean;
-  /** First and second moment's decay; 0.9 and 0.999 by default. */
-  readonly betas?: readonly [number, number];
-  readonly epsilon?: number;
-  /** Of parameters whose `decays` is true; 0 by default, 0.01 for AdamW as in PyTorch. */
-  readonly weightDecay?: number;
-  /** Gradients are scaled so that all together are no longer than this. */
-  readonly clipNorm?: number;
-  readonly schedule?: Schedule;
-}
-
-/** A weight to be trained, and its gradient. */
-export interface Trained {
-  readonly name: string;
-  readonly gradient: string;
-  /** Whether weight decay holds for it: biases and scales are usually left out. */
-  readonly decays: boolean;
-}
+import type { OptimizerOptions, Trained } from './optimizer-options.js';
+import { EVERYWHERE, type Owner, UpdateWriter } from './update-writer.js';
+import { updateWeight } from './weight-update.js';
 
 /** What gradients have still to be divided by. */
 export interface GradientScale {
@@ -62,14 +30,20 @@ export function appendOptimizer(
 ): Graph {
   const write = new UpdateWriter(graph);
   const readers = new Map(graph.nodes.flatMap((node) => node.inputs.map((input) => [input, node] as const)).reverse());
+  const isGuarded = scale.lossScale?.isDynamic ?? false;
+  const isMeasured = isGuarded || options.clipNorm !== undefined;
   const trained = given.map((item) => {
     const reader = readers.get(item.name);
     const owner: Owner = { name: item.name, layer: reader?.layer ?? null, module: reader?.module ?? [] };
-    const wide = summationType(write.typeOf(item.name).dtype);
-    return { ...item, owner, gradient: cast(write, owner, item.gradient, wide) };
+    if (!isMeasured) return { ...item, owner };
+    // Its square is summed up in the type of the update, which both read.
+    return {
+      ...item,
+      owner,
+      gradient: write.cast(owner, item.gradient, summationType(write.typeOf(item.name).dtype)),
+    };
   });
-  const isGuarded = scale.lossScale?.isDynamic ?? false;
-  const squares = isGuarded || options.clipNorm !== undefined ? sumOfSquares(write, trained) : null;
+  const squares = isMeasured ? sumOfSquares(write, trained) : null;
   if (squares !== null && scale.lossScale && isGuarded) {
     // An infinite gradient, or one that is not a number, makes the sum of squares so.
     const limit = write.scalar('float32', Number.POSITIVE_INFINITY);
@@ -80,19 +54,10 @@ export function appendOptimizer(
   const step = countSteps(write);
   const rate = learningRate(write, step, options);
   const factor = gradientFactor(write, squares, options, scale);
-  for (const { owner, ...item } of trained) {
-    const { dtype } = write.typeOf(item.name);
-    const wide = summationType(dtype);
-    const gradient =
-      factor === null ? item.gradient : write.add(owner, 'Mul', [item.gradient, cast(write, owner, factor, wide)]);
-    const weight = cast(write, owner, item.name, wide);
-    const one: One = { write, owner, options, item, weight, gradient, step, rate: cast(write, owner, rate, wide) };
-    write.pair(item.name, cast(write, owner, options.kind === 'sgd' ? descend(one) : adapt(one), dtype), owner);
-  }
+  for (const { owner, ...item } of trained) updateWeight({ write, owner, options, item, factor, step, rate });
   return write.graph();
 }
 
-const EVERYWHERE: Owner = { name: 'optimizer', layer: null, module: ['optimizer'] };
 const FLOAT: TensorType = { dtype: 'float32', shape: [] };
 
 /** The number of this step, from 1 on, as float32 (exact up to 2^24 steps). */
@@ -149,7 +114,7 @@ function gradientFactor(
 
 /** 1 / x; 0 where x is: where no label counts the loss is 0 / 0 and every gradient zero, as PyTorch has it. */
 function reciprocal(write: UpdateWriter, tensor: string): string {
-  const exact = cast(write, EVERYWHERE, tensor, 'float32');
+  const exact = write.cast(EVERYWHERE, tensor, 'float32');
   const none = write.add(EVERYWHERE, 'Equal', [exact, write.scalar('float32', 0)], { dtype: 'bool', shape: [] });
   const inverse = write.add(EVERYWHERE, 'Div', [write.scalar('float32', 1), exact], FLOAT);
   return write.add(EVERYWHERE, 'Where', [none, write.scalar('float32', 0), inverse], FLOAT);
@@ -162,7 +127,7 @@ function sumOfSquares(write: UpdateWriter, trained: readonly Pick<Trained, 'grad
     const axes = type.shape.map((_, axis) => axis);
     const scalar = { dtype: type.dtype, shape: [] };
     const sum = write.add(EVERYWHERE, 'ReduceSumSquare', [gradient], scalar, { axes, keepdims: 0 });
-    return cast(write, EVERYWHERE, sum, 'float32');
+    return write.cast(EVERYWHERE, sum, 'float32');
   });
   return squares.reduce((sum, square) => write.add(EVERYWHERE, 'Add', [sum, square], FLOAT));
 }
@@ -173,109 +138,3 @@ function clipping(write: UpdateWriter, norm: string, limit: number): string {
   const ratio = write.add(EVERYWHERE, 'Div', [write.scalar('float32', limit), guarded], FLOAT);
   return write.add(EVERYWHERE, 'Min', [ratio, write.scalar('float32', 1)], FLOAT);
 }
-
-/** One weight's update in the making. */
-interface One {
-  readonly write: UpdateWriter;
-  readonly owner: Owner;
-  readonly options: OptimizerOptions;
-  readonly item: Trained;
-  /** As the update computes it, and as the gradient is. */
-  readonly weight: string;
-  readonly gradient: string;
-  readonly step: string;
-  readonly rate: string;
-}
-
-/** torch.optim.SGD: the decay joins the gradient, the momentum buffer starts at the first gradient. */
-function descend({ write, owner, options, item, weight, gradient, rate }: One): string {
-  const type = write.typeOf(weight);
-  const { dtype } = type;
-  const { momentum = 0, nesterov = false } = options;
-  const decay = item.decays ? (options.weightDecay ?? 0) : 0;
-  const times = (tensor: string, value: number) => write.add(owner, 'Mul', [tensor, write.scalar(dtype, value)]);
-  const slope = decay === 0 ? gradient : write.add(owner, 'Add', [gradient, times(weight, decay)]);
-  if (momentum === 0) return write.add(owner, 'Sub', [weight, write.add(owner, 'Mul', [slope, rate])]);
-  const before = zeros(write, `${item.name}/momentum`, type);
-  const now = write.add(owner, 'Add', [times(before, momentum), slope]);
-  write.pair(before, now, owner);
-  const direction = nesterov ? write.add(owner, 'Add', [slope, times(now, momentum)]) : now;
-  return write.add(owner, 'Sub', [weight, write.add(owner, 'Mul', [direction, rate])]);
-}
-
-/** Adam, AdamW and LAMB: they share the two moments. */
-function adapt({ write, owner, options, item, weight, gradient, step, rate }: One): string {
-  const type = write.typeOf(weight);
-  const { dtype } = type;
-  const { kind, betas: [first, second] = [0.9, 0.999], epsilon = kind === 'lamb' ? 1e-6 : 1e-8 } = options;
-  const decay = item.decays ? (options.weightDecay ?? (kind === 'adamw' ? 0.01 : 0)) : 0;
-  const scalarType: TensorType = { dtype, shape: [] };
-  const apply = (op: string, ...inputs: string[]) => write.add(owner, op, inputs);
-  const times = (tensor: string, value: number) => apply('Mul', tensor, write.scalar(dtype, value));
-  const slope = kind === 'adam' && decay !== 0 ? apply('Add', gradient, times(weight, decay)) : gradient;
-  const moment = (name: string, beta: number, of: string) => {
-    const before = zeros(write, `${item.name}/${name}`, type);
-    const now = apply('Add', times(before, beta), times(of, 1 - beta));
-    write.pair(before, now, owner);
-    return now;
-  };
-  const mean = moment('mean', first, slope);
-  const square = moment('square', second, apply('Mul', slope, slope));
-  /** 1 − βᵗ */
-  const bias = (beta: number) => {
-    const power = write.add(owner, 'Pow', [write.scalar('float32', beta), step], FLOAT);
-    const rest = write.add(owner, 'Sub', [write.scalar('float32', 1), power], FLOAT);
-    return cast(write, owner, rest, dtype);
-  };
-  const root = write.add(owner, 'Sqrt', [bias(second)], scalarType);
-  const spread = apply('Add', apply('Div', apply('Sqrt', square), root), write.scalar(dtype, epsilon));
-  const direction = apply('Div', apply('Div', mean, bias(first)), spread);
-  if (kind === 'lamb') {
-    const whole = decay === 0 ? direction : apply('Add', direction, times(weight, decay));
-    return apply(
-      'Sub',
-      weight,
-      apply('Mul', whole, write.add(owner, 'Mul', [trust(write, owner, weight, whole), rate], scalarType)),
-    );
-  }
-  const kept =
-    kind === 'adamw' && decay !== 0
-      ? apply(
-          'Sub',
-          weight,
-          apply('Mul', weight, write.add(owner, 'Mul', [rate, write.scalar(dtype, decay)], scalarType)),
-        )
-      : weight;
-  return apply('Sub', kept, apply('Mul', direction, rate));
-}
-
-/** LAMB's trust ratio: the weight's norm over its update's; 1 where either is zero. */
-function trust(write: UpdateWriter, owner: Owner, weight: string, update: string): string {
-  const { dtype } = write.typeOf(weight);
-  const type: TensorType = { dtype, shape: [] };
-  const norm = (tensor: string) => {
-    const axes = write.typeOf(tensor).shape.map((_, axis) => axis);
-    return write.add(owner, 'ReduceL2', [tensor], type, { axes, keepdims: 0 });
-  };
-  const [own, change] = [norm(weight), norm(update)];
-  const positive = (tensor: string) =>
-    write.add(owner, 'Greater', [tensor, write.scalar(dtype, 0)], { dtype: 'bool', shape: [] });
-  const both = write.add(owner, 'And', [positive(own), positive(change)]);
-  return write.add(owner, 'Where', [both, write.add(owner, 'Div', [own, change]), write.scalar(dtype, 1)], type);
-}
-
-function zeros(write: UpdateWriter, name: string, type: TensorType): string {
-  return write.keep(name, type, { kind: 'zero', length: byteLength(type.dtype, elementCount(type.shape)) });
-}
-
-function cast(write: UpdateWriter, owner: Owner, tensor: string, to: TensorType['dtype']): string {
-  const { dtype, shape } = write.typeOf(tensor);
-  return dtype === to ? tensor : write.add(owner, 'Cast', [tensor], { dtype: to, shape }, { to: ONNX_FLOATS[to] ?? 1 });
-}
-
-const ONNX_FLOATS: Readonly<Partial<Record<TensorType['dtype'], number>>> = {
-  float32: 1,
-  float16: 10,
-  float64: 11,
-  bfloat16: 16,
-};

@@ -13,6 +13,7 @@ import { constant } from '../ops/constants.js';
 import { entryOf } from '../ops/index.js';
 import { unusedName } from '../unused-name.js';
 import { ruleOf, viewOf } from '../view.js';
+import { withOperands } from '../with-operands.js';
 import { inPlaceOf } from './in-place-of.js';
 
 /** How a batch is cut into micro-batches. */
@@ -216,7 +217,7 @@ export function withAccumulators(graph: Graph, loss: string): Graph {
       const maker = name === null ? undefined : makers.get(name);
       return name !== null && maker?.scope === 'micro' ? hold(name, maker) : name;
     });
-    return [{ ...node, inputs }];
+    return [withOperands(node, inputs)];
   });
   const summed: Graph = {
     ...graph,

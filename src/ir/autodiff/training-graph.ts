@@ -9,12 +9,13 @@ import { isFloating } from '../dtype.js';
 import { AutoparError } from '../error.js';
 import { type Graph, typeOf, type Weight } from '../graph.js';
 import { appendLoss, type LabelRange, type LossOptions, type WithLoss } from './append-loss.js';
-import { appendOptimizer, type OptimizerOptions } from './append-optimizer.js';
+import { appendOptimizer } from './append-optimizer.js';
 import { differentiate } from './differentiate.js';
 import { canBeHeldInFloat32, heldInFloat32 } from './held-in-float32.js';
 import { scaleLoss } from './loss-scale.js';
 import { atTheirPositions, type BatchCut, microBatchesOf, withAccumulators } from './micro-batches.js';
 import { inMixedPrecision, type LowType } from './mixed-precision.js';
+import type { OptimizerOptions } from './optimizer-options.js';
 
 export interface TrainingOptions {
   readonly loss: LossOptions;

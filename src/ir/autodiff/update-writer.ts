@@ -1,7 +1,9 @@
 /**
- * @file Writing the operators of an update: element-wise arithmetic on tensors of one type, in the phase `update`, once per step.
+ * @file Writing the operators of an update: arithmetic on scalars, and for each weight a block of element-wise arithmetic, in the
+ * phase `update`, once per step.
  */
-import type { DType } from '../dtype.js';
+import { BLOCK_DOMAIN, type BlockKind } from '../blocks/block.js';
+import { type DType, onnxOfDtype } from '../dtype.js';
 import type { Attributes, Graph, Node, StatePair, TensorType, Weight } from '../graph.js';
 import { constant } from '../ops/constants.js';
 import { unusedName } from '../unused-name.js';
@@ -13,6 +15,11 @@ export interface Owner {
   readonly module: readonly string[];
 }
 
+/** What belongs to no weight. */
+export const EVERYWHERE: Owner = { name: 'optimizer', layer: null, module: ['optimizer'] };
+
+const UPDATE: BlockKind = 'OptimizerUpdate';
+
 /** Grows a copy of a graph by updates and their state. */
 export class UpdateWriter {
   private readonly nodes: Node[];
@@ -20,6 +27,10 @@ export class UpdateWriter {
   private readonly weights: Map<string, Weight>;
   private readonly state: StatePair[];
   private readonly scalars = new Map<string, string>();
+  /** Tensors that only bodies of blocks mention. */
+  private readonly inside = new Set<string>();
+  private readonly made = new Map<string, string>();
+  private readonly blocks = new Map<string, Node>();
   /** A truth value; where it is false state stays as it is. */
   private guard: string | null = null;
 
@@ -102,16 +113,77 @@ export class UpdateWriter {
     return name;
   }
 
+  /** The tensor in another type; itself where it has that. */
+  cast(owner: Owner, tensor: string, to: DType): string {
+    const { dtype, shape } = this.typeOf(tensor);
+    return dtype === to ? tensor : this.add(owner, 'Cast', [tensor], { dtype: to, shape }, { to: onnxOfDtype(to) });
+  }
+
+  /** A scalar that all updates read: made once for the same operands. To be asked for before the block that reads it is begun. */
+  shared(op: string, inputs: readonly string[], dtype: DType, attributes: Attributes = {}): string {
+    const key = JSON.stringify([op, inputs, dtype, attributes]);
+    const known = this.made.get(key) ?? this.add(EVERYWHERE, op, inputs, { dtype, shape: [] }, attributes);
+    this.made.set(key, known);
+    return known;
+  }
+
+  /**
+   * One block of all operators that `write` adds, which read nothing but each other, `operands` first, and scalars. Its results
+   * are what it pairs, in the order of the operands that they replace, then what `write` returns.
+   */
+  block(owner: Owner, attributes: Attributes, operands: readonly string[], write: () => readonly string[]): void {
+    const [firstNode, firstPair] = [this.nodes.length, this.state.length];
+    const more = write();
+    const nodes = this.nodes.splice(firstNode);
+    const made = new Set(nodes.flatMap(({ outputs }) => outputs as readonly string[]));
+    const read = new Set(nodes.flatMap((node) => node.inputs as readonly string[]).filter((name) => !made.has(name)));
+    const constants = new Map([...read].flatMap((name) => this.scalarOf(name)));
+    const inputs = [...new Set([...operands, ...read])].filter((name) => read.has(name) && !constants.has(name));
+    const paired = new Map(this.state.slice(firstPair).map(({ input, output }) => [input, output]));
+    const outputs = [...inputs.flatMap((input) => paired.get(input) ?? []), ...more];
+    const body: Graph = {
+      name: UPDATE,
+      nodes,
+      tensors: new Map([...read, ...made].map((name) => [name, this.typeOf(name)])),
+      inputs,
+      outputs,
+      weights: constants,
+      state: [],
+      batch: [],
+    };
+    const leaves = new Set(outputs);
+    for (const name of made) if (!leaves.has(name)) this.inside.add(name);
+    const name = unusedName(this.blocks, `${owner.name}/update`);
+    const place = { module: owner.module, layer: owner.layer, scope: 'step', phase: 'update' } as const;
+    const node: Node = {
+      ...{ ...place, name, op: UPDATE, domain: BLOCK_DOMAIN },
+      ...{ attributes, inputs, outputs, group: name, body },
+    };
+    this.blocks.set(name, node);
+    this.nodes.push(node);
+  }
+
   /** The graph with everything added; what is kept for the next step is among the outputs. */
   graph(): Graph {
     const outputs = [...new Set([...this.base.outputs, ...this.state.map(({ output }) => output)])];
+    const read = new Set(this.nodes.flatMap(({ inputs }) => inputs));
+    const unread = [...this.scalars.values()].filter((name) => !read.has(name));
+    const left = new Set([...this.inside, ...unread]);
+    const stays = <Value>([name]: readonly [string, Value]) => !left.has(name);
     return {
       ...this.base,
       nodes: this.nodes,
-      tensors: this.tensors,
-      weights: this.weights,
+      tensors: new Map([...this.tensors].filter(stays)),
+      weights: new Map([...this.weights].filter(stays)),
       state: this.state,
       outputs,
     };
+  }
+
+  /** What moves into a body: devices have it in the kernel. */
+  private scalarOf(name: string): readonly (readonly [string, Weight])[] {
+    const weight = this.weights.get(name);
+    const isInline = weight?.role === 'constant' && weight.source.kind === 'inline';
+    return isInline && weight.shape.length === 0 ? [[name, weight]] : [];
   }
 }

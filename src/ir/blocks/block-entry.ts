@@ -12,11 +12,13 @@ const FAMILIES: Readonly<Record<BlockKind, OperatorFamily>> = {
   Attention: 'attention',
   LayerNormalization: 'normalisation',
   RMSNormalization: 'normalisation',
+  BatchNormalization: 'normalisation',
   Gelu: 'elementwise',
   SwiGLU: 'elementwise',
   RotaryEmbedding: 'elementwise',
   CrossEntropy: 'loss',
   Rounding: 'elementwise',
+  OptimizerUpdate: 'elementwise',
 };
 
 /** The entries, given how inner operators are looked up. Their functions need a view with a body. */

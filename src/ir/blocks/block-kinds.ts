@@ -13,6 +13,7 @@ const SINGLE: Readonly<Record<string, BlockKind>> = {
   LayerNormalization: 'LayerNormalization',
   SkipLayerNormalization: 'LayerNormalization',
   RMSNormalization: 'RMSNormalization',
+  BatchNormalization: 'BatchNormalization',
   SimplifiedLayerNormalization: 'RMSNormalization',
   SkipSimplifiedLayerNormalization: 'RMSNormalization',
   Gelu: 'Gelu',

@@ -11,12 +11,15 @@ export type BlockKind =
   | 'Attention'
   | 'LayerNormalization'
   | 'RMSNormalization'
+  | 'BatchNormalization'
   | 'Gelu'
   | 'SwiGLU'
   | 'RotaryEmbedding'
   | 'CrossEntropy'
   /** Of a result to what a narrower type can hold (autodiff/held-in-float32.ts). */
-  | 'Rounding';
+  | 'Rounding'
+  /** What an optimizer makes of a weight, its gradient and its moments (autodiff/append-optimizer.ts). */
+  | 'OptimizerUpdate';
 
 /**
  * The domain of block nodes; their operator is the kind, or the kind and `Gradient`: a block's gradient is a block as well,

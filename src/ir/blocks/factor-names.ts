@@ -5,7 +5,8 @@ import type { Graph } from '../graph.js';
 
 /**
  * By kind and operand (results after operands, `-1` the first result): names of its dimensions, from the last one back.
- * Dimensions in front of those named are `b` and, further out, numbered.
+ * Dimensions in front of those named are `b` and, further out, numbered. Kinds that are not here have
+ * a0, a1, … as element-wise operators have.
  */
 const NAMES: Readonly<Record<string, Readonly<Record<number, readonly string[]>>>> = {
   Attention: { [-1]: ['f', 's', 'h'], 0: ['e', 's', 'h'], 2: ['f', 't', 'h'] },
@@ -37,10 +38,14 @@ export function blockFactorNames<Atom extends object>(
     names.set(atom, name);
   };
   // A gradient reads what its block reads; its results are in the operands' shapes.
-  const wanted = NAMES[kind.replace(/Gradient$/, '')] ?? {};
+  const wanted = NAMES[kind.replace(/Gradient$/, '')];
+  if (!wanted) {
+    for (const name of body.inputs)
+      for (const [axis, atoms] of dims(name).entries()) for (const atom of atoms) give(atom, `a${axis}`);
+  }
   for (const operand of kind.endsWith('Gradient') ? body.inputs.keys() : [-1, ...body.inputs.keys()]) {
     const tensor = operand < 0 ? body.outputs[0] : body.inputs[operand];
-    const list = wanted[operand];
+    const list = wanted?.[operand];
     if (tensor === undefined || !list) continue;
     const shape = dims(tensor);
     shape.forEach((atoms, axis) => {

@@ -9,6 +9,7 @@
  */
 import type { Graph, Node } from '../graph.js';
 import { ForwardWriter, readIn } from '../passes/forward-writer.js';
+import { withOperands } from '../with-operands.js';
 import type { Parameter, WeightPlace } from './parameter.js';
 
 export interface Placed {
@@ -138,10 +139,19 @@ class Placement {
   placed(): Placed {
     const nodes = this.base.nodes.flatMap((node) => [
       ...(this.carriers.get(node.name) ?? []),
-      withOperands(node, this.operands.get(node.name)),
+      this.withItsOperands(node),
     ]);
     const graph = this.write.graph(alive(nodes, this.base));
     return { graph, weightOf: (parameter) => this.names.get(parameter) ?? parameter.name };
+  }
+
+  private withItsOperands(node: Node): Node {
+    const found = this.operands.get(node.name);
+    if (!found) return node;
+    return withOperands(
+      node,
+      node.inputs.map((input, operand) => found.get(operand) ?? input),
+    );
   }
 
   private redirect(name: string, place: WeightPlace): void {
@@ -187,29 +197,6 @@ class Placement {
 function turnsMatrix({ attributes }: Node): boolean {
   const perm = attributes['perm'];
   return Array.isArray(perm) && perm.join() === '1,0';
-}
-
-/** The operator with other operands; a block's body calls them by the same names. */
-function withOperands(node: Node, operands: ReadonlyMap<number, string> | undefined): Node {
-  if (!operands) return node;
-  const inputs = node.inputs.map((input, operand) => operands.get(operand) ?? input);
-  if (!node.body) return { ...node, inputs };
-  const renamed = new Map(
-    node.inputs.flatMap((input, operand) => (input === null ? [] : [[input, inputs[operand] ?? input] as const])),
-  );
-  return { ...node, inputs, body: renamedGraph(node.body, renamed) };
-}
-
-function renamedGraph(graph: Graph, names: ReadonlyMap<string, string>): Graph {
-  const nameOf = (name: string) => names.get(name) ?? name;
-  const all = (list: readonly (string | null)[]) => list.map((name) => (name === null ? null : nameOf(name)));
-  return {
-    ...graph,
-    nodes: graph.nodes.map((node) => ({ ...node, inputs: all(node.inputs), outputs: all(node.outputs) })),
-    tensors: new Map([...graph.tensors].map(([name, type]) => [nameOf(name), type])),
-    weights: new Map([...graph.weights].map(([name, weight]) => [nameOf(name), weight])),
-    inputs: graph.inputs.map(nameOf),
-  };
 }
 
 /** Without operators that were read before and are not any more. */

@@ -107,7 +107,7 @@ function combination(degrees: Degrees, options: SpaceOptions): Combination {
   const microBatches = microBatchesOf(globalBatch / dp, options);
   return microBatches.length > 0
     ? { degrees, microBatches, reason: null }
-    : no(`a rank's ${globalBatch / dp} samples of a step do not divide into the micro-batches asked for`);
+    : no(`the micro-batches asked for do not divide a batch of ${globalBatch / dp} on each rank of dp`);
 }
 
 /** Sizes of a micro-batch: divisors of a rank's samples that are powers of two, or what is decided. */

@@ -17,6 +17,7 @@ const MODELS = [
   'gpt:layers=2,hidden=512,heads=8,seq=256,dropout=0.1',
   'llama:layers=2,hidden=512,heads=8,seq=256,kv_heads=2',
   'moe:layers=2,hidden=512,heads=8,ffn=1024,seq=256,experts=4',
+  'hybrid:pattern=ME*M,hidden=512,heads=8,head_width=64,seq=256,experts=8,expert_ffn=256,shared=256,latent=256',
 ];
 
 for (const text of MODELS) {

@@ -17,6 +17,10 @@ for (const [generate, options] of [
   [`llama:${SIZES}`, { dp: 2, tp: 2, globalBatch: 8 }],
   [`llama:${SIZES}`, { dp: 1, tp: 2, pp: 2, globalBatch: 8, zero: 1 }],
   [`moe:${SIZES},kv_heads=2,experts=4`, { dp: 4, tp: 1, ep: 2, globalBatch: 8, zero: 2 }],
+  [
+    'hybrid:pattern=M-M*,hidden=256,heads=4,kv_heads=4,head_width=64,ffn=512,seq=256,vocab=512',
+    { dp: 1, tp: 2, pp: 2, globalBatch: 4 },
+  ],
   ['mlp:layers=3,inputs=64,hidden=128,outputs=64', { dp: 4, tp: 1, globalBatch: 32, zero: 3 }],
 ] as const) {
   test(`${generate} ${JSON.stringify(options)}: the parts of every stage's memory`, async (t) => {
@@ -28,7 +32,8 @@ for (const [generate, options] of [
     for (const { stage, parameters, gradients, optimizer, activations } of stageMemory(work, configuration)) {
       const held = heldTensors(tensors(), work, configuration, stage);
       const sum = (kind: string) => held.reduce((all, one) => all + (one.kind === kind ? one.bytes : 0), 0);
-      near(t, sum('parameter'), parameters + gradients + optimizer);
+      near(t, sum('parameter') + sum('buffer'), parameters + gradients + optimizer);
+      t.is(sum('buffer'), bufferBytes(generate, stage));
       near(t, sum('activation'), activations);
       if (stage === tightestStage) t.deepEqual(largest, held.slice(0, largest.length));
     }
@@ -42,4 +47,14 @@ for (const [generate, options] of [
 
 function near(t: { true(value: boolean, message: string): unknown }, found: number, truth: number): void {
   t.true(Math.abs(found - truth) <= 1e-9 * truth, `${found} is not ${truth}`);
+}
+
+/**
+ * Sine and cosine of 64 positions, half a head each, in 16 bits on the stage that makes the angles; a zero where experts are added up; the
+ * scale of ones of each stage's state-space layer, for the 64 features of a group.
+ */
+function bufferBytes(generate: string, stage: number): number {
+  if (generate.startsWith('hybrid')) return 2 * 64;
+  if (generate.startsWith('mlp') || stage > 0) return 0;
+  return 2 * (2 * 64 * (256 / 4 / 2) + (generate.startsWith('moe') ? 6 : 0));
 }

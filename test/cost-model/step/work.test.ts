@@ -5,7 +5,9 @@
 import test from 'ava';
 import { modelWork } from '../../../src/api/layer-classes.js';
 import { parseCluster } from '../../../src/cost-model/cluster.js';
-import { flopsOf } from '../../../src/cost-model/step/model-flops.js';
+import { STEP_CONSTANTS } from '../../../src/cost-model/step/constants.js';
+import { attentionSeconds } from '../../../src/cost-model/step/kernel-price.js';
+import { flopsOf, seenShare } from '../../../src/cost-model/step/model-flops.js';
 import { stageMemory } from '../../../src/cost-model/step/step-memory.js';
 import type { PartWork, Work } from '../../../src/cost-model/step/work.js';
 import { gptSizes } from './sizes.js';
@@ -109,4 +111,33 @@ test('experts share out their tokens: as many FLOPs as a feed-forward block of t
   const router = 2 * 512 * 512 * 16;
   t.is(flops(sparse.forward) - router, flops(dense.forward));
   t.is(sparse.expertParameters, 16 * 3 * 512 * 256);
+});
+
+test('attention in a window looks at the pairs that lie in it, and is never priced above the whole triangle', (t) => {
+  const device = parseCluster('1x1:h100-sxm-80', undefined).device;
+  const shape = {
+    kind: 'attention',
+    backward: false,
+    batch: 1,
+    heads: 8,
+    keyHeads: 8,
+    width: 64,
+    valueWidth: 64,
+  } as const;
+  for (const [keys, window] of [
+    [64, 8],
+    [100, 37],
+    [512, 512],
+    [512, 2048],
+  ] as const) {
+    let pairs = 0;
+    for (let query = 0; query < keys; query++) pairs += Math.min(query + 1, window);
+    // But for half of the diagonal, which the half of a causal mask leaves out too.
+    t.true(Math.abs(seenShare({ keys, causal: true, window }) - pairs / keys ** 2) < 1 / keys, `${keys} ${window}`);
+    const work = { ...shape, queries: keys, keys, causal: true };
+    const seconds = (also: object) =>
+      attentionSeconds({ ...work, ...also }, device, { attention: 'fused', precision: 'bf16' }, STEP_CONSTANTS);
+    t.true(seconds({ window }) <= seconds({}) * (1 + 1e-12));
+    t.true(flopsOf({ ...work, window }) <= flopsOf(work));
+  }
 });

@@ -3,11 +3,11 @@
  * nothing of what is inside alive between forward and backward.
  */
 import test from 'ava';
-import { floats } from '../../../models/builder.js';
+import { floats, GraphBuilder } from '../../../models/builder.js';
 import { differentiate } from '../../../src/ir/autodiff/differentiate.js';
 import type { BlockKind } from '../../../src/ir/blocks/block.js';
 import { flattenBlocks } from '../../../src/ir/blocks/flatten-blocks.js';
-import type { ConstantTensor, Graph } from '../../../src/ir/graph.js';
+import type { Attributes, ConstantTensor, Graph } from '../../../src/ir/graph.js';
 import { writeOnnx } from '../../../src/ir/onnx/writer.js';
 import { constant, numbersOf } from '../../../src/ir/ops/constants.js';
 import { ruleOf, viewOf } from '../../../src/ir/view.js';
@@ -131,3 +131,34 @@ test('what is alive between an attention and its gradient is linear in the seque
     ],
   );
 });
+
+/** A normalisation of images, which is one operator: its gradient alone. */
+function imagesGradient(op: string, attributes: Attributes): Graph {
+  const build = new GraphBuilder('images', 9);
+  const x = build.input('x', 'float32', [4, 8, 2, 2]);
+  const vectors = ['scale', 'bias', 'mean', 'variance'].map((name) => build.input(name, 'float32', [8]));
+  build.output('result', build.operator(op, [x, ...vectors], attributes));
+  const { graph, wanted } = scored(build.build());
+  const whole = differentiate(graph, 'total', wanted).graph;
+  const node = gradientNode(whole);
+  const outputs = node.outputs.flatMap((name) => name ?? []);
+  // A variance is positive.
+  const { data, ...type } = constant('float32', [1, 2, 3, 4, 5, 6, 7, 8], [8]);
+  const variance = { ...type, role: 'buffer', source: { kind: 'inline', data } } as const;
+  const weights: Graph['weights'] = node.inputs.includes('variance') ? new Map([['variance', variance]]) : new Map();
+  const inputs = node.inputs.flatMap((name) => (name === null || weights.has(name) ? [] : [name]));
+  return { ...whole, nodes: [node], inputs, outputs, weights };
+}
+
+for (const [says, training_mode, text] of [
+  // Statistics that are handed in: what the vectors get is summed over samples and positions last.
+  ['of a run', 0, 'a0+ a1 a2+ a3+, a1, a1, a1, a0+ a1 a2+ a3+ -> a0+ a1 a2+ a3+, a1, a1, a1, a1'],
+  ['of the batch', 1, 'a0% a1 a2% a3%, a1, a0% a1 a2% a3% -> a0% a1 a2% a3%, a1, a1, x, x2'],
+] as const)
+  test(`the gradient of a BatchNormalization with statistics ${says} is one node, right under every strategy`, async (t) => {
+    const graph = imagesGradient('BatchNormalization', { training_mode });
+    const [node] = graph.nodes;
+    t.is(node?.op, 'BatchNormalizationGradient');
+    t.is(node && ruleOf(viewOf(graph, node)).text, text);
+    t.true((await provesRight(graph, 1, 12)) >= 12);
+  });

@@ -3,7 +3,7 @@
  */
 import test from 'ava';
 import { GraphBuilder } from '../../../models/builder.js';
-import type { OptimizerOptions } from '../../../src/ir/autodiff/append-optimizer.js';
+import type { OptimizerOptions } from '../../../src/ir/autodiff/optimizer-options.js';
 import { type TrainingOptions, trainingGraph } from '../../../src/ir/autodiff/training-graph.js';
 import type { Graph, Weight } from '../../../src/ir/graph.js';
 import { constant, numbersOf } from '../../../src/ir/ops/constants.js';

@@ -4,7 +4,7 @@
 import test, { type ExecutionContext } from 'ava';
 import { GraphBuilder } from '../../../models/builder.js';
 import type { LossOptions } from '../../../src/ir/autodiff/append-loss.js';
-import type { OptimizerOptions } from '../../../src/ir/autodiff/append-optimizer.js';
+import type { OptimizerOptions } from '../../../src/ir/autodiff/optimizer-options.js';
 import { type TrainingOptions, trainingGraph } from '../../../src/ir/autodiff/training-graph.js';
 import type { ConstantTensor, Graph } from '../../../src/ir/graph.js';
 import { writeOnnx } from '../../../src/ir/onnx/writer.js';

@@ -13,19 +13,26 @@ export interface Asked {
   readonly dp: number;
   readonly tp: number;
   readonly axes?: 'roles' | 'free';
+  /** Bytes of each device. */
+  readonly memory?: number;
 }
 
 /** @param model `FAMILY:key=value,…` */
 export async function trainedPlan(
   model: string,
-  { cluster, batch, dp, tp, axes = 'free' }: Asked,
+  { cluster, batch, dp, tp, axes = 'free', memory }: Asked,
 ): Promise<PlanResult> {
   const imported = await importModel(await generatedFile(model, batch));
   const trained = withTraining(imported, {
     loss: { kind: 'cross_entropy' },
     optimizer: { kind: 'adamw', learningRate: 0.001 },
   });
-  const { found } = await plan(trained, { cluster, degrees: { dp, tp }, axes });
+  const { found } = await plan(trained, {
+    cluster,
+    degrees: { dp, tp },
+    axes,
+    ...(memory === undefined ? {} : { memory }),
+  });
   return found;
 }
 

@@ -84,6 +84,7 @@ function parts(layer: boolean, weights: number, experienced: boolean): fc.Arbitr
         expertParameters: experts ? parameters * repeated : 0,
         saved,
         savedRepeated: repeated * saved,
+        buffers: 0,
         savedMasks: 0,
         live: saved,
         liveShared: saved,

@@ -1,0 +1,35 @@
+/**
+ * @file What an optimizer is told.
+ */
+
+export interface Schedule {
+  /** Steps in which the rate grows evenly to its full height. */
+  readonly warmup?: number;
+  /** What follows: `constant`; `linear` and `cosine` fall from full height to `floor` times it, reached after step `total`. */
+  readonly shape?: 'constant' | 'linear' | 'cosine';
+  readonly total?: number;
+  readonly floor?: number;
+}
+
+export interface OptimizerOptions {
+  readonly kind: 'sgd' | 'adam' | 'adamw' | 'lamb';
+  readonly learningRate: number;
+  readonly momentum?: number;
+  readonly nesterov?: boolean;
+  /** First and second moment's decay; 0.9 and 0.999 by default. */
+  readonly betas?: readonly [number, number];
+  readonly epsilon?: number;
+  /** Of parameters whose `decays` is true; 0 by default, 0.01 for AdamW as in PyTorch. */
+  readonly weightDecay?: number;
+  /** Gradients are scaled so that all together are no longer than this. */
+  readonly clipNorm?: number;
+  readonly schedule?: Schedule;
+}
+
+/** A weight to be trained, and its gradient. */
+export interface Trained {
+  readonly name: string;
+  readonly gradient: string;
+  /** Whether weight decay holds for it: biases and scales are usually left out. */
+  readonly decays: boolean;
+}

@@ -1,0 +1,190 @@
+/**
+ * @file The update of one weight: SGD with momentum and Nesterov's variant, Adam, AdamW (Loshchilov and Hutter 2019), LAMB (You et
+ * al. 2020), each as PyTorch computes it. Moments are state: what a step makes of them the next one reads.
+ *
+ * All that is computed element by element of a weight, its gradient and its moments is one block (blocks/block.ts): accelerators
+ * run it as one kernel, which reads each of them once and writes what is new. LAMB's two norms part it in two.
+ */
+import { byteLength, type DType, onnxOfDtype } from '../dtype.js';
+import { elementCount, type TensorType } from '../graph.js';
+import { summationType } from '../ops/expansion.js';
+import type { OptimizerOptions, Trained } from './optimizer-options.js';
+import type { Owner, UpdateWriter } from './update-writer.js';
+
+/** A weight's update, and what all updates read. */
+export interface WeightUpdate {
+  readonly write: UpdateWriter;
+  readonly owner: Owner;
+  readonly options: OptimizerOptions;
+  readonly item: Trained;
+  /** Scalars in float32: what the gradient is multiplied by (null for 1), the step's number, the rate. */
+  readonly factor: string | null;
+  readonly step: string;
+  readonly rate: string;
+}
+
+/**
+ * Adds it. A weight in 16 bit is updated in float32, its moments with it, and rounded last: squares of gradients, and the epsilon
+ * that keeps their root from being zero, are less than float16 holds.
+ */
+export function updateWeight(update: WeightUpdate): void {
+  const { kind } = update.options;
+  RULES[kind](update, inItsType(update));
+}
+
+const RULES: Readonly<Record<OptimizerOptions['kind'], (update: WeightUpdate, wide: Wide) => void>> = {
+  sgd: descend,
+  adam: adam,
+  adamw: adam,
+  lamb,
+};
+
+/** The type that an update is computed in, and all that it needs of it. */
+interface Wide {
+  readonly type: TensorType;
+  readonly rate: string;
+  /** Inside of a block: the weight, and the gradient to be followed. */
+  readonly weight: () => string;
+  readonly gradient: () => string;
+  readonly times: (tensor: string, value: number) => string;
+  readonly apply: (op: string, ...inputs: string[]) => string;
+  /** A new state of zeros at first. */
+  readonly zeros: (name: string) => string;
+  /** What the weight is in the next step. */
+  readonly become: (updated: string) => void;
+  readonly block: (operands: readonly string[], body: () => readonly string[]) => void;
+}
+
+function inItsType({ write, owner, options, item, ...scalars }: WeightUpdate): Wide {
+  const { dtype: own, shape } = write.typeOf(item.name);
+  const dtype = summationType(own);
+  const type: TensorType = { dtype, shape };
+  const factor = scalars.factor && inType(write, scalars.factor, dtype);
+  const apply = (op: string, ...inputs: string[]) => write.add(owner, op, inputs);
+  const length = byteLength(dtype, elementCount(shape));
+  return {
+    ...{ type, apply },
+    rate: inType(write, scalars.rate, dtype),
+    weight: () => write.cast(owner, item.name, dtype),
+    gradient: () => {
+      const whole = write.cast(owner, item.gradient, dtype);
+      return factor === null ? whole : apply('Mul', whole, factor);
+    },
+    times: (tensor, value) => apply('Mul', tensor, write.scalar(dtype, value)),
+    zeros: (name) => write.keep(`${item.name}/${name}`, type, { kind: 'zero', length }),
+    become: (updated) => write.pair(item.name, write.cast(owner, updated, own), owner),
+    block: (operands, body) => write.block(owner, { optimizer: options.kind }, [item.name, ...operands], body),
+  };
+}
+
+/** A scalar of all updates in the type of one. */
+function inType(write: UpdateWriter, scalar: string, dtype: DType): string {
+  if (write.typeOf(scalar).dtype === dtype) return scalar;
+  return write.shared('Cast', [scalar], dtype, { to: onnxOfDtype(dtype) });
+}
+
+/** torch.optim.SGD: the decay joins the gradient, the momentum buffer starts at the first gradient. */
+function descend({ write, owner, options, item }: WeightUpdate, wide: Wide): void {
+  const { momentum = 0, nesterov = false, weightDecay = 0 } = options;
+  const { apply, times } = wide;
+  const decay = item.decays ? weightDecay : 0;
+  const before = momentum === 0 ? null : wide.zeros('momentum');
+  wide.block(before === null ? [item.gradient] : [item.gradient, before], () => {
+    const [weight, gradient] = [wide.weight(), wide.gradient()];
+    const slope = decay === 0 ? gradient : apply('Add', gradient, times(weight, decay));
+    let direction = slope;
+    if (before !== null) {
+      const now = apply('Add', times(before, momentum), slope);
+      write.pair(before, now, owner);
+      direction = nesterov ? apply('Add', slope, times(now, momentum)) : now;
+    }
+    wide.become(apply('Sub', weight, apply('Mul', direction, wide.rate)));
+    return [];
+  });
+}
+
+/** Adam, whose decay joins the gradient, and AdamW, whose decay does not. */
+function adam(update: WeightUpdate, wide: Wide): void {
+  const { write, options, item } = update;
+  const { apply, rate } = wide;
+  const { dtype } = wide.type;
+  const isApart = options.kind === 'adamw';
+  const decay = item.decays ? (options.weightDecay ?? (isApart ? 0.01 : 0)) : 0;
+  const moments = momentsOf(update, wide);
+  const step = write.shared('Div', [rate, moments.bias], dtype);
+  const share = () => write.shared('Mul', [rate, write.scalar(dtype, decay)], dtype);
+  const left = isApart && decay !== 0 ? write.shared('Sub', [write.scalar(dtype, 1), share()], dtype) : null;
+  wide.block([item.gradient, ...moments.states], () => {
+    const [weight, gradient] = [wide.weight(), wide.gradient()];
+    const slope = isApart || decay === 0 ? gradient : apply('Add', gradient, wide.times(weight, decay));
+    const kept = left === null ? weight : apply('Mul', weight, left);
+    wide.become(apply('Sub', kept, apply('Mul', moments.next(slope, 1e-8), step)));
+    return [];
+  });
+}
+
+function lamb(update: WeightUpdate, wide: Wide): void {
+  const { write, owner, options, item } = update;
+  const { apply } = wide;
+  const decay = item.decays ? (options.weightDecay ?? 0) : 0;
+  const moments = momentsOf(update, wide);
+  let direction = '';
+  wide.block([item.gradient, ...moments.states], () => {
+    const slope = apply('Div', moments.next(wide.gradient(), 1e-6), moments.bias);
+    direction = decay === 0 ? slope : apply('Add', slope, wide.times(wide.weight(), decay));
+    return [direction];
+  });
+  const norm = (tensor: string) => {
+    const axes = wide.type.shape.map((_, axis) => axis);
+    return write.add(owner, 'ReduceL2', [tensor], { ...wide.type, shape: [] }, { axes, keepdims: 0 });
+  };
+  const [own, change] = [norm(wide.weight()), norm(direction)];
+  wide.block([direction, own, change], () => {
+    const length = apply('Mul', trust(update, own, change), wide.rate);
+    wide.become(apply('Sub', wide.weight(), apply('Mul', direction, length)));
+    return [];
+  });
+}
+
+/** LAMB's trust ratio: the weight's norm over its update's; 1 where either is zero. */
+function trust({ write, owner }: WeightUpdate, own: string, change: string): string {
+  const type = write.typeOf(own);
+  const isPositive = (tensor: string) =>
+    write.add(owner, 'Greater', [tensor, write.scalar(type.dtype, 0)], { dtype: 'bool', shape: [] });
+  const both = write.add(owner, 'And', [isPositive(own), isPositive(change)]);
+  return write.add(owner, 'Where', [both, write.add(owner, 'Div', [own, change]), write.scalar(type.dtype, 1)], type);
+}
+
+/** What Adam, AdamW and LAMB share. */
+interface Moments {
+  readonly states: readonly string[];
+  /** Of the mean, 1 − βᵗ: what it is to be divided by. */
+  readonly bias: string;
+  /** Inside of a block: both moments after this gradient; mean / (root of the mean square freed of its bias + epsilon). */
+  readonly next: (gradient: string, epsilon: number) => string;
+}
+
+function momentsOf({ write, owner, options, step }: WeightUpdate, { apply, times, type, zeros }: Wide): Moments {
+  const [first, second] = options.betas ?? [0.9, 0.999];
+  const [mean, square] = [zeros('mean'), zeros('square')];
+  const biasOf = (beta: number) => {
+    const power = write.shared('Pow', [write.scalar('float32', beta), step], 'float32');
+    return inType(write, write.shared('Sub', [write.scalar('float32', 1), power], 'float32'), type.dtype);
+  };
+  const root = write.shared('Sqrt', [biasOf(second)], type.dtype);
+  const moved = (before: string, beta: number, of: string) => {
+    const now = apply('Add', times(before, beta), times(of, 1 - beta));
+    write.pair(before, now, owner);
+    return now;
+  };
+  return {
+    states: [mean, square],
+    bias: biasOf(first),
+    next: (gradient, epsilon) => {
+      const means = moved(mean, first, gradient);
+      const squares = moved(square, second, apply('Mul', gradient, gradient));
+      const rest = write.scalar(type.dtype, options.epsilon ?? epsilon);
+      return apply('Div', means, apply('Add', apply('Div', apply('Sqrt', squares), root), rest));
+    },
+  };
+}
