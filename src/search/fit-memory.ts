@@ -73,6 +73,7 @@ class FittingMesh {
   private readonly setAside = new Map<string, number>();
   private best: CostSolution | undefined;
   private least = Infinity;
+  /** No assignment that keeps the limit costs less; infinite where the uses of none do. */
   private bound = 0;
 
   constructor(
@@ -91,7 +92,8 @@ class FittingMesh {
       // An answer where there is no other: it may even fit.
       this.look(this.economical());
       await this.inTime(async () => {
-        atLeast = Math.max(atLeast, await this.closeIn(Math.max(atLeast, this.limit)));
+        if (this.bound < Infinity) await this.sayLess(atLeast);
+        if (!this.best) atLeast = Math.max(atLeast, await this.closeIn(Math.max(atLeast, this.limit)));
       });
     }
     const { best, least } = this;
@@ -116,11 +118,23 @@ class FittingMesh {
 
   private async search(): Promise<void> {
     for (let round = 0; round < ROUNDS; round++) {
-      const found = await this.relaxed(this.limit, round === 0 ? [QUICK, PROOF] : [QUICK]);
+      const { found, bound } = await this.relaxed(this.limit, round === 0 ? [QUICK, PROOF] : [QUICK]);
       // What was set aside is a guess: only the first problem bounds everything.
-      if (round === 0) this.bound = found?.bound ?? Infinity;
+      if (round === 0) this.bound = bound;
       if (!found || this.look(found) || this.best?.cost === this.bound) return;
       this.options.deadline.check();
+    }
+  }
+
+  /** Plans say that they fit, and those that were lowered do not: looks among those that say less, nothing set aside. */
+  private async sayLess(atLeast: number): Promise<void> {
+    for (let [low, high, step] = [atLeast, this.limit, 0]; step < STEPS && !this.best && high > low * 1.01; step++) {
+      const middle = Math.floor((low + high) / 2);
+      this.setAside.clear();
+      const answer = await this.solved(middle, ANY);
+      if (answer?.states) this.look(this.exactly(answer.states));
+      if (answer) high = middle;
+      else low = middle;
     }
   }
 
@@ -130,8 +144,13 @@ class FittingMesh {
     let proven = 0;
     for (let [low, step] = [failing, 0]; step < STEPS && this.least > low * 1.01; step++) {
       const middle = Math.floor((low + this.least) / 2);
-      const answer = await this.solved(middle, ANY);
-      if (!answer) proven = Math.max(proven, middle + 1);
+      let answer = await this.solved(middle, ANY);
+      if (!answer && this.setAside.size > 0) {
+        // What was set aside is a guess, and what it leaves nothing of may have plans.
+        this.setAside.clear();
+        answer = await this.solved(middle, ANY);
+      }
+      if (!answer && !this.options.deadline.isOver()) proven = Math.max(proven, middle + 1);
       const before = this.least;
       if (answer?.states) this.look(this.exactly(answer.states));
       if (this.least >= before) low = middle;
@@ -140,10 +159,13 @@ class FittingMesh {
   }
 
   /**
-   * The best solution under a limit and what is set aside, at exact prices; null where there is none. Prices that solutions
-   * use are found with little effort before the solver is given time for a proof.
+   * The best solution under a limit and what is set aside, at exact prices: null where none was found, and no bound is finite where
+   * there is none. Prices that solutions use are found with little effort before the solver is given time for a proof.
    */
-  private async relaxed(limit: number, efforts: readonly SolverEffort[]): Promise<CostSolution | null> {
+  private async relaxed(
+    limit: number,
+    efforts: readonly SolverEffort[],
+  ): Promise<{ readonly found: CostSolution | null; readonly bound: number }> {
     const { groups } = this.problem;
     const { deadline } = this.options;
     let solution = null as CostSolution | null;
@@ -151,22 +173,22 @@ class FittingMesh {
     for (const effort of efforts) {
       for (;;) {
         const answer = await this.solved(limit, effort);
-        if (!answer?.states) {
-          if (solution && !deadline.isOver()) break;
-          return solution;
-        }
+        if (!answer) return { found: solution, bound: solution || deadline.isOver() ? bound : Infinity };
         bound = Math.max(bound, answer.bound);
-        const isExact = !groups.refine(answer.states);
-        const found = this.exactly(answer.states);
-        solution = { ...(solution && solution.cost <= found.cost ? solution : found), bound };
-        if (deadline.isOver()) return solution;
+        // Nothing was found with this effort: that is no proof that there is nothing.
+        const isExact = answer.states === null || !groups.refine(answer.states);
+        if (answer.states) {
+          const found = this.exactly(answer.states);
+          solution = { ...(solution && solution.cost <= found.cost ? solution : found), bound };
+        }
+        if (deadline.isOver()) return { found: solution, bound };
         if (isExact) break;
       }
     }
-    return solution;
+    return { found: solution, bound };
   }
 
-  /** One answer of the solver; null where the limit cannot be kept, or nothing was found. */
+  /** One answer of the solver; null where the limit cannot be kept, or the time is over. */
   private async solved(limit: number, { work, isProof, any = false }: SolverEffort): Promise<Answer | null> {
     const { deadline, mode, solver } = this.options;
     const decided = [...this.setAside].map(([operator, bytes]) => {

@@ -14,6 +14,7 @@ import { bySearch } from '../../src/search/by-search.js';
 import type { Fitting } from '../../src/search/completion.js';
 import { costOf } from '../../src/search/cost-problem.js';
 import { Deadline } from '../../src/search/deadline.js';
+import { fitProblem } from '../../src/search/fit-memory.js';
 import { memoryUses } from '../../src/search/memory-uses.js';
 import { meshProblem } from '../../src/search/mesh-problem.js';
 import { operatorQuestions } from '../../src/search/operator-questions.js';
@@ -51,7 +52,9 @@ for (const [name, graph] of [
         deadline: new Deadline(),
       });
       const within = found.within as (limit: number) => Promise<Fitting>;
-      const limits = Array.from({ length: 4 }, (_, step) => peaks[Math.floor((step * (peaks.length - 1)) / 4)] ?? 0);
+      const spread = Array.from({ length: 4 }, (_, step) => peaks[Math.floor((step * (peaks.length - 1)) / 4)] ?? 0);
+      // Just above the least there is one plan, whose uses say little more than those of others that do not fit.
+      const limits = new Set([...spread, ...peaks.slice(1, 3)]);
       let binding = 0;
       for (const limit of limits) {
         const least = all.reduce((cost, plan) => (plan.peak <= limit ? Math.min(cost, plan.cost) : cost), Infinity);
@@ -63,12 +66,30 @@ for (const [name, graph] of [
       }
       t.true(binding > 0);
       const [smallest = 0] = peaks;
-      const nothing = await within(smallest - 1);
-      t.is(nothing.completed, null);
-      t.true(nothing.atLeast <= smallest && smallest <= nothing.least);
+      for (const limit of [smallest - 1, Math.floor(0.9 * smallest), Math.floor(0.2 * smallest)]) {
+        const nothing = await within(limit);
+        t.is(nothing.completed, null);
+        t.true(nothing.atLeast <= smallest && smallest <= nothing.least, `within ${limit}: ${JSON.stringify(nothing)}`);
+      }
     });
   }
 }
+
+test('without time for an answer no plan is called cheaper than any can be, and no need is overstated', async (t) => {
+  const graph = diamond();
+  const cluster = parseCluster('local', 2);
+  const all = everyPlan(graph, MESH, cluster, { pinned: PINNED });
+  const peaks = [...new Set(all.map(({ peak }) => peak))].sort((a, b) => a - b);
+  const options = { axes: 'roles', pinned: PINNED, questions: operatorQuestions(graph), allToAll: true } as const;
+  const problem = meshProblem(graph, MESH, cluster, options);
+  for (const limit of [(peaks[0] ?? 0) - 1, ...peaks.filter((_, index) => index % 8 === 0)]) {
+    const least = all.reduce((cost, plan) => (plan.peak <= limit ? Math.min(cost, plan.cost) : cost), Infinity);
+    const search = { deadline: new Deadline(0), mode: 'auto', solver: 'highs' } as const;
+    const { completed, atLeast } = await fitProblem(problem, search, limit);
+    t.true((completed?.bound ?? 0) <= least, `within ${limit}`);
+    t.true(atLeast <= (peaks[0] ?? 0), `within ${limit}`);
+  }
+});
 
 /** Summed up over three micro-batches, then read by the step's own operator. */
 function summed(): Graph {
@@ -139,11 +160,11 @@ test('where nothing fits, the least figure and what would help are named', async
   });
   t.is(error?.code, 'nothing-fits');
   t.is(error?.exit, 'noPlan');
-  t.regex(error?.message ?? '', /dp 1 tp 2: needs at least 0\.\d+ MB of 0\.100 MB on each device/);
-  t.regex(error?.hint ?? '', /--memory 0\.\d+MB would do.*about \d+/);
+  t.regex(error?.message ?? '', /dp 1 tp 2: needs at least \d+ kB of 100 kB on each device/);
+  t.regex(error?.hint ?? '', /--memory \d+kB would do.*about \d+/);
   // What is said to do does.
-  const [, enough = ''] = /--memory ([\d.]+)MB/.exec(error?.hint ?? '') ?? [];
+  const [, enough = ''] = /--memory ([\d.]+)kB/.exec(error?.hint ?? '') ?? [];
   await t.notThrowsAsync(
-    plan(graph, parseCluster('1x2:a100-sxm-80', undefined), { memoryBytes: Number(enough) * 1e6 }),
+    plan(graph, parseCluster('1x2:a100-sxm-80', undefined), { memoryBytes: Number(enough) * 1e3 }),
   );
 });

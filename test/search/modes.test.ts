@@ -122,8 +122,8 @@ test('the best combinations of degrees are told, the chosen one first', async (t
   t.deepEqual(second?.peakBytes.length, 1);
   t.is(rejected.find((other) => other.degrees.tp === second?.degrees.tp)?.reason, second?.reason ?? '');
   // As many digits as it takes to tell the two apart.
-  const [, slow, best] = /\(([\d.]+) ms against ([\d.]+) ms\)/.exec(second?.reason ?? '') ?? [];
-  t.is(slow, ((second?.costNanoseconds ?? 0) / 1e6).toPrecision(slow?.replace(/^[0.]+|\./g, '').length ?? 3));
+  const [, slow, best] = /\(([\d.]+) µs against ([\d.]+) µs\)/.exec(second?.reason ?? '') ?? [];
+  t.is(slow, ((second?.costNanoseconds ?? 0) / 1e3).toPrecision(slow?.replace(/^[0.]+|\./g, '').length ?? 3));
   t.not(slow, best);
 });
 

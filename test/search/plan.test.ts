@@ -161,7 +161,7 @@ test('degrees that cannot be are refused with what to do', async (t) => {
     t.is(error?.exit, exit);
     t.true(error?.hint?.includes(hint), error?.hint);
   }
-  t.regex((await refuse(2, { memoryBytes: 1000 }))?.message ?? '', /needs at least .* of 0\.00100 MB on each device/);
+  t.regex((await refuse(2, { memoryBytes: 1000 }))?.message ?? '', /needs at least .* of 1\.00 kB on each device/);
 });
 
 test('what does not fit under given degrees is answered with the cheapest degrees that do', async (t) => {
