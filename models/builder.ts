@@ -106,19 +106,20 @@ export class GraphBuilder {
     return this.operators(op, inputs, attributes, 1)[0] as string;
   }
 
-  /** Adds an operator with several results; returns their names. */
+  /** Adds an operator with several results, of ONNX's own domain where none is named; returns their names. */
   operators(
     op: string,
     inputs: readonly (string | null)[],
     attributes: Attributes,
     results: number,
+    domain = '',
   ): readonly string[] {
     const name = this.nodeName(op);
     const outputs = Array.from({ length: results }, (_, index) => `${name}_output${index === 0 ? '' : `_${index}`}`);
     const node: Node = {
       name,
       op,
-      domain: '',
+      domain,
       attributes,
       inputs,
       outputs,
@@ -129,7 +130,7 @@ export class GraphBuilder {
       group: name,
       body: null,
     };
-    const types = entryOf(op, '')?.infer(viewOf({ tensors: this.tensors }, node)) ?? [];
+    const types = entryOf(op, domain)?.infer(viewOf({ tensors: this.tensors }, node)) ?? [];
     this.nodes.push(node);
     for (const [index, output] of outputs.entries()) {
       const type = types[index];

@@ -8,12 +8,15 @@ import { offer } from '../src/ir/nearest.js';
 import { alexnet, VGG_BLOCKS, vgg } from './classic-networks.js';
 import { densenet } from './densenet.js';
 import { type ImageModelSizes, resnet, unet, vit } from './image-models.js';
-import { GPT_STYLE, type LanguageModelSizes, LLAMA_STYLE, languageModel } from './language-model.js';
+import { languageModel } from './language-model.js';
+import type { LayerKind } from './language-sizes.js';
+import { GPT_STYLE, type LanguageModelSizes, LLAMA_STYLE } from './language-sizes.js';
+import { layersOfLetters } from './layer-kinds.js';
 import { perceptron } from './perceptron.js';
 import { swin } from './swin.js';
 
-/** Values by key; a key that is left out has the family's default, which may follow from others. */
-type Values = Readonly<Record<string, number>>;
+/** Values by key, numbers but for a pattern; a key that is left out has the family's default, which may follow from others. */
+type Values = Readonly<Record<string, number | string>>;
 
 interface Family {
   readonly says: string;
@@ -53,6 +56,8 @@ const TRANSFORMER_KEYS = {
   dropout: 0,
 } as const;
 
+const NEMOTRON_H_8B = 'M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M-';
+
 const FAMILIES: Readonly<Record<string, Family>> = {
   gpt: language('GPT-2 and 3: learned positions, layer norms, GELU, a tied head', TRANSFORMER_KEYS, (values) =>
     transformer(values, {}),
@@ -87,21 +92,44 @@ const FAMILIES: Readonly<Record<string, Family>> = {
       ffn: 14336,
       vocab: 32000,
       seq: 4096,
+      head_width: 'hidden / heads',
       experts: 8,
       topk: 2,
       shared: 0,
       dense: 0,
+      window: 0,
+      sinks: 0,
+      bias: 0,
+      clamp: 0,
     },
-    (values) => ({
-      ...transformer(values, { ...LLAMA_STYLE, keyHeads: 8 }),
-      experts: {
-        count: of(values, 'experts', 8),
-        chosen: of(values, 'topk', 2),
-        feedForward: of(values, 'ffn', 14336),
-        shared: of(values, 'shared', 0),
-        dense: of(values, 'dense', 0),
-      },
-    }),
+    mixture,
+    mixtureProblem,
+  ),
+  hybrid: language(
+    'Nemotron-H and its like: layers of state space (Mamba-2), attention, feed-forward and experts in the order of a pattern',
+    {
+      pattern: NEMOTRON_H_8B,
+      hidden: 4096,
+      heads: 32,
+      kv_heads: 8,
+      head_width: 128,
+      ffn: 21504,
+      state_heads: '2 · hidden / state_width',
+      state_width: 64,
+      state: 128,
+      groups: 8,
+      kernel: 4,
+      chunk: 128,
+      experts: 128,
+      topk: 6,
+      expert_ffn: 1856,
+      shared: 3712,
+      latent: 0,
+      vocab: 131072,
+      seq: 8192,
+    },
+    hybrid,
+    hybridProblem,
   ),
   vit: image(
     'vision transformer on patches',
@@ -210,20 +238,31 @@ export function generatedModel(text: string): GeneratedModel {
 }
 
 function readValues(text: string, rest: string, keys: readonly string[]): Values {
-  const values: Record<string, number> = {};
+  const values: Record<string, number | string> = {};
   for (const part of rest.split(',').filter((piece) => piece.trim() !== '')) {
     const [key = '', written = ''] = part.split('=').map((piece) => piece.trim());
     if (!keys.includes(key))
       throw usage('unknown-model-key', `--model ${text}: '${key}' is no key of this family`, offer(key, keys));
+    if (key === 'pattern') {
+      if (layersOfLetters(written) === null)
+        throw usage(
+          'bad-model-value',
+          `--model ${text}: pattern=${written} is no row of layers`,
+          'give a letter for each layer: M state space, * attention, - feed-forward, E experts, as in pattern=ME*E',
+        );
+      values[key] = written;
+      continue;
+    }
     const value = Number(written);
     const share = key === 'dropout';
-    const least = key === 'shared' || key === 'dense' ? 0 : 1;
-    const good = share ? value >= 0 && value < 1 : Number.isSafeInteger(value) && value >= least && value <= LARGEST;
+    const least = MAY_BE_NONE.has(key) || SWITCHES.has(key) ? 0 : 1;
+    const most = SWITCHES.has(key) ? 1 : LARGEST;
+    const good = share ? value >= 0 && value < 1 : Number.isSafeInteger(value) && value >= least && value <= most;
     if (written === '' || !good)
       throw usage(
         'bad-model-value',
-        `--model ${text}: ${key}=${written} is ${share ? 'no share below 1' : `no whole number from ${least} to ${LARGEST}`}`,
-        `for example ${key}=${share ? 0.1 : 8}`,
+        `--model ${text}: ${key}=${written} is ${share ? 'no share below 1' : `no whole number from ${least} to ${most}`}`,
+        `for example ${key}=${share ? 0.1 : Math.min(most, 8)}`,
       );
     values[key] = value;
   }
@@ -232,12 +271,18 @@ function readValues(text: string, rest: string, keys: readonly string[]): Values
 
 const LARGEST = 2 ** 31;
 
+/** Keys whose 0 leaves something out. */
+const MAY_BE_NONE: ReadonlySet<string> = new Set(['shared', 'dense', 'latent', 'window', 'clamp']);
+
+/** Keys that are 0 or 1. */
+const SWITCHES: ReadonlySet<string> = new Set(['sinks', 'bias']);
+
 /** Sizes that must divide each other. */
 function checkHeads(text: string, values: Values, { language }: Family): void {
   const sizes = language?.(values);
   if (!sizes) return;
   const refuse = (message: string, hint: string) => usage('bad-model-value', `--model ${text}: ${message}`, hint);
-  if (sizes.hidden % sizes.heads !== 0)
+  if (!Number.isInteger(sizes.headWidth))
     throw refuse(`hidden ${sizes.hidden} does not divide into ${sizes.heads} heads`, 'give heads that divide hidden');
   if (sizes.heads % sizes.keyHeads !== 0)
     throw refuse(`${sizes.heads} heads do not share ${sizes.keyHeads} key heads`, 'give kv_heads that divide heads');
@@ -271,13 +316,114 @@ function transformer(values: Values, style: Partial<LanguageModelSizes>): Omit<L
   };
 }
 
+/** Llama with experts, and what GPT-OSS has besides: windows in every second layer, sinks, biases, a clamp. */
+function mixture(values: Values): Omit<LanguageModelSizes, 'batch'> {
+  const plain = transformer(values, { ...LLAMA_STYLE, keyHeads: 8 });
+  const [window, clamp] = [of(values, 'window', 0), of(values, 'clamp', 0)];
+  const bias = of(values, 'bias', 0) === 1;
+  return {
+    ...plain,
+    headWidth: of(values, 'head_width', plain.headWidth),
+    ...(bias ? { bias } : {}),
+    ...(window > 0 ? { window, pattern: IN_TURNS } : {}),
+    ...(of(values, 'sinks', 0) === 1 ? { sinks: true } : {}),
+    experts: {
+      count: of(values, 'experts', 8),
+      chosen: of(values, 'topk', 2),
+      feedForward: of(values, 'ffn', 14336),
+      shared: of(values, 'shared', 0),
+      dense: of(values, 'dense', 0),
+      ...(bias ? { bias } : {}),
+      ...(clamp > 0 ? { clamp } : {}),
+    },
+  };
+}
+
+const IN_TURNS: readonly LayerKind[] = [
+  ['windowed-attention', 'experts'],
+  ['attention', 'experts'],
+];
+
+function mixtureProblem(values: Values): Problem | null {
+  const has = (key: string) => of(values, key, 0) > 0;
+  if (has('window') && has('dense'))
+    return { message: 'windows are in every second layer, and none is dense', hint: 'leave out window or dense' };
+  if (has('dropout') && (has('window') || has('sinks')))
+    return { message: 'attention with windows or sinks drops nothing', hint: 'leave out dropout' };
+  const { headWidth } = mixture(values);
+  if ((has('window') || has('sinks')) && Number.isInteger(headWidth) && headWidth % 8 !== 0)
+    return {
+      message: `ONNX Runtime attends with windows or sinks to heads of a multiple of 8 features, not to ${headWidth}`,
+      hint: 'give head_width=64',
+    };
+  return null;
+}
+
+/** Every layer is one part; there are no positions but those that state space and causal attention know of. */
+function hybrid(values: Values): Omit<LanguageModelSizes, 'batch'> {
+  const pattern = layersOfLetters(`${values['pattern'] ?? NEMOTRON_H_8B}`) ?? [];
+  const hidden = of(values, 'hidden', 4096);
+  const headWidth = of(values, 'state_width', 64);
+  const latent = of(values, 'latent', 0);
+  return {
+    ...LLAMA_STYLE,
+    layers: pattern.length,
+    pattern,
+    hidden,
+    heads: of(values, 'heads', 32),
+    keyHeads: of(values, 'kv_heads', 8),
+    headWidth: of(values, 'head_width', 128),
+    feedForward: of(values, 'ffn', 21504),
+    vocabulary: of(values, 'vocab', 131072),
+    sequence: of(values, 'seq', 8192),
+    positions: 'none',
+    gated: false,
+    activation: 'squared-relu',
+    dropout: 0,
+    stateSpace: {
+      heads: of(values, 'state_heads', Math.max(1, Math.floor((2 * hidden) / headWidth))),
+      headWidth,
+      state: of(values, 'state', 128),
+      groups: of(values, 'groups', 8),
+      kernel: of(values, 'kernel', 4),
+      chunk: of(values, 'chunk', 128),
+    },
+    experts: {
+      count: of(values, 'experts', 128),
+      chosen: of(values, 'topk', 6),
+      feedForward: of(values, 'expert_ffn', 1856),
+      shared: of(values, 'shared', 3712),
+      dense: 0,
+      ...(latent > 0 ? { latent } : {}),
+    },
+  };
+}
+
+function hybridProblem(values: Values): Problem | null {
+  const { stateSpace, sequence } = hybrid(values);
+  if (!stateSpace) return null;
+  const { heads, groups, chunk } = stateSpace;
+  if (heads % groups !== 0)
+    return {
+      message: `${heads} state heads do not share ${groups} groups`,
+      hint: 'give groups that divide state_heads',
+    };
+  if (sequence > chunk && sequence % chunk !== 0)
+    return {
+      message: `a sequence of ${sequence} is not cut into chunks of ${chunk}`,
+      hint: 'give a chunk that divides seq',
+    };
+  return null;
+}
+
 function language(
   says: string,
   keys: Family['keys'],
   sizes: (values: Values) => Omit<LanguageModelSizes, 'batch'>,
+  problem?: Family['problem'],
 ): Family {
   const build = (values: Values, batch: number) => languageModel('generated', { ...sizes(values), batch }, 0, 'absent');
-  return { says, keys, language: sizes, build };
+  return { says, keys, language: sizes, build, ...(problem ? { problem } : {}) };
 }
 
 function image(
@@ -287,7 +433,7 @@ function image(
   problem?: Family['problem'],
 ): Family {
   const build = (values: Values, batch: number) => {
-    const size = (key: string) => values[key] ?? (typeof keys[key] === 'number' ? keys[key] : 0);
+    const size = (key: string) => of(values, key, typeof keys[key] === 'number' ? keys[key] : 0);
     const hidden = size('hidden');
     return make({
       batch,
@@ -314,7 +460,8 @@ function smallestImage(least: number): (values: Values) => Problem | null {
 }
 
 function of(values: Values, key: string, otherwise: number): number {
-  return values[key] ?? otherwise;
+  const value = values[key];
+  return typeof value === 'number' ? value : otherwise;
 }
 
 function usage(code: string, message: string, hint: string): AutoparError {

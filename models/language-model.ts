@@ -3,79 +3,13 @@
  * and rotary positions are ONNX's own operators, so that no mask is written out and a sequence may be as long as it likes.
  */
 import type { Graph } from '../src/ir/graph.js';
+import { constant } from '../src/ir/ops/constants.js';
 import { dropout, floats, GraphBuilder } from './builder.js';
+import { expertBlock, feedForward } from './feed-forward.js';
+import type { LanguageModelSizes, LatentSizes, LayerKind, LayerPart } from './language-sizes.js';
+import { layerKinds } from './layer-kinds.js';
+import { stateSpace } from './state-space.js';
 import { embedding, joinHeads, linear, repeatHeads, splitHeads } from './transformer.js';
-
-export interface LanguageModelSizes {
-  readonly batch: number;
-  readonly sequence: number;
-  readonly layers: number;
-  readonly hidden: number;
-  readonly heads: number;
-  /** Key and value heads; divides `heads`. */
-  readonly keyHeads: number;
-  /** Width of one head; hidden / heads in most models. */
-  readonly headWidth: number;
-  readonly feedForward: number;
-  readonly vocabulary: number;
-  readonly norm: 'layer' | 'rms';
-  readonly positions: 'learned' | 'rotary';
-  /** Whether a gate multiplies the feed-forward block's inner width (SwiGLU). */
-  readonly gated: boolean;
-  readonly bias: boolean;
-  readonly causal: boolean;
-  /** The head reads the transposed embedding table. */
-  readonly tied: boolean;
-  /** Norms before each part (GPT-2 and later) or after its sum (BERT). */
-  readonly normFirst: boolean;
-  /** Share that training drops; 0 leaves the operators out. */
-  readonly dropout: number;
-  readonly experts?: ExpertSizes;
-  readonly latent?: LatentSizes;
-}
-
-/** Attention whose queries, and keys with values, come from narrow latent states (DeepSeek 2024). */
-export interface LatentSizes {
-  readonly query: number;
-  readonly keyValue: number;
-  readonly valueWidth: number;
-}
-
-export interface ExpertSizes {
-  readonly count: number;
-  /** Experts per token. */
-  readonly chosen: number;
-  readonly feedForward: number;
-  /** Inner width of experts that see every token; 0 for none. */
-  readonly shared: number;
-  /** First layers that have a plain feed-forward block. */
-  readonly dense: number;
-}
-
-/** What a family settles, whatever its sizes. */
-export type LanguageModelStyle = Pick<
-  LanguageModelSizes,
-  'norm' | 'positions' | 'gated' | 'bias' | 'causal' | 'tied' | 'normFirst'
->;
-
-export const GPT_STYLE: LanguageModelStyle = {
-  norm: 'layer',
-  positions: 'learned',
-  gated: false,
-  bias: true,
-  causal: true,
-  tied: true,
-  normFirst: true,
-};
-
-export const LLAMA_STYLE: LanguageModelStyle = {
-  ...GPT_STYLE,
-  norm: 'rms',
-  positions: 'rotary',
-  gated: true,
-  bias: false,
-  tied: false,
-};
 
 /** ids [batch, sequence] int64 → logits [batch, sequence, vocabulary]. */
 export function languageModel(
@@ -97,8 +31,8 @@ export function languageModel(
   const angles = positions === 'rotary' ? builder.within('rotary', () => rotaryTables(builder, sizes)) : null;
   state = dropped(builder, state, sizes);
   if (!sizes.normFirst) state = normalised(builder, 'norm', state, sizes);
-  for (let layer = 0; layer < sizes.layers; layer++) {
-    state = builder.within(`layers.${layer}`, () => block(builder, state, sizes, angles, layer));
+  for (const [layer, kind] of layerKinds(sizes).entries()) {
+    state = builder.within(`layers.${layer}`, () => block(builder, state, sizes, angles, kind));
   }
   if (sizes.normFirst) state = normalised(builder, 'norm', state, sizes);
   const logits = tied
@@ -134,22 +68,51 @@ function block(
   input: string,
   sizes: LanguageModelSizes,
   angles: RotaryTables | null,
-  layer: number,
+  kind: LayerKind,
 ): string {
-  const { normFirst, experts } = sizes;
-  const part = (state: string, norm: string, body: (input: string) => string): string => {
-    const inner = body(normFirst ? normalised(builder, norm, state, sizes) : state);
+  return kind.reduce((state, part) => {
+    const norm = `${NORMS[part]}_norm`;
+    const inner = mixed(
+      builder,
+      sizes.normFirst ? normalised(builder, norm, state, sizes) : state,
+      sizes,
+      angles,
+      part,
+    );
     const sum = builder.operator('Add', [state, dropped(builder, inner, sizes)]);
-    return normFirst ? sum : normalised(builder, norm, sum, sizes);
-  };
-  const attended = part(input, 'attention_norm', (state) =>
-    builder.within('attention', () => selfAttention(builder, state, sizes, angles)),
-  );
-  return part(attended, 'feed_forward_norm', (state) =>
-    experts && layer >= experts.dense
-      ? builder.within('experts', () => expertBlock(builder, state, sizes, experts))
-      : builder.within('feed_forward', () => feedForward(builder, state, sizes, sizes.feedForward)),
-  );
+    return sizes.normFirst ? sum : normalised(builder, norm, sum, sizes);
+  }, input);
+}
+
+/** What norms are named after. */
+const NORMS: Readonly<Record<LayerPart, string>> = {
+  attention: 'attention',
+  'windowed-attention': 'attention',
+  'state-space': 'state_space',
+  'feed-forward': 'feed_forward',
+  experts: 'feed_forward',
+};
+
+/** What a part computes of its normalised input. @throws Error where the sizes that it needs are not given */
+function mixed(
+  builder: GraphBuilder,
+  state: string,
+  sizes: LanguageModelSizes,
+  angles: RotaryTables | null,
+  part: LayerPart,
+): string {
+  const { experts, stateSpace: scanned } = sizes;
+  if (part === 'attention' || part === 'windowed-attention') {
+    const window = part === 'attention' ? null : (sizes.window ?? null);
+    return builder.within('attention', () => selfAttention(builder, state, sizes, angles, window));
+  }
+  if (part === 'feed-forward')
+    return builder.within('feed_forward', () => feedForward(builder, state, sizes, sizes.feedForward));
+  if (part === 'experts' && experts)
+    return builder.within('experts', () => expertBlock(builder, state, sizes, experts));
+  if (part === 'state-space' && scanned)
+    return builder.within('state_space', () => stateSpace(builder, state, scanned));
+  throw new Error(`a layer of ${part} without its sizes`);
 }
 
 function selfAttention(
@@ -157,6 +120,7 @@ function selfAttention(
   input: string,
   sizes: LanguageModelSizes,
   angles: RotaryTables | null,
+  window: number | null,
 ): string {
   const { heads, keyHeads, headWidth, hidden, bias, causal } = sizes;
   const widths = [heads, keyHeads, keyHeads].map((count) => count * headWidth);
@@ -185,14 +149,46 @@ function selfAttention(
         })
       : states;
   const attended =
-    sizes.dropout > 0
-      ? attentionInParts(builder, [turned(query, heads), turned(key, keyHeads), value], sizes)
-      : builder.operator('Attention', [turned(query, heads), turned(key, keyHeads), value], {
-          q_num_heads: heads,
-          kv_num_heads: keyHeads,
-          is_causal: causal ? 1 : 0,
-        });
+    sizes.window !== undefined || sizes.sinks
+      ? attentionOverWindow(builder, [turned(query, heads), turned(key, keyHeads), value], sizes, window)
+      : sizes.dropout > 0
+        ? attentionInParts(builder, [turned(query, heads), turned(key, keyHeads), value], sizes)
+        : builder.operator('Attention', [turned(query, heads), turned(key, keyHeads), value], {
+            q_num_heads: heads,
+            kv_num_heads: keyHeads,
+            is_causal: causal ? 1 : 0,
+          });
   return linear(builder, 'output', attended, hidden, { bias });
+}
+
+/**
+ * Causal attention as ONNX Runtime's own operator has it, which knows of windows and of sinks; `window` null sees all positions
+ * before.
+ */
+function attentionOverWindow(
+  builder: GraphBuilder,
+  [query = '', key = '', value = '']: readonly string[],
+  { batch, sequence, heads, keyHeads, sinks }: LanguageModelSizes,
+  window: number | null,
+): string {
+  const last = builder.constant('last_position', constant('int32', [sequence - 1], [1]));
+  const lengths = builder.operator('Expand', [last], { shape: [batch] });
+  const sink = sinks ? builder.parameter('sinks', [heads], { deviation: 0.5 }) : null;
+  const inputs = [query, key, value, null, null, lengths, null, null, null, null, null, sink];
+  const attributes = {
+    num_heads: heads,
+    kv_num_heads: keyHeads,
+    local_window_size: window ?? -1,
+    total_sequence_length: constant('int32', [sequence], []),
+  };
+  const [attended = ''] = builder.operators(
+    'GroupQueryAttention',
+    sinks ? inputs : inputs.slice(0, 6),
+    attributes,
+    3,
+    'com.microsoft',
+  );
+  return attended;
 }
 
 /** Products, mask and softmax one by one, with dropout on the probabilities, as before fused kernels. */
@@ -231,59 +227,6 @@ function latentProjections(
   const parts = [heads * headWidth, heads * valueWidth];
   const split = builder.operators('Split', [both], { axis: 2, split: parts }, 2);
   return [narrow('query', query, heads * headWidth), ...split];
-}
-
-function feedForward(builder: GraphBuilder, input: string, { hidden, gated, bias }: LanguageModelSizes, width: number) {
-  const wide = linear(builder, 'up', input, gated ? 2 * width : width, { bias });
-  const inner = gated ? gate(builder, wide, width) : builder.operator('Gelu', [wide], { approximate: 'tanh' });
-  return linear(builder, 'down', inner, hidden, { bias });
-}
-
-/** SwiGLU of a projection that holds gate and value side by side: x · sigmoid(x) · y. */
-function gate(builder: GraphBuilder, wide: string, width: number): string {
-  const axis = builder.shapeOf(wide).length - 1;
-  const [open = '', value = ''] = builder.operators('Split', [wide], { axis, split: [width, width] }, 2);
-  return builder.operator('Mul', [builder.operator('Swish', [open], { alpha: 1 }), value]);
-}
-
-/**
- * Each expert takes the tokens that score highest with it, tokens · chosen / count of them (Zhou et al. 2022, expert choice):
- * shapes are static and the load is even, which is what balanced routing of `chosen` experts per token costs too.
- */
-function expertBlock(builder: GraphBuilder, input: string, sizes: LanguageModelSizes, experts: ExpertSizes): string {
-  const { hidden, gated } = sizes;
-  const { count, chosen, feedForward: width, shared } = experts;
-  const [batch = 1, sequence = 1] = builder.shapeOf(input);
-  const tokens = batch * sequence;
-  const taken = Math.max(1, Math.floor((tokens * chosen) / count));
-  const flat = builder.operator('Reshape', [input], { shape: [tokens, hidden], allowzero: 0 });
-  const scores = builder.operator('Softmax', [linear(builder, 'router', flat, count)], { axis: -1 });
-  const perExpert = builder.operator('Transpose', [scores], { perm: [1, 0] });
-  const [weight = '', places = ''] = builder.operators(
-    'TopK',
-    [perExpert],
-    { k: [taken], axis: -1, largest: 1, sorted: 1 },
-    2,
-  );
-  const rows = builder.operator('Gather', [flat, places], { axis: 0 });
-  const product = (name: string, states: string, from: number, to: number) =>
-    builder.within(name, () =>
-      builder.operator('MatMul', [
-        states,
-        builder.parameter('weight', [count, from, to], { deviation: 1 / Math.sqrt(from) }),
-      ]),
-    );
-  const wide = product('up', rows, hidden, gated ? 2 * width : width);
-  const inner = gated ? gate(builder, wide, width) : builder.operator('Gelu', [wide], { approximate: 'tanh' });
-  const down = product('down', inner, width, hidden);
-  const scaled = builder.operator('Mul', [down, builder.operator('Unsqueeze', [weight], { axes: [2] })]);
-  const nothing = builder.operator('Mul', [flat, builder.constant('zero', floats([0]))]);
-  const indices = builder.operator('Unsqueeze', [places], { axes: [2] });
-  const summed = builder.operator('ScatterND', [nothing, indices, scaled], { reduction: 'add' });
-  const routed = builder.operator('Reshape', [summed], { shape: [batch, sequence, hidden], allowzero: 0 });
-  if (shared === 0) return routed;
-  const always = builder.within('shared', () => feedForward(builder, input, sizes, shared));
-  return builder.operator('Add', [routed, always]);
 }
 
 function normalised(builder: GraphBuilder, name: string, input: string, { norm }: LanguageModelSizes): string {

@@ -1,7 +1,8 @@
 /**
  * @file Sizes of models that published tables only name, from their published configurations.
  */
-import type { ExpertSizes, LatentSizes } from '../../models/language-model.js';
+import type { ExpertSizes, LanguageModelSizes, LatentSizes } from '../../models/language-sizes.js';
+import { layersOfLetters } from '../../models/layer-kinds.js';
 
 export interface NamedModel {
   readonly layers: number;
@@ -14,7 +15,50 @@ export interface NamedModel {
   readonly style: 'gpt' | 'llama';
   readonly experts?: ExpertSizes;
   readonly latent?: LatentSizes;
+  /** What its layers have beside or instead of a transformer's. */
+  readonly also?: Partial<LanguageModelSizes>;
+  /** Tokens beyond the next that training predicts, each by one more layer of attention and experts. */
+  readonly predictions?: number;
 }
+
+/** Nemotron 3: Mamba-2, attention and experts in turns, experts of the larger ones in a latent width. */
+function nemotron3(
+  pattern: string,
+  sizes: Pick<NamedModel, 'hidden' | 'heads' | 'ffn' | 'predictions'>,
+  experts: Omit<ExpertSizes, 'dense'>,
+): NamedModel {
+  const kinds = layersOfLetters(pattern) ?? [];
+  const heads = sizes.hidden === 2688 ? 64 : (2 * sizes.hidden) / 64;
+  return {
+    ...{ layers: kinds.length, kvHeads: 2, headWidth: 128, vocab: 131072, style: 'llama', ...sizes },
+    experts: { ...experts, dense: 0 },
+    also: {
+      ...{ pattern: kinds, positions: 'none', gated: false, activation: 'squared-relu' },
+      stateSpace: { heads, headWidth: 64, state: 128, groups: 8, kernel: 4, chunk: 128 },
+    },
+  };
+}
+
+/** GPT-OSS: attention sinks, windows of 128 in every second layer, experts with biases and a clamp. */
+function gptOss(layers: number, count: number): NamedModel {
+  return {
+    ...{ layers, hidden: 2880, heads: 64, kvHeads: 8, headWidth: 64, ffn: 2880, vocab: 201088, style: 'llama' },
+    experts: { count, chosen: 4, feedForward: 2880, shared: 0, dense: 0, bias: true, clamp: 7 },
+    also: {
+      ...{ bias: true, sinks: true, window: 128 },
+      pattern: [
+        ['windowed-attention', 'experts'],
+        ['attention', 'experts'],
+      ],
+    },
+  };
+}
+
+const NANO_PATTERN = 'MEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEMEM*EMEMEMEME';
+const SUPER_PATTERN = 'MEMEMEM*EMEMEMEM*EMEMEMEM*EMEMEMEMEM*EMEMEMEMEM*EMEMEMEMEM*EMEMEMEMEM*EMEMEMEM*EMEMEMEME';
+/** 12 of 108 layers are attention. */
+const ULTRA_PATTERN = 'MEMEMEM*E'.repeat(12);
+const NANO_EXPERTS = { count: 128, chosen: 6, feedForward: 1856, shared: 3712 };
 
 const LLAMA_4: NamedModel = {
   ...{ layers: 48, hidden: 5120, heads: 40, kvHeads: 8, headWidth: 128, ffn: 16384, vocab: 202048 },
@@ -22,6 +66,28 @@ const LLAMA_4: NamedModel = {
 };
 
 const NAMED: readonly (readonly [pattern: RegExp, model: NamedModel])[] = [
+  // Lightning is Nano, trained to predict two tokens more.
+  [
+    /nemotron.?3.?5.?lightning/i,
+    nemotron3(NANO_PATTERN, { hidden: 2688, heads: 32, ffn: 1856, predictions: 2 }, NANO_EXPERTS),
+  ],
+  [/nemotron.?v?3.?nano/i, nemotron3(NANO_PATTERN, { hidden: 2688, heads: 32, ffn: 1856 }, NANO_EXPERTS)],
+  [
+    /nemotron.?v?3.?super/i,
+    nemotron3(
+      SUPER_PATTERN,
+      { hidden: 4096, heads: 32, ffn: 2688, predictions: 2 },
+      { count: 512, chosen: 22, feedForward: 2688, shared: 5376, latent: 1024 },
+    ),
+  ],
+  [
+    /nemotron.?v?3.?ultra/i,
+    nemotron3(
+      ULTRA_PATTERN,
+      { hidden: 8192, heads: 64, ffn: 5120, predictions: 2 },
+      { count: 512, chosen: 22, feedForward: 5120, shared: 10240, latent: 2048 },
+    ),
+  ],
   [
     /deepseek.?v3/i,
     {
@@ -80,34 +146,8 @@ const NAMED: readonly (readonly [pattern: RegExp, model: NamedModel])[] = [
       experts: { count: 128, chosen: 8, feedForward: 768, shared: 0, dense: 0 },
     },
   ],
-  [
-    /gpt.oss.*120b/i,
-    {
-      layers: 36,
-      hidden: 2880,
-      heads: 64,
-      kvHeads: 8,
-      headWidth: 64,
-      ffn: 2880,
-      vocab: 201088,
-      style: 'llama',
-      experts: { count: 128, chosen: 4, feedForward: 2880, shared: 0, dense: 0 },
-    },
-  ],
-  [
-    /gpt.oss.*20b/i,
-    {
-      layers: 24,
-      hidden: 2880,
-      heads: 64,
-      kvHeads: 8,
-      headWidth: 64,
-      ffn: 2880,
-      vocab: 201088,
-      style: 'llama',
-      experts: { count: 32, chosen: 4, feedForward: 2880, shared: 0, dense: 0 },
-    },
-  ],
+  [/gpt.oss.*120b/i, gptOss(36, 128)],
+  [/gpt.oss.*20b/i, gptOss(24, 32)],
   [
     /mixtral.*8x7b/i,
     {
@@ -194,9 +234,17 @@ const NAMED: readonly (readonly [pattern: RegExp, model: NamedModel])[] = [
   ],
 ];
 
-/** What is known of a name; `hybrid` for models with other layers than a transformer's, or reduced ones. */
-export function publishedModel(name: string): NamedModel | 'hybrid' | undefined {
-  if (/proxy|vlm|mimo|qwen3.?next/i.test(name)) return 'hybrid';
-  if (/nemotron.?(v?3(?!\d)|h\b)|deepseek.?v4/i.test(name)) return 'hybrid';
-  return NAMED.find(([pattern]) => pattern.test(name))?.[1];
+/** What is known of a name; a text says why the layers of a model cannot be generated. */
+export function publishedModel(name: string): NamedModel | string | undefined {
+  return (
+    NOT_GENERATED.find(([pattern]) => pattern.test(name))?.[1] ?? NAMED.find(([pattern]) => pattern.test(name))?.[1]
+  );
 }
+
+const NOT_GENERATED: readonly (readonly [pattern: RegExp, why: string])[] = [
+  [/proxy|no_load_optim/i, 'a reduced model whose layers are not public'],
+  [/vlm|mimo/i, 'layers for images, which are not described'],
+  [/deepseek.?v4/i, 'layers that are not generated: compressed sparse attention'],
+  [/qwen3.?next/i, 'layers that are not generated: linear attention'],
+  [/nemotron.?h\b/i, 'layers that are not generated: a state-space model that is not described'],
+];

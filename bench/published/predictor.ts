@@ -1,10 +1,12 @@
 /**
  * @file Predicts published runs. What depends on the model alone is read off its graph once; constants may then vary.
  */
+import { layerClasses } from '../../models/layer-kinds.js';
 import { modelWork } from '../../src/api/layer-classes.js';
 import type { StepConstants } from '../../src/cost-model/step/constants.js';
 import { priceStep, type StepPrice } from '../../src/cost-model/step/step-price.js';
 import type { ModelWork } from '../../src/cost-model/step/work.js';
+import { withPredictions } from './multi-token.js';
 import type { PublishedRun } from './run.js';
 
 export class Predictor {
@@ -15,16 +17,21 @@ export class Predictor {
     return this.works.size;
   }
 
-  work({ sizes, configuration, cluster }: PublishedRun): ModelWork {
+  work({ sizes, configuration, cluster, predictions }: PublishedRun): ModelWork {
     // Counts of layers do not change a class; they are put in afterwards.
-    const { layers, experts, ...rest } = sizes;
+    const { layers: _, pattern, experts, ...rest } = sizes;
+    const { classes, order } = layerClasses(sizes);
+    const kinds = classes.map(({ kind }) => kind);
     const { tp } = configuration.degrees;
-    const dense = experts ? Math.min(experts.dense, layers) : layers;
-    const key = JSON.stringify([rest, experts, dense > 0, tp]);
+    const key = JSON.stringify([rest, experts && { ...experts, dense: 0 }, kinds, tp]);
     const known = this.works.get(key) ?? modelWork(sizes, tp, cluster);
     this.works.set(key, known);
-    const counts = experts ? [...(dense > 0 ? [dense] : []), layers - dense] : [layers];
-    return { ...known, layers: known.layers.map(({ part }, index) => ({ part, count: counts[index] ?? 0 })) };
+    const whole = {
+      ...known,
+      layers: known.layers.map(({ part }, index) => ({ part, count: classes[index]?.count ?? 0 })),
+      ...(known.order ? { order } : {}),
+    };
+    return withPredictions(whole, sizes, tp, predictions);
   }
 
   price(run: PublishedRun, constants: StepConstants): StepPrice {

@@ -2,7 +2,7 @@
  * @file A published run: from a row of a CSV to model, configuration and cluster, or to the reason why it cannot be used.
  * Columns are those of the published measurements; what a row leaves out is its system's default of the time.
  */
-import type { LanguageModelSizes } from '../../models/language-model.js';
+import type { LanguageModelSizes } from '../../models/language-sizes.js';
 import { type Cluster, parseCluster } from '../../src/cost-model/cluster.js';
 import type { DeviceSpec } from '../../src/cost-model/device.js';
 import { deviceLevels } from '../../src/cost-model/levels.js';
@@ -13,6 +13,7 @@ import {
   AMBIGUOUS,
   attentionOf,
   chunksOf,
+  expertRanksOf,
   expertsOf,
   flagsOf,
   gradientBytesOf,
@@ -21,6 +22,7 @@ import {
   overlapOf,
   plainSoftmax,
   precisionOf,
+  predictionsOf,
   type Row,
   recomputeOf,
   softwareOf,
@@ -34,6 +36,8 @@ export interface PublishedRun {
   readonly row: Row;
   readonly file: string;
   readonly sizes: LanguageModelSizes;
+  /** Tokens beyond the next that it predicts. */
+  readonly predictions: number;
   readonly configuration: StepConfiguration;
   readonly cluster: Cluster;
   /** Measured seconds per step; null where there are none, or none that mean anything. */
@@ -110,7 +114,7 @@ export function publishedRun(row: Row, file: string): PublishedRun | string {
   const globalBatch = number(row, 'global_batch');
   if (globalBatch === undefined) return 'the global batch is not stated';
   const known = publishedModel(row['model'] ?? '');
-  if (known === 'hybrid') return 'layers that are not generated';
+  if (typeof known === 'string') return known;
   const read = (column: string) => number(row, column);
   const layers = read('layers') ?? known?.layers ?? layersOf(row);
   const hidden = read('hidden') ?? known?.hidden;
@@ -137,6 +141,7 @@ export function publishedRun(row: Row, file: string): PublishedRun | string {
     ...style,
     ...(known?.latent ? { latent: known.latent } : {}),
     ...(experts ? { experts } : {}),
+    ...known?.also,
   };
   const software = softwareOf(row);
   const precision = precisionOf(row);
@@ -149,7 +154,7 @@ export function publishedRun(row: Row, file: string): PublishedRun | string {
   );
   const network = number(row, 'internode_gbps_per_gpu');
   const configuration: StepConfiguration = {
-    degrees: { tp, pp, sp, dp, ep: Math.min(Math.max(1, number(row, 'ep') ?? 1), dp * sp) },
+    degrees: { tp, pp, sp, dp, ep: expertRanksOf(row, dp * sp) },
     virtualStages: chunksOf(row, layers, pp),
     fusedNorms: style.norm === 'layer' || software !== 'eager' || /RMS kernel|TE|FA/.test(row['attn'] ?? ''),
     loss: /llm-foundry|Liger|AutoModel/.test(`${row['source']} ${row['notes']}`)
@@ -171,7 +176,7 @@ export function publishedRun(row: Row, file: string): PublishedRun | string {
     ...(plainSoftmax(row, software, microBatch * (heads / tp)) ? { plainSoftmax: true } : {}),
     precision,
     software,
-    overlap: overlapOf(row, software, zero.level),
+    overlap: overlapOf(row, software, zero.level, sizes.stateSpace !== undefined),
     ...(pp > 1 && /torchtitan/.test(row['source'] ?? '') ? { keepsGathered: true } : {}),
     ...(software === 'megatron' && zero.level === 3 ? { gathersPerLayer: 12 } : {}),
     // Megatron has it since early 2022, with sequence parallelism.
@@ -187,6 +192,7 @@ export function publishedRun(row: Row, file: string): PublishedRun | string {
     row,
     file,
     sizes,
+    predictions: predictionsOf(row, known?.predictions ?? 0),
     configuration,
     cluster,
     seconds: timed && !meaningless && status === 'ok' ? (number(row, 'iteration_time_s') ?? null) : null,

@@ -2,7 +2,7 @@
  * @file What the columns of a published table say, in the words that its sources have: numbers, software, formats, what is sharded,
  * recomputed and overlapped. What a row leaves out is its system's default of the time.
  */
-import { type ExpertSizes, GPT_STYLE, type LanguageModelStyle, LLAMA_STYLE } from '../../models/language-model.js';
+import { type ExpertSizes, GPT_STYLE, type LanguageModelStyle, LLAMA_STYLE } from '../../models/language-sizes.js';
 import {
   type Precision,
   type Recompute,
@@ -63,7 +63,13 @@ export function softwareOf(row: Row): SoftwareName {
 /** Megatron's layers under DeepSpeed's engine: whole activations are sent, and gradients reduced after the backward. */
 export const IN_DEEPSPEED = /BigScience|DeepSpeed/;
 
-export function overlapOf(row: Row, software: SoftwareName, zero: number): StepConfiguration['overlap'] {
+/** @param inTurns whether its layers are one part each, so that none has attention to run beside its experts' dispatch */
+export function overlapOf(
+  row: Row,
+  software: SoftwareName,
+  zero: number,
+  inTurns: boolean,
+): StepConfiguration['overlap'] {
   const text = row['overlap'] ?? '';
   const tensor =
     /tp_comm_overlap=True|asyncTP|tp-comm|MegaScale/.test(text) || (software === 'megatron-core' && text === '');
@@ -72,7 +78,7 @@ export function overlapOf(row: Row, software: SoftwareName, zero: number): StepC
     // ZeRO 3 fetches the next parameters while it computes, in DeepSpeed too.
     data: (software !== 'megatron' && !IN_DEEPSPEED.test(row['source'] ?? '')) || zero === 3 || /grad/.test(text),
     pipeline: software === 'megatron-core',
-    experts: release(row) >= 26.06,
+    experts: release(row) >= 26.06 && !inTurns,
   };
 }
 
@@ -133,9 +139,14 @@ export function recomputeOf(row: Row): Recompute {
   return 'none';
 }
 
-/** XLA has no kernel of its own for attention: where a table names none, it runs in parts, unless Transformer Engine has the layers. */
+/**
+ * XLA has no kernel of its own for attention: where a table names none, it runs in parts, unless Transformer Engine has the layers; flash
+ * attention on GPUs is cuDNN's there.
+ */
 export function attentionOf(row: Row, software: SoftwareName): StepConfiguration['attention'] {
   const text = row['attn'] ?? '';
+  // What Megatron's flag calls fused is cuDNN's kernel; a column may mean a fused softmax.
+  if (flagsOf(row)['attention-backend'] === 'fused') return 'fused';
   // Megatron's own layers, without Transformer Engine's, have no kernel for attention.
   if (text === 'auto' && /mcore_(?!te)/.test(row['model'] ?? '')) return 'parts';
   if (/unfused/.test(text) || text === 'torch' || text === 'fused') return 'parts';
@@ -143,7 +154,8 @@ export function attentionOf(row: Row, software: SoftwareName): StepConfiguration
   if (/attention.?v1/i.test(text) || /llm-foundry/.test(row['source'] ?? '')) return 'early';
   const engine = /^te-/i.test(row['precision'] ?? '');
   if (/FA3|FA4|TE|cuDNN/.test(text) || engine || software === 'megatron-core') return 'fused';
-  return text.trim() === '' && /JAX|XLA|PAX/i.test(row['source'] ?? '') ? 'parts' : 'portable';
+  if (!/JAX|XLA|PAX/i.test(row['source'] ?? '')) return 'portable';
+  return text.trim() === '' ? 'parts' : 'fused';
 }
 
 /** Megatron's fused softmax takes batch · heads in fours, and all else goes operator by operator, as "torch" does. */
@@ -183,12 +195,29 @@ export function flagsOf(row: Row): Readonly<Record<string, unknown>> {
   }
 }
 
+/**
+ * Ranks that experts are spread over. DeepEP sends tokens to experts on other ranks: where a row names it and states one rank, that is what
+ * it leaves out, and all others of its source have as many as share the batch, up to 64.
+ */
+export function expertRanksOf(row: Row, ranks: number): number {
+  const stated = Math.max(1, number(row, 'ep') ?? 1);
+  return Math.min(stated === 1 && /DeepEP/.test(row['attn'] ?? '') ? 64 : stated, ranks);
+}
+
 /** Experts that flags describe: two of them take a token unless said otherwise. */
 export function expertsOf(flags: Readonly<Record<string, unknown>>, feedForward: number): ExpertSizes | undefined {
   const count = Number(flags['num-experts'] ?? 0);
   if (!Number.isInteger(count) || count < 2) return undefined;
   const chosen = Number(flags['moe-router-topk'] ?? 2);
   return { count, chosen, feedForward: Number(flags['moe-ffn-hidden-size'] ?? feedForward), shared: 0, dense: 0 };
+}
+
+/**
+ * Tokens beyond the next that a run predicts, where its model can: NeMo AutoModel counts 74 GFLOP a token of Nemotron 3 Super, which
+ * has none, and Megatron-Bridge 85, which has two.
+ */
+export function predictionsOf(row: Row, most: number): number {
+  return /AutoModel/.test(row['source'] ?? '') && /super/i.test(row['model'] ?? '') ? 0 : most;
 }
 
 export function styleOf(row: Row, stated: 'gpt' | 'llama' | undefined): LanguageModelStyle {

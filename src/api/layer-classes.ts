@@ -3,7 +3,9 @@
  * each class is generated, differentiated and lowered like any graph (Shoeybi et al. 2019: columns, then rows; vocabulary
  * over ranks).
  */
-import { type LanguageModelSizes, languageModel } from '../../models/language-model.js';
+import { languageModel } from '../../models/language-model.js';
+import type { LanguageModelSizes } from '../../models/language-sizes.js';
+import { layerClasses } from '../../models/layer-kinds.js';
 import type { Cluster } from '../cost-model/cluster.js';
 import { deviceLevels } from '../cost-model/levels.js';
 import { stepPrice } from '../cost-model/price.js';
@@ -37,6 +39,10 @@ const MEGATRON_STYLES: readonly (readonly [module: string, style: Style])[] = [
   ['attention/key_value_up', 'colwise'],
   ['attention/key_value', 'colwise'],
   ['attention/output', 'rowwise'],
+  ['state_space/gate_value', 'colwise'],
+  ['state_space/key_query', 'colwise'],
+  ['state_space/rate', 'colwise'],
+  ['state_space/output', 'rowwise'],
   ['feed_forward/up', 'colwise'],
   ['feed_forward/down', 'rowwise'],
   ['shared/up', 'colwise'],
@@ -63,7 +69,6 @@ export interface ReadWork {
 /** A language model's layers, one of each class, with their training step. */
 export interface LayerGraph {
   readonly sizes: LanguageModelSizes;
-  readonly classes: readonly { readonly layer: number; readonly count: number }[];
   readonly graph: Graph;
 }
 
@@ -72,16 +77,9 @@ export interface LayerGraph {
  * @throws AutoparError where the model's output is none that the loss can be of
  */
 export function layerGraph(sizes: LanguageModelSizes, loss: LossOptions = { kind: 'cross_entropy' }): LayerGraph {
-  const dense = sizes.experts ? Math.min(sizes.experts.dense, sizes.layers) : sizes.layers;
-  const classes = sizes.experts
-    ? [...(dense > 0 ? [{ layer: 0, count: dense }] : []), { layer: dense > 0 ? 1 : 0, count: sizes.layers - dense }]
-    : [{ layer: 0, count: dense }];
-  const generated: LanguageModelSizes = {
-    ...sizes,
-    layers: classes.length,
-    ...(sizes.experts ? { experts: { ...sizes.experts, dense: dense > 0 ? 1 : 0 } } : {}),
-  };
-  return { sizes, classes, graph: trainingStep(languageModel('layers', generated, 0, 'absent'), loss) };
+  const { classes } = layerClasses(sizes);
+  const generated = { ...sizes, layers: classes.length, pattern: classes.map(({ kind }) => kind) };
+  return { sizes, graph: trainingStep(languageModel('layers', generated, 0, 'absent'), loss) };
 }
 
 /** The work of a language model. */
@@ -90,7 +88,7 @@ export function modelWork(sizes: LanguageModelSizes, tp: number, cluster: Cluste
 }
 
 /** The work of a language model whose layers are there, and how its operators lie. */
-export function layerWork({ sizes, classes, graph }: LayerGraph, tp: number, cluster: Cluster): ReadWork {
+export function layerWork({ sizes, graph }: LayerGraph, tp: number, cluster: Cluster): ReadWork {
   const mesh = makeMesh([['tp', tp]]);
   const ranks = { ...cluster, nodes: 1, perNode: tp, levels: deviceLevels(cluster.device, 1, tp) };
   const price = stepPrice(ranks, mesh);
@@ -98,32 +96,39 @@ export function layerWork({ sizes, classes, graph }: LayerGraph, tp: number, clu
   const propagation = propagate(graph, mesh, megatronPins(graph, mesh));
   const assignment = propagatedAssignment(graph, mesh, propagation, redistributor);
   const sharded = partition(graph, assignment, redistributor);
-  const parts = readWork(graph, sharded, partNames(graph));
+  const parts = readWork(graph, sharded, partNames(graph), scans(graph));
   const part = (name: string): PartWork => {
     const found = parts.get(name);
     if (!found) throw new Error(`the generated model has no part ${name}`);
     return found;
   };
+  const { classes, order } = layerClasses(sizes);
   const work = {
     first: part('first'),
-    layers: classes.map(({ layer, count }) => ({ count, part: part(`layers.${layer}`) })),
+    layers: classes.map(({ count }, layer) => ({ count, part: part(`layers.${layer}`) })),
+    ...(inTurns(order) ? { order } : {}),
     last: part('last'),
     hidden: sizes.hidden,
+    ...(sizes.experts?.latent ? { routed: sizes.experts.latent } : {}),
     chosen: sizes.experts?.chosen ?? 1,
     boundary: sizes.batch * sizes.sequence * sizes.hidden,
     tied: sizes.tied,
   };
-  let next = 0;
-  const runs = classes.map(({ layer, count }) => {
-    const instances = Array.from({ length: count }, () => `layers.${next++}`);
-    return { name: `layers.${layer}`, instances };
+  const runs = classes.map((_, index) => {
+    const instances = order.flatMap((own, layer) => (own === index ? [`layers.${layer}`] : []));
+    return { name: `layers.${index}`, instances };
   });
   const tensors = () => {
-    const named = readTensors(graph, sharded, partNames(graph));
+    const named = readTensors(graph, sharded, partNames(graph), scans(graph));
     const of = (name: string) => named.get(name) ?? [];
-    return { first: of('first'), layers: classes.map(({ layer }) => of(`layers.${layer}`)), last: of('last') };
+    return { first: of('first'), layers: classes.map((_, layer) => of(`layers.${layer}`)), last: of('last') };
   };
   return { work, graph, assignment, runs, sequence: sizes.sequence, tensors };
+}
+
+/** Whether layers of one class do not all follow one another. */
+function inTurns(order: readonly number[]): boolean {
+  return order.some((own, layer) => layer > 0 && own < (order[layer - 1] as number));
 }
 
 /** Forward, loss and gradients; the optimizer is priced by bytes. */
@@ -159,6 +164,12 @@ function megatronPins(graph: Graph, mesh: Mesh): readonly Pin[] {
     const found = MEGATRON_STYLES.find(([end]) => path === end || path.endsWith(`/${end}`));
     return found ? stylePins(found[1], path, nodes, context, BY_MEGATRON) : [];
   });
+}
+
+/** Groups of the part of a state-space layer that has kernels of its own. */
+function scans(graph: Graph): (group: string) => boolean {
+  const inside = new Set(graph.nodes.filter(({ module }) => module.includes('scan')).map(({ group }) => group));
+  return (group) => inside.has(group);
 }
 
 /** first, layers.N, or last: by the module of a group's forward operator, else by what its name begins with. */

@@ -10,7 +10,9 @@ import { readCsv } from '../../bench/published/csv.js';
 import { Predictor } from '../../bench/published/predictor.js';
 import { type PublishedRun, publishedRun } from '../../bench/published/run.js';
 import { kendall, labelScore, scoreOf } from '../../bench/published/score.js';
+import { languageModel } from '../../models/language-model.js';
 import { STEP_CONSTANTS } from '../../src/cost-model/step/constants.js';
+import { elementCount } from '../../src/ir/graph.js';
 import { ROOT } from '../cli/autopar.js';
 
 test('quoted fields hold commas, line ends and quotes', (t) => {
@@ -186,8 +188,35 @@ test('software and attention are those that a source had', (t) => {
     [{ source: 'JAX-Toolbox', attn: '', precision: 'te-bf16' }, 'fused'],
     [{ source: 'functional test', model: 'gpt3_mcore_tp4', attn: 'auto' }, 'parts'],
     [{ source: 'functional test', model: 'gpt3_mcore_te_tp4', attn: 'auto' }, 'fused'],
+    [{ source: 'functional test', attn: 'fused', notes: 'flags {"attention-backend": "fused"}' }, 'fused'],
+    [{ source: 'Hagemann', attn: 'fused' }, 'parts'],
   ] as const)
     t.is(configuration(also).attention, attention, JSON.stringify(also));
+});
+
+test("what experts' dispatch is hidden under, releases and layers decide", (t) => {
+  const overlaps = (model: string, release: string) =>
+    runOf({
+      model,
+      source: `Megatron-Bridge ${release} NeMo`,
+      layers: '',
+      hidden: '',
+      heads: '',
+      tp: '1',
+      pp: '1',
+      dp: '16',
+    }).configuration.overlap.experts;
+  t.true(overlaps('Qwen3 30B', '26.06'));
+  t.false(overlaps('Qwen3 30B', '26.04'));
+  t.false(overlaps('Nemotron_3_Nano', '26.06'));
+});
+
+test('experts lie on as many ranks as are stated, and on several where tokens are sent between them', (t) => {
+  const ranks = (ep: string, attn: string) => runOf({ ep, attn, tp: '1', pp: '1', dp: '16' }).configuration.degrees.ep;
+  t.is(ranks('4', 'TE + DeepEP'), 4);
+  t.is(ranks('64', ''), 16);
+  t.is(ranks('1', 'TE + DeepEP + FlexAttn'), 16);
+  t.is(ranks('1', 'TE'), 1);
 });
 
 test("settings of Megatron in a row's notes give experts, gates and tables", (t) => {
@@ -200,6 +229,36 @@ test("settings of Megatron in a row's notes give experts, gates and tables", (t)
     t.is(sizes(other).experts, undefined, other);
     t.true(sizes(other).tied, other);
   }
+});
+
+test('layers of several kinds are those of the published models, and what is not public is said', (t) => {
+  const run = runOf({ model: 'Nemotron_3_Nano', layers: '', hidden: '', heads: '', tp: '1', pp: '1', dp: '16' });
+  t.is(run.sizes.layers, 52);
+  t.is(run.predictions, 0);
+  const billions = (model: string) => {
+    const { sizes } = runOf({ model, layers: '', hidden: '', heads: '', vocab: '', tp: '1', pp: '1', dp: '16' });
+    const weights = languageModel('published', sizes, 0, 'absent').weights.values();
+    return (
+      [...weights].reduce((sum, { role, shape }) => sum + (role === 'parameter' ? elementCount(shape) : 0), 0) / 1e9
+    );
+  };
+  for (const [model, published] of [
+    ['Nemotron_3_Nano', 31.6],
+    ['Nemotron V3 Super 120B (26.02)', 120.6],
+    ['Nemotron_3_Ultra', 550],
+  ] as const)
+    t.true(Math.abs(billions(model) / published - 1) < 0.01, `${model}: ${billions(model)}`);
+  // Two predictions more: two layers each of attention and experts, and the head thrice.
+  const predictor = new Predictor();
+  const whole = { ...run, predictions: 2 };
+  const [plain, more] = [predictor.work(run), predictor.work(whole)];
+  t.deepEqual(
+    more.layers.map(({ count }, index) => count - (plain.layers[index]?.count ?? 0)),
+    [0, 2, 2],
+  );
+  t.is(more.last.forward.length, 3 * plain.last.forward.length + 2);
+  t.is(publishedRun({ ...ROW, model: 'moe/deepseek_proxy' }, ''), 'a reduced model whose layers are not public');
+  t.regex(publishedRun({ ...ROW, model: 'DeepSeekV4 Flash' }, '') as string, /compressed sparse attention/);
 });
 
 test('a row whose numbers no run can have is skipped, and spoils no total', (t) => {

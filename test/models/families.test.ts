@@ -3,7 +3,8 @@
  */
 import test from 'ava';
 import { families, generatedModel } from '../../models/families.js';
-import { GPT_STYLE, LLAMA_STYLE, languageModel } from '../../models/language-model.js';
+import { languageModel } from '../../models/language-model.js';
+import { GPT_STYLE, LLAMA_STYLE } from '../../models/language-sizes.js';
 import { runGraph } from '../../src/api/reference.js';
 import { elementCount } from '../../src/ir/graph.js';
 import { constant, numbersOf } from '../../src/ir/ops/constants.js';
@@ -16,6 +17,12 @@ const PUBLISHED: readonly (readonly [text: string, millions: number])[] = [
   ['llama:layers=32,hidden=4096,heads=32,ffn=11008,vocab=32000', 6738.4],
   ['llama:layers=80,hidden=8192,heads=64,kv_heads=8,ffn=28672,vocab=128256,seq=8192', 70553.7],
   ['moe:layers=32,hidden=4096,heads=32,kv_heads=8,experts=8,topk=2,ffn=14336,vocab=32000', 46702.8],
+  ['hybrid', 8100],
+  ['hybrid:pattern=MEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEMEM*EMEMEMEME,hidden=2688,kv_heads=2,state_heads=64', 31600],
+  [
+    'hybrid:pattern=MEMEMEM*EMEMEMEM*EMEMEMEM*EMEMEMEMEM*EMEMEMEMEM*EMEMEMEMEM*EMEMEMEMEM*EMEMEMEM*EMEMEMEME,kv_heads=2,experts=512,topk=22,expert_ffn=2688,shared=5376,latent=1024',
+    120600,
+  ],
   ['resnet:layers=50', 25.5],
   ['alexnet', 61.1],
   ['vgg:layers=11', 132.86],
@@ -85,6 +92,15 @@ test('an unknown family, key or value is answered with the nearest', (t) => {
   t.regex(refusal('gpt:hidden=100,heads=7').message, /100 does not divide into 7 heads/);
   t.regex(refusal('llama:hidden=64,heads=8,kv_heads=3').message, /8 heads do not share 3 key heads/);
   t.regex(refusal('moe:experts=4,topk=8').message, /topk 8 is more than 4 experts/);
+  t.regex(refusal('moe:sinks=2').message, /sinks=2 is no whole number from 0 to 1/);
+  t.regex(refusal('moe:window=128,dense=1').message, /windows are in every second layer, and none is dense/);
+  t.regex(refusal('moe:sinks=1,dropout=0.1').message, /attention with windows or sinks drops nothing/);
+  t.regex(refusal('moe:sinks=1,head_width=20').message, /heads of a multiple of 8 features, not to 20/);
+  t.regex(refusal('hybrid:pattern=MXM').message, /pattern=MXM is no row of layers/);
+  t.regex(refusal('hybrid:pattern=').hint, /M state space, \* attention/);
+  t.regex(refusal('hybrid:groups=3').message, /128 state heads do not share 3 groups/);
+  t.regex(refusal('hybrid:seq=1000').message, /a sequence of 1000 is not cut into chunks of 128/);
+  t.regex(refusal('hybrid:experts=4').message, /topk 6 is more than 4 experts/);
   t.like(refusal('vgg:layers=17'), { code: 'bad-model-value', hint: 'for example layers=16' });
   t.regex(refusal('vgg:layers=17').message, /VGG has 11, 13, 16, 19 layers, not 17/);
   t.regex(refusal('vgg:image=31').message, /an image of 31 is too small/);

@@ -1,7 +1,7 @@
 /**
  * @file Sizes of language models as tests state them: GPT unless told otherwise.
  */
-import { GPT_STYLE, type LanguageModelSizes } from '../../../models/language-model.js';
+import { GPT_STYLE, type LanguageModelSizes } from '../../../models/language-sizes.js';
 
 export function gptSizes(
   given: Partial<LanguageModelSizes> & { readonly hidden: number; readonly heads: number },

@@ -1,0 +1,120 @@
+/**
+ * @file Feed-forward blocks of language models: one for all tokens, or experts that each take some of them.
+ */
+import { floats, type GraphBuilder } from './builder.js';
+import type { ExpertSizes, LanguageModelSizes } from './language-sizes.js';
+import { linear } from './transformer.js';
+
+/** [batch, sequence, hidden] → the same, through an inner width. */
+export function feedForward(builder: GraphBuilder, input: string, sizes: LanguageModelSizes, width: number): string {
+  const { hidden, gated, bias } = sizes;
+  const wide = linear(builder, 'up', input, gated ? 2 * width : width, { bias });
+  return linear(builder, 'down', activated(builder, wide, sizes, width), hidden, { bias });
+}
+
+/** What stands between the two products. */
+function activated(
+  builder: GraphBuilder,
+  wide: string,
+  { gated, activation }: LanguageModelSizes,
+  width: number,
+): string {
+  if (gated) return gate(builder, wide, width);
+  if (activation === undefined) return builder.operator('Gelu', [wide], { approximate: 'tanh' });
+  const positive = builder.operator('Relu', [wide]);
+  return builder.operator('Mul', [positive, positive]);
+}
+
+/** SwiGLU of a projection that holds gate and value side by side: x · sigmoid(x) · y. */
+function gate(builder: GraphBuilder, wide: string, width: number): string {
+  const axis = builder.shapeOf(wide).length - 1;
+  const [open = '', value = ''] = builder.operators('Split', [wide], { axis, split: [width, width] }, 2);
+  return builder.operator('Mul', [builder.operator('Swish', [open], { alpha: 1 }), value]);
+}
+
+/**
+ * Each expert takes the tokens that score highest with it, tokens · chosen / count of them (Zhou et al. 2022, expert choice):
+ * shapes are static and the load is even, which is what balanced routing of `chosen` experts per token costs too. Experts of a
+ * latent width see tokens that were projected to it, and what they give is projected back.
+ */
+export function expertBlock(
+  builder: GraphBuilder,
+  input: string,
+  sizes: LanguageModelSizes,
+  experts: ExpertSizes,
+): string {
+  const { hidden, gated } = sizes;
+  const { count, chosen, feedForward: width, shared, latent } = experts;
+  const [batch = 1, sequence = 1] = builder.shapeOf(input);
+  const tokens = batch * sequence;
+  const taken = Math.max(1, Math.floor((tokens * chosen) / count));
+  const flat = builder.operator('Reshape', [input], { shape: [tokens, hidden], allowzero: 0 });
+  const scores = builder.operator(
+    'Softmax',
+    [linear(builder, 'router', flat, count, { bias: experts.bias === true })],
+    { axis: -1 },
+  );
+  const perExpert = builder.operator('Transpose', [scores], { perm: [1, 0] });
+  const [weight = '', places = ''] = builder.operators(
+    'TopK',
+    [perExpert],
+    { k: [taken], axis: -1, largest: 1, sorted: 1 },
+    2,
+  );
+  const sent = latent === undefined ? flat : linear(builder, 'latent_down', flat, latent);
+  const across = latent ?? hidden;
+  const rows = builder.operator('Gather', [sent, places], { axis: 0 });
+  const product = (name: string, states: string, from: number, to: number) =>
+    builder.within(name, () =>
+      builder.operator('MatMul', [
+        states,
+        builder.parameter('weight', [count, from, to], { deviation: 1 / Math.sqrt(from) }),
+      ]),
+    );
+  const wide = product('up', rows, across, gated ? 2 * width : width);
+  const inner =
+    experts.bias || experts.clamp !== undefined
+      ? opened(builder, wide, sizes, experts)
+      : activated(builder, wide, sizes, width);
+  const narrow = product('down', inner, width, across);
+  const down = experts.bias
+    ? builder.operator('Add', [narrow, expertBias(builder, 'down_bias', count, across)])
+    : narrow;
+  const scaled = builder.operator('Mul', [down, builder.operator('Unsqueeze', [weight], { axes: [2] })]);
+  const nothing = builder.operator('Mul', [sent, builder.constant('zero', floats([0]))]);
+  const indices = builder.operator('Unsqueeze', [places], { axes: [2] });
+  const summed = builder.operator('ScatterND', [nothing, indices, scaled], { reduction: 'add' });
+  const back = latent === undefined ? summed : linear(builder, 'latent_up', summed, hidden);
+  const routed = builder.operator('Reshape', [back], { shape: [batch, sequence, hidden], allowzero: 0 });
+  if (shared === 0) return routed;
+  const always = builder.within('shared', () => feedForward(builder, input, sizes, shared));
+  return builder.operator('Add', [routed, always]);
+}
+
+/** A number for each expert and feature: [experts, 1, features]. */
+function expertBias(builder: GraphBuilder, name: string, count: number, features: number): string {
+  const bias = builder.parameter(name, [count, features], { deviation: 0.02 });
+  return builder.operator('Unsqueeze', [bias], { axes: [1] });
+}
+
+/** Gated experts with biases, a clamp or both; biases are added to the halves, in the kernel that multiplies them. */
+function opened(
+  builder: GraphBuilder,
+  wide: string,
+  { gated }: LanguageModelSizes,
+  { count, feedForward: width, bias, clamp }: ExpertSizes,
+): string {
+  if (!gated) throw new Error('experts with biases or a clamp are gated');
+  const halves = builder.operators('Split', [wide], { axis: 2, split: [width, width] }, 2);
+  const [open = '', value = ''] = bias
+    ? ['gate_bias', 'value_bias'].map((name, half) =>
+        builder.operator('Add', [halves[half] ?? '', expertBias(builder, name, count, width)]),
+      )
+    : halves;
+  if (clamp === undefined) return builder.operator('Mul', [builder.operator('Swish', [open], { alpha: 1 }), value]);
+  const most = builder.scalar(clamp);
+  const closed = builder.operator('Clip', [open, null, most]);
+  const kept = builder.operator('Clip', [value, builder.scalar(-clamp), most]);
+  const shifted = builder.operator('Add', [kept, builder.scalar(1)]);
+  return builder.operator('Mul', [builder.operator('Swish', [closed], { alpha: 1.702 }), shifted]);
+}

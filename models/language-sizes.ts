@@ -1,0 +1,96 @@
+/**
+ * @file What a language model is made of: its sizes, and what families settle whatever their sizes.
+ */
+import type { StateSpaceSizes } from './state-space.js';
+
+/** One part of a layer: its norm, what it computes, and the sum with what came in. */
+export type LayerPart = 'attention' | 'windowed-attention' | 'state-space' | 'feed-forward' | 'experts';
+
+/** The parts of a layer, one after the other. */
+export type LayerKind = readonly LayerPart[];
+
+export interface LanguageModelSizes {
+  readonly batch: number;
+  readonly sequence: number;
+  readonly layers: number;
+  readonly hidden: number;
+  readonly heads: number;
+  /** Key and value heads; divides `heads`. */
+  readonly keyHeads: number;
+  /** Width of one head; hidden / heads in most models. */
+  readonly headWidth: number;
+  readonly feedForward: number;
+  readonly vocabulary: number;
+  readonly norm: 'layer' | 'rms';
+  readonly positions: 'learned' | 'rotary' | 'none';
+  /** Whether a gate multiplies the feed-forward block's inner width (SwiGLU). */
+  readonly gated: boolean;
+  /** What stands between two products that no gate multiplies; GELU where left out. */
+  readonly activation?: 'squared-relu';
+  readonly bias: boolean;
+  readonly causal: boolean;
+  /** The head reads the transposed embedding table. */
+  readonly tied: boolean;
+  /** Norms before each part (GPT-2 and later) or after its sum (BERT). */
+  readonly normFirst: boolean;
+  /** Positions that windowed attention sees, itself among them. */
+  readonly window?: number;
+  /** A learned score per head that softmax counts beside those of the keys, and gives nothing for (attention sinks). */
+  readonly sinks?: boolean;
+  /** Share that training drops; 0 leaves the operators out. */
+  readonly dropout: number;
+  readonly experts?: ExpertSizes;
+  readonly latent?: LatentSizes;
+  /** Kinds of layers in turns; where left out all are attention and a feed-forward block. */
+  readonly pattern?: readonly LayerKind[];
+  readonly stateSpace?: StateSpaceSizes;
+}
+
+/** Attention whose queries, and keys with values, come from narrow latent states (DeepSeek 2024). */
+export interface LatentSizes {
+  readonly query: number;
+  readonly keyValue: number;
+  readonly valueWidth: number;
+}
+
+export interface ExpertSizes {
+  readonly count: number;
+  /** Experts per token. */
+  readonly chosen: number;
+  readonly feedForward: number;
+  /** Inner width of experts that see every token; 0 for none. */
+  readonly shared: number;
+  /** First layers that have a plain feed-forward block. */
+  readonly dense: number;
+  /** Width that tokens are projected to before they go to experts, and back from; the model's where left out. */
+  readonly latent?: number;
+  /** Whether the router's scores and the experts' products have biases. */
+  readonly bias?: boolean;
+  /** Largest gate of gated experts, which are then sigmoid(1.702 x) x · (y + 1), with y no further from 0 (GPT-OSS). */
+  readonly clamp?: number;
+}
+
+/** What a family settles, whatever its sizes. */
+export type LanguageModelStyle = Pick<
+  LanguageModelSizes,
+  'norm' | 'positions' | 'gated' | 'bias' | 'causal' | 'tied' | 'normFirst'
+>;
+
+export const GPT_STYLE: LanguageModelStyle = {
+  norm: 'layer',
+  positions: 'learned',
+  gated: false,
+  bias: true,
+  causal: true,
+  tied: true,
+  normFirst: true,
+};
+
+export const LLAMA_STYLE: LanguageModelStyle = {
+  ...GPT_STYLE,
+  norm: 'rms',
+  positions: 'rotary',
+  gated: true,
+  bias: false,
+  tied: false,
+};

@@ -1,0 +1,58 @@
+/**
+ * @file What the layers of a language model do: all of them the same, the first ones dense, or kinds in turns. Of each kind one layer
+ * is enough to know what all of them cost.
+ */
+import type { LanguageModelSizes, LayerKind, LayerPart } from './language-sizes.js';
+
+/** Layers that are alike: the first of them, and how many there are. */
+export interface LayerClass {
+  readonly kind: LayerKind;
+  readonly count: number;
+}
+
+/** The kind of each layer, from the first to the last: those of `pattern` in turns where there is one. */
+export function layerKinds({
+  layers,
+  pattern,
+  experts,
+}: Pick<LanguageModelSizes, 'layers' | 'pattern' | 'experts'>): readonly LayerKind[] {
+  const dense = experts ? experts.dense : layers;
+  return Array.from({ length: layers }, (_, layer) =>
+    pattern ? (pattern[layer % pattern.length] as LayerKind) : layer < dense ? DENSE : ROUTED,
+  );
+}
+
+const DENSE: LayerKind = ['attention', 'feed-forward'];
+const ROUTED: LayerKind = ['attention', 'experts'];
+
+/** Layers by kind, in the order in which kinds first appear, and the number of each layer's class. */
+export function layerClasses(sizes: Pick<LanguageModelSizes, 'layers' | 'pattern' | 'experts'>): {
+  readonly classes: readonly LayerClass[];
+  readonly order: readonly number[];
+} {
+  const kinds = layerKinds(sizes);
+  const names = kinds.map((kind) => kind.join(' '));
+  const distinct = [...new Set(names)];
+  const classes = distinct.map((name) => ({
+    kind: kinds[names.indexOf(name)] as LayerKind,
+    count: names.filter((other) => other === name).length,
+  }));
+  return { classes, order: names.map((name) => distinct.indexOf(name)) };
+}
+
+/** Letters that hybrid models are described by (Waleffe et al. 2024): M state space, * attention, - feed-forward, E experts. */
+const LETTERS: Readonly<Record<string, LayerPart>> = {
+  M: 'state-space',
+  '*': 'attention',
+  '-': 'feed-forward',
+  E: 'experts',
+};
+
+/** The layers that a text of such letters names, one each; null where a letter is none of them. */
+export function layersOfLetters(text: string): readonly LayerKind[] | null {
+  const kinds = [...text].flatMap((letter) => {
+    const part = LETTERS[letter];
+    return part ? [[part]] : [];
+  });
+  return kinds.length === text.length && kinds.length > 0 ? kinds : null;
+}
