@@ -10,7 +10,7 @@ import type { Program } from '../program/program.js';
 import type { SearchMode, SolverName } from '../search/search-mode.js';
 import type { Plan } from '../strategy/plan.js';
 import { planDigest, readPlan } from '../strategy/plan-json.js';
-import type { Training } from './training.js';
+import { LOSSES, OPTIMIZERS, type Training } from './training-request.js';
 
 export interface Source {
   readonly format: 'autopar-source';
@@ -159,7 +159,7 @@ export async function readSource(folder: string): Promise<Source> {
 
 function isSource(value: unknown): value is Source {
   if (typeof value !== 'object' || value === null) return false;
-  const { format, model, dims, globalBatch, randomWeights, constants, weights, decisions } = value as Partial<
+  const { format, model, dims, globalBatch, randomWeights, constants, weights, training, decisions } = value as Partial<
     Record<keyof Source, unknown>
   >;
   const whole = (size: unknown) => typeof size === 'number' && Number.isSafeInteger(size) && size >= 0;
@@ -173,8 +173,18 @@ function isSource(value: unknown): value is Source {
     (randomWeights === null || whole(randomWeights)) &&
     typeof constants === 'boolean' &&
     (weights === undefined || (Array.isArray(weights) && weights.every((glob) => typeof glob === 'string'))) &&
+    (training === undefined || isTraining(training)) &&
     (decisions === undefined || isDecisions(decisions))
   );
+}
+
+/** Whether a record says which loss and which optimizer; what contradicts in it is for `checkTraining`. */
+export function isTraining(value: unknown): value is Training {
+  const named = (part: unknown, kinds: readonly string[]) =>
+    typeof part === 'object' && part !== null && 'kind' in part && kinds.includes(String(part.kind));
+  if (typeof value !== 'object' || value === null) return false;
+  const { loss, optimizer } = value as Partial<Record<keyof Training, unknown>>;
+  return named(loss, LOSSES) && named(optimizer, OPTIMIZERS);
 }
 
 function isDecisions(value: unknown): value is SourceDecisions {

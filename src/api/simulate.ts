@@ -264,8 +264,8 @@ export function baseConfiguration(
 }
 
 /**
- * Where nothing is said of batches, a model that states one of several samples is taken at its word; in pp micro-batches, where
- * that divides it.
+ * A model that states a batch of several samples is taken at its word: where nothing is said of batches, in pp micro-batches if that
+ * divides it; where one of micro-batch and micro-batches is said, if that does.
  */
 async function withBatch(
   options: SimulateOptions,
@@ -273,10 +273,12 @@ async function withBatch(
   devices: number,
 ): Promise<SimulateOptions> {
   const { globalBatch, microBatch, microBatches, tp = 1, pp = 1, sp = 1 } = options;
-  if (globalBatch !== undefined || microBatch !== undefined || microBatches !== undefined) return options;
+  if (globalBatch !== undefined || (microBatch !== undefined && microBatches !== undefined)) return options;
   const stated = await statedBatch(options, generated);
   if (stated === 1) return options;
   const dp = options.dp ?? devices / (tp * pp * sp);
+  const said = microBatch ?? microBatches;
+  if (said !== undefined) return stated % (dp * said) === 0 ? { ...options, globalBatch: stated } : options;
   return { ...options, globalBatch: stated, ...(stated % (dp * pp) === 0 ? { microBatches: pp } : {}) };
 }
 

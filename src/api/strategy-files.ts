@@ -9,12 +9,13 @@ import { checkFingerprint } from '../strategy/fingerprint.js';
 import type { MindSporeStrategy } from '../strategy/mindspore/document.js';
 import { strategyFromJson } from '../strategy/mindspore/json.js';
 import { decodeStrategy } from '../strategy/mindspore/schema.js';
-import { planInModel } from '../strategy/onnx/read-annotations.js';
+import { planInModel, trainingInModel } from '../strategy/onnx/read-annotations.js';
 import type { Plan } from '../strategy/plan.js';
 import { planFromJson, readPlan } from '../strategy/plan-json.js';
 import { readArrays } from './arrays.js';
-import { CONSTANTS_FILE, readSource, type Source } from './folder.js';
+import { CONSTANTS_FILE, isTraining, readSource, type Source } from './folder.js';
 import { type ImportedModel, type ImportOptions, importModel } from './import.js';
+import type { Training } from './training-request.js';
 
 /** What `convert` writes and `show` reads. */
 export type StrategyForm = 'plan' | 'mindspore' | 'mindspore-json' | 'onnx' | 'annotations';
@@ -87,9 +88,41 @@ export async function modelOfPlan(read: StrategyFile, plan: Plan, options: Model
     options.model ??
     (read.form === 'onnx' ? read.file : source ? path.resolve(source.folder, source.source.model) : undefined);
   if (file === undefined) throw modelNeeded(read.file);
+  const training = await trainingOfPlan(read);
+  if (training) {
+    const { compiledModel } = await import('./compiled-model.js');
+    const { dims, globalBatch } = plan.model;
+    const alone: Source = {
+      ...{ format: 'autopar-source', model: file, dims, globalBatch },
+      ...NOTHING_ELSE,
+      training,
+    };
+    return (await compiledModel(source?.folder ?? '', source?.source ?? alone, plan, file)).planned;
+  }
+  if (plan.training) throw folderNeeded(read.file);
   const imported = await importModel(file, await importOptions(plan, source));
   checkFingerprint(plan, imported);
   return imported;
+}
+
+const NOTHING_ELSE = { randomWeights: null, constants: false } as const;
+
+/** What the step computes that a plan is of, as the folder or the annotated model says it; undefined for inference. */
+export async function trainingOfPlan(read: StrategyFile): Promise<Training | undefined> {
+  if (read.form === 'plan') return (await sourceBeside(read))?.source.training;
+  const said = read.form === 'onnx' ? trainingInModel(read.model) : undefined;
+  return isTraining(said) ? said : undefined;
+}
+
+/** A step of training is made of the model and of what source.json says of its loss and optimizer. */
+function folderNeeded(file: string): AutoparError {
+  return new AutoparError(
+    'model-needed',
+    'usage',
+    'the plan is of a step of training, and source.json, which says how that was made, is not beside it',
+    { file },
+    'name the folder that compile wrote',
+  );
 }
 
 /** The model that is named, as it is. @throws AutoparError `model-needed` (usage) where none is */

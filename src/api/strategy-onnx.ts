@@ -25,10 +25,11 @@ export async function writeAnnotated(
   output: string,
   plan: Plan,
   placed: PlacedPlan,
+  training?: object,
 ): Promise<readonly string[]> {
   await checkNotSame(file, output);
   const model = decodeModel(await readFile(file));
-  const bytes = encodeModel(annotateModel(model, plan, placed));
+  const bytes = encodeModel(annotateModel(model, plan, placed, training));
   const copied = await copyDataFiles(file, output, model.graph ?? {});
   await writeFileAtomic(output, bytes);
   return copied.length === 0 ? [] : [`copied ${copied.join(', ')} beside it: the model keeps its weights there`];

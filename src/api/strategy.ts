@@ -32,6 +32,7 @@ import {
   readStrategy,
   type StrategyFile,
   type StrategyForm,
+  trainingOfPlan,
 } from './strategy-files.js';
 import { writeAnnotated } from './strategy-onnx.js';
 
@@ -181,7 +182,7 @@ async function writePlan(
   const placed = placePlan(plan, imported.graph);
   if (read.form === 'onnx') checkNotEdited(editedNodes(read.model, placed), read.file);
   if (to === 'plan') await writeFileAtomic(output, planToJson(plan));
-  else if (to === 'onnx') return writeAnnotated(imported.file, output, plan, placed);
+  else if (to === 'onnx') return writeAnnotated(imported.file, output, plan, placed, await trainingOfPlan(read));
   else if (to === 'annotations') await writeAnnotations(planPins(imported.graph, placed), read.file, output);
   else return writeDocument(mindSporeStrategy(imported.graph, placed, checkedStage(plan, options.stage)), to, output);
   return [];

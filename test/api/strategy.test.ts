@@ -8,6 +8,7 @@ import { createRequire } from 'node:module';
 import os from 'node:os';
 import path from 'node:path';
 import test from 'ava';
+import { readAnnotations } from '../../src/api/annotations.js';
 import { compile } from '../../src/api/compile.js';
 import { readCompiled } from '../../src/api/folder.js';
 import { importModel } from '../../src/api/import.js';
@@ -52,6 +53,37 @@ test('plan.json round-trips byte for byte', async (t) => {
     await convertStrategy({ from: file, output: path.join(folder, 'again.plan.json') });
     t.is(await readFile(path.join(folder, 'again.plan.json'), 'utf8'), text);
   }
+});
+
+test('a plan of training is written in every form: MindSpore has the forward, the others all', async (t) => {
+  const folder = await workFolder(t);
+  const training = { loss: { kind: 'cross_entropy' }, optimizer: { kind: 'adamw', learningRate: 1e-3 } } as const;
+  const options = { model: GPT, degrees: { dp: 2, tp: 2 }, planOnly: true, training } as const;
+  const directory = path.join(folder, 'gpt');
+  await compile({ ...options, output: directory });
+  const to = (name: string) => path.join(folder, name);
+
+  await convertStrategy({ from: directory, output: to('gpt.ckpt') });
+  const shown = await showStrategy(to('gpt.ckpt'));
+  if (shown.form !== 'mindspore') return t.fail(shown.form);
+  t.true(shown.document.parameters.has('wte.weight'));
+  t.true(shown.document.operators.has('BatchMatMul_h.0.mlp.c_fc.weight'));
+  t.false([...shown.document.operators.keys()].some((key) => /Update|gradient/i.test(key)));
+
+  await convertStrategy({ from: directory, output: to('gpt.onnx') });
+  await convertStrategy({ from: to('gpt.onnx'), output: to('back.plan.json') });
+  const text = await readFile(path.join(directory, 'plan.json'), 'utf8');
+  t.is(await readFile(to('back.plan.json'), 'utf8'), text);
+
+  await convertStrategy({ from: directory, output: to('gpt.yaml') });
+  const annotations = await readAnnotations(to('gpt.yaml'));
+  await compile({ ...options, output: to('again'), annotations });
+  const operators = async (place: string) => (await readPlan(path.join(place, 'plan.json'))).operators;
+  t.deepEqual(await operators(to('again')), await operators(directory));
+
+  const alone = await refused(t, convertStrategy({ from: to('back.plan.json'), output: to('x.ckpt'), model: GPT }));
+  t.is(alone.code, 'model-needed');
+  t.regex(alone.message, /of a step of training/);
 });
 
 test('a plan goes into its model and comes back the same; the model computes what it did', async (t) => {

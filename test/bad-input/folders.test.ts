@@ -184,6 +184,12 @@ const DAMAGES: Readonly<Record<string, Damage>> = {
     exit: 'input',
     says: /edited/,
   },
+  'source.json trains with no known loss': {
+    harm: edited(source, (value) => (value.training = { loss: {}, optimizer: { kind: 'sgd' } })),
+    code: 'bad-source',
+    exit: 'input',
+    says: /edited/,
+  },
   'plan.json is gone': { harm: removed(plan), code: 'plan-missing', exit: 'input', says: /not there.*autopar compile/ },
   'plan.json is cut': { harm: cut(plan), code: 'plan-not-json', exit: 'input', says: /compile the model again/ },
   'plan.json is empty': { harm: emptied(plan), code: 'plan-not-json', exit: 'input', says: /the file is empty/ },

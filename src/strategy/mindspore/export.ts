@@ -32,7 +32,9 @@ export function mindSporeStrategy(graph: Graph, placed: PlacedPlan, stage?: numb
   const { mesh } = placed.assignment;
   const inside = stageMesh(mesh);
   const keys = strategyKeys(graph);
-  const chosen = placed.operators.filter((operator) => stage === undefined || operator.stage === stage);
+  // MindSpore derives what gradients and updates do from the forward's strategies, and saves none of them.
+  const forward = placed.operators.filter(({ node }) => node.phase === 'forward');
+  const chosen = forward.filter((operator) => stage === undefined || operator.stage === stage);
   const stages = new Set(chosen.map((operator) => operator.stage));
   const perKey = <Value>(value: (operator: PlacedOperator) => Value | null): ReadonlyMap<string, Value> =>
     new Map(

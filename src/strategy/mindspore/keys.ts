@@ -29,7 +29,8 @@ export function strategyKeys(graph: Graph): ReadonlyMap<Node, string> {
 
 /** Parameters of the model, as MindSpore counts them: what is trained or kept, not constants that were folded. */
 export function isParameter(graph: Graph, tensor: string | null): tensor is string {
-  const weight = tensor === null ? undefined : graph.weights.get(tensor);
+  // What a step of training changes is state, and no weight.
+  const weight = tensor === null ? undefined : (graph.weights.get(tensor) ?? graph.initial?.get(tensor));
   return weight !== undefined && weight.role !== 'constant';
 }
 

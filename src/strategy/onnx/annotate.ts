@@ -28,6 +28,8 @@ import { specOfLayout } from './sharding-spec.js';
 /** The name of our configuration, and what our metadata keys begin with. */
 export const CONFIGURATION = 'autopar';
 export const PLAN_KEY = 'autopar.plan';
+/** What a step of training computes, of which the file holds only the forward. */
+export const TRAINING_KEY = 'autopar.training';
 
 /** Multi-device annotations came with this IR version. */
 const ANNOTATED_IR = 11;
@@ -35,8 +37,11 @@ const ANNOTATED_IR = 11;
 /** Lists of devices of more entries than this make a file that no reader takes. */
 const MOST_DEVICES_LISTED = 2 ** 26;
 
-/** The model with the plan's annotations in place of any that an earlier export left; nothing else is changed. */
-export function annotateModel(model: ModelProto, plan: Plan, placed: PlacedPlan): ModelProto {
+/**
+ * The model with the plan's annotations in place of any that an earlier export left; nothing else is changed.
+ * @param training how the step was made of the model, where it trains: rides along as JSON
+ */
+export function annotateModel(model: ModelProto, plan: Plan, placed: PlacedPlan, training?: object): ModelProto {
   const { mesh } = placed.assignment;
   const configurations = nodeConfigurations(model, placed);
   checkSize(configurations);
@@ -52,6 +57,7 @@ export function annotateModel(model: ModelProto, plan: Plan, placed: PlacedPlan)
     metadata_props: [
       ...(model.metadata_props ?? []).filter(({ key }) => !key?.startsWith(`${CONFIGURATION}.`)),
       { key: PLAN_KEY, value: planToJson(plan) },
+      ...(training ? [{ key: TRAINING_KEY, value: JSON.stringify(training) }] : []),
     ],
     configuration: [
       ...(model.configuration ?? []).filter(({ name }) => name !== CONFIGURATION),

@@ -14,7 +14,7 @@ import { exactly, pinDocument } from '../pin-document.js';
 import type { PlacedPlan } from '../placed-operators.js';
 import type { Plan } from '../plan.js';
 import { planFromJson } from '../plan-json.js';
-import { CONFIGURATION, nodeConfigurations, PLAN_KEY } from './annotate.js';
+import { CONFIGURATION, nodeConfigurations, PLAN_KEY, TRAINING_KEY } from './annotate.js';
 import { OperatorsOfFile } from './file-nodes.js';
 import { countsOfSpec, layoutOfSpec, type ReadSpec, readSpec } from './sharding-spec.js';
 
@@ -22,6 +22,16 @@ import { countsOfSpec, layoutOfSpec, type ReadSpec, readSpec } from './sharding-
 export function planInModel(model: ModelProto, file: string): Plan | null {
   const entry = (model.metadata_props ?? []).find(({ key }) => key === PLAN_KEY);
   return entry ? planFromJson(entry.value ?? '', file) : null;
+}
+
+/** What rides along of a step of training, as it stands there; undefined where nothing does, or no JSON. */
+export function trainingInModel(model: ModelProto): unknown {
+  const entry = (model.metadata_props ?? []).find(({ key }) => key === TRAINING_KEY);
+  try {
+    return entry ? JSON.parse(entry.value ?? '') : undefined;
+  } catch {
+    return undefined;
+  }
 }
 
 /**
