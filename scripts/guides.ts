@@ -1,13 +1,20 @@
 /**
  * @file Pages that show commands with exactly what they print. A block marked `console` has lines that begin with `$ `, each
- * with its output below; `| grep -E 'pattern'` after a command keeps the lines that match, as it does in a shell. What stands below
- * `$ cat name` is a file that later commands read.
+ * with its output below; a command goes on after a `\` at a line's end, and `| grep -E 'pattern'` after it keeps the lines that match,
+ * as in a shell. What stands below `$ cat name` is a file that later commands read.
  */
 
 export const GUIDES = ['docs/choosing-a-strategy.md', 'docs/splitting-tips.md'] as const;
 
 /** All pages whose commands are run: those that explain how it works, too. */
-export const PAGES = [...GUIDES, 'docs/search.md', 'docs/whole-steps.md'] as const;
+export const PAGES = [
+  ...GUIDES,
+  'docs/simulate.md',
+  'docs/offload.md',
+  'docs/cost-model.md',
+  'docs/search.md',
+  'docs/whole-steps.md',
+] as const;
 
 /** What runs a command, such as `['simulate', '--model', 'gpt']`, and returns what it printed. */
 export type RunCommand = (words: readonly string[]) => Promise<string>;
@@ -31,17 +38,14 @@ export function commandsOf(page: string): readonly string[] {
 async function blockAnew(block: string, run: RunCommand, save: SaveFile): Promise<string> {
   const outputs: string[] = [];
   for (const shown of block.split(/^(?=\$ )/m).slice(1)) {
-    const [line = '', ...below] = shown
-      .replace(/\n```$/, '')
-      .trimEnd()
-      .split('\n');
+    const [, line = '', rest = ''] = /^((?:.*\\\n)*.*)\n?([\s\S]*)$/.exec(shown.replace(/\n```$/, '').trimEnd()) ?? [];
     const [, file] = /^\$ cat (\S+)$/.exec(line) ?? [];
     if (file !== undefined) {
-      save(file, `${below.join('\n')}\n`);
-      outputs.push([line, ...below].join('\n'));
+      save(file, `${rest}\n`);
+      outputs.push(`${line}\n${rest}`);
       continue;
     }
-    const [, command = '', pattern] = /^\$ (.*?)(?: \| grep -E '([^']*)')?$/.exec(line) ?? [];
+    const [, command = '', pattern] = /^\$ (.*?)(?: \| grep -E '([^']*)')?$/.exec(joined(line)) ?? [];
     const printed = await run(command.split(/\s+/).slice(1));
     const lines = printed.trimEnd().split('\n');
     const kept = pattern === undefined ? lines : lines.filter((text) => new RegExp(pattern).test(text));
@@ -51,5 +55,10 @@ async function blockAnew(block: string, run: RunCommand, save: SaveFile): Promis
 }
 
 function linesOf(block: string): readonly string[] {
-  return [...block.matchAll(/^\$ (autopar .*)$/gm)].map(([, line = '']) => line);
+  return [...block.matchAll(/^\$ (autopar (?:.*\\\n)*.*)$/gm)].map(([, line = '']) => joined(line));
+}
+
+/** A command of several lines as one. */
+function joined(line: string): string {
+  return line.replace(/ *\\\n */g, ' ');
 }

@@ -73,12 +73,15 @@ export function predictedJson({ predicted }: CompileResult['plan']): Readonly<Re
 }
 
 /** What was not looked at, and who does. */
-function leftOutLines({ leftOut }: CompileResult): readonly string[] {
+function leftOutLines({ leftOut, cluster }: CompileResult): readonly string[] {
   if (leftOut.length === 0) return [];
-  // What has a host beside it is trained on a cluster of the catalogue, where whole steps are searched.
-  const who = leftOut.includes('offload')
+  // On a named cluster whole steps are searched; ranks of this machine have no prices of most of these.
+  const [named, train] = [!cluster.local, leftOut.includes('offload')];
+  const who = train
     ? '--train --plan-only, with nothing said of operators, searches them'
-    : 'autopar simulate prices them';
+    : named
+      ? '--plan-only --objective time, with nothing said of operators, searches them'
+      : 'autopar simulate prices them';
   return [`left out, without a lowering yet: ${leftOut.join(', ')} (${who})`];
 }
 

@@ -60,7 +60,8 @@ export function searchesStep(flags: CompileStepFlags): boolean {
   const stray = OF_STEPS.find((option) => flags[option] !== undefined);
   const isOfSteps = planOnly && named && searchMode === 'auto' && ofOperators === undefined;
   const isPipelined = [flags.pp, flags.sp, flags.ep].some((degree = 1) => degree > 1);
-  if (isOfSteps && (train || isPipelined || stray !== undefined)) return true;
+  const isCut = flags.microBatch !== undefined || flags.microBatches !== undefined;
+  if (isOfSteps && (train || isPipelined || isCut || stray !== undefined)) return true;
   if (stray === undefined) return false;
   throw new AutoparError(
     'bad-option',
@@ -97,7 +98,9 @@ export async function runCompileStep(
   flags: CompileStepFlags,
 ): Promise<ExitKind> {
   checkStep(flags, output);
-  const { training, microBatch } = await trainingOf(flags);
+  // Inference has micro-batches where it has stages.
+  const { microBatch, microBatches, ...others } = flags;
+  const { training } = await trainingOf(flags.train ? flags : others);
   const source = modelSource(file, flags.model, 'compile');
   const { compileStep } = await import('../api/compile-step.js');
   const { output: directory, force, devices, cluster, memory, objective, top, within, timeLimit } = flags;
@@ -112,7 +115,7 @@ export async function runCompileStep(
       tpSequence,
       meshOrder,
       offload,
-      microBatches: training?.microBatches,
+      microBatches,
     },
   };
   const compiled = await compileStep({

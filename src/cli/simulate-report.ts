@@ -34,7 +34,7 @@ export function simulationLines(simulation: Simulation, { colors }: Output): rea
     colors.bold(`${simulation.name}, ${kind} on ${devicesText(cluster)}`),
     '',
     `  degrees    dp ${dp} · tp ${tp} · pp ${pp} · sp ${sp}${ep > 1 ? ` · ep ${ep}` : ''}; batch ${configuration.globalBatch} in ${countText(simulation.microBatches, 'micro-batch', 'micro-batches')} of ${configuration.microBatch}`,
-    `  step       ${secondsText(stepSeconds)}, ${throughputText(simulation)}`,
+    `  step       ${secondsText(stepSeconds)} in ${configuration.precision}, ${throughputText(simulation)}`,
     `  work       ${flopsText(simulation.modelFlops)}, ${shareText(simulation.utilisation)} of the ${simulation.cluster.local ? 'fp32' : '16-bit'} peak`,
     '',
     ...tableLines(
@@ -80,15 +80,17 @@ export function memoryTable({ stages, host }: Pick<Simulation, 'stages' | 'host'
 
 /** What a configuration has besides degrees and batches. */
 export function configurationText(configuration: Simulation['configuration']): string {
-  const { degrees, schedule, virtualStages, zero, tpSequence, offload = 'none' } = configuration;
+  const { degrees, schedule, virtualStages, zero, tpSequence, offload = 'none', inference } = configuration;
   const pipeline = virtualStages > 1 ? `interleaved 1F1B in ${virtualStages} chunks` : (schedule ?? '1f1b');
-  return [
+  const has = [
     ...(degrees.pp > 1 ? [pipeline] : []),
     ...(zero > 0 ? [`ZeRO ${zero}`] : []),
-    recomputedText(configuration),
+    // Inference keeps nothing that it could recompute.
+    ...(inference ? [] : [recomputedText(configuration)]),
     ...(tpSequence ? ['sequence parallelism over tp'] : []),
     ...(offload === 'none' ? [] : [`${OFFLOADED[offload]} on the host`]),
-  ].join(', ');
+  ];
+  return has.join(', ') || 'one stage';
 }
 
 const OFFLOADED = { optimizer: 'optimizer', activations: 'activations', all: 'optimizer and activations' } as const;
@@ -107,7 +109,7 @@ function throughputText({ tokensPerSecond, samplesPerSecond }: Simulation): stri
 }
 
 /** The tensors by name that take most at the peak of the fullest stage. */
-function largestLines({ largest, tightestStage, stages }: Simulation): readonly string[] {
+function largestLines({ largest, tightestStage, stages, configuration }: Simulation): readonly string[] {
   if (largest.length === 0) return [];
   const total = stages[tightestStage]?.total ?? 1;
   const columns = [
@@ -118,10 +120,11 @@ function largestLines({ largest, tightestStage, stages }: Simulation): readonly 
     { title: 'bytes', right: true },
     { title: 'share', right: true },
   ];
+  const parameter = configuration.inference ? 'parameter' : 'parameter and state';
   const rows = largest.map(({ tensor, kind, layers, microBatches, bytes }) => [
-    ...[tensor, kind === 'parameter' ? 'parameter and state' : kind, `${layers}`],
+    ...[tensor, kind === 'parameter' ? parameter : kind, `${layers}`],
     ...[
-      kind === 'parameter' ? '' : String(Number(microBatches.toPrecision(3))),
+      kind !== 'activation' ? '' : String(Number(microBatches.toPrecision(3))),
       bytesText(bytes),
       shareText(bytes / total),
     ],

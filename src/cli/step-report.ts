@@ -32,7 +32,7 @@ export function stepLines({ directory, search }: CompiledStep, { colors }: Outpu
     `  degrees    ${degreesText(configuration.degrees)}; batch ${configuration.globalBatch} in ${countText(simulation.microBatches, 'micro-batch', 'micro-batches')} of ${configuration.microBatch}`,
     ...orderLines(configuration),
     `  with       ${configurationText(configuration)}`,
-    `  predicted  ${secondsText(stepSeconds)} per step, ${speed}, ${shareText(utilisation)} of the 16-bit peak`,
+    `  predicted  ${secondsText(stepSeconds)} per step in ${configuration.precision}, ${speed}, ${shareText(utilisation)} of the 16-bit peak`,
     `  memory     ${bytesText(fullest.total)}${of} on stage ${fullest.stage}`,
     ...hostLines(simulation).map((line) => `  host       ${line}`),
     `  search     ${countText(verdicts.length, 'combination')} of degrees, ${wholeText(priced)} ${priced === 1 ? 'configuration' : 'configurations'} priced; ${search.isCutOff ? 'cut off by the time limit: ' : ''}${provenText(gap)}`,

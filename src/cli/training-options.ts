@@ -1,14 +1,12 @@
 /**
  * @file Options of training: which loss, which optimizer, which weights, in which precision.
  */
-import { checkTraining, type Training } from '../api/training-request.js';
+import { checkTraining, LOSSES, OPTIMIZERS, type Training } from '../api/training-request.js';
 import { AutoparError } from '../ir/error.js';
 import type { CommandOption } from './command.js';
 import { type TrainingFormFlags, trainingFormOf, trainingFormOptions } from './training-form-options.js';
 import { integer, listed, nonNegative, numbers, oneOf, wholeNumber } from './values.js';
 
-const LOSSES = ['cross_entropy', 'mse', 'model-output'] as const;
-const OPTIMIZERS = ['sgd', 'adam', 'adamw', 'lamb'] as const;
 const SCHEDULES = ['constant', 'linear', 'cosine'] as const;
 const PRECISIONS = ['fp32', 'fp16', 'bf16'] as const;
 
@@ -157,7 +155,10 @@ function refuseStray(found: object): Record<string, never> {
   const [stray] = Object.entries(found).filter(([, value]) => value !== undefined);
   if (!stray) return {};
   const flag = stray[0].replace(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`);
-  throw new AutoparError('bad-option', 'usage', `--${flag} is an option of training`, {}, 'add --train');
+  const steps = flag.startsWith('micro-batch')
+    ? ', or --plan-only on a named cluster, where whole steps are searched'
+    : '';
+  throw new AutoparError('bad-option', 'usage', `--${flag} is an option of training`, {}, `add --train${steps}`);
 }
 
 function camelCase(flag: string): string {

@@ -77,6 +77,17 @@ test('what is given is kept: a pipeline with its stages, layers and strategies',
   t.deepEqual(axisOf('feed_forward/down/MatMul'), ['k'], 'and rows');
 });
 
+test('micro-batches of inference are kept, where whole steps are searched', async (t) => {
+  const { folder, remove } = workplace();
+  t.teardown(remove);
+  const line = `compile --model ${MODEL},batch=16 --cluster 2x4:a100-sxm-80 --plan-only --pp 2 --micro-batches 4`;
+  const { code, stdout, stderr } = await autopar(`${line} -o out`.split(' '), { cwd: folder });
+  t.is(code, 0, stderr);
+  t.like(JSON.parse(planIn(join(folder, 'out'))) as Plan, { schedule: { microBatches: 4 }, step: { globalBatch: 16 } });
+  t.regex(stdout, /predicted .* per step in bf16, /);
+  t.notRegex(stdout, /recomputed/);
+});
+
 test('the objective can be memory', async (t) => {
   const { folder, remove } = workplace();
   t.teardown(remove);
@@ -162,6 +173,7 @@ const REFUSED: readonly (readonly [line: string, code: string, exit: number, say
   [`${SEARCH.replace('64', '7')} --dp 8`, 'no-combination', 4, /dp 8 does not divide the global batch of 7/],
   [`${SEARCH} --zero 4`, 'bad-option', 2, /--zero/],
   [`${SEARCH} --zero 1 --axes free`, 'bad-option', 2, /--zero contradicts --axes/],
+  ['compile models/mlp.onnx --micro-batches 2', 'bad-option', 2, /^--micro-batches is an option of training$/],
   ['compile models/mlp.onnx --recompute full', 'bad-option', 2, /--plan-only --cluster/],
 ];
 

@@ -12,6 +12,11 @@ const LINES: readonly (readonly [line: string, leftOut: readonly string[], who: 
     ['pp', 'sp', 'ep'],
     /autopar simulate prices them/,
   ],
+  [
+    'models/mlp.onnx --cluster 1x2:a100-sxm-80',
+    ['pp'],
+    /^--plan-only --objective time, with nothing said of operators, searches them$/,
+  ],
   ['models/mlp.onnx --dp 2 --tp 1', [], null],
   ['models/mlp.onnx --dp 2 --tp 1 --train', ['zero', 'recompute'], /autopar simulate prices them/],
   [

@@ -100,7 +100,7 @@ test('what the cheapest plan needs too much of is found cheaper in memory; what 
   t.true(tight.predicted.stepSeconds > free.predicted.stepSeconds);
   const { code, stderr } = await compile(`${line} --memory 1000`);
   t.is(code, 4);
-  t.regex(stderr, /^error\[nothing-fits\]: .*needs at least [\d.]+ MB of 0\.00100 MB on each device/);
+  t.regex(stderr, /^error\[nothing-fits\]: .*needs at least [\d.]+ kB of 1\.00 kB on each device/);
   t.regex(stderr, /hint: use devices with more memory .* more of them/);
 });
 

@@ -22,6 +22,14 @@ for (const name of GUIDES) {
   });
 }
 
+test('a command of several lines is one', async (t) => {
+  const page = '```console\n$ autopar x --a \\\n    --b\nold\n```\n';
+  const run = async (words: readonly string[]) => `${words.join(' ')}\n`;
+  const anew = await withOutputs(page, run, () => t.fail());
+  t.is(anew, '```console\n$ autopar x --a \\\n    --b\nx --a --b\n```\n');
+  t.deepEqual(commandsOf(anew), ['autopar x --a --b']);
+});
+
 test('an output is made anew, and grep keeps the lines that match', async (t) => {
   const page = "a\n\n```console\n$ autopar x | grep -E 'b|d'\nold\n$ autopar y\n```\nz\n";
   const run = async (words: readonly string[]) => (words[0] === 'x' ? 'b1\nc2\nd3\n' : 'all\nof it\n');
