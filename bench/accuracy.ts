@@ -177,7 +177,7 @@ function reportOf(
 
 /** Runs of one model on the same devices with the same batch. */
 function sweepOf({ row, configuration }: PublishedRun): string {
-  return [row['model'], row['seq'], row['gpu_type'], row['gpus'], configuration.globalBatch].join(' ');
+  return `${row['model']}, ${row['seq']} tokens, ${row['gpus']} ${row['gpu_type']}, batch ${configuration.globalBatch}`;
 }
 
 function merged(tables: readonly Readonly<Record<string, number>>[]): Readonly<Record<string, number>> {
@@ -212,6 +212,12 @@ function print(reports: readonly FileReport[], share: number, classes: number): 
     );
   }
   const total = reports.at(-1);
+  for (const { file, time } of reports.slice(0, -1)) {
+    if (!time.worst) continue;
+    console.log(
+      `${file.replace(/\.csv$/, '')}: of ${time.sweeps} ${time.sweeps === 1 ? 'sweep' : 'sweeps'} the choice is ${percent(time.regret)} slower than the best on average, ${percent(time.worst.regret)} at worst (${time.worst.sweep})`,
+    );
+  }
   for (const [reason, count] of Object.entries(total?.skipped ?? {})) console.log(`skipped ${count}: ${reason}`);
   console.log(
     `used ${total?.usedOfEligible} of ${total?.eligible} rows with a time, degrees and a catalogued device${total?.time.rows ? `; constant: every run at ${percent(share)} of its 16-bit peak` : ''}; ${classes} layer classes`,

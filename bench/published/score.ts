@@ -17,6 +17,8 @@ export interface Score {
   readonly tau: number | null;
   /** Mean over sweeps: how much slower the run is that is predicted fastest than the fastest run. */
   readonly regret: number | null;
+  /** The largest of them, and where. */
+  readonly worst: { readonly regret: number; readonly sweep: string } | null;
   readonly sweeps: number;
 }
 
@@ -27,12 +29,14 @@ export function scoreOf(rows: readonly Scored[]): Score {
   const sweeps = [...groupBy(rows, ({ group }) => group).values()].filter((sweep) => sweep.length >= 3);
   const taus = sweeps.map((sweep) => ({ tau: kendall(sweep), weight: sweep.length }));
   const weight = taus.reduce((sum, item) => sum + item.weight, 0);
+  const regrets = sweeps.map((sweep) => ({ regret: regretOf(sweep), sweep: sweep[0]?.group ?? '' }));
   return {
     rows: rows.length,
     mape: mean(errors.map(Math.abs)),
     bias: mean(errors),
     tau: sweeps.length === 0 ? null : taus.reduce((sum, item) => sum + item.tau * item.weight, 0) / weight,
-    regret: sweeps.length === 0 ? null : mean(sweeps.map(regretOf)),
+    regret: sweeps.length === 0 ? null : mean(regrets.map(({ regret }) => regret)),
+    worst: regrets.reduce<Score['worst']>((worst, item) => (worst && worst.regret >= item.regret ? worst : item), null),
     sweeps: sweeps.length,
   };
 }

@@ -40,6 +40,12 @@ test('error, bias and regret of a sweep by hand', (t) => {
   t.true(Math.abs(score.mape - 0.6 / 3) < 1e-12);
   t.true(Math.abs(score.bias - (0.1 - 0.5) / 3) < 1e-12);
   t.is(score.regret, 1);
+  const better = [30, 20, 10].map((seconds) => ({ measured: seconds, predicted: seconds, group: 'b' }));
+  const both = scoreOf([
+    ...better,
+    ...[10, 20, 40].map((measured, index) => ({ measured, predicted: 3 - index, group: 'a' })),
+  ]);
+  t.deepEqual([both.sweeps, both.regret, both.worst], [2, 1.5, { regret: 3, sweep: 'a' }]);
   t.deepEqual(
     labelScore([
       { fits: false, predicted: false },
