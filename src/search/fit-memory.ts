@@ -270,18 +270,32 @@ function livePeaks(uses: readonly MemoryUse[], states: readonly number[]): (star
     return amount > 0 ? [[start, amount] as const, [end, -amount] as const] : [];
   });
   changes.sort((a, b) => a[0] - b[0] || a[1] - b[1]);
-  const levels: { readonly from: number; readonly live: number }[] = [{ from: -Infinity, live: 0 }];
+  const levels: Level[] = [{ from: -Infinity, live: 0 }];
   let live = 0;
   for (const [time, amount] of changes) {
     live += amount;
     if (levels[levels.length - 1]?.from === time) levels.pop();
     levels.push({ from: time, live });
   }
-  return (start, end) =>
-    levels.reduce((most, level, index) => {
-      const next = levels[index + 1]?.from ?? Infinity;
-      return level.from < end && next > start ? Math.max(most, level.live) : most;
-    }, 0);
+  return (start, end) => {
+    // The spans that are asked about are a moment or two of thousands.
+    let [low, high] = [0, levels.length - 1];
+    while (low < high) {
+      const middle = (low + high + 1) >> 1;
+      if ((levels[middle] as Level).from <= start) low = middle;
+      else high = middle - 1;
+    }
+    let most = 0;
+    for (let at = low; at < levels.length && (levels[at] as Level).from < end; at++)
+      most = Math.max(most, (levels[at] as Level).live);
+    return most;
+  };
+}
+
+/** Bytes alive from a moment up to the next level's. */
+interface Level {
+  readonly from: number;
+  readonly live: number;
 }
 
 /** Where nothing keeps the limit, or the time is over, there is no answer. */
