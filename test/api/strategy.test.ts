@@ -117,7 +117,7 @@ test('an independent decoder sees the same model', async (t) => {
   t.is(await graphOf(annotated), await graphOf(GPT));
 });
 
-const PYTHON = ['python3', '/usr/bin/python3'].find(
+const PYTHON = [process.env['AUTOPAR_PYTHON'] ?? 'python3', '/usr/bin/python3'].find(
   (name) => spawnSync(name, ['-c', 'import onnx'], { timeout: 60_000 }).status === 0,
 );
 const withoutChecker = missing(
