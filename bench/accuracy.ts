@@ -9,8 +9,9 @@ import { allocatedBytes, stageMemory } from '../src/cost-model/step/step-memory.
 import { peakSeconds } from './published/constant-utilisation.js';
 import { columnsOf, readCsv } from './published/csv.js';
 import { Predictor } from './published/predictor.js';
-import { NEEDED_COLUMNS, type PublishedRun, publishedRun } from './published/run.js';
+import { isTimed, NEEDED_COLUMNS, type PublishedRun, publishedRun, TIME_COLUMNS } from './published/run.js';
 import { labelScore, type Score, type Scored, scoreOf } from './published/score.js';
+import { statesRecompute } from './published/wording.js';
 
 /** One row that was used. */
 interface Outcome {
@@ -29,6 +30,8 @@ interface FileReport {
   readonly eligible: number;
   readonly usedOfEligible: number;
   readonly skipped: Readonly<Record<string, number>>;
+  /** What was taken in place of words that are not known, and for how many of the rows that are used. */
+  readonly assumed: Readonly<Record<string, number>>;
   readonly time: Score;
   readonly constantUtilisation: Score;
   /** Whether it fits: rows that state what is recomputed, in files of runs with a batch. */
@@ -90,9 +93,21 @@ function textOf(file: string): string {
   }
 }
 
+/** The columns of a table that can be read. */
+function columnsIn(file: string, text: string): readonly string[] {
+  try {
+    readCsv(text);
+  } catch (error) {
+    throw new Error(`${file} cannot be read: ${error instanceof Error ? error.message : error}`);
+  }
+  return columnsOf(text);
+}
+
 function readTable(file: string, predictor: Predictor) {
   const text = textOf(file);
-  const missing = NEEDED_COLUMNS.filter((column) => !columnsOf(text).includes(column));
+  const columns = columnsIn(file, text);
+  const missing: string[] = NEEDED_COLUMNS.filter((column) => !columns.includes(column));
+  if (!TIME_COLUMNS.some((column) => columns.includes(column))) missing.push(TIME_COLUMNS.join(' or '));
   if (missing.length > 0)
     throw new Error(`${file} is no table of training runs: it lacks the columns ${missing.join(', ')}`);
   const rows = readCsv(text);
@@ -103,7 +118,7 @@ function readTable(file: string, predictor: Predictor) {
     const run = publishedRun(row, basename(file));
     const reason = typeof run === 'string' ? run : null;
     const lacks = reason !== null && /no time|not stated|catalogue|do not multiply/.test(reason);
-    if (row['iteration_time_s'] && !lacks) eligible++;
+    if (isTimed(row) && !lacks) eligible++;
     if (typeof run === 'string') {
       skipped[run] = (skipped[run] ?? 0) + 1;
       continue;
@@ -155,13 +170,14 @@ function reportOf(
   const errors = outcomes.flatMap(({ run, allocatedBytes: peak }) =>
     run.memoryBytes ? [Math.abs(peak / run.memoryBytes - 1)] : [],
   );
-  const labelled = outcomes.filter(({ run }) => run.row['recompute'] !== '');
+  const labelled = outcomes.filter(({ run }) => statesRecompute(run.row));
   return {
     file,
     rows,
     eligible,
-    usedOfEligible: outcomes.filter(({ run }) => run.row['iteration_time_s']).length,
+    usedOfEligible: outcomes.filter(({ run }) => isTimed(run.row)).length,
     skipped,
+    assumed: countOf(outcomes.flatMap(({ run }) => run.assumed ?? [])),
     time: scoreOf(scored(({ predictedSeconds }) => predictedSeconds)),
     constantUtilisation: scoreOf(scored(({ peakSeconds: least }) => least / share)),
     fit: labelScore(
@@ -178,6 +194,12 @@ function reportOf(
 /** Runs of one model on the same devices with the same batch. */
 function sweepOf({ row, configuration }: PublishedRun): string {
   return `${row['model']}, ${row['seq']} tokens, ${row['gpus']} ${row['gpu_type']}, batch ${configuration.globalBatch}`;
+}
+
+function countOf(texts: readonly string[]): Readonly<Record<string, number>> {
+  const counts: Record<string, number> = {};
+  for (const text of texts) counts[text] = (counts[text] ?? 0) + 1;
+  return counts;
 }
 
 function merged(tables: readonly Readonly<Record<string, number>>[]): Readonly<Record<string, number>> {
@@ -219,6 +241,7 @@ function print(reports: readonly FileReport[], share: number, classes: number): 
     );
   }
   for (const [reason, count] of Object.entries(total?.skipped ?? {})) console.log(`skipped ${count}: ${reason}`);
+  for (const [what, count] of Object.entries(total?.assumed ?? {})) console.log(`assumed in ${count}: ${what}`);
   console.log(
     `used ${total?.usedOfEligible} of ${total?.eligible} rows with a time, degrees and a catalogued device${total?.time.rows ? `; constant: every run at ${percent(share)} of its 16-bit peak` : ''}; ${classes} layer classes`,
   );
@@ -232,5 +255,5 @@ function rowLine({ run, predictedSeconds }: Outcome): string {
     run.seconds === null
       ? 'no time'
       : `${run.seconds.toFixed(3)} s, off by ${(100 * (predictedSeconds / run.seconds - 1)).toFixed(1)} %`;
-  return `${run.row['row_id']} ${what}: predicted ${predictedSeconds.toFixed(3)} s, measured ${measured}`;
+  return `${run.row['row_id'] ?? run.file} ${what}: predicted ${predictedSeconds.toFixed(3)} s, measured ${measured}`;
 }

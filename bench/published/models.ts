@@ -39,6 +39,14 @@ function nemotron3(
   };
 }
 
+/** Nemotron 4: squared ReLU, rotary positions, no bias. */
+function nemotron4(layers: number, hidden: number, heads: number): NamedModel {
+  return {
+    ...{ layers, hidden, heads, kvHeads: 8, ffn: 4 * hidden, vocab: 256000, style: 'llama' },
+    also: { gated: false, norm: 'layer' },
+  };
+}
+
 /** GPT-OSS: attention sinks, windows of 128 in every second layer, experts with biases and a clamp. */
 function gptOss(layers: number, count: number): NamedModel {
   return {
@@ -224,6 +232,19 @@ const NAMED: readonly (readonly [pattern: RegExp, model: NamedModel])[] = [
   [/llama.*65b/i, { layers: 80, hidden: 8192, heads: 64, kvHeads: 64, ffn: 22016, vocab: 32000, style: 'llama' }],
   [/llama.*13b/i, { layers: 40, hidden: 5120, heads: 40, kvHeads: 40, ffn: 13824, vocab: 32000, style: 'llama' }],
   [/llama.*7b/i, { layers: 32, hidden: 4096, heads: 32, kvHeads: 32, ffn: 11008, vocab: 32000, style: 'llama' }],
+  [/tiny.?llama/i, { layers: 22, hidden: 2048, heads: 32, kvHeads: 4, ffn: 5632, vocab: 32000, style: 'llama' }],
+  [/\byi\b.*34b/i, { layers: 60, hidden: 7168, heads: 56, kvHeads: 8, ffn: 20480, vocab: 64000, style: 'llama' }],
+  [/internlm.?7b/i, { layers: 32, hidden: 4096, heads: 32, kvHeads: 32, ffn: 11008, vocab: 103168, style: 'llama' }],
+  [
+    /grok.?1/i,
+    {
+      ...{ layers: 64, hidden: 6144, heads: 48, kvHeads: 8, headWidth: 128, ffn: 32768, vocab: 131072, style: 'llama' },
+      experts: { count: 8, chosen: 2, feedForward: 32768, shared: 0, dense: 0 },
+    },
+  ],
+  [/nemotron.?4.*15b|nemotron.?15b/i, nemotron4(32, 6144, 48)],
+  [/nemotron.?4.*340b|nemotron.?340b/i, nemotron4(96, 18432, 96)],
+  [/neox.?20b/i, { layers: 44, hidden: 6144, heads: 64, kvHeads: 64, ffn: 24576, vocab: 50432, style: 'gpt' }],
   [/mistral.*7b/i, { layers: 32, hidden: 4096, heads: 32, kvHeads: 8, ffn: 14336, vocab: 32000, style: 'llama' }],
   [/gpt.?3.*175b/i, { layers: 96, hidden: 12288, heads: 96, kvHeads: 96, ffn: 49152, vocab: 51200, style: 'gpt' }],
   [/bloom.*176b/i, { layers: 70, hidden: 14336, heads: 112, kvHeads: 112, ffn: 57344, vocab: 250880, style: 'gpt' }],

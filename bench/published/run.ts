@@ -7,8 +7,12 @@ import { type Cluster, parseCluster } from '../../src/cost-model/cluster.js';
 import type { DeviceSpec } from '../../src/cost-model/device.js';
 import { deviceLevels } from '../../src/cost-model/levels.js';
 import type { StepConfiguration } from '../../src/cost-model/step/configuration.js';
+import { BEYOND, type Row } from './csv.js';
 import { deviceOf } from './devices.js';
 import { publishedModel } from './models.js';
+import { number, UNSTATED, wrongNumber } from './numbers.js';
+import { shardRanks, zeroLevel } from './sharding.js';
+import { IN_DEEPSPEED, softwareOf } from './software.js';
 import {
   AMBIGUOUS,
   attentionOf,
@@ -17,19 +21,14 @@ import {
   expertsOf,
   flagsOf,
   gradientBytesOf,
-  IN_DEEPSPEED,
-  number,
   overlapOf,
   plainSoftmax,
   precisionOf,
   predictionsOf,
-  type Row,
   recomputeOf,
-  softwareOf,
   statusOf,
   styleOf,
-  YES,
-  zeroOf,
+  tpSequenceOf,
 } from './wording.js';
 
 export interface PublishedRun {
@@ -47,6 +46,8 @@ export interface PublishedRun {
   /** Whether that device is one of the last stage, whose rank writes Megatron's logs; the fullest one where not. */
   readonly memoryOfLast: boolean;
   readonly fits: boolean;
+  /** What its table says in words that are not known, and what was taken in its place. */
+  readonly assumed: string | null;
   /** False where the table leaves open in which format products are ("fp4 or fp8"), and the run's file does not say. */
   readonly formatStated: boolean;
 }
@@ -65,39 +66,29 @@ export const NEEDED_COLUMNS = [
   'dp',
   'microbatch',
   'global_batch',
-  'iteration_time_s',
 ] as const;
 
-/** Columns of counts and sizes, with the largest that any run could have. */
-const LARGEST: Readonly<Record<string, number>> = {
-  ...{ gpus: 1e6, gpus_per_node: 1e6, tp: 1e6, pp: 1e6, cp: 1e6, dp: 1e6, ep: 1e6, vpp: 1e6 },
-  ...{ layers: 1e5, hidden: 1e7, heads: 1e6, kv_heads: 1e6, ffn: 1e8, vocab: 1e9, seq: 1e9 },
-  ...{ microbatch: 1e6, global_batch: 1e9 },
-};
+/** One of these too: what is measured. */
+export const TIME_COLUMNS = ['iteration_time_s', 'tokens_per_s_per_gpu'] as const;
 
-/** A number that no run can have, and would spoil the totals of those that are runs. */
-function wrongNumber(row: Row): string | null {
-  for (const [column, most] of Object.entries(LARGEST)) {
-    const value = number(row, column);
-    if (value !== undefined && (value < 0 || value > most)) return `${column} is ${value}`;
-  }
-  for (const column of ['layers', 'hidden', 'heads', 'seq', 'tp', 'pp'])
-    if (!Number.isInteger(number(row, column) ?? 1)) return `${column} is ${row[column]}`;
-  const seconds = number(row, 'iteration_time_s');
-  return seconds !== undefined && seconds <= 0 ? `iteration_time_s is ${seconds}` : null;
+/** Whether a table tells how long a step took: itself, or by the tokens of a second. */
+export function isTimed(row: Row): boolean {
+  return TIME_COLUMNS.some((column) => !UNSTATED.test(row[column] ?? ''));
 }
 
 /** The run of a row, or why there is none. */
 export function publishedRun(row: Row, file: string): PublishedRun | string {
+  if (row[BEYOND] !== undefined) return `fields that no column is for: ${row[BEYOND]}`;
   const wrong = wrongNumber(row);
   if (wrong) return wrong;
   const status = statusOf(row['status'] ?? '');
   if (status === undefined) return `status is ${row['status']}`;
-  const timed = number(row, 'iteration_time_s') !== undefined;
+  const timed = isTimed(row);
   const memory = number(row, 'mem_gb');
   if (!timed && status !== 'oom' && memory === undefined) return 'no time';
   const device = deviceOf(row['gpu_type'] ?? '');
-  if (!device) return `device ${row['gpu_type']} is not in the catalogue`;
+  if (!device)
+    return row['gpu_type'] ? `device ${row['gpu_type']} is not in the catalogue` : 'the device is not stated';
   const degrees = { tp: number(row, 'tp'), pp: number(row, 'pp'), dp: number(row, 'dp') };
   const { tp, pp } = degrees;
   if (tp === undefined || pp === undefined) return 'degrees are not stated';
@@ -143,21 +134,26 @@ export function publishedRun(row: Row, file: string): PublishedRun | string {
     ...(experts ? { experts } : {}),
     ...known?.also,
   };
-  const software = softwareOf(row);
+  const software = softwareOf(row, device);
   const precision = precisionOf(row);
-  const zero = zeroOf(row['zero'] ?? '', software);
+  if (precision === undefined) return `precision is ${row['precision']}, which is not known`;
+  const sharded = zeroLevel(row['zero'] ?? '');
+  if (sharded === undefined && !UNSTATED.test(row['zero'] ?? '')) return `zero is ${row['zero']}, which is not known`;
+  const zero = sharded ?? (software === 'megatron-core' ? 1 : 0);
+  const recomputed = recomputeOf(row);
   // Racks of 72 are one domain of fast links, though a tray holds four.
-  const rack = /^GB/.test(row['gpu_type'] ?? '');
+  const rack = /gb[23]00/i.test(row['gpu_type'] ?? '');
   const perNode = Math.min(
     rack ? device.scaleUp.domainSize : (number(row, 'gpus_per_node') ?? device.scaleUp.domainSize),
     gpus,
   );
   const network = number(row, 'internode_gbps_per_gpu');
+  const sharing = shardRanks(row['zero'] ?? '', dp, perNode);
   const configuration: StepConfiguration = {
     degrees: { tp, pp, sp, dp, ep: expertRanksOf(row, dp * sp) },
     virtualStages: chunksOf(row, layers, pp),
     fusedNorms: style.norm === 'layer' || software !== 'eager' || /RMS kernel|TE|FA/.test(row['attn'] ?? ''),
-    loss: /llm-foundry|Liger|AutoModel/.test(`${row['source']} ${row['notes']}`)
+    loss: /llm-foundry|Liger|AutoModel|fused.(cross.?entropy|loss)/i.test(`${row['source']} ${row['notes']}`)
       ? 'fused'
       : (software === 'eager' && !IN_DEEPSPEED.test(row['source'] ?? '')) ||
           (/torchtitan/.test(row['source'] ?? '') && tp === 1)
@@ -167,18 +163,19 @@ export function publishedRun(row: Row, file: string): PublishedRun | string {
     ...(/LoRA/.test(`${row['source']} ${row['notes']}`) ? { frozen: true } : {}),
     microBatch,
     globalBatch,
-    tpSequence: YES.test(row['sp'] ?? '') || (!row['sp']?.trim() && software === 'megatron-core' && tp > 1),
-    zero: zero.level,
+    tpSequence: tpSequenceOf(row, software, tp),
+    zero,
     ...(/offload/i.test(row['zero'] ?? '') ? { offload: 'optimizer' as const } : {}),
-    ...(zero.inNode ? { shardRanks: Math.min(dp, perNode) } : {}),
-    recompute: recomputeOf(row),
+    ...(sharing === undefined ? {} : { shardRanks: sharing }),
+    recompute: recomputed?.recompute ?? 'none',
+    ...(recomputed && recomputed.share < 1 ? { recomputedLayers: layersOfStages(layers, pp, recomputed.share) } : {}),
     attention: attentionOf(row, software),
     ...(plainSoftmax(row, software, microBatch * (heads / tp)) ? { plainSoftmax: true } : {}),
     precision,
     software,
-    overlap: overlapOf(row, software, zero.level, sizes.stateSpace !== undefined),
+    overlap: overlapOf(row, software, zero, sizes.stateSpace !== undefined),
     ...(pp > 1 && /torchtitan/.test(row['source'] ?? '') ? { keepsGathered: true } : {}),
-    ...(software === 'megatron' && zero.level === 3 ? { gathersPerLayer: 12 } : {}),
+    ...(software === 'megatron' && zero === 3 ? { gathersPerLayer: 12 } : {}),
     // Megatron has it since early 2022, with sequence parallelism.
     ...(/Korthikanti/.test(row['source'] ?? '') ? { fusedAccumulation: true } : {}),
     gradientBytes: gradientBytesOf(row, software, precision),
@@ -195,12 +192,27 @@ export function publishedRun(row: Row, file: string): PublishedRun | string {
     predictions: predictionsOf(row, known?.predictions ?? 0),
     configuration,
     cluster,
-    seconds: timed && !meaningless && status === 'ok' ? (number(row, 'iteration_time_s') ?? null) : null,
+    seconds: timed && !meaningless && status === 'ok' ? secondsOf(row, globalBatch * sequence, gpus) : null,
     memoryBytes: memory === undefined ? null : memory * 1e9,
     memoryOfLast: /rank logged/.test(row['notes'] ?? ''),
     fits: status !== 'oom',
+    assumed: recomputed ? null : `nothing recomputed: what "${row['recompute']}" is, is not known`,
     formatStated: !AMBIGUOUS.test(row['precision'] ?? '') || precision === 'fp4',
   };
+}
+
+/** Seconds of a step of so many tokens, as stated, or as the tokens of a second have it. */
+function secondsOf(row: Row, tokens: number, gpus: number): number | null {
+  const rate = number(row, 'tokens_per_s_per_gpu');
+  return number(row, 'iteration_time_s') ?? (rate === undefined ? null : tokens / (rate * gpus));
+}
+
+/** So large a share of each stage's layers. */
+function layersOfStages(layers: number, pp: number, share: number): readonly number[] {
+  return Array.from({ length: pp }, (_, stage) => {
+    const own = Math.floor(layers / pp) + (stage < layers % pp ? 1 : 0);
+    return Math.floor(own * share);
+  });
 }
 
 /** Heads of keys: ranks of tp that are more have copies of one; all heads where the stated ones are no share of them. */

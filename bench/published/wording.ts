@@ -10,58 +10,19 @@ import {
   usualGradientBytes,
 } from '../../src/cost-model/step/configuration.js';
 import type { SoftwareName } from '../../src/cost-model/step/constants.js';
-
-export type Row = Readonly<Record<string, string>>;
+import type { Row } from './csv.js';
+import { number, UNSTATED } from './numbers.js';
+import { IN_DEEPSPEED } from './software.js';
 
 /** Whether a run ended or ran out of memory; undefined where it did neither. */
 export function statusOf(text: string): 'ok' | 'oom' | undefined {
   if (/oom|out.of.memory/i.test(text)) return 'oom';
-  return UNSTATED.test(text) || YES.test(text) || /^(ok|done|pass(ed)?|completed?|success(ful)?)$/i.test(text.trim())
+  return UNSTATED.test(text) ||
+    YES.test(text) ||
+    /^(ok(ay)?|done|ran|fits?|pass(ed)?|completed?|finished|succe(ss(ful)?|eded))$/i.test(text.trim())
     ? 'ok'
     : undefined;
 }
-
-/** How tables say that they do not say. */
-const UNSTATED = /^\s*(n\/?a|none|null|nan|unknown|-|–|\?)?\s*$/i;
-
-/** Units that may follow a number, and what one of them is. */
-const UNITS: readonly (readonly [pattern: RegExp, size: number])[] = [
-  [/\s*(ms|milliseconds?)$/i, 1e-3],
-  [/\s*(s|secs?|seconds?)$/i, 1],
-  [/\s*GiB$/, 2 ** 30 / 1e9],
-  [/\s*GB$/i, 1],
-];
-
-/**
- * Numbers may have commas or underscores between thousands, and a unit behind them; lengths of sequences may be in thousands of
- * 1,024 ("8k").
- */
-export function number(row: Row, column: string): number | undefined {
-  const stated = (row[column] ?? '').trim().replace(/(\d)[,_](?=\d{3})/g, '$1');
-  const [unitPattern, size = 1] = UNITS.find(([pattern]) => /^[\d.]/.test(stated) && pattern.test(stated)) ?? [];
-  const text = unitPattern ? stated.replace(unitPattern, '') : stated;
-  const [, count, unit = ''] = /^(\d+)([km])$/i.exec(text) ?? [];
-  if (column === 'seq' && count !== undefined) return Number(count) * 1024 ** (unit.toLowerCase() === 'k' ? 1 : 2);
-  if (text === '' || Number.isNaN(Number(text))) return undefined;
-  return Number(text) * size;
-}
-
-/**
- * Whose kernels, launches and collectives a run has. Megatron's model in DeepSpeed's engine runs as eager software does: BigScience's
- * runs, and those of Megatron-Turing NLG beside Megatron's own on the same machine, the same model and the same degrees.
- */
-export function softwareOf(row: Row): SoftwareName {
-  const source = `${row['source']} ${row['overlap']}`;
-  if (/compile|JAX|XLA|PAX/i.test(source)) return 'compiled';
-  if (IN_DEEPSPEED.test(source)) return 'eager';
-  if (/llm-foundry|Hagemann|ml-engineering|AutoModel/i.test(source)) return 'eager';
-  if (/NeMo|Bridge|MLPerf|MegaScale|H100|functional/i.test(source)) return 'megatron-core';
-  if (/vTrain|SC21|SC'21|Korthikanti|BigScience|Megatron/i.test(source)) return 'megatron';
-  return row['zero']?.startsWith('3') ? 'eager' : 'megatron-core';
-}
-
-/** Megatron's layers under DeepSpeed's engine: whole activations are sent, and gradients reduced after the backward. */
-export const IN_DEEPSPEED = /BigScience|DeepSpeed/;
 
 /** @param inTurns whether its layers are one part each, so that none has attention to run beside its experts' dispatch */
 export function overlapOf(
@@ -71,8 +32,11 @@ export function overlapOf(
   inTurns: boolean,
 ): StepConfiguration['overlap'] {
   const text = row['overlap'] ?? '';
+  // Fetching ahead is how ZeRO 3 works; of the rest a run may have nothing.
+  if (NO.test(text)) return { tensor: false, data: zero === 3, pipeline: false, experts: false };
   const tensor =
-    /tp_comm_overlap=True|asyncTP|tp-comm|MegaScale/.test(text) || (software === 'megatron-core' && text === '');
+    /tp_comm_overlap=True|async.?TP|tp-comm|MegaScale/i.test(text) ||
+    (software === 'megatron-core' && UNSTATED.test(text));
   return {
     tensor,
     // ZeRO 3 fetches the next parameters while it computes, in DeepSpeed too.
@@ -109,34 +73,58 @@ export function gradientBytesOf(row: Row, software: SoftwareName, precision: Pre
   return usualGradientBytes(precision, IN_DEEPSPEED.test(row['source'] ?? '') ? 'megatron' : software);
 }
 
+/** No and false, where a column asks whether. */
+const NO = /^\s*(0(\.0)?|no(ne|thing)?|false|off|without)\s*$/i;
+
 /** Yes and true, where a column asks whether. */
-export const YES = /^\s*(1(\.0)?|true|yes|y|on)\s*$/i;
+const YES = /^\s*(1(\.0)?|true|yes|y|on)\s*$/i;
 
-/** Levels of ZeRO by the names that other systems have for them. */
-const ZERO_NAMES: readonly (readonly [pattern: RegExp, level: number])[] = [
-  [/shard_grad_op/i, 2],
-  [/fsdp|hsdp|full_shard/i, 3],
-  [/distributed.optimizer|dist.adam/i, 1],
-  [/none|no|ddp/i, 0],
-];
-
-export function zeroOf(
-  text: string,
-  software: SoftwareName,
-): { readonly level: 0 | 1 | 2 | 3; readonly inNode: boolean } {
-  const stated = /(?:^|zero\D{0,3}|stage\D{0,3})([0-3])/i.exec(text)?.[1];
-  const named = ZERO_NAMES.find(([pattern]) => pattern.test(text))?.[1];
-  const level = Number(stated ?? named ?? (software === 'megatron-core' ? 1 : 0));
-  return { level: level as 0 | 1 | 2 | 3, inNode: /HSDP|hybrid/i.test(text) };
+/** Megatron's sequence parallelism, which torchtitan's tensor parallelism always has. */
+export function tpSequenceOf(row: Row, software: SoftwareName, tp: number): boolean {
+  const text = row['sp'] ?? '';
+  if (!UNSTATED.test(text)) return YES.test(text);
+  return tp > 1 && (software === 'megatron-core' || /torchtitan/i.test(row['source'] ?? ''));
 }
 
-/** What torchtitan calls selective is by operator, unless it says otherwise, and saves attention. */
-export function recomputeOf(row: Row): Recompute {
+/** What is recomputed, and of which share of the layers. */
+export interface Recomputed {
+  readonly recompute: Recompute;
+  readonly share: number;
+}
+
+/** Norms and activation functions alone: what they keep is less, and not counted so. */
+const ELEMENT_WISE =
+  /^selective\W+((layer)?norms?|(moe_)?act(ivation)?s?|swiglu|gelu|rope)([\s,+/&]+((layer)?norms?|(moe_)?act(ivation)?s?))*\W*$/i;
+
+/** Systems' words for it; the first that matches counts. */
+const RECOMPUTED: readonly (readonly [pattern: RegExp, recompute: Recompute, share?: number])[] = [
+  [/^(0|none|no|false|off|without)\b|^minimal/i, 'none'],
+  // Every second layer whole (torchtitan).
+  [/^selective.layer|(every|each) (2nd|second|other)\b/i, 'full', 0.5],
+  [/^(selective\W*)?op(erator)?s?\b/i, 'operators'],
+  // Costs next to nothing, and is not priced.
+  [ELEMENT_WISE, 'none'],
+  [/^selective\W+(fraction of|attn|attention|core)/i, 'selective'],
+  [/^selective$/i, 'selective'],
+  [/^(full|uniform|block|all|every|whole|nothing.saveable)/i, 'full'],
+  [/^(with )?((activation|gradient)s?.)?(re-?)?(checkpoint|comput)\w*$/i, 'full'],
+];
+
+/** Whether a table says what is recomputed, so that memory can be told: nothing is something to say. */
+export function statesRecompute(row: Row): boolean {
+  const text = (row['recompute'] ?? '').trim();
+  return recomputeOf(row) !== undefined && !ELEMENT_WISE.test(text) && (!UNSTATED.test(text) || /^none$/i.test(text));
+}
+
+/** What torchtitan calls selective is by operator, unless it says otherwise, and saves attention. Undefined: not known. */
+export function recomputeOf(row: Row): Recomputed | undefined {
   const text = row['recompute'] ?? '';
-  if (/^(full|uniform|block|(activation.)?checkpoint)/i.test(text) || YES.test(text)) return 'full';
-  if (/selective\(op\)/i.test(text)) return 'operators';
-  if (/^selective/i.test(text)) return /torchtitan/.test(row['source'] ?? '') ? 'operators' : 'selective';
-  return 'none';
+  if (UNSTATED.test(text)) return { recompute: 'none', share: 1 };
+  if (YES.test(text)) return { recompute: 'full', share: 1 };
+  const [, recompute, share = 1] = RECOMPUTED.find(([pattern]) => pattern.test(text.trim())) ?? [];
+  if (recompute === undefined) return undefined;
+  const byOperator = recompute === 'selective' && /torchtitan/.test(row['source'] ?? '');
+  return { recompute: byOperator ? 'operators' : recompute, share };
 }
 
 /**
@@ -149,18 +137,20 @@ export function attentionOf(row: Row, software: SoftwareName): StepConfiguration
   if (flagsOf(row)['attention-backend'] === 'fused') return 'fused';
   // Megatron's own layers, without Transformer Engine's, have no kernel for attention.
   if (text === 'auto' && /mcore_(?!te)/.test(row['model'] ?? '')) return 'parts';
-  if (/unfused/.test(text) || text === 'torch' || text === 'fused') return 'parts';
+  if (/unfused|\b(naive|vanilla|eager|math)\b|^(torch|fused)$/i.test(text)) return 'parts';
   // MPT's attention was FlashAttention 1 in Triton when its tables were made.
-  if (/attention.?v1/i.test(text) || /llm-foundry/.test(row['source'] ?? '')) return 'early';
+  if (/attention.?v?1(?!\d)|\bFA-?1\b/i.test(text) || /llm-foundry/.test(row['source'] ?? '')) return 'early';
   const engine = /^te-/i.test(row['precision'] ?? '');
-  if (/FA3|FA4|TE|cuDNN/.test(text) || engine || software === 'megatron-core') return 'fused';
+  if (/\bFA-?[34]|attention.?v?[34]|\bTE\b|Transformer.?Engine|cuDNN/i.test(text) || engine) return 'fused';
+  if (/\bFA-?2\b|attention.?v?2/i.test(text)) return 'portable';
+  if (software === 'megatron-core') return 'fused';
   if (!/JAX|XLA|PAX/i.test(row['source'] ?? '')) return 'portable';
   return text.trim() === '' ? 'parts' : 'fused';
 }
 
 /** Megatron's fused softmax takes batch · heads in fours, and all else goes operator by operator, as "torch" does. */
 export function plainSoftmax(row: Row, software: SoftwareName, rows: number): boolean {
-  return row['attn'] === 'torch' || (software === 'megatron' && rows % 4 !== 0);
+  return /^torch$/i.test(row['attn'] ?? '') || (software === 'megatron' && rows % 4 !== 0);
 }
 
 /** "fp4 or fp8 (see config)". */
@@ -169,19 +159,23 @@ export const AMBIGUOUS = /fp4 or fp8/;
 /** MLPerf's configuration files say fp4 in their names; of the others most are of 8 bits. */
 const FOUR_BITS = /fp4/;
 
-export function precisionOf(row: Row): Precision {
+/** The format that products are in; undefined where the table names one that is not known. */
+export function precisionOf(row: Row): Precision | undefined {
   const text = row['precision'] ?? '';
+  if (UNSTATED.test(text)) return 'bf16';
   if (AMBIGUOUS.test(text)) return FOUR_BITS.test(`${row['source']} ${row['source_ref']}`) ? 'fp4' : 'fp8';
-  return FORMATS.find(([pattern]) => pattern.test(text))?.[1] ?? 'bf16';
+  return FORMATS.find(([pattern]) => pattern.test(text))?.[1];
 }
 
 /** The first that matches counts: mixed recipes multiply in the narrowest that they name, bf16 where they leave it open. */
 const FORMATS: readonly (readonly [pattern: RegExp, precision: Precision])[] = [
-  [/fp4/i, 'fp4'],
-  [/fp8|float8/i, 'fp8'],
-  [/bf16|bfloat16/i, 'bf16'],
-  [/fp16|float16|half/i, 'fp16'],
-  [/fp32|float32/i, 'fp32'],
+  [/fp4|float4/i, 'fp4'],
+  [/fp8|float8|e4m3|e5m2/i, 'fp8'],
+  [/bf-?16|bfloat-?16/i, 'bf16'],
+  [/fp-?16|float-?16|half/i, 'fp16'],
+  [/fp-?32|float-?32|single/i, 'fp32'],
+  // Of 16 bits, which of the two is not said; nor anything but that there are two formats.
+  [/16|mixed|amp/i, 'bf16'],
 ];
 
 /** Settings of Megatron that a row's notes list as "flags {…}": what no column has, experts and how layers are made. */
@@ -223,7 +217,8 @@ export function predictionsOf(row: Row, most: number): number {
 export function styleOf(row: Row, stated: 'gpt' | 'llama' | undefined): LanguageModelStyle {
   if (stated) return stated === 'gpt' ? GPT_STYLE : LLAMA_STYLE;
   const name = row['model'] ?? '';
-  if (/llama|qwen|deepseek|mixtral|kimi|oss/i.test(name)) return LLAMA_STYLE;
+  if (/llama|qwen|deepseek|mi[sx]tral|kimi|oss|\byi\b|internlm|baichuan|olmo-?2|grok|gemma/i.test(name))
+    return LLAMA_STYLE;
   // Nemotron 4: squared ReLU, rotary, no bias, untied.
   if (/nemotron/i.test(name)) return { ...LLAMA_STYLE, gated: false, norm: 'layer' };
   if (/mpt/i.test(name)) return { ...GPT_STYLE, bias: false };

@@ -8,12 +8,13 @@ import { join } from 'node:path';
 import test from 'ava';
 import { readCsv } from '../../bench/published/csv.js';
 import { Predictor } from '../../bench/published/predictor.js';
-import { type PublishedRun, publishedRun } from '../../bench/published/run.js';
+import { publishedRun } from '../../bench/published/run.js';
 import { kendall, labelScore, scoreOf } from '../../bench/published/score.js';
 import { languageModel } from '../../models/language-model.js';
 import { STEP_CONSTANTS } from '../../src/cost-model/step/constants.js';
 import { elementCount } from '../../src/ir/graph.js';
 import { ROOT } from '../cli/autopar.js';
+import { ROW, runOf } from './one-run.js';
 
 test('quoted fields hold commas, line ends and quotes', (t) => {
   const rows = readCsv('a,b,c\r\n1,"x, ""y""\nz",\n2,,3\n');
@@ -54,29 +55,6 @@ test('error, bias and regret of a sweep by hand', (t) => {
     { rows: 2, accuracy: 0.5, f1: 2 / 3 },
   );
 });
-
-const ROW = {
-  gpu_type: 'A100-SXM-80GB',
-  gpus: '16',
-  model: 'gpt-x',
-  layers: '4',
-  hidden: '512',
-  heads: '8',
-  seq: '512',
-  tp: '2',
-  pp: '2',
-  dp: '4',
-  microbatch: '2',
-  global_batch: '32',
-  iteration_time_s: '0.5',
-};
-
-/** The run of a row like `ROW`. */
-function runOf(also: Readonly<Record<string, string>>): PublishedRun {
-  const found = publishedRun({ ...ROW, ...also }, '');
-  if (typeof found === 'string') throw new Error(found);
-  return found;
-}
 
 test('a row becomes a run; what it lacks is said', (t) => {
   const run = publishedRun(ROW, 'x.csv');
