@@ -13,7 +13,7 @@ import { AutoparError } from '../src/ir/error.js';
 import { NoAssignment } from '../src/search/solver/limited-problem.js';
 import { solveApart } from '../src/search/solver/solve-apart.js';
 import { evaluate } from './contest/evaluate.js';
-import { problemOf, readInstance } from './contest/read.js';
+import { hasTooDear, problemOf, readInstance } from './contest/read.js';
 
 /** Costs of the best solutions published, by instance: what the table's last column compares with. */
 const BEST_KNOWN: Readonly<Record<string, number>> = {
@@ -72,7 +72,10 @@ function told(error: AutoparError): number {
 
 async function main(words: readonly string[]): Promise<number> {
   const { files, seconds, solver, solutions, json } = optionsOf(words);
-  if (solutions !== undefined) prepare(solutions);
+  if (solutions !== undefined) {
+    unlike(files);
+    prepare(solutions);
+  }
   const rows: Row[] = [];
   const refused: { file: string; code: string; message: string }[] = [];
   if (!json)
@@ -110,7 +113,7 @@ async function run(
   solver: (typeof SOLVERS)[number],
   solutions: string | undefined,
 ): Promise<Row> {
-  const name = basename(file).replace(/\.json(\.gz)?$/, '');
+  const name = nameOf(file);
   const read = performance.now();
   const used = process.cpuUsage();
   const instance = readInstance(file);
@@ -124,7 +127,11 @@ async function run(
     const reserve =
       RESERVE.seconds + RESERVE.ofLimit * seconds + (RESERVE.ofReading * (performance.now() - read)) / 1000;
     const left = Math.max(0.1, seconds - reserve - (performance.now() - started) / 1000);
-    const signal = AbortSignal.any([interrupted.signal, AbortSignal.timeout(Math.ceil(left * 1000))]);
+    // A timer of more milliseconds would be over at once.
+    const isTimed = left * 1000 < 2 ** 31;
+    const signal = isTimed
+      ? AbortSignal.any([interrupted.signal, AbortSignal.timeout(Math.ceil(left * 1000))])
+      : interrupted.signal;
     const task = {
       problem,
       effort: { work: Infinity, seconds: Math.max(0.05, left - GRACE) },
@@ -139,7 +146,7 @@ async function run(
     const checked = answer.states ? evaluate(instance, answer.states) : null;
     const fault = checked ? (checked.fault ?? faultOf(checked.cost, answer.cost)) : 'no solution found';
     if (answer.states && fault === null && solutions !== undefined) {
-      writeFileSync(join(solutions, `${name}.json`), `${JSON.stringify(answer.states)}\n`);
+      write(join(solutions, `${name}.json`), answer.states);
     }
     const known = BEST_KNOWN[name];
     return {
@@ -159,9 +166,11 @@ async function run(
     throw new AutoparError(
       'contest-limit-too-small',
       'input',
-      `${error.message}: usage_limit ${instance.limit}`,
+      `${error.message}: usage_limit ${instance.limit === Infinity ? 'none' : instance.limit}`,
       { file },
-      'raise usage_limit, or allow more strategies and pairs',
+      hasTooDear(instance)
+        ? 'costs past 2^53 are not taken, since sums with them are not exact: state costs in a larger unit'
+        : 'raise usage_limit, or allow more strategies and pairs',
     );
   } finally {
     clearInterval(sampling);
@@ -171,6 +180,38 @@ async function run(
 function faultOf(cost: bigint, told: number): string | null {
   if (cost > Number.MAX_SAFE_INTEGER) return `costs ${cost}: sums above 2^53 are not exact`;
   return cost === BigInt(told) ? null : `costs ${cost}, not ${told}`;
+}
+
+function write(file: string, states: readonly number[]): void {
+  try {
+    writeFileSync(file, `${JSON.stringify(states)}\n`);
+  } catch (error) {
+    throw new AutoparError(
+      'unwritable-solution',
+      'usage',
+      `cannot write the solution (${(error as NodeJS.ErrnoException).code ?? 'no reason given'})`,
+      { file },
+      'name a folder with room, in which no folder has the name of an instance',
+    );
+  }
+}
+
+function nameOf(file: string): string {
+  return basename(file).replace(/\.json(\.gz)?$/, '');
+}
+
+/** Solutions are named after instances: two of one name would overwrite each other. */
+function unlike(files: readonly string[]): void {
+  const names = files.map(nameOf);
+  const again = names.findIndex((name, index) => names.indexOf(name) < index);
+  if (again < 0) return;
+  throw new AutoparError(
+    'bad-usage',
+    'usage',
+    `${files[names.indexOf(names[again] as string)]} and ${files[again]} would both have the solution ${names[again]}.json`,
+    {},
+    'solve them in two runs with --solutions of their own, or rename one',
+  );
 }
 
 function prepare(folder: string): void {
@@ -209,7 +250,7 @@ function optionsOf(words: readonly string[]) {
     });
     const seconds = Number(values.seconds);
     const solver = SOLVERS.find((name) => name === values.solver);
-    if (!(seconds > 0)) throw usage(`--seconds takes a number above 0, not ${values.seconds}`);
+    if (!(seconds > 0 && seconds < Infinity)) throw usage(`--seconds takes a number above 0, not ${values.seconds}`);
     if (!solver) throw usage(`--solver takes ${SOLVERS.join(', ')}, not ${values.solver}`);
     if (positionals.length === 0) throw usage('no instance is named');
     return { files: positionals, seconds, solver, solutions: values.solutions, json: values.json };

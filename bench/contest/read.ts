@@ -114,10 +114,16 @@ function finite(cost: number): number {
   return cost > Number.MAX_SAFE_INTEGER ? Infinity : cost;
 }
 
+/** Whether some cost is neither forbidden nor one that the solver takes. */
+export function hasTooDear({ costs, edgeCosts }: Instance): boolean {
+  const isTooDear = (cost: number) => cost < FORBIDDEN && finite(cost) === Infinity;
+  return [costs, edgeCosts].some((tables) => tables.some((row) => row.some(isTooDear)));
+}
+
 function limitOf(limit: unknown, file: string): number {
   if (limit === undefined || limit === null) return Infinity;
   if (typeof limit !== 'number' || !(limit >= 0)) {
-    throw malformed(file, 'problem.usage_limit', 'a number of bytes', JSON.stringify(limit));
+    throw malformed(file, 'problem.usage_limit', 'a number of bytes', shown(limit));
   }
   // Bytes are whole.
   return Math.floor(limit);
@@ -153,11 +159,17 @@ function parse(file: string): unknown {
   let text = '';
   try {
     text = (bytes[0] === 0x1f && bytes[1] === 0x8b ? gunzipSync(bytes) : bytes).toString('utf8');
-    return JSON.parse(text);
+    // Some editors begin a file with a mark of byte order.
+    return JSON.parse(text.replace(/^\uFEFF/, ''));
   } catch (error) {
     const { message } = error as Error;
-    throw malformed(file, `the file${lineOf(text, message)}`, 'JSON, or JSON in gzip', message);
+    throw malformed(file, `the file${lineOf(text, message)}`, 'JSON, or JSON in gzip', printable(message));
   }
+}
+
+/** A parser repeats what it could not read, which may be anything. */
+function printable(message: string): string {
+  return message.replace(/[^\x20-\x7e]/g, '?');
 }
 
 /** The line that a parser's message means, where it tells a position. */
@@ -192,11 +204,21 @@ function rows(
     }
     const wrong = row.findIndex((entry: unknown) => !Number.isInteger(entry) || (entry as number) < 0);
     if (wrong >= 0) {
-      throw malformed(file, `${here}[${wrong}]`, 'a whole number from 0', JSON.stringify(row[wrong]) ?? 'nothing');
+      throw malformed(file, `${here}[${wrong}]`, 'a whole number from 0', shown(row[wrong]));
     }
   });
   return value as number[][];
 }
+
+/** A value where it is short, its kind where it may be anything. */
+function shown(value: unknown): string {
+  if (typeof value === 'number' || typeof value === 'boolean') return String(value);
+  if (typeof value !== 'string') return kindOf(value);
+  return value.length <= MOST_SHOWN ? JSON.stringify(value) : `a string of ${value.length} characters`;
+}
+
+/** Characters of a string that an error repeats. */
+const MOST_SHOWN = 60;
 
 function kindOf(value: unknown): string {
   return value === undefined
@@ -205,7 +227,9 @@ function kindOf(value: unknown): string {
       ? 'null'
       : Array.isArray(value)
         ? 'a list'
-        : `a ${typeof value}`;
+        : typeof value === 'object'
+          ? 'an object'
+          : `a ${typeof value}`;
 }
 
 function malformed(file: string, place: string, expected: string, found: string): AutoparError {

@@ -2,7 +2,7 @@
  * @file The contest's benchmark: its example, its own evaluator, files that are not as they should be.
  */
 import { spawnSync } from 'node:child_process';
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -90,6 +90,19 @@ test('the example is solved to its optimum, from JSON and from gzip, and written
   );
   const solution = JSON.parse(readFileSync(join(folder, 'out', 'example.json'), 'utf8')) as number[];
   t.deepEqual(evaluate(readInstance(plain), solution), { cost: 445n, peak: 50n, fault: null });
+});
+
+test('more seconds than a timer counts are as good as no limit; a mark of byte order is no fault', (t) => {
+  for (const seconds of ['3e6', '1e12']) {
+    const { status, stdout, stderr } = run(
+      written('marked.json', `\uFEFF${JSON.stringify(EXAMPLE)}`),
+      '--seconds',
+      seconds,
+    );
+    t.is(status, 0, stderr);
+    t.is(stderr, '');
+    t.regex(stdout, /optimal/);
+  }
 });
 
 test('a file that is not as it should be is told, and the others are solved; costs that doubles round are no solution', (t) => {
@@ -260,6 +273,11 @@ const MALFORMED: readonly (readonly [string, (problem: (typeof EXAMPLE)['problem
     /problem\.nodes\.usages: expected a list of lists, found nothing/,
   ],
   [
+    'a long word for a cost',
+    (p) => ({ ...p, nodes: { ...p.nodes, costs: [['x'.repeat(1e6)], ...p.nodes.costs.slice(1)] } }),
+    /expected a whole number from 0, found a string of 1000000 characters$/,
+  ],
+  [
     'lists that are none',
     (p) => ({ ...p, nodes: { ...p.nodes, intervals: 3 } }),
     /problem\.nodes\.intervals: expected a list of lists, found a number/,
@@ -276,12 +294,30 @@ for (const [name, change, message] of MALFORMED) {
 }
 
 test('files that cannot be read or hold no JSON, a limit that nothing meets, and bad options end without a stack trace', (t) => {
+  const dear = { ...EXAMPLE.problem.nodes, costs: EXAMPLE.problem.nodes.costs.map((row) => row.map(() => 2 ** 54)) };
+  const blocked = join(folder, 'blocked');
+  mkdirSync(join(blocked, 'blocked.json'), { recursive: true });
   const cases: readonly (readonly [readonly string[], number, RegExp])[] = [
     [[join(folder, 'absent.json')], 3, /^error\[unreadable-contest-file\]: cannot read the contest file \(ENOENT\)/],
     [
       [written('text.json', '{\n"problem": {} "more"}')],
       3,
       /^error\[bad-contest-file\]: the file, line 2: expected JSON, or JSON in gzip/,
+    ],
+    [
+      [written('bytes.json', Buffer.of(0x7b, 0x1b, 0x9b, 0, 7))],
+      3,
+      /^error\[bad-contest-file\]: the file[^\n]*: expected JSON, or JSON in gzip, found [\x20-\x7e]+\n/,
+    ],
+    [
+      [
+        written(
+          'nested.json',
+          `{"problem": {"nodes": {"costs": [[${'['.repeat(1e5)}${']'.repeat(1e5)}]]}, "edges": {}}}`,
+        ),
+      ],
+      3,
+      /^error\[bad-contest-file\]: problem\.nodes\.costs\[0\]\[0\]: expected a whole number from 0, found a list\n/,
     ],
     [
       ['x.json', '--solutions', written('taken.json', '')],
@@ -293,6 +329,22 @@ test('files that cannot be read or hold no JSON, a limit that nothing meets, and
       3,
       /^error\[contest-limit-too-small\]: every assignment takes more than the limit: usage_limit 3/,
     ],
+    [
+      [written('dear.json', JSON.stringify({ problem: { ...EXAMPLE.problem, nodes: dear } }))],
+      3,
+      /every assignment is forbidden: usage_limit 50\n.*\n {2}hint: costs past 2\^53 are not taken/,
+    ],
+    [
+      [written('blocked.json', JSON.stringify(EXAMPLE)), '--solutions', blocked],
+      3,
+      /^error\[unwritable-solution\]: cannot write the solution \(EISDIR\)\n {2}in .*blocked\.json\n/,
+    ],
+    [
+      ['a/x.json', 'b/x.json.gz', '--solutions', folder],
+      2,
+      /^error\[bad-usage\]: a\/x\.json and b\/x\.json\.gz would both have the solution x\.json/,
+    ],
+    [['x.json', '--seconds', 'Infinity'], 2, /^error\[bad-usage\]: --seconds takes a number above 0, not Infinity/],
     [[], 2, /^error\[bad-usage\]: no instance is named/],
     [['x.json', '--seconds', 'soon'], 2, /^error\[bad-usage\]: --seconds takes a number above 0, not soon/],
     [['x.json', '--solver', 'other'], 2, /^error\[bad-usage\]: --solver takes highs, glpk, none, not other/],

@@ -32,6 +32,9 @@ export interface Following {
 /** Seconds beyond the user's limit in which the thread may come to its own end. */
 const GRACE = 1;
 
+/** Milliseconds that a timer counts at most: a longer one would be over at once. The thread looks at the clock itself. */
+const LONGEST_WAIT = 2 ** 31 - 1;
+
 /** Seconds that a thread which has answered has for its end; it takes some hundredths. */
 const WIND_UP = 2;
 
@@ -42,7 +45,7 @@ const WIND_UP = 2;
  */
 export function solveApart(task: Task, { signal, better }: Following = {}): Promise<Answer> {
   return new Promise((resolve, reject) => {
-    let best: Answer = { states: null, cost: Infinity, bound: -Infinity };
+    let best: Answer = { states: null, cost: Infinity, bound: 0 };
     let isAnswered = false;
     const { problem, effort, solver, accompanied } = task;
     const { seconds } = effort;
@@ -62,7 +65,8 @@ export function solveApart(task: Task, { signal, better }: Following = {}): Prom
       answer(() => resolve(best));
     };
     // A call of an integer solver looks at the clock rarely: past the limit it is not waited for.
-    const timer = seconds === undefined ? undefined : setTimeout(end, (seconds + GRACE) * 1000);
+    const wait = ((seconds ?? Infinity) + GRACE) * 1000;
+    const timer = wait > LONGEST_WAIT ? undefined : setTimeout(end, wait);
     /** The first answer counts. It is passed on by what comes first: the thread's end, or the time for it. */
     const answer = (finish: () => void) => {
       if (isAnswered) return;
@@ -108,7 +112,10 @@ export function solveApart(task: Task, { signal, better }: Following = {}): Prom
     });
     worker.on('messageerror', (error) => answer(() => reject(error)));
     // After an error the thread ends, too.
-    worker.on('error', (error) => answer(() => reject(error)));
+    worker.on('error', (error: NodeJS.ErrnoException) =>
+      // Where it has no more room, what it has told so far stands.
+      answer(() => (error.code === 'ERR_WORKER_OUT_OF_MEMORY' && best.states ? resolve(best) : reject(error))),
+    );
     worker.on('exit', (code) => {
       if (isAnswered) return;
       isAnswered = true;

@@ -77,6 +77,14 @@ test('little effort leaves a valid answer and a bound below it', (t) => {
   t.is(limitedCostOf(problem, long.states ?? []), long.cost);
 });
 
+test('a limit of more seconds than a timer counts ends nothing', async (t) => {
+  const problem = layered(12, 4, 2);
+  const task = { problem, effort: { work: 1e8, seconds: 3e6 }, solver: 'highs' } as const;
+  const { cost, bound } = await solveApart(task);
+  t.deepEqual([cost, bound], [cost, cost]);
+  t.is(cost, solve(problem, { work: 1e8 }, await loadSolver('highs')).cost);
+});
+
 test('a search on another thread ends when told, with the best so far', async (t) => {
   const problem = layered(400, 12, 9);
   const controller = new AbortController();
