@@ -35,7 +35,7 @@ export interface Formulation {
 }
 
 /** Columns that a formulation has at most. */
-export function columnCount(core: Core, allowed: Uint8Array): number {
+export function columnCount(core: Core, allowed = new Uint8Array(core.unary.length).fill(1)): number {
   const left = leftOf(core, allowed);
   let count = 0;
   for (let v = 0; v < core.count; v++) if ((left[v] as number) > 1) count += left[v] as number;

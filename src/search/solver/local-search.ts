@@ -25,6 +25,13 @@ const ROWS_AT_ONCE = 4;
 /** Variables in blocks between two changes of penalties. */
 const PRESS = 640;
 
+/** Visits of each variable between two sums of the cost, and before anything is found. */
+const SUMMED = 10;
+const SEARCHED = 2;
+/** How forbidden pairs become dearer as long as nothing is found: by this factor, up to this cost, far below 2^53. */
+const STRICTER = 3;
+const DEAREST = 2 ** 45;
+
 /** What visiting a variable costs beside its entries, in entries. */
 const PER_VARIABLE = 100;
 
@@ -51,7 +58,12 @@ export class LocalSearch {
   /** States that may be taken, by state number. */
   private allowed: Uint8Array;
 
+  /** The core with a price on forbidden pairs, its tables, and the price by edge. */
   private readonly core: Core;
+  private readonly tables: Float64Array[];
+  private readonly edgePrices: Float64Array;
+  /** Variables in blocks since the assignment was summed anew. */
+  private unsummed = 0;
 
   constructor(
     private readonly exact: Core,
@@ -59,7 +71,11 @@ export class LocalSearch {
     start: Int32Array,
     seed: number,
   ) {
-    const core = softened(exact);
+    const price = usualPrice(exact);
+    const made = new Map([...new Set(exact.tables)].map((table) => [table, priced(table, price)]));
+    this.tables = exact.tables.map((table) => made.get(table) as Float64Array);
+    this.edgePrices = new Float64Array(exact.tables.length).fill(price);
+    const core = { ...exact, tables: this.tables };
     this.core = core;
     this.random = generator(seed);
     this.states = Int32Array.from(start);
@@ -107,8 +123,10 @@ export class LocalSearch {
       const done = (this.work - from) / work;
       moved += this.move(hot * (cold / hot) ** done, width);
       if (moved < PRESS) continue;
+      this.unsummed += moved;
       moved = 0;
       this.press();
+      if (this.unsummed > (this.best ? SUMMED : SEARCHED) * this.core.count) this.sumAnew();
       if (stop()) return;
     }
   }
@@ -317,6 +335,29 @@ export class LocalSearch {
     }
   }
 
+  /**
+   * Sums the cost anew: what changes add up to drifts where costs differ by more than 2^53. As long as nothing was found, forbidden
+   * pairs that are taken become dearer, each by itself: against high costs of states the usual price may be too low, and one that
+   * is high everywhere leaves no way out (Morris 1993, the breakout method).
+   */
+  private sumAnew(): void {
+    this.unsummed = 0;
+    const { exact, states, edgePrices } = this;
+    if (this.best === null) {
+      for (let e = 0; e < exact.tables.length; e++) {
+        const table = exact.tables[e] as Float64Array;
+        const b = exact.edgeB[e] as number;
+        const width = (exact.offsets[b + 1] as number) - (exact.offsets[b] as number);
+        const at = (states[exact.edgeA[e] as number] as number) * width + (states[b] as number);
+        const price = (edgePrices[e] as number) * STRICTER;
+        if (table[at] !== Infinity || price > DEAREST) continue;
+        edgePrices[e] = price;
+        this.tables[e] = priced(table, price);
+      }
+    }
+    this.cost = coreCost(this.core, states);
+  }
+
   /** A price at which the whole limit is worth a share of the cost. */
   private unit(): number {
     return Math.max(1, Math.abs(this.cost) * 0.01);
@@ -393,16 +434,15 @@ export class LocalSearch {
   }
 }
 
-/** A core whose forbidden pairs are only dear, so that moves may pass through them. */
-function softened(core: Core): Core {
+/** What a forbidden pair costs at first, so that moves may pass through it: four times the dearest of those that are not. */
+function usualPrice({ tables }: Core): number {
   let largest = 1;
-  const made = new Map<Float64Array, Float64Array>();
-  for (const table of core.tables) for (const cost of table) if (cost > largest && cost !== Infinity) largest = cost;
-  const soft = (table: Float64Array) => {
-    if (!table.includes(Infinity)) return table;
-    const known = made.get(table) ?? table.map((cost) => (cost === Infinity ? largest * 4 : cost));
-    made.set(table, known);
-    return known;
-  };
-  return { ...core, tables: core.tables.map(soft) };
+  for (const table of new Set(tables))
+    for (const cost of table) if (cost > largest && cost !== Infinity) largest = cost;
+  return largest * 4;
+}
+
+/** A table whose forbidden pairs have a price; itself where there are none. */
+function priced(table: Float64Array, price: number): Float64Array {
+  return table.includes(Infinity) ? table.map((cost) => (cost === Infinity ? price : cost)) : table;
 }

@@ -8,6 +8,7 @@
  * Effort is counted in table entries looked at, so equal problems have equal answers; seconds are a limit of the user's own.
  */
 
+import { bindingRows } from './binding-rows.js';
 import type { Companion } from './companion.js';
 import { type Core, coreCost, rowUsage } from './core.js';
 import { Dual } from './dual.js';
@@ -16,6 +17,7 @@ import type { IntegerSolver } from './integer-solvers.js';
 import { type Level, levelOf } from './level.js';
 import { type LimitedProblem, NoAssignment } from './limited-problem.js';
 import { LocalSearch } from './local-search.js';
+import { repaired } from './repair.js';
 import { COLDEST, searchRound } from './rounds.js';
 import { tightened } from './tighten.js';
 
@@ -44,6 +46,9 @@ const NOTE_SECONDS = 0.5;
 const BRANCH_ROUND = 0.05;
 /** Share of what is left that an integer program gets: it tells nothing before its end. */
 const PROGRAM_SHARE = 0.25;
+/** The same in a branch, and in one before anything is found. */
+const BRANCH_SHARE = 0.2;
+const FIRST_SHARE = 0.01;
 /** Branches are left alone for a while where, after this share of the effort, they would not close this share of the gap. */
 const PATIENCE = 0.04;
 const PROMISE = 0.3;
@@ -52,6 +57,12 @@ const PER_COLUMN = 50;
 const FEWEST_NODES = 20;
 /** Columns of a program that is tried in every round. */
 const FEW_COLUMNS = 5000;
+/** The same where the clock alone ends the search, and as long as it pays. */
+const SOME_COLUMNS = 40_000;
+const PAYING_SHARE = 0.8;
+/** All memory rows are stated where they have no more entries than these, or so many by column; else those that matter so far. */
+const FEW_ENTRIES = 100_000;
+const ENTRIES_PER_COLUMN = 4;
 /** Sweeps between two changes of prices. */
 const SWEEPS = 3;
 /** Prices start when messages have settled. */
@@ -64,6 +75,10 @@ const STRETCH = 45;
 const KNOWN = { firstSweeps: 3, stretch: 15 };
 /** Share of a round of local search between two stretches of sweeps, as long as there is no solution to return. */
 const FIRST_ROUND = 0.1;
+/** Variables of a core in which annealing takes so long that solutions are made from what sweeps favour, from the first on. */
+const MANY_VARIABLES = 10_000;
+/** The same between two integer programs of which the first has brought much. */
+const BETWEEN_PROGRAMS = 0.1;
 /** Table entries of all open branches together: about half a gigabyte. */
 const OPEN_ENTRIES = 3e7;
 /** Fixing is repeated where it left less than this share of the pairs. */
@@ -111,7 +126,8 @@ class Solving {
   private depth = 0;
   private states: readonly number[] | null = null;
   private cost = Infinity;
-  private bound = -Infinity;
+  /** Costs are not negative. */
+  private bound = 0;
   private work = 0;
   /** Seconds at which an answer was told last. */
   private notedAt = -Infinity;
@@ -121,6 +137,8 @@ class Solving {
   private open: Open[] = [];
   /** Whether branches raise the bound too slowly to end. */
   private isSlow = false;
+  /** Whether the last integer program closed so much of the gap that the next gets most of the time. */
+  private isProgramming = false;
   /** The best cost at the last fixing. */
   private fixedAt = Infinity;
 
@@ -143,11 +161,12 @@ class Solving {
       }
       // The deepest core is the smallest; the widest has ways that were cut with what was not better.
       for (const level of new Set([this.levels[this.levels.length - 1], this.levels[0]])) {
-        if (level && !this.isDone()) this.improve(level, this.kindOf(round));
+        if (level && !this.isDone()) this.improve(level, this.kindOf(round), this.isProgramming ? BETWEEN_PROGRAMS : 1);
       }
       if (this.cost < this.fixedAt && !this.isDone()) this.fix();
       this.prove(round);
     }
+    if (this.bound === Infinity) throw new NoAssignment('no assignment keeps the limit and all that is forbidden');
     return this.answer();
   }
 
@@ -160,13 +179,21 @@ class Solving {
   private prove(round: number): void {
     const level = this.levels[this.levels.length - 1];
     if (!level || this.isDone()) return;
+    const columns = columnCount(level.core);
     const isDue = round % 4 === 3;
-    const program = (most: number, share: number) => {
-      if (this.solver && !this.isDone()) this.raise(this.integerProgram(level, this.solver, most, share));
-    };
-    program(FEW_COLUMNS, PROGRAM_SHARE);
+    const isSome = columns <= SOME_COLUMNS && this.effort.work === Infinity;
+    if (columns <= FEW_COLUMNS || (isSome && (round === 0 || this.isProgramming))) this.program(level);
     if (round % (this.isSlow ? 8 : 2) === 1 && !this.isDone()) this.branch(round);
-    if (isDue) program(MOST_COLUMNS, PROGRAM_SHARE);
+    if (isDue && columns > FEW_COLUMNS && columns <= MOST_COLUMNS) this.program(level);
+  }
+
+  /** Hands a level to the integer solver, and notes whether more time for it would be well spent. */
+  private program(level: Bounded): void {
+    if (!this.solver || this.isDone()) return;
+    const [from, open, spent] = [this.bound, this.cost - this.bound, this.spent()];
+    this.raise(this.integerProgram(level, this.solver, this.isProgramming ? PAYING_SHARE : PROGRAM_SHARE));
+    const [part, closed] = [this.spent() - spent, (this.bound - from) / open];
+    this.isProgramming = this.effort.work === Infinity && part > 0.01 && closed * (1 - this.spent()) > PROMISE * part;
   }
 
   /** Adds the level of a problem, if anything of it is open. */
@@ -209,7 +236,7 @@ class Solving {
 
   /** Dual ascent until a stretch of sweeps brings nothing; as long as there is no solution, one is looked for on the way. */
   private ascend(level: Bounded, gain: number, isKnown: boolean): void {
-    const { dual, constant } = level;
+    const { core, dual, constant } = level;
     const until = this.seconds() + 0.15 * this.left();
     const { firstSweeps, stretch } = isKnown ? KNOWN : { firstSweeps: FIRST_SWEEPS, stretch: STRETCH };
     const most = this.work + this.effort.work / 8;
@@ -220,15 +247,28 @@ class Solving {
       sweeps += 1;
       const scale = Math.abs(dual.best + constant);
       const target = this.cost < Infinity ? this.cost - constant : dual.best + scale * 0.05;
+      if (sweeps === SWEEPS && this.cost === Infinity && core.count > MANY_VARIABLES) this.repair(level);
       if (sweeps >= firstSweeps && sweeps % SWEEPS === 0) dual.reprice(target);
       if (sweeps % stretch === 0) {
         if (dual.best - last <= (scale * gain * stretch) / STRETCH || dual.best + constant > this.cost) break;
         last = dual.best;
         this.advise(level);
+        if (this.cost === Infinity || core.count > MANY_VARIABLES) this.repair(level);
         if (this.cost === Infinity) this.improve(level, 0, FIRST_ROUND);
       }
     }
     if (!this.stopped() && this.seconds() >= until) this.cutShort.add(dual);
+  }
+
+  /** What the bound favours, made to fit: a solution where annealing would take long to find one. */
+  private repair({ core, dual, search, constant, expand }: Bounded): void {
+    if (core.rows === 0) return;
+    const states = repaired(core, dual.favoured);
+    this.work += core.entries;
+    const cost = states ? coreCost(core, states) : Infinity;
+    if (!states || cost + constant >= this.cost) return;
+    search.restart(states);
+    this.take(expand(states), cost + constant);
   }
 
   private improve(level: Bounded, number: number, share = 1): void {
@@ -287,16 +327,18 @@ class Solving {
   /**
    * Hands a level to the integer solver; rows that its answer passes are added. Returns a bound on the level, −Infinity
    * where nothing is learnt.
-   * @param most columns
+   * @param share of the time that is left
    */
-  private integerProgram(level: Bounded, solver: IntegerSolver, most: number, share: number): number {
+  private integerProgram(level: Bounded, solver: IntegerSolver, share: number): number {
     const { core, dual, search, constant, expand } = level;
     const allowed = new Uint8Array(core.unary.length).fill(1);
     let bound = -Infinity;
-    const columns = columnCount(core, allowed);
-    if (columns > most || columns * PER_COLUMN * FEWEST_NODES > this.effort.work - this.work) return bound;
+    const columns = columnCount(core);
+    if (columns * PER_COLUMN * FEWEST_NODES > this.effort.work - this.work) return bound;
     const priced = dual.rows.filter((_, index) => (dual.prices[index] as number) > 0);
-    const rows = [...new Set([...priced, ...search.rows])];
+    const binding = bindingRows(core);
+    const isAll = binding.entries <= Math.max(FEW_ENTRIES, ENTRIES_PER_COLUMN * columns);
+    const rows = isAll ? [...binding.rows] : [...new Set([...priced, ...search.rows])];
     // One is a small part of what is still open, so that the solver's tolerances are, too.
     const room = this.cost < Infinity ? this.cost - constant - dual.best : Math.abs(dual.best + constant);
     const scale = Math.max(1, room / 1e5);
@@ -329,7 +371,7 @@ class Solving {
     return bound;
   }
 
-  /** Splits the deepest core best first, where it was left: the bound is the least of what is open. */
+  /** Splits the deepest core, best first, going on where it was left: the bound is the least of what is open. */
   private branch(round: number): void {
     const until = this.seconds() + (round < 4 ? 0.5 : 0.8) * this.left();
     const most = this.work + (this.effort.work - this.work) / 4;
@@ -340,7 +382,9 @@ class Solving {
     const entries = () => this.open.reduce((sum, { level }) => sum + level.core.entries, 0);
     while (!this.isDone() && this.seconds() < until && this.work < most && entries() < OPEN_ENTRIES) {
       this.heed();
-      this.open = this.open.filter(({ bound }) => bound < this.cost).sort((a, b) => b.bound - a.bound);
+      this.open = this.open.filter(({ bound }) => bound < this.cost);
+      // As long as nothing is found, deepest first: one is looked for, or the proof that there is none, and bounds tell of neither.
+      if (this.cost < Infinity) this.open.sort((a, b) => b.bound - a.bound);
       const node = this.open.pop();
       const split = node?.level.dual.split();
       if (node && !split) {
@@ -350,14 +394,14 @@ class Solving {
       if (node && split) {
         const { core, dual, constant, limit } = node.level;
         const problem = tightened(core, dual, dual.safeBound(), this.cost - constant, limit);
-        for (const side of [1, 0]) {
+        for (const side of this.cost < Infinity ? [1, 0] : [0, 1]) {
           const child = this.child(problem, split, side, node.level);
           if (child && child.bound < this.cost) this.open.push({ ...child, bound: Math.max(child.bound, node.bound) });
         }
       }
       this.raise(this.open.reduce((least, { bound }) => Math.min(least, bound), this.cost));
       const [part, closed] = [this.spent() - spent, (this.bound - from) / (this.cost - from)];
-      this.isSlow = part > PATIENCE && closed * (1 - this.spent()) < PROMISE * part;
+      this.isSlow = this.cost < Infinity && part > PATIENCE && closed * (1 - this.spent()) < PROMISE * part;
       if (this.isSlow) return;
     }
   }
@@ -377,8 +421,9 @@ class Solving {
       if (!level) return null;
       let bound = Math.ceil(level.dual.safeBound() + level.constant - 1e-6);
       if (bound < this.cost) this.improve(level, COLDEST, BRANCH_ROUND);
-      if (bound < this.cost && this.solver) {
-        bound = Math.max(bound, Math.ceil(this.integerProgram(level, this.solver, FEW_COLUMNS, 0.2) - 1e-6));
+      const share = this.cost < Infinity ? BRANCH_SHARE : FIRST_SHARE;
+      if (bound < this.cost && this.solver && columnCount(level.core) <= FEW_COLUMNS) {
+        bound = Math.max(bound, Math.ceil(this.integerProgram(level, this.solver, share) - 1e-6));
       }
       const { search: _, ...rest } = level;
       return { level: rest, bound };

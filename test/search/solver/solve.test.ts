@@ -4,9 +4,11 @@
 import type { Worker } from 'node:worker_threads';
 import test from 'ava';
 import fc from 'fast-check';
+import type { CostFactor } from '../../../src/search/cost-problem.js';
 import { eliminate } from '../../../src/search/elimination.js';
+import { generator } from '../../../src/search/solver/generator.js';
 import { loadSolver } from '../../../src/search/solver/integer-solvers.js';
-import { limitedCostOf, NoAssignment } from '../../../src/search/solver/limited-problem.js';
+import { type LimitedProblem, limitedCostOf, NoAssignment } from '../../../src/search/solver/limited-problem.js';
 import { solve } from '../../../src/search/solver/solve.js';
 import { solveApart } from '../../../src/search/solver/solve-apart.js';
 import { draws } from '../../selection.js';
@@ -129,6 +131,52 @@ test('a companion on a second thread changes no optimum, and a limit that nothin
     await t.throwsAsync(solveApart({ ...task, problem: { ...problem, limit: 0 } }), { instanceOf: NoAssignment });
   }
 });
+
+test('that nothing keeps all that is forbidden is proven by branches, and by integer programs', async (t) => {
+  // Five variables of four states, no two alike.
+  const variables = [0, 1, 2, 3, 4];
+  const values = Float64Array.from({ length: 16 }, (_, at) => (at % 5 === 0 ? Infinity : 0));
+  const factors = variables.flatMap((b) =>
+    variables.slice(0, b).map((a) => ({ variables: [a, b], table: { sizes: [4, 4], values } })),
+  );
+  const problem = { sizes: [4, 4, 4, 4, 4], factors, uses: [], limit: Infinity };
+  for (const solver of [null, await loadSolver('highs')]) {
+    t.throws(() => solve(problem, { work: 1e8 }, solver), {
+      instanceOf: NoAssignment,
+      message: 'no assignment keeps the limit and all that is forbidden',
+    });
+  }
+  const four = { ...problem, sizes: [4, 4, 4, 4], factors: factors.filter(({ variables: [, b] }) => b !== 4) };
+  t.is(solve(four, { work: 1e8 }, null).cost, 0);
+});
+
+test('where states are dear and pairs cheap or forbidden, an assignment of allowed pairs is found', (t) => {
+  const problem = scarce(2000, 8, 4);
+  const { states, cost, bound } = solve(problem, { work: 3e8 }, null);
+  t.truthy(states);
+  t.is(limitedCostOf(problem, states ?? []), cost);
+  t.true(bound <= cost);
+});
+
+/** Half of all pairs are forbidden, those of a hidden assignment are not; pairs cost little, states up to a million. */
+function scarce(count: number, size: number, seed: number): LimitedProblem {
+  const random = generator(seed);
+  const hidden = Array.from({ length: count }, () => random.below(size));
+  const factors: CostFactor[] = hidden.map((_, v) => ({
+    variables: [v],
+    table: { sizes: [size], values: Float64Array.from({ length: size }, () => random.below(1e6)) },
+  }));
+  for (let edge = 0; edge < 2 * count; edge++) {
+    const a = random.below(count - 30);
+    const b = a + 1 + random.below(29);
+    const values = Float64Array.from({ length: size * size }, () =>
+      random.next() < 0.5 ? Infinity : random.below(10),
+    );
+    values[(hidden[a] as number) * size + (hidden[b] as number)] = 3;
+    factors.push({ variables: [a, b], table: { sizes: [size, size], values } });
+  }
+  return { sizes: hidden.map(() => size), factors, uses: [], limit: Infinity };
+}
 
 test('what cannot be kept is refused, on this thread and on another', async (t) => {
   const problem = {
