@@ -58,6 +58,12 @@ export const FROM_SCRATCH: Readonly<Record<string, (seed: number) => Instance>> 
     scratch('lasting-tight', { nodes: 2000, strategies: 10, edges: layers(3), seed, lasting: 0.5, limit: 1 }),
   'forbidden-pairs': (seed) =>
     scratch('forbidden-pairs', { nodes: 1500, strategies: 10, edges: layers(3), seed, forbidden: 0.4, limit: 1.2 }),
+  apart: (seed) =>
+    scratch('apart', { nodes: 5000, strategies: 6, edges: () => [], seed, isContrary: true, overLeast: 1.1 }),
+  groups: (seed) =>
+    scratch('groups', { nodes: 600, strategies: 6, edges: groups(6), seed, isContrary: true, overLeast: 1.1 }),
+  'huge-layers': (seed) =>
+    scratch('huge-layers', { nodes: 100_000, strategies: 6, edges: layers(2), seed, isContrary: true, overLeast: 1.1 }),
   'small-layers': (seed) => scratch('small-layers', { nodes: 80, strategies: 6, edges: layers(3), seed }),
   'small-tight': (seed) =>
     scratch('small-tight', { nodes: 80, strategies: 6, edges: layers(3), seed, lasting: 0.3, limit: 1.02 }),
@@ -218,11 +224,16 @@ interface Recipe {
   readonly lasting?: number;
   /** Over what the hidden solution takes. */
   readonly limit?: number;
+  /** Over the least bytes that any choice takes, as in the contest, in place of that; for graphs without forbidden pairs. */
+  readonly overLeast?: number;
+  /** Whether what takes less memory takes more time, so that the limit costs something everywhere. */
+  readonly isContrary?: boolean;
 }
 
 /** A solution is hidden in it, so that there is one: its pairs are allowed, and the limit is a factor over what it takes. */
 function scratch(name: string, recipe: Recipe): Instance {
   const { nodes, strategies, aliases = 0, forbidden = 0, lasting = 0.1, limit = 1.1, seed } = recipe;
+  const { overLeast, isContrary = false } = recipe;
   const random = generator(seed);
   const made = draft();
   const hidden: number[] = [];
@@ -231,7 +242,8 @@ function scratch(name: string, recipe: Recipe): Instance {
     const [work, bytes] = [10 ** (2 + 3 * random.next()), 10 ** (4 + 3 * random.next())];
     // The more devices share a node, the less memory it takes and, mostly, the less time.
     const shares = Array.from({ length: count }, () => 2 ** random.below(5));
-    made.costs.push(shares.map((share) => Math.round((work / share) * (0.8 + 0.8 * random.next()) + work * 0.1)));
+    const time = (share: number) => (isContrary ? work * Math.sqrt(share) : work / share);
+    made.costs.push(shares.map((share) => Math.round(time(share) * (0.8 + 0.8 * random.next()) + work * 0.1)));
     made.usages.push(shares.map((share) => Math.round(bytes / share)));
     made.intervals.push([node, node + 1 + (random.next() < lasting ? nodes : random.below(20))]);
     hidden.push(random.next() < 0.9 ? shares.indexOf(Math.max(...shares)) : random.below(count));
@@ -251,6 +263,7 @@ function scratch(name: string, recipe: Recipe): Instance {
     if (costs[x * b + y] === FORBIDDEN) costs[x * b + y] = 1000;
     made.edgeCosts.push(costs);
   }
+  if (overLeast !== undefined) return { name, ...made, limit: Math.floor(overLeast * leastPeak(made)) };
   const usages = made.usages.map((bytes, node) => [bytes[hidden[node] as number] as number]);
   return { name, ...made, limit: Math.floor(limit * leastPeak({ usages, intervals: made.intervals })) };
 }
@@ -303,6 +316,12 @@ function layers(reads: number) {
     }
     return edges;
   };
+}
+
+/** Every pair within each of some groups, which only memory joins. */
+function groups(size: number) {
+  return (nodes: number): [number, number][] =>
+    everyPair(nodes).filter(([i, j]) => Math.floor(i / size) === Math.floor(j / size));
 }
 
 function everyPair(nodes: number): [number, number][] {
