@@ -12,7 +12,9 @@ export function impossible(
   all: readonly Combination[],
   { devices, globalBatch, facts, decided }: SpaceOptions,
 ): AutoparError {
-  const [first] = all;
+  // Chunks are asked of stages: where some combination has them, what stands in its way says more.
+  const isChunked = (decided.virtualStages ?? 1) > 1;
+  const first = (isChunked ? all.find(({ degrees }) => degrees.pp > 1) : undefined) ?? all[0];
   return new AutoparError(
     first ? 'no-combination' : 'degrees-do-not-match-devices',
     first ? 'noPlan' : 'usage',
@@ -21,9 +23,16 @@ export function impossible(
       : noDegrees(devices, facts, decided),
     {},
     first
-      ? `a step has ${globalBatch} samples: give another --global-batch, or fewer degrees`
+      ? `a step has ${globalBatch} samples: give another --global-batch, or fewer degrees${pinnedPipeline(decided)}`
       : 'devices = pp · dp · sp · tp, and ep divides dp · sp and the experts; leave one of them out to fill them',
   );
+}
+
+/** What is said of the pipeline, to be left out. */
+function pinnedPipeline({ schedule, virtualStages, microBatch, microBatches }: Decided): string {
+  const given = { schedule, 'virtual-stages': virtualStages, 'micro-batch': microBatch, 'micro-batches': microBatches };
+  const options = Object.entries(given).flatMap(([name, value]) => (value === undefined ? [] : [`--${name}`]));
+  return options.length === 0 ? '' : `, or leave out ${options.join(' or ')}`;
 }
 
 /** Which of the degrees that are given leave none for the others. */

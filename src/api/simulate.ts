@@ -25,7 +25,7 @@ import type { ModelWork } from '../cost-model/step/work.js';
 import type { LossOptions } from '../ir/autodiff/append-loss.js';
 import { AutoparError } from '../ir/error.js';
 import { checkRequest } from '../schedule/make-schedule.js';
-import { factsOf, type SpaceOptions } from '../search/configurations/space.js';
+import { divisors, factsOf, type SpaceOptions } from '../search/configurations/space.js';
 import { clusterSources } from './cluster-sources.js';
 import type { Purpose } from './graph-work.js';
 import type { ImportOptions } from './import.js';
@@ -425,13 +425,15 @@ interface Change {
 function changesOf(options: SimulateOptions, configuration: StepConfiguration, { device }: Cluster): readonly Change[] {
   const { degrees, recompute, zero, inference } = configuration;
   const { dp, tp, pp, sp, ep } = degrees;
+  const ranks = dp * sp;
   const changes: Change[] = [];
   const add = (change: string, part: Partial<StepConfiguration>) =>
     changes.push({ change, changed: { ...configuration, ...part } });
   if (!inference) {
     if (recompute === 'none') add('--recompute selective', { recompute: 'selective' });
+    if (recompute === 'none' || recompute === 'selective') add('--recompute operators', { recompute: 'operators' });
     if (recompute !== 'full') add('--recompute full', { recompute: 'full' });
-    for (const level of [1, 2, 3] as const) if (level > zero && dp > 1) add(`--zero ${level}`, { zero: level });
+    for (const level of [1, 2, 3] as const) if (level > zero && ranks > 1) add(`--zero ${level}`, { zero: level });
   }
   const addBatched = (change: string, part: Partial<StepConfiguration>) => {
     const changed = { ...configuration, ...part };
@@ -446,8 +448,10 @@ function changesOf(options: SimulateOptions, configuration: StepConfiguration, {
     changes.push({ change: says.join(' '), changed });
   };
   const { microBatch } = configuration;
-  if (microBatch % 2 === 0) addBatched(`--micro-batch ${microBatch / 2}`, { microBatch: microBatch / 2 });
-  for (let factor = 2; dp % factor === 0; factor *= 2) {
+  for (const size of divisors(microBatch))
+    if (size < microBatch) addBatched(`--micro-batch ${size}`, { microBatch: size });
+  for (const factor of divisors(dp)) {
+    if (factor === 1) continue;
     const fewer = { ...degrees, dp: dp / factor };
     if ((fewer.dp * sp) % ep !== 0) continue;
     const tpSequence = (options.tpSequence ?? 'auto') !== 'off';

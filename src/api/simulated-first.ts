@@ -6,7 +6,8 @@ import type { Cluster } from '../cost-model/cluster.js';
 import { STEP_CONSTANTS } from '../cost-model/step/constants.js';
 import { priceStepExactly } from '../cost-model/step/step-price.js';
 import type { ModelWork } from '../cost-model/step/work.js';
-import type { Found, Verdict } from '../search/configurations/best-configurations.js';
+import type { Found } from '../search/configurations/best-configurations.js';
+import { EVEN_ENOUGH } from '../search/configurations/cut-unevenly.js';
 import type { Priced } from '../search/configurations/priced.js';
 
 /** Where configurations are simulated: the cluster, and the work of the model's parts. */
@@ -16,35 +17,61 @@ export interface SimulatedOn {
 }
 
 /**
- * The few best in the order of their steps as every action of the schedule is simulated. Closed forms are bounds from below, so
- * that what is above the best simulated step stays behind it.
+ * The few best in the order of their steps as every action of the schedule is simulated. Closed forms are bounds from below, so that
+ * what is above the best simulated step stays behind it. Of the same combinations of degrees other cuts and chunks are simulated too,
+ * as far as they may be faster: the best closed form is that of stages which may wait for each other most.
  */
 export function simulatedFirst(found: Found, on: SimulatedOn): Found {
-  const simulated = new Map<Priced, number>();
-  for (const priced of found.best.slice(0, MOST_SIMULATED)) {
-    if (priced.seconds >= Math.min(...simulated.values())) break;
-    simulated.set(priced, simulatedSeconds(priced, on));
-  }
-  const seconds = (priced: Priced) => simulated.get(priced) ?? Number.POSITIVE_INFINITY;
-  const [first] = [...simulated.keys()].sort((a, b) => seconds(a) - seconds(b));
-  if (!first || first === found.best[0]) return found;
-  const isFirst = (verdict: Verdict) => verdict.kind === 'priced' && verdict.best === first;
+  const few = found.best.slice(0, MOST_SIMULATED);
+  const [usual] = few;
+  if (!usual) return found;
+  let first = usual;
+  let least = Number.POSITIVE_INFINITY;
+  let left = MOST_ACTIONS_OF_ALL;
+  const look = (contenders: readonly Priced[], share: number) => {
+    for (const priced of contenders) {
+      if (priced.seconds >= least * share || left < 0) return;
+      left -= actionsOf(priced);
+      const seconds = simulatedSeconds(priced, on);
+      if (seconds < least * share) [first, least] = [priced, seconds];
+    }
+  };
+  look(few, 1);
+  look(othersOf(few, found), EVEN_ENOUGH);
+  if (first === usual) return found;
+  const { degrees } = first.configuration;
   return {
     ...found,
-    best: [first, ...found.best.filter((priced) => priced !== first)],
-    verdicts: [...found.verdicts.filter(isFirst), ...found.verdicts.filter((verdict) => !isFirst(verdict))],
+    best: [first, ...found.best.filter(({ configuration }) => configuration.degrees !== degrees)],
+    verdicts: [
+      { kind: 'priced', degrees, best: first },
+      ...found.verdicts.filter((verdict) => verdict.degrees !== degrees),
+    ],
   };
 }
 
-/** Seconds of a step, every action of its schedule simulated where it has few enough; else by its closed form. */
-export function simulatedSeconds({ configuration, seconds }: Priced, { cluster, works }: SimulatedOn): number {
-  const { degrees, virtualStages, globalBatch, microBatch } = configuration;
-  const { pp, dp, tp } = degrees;
-  const actions = (2 * pp * virtualStages * globalBatch) / (microBatch * dp);
-  if (pp === 1 || actions > MOST_ACTIONS) return seconds;
-  return priceStepExactly(works(tp, microBatch), configuration, cluster, STEP_CONSTANTS).stepSeconds;
+/** What else of the same combinations fits, least first. */
+function othersOf(few: readonly Priced[], { fitting }: Found): readonly Priced[] {
+  const degrees = new Set(few.map(({ configuration }) => configuration.degrees));
+  return fitting
+    .filter((priced) => degrees.has(priced.configuration.degrees) && !few.includes(priced))
+    .sort((a, b) => a.seconds - b.seconds);
 }
 
-/** Of the best, how many are simulated; and the actions of a schedule up to which one is: a tenth of a second. */
+/** Seconds of a step, every action of its schedule simulated where it has few enough; else by its closed form. */
+export function simulatedSeconds(priced: Priced, { cluster, works }: SimulatedOn): number {
+  const { configuration, seconds } = priced;
+  const { degrees, microBatch } = configuration;
+  if (degrees.pp === 1 || actionsOf(priced) > MOST_ACTIONS) return seconds;
+  return priceStepExactly(works(degrees.tp, microBatch), configuration, cluster, STEP_CONSTANTS).stepSeconds;
+}
+
+/** Actions of the schedule: each micro-batch forward and backward through each chunk. */
+function actionsOf({ configuration: { degrees, virtualStages, globalBatch, microBatch } }: Priced): number {
+  return (2 * degrees.pp * virtualStages * globalBatch) / (microBatch * degrees.dp);
+}
+
+/** Of the best combinations, how many are simulated; and the actions of a schedule up to which one is: a tenth of a second; of all. */
 const MOST_SIMULATED = 3;
 const MOST_ACTIONS = 3e5;
+const MOST_ACTIONS_OF_ALL = 6e5;

@@ -184,6 +184,35 @@ test('the change that makes it fit is one: run as it says, it fits and takes as 
   t.true(changes.size >= 2, [...changes].join());
 });
 
+test('the change is the cheapest: of recomputations, ZeRO over sp too, and every micro-batch', async (t) => {
+  const generate = 'llama:layers=4,hidden=1024,heads=16,kv_heads=4,seq=1024,vocab=8000';
+  const asked = { generate, cluster: '1x8:a100-sxm-80', loss: { kind: 'cross_entropy' as const }, globalBatch: 36 };
+  const offered = new Set<string>();
+  const choices: readonly SimulateOptions[] = [
+    { ...asked, dp: 1, sp: 8, microBatch: 1, recompute: 'full' },
+    { ...asked, dp: 4, tp: 2, microBatch: 9, zero: 3 },
+    { ...asked, dp: 4, tp: 2, microBatch: 1, zero: 3 },
+  ];
+  for (const choice of choices) {
+    const { stages } = await simulate(choice);
+    const limited = { ...choice, memory: 0.9 * Math.max(...stages.map(({ total }) => total)) };
+    const { remedy } = await simulate(limited);
+    offered.add(remedy?.change.split(' ')[0] ?? '');
+    const changes: readonly Partial<SimulateOptions>[] = [
+      ...([1, 2, 3] as const).filter((zero) => zero > (choice.zero ?? 0)).map((zero) => ({ zero })),
+      ...(choice.recompute === 'full' ? [] : (['selective', 'operators', 'full'] as const)).map((recompute) => ({
+        recompute,
+      })),
+      ...[1, 3].filter((size) => size < (choice.microBatch ?? 1)).map((microBatch) => ({ microBatch })),
+    ];
+    for (const change of changes) {
+      const other = await simulate({ ...limited, ...change });
+      if (other.fits) t.true(other.stepSeconds >= (remedy?.stepSeconds ?? Infinity), JSON.stringify(change));
+    }
+  }
+  t.true(offered.has('--zero'), [...offered].join());
+});
+
 test('a model that states a batch of several samples is taken at its word', async (t) => {
   const generate = 'gpt:layers=4,hidden=256,heads=4,seq=128,batch=16';
   const cluster = '1x4:a100-sxm-80';

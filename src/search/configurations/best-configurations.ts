@@ -25,6 +25,8 @@ export type Verdict =
 export interface Found {
   /** The best of each combination that was priced and fits, cheapest first; empty where nothing fits. */
   readonly best: readonly Priced[];
+  /** All that were priced and fit, of whatever combination. */
+  readonly fitting: readonly Priced[];
   /** One for each combination, those of `best` first. */
   readonly verdicts: readonly Verdict[];
   /** No configuration of the space that fits costs less: the best one's, where the time was not over before. */
@@ -53,6 +55,7 @@ export function bestConfigurations(space: SpaceOptions, pricing: Pricing, option
   const cost = best[0] ? rank(best[0]) : Number.POSITIVE_INFINITY;
   return {
     best,
+    fitting: search.fitting,
     open: isTimed ? search.open.filter(({ combination, atLeast }) => combination.degrees.pp > 1 && atLeast < cost) : [],
     verdicts: verdicts.sort((a, b) => orderOf(a, rank) - orderOf(b, rank)),
     bound: Math.min(cost, isTimed ? search.unseen : search.isCutOff ? 0 : cost),

@@ -18,6 +18,8 @@ export class ConfigurationSearch {
   /** Of each combination that was ruled out the least that it would have taken; and of those that time did not allow. */
   readonly left = new Map<Combination, number>();
   readonly missed = new Map<Combination, number>();
+  /** All that were priced and fit, in the order in which they were. */
+  readonly fitting: Priced[] = [];
   /** Those that no bound of all their variants ruled out. */
   readonly open: Candidate[] = [];
   /** What a further combination must beat to be among those that are shown. */
@@ -88,6 +90,8 @@ export class ConfigurationSearch {
         pass(combination, closer);
         return;
       }
+      // Memory holds none of its variants, and another micro-batch's fits: what this one needs is not told.
+      if (closer === Number.POSITIVE_INFINITY && kept.has(combination)) return;
     }
     this.open.push(candidate);
     for (const { item: variant, least: bound } of this.ordered([...variants(combination, microBatch, own)])) {
@@ -117,6 +121,7 @@ export class ConfigurationSearch {
     // What is too large is remembered by what it needs of the devices.
     if ((!smallest || need.bytes < smallest.bytes) && fitsIn({ ...need, bytes: 0 }, null))
       least.set(combination, priced);
+    if (fits) this.fitting.push(priced);
     const known = kept.get(combination);
     if (!fits || (known && this.rank(priced) >= this.rank(known))) return;
     kept.set(combination, priced);

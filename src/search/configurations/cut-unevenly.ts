@@ -43,10 +43,12 @@ interface Open {
 export function cutUnevenly(even: Found, pricing: StepPricing, request: UnevenRequest): Found {
   const best = new Map<Candidate['combination']['degrees'], Priced>();
   for (const priced of even.best) best.set(priced.configuration.degrees, priced);
+  const fitting = [...even.fitting];
   const offer = (configuration: StepConfiguration) => {
     const need = pricing.bytes(configuration);
     if (!fitsIn(need, request.limitBytes)) return;
     const priced = { configuration, seconds: pricing.seconds(configuration), ...need };
+    fitting.push(priced);
     const known = best.get(configuration.degrees);
     // Half a percent is less than prices are good for: of cuts as near as that the more even one is taken.
     if (!known || priced.seconds < known.seconds * EVEN_ENOUGH) best.set(configuration.degrees, priced);
@@ -81,6 +83,7 @@ export function cutUnevenly(even: Found, pricing: StepPricing, request: UnevenRe
   return {
     ...even,
     best: sorted,
+    fitting,
     // Bounds lie below the truth by more than rounding: what is as near as that is proven.
     bound: bound >= least * PROVEN ? least : bound,
     isCutOff,
@@ -131,7 +134,7 @@ export function isMixable(configuration: StepConfiguration): boolean {
 
 const PROVEN = 1 - 1e-8;
 /** Cuts this much faster than even stages are taken. */
-const EVEN_ENOUGH = 0.995;
+export const EVEN_ENOUGH = 0.995;
 /** Combinations whose layers are cut unevenly in any case, and table entries that each may look at. */
 const MOST_CUTS = 4;
 const CUT_WORK = 1e6;

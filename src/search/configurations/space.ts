@@ -104,24 +104,41 @@ function combination(degrees: Degrees, options: SpaceOptions): Combination {
     return no(`tp ${tp} is more than the ${facts.heads} heads`);
   if (facts.sequence % sp !== 0) return no(`sp ${sp} does not divide the sequence of ${facts.sequence}`);
   if (globalBatch % dp !== 0) return no(`dp ${dp} does not divide the global batch of ${globalBatch}`);
-  const microBatches = microBatchesOf(globalBatch / dp, options);
-  return microBatches.length > 0
-    ? { degrees, microBatches, reason: null }
-    : no(`the micro-batches asked for do not divide a batch of ${globalBatch / dp} on each rank of dp`);
+  const sizes = microBatchesOf(globalBatch / dp, options);
+  if (sizes.length === 0)
+    return no(`the micro-batches asked for do not divide a batch of ${globalBatch / dp} on each rank of dp`);
+  if (pp === 1 && (decided.virtualStages ?? 1) > 1)
+    return no(`${decided.virtualStages} virtual stages are chunks that take turns with other stages, and pp is 1`);
+  const microBatches = sizes.filter(
+    (size) => schedules(pp, globalBatch / (dp * size), facts.layers, decided).length > 0,
+  );
+  return microBatches.length > 0 ? { degrees, microBatches, reason: null } : no(noSchedule(pp, sizes, options, dp));
 }
 
-/** Sizes of a micro-batch: divisors of a rank's samples that are powers of two, or what is decided. */
+/** Why a schedule that is asked for has no order for any of the micro-batches. */
+function noSchedule(
+  pp: number,
+  sizes: readonly number[],
+  { facts, globalBatch, decided }: SpaceOptions,
+  dp: number,
+): string {
+  const { schedule = 'interleaved-1f1b', virtualStages = 2 } = decided;
+  if (schedule !== 'interleaved-1f1b') return `${schedule} runs one chunk a stage, not ${virtualStages} virtual stages`;
+  if (virtualStages === 1)
+    return 'interleaved 1F1B interleaves the chunks of a stage, and 1 virtual stage is one chunk';
+  if (pp * virtualStages > facts.layers)
+    return `pp ${pp} with ${virtualStages} chunks a stage needs ${pp * virtualStages} layers, and the model has ${facts.layers}`;
+  const counts = sizes.map((size) => globalBatch / (dp * size)).join(' or ');
+  return `interleaved 1F1B takes micro-batches in groups of its ${pp} stages, and there are ${counts}`;
+}
+
+/** Sizes of a micro-batch: what divides a rank's samples, and is not decided otherwise. */
 function microBatchesOf(samples: number, { decided }: SpaceOptions): readonly number[] {
   const { microBatch, microBatches: count } = decided;
-  const possible = divisors(samples).filter(
+  return divisors(samples).filter(
     (size) => (microBatch ?? size) === size && (count ?? samples / size) === samples / size,
   );
-  if (microBatch !== undefined || count !== undefined) return possible;
-  return possible.filter((size) => size <= LARGEST_MICRO_BATCH && (size & (size - 1)) === 0);
 }
-
-/** More samples at once than this gain nothing: kernels are saturated long before. */
-const LARGEST_MICRO_BATCH = 64;
 
 /** Where the axes of the mesh lie, and what of a step lies on the host; what is left out is as usual. */
 export type Placing = Pick<StepConfiguration, 'meshOrder' | 'offload'>;
@@ -208,13 +225,13 @@ function schedules(
   );
   const interleaved = chunks.map((count) => ({ schedule: 'interleaved-1f1b' as const, virtualStages: count }));
   if (schedule === 'interleaved-1f1b') return interleaved;
+  if (virtualStages !== undefined && virtualStages > 1) return schedule === undefined ? interleaved : [];
   if (schedule !== undefined) return [{ schedule, virtualStages: 1 }];
-  if (virtualStages !== undefined && virtualStages > 1) return interleaved;
   return [{ schedule: '1f1b', virtualStages: 1 }, ...interleaved, { schedule: 'zero-bubble', virtualStages: 1 }];
 }
 
-/** In rising order. */
-function divisors(value: number): readonly number[] {
+/** All divisors of a number, in rising order. */
+export function divisors(value: number): readonly number[] {
   const low: number[] = [];
   const high: number[] = [];
   for (let divisor = 1; divisor * divisor <= value; divisor++) {

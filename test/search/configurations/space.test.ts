@@ -1,0 +1,98 @@
+/**
+ * @file What the space of a search over whole steps has: every micro-batch, what is given of a pipeline, and of what was priced the
+ * fastest by simulation.
+ */
+import test from 'ava';
+import { prepareStep, searchPrepared, searchStep } from '../../../src/api/search-step.js';
+import { type SimulateOptions, simulate } from '../../../src/api/simulate.js';
+import { simulatedSeconds } from '../../../src/api/simulated-first.js';
+import { parseCluster } from '../../../src/cost-model/cluster.js';
+import { fasterLinks } from '../../../src/cost-model/faster-links.js';
+import { AutoparError } from '../../../src/ir/error.js';
+import type { Priced } from '../../../src/search/configurations/priced.js';
+import { combinations, divisors } from '../../../src/search/configurations/space.js';
+import { BASE } from './base.js';
+
+const LOSS = { kind: 'cross_entropy' } as const;
+
+test('no micro-batch of a batch that is no power of two is faster than the one that is taken', async (t) => {
+  const asked: SimulateOptions = {
+    generate: 'gpt:layers=4,hidden=256,heads=4,seq=128,vocab=1000',
+    cluster: '1x2:a100-sxm-80',
+    globalBatch: 150,
+    loss: LOSS,
+  };
+  const { simulation } = await searchStep(asked);
+  const { microBatch } = simulation.configuration;
+  t.true(microBatch > 64 && (microBatch & (microBatch - 1)) !== 0, `${microBatch}`);
+  for (const dp of [1, 2]) {
+    for (const size of divisors(150 / dp)) {
+      const { stepSeconds } = await simulate({ ...asked, dp, sp: 2 / dp, zero: 1, microBatch: size });
+      t.true(stepSeconds >= simulation.stepSeconds, `dp ${dp}, micro-batches of ${size}: ${stepSeconds}`);
+    }
+  }
+});
+
+const FACTS = { layers: 8, sequence: 128, heads: 4, experts: 1 };
+const spaceOf = (decided: Parameters<typeof combinations>[0]['decided'], globalBatch: number) => ({
+  ...{ devices: 8, perNode: 8, globalBatch, facts: FACTS, decided },
+  base: { ...BASE, globalBatch },
+});
+
+test('a combination has the micro-batches for which the schedule that is asked for has an order', (t) => {
+  const sizes = combinations(spaceOf({ pp: 4, dp: 2, schedule: 'interleaved-1f1b' }, 48)).map(
+    ({ microBatches }) => microBatches,
+  );
+  // 24 samples on each rank: 24, 12, 8 and 4 micro-batches are multiples of four stages.
+  t.deepEqual(sizes, [[1, 2, 3, 6]]);
+});
+
+for (const [decided, reason] of [
+  [{ pp: 4, dp: 1, tp: 2, schedule: 'interleaved-1f1b', microBatch: 4 }, /groups of its 4 stages, and there are 2$/],
+  [{ pp: 2, schedule: 'interleaved-1f1b', virtualStages: 1 }, /1 virtual stage is one chunk/],
+  [{ pp: 2, schedule: 'zero-bubble', virtualStages: 3 }, /zero-bubble runs one chunk a stage, not 3 virtual stages/],
+  [{ pp: 4, virtualStages: 3 }, /pp 4 with 3 chunks a stage needs 12 layers, and the model has 8/],
+  [
+    { pp: 1, tp: 1, sp: 1, virtualStages: 2 },
+    /2 virtual stages are chunks that take turns with other stages, and pp is 1/,
+  ],
+] as const) {
+  test(`what a pipeline is asked for and cannot be is a reason: ${JSON.stringify(decided)}`, async (t) => {
+    for (const { microBatches, reason: said } of combinations(spaceOf(decided, 8))) {
+      t.deepEqual(microBatches, []);
+      t.regex(said ?? '', reason);
+    }
+    const asked = {
+      generate: 'gpt:layers=8,hidden=64,heads=4,seq=128,vocab=100',
+      cluster: '1x8:a100-sxm-80',
+      globalBatch: 8,
+      loss: LOSS,
+    };
+    const error = await t.throwsAsync(searchStep({ ...asked, ...decided }), { instanceOf: AutoparError });
+    t.is((error as AutoparError).code, 'no-combination');
+    t.regex(error?.message ?? '', reason);
+    // Nor does `simulate` take it.
+    await t.throwsAsync(simulate({ ...asked, ...decided }), { instanceOf: AutoparError });
+  });
+}
+
+test('of all that was priced of the best degrees none is faster by simulation than what is taken', async (t) => {
+  // Here the best closed form is that of chunks of 3 and 4 layers beside some of 2, which wait for each other.
+  const on = fasterLinks(parseCluster('2x8:h100-sxm-80', undefined), 'between', 2);
+  const prepared = await prepareStep({
+    generate: 'gpt:layers=30,hidden=1024,heads=16,seq=2048,vocab=51200',
+    on,
+    globalBatch: 96,
+    loss: LOSS,
+    memory: 6e9,
+  });
+  const { best, fitting } = await searchPrepared(prepared);
+  const [first] = best as readonly [Priced];
+  const taken = simulatedSeconds(first, prepared);
+  t.true(Math.min(...fitting.map(({ seconds }) => seconds)) < first.seconds);
+  const few = best.slice(0, 3).map(({ configuration }) => configuration.degrees);
+  for (const priced of fitting) {
+    if (!few.includes(priced.configuration.degrees) || priced.seconds >= taken) continue;
+    t.true(simulatedSeconds(priced, prepared) >= taken * 0.995, JSON.stringify(priced.configuration));
+  }
+});
