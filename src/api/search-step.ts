@@ -6,11 +6,12 @@ import { type GeneratedModel, generatedModel } from '../../models/families.js';
 import { type Cluster, clusterSize, parseCluster } from '../cost-model/cluster.js';
 import { modelFlops } from '../cost-model/step/model-flops.js';
 import type { ModelWork } from '../cost-model/step/work.js';
+import { AutoparError } from '../ir/error.js';
 import { bestConfigurations, type Found, type Verdict } from '../search/configurations/best-configurations.js';
 import { cutUnevenly } from '../search/configurations/cut-unevenly.js';
 import type { Priced } from '../search/configurations/priced.js';
 import type { SearchOptions } from '../search/configurations/pricing.js';
-import { combinations, type Decided, factsOf, type SpaceOptions } from '../search/configurations/space.js';
+import { combinations, type Decided, divisors, factsOf, type SpaceOptions } from '../search/configurations/space.js';
 import { pricingOf } from '../search/configurations/step-pricing.js';
 import { Deadline } from '../search/deadline.js';
 import { clusterSources } from './cluster-sources.js';
@@ -70,7 +71,41 @@ export interface PreparedStep {
  * reading the model and the cluster refuse
  */
 export async function searchStep(options: StepSearchOptions): Promise<StepSearch> {
-  return searchPrepared(await prepareStep(options));
+  try {
+    return await searchPrepared(await prepareStep(options));
+  } catch (error) {
+    if (!(error instanceof AutoparError) || !WITHOUT_PLAN.has(error.code)) throw error;
+    const remedy = await widerThanUsual(options);
+    if (remedy === null) throw error;
+    throw new AutoparError(error.code, error.exit, error.message, error.where, `${remedy}; else ${error.hint}`);
+  }
+}
+
+/** Errors that a tp which is not looked at unless it is asked for may mend. */
+const WITHOUT_PLAN: ReadonlySet<string> = new Set(['nothing-fits', 'no-combination']);
+
+/** The least tp beyond its node, or beyond the heads, with which a step fits, in words; null where none does. */
+async function widerThanUsual(options: StepSearchOptions): Promise<string | null> {
+  if (options.tp !== undefined || options.timeLimit !== undefined) return null;
+  const cluster = options.on ?? parseCluster(options.cluster, options.devices, await clusterSources(options.cluster));
+  for (const tp of divisors(clusterSize(cluster)).slice(1)) {
+    const found = await prepareStep({ ...options, tp })
+      .then((prepared) => (isUsual(tp, prepared.space) ? null : searchPrepared(prepared)))
+      .catch((error: unknown) => {
+        if (error instanceof AutoparError) return null;
+        throw error;
+      });
+    if (found) {
+      const { stepSeconds } = found.simulation;
+      return `--tp ${tp}, which leaves a node or is more than the heads, fits, at ${(stepSeconds * 1e3).toPrecision(3)} ms a step`;
+    }
+  }
+  return null;
+}
+
+/** Whether a degree of tp is looked at without being asked for. */
+function isUsual(tp: number, { perNode, facts }: SpaceOptions): boolean {
+  return tp <= perNode && tp <= (facts.heads ?? tp);
 }
 
 /**
@@ -165,12 +200,31 @@ async function spaceOf(
     decided: decidedOf(options),
     base: baseConfiguration(options, globalBatch),
   };
+  const uncut = new Map<number, string>();
+  for (const tp of possibleOf(space).tps) {
+    try {
+      await read(tp, 1);
+    } catch (error) {
+      // Some layers have fewer parts than others: that rules out their degrees, unless they are asked for.
+      if (!(error instanceof AutoparError) || error.code !== 'pin-does-not-fit' || options.tp !== undefined)
+        throw error;
+      uncut.set(tp, error.message.replace(/^megatron: /, ''));
+    }
+  }
+  const cut: SpaceOptions = uncut.size === 0 ? space : { ...space, uncut };
+  const { tps, sizes } = possibleOf(cut);
+  return { space: cut, works: await knownWorks(read, tps, sizes, options.signal) };
+}
+
+/** The degrees of tp and the micro-batches of combinations that can be. @throws AutoparError (noPlan, usage) where none can */
+function possibleOf(space: SpaceOptions): { readonly tps: readonly number[]; readonly sizes: readonly number[] } {
   const all = combinations(space);
   const possible = all.filter(({ reason }) => reason === null);
   if (possible.length === 0) throw impossible(all, space);
-  const tps = [...new Set(possible.map(({ degrees }) => degrees.tp))];
-  const sizes = [...new Set(possible.flatMap(({ microBatches }) => microBatches))].sort((a, b) => a - b);
-  return { space, works: await knownWorks(read, tps, sizes, options.signal) };
+  return {
+    tps: [...new Set(possible.map(({ degrees }) => degrees.tp))],
+    sizes: [...new Set(possible.flatMap(({ microBatches }) => microBatches))].sort((a, b) => a - b),
+  };
 }
 
 type Works = (tp: number, microBatch: number) => ModelWork;

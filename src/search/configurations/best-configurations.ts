@@ -48,6 +48,7 @@ export function bestConfigurations(space: SpaceOptions, pricing: Pricing, option
   const search = new ConfigurationSearch(space, pricing, options, rank);
   for (const candidate of promising(queue, space)) search.look(candidate, () => search.worst);
   if (isTimed) lookElsewhere(queue, search, space, pricing, options);
+  search.weighTooLarge();
   const verdicts = all.flatMap((combination) => verdictOf(combination, search) ?? []);
   const best = verdicts
     .flatMap((verdict) => (verdict.kind === 'priced' ? [verdict.best] : []))

@@ -5,7 +5,7 @@ import type { StepConfiguration } from '../../cost-model/step/configuration.js';
 import { byBound } from './by-bound.js';
 import { fitsIn, type Priced } from './priced.js';
 import type { Candidate, Pricing, SearchOptions } from './pricing.js';
-import { type Combination, lightest, placed, type SpaceOptions, variants } from './space.js';
+import { type Combination, lightest, type Placing, placed, type SpaceOptions, variants } from './space.js';
 
 /** What is wanted least of. */
 export type Rank = (priced: Priced) => number;
@@ -22,6 +22,10 @@ export class ConfigurationSearch {
   readonly fitting: Priced[] = [];
   /** Those that no bound of all their variants ruled out. */
   readonly open: Candidate[] = [];
+  /** Combinations of which some configuration fits the devices, whether or not the hosts hold their part. */
+  readonly onDevices = new Set<Combination>();
+  /** What memory holds in no way, by what lies on the host. */
+  private readonly tooLarge = new Map<Combination, Map<Placing['offload'], Candidate>>();
   /** What a further combination must beat to be among those that are shown. */
   worst = Number.POSITIVE_INFINITY;
   /** The least of what time did not allow to look at. */
@@ -84,14 +88,16 @@ export class ConfigurationSearch {
     }
     if (this.misses(combination, atLeast)) return;
     const own = placed(this.space, placing);
-    if (isTimed && most() < Number.POSITIVE_INFINITY) {
-      const closer = pricing.closer(lightest(combination, microBatch, own), most());
-      if (closer > most() && closer < Number.POSITIVE_INFINITY) {
+    if (isTimed) {
+      const closer = pricing.closer(lightest(combination, microBatch, own), Math.min(most(), Number.MAX_VALUE));
+      if (closer === Number.POSITIVE_INFINITY) {
+        this.setAside(candidate);
+        return;
+      }
+      if (closer > most()) {
         pass(combination, closer);
         return;
       }
-      // Memory holds none of its variants, and another micro-batch's fits: what this one needs is not told.
-      if (closer === Number.POSITIVE_INFINITY && kept.has(combination)) return;
     }
     this.open.push(candidate);
     for (const { item: variant, least: bound } of this.ordered([...variants(combination, microBatch, own)])) {
@@ -106,6 +112,31 @@ export class ConfigurationSearch {
     }
   }
 
+  /**
+   * What memory holds in no way, priced where nothing else of its combination fits: how much it needs at least. More samples at once
+   * need no less.
+   */
+  weighTooLarge(): void {
+    for (const [combination, byOffload] of this.tooLarge) {
+      if (this.kept.has(combination)) continue;
+      for (const { microBatch, placing } of byOffload.values()) {
+        for (const variant of variants(combination, microBatch, placed(this.space, placing))) {
+          if (this.options.isOver?.()) return;
+          this.offer(combination, variant);
+        }
+      }
+    }
+  }
+
+  /** Sets aside what memory holds in no way: of one combination and one part on the host the least micro-batch. */
+  private setAside(candidate: Candidate): void {
+    const { combination, microBatch, placing } = candidate;
+    const byOffload = this.tooLarge.get(combination) ?? new Map<Placing['offload'], Candidate>();
+    this.tooLarge.set(combination, byOffload);
+    const known = byOffload.get(placing.offload);
+    if (!known || microBatch < known.microBatch) byOffload.set(placing.offload, candidate);
+  }
+
   /** Prices a variant, recomputing as few layers as memory needs, and keeps it where it is the best of its combination. */
   private offer(combination: Combination, variant: StepConfiguration): void {
     const { pricing, options, kept, least } = this;
@@ -114,6 +145,7 @@ export class ConfigurationSearch {
     if (configuration !== variant && configuration.recompute === 'none') return;
     const need = pricing.bytes(configuration);
     const fits = fitsIn(need, options.limitBytes);
+    if (options.limitBytes === null || need.bytes <= options.limitBytes) this.onDevices.add(combination);
     const smallest = least.get(combination);
     if (!fits && smallest && smallest.bytes <= need.bytes) return;
     this.count++;

@@ -31,6 +31,8 @@ export function lookElsewhere(
     const lie = (placing: Placing, least: number) => search.look({ ...candidate, placing, atLeast: least }, best, pass);
     const least = placings.anywhere(lightest(combination, microBatch, space));
     for (const { placing: order, isSameInside } of ordersOf(combination, space, placings)) {
+      // Where nothing was found, nothing was ruled out by its seconds; and what a device holds is the same in every order.
+      if (order !== USUAL && best() === Number.POSITIVE_INFINITY && !search.onDevices.has(combination)) break;
       if (isSameInside && least > best()) {
         pass(combination, least);
         continue;

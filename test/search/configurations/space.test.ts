@@ -96,3 +96,33 @@ test('of all that was priced of the best degrees none is faster by simulation th
     t.true(simulatedSeconds(priced, prepared) >= taken * 0.995, JSON.stringify(priced.configuration));
   }
 });
+
+test('where nothing fits but with a tp that is not looked at, the refusal says so, and with it a step fits', async (t) => {
+  const asked = {
+    generate: 'gpt:layers=2,hidden=128,heads=2,seq=2048,vocab=32000',
+    cluster: '1x6:a100-sxm-80',
+    globalBatch: 32,
+    memory: 4e9,
+    loss: LOSS,
+  };
+  const error = await t.throwsAsync(searchStep(asked), { instanceOf: AutoparError });
+  const [, tp, milliseconds] = /^--tp (\d+), .* fits, at ([\d.]+) ms/.exec((error as AutoparError).hint ?? '') ?? [];
+  const { simulation } = await searchStep({ ...asked, tp: Number(tp) });
+  t.true(simulation.fits);
+  t.is((simulation.stepSeconds * 1e3).toPrecision(3), milliseconds ?? '');
+});
+
+test('a tp into which some layer cannot be cut is ruled out, and no other', async (t) => {
+  const asked = {
+    generate: 'hybrid:pattern=MM-,hidden=128,heads=8,kv_heads=8,head_width=64,ffn=256,groups=1,seq=512,vocab=1000',
+    cluster: '1x8:a100-sxm-80',
+    globalBatch: 16,
+    loss: LOSS,
+  };
+  const { verdicts } = await searchStep(asked);
+  const reasons = verdicts.flatMap((verdict) => (verdict.kind === 'impossible' ? [verdict] : []));
+  // Four heads of state space.
+  for (const { degrees, reason } of reasons) t.is(/cuts into 8 parts/.test(reason), degrees.tp === 8, reason);
+  t.true(verdicts.some(({ kind, degrees }) => kind === 'priced' && degrees.tp === 4));
+  await t.throwsAsync(searchStep({ ...asked, tp: 8 }), { code: 'pin-does-not-fit' });
+});
