@@ -106,7 +106,7 @@ export class PhasePricing {
           // Sequence parallelism: a scatter and a gather for each reduction, and the input gathered once more in backward.
           tp += this.exchanges * collectiveSeconds(work.collective, bytes, this.tensor, cluster);
           tpBytes += (work.collective === 'all-reduce' ? 2 : 1) * ((degrees.tp - 1) / degrees.tp) * bytes;
-          exchanges += tpSequence && work.activation ? 2 : 1;
+          exchanges += tpSequence && work.activation && work.elements > FEW_ELEMENTS ? 2 : 1;
           break;
         }
       }
@@ -181,6 +181,9 @@ export class PhasePricing {
     return 0.3 * collectiveSeconds('all-gather', ringBytes(work), place, this.cluster);
   }
 }
+
+/** Sums of so few elements (a norm, a count) are reduced as they are. Said here and not where work is read, since samples add elements. */
+const FEW_ELEMENTS = 1e5;
 
 /** Whether gradients of weights are added to their accumulators by kernels of their own. */
 export function accumulatesApart({

@@ -153,7 +153,7 @@ function* kernels(graph: StepGraph, inScan: InScan): Generator<Kernel> {
       if (mergesIntoSum(graph, node.output, group)) continue;
       const elements = elementCount(tensor.localShape);
       const loss = graph.family(group) === 'loss';
-      const activation = node.collective.kind === 'all-reduce' && !loss && elements > 1e5;
+      const activation = node.collective.kind === 'all-reduce' && !loss;
       yield {
         group: graph.group(madeBy(graph, node)),
         phase,

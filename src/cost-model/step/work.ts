@@ -53,7 +53,7 @@ export interface ExchangeWork {
   readonly kind: 'exchange';
   readonly collective: CollectiveKind;
   readonly elements: number;
-  /** Result of a contraction over the axis: what sequence parallelism splits into a scatter and a gather. */
+  /** Result of a contraction over the axis: what sequence parallelism splits into a scatter and a gather, where it is large. */
   readonly activation: boolean;
   /** A part of the loss, which is in fp32 whatever the rest is in. */
   readonly loss: boolean;

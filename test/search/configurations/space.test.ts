@@ -8,9 +8,11 @@ import { type SimulateOptions, simulate } from '../../../src/api/simulate.js';
 import { simulatedSeconds } from '../../../src/api/simulated-first.js';
 import { parseCluster } from '../../../src/cost-model/cluster.js';
 import { fasterLinks } from '../../../src/cost-model/faster-links.js';
+import type { StepConfiguration } from '../../../src/cost-model/step/configuration.js';
 import { AutoparError } from '../../../src/ir/error.js';
 import type { Priced } from '../../../src/search/configurations/priced.js';
-import { combinations, divisors } from '../../../src/search/configurations/space.js';
+import { type Combination, combinations, divisors, variants } from '../../../src/search/configurations/space.js';
+import { pricingOf } from '../../../src/search/configurations/step-pricing.js';
 import { BASE } from './base.js';
 
 const LOSS = { kind: 'cross_entropy' } as const;
@@ -30,6 +32,26 @@ test('no micro-batch of a batch that is no power of two is faster than the one t
       const { stepSeconds } = await simulate({ ...asked, dp, sp: 2 / dp, zero: 1, microBatch: size });
       t.true(stepSeconds >= simulation.stepSeconds, `dp ${dp}, micro-batches of ${size}: ${stepSeconds}`);
     }
+  }
+});
+
+test('a micro-batch of hundreds of samples costs in a search what simulate says of it', async (t) => {
+  const asked = {
+    generate: 'gpt:layers=3,hidden=256,heads=8,seq=128,vocab=51200',
+    cluster: '4x4:a100-sxm-80',
+    globalBatch: 1536,
+    ...{ dp: 4, sp: 2, tp: 2, pp: 1, ep: 1, zero: 1 as const },
+    meshOrder: ['pp', 'dp', 'sp', 'tp'] as const,
+    loss: LOSS,
+  };
+  const { works, cluster, space } = await prepareStep(asked);
+  const [combination] = combinations(space);
+  for (const microBatch of [8, 384]) {
+    const [configuration] = [...variants(combination as Combination, microBatch, space)];
+    // Continued from what is read of smaller ones.
+    const seconds = pricingOf(cluster, works).seconds(configuration as StepConfiguration);
+    const { stepSeconds } = await simulate({ ...asked, microBatch });
+    t.is(stepSeconds, seconds, `${microBatch}`);
   }
 });
 
