@@ -14,6 +14,7 @@ import type { SearchOptions } from '../search/configurations/pricing.js';
 import { combinations, type Decided, divisors, factsOf, type SpaceOptions } from '../search/configurations/space.js';
 import { pricingOf } from '../search/configurations/step-pricing.js';
 import { Deadline } from '../search/deadline.js';
+import { timeWritten } from '../search/figures.js';
 import { clusterSources } from './cluster-sources.js';
 import type { Purpose } from './graph-work.js';
 import type { ReadWork } from './layer-classes.js';
@@ -97,7 +98,7 @@ async function widerThanUsual(options: StepSearchOptions): Promise<string | null
       });
     if (found) {
       const { stepSeconds } = found.simulation;
-      return `--tp ${tp}, which leaves a node or is more than the heads, fits, at ${(stepSeconds * 1e3).toPrecision(3)} ms a step`;
+      return `--tp ${tp}, which leaves a node or is more than the heads, fits, at ${timeWritten(stepSeconds * 1e9)} a step`;
     }
   }
   return null;

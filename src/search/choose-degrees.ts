@@ -15,6 +15,7 @@ import type { ShardedGraph } from '../partition/sharded-graph.js';
 import type { Completed } from './completion.js';
 import { OutOfTime } from './deadline.js';
 import type { Degrees } from './degrees.js';
+import { bytesWritten, digitsOf, timesWritten } from './figures.js';
 
 /** One combination of degrees, solved. */
 export interface Solved extends Completed {
@@ -131,26 +132,11 @@ function wholeFlops(graph: Graph): number {
 function slower({ cost, bound }: Solved, best: number, peakBytes: readonly number[] | null): Ruling {
   // As many digits as it takes to tell the two apart.
   const digits = [3, 4, 5, 6].find((count) => cost.toPrecision(count) !== best.toPrecision(count)) ?? 3;
-  const [unit, nanoseconds] = UNITS.find(([, least]) => best >= least) ?? ['ns', 1];
-  const [written, bestWritten, times] = [cost / nanoseconds, best / nanoseconds, cost / best].map((value) =>
-    figure(value, digits),
-  );
-  const figures = `${written} ${unit} against ${bestWritten} ${unit}`;
-  const reason = cost === best ? `no faster (${figures})` : `${times} times slower (${figures})`;
+  const [written, bestWritten] = timesWritten([cost, best], digits);
+  const figures = `${written} against ${bestWritten}`;
+  const reason =
+    cost === best ? `no faster (${figures})` : `${digitsOf(cost / best, digits)} times slower (${figures})`;
   return { kind: 'slower', reason, costNanoseconds: cost, boundNanoseconds: bound, peakBytes };
-}
-
-/** Units of time, the largest first, with their nanoseconds. */
-const UNITS = [
-  ['s', 1e9],
-  ['ms', 1e6],
-  ['µs', 1e3],
-] as const;
-
-/** So many digits, and never an exponent. */
-function figure(value: number, digits: number): string {
-  const written = value.toPrecision(digits);
-  return written.includes('e') ? value.toFixed(0) : written;
 }
 
 /** @param atLeast no plan needs less */
@@ -161,10 +147,4 @@ function tooLarge(least: number, atLeast: number, limit: number): Ruling {
       ? `needs at least ${proven} of ${allowed} on each device`
       : `needs ${found} of ${allowed} on each device, the least that was found`;
   return { kind: 'too-large', reason, leastBytes: least, atLeastBytes: atLeast, limitBytes: limit };
-}
-
-/** Such as `93.1 GB`. */
-export function bytesWritten(bytes: number): string {
-  const [unit, size] = bytes >= 1e9 ? ['GB', 1e9] : bytes >= 1e6 ? ['MB', 1e6] : ['kB', 1e3];
-  return `${(bytes / size).toPrecision(3)} ${unit}`;
 }

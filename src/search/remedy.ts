@@ -6,7 +6,8 @@ import type { Cluster } from '../cost-model/cluster.js';
 import { memoryOf } from '../cost-model/predict.js';
 import type { Graph } from '../ir/graph.js';
 import { type TensorKind, tensorKinds } from '../partition/tensor-kinds.js';
-import { bytesWritten, chooseDegrees, lowered, type Solved } from './choose-degrees.js';
+import { chooseDegrees, lowered, type Solved } from './choose-degrees.js';
+import { bytesWritten, timeWritten } from './figures.js';
 
 /**
  * What to do, in words; null where neither helps.
@@ -23,7 +24,7 @@ export async function remedyOf(
   const [fastest] = (await chooseDegrees(graph, cluster, others, limit, 1)).ranked;
   if (fastest) {
     const { degrees, cost } = fastest.solved;
-    return `--dp ${degrees.dp} --tp ${degrees.tp} fits, at ${(cost / 1e6).toPrecision(3)} ms a step`;
+    return `--dp ${degrees.dp} --tp ${degrees.tp} fits, at ${timeWritten(cost)} a step`;
   }
   if (graph.microBatches || !graph.nodes.some(({ phase }) => phase === 'backward')) return null;
   for (const solved of tried) {

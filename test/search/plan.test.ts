@@ -174,7 +174,8 @@ test('what does not fit under given degrees is answered with the cheapest degree
   const refused = (memoryBytes: number) =>
     t.throwsAsync(() => plan(graph, cluster, { degrees: { dp: 4, tp: 1 }, memoryBytes }), { instanceOf: AutoparError });
   const between = await refused(Math.floor((shared + alone) / 2));
-  const [, dp = '', tp = ''] = /^--dp (\d) --tp (\d) fits, at .* ms a step; else use /.exec(between?.hint ?? '') ?? [];
+  const [, dp = '', tp = ''] =
+    /^--dp (\d) --tp (\d) fits, at [\d.]+ (s|ms|µs|ns) a step; else use /.exec(between?.hint ?? '') ?? [];
   t.true((await needed({ dp: Number(dp), tp: Number(tp) })) <= (shared + alone) / 2);
   t.regex((await refused(1000))?.hint ?? '', /^use devices with more memory/);
 });

@@ -116,7 +116,9 @@ export function fullestHost(
   let fullest = { node: 0, bytes: 0 };
   // After so many nodes the stages come in the same order again.
   const different = Math.min(nodes, (stride * pp) / greatestCommonDivisor(stride * pp, perNode));
-  for (let node = 0; node < different; node++) {
+  // Where nodes are of one stage each, the next that may differ is of the next stage.
+  const alike = stride % perNode === 0 ? stride / perNode : 1;
+  for (let node = 0; node < different; node += alike) {
     let bytes = 0;
     for (let rank = node * perNode; rank < (node + 1) * perNode; ) {
       const end = Math.min((node + 1) * perNode, (Math.floor(rank / stride) + 1) * stride);
