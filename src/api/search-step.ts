@@ -201,8 +201,9 @@ async function spaceOf(
     decided: decidedOf(options),
     base: baseConfiguration(options, globalBatch),
   };
+  const possible = possibleOf(space);
   const uncut = new Map<number, string>();
-  for (const tp of possibleOf(space).tps) {
+  for (const tp of possible.tps) {
     try {
       await read(tp, 1);
     } catch (error) {
@@ -212,9 +213,10 @@ async function spaceOf(
       uncut.set(tp, error.message.replace(/^megatron: /, ''));
     }
   }
-  const cut: SpaceOptions = uncut.size === 0 ? space : { ...space, uncut };
-  const { tps, sizes } = possibleOf(cut);
-  return { space: cut, works: await knownWorks(read, tps, sizes, options.signal) };
+  const worksOf = ({ tps, sizes }: typeof possible) => knownWorks(read, tps, sizes, options.signal);
+  if (uncut.size === 0) return { space, works: await worksOf(possible) };
+  const cut: SpaceOptions = { ...space, uncut };
+  return { space: cut, works: await worksOf(possibleOf(cut)) };
 }
 
 /** The degrees of tp and the micro-batches of combinations that can be. @throws AutoparError (noPlan, usage) where none can */

@@ -8,11 +8,11 @@
  * Effort is counted in table entries looked at, so equal problems have equal answers; seconds are a limit of the user's own.
  */
 
-import { bindingRows } from './binding-rows.js';
+import { boundByProgram } from './bound-by-program.js';
 import type { Companion } from './companion.js';
-import { type Core, coreCost, rowUsage } from './core.js';
+import { type Core, coreCost } from './core.js';
 import { Dual } from './dual.js';
-import { columnCount, formulate } from './integer-program.js';
+import { columnCount } from './integer-program.js';
 import type { IntegerSolver } from './integer-solvers.js';
 import { type Level, levelOf } from './level.js';
 import { type LimitedProblem, NoAssignment } from './limited-problem.js';
@@ -52,17 +52,11 @@ const FIRST_SHARE = 0.01;
 /** Branches are left alone for a while where, after this share of the effort, they would not close this share of the gap. */
 const PATIENCE = 0.04;
 const PROMISE = 0.3;
-/** Table entries that a node of branch and bound counts as, for each column; and the nodes that a program counts as, at least. */
-const PER_COLUMN = 50;
-const FEWEST_NODES = 20;
 /** Columns of a program that is tried in every round. */
 const FEW_COLUMNS = 5000;
 /** The same where the clock alone ends the search, and as long as it pays. */
 const SOME_COLUMNS = 40_000;
 const PAYING_SHARE = 0.8;
-/** All memory rows are stated where they have no more entries than these, or so many by column; else those that matter so far. */
-const FEW_ENTRIES = 100_000;
-const ENTRIES_PER_COLUMN = 4;
 /** Sweeps between two changes of prices. */
 const SWEEPS = 3;
 /** Prices start when messages have settled. */
@@ -75,10 +69,10 @@ const STRETCH = 45;
 const KNOWN = { firstSweeps: 3, stretch: 15 };
 /** Share of a round of local search between two stretches of sweeps, as long as there is no solution to return. */
 const FIRST_ROUND = 0.1;
-/** Variables of a core in which annealing takes so long that solutions are made from what sweeps favour, from the first on. */
-const MANY_VARIABLES = 10_000;
 /** The same between two integer programs of which the first has brought much. */
 const BETWEEN_PROGRAMS = 0.1;
+/** Variables of a core in which annealing takes so long that solutions are made from what sweeps favour, from the first on. */
+const MANY_VARIABLES = 10_000;
 /** Table entries of all open branches together: about half a gigabyte. */
 const OPEN_ENTRIES = 3e7;
 /** Fixing is repeated where it left less than this share of the pairs. */
@@ -324,51 +318,19 @@ class Solving {
     }
   }
 
-  /**
-   * Hands a level to the integer solver; rows that its answer passes are added. Returns a bound on the level, −Infinity
-   * where nothing is learnt.
-   * @param share of the time that is left
-   */
+  /** Hands a level to the integer solver for a share of the time that is left. Returns a bound on the level, −Infinity where nothing is learnt. */
   private integerProgram(level: Bounded, solver: IntegerSolver, share: number): number {
-    const { core, dual, search, constant, expand } = level;
-    const allowed = new Uint8Array(core.unary.length).fill(1);
-    let bound = -Infinity;
-    const columns = columnCount(core);
-    if (columns * PER_COLUMN * FEWEST_NODES > this.effort.work - this.work) return bound;
-    const priced = dual.rows.filter((_, index) => (dual.prices[index] as number) > 0);
-    const binding = bindingRows(core);
-    const isAll = binding.entries <= Math.max(FEW_ENTRIES, ENTRIES_PER_COLUMN * columns);
-    const rows = isAll ? [...binding.rows] : [...new Set([...priced, ...search.rows])];
-    // One is a small part of what is still open, so that the solver's tolerances are, too.
-    const room = this.cost < Infinity ? this.cost - constant - dual.best : Math.abs(dual.best + constant);
-    const scale = Math.max(1, room / 1e5);
     const until = this.seconds() + share * this.left();
-    const cuts: number[][] = [];
-    while (!this.isDone() && this.seconds() < until) {
-      const { program, statesOf } = formulate(core, allowed, rows, scale, cuts);
-      // The clock is the user's; effort is in nodes, each of which costs some passes over the program.
-      const perNode = program.columns.length * PER_COLUMN;
-      const nodes = Math.ceil(Math.min(1e7, (this.effort.work - this.work) / perNode));
-      const answer = solver.solve(program, { seconds: until - this.seconds(), nodes });
-      this.work += perNode * FEWEST_NODES;
-      // Less what the solver's tolerances allow, by row.
-      const proven = (answer.bound - 1e-7 * program.lower.length) * scale + constant;
-      if (proven > bound) bound = proven;
-      if (!answer.columns) break;
-      const states = statesOf(answer.columns);
-      const over = worstRows(core, states, rows);
-      if (over.length === 0) {
-        const cost = coreCost(core, states) + constant;
-        if (cost < this.cost) this.take(expand(states), cost);
-        break;
-      }
-      for (const row of over) {
-        if (rows.includes(row)) cuts.push(chosen(core, states));
-        else rows.push(row);
-      }
-      if (!answer.isOptimal) break;
-    }
-    return bound;
+    return boundByProgram(level, solver, {
+      known: () => this.cost,
+      secondsLeft: () => until - this.seconds(),
+      workLeft: () => this.effort.work - this.work,
+      spend: (work) => {
+        this.work += work;
+      },
+      isDone: () => this.isDone(),
+      take: (states, cost) => this.take(level.expand(states), cost),
+    });
   }
 
   /** Splits the deepest core, best first, going on where it was left: the bound is the least of what is open. */
@@ -511,27 +473,4 @@ function openPairs(core: Core): number {
   let open = 0;
   for (const table of core.tables) for (const cost of table) if (cost !== Infinity) open += 1;
   return open + core.unary.length;
-}
-
-/** The rows that an assignment passes most, a few apart from each other. */
-function worstRows(core: Core, states: Int32Array, known: readonly number[]): readonly number[] {
-  const usage = rowUsage(core, states);
-  const over: number[] = [];
-  for (let count = 0; count < 4; count++) {
-    let [worst, most] = [-1, 0];
-    for (let row = 0; row < usage.length; row++) {
-      const more = (usage[row] as number) - (core.capacity[row] as number);
-      if (more > most) [worst, most] = [row, more];
-    }
-    if (worst < 0) break;
-    over.push(worst);
-    if (known.includes(worst)) break;
-    for (let row = Math.max(0, worst - 16); row < Math.min(usage.length, worst + 16); row++) usage[row] = -Infinity;
-  }
-  return over;
-}
-
-/** The states of an assignment that a solver's tolerance let pass, as a set of which not all may be taken. */
-function chosen(core: Core, states: Int32Array): number[] {
-  return Array.from(states, (state, v) => (core.offsets[v] as number) + state);
 }
