@@ -8,7 +8,7 @@ import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 
 const root = dirname(dirname(dirname(fileURLToPath(import.meta.url))));
-const command = fileURLToPath(new URL('../src/cli/main.js', import.meta.url));
+const command = fileURLToPath(new URL('../bundle/cli/main.js', import.meta.url));
 const page = join(root, 'README.md');
 const folder = mkdtempSync(join(tmpdir(), 'autopar-readme-'));
 

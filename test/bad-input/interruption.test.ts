@@ -18,7 +18,7 @@ import { autopar } from '../cli/autopar.js';
 import { canMount, missing } from '../missing.js';
 import { listing, workplace } from './refusal.js';
 
-const MAIN = fileURLToPath(new URL('../../src/cli/main.js', import.meta.url));
+const MAIN = fileURLToPath(new URL('../../bundle/cli/main.js', import.meta.url));
 const mlp = (folder: string): string => join(folder, 'models', 'mlp.onnx');
 
 /** Work that is interrupted must end as the command line's exit 130, leaving `folder` as it was. */

@@ -9,7 +9,7 @@ import { fileURLToPath } from 'node:url';
 import { EVERYTHING } from '../selection.js';
 import type { Answer, Asked } from './warm.js';
 
-const MAIN = fileURLToPath(new URL('../../src/cli/main.js', import.meta.url));
+const MAIN = fileURLToPath(new URL('../../bundle/cli/main.js', import.meta.url));
 
 const WARM = fileURLToPath(new URL('./warm.js', import.meta.url));
 

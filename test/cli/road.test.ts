@@ -103,7 +103,7 @@ test('Ctrl-C: exit 130 and nothing left behind', async (t) => {
 test('a reader that goes away is no error', async (t) => {
   const { spawnSync } = await import('node:child_process');
   const { fileURLToPath } = await import('node:url');
-  const main = fileURLToPath(new URL('../../src/cli/main.js', import.meta.url));
+  const main = fileURLToPath(new URL('../../bundle/cli/main.js', import.meta.url));
   const { status, stderr } = spawnSync('sh', ['-c', `"${process.execPath}" "${main}" hardware | true`], {
     encoding: 'utf8',
   });
