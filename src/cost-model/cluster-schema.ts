@@ -103,7 +103,8 @@ const device = {
             {
               ceiling: positive,
               halfBytes: { type: 'number', minimum: 0 },
-              power: positive,
+              // Beyond 1 fewer bytes would take longer than more of them.
+              power: { ...positive, maximum: 1 },
               cacheBytes: { type: 'number', minimum: 0 },
               cacheGain: { type: 'number', minimum: 1 },
             },

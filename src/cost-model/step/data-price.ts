@@ -25,6 +25,8 @@ export interface Under {
   readonly firstForwards: number;
   readonly lastBackwards: number;
   readonly microBatches: number;
+  /** For a bound of stages that hold so much at most: the first gather of ZeRO 3 is no longer the more they hold. */
+  readonly largest?: Held;
 }
 
 export interface DataPrice {
@@ -65,19 +67,29 @@ export function dataPricing(
   };
   const reducing = of(zero === 0 ? 'all-reduce' : 'reduce-scatter');
   const gathering = of('all-gather');
+  const firstGather = ({ dense, experts }: Held, gather: number) => (gather * perLayer) / (dense + experts);
   const hide = (seconds: number, under: number) =>
     overlap.data ? Math.max(seconds * 0.05, seconds - under * constants.hiddenData) : seconds;
-  return ({ dense, experts }, { forward, backward, firstForwards, lastBackwards, microBatches: m }) => {
+  return ({ dense, experts }, { forward, backward, firstForwards, lastBackwards, microBatches: m, largest }) => {
     if (dense + experts === 0) return NONE;
     // An expert's gradient is shared by the ranks that hold the same expert alone.
     const wire = dense * ((ranks - 1) / ranks) + experts * ((replicas - 1) / replicas);
     if (zero === 3 && !keepsGathered) {
       // Two gathers and a scatter per micro-batch, each under the neighbouring layers' compute.
-      const messages = ((dense + experts) / perLayer) * (configuration.gathersPerLayer ?? 1);
-      const hops = messages * (configuration.shardRanks ?? ranks) * constants.ringHopSeconds;
+      const hopsOf = (elements: number) =>
+        (elements / perLayer) *
+        (configuration.gathersPerLayer ?? 1) *
+        (configuration.shardRanks ?? ranks) *
+        constants.ringHopSeconds;
+      const hops = hopsOf(dense + experts);
       const gather = gathering(dense, experts, width) + hops;
       const scatter = reducing(dense, experts, gradientBytes) + hops;
-      const startup = (gather * perLayer) / (dense + experts);
+      const startup = largest
+        ? firstGather(
+            largest,
+            gathering(largest.dense, largest.experts, width) + hopsOf(largest.dense + largest.experts),
+          )
+        : firstGather({ dense, experts }, gather);
       const hideable = overlap.data ? constants.hiddenData : 0;
       const exposed =
         Math.max(startup, gather - forward * hideable) + Math.max(0, gather + scatter - backward * hideable);

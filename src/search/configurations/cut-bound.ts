@@ -84,7 +84,7 @@ class CutBounds {
     const { configuration, cluster } = this.request;
     if (!Number.isFinite(this.behind[0]?.[0] as number))
       return { atLeast: Number.POSITIVE_INFINITY, configurations: [] };
-    const once = this.bottleneck((part) => part.onceLeast);
+    const once = this.bottleneck((part) => part.paid().least);
     const { seconds, cuts } = this.pipeline(once.seconds);
     const found = new Map(cuts.map(({ ends }) => [ends.join(), ends]));
     return {
@@ -187,20 +187,21 @@ class CutBounds {
     const ahead = this.ahead[stage] as Float64Array;
     const behind = this.behind[stage + 1] as Float64Array;
     for (let from = 0; from < ahead.length; from++) {
-      if (ahead[from] !== Number.POSITIVE_INFINITY) this.partsFrom(stage, from, behind, look);
+      if (ahead[from] !== Number.POSITIVE_INFINITY) this.partsFrom(stage, from, 0, behind, look);
     }
   }
 
-  /** Every part of a stage from a position on, to where `behind` says that others go on. */
+  /** Every part of a stage from a position on, to `soonest` at least and to where `behind` says that others go on. */
   private partsFrom(
     stage: number,
     from: number,
+    soonest: number,
     behind: Float64Array | null,
     look: (part: StagePart, from: number, to: number) => void,
   ): void {
     const { positions, parts } = this;
     const fewest = parts.fewestLayers(stage);
-    for (let to = from; to <= positions.last; to++) {
+    for (let to = Math.max(from, soonest); to <= positions.last; to++) {
       if (behind && behind[to] === Number.POSITIVE_INFINITY) continue;
       if (positions.layersBetween(from, to) < fewest) continue;
       const part = parts.part(stage, from, to);
@@ -213,16 +214,30 @@ class CutBounds {
     return new Float64Array(this.positions.last + 1).fill(Number.POSITIVE_INFINITY);
   }
 
+  /** By stage, the position that it ends at at least: what is left must be no more than the later ones have time for. */
+  private soonest(): readonly number[] {
+    const { positions, parts, stages } = this;
+    const found = Array.from({ length: stages }, () => 0);
+    // Elsewhere positions are not counts of layers.
+    if (!positions.isRow) return found;
+    for (let stage = stages - 1, left = positions.last; stage >= 0; stage--) {
+      found[stage] = left;
+      left = Math.max(0, left - parts.mostLayers(stage));
+    }
+    return found;
+  }
+
   /** Fills `ahead`, then `behind` along what was reached. */
   private reach(): void {
     const { ahead, behind, stages, chunks } = this;
     (ahead[0] as Float64Array)[0] = 0;
+    const soonest = this.soonest();
     for (let stage = 0; stage < stages; stage++) {
       const before = ahead[stage] as Float64Array;
       const next = ahead[stage + 1] as Float64Array;
       for (let start = 0; start < before.length; start++) {
         if (before[start] === Number.POSITIVE_INFINITY) continue;
-        this.partsFrom(stage, start, null, ({ forward, backward }, from, to) => {
+        this.partsFrom(stage, start, soonest[stage] as number, null, ({ forward, backward }, from, to) => {
           const seconds = (before[from] as number) + (forward + backward) / chunks;
           if (seconds < (next[to] as number)) next[to] = seconds;
         });
@@ -293,9 +308,10 @@ class CutBounds {
 
 /** The least of a stage's span and what it pays once together. */
 function withOnce(cost: Cost<Pick<StagePart, 'forward' | 'backward'>>): Cost {
-  return ({ forward, ways }, stage, from, to) => {
+  return ({ forward, paid }, stage, from, to) => {
     let least = Number.POSITIVE_INFINITY;
-    for (const { backward, once } of ways) least = Math.min(least, cost({ forward, backward }, stage, from, to) + once);
+    for (const { backward, once } of paid().ways)
+      least = Math.min(least, cost({ forward, backward }, stage, from, to) + once);
     return least;
   };
 }

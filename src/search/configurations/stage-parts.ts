@@ -8,7 +8,7 @@ import { stageClusters } from '../../cost-model/step/stages.js';
 import { inFlightOn } from '../../cost-model/step/step-memory.js';
 import { microBatches } from '../../cost-model/step/step-price.js';
 import type { LayerPositions } from './layer-positions.js';
-import { type BoundRequest, onceSeconds, roomFor } from './variant-bound.js';
+import { type BoundRequest, onceSeconds, roomFor, secondsOf } from './variant-bound.js';
 
 /** A stage with some layers. Seconds of a micro-batch through all its chunks. */
 export interface StagePart {
@@ -19,8 +19,14 @@ export interface StagePart {
   /** Of backward the weight gradients; and backward with every layer recomputed that may. */
   readonly weight: number;
   readonly backwardMost: number;
-  /** Once per step, with as much backward to hide under as it can have. */
-  readonly onceLeast: number;
+  /** What it pays once per step: worked out when asked for, since most parts lie on no cut that is fast enough. */
+  readonly paid: () => Paid;
+}
+
+/** What a stage pays once per step, in seconds. */
+interface Paid {
+  /** With as much backward to hide under as it can have. */
+  readonly least: number;
   /** Backward with what it pays once, for each number of layers that may recompute: one where more only takes longer. */
   readonly ways: readonly { readonly backward: number; readonly once: number }[];
 }
@@ -32,8 +38,7 @@ export const TOO_SLOW: StagePart = {
   recomputed: 0,
   weight: 0,
   backwardMost: Number.POSITIVE_INFINITY,
-  onceLeast: Number.POSITIVE_INFINITY,
-  ways: [],
+  paid: () => ({ least: Number.POSITIVE_INFINITY, ways: [] }),
 };
 
 export class StageParts {
@@ -118,18 +123,37 @@ export class StageParts {
     const held = { dense: ends.dense + kept.dense, experts: ends.experts + kept.experts };
     const onceWith = (count: number) => onceSeconds(held, kept.forward, backward(count), prices, configuration);
     const way = (count: number) => ({ backward: ends.backward + backward(count), once: onceWith(count) });
-    const own = way(again);
-    // One layer more that recomputes gives gradients more to hide under, and takes longer itself: nearly always by more.
-    const isBest = again === layers || own.once - onceWith(again + 1) <= (this.growth(stage) * extra) / layers;
+    const pay = (): Paid => {
+      const own = way(again);
+      // One layer more that recomputes gives gradients more to hide under, and takes longer itself: nearly always by more.
+      const isBest = again === layers || own.once - onceWith(again + 1) <= (this.growth(stage) * extra) / layers;
+      return {
+        least: extra > 0 ? onceWith(layers) : own.once,
+        ways: isBest ? [own] : Array.from({ length: layers - again + 1 }, (_, more) => way(again + more)),
+      };
+    };
+    let paid: Paid | null = null;
     return {
       forward: ends.forward + kept.forward,
-      backward: own.backward,
+      backward: ends.backward + backward(again),
       recomputed: again,
       weight: ends.weight + kept.weight,
       backwardMost: ends.backward + recomputed.backward,
-      onceLeast: extra > 0 ? onceWith(layers) : own.once,
-      ways: isBest ? [own] : Array.from({ length: layers - again + 1 }, (_, more) => way(again + more)),
+      paid: () => {
+        paid ??= pay();
+        return paid;
+      },
     };
+  }
+
+  /** Layers that a stage has at most without being too slow. */
+  mostLayers(stage: number): number {
+    const { isMixed } = this.request;
+    const { first, layers, last } = this.prices[stage] as PartPrices;
+    const ends = this.ends(stage);
+    const least = Math.min(...layers.map(({ kept, recomputed }) => secondsOf(isMixed ? kept : recomputed)));
+    const left = this.most - (ends.first ? secondsOf(first) : 0) - (ends.last ? secondsOf(last) : 0);
+    return Math.max(0, Math.floor(left / least + 1e-6));
   }
 
   /** By how much the span of a stage (`stageSpan`) grows at least with each second of its backward. */

@@ -48,8 +48,16 @@ export function withOnce(filled: number, prices: PartPrices, { configuration, is
   // Some stage has its share of the layers at least: the more it has, the longer it takes, whatever its gradients hide under.
   // Of several classes an even stage may have parts of layers (`chunkLayers`), so that counts are looked at in ranges.
   const others = prices.layers.filter((layer) => layer !== most);
-  let least = Number.POSITIVE_INFINITY;
   const share = most.count / configuration.degrees.pp;
+  if (others.length === 0 && configuration.degrees.pp > 1) {
+    const atLeast = (fewest: number, upTo: number) =>
+      Math.max(filled, fewest * each) + onceBetween(most, fewest, upTo, prices, configuration);
+    const from = Math.ceil(share);
+    const first = atLeast(from, from);
+    // With more layers than these the pipeline alone takes longer.
+    return leastBetween(from + 1, Math.min(most.count, Math.floor(first / each)), first, atLeast);
+  }
+  let least = Number.POSITIVE_INFINITY;
   for (let count = others.length === 0 ? Math.ceil(share) : share; count <= most.count; count++) {
     const pipeline = Math.max(filled, count * each);
     if (pipeline >= least) break;
@@ -57,6 +65,20 @@ export function withOnce(filled: number, prices: PartPrices, { configuration, is
   }
   return least;
 }
+
+/**
+ * The least of what is known and of a function of whole numbers from one to another, by halves; below that by a thousandth at most.
+ * @param atLeast what the function is no less than between two of them
+ */
+function leastBetween(from: number, to: number, known: number, atLeast: (from: number, to: number) => number): number {
+  if (from > to) return known;
+  const bound = atLeast(from, to);
+  if (from === to || bound >= known * NEARLY) return Math.min(known, bound);
+  const middle = Math.floor((from + to) / 2);
+  return leastBetween(middle + 1, to, leastBetween(from, middle, known, atLeast), atLeast);
+}
+
+const NEARLY = 0.999;
 
 /** The same by its micro-batches alone: no more than `variantBound`, and the same for every ZeRO level. */
 export function paceBound(prices: PartPrices, request: BoundRequest): number {
@@ -237,11 +259,6 @@ function onceAtLeast(
   const forward = sum(up * longer(layer), longer);
   const backward = sum(up * recomputed.backwardSeconds, (other) => other.recomputed.backwardSeconds);
   const heldBy = ({ held }: PartPrice) => held.dense + held.experts;
-  // The usual case, written out: nothing to share out among classes, and no ends.
-  if (others.length === 0 && configuration.zero < 3 && configuration.degrees.pp > 1) {
-    const held = { dense: count * kept.held.dense, experts: count * kept.held.experts };
-    return onceSeconds(held, forward, backward, prices, configuration);
-  }
   // What more a stage holds at the ends of the model adds to it, but for the first gather of ZeRO 3.
   const some = configuration.zero < 3 ? NONE_BESIDE : [[], [first], [last]];
   const ends = configuration.degrees.pp === 1 ? [[first, last]] : some;
@@ -264,15 +281,42 @@ function onceAtLeast(
   return least;
 }
 
+/**
+ * Seconds once per step that no stage takes less than which has so many layers of the only class, from fewest to most, whatever it
+ * has beside: they grow with what it holds, but for the first gather of ZeRO 3, and fall with what that hides under. Exact for one
+ * number of layers, but for that gather.
+ */
+function onceBetween(
+  { kept, recomputed }: LayerPrice,
+  fewest: number,
+  most: number,
+  prices: PartPrices,
+  configuration: StepConfiguration,
+): number {
+  const { first, last } = prices;
+  const held = { dense: fewest * kept.held.dense, experts: fewest * kept.held.experts };
+  const largest = {
+    dense: most * kept.held.dense + first.held.dense + last.held.dense,
+    experts: most * kept.held.experts + first.held.experts + last.held.experts,
+  };
+  // What moves to the host and back makes forwards longer, of layers that keep little and of those that keep much.
+  const forward = most * Math.max(kept.forwardSeconds, recomputed.forwardSeconds);
+  return onceSeconds(held, forward, most * recomputed.backwardSeconds, prices, configuration, largest);
+}
+
 const NONE_BESIDE: readonly (readonly PartPrice[])[] = [[]];
 
-/** What a stage pays once per step: gradients and parameters that compute does not hide, on their way to the host too, the optimizer. */
+/**
+ * What a stage pays once per step: gradients and parameters that compute does not hide, on their way to the host too, the optimizer.
+ * @param largest for a bound: what it holds at most
+ */
 export function onceSeconds(
   held: PartPrice['held'],
   forward: number,
   backward: number,
   prices: PartPrices,
   configuration: StepConfiguration,
+  largest?: PartPrice['held'],
 ): number {
   const m = microBatches(configuration);
   const { degrees, virtualStages: v } = configuration;
@@ -283,6 +327,7 @@ export function onceSeconds(
     firstForwards: forward * passes,
     lastBackwards: backward * passes,
     microBatches: m,
+    ...(largest && configuration.zero === 3 ? { largest } : {}),
   };
   const out = prices.gradientsOut(held, under.lastBackwards);
   return prices.data(held, under).exposed + prices.optimizerSeconds(held) + out.exposed;
