@@ -167,8 +167,7 @@ function camelCase(flag: string): string {
 
 async function lossOf(flags: TrainingFlags): Promise<Training['loss']> {
   const { loss = 'cross_entropy', lossOutput: output, ignoreIndex, classWeights: file, labelSmoothing } = flags;
-  const { readNumbers } = await import('../api/arrays.js');
-  const classWeights = file === undefined ? undefined : await readNumbers(file);
+  const classWeights = file === undefined ? undefined : await (await import('../api/arrays.js')).readNumbers(file);
   return { kind: loss, ...withoutUndefined({ output, ignoreIndex, classWeights, labelSmoothing }) };
 }
 

@@ -186,12 +186,18 @@ export class PhasePricing {
 const FEW_ELEMENTS = 1e5;
 
 /** Whether gradients of weights are added to their accumulators by kernels of their own. */
-export function accumulatesApart({
-  zero,
+export function accumulatesApart(
+  configuration: Pick<StepConfiguration, 'zero' | 'software' | 'fusedAccumulation'>,
+): boolean {
+  return configuration.zero < 3 && mayAccumulateApart(configuration);
+}
+
+/** The same of a software, unless ZeRO 3 scatters gradients at once. */
+export function mayAccumulateApart({
   software,
   fusedAccumulation = software === 'megatron-core',
-}: Pick<StepConfiguration, 'zero' | 'software' | 'fusedAccumulation'>): boolean {
-  return zero < 3 && !fusedAccumulation;
+}: Pick<StepConfiguration, 'software' | 'fusedAccumulation'>): boolean {
+  return !fusedAccumulation;
 }
 
 /**

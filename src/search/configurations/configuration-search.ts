@@ -100,7 +100,7 @@ export class ConfigurationSearch {
       }
     }
     this.open.push(candidate);
-    for (const { item: variant, least: bound } of this.ordered([...variants(combination, microBatch, own)])) {
+    for (const { item: variant, least: bound } of this.ordered([...variants(combination, microBatch, own)], most())) {
       const known = kept.get(combination);
       if (isTimed && known && bound > known.seconds) return;
       if (isTimed && bound > most() && bound < Number.POSITIVE_INFINITY) {
@@ -161,9 +161,10 @@ export class ConfigurationSearch {
     this.worst = worstOfTop(kept, options.top);
   }
 
-  private ordered(all: readonly StepConfiguration[]) {
+  private ordered(all: readonly StepConfiguration[], enough: number) {
+    const { roughly, variantAtLeast } = this.pricing;
     return this.isTimed
-      ? byBound(all, this.pricing.roughly, this.pricing.variantAtLeast)
+      ? byBound(all, (one) => roughly(one, enough), variantAtLeast)
       : all.map((item) => ({ item, least: 0 }));
   }
 }

@@ -57,7 +57,11 @@ class CutBounds {
   private readonly stages: number;
   private readonly chunks: number;
   private readonly m: number;
+  /** Seconds of pipeline and what is paid once that were asked for. */
+  private readonly most: number;
   private readonly parts: StageParts;
+  /** By stage, the position that it ends at at least: what is left must be no more than the later ones have time for. */
+  private readonly soonest: readonly number[];
   private readonly through: Through;
   /** Least seconds of a micro-batch through the stages before, and from, a stage and a position on. */
   private readonly ahead: readonly Float64Array[];
@@ -73,7 +77,9 @@ class CutBounds {
     this.stages = configuration.degrees.pp;
     this.chunks = configuration.virtualStages;
     this.m = microBatches(configuration);
-    this.parts = new StageParts(request, positions, pricesOf, pipelineOf(below, configuration, cluster) / this.m);
+    this.most = pipelineOf(below, configuration, cluster);
+    this.parts = new StageParts(request, positions, pricesOf, this.most / this.m);
+    this.soonest = this.soonestEnds();
     this.ahead = Array.from({ length: this.stages + 1 }, () => this.unreached());
     this.behind = Array.from({ length: this.stages + 1 }, () => this.unreached());
     this.reach();
@@ -84,8 +90,7 @@ class CutBounds {
     const { configuration, cluster } = this.request;
     if (!Number.isFinite(this.behind[0]?.[0] as number))
       return { atLeast: Number.POSITIVE_INFINITY, configurations: [] };
-    const once = this.bottleneck((part) => part.paid().least);
-    const { seconds, cuts } = this.pipeline(once.seconds);
+    const { seconds, cuts } = this.pipeline(() => this.bottleneck((part) => part.paid().least).seconds);
     const found = new Map(cuts.map(({ ends }) => [ends.join(), ends]));
     return {
       atLeast: stepOf(seconds, configuration, cluster),
@@ -93,15 +98,18 @@ class CutBounds {
     };
   }
 
-  /** Least seconds of pipeline and what is paid once together, by what the schedule is made of. */
-  private pipeline(once: number): { readonly seconds: number; readonly cuts: readonly Bottleneck[] } {
+  /**
+   * Least seconds of pipeline and what is paid once together, by what the schedule is made of; no cuts where that is more than was
+   * asked for.
+   */
+  private pipeline(least: () => number): { readonly seconds: number; readonly cuts: readonly Bottleneck[] } {
     const { m, stages, chunks } = this;
     const { kind, training } = scheduleRequest(this.request.configuration);
     const { seconds: hop, blocks } = this.through.travel;
     if (kind === 'naive') {
       const slowest = this.bottleneck((part) => part.forward + part.backward);
       const through = (this.behind[0]?.[0] as number) * chunks + (training ? 2 : 1) * (stages - 1) * hop;
-      return { seconds: m * through + once, cuts: [slowest] };
+      return { seconds: m * through + least(), cuts: [slowest] };
     }
     if (kind === 'f-then-b' || !training) {
       // Forwards, then backwards, each at the pace of their slowest stage.
@@ -112,6 +120,7 @@ class CutBounds {
         (stages - 1) * hop;
       const forward = this.bottleneck((part) => part.forward);
       const forwards = flow(this.through.forward * chunks, forward.seconds);
+      const once = least();
       if (!training) return { seconds: forwards + once, cuts: [forward] };
       const backward = this.bottleneck((part) => part.backward);
       return {
@@ -123,6 +132,9 @@ class CutBounds {
       stageSpan(this.through, stage, part, this.ahead[stage]?.[from] as number, this.behind[stage + 1]?.[to] as number);
     const length = this.bottleneck(span);
     if (kind !== 'zero-bubble') {
+      if (length.seconds >= this.most) return { seconds: length.seconds, cuts: [] };
+      const once = least();
+      if (length.seconds + once >= this.most) return { seconds: length.seconds + once, cuts: [] };
       const both = this.bottleneck(withOnce(span));
       return { seconds: Math.max(length.seconds + once, both.seconds), cuts: [both, length] };
     }
@@ -134,7 +146,7 @@ class CutBounds {
     const both = this.bottleneck(
       withOnce((part, stage, from, to) => left * span(part, stage, from, to) + (1 - left) * (pace(part) + hops)),
     );
-    const apart = left * length.seconds + (1 - left) * (slowest.seconds + hops) + once;
+    const apart = left * length.seconds + (1 - left) * (slowest.seconds + hops) + least();
     return { seconds: Math.max(apart, both.seconds), cuts: [both, length] };
   }
 
@@ -187,21 +199,20 @@ class CutBounds {
     const ahead = this.ahead[stage] as Float64Array;
     const behind = this.behind[stage + 1] as Float64Array;
     for (let from = 0; from < ahead.length; from++) {
-      if (ahead[from] !== Number.POSITIVE_INFINITY) this.partsFrom(stage, from, 0, behind, look);
+      if (ahead[from] !== Number.POSITIVE_INFINITY) this.partsFrom(stage, from, behind, look);
     }
   }
 
-  /** Every part of a stage from a position on, to `soonest` at least and to where `behind` says that others go on. */
+  /** Every part of a stage from a position on, to where `behind` says that others go on. */
   private partsFrom(
     stage: number,
     from: number,
-    soonest: number,
     behind: Float64Array | null,
     look: (part: StagePart, from: number, to: number) => void,
   ): void {
     const { positions, parts } = this;
     const fewest = parts.fewestLayers(stage);
-    for (let to = Math.max(from, soonest); to <= positions.last; to++) {
+    for (let to = Math.max(from, this.soonest[stage] as number); to <= positions.last; to++) {
       if (behind && behind[to] === Number.POSITIVE_INFINITY) continue;
       if (positions.layersBetween(from, to) < fewest) continue;
       const part = parts.part(stage, from, to);
@@ -214,8 +225,7 @@ class CutBounds {
     return new Float64Array(this.positions.last + 1).fill(Number.POSITIVE_INFINITY);
   }
 
-  /** By stage, the position that it ends at at least: what is left must be no more than the later ones have time for. */
-  private soonest(): readonly number[] {
+  private soonestEnds(): readonly number[] {
     const { positions, parts, stages } = this;
     const found = Array.from({ length: stages }, () => 0);
     // Elsewhere positions are not counts of layers.
@@ -231,13 +241,12 @@ class CutBounds {
   private reach(): void {
     const { ahead, behind, stages, chunks } = this;
     (ahead[0] as Float64Array)[0] = 0;
-    const soonest = this.soonest();
     for (let stage = 0; stage < stages; stage++) {
       const before = ahead[stage] as Float64Array;
       const next = ahead[stage + 1] as Float64Array;
       for (let start = 0; start < before.length; start++) {
         if (before[start] === Number.POSITIVE_INFINITY) continue;
-        this.partsFrom(stage, start, soonest[stage] as number, null, ({ forward, backward }, from, to) => {
+        this.partsFrom(stage, start, null, ({ forward, backward }, from, to) => {
           const seconds = (before[from] as number) + (forward + backward) / chunks;
           if (seconds < (next[to] as number)) next[to] = seconds;
         });

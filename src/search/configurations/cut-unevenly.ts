@@ -105,7 +105,7 @@ function openOf(even: Found, pricing: StepPricing, { space }: UnevenRequest): re
       if (pricing.closer(lightest(combination, microBatch, own), best) >= best) return [];
       return [...variants(combination, microBatch, own)]
         .filter((variant) => !(undecided && isMixable(variant)) || variant.recompute !== 'none')
-        .filter((configuration) => pricing.roughly(configuration) < best)
+        .filter((configuration) => pricing.roughly(configuration, best) < best)
         .map((configuration) => ({ candidate, configuration, atLeast: pricing.variantAtLeast(configuration) }));
     })
     .filter(({ atLeast }) => atLeast < best)

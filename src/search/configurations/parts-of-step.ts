@@ -6,10 +6,11 @@ import type { MeshOrder, Offload, Recompute, StepConfiguration } from '../../cos
 import { STEP_CONSTANTS } from '../../cost-model/step/constants.js';
 import { groupRuns, membersAt } from '../../cost-model/step/mesh-order.js';
 import { type PartsBytes, partBytes } from '../../cost-model/step/part-bytes.js';
-import { type PartPhases, type PartPrices, partPhases, priceParts } from '../../cost-model/step/part-price.js';
-import { accumulatesApart } from '../../cost-model/step/phase-price.js';
+import { type PartPhases, type PartPrices, priceParts } from '../../cost-model/step/part-price.js';
+import { accumulatesApart, mayAccumulateApart } from '../../cost-model/step/phase-price.js';
 import { stageClusters } from '../../cost-model/step/stages.js';
 import type { ModelWork } from '../../cost-model/step/work.js';
+import type { PhasesOfStep } from './phases-of-step.js';
 import { unlikeBound, unlikePace } from './unlike-stages.js';
 import { type BoundRequest, loosest, loosestRecompute, paceBound, variantBound } from './variant-bound.js';
 
@@ -23,7 +24,10 @@ export class PartsOfStep {
   private own = new Known();
   private readonly known = new Map<StepConfiguration['degrees'], Map<number, Known>>();
 
-  constructor(private readonly workOf: (configuration: StepConfiguration) => ModelWork) {}
+  constructor(
+    private readonly workOf: (configuration: StepConfiguration) => ModelWork,
+    private readonly phasesOf: PhasesOfStep,
+  ) {}
 
   prices(configuration: StepConfiguration, cluster: Cluster): PartPrices {
     const key = this.keyOf(configuration);
@@ -48,6 +52,19 @@ export class PartsOfStep {
   /** The bound of one variant. */
   least(request: BoundRequest): number {
     return leastOf(this.onStages(request.configuration, request.cluster), request);
+  }
+
+  /** The same, worked out once: of requests that differ in nothing but the configuration. */
+  leastOfVariant(request: BoundRequest): number {
+    const { configuration } = request;
+    const { schedule, virtualStages } = configuration;
+    const own = this.keyOf(configuration);
+    const key = (own * MOST + virtualStages) * SCHEDULES.length + SCHEDULES.indexOf(schedule);
+    const known = this.own.variants.get(key);
+    if (known !== undefined) return known;
+    const found = this.least(request);
+    this.own.variants.set(key, found);
+    return found;
   }
 
   /** The bound of one variant by its micro-batches alone. */
@@ -91,8 +108,7 @@ export class PartsOfStep {
     const key = `${tpSequence} ${place} ${accumulatesApart(configuration)}`;
     const onClusters = this.own.timed.get(key) ?? new Map<Cluster, PartPhases>();
     this.own.timed.set(key, onClusters);
-    const found =
-      onClusters.get(cluster) ?? partPhases(this.workOf(configuration), configuration, cluster, STEP_CONSTANTS);
+    const found = onClusters.get(cluster) ?? this.phasesOf(configuration, cluster);
     onClusters.set(cluster, found);
     return found;
   }
@@ -138,6 +154,7 @@ class Known {
   readonly priced = new Map<number, Map<Cluster, PartPrices>>();
   readonly bounds = new Map<number, number>();
   readonly paces = new Map<number, number>();
+  readonly variants = new Map<number, number>();
   readonly orders = new Map<MeshOrder, number>();
   readonly timed = new Map<string, Map<Cluster, PartPhases>>();
 }
@@ -159,5 +176,5 @@ export function leastOf(stages: readonly PartPrices[], request: BoundRequest): n
 
 /** The ZeRO level under which micro-batches take least: all take the same, unless 3 leaves out what accumulates gradients. */
 export function quickestLevel(configuration: StepConfiguration): 0 | 3 {
-  return accumulatesApart({ ...configuration, zero: 0 }) ? 3 : 0;
+  return mayAccumulateApart(configuration) ? 3 : 0;
 }

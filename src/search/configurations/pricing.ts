@@ -34,8 +34,8 @@ export interface Pricing {
    * holds. What is not above `enough` is not worked out further, and may be above what a variant takes.
    */
   readonly closer: (lightest: StepConfiguration, enough: number, freely?: 'freely') => number;
-  /** The same of one variant and others like it: no more than `variantAtLeast`, and cheap. */
-  readonly roughly: (configuration: StepConfiguration) => number;
+  /** The same of one variant and others like it: no more than `variantAtLeast`, and cheap; no closer than that it is above `enough`. */
+  readonly roughly: (configuration: StepConfiguration, enough?: number) => number;
   /** The same of one variant, whatever of it recomputes; infinite where memory holds it in no way. */
   readonly variantAtLeast: (configuration: StepConfiguration) => number;
   /** Left out where neither orders of the axes nor the host's memory are searched. */

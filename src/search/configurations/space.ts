@@ -161,22 +161,19 @@ export function* variants(
   const { pp, dp, sp, tp } = degrees;
   const count = globalBatch / (dp * microBatch);
   const { offload = 'none' } = decided;
+  const shared = {
+    ...base,
+    degrees,
+    microBatch,
+    tpSequence: tp > 1 && (decided.tpSequence ?? true),
+    ...(decided.meshOrder ? { meshOrder: decided.meshOrder } : {}),
+    ...(offload === 'none' ? {} : { offload }),
+  };
   for (const { schedule, virtualStages } of schedules(pp, count, facts.layers, decided)) {
+    // Tens of thousands of records: what is left to the innermost loop is one copy, without conditions.
+    const own = { ...shared, ...(schedule ? { schedule } : {}), virtualStages };
     for (const recompute of recomputations(base, decided)) {
-      for (const zero of zeroLevels(dp * sp, base, decided)) {
-        yield {
-          ...base,
-          degrees,
-          ...(schedule ? { schedule } : {}),
-          virtualStages,
-          microBatch,
-          tpSequence: tp > 1 && (decided.tpSequence ?? true),
-          zero,
-          recompute,
-          ...(decided.meshOrder ? { meshOrder: decided.meshOrder } : {}),
-          ...(offload === 'none' ? {} : { offload }),
-        };
-      }
+      for (const zero of zeroLevels(dp * sp, base, decided)) yield { ...own, zero, recompute };
     }
   }
 }

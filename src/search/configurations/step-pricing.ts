@@ -15,6 +15,7 @@ import { isMixable, type StepPricing } from './cut-unevenly.js';
 import { fewestRecomputed } from './fewest-recomputed.js';
 import { meshOrders, type OrderPlaces } from './mesh-orders.js';
 import { leastOf, PartsOfStep, quickestLevel } from './parts-of-step.js';
+import { phasesOfStep } from './phases-of-step.js';
 import { type BoundRequest, loosestOfAll } from './variant-bound.js';
 import { wholeBound } from './whole-bound.js';
 
@@ -33,8 +34,9 @@ export function pricingOf(
   isMixed = true,
 ): StepPricing {
   const workOf = ({ degrees, microBatch }: StepConfiguration) => works(degrees.tp, microBatch);
-  const wholeAtLeast = wholeBound(cluster, workOf);
-  const parts = new PartsOfStep(workOf);
+  const phasesOf = phasesOfStep(workOf);
+  const wholeAtLeast = wholeBound(cluster, workOf, phasesOf);
+  const parts = new PartsOfStep(workOf, phasesOf);
   const orders = new Map<Degrees, readonly OrderPlaces[]>();
   const requestOf = (configuration: StepConfiguration): BoundRequest => ({
     configuration,
@@ -55,9 +57,10 @@ export function pricingOf(
     });
     return Math.min(...bounds);
   };
-  const roughly = (configuration: StepConfiguration): number => {
+  const roughly = (configuration: StepConfiguration, enough = Number.POSITIVE_INFINITY): number => {
     const request = requestOf(configuration);
-    return Math.max(parts.bound(configuration, request), parts.pace(configuration, request));
+    const pace = parts.pace(configuration, request);
+    return pace > enough ? pace : Math.max(parts.bound(configuration, request), pace);
   };
   return {
     seconds: (configuration) => {
@@ -78,7 +81,7 @@ export function pricingOf(
     },
     roughly,
     variantAtLeast: (configuration) => {
-      const least = parts.least(requestOf(configuration));
+      const least = parts.leastOfVariant(requestOf(configuration));
       // What stages of several kinds share out has weights, with which a lighter configuration's bound may be the closer one.
       return cluster.kinds ? Math.max(least, roughly(configuration)) : least;
     },

@@ -9,13 +9,14 @@ import type { Degrees, MeshOrder, StepConfiguration } from '../../cost-model/ste
 import { STEP_CONSTANTS } from '../../cost-model/step/constants.js';
 import type { Held } from '../../cost-model/step/data-price.js';
 import { gradientTransfer, hostUpdateSeconds, offloadsOptimizer } from '../../cost-model/step/offload.js';
-import { type PartPrices, partPhases, priceParts, updatedOf } from '../../cost-model/step/part-price.js';
+import { type PartPrices, priceParts, updatedOf } from '../../cost-model/step/part-price.js';
 import { stageClusters } from '../../cost-model/step/stages.js';
 import { microBatches } from '../../cost-model/step/step-price.js';
 import type { ModelWork } from '../../cost-model/step/work.js';
 import { AXIS_ORDER } from '../../sharding-propagation/mesh.js';
 import { type InsidePlaces, insidePlaces } from './mesh-orders.js';
 import { quickestLevel } from './parts-of-step.js';
+import { type PhasesOfStep, phasesOfStep } from './phases-of-step.js';
 import { pipelineLeast, type Shares, sharesOf, unlikePipeline } from './unlike-stages.js';
 import { ROUNDING, stepOf } from './variant-bound.js';
 
@@ -26,6 +27,7 @@ import { ROUNDING, stepOf } from './variant-bound.js';
 export function wholeBound(
   cluster: Cluster,
   workOf: (configuration: StepConfiguration) => ModelWork,
+  phasesOf: PhasesOfStep = phasesOfStep(workOf),
 ): (lightest: StepConfiguration) => number {
   const models = new Map<Cluster, Map<string, Alone>>();
   const found = new Map<Degrees, Map<MeshOrder | undefined, readonly InsidePlaces[]>>();
@@ -46,7 +48,7 @@ export function wholeBound(
     const onCluster = models.get(own) ?? new Map<string, Alone>();
     models.set(own, onCluster);
     const key = `${places} ${tp} ${sp} ${ep} ${microBatch}`;
-    const known = onCluster.get(key) ?? alone(workOf(configuration), configuration, order, own);
+    const known = onCluster.get(key) ?? alone(workOf(configuration), configuration, order, own, phasesOf);
     onCluster.set(key, known);
     return known;
   };
@@ -71,7 +73,13 @@ interface Alone {
   readonly layers: number;
 }
 
-function alone(work: ModelWork, configuration: StepConfiguration, meshOrder: MeshOrder, own: Cluster): Alone {
+function alone(
+  work: ModelWork,
+  configuration: StepConfiguration,
+  meshOrder: MeshOrder,
+  own: Cluster,
+  phasesOf: PhasesOfStep,
+): Alone {
   const { degrees, microBatch } = configuration;
   const { tp, sp, ep } = degrees;
   const { offload: _, ...rest } = configuration;
@@ -83,7 +91,7 @@ function alone(work: ModelWork, configuration: StepConfiguration, meshOrder: Mes
     zero: quickestLevel(configuration),
   };
   // Groups lie where all axes put them; stages may be neighbours on any level.
-  const phases = partPhases(work, { ...one, degrees }, own, STEP_CONSTANTS);
+  const phases = phasesOf({ ...one, degrees }, own);
   const priced = priceParts(work, one, own, STEP_CONSTANTS, { phases });
   const prices = { ...priced, send: { ...priced.send, seconds: quickestHop(priced.send.bytes, own) } };
   const { first, layers, last } = prices;

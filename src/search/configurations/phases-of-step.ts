@@ -1,0 +1,30 @@
+/**
+ * @file Seconds of a micro-batch through the parts of a model, priced once for all combinations of degrees that put tp, sp and ep in
+ * the same places: however many stages and replicas there are, a micro-batch's own work is the same.
+ */
+import type { Cluster } from '../../cost-model/cluster.js';
+import type { StepConfiguration } from '../../cost-model/step/configuration.js';
+import { STEP_CONSTANTS } from '../../cost-model/step/constants.js';
+import { groupRuns, membersAt } from '../../cost-model/step/mesh-order.js';
+import { type PartPhases, partPhases } from '../../cost-model/step/part-price.js';
+import { accumulatesApart } from '../../cost-model/step/phase-price.js';
+import type { ModelWork } from '../../cost-model/step/work.js';
+
+/** Phases of a configuration's parts on devices of one kind. */
+export type PhasesOfStep = (configuration: StepConfiguration, cluster: Cluster) => PartPhases;
+
+/** @param workOf of a configuration's tp and micro-batch; what else configurations say of kernels must be the same for all */
+export function phasesOfStep(workOf: (configuration: StepConfiguration) => ModelWork): PhasesOfStep {
+  const known = new Map<Cluster, Map<string, PartPhases>>();
+  return (configuration, cluster) => {
+    const { degrees, meshOrder, microBatch, tpSequence } = configuration;
+    const { tp, sp, ep } = groupRuns(degrees, meshOrder);
+    const places = [tp, sp, ep].map((runs) => membersAt(runs, cluster.levels).join());
+    const key = `${degrees.tp} ${degrees.sp} ${degrees.ep} ${microBatch} ${tpSequence} ${accumulatesApart(configuration)} ${places.join(' ')}`;
+    const own = known.get(cluster) ?? new Map<string, PartPhases>();
+    known.set(cluster, own);
+    const found = own.get(key) ?? partPhases(workOf(configuration), configuration, cluster, STEP_CONSTANTS);
+    own.set(key, found);
+    return found;
+  };
+}
