@@ -3,7 +3,7 @@
  * what the host's launches add.
  */
 import type { Cluster } from '../cluster.js';
-import { collectiveSeconds, type GroupPlace } from '../collective-price.js';
+import { type CollectiveKind, collectiveOver, collectiveSeconds, type GroupPlace } from '../collective-price.js';
 import type { StepConfiguration } from './configuration.js';
 import type { StepConstants } from './constants.js';
 import { attentionLaunches, attentionSeconds, elementBytes, matmulSeconds, memorySeconds } from './kernel-price.js';
@@ -15,6 +15,7 @@ import type { AttentionWork, MatmulWork, PartWork, Work } from './work.js';
 export class PhasePricing {
   private readonly runs: ReturnType<typeof groupRuns>;
   private readonly tensor: GroupPlace;
+  private readonly collectives = new Map<CollectiveKind, (bytes: number) => number>();
   private readonly passes: number;
   private readonly exchanges: number;
 
@@ -104,7 +105,7 @@ export class PhasePricing {
           if (degrees.tp === 1) break;
           const bytes = work.elements * local * (work.loss ? 4 : width);
           // Sequence parallelism: a scatter and a gather for each reduction, and the input gathered once more in backward.
-          tp += this.exchanges * collectiveSeconds(work.collective, bytes, this.tensor, cluster);
+          tp += this.exchanges * this.overTensor(work.collective)(bytes);
           tpBytes += (work.collective === 'all-reduce' ? 2 : 1) * ((degrees.tp - 1) / degrees.tp) * bytes;
           exchanges += tpSequence && work.activation && work.elements > FEW_ELEMENTS ? 2 : 1;
           break;
@@ -135,6 +136,13 @@ export class PhasePricing {
       spBytes,
       epBytes,
     };
+  }
+
+  /** Seconds of a collective over tp by its bytes: a layer asks for the same one many times. */
+  private overTensor(kind: CollectiveKind): (bytes: number) => number {
+    const found = this.collectives.get(kind) ?? collectiveOver(kind, this.tensor, this.cluster);
+    this.collectives.set(kind, found);
+    return found;
   }
 
   /**
