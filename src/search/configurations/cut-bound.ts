@@ -17,9 +17,10 @@ import type { PartPrice, PartPrices } from '../../cost-model/step/part-price.js'
 import { microBatches, scheduleRequest } from '../../cost-model/step/step-price.js';
 import type { ModelWork } from '../../cost-model/step/work.js';
 import { stageSpan, type Through, travelAdds } from '../../schedule/closed-form.js';
+import { type BoundRequest, ROUNDING } from './bound-request.js';
 import { type LayerPositions, layerPositions } from './layer-positions.js';
 import { type StagePart, StageParts, TOO_SLOW } from './stage-parts.js';
-import { type BoundRequest, pipelineOf, ROUNDING, stepOf } from './variant-bound.js';
+import { pipelineOf, stepOf } from './variant-bound.js';
 
 export interface CutBound {
   /** Seconds that every cut takes at least; infinite where none fits in less than was asked for. */

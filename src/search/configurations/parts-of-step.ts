@@ -10,9 +10,10 @@ import { type PartPhases, type PartPrices, priceParts } from '../../cost-model/s
 import { accumulatesApart, mayAccumulateApart } from '../../cost-model/step/phase-price.js';
 import { stageClusters } from '../../cost-model/step/stages.js';
 import type { ModelWork } from '../../cost-model/step/work.js';
+import type { BoundRequest } from './bound-request.js';
 import type { PhasesOfStep } from './phases-of-step.js';
 import { unlikeBound, unlikePace } from './unlike-stages.js';
-import { type BoundRequest, loosest, loosestRecompute, paceBound, variantBound } from './variant-bound.js';
+import { loosest, loosestRecompute, paceBound, variantBound } from './variant-bound.js';
 
 /**
  * What the parts of a model cost, for one combination and micro-batch at a time: its variants share them, whatever their schedule,

@@ -7,8 +7,10 @@ import type { PartPrice, PartPrices } from '../../cost-model/step/part-price.js'
 import { stageClusters } from '../../cost-model/step/stages.js';
 import { inFlightOn } from '../../cost-model/step/step-memory.js';
 import { microBatches } from '../../cost-model/step/step-price.js';
+import type { BoundRequest } from './bound-request.js';
 import type { LayerPositions } from './layer-positions.js';
-import { type BoundRequest, onceSeconds, roomFor, secondsOf } from './variant-bound.js';
+import { roomFor } from './least-recomputed.js';
+import { onceSeconds, secondsOf } from './variant-bound.js';
 
 /** A stage with some layers. Seconds of a micro-batch through all its chunks. */
 export interface StagePart {

@@ -10,13 +10,14 @@ import { stageMemory } from '../../cost-model/step/step-memory.js';
 import { priceStep } from '../../cost-model/step/step-price.js';
 import type { ModelWork } from '../../cost-model/step/work.js';
 import { AXIS_ORDER } from '../../sharding-propagation/mesh.js';
+import type { BoundRequest } from './bound-request.js';
 import { boundOfCuts } from './cut-bound.js';
 import { isMixable, type StepPricing } from './cut-unevenly.js';
 import { fewestRecomputed } from './fewest-recomputed.js';
 import { meshOrders, type OrderPlaces } from './mesh-orders.js';
 import { leastOf, PartsOfStep, quickestLevel } from './parts-of-step.js';
 import { phasesOfStep } from './phases-of-step.js';
-import { type BoundRequest, loosestOfAll } from './variant-bound.js';
+import { loosestOfAll } from './variant-bound.js';
 import { wholeBound } from './whole-bound.js';
 
 /** What is most often the least first. */

@@ -13,16 +13,9 @@
 import type { StepConfiguration } from '../../cost-model/step/configuration.js';
 import type { PartPrice, PartPrices } from '../../cost-model/step/part-price.js';
 import { microBatches, scheduleRequest } from '../../cost-model/step/step-price.js';
-import {
-  type BoundRequest,
-  bubbleShare,
-  interleavedFill,
-  mostCommon,
-  recomputedAtLeast,
-  secondsOf,
-  stepOf,
-  withOnce,
-} from './variant-bound.js';
+import type { BoundRequest } from './bound-request.js';
+import { mostCommon, recomputedAtLeast } from './least-recomputed.js';
+import { bubbleShare, interleavedFill, passesBeside, passesOf, secondsOf, stepOf, withOnce } from './variant-bound.js';
 
 /**
  * As `variantBound`, of stages that differ: seconds, infinite where memory holds no cut at all.
@@ -123,12 +116,8 @@ export function pipelineLeast(shares: Shares, configuration: StepConfiguration):
   // The first stage fills the pipeline, and drains it; between, nothing comes back faster than p micro-batches at a time.
   const around =
     m > p ? 2 * through + ((m - p - 1) * through) / p + (blocks ? (m - p - 1) * hop : 0) + 4 * (p - 1) * hop : through;
-  // Every stage waits for one micro-batch through all, and does the rest, but for half of its warm-up, while nothing else counts.
-  let harmonic = 0;
-  for (let stage = 0; stage < p; stage++) {
-    const rest = m - 1 - Math.min(p - 1 - stage, m - 1) / 2;
-    harmonic += 1 / (at(wholes, isAlike ? 0 : stage) * rest);
-  }
+  let harmonic = isAlike ? passesBeside(p, m) / at(wholes, 0) : 0;
+  for (let stage = 0; stage < p && !isAlike; stage++) harmonic += 1 / (at(wholes, stage) * passesOf(stage, p, m));
   const alternating = Math.max(busy, around, through + (m > 1 ? shared / harmonic : 0) + 2 * (p - 1) * hop);
   return kind === 'zero-bubble' ? left * alternating + (1 - left) * busy : alternating;
 }

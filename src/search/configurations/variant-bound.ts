@@ -7,26 +7,12 @@
  * as many layers as its micro-batches in flight leave room for, and layers move to where they cost least room.
  */
 import type { Cluster } from '../../cost-model/cluster.js';
-import { DEVICE_OVERHEAD } from '../../cost-model/hardware.js';
 import type { StepConfiguration } from '../../cost-model/step/configuration.js';
 import { STEP_CONSTANTS } from '../../cost-model/step/constants.js';
 import type { LayerPrice, PartPrice, PartPrices } from '../../cost-model/step/part-price.js';
-import { inFlightOn } from '../../cost-model/step/step-memory.js';
 import { microBatches } from '../../cost-model/step/step-price.js';
-
-export interface BoundRequest {
-  readonly configuration: StepConfiguration;
-  readonly cluster: Cluster;
-  /** Bytes of each device; null for no limit. */
-  readonly limitBytes: number | null;
-  /** Whether layers may keep their activations where the configuration recomputes. */
-  readonly isMixed: boolean;
-  /** What says how many micro-batches each stage holds, where it is not the configuration. */
-  readonly holding?: StepConfiguration;
-}
-
-/** Sums in another order differ in their last digits: bounds are lowered by more than that. */
-export const ROUNDING = 1 - 1e-9;
+import { type BoundRequest, MOST_CHUNKS, ROUNDING } from './bound-request.js';
+import { mostCommon, recomputingAtLeast } from './least-recomputed.js';
 
 /**
  * Seconds; infinite where memory holds no cut at all.
@@ -34,7 +20,7 @@ export const ROUNDING = 1 - 1e-9;
  */
 export function variantBound(prices: PartPrices, request: BoundRequest): number {
   const { configuration } = request;
-  const again = recomputedAtLeast(prices, request);
+  const again = recomputingAtLeast(prices, request);
   if (again === Number.POSITIVE_INFINITY) return again;
   const { filled } = paceOf(prices, request, again);
   return stepOf(withOnce(filled, prices, request), configuration, request.cluster);
@@ -119,20 +105,8 @@ export function loosestOfAll(request: BoundRequest, zero: StepConfiguration['zer
   };
 }
 
-const MOST_CHUNKS = 2 ** 30;
-
 /**
- * What each stage has in flight at least. With more chunks it falls on the first stages and grows on the last: for any number of
- * them, the least of both ends.
- */
-function leastInFlight(configuration: StepConfiguration): (stage: number) => number {
-  if (configuration.virtualStages < MOST_CHUNKS) return (stage) => inFlightOn(stage, configuration);
-  const fewest = { ...configuration, virtualStages: 2 };
-  return (stage) => Math.min(inFlightOn(stage, configuration), inFlightOn(stage, fewest));
-}
-
-/**
- * Seconds of the pipeline with so many layers recomputed; and of all micro-batches through one layer of the class of which there
+ * Seconds of the pipeline with so many seconds of each micro-batch recomputed; and of all micro-batches through one layer of the class of which there
  * are most.
  */
 function paceOf(prices: PartPrices, { configuration, isMixed }: BoundRequest, again: number) {
@@ -145,7 +119,7 @@ function paceOf(prices: PartPrices, { configuration, isMixed }: BoundRequest, ag
     backward += count * part.backwardSeconds;
   }
   const most = mostCommon(prices);
-  if (most && isMixed) backward += again * (most.recomputed.backwardSeconds - most.kept.backwardSeconds);
+  if (isMixed) backward += again;
   const m = microBatches(configuration);
   const ends = Math.max(secondsOf(first), secondsOf(last));
   const filled = Math.max(filledSeconds(forward, backward, prices, configuration), m * ends);
@@ -191,11 +165,29 @@ function filledSeconds(
   if (v > 1) return m * share + interleavedFill(p, m, v, forward / p, backward / p);
   const { seconds: hop, blocks } = prices.send;
   const plain =
-    m > p ? (m + p - 1) * share + (blocks ? (m - p - 1) * hop : 0) + 4 * (p - 1) * hop : Math.max(m * share, whole);
+    m > p
+      ? (m + p - 1) * share + (blocks ? (m - p - 1) * hop : 0) + 4 * (p - 1) * hop
+      : whole + whole / passesBeside(p, m) + 2 * (p - 1) * hop;
   if (schedule !== 'zero-bubble') return plain;
   // Zero-bubble keeps a share of the waiting: that of the slowest stage, and no part's is smaller than this.
   const kept = bubbleShare(prices);
   return kept * plain + (1 - kept) * m * share;
+}
+
+/**
+ * Every stage waits for one micro-batch through all of them, and does the rest, but for half of its warm-up while nothing else counts
+ * (of forwards and backwards half is the lesser): with t(s) the seconds of a stage, t(s) · rest(s) beside W. Of all ways to share W
+ * out the longest of these is least where they are equal: W / Σ 1/rest(s). That sum; infinite for a single micro-batch.
+ */
+export function passesBeside(p: number, m: number): number {
+  let sum = 0;
+  for (let stage = 0; stage < p; stage++) sum += 1 / passesOf(stage, p, m);
+  return sum;
+}
+
+/** Micro-batches that a stage of p does beside one's way through all stages, less half of its warm-up. */
+export function passesOf(stage: number, p: number, m: number): number {
+  return m - 1 - Math.min(p - 1 - stage, m - 1) / 2;
 }
 
 /**
@@ -331,97 +323,4 @@ export function onceSeconds(
   };
   const out = prices.gradientsOut(held, under.lastBackwards);
   return prices.data(held, under).exposed + prices.optimizerSeconds(held) + out.exposed;
-}
-
-/** Bytes of tensors that a device has room for beside its context, communication library and fragmentation. */
-export function roomFor(limitBytes: number, { degrees }: StepConfiguration): number {
-  const { tp, pp, dp, sp } = degrees;
-  const { contextBytes, communicationBytes, fragmentation } = DEVICE_OVERHEAD;
-  const fixed = contextBytes + (tp * pp * dp * sp > 1 ? communicationBytes : 0);
-  return ((limitBytes - fixed) / (1 + fragmentation)) * (2 - ROUNDING);
-}
-
-/**
- * How many layers recompute at least, in parts of a layer; infinite where not even all of them make room. A stage with n layers
- * keeps n of them while there is room, then fewer the more it has: concave, so that layers go where room is left, then to where
- * each displaces least, which is where most micro-batches are in flight.
- */
-export function recomputedAtLeast(prices: PartPrices, request: BoundRequest): number {
-  const { limitBytes, isMixed, holding: configuration = request.configuration } = request;
-  const layer = mostCommon(prices);
-  if (limitBytes === null || !layer) return 0;
-  const { pp } = configuration.degrees;
-  const room = roomFor(limitBytes, configuration);
-  const flyingOn = leastInFlight(configuration);
-  // Between its ends a stage differs from its neighbours by its micro-batches in flight alone.
-  const between = new Map<number, Keeping>();
-  const stage = (index: number): Keeping => {
-    const flying = flyingOn(index);
-    const ends = [...(index === 0 ? [prices.first] : []), ...(index === pp - 1 ? [prices.last] : [])];
-    if (ends.length > 0) return keeping(layer, flying, room, ends, isMixed);
-    const found = between.get(flying) ?? keeping(layer, flying, room, ends, isMixed);
-    between.set(flying, found);
-    return found;
-  };
-  let left = layer.count;
-  let kept = 0;
-  const stages = Array.from({ length: pp }, (_, index) => stage(index));
-  for (const { free, most } of stages) {
-    if (most < 0) return Number.POSITIVE_INFINITY;
-    const own = Math.min(left, free);
-    left -= own;
-    kept += own;
-  }
-  for (const { free, most, displaced } of stages) {
-    const own = Math.min(left, most - free);
-    left -= own;
-    kept -= own * displaced;
-  }
-  return left > 1e-6 ? Number.POSITIVE_INFINITY : Math.max(0, layer.count - kept - 1e-6);
-}
-
-/** The class of which there are most layers: of several, the bounds on memory know this one, and take the others to need none. */
-export function mostCommon({ layers }: PartPrices): LayerPrice | undefined {
-  return layers.reduce<LayerPrice | undefined>(
-    (most, own) => (most && most.count >= own.count ? most : own),
-    undefined,
-  );
-}
-
-/** Layers that a stage has room for: as many that all keep; at most; and of those beyond, how many each makes recompute. */
-interface Keeping {
-  readonly free: number;
-  readonly most: number;
-  readonly displaced: number;
-}
-
-/** @param flying micro-batches in flight; `parts` what the stage has beside layers */
-function keeping(
-  { kept, recomputed }: LayerPrice,
-  flying: number,
-  room: number,
-  parts: readonly PartPrice[],
-  isMixed: boolean,
-): Keeping {
-  const resident = (bytes: PartPrice['bytes']) => bytes.parameters + bytes.gradients + bytes.optimizer;
-  let transient = 0;
-  let gathered = 0;
-  let least = 0;
-  for (const { bytes } of parts) {
-    transient = Math.max(transient, bytes.transient);
-    gathered = Math.max(gathered, bytes.gathered);
-    least = least + resident(bytes) + flying * bytes.saved;
-  }
-  const other = isMixed ? kept.bytes : recomputed.bytes;
-  const live =
-    Math.max(Math.min(other.transient, recomputed.bytes.transient), transient) +
-    Math.max(Math.min(other.gathered, recomputed.bytes.gathered), gathered);
-  const spare = room - least - live;
-  // A stage without layers has no layer running in it.
-  const bare = room - least - transient - gathered;
-  if (spare < 0) return { free: 0, most: bare < 0 ? -1 : 0, displaced: 1 };
-  const more = isMixed ? flying * (kept.bytes.saved - recomputed.bytes.saved) : 0;
-  const small = resident(recomputed.bytes) + flying * recomputed.bytes.saved + Math.min(0, more);
-  const large = small + Math.max(0, more);
-  return { free: spare / large, most: spare / small, displaced: more > 0 ? small / more : 1 };
 }

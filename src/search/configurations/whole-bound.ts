@@ -14,11 +14,12 @@ import { stageClusters } from '../../cost-model/step/stages.js';
 import { microBatches } from '../../cost-model/step/step-price.js';
 import type { ModelWork } from '../../cost-model/step/work.js';
 import { AXIS_ORDER } from '../../sharding-propagation/mesh.js';
+import { ROUNDING } from './bound-request.js';
 import { type InsidePlaces, insidePlaces } from './mesh-orders.js';
 import { quickestLevel } from './parts-of-step.js';
 import { type PhasesOfStep, phasesOfStep } from './phases-of-step.js';
 import { pipelineLeast, type Shares, sharesOf, unlikePipeline } from './unlike-stages.js';
-import { ROUNDING, stepOf } from './variant-bound.js';
+import { stepOf } from './variant-bound.js';
 
 /**
  * Seconds that no variant of a configuration's degrees and micro-batch takes less than, whatever the order of the axes, with what
