@@ -31,7 +31,8 @@ export interface Pricing {
   readonly atLeast: (combination: Combination, lightest: StepConfiguration) => number;
   /**
    * The same, closer to what the best variant takes, and dearer; of the order that is given, and with `freely` whatever memory
-   * holds. What is not above `enough` is not worked out further, and may be above what a variant takes.
+   * holds. What is not above `enough` is not worked out further, and may be above what a variant takes; `Number.MAX_VALUE` while
+   * nothing was found.
    */
   readonly closer: (lightest: StepConfiguration, enough: number, freely?: 'freely') => number;
   /** The same of one variant and others like it: no more than `variantAtLeast`, and cheap; no closer than that it is above `enough`. */

@@ -46,17 +46,15 @@ export function pricingOf(
     isMixed: isMixed && isMixable(configuration),
   });
   /** With activations on the host all layers recompute or none, and the more they recompute the less they move. */
-  const moving = (request: BoundRequest, isFree: boolean): number => {
+  const moving = (request: BoundRequest, isFree: boolean, isFirst: boolean): number => {
     const { configuration } = request;
     const choices = isFree ? RECOMPUTATIONS : [configuration.recompute];
-    const bounds = choices.map((recompute) => {
-      const own = loosestOfAll(
-        { ...request, configuration: { ...configuration, recompute } },
-        quickestLevel(configuration),
-      );
-      return parts.leastPace(own);
-    });
-    return Math.min(...bounds);
+    const requests = choices.map((recompute) => ({ ...request, configuration: { ...configuration, recompute } }));
+    // While nothing was found, seconds rule nothing out, and memory most.
+    const fits = (own: BoundRequest) =>
+      ZERO_LEVELS.some((zero) => parts.least(loosestOfAll(own, zero)) < Number.POSITIVE_INFINITY);
+    if (isFirst && !requests.some(fits)) return Number.POSITIVE_INFINITY;
+    return Math.min(...requests.map((own) => parts.leastPace(loosestOfAll(own, quickestLevel(configuration)))));
   };
   const roughly = (configuration: StepConfiguration, enough = Number.POSITIVE_INFINITY): number => {
     const request = requestOf(configuration);
@@ -72,7 +70,7 @@ export function pricingOf(
     closer: (configuration, enough, freely) => {
       const own = requestOf(configuration);
       const request = freely ? { ...own, limitBytes: null } : own;
-      if (offloadsActivations(configuration)) return moving(request, isMixed);
+      if (offloadsActivations(configuration)) return moving(request, isMixed, enough === Number.MAX_VALUE);
       let least = Number.POSITIVE_INFINITY;
       for (const zero of ZERO_LEVELS) {
         for (const one of waysToRecompute(request)) least = Math.min(least, parts.least(loosestOfAll(one, zero)));
