@@ -4,14 +4,20 @@
  */
 import { readFileSync } from 'node:fs';
 import { basename } from 'node:path';
+import { columnsOf, readCsv } from '../src/api/published-runs/csv.js';
+import { Predictor } from '../src/api/published-runs/predictor.js';
+import {
+  isTimed,
+  NEEDED_COLUMNS,
+  type PublishedRun,
+  publishedRun,
+  TIME_COLUMNS,
+} from '../src/api/published-runs/run.js';
+import { labelScore, type Score, type Scored, scoreOf } from '../src/api/published-runs/score.js';
+import { statesRecompute } from '../src/api/published-runs/wording.js';
 import { STEP_CONSTANTS } from '../src/cost-model/step/constants.js';
 import { allocatedBytes, stageMemory } from '../src/cost-model/step/step-memory.js';
-import { peakSeconds } from './published/constant-utilisation.js';
-import { columnsOf, readCsv } from './published/csv.js';
-import { Predictor } from './published/predictor.js';
-import { isTimed, NEEDED_COLUMNS, type PublishedRun, publishedRun, TIME_COLUMNS } from './published/run.js';
-import { labelScore, type Score, type Scored, scoreOf } from './published/score.js';
-import { statesRecompute } from './published/wording.js';
+import { peakSeconds } from './constant-utilisation.js';
 
 /** One row that was used. */
 interface Outcome {

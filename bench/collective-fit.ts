@@ -6,11 +6,11 @@
  */
 import { readFileSync } from 'node:fs';
 import { parseArgs } from 'node:util';
+import { readCsv } from '../src/api/published-runs/csv.js';
 import { parseCluster } from '../src/cost-model/cluster.js';
 import { type CollectiveKind, collectiveSeconds, type GroupPlace } from '../src/cost-model/collective-price.js';
 import { type DeviceSpec, profileOf } from '../src/cost-model/device.js';
 import { FITTED_FILL, type Level } from '../src/cost-model/levels.js';
-import { readCsv } from './published/csv.js';
 
 interface Point {
   readonly series: string;

@@ -5,13 +5,13 @@
  */
 import { readFileSync } from 'node:fs';
 import { basename } from 'node:path';
+import { readCsv } from '../src/api/published-runs/csv.js';
+import { Predictor } from '../src/api/published-runs/predictor.js';
+import { type PublishedRun, publishedRun } from '../src/api/published-runs/run.js';
+import { groupBy } from '../src/api/published-runs/score.js';
 import type { StepConstants } from '../src/cost-model/step/constants.js';
 import { priceStep } from '../src/cost-model/step/step-price.js';
 import type { ModelWork } from '../src/cost-model/step/work.js';
-import { readCsv } from './published/csv.js';
-import { Predictor } from './published/predictor.js';
-import { type PublishedRun, publishedRun } from './published/run.js';
-import { groupBy } from './published/score.js';
 import { robustFit } from './robust-fit.js';
 
 interface Sample {

@@ -4,9 +4,9 @@
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import test from 'ava';
-import { readCsv } from '../../bench/published/csv.js';
-import { Predictor } from '../../bench/published/predictor.js';
-import { publishedRun } from '../../bench/published/run.js';
+import { readCsv } from '../../src/api/published-runs/csv.js';
+import { Predictor } from '../../src/api/published-runs/predictor.js';
+import { publishedRun } from '../../src/api/published-runs/run.js';
 import { STEP_CONSTANTS } from '../../src/cost-model/step/constants.js';
 import { ROOT } from '../cli/autopar.js';
 

@@ -1,11 +1,11 @@
 /**
  * @file Predicts published runs. What depends on the model alone is read off its graph once; constants may then vary.
  */
-import { layerClasses } from '../../models/layer-kinds.js';
-import { modelWork } from '../../src/api/layer-classes.js';
-import type { StepConstants } from '../../src/cost-model/step/constants.js';
-import { priceStep, type StepPrice } from '../../src/cost-model/step/step-price.js';
-import type { ModelWork } from '../../src/cost-model/step/work.js';
+import { layerClasses } from '../../../models/layer-kinds.js';
+import type { StepConstants } from '../../cost-model/step/constants.js';
+import { priceStep, type StepPrice } from '../../cost-model/step/step-price.js';
+import type { ModelWork } from '../../cost-model/step/work.js';
+import { modelWork } from '../layer-classes.js';
 import { withPredictions } from './multi-token.js';
 import type { PublishedRun } from './run.js';
 

@@ -1,19 +1,17 @@
 /**
- * @file What bench:accuracy makes of tables and of scores.
+ * @file What is made of tables of runs, and of scores.
  */
-import { spawnSync } from 'node:child_process';
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import test from 'ava';
-import { readCsv } from '../../bench/published/csv.js';
-import { Predictor } from '../../bench/published/predictor.js';
-import { publishedRun } from '../../bench/published/run.js';
-import { kendall, labelScore, scoreOf } from '../../bench/published/score.js';
-import { languageModel } from '../../models/language-model.js';
-import { STEP_CONSTANTS } from '../../src/cost-model/step/constants.js';
-import { elementCount } from '../../src/ir/graph.js';
-import { ROOT } from '../cli/autopar.js';
+import { languageModel } from '../../../models/language-model.js';
+import { readCsv } from '../../../src/api/published-runs/csv.js';
+import { Predictor } from '../../../src/api/published-runs/predictor.js';
+import { publishedRun } from '../../../src/api/published-runs/run.js';
+import { kendall, labelScore, scoreOf } from '../../../src/api/published-runs/score.js';
+import { STEP_CONSTANTS } from '../../../src/cost-model/step/constants.js';
+import { elementCount } from '../../../src/ir/graph.js';
+import { ROOT } from '../../cli/autopar.js';
 import { ROW, runOf } from './one-run.js';
 
 test('quoted fields hold commas, line ends and quotes', (t) => {
@@ -257,30 +255,4 @@ test('a row whose numbers no run can have is skipped, and spoils no total', (t) 
     ['layers', '1', 'more stages than layers'],
   ] as const)
     t.is(publishedRun({ ...ROW, [column]: value }, ''), says);
-});
-
-test('bench:accuracy takes any table of that form, ignores other columns, and names what a table lacks', (t) => {
-  const folder = mkdtempSync(join(tmpdir(), 'autopar-accuracy-'));
-  t.teardown(() => rmSync(folder, { recursive: true }));
-  const run = (name: string, header: readonly string[], values: readonly string[], ...flags: readonly string[]) => {
-    const file = join(folder, name);
-    writeFileSync(file, `${header.join(',')}\n${values.join(',')}\n`);
-    return spawnSync(process.execPath, [join(ROOT, 'dist/bench/accuracy.js'), file, ...flags], { encoding: 'utf8' });
-  };
-  const good = run('good.csv', [...Object.keys(ROW), 'mood'], [...Object.values(ROW), 'fine'], '--json');
-  t.is(good.status, 0, good.stderr);
-  const { total } = JSON.parse(good.stdout) as { readonly total: { readonly time: { readonly rows: number } } };
-  t.is(total.time.rows, 1);
-  const bad = run('bad.csv', ['model', 'gpus'], ['gpt', '8']);
-  t.is(bad.status, 1);
-  t.regex(bad.stderr, /lacks the columns gpu_type, layers/);
-  t.notRegex(bad.stderr, /\bat .*\.js/);
-  for (const [file, says] of [
-    [join(folder, 'absent.csv'), /absent\.csv cannot be read: there is no such file/],
-    [folder, /cannot be read: it is a folder/],
-  ] as const) {
-    const unread = spawnSync(process.execPath, [join(ROOT, 'dist/bench/accuracy.js'), file], { encoding: 'utf8' });
-    t.is(unread.status, 1);
-    t.regex(unread.stderr, says);
-  }
 });

@@ -1,13 +1,13 @@
 /**
- * @file How bench:accuracy reads tables: what is read is what is meant, and what cannot be read is said.
+ * @file How tables of runs are read: what is read is what is meant, and what cannot be read is said.
  */
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import test from 'ava';
-import { readCsv } from '../../bench/published/csv.js';
-import { publishedRun } from '../../bench/published/run.js';
-import { statesRecompute } from '../../bench/published/wording.js';
-import { ROOT } from '../cli/autopar.js';
+import { readCsv } from '../../../src/api/published-runs/csv.js';
+import { publishedRun } from '../../../src/api/published-runs/run.js';
+import { statesRecompute } from '../../../src/api/published-runs/wording.js';
+import { ROOT } from '../../cli/autopar.js';
 import { ROW, runOf } from './one-run.js';
 
 test('a quote that is never closed, a name that two columns have, and fields that no column is for are said', (t) => {

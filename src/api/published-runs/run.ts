@@ -2,11 +2,11 @@
  * @file A published run: from a row of a CSV to model, configuration and cluster, or to the reason why it cannot be used.
  * Columns are those of the published measurements; what a row leaves out is its system's default of the time.
  */
-import type { LanguageModelSizes } from '../../models/language-sizes.js';
-import { type Cluster, parseCluster } from '../../src/cost-model/cluster.js';
-import type { DeviceSpec } from '../../src/cost-model/device.js';
-import { deviceLevels } from '../../src/cost-model/levels.js';
-import type { StepConfiguration } from '../../src/cost-model/step/configuration.js';
+import type { LanguageModelSizes } from '../../../models/language-sizes.js';
+import { type Cluster, parseCluster } from '../../cost-model/cluster.js';
+import type { DeviceSpec } from '../../cost-model/device.js';
+import { deviceLevels } from '../../cost-model/levels.js';
+import type { StepConfiguration } from '../../cost-model/step/configuration.js';
 import { BEYOND, type Row } from './csv.js';
 import { deviceOf } from './devices.js';
 import { publishedModel } from './models.js';
