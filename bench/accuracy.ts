@@ -1,22 +1,19 @@
 /**
- * @file `npm run bench:accuracy -- FILES.csv… [--json] [--rows]`: predicts published training runs and prints how far off it
- * is, per file and in total, beside a predictor that gives every run the same share of its peak.
+ * @file `npm run bench:accuracy -- FILES.csv… [--json] [--rows] [--calibrated]`: predicts published training runs and prints how far
+ * off it is, per file and in total, beside a predictor that gives every run the same share of its peak. With --calibrated each model's
+ * runs are predicted as those of all other models of the file calibrate their device (docs/calibration.md).
  */
 import { readFileSync } from 'node:fs';
 import { basename } from 'node:path';
-import { columnsOf, readCsv } from '../src/api/published-runs/csv.js';
+import type { Row } from '../src/api/published-runs/csv.js';
 import { Predictor } from '../src/api/published-runs/predictor.js';
-import {
-  isTimed,
-  NEEDED_COLUMNS,
-  type PublishedRun,
-  publishedRun,
-  TIME_COLUMNS,
-} from '../src/api/published-runs/run.js';
+import { isTimed, type PublishedRun, publishedRun, sweepOf } from '../src/api/published-runs/run.js';
 import { labelScore, type Score, type Scored, scoreOf } from '../src/api/published-runs/score.js';
+import { tableRows } from '../src/api/published-runs/table.js';
 import { statesRecompute } from '../src/api/published-runs/wording.js';
 import { STEP_CONSTANTS } from '../src/cost-model/step/constants.js';
 import { allocatedBytes, stageMemory } from '../src/cost-model/step/step-memory.js';
+import { calibratedSeconds } from './calibrated.js';
 import { peakSeconds } from './constant-utilisation.js';
 
 /** One row that was used. */
@@ -99,24 +96,17 @@ function textOf(file: string): string {
   }
 }
 
-/** The columns of a table that can be read. */
-function columnsIn(file: string, text: string): readonly string[] {
+function rowsIn(file: string): readonly Row[] {
+  const text = textOf(file);
   try {
-    readCsv(text);
+    return tableRows(text);
   } catch (error) {
-    throw new Error(`${file} cannot be read: ${error instanceof Error ? error.message : error}`);
+    throw new Error(`${file} ${error instanceof Error ? error.message : error}`);
   }
-  return columnsOf(text);
 }
 
 function readTable(file: string, predictor: Predictor) {
-  const text = textOf(file);
-  const columns = columnsIn(file, text);
-  const missing: string[] = NEEDED_COLUMNS.filter((column) => !columns.includes(column));
-  if (!TIME_COLUMNS.some((column) => columns.includes(column))) missing.push(TIME_COLUMNS.join(' or '));
-  if (missing.length > 0)
-    throw new Error(`${file} is no table of training runs: it lacks the columns ${missing.join(', ')}`);
-  const rows = readCsv(text);
+  const rows = rowsIn(file);
   const skipped: Record<string, number> = {};
   const outcomes: Outcome[] = [];
   let eligible = 0;
@@ -137,7 +127,24 @@ function readTable(file: string, predictor: Predictor) {
       skipped[why] = (skipped[why] ?? 0) + 1;
     }
   }
-  return { file, rows: rows.length, eligible, skipped, outcomes };
+  return {
+    file,
+    rows: rows.length,
+    eligible,
+    skipped,
+    outcomes: asked('--calibrated') ? calibrated(outcomes, predictor) : outcomes,
+  };
+}
+
+function calibrated(outcomes: readonly Outcome[], predictor: Predictor): readonly Outcome[] {
+  const seconds = calibratedSeconds(
+    outcomes.map(({ run }) => run),
+    predictor,
+  );
+  return outcomes.map((outcome) => ({
+    ...outcome,
+    predictedSeconds: seconds.get(outcome.run) ?? outcome.predictedSeconds,
+  }));
 }
 
 function outcomeOf(run: PublishedRun, predictor: Predictor): Outcome {
@@ -195,11 +202,6 @@ function reportOf(
     memoryError: errors.length === 0 ? null : errors.reduce((sum, error) => sum + error, 0) / errors.length,
     memoryRows: errors.length,
   };
-}
-
-/** Runs of one model on the same devices with the same batch. */
-function sweepOf({ row, configuration }: PublishedRun): string {
-  return `${row['model']}, ${row['seq']} tokens, ${row['gpus']} ${row['gpu_type']}, batch ${configuration.globalBatch}`;
 }
 
 function countOf(texts: readonly string[]): Readonly<Record<string, number>> {

@@ -76,5 +76,8 @@ async function searchOptionsOf(directory: string, plan: Plan, model?: string): P
     globalBatch: step.globalBatch,
     precision: step.precision as NonNullable<StepSearchOptions['precision']>,
     software: step.software as NonNullable<StepSearchOptions['software']>,
+    ...(step.attention === undefined
+      ? {}
+      : { attention: step.attention as NonNullable<StepSearchOptions['attention']> }),
   };
 }

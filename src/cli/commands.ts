@@ -1,6 +1,8 @@
 /**
  * @file All commands, in the order in which help lists them.
  */
+
+import { calibrateCommand } from './calibrate.js';
 import type { Command } from './command.js';
 import { compileCommand } from './compile.js';
 import { devicesCommand } from './devices.js';
@@ -28,5 +30,6 @@ export const COMMANDS: readonly Command<never>[] = [
   hardwareCommand,
   devicesCommand,
   profileCommand,
+  calibrateCommand,
   ...laterCommands,
 ];

@@ -44,6 +44,8 @@ const OF_STEPS = [
   'tpSequence',
   'meshOrder',
   'offload',
+  'software',
+  'attention',
   'objective',
   'within',
 ] as const;
@@ -104,7 +106,7 @@ export async function runCompileStep(
   const source = modelSource(file, flags.model, 'compile');
   const { compileStep } = await import('../api/compile-step.js');
   const { output: directory, force, devices, cluster, memory, objective, top, within, timeLimit } = flags;
-  const { zero, recompute, schedule, virtualStages, tpSequence, meshOrder, offload } = flags;
+  const { zero, recompute, schedule, virtualStages, tpSequence, meshOrder, offload, software, attention } = flags;
   const given = {
     ...{ output: directory, force, devices, cluster, memory, objective, top, within, timeLimit, microBatch },
     ...{
@@ -115,6 +117,8 @@ export async function runCompileStep(
       tpSequence,
       meshOrder,
       offload,
+      software,
+      attention,
       microBatches,
     },
   };

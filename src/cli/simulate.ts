@@ -22,9 +22,7 @@ interface SimulateFlags extends DegreeOptions, ModelFlags, StepFlags {
   readonly microBatch?: number;
   readonly microBatches?: number;
   readonly dtype?: keyof typeof PRECISIONS;
-  readonly software?: SimulateOptions['software'];
   readonly gradients?: keyof typeof GRADIENT_BYTES;
-  readonly attention?: SimulateOptions['attention'];
   readonly trace?: string;
 }
 
@@ -74,19 +72,9 @@ export const simulateCommand: Command<SimulateFlags> = {
       parse: oneOf('--dtype', Object.keys(PRECISIONS)),
     },
     {
-      flags: '--software <profile>',
-      says: 'megatron, megatron-core (default), eager or compiled: launches, fusion, overlap',
-      parse: oneOf('--software', ['megatron', 'megatron-core', 'eager', 'compiled']),
-    },
-    {
       flags: '--gradients <kind>',
       says: 'added up and reduced in float32 (default for bfloat16 in megatron and megatron-core) or bfloat16',
       parse: oneOf('--gradients', Object.keys(GRADIENT_BYTES)),
-    },
-    {
-      flags: '--attention <kind>',
-      says: 'fused (default), portable (FlashAttention 2 on newer devices), or parts (products and softmax)',
-      parse: oneOf('--attention', ['fused', 'portable', 'parts']),
     },
     { flags: '--trace <file>', says: "write the pipeline's timeline for Perfetto or chrome://tracing" },
   ],

@@ -16,6 +16,8 @@ export interface StepFlags {
   readonly virtualStages?: number;
   readonly meshOrder?: NonNullable<SimulateOptions['meshOrder']>;
   readonly offload?: NonNullable<SimulateOptions['offload']>;
+  readonly software?: NonNullable<SimulateOptions['software']>;
+  readonly attention?: NonNullable<SimulateOptions['attention']>;
 }
 
 const SCHEDULES = ['naive', 'f-then-b', '1f1b', 'interleaved-1f1b', 'zero-bubble'];
@@ -61,6 +63,16 @@ export function stepOptions(otherwise: Readonly<Partial<Record<keyof StepFlags, 
       flags: '--offload <parts>',
       says: says("what lies in the host's memory: none, optimizer, activations, or all", 'offload'),
       parse: offloadOf,
+    },
+    {
+      flags: '--software <profile>',
+      says: 'megatron, megatron-core (default), eager or compiled: launches, fusion, overlap',
+      parse: oneOf('--software', ['megatron', 'megatron-core', 'eager', 'compiled']),
+    },
+    {
+      flags: '--attention <kind>',
+      says: 'fused (default), portable (FlashAttention 2 on newer devices), or parts (products and softmax)',
+      parse: oneOf('--attention', ['fused', 'portable', 'parts']),
     },
   ];
 }

@@ -3,6 +3,7 @@
  * which `describe-cluster.ts` reads.
  */
 import { COLLECTIVE_KINDS, TOPOLOGIES, type Topology } from './levels.js';
+import type { MeasuredLayer } from './measured-layers/layer-factors.js';
 import type { QuantityKind } from './quantities.js';
 
 export type Quantity = number | string;
@@ -51,6 +52,8 @@ export interface ClusterDescription {
   readonly device: string | DeviceDescription;
   readonly levels: readonly LevelDescription[];
   readonly nodes?: readonly NodeDescription[];
+  /** What runs taught of layers, as `autopar calibrate` writes it (docs/calibration.md). */
+  readonly measuredLayers?: readonly MeasuredLayer[];
 }
 
 /** Where quantities stand in a device and in a level, and of which kind they are. */
@@ -125,6 +128,28 @@ const device = {
   type: ['string', 'object'],
 };
 
+/** Layers that equations are solved for together: a quarter of a second for so many. */
+export const MOST_LAYERS = 500;
+
+const amount = { type: 'number', minimum: 0, maximum: 1e24 };
+
+const measuredLayer = record(
+  {
+    software: { enum: ['megatron', 'megatron-core', 'eager', 'compiled'] },
+    precision: { enum: ['fp32', 'bf16', 'fp16', 'fp8', 'fp4'] },
+    attention: { enum: ['fused', 'portable', 'early', 'parts'] },
+    tpSequence: { type: 'boolean' },
+    ...{ tp: count, sp: count, ep: count },
+    ...{ tokens: amount, products: amount, scores: amount, exchanged: amount },
+    factor: { type: 'number', minimum: 0.01, maximum: 100 },
+    runs: { type: 'integer', minimum: 1 },
+  },
+  [
+    ...['software', 'precision', 'attention', 'tpSequence', 'tp', 'sp', 'ep'],
+    ...['tokens', 'products', 'scores', 'exchanged', 'factor', 'runs'],
+  ],
+);
+
 export const CLUSTER_SCHEMA = record(
   {
     version: { const: 1 },
@@ -155,6 +180,7 @@ export const CLUSTER_SCHEMA = record(
       minItems: 1,
       items: record({ count, device, speed: positive }, ['count']),
     },
+    measuredLayers: { type: 'array', minItems: 1, maxItems: MOST_LAYERS, items: measuredLayer },
   },
   ['version', 'device', 'levels'],
 );

@@ -7,6 +7,7 @@ import { type ClusterDescription, MOST_DEVICES } from './cluster-schema.js';
 import { CPU_RANK, type DeviceSpec } from './device.js';
 import { findDevice, offerDevices } from './find-device.js';
 import { deviceLevels, type Level } from './levels.js';
+import type { LayerFactors } from './measured-layers/layer-factors.js';
 
 export interface Cluster {
   readonly nodes: number;
@@ -18,6 +19,8 @@ export interface Cluster {
   readonly local: boolean;
   /** Where nodes differ: their kinds, in the order of the nodes. `device` is then the slowest of each figure. */
   readonly kinds?: readonly NodeKind[];
+  /** What runs on it taught of layers (docs/calibration.md): the seconds of each are so many times those that are predicted. */
+  readonly layerFactors?: LayerFactors;
   /** What the cluster was read from, where that was no `NxM:ID`. */
   readonly description?: ClusterDescription;
 }

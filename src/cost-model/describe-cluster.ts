@@ -15,6 +15,8 @@ import {
 import { CPU_RANK, type DeviceSpec, profileOf } from './device.js';
 import { findDevice, offerDevices } from './find-device.js';
 import { deviceLevels, FITTED_FILL, type Level, NETWORK_SHARE } from './levels.js';
+import { layerFactors, type MeasuredLayer } from './measured-layers/layer-factors.js';
+import { isSameLayer } from './measured-layers/layer-shape.js';
 import { slowed, slowestOf } from './node-kinds.js';
 import { type QuantityKind, quantityExample, quantityOf } from './quantities.js';
 
@@ -45,6 +47,7 @@ export function describedCluster(description: ClusterDescription, refuse: Refuse
   const node = named >= 0 ? named : Math.max(0, levels.length - 2);
   const perNode = levels.slice(0, node + 1).reduce((product, { size }) => product * size, 1);
   const kinds = nodes ? joined(kindsOf(description, device, devices / perNode, refuse)) : [];
+  checkLayers(description.measuredLayers ?? [], refuse);
   const bounding = kinds.length > 0 ? slowestOf(kinds.map((kind) => kind.device)) : device;
   return {
     nodes: devices / perNode,
@@ -53,8 +56,22 @@ export function describedCluster(description: ClusterDescription, refuse: Refuse
     levels: levels.map((level, index) => levelOf(level, index, node, { description, device: bounding, refuse })),
     local: device.id === CPU_RANK.id,
     ...(kinds.length > 1 ? { kinds } : {}),
+    ...(description.measuredLayers ? { layerFactors: layerFactors(description.measuredLayers) } : {}),
     description,
   };
+}
+
+/** One layer has one factor. */
+function checkLayers(layers: readonly MeasuredLayer[], refuse: Refuse): void {
+  for (const [index, layer] of layers.entries()) {
+    const first = layers.findIndex((other) => isSameLayer(other, layer));
+    if (first < index)
+      throw refuse(
+        ['measuredLayers', index],
+        `measuredLayers[${index}] is the same layer as measuredLayers[${first}]`,
+        'leave one of them, or calibrate anew with the runs of both',
+      );
+  }
 }
 
 /** The kinds of nodes in their order. */

@@ -109,6 +109,7 @@ export function planOfStep(found: FoundStep, model: StepModel, cluster: Plan['cl
       tpSequence: configuration.tpSequence,
       precision: configuration.precision,
       software: configuration.software,
+      ...(configuration.attention === 'fused' ? {} : { attention: configuration.attention }),
       objective: found.objective,
       memoryBytes: found.memoryBytes,
       decided: found.decided,

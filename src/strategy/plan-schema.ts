@@ -103,11 +103,12 @@ export const PLAN_SCHEMA = record(
         tpSequence: { type: 'boolean' },
         precision: text,
         software: text,
+        attention: text,
         objective: { enum: ['time', 'memory'] },
         memoryBytes: { type: ['number', 'null'] },
         decided: mapOf({ type: ['string', 'number', 'boolean'] }),
       },
-      ['recomputedLayers', 'offload'],
+      ['recomputedLayers', 'offload', 'attention'],
     ),
     predicted: record({
       stepSeconds: amount,

@@ -101,6 +101,8 @@ export interface PlanStep {
   readonly tpSequence: boolean;
   readonly precision: string;
   readonly software: string;
+  /** How attention runs; in one kernel where it is left out. */
+  readonly attention?: string;
   readonly objective: 'time' | 'memory';
   /** What a device may hold; null for no limit. */
   readonly memoryBytes: number | null;

@@ -201,6 +201,11 @@ export function publishedRun(row: Row, file: string): PublishedRun | string {
   };
 }
 
+/** Runs of one model on the same devices with the same batch: a sweep, in words. */
+export function sweepOf({ row, configuration }: PublishedRun): string {
+  return `${row['model']}, ${row['seq']} tokens, ${row['gpus']} ${row['gpu_type']}, batch ${configuration.globalBatch}`;
+}
+
 /** Seconds of a step of so many tokens, as stated, or as the tokens of a second have it. */
 function secondsOf(row: Row, tokens: number, gpus: number): number | null {
   const rate = number(row, 'tokens_per_s_per_gpu');

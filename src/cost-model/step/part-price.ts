@@ -21,7 +21,7 @@ import {
 } from './offload.js';
 import { heldByLast, heldOf, type PartBytes, type PartsBytes, partBytes } from './part-bytes.js';
 import { PhasePricing } from './phase-price.js';
-import { NOTHING, type PhaseTime, plus, secondsOf } from './phase-time.js';
+import { longer, NOTHING, type PhaseTime, plus, secondsOf } from './phase-time.js';
 import type { ModelWork, PartWork } from './work.js';
 
 export interface PartPrice {
@@ -86,8 +86,8 @@ export function priceParts(
       const { kept = bytes.first, recomputed = bytes.first } = bytes.layers[index] ?? {};
       const whole = layerPrice(forward, backward, held, kept);
       if (recompute === 'none' || inference) return { count, kept: whole, recomputed: whole };
-      const longer = plus(backward, again(recompute));
-      return { count, kept: whole, recomputed: layerPrice(forward, longer, held, recomputed) };
+      const withAgain = plus(backward, again(recompute));
+      return { count, kept: whole, recomputed: layerPrice(forward, withAgain, held, recomputed) };
     }),
     last: partPrice(phases.last, heldByLast(model, configuration), bytes.last),
     send: sendPrice(model, configuration, cluster),
@@ -136,13 +136,17 @@ export function partPhases(
   return {
     first: phases(model.first),
     layers: model.layers.map(({ part }) => {
+      // One factor for all phases, whatever recomputes: then every bound that is made of parts' prices holds with it as without.
+      const factor = cluster.layerFactors?.factorOf(part, configuration) ?? 1;
+      const measured = (time: PhaseTime) => (factor === 1 ? time : longer(time, factor));
       const known = new Map<StepConfiguration['recompute'], PhaseTime>();
       const again = (recompute: StepConfiguration['recompute']) => {
-        const found = known.get(recompute) ?? pricing.again(part, recompute);
+        const found = known.get(recompute) ?? measured(pricing.again(part, recompute));
         known.set(recompute, found);
         return found;
       };
-      return { ...phases(part), again };
+      const { forward, backward } = phases(part);
+      return { forward: measured(forward), backward: measured(backward), again };
     }),
     last: phases(model.last, true),
   };

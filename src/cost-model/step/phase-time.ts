@@ -62,6 +62,12 @@ export function plus(a: PhaseTime, b: PhaseTime, factor = 1): PhaseTime {
   };
 }
 
+/** What takes `factor` times as long, and sends as much. */
+export function longer(time: PhaseTime, factor: number): PhaseTime {
+  const { tpBytes, spBytes, epBytes } = time;
+  return { ...plus(NOTHING, time, factor), tpBytes, spBytes, epBytes };
+}
+
 /** Seconds that pass: what is hidden, and what is part of something else, left out. */
 export function secondsOf({ matmul, attention, memory, launch, tp, sp, ep, host }: PhaseTime): number {
   return matmul + attention + memory + launch + tp + sp + ep + host;

@@ -2,7 +2,7 @@
  * @file What one rank does for one micro-batch in one part of a model (a layer, what is before the layers, what is after),
  * as a list of kernels and collectives. Read off the sharded graph of the training step; knows shapes, and no times.
  */
-import type { CollectiveKind } from '../collective-price.js';
+import type { CollectiveKind } from '../levels.js';
 
 /** A matrix product: `batch` times [rows, depth] · [depth, columns]. */
 export interface MatmulWork {

@@ -1,0 +1,192 @@
+/**
+ * @file calibrate: what runs on a cluster took teaches what layers take on it, and a cluster file keeps that.
+ */
+import { readFile, stat } from 'node:fs/promises';
+import { basename } from 'node:path';
+import { type Cluster, parseCluster } from '../cost-model/cluster.js';
+import { clusterOfDescription } from '../cost-model/cluster-file.js';
+import { type ClusterDescription, MOST_LAYERS } from '../cost-model/cluster-schema.js';
+import { descriptionOf } from '../cost-model/describe-named.js';
+import { type FittedLayers, fitLayers, measuredLayers } from '../cost-model/measured-layers/fit-layers.js';
+import type { MeasuredLayer } from '../cost-model/measured-layers/layer-factors.js';
+import { leftOut } from '../cost-model/measured-layers/left-out.js';
+import { STEP_CONSTANTS } from '../cost-model/step/constants.js';
+import { priceStep } from '../cost-model/step/step-price.js';
+import { AutoparError } from '../ir/error.js';
+import { mergedRuns, runOn, type UsableRun } from './calibration/runs-on.js';
+import { writeClusterFile } from './calibration/write-cluster.js';
+import { clusterSources } from './cluster-sources.js';
+import { interruptible } from './interruption.js';
+import type { Row } from './published-runs/csv.js';
+import { Predictor } from './published-runs/predictor.js';
+import { type Score, scoreOf } from './published-runs/score.js';
+import { tableRows } from './published-runs/table.js';
+
+export interface CalibrateOptions {
+  /** Tables of runs (docs/accuracy.md says of which form). */
+  readonly files: readonly string[];
+  /** As `--cluster` has it; figures of earlier runs in it are replaced. */
+  readonly cluster: string;
+  /** Where the cluster file is written, as YAML (JSON where it ends so); nowhere where it is left out. */
+  readonly output?: string;
+  readonly signal?: AbortSignal;
+  readonly onProgress?: (done: number, of: number) => void;
+}
+
+export interface Calibration {
+  /** The cluster with what was learned. */
+  readonly cluster: Cluster;
+  readonly description: ClusterDescription;
+  readonly layers: readonly MeasuredLayer[];
+  readonly rows: number;
+  /** Rows that were used; runs of one configuration are counted each. */
+  readonly runs: number;
+  /** Different configurations among them. */
+  readonly configurations: number;
+  readonly models: number;
+  /** Why rows were not used, and how many. */
+  readonly skipped: Readonly<Record<string, number>>;
+  readonly scores: CalibrationScores;
+}
+
+/** How far predictions of the runs are off, each configuration counted once. */
+export interface CalibrationScores {
+  readonly before: Score;
+  /** As they are predicted now: of the very runs that were learned from. */
+  readonly after: Score;
+  /** Runs of each model as those of all other models predict them; null where there is one model. */
+  readonly otherModels: Score | null;
+  /** Runs of each layer shape as those of all other shapes predict them; null where there is one shape. */
+  readonly otherShapes: Score | null;
+}
+
+/** More configurations take minutes. */
+const MOST_CONFIGURATIONS = 5000;
+
+const LARGEST_BYTES = 1e8;
+
+/**
+ * Learns, and writes a cluster file where one is asked for.
+ * @throws AutoparError `bad-calibration` (usage) for a cluster that cannot be calibrated, `bad-runs` (input) for a table that is none
+ * or has no run that can be used, and what reading a cluster and writing a file refuse
+ */
+export async function calibrate(options: CalibrateOptions): Promise<Calibration> {
+  const { files, output, signal, onProgress } = options;
+  if (output !== undefined && !/\.(ya?ml|json)$/i.test(output))
+    throw new AutoparError(
+      'bad-option',
+      'usage',
+      `--output ${output} is no name of a cluster file`,
+      {},
+      'let it end in .yaml, .yml or .json: --cluster tells files from clusters of the catalogue by that',
+    );
+  const { layerFactors: _, ...plain } = await clusterOf(options.cluster);
+  const rows: { readonly row: Row; readonly file: string }[] = [];
+  for (const file of files) for (const row of await rowsOf(file)) rows.push({ row, file });
+  const predictor = new Predictor();
+  const skipped: Record<string, number> = {};
+  const usable: UsableRun[] = [];
+  for (const [done, { row, file }] of rows.entries()) {
+    if (done % 50 === 0) {
+      await interruptible(signal);
+      onProgress?.(done, rows.length);
+    }
+    const run = runOn(row, basename(file), plain, predictor);
+    if (typeof run === 'string') skipped[run] = (skipped[run] ?? 0) + 1;
+    else usable.push(run);
+  }
+  if (usable.length === 0) throw nothingUsed(files, rows.length, skipped);
+  const runs = mergedRuns(usable);
+  await interruptible(signal);
+  if (runs.length > MOST_CONFIGURATIONS) throw tooMany(`${runs.length} configurations`, MOST_CONFIGURATIONS);
+  const fit = fitLayers(runs);
+  if (fit.shapes.length > MOST_LAYERS) throw tooMany(`layers of ${fit.shapes.length} shapes`, MOST_LAYERS);
+  const layers = measuredLayers(fit);
+  const description: ClusterDescription = { ...descriptionOf(plain), measuredLayers: layers };
+  const cluster = clusterOfDescription(description);
+  if (output !== undefined) await writeClusterFile(output, description);
+  return {
+    ...{ cluster, description, layers, rows: rows.length, runs: usable.length, skipped },
+    configurations: runs.length,
+    models: new Set(runs.map(({ model }) => model)).size,
+    scores: scoresOf(runs, fit, cluster),
+  };
+}
+
+function scoresOf(runs: readonly UsableRun[], fit: FittedLayers, { layerFactors }: Cluster): CalibrationScores {
+  const score = (predicted: readonly number[]): Score =>
+    scoreOf(
+      runs.map(({ seconds, sweep }, index) => ({
+        measured: seconds,
+        predicted: predicted[index] as number,
+        group: sweep,
+      })),
+    );
+  const scoreWithout = (groupOf: (index: number) => string): Score | null => {
+    const predicted = leftOut(fit, (_, index) => groupOf(index));
+    return predicted && score(predicted);
+  };
+  const now = runs.map(({ work, configuration, cluster }) =>
+    priceStep(work, configuration, { ...cluster, ...(layerFactors ? { layerFactors } : {}) }, STEP_CONSTANTS),
+  );
+  return {
+    before: score(runs.map(({ predictedSeconds }) => predictedSeconds)),
+    after: score(now.map(({ stepSeconds }) => stepSeconds)),
+    otherModels: scoreWithout((index) => (runs[index] as UsableRun).model),
+    otherShapes: scoreWithout((index) => [...(fit.runs[index]?.layers ?? [])].join(' ')),
+  };
+}
+
+async function clusterOf(text: string): Promise<Cluster> {
+  const cluster = parseCluster(text, undefined, await clusterSources(text));
+  if (cluster.local)
+    throw refused(
+      `cluster ${text} is ranks of this machine`,
+      'autopar profile measures them; calibrate is for devices of the catalogue and for cluster files',
+    );
+  if (cluster.kinds)
+    throw refused(
+      `the nodes of ${text} differ`,
+      'a run says nothing of one kind alone: calibrate a cluster file of each kind by itself',
+    );
+  return cluster;
+}
+
+async function rowsOf(file: string): Promise<readonly Row[]> {
+  try {
+    const { size } = await stat(file);
+    if (size > LARGEST_BYTES) throw new Error(`has ${Math.round(size / 1e6)} MB, and no more than 100 are read`);
+    return tableRows(await readFile(file, 'utf8'));
+  } catch (error) {
+    const { code, message } = error as NodeJS.ErrnoException;
+    if (code === 'ENOENT')
+      throw new AutoparError('file-missing', 'input', 'there is no such file', { file }, 'check the path');
+    const what = code === 'EISDIR' ? 'is a folder' : code === undefined ? message : `cannot be read: ${message}`;
+    throw new AutoparError('bad-runs', 'input', `the file ${what}`, { file }, 'docs/calibration.md has the columns');
+  }
+}
+
+function nothingUsed(files: readonly string[], rows: number, skipped: Readonly<Record<string, number>>): AutoparError {
+  const reasons = Object.entries(skipped).sort(([, a], [, b]) => b - a);
+  const [first] = reasons;
+  const why = first
+    ? `; ${first[1]} of ${rows}: ${first[0]}${reasons.length > 1 ? ` (and ${reasons.length - 1} other reasons)` : ''}`
+    : ', for it has no rows';
+  const [file] = files;
+  const where = files.length === 1 && file !== undefined ? { file } : {};
+  return new AutoparError('bad-runs', 'input', `no run can be used${why}`, where, 'docs/calibration.md says which can');
+}
+
+function tooMany(what: string, most: number): AutoparError {
+  return new AutoparError(
+    'bad-runs',
+    'input',
+    `the runs have ${what}, and at most ${most} are fitted together`,
+    {},
+    'leave out runs of models and batches that you do not plan for',
+  );
+}
+
+function refused(message: string, hint: string): AutoparError {
+  return new AutoparError('bad-calibration', 'usage', message, {}, hint);
+}

@@ -1,0 +1,99 @@
+/**
+ * @file The runs of a table that a cluster can learn from: those on its devices, as it links them; runs of the same configuration as
+ * one that was measured several times.
+ */
+import { type Cluster, clusterSize } from '../../cost-model/cluster.js';
+import { firstDevices } from '../../cost-model/describe-named.js';
+import type { MeasuredRun } from '../../cost-model/measured-layers/linear-step.js';
+import { STEP_CONSTANTS } from '../../cost-model/step/constants.js';
+import { priceStep } from '../../cost-model/step/step-price.js';
+import type { Row } from '../published-runs/csv.js';
+import type { Predictor } from '../published-runs/predictor.js';
+import { type PublishedRun, publishedRun, sweepOf } from '../published-runs/run.js';
+
+/** A run of a table, priced where it ran. */
+export interface UsableRun extends MeasuredRun {
+  readonly times: number;
+  readonly model: string;
+  /** The runs of which one would choose: of one model, devices and batch. */
+  readonly sweep: string;
+  /** Without what was measured. */
+  readonly predictedSeconds: number;
+}
+
+/** A step that is further off than so many times says that its row describes another run. */
+const MOST_OFF = 10;
+
+/** The run of a row on a cluster, or the reason why it is of no use. */
+export function runOn(row: Row, file: string, cluster: Cluster, predictor: Predictor): UsableRun | string {
+  const run = publishedRun(row, file);
+  if (typeof run === 'string') return run;
+  const { seconds, configuration } = run;
+  if (seconds === null) return run.fits ? 'no time' : 'ran out of memory';
+  const devices = deviceCount(run);
+  const elsewhere = otherDevices(run, cluster, devices);
+  if (elsewhere) return elsewhere;
+  const own = firstDevices(cluster, devices);
+  if (!own) return `${devices} devices are no whole nodes of ${cluster.nodes} × ${cluster.perNode}`;
+  try {
+    const work = predictor.work(run);
+    const predictedSeconds = priceStep(work, configuration, own, STEP_CONSTANTS).stepSeconds;
+    if (!Number.isFinite(predictedSeconds)) return `not predicted: the step would take ${predictedSeconds} s`;
+    const off = seconds / predictedSeconds;
+    if (off > MOST_OFF || off < 1 / MOST_OFF)
+      return `its step takes more than ${MOST_OFF} times what is predicted, or less than a tenth: the row may describe another run`;
+    return {
+      ...{ work, configuration, cluster: own, seconds, times: 1, predictedSeconds },
+      model: row['model'] ?? '',
+      sweep: sweepOf(run),
+    };
+  } catch (error) {
+    return `not predicted: ${error instanceof Error ? error.message : error}`;
+  }
+}
+
+/** Runs of one configuration as one, of their geometric mean: evidence that counts as often as they were made. */
+export function mergedRuns(runs: readonly UsableRun[]): readonly UsableRun[] {
+  const known = new Map<string, { readonly run: UsableRun; logs: number[] }>();
+  const parts = new Map<object, number>();
+  const numberOf = (part: object): number => {
+    const number = parts.get(part) ?? parts.size;
+    parts.set(part, number);
+    return number;
+  };
+  for (const run of runs) {
+    const { work, configuration, cluster, model } = run;
+    const layers = work.layers.map(({ part, count }) => `${count} × ${numberOf(part)}`);
+    const key = JSON.stringify([model, layers, work.order, numberOf(work.first), configuration, clusterSize(cluster)]);
+    const found = known.get(key) ?? { run, logs: [] };
+    found.logs.push(Math.log(run.seconds));
+    known.set(key, found);
+  }
+  return [...known.values()].map(({ run, logs }) => {
+    // In order of size, since sums depend on the order.
+    const sum = logs.sort((a, b) => a - b).reduce((total, log) => total + log, 0);
+    return { ...run, seconds: Math.exp(sum / logs.length), times: logs.length };
+  });
+}
+
+function deviceCount({ configuration: { degrees } }: PublishedRun): number {
+  return degrees.tp * degrees.pp * degrees.sp * degrees.dp;
+}
+
+/** Why a run on other devices, or on devices that are linked otherwise, teaches nothing of a cluster; null where it does. */
+function otherDevices({ row, cluster: theirs }: PublishedRun, cluster: Cluster, devices: number): string | null {
+  if (theirs.device.id !== cluster.device.id)
+    return `ran on ${theirs.device.id}, and the cluster has ${cluster.device.id}`;
+  if (devices > clusterSize(cluster)) return `ran on ${devices} devices, and the cluster has ${clusterSize(cluster)}`;
+  if (devices <= Math.min(theirs.perNode, cluster.perNode)) return null;
+  if (theirs.perNode !== cluster.perNode)
+    return `ran on nodes of ${theirs.perNode} devices, and the cluster has nodes of ${cluster.perNode}`;
+  if (!row['internode_gbps_per_gpu']) return null;
+  const rate = ({ levels }: Cluster) => (8 * (levels.at(-1)?.bandwidth ?? 0)) / 1e9;
+  const [stated, own] = [rate(theirs), rate(cluster)];
+  if (Math.abs(stated / own - 1) <= NETWORKS_ALIKE) return null;
+  return `its nodes are linked by ${Math.round(stated)} Gbit/s a device, and the cluster's by ${Math.round(own)}`;
+}
+
+/** Networks whose rates differ by no more are one. */
+const NETWORKS_ALIKE = 0.1;

@@ -1,0 +1,23 @@
+/**
+ * @file A cluster file as `autopar calibrate` writes it: a measured layer on each line.
+ */
+import type { ClusterDescription } from '../../cost-model/cluster-schema.js';
+import { writeFileAtomic, writeJsonAtomic } from '../../program/atomic.js';
+
+/** Writes a description, as JSON where the file's name ends so. @throws AutoparError (exit cannotWrite) */
+export async function writeClusterFile(file: string, description: ClusterDescription): Promise<void> {
+  if (/\.json$/i.test(file)) await writeJsonAtomic(file, description);
+  else await writeFileAtomic(file, await clusterYaml(description));
+}
+
+/** The text of a description. */
+async function clusterYaml(description: ClusterDescription): Promise<string> {
+  const { Document, isMap, isSeq } = await import('yaml');
+  const document = new Document(description);
+  document.commentBefore = ' written by autopar calibrate; docs/clusters.md and docs/calibration.md have the form';
+  for (const key of ['levels', 'nodes', 'measuredLayers']) {
+    const list = document.get(key);
+    if (isSeq(list)) for (const item of list.items) if (isMap(item)) item.flow = true;
+  }
+  return document.toString({ lineWidth: 0 });
+}

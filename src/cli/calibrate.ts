@@ -1,0 +1,172 @@
+/**
+ * @file `autopar calibrate`: runs that were measured correct what is predicted for a cluster.
+ */
+import type { Calibration, CalibrationScores } from '../api/calibrate.js';
+import { AutoparError, type ExitKind } from '../ir/error.js';
+import { devicesText } from './cluster-text.js';
+import type { Command, Context } from './command.js';
+import { countText, flopsText, shareText, wholeText } from './quantity.js';
+import { tableLines } from './table.js';
+
+interface CalibrateFlags {
+  readonly cluster?: string;
+  readonly output?: string;
+}
+
+export const calibrateCommand: Command<CalibrateFlags> = {
+  name: 'calibrate',
+  says: 'learn from measured runs how long layers take on a cluster',
+  arguments: [{ name: '<runs...>', says: 'tables of runs (CSV): model, devices, degrees, batches, seconds of a step' }],
+  options: [
+    {
+      flags: '--cluster <spec>',
+      says: 'where they ran: NxM:ID, N nodes of M devices as `autopar hardware` lists them; or a cluster file',
+    },
+    {
+      flags: '-o, --output <file>',
+      says: 'cluster file to write, for --cluster of other commands (.yaml, .yml or .json)',
+    },
+  ],
+  examples: [
+    {
+      line: 'autopar calibrate runs.csv --cluster 2x8:a100-sxm-80 -o my-cluster.yaml',
+      says: 'then compile, simulate and explain take --cluster my-cluster.yaml',
+    },
+    {
+      line: 'autopar calibrate runs.csv --cluster my-cluster.yaml',
+      says: 'how far off it is, and would be; writes nothing',
+    },
+  ],
+  run: runCalibrate,
+};
+
+async function runCalibrate(
+  { output, signal }: Context,
+  files: readonly string[],
+  flags: CalibrateFlags,
+): Promise<ExitKind> {
+  const { cluster } = flags;
+  if (cluster === undefined)
+    throw new AutoparError(
+      'missing-argument',
+      'usage',
+      'calibrate needs the cluster that the runs were made on',
+      {},
+      'give --cluster NxM:ID, or a cluster file',
+    );
+  const { calibrate } = await import('../api/calibrate.js');
+  const made = await calibrate({
+    files,
+    cluster,
+    ...(flags.output === undefined ? {} : { output: flags.output }),
+    signal,
+    onProgress: (done, of) => output.progress(`reading run ${done + 1} of ${of}`),
+  });
+  for (const line of calibrationLines(made, flags.output)) output.print(line);
+  const { rows, runs, configurations, models, skipped, scores, layers, description } = made;
+  output.data({
+    schema: 'autopar-calibration-v1',
+    file: flags.output ?? null,
+    ...{ rows, runs, configurations, models, skipped, scores, layers, cluster: description },
+  });
+  return 'done';
+}
+
+function calibrationLines(made: Calibration, file: string | undefined): readonly string[] {
+  const { cluster, rows, runs, configurations, models, skipped, scores, layers } = made;
+  const used = `${countText(configurations, 'configuration')} of ${countText(models, 'model')}`;
+  return [
+    `${devicesText(cluster)}: ${wholeText(runs)} of ${countText(rows, 'run')} used, ${used}, ${countText(layers.length, 'layer shape')}`,
+    ...Object.entries(skipped).map(([reason, count]) => `  ${wholeText(count)} not used: ${reason}`),
+    '',
+    'predictions of these runs',
+    ...scoreLines(scores),
+    '',
+    layers.length > MOST_SHOWN ? `the ${MOST_SHOWN} layers that are most off` : 'layers, most off first',
+    ...layerLines(layers),
+    '',
+    ...adviceLines(made, file),
+  ];
+}
+
+function scoreLines({ before, after, otherModels, otherShapes }: CalibrationScores): readonly string[] {
+  const rows = [
+    ['as the catalogue has the cluster', before],
+    ['calibrated: of the runs learned from', after],
+    ["each model by other models' runs", otherModels],
+    ["each layer shape by other shapes' runs", otherShapes],
+  ] as const;
+  const swept = before.sweeps > 0;
+  const sweep = swept
+    ? [
+        { title: 'tau', right: true },
+        { title: 'choice', right: true },
+        { title: 'at worst', right: true },
+      ]
+    : [];
+  const columns = [{ title: '' }, { title: 'off by', right: true }, { title: 'bias', right: true }, ...sweep];
+  const lines = tableLines(
+    columns,
+    rows.map(([name, score]) => {
+      if (!score) return [name, '–', '–', ...sweep.map(() => '–')];
+      const { mape, bias, tau, regret, worst } = score;
+      const ofSweeps = [tau?.toFixed(2) ?? '–', shareText(regret ?? 0), shareText(worst?.regret ?? 0)];
+      return [name, shareText(mape), shareText(bias), ...(swept ? ofSweeps : [])];
+    }),
+  );
+  return swept
+    ? [
+        ...lines,
+        `  choice: how much slower the run that is predicted fastest is than the fastest, in ${countText(before.sweeps, 'sweep')} of 3 runs or more`,
+      ]
+    : lines;
+}
+
+const MOST_SHOWN = 8;
+
+function layerLines(layers: Calibration['layers']): readonly string[] {
+  const off = ({ factor }: Calibration['layers'][number]) => Math.abs(Math.log(factor));
+  const columns = [
+    { title: 'software' },
+    { title: 'format' },
+    { title: 'degrees' },
+    { title: 'tokens', right: true },
+    { title: 'products', right: true },
+    { title: 'takes', right: true },
+    { title: 'runs', right: true },
+  ];
+  return tableLines(
+    columns,
+    [...layers]
+      .sort((a, b) => off(b) - off(a))
+      .slice(0, MOST_SHOWN)
+      .map(({ software, precision, tp, sp, ep, tokens, products, factor, runs }) => [
+        software,
+        precision,
+        [`tp ${tp}`, ...(sp > 1 ? [`sp ${sp}`] : []), ...(ep > 1 ? [`ep ${ep}`] : [])].join(' · '),
+        wholeText(tokens),
+        flopsText(products),
+        `${factor.toFixed(2)} ×`,
+        wholeText(runs),
+      ]),
+  );
+}
+
+function adviceLines({ scores, layers }: Calibration, file: string | undefined): readonly string[] {
+  const { before, otherShapes } = scores;
+  const unknown =
+    otherShapes === null || otherShapes.mape > 0.95 * before.mape
+      ? [
+          `Layers of other shapes are ${otherShapes === null ? 'hardly known from one' : 'predicted no better from these'}: measure a run of each width, tp and micro-batch that you plan for.`,
+        ]
+      : [];
+  const software = [...new Set(layers.map((layer) => layer.software))];
+  const attention = [...new Set(layers.map((layer) => layer.attention))];
+  return [
+    ...unknown,
+    `The runs are of ${software.join(' and ')}, attention in ${attention.join(' and ')}: plan with --software and --attention to match.`,
+    file === undefined
+      ? 'nothing is written: -o my-cluster.yaml keeps what was learned'
+      : `written to ${file}; next: autopar compile MODEL --train --plan-only --cluster ${file}`,
+  ];
+}

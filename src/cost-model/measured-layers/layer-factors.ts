@@ -1,0 +1,66 @@
+/**
+ * @file What layers take beside what is predicted, by their shapes: a factor that is measured where a layer was, and interpolated
+ * elsewhere (kriging; Rasmussen & Williams, Gaussian Processes for Machine Learning, 2006, chapter 2). Its logarithm is a sum of three
+ * normal variables, each 0 until measured: one of the whole cluster, one that changes smoothly with the shape, one of each shape alone.
+ */
+import type { StepConfiguration } from '../step/configuration.js';
+import type { PartWork } from '../step/work.js';
+import { cholesky, type Matrix, solveCholesky } from './cholesky.js';
+import { isSameLayer, type LayerShape, layerShape, squaredDistance } from './layer-shape.js';
+
+/** A layer that runs were measured with. */
+export interface MeasuredLayer extends LayerShape {
+  /** Seconds of its phases over those that are predicted. */
+  readonly factor: number;
+  /** How many runs have it. */
+  readonly runs: number;
+}
+
+/** What the seconds of layers are multiplied by. */
+export interface LayerFactors {
+  readonly factorOf: (part: PartWork, configuration: StepConfiguration) => number;
+}
+
+/**
+ * Standard deviation of each of the three logarithms: a tenth, about as far as predictions are off where nothing was run
+ * (docs/accuracy.md).
+ */
+const SPREAD = 0.1;
+
+/** How far the logarithms of two layers' factors go together. */
+function covariance(a: LayerShape, b: LayerShape): number {
+  const smooth = Math.exp(-squaredDistance(a, b) / 2);
+  return SPREAD ** 2 * (1 + smooth + (isSameLayer(a, b) ? 1 : 0));
+}
+
+/** Covariances of all with all; a diagonal that is larger by a hair keeps it positive definite. */
+export function covariances(shapes: readonly LayerShape[]): Matrix {
+  return shapes.map((a, index) =>
+    Float64Array.from(shapes, (b, other) => covariance(a, b) + (index === other ? 1e-9 : 0)),
+  );
+}
+
+/** The factor of every layer, by those that were measured. */
+export function layerFactors(measured: readonly MeasuredLayer[]): LayerFactors {
+  const logs = Float64Array.from(measured, ({ factor }) => Math.log(factor));
+  const weights = solveCholesky(cholesky(covariances(measured)), logs);
+  const known = new WeakMap<PartWork, Map<string, number>>();
+  const factorAt = (shape: LayerShape): number => {
+    const own = measured.find((layer) => isSameLayer(layer, shape));
+    if (own) return own.factor;
+    return Math.exp(
+      measured.reduce((sum, layer, index) => sum + (weights[index] as number) * covariance(layer, shape), 0),
+    );
+  };
+  return {
+    factorOf: (part, configuration) => {
+      const { degrees, software, precision, attention, tpSequence } = configuration;
+      const key = `${degrees.tp} ${degrees.sp} ${degrees.ep} ${software} ${precision} ${attention} ${tpSequence}`;
+      const ofPart = known.get(part) ?? new Map<string, number>();
+      known.set(part, ofPart);
+      const factor = ofPart.get(key) ?? factorAt(layerShape(part, configuration));
+      ofPart.set(key, factor);
+      return factor;
+    },
+  };
+}
