@@ -8,7 +8,7 @@ import { clusterOfDescription } from '../cost-model/cluster-file.js';
 import { type ClusterDescription, MOST_LAYERS } from '../cost-model/cluster-schema.js';
 import { descriptionOf } from '../cost-model/describe-named.js';
 import { type FittedLayers, fitLayers, measuredLayers } from '../cost-model/measured-layers/fit-layers.js';
-import type { MeasuredLayer } from '../cost-model/measured-layers/layer-factors.js';
+import type { LayerFactors, MeasuredLayer } from '../cost-model/measured-layers/layer-factors.js';
 import { leftOut } from '../cost-model/measured-layers/left-out.js';
 import { STEP_CONSTANTS } from '../cost-model/step/constants.js';
 import { priceStep } from '../cost-model/step/step-price.js';
@@ -21,6 +21,8 @@ import type { Row } from './published-runs/csv.js';
 import { Predictor } from './published-runs/predictor.js';
 import { type Score, scoreOf } from './published-runs/score.js';
 import { tableRows } from './published-runs/table.js';
+
+export type { Score } from './published-runs/score.js';
 
 export interface CalibrateOptions {
   /** Tables of runs (docs/accuracy.md says of which form). */
@@ -51,7 +53,10 @@ export interface Calibration {
 
 /** How far predictions of the runs are off, each configuration counted once. */
 export interface CalibrationScores {
+  /** With nothing learned. */
   readonly before: Score;
+  /** By what the cluster file had learned from other runs before; null where it had nothing. */
+  readonly given: Score | null;
   /** As they are predicted now: of the very runs that were learned from. */
   readonly after: Score;
   /** Runs of each model as those of all other models predict them; null where there is one model. */
@@ -80,7 +85,7 @@ export async function calibrate(options: CalibrateOptions): Promise<Calibration>
       {},
       'let it end in .yaml, .yml or .json: --cluster tells files from clusters of the catalogue by that',
     );
-  const { layerFactors: _, ...plain } = await clusterOf(options.cluster);
+  const { layerFactors: given, ...plain } = await clusterOf(options.cluster);
   const rows: { readonly row: Row; readonly file: string }[] = [];
   for (const file of files) for (const row of await rowsOf(file)) rows.push({ row, file });
   const predictor = new Predictor();
@@ -109,11 +114,16 @@ export async function calibrate(options: CalibrateOptions): Promise<Calibration>
     ...{ cluster, description, layers, rows: rows.length, runs: usable.length, skipped },
     configurations: runs.length,
     models: new Set(runs.map(({ model }) => model)).size,
-    scores: scoresOf(runs, fit, cluster),
+    scores: scoresOf(runs, fit, given, cluster.layerFactors),
   };
 }
 
-function scoresOf(runs: readonly UsableRun[], fit: FittedLayers, { layerFactors }: Cluster): CalibrationScores {
+function scoresOf(
+  runs: readonly UsableRun[],
+  fit: FittedLayers,
+  given: LayerFactors | undefined,
+  learned: LayerFactors | undefined,
+): CalibrationScores {
   const score = (predicted: readonly number[]): Score =>
     scoreOf(
       runs.map(({ seconds, sweep }, index) => ({
@@ -126,12 +136,18 @@ function scoresOf(runs: readonly UsableRun[], fit: FittedLayers, { layerFactors 
     const predicted = leftOut(fit, (_, index) => groupOf(index));
     return predicted && score(predicted);
   };
-  const now = runs.map(({ work, configuration, cluster }) =>
-    priceStep(work, configuration, { ...cluster, ...(layerFactors ? { layerFactors } : {}) }, STEP_CONSTANTS),
-  );
+  const scoreWith = (layerFactors: LayerFactors): Score =>
+    score(
+      runs.map(
+        ({ work, configuration, cluster }) =>
+          priceStep(work, configuration, { ...cluster, layerFactors }, STEP_CONSTANTS).stepSeconds,
+      ),
+    );
+  const before = score(runs.map(({ predictedSeconds }) => predictedSeconds));
   return {
-    before: score(runs.map(({ predictedSeconds }) => predictedSeconds)),
-    after: score(now.map(({ stepSeconds }) => stepSeconds)),
+    before,
+    given: given ? scoreWith(given) : null,
+    after: learned ? scoreWith(learned) : before,
     otherModels: scoreWithout((index) => (runs[index] as UsableRun).model),
     otherShapes: scoreWithout((index) => [...(fit.runs[index]?.layers ?? [])].join(' ')),
   };

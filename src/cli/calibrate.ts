@@ -1,7 +1,7 @@
 /**
  * @file `autopar calibrate`: runs that were measured correct what is predicted for a cluster.
  */
-import type { Calibration, CalibrationScores } from '../api/calibrate.js';
+import type { Calibration, CalibrationScores, Score } from '../api/calibrate.js';
 import { AutoparError, type ExitKind } from '../ir/error.js';
 import { devicesText } from './cluster-text.js';
 import type { Command, Context } from './command.js';
@@ -89,13 +89,14 @@ function calibrationLines(made: Calibration, file: string | undefined): readonly
   ];
 }
 
-function scoreLines({ before, after, otherModels, otherShapes }: CalibrationScores): readonly string[] {
+function scoreLines({ before, given, after, otherModels, otherShapes }: CalibrationScores): readonly string[] {
   const rows = [
     ['as the catalogue has the cluster', before],
+    ...(given ? [['as the cluster file has had it so far', given] as const] : []),
     ['calibrated: of the runs learned from', after],
     ["each model by other models' runs", otherModels],
     ["each layer shape by other shapes' runs", otherShapes],
-  ] as const;
+  ] satisfies readonly (readonly [string, Score | null])[];
   const swept = before.sweeps > 0;
   const sweep = swept
     ? [

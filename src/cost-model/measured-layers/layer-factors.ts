@@ -22,15 +22,15 @@ export interface LayerFactors {
 }
 
 /**
- * Standard deviation of each of the three logarithms: a tenth, about as far as predictions are off where nothing was run
- * (docs/accuracy.md).
+ * Standard deviations of the three logarithms: what single shapes take differs by a tenth, about as far as predictions are off where
+ * nothing was run (docs/accuracy.md), and what they have in common by half of that. Halves and doubles change little (docs/calibration.md).
  */
-const SPREAD = 0.1;
+const SPREAD = { cluster: 0.05, smooth: 0.05, own: 0.1 };
 
 /** How far the logarithms of two layers' factors go together. */
 function covariance(a: LayerShape, b: LayerShape): number {
-  const smooth = Math.exp(-squaredDistance(a, b) / 2);
-  return SPREAD ** 2 * (1 + smooth + (isSameLayer(a, b) ? 1 : 0));
+  const smooth = SPREAD.smooth ** 2 * Math.exp(-squaredDistance(a, b) / 2);
+  return SPREAD.cluster ** 2 + smooth + (isSameLayer(a, b) ? SPREAD.own ** 2 : 0);
 }
 
 /** Covariances of all with all; a diagonal that is larger by a hair keeps it positive definite. */
