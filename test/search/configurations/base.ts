@@ -3,6 +3,8 @@
  */
 import type { Cluster } from '../../../src/cost-model/cluster.js';
 import { clusterOfDescription } from '../../../src/cost-model/cluster-file.js';
+import type { LayerFactors } from '../../../src/cost-model/measured-layers/layer-factors.js';
+import { layerShape } from '../../../src/cost-model/measured-layers/layer-shape.js';
 import type { SpaceOptions } from '../../../src/search/configurations/space.js';
 
 export const BASE: SpaceOptions['base'] = {
@@ -16,6 +18,20 @@ export const BASE: SpaceOptions['base'] = {
   scatteredSends: true,
   gradientBytes: 2,
 };
+
+/** Factors between a third and three times that look drawn: those of layers that are alike in their work are one. */
+export function drawnFactors(seed: number): LayerFactors {
+  return {
+    factorOf: (part, configuration) => {
+      const { tokens, products, scores, exchanged, tp, sp, ep } = layerShape(part, configuration);
+      const sum = [tokens, products, scores, exchanged, tp, sp, ep].reduce(
+        (total, value, index) => total + (index + seed) * Math.log2(1 + value),
+        0,
+      );
+      return 3 ** Math.sin(sum);
+    },
+  };
+}
 
 interface Nodes {
   readonly count: number;

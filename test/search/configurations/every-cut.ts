@@ -18,7 +18,7 @@ import { priceStep } from '../../../src/cost-model/step/step-price.js';
 import type { ModelWork, PartWork } from '../../../src/cost-model/step/work.js';
 import { isMixable } from '../../../src/search/configurations/cut-unevenly.js';
 import { pricingOf } from '../../../src/search/configurations/step-pricing.js';
-import { BASE, unlikeNodes } from './base.js';
+import { BASE, drawnFactors, unlikeNodes } from './base.js';
 
 /** A drawn problem: a bound is asked for it, and every cut of it can be priced. */
 export interface CutProblem {
@@ -165,9 +165,11 @@ const problems = (model: fc.Arbitrary<ModelWork>): fc.Arbitrary<CutProblem> =>
       offload: fc.constantFrom<Offload>('none', 'none', 'optimizer', 'activations', 'all'),
       meshOrder: fc.option(fc.shuffledSubarray([...AXES], { minLength: 4 })),
       share: fc.option(fc.double({ min: -0.05, max: 1, noNaN: true })),
+      factors: fc.option(fc.integer({ min: 1, max: 1000 })),
     })
     .filter(({ cluster, pp, dp, tp, sp }) => !cluster.kinds || pp * dp * tp * sp === 8)
-    .map(({ model: whole, cluster, schedule, pp, dp, tp, inference, mixed, meshOrder, share, ...drawn }) => {
+    .map(({ model: whole, cluster: plain, schedule, pp, dp, tp, inference, mixed, meshOrder, share, ...drawn }) => {
+      const cluster = drawn.factors === null ? plain : { ...plain, layerFactors: drawnFactors(drawn.factors) };
       const { sp, m, microBatch } = drawn;
       const layers = whole.order?.length ?? 0;
       const v = pp === 2 && layers >= 6 && drawn.tpSequence ? 3 : 2;

@@ -8,12 +8,23 @@ import { prepareStep, type StepSearchOptions, searchPrepared, searchStep } from 
 import { parseCluster } from '../../../src/cost-model/cluster.js';
 import { type CollectiveKind, collectiveSeconds } from '../../../src/cost-model/collective-price.js';
 import { neverSlower } from '../../../src/cost-model/place-dominance.js';
+import { drawnFactors } from './base.js';
 import { againstBruteForce, ORDERED_STEP } from './every-order.js';
 
 test('the search finds what brute force over all orders and offload finds, on the host where nothing else fits', async (t) => {
   const options = { ...ORDERED_STEP, cluster: '2x2:a100-pcie-80', schedule: '1f1b', zero: 1, sp: 1 } as const;
   const offloads = await againstBruteForce(t, options, [2.2e9, 2.3e9, 8e10]);
   t.deepEqual(offloads, ['optimizer', 'none', 'none']);
+});
+
+test('brute force finds the same where layers take what was measured, however they differ', async (t) => {
+  const options = { ...ORDERED_STEP, schedule: '1f1b', zero: 1, sp: 1 } as const;
+  const { microBatch: _, ...free } = options;
+  for (const seed of [1, 2, 3]) {
+    const on = { ...parseCluster('2x2:a100-pcie-80', undefined), layerFactors: drawnFactors(seed) };
+    await againstBruteForce(t, { ...options, on }, [2.3e9, 8e10]);
+    await againstBruteForce(t, { ...free, offload: 'none', on }, [8e10]);
+  }
 });
 
 test('a place that is never slower is not, for any kind and size', (t) => {
