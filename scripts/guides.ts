@@ -14,6 +14,7 @@ export const PAGES = [
   'docs/cost-model.md',
   'docs/search.md',
   'docs/whole-steps.md',
+  'docs/calibration.md',
 ] as const;
 
 /** What runs a command, such as `['simulate', '--model', 'gpt']`, and returns what it printed. */

@@ -10,6 +10,7 @@ import { descriptionOf } from '../cost-model/describe-named.js';
 import { type FittedLayers, fitLayers, measuredLayers } from '../cost-model/measured-layers/fit-layers.js';
 import type { LayerFactors, MeasuredLayer } from '../cost-model/measured-layers/layer-factors.js';
 import { leftOut } from '../cost-model/measured-layers/left-out.js';
+import { placeRuns } from '../cost-model/measured-layers/linear-step.js';
 import { STEP_CONSTANTS } from '../cost-model/step/constants.js';
 import { priceStep } from '../cost-model/step/step-price.js';
 import { AutoparError } from '../ir/error.js';
@@ -104,8 +105,9 @@ export async function calibrate(options: CalibrateOptions): Promise<Calibration>
   const runs = mergedRuns(usable);
   await interruptible(signal);
   if (runs.length > MOST_CONFIGURATIONS) throw tooMany(`${runs.length} configurations`, MOST_CONFIGURATIONS);
+  const { shapes } = placeRuns(runs);
+  if (shapes.length > MOST_LAYERS) throw tooMany(`layers of ${shapes.length} shapes`, MOST_LAYERS);
   const fit = fitLayers(runs);
-  if (fit.shapes.length > MOST_LAYERS) throw tooMany(`layers of ${fit.shapes.length} shapes`, MOST_LAYERS);
   const layers = measuredLayers(fit);
   const description: ClusterDescription = { ...descriptionOf(plain), measuredLayers: layers };
   const cluster = clusterOfDescription(description);

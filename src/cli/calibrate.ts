@@ -76,7 +76,7 @@ function calibrationLines(made: Calibration, file: string | undefined): readonly
   const { cluster, rows, runs, configurations, models, skipped, scores, layers } = made;
   const used = `${countText(configurations, 'configuration')} of ${countText(models, 'model')}`;
   return [
-    `${devicesText(cluster)}: ${wholeText(runs)} of ${countText(rows, 'run')} used, ${used}, ${countText(layers.length, 'layer shape')}`,
+    `${devicesText(cluster)}: ${wholeText(runs)} of ${wholeText(rows)} runs used, ${used}, ${countText(layers.length, 'layer shape')}`,
     ...Object.entries(skipped).map(([reason, count]) => `  ${wholeText(count)} not used: ${reason}`),
     '',
     'predictions of these runs',
