@@ -22,8 +22,9 @@ interface Calibrated {
   readonly layers: readonly { readonly factor: number; readonly runs: number }[];
 }
 
-const HEADER = 'gpu_type,gpus,model,layers,hidden,heads,seq,tp,pp,dp,microbatch,global_batch,iteration_time_s';
-const RUN = ['a100-sxm-80', '4', 'gpt-x', '4', '512', '8', '512', '2', '1', '2', '2', '32', '0.06'];
+const HEADER =
+  'gpu_type,gpus,model,layers,hidden,heads,seq,tp,pp,dp,microbatch,global_batch,iteration_time_s,recompute,precision';
+const RUN = ['a100-sxm-80', '4', 'gpt-x', '4', '512', '8', '512', '2', '1', '2', '2', '32', '0.06', 'none', 'bf16'];
 
 /** A table of a run, some fields of which are others. */
 const table = (...changes: readonly Readonly<Record<string, string>>[]): string => {
@@ -110,12 +111,14 @@ test('one run is learned from, runs of one configuration are one that is known b
       { gpus: '16', dp: '8' },
       { dp: '3' },
       { layers: '' },
+      { recompute: 'save_qkv_proj' },
+      { precision: 'fp4 or fp8 (see config)' },
     ),
   );
-  t.deepEqual([mixed.rows, mixed.runs], [10, 1]);
+  t.deepEqual([mixed.rows, mixed.runs], [12, 1]);
   t.is(
     Object.values(mixed.skipped).reduce((sum, count) => sum + count, 0),
-    9,
+    11,
   );
   t.deepEqual(mixed.layers, one.layers);
   const reasons = Object.keys(mixed.skipped).join('\n');
@@ -127,11 +130,13 @@ test('one run is learned from, runs of one configuration are one that is known b
     /more than 10 times/,
     /ran on h100/,
     /ran on 16 devices/,
+    /save_qkv_proj/,
+    /leaves the format open/,
   ])
     t.regex(reasons, reason);
 
   const { stdout } = await autopar(['calibrate', 'runs.csv', '--cluster', '1x8:a100-sxm-80'], { cwd: folder });
-  t.regex(stdout, /1 of 10 runs used/);
+  t.regex(stdout, /1 of 12 runs used/);
   t.regex(stdout, /hardly known from one/);
   t.regex(stdout, /nothing is written/);
 });

@@ -30,6 +30,8 @@ export function runOn(row: Row, file: string, cluster: Cluster, predictor: Predi
   if (typeof run === 'string') return run;
   const { seconds, configuration } = run;
   if (seconds === null) return run.fits ? 'no time' : 'ran out of memory';
+  if (run.assumed) return run.assumed;
+  if (!run.formatStated) return `precision is ${row['precision']}, which leaves the format open`;
   const devices = deviceCount(run);
   const elsewhere = otherDevices(run, cluster, devices);
   if (elsewhere) return elsewhere;
