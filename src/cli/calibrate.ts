@@ -29,11 +29,11 @@ export const calibrateCommand: Command<CalibrateFlags> = {
   ],
   examples: [
     {
-      line: 'autopar calibrate runs.csv --cluster 2x8:a100-sxm-80 -o my-cluster.yaml',
+      line: 'autopar calibrate models/pilot-runs.csv --cluster 8x8:h100-sxm-80 -o my-cluster.yaml',
       says: 'then compile, simulate and explain take --cluster my-cluster.yaml',
     },
     {
-      line: 'autopar calibrate runs.csv --cluster my-cluster.yaml',
+      line: 'autopar calibrate models/pilot-runs.csv --cluster my-cluster.yaml',
       says: 'how far off it is, and would be; writes nothing',
     },
   ],

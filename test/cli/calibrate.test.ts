@@ -60,7 +60,7 @@ test('what runs taught is kept, and compile, explain and simulate price with it 
   t.is(text(0), text(1));
   t.is(text(0), text(2));
   const plan = JSON.parse(text(0)) as {
-    readonly degrees?: unknown;
+    readonly degrees: unknown;
     readonly cluster: { readonly description: { readonly measuredLayers: readonly unknown[] } };
     readonly predicted: { readonly stepSeconds: number };
     readonly schedule: { readonly microBatch: number };
@@ -71,16 +71,14 @@ test('what runs taught is kept, and compile, explain and simulate price with it 
   const plain = JSON.parse(readFileSync(join(folder, 'plain/plan.json'), 'utf8')) as typeof plan;
   t.true(plan.predicted.stepSeconds < 0.98 * plain.predicted.stepSeconds);
 
-  // Its own degrees, priced by simulate, with the file and from the plan's own words.
+  // The same degrees asked of simulate take what the plan says, with the file; and explain has the plan's own words.
   const explained = await run('explain plan0 --rejected');
   t.is(explained.code, 0, explained.stderr);
-  const seconds = async (cluster: string) => {
-    const { stdout } = await run(
-      `simulate ${model} --cluster ${cluster} --train --dp 32 --sp 2 --micro-batch 1 --global-batch 64 --json`,
-    );
-    return (JSON.parse(stdout) as { readonly stepSeconds: number }).stepSeconds;
-  };
-  t.true((await seconds('my.yaml')) < 0.98 * (await seconds('8x8:h100-sxm-80')));
+  t.deepEqual([plan.degrees, plan.step.recompute], [{ dp: 32, ep: 1, pp: 1, sp: 2, tp: 1 }, 'none']);
+  const choice = `--dp 32 --sp 2 --micro-batch ${plan.schedule.microBatch} --zero ${plan.step.zero} --global-batch 64`;
+  const simulated = await run(`simulate ${model} --cluster my.yaml --train ${choice} --mesh-order pp,dp,sp,tp --json`);
+  const { stepSeconds } = JSON.parse(simulated.stdout) as { readonly stepSeconds: number };
+  t.true(Math.abs(stepSeconds / plan.predicted.stepSeconds - 1) < 1e-9, `${stepSeconds} ${plan.predicted.stepSeconds}`);
 });
 
 test('one run is learned from, runs of one configuration are one that is known better, and rows that are none are said', async (t) => {
