@@ -7,25 +7,24 @@
  *     where it has no solution, none fits
  *     where its solution, lowered, fits, that is the best there is (within the solver's gap)
  *
- * Where the lowered solution needs more (a redistribution holds both ends, a weight is kept in two layouts), what it needs
- * more than its uses say is set aside at the operators concerned, and the problem solved again. Such plans are valid, but
- * no bound follows from what was set aside: the gap to the relaxation's bound is printed.
+ * Where the lowered solution needs more (a redistribution holds both ends), what it needs more than its uses say is learnt as a
+ * use of the few variables that it depends on (mesh-need.ts), and the problem solved again: the bound holds as before, and rises.
+ * Where nothing can be learnt, it is set aside at the operators concerned. Such plans are valid, but no bound follows from
+ * what was set aside: the gap to the bound before is printed.
  */
 import type { Cluster } from '../cost-model/cluster.js';
-import { fusesBlocks } from '../cost-model/device.js';
 import type { Graph } from '../ir/graph.js';
-import { liveBytes } from '../partition/liveness.js';
-import { partition } from '../partition/partition.js';
 import type { Mesh } from '../sharding-propagation/mesh.js';
 import type { Completed, Fitting } from './completion.js';
 import { type CostSolution, costOf } from './cost-problem.js';
 import { OutOfTime } from './deadline.js';
 import { eliminate } from './elimination.js';
-import { type MemoryUses, memoryUses } from './memory-uses.js';
+import { leastPeak } from './live-peaks.js';
+import { MeshNeed } from './mesh-need.js';
 import type { MeshProblem } from './mesh-problem.js';
 import { meshProblemInTurns, type SearchOptions } from './search-mesh.js';
 import { meshSolution } from './solve-mesh.js';
-import { type MemoryUse, NoAssignment } from './solver/limited-problem.js';
+import { NoAssignment } from './solver/limited-problem.js';
 import type { Answer } from './solver/solve.js';
 import { solveApart } from './solver/solve-apart.js';
 
@@ -43,8 +42,9 @@ const PROOF: SolverEffort = { work: 2e8, isProof: true };
 const ANY: SolverEffort = { ...QUICK, any: true };
 /** Limits that are tried to say how much the least plan needs. */
 const STEPS = 5;
-/** Rounds of setting aside what solutions need more than their uses say. */
-const ROUNDS = 12;
+/** Rounds of learning what solutions need more than their uses say; then, where none fits yet, of setting it aside. */
+const LEARNING = 12;
+const GUESSING = 12;
 
 /** @param limit bytes per device */
 export async function fitMemory(
@@ -68,7 +68,7 @@ export function fitProblem(
 }
 
 class FittingMesh {
-  private readonly memory: MemoryUses;
+  private readonly need: MeshNeed;
   /** By operator: what lowered solutions needed there more than their uses say. */
   private readonly setAside = new Map<string, number>();
   private best: CostSolution | undefined;
@@ -81,13 +81,14 @@ class FittingMesh {
     private readonly options: Pick<SearchOptions, 'deadline' | 'mode' | 'solver'>,
     private readonly limit: number,
   ) {
-    this.memory = memoryUses(problem);
+    this.need = new MeshNeed(problem);
   }
 
   async run(): Promise<Fitting> {
     const { deadline, mode } = this.options;
-    let atLeast = leastPeak(this.memory.uses);
+    let atLeast = leastPeak(this.need.problem().uses);
     if (atLeast <= this.limit) await this.inTime(() => this.search());
+    if (this.bound === Infinity) atLeast = Math.max(atLeast, this.limit + 1);
     if (!this.best) {
       // An answer where there is no other: it may even fit.
       this.look(this.economical());
@@ -117,11 +118,12 @@ class FittingMesh {
   }
 
   private async search(): Promise<void> {
-    for (let round = 0; round < ROUNDS; round++) {
+    for (let round = 0; round < LEARNING + GUESSING; round++) {
+      const isGuess = this.setAside.size > 0;
       const { found, bound } = await this.relaxed(this.limit, round === 0 ? [QUICK, PROOF] : [QUICK]);
-      // What was set aside is a guess: only the first problem bounds everything.
-      if (round === 0) this.bound = bound;
-      if (!found || this.look(found) || this.best?.cost === this.bound) return;
+      // What was set aside is a guess; all that was learnt bounds everything.
+      if (!isGuess) this.bound = Math.max(this.bound, bound);
+      if (!found || this.look(found, round < LEARNING) || this.best?.cost === this.bound) return;
       this.options.deadline.check();
     }
   }
@@ -192,46 +194,46 @@ class FittingMesh {
   private async solved(limit: number, { work, isProof, any = false }: SolverEffort): Promise<Answer | null> {
     const { deadline, mode, solver } = this.options;
     const decided = [...this.setAside].map(([operator, bytes]) => {
-      const [start, end] = this.memory.spanOf(operator);
+      const [start, end] = this.need.spanOf(operator);
       return { start, end, bytes };
     });
-    const problem = { ...this.problem.groups.problem(), uses: this.memory.uses, limit, decided };
+    const problem = { ...this.need.problem(), limit, decided };
     const seconds = deadline.left();
     const effort = { work, any, ...(seconds === Infinity ? {} : { seconds }) };
     const task = { problem, effort, solver: isProof && mode !== 'dynamic_programming' ? solver : ('none' as const) };
     const answer = await solveApart(task, deadline.signal ? { signal: deadline.signal } : {}).catch(orNone);
     deadline.signal?.throwIfAborted();
-    return answer;
+    const own = this.problem.groups.problem().sizes.length;
+    return answer?.states ? { ...answer, states: answer.states.slice(0, own) } : answer;
   }
 
-  /** Lowers a solution: keeps it where it fits and is the best, else sets aside what its uses do not say. Whether it fits. */
-  private look(found: CostSolution): boolean {
-    const { graph, cluster, groups, redistributor } = this.problem;
-    const sharded = partition(graph, groups.assignmentOf(found.states), redistributor);
-    const { inputBytes, nodeBytes } = liveBytes(sharded, fusesBlocks(cluster.device));
-    const peak = nodeBytes.reduce((most, bytes) => Math.max(most, bytes), inputBytes);
-    this.least = Math.min(this.least, peak);
-    if (peak <= this.limit) {
+  /**
+   * Lowers a solution: keeps it where it fits and is the best. Else what it needs more than its uses say is learnt, or, where nothing
+   * is to be, set aside. Whether it fits.
+   */
+  private look(found: CostSolution, learns = true): boolean {
+    const { need, limit } = this;
+    const lowered = need.lowered(found.states);
+    this.least = Math.min(this.least, lowered.peak);
+    if (lowered.peak <= limit) {
       if (!this.best || found.cost < this.best.cost) this.best = found;
       return true;
     }
-    const said = livePeaks(this.memory.uses, found.states);
-    sharded.nodes.forEach(({ origin }, index) => {
-      const needed = nodeBytes[index] as number;
-      if (needed <= this.limit) return;
-      const [start, end] = this.memory.spanOf(origin);
-      const more = Math.max(1, needed - said(start, end));
-      this.setAside.set(origin, Math.max(this.setAside.get(origin) ?? 0, more));
-    });
+    if (learns && need.learn(found.states, lowered, limit)) return false;
+    const said = need.said(found.states);
+    for (const [operator, needed] of lowered.byOperator) {
+      if (needed <= limit) continue;
+      const more = Math.max(1, needed - said(...need.spanOf(operator)));
+      this.setAside.set(operator, Math.max(this.setAside.get(operator) ?? 0, more));
+    }
     return false;
   }
 
   /** The assignment whose uses, each by how long it lives, are least. */
   private economical(): CostSolution {
-    const { groups } = this.problem;
-    const { sizes, factors } = groups.problem();
+    const { sizes, factors, uses } = this.need.problem();
     const costs = sizes.map((size) => new Float64Array(size));
-    for (const { variable, start, end, bytes } of this.memory.uses) {
+    for (const { variable, start, end, bytes } of uses) {
       const own = costs[variable] as Float64Array;
       for (let state = 0; state < own.length; state++)
         own[state] = (own[state] as number) + Math.round(((bytes[state] as number) * (end - start)) / SCALE);
@@ -240,7 +242,8 @@ class FittingMesh {
       variables: [variable],
       table: { sizes: [values.length], values },
     }));
-    return this.exactly(eliminate({ sizes, factors: [...bytes, ...factors] }).states);
+    const { states } = eliminate({ sizes, factors: [...bytes, ...factors] });
+    return this.exactly(states.slice(0, this.problem.groups.problem().sizes.length));
   }
 
   /** States at exact prices. */
@@ -253,50 +256,6 @@ class FittingMesh {
 
 /** Bytes over moments that weigh as much as a nanosecond where memory is all that matters: sums stay below 2^53. */
 const SCALE = 1024;
-
-/** No assignment needs less: at every moment, each use in its smallest state. */
-function leastPeak(uses: readonly MemoryUse[]): number {
-  const smallest = uses.map((use) => ({ ...use, bytes: Float64Array.of(Math.min(...use.bytes)) }));
-  return livePeaks(
-    smallest.map((use, variable) => ({ ...use, variable })),
-    smallest.map(() => 0),
-  )(-Infinity, Infinity);
-}
-
-/** Of an assignment's uses: the most bytes alive at any moment from `start` up to `end`. */
-function livePeaks(uses: readonly MemoryUse[], states: readonly number[]): (start: number, end: number) => number {
-  const changes = uses.flatMap(({ variable, start, end, bytes }): readonly (readonly [number, number])[] => {
-    const amount = bytes[states[variable] as number] as number;
-    return amount > 0 ? [[start, amount] as const, [end, -amount] as const] : [];
-  });
-  changes.sort((a, b) => a[0] - b[0] || a[1] - b[1]);
-  const levels: Level[] = [{ from: -Infinity, live: 0 }];
-  let live = 0;
-  for (const [time, amount] of changes) {
-    live += amount;
-    if (levels[levels.length - 1]?.from === time) levels.pop();
-    levels.push({ from: time, live });
-  }
-  return (start, end) => {
-    // The spans that are asked about are a moment or two of thousands.
-    let [low, high] = [0, levels.length - 1];
-    while (low < high) {
-      const middle = (low + high + 1) >> 1;
-      if ((levels[middle] as Level).from <= start) low = middle;
-      else high = middle - 1;
-    }
-    let most = 0;
-    for (let at = low; at < levels.length && (levels[at] as Level).from < end; at++)
-      most = Math.max(most, (levels[at] as Level).live);
-    return most;
-  };
-}
-
-/** Bytes alive from a moment up to the next level's. */
-interface Level {
-  readonly from: number;
-  readonly live: number;
-}
 
 /** Where nothing keeps the limit, or the time is over, there is no answer. */
 function orNone(error: unknown): null {

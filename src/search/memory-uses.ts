@@ -25,12 +25,15 @@ import { type Layout, layoutKey, localShape } from '../sharding-propagation/layo
 import type { Mesh } from '../sharding-propagation/mesh.js';
 import { readersByTensor } from '../strategy/readers.js';
 import type { CandidateSet } from './candidates.js';
+import type { ConditionalUse, WayOut } from './conditional-uses.js';
 import type { End } from './group-graph.js';
 import type { MeshProblem } from './mesh-problem.js';
 import type { MemoryUse } from './solver/limited-problem.js';
 
 export interface MemoryUses {
   readonly uses: readonly MemoryUse[];
+  /** What several variables decide together. */
+  readonly conditional: readonly ConditionalUse[];
   /** The moments of an operator, by name: from, and up to. */
   readonly spanOf: (operator: string) => readonly [number, number];
 }
@@ -45,6 +48,7 @@ class Gathering {
   private readonly mesh: Mesh;
   private readonly fuses: boolean;
   private readonly uses: MemoryUse[] = [];
+  private readonly conditional: ConditionalUse[] = [];
   private readonly place: ReadonlyMap<string, number>;
   private readonly order: readonly Node[];
   private readonly end: number;
@@ -80,7 +84,7 @@ class Gathering {
         if (tensor !== null) this.computed(node, tensor, index);
       });
     }
-    return { uses: this.uses, spanOf: (operator) => this.spanOf(operator) };
+    return { uses: this.uses, conditional: this.conditional, spanOf: (operator) => this.spanOf(operator) };
   }
 
   private spanOf(operator: string): readonly [number, number] {
@@ -88,26 +92,39 @@ class Gathering {
     return index === undefined ? [this.end - 2, this.end] : [2 * index, 2 * index + 2];
   }
 
-  /** Of several readers' blocks of a weight only one is counted: where they differ, there are more. */
+  /** Of a weight in the layout of its first reader, and once more in every other layout that some reader has it in. */
   private weights(): void {
-    const seen = new Set<string>();
+    const readers = new Map<string, WeightReader[]>();
     for (const node of this.order) {
       node.inputs.forEach((weight, operand) => {
-        if (weight === null || seen.has(weight) || !this.graph.weights.has(weight)) return;
-        seen.add(weight);
+        if (weight === null || !this.graph.weights.has(weight)) return;
         const { variable, set } = this.operatorOf(node);
-        const type = typeOf(this.graph, weight);
-        this.use(
-          variable,
-          0,
-          this.end,
-          this.bytesOf(
-            set.operands.map((operands) => operands[operand] ?? null),
-            type,
-          ),
-        );
+        const layouts = set.operands.map((operands) => operands[operand] ?? null);
+        readers.set(weight, [...(readers.get(weight) ?? []), { variable, layouts }]);
       });
     }
+    for (const [weight, [first, ...others]] of readers) {
+      if (!first) continue;
+      const type = typeOf(this.graph, weight);
+      this.use(first.variable, 0, this.end, this.bytesOf(first.layouts, type));
+      for (const layout of new Map(others.flatMap(({ layouts }) => keyed(layouts))).values())
+        this.another(layout, first, others, this.bytesOf([layout], type)[0] as number);
+    }
+  }
+
+  /** A weight's block in a layout that readers behind the first may have it in, where the first has it otherwise. */
+  private another(layout: Layout, first: WeightReader, others: readonly WeightReader[], bytes: number): void {
+    const isIn = ({ layouts }: WeightReader, is: boolean) =>
+      Uint8Array.from(layouts, (own) => Number((own !== null && layoutKey(own) === layoutKey(layout)) === is));
+    const nobody: WayOut = new Map(
+      others.map((reader) => {
+        const same = others.filter(({ variable }) => variable === reader.variable).map((other) => isIn(other, false));
+        return [reader.variable, (same[0] as Uint8Array).map((_, state) => Number(same.every((own) => own[state])))];
+      }),
+    );
+    const already: WayOut = new Map([[first.variable, isIn(first, true)]]);
+    const isOpen = already.get(first.variable)?.includes(0) ?? false;
+    if (bytes > 0 && isOpen) this.conditional.push({ start: 0, end: this.end, bytes, unless: [nobody, already] });
   }
 
   private input(input: string): void {
@@ -124,20 +141,31 @@ class Gathering {
     const view = this.problem.groups.variables.viewEnds.get(tensor);
     const readers = this.readers.get(tensor) ?? [];
     const isShared = view !== undefined && view.variable !== variable;
-    const isCut = this.graph.microBatches?.cut.has(tensor) ?? false;
-    const times = readers.some(({ kind }) => kind === 'output') && isCut ? (this.graph.microBatches?.count ?? 1) : 0;
-    if (times > 0 && view) {
-      const bytes = this.endBytes(view, tensor).map((amount) => amount * times);
-      this.use(view.variable, 0, this.end, bytes);
-      if (!isShared) return;
+    if (this.isCutOutput(tensor)) {
+      // Room for every micro-batch's part is there all the time; where it is made otherwise and brought there, there is more.
+      const bytes = view ? this.endBytes(view, tensor) : made;
+      const times = this.graph.microBatches?.count ?? 1;
+      this.use(
+        view?.variable ?? variable,
+        0,
+        this.end,
+        bytes.map((amount) => amount * times),
+      );
+      return;
     }
     const [from, last] = [this.isHeld(maker) ? 0 : this.spanOf(maker.name)[1], this.lastOf(tensor)];
     if (!isShared) this.use(variable, from, last, made);
     else {
       const first = Math.min(...readers.map((reader) => this.startOf(reader)));
       this.use(variable, from, first, made);
-      if (times === 0) this.use(view.variable, first, last, this.endBytes(view, tensor));
+      this.use(view.variable, first, last, this.endBytes(view, tensor));
     }
+  }
+
+  /** Whether each micro-batch makes a part of an output of the step. */
+  private isCutOutput(tensor: string): boolean {
+    const { microBatches, outputs } = this.graph;
+    return (microBatches?.cut.has(tensor) ?? false) && outputs.includes(tensor);
   }
 
   /** Accumulators hold their sums from the first micro-batch on. */
@@ -156,7 +184,7 @@ class Gathering {
     if (readers.length === 0) return this.graph.inputs.includes(tensor) ? this.end : 0;
     const last = Math.max(...readers.map((reader) => this.startOf(reader))) + 1;
     if (!this.graph.microBatches || !this.kept.has(tensor)) return last;
-    return Math.max(last + 1, 2 * this.microCount);
+    return Math.max(last, 2 * this.microCount);
   }
 
   /** An output stays; but what a micro-batch hands to the next is brought into that one's layout when it ends. */
@@ -178,8 +206,8 @@ class Gathering {
     const going = node.inputs.map((input) => input !== null && this.goes(node, input));
     // Operands that are one tensor share it where they are read in one layout.
     const same = node.inputs.map((input) => node.inputs.indexOf(input));
-    const held = this.isHeld(node);
-    const key = `${this.setId(set)} ${going.map(Number).join('')} ${same.join()} ${held}`;
+    const held = node.outputs.map((output) => output !== null && (this.isHeld(node) || this.isCutOutput(output)));
+    const key = `${this.setId(set)} ${going.map(Number).join('')} ${same.join()} ${held.map(Number).join('')}`;
     const known = this.transients.get(key);
     const bytes = known ?? this.transientBytes(node, set, going, same, held);
     this.transients.set(key, bytes);
@@ -192,7 +220,7 @@ class Gathering {
     set: CandidateSet,
     going: readonly boolean[],
     same: readonly number[],
-    held: boolean,
+    held: readonly boolean[],
   ): Float64Array {
     const view = viewOf(this.graph, node);
     const stored = node.inputs.map((input) => input !== null && this.graph.weights.has(input));
@@ -213,7 +241,7 @@ class Gathering {
     fragment: Fragment,
     names: ReadonlyMap<string, string>,
     dying: ReadonlySet<string>,
-    held: boolean,
+    held: readonly boolean[],
   ): number {
     const bytes = (name: string) => {
       const tensor = fragment.get(name);
@@ -231,9 +259,9 @@ class Gathering {
     const amounts = new Map(operands);
     fragment.nodes.forEach((node, index) => {
       for (const name of node.kind === 'compute' ? node.outputs : [node.output]) {
-        if (name === null || (held && isResult(name))) continue;
+        if (name === null || held[resultOf(name)]) continue;
         live += bytes(name);
-        if (!isResult(name)) amounts.set(name, bytes(name));
+        if (resultOf(name) < 0) amounts.set(name, bytes(name));
       }
       peak = Math.max(peak, live);
       for (const [name, amount] of amounts) {
@@ -285,7 +313,17 @@ class Gathering {
   }
 }
 
-/** A fragment's results are named `out0`, …. */
-function isResult(name: string): boolean {
-  return /^out\d+$/.test(name);
+/** An operand that is a weight: the operator's variable, and the layout of the operand by state. */
+interface WeightReader {
+  readonly variable: number;
+  readonly layouts: readonly (Layout | null)[];
+}
+
+function keyed(layouts: readonly (Layout | null)[]): readonly (readonly [string, Layout])[] {
+  return layouts.flatMap((layout) => (layout ? [[layoutKey(layout), layout] as const] : []));
+}
+
+/** The number of a fragment's result, which are named `out0`, …; −1 of what it makes on the way. */
+function resultOf(name: string): number {
+  return Number(/^out(\d+)$/.exec(name)?.[1] ?? -1);
 }

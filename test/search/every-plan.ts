@@ -75,11 +75,18 @@ export function everyPlan(graph: Graph, mesh: Mesh, cluster: Cluster, { pinned, 
         const producer = graph.nodes.find((node: Node) => node.outputs.includes(tensor));
         const chosen = producer && state.get(producer.name);
         const produced = chosen ? [chosen.set.results[chosen.index]?.[0] as Layout] : [];
-        const wanted = list.flatMap((reader) =>
-          reader.kind === 'operator' ? [demanded(reader.name, reader.operand)] : [],
-        );
+        // An input may come in, and readers may share, what any of their candidates asks for.
+        const isOpen = graph.inputs.includes(tensor) || list.length > 1;
+        const wanted = list.flatMap((reader) => {
+          if (reader.kind !== 'operator') return [];
+          const asked = state.get(reader.name)?.set.operands ?? [];
+          return isOpen
+            ? asked.map((operands) => operands[reader.operand] as Layout)
+            : [demanded(reader.name, reader.operand)];
+        });
         const isOutput = list.some((reader) => reader.kind === 'output');
-        const all = isOutput ? produced.filter((layout) => layout.partial.length === 0) : [...produced, ...wanted];
+        const settled = isOpen ? wanted.filter((layout) => layout.partial.length === 0) : wanted;
+        const all = isOutput ? produced.filter((layout) => layout.partial.length === 0) : [...produced, ...settled];
         return [...new Map(all.map((layout) => [layoutKey(layout), layout])).values()];
       });
       const strategies = new Map(

@@ -37,7 +37,7 @@ export class NoAssignment extends Error {
 }
 
 /** Most bytes that are alive at one time under an assignment. */
-export function peakOf(problem: LimitedProblem, states: readonly number[]): number {
+function peakOf(problem: LimitedProblem, states: readonly number[]): number {
   const changes: [time: number, bytes: number][] = [];
   for (const { variable, start, end, bytes } of problem.uses) {
     const amount = bytes[states[variable] as number] as number;

@@ -1,0 +1,142 @@
+/**
+ * @file What assignments of a mesh need of memory: uses that the solver knows, and what lowered assignments show besides.
+ *
+ * While an operator's operands are redistributed and while it runs, what is held of them depends on its strategy, on the layouts
+ * in which its operands are shared, and, where it is the first to read one, on the layout in which that was made. Everything
+ * else is alive all the while, whatever these are. So what one lowered assignment shows there holds for every assignment that
+ * agrees on these few states.
+ */
+import { fusesBlocks } from '../cost-model/device.js';
+import type { Node } from '../ir/graph.js';
+import type { Reader } from '../partition/assignment.js';
+import { liveBytes } from '../partition/liveness.js';
+import { localBytes, partition } from '../partition/partition.js';
+import type { ShardedTensor } from '../partition/sharded-graph.js';
+import { type Layout, layoutKey } from '../sharding-propagation/layout.js';
+import { readersByTensor } from '../strategy/readers.js';
+import { aidsOf, type ConditionalUse, type WayOut, withAids } from './conditional-uses.js';
+import type { CostProblem } from './cost-problem.js';
+import { livePeaks } from './live-peaks.js';
+import { type MemoryUses, memoryUses } from './memory-uses.js';
+import type { MeshProblem } from './mesh-problem.js';
+import type { LimitedProblem } from './solver/limited-problem.js';
+
+/** Bytes that a lowered assignment needs on a device. */
+export interface Need {
+  readonly peak: number;
+  /** The most by operator, while it runs and before, while its operands are redistributed. */
+  readonly byOperator: ReadonlyMap<string, number>;
+  /** Of these, constants that lowering makes, all the time. Operators anywhere share them. */
+  readonly constants: number;
+}
+
+export class MeshNeed {
+  private readonly memory: MemoryUses;
+  private readonly conditional: ConditionalUse[];
+  private readonly known = new Set<string>();
+  private readonly nodes: ReadonlyMap<string, Node>;
+  private readonly makers: ReadonlyMap<string, Node>;
+  private readonly readers: ReadonlyMap<string, readonly Reader[]>;
+
+  constructor(private readonly mesh: MeshProblem) {
+    const { graph } = mesh;
+    this.memory = memoryUses(mesh);
+    this.conditional = [...this.memory.conditional];
+    this.nodes = new Map(graph.nodes.map((node) => [node.name, node]));
+    this.makers = new Map(
+      graph.nodes.flatMap((node) => node.outputs.flatMap((name) => (name === null ? [] : [[name, node] as const]))),
+    );
+    this.readers = readersByTensor(graph);
+  }
+
+  /** The mesh's problem with its uses. Its first variables are the mesh's own; no assignment that they leave needs less. */
+  problem(): CostProblem & Pick<LimitedProblem, 'uses'> {
+    const { sizes, factors } = this.mesh.groups.problem();
+    const aids = aidsOf(this.conditional, sizes.length);
+    return {
+      sizes: [...sizes, ...aids.sizes],
+      factors: [...factors, ...aids.factors],
+      uses: [...this.memory.uses, ...aids.uses],
+    };
+  }
+
+  /** The moments of an operator: from, and up to. */
+  spanOf(operator: string): readonly [number, number] {
+    return this.memory.spanOf(operator);
+  }
+
+  /** The most bytes that uses say of an assignment between two moments. */
+  said(states: readonly number[]): (start: number, end: number) => number {
+    return livePeaks(this.problem().uses, withAids(states, this.conditional));
+  }
+
+  lowered(states: readonly number[]): Need {
+    const { graph, cluster, groups, redistributor } = this.mesh;
+    const sharded = partition(graph, groups.assignmentOf(states), redistributor);
+    const { inputBytes, nodeBytes } = liveBytes(sharded, fusesBlocks(cluster.device));
+    const byOperator = new Map<string, number>();
+    sharded.nodes.forEach(({ origin }, index) => {
+      byOperator.set(origin, Math.max(byOperator.get(origin) ?? 0, nodeBytes[index] as number));
+    });
+    const constants = [...sharded.constants.keys()].reduce(
+      (sum, name) => sum + localBytes(sharded.tensors.get(name) as ShardedTensor),
+      0,
+    );
+    return { peak: nodeBytes.reduce((most, bytes) => Math.max(most, bytes), inputBytes), byOperator, constants };
+  }
+
+  /** Learns what an assignment needs besides what its uses say, where that is above the limit; false where nothing is new. */
+  learn(states: readonly number[], { byOperator, constants }: Need, limit: number): boolean {
+    const said = this.said(states);
+    const learnt: ConditionalUse[] = [];
+    for (const [operator, needed] of byOperator) {
+      const node = this.nodes.get(operator);
+      const [start, end] = this.spanOf(operator);
+      const bytes = needed - constants - said(start, end);
+      if (!node || needed <= limit || bytes <= 0) continue;
+      const unless = this.around(node, states);
+      const key = [operator, ...unless.flatMap((way) => [...way].map((condition) => condition.join(':')))].join(' ');
+      if (!this.known.has(key)) learnt.push({ start, end, bytes, unless });
+      this.known.add(key);
+    }
+    this.conditional.push(...learnt);
+    return learnt.length > 0;
+  }
+
+  /** The states that an operator's need depends on: each may be another. */
+  private around(node: Node, states: readonly number[]): readonly WayOut[] {
+    const { operators, viewEnds } = this.mesh.groups.variables;
+    const ways: WayOut[] = [];
+    const own = operators.get(node);
+    if (own) ways.push(otherThan(own.variable, [...own.set.strategies.keys()], states));
+    for (const tensor of new Set(node.inputs)) {
+      if (tensor === null || this.mesh.graph.weights.has(tensor)) continue;
+      const view = viewEnds.get(tensor);
+      if (view) ways.push(otherThan(view.variable, view.numbers, states));
+      const maker = this.makers.get(tensor);
+      const made = maker && operators.get(maker);
+      if (!maker || !made || made.variable === view?.variable || !this.isFirst(node, tensor)) continue;
+      const result = maker.outputs.indexOf(tensor);
+      const layouts = made.set.results.map((results) => keyOf(results[result]));
+      ways.push(otherThan(made.variable, layouts, states));
+    }
+    return ways;
+  }
+
+  private isFirst(node: Node, tensor: string): boolean {
+    const [start] = this.spanOf(node.name);
+    return (this.readers.get(tensor) ?? []).every(
+      (reader) => reader.kind === 'output' || this.spanOf(reader.name)[0] >= start,
+    );
+  }
+}
+
+/** A variable's states in which it has another layout. */
+function otherThan(variable: number, layouts: readonly (number | string)[], states: readonly number[]): WayOut {
+  const own = layouts[states[variable] as number];
+  return new Map([[variable, Uint8Array.from(layouts, (layout) => Number(layout !== own))]]);
+}
+
+function keyOf(layout: Layout | null | undefined): string {
+  return layout ? layoutKey(layout) : '';
+}
