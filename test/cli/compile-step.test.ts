@@ -140,7 +140,7 @@ test('explain says what the stages of a step hold, and where its axes lie, as si
     t.is(code, 0, stderr);
     return JSON.parse(stdout) as { stepSeconds: number; stages: readonly unknown[]; mesh: readonly unknown[] };
   };
-  const pinned = '--pp 2 --tp 2 --zero 1 --recompute full --micro-batch 2 --mesh-order pp,dp,sp,tp';
+  const pinned = '--pp 2 --tp 2 --zero 1 --recompute full --micro-batch 2 --mesh-order pp,dp,sp,tp --tp-sequence on';
   const found = await run(`${SEARCH} ${pinned} --schedule 1f1b -o out`);
   const { stages } = await run('explain out --memory');
   const { mesh } = await run('explain out --mesh');

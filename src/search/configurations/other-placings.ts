@@ -1,5 +1,5 @@
 /**
- * @file What else may be the best of all: other orders of the mesh's axes, and what the host holds. Runners-up are those of the
+ * @file What else may be the best of all: other orders of the mesh's axes, what the host holds, and norms that lie whole over tp. Runners-up are those of the
  * usual order, and of what the devices hold, where they have a price there.
  */
 import type { ConfigurationSearch } from './configuration-search.js';
@@ -21,15 +21,17 @@ export function lookElsewhere(
     if (!search.kept.has(combination)) search.leave(combination, atLeast);
   };
   const offloads = offloadsOf(space, placings, options);
-  for (const candidate of candidates) {
-    const { combination, microBatch, atLeast } = candidate;
+  const lookAround = (candidate: Candidate) => {
+    const { combination, microBatch, placing: own, atLeast } = candidate;
     if (atLeast > best()) {
       pass(combination, atLeast);
-      continue;
+      return;
     }
-    if (search.misses(combination, atLeast)) continue;
-    const lie = (placing: Placing, least: number) => search.look({ ...candidate, placing, atLeast: least }, best, pass);
-    const least = placings.anywhere(lightest(combination, microBatch, space));
+    if (search.misses(combination, atLeast)) return;
+    const lie = (placing: Placing, least: number) =>
+      search.look({ ...candidate, placing: { ...own, ...placing }, atLeast: least }, best, pass);
+    const lying = (placing: Placing) => lightest(combination, microBatch, placed(space, { ...own, ...placing }));
+    const least = placings.anywhere(lying(USUAL));
     for (const { placing: order, isSameInside } of ordersOf(combination, space, placings)) {
       // Where nothing was found, nothing was ruled out by its seconds; and what a device holds is the same in every order.
       if (order !== USUAL && best() === Number.POSITIVE_INFINITY && !search.onDevices.has(combination)) break;
@@ -38,19 +40,29 @@ export function lookElsewhere(
         continue;
       }
       // The host makes no step shorter than it would be if the devices held it.
-      const freely = pricing.closer(lightest(combination, microBatch, placed(space, order)), best(), 'freely');
+      const freely = pricing.closer(lying(order), best(), 'freely');
       if (freely > best()) {
         pass(combination, freely);
         continue;
       }
-      if (order !== USUAL) lie(order, atLeast);
-      for (const placing of offloads) {
-        const own = lightest(combination, microBatch, placed(space, placing));
-        lie({ ...placing, ...order }, pricing.atLeast(combination, own));
-      }
+      if (order !== USUAL || own === WHOLE) lie(order, atLeast);
+      for (const placing of offloads) lie({ ...placing, ...order }, pricing.atLeast(combination, lying(placing)));
     }
+  };
+  for (const candidate of candidates) lookAround(candidate);
+  if (space.decided.tpSequence !== undefined) return;
+  for (const candidate of candidates) {
+    const { combination, microBatch, atLeast: along } = candidate;
+    // What lies whole is held whole: where nothing fits, this does not.
+    if (combination.degrees.tp === 1 || best() === Number.POSITIVE_INFINITY) continue;
+    if (!placings.gainsWhole(lightest(combination, microBatch, space), along - best())) continue;
+    const atLeast = pricing.atLeast(combination, lightest(combination, microBatch, placed(space, WHOLE)));
+    lookAround({ ...candidate, placing: WHOLE, atLeast });
   }
 }
+
+/** Norms whole on every rank of tp. */
+const WHOLE: Placing = { tpSequence: false };
 
 /** The usual order of the axes, and nothing on the host. */
 const USUAL: Placing = {};

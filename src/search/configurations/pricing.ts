@@ -49,6 +49,8 @@ export interface Placings {
   readonly orders: (degrees: Degrees) => readonly { readonly order: MeshOrder; readonly isSameInside: boolean }[];
   /** Seconds that no variant beats wherever tp, sp and ep lie as usual, whatever lies on the host. */
   readonly anywhere: (lightest: StepConfiguration) => number;
+  /** Whether a step may take less, by so many seconds, with its norms whole on every rank of tp than along the sequence. */
+  readonly gainsWhole: (lightest: StepConfiguration, seconds: number) => boolean;
   /** What may lie on the host. */
   readonly offloads: readonly Exclude<Offload, 'none'>[];
 }

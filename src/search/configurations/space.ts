@@ -144,12 +144,17 @@ function microBatchesOf(samples: number, { decided }: SpaceOptions): readonly nu
   );
 }
 
-/** Where the axes of the mesh lie, and what of a step lies on the host; what is left out is as usual. */
-export type Placing = Pick<StepConfiguration, 'meshOrder' | 'offload'>;
+/**
+ * Where the axes of the mesh lie, what of a step lies on the host, and whether norms lie along the sequence over tp; what is left out is as
+ * usual.
+ */
+export type Placing = Pick<StepConfiguration, 'meshOrder' | 'offload'> & { readonly tpSequence?: false };
 
 /** A space whose every configuration lies so. */
 export function placed(space: SpaceOptions, placing: Placing): SpaceOptions {
-  return placing.meshOrder || placing.offload ? { ...space, base: { ...space.base, ...placing } } : space;
+  const { tpSequence, ...rest } = placing;
+  const own = rest.meshOrder || rest.offload ? { ...space, base: { ...space.base, ...rest } } : space;
+  return tpSequence === undefined ? own : { ...own, decided: { ...own.decided, tpSequence } };
 }
 
 /** Everything that degrees and a micro-batch may be combined with, cheap in memory last. */

@@ -36,7 +36,7 @@ export function pricingOf(
 ): StepPricing {
   const workOf = ({ degrees, microBatch }: StepConfiguration) => works(degrees.tp, microBatch);
   const phasesOf = phasesOfStep(workOf);
-  const wholeAtLeast = wholeBound(cluster, workOf, phasesOf);
+  const whole = wholeBound(cluster, workOf, phasesOf);
   const parts = new PartsOfStep(workOf, phasesOf);
   const orders = new Map<Degrees, readonly OrderPlaces[]>();
   const requestOf = (configuration: StepConfiguration): BoundRequest => ({
@@ -94,7 +94,7 @@ export function pricingOf(
     },
     fitted: (configuration, limitBytes) =>
       fewestRecomputed(workOf(configuration), configuration, limitBytes, parts.bytes(configuration)),
-    atLeast: (_, configuration) => wholeAtLeast(configuration),
+    atLeast: (_, configuration) => whole.atLeast(configuration),
     placings: {
       orders: (degrees) => {
         const found = orders.get(degrees) ?? meshOrders(degrees, cluster).filter(({ order }) => order !== AXIS_ORDER);
@@ -112,6 +112,7 @@ export function pricingOf(
         }));
         return leastOf(still, own);
       },
+      gainsWhole: whole.gainsWhole,
       offloads: cluster.device.host ? ['optimizer', 'activations', 'all'] : [],
     },
   };

@@ -12,7 +12,7 @@ import { gradientTransfer, hostUpdateSeconds, offloadsOptimizer } from '../../co
 import { type PartPrices, priceParts, updatedOf } from '../../cost-model/step/part-price.js';
 import { stageClusters } from '../../cost-model/step/stages.js';
 import { microBatches } from '../../cost-model/step/step-price.js';
-import type { ModelWork } from '../../cost-model/step/work.js';
+import type { ModelWork, Work } from '../../cost-model/step/work.js';
 import { AXIS_ORDER } from '../../sharding-propagation/mesh.js';
 import { ROUNDING } from './bound-request.js';
 import { type InsidePlaces, insidePlaces } from './mesh-orders.js';
@@ -22,14 +22,14 @@ import { pipelineLeast, type Shares, sharesOf, unlikePipeline } from './unlike-s
 import { stepOf } from './variant-bound.js';
 
 /**
- * Seconds that no variant of a configuration's degrees and micro-batch takes less than, whatever the order of the axes, with what
+ * Bounds by one micro-batch alone: seconds that no variant of a configuration's degrees and micro-batch takes less than, whatever the order of the axes, with what
  * the configuration has on the host; `lightest` says what recomputes at least.
  */
 export function wholeBound(
   cluster: Cluster,
   workOf: (configuration: StepConfiguration) => ModelWork,
   phasesOf: PhasesOfStep = phasesOfStep(workOf),
-): (lightest: StepConfiguration) => number {
+): WholeBound {
   const models = new Map<Cluster, Map<string, Alone>>();
   const found = new Map<Degrees, Map<MeshOrder | undefined, readonly InsidePlaces[]>>();
   const isUsual = nearerIsFaster(cluster);
@@ -44,17 +44,19 @@ export function wholeBound(
   };
   /** The parts for one micro-batch alone. */
   const aloneOn = (own: Cluster, configuration: StepConfiguration, { order, places }: InsidePlaces): Alone => {
-    const { degrees, microBatch } = configuration;
+    const { degrees, microBatch, tpSequence } = configuration;
     const { tp, sp, ep } = degrees;
     const onCluster = models.get(own) ?? new Map<string, Alone>();
     models.set(own, onCluster);
-    const key = `${places} ${tp} ${sp} ${ep} ${microBatch}`;
+    const key = `${places} ${tp} ${sp} ${ep} ${microBatch} ${tpSequence}`;
     const known = onCluster.get(key) ?? alone(workOf(configuration), configuration, order, own, phasesOf);
     onCluster.set(key, known);
     return known;
   };
-  return (configuration) => {
-    const clusters = cluster.kinds ? stageClusters(cluster, configuration) : [cluster];
+  const clustersOf = (configuration: StepConfiguration): readonly Cluster[] =>
+    cluster.kinds ? stageClusters(cluster, configuration) : [cluster];
+  const atLeast = (configuration: StepConfiguration): number => {
+    const clusters = clustersOf(configuration);
     const bounds = placesOf(configuration).map((places) => {
       const stages = clusters.map((own) => aloneOn(own, configuration, places));
       const host = clusters.map((own, stage) => onHost(stages[stage] as Alone, configuration, own));
@@ -62,6 +64,64 @@ export function wholeBound(
     });
     return stepOf(Math.min(...bounds), configuration, cluster);
   };
+  const gains = new Map<string, boolean>();
+  const exchanges = new Map<ModelWork, number>();
+  const gainsWhole = (configuration: StepConfiguration, seconds: number): boolean => {
+    const { degrees, microBatch, meshOrder } = configuration;
+    const { tp, sp, ep } = degrees;
+    const work = workOf(configuration);
+    const among = exchanges.get(work) ?? exchangesOf(work);
+    exchanges.set(work, among);
+    // Nowhere in the pipeline more than all of these can be saved.
+    if (stepOf(microBatches(configuration) * among * STEP_CONSTANTS.exchangeSeconds, configuration, cluster) < seconds)
+      return false;
+    const key = `${tp} ${sp} ${ep} ${microBatch} ${meshOrder}`;
+    const found =
+      gains.get(key) ??
+      placesOf(configuration).some((places) =>
+        clustersOf(configuration).some((own) =>
+          isQuicker(
+            aloneOn(own, { ...configuration, tpSequence: false }, places).prices,
+            aloneOn(own, { ...configuration, tpSequence: true }, places).prices,
+          ),
+        ),
+      );
+    gains.set(key, found);
+    return found;
+  };
+  return { atLeast, gainsWhole };
+}
+
+export interface WholeBound {
+  /** Seconds that no variant takes less than. */
+  readonly atLeast: (lightest: StepConfiguration) => number;
+  /**
+   * Whether a step may take less, by so many seconds, with norms whole on every rank of tp. That saves the host a collective at each
+   * exchange, and costs the device more: the busier it is the less that brings. So where it brings no part anything with groups on
+   * the quickest links, it does on no others; and what is kept and sent is never less.
+   */
+  readonly gainsWhole: (lightest: StepConfiguration, seconds: number) => boolean;
+}
+
+/** Exchanges over tp of one micro-batch through all layers, where all recompute: each is one collective fewer at the most. */
+function exchangesOf({ first, layers, last }: ModelWork): number {
+  const parts = [{ count: 1, part: first }, ...layers, { count: 1, part: last }];
+  const among = (works: readonly Work[]) => works.filter(({ kind }) => kind === 'exchange').length;
+  return parts.reduce((sum, { count, part }) => sum + count * (2 * among(part.forward) + among(part.backward)), 0);
+}
+
+/** Whether a part takes less in either direction, kept or recomputed. */
+function isQuicker(one: PartPrices, other: PartPrices): boolean {
+  const parts = ({ first, layers, last }: PartPrices) => [
+    first,
+    ...layers.flatMap(({ kept, recomputed }) => [kept, recomputed]),
+    last,
+  ];
+  const others = parts(other);
+  return parts(one).some((part, index) => {
+    const { forwardSeconds, backwardSeconds } = others[index] as (typeof others)[number];
+    return part.forwardSeconds < ROUNDING * forwardSeconds || part.backwardSeconds < ROUNDING * backwardSeconds;
+  });
 }
 
 /** One micro-batch alone on devices that are alike. */

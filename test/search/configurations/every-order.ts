@@ -1,5 +1,5 @@
 /**
- * @file The search over orders of the mesh's axes and the host's memory compared with all of them, each priced on its own.
+ * @file The search over orders of the mesh's axes, the host's memory and norms over tp compared with all of them, each priced on its own.
  */
 import type { ExecutionContext } from 'ava';
 import { prepareStep, type StepSearchOptions } from '../../../src/api/search-step.js';
@@ -22,12 +22,12 @@ export const ORDERED_STEP: StepSearchOptions = {
   loss: { kind: 'cross_entropy' },
 };
 
-/** Searches under each limit, and compares. @returns what was taken to the host */
+/** Searches under each limit, and compares. @returns what was taken */
 export async function againstBruteForce(
   t: ExecutionContext,
   options: StepSearchOptions,
   limits: readonly number[],
-): Promise<readonly Offload[]> {
+): Promise<readonly (StepConfiguration | undefined)[]> {
   const { cluster, space, works } = await prepareStep(options);
   return limits.map((limitBytes) => {
     const expected = bruteForce(space, works, cluster, limitBytes);
@@ -38,7 +38,7 @@ export async function againstBruteForce(
       `${limitBytes}: ${seconds} ${JSON.stringify(found.best[0]?.configuration)} for ${expected.seconds} ${JSON.stringify(expected.configuration)}`,
     );
     t.true(found.priced < expected.tried / 4 || expected.tried === 0);
-    return found.best[0]?.configuration.offload ?? 'none';
+    return found.best[0]?.configuration;
   });
 }
 
@@ -67,7 +67,10 @@ function bruteForce(
   let tried = 0;
   for (const combination of combinations(space)) {
     for (const microBatch of combination.microBatches) {
-      for (const variant of variants(combination, microBatch, space)) {
+      const along = [...variants(combination, microBatch, space)];
+      const isFree = combination.degrees.tp > 1 && space.decided.tpSequence === undefined;
+      const whole = isFree ? along.map((variant) => ({ ...variant, tpSequence: false })) : [];
+      for (const variant of [...along, ...whole]) {
         const work = works(variant.degrees.tp, microBatch);
         for (const offload of OFFLOADS) {
           const own = offload === 'none' ? variant : { ...variant, offload };

@@ -8,13 +8,67 @@ import { prepareStep, type StepSearchOptions, searchPrepared, searchStep } from 
 import { parseCluster } from '../../../src/cost-model/cluster.js';
 import { type CollectiveKind, collectiveSeconds } from '../../../src/cost-model/collective-price.js';
 import { neverSlower } from '../../../src/cost-model/place-dominance.js';
+import type { StepConfiguration } from '../../../src/cost-model/step/configuration.js';
+import { STEP_CONSTANTS } from '../../../src/cost-model/step/constants.js';
+import { stageMemory } from '../../../src/cost-model/step/step-memory.js';
+import { priceStep } from '../../../src/cost-model/step/step-price.js';
+import { combinations, lightest, variants } from '../../../src/search/configurations/space.js';
+import { pricingOf } from '../../../src/search/configurations/step-pricing.js';
 import { drawnFactors } from './base.js';
 import { againstBruteForce, ORDERED_STEP } from './every-order.js';
 
 test('the search finds what brute force over all orders and offload finds, on the host where nothing else fits', async (t) => {
   const options = { ...ORDERED_STEP, cluster: '2x2:a100-pcie-80', schedule: '1f1b', zero: 1, sp: 1 } as const;
-  const offloads = await againstBruteForce(t, options, [2.2e9, 2.3e9, 8e10]);
-  t.deepEqual(offloads, ['optimizer', 'none', 'none']);
+  const taken = await againstBruteForce(t, options, [2.2e9, 2.3e9, 8e10]);
+  t.deepEqual(
+    taken.map((configuration) => configuration?.offload ?? 'none'),
+    ['optimizer', 'none', 'none'],
+  );
+});
+
+/** So little work that the host's launches decide. */
+const LAUNCHES = 'llama:layers=3,hidden=512,heads=16,seq=128,vocab=8192';
+const { microBatch: _, ...STEP } = ORDERED_STEP;
+
+test('norms are whole on every rank of tp where brute force finds that fastest, and not where it does not', async (t) => {
+  const options = { ...STEP, cluster: '1x4:a100-sxm-80', schedule: '1f1b', zero: 1, dp: 1, sp: 1, pp: 1 } as const;
+  const [small] = await againstBruteForce(t, { ...options, generate: LAUNCHES, globalBatch: 4 }, [8e10]);
+  t.is(small?.tpSequence, false);
+  const [large] = await againstBruteForce(t, { ...options, globalBatch: 32 }, [8e10]);
+  t.is(large?.tpSequence, true);
+});
+
+test('where whole norms bring a micro-batch alone nothing, they bring no step anything', async (t) => {
+  let [gaining, not] = [0, 0];
+  for (const generate of [LAUNCHES, 'gpt:layers=4,hidden=2048,heads=16,seq=512,vocab=1024']) {
+    for (const text of ['1x8:a100-sxm-80', '2x4:v100-sxm2-32']) {
+      const options = { ...STEP, generate, cluster: text };
+      const { cluster, space, works } = await prepareStep({ ...options, tp: 4, globalBatch: 16 });
+      const { placings } = pricingOf(cluster, works);
+      for (const combination of combinations(space)) {
+        for (const microBatch of combination.microBatches) {
+          const work = works(4, microBatch);
+          const gains = placings?.gainsWhole(lightest(combination, microBatch, space), 0);
+          if (gains) gaining++;
+          else not++;
+          if (gains) continue;
+          for (const along of variants(combination, microBatch, space)) {
+            for (const meshOrder of [along.meshOrder, ['tp', 'sp', 'dp', 'pp'] as const]) {
+              const ordered = meshOrder ? { ...along, meshOrder } : along;
+              const seconds = (configuration: StepConfiguration) =>
+                priceStep(work, configuration, cluster, STEP_CONSTANTS).stepSeconds;
+              const whole = { ...ordered, tpSequence: false };
+              t.true(seconds(whole) >= seconds(ordered) * (1 - 1e-9), JSON.stringify(whole));
+              const bytes = (configuration: StepConfiguration) => stageMemory(work, configuration);
+              const most = bytes(whole);
+              t.true(bytes(ordered).every(({ total }, stage) => total <= (most[stage]?.total ?? 0)));
+            }
+          }
+        }
+      }
+    }
+  }
+  t.true(gaining > 0 && not > 0, `${gaining} and ${not}`);
 });
 
 test('brute force finds the same where layers take what was measured, however they differ', async (t) => {

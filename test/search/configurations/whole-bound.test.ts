@@ -53,7 +53,7 @@ test('an even stage has a part of a layer that is as heavy as all others, and th
     degrees: { pp: 4, dp: 1, tp: 1, sp: 1, ep: 1 },
   };
   for (const own of [model(0, 7 * 8192, 8192), model(7 * 8192, 4096, 4096)]) {
-    const bound = wholeBound(cluster, () => own)(configuration);
+    const bound = wholeBound(cluster, () => own).atLeast(configuration);
     const seconds = (stageLayers?: readonly number[]) =>
       priceStep(own, stageLayers ? { ...configuration, stageLayers } : configuration, cluster, STEP_CONSTANTS)
         .stepSeconds;
@@ -77,7 +77,7 @@ test('experts whose ranks have links to each other are the faster the more there
     inference: true,
   };
   const work = { ...own, layers: experts, chosen: 2 };
-  const bound = wholeBound(cluster, () => work)(configuration);
+  const bound = wholeBound(cluster, () => work).atLeast(configuration);
   const { stepSeconds } = priceStep(work, configuration, cluster, STEP_CONSTANTS);
   t.true(bound <= stepSeconds, `${bound} of ${stepSeconds}`);
   t.true(bound > 0.9 * stepSeconds, `${bound} of ${stepSeconds}`);
@@ -97,7 +97,7 @@ test('where the network is faster than the links in a node, stages across nodes 
     degrees: { pp: 2, dp: 4, tp: 1, sp: 1, ep: 1 },
     schedule: '1f1b',
   };
-  const bound = wholeBound(cluster, () => own)(configuration);
+  const bound = wholeBound(cluster, () => own).atLeast(configuration);
   const { stepSeconds } = priceStep(own, configuration, cluster, STEP_CONSTANTS);
   t.true(bound <= stepSeconds, `${bound} of ${stepSeconds}`);
 });
