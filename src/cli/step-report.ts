@@ -80,11 +80,11 @@ function runnersUp(others: readonly Priced[], best: number): readonly string[] {
     ],
     others
       .slice(0, 5)
-      .map(({ configuration, seconds, bytes }) => [
+      .map(({ configuration, seconds, simulatedSeconds = seconds, bytes }) => [
         placedText(configuration),
         configurationText(configuration),
-        secondsText(seconds),
-        shareText(seconds / best - 1),
+        secondsText(simulatedSeconds),
+        shareText(simulatedSeconds / best - 1),
         bytesText(bytes),
       ]),
     70,
@@ -111,8 +111,11 @@ const REST = {
 /** What rules a combination out, with its figure. */
 export function reasonText(verdict: Verdict, best: number): string {
   switch (verdict.kind) {
-    case 'priced':
-      return `${(verdict.best.seconds / best).toPrecision(4)} times as long: ${secondsText(verdict.best.seconds)}${orderNote(verdict.best.configuration)}`;
+    case 'priced': {
+      const { configuration, seconds, simulatedSeconds = seconds } = verdict.best;
+      const how = simulatedSeconds > seconds ? `, its schedule simulated; ${secondsText(seconds)} in closed form` : '';
+      return `${(simulatedSeconds / best).toPrecision(4)} times as long: ${secondsText(simulatedSeconds)}${orderNote(configuration)}${how}`;
+    }
     case 'slower':
       return `takes ${secondsText(verdict.atLeastSeconds)} at least, ${(verdict.atLeastSeconds / best).toPrecision(3)} times as long`;
     case 'unseen':
@@ -150,9 +153,10 @@ function section(title: string, lines: readonly string[], bold: (text: string) =
 
 export function stepJson({ directory, plan, search }: CompiledStep): Readonly<Record<string, unknown>> {
   const { schema: _, ...simulation } = simulationJson(search.simulation);
-  const priced = ({ configuration, seconds, bytes, stage, host }: Priced) => ({
+  const priced = ({ configuration, seconds, simulatedSeconds, bytes, stage, host }: Priced) => ({
     configuration,
     stepSeconds: seconds,
+    ...(simulatedSeconds === undefined ? {} : { simulatedSeconds }),
     peakBytes: bytes,
     fullestStage: stage,
     ...(host ? { hostBytes: host.bytes, hostMemoryBytes: host.memoryBytes } : {}),
