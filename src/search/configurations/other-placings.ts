@@ -1,6 +1,6 @@
 /**
- * @file What else may be the best of all: other orders of the mesh's axes, what the host holds, and norms that lie whole over tp. Runners-up are those of the
- * usual order, and of what the devices hold, where they have a price there.
+ * @file What else may be the best of all: other orders of the mesh's axes, what the host holds, and norms that lie whole over tp.
+ * Runners-up are those of the usual order, and of what the devices hold, where they have a price there.
  */
 import type { ConfigurationSearch } from './configuration-search.js';
 import type { Candidate, Placings, Pricing, SearchOptions } from './pricing.js';

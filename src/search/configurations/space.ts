@@ -145,8 +145,8 @@ function microBatchesOf(samples: number, { decided }: SpaceOptions): readonly nu
 }
 
 /**
- * Where the axes of the mesh lie, what of a step lies on the host, and whether norms lie along the sequence over tp; what is left out is as
- * usual.
+ * Where the axes of the mesh lie, what of a step lies on the host, and whether norms lie along the sequence over tp; what is left out
+ * is as usual.
  */
 export type Placing = Pick<StepConfiguration, 'meshOrder' | 'offload'> & { readonly tpSequence?: false };
 

@@ -22,8 +22,8 @@ import { pipelineLeast, type Shares, sharesOf, unlikePipeline } from './unlike-s
 import { stepOf } from './variant-bound.js';
 
 /**
- * Bounds by one micro-batch alone: seconds that no variant of a configuration's degrees and micro-batch takes less than, whatever the order of the axes, with what
- * the configuration has on the host; `lightest` says what recomputes at least.
+ * Bounds by one micro-batch alone: seconds that no variant of a configuration's degrees and micro-batch takes less than, whatever
+ * the order of the axes, with what the configuration has on the host; `lightest` says what recomputes at least.
  */
 export function wholeBound(
   cluster: Cluster,
@@ -67,6 +67,8 @@ export function wholeBound(
   const gains = new Map<string, boolean>();
   const exchanges = new Map<ModelWork, number>();
   const gainsWhole = (configuration: StepConfiguration, seconds: number): boolean => {
+    // Layers that were measured may differ by anything.
+    if (cluster.layerFactors) return true;
     const { degrees, microBatch, meshOrder } = configuration;
     const { tp, sp, ep } = degrees;
     const work = workOf(configuration);

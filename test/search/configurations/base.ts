@@ -23,8 +23,8 @@ export const BASE: SpaceOptions['base'] = {
 export function drawnFactors(seed: number): LayerFactors {
   return {
     factorOf: (part, configuration) => {
-      const { tokens, products, scores, exchanged, tp, sp, ep } = layerShape(part, configuration);
-      const sum = [tokens, products, scores, exchanged, tp, sp, ep].reduce(
+      const { tokens, products, scores, exchanged, tp, sp, ep, tpSequence } = layerShape(part, configuration);
+      const sum = [tokens, products, scores, exchanged, tp, sp, ep, tpSequence ? 1 : 0].reduce(
         (total, value, index) => total + (index + seed) * Math.log2(1 + value),
         0,
       );

@@ -38,6 +38,15 @@ test('norms are whole on every rank of tp where brute force finds that fastest, 
   t.is(large?.tpSequence, true);
 });
 
+test('norms are whole where runs have shown layers to be the faster for it, however large', async (t) => {
+  const factorOf = (_: unknown, { tpSequence, degrees }: StepConfiguration) =>
+    tpSequence ? 3 : degrees.tp === 1 ? 1 : 0.3;
+  const on = { ...parseCluster('1x4:a100-sxm-80', undefined), layerFactors: { factorOf } };
+  const options = { ...STEP, on, schedule: '1f1b', zero: 1, sp: 1, pp: 1, globalBatch: 32 } as const;
+  const [large] = await againstBruteForce(t, options, [8e10]);
+  t.true((large?.degrees.tp ?? 1) > 1 && large?.tpSequence === false, JSON.stringify(large));
+});
+
 test('where whole norms bring a micro-batch alone nothing, they bring no step anything', async (t) => {
   let [gaining, not] = [0, 0];
   for (const generate of [LAUNCHES, 'gpt:layers=4,hidden=2048,heads=16,seq=512,vocab=1024']) {
