@@ -1,7 +1,6 @@
 /**
  * @file All commands, in the order in which help lists them.
  */
-
 import { calibrateCommand } from './calibrate.js';
 import type { Command } from './command.js';
 import { compileCommand } from './compile.js';

@@ -128,7 +128,7 @@ const device = {
   type: ['string', 'object'],
 };
 
-/** Layers that equations are solved for together: a quarter of a second for so many. */
+/** Layers that equations are solved for together, whenever the file is read. */
 export const MOST_LAYERS = 500;
 
 const amount = { type: 'number', minimum: 0, maximum: 1e24 };

@@ -67,7 +67,11 @@ export function dataPricing(
   };
   const reducing = of(zero === 0 ? 'all-reduce' : 'reduce-scatter');
   const gathering = of('all-gather');
-  const firstGather = ({ dense, experts }: Held, gather: number) => (gather * perLayer) / (dense + experts);
+  // Of ZeRO 3, whose messages are layers.
+  const hopSeconds =
+    (configuration.gathersPerLayer ?? 1) * (configuration.shardRanks ?? ranks) * constants.ringHopSeconds;
+  const hopsOf = (elements: number) => (elements / perLayer) * hopSeconds;
+  const gatherOf = ({ dense, experts }: Held) => gathering(dense, experts, width) + hopsOf(dense + experts);
   const hide = (seconds: number, under: number) =>
     overlap.data ? Math.max(seconds * 0.05, seconds - under * constants.hiddenData) : seconds;
   return ({ dense, experts }, { forward, backward, firstForwards, lastBackwards, microBatches: m, largest }) => {
@@ -76,20 +80,11 @@ export function dataPricing(
     const wire = dense * ((ranks - 1) / ranks) + experts * ((replicas - 1) / replicas);
     if (zero === 3 && !keepsGathered) {
       // Two gathers and a scatter per micro-batch, each under the neighbouring layers' compute.
-      const hopsOf = (elements: number) =>
-        (elements / perLayer) *
-        (configuration.gathersPerLayer ?? 1) *
-        (configuration.shardRanks ?? ranks) *
-        constants.ringHopSeconds;
-      const hops = hopsOf(dense + experts);
-      const gather = gathering(dense, experts, width) + hops;
-      const scatter = reducing(dense, experts, gradientBytes) + hops;
+      const gather = gatherOf({ dense, experts });
+      const scatter = reducing(dense, experts, gradientBytes) + hopsOf(dense + experts);
       const startup = largest
-        ? firstGather(
-            largest,
-            gathering(largest.dense, largest.experts, width) + hopsOf(largest.dense + largest.experts),
-          )
-        : firstGather({ dense, experts }, gather);
+        ? (gatherOf(largest) * perLayer) / (largest.dense + largest.experts)
+        : (gather * perLayer) / (dense + experts);
       const hideable = overlap.data ? constants.hiddenData : 0;
       const exposed =
         Math.max(startup, gather - forward * hideable) + Math.max(0, gather + scatter - backward * hideable);

@@ -143,7 +143,7 @@ export function recomputedAtLeast(prices: PartPrices, request: BoundRequest): nu
   return left > 1e-6 ? Number.POSITIVE_INFINITY : Math.max(0, layer.count - kept - 1e-6);
 }
 
-/** The class of which there are most layers: of several, the bounds on memory know this one, and take the others to need none. */
+/** The class of which there are most layers: of several, `recomputedAtLeast` knows this one, and takes the others to need none. */
 export function mostCommon({ layers }: PartPrices): LayerPrice | undefined {
   return layers.reduce<LayerPrice | undefined>(
     (most, own) => (most && most.count >= own.count ? most : own),

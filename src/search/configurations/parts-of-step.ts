@@ -4,10 +4,9 @@
 import type { Cluster } from '../../cost-model/cluster.js';
 import type { MeshOrder, Offload, Recompute, StepConfiguration } from '../../cost-model/step/configuration.js';
 import { STEP_CONSTANTS } from '../../cost-model/step/constants.js';
-import { groupRuns, membersAt } from '../../cost-model/step/mesh-order.js';
 import { type PartsBytes, partBytes } from '../../cost-model/step/part-bytes.js';
-import { type PartPhases, type PartPrices, priceParts } from '../../cost-model/step/part-price.js';
-import { accumulatesApart, mayAccumulateApart } from '../../cost-model/step/phase-price.js';
+import { type PartPrices, priceParts } from '../../cost-model/step/part-price.js';
+import { mayAccumulateApart } from '../../cost-model/step/phase-price.js';
 import { stageClusters } from '../../cost-model/step/stages.js';
 import type { ModelWork } from '../../cost-model/step/work.js';
 import type { BoundRequest } from './bound-request.js';
@@ -37,7 +36,7 @@ export class PartsOfStep {
     const known = onClusters.get(cluster);
     if (known) return known;
     const made = priceParts(this.workOf(configuration), configuration, cluster, STEP_CONSTANTS, {
-      phases: this.phases(configuration, cluster),
+      phases: this.phasesOf(configuration, cluster),
       bytes: this.bytes(configuration),
     });
     onClusters.set(cluster, made);
@@ -58,9 +57,7 @@ export class PartsOfStep {
   /** The same, worked out once: of requests that differ in nothing but the configuration. */
   leastOfVariant(request: BoundRequest): number {
     const { configuration } = request;
-    const { schedule, virtualStages } = configuration;
-    const own = this.keyOf(configuration);
-    const key = (own * MOST + virtualStages) * SCHEDULES.length + SCHEDULES.indexOf(schedule);
+    const key = variantKey(this.keyOf(configuration), configuration);
     const known = this.own.variants.get(key);
     if (known !== undefined) return known;
     const found = this.least(request);
@@ -77,10 +74,9 @@ export class PartsOfStep {
 
   /** The bound by its micro-batches alone, the same for every ZeRO level. */
   pace(configuration: StepConfiguration, request: BoundRequest): number {
-    const { schedule, virtualStages, zero } = configuration;
+    const { zero } = configuration;
     const quickest = quickestLevel(configuration);
-    const own = this.keyOf(configuration, configuration.recompute, quickest);
-    const key = (own * MOST + virtualStages) * SCHEDULES.length + SCHEDULES.indexOf(schedule);
+    const key = variantKey(this.keyOf(configuration, configuration.recompute, quickest), configuration);
     const known = this.own.paces.get(key);
     if (known !== undefined) return known;
     const same = zero === quickest ? configuration : { ...configuration, zero: quickest };
@@ -98,19 +94,6 @@ export class PartsOfStep {
     if (known !== undefined) return known;
     const found = this.least({ ...request, configuration: loosest(configuration, request.isMixed) });
     this.own.bounds.set(key, found);
-    return found;
-  }
-
-  /** Whatever the ZeRO level, the chunks and what recomputes: of one key for all orders with the same groups inside a stage. */
-  private phases(configuration: StepConfiguration, cluster: Cluster): PartPhases {
-    const { degrees, meshOrder, tpSequence } = configuration;
-    const { tp, sp, ep } = groupRuns(degrees, meshOrder);
-    const place = meshOrder ? [tp, sp, ep].map((runs) => membersAt(runs, cluster.levels).join(',')).join(' ') : '';
-    const key = `${tpSequence} ${place} ${accumulatesApart(configuration)}`;
-    const onClusters = this.own.timed.get(key) ?? new Map<Cluster, PartPhases>();
-    this.own.timed.set(key, onClusters);
-    const found = onClusters.get(cluster) ?? this.phasesOf(configuration, cluster);
-    onClusters.set(cluster, found);
     return found;
   }
 
@@ -157,7 +140,6 @@ class Known {
   readonly paces = new Map<number, number>();
   readonly variants = new Map<number, number>();
   readonly orders = new Map<MeshOrder, number>();
-  readonly timed = new Map<string, Map<Cluster, PartPhases>>();
 }
 
 // Keys are numbers, since there are many: the choices' places in these, and more orders and chunks than there are.
@@ -169,6 +151,11 @@ const RECOMPUTATIONS: readonly Recompute[] = ['none', 'selective', 'operators', 
 const OFFLOADS: readonly Offload[] = ['none', 'optimizer', 'activations', 'all'];
 const ZERO_LEVELS = 4;
 const MOST = 2 ** 16;
+
+/** With its schedule and chunks. */
+function variantKey(key: number, { schedule, virtualStages }: StepConfiguration): number {
+  return (key * MOST + virtualStages) * SCHEDULES.length + SCHEDULES.indexOf(schedule);
+}
 
 /** The bound of a variant, by the prices of its stages: one record where they are alike. */
 export function leastOf(stages: readonly PartPrices[], request: BoundRequest): number {

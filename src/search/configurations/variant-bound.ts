@@ -106,8 +106,8 @@ export function loosestOfAll(request: BoundRequest, zero: StepConfiguration['zer
 }
 
 /**
- * Seconds of the pipeline with so many seconds of each micro-batch recomputed; and of all micro-batches through one layer of the class of which there
- * are most.
+ * Seconds of the pipeline with so many seconds of each micro-batch recomputed; and of all micro-batches through one layer of the class
+ * of which there are most.
  */
 function paceOf(prices: PartPrices, { configuration, isMixed }: BoundRequest, again: number) {
   const { first, layers, last } = prices;

@@ -1,10 +1,11 @@
 /**
- * @file What interleaved stages wait for at least, against the price of drawn ones: any stage may have any share.
+ * @file What stages wait for at least, interleaved or with few micro-batches, against the price of drawn ones: any stage may have any
+ * share.
  */
 import test from 'ava';
 import fc from 'fast-check';
 import { pipelineSeconds } from '../../../src/schedule/closed-form.js';
-import { interleavedFill } from '../../../src/search/configurations/variant-bound.js';
+import { interleavedFill, passesBeside } from '../../../src/search/configurations/variant-bound.js';
 import { draws } from '../../selection.js';
 
 const seconds = fc.oneof(fc.constantFrom(0, 1), fc.double({ min: 0, max: 2, noNaN: true }));
@@ -56,4 +57,26 @@ test('of equal stages it is half of what they wait, and the longer pass of it wh
     m * 3;
   t.is(interleavedFill(4, 8, 2, 1, 2), waits(8) / 2);
   t.is(interleavedFill(4, 4, 2, 1, 2), (waits(4) * 2) / 3);
+});
+
+test('with no more micro-batches than stages 1F1B waits for one through all of them, and for its share of the others', (t) => {
+  fc.assert(
+    fc.property(pipelines, fc.double({ min: 0, max: 1, noNaN: true }), ({ pipeline, forwards, backwards }, share) => {
+      const { p, hop, blocks } = pipeline;
+      const m = 1 + Math.floor(share * (p - 1));
+      const stages = forwards.map((forward, index) => ({
+        forward,
+        backward: backwards[index] as number,
+        weightGradient: 0,
+      }));
+      const price = pipelineSeconds({ kind: '1f1b', stages: p, microBatches: m }, stages, { seconds: hop, blocks });
+      const whole = [...forwards, ...backwards].reduce((sum, own) => sum + own, 0);
+      const least = whole + whole / passesBeside(p, m) + 2 * (p - 1) * hop;
+      t.true(least <= price * (1 + 1e-12) + 1e-300, `${least} of ${price}`);
+    }),
+    { numRuns: draws(1000) },
+  );
+  // By hand: nothing beside a single micro-batch; of two through two stages, half a pass and a whole one.
+  t.is(passesBeside(4, 1), Number.POSITIVE_INFINITY);
+  t.is(passesBeside(2, 2), 3);
 });
