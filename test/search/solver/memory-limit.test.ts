@@ -13,22 +13,19 @@ import { draws } from '../../selection.js';
 import { layered } from './random-problems.js';
 
 /** Small networks under limits of which many bind, with bytes that are taken whatever is chosen. */
-const limited = fc
-  .record({
-    seed: fc.nat(1e6),
-    limit: fc.integer({ min: 1500, max: 4000 }),
-    times: fc.array(fc.nat(11), { maxLength: 8 }),
-  })
-  .map(({ seed, limit, times }) => ({
-    ...layered(7, 3, seed),
-    limit,
-    decided: times.map((start) => ({ start, end: start + 1, bytes: 100 })),
-  }));
+const limited = (min: number, max: number) =>
+  fc
+    .record({ seed: fc.nat(1e6), limit: fc.integer({ min, max }), times: fc.array(fc.nat(11), { maxLength: 8 }) })
+    .map(({ seed, limit, times }) => ({
+      ...layered(7, 3, seed),
+      limit,
+      decided: times.map((start) => ({ start, end: start + 1, bytes: 100 })),
+    }));
 
 test('an assignment keeps all rows where it keeps the binding ones, which are fewer', (t) => {
   let [dropped, kept] = [0, 0];
   fc.assert(
-    fc.property(limited, (problem) => {
+    fc.property(limited(1000, 2500), (problem) => {
       const core = coreOf(problem);
       if (!core) return;
       const { rows, entries } = bindingRows(core);
@@ -41,15 +38,16 @@ test('an assignment keeps all rows where it keeps the binding ones, which are fe
         t.is(rows.every(fits), Array.from(usage.keys()).every(fits));
       }
     }),
-    { numRuns: draws(300) },
+    // One in twenty has a row to drop: fewer runs can be without any.
+    { numRuns: 300 },
   );
-  t.true(dropped > 0 && kept > 0);
+  t.true(dropped > 0 && kept > dropped, `${dropped} dropped, ${kept} kept`);
 });
 
 test('what is made to fit keeps every row, and takes no forbidden pair that was not taken', (t) => {
   let [made, all] = [0, 0];
   fc.assert(
-    fc.property(limited, fc.infiniteStream(fc.nat()), (problem, draw) => {
+    fc.property(limited(1500, 4000), fc.infiniteStream(fc.nat()), (problem, draw) => {
       const core = coreOf(problem);
       if (!core) return;
       const from = Int32Array.from({ length: core.count }, (_, v) => (draw.next().value as number) % sizeOf(core, v));
