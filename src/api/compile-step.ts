@@ -61,6 +61,7 @@ export async function compileStep({ output, force, training, ...options }: Compi
       objective: search.objective,
       memoryBytes: simulation.memoryBytes,
       isTimeLimited: search.isCutOff,
+      isUncompared: search.isUncompared,
     },
     { ...model, training: training ? trainingOf(training, model.graph) : null },
     clusterOf(search),

@@ -131,8 +131,10 @@ export async function runCompileStep(
     signal,
     onProgress: (text) => output.progress(text),
   });
-  if (compiled.search.isCutOff)
-    output.note(`note: the time limit of ${timeLimit} s was over before the search was: this is the best plan so far`);
+  const over = `note: the time limit of ${timeLimit} s was over`;
+  if (compiled.search.isUncompared)
+    output.note(`${over} before any plan was found: this is the first that fits, compared with no other`);
+  else if (compiled.search.isCutOff) output.note(`${over} before the search was: this is the best plan so far`);
   for (const line of stepLines(compiled, output)) output.print(line);
   output.data(stepJson(compiled));
   return 'done';

@@ -84,7 +84,7 @@ export const compileCommand: Command<CompileFlags> = {
     },
     {
       flags: '--time-limit <seconds>',
-      says: 'take the best plan found by then, with its gap',
+      says: 'take the best plan found by then, with its gap; without any, one that takes no search',
       parse: nonNegative('--time-limit'),
     },
     {

@@ -87,7 +87,7 @@ export function configurationText(configuration: Simulation['configuration']): s
     ...(zero > 0 ? [`ZeRO ${zero}`] : []),
     // Inference keeps nothing that it could recompute.
     ...(inference ? [] : [recomputedText(configuration)]),
-    ...(tpSequence ? ['sequence parallelism over tp'] : []),
+    ...(tpSequence ? ['sequence parallelism over tp'] : degrees.tp > 1 ? ['norms whole over tp'] : []),
     ...(offload === 'none' ? [] : [`${OFFLOADED[offload]} on the host`]),
   ];
   return has.join(', ') || 'one stage';

@@ -41,8 +41,9 @@ export interface FoundStep {
   readonly decided: PlanStep['decided'];
   readonly objective: PlanStep['objective'];
   readonly memoryBytes: number | null;
-  /** Whether a time limit ended the search. */
+  /** Whether a time limit ended the search; and whether it did before any plan was compared with another. */
   readonly isTimeLimited: boolean;
+  readonly isUncompared: boolean;
 }
 
 export interface StepModel {
@@ -121,6 +122,7 @@ export function planOfStep(found: FoundStep, model: StepModel, cluster: Plan['cl
       boundSeconds,
       gap: costSeconds === 0 ? 0 : 1 - boundSeconds / costSeconds,
       ...(found.isTimeLimited ? { timeLimited: true as const } : {}),
+      ...(found.isUncompared ? { uncompared: true as const } : {}),
     },
     pins: Object.entries(found.decided).map(([name, value]) => `${name}=${value}`),
   };

@@ -119,8 +119,11 @@ export const PLAN_SCHEMA = record(
       bytesCommunicated: amount,
     }),
     search: record(
-      { mode: text, costSeconds: amount, boundSeconds: amount, gap: amount, timeLimited: { const: true } },
-      ['timeLimited'],
+      {
+        ...{ mode: text, costSeconds: amount, boundSeconds: amount, gap: amount },
+        ...{ timeLimited: { const: true }, uncompared: { const: true } },
+      },
+      ['timeLimited', 'uncompared'],
     ),
     pins: texts,
     allToAll: { const: false },

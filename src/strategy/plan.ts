@@ -55,6 +55,8 @@ export interface Plan {
     readonly gap: number;
     /** The search had a limit in seconds, so that the plan depends on the machine. */
     readonly timeLimited?: true;
+    /** It was over before any plan of a whole step was compared with another: this is the first that fits. */
+    readonly uncompared?: true;
   };
   readonly pins: readonly string[];
   /** Redistributions do without all-to-alls. */

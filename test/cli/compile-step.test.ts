@@ -41,13 +41,22 @@ test('a step is searched over every dimension, twice to the same bytes', async (
   t.false(existsSync(join(folder, 'one', 'program')));
 });
 
-test('a time limit that is over before any plan is said, and one that is long enough changes nothing', async (t) => {
+test('a time limit that is over before any plan takes what fits first, marked; one that is long enough changes nothing', async (t) => {
   const { folder, remove } = workplace();
   t.teardown(remove);
   const over = await autopar(`${SEARCH} --time-limit 0 -o over`.split(' '), { cwd: folder });
-  t.is(over.code, 4);
-  t.regex(over.stderr, /the time limit was over before any plan was found/);
-  t.false(existsSync(join(folder, 'over')));
+  t.is(over.code, 0, over.stderr);
+  t.regex(over.stderr, /was over before any plan was found: this is the first that fits, compared with no other/);
+  t.regex(over.stdout, /, 1 configuration priced; cut off by the time limit: /);
+  const { search } = JSON.parse(planIn(join(folder, 'over'))) as Plan;
+  t.like(search, { mode: 'step', timeLimited: true, uncompared: true });
+  t.true(search.gap > 0);
+  const explained = await autopar('explain over --memory'.split(' '), { cwd: folder });
+  t.is(explained.code, 0, explained.stderr);
+  const none = await autopar(`${SEARCH} --time-limit 0 --memory 1GB -o none`.split(' '), { cwd: folder });
+  t.is(none.code, 4);
+  t.regex(none.stderr, /the time limit was over before any plan was found: nothing fits/);
+  t.false(existsSync(join(folder, 'none')));
   const ample = await autopar(`${SEARCH} --time-limit 500 -o ample`.split(' '), { cwd: folder });
   t.is(ample.code, 0, ample.stderr);
   t.is(ample.stderr, '');
@@ -151,6 +160,19 @@ test('explain says what the stages of a step hold, and where its axes lie, as si
   t.deepEqual(stages, simulated.stages);
   t.deepEqual(mesh, simulated.mesh);
   t.is(found.stepSeconds, simulated.stepSeconds);
+});
+
+test('the report says how norms lie over tp', async (t) => {
+  const { folder, remove } = workplace();
+  t.teardown(remove);
+  for (const [said, how] of [
+    ['on', 'sequence parallelism over tp'],
+    ['off', 'norms whole over tp'],
+  ]) {
+    const line = `${SEARCH} --tp 4 --pp 1 --tp-sequence ${said} -o ${said}`;
+    const { stdout } = await autopar(line.split(' '), { cwd: folder });
+    t.regex(stdout, new RegExp(`with .*, ${how}$`, 'm'));
+  }
 });
 
 const REFUSED: readonly (readonly [line: string, code: string, exit: number, says: RegExp])[] = [

@@ -37,6 +37,8 @@ export interface Found {
   readonly priced: number;
   /** Whether the time was over before the end. */
   readonly isCutOff: boolean;
+  /** Whether it was over before anything was priced that fits: the best then is what fits first, compared with nothing. */
+  readonly isUncompared: boolean;
 }
 
 /** Searches; deterministic but for `isOver`, ties go to what comes first in the space. */
@@ -46,8 +48,10 @@ export function bestConfigurations(space: SpaceOptions, pricing: Pricing, option
   const rank: Rank = isTimed ? ({ seconds }) => seconds : ({ bytes }) => bytes;
   const queue = candidatesOf(all, space, pricing);
   const search = new ConfigurationSearch(space, pricing, options, rank);
-  for (const candidate of promising(queue, space)) search.look(candidate, () => search.worst);
+  const inTurn = promising(queue, space);
+  for (const candidate of inTurn) search.look(candidate, () => search.worst);
   if (isTimed) lookElsewhere(queue, search, space, pricing, options);
+  const isUncompared = search.isCutOff && search.kept.size === 0 && search.takeFirst(inTurn);
   search.weighTooLarge();
   const verdicts = all.flatMap((combination) => verdictOf(combination, search) ?? []);
   const best = verdicts
@@ -62,6 +66,7 @@ export function bestConfigurations(space: SpaceOptions, pricing: Pricing, option
     bound: Math.min(cost, isTimed ? search.unseen : search.isCutOff ? 0 : cost),
     priced: search.count,
     isCutOff: search.isCutOff,
+    isUncompared,
   };
 }
 

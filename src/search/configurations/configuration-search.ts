@@ -113,6 +113,27 @@ export class ConfigurationSearch {
   }
 
   /**
+   * Keeps the first configuration that fits, whatever the time: each candidate's variants in the order of their bounds, in the usual
+   * order of the axes and with nothing on the host. What time did not allow to look at stays missed.
+   * @returns whether there is one
+   */
+  takeFirst(candidates: readonly Candidate[]): boolean {
+    const { isTimed, pricing, space, kept } = this;
+    for (const { combination, microBatch } of candidates) {
+      this.options.signal?.throwIfAborted();
+      const most = Number.MAX_VALUE;
+      // What memory holds in no way has no bound that is finite.
+      if (isTimed && !Number.isFinite(pricing.closer(lightest(combination, microBatch, space), most))) continue;
+      for (const { item: variant, least } of this.ordered([...variants(combination, microBatch, space)], most)) {
+        if (least === Number.POSITIVE_INFINITY) continue;
+        this.offer(combination, variant);
+        if (kept.size > 0) return true;
+      }
+    }
+    return false;
+  }
+
+  /**
    * What memory holds in no way, priced where nothing else of its combination fits: how much it needs at least. More samples at once
    * need no less.
    */

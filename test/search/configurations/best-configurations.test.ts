@@ -119,7 +119,7 @@ test('the best is that of all configurations that fit, and each verdict is what 
 });
 
 test('where the time is over, what was found is there, and no configuration beats the bound', (t) => {
-  let cut = 0;
+  let [cut, first] = [0, 0];
   fc.assert(
     fc.property(spaces, fc.nat(), fc.integer({ min: 0, max: 60 }), (space, seed, asks) => {
       const pricing = randomPricing(seed, space);
@@ -137,6 +137,12 @@ test('where the time is over, what was found is there, and no configuration beat
       t.true(found.bound <= least);
       if (!found.isCutOff) t.is(found.best[0]?.seconds ?? Number.POSITIVE_INFINITY, least);
       else cut++;
+      // However early the time is over: what fits is there if anything does.
+      t.is(found.best.length > 0, least < Number.POSITIVE_INFINITY);
+      if (found.isUncompared) {
+        first++;
+        t.true(found.isCutOff && found.best.length === 1);
+      }
       for (const verdict of found.verdicts) {
         const own = all.find(({ degrees }) => JSON.stringify(degrees) === JSON.stringify(verdict.degrees));
         const seconds = own ? secondsOf(own) : [];
@@ -148,7 +154,7 @@ test('where the time is over, what was found is there, and no configuration beat
     }),
     { numRuns: draws(100) },
   );
-  t.true(cut > 0);
+  t.true(cut > 0 && first > 0, `${cut} ${first}`);
 });
 
 test('the least memory is found where that is asked for', (t) => {
