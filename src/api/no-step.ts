@@ -23,16 +23,9 @@ export function impossible(
       : noDegrees(devices, facts, decided),
     {},
     first
-      ? `a step has ${globalBatch} samples: give another --global-batch, or fewer degrees${pinnedPipeline(decided)}`
+      ? `a step has ${globalBatch} samples: give another --global-batch, or fewer degrees`
       : 'devices = pp · dp · sp · tp, and ep divides dp · sp and the experts; leave one of them out to fill them',
   );
-}
-
-/** What is said of the pipeline, to be left out. */
-function pinnedPipeline({ schedule, virtualStages, microBatch, microBatches }: Decided): string {
-  const given = { schedule, 'virtual-stages': virtualStages, 'micro-batch': microBatch, 'micro-batches': microBatches };
-  const options = Object.entries(given).flatMap(([name, value]) => (value === undefined ? [] : [`--${name}`]));
-  return options.length === 0 ? '' : `, or leave out ${options.join(' or ')}`;
 }
 
 /** Which of the degrees that are given leave none for the others. */
@@ -88,7 +81,7 @@ export function nothingFits(verdicts: readonly Verdict[], limitBytes: number | n
     'noPlan',
     `nothing fits ${gigabytes(limitBytes)} on ${clusterSize(cluster)} devices: least is needed by pp ${pp} · dp ${dp} · sp ${sp} · tp ${tp}, ZeRO ${zero}, recomputation ${recompute}${onHost}: ${gigabytes(least.bytes)} on stage ${least.stage}${held}`,
     {},
-    `take devices with ${gigabytes(least.bytes, 'up')} (--memory)${times === null ? `; ${more}` : `, ${more}`}; or a smaller model; pins of degrees, --zero, --recompute or --offload may stand in the way`,
+    `take devices with ${gigabytes(least.bytes, 'up')} (--memory)${times === null ? `; ${more}` : `, ${more}`}; or a smaller model`,
   );
 }
 

@@ -9,7 +9,7 @@ import { AutoparError } from '../ir/error.js';
 import { Deadline } from '../search/deadline.js';
 import { clusterSources } from './cluster-sources.js';
 import type { Purpose } from './graph-work.js';
-import { prepareStep, type StepSearch, type StepSearchOptions, searchPrepared } from './search-step.js';
+import { prepareStep, type StepSearch, type StepSearchOptions, searchPrepared, searchStep } from './search-step.js';
 import { workReader } from './step-works.js';
 
 export interface ClusterSearchOptions extends Omit<StepSearchOptions, 'objective'> {
@@ -69,8 +69,7 @@ export async function searchClusters(options: ClusterSearchOptions): Promise<Clu
   }
   const isCutOff = deadline?.isOver() === true || planned().some((search) => search.isCutOff);
   const sizes = found.map((one) => sizeOf(one, whole));
-  if (planned().length === 0)
-    return { ...(await searchPrepared(await prepareStep({ ...timed, objective: 'time' }))), sizes };
+  if (planned().length === 0) return { ...(await searchStep({ ...timed, objective: 'time' })), sizes };
   const best = planned().reduce((known, one) => (isBetter(one, known, options) ? one : known));
   if (objective === 'devices' && !isInTime(best)) throw notInTime(best, within, isCutOff);
   // A size that was not searched to the end may be the better one.

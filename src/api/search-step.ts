@@ -28,6 +28,7 @@ import {
   simulationOf,
 } from './simulate.js';
 import { simulatedFirst } from './simulated-first.js';
+import { conflictingPins, type Pin, pinsTyped } from './step-conflict.js';
 import { knownWorks, statedBatch, type WorkReader, workReader } from './step-works.js';
 
 export interface StepSearchOptions extends Omit<SimulateOptions, 'trace'> {
@@ -76,18 +77,54 @@ export async function searchStep(options: StepSearchOptions): Promise<StepSearch
     return await searchPrepared(await prepareStep(options));
   } catch (error) {
     if (!(error instanceof AutoparError) || !WITHOUT_PLAN.has(error.code)) throw error;
-    const remedy = await widerThanUsual(options);
-    if (remedy === null) throw error;
-    throw new AutoparError(error.code, error.exit, error.message, error.where, `${remedy}; else ${error.hint}`);
+    const isTimed = options.timeLimit !== undefined || options.deadline !== undefined;
+    if (isTimed && error.code === 'nothing-fits') throw error;
+    const remedies = [await conflict(options, error.code), isTimed ? null : await widerThanUsual(options), error.hint];
+    const hint = remedies.filter((remedy) => remedy).join('; else ');
+    throw new AutoparError(error.code, error.exit, error.message, error.where, hint);
   }
 }
 
-/** Errors that a tp which is not looked at unless it is asked for may mend. */
-const WITHOUT_PLAN: ReadonlySet<string> = new Set(['nothing-fits', 'no-combination']);
+/** Errors that other pins may mend, or a tp which is not looked at unless it is asked for. */
+const WITHOUT_PLAN: ReadonlySet<string> = new Set(['nothing-fits', 'no-combination', 'degrees-do-not-match-devices']);
+
+/** What is said that leaves no plan, in words; null where nothing that is said does. */
+async function conflict(options: StepSearchOptions, code: string): Promise<string | null> {
+  options.onProgress?.('looking for what stands in the way');
+  const isOfMemory = code === 'nothing-fits';
+  const { cluster, read } = await sourcesOf(options);
+  const pins = isOfMemory
+    ? await conflictOfMemory(options, read, clusterSize(cluster))
+    : await conflictingPins(options, (some) => prepareStep(some, read));
+  if (pins.length === 0) return null;
+  const typed = pinsTyped(options, pins);
+  const none = isOfMemory ? 'nothing that fits' : 'no combination of degrees';
+  return typed.length === 1
+    ? `${typed[0]} leaves ${none}, whatever the rest is: leave it out`
+    : `${typed.slice(0, -1).join(', ')} and ${typed.at(-1)} leave ${none}, whatever the rest is: leave one of them out`;
+}
+
+/** Whether something fits the devices alone is soon known; what hosts hold besides is then looked at to the end. */
+async function conflictOfMemory(
+  options: StepSearchOptions,
+  read: WorkReader,
+  devices: number,
+): Promise<readonly Pin[]> {
+  const onDevices = async (some: StepSearchOptions) => {
+    const { searching, ...prepared } = await prepareStep(some, read);
+    return searchPrepared({ ...prepared, searching: { ...searching, isOver: () => true } });
+  };
+  const anywhere = (some: StepSearchOptions) =>
+    onDevices(some).catch(async () => searchPrepared(await prepareStep(some, read)));
+  return conflictingPins(options, anywhere, devices > MOST_TO_THE_END ? onDevices : anywhere);
+}
+
+/** Devices for which an unpinned search in which nothing fits takes about a second. */
+const MOST_TO_THE_END = 64;
 
 /** The least tp beyond its node, or beyond the heads, with which a step fits, in words; null where none does. */
 async function widerThanUsual(options: StepSearchOptions): Promise<string | null> {
-  if (options.tp !== undefined || options.timeLimit !== undefined) return null;
+  if (options.tp !== undefined) return null;
   const cluster = options.on ?? parseCluster(options.cluster, options.devices, await clusterSources(options.cluster));
   for (const tp of divisors(clusterSize(cluster)).slice(1)) {
     const found = await prepareStep({ ...options, tp })
@@ -116,12 +153,7 @@ function isUsual(tp: number, { perNode, facts }: SpaceOptions): boolean {
  */
 export async function prepareStep(options: StepSearchOptions, reader?: WorkReader): Promise<PreparedStep> {
   const deadline = options.deadline ?? (options.timeLimit === undefined ? null : new Deadline(options.timeLimit));
-  const generated = options.generate === undefined ? null : generatedModel(options.generate);
-  const cluster = options.on ?? parseCluster(options.cluster, options.devices, await clusterSources(options.cluster));
-  checkPurpose(options);
-  checkOffload(options, cluster);
-  const purpose: Purpose = options.loss ? { kind: 'training', loss: options.loss } : { kind: 'inference' };
-  const read = reader ?? workReader(options, generated, purpose, cluster);
+  const { generated, cluster, read } = await sourcesOf(options, reader);
   options.onProgress?.('reading the layers');
   const globalBatch = await batchOf(options, generated);
   const { space, works } = await spaceOf(options, globalBatch, cluster, read);
@@ -140,6 +172,19 @@ export async function prepareStep(options: StepSearchOptions, reader?: WorkReade
       ...(deadline ? { isOver: () => deadline.isOver() } : {}),
     },
   };
+}
+
+/** What is read, and by what. @throws AutoparError as `prepareStep`, of the model's name, the cluster, and options that do not go together */
+async function sourcesOf(
+  options: StepSearchOptions,
+  reader?: WorkReader,
+): Promise<{ readonly generated: GeneratedModel | null; readonly cluster: Cluster; readonly read: WorkReader }> {
+  const generated = options.generate === undefined ? null : generatedModel(options.generate);
+  const cluster = options.on ?? parseCluster(options.cluster, options.devices, await clusterSources(options.cluster));
+  checkPurpose(options);
+  checkOffload(options, cluster);
+  const purpose: Purpose = options.loss ? { kind: 'training', loss: options.loss } : { kind: 'inference' };
+  return { generated, cluster, read: reader ?? workReader(options, generated, purpose, cluster) };
 }
 
 /** Searches what was read. @throws AutoparError (noPlan) `nothing-fits`, `out-of-time` */
