@@ -193,6 +193,12 @@ const REFUSED: readonly (readonly [line: string, code: string, exit: number, say
   [`${SEARCH} --within 3`, 'bad-option', 2, /^--within 3 is the time that --objective devices allows/],
   [`${SEARCH} --pp 8`, 'no-combination', 4, /pp 8 needs 8 layers, and the model has 4/],
   [`${SEARCH.replace('64', '7')} --dp 8`, 'no-combination', 4, /dp 8 does not divide the global batch of 7/],
+  [
+    `${SEARCH} --pp 4 --dp 2 --micro-batch 64 --zero 1`,
+    'no-combination',
+    4,
+    /the micro-batches asked for do not divide/,
+  ],
   [`${SEARCH} --zero 4`, 'bad-option', 2, /--zero/],
   [`${SEARCH} --zero 1 --axes free`, 'bad-option', 2, /--zero contradicts --axes/],
   ['compile models/mlp.onnx --micro-batches 2', 'bad-option', 2, /^--micro-batches is an option of training$/],
@@ -211,6 +217,11 @@ for (const [line, code, exit, says] of REFUSED) {
     t.is(error.code, code);
     t.regex(error.message, says);
     if (line.endsWith('--memory 1GB')) t.regex(error.hint, /more of them do not help: 2.00 GB of each/);
+    if (line.endsWith('--zero 1'))
+      t.regex(
+        error.hint,
+        /^--dp 2 and --micro-batch 64 leave no combination of degrees, .*: leave one of them out; else /,
+      );
     t.false(existsSync(join(folder, 'out')));
   });
 }
