@@ -15,6 +15,7 @@ import { combinations, type Decided, divisors, factsOf, type SpaceOptions } from
 import { pricingOf } from '../search/configurations/step-pricing.js';
 import { Deadline } from '../search/deadline.js';
 import { timeWritten } from '../search/figures.js';
+import { listed } from '../search/smallest-conflict.js';
 import { clusterSources } from './cluster-sources.js';
 import type { Purpose } from './graph-work.js';
 import type { ReadWork } from './layer-classes.js';
@@ -101,7 +102,7 @@ async function conflict(options: StepSearchOptions, code: string): Promise<strin
   const none = isOfMemory ? 'nothing that fits' : 'no combination of degrees';
   return typed.length === 1
     ? `${typed[0]} leaves ${none}, whatever the rest is: leave it out`
-    : `${typed.slice(0, -1).join(', ')} and ${typed.at(-1)} leave ${none}, whatever the rest is: leave one of them out`;
+    : `${listed(typed)} leave ${none}, whatever the rest is: leave one of them out`;
 }
 
 /** Whether something fits the devices alone is soon known; what hosts hold besides is then looked at to the end. */

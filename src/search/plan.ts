@@ -21,6 +21,7 @@ import type { Completion } from './completion.js';
 import { Deadline, OutOfTime } from './deadline.js';
 import { batchSize, type Degrees, degreesOf, type Pins } from './degrees.js';
 import { bytesWritten } from './figures.js';
+import { memoryConflict } from './memory-conflict.js';
 import { type OperatorQuestions, operatorQuestions } from './operator-questions.js';
 import { remedyOf } from './remedy.js';
 import type { SearchMode, SolverName, UsedMode } from './search-mode.js';
@@ -125,8 +126,11 @@ export async function plan(
   ].sort((a, b) => a.degrees.tp - b.degrees.tp);
   if (!best) {
     const all = await otherDegrees(graph, cluster, options, completion, solving.solved);
-    const remedy = await remedyOf(graph, cluster, limit ?? 0, solving.solved, all);
-    throw nothingFits(graph, cluster, others, choice, limit ?? 0, options.timeLimit !== undefined, remedy);
+    const remedies = [
+      await pinsTooLarge(graph, cluster, options, completion, tried),
+      await remedyOf(graph, cluster, limit ?? 0, solving.solved, all),
+    ];
+    throw nothingFits(graph, cluster, others, choice, limit ?? 0, options.timeLimit !== undefined, remedies);
   }
   const { cost, bound, redistributor, within: _, isCut, mode = completion.mode, ...found } = best.solved;
   return {
@@ -173,6 +177,35 @@ async function otherDegrees(
     if (!(error instanceof AutoparError)) throw error;
   }
   return solving.solved;
+}
+
+/** What of the pins leaves nothing that fits, in words; null where it is not the pins, or time is short. */
+async function pinsTooLarge(
+  graph: Graph,
+  cluster: Cluster,
+  options: PlanOptions,
+  completion: Completion,
+  tried: readonly Degrees[],
+): Promise<string | null> {
+  const { operatorPins, timeLimit } = options;
+  if (!operatorPins || timeLimit !== undefined) return null;
+  const limit = options.memoryBytes ?? usableBytes(cluster) ?? 0;
+  const pins = tried.flatMap((degrees) => operatorPins(meshOf(degrees)));
+  return memoryConflict(graph, cluster, limit, pins, async (isKept) => {
+    const solving = new SolvingDegrees(graph, cluster, {
+      ...options,
+      operatorPins: (mesh) => operatorPins(mesh).filter(isKept),
+    });
+    await solving.solve(tried, completion);
+    return solving.solved;
+  });
+}
+
+function meshOf({ dp, tp }: Degrees): Mesh {
+  return makeMesh([
+    ['dp', dp],
+    ['tp', tp],
+  ]);
 }
 
 function completionOf({ mode = 'auto', solver = 'highs' }: PlanOptions): Completion {
@@ -254,10 +287,7 @@ class SolvingDegrees {
 
   private async complete(degrees: Degrees, completion: Completion, deadline: Deadline): Promise<Solved> {
     const { options } = this;
-    const mesh = makeMesh([
-      ['dp', degrees.dp],
-      ['tp', degrees.tp],
-    ]);
+    const mesh = meshOf(degrees);
     const pinned = new Set(
       Object.entries(options.degrees ?? {}).flatMap(([axis, size]) => (size === undefined ? [] : [axis])),
     );
@@ -290,7 +320,7 @@ function nothingFits(
   { leastBytes }: Choice,
   limit: number,
   isTimeLimited: boolean,
-  remedy: string | null,
+  remedies: readonly (string | null)[],
 ): AutoparError {
   const devices = clusterSize(cluster);
   const reasons = rejected.map(({ degrees, reason }) => `dp ${degrees.dp} tp ${degrees.tp}: ${reason}`).join('; ');
@@ -310,6 +340,6 @@ function nothingFits(
     'noPlan',
     `no combination of degrees for ${devices} devices is possible: ${reasons}`,
     {},
-    `${remedy === null ? '' : `${remedy}; else `}use ${hints.join(', ')}`,
+    [...remedies.filter((remedy) => remedy !== null), `use ${hints.join(', ')}`].join('; else '),
   );
 }

@@ -117,6 +117,20 @@ test('pins that leave no plan are refused; only those that do are named', async 
   }
 });
 
+test('pins with which nothing fits are named too, beside what else would', async (t) => {
+  const pins = ['h.*.mlp', 'h.*.attn'].map((module) => `  - match: {module: '${module}'}\n    style: replicate\n`);
+  const compile = place(t, { 'pins.yaml': `version: 1\npins:\n${pins.join('')}` });
+  const line = 'models/gpt-tiny.onnx --cluster 1x4:a100-sxm-80 --dp 1 --tp 4 --annotations pins.yaml';
+  const { code, stderr } = await compile(`${line} --memory 150kB`);
+  t.is(code, 4, stderr);
+  t.regex(stderr, /hint: pins\[0\]: style replicate on h\.\*\.mlp and pins\[1\]: .* leave nothing that fits/);
+  t.regex(stderr, /without pins a plan that fits takes [\d.]+ µs a step; else --dp 4 --tp 1 fits/);
+  t.regex(
+    (await compile(`${line} --memory 100kB`)).stderr,
+    /hint: pins\[1\]: .* on h\.\*\.attn leaves nothing that fits/,
+  );
+});
+
 test('docs/search.md shows what its lines print', async (t) => {
   const compile = place(t);
   const text = readFileSync(join(ROOT, 'docs', 'search.md'), 'utf8');
