@@ -127,7 +127,7 @@ export async function plan(
   if (!best) {
     const all = await otherDegrees(graph, cluster, options, completion, solving.solved);
     const remedies = [
-      await pinsTooLarge(graph, cluster, options, completion, tried),
+      await pinsTooLarge(graph, cluster, options, completion, tried, solving.solved),
       await remedyOf(graph, cluster, limit ?? 0, solving.solved, all),
     ];
     throw nothingFits(graph, cluster, others, choice, limit ?? 0, options.timeLimit !== undefined, remedies);
@@ -179,18 +179,22 @@ async function otherDegrees(
   return solving.solved;
 }
 
-/** What of the pins leaves nothing that fits, in words; null where it is not the pins, or time is short. */
+/**
+ * What of the pins leaves nothing that fits, in words; null where it is not the pins, or time is short.
+ * @param solved those of `tried` that the pins allow
+ */
 async function pinsTooLarge(
   graph: Graph,
   cluster: Cluster,
   options: PlanOptions,
   completion: Completion,
   tried: readonly Degrees[],
+  solved: readonly Solved[],
 ): Promise<string | null> {
   const { operatorPins, timeLimit } = options;
   if (!operatorPins || timeLimit !== undefined) return null;
   const limit = options.memoryBytes ?? usableBytes(cluster) ?? 0;
-  const pins = tried.flatMap((degrees) => operatorPins(meshOf(degrees)));
+  const pins = solved.flatMap(({ degrees }) => operatorPins(meshOf(degrees)));
   return memoryConflict(graph, cluster, limit, pins, async (isKept) => {
     const solving = new SolvingDegrees(graph, cluster, {
       ...options,
