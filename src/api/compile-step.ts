@@ -56,7 +56,7 @@ export async function compileStep({ output, force, training, ...options }: Compi
       stageLayers: chunksOf(search),
       prediction: predictionOf(search),
       costSeconds: simulation.stepSeconds,
-      boundSeconds: search.objective === 'time' ? search.bound : simulation.stepSeconds,
+      boundSeconds: boundSeconds(search),
       decided: decidedOf(search.decided),
       objective: search.objective,
       memoryBytes: simulation.memoryBytes,
@@ -83,6 +83,12 @@ export async function compileStep({ output, force, training, ...options }: Compi
     },
   });
   return { directory: path.normalize(directory), plan, search };
+}
+
+/** The search's bound of the seconds; of the memory objective no more is known of them than whether it ended. */
+function boundSeconds({ objective, bound, isCutOff, simulation }: StepSearch): number {
+  if (objective === 'time') return bound;
+  return isCutOff ? 0 : simulation.stepSeconds;
 }
 
 async function searchFor({

@@ -46,15 +46,15 @@ function noDegrees(devices: number, { experts, sequence }: SpaceOptions['facts']
   return `${text} is ${product}, and the rest of the ${devices} devices would have to be sp of a sequence of ${sequence}`;
 }
 
-/** The time was over before anything that fits was priced, and nothing fits the devices alone. */
+/** The time was over before anything that fits was priced, and nothing does in the usual order of the axes. */
 export function outOfTime({ verdicts, priced }: Pick<Found, 'verdicts' | 'priced'>): AutoparError {
   const unseen = verdicts.filter(({ kind }) => kind === 'unseen').length;
   return new AutoparError(
     'out-of-time',
     'noPlan',
-    `the time limit was over before any plan was found: nothing fits in the usual order of the axes with nothing on the host, ${priced} configurations were priced, and ${unseen} of ${verdicts.length} combinations of degrees not looked at otherwise`,
+    `the time limit was over before any plan was found: nothing fits in the usual order of the axes, ${priced} configurations were priced, and ${unseen} of ${verdicts.length} combinations of degrees not looked at otherwise`,
     {},
-    'take devices with more memory (--memory); or more seconds (--time-limit), in which something may fit with the host, or it is said what would',
+    'take devices with more memory (--memory); or more seconds (--time-limit), in which it is said how much would do',
   );
 }
 

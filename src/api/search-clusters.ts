@@ -72,8 +72,8 @@ export async function searchClusters(options: ClusterSearchOptions): Promise<Clu
   if (planned().length === 0) return { ...(await searchStep({ ...timed, objective: 'time' })), sizes };
   const best = planned().reduce((known, one) => (isBetter(one, known, options) ? one : known));
   if (objective === 'devices' && !isInTime(best)) throw notInTime(best, within, isCutOff);
-  // A size that was not searched to the end may be the better one.
-  return { ...best, sizes, isCutOff };
+  // A size that was not searched to the end may be the better one, and nothing is known of by how much.
+  return { ...best, sizes, isCutOff, ...(isCutOff ? { bound: 0, gap: 1 } : {}) };
 }
 
 interface Found {

@@ -29,7 +29,7 @@ import {
   simulationOf,
 } from './simulate.js';
 import { simulatedFirst } from './simulated-first.js';
-import { conflictingPins, type Pin, pinsTyped } from './step-conflict.js';
+import { conflictingPins, keepingOnly, type Pin, pinsTyped } from './step-conflict.js';
 import { knownWorks, statedBatch, type WorkReader, workReader } from './step-works.js';
 
 export interface StepSearchOptions extends Omit<SimulateOptions, 'trace'> {
@@ -80,8 +80,10 @@ export async function searchStep(options: StepSearchOptions): Promise<StepSearch
     if (!(error instanceof AutoparError) || !WITHOUT_PLAN.has(error.code)) throw error;
     const isTimed = options.timeLimit !== undefined || options.deadline !== undefined;
     if (isTimed && error.code === 'nothing-fits') throw error;
-    const remedies = [await conflict(options, error.code), isTimed ? null : await widerThanUsual(options), error.hint];
-    const hint = remedies.filter((remedy) => remedy).join('; else ');
+    const wider = isTimed ? null : await widerThanUsual(options);
+    const hint = [wider ?? (await conflict(options, error.code)), error.hint]
+      .filter((remedy) => remedy)
+      .join('; else ');
     throw new AutoparError(error.code, error.exit, error.message, error.where, hint);
   }
 }
@@ -93,9 +95,9 @@ const WITHOUT_PLAN: ReadonlySet<string> = new Set(['nothing-fits', 'no-combinati
 async function conflict(options: StepSearchOptions, code: string): Promise<string | null> {
   options.onProgress?.('looking for what stands in the way');
   const isOfMemory = code === 'nothing-fits';
-  const { cluster, read } = await sourcesOf(options);
+  const { read } = await sourcesOf(options);
   const pins = isOfMemory
-    ? await conflictOfMemory(options, read, clusterSize(cluster))
+    ? await conflictOfMemory(options, read)
     : await conflictingPins(options, (some) => prepareStep(some, read));
   if (pins.length === 0) return null;
   const typed = pinsTyped(options, pins);
@@ -105,23 +107,20 @@ async function conflict(options: StepSearchOptions, code: string): Promise<strin
     : `${listed(typed)} leave ${none}, whatever the rest is: leave one of them out`;
 }
 
-/** Whether something fits the devices alone is soon known; what hosts hold besides is then looked at to the end. */
-async function conflictOfMemory(
-  options: StepSearchOptions,
-  read: WorkReader,
-  devices: number,
-): Promise<readonly Pin[]> {
-  const onDevices = async (some: StepSearchOptions) => {
+/** Which leave nothing that fits: each set is asked of what fits first, and the one that is found of a search to its end. */
+async function conflictOfMemory(options: StepSearchOptions, read: WorkReader): Promise<readonly Pin[]> {
+  const first = async (some: StepSearchOptions) => {
     const { searching, ...prepared } = await prepareStep(some, read);
     return searchPrepared({ ...prepared, searching: { ...searching, isOver: () => true } });
   };
-  const anywhere = (some: StepSearchOptions) =>
-    onDevices(some).catch(async () => searchPrepared(await prepareStep(some, read)));
-  return conflictingPins(options, anywhere, devices > MOST_TO_THE_END ? onDevices : anywhere);
+  const pins = await conflictingPins(options, first);
+  if (pins.length === 0) return [];
+  const all = await searchPrepared(await prepareStep(keepingOnly(options, pins), read)).catch((error: unknown) => {
+    if (error instanceof AutoparError) return null;
+    throw error;
+  });
+  return all ? [] : pins;
 }
-
-/** Devices for which an unpinned search in which nothing fits takes about a second. */
-const MOST_TO_THE_END = 64;
 
 /** The least tp beyond its node, or beyond the heads, with which a step fits, in words; null where none does. */
 async function widerThanUsual(options: StepSearchOptions): Promise<string | null> {

@@ -31,24 +31,26 @@ type Search<Options> = (options: Options) => Promise<unknown>;
 /**
  * A smallest set of options that leaves no plan; empty where there is none without them either.
  * @param options of a search that has no plan
- * @param unpinned searches without any of them; it may overlook a plan, which leaves the set empty
  */
 export function conflictingPins<Options extends SimulateOptions>(
   options: Options,
   search: Search<Options>,
-  unpinned = search,
 ): Promise<readonly Pin[]> {
-  const given = givenPins(options);
-  return smallestConflict(given, async (kept) => {
-    const left = given.filter((pin) => !kept.has(pin)).map((pin) => [pin, undefined]);
+  return smallestConflict(givenPins(options), async (kept) => {
     try {
-      await (kept.size === 0 ? unpinned : search)({ ...options, ...Object.fromEntries(left) });
+      await search(keepingOnly(options, [...kept]));
       return false;
     } catch (error) {
       if (error instanceof AutoparError) return true;
       throw error;
     }
   });
+}
+
+/** The options without all that is said but these. */
+export function keepingOnly<Options extends SimulateOptions>(options: Options, pins: readonly Pin[]): Options {
+  const left = givenPins(options).filter((pin) => !pins.includes(pin));
+  return { ...options, ...Object.fromEntries(left.map((pin) => [pin, undefined])) };
 }
 
 /** As they are typed. */

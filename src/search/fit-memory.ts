@@ -10,7 +10,8 @@
  * Where the lowered solution needs more (a redistribution holds both ends), what it needs more than its uses say is learnt as a
  * use of the few variables that it depends on (mesh-need.ts), and the problem solved again: the bound holds as before, and rises.
  * Where nothing can be learnt, it is set aside at the operators concerned. Such plans are valid, but no bound follows from
- * what was set aside: the gap to the bound before is printed.
+ * what was set aside: the gap to the bound before is printed. So it is with what sessions and buffers of ranks of this machine hold
+ * beside what is alive: it hangs on the whole plan, and is left free, as much as plans show.
  */
 import type { Cluster } from '../cost-model/cluster.js';
 import type { Graph } from '../ir/graph.js';
@@ -45,6 +46,12 @@ const STEPS = 5;
 /** Rounds of learning what solutions need more than their uses say; then, where none fits yet, of setting it aside. */
 const LEARNING = 12;
 const GUESSING = 12;
+/** How often another part of the limit is left free; to within this share of the limit. */
+const FREEING = 10;
+const CLOSE = 0.005;
+/** Plans that are ruled out one by one; of graphs of so many choices, which have not too many. */
+const ONE_BY_ONE = 12;
+const FEW_VARIABLES = 32;
 
 /** @param limit bytes per device */
 export async function fitMemory(
@@ -73,6 +80,11 @@ class FittingMesh {
   private readonly setAside = new Map<string, number>();
   private best: CostSolution | undefined;
   private least = Infinity;
+  /** What of these is not alive. */
+  private besides = 0;
+  /** Bytes of the limit that are left free for what is not alive; and of the last plan within the rest what is, and what it lacks. */
+  private free = 0;
+  private lacking: { readonly alive: number; readonly bytes: number } | null = null;
   /** No assignment that keeps the limit costs less; infinite where the uses of none do. */
   private bound = 0;
 
@@ -87,7 +99,7 @@ class FittingMesh {
   async run(): Promise<Fitting> {
     const { deadline, mode } = this.options;
     let atLeast = leastPeak(this.need.problem().uses);
-    if (atLeast <= this.limit) await this.inTime(() => this.search());
+    if (atLeast <= this.limit) await this.inTime(() => this.searchFreeing());
     if (this.bound === Infinity) atLeast = Math.max(atLeast, this.limit + 1);
     if (!this.best) {
       // An answer where there is no other: it may even fit.
@@ -117,10 +129,51 @@ class FittingMesh {
     }
   }
 
+  /** Searches, and again with more of the limit left free while plans lack what is not alive, then with no more than they need. */
+  private async searchFreeing(): Promise<void> {
+    await this.search();
+    const { limit } = this;
+    let [low, high] = [0, limit];
+    let lacking = this.lacking;
+    for (let round = 0; round < FREEING && lacking; round++) {
+      // With less left free, that plan is the answer still.
+      low = Math.max(low, limit - lacking.alive);
+      if (high - low <= limit * CLOSE) break;
+      const isBetween = this.best !== undefined || high < limit;
+      this.free = isBetween ? Math.floor((low + high) / 2) : Math.min(limit, low + lacking.bytes);
+      this.setAside.clear();
+      this.lacking = null;
+      await this.search();
+      // Too much where there is no plan, and enough where one fits.
+      if (this.lacking) lacking = this.lacking;
+      else high = this.free;
+    }
+    this.free = 0;
+    if (lacking) await this.searchOneByOne();
+  }
+
+  /** Of few plans each that is cheaper than the best, and does not fit, is ruled out: near the least that any needs few fit. */
+  private async searchOneByOne(): Promise<void> {
+    if (this.problem.groups.problem().sizes.length > FEW_VARIABLES) return;
+    for (let plan = 0; plan < ONE_BY_ONE; plan++) {
+      this.setAside.clear();
+      const { found, bound } = await this.relaxed(this.limit, [QUICK]);
+      this.bound = Math.max(this.bound, bound);
+      if (!found || (this.best && this.bound >= this.best.cost)) return;
+      if (found.cost < (this.best?.cost ?? Infinity)) this.look(found);
+      if (this.best?.cost === found.cost) return;
+      this.need.learnWhole(found.states, this.need.lowered(found.states));
+      this.options.deadline.check();
+    }
+  }
+
   private async search(): Promise<void> {
     for (let round = 0; round < LEARNING + GUESSING; round++) {
-      const isGuess = this.setAside.size > 0;
-      const { found, bound } = await this.relaxed(this.limit, round === 0 ? [QUICK, PROOF] : [QUICK]);
+      const isGuess = this.setAside.size > 0 || this.free > 0;
+      const { found, bound } = await this.relaxed(
+        this.limit - this.free,
+        round + this.free === 0 ? [QUICK, PROOF] : [QUICK],
+      );
       // What was set aside is a guess; all that was learnt bounds everything.
       if (!isGuess) this.bound = Math.max(this.bound, bound);
       if (!found || this.look(found, round < LEARNING) || this.best?.cost === this.bound) return;
@@ -153,9 +206,11 @@ class FittingMesh {
         answer = await this.solved(middle, ANY);
       }
       if (!answer && !this.options.deadline.isOver()) proven = Math.max(proven, middle + 1);
-      const before = this.least;
+      const { least, besides } = this;
       if (answer?.states) this.look(this.exactly(answer.states));
-      if (this.least >= before) low = middle;
+      const freer = besides > 0 && this.least === least ? await this.solved(middle - besides, ANY) : null;
+      if (freer?.states) this.look(this.exactly(freer.states));
+      if (this.least === least) low = middle;
     }
     return proven;
   }
@@ -209,20 +264,26 @@ class FittingMesh {
 
   /**
    * Lowers a solution: keeps it where it fits and is the best. Else what it needs more than its uses say is learnt, or, where nothing
-   * is to be, set aside. Whether it fits.
+   * is to be, set aside. Whether what is alive fits.
    */
   private look(found: CostSolution, learns = true): boolean {
     const { need, limit } = this;
     const lowered = need.lowered(found.states);
-    this.least = Math.min(this.least, lowered.peak);
+    if (lowered.peak < this.least) [this.least, this.besides] = [lowered.peak, lowered.peak - lowered.alive];
     if (lowered.peak <= limit) {
       if (!this.best || found.cost < this.best.cost) this.best = found;
       return true;
     }
-    if (learns && need.learn(found.states, lowered, limit)) return false;
+    const aim = limit - this.free;
+    if (lowered.alive <= aim) {
+      // What is alive fits; what else there is does not.
+      this.lacking = { alive: lowered.alive, bytes: lowered.peak - limit };
+      return true;
+    }
+    if (learns && need.learn(found.states, lowered, aim)) return false;
     const said = need.said(found.states);
     for (const [operator, needed] of lowered.byOperator) {
-      if (needed <= limit) continue;
+      if (needed <= aim) continue;
       const more = Math.max(1, needed - said(...need.spanOf(operator)));
       this.setAside.set(operator, Math.max(this.setAside.get(operator) ?? 0, more));
     }

@@ -5,7 +5,7 @@ import type { Cluster } from '../cost-model/cluster.js';
 import { AutoparError } from '../ir/error.js';
 import type { Graph } from '../ir/graph.js';
 import type { Pin, PinSource } from '../sharding-propagation/pin.js';
-import { chooseDegrees, type Solved } from './choose-degrees.js';
+import { chooseDegrees, type Fitted, type Solved } from './choose-degrees.js';
 import { timeWritten } from './figures.js';
 import { listed, smallestConflict } from './smallest-conflict.js';
 
@@ -26,10 +26,10 @@ export async function memoryConflict(
   solve: (isKept: (pin: Pin) => boolean) => Promise<readonly Solved[]>,
 ): Promise<string | null> {
   const sources = new Map(pins.map(({ source }) => [keyOf(source), source]));
-  const fastestWith = async (kept: ReadonlySet<string>): Promise<Solved | null> => {
+  const fastestWith = async (kept: ReadonlySet<string>): Promise<Fitted | null> => {
     try {
       const solved = await solve(({ source }) => kept.has(keyOf(source)));
-      return (await chooseDegrees(graph, cluster, solved, limit, 1)).ranked[0]?.solved ?? null;
+      return (await chooseDegrees(graph, cluster, solved, limit, 1)).ranked[0] ?? null;
     } catch (error) {
       if (error instanceof AutoparError) return null;
       throw error;
@@ -38,15 +38,15 @@ export async function memoryConflict(
   if (sources.size === 0) return null;
   const free = await fastestWith(new Set());
   if (!free) return null;
-  const without = `without pins a plan that fits takes ${timeWritten(free.cost)} a step`;
-  if (graph.nodes.length * sources.size > MOST_OPERATORS) return without;
+  const without = `without pins a plan that fits takes ${timeWritten(free.prediction.stepSeconds * 1e9)} a step`;
+  if (2 * graph.nodes.length * sources.size > MOST_OPERATORS) return without;
   const set = await smallestConflict(
     [...sources.keys()],
     async (kept) => kept.size > 0 && (await fastestWith(kept)) === null,
   );
   const texts = set.map((key) => sources.get(key)?.text ?? key);
   const leave = texts.length === 1 ? 'leaves' : 'leave';
-  return `${listed(texts)} ${leave} nothing that fits, whatever the rest does, and ${without}`;
+  return `${listed(texts)} ${leave} nothing that fits with these degrees, and ${without}`;
 }
 
 function keyOf({ file, line, text }: PinSource): string {

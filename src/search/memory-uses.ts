@@ -36,6 +36,8 @@ export interface MemoryUses {
   readonly conditional: readonly ConditionalUse[];
   /** The moments of an operator, by name: from, and up to. */
   readonly spanOf: (operator: string) => readonly [number, number];
+  /** Up to when anything is alive. */
+  readonly end: number;
 }
 
 /** The uses of a mesh's variables. */
@@ -84,7 +86,12 @@ class Gathering {
         if (tensor !== null) this.computed(node, tensor, index);
       });
     }
-    return { uses: this.uses, conditional: this.conditional, spanOf: (operator) => this.spanOf(operator) };
+    return {
+      uses: this.uses,
+      conditional: this.conditional,
+      spanOf: (operator) => this.spanOf(operator),
+      end: this.end,
+    };
   }
 
   private spanOf(operator: string): readonly [number, number] {

@@ -7,6 +7,7 @@
  * agrees on these few states.
  */
 import { fusesBlocks } from '../cost-model/device.js';
+import { memoryOf } from '../cost-model/predict.js';
 import type { Node } from '../ir/graph.js';
 import type { Reader } from '../partition/assignment.js';
 import { liveBytes } from '../partition/liveness.js';
@@ -23,7 +24,9 @@ import type { LimitedProblem } from './solver/limited-problem.js';
 
 /** Bytes that a lowered assignment needs on a device. */
 export interface Need {
+  /** Of the device; `alive` of what is alive, which sessions and buffers of this machine's ranks add to. */
   readonly peak: number;
+  readonly alive: number;
   /** The most by operator, while it runs and before, while its operands are redistributed. */
   readonly byOperator: ReadonlyMap<string, number>;
   /** Of these, constants that lowering makes, all the time. Operators anywhere share them. */
@@ -82,7 +85,9 @@ export class MeshNeed {
       (sum, name) => sum + localBytes(sharded.tensors.get(name) as ShardedTensor),
       0,
     );
-    return { peak: nodeBytes.reduce((most, bytes) => Math.max(most, bytes), inputBytes), byOperator, constants };
+    const alive = nodeBytes.reduce((most, bytes) => Math.max(most, bytes), inputBytes);
+    const peak = cluster.local ? Math.max(alive, memoryOf(sharded, cluster).peakBytes) : alive;
+    return { peak, alive, byOperator, constants };
   }
 
   /** Learns what an assignment needs besides what its uses say, where that is above the limit; false where nothing is new. */
@@ -101,6 +106,19 @@ export class MeshNeed {
     }
     this.conditional.push(...learnt);
     return learnt.length > 0;
+  }
+
+  /**
+   * Learns that an assignment needs so much on the whole, where its uses say less: for this one alone, since what is not alive hangs
+   * on all of it.
+   */
+  learnWhole(states: readonly number[], { peak }: Need): void {
+    const { end } = this.memory;
+    const { sizes } = this.mesh.groups.problem();
+    const unless = sizes.flatMap((size, variable) =>
+      size > 1 ? [otherThan(variable, [...new Array<number>(size).keys()], states)] : [],
+    );
+    this.conditional.push({ start: 0, end, bytes: peak - this.said(states)(0, end), unless });
   }
 
   /** The states that an operator's need depends on: each may be another. */

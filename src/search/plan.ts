@@ -6,7 +6,7 @@
  */
 import { setImmediate } from 'node:timers/promises';
 import { type Cluster, clusterSize } from '../cost-model/cluster.js';
-import { type Prediction, usableBytes } from '../cost-model/predict.js';
+import { memoryOf, type Prediction, usableBytes } from '../cost-model/predict.js';
 import { AutoparError } from '../ir/error.js';
 import type { Graph } from '../ir/graph.js';
 import type { Assignment } from '../partition/assignment.js';
@@ -16,7 +16,7 @@ import type { Pin } from '../sharding-propagation/pin.js';
 import type { Propagation } from '../sharding-propagation/propagation/propagate.js';
 import { BY_PROPAGATION } from './by-propagation.js';
 import { bySearch } from './by-search.js';
-import { type Choice, chooseDegrees, type Ruling, type Solved } from './choose-degrees.js';
+import { type Choice, chooseDegrees, lowered, type Ruling, type Solved } from './choose-degrees.js';
 import type { Completion } from './completion.js';
 import { Deadline, OutOfTime } from './deadline.js';
 import { batchSize, type Degrees, degreesOf, type Pins } from './degrees.js';
@@ -271,22 +271,29 @@ class SolvingDegrees {
     return late > 0 ? [`${over} before all degrees were looked at: this is the best plan so far`] : [];
   }
 
-  /** The time is over and there is no plan: what propagation makes of the first degrees for which it makes one. */
+  /** The time is over and there is no plan: what propagation makes of the first degrees for which it makes one that fits. */
   private async propagate(late: readonly Degrees[]): Promise<void> {
     let impossible: unknown;
     for (const degrees of late) {
       try {
-        this.solved.push(await this.complete(degrees, BY_PROPAGATION, new Deadline(undefined, this.options.signal)));
+        const solved = await this.complete(degrees, BY_PROPAGATION, new Deadline(undefined, this.options.signal));
+        this.solved.push(solved);
         this.reasons.delete(degrees);
         this.isPropagated = true;
-        return;
+        if (this.fits(solved)) return;
       } catch (error) {
         if (!(error instanceof AutoparError) || !OF_THIS_MESH.has(error.code)) throw error;
         this.reasons.set(degrees, { kind: 'impossible', reason: error.message });
         impossible ??= error;
       }
     }
-    throw impossible;
+    if (this.solved.length === 0) throw impossible;
+  }
+
+  private fits(solved: Solved): boolean {
+    const limit = this.options.memoryBytes ?? usableBytes(this.cluster);
+    const need = () => memoryOf(lowered(this.graph, this.cluster, solved), this.cluster).peakBytes;
+    return limit === undefined || need() <= limit;
   }
 
   private async complete(degrees: Degrees, completion: Completion, deadline: Deadline): Promise<Solved> {

@@ -23,8 +23,8 @@ export async function remedyOf(
 ): Promise<string | null> {
   const [fastest] = (await chooseDegrees(graph, cluster, others, limit, 1)).ranked;
   if (fastest) {
-    const { degrees, cost } = fastest.solved;
-    return `--dp ${degrees.dp} --tp ${degrees.tp} fits, at ${timeWritten(cost)} a step`;
+    const { dp, tp } = fastest.solved.degrees;
+    return `--dp ${dp} --tp ${tp} fits, at ${timeWritten(fastest.prediction.stepSeconds * 1e9)} a step`;
   }
   if (graph.microBatches || !graph.nodes.some(({ phase }) => phase === 'backward')) return null;
   for (const solved of tried) {

@@ -3,8 +3,8 @@
  */
 
 /**
- * Each in turn is left out, and stays out where the others still leave none: alone the set leaves none, and without any one of it there
- * is something. Asks once for each, and once for none of them.
+ * One that alone leaves nothing, where there is one. Else each in turn is left out, and stays out where the others still leave none: the
+ * set leaves none, and without any one of it there is something. Asks twice for each at most, and once for none of them.
  * @param given all of them, which leave nothing
  * @param leavesNone whether these alone leave nothing
  * @returns empty where there is nothing without them either
@@ -15,6 +15,7 @@ export async function smallestConflict<Thing>(
 ): Promise<readonly Thing[]> {
   const kept = new Set(given);
   if (given.length === 0 || (await leavesNone(new Set()))) return [];
+  if (given.length > 1) for (const one of given) if (await leavesNone(new Set([one]))) return [one];
   for (const one of given) {
     kept.delete(one);
     if (!(await leavesNone(kept))) kept.add(one);

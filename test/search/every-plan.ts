@@ -2,13 +2,11 @@
  * @file Brute force for whole graphs: every combination of candidates and view layouts of a small graph, lowered and priced.
  */
 import type { Cluster } from '../../src/cost-model/cluster.js';
-import { fusesBlocks } from '../../src/cost-model/device.js';
-import { priceGraph } from '../../src/cost-model/predict.js';
+import { memoryOf, priceGraph } from '../../src/cost-model/predict.js';
 import { stepPrice } from '../../src/cost-model/price.js';
 import type { Graph, Node } from '../../src/ir/graph.js';
 import { viewOf } from '../../src/ir/view.js';
 import type { View } from '../../src/partition/assignment.js';
-import { liveness } from '../../src/partition/liveness.js';
 import { partition } from '../../src/partition/partition.js';
 import { candidatesOf } from '../../src/search/candidates.js';
 import { type Layout, layoutKey } from '../../src/sharding-propagation/layout.js';
@@ -108,7 +106,7 @@ export function everyPlan(graph: Graph, mesh: Mesh, cluster: Cluster, { pinned, 
           );
           if (inputs.size < graph.inputs.length) return;
           const sharded = partition(graph, { mesh, strategies, inputs, views }, redistributor);
-          const { peakBytes } = liveness(sharded, fusesBlocks(cluster.device));
+          const { peakBytes } = memoryOf(sharded, cluster);
           plans.push({ cost: priceGraph(sharded, cluster), peak: peakBytes });
         },
       );

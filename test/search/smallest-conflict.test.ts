@@ -10,7 +10,7 @@ import { listed, smallestConflict } from '../../src/search/smallest-conflict.js'
 import type { OperatorPin } from '../../src/sharding-propagation/pin.js';
 import { mlpGraph } from './small-graphs.js';
 
-test('what is returned leaves nothing, without any one of it something is left, and each is asked about once', async (t) => {
+test('what is returned leaves nothing, without any one of it something is left, and one is enough where one does', async (t) => {
   const things = [0, 1, 2, 3, 4, 5, 6];
   const families = fc.array(fc.subarray(things, { minLength: 1 }), { minLength: 1, maxLength: 4 });
   await fc.assert(
@@ -23,7 +23,8 @@ test('what is returned leaves nothing, without any one of it something is left, 
       });
       t.true(leavesNone(new Set(set)));
       for (const one of set) t.false(leavesNone(new Set(set.filter((other) => other !== one))));
-      t.is(asked, things.length + 1);
+      t.true(asked <= 2 * things.length + 1);
+      if (conflicts.some(({ length }) => length === 1)) t.is(set.length, 1);
     }),
   );
   t.deepEqual(await smallestConflict(things, async () => true), []);
@@ -64,7 +65,7 @@ test('pins with which nothing fits are named: alone they do not fit, without any
   for (const share of [0, 0.3, 0.6, 0.9]) {
     const memoryBytes = Math.floor(free + share * (whole - free));
     const error = await t.throwsAsync(planned(pins, memoryBytes), { instanceOf: AutoparError });
-    const [, named = ''] = /^(.*) leaves? nothing that fits, whatever the rest does/.exec(error?.hint ?? '') ?? [];
+    const [, named = ''] = /^(.*) leaves? nothing that fits with these degrees/.exec(error?.hint ?? '') ?? [];
     const set = pins.filter(({ source }) => named.includes(source.text));
     t.true(set.length > 0, error?.hint);
     sizes.add(set.length);
@@ -79,5 +80,5 @@ test('pins with which nothing fits are named: alone they do not fit, without any
   }
   t.true(sizes.size > 1, [...sizes].join(' '));
   const none = await t.throwsAsync(planned(pins, 1000), { instanceOf: AutoparError });
-  t.notRegex(none?.hint ?? '', /whatever the rest does/);
+  t.notRegex(none?.hint ?? '', /nothing that fits with/);
 });

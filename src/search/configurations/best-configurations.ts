@@ -5,7 +5,7 @@
  */
 import type { Degrees } from '../../cost-model/step/configuration.js';
 import { ConfigurationSearch, type Rank } from './configuration-search.js';
-import { lookElsewhere } from './other-placings.js';
+import { lookElsewhere, offloadsOf } from './other-placings.js';
 import type { Priced } from './priced.js';
 import type { Candidate, Pricing, SearchOptions } from './pricing.js';
 import { type Combination, combinations, lightest, type SpaceOptions } from './space.js';
@@ -51,7 +51,9 @@ export function bestConfigurations(space: SpaceOptions, pricing: Pricing, option
   const inTurn = promising(queue, space);
   for (const candidate of inTurn) search.look(candidate, () => search.worst);
   if (isTimed) lookElsewhere(queue, search, space, pricing, options);
-  const isUncompared = search.isCutOff && search.kept.size === 0 && search.takeFirst(inTurn);
+  const placings = [{}, ...(isTimed ? offloadsOf(space, pricing.placings, options) : [])];
+  const isUncompared =
+    search.isCutOff && search.kept.size === 0 && placings.some((placing) => search.takeFirst(inTurn, placing));
   search.weighTooLarge();
   const verdicts = all.flatMap((combination) => verdictOf(combination, search) ?? []);
   const best = verdicts

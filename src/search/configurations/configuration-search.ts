@@ -114,11 +114,13 @@ export class ConfigurationSearch {
 
   /**
    * Keeps the first configuration that fits, whatever the time: each candidate's variants in the order of their bounds, in the usual
-   * order of the axes and with nothing on the host. What time did not allow to look at stays missed.
+   * order of the axes. What time did not allow to look at stays missed.
+   * @param placing what lies on the host
    * @returns whether there is one
    */
-  takeFirst(candidates: readonly Candidate[]): boolean {
-    const { isTimed, pricing, space, kept } = this;
+  takeFirst(candidates: readonly Candidate[], placing: Placing): boolean {
+    const { isTimed, pricing, kept } = this;
+    const space = placed(this.space, placing);
     for (const { combination, microBatch } of candidates) {
       this.options.signal?.throwIfAborted();
       const most = Number.MAX_VALUE;

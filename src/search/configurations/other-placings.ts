@@ -81,11 +81,11 @@ function ordersOf(
 }
 
 /** What may lie on the host: nothing where that is decided, or devices have no limit. */
-function offloadsOf(
+export function offloadsOf(
   { decided, base }: SpaceOptions,
-  { offloads }: Placings,
+  placings: Placings | undefined,
   { limitBytes }: SearchOptions,
 ): readonly Placing[] {
   const onDevices = decided.offload !== undefined || base.inference === true || limitBytes === null;
-  return onDevices ? [] : offloads.map((offload) => ({ offload }));
+  return onDevices ? [] : (placings?.offloads ?? []).map((offload) => ({ offload }));
 }
