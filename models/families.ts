@@ -7,6 +7,7 @@ import type { Graph } from '../src/ir/graph.js';
 import { offer } from '../src/ir/nearest.js';
 import { alexnet, VGG_BLOCKS, vgg } from './classic-networks.js';
 import { densenet } from './densenet.js';
+import type { FamilyName } from './family-names.js';
 import { type ImageModelSizes, resnet, unet, vit } from './image-models.js';
 import { languageModel } from './language-model.js';
 import { GPT_STYLE, type LanguageModelSizes, type LayerKind, LLAMA_STYLE } from './language-sizes.js';
@@ -57,7 +58,7 @@ const TRANSFORMER_KEYS = {
 
 const NEMOTRON_H_8B = 'M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M-';
 
-const FAMILIES: Readonly<Record<string, Family>> = {
+const FAMILIES: Readonly<Record<FamilyName, Family>> = {
   gpt: language('GPT-2 and 3: learned positions, layer norms, GELU, a tied head', TRANSFORMER_KEYS, (values) =>
     transformer(values, {}),
   ),
@@ -219,7 +220,7 @@ export function families(): readonly { readonly name: string; readonly says: str
  */
 export function generatedModel(text: string): GeneratedModel {
   const [, name = '', rest = ''] = /^([^:]*):?(.*)$/s.exec(text) ?? [];
-  const family = Object.hasOwn(FAMILIES, name) ? FAMILIES[name] : undefined;
+  const family = Object.hasOwn(FAMILIES, name) ? FAMILIES[name as FamilyName] : undefined;
   if (!family)
     throw usage('unknown-family', `--model ${text}: there is no family '${name}'`, offer(name, Object.keys(FAMILIES)));
   const values = readValues(text, rest, [...Object.keys(family.keys), 'batch']);

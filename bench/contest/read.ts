@@ -4,9 +4,9 @@
  *     {problem: {name, nodes: {costs: [[…]], usages: [[…]], intervals: [[from, to]]},
  *                edges: {nodes: [[i, j]], costs: [[…]]}, usage_limit}}
  *
- * costs and usages by node and strategy; edge costs row-major over the strategies of i and j; intervals half-open; a cost of
- * 10^18 or more is forbidden. Several edges may join two nodes, either way round, and an edge a node with itself. Without
- * usage_limit, memory does not matter; then usages and intervals may be missing as well.
+ * costs and usages by node and strategy; edge costs row-major over the strategies of i and j; intervals half-open, empty
+ * where their ends are equal; a cost of 10^18 or more is forbidden. Several edges may join two nodes, either way round, and an edge a
+ * node with itself. Without usage_limit, memory does not matter; then usages and intervals may be missing as well.
  */
 import { readFileSync } from 'node:fs';
 import { gunzipSync } from 'node:zlib';
@@ -51,6 +51,10 @@ export function readInstance(file: string): Instance {
       : memory;
   const nodeUsages = rows(usages, at('nodes.usages'), file, (node) => nodeCosts[node]?.length, count);
   const spans = rows(intervals, at('nodes.intervals'), file, () => 2, count);
+  spans.forEach(([from = 0, until = 0], node) => {
+    if (until >= from) return;
+    throw malformed(file, at(`nodes.intervals[${node}]`), `an end of ${from} or later`, String(until));
+  });
   const ends = rows(pairs, at('edges.nodes'), file, () => 2);
   ends.forEach(([i = -1, j = -1], edge) => {
     const place = at(`edges.nodes[${edge}]`);

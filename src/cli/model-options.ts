@@ -2,8 +2,10 @@
  * @file Options that say how a model is read: what commands that take a MODEL have in common.
  */
 import type { ImportOptions } from '../api/import.js';
+import { FAMILY_NAMES } from '../api/model-families.js';
 import { AutoparError } from '../ir/error.js';
 import type { CommandOption } from './command.js';
+import { listText } from './quantity.js';
 import { listed, nameAndValue, wholeNumber } from './values.js';
 
 /** Their values, by the names that the parser gives them. */
@@ -18,7 +20,7 @@ export interface ModelFlags {
 export const modelOptions: readonly CommandOption[] = [
   {
     flags: '--model <family:key=value,...>',
-    says: 'a generated model instead of a file: gpt, llama, bert, moe, vit, resnet, unet or mlp',
+    says: `a generated model instead of a file: ${listText(FAMILY_NAMES, 'or')}`,
   },
   {
     flags: '--dim <name=n>',

@@ -1,5 +1,5 @@
 /**
- * @file Numbers for people: times, sizes, ratios with three significant digits and a unit.
+ * @file Numbers for people: times, sizes, ratios with three significant digits and a unit; and lists of words.
  */
 
 const TIME_UNITS = [
@@ -76,4 +76,9 @@ function significant(value: number): string {
   if (value === 0 || !Number.isFinite(value)) return String(value);
   const digits = Math.max(0, 2 - Math.floor(Math.log10(Math.abs(value))));
   return String(Number(value.toFixed(Math.min(digits, 20))));
+}
+
+/** `a, b and c`. */
+export function listText(things: readonly string[], last: 'and' | 'or' = 'and'): string {
+  return things.length < 2 ? things.join('') : `${things.slice(0, -1).join(', ')} ${last} ${things.at(-1)}`;
 }

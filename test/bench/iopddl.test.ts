@@ -198,7 +198,7 @@ function corner(random: ReturnType<typeof generator>): Instance {
     nodes: {
       costs,
       usages: costs.map(({ length }) => list(length, () => (random.below(15) === 0 ? 2 ** 60 : random.below(9)))),
-      intervals: costs.map(() => [random.below(4), random.below(6)]),
+      intervals: costs.map(() => [random.below(4), random.below(6)].sort((from, until) => from - until)),
     },
     edges: {
       nodes: edges,
@@ -281,6 +281,11 @@ const MALFORMED: readonly (readonly [string, (problem: (typeof EXAMPLE)['problem
     'lists that are none',
     (p) => ({ ...p, nodes: { ...p.nodes, intervals: 3 } }),
     /problem\.nodes\.intervals: expected a list of lists, found a number/,
+  ],
+  [
+    'an end before its start',
+    (p) => ({ ...p, nodes: { ...p.nodes, intervals: p.nodes.intervals.with(1, [70, 30]) } }),
+    /problem\.nodes\.intervals\[1\]: expected an end of 70 or later, found 30/,
   ],
 ];
 

@@ -1,4 +1,5 @@
 import test from 'ava';
+import { families } from '../../models/families.js';
 import { COMMANDS } from '../../src/cli/commands.js';
 import { autopar } from './autopar.js';
 
@@ -9,6 +10,15 @@ test('without words, help; --version, the version', async (t) => {
   const version = await autopar(['--version']);
   t.is(version.code, 0);
   t.regex(version.stdout, /^\d+\.\d+\.\d+\n$/);
+});
+
+test('help names every family that --model generates', async (t) => {
+  for (const name of ['compile', 'simulate', 'inspect']) {
+    const { stdout } = await autopar([name, '--help']);
+    const said = /--model <family:key=value,\.\.\.>([^-]*?)\n {2}--/.exec(stdout)?.[1] ?? '';
+    const words = said.split(/[\s,]+/);
+    for (const family of families()) t.true(words.includes(family.name), `${name}: ${family.name} in ${said}`);
+  }
 });
 
 test('help of every command lists its options, the global ones and two examples', async (t) => {
