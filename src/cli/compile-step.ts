@@ -8,6 +8,7 @@ import type { Context } from './command.js';
 import { type DegreeOptions, givenDegrees } from './degrees.js';
 import { importOptionsOf, type ModelFlags, modelSource } from './model-options.js';
 import type { Output } from './output.js';
+import { listText } from './quantity.js';
 import type { StepFlags } from './step-options.js';
 import { stepJson, stepLines } from './step-report.js';
 import { type TrainingFlags, trainingOf } from './training-options.js';
@@ -35,6 +36,9 @@ export interface CompileStepFlags extends DegreeOptions, ModelFlags, TrainingFla
 /** Options that only a search over operators' strategies knows. */
 const OF_OPERATORS = ['axes', 'mode', 'annotations', 'config', 'complete'] as const;
 
+/** Degrees that above 1 only a search over whole steps knows. */
+const OF_STEP_DEGREES = ['pp', 'sp', 'ep'] as const;
+
 /** Options that only a search over whole steps knows. */
 const OF_STEPS = [
   'zero',
@@ -53,26 +57,52 @@ const OF_STEPS = [
 /**
  * Whether whole steps are searched: a plan alone, of training, or with degrees or options of whole steps, on a cluster that is named, with
  * nothing said about single operators.
- * @throws AutoparError (usage) for options of whole steps where they are not searched
+ * @throws AutoparError (usage) for degrees and options of whole steps where they are not searched
  */
 export function searchesStep(flags: CompileStepFlags): boolean {
-  const { planOnly, train, cluster, searchMode = 'auto' } = flags;
-  const named = cluster !== undefined && cluster !== 'local';
-  const ofOperators = OF_OPERATORS.find((option) => flags[option] !== undefined);
-  const stray = OF_STEPS.find((option) => flags[option] !== undefined);
-  const isOfSteps = planOnly && named && searchMode === 'auto' && ofOperators === undefined;
-  const isPipelined = [flags.pp, flags.sp, flags.ep].some((degree = 1) => degree > 1);
+  const { planOnly, train, cluster } = flags;
+  const isPlanned = planOnly === true && cluster !== undefined && cluster !== 'local';
+  const ofOperators = operatorOptions(flags);
+  const degrees = OF_STEP_DEGREES.filter((axis) => (flags[axis] ?? 1) > 1);
+  const options = OF_STEPS.filter((option) => flags[option] !== undefined);
+  const stray = [...degrees, ...options].map(dashed);
   const isCut = flags.microBatch !== undefined || flags.microBatches !== undefined;
-  if (isOfSteps && (train || isPipelined || isCut || stray !== undefined)) return true;
-  if (stray === undefined) return false;
-  throw new AutoparError(
+  if (isPlanned && ofOperators.length === 0) return train === true || isCut || stray.length > 0;
+  if (isPlanned && stray.length > 0) throw contradiction(stray, ofOperators);
+  // Degrees alone are refused as what programs are not sharded over.
+  if (options.length > 0) throw withoutProgram(options.map(dashed), ofOperators);
+  return false;
+}
+
+/** What says that single operators' strategies are searched, as it was written. */
+function operatorOptions(flags: CompileStepFlags): readonly string[] {
+  const { searchMode = 'auto' } = flags;
+  const given = OF_OPERATORS.flatMap((option) =>
+    flags[option] === undefined ? [] : [`${dashed(option)} ${flags[option]}`],
+  );
+  return searchMode === 'auto' ? given : [...given, `--search-mode ${searchMode}`];
+}
+
+/** Of a plan alone, for which one of the two would be searched. */
+function contradiction(ofSteps: readonly string[], ofOperators: readonly string[]): AutoparError {
+  return new AutoparError(
     'bad-option',
     'usage',
-    ofOperators === undefined
-      ? `--${dashed(stray)} is searched over with --plan-only --cluster alone: programs have no lowering for it yet`
-      : `--${dashed(stray)} contradicts --${dashed(ofOperators)}: whole steps are searched, or operators' strategies`,
+    `${ofSteps[0]} contradicts ${ofOperators[0]}: whole steps are searched, or operators' strategies`,
     {},
-    `autopar simulate prices it without a search; or leave out --${dashed(ofOperators ?? stray)}`,
+    `leave out ${listText(ofOperators)} to search whole steps, or ${listText(ofSteps)} to search operators' strategies; autopar simulate prices a step without a search`,
+  );
+}
+
+/** Of what no program can do. */
+function withoutProgram(ofSteps: readonly string[], ofOperators: readonly string[]): AutoparError {
+  const without = ofOperators.length === 0 ? '' : `, without ${listText(ofOperators)}`;
+  return new AutoparError(
+    'bad-option',
+    'usage',
+    `${ofSteps[0]} is searched over with --plan-only --cluster alone: programs have no lowering for it yet`,
+    {},
+    `add --plan-only --cluster NxM:ID${without}; or leave out ${listText(ofSteps)}; autopar simulate prices a step without a search`,
   );
 }
 
@@ -90,8 +120,9 @@ function checkStep({ within, objective, solver }: CompileStepFlags, output: Outp
     output.note("note: --solver is about operators' strategies; whole steps are searched without");
 }
 
+/** An option as it is written. */
 function dashed(option: string): string {
-  return option.replace(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`);
+  return `--${option.replace(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`)}`;
 }
 
 export async function runCompileStep(

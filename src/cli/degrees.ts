@@ -33,7 +33,7 @@ export function degreeOptions(axes: readonly Axis[] = AXES.map(({ axis }) => axi
   }));
 }
 
-/** Axes that a command names but cannot use yet: any degree above 1 is refused in one sentence. */
+/** Axes that programs are not sharded over yet: any degree above 1 is refused, with what plans over it. */
 export function refuseAxes(options: DegreeOptions, axes: readonly Axis[]): void {
   for (const axis of axes) {
     if ((options[axis] ?? 1) > 1) {
@@ -41,6 +41,8 @@ export function refuseAxes(options: DegreeOptions, axes: readonly Axis[]): void 
         'not-there-yet',
         'usage',
         `--${axis} above 1 is not there yet; this version shards over dp and tp.`,
+        {},
+        `add --plan-only --cluster NxM:ID to have whole steps planned over ${axis}, without a program; or leave out --${axis}`,
       );
     }
   }

@@ -200,7 +200,18 @@ const REFUSED: readonly (readonly [line: string, code: string, exit: number, say
     /the micro-batches asked for do not divide/,
   ],
   [`${SEARCH} --zero 4`, 'bad-option', 2, /--zero/],
-  [`${SEARCH} --zero 1 --axes free`, 'bad-option', 2, /--zero contradicts --axes/],
+  [`${SEARCH} --zero 1 --axes free`, 'bad-option', 2, /--zero contradicts --axes free/],
+  [
+    `${SEARCH} --zero 1 --search-mode dynamic_programming`,
+    'bad-option',
+    2,
+    /^--zero contradicts --search-mode dynamic/,
+  ],
+  [`${SEARCH} --objective memory --search-mode ilp`, 'bad-option', 2, /^--objective contradicts --search-mode ilp/],
+  [`${SEARCH} --pp 2 --search-mode ilp`, 'bad-option', 2, /^--pp contradicts --search-mode ilp/],
+  [`${SEARCH} --pp 2 --axes free`, 'bad-option', 2, /^--pp contradicts --axes free/],
+  [`${SEARCH} --sp 2 --mode data`, 'bad-option', 2, /^--sp contradicts --mode data/],
+  [`${SEARCH} --ep 2 --complete propagate`, 'bad-option', 2, /^--ep contradicts --complete propagate/],
   ['compile models/mlp.onnx --micro-batches 2', 'bad-option', 2, /^--micro-batches is an option of training$/],
   ['compile models/mlp.onnx --recompute full', 'bad-option', 2, /--plan-only --cluster/],
 ];
@@ -225,6 +236,52 @@ for (const [line, code, exit, says] of REFUSED) {
     t.false(existsSync(join(folder, 'out')));
   });
 }
+
+test('every option of whole steps that stands beside one of operators is refused by what to leave out, which is enough', async (t) => {
+  const { folder, remove } = workplace();
+  t.teardown(remove);
+  const search = SEARCH.replace(MODEL, 'gpt:layers=2,hidden=64,heads=4,seq=32,vocab=64');
+  const ofSteps = [
+    ...['--pp 2', '--sp 2', '--zero 1', '--recompute full', '--schedule 1f1b', '--virtual-stages 1', '--offload all'],
+    ...['--tp-sequence off', '--mesh-order dp,pp,sp,tp', '--objective memory', '--software eager', '--attention parts'],
+  ];
+  const ofOperators = [
+    '--search-mode ilp',
+    '--axes free',
+    '--mode data',
+    '--complete propagate',
+    '--annotations none.yaml',
+  ];
+  for (const [at, option] of ofSteps.entries()) {
+    const operators = ofOperators[at % ofOperators.length] ?? '';
+    const line = `${search} ${option} ${operators} -o out`;
+    const { code, stderr } = await autopar(line.split(' '), { cwd: folder });
+    t.is(code, 2, line);
+    const [step] = option.split(' ');
+    t.true(stderr.startsWith(`error[bad-option]: ${step} contradicts ${operators}: `), stderr);
+    t.true(stderr.includes(`leave out ${operators} to search whole steps, or ${step} to search operators`), stderr);
+  }
+  const both = await autopar(`${search} --pp 2 --zero 1 --axes free --search-mode ilp -o out`.split(' '), {
+    cwd: folder,
+  });
+  t.regex(both.stderr, /leave out --axes free and --search-mode ilp to search whole steps, or --pp and --zero to /);
+  for (const line of [`${search} --pp 2 --zero 1 -o out`, `${search} --axes free --search-mode ilp -o out --force`]) {
+    const { code, stderr } = await autopar(line.split(' '), { cwd: folder });
+    t.is(code, 0, stderr);
+  }
+});
+
+test('what needs a plan alone says how to ask for one', async (t) => {
+  const { folder, remove } = workplace();
+  t.teardown(remove);
+  const line = `compile --model ${MODEL} --cluster 2x4:a100-sxm-80 --train --global-batch 64 -o out`;
+  for (const option of ['--pp 2', '--zero 1', '--zero 1 --axes free']) {
+    const { code, stderr } = await autopar(`${line} ${option}`.split(' '), { cwd: folder });
+    t.is(code, 2);
+    t.regex(stderr, /hint: add --plan-only --cluster NxM:ID/, stderr);
+    t.is(stderr.includes('without --axes free'), option.includes('--axes'), stderr);
+  }
+});
 
 test('an operator of a whole step has no choice to explain, and a plan of operators no steps', async (t) => {
   const { folder, remove } = workplace();
