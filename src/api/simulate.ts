@@ -18,19 +18,20 @@ import { type SoftwareName, STEP_CONSTANTS } from '../cost-model/step/constants.
 import { type HeldTensor, heldTensors } from '../cost-model/step/held-tensors.js';
 import { modelFlops } from '../cost-model/step/model-flops.js';
 import { type HostMemory, hostMemory } from '../cost-model/step/offload.js';
-import { stageClusters } from '../cost-model/step/stages.js';
 import { type StageMemory, stageMemory } from '../cost-model/step/step-memory.js';
 import { microBatches, priceStep, type StepPrice, scheduleRequest } from '../cost-model/step/step-price.js';
 import type { ModelWork } from '../cost-model/step/work.js';
 import type { LossOptions } from '../ir/autodiff/append-loss.js';
 import { AutoparError } from '../ir/error.js';
 import { checkRequest } from '../schedule/make-schedule.js';
-import { divisors, factsOf, type SpaceOptions } from '../search/configurations/space.js';
+import { factsOf, type SpaceOptions } from '../search/configurations/space.js';
 import { clusterSources } from './cluster-sources.js';
 import type { Purpose } from './graph-work.js';
 import type { ImportOptions } from './import.js';
 import { interruptible } from './interruption.js';
 import { type AxisUse, stepAxes } from './mesh-axes.js';
+import { limitsOf, missingOf } from './missing-memory.js';
+import { type Remedy, remedyOf } from './step-remedy.js';
 import { statedBatch, workReader } from './step-works.js';
 import { writeTimeline } from './timeline.js';
 
@@ -94,7 +95,7 @@ export interface Simulation extends StepPrice {
   /** Bytes that it lacks; 0 where it fits. */
   readonly missingBytes: number;
   /** The cheapest single change that makes it fit; null where none does, or none is needed. */
-  readonly remedy: { readonly change: string; readonly stepSeconds: number } | null;
+  readonly remedy: Remedy | null;
   /** What is priced from the layers' graphs because no lowering makes it yet. */
   readonly pricedWithoutLowering: readonly string[];
 }
@@ -136,7 +137,10 @@ export async function simulate(options: SimulateOptions): Promise<Simulation> {
   const simulation = { ...priced, largest };
   if (options.trace !== undefined) await writeTimeline(options.trace, configuration, simulation);
   if (simulation.fits) return simulation;
-  return { ...simulation, remedy: await remedyOf(options, configuration, cluster, works) };
+  return {
+    ...simulation,
+    remedy: await remedyOf(options, configuration, { cluster, facts: factsOf(whole.work), works }),
+  };
 }
 
 /** Tensors that are named at the peak. */
@@ -349,12 +353,6 @@ function checkStages(work: ModelWork, { degrees, virtualStages }: StepConfigurat
   );
 }
 
-/** Bytes that a device of each stage has; none where nobody knows. */
-function limitsOf(memory: number | undefined, cluster: Cluster, configuration: StepConfiguration): readonly number[] {
-  if (memory === undefined && cluster.local) return [];
-  return stageClusters(cluster, configuration).map(({ device }) => memory ?? device.memoryBytes);
-}
-
 /** sp cuts a sequence, ep experts: of a model without them no rank would have less to do. */
 function checkCuts(work: ModelWork, { degrees: { sp, ep } }: StepConfiguration): void {
   const { sequence, experts } = factsOf(work);
@@ -367,101 +365,6 @@ function checkCuts(work: ModelWork, { degrees: { sp, ep } }: StepConfiguration):
     throw refuse(`ep ${ep} spreads experts over ranks, and the model has none`, 'leave out --ep');
   if (experts % ep !== 0)
     throw refuse(`ep ${ep} does not divide the ${experts} experts of the model`, 'give an ep that divides them');
-}
-
-/** The stage that lacks most bytes (needs most, where nobody knows what there is), and how many; 0 or less where all fit. */
-function missingOf(stages: readonly StageMemory[], limits: readonly number[]) {
-  const over = stages.map(({ total }, stage) => total - (limits[stage] ?? 0));
-  const most = Math.max(...over);
-  return { stage: over.indexOf(most), bytes: limits.length === 0 ? 0 : most };
-}
-
-/** The cheapest change that makes it fit; tensor parallelism that leaves its node only where nothing else does. */
-async function remedyOf(
-  options: SimulateOptions,
-  configuration: StepConfiguration,
-  cluster: Cluster,
-  works: (configuration: StepConfiguration) => Promise<ModelWork>,
-): Promise<Simulation['remedy']> {
-  const changes = changesOf(options, configuration, cluster);
-  const isInside = ({ changed }: Change) => changed.degrees.tp <= cluster.perNode;
-  for (const tried of [changes.filter(isInside), changes.filter((change) => !isInside(change))]) {
-    let best: Simulation['remedy'] = null;
-    for (const { change, changed } of tried) {
-      await interruptible(options.signal);
-      const work = await works(changed).catch(() => null);
-      if (!work) continue;
-      const layers = work.layers.reduce((sum, { count }) => sum + count, 0);
-      if (changed.degrees.pp * changed.virtualStages > layers) continue;
-      if (changed.degrees.pp > 1 && !hasSchedule(changed)) continue;
-      const stages = stageMemory(work, changed);
-      const host = hostMemory(stages, changed, cluster);
-      if (missingOf(stages, limitsOf(options.memory, cluster, changed)).bytes > 0) continue;
-      if (host && host.bytes > host.memoryBytes) continue;
-      const { stepSeconds } = priceStep(work, changed, cluster, STEP_CONSTANTS);
-      if (!best || stepSeconds < best.stepSeconds) best = { change, stepSeconds };
-    }
-    if (best) return best;
-  }
-  return null;
-}
-
-function hasSchedule(configuration: StepConfiguration): boolean {
-  try {
-    checkRequest(scheduleRequest(configuration));
-    return true;
-  } catch {
-    return false;
-  }
-}
-
-/** A configuration that differs in one thing, and the options that make it so. */
-interface Change {
-  readonly change: string;
-  readonly changed: StepConfiguration;
-}
-
-/** One change at a time; what is batched stays the same, so options say it where it would follow from others. */
-function changesOf(options: SimulateOptions, configuration: StepConfiguration, { device }: Cluster): readonly Change[] {
-  const { degrees, recompute, zero, inference } = configuration;
-  const { dp, tp, pp, sp, ep } = degrees;
-  const ranks = dp * sp;
-  const changes: Change[] = [];
-  const add = (change: string, part: Partial<StepConfiguration>) =>
-    changes.push({ change, changed: { ...configuration, ...part } });
-  if (!inference) {
-    if (recompute === 'none') add('--recompute selective', { recompute: 'selective' });
-    if (recompute === 'none' || recompute === 'selective') add('--recompute operators', { recompute: 'operators' });
-    if (recompute !== 'full') add('--recompute full', { recompute: 'full' });
-    for (const level of [1, 2, 3] as const) if (level > zero && ranks > 1) add(`--zero ${level}`, { zero: level });
-  }
-  const addBatched = (change: string, part: Partial<StepConfiguration>) => {
-    const changed = { ...configuration, ...part };
-    const says = [
-      change,
-      ...(options.globalBatch === undefined ? [`--global-batch ${changed.globalBatch}`] : []),
-      ...(options.microBatch === undefined && part.microBatch === undefined
-        ? [`--micro-batch ${changed.microBatch}`]
-        : []),
-      ...(options.microBatches === undefined ? [] : [`--micro-batches ${microBatches(changed)}`]),
-    ];
-    changes.push({ change: says.join(' '), changed });
-  };
-  const { microBatch } = configuration;
-  for (const size of divisors(microBatch))
-    if (size < microBatch) addBatched(`--micro-batch ${size}`, { microBatch: size });
-  for (const factor of divisors(dp)) {
-    if (factor === 1) continue;
-    const fewer = { ...degrees, dp: dp / factor };
-    if ((fewer.dp * sp) % ep !== 0) continue;
-    const tpSequence = (options.tpSequence ?? 'auto') !== 'off';
-    addBatched(`--dp ${fewer.dp} --tp ${tp * factor}`, { degrees: { ...fewer, tp: tp * factor }, tpSequence });
-    addBatched(`--dp ${fewer.dp} --pp ${pp * factor}`, { degrees: { ...fewer, pp: pp * factor } });
-  }
-  if (!configuration.inference && device.host)
-    for (const offload of ['optimizer', 'activations', 'all'] as const)
-      if ((configuration.offload ?? 'none') !== offload) add(`--offload ${offload}`, { offload });
-  return changes;
 }
 
 function unlowered({

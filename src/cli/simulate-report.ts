@@ -163,7 +163,7 @@ function remedyLines({ remedy }: Simulation): readonly string[] {
   return [
     remedy
       ? `cheapest change that makes it fit: ${remedy.change} (${secondsText(remedy.stepSeconds)} per step)`
-      : 'no single change of recompute, ZeRO, offload, micro-batch, tp or pp makes it fit',
+      : 'no single change of recompute, ZeRO, offload, micro-batch, tp, pp, sp or ep makes it fit',
   ];
 }
 

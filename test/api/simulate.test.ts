@@ -150,6 +150,8 @@ test('the change that makes it fit is one: run as it says, it fits and takes as 
     '--dp': 'dp',
     '--tp': 'tp',
     '--pp': 'pp',
+    '--sp': 'sp',
+    '--ep': 'ep',
     '--zero': 'zero',
     '--recompute': 'recompute',
     '--global-batch': 'globalBatch',
@@ -161,6 +163,10 @@ test('the change that makes it fit is one: run as it says, it fits and takes as 
     [asked, 0.6],
     [{ ...asked, ep: 8, zero: 3, recompute: 'full', microBatch: 4, microBatches: 2 }, 0.9],
     [{ generate: `${generate},batch=64`, cluster: asked.cluster }, 0.9],
+    [
+      { ...asked, generate: 'llama:layers=4,hidden=2048,heads=16,seq=32768,vocab=8000', zero: 3, recompute: 'full' },
+      0.7,
+    ],
   ];
   for (const [choice, share] of choices) {
     const { stages } = await simulate(choice);
@@ -182,6 +188,44 @@ test('the change that makes it fit is one: run as it says, it fits and takes as 
     t.is(again.stepSeconds, remedy.stepSeconds, remedy.change);
   }
   t.true(changes.size >= 2, [...changes].join());
+});
+
+test('more sp in place of dp, and more ep, are changes that are looked at, wherever simulate takes them', async (t) => {
+  const loss = { kind: 'cross_entropy' as const };
+  const cluster = '1x8:h100-sxm-80';
+  const long = 'llama:layers=8,hidden=2048,heads=16,kv_heads=4,seq=32768,vocab=8000';
+  const experts = 'moe:layers=8,hidden=1024,heads=16,ffn=1024,experts=24,topk=2,seq=512,vocab=8000';
+  const offered = new Set<string>();
+  const choices: readonly SimulateOptions[] = [
+    { generate: long, cluster, loss, globalBatch: 8, recompute: 'full', zero: 3 },
+    { generate: long, cluster, loss, dp: 4, sp: 2, globalBatch: 8, recompute: 'full', zero: 3 },
+    { generate: long, cluster, globalBatch: 8 },
+    { generate: experts, cluster, loss, globalBatch: 32 },
+    { generate: experts, cluster, loss, globalBatch: 32, dp: 4, sp: 2, ep: 2 },
+    { generate: experts, cluster, globalBatch: 32 },
+  ];
+  for (const choice of choices) {
+    const { stages } = await simulate(choice);
+    const limited = { ...choice, memory: 0.75 * Math.max(...stages.map(({ total }) => total)) };
+    const { fits, remedy } = await simulate(limited);
+    t.false(fits);
+    const { dp = 8, sp = 1, ep = 1 } = choice;
+    const changes: readonly Partial<SimulateOptions>[] = [
+      ...[2, 4, 8].filter((factor) => dp % factor === 0).map((factor) => ({ dp: dp / factor, sp: sp * factor })),
+      ...[2, 4, 8].filter((more) => more > ep).map((more) => ({ ep: more })),
+    ];
+    let fitting = 0;
+    for (const change of changes) {
+      // What simulate refuses is no change: ep of a model without experts.
+      const other = await simulate({ ...limited, ...change }).catch(() => null);
+      if (!other?.fits) continue;
+      fitting++;
+      t.true(other.stepSeconds >= (remedy?.stepSeconds ?? Infinity), JSON.stringify(change));
+    }
+    t.true(fitting > 0, JSON.stringify(choice));
+    for (const word of remedy?.change.split(' ') ?? []) offered.add(word);
+  }
+  t.true(offered.has('--sp') && offered.has('--ep'), [...offered].join());
 });
 
 test('the change is the cheapest: of recomputations, ZeRO over sp too, and every micro-batch', async (t) => {
