@@ -3,13 +3,14 @@
  * stages hold (`--memory`), and where its axes lie (`--mesh`).
  */
 import type { ExplainedStep } from '../api/explain-step.js';
+import type { StepSearch, Verdict } from '../api/search-step.js';
 import type { ExitKind } from '../ir/error.js';
 import { degreesText, sensitivityTable } from './choices-report.js';
 import { meshLines } from './mesh-report.js';
 import type { Output } from './output.js';
-import { secondsText } from './quantity.js';
+import { bytesText, secondsText } from './quantity.js';
 import { configurationText, fitLines, hostLines, memoryTable, stagesJson } from './simulate-report.js';
-import { placedText, reasonText } from './step-report.js';
+import { placedText, reasonText, timesJson } from './step-report.js';
 import { tableLines } from './table.js';
 
 interface ExplainStepFlags {
@@ -40,7 +41,7 @@ export async function runExplainStep(output: Output, directory: string, flags: E
   output.data({
     schema: 'autopar-explain-v1',
     stepSeconds: search.simulation.stepSeconds,
-    ...(flags.rejected ? { verdicts: search.verdicts } : {}),
+    ...(flags.rejected ? { objective: search.objective, verdicts: search.verdicts.map(verdictJson(search)) } : {}),
     ...(flags.sensitivity ? { sensitivities } : {}),
     ...(flags.memory ? { stages: stagesJson(search.simulation), host: search.simulation.host } : {}),
     ...(flags.mesh ? { mesh: search.simulation.axes } : {}),
@@ -61,15 +62,31 @@ function memoryLines({ search }: ExplainedStep): readonly string[] {
 }
 
 function rejectedLines({ search }: ExplainedStep): readonly string[] {
-  const { stepSeconds, configuration } = search.simulation;
+  const { configuration } = search.simulation;
   const rows = search.verdicts
     .filter((verdict) => !(verdict.kind === 'priced' && verdict.best.configuration === configuration))
-    .map((verdict) => [degreesText(verdict.degrees), reasonText(verdict, stepSeconds)]);
+    .map((verdict) => [degreesText(verdict.degrees), reasonText(verdict, search)]);
   return [
-    `${placedText(configuration)}: ${secondsText(stepSeconds)} per step`,
+    `${placedText(configuration)}: ${chosenText(search)}`,
     '',
-    ...tableLines([{ title: 'instead' }, { title: 'because' }], rows, 100),
+    ...(rows.length === 0 ? [ALONE] : tableLines([{ title: 'instead' }, { title: 'because' }], rows, 100)),
   ];
+}
+
+/** plan.json describes the part of a cluster that was taken, not those that were not. */
+const ALONE =
+  'no other degrees are possible on this cluster; where it is the part that compile --objective cost or devices took, the other parts are in its report';
+
+/** What of the chosen configuration rules the others out. */
+function chosenText({ objective, best, simulation }: StepSearch): string {
+  const step = `${secondsText(simulation.stepSeconds)} per step`;
+  const [chosen] = best;
+  return objective === 'time' || !chosen ? step : `${bytesText(chosen.bytes)} on stage ${chosen.stage}, ${step}`;
+}
+
+function verdictJson(search: StepSearch) {
+  return (verdict: Verdict) =>
+    verdict.kind === 'priced' ? { ...verdict, ...timesJson(verdict.best, search) } : verdict;
 }
 
 function sensitivityLines({ search, sensitivities }: ExplainedStep): readonly string[] {

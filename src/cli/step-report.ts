@@ -2,12 +2,12 @@
  * @file What a search over whole steps prints: the choice, its price and memory, the runners-up, and what rules the others out.
  */
 import type { CompiledStep } from '../api/compile-step.js';
-import type { Priced, Verdict } from '../api/search-step.js';
+import type { Priced, StepSearch, Verdict } from '../api/search-step.js';
 import { degreesText } from './choices-report.js';
 import { devicesText } from './cluster-text.js';
 import { predictedJson } from './compile-report.js';
 import type { Output } from './output.js';
-import { bytesText, countText, secondsText, shareText, wholeText } from './quantity.js';
+import { bytesText, countText, listText, secondsText, shareText, wholeText } from './quantity.js';
 import { configurationText, hostLines, simulationJson } from './simulate-report.js';
 import { tableLines } from './table.js';
 
@@ -35,10 +35,10 @@ export function stepLines({ directory, search }: CompiledStep, { colors }: Outpu
     `  predicted  ${secondsText(stepSeconds)} per step in ${configuration.precision}, ${speed}, ${shareText(utilisation)} of the 16-bit peak`,
     `  memory     ${bytesText(fullest.total)}${of} on stage ${fullest.stage}`,
     ...hostLines(simulation).map((line) => `  host       ${line}`),
-    `  search     ${countText(verdicts.length, 'combination')} of degrees, ${wholeText(priced)} ${priced === 1 ? 'configuration' : 'configurations'} priced; ${search.isCutOff ? 'cut off by the time limit: ' : ''}${provenText(gap)}`,
+    `  search     ${countText(verdicts.length, 'combination')} of degrees, ${wholeText(priced)} ${priced === 1 ? 'configuration' : 'configurations'} priced; ${search.isCutOff ? 'cut off by the time limit: ' : ''}${provenText(gap)}${withinText(search)}`,
     ...section('parts of the cluster', sizeLines(search.sizes ?? []), colors.bold),
-    ...section('runners-up', runnersUp(best.slice(1), stepSeconds), colors.bold),
-    ...section('not chosen', othersLines(verdicts, stepSeconds), colors.bold),
+    ...section('runners-up', runnersUp(best.slice(1), search), colors.bold),
+    ...section('not chosen', othersLines(verdicts, search), colors.bold),
     '',
     `the plan is in ${colors.bold(directory)}; no program was written, as --plan-only says`,
     ...(simulation.pricedWithoutLowering.length === 0
@@ -49,6 +49,23 @@ export function stepLines({ directory, search }: CompiledStep, { colors }: Outpu
 
 function provenText(gap: number): string {
   return gap <= 0 ? 'optimal under the cost model' : `no configuration is more than ${shareText(gap)} better`;
+}
+
+function withinText(search: StepSearch): string {
+  const terms = termsOf(search);
+  return terms.length === 0 ? '' : `, with ${listText(terms)}`;
+}
+
+/** What the objective memory takes as given unless it is decided otherwise, so that the proof is of this alone. */
+function termsOf({ objective, decided, simulation: { configuration, cluster } }: StepSearch): readonly string[] {
+  if (objective === 'time') return [];
+  const offers = !configuration.inference && cluster.device.host !== undefined;
+  return [
+    ...(offers && decided.offload === undefined ? ['nothing on the host'] : []),
+    ...(decided.meshOrder === undefined ? ['the usual order of the axes'] : []),
+    ...(decided.pp === 1 ? [] : ['stages cut evenly']),
+    ...(decided.pp === 1 || decided.schedule !== undefined ? [] : ['no naive schedule']),
+  ];
 }
 
 function sizeLines(sizes: NonNullable<CompiledStep['search']['sizes']>): readonly string[] {
@@ -68,34 +85,43 @@ function nodesText(first: number, count: number): string {
   return count === 1 ? `node ${first + 1}` : `nodes ${first + 1} to ${first + count}`;
 }
 
-function runnersUp(others: readonly Priced[], best: number): readonly string[] {
+/** What is wanted least of stands first, with how much more of it each takes. */
+function runnersUp(others: readonly Priced[], chosen: StepSearch): readonly string[] {
   if (others.length === 0) return [];
+  const isTimed = chosen.objective === 'time';
+  const figures = isTimed ? ['step', 'slower', 'memory'] : ['memory', 'more', 'step'];
   return tableLines(
-    [
-      { title: 'degrees' },
-      { title: 'with' },
-      { title: 'step', right: true },
-      { title: 'slower', right: true },
-      { title: 'memory', right: true },
-    ],
-    others
-      .slice(0, 5)
-      .map(({ configuration, seconds, simulatedSeconds = seconds, bytes }) => [
+    [{ title: 'degrees' }, { title: 'with' }, ...figures.map((title) => ({ title, right: true }))],
+    others.slice(0, 5).map((priced) => {
+      const { configuration, seconds, simulatedSeconds = seconds, bytes } = priced;
+      const [step, memory] = [secondsText(simulatedSeconds), bytesText(bytes)];
+      const more = shareText(timesOf(priced, chosen) - 1);
+      return [
         placedText(configuration),
         configurationText(configuration),
-        secondsText(simulatedSeconds),
-        shareText(simulatedSeconds / best - 1),
-        bytesText(bytes),
-      ]),
+        ...(isTimed ? [step, more, memory] : [memory, more, step]),
+      ];
+    }),
     70,
   );
 }
 
+/** How many times as much of what is wanted least: seconds, or bytes of the fullest stage. */
+function timesOf({ seconds, simulatedSeconds = seconds, bytes }: Priced, chosen: StepSearch): number {
+  const { objective, simulation, best } = chosen;
+  return objective === 'time' ? simulatedSeconds / simulation.stepSeconds : bytes / (best[0]?.bytes ?? bytes);
+}
+
+/** The same for programs, named by what it is of. */
+export function timesJson(priced: Priced, chosen: StepSearch): Readonly<Record<string, number>> {
+  return { [chosen.objective === 'time' ? 'timesAsLong' : 'timesAsMuch']: timesOf(priced, chosen) };
+}
+
 /** Why the rest was not taken: how many of each kind, the nearest of them with its figure. */
-function othersLines(verdicts: readonly Verdict[], best: number): readonly string[] {
+function othersLines(verdicts: readonly Verdict[], chosen: StepSearch): readonly string[] {
   const rows = (['slower', 'unseen', 'too-large', 'impossible'] as const).flatMap((kind) => {
     const own = verdicts.filter((verdict) => verdict.kind === kind);
-    const shown = own.slice(0, SHOWN).map((verdict) => [degreesText(verdict.degrees), reasonText(verdict, best)]);
+    const shown = own.slice(0, SHOWN).map((verdict) => [degreesText(verdict.degrees), reasonText(verdict, chosen)]);
     return own.length > SHOWN ? [...shown, [`and ${own.length - SHOWN} more`, REST[kind]]] : shown;
   });
   return rows.length === 0 ? [] : tableLines([{ title: 'degrees' }, { title: 'because' }], rows, 100);
@@ -109,17 +135,23 @@ const REST = {
 } as const;
 
 /** What rules a combination out, with its figure. */
-export function reasonText(verdict: Verdict, best: number): string {
+export function reasonText(verdict: Verdict, chosen: StepSearch): string {
+  const { objective, simulation } = chosen;
   switch (verdict.kind) {
     case 'priced': {
-      const { configuration, seconds, simulatedSeconds = seconds } = verdict.best;
+      const { configuration, seconds, simulatedSeconds = seconds, bytes, stage } = verdict.best;
+      const times = timesOf(verdict.best, chosen).toPrecision(4);
+      if (objective === 'memory')
+        return `needs ${bytesText(bytes)} on stage ${stage}, ${times} times as much; takes ${secondsText(simulatedSeconds)}${orderNote(configuration)}`;
       const how = simulatedSeconds > seconds ? `, its schedule simulated; ${secondsText(seconds)} in closed form` : '';
-      return `${(simulatedSeconds / best).toPrecision(4)} times as long: ${secondsText(simulatedSeconds)}${orderNote(configuration)}${how}`;
+      return `${times} times as long: ${secondsText(simulatedSeconds)}${orderNote(configuration)}${how}`;
     }
     case 'slower':
-      return `takes ${secondsText(verdict.atLeastSeconds)} at least, ${(verdict.atLeastSeconds / best).toPrecision(3)} times as long`;
+      return `takes ${secondsText(verdict.atLeastSeconds)} at least, ${(verdict.atLeastSeconds / simulation.stepSeconds).toPrecision(3)} times as long`;
     case 'unseen':
-      return `not looked at before the time limit: takes ${secondsText(verdict.atLeastSeconds)} at least`;
+      return objective === 'memory'
+        ? 'not looked at before the time limit'
+        : `not looked at before the time limit: takes ${secondsText(verdict.atLeastSeconds)} at least`;
     case 'too-large':
       return `needs ${bytesText(verdict.least.bytes)} on stage ${verdict.least.stage} at least${hostNote(verdict.least)}`;
     case 'impossible':
@@ -168,13 +200,18 @@ export function stepJson({ directory, plan, search }: CompiledStep): Readonly<Re
     model: plan.model,
     degrees: plan.degrees,
     predicted: predictedJson(plan),
-    search: { ...plan.search, combinations: search.verdicts.length, priced: search.priced },
+    search: {
+      ...plan.search,
+      combinations: search.verdicts.length,
+      priced: search.priced,
+      ...(search.objective === 'memory' ? { with: termsOf(search) } : {}),
+    },
     ...(search.sizes ? { sizes: search.sizes } : {}),
-    runnersUp: search.best.slice(1).map(priced),
+    runnersUp: search.best.slice(1).map((one) => ({ ...priced(one), ...timesJson(one, search) })),
     verdicts: search.verdicts.map((verdict) => ({
       kind: verdict.kind,
       degrees: verdict.degrees,
-      ...(verdict.kind === 'priced' ? priced(verdict.best) : {}),
+      ...(verdict.kind === 'priced' ? { ...priced(verdict.best), ...timesJson(verdict.best, search) } : {}),
       ...(verdict.kind === 'slower' || verdict.kind === 'unseen' ? { atLeastSeconds: verdict.atLeastSeconds } : {}),
       ...(verdict.kind === 'too-large' ? priced(verdict.least) : {}),
       ...(verdict.kind === 'impossible' ? { reason: verdict.reason } : {}),

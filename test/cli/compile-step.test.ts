@@ -5,6 +5,7 @@ import { existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import test from 'ava';
 import { explainStep } from '../../src/api/explain-step.js';
+import { type SimulateOptions, simulate } from '../../src/api/simulate.js';
 import { AutoparError } from '../../src/ir/error.js';
 import { autopar, workplace } from './autopar.js';
 
@@ -110,6 +111,72 @@ test('the objective can be memory', async (t) => {
   const [fast, small] = [await peak('time'), await peak('memory')];
   t.true(small.bytes < fast.bytes);
   t.true(small.seconds > fast.seconds);
+});
+
+test('with the objective memory bytes rule the others out, as simulate has them, and the proof is of what was searched', async (t) => {
+  const { folder, remove } = workplace();
+  t.teardown(remove);
+  const run = async (line: string) => {
+    const { code, stdout, stderr } = await autopar(line.split(' '), { cwd: folder });
+    t.is(code, 0, stderr);
+    return stdout;
+  };
+  const report = await run(`${SEARCH} --objective memory -o out`);
+  t.regex(
+    report,
+    /optimal under the cost model, with nothing on the host, the usual order of the axes, stages cut evenly and no naive schedule\n/,
+  );
+  t.regex(report, /degrees +with +memory +more +step\n/);
+  t.notRegex(report, /slower|-\d[\d.]* %/);
+  const said = await run('explain out --rejected');
+  const [, chosen = ''] = /: ([\d.]+ GB) on stage \d+, .* per step\n/.exec(said) ?? [];
+  t.true(report.includes(`memory     ${chosen} of 80 GB`), said);
+  t.regex(said, /needs [\d.]+ GB on stage \d+, 1\.\d{3} times as much; takes [\d.]+ m?s/);
+  t.notRegex(said, /as long/);
+  interface Step {
+    readonly peakBytes: number;
+    readonly timesAsMuch: number;
+    readonly configuration: SimulateOptions & { readonly degrees: Partial<SimulateOptions> };
+  }
+  const { predicted, search, runnersUp } = JSON.parse(
+    await run(`${SEARCH} --objective memory -o out --force --json`),
+  ) as { predicted: { peakBytes: number[] }; search: { with: string[] }; runnersUp: Step[] };
+  t.is(search.with[0], 'nothing on the host');
+  const least = Math.max(...predicted.peakBytes);
+  t.true(runnersUp.length > 3);
+  for (const { peakBytes, timesAsMuch, configuration } of runnersUp) {
+    t.true(timesAsMuch >= 1 && Math.abs(timesAsMuch / (peakBytes / least) - 1) < 1e-6, `${timesAsMuch}`);
+    const { degrees, globalBatch, microBatch, zero, recompute, schedule, virtualStages } = configuration;
+    const { stages } = await simulate({
+      ...{ generate: MODEL, cluster: '2x4:a100-sxm-80', loss: { kind: 'cross_entropy' }, ...degrees, globalBatch },
+      ...{ microBatch, zero, recompute, virtualStages, ...(schedule ? { schedule } : {}) },
+    } as SimulateOptions);
+    t.is(Math.max(...stages.map(({ total }) => total)), peakBytes);
+  }
+  const explained = JSON.parse(await run('explain out --rejected --json')) as {
+    objective: string;
+    verdicts: { kind: string; timesAsMuch?: number; best?: { bytes: number } }[];
+  };
+  t.is(explained.objective, 'memory');
+  const priced = explained.verdicts.filter(({ kind }) => kind === 'priced');
+  const first = priced[0]?.best?.bytes ?? 0;
+  for (const { timesAsMuch, best } of priced) t.is(timesAsMuch, (best?.bytes ?? 0) / first);
+  const pinned = await run(`${SEARCH} --objective memory --offload all --mesh-order tp,pp,dp,sp --pp 1 -o all`);
+  t.regex(pinned, /optimal under the cost model\n/);
+});
+
+test('a part of a cluster that is one device has no other degrees, and explain says where the other parts are told', async (t) => {
+  const { folder, remove } = workplace();
+  t.teardown(remove);
+  const run = (line: string) => autopar(line.split(' '), { cwd: folder });
+  const compiled = await run(`${SEARCH} --objective devices --within 1000 -o out`);
+  t.regex(compiled.stdout, /parts of the cluster\n/);
+  const { code, stdout } = await run('explain out --rejected');
+  t.is(code, 0);
+  t.regex(
+    stdout,
+    /: .* per step\n\nno other degrees are possible on this cluster; .* the other parts are in its report\n$/,
+  );
 });
 
 test('explain says why the others were not taken, and what more memory or faster links would bring', async (t) => {
