@@ -103,7 +103,7 @@ test('a time limit that is over says so, and that no part was in time is another
   const first = await run(`${line} -o first`);
   t.is(first.code, 0, first.stderr);
   t.regex(first.stderr, /^note: the time limit of 0 s was over before any plan was found: this is the first that fits/);
-  const late = await run(`${line} --memory 1GB -o out`);
+  const late = await run(`${line} --memory 500MB -o out`);
   t.is(late.code, 4);
   t.regex(late.stderr, /^error\[out-of-time\]: the time limit was over before any plan was found: nothing fits/);
   const slow = await run(`${SEARCH} --cluster mixed.yaml --train --objective devices --within 0.0001 -o out`);

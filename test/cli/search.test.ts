@@ -127,7 +127,7 @@ test('pins with which nothing fits are named too, beside what else would', async
   t.regex(stderr, /without pins a plan that fits takes [\d.]+ µs a step; else --dp 4 --tp 1 fits/);
   t.regex(
     (await compile(`${line} --memory 100kB`)).stderr,
-    /hint: pins\[1\]: .* on h\.\*\.attn leaves nothing that fits/,
+    /hint: pins\[0\]: .* on h\.\*\.mlp leaves nothing that fits/,
   );
 });
 

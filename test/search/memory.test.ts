@@ -64,7 +64,7 @@ for (const [name, graph, clusters] of [
         if (cluster.local) t.true((completed?.cost ?? Infinity) >= least, `within ${limit}: ${completed?.cost}`);
         else t.is(completed?.cost, least, `within ${limit}`);
         equal += Number(completed?.cost === least);
-        t.true((completed?.bound ?? Infinity) <= least);
+        t.true((completed?.bound ?? 0) <= least);
         t.true(atLeast <= limit);
         if (least > found.cost) binding += 1;
       }
