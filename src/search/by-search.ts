@@ -15,8 +15,8 @@ export function bySearch(mode: SearchOptions['mode'], solver: SolverName): Compl
     mode: mode === 'auto' ? 'dynamic_programming' : mode,
     solve: async (graph, mesh, cluster, { pins, ...given }) => {
       const options: SearchOptions = { ...given, pins: searchPins(graph, pins), mode, solver };
-      const found = await searchMesh(graph, mesh, cluster, options).catch((error: unknown) => {
-        throw (isForbidden(error) && pinConflict(graph, mesh, cluster, options, pins)) || error;
+      const found = await searchMesh(graph, mesh, cluster, options).catch(async (error: unknown) => {
+        throw (isForbidden(error) && (await pinConflict(graph, mesh, cluster, options, pins))) || error;
       });
       return { ...found, within: (limit) => fitMemory(graph, mesh, cluster, options, limit) };
     },
