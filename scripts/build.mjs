@@ -15,6 +15,8 @@ const root = dirname(dirname(fileURLToPath(import.meta.url)));
 const output = join(root, 'dist');
 /** As deep as the modules, whose paths to package.json hold here too. */
 const bundle = join(output, 'bundle', 'cli');
+/** What the compiler knows of its last run, so that it looks at changed files alone; it goes with `dist`, whose files it speaks for. */
+const buildInfo = join(output, '.tsbuildinfo');
 /** What is run by its path: the command, and what is started in a thread beside whatever module asks for it. */
 const ENTRIES = ['cli/main', 'runtime/rank', 'search/solver/solver-thread', 'search/solver/companion-thread'];
 const compiler = join(dirname(createRequire(import.meta.url).resolve('typescript/package.json')), 'bin', 'tsc');
@@ -57,6 +59,7 @@ function removeStale() {
   for (const entry of readdirSync(output, { recursive: true, withFileTypes: true })) {
     if (!entry.isFile() || (entry.parentPath ?? entry.path).startsWith(bundle)) continue;
     const file = join(entry.parentPath ?? entry.path, entry.name);
+    if (file === buildInfo) continue;
     const source = relative(output, file).replace(/\.(d\.ts|js|js\.map|d\.ts\.map)$/, '.ts');
     if (!existsSync(join(root, source))) rmSync(file);
   }
