@@ -159,7 +159,7 @@ async function measureGraph(file: string): Promise<number> {
   const step = withTraining(imported, training);
   const pass = processorSeconds(start);
   const forward = graph.nodes.length;
-  const differentiated = step.graph.nodes.filter(({ scope }) => scope === 'micro').length;
+  const differentiated = step.graph.nodes.filter(({ phase }) => phase !== 'update').length;
   const planning = await planningSeconds(step);
   const columns = [
     String(forward).padStart(9),

@@ -125,8 +125,8 @@ export class GraphBuilder {
       outputs,
       module: [...this.path],
       layer: null,
-      scope: 'micro',
       phase: 'forward',
+      forward: null,
       group: name,
       body: null,
     };

@@ -70,7 +70,7 @@ export function planAxes(graph: ShardedGraph, cluster: Cluster): readonly AxisUs
     const over = axes.filter(({ subAxes }) => subAxes.some(({ name }) => node.axes.includes(name)));
     const name = over.map((axis) => axis.name).join('·');
     const sum = sums.get(name) ?? { axes: over, bytes: 0, nanoseconds: 0 };
-    const runs = runsPerStep(node.scope, graph);
+    const runs = runsPerStep(node.phase, graph);
     sum.bytes += runs * communicatedBytes(node, graph);
     sum.nanoseconds += runs * priceNode(node, graph, cluster);
     sums.set(name, sum);

@@ -41,7 +41,7 @@ export function heaviestOf(
   const byName = new Map(graph.nodes.map((node) => [node.name, node]));
   for (const node of sharded.nodes) {
     if (node.kind !== 'compute') continue;
-    const price = runsPerStep(node.scope, sharded) * priceNode(node, sharded, cluster);
+    const price = runsPerStep(node.phase, sharded) * priceNode(node, sharded, cluster);
     seconds.set(node.origin, (seconds.get(node.origin) ?? 0) + price / 1e9);
     if (node.op === byName.get(node.origin)?.op) main.set(node.origin, node);
   }
@@ -82,7 +82,7 @@ export function communicationOf(sharded: ShardedGraph, cluster: Cluster): readon
         kind: node.collective.kind,
         axes: node.axes,
         bytes: Math.max(...bytes),
-        seconds: (runsPerStep(node.scope, sharded) * priceNode(node, sharded, cluster)) / 1e9,
+        seconds: (runsPerStep(node.phase, sharded) * priceNode(node, sharded, cluster)) / 1e9,
       },
     ];
   });

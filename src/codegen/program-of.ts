@@ -1,8 +1,8 @@
 /**
  * @file sharded graph → program: order, segments, instructions, and where everything is found.
  */
-import type { ConstantTensor, Graph, Scope } from '../ir/graph.js';
-import { orderPhase, phasesOf, type Step } from '../partition/order.js';
+import type { ConstantTensor, Graph } from '../ir/graph.js';
+import { orderPhase, phasesOf, type Runs, type Step } from '../partition/order.js';
 import { isInlined, readersOutside } from '../partition/segments.js';
 import type { ComputeNode, ShardedGraph, ShardedTensor } from '../partition/sharded-graph.js';
 import {
@@ -28,7 +28,7 @@ export function programOf(graph: Graph, sharded: ShardedGraph, model: Program['m
   const bound = new Set(sharded.weights.map((weight) => weight.tensor).filter((tensor) => !inline.has(tensor)));
   const kept = new Set(sharded.state.map(({ to }) => to));
   const left = new Set(sharded.state.map(({ from }) => from));
-  const ordered = phasesOf(sharded).map(({ phase, scope }) => ({ phase, scope, steps: orderPhase(sharded, scope) }));
+  const ordered = phasesOf(sharded).map(({ phase, runs }) => ({ phase, runs, steps: orderPhase(sharded, runs) }));
   const everyStep = ordered.flatMap(({ steps }) => steps);
   const around: Surroundings = { graph: sharded, bound, inline, readOutside: readersOutside(sharded, everyStep) };
   const files = new Map<string, Uint8Array>();
@@ -63,9 +63,9 @@ export function programOf(graph: Graph, sharded: ShardedGraph, model: Program['m
       label: labelOf(first.layer, first.origin),
     };
   };
-  const lists = ordered.map(({ phase, scope, steps }) => ({ phase, scope, list: steps.map(written) }));
+  const lists = ordered.map(({ phase, runs, steps }) => ({ phase, runs, list: steps.map(written) }));
   const phases = Object.fromEntries(
-    lists.map(({ phase, scope, list }) => [phase, withFrees(list, sharded, keptBehind(sharded, scope, lists))]),
+    lists.map(({ phase, runs, list }) => [phase, withFrees(list, sharded, keptBehind(sharded, runs, lists))]),
   );
   const instructions = Object.values(phases).flat();
   const coordinates = Object.fromEntries(
@@ -115,12 +115,12 @@ function scheduleOf({ microBatches }: ShardedGraph): Program['schedule'] {
  */
 function keptBehind(
   sharded: ShardedGraph,
-  scope: Scope | undefined,
-  lists: readonly { readonly scope: Scope | undefined; readonly list: readonly Instruction[] }[],
+  runs: Runs | undefined,
+  lists: readonly { readonly runs: Runs | undefined; readonly list: readonly Instruction[] }[],
 ): ReadonlySet<string> {
-  if (scope !== 'micro') return new Set();
-  const later = lists.filter((other) => other.scope !== 'micro').flatMap(({ list }) => list);
-  const own = lists.filter((other) => other.scope === 'micro').flatMap(({ list }) => list);
+  if (runs !== 'micro') return new Set();
+  const later = lists.filter((other) => other.runs !== 'micro').flatMap(({ list }) => list);
+  const own = lists.filter((other) => other.runs === 'micro').flatMap(({ list }) => list);
   return new Set([
     ...sharded.state.map(({ to }) => to),
     ...own.flatMap((instruction) => (instruction.kind === 'accumulate' ? [instruction.output] : [])),

@@ -79,8 +79,8 @@ export function makeSegment(nodes: readonly ComputeNode[], around: Surroundings)
     outputs: node.outputs.map((output, position) => (output === null ? `u${index}_${position}` : declare(output, 't'))),
     module: [],
     layer: null,
-    scope: node.scope,
     phase: node.phase,
+    forward: null,
     group: `${node.op}_${index}`,
     body: null,
   }));

@@ -36,7 +36,7 @@ export function predict(graph: ShardedGraph, cluster: Cluster, wholeFlops?: numb
   let flopsPerRank = 0;
   let bytesCommunicated = 0;
   for (const node of graph.nodes) {
-    const runs = runsPerStep(node.scope, graph);
+    const runs = runsPerStep(node.phase, graph);
     const price = runs * priceNode(node, graph, cluster);
     const part = partName(node, graph.mesh);
     nanoseconds += price;
@@ -62,7 +62,7 @@ export function predict(graph: ShardedGraph, cluster: Cluster, wholeFlops?: numb
 
 /** Price of a step of a sharded graph in integer nanoseconds: the number that the search minimises. */
 export function priceGraph(graph: ShardedGraph, cluster: Cluster): number {
-  return graph.nodes.reduce((sum, node) => sum + runsPerStep(node.scope, graph) * priceNode(node, graph, cluster), 0);
+  return graph.nodes.reduce((sum, node) => sum + runsPerStep(node.phase, graph) * priceNode(node, graph, cluster), 0);
 }
 
 /** What a rank holds at its fullest moment: under the bundled runtime on this machine, by plain liveness elsewhere. */

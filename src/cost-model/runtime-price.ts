@@ -21,7 +21,7 @@ export function runtimeSeconds(
   graph: ShardedGraph,
   device: DeviceSpec,
 ): { readonly segments: number; readonly copies: number } {
-  const phases = phasesOf(graph).map(({ scope }) => ({ scope, steps: orderPhase(graph, scope) }));
+  const phases = phasesOf(graph).map(({ runs }) => ({ runs, steps: orderPhase(graph, runs) }));
   const readOutside = readersOutside(
     graph,
     phases.flatMap(({ steps }) => steps),
@@ -38,16 +38,16 @@ export function runtimeSeconds(
   const bound = new Set([...graph.weights.map(({ tensor }) => tensor), ...graph.constants.keys()]);
   let around = 0;
   let copies = graph.state.reduce((sum, { to }) => sum + copy(to), 0);
-  for (const { scope, steps } of phases) {
-    const runs = scope === 'micro' ? (graph.microBatches?.count ?? 1) : 1;
+  for (const { runs, steps } of phases) {
+    const times = runs === 'micro' ? (graph.microBatches?.count ?? 1) : 1;
     const collectives = steps.filter(({ kind }) => kind === 'start').length;
     const segments = steps.flatMap((step) => (step.kind === 'segment' ? [step.nodes] : []));
-    around += runs * Math.max(0, segments.length - collectives) * segmentSeconds;
+    around += times * Math.max(0, segments.length - collectives) * segmentSeconds;
     for (const nodes of segments) {
       const { outputs } = segmentResults(nodes, graph, readOutside);
       const inputs = inputsOf(nodes, bound);
-      around += runs * tensorSeconds * (Math.max(0, inputs - 1) + Math.max(0, outputs.length - 1));
-      for (const name of outputs) copies += runs * copy(name);
+      around += times * tensorSeconds * (Math.max(0, inputs - 1) + Math.max(0, outputs.length - 1));
+      for (const name of outputs) copies += times * copy(name);
     }
   }
   return { segments: around, copies };

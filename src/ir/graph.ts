@@ -22,12 +22,11 @@ export interface ConstantTensor extends TensorType {
 }
 
 /**
- * `micro`: runs once per micro-batch. `step`: runs once per optimizer step.
- * A graph without training has only `micro`.
+ * When an operator runs. `update` runs once per optimizer step, all others once per micro-batch; inference has `forward` alone.
+ * `backward-input` leads to the gradient of an activation, which an earlier operator waits for; `backward-weight` to gradients of
+ * parameters alone, so that it may run later (Qi et al. 2023, zero-bubble pipelines).
  */
-export type Scope = 'micro' | 'step';
-
-export type Phase = 'forward' | 'recompute' | 'backward' | 'update';
+export type Phase = 'forward' | 'recompute' | 'backward-input' | 'backward-weight' | 'update';
 
 /** One operator. `null` in `inputs` is an optional input that is left out; '' is never used. */
 export interface Node {
@@ -43,9 +42,13 @@ export interface Node {
   readonly module: readonly string[];
   /** The repeated layer it belongs to (`m.model.layers.0`), or null. Set by the pass `find-layers`. */
   readonly layer: string | null;
-  readonly scope: Scope;
   readonly phase: Phase;
-  /** Operators that share one strategy (an operator, its gradient operators, its recompute clones): the forward operator's name. */
+  /**
+   * The forward operator that a gradient, a recompute clone or an update belongs to. null for forward operators, for what sums up a
+   * parameter's gradients, and for what belongs to the step as a whole (its number, the gradient norm).
+   */
+  readonly forward: string | null;
+  /** The search's key: operators of one group share a strategy. A gradient may have its own, which is how ZeRO-1 is found. */
   readonly group: string;
   /** The subgraph that a recognised block stands for; null for plain operators. */
   readonly body: Graph | null;
@@ -92,8 +95,8 @@ export interface BatchDimension {
 }
 
 /**
- * A step in several micro-batches: operators of scope `micro` run once for each of them, on tensors of a micro-batch's size, those
- * of scope `step` once. What the former hand the latter is summed up on the way (ops/accumulate.ts).
+ * A step in several micro-batches: operators of all phases but `update` run once for each of them, on tensors of a micro-batch's
+ * size, those of `update` once. What the former hand the latter is summed up on the way (ops/accumulate.ts).
  */
 export interface MicroBatches {
   readonly count: number;
@@ -128,9 +131,14 @@ export const INTERNAL_OPSET = 24;
 /** Tensors of more dimensions are refused, as by NumPy and PyTorch: rules and layouts name every one of them. */
 export const MOST_DIMENSIONS = 64;
 
-/** How often an operator of a scope runs in a step. */
-export function runsPerStep(scope: Scope, { microBatches }: Pick<Graph, 'microBatches'>): number {
-  return scope === 'micro' ? (microBatches?.count ?? 1) : 1;
+/** How often an operator of a phase runs in a step. */
+export function runsPerStep(phase: Phase, { microBatches }: Pick<Graph, 'microBatches'>): number {
+  return phase === 'update' ? 1 : (microBatches?.count ?? 1);
+}
+
+/** Whether operators of a phase make gradients. */
+export function isBackward(phase: Phase): boolean {
+  return phase === 'backward-input' || phase === 'backward-weight';
 }
 
 /** Number of elements of a shape; 1 for a scalar. */

@@ -90,7 +90,7 @@ function lastUses(graph: ShardedGraph, resident: ReadonlySet<string>): readonly 
     for (const name of names) if (name !== null && !resident.has(name) && !given.has(name)) last.set(name, index);
   });
   const result: string[][] = graph.nodes.map(() => []);
-  const lastMicro = graph.microBatches ? graph.nodes.filter(({ scope }) => scope === 'micro').length - 1 : -1;
+  const lastMicro = graph.microBatches ? graph.nodes.filter(({ phase }) => phase !== 'update').length - 1 : -1;
   const kept = new Set(graph.state.map(({ to }) => to));
   for (const [name, index] of last) result[kept.has(name) ? Math.max(index, lastMicro) : index]?.push(name);
   return result;

@@ -1,23 +1,24 @@
 /**
  * @file The order of one phase: sharded nodes → segments, starts and waits.
  *
- * A segment takes operators of one layer, phase and scope as long as any is ready. Then every collective whose operand
+ * A segment takes operators of one layer and pass (forward, backward, update) as long as any is ready. Then every collective whose operand
  * is there is started; other layers' ready operators run while it is under way; only when nothing else can run does the
  * phase wait for the collective that was started first. All ranks derive the same order, so no two ranks can wait for
  * each other's different collectives.
  */
-import type { Scope } from '../ir/graph.js';
+import { isBackward } from '../ir/graph.js';
 import { isAccumulator } from '../ir/ops/accumulate.js';
 import type { CommunicationNode, ComputeNode, ShardedGraph } from './sharded-graph.js';
 
-/** The phases of a step in order: one of everything, or with micro-batches one per scope. */
-export function phasesOf({
-  microBatches,
-}: ShardedGraph): readonly { readonly phase: string; readonly scope?: Scope }[] {
+/** How often a list of instructions runs: once for each micro-batch, or once per step. */
+export type Runs = 'micro' | 'step';
+
+/** The lists of a step in order: one of everything, or with micro-batches what runs for each of them, then what runs once. */
+export function phasesOf({ microBatches }: ShardedGraph): readonly { readonly phase: string; readonly runs?: Runs }[] {
   if (!microBatches) return [{ phase: 'forward' }];
   return [
-    { phase: 'micro', scope: 'micro' },
-    { phase: 'step', scope: 'step' },
+    { phase: 'micro', runs: 'micro' },
+    { phase: 'step', runs: 'step' },
   ];
 }
 
@@ -28,11 +29,12 @@ export type Step =
   | { readonly kind: 'accumulate'; readonly node: ComputeNode };
 
 /**
- * Orders the nodes of one scope; of any, where none is given. What other scopes make is there before it begins.
+ * Orders the nodes that run so often; all of them, where that is left out. What the others make is there before it begins.
  * Throws (a fault of ours) where they depend on each other in a circle.
  */
-export function orderPhase(whole: ShardedGraph, scope?: Scope): readonly Step[] {
-  const isMember = (node: ShardedGraph['nodes'][number]) => scope === undefined || node.scope === scope;
+export function orderPhase(whole: ShardedGraph, runs?: Runs): readonly Step[] {
+  const isMember = (node: ShardedGraph['nodes'][number]) =>
+    runs === undefined || (node.phase === 'update') === (runs === 'step');
   const graph: ShardedGraph = { ...whole, nodes: whole.nodes.filter(isMember) };
   const given = new Set(givenTensors(whole));
   for (const node of whole.nodes) if (!isMember(node)) for (const name of resultsOf(node)) given.add(name);
@@ -147,7 +149,7 @@ class ReadyNodes {
 /** Accumulators are no part of segments: they keep a sum from one micro-batch to the next. */
 function segmentKey(node: ComputeNode): string {
   if (isAccumulator(node)) return 'accumulate';
-  return `${node.layer ?? ''}\u0000${node.phase}\u0000${node.scope}`;
+  return `${node.layer ?? ''}\u0000${isBackward(node.phase) ? 'backward' : node.phase}`;
 }
 
 /** Keeps a list ascending; new entries are mostly larger than all others. */

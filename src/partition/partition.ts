@@ -34,7 +34,7 @@ export function partition(graph: Graph, assignment: Assignment, redistributor: R
 }
 
 /** Where a node of the sharded graph comes from. */
-type Origin = Pick<Node, 'layer' | 'phase' | 'scope'> & { readonly origin: string };
+type Origin = Pick<Node, 'layer' | 'phase'> & { readonly origin: string };
 
 /** One lowering under way: the sharded graph so far and what each tensor is available as. */
 class Partitioning {
@@ -66,13 +66,13 @@ class Partitioning {
     });
     const stateInputs = new Map(graph.state.map(({ input, output }) => [output, input]));
     for (const node of graph.nodes) this.lower(node);
-    const scopes = new Map(
-      graph.nodes.flatMap(({ outputs, scope }) => outputs.map((output) => [output, scope] as const)),
+    const phases = new Map(
+      graph.nodes.flatMap(({ outputs, phase }) => outputs.map((output) => [output, phase] as const)),
     );
     const outputs = graph.outputs.map((output) => {
       const reader: Reader = { kind: 'output', name: output, operand: 0 };
-      const scope = scopes.get(output) ?? (graph.microBatches ? 'step' : 'micro');
-      const origin: Origin = { origin: output, layer: null, phase: scope === 'step' ? 'update' : 'forward', scope };
+      const isOfStep = (phases.get(output) ?? (graph.microBatches ? 'update' : 'forward')) === 'update';
+      const origin: Origin = { origin: output, layer: null, phase: isOfStep ? 'update' : 'forward' };
       const kept = stateInputs.get(output);
       const layout = kept === undefined ? undefined : this.assignment.inputs.get(kept);
       const tensor = this.computed(this.demand(output, reader, layout, origin), origin);
@@ -98,7 +98,7 @@ class Partitioning {
 
   private lower(node: Node): void {
     const lowered = this.lowered(node);
-    const origin: Origin = { origin: node.name, layer: node.layer, phase: node.phase, scope: node.scope };
+    const origin: Origin = { origin: node.name, layer: node.layer, phase: node.phase };
     const names = new Map<string, string>();
     node.inputs.forEach((input, operand) => {
       const layout = lowered.operandLayouts[operand];
@@ -271,8 +271,7 @@ class Partitioning {
 
 /** What brings a micro-batch's outputs into their layouts is written last and runs with the micro-batch. */
 function microFirst(nodes: readonly ShardedNode[]): readonly ShardedNode[] {
-  const of = (scope: Origin['scope']) => nodes.filter((node) => node.scope === scope);
-  return [...of('micro'), ...of('step')];
+  return [...nodes.filter(({ phase }) => phase !== 'update'), ...nodes.filter(({ phase }) => phase === 'update')];
 }
 
 /** Bytes of one rank's block of a tensor. */

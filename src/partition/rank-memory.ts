@@ -21,7 +21,7 @@ const COORDINATE_BYTES = 8;
 
 /** What a rank of the bundled runtime holds at its fullest moment. */
 export function rankMemory(graph: ShardedGraph): Liveness {
-  const phases = phasesOf(graph).map(({ scope }) => ({ scope, steps: orderPhase(graph, scope) }));
+  const phases = phasesOf(graph).map(({ runs }) => ({ runs, steps: orderPhase(graph, runs) }));
   const walk = new Walk(
     graph,
     phases.flatMap(({ steps }) => steps),
@@ -29,9 +29,9 @@ export function rankMemory(graph: ShardedGraph): Liveness {
   // What one micro-batch leaves the next one finds: two of them show it.
   const { count } = graph.microBatches ?? { count: 1 };
   const later = phases.slice(1).flatMap(({ steps }) => readsOf(steps));
-  for (const { scope, steps } of phases) {
-    const kept = new Set(scope === 'micro' ? later : []);
-    for (let run = 0; run < (scope === 'micro' ? Math.min(2, count) : 1); run++) walk.phase(steps, kept);
+  for (const { runs, steps } of phases) {
+    const kept = new Set(runs === 'micro' ? later : []);
+    for (let run = 0; run < (runs === 'micro' ? Math.min(2, count) : 1); run++) walk.phase(steps, kept);
   }
   return walk.fullest();
 }

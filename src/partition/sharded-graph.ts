@@ -4,7 +4,7 @@
  */
 import type { DType } from '../ir/dtype.js';
 import type { Reduction } from '../ir/factor-rule.js';
-import type { Attributes, ConstantTensor, MicroBatches, Phase, Scope } from '../ir/graph.js';
+import type { Attributes, ConstantTensor, MicroBatches, Phase } from '../ir/graph.js';
 import type { Layout } from '../sharding-propagation/layout.js';
 import type { Mesh, SubAxis } from '../sharding-propagation/mesh.js';
 
@@ -50,7 +50,6 @@ interface Origin {
   readonly origin: string;
   readonly layer: string | null;
   readonly phase: Phase;
-  readonly scope: Scope;
 }
 
 /** An operator on local blocks. */
@@ -139,6 +138,6 @@ export interface ShardedGraph {
   readonly outputs: readonly { readonly tensor: string; readonly output: string }[];
   /** Tensors whose blocks the next step reads: what `from` is at the end of a step, `to` is at the beginning of the next. */
   readonly state: readonly { readonly from: string; readonly to: string }[];
-  /** As in the graph. Nodes of scope `micro` stand before those of scope `step`. */
+  /** As in the graph. Nodes of the phase `update` stand behind all others. */
   readonly microBatches?: MicroBatches;
 }

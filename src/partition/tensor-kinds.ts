@@ -1,6 +1,7 @@
 /**
  * @file What a tensor of a sharded graph is to a person who asks where memory goes.
  */
+import { isBackward } from '../ir/graph.js';
 import { isAccumulator } from '../ir/ops/accumulate.js';
 import type { ShardedGraph, ShardedNode } from './sharded-graph.js';
 
@@ -29,7 +30,7 @@ export function tensorKinds(graph: ShardedGraph): ReadonlyMap<string, TensorKind
     }
   }
   const isRead = (name: string, by: (node: ShardedNode) => boolean) => (readers.get(name) ?? []).some(by);
-  const trains = graph.nodes.some(({ phase }) => phase === 'backward');
+  const trains = graph.nodes.some(({ phase }) => isBackward(phase));
   const kinds = new Map<string, TensorKind>();
   // Backwards, so that the operand of a reduction is what its result is.
   for (const node of [...graph.nodes].reverse()) {
@@ -42,7 +43,7 @@ export function tensorKinds(graph: ShardedGraph): ReadonlyMap<string, TensorKind
           (reader.kind === 'compute' && isAccumulator(reader)) ||
           (reader.kind === 'communicate' && kinds.get(reader.output) === 'gradient'),
       );
-      const isActivation = isKept || (node.phase === 'forward' && isRead(name, ({ phase }) => phase === 'backward'));
+      const isActivation = isKept || (node.phase === 'forward' && isRead(name, ({ phase }) => isBackward(phase)));
       kinds.set(name, isGradient ? 'gradient' : isActivation ? 'activation' : 'temporary');
     }
   }

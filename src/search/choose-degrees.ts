@@ -125,7 +125,7 @@ function wholeFlops(graph: Graph): number {
   return graph.nodes.reduce((sum, node) => {
     const view = viewOf(graph, node);
     const { flops } = (entryOf(node.op, node.domain) ?? unknownEntry(node.op, node.domain)).work(view);
-    return sum + runsPerStep(node.scope, graph) * flops;
+    return sum + runsPerStep(node.phase, graph) * flops;
   }, 0);
 }
 

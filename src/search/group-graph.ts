@@ -114,7 +114,7 @@ class Building {
       const set = sets.get(node) as CandidateSet;
       const variable = this.variable(set.strategies.length);
       this.operators.set(node, { variable, set });
-      this.factors.push({ variables: [variable], table: this.costTable(set, runsPerStep(node.scope, graph)) });
+      this.factors.push({ variables: [variable], table: this.costTable(set, runsPerStep(node.phase, graph)) });
       node.outputs.forEach((tensor, index) => {
         if (tensor !== null) this.reserveView(tensor, this.end(node, 'out', index, set), sets);
       });
@@ -160,10 +160,10 @@ class Building {
     this.edge(tensor, producer, end, this.runsOf(readers[0] as Reader));
   }
 
-  /** How often what is done for a reader is done in a step: as partition puts it into the reader's scope. */
+  /** How often what is done for a reader is done in a step: as partition puts it into the reader's phase. */
   private runsOf(reader: Reader): number {
     const node = reader.kind === 'operator' ? this.nodeOf.get(reader.name) : this.makerOf.get(reader.name);
-    return node ? runsPerStep(node.scope, this.graph) : 1;
+    return node ? runsPerStep(node.phase, this.graph) : 1;
   }
 
   /** The edges from a tensor to its readers. */

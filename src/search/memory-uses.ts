@@ -67,11 +67,13 @@ class Gathering {
     this.graph = graph;
     this.mesh = mesh;
     this.fuses = fusesBlocks(cluster.device);
-    const of = (scope: Node['scope']) => graph.nodes.filter((node) => node.scope === scope);
-    this.order = graph.microBatches ? [...of('micro'), ...of('step')] : graph.nodes;
+    const micro = graph.nodes.filter(({ phase }) => phase !== 'update');
+    this.order = graph.microBatches
+      ? [...micro, ...graph.nodes.filter(({ phase }) => phase === 'update')]
+      : graph.nodes;
     this.place = new Map(this.order.map((node, index) => [node.name, index]));
     this.end = 2 * this.order.length + 2;
-    this.microCount = graph.microBatches ? of('micro').length : 0;
+    this.microCount = graph.microBatches ? micro.length : 0;
     this.readers = readersByTensor(graph);
     this.kept = new Set(graph.state.map(({ input }) => input));
   }

@@ -8,7 +8,7 @@ import { setImmediate } from 'node:timers/promises';
 import { type Cluster, clusterSize } from '../cost-model/cluster.js';
 import { memoryOf, type Prediction, usableBytes } from '../cost-model/predict.js';
 import { AutoparError } from '../ir/error.js';
-import type { Graph } from '../ir/graph.js';
+import { type Graph, isBackward } from '../ir/graph.js';
 import type { Assignment } from '../partition/assignment.js';
 import type { ShardedGraph } from '../partition/sharded-graph.js';
 import { type Mesh, makeMesh } from '../sharding-propagation/mesh.js';
@@ -336,7 +336,7 @@ function nothingFits(
   const devices = clusterSize(cluster);
   const reasons = rejected.map(({ degrees, reason }) => `dp ${degrees.dp} tp ${degrees.tp}: ${reason}`).join('; ');
   const enough = devices * 2 ** Math.ceil(Math.log2(Math.max(2, leastBytes / Math.max(1, limit))));
-  const isTraining = graph.nodes.some(({ phase }) => phase === 'backward');
+  const isTraining = graph.nodes.some(({ phase }) => isBackward(phase));
   const hints = [
     ...(isTimeLimited ? ['a longer --time-limit'] : []),
     `devices with more memory (--cluster; --memory ${bytesWritten(leastBytes * 1.01).replace(' ', '')} would do)`,

@@ -4,7 +4,7 @@
  */
 import type { Cluster } from '../cost-model/cluster.js';
 import { memoryOf } from '../cost-model/predict.js';
-import type { Graph } from '../ir/graph.js';
+import { type Graph, isBackward } from '../ir/graph.js';
 import { type TensorKind, tensorKinds } from '../partition/tensor-kinds.js';
 import { chooseDegrees, lowered, type Solved } from './choose-degrees.js';
 import { bytesWritten, timeWritten } from './figures.js';
@@ -26,7 +26,7 @@ export async function remedyOf(
     const { dp, tp } = fastest.solved.degrees;
     return `--dp ${dp} --tp ${tp} fits, at ${timeWritten(fastest.prediction.stepSeconds * 1e9)} a step`;
   }
-  if (graph.microBatches || !graph.nodes.some(({ phase }) => phase === 'backward')) return null;
+  if (graph.microBatches || !graph.nodes.some(({ phase }) => isBackward(phase))) return null;
   for (const solved of tried) {
     const sharded = lowered(graph, cluster, solved);
     const { peakBytes, held } = memoryOf(sharded, cluster);

@@ -21,7 +21,7 @@ function node(op: string, inputs: string[], output: string, layer: string | null
     outputs: [output],
     module: [],
     layer,
-    scope: 'micro',
+    forward: null,
     phase: 'forward',
     group: output,
     body: null,

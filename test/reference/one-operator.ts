@@ -27,7 +27,7 @@ export function operatorModel(
         outputs,
         module: [],
         layer: null,
-        scope: 'micro',
+        forward: null,
         phase: 'forward',
         group: 'node',
         body: null,

@@ -42,7 +42,7 @@ function summed(): Graph {
   const nodes: readonly Node[] = [
     product,
     accumulator('projected', 'sum', product),
-    { ...relu, scope: 'step', inputs: ['sum'] },
+    { ...relu, phase: 'update', inputs: ['sum'] },
   ];
   const tensors = new Map([...graph.tensors, ['sum', typeOf(graph, 'projected')] as const]);
   return { ...graph, nodes, tensors, microBatches: { count: 3, cut: new Map([['x', 0]]) } };

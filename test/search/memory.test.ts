@@ -111,8 +111,8 @@ function summed(): Graph {
   const nodes: readonly Node[] = [
     up,
     accumulator('layers.0.up', 'sum', up),
-    { ...act, scope: 'step', inputs: ['sum'] },
-    { ...down, scope: 'step' },
+    { ...act, phase: 'update', inputs: ['sum'] },
+    { ...down, phase: 'update' },
   ];
   const tensors = new Map([...MLP.tensors, ['sum', typeOf(MLP, 'layers.0.up')] as const]);
   return { ...MLP, nodes, tensors, microBatches: { count: 3, cut: new Map([['x', 0]]) } };

@@ -46,7 +46,7 @@ export class GraphBuilder {
       outputs: [name],
       module: [],
       layer: this.layer,
-      scope: 'micro',
+      forward: null,
       phase: 'forward',
       group: name,
       body: null,

@@ -7,7 +7,7 @@ import { isFloating } from '../../ir/dtype.js';
 import { elementCount } from '../../ir/graph.js';
 import type { ShardedNode } from '../../partition/sharded-graph.js';
 import { deviceCount } from '../../sharding-propagation/mesh.js';
-import { inputsOf, isView, outputsOf, phaseOf, type StepGraph } from './step-graph.js';
+import { inputsOf, isView, outputsOf, type StepGraph } from './step-graph.js';
 
 /** Elements of one rank at a part's fullest moment; and at that of ranks that share out what each of them would have whole. */
 export interface Live {
@@ -52,7 +52,7 @@ interface Span extends Live {
 
 /** Groups of the forward in their order. */
 function stepsOf(graph: StepGraph): readonly string[] {
-  const forward = graph.sharded.nodes.filter((node) => node.scope === 'micro' && phaseOf(node) === 'forward');
+  const forward = graph.sharded.nodes.filter((node) => node.phase === 'forward');
   return [...new Set(forward.map((node) => graph.group(node)))];
 }
 
@@ -63,7 +63,7 @@ function* spansOf(
 ): Generator<Span> {
   const made = new Map<string, { from: number; to: number }>();
   for (const node of graph.sharded.nodes) {
-    const index = node.scope === 'micro' && phaseOf(node) === 'forward' ? at.get(graph.group(node)) : undefined;
+    const index = node.phase === 'forward' ? at.get(graph.group(node)) : undefined;
     if (index === undefined) continue;
     for (const name of inputsOf(node)) {
       if (graph.weights.has(name)) continue;

@@ -137,7 +137,7 @@ const MOVES: ReadonlySet<OperatorFamily> = new Set(['view']);
 function* kernels(graph: StepGraph, inScan: InScan): Generator<Kernel> {
   const gathered = new Map<string, ShardedNode[]>();
   for (const node of graph.sharded.nodes) {
-    if (node.scope !== 'micro') continue;
+    if (node.phase === 'update') continue;
     const key = `${phaseOf(node)} ${graph.group(node)}`;
     const list = gathered.get(key);
     if (list) list.push(node);

@@ -13,7 +13,7 @@ export type Phase = 'forward' | 'backward';
 /** Looked up once, for all that reads it. `graph` is the unsharded training graph that `sharded` was lowered from. */
 export class StepGraph {
   /** By name of an unsharded node: its group. */
-  private readonly groupOf = new Map<string, string>();
+  private readonly groupOf: ReadonlyMap<string, string>;
   /** By group: the forward operator. */
   readonly heads = new Map<string, Node>();
   private readonly readers = new Map<string, ShardedNode[]>();
@@ -35,7 +35,7 @@ export class StepGraph {
     for (const node of graph.nodes) {
       if (node.phase === 'forward' && !this.heads.has(node.group)) this.heads.set(node.group, node);
     }
-    for (const node of graph.nodes) this.groupOf.set(node.name, forwardGroup(node, this.heads));
+    this.groupOf = forwardGroups(graph);
     for (const node of sharded.nodes) {
       for (const name of inputsOf(node)) {
         const list = this.readers.get(name);
@@ -116,9 +116,18 @@ export function outputsOf(node: ShardedNode): readonly string[] {
   return node.kind === 'compute' ? node.outputs.filter((name) => name !== null) : [node.output];
 }
 
-/** The group of the forward operator whose gradient a node belongs to; a sum of gradients is a group of its own. */
-function forwardGroup({ name, group, phase }: Node, heads: { has(group: string): boolean }): string {
-  if (phase === 'forward' || heads.has(group)) return group;
-  const [, of = ''] = /^(.*?)\/gradient(?:\/|$)/.exec(name) ?? [];
-  return heads.has(of) ? of : group;
+/** The group of each node's forward operator; a sum of what several readers' gradients make is a group of its own. */
+function forwardGroups(graph: Graph): ReadonlyMap<string, string> {
+  const forward = new Map(graph.nodes.flatMap((node) => (node.phase === 'forward' ? [[node.name, node.group]] : [])));
+  const makers = new Map(graph.nodes.flatMap((node) => node.outputs.map((output) => [output, node] as const)));
+  const isSum = (node: Node) =>
+    node.inputs.length > 1 &&
+    entryOf(node.op, node.domain)?.family === 'elementwise' &&
+    node.inputs.map((input) => makers.get(input)).every((maker) => maker?.forward && maker.forward !== node.forward);
+  return new Map(
+    graph.nodes.map((node) => {
+      const of = node.forward === null || isSum(node) ? undefined : forward.get(node.forward);
+      return [node.name, of ?? node.group];
+    }),
+  );
 }

@@ -34,7 +34,12 @@ export function appendOptimizer(
   const isMeasured = isGuarded || options.clipNorm !== undefined;
   const trained = given.map((item) => {
     const reader = readers.get(item.name);
-    const owner: Owner = { name: item.name, layer: reader?.layer ?? null, module: reader?.module ?? [] };
+    const owner: Owner = {
+      name: item.name,
+      layer: reader?.layer ?? null,
+      module: reader?.module ?? [],
+      forward: reader?.name ?? null,
+    };
     if (!isMeasured) return { ...item, owner };
     // Its square is summed up in the type of the update, which both read.
     return {

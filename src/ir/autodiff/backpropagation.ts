@@ -1,7 +1,7 @@
 /**
  * @file Gradients handed back through a graph, from its last operator to its first. Every operator's gradient is its registry
- * entry's; what several readers hand back is added up where the tensor is made. Gradient operators stand in the phase
- * `backward`, in the layer of the operator they belong to.
+ * entry's; what several readers hand back is added up where the tensor is made. Gradient operators stand in
+ * the layer of the operator they belong to, in the phase `backward-input` where an activation's gradient follows from them.
  */
 import { isFloating } from '../dtype.js';
 import { AutoparError } from '../error.js';
@@ -89,6 +89,8 @@ class Backpropagation {
   private readonly replaced = new Map<Node, Node>();
   /** What readers have handed back so far, by tensor. */
   private readonly parts = new Map<string, string[]>();
+  /** Tensors that hold gradients of computed tensors. */
+  private readonly ofActivations = new Set<string>();
 
   constructor(
     private readonly graph: Graph,
@@ -109,7 +111,18 @@ class Backpropagation {
       if (found !== null) gradients.set(name, found);
     }
     const forward = graph.nodes.map((node) => this.replaced.get(node) ?? node);
-    return { forward, nodes: this.nodes, tensors: this.tensors, weights: this.weights, gradients };
+    return { forward, nodes: this.inPhases(), tensors: this.tensors, weights: this.weights, gradients };
+  }
+
+  /** What is new, with the operators apart that some activation's gradient is made from. */
+  private inPhases(): readonly Node[] {
+    const leads = new Set(this.ofActivations);
+    const phased = [...this.nodes].reverse().map((node): Node => {
+      if (!node.outputs.some((name) => name !== null && leads.has(name))) return node;
+      for (const name of node.inputs) if (name !== null) leads.add(name);
+      return { ...node, phase: 'backward-input' };
+    });
+    return phased.reverse();
   }
 
   /** Hands the gradients of a node's results back to its operands. */
@@ -122,6 +135,7 @@ class Backpropagation {
     const gradient = question.own?.(node) ?? registered(node).gradient;
     if (typeof gradient === 'string') return;
     const results = node.outputs.map((name) => (name === null ? null : this.gradientOf(name, node)));
+    for (const name of results) if (name !== null) this.ofActivations.add(name);
     const { tensors, weights } = this;
     const block = question.block?.({ graph, node, wanted, results, tensors, weights, loss: question.loss });
     if (block) {
@@ -229,8 +243,8 @@ class Backpropagation {
       outputs,
       module: near?.module ?? [],
       layer: near?.layer ?? null,
-      scope: 'micro',
-      phase: 'backward',
+      phase: 'backward-weight',
+      forward: near?.name ?? null,
       group: name,
       body: null,
     });

@@ -100,7 +100,8 @@ function asBlock(
   const all = made.tensors;
   const found = node.inputs.map((input, operand) => (wanted[operand] ? (slopes.get(input ?? '') ?? null) : null));
   const ends = new Set(found.filter((tensor) => tensor !== null));
-  const place = { layer: node.layer, module: node.module, scope: node.scope, phase: 'backward' as const };
+  const { layer, module } = node;
+  const place = { layer, module, phase: 'backward-weight' as const, forward: node.name };
   const nodes = needed(made.nodes, ends).map((inner) => ({ ...inner, ...place, group: inner.name }));
   const produced = new Set(nodes.flatMap((inner) => inner.outputs));
   const read = new Set(nodes.flatMap((inner) => inner.inputs).filter((item) => item !== null && !produced.has(item)));

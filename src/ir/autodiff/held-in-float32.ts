@@ -67,10 +67,10 @@ function heldInside(body: Graph, low: LowType): Graph {
 }
 
 /** To `low` and back. */
-function casts({ layer, module, scope, phase }: Node, low: LowType, from: string, to: string): readonly Node[] {
+function casts({ layer, module, phase, forward }: Node, low: LowType, from: string, to: string): readonly Node[] {
   const between = `${to}/narrow`;
   const step = (name: string, input: string, output: string, dtype: DType): Node => ({
-    ...{ layer, module, scope, phase, domain: '', body: null },
+    ...{ layer, module, phase, forward, domain: '', body: null },
     ...{ name, op: 'Cast', attributes: { to: onnxOfDtype(dtype) }, inputs: [input], outputs: [output], group: name },
   });
   return [step(`${to}/round`, from, between, low), step(`${to}/widen`, between, to, WIDE)];
@@ -78,7 +78,7 @@ function casts({ layer, module, scope, phase }: Node, low: LowType, from: string
 
 /** A block that rounds to `low` and back: its two casts stay together, and none of them is moved. */
 function rounding(near: Node, low: LowType, from: string, to: string, type: TensorType): Node {
-  const { layer, module, scope, phase } = near;
+  const { layer, module, phase, forward } = near;
   const body: Graph = {
     name: 'Rounding',
     nodes: casts(near, low, from, to),
@@ -92,7 +92,7 @@ function rounding(near: Node, low: LowType, from: string, to: string, type: Tens
   const name = `${to}/rounding`;
   const attributes = { to: onnxOfDtype(low) };
   return {
-    ...{ layer, module, scope, phase },
+    ...{ layer, module, phase, forward },
     name,
     op: 'Rounding',
     domain: BLOCK_DOMAIN,

@@ -72,8 +72,8 @@ export class LossWriter {
       outputs: [name, ...further],
       module: ['loss'],
       layer: null,
-      scope: 'micro',
       phase: 'forward',
+      forward: null,
       group: name,
       body: null,
     });
@@ -89,7 +89,7 @@ export class LossWriter {
   divide({ numerator, denominator }: LossRatio, loss: string): void {
     const sums = this.typeOf(numerator);
     const { dtype } = this.typeOf(loss);
-    const once = { domain: '', module: ['loss'], layer: null, scope: 'step', phase: 'update', body: null } as const;
+    const once = { domain: '', module: ['loss'], layer: null, phase: 'update', forward: null, body: null } as const;
     const quotient = sums.dtype === dtype ? loss : this.name('loss/quotient', sums);
     const [name, turned] = [this.unusedNode(`${loss}/mean`), this.unusedNode(`${loss}/cast`)];
     const inputs = [numerator, denominator];

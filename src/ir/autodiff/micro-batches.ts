@@ -42,7 +42,7 @@ export function microBatchesOf(graph: Graph, count: number, loss: string, sums: 
   if (marks.size % count !== 0) throw uneven(marks.size, count);
   const numbering = new Map<string, string>();
   for (const node of graph.nodes) {
-    if (node.scope === 'step' || node.outputs.some((name) => name !== null && sums.has(name))) continue;
+    if (node.phase === 'update' || node.outputs.some((name) => name !== null && sums.has(name))) continue;
     const numbered = numberedFactor(graph, node, marks);
     if (numbered === null) checkApart(graph, node, marks, loss);
     else numbering.set(node.name, numbered);
@@ -212,20 +212,20 @@ export function withAccumulators(graph: Graph, loss: string): Graph {
     return name;
   };
   const updates = graph.nodes.flatMap((node) => {
-    if (node.scope === 'micro') return [];
+    if (node.phase !== 'update') return [];
     const inputs = node.inputs.map((name) => {
       const maker = name === null ? undefined : makers.get(name);
-      return name !== null && maker?.scope === 'micro' ? hold(name, maker) : name;
+      return name !== null && maker && maker.phase !== 'update' ? hold(name, maker) : name;
     });
     return [withOperands(node, inputs)];
   });
   const summed: Graph = {
     ...graph,
-    nodes: [...graph.nodes.filter(({ scope }) => scope === 'micro'), ...accumulators, ...updates],
+    nodes: [...graph.nodes.filter(({ phase }) => phase !== 'update'), ...accumulators, ...updates],
     tensors,
   };
   const lossMaker = makers.get(loss);
-  return lossMaker?.scope === 'micro' ? summedLoss(summed, loss, lossMaker) : summed;
+  return lossMaker && lossMaker.phase !== 'update' ? summedLoss(summed, loss, lossMaker) : summed;
 }
 
 /** A loss that is a sum over samples is the sum of the micro-batches' losses, and keeps its name. */
@@ -233,8 +233,8 @@ function summedLoss(graph: Graph, loss: string, maker: Node): Graph {
   const part = unusedName(graph.tensors, `${loss}/part`);
   const renamed = (name: string | null) => (name === loss ? part : name);
   const micro = graph.nodes
-    .filter(({ scope }) => scope === 'micro')
+    .filter(({ phase }) => phase !== 'update')
     .map((node) => ({ ...node, inputs: node.inputs.map(renamed), outputs: node.outputs.map(renamed) }));
-  const nodes = [...micro, accumulator(part, loss, maker), ...graph.nodes.filter(({ scope }) => scope === 'step')];
+  const nodes = [...micro, accumulator(part, loss, maker), ...graph.nodes.filter(({ phase }) => phase === 'update')];
   return { ...graph, nodes, tensors: new Map([...graph.tensors, [part, typeOf(graph, loss)]]) };
 }

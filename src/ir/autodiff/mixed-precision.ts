@@ -3,7 +3,7 @@
  * every operator of float32 operands is given the type that its registry entry's `precision` says, and casts are put between.
  *
  * - Weights stay float32, and so does all state. Each operator that reads one in 16 bit has a cast of its own, so that gradients
- *   that arrive in 16 bit are added up in float32. These casts depend on no batch, but stand in scope `micro`: readers are there.
+ *   that arrive in 16 bit are added up in float32. These casts depend on no batch, but run per micro-batch: readers do.
  * - An activation is cast once for all its readers.
  * - Outputs of the model keep their type.
  * - A recognised block stays one: what is cast in it is cast in its body, so that the same is computed as without blocks.

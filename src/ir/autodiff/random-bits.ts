@@ -51,10 +51,7 @@ export class RandomBits {
   } {
     const before = this.write.take();
     const one = this.literal(constant('int64', [1]));
-    const next = this.write.add(`${this.name}/step/next`, { ...this.home, scope: 'step', phase: 'update' }, 'Add', [
-      this.step,
-      one,
-    ]);
+    const next = this.write.add(`${this.name}/step/next`, { ...this.home, phase: 'update' }, 'Add', [this.step, one]);
     this.write.state.push({ input: this.step, output: next });
     return { before, after: this.write.take() };
   }

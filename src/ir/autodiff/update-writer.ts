@@ -13,10 +13,12 @@ export interface Owner {
   readonly name: string;
   readonly layer: string | null;
   readonly module: readonly string[];
+  /** The first operator that reads the weight. */
+  readonly forward: string | null;
 }
 
 /** What belongs to no weight. */
-export const EVERYWHERE: Owner = { name: 'optimizer', layer: null, module: ['optimizer'] };
+export const EVERYWHERE: Owner = { name: 'optimizer', layer: null, module: ['optimizer'], forward: null };
 
 const UPDATE: BlockKind = 'OptimizerUpdate';
 
@@ -105,8 +107,8 @@ export class UpdateWriter {
       outputs: [name],
       module: owner.module,
       layer: owner.layer,
-      scope: 'step',
       phase: 'update',
+      forward: owner.forward,
       group: name,
       body: null,
     });
@@ -154,7 +156,8 @@ export class UpdateWriter {
     const leaves = new Set(outputs);
     for (const name of made) if (!leaves.has(name)) this.inside.add(name);
     const name = unusedName(this.blocks, `${owner.name}/update`);
-    const place = { module: owner.module, layer: owner.layer, scope: 'step', phase: 'update' } as const;
+    const { module, layer, forward } = owner;
+    const place = { module, layer, forward, phase: 'update' } as const;
     const node: Node = {
       ...{ ...place, name, op: UPDATE, domain: BLOCK_DOMAIN },
       ...{ attributes, inputs, outputs, group: name, body },

@@ -18,8 +18,8 @@ export function flattenBlocks(graph: Graph, kind?: BlockKind): Graph {
     for (const [name, type] of block.body.tensors) if (!tensors.has(name)) tensors.set(name, type);
     for (const [name, weight] of block.body.weights) weights.set(name, weight);
     // The block's strategy is none of theirs: each is a group of its own again.
-    const { layer, scope, phase } = block;
-    return block.body.nodes.map((node) => ({ ...node, layer, scope, phase, group: node.name }));
+    const { layer, phase, forward } = block;
+    return block.body.nodes.map((node) => ({ ...node, layer, phase, forward, group: node.name }));
   });
   return { ...graph, nodes, tensors, weights };
 }

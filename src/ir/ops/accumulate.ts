@@ -27,7 +27,11 @@ export const accumulateEntry: OperatorEntry = entry({
 });
 
 /** An accumulator of `tensor`, which is to be named `result`. Runs per micro-batch; its result is there once per step. */
-export function accumulator(tensor: string, result: string, near: Pick<Node, 'module' | 'layer'>): Node {
+export function accumulator(
+  tensor: string,
+  result: string,
+  near: Pick<Node, 'module' | 'layer' | 'phase' | 'forward'>,
+): Node {
   const name = `${result}/accumulate`;
   return {
     name,
@@ -38,8 +42,8 @@ export function accumulator(tensor: string, result: string, near: Pick<Node, 'mo
     outputs: [result],
     module: near.module,
     layer: near.layer,
-    scope: 'micro',
-    phase: 'backward',
+    phase: near.phase,
+    forward: near.forward,
     group: name,
     body: null,
   };

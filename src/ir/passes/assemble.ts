@@ -222,8 +222,8 @@ function plainNode(
     outputs,
     module,
     layer: null,
-    scope: 'micro',
     phase: 'forward',
+    forward: null,
     group: name,
     body: null,
   };

@@ -437,8 +437,8 @@ function evaluationNode(
     outputs,
     module: [],
     layer: null,
-    scope: 'micro',
     phase: 'forward',
+    forward: null,
     group: `n${ordinal}`,
     body: null,
   };

@@ -7,7 +7,7 @@ import { unusedName } from '../unused-name.js';
 import { viewOf } from '../view.js';
 
 /** Where a new operator belongs. */
-export type Neighbourhood = Pick<Node, 'module' | 'layer'> & Partial<Pick<Node, 'scope' | 'phase'>>;
+export type Neighbourhood = Pick<Node, 'module' | 'layer'> & Partial<Pick<Node, 'phase'>>;
 
 /** Collects tensors, weights, state and operators; the caller says where among the graph's operators they stand. */
 export class ForwardWriter {
@@ -43,7 +43,7 @@ export class ForwardWriter {
   /** Adds an operator with one result, named as wanted or so; returns the result's name. */
   add(
     wanted: string,
-    { module, layer, scope = 'micro', phase = 'forward' }: Neighbourhood,
+    { module, layer, phase = 'forward' }: Neighbourhood,
     op: string,
     inputs: readonly string[],
     attributes: Attributes = {},
@@ -51,7 +51,7 @@ export class ForwardWriter {
   ): string {
     const name = unusedName(this.tensors, wanted);
     const plain = { name, op, domain, attributes, inputs, outputs: [name], body: null };
-    const node: Node = { ...plain, module, layer, scope, phase, group: name };
+    const node: Node = { ...plain, module, layer, phase, forward: null, group: name };
     const [type] = entryOf(op, domain)?.infer(viewOf({ tensors: this.tensors }, node)) ?? [];
     if (!type) throw new Error(`the registry infers no result for ${op}`);
     this.tensors.set(name, { dtype: type.dtype, shape: type.shape });

@@ -147,8 +147,8 @@ async function trialRun({
     outputs: results,
     module: [],
     layer: null,
-    scope: 'micro',
     phase: 'forward',
+    forward: null,
     group: view.name,
     body: null,
   };

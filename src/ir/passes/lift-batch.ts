@@ -273,8 +273,8 @@ class Lifted {
     attributes: Attributes = {},
   ): string {
     const name = unusedName(this.tensors, `${inputs[0]}/batch`);
-    const { module, phase, scope } = reader;
-    const place = { module, phase, scope, layer: null, group: name, body: null };
+    const { module, phase, forward } = reader;
+    const place = { module, phase, forward, layer: null, group: name, body: null };
     this.nodes.push({ name, op, domain: '', attributes, inputs, outputs: [name], ...place });
     this.tensors.set(name, type);
     return name;

@@ -46,8 +46,8 @@ function blockNode(graph: Graph, match: BlockMatch): Node | null {
     outputs: match.outputs,
     module: commonPath(match.nodes.map((node) => node.module)),
     layer: null,
-    scope: end.scope,
     phase: end.phase,
+    forward: end.forward,
     group: end.name,
     body,
   };

@@ -98,9 +98,9 @@ for (const options of OPTIONS) {
       if (!ratio) throw new Error('no ratio');
       const { nodes } = graph;
       const maker = (tensor: string) => nodes.find(({ outputs }) => outputs.includes(tensor));
-      t.is(maker(ratio.numerator)?.scope, 'micro');
-      t.is(maker(ratio.denominator)?.scope, 'micro');
-      t.is(maker('loss')?.scope, 'step');
+      t.is(maker(ratio.numerator)?.phase, 'forward');
+      t.is(maker(ratio.denominator)?.phase, 'forward');
+      t.is(maker('loss')?.phase, 'update');
       const x = numbersOf(drawn([LABELS.length, INNER], 3)).slice(from * INNER, to * INNER);
       const feeds = { x: constant('float32', x, [to - from, INNER]), labels: labelled(...labels.slice(from, to)) };
       const results = await runGraph(graph, feeds, [ratio.numerator, ratio.denominator]);
@@ -138,7 +138,7 @@ test("a model's own mean over labels that count is divided once per step too", a
   const { graph, loss, ratio, classes } = appendLoss(build.build(), { kind: 'model-output' });
   t.deepEqual([loss, ratio?.samples], ['nll', 8]);
   t.deepEqual(classes, { input: 'labels', classes: CLASSES, ignoreIndex: -100 });
-  t.is(graph.nodes.find(({ outputs }) => outputs.includes('nll'))?.scope, 'step');
+  t.is(graph.nodes.find(({ outputs }) => outputs.includes('nll'))?.phase, 'update');
   const feeds = { x: drawn([8, INNER], 3), labels: labelled(...LABELS) };
   const own = await runGraph(build.build(), feeds);
   near(t, numbersOf((await runGraph(graph, feeds))['nll'] as never), numbersOf(own['nll'] as never));

@@ -13,7 +13,7 @@ function view(op: string, attributes: Node['attributes'] = {}): Node {
     outputs: ['b'],
     module: [],
     layer: null,
-    scope: 'micro',
+    forward: null,
     phase: 'forward',
     group: op,
     body: null,

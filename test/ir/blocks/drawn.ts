@@ -171,7 +171,7 @@ function plain(output: string, op: string, inputs: readonly string[], attributes
     outputs: [output],
     module: [],
     layer: null,
-    scope: 'micro',
+    forward: null,
     phase: 'forward',
     group: output,
     body: null,

@@ -68,7 +68,7 @@ const node = (
   outputs,
   module: [],
   layer: null,
-  scope: 'micro',
+  forward: null,
   phase: 'forward',
   group: name,
   body: null,

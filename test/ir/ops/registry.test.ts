@@ -122,7 +122,7 @@ test('a view has the types around a node', (t) => {
     outputs: ['c'],
     module: [],
     layer: null,
-    scope: 'micro' as const,
+    forward: null,
     phase: 'forward' as const,
     group: 'add',
     body: null,

@@ -14,7 +14,7 @@ function chain(...paths: readonly string[]): Graph {
       outputs: [`t${index + 1}`],
       module: path === '' ? [] : path.split('/'),
       layer: null,
-      scope: 'micro',
+      forward: null,
       phase: 'forward',
       group: `n${index}`,
       body: null,
