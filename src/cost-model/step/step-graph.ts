@@ -120,13 +120,17 @@ export function outputsOf(node: ShardedNode): readonly string[] {
 function forwardGroups(graph: Graph): ReadonlyMap<string, string> {
   const forward = new Map(graph.nodes.flatMap((node) => (node.phase === 'forward' ? [[node.name, node.group]] : [])));
   const makers = new Map(graph.nodes.flatMap((node) => node.outputs.map((output) => [output, node] as const)));
+  const sums = new Set<Node>();
   const isSum = (node: Node) =>
     node.inputs.length > 1 &&
     entryOf(node.op, node.domain)?.family === 'elementwise' &&
-    node.inputs.map((input) => makers.get(input)).every((maker) => maker?.forward && maker.forward !== node.forward);
+    node.inputs
+      .map((input) => makers.get(input))
+      .every((maker) => maker?.forward && (maker.forward !== node.forward || sums.has(maker)));
+  for (const node of graph.nodes) if (isSum(node)) sums.add(node);
   return new Map(
     graph.nodes.map((node) => {
-      const of = node.forward === null || isSum(node) ? undefined : forward.get(node.forward);
+      const of = node.forward === null || sums.has(node) ? undefined : forward.get(node.forward);
       return [node.name, of ?? node.group];
     }),
   );
