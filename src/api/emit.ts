@@ -69,8 +69,8 @@ export async function emit(planned: PlannedModel, options: EmitOptions): Promise
     const program = path.join(temporary, 'program');
     await mkdir(program);
     const { name, fingerprint } = plan.model;
-    const generated = programOf(imported.graph, sharded, { name, fingerprint, plan: planDigest(plan) });
-    await emitProgram(program, generated, imported.graph, sharded, signal);
+    const generated = programOf([{ graph: imported.graph, sharded }], { name, fingerprint, plan: planDigest(plan) });
+    await emitProgram(program, generated, [{ graph: imported.graph, sharded }], signal);
     signal?.throwIfAborted();
   });
   return reason === null ? { programWritten: true } : { programWritten: false, programReason: reason };

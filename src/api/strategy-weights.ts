@@ -118,7 +118,7 @@ async function copiedProgram({ program, folder }: Finished, directory: string): 
 async function newProgram(plan: Plan, options: RecutOptions, directory: string): Promise<Program> {
   const { graph } = await modelOfPlan(await readStrategy(options.from), plan, options);
   const { name, fingerprint } = plan.model;
-  const { program, segments } = programOf(graph, lowerPlan(plan, graph), {
+  const { program, segments } = programOf([{ graph, sharded: lowerPlan(plan, graph) }], {
     name,
     fingerprint,
     plan: planDigest(plan),

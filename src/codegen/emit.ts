@@ -3,21 +3,19 @@
  */
 import { mkdir, writeFile } from 'node:fs/promises';
 import path from 'node:path';
-import type { Graph } from '../ir/graph.js';
-import type { ShardedGraph } from '../partition/sharded-graph.js';
+import type { LoweredStage } from '../partition/lower-stages.js';
 import { cannotWrite, writeJsonAtomic } from '../program/atomic.js';
 import type { GeneratedProgram } from './program-of.js';
 import { writeWeights } from './weights.js';
 
 /**
- * Writes `generated` and the weight shards of `graph` to `directory`, a folder that is there and empty.
+ * Writes `generated` and the weight shards of its stages to `directory`, a folder that is there and empty.
  * @throws AutoparError (exit cannotWrite) where that is impossible; the caller removes what was written.
  */
 export async function emitProgram(
   directory: string,
   generated: GeneratedProgram,
-  graph: Graph,
-  sharded: ShardedGraph,
+  lowered: readonly LoweredStage[],
   signal?: AbortSignal,
 ): Promise<void> {
   const { program, segments } = generated;
@@ -28,8 +26,8 @@ export async function emitProgram(
   } catch (error) {
     throw cannotWrite(error, directory);
   }
-  for (const stage of program.stages) {
-    await writeWeights(directory, graph, sharded, stage.weights, program.mesh, signal);
+  for (const [index, { graph, sharded }] of lowered.entries()) {
+    await writeWeights(directory, graph, sharded, program.stages[index]?.weights ?? {}, program.mesh, signal);
   }
   await writeJsonAtomic(path.join(directory, 'program.json'), program);
 }

@@ -2,16 +2,20 @@
  * @file sharded graph → program: order, segments, instructions, and where everything is found.
  */
 import type { ConstantTensor, Graph } from '../ir/graph.js';
-import { orderPhase, phasesOf, type Runs, type Step } from '../partition/order.js';
+import type { LoweredStage } from '../partition/lower-stages.js';
+import { BEGIN, listName, orderPhase, type PhaseList, phasesOf, type Step, UPDATE } from '../partition/order.js';
 import { isInlined, readersOutside } from '../partition/segments.js';
 import type { ComputeNode, ShardedGraph, ShardedTensor } from '../partition/sharded-graph.js';
+import { STAGE_AXIS } from '../program/mesh.js';
 import {
   type Instruction,
   PROGRAM_VERSION,
   type Program,
   type ProgramSegment,
+  type ProgramStage,
   type ProgramTensor,
 } from '../program/program.js';
+import { makeMesh } from '../sharding-propagation/mesh.js';
 import { makeSegment, type Segment, type Surroundings } from './segment.js';
 import { placeWeights } from './weights.js';
 
@@ -22,19 +26,74 @@ export interface GeneratedProgram {
   readonly segments: ReadonlyMap<string, Uint8Array>;
 }
 
-/** Generates the program of a graph that is one stage. `model` names it in program.json. */
-export function programOf(graph: Graph, sharded: ShardedGraph, model: Program['model']): GeneratedProgram {
+/** An action of a pipeline's schedule: a phase of one micro-batch through one chunk of a stage. */
+export interface ScheduledAction {
+  readonly stage: number;
+  readonly chunk: number;
+  readonly microBatch: number;
+  readonly phase: string;
+}
+
+/**
+ * Generates the program of a graph's stages; of one that is the whole graph, or of a pipeline's, each of which runs its `actions`
+ * in their order. `model` names it in program.json.
+ */
+export function programOf(
+  lowered: readonly LoweredStage[],
+  model: Program['model'],
+  actions: readonly (readonly ScheduledAction[])[] = [],
+): GeneratedProgram {
+  const files = new Map<string, Uint8Array>();
+  const written = lowered.map((stage, index) => stageOf(stage, files, lowered.length > 1 ? `stage-${index}-` : ''));
+  const [first] = lowered;
+  const axes = first?.sharded.mesh.axes ?? [];
+  const mesh = lowered.length > 1 ? [...makeMesh([[STAGE_AXIS, lowered.length]]).axes, ...axes] : axes;
+  const state = lowered.flatMap(({ sharded }, stage) => sharded.state.map(({ from, to }) => ({ stage, from, to })));
+  const program: Program = {
+    format: 'autopar-program',
+    version: PROGRAM_VERSION,
+    model,
+    mesh: mesh.map((axis) => ({ axis: axis.name, size: axis.size, subAxes: axis.subAxes })),
+    inputs: lowered.flatMap(({ sharded }, stage) => inputsOf(sharded, stage)),
+    outputs: lowered.flatMap(({ sharded }, stage) => outputsOf(sharded, stage)),
+    ...(state.length > 0 ? { state } : {}),
+    stages: written,
+    schedule: lowered.flatMap(({ sharded }, stage) =>
+      scheduleOf(sharded, written[stage]?.phases ?? {}, stage, actions[stage] ?? []),
+    ),
+  };
+  return { program, segments: files };
+}
+
+function inputsOf(sharded: ShardedGraph, stage: number): Program['inputs'] {
+  const kept = new Set(sharded.state.map(({ to }) => to));
+  return sharded.inputs
+    .filter(({ tensor, input }) => !kept.has(tensor) && input !== sharded.microBatches?.index)
+    .map(({ tensor, input }) => valueRecord(sharded, stage, tensor, input));
+}
+
+function outputsOf(sharded: ShardedGraph, stage: number): Program['outputs'] {
+  const left = new Set(sharded.state.map(({ from }) => from));
+  return sharded.outputs
+    .filter(({ tensor }) => !left.has(tensor))
+    .map(({ tensor, output }) => valueRecord(sharded, stage, tensor, output));
+}
+
+/** Writes segments to `files`; `prefix` begins the names of the stage's weight files. */
+function stageOf({ graph, sharded }: LoweredStage, files: Map<string, Uint8Array>, prefix: string): ProgramStage {
   const inline = inlineValues(graph, sharded);
   const bound = new Set(sharded.weights.map((weight) => weight.tensor).filter((tensor) => !inline.has(tensor)));
   const kept = new Set(sharded.state.map(({ to }) => to));
-  const left = new Set(sharded.state.map(({ from }) => from));
-  const ordered = phasesOf(sharded).map(({ phase, runs }) => ({ phase, runs, steps: orderPhase(sharded, runs) }));
+  const ordered = phasesOf(sharded).map((list) => ({ list, steps: orderPhase(sharded, list) }));
   const everyStep = ordered.flatMap(({ steps }) => steps);
   const around: Surroundings = { graph: sharded, bound, inline, readOutside: readersOutside(sharded, everyStep) };
-  const files = new Map<string, Uint8Array>();
   const segments: Record<string, ProgramSegment> = {};
   const written = (step: Step): Instruction => {
     if (step.kind === 'wait') return { kind: 'wait', id: step.id };
+    if (step.kind === 'send' || step.kind === 'recv') {
+      const { name, tensor, stage } = step.transfer;
+      return { kind: step.kind, tensor, stage, label: name };
+    }
     if (step.kind === 'start') {
       const { node } = step;
       const { collective, axes, input, output } = node;
@@ -63,70 +122,137 @@ export function programOf(graph: Graph, sharded: ShardedGraph, model: Program['m
       label: labelOf(first.layer, first.origin),
     };
   };
-  const lists = ordered.map(({ phase, runs, steps }) => ({ phase, runs, list: steps.map(written) }));
-  const phases = Object.fromEntries(
-    lists.map(({ phase, runs, list }) => [phase, withFrees(list, sharded, keptBehind(sharded, runs, lists))]),
+  const phases = withFrees(
+    ordered.map(({ list, steps }) => ({ ...list, instructions: steps.map(written) })),
+    sharded,
   );
   const instructions = Object.values(phases).flat();
   const coordinates = Object.fromEntries(
     sharded.coordinates.map(({ name, axes, block, bias }) => [name, { axes, block, bias }]),
   );
-  const program: Program = {
-    format: 'autopar-program',
-    version: PROGRAM_VERSION,
-    model,
-    mesh: sharded.mesh.axes.map((axis) => ({ axis: axis.name, size: axis.size, subAxes: axis.subAxes })),
-    inputs: sharded.inputs
-      .filter(({ tensor, input }) => !kept.has(tensor) && input !== sharded.microBatches?.index)
-      .map(({ tensor, input }) => valueRecord(sharded, tensor, input)),
-    outputs: sharded.outputs
-      .filter(({ tensor }) => !left.has(tensor))
-      .map(({ tensor, output }) => valueRecord(sharded, tensor, output)),
-    ...(sharded.state.length > 0 ? { state: sharded.state.map(({ from, to }) => ({ stage: 0, from, to })) } : {}),
-    stages: [
-      {
-        tensors: tensorRecords(graph, sharded, instructions),
-        segments,
-        weights: placeWeights(sharded, new Set([...bound, ...kept])),
-        coordinates,
-        ...(sharded.microBatches?.index === undefined ? {} : { microBatch: sharded.microBatches.index }),
-        phases,
-      },
-    ],
-    schedule: scheduleOf(sharded),
+  return {
+    tensors: tensorRecords(graph, sharded, instructions),
+    segments,
+    weights: placeWeights(sharded, new Set([...bound, ...kept]), prefix),
+    coordinates,
+    ...(sharded.microBatches?.index === undefined ? {} : { microBatch: sharded.microBatches.index }),
+    phases,
   };
-  return { program, segments: files };
 }
 
-function scheduleOf({ microBatches }: ShardedGraph): Program['schedule'] {
-  const action = { stage: 0, chunk: 0 } as const;
-  if (!microBatches) return [{ ...action, microBatch: 0, phase: 'forward' }];
+/** Of the whole graph: each micro-batch, then the step's own list. Of a pipeline's stage: its actions between what runs once. */
+function scheduleOf(
+  { microBatches, pipeline }: ShardedGraph,
+  phases: ProgramStage['phases'],
+  stage: number,
+  actions: readonly ScheduledAction[],
+): Program['schedule'] {
+  const once = (phase: string) => ({ stage, chunk: 0, microBatch: null, phase });
+  if (pipeline) {
+    const isThere = (phase: string) => (phases[phase] ?? []).length > 0;
+    const inTurn = actions.map(({ chunk, microBatch, phase }) => {
+      return { stage, chunk, microBatch: microBatches ? microBatch : null, phase: listName(phase, chunk) };
+    });
+    return [...(isThere(BEGIN) ? [once(BEGIN)] : []), ...inTurn, ...(isThere(UPDATE) ? [once(UPDATE)] : [])];
+  }
+  if (!microBatches) return [once('forward')];
   const micro = Array.from({ length: microBatches.count }, (_, microBatch) => ({
-    ...action,
+    ...once('micro'),
     microBatch,
-    phase: 'micro',
   }));
-  return [...micro, { ...action, microBatch: 0, phase: 'step' }];
+  return [...micro, once('step')];
+}
+
+/** A list with its instructions. */
+interface WrittenList extends PhaseList {
+  readonly instructions: readonly Instruction[];
 }
 
 /**
- * Tensors that a phase must leave behind: for a micro-batch's what the next one reads again (the state), what it adds to, and what
- * the step's own operators read.
+ * Adds a `free` behind the last reader of every tensor, in whichever list that is. What a micro-batch makes is freed in a list of
+ * micro-batches; what its lists must leave behind is what the next micro-batch reads again (the state), what it adds to, and
+ * what the step's own operators read.
  */
-function keptBehind(
+function withFrees(
+  lists: readonly WrittenList[],
   sharded: ShardedGraph,
-  runs: Runs | undefined,
-  lists: readonly { readonly runs: Runs | undefined; readonly list: readonly Instruction[] }[],
-): ReadonlySet<string> {
-  if (runs !== 'micro') return new Set();
-  const later = lists.filter((other) => other.runs !== 'micro').flatMap(({ list }) => list);
-  const own = lists.filter((other) => other.runs === 'micro').flatMap(({ list }) => list);
-  return new Set([
+): Readonly<Record<string, readonly Instruction[]>> {
+  const always = new Set([
+    ...sharded.outputs.map((output) => output.tensor),
+    ...sharded.coordinates.map((coordinate) => coordinate.name),
+  ]);
+  const given = sharded.inputs.map(({ tensor }) => tensor);
+  if (!sharded.microBatches) return Object.fromEntries(freed(lists, always, given));
+  const micro = lists.filter(({ runs }) => runs === 'micro');
+  const step = lists.filter(({ runs }) => runs === 'step');
+  const sums = micro.flatMap(({ instructions }) =>
+    instructions.flatMap((instruction) => (instruction.kind === 'accumulate' ? [instruction.output] : [])),
+  );
+  const leftBehind = new Set([
+    ...always,
     ...sharded.state.map(({ to }) => to),
-    ...own.flatMap((instruction) => (instruction.kind === 'accumulate' ? [instruction.output] : [])),
-    ...later.flatMap((instruction) =>
-      instruction.kind === 'compute' ? instruction.inputs : instruction.kind === 'start' ? [instruction.input] : [],
-    ),
+    ...sums,
+    ...step.flatMap(({ instructions }) => instructions.flatMap(readBy)),
+    ...receivedAtFirst(sharded),
+  ]);
+  const ofStep = new Set([...always, ...receivedAtFirst(sharded)]);
+  return Object.fromEntries([...freed(micro, leftBehind, []), ...freed(step, ofStep, [])]);
+}
+
+/** What every micro-batch reads of what another stage sends before the first. */
+function receivedAtFirst({ pipeline }: ShardedGraph): readonly string[] {
+  return (pipeline?.receives ?? []).flatMap(({ tensor, when }) => (when === 'begin' ? [tensor] : []));
+}
+
+function readBy(instruction: Instruction): readonly string[] {
+  if (instruction.kind === 'compute') return instruction.inputs;
+  if (instruction.kind === 'send') return [instruction.tensor];
+  return instruction.kind === 'start' || instruction.kind === 'accumulate' ? [instruction.input] : [];
+}
+
+/**
+ * Lists that run one after the other, with frees of all that they make but what is `kept`, and of what is `given` to them. A
+ * collective's operand is held until its wait.
+ */
+function freed(
+  lists: readonly WrittenList[],
+  kept: ReadonlySet<string>,
+  given: readonly string[],
+): readonly (readonly [string, readonly Instruction[]])[] {
+  const lastUse = new Map<string, Instruction | null>();
+  const use = (tensor: string, at: Instruction | null) => !kept.has(tensor) && lastUse.set(tensor, at);
+  // An input that no list reads is freed at once.
+  for (const tensor of given) use(tensor, null);
+  for (const { instructions } of lists) {
+    const operandOf = new Map<number, { readonly input: string; readonly output: string }>();
+    for (const instruction of instructions) {
+      if (instruction.kind === 'compute') {
+        for (const tensor of [...instruction.inputs, ...instruction.outputs]) use(tensor, instruction);
+      } else if (instruction.kind === 'accumulate') {
+        for (const tensor of [instruction.input, instruction.output]) use(tensor, instruction);
+      } else if (instruction.kind === 'send' || instruction.kind === 'recv') {
+        use(instruction.tensor, instruction);
+      } else if (instruction.kind === 'start') {
+        operandOf.set(instruction.id, instruction);
+      } else if (instruction.kind === 'wait') {
+        const operand = operandOf.get(instruction.id);
+        if (operand) for (const tensor of [operand.input, operand.output]) use(tensor, instruction);
+      }
+    }
+  }
+  const frees = new Map<Instruction | null, string[]>();
+  for (const [tensor, at] of lastUse) frees.set(at, [...(frees.get(at) ?? []), tensor]);
+  const free = (at: Instruction | null): readonly Instruction[] => {
+    const tensors = frees.get(at);
+    return tensors ? [{ kind: 'free', tensors }] : [];
+  };
+  const first = lists.findIndex(({ instructions }) => instructions.length > 0);
+  return lists.map(({ phase, instructions }, index) => [
+    phase,
+    [
+      ...(index === first ? free(null) : []),
+      ...instructions.flatMap((instruction) => [instruction, ...free(instruction)]),
+    ],
   ]);
 }
 
@@ -138,49 +264,6 @@ function inlineValues(graph: Graph, sharded: ShardedGraph): ReadonlyMap<string, 
     const source = graph.weights.get(stored.weight)?.source;
     if (source?.kind === 'inline' && isInlined(stored, sharded)) result.set(stored.tensor, source.data);
   }
-  return result;
-}
-
-/** Adds a `free` behind the last reader of every tensor but those `left`. A collective's operand is kept until its wait. */
-function withFrees(
-  instructions: readonly Instruction[],
-  sharded: ShardedGraph,
-  left: ReadonlySet<string>,
-): readonly Instruction[] {
-  const kept = new Set([
-    ...left,
-    ...sharded.outputs.map((output) => output.tensor),
-    ...sharded.coordinates.map((coordinate) => coordinate.name),
-  ]);
-  const operandOf = new Map<number, { readonly input: string; readonly output: string }>();
-  const lastUse = new Map<string, number>();
-  const use = (tensor: string, position: number) => !kept.has(tensor) && lastUse.set(tensor, position);
-  // An input that no phase reads is freed at once; with micro-batches each phase is handed those that it reads.
-  if (!sharded.microBatches) for (const { tensor } of sharded.inputs) use(tensor, -1);
-  instructions.forEach((instruction, position) => {
-    if (instruction.kind === 'compute') {
-      for (const tensor of [...instruction.inputs, ...instruction.outputs]) use(tensor, position);
-    } else if (instruction.kind === 'accumulate') {
-      for (const tensor of [instruction.input, instruction.output]) use(tensor, position);
-    } else if (instruction.kind === 'start') {
-      operandOf.set(instruction.id, instruction);
-    } else if (instruction.kind === 'wait') {
-      const operand = operandOf.get(instruction.id);
-      if (operand) for (const tensor of [operand.input, operand.output]) use(tensor, position);
-    }
-  });
-  const frees = new Map<number, string[]>();
-  for (const [tensor, position] of lastUse) frees.set(position, [...(frees.get(position) ?? []), tensor]);
-  const result: Instruction[] = [];
-  const free = (position: number) => {
-    const tensors = frees.get(position);
-    if (tensors) result.push({ kind: 'free', tensors });
-  };
-  free(-1);
-  instructions.forEach((instruction, position) => {
-    result.push(instruction);
-    free(position);
-  });
   return result;
 }
 
@@ -208,6 +291,7 @@ function tensorRecords(
       for (const name of [...instruction.inputs, ...instruction.outputs]) names.add(name);
     if (instruction.kind === 'start' || instruction.kind === 'accumulate')
       for (const name of [instruction.input, instruction.output]) names.add(name);
+    if (instruction.kind === 'send' || instruction.kind === 'recv') names.add(instruction.tensor);
   }
   const result: Record<string, ProgramTensor> = {};
   for (const name of names) {
@@ -223,13 +307,13 @@ function tensorRecords(
   return result;
 }
 
-function valueRecord(sharded: ShardedGraph, tensor: string, name: string) {
+function valueRecord(sharded: ShardedGraph, stage: number, tensor: string, name: string): Program['inputs'][number] {
   const { dtype, shape } = tensorOf(sharded, tensor);
   const axis = sharded.microBatches?.cut.get(name);
   const count = sharded.microBatches?.count ?? 1;
-  if (axis === undefined) return { name, dtype, shape, stage: 0, tensor };
+  if (axis === undefined) return { name, dtype, shape, stage, tensor };
   const whole = shape.map((size, index) => (index === axis ? size * count : size));
-  return { name, dtype, shape: whole, stage: 0, tensor, microBatches: { axis, count } };
+  return { name, dtype, shape: whole, stage, tensor, microBatches: { axis, count } };
 }
 
 function labelOf(layer: string | null, origin: string): string {

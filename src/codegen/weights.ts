@@ -25,10 +25,11 @@ function storedTensors(sharded: ShardedGraph): readonly StoredTensor[] {
   return [...sharded.weights, ...sharded.state.map(({ to }) => ({ tensor: to, weight: to }))];
 }
 
-/** Where each bound weight's block is found: by tensor of the sharded graph. */
+/** Where each bound weight's block is found: by tensor of the sharded graph. `prefix` begins the names of files. */
 export function placeWeights(
   sharded: ShardedGraph,
   bound: ReadonlySet<string>,
+  prefix: string,
 ): Readonly<Record<string, ProgramWeight>> {
   const result: Record<string, ProgramWeight> = {};
   for (const { tensor, weight } of storedTensors(sharded)) {
@@ -36,7 +37,8 @@ export function placeWeights(
     const type = typeOfTensor(sharded, tensor);
     const axes = cutAxes(sharded, type);
     result[tensor] = {
-      file: axes.length === 0 ? 'weights/whole.safetensors' : `weights/${axes.join('+')}-{k}.safetensors`,
+      file:
+        axes.length === 0 ? `weights/${prefix}whole.safetensors` : `weights/${prefix}${axes.join('+')}-{k}.safetensors`,
       key: tensor,
       axes,
       dtype: type.dtype,

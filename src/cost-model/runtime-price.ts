@@ -21,7 +21,7 @@ export function runtimeSeconds(
   graph: ShardedGraph,
   device: DeviceSpec,
 ): { readonly segments: number; readonly copies: number } {
-  const phases = phasesOf(graph).map(({ runs }) => ({ runs, steps: orderPhase(graph, runs) }));
+  const phases = phasesOf(graph).map((list) => ({ runs: list.runs, steps: orderPhase(graph, list) }));
   const readOutside = readersOutside(
     graph,
     phases.flatMap(({ steps }) => steps),

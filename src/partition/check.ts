@@ -31,6 +31,7 @@ export function checkSharded(graph: ShardedGraph): readonly Finding[] {
   const findings: Finding[] = [];
   const known = new Set<string>([
     ...graph.inputs.map((input) => input.tensor),
+    ...(graph.pipeline?.receives ?? []).map((transfer) => transfer.tensor),
     ...graph.weights.map((weight) => weight.tensor),
     ...graph.coordinates.map((coordinate) => coordinate.name),
     ...graph.constants.keys(),

@@ -6,19 +6,78 @@
  * phase wait for the collective that was started first. All ranks derive the same order, so no two ranks can wait for
  * each other's different collectives.
  */
-import { isBackward } from '../ir/graph.js';
+import { isBackward, type Phase } from '../ir/graph.js';
 import { isAccumulator } from '../ir/ops/accumulate.js';
-import type { CommunicationNode, ComputeNode, ShardedGraph } from './sharded-graph.js';
+import type {
+  CommunicationNode,
+  ComputeNode,
+  PipelineStage,
+  ShardedGraph,
+  ShardedNode,
+  StageTransfer,
+} from './sharded-graph.js';
 
 /** How often a list of instructions runs: once for each micro-batch, or once per step. */
 export type Runs = 'micro' | 'step';
 
-/** The lists of a step in order: one of everything, or with micro-batches what runs for each of them, then what runs once. */
-export function phasesOf({ microBatches }: ShardedGraph): readonly { readonly phase: string; readonly runs?: Runs }[] {
-  if (!microBatches) return [{ phase: 'forward' }];
+/** A list of instructions of a program. */
+export interface PhaseList {
+  /** Its name in program.json. */
+  readonly phase: string;
+  readonly runs: Runs;
+  readonly includes: (node: ShardedNode) => boolean;
+  /** When what it sends and receives is exchanged; null where it is no list of a pipeline's stage. */
+  readonly transfers: StageTransfer['when'] | null;
+}
+
+/**
+ * The lists of a step in order: one of everything; with micro-batches what runs for each of them, then what runs once; of a
+ * pipeline's stage forward and backward of each chunk apart, since other micro-batches' run between them.
+ */
+export function phasesOf({ microBatches, pipeline }: ShardedGraph): readonly PhaseList[] {
+  const isUpdate = ({ phase }: ShardedNode) => phase === 'update';
+  if (pipeline) return listsOfStage(pipeline);
+  if (!microBatches) return [{ phase: 'forward', runs: 'step', includes: () => true, transfers: null }];
   return [
-    { phase: 'micro', runs: 'micro' },
-    { phase: 'step', runs: 'step' },
+    { phase: 'micro', runs: 'micro', includes: (node) => !isUpdate(node), transfers: null },
+    { phase: 'step', runs: 'step', includes: isUpdate, transfers: null },
+  ];
+}
+
+/** The name of a stage's list: of an action of its schedule. */
+export function listName(phase: string, chunk: number): string {
+  return chunk === 0 ? phase : `${phase}.${chunk}`;
+}
+
+/** Names of the lists that run once a step. */
+export const BEGIN = 'begin';
+export const UPDATE = 'update';
+
+function listsOfStage({ chunks, chunkOf, splitsBackward }: PipelineStage): readonly PhaseList[] {
+  const list = (phase: string, chunk: number, phases: readonly Phase[]): PhaseList => ({
+    phase: listName(phase, chunk),
+    runs: 'micro',
+    includes: (node) => phases.includes(node.phase) && (chunkOf.get(node.origin) ?? 0) === chunk,
+    transfers: 'micro',
+  });
+  const once = (phase: string, transfers: StageTransfer['when'], isIn: boolean): PhaseList => ({
+    phase,
+    runs: 'step',
+    includes: (node) => isIn && node.phase === 'update',
+    transfers,
+  });
+  const inOrder = Array.from({ length: chunks }, (_, chunk) => chunk);
+  const backward = splitsBackward
+    ? ([
+        ['input-gradient', ['recompute', 'backward-input']],
+        ['weight-gradient', ['backward-weight']],
+      ] as const)
+    : ([['backward', ['recompute', 'backward-input', 'backward-weight']]] as const);
+  return [
+    once(BEGIN, 'begin', false),
+    ...inOrder.map((chunk) => list('forward', chunk, ['forward'])),
+    ...inOrder.reverse().flatMap((chunk) => backward.map(([phase, phases]) => list(phase, chunk, phases))),
+    once(UPDATE, 'update', true),
   ];
 }
 
@@ -26,21 +85,27 @@ export type Step =
   | { readonly kind: 'segment'; readonly nodes: readonly ComputeNode[] }
   | { readonly kind: 'start'; readonly node: CommunicationNode; readonly id: number }
   | { readonly kind: 'wait'; readonly node: CommunicationNode; readonly id: number }
-  | { readonly kind: 'accumulate'; readonly node: ComputeNode };
+  | { readonly kind: 'accumulate'; readonly node: ComputeNode }
+  | { readonly kind: 'send'; readonly transfer: StageTransfer }
+  | { readonly kind: 'recv'; readonly transfer: StageTransfer };
 
 /**
- * Orders the nodes that run so often; all of them, where that is left out. What the others make is there before it begins.
+ * Orders the nodes of a list. What the others make is there before it begins. What another stage sends is received when nothing
+ * else can run, in the order in which the whole graph makes it, so that no stages wait for each other in a circle; what is sent
+ * goes as soon as it is there.
  * Throws (a fault of ours) where they depend on each other in a circle.
  */
-export function orderPhase(whole: ShardedGraph, runs?: Runs): readonly Step[] {
-  const isMember = (node: ShardedGraph['nodes'][number]) =>
-    runs === undefined || (node.phase === 'update') === (runs === 'step');
+export function orderPhase(whole: ShardedGraph, list: PhaseList): readonly Step[] {
+  const isMember = list.includes;
+  const { sends, receives } = transfersOf(whole, list);
   const graph: ShardedGraph = { ...whole, nodes: whole.nodes.filter(isMember) };
   const given = new Set(givenTensors(whole));
   for (const node of whole.nodes) if (!isMember(node)) for (const name of resultsOf(node)) given.add(name);
+  for (const { tensor } of whole.pipeline?.receives ?? [])
+    if (!receives.some((transfer) => transfer.tensor === tensor)) given.add(tensor);
   const waiting = new Map<string, number[]>();
   const missing = graph.nodes.map((node, index) => {
-    const reads = new Set(node.kind === 'compute' ? node.inputs.filter((input) => input !== null) : [node.input]);
+    const reads = new Set(operandsOf(node));
     let count = 0;
     for (const name of reads) {
       if (given.has(name)) continue;
@@ -61,6 +126,13 @@ export function orderPhase(whole: ShardedGraph, runs?: Runs): readonly Step[] {
     }
   };
   const steps: Step[] = [];
+  const toSend = new Map<string, StageTransfer[]>();
+  for (const transfer of sends) toSend.set(transfer.tensor, [...(toSend.get(transfer.tensor) ?? []), transfer]);
+  const send = (name: string | null) => {
+    for (const transfer of (name === null ? undefined : toSend.get(name)) ?? []) steps.push({ kind: 'send', transfer });
+  };
+  const coming = [...receives];
+  for (const name of toSend.keys()) if (given.has(name)) send(name);
   const underWay: { node: CommunicationNode; id: number }[] = [];
   let placed = 0;
   let next = 0;
@@ -78,17 +150,54 @@ export function orderPhase(whole: ShardedGraph, runs?: Runs): readonly Step[] {
       if (nodes[0] && isAccumulator(nodes[0]))
         steps.push(...nodes.map((node) => ({ kind: 'accumulate', node }) as const));
       else steps.push({ kind: 'segment', nodes });
+      for (const node of nodes) node.outputs.forEach(send);
       placed += nodes.length;
       continue;
     }
     const first = underWay.shift();
-    if (!first) break;
-    steps.push({ kind: 'wait', ...first });
-    placed++;
-    publish(first.node.output);
+    if (first) {
+      steps.push({ kind: 'wait', ...first });
+      placed++;
+      publish(first.node.output);
+      send(first.node.output);
+      continue;
+    }
+    const transfer = coming.shift();
+    if (!transfer) break;
+    steps.push({ kind: 'recv', transfer });
+    publish(transfer.tensor);
   }
   if (placed !== graph.nodes.length) throw new Error('the sharded graph has a circle');
   return steps;
+}
+
+/** What a list sends: what it makes; and receives: what it is the first to read. */
+function transfersOf(
+  graph: ShardedGraph,
+  list: PhaseList,
+): { readonly sends: readonly StageTransfer[]; readonly receives: readonly StageTransfer[] } {
+  const { pipeline } = graph;
+  if (!pipeline || list.transfers === null) return { sends: [], receives: [] };
+  const isNow = ({ when }: StageTransfer) => when === list.transfers;
+  if (list.transfers !== 'micro')
+    return { sends: pipeline.sends.filter(isNow), receives: pipeline.receives.filter(isNow) };
+  const made = new Set(graph.nodes.filter(list.includes).flatMap(resultsOf));
+  const before = new Set<string>();
+  for (const earlier of phasesOf(graph)) {
+    if (earlier.phase === list.phase) break;
+    for (const name of graph.nodes.filter(earlier.includes).flatMap(operandsOf)) before.add(name);
+  }
+  const own = new Set(graph.nodes.filter(list.includes).flatMap(operandsOf));
+  return {
+    sends: pipeline.sends.filter((transfer) => isNow(transfer) && made.has(transfer.tensor)),
+    receives: pipeline.receives.filter(
+      ({ tensor, when }) => when === 'micro' && own.has(tensor) && !before.has(tensor),
+    ),
+  };
+}
+
+function operandsOf(node: ShardedNode): readonly string[] {
+  return node.kind === 'compute' ? node.inputs.filter((name) => name !== null) : [node.input];
 }
 
 function resultsOf(node: ShardedGraph['nodes'][number]): readonly string[] {

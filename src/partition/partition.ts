@@ -9,6 +9,7 @@
 import { byteLength, dtypeBits } from '../ir/dtype.js';
 import type { ConstantTensor, Graph, Node } from '../ir/graph.js';
 import { typeOf } from '../ir/graph.js';
+import { isAccumulator } from '../ir/ops/accumulate.js';
 import { viewOf } from '../ir/view.js';
 import type { Layout } from '../sharding-propagation/layout.js';
 import { layoutKey, localShape, replicated, sameBlocks } from '../sharding-propagation/layout.js';
@@ -66,13 +67,16 @@ class Partitioning {
     });
     const stateInputs = new Map(graph.state.map(({ input, output }) => [output, input]));
     for (const node of graph.nodes) this.lower(node);
+    // What micro-batches add up is whole once a step.
     const phases = new Map(
-      graph.nodes.flatMap(({ outputs, phase }) => outputs.map((output) => [output, phase] as const)),
+      graph.nodes.flatMap((node) =>
+        node.outputs.map((output) => [output, isAccumulator(node) ? 'update' : node.phase] as const),
+      ),
     );
     const outputs = graph.outputs.map((output) => {
       const reader: Reader = { kind: 'output', name: output, operand: 0 };
-      const isOfStep = (phases.get(output) ?? (graph.microBatches ? 'update' : 'forward')) === 'update';
-      const origin: Origin = { origin: output, layer: null, phase: isOfStep ? 'update' : 'forward' };
+      const phase = phases.get(output) ?? (graph.microBatches ? 'update' : 'forward');
+      const origin: Origin = { origin: output, layer: null, phase };
       const kept = stateInputs.get(output);
       const layout = kept === undefined ? undefined : this.assignment.inputs.get(kept);
       const tensor = this.computed(this.demand(output, reader, layout, origin), origin);

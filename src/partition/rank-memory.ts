@@ -21,7 +21,7 @@ const COORDINATE_BYTES = 8;
 
 /** What a rank of the bundled runtime holds at its fullest moment. */
 export function rankMemory(graph: ShardedGraph): Liveness {
-  const phases = phasesOf(graph).map(({ runs }) => ({ runs, steps: orderPhase(graph, runs) }));
+  const phases = phasesOf(graph).map((list) => ({ runs: list.runs, steps: orderPhase(graph, list) }));
   const walk = new Walk(
     graph,
     phases.flatMap(({ steps }) => steps),
@@ -86,7 +86,11 @@ class Walk {
   }
 
   private run(step: Step): void {
-    if (step.kind === 'start') return;
+    if (step.kind === 'start' || step.kind === 'send') return;
+    if (step.kind === 'recv') {
+      this.hold(step.transfer.tensor, this.bytes(step.transfer.tensor), null);
+      return;
+    }
     const { outputs, inside } =
       step.kind === 'segment'
         ? segmentResults(step.nodes, this.graph, this.readOutside)
@@ -149,6 +153,7 @@ function readsOf(steps: readonly Step[]): readonly string[] {
   return steps.flatMap((step) => {
     if (step.kind === 'segment') return step.nodes.flatMap(({ inputs }) => inputs.filter((name) => name !== null));
     if (step.kind === 'accumulate') return step.node.inputs.filter((name) => name !== null);
+    if (step.kind === 'send') return [step.transfer.tensor];
     return step.kind === 'start' ? [step.node.input] : [];
   });
 }
@@ -158,6 +163,7 @@ function usedBy(step: Step): readonly string[] {
   if (step.kind === 'segment')
     return step.nodes.flatMap(({ inputs, outputs }) => [...inputs, ...outputs].filter((name) => name !== null));
   if (step.kind === 'accumulate') return [...readsOf([step]), ...resultsOf(step.node)];
+  if (step.kind === 'send' || step.kind === 'recv') return [step.transfer.tensor];
   return step.kind === 'wait' ? [step.node.input, step.node.output] : [];
 }
 

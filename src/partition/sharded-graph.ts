@@ -126,6 +126,31 @@ export interface ShardedWeight {
   readonly constant?: true;
 }
 
+/** A tensor that a stage sends to another one, or receives from it. */
+export interface StageTransfer {
+  /** The tensor of the unsharded graph, by which both ends know it. */
+  readonly name: string;
+  /** The sharded tensor of this stage. */
+  readonly tensor: string;
+  /** The other stage. */
+  readonly stage: number;
+  /** `micro`: in every micro-batch. `begin`: once, before the first of them. `update`: once, after the last. */
+  readonly when: 'micro' | 'begin' | 'update';
+}
+
+/** What makes a sharded graph one stage of a pipeline. */
+export interface PipelineStage {
+  /** Chunks of the model that the stage holds. */
+  readonly chunks: number;
+  /** By operator of the unsharded graph (and by output): the chunk that it belongs to. */
+  readonly chunkOf: ReadonlyMap<string, number>;
+  /** Gradients of weights run apart from those that the stage before waits for (zero-bubble). */
+  readonly splitsBackward: boolean;
+  /** In the order in which the whole graph makes what is sent. */
+  readonly sends: readonly StageTransfer[];
+  readonly receives: readonly StageTransfer[];
+}
+
 export interface ShardedGraph {
   readonly mesh: Mesh;
   readonly nodes: readonly ShardedNode[];
@@ -140,4 +165,6 @@ export interface ShardedGraph {
   readonly state: readonly { readonly from: string; readonly to: string }[];
   /** As in the graph. Nodes of the phase `update` stand behind all others. */
   readonly microBatches?: MicroBatches;
+  /** Left out where the graph is the whole model. Received tensors are none of `inputs`, sent ones none of `outputs`. */
+  readonly pipeline?: PipelineStage;
 }

@@ -18,6 +18,7 @@ export function checkProgram(program: Program): string | null {
     const axes = stageAxes(program.mesh, program.stages.length);
     for (const [index, stage] of program.stages.entries())
       within(`stage ${index}`, () => checkStage(program, stage, axes));
+    checkTransfers(program);
     for (const value of [...program.inputs, ...program.outputs]) checkValue(program, value);
     for (const { stage, phase } of program.schedule) {
       need(
@@ -189,6 +190,28 @@ function checkPhase(
     });
   }
   for (const id of pending.keys()) throw new Flaw(`collective ${id} begins but is not waited for`);
+}
+
+/** Every send has one receive, and every receive one send, of equal blocks. */
+function checkTransfers({ stages }: Program): void {
+  const ends = { send: new Map<string, string>(), recv: new Map<string, string>() };
+  for (const [stage, { phases, tensors }] of stages.entries()) {
+    for (const instruction of Object.values(phases).flat()) {
+      if (instruction.kind !== 'send' && instruction.kind !== 'recv') continue;
+      const { kind, tensor, label, stage: other } = instruction;
+      const [from, to] = kind === 'send' ? [stage, other] : [other, stage];
+      const key = `${label} from stage ${from} to stage ${to}`;
+      if (ends[kind].has(key)) throw new Flaw(`${key} is ${kind === 'send' ? 'sent' : 'received'} twice`);
+      const type = tensors[tensor];
+      ends[kind].set(key, `${type?.dtype} [${type?.localShape.join(', ')}]`);
+    }
+  }
+  for (const [key, type] of ends.send) {
+    const received = ends.recv.get(key);
+    if (received === undefined) throw new Flaw(`${key} is sent and not received`);
+    if (received !== type) throw new Flaw(`${key} is sent as ${type} and received as ${received}`);
+  }
+  for (const key of ends.recv.keys()) if (!ends.send.has(key)) throw new Flaw(`${key} is received and not sent`);
 }
 
 function checkCompute(stage: ProgramStage, instruction: Extract<Instruction, { kind: 'compute' }>): void {

@@ -81,7 +81,9 @@ export const programSchema: Schema = record(
     inputs: list(value),
     outputs: list(value),
     stages: { ...list(stage), minItems: 1 },
-    schedule: list(record({ stage: count, chunk: count, microBatch: count, phase: text })),
+    schedule: list(
+      record({ stage: count, chunk: count, microBatch: { anyOf: [count, { type: 'null' }] }, phase: text }),
+    ),
   },
   { state: list(record({ stage: count, from: text, to: text })) },
 );

@@ -5,7 +5,7 @@
 import type { DType } from '../ir/dtype.js';
 import type { Reduction } from '../ir/factor-rule.js';
 
-export const PROGRAM_VERSION = 1;
+export const PROGRAM_VERSION = 2;
 
 export interface Program {
   readonly format: 'autopar-program';
@@ -24,8 +24,9 @@ export interface Program {
    */
   readonly state?: readonly { readonly stage: number; readonly from: string; readonly to: string }[];
   /**
-   * Order of actions. One (`forward`) where a step is one batch; with micro-batches `micro` for each of them, then `step`. A phase
-   * is one list of instructions, however often it runs.
+   * Order of actions, of one stage after the other. One (`forward`) where a step is one batch; with micro-batches `micro` for each
+   * of them, then `step`; of a pipeline's stage `begin`, the actions of its schedule, and `update`. A phase is one list of
+   * instructions, however often it runs.
    */
   readonly schedule: readonly ProgramAction[];
 }
@@ -131,6 +132,7 @@ export type Instruction =
       readonly label: string;
     }
   | { readonly kind: 'wait'; readonly id: number }
+  /** To and from the same rank of another stage. `label` is the name by which both ends know the tensor. */
   | { readonly kind: 'send'; readonly tensor: string; readonly stage: number; readonly label: string }
   | { readonly kind: 'recv'; readonly tensor: string; readonly stage: number; readonly label: string }
   /** `output` holds the sum of what `input` was in the micro-batches so far; in the first it begins anew. */
@@ -153,6 +155,7 @@ export type ProgramCollective =
 export interface ProgramAction {
   readonly stage: number;
   readonly chunk: number;
-  readonly microBatch: number;
+  /** What the action defines belongs to this micro-batch, and goes with its last action; null: it belongs to the step. */
+  readonly microBatch: number | null;
   readonly phase: string;
 }

@@ -48,6 +48,13 @@ export async function readProgram(dir: string): Promise<Program> {
     throw badProgram(file, `is not JSON or is cut: ${error instanceof Error ? error.message : String(error)}`);
   }
   const version = (value as { version?: unknown } | null)?.version;
+  if (typeof version === 'number' && version < PROGRAM_VERSION) {
+    throw badProgram(
+      file,
+      `has version ${version}; this autopar runs version ${PROGRAM_VERSION}`,
+      'compile the model again',
+    );
+  }
   if (typeof version === 'number' && version > PROGRAM_VERSION) {
     throw badProgram(file, `has version ${version}; this autopar reads up to ${PROGRAM_VERSION}`, 'update autopar');
   }

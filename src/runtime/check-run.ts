@@ -37,19 +37,6 @@ export function checkRanks(program: Program): void {
   );
 }
 
-/** The program has one chunk per stage, which is what this runtime runs. Throws AutoparError (exit input) for any other. */
-export function checkSchedule(program: Program): void {
-  const other = program.schedule.find((action) => action.chunk !== 0);
-  if (!other) return;
-  throw new AutoparError(
-    'unsupported-schedule',
-    'input',
-    `the program runs chunk ${other.chunk} of stage ${other.stage}; this runtime runs one chunk per stage`,
-    {},
-    'compile with --virtual-stages 1',
-  );
-}
-
 /** Throws AutoparError (exit input) naming the input that is missing, unknown, or of another dtype or shape. */
 export function checkInputs(program: Program, inputs: Readonly<Record<string, ConstantTensor>>): void {
   const wanted = new Map(program.inputs.map((input) => [input.name, input]));

@@ -23,8 +23,8 @@ export type Step<Tensor> =
     }
   | { readonly kind: 'start'; readonly call: CollectiveCall; readonly input: string; readonly output: string }
   | { readonly kind: 'wait'; readonly call: CollectiveCall; readonly input: string; readonly output: string }
-  | { readonly kind: 'send'; readonly tensor: string; readonly peer: number }
-  | { readonly kind: 'recv'; readonly tensor: string; readonly peer: number }
+  | { readonly kind: 'send'; readonly tensor: string; readonly label: string; readonly peer: number }
+  | { readonly kind: 'recv'; readonly tensor: string; readonly label: string; readonly peer: number }
   | { readonly kind: 'accumulate'; readonly input: string; readonly output: string }
   | { readonly kind: 'free'; readonly tensors: readonly string[] };
 
@@ -166,7 +166,8 @@ function resolve<Tensor>(
       return { ...start, kind: 'wait' };
     }
     if (instruction.kind === 'free' || instruction.kind === 'accumulate') return instruction;
-    return { kind: instruction.kind, tensor: instruction.tensor, peer: peerIn(instruction.stage) };
+    const { kind, tensor, label, stage: other } = instruction;
+    return { kind, tensor, label, peer: peerIn(other) };
   });
 }
 

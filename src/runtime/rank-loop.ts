@@ -49,9 +49,9 @@ export async function runRank<Tensor>(
     loop.begin(loaded.constants);
     if (step === warmup + steps - 1) loop.keepIn(kept);
     for (const [action, list] of loaded.actions.entries()) {
-      loop.feed(action);
+      loop.enter(action);
       await loop.run(action, list);
-      loop.keepParts(action);
+      loop.leave(action);
     }
     control.barrier(rank);
     if (step >= warmup) {
@@ -78,13 +78,21 @@ const READERS: Readonly<Partial<Record<DType, (view: DataView) => number>>> = {
 };
 
 class RankLoop<Tensor> {
-  /** Live tensors by name. */
-  tensors = new Map<string, Tensor>();
+  /** Live tensors of the step by name. */
+  private tensors = new Map<string, Tensor>();
+  /** Live tensors of the micro-batches under way: a pipeline's stage is in the middle of several. */
+  private readonly inMicroBatch = new Map<number, Map<string, Tensor>>();
+  /** The micro-batch of the action that runs; null where it runs once a step. */
+  private microBatch: number | null = null;
+  /** By micro-batch: the last of its actions. */
+  private readonly lastActions: ReadonlyMap<number | null, number>;
   private readonly buffers = new BufferPool();
   private kept: Map<string, Tensor> | null = null;
   private readonly keepNames: ReadonlySet<string>;
   /** Outputs that micro-batches make parts of: this step's parts so far. */
   private readonly parts: ReadonlyMap<string, Uint8Array[]>;
+  /** What is read when a step is over, and micro-batches make no parts of. */
+  private readonly left: readonly string[];
   private executed = 0;
   /** The last checked results: their sizes are compared with the program's once per segment call. */
   private readonly checked = new Set<Step<Tensor>>();
@@ -100,6 +108,9 @@ class RankLoop<Tensor> {
     this.keepNames = new Set(setup.collect);
     const cut = setup.outputs.filter(({ stage, microBatches }) => stage === setup.stageIndex && microBatches);
     this.parts = new Map(cut.map(({ tensor }) => [tensor, []]));
+    this.lastActions = new Map(setup.actions.map(({ microBatch }, index) => [microBatch, index]));
+    const left = [...ownOutputs(setup), ...setup.state.map(({ from }) => from)];
+    this.left = left.filter((name) => !this.parts.has(name));
   }
 
   /** Starts a step: only constants and inputs are live. */
@@ -108,6 +119,7 @@ class RankLoop<Tensor> {
     this.carryOver(constants);
     for (const name of this.tensors.keys()) this.buffers.giveBack(name);
     this.tensors = new Map(constants);
+    this.microBatch = null;
     this.memory.clear();
     for (const parts of this.parts.values()) parts.length = 0;
     for (const [name, [bytes, ...others]] of Object.entries(this.setup.feeds))
@@ -115,32 +127,43 @@ class RankLoop<Tensor> {
     this.stopwatch.add('feed', performance.now() - from, 0, 0, 1);
   }
 
-  /** Before an action: the inputs' parts of its micro-batch. */
-  feed(action: number): void {
-    const part = this.setup.actions[action];
-    if (!part || !this.isMicro(part)) return;
+  /** Before an action: its micro-batch is the one that tensors belong to; in its first, the inputs' parts of it are there. */
+  enter(action: number): void {
+    const { microBatch = null } = this.setup.actions[action] ?? {};
+    this.microBatch = microBatch;
+    if (microBatch === null || this.inMicroBatch.has(microBatch)) return;
     const from = performance.now();
+    this.inMicroBatch.set(microBatch, new Map());
     for (const [name, blocks] of Object.entries(this.setup.feeds)) {
-      const bytes = blocks[part.microBatch];
+      const bytes = blocks[microBatch];
       if (blocks.length > 1 && bytes) this.defineInput(name, bytes);
     }
     const { microBatch: index } = this.setup.stage;
-    if (index !== undefined) this.defineInput(index, new Uint8Array(BigInt64Array.of(BigInt(part.microBatch)).buffer));
+    if (index !== undefined) this.defineInput(index, new Uint8Array(BigInt64Array.of(BigInt(microBatch)).buffer));
     this.stopwatch.add('feed', performance.now() - from, 0, 0, 0);
   }
 
-  /** Behind an action: its micro-batch's parts of the outputs, which the next one would write over. */
-  keepParts(action: number): void {
-    const part = this.setup.actions[action];
-    if (!part || !this.isMicro(part)) return;
-    for (const name of this.parts.keys()) {
-      const tensor = this.tensors.get(name);
+  /** Behind an action: after the last of a micro-batch its parts of the outputs are kept, and the rest of it goes. */
+  leave(action: number): void {
+    const { microBatch } = this;
+    if (microBatch === null || this.lastActions.get(microBatch) !== action) return;
+    const made = this.inMicroBatch.get(microBatch) ?? new Map<string, Tensor>();
+    for (const [name, parts] of this.parts) {
+      const tensor = made.get(name);
       if (!tensor) continue;
       const copy = this.backend.bytes(tensor).slice();
-      this.parts.get(name)?.push(copy);
-      this.free(name);
-      this.memory.define(`${name}#${part.microBatch}`, copy.byteLength);
+      parts[microBatch] = copy;
+      this.memory.define(`${name}#${microBatch}`, copy.byteLength);
     }
+    for (const name of this.left) {
+      const tensor = made.get(name);
+      if (!tensor) continue;
+      const { dtype, localShape } = tensorOf(this.setup.stage, name);
+      this.tensors.set(name, this.backend.tensor(dtype, localShape, this.backend.bytes(tensor).slice()));
+      this.memory.define(name, tensorBytes(this.setup.stage, name));
+    }
+    for (const name of made.keys()) this.free(name);
+    this.inMicroBatch.delete(microBatch);
   }
 
   /** What the last step left of the state is what this one begins with: copied over the value that it had before. */
@@ -185,7 +208,7 @@ class RankLoop<Tensor> {
       const from = performance.now();
       const blocked = this.transport.blocked();
       const kind = 'call' in step ? step.call.collective.kind : step.kind;
-      const isFirst = this.setup.actions[action]?.microBatch === 0;
+      const isFirst = (this.microBatch ?? 0) === 0;
       const bytes =
         step.kind === 'compute'
           ? await this.compute(step)
@@ -215,17 +238,14 @@ class RankLoop<Tensor> {
     return !layout || holders(layout, this.setup.axes).includes(localRank(this.setup));
   }
 
-  /** Whether an action is one of several runs of its phase. */
-  private isMicro({ phase }: RankSetup['actions'][number]): boolean {
-    return this.setup.actions.filter((action) => action.phase === phase).length > 1;
-  }
-
   private accumulate({ input, output }: Extract<Step<Tensor>, { kind: 'accumulate' }>, isFirst: boolean): number {
     const part = this.backend.bytes(this.get(input));
     if (isFirst) {
       const sum = this.buffers.take(output, part.byteLength);
       sum.set(part);
-      this.defineBytes(output, sum);
+      const { dtype, localShape } = tensorOf(this.setup.stage, output);
+      this.tensors.set(output, this.backend.tensor(dtype, localShape, sum));
+      this.memory.define(output, part.byteLength);
       return 0;
     }
     const { dtype } = tensorOf(this.setup.stage, output);
@@ -264,19 +284,19 @@ class RankLoop<Tensor> {
   /** Gives the bytes sent. */
   private communicate(step: Exclude<Step<Tensor>, { kind: 'compute' | 'accumulate' | 'free' }>): number {
     if (step.kind === 'recv') {
-      this.defineBytes(step.tensor, this.transport.receive(step.tensor, step.peer));
+      this.defineBytes(step.tensor, this.transport.receive(step.label, step.peer));
       return 0;
     }
     if (step.kind === 'send') {
       const block = this.backend.bytes(this.get(step.tensor));
-      this.transport.send(step.tensor, step.peer, block);
+      this.transport.send(step.label, step.peer, block);
       return block.byteLength;
     }
     if (step.kind === 'start') {
       this.transport.start(step.call, this.backend.bytes(this.get(step.input)));
       return bytesSent(step.call);
     }
-    const result = this.buffers.take(step.output, step.call.outputBytes);
+    const result = this.buffers.take(this.keyOf(step.output), step.call.outputBytes);
     this.transport.wait(step.call, result);
     this.defineBytes(step.output, result);
     return 0;
@@ -285,11 +305,15 @@ class RankLoop<Tensor> {
   /** A tensor with memory of its own that is not written yet. */
   private room(name: string): Tensor {
     const { dtype, localShape } = tensorOf(this.setup.stage, name);
-    return this.backend.tensor(dtype, localShape, this.buffers.take(name, tensorBytes(this.setup.stage, name)));
+    return this.backend.tensor(
+      dtype,
+      localShape,
+      this.buffers.take(this.keyOf(name), tensorBytes(this.setup.stage, name)),
+    );
   }
 
   private get(name: string): Tensor {
-    const tensor = this.tensors.get(name);
+    const tensor = this.ofMicroBatch()?.get(name) ?? this.tensors.get(name);
     if (tensor === undefined) throw new Error(`tensor ${name} is not there`);
     return tensor;
   }
@@ -304,16 +328,26 @@ class RankLoop<Tensor> {
     this.define(name, this.backend.tensor(dtype, localShape, bytes));
   }
 
+  private ofMicroBatch(): Map<string, Tensor> | undefined {
+    return this.microBatch === null ? undefined : this.inMicroBatch.get(this.microBatch);
+  }
+
+  /** What memory and statistics call a tensor that the running action defines. */
+  private keyOf(name: string): string {
+    return this.microBatch === null ? name : `${this.microBatch} ${name}`;
+  }
+
   private define(name: string, tensor: Tensor): void {
-    this.tensors.set(name, tensor);
-    this.memory.define(name, tensorBytes(this.setup.stage, name));
+    (this.ofMicroBatch() ?? this.tensors).set(name, tensor);
+    this.memory.define(this.keyOf(name), tensorBytes(this.setup.stage, name));
     if (this.kept && this.keepNames.has(name)) this.kept.set(name, tensor);
   }
 
   private free(name: string): void {
-    this.tensors.delete(name);
-    this.memory.free(name);
-    if (!this.kept || !this.keepNames.has(name)) this.buffers.giveBack(name);
+    const key = this.ofMicroBatch()?.delete(name) ? this.keyOf(name) : name;
+    if (key === name) this.tensors.delete(name);
+    this.memory.free(key);
+    if (!this.kept || !this.keepNames.has(name)) this.buffers.giveBack(key);
   }
 
   private check(name: string, tensor: Tensor): void {

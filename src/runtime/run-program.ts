@@ -9,7 +9,7 @@ import type { Program, ProgramStage, ProgramTensor } from '../program/program.js
 import { programFolder, readProgram } from '../program/reader.js';
 import type { ConstantTensor } from '../program/values.js';
 import { CPU_TRAITS } from './backend.js';
-import { checkInputs, checkRanks, checkSchedule, checkSupport } from './check-run.js';
+import { checkInputs, checkRanks, checkSupport } from './check-run.js';
 import { makeControlBuffer } from './control.js';
 import { actionsOf, launch, makeLines, type RankDone } from './launch.js';
 import type { Fault, RankSetup } from './messages.js';
@@ -71,7 +71,6 @@ export async function runProgram(
 ): Promise<RunResult> {
   const program = await readProgram(dir);
   checkSupport(program, CPU_TRAITS);
-  checkSchedule(program);
   checkRanks(program);
   checkInputs(program, inputs);
   const setups = setUp(program, await programFolder(dir), inputs, options);

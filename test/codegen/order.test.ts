@@ -1,9 +1,14 @@
 import test from 'ava';
 import { programOf } from '../../src/codegen/program-of.js';
-import { givenTensors, orderPhase } from '../../src/partition/order.js';
+import { givenTensors, orderPhase, phasesOf, type Step } from '../../src/partition/order.js';
 import { partition } from '../../src/partition/partition.js';
+import type { ShardedGraph } from '../../src/partition/sharded-graph.js';
 import { makeRedistributor } from '../../src/sharding-propagation/redistribution.js';
 import { megatron, mlp } from '../partition/mlp.js';
+
+function inOrder(graph: ShardedGraph): readonly Step[] {
+  return phasesOf(graph).flatMap((list) => orderPhase(graph, list));
+}
 
 function sharded() {
   const assignment = megatron();
@@ -15,7 +20,7 @@ function sharded() {
 }
 
 test('segments end at layers and at collectives; every start has one wait', (t) => {
-  const steps = orderPhase(sharded());
+  const steps = inOrder(sharded());
   t.deepEqual(
     steps.map((step) => (step.kind === 'segment' ? step.nodes.map((node) => node.op).join('+') : step.kind)),
     ['MatMul+Relu', 'MatMul', 'start', 'wait'],
@@ -25,7 +30,7 @@ test('segments end at layers and at collectives; every start has one wait', (t) 
 test('nothing is read before it is there', (t) => {
   const graph = sharded();
   const there = new Set(givenTensors(graph));
-  for (const step of orderPhase(graph)) {
+  for (const step of inOrder(graph)) {
     if (step.kind === 'segment') {
       for (const node of step.nodes) {
         for (const input of node.inputs) t.true(input === null || there.has(input));
@@ -42,11 +47,11 @@ test('a graph with a circle is a fault, not a hang', (t) => {
   const nodes = graph.nodes.map((node) =>
     node.kind === 'compute' && node.op === 'Relu' ? { ...node, inputs: ['y'] } : node,
   );
-  t.throws(() => orderPhase({ ...graph, nodes }), { message: /circle/ });
+  t.throws(() => inOrder({ ...graph, nodes }), { message: /circle/ });
 });
 
 test('the program names groups by axes and frees what nobody reads any more', (t) => {
-  const { program, segments } = programOf(mlp(), sharded(), { name: 'mlp', fingerprint: 'f' });
+  const { program, segments } = programOf([{ graph: mlp(), sharded: sharded() }], { name: 'mlp', fingerprint: 'f' });
   const stage = program.stages[0];
   t.is(segments.size, 2);
   t.deepEqual(Object.keys(stage?.weights ?? {}), ['w1', 'w2']);

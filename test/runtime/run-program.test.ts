@@ -133,7 +133,7 @@ test.serial('missing, cut and corrupt files are named', async (t) => {
 
 test.serial('programs at odds with themselves are refused', async (t) => {
   const flaws: [(program: Program) => Program, RegExp][] = [
-    [(program) => ({ ...program, version: 2 as 1 }), /version 2/],
+    [(program) => ({ ...program, version: 99 as 2 }), /version 99/],
     [
       (program) => ({ ...program, mesh: [{ axis: 'tp', size: 4, subAxes: [{ name: 'tp', size: 2 }] }] }),
       /multiply to 2, not to 4/,

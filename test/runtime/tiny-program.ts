@@ -6,7 +6,13 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import onnxProto from 'onnx-proto';
 import { type DType, onnxOfDtype } from '../../src/ir/dtype.js';
-import type { Program, ProgramLayout, ProgramStage, ProgramTensor } from '../../src/program/program.js';
+import {
+  PROGRAM_VERSION,
+  type Program,
+  type ProgramLayout,
+  type ProgramStage,
+  type ProgramTensor,
+} from '../../src/program/program.js';
 import { writeProgram } from '../../src/program/reader.js';
 import { type SafetensorsEntry, writeSafetensors } from '../../src/program/safetensors.js';
 import type { ConstantTensor } from '../../src/program/values.js';
@@ -99,11 +105,11 @@ export function stageOf(parts: Partial<ProgramStage>): ProgramStage {
 export function programOf(parts: Pick<Program, 'stages' | 'mesh'> & Partial<Program>): Program {
   return {
     format: 'autopar-program',
-    version: 1,
+    version: PROGRAM_VERSION,
     model: { name: 'tiny', fingerprint: '0' },
     inputs: [],
     outputs: [],
-    schedule: parts.stages.map((_, stage) => ({ stage, chunk: 0, microBatch: 0, phase: 'forward' })),
+    schedule: parts.stages.map((_, stage) => ({ stage, chunk: 0, microBatch: null, phase: 'forward' })),
     ...parts,
   };
 }

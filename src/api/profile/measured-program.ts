@@ -9,7 +9,14 @@ import type { CollectiveKind } from '../../cost-model/levels.js';
 import { onnxOfDtype } from '../../ir/dtype.js';
 import type { ConstantTensor } from '../../ir/graph.js';
 import { encodeModel, type NodeProto, type ValueInfoProto } from '../../ir/onnx/schema.js';
-import type { Instruction, Program, ProgramCollective, ProgramLayout, ProgramTensor } from '../../program/program.js';
+import {
+  type Instruction,
+  PROGRAM_VERSION,
+  type Program,
+  type ProgramCollective,
+  type ProgramLayout,
+  type ProgramTensor,
+} from '../../program/program.js';
 import { writeProgram } from '../../program/reader.js';
 import { runProgram } from '../../runtime/run-program.js';
 
@@ -207,13 +214,13 @@ function program(
 ): Program {
   return {
     format: 'autopar-program',
-    version: 1,
+    version: PROGRAM_VERSION,
     model: { name: 'measured', fingerprint: '0' },
     mesh: [{ axis: AXIS, size: ranks, subAxes: [{ name: AXIS, size: ranks }] }],
     inputs: Object.entries(inputs).map(([name, shape]) => ({ name, dtype: 'float32', shape, stage: 0, tensor: name })),
     outputs: [],
     stages: [{ tensors, segments, weights: {}, coordinates: {}, phases: { forward } }],
-    schedule: [{ stage: 0, chunk: 0, microBatch: 0, phase: 'forward' }],
+    schedule: [{ stage: 0, chunk: 0, microBatch: null, phase: 'forward' }],
   };
 }
 

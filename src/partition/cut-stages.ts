@@ -1,0 +1,335 @@
+/**
+ * @file A graph cut into the stages of a pipeline: each stage is a graph of its own, and between stages stand transfers, derived
+ * from what one stage makes and another reads. Nothing is special about a skip connection, an encoder's output or a tied table:
+ * a tensor goes from the stage that makes it to every stage that reads it.
+ *
+ *     forward       on the stage that the plan says; what depends on no parameter (masks, positions, labels' counts) on every
+ *                   stage that reads it, from data inputs that are fed there
+ *     gradients     on the stage of their forward operator; what several readers' gradients add up to, where the tensor is made
+ *     a weight      and its state and update on the stage of its first reader, its home; other readers are sent its value once
+ *                   a step, and send back their part of its gradient, summed over micro-batches
+ *     scalars       of the whole step (gradient norm, loss scale) on the last stage that has part in them
+ */
+import { type Graph, isBackward, type Node, type StatePair, typeOf } from '../ir/graph.js';
+import { accumulator, isAccumulator } from '../ir/ops/accumulate.js';
+import { unusedName } from '../ir/unused-name.js';
+
+/** Where a forward operator runs. */
+export interface StagePlace {
+  readonly stage: number;
+  /** Chunk of the stage: with v virtual stages each has v of them. */
+  readonly chunk: number;
+}
+
+/** A tensor that one stage makes and another reads. */
+export interface Transfer {
+  readonly tensor: string;
+  readonly from: number;
+  readonly to: number;
+  /** `micro`: in every micro-batch. `begin`: once, before the first of them. `update`: once, after the last. */
+  readonly when: 'micro' | 'begin' | 'update';
+}
+
+export interface StageGraph {
+  /** Received tensors are among its inputs, sent ones among its outputs. */
+  readonly graph: Graph;
+  /** By operator: the chunk that it belongs to. */
+  readonly chunks: ReadonlyMap<string, number>;
+}
+
+export interface CutGraph {
+  readonly stages: readonly StageGraph[];
+  /** In the order in which the whole graph's operators make them, so that receiving in this order never waits in a circle. */
+  readonly transfers: readonly Transfer[];
+}
+
+/**
+ * Cuts a graph whose accumulators are apart (`accumulatedApart`) into `stages` stages.
+ * @param placeOf by forward operator; operators that depend on no parameter need none
+ * @throws Error (a fault of ours) where a forward operator that needs a place has none
+ */
+export function cutStages(graph: Graph, placeOf: ReadonlyMap<string, StagePlace>, stages: number): CutGraph {
+  return new Cutting(graph, placeOf, stages).run();
+}
+
+/** Everything that stands on one stage is chunk 0's unless a forward operator says otherwise. */
+const FIRST = 0;
+
+class Cutting {
+  private readonly makers = new Map<string, Node>();
+  private readonly order = new Map<string, number>();
+  private readonly stateOf: ReadonlyMap<string, StatePair>;
+  /** Operators that every stage may run for itself. */
+  private readonly shared: ReadonlySet<Node>;
+  private readonly places = new Map<Node, StagePlace>();
+
+  constructor(
+    private readonly graph: Graph,
+    private readonly placeOf: ReadonlyMap<string, StagePlace>,
+    private readonly count: number,
+  ) {
+    for (const [index, node] of graph.nodes.entries()) {
+      for (const name of node.outputs) {
+        if (name === null) continue;
+        this.makers.set(name, node);
+        this.order.set(name, index);
+      }
+    }
+    this.stateOf = new Map(graph.state.map((pair) => [pair.input, pair]));
+    this.shared = this.sharedOperators();
+    for (const node of graph.nodes) if (!this.shared.has(node)) this.places.set(node, this.place(node));
+  }
+
+  run(): CutGraph {
+    const members = Array.from({ length: this.count }, (_, stage) => this.membersOf(stage));
+    const transfers = members.flatMap((nodes, stage) => this.received(nodes, stage));
+    transfers.sort((a, b) => this.rank(a) - this.rank(b) || a.to - b.to);
+    return { stages: members.map((nodes, stage) => this.stageGraph(nodes, stage, transfers)), transfers };
+  }
+
+  /** When a transfer's tensor is there, as a place in the order of operators. */
+  private rank({ tensor, when }: Transfer): number {
+    return when === 'begin' ? -1 : (this.order.get(tensor) ?? -1);
+  }
+
+  /**
+   * Operators that depend on nothing but data inputs, constants and state that such operators make: cheap enough to be run
+   * wherever they are read, in place of a transfer per micro-batch.
+   */
+  private sharedOperators(): ReadonlySet<Node> {
+    const { graph } = this;
+    const lasting = new Set(graph.state.map(({ input }) => input));
+    for (;;) {
+      const settled = new Set<string | null>([
+        null,
+        ...graph.inputs.filter((name) => !this.stateOf.has(name)),
+        ...lasting,
+      ]);
+      for (const [name, { role }] of graph.weights) if (role !== 'parameter') settled.add(name);
+      const shared = new Set<Node>();
+      for (const node of graph.nodes) {
+        const mayBe = node.phase === 'forward' || (node.phase === 'update' && node.forward === null);
+        if (!mayBe || !node.inputs.every((name) => settled.has(name))) continue;
+        shared.add(node);
+        for (const name of node.outputs) settled.add(name);
+      }
+      const lost = graph.state.filter(({ input, output }) => lasting.has(input) && !settled.has(output));
+      if (lost.length === 0) return shared;
+      for (const { input } of lost) lasting.delete(input);
+    }
+  }
+
+  private place(node: Node): StagePlace {
+    const given = this.placeOf.get(node.forward ?? node.name);
+    if (isAccumulator(node))
+      return this.places.get(this.makers.get(node.inputs[0] ?? '') as Node) ?? { stage: 0, chunk: FIRST };
+    if (given) return node.phase === 'update' ? { stage: given.stage, chunk: FIRST } : given;
+    const before = node.inputs.flatMap((name) => {
+      const maker = name === null ? undefined : this.makers.get(name);
+      const place = maker && this.places.get(maker);
+      return place ? [place] : [];
+    });
+    if (node.phase === 'forward' && node.forward === null && before.length === 0)
+      throw new Error(`forward operator ${node.name} has no stage`);
+    if (before.length === 0) return { stage: 0, chunk: FIRST };
+    // A weight's gradients go to its home, the first of its stages; scalars of the step to the last that has part in them.
+    const inOrder = [...before].sort((a, b) => a.stage - b.stage || a.chunk - b.chunk);
+    return (isBackward(node.phase) ? inOrder[0] : inOrder.at(-1)) as StagePlace;
+  }
+
+  /** The stage whose operators make the next step's value of a state; null where every stage keeps it for itself. */
+  private homeOf({ output }: StatePair): number | null {
+    const maker = this.makers.get(output);
+    if (!maker || this.shared.has(maker)) return null;
+    return this.places.get(maker)?.stage ?? 0;
+  }
+
+  /** A stage's operators, those that it shares with others included, in order. */
+  private membersOf(stage: number): readonly Node[] {
+    const wanted = new Set<Node>();
+    const waiting: string[] = [];
+    const take = (node: Node) => {
+      if (wanted.has(node)) return;
+      wanted.add(node);
+      for (const name of node.inputs) if (name !== null) waiting.push(name);
+    };
+    for (const [node, place] of this.places) if (place.stage === stage) take(node);
+    if (stage === 0) for (const name of this.graph.outputs) if (this.isShared(name)) waiting.push(name);
+    for (let name = waiting.pop(); name !== undefined; name = waiting.pop()) {
+      const maker = this.makers.get(name);
+      if (maker && this.shared.has(maker)) take(maker);
+      const kept = this.stateOf.get(name);
+      if (kept && this.homeOf(kept) === null) waiting.push(kept.output);
+    }
+    return this.graph.nodes.filter((node) => wanted.has(node));
+  }
+
+  /** Whether every stage that wants a tensor makes it for itself; the first does so for the user. */
+  private isShared(tensor: string): boolean {
+    const maker = this.makers.get(tensor);
+    return maker !== undefined && this.shared.has(maker);
+  }
+
+  /** What a stage reads that another one makes. */
+  private received(nodes: readonly Node[], stage: number): Transfer[] {
+    const found = new Map<string, Transfer>();
+    for (const name of nodes.flatMap(({ inputs }) => inputs)) {
+      if (name === null || found.has(name)) continue;
+      const kept = this.stateOf.get(name);
+      const maker = this.makers.get(name);
+      if (kept) {
+        const home = this.homeOf(kept);
+        if (home !== null && home !== stage) found.set(name, { tensor: name, from: home, to: stage, when: 'begin' });
+      } else if (maker && !this.shared.has(maker)) {
+        const from = this.places.get(maker)?.stage ?? 0;
+        const when = maker.phase === 'update' || isAccumulator(maker) ? 'update' : 'micro';
+        if (from !== stage) found.set(name, { tensor: name, from, to: stage, when });
+      }
+    }
+    return [...found.values()];
+  }
+
+  private stageGraph(nodes: readonly Node[], stage: number, transfers: readonly Transfer[]): StageGraph {
+    const { graph } = this;
+    const made = new Set(nodes.flatMap(({ outputs }) => outputs));
+    const sent = transfers.filter(({ from }) => from === stage).map(({ tensor }) => tensor);
+    const read = new Set<string | null>([...nodes.flatMap(({ inputs }) => inputs), ...sent]);
+    const isHome = (pair: StatePair) => {
+      const home = this.homeOf(pair);
+      return home === null ? read.has(pair.input) : home === stage;
+    };
+    const state = graph.state.filter(isHome);
+    const kept = new Set(state.map(({ input }) => input));
+    const received = transfers.filter(({ to }) => to === stage).map(({ tensor }) => tensor);
+    const data = graph.inputs.filter((name) => !this.stateOf.has(name) && read.has(name));
+    const fromHere = graph.outputs.filter((name) => made.has(name) || (stage === 0 && !this.makers.has(name)));
+    const outputs = [...new Set([...fromHere.filter((name) => this.isOutputOf(name, stage, state)), ...sent])];
+    const inputs = [...data, ...received, ...graph.inputs.filter((name) => kept.has(name))];
+    const weights = new Map([...graph.weights].filter(([name]) => read.has(name) || outputs.includes(name)));
+    const names = new Set<string>([...inputs, ...outputs, ...weights.keys()]);
+    for (const name of [...made, ...read]) if (name !== null) names.add(name);
+    const { microBatches } = graph;
+    const stageGraph: Graph = {
+      ...graph,
+      nodes,
+      tensors: new Map([...names].map((name) => [name, typeOf(graph, name)])),
+      inputs,
+      outputs,
+      weights,
+      state,
+      ...(graph.initial ? { initial: new Map([...graph.initial].filter(([name]) => kept.has(name))) } : {}),
+      batch: graph.batch.filter(({ input }) => data.includes(input)),
+      ...(microBatches ? { microBatches: ofStage(microBatches, data, fromHere) } : {}),
+    };
+    return { graph: stageGraph, chunks: this.chunksOf(nodes, stage) };
+  }
+
+  /** An output that several stages make for themselves (their own copies of a state aside) is the first's. */
+  private isOutputOf(name: string, stage: number, state: readonly StatePair[]): boolean {
+    return !this.isShared(name) || stage === 0 || state.some(({ output }) => output === name);
+  }
+
+  /** What a stage runs for itself runs with the first of its chunks that reads it. */
+  private chunksOf(nodes: readonly Node[], stage: number): ReadonlyMap<string, number> {
+    const chunks = new Map<string, number>();
+    const readBy = new Map<string, number>();
+    for (const node of [...nodes].reverse()) {
+      const place = this.places.get(node);
+      const readers = node.outputs.flatMap((name) => (name === null ? [] : (readBy.get(name) ?? [])));
+      const chunk = place?.stage === stage ? place.chunk : readers.length > 0 ? Math.min(...readers) : FIRST;
+      chunks.set(node.name, chunk);
+      for (const name of node.inputs) if (name !== null) readBy.set(name, Math.min(chunk, readBy.get(name) ?? chunk));
+    }
+    return chunks;
+  }
+}
+
+/** A stage is fed, and gives, its own part of what micro-batches are cut from. */
+function ofStage(
+  { count, cut, index }: NonNullable<Graph['microBatches']>,
+  data: readonly string[],
+  outputs: readonly string[],
+): NonNullable<Graph['microBatches']> {
+  const own = new Set([...data, ...outputs]);
+  return {
+    count,
+    cut: new Map([...cut].filter(([name]) => own.has(name))),
+    ...(index !== undefined && own.has(index) ? { index } : {}),
+  };
+}
+
+/**
+ * A weight that operators of several stages read has one gradient, the sum of theirs. Each stage adds up its own part over the
+ * micro-batches, and the parts meet once a step at the weight's home: sums of sums are the same sum.
+ */
+export function accumulatedApart(graph: Graph, placeOf: ReadonlyMap<string, StagePlace>): Graph {
+  const makers = new Map(graph.nodes.flatMap((node) => node.outputs.map((output) => [output, node] as const)));
+  const isSum = (node: Node | undefined): node is Node =>
+    node !== undefined && isBackward(node.phase) && node.forward === null;
+  const leaves = (tensor: string): readonly string[] => {
+    const maker = makers.get(tensor);
+    if (!isSum(maker) || isAccumulator(maker)) return [tensor];
+    return maker.inputs.flatMap((name) => (name === null ? [] : leaves(name)));
+  };
+  const stageOf = (tensor: string) => placeOf.get(makers.get(tensor)?.forward ?? '')?.stage;
+  const tensors = new Map(graph.tensors);
+  const nodes: Node[] = [];
+  const updates: Node[] = [];
+  for (const node of graph.nodes) {
+    const [summed = ''] = isAccumulator(node) ? (node.inputs as readonly string[]) : [];
+    const parts = isAccumulator(node) && isSum(makers.get(summed)) ? leaves(summed) : [];
+    if (new Set(parts.map(stageOf)).size < 2) {
+      nodes.push(node);
+      continue;
+    }
+    const type = typeOf(graph, summed);
+    const held = parts.map((part) => {
+      const name = unusedName(tensors, `${part}/sum`);
+      tensors.set(name, type);
+      nodes.push(accumulator(part, name, makers.get(part) as Node));
+      return name;
+    });
+    const result = node.outputs[0] as string;
+    // The home: where the first of the weight's readers is.
+    const home = [...parts]
+      .map((part) => makers.get(part) as Node)
+      .sort(
+        (a, b) => (placeOf.get(a.forward ?? '')?.stage ?? 0) - (placeOf.get(b.forward ?? '')?.stage ?? 0),
+      )[0] as Node;
+    held.reduce((sum, part, index) => {
+      const output = index === held.length - 1 ? result : unusedName(tensors, `${result}/${index}`);
+      tensors.set(output, type);
+      const maker = makers.get(summed) as Node;
+      updates.push({
+        ...maker,
+        name: output,
+        group: output,
+        phase: 'update',
+        forward: home.forward,
+        inputs: [sum, part],
+        outputs: [output],
+      });
+      return output;
+    });
+  }
+  if (updates.length === 0) return graph;
+  const gone = deadSums(nodes, isSum, graph);
+  const first = nodes.findIndex(({ phase }) => phase === 'update');
+  const at = first < 0 ? nodes.length : first;
+  return {
+    ...graph,
+    tensors,
+    nodes: [...nodes.slice(0, at), ...updates, ...nodes.slice(at)].filter((node) => !gone.has(node)),
+  };
+}
+
+/** Sums of a micro-batch's gradients that nothing reads any more. */
+function deadSums(nodes: readonly Node[], isSum: (node: Node) => boolean, { outputs }: Graph): ReadonlySet<Node> {
+  const read = new Set<string | null>(outputs);
+  const gone = new Set<Node>();
+  for (const node of [...nodes].reverse()) {
+    if (isSum(node) && !isAccumulator(node) && !node.outputs.some((name) => read.has(name))) gone.add(node);
+    else for (const name of node.inputs) read.add(name);
+  }
+  return gone;
+}

@@ -1,0 +1,76 @@
+/**
+ * @file Pipelines train as one rank does: losses, weights and momentum after several steps with clipping active, under every schedule,
+ * alone and with data and tensor parallelism; tied tables, labels on the last stage and several chunks included.
+ */
+import test from 'ava';
+import { numbersOf } from '../../src/ir/ops/constants.js';
+import { type Pipeline, type Trained, train, trainingStep } from './staged-training.js';
+
+/** Relative to the largest element of a tensor. */
+const TOLERANCE = 1e-5;
+const STEPS = 5;
+
+const CASES: readonly (readonly [model: string, pipeline: Pipeline])[] = [
+  ['mlp', { kind: 'naive', stages: 2, microBatches: 2 }],
+  ['mlp', { kind: 'f-then-b', stages: 3, microBatches: 4, tp: 2 }],
+  ['cnn-tiny', { kind: '1f1b', stages: 2, microBatches: 1 }],
+  ['gpt-tiny', { kind: '1f1b', stages: 2, microBatches: 4 }],
+  ['gpt-tiny', { kind: 'zero-bubble', stages: 2, microBatches: 2, dp: 2 }],
+  ['gpt-tiny', { kind: 'interleaved-1f1b', stages: 2, microBatches: 4, chunks: 2 }],
+  ['llama-tiny', { kind: 'zero-bubble', stages: 4, microBatches: 4 }],
+  ['llama-tiny', { kind: 'interleaved-1f1b', stages: 2, microBatches: 2, chunks: 2, tp: 2 }],
+  ['llama-tiny', { kind: '1f1b', stages: 2, microBatches: 2, dp: 2, tp: 2 }],
+];
+
+for (const [model, pipeline] of CASES) {
+  test.serial(`${model} ${JSON.stringify(pipeline)}`, async (t) => {
+    const step = await trainingStep(model, pipeline.microBatches);
+    const alone = await train(step, STEPS);
+    const staged = await train(step, STEPS, pipeline);
+    t.is(staged.program.stages.length, pipeline.stages);
+    t.log(`worst ${worst(alone, staged).toExponential(1)}`);
+    t.true(worst(alone, staged) <= TOLERANCE);
+  });
+}
+
+test.serial('AdamW, whose moments and scalars every stage keeps, loses as on one rank', async (t) => {
+  const step = await trainingStep('llama-tiny', 2, {
+    optimizer: { kind: 'adamw', learningRate: 1e-2, clipNorm: 0.5, schedule: { warmup: 3 } },
+  });
+  const alone = await train(step, STEPS);
+  const staged = await train(step, STEPS, { kind: '1f1b', stages: 3, microBatches: 2 });
+  t.true(difference(alone.losses, staged.losses) <= TOLERANCE);
+  t.true((alone.losses.at(-1) ?? Number.NaN) < (alone.losses[0] ?? Number.NaN));
+});
+
+test.serial('schedules of one plan give the same bits', async (t) => {
+  const step = await trainingStep('gpt-tiny', 4);
+  const [first, ...others] = await Promise.all(
+    (['naive', 'f-then-b', '1f1b'] as const).map((kind) => train(step, STEPS, { kind, stages: 2, microBatches: 4 })),
+  );
+  for (const other of others) {
+    t.deepEqual(other.losses, first?.losses);
+    t.deepEqual(other.state, first?.state);
+  }
+});
+
+/** The largest difference of a loss, or of an element of any state, as a share of the largest element beside it. */
+function worst(alone: Trained, staged: Trained): number {
+  const names = Object.keys(alone.state);
+  if (names.length === 0 || names.some((name) => !staged.state[name])) return Number.POSITIVE_INFINITY;
+  const pairs = names.map((name) => [values(alone, name), values(staged, name)] as const);
+  return Math.max(
+    ...[[alone.losses, staged.losses] as const, ...pairs].map(([wanted, got]) => difference(wanted, got)),
+  );
+}
+
+function values({ state }: Trained, name: string): readonly number[] {
+  const tensor = state[name];
+  return tensor ? numbersOf(tensor).map(Number) : [];
+}
+
+function difference(wanted: readonly number[], got: readonly number[]): number {
+  const scale = wanted.reduce((most, value) => Math.max(most, Math.abs(value)), Number.MIN_VALUE);
+  const most = wanted.reduce((sum, value, index) => Math.max(sum, Math.abs(value - (got[index] ?? Number.NaN))), 0);
+  return wanted.length === got.length ? most / scale : Number.POSITIVE_INFINITY;
+}
