@@ -14,6 +14,7 @@ import { batchDimensions } from '../src/ir/batch.js';
 import { fingerprint } from '../src/ir/fingerprint.js';
 import type { Graph, Node } from '../src/ir/graph.js';
 import { readOnnx } from '../src/ir/onnx/reader.js';
+import { tracedConstants } from '../src/ir/parameters/recorded.js';
 import { assemble } from '../src/ir/passes/assemble.js';
 import { findLayers } from '../src/ir/passes/find-layers.js';
 import { inlineFunctions } from '../src/ir/passes/inline-functions.js';
@@ -70,7 +71,10 @@ export async function importParts(file: string, clock: PartClock): Promise<Graph
   });
   foldedIn('resolve, infer');
   clock.begin('assemble');
-  const assembled = await assemble(resolved, model.graph.name || basename(file, '.onnx'));
+  const { graph: assembled } = await assemble(resolved, model.graph.name || basename(file, '.onnx'), {
+    traced: tracedConstants(model, nodes),
+    namesParameters: false,
+  });
   foldedIn('assemble');
   clock.begin('lift');
   const lifted = liftMatMul(assembled);

@@ -9,8 +9,10 @@ import { type ConstantTensor, type Graph, INTERNAL_OPSET } from '../ir/graph.js'
 import type { MultiDevice } from '../ir/onnx/device-annotations.js';
 import type { OnnxModel, SourceValue } from '../ir/onnx/model.js';
 import { readOnnx } from '../ir/onnx/reader.js';
+import { withDroppedBiases } from '../ir/parameters/dropped-biases.js';
 import { identityUses } from '../ir/parameters/identities.js';
 import type { ParameterEvidence } from '../ir/parameters/parameter.js';
+import { tracedConstants, tracedNames } from '../ir/parameters/recorded.js';
 import { assemble } from '../ir/passes/assemble.js';
 import { checkDims } from '../ir/passes/dims.js';
 import { findLayers } from '../ir/passes/find-layers.js';
@@ -40,6 +42,8 @@ export interface ImportOptions {
   readonly weights?: readonly string[];
   /** Keeps operators that only training needs: Dropout, which does nothing in a model that infers. */
   readonly forTraining?: boolean;
+  /** Keeps operators on parameters, through which gradients pass; else what they make is folded. */
+  readonly keepsParameters?: boolean;
 }
 
 export interface ImportedModel {
@@ -65,7 +69,7 @@ export interface ImportedModel {
   /** What the exporter folded away that training would want; null where nothing tells. */
   readonly folded: string | null;
   /** What the file tells of its weights besides their values, for telling parameters apart (inspect.ts, training-form.ts). */
-  readonly evidence: Pick<ParameterEvidence, 'kinds' | 'identities'>;
+  readonly evidence: Pick<ParameterEvidence, 'kinds' | 'identities' | 'reasons'>;
   /** What a step of training computes, where the graph is one (training.ts). */
   readonly training?: PlanTraining;
 }
@@ -93,19 +97,33 @@ export async function importSource(model: OnnxModel, options: ImportOptions = {}
     (input) => !model.graph.initializers.has(input.name) && !Object.hasOwn(constants, input.name),
   );
   checkDims(stated, dims, model.file);
-  const nodes = orderNodes(model.graph, inlineFunctions(model), model.file);
-  const resolved = await resolve(model.graph, nodes, {
+  const ordered = orderNodes(model.graph, inlineFunctions(model), model.file);
+  const traced = tracedConstants(model, ordered);
+  const { nodes, initializers, kinds } = options.keepsParameters
+    ? withDroppedBiases(model, ordered)
+    : { nodes: ordered, initializers: model.graph.initializers, kinds: model.kinds };
+  const resolved = await resolve({ ...model.graph, initializers }, nodes, {
     file: model.file,
     dims,
     constants,
-    kinds: model.kinds,
+    kinds,
     absent,
     evaluate,
     forTraining: options.forTraining ?? false,
+    keepsParameters: options.keepsParameters ?? false,
+    told: model.kinds.size > 0,
+    isComputed: (name) =>
+      model.kinds.size > 0
+        ? traced.get(name)?.closed === null
+        : model.producer.startsWith('pytorch') && name.startsWith('onnx::'),
   });
   const remarks = checkStatedOutputs(model.graph.outputs, resolved.outputs, model.file);
   const name = basename(model.file).replace(/\.onnx$/, '');
-  const plain = liftMatMul(await assemble(resolved, model.graph.name || name));
+  const { graph: written, reasons } = await assemble(resolved, model.graph.name || name, {
+    traced,
+    namesParameters: model.producer.startsWith('pytorch') && model.kinds.size === 0,
+  });
+  const plain = liftMatMul(written);
   const assembled: Graph = { ...plain, batch: batchDimensions(plain) };
   const resized = options.globalBatch === undefined ? assembled : resizeBatch(assembled, options.globalBatch);
   const graph = findLayers(options.blocks === false ? resized : recogniseBlocks(resized));
@@ -122,7 +140,7 @@ export async function importSource(model: OnnxModel, options: ImportOptions = {}
     weightsPresent,
     multiDevice: model.multiDevice,
     folded: foldedAway(model, nodes),
-    evidence: { kinds: model.kinds, identities: identityUses(model, nodes) },
+    evidence: { kinds, identities: [...identityUses(model, nodes), ...tracedNames(traced, nodes)], reasons },
   };
 }
 

@@ -3,10 +3,13 @@
  */
 import { keepRunningStatistics, takeBatchStatistics } from '../ir/autodiff/batch-statistics.js';
 import { drawDropout, keepMasks } from '../ir/autodiff/dropout.js';
+import { isFloating } from '../ir/dtype.js';
 import type { Graph } from '../ir/graph.js';
 import { findParameters } from '../ir/parameters/find-parameters.js';
-import type { ParameterOptions } from '../ir/parameters/parameter.js';
+import type { Parameter, ParameterEvidence, ParameterOptions, Parameters } from '../ir/parameters/parameter.js';
 import { placeParameters } from '../ir/parameters/place-parameters.js';
+import { isNatural, isPlausible } from '../ir/parameters/places.js';
+import { DOTTED, LITERAL } from '../ir/parameters/role.js';
 import { sameValues } from '../ir/parameters/same-values.js';
 import type { ImportedModel, ImportOptions, ImportPass } from './import.js';
 
@@ -34,9 +37,12 @@ export interface TrainingForm {
   readonly pass: ImportPass;
 }
 
-/** How a model is imported for it: Dropout stays where it is to drop. */
-export function importedFor(training: TrainingFormOptions | undefined): Pick<ImportOptions, 'forTraining'> {
-  return training && training.trainMode !== 'as-exported' ? { forTraining: true } : {};
+/** How a model is imported for it: operators on parameters stay, and Dropout where it is to drop. */
+export function importedFor(
+  training: TrainingFormOptions | undefined,
+): Pick<ImportOptions, 'forTraining' | 'keepsParameters'> {
+  if (!training) return {};
+  return { keepsParameters: true, ...(training.trainMode === 'as-exported' ? {} : { forTraining: true }) };
 }
 
 /**
@@ -46,7 +52,8 @@ export function importedFor(training: TrainingFormOptions | undefined): Pick<Imp
  */
 export function trainingForm(imported: ImportedModel, options: TrainingFormOptions): TrainingForm {
   const { graph, evidence } = imported;
-  const { parameters, buffers } = findParameters(graph, { ...evidence, values: sameValues(graph.weights) }, options);
+  const found = findParameters(graph, { ...evidence, values: sameValues(graph.weights) }, options);
+  const { parameters, buffers } = found;
   const { graph: placed, weightOf } = placeParameters(graph, [...parameters, ...buffers]);
   const asExported = options.trainMode === 'as-exported';
   const moved =
@@ -61,13 +68,53 @@ export function trainingForm(imported: ImportedModel, options: TrainingFormOptio
   return {
     graph: keepMasks(drawing),
     trained: parameters.filter(({ trainable }) => trainable).map(weightOf),
-    notes: [...(imported.folded === null ? [] : [imported.folded]), ...notesOf(moved.taken, drawn)],
+    notes: [
+      ...(imported.folded === null ? [] : [imported.folded]),
+      ...verdictNotes(found, evidence.kinds),
+      ...notesOf(moved.taken, drawn),
+    ],
     pass: {
       name: 'training-form',
       options: { batchStatistics: moved.taken, dropout: drawn, seed: options.dropoutSeed ?? 0 },
     },
   };
 }
+
+/** What no rule of an operator and no exporter decided: what is not trained and why, and what is. */
+function verdictNotes(
+  { parameters, buffers, constants }: Parameters,
+  kinds: ParameterEvidence['kinds'],
+): readonly string[] {
+  const told = ({ weights, why }: Parameter) => weights.some((name) => kinds.has(name)) || why.startsWith('told by');
+  const met = ({ places }: Parameter) => places.some((place) => isPlausible(place) || place.use === 'standard');
+  const left = [...buffers, ...constants].filter(
+    (item) => isFloating(item.dtype) && item.elements > 1 && item.why !== LITERAL && met(item) && !told(item),
+  );
+  const groups = [...new Set(left.map(({ why }) => why))].map((why) => {
+    return `${some(left.filter((item) => item.why === why))} (${why})`;
+  });
+  const named = ({ weights }: Parameter) => weights.every((name) => DOTTED.test(name));
+  const taken = parameters.filter(
+    (item) => item.trainable && !item.places.some(isNatural) && !told(item) && !named(item),
+  );
+  return [
+    ...(groups.length > 0 ? [`not trained: ${groups.join('; ')}; --trainable NAME trains one`] : []),
+    ...(taken.length > 0
+      ? [
+          `trained, since data meets them and their values are no mask’s or formula’s: ${some(taken)}; --frozen NAME keeps one`,
+        ]
+      : []),
+  ];
+}
+
+/** The first names, and how many more there are. */
+function some(items: readonly Parameter[]): string {
+  const names = items.slice(0, MOST_NAMES).map(({ name }) => name);
+  const more = items.length - names.length;
+  return `${names.join(', ')}${more > 0 ? ` and ${more} more` : ''}`;
+}
+
+const MOST_NAMES = 3;
 
 function notesOf(taken: number, drawn: number): readonly string[] {
   const count = (number: number, singular: string, plural: string) =>

@@ -9,6 +9,7 @@ import { AutoparError } from '../ir/error.js';
 import { fingerprint } from '../ir/fingerprint.js';
 import { matchesAny } from '../ir/glob.js';
 import type { Graph } from '../ir/graph.js';
+import { isNatural, placesOf } from '../ir/parameters/places.js';
 import { findLayers } from '../ir/passes/find-layers.js';
 import { batchSize } from '../search/degrees.js';
 import type { PlanTraining } from '../strategy/plan.js';
@@ -115,12 +116,18 @@ function checkFloating(graph: Graph, { trainable = [] }: Training): void {
   );
 }
 
-/** Which weights decay: matrices, not biases and scales, but for what is said. */
+/** Which weights decay: matrices, not biases, scales and vectors in whatever shape the file has them, but for what is said. */
 export function decayOf(graph: Graph, { decayed = [], undecayed = [] }: Training): (name: string) => boolean {
   checkGlobs(graph, [...decayed, ...undecayed]);
+  const places = placesOf(graph, graph.weights.keys());
   return (name) => {
     if (matchesAny(undecayed, name)) return false;
-    return matchesAny(decayed, name) || (graph.weights.get(name)?.shape.length ?? 0) > 1;
+    if (matchesAny(decayed, name)) return true;
+    const { shape = [] } = graph.weights.get(name) ?? {};
+    const natural = (places.get(name) ?? []).filter(isNatural);
+    // A matrix with one row is a matrix; a vector of channels is one in every shape that broadcasting gives it.
+    if (natural.some(({ use }) => use === 'product' || use === 'lookup')) return shape.length > 1;
+    return natural.length === 0 && shape.filter((size) => size > 1).length > 1;
   };
 }
 

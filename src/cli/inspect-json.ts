@@ -58,7 +58,7 @@ export function inspectionJson(inspection: Inspection): Readonly<Record<string, 
 }
 
 function parameterJson(parameter: Parameter): Readonly<Record<string, unknown>> {
-  const { name, dtype, shape, elements, bytes, weights, present, trainable, why, places } = parameter;
+  const { name, dtype, shape, elements, bytes, weights, present, role, trainable, why, places } = parameter;
   return {
     name,
     dtype,
@@ -67,6 +67,7 @@ function parameterJson(parameter: Parameter): Readonly<Record<string, unknown>> 
     weightBytes: bytes,
     weights,
     present,
+    role,
     trainable,
     why,
     places: places.map(({ node, op, operand, module, layer, transposed, weight }) => ({

@@ -29,7 +29,7 @@ export function inspectionLines(inspection: Inspection, output: Output, allParam
     ...section('blocks', blockLines(inspection)),
     ...section(allParameters ? 'parameters' : 'largest parameters', parameterLines(inspection, allParameters)),
     ...section('shared or parted', decisionLines(inspection, allParameters)),
-    ...section('not trained', untrainedLines(inspection)),
+    ...section('not trained', untrainedLines(inspection, allParameters)),
     ...section('would be replicated', replicatedLines(inspection)),
     ...(inspection.training ? section('training', trainingLines(inspection.training, allParameters)) : []),
     ...(allParameters ? [] : ['', dim('--parameters lists every parameter, --json tells everything')]),
@@ -223,8 +223,9 @@ function sharedText(parameter: Parameter | undefined): string {
   return named.length > 0 ? `used in ${named.join(', ')}` : 'used in several places';
 }
 
-function untrainedLines({ folded, parameters: { generated, parameters } }: Inspection): readonly string[] {
-  const lines = parameters.flatMap(({ trainable, name, elements, why }) =>
+function untrainedLines({ folded, parameters }: Inspection, all: boolean): readonly string[] {
+  const { generated, buffers, constants } = parameters;
+  const lines = parameters.parameters.flatMap(({ trainable, name, elements, why }) =>
     trainable ? [] : [`  ${name} (${wholeText(elements)} elements): ${why}`],
   );
   const made = generated.filter(({ place }) => place.use !== 'statistics');
@@ -235,8 +236,26 @@ function untrainedLines({ folded, parameters: { generated, parameters } }: Inspe
   }
   for (const { name, elements, into } of folded)
     lines.push(`  ${name} (${wholeText(elements)} elements): folded${into === null ? '' : ` into ${into}`}`);
-  const rest = lines.length - SHOWN;
-  return [...lines.slice(0, SHOWN).map(printable), ...(rest > 0 ? [`  and ${wholeText(rest)} more`] : [])];
+  const shown = all ? lines.length : SHOWN;
+  const rest = lines.length - shown;
+  return [
+    ...lines.slice(0, shown).map(printable),
+    ...(rest > 0 ? [`  and ${wholeText(rest)} more`] : []),
+    ...(all ? heldLines([...buffers, ...constants]) : []),
+  ];
+}
+
+/** Every floating-point value of the graph that is no parameter, with the reason. */
+function heldLines(values: readonly Parameter[]): readonly string[] {
+  const rows = values.flatMap(({ name, dtype, shape, role, why }) =>
+    dtype.includes('float') ? [[name, dtype, `[${shape.join(', ')}]`, role, why]] : [],
+  );
+  return table(
+    [{ title: 'name' }, { title: 'type' }, { title: 'shape' }, { title: 'is a' }, { title: 'because' }],
+    rows,
+    rows.length,
+    72,
+  );
 }
 
 function replicatedLines({ replicated, totalFlops, totalBytes }: Inspection): readonly string[] {

@@ -58,7 +58,7 @@ export async function ownGradients(
 
 /** Losses of `steps` steps and the parameters after them, by `compile --train` and `run`. */
 export async function ownSteps(
-  { file, dims, loss, arrays }: TrainingCase,
+  { file, dims, loss, arrays }: Pick<TrainingCase, 'file' | 'dims' | 'loss' | 'arrays'>,
   training: Omit<Training, 'loss'>,
   steps: number,
   degrees: { readonly dp: number; readonly tp: number } = { dp: 1, tp: 1 },

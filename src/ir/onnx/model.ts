@@ -53,6 +53,8 @@ export interface SourceNode {
   readonly inputs: readonly (string | null)[];
   readonly outputs: readonly (string | null)[];
   readonly module: readonly string[];
+  /** The operator of the traced program that it is part of, as PyTorch's exporter writes it: `%mul : … (args = (%view, %p_w))`. */
+  readonly traced?: string;
   /** The version of its domain that it is written for; 0 where the file imports no such domain. */
   readonly opset: number;
 }
@@ -85,11 +87,19 @@ export interface OnnxModel {
   readonly functions: ReadonlyMap<string, SourceFunction>;
   /** What exporter metadata says of inputs and initializers, by name. */
   readonly kinds: ReadonlyMap<string, InputKind>;
-  /** Names of the parameters and buffers that the exported program had, as PyTorch's exporter records them; [] without a record. */
-  readonly recorded: readonly string[];
+  /** The parameters and buffers that the exported program had, as PyTorch's exporter records them; [] without a record. */
+  readonly recorded: readonly RecordedTensor[];
   /** On which devices the file wants its nodes; null where it says nothing. */
   readonly multiDevice: MultiDevice | null;
   readonly notes: readonly string[];
+}
+
+/** A tensor of the exported program's modules. */
+export interface RecordedTensor {
+  readonly name: string;
+  /** What operators of the program call it: `p_h_0_weight`. */
+  readonly placeholder: string;
+  readonly kind: 'parameter' | 'buffer';
 }
 
 /** The key of a model-local function: domain, name and overload together identify it. */

@@ -12,6 +12,7 @@ import {
   type Initializer,
   type InputKind,
   type OnnxModel,
+  type RecordedTensor,
   type SourceAttribute,
   type SourceAttributes,
   type SourceDimension,
@@ -167,16 +168,22 @@ function modelOf(proto: ModelProto, file: string): OnnxModel {
     graph: graphOf(graph, context),
     functions: new Map((proto.functions ?? []).map((item) => functionOf(item, context))),
     kinds,
-    recorded: recordedNames(graph),
+    recorded: recordedTensors(graph),
     multiDevice: multiDeviceOf(proto),
     notes: missing.length > 0 ? [`weights are absent: ${namesText(missing)} not there; planning needs none`] : [],
   };
 }
 
 /** `b_bn_running_mean: BUFFER target='bn.running_mean' persistent=True`, a line for each. */
-function recordedNames(graph: GraphProto): readonly string[] {
+function recordedTensors(graph: GraphProto): readonly RecordedTensor[] {
   const record = entry(graph.metadata_props, 'pkg.torch.export.ExportedProgram.graph_signature') ?? '';
-  return [...record.matchAll(/^\w+: (?:PARAMETER|BUFFER) target='([^']+)'/gm)].map(([, name = '']) => name);
+  return [...record.matchAll(/^(\w+): (PARAMETER|BUFFER) target='([^']+)'/gm)].map(
+    ([, placeholder = '', kind, name = '']) => ({
+      name,
+      placeholder,
+      kind: kind === 'BUFFER' ? 'buffer' : 'parameter',
+    }),
+  );
 }
 
 interface Context {
@@ -278,6 +285,7 @@ function nodeOf(proto: NodeProto, context: Context): SourceNode {
   const domain = domainOf(proto.domain);
   if (!proto.op_type) throw withoutOperator(name, context.place.file);
   const metadata = new Map((proto.metadata_props ?? []).map((item: EntryProto) => [item.key ?? '', item.value ?? '']));
+  const traced = metadata.get('pkg.torch.onnx.fx_node');
   return {
     name,
     op: proto.op_type,
@@ -287,6 +295,7 @@ function nodeOf(proto: NodeProto, context: Context): SourceNode {
     inputs: (proto.input ?? []).map((input) => input || null),
     outputs: (proto.output ?? []).map((output) => output || null),
     module: modulePath(name, metadata),
+    ...(traced === undefined ? {} : { traced }),
     opset: context.opsets.get(domain) ?? 0,
   };
 }

@@ -19,6 +19,7 @@ interface Row {
   readonly flops?: number;
   readonly linear?: OperatorEntry['linear'];
   readonly isView?: boolean;
+  readonly parameterInputs?: OperatorEntry['parameterInputs'];
 }
 
 const ALL: OperatorEntry['linear'] = (view) => [presentOperands(view)];
@@ -60,7 +61,8 @@ const ROWS: readonly Row[] = [
   { ...two('Mul'), linear: EACH_OF_TWO },
   { ...two('Div'), linear: DIVIDEND },
   two('Pow', 8),
-  ...['Mod', 'BitShift', 'And', 'Or', 'Xor', 'BitwiseAnd', 'BitwiseOr', 'BitwiseXor', 'PRelu'].map((op) => two(op)),
+  ...['Mod', 'BitShift', 'And', 'Or', 'Xor', 'BitwiseAnd', 'BitwiseOr', 'BitwiseXor'].map((op) => two(op)),
+  { ...two('PRelu'), parameterInputs: [1] },
   ...['Equal', 'Less', 'LessOrEqual', 'Greater', 'GreaterOrEqual'].map((op) => test(op, 'two')),
   { op: 'Sum', operands: 'any', linear: ALL },
   { op: 'Mean', operands: 'any', linear: ALL },
@@ -164,6 +166,7 @@ function tableEntry(row: Row): OperatorEntry {
         ? (view) => perElement(Math.max(1, view.inputs.length - 1))(view)
         : perElement(row.flops ?? 1),
     ...(row.isView ? { isView: true } : {}),
+    ...(row.parameterInputs ? { parameterInputs: row.parameterInputs } : {}),
   });
 }
 

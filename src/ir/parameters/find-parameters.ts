@@ -18,6 +18,7 @@ import type {
   WeightPlace,
 } from './parameter.js';
 import { isNatural, isPlausible, placesOf } from './places.js';
+import { NOUNS, SAID } from './role.js';
 import { isStatistics, separationOf, type Tied, tieUnits } from './ties.js';
 import { type Unit, unitsOf } from './units.js';
 
@@ -28,10 +29,13 @@ import { type Unit, unitsOf } from './units.js';
 export function findParameters(graph: Graph, evidence: ParameterEvidence, options: ParameterOptions = {}): Parameters {
   const wanted = options.trainable ?? [];
   const names = [...graph.weights.keys()];
+  const named = wanted.length === 0 ? null : unitsOf(graph, names, evidence.identities);
   const isParameter = (name: string) => {
     const weight = graph.weights.get(name);
+    const aliases = [name, ...(named?.get(name) ?? []).map((unit) => unit.name)];
     return (
-      weight?.role === 'parameter' || (weight !== undefined && isFloating(weight.dtype) && matchesAny(wanted, name))
+      weight?.role === 'parameter' ||
+      (weight !== undefined && isFloating(weight.dtype) && aliases.some((alias) => matchesAny(wanted, alias)))
     );
   };
   const units = unitsOf(graph, names.filter(isParameter), evidence.identities);
@@ -46,7 +50,7 @@ export function findParameters(graph: Graph, evidence: ParameterEvidence, option
   const parameters = tied.filter((item) => !isState(item)).map((item) => parameterOf(graph, item, evidence, options));
   const statistics = tied.filter(isState).map((item): Parameter => {
     const parameter = parameterOf(graph, item, evidence, options);
-    return { ...parameter, role: 'buffer', trainable: false, why: restReason('buffer', false, parameter.places) };
+    return { ...parameter, role: 'buffer', trainable: false, why: restReason(parameter, evidence) };
   });
   checkGlobs(parameters, [...statistics, ...rest], options);
   return {
@@ -80,7 +84,6 @@ function parameterOf(graph: Graph, tied: Tied, evidence: ParameterEvidence, opti
 function wholeWeight(graph: Graph, name: string, units: readonly Unit[], evidence: ParameterEvidence): Parameter {
   const weight = weightOf(graph, name);
   const places = units.flatMap((unit) => unit.places);
-  const told = evidence.kinds.get(name) === 'buffer';
   return {
     ...sizesOf(weight),
     name,
@@ -89,15 +92,17 @@ function wholeWeight(graph: Graph, name: string, units: readonly Unit[], evidenc
     role: weight.role,
     places,
     trainable: false,
-    why: restReason(weight.role, told, places),
+    why: restReason({ weights: [name], places }, evidence),
   };
 }
 
-function restReason(role: Weight['role'], told: boolean, places: readonly WeightPlace[]): string {
-  if (role === 'constant') return 'folded or baked in';
-  if (told) return 'said by the exporter';
+function restReason(
+  { weights, places }: Pick<Parameter, 'weights' | 'places'>,
+  { reasons }: ParameterEvidence,
+): string {
   const statistics = places.find(({ use }) => use === 'statistics');
-  return statistics ? `running statistics of ${statistics.op}` : 'no place where it is used is a weight’s';
+  if (statistics) return `running statistics of ${statistics.op}`;
+  return reasons.get(weights[0] ?? '') ?? 'made by import';
 }
 
 function sizesOf({ dtype, shape }: Weight): Pick<Parameter, 'dtype' | 'shape' | 'elements' | 'bytes'> {
@@ -116,29 +121,18 @@ function trainability(
   weights: readonly string[],
   aliases: readonly string[],
   places: readonly WeightPlace[],
-  { kinds }: ParameterEvidence,
+  { kinds, reasons }: ParameterEvidence,
   { trainable = [], frozen = [] }: ParameterOptions,
 ): Pick<Parameter, 'trainable' | 'why'> {
   if (!isFloating(weight.dtype)) return { trainable: false, why: `${weight.dtype} has no gradient` };
   if (aliases.some((name) => matchesAny(trainable, name))) return { trainable: true, why: 'told by --trainable' };
   if (aliases.some((name) => matchesAny(frozen, name))) return { trainable: false, why: 'told by --frozen' };
-  if (weights.some((name) => kinds.get(name) === 'parameter')) return { trainable: true, why: 'said by the exporter' };
-  const place = places.find(isNatural) ?? places.find(isPlausible);
-  return place
-    ? { trainable: true, why: `${NOUNS[place.use]} of ${place.op}` }
-    : { trainable: false, why: 'no place where it is used is a weight’s' };
+  if (weights.some((name) => kinds.get(name) === 'parameter')) return { trainable: true, why: SAID };
+  const place = places.find(isNatural);
+  if (place) return { trainable: true, why: `${NOUNS[place.use] ?? 'operand'} of ${place.op}` };
+  const why = weights.map((name) => reasons.get(name)).find((reason) => reason !== undefined);
+  return { trainable: weight.role === 'parameter' && places.some(isPlausible), why: why ?? 'made by import' };
 }
-
-const NOUNS: Readonly<Record<WeightPlace['use'], string>> = {
-  lookup: 'table',
-  product: 'weight',
-  scale: 'scale',
-  bias: 'bias',
-  statistics: 'statistics',
-  addend: 'operand, by its name,',
-  factor: 'operand, by its name,',
-  other: 'operand',
-};
 
 /**
  * Tensors in natural places that operators without operands make, or that are constants of the graph: what stands beside

@@ -67,6 +67,8 @@ export interface ParameterEvidence {
   /** What exporter metadata says of the file's initializers and inputs. */
   readonly kinds: ReadonlyMap<string, InputKind>;
   readonly identities: readonly IdentityUse[];
+  /** By weight: why import made it a parameter, a buffer or a constant. */
+  readonly reasons: ReadonlyMap<string, string>;
   readonly values: SameValues;
 }
 

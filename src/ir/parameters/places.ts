@@ -7,6 +7,7 @@
  *
  * Operators with one operand (Transpose, Cast, Reshape) are looked through: the place is where the value meets another.
  */
+import { isFloating } from '../dtype.js';
 import type { DimensionFactors } from '../factor-rule.js';
 import type { Graph, Node, TensorType } from '../graph.js';
 import type { OperatorEntry, OperatorFamily } from '../operator.js';
@@ -33,9 +34,29 @@ export interface ParameterPlace {
 /**
  * `lookup`: rows are fetched by index. `product`: contracted with data. `scale`: multiplies what was normalised. `bias`:
  * added to a product or to what was normalised. `statistics`: running statistics. `addend`: added to other data (position
- * embeddings), unless a softmax follows: then it is a mask. `factor`: a vector that multiplies data. `other`: anything else.
+ * embeddings). `scores`: added to what a softmax normalises (masks, position biases). `factor`: multiplies or divides data. `part`:
+ * becomes a part of data (class tokens). `start`: the state that a recurrence begins with. `standard`: subtracted from an input of
+ * the model, or divides it. `other`: anything else.
  */
-export type PlaceUse = 'lookup' | 'product' | 'scale' | 'bias' | 'statistics' | 'addend' | 'factor' | 'other';
+export type PlaceUse =
+  | 'lookup'
+  | 'product'
+  | 'scale'
+  | 'bias'
+  | 'statistics'
+  | 'addend'
+  | 'scores'
+  | 'factor'
+  | 'part'
+  | 'start'
+  | 'standard'
+  | 'other';
+
+/** Uses in which data meets parameters, and other constants as well. */
+const PLAUSIBLE: ReadonlySet<PlaceUse> = new Set(['addend', 'scores', 'factor', 'part', 'start']);
+
+/** Uses that say that a constant is no weight. */
+const NONE: ReadonlySet<PlaceUse> = new Set(['standard', 'other']);
 
 /** Families whose second and later operands are weights by nature, where the entry does not list its own. */
 const WEIGHTED: ReadonlySet<OperatorFamily> = new Set(['contraction', 'convolution', 'normalisation', 'recurrent']);
@@ -43,16 +64,16 @@ const WEIGHTED: ReadonlySet<OperatorFamily> = new Set(['contraction', 'convoluti
 /** Families whose result a bias may be added to. */
 const PRODUCTS: ReadonlySet<OperatorFamily> = new Set(['contraction', 'convolution']);
 
-type PartOfGraph = Pick<Graph, 'nodes' | 'tensors'>;
+type PartOfGraph = Pick<Graph, 'nodes' | 'tensors' | 'inputs'>;
 
 /** Whether a weight in this place is one by nature: the operator's entry calls it weight or bias. */
 export function isNatural(place: ParameterPlace): boolean {
-  return place.use !== 'other' && !isPlausible(place);
+  return !NONE.has(place.use) && !isPlausible(place);
 }
 
-/** Whether a weight in this place may be a parameter, if it has a parameter's name: any operand can be in such places. */
+/** Whether a constant in this place may be a parameter: its values and the exporter's record decide. */
 export function isPlausible({ use }: ParameterPlace): boolean {
-  return use === 'addend' || use === 'factor';
+  return PLAUSIBLE.has(use);
 }
 
 /** The places of each of `sources`: weights, or tensors that an operator without operands makes. */
@@ -154,24 +175,57 @@ class PlaceFinder {
     if (!entry) return 'other';
     if (entry.statisticsInputs?.includes(operand)) return 'statistics';
     if (naturalOperand(entry, operand)) return naturalUse(entry, operand, this.graph.tensors.get(tensor));
-    return entry.family === 'elementwise' && node.body === null
-      ? this.elementwiseUse(node, entry, operand, tensor)
-      : 'other';
+    if (node.body !== null) return 'other';
+    if (entry.family === 'elementwise') return this.elementwiseUse(node, entry, operand, tensor);
+    if (entry.family === 'recurrent') return this.isFloating(node.inputs[operand]) ? 'start' : 'other';
+    if (PRODUCTS.has(entry.family) && operand === 0) return 'factor';
+    return node.op === 'Concat' && node.domain === '' ? 'part' : 'other';
   }
 
-  /** A weight and data of the result's shape, added or multiplied. */
+  private isFloating(tensor: string | null | undefined): boolean {
+    const type = this.graph.tensors.get(tensor ?? '');
+    return type !== undefined && isFloating(type.dtype);
+  }
+
+  /** A constant and data of the result's shape, added, multiplied or chosen from. */
   private elementwiseUse(node: Node, entry: OperatorEntry, operand: number, tensor: string): PlaceUse {
     const other = node.inputs[1 - operand];
     const [result] = node.outputs;
-    if (node.inputs.length !== 2 || !other || !result) return 'other';
+    if (node.op === 'Where' && node.domain === '') return operand > 0 ? 'part' : 'other';
+    if (node.inputs.length !== 2 || !other || !result || !this.isFloating(result)) return 'other';
     const shapeOf = (name: string) => this.graph.tensors.get(name)?.shape.join();
     const linear = entry.linear(viewOf(this.graph, node));
     const adds = linear.some((set) => set.length === 2);
-    const vector = isVector(this.graph.tensors.get(tensor));
-    if (adds && vector && this.isProduct(other)) return 'bias';
+    const type = this.graph.tensors.get(tensor);
+    if (adds && isVector(type) && !this.isNumber(type, result) && this.isProduct(other)) return 'bias';
     if (shapeOf(other) !== shapeOf(result)) return 'other';
-    if (adds) return this.isNormalised(result) ? 'other' : 'addend';
-    return linear.length === 2 && vector ? 'factor' : 'other';
+    if ((node.op === 'Sub' || node.op === 'Div') && operand === 1 && this.isInput(other)) return 'standard';
+    if (adds) return this.isNormalised(result) ? 'scores' : 'addend';
+    return linear.length > 0 || node.op === 'Pow' ? 'factor' : 'other';
+  }
+
+  /** A single number that is added to more than one channel is no bias. */
+  private isNumber(type: TensorType | undefined, result: string): boolean {
+    const channels = this.graph.tensors.get(result)?.shape.at(-1) ?? 1;
+    return channels > 1 && type !== undefined && type.shape.every((size) => size === 1);
+  }
+
+  /** Whether a tensor is an input of the model, perhaps of another form, or one that was standardised. */
+  private isInput(tensor: string): boolean {
+    for (let at = tensor; ; ) {
+      if (this.graph.inputs.includes(at)) return true;
+      const maker = this.makers.get(at);
+      const read = (maker?.inputs ?? []).filter((input) => input !== null && this.depends(input));
+      const family = maker ? entryOf(maker.op, maker.domain)?.family : undefined;
+      const [next] = read;
+      if ((family !== 'view' && family !== 'elementwise') || read.length !== 1 || !next) return false;
+      at = next;
+    }
+  }
+
+  /** Whether a tensor is an input or is made by an operator, as against a weight. */
+  private depends(tensor: string): boolean {
+    return this.makers.has(tensor) || this.graph.inputs.includes(tensor);
   }
 
   /** Whether a tensor is what a product has summed: exporters write Gemm's bias after it, and import does. */
@@ -218,6 +272,8 @@ function naturalOperand(entry: OperatorEntry, operand: number): boolean {
 
 function naturalUse(entry: OperatorEntry, operand: number, type: TensorType | undefined): PlaceUse {
   if (entry.indexInput !== undefined && operand !== entry.indexInput) return 'lookup';
+  if (entry.family === 'recurrent' && operand > 2) return operand === 3 ? 'bias' : 'scale';
+  if (entry.family === 'elementwise') return entry.domain === '' ? 'scale' : 'bias';
   const first = entry.parameterInputs?.[0] ?? 1;
   if (operand !== first && isVector(type)) return 'bias';
   return entry.family === 'normalisation' ? 'scale' : 'product';

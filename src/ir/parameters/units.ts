@@ -120,7 +120,7 @@ function restOf(weight: string, place: ParameterPlace): string {
 }
 
 function kindOf(place: ParameterPlace): string {
-  if (place.use === 'bias') return 'bias';
+  if (place.use === 'bias' || place.use === 'addend') return 'bias';
   if (place.use !== 'statistics') return 'weight';
   const form = entryOf(place.op, '')?.training;
   const running = form?.kind === 'batch-statistics' ? form.running : [];

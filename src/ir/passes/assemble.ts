@@ -5,21 +5,37 @@
 import { isFloating } from '../dtype.js';
 import { AutoparError } from '../error.js';
 import { elementCount, type Graph, type Node, type TensorType, type Weight } from '../graph.js';
-import { isNatural, isPlausible, type ParameterPlace, placesOf } from '../parameters/places.js';
+import { placesOf } from '../parameters/places.js';
+import type { TracedConstant } from '../parameters/recorded.js';
+import { DOTTED, roleOf, surroundings } from '../parameters/role.js';
+import { valueEvidence } from '../parameters/value-evidence.js';
 import type { Constant, ConstantFolder } from './fold.js';
 import { FOLD_LIMIT } from './fold-limit.js';
 import { type Draft, isTensor, type Resolved, type Value } from './values.js';
 
-/** A module's own name for a parameter (`h.0.attn.bias`): exporters make up names without dots, or with slashes. */
-const DOTTED = /^[A-Za-z_]\w*(\.\w+)+$/;
+/** A module's own name for a parameter (`h.0.attn.bias`, `alpha`): those that exporters make up have slashes, colons or a number. */
+const MODULES = /^(?!(Constant|Identity)_\d+$)[A-Za-z_]\w*(\.\w+)*$/;
+
+/** What the exporter tells of the file's initializers. */
+export interface InitializerFacts {
+  readonly traced: ReadonlyMap<string, TracedConstant>;
+  /** Whether literals have other names than parameters: PyTorch's TorchScript exporter keeps modules' names for these alone. */
+  readonly namesParameters: boolean;
+}
+
+export interface Assembled {
+  readonly graph: Graph;
+  /** By weight: why it has its role. */
+  readonly reasons: ReadonlyMap<string, string>;
+}
 
 /** The graph of `resolved`; evaluates the constants that it keeps, all in one go. */
-export async function assemble(resolved: Resolved, name: string): Promise<Graph> {
+export async function assemble(resolved: Resolved, name: string, facts: InitializerFacts): Promise<Assembled> {
   const live = liveDrafts(resolved);
   const turned = foldTransposedWeights(live);
   const constants = usedConstants(live, turned, resolved.outputs);
   await resolved.folder.settle(constants.filter((constant) => constant.present));
-  return new Assembly(resolved, live, turned, constants).graph(name);
+  return new Assembly(resolved, live, turned, constants, facts).assembled(name);
 }
 
 /** The drafts that outputs hang on, in their order. */
@@ -84,6 +100,7 @@ class Assembly {
     private readonly live: readonly Draft[],
     private readonly turned: ReadonlyMap<string, Constant>,
     private readonly constants: readonly Constant[],
+    private readonly facts: InitializerFacts,
   ) {
     this.folder = resolved.folder;
     this.taken = new Set([
@@ -93,7 +110,7 @@ class Assembly {
     ]);
   }
 
-  graph(name: string): Graph {
+  assembled(name: string): Assembled {
     const weights = new Map<string, Weight>();
     const sources = new Set(this.constants.map((constant) => constant.name));
     for (const constant of this.constants) {
@@ -169,9 +186,11 @@ class Assembly {
     return name;
   }
 
-  /** A weight that was only transposed keeps the name of what it came from. */
+  /** A weight whose elements were only moved keeps the name of what it came from. */
   private weightName(constant: Constant, sources: ReadonlySet<string>): string {
-    const origin = constant.application?.operator.op === 'Transpose' ? constant.application.inputs[0] : null;
+    const moved =
+      constant.application?.inputs.length === 1 && isFloating(this.folder.weightOf(constant, 'constant').dtype);
+    const origin = moved ? constant.origin : null;
     const base = origin?.stated && !sources.has(origin.name) ? origin.name : constant.name;
     let name = base;
     for (let ordinal = 2; this.taken.has(name); ordinal++) name = `${base}.${ordinal}`;
@@ -180,27 +199,31 @@ class Assembly {
     return name;
   }
 
-  /** parameter, buffer or constant: as the exporter says, else by the places where a weight is read, else by its name. */
-  private roleOf(constant: Constant, weight: Weight, told: boolean, places: readonly ParameterPlace[]): Weight['role'] {
-    if (constant.kind === 'parameter' || constant.kind === 'buffer') return constant.kind;
-    const origin = constant.application?.inputs[0] ?? constant;
-    const plain = !isFloating(weight.dtype) || elementCount(weight.shape) <= 1 || !(constant.stated || origin.stated);
-    if (constant.kind === 'constant' || plain) return 'constant';
-    if (places.some(isNatural)) return places.every(({ use }) => use === 'statistics') ? 'buffer' : 'parameter';
-    if (told || !constant.stated || !DOTTED.test(constant.name)) return 'constant';
-    return places.some(isPlausible) ? 'parameter' : 'buffer';
-  }
-
   /** The weights with the roles that their places in the finished graph give them. */
-  private placed(graph: Graph): Graph {
-    const told = this.constants.some((constant) => constant.kind === 'parameter');
+  private placed(graph: Graph): Assembled {
+    const around = surroundings(graph);
     const places = placesOf(graph, graph.weights.keys());
     const weights = new Map(graph.weights);
+    const reasons = new Map<string, string>();
     for (const [constant, name] of this.weightNames) {
       const weight = graph.weights.get(name);
-      if (weight) weights.set(name, { ...weight, role: this.roleOf(constant, weight, told, places.get(name) ?? []) });
+      if (!weight) continue;
+      const source = constant.origin ?? constant;
+      const verdict = roleOf({
+        ...around,
+        type: weight,
+        kind: constant.kind,
+        held: source.stated,
+        named: this.facts.namesParameters && MODULES.test(source.name),
+        dotted: DOTTED.test(source.name),
+        traced: this.facts.traced.get(source.name) ?? null,
+        places: places.get(name) ?? [],
+        values: () => valueEvidence(weight, weight.source),
+      });
+      weights.set(name, { ...weight, role: verdict.role });
+      reasons.set(name, verdict.why);
     }
-    return { ...graph, weights };
+    return { graph: { ...graph, weights }, reasons };
   }
 }
 

@@ -56,6 +56,8 @@ export interface Constant {
   readonly present: boolean;
   /** Whether it is an initializer whose bytes are in the model's file itself. */
   readonly inFile: boolean;
+  /** What its elements were moved from, where an operator did nothing else; null otherwise. */
+  readonly origin: Constant | null;
   /** The operator that makes it, and which of its results it is; null for a value of the file. */
   readonly application: Application | null;
   readonly result: number;
@@ -93,6 +95,7 @@ export class ConstantFolder {
       stated: true,
       present: source.kind !== 'absent',
       inFile: source.kind === 'inline' || (source.kind === 'external' && source.file === this.file),
+      origin: null,
       application: null,
       result: 0,
     };
@@ -119,6 +122,7 @@ export class ConstantFolder {
       stated: false,
       present: true,
       inFile: false,
+      origin: null,
       application: null,
       result: 0,
     };
@@ -145,6 +149,7 @@ export class ConstantFolder {
     const found = this.applications.get(key);
     if (found) return found;
     const application: Application = { id: this.count++, operator, inputs, results: outputs.length };
+    const [first] = inputs;
     const present = inputs.every((input) => input === null || input.present);
     const constants = outputs.map((name, result) => {
       const constant: Constant = {
@@ -154,6 +159,7 @@ export class ConstantFolder {
         stated: false,
         present,
         inFile: false,
+        origin: rearranges ? (first?.origin ?? first ?? null) : null,
         application,
         result,
       };

@@ -16,7 +16,8 @@ const DROPOUT = /(^|[/._])dropout(_?\d+)?([/._]|$)/i;
 /** One line for the user; null where nothing tells of folding. `nodes`: the file's, functions inlined. */
 export function foldedAway(model: OnnxModel, nodes: readonly SourceNode[]): string | null {
   const { initializers } = model.graph;
-  const gone = [...new Set(model.recorded.filter((name) => RUNNING.test(name) && !initializers.has(name)))];
+  const recorded = model.recorded.map(({ name }) => name);
+  const gone = [...new Set(recorded.filter((name) => RUNNING.test(name) && !initializers.has(name)))];
   const modules = [...new Set(gone.map((name) => name.replace(RUNNING, '')))];
   const computed = modules.length > 0 ? [] : computedKernels(model, nodes);
   const identities = nodes.filter(({ op, domain, name }) => op === 'Identity' && domain === '' && DROPOUT.test(name));

@@ -24,7 +24,9 @@ import { type Constant, ConstantFolder, type Evaluate } from './fold.js';
 import { FOLD_LIMIT } from './fold-limit.js';
 import { dataDependent, hasDataDependentSize, inferByEntry, inferUnknown } from './infer.js';
 import { normalisations, viewNormalisations } from './normalise.js';
+import { type ParameterForm, readsParameters, rearranges, turnsParameter } from './of-parameters.js';
 import { convertOpset } from './opset.js';
+import { gatherNode, repeatedElements } from './repeated-elements.js';
 import type { Producer, RewriteContext } from './rewrite.js';
 import { sequenceRewrites } from './sequences.js';
 import { rewriteSubgraphs } from './subgraphs.js';
@@ -34,6 +36,7 @@ import {
   inputsBehind,
   isTensor,
   type Resolved,
+  type TensorValue,
   typeOfValue,
   type Value,
   valueKey,
@@ -49,6 +52,12 @@ interface ResolveOptions {
   readonly absent: ReadonlySet<string>;
   /** Whether Dropout stays: in evaluation it does nothing. */
   readonly forTraining?: boolean;
+  /** Whether operators on parameters stay: folded, no gradient would reach these. */
+  readonly keepsParameters?: boolean;
+  /** Whether the exporter says of initializers what they are. */
+  readonly told?: boolean;
+  /** Whether the exporter has computed an initializer, perhaps from a parameter. */
+  readonly isComputed?: (name: string) => boolean;
   readonly evaluate: Evaluate;
 }
 
@@ -80,6 +89,10 @@ class Walk {
   private readonly makers = new Map<string, Draft>();
   private readonly merged = new Map<string, Draft>();
   private readonly nodeNames = new Set<string>();
+  /** Elements of initializers that repeat them. */
+  private readonly gathered = new Set<Constant>();
+  /** Results of operators on parameters that stay. */
+  private readonly ofParameters = new Set<string>();
   private readonly repeated: ReadonlySet<string>;
   private readonly ordinals = new Map<string, number>();
   private readonly unknown = new Map<string, number>();
@@ -89,6 +102,11 @@ class Walk {
     ...this.nodes.flatMap((node) => node.outputs),
   ]);
   private unrolled = 0;
+  private readonly parameterForm = (value: TensorValue): ParameterForm | null => {
+    if (value.kind === 'tensor') return this.ofParameters.has(value.name) ? 'initializer' : null;
+    const isKept = value.constant.stated && (!this.options.told || this.gathered.has(value.constant));
+    return isKept ? 'initializer' : null;
+  };
 
   constructor(
     private readonly graph: SourceGraph,
@@ -103,6 +121,7 @@ class Walk {
   async run(): Promise<Resolved> {
     this.bindInitializers();
     const inputs = this.bindInputs();
+    if (this.options.keepsParameters) await this.gatherRepeated();
     await this.take(this.nodes);
     const outputs = this.graph.outputs.map(({ name }) => ({ name, value: this.valueNamed(name) }));
     const notes = [...this.unknown].map(
@@ -129,6 +148,23 @@ class Walk {
       const kind = this.options.kinds.get(name) ?? null;
       const type = { dtype: item.dtype, shape: item.shape };
       this.bindConstant(name, this.folder.stated(name, type, item.source, kind), type);
+    }
+  }
+
+  /** Initializers with a parameter's elements repeated become that parameter, read at fixed indices. */
+  private async gatherRepeated(): Promise<void> {
+    for (const [name, { dtype, shape, source }] of this.graph.initializers) {
+      const repeated = this.options.isComputed?.(name) ? await repeatedElements({ dtype, shape }, source) : null;
+      if (!repeated) continue;
+      const { elements, indices } = repeated;
+      const of = this.derived.prefix(name);
+      const inline = { kind: 'inline', data: elements.data } as const;
+      const origin = this.folder.stated(name, elements, inline, null);
+      this.gathered.add(origin);
+      this.bindConstant(`${of}/elements`, origin, elements);
+      this.bindConstant(`${of}/indices`, this.folder.literal(`${of}/indices`, indices), indices);
+      await this.take([gatherNode(name, of)]);
+      this.context.alias(name, `${of}/repeated`);
     }
   }
 
@@ -284,7 +320,9 @@ class Walk {
       }),
     );
     const large = types.some((type) => type !== null && elementCount(type.shape) > FOLD_LIMIT);
-    if (large || turnsParameter(node, values)) {
+    const kept = this.options.keepsParameters === true && readsParameters(node, values, types, this.parameterForm);
+    if (large || kept || turnsParameter(node, values)) {
+      if (kept) for (const output of node.outputs) if (output !== null) this.ofParameters.add(output);
       this.emit(node, attributes, values, types, constants);
       return;
     }
@@ -448,30 +486,6 @@ function repeatedNames(nodes: readonly SourceNode[]): ReadonlySet<string> {
   const repeated = new Set<string>();
   for (const { name } of nodes) (seen.has(name) ? repeated : seen).add(name);
   return repeated;
-}
-
-function turnsParameter(node: SourceNode, values: readonly (Value | null)[]): boolean {
-  const [source] = values;
-  return (
-    node.op === 'Transpose' &&
-    node.domain === '' &&
-    source?.kind === 'constant' &&
-    source.constant.stated &&
-    isFloating(source.type.dtype)
-  );
-}
-
-/** Whether the operator only moves the elements of its operands, without repeating them. */
-function rearranges(
-  node: SourceNode,
-  values: readonly (Value | null)[],
-  types: readonly (TensorType | null)[] | null,
-): boolean {
-  const count = (all: readonly (TensorType | null)[]): number =>
-    all.reduce((sum, type) => sum + (type ? elementCount(type.shape) : 0), 0);
-  return (
-    types !== null && entryOf(node.op, node.domain)?.family === 'view' && count(types) <= count(values.map(typeOfValue))
-  );
 }
 
 function trimmed(inputs: readonly (string | null)[]): readonly (string | null)[] {

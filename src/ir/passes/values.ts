@@ -13,7 +13,7 @@ export type Value =
   | { readonly kind: 'absent' };
 
 /** A value that is one tensor. */
-type TensorValue = Exclude<Value, { readonly kind: 'sequence' | 'absent' }>;
+export type TensorValue = Exclude<Value, { readonly kind: 'sequence' | 'absent' }>;
 
 export function isTensor(value: Value): value is TensorValue {
   return value.kind === 'tensor' || value.kind === 'constant';

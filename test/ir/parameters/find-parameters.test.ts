@@ -221,7 +221,11 @@ test('what is trained: weights by their places, not masks, tables, statistics an
       ramp('conv.bias', [3]),
       ...['s', 'b', 'mean', 'var'].map((name) => tensor(name, [3], [1, 2, 3])),
       ramp('positions.table', [3, 4, 4]),
-      ramp('attention.mask', [4, 4]),
+      tensor(
+        'attention.mask',
+        [4, 4],
+        Array.from({ length: 16 }, (_, at) => (at % 4 > at / 4 ? Number.NEGATIVE_INFINITY : 0)),
+      ),
     ],
     input: [value('x', [2, 2, 4, 4])],
     output: [value('y', [2, 3, 4, 4])],

@@ -16,6 +16,7 @@ import { inspect } from '../../../src/api/inspect.js';
 import { runGraph } from '../../../src/api/reference.js';
 import { trainingForm } from '../../../src/api/training-form.js';
 import { flattenBlocks } from '../../../src/ir/blocks/flatten-blocks.js';
+import { onnxOfDtype } from '../../../src/ir/dtype.js';
 import { AutoparError } from '../../../src/ir/error.js';
 import type { Graph } from '../../../src/ir/graph.js';
 import { writeOnnx } from '../../../src/ir/onnx/writer.js';
@@ -160,7 +161,7 @@ test('a weight that an output is made of directly keeps its value there', async 
 test('a parameter whose name something else has is called otherwise, and trained under that name', async (t) => {
   const builder = new GraphBuilder('taken', 1, 'exported');
   // Data with the name that the second bias would have.
-  let hidden = builder.operator('Neg', [builder.input('b.bias', 'float32', [2, 3])]);
+  let hidden = builder.operator('Cast', [builder.input('b.bias', 'int64', [2, 3])], { to: onnxOfDtype('float32') });
   for (const name of ['a', 'b'])
     hidden = builder.within(name, () => {
       const product = builder.operator('MatMul', [hidden, builder.parameter('weight', [3, 3])]);

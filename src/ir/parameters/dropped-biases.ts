@@ -1,0 +1,50 @@
+/**
+ * @file Biases that PyTorch's exporter has dropped because they are zero: an operator of the traced program reads one, and the
+ * operator in the file has none. Training moves them, so it has them back.
+ */
+import { byteLength } from '../dtype.js';
+import type { Initializer, InputKind, OnnxModel, SourceNode } from '../onnx/model.js';
+import { valuesIn } from './recorded.js';
+
+export interface RestoredBiases {
+  readonly nodes: readonly SourceNode[];
+  readonly initializers: ReadonlyMap<string, Initializer>;
+  readonly kinds: ReadonlyMap<string, InputKind>;
+}
+
+/** The dimension of the kernel that has one bias each, by operator. */
+const CHANNELS: Readonly<Record<string, (node: SourceNode, shape: readonly number[]) => number | undefined>> = {
+  Gemm: ({ attributes }, shape) => shape[attributes['transB'] === 1 ? 0 : 1],
+  Conv: (_, shape) => shape[0],
+  ConvTranspose: ({ attributes }, shape) =>
+    (shape[1] ?? 0) * (typeof attributes['group'] === 'number' ? attributes['group'] : 1),
+};
+
+/** The operators with biases of zeros, and these as initializers that the exporter calls parameters. */
+export function withDroppedBiases(model: OnnxModel, nodes: readonly SourceNode[]): RestoredBiases {
+  const { initializers } = model.graph;
+  const lacking = new Map(
+    model.recorded.flatMap(({ kind, name, placeholder }) =>
+      kind === 'parameter' && !initializers.has(name) ? [[placeholder, name] as const] : [],
+    ),
+  );
+  if (lacking.size === 0) return { nodes, initializers, kinds: model.kinds };
+  const restored = new Map<string, Initializer>();
+  const whole = nodes.map((node): SourceNode => {
+    const [data, kernel, bias] = node.inputs;
+    const held = initializers.get(kernel ?? '');
+    const read = valuesIn(node.traced ?? '').flatMap((value) => lacking.get(value) ?? []);
+    const channels = node.domain === '' && held && !bias ? CHANNELS[node.op]?.(node, held.shape) : undefined;
+    const [name] = read;
+    if (!data || !kernel || !held || !channels || !name || read.length !== 1) return node;
+    const { dtype } = held;
+    const bytes = new Uint8Array(byteLength(dtype, channels));
+    restored.set(name, { dtype, shape: [channels], source: { kind: 'inline', data: bytes } });
+    return { ...node, inputs: [data, kernel, name] };
+  });
+  return {
+    nodes: whole,
+    initializers: new Map([...initializers, ...restored]),
+    kinds: new Map([...model.kinds, ...[...restored.keys()].map((name) => [name, 'parameter'] as const)]),
+  };
+}
