@@ -1,14 +1,16 @@
 /**
  * @file The order of one phase: sharded nodes → segments, starts and waits.
  *
- * A segment takes operators of one layer, phase and scope as long as any is ready. Then every collective whose operand
+ * A segment takes operators of one layer, phase and scope as long as any is ready; those that run as late as possible (defer.ts)
+ * are ready once what their first reader waits for is there. Then every collective whose operand
  * is there is started; other layers' ready operators run while it is under way; only when nothing else can run does the
  * phase wait for the collective that was started first. All ranks derive the same order, so no two ranks can wait for
  * each other's different collectives.
  */
 import type { Scope } from '../ir/graph.js';
 import { isAccumulator } from '../ir/ops/accumulate.js';
-import type { CommunicationNode, ComputeNode, ShardedGraph } from './sharded-graph.js';
+import { deferrals } from './defer.js';
+import { type CommunicationNode, type ComputeNode, readsOf, resultsOf, type ShardedGraph } from './sharded-graph.js';
 
 /** The phases of a step in order: one of everything, or with micro-batches one per scope. */
 export function phasesOf({
@@ -36,9 +38,10 @@ export function orderPhase(whole: ShardedGraph, scope?: Scope): readonly Step[] 
   const graph: ShardedGraph = { ...whole, nodes: whole.nodes.filter(isMember) };
   const given = new Set(givenTensors(whole));
   for (const node of whole.nodes) if (!isMember(node)) for (const name of resultsOf(node)) given.add(name);
+  const deferred = deferrals(graph);
   const waiting = new Map<string, number[]>();
   const missing = graph.nodes.map((node, index) => {
-    const reads = new Set(node.kind === 'compute' ? node.inputs.filter((input) => input !== null) : [node.input]);
+    const reads = new Set([...readsOf(node), ...(deferred.get(node) ?? [])]);
     let count = 0;
     for (const name of reads) {
       if (given.has(name)) continue;
@@ -87,10 +90,6 @@ export function orderPhase(whole: ShardedGraph, scope?: Scope): readonly Step[] 
   }
   if (placed !== graph.nodes.length) throw new Error('the sharded graph has a circle');
   return steps;
-}
-
-function resultsOf(node: ShardedGraph['nodes'][number]): readonly string[] {
-  return node.kind === 'compute' ? node.outputs.filter((name) => name !== null) : [node.output];
 }
 
 /** Names of the tensors that are there before the phase begins. */

@@ -106,6 +106,16 @@ export interface CommunicationNode extends Origin {
 
 export type ShardedNode = ComputeNode | CommunicationNode;
 
+/** Names of the tensors that a node reads. */
+export function readsOf(node: ShardedNode): readonly string[] {
+  return node.kind === 'compute' ? node.inputs.filter((name) => name !== null) : [node.input];
+}
+
+/** Names of the tensors that a node makes. */
+export function resultsOf(node: ShardedNode): readonly string[] {
+  return node.kind === 'compute' ? node.outputs.filter((name) => name !== null) : [node.output];
+}
+
 /**
  * What differs between ranks enters as data: an int64 tensor of shape [1] with value
  * indexOn(axes) · block + bias.
