@@ -10,7 +10,7 @@ import { dtypeBits } from '../ir/dtype.js';
 import { type Node, typeOf } from '../ir/graph.js';
 import { viewOf } from '../ir/view.js';
 import type { Fragment } from '../partition/fragment.js';
-import { lowerOperator } from '../partition/lower-operator.js';
+import { contextOf, lowerOperator } from '../partition/lower-operator.js';
 import { type CandidateQuestion, candidatesOf } from '../search/candidates.js';
 import { operatorQuestions } from '../search/operator-questions.js';
 import { searchPins } from '../search/pinned.js';
@@ -93,8 +93,7 @@ export function explainOperator(plan: Explainable, name: string): OperatorExplan
   }
   const strategy = assignment.strategies.get(node.group) ?? REPLICATED;
   const { rule, operands, results } = sidesUnder(graph, node, strategy, mesh);
-  const stored = node.inputs.map((input) => input !== null && graph.weights.has(input));
-  const { fragment } = lowerOperator(viewOf(graph, node), strategy, mesh, stored);
+  const { fragment } = lowerOperator(viewOf(graph, node), strategy, mesh, contextOf(graph, node));
   const named = (tensors: Node['inputs'], layouts: readonly (Layout | null)[]) =>
     tensors.flatMap((tensor, index) => {
       const layout = layouts[index];

@@ -1,6 +1,8 @@
 /**
  * @file What a user sees when something fails: the sentence, the place, the remedy; and the exit code.
  */
+import { freemem, totalmem } from 'node:os';
+import { memoryUsage } from 'node:process';
 import { AutoparError, type ErrorPlace, EXIT, type ExitKind } from '../ir/error.js';
 import { printable } from './table.js';
 
@@ -37,8 +39,8 @@ export function failureOf(error: unknown, circumstances: Circumstances): Failure
     const { exit, code, message, where, hint } = error;
     return { exit, code, message, where, ...(hint === undefined ? {} : { hint }) };
   }
-  const written = failedWrite(error);
-  if (written) return written;
+  const known = failedWrite(error) ?? outOfMemory(error);
+  if (known) return known;
   const message = error instanceof Error ? `${error.name}: ${error.message}` : String(error);
   return {
     exit: 'fault',
@@ -83,6 +85,24 @@ function placeText({ file, line, node, tensor }: ErrorPlace): string {
 
 function isAbort(error: unknown): boolean {
   return error instanceof Error && error.name === 'AbortError';
+}
+
+/** How Node, WebAssembly and ONNX Runtime say that an allocation failed. */
+const ALLOCATION =
+  /array buffer allocation failed|bad_alloc|failed to allocate|out of memory|ERR_WORKER_OUT_OF_MEMORY/i;
+
+function outOfMemory(error: unknown): Failure | undefined {
+  if (!(error instanceof Error)) return undefined;
+  const { code = '' } = error as NodeJS.ErrnoException;
+  if (!ALLOCATION.test(`${error.message} ${code}`)) return undefined;
+  const gigabytes = (bytes: number) => `${(bytes / 1e9).toPrecision(3)} GB`;
+  return {
+    exit: 'noPlan',
+    code: 'out-of-memory',
+    message: `this machine could not allocate memory (${error.message}): autopar holds ${gigabytes(memoryUsage().rss)}, and ${gigabytes(freemem())} of ${gigabytes(totalmem())} are free`,
+    where: {},
+    hint: 'use a machine with more memory, a smaller batch (--global-batch), or --plan-only, which reads no weights',
+  };
 }
 
 function failedWrite(error: unknown): Failure | undefined {

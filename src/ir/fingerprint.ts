@@ -3,7 +3,7 @@
  * so a model trained further keeps its plan; small constants are in it, as attributes would be.
  */
 import { createHash } from 'node:crypto';
-import { elementCount, type Graph, isBackward, type Node, type Weight } from './graph.js';
+import { elementCount, type Graph, type Node, passOf, type Weight } from './graph.js';
 import { attributesKey } from './passes/attributes-key.js';
 import { FOLD_LIMIT } from './passes/fold-limit.js';
 
@@ -30,7 +30,7 @@ function nodeText(node: Node): string {
     node.outputs,
     node.layer,
     node.phase === 'update' ? 'step' : 'micro',
-    isBackward(node.phase) ? 'backward' : node.phase,
+    passOf(node.phase),
     node.group,
   ];
   return `${JSON.stringify(place)} ${attributesKey(node.attributes)} ${node.body ? fingerprint(node.body) : ''}`;

@@ -141,6 +141,11 @@ export function isBackward(phase: Phase): boolean {
   return phase === 'backward-input' || phase === 'backward-weight';
 }
 
+/** A phase, the two of the backward being one: what runs together unless a schedule runs them apart. */
+export function passOf(phase: Phase): string {
+  return isBackward(phase) ? 'backward' : phase;
+}
+
 /** Number of elements of a shape; 1 for a scalar. */
 export function elementCount(shape: readonly number[]): number {
   return shape.reduce((product, size) => product * size, 1);

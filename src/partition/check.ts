@@ -9,7 +9,7 @@
  * say; (2) under the operator's rule a sharded factor is sharded alike in all operands and results that have it, never
  * whole, and partial over its axes in results that lack it; (3) partial operands enter only linear operators; (4) a
  * varying value leaves only through a lowering that accounts for it. For each collective the layouts must differ by
- * just what it does.
+ * just what it does. Every node makes something that is read.
  */
 import type { DimensionFactors, FactorRule } from '../ir/factor-rule.js';
 import { elementCount } from '../ir/graph.js';
@@ -18,7 +18,14 @@ import { entryOf, unknownEntry } from '../ir/ops/index.js';
 import { localShape } from '../sharding-propagation/layout.js';
 import type { SubAxis } from '../sharding-propagation/mesh.js';
 import { axesSize } from '../sharding-propagation/mesh.js';
-import type { CommunicationNode, ComputeNode, ShardedGraph, ShardedTensor } from './sharded-graph.js';
+import {
+  type CommunicationNode,
+  type ComputeNode,
+  readsOf,
+  resultsOf,
+  type ShardedGraph,
+  type ShardedTensor,
+} from './sharded-graph.js';
 
 /** A finding: which node and what is wrong with it. */
 export interface Finding {
@@ -44,9 +51,9 @@ export function checkSharded(graph: ShardedGraph): readonly Finding[] {
   }
   for (const node of graph.nodes) {
     const report = (problem: string) => findings.push({ node: node.name, problem });
-    const reads = node.kind === 'compute' ? node.inputs.filter((input) => input !== null) : [node.input];
+    const reads = readsOf(node);
     for (const name of reads) if (!known.has(name)) report(`reads ${name} before it is made`);
-    const writes = node.kind === 'compute' ? node.outputs.filter((output) => output !== null) : [node.output];
+    const writes = resultsOf(node);
     for (const name of writes) {
       if (known.has(name)) report(`makes ${name} a second time`);
       known.add(name);
@@ -56,6 +63,10 @@ export function checkSharded(graph: ShardedGraph): readonly Finding[] {
     else if (node.kind === 'compute') checkCompute(graph, node, report);
     else checkCommunication(graph, node, report);
   }
+  const read = new Set([...graph.outputs.map(({ tensor }) => tensor), ...graph.nodes.flatMap(readsOf)]);
+  for (const node of graph.nodes)
+    if (!resultsOf(node).some((name) => read.has(name)))
+      findings.push({ node: node.name, problem: `nothing reads a result of ${node.name}` });
   for (const { tensor, output } of graph.outputs) {
     const type = graph.tensors.get(tensor);
     if (!known.has(tensor) || !type)

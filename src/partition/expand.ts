@@ -16,6 +16,9 @@ import { type FactorPieces, pieceName } from '../sharding-propagation/refine.js'
 import { owedPartial, type Strategy } from '../sharding-propagation/strategy.js';
 import type { Fragment } from './fragment.js';
 
+/** A strategy that has no meaning for an operator, or for one of its expansion. */
+export class IllegalStrategy extends Error {}
+
 type Dims = readonly (readonly string[])[];
 
 /** Names around an operator: its operands in the fragment, and the names wanted for its results. */
@@ -187,7 +190,7 @@ function strategyInside(
         arriving.every((operand) => members.includes(operand)) &&
         members.every((member) => arriving.includes(member) || operands[member]?.isZero),
     );
-  if (set < 0) throw new Error(`${view.name} is not linear in its partial operands ${arriving.join(', ')}`);
+  if (set < 0) throw new IllegalStrategy(`${view.name} is not linear in its partial operands ${arriving.join(', ')}`);
   const carried = { set, axes: (partial[arriving[0] ?? 0] ?? []).map((entry) => entry.axis) };
   // What is carried stays partial; what the operator itself sums is paid where it arises, or is the block's to pay.
   return { ...placed, carried, owed };
@@ -284,7 +287,7 @@ function axesOfDimension(
       const full = target ? (rule.factors.get(target[0])?.size ?? 1) : 1;
       // Axes may join a factor only at its major end or behind a part that is already cut completely.
       if (!target || full / axesSize(fragment.mesh, target[1]) !== room) {
-        throw new Error(`axes of factor ${name} have no place in ${rule.text}`);
+        throw new IllegalStrategy(`axes of factor ${name} have no place in ${rule.text}`);
       }
       target[1].push(...list);
     }

@@ -11,7 +11,15 @@ import { entryOf, unknownEntry } from '../ir/ops/index.js';
 import type { Layout } from '../sharding-propagation/layout.js';
 import { localShape, replicated } from '../sharding-propagation/layout.js';
 import type { Mesh, SubAxis } from '../sharding-propagation/mesh.js';
-import type { Collective, ComputeNode, Coordinate, FusedWork, LoweringKind, ShardedTensor } from './sharded-graph.js';
+import {
+  type Collective,
+  type ComputeNode,
+  type Coordinate,
+  type FusedWork,
+  type LoweringKind,
+  readsOf,
+  type ShardedTensor,
+} from './sharded-graph.js';
 
 /** A node of a fragment: what partition later completes with its origin. */
 export type FragmentNode =
@@ -48,7 +56,7 @@ interface FragmentResult {
 }
 
 export class Fragment {
-  readonly nodes: FragmentNode[] = [];
+  nodes: FragmentNode[] = [];
   readonly tensors = new Map<string, ShardedTensor>();
   readonly coordinates = new Map<string, Coordinate>();
   readonly constants = new Map<string, ConstantTensor>();
@@ -134,6 +142,15 @@ export class Fragment {
     const output = this.tensor({ dtype, shape }, layout, name);
     this.nodes.push({ kind: 'communicate', collective, axes, input, output });
     return output;
+  }
+
+  /** Leaves out all nodes but these, and what only the others read. */
+  keep(nodes: readonly FragmentNode[]): void {
+    if (nodes.length === this.nodes.length) return;
+    this.nodes = [...nodes];
+    const read = new Set(nodes.flatMap(readsOf));
+    for (const values of [this.coordinates, this.constants])
+      for (const name of values.keys()) if (!read.has(name)) values.delete(name);
   }
 
   private localType(name: string): TensorType {

@@ -9,6 +9,8 @@
  * Afterwards the collective that partial results owe.
  */
 import type { Factor, FactorRule } from '../ir/factor-rule.js';
+import type { Graph, Node } from '../ir/graph.js';
+import { needed } from '../ir/needed.js';
 import type { Expansion, OperatorEntry, OperatorView } from '../ir/operator.js';
 import { entryOf, unknownEntry } from '../ir/ops/index.js';
 import type { Layout } from '../sharding-propagation/layout.js';
@@ -24,13 +26,14 @@ import {
   owedPartial,
   resultLayouts,
 } from '../sharding-propagation/strategy.js';
-import { addExpansion, type OperatorNames } from './expand.js';
+import { addExpansion, IllegalStrategy, type OperatorNames } from './expand.js';
 import { Fragment, type FragmentOperator } from './fragment.js';
 import { markFused } from './fused.js';
 import { lowerSteps } from './lower-steps.js';
 import { addMaskedLookup } from './masked-lookup.js';
 import { withNeutralPadding } from './neutral-padding.js';
 import { owedSteps } from './owed.js';
+import { readsOf, resultsOf } from './sharded-graph.js';
 
 export interface LoweredOperator {
   readonly strategy: Strategy;
@@ -42,15 +45,35 @@ export interface LoweredOperator {
   readonly fragment: Fragment;
 }
 
+/** What the lowering of an operator must know of the graph around it. */
+export interface OperatorContext {
+  /** Per operand: whether it is a weight, whose padding is zero since it is cut that way. */
+  readonly stored: readonly boolean[];
+  /** Per result: whether anything reads it. Of an expansion only what leads to such a result is kept. */
+  readonly read: readonly boolean[];
+}
+
+/** What surrounds a node of a graph. */
+export function contextOf(graph: Graph, node: Node): OperatorContext {
+  const read = READ.get(graph) ?? new Set([...graph.outputs, ...graph.nodes.flatMap(({ inputs }) => inputs)]);
+  READ.set(graph, read);
+  return {
+    stored: node.inputs.map((input) => input !== null && graph.weights.has(input)),
+    read: node.outputs.map((output) => output !== null && read.has(output)),
+  };
+}
+
+const READ = new WeakMap<Graph, ReadonlySet<string | null>>();
+
 /**
- * Lowers an operator. `stored`: operands that are weights, whose padding is zero since they are cut that way.
- * @throws Error (a fault of ours) where the strategy is illegal for the rule; ask `checkStrategy` first.
+ * Lowers an operator. `context`: left out where no operand is a weight and every result is read.
+ * @throws IllegalStrategy (an internal error) where the strategy is illegal for the rule or inside the operator's expansion
  */
 export function lowerOperator(
   view: OperatorView,
   strategy: Strategy,
   mesh: Mesh,
-  stored: readonly boolean[] = [],
+  { stored, read }: OperatorContext = { stored: [], read: view.outputs.map(() => true) },
 ): LoweredOperator {
   const fragment = new Fragment(mesh);
   const entry = entryOf(view.op, view.domain) ?? unknownEntry(view.op, view.domain);
@@ -64,6 +87,8 @@ export function lowerOperator(
     inputs: view.inputs.map((type, index) => (type ? `in${index}` : null)),
     outputs: view.outputs.map((type, index) => (type ? `out${index}` : null)),
   });
+  const wanted = results.filter((name, index) => name !== null && read[index] === true) as readonly string[];
+  fragment.keep(needed(fragment.nodes, wanted, readsOf, resultsOf));
   markStored(fragment, new Set(stored.flatMap((isStored, index) => (isStored ? [`in${index}`] : []))));
   return {
     strategy,
@@ -71,6 +96,16 @@ export function lowerOperator(
     resultLayouts: results.map((name) => (name === null ? null : fragment.get(name).layout)),
     fragment,
   };
+}
+
+/** The operator lowered; null where its rule allows the strategy, and an operator of its expansion does not. */
+export function lowerIfLegal(...operator: Parameters<typeof lowerOperator>): LoweredOperator | null {
+  try {
+    return lowerOperator(...operator);
+  } catch (error) {
+    if (error instanceof IllegalStrategy) return null;
+    throw error;
+  }
 }
 
 /** Notes on the fragment's nodes whether their second operand is one of `weights`. */
@@ -92,7 +127,7 @@ export function addOperator(
   const rule = entry.rule(view);
   const linear = entry.linear(view);
   const reason = checkStrategy(rule, strategy, linear, fragment.mesh);
-  if (reason) throw new Error(`illegal strategy for ${view.op} ${view.name}: ${reason}`);
+  if (reason) throw new IllegalStrategy(`illegal strategy for ${view.op} ${view.name}: ${reason}`);
   const before = resultLayouts(rule, strategy, linear, fragment.mesh);
   const owes = strategy.owed.kind !== 'none' && owedPartial(rule, strategy).length > 0;
   const after = owes ? owedLayouts(rule, strategy, linear, fragment.mesh) : before;

@@ -1,20 +1,24 @@
 /**
  * @file The order of one phase: sharded nodes → segments, starts and waits.
  *
- * A segment takes operators of one layer and pass (forward, backward, update) as long as any is ready. Then every collective whose operand
+ * A segment takes operators of one layer and pass (forward, backward, update) as long as any is ready; those that run as late as
+ * possible (defer.ts) are ready once what their first reader waits for is there. Then every collective whose operand
  * is there is started; other layers' ready operators run while it is under way; only when nothing else can run does the
  * phase wait for the collective that was started first. All ranks derive the same order, so no two ranks can wait for
  * each other's different collectives.
  */
-import { isBackward, type Phase } from '../ir/graph.js';
+import { type Phase, passOf } from '../ir/graph.js';
 import { isAccumulator } from '../ir/ops/accumulate.js';
-import type {
-  CommunicationNode,
-  ComputeNode,
-  PipelineStage,
-  ShardedGraph,
-  ShardedNode,
-  StageTransfer,
+import { deferrals } from './defer.js';
+import {
+  type CommunicationNode,
+  type ComputeNode,
+  type PipelineStage,
+  readsOf,
+  resultsOf,
+  type ShardedGraph,
+  type ShardedNode,
+  type StageTransfer,
 } from './sharded-graph.js';
 
 /** How often a list of instructions runs: once for each micro-batch, or once per step. */
@@ -103,9 +107,10 @@ export function orderPhase(whole: ShardedGraph, list: PhaseList): readonly Step[
   for (const node of whole.nodes) if (!isMember(node)) for (const name of resultsOf(node)) given.add(name);
   for (const { tensor } of whole.pipeline?.receives ?? [])
     if (!receives.some((transfer) => transfer.tensor === tensor)) given.add(tensor);
+  const deferred = deferrals(graph);
   const waiting = new Map<string, number[]>();
   const missing = graph.nodes.map((node, index) => {
-    const reads = new Set(operandsOf(node));
+    const reads = new Set([...readsOf(node), ...(deferred.get(node) ?? [])]);
     let count = 0;
     for (const name of reads) {
       if (given.has(name)) continue;
@@ -185,23 +190,15 @@ function transfersOf(
   const before = new Set<string>();
   for (const earlier of phasesOf(graph)) {
     if (earlier.phase === list.phase) break;
-    for (const name of graph.nodes.filter(earlier.includes).flatMap(operandsOf)) before.add(name);
+    for (const name of graph.nodes.filter(earlier.includes).flatMap(readsOf)) before.add(name);
   }
-  const own = new Set(graph.nodes.filter(list.includes).flatMap(operandsOf));
+  const own = new Set(graph.nodes.filter(list.includes).flatMap(readsOf));
   return {
     sends: pipeline.sends.filter((transfer) => isNow(transfer) && made.has(transfer.tensor)),
     receives: pipeline.receives.filter(
       ({ tensor, when }) => when === 'micro' && own.has(tensor) && !before.has(tensor),
     ),
   };
-}
-
-function operandsOf(node: ShardedNode): readonly string[] {
-  return node.kind === 'compute' ? node.inputs.filter((name) => name !== null) : [node.input];
-}
-
-function resultsOf(node: ShardedGraph['nodes'][number]): readonly string[] {
-  return node.kind === 'compute' ? node.outputs.filter((name) => name !== null) : [node.output];
 }
 
 /** Names of the tensors that are there before the phase begins. */
@@ -258,7 +255,7 @@ class ReadyNodes {
 /** Accumulators are no part of segments: they keep a sum from one micro-batch to the next. */
 function segmentKey(node: ComputeNode): string {
   if (isAccumulator(node)) return 'accumulate';
-  return `${node.layer ?? ''}\u0000${isBackward(node.phase) ? 'backward' : node.phase}`;
+  return `${node.layer ?? ''}\u0000${passOf(node.phase)}`;
 }
 
 /** Keeps a list ascending; new entries are mostly larger than all others. */

@@ -9,6 +9,7 @@
 import { byteLength, dtypeBits } from '../ir/dtype.js';
 import type { ConstantTensor, Graph, Node } from '../ir/graph.js';
 import { typeOf } from '../ir/graph.js';
+import { needed } from '../ir/needed.js';
 import { isAccumulator } from '../ir/ops/accumulate.js';
 import { viewOf } from '../ir/view.js';
 import type { Layout } from '../sharding-propagation/layout.js';
@@ -17,9 +18,17 @@ import type { Redistributor } from '../sharding-propagation/redistribution.js';
 import { REPLICATED } from '../sharding-propagation/strategy.js';
 import type { Assignment, Reader, View } from './assignment.js';
 import { Fragment } from './fragment.js';
-import { type LoweredOperator, lowerOperator } from './lower-operator.js';
+import { contextOf, type LoweredOperator, lowerOperator } from './lower-operator.js';
 import { lowerSteps } from './lower-steps.js';
-import type { Coordinate, ShardedGraph, ShardedNode, ShardedTensor, ShardedWeight } from './sharded-graph.js';
+import {
+  type Coordinate,
+  readsOf,
+  resultsOf,
+  type ShardedGraph,
+  type ShardedNode,
+  type ShardedTensor,
+  type ShardedWeight,
+} from './sharded-graph.js';
 
 /** Key of a reader in the table of views. */
 function readerKey(reader: Reader): string {
@@ -83,9 +92,12 @@ class Partitioning {
       if (this.get(tensor).layout.partial.length > 0) throw new Error(`graph output ${output} is partial`);
       return { tensor, output };
     });
+    // A collective may serve an operand of which a lowered operator makes no use.
+    const ends = outputs.map(({ tensor }) => tensor);
+    const nodes = needed(this.nodes, ends, readsOf, resultsOf);
     return {
       mesh: this.assignment.mesh,
-      nodes: graph.microBatches ? microFirst(this.nodes) : this.nodes,
+      nodes: graph.microBatches ? microFirst(nodes) : nodes,
       tensors: this.tensors,
       coordinates: [...this.coordinates.values()],
       weights: [...this.weights.values()],
@@ -119,8 +131,7 @@ class Partitioning {
     const strategy = this.assignment.strategies.get(node.group) ?? REPLICATED;
     const known = this.assignment.lowered?.get(node.name);
     if (known?.strategy === strategy) return known;
-    const stored = node.inputs.map((input) => input !== null && this.graph.weights.has(input));
-    return lowerOperator(viewOf(this.graph, node), strategy, this.assignment.mesh, stored);
+    return lowerOperator(viewOf(this.graph, node), strategy, this.assignment.mesh, contextOf(this.graph, node));
   }
 
   /** The tensor in the layout that a reader wants (undefined: as its view has it). */

@@ -10,7 +10,7 @@ import { type Change, occupancy } from './occupancy.js';
 import { orderPhase, phasesOf, type Step } from './order.js';
 import { localBytes } from './partition.js';
 import { isInlined, type ReadOutside, readersOutside, segmentResults } from './segments.js';
-import type { ShardedGraph, ShardedNode } from './sharded-graph.js';
+import { resultsOf, type ShardedGraph } from './sharded-graph.js';
 
 /** Names of what is no tensor of the graph: `communication buffer 0`, …; and of an output what was made of it before. */
 const BUFFER = 'communication buffer';
@@ -165,8 +165,4 @@ function usedBy(step: Step): readonly string[] {
   if (step.kind === 'accumulate') return [...readsOf([step]), ...resultsOf(step.node)];
   if (step.kind === 'send' || step.kind === 'recv') return [step.transfer.tensor];
   return step.kind === 'wait' ? [step.node.input, step.node.output] : [];
-}
-
-function resultsOf(node: ShardedNode): readonly string[] {
-  return node.kind === 'compute' ? node.outputs.filter((name) => name !== null) : [node.output];
 }

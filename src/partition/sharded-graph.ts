@@ -105,6 +105,19 @@ export interface CommunicationNode extends Origin {
 
 export type ShardedNode = ComputeNode | CommunicationNode;
 
+/** What connects a node with others. */
+type Wiring = Pick<ComputeNode, 'kind' | 'inputs' | 'outputs'> | Pick<CommunicationNode, 'kind' | 'input' | 'output'>;
+
+/** Names of the tensors that a node reads. */
+export function readsOf(node: Wiring): readonly string[] {
+  return node.kind === 'compute' ? node.inputs.filter((name) => name !== null) : [node.input];
+}
+
+/** Names of the tensors that a node makes. */
+export function resultsOf(node: Wiring): readonly string[] {
+  return node.kind === 'compute' ? node.outputs.filter((name) => name !== null) : [node.output];
+}
+
 /**
  * What differs between ranks enters as data: an int64 tensor of shape [1] with value
  * indexOn(axes) · block + bias.

@@ -216,6 +216,7 @@ function checkTransfers({ stages }: Program): void {
 
 function checkCompute(stage: ProgramStage, instruction: Extract<Instruction, { kind: 'compute' }>): void {
   const segment = need(stage.segments[instruction.segment], `segment ${instruction.segment} is not declared`);
+  if (instruction.outputs.length === 0) throw new Flaw(`segment ${instruction.segment} has no outputs`);
   for (const weight of instruction.weights) need(stage.weights[weight], `weight ${weight} is not declared`);
   for (const role of ['inputs', 'weights', 'outputs'] as const) {
     if (instruction[role].length !== segment[role].length) {

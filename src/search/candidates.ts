@@ -17,7 +17,12 @@ import type { Factor, FactorRule } from '../ir/factor-rule.js';
 import type { OperatorEntry, OperatorView } from '../ir/operator.js';
 import { entryOf, unknownEntry } from '../ir/ops/index.js';
 import { mayBePadded } from '../ir/padding.js';
-import { type LoweredOperator, lowerOperator } from '../partition/lower-operator.js';
+import {
+  type LoweredOperator,
+  lowerIfLegal,
+  lowerOperator,
+  type OperatorContext,
+} from '../partition/lower-operator.js';
 import { type Layout, mergedOnce } from '../sharding-propagation/layout.js';
 import { axesSize, type Mesh, type MeshAxis, type SubAxis, subAxes } from '../sharding-propagation/mesh.js';
 import { type OperatorPin, type PinSource, satisfies } from '../sharding-propagation/pin.js';
@@ -51,8 +56,8 @@ export interface CandidateQuestion {
   readonly batch: ReadonlySet<string>;
   /** Operands that are weights: a partial sum of them alone is never worth carrying. */
   readonly weights: readonly boolean[];
-  /** Operands that are weights themselves, and so padded with zeros where they are padded. */
-  readonly stored?: readonly boolean[];
+  /** What lowering must know of the graph around; left out where no operand is a weight and every result is read. */
+  readonly context?: OperatorContext;
   readonly axes: 'roles' | 'free';
   /** Axes that heavy operators must use where they legally can. */
   readonly pinned: ReadonlySet<string>;
@@ -102,7 +107,7 @@ export function candidatesOf(question: CandidateQuestion): CandidateSet {
   const { placements, unused } = enforcePins(all, question, entry, rule);
   const free: CandidateQuestion = { ...question, axes: 'free' };
   // Pins may ask for what roles would not: then more and more is looked at.
-  const [attempt, strategies] = firstFilled([
+  const [attempt, attempted] = firstFilled([
     () => strategiesOf(placements, question),
     ...((question.pins ?? []).length === 0
       ? []
@@ -116,32 +121,34 @@ export function candidatesOf(question: CandidateQuestion): CandidateSet {
             ),
         ]),
   ]);
+  const only = question.merged ?? mergedOnce(mesh);
+  const merged = (layout: Layout | null) => layout && only(layout);
+  const strategies: Strategy[] = [];
+  const costs: number[] = [];
+  const operands: (readonly (Layout | null)[])[] = [];
+  const results: (readonly (Layout | null)[])[] = [];
+  for (const strategy of attempted) {
+    const lowered = lowerIfLegal(view, strategy, mesh, question.context);
+    if (!lowered) continue;
+    strategies.push(strategy);
+    costs.push(priceFragment(lowered.fragment, cluster));
+    operands.push(lowered.operandLayouts.map(merged));
+    results.push(lowered.resultLayouts.map(merged));
+  }
   if (strategies.length === 0)
     throw cannotBeKept(
       `${view.op} ${view.name}`,
       sourcesOf(question.pins),
       `its rule is ${rule.text}, and no strategy on this mesh satisfies them`,
     );
-  const only = question.merged ?? mergedOnce(mesh);
-  const merged = (layout: Layout | null) => layout && only(layout);
-  const lower = (strategy: Strategy) => lowerOperator(view, strategy, mesh, question.stored);
-  const costs = new Float64Array(strategies.length);
-  const operands: (readonly (Layout | null)[])[] = [];
-  const results: (readonly (Layout | null)[])[] = [];
-  strategies.forEach((strategy, number) => {
-    const { fragment, operandLayouts, resultLayouts } = lower(strategy);
-    costs[number] = priceFragment(fragment, cluster);
-    operands.push(operandLayouts.map(merged));
-    results.push(resultLayouts.map(merged));
-  });
   const known = new Map<number, LoweredOperator>();
   return {
     strategies,
-    costs,
+    costs: Float64Array.from(costs),
     operands,
     results,
     lowered: (number) => {
-      const found = known.get(number) ?? lower(strategies[number] as Strategy);
+      const found = known.get(number) ?? lowerOperator(view, strategies[number] as Strategy, mesh, question.context);
       known.set(number, found);
       return found;
     },

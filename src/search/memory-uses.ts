@@ -19,7 +19,7 @@ import { isAccumulator } from '../ir/ops/accumulate.js';
 import { viewOf } from '../ir/view.js';
 import type { Reader } from '../partition/assignment.js';
 import type { Fragment } from '../partition/fragment.js';
-import { lowerOperator } from '../partition/lower-operator.js';
+import { contextOf, lowerOperator } from '../partition/lower-operator.js';
 import { localBytes } from '../partition/partition.js';
 import { type Layout, layoutKey, localShape } from '../sharding-propagation/layout.js';
 import type { Mesh } from '../sharding-propagation/mesh.js';
@@ -232,9 +232,9 @@ class Gathering {
     held: readonly boolean[],
   ): Float64Array {
     const view = viewOf(this.graph, node);
-    const stored = node.inputs.map((input) => input !== null && this.graph.weights.has(input));
+    const context = contextOf(this.graph, node);
     return Float64Array.from(set.strategies, (strategy, state) => {
-      const { fragment } = lowerOperator(view, strategy, this.mesh, stored);
+      const { fragment } = lowerOperator(view, strategy, this.mesh, context);
       const names = new Map<string, string>();
       node.inputs.forEach((input, operand) => {
         const layout = set.operands[state]?.[operand];

@@ -9,6 +9,7 @@ import type { OperatorView } from '../ir/operator.js';
 import { isAccumulator } from '../ir/ops/accumulate.js';
 import { entryOf, unknownEntry } from '../ir/ops/index.js';
 import { ruleOf, viewOf } from '../ir/view.js';
+import { contextOf } from '../partition/lower-operator.js';
 import type { CandidateQuestion } from './candidates.js';
 import { pieceHints } from './piece-hints.js';
 import { structureKey } from './structure-key.js';
@@ -33,13 +34,13 @@ export function operatorQuestions(graph: Graph): OperatorQuestions {
     const weights = node.inputs.map((input) => input !== null && weightLike.has(input));
     const factors = batchFactorsOf(marks.factorMarks(node), ruleOf(view));
     const hints = hinted.get(node) ?? new Map();
-    const stored = node.inputs.map((input) => input !== null && graph.weights.has(input));
-    const key = structureKey(view, [weights, stored, factors, [...hints]]);
+    const context = contextOf(graph, node);
+    const key = structureKey(view, [weights, context, factors, [...hints]]);
     return {
       key,
       view,
       weights,
-      stored,
+      context,
       batch: new Set(factors),
       // An update that every rank repeats is data parallelism, and leaves no degree without use.
       heavy: !isAccumulator(node) && node.phase !== 'update' && workOf(view) >= heavyFrom,

@@ -138,6 +138,22 @@ test('shapes that do not fit', async (t) => {
   await refused(t, await saved(reshape), 'shape-mismatch', /view.*\[2, 3\] does not reshape to \[4, -1\]/);
 });
 
+test('operands and results that the operator does not have', async (t) => {
+  const shape = { initializer: [tensor('s', [2], [3, 2], 'int64')] };
+  const cases = [
+    { made: small([node('Reshape', ['x', 's', 's'], ['y'], {}, { name: 'bad' })], shape), says: /no operand 2/ },
+    { made: small([node('Relu', ['x', 'x'], ['y'], {}, { name: 'bad' })]), says: /takes 1 operands|no operand 1/ },
+    { made: small([node('Softmax', ['x', 'x'], ['y'], {}, { name: 'bad' })]), says: /takes 1 operands|no operand 1/ },
+    { made: small([node('Transpose', ['x', 'x'], ['y'], {}, { name: 'bad' })]), says: /takes 1 operands|no operand 1/ },
+    { made: small([node('Tanh', ['x'], ['y', 'z'], {}, { name: 'bad' })]), says: /2 results, and Tanh makes 1/ },
+    { made: small([node('MatMul', ['x'], ['y'], {}, { name: 'bad' })]), says: /operand 1 is missing/ },
+  ];
+  for (const { made, says } of cases) {
+    const error = await refused(t, await saved(made), 'shape-mismatch', says);
+    t.is(error.where.node, 'bad');
+  }
+});
+
 test('a tensor whose bytes do not match its shape', async (t) => {
   const short: TensorProto = { ...ramp('w', [3]), dims: [4] };
   await refused(

@@ -57,3 +57,17 @@ test('an interruption hides whatever it broke', (t) => {
   t.is(failureOf(new Error('half way'), { ...CIRCUMSTANCES, interrupted: true }).exit, 'interrupted');
   t.is(failureOf(new DOMException('aborted', 'AbortError'), CIRCUMSTANCES).exit, 'interrupted');
 });
+
+test('memory that runs out is no internal error', (t) => {
+  for (const error of [
+    new RangeError('Array buffer allocation failed'),
+    new Error('std::bad_alloc'),
+    new Error('Non-zero status code: Failed to allocate memory for requested buffer of size 4096'),
+    Object.assign(new Error('Worker terminated'), { code: 'ERR_WORKER_OUT_OF_MEMORY' }),
+  ]) {
+    const { exit, code, message } = failureOf(error, CIRCUMSTANCES);
+    t.is(exit, 'noPlan');
+    t.is(code, 'out-of-memory');
+    t.regex(message, /autopar holds [\d.]+ [GM]B, and .* of .* are free/);
+  }
+});

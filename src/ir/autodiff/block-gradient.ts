@@ -14,6 +14,7 @@ import { BLOCK_DOMAIN } from '../blocks/block.js';
 import { blockKindOf } from '../blocks/block-kinds.js';
 import { rememberedRule } from '../blocks/remembered-rule.js';
 import { elementCount, type Graph, type Node, type TensorType, type Weight } from '../graph.js';
+import { needed } from '../needed.js';
 import { entryOf, unknownEntry } from '../ops/index.js';
 import { unusedName } from '../unused-name.js';
 import { type BlockGradient, type BlockRequest, backpropagate, registered } from './backpropagation.js';
@@ -102,7 +103,12 @@ function asBlock(
   const ends = new Set(found.filter((tensor) => tensor !== null));
   const { layer, module } = node;
   const place = { layer, module, phase: 'backward-weight' as const, forward: node.name };
-  const nodes = needed(made.nodes, ends).map((inner) => ({ ...inner, ...place, group: inner.name }));
+  const nodes = needed(
+    made.nodes,
+    ends,
+    ({ inputs }) => inputs,
+    ({ outputs }) => outputs,
+  ).map((inner) => ({ ...inner, ...place, group: inner.name }));
   const produced = new Set(nodes.flatMap((inner) => inner.outputs));
   const read = new Set(nodes.flatMap((inner) => inner.inputs).filter((item) => item !== null && !produced.has(item)));
   const constants = new Map([...made.weights].filter(([item]) => read.has(item) && !outside.has(item)));
@@ -162,15 +168,3 @@ function standsAlone(kind: string, body: Graph): boolean {
 }
 
 const ruleOfBody = rememberedRule((op, domain) => entryOf(op, domain) ?? unknownEntry(op, domain));
-
-/** The nodes that lead to `ends`, in order. */
-function needed(nodes: readonly Node[], ends: ReadonlySet<string>): readonly Node[] {
-  const wanted = new Set(ends);
-  const kept: Node[] = [];
-  for (const node of [...nodes].reverse()) {
-    if (!node.outputs.some((output) => output !== null && wanted.has(output))) continue;
-    kept.push(node);
-    for (const input of node.inputs) if (input !== null) wanted.add(input);
-  }
-  return kept.reverse();
-}

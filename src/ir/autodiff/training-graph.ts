@@ -8,6 +8,7 @@ import { flattenBlocks } from '../blocks/flatten-blocks.js';
 import { isFloating } from '../dtype.js';
 import { AutoparError } from '../error.js';
 import { type Graph, typeOf, type Weight } from '../graph.js';
+import { needed } from '../needed.js';
 import { appendLoss, type LabelRange, type LossOptions, type WithLoss } from './append-loss.js';
 import { appendOptimizer } from './append-optimizer.js';
 import { differentiate } from './differentiate.js';
@@ -78,7 +79,7 @@ export function trainingGraph(given: Graph, options: TrainingOptions): TrainingG
   const batch = batchDimensions(held).filter(({ input }) => input !== held.microBatches?.index);
   const placed: Graph = { ...held, batch };
   const summed = microBatches ? withAccumulators(placed, loss) : placed;
-  return { graph: stateAsInputs(summed), loss, labels, classes, trained };
+  return { graph: stateAsInputs(withoutUnread(summed)), loss, labels, classes, trained };
 }
 
 /**
@@ -128,6 +129,21 @@ function checkTrained(graph: Graph, trained: readonly string[]): void {
       { tensor: whole },
       'leave it out of --trainable',
     );
+}
+
+/** Gradients are written whole, whichever of their results are read: what nothing reads is left out. */
+function withoutUnread(graph: Graph): Graph {
+  const nodes = needed(
+    graph.nodes,
+    graph.outputs,
+    (node) => node.inputs,
+    (node) => node.outputs,
+  );
+  const kept = new Set(nodes);
+  const tensors = new Map(graph.tensors);
+  for (const node of graph.nodes)
+    if (!kept.has(node)) for (const name of node.outputs) if (name !== null) tensors.delete(name);
+  return { ...graph, nodes, tensors };
 }
 
 /** What a step changes is an input of the graph with a first value. */

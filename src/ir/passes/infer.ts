@@ -5,6 +5,7 @@
 
 import { byteLength } from '../dtype.js';
 import { AutoparError } from '../error.js';
+import type { FactorRule } from '../factor-rule.js';
 import {
   type ConstantTensor,
   elementCount,
@@ -50,7 +51,7 @@ export function inferByEntry(view: OperatorView, file: string): readonly TensorT
     const types = entry.infer(view);
     for (const type of types) checkSizes(view, type);
     // Rules are bound when a plan is made; what they refuse in a node is refused here, where the file is known.
-    if (typeof entry.rule === 'function') entry.rule({ ...view, outputs: types });
+    checkCounts(view, entry.rule({ ...view, outputs: types }), types.length);
     return types;
   } catch (error) {
     if (!(error instanceof AutoparError)) throw error;
@@ -62,6 +63,15 @@ export function inferByEntry(view: OperatorView, file: string): readonly TensorT
       error.hint,
     );
   }
+}
+
+/** A rule names the dimensions of every operand that an operator can have. */
+function checkCounts(view: OperatorView, { inputs }: FactorRule, results: number): void {
+  const excess = view.inputs.findIndex((type, index) => type !== null && !inputs[index]);
+  if (excess >= 0)
+    throw mismatch(view, `it has ${view.inputs.length} operands, and ${view.op} has no operand ${excess}`);
+  if (view.outputCount > results)
+    throw mismatch(view, `it has ${view.outputCount} results, and ${view.op} makes ${results} at most`);
 }
 
 function checkSizes(view: OperatorView, { dtype, shape }: TensorType): void {

@@ -1,0 +1,93 @@
+/**
+ * @file Operators that could run long before anything needs their results: what backward computes again from the forward's
+ * values, gathers of stored activations, casts and gathers of weights. Each runs as late as possible: once the operand arrives
+ * that its first reader waits for anyway. So their results are alive in one layer at a time, not in all of them.
+ *
+ * An operator is deferred if both hold:
+ *
+ *     it has slack          a chain of operators through it is shorter than one that joins it
+ *     deferring is free     its operands are alive until then anyway: weights, state, and for backward what the forward stored;
+ *                           or they are made by deferred operators
+ *
+ * Gradients of weights have slack too, but their operands would be held for them; so they are not deferred.
+ */
+import { passOf } from '../ir/graph.js';
+import { readsOf, resultsOf, type ShardedGraph, type ShardedNode } from './sharded-graph.js';
+
+/** By deferred node of a graph in topological order: the tensors that it waits for beside its operands. No cycle arises. */
+export function deferrals(graph: ShardedGraph): ReadonlyMap<ShardedNode, readonly string[]> {
+  const { nodes } = graph;
+  const makers = new Map<string, number>();
+  for (const [index, node] of nodes.entries()) for (const name of resultsOf(node)) makers.set(name, index);
+  const operands = nodes.map((node) => readsOf(node).flatMap((name) => makers.get(name) ?? []));
+  const hasSlack = slackOf(operands);
+  const isHeld = heldValues(graph, makers);
+  const deferred: boolean[] = [];
+  for (const [index, node] of nodes.entries())
+    deferred.push(
+      hasSlack[index] === true &&
+        readsOf(node).every((name) => deferred[makers.get(name) ?? -1] === true || isHeld(name, node)),
+    );
+  // The first node that is not deferred and needs a node's result, by way of deferred ones or at once.
+  const firstReader = nodes.map(() => nodes.length);
+  for (let index = nodes.length - 1; index >= 0; index--) {
+    const needed = deferred[index] ? (firstReader[index] ?? index) : index;
+    for (const maker of operands[index] ?? []) firstReader[maker] = Math.min(firstReader[maker] ?? needed, needed);
+  }
+  const runs = runsOf(nodes, deferred);
+  const result = new Map<ShardedNode, readonly string[]>();
+  for (const [index, node] of nodes.entries()) {
+    const reader = deferred[index] ? nodes[firstReader[index] ?? nodes.length] : undefined;
+    if (!reader) continue;
+    // A node of another place would part the segment of its reader: it runs before the reader's whole layer.
+    const before = samePlace(node, reader) ? reader : nodes[runs[firstReader[index] ?? 0] ?? 0];
+    const awaited = before ? readsOf(before).filter((name) => deferred[makers.get(name) ?? -1] === false) : [];
+    if (awaited.length > 0) result.set(node, awaited);
+  }
+  return result;
+}
+
+/** Per node: the first of those in a row that are of one place, deferred ones aside. */
+function runsOf(nodes: readonly ShardedNode[], deferred: readonly boolean[]): readonly number[] {
+  let first = 0;
+  return nodes.map((node, index) => {
+    if (!deferred[index] && !samePlace(node, nodes[first] as ShardedNode)) first = index;
+    return first;
+  });
+}
+
+function samePlace(a: ShardedNode, b: ShardedNode): boolean {
+  return a.layer === b.layer && passOf(a.phase) === passOf(b.phase);
+}
+
+/** Whether a node's first reader waits longer for something else; chains are as long as they have nodes. */
+function slackOf(operands: readonly (readonly number[])[]): readonly boolean[] {
+  const depth: number[] = [];
+  for (const makers of operands) depth.push(makers.reduce((most, maker) => Math.max(most, (depth[maker] ?? 0) + 1), 0));
+  const latest = [...depth].fill(Number.POSITIVE_INFINITY);
+  for (let index = operands.length - 1; index >= 0; index--) {
+    const own = latest[index] === Number.POSITIVE_INFINITY ? (depth[index] ?? 0) : (latest[index] ?? 0);
+    latest[index] = own;
+    for (const maker of operands[index] ?? []) latest[maker] = Math.min(latest[maker] ?? own, own - 1);
+  }
+  return latest.map((level, index) => level > (depth[index] ?? 0));
+}
+
+/** Tells whether a value is alive until a node runs, however late: weights and state, and after the forward what it stored. */
+function heldValues(
+  graph: ShardedGraph,
+  makers: ReadonlyMap<string, number>,
+): (name: string, reader: ShardedNode) => boolean {
+  const resident = new Set([
+    ...graph.weights.map(({ tensor }) => tensor),
+    ...graph.constants.keys(),
+    ...graph.coordinates.map(({ name }) => name),
+    ...graph.state.map(({ to }) => to),
+  ]);
+  const inputs = new Set(graph.inputs.map(({ tensor }) => tensor));
+  return (name, reader) => {
+    if (resident.has(name)) return true;
+    const maker = graph.nodes[makers.get(name) ?? -1];
+    return reader.phase !== 'forward' && (inputs.has(name) || maker?.phase === 'forward');
+  };
+}
