@@ -33,7 +33,7 @@ export interface Plan {
    * Classes of repeated layers whose operators share their strategies. `operators` holds entries for the first layer
    * of a class only; the k-th operator of another layer takes the k-th entry.
    */
-  readonly layers: readonly { readonly name: string; readonly instances: readonly string[] }[];
+  readonly layers: readonly PlanLayers[];
   readonly operators: Readonly<Record<string, PlanOperator>>;
   /**
    * Tensors whose layout is not the one that replication gives, in layout text; for operators of layer classes,
@@ -63,6 +63,14 @@ export interface Plan {
   readonly allToAll?: false;
 }
 
+export interface PlanLayers {
+  /** The first layer. */
+  readonly name: string;
+  readonly instances: readonly string[];
+  /** Operators of one layer; left out by earlier versions. */
+  readonly operators?: number;
+}
+
 export interface PlanTraining {
   readonly loss: {
     readonly kind: string;
@@ -86,6 +94,8 @@ export interface PlanSchedule {
   readonly microBatches: number;
   /** Samples of a rank of dp. */
   readonly microBatch?: number;
+  /** Samples of a step, where it has several micro-batches and `step` does not say it. */
+  readonly batch?: number;
   /** Model chunks per stage, where more than one. */
   readonly virtualStages?: number;
 }
