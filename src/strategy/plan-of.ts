@@ -33,7 +33,7 @@ export interface Found {
   readonly places?: ReadonlyMap<string, 'device' | 'host'>;
   /** False where redistributions had to do without. */
   readonly allToAll?: boolean;
-  /** The user limited the search in seconds: equal questions may have other answers. */
+  /** A limit in seconds ended the search: equal questions may have other answers. */
   readonly isTimeLimited?: boolean;
 }
 

@@ -53,7 +53,7 @@ export interface Plan {
     readonly costSeconds: number;
     readonly boundSeconds: number;
     readonly gap: number;
-    /** The search had a limit in seconds, so that the plan depends on the machine. */
+    /** A limit in seconds ended the search, so that the plan depends on the machine. */
     readonly timeLimited?: true;
     /** It was over before any plan of a whole step was compared with another: this is the first that fits. */
     readonly uncompared?: true;

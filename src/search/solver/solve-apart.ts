@@ -12,6 +12,8 @@ export interface Task {
   readonly problem: LimitedProblem;
   readonly effort: Effort;
   readonly solver: IntegerSolver['name'] | 'none';
+  /** Seconds after which the thread is ended, with its best answer so far: until then it works as without them. */
+  readonly within?: number;
   /** Whether another thread looks for better assignments meanwhile: with a limit in seconds alone. */
   readonly accompanied?: boolean;
 }
@@ -47,7 +49,7 @@ export function solveApart(task: Task, { signal, better }: Following = {}): Prom
   return new Promise((resolve, reject) => {
     let best: Answer = { states: null, cost: Infinity, bound: 0 };
     let isAnswered = false;
-    const { problem, effort, solver, accompanied } = task;
+    const { problem, effort, solver, accompanied, within } = task;
     const { seconds } = effort;
     const channel = accompanied && seconds !== undefined ? new MessageChannel() : undefined;
     const worker = new Worker(new URL('./solver-thread.js', import.meta.url), {
@@ -65,7 +67,7 @@ export function solveApart(task: Task, { signal, better }: Following = {}): Prom
       answer(() => resolve(best));
     };
     // A call of an integer solver looks at the clock rarely: past the limit it is not waited for.
-    const wait = ((seconds ?? Infinity) + GRACE) * 1000;
+    const wait = Math.ceil(Math.min(within ?? Infinity, (seconds ?? Infinity) + GRACE) * 1000) + 1;
     const timer = wait > LONGEST_WAIT ? undefined : setTimeout(end, wait);
     /** The first answer counts. It is passed on by what comes first: the thread's end, or the time for it. */
     const answer = (finish: () => void) => {
