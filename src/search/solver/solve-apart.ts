@@ -2,6 +2,7 @@
  * @file The solver on a thread of its own: it can be interrupted, and the best answer so far is never lost.
  */
 import { MessageChannel, Worker } from 'node:worker_threads';
+import { listening } from '../../ir/interruption.js';
 import type { Found } from './companion.js';
 import type { IntegerSolver } from './integer-solvers.js';
 import { type LimitedProblem, NoAssignment } from './limited-problem.js';
@@ -45,7 +46,11 @@ const WIND_UP = 2;
  * is gone: ending one while WebAssembly winds up can hang (nodejs/node#47748).
  * @throws NoAssignment where every assignment is forbidden, or takes more than the limit
  */
-export function solveApart(task: Task, { signal, better }: Following = {}): Promise<Answer> {
+export function solveApart(task: Task, following: Following = {}): Promise<Answer> {
+  return listening(following.signal, () => solvedByThread(task, following));
+}
+
+function solvedByThread(task: Task, { signal, better }: Following): Promise<Answer> {
   return new Promise((resolve, reject) => {
     let best: Answer = { states: null, cost: Infinity, bound: 0 };
     let isAnswered = false;
