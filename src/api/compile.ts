@@ -3,13 +3,13 @@
  */
 import { type Cluster, clusterSize, parseCluster } from '../cost-model/cluster.js';
 import type { ConstantTensor } from '../ir/graph.js';
+import { interruptible } from '../ir/interruption.js';
 import type { PlanResult } from '../search/plan.js';
 import type { Plan } from '../strategy/plan.js';
 import { loadedPins, saveStrategy } from './config-checkpoints.js';
-import { emit } from './emit.js';
+import { emit, refuseUnlowered } from './emit.js';
 import { checkTarget, defaultFolder } from './folder.js';
 import { importModel } from './import.js';
-import { interruptible } from './interruption.js';
 import { leftOut } from './left-out.js';
 import { inMicroBatches } from './micro-batches.js';
 import { type PeakMemory, peakMemory } from './peak-memory.js';
@@ -94,7 +94,6 @@ export async function compile(options: CompileOptions): Promise<CompileResult> {
     ? inMicroBatches(trainingOn(options.training, options.cluster), options, read)
     : undefined;
   const formed = training ? await trainedModel(read, training, at) : read;
-  const imported = random ? await withRandomWeights(formed, seed, options.signal) : formed;
   await interruptible(options.signal);
   progress('planning');
   const modelOptions: ModelOptions = {
@@ -103,7 +102,11 @@ export async function compile(options: CompileOptions): Promise<CompileResult> {
     ...(options.globalBatch === undefined ? {} : { globalBatch: options.globalBatch }),
   };
   const loaded = await loadedPins(options.config, options.annotations, modelOptions);
-  const planned = await plan(imported, loaded ? { ...options, annotations: loaded } : options);
+  const found = await plan(formed, loaded ? { ...options, annotations: loaded } : options);
+  if (!options.planOnly) refuseUnlowered(found.plan);
+  // Values come after whatever may refuse: of a large model they take minutes.
+  const imported = random && !options.planOnly ? await withRandomWeights(formed, seed, options.signal) : formed;
+  const planned = { ...found, imported };
   await interruptible(options.signal);
   progress('writing');
   const emitted = await emit(planned, {

@@ -8,7 +8,6 @@ import type { Arrays } from './arrays.js';
 import { readArrays } from './arrays.js';
 import { CONSTANTS_FILE, type Source } from './folder.js';
 import { type ImportedModel, importModel } from './import.js';
-import { withRandomWeights } from './random-weights.js';
 import { trainedModel, withTraining } from './training.js';
 import { importedFor } from './training-form.js';
 
@@ -44,11 +43,9 @@ export async function compiledModel(
       ...(source.weights ? { weights: source.weights } : {}),
       ...importedFor(training),
     });
-  const complete = async (imported: ImportedModel) =>
-    source.randomWeights === null ? imported : await withRandomWeights(imported, source.randomWeights);
   const forward = await at(source.globalBatch);
-  const planned = await complete(training ? await trainedModel(forward, training, at) : forward);
+  const planned = training ? await trainedModel(forward, training, at) : forward;
   checkFingerprint(plan, planned);
-  const whole = training && planned.graph.microBatches ? await complete(withTraining(forward, training)) : planned;
+  const whole = training && planned.graph.microBatches ? withTraining(forward, training) : planned;
   return { planned, whole, file, constants };
 }

@@ -6,6 +6,7 @@ import path from 'node:path';
 import { emitProgram } from '../codegen/emit.js';
 import { programOf } from '../codegen/program-of.js';
 import { AutoparError } from '../ir/error.js';
+import { listening } from '../ir/interruption.js';
 import { writeFileAtomic, writeFolderAtomic, writeJsonAtomic } from '../program/atomic.js';
 import { planDigest, planToJson } from '../strategy/plan-json.js';
 import { type Arrays, writeArrays } from './arrays.js';
@@ -61,18 +62,20 @@ export async function emit(planned: PlannedModel, options: EmitOptions): Promise
     ...(options.training ? { training: options.training } : {}),
     ...(Object.keys(decisions).length > 0 ? { decisions } : {}),
   };
-  await writeFolderAtomic(directory, async (temporary) => {
+  const { name, fingerprint } = plan.model;
+  const generated =
+    reason === null ? programOf([{ graph: imported.graph, sharded }], { name, fingerprint, plan: planDigest(plan) }) : null;
+  const write = async (temporary: string) => {
     await writeFileAtomic(path.join(temporary, 'plan.json'), planToJson(plan));
     await writeJsonAtomic(path.join(temporary, 'source.json'), source);
     if (source.constants) await writeArrays(path.join(temporary, CONSTANTS_FILE), options.constants ?? {});
-    if (reason !== null) return;
+    if (!generated) return;
     const program = path.join(temporary, 'program');
     await mkdir(program);
-    const { name, fingerprint } = plan.model;
-    const generated = programOf([{ graph: imported.graph, sharded }], { name, fingerprint, plan: planDigest(plan) });
     await emitProgram(program, generated, [{ graph: imported.graph, sharded }], signal);
     signal?.throwIfAborted();
-  });
+  };
+  await listening(signal, () => writeFolderAtomic(directory, write));
   return reason === null ? { programWritten: true } : { programWritten: false, programReason: reason };
 }
 
@@ -92,7 +95,7 @@ function sourceDecisions(
 }
 
 /** @throws AutoparError (usage) `not-there-yet` for what a plan may say and no program can do yet */
-function refuseUnlowered({ operators }: PlannedModel['plan']): void {
+export function refuseUnlowered({ operators }: PlannedModel['plan']): void {
   const [staged] = Object.entries(operators).find(([, { stage }]) => stage > 0) ?? [];
   const [offloaded] = Object.entries(operators).find(([, { place }]) => place === 'host') ?? [];
   const what =

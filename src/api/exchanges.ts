@@ -7,8 +7,8 @@ import { byteLength } from '../ir/dtype.js';
 import { elementCount } from '../ir/graph.js';
 import { groupOf, STAGE_AXIS, stageAxes } from '../program/mesh.js';
 import type { Program, ProgramCollective } from '../program/program.js';
-import { readProgram } from '../program/reader.js';
 import { clusterSources } from './cluster-sources.js';
+import { readCompiled } from './folder.js';
 import { type Degrees, type GroupKind, processGroups } from './groups.js';
 
 export interface Exchange {
@@ -89,7 +89,7 @@ const RECEIVED: Readonly<Record<ProgramCollective['kind'], (ranks: number) => nu
 
 /** What `rank` exchanges in one step of the program in `folder`. @throws AutoparError (input) where there is none */
 export async function programExchanges(folder: string, rank: number): Promise<ProgramExchanges> {
-  const program = await readProgram(folder);
+  const { program } = await readCompiled(folder);
   return {
     mesh: Object.fromEntries(program.mesh.map(({ axis, size }) => [axis, size])),
     exchanges: exchangesOfProgram(program, rank),

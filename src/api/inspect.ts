@@ -7,6 +7,7 @@ import { dimensionRoles, type InputDimension, type OutputDimension } from '../ir
 import type { DType } from '../ir/dtype.js';
 import type { Graph } from '../ir/graph.js';
 import { typeOf } from '../ir/graph.js';
+import { interruptible } from '../ir/interruption.js';
 import type { OnnxModel } from '../ir/onnx/model.js';
 import { readOnnx } from '../ir/onnx/reader.js';
 import { findParameters } from '../ir/parameters/find-parameters.js';
@@ -29,7 +30,6 @@ import {
   workOf,
 } from './inspect-operators.js';
 import { inspectTraining, type TrainingInspection } from './inspect-training.js';
-import { interruptible } from './interruption.js';
 import { importedFor } from './training-form.js';
 import type { Training } from './training-request.js';
 

@@ -1,10 +1,4 @@
 /**
- * @file Giving Ctrl-C its turn: work that never waits keeps the event loop, and a signal is not seen until it ends.
+ * @file When signals of the system are to be listened for, for the command line that does so.
  */
-import { setImmediate } from 'node:timers/promises';
-
-/** A turn of the event loop between two long pieces of work. @throws the signal's reason where it was given */
-export async function interruptible(signal: AbortSignal | undefined): Promise<void> {
-  await setImmediate();
-  signal?.throwIfAborted();
-}
+export { LISTEN } from '../ir/interruption.js';

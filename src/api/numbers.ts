@@ -18,9 +18,35 @@ export function numberReader(tensor: ConstantTensor): (index: number) => number 
 
 /** A tensor made element by element; values are rounded to its dtype. */
 export function makeTensor(type: TensorType, value: (index: number) => number): ConstantTensor {
+  const made = emptyTensor(type);
+  made.fill(0, elementCount(type.shape), value);
+  return made.tensor;
+}
+
+/** Elements between two turns of the event loop: some hundredths of a second. */
+const TURN = 2 ** 19;
+
+/** The same of a large tensor: `turn` is awaited now and then, and ends the work by throwing. */
+export async function makeTensorInTurns(
+  type: TensorType,
+  value: (index: number) => number,
+  turn: () => Promise<void>,
+): Promise<ConstantTensor> {
+  const made = emptyTensor(type);
   const count = elementCount(type.shape);
+  for (let from = 0; from < count; from += TURN) {
+    await turn();
+    made.fill(from, Math.min(count, from + TURN), value);
+  }
+  return made.tensor;
+}
+
+function emptyTensor(type: TensorType): {
+  readonly tensor: ConstantTensor;
+  readonly fill: (from: number, to: number, value: (index: number) => number) => void;
+} {
   const data = allocate(bytesFor(type));
-  const view = typedView(type.dtype, data);
+  const view = typedView(type.dtype, data) as { [index: number]: number | bigint };
   const store =
     type.dtype === 'float16'
       ? FLOAT16.encode
@@ -29,9 +55,12 @@ export function makeTensor(type: TensorType, value: (index: number) => number): 
         : type.dtype === 'int64' || type.dtype === 'uint64'
           ? (number: number) => BigInt(Math.trunc(number))
           : (number: number) => number;
-  for (let index = 0; index < count; index++)
-    (view as { [index: number]: number | bigint })[index] = store(value(index));
-  return { ...type, data };
+  return {
+    tensor: { ...type, data },
+    fill: (from, to, value) => {
+      for (let index = from; index < to; index++) view[index] = store(value(index));
+    },
+  };
 }
 
 /** Index of an element as one number per dimension. */

@@ -68,11 +68,7 @@ export async function plan(imported: ImportedModel, options: PlanningOptions = {
     imported,
     cluster,
     found,
-    plan: planOf(
-      { ...found, ...keptPins(pins), allToAll, isTimeLimited: options.timeLimit !== undefined },
-      imported,
-      cluster,
-    ),
+    plan: planOf({ ...found, ...keptPins(pins), allToAll }, imported, cluster),
     sharded: sound(found.sharded),
     notes: [...notes, ...found.notes],
   };

@@ -3,9 +3,9 @@
  */
 import { isFloating } from '../ir/dtype.js';
 import type { ConstantTensor, TensorType, Weight } from '../ir/graph.js';
+import { interruptible, listening } from '../ir/interruption.js';
 import type { ImportedModel } from './import.js';
-import { interruptible } from './interruption.js';
-import { makeTensor, normal, uniform } from './numbers.js';
+import { makeTensorInTurns, normal, uniform } from './numbers.js';
 
 /**
  * The model with every absent weight given seeded values. Equal seeds and names give equal values on every machine:
@@ -18,8 +18,11 @@ export async function withRandomWeights(
   signal?: AbortSignal,
 ): Promise<ImportedModel> {
   const { graph } = imported;
-  const weights = await filled(graph.weights, seed, signal);
-  const initial = graph.initial ? { initial: await filled(graph.initial, seed, signal) } : {};
+  const [weights, state] = await listening(signal, async () => [
+    await filled(graph.weights, seed, signal),
+    graph.initial ? await filled(graph.initial, seed, signal) : null,
+  ]);
+  const initial = state ? { initial: state } : {};
   return { ...imported, graph: { ...graph, weights, ...initial }, weightsPresent: true };
 }
 
@@ -31,18 +34,24 @@ async function filled(
   const all = new Map<string, Weight>();
   for (const [name, weight] of weights) {
     const isAbsent = weight.source.kind === 'absent';
-    if (isAbsent) await interruptible(signal);
-    const source = isAbsent ? { kind: 'inline' as const, data: randomWeight(name, weight, seed).data } : weight.source;
+    const source = isAbsent
+      ? { kind: 'inline' as const, data: (await randomWeight(name, weight, seed, signal)).data }
+      : weight.source;
     all.set(name, { ...weight, source });
   }
   return all;
 }
 
-function randomWeight(name: string, { dtype, shape }: TensorType, seed: number): ConstantTensor {
+async function randomWeight(
+  name: string,
+  { dtype, shape }: TensorType,
+  seed: number,
+  signal: AbortSignal | undefined,
+): Promise<ConstantTensor> {
   let hash = seed >>> 0;
   for (const character of name) hash = (Math.imul(hash, 31) + character.charCodeAt(0)) >>> 0;
   const next = uniform(hash);
-  if (!isFloating(dtype)) return makeTensor({ dtype, shape }, () => 0);
   const center = shape.length < 2 ? 1 : 0;
-  return makeTensor({ dtype, shape }, () => center + 0.02 * normal(next));
+  const value = isFloating(dtype) ? () => center + 0.02 * normal(next) : () => 0;
+  return makeTensorInTurns({ dtype, shape }, value, () => interruptible(signal));
 }

@@ -1,6 +1,7 @@
 /**
  * @file run: a compiled program on this machine's ranks.
  */
+import { listening } from '../ir/interruption.js';
 import { type RunOptions, type RunProgress, type RunResult, runProgram } from '../runtime/run-program.js';
 import type { Arrays } from './arrays.js';
 import { readCompiled } from './folder.js';
@@ -35,7 +36,7 @@ export async function runCompiled(options: RunCompiledOptions): Promise<RunRepor
     ...(options.signal ? { signal: options.signal } : {}),
     ...(options.onProgress ? { onProgress: (progress) => options.onProgress?.(progressText(progress)) } : {}),
   };
-  return runProgram(options.directory, inputs, runtime);
+  return listening(options.signal, () => runProgram(options.directory, inputs, runtime));
 }
 
 /** Random indices must fit the tables they look up, which only the model tells; given arrays need no model. */
@@ -46,7 +47,7 @@ async function arraysFor(options: RunCompiledOptions): Promise<Arrays> {
     checkLabels(arrays, plan.training, options.inputs);
     return arrays;
   }
-  const { imported } = await openCompiled(options.directory);
+  const { imported } = await openCompiled(options.directory, { withValues: false });
   return randomInputs(imported.graph, options.seed ?? 0, labelBounds(imported.training));
 }
 

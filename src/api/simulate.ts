@@ -23,12 +23,12 @@ import { microBatches, priceStep, type StepPrice, scheduleRequest } from '../cos
 import type { ModelWork } from '../cost-model/step/work.js';
 import type { LossOptions } from '../ir/autodiff/append-loss.js';
 import { AutoparError } from '../ir/error.js';
+import { interruptible } from '../ir/interruption.js';
 import { checkRequest } from '../schedule/make-schedule.js';
 import { factsOf, type SpaceOptions } from '../search/configurations/space.js';
 import { clusterSources } from './cluster-sources.js';
 import type { Purpose } from './graph-work.js';
 import type { ImportOptions } from './import.js';
-import { interruptible } from './interruption.js';
 import { type AxisUse, stepAxes } from './mesh-axes.js';
 import { limitsOf, missingOf } from './missing-memory.js';
 import { type Remedy, remedyOf } from './step-remedy.js';

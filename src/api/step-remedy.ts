@@ -9,9 +9,9 @@ import { hostMemory } from '../cost-model/step/offload.js';
 import { stageMemory } from '../cost-model/step/step-memory.js';
 import { microBatches, priceStep, scheduleRequest } from '../cost-model/step/step-price.js';
 import type { ModelWork } from '../cost-model/step/work.js';
+import { interruptible } from '../ir/interruption.js';
 import { checkRequest } from '../schedule/make-schedule.js';
 import { divisors, type ModelFacts } from '../search/configurations/space.js';
-import { interruptible } from './interruption.js';
 import { limitsOf, missingOf } from './missing-memory.js';
 
 /** One change, as options to add, and the seconds of a step with it. */

@@ -8,11 +8,11 @@ import { type WorkPoint, workAt } from '../cost-model/step/affine-work.js';
 import type { ModelWork } from '../cost-model/step/work.js';
 import { AutoparError } from '../ir/error.js';
 import type { Graph } from '../ir/graph.js';
+import { interruptible } from '../ir/interruption.js';
 import { findLayers } from '../ir/passes/find-layers.js';
 import { batchSize } from '../search/degrees.js';
 import type { Purpose } from './graph-work.js';
 import type { ImportOptions } from './import.js';
-import { interruptible } from './interruption.js';
 import { layerGraph, layerWork, type ReadWork } from './layer-classes.js';
 
 /** Sizes that work is read at before it is continued: where the first two differ, the next two do not. */

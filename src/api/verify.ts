@@ -4,10 +4,11 @@
 import { flattenBlocks } from '../ir/blocks/flatten-blocks.js';
 import { AutoparError } from '../ir/error.js';
 import type { ConstantTensor, Graph } from '../ir/graph.js';
+import { listening } from '../ir/interruption.js';
 import { entryOf } from '../ir/ops/index.js';
 import type { Program } from '../program/program.js';
 import { runOnnx } from '../runtime/reference.js';
-import { runProgram } from '../runtime/run-program.js';
+import { type RunOptions, runProgram } from '../runtime/run-program.js';
 import type { Arrays } from './arrays.js';
 import { type Comparison, compareTensors, defaultTolerance, type TieTest } from './compare.js';
 import { compiledModel } from './compiled-model.js';
@@ -16,6 +17,7 @@ import type { ImportedModel } from './import.js';
 import { randomInputs, readInputs } from './inputs.js';
 import { checkLabels, labelBounds } from './labels.js';
 import { numberReader } from './numbers.js';
+import { withRandomWeights } from './random-weights.js';
 import { runGraph } from './reference.js';
 
 export interface VerifyOptions {
@@ -48,19 +50,20 @@ export interface VerifyResult {
  */
 export async function verify(options: VerifyOptions): Promise<VerifyResult> {
   const progress = options.onProgress ?? (() => undefined);
-  const { imported, file, constants, program } = await openCompiled(options.directory, options.model);
+  const { imported, file, constants, program } = await openCompiled(options.directory, options);
   const inputs = options.inputs
     ? await readInputs(options.inputs, program.inputs)
     : randomInputs(imported.graph, options.seed ?? 0, labelBounds(imported.training));
   checkLabels(inputs, imported.training ?? null, options.inputs);
   const crossing = options.tensors ? crossingTensors(program, imported.graph) : [];
   progress('running the program');
-  const result = await runProgram(options.directory, inputs, {
+  const runtime: RunOptions = {
     steps: 1,
     warmup: 0,
     collect: crossing,
     ...(options.signal ? { signal: options.signal } : {}),
-  });
+  };
+  const result = await listening(options.signal, () => runProgram(options.directory, inputs, runtime));
   progress('running the model');
   const orderings = orderedOutputs(imported.graph);
   const extra = [
@@ -110,13 +113,26 @@ export interface Compiled {
   readonly program: Program;
 }
 
+interface OpenOptions {
+  /** The model file; where it lay when it was compiled, if left out. */
+  readonly model?: string;
+  readonly signal?: AbortSignal;
+  /** Whether weights that were random are made again. */
+  readonly withValues?: boolean;
+}
+
 /**
  * Reads a compiled folder and imports its model again.
  * @throws AutoparError `model-changed` where the model is not the one that was compiled.
  */
-export async function openCompiled(directory: string, model?: string): Promise<Compiled> {
+export async function openCompiled(
+  directory: string,
+  { model, signal, withValues = true }: OpenOptions = {},
+): Promise<Compiled> {
   const { source, plan, program } = await readCompiled(directory);
-  const { whole, file, constants } = await compiledModel(directory, source, plan, model);
+  const { whole: found, file, constants } = await compiledModel(directory, source, plan, model);
+  const isRandom = withValues && source.randomWeights !== null;
+  const whole = isRandom ? await withRandomWeights(found, source.randomWeights ?? 0, signal) : found;
   const runnable = source.globalBatch === null && source.randomWeights === null && !source.training;
   return { imported: whole, file: runnable && whole.weightsPresent ? file : null, constants, program };
 }

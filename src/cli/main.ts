@@ -3,6 +3,7 @@
  * @file The `autopar` command: interruption, broken pipes and the last resort; everything else is in command-line.ts.
  */
 import { setFlagsFromString } from 'node:v8';
+import { LISTEN } from '../api/interruption.js';
 import { AutoparError } from '../ir/error.js';
 import { reportFailure, runCommandLine } from './command-line.js';
 import { Output } from './output.js';
@@ -17,13 +18,19 @@ if (process.versions.node.startsWith('20.')) setFlagsFromString('--interrupt-bud
 const line = process.argv.slice(2);
 const interruption = new AbortController();
 
-for (const signal of ['SIGINT', 'SIGTERM'] as const) {
-  process.on(signal, () => {
-    // A second one does not wait for the tidying up.
-    if (interruption.signal.aborted) process.exit(130);
-    interruption.abort();
-  });
-}
+const SIGNALS = ['SIGINT', 'SIGTERM'] as const;
+const interrupt = () => {
+  // A second one does not wait for the tidying up.
+  if (interruption.signal.aborted) process.exit(130);
+  interruption.abort();
+};
+let listeners = 0;
+interruption.signal.addEventListener(LISTEN.start, () => {
+  if (listeners++ === 0) for (const signal of SIGNALS) process.on(signal, interrupt);
+});
+interruption.signal.addEventListener(LISTEN.end, () => {
+  if (--listeners === 0) for (const signal of SIGNALS) process.off(signal, interrupt);
+});
 
 /** A reader that went away (`| head`) is no error, and changes no exit code; a full disk behind stdout is one. */
 let unwritten: Error | undefined;

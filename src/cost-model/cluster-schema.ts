@@ -2,6 +2,7 @@
  * @file The form of cluster files as JSON Schema (docs/clusters.md). Quantities are numbers in base units or text with a unit,
  * which `describe-cluster.ts` reads.
  */
+import { MOST_DEVICES } from '../sharding-propagation/mesh.js';
 import { COLLECTIVE_KINDS, TOPOLOGIES, type Topology } from './levels.js';
 import type { MeasuredLayer } from './measured-layers/layer-factors.js';
 import type { QuantityKind } from './quantities.js';
@@ -69,9 +70,6 @@ export const LEVEL_QUANTITIES = {
 
 const quantity = { type: ['number', 'string'] };
 const text = { type: 'string', minLength: 1 };
-/** More than any machine has; far fewer than numbers allow, so that a slip of the finger is answered at once. */
-export const MOST_DEVICES = 2 ** 20;
-
 const count = { type: 'integer', minimum: 1, maximum: MOST_DEVICES };
 const positive = { type: 'number', exclusiveMinimum: 0 };
 

@@ -3,7 +3,8 @@
  */
 import { availableParallelism } from 'node:os';
 import { AutoparError } from '../ir/error.js';
-import { type ClusterDescription, MOST_DEVICES } from './cluster-schema.js';
+import { MOST_DEVICES } from '../sharding-propagation/mesh.js';
+import type { ClusterDescription } from './cluster-schema.js';
 import { CPU_RANK, type DeviceSpec } from './device.js';
 import { findDevice, offerDevices } from './find-device.js';
 import { deviceLevels, type Level } from './levels.js';

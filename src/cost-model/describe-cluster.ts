@@ -2,6 +2,7 @@
  * @file From the description of a cluster (a file, or what plan.json keeps of one) to its devices and links.
  */
 import { isDeepStrictEqual } from 'node:util';
+import { MOST_DEVICES } from '../sharding-propagation/mesh.js';
 import type { Cluster, NodeKind } from './cluster.js';
 import {
   type ClusterDescription,
@@ -9,7 +10,6 @@ import {
   type DeviceDescription,
   LEVEL_QUANTITIES,
   type LevelDescription,
-  MOST_DEVICES,
   type Quantity,
 } from './cluster-schema.js';
 import { CPU_RANK, type DeviceSpec, profileOf } from './device.js';

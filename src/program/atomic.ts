@@ -2,11 +2,11 @@
  * @file Writing so that nothing is ever seen half-written: to a temporary name beside the target, synced, then renamed.
  * Whatever goes wrong, the temporary is removed and what was there before is left.
  */
-import { randomBytes } from 'node:crypto';
 import { constants } from 'node:fs';
 import { type FileHandle, mkdir, open, rename, rm, rmdir, stat } from 'node:fs/promises';
 import path from 'node:path';
 import { AutoparError } from '../ir/error.js';
+import { removeLeftovers, temporaryName } from './leftovers.js';
 
 /** Writes a whole file. Throws AutoparError (exit cannotWrite) where the disk is full or the place not writable. */
 export async function writeFileAtomic(file: string, data: Uint8Array | string): Promise<void> {
@@ -33,6 +33,7 @@ export async function streamFileAtomic(
   file: string,
   fill: (write: (bytes: Uint8Array) => Promise<void>) => Promise<void>,
 ): Promise<void> {
+  await removeLeftovers(file);
   const temporary = temporaryName(file);
   let handle: FileHandle | null = null;
   try {
@@ -55,6 +56,7 @@ export async function streamFileAtomic(
  * `fill` gets the temporary folder; when it throws (an abort included), the temporary is removed and `folder` is as before.
  */
 export async function writeFolderAtomic(folder: string, fill: (temporary: string) => Promise<void>): Promise<void> {
+  await removeLeftovers(folder);
   const temporary = temporaryName(folder);
   const parents: string[] = [];
   try {
@@ -103,7 +105,7 @@ function inPlace(error: unknown, temporary: string, folder: string): unknown {
  * last; if the new one cannot take its place, the old one returns.
  */
 async function replaceFolder(temporary: string, folder: string): Promise<void> {
-  const aside = temporaryName(folder);
+  const aside = temporaryName(folder, 'old');
   try {
     const exists = await stat(folder).then(
       () => true,
@@ -151,13 +153,6 @@ const REASONS: Readonly<Record<string, readonly [reason: string, hint: string]>>
   ELOOP: ['its symbolic links lead in a circle', 'choose another path'],
   EEXIST: ['something else is there', 'choose another path'],
 };
-
-/** Hidden, beside the target; of its name only the beginning, for a name may be as long as a name can be. */
-function temporaryName(target: string): string {
-  const absolute = path.resolve(target);
-  const start = path.basename(absolute).slice(0, 40);
-  return path.join(path.dirname(absolute), `.${start}.${randomBytes(6).toString('hex')}.tmp`);
-}
 
 async function writeAll(handle: FileHandle, bytes: Uint8Array): Promise<void> {
   let written = 0;

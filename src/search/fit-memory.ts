@@ -253,9 +253,12 @@ class FittingMesh {
       return { start, end, bytes };
     });
     const problem = { ...this.need.problem(), limit, decided };
-    const seconds = deadline.left();
-    const effort = { work, any, ...(seconds === Infinity ? {} : { seconds }) };
-    const task = { problem, effort, solver: isProof && mode !== 'dynamic_programming' ? solver : ('none' as const) };
+    const task = {
+      problem,
+      effort: { work, any },
+      solver: isProof && mode !== 'dynamic_programming' ? solver : ('none' as const),
+      within: deadline.left(),
+    };
     const answer = await solveApart(task, deadline.signal ? { signal: deadline.signal } : {}).catch(orNone);
     deadline.signal?.throwIfAborted();
     const own = this.problem.groups.problem().sizes.length;

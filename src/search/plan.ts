@@ -72,6 +72,8 @@ export interface PlanResult {
   readonly notes: readonly string[];
   /** Where propagation made the plan: what led to each of its layouts. */
   readonly propagation?: Propagation;
+  /** The time limit was over before the search's end: equal questions may have other answers. */
+  readonly isTimeLimited: boolean;
   /** What the user pinned, such as `tp=2`. */
   readonly pins: readonly string[];
 }
@@ -150,6 +152,7 @@ export async function plan(
     viewSteps: viewSteps(graph, found.assignment, redistributor),
     mode,
     notes: solving.notes(isCut ?? false),
+    isTimeLimited: solving.isOver(),
     pins: [
       ...Object.entries(pins).flatMap(([axis, size]) => (size === undefined ? [] : [`${axis}=${size}`])),
       ...new Set((options.operatorPins?.(found.assignment.mesh) ?? []).map((pin) => pin.source.text)),
@@ -258,6 +261,10 @@ class SolvingDegrees {
     if (this.solved.length > 0) return;
     if (late.length > 0) await this.propagate(late);
     else if (impossible) throw impossible;
+  }
+
+  isOver(): boolean {
+    return this.deadline.isOver();
   }
 
   /** @param isCut the chosen plan's search was ended by the time limit */

@@ -171,9 +171,12 @@ async function solvedApart(
   solver: SolverName,
   deadline: Deadline,
 ): Promise<Found> {
-  const seconds = deadline.left();
-  const effort = { work, ...(seconds === Infinity ? {} : { seconds }) };
-  const task = { problem: { ...problem, uses: [], limit: Infinity }, effort, solver };
+  const task = {
+    problem: { ...problem, uses: [], limit: Infinity },
+    effort: { work },
+    solver,
+    within: deadline.left(),
+  };
   const { states, cost, bound } = await solveApart(task, deadline.signal ? { signal: deadline.signal } : {});
   deadline.signal?.throwIfAborted();
   if (!states) throw new OutOfTime('the time limit is over before any plan');

@@ -5,6 +5,14 @@
  * (two key heads on tp 4). A sub-axis is written `tp.0`; an axis of prime size has one sub-axis, written `tp`.
  */
 
+import { AutoparError } from '../ir/error.js';
+
+/** More than any machine has; far fewer than numbers allow, so that a slip of the finger is answered at once. */
+export const MOST_DEVICES = 2 ** 20;
+
+/** More stages than any pipeline has. */
+export const MOST_STAGES = 2 ** 12;
+
 /** Name of a sub-axis: `tp` where the axis has just one, else `tp.0`, `tp.1`, … major to minor. */
 export type SubAxis = string;
 
@@ -23,8 +31,22 @@ export interface Mesh {
 /** Default order, outermost first: the heaviest traffic (tp) stays on the fastest links. */
 export const AXIS_ORDER = ['pp', 'dp', 'sp', 'tp'] as const;
 
-/** A mesh of the given sizes, in the order given. Sizes are positive integers. */
+/**
+ * A mesh of the given sizes, in the order given.
+ * @throws AutoparError `bad-devices` (usage) for a size that is not a positive integer, and for more devices than MOST_DEVICES
+ */
 export function makeMesh(sizes: readonly (readonly [name: string, size: number])[]): Mesh {
+  const devices = sizes.reduce((product, [, size]) => product * size, 1);
+  if (devices > MOST_DEVICES || !sizes.every(([, size]) => Number.isInteger(size) && size >= 1)) {
+    const written = sizes.map(([name, size]) => `${name} ${size}`).join(' · ');
+    throw new AutoparError(
+      'bad-devices',
+      'usage',
+      `the degrees ${written} make ${devices} devices; autopar plans for 1 to ${MOST_DEVICES}`,
+      {},
+      'check the degrees',
+    );
+  }
   return { axes: sizes.map(([name, size]) => ({ name, size, subAxes: subAxesOf(name, size) })) };
 }
 
@@ -105,9 +127,10 @@ function stridesOf(mesh: Mesh): ReadonlyMap<SubAxis, number> {
 function subAxesOf(name: string, size: number): { name: SubAxis; size: number }[] {
   const primes: number[] = [];
   let rest = size;
-  for (let prime = 2; rest > 1; prime++) {
+  for (let prime = 2; prime * prime <= rest; prime++) {
     for (; rest % prime === 0; rest /= prime) primes.push(prime);
   }
+  if (rest > 1) primes.push(rest);
   primes.reverse();
   return primes.map((prime, index) => ({ name: primes.length === 1 ? name : `${name}.${index}`, size: prime }));
 }

@@ -20,6 +20,7 @@ import { readersByTensor, readerText } from './readers.js';
  * @throws AutoparError (input) where an operator has no entry, a strategy is illegal, or a layout contradicts the strategies
  */
 export function assignmentOf(plan: Plan, graph: Graph): Assignment {
+  checkMicroBatches(plan, graph);
   const mesh = makeMesh(plan.mesh.map(({ axis, size }) => [axis, size] as const));
   const leaders = leadersOf(graph, plan.layers);
   const strategies = strategiesOf(plan, graph, mesh, leaders);
@@ -38,6 +39,16 @@ export function assignmentOf(plan: Plan, graph: Graph): Assignment {
     viewsOf(plan, graph, mesh, tensor, readers, produced, leaders),
   );
   return { mesh, strategies, inputs, views };
+}
+
+function checkMicroBatches({ schedule, step }: Plan, graph: Graph): void {
+  const count = graph.microBatches?.count ?? 1;
+  if (step || schedule.microBatches === count) return;
+  throw wrong(
+    'plan-contradicts-itself',
+    `schedule.microBatches is ${schedule.microBatches}, the model's step has ${count}`,
+    {},
+  );
 }
 
 function strategiesOf(plan: Plan, graph: Graph, mesh: Mesh, leaders: Leaders): ReadonlyMap<string, Strategy> {

@@ -23,6 +23,11 @@ function operatorsByLayer(graph: Graph): ReadonlyMap<string, readonly Node[]> {
   return layers;
 }
 
+/** Number of operators of a layer. */
+export function operatorCount(graph: Graph, layer: string): number {
+  return graph.nodes.reduce((count, node) => count + (node.layer === layer ? 1 : 0), 0);
+}
+
 /** Layers of equal structure whose operators have equal `describe`; only classes of at least two layers. */
 export function layerClasses(graph: Graph, describe: (node: Node) => string): readonly LayerClass[] {
   const classes = new Map<string, string[]>();

@@ -8,6 +8,7 @@ import type { ErrorObject } from 'ajv';
 import { AutoparError } from '../ir/error.js';
 import { schemaCheck } from '../ir/schema-check.js';
 import { PLAN_VERSION, type Plan } from './plan.js';
+import { planProblem } from './plan-problem.js';
 import { PLAN_SCHEMA } from './plan-schema.js';
 
 /** The plan as JSON: keys sorted at every level, two spaces, a final newline. */
@@ -66,8 +67,10 @@ export function planFromJson(text: string, file: string): Plan {
   }
   const validate = planCheck();
   if (!validate(value)) {
-    throw invalid('plan-invalid', `the plan is not valid: ${describe(validate.errors?.[0])}`, file, AGAIN);
+    throw invalid('plan-invalid', `the plan is not valid: ${describe(validate.errors?.[0], value)}`, file, AGAIN);
   }
+  const problem = planProblem(value);
+  if (problem) throw invalid('plan-invalid', `the plan contradicts itself: ${problem}`, file, AGAIN);
   return value;
 }
 
@@ -75,10 +78,16 @@ const planCheck = schemaCheck<Plan>(PLAN_SCHEMA, { allowUnionTypes: true });
 
 const AGAIN = 'undo the last edit (docs/plan-format.md says what a plan holds), or compile the model again';
 
-/** `operators.head.stage must be integer`. */
-function describe(error: ErrorObject | undefined): string {
+/** `operators.head.stage is "0", must be integer`. */
+function describe(error: ErrorObject | undefined, plan: object): string {
   if (!error) return 'unknown reason';
-  const place = error.instancePath.split('/').slice(1).join('.') || 'the plan';
+  const keys = error.instancePath
+    .split('/')
+    .slice(1)
+    .map((key) => key.replaceAll('~1', '/').replaceAll('~0', '~'));
+  const found = keys.reduce<unknown>((value, key) => (isObjectOrList(value) ? value[key] : undefined), plan);
+  const shown = isObjectOrList(found) ? '' : ` is ${JSON.stringify(found)},`;
+  const place = `${keys.join('.') || 'the plan'}${shown}`;
   const extra = error.params.additionalProperty ?? error.params.allowedValue;
   return `${place} ${error.message}${extra === undefined ? '' : ` (${extra})`}`;
 }
@@ -89,6 +98,10 @@ function invalid(code: string, message: string, file: string, hint: string): Aut
 
 function isObject(value: unknown): value is Record<string, unknown> {
   return typeof value === 'object' && value !== null && !Array.isArray(value);
+}
+
+function isObjectOrList(value: unknown): value is Readonly<Record<string, unknown>> {
+  return typeof value === 'object' && value !== null;
 }
 
 function sorted(value: unknown): unknown {

@@ -90,7 +90,13 @@ export function planOfStep(found: FoundStep, model: StepModel, cluster: Plan['cl
     mesh: (configuration.meshOrder ?? AXIS_ORDER).map((axis) => ({ axis, size: degrees[axis] })),
     degrees: { dp, tp, pp, sp, ep },
     stages,
-    layers: runs.filter(({ instances }) => instances.length > 1),
+    layers: runs
+      .filter(({ instances }) => instances.length > 1)
+      .map(({ name, instances }) => ({
+        name,
+        instances,
+        operators: forward.filter(({ layer }) => layer === name).length,
+      })),
     operators: Object.fromEntries(operators),
     tensors: Object.fromEntries(tensors),
     redistributions: {},

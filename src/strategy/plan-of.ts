@@ -10,8 +10,8 @@ import type { Assignment, View } from '../partition/assignment.js';
 import { isReplicated, type Layout } from '../sharding-propagation/layout.js';
 import { layoutText } from '../sharding-propagation/layout-text.js';
 import { REPLICATED, type Strategy } from '../sharding-propagation/strategy.js';
-import { layerClasses, leadersOf } from './layer-classes.js';
-import type { Plan, PlanOperator, PlanPass, PlanPrediction, PlanTraining, PlanView } from './plan.js';
+import { layerClasses, leadersOf, operatorCount } from './layer-classes.js';
+import type { Plan, PlanOperator, PlanPass, PlanPrediction, PlanSchedule, PlanTraining, PlanView } from './plan.js';
 import { PLAN_VERSION } from './plan.js';
 import { producedLayouts } from './produced-layouts.js';
 import { readerText } from './readers.js';
@@ -33,7 +33,7 @@ export interface Found {
   readonly places?: ReadonlyMap<string, 'device' | 'host'>;
   /** False where redistributions had to do without. */
   readonly allToAll?: boolean;
-  /** The user limited the search in seconds: equal questions may have other answers. */
+  /** A limit in seconds ended the search: equal questions may have other answers. */
   readonly isTimeLimited?: boolean;
 }
 
@@ -83,13 +83,13 @@ export function planOf(found: Found, model: PlannedModel, cluster: PlannedCluste
     },
     mesh: assignment.mesh.axes.map((axis) => ({ axis: axis.name, size: axis.size })),
     degrees: { ...found.degrees, pp: 1, sp: 1, ep: 1 },
-    stages: [{ operators: graph.nodes.length, devices }],
-    layers,
+    stages: stagesOf(found, graph, devices),
+    layers: layers.map((layer) => ({ ...layer, operators: operatorCount(graph, layer.name) })),
     operators: Object.fromEntries(operators),
     tensors: Object.fromEntries(tensors),
     redistributions: redistributionsOf(found, produced, leaders.tensors),
     training: model.training ?? null,
-    schedule: { kind: 'single', microBatches: graph.microBatches?.count ?? 1 },
+    schedule: scheduleOf(graph, found.degrees.dp),
     predicted: prediction,
     search: {
       mode: found.mode,
@@ -100,6 +100,29 @@ export function planOf(found: Found, model: PlannedModel, cluster: PlannedCluste
     },
     pins: found.pins,
     ...(found.allToAll === false ? { allToAll: false } : {}),
+  };
+}
+
+/** One stage, or as many as operators are pinned to: all of the devices have each of them. */
+function stagesOf({ stages }: Found, graph: Graph, devices: number): Plan['stages'] {
+  const of = graph.nodes.map(({ name }) => stages?.get(name) ?? 0);
+  const last = of.reduce((most, stage) => Math.max(most, stage), 0);
+  return Array.from({ length: last + 1 }, (_, stage) => ({
+    operators: of.filter((own) => own === stage).length,
+    devices,
+  }));
+}
+
+/** One stage; of a step in several micro-batches also its samples, which are their product. */
+function scheduleOf({ microBatches, batch, tensors }: Graph, dp: number): PlanSchedule {
+  const count = microBatches?.count ?? 1;
+  const [first] = batch;
+  const samples = first ? (tensors.get(first.input)?.shape[first.axis] ?? 0) : 0;
+  const isSaid = count > 1 && samples > 0 && samples % dp === 0;
+  return {
+    kind: 'single',
+    microBatches: count,
+    ...(isSaid ? { microBatch: samples / dp, batch: samples * count } : {}),
   };
 }
 

@@ -3,9 +3,13 @@
  * misspelt key is an error, not a default.
  */
 
+import { AXIS_ORDER, MOST_DEVICES, MOST_STAGES } from '../sharding-propagation/mesh.js';
+
 const text = { type: 'string' } as const;
-const count = { type: 'integer', minimum: 0 } as const;
-const positive = { type: 'integer', minimum: 1 } as const;
+const count = { type: 'integer', minimum: 0, maximum: Number.MAX_SAFE_INTEGER } as const;
+const positive = { ...count, minimum: 1 } as const;
+/** Devices, and what multiplies to them. */
+const degree = { ...positive, maximum: MOST_DEVICES } as const;
 const amount = { type: 'number', minimum: 0 } as const;
 const texts = { type: 'array', items: text } as const;
 
@@ -51,13 +55,15 @@ export const PLAN_SCHEMA = record(
       globalBatch: { type: ['integer', 'null'], minimum: 1 },
     }),
     passes: listOf(record({ name: text, options: mapOf({ type: ['string', 'number', 'boolean'] }) }, ['options'])),
-    cluster: record({ nodes: positive, perNode: positive, device: text, description: { type: 'object' } }, [
-      'description',
-    ]),
-    mesh: listOf(record({ axis: text, size: positive })),
-    degrees: record({ dp: positive, tp: positive, pp: positive, sp: positive, ep: positive }),
-    stages: listOf(record({ operators: count, devices: positive, layers: texts }, ['layers'])),
-    layers: listOf(record({ name: text, instances: { ...texts, minItems: 1 } })),
+    cluster: record({ nodes: degree, perNode: degree, device: text, description: { type: 'object' } }, ['description']),
+    mesh: { ...listOf(record({ axis: { enum: AXIS_ORDER }, size: degree })), maxItems: AXIS_ORDER.length },
+    degrees: record({ dp: degree, tp: degree, pp: degree, sp: degree, ep: degree }),
+    stages: {
+      ...listOf(record({ operators: count, devices: degree, layers: texts }, ['layers'])),
+      minItems: 1,
+      maxItems: MOST_STAGES,
+    },
+    layers: listOf(record({ name: text, instances: { ...texts, minItems: 1 }, operators: count }, ['operators'])),
     operators: mapOf(operator),
     tensors: mapOf(text),
     redistributions: mapOf(listOf(record({ readers: texts, layout: text, steps: texts }))),
@@ -89,9 +95,10 @@ export const PLAN_SCHEMA = record(
         kind: { enum: ['single', 'naive', 'f-then-b', '1f1b', 'interleaved-1f1b', 'zero-bubble'] },
         microBatches: positive,
         microBatch: positive,
+        batch: positive,
         virtualStages: positive,
       },
-      ['microBatch', 'virtualStages'],
+      ['microBatch', 'batch', 'virtualStages'],
     ),
     step: record(
       {

@@ -33,7 +33,7 @@ export interface Plan {
    * Classes of repeated layers whose operators share their strategies. `operators` holds entries for the first layer
    * of a class only; the k-th operator of another layer takes the k-th entry.
    */
-  readonly layers: readonly { readonly name: string; readonly instances: readonly string[] }[];
+  readonly layers: readonly PlanLayers[];
   readonly operators: Readonly<Record<string, PlanOperator>>;
   /**
    * Tensors whose layout is not the one that replication gives, in layout text; for operators of layer classes,
@@ -53,7 +53,7 @@ export interface Plan {
     readonly costSeconds: number;
     readonly boundSeconds: number;
     readonly gap: number;
-    /** The search had a limit in seconds, so that the plan depends on the machine. */
+    /** A limit in seconds ended the search, so that the plan depends on the machine. */
     readonly timeLimited?: true;
     /** It was over before any plan of a whole step was compared with another: this is the first that fits. */
     readonly uncompared?: true;
@@ -61,6 +61,14 @@ export interface Plan {
   readonly pins: readonly string[];
   /** Redistributions do without all-to-alls. */
   readonly allToAll?: false;
+}
+
+export interface PlanLayers {
+  /** The first layer. */
+  readonly name: string;
+  readonly instances: readonly string[];
+  /** Operators of one layer; left out by earlier versions. */
+  readonly operators?: number;
 }
 
 export interface PlanTraining {
@@ -86,6 +94,8 @@ export interface PlanSchedule {
   readonly microBatches: number;
   /** Samples of a rank of dp. */
   readonly microBatch?: number;
+  /** Samples of a step, where it has several micro-batches and `step` does not say it. */
+  readonly batch?: number;
   /** Model chunks per stage, where more than one. */
   readonly virtualStages?: number;
 }

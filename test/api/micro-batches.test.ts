@@ -152,7 +152,7 @@ test('the samples of a micro-batch say how many there are', async (t) => {
   const compiled = (options: Partial<CompileOptions>) =>
     compile({ model, output: `${model}.autopar`, force: true, training, devices: 2, planOnly: true, ...options });
   const { plan } = await compiled({ degrees: { dp: 2 }, microBatch: 1 });
-  t.deepEqual(plan.schedule, { kind: 'single', microBatches: 4 });
+  t.deepEqual(plan.schedule, { kind: 'single', microBatches: 4, microBatch: 1, batch: 8 });
   const refused = async (options: Partial<CompileOptions>, says: RegExp) => {
     const error = await t.throwsAsync(compiled(options), { instanceOf: AutoparError });
     t.regex(`${error?.message} (${error?.hint})`, says);

@@ -198,7 +198,7 @@ const DAMAGES: Readonly<Record<string, Damage>> = {
     harm: edited(plan, (value) => (value.mesh = 'x')),
     code: 'plan-invalid',
     exit: 'input',
-    says: /mesh must be array/,
+    says: /mesh is "x", must be array/,
   },
   'plan.json has something more': {
     harm: edited(plan, (value) => (value.foo = 1)),
@@ -212,7 +212,12 @@ const DAMAGES: Readonly<Record<string, Damage>> = {
     exit: 'input',
     says: /version 9.*update autopar/,
   },
-  'plan.json has another degree': { harm: edited(plan, (value) => (value.degrees.tp = 4)), ...ANOTHER },
+  'plan.json has another degree': {
+    harm: edited(plan, (value) => (value.degrees.tp = 4)),
+    code: 'plan-invalid',
+    exit: 'input',
+    says: /mesh\.1\.size \(tp\) is 2, degrees\.tp is 4/,
+  },
   'plan.json has another strategy': {
     harm: edited(plan, (value) => {
       for (const operator of Object.values(value.operators) as { strategy: object }[]) operator.strategy = {};
@@ -344,10 +349,16 @@ test('command: an edited plan, a missing shard, a changed model exit with 3', as
     says: /weights[\s\S]*does not exist[\s\S]*compile the model again/,
   });
   await fresh();
-  edited(plan, (value) => (value.degrees.tp = 4))(folder);
+  edited(plan, (value) => (value.model.globalBatch = 4))(folder);
   await refusedCommand(t, folder, ['verify', 'd'], {
     ...ANOTHER,
     says: /plan\.json was edited[\s\S]*in d\/plan\.json/,
+  });
+  edited(plan, (value) => (value.degrees.tp = 4))(folder);
+  await refusedCommand(t, folder, ['verify', 'd'], {
+    code: 'plan-invalid',
+    exit: 'input',
+    says: /degrees\.tp is 4[\s\S]*in d\/plan\.json/,
   });
 });
 

@@ -67,6 +67,32 @@ test("a configuration's search_mode is the search mode, and an option wins over 
   t.is(printed(await compile(`${line} --search-mode ilp --solver none`)).search.mode, 'ilp');
 });
 
+test('a time limit that is not reached leaves the bytes of plan.json as they are', async (t) => {
+  const { folder, remove } = workplace();
+  t.teardown(remove);
+  const step = '--train --plan-only --cluster 2x4:a100-sxm-80 --global-batch 16';
+  const lines = [
+    'models/gpt-tiny.onnx --devices 4',
+    'models/gpt-tiny.onnx --devices 4 --search-mode ilp --plan-only',
+    'models/llama-tiny.onnx --cluster 1x4:a100-sxm-80 --memory 300kB --plan-only',
+    'models/gpt-tiny.onnx --devices 4 --train --axes free --plan-only',
+    `--model gpt:layers=8,hidden=64,heads=4,seq=32,vocab=64 ${step}`,
+    `--model gpt:layers=8,hidden=64,heads=4,seq=32,vocab=64 ${step} --pp 4`,
+    `--model gpt:layers=8,hidden=64,heads=4,seq=32,vocab=64 ${step} --objective devices --within 1`,
+  ];
+  for (const line of lines) {
+    for (const [name, more] of [
+      ['free', ''],
+      ['limited', '--time-limit 10000'],
+    ] as const) {
+      const { code, stderr } = await autoparLine(`autopar compile ${line} ${more} -o ${name} --force`, { cwd: folder });
+      t.is(code, 0, `${line}: ${stderr}`);
+    }
+    const plan = (name: string) => readFileSync(join(folder, name, 'plan.json'), 'utf8');
+    t.is(plan('limited'), plan('free'), line);
+  }
+});
+
 test('a time limit that is over at once leaves the propagation plan, marked', async (t) => {
   const { folder, remove } = workplace();
   t.teardown(remove);

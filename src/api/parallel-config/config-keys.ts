@@ -3,6 +3,7 @@
  * value has, and its default. docs/config.md has the same rows in words; a test compares them.
  */
 import { tupleValues } from '../../sharding-propagation/annotations/tuple-text.js';
+import { MOST_DEVICES } from '../../sharding-propagation/mesh.js';
 import {
   CONFIG_SEARCH_MODES,
   type ConfigKey,
@@ -196,9 +197,9 @@ function truth(value: unknown): Read<boolean> {
 }
 
 function degree(value: unknown): Read<number> {
-  return typeof value === 'number' && Number.isSafeInteger(value) && value >= 1
+  return typeof value === 'number' && Number.isSafeInteger(value) && value >= 1 && value <= MOST_DEVICES
     ? { value }
-    : { expected: 'a whole number of at least 1' };
+    : { expected: `a whole number of at least 1 and at most ${MOST_DEVICES}` };
 }
 
 function path(value: unknown): Read<string | null> {

@@ -53,16 +53,18 @@ export function cutUnevenly(even: Found, pricing: StepPricing, request: UnevenRe
     // Half a percent is less than prices are good for: of cuts as near as that the more even one is taken.
     if (!known || priced.seconds < known.seconds * EVEN_ENOUGH) best.set(configuration.degrees, priced);
   };
+  let isCutOff = even.isCutOff;
   for (const { configuration } of even.best.slice(0, MOST_CUTS)) {
-    if (configuration.degrees.pp === 1 || request.isOver()) continue;
-    for (const cut of cutsOf(configuration, request)) offer(cut);
+    if (configuration.degrees.pp === 1) continue;
+    if (request.isOver()) isCutOff = true;
+    else for (const cut of cutsOf(configuration, request)) offer(cut);
   }
   let bound = even.bound;
   let looked = 0;
   const cost = () => Math.min(...[...best.values()].map(({ seconds }) => seconds));
   const isLate = request.isOver();
   if (isLate) bound = Math.min(bound, ...even.open.map(({ atLeast }) => atLeast));
-  let isCutOff = even.isCutOff || (isLate && even.open.length > 0);
+  isCutOff ||= isLate && even.open.length > 0;
   for (const { configuration, atLeast } of isLate ? [] : openOf(even, pricing, request)) {
     request.signal?.throwIfAborted();
     if (atLeast >= Math.min(bound, cost())) break;

@@ -2,6 +2,7 @@
  * @file The solver on a thread of its own: it can be interrupted, and the best answer so far is never lost.
  */
 import { MessageChannel, Worker } from 'node:worker_threads';
+import { listening } from '../../ir/interruption.js';
 import type { Found } from './companion.js';
 import type { IntegerSolver } from './integer-solvers.js';
 import { type LimitedProblem, NoAssignment } from './limited-problem.js';
@@ -12,6 +13,8 @@ export interface Task {
   readonly problem: LimitedProblem;
   readonly effort: Effort;
   readonly solver: IntegerSolver['name'] | 'none';
+  /** Seconds after which the thread is ended, with its best answer so far: until then it works as without them. */
+  readonly within?: number;
   /** Whether another thread looks for better assignments meanwhile: with a limit in seconds alone. */
   readonly accompanied?: boolean;
 }
@@ -43,11 +46,15 @@ const WIND_UP = 2;
  * is gone: ending one while WebAssembly winds up can hang (nodejs/node#47748).
  * @throws NoAssignment where every assignment is forbidden, or takes more than the limit
  */
-export function solveApart(task: Task, { signal, better }: Following = {}): Promise<Answer> {
+export function solveApart(task: Task, following: Following = {}): Promise<Answer> {
+  return listening(following.signal, () => solvedByThread(task, following));
+}
+
+function solvedByThread(task: Task, { signal, better }: Following): Promise<Answer> {
   return new Promise((resolve, reject) => {
     let best: Answer = { states: null, cost: Infinity, bound: 0 };
     let isAnswered = false;
-    const { problem, effort, solver, accompanied } = task;
+    const { problem, effort, solver, accompanied, within } = task;
     const { seconds } = effort;
     const channel = accompanied && seconds !== undefined ? new MessageChannel() : undefined;
     const worker = new Worker(new URL('./solver-thread.js', import.meta.url), {
@@ -65,7 +72,7 @@ export function solveApart(task: Task, { signal, better }: Following = {}): Prom
       answer(() => resolve(best));
     };
     // A call of an integer solver looks at the clock rarely: past the limit it is not waited for.
-    const wait = ((seconds ?? Infinity) + GRACE) * 1000;
+    const wait = Math.ceil(Math.min(within ?? Infinity, (seconds ?? Infinity) + GRACE) * 1000) + 1;
     const timer = wait > LONGEST_WAIT ? undefined : setTimeout(end, wait);
     /** The first answer counts. It is passed on by what comes first: the thread's end, or the time for it. */
     const answer = (finish: () => void) => {

@@ -2,12 +2,14 @@
  * @file The JSON Schema of annotation files, published as docs/annotations.schema.json. `description` of a form with
  * alternatives says in words what is expected: error messages use it.
  */
+import { MOST_DEVICES, MOST_STAGES } from '../mesh.js';
 import { ANNOTATIONS_VERSION, MATCH_KINDS, MESH_AXES, PLACES, STYLES } from './annotation.js';
 
 type Schema = Readonly<Record<string, unknown>>;
 
 const text: Schema = { type: 'string' };
-const positive: Schema = { type: 'integer', minimum: 1 };
+/** Degrees, split counts and sizes of a device matrix. */
+const positive: Schema = { type: 'integer', minimum: 1, maximum: MOST_DEVICES };
 const glob: Schema = { type: 'string', minLength: 1, maxLength: 1024 };
 
 const counts: Schema = { type: 'array', items: positive };
@@ -64,7 +66,7 @@ const pin: Schema = record(
       additionalProperties: oneOf('axes such as tp, (dp,tp), -, (3 | 64:tp) or [dp, tp]', [text, list(text)]),
     },
     style: { enum: STYLES },
-    stage: { type: 'integer', minimum: 0 },
+    stage: { type: 'integer', minimum: 0, maximum: MOST_STAGES - 1 },
     recompute: { type: 'boolean' },
     place: { enum: PLACES },
     priority: { type: 'integer' },

@@ -119,7 +119,7 @@ export function likelyDegrees(
   }
   const [most] = [...matrices].sort(([, a], [, b]) => b - a);
   const dp = most ? Number(most[0]) : 1;
-  return { dp, tp: count / dp };
+  return count % dp === 0 ? { dp, tp: count / dp } : { dp: 1, tp: count };
 }
 
 /** Per axis of the matrix the sub-axes that it stands for: both number the same ranks, the last axis fastest. */

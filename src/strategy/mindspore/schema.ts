@@ -4,6 +4,7 @@
  */
 import protobuf from 'protobufjs/light.js';
 import { AutoparError } from '../../ir/error.js';
+import { MOST_DEVICES } from '../../sharding-propagation/mesh.js';
 import type { KeyedStrategy, MindSporeStrategy, ParameterLayout, TensorMap } from './document.js';
 
 /** field: '[required|repeated] TYPE NUMBER' */
@@ -91,10 +92,18 @@ export function badStrategy(file: string, what: string): AutoparError {
   );
 }
 
+/** Sizes of a device matrix that an error lists. */
+const MOST_SHOWN = 8;
+
 /** Why a device matrix and tensor map mean nothing together; null where they do. */
 export function layoutProblem(deviceMatrix: readonly number[], tensorMap: TensorMap): string | null {
   if (deviceMatrix.some((size) => !Number.isSafeInteger(size) || size < 1))
     return `the device matrix (${deviceMatrix.join(', ')}) holds sizes that are not positive`;
+  const devices = deviceMatrix.reduce((product, size) => product * size, 1);
+  if (devices > MOST_DEVICES) {
+    const shown = `${deviceMatrix.slice(0, MOST_SHOWN).join(', ')}${deviceMatrix.length > MOST_SHOWN ? ', …' : ''}`;
+    return `the device matrix (${shown}) is for ${devices} devices, more than the ${MOST_DEVICES} that autopar plans for`;
+  }
   const used = tensorMap.flat().filter((axis) => axis !== -1);
   const absent = used.find((axis) => axis < -1 || axis >= deviceMatrix.length);
   if (absent !== undefined)

@@ -1,0 +1,78 @@
+/**
+ * @file Names of what is being written, and what a killed process has left behind under such a name: the next one that writes to
+ * the same place removes it. A name says who wrote it, so that nothing goes which is anyone else's or still being written.
+ */
+import { createHash, randomBytes } from 'node:crypto';
+import { readlinkSync } from 'node:fs';
+import { readdir, rename, rm, stat } from 'node:fs/promises';
+import { hostname } from 'node:os';
+import path from 'node:path';
+
+/** `new`: what will take the target's place. `old`: what was there, until the new one is. */
+type Kind = 'new' | 'old';
+
+/** `.NAME.autopar-HOST-PROCESS-RANDOM.KIND.tmp` */
+const PATTERN = /^\.(.*)\.autopar-([0-9a-f]{8})-(\d+)-[0-9a-f]{12}\.(new|old)\.tmp$/s;
+
+const MOST_OF_NAME = 40;
+
+/** Hidden, beside the target; of a long name only the beginning and a digest, for a name may be as long as a name can be. */
+export function temporaryName(target: string, kind: Kind = 'new'): string {
+  const absolute = path.resolve(target);
+  const owner = `${thisHost()}-${process.pid}-${randomBytes(6).toString('hex')}`;
+  return path.join(path.dirname(absolute), `.${startOf(absolute)}.autopar-${owner}.${kind}.tmp`);
+}
+
+/**
+ * Removes what processes that are no more have left of writing to `target`. Where one of them had moved the old target aside and
+ * not put the new one in its place, the old one returns. What cannot be removed stays: writing says why.
+ */
+export async function removeLeftovers(target: string): Promise<void> {
+  const absolute = path.resolve(target);
+  const folder = path.dirname(absolute);
+  // Within a folder that is being written, all is its writer's own.
+  if (folder.split(path.sep).some((part) => PATTERN.test(part))) return;
+  const names = await readdir(folder).catch((): string[] => []);
+  for (const name of names) {
+    const [, start, host, owner, kind] = PATTERN.exec(name) ?? [];
+    if (start !== startOf(absolute) || host !== thisHost() || isAlive(Number(owner))) continue;
+    const leftover = path.join(folder, name);
+    const isThere = await stat(absolute).then(
+      () => true,
+      () => false,
+    );
+    if (kind === 'old' && !isThere) await rename(leftover, absolute).catch(() => undefined);
+    else await rm(leftover, { recursive: true, force: true }).catch(() => undefined);
+  }
+}
+
+function startOf(absolute: string): string {
+  const name = path.basename(absolute);
+  return name.length <= MOST_OF_NAME ? name : `${name.slice(0, MOST_OF_NAME)}~${digest(name)}`;
+}
+
+/** The machine and, where it has several, the space of process numbers: a number means nothing elsewhere. */
+function thisHost(): string {
+  return digest(`${hostname()} ${processSpace()}`);
+}
+
+function digest(text: string): string {
+  return createHash('sha256').update(text).digest('hex').slice(0, 8);
+}
+
+function processSpace(): string {
+  try {
+    return readlinkSync('/proc/self/ns/pid');
+  } catch {
+    return '';
+  }
+}
+
+function isAlive(owner: number): boolean {
+  try {
+    process.kill(owner, 0);
+    return true;
+  } catch (error) {
+    return (error as NodeJS.ErrnoException).code !== 'ESRCH';
+  }
+}

@@ -1,0 +1,181 @@
+/**
+ * @file Whether what a plan says fits together, without its model: degrees, mesh, devices, stages, micro-batches, layers, and the
+ * axes that strategies and layouts name. Every command reads plans through this check (plan-json.ts).
+ */
+import { AXIS_ORDER, type Mesh, MOST_DEVICES, makeMesh } from '../sharding-propagation/mesh.js';
+import type { Plan, PlanOperator } from './plan.js';
+
+/**
+ * The first contradiction of a plan whose form was checked: the place of each of the two values, and the values; null where there
+ * is none.
+ */
+export function planProblem(plan: Plan): string | null {
+  const devices = plan.mesh.reduce((product, { size }) => product * size, 1);
+  // A mesh is only made of a number of devices that can be.
+  if (devices > MOST_DEVICES) return `mesh makes ${devices} devices; autopar plans for at most ${MOST_DEVICES}`;
+  const mesh = makeMesh(plan.mesh.map(({ axis, size }) => [axis, size] as const));
+  return (
+    meshProblem(plan) ??
+    devicesProblem(plan, devices) ??
+    stagesProblem(plan) ??
+    scheduleProblem(plan) ??
+    decisionsProblem(plan) ??
+    layersProblem(plan) ??
+    operatorsProblem(plan, mesh) ??
+    layoutsProblem(plan, mesh)
+  );
+}
+
+function meshProblem({ mesh, degrees }: Plan): string | null {
+  for (const [index, { axis, size }] of mesh.entries()) {
+    const before = mesh.findIndex((other) => other.axis === axis);
+    if (before < index) return `mesh.${before}.axis and mesh.${index}.axis are both ${axis}`;
+    if (size !== degrees[axis as keyof Plan['degrees']])
+      return `mesh.${index}.size (${axis}) is ${size}, degrees.${axis} is ${degrees[axis as keyof Plan['degrees']]}`;
+  }
+  const absent = AXIS_ORDER.find((axis) => degrees[axis] > 1 && mesh.every((other) => other.axis !== axis));
+  if (absent) return `degrees.${absent} is ${degrees[absent]}, mesh has no axis ${absent}`;
+  const { dp, sp, ep } = degrees;
+  return (dp * sp) % ep === 0
+    ? null
+    : `degrees.ep is ${ep}, which does not divide degrees.dp · degrees.sp (${dp * sp})`;
+}
+
+function devicesProblem({ cluster, stages, degrees }: Plan, devices: number): string | null {
+  const there = cluster.nodes * cluster.perNode;
+  if (there !== devices) return `cluster.nodes · cluster.perNode is ${there}, mesh makes ${devices} devices`;
+  const each = devices / degrees.pp;
+  const other = stages.findIndex((stage) => stage.devices !== each);
+  return other < 0 ? null : `stages.${other}.devices is ${stages[other]?.devices}, the mesh gives a stage ${each}`;
+}
+
+/** Where there is no pipeline, operators may be pinned to stages of one that is yet to be searched. */
+function stagesProblem({ stages, degrees, predicted, operators, step }: Plan): string | null {
+  const { pp } = degrees;
+  if (stages.length !== pp && (pp > 1 || step)) return `stages has ${stages.length} entries, degrees.pp is ${pp}`;
+  if (predicted.peakBytes.length !== pp)
+    return `predicted.peakBytes has ${predicted.peakBytes.length} entries, degrees.pp is ${pp}`;
+  let last = 0;
+  for (const [name, { stage }] of Object.entries(operators)) {
+    if (stage >= stages.length) return `operators.${name}.stage is ${stage}, stages has ${stages.length} (from 0)`;
+    last = Math.max(last, stage);
+  }
+  return step || last === stages.length - 1
+    ? null
+    : `stages has ${stages.length} entries, the last stage of operators is ${last}`;
+}
+
+function scheduleProblem({ schedule, degrees, step, training, model }: Plan): string | null {
+  const { kind, microBatches, microBatch, batch, virtualStages = 1 } = schedule;
+  if ((kind === 'single') !== (degrees.pp === 1)) return `schedule.kind is ${kind}, degrees.pp is ${degrees.pp}`;
+  if (virtualStages > 1 && kind !== 'interleaved-1f1b')
+    return `schedule.virtualStages is ${virtualStages}, schedule.kind is ${kind}`;
+  if (step && step.globalBatch !== model.globalBatch)
+    return `step.globalBatch is ${step.globalBatch}, model.globalBatch is ${model.globalBatch}`;
+  if (!step && !training && microBatches > 1)
+    return `schedule.microBatches is ${microBatches}, training is null: inference has no micro-batches`;
+  const total = step?.globalBatch ?? batch;
+  if (microBatch === undefined || total === undefined) {
+    if (microBatches === 1) return null;
+    return `schedule.microBatches is ${microBatches}, schedule.${microBatch === undefined ? 'microBatch' : 'batch'} is missing`;
+  }
+  if (!step && microBatches === 1) return `schedule.microBatches is 1, schedule.batch is ${total}`;
+  const product = microBatches * microBatch * degrees.dp;
+  if (product !== total)
+    return `schedule.microBatches · schedule.microBatch · degrees.dp is ${product}, ${step ? 'step.globalBatch' : 'schedule.batch'} is ${total}`;
+  return model.globalBatch === null || model.globalBatch === total
+    ? null
+    : `schedule.batch is ${total}, model.globalBatch is ${model.globalBatch}`;
+}
+
+/** Degrees that were decided before the search are the plan's. */
+function decisionsProblem({ pins, step, degrees, schedule }: Plan): string | null {
+  for (const [index, pin] of pins.entries()) {
+    const [, axis, size] = /^(dp|tp|pp|sp|ep)=(\d+)$/.exec(pin) ?? [];
+    const degree = degrees[axis as keyof Plan['degrees']];
+    if (axis !== undefined && degree !== Number(size)) return `pins.${index} is ${pin}, degrees.${axis} is ${degree}`;
+  }
+  const { microBatches, microBatch } = schedule;
+  for (const [place, values] of Object.entries({ degrees, schedule: { microBatches, microBatch } })) {
+    for (const [name, value] of Object.entries(values)) {
+      const said = step?.decided[name];
+      if (said !== undefined && said !== value) return `step.decided.${name} is ${said}, ${place}.${name} is ${value}`;
+    }
+  }
+  return null;
+}
+
+function layersProblem({ layers, stages, operators }: Plan): string | null {
+  const seen = new Map<string, string>();
+  for (const [index, { name, instances }] of layers.entries()) {
+    if (instances[0] !== name) return `layers.${index}.name is ${name}, its first instance is ${instances[0]}`;
+    for (const [place, instance] of instances.entries()) {
+      const here = `layers.${index}.instances.${place}`;
+      const before = seen.get(instance);
+      if (before) return `${before} and ${here} are both ${instance}`;
+      seen.set(instance, here);
+    }
+  }
+  const held = new Map<string, number>();
+  for (const [stage, { layers: own = [] }] of stages.entries()) {
+    for (const layer of own) {
+      const before = held.get(layer);
+      if (before !== undefined) return `stages.${before}.layers and stages.${stage}.layers both have ${layer}`;
+      held.set(layer, stage);
+    }
+  }
+  if (layers.some((layer) => layer.operators === undefined)) return null;
+  const repeated = layers.reduce((sum, layer) => sum + (layer.instances.length - 1) * (layer.operators ?? 0), 0);
+  const written = Object.keys(operators).length + repeated;
+  const counted = stages.reduce((sum, stage) => sum + stage.operators, 0);
+  return written === counted
+    ? null
+    : `operators, with those of the layers that repeat, are ${written}; stages has ${counted} operators`;
+}
+
+function operatorsProblem({ operators }: Plan, mesh: Mesh): string | null {
+  const known = new Set(mesh.axes.flatMap(({ subAxes }) => subAxes.map(({ name }) => name)));
+  for (const [name, operator] of Object.entries(operators)) {
+    const used = new Map<string, string>();
+    for (const [place, axis] of axesOf(operator)) {
+      if (!known.has(axis)) return `operators.${name}.${place} names axis ${axis}, ${meshHas(mesh)}`;
+      const before = used.get(axis);
+      if (before) return `operators.${name}.${before} and operators.${name}.${place} both take axis ${axis}`;
+      used.set(axis, place);
+    }
+  }
+  return null;
+}
+
+function axesOf({ strategy, carried }: PlanOperator): readonly (readonly [place: string, axis: string])[] {
+  return [
+    ...Object.entries(strategy).flatMap(([factor, axes]) => axes.map((axis) => [`strategy.${factor}`, axis] as const)),
+    ...(carried?.axes ?? []).map((axis) => ['carried.axes', axis] as const),
+  ];
+}
+
+/** Words of a layout's text that are no axes. */
+const WORDS: ReadonlySet<string> = new Set(['partial', 'sum', 'max', 'min']);
+
+function layoutsProblem({ tensors, redistributions }: Plan, mesh: Mesh): string | null {
+  const known = new Set(mesh.axes.flatMap(({ name, subAxes }) => [name, ...subAxes.map((sub) => sub.name)]));
+  const stranger = (text: string) =>
+    text.match(/[a-z]\w*(\.\d+)?/gi)?.find((word) => !known.has(word) && !WORDS.has(word));
+  for (const [tensor, text] of Object.entries(tensors)) {
+    const axis = stranger(text);
+    if (axis) return `tensors.${tensor} is ${text}, which names axis ${axis}; ${meshHas(mesh)}`;
+  }
+  for (const [tensor, views] of Object.entries(redistributions)) {
+    for (const [index, { layout }] of views.entries()) {
+      const axis = stranger(layout);
+      if (axis)
+        return `redistributions.${tensor}.${index}.layout is ${layout}, which names axis ${axis}; ${meshHas(mesh)}`;
+    }
+  }
+  return null;
+}
+
+function meshHas({ axes }: Mesh): string {
+  const names = axes.flatMap(({ subAxes }) => subAxes.map(({ name }) => name));
+  return names.length === 0 ? 'the mesh has one device' : `the mesh has ${names.join(', ')}`;
+}

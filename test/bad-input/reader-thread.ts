@@ -1,0 +1,56 @@
+/**
+ * @file The thread of readers.test.ts: reads files with one reader, one after the other, and tells of each how it ended.
+ */
+import { parentPort, workerData } from 'node:worker_threads';
+import { readAnnotations, readParallelConfig } from '../../src/api/annotations.js';
+import { readArrays } from '../../src/api/arrays.js';
+import { diffStrategies, mergeStrategies, ranksForTransform, showStrategy } from '../../src/api/strategy.js';
+import { readClusterFile } from '../../src/cost-model/cluster-file.js';
+import { AutoparError } from '../../src/ir/error.js';
+import { readProgram } from '../../src/program/reader.js';
+
+/** What reads a kind of file, and what the commands do with it first. */
+export const READERS = {
+  plan: async (file: string) => {
+    await showStrategy(file);
+    await diffStrategies(file, file);
+  },
+  mindspore: async (file: string) => {
+    await showStrategy(file);
+    await ranksForTransform(file, file, 0).catch(userError);
+    await mergeStrategies([file], `${file}.merged.ckpt`);
+  },
+  annotations: readAnnotations,
+  config: readParallelConfig,
+  cluster: readClusterFile,
+  program: readProgram,
+  arrays: readArrays,
+} satisfies Readonly<Record<string, (file: string) => Promise<unknown>>>;
+
+export interface Reading {
+  readonly reader: keyof typeof READERS;
+  readonly files: readonly string[];
+}
+
+/** How reading a file ended: null for read or refused, else what was thrown. */
+export interface Read {
+  readonly file: string;
+  readonly fault: string | null;
+}
+
+function userError(error: unknown): void {
+  if (!(error instanceof AutoparError)) throw error;
+}
+
+if (parentPort) {
+  const { reader, files } = workerData as Reading;
+  for (const file of files) {
+    let fault: string | null = null;
+    try {
+      await READERS[reader](file);
+    } catch (error) {
+      if (!(error instanceof AutoparError)) fault = error instanceof Error ? `${error.stack}` : String(error);
+    }
+    parentPort.postMessage({ file, fault } satisfies Read);
+  }
+}

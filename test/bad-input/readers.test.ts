@@ -1,0 +1,175 @@
+/**
+ * @file Readers bound numbers and lengths before any work: small valid files of every kind with one place changed (huge numbers,
+ * negative ones, long lists) are read or refused, soon and without a fault. A thread reads them, so that one that hangs is ended.
+ */
+import { cpSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { Worker } from 'node:worker_threads';
+import test, { type ExecutionContext } from 'ava';
+import { compile } from '../../src/api/compile.js';
+import { convertStrategy, showStrategy } from '../../src/api/strategy.js';
+import type { Read, Reading } from './reader-thread.js';
+import { workplace } from './refusal.js';
+
+/** Milliseconds that no reading of a small file takes, however busy the machine is. */
+const HANG = 120_000;
+
+/** Values that are put in the place of a number; as many entries as a long list has are put in the place of a list. */
+const NUMBERS = [2 ** 31 - 1, 2 ** 53 - 1, 1e300, -1, 0, 1.5, 2 ** 20, 2 ** 20 + 7];
+const LONG = 2000;
+
+/** Everything that one change of a number or a list makes of a JSON value. */
+function* mutants(value: unknown): Generator<unknown> {
+  if (typeof value === 'number') yield* NUMBERS;
+  if (Array.isArray(value)) {
+    yield Array.from({ length: LONG }, (_, index) => value[index % Math.max(1, value.length)] ?? 2);
+    for (const [index, item] of value.slice(0, MOST_ENTRIES).entries())
+      for (const mutant of mutants(item)) yield value.with(index, mutant);
+  } else if (typeof value === 'object' && value !== null) {
+    for (const [key, item] of Object.entries(value).slice(0, MOST_ENTRIES))
+      for (const mutant of mutants(item)) yield { ...value, [key]: mutant };
+  }
+}
+
+/** Entries of a list or mapping that are changed: others of it are alike. */
+const MOST_ENTRIES = 24;
+
+/** Reads files on a thread; fails for the first that hangs, or ends in a fault. */
+async function read(t: ExecutionContext, reading: Reading): Promise<void> {
+  const worker = new Worker(new URL('./reader-thread.js', import.meta.url), { workerData: reading });
+  const waiting = [...reading.files];
+  const problem = await new Promise<string | null>((resolve) => {
+    const hangs = () =>
+      resolve(`reading ${waiting[0]} hangs: ${readFileSync(waiting[0] ?? '').toString('utf8', 0, 2000)}`);
+    let timer = setTimeout(hangs, HANG);
+    worker.on('message', ({ file, fault }: Read) => {
+      clearTimeout(timer);
+      timer = setTimeout(hangs, HANG);
+      waiting.shift();
+      if (fault !== null) resolve(`${fault}\n${readFileSync(file).toString('utf8', 0, 2000)}`);
+    });
+    worker.on('error', (error) => resolve(`${error.stack}`));
+    worker.on('exit', () => {
+      clearTimeout(timer);
+      resolve(waiting.length === 0 ? null : `the thread ended before ${waiting[0]}`);
+    });
+  });
+  await worker.terminate();
+  t.is(problem, null);
+}
+
+/** Writes what changes make of a document, a file each. */
+function written(folder: string, name: string, value: unknown): readonly string[] {
+  return [...mutants(value)].map((mutant, index) => {
+    const file = join(folder, `${index}-${name}`);
+    writeFileSync(file, JSON.stringify(mutant));
+    return file;
+  });
+}
+
+test('plan.json, and MindSpore checkpoints in JSON', async (t) => {
+  const folder = workplace(t);
+  const { plan } = await compile({
+    model: join(folder, 'models/mlp.onnx'),
+    degrees: { dp: 2, tp: 2 },
+    output: join(folder, 'd'),
+  });
+  await read(t, { reader: 'plan', files: written(folder, 'plan.json', plan) });
+  await convertStrategy({ from: join(folder, 'd'), output: join(folder, 'm.json') });
+  const document: unknown = JSON.parse(readFileSync(join(folder, 'm.json'), 'utf8'));
+  await read(t, { reader: 'mindspore', files: written(folder, 'm.json', document) });
+});
+
+test('MindSpore checkpoints, byte by byte', async (t) => {
+  const folder = workplace(t);
+  await compile({ model: join(folder, 'models/mlp.onnx'), degrees: { dp: 2, tp: 2 }, output: join(folder, 'd') });
+  await convertStrategy({ from: join(folder, 'd'), output: join(folder, 'm.ckpt') });
+  const bytes = readFileSync(join(folder, 'm.ckpt'));
+  const places = Array.from({ length: bytes.length }, (_, index) => index).filter((index) => index % 3 === 0);
+  const files = places.flatMap((place) =>
+    [0x0a, 0x7f, 0xff].map((value) => {
+      const file = join(folder, `${place}-${value}.ckpt`);
+      const copy = Buffer.from(bytes);
+      copy[place] = value;
+      writeFileSync(file, copy);
+      return file;
+    }),
+  );
+  await read(t, { reader: 'mindspore', files });
+  const device = { dev_matrix: Array.from({ length: 112 }, () => 2), tensor_map: [0], field: 0 };
+  const layout = { ...device, opt_weight_shard_step: 0, opt_weight_shard_size: 0 };
+  writeFileSync(join(folder, 'many.json'), JSON.stringify({ current_stage: 1, parallel_layout_item: { w: layout } }));
+  await t.throwsAsync(showStrategy(join(folder, 'many.json')), {
+    message: /is for 5\.19\S+ devices, more than the 1048576/,
+  });
+});
+
+test('annotations, configurations, cluster files', async (t) => {
+  const folder = workplace(t);
+  const map = { device_matrix: [2, 2], tensor_map: [1, -1] };
+  const annotations = {
+    version: 1,
+    mesh: { dp: 2, tp: 2 },
+    pins: [
+      {
+        match: { node: 'a' },
+        split: [
+          [2, 1],
+          [1, 2],
+        ],
+        stage: 1,
+        priority: 3,
+      },
+      { match: { tensor: 'w' }, map },
+    ],
+  };
+  const config = {
+    parallel: { dataset_strategy: [[2, 1]] },
+    parallel_config: { data_parallel: 2, model_parallel: 2, pipeline_stage: 1, micro_batch_num: 1 },
+  };
+  const level = { name: 'node', size: 8, bandwidth: 1e11, latency: 1e-6, dimensions: 2, topology: 'torus' };
+  const cluster = {
+    version: 1,
+    device: { like: 'a100-sxm-80', memory: 8e10 },
+    levels: [level, { name: 'net', size: 2, bandwidth: 1e10, latency: 1e-5 }],
+    nodes: [{ count: 2, speed: 0.5 }],
+  };
+  await read(t, { reader: 'annotations', files: written(folder, 'a.json', annotations) });
+  await read(t, { reader: 'config', files: written(folder, 'c.json', config) });
+  await read(t, { reader: 'cluster', files: written(folder, 'k.json', cluster) });
+});
+
+test('programs and arrays', async (t) => {
+  const folder = workplace(t);
+  const from = join(folder, 'd');
+  await compile({ model: join(folder, 'models/mlp.onnx'), degrees: { dp: 1, tp: 2 }, output: from });
+  const program: unknown = JSON.parse(readFileSync(join(from, 'program/program.json'), 'utf8'));
+  const copy = join(folder, 'copy');
+  cpSync(from, copy, { recursive: true });
+  const all = [...mutants(program)];
+  const files = all
+    .filter((_, index) => index % Math.ceil(all.length / 60) === 0)
+    .map((mutant, index) => {
+      const place = join(folder, `p${index}`);
+      mkdirSync(join(place, 'program'), { recursive: true });
+      writeFileSync(join(place, 'program/program.json'), JSON.stringify(mutant));
+      return place;
+    });
+  await read(t, { reader: 'program', files });
+  const header = (shape: string) => {
+    const text = `{'descr': '<f4', 'fortran_order': False, 'shape': ${shape}, }\n`;
+    return Buffer.concat([
+      Buffer.from('\x93NUMPY\x01\x00', 'latin1'),
+      Buffer.from([text.length, 0]),
+      Buffer.from(text),
+    ]);
+  };
+  const arrays = ['(4,)', '(2147483647,)', '(9007199254740991, 9007199254740991)', '(-1,)', `(${'1,'.repeat(90)})`].map(
+    (shape, index) => {
+      const file = join(folder, `${index}.npy`);
+      writeFileSync(file, header(shape));
+      return file;
+    },
+  );
+  await read(t, { reader: 'arrays', files: arrays });
+});
