@@ -30,6 +30,8 @@ export interface CompileOptions extends PlanningOptions {
   readonly force?: boolean;
   readonly planOnly?: boolean;
   readonly dims?: Readonly<Record<string, number>>;
+  /** Whole shapes of inputs, by name. */
+  readonly shapes?: Readonly<Record<string, readonly number[]>>;
   readonly constants?: Readonly<Record<string, ConstantTensor>>;
   readonly globalBatch?: number;
   /** Globs of inputs that are weights. */
@@ -82,6 +84,7 @@ export async function compile(options: CompileOptions): Promise<CompileResult> {
   const at = (globalBatch: number | undefined) =>
     importModel(options.model, {
       ...(options.dims ? { dims: options.dims } : {}),
+      ...(options.shapes ? { shapes: options.shapes } : {}),
       ...(options.constants ? { constants: options.constants } : {}),
       ...(globalBatch === undefined ? {} : { globalBatch }),
       ...(options.weights ? { weights: options.weights } : {}),
@@ -99,7 +102,7 @@ export async function compile(options: CompileOptions): Promise<CompileResult> {
   progress('planning');
   const modelOptions: ModelOptions = {
     model: options.model,
-    ...(options.dims ? { dims: options.dims } : {}),
+    dims: read.dims,
     ...(options.globalBatch === undefined ? {} : { globalBatch: options.globalBatch }),
   };
   const loaded = await loadedPins(options.config, options.annotations, modelOptions);

@@ -17,6 +17,7 @@ import { findLayers } from '../ir/passes/find-layers.js';
 import { FOLD_LIMIT } from '../ir/passes/fold-limit.js';
 import { foldedAway } from '../ir/passes/folded-away.js';
 import { inlineFunctions } from '../ir/passes/inline-functions.js';
+import { bindDimensions } from '../ir/passes/input-dimensions.js';
 import { liftMatMul } from '../ir/passes/lift-matmul.js';
 import { orderNodes } from '../ir/passes/order.js';
 import { recogniseBlocks } from '../ir/passes/recognise-blocks.js';
@@ -28,8 +29,10 @@ import { evaluate } from '../runtime/evaluate.js';
 import type { PlanTraining } from '../strategy/plan.js';
 
 export interface ImportOptions {
-  /** Sizes of named dimensions. */
+  /** Sizes of dimensions, by name (`batch`) or by place (`ids[0]`: dimension 0 of input ids). */
   readonly dims?: Readonly<Record<string, number>>;
+  /** Whole shapes of inputs, by name. */
+  readonly shapes?: Readonly<Record<string, readonly number[]>>;
   /** Rebuilds the graph at this batch; the file's own by default. */
   readonly globalBatch?: number;
   /** Values that graph inputs are fixed to. */
@@ -50,7 +53,7 @@ export interface ImportedModel {
   readonly fingerprint: string;
   /** The passes that made the graph, in order. */
   readonly passes: readonly ImportPass[];
-  /** The dimensions that were bound. */
+  /** The dimensions that were bound, by name or place. */
   readonly dims: Readonly<Record<string, number>>;
   /** The batch that the graph was rebuilt at, or null for the file's own. */
   readonly globalBatch: number | null;
@@ -84,19 +87,20 @@ export async function importModel(file: string, options: ImportOptions = {}): Pr
 }
 
 /** The same for a file that has been read. */
-export async function importSource(model: OnnxModel, options: ImportOptions = {}): Promise<ImportedModel> {
-  const dims = new Map(Object.entries(options.dims ?? {}));
+export async function importSource(source: OnnxModel, options: ImportOptions = {}): Promise<ImportedModel> {
   const constants = options.constants ?? {};
-  checkConstants(model, constants);
+  checkConstants(source, constants);
+  const bound = bindDimensions(source.graph.inputs, options, source.file);
+  const model: OnnxModel = { ...source, graph: { ...source.graph, inputs: bound.inputs } };
   const absent = weightInputs(model, options.weights ?? []);
   const stated = model.graph.inputs.filter(
     (input) => !model.graph.initializers.has(input.name) && !Object.hasOwn(constants, input.name),
   );
-  checkDims(stated, dims, model.file);
+  checkDims(stated, bound.named, model.file);
   const nodes = orderNodes(model.graph, inlineFunctions(model), model.file);
   const resolved = await resolve(model.graph, nodes, {
     file: model.file,
-    dims,
+    dims: bound.named,
     constants,
     kinds: model.kinds,
     absent,
@@ -115,7 +119,7 @@ export async function importSource(model: OnnxModel, options: ImportOptions = {}
     name,
     fingerprint: fingerprint(graph),
     passes: passesOf(options),
-    dims: Object.fromEntries([...dims].sort(([a], [b]) => (a < b ? -1 : 1))),
+    dims: bound.given,
     globalBatch: options.globalBatch ?? null,
     notes: [...model.notes, ...resolved.notes, ...remarks, ...(resized === assembled ? [] : resizeNotes(graph))],
     file: model.file,

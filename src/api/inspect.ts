@@ -131,9 +131,10 @@ export async function inspect(options: InspectOptions): Promise<Inspection> {
   };
 }
 
-function importOptions({ dims, globalBatch, constants, weights, training }: InspectOptions): ImportOptions {
+function importOptions({ dims, shapes, globalBatch, constants, weights, training }: InspectOptions): ImportOptions {
   return {
     ...(dims ? { dims } : {}),
+    ...(shapes ? { shapes } : {}),
     ...(globalBatch === undefined ? {} : { globalBatch }),
     ...(constants ? { constants } : {}),
     ...(weights ? { weights } : {}),
