@@ -143,7 +143,7 @@ export async function compile(options: CompileOptions): Promise<CompileResult> {
     exceptions: planned.found.exceptions,
     heaviest: heaviestOf(imported.graph, planned.sharded, planned.found.assignment, planned.cluster),
     communication: communicationOf(planned.sharded, planned.cluster),
-    memory: peakMemory(planned.sharded, planned.cluster, NAMED),
+    memory: peakMemory(planned.imported.graph, planned.sharded, planned.cluster, NAMED),
     rejected: planned.found.rejected,
     top: planned.found.top,
     leftOut: leftOut(imported.graph, {

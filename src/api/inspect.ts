@@ -5,13 +5,12 @@
 import { stat } from 'node:fs/promises';
 import { dimensionRoles, type InputDimension, type OutputDimension } from '../ir/dimension-roles.js';
 import type { DType } from '../ir/dtype.js';
-import type { Graph } from '../ir/graph.js';
-import { typeOf } from '../ir/graph.js';
+import { fileTensorOf, type Graph, typeOf } from '../ir/graph.js';
 import type { OnnxModel } from '../ir/onnx/model.js';
 import { readOnnx } from '../ir/onnx/reader.js';
 import { findParameters } from '../ir/parameters/find-parameters.js';
 import { type FoldedParameter, foldedParameters } from '../ir/parameters/folded.js';
-import type { ParameterOptions, Parameters } from '../ir/parameters/parameter.js';
+import type { Parameter, ParameterOptions, Parameters } from '../ir/parameters/parameter.js';
 import { sameValues } from '../ir/parameters/same-values.js';
 import { inlineFunctions } from '../ir/passes/inline-functions.js';
 import { orderNodes } from '../ir/passes/order.js';
@@ -118,7 +117,7 @@ export async function inspect(options: InspectOptions): Promise<Inspection> {
     batch: batchOf(graph),
     inputs: graph.inputs.map((name) => described(graph, name, roles.inputs)),
     outputs: graph.outputs.map((name) => described(graph, name, roles.outputs)),
-    parameters,
+    parameters: inFile(parameters, graph),
     folded: foldedParameters(model, source, graph),
     operators,
     layers: layerRows(graph, work),
@@ -128,6 +127,24 @@ export async function inspect(options: InspectOptions): Promise<Inspection> {
     totalBytes: operators.reduce((sum, { bytes }) => sum + bytes, 0),
     notes: imported.folded === null ? imported.notes : [...imported.notes, imported.folded],
     ...(options.training ? { training: inspectTraining(imported, options.training) } : {}),
+  };
+}
+
+/** Shapes, and which matrices arrive transposed, as the file has the weights. */
+function inFile(found: Parameters, graph: Graph): Parameters {
+  const each = (parameter: Parameter): Parameter => ({
+    ...parameter,
+    shape: fileTensorOf(graph, parameter.weights[0] ?? null)?.shape ?? parameter.shape,
+    places: parameter.places.map((place) => {
+      const exchanged = fileTensorOf(graph, place.weight)?.dims.join() === '1,0';
+      return { ...place, transposed: place.transposed !== exchanged };
+    }),
+  });
+  return {
+    ...found,
+    parameters: found.parameters.map(each),
+    buffers: found.buffers.map(each),
+    constants: found.constants.map(each),
   };
 }
 

@@ -72,9 +72,21 @@ export type WeightSource =
   | { readonly kind: 'zero'; readonly length: number }
   | { readonly kind: 'absent' };
 
+/** The tensor of the model's file that a weight is, where import has renamed it or moved its dimensions. */
+export interface FileTensor {
+  readonly name: string;
+  readonly shape: readonly number[];
+  /** Per dimension of the weight the file's dimension that it is; null for one of size 1 that the file's tensor lacks. */
+  readonly dims: readonly (number | null)[];
+  /** A tensor of the file that has the weight's own form: the result of the operators that were folded; null where there is none. */
+  readonly result: string | null;
+}
+
 /** A parameter, buffer or folded constant: a graph-level value that is no input. */
 export interface Weight extends TensorType {
   readonly source: WeightSource;
+  /** Left out where the weight is the file's tensor as it is. */
+  readonly file?: FileTensor;
   /** `parameter`: can be trained. `buffer`: state that is not. `constant`: folded or baked in. */
   readonly role: 'parameter' | 'buffer' | 'constant';
 }
@@ -127,6 +139,15 @@ export const INTERNAL_OPSET = 24;
 
 /** Tensors of more dimensions are refused, as by NumPy and PyTorch: rules and layouts name every one of them. */
 export const MOST_DIMENSIONS = 64;
+
+/** The tensor of the file that a tensor of the graph is; null for one that is in the file as it is, or that is no weight. */
+export function fileTensorOf(
+  { weights, initial }: Pick<Graph, 'weights' | 'initial'>,
+  tensor: string | null,
+): FileTensor | null {
+  if (tensor === null) return null;
+  return (weights.get(tensor) ?? initial?.get(tensor))?.file ?? null;
+}
 
 /** How often an operator of a scope runs in a step. */
 export function runsPerStep(scope: Scope, { microBatches }: Pick<Graph, 'microBatches'>): number {

@@ -98,7 +98,8 @@ class Assembly {
     const sources = new Set(this.constants.map((constant) => constant.name));
     for (const constant of this.constants) {
       const weightName = this.weightName(constant, sources);
-      const weight = this.folder.weightOf(constant, 'constant');
+      const file = this.folder.fileTensorOf(constant);
+      const weight: Weight = { ...this.folder.weightOf(constant, 'constant'), ...(file ? { file } : {}) };
       weights.set(weightName, weight);
       this.tensors.set(weightName, { dtype: weight.dtype, shape: weight.shape });
     }
@@ -169,10 +170,10 @@ class Assembly {
     return name;
   }
 
-  /** A weight that was only transposed keeps the name of what it came from. */
+  /** A weight whose dimensions were only moved keeps the name of what it came from. */
   private weightName(constant: Constant, sources: ReadonlySet<string>): string {
-    const origin = constant.application?.operator.op === 'Transpose' ? constant.application.inputs[0] : null;
-    const base = origin?.stated && !sources.has(origin.name) ? origin.name : constant.name;
+    const origin = this.folder.fileTensorOf(constant);
+    const base = origin && !sources.has(origin.name) ? origin.name : constant.name;
     let name = base;
     for (let ordinal = 2; this.taken.has(name); ordinal++) name = `${base}.${ordinal}`;
     this.taken.add(name);
