@@ -10,6 +10,7 @@ import type { MultiDevice } from '../ir/onnx/device-annotations.js';
 import type { OnnxModel, SourceValue } from '../ir/onnx/model.js';
 import { readOnnx } from '../ir/onnx/reader.js';
 import { identityUses } from '../ir/parameters/identities.js';
+import { moduleNames } from '../ir/parameters/module-names.js';
 import type { ParameterEvidence } from '../ir/parameters/parameter.js';
 import { assemble } from '../ir/passes/assemble.js';
 import { checkDims } from '../ir/passes/dims.js';
@@ -109,7 +110,9 @@ export async function importSource(source: OnnxModel, options: ImportOptions = {
   });
   const remarks = checkStatedOutputs(model.graph.outputs, resolved.outputs, model.file);
   const name = basename(model.file).replace(/\.onnx$/, '');
-  const plain = liftMatMul(await assemble(resolved, model.graph.name || name));
+  const identities = identityUses(model, nodes);
+  const named = moduleNames(await assemble(resolved, model.graph.name || name), identities, model.kinds);
+  const plain = liftMatMul(named);
   const assembled: Graph = { ...plain, batch: batchDimensions(plain) };
   const resized = options.globalBatch === undefined ? assembled : resizeBatch(assembled, options.globalBatch);
   const graph = findLayers(options.blocks === false ? resized : recogniseBlocks(resized));
@@ -126,7 +129,7 @@ export async function importSource(source: OnnxModel, options: ImportOptions = {
     weightsPresent,
     multiDevice: model.multiDevice,
     folded: foldedAway(model, nodes),
-    evidence: { kinds: model.kinds, identities: identityUses(model, nodes) },
+    evidence: { kinds: model.kinds, identities },
   };
 }
 

@@ -130,14 +130,16 @@ export async function inspect(options: InspectOptions): Promise<Inspection> {
   };
 }
 
-/** Shapes, and which matrices arrive transposed, as the file has the weights. */
+/** Weights by their names in the file, with the shapes that they have there, and which arrive transposed from there. */
 function inFile(found: Parameters, graph: Graph): Parameters {
+  const stored = (weight: string): string => fileTensorOf(graph, weight)?.name ?? weight;
   const each = (parameter: Parameter): Parameter => ({
     ...parameter,
+    weights: parameter.weights.map(stored),
     shape: fileTensorOf(graph, parameter.weights[0] ?? null)?.shape ?? parameter.shape,
     places: parameter.places.map((place) => {
       const exchanged = fileTensorOf(graph, place.weight)?.dims.join() === '1,0';
-      return { ...place, transposed: place.transposed !== exchanged };
+      return { ...place, weight: stored(place.weight), transposed: place.transposed !== exchanged };
     }),
   });
   return {
@@ -145,6 +147,7 @@ function inFile(found: Parameters, graph: Graph): Parameters {
     parameters: found.parameters.map(each),
     buffers: found.buffers.map(each),
     constants: found.constants.map(each),
+    decisions: found.decisions.map((decision) => ({ ...decision, weights: decision.weights.map(stored) })),
   };
 }
 

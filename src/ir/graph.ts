@@ -140,6 +140,11 @@ export const INTERNAL_OPSET = 24;
 /** Tensors of more dimensions are refused, as by NumPy and PyTorch: rules and layouts name every one of them. */
 export const MOST_DIMENSIONS = 64;
 
+/** What remembers the file's name of a weight that has another, its dimensions being the file's. */
+export function plainFileTensor(name: string, { shape }: TensorType): FileTensor {
+  return { name, shape, dims: shape.map((_, axis) => axis), result: null };
+}
+
 /** The tensor of the file that a tensor of the graph is; null for one that is in the file as it is, or that is no weight. */
 export function fileTensorOf(
   { weights, initial }: Pick<Graph, 'weights' | 'initial'>,

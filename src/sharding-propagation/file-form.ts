@@ -47,7 +47,7 @@ export function inFileOrder<Value>(values: readonly Value[], file: FileTensor | 
 }
 
 /** The other way. */
-export function inGraphOrder<Value>(values: readonly Value[], file: FileTensor | null, added: Value): readonly Value[] {
+function inGraphOrder<Value>(values: readonly Value[], file: FileTensor | null, added: Value): readonly Value[] {
   if (!file) return values;
   return file.dims.map((axis) => (axis === null ? added : (values[axis] ?? added)));
 }

@@ -5,11 +5,23 @@
  *     Gemm (transB = 1) of w [8, 32]      weight [32, 8], dims [1, 0] of w
  *     Unsqueeze of scale [16]             weight [16, 1, 1], dims [0, null, null] of scale
  */
-import type { FileTensor } from '../graph.js';
-import type { Constant } from './fold.js';
+import type { Attributes, FileTensor } from '../graph.js';
+
+/** How a constant came about: what of it says where its elements are from. */
+interface Derived<Constant> {
+  readonly name: string;
+  /** Whether it is an initializer of the file. */
+  readonly stated: boolean;
+  readonly application: {
+    readonly operator: { readonly op: string; readonly domain: string; readonly attributes: Attributes };
+    readonly inputs: readonly (Constant | null)[];
+  } | null;
+  /** Which result of the operator it is. */
+  readonly result: number;
+}
 
 /** The file's tensor that `constant` is; null where it is one as it is, or is computed otherwise. */
-export function fileTensor(
+export function fileTensor<Constant extends Derived<Constant>>(
   constant: Constant,
   shapeOf: (constant: Constant) => readonly number[] | null,
 ): FileTensor | null {
@@ -34,7 +46,7 @@ export function fileTensor(
 
 /** Where the file's dimensions are after an operator; null where it does more than move them. */
 function dimsAfter(
-  { application }: Constant,
+  { application }: Pick<Derived<unknown>, 'application'>,
   dims: readonly (number | null)[],
   file: readonly number[],
   shape: readonly number[] | null,
