@@ -14,14 +14,13 @@ import { readCompiled } from '../../src/api/folder.js';
 import { inspect } from '../../src/api/inspect.js';
 import { convertStrategy } from '../../src/api/strategy.js';
 import { AutoparError } from '../../src/ir/error.js';
-import { decodeModel, type GraphProto, type NodeProto, type ShardingSpecProto } from '../../src/ir/onnx/schema.js';
+import type { GraphProto, NodeProto } from '../../src/ir/onnx/schema.js';
 import { integerOf } from '../../src/ir/onnx/tensors.js';
-import { shardIndex } from '../../src/program/mesh.js';
-import { openSafetensors } from '../../src/program/safetensors.js';
 import { readAnnotations } from '../../src/sharding-propagation/annotations/read-annotations.js';
 import { decodeStrategy } from '../../src/strategy/mindspore/schema.js';
 import { readPlan } from '../../src/strategy/plan-json.js';
 import { model, node, saved, tensor, value } from '../ir/model-maker.js';
+import { heldShards, positionsBySpec, specsOf } from './annotated-elements.js';
 
 const RANKS = 4;
 const NAME = 'm.weight';
@@ -100,51 +99,10 @@ function cutElements(shape: readonly number[], counts: readonly number[], parts:
 
 /** The elements of the weight that each rank of a compiled folder holds, sorted. */
 async function heldElements(directory: string): Promise<readonly (readonly number[])[]> {
-  const { program } = await readCompiled(directory);
-  const [weight] = program.stages.flatMap(({ weights }) => Object.values(weights));
+  const [weight] = await heldShards(directory);
   if (!weight) throw new Error('the program has no weight');
-  return Promise.all(
-    Array.from({ length: RANKS }, async (_, rank) => {
-      const shard = shardIndex(program.mesh, weight.axes, rank);
-      const file = await openSafetensors(join(directory, 'program', weight.file.replace('{k}', String(shard))));
-      const bytes = Uint8Array.from((await file.read(weight.key)).data);
-      await file.close();
-      return [...new Float32Array(bytes.buffer)].sort((a, b) => a - b);
-    }),
-  );
-}
-
-/** What each rank holds by a sharding spec. */
-function elementsBySpec(spec: ShardingSpecProto, shape: readonly number[]): readonly (readonly number[])[] {
-  const counts = shape.map(() => 1);
-  for (const { axis, simple_sharding: pieces = [] } of spec.sharded_dim ?? []) {
-    const [piece, ...others] = pieces;
-    if (!piece || others.length > 0 || integerOf(piece.dim_value) !== shape[integerOf(axis)]) throw new Error('pieces');
-    counts[integerOf(axis)] = integerOf(piece.num_shards);
-  }
-  const groups = new Map(
-    (spec.index_to_device_group_map ?? []).map(({ key, value: ranks = [] }) => [integerOf(key), ranks.map(integerOf)]),
-  );
-  const held: (readonly number[])[] = [];
-  for (const [shard, device] of (spec.device ?? []).entries()) {
-    const parts = partsOf(shard, counts);
-    for (const rank of groups.get(integerOf(device)) ?? [integerOf(device)])
-      held[rank] = cutElements(shape, counts, parts);
-  }
-  return held;
-}
-
-/** Digits of a shard's number, row by row over the counts. */
-function partsOf(shard: number, counts: readonly number[]): readonly number[] {
-  let rest = shard;
-  return counts
-    .toReversed()
-    .map((count) => {
-      const part = rest % count;
-      rest = Math.floor(rest / count);
-      return part;
-    })
-    .reverse();
+  const value = (text: string) => Buffer.from(text, 'hex').readFloatLE();
+  return weight.ranks.map((elements) => elements.map(value).sort((a, b) => a - b));
 }
 
 async function compiled(file: string, layout: string): Promise<string> {
@@ -180,12 +138,10 @@ for (const [name, form] of Object.entries(forms)) {
 
       const annotated = join(directory, '..', 'annotated.onnx');
       await convertStrategy({ from: directory, output: annotated });
-      const proto = decodeModel(await readFile(annotated));
-      const product = proto.graph?.node?.find(({ name: own }) => own === 'mm');
-      const specs = product?.device_configurations?.[0]?.sharding_spec ?? [];
+      const specs = await specsOf(annotated, 'mm');
       const spec = specs.find(({ tensor_name: own }) => [NAME, ...(form.named ?? [])].includes(own ?? ''));
       if (!spec) return t.fail(`no annotation of the weight: ${JSON.stringify(specs)}`);
-      if (spec.tensor_name === NAME) t.deepEqual(elementsBySpec(spec, shape), expected);
+      if (spec.tensor_name === NAME) t.deepEqual(positionsBySpec(spec, shape), expected);
       // What operators of the file make of it is in the order of MatMul's operand.
       else t.is(integerOf(spec.sharded_dim?.[0]?.axis), shape[axis] === 16 ? 0 : 1);
 
@@ -283,10 +239,9 @@ test('a weight that the exporter named itself is named after its module, and in 
     t.is(explainTensor((await openExplainable(output)).explainable, own).tensor, 'h.fc.weight');
     const annotated = join(output, '..', 'annotated.onnx');
     await convertStrategy({ from: output, output: annotated });
-    const proto = decodeModel(await readFile(annotated));
-    const specs = proto.graph?.node?.[0]?.device_configurations?.[0]?.sharding_spec ?? [];
+    const specs = await specsOf(annotated);
     const spec = specs.find(({ tensor_name: named }) => named === own);
-    t.deepEqual(spec && elementsBySpec(spec, [16, 8]), await heldElements(output));
+    t.deepEqual(spec && positionsBySpec(spec, [16, 8]), await heldElements(output));
   }
   const { parameters } = await inspect({ model: file });
   t.like(parameters.parameters[0], { name: 'h.fc.weight', weights: [own], shape: [16, 8] });
