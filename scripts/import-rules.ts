@@ -40,6 +40,6 @@ export const IMPORT_RULES: readonly FolderRule[] = [
     folder: API,
     may: [IR, SHARDING, PARTITION, SCHEDULE, COST, STRATEGY, SEARCH, PROGRAM, CODEGEN, RUNTIME, 'models'],
   },
-  { folder: 'src/cli', may: [API], files: ['src/ir/error.ts', 'src/ir/nearest.ts'] },
+  { folder: 'src/cli', may: [API], files: ['src/ir/error.ts', 'src/ir/nearest.ts', 'src/ir/shell-word.ts'] },
   { folder: 'models', may: [IR] },
 ];

@@ -4,6 +4,7 @@
 import { AutoparError } from '../ir/error.js';
 import type { OnnxModel } from '../ir/onnx/model.js';
 import { freeDimensions, placeText } from '../ir/passes/dims.js';
+import { bindDimensions } from '../ir/passes/input-dimensions.js';
 import { type ImportedModel, type ImportOptions, importSource } from './import.js';
 
 /** A dimension that the model leaves open. */
@@ -32,12 +33,12 @@ export async function importAssuming(
   model: OnnxModel,
   options: ImportOptions,
 ): Promise<{ readonly imported: ImportedModel; readonly open: readonly OpenDimension[] }> {
-  const inputs = model.graph.inputs.filter(
+  const bound = bindDimensions(model.graph.inputs, options, model.file);
+  const inputs = bound.inputs.filter(
     ({ name }) => !model.graph.initializers.has(name) && !Object.hasOwn(options.constants ?? {}, name),
   );
-  const free = [...freeDimensions(inputs, new Map(Object.entries(options.dims ?? {})))];
-  if (free.length === 0 || free.some(([name]) => name === ''))
-    return { imported: await importSource(model, options), open: [] };
+  const free = [...freeDimensions(inputs, bound.named)];
+  if (free.length === 0) return { imported: await importSource(model, options), open: [] };
   for (const { first, other } of ATTEMPTS) {
     const sizes = free.map(([name, places]) => [name, places.some(({ axis }) => axis === 0) ? first : other] as const);
     const dims = { ...options.dims, ...Object.fromEntries(sizes) };

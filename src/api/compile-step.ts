@@ -67,14 +67,14 @@ export async function compileStep({ output, force, training, ...options }: Compi
     clusterOf(search),
   );
   const directory = output ?? defaultFolder(options.model ?? `${generated?.family ?? 'model'}.onnx`);
-  const { dims = {}, weights } = options;
+  const { weights } = options;
   await emitPlan(plan, {
     directory,
     force: force ?? false,
     model: options.model ?? '',
     source: {
       ...(options.generate === undefined ? {} : { generated: options.generate }),
-      dims,
+      dims: model.dims,
       globalBatch: simulation.configuration.globalBatch,
       randomWeights: null,
       constants: false,
@@ -125,12 +125,14 @@ function generatedSource({ family, batch, build }: GeneratedModel): Named {
 async function fileSource({
   model = '',
   dims,
+  shapes,
   constants,
   weights,
 }: Omit<CompileStepOptions, 'training'>): Promise<Named> {
   const { importModel } = await import('./import.js');
   return importModel(model, {
     ...(dims ? { dims } : {}),
+    ...(shapes ? { shapes } : {}),
     ...(constants ? { constants } : {}),
     ...(weights ? { weights } : {}),
   });

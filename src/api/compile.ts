@@ -30,6 +30,8 @@ export interface CompileOptions extends PlanningOptions {
   readonly force?: boolean;
   readonly planOnly?: boolean;
   readonly dims?: Readonly<Record<string, number>>;
+  /** Whole shapes of inputs, by name. */
+  readonly shapes?: Readonly<Record<string, readonly number[]>>;
   readonly constants?: Readonly<Record<string, ConstantTensor>>;
   readonly globalBatch?: number;
   /** Globs of inputs that are weights. */
@@ -82,6 +84,7 @@ export async function compile(options: CompileOptions): Promise<CompileResult> {
   const at = (globalBatch: number | undefined) =>
     importModel(options.model, {
       ...(options.dims ? { dims: options.dims } : {}),
+      ...(options.shapes ? { shapes: options.shapes } : {}),
       ...(options.constants ? { constants: options.constants } : {}),
       ...(globalBatch === undefined ? {} : { globalBatch }),
       ...(options.weights ? { weights: options.weights } : {}),
@@ -98,7 +101,7 @@ export async function compile(options: CompileOptions): Promise<CompileResult> {
   progress('planning');
   const modelOptions: ModelOptions = {
     model: options.model,
-    ...(options.dims ? { dims: options.dims } : {}),
+    dims: read.dims,
     ...(options.globalBatch === undefined ? {} : { globalBatch: options.globalBatch }),
   };
   const loaded = await loadedPins(options.config, options.annotations, modelOptions);
@@ -143,7 +146,7 @@ export async function compile(options: CompileOptions): Promise<CompileResult> {
     exceptions: planned.found.exceptions,
     heaviest: heaviestOf(imported.graph, planned.sharded, planned.found.assignment, planned.cluster),
     communication: communicationOf(planned.sharded, planned.cluster),
-    memory: peakMemory(planned.sharded, planned.cluster, NAMED),
+    memory: peakMemory(planned.imported.graph, planned.sharded, planned.cluster, NAMED),
     rejected: planned.found.rejected,
     top: planned.found.top,
     leftOut: leftOut(imported.graph, {

@@ -64,7 +64,9 @@ export async function emit(planned: PlannedModel, options: EmitOptions): Promise
   };
   const { name, fingerprint } = plan.model;
   const generated =
-    reason === null ? programOf([{ graph: imported.graph, sharded }], { name, fingerprint, plan: planDigest(plan) }) : null;
+    reason === null
+      ? programOf([{ graph: imported.graph, sharded }], { name, fingerprint, plan: planDigest(plan) })
+      : null;
   const write = async (temporary: string) => {
     await writeFileAtomic(path.join(temporary, 'plan.json'), planToJson(plan));
     await writeJsonAtomic(path.join(temporary, 'source.json'), source);

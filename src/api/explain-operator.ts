@@ -14,8 +14,8 @@ import { contextOf, lowerOperator } from '../partition/lower-operator.js';
 import { type CandidateQuestion, candidatesOf } from '../search/candidates.js';
 import { operatorQuestions } from '../search/operator-questions.js';
 import { searchPins } from '../search/pinned.js';
+import { tensorLayoutText } from '../sharding-propagation/file-form.js';
 import type { Layout } from '../sharding-propagation/layout.js';
-import { layoutText } from '../sharding-propagation/layout-text.js';
 import type { OperatorPin, PinSource } from '../sharding-propagation/pin.js';
 import { operatorChain } from '../sharding-propagation/propagation/reasons.js';
 import type { Redistributor } from '../sharding-propagation/redistribution.js';
@@ -97,7 +97,7 @@ export function explainOperator(plan: Explainable, name: string): OperatorExplan
   const named = (tensors: Node['inputs'], layouts: readonly (Layout | null)[]) =>
     tensors.flatMap((tensor, index) => {
       const layout = layouts[index];
-      return tensor !== null && layout ? [{ tensor, layout: layoutText(layout, mesh) }] : [];
+      return tensor !== null && layout ? [{ tensor, layout: tensorLayoutText(graph, tensor, layout, mesh) }] : [];
     });
   const surroundings = new Surroundings(plan, node);
   return {
@@ -118,7 +118,7 @@ export function explainOperator(plan: Explainable, name: string): OperatorExplan
       seconds: secondsOf(fragment, cluster),
       around: surroundings.cost(operands, results),
     }),
-    chains: joinChains(chainsOf(strategy, name, propagation), mesh),
+    chains: joinChains(chainsOf(strategy, name, propagation), graph, mesh),
     pins: pinsOf(plan, name),
   };
 }

@@ -8,12 +8,12 @@ import { redistributionBound } from '../cost-model/redistribution-bound.js';
 import type { DType } from '../ir/dtype.js';
 import { dtypeBits } from '../ir/dtype.js';
 import { AutoparError } from '../ir/error.js';
-import { type Graph, typeOf } from '../ir/graph.js';
+import { fileTensorOf, type Graph, typeOf } from '../ir/graph.js';
 import { offer } from '../ir/nearest.js';
 import type { Assignment, Reader } from '../partition/assignment.js';
 import { searchPins } from '../search/pinned.js';
+import { fileDimension, fileShape, tensorLayoutText } from '../sharding-propagation/file-form.js';
 import type { Layout } from '../sharding-propagation/layout.js';
-import { layoutText } from '../sharding-propagation/layout-text.js';
 import type { Mesh, SubAxis } from '../sharding-propagation/mesh.js';
 import type { Pin, PinSource } from '../sharding-propagation/pin.js';
 import type { Propagation } from '../sharding-propagation/propagation/propagate.js';
@@ -89,10 +89,14 @@ export function explainablePlan({ imported, cluster, found, plan }: PlannedModel
 }
 
 /** Why a tensor lies as it does. @throws AutoparError `unknown-tensor` (usage) with the nearest name */
-export function explainTensor(plan: Explainable, tensor: string): TensorExplanation {
+export function explainTensor(plan: Explainable, name: string): TensorExplanation {
   const { graph, assignment, propagation, pins } = plan;
+  // A weight may be named as in the file.
+  const tensor = graph.tensors.has(name)
+    ? name
+    : ([...graph.weights.keys()].find((weight) => fileTensorOf(graph, weight)?.name === name) ?? name);
   const type = graph.tensors.get(tensor);
-  if (!type) throw unknownName('tensor', tensor, [...graph.tensors.keys()]);
+  if (!type) throw unknownName('tensor', name, [...graph.tensors.keys()]);
   const { mesh } = assignment;
   const isWeight = graph.weights.has(tensor);
   const made = producedLayouts(graph, assignment).get(tensor);
@@ -102,18 +106,28 @@ export function explainTensor(plan: Explainable, tensor: string): TensorExplanat
   const chains = axes.flatMap((axis): readonly RawChain[] => {
     const reason = reasons.find((own) => own.axis === axis);
     if (!reason || !propagation) return [];
-    return [{ axis, place: `dimension ${reason.dimension}`, steps: tensorChain(propagation.reasons, tensor, axis) }];
+    return [
+      {
+        axis,
+        place: `dimension ${fileDimension(graph, tensor, reason.dimension)}`,
+        steps: tensorChain(propagation.reasons, tensor, axis),
+      },
+    ];
   });
   return {
     tensor,
     role: isWeight ? 'weight' : graph.inputs.includes(tensor) ? 'input' : 'computed',
     dtype: type.dtype,
-    shape: type.shape,
-    layouts: isWeight ? [...new Set(blocks.map(({ layout }) => layout))] : made ? [layoutText(made, mesh)] : [],
+    shape: fileShape(graph, tensor),
+    layouts: isWeight
+      ? [...new Set(blocks.map(({ layout }) => layout))]
+      : made
+        ? [tensorLayoutText(graph, tensor, made, mesh)]
+        : [],
     maker: graph.nodes.find((node) => node.outputs.includes(tensor))?.name ?? null,
     views: made ? viewsOf(plan, tensor, made) : [],
     blocks,
-    chains: joinChains(chains, mesh),
+    chains: joinChains(chains, graph, mesh),
     pins: pins.flatMap((pin) => (pin.kind === 'tensor' && pin.tensor === tensor ? [pin.source] : [])),
   };
 }
@@ -136,8 +150,8 @@ export function redistributionOf(
   const steps = by.steps(from, to, shape, dtypeBits(dtype));
   if (steps.length === 0) return null;
   return {
-    from: layoutText(from, mesh),
-    to: layoutText(to, mesh),
+    from: tensorLayoutText(graph, tensor, from, mesh),
+    to: tensorLayoutText(graph, tensor, to, mesh),
     steps: steps.map(({ kind, axes }) => `${kind}(${axisNames(axes, mesh).join(',')})`),
     seconds: by.cost(from, to, shape, dtypeBits(dtype)) / 1e9,
   };
@@ -151,7 +165,7 @@ export interface RawChain {
 }
 
 /** Chains as people read them: sub-axes that went the same way are one. */
-export function joinChains(chains: readonly RawChain[], mesh: Mesh): readonly AxisChain[] {
+export function joinChains(chains: readonly RawChain[], graph: Graph, mesh: Mesh): readonly AxisChain[] {
   const joined = new Map<string, RawChain[]>();
   for (const chain of chains) {
     const key = JSON.stringify([chain.place, chain.steps]);
@@ -166,7 +180,8 @@ export function joinChains(chains: readonly RawChain[], mesh: Mesh): readonly Ax
       list.map(({ axis }) => axis),
       mesh,
     );
-    return [{ axes, place: first.place, steps: first.steps.map((step) => ({ ...step, says: stepText(step) })) }];
+    const steps = first.steps.map((step) => inFileDimensions(step, graph));
+    return [{ axes, place: first.place, steps: steps.map((step) => ({ ...step, says: stepText(step) })) }];
   });
 }
 
@@ -186,6 +201,10 @@ export function unknownName(kind: 'tensor' | 'node', name: string, names: readon
     { [kind]: name },
     offer(name, names),
   );
+}
+
+function inFileDimensions(step: ReasonStep, graph: Graph): ReasonStep {
+  return step.at === 'tensor' ? { ...step, dimension: fileDimension(graph, step.tensor, step.dimension) } : step;
 }
 
 function stepText(step: ReasonStep): string {
@@ -214,7 +233,7 @@ function viewsOf(plan: Explainable, tensor: string, made: Layout): readonly Expl
   return assignment.views
     .filter((view) => view.tensor === tensor)
     .map(({ layout, readers }) => ({
-      ...(redistributionOf(plan, by, tensor, made, layout) ?? unchanged(made, assignment.mesh)),
+      ...(redistributionOf(plan, by, tensor, made, layout) ?? unchanged(plan, tensor, made)),
       readers: readers.map((reader) => ({
         reader: reader.kind === 'operator' ? reader.name : 'output',
         operand: reader.operand,
@@ -223,8 +242,8 @@ function viewsOf(plan: Explainable, tensor: string, made: Layout): readonly Expl
     }));
 }
 
-function unchanged(layout: Layout, mesh: Mesh): ExplainedRedistribution {
-  const text = layoutText(layout, mesh);
+function unchanged({ graph, assignment }: Explainable, tensor: string, layout: Layout): ExplainedRedistribution {
+  const text = tensorLayoutText(graph, tensor, layout, assignment.mesh);
   return { from: text, to: text, steps: [], seconds: 0 };
 }
 
@@ -233,7 +252,9 @@ function blocksOf(plan: Explainable, weight: string): TensorExplanation['blocks'
   return plan.graph.nodes.flatMap((node) =>
     node.inputs.flatMap((input, operand) => {
       const layout = input === weight ? taken(node.name)[operand] : null;
-      return layout ? [{ reader: node.name, operand, layout: layoutText(layout, plan.assignment.mesh) }] : [];
+      return layout
+        ? [{ reader: node.name, operand, layout: tensorLayoutText(plan.graph, weight, layout, plan.assignment.mesh) }]
+        : [];
     }),
   );
 }

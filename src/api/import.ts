@@ -11,6 +11,7 @@ import type { OnnxModel, SourceValue } from '../ir/onnx/model.js';
 import { readOnnx } from '../ir/onnx/reader.js';
 import { withDroppedBiases } from '../ir/parameters/dropped-biases.js';
 import { identityUses } from '../ir/parameters/identities.js';
+import { moduleNames } from '../ir/parameters/module-names.js';
 import type { ParameterEvidence } from '../ir/parameters/parameter.js';
 import { tracedConstants, tracedNames } from '../ir/parameters/recorded.js';
 import { assemble } from '../ir/passes/assemble.js';
@@ -19,6 +20,7 @@ import { findLayers } from '../ir/passes/find-layers.js';
 import { FOLD_LIMIT } from '../ir/passes/fold-limit.js';
 import { foldedAway } from '../ir/passes/folded-away.js';
 import { inlineFunctions } from '../ir/passes/inline-functions.js';
+import { bindDimensions } from '../ir/passes/input-dimensions.js';
 import { liftMatMul } from '../ir/passes/lift-matmul.js';
 import { orderNodes } from '../ir/passes/order.js';
 import { recogniseBlocks } from '../ir/passes/recognise-blocks.js';
@@ -30,8 +32,10 @@ import { evaluate } from '../runtime/evaluate.js';
 import type { PlanTraining } from '../strategy/plan.js';
 
 export interface ImportOptions {
-  /** Sizes of named dimensions. */
+  /** Sizes of dimensions, by name (`batch`) or by place (`ids[0]`: dimension 0 of input ids). */
   readonly dims?: Readonly<Record<string, number>>;
+  /** Whole shapes of inputs, by name. */
+  readonly shapes?: Readonly<Record<string, readonly number[]>>;
   /** Rebuilds the graph at this batch; the file's own by default. */
   readonly globalBatch?: number;
   /** Values that graph inputs are fixed to. */
@@ -54,7 +58,7 @@ export interface ImportedModel {
   readonly fingerprint: string;
   /** The passes that made the graph, in order. */
   readonly passes: readonly ImportPass[];
-  /** The dimensions that were bound. */
+  /** The dimensions that were bound, by name or place. */
   readonly dims: Readonly<Record<string, number>>;
   /** The batch that the graph was rebuilt at, or null for the file's own. */
   readonly globalBatch: number | null;
@@ -88,15 +92,16 @@ export async function importModel(file: string, options: ImportOptions = {}): Pr
 }
 
 /** The same for a file that has been read. */
-export async function importSource(model: OnnxModel, options: ImportOptions = {}): Promise<ImportedModel> {
-  const dims = new Map(Object.entries(options.dims ?? {}));
+export async function importSource(source: OnnxModel, options: ImportOptions = {}): Promise<ImportedModel> {
   const constants = options.constants ?? {};
-  checkConstants(model, constants);
+  checkConstants(source, constants);
+  const bound = bindDimensions(source.graph.inputs, options, source.file);
+  const model: OnnxModel = { ...source, graph: { ...source.graph, inputs: bound.inputs } };
   const absent = weightInputs(model, options.weights ?? []);
   const stated = model.graph.inputs.filter(
     (input) => !model.graph.initializers.has(input.name) && !Object.hasOwn(constants, input.name),
   );
-  checkDims(stated, dims, model.file);
+  checkDims(stated, bound.named, model.file);
   const ordered = orderNodes(model.graph, inlineFunctions(model), model.file);
   const traced = tracedConstants(model, ordered);
   const { nodes, initializers, kinds } = options.keepsParameters
@@ -104,7 +109,7 @@ export async function importSource(model: OnnxModel, options: ImportOptions = {}
     : { nodes: ordered, initializers: model.graph.initializers, kinds: model.kinds };
   const resolved = await resolve({ ...model.graph, initializers }, nodes, {
     file: model.file,
-    dims,
+    dims: bound.named,
     constants,
     kinds,
     absent,
@@ -123,7 +128,9 @@ export async function importSource(model: OnnxModel, options: ImportOptions = {}
     traced,
     namesParameters: model.producer.startsWith('pytorch') && model.kinds.size === 0,
   });
-  const plain = liftMatMul(written);
+  const identities = [...identityUses(model, nodes), ...tracedNames(traced, nodes)];
+  const named = moduleNames(written, identities, kinds);
+  const plain = liftMatMul(named);
   const assembled: Graph = { ...plain, batch: batchDimensions(plain) };
   const resized = options.globalBatch === undefined ? assembled : resizeBatch(assembled, options.globalBatch);
   const graph = findLayers(options.blocks === false ? resized : recogniseBlocks(resized));
@@ -133,14 +140,14 @@ export async function importSource(model: OnnxModel, options: ImportOptions = {}
     name,
     fingerprint: fingerprint(graph),
     passes: passesOf(options),
-    dims: Object.fromEntries([...dims].sort(([a], [b]) => (a < b ? -1 : 1))),
+    dims: bound.given,
     globalBatch: options.globalBatch ?? null,
     notes: [...model.notes, ...resolved.notes, ...remarks, ...(resized === assembled ? [] : resizeNotes(graph))],
     file: model.file,
     weightsPresent,
     multiDevice: model.multiDevice,
     folded: foldedAway(model, nodes),
-    evidence: { kinds, identities: [...identityUses(model, nodes), ...tracedNames(traced, nodes)], reasons },
+    evidence: { kinds, identities, reasons: reasonsOf(named, reasons) },
   };
 }
 
@@ -188,5 +195,15 @@ function fits(input: SourceValue, value: ConstantTensor): boolean {
   return (
     input.shape.length === value.shape.length &&
     input.shape.every((size, axis) => typeof size !== 'number' || size === value.shape[axis])
+  );
+}
+
+/** The reasons of weights' roles by the names that weights have since `module-names`. */
+function reasonsOf({ weights }: Graph, reasons: ReadonlyMap<string, string>): ReadonlyMap<string, string> {
+  return new Map(
+    [...weights].flatMap(([name, { file }]) => {
+      const reason = [name, file?.name, file?.result].map((known) => reasons.get(known ?? '')).find((text) => text);
+      return reason === undefined ? [] : [[name, reason] as const];
+    }),
   );
 }

@@ -4,6 +4,7 @@
 import { flattenBlocks } from '../ir/blocks/flatten-blocks.js';
 import { byteLength, type DType } from '../ir/dtype.js';
 import { elementCount, type Graph, type TensorType, typeOf } from '../ir/graph.js';
+import { fileShape } from '../sharding-propagation/file-form.js';
 import type { ImportedModel } from './import.js';
 import { decayOf, trainingGraphOf } from './training.js';
 import type { Training } from './training-request.js';
@@ -63,7 +64,8 @@ export function inspectTraining(imported: ImportedModel, training: Training): Tr
   }
   const copies = copiesOf(graph, names);
   const parameters = trained.map((name): TrainedRow => {
-    const { dtype, shape } = typeOf(graph, name);
+    const { dtype } = typeOf(graph, name);
+    const shape = fileShape(graph, name);
     const state = states.get(name) ?? [];
     const weightBytes = bytesOf(graph, name);
     return {

@@ -5,14 +5,13 @@
 import { stat } from 'node:fs/promises';
 import { dimensionRoles, type InputDimension, type OutputDimension } from '../ir/dimension-roles.js';
 import type { DType } from '../ir/dtype.js';
-import type { Graph } from '../ir/graph.js';
-import { typeOf } from '../ir/graph.js';
+import { fileTensorOf, type Graph, typeOf } from '../ir/graph.js';
 import { interruptible } from '../ir/interruption.js';
 import type { OnnxModel } from '../ir/onnx/model.js';
 import { readOnnx } from '../ir/onnx/reader.js';
 import { findParameters } from '../ir/parameters/find-parameters.js';
 import { type FoldedParameter, foldedParameters } from '../ir/parameters/folded.js';
-import type { ParameterOptions, Parameters } from '../ir/parameters/parameter.js';
+import type { Parameter, ParameterOptions, Parameters } from '../ir/parameters/parameter.js';
 import { sameValues } from '../ir/parameters/same-values.js';
 import { inlineFunctions } from '../ir/passes/inline-functions.js';
 import { orderNodes } from '../ir/passes/order.js';
@@ -118,7 +117,7 @@ export async function inspect(options: InspectOptions): Promise<Inspection> {
     batch: batchOf(graph),
     inputs: graph.inputs.map((name) => described(graph, name, roles.inputs)),
     outputs: graph.outputs.map((name) => described(graph, name, roles.outputs)),
-    parameters,
+    parameters: inFile(parameters, graph),
     folded: foldedParameters(model, source, graph),
     operators,
     layers: layerRows(graph, work),
@@ -131,9 +130,31 @@ export async function inspect(options: InspectOptions): Promise<Inspection> {
   };
 }
 
-function importOptions({ dims, globalBatch, constants, weights, training }: InspectOptions): ImportOptions {
+/** Weights by their names in the file, with the shapes that they have there, and which arrive transposed from there. */
+function inFile(found: Parameters, graph: Graph): Parameters {
+  const stored = (weight: string): string => fileTensorOf(graph, weight)?.name ?? weight;
+  const each = (parameter: Parameter): Parameter => ({
+    ...parameter,
+    weights: parameter.weights.map(stored),
+    shape: fileTensorOf(graph, parameter.weights[0] ?? null)?.shape ?? parameter.shape,
+    places: parameter.places.map((place) => {
+      const exchanged = fileTensorOf(graph, place.weight)?.dims.join() === '1,0';
+      return { ...place, weight: stored(place.weight), transposed: place.transposed !== exchanged };
+    }),
+  });
+  return {
+    ...found,
+    parameters: found.parameters.map(each),
+    buffers: found.buffers.map(each),
+    constants: found.constants.map(each),
+    decisions: found.decisions.map((decision) => ({ ...decision, weights: decision.weights.map(stored) })),
+  };
+}
+
+function importOptions({ dims, shapes, globalBatch, constants, weights, training }: InspectOptions): ImportOptions {
   return {
     ...(dims ? { dims } : {}),
+    ...(shapes ? { shapes } : {}),
     ...(globalBatch === undefined ? {} : { globalBatch }),
     ...(constants ? { constants } : {}),
     ...(weights ? { weights } : {}),

@@ -4,9 +4,12 @@
 import type { Cluster } from '../cost-model/cluster.js';
 import { memoryOf } from '../cost-model/predict.js';
 import type { DType } from '../ir/dtype.js';
+import type { Graph } from '../ir/graph.js';
 import { heldTensor } from '../partition/rank-memory.js';
 import type { ShardedGraph } from '../partition/sharded-graph.js';
 import { type TensorKind, tensorKinds } from '../partition/tensor-kinds.js';
+import { inFileOrder } from '../sharding-propagation/file-form.js';
+import { fileTensors } from './file-tensors.js';
 
 export type HeldKind = TensorKind | 'communication buffer';
 
@@ -16,7 +19,7 @@ export interface Held {
   readonly kind: HeldKind;
   /** All of it: of a weight that several sessions hold, of each of them. */
   readonly bytes: number;
-  /** Of one rank's block; null for a buffer. */
+  /** Of one rank's block, of a weight in the file's dimensions; null for a buffer. */
   readonly dtype: DType | null;
   readonly shape: readonly number[] | null;
 }
@@ -36,14 +39,21 @@ export interface PeakMemory {
 }
 
 /** Per stage, of which a lowered graph is one; the `most` largest tensors by name, the others summed. */
-export function peakMemory(sharded: ShardedGraph, cluster: Cluster, most?: number): readonly PeakMemory[] {
+export function peakMemory(
+  graph: Graph,
+  sharded: ShardedGraph,
+  cluster: Cluster,
+  most?: number,
+): readonly PeakMemory[] {
   const { peakBytes, at, held } = memoryOf(sharded, cluster);
   const kinds = tensorKinds(sharded);
+  const fileOf = fileTensors(graph, sharded);
   const list = [...held()].map(([name, bytes]): Held => {
     const tensor = heldTensor(name);
     if (tensor === null) return { tensor: name, kind: 'communication buffer', bytes, dtype: null, shape: null };
     const { dtype = null, localShape = null } = sharded.tensors.get(tensor) ?? {};
-    return { tensor: name, kind: kinds.get(tensor) ?? 'temporary', bytes, dtype, shape: localShape };
+    const shape = localShape && inFileOrder(localShape, fileOf.get(tensor) ?? null, 1);
+    return { tensor: name, kind: kinds.get(tensor) ?? 'temporary', bytes, dtype, shape };
   });
   const sums = new Map<HeldKind, number>();
   for (const { kind, bytes } of list) sums.set(kind, (sums.get(kind) ?? 0) + bytes);

@@ -7,7 +7,9 @@ import { type Graph, runsPerStep } from '../ir/graph.js';
 import type { Assignment } from '../partition/assignment.js';
 import { localBytes } from '../partition/partition.js';
 import type { ShardedGraph, ShardedNode } from '../partition/sharded-graph.js';
+import { fileLayout } from '../sharding-propagation/file-form.js';
 import { layoutText } from '../sharding-propagation/layout-text.js';
+import { fileTensors } from './file-tensors.js';
 
 export interface HeavyOperator {
   readonly operator: string;
@@ -38,6 +40,7 @@ export function heaviestOf(
 ): readonly HeavyOperator[] {
   const seconds = new Map<string, number>();
   const main = new Map<string, ShardedNode>();
+  const fileOf = fileTensors(graph, sharded);
   const byName = new Map(graph.nodes.map((node) => [node.name, node]));
   for (const node of sharded.nodes) {
     if (node.kind !== 'compute') continue;
@@ -51,7 +54,7 @@ export function heaviestOf(
     const node = main.get(operator);
     const layout = (name: string | null) => {
       const tensor = name === null ? undefined : sharded.tensors.get(name);
-      return tensor ? [layoutText(tensor.layout, sharded.mesh)] : [];
+      return tensor ? [layoutText(fileLayout(tensor.layout, fileOf.get(name ?? '') ?? null), sharded.mesh)] : [];
     };
     return {
       operator,

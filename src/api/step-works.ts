@@ -78,16 +78,19 @@ async function imported({ model = '', ...importing }: ModelSource, purpose: Purp
 }
 
 /** Sizes of a generated model are keys of its family; its inputs are what they are. */
-function checkGenerated({ dims = {}, constants = {}, weights = [] }: ModelSource): void {
+function checkGenerated({ dims = {}, shapes = {}, constants = {}, weights = [] }: ModelSource): void {
   const [dim] = Object.keys(dims);
+  const [shape] = Object.keys(shapes);
   const [constant] = Object.keys(constants);
   const [weight] = weights;
   const stray =
     dim !== undefined
       ? `--dim ${dim}`
-      : constant !== undefined
-        ? `--const ${constant}`
-        : weight && `--weights ${weight}`;
+      : shape !== undefined
+        ? `--shape ${shape}`
+        : constant !== undefined
+          ? `--const ${constant}`
+          : weight && `--weights ${weight}`;
   if (!stray) return;
   throw new AutoparError(
     'bad-option',

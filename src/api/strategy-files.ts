@@ -30,6 +30,7 @@ export type StrategyFile =
 export interface ModelOptions {
   readonly model?: string;
   readonly dims?: Readonly<Record<string, number>>;
+  readonly shapes?: Readonly<Record<string, readonly number[]>>;
   readonly globalBatch?: number;
 }
 
@@ -126,9 +127,16 @@ function folderNeeded(file: string): AutoparError {
 }
 
 /** The model that is named, as it is. @throws AutoparError `model-needed` (usage) where none is */
-export async function namedModel(file: string, { model, dims, globalBatch }: ModelOptions): Promise<ImportedModel> {
+export async function namedModel(
+  file: string,
+  { model, dims, shapes, globalBatch }: ModelOptions,
+): Promise<ImportedModel> {
   if (model === undefined) throw modelNeeded(file);
-  return importModel(model, { ...(dims ? { dims } : {}), ...(globalBatch === undefined ? {} : { globalBatch }) });
+  return importModel(model, {
+    ...(dims ? { dims } : {}),
+    ...(shapes ? { shapes } : {}),
+    ...(globalBatch === undefined ? {} : { globalBatch }),
+  });
 }
 
 /** source.json of the folder that a plan lies in; null where it lies alone. */

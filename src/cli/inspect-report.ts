@@ -2,6 +2,7 @@
  * @file What `autopar inspect` prints for people, in lines of at most a hundred columns.
  */
 import type { Inspection } from '../api/inspect.js';
+import { shellWord } from '../ir/shell-word.js';
 import type { Output } from './output.js';
 import { bytesText, countText, flopsText, wholeText } from './quantity.js';
 import { type Column, printable, tableLines } from './table.js';
@@ -89,7 +90,11 @@ function tensorRow({ name, dtype, shape, dimensions }: Inspection['inputs' | 'ou
 }
 
 function openLines({ open }: Inspection): readonly string[] {
-  const rows = open.map(({ name, places, assumed }) => [`--dim ${name}=N`, String(assumed), places.join('; ')]);
+  const rows = open.map(({ name, places, assumed }) => [
+    `--dim ${shellWord(`${name}=N`)}`,
+    String(assumed),
+    places.join('; '),
+  ]);
   return table(
     [{ title: 'bind it with' }, { title: 'taken as', right: true }, { title: 'occurs in' }],
     rows,

@@ -6,27 +6,38 @@ import { FAMILY_NAMES } from '../api/model-families.js';
 import { AutoparError } from '../ir/error.js';
 import type { CommandOption } from './command.js';
 import { listText } from './quantity.js';
-import { listed, nameAndValue, wholeNumber } from './values.js';
+import { listed, nameAndValue, sizes, wholeNumber } from './values.js';
 
 /** Their values, by the names that the parser gives them. */
 export interface ModelFlags {
   readonly model?: string;
   readonly dim?: Readonly<Record<string, number>>;
+  readonly shape?: Readonly<Record<string, readonly number[]>>;
   readonly const?: Readonly<Record<string, string>>;
   readonly globalBatch?: number;
   readonly weights?: readonly string[];
 }
+
+/** Sizes of a model's inputs. */
+export const dimensionOptions: readonly CommandOption[] = [
+  {
+    flags: '--dim <name=n>',
+    says: 'bind a dimension by name, or by place (x[0]=n); repeatable',
+    parse: nameAndValue('--dim', wholeNumber('--dim', 1)),
+  },
+  {
+    flags: '--shape <input=n,...>',
+    says: 'bind all dimensions of an input; repeatable',
+    parse: nameAndValue('--shape', sizes('--shape')),
+  },
+];
 
 export const modelOptions: readonly CommandOption[] = [
   {
     flags: '--model <family:key=value,...>',
     says: `a generated model instead of a file: ${listText(FAMILY_NAMES, 'or')}`,
   },
-  {
-    flags: '--dim <name=n>',
-    says: 'bind a named dimension; repeatable',
-    parse: nameAndValue('--dim', wholeNumber('--dim', 1)),
-  },
+  ...dimensionOptions,
   {
     flags: '--const <name=file.npy>',
     says: 'fix an input to a constant; repeatable',
@@ -40,10 +51,17 @@ export const modelOptions: readonly CommandOption[] = [
   { flags: '--weights <glob>', says: 'inputs of these names are weights, not data; repeatable', parse: listed },
 ];
 
+export function givenDimensions({
+  dim,
+  shape,
+}: Pick<ModelFlags, 'dim' | 'shape'>): Pick<ImportOptions, 'dims' | 'shapes'> {
+  return { ...(dim ? { dims: dim } : {}), ...(shape ? { shapes: shape } : {}) };
+}
+
 /** The options of importing that the flags stand for; reads the files of `--const`. */
 export async function importOptionsOf(flags: ModelFlags): Promise<ImportOptions> {
   return {
-    ...(flags.dim ? { dims: flags.dim } : {}),
+    ...givenDimensions(flags),
     ...(flags.const ? { constants: await readConstants(flags.const) } : {}),
     ...(flags.globalBatch === undefined ? {} : { globalBatch: flags.globalBatch }),
     ...(flags.weights ? { weights: flags.weights } : {}),

@@ -3,12 +3,14 @@
  */
 import type { ModelOptions } from '../api/strategy-files.js';
 import type { CommandOption } from './command.js';
+import { dimensionOptions, givenDimensions } from './model-options.js';
 import type { Output } from './output.js';
-import { nameAndValue, wholeNumber } from './values.js';
+import { wholeNumber } from './values.js';
 
 export interface ModelFlags {
   readonly model?: string;
   readonly dim?: Readonly<Record<string, number>>;
+  readonly shape?: Readonly<Record<string, readonly number[]>>;
   readonly globalBatch?: number;
 }
 
@@ -19,11 +21,7 @@ export const modelOption: CommandOption = {
 
 /** For models without a plan that says how they were imported. */
 export const sizeOptions: readonly CommandOption[] = [
-  {
-    flags: '--dim <name=n>',
-    says: 'bind a named dimension of the model; repeatable',
-    parse: nameAndValue('--dim', wholeNumber('--dim', 1)),
-  },
+  ...dimensionOptions,
   {
     flags: '--global-batch <n>',
     says: 'rebuild the model at this batch size',
@@ -42,10 +40,10 @@ export const configurationOption: CommandOption = {
   says: 'which multi-device configuration of an ONNX model to read',
 };
 
-export function modelOptions({ model, dim, globalBatch }: ModelFlags): ModelOptions {
+export function modelOptions({ model, globalBatch, ...sizes }: ModelFlags): ModelOptions {
   return {
     ...(model === undefined ? {} : { model }),
-    ...(dim === undefined ? {} : { dims: dim }),
+    ...givenDimensions(sizes),
     ...(globalBatch === undefined ? {} : { globalBatch }),
   };
 }

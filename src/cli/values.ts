@@ -56,6 +56,17 @@ export function numbers(name: string, count: number, example: string): (text: st
   };
 }
 
+/** A parser of a shape: sizes with commas between, in brackets or not; `[]` is a scalar's. */
+export function sizes(name: string): (text: string) => readonly number[] {
+  return (text) => {
+    const [, inner = ''] = /^\s*\[(.*)\]\s*$/.exec(text) ?? [null, text];
+    if (inner.trim() === '') return [];
+    const shape = inner.split(',').map((part) => (/^\s*\d+\s*$/.test(part) ? Number(part) : Number.NaN));
+    if (shape.every(Number.isSafeInteger)) return shape;
+    throw badOption(name, text, 'whole numbers with commas between, such as 2,8,64');
+  };
+}
+
 /** A parser of an order of all the names given. */
 export function orderOf(name: string, names: readonly string[]): (text: string) => readonly string[] {
   return (text) => {

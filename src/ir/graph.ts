@@ -75,9 +75,21 @@ export type WeightSource =
   | { readonly kind: 'zero'; readonly length: number }
   | { readonly kind: 'absent' };
 
+/** The tensor of the model's file that a weight is, where import has renamed it or moved its dimensions. */
+export interface FileTensor {
+  readonly name: string;
+  readonly shape: readonly number[];
+  /** Per dimension of the weight the file's dimension that it is; null for one of size 1 that the file's tensor lacks. */
+  readonly dims: readonly (number | null)[];
+  /** A tensor of the file that has the weight's own form: the result of the operators that were folded; null where there is none. */
+  readonly result: string | null;
+}
+
 /** A parameter, buffer or folded constant: a graph-level value that is no input. */
 export interface Weight extends TensorType {
   readonly source: WeightSource;
+  /** Left out where the weight is the file's tensor as it is. */
+  readonly file?: FileTensor;
   /** `parameter`: can be trained. `buffer`: state that is not. `constant`: folded or baked in. */
   readonly role: 'parameter' | 'buffer' | 'constant';
 }
@@ -130,6 +142,20 @@ export const INTERNAL_OPSET = 24;
 
 /** Tensors of more dimensions are refused, as by NumPy and PyTorch: rules and layouts name every one of them. */
 export const MOST_DIMENSIONS = 64;
+
+/** What remembers the file's name of a weight that has another, its dimensions being the file's. */
+export function plainFileTensor(name: string, { shape }: TensorType): FileTensor {
+  return { name, shape, dims: shape.map((_, axis) => axis), result: null };
+}
+
+/** The tensor of the file that a tensor of the graph is; null for one that is in the file as it is, or that is no weight. */
+export function fileTensorOf(
+  { weights, initial }: Pick<Graph, 'weights' | 'initial'>,
+  tensor: string | null,
+): FileTensor | null {
+  if (tensor === null) return null;
+  return (weights.get(tensor) ?? initial?.get(tensor))?.file ?? null;
+}
 
 /** How often an operator of a phase runs in a step. */
 export function runsPerStep(phase: Phase, { microBatches }: Pick<Graph, 'microBatches'>): number {

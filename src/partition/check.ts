@@ -63,7 +63,8 @@ export function checkSharded(graph: ShardedGraph): readonly Finding[] {
     else if (node.kind === 'compute') checkCompute(graph, node, report);
     else checkCommunication(graph, node, report);
   }
-  const read = new Set([...graph.outputs.map(({ tensor }) => tensor), ...graph.nodes.flatMap(readsOf)]);
+  const leaves = [...graph.outputs, ...(graph.pipeline?.sends ?? [])].map(({ tensor }) => tensor);
+  const read = new Set([...leaves, ...graph.nodes.flatMap(readsOf)]);
   for (const node of graph.nodes)
     if (!resultsOf(node).some((name) => read.has(name)))
       findings.push({ node: node.name, problem: `nothing reads a result of ${node.name}` });

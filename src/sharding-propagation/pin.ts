@@ -20,10 +20,13 @@ export interface PinSource {
   readonly why: string | null;
 }
 
-/** What is asked of one tensor: a layout, or into how many parts each dimension is cut, by whichever axes. */
+/**
+ * What is asked of one tensor: a layout, or into how many parts each dimension is cut, by whichever axes. `written` is the same
+ * in the dimensions of the model's file, where the graph has a weight's in another order (file-form.ts): for messages.
+ */
 export type LayoutDemand =
-  | { readonly kind: 'layout'; readonly layout: Layout }
-  | { readonly kind: 'split'; readonly counts: readonly number[] };
+  | { readonly kind: 'layout'; readonly layout: Layout; readonly written?: LayoutDemand }
+  | { readonly kind: 'split'; readonly counts: readonly number[]; readonly written?: LayoutDemand };
 
 /** A strategy of an operator (group) must satisfy all that is given. */
 export interface OperatorPin {

@@ -2,12 +2,13 @@
  * @file From plan.json back to the assignment that partition obeys: the inverse of plan-of.ts.
  */
 import { AutoparError } from '../ir/error.js';
-import { type Graph, typeOf } from '../ir/graph.js';
+import { fileTensorOf, type Graph, typeOf } from '../ir/graph.js';
 import { entryOf, unknownEntry } from '../ir/ops/index.js';
 import { viewOf } from '../ir/view.js';
 import type { Assignment, Reader, View } from '../partition/assignment.js';
+import { fileShape, graphLayout, tensorLayoutText } from '../sharding-propagation/file-form.js';
 import { isReplicated, type Layout, normalise, replicated } from '../sharding-propagation/layout.js';
-import { layoutText, parseLayout } from '../sharding-propagation/layout-text.js';
+import { parseLayout } from '../sharding-propagation/layout-text.js';
 import { type Mesh, makeMesh } from '../sharding-propagation/mesh.js';
 import { checkStrategy, type Strategy } from '../sharding-propagation/strategy.js';
 import { type Leaders, leadersOf } from './layer-classes.js';
@@ -29,7 +30,7 @@ export function assignmentOf(plan: Plan, graph: Graph): Assignment {
       const { shape } = typeOf(graph, input);
       const text = plan.tensors[input];
       const whole = replicated(shape);
-      const layout = text === undefined ? normalise(whole.dims, [], mesh) : layoutFrom(text, shape, mesh, input);
+      const layout = text === undefined ? normalise(whole.dims, [], mesh) : layoutFrom(text, graph, mesh, input);
       return [input, layout] as const;
     }),
   );
@@ -95,7 +96,7 @@ function checkTensors(
   for (const [tensor, layout] of produced) {
     if (leaders.tensors.has(tensor)) continue;
     const said = Object.hasOwn(plan.tensors, tensor) ? plan.tensors[tensor] : undefined;
-    const follows = isReplicated(layout) ? undefined : layoutText(layout, mesh);
+    const follows = isReplicated(layout) ? undefined : tensorLayoutText(graph, tensor, layout, mesh);
     if (said === follows) continue;
     const where = { tensor };
     throw wrong(
@@ -121,7 +122,6 @@ function viewsOf(
   produced: ReadonlyMap<string, Layout>,
   leaders: Leaders,
 ): readonly View[] {
-  const { shape } = typeOf(graph, tensor);
   const entries = (name: string) =>
     Object.hasOwn(plan.redistributions, name) ? plan.redistributions[name] : undefined;
   const own = entries(tensor);
@@ -136,7 +136,7 @@ function viewsOf(
           tensor,
         });
       }),
-      layout: layoutFrom(entry.layout, shape, mesh, tensor),
+      layout: layoutFrom(entry.layout, graph, mesh, tensor),
     }));
     const [missing] = byText.keys();
     if (missing === undefined) return views;
@@ -145,16 +145,16 @@ function viewsOf(
   const leader = leaders.tensors.get(tensor);
   const [leading, ...more] = (leader === undefined ? undefined : entries(leader)) ?? [];
   if (leading && more.length === 0)
-    return [{ tensor, readers, layout: layoutFrom(leading.layout, shape, mesh, tensor) }];
+    return [{ tensor, readers, layout: layoutFrom(leading.layout, graph, mesh, tensor) }];
   const layout = produced.get(tensor);
   if (!layout) throw new Error(`tensor ${tensor} is neither an input nor a result`);
   return [{ tensor, readers, layout }];
 }
 
 /** Parses a layout of the plan, naming the tensor where it is wrong. */
-function layoutFrom(text: string, shape: readonly number[], mesh: Mesh, tensor: string): Layout {
+function layoutFrom(text: string, graph: Graph, mesh: Mesh, tensor: string): Layout {
   try {
-    return parseLayout(text, shape, mesh);
+    return graphLayout(parseLayout(text, fileShape(graph, tensor), mesh), fileTensorOf(graph, tensor));
   } catch (error) {
     if (!(error instanceof AutoparError)) throw error;
     throw wrong('plan-illegal', `the plan's layout of tensor ${tensor} is wrong: ${error.message}`, { tensor });

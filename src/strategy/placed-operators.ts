@@ -25,6 +25,7 @@ export interface PlacedOperator {
 }
 
 export interface PlacedPlan {
+  readonly graph: Graph;
   readonly assignment: Assignment;
   /** In graph order. */
   readonly operators: readonly PlacedOperator[];
@@ -51,5 +52,5 @@ export function placePlan(plan: Plan, graph: Graph): PlacedPlan {
       results: owedLayouts(rule, strategy, linear, assignment.mesh),
     };
   });
-  return { assignment, operators };
+  return { graph, assignment, operators };
 }

@@ -5,8 +5,9 @@
  * tensor's views are left out where they follow: one view of all readers, in the layout that is produced, or in the
  * layout of the corresponding tensor's view in the first layer.
  */
-import type { Graph, Node } from '../ir/graph.js';
+import { fileTensorOf, type Graph, type Node } from '../ir/graph.js';
 import type { Assignment, View } from '../partition/assignment.js';
+import { tensorLayoutText } from '../sharding-propagation/file-form.js';
 import { isReplicated, type Layout } from '../sharding-propagation/layout.js';
 import { layoutText } from '../sharding-propagation/layout-text.js';
 import { REPLICATED, type Strategy } from '../sharding-propagation/strategy.js';
@@ -69,7 +70,7 @@ export function planOf(found: Found, model: PlannedModel, cluster: PlannedCluste
   const produced = producedLayouts(graph, assignment);
   const tensors = [...produced]
     .filter(([tensor, layout]) => !leaders.tensors.has(tensor) && !isReplicated(layout))
-    .map(([tensor, layout]) => [tensor, layoutText(layout, assignment.mesh)] as const);
+    .map(([tensor, layout]) => [tensor, tensorLayoutText(graph, tensor, layout, assignment.mesh)] as const);
   return {
     format: 'autopar-plan',
     version: PLAN_VERSION,
@@ -87,7 +88,7 @@ export function planOf(found: Found, model: PlannedModel, cluster: PlannedCluste
     layers: layers.map((layer) => ({ ...layer, operators: operatorCount(graph, layer.name) })),
     operators: Object.fromEntries(operators),
     tensors: Object.fromEntries(tensors),
-    redistributions: redistributionsOf(found, produced, leaders.tensors),
+    redistributions: redistributionsOf(found, graph, produced, leaders.tensors),
     training: model.training ?? null,
     schedule: scheduleOf(graph, found.degrees.dp),
     predicted: prediction,
@@ -143,12 +144,14 @@ function entryOf({ assignment, stages, recompute, places }: Found, { name, group
 /** Views that do not follow from the rest of the plan. */
 function redistributionsOf(
   found: Found,
+  graph: Graph,
   produced: ReturnType<typeof producedLayouts>,
   leaders: ReadonlyMap<string, string>,
 ): Readonly<Record<string, readonly PlanView[]>> {
   const { mesh, views } = found.assignment;
   const texts = new Map<Layout, string>();
-  const written = (layout: Layout): string => {
+  const written = (tensor: string, layout: Layout): string => {
+    if (fileTensorOf(graph, tensor)) return tensorLayoutText(graph, tensor, layout, mesh);
     const text = texts.get(layout) ?? layoutText(layout, mesh);
     texts.set(layout, text);
     return text;
@@ -157,7 +160,7 @@ function redistributionsOf(
   views.forEach((view, index) => {
     const entry = {
       readers: view.readers.map(readerText),
-      layout: written(view.layout),
+      layout: written(view.tensor, view.layout),
       steps: found.viewSteps[index] ?? [],
     };
     const list = byTensor.get(view.tensor);
@@ -170,7 +173,7 @@ function redistributionsOf(
   };
   const textOf = (tensor: string) => {
     const layout = produced.get(tensor);
-    return layout && written(layout);
+    return layout && written(tensor, layout);
   };
   const follows = (tensor: string) => {
     const leader = leaders.get(tensor);

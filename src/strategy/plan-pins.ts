@@ -5,7 +5,7 @@
 import type { Graph } from '../ir/graph.js';
 import { ruleOf, viewOf } from '../ir/view.js';
 import type { AnnotationRecord, PinRecord } from '../sharding-propagation/annotations/annotation.js';
-import { layoutText } from '../sharding-propagation/layout-text.js';
+import { tensorLayoutText } from '../sharding-propagation/file-form.js';
 import { pieceName } from '../sharding-propagation/refine.js';
 import { exactly, pinDocument } from './pin-document.js';
 import type { PlacedOperator, PlacedPlan } from './placed-operators.js';
@@ -24,7 +24,10 @@ export function planPins(graph: Graph, placed: PlacedPlan): AnnotationRecord {
     };
   });
   const fed = [...inputs].map(
-    ([tensor, layout]): PinRecord => ({ match: { tensor: exactly(tensor) }, layout: layoutText(layout, mesh) }),
+    ([tensor, layout]): PinRecord => ({
+      match: { tensor: exactly(tensor) },
+      layout: tensorLayoutText(graph, tensor, layout, mesh),
+    }),
   );
   return pinDocument(mesh, [...operators.filter((pin) => Object.keys(pin).length > 1), ...fed]);
 }

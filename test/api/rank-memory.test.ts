@@ -36,8 +36,8 @@ test('what is held at the peak has a name and a kind, and adds up', async (t) =>
       devices: 2,
       degrees: { dp: 2, tp: 1 },
     });
-    const [stage] = peakMemory(sharded, on);
-    const [short] = peakMemory(sharded, on, 3);
+    const [stage] = peakMemory(trained.graph, sharded, on);
+    const [short] = peakMemory(trained.graph, sharded, on, 3);
     if (!stage || !short) throw new Error('no stage');
     t.is(stage.peakBytes, made.predicted.peakBytes[0] ?? Number.NaN);
     const sum = (list: readonly { readonly bytes: number }[]) => list.reduce((total, { bytes }) => total + bytes, 0);

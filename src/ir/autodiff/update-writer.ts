@@ -66,7 +66,11 @@ export class UpdateWriter {
   keep(wanted: string, type: TensorType, initial: Weight['source']): string {
     const name = unusedName(this.tensors, wanted);
     this.tensors.set(name, type);
-    this.weights.set(name, { ...type, role: 'buffer', source: initial });
+    // A weight's moments are shown as the weight is.
+    const owner = this.weights.get(wanted.slice(0, wanted.lastIndexOf('/')));
+    const like = owner?.file && owner.shape.join() === type.shape.join() ? owner.file : null;
+    const file = like ? { file: { ...like, name, result: null } } : {};
+    this.weights.set(name, { ...type, role: 'buffer', source: initial, ...file });
     return name;
   }
 

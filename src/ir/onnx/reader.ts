@@ -348,6 +348,9 @@ function text(bytes: Uint8Array | undefined): string {
   return bytes?.length ? DECODER.decode(bytes) : '';
 }
 
+/** Exporters write these for a size that they do not know, as they write -1: equal ones are not of one size. */
+const NO_NAMES: ReadonlySet<string> = new Set(['', '?', '-1']);
+
 function sourceValueOf(proto: ValueInfoProto): SourceValue {
   const tensor = proto.type?.tensor_type;
   const dims = tensor?.shape ? (tensor.shape.dim ?? []) : null;
@@ -356,8 +359,10 @@ function sourceValueOf(proto: ValueInfoProto): SourceValue {
     dtype: numericOf(tensor?.elem_type ?? 0),
     shape:
       dims?.map((dim): SourceDimension => {
-        if (Object.hasOwn(dim, 'dim_value')) return integerOf(dim.dim_value);
-        return dim.dim_param ? dim.dim_param : null;
+        const size = Object.hasOwn(dim, 'dim_value') ? integerOf(dim.dim_value) : null;
+        if (size !== null) return size >= 0 ? size : null;
+        const name = dim.dim_param ?? '';
+        return NO_NAMES.has(name.trim()) ? null : name;
       }) ?? null,
   };
 }

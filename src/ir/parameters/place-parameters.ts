@@ -7,7 +7,7 @@
  *     wte ──── Gather             wte ─┬─ Gather
  *     head ─── MatMul         →        └─ Transpose ─ MatMul
  */
-import type { Graph, Node } from '../graph.js';
+import { type Graph, type Node, plainFileTensor } from '../graph.js';
 import { ForwardWriter, readIn } from '../passes/forward-writer.js';
 import { withOperands } from '../with-operands.js';
 import type { Parameter, WeightPlace } from './parameter.js';
@@ -129,7 +129,8 @@ class Placement {
     for (const parameter of parameters) {
       const weight = sources.get(parameter.weights[0] ?? '');
       if (!weight) throw new Error(`${parameter.name} has no weight`);
-      const name = this.write.weight(parameter.name, { ...weight, role: parameter.role });
+      const file = weight.file ?? plainFileTensor(parameter.weights[0] ?? parameter.name, weight);
+      const name = this.write.weight(parameter.name, { ...weight, role: parameter.role, file });
       this.names.set(parameter, name);
       const places = [...parameter.places].sort((a, b) => (order.get(a.node) ?? 0) - (order.get(b.node) ?? 0));
       for (const place of places) this.redirect(name, place);

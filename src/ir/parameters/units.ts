@@ -21,6 +21,11 @@ export interface Unit {
 /** Names that exporters make up: `onnx::MatMul_242`, `val_228`, `/b/Constant_output_0`. */
 const MADE_UP = /^(onnx::|\/)|::|^(val|t|transpose|Identity|Constant)_\d+$/;
 
+/** Whether a name is an exporter's own, and no module's. */
+export function isMadeUp(name: string): boolean {
+  return MADE_UP.test(name);
+}
+
 /** The units of the weights given, in the order of the weights, then of the graph. */
 export function unitsOf(
   graph: Graph,

@@ -115,7 +115,8 @@ class Assembly {
     const sources = new Set(this.constants.map((constant) => constant.name));
     for (const constant of this.constants) {
       const weightName = this.weightName(constant, sources);
-      const weight = this.folder.weightOf(constant, 'constant');
+      const file = this.folder.fileTensorOf(constant);
+      const weight: Weight = { ...this.folder.weightOf(constant, 'constant'), ...(file ? { file } : {}) };
       weights.set(weightName, weight);
       this.tensors.set(weightName, { dtype: weight.dtype, shape: weight.shape });
     }
@@ -188,10 +189,11 @@ class Assembly {
 
   /** A weight whose elements were only moved keeps the name of what it came from. */
   private weightName(constant: Constant, sources: ReadonlySet<string>): string {
-    const moved =
+    const isMoved =
       constant.application?.inputs.length === 1 && isFloating(this.folder.weightOf(constant, 'constant').dtype);
-    const origin = moved ? constant.origin : null;
-    const base = origin?.stated && !sources.has(origin.name) ? origin.name : constant.name;
+    const stated = isMoved && constant.origin?.stated ? constant.origin.name : null;
+    const origin = this.folder.fileTensorOf(constant)?.name ?? stated;
+    const base = origin !== null && !sources.has(origin) ? origin : constant.name;
     let name = base;
     for (let ordinal = 2; this.taken.has(name); ordinal++) name = `${base}.${ordinal}`;
     this.taken.add(name);

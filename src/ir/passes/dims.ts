@@ -1,5 +1,6 @@
 /**
- * @file Named dimensions: `--dim N=4` binds names, and expressions over them (`s0 + 1`, `2*N`) get their values.
+ * @file Named dimensions: `--dim N=4` binds names, and expressions over them (`s0 + 1`, `2*N`) get their values. Dimensions
+ * that are bound by place (input-dimensions.ts) have their sizes already.
  *
  *     sum     := product (('+' | '-') product)*
  *     product := factor (('*' | '/' | '//' | '%') factor)*
@@ -8,6 +9,7 @@
 import { AutoparError } from '../error.js';
 import { MOST_DIMENSIONS } from '../graph.js';
 import type { SourceDimension, SourceValue } from '../onnx/model.js';
+import { shellWord } from '../shell-word.js';
 
 /** The sizes of an input or value; null where one is not bound or not stated. */
 export function boundShape(
@@ -62,7 +64,7 @@ export interface DimensionPlace {
   readonly axis: number;
 }
 
-/** Names of dimensions that `dims` does not bind, with where they occur; '' for those without a name. */
+/** Dimensions that `dims` does not bind, as `--dim` names them (by place, `ids[0]`, where they have no name), with where they occur. */
 export function freeDimensions(
   inputs: readonly SourceValue[],
   dims: ReadonlyMap<string, number>,
@@ -71,7 +73,7 @@ export function freeDimensions(
   for (const input of inputs) {
     input.shape?.forEach((dimension, axis) => {
       if (dimensionSize(dimension, dims) !== null) return;
-      const names = typeof dimension === 'string' ? unboundNames(dimension, dims) : [''];
+      const names = typeof dimension === 'string' ? unboundNames(dimension, dims) : [placeKey(input.name, axis)];
       for (const name of names) {
         const places = free.get(name);
         if (places) places.push({ input, axis });
@@ -80,6 +82,11 @@ export function freeDimensions(
     });
   }
   return free;
+}
+
+/** How dimension `axis` of an input is named where it has no name of its own: `ids[0]`. */
+export function placeKey(input: string, axis: number): string {
+  return `${input}[${axis}]`;
 }
 
 /** `ids [batch, 12] axis 0`. */
@@ -99,10 +106,13 @@ export function evaluateDimension(text: string, dims: ReadonlyMap<string, number
 }
 
 function dimensionSize(dimension: SourceDimension, dims: ReadonlyMap<string, number>): number | null {
-  if (dimension === null) return null;
-  // Some exporters write -1 for a size they do not know.
-  if (typeof dimension === 'number') return dimension >= 0 ? dimension : null;
-  return evaluateDimension(dimension, dims);
+  return typeof dimension === 'string' ? evaluateDimension(dimension, dims) : dimension;
+}
+
+/** Whether a dimension's text is a name, which stands for one size wherever it occurs, and no expression over names. */
+export function isDimensionName(text: string): boolean {
+  const tokens = tokensOf(text);
+  return tokens === null || (tokens.length === 1 && !/^\d/.test(text.trim()));
 }
 
 /** Evaluates while it parses; null spreads from unbound names and malformed text. */
@@ -216,22 +226,24 @@ function placesText(places: readonly DimensionPlace[]): string {
 }
 
 function unbound(free: ReadonlyMap<string, readonly DimensionPlace[]>, file: string): AutoparError {
-  const lines = [...free].map(
-    ([name, places]) => `${name === '' ? 'a dimension without a name' : name} (${placesText(places)})`,
+  const lines = [...free].map(([name, places]) => `${name} (${placesText(places)})`);
+  const whole = [...free].flatMap(([name, places]) =>
+    places.filter(({ input, axis }) => placeKey(input.name, axis) === name),
   );
-  const names = [...free.keys()].filter((name) => name !== '');
+  const [first] = whole;
+  const sizes = first?.input.shape?.map((size) => (typeof size === 'number' ? size : 'SIZE'));
   return new AutoparError(
     'unbound-dimension',
     'input',
     `the model leaves dimensions open: ${lines.join(', ')}`,
     { file },
-    names.length > 0
-      ? `bind them: ${names.map((name) => `--dim ${/^[\w.]+$/.test(name) ? name : `'${name}'`}=SIZE`).join(' ')}`
-      : 'export the model with named or fixed dimensions',
+    `bind them: ${[...free.keys()].map((name) => `--dim ${shellWord(`${name}=SIZE`)}`).join(' ')}${
+      first && sizes ? `; or a whole shape: --shape ${shellWord(`${first.input.name}=${sizes}`)}` : ''
+    }`,
   );
 }
 
-function tooManyDimensions({ name }: SourceValue, rank: number, file: string): AutoparError {
+export function tooManyDimensions({ name }: SourceValue, rank: number, file: string): AutoparError {
   return new AutoparError(
     'tensor-size',
     'input',
@@ -257,6 +269,6 @@ function unranked(input: SourceValue, file: string): AutoparError {
     'input',
     `input '${input.name}' has no shape`,
     { file, tensor: input.name },
-    'export the model with the shapes of its inputs',
+    `give it: --shape ${shellWord(`${input.name}=SIZE,SIZE`)}, or its dimensions: --dim ${shellWord(`${placeKey(input.name, 0)}=SIZE`)} …`,
   );
 }

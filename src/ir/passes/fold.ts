@@ -11,6 +11,7 @@ import {
   type Attributes,
   type ConstantTensor,
   elementCount,
+  type FileTensor,
   type Graph,
   type Node,
   type TensorType,
@@ -21,6 +22,7 @@ import type { InputKind } from '../onnx/model.js';
 import { loadWeight } from '../onnx/tensors.js';
 import { writeOnnx } from '../onnx/writer.js';
 import { attributesKey, tensorKey } from './attributes-key.js';
+import { fileTensor } from './file-tensors.js';
 import { FOLD_LIMIT } from './fold-limit.js';
 
 /** Runs an ONNX model on the inputs given and returns its outputs by name. */
@@ -260,6 +262,11 @@ export class ConstantFolder {
     this.types.set(constant, { dtype: type.dtype, shape: axes.map((axis) => type.shape[axis] ?? 1) });
     this.sources.set(constant, { ...source, turned: { shape: type.shape, order: axes } });
     return true;
+  }
+
+  /** The tensor of the file that a constant is after its dimensions were moved; null where it is none, or one as it is. */
+  fileTensorOf(constant: Constant): FileTensor | null {
+    return fileTensor(constant, (each) => this.types.get(each)?.shape ?? null);
   }
 
   /** What the constant is as a graph's weight, once settled. */

@@ -56,8 +56,9 @@ export function demandsAgree(first: LayoutDemand, second: LayoutDemand, mesh: Me
   return first.counts.join() === second.counts.join();
 }
 
-/** A demand in words: `[dp, -]`, `(4, 1)`. */
+/** A demand as it was written: `[dp, -]`, `(4, 1)`. */
 export function demandText(demand: LayoutDemand, mesh: Mesh): string {
+  if (demand.written) return demandText(demand.written, mesh);
   return demand.kind === 'layout' ? layoutText(demand.layout, mesh) : `(${demand.counts.join(', ')})`;
 }
 

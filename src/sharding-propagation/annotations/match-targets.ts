@@ -3,7 +3,7 @@
  * fits nothing is a mistake, answered with what is near.
  */
 import { AutoparError } from '../../ir/error.js';
-import type { Graph, Node } from '../../ir/graph.js';
+import { fileTensorOf, type Graph, type Node } from '../../ir/graph.js';
 import { nearest, offer } from '../../ir/nearest.js';
 import { moduleText } from '../../ir/onnx/module-path.js';
 import type { PinSource } from '../pin.js';
@@ -27,7 +27,8 @@ export interface GraphNames {
   readonly graph: Graph;
   readonly nodes: ReadonlyMap<string, Node>;
   readonly operators: readonly string[];
-  readonly tensors: readonly string[];
+  /** Tensors by name: by the graph's, and weights by the file's as well. */
+  readonly tensors: ReadonlyMap<string, readonly string[]>;
   /** Path of every module with the nodes inside. */
   readonly modules: ReadonlyMap<string, readonly Node[]>;
   /** Per node the paths of the modules that it is in, outermost first. */
@@ -55,11 +56,20 @@ export function graphNames(graph: Graph): GraphNames {
     graph,
     nodes: new Map(graph.nodes.map((node) => [node.name, node])),
     operators: [...new Set(graph.nodes.map((node) => node.op))],
-    tensors: [...graph.tensors.keys()],
+    tensors: tensorNames(graph),
     modules,
     pathsOf,
     insideBlocks,
   };
+}
+
+function tensorNames(graph: Graph): ReadonlyMap<string, readonly string[]> {
+  const names = new Map<string, readonly string[]>([...graph.tensors.keys()].map((name) => [name, [name]]));
+  for (const name of graph.tensors.keys()) {
+    const file = fileTensorOf(graph, name);
+    if (file && file.name !== name) names.set(file.name, [...(names.get(file.name) ?? []), name]);
+  }
+  return names;
 }
 
 /** What the pin is about. @throws AutoparError `pin-matches-nothing` */
@@ -79,10 +89,10 @@ const FINDERS: Readonly<Record<MatchKind, Finder>> = {
     const found = exact ? [exact] : [...nodes.values()].filter((node) => fits(node.name));
     return { kind: 'nodes', groups: found.map((node) => ({ says: `node ${node.name}`, nodes: [node] })) };
   },
-  tensor: (fits, glob, { graph, tensors }) => ({
-    kind: 'tensors',
-    tensors: graph.tensors.has(glob) ? [glob] : tensors.filter(fits),
-  }),
+  tensor: (fits, glob, { tensors }) => {
+    const found = tensors.get(glob) ?? [...tensors].flatMap(([name, own]) => (fits(name) ? own : []));
+    return { kind: 'tensors', tensors: [...new Set(found)] };
+  },
   op: (fits, _glob, { graph, operators }) => {
     const wanted = new Set(operators.filter(fits));
     const found = graph.nodes.filter((node) => wanted.has(node.op));
@@ -115,7 +125,7 @@ const NAMED: Readonly<Record<MatchKind, string>> = {
 function matchesNothing(kind: MatchKind, glob: string, names: GraphNames, source: PinSource): AutoparError {
   const candidates: Readonly<Record<MatchKind, readonly string[]>> = {
     node: [...names.nodes.keys()],
-    tensor: names.tensors,
+    tensor: [...names.tensors.keys()],
     module: [...names.modules.keys()],
     op: names.operators,
   };

@@ -8,6 +8,7 @@
 import type { Graph, Node } from '../../ir/graph.js';
 import type { NodePlacement, ShardedDimension, ShardingSpec } from '../../ir/onnx/device-annotations.js';
 import type { OnnxModel } from '../../ir/onnx/model.js';
+import { graphDemand, inFile } from '../file-form.js';
 import { deviceCount, indexOn, type Mesh, type SubAxis, subAxes } from '../mesh.js';
 import type { LayoutDemand, OperatorPin, Pin, PinSource } from '../pin.js';
 import { type AxesOfPieces, demandOfAxes } from './layout-demand.js';
@@ -72,12 +73,13 @@ function pinsOfPlacement(placement: NodePlacement, node: Node, file: string, gra
     priority: 0,
     why: null,
   };
-  const demands = new Map<string, LayoutDemand>();
-  for (const spec of placement.tensors) {
-    const shape = graph.tensors.get(spec.tensor)?.shape;
-    if (shape) demands.set(spec.tensor, demandOfSpec(spec, shape, mesh, source));
-  }
-  const side = (names: readonly (string | null)[]) => names.map((name) => demands.get(name ?? '') ?? null);
+  const specs = new Map(placement.tensors.map((spec) => [spec.tensor, spec]));
+  const side = (names: readonly (string | null)[]) =>
+    names.map((name): LayoutDemand | null => {
+      const found = name === null ? null : inFile(graph, name).find((form) => specs.has(form.name));
+      const spec = found && specs.get(found.name);
+      return spec ? graphDemand(demandOfSpec(spec, found.shape, mesh, source), found.file) : null;
+    });
   const [operands, results] = [side(node.inputs), side(node.outputs)];
   const asks = [...operands, ...results].some((demand) => demand !== null);
   const operator: OperatorPin = { kind: 'operator', node: node.name, source, operands, results };

@@ -4,9 +4,10 @@
  * their priorities differ, the higher one holds and the other does not apply there.
  */
 import type { Graph, Node } from '../../ir/graph.js';
-import { typeOf } from '../../ir/graph.js';
+import { fileTensorOf, typeOf } from '../../ir/graph.js';
 import { entryOf } from '../../ir/ops/index.js';
 import { ruleOf, viewOf } from '../../ir/view.js';
+import { graphDemand } from '../file-form.js';
 import type { Mesh } from '../mesh.js';
 import type { LayoutDemand, OperatorPin, Pin, PinSource } from '../pin.js';
 import { contradiction, demandsAgree, demandText, tooManyParts } from './agreement.js';
@@ -57,9 +58,11 @@ function pinsOf(pin: PinAnnotation, file: string | null, names: GraphNames, styl
   const targets = targetsOf(pin, names, source);
   if (targets.kind === 'tensors')
     return targets.tensors.map((tensor): Pin => {
-      const subject = { says: tensor, shape: typeOf(names.graph, tensor).shape };
+      const file = fileTensorOf(names.graph, tensor);
+      const subject = { says: tensor, shape: file?.shape ?? typeOf(names.graph, tensor).shape };
       const demands = tensorDemands(pin, subject, styles.mesh, source);
-      return { kind: 'tensor', tensor, source, demand: theOne(demands, styles.mesh, source, tensor) };
+      const demand = graphDemand(theOne(demands, styles.mesh, source, tensor), file);
+      return { kind: 'tensor', tensor, source, demand };
     });
   return [
     ...operatorPins(pin, targets.groups, styles, source),
@@ -120,7 +123,12 @@ function directPin(
   const view = viewOf(graph, node);
   const rule = ruleOf(view);
   const linear = entryOf(node.op, node.domain)?.linear(view) ?? [];
-  const asked = operatorDemands(pin, subjectsOf(graph, node), mesh, source);
+  const asked = operatorDemands(pin, subjectsOf(graph, node), mesh, source).map((sides) => ({
+    ...sides,
+    operands: sides.operands.map(
+      (demand, index) => demand && graphDemand(demand, fileTensorOf(graph, node.inputs[index] ?? null)),
+    ),
+  }));
   const axes = withFactors && pin.factors ? factorAxes(pin.factors, rule, linear, mesh, source) : null;
   const notations = axes ? [...asked, axes] : asked;
   for (const [index, notation] of notations.entries()) {
@@ -154,7 +162,8 @@ function subjectsOf(graph: Graph, node: Node): Subjects {
   const side = (names: readonly (string | null)[], word: string) =>
     names.map((name, index): Subject | null => {
       const type = name === null ? undefined : graph.tensors.get(name);
-      return type ? { says: `${word} ${index} (${name})`, shape: type.shape } : null;
+      const shape = fileTensorOf(graph, name)?.shape ?? type?.shape;
+      return shape ? { says: `${word} ${index} (${name})`, shape } : null;
     });
   return { operands: side(node.inputs, 'operand'), results: side(node.outputs, 'result') };
 }

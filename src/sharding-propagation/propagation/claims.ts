@@ -6,6 +6,7 @@
  *     operand 0 is split (4, 2)        m is in 4 parts, k in 2, by whichever axes
  *     the result has layout [dp, tp]   of a sum: m and n end up so, cut or scattered; of anything else: they are cut so
  */
+import { demandText } from '../annotations/agreement.js';
 import { layoutText } from '../layout-text.js';
 import { axesSize, type Mesh, type SubAxis } from '../mesh.js';
 import type { LayoutDemand, OperatorPin } from '../pin.js';
@@ -137,7 +138,7 @@ function factorsOf(
       throw refused(
         pin,
         cells,
-        `no factor of dimension ${axis} of its ${side.kind} ${side.index} lies as ${layoutText(demand.layout, mesh)} asks`,
+        `no factor of dimension ${axis} of its ${side.kind} ${side.index} lies as ${demandText(demand, mesh)} asks`,
       );
     return dimension.factors.map((factor, index) => [factor, parts[index] ?? WHOLE] as const);
   });

@@ -4,9 +4,9 @@
  * their priority.
  */
 import type { Graph, Node } from '../../ir/graph.js';
-import { layoutText } from '../layout-text.js';
+import { demandsAgree, demandText } from '../annotations/agreement.js';
 import type { Mesh, SubAxis } from '../mesh.js';
-import { type LayoutDemand, meets, type OperatorPin, type Pin, type PinSource, type TensorPin } from '../pin.js';
+import type { LayoutDemand, OperatorPin, Pin, PinSource, TensorPin } from '../pin.js';
 import { type ChoosePiece, type Claims, type CountedFactors, claimsOf, clashOf } from './claims.js';
 import { axesOfCut, type Cut, cutsOfLayout } from './cut.js';
 import type { OperatorCells } from './operator-cells.js';
@@ -147,7 +147,7 @@ function tensorDemands(
     const known = found.get(tensor);
     const made = { ...tensorDemand(demand, mesh), source, round: roundOf(source) };
     if (!known) found.set(tensor, made);
-    else if (!agree(known.demand, demand, mesh)) {
+    else if (!demandsAgree(known.demand, demand, mesh)) {
       if (known.source.priority > source.priority) overruled.push({ pin: source, by: known.source, at: tensor });
       else throw tensorsContradict(tensor, known, { demand, source }, [], mesh);
     } else if (known.cuts === null) found.set(tensor, made);
@@ -163,7 +163,7 @@ function tensorDemands(
   }
   for (const { input, output } of graph.state) {
     const [before, after] = [found.get(input), found.get(output)];
-    if (before && after && !agree(before.demand, after.demand, mesh))
+    if (before && after && !demandsAgree(before.demand, after.demand, mesh))
       throw tensorsContradict(input, before, after, [output], mesh);
   }
   return found;
@@ -176,12 +176,6 @@ function tensorDemand(demand: LayoutDemand, mesh: Mesh): Pick<TensorDemand, 'dem
   return { demand, cuts, limits: cuts.map((cut): Limit => ({ kind: 'cut', cut })) };
 }
 
-function agree(first: LayoutDemand, second: LayoutDemand, mesh: Mesh): boolean {
-  if (second.kind === 'layout') return meets(first, second.layout, mesh);
-  if (first.kind === 'layout') return meets(second, first.layout, mesh);
-  return first.counts.join() === second.counts.join();
-}
-
 function tensorsContradict(
   tensor: string,
   first: Pick<TensorDemand, 'demand' | 'source'>,
@@ -189,10 +183,8 @@ function tensorsContradict(
   path: readonly string[],
   mesh: Mesh,
 ) {
-  const text = (demand: LayoutDemand) =>
-    demand.kind === 'layout' ? layoutText(demand.layout, mesh) : `(${demand.counts.join(', ')})`;
-  const dimension = differing(first.demand, second.demand, mesh);
-  const clash = `dimension ${dimension} differs, it is ${text(first.demand)} by the first and ${text(second.demand)} by the second`;
+  const dimension = differing(first.demand.written ?? first.demand, second.demand.written ?? second.demand, mesh);
+  const clash = `dimension ${dimension} differs, it is ${demandText(first.demand, mesh)} by the first and ${demandText(second.demand, mesh)} by the second`;
   return pinsContradict({ source: first.source, path: [] }, { source: second.source, path }, tensor, clash);
 }
 

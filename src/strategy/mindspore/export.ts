@@ -3,7 +3,8 @@
  * passed on, dimensions cut in pieces, a parameter that two operators hold in two layouts, and all that its file lacks
  * (docs/checkpoints.md).
  */
-import { type Graph, typeOf } from '../../ir/graph.js';
+import { fileTensorOf, type Graph } from '../../ir/graph.js';
+import { fileLayout, fileShape } from '../../sharding-propagation/file-form.js';
 import { type Layout, sameBlocks } from '../../sharding-propagation/layout.js';
 import { layoutText } from '../../sharding-propagation/layout-text.js';
 import type { Mesh } from '../../sharding-propagation/mesh.js';
@@ -33,7 +34,9 @@ export function mindSporeStrategy(graph: Graph, placed: PlacedPlan, stage?: numb
   const inside = stageMesh(mesh);
   const keys = strategyKeys(graph);
   // MindSpore derives what gradients and updates do from the forward's strategies, and saves none of them.
-  const forward = placed.operators.filter(({ node }) => node.phase === 'forward');
+  const forward = placed.operators
+    .filter(({ node }) => node.phase === 'forward')
+    .map((operator) => ({ ...operator, operands: operandsInFile(graph, operator) }));
   const chosen = forward.filter((operator) => stage === undefined || operator.stage === stage);
   const stages = new Set(chosen.map((operator) => operator.stage));
   const perKey = <Value>(value: (operator: PlacedOperator) => Value | null): ReadonlyMap<string, Value> =>
@@ -64,6 +67,11 @@ export function mindSporeStrategy(graph: Graph, placed: PlacedPlan, stage?: numb
     ],
     leftOut,
   };
+}
+
+/** Operands' layouts, of weights in the file's dimensions. */
+function operandsInFile(graph: Graph, { node, operands }: PlacedOperator): PlacedOperator['operands'] {
+  return operands.map((layout, index) => layout && fileLayout(layout, fileTensorOf(graph, node.inputs[index] ?? null)));
 }
 
 /** Device matrices of MindSpore cover the devices of one stage. */
@@ -108,7 +116,7 @@ function parameterLayouts(
     const device = deviceLayout(layout, mesh);
     if (device) {
       const { deviceMatrix, tensorMap } = device;
-      parameters.set(name, { deviceMatrix, tensorMap, shape: typeOf(graph, tensor).shape, ...NO_OPTIMIZER_SHARDS });
+      parameters.set(name, { deviceMatrix, tensorMap, shape: fileShape(graph, tensor), ...NO_OPTIMIZER_SHARDS });
     } else {
       leftOut.push(tensor);
       notes.push(

@@ -5,9 +5,10 @@
  * the name after the underscore is taken, if there is just one: MindSpore's primitive may be another than ours.
  */
 import { AutoparError } from '../../ir/error.js';
-import { type Graph, type Node, typeOf } from '../../ir/graph.js';
+import type { Graph, Node } from '../../ir/graph.js';
 import { offer } from '../../ir/nearest.js';
 import type { AnnotationRecord, PinRecord } from '../../sharding-propagation/annotations/annotation.js';
+import { fileShape } from '../../sharding-propagation/file-form.js';
 import { layoutText } from '../../sharding-propagation/layout-text.js';
 import { deviceCount, type Mesh } from '../../sharding-propagation/mesh.js';
 import { exactly, pinDocument } from '../pin-document.js';
@@ -115,7 +116,7 @@ function checkSplits(node: Node, { splits }: KeyedStrategy, graph: Graph, file: 
     );
   }
   splits.forEach((counts, index) => {
-    const { shape } = typeOf(graph, operands[index] ?? '');
+    const shape = fileShape(graph, operands[index] ?? '');
     if (counts.length !== shape.length) {
       throw mismatch(
         file,
@@ -154,7 +155,7 @@ function parameterPins(
       strangers.push(name);
       continue;
     }
-    const layout = layoutOfDevices(said, typeOf(graph, tensor).shape, mesh);
+    const layout = layoutOfDevices(said, fileShape(graph, tensor), mesh);
     const other =
       layout && (asked.get(tensor) ?? []).find(({ counts }) => counts.join() !== splitCounts(layout, mesh).join());
     if (other) notes.push(`parameter ${tensor} is read otherwise by ${other.node}; the operators' split counts decide`);
@@ -162,7 +163,7 @@ function parameterPins(
     else {
       const map = said.tensorMap.map((axes) => (axes.length === 1 ? `${axes[0]}` : `(${axes.join(', ')})`)).join(', ');
       notes.push(
-        `parameter ${tensor}: device matrix (${said.deviceMatrix.join(', ')}) with tensor map (${map}) is no layout of [${typeOf(graph, tensor).shape.join(', ')}] on this mesh; left free`,
+        `parameter ${tensor}: device matrix (${said.deviceMatrix.join(', ')}) with tensor map (${map}) is no layout of [${fileShape(graph, tensor).join(', ')}] on this mesh; left free`,
       );
     }
   }

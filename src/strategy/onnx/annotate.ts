@@ -8,6 +8,7 @@
  * metadata_props, so that reading it back gives the same plan.
  */
 import { AutoparError } from '../../ir/error.js';
+import type { Graph } from '../../ir/graph.js';
 import type {
   Integer64,
   ModelProto,
@@ -16,6 +17,7 @@ import type {
   ShardingSpecProto,
 } from '../../ir/onnx/schema.js';
 import { integerOf } from '../../ir/onnx/tensors.js';
+import { fileLayout, inFile } from '../../sharding-propagation/file-form.js';
 import { isReplicated, type Layout } from '../../sharding-propagation/layout.js';
 import type { Mesh } from '../../sharding-propagation/mesh.js';
 import { deviceCount } from '../../sharding-propagation/mesh.js';
@@ -86,7 +88,7 @@ export function nodeConfigurations(
     const named = new Set([...(node.input ?? []), ...(node.output ?? [])].filter((name) => name !== ''));
     return {
       configuration_id: CONFIGURATION,
-      sharding_spec: specsOf(named, operators, mesh),
+      sharding_spec: specsOf(named, placed.graph, operators, mesh),
       pipeline_stage: first.stage,
     };
   });
@@ -95,12 +97,15 @@ export function nodeConfigurations(
 /** A layout per tensor of the node that the plan knows; whole tensors need none. */
 function specsOf(
   named: ReadonlySet<string>,
+  graph: Graph,
   operators: readonly PlacedOperator[],
   mesh: Mesh,
 ): readonly ShardingSpecProto[] {
   const layouts = new Map<string, Layout>();
   const put = (tensor: string | null, layout: Layout | null) => {
-    if (tensor !== null && layout && named.has(tensor) && !layouts.has(tensor)) layouts.set(tensor, layout);
+    if (tensor === null || !layout) return;
+    const form = inFile(graph, tensor).find(({ name }) => named.has(name));
+    if (form && !layouts.has(form.name)) layouts.set(form.name, fileLayout(layout, form.file));
   };
   for (const operator of operators) {
     for (const [operand, tensor] of operator.node.inputs.entries()) put(tensor, operator.operands[operand] ?? null);

@@ -3,11 +3,12 @@
  * others, pins on the model.
  */
 import { AutoparError } from '../../ir/error.js';
-import type { Graph, Node } from '../../ir/graph.js';
+import { fileTensorOf, type Graph, type Node } from '../../ir/graph.js';
 import { offer } from '../../ir/nearest.js';
 import type { ModelProto, NodeDeviceConfigurationProto, NodeProto, ShardingSpecProto } from '../../ir/onnx/schema.js';
 import { integerOf } from '../../ir/onnx/tensors.js';
 import type { AnnotationRecord, PinRecord } from '../../sharding-propagation/annotations/annotation.js';
+import { fileLayout, inFile, inFileOrder } from '../../sharding-propagation/file-form.js';
 import { layoutText } from '../../sharding-propagation/layout-text.js';
 import { deviceCount, type Mesh, makeMesh } from '../../sharding-propagation/mesh.js';
 import { exactly, pinDocument } from '../pin-document.js';
@@ -79,8 +80,13 @@ export function annotationPins(model: ModelProto, graph: Graph, options: Annotat
   );
   const notes: string[] = [];
   const made = new OperatorsOfFile(graph);
+  const shapes: Shapes = new Map(
+    [...graph.tensors.keys()].flatMap((tensor) =>
+      inFile(graph, tensor).map((form): [string, readonly number[]] => [form.name, form.shape]),
+    ),
+  );
   const places = annotated.map(({ node, own }): AnnotatedOperators => {
-    const specs = specsOf(node, own, graph, devices, file, notes);
+    const specs = specsOf(node, own, shapes, devices, file, notes);
     return {
       operators: made.of(node),
       specs,
@@ -88,7 +94,7 @@ export function annotationPins(model: ModelProto, graph: Graph, options: Annotat
     };
   });
   const specs = places.flatMap((place) => place.specs);
-  const mesh = options.mesh ?? likelyMesh(specs, graph, devices);
+  const mesh = options.mesh ?? likelyMesh(specs, shapes, devices);
   const here = options.devices ?? deviceCount(mesh);
   if (here !== devices || deviceCount(mesh) !== devices) {
     throw new AutoparError(
@@ -102,6 +108,9 @@ export function annotationPins(model: ModelProto, graph: Graph, options: Annotat
   const pins = operatorPins(places, graph, mesh, notes);
   return { mesh, pins: pinDocument(mesh, pins), notes };
 }
+
+/** By tensor of the file. */
+type Shapes = ReadonlyMap<string, readonly number[]>;
 
 /** A node of the file with the operators that it became. */
 interface AnnotatedOperators {
@@ -147,7 +156,7 @@ function chosenConfiguration(
 function specsOf(
   node: NodeProto,
   own: NodeDeviceConfigurationProto,
-  graph: Graph,
+  shapes: Shapes,
   devices: number,
   file: string,
   notes: string[],
@@ -158,12 +167,12 @@ function specsOf(
     const place = { node: label, tensor };
     if (![...(node.input ?? []), ...(node.output ?? [])].includes(tensor))
       throw badAnnotation(file, `node ${label} annotates tensor ${tensor}, which it neither reads nor makes`, place);
-    const type = graph.tensors.get(tensor);
-    if (!type) {
+    const shape = shapes.get(tensor);
+    if (!shape) {
       notes.push(`tensor ${tensor} of node ${label} is folded away; its annotation says nothing`);
       return [];
     }
-    const spec = readSpec(proto, type.shape.length);
+    const spec = readSpec(proto, shape.length);
     if (typeof spec === 'string')
       throw badAnnotation(file, `the sharding of tensor ${tensor} at node ${label}: ${spec}`, place);
     const beyond = spec.holders.flat().find((device) => device >= devices);
@@ -177,7 +186,7 @@ function specsOf(
  * Of all dp · tp the one on which most specs are layouts; of equals the one on which most of them take axes whole, and of
  * those the one with the larger tp.
  */
-function likelyMesh(specs: readonly ReadSpec[], graph: Graph, devices: number): Mesh {
+function likelyMesh(specs: readonly ReadSpec[], shapes: Shapes, devices: number): Mesh {
   const distinct = [...new Map(specs.map((spec) => [JSON.stringify([spec.cuts, spec.holders]), spec])).values()];
   let best: { readonly mesh: Mesh; readonly fitting: number; readonly plain: number } | undefined;
   for (let dp = 1; dp <= devices; dp++) {
@@ -186,7 +195,7 @@ function likelyMesh(specs: readonly ReadSpec[], graph: Graph, devices: number): 
       ['dp', dp],
       ['tp', devices / dp],
     ]);
-    const layouts = distinct.flatMap((spec) => layoutOfSpec(spec, shapeOf(graph, spec.tensor), mesh) ?? []);
+    const layouts = distinct.flatMap((spec) => layoutOfSpec(spec, shapes.get(spec.tensor) ?? [], mesh) ?? []);
     const fitting = layouts.length;
     const plain = layouts.filter((layout) => !layoutText(layout, mesh).includes('.')).length;
     if (!best || fitting > best.fitting || (fitting === best.fitting && plain > best.plain))
@@ -208,11 +217,11 @@ function operatorPins(
   for (const { operators, specs, stage } of places) {
     for (const operator of operators) {
       const before = asked.get(operator) ?? { specs: [], stage: null };
-      before.specs.push(...specs.filter(({ tensor }) => touches(operator, tensor)));
+      before.specs.push(...specs.filter(({ tensor }) => touches(operator, tensor, graph)));
       if (staged) before.stage ??= stage;
       asked.set(operator, before);
     }
-    const inside = specs.find(({ tensor }) => !operators.some((operator) => touches(operator, tensor)));
+    const inside = specs.find(({ tensor }) => !operators.some((operator) => touches(operator, tensor, graph)));
     if (inside) notes.push(`tensor ${inside.tensor} is neither read nor made once the model is imported; left free`);
   }
   return graph.nodes.flatMap((node) => {
@@ -224,37 +233,41 @@ function operatorPins(
   });
 }
 
-function touches({ inputs, outputs }: Node, tensor: string): boolean {
-  return inputs.includes(tensor) || outputs.includes(tensor);
+function touches({ inputs, outputs }: Node, tensor: string, graph: Graph): boolean {
+  return [...inputs, ...outputs].some(
+    (name) => name !== null && inFile(graph, name).some((form) => form.name === tensor),
+  );
 }
 
-/** Layouts, and counts where no layout fits, at the places of operands and results. */
+/** Layouts, and counts where no layout fits, at the places of operands and results: of weights in the file's dimensions. */
 function sides(node: Node, specs: readonly ReadSpec[], graph: Graph, mesh: Mesh): Pick<PinRecord, 'layout' | 'split'> {
   const byTensor = new Map(specs.map((spec) => [spec.tensor, spec]));
-  const found = new Map(
-    [...byTensor].map(([tensor, spec]) => [tensor, layoutOfSpec(spec, shapeOf(graph, tensor), mesh)]),
-  );
-  const at = <Value>(names: readonly (string | null)[], value: (tensor: string) => Value | null) => {
-    const values = names.map((name) => (name !== null && byTensor.has(name) ? value(name) : null));
+  const said = (name: string | null) => {
+    const form = name === null ? undefined : inFile(graph, name).find((each) => byTensor.has(each.name));
+    const spec = form && byTensor.get(form.name);
+    if (!form || !spec) return null;
+    // What is said of a folded operator's result is about the weight.
+    const file = form.file ? null : fileTensorOf(graph, name);
+    const layout = layoutOfSpec(spec, form.shape, mesh);
+    return { layout: layout && fileLayout(layout, file), counts: inFileOrder(countsOfSpec(spec), file, 1) };
+  };
+  const at = <Value>(
+    names: readonly (string | null)[],
+    value: (of: NonNullable<ReturnType<typeof said>>) => Value | null,
+  ) => {
+    const values = names.map((name) => {
+      const of = said(name);
+      return of && value(of);
+    });
     return values.some((item) => item !== null) ? values : undefined;
   };
-  const both = <Value>(value: (tensor: string) => Value | null) => {
+  const both = <Value>(value: (of: NonNullable<ReturnType<typeof said>>) => Value | null) => {
     const [read, made] = [at(node.inputs, value), at(node.outputs, value)];
     return read || made ? { ...(read ? { in: read } : {}), ...(made ? { out: made } : {}) } : undefined;
   };
-  const layout = both((tensor) => {
-    const of = found.get(tensor);
-    return of ? layoutText(of, mesh) : null;
-  });
-  const split = both((tensor) => {
-    const spec = byTensor.get(tensor);
-    return spec && !found.get(tensor) ? countsOfSpec(spec) : null;
-  });
+  const layout = both((of) => of.layout && layoutText(of.layout, mesh));
+  const split = both((of) => (of.layout ? null : of.counts));
   return { ...(layout ? { layout } : {}), ...(split ? { split } : {}) };
-}
-
-function shapeOf(graph: Graph, tensor: string): readonly number[] {
-  return graph.tensors.get(tensor)?.shape ?? [];
 }
 
 /** A configuration without what does not matter: 64-bit integers as numbers, the order of specs. */
