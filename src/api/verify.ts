@@ -10,8 +10,7 @@ import { runOnnx } from '../runtime/reference.js';
 import { runProgram } from '../runtime/run-program.js';
 import type { Arrays } from './arrays.js';
 import { type Comparison, compareTensors, defaultTolerance, type TieTest } from './compare.js';
-import { compiledModel } from './compiled-model.js';
-import { readCompiled } from './folder.js';
+import { compiledModel, readRunnable } from './compiled-model.js';
 import type { ImportedModel } from './import.js';
 import { randomInputs, readInputs } from './inputs.js';
 import { checkLabels, labelBounds } from './labels.js';
@@ -43,7 +42,7 @@ export interface VerifyResult {
 }
 
 /**
- * Runs program and model on the same inputs and compares.
+ * Runs model and program on the same inputs and compares. The model runs first: where ONNX Runtime cannot run it, no program of it can.
  * @throws AutoparError where the folder, the model or the inputs cannot be used; a difference is no error but a result.
  */
 export async function verify(options: VerifyOptions): Promise<VerifyResult> {
@@ -54,13 +53,6 @@ export async function verify(options: VerifyOptions): Promise<VerifyResult> {
     : randomInputs(imported.graph, options.seed ?? 0, labelBounds(imported.training));
   checkLabels(inputs, imported.training ?? null, options.inputs);
   const crossing = options.tensors ? crossingTensors(program, imported.graph) : [];
-  progress('running the program');
-  const result = await runProgram(options.directory, inputs, {
-    steps: 1,
-    warmup: 0,
-    collect: crossing,
-    ...(options.signal ? { signal: options.signal } : {}),
-  });
   progress('running the model');
   const orderings = orderedOutputs(imported.graph);
   const extra = [
@@ -69,6 +61,13 @@ export async function verify(options: VerifyOptions): Promise<VerifyResult> {
   const fromFile = file === null ? null : await runFile(file, { ...constants, ...inputs });
   const fromGraph = fromFile && extra.length === 0 ? {} : await runGraph(imported.graph, inputs, extra);
   const expected = fromFile ?? fromGraph;
+  progress('running the program');
+  const result = await runProgram(options.directory, inputs, {
+    steps: 1,
+    warmup: 0,
+    collect: crossing,
+    ...(options.signal ? { signal: options.signal } : {}),
+  });
   const computedIn = new Set([...flattenBlocks(imported.graph).tensors.values()].map((type) => type.dtype));
   const compare = (name: string, actual: Arrays, reference: Arrays): Comparison => {
     const [a, b] = [actual[name], reference[name]];
@@ -94,7 +93,7 @@ async function runFile(file: string, inputs: Arrays): Promise<Arrays | null> {
   try {
     return await runOnnx(file, inputs);
   } catch (error) {
-    if (error instanceof AutoparError && error.exit === 'backendAbsent') throw error;
+    if (error instanceof AutoparError && error.code === 'backend-absent') throw error;
     return null;
   }
 }
@@ -115,7 +114,7 @@ export interface Compiled {
  * @throws AutoparError `model-changed` where the model is not the one that was compiled.
  */
 export async function openCompiled(directory: string, model?: string): Promise<Compiled> {
-  const { source, plan, program } = await readCompiled(directory);
+  const { source, plan, program } = await readRunnable(directory, model);
   const { whole, file, constants } = await compiledModel(directory, source, plan, model);
   const runnable = source.globalBatch === null && source.randomWeights === null && !source.training;
   return { imported: whole, file: runnable && whole.weightsPresent ? file : null, constants, program };

@@ -52,7 +52,7 @@ export function programOf(graph: Graph, sharded: ShardedGraph, model: Program['m
     const segment = makeSegment(step.nodes, around);
     const file = `segments/${segment.id}.onnx`;
     files.set(file, segment.model);
-    segments[segment.id] = segmentRecord(segment, file);
+    segments[segment.id] ??= segmentRecord(segment, file);
     const first = step.nodes[0] as ComputeNode;
     return {
       kind: 'compute',
@@ -193,6 +193,7 @@ function segmentRecord(segment: Segment, file: string): ProgramSegment {
     temporaryBytes: segment.temporaryBytes,
     flops: segment.flops,
     operators: segment.operators,
+    nodes: segment.nodes,
   };
 }
 

@@ -70,7 +70,14 @@ export type WeightSource =
     }
   /** All zeros, of so many bytes: the moments of an optimizer that has not begun. */
   | { readonly kind: 'zero'; readonly length: number }
-  | { readonly kind: 'absent' };
+  | { readonly kind: 'absent'; readonly data?: MissingData };
+
+/** The data file that a model names for a weight's value, and why the value cannot be read from it. */
+export interface MissingData {
+  /** As the model writes it. */
+  readonly location: string;
+  readonly problem: 'missing' | 'folder' | 'outside';
+}
 
 /** A parameter, buffer or folded constant: a graph-level value that is no input. */
 export interface Weight extends TensorType {
