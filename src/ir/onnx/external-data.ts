@@ -14,25 +14,31 @@ export interface DataFile {
   readonly size: number;
 }
 
-const PROBLEMS: Readonly<
-  Record<
-    MissingData['problem'],
-    { readonly code: string; readonly says: string; readonly remedy: (location: string) => string }
-  >
-> = {
+interface Problem {
+  readonly code: string;
+  /** Of one file, and of several. */
+  readonly says: string;
+  readonly many: string;
+  readonly remedy: (location: string) => string;
+}
+
+const PROBLEMS: Readonly<Record<MissingData['problem'], Problem>> = {
   missing: {
     code: 'external-data-missing',
     says: 'is not there',
+    many: 'are not there',
     remedy: (location) => `put ${location} next to the model`,
   },
   folder: {
     code: 'external-data-missing',
     says: 'is a folder',
+    many: 'are folders',
     remedy: () => 'put the data file in its place, or correct the name in the model',
   },
   outside: {
     code: 'external-data-outside',
     says: "is outside the model's folder",
+    many: "are outside the model's folder",
     remedy: () => 'put the data file in the folder of the model or below it, and correct the name in the model',
   },
 };
@@ -56,6 +62,18 @@ export function isMissing(data: DataFile | MissingData): data is MissingData {
 /** `is not there`. */
 export function problemText({ problem }: MissingData): string {
   return PROBLEMS[problem].says;
+}
+
+/** `a.bin, b.bin are not there`, a part for each problem; the first three files of each are named. */
+export function problemsText(missing: readonly MissingData[]): string {
+  return Object.entries(PROBLEMS)
+    .flatMap(([problem, { says, many }]) => {
+      const names = missing.flatMap((data) => (data.problem === problem ? [data.location] : []));
+      if (names.length === 0) return [];
+      const rest = names.length > 3 ? ` and ${names.length - 3} more` : '';
+      return [`${names.slice(0, 3).join(', ')}${rest} ${names.length === 1 ? says : many}`];
+    })
+    .join(', ');
 }
 
 /** What to do about it, in an imperative. */

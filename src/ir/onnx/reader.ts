@@ -6,8 +6,7 @@ import { stat } from 'node:fs/promises';
 import { resolve } from 'node:path';
 import { type DType, dtypeOfOnnx } from '../dtype.js';
 import { AutoparError } from '../error.js';
-import type { MissingData } from '../graph.js';
-import { dataFile, isMissing, problemText } from './external-data.js';
+import { dataFile, isMissing, problemsText } from './external-data.js';
 import {
   functionKey,
   type Initializer,
@@ -172,7 +171,7 @@ function modelOf(proto: ModelProto, file: string): OnnxModel {
     kinds,
     recorded: recordedNames(graph),
     multiDevice: multiDeviceOf(proto),
-    notes: missing.length > 0 ? [`weights are absent: ${missingText(missing)}; planning needs none`] : [],
+    notes: missing.length > 0 ? [`weights are absent: ${problemsText(missing)}; planning needs none`] : [],
   };
 }
 
@@ -375,10 +374,4 @@ function functionOf(proto: FunctionProto, outer: Context): [string, SourceFuncti
 
 function entry(entries: readonly EntryProto[] | undefined, key: string): string | undefined {
   return entries?.find((item) => item.key === key)?.value;
-}
-
-/** The first three of them, and how many more. */
-function missingText(missing: readonly MissingData[]): string {
-  const shown = missing.slice(0, 3).map((data) => `${data.location} ${problemText(data)}`);
-  return [...shown, ...(missing.length > 3 ? [`${missing.length - 3} more files`] : [])].join(', ');
 }
