@@ -1,7 +1,9 @@
 /** Everything `npm test` runs, and what takes minutes: `npm run test:all`. */
+import fast from './ava.config.mjs';
+
 export default {
-  files: ['dist/test/**/*.test.js', 'dist/test/**/*.slow.js'],
-  require: ['./dist/test/scratch.js'],
-  environmentVariables: { AUTOPAR_TESTS: 'all' },
+  ...fast,
+  files: [...fast.files, 'dist/test/**/*.slow.js'],
+  environmentVariables: { ...fast.environmentVariables, AUTOPAR_TESTS: 'all' },
   timeout: '15m',
 };

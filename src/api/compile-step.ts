@@ -33,6 +33,8 @@ export interface CompileStepOptions extends Omit<StepSearchOptions, 'loss' | 'pr
 export interface CompiledStep {
   readonly directory: string;
   readonly plan: Plan;
+  /** What the user should know, a line each. */
+  readonly notes: readonly string[];
   /** With the sizes that were looked at, where the objective was a part of the cluster. */
   readonly search: StepSearch & Partial<Pick<ClusterSearch, 'sizes'>>;
 }
@@ -82,7 +84,39 @@ export async function compileStep({ output, force, training, ...options }: Compi
       ...(training ? { training: { ...training, precision: training.precision ?? 'bf16' } } : {}),
     },
   });
-  return { directory: path.normalize(directory), plan, search };
+  return {
+    directory: path.normalize(directory),
+    plan,
+    notes: [...idlePins(options, search), ...unpriced(training)],
+    search,
+  };
+}
+
+/** What of training is kept in the plan, and changes no price. */
+function unpriced(training: Training | undefined): readonly string[] {
+  if (!training) return [];
+  const { optimizer, trainable = [], frozen = [] } = training;
+  return [
+    ...(trainable.length + frozen.length > 0
+      ? ['--trainable and --frozen are kept in the plan; the step is priced with every parameter trained']
+      : []),
+    ...(optimizer.kind === 'sgd'
+      ? ['--optimizer sgd is kept in the plan; the step is priced with the two moments of adam']
+      : []),
+  ];
+}
+
+/** Options of a pipeline where the best plan has none. */
+function idlePins(
+  { schedule, virtualStages }: Omit<CompileStepOptions, 'training'>,
+  { simulation }: StepSearch,
+): readonly string[] {
+  if (simulation.configuration.degrees.pp > 1) return [];
+  const given = [
+    ...(schedule === undefined ? [] : [`--schedule ${schedule}`]),
+    ...(virtualStages === undefined ? [] : [`--virtual-stages ${virtualStages}`]),
+  ];
+  return given.map((option) => `${option} has no effect: the best plan has no pipeline; --pp 2 or more asks for one`);
 }
 
 /** The search's bound of the seconds; of the memory objective no more is known of them than whether it ended. */

@@ -6,6 +6,7 @@ import type { ConstantTensor } from '../ir/graph.js';
 import { interruptible } from '../ir/interruption.js';
 import type { PlanResult } from '../search/plan.js';
 import type { Plan } from '../strategy/plan.js';
+import { weightsNeeded } from './absent-weights.js';
 import { loadedPins, saveStrategy } from './config-checkpoints.js';
 import { emit, refuseUnlowered } from './emit.js';
 import { checkTarget, defaultFolder } from './folder.js';
@@ -124,16 +125,21 @@ export async function compile(options: CompileOptions): Promise<CompileResult> {
     ...(options.signal ? { signal: options.signal } : {}),
   });
   const saved = await saveStrategy(options.config, directory, modelOptions);
-  const verification =
-    options.verify && emitted.programWritten
-      ? await verify({
-          directory,
-          model: options.model,
-          seed,
-          onProgress: progress,
-          ...(options.signal ? { signal: options.signal } : {}),
-        })
-      : undefined;
+  if (options.verify && !emitted.programWritten)
+    throw weightsNeeded(
+      imported,
+      '--verify needs a program, and none was written',
+      `--init random makes values; the plan is in ${directory}`,
+    );
+  const verification = options.verify
+    ? await verify({
+        directory,
+        model: options.model,
+        seed,
+        onProgress: progress,
+        ...(options.signal ? { signal: options.signal } : {}),
+      })
+    : undefined;
   return {
     directory,
     plan: planned.plan,

@@ -2,11 +2,14 @@
  * @file The model of a compiled folder, imported again as it was compiled.
  */
 import path from 'node:path';
+import { AutoparError } from '../ir/error.js';
 import { checkFingerprint } from '../strategy/fingerprint.js';
 import type { Plan } from '../strategy/plan.js';
+import { readPlan } from '../strategy/plan-json.js';
+import { weightsNeeded } from './absent-weights.js';
 import type { Arrays } from './arrays.js';
 import { readArrays } from './arrays.js';
-import { CONSTANTS_FILE, type Source } from './folder.js';
+import { CONSTANTS_FILE, type CompiledParts, readCompiled, readSource, type Source } from './folder.js';
 import { type ImportedModel, importModel } from './import.js';
 import { trainedModel, withTraining } from './training.js';
 import { importedFor } from './training-form.js';
@@ -20,6 +23,31 @@ export interface CompiledModel {
   readonly file: string;
   /** Values that inputs were fixed to. */
   readonly constants: Arrays;
+}
+
+/**
+ * The parts of a compiled folder that holds a program.
+ * @throws AutoparError as `readCompiled`; naming the data file where there is no program because the model has no weights
+ */
+export async function readRunnable(directory: string, model?: string): Promise<CompiledParts> {
+  try {
+    return await readCompiled(directory);
+  } catch (error) {
+    if (!(error instanceof AutoparError) || error.code !== 'no-program') throw error;
+    const source = await readSource(directory);
+    if (source.model === '' && model === undefined) throw error;
+    const plan = await readPlan(path.join(directory, 'plan.json'));
+    const { planned } = await compiledModel(directory, source, plan, model).catch(() => {
+      throw error;
+    });
+    if (planned.weightsPresent) throw error;
+    throw weightsNeeded(
+      planned,
+      `${directory} holds a plan but no program`,
+      'compile with --init random, which makes values',
+      error.code,
+    );
+  }
 }
 
 /**

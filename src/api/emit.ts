@@ -9,6 +9,7 @@ import { AutoparError } from '../ir/error.js';
 import { listening } from '../ir/interruption.js';
 import { writeFileAtomic, writeFolderAtomic, writeJsonAtomic } from '../program/atomic.js';
 import { planDigest, planToJson } from '../strategy/plan-json.js';
+import { absentText, refuseWrongData } from './absent-weights.js';
 import { type Arrays, writeArrays } from './arrays.js';
 import { relativeTo } from './emit-plan.js';
 import { CONSTANTS_FILE, checkTarget, type Source, type SourceDecisions } from './folder.js';
@@ -114,6 +115,6 @@ function reasonWithout({ imported, plan }: PlannedModel, options: EmitOptions): 
   if (options.planOnly) return 'no program was written, as --plan-only says';
   refuseUnlowered(plan);
   if (imported.weightsPresent) return null;
-  const missing = [...imported.graph.weights.values()].filter((weight) => weight.source.kind === 'absent').length;
-  return `no program was written: ${missing} weights have no values in ${path.basename(imported.file)} (--init random makes some)`;
+  refuseWrongData(imported);
+  return `no program was written: ${absentText(imported)} (--init random makes some)`;
 }

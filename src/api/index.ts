@@ -1,5 +1,5 @@
 /**
- * @file The public interface: one function per verb. The command line uses nothing else.
+ * @file The public interface: one function per verb, which checks its options as the command line does (verbs.ts).
  */
 export { AutoparError, type ErrorPlace, EXIT } from '../ir/error.js';
 export type { ConstantTensor, Graph, TensorType } from '../ir/graph.js';
@@ -23,8 +23,9 @@ export {
   setParallelConfig,
   writeAnnotations,
 } from './annotations.js';
-export { type CompileOptions, type CompileResult, compile } from './compile.js';
-export { type EmitOptions, type Emitted, emit } from './emit.js';
+export type { CompileResult } from './compile.js';
+export type { CompiledStep } from './compile-step.js';
+export type { Emitted } from './emit.js';
 export {
   type Explainable,
   explainablePlan,
@@ -34,15 +35,38 @@ export {
 export { type ExplainableFolder, explainMemory, openExplainable } from './explain-compiled.js';
 export { explainMesh } from './explain-mesh.js';
 export { explainOperator, type OperatorExplanation } from './explain-operator.js';
-export { type ImportedModel, type ImportOptions, importModel } from './import.js';
-export { type Inspection, type InspectOptions, inspect } from './inspect.js';
+export type { ImportedModel } from './import.js';
+export type { Inspection } from './inspect.js';
 export type { AxisUse } from './mesh-axes.js';
 export { type Held, type HeldKind, type PeakMemory, peakMemory } from './peak-memory.js';
-export { type PlannedModel, type PlanningOptions, plan } from './plan.js';
-export { type MachineProfile, type ProfileOptions, profile } from './profile.js';
-export { type RunCompiledOptions, type RunReport, runCompiled, runCompiled as run } from './run.js';
-export { type SimulateOptions, type Simulation, simulate } from './simulate.js';
+export type { PlannedModel } from './plan.js';
+export type { MachineProfile } from './profile.js';
+export type { RunReport } from './run.js';
+export type { Simulation } from './simulate.js';
 export * from './strategy.js';
 export { type RecutOptions, recut } from './strategy-weights.js';
 export { type Training, withTraining } from './training.js';
-export { type VerifyOptions, type VerifyResult, verify } from './verify.js';
+export {
+  type CompileOptions,
+  type CompileStepOptions,
+  compile,
+  compileStep,
+  type EmitOptions,
+  emit,
+  type ImportOptions,
+  type InspectOptions,
+  importModel,
+  inspect,
+  type PlanningOptions,
+  type ProfileOptions,
+  plan,
+  profile,
+  type RunCompiledOptions,
+  runCompiled,
+  runCompiled as run,
+  type SimulateOptions,
+  simulate,
+  type VerifyOptions,
+  verify,
+} from './verbs.js';
+export type { VerifyResult } from './verify.js';

@@ -4,8 +4,11 @@
  */
 
 import { weightBytes } from '../codegen/weights.js';
+import { flattenBlocks } from '../ir/blocks/flatten-blocks.js';
 import type { ConstantTensor, Graph } from '../ir/graph.js';
 import { writeOnnx } from '../ir/onnx/writer.js';
+import type { ProgramNode } from '../program/program.js';
+import { type Complaint, meantBy } from '../runtime/no-kernel.js';
 import { runOnnx } from '../runtime/reference.js';
 import type { Arrays } from './arrays.js';
 
@@ -21,7 +24,11 @@ export async function runGraph(graph: Graph, inputs: Arrays, extra: readonly str
   const outputs = [...new Set([...graph.outputs, ...extra])];
   const computed = new Set(graph.nodes.flatMap((node) => node.outputs));
   const direct = outputs.filter((name) => computed.has(name));
-  const results = await runOnnx(writeOnnx({ ...graph, weights, outputs: direct }), { ...inputs, ...first });
+  const results = await runOnnx(
+    writeOnnx({ ...graph, weights, outputs: direct }),
+    { ...inputs, ...first },
+    { nodeOf: (complaint) => nodeOf(graph, complaint) },
+  );
   const given: Record<string, ConstantTensor> = { ...results };
   for (const name of outputs) {
     const weight = weights.get(name);
@@ -31,4 +38,20 @@ export async function runGraph(graph: Graph, inputs: Arrays, extra: readonly str
       given[name] = { dtype: weight.dtype, shape: weight.shape, data: weight.source.data };
   }
   return given;
+}
+
+/** The node of the graph, or inside of one of its blocks, that is complained of; null where none is. */
+function nodeOf(graph: Graph, complaint: Complaint): ProgramNode | null {
+  const { nodes, tensors } = flattenBlocks(graph);
+  const all = nodes.map((node): ProgramNode => {
+    const types = [...node.inputs, ...node.outputs].flatMap((tensor) =>
+      tensor === null ? [] : [(tensors.get(tensor) ?? graph.weights.get(tensor))?.dtype],
+    );
+    return {
+      name: node.name,
+      op: node.domain === '' ? node.op : `${node.domain}.${node.op}`,
+      dtypes: [...new Set(types.filter((dtype) => dtype !== undefined))],
+    };
+  });
+  return all.find(({ name }) => name === complaint.node) ?? meantBy(complaint, all);
 }

@@ -4,7 +4,7 @@
 import { listening } from '../ir/interruption.js';
 import { type RunOptions, type RunProgress, type RunResult, runProgram } from '../runtime/run-program.js';
 import type { Arrays } from './arrays.js';
-import { readCompiled } from './folder.js';
+import { readRunnable } from './compiled-model.js';
 import { randomInputs, readInputs } from './inputs.js';
 import { checkLabels, labelBounds } from './labels.js';
 import { openCompiled } from './verify.js';
@@ -27,7 +27,7 @@ export interface RunCompiledOptions {
 /** Runs `steps` steps (default 1) after one that is not counted. @throws AutoparError for everything the user can mend. */
 export async function runCompiled(options: RunCompiledOptions): Promise<RunReport> {
   const inputs = await arraysFor(options);
-  const { program } = await readCompiled(options.directory);
+  const { program } = await readRunnable(options.directory);
   const runtime: RunOptions = {
     steps: options.steps ?? 1,
     // A step of training changes the weights: none is for warming up.
@@ -42,7 +42,7 @@ export async function runCompiled(options: RunCompiledOptions): Promise<RunRepor
 /** Random indices must fit the tables they look up, which only the model tells; given arrays need no model. */
 async function arraysFor(options: RunCompiledOptions): Promise<Arrays> {
   if (options.inputs) {
-    const { program, plan } = await readCompiled(options.directory);
+    const { program, plan } = await readRunnable(options.directory);
     const arrays = await readInputs(options.inputs, program.inputs);
     checkLabels(arrays, plan.training, options.inputs);
     return arrays;

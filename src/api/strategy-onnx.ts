@@ -6,8 +6,8 @@ import { createReadStream } from 'node:fs';
 import { readFile, realpath, stat } from 'node:fs/promises';
 import path from 'node:path';
 import { AutoparError } from '../ir/error.js';
+import { dataFile, isMissing, withoutData } from '../ir/onnx/external-data.js';
 import { decodeModel, encodeModel, type GraphProto, type TensorProto } from '../ir/onnx/schema.js';
-import { insideFolder } from '../ir/onnx/tensors.js';
 import { cannotWrite, makeParents, streamFileAtomic, writeFileAtomic } from '../program/atomic.js';
 import { annotateModel } from '../strategy/onnx/annotate.js';
 import type { PlacedPlan } from '../strategy/placed-operators.js';
@@ -52,8 +52,10 @@ async function copyDataFiles(file: string, output: string, graph: GraphProto): P
   if (from === to) return [];
   const copied: string[] = [];
   for (const location of dataFiles(graph)) {
-    const source = insideFolder(location, '', file);
-    if (!(await stat(source).catch(() => null))) continue;
+    const data = dataFile(location, file);
+    if (isMissing(data) && data.problem === 'outside') throw withoutData('', data, file);
+    if (isMissing(data)) continue;
+    const { file: source } = data;
     const target = path.join(to, path.relative(from, source));
     if (await alreadyThere(source, target)) continue;
     await makeParents(path.dirname(target)).catch((error: unknown) => {

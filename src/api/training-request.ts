@@ -149,6 +149,13 @@ const RULES: readonly Rule[] = [
     hint: 'give more steps, or a shorter warm-up',
   },
   only(
+    '--dropout-seed',
+    ({ dropoutSeed }) => dropoutSeed,
+    ({ trainMode }) => trainMode !== 'as-exported',
+    () => 'is of active Dropout, and --train-mode as-exported leaves it out',
+    LEAVE,
+  ),
+  only(
     '--loss-scale',
     ({ lossScale }) => lossScale,
     ({ precision = 'fp32' }) => precision !== 'fp32',

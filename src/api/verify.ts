@@ -11,8 +11,7 @@ import { runOnnx } from '../runtime/reference.js';
 import { type RunOptions, runProgram } from '../runtime/run-program.js';
 import type { Arrays } from './arrays.js';
 import { type Comparison, compareTensors, defaultTolerance, type TieTest } from './compare.js';
-import { compiledModel } from './compiled-model.js';
-import { readCompiled } from './folder.js';
+import { compiledModel, readRunnable } from './compiled-model.js';
 import type { ImportedModel } from './import.js';
 import { randomInputs, readInputs } from './inputs.js';
 import { checkLabels, labelBounds } from './labels.js';
@@ -45,7 +44,7 @@ export interface VerifyResult {
 }
 
 /**
- * Runs program and model on the same inputs and compares.
+ * Runs model and program on the same inputs and compares. The model runs first: where ONNX Runtime cannot run it, no program of it can.
  * @throws AutoparError where the folder, the model or the inputs cannot be used; a difference is no error but a result.
  */
 export async function verify(options: VerifyOptions): Promise<VerifyResult> {
@@ -56,14 +55,6 @@ export async function verify(options: VerifyOptions): Promise<VerifyResult> {
     : randomInputs(imported.graph, options.seed ?? 0, labelBounds(imported.training));
   checkLabels(inputs, imported.training ?? null, options.inputs);
   const crossing = options.tensors ? crossingTensors(program, imported.graph) : [];
-  progress('running the program');
-  const runtime: RunOptions = {
-    steps: 1,
-    warmup: 0,
-    collect: crossing,
-    ...(options.signal ? { signal: options.signal } : {}),
-  };
-  const result = await listening(options.signal, () => runProgram(options.directory, inputs, runtime));
   progress('running the model');
   const orderings = orderedOutputs(imported.graph);
   const extra = [
@@ -72,6 +63,14 @@ export async function verify(options: VerifyOptions): Promise<VerifyResult> {
   const fromFile = file === null ? null : await runFile(file, { ...constants, ...inputs });
   const fromGraph = fromFile && extra.length === 0 ? {} : await runGraph(imported.graph, inputs, extra);
   const expected = fromFile ?? fromGraph;
+  progress('running the program');
+  const runtime: RunOptions = {
+    steps: 1,
+    warmup: 0,
+    collect: crossing,
+    ...(options.signal ? { signal: options.signal } : {}),
+  };
+  const result = await listening(options.signal, () => runProgram(options.directory, inputs, runtime));
   const computedIn = new Set([...flattenBlocks(imported.graph).tensors.values()].map((type) => type.dtype));
   const compare = (name: string, actual: Arrays, reference: Arrays): Comparison => {
     const [a, b] = [actual[name], reference[name]];
@@ -97,7 +96,7 @@ async function runFile(file: string, inputs: Arrays): Promise<Arrays | null> {
   try {
     return await runOnnx(file, inputs);
   } catch (error) {
-    if (error instanceof AutoparError && error.exit === 'backendAbsent') throw error;
+    if (error instanceof AutoparError && error.code === 'backend-absent') throw error;
     return null;
   }
 }
@@ -129,7 +128,7 @@ export async function openCompiled(
   directory: string,
   { model, signal, withValues = true }: OpenOptions = {},
 ): Promise<Compiled> {
-  const { source, plan, program } = await readCompiled(directory);
+  const { source, plan, program } = await readRunnable(directory, model);
   const { whole: found, file, constants } = await compiledModel(directory, source, plan, model);
   const isRandom = withValues && source.randomWeights !== null;
   const whole = isRandom ? await withRandomWeights(found, source.randomWeights ?? 0, signal) : found;

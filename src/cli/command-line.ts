@@ -3,6 +3,7 @@
  */
 import { readFileSync } from 'node:fs';
 import { Command as CommanderCommand, CommanderError, Option } from 'commander';
+import { refuseIdle } from '../api/options/idle.js';
 import { AutoparError, type ExitKind } from '../ir/error.js';
 import { offer } from '../ir/nearest.js';
 import type { Command, Context } from './command.js';
@@ -94,7 +95,9 @@ function buildCommand(command: Command<never>, context: Context, end: (kind: Exi
   for (const subcommand of command.subcommands ?? []) built.addCommand(buildCommand(subcommand, context, end));
   if (command.examples.length > 0) built.addHelpText('after', examplesText(command));
   return built.action(async () => {
-    end(await command.run(context, built.args, built.opts() as never));
+    const options = built.opts() as never;
+    refuseIdle(options, command.idle ?? []);
+    end(await command.run(context, built.args, options));
   });
 }
 

@@ -1,6 +1,7 @@
 /**
  * @file What a command is: data that help, parsing, docs and tests read, and one function that runs it.
  */
+import type { Idle } from '../api/options/idle.js';
 import type { ExitKind } from '../ir/error.js';
 import type { Output } from './output.js';
 
@@ -38,6 +39,8 @@ export interface Command<Options = Readonly<Record<string, unknown>>> {
   readonly arguments: readonly CommandArgument[];
   readonly options: readonly CommandOption[];
   readonly examples: readonly Example[];
+  /** Options that would do nothing beside others, besides those that the API refuses. */
+  readonly idle?: readonly Idle<Options>[];
   /** Commands of its own, as `autopar strategy diff`: `run` answers only where none of them is named. */
   readonly subcommands?: readonly Command<never>[];
   readonly run: (context: Context, values: readonly string[], options: Options) => Promise<ExitKind>;

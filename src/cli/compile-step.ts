@@ -2,12 +2,12 @@
  * @file `autopar compile --plan-only` on a named cluster, of training or with degrees or options of whole steps: these are searched
  * over every dimension that can be priced, and the plan is written without a program.
  */
-import type { CompileStepOptions } from '../api/compile-step.js';
+import type { DegreeOptions } from '../api/degrees.js';
+import { type CompileStepOptions, compileStep } from '../api/verbs.js';
 import { AutoparError, type ExitKind } from '../ir/error.js';
 import type { Context } from './command.js';
-import { type DegreeOptions, givenDegrees } from './degrees.js';
+import { givenDegrees } from './degrees.js';
 import { importOptionsOf, type ModelFlags, modelSource } from './model-options.js';
-import type { Output } from './output.js';
 import { listText } from './quantity.js';
 import type { StepFlags } from './step-options.js';
 import { stepJson, stepLines } from './step-report.js';
@@ -31,6 +31,8 @@ export interface CompileStepFlags extends DegreeOptions, ModelFlags, TrainingFla
   readonly searchMode?: string;
   readonly timeLimit?: number;
   readonly solver?: string;
+  readonly init?: string;
+  readonly seed?: number;
 }
 
 /** Options that only a search over operators' strategies knows. */
@@ -106,18 +108,20 @@ function withoutProgram(ofSteps: readonly string[], ofOperators: readonly string
   );
 }
 
-/** Options that say nothing here: refused where a plan would seem to keep them, else noted. */
-function checkStep({ within, objective, solver }: CompileStepFlags, output: Output): void {
-  if (within !== undefined && objective !== 'devices')
-    throw new AutoparError(
-      'bad-option',
-      'usage',
-      `--within ${within} is the time that --objective devices allows, and the objective is ${objective ?? 'time'}`,
-      {},
-      'add --objective devices, or leave it out',
-    );
-  if (solver !== undefined)
-    output.note("note: --solver is about operators' strategies; whole steps are searched without");
+/** Options of programs and of operators' strategies, and why a search over whole steps has no use for them. */
+const IDLE = {
+  verify: '--verify runs a program, and whole steps are planned without one',
+  init: '--init makes weights of a program, and whole steps are planned without one',
+  seed: '--seed is of random weights and inputs, and whole steps are planned without them',
+  solver: "--solver is about operators' strategies, and whole steps are searched without",
+} as const satisfies Partial<Record<keyof CompileStepFlags, string>>;
+
+/** @throws AutoparError (usage) for an option that would do nothing */
+function refuseIdle(flags: CompileStepFlags): void {
+  for (const [option, says] of Object.entries(IDLE)) {
+    if (flags[option as keyof typeof IDLE] === undefined) continue;
+    throw new AutoparError('bad-option', 'usage', says, {}, 'leave it out');
+  }
 }
 
 /** An option as it is written. */
@@ -130,12 +134,11 @@ export async function runCompileStep(
   file: string | undefined,
   flags: CompileStepFlags,
 ): Promise<ExitKind> {
-  checkStep(flags, output);
+  refuseIdle(flags);
   // Inference has micro-batches where it has stages.
   const { microBatch, microBatches, ...others } = flags;
   const { training } = await trainingOf(flags.train ? flags : others);
   const source = modelSource(file, flags.model, 'compile');
-  const { compileStep } = await import('../api/compile-step.js');
   const { output: directory, force, devices, cluster, memory, objective, top, within, timeLimit } = flags;
   const { zero, recompute, schedule, virtualStages, tpSequence, meshOrder, offload, software, attention } = flags;
   const given = {
@@ -166,6 +169,7 @@ export async function runCompileStep(
   if (compiled.search.isUncompared)
     output.note(`${over} before any plan was found: this is the first that fits, compared with no other`);
   else if (compiled.search.isCutOff) output.note(`${over} before the search was: this is the best plan so far`);
+  for (const note of compiled.notes) output.note(`note: ${note}`);
   for (const line of stepLines(compiled, output)) output.print(line);
   output.data(stepJson(compiled));
   return 'done';

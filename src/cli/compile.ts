@@ -1,14 +1,15 @@
 /**
  * @file `autopar compile`: model and cluster in, plan and program out.
  */
-import type { CompileOptions } from '../api/compile.js';
 import type { Mode } from '../api/decisions.js';
+import type { DegreeOptions } from '../api/degrees.js';
 import { SEARCH_MODES, type SearchMode, SOLVERS, type SolverName } from '../api/search-modes.js';
-import { AutoparError, type ExitKind } from '../ir/error.js';
+import { type CompileOptions, compile } from '../api/verbs.js';
+import type { ExitKind } from '../ir/error.js';
 import type { Command, Context } from './command.js';
 import { resultJson, resultLines } from './compile-report.js';
 import { runCompileStep, searchesStep } from './compile-step.js';
-import { checkDegrees, type DegreeOptions, degreeOptions, givenDegrees, refuseAxes } from './degrees.js';
+import { degreeOptions, givenDegrees } from './degrees.js';
 import { clusterOptions } from './machine.js';
 import { importOptionsOf, type ModelFlags, modelFile, modelOptions } from './model-options.js';
 import { type StepFlags, stepOptions } from './step-options.js';
@@ -124,11 +125,8 @@ export const compileCommand: Command<CompileFlags> = {
 
 async function runCompile(context: Context, [file]: readonly string[], flags: CompileFlags): Promise<ExitKind> {
   if (searchesStep(flags)) return runCompileStep(context, file, flags);
-  refuseAxes(flags, ['pp', 'sp', 'ep']);
   const model = await modelFile(file, flags, 'compile');
-  checkDegrees(flags, ['dp', 'tp']);
   const { output } = context;
-  const { compile } = await import('../api/compile.js');
   const result = await compile({
     ...(await optionsOf(model, flags)),
     signal: context.signal,
@@ -143,42 +141,18 @@ async function runCompile(context: Context, [file]: readonly string[], flags: Co
 
 async function optionsOf(model: string, flags: CompileFlags): Promise<CompileOptions> {
   const { output, force, planOnly, verify, devices, cluster, memory, axes, init, seed } = flags;
-  const { mode, solver, timeLimit, top } = flags;
+  const { mode, complete, searchMode, solver, timeLimit, top } = flags;
   const sizes = { output, force, planOnly, verify, devices, cluster, memory, seed };
-  const given = { ...sizes, axes, mode, solver, timeLimit, top };
+  const given = { ...sizes, axes, mode, complete, searchMode, solver, timeLimit, top };
   return {
     model,
     ...withoutUndefined(given),
-    degrees: givenDegrees(flags),
+    ...givenDegrees(flags),
     ...(await importOptionsOf(flags)),
     ...(await trainingOf(flags)),
-    ...completionOf(flags),
     ...(await decisionsOf(flags)),
     ...(init === 'random' ? { initRandom: true } : {}),
   };
-}
-
-/** How the rest is completed. @throws AutoparError (usage) for options that contradict each other */
-function completionOf({ complete, searchMode, axes }: CompileFlags): Pick<CompileOptions, 'complete' | 'searchMode'> {
-  const asked = searchMode === undefined || searchMode === 'auto' ? undefined : searchMode;
-  const isPropagated = asked === 'sharding_propagation';
-  if (complete && asked && (complete === 'propagate') !== isPropagated)
-    throw new AutoparError(
-      'bad-option',
-      'usage',
-      `--complete ${complete} contradicts --search-mode ${searchMode}`,
-      {},
-      'give one of the two',
-    );
-  if (axes === 'free' && (complete === 'propagate' || isPropagated))
-    throw new AutoparError(
-      'bad-option',
-      'usage',
-      `--axes free is for a search, and ${isPropagated ? '--search-mode sharding_propagation' : '--complete propagate'} searches nothing`,
-      {},
-      'propagation puts axes where pins and the batch carry them: leave out --axes, or complete by search',
-    );
-  return { ...(complete ? { complete } : {}), ...(searchMode ? { searchMode } : {}) };
 }
 
 /** The files that say what is decided already, read. */

@@ -70,6 +70,20 @@ export const explainCommand: Command<ExplainFlags> = {
     { line: 'autopar explain gpt.autopar --op /h.0/mlp/c_fc/MatMul', says: 'what the other strategies would cost' },
     { line: 'autopar explain gpt.autopar --memory', says: 'which tensors fill memory' },
   ],
+  idle: [
+    {
+      option: 'alternatives',
+      when: ({ op }) => op === undefined,
+      says: () => '--alternatives is about --op',
+      hint: 'add --op NAME, or leave it out',
+    },
+    {
+      option: 'top',
+      when: ({ pins, rejected }) => !pins && !rejected,
+      says: () => '--top is about --pins and --rejected',
+      hint: 'add one of the two, or leave it out',
+    },
+  ],
   run: runExplain,
 };
 
@@ -78,17 +92,10 @@ async function runExplain(
   [directory = '']: readonly string[],
   flags: ExplainFlags,
 ): Promise<ExitKind> {
+  checkQuestion(flags);
   if (flags.rejected || flags.sensitivity) return runExplainChosen({ output, signal }, directory, flags);
   if (flags.pins) return runExplainPins({ output, signal }, directory, { ...flags, top: flags.top ?? SHOWN_PINS });
   const { tensor, op, mesh, memory } = flags;
-  if ([tensor, op, mesh, memory].filter((asked) => asked !== undefined).length !== 1)
-    throw new AutoparError(
-      'missing-argument',
-      'usage',
-      'explain wants one of --tensor, --op, --memory, --mesh, --pins, --rejected and --sensitivity',
-      {},
-      'autopar explain DIR --tensor NAME, --op NAME, --memory, --mesh, --pins, --rejected or --sensitivity',
-    );
   if ((memory || mesh) && (await (await import('../api/explain-step.js')).isStepPlan(directory)))
     return runExplainStep(output, directory, flags);
   if (flags.memory) {
@@ -120,10 +127,35 @@ async function runExplain(
   return 'done';
 }
 
+const QUESTIONS = ['tensor', 'op', 'memory', 'mesh', 'pins', 'rejected', 'sensitivity'] as const;
+
+/** One question is answered at a time, but for --rejected and --sensitivity, which go together. */
+function checkQuestion(flags: ExplainFlags): void {
+  const asked = QUESTIONS.filter((question) => flags[question] !== undefined);
+  if (asked.length === 1 || asked.join() === 'rejected,sensitivity') return;
+  const given = asked.map((question) => `--${question}`).join(' and ');
+  throw new AutoparError(
+    asked.length === 0 ? 'missing-argument' : 'bad-option',
+    'usage',
+    `explain wants one of --tensor, --op, --memory, --mesh, --pins, --rejected and --sensitivity${asked.length === 0 ? '' : `, and there are ${given}`}`,
+    {},
+    'autopar explain DIR --tensor NAME, --op NAME, --memory, --mesh, --pins, --rejected or --sensitivity',
+  );
+}
+
 /** Of plans of whole steps and of operators. */
 async function runExplainChosen(context: Context, directory: string, flags: ExplainFlags): Promise<ExitKind> {
   const { isStepPlan } = await import('../api/explain-step.js');
-  if (await isStepPlan(directory)) return runExplainStep(context.output, directory, flags);
+  if (await isStepPlan(directory)) {
+    if (flags.top === undefined) return runExplainStep(context.output, directory, flags);
+    throw new AutoparError(
+      'bad-option',
+      'usage',
+      '--top is about plans of operators, and this is a plan of whole steps',
+      {},
+      'leave it out: every combination has its figure',
+    );
+  }
   return runExplainChoices(context, directory, flags);
 }
 

@@ -36,7 +36,8 @@ export function failureOf(error: unknown, circumstances: Circumstances): Failure
     };
   }
   if (error instanceof AutoparError) {
-    const { exit, code, message, where, hint } = error;
+    // A verb's error is in words of JavaScript; its cause is in ours.
+    const { exit, code, message, where, hint } = error.cause instanceof AutoparError ? error.cause : error;
     return { exit, code, message, where, ...(hint === undefined ? {} : { hint }) };
   }
   const known = failedWrite(error) ?? outOfMemory(error);

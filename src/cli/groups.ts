@@ -1,11 +1,12 @@
 /**
  * @file `autopar groups`: process groups for given degrees, and what a rank exchanges with whom.
  */
+import { checkDegrees, type DegreeOptions } from '../api/degrees.js';
 import type { Exchange, ProgramExchanges } from '../api/exchanges.js';
 import type { Degrees, GroupKind } from '../api/groups.js';
 import { AutoparError, type ExitKind } from '../ir/error.js';
 import type { Command, Context } from './command.js';
-import { checkDegrees, type DegreeOptions, degreeOptions } from './degrees.js';
+import { degreeOptions } from './degrees.js';
 import type { Output } from './output.js';
 import { bytesText, countText } from './quantity.js';
 import { tableLines } from './table.js';
@@ -55,12 +56,12 @@ export const groupsCommand: Command<GroupsFlags> = {
 
 async function runGroups(context: Context, [directory]: readonly string[], flags: GroupsFlags): Promise<ExitKind> {
   const { output } = context;
+  if (directory !== undefined) refuseDegrees(flags);
   const { placeOf, processGroups } = await import('../api/groups.js');
   const { clusterDevices, exchangesOf, programExchanges } = await import('../api/exchanges.js');
   const { rank } = flags;
   const cluster = flags.cluster === undefined ? undefined : await clusterDevices(flags.cluster, flags.devices);
   const program = directory === undefined ? undefined : await programExchanges(directory, rank ?? 0);
-  if (program) refuseDegrees(flags);
   const degrees = program
     ? degreesOfMesh(program.mesh)
     : degreesOf(cluster ? { ...flags, devices: cluster.nodes * cluster.perNode } : flags);

@@ -1,6 +1,7 @@
 /**
  * @file `autopar inspect`: what autopar understood of a model.
  */
+import { inspect } from '../api/verbs.js';
 import type { ExitKind } from '../ir/error.js';
 import type { Command, Context } from './command.js';
 import { inspectionJson } from './inspect-json.js';
@@ -30,6 +31,12 @@ export const inspectCommand: Command<InspectFlags> = {
       says: 'at another batch, with the list of parameters',
     },
   ],
+  idle: (['microBatch', 'microBatches'] as const).map((option) => ({
+    option,
+    when: () => true,
+    says: () => `${option === 'microBatch' ? '--micro-batch' : '--micro-batches'} is about how a step runs`,
+    hint: 'leave it out: inspect shows the model; compile and simulate take it',
+  })),
   run: runInspect,
 };
 
@@ -37,7 +44,6 @@ async function runInspect(context: Context, [file]: readonly string[], flags: In
   const { output, signal } = context;
   if (!flags.train) refuseTraining(flags);
   const model = await modelFile(file, flags, 'inspect');
-  const { inspect } = await import('../api/inspect.js');
   const { tie, untie, trainable, frozen, parameters = false } = flags;
   const inspection = await inspect({
     model,

@@ -1,7 +1,7 @@
 /**
  * @file `autopar profile`: measure this machine for `--cluster local`.
  */
-import type { profile } from '../api/profile.js';
+import { profile } from '../api/verbs.js';
 import type { ExitKind } from '../ir/error.js';
 import type { Command, Context } from './command.js';
 import { bytesText, flopsText, secondsText, shareText } from './quantity.js';
@@ -32,7 +32,6 @@ async function runProfile(
   _values: readonly string[],
   flags: ProfileFlags,
 ): Promise<ExitKind> {
-  const { profile } = await import('../api/profile.js');
   const made = await profile({
     ...flags,
     signal,

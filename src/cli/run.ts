@@ -2,6 +2,7 @@
  * @file `autopar run`: runs a compiled program on ranks of this machine.
  */
 import type { RunReport } from '../api/run.js';
+import { runCompiled } from '../api/verbs.js';
 import type { ExitKind } from '../ir/error.js';
 import type { Command, Context } from './command.js';
 import type { Output } from './output.js';
@@ -52,7 +53,6 @@ async function runRun(context: Context, [directory = '']: readonly string[], fla
   const { outputs, backend: _cpu, ...rest } = flags;
   const { checkArchiveName, writeArrays } = await import('../api/arrays.js');
   if (outputs !== undefined) checkArchiveName(outputs);
-  const { runCompiled } = await import('../api/run.js');
   const report = await runCompiled({ directory, ...rest, signal, onProgress: (text) => output.progress(text) });
   if (outputs !== undefined)
     for (const note of await writeArrays(outputs, report.outputs)) output.note(`note: ${note}`);

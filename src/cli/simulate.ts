@@ -1,10 +1,11 @@
 /**
  * @file `autopar simulate`: what a choice of degrees, batches and savings costs, without a search.
  */
-import type { SimulateOptions } from '../api/simulate.js';
+import type { DegreeOptions } from '../api/degrees.js';
+import { type SimulateOptions, simulate } from '../api/verbs.js';
 import { AutoparError, type ExitKind } from '../ir/error.js';
 import type { Command, Context } from './command.js';
-import { checkDegrees, type DegreeOptions, degreeOptions } from './degrees.js';
+import { degreeOptions } from './degrees.js';
 import { clusterOptions } from './machine.js';
 import { meshLines } from './mesh-report.js';
 import { importOptionsOf, type ModelFlags, modelOptions, modelSource } from './model-options.js';
@@ -96,11 +97,9 @@ async function runSimulate(
   [model]: readonly string[],
   flags: SimulateFlags,
 ): Promise<ExitKind> {
-  checkDegrees(flags, ['dp', 'tp', 'pp', 'sp']);
   checkLoss(flags);
   const source = modelSource(model, flags.model, 'simulate');
   const { globalBatch, ...importing } = await importOptionsOf(flags);
-  const { simulate } = await import('../api/simulate.js');
   const given = {
     cluster: flags.cluster,
     devices: flags.devices,

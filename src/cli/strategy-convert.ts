@@ -61,6 +61,33 @@ export const convertCommand: Command<ConvertFlags> = {
       says: 'which files rank 1 needs when it changes from one plan to the other',
     },
   ],
+  idle: [
+    {
+      option: 'force',
+      when: ({ weights }) => !weights,
+      says: () => '--force is about --weights',
+      hint: 'leave it out',
+    },
+    {
+      option: 'to',
+      when: ({ weights, rank }) => weights === true || rank !== undefined,
+      says: ({ weights }) =>
+        `--to is the form of a checkpoint, and ${weights ? '--weights cuts weights' : '--rank lists files'}`,
+      hint: 'leave one of the two out',
+    },
+    {
+      option: 'output',
+      when: ({ weights, rank }) => !weights && rank !== undefined,
+      says: () => '--output names a file to write, and --rank writes none',
+      hint: 'leave one of the two out',
+    },
+    {
+      option: 'rank',
+      when: ({ weights }) => weights === true,
+      says: () => '--rank lists files, and --weights cuts weights of all ranks',
+      hint: 'leave one of the two out',
+    },
+  ],
   run: runConvert,
 };
 

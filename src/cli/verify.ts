@@ -1,6 +1,8 @@
 /**
  * @file `autopar verify`: the sharded program against the unsharded model.
  */
+
+import { verify } from '../api/verbs.js';
 import type { VerifyResult } from '../api/verify.js';
 import type { ExitKind } from '../ir/error.js';
 import type { Command, Context } from './command.js';
@@ -53,7 +55,6 @@ export const verifyCommand: Command<VerifyFlags> = {
 
 async function runVerify(context: Context, [directory = '']: readonly string[], flags: VerifyFlags): Promise<ExitKind> {
   const { output, signal } = context;
-  const { verify } = await import('../api/verify.js');
   const result = await verify({ directory, ...flags, signal, onProgress: (text) => output.progress(text) });
   for (const line of verificationLines(result, output)) output.print(line);
   output.data({ schema: 'autopar-verify-v1', directory, ...result });

@@ -111,7 +111,7 @@ function stageOf({ graph, sharded }: LoweredStage, files: Map<string, Uint8Array
     const segment = makeSegment(step.nodes, around);
     const file = `segments/${segment.id}.onnx`;
     files.set(file, segment.model);
-    segments[segment.id] = segmentRecord(segment, file);
+    segments[segment.id] ??= segmentRecord(segment, file);
     const first = step.nodes[0] as ComputeNode;
     return {
       kind: 'compute',
@@ -276,6 +276,7 @@ function segmentRecord(segment: Segment, file: string): ProgramSegment {
     temporaryBytes: segment.temporaryBytes,
     flops: segment.flops,
     operators: segment.operators,
+    nodes: segment.nodes,
   };
 }
 

@@ -7,6 +7,7 @@ import type { Graph, Node, TensorType, Weight } from '../ir/graph.js';
 import { writeOnnx } from '../ir/onnx/writer.js';
 import { type ReadOutside, segmentResults } from '../partition/segments.js';
 import type { ComputeNode, ShardedGraph } from '../partition/sharded-graph.js';
+import type { ProgramNode } from '../program/program.js';
 
 export interface Segment {
   /** 16 hex digits of the SHA-256 of `model`. */
@@ -20,6 +21,8 @@ export interface Segment {
   readonly temporaryBytes: number;
   readonly flops: number;
   readonly operators: readonly string[];
+  /** The model's nodes behind its operators, in their order. */
+  readonly nodes: readonly ProgramNode[];
 }
 
 export interface Binding {
@@ -106,5 +109,14 @@ export function makeSegment(nodes: readonly ComputeNode[], around: Surroundings)
     temporaryBytes: results.insideBytes,
     flops: nodes.reduce((sum, node) => sum + node.flops, 0),
     operators: [...new Set(nodes.map((node) => node.op))].sort(),
+    nodes: nodes.map((node) => ({
+      name: node.origin,
+      op: node.domain === '' ? node.op : `${node.domain}.${node.op}`,
+      dtypes: [
+        ...new Set(
+          [...node.inputs, ...node.outputs].flatMap((tensor) => (tensor === null ? [] : [localType(tensor).dtype])),
+        ),
+      ],
+    })),
   };
 }

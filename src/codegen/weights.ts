@@ -6,6 +6,7 @@
  */
 import { AutoparError } from '../ir/error.js';
 import type { Graph, Weight } from '../ir/graph.js';
+import { withoutData } from '../ir/onnx/external-data.js';
 import { loadWeight } from '../ir/onnx/tensors.js';
 import type { ShardedGraph, ShardedTensor } from '../partition/sharded-graph.js';
 import { cutBlock } from '../program/blocks.js';
@@ -92,12 +93,13 @@ export async function writeWeights(
 
 /**
  * A weight's bytes from where they are.
- * @throws AutoparError `weight-absent` for a weight without a value; `external-data-missing`, `external-data-short` where a
- * data file is no longer what it was.
+ * @throws AutoparError `weight-absent` for a weight without a value; `external-data-missing`, `external-data-outside`,
+ * `external-data-short` where its data file cannot be read.
  */
 export async function weightBytes(name: string, weight: Weight): Promise<Uint8Array> {
   const data = await loadWeight(weight.source);
   if (data) return data;
+  if (weight.source.kind === 'absent' && weight.source.data) throw withoutData(name, weight.source.data);
   throw new AutoparError('weight-absent', 'input', `the model file holds no value for weight ${name}`, {
     tensor: name,
   });

@@ -73,7 +73,14 @@ export type WeightSource =
     }
   /** All zeros, of so many bytes: the moments of an optimizer that has not begun. */
   | { readonly kind: 'zero'; readonly length: number }
-  | { readonly kind: 'absent' };
+  | { readonly kind: 'absent'; readonly data?: MissingData };
+
+/** The data file that a model names for a weight's value, and why the value cannot be read from it. */
+export interface MissingData {
+  /** As the model writes it. */
+  readonly location: string;
+  readonly problem: 'missing' | 'folder' | 'outside';
+}
 
 /** The tensor of the model's file that a weight is, where import has renamed it or moved its dimensions. */
 export interface FileTensor {

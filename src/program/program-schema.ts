@@ -57,7 +57,7 @@ const stage = record(
     segments: map(
       record(
         { file: text, inputs: texts, weights: texts, outputs: texts, flops: amount, operators: texts },
-        { temporaryBytes: count },
+        { temporaryBytes: count, nodes: list(record({ name: text, op: text, dtypes: texts })) },
       ),
     ),
     weights: map(

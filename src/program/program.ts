@@ -91,6 +91,17 @@ export interface ProgramSegment {
   /** Work of one execution on one rank. */
   readonly flops: number;
   readonly operators: readonly string[];
+  /** The model's nodes behind its operators, in their order, of the first instruction that runs it: for errors. */
+  readonly nodes?: readonly ProgramNode[];
+}
+
+/** An operator of the model, as errors name it. */
+export interface ProgramNode {
+  readonly name: string;
+  /** With its domain, where that is not ONNX's own. */
+  readonly op: string;
+  /** Types of what it reads and makes, each once. */
+  readonly dtypes: readonly string[];
 }
 
 export interface ProgramWeight {

@@ -1,6 +1,7 @@
 /**
  * @file What a device does for a rank: load a segment, run it on tensors. The rank loop knows nothing else of it.
  */
+import type { ProgramNode } from '../program/program.js';
 import type { DType } from '../program/values.js';
 
 /** A segment to load: an ONNX model and the bytes of the weights that it names. */
@@ -11,6 +12,8 @@ export interface SegmentSource {
   /** Names inside the model, in the order in which values are handed over and returned. */
   readonly inputs: readonly string[];
   readonly outputs: readonly string[];
+  /** The model's nodes behind its operators, in their order; for errors. */
+  readonly nodes: readonly ProgramNode[];
   /** Initializers whose data the model leaves to its external-data location `name`. */
   readonly weights: readonly { readonly name: string; readonly data: Uint8Array }[];
 }

@@ -4,20 +4,27 @@
 import type { Program } from '../program/program.js';
 import { AutoparError, byteLength, type ConstantTensor, type DType, elementCount } from '../program/values.js';
 import type { BackendTraits } from './backend.js';
+import { withoutKernel } from './no-kernel.js';
 
-/** Throws AutoparError (exit backendAbsent) naming the backend, the dtype and a tensor that has it. */
+/** Throws AutoparError `unsupported-operator` (exit backendAbsent) naming the node, or else the tensor, of a dtype that the backend lacks. */
 export function checkSupport(program: Program, backend: BackendTraits): void {
+  const lacks = (dtype: string) => !backend.dtypes.has(dtype as DType);
+  const hint =
+    'choose a backend that has it; a recipe of training (--precision) runs here when it is compiled without --cluster';
   for (const stage of program.stages) {
-    for (const [name, { dtype }] of [...Object.entries(stage.tensors), ...Object.entries(stage.weights)]) {
-      if (backend.dtypes.has(dtype)) continue;
+    const nodes = Object.values(stage.segments).flatMap((segment) => segment.nodes ?? []);
+    const node = nodes.find(({ dtypes }) => dtypes.some(lacks));
+    if (node) throw withoutKernel(`backend ${backend.name}`, node, `${node.dtypes.find(lacks)}: ${backend.why}`, hint);
+    const tensors = [...Object.entries(stage.tensors), ...Object.entries(stage.weights)];
+    const [tensor, type] = tensors.find(([, { dtype }]) => lacks(dtype)) ?? [];
+    if (tensor !== undefined)
       throw new AutoparError(
-        'unsupported-dtype',
+        'unsupported-operator',
         'backendAbsent',
-        `backend ${backend.name} cannot run this program: tensor ${name} is ${dtype}, and ${backend.why}`,
-        { tensor: name },
-        'choose a backend that has it; a recipe of training (--precision) runs here when it is compiled without --cluster',
+        `backend ${backend.name} cannot run this program: tensor ${tensor} is ${type?.dtype}, and ${backend.why}`,
+        { tensor },
+        hint,
       );
-    }
   }
 }
 

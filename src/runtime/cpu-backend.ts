@@ -8,6 +8,7 @@ import type * as Ort from 'onnxruntime-node';
 import { bytesOf, typedView } from '../program/typed.js';
 import { AutoparError, type ConstantTensor, type DType } from '../program/values.js';
 import type { Backend, SegmentSource } from './backend.js';
+import { type Complaint, complaintOf, meantBy, withoutKernel } from './no-kernel.js';
 import { loadOrt, type OrtModule, sessionOptions } from './ort.js';
 
 /** Loads onnxruntime-node. Throws AutoparError `backend-absent`. */
@@ -23,7 +24,11 @@ export async function makeCpuBackend(): Promise<Backend<Ort.Tensor>> {
       return {
         run: async (inputs, room) => {
           const feeds = named(source.inputs, inputs);
-          const results = await session.run(feeds, room ? named(source.outputs, room) : source.outputs);
+          const results = await session
+            .run(feeds, room ? named(source.outputs, room) : source.outputs)
+            .catch((error: unknown) => {
+              throw runFailure(source, error instanceof Error ? error.message : String(error));
+            });
           // What it returns are copies of what it wrote to the room.
           return room ?? source.outputs.map((name) => results[name] as Ort.Tensor);
         },
@@ -87,33 +92,52 @@ async function createSession(ort: OrtModule, source: SegmentSource, threads: num
   // ONNX Runtime's optimisations make some quantised models invalid that it runs as they are.
   const session = await ort.InferenceSession.create(source.model, options).catch((error: unknown) =>
     ort.InferenceSession.create(source.model, { ...options, graphOptimizationLevel: 'disabled' }).catch(() => {
-      throw loadFailure(source.file, error instanceof Error ? error.message : String(error));
+      throw loadFailure(source, error instanceof Error ? error.message : String(error));
     }),
   );
   for (const name of source.inputs) {
-    if (!session.inputNames.includes(name)) throw loadFailure(source.file, `it has no input ${name}`);
+    if (!session.inputNames.includes(name)) throw loadFailure(source, `it has no input ${name}`);
   }
   for (const name of source.outputs) {
-    if (!session.outputNames.includes(name)) throw loadFailure(source.file, `it has no output ${name}`);
+    if (!session.outputNames.includes(name)) throw loadFailure(source, `it has no output ${name}`);
   }
   return session;
 }
 
-function loadFailure(file: string, reason: string): AutoparError {
-  if (/NOT_IMPLEMENTED|is not a registered function\/op/.test(reason)) {
-    return new AutoparError(
-      'unsupported-operator',
-      'backendAbsent',
-      `backend cpu cannot run segment ${file}: ${reason}`,
-      { file },
-      'choose another backend',
-    );
-  }
+function loadFailure(source: SegmentSource, reason: string): AutoparError {
+  const absent = complaintOf(reason);
+  if (absent !== null) return backendWithoutKernel(source, absent, reason);
   return new AutoparError(
     'bad-segment',
     'input',
-    `segment ${file} cannot be loaded: ${reason}`,
-    { file },
+    `segment ${source.file} cannot be loaded: ${reason}`,
+    { file: source.file },
     'compile the model again',
   );
+}
+
+/** An operator may find out only when it runs that there is no kernel. */
+function runFailure(source: SegmentSource, reason: string): Error {
+  const absent = complaintOf(reason);
+  return absent === null ? new Error(namingNodes(source, reason)) : backendWithoutKernel(source, absent, reason);
+}
+
+function backendWithoutKernel(source: SegmentSource, complaint: Complaint, reason: string): AutoparError {
+  const node = source.nodes[positionOf(complaint.node)] ?? meantBy(complaint, source.nodes);
+  return withoutKernel(
+    'backend cpu',
+    node,
+    namingNodes(source, reason),
+    'autopar verify says whether ONNX Runtime runs the model itself; export this operator in another type, or as others',
+  );
+}
+
+/** A segment's nodes are named by operator and position (`Add_3`). */
+function positionOf(inside: string): number {
+  return Number(/_(\d+)$/.exec(inside)?.[1] ?? Number.NaN);
+}
+
+/** ONNX Runtime's words with the model's names of nodes. */
+function namingNodes({ nodes }: SegmentSource, reason: string): string {
+  return reason.replace(/(?<=')\w+_\d+(?=')/g, (inside) => nodes[positionOf(inside)]?.name ?? inside);
 }

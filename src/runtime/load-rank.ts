@@ -119,7 +119,7 @@ async function loadSegment<Tensor>(
   }
   return {
     segment: await backend.load(
-      { file, model, inputs: segment.inputs, outputs: segment.outputs, weights },
+      { file, model, inputs: segment.inputs, outputs: segment.outputs, nodes: segment.nodes ?? [], weights },
       setup.threads,
     ),
     bytes: weights.reduce((sum, { data }) => sum + data.byteLength, 0),

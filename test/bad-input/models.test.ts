@@ -4,21 +4,13 @@ import test from 'ava';
 import onnxProto from 'onnx-proto';
 import { compile } from '../../src/api/compile.js';
 import { importModel } from '../../src/api/import.js';
-import {
-  encodeModel,
-  type GraphProto,
-  type ModelProto,
-  type NodeProto,
-  type TensorProto,
-} from '../../src/ir/onnx/schema.js';
+import { encodeModel, type GraphProto, type ModelProto, type TensorProto } from '../../src/ir/onnx/schema.js';
 import { autopar } from '../cli/autopar.js';
-import { model, node, ramp, tensor, value } from '../ir/model-maker.js';
+import { model, node, ramp, small, tensor, value } from '../ir/model-maker.js';
 import { missing, runsAsRoot } from '../missing.js';
 import { type Refusal, refused, refusedCommand, workplace } from './refusal.js';
 
 const { onnx } = onnxProto;
-const small = (nodes: readonly NodeProto[], more: Partial<GraphProto> = {}): ModelProto =>
-  model({ node: nodes, input: [value('x', [4, 8])], output: [value('y', [4, 8])], ...more });
 const relu = small([node('Relu', ['x'], ['y'])]);
 const text = (words: string): Uint8Array => new TextEncoder().encode(words);
 const bytesOf = (content: ModelProto | Uint8Array): Uint8Array =>
@@ -452,9 +444,9 @@ test.serial('element types that the cpu backend lacks are planned, and refused w
   writeFileSync(join(folder, 'm.onnx'), encodeModel(halves));
   t.is((await autopar(['compile', 'm.onnx', '--devices', '2'], { cwd: folder })).code, 0);
   await refusedCommand(t, folder, ['run', 'm.autopar'], {
-    code: 'unsupported-dtype',
+    code: 'unsupported-operator',
     exit: 'backendAbsent',
-    says: /backend cpu cannot run this program: tensor x is bfloat16/,
+    says: /backend cpu has no kernel for node '.+' \(Relu of bfloat16\)/,
   });
 });
 

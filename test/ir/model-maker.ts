@@ -91,3 +91,7 @@ function attribute(name: string, given: Given): AttributeProto {
     };
   return { name, type: ATTRIBUTE_TYPE.graph, g: given as GraphProto };
 }
+
+/** A model of some nodes, from x [4, 8] to y unless told. */
+export const small = (nodes: readonly NodeProto[], more: Partial<GraphProto> = {}): ModelProto =>
+  model({ node: nodes, input: [value('x', [4, 8])], output: [value('y', [4, 8])], ...more });

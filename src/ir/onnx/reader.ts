@@ -2,11 +2,11 @@
  * @file Reads an ONNX file into an OnnxModel: what the file says, checked for being readable, not yet for making sense.
  */
 
-import { existsSync } from 'node:fs';
 import { stat } from 'node:fs/promises';
 import { resolve } from 'node:path';
 import { type DType, dtypeOfOnnx } from '../dtype.js';
 import { AutoparError } from '../error.js';
+import { dataFile, isMissing, problemsText } from './external-data.js';
 import {
   functionKey,
   type Initializer,
@@ -35,7 +35,7 @@ import {
   type OperatorSetIdProto,
   type ValueInfoProto,
 } from './schema.js';
-import { constantOfProto, initializerOf, insideFolder, integerOf, type TensorPlace } from './tensors.js';
+import { constantOfProto, initializerOf, integerOf, type TensorPlace } from './tensors.js';
 
 /** Newest IR version and opsets that are understood; oldest opset whose operators convert. */
 const NEWEST_IR = 13;
@@ -152,8 +152,10 @@ function modelOf(proto: ModelProto, file: string): OnnxModel {
       'compare its size with the original and copy it again',
     );
   }
-  const place: TensorPlace = { file, absentAllowed: !anyDataFile(graph, file) };
-  const missing = place.absentAllowed ? dataFiles(graph) : [];
+  // If some data is there, a missing file is a mistake; if none is, the model comes without weights.
+  const data = dataFiles(graph).map((location) => dataFile(location, file));
+  const missing = data.filter(isMissing);
+  const place: TensorPlace = { file, absentAllowed: missing.length === data.length };
   const kinds = new Map<string, InputKind>();
   for (const value of [...(graph.input ?? []), ...(graph.value_info ?? []), ...(graph.initializer ?? [])]) {
     const kind = KINDS[entry(value.metadata_props, 'pkg.torch.export.graph_signature.InputSpec.kind') ?? ''];
@@ -170,7 +172,7 @@ function modelOf(proto: ModelProto, file: string): OnnxModel {
     kinds,
     recorded: recordedTensors(graph),
     multiDevice: multiDeviceOf(proto),
-    notes: missing.length > 0 ? [`weights are absent: ${namesText(missing)} not there; planning needs none`] : [],
+    notes: missing.length > 0 ? [`weights are absent: ${problemsText(missing)}; planning needs none`] : [],
   };
 }
 
@@ -225,11 +227,6 @@ function dataFiles(graph: GraphProto): readonly string[] {
     .map((tensor) => entry(tensor.external_data, 'location'))
     .filter((item) => item !== undefined);
   return [...new Set(locations)].sort();
-}
-
-/** Whether any external data is there: if some is, a missing file is a mistake; if none is, the model comes without weights. */
-function anyDataFile(graph: GraphProto, file: string): boolean {
-  return dataFiles(graph).some((location) => existsSync(insideFolder(location, '', file)));
 }
 
 function graphOf(proto: GraphProto, context: Context): SourceGraph {
@@ -391,11 +388,4 @@ function functionOf(proto: FunctionProto, outer: Context): [string, SourceFuncti
 
 function entry(entries: readonly EntryProto[] | undefined, key: string): string | undefined {
   return entries?.find((item) => item.key === key)?.value;
-}
-
-/** `a is`, `a, b are`, or the first three and how many more. */
-function namesText(names: readonly string[]): string {
-  const shown = names.slice(0, 3).join(', ');
-  if (names.length > 3) return `${shown} and ${names.length - 3} more are`;
-  return `${shown} ${names.length === 1 ? 'is' : 'are'}`;
 }

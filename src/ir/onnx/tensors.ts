@@ -1,9 +1,8 @@
 /**
  * @file Tensors of a file: from TensorProto's many ways of holding values to plain little-endian bytes, external data
- * included. External data is found by (file, offset, length) and never leaves the model's folder.
+ * included. External data is found by (file, offset, length).
  */
-import { closeSync, existsSync, openSync, realpathSync, statSync } from 'node:fs';
-import { dirname, isAbsolute, resolve, sep } from 'node:path';
+import { closeSync, openSync } from 'node:fs';
 import { byteLength, type DType, dtypeOfOnnx } from '../dtype.js';
 import { AutoparError } from '../error.js';
 import {
@@ -15,6 +14,7 @@ import {
   type WeightSource,
 } from '../graph.js';
 import { constant } from '../ops/constants.js';
+import { dataFile, isMissing, withoutData } from './external-data.js';
 import { readFully } from './file-window.js';
 import type { Initializer } from './model.js';
 import type { EntryProto, Integer64, TensorProto } from './schema.js';
@@ -181,7 +181,9 @@ function typeOfProto(proto: TensorProto, file: string): TensorType {
 function externalSource(proto: TensorProto, place: TensorPlace, length: number): WeightSource {
   const entries = new Map((proto.external_data ?? []).map((entry: EntryProto) => [entry.key ?? '', entry.value ?? '']));
   const location = entries.get('location') ?? '';
-  const file = insideFolder(location, proto.name ?? '', place.file);
+  const tensor = proto.name ?? '';
+  const data = dataFile(location, place.file);
+  if (isMissing(data) && (location === '' || !place.absentAllowed)) throw withoutData(tensor, data, place.file);
   const offset = Number(entries.get('offset') ?? 0);
   const stated = Number(entries.get('length') ?? length);
   if (!Number.isSafeInteger(offset) || offset < 0 || stated !== length) {
@@ -193,17 +195,8 @@ function externalSource(proto: TensorProto, place: TensorPlace, length: number):
       'the file is damaged or was edited; export the model again',
     );
   }
-  const size = sizeOf(file);
-  if (size === null && place.absentAllowed) return { kind: 'absent' };
-  if (size === null) {
-    throw new AutoparError(
-      'external-data-missing',
-      'input',
-      `tensor '${proto.name ?? ''}' keeps its value in ${location}, which is not there`,
-      { file: place.file, tensor: proto.name ?? '' },
-      `put ${location} next to the model; to plan without weights, remove all of the model's data files`,
-    );
-  }
+  if (isMissing(data)) return { kind: 'absent', data };
+  const { file, size } = data;
   if (offset + length > size) {
     throw new AutoparError(
       'external-data-short',
@@ -214,37 +207,6 @@ function externalSource(proto: TensorProto, place: TensorPlace, length: number):
     );
   }
   return { kind: 'external', file, offset, length };
-}
-
-/** The absolute path of external data, or an error when it lies outside the model's folder, by name or by link. */
-export function insideFolder(location: string, tensor: string, modelFile: string): string {
-  const folder = dirname(modelFile);
-  const file = resolve(folder, location);
-  const linked = existsSync(file) && !isInside(realpathSync(file), realpathSync(folder));
-  if (location === '' || isAbsolute(location) || !isInside(file, folder) || linked) {
-    throw new AutoparError(
-      'external-data-outside',
-      'input',
-      `tensor '${tensor}' keeps its value in '${location}', which is outside the model's folder`,
-      { file: modelFile, tensor },
-      'external data must lie in the folder of the model or below it',
-    );
-  }
-  return file;
-}
-
-function isInside(file: string, folder: string): boolean {
-  return file.startsWith(folder.endsWith(sep) ? folder : folder + sep);
-}
-
-function sizeOf(file: string): number | null {
-  try {
-    const stats = statSync(file);
-    return stats.isFile() ? stats.size : null;
-  } catch {
-    // Not there, or a name that no file can have.
-    return null;
-  }
 }
 
 /** Values held in typed lists instead of raw bytes; which list holds which dtype is ONNX's rule. */

@@ -18,6 +18,7 @@ import {
   type Weight,
   type WeightSource,
 } from '../graph.js';
+import { problemText } from '../onnx/external-data.js';
 import type { InputKind } from '../onnx/model.js';
 import { loadWeight } from '../onnx/tensors.js';
 import { writeOnnx } from '../onnx/writer.js';
@@ -383,10 +384,12 @@ export class ConstantFolder {
   }
 
   private absent(constant: Constant): AutoparError {
+    const source = this.sources.get(constant);
+    const data = source?.kind === 'absent' ? source.data : undefined;
     return new AutoparError(
       'absent-weight',
       'input',
-      `the value of '${constant.name}' is needed to plan, but the file does not hold it`,
+      `the value of '${constant.name}' is needed to plan, but ${data ? `'${data.location}', which holds it, ${problemText(data)}` : 'the file does not hold it'}`,
       { file: this.file, tensor: constant.name },
       'give the value with --const NAME=F.npy, or put the model’s data files next to it',
     );

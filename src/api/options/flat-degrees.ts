@@ -1,0 +1,48 @@
+/**
+ * @file Degrees as the public verbs take them, `dp` and `tp` beside the other options, and as stations do, in `degrees`.
+ */
+import { AutoparError } from '../../ir/error.js';
+import type { CompileOptions as Compile } from '../compile.js';
+import { checkDegrees, type DegreeOptions, refuseAxes } from '../degrees.js';
+import type { PlanningOptions as Planning } from '../plan.js';
+
+type Degrees = Omit<DegreeOptions, 'devices'>;
+
+/** Degrees as options of their own, as on the command line. */
+interface FlatDegrees extends Degrees {
+  /** @deprecated the older spelling of `dp` and `tp` */
+  readonly degrees?: Degrees;
+}
+
+export interface PlanningOptions extends Omit<Planning, 'degrees'>, FlatDegrees {}
+
+export interface CompileOptions extends Omit<Compile, 'degrees'>, FlatDegrees {}
+
+/** Options with degrees as stations take them. @throws AutoparError (usage) for degrees that contradict, or that programs lack */
+export function nested<Options extends FlatDegrees & { readonly devices?: number }>({
+  dp,
+  tp,
+  pp,
+  sp,
+  ep,
+  degrees,
+  ...options
+}: Options): Omit<Options, keyof FlatDegrees> & { readonly degrees: Pick<Degrees, 'dp' | 'tp'> } {
+  const flat = Object.fromEntries(Object.entries({ dp, tp, pp, sp, ep }).filter(([, degree]) => degree !== undefined));
+  const twice = Object.keys(flat).find((axis) => degrees?.[axis as keyof Degrees] !== undefined);
+  if (twice !== undefined)
+    throw new AutoparError(
+      'bad-option',
+      'usage',
+      `--${twice} and degrees.${twice} are the same option`,
+      {},
+      'give --dp and --tp alone',
+    );
+  const all: DegreeOptions = { ...degrees, ...flat };
+  refuseAxes(all, ['pp', 'sp', 'ep']);
+  checkDegrees({ ...all, ...(options.devices === undefined ? {} : { devices: options.devices }) }, ['dp', 'tp']);
+  return {
+    ...options,
+    degrees: { ...(all.dp === undefined ? {} : { dp: all.dp }), ...(all.tp === undefined ? {} : { tp: all.tp }) },
+  };
+}

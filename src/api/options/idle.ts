@@ -1,0 +1,127 @@
+/**
+ * @file Options that would do nothing beside others, per verb: each is refused with what to do, on the command line and in JavaScript.
+ */
+import { AutoparError } from '../../ir/error.js';
+import type { CompileOptions } from '../compile.js';
+import type { CompileStepOptions } from '../compile-step.js';
+import type { RunCompiledOptions } from '../run.js';
+import type { SimulateOptions } from '../simulate.js';
+import type { VerifyOptions } from '../verify.js';
+
+/** An option, and when it would do nothing; words are those of the command line. */
+export interface Idle<Options> {
+  readonly option: keyof Options;
+  readonly when: (options: Options) => boolean;
+  readonly says: (options: Options) => string;
+  readonly hint: string;
+}
+
+const ONE = 'leave one of the two out';
+
+const isPropagated = ({ complete, searchMode }: CompileOptions) =>
+  complete === 'propagate' || searchMode === 'sharding_propagation';
+const howPropagated = ({ searchMode }: CompileOptions) =>
+  searchMode === 'sharding_propagation' ? '--search-mode sharding_propagation' : '--complete propagate';
+
+export const COMPILE_IDLE: readonly Idle<CompileOptions>[] = [
+  {
+    option: 'verify',
+    when: ({ planOnly }) => planOnly === true,
+    says: () => '--verify runs the program, and --plan-only writes none',
+    hint: ONE,
+  },
+  {
+    option: 'initRandom',
+    when: ({ planOnly }) => planOnly === true,
+    says: () => '--init random makes weights of a program, and --plan-only writes none',
+    hint: ONE,
+  },
+  {
+    option: 'seed',
+    when: ({ verify, initRandom }) => !verify && !initRandom,
+    says: () => '--seed is of random weights and of the inputs to verify with, and there are neither',
+    hint: 'add --init random or --verify, or leave it out',
+  },
+  {
+    option: 'complete',
+    when: ({ complete, searchMode = 'auto' }) =>
+      searchMode !== 'auto' && (complete === 'propagate') !== (searchMode === 'sharding_propagation'),
+    says: ({ complete, searchMode }) => `--complete ${complete} contradicts --search-mode ${searchMode}`,
+    hint: 'give one of the two',
+  },
+  {
+    option: 'axes',
+    when: (options) => options.axes === 'free' && isPropagated(options),
+    says: (options) => `--axes free is for a search, and ${howPropagated(options)} searches nothing`,
+    hint: 'propagation puts axes where pins and the batch carry them: leave out --axes, or complete by search',
+  },
+  {
+    option: 'solver',
+    when: (options) => isPropagated(options) || options.searchMode === 'dynamic_programming',
+    says: (options) =>
+      `--solver is for integer programs, and ${isPropagated(options) ? howPropagated(options) : '--search-mode dynamic_programming'} has none`,
+    hint: 'leave it out, or use --search-mode ilp',
+  },
+  {
+    option: 'microBatch',
+    when: ({ training }) => training === undefined,
+    says: () => '--micro-batch is an option of training',
+    hint: 'add --train',
+  },
+];
+
+/** Of a pipeline that there is not. */
+function ofPipelines<Options extends { readonly pp?: number }>(
+  option: keyof Options & ('schedule' | 'virtualStages'),
+  isAlone: (options: Options) => boolean,
+): Idle<Options> {
+  const name = option === 'schedule' ? '--schedule' : '--virtual-stages';
+  return {
+    option,
+    when: isAlone,
+    says: ({ pp }) => `${name} is about a pipeline, and there is none${pp === 1 ? ' with --pp 1' : ''}`,
+    hint: 'add --pp 2 or more stages, or leave it out',
+  };
+}
+
+export const STEP_IDLE: readonly Idle<CompileStepOptions>[] = [
+  {
+    option: 'within',
+    when: ({ objective }) => objective !== 'devices',
+    says: ({ within, objective }) =>
+      `--within ${within} is the time that --objective devices allows, and the objective is ${objective ?? 'time'}`,
+    hint: 'add --objective devices, or leave it out',
+  },
+  ofPipelines('schedule', ({ pp }) => pp === 1),
+  ofPipelines('virtualStages', ({ pp }) => pp === 1),
+];
+
+export const SIMULATE_IDLE: readonly Idle<SimulateOptions>[] = [
+  ofPipelines('schedule', ({ pp = 1 }) => pp === 1),
+  ofPipelines('virtualStages', ({ pp = 1 }) => pp === 1),
+  {
+    option: 'gradientBytes',
+    when: ({ loss }) => loss === undefined,
+    says: () => '--gradients is an option of training',
+    hint: 'add --train',
+  },
+];
+
+const ofRandomInputs: Idle<RunCompiledOptions & VerifyOptions> = {
+  option: 'seed',
+  when: ({ inputs }) => inputs !== undefined,
+  says: () => '--seed is of random inputs, and --inputs gives others',
+  hint: ONE,
+};
+
+export const RUN_IDLE: readonly Idle<RunCompiledOptions>[] = [ofRandomInputs];
+export const VERIFY_IDLE: readonly Idle<VerifyOptions>[] = [ofRandomInputs];
+
+/** @throws AutoparError (usage) `bad-option` for the first option that would do nothing */
+export function refuseIdle<Options>(options: Options, rules: readonly Idle<Options>[]): void {
+  for (const { option, when, says, hint } of rules) {
+    const value = options[option];
+    if (value === undefined || value === false || !when(options)) continue;
+    throw new AutoparError('bad-option', 'usage', says(options), {}, hint);
+  }
+}

@@ -1,0 +1,108 @@
+/**
+ * @file Errors in the words of JavaScript. Messages name options as the command line does; here, and nowhere else, they become
+ * properties: `--dp 2` is `dp: 2`, `--dim batch=8` is `dims: { batch: 8 }`.
+ */
+import { AutoparError } from '../../ir/error.js';
+
+const ofTraining = (path: string, names: readonly string[]) =>
+  Object.fromEntries(names.map((name) => [`--${name}`, `training.${path}${camelCase(name)}`]));
+
+/** Properties that are not the option's name in camelCase. */
+const PROPERTIES: Readonly<Record<string, string>> = {
+  '-o': 'output',
+  '--dim': 'dims',
+  '--shape': 'shapes',
+  '--const': 'constants',
+  '--init': 'initRandom',
+  '--train': 'training',
+  '--loss': 'training.loss.kind',
+  '--loss-output': 'training.loss.output',
+  ...ofTraining('loss.', ['ignore-index', 'class-weights', 'label-smoothing']),
+  '--optimizer': 'training.optimizer.kind',
+  ...ofTraining('optimizer.', [
+    'learning-rate',
+    'momentum',
+    'nesterov',
+    'betas',
+    'epsilon',
+    'weight-decay',
+    'clip-norm',
+  ]),
+  '--schedule-lr': 'training.optimizer.schedule.shape',
+  '--warmup': 'training.optimizer.schedule.warmup',
+  '--total-steps': 'training.optimizer.schedule.total',
+  '--min-lr-ratio': 'training.optimizer.schedule.floor',
+  ...ofTraining('', ['decayed', 'undecayed', 'precision', 'loss-scale', 'train-mode', 'freeze-batch-statistics']),
+  ...ofTraining('', ['dropout-seed', 'tie', 'untie', 'trainable', 'frozen']),
+};
+
+/** Of verbs that have another property for an option than the rest. */
+const OF_VERBS: Readonly<Record<string, Readonly<Record<string, string>>>> = {
+  compile: { '--micro-batches': 'training.microBatches' },
+  inspect: { '--tie': 'tie', '--untie': 'untie', '--trainable': 'trainable', '--frozen': 'frozen' },
+  simulate: {
+    '--train': 'loss',
+    '--loss': 'loss.kind',
+    '--loss-output': 'loss.output',
+    '--dtype': 'precision',
+    '--gradients': 'gradientBytes',
+    '--model': 'generate',
+  },
+  compileStep: { '--model': 'generate' },
+};
+
+/** Options whose value is a property's value only in part. */
+const VALUES: Readonly<Record<string, (value: string) => string>> = {
+  '--dim': (value) => `{ ${keyed(value, (size) => size)} }`,
+  '--const': (value) => `{ ${keyed(value, () => 'ARRAY')} }`,
+  '--init': () => 'true',
+  '--weights': (value) => `[${quoted(value)}]`,
+};
+
+/** A command to be typed, which stays; or an option, with what is taken for its value. */
+const MENTIONED =
+  /\bautopar [a-z]+(?: (?:[A-Z]{2,}|--?[\w-]+))*|(?<![\w-])(--[a-z][a-z-]*[a-z]|-o(?= DIR))(?: (\d[\w.,]*|[\w.]+=[\w.]+|[A-Z][A-Z]+|NxM:ID|(?:none|auto|free|random|full|devices|propagate|search|off|on|fp16|fp32|bf16|sgd|adamw|mse|semi-auto|data|hybrid|ilp|sharding_propagation|dynamic_programming|model-output|cross_entropy)(?![\w-])))?/g;
+
+/** A sentence of the command line in words of JavaScript, for users of `verb`. */
+export function inJavaScript(verb: string, sentence: string): string {
+  return sentence
+    .replace(/(--plan-only) (?=--)/g, '$1, ')
+    .replace(MENTIONED, (whole, option: string | undefined, value: string | undefined) => {
+      if (option === undefined) return whole;
+      const property = propertyOf(verb, option);
+      if (value === undefined) return property;
+      return `${property}: ${VALUES[option]?.(value) ?? quoted(value)}`;
+    });
+}
+
+/** The property that an option of the command line is, such as `training.optimizer.kind`. */
+function propertyOf(verb: string, option: string): string {
+  return OF_VERBS[verb]?.[option] ?? PROPERTIES[option] ?? camelCase(option.replace(/^-+/, ''));
+}
+
+/** An error in words of JavaScript; its cause is the same in those of the command line. Other values stay as they are. */
+export function errorInJavaScript(verb: string, error: unknown): unknown {
+  if (!(error instanceof AutoparError)) return error;
+  const { code, exit, where, hint } = error;
+  const said = new AutoparError(
+    code,
+    exit,
+    inJavaScript(verb, error.message),
+    where,
+    hint === undefined ? undefined : inJavaScript(verb, hint),
+  );
+  return Object.assign(said, { cause: error });
+}
+
+function keyed(value: string, second: (text: string) => string): string {
+  const [name = '', text = ''] = value.split('=');
+  return `${/^\w+$/.test(name) ? name : `'${name}'`}: ${second(text)}`;
+}
+
+function quoted(value: string): string {
+  return /^\d+(\.\d+)?$|^[A-Z]{1,}$/.test(value) ? value : `'${value}'`;
+}
+
+function camelCase(name: string): string {
+  return name.replace(/-(\w)/g, (_, letter: string) => letter.toUpperCase());
+}

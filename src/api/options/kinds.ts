@@ -1,0 +1,133 @@
+/**
+ * @file What values options may have, as data: how a verb's object of options is checked before anything is done.
+ */
+import { AutoparError } from '../../ir/error.js';
+import { nearest } from '../../ir/nearest.js';
+
+/** A form of values; `keys` of those that are objects with options of their own. */
+export interface Kind {
+  /** In words, behind `expected`. */
+  readonly expected: string;
+  readonly holds: (value: unknown) => boolean;
+  readonly keys?: Readonly<Record<string, Kind>>;
+}
+
+/** A kind for every option: one that is added without fails to compile. */
+export type KindsOf<Options> = { readonly [Key in keyof Required<Options>]: Kind };
+
+const isObject = (value: unknown): value is Readonly<Record<string, unknown>> =>
+  typeof value === 'object' && value !== null && !Array.isArray(value);
+
+export const flag: Kind = { expected: 'true or false', holds: (value) => typeof value === 'boolean' };
+export const text: Kind = { expected: 'a string', holds: (value) => typeof value === 'string' };
+export const texts: Kind = {
+  expected: 'an array of strings',
+  holds: (value) => Array.isArray(value) && value.every((each) => typeof each === 'string'),
+};
+export const amount: Kind = {
+  expected: 'a number that is not negative',
+  holds: (value) => typeof value === 'number' && Number.isFinite(value) && value >= 0,
+};
+export const numbers: Kind = {
+  expected: 'an array of numbers',
+  holds: (value) => Array.isArray(value) && value.every((each) => typeof each === 'number'),
+};
+export const callback: Kind = { expected: 'a function', holds: (value) => typeof value === 'function' };
+export const signal: Kind = { expected: 'an AbortSignal', holds: (value) => value instanceof AbortSignal };
+export const object: Kind = { expected: 'an object', holds: isObject };
+export const objectOrNull: Kind = {
+  expected: 'an object or null',
+  holds: (value) => value === null || isObject(value),
+};
+export const integer: Kind = { expected: 'a whole number', holds: Number.isSafeInteger };
+
+/** Whole numbers of at least `least`. */
+export function whole(least: number): Kind {
+  return {
+    expected: least === 1 ? 'a positive whole number' : `a whole number of at least ${least}`,
+    holds: (value) => Number.isSafeInteger(value) && Number(value) >= least,
+  };
+}
+
+/** One of some values. */
+export function oneOf(...choices: readonly (string | number)[]): Kind {
+  return {
+    expected: `one of ${choices.map((choice) => JSON.stringify(choice)).join(', ')}`,
+    holds: (value) => choices.includes(value as string),
+  };
+}
+
+/** Either of two kinds. */
+export function either(one: Kind, other: Kind): Kind {
+  return {
+    expected: `${one.expected}, or ${other.expected}`,
+    holds: (value) => one.holds(value) || other.holds(value),
+  };
+}
+
+/** An object of named values. */
+export function record(values: Kind): Kind {
+  return {
+    expected: `an object whose values are each ${values.expected}`,
+    holds: (value) => isObject(value) && Object.values(value).every(values.holds),
+  };
+}
+
+/** An object with options of its own. */
+export function options<Options>(keys: KindsOf<Options>): Kind {
+  return { ...object, keys };
+}
+
+/**
+ * Refuses what is no option, and what has another form. Options that are undefined count as left out.
+ * @param elsewhere where else an option of a name belongs, in words; null for a name that means nothing
+ * @throws AutoparError (usage) `unknown-option`, `bad-option`
+ */
+export function checkKinds(
+  given: unknown,
+  kinds: Readonly<Record<string, Kind>>,
+  place: string,
+  elsewhere: (name: string) => string | null,
+): void {
+  if (!isObject(given))
+    throw new AutoparError('bad-option', 'usage', `${place}: expected an object of options, and it is ${shown(given)}`);
+  const prefix = place.includes('(') ? '' : `${place}.`;
+  for (const [name, value] of Object.entries(given)) {
+    const kind = Object.hasOwn(kinds, name) ? kinds[name] : undefined;
+    if (!kind)
+      throw new AutoparError(
+        'unknown-option',
+        'usage',
+        `unknown option '${prefix}${name}' of ${place.replace(/\..*/, '')}`,
+        {},
+        hintFor(name, prefix, Object.keys(kinds), elsewhere),
+      );
+    if (value === undefined) continue;
+    if (!kind.holds(value))
+      throw new AutoparError(
+        'bad-option',
+        'usage',
+        `${prefix}${name}: expected ${kind.expected}, and it is ${shown(value)}`,
+      );
+    if (kind.keys) checkKinds(value, kind.keys, `${prefix}${name}`, elsewhere);
+  }
+}
+
+function hintFor(
+  name: string,
+  prefix: string,
+  known: readonly string[],
+  elsewhere: (name: string) => string | null,
+): string {
+  const other = elsewhere(name);
+  if (other !== null) return other;
+  const near = nearest(name, known);
+  return near === undefined ? `the options are ${known.join(', ')}` : `did you mean ${prefix}${near}?`;
+}
+
+/** A value as an error shows it, at most a line of it. */
+function shown(value: unknown): string {
+  if (typeof value === 'function') return 'a function';
+  const written = typeof value === 'bigint' ? `${value}n` : (JSON.stringify(value) ?? String(value));
+  return written.length > 80 ? `${written.slice(0, 77)}…` : written;
+}

@@ -1,0 +1,249 @@
+/**
+ * @file The options of every public verb and the form of their values. They are the command's, in camelCase.
+ */
+
+import type { CompileStepOptions } from '../compile-step.js';
+import type { EmitOptions } from '../emit.js';
+import type { ImportOptions } from '../import.js';
+import type { InspectOptions } from '../inspect.js';
+import type { ProfileOptions } from '../profile.js';
+import type { RunCompiledOptions } from '../run.js';
+import { SEARCH_MODES, SOLVERS } from '../search-modes.js';
+import type { SimulateOptions } from '../simulate.js';
+import { LOSSES, OPTIMIZERS, type Training } from '../training-request.js';
+import type { VerifyOptions } from '../verify.js';
+import type { CompileOptions, PlanningOptions } from './flat-degrees.js';
+import {
+  amount,
+  callback,
+  either,
+  flag,
+  integer,
+  type Kind,
+  type KindsOf,
+  numbers,
+  object,
+  objectOrNull,
+  oneOf,
+  options,
+  record,
+  signal,
+  text,
+  texts,
+  whole,
+} from './kinds.js';
+
+const importing = {
+  dims: record(whole(1)),
+  shapes: record(numbers),
+  globalBatch: whole(1),
+  constants: record(object),
+  weights: texts,
+};
+const parameters = { tie: texts, untie: texts, trainable: texts, frozen: texts };
+const watched = { signal, onProgress: callback };
+const degree = whole(1);
+const degrees = { dp: degree, tp: degree, pp: degree, sp: degree, ep: degree };
+
+const loss = options<Training['loss']>({
+  kind: oneOf(...LOSSES),
+  output: text,
+  ignoreIndex: integer,
+  classWeights: numbers,
+  labelSmoothing: amount,
+});
+
+const training = options<Training>({
+  loss,
+  optimizer: options<Training['optimizer']>({
+    kind: oneOf(...OPTIMIZERS),
+    learningRate: amount,
+    momentum: amount,
+    nesterov: flag,
+    betas: numbers,
+    epsilon: amount,
+    weightDecay: amount,
+    clipNorm: amount,
+    schedule: options<NonNullable<Training['optimizer']['schedule']>>({
+      warmup: whole(1),
+      shape: oneOf('constant', 'linear', 'cosine'),
+      total: whole(1),
+      floor: amount,
+    }),
+  }),
+  decayed: texts,
+  undecayed: texts,
+  precision: oneOf('fp32', 'fp16', 'bf16'),
+  lossScale: either(amount, oneOf('dynamic')),
+  microBatches: whole(1),
+  isHeldInFloat32: flag,
+  trainMode: oneOf('training', 'as-exported'),
+  freezeBatchStatistics: flag,
+  dropoutSeed: whole(0),
+  ...parameters,
+});
+
+const planning = {
+  devices: whole(1),
+  cluster: text,
+  clusterHints: object,
+  ...degrees,
+  degrees: options<typeof degrees>(degrees),
+  mode: oneOf('auto', 'semi-auto', 'data', 'hybrid'),
+  annotations: object,
+  config: object,
+  planOnly: flag,
+  memory: whole(1),
+  axes: oneOf('roles', 'free'),
+  complete: oneOf('search', 'propagate'),
+  searchMode: oneOf(...SEARCH_MODES),
+  solver: oneOf(...SOLVERS),
+  timeLimit: amount,
+  top: whole(1),
+  signal,
+} satisfies KindsOf<PlanningOptions>;
+
+const simulating = {
+  ...importing,
+  blocks: flag,
+  forTraining: flag,
+  keepsParameters: flag,
+  ...degrees,
+  model: text,
+  generate: text,
+  cluster: text,
+  devices: whole(1),
+  memory: whole(1),
+  loss,
+  microBatch: whole(1),
+  microBatches: whole(1),
+  meshOrder: texts,
+  tpSequence: oneOf('on', 'off', 'auto'),
+  zero: oneOf(0, 1, 2, 3),
+  recompute: oneOf('none', 'selective', 'operators', 'full'),
+  schedule: oneOf('naive', 'f-then-b', '1f1b', 'interleaved-1f1b', 'zero-bubble'),
+  virtualStages: whole(1),
+  offload: oneOf('none', 'optimizer', 'activations', 'all'),
+  precision: oneOf('fp32', 'bf16', 'fp16', 'fp8', 'fp4'),
+  software: oneOf('megatron', 'megatron-core', 'eager', 'compiled'),
+  gradientBytes: oneOf(2, 4),
+  attention: oneOf('fused', 'portable', 'parts'),
+  signal,
+  trace: text,
+} satisfies KindsOf<SimulateOptions>;
+
+const { loss: _loss, precision: _precision, trace: _trace, ...stepping } = simulating;
+
+interface Tables {
+  readonly importModel: KindsOf<ImportOptions>;
+  readonly inspect: KindsOf<InspectOptions>;
+  readonly plan: KindsOf<PlanningOptions>;
+  readonly emit: KindsOf<EmitOptions>;
+  readonly compile: KindsOf<CompileOptions>;
+  readonly compileStep: KindsOf<CompileStepOptions>;
+  readonly simulate: KindsOf<SimulateOptions>;
+  readonly run: KindsOf<RunCompiledOptions>;
+  readonly verify: KindsOf<VerifyOptions>;
+  readonly profile: KindsOf<ProfileOptions>;
+}
+
+/** Public verbs that take options. */
+export type Verb = keyof Tables;
+
+export const TABLES: Tables = {
+  importModel: { ...importing, blocks: flag, forTraining: flag, keepsParameters: flag },
+  inspect: {
+    ...importing,
+    blocks: flag,
+    forTraining: flag,
+    keepsParameters: flag,
+    ...parameters,
+    training,
+    model: text,
+    ...watched,
+  },
+  plan: planning,
+  emit: {
+    directory: text,
+    force: flag,
+    planOnly: flag,
+    randomWeights: either(whole(0), { expected: 'null', holds: (value) => value === null }),
+    constants: record(object),
+    weights: texts,
+    training,
+    decisions: object,
+    signal,
+  },
+  compile: {
+    ...planning,
+    ...importing,
+    model: text,
+    output: text,
+    force: flag,
+    training,
+    microBatch: whole(1),
+    verify: flag,
+    seed: whole(0),
+    initRandom: flag,
+    onProgress: callback,
+  },
+  compileStep: {
+    ...stepping,
+    on: objectOrNull,
+    objective: oneOf('time', 'memory', 'cost', 'devices'),
+    within: amount,
+    top: whole(1),
+    timeLimit: amount,
+    deadline: object,
+    output: text,
+    force: flag,
+    training,
+    onProgress: callback,
+  },
+  simulate: simulating,
+  run: {
+    directory: text,
+    inputs: text,
+    seed: whole(0),
+    steps: whole(1),
+    threadsPerRank: whole(1),
+    ...watched,
+  },
+  verify: {
+    directory: text,
+    model: text,
+    inputs: text,
+    seed: whole(0),
+    tensors: flag,
+    rtol: amount,
+    atol: amount,
+    ...watched,
+  },
+  profile: { output: text, quick: flag, ...watched, measure: callback },
+};
+
+/** Options that must be there. */
+export const NEEDED: Readonly<Partial<Record<Verb, string>>> = {
+  inspect: 'model',
+  compile: 'model',
+  emit: 'directory',
+  run: 'directory',
+  verify: 'directory',
+};
+
+/** The other verbs that have an option of this name. */
+export function verbsWith(name: string): readonly string[] {
+  return Object.entries(TABLES)
+    .filter(([, table]: readonly [string, Readonly<Record<string, Kind>>]) => Object.hasOwn(table, name))
+    .map(([verb]) => verb);
+}
+
+/** Properties of `training`, at whatever depth, by their last name: `momentum` is `training.optimizer.momentum`. */
+export function trainingPath(name: string, keys = training.keys, path = 'training'): string | null {
+  for (const [key, kind] of Object.entries(keys ?? {})) {
+    if (key === name) return `${path}.${key}`;
+    const inner = kind.keys ? trainingPath(name, kind.keys, `${path}.${key}`) : null;
+    if (inner !== null) return inner;
+  }
+  return null;
+}

@@ -1,0 +1,129 @@
+/**
+ * @file The public verbs: each checks its options as the command line does, before anything is done, and loads its station when it is
+ * called. Errors are in words of JavaScript; the command line says their cause.
+ */
+import { AutoparError } from '../ir/error.js';
+import type { CompileResult } from './compile.js';
+import type { CompiledStep, CompileStepOptions } from './compile-step.js';
+import { checkDegrees } from './degrees.js';
+import type { EmitOptions, Emitted } from './emit.js';
+import type { ImportedModel, ImportOptions } from './import.js';
+import type { Inspection, InspectOptions } from './inspect.js';
+import { type CompileOptions, nested, type PlanningOptions } from './options/flat-degrees.js';
+import {
+  COMPILE_IDLE,
+  type Idle,
+  RUN_IDLE,
+  refuseIdle,
+  SIMULATE_IDLE,
+  STEP_IDLE,
+  VERIFY_IDLE,
+} from './options/idle.js';
+import { errorInJavaScript } from './options/in-javascript.js';
+import { checkKinds } from './options/kinds.js';
+import { NEEDED, TABLES, trainingPath, type Verb, verbsWith } from './options/tables.js';
+import type { PlannedModel } from './plan.js';
+import type { MachineProfile, ProfileOptions } from './profile.js';
+import type { RunCompiledOptions, RunReport } from './run.js';
+import type { SimulateOptions, Simulation } from './simulate.js';
+import type { VerifyOptions, VerifyResult } from './verify.js';
+
+export type {
+  CompileOptions,
+  CompileStepOptions,
+  EmitOptions,
+  ImportOptions,
+  InspectOptions,
+  PlanningOptions,
+  ProfileOptions,
+  RunCompiledOptions,
+  SimulateOptions,
+  VerifyOptions,
+};
+
+/** @throws AutoparError as `importModel` of import.ts; (usage) for options that there are not */
+export function importModel(file: string, options: ImportOptions = {}): Promise<ImportedModel> {
+  return checked('importModel', options, [], async () => (await import('./import.js')).importModel(file, options));
+}
+
+/** What autopar understood of a model, without a plan. */
+export function inspect(options: InspectOptions): Promise<Inspection> {
+  return checked('inspect', options, [], async () => (await import('./inspect.js')).inspect(options));
+}
+
+/** The best plan of an imported model, lowered; `emit` writes it. */
+export function plan(imported: ImportedModel, options: PlanningOptions = {}): Promise<PlannedModel> {
+  return checked('plan', options, [], async () => (await import('./plan.js')).plan(imported, nested(options)));
+}
+
+/** Writes a planned model as a folder. */
+export function emit(planned: PlannedModel, options: EmitOptions): Promise<Emitted> {
+  return checked('emit', options, [], async () => (await import('./emit.js')).emit(planned, options));
+}
+
+/** Plans a model and writes plan and program; nothing is left behind where it fails. */
+export function compile(options: CompileOptions): Promise<CompileResult> {
+  return checked('compile', options, [], async () => {
+    const inner = nested(options);
+    refuseIdle(inner, COMPILE_IDLE);
+    return (await import('./compile.js')).compile(inner);
+  });
+}
+
+/** Plans a training step, or one of inference, over every dimension that can be priced; writes plan.json alone. */
+export function compileStep(options: CompileStepOptions): Promise<CompiledStep> {
+  return checked('compileStep', options, STEP_IDLE, async () =>
+    (await import('./compile-step.js')).compileStep(options),
+  );
+}
+
+/** Prices one choice of degrees, batches and savings. */
+export function simulate(options: SimulateOptions): Promise<Simulation> {
+  return checked('simulate', options, SIMULATE_IDLE, async () => {
+    checkDegrees(options, ['dp', 'tp', 'pp', 'sp']);
+    return (await import('./simulate.js')).simulate(options);
+  });
+}
+
+/** Runs a compiled program on ranks of this machine. */
+export function runCompiled(options: RunCompiledOptions): Promise<RunReport> {
+  return checked('run', options, RUN_IDLE, async () => (await import('./run.js')).runCompiled(options));
+}
+
+/** Compares a compiled program with the unsharded model. */
+export function verify(options: VerifyOptions): Promise<VerifyResult> {
+  return checked('verify', options, VERIFY_IDLE, async () => (await import('./verify.js')).verify(options));
+}
+
+/** Measures this machine for `cluster: 'local'`. */
+export function profile(
+  options: ProfileOptions = {},
+): Promise<{ readonly file: string; readonly profile: MachineProfile }> {
+  return checked('profile', options, [], async () => (await import('./profile.js')).profile(options));
+}
+
+async function checked<Options, Result>(
+  verb: Verb,
+  options: Options,
+  idle: readonly Idle<Options>[],
+  run: () => Promise<Result>,
+): Promise<Result> {
+  try {
+    checkKinds(options, TABLES[verb], `${verb}()`, (name) => elsewhere(verb, name));
+    const needed = NEEDED[verb];
+    if (needed !== undefined && (options as Readonly<Record<string, unknown>>)[needed] === undefined)
+      throw new AutoparError('missing-argument', 'usage', `${verb}() needs the option ${needed}`);
+    refuseIdle(options, idle);
+    return await run();
+  } catch (error) {
+    throw errorInJavaScript(verb, error);
+  }
+}
+
+/** Where an option belongs that a verb does not have; null where its name means nothing. */
+function elsewhere(verb: Verb, name: string): string | null {
+  const path = 'training' in TABLES[verb] ? trainingPath(name) : null;
+  if (path !== null) return `it is ${path}`;
+  const verbs = verbsWith(name);
+  return verbs.length === 0 ? null : `it is an option of ${verbs.map((other) => `${other}()`).join(', ')}`;
+}

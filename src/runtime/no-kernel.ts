@@ -1,0 +1,50 @@
+/**
+ * @file An operator that ONNX Runtime has no kernel for: how that is told from its words, and the one error for it.
+ */
+import type { ProgramNode } from '../program/program.js';
+import { AutoparError } from '../program/values.js';
+
+/** What ONNX Runtime says of a node that it has no kernel for; empty where it says nothing. */
+export interface Complaint {
+  readonly node: string;
+  readonly op: string;
+}
+
+/** How it says that it has none for an operator, or not for its types. */
+const COMPLAINTS: readonly RegExp[] = [
+  /Could not find an implementation for (?:\S+[.:])?(?<op>\w+)\(\d+\) node with name '(?<node>[^']*)'/,
+  /running (?<op>\w+) node\. Name:'(?<node>[^']*)'[\s\S]*NOT_IMPLEMENTED/,
+  /Type Error: Type '[^']*' of (?:input|output) parameter [\s\S]* of operator \((?<op>\w+)\) in node \((?<node>.*)\) is invalid/,
+  /In Node, \("(?<node>[^"]*)", (?<op>\w+),[\s\S]*(?:is not a registered function\/op|No Op registered)/,
+  /(?:[\w.]+:)?(?<op>\w+)\(-?\d+\) is not a registered function\/op/,
+  /No Op registered for (?<op>\w+)/,
+  /NOT_IMPLEMENTED/,
+];
+
+/** The node that ONNX Runtime has no kernel for, in its words; null for any other complaint. */
+export function complaintOf(reason: string): Complaint | null {
+  for (const pattern of COMPLAINTS) {
+    const found = pattern.exec(reason);
+    if (found) return { node: found.groups?.['node'] ?? '', op: found.groups?.['op'] ?? '' };
+  }
+  return null;
+}
+
+/** The one of `nodes` that is meant where ONNX Runtime names no node: the first with the operator, or the only one. */
+export function meantBy({ op }: Complaint, nodes: readonly ProgramNode[]): ProgramNode | null {
+  const named = nodes.find((node) => node.op.split('.').at(-1) === op);
+  return named ?? (nodes.length === 1 ? (nodes[0] ?? null) : null);
+}
+
+/** `unsupported-operator`: `runner` (a backend, or ONNX Runtime itself) has no kernel for a node of the model. */
+export function withoutKernel(runner: string, node: ProgramNode | null, reason: string, hint: string): AutoparError {
+  const typed = [node?.op, ...(node?.dtypes.length ? [node.dtypes.join(', ')] : [])].join(' of ');
+  const what = node ? `node '${node.name}' (${typed})` : 'an operator of the model';
+  return new AutoparError(
+    'unsupported-operator',
+    'backendAbsent',
+    `${runner} has no kernel for ${what}: ${reason}`,
+    node ? { node: node.name } : {},
+    hint,
+  );
+}

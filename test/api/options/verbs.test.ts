@@ -1,0 +1,128 @@
+import { mkdtemp, readFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { fileURLToPath } from 'node:url';
+import test, { type ExecutionContext } from 'ava';
+import * as autopar from '../../../src/api/index.js';
+import { inJavaScript } from '../../../src/api/options/in-javascript.js';
+import { failureOf } from '../../../src/cli/failure.js';
+import { AutoparError } from '../../../src/ir/error.js';
+
+const { compile, compileStep, importModel, inspect, plan, profile, run, simulate, verify } = autopar;
+const model = fileURLToPath(new URL('../../../../models/mlp.onnx', import.meta.url));
+const output = async () => path.join(await mkdtemp(path.join(tmpdir(), 'autopar-verbs-')), 'out');
+const optimizer = { kind: 'adamw', learningRate: 1e-3 } as const;
+const loss = { kind: 'mse' } as const;
+
+async function refusal(t: ExecutionContext, done: Promise<unknown>, code: string): Promise<string> {
+  const error = await t.throwsAsync(done, { instanceOf: AutoparError });
+  t.deepEqual([error?.code, error?.exit], [code, 'usage'], error?.message);
+  const said = `${error?.message}\n${error?.hint ?? ''}`;
+  t.notRegex(said, /--[a-z]/, 'words of the command line');
+  return said;
+}
+
+test('degrees are options of their own; the older spelling is the same', async (t) => {
+  const [flat, nested] = [await output(), await output()];
+  await compile({ model, dp: 2, tp: 2, planOnly: true, output: flat });
+  await compile({ model, degrees: { dp: 2, tp: 2 }, planOnly: true, output: nested });
+  const written = (folder: string) => readFile(path.join(folder, 'plan.json'), 'utf8');
+  t.is(await written(flat), await written(nested));
+  t.deepEqual((JSON.parse(await written(flat)) as { degrees: unknown }).degrees, { dp: 2, tp: 2, pp: 1, sp: 1, ep: 1 });
+  const planned = await plan(await importModel(model), { dp: 4 });
+  t.is(planned.plan.degrees.dp, 4);
+  t.regex(await refusal(t, compile({ model, dp: 2, degrees: { dp: 2 } }), 'bad-option'), /dp and degrees\.dp/);
+});
+
+// What types refuse is refused when it comes from JavaScript, too.
+test('unknown options: the nearest is offered, or where the option belongs', async (t) => {
+  // @ts-expect-error no such option
+  t.regex(await refusal(t, compile({ model, dpp: 2 }), 'unknown-option'), /'dpp' of compile\(\)\ndid you mean dp\?/);
+  // @ts-expect-error an option of others
+  t.regex(await refusal(t, compile({ model, zero: 1 }), 'unknown-option'), /option of compileStep\(\), simulate\(\)/);
+  // @ts-expect-error an option inside of another
+  t.regex(await refusal(t, compile({ model, momentum: 0.9 }), 'unknown-option'), /it is training\.optimizer\.momentum/);
+  // @ts-expect-error a name misspelt, inside of another
+  const inner = compile({ model, training: { loss: { knid: 'mse' }, optimizer } });
+  t.regex(await refusal(t, inner, 'unknown-option'), /'training\.loss\.knid'.*\ndid you mean training\.loss\.kind\?/);
+  // @ts-expect-error the command's spelling
+  t.regex(await refusal(t, simulate({ model, 'micro-batch': 2 }), 'unknown-option'), /did you mean microBatch\?/);
+  // @ts-expect-error an option of the command that has another form here
+  t.regex(await refusal(t, importModel(model, { dim: { batch: 2 } }), 'unknown-option'), /did you mean dims\?/);
+  // @ts-expect-error no such option
+  await refusal(t, run({ directory: 'x', stpes: 2 }), 'unknown-option');
+  // @ts-expect-error no such option
+  await refusal(t, verify({ directory: 'x', tolerance: 2 }), 'unknown-option');
+  // @ts-expect-error no such option
+  await refusal(t, inspect({ model, seed: 2 }), 'unknown-option');
+  // @ts-expect-error no such option
+  await refusal(t, profile({ fast: true }), 'unknown-option');
+  // @ts-expect-error an option of plans of operators
+  await refusal(t, compileStep({ model, cluster: '1x2:a100-sxm-80', solver: 'highs' }), 'unknown-option');
+});
+
+test('values of another form: both are said', async (t) => {
+  // @ts-expect-error a string
+  const worded = compile({ model, dp: '2' });
+  t.regex(await refusal(t, worded, 'bad-option'), /dp: expected a positive whole number, and it is "2"/);
+  t.regex(await refusal(t, compile({ model, dp: 1.5 }), 'bad-option'), /it is 1\.5/);
+  // @ts-expect-error no choice
+  t.regex(await refusal(t, compile({ model, mode: 'fast' }), 'bad-option'), /one of "auto".*it is "fast"/);
+  t.regex(await refusal(t, compile({ model, dims: { batch: 0 } }), 'bad-option'), /each a positive whole number/);
+  // @ts-expect-error no object
+  t.regex(await refusal(t, compile(model), 'bad-option'), /expected an object of options/);
+  // @ts-expect-error nothing
+  await refusal(t, compile(), 'bad-option');
+  // @ts-expect-error no model
+  t.regex(await refusal(t, compile({ dp: 4 }), 'missing-argument'), /needs the option model/);
+});
+
+test('misplaced options are refused as on the command line, in words of JavaScript', async (t) => {
+  const says = async (done: Promise<unknown>, code = 'bad-option') => refusal(t, done, code);
+  t.regex(
+    await says(compile({ model, verify: true, planOnly: true })),
+    /verify runs the program, and planOnly writes none/,
+  );
+  t.regex(await says(compile({ model, seed: 1 })), /add initRandom: true or verify/);
+  t.regex(await says(compile({ model, solver: 'glpk', complete: 'propagate' })), /complete: 'propagate' has none/);
+  t.regex(await says(compile({ model, microBatch: 2 })), /add training/);
+  t.regex(await says(compile({ model, pp: 2 }), 'not-there-yet'), /add planOnly, cluster: 'NxM:ID'/);
+  t.regex(
+    await says(compile({ model, dp: 2, tp: 2, devices: 8 }), 'degrees-do-not-match-devices'),
+    /leave out devices/,
+  );
+  t.regex(
+    await says(verify({ directory: 'x', seed: 1, inputs: 'y' })),
+    /seed is of random inputs, and inputs gives others/,
+  );
+  t.regex(await says(run({ directory: 'x', seed: 1, inputs: 'y' })), /seed is of random inputs/);
+  const cluster = '1x2:a100-sxm-80';
+  t.regex(await says(simulate({ model, cluster, schedule: '1f1b' })), /add pp: 2/);
+  t.regex(
+    await says(simulate({ model, cluster, gradientBytes: 2 })),
+    /gradientBytes is an option of training\nadd loss/,
+  );
+  t.regex(await says(compileStep({ model, cluster, within: 2 })), /add objective: 'devices'/);
+  const training = { loss, optimizer: { ...optimizer, momentum: 0.9 } };
+  t.regex(await says(compile({ model, training })), /training\.optimizer\.momentum is an option of sgd/);
+});
+
+test('an error says the same on the command line in its words', async (t) => {
+  const error = await t.throwsAsync(compile({ model, pp: 2 }), { instanceOf: AutoparError });
+  const circumstances = { version: '0', line: [], interrupted: false };
+  t.regex(failureOf(error, circumstances).hint ?? '', /add --plan-only --cluster NxM:ID .*or leave out --pp/);
+});
+
+test('options of the command line become properties; commands stay', (t) => {
+  const sentences: readonly (readonly [string, string])[] = [
+    ['bind them: --dim batch=SIZE', 'bind them: dims: { batch: SIZE }'],
+    ["--dim 'a b'", "dims 'a b'"],
+    ['give --dp 2 and --tp-sequence on', "give dp: 2 and tpSequence: 'on'"],
+    ['--init random makes some', 'initRandom: true makes some'],
+    ['autopar inspect MODEL --parameters lists them', 'autopar inspect MODEL --parameters lists them'],
+    ['add --weight-decay', 'add training.optimizer.weightDecay'],
+    ['--mode hybrid', "mode: 'hybrid'"],
+    ['a well-known name--kept', 'a well-known name--kept'],
+  ];
+  for (const [command, script] of sentences) t.is(inJavaScript('compile', command), script);
+});

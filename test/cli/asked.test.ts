@@ -1,0 +1,218 @@
+import test from 'ava';
+import type { Command } from '../../src/cli/command.js';
+import { COMMANDS } from '../../src/cli/commands.js';
+import { autopar } from './autopar.js';
+
+/** An option that does something whatever else is given, and whatever the model is. */
+const ALWAYS = 'always';
+
+/** Where an option would do nothing: lines of the command line that are refused and name it. */
+type Uses = Readonly<Record<string, typeof ALWAYS | readonly string[]>>;
+
+const always = (...names: readonly string[]): Uses => Object.fromEntries(names.map((name) => [name, ALWAYS]));
+
+const STEP = 'compile --model gpt --plan-only --cluster 1x2:a100-sxm-80';
+const OF_TRAINING = [
+  'loss',
+  'loss-output',
+  'ignore-index',
+  'class-weights',
+  'label-smoothing',
+  'optimizer',
+  'learning-rate',
+  'momentum',
+  'nesterov',
+  'betas',
+  'epsilon',
+  'weight-decay',
+  'decayed',
+  'undecayed',
+  'clip-norm',
+  'schedule-lr',
+  'warmup',
+  'total-steps',
+  'min-lr-ratio',
+  'precision',
+  'loss-scale',
+  'train-mode',
+  'freeze-batch-statistics',
+  'dropout-seed',
+  'micro-batches',
+] as const;
+
+/** A value that every option of training takes. */
+const VALUES: Readonly<Record<string, string>> = {
+  loss: 'mse',
+  optimizer: 'sgd',
+  betas: '0.9,0.95',
+  'schedule-lr': 'cosine',
+  precision: 'bf16',
+  'train-mode': 'training',
+  nesterov: '',
+  'freeze-batch-statistics': '',
+  'class-weights': 'w.npy',
+};
+
+/** Without --train. */
+const ofTraining = (command: string): Uses =>
+  Object.fromEntries(OF_TRAINING.map((name) => [name, [`${command} x.onnx --${name} ${VALUES[name] ?? '1'}`.trim()]]));
+
+const importing = always('model', 'dim', 'shape', 'const', 'global-batch', 'weights');
+const parameters = (command: string): Uses =>
+  Object.fromEntries(
+    ['tie', 'untie', 'trainable', 'frozen'].map((name) => [name, [`${command} x.onnx --${name} a=b`]]),
+  );
+const machine = always('devices', 'cluster', 'memory', 'dp', 'tp', 'pp', 'sp', 'ep');
+
+const USES: Readonly<Record<string, Uses>> = {
+  compile: {
+    ...importing,
+    ...machine,
+    ...always(
+      'output',
+      'force',
+      'plan-only',
+      'mode',
+      'annotations',
+      'config',
+      'search-mode',
+      'time-limit',
+      'top',
+      'train',
+    ),
+    ...ofTraining('compile'),
+    ...parameters('compile'),
+    'micro-batch': ['compile x.onnx --micro-batch 2'],
+    'dropout-seed': [
+      'compile x.onnx --dropout-seed 1',
+      'compile x.onnx --train --train-mode as-exported --dropout-seed 1',
+    ],
+    verify: ['compile x.onnx --verify --plan-only', `${STEP} --train --verify`],
+    init: ['compile x.onnx --init random --plan-only', `${STEP} --train --init random`],
+    seed: ['compile x.onnx --seed 1', `${STEP} --train --seed 1`],
+    solver: [
+      'compile x.onnx --solver glpk --complete propagate',
+      'compile x.onnx --solver highs --search-mode dynamic_programming',
+      `${STEP} --train --solver highs`,
+    ],
+    complete: ['compile x.onnx --complete search --search-mode sharding_propagation'],
+    axes: ['compile x.onnx --axes free --complete propagate', `${STEP} --zero 1 --axes free`],
+    objective: ['compile x.onnx --objective memory'],
+    within: [`${STEP} --train --within 2`],
+    zero: ['compile x.onnx --zero 1', `${STEP} --zero 1`],
+    recompute: ['compile x.onnx --recompute full', `${STEP} --recompute full`],
+    offload: ['compile x.onnx --offload all', `${STEP} --offload all`],
+    schedule: ['compile x.onnx --schedule 1f1b', `${STEP} --train --pp 1 --schedule 1f1b`],
+    'virtual-stages': ['compile x.onnx --virtual-stages 2', `${STEP} --train --pp 1 --virtual-stages 2`],
+    'tp-sequence': ['compile x.onnx --tp-sequence on'],
+    'mesh-order': ['compile x.onnx --mesh-order pp,dp,sp,tp'],
+    software: ['compile x.onnx --software eager'],
+    attention: ['compile x.onnx --attention parts'],
+  },
+  run: {
+    ...always('inputs', 'outputs', 'steps', 'backend', 'threads-per-rank'),
+    seed: ['run d --seed 1 --inputs x.npz'],
+  },
+  verify: { ...always('model', 'inputs', 'tensors', 'rtol', 'atol'), seed: ['verify d --seed 1 --inputs x.npz'] },
+  inspect: {
+    ...importing,
+    ...always('parameters', 'train', 'tie', 'untie', 'trainable', 'frozen'),
+    ...ofTraining('inspect'),
+    'micro-batch': ['inspect x.onnx --micro-batch 2', 'inspect x.onnx --train --micro-batch 2'],
+    'micro-batches': ['inspect x.onnx --train --micro-batches 2'],
+  },
+  simulate: {
+    ...importing,
+    ...machine,
+    ...always('mesh', 'train', 'micro-batch', 'micro-batches', 'mesh-order', 'tp-sequence', 'software', 'attention'),
+    ...always('dtype', 'trace'),
+    loss: ['simulate x.onnx --loss mse'],
+    'loss-output': ['simulate x.onnx --loss-output y'],
+    gradients: ['simulate x.onnx --gradients bfloat16'],
+    zero: ['simulate x.onnx --zero 1'],
+    recompute: ['simulate x.onnx --recompute full'],
+    offload: ['simulate --model gpt --cluster 1x1:a100-sxm-80 --offload all'],
+    schedule: ['simulate x.onnx --schedule 1f1b', 'simulate x.onnx --pp 1 --schedule zero-bubble'],
+    'virtual-stages': ['simulate x.onnx --virtual-stages 2'],
+  },
+  explain: {
+    model: ALWAYS,
+    tensor: ['explain d --tensor x --rejected'],
+    op: ['explain d --op x --pins'],
+    memory: ['explain d --memory --sensitivity'],
+    mesh: ['explain d --mesh --memory'],
+    pins: ['explain d --pins --rejected'],
+    rejected: ['explain d --pins --rejected'],
+    sensitivity: ['explain d --pins --sensitivity'],
+    alternatives: ['explain d --memory --alternatives 2'],
+    top: ['explain d --sensitivity --top 2'],
+  },
+  'strategy export': always('mindspore', 'onnx', 'pins', 'model', 'stage'),
+  'strategy import': always(
+    'output',
+    'devices',
+    'dp',
+    'tp',
+    'pins-only',
+    'model',
+    'dim',
+    'global-batch',
+    'configuration',
+  ),
+  'strategy merge': always('output'),
+  'strategy diff': always('exit-code', 'all', 'model'),
+  'strategy show': always('all', 'configuration'),
+  'strategy convert': {
+    ...always('weights', 'model', 'dim', 'global-batch', 'stage', 'configuration'),
+    to: ['strategy convert a b --weights --to plan', 'strategy convert a b --rank 1 --to plan'],
+    output: ['strategy convert a b --rank 1 -o c'],
+    rank: ['strategy convert a b --weights --rank 1'],
+    force: ['strategy convert a b --force'],
+  },
+  groups: {
+    ...always('rank', 'cluster'),
+    ...Object.fromEntries(['devices', 'pp', 'dp', 'sp', 'tp', 'ep'].map((name) => [name, [`groups d --${name} 2`]])),
+  },
+  profile: always('output', 'quick'),
+  calibrate: always('cluster', 'output'),
+};
+
+/** Commands with options, by their whole name. */
+function leaves(commands: readonly Command<never>[], before = ''): readonly (readonly [string, Command<never>])[] {
+  return commands.flatMap((command) => {
+    const name = `${before}${command.name}`;
+    return [[name, command] as const, ...leaves(command.subcommands ?? [], `${name} `)];
+  });
+}
+
+test('every option of every command either does something or has lines that refuse it', (t) => {
+  const missing: string[] = [];
+  for (const [name, { options }] of leaves(COMMANDS)) {
+    const own = options.map(({ flags }) => /--([\w-]+)/.exec(flags)?.[1] ?? '').sort();
+    const known = Object.keys(USES[name] ?? {}).sort();
+    if (known.join() !== own.join()) missing.push(`${name}: ${known.join()} instead of ${own.join()}`);
+  }
+  t.deepEqual(missing, []);
+});
+
+for (const [name, uses] of Object.entries(USES)) {
+  test(`${name}: options that would do nothing are refused by name, with what to do`, async (t) => {
+    for (const [option, lines] of Object.entries(uses)) {
+      for (const line of lines === ALWAYS ? [] : lines) {
+        const { code, stdout, stderr } = await autopar(line.split(' '));
+        t.is(code, 2, `${line}\n${stdout}${stderr}`);
+        t.true(stderr.includes(`--${option}`), `${line}\n${stderr}`);
+        t.regex(stderr, /\n {2}hint: /, line);
+      }
+    }
+    t.pass();
+  });
+}
+
+test('a schedule is noted where the best plan has no pipeline', async (t) => {
+  const { code, stderr } = await autopar(
+    `${STEP} --train --schedule 1f1b --global-batch 2 -o ${process.env['TMPDIR'] ?? '/tmp'}/asked`.split(' '),
+  );
+  t.is(code, 0, stderr);
+  t.regex(stderr, /note: --schedule 1f1b has no effect: the best plan has no pipeline/);
+});
