@@ -49,6 +49,9 @@ export async function compiledModel(
   const forward = await at(source.globalBatch);
   const planned = await complete(training ? await trainedModel(forward, training, at) : forward);
   checkFingerprint(plan, planned);
-  const whole = training && planned.graph.microBatches ? await complete(withTraining(forward, training)) : planned;
+  const whole =
+    training && planned.graph.microBatches
+      ? await complete(withTraining(forward, training, { inSums: true }))
+      : planned;
   return { planned, whole, file, constants };
 }

@@ -1,5 +1,5 @@
 /**
- * @file verify: the sharded program against the unsharded model, every output element by element.
+ * @file verify: the sharded program against the unsharded model, element by element; of a program that trains, steps of both.
  */
 import { flattenBlocks } from '../ir/blocks/flatten-blocks.js';
 import { AutoparError } from '../ir/error.js';
@@ -17,6 +17,7 @@ import { randomInputs, readInputs } from './inputs.js';
 import { checkLabels, labelBounds } from './labels.js';
 import { numberReader } from './numbers.js';
 import { runGraph } from './reference.js';
+import { compareSteps, type StepComparison, type StepPart } from './verify-training.js';
 
 export interface VerifyOptions {
   /** The folder that compile wrote. */
@@ -38,6 +39,12 @@ export interface VerifyResult {
   readonly passed: boolean;
   readonly outputs: readonly Comparison[];
   readonly tensors: readonly Comparison[];
+  /** Of a program that trains: the gradient of every trained weight, by step. */
+  readonly gradients?: readonly StepComparison[];
+  /** Of a program that trains: the first value of every piece of state, and by step how it changes. */
+  readonly state?: readonly StepComparison[];
+  /** Of a program that trains: steps that were compared, and how many of them changed weights. */
+  readonly steps?: { readonly taken: number; readonly updates: number };
   /** What it was compared with. */
   readonly reference: 'the model file in ONNX Runtime' | 'the unsharded graph in ONNX Runtime';
 }
@@ -48,12 +55,14 @@ export interface VerifyResult {
  */
 export async function verify(options: VerifyOptions): Promise<VerifyResult> {
   const progress = options.onProgress ?? (() => undefined);
-  const { imported, file, constants, program } = await openCompiled(options.directory, options.model);
+  const compiled = await openCompiled(options.directory, options.model);
+  const { imported, file, constants, program } = compiled;
   const inputs = options.inputs
     ? await readInputs(options.inputs, program.inputs)
     : randomInputs(imported.graph, options.seed ?? 0, labelBounds(imported.training));
   checkLabels(inputs, imported.training ?? null, options.inputs);
   const crossing = options.tensors ? crossingTensors(program, imported.graph) : [];
+  if (imported.training) return verifyTraining(options, compiled, inputs, crossing);
   progress('running the program');
   const result = await runProgram(options.directory, inputs, {
     steps: 1,
@@ -89,6 +98,27 @@ export async function verify(options: VerifyOptions): Promise<VerifyResult> {
   };
 }
 
+/** Two steps of a program that trains, against two of the unsharded training graph. */
+async function verifyTraining(
+  { directory, rtol, atol, signal, onProgress = () => undefined }: VerifyOptions,
+  { imported: whole, planned, program }: Compiled,
+  inputs: Arrays,
+  tensors: readonly string[],
+): Promise<VerifyResult> {
+  const task = { directory, program, planned, whole, inputs, tensors, rtol, atol, signal, onProgress };
+  const { comparisons, steps, updates } = await compareSteps(task);
+  const of = (...parts: readonly StepPart[]) => comparisons.filter(({ part }) => parts.includes(part));
+  return {
+    passed: comparisons.every(({ passed }) => passed),
+    outputs: of('output'),
+    tensors: of('inner tensor'),
+    gradients: of('gradient'),
+    state: of('first value', 'state'),
+    steps: { taken: steps, updates },
+    reference: 'the unsharded graph in ONNX Runtime',
+  };
+}
+
 /** The model file's own results; null where ONNX Runtime cannot load it (an operator set that is newer than it is). */
 async function runFile(file: string, inputs: Arrays): Promise<Arrays | null> {
   try {
@@ -103,6 +133,8 @@ async function runFile(file: string, inputs: Arrays): Promise<Arrays | null> {
 export interface Compiled {
   /** At the whole batch. */
   readonly imported: ImportedModel;
+  /** As it was planned: of one micro-batch, where a step has several. */
+  readonly planned: ImportedModel;
   /** The model file, where ONNX Runtime can run it as it is; else null. */
   readonly file: string | null;
   /** Values that inputs were fixed to. */
@@ -116,9 +148,9 @@ export interface Compiled {
  */
 export async function openCompiled(directory: string, model?: string): Promise<Compiled> {
   const { source, plan, program } = await readCompiled(directory);
-  const { whole, file, constants } = await compiledModel(directory, source, plan, model);
+  const { whole, planned, file, constants } = await compiledModel(directory, source, plan, model);
   const runnable = source.globalBatch === null && source.randomWeights === null && !source.training;
-  return { imported: whole, file: runnable && whole.weightsPresent ? file : null, constants, program };
+  return { imported: whole, planned, file: runnable && whole.weightsPresent ? file : null, constants, program };
 }
 
 /** Tensors of the unsharded graph that cross a segment, graph outputs aside. */
