@@ -2,6 +2,7 @@
  * @file The model of a compiled folder, imported again as it was compiled.
  */
 import path from 'node:path';
+import { insideFolder } from '../program/inside-folder.js';
 import { checkFingerprint } from '../strategy/fingerprint.js';
 import type { Plan } from '../strategy/plan.js';
 import type { Arrays } from './arrays.js';
@@ -34,7 +35,7 @@ export async function compiledModel(
   model?: string,
 ): Promise<CompiledModel> {
   const file = model ?? path.resolve(directory, source.model);
-  const constants = source.constants ? await readArrays(path.join(directory, CONSTANTS_FILE)) : {};
+  const constants = source.constants ? await readArrays(await insideFolder(directory, CONSTANTS_FILE)) : {};
   const { training } = source;
   const at = (globalBatch: number | null) =>
     importModel(file, {

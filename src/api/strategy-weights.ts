@@ -2,11 +2,12 @@
  * @file Recutting the weights of a compiled folder for another plan: the shards that are there are put together and cut anew,
  * a weight at a time; the model's own weights are not read.
  */
-import { cp, mkdir, stat, writeFile } from 'node:fs/promises';
+import { copyFile, mkdir, stat, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { programOf } from '../codegen/program-of.js';
 import { AutoparError } from '../ir/error.js';
 import { cannotWrite, writeFileAtomic, writeFolderAtomic, writeJsonAtomic } from '../program/atomic.js';
+import { insideFolder } from '../program/inside-folder.js';
 import type { Program } from '../program/program.js';
 import { programFolder, readProgram } from '../program/reader.js';
 import { type ProgramPlace, recutWeights } from '../program/recut.js';
@@ -55,7 +56,8 @@ export async function recut(options: RecutOptions): Promise<string> {
   await writeFolderAtomic(options.output, async (folder) => {
     await writeFileAtomic(path.join(folder, 'plan.json'), planToJson(read.plan));
     await writeJsonAtomic(path.join(folder, 'source.json'), moved(source.source, from, options.output ?? folder));
-    if (source.source.constants) await copy(path.join(from, CONSTANTS_FILE), path.join(folder, CONSTANTS_FILE));
+    if (source.source.constants)
+      await copy(await insideFolder(from, CONSTANTS_FILE), path.join(folder, CONSTANTS_FILE));
     const directory = path.join(folder, 'program');
     const program = finished
       ? await copiedProgram(finished, directory)
@@ -109,8 +111,10 @@ async function finishedProgram(folder: string): Promise<Finished | null> {
 
 async function copiedProgram({ program, folder }: Finished, directory: string): Promise<Program> {
   await mkdir(directory);
-  await copy(path.join(folder, 'segments'), path.join(directory, 'segments'));
-  await copy(path.join(folder, 'program.json'), path.join(directory, 'program.json'));
+  await mkdir(path.join(directory, 'segments'));
+  const files = program.stages.flatMap((stage) => Object.values(stage.segments).map((segment) => segment.file));
+  for (const file of new Set([...files, 'program.json']))
+    await copy(await insideFolder(folder, file), path.join(directory, file));
   return program;
 }
 
@@ -141,7 +145,7 @@ function moved(source: Source, from: string, to: string): Source {
 }
 
 async function copy(from: string, to: string): Promise<void> {
-  await cp(from, to, { recursive: true }).catch((error: unknown) => {
+  await copyFile(from, to).catch((error: unknown) => {
     throw cannotWrite(error, to);
   });
 }

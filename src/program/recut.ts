@@ -2,9 +2,9 @@
  * @file Recutting the weights of one program for another of the same model: each weight is put together from the first
  * program's shards and cut as the second wants it, one at a time, so that no more than one whole weight is in memory.
  */
-import path from 'node:path';
 import { AutoparError } from '../ir/error.js';
 import { assembleBlocks, cutBlock, holders } from './blocks.js';
+import { insideFolder } from './inside-folder.js';
 import { rankCount, shardCount, shardIndex, stageAxes } from './mesh.js';
 import type { Program, ProgramAxis, ProgramLayout, ProgramWeight } from './program.js';
 import { openSafetensors, type SafetensorsEntry, type SafetensorsFile, writeSafetensors } from './safetensors.js';
@@ -30,7 +30,7 @@ export async function recutWeights(
   const sources = sourcesOf(from);
   const open = new Map<string, Promise<SafetensorsFile>>();
   const opened = (file: string): Promise<SafetensorsFile> => {
-    const known = open.get(file) ?? openSafetensors(path.join(from.folder, file));
+    const known = open.get(file) ?? insideFolder(from.folder, file).then(openSafetensors);
     open.set(file, known);
     return known;
   };
