@@ -1,11 +1,13 @@
 /**
  * @file Recutting the weights of a compiled folder for another plan: the shards that are there are put together and cut anew,
- * a weight at a time; the model's own weights are not read.
+ * a weight at a time. The model is read only for constants that the source program has in its segments, and the target in files.
  */
 import { copyFile, mkdir, stat, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { programOf } from '../codegen/program-of.js';
+import { weightBytes } from '../codegen/weights.js';
 import { AutoparError } from '../ir/error.js';
+import type { ConstantTensor } from '../ir/graph.js';
 import { cannotWrite, writeFileAtomic, writeFolderAtomic, writeJsonAtomic } from '../program/atomic.js';
 import { insideFolder } from '../program/inside-folder.js';
 import type { Program } from '../program/program.js';
@@ -14,6 +16,7 @@ import { type ProgramPlace, recutWeights } from '../program/recut.js';
 import type { Plan } from '../strategy/plan.js';
 import { planDigest, planToJson } from '../strategy/plan-json.js';
 import { CONSTANTS_FILE, checkTarget, readCompiled, type Source } from './folder.js';
+import type { ImportedModel } from './import.js';
 import { lowerPlan } from './lower-plan.js';
 import { type ModelOptions, modelOfPlan, readStrategy } from './strategy-files.js';
 
@@ -39,6 +42,7 @@ export async function recut(options: RecutOptions): Promise<string> {
   const { from, to, signal } = options;
   const source = await readCompiled(from);
   const place: ProgramPlace = { program: source.program, folder: await programFolder(from) };
+  const constantOf = constantsOf(source.plan, options);
   const read = await readStrategy(to);
   if (read.form !== 'plan') {
     throw new AutoparError(
@@ -50,7 +54,7 @@ export async function recut(options: RecutOptions): Promise<string> {
     );
   }
   checkOneModel(source.plan, read.plan, to);
-  if (options.output === undefined) return inPlace(place, read.folder, to, signal);
+  if (options.output === undefined) return inPlace(place, read.folder, options, constantOf);
   await checkTarget(options.output, options.force ?? false, path.resolve(from, source.source.model));
   const finished = read.folder ? await finishedProgram(read.folder) : null;
   await writeFolderAtomic(options.output, async (folder) => {
@@ -63,17 +67,30 @@ export async function recut(options: RecutOptions): Promise<string> {
       ? await copiedProgram(finished, directory)
       : await newProgram(read.plan, options, directory);
     await mkdir(path.join(directory, 'weights'));
-    await recutWeights(place, program, (file) => path.join(directory, file), signal);
+    await recutWeights(place, program, (file) => path.join(directory, file), constantOf, signal);
   });
   return options.output;
+}
+
+type ConstantOf = (name: string) => Promise<ConstantTensor | null>;
+
+/** A constant of the model, which is imported for the first of them. */
+function constantsOf(plan: Plan, options: RecutOptions): ConstantOf {
+  let imported: Promise<ImportedModel> | null = null;
+  return async (name) => {
+    imported ??= readStrategy(options.from).then((read) => modelOfPlan(read, plan, options));
+    const weight = (await imported).graph.weights.get(name);
+    if (weight?.role !== 'constant') return null;
+    return { dtype: weight.dtype, shape: weight.shape, data: await weightBytes(name, weight) };
+  };
 }
 
 /** Replaces the weights of a compiled folder. */
 async function inPlace(
   place: ProgramPlace,
   folder: string | null,
-  to: string,
-  signal: AbortSignal | undefined,
+  { to, signal }: RecutOptions,
+  constantOf: ConstantOf,
 ): Promise<string> {
   if (folder === null) {
     throw new AutoparError(
@@ -92,6 +109,7 @@ async function inPlace(
       place,
       program,
       (file) => path.join(temporary, path.relative(weights, path.join(directory, file))),
+      constantOf,
       signal,
     ),
   );

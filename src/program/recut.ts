@@ -3,6 +3,7 @@
  * program's shards and cut as the second wants it, one at a time, so that no more than one whole weight is in memory.
  */
 import { AutoparError } from '../ir/error.js';
+import type { ConstantTensor } from '../ir/graph.js';
 import { assembleBlocks, cutBlock, holders } from './blocks.js';
 import { insideFolder } from './inside-folder.js';
 import { rankCount, shardCount, shardIndex, stageAxes } from './mesh.js';
@@ -18,6 +19,7 @@ export interface ProgramPlace {
 /**
  * Writes the weight files of `to` from those of `from`: byte for byte what compiling from the original weights writes.
  * @param placeOf where to write a file that program.json names; its folder must exist
+ * @param constantOf the model's constants: what all ranks of `from` hold whole may be part of its segments, and have no file
  * @throws AutoparError `weights-cannot-be-recut` (input) for programs of an older autopar and for a weight that `from` lacks
  *   or holds otherwise; (cannotWrite) where the disk is full
  */
@@ -25,6 +27,7 @@ export async function recutWeights(
   from: ProgramPlace,
   to: Program,
   placeOf: (file: string) => string,
+  constantOf: (name: string) => Promise<ConstantTensor | null>,
   signal?: AbortSignal,
 ): Promise<void> {
   const sources = sourcesOf(from);
@@ -35,7 +38,11 @@ export async function recutWeights(
     return known;
   };
   try {
-    for (const [file, entries] of targets(to, (weight) => wholeWeight(weight, sources, from, opened), signal))
+    for (const [file, entries] of targets(
+      to,
+      (weight) => wholeWeight(weight, sources, from, opened, constantOf),
+      signal,
+    ))
       await writeSafetensors(placeOf(file), entries);
   } finally {
     for (const file of open.values()) await file.then((found) => found.close()).catch(() => undefined);
@@ -102,14 +109,18 @@ async function wholeWeight(
   sources: ReadonlyMap<string, Source>,
   { folder }: ProgramPlace,
   opened: (file: string) => Promise<SafetensorsFile>,
+  constantOf: (name: string) => Promise<ConstantTensor | null>,
 ): Promise<Uint8Array> {
   const found = sources.get(wanted.source);
-  if (!found) throw cannot(`the program in ${folder} has no weight ${wanted.source}`, folder, wanted.source);
-  const { weight, axes } = found;
-  if (weight.dtype !== wanted.dtype || weight.shape.join() !== wanted.shape.join()) {
-    const [one, other] = [weight, wanted].map(({ dtype, shape }) => `${dtype} [${shape.join(', ')}]`);
+  const constant = found ? null : await constantOf(wanted.source);
+  const held = found?.weight ?? constant;
+  if (!held) throw cannot(`the program in ${folder} has no weight ${wanted.source}`, folder, wanted.source);
+  if (held.dtype !== wanted.dtype || held.shape.join() !== wanted.shape.join()) {
+    const [one, other] = [held, wanted].map(({ dtype, shape }) => `${dtype} [${shape.join(', ')}]`);
     throw cannot(`weight ${wanted.source} is ${one} in ${folder} and ${other} in the target`, folder, wanted.source);
   }
+  if (!found) return constant?.data ?? new Uint8Array();
+  const { weight, axes } = found;
   const blocks: Uint8Array[] = [];
   for (const rank of holders(weight.layout, axes)) {
     const file = await opened(weight.file.replace('{k}', String(shardIndex(axes, weight.axes, rank))));

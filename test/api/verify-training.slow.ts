@@ -69,7 +69,7 @@ async function passes(
 
 for (const model of ['mlp', 'cnn-tiny', 'gpt-tiny', 'llama-tiny']) {
   for (const [name, training] of Object.entries(TRAININGS)) {
-    test(`${model} trains as its unsharded graph does: ${name}`, async (t) => {
+    test.serial(`${model} trains as its unsharded graph does: ${name}`, async (t) => {
       for (const mesh of MESHES) {
         // Statistics of a batch are no sums over micro-batches.
         const form = model === 'cnn-tiny' && 'microBatches' in mesh ? { freezeBatchStatistics: true } : {};
@@ -79,7 +79,7 @@ for (const model of ['mlp', 'cnn-tiny', 'gpt-tiny', 'llama-tiny']) {
   }
 }
 
-test('Dropout draws the same masks', async (t) => {
+test.serial('Dropout draws the same masks', async (t) => {
   const sizes = { batch: 8, sequence: 6, layers: 1, vocabulary: 24, causal: true };
   const model = join(folder(t), 'dropout.onnx');
   const graph = languageModel('gpt', { ...gptSizes({ hidden: 16, heads: 2, dropout: 0.3 }), ...sizes }, 1);
