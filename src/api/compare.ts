@@ -18,6 +18,14 @@ export interface Comparison {
   readonly worstAbsolute: number;
   /** Relative to the expected value; elements whose expected value is 0 count absolutely only. */
   readonly worstRelative: number;
+  /** Largest absolute value that is expected; infinities and NaN aside. */
+  readonly largest: number;
+  readonly tolerance: Tolerance;
+  /**
+   * Which part of the tolerance every element is within: `exact` where all are equal, `relative` or `absolute` where that part
+   * alone suffices, `both` where it takes their sum; null where the comparison failed.
+   */
+  readonly passedBy: PassedBy | null;
   /** Position of the element that is worst in terms of the tolerance. */
   readonly where: readonly number[];
   /** Elements outside of the tolerance, ties not counted. */
@@ -26,6 +34,8 @@ export interface Comparison {
   readonly ties: number;
   readonly passed: boolean;
 }
+
+export type PassedBy = 'exact' | 'relative' | 'absolute' | 'both';
 
 /** Elements that are allowed to differ: index → whether it is a tie. */
 export type TieTest = (index: number) => boolean;
@@ -51,15 +61,18 @@ export function compareTensors(
 ): Comparison {
   const sameShape =
     actual.shape.length === expected.shape.length && actual.shape.every((size, axis) => size === expected.shape[axis]);
-  const base = { name, dtype: expected.dtype, shape: expected.shape };
+  const base = { name, dtype: expected.dtype, shape: expected.shape, tolerance };
   if (!sameShape || actual.dtype !== expected.dtype) {
-    return { ...base, worstAbsolute: Infinity, worstRelative: Infinity, where: [], outside: 1, ties: 0, passed: false };
+    const worst = { worstAbsolute: Infinity, worstRelative: Infinity, largest: 0, where: [] };
+    return { ...base, ...worst, outside: 1, ties: 0, passed: false, passedBy: null };
   }
   const [read, want] = [numberReader(actual), numberReader(expected)];
   const count = expected.shape.reduce((product, size) => product * size, 1);
-  let [worstAbsolute, worstRelative, worstExcess, where, outside, ties] = [0, 0, -1, 0, 0, 0];
+  let [worstAbsolute, worstRelative, worstExcess, where, outside, ties, largest] = [0, 0, -1, 0, 0, 0, 0];
+  let isRelative = true;
   for (let index = 0; index < count; index++) {
     const [a, b] = [read(index), want(index)];
+    if (Number.isFinite(b)) largest = Math.max(largest, Math.abs(b));
     if (Object.is(a, b) || a === b || (Number.isNaN(a) && Number.isNaN(b))) continue;
     const difference = Math.abs(a - b);
     const absolute = Number.isNaN(difference) ? Infinity : difference;
@@ -71,16 +84,20 @@ export function compareTensors(
     }
     if (excess > 1) outside++;
     worstAbsolute = Math.max(worstAbsolute, absolute);
+    if (absolute > tolerance.relative * Math.abs(b)) isRelative = false;
     if (b !== 0) worstRelative = Math.max(worstRelative, absolute / Math.abs(b));
     if (excess > worstExcess) [worstExcess, where] = [excess, index];
   }
+  const within = isRelative ? 'relative' : worstAbsolute <= tolerance.absolute ? 'absolute' : 'both';
   return {
     ...base,
     worstAbsolute,
     worstRelative,
+    largest,
     where: worstExcess < 0 ? [] : positionOf(where, expected.shape),
     outside,
     ties,
     passed: outside === 0,
+    passedBy: outside > 0 ? null : worstExcess < 0 ? 'exact' : within,
   };
 }

@@ -3,6 +3,7 @@
  */
 import path from 'node:path';
 import { AutoparError } from '../ir/error.js';
+import { insideFolder } from '../program/inside-folder.js';
 import { checkFingerprint } from '../strategy/fingerprint.js';
 import type { Plan } from '../strategy/plan.js';
 import { readPlan } from '../strategy/plan-json.js';
@@ -61,7 +62,7 @@ export async function compiledModel(
   model?: string,
 ): Promise<CompiledModel> {
   const file = model ?? path.resolve(directory, source.model);
-  const constants = source.constants ? await readArrays(path.join(directory, CONSTANTS_FILE)) : {};
+  const constants = source.constants ? await readArrays(await insideFolder(directory, CONSTANTS_FILE)) : {};
   const { training } = source;
   const at = (globalBatch: number | null) =>
     importModel(file, {
@@ -74,6 +75,6 @@ export async function compiledModel(
   const forward = await at(source.globalBatch);
   const planned = training ? await trainedModel(forward, training, at) : forward;
   checkFingerprint(plan, planned);
-  const whole = training && planned.graph.microBatches ? withTraining(forward, training) : planned;
+  const whole = training && planned.graph.microBatches ? withTraining(forward, training, { inSums: true }) : planned;
   return { planned, whole, file, constants };
 }

@@ -6,6 +6,7 @@
 import { readdir, readFile, realpath, stat } from 'node:fs/promises';
 import path from 'node:path';
 import { AutoparError } from '../ir/error.js';
+import { insideFolder } from '../program/inside-folder.js';
 import type { Program } from '../program/program.js';
 import type { SearchMode, SolverName } from '../search/search-mode.js';
 import type { Plan } from '../strategy/plan.js';
@@ -114,7 +115,7 @@ export interface CompiledParts {
  */
 export async function readCompiled(directory: string): Promise<CompiledParts> {
   const source = await readSource(directory);
-  const plan = await readPlan(path.join(directory, 'plan.json'));
+  const plan = await readPlan(await insideFolder(directory, 'plan.json'));
   const { readProgram } = await import('../program/reader.js');
   const program = await readProgram(directory);
   const { fingerprint, plan: digest } = program.model;
@@ -132,7 +133,7 @@ export async function readCompiled(directory: string): Promise<CompiledParts> {
 
 /** Reads source.json. @throws AutoparError (exit input) where the folder is not one of ours. */
 export async function readSource(folder: string): Promise<Source> {
-  const file = path.join(folder, 'source.json');
+  const file = await insideFolder(folder, 'source.json');
   const text = await readFile(file, 'utf8').catch(() => {
     throw new AutoparError(
       'not-compiled',

@@ -76,6 +76,8 @@ export interface ImportedModel {
   readonly evidence: Pick<ParameterEvidence, 'kinds' | 'identities' | 'reasons'>;
   /** What a step of training computes, where the graph is one (training.ts). */
   readonly training?: PlanTraining;
+  /** By trained weight the tensor of the graph that is its gradient. */
+  readonly gradients?: ReadonlyMap<string, string>;
 }
 
 export interface ImportPass {

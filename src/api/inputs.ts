@@ -10,6 +10,7 @@ import { AutoparError } from '../ir/error.js';
 import type { ConstantTensor, Graph, TensorType } from '../ir/graph.js';
 import { elementCount, typeOf } from '../ir/graph.js';
 import { entryOf } from '../ir/ops/index.js';
+import { insideFolder } from '../program/inside-folder.js';
 import { type Arrays, readArray, readArrays, SINGLE_ARRAY } from './arrays.js';
 import { makeTensor, normal, uniform } from './numbers.js';
 
@@ -183,7 +184,7 @@ async function readRaw(folder: string): Promise<Record<string, ConstantTensor>> 
       throw bad('has an input without name, dtype or shape');
     }
     if (typeof raw !== 'string') throw bad(`names no file for input ${name}`);
-    const data = await readFile(path.join(folder, raw)).catch(() => {
+    const data = await readFile(await insideFolder(folder, raw)).catch(() => {
       throw bad(`names ${raw}, which cannot be read`);
     });
     const expected = byteLength(dtype, elementCount(shape));

@@ -5,6 +5,7 @@ import { readFile, stat } from 'node:fs/promises';
 import path from 'node:path';
 import { AutoparError } from '../ir/error.js';
 import { decodeModel, type ModelProto } from '../ir/onnx/schema.js';
+import { insideFolder } from '../program/inside-folder.js';
 import { checkFingerprint } from '../strategy/fingerprint.js';
 import type { MindSporeStrategy } from '../strategy/mindspore/document.js';
 import { strategyFromJson } from '../strategy/mindspore/json.js';
@@ -45,7 +46,7 @@ export async function readStrategy(file: string): Promise<StrategyFile> {
     throw new AutoparError('file-missing', 'input', 'there is no such file', { file }, 'check the path');
   }
   if (information.isDirectory()) {
-    const plan = path.join(file, 'plan.json');
+    const plan = await insideFolder(file, 'plan.json');
     return { form: 'plan', file: plan, plan: await readPlan(plan), folder: file };
   }
   const bytes = await readFile(file).catch((error: NodeJS.ErrnoException) => {

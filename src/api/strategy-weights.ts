@@ -1,18 +1,22 @@
 /**
  * @file Recutting the weights of a compiled folder for another plan: the shards that are there are put together and cut anew,
- * a weight at a time; the model's own weights are not read.
+ * a weight at a time. The model is read only for constants that the source program has in its segments, and the target in files.
  */
-import { cp, mkdir, stat, writeFile } from 'node:fs/promises';
+import { copyFile, mkdir, stat, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { programOf } from '../codegen/program-of.js';
+import { weightBytes } from '../codegen/weights.js';
 import { AutoparError } from '../ir/error.js';
+import type { ConstantTensor } from '../ir/graph.js';
 import { cannotWrite, writeFileAtomic, writeFolderAtomic, writeJsonAtomic } from '../program/atomic.js';
+import { insideFolder } from '../program/inside-folder.js';
 import type { Program } from '../program/program.js';
 import { programFolder, readProgram } from '../program/reader.js';
 import { type ProgramPlace, recutWeights } from '../program/recut.js';
 import type { Plan } from '../strategy/plan.js';
 import { planDigest, planToJson } from '../strategy/plan-json.js';
 import { CONSTANTS_FILE, checkTarget, readCompiled, type Source } from './folder.js';
+import type { ImportedModel } from './import.js';
 import { lowerPlan } from './lower-plan.js';
 import { type ModelOptions, modelOfPlan, readStrategy } from './strategy-files.js';
 
@@ -38,6 +42,7 @@ export async function recut(options: RecutOptions): Promise<string> {
   const { from, to, signal } = options;
   const source = await readCompiled(from);
   const place: ProgramPlace = { program: source.program, folder: await programFolder(from) };
+  const constantOf = constantsOf(source.plan, options);
   const read = await readStrategy(to);
   if (read.form !== 'plan') {
     throw new AutoparError(
@@ -49,29 +54,43 @@ export async function recut(options: RecutOptions): Promise<string> {
     );
   }
   checkOneModel(source.plan, read.plan, to);
-  if (options.output === undefined) return inPlace(place, read.folder, to, signal);
+  if (options.output === undefined) return inPlace(place, read.folder, options, constantOf);
   await checkTarget(options.output, options.force ?? false, path.resolve(from, source.source.model));
   const finished = read.folder ? await finishedProgram(read.folder) : null;
   await writeFolderAtomic(options.output, async (folder) => {
     await writeFileAtomic(path.join(folder, 'plan.json'), planToJson(read.plan));
     await writeJsonAtomic(path.join(folder, 'source.json'), moved(source.source, from, options.output ?? folder));
-    if (source.source.constants) await copy(path.join(from, CONSTANTS_FILE), path.join(folder, CONSTANTS_FILE));
+    if (source.source.constants)
+      await copy(await insideFolder(from, CONSTANTS_FILE), path.join(folder, CONSTANTS_FILE));
     const directory = path.join(folder, 'program');
     const program = finished
       ? await copiedProgram(finished, directory)
       : await newProgram(read.plan, options, directory);
     await mkdir(path.join(directory, 'weights'));
-    await recutWeights(place, program, (file) => path.join(directory, file), signal);
+    await recutWeights(place, program, (file) => path.join(directory, file), constantOf, signal);
   });
   return options.output;
+}
+
+type ConstantOf = (name: string) => Promise<ConstantTensor | null>;
+
+/** A constant of the model, which is imported for the first of them. */
+function constantsOf(plan: Plan, options: RecutOptions): ConstantOf {
+  let imported: Promise<ImportedModel> | null = null;
+  return async (name) => {
+    imported ??= readStrategy(options.from).then((read) => modelOfPlan(read, plan, options));
+    const weight = (await imported).graph.weights.get(name);
+    if (weight?.role !== 'constant') return null;
+    return { dtype: weight.dtype, shape: weight.shape, data: await weightBytes(name, weight) };
+  };
 }
 
 /** Replaces the weights of a compiled folder. */
 async function inPlace(
   place: ProgramPlace,
   folder: string | null,
-  to: string,
-  signal: AbortSignal | undefined,
+  { to, signal }: RecutOptions,
+  constantOf: ConstantOf,
 ): Promise<string> {
   if (folder === null) {
     throw new AutoparError(
@@ -90,6 +109,7 @@ async function inPlace(
       place,
       program,
       (file) => path.join(temporary, path.relative(weights, path.join(directory, file))),
+      constantOf,
       signal,
     ),
   );
@@ -109,8 +129,10 @@ async function finishedProgram(folder: string): Promise<Finished | null> {
 
 async function copiedProgram({ program, folder }: Finished, directory: string): Promise<Program> {
   await mkdir(directory);
-  await copy(path.join(folder, 'segments'), path.join(directory, 'segments'));
-  await copy(path.join(folder, 'program.json'), path.join(directory, 'program.json'));
+  await mkdir(path.join(directory, 'segments'));
+  const files = program.stages.flatMap((stage) => Object.values(stage.segments).map((segment) => segment.file));
+  for (const file of new Set([...files, 'program.json']))
+    await copy(await insideFolder(folder, file), path.join(directory, file));
   return program;
 }
 
@@ -141,7 +163,7 @@ function moved(source: Source, from: string, to: string): Source {
 }
 
 async function copy(from: string, to: string): Promise<void> {
-  await cp(from, to, { recursive: true }).catch((error: unknown) => {
+  await copyFile(from, to).catch((error: unknown) => {
     throw cannotWrite(error, to);
   });
 }

@@ -2,8 +2,12 @@
  * @file A model to be trained: what was imported, with loss, gradients and optimizer.
  */
 
-import type { BatchCut } from '../ir/autodiff/micro-batches.js';
-import { cutInMicroBatches, type TrainingGraph, trainingGraph } from '../ir/autodiff/training-graph.js';
+import {
+  cutInMicroBatches,
+  type TrainingGraph,
+  type TrainingOptions,
+  trainingGraph,
+} from '../ir/autodiff/training-graph.js';
 import { isFloating } from '../ir/dtype.js';
 import { AutoparError } from '../ir/error.js';
 import { fingerprint } from '../ir/fingerprint.js';
@@ -35,16 +39,19 @@ export async function trainedModel(
   checkTraining(training);
   const microBatches = cutInMicroBatches(trainingForm(whole, training).graph, training, count);
   const part = await at((batchSize(whole.graph) ?? count) / count);
-  return withTraining({ ...part, globalBatch: whole.globalBatch, notes: whole.notes }, training, microBatches);
+  return withTraining({ ...part, globalBatch: whole.globalBatch, notes: whole.notes }, training, { microBatches });
 }
+
+/** Whether the graph is that of one micro-batch, or of the whole batch with the loss in the form that micro-batches have. */
+type Cut = Pick<TrainingOptions, 'microBatches' | 'inSums'>;
 
 /**
  * The model with a step of training as its graph; import it with what `importedFor` says, so that its Dropout is there.
  * @throws AutoparError (usage) `bad-option` for what contradicts itself, `unknown-parameter` for a glob that fits no weight; what
  * bringing it into training form and making the graph refuse
  */
-export function withTraining(imported: ImportedModel, training: Training, microBatches?: BatchCut): ImportedModel {
-  const { step, form } = trainingGraphOf(imported, training, microBatches);
+export function withTraining(imported: ImportedModel, training: Training, cut?: Cut): ImportedModel {
+  const { step, form } = trainingGraphOf(imported, training, cut);
   const graph = findLayers(step.graph);
   const { loss, optimizer } = training;
   return {
@@ -52,6 +59,7 @@ export function withTraining(imported: ImportedModel, training: Training, microB
     graph,
     fingerprint: fingerprint(graph),
     training: planned(step, training),
+    gradients: step.gradients,
     notes: [...imported.notes, ...form.notes],
     passes: [...imported.passes, form.pass, { name: 'train', options: { loss: loss.kind, optimizer: optimizer.kind } }],
   };
@@ -61,7 +69,7 @@ export function withTraining(imported: ImportedModel, training: Training, microB
 export function trainingGraphOf(
   imported: ImportedModel,
   training: Training,
-  microBatches?: BatchCut,
+  cut: Cut = {},
 ): { readonly step: TrainingGraph; readonly form: TrainingForm } {
   checkTraining(training);
   checkFloating(imported.graph, training);
@@ -73,7 +81,7 @@ export function trainingGraphOf(
     ...(precision === undefined ? {} : { precision }),
     ...(lossScale === undefined ? {} : { lossScale }),
     ...(isHeldInFloat32 === undefined ? {} : { isHeldInFloat32 }),
-    ...(microBatches ? { microBatches } : {}),
+    ...cut,
     trained: form.trained,
     decays: decayOf(form.graph, training),
   });

@@ -1,5 +1,5 @@
 /**
- * @file verify: the sharded program against the unsharded model, every output element by element.
+ * @file verify: the sharded program against the unsharded model, element by element; of a program that trains, steps of both.
  */
 import { flattenBlocks } from '../ir/blocks/flatten-blocks.js';
 import { AutoparError } from '../ir/error.js';
@@ -18,6 +18,7 @@ import { checkLabels, labelBounds } from './labels.js';
 import { numberReader } from './numbers.js';
 import { withRandomWeights } from './random-weights.js';
 import { runGraph } from './reference.js';
+import { compareSteps, type StepComparison, type StepPart } from './verify-training.js';
 
 export interface VerifyOptions {
   /** The folder that compile wrote. */
@@ -39,6 +40,12 @@ export interface VerifyResult {
   readonly passed: boolean;
   readonly outputs: readonly Comparison[];
   readonly tensors: readonly Comparison[];
+  /** Of a program that trains: the gradient of every trained weight, by step. */
+  readonly gradients?: readonly StepComparison[];
+  /** Of a program that trains: the first value of every piece of state, and by step how it changes. */
+  readonly state?: readonly StepComparison[];
+  /** Of a program that trains: steps that were compared, and how many of them changed weights. */
+  readonly steps?: { readonly taken: number; readonly updates: number };
   /** What it was compared with. */
   readonly reference: 'the model file in ONNX Runtime' | 'the unsharded graph in ONNX Runtime';
 }
@@ -49,12 +56,14 @@ export interface VerifyResult {
  */
 export async function verify(options: VerifyOptions): Promise<VerifyResult> {
   const progress = options.onProgress ?? (() => undefined);
-  const { imported, file, constants, program } = await openCompiled(options.directory, options);
+  const compiled = await openCompiled(options.directory, options);
+  const { imported, file, constants, program } = compiled;
   const inputs = options.inputs
     ? await readInputs(options.inputs, program.inputs)
     : randomInputs(imported.graph, options.seed ?? 0, labelBounds(imported.training));
   checkLabels(inputs, imported.training ?? null, options.inputs);
   const crossing = options.tensors ? crossingTensors(program, imported.graph) : [];
+  if (imported.training) return verifyTraining(options, compiled, inputs, crossing);
   progress('running the model');
   const orderings = orderedOutputs(imported.graph);
   const extra = [
@@ -91,6 +100,27 @@ export async function verify(options: VerifyOptions): Promise<VerifyResult> {
   };
 }
 
+/** Two steps of a program that trains, against two of the unsharded training graph. */
+async function verifyTraining(
+  { directory, rtol, atol, signal, onProgress = () => undefined }: VerifyOptions,
+  { imported: whole, planned, program }: Compiled,
+  inputs: Arrays,
+  tensors: readonly string[],
+): Promise<VerifyResult> {
+  const task = { directory, program, planned, whole, inputs, tensors, rtol, atol, signal, onProgress };
+  const { comparisons, steps, updates } = await compareSteps(task);
+  const of = (...parts: readonly StepPart[]) => comparisons.filter(({ part }) => parts.includes(part));
+  return {
+    passed: comparisons.every(({ passed }) => passed),
+    outputs: of('output'),
+    tensors: of('inner tensor'),
+    gradients: of('gradient'),
+    state: of('first value', 'state'),
+    steps: { taken: steps, updates },
+    reference: 'the unsharded graph in ONNX Runtime',
+  };
+}
+
 /** The model file's own results; null where ONNX Runtime cannot load it (an operator set that is newer than it is). */
 async function runFile(file: string, inputs: Arrays): Promise<Arrays | null> {
   try {
@@ -105,6 +135,8 @@ async function runFile(file: string, inputs: Arrays): Promise<Arrays | null> {
 export interface Compiled {
   /** At the whole batch. */
   readonly imported: ImportedModel;
+  /** As it was planned: of one micro-batch, where a step has several. */
+  readonly planned: ImportedModel;
   /** The model file, where ONNX Runtime can run it as it is; else null. */
   readonly file: string | null;
   /** Values that inputs were fixed to. */
@@ -129,11 +161,16 @@ export async function openCompiled(
   { model, signal, withValues = true }: OpenOptions = {},
 ): Promise<Compiled> {
   const { source, plan, program } = await readRunnable(directory, model);
-  const { whole: found, file, constants } = await compiledModel(directory, source, plan, model);
-  const isRandom = withValues && source.randomWeights !== null;
-  const whole = isRandom ? await withRandomWeights(found, source.randomWeights ?? 0, signal) : found;
+  const found = await compiledModel(directory, source, plan, model);
+  const { file, constants } = found;
+  const filled = async (imported: ImportedModel) =>
+    withValues && source.randomWeights !== null
+      ? await withRandomWeights(imported, source.randomWeights, signal)
+      : imported;
+  const planned = await filled(found.planned);
+  const whole = found.whole === found.planned ? planned : await filled(found.whole);
   const runnable = source.globalBatch === null && source.randomWeights === null && !source.training;
-  return { imported: whole, file: runnable && whole.weightsPresent ? file : null, constants, program };
+  return { imported: whole, planned, file: runnable && whole.weightsPresent ? file : null, constants, program };
 }
 
 /** Tensors of the unsharded graph that cross a segment, graph outputs aside. */

@@ -1,5 +1,5 @@
 /**
- * @file `autopar verify`: the sharded program against the unsharded model.
+ * @file `autopar verify`: the sharded program against the unsharded model, and which tolerance each tensor is within.
  */
 
 import { verify } from '../api/verbs.js';
@@ -34,17 +34,21 @@ export const verifyCommand: Command<VerifyFlags> = {
     { flags: '--tensors', says: 'compare everything that crosses a segment, not only the outputs' },
     {
       flags: '--rtol <r>',
-      says: 'relative tolerance (default: 1e-3; 2e-2 for 16-bit types)',
+      says: 'relative tolerance (default: 1e-3; 2e-2 for 16-bit types; of training 1e-5)',
       parse: nonNegative('--rtol'),
     },
     {
       flags: '--atol <a>',
-      says: 'absolute tolerance (default: 1e-4; 2e-2 for 16-bit types)',
+      says: 'absolute tolerance (default: 1e-4; 2e-2 for 16-bit types; of training by tensor)',
       parse: nonNegative('--atol'),
     },
   ],
   examples: [
     { line: 'autopar verify llama-tiny.autopar', says: 'every output, on random inputs' },
+    {
+      line: 'autopar verify trained.autopar',
+      says: 'of a program that trains: loss, gradients and state of two steps',
+    },
     {
       line: 'autopar verify gpt.autopar --model models/gpt-tiny.onnx --tensors',
       says: 'and every tensor between two segments',
@@ -61,47 +65,92 @@ async function runVerify(context: Context, [directory = '']: readonly string[], 
   return result.passed ? 'done' : 'checkFailed';
 }
 
-/** The verdict and a line per output; of the inner tensors only the worst and those that failed. */
+/** The verdict and a line per output; of all else the worst of each kind, and those that failed. */
 export function verificationLines(result: VerifyResult, output: Output): readonly string[] {
   const { bold, green, red } = output.colors;
-  const checked = [countText(result.outputs.length, 'output')];
-  if (result.tensors.length > 0) checked.push(countText(result.tensors.length, 'inner tensor'));
   const verdict = result.passed ? green(bold('verified')) : red(bold('not equal'));
-  return [
-    `${verdict}: ${checked.join(' and ')} against ${result.reference}`,
-    ...comparisonLines([...result.outputs, ...notableTensors(result.tensors)]),
-  ];
+  const others = [result.gradients ?? [], result.state ?? [], result.tensors];
+  const shown = [...worstSteps(result.outputs), ...others.flatMap(notable)];
+  return [`${verdict}: ${checkedText(result)} against ${result.reference}`, ...comparisonLines(shown, result.passed)];
 }
 
-type Comparison = VerifyResult['outputs'][number];
+function checkedText({ outputs, gradients, state, tensors, steps }: VerifyResult): string {
+  const count = (comparisons: readonly Comparison[]) => new Set(comparisons.map(({ name }) => name)).size;
+  const parts = [
+    countText(count(outputs), 'output'),
+    ...(gradients ? [countText(count(gradients), 'gradient')] : []),
+    ...(state ? [countText(count(state), 'tensor of state', 'tensors of state')] : []),
+    ...(tensors.length > 0 ? [countText(count(tensors), 'inner tensor')] : []),
+  ];
+  const last = parts.pop() ?? '';
+  const checked = parts.length === 0 ? last : `${parts.join(', ')} and ${last}`;
+  if (!steps) return checked;
+  const idle = steps.taken === steps.updates ? '' : ` (${steps.updates} of them change weights)`;
+  return `${checked} of ${countText(steps.taken, 'step')}${idle}`;
+}
 
-function comparisonLines(comparisons: readonly Comparison[]): readonly string[] {
+type Comparison = VerifyResult['outputs'][number] | NonNullable<VerifyResult['state']>[number];
+
+function comparisonLines(comparisons: readonly Comparison[], passed: boolean): readonly string[] {
+  const ofSteps = comparisons.some((comparison) => 'step' in comparison);
   const columns = [
     { title: 'tensor' },
+    ...(ofSteps ? [{ title: 'of' }] : []),
     { title: 'type' },
+    { title: 'largest', right: true },
     { title: 'worst absolute', right: true },
     { title: 'worst relative', right: true },
-    { title: 'at' },
+    { title: 'atol', right: true },
+    { title: 'rtol', right: true },
+    { title: passed ? 'passes by' : 'result' },
+    { title: 'worst at' },
     { title: '' },
   ];
   const rows = comparisons.map((comparison) => [
     comparison.name,
+    ...(ofSteps ? [placeText(comparison)] : []),
     comparison.dtype,
+    errorText(comparison.largest),
     errorText(comparison.worstAbsolute),
     errorText(comparison.worstRelative),
+    errorText(comparison.tolerance.absolute),
+    errorText(comparison.tolerance.relative),
+    comparison.passedBy ?? 'FAILED',
     comparison.worstAbsolute === 0 ? '–' : `[${comparison.where.join(', ')}]`,
-    remark(comparison),
+    comparison.ties ? `${countText(comparison.ties, 'tie')} resolved another way` : '',
   ]);
   return tableLines(columns, rows);
 }
 
-function remark({ passed, ties }: Comparison): string {
-  const tied = ties ? `${countText(ties, 'tie')} resolved another way` : '';
-  return [passed ? '' : 'FAILED', tied].filter((part) => part !== '').join(', ');
+/** `gradient, step 2`. */
+function placeText(comparison: Comparison): string {
+  if (!('step' in comparison)) return '';
+  return comparison.step === 0 ? comparison.part : `${comparison.part}, step ${comparison.step}`;
 }
 
-function notableTensors(tensors: readonly Comparison[]): readonly Comparison[] {
-  const failed = tensors.filter(({ passed }) => !passed);
-  if (failed.length > 0) return failed.slice(0, 10);
-  return [...tensors].sort((left, right) => right.worstAbsolute - left.worstAbsolute).slice(0, 3);
+/** A line per name: the step in which it is worst. */
+function worstSteps(comparisons: readonly Comparison[]): readonly Comparison[] {
+  const worst = new Map<string, Comparison>();
+  for (const one of comparisons) {
+    const known = worst.get(one.name);
+    if (!known || share(one) > share(known) || (known.passed && !one.passed)) worst.set(one.name, one);
+  }
+  return [...worst.values()];
+}
+
+/** Several blocks of one tensor are one line: that of the worst. */
+function notable(comparisons: readonly Comparison[]): readonly Comparison[] {
+  const worstFirst = [...comparisons].sort((left, right) => share(right) - share(left));
+  const failed = worstFirst.filter(({ passed }) => !passed);
+  const inexact = worstFirst.filter(({ worstAbsolute }) => worstAbsolute > 0);
+  const [chosen, count] =
+    failed.length > 0 ? [failed, 10] : inexact.length > 0 ? [inexact, 3] : [comparisons.slice(-1), 1];
+  return [...new Map(chosen.map((one) => [`${one.name} ${placeText(one)}`, one] as const).reverse()).values()]
+    .reverse()
+    .slice(0, count);
+}
+
+/** How much of its tolerance a tensor takes, by the part of it that is larger. */
+function share({ worstAbsolute, tolerance: { absolute, relative }, largest }: Comparison): number {
+  return worstAbsolute === 0 ? 0 : worstAbsolute / (absolute + relative * largest);
 }

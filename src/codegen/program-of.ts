@@ -2,6 +2,7 @@
  * @file sharded graph → program: order, segments, instructions, and where everything is found.
  */
 import type { ConstantTensor, Graph } from '../ir/graph.js';
+import { isAccumulator } from '../ir/ops/accumulate.js';
 import type { LoweredStage } from '../partition/lower-stages.js';
 import { BEGIN, listName, orderPhase, type PhaseList, phasesOf, type Step, UPDATE } from '../partition/order.js';
 import { isInlined, readersOutside } from '../partition/segments.js';
@@ -294,18 +295,37 @@ function tensorRecords(
       for (const name of [instruction.input, instruction.output]) names.add(name);
     if (instruction.kind === 'send' || instruction.kind === 'recv') names.add(instruction.tensor);
   }
+  const sourceOf = sources(graph, sharded);
   const result: Record<string, ProgramTensor> = {};
   for (const name of names) {
-    const { dtype, localShape, shape, layout, varying } = tensorOf(sharded, name);
-    // What a micro-batch makes is a part of the model's tensor, which has another shape.
-    const isSource =
-      sharded.microBatches === undefined &&
-      graph.tensors.has(name) &&
-      !graph.weights.has(name) &&
-      varying === undefined;
-    result[name] = { dtype, localShape, shape, layout, ...(isSource ? { source: name } : {}) };
+    const { dtype, localShape, shape, layout } = tensorOf(sharded, name);
+    const source = sourceOf(name);
+    result[name] = { dtype, localShape, shape, layout, ...(source === undefined ? {} : { source }) };
   }
   return result;
+}
+
+/** The graph's tensor that a tensor is a block of: itself, or where a collective brought it into another layout what that read. */
+function sources(graph: Graph, { nodes, tensors, microBatches }: ShardedGraph): (name: string) => string | undefined {
+  const moved = new Map(
+    nodes.flatMap((node) => (node.kind === 'communicate' ? [[node.output, node.input] as const] : [])),
+  );
+  const inMicroBatch = new Set(
+    nodes.flatMap((node) => {
+      if (node.phase === 'update' || (node.kind === 'compute' && isAccumulator(node))) return [];
+      return node.kind === 'compute' ? node.outputs : [node.output];
+    }),
+  );
+  return (name) => {
+    let source: string | undefined = name;
+    while (source !== undefined && !graph.tensors.has(source)) source = moved.get(source);
+    if (source === undefined) return undefined;
+    const isWhole = !graph.weights.has(source) && tensors.get(name)?.varying === undefined;
+    if (!isWhole || microBatches === undefined) return isWhole ? source : undefined;
+    // What a micro-batch makes is a part of the model's tensor, which has another shape; so is what is fed to it.
+    const isPart = inMicroBatch.has(name) || microBatches.cut.has(source) || source === microBatches.index;
+    return isPart ? undefined : source;
+  };
 }
 
 function valueRecord(sharded: ShardedGraph, stage: number, tensor: string, name: string): Program['inputs'][number] {

@@ -63,7 +63,7 @@ export interface ProgramTensor {
   /** Whole shape. */
   readonly shape: readonly number[];
   readonly layout: ProgramLayout;
-  /** The unsharded graph's tensor it is a block of (for verify --tensors), if it is one. */
+  /** The unsharded graph's tensor it is a block of (for verify), if it is one; several tensors may be blocks of one. */
   readonly source?: string;
 }
 

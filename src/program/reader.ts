@@ -7,6 +7,7 @@ import { AutoparError } from '../ir/error.js';
 import { schemaCheck } from '../ir/schema-check.js';
 import { writeJsonAtomic } from './atomic.js';
 import { checkProgram } from './check-program.js';
+import { insideFolder } from './inside-folder.js';
 import { PROGRAM_VERSION, type Program } from './program.js';
 import { programSchema } from './program-schema.js';
 
@@ -14,11 +15,11 @@ const PROGRAM_FILE = 'program.json';
 
 /**
  * The folder that holds program.json: `dir` itself, or its subfolder `program` (dir being what `compile` wrote).
- * Throws AutoparError (exit input) where there is none.
+ * Throws AutoparError (exit input) where there is none, and where it is a link to another place.
  */
 export async function programFolder(dir: string): Promise<string> {
-  for (const folder of [path.join(dir, 'program'), dir]) {
-    if (await isFile(path.join(folder, PROGRAM_FILE))) return folder;
+  for (const folder of ['program', '.']) {
+    if (await isFile(await insideFolder(dir, path.join(folder, PROGRAM_FILE)))) return path.join(dir, folder);
   }
   const planned = await isFile(path.join(dir, 'plan.json'));
   throw new AutoparError(

@@ -2,9 +2,10 @@
  * @file Recutting the weights of one program for another of the same model: each weight is put together from the first
  * program's shards and cut as the second wants it, one at a time, so that no more than one whole weight is in memory.
  */
-import path from 'node:path';
 import { AutoparError } from '../ir/error.js';
+import type { ConstantTensor } from '../ir/graph.js';
 import { assembleBlocks, cutBlock, holders } from './blocks.js';
+import { insideFolder } from './inside-folder.js';
 import { rankCount, shardCount, shardIndex, stageAxes } from './mesh.js';
 import type { Program, ProgramAxis, ProgramLayout, ProgramWeight } from './program.js';
 import { openSafetensors, type SafetensorsEntry, type SafetensorsFile, writeSafetensors } from './safetensors.js';
@@ -18,6 +19,7 @@ export interface ProgramPlace {
 /**
  * Writes the weight files of `to` from those of `from`: byte for byte what compiling from the original weights writes.
  * @param placeOf where to write a file that program.json names; its folder must exist
+ * @param constantOf the model's constants: what all ranks of `from` hold whole may be part of its segments, and have no file
  * @throws AutoparError `weights-cannot-be-recut` (input) for programs of an older autopar and for a weight that `from` lacks
  *   or holds otherwise; (cannotWrite) where the disk is full
  */
@@ -25,17 +27,22 @@ export async function recutWeights(
   from: ProgramPlace,
   to: Program,
   placeOf: (file: string) => string,
+  constantOf: (name: string) => Promise<ConstantTensor | null>,
   signal?: AbortSignal,
 ): Promise<void> {
   const sources = sourcesOf(from);
   const open = new Map<string, Promise<SafetensorsFile>>();
   const opened = (file: string): Promise<SafetensorsFile> => {
-    const known = open.get(file) ?? openSafetensors(path.join(from.folder, file));
+    const known = open.get(file) ?? insideFolder(from.folder, file).then(openSafetensors);
     open.set(file, known);
     return known;
   };
   try {
-    for (const [file, entries] of targets(to, (weight) => wholeWeight(weight, sources, from, opened), signal))
+    for (const [file, entries] of targets(
+      to,
+      (weight) => wholeWeight(weight, sources, from, opened, constantOf),
+      signal,
+    ))
       await writeSafetensors(placeOf(file), entries);
   } finally {
     for (const file of open.values()) await file.then((found) => found.close()).catch(() => undefined);
@@ -102,14 +109,18 @@ async function wholeWeight(
   sources: ReadonlyMap<string, Source>,
   { folder }: ProgramPlace,
   opened: (file: string) => Promise<SafetensorsFile>,
+  constantOf: (name: string) => Promise<ConstantTensor | null>,
 ): Promise<Uint8Array> {
   const found = sources.get(wanted.source);
-  if (!found) throw cannot(`the program in ${folder} has no weight ${wanted.source}`, folder, wanted.source);
-  const { weight, axes } = found;
-  if (weight.dtype !== wanted.dtype || weight.shape.join() !== wanted.shape.join()) {
-    const [one, other] = [weight, wanted].map(({ dtype, shape }) => `${dtype} [${shape.join(', ')}]`);
+  const constant = found ? null : await constantOf(wanted.source);
+  const held = found?.weight ?? constant;
+  if (!held) throw cannot(`the program in ${folder} has no weight ${wanted.source}`, folder, wanted.source);
+  if (held.dtype !== wanted.dtype || held.shape.join() !== wanted.shape.join()) {
+    const [one, other] = [held, wanted].map(({ dtype, shape }) => `${dtype} [${shape.join(', ')}]`);
     throw cannot(`weight ${wanted.source} is ${one} in ${folder} and ${other} in the target`, folder, wanted.source);
   }
+  if (!found) return constant?.data ?? new Uint8Array();
+  const { weight, axes } = found;
   const blocks: Uint8Array[] = [];
   for (const rank of holders(weight.layout, axes)) {
     const file = await opened(weight.file.replace('{k}', String(shardIndex(axes, weight.axes, rank))));

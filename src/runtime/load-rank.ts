@@ -3,7 +3,7 @@
  * coordinates; and its instruction lists with every name resolved.
  */
 import { readFile } from 'node:fs/promises';
-import path from 'node:path';
+import { insideFolder } from '../program/inside-folder.js';
 import { groupOf, shardIndex } from '../program/mesh.js';
 import type { Instruction, ProgramStage, ProgramWeight } from '../program/program.js';
 import { openSafetensors } from '../program/safetensors.js';
@@ -102,7 +102,7 @@ async function loadSegment<Tensor>(
 ): Promise<{ segment: LoadedSegment<Tensor>; bytes: number }> {
   const segment = setup.stage.segments[instruction.segment];
   if (!segment) throw new Error(`segment ${instruction.segment} is not declared`);
-  const file = path.join(setup.folder, segment.file);
+  const file = await insideFolder(setup.folder, segment.file);
   const model = await readFile(file).catch((error: NodeJS.ErrnoException) => {
     const reason = error.code === 'ENOENT' ? 'does not exist' : `cannot be read (${error.code ?? error.message})`;
     throw new AutoparError(
@@ -214,7 +214,7 @@ class ShardReader {
     const bytes = byteLength(weight.dtype, elementCount(weight.localShape));
     if (shardIndex(axes, weight.zeroUnlessFirst, localRank(this.setup)) !== 0) return new Uint8Array(bytes);
     const shard = shardIndex(axes, weight.axes, localRank(this.setup));
-    const file = path.join(folder, weight.file.replace('{k}', String(shard)));
+    const file = await insideFolder(folder, weight.file.replace('{k}', String(shard)));
     let opened = this.files.get(file);
     if (!opened) {
       opened = await openSafetensors(file);

@@ -14,31 +14,59 @@ export interface ReferenceOptions {
   readonly nodeOf?: (complaint: Complaint) => ProgramNode | null;
 }
 
+/** A model that is loaded once and run as often as is wanted. */
+export interface OpenedOnnx {
+  /** Every output. @throws AutoparError `reference-failed` (exit input) where ONNX Runtime refuses the inputs. */
+  readonly run: (inputs: Readonly<Record<string, ConstantTensor>>) => Promise<Record<string, ConstantTensor>>;
+  readonly release: () => Promise<void>;
+}
+
 /**
- * Runs a whole ONNX model (a file, so that external data beside it is found, or its bytes) once on the CPU and gives
- * every output. Throws AutoparError `unsupported-operator` (exit backendAbsent) where it has no kernel for a node, `reference-failed`
- * (exit input) where it refuses the model or the inputs otherwise.
+ * Loads a whole ONNX model (a file, so that external data beside it is found, or its bytes) on the CPU. Throws AutoparError
+ * `unsupported-operator` (exit backendAbsent) where it has no kernel for a node, `reference-failed` (exit input) where ONNX Runtime
+ * refuses the model otherwise.
  */
+export async function openOnnx(model: string | Uint8Array, options: ReferenceOptions = {}): Promise<OpenedOnnx> {
+  const ort = await loadOrt();
+  const settings = sessionOptions(options.threads ?? 1);
+  const where = typeof model === 'string' ? { file: model } : {};
+  const session = await attempt(where, options, () =>
+    typeof model === 'string'
+      ? ort.InferenceSession.create(model, settings)
+      : ort.InferenceSession.create(model, settings),
+  );
+  return {
+    run: (inputs) =>
+      attempt(where, options, async () => {
+        const feeds = Object.entries(inputs).map(([name, value]) => [name, toOrtTensor(ort, value)] as const);
+        const results = await session.run(Object.fromEntries(feeds));
+        return Object.fromEntries(Object.entries(results).map(([name, tensor]) => [name, fromOrtTensor(tensor)]));
+      }),
+    release: () => session.release(),
+  };
+}
+
+/** Runs a whole ONNX model once, as `openOnnx` loads it, and gives every output. */
 export async function runOnnx(
   model: string | Uint8Array,
   inputs: Readonly<Record<string, ConstantTensor>>,
   options: ReferenceOptions = {},
 ): Promise<Record<string, ConstantTensor>> {
-  const ort = await loadOrt();
-  const settings = sessionOptions(options.threads ?? 1);
-  const where = typeof model === 'string' ? { file: model } : {};
+  const opened = await openOnnx(model, options);
   try {
-    const session =
-      typeof model === 'string'
-        ? await ort.InferenceSession.create(model, settings)
-        : await ort.InferenceSession.create(model, settings);
-    try {
-      const feeds = Object.entries(inputs).map(([name, value]) => [name, toOrtTensor(ort, value)] as const);
-      const results = await session.run(Object.fromEntries(feeds));
-      return Object.fromEntries(Object.entries(results).map(([name, tensor]) => [name, fromOrtTensor(tensor)]));
-    } finally {
-      await session.release();
-    }
+    return await opened.run(inputs);
+  } finally {
+    await opened.release();
+  }
+}
+
+async function attempt<T>(
+  where: { readonly file?: string },
+  options: ReferenceOptions,
+  work: () => Promise<T>,
+): Promise<T> {
+  try {
+    return await work();
   } catch (error) {
     if (error instanceof AutoparError) throw error;
     const reason = error instanceof Error ? error.message : String(error);

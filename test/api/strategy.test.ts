@@ -8,6 +8,7 @@ import { createRequire } from 'node:module';
 import os from 'node:os';
 import path from 'node:path';
 import test from 'ava';
+import { floats, GraphBuilder } from '../../models/builder.js';
 import { readAnnotations } from '../../src/api/annotations.js';
 import { compile } from '../../src/api/compile.js';
 import { readCompiled } from '../../src/api/folder.js';
@@ -23,6 +24,7 @@ import {
 import { recut } from '../../src/api/strategy-weights.js';
 import { AutoparError } from '../../src/ir/error.js';
 import { decodeModel, encodeModel } from '../../src/ir/onnx/schema.js';
+import { writeOnnx } from '../../src/ir/onnx/writer.js';
 import { runOnnx } from '../../src/runtime/reference.js';
 import { annotationPins } from '../../src/strategy/onnx/read-annotations.js';
 import { planFromJson, planToJson, readPlan } from '../../src/strategy/plan-json.js';
@@ -246,6 +248,38 @@ test('weights are recut to the bytes that compiling gives', async (t) => {
   t.is((await refused(t, recut({ from: at('llama'), to: at('tp-4') }))).code, 'strategy-mismatch');
   t.is((await refused(t, recut({ from: at('tp-2'), to: at('alone.plan.json') }))).code, 'missing-argument');
   t.is((await refused(t, recut({ from: at('tp-2'), to: at('llama'), output: MODELS }))).code, 'strategy-mismatch');
+});
+
+test('a constant that one plan has in its segments and another cuts is recut too', async (t) => {
+  const folder = await workFolder(t);
+  const at = (name: string) => path.join(folder, name);
+  const build = new GraphBuilder('shifted', 1);
+  const numbers = Array.from({ length: 512 }, (_, index) => index / 512);
+  // Folded when it is read, and so a constant of the graph; small ones that are not cut are parts of segments.
+  const shift = build.operator('Mul', [build.constant('table', floats(numbers, [8, 64])), build.scalar(2)]);
+  const shifted = build.operator('Sub', [build.input('x', 'float32', [8, 64]), shift]);
+  const hidden = build.operator('Relu', [build.operator('MatMul', [shifted, build.parameter('up.weight', [64, 512])])]);
+  build.output('y', build.operator('MatMul', [hidden, build.parameter('down.weight', [512, 64])]));
+  const model = at('model.onnx');
+  await writeFile(model, writeOnnx(build.build()));
+  const degrees = { 'dp-2': { dp: 2, tp: 1 }, 'dp-4': { dp: 4, tp: 1 }, 'tp-2': { dp: 1, tp: 2 } };
+  for (const [name, pinned] of Object.entries(degrees))
+    await compile({ model, output: at(name), degrees: pinned, devices: pinned.dp * pinned.tp });
+  const stored = async (name: string) =>
+    (await readCompiled(at(name))).program.stages.some(({ weights }) =>
+      Object.values(weights).some(({ source }) => source === shift),
+    );
+  t.deepEqual([await stored('dp-2'), await stored('dp-4'), await stored('tp-2')], [true, true, false]);
+  for (const [from, to] of [
+    ['tp-2', 'dp-2'],
+    ['dp-2', 'dp-4'],
+    ['dp-2', 'tp-2'],
+  ] as const) {
+    await cp(path.join(at(to), 'plan.json'), at('alone.plan.json'));
+    await recut({ from: at(from), to: at('alone.plan.json'), output: at('written') });
+    t.deepEqual(await contents(at('written')), await contents(at(to)), `${from} → ${to}`);
+    await rm(at('written'), { recursive: true });
+  }
 });
 
 /** Every file of a folder by its path. */

@@ -1,3 +1,4 @@
+import { execFileSync } from 'node:child_process';
 import {
   appendFileSync,
   chmodSync,
@@ -147,6 +148,13 @@ const first = (kind: string) => (folder: string) => {
 const cut = (of: (folder: string) => string) => (folder: string) =>
   writeFileSync(of(folder), readFileSync(of(folder)).subarray(0, readFileSync(of(folder)).length >> 1));
 const emptied = (of: (folder: string) => string) => (folder: string) => truncateSync(of(folder), 0);
+/** What is there is moved out of the folder, and a link put in its place. */
+const linked = (of: (folder: string) => string) => (folder: string) => {
+  const place = of(folder);
+  renameSync(place, join(folder, 'moved'));
+  symlinkSync(join(folder, 'moved'), place);
+};
+const OUTSIDE = { code: 'file-outside', exit: 'input', says: /moved.*outside of the folder.*copy/ } as const;
 const removed = (of: (folder: string) => string) => (folder: string) => rmSync(of(folder), { recursive: true });
 // biome-ignore lint/suspicious/noExplicitAny: what is edited is whatever the file holds
 type Edit = (value: any) => void;
@@ -253,6 +261,26 @@ const DAMAGES: Readonly<Record<string, Damage>> = {
     code: 'bad-program',
     exit: 'input',
     says: /outside of the program's folder/,
+  },
+  'a segment is a link to another place': {
+    harm: linked(first('segments')),
+    ...OUTSIDE,
+  },
+  'a shard is a link to another place': { harm: linked(first('weights')), ...OUTSIDE },
+  'the weights are a link to another place': { harm: linked(file('program/weights')), ...OUTSIDE },
+  'program.json is a link to another place': { harm: linked(program), ...OUTSIDE },
+  'program/ is a link to another place': { harm: linked(file('program')), ...OUTSIDE },
+  'plan.json is a link to another place': { harm: linked(plan), ...OUTSIDE },
+  'source.json is a link to another place': { harm: linked(file('source.json')), ...OUTSIDE },
+  'a shard is a pipe': {
+    harm: (folder) => {
+      const shard = first('weights')(folder);
+      rmSync(shard);
+      execFileSync('mkfifo', [shard]);
+    },
+    code: 'file-unreadable',
+    exit: 'input',
+    says: /no regular file/,
   },
   'a segment is gone': {
     harm: removed(first('segments')),

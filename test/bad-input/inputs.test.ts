@@ -115,6 +115,13 @@ const CASES: Readonly<Record<string, Case>> = {
     exit: 'input',
     says: /names x\.bin, which cannot be read/,
   },
+  'io.json with a file of another folder': {
+    name: 'in',
+    content: listed(raw([8, 32], '../x.bin')),
+    code: 'file-outside',
+    exit: 'input',
+    says: /outside of the folder/,
+  },
   'io.json with a file that is too short': {
     name: 'in',
     content: listed(raw([8, 32]), { 'x.bin': 'abc' }),

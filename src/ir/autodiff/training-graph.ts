@@ -9,6 +9,7 @@ import { isFloating } from '../dtype.js';
 import { AutoparError } from '../error.js';
 import { type Graph, typeOf, type Weight } from '../graph.js';
 import { needed } from '../needed.js';
+import { isAccumulator } from '../ops/accumulate.js';
 import { appendLoss, type LabelRange, type LossOptions, type WithLoss } from './append-loss.js';
 import { appendOptimizer } from './append-optimizer.js';
 import { differentiate } from './differentiate.js';
@@ -33,6 +34,8 @@ export interface TrainingOptions {
   readonly isHeldInFloat32?: boolean;
   /** How a step is cut in micro-batches, of which `forward` is one; left out where it is one batch. */
   readonly microBatches?: BatchCut;
+  /** The loss is a quotient of sums wherever it is one in micro-batches; gradients are then the same with micro-batches and without. */
+  readonly inSums?: boolean;
 }
 
 export type Precision = 'fp32' | 'fp16' | 'bf16';
@@ -48,15 +51,18 @@ export interface TrainingGraph {
   /** What labels may be where they are classes. */
   readonly classes: LabelRange | null;
   readonly trained: readonly string[];
+  /** By trained weight the gradient that its update reads: of all micro-batches, before loss scale, denominator and clipping. */
+  readonly gradients: ReadonlyMap<string, string>;
 }
 
 /** @throws AutoparError (input) `nothing-to-train`; what loss and differentiation refuse */
 export function trainingGraph(given: Graph, options: TrainingOptions): TrainingGraph {
   const { precision = 'fp32', lossScale = precision === 'fp16' ? 'dynamic' : undefined, microBatches } = options;
+  const { inSums = microBatches !== undefined } = options;
   const forward = microBatches ? atTheirPositions(given, microBatches) : given;
   const low = precision === 'fp32' ? null : LOW_TYPES[precision];
   const computed = low === null ? forward : inMixedPrecision(forward, low);
-  const { graph: scored, loss, labels, classes, ratio } = withLoss(computed, options.loss, microBatches !== undefined);
+  const { graph: scored, loss, labels, classes, ratio } = withLoss(computed, options.loss, inSums);
   const trained = options.trained ?? trainableWeights(scored);
   checkTrained(scored, trained);
   const derived = ratio?.numerator ?? loss;
@@ -79,7 +85,11 @@ export function trainingGraph(given: Graph, options: TrainingOptions): TrainingG
   const batch = batchDimensions(held).filter(({ input }) => input !== held.microBatches?.index);
   const placed: Graph = { ...held, batch };
   const summed = microBatches ? withAccumulators(placed, loss) : placed;
-  return { graph: stateAsInputs(withoutUnread(summed)), loss, labels, classes, trained };
+  return {
+    graph: stateAsInputs(withoutUnread(summed)),
+    ...{ loss, labels, classes, trained },
+    gradients: accumulated(summed, trained, gradients),
+  };
 }
 
 /**
@@ -95,6 +105,23 @@ export function cutInMicroBatches(forward: Graph, options: Pick<TrainingOptions,
     .filter((node) => !own.has(node))
     .flatMap((node) => node.outputs.filter((name) => name !== null));
   return microBatchesOf({ ...graph, batch: batchDimensions(graph) }, count, loss, new Set(ratio ? made : []));
+}
+
+/** The gradients, or their sums over micro-batches. */
+function accumulated(
+  { nodes }: Graph,
+  trained: readonly string[],
+  gradients: ReadonlyMap<string, string>,
+): ReadonlyMap<string, string> {
+  const sums = new Map(
+    nodes.filter(isAccumulator).map(({ inputs, outputs }) => [inputs[0] ?? '', outputs[0] ?? ''] as const),
+  );
+  return new Map(
+    trained.map((weight) => {
+      const gradient = gradients.get(weight) ?? '';
+      return [weight, sums.get(gradient) ?? gradient] as const;
+    }),
+  );
 }
 
 /** A loss of the model's own that is to be parted into two sums is no block any more. */

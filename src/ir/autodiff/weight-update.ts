@@ -167,9 +167,11 @@ interface Moments {
 function momentsOf({ write, owner, options, step }: WeightUpdate, { apply, times, type, zeros }: Wide): Moments {
   const [first, second] = options.betas ?? [0.9, 0.999];
   const [mean, square] = [zeros('mean'), zeros('square')];
+  // In float32 1 − βᵗ cancels: at β 0.999999 its first step would be off by 3 %.
+  const exact = write.shared('Cast', [step], 'float64', { to: onnxOfDtype('float64') });
   const biasOf = (beta: number) => {
-    const power = write.shared('Pow', [write.scalar('float32', beta), step], 'float32');
-    return inType(write, write.shared('Sub', [write.scalar('float32', 1), power], 'float32'), type.dtype);
+    const power = write.shared('Pow', [write.scalar('float64', beta), exact], 'float64');
+    return inType(write, write.shared('Sub', [write.scalar('float64', 1), power], 'float64'), type.dtype);
   };
   const root = write.shared('Sqrt', [biasOf(second)], type.dtype);
   const moved = (before: string, beta: number, of: string) => {

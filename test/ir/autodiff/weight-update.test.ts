@@ -108,7 +108,7 @@ const optimizers = fc.oneof(
   fc.record({
     kind: fc.constantFrom('adam' as const, 'adamw' as const, 'lamb' as const),
     learningRate: fc.constant(RATE),
-    betas: fc.constantFrom([0.9, 0.999] as const, [0.8, 0.9] as const),
+    betas: fc.constantFrom([0.9, 0.999] as const, [0.8, 0.9] as const, [0.9999, 0.999999] as const),
     weightDecay: fc.constantFrom(0, 0.1),
   }),
 );
@@ -145,6 +145,18 @@ test('a block is what its paper says, and so are its shards under every strategy
     { numRuns: 10 },
   );
   t.pass();
+});
+
+test('1 − βᵗ is right where it cancels: decays close to one, in the first steps', async (t) => {
+  const betas = [0.9999, 0.999999] as const;
+  const graph = updated([2], { kind: 'adam', learningRate: RATE, betas }, false);
+  const scalars = await scalarsOf(graph);
+  const bias = (beta: number) => -Math.expm1(STEP * Math.log(beta));
+  for (const wanted of [Math.sqrt(bias(betas[1])), RATE / bias(betas[0])])
+    t.true(
+      [...scalars.values()].some((value) => Math.abs(value - wanted) <= 2e-7 * wanted),
+      `${wanted} is not among ${[...scalars.values()].join(', ')}`,
+    );
 });
 
 /** Operators of updates, which are not those that all weights share. */

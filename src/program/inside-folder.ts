@@ -1,0 +1,43 @@
+/**
+ * @file Files of a folder that others may have made: what it names is read from the folder itself, whatever `..`, links and pipes say.
+ */
+import { realpath, stat } from 'node:fs/promises';
+import path from 'node:path';
+import { AutoparError } from '../ir/error.js';
+
+/**
+ * The path of a file that a folder names or holds, which may not exist.
+ * @throws AutoparError `file-outside` (input) where it is outside of the folder, by name or by link; `file-unreadable` (input) where
+ *   it is no regular file: opening a pipe would wait for ever
+ */
+export async function insideFolder(folder: string, name: string): Promise<string> {
+  const file = path.join(folder, name);
+  if (path.isAbsolute(name) || !isInside(file, folder)) throw outside(file, path.resolve(folder, name));
+  const real = await realpath(file).catch(() => null);
+  if (real === null) return file;
+  if (!isInside(real, await realpath(folder))) throw outside(file, real);
+  const found = await stat(real);
+  if (found.isFile() || found.isDirectory()) return file;
+  throw new AutoparError(
+    'file-unreadable',
+    'input',
+    `${file} is no regular file`,
+    { file },
+    'put the file itself there',
+  );
+}
+
+function outside(file: string, real: string): AutoparError {
+  return new AutoparError(
+    'file-outside',
+    'input',
+    `${file} is ${real}, which is outside of the folder`,
+    { file },
+    'put a copy into the folder; links and paths that lead out of it are not followed',
+  );
+}
+
+function isInside(file: string, folder: string): boolean {
+  const relative = path.relative(folder, file);
+  return relative !== '..' && !relative.startsWith(`..${path.sep}`) && !path.isAbsolute(relative);
+}
