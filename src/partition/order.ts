@@ -5,6 +5,10 @@
  * is there is started; other layers' ready operators run while it is under way; only when nothing else can run does the
  * phase wait for the collective that was started first. All ranks derive the same order, so no two ranks can wait for
  * each other's different collectives.
+ *
+ * Operators on weights alone could all run first, and their results would be held until they are read; so would what
+ * DequantizeLinear makes, four times the bytes of its operand. They run directly before their first reader, in its segment, where
+ * ONNX Runtime computes in the integers themselves.
  */
 import type { Scope } from '../ir/graph.js';
 import { isAccumulator } from '../ir/ops/accumulate.js';
@@ -36,9 +40,12 @@ export function orderPhase(whole: ShardedGraph, scope?: Scope): readonly Step[] 
   const graph: ShardedGraph = { ...whole, nodes: whole.nodes.filter(isMember) };
   const given = new Set(givenTensors(whole));
   for (const node of whole.nodes) if (!isMember(node)) for (const name of resultsOf(node)) given.add(name);
+  const deferred = deferredNodes(graph);
   const waiting = new Map<string, number[]>();
+  const later = new Set([...deferred.values()].map(({ node }) => node));
   const missing = graph.nodes.map((node, index) => {
-    const reads = new Set(node.kind === 'compute' ? node.inputs.filter((input) => input !== null) : [node.input]);
+    if (node.kind === 'compute' && later.has(node)) return Infinity;
+    const reads = new Set(operandsOf(node).flatMap((name) => deferred.get(name)?.behind ?? [name]));
     let count = 0;
     for (const name of reads) {
       if (given.has(name)) continue;
@@ -68,25 +75,80 @@ export function orderPhase(whole: ShardedGraph, scope?: Scope): readonly Step[] 
       underWay.push({ node, id: next++ });
     }
     const nodes: ComputeNode[] = [];
-    for (let node = ready.takeCompute(nodes[0]); node; node = ready.takeCompute(nodes[0])) {
-      nodes.push(node);
+    const first = ready.takeCompute(undefined);
+    for (let node = first; node; node = ready.takeCompute(first)) {
+      nodes.push(...withDeferred(node, deferred, later));
       for (const output of node.outputs) publish(output);
     }
     if (nodes.length > 0) {
-      if (nodes[0] && isAccumulator(nodes[0]))
-        steps.push(...nodes.map((node) => ({ kind: 'accumulate', node }) as const));
+      if (first && isAccumulator(first)) steps.push(...nodes.map((node) => ({ kind: 'accumulate', node }) as const));
       else steps.push({ kind: 'segment', nodes });
       placed += nodes.length;
       continue;
     }
-    const first = underWay.shift();
-    if (!first) break;
-    steps.push({ kind: 'wait', ...first });
+    const oldest = underWay.shift();
+    if (!oldest) break;
+    steps.push({ kind: 'wait', ...oldest });
     placed++;
-    publish(first.node.output);
+    publish(oldest.node.output);
   }
   if (placed !== graph.nodes.length) throw new Error('the sharded graph has a circle');
   return steps;
+}
+
+/** An operator that waits for its first reader, and the tensors that the reader waits for in place of its result. */
+interface Deferred {
+  readonly node: ComputeNode;
+  readonly behind: readonly string[];
+}
+
+/** By result: DequantizeLinear and the operators on weights alone, where only operators of segments read what they make. */
+function deferredNodes(graph: ShardedGraph): ReadonlyMap<string, Deferred> {
+  const inputs = new Set(graph.inputs.map((input) => input.tensor));
+  const fixed = new Set([...givenTensors(graph)].filter((name) => !inputs.has(name)));
+  const inSegments = new Set<string>();
+  const elsewhere = new Set<string>();
+  for (const node of graph.nodes) {
+    const readers = node.kind === 'compute' && !isAccumulator(node) ? inSegments : elsewhere;
+    for (const name of operandsOf(node)) readers.add(name);
+  }
+  const deferred = new Map<string, Deferred>();
+  for (const node of graph.nodes) {
+    if (node.kind !== 'compute' || isAccumulator(node)) continue;
+    const [operands, results] = [operandsOf(node), resultsOf(node)];
+    const onWeights = operands.every((name) => fixed.has(name));
+    if (onWeights) for (const name of results) fixed.add(name);
+    const first = results.some((name) => elsewhere.has(name)) || !results.some((name) => inSegments.has(name));
+    if (first || !(onWeights || node.op === 'DequantizeLinear')) continue;
+    const behind = operands.flatMap((name) => deferred.get(name)?.behind ?? [name]);
+    for (const name of results) deferred.set(name, { node, behind: onWeights ? [] : behind });
+  }
+  return deferred;
+}
+
+/** An operator behind the deferred ones that it is the first to need; takes these out of `later`. */
+function withDeferred(
+  node: ComputeNode,
+  deferred: ReadonlyMap<string, Deferred>,
+  later: Set<ComputeNode>,
+): readonly ComputeNode[] {
+  const placed: ComputeNode[] = [];
+  const stack: { node: ComputeNode; ready: boolean }[] = [{ node, ready: false }];
+  later.add(node);
+  for (let top = stack.pop(); top; top = stack.pop()) {
+    if (top.ready) placed.push(top.node);
+    if (top.ready || !later.delete(top.node)) continue;
+    stack.push({ node: top.node, ready: true });
+    for (const name of operandsOf(top.node)) {
+      const maker = deferred.get(name)?.node;
+      if (maker) stack.push({ node: maker, ready: false });
+    }
+  }
+  return placed;
+}
+
+function operandsOf(node: ShardedGraph['nodes'][number]): readonly string[] {
+  return node.kind === 'compute' ? node.inputs.filter((name) => name !== null) : [node.input];
 }
 
 function resultsOf(node: ShardedGraph['nodes'][number]): readonly string[] {

@@ -56,6 +56,8 @@ export interface Constant {
   readonly present: boolean;
   /** Whether it is an initializer whose bytes are in the model's file itself. */
   readonly inFile: boolean;
+  /** Whether it is made of quantised numbers, by DequantizeLinear. */
+  readonly dequantised: boolean;
   /** The operator that makes it, and which of its results it is; null for a value of the file. */
   readonly application: Application | null;
   readonly result: number;
@@ -93,6 +95,7 @@ export class ConstantFolder {
       stated: true,
       present: source.kind !== 'absent',
       inFile: source.kind === 'inline' || (source.kind === 'external' && source.file === this.file),
+      dequantised: false,
       application: null,
       result: 0,
     };
@@ -119,6 +122,7 @@ export class ConstantFolder {
       stated: false,
       present: true,
       inFile: false,
+      dequantised: false,
       application: null,
       result: 0,
     };
@@ -146,6 +150,7 @@ export class ConstantFolder {
     if (found) return found;
     const application: Application = { id: this.count++, operator, inputs, results: outputs.length };
     const present = inputs.every((input) => input === null || input.present);
+    const dequantised = operator.op === 'DequantizeLinear' || inputs.some((input) => input?.dequantised);
     const constants = outputs.map((name, result) => {
       const constant: Constant = {
         id: this.count++,
@@ -154,6 +159,7 @@ export class ConstantFolder {
         stated: false,
         present,
         inFile: false,
+        dequantised,
         application,
         result,
       };

@@ -63,6 +63,12 @@ const RANDOM: ReadonlySet<string> = new Set([
   'Dropout',
 ]);
 
+/**
+ * ONNX Runtime computes in integers where every operand has a DequantizeLinear of its own: on ranks that need different parts of
+ * one tensor it is the integers that are resharded.
+ */
+const NEVER_MERGED: ReadonlySet<string> = new Set([...RANDOM, 'DequantizeLinear']);
+
 /** Resolves `nodes` (ordered, functions inlined) of `graph`. */
 export async function resolve(
   graph: SourceGraph,
@@ -266,7 +272,8 @@ class Walk {
 
   /**
    * Keeps an operator on constants as a constant; a large result stays an operator as well, and so does a parameter
-   * transposed: a copy would be another parameter where the parameter has other readers.
+   * transposed: a copy would be another parameter where the parameter has other readers. So does what DequantizeLinear makes of
+   * a quantised weight: the weight stays integers, and ONNX Runtime, which computes in these, would quantise floats anew.
    */
   private async fold(
     node: SourceNode,
@@ -284,7 +291,8 @@ class Walk {
       }),
     );
     const large = types.some((type) => type !== null && elementCount(type.shape) > FOLD_LIMIT);
-    if (large || turnsParameter(node, values)) {
+    const quantised = !this.options.forTraining && constants.some(({ dequantised }) => dequantised);
+    if (large || quantised || turnsParameter(node, values)) {
       this.emit(node, attributes, values, types, constants);
       return;
     }
@@ -302,7 +310,7 @@ class Walk {
     types: readonly (TensorType | null)[],
     constants: readonly Constant[] | null,
   ): void {
-    const key = RANDOM.has(node.op)
+    const key = NEVER_MERGED.has(node.op)
       ? null
       : `${node.domain}:${node.op}(${values.map(valueKey).join(',')})${attributesKey(attributes)}/${node.outputs.map((name) => (name === null ? 0 : 1)).join('')}`;
     const equal = key === null ? undefined : this.merged.get(key);
