@@ -6,11 +6,16 @@
 import { weightBytes } from '../codegen/weights.js';
 import type { ConstantTensor, Graph } from '../ir/graph.js';
 import { writeOnnx } from '../ir/onnx/writer.js';
-import { runOnnx } from '../runtime/reference.js';
+import { type ReferenceOptions, runOnnx } from '../runtime/reference.js';
 import type { Arrays } from './arrays.js';
 
 /** Runs the unsharded graph, its weights inlined; `extra` names tensors that are returned besides the outputs. */
-export async function runGraph(graph: Graph, inputs: Arrays, extra: readonly string[] = []): Promise<Arrays> {
+export async function runGraph(
+  graph: Graph,
+  inputs: Arrays,
+  extra: readonly string[] = [],
+  options: ReferenceOptions = {},
+): Promise<Arrays> {
   const weights = new Map<string, Graph['weights'] extends ReadonlyMap<string, infer W> ? W : never>();
   for (const [name, weight] of graph.weights) {
     weights.set(name, { ...weight, source: { kind: 'inline', data: await weightBytes(name, weight) } });
@@ -21,7 +26,7 @@ export async function runGraph(graph: Graph, inputs: Arrays, extra: readonly str
   const outputs = [...new Set([...graph.outputs, ...extra])];
   const computed = new Set(graph.nodes.flatMap((node) => node.outputs));
   const direct = outputs.filter((name) => computed.has(name));
-  const results = await runOnnx(writeOnnx({ ...graph, weights, outputs: direct }), { ...inputs, ...first });
+  const results = await runOnnx(writeOnnx({ ...graph, weights, outputs: direct }), { ...inputs, ...first }, options);
   const given: Record<string, ConstantTensor> = { ...results };
   for (const name of outputs) {
     const weight = weights.get(name);

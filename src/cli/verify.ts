@@ -69,7 +69,17 @@ export function verificationLines(result: VerifyResult, output: Output): readonl
   return [
     `${verdict}: ${checked.join(' and ')} against ${result.reference}`,
     ...comparisonLines([...result.outputs, ...notableTensors(result.tensors)]),
+    ...ownDifferenceLines(result),
   ];
+}
+
+/** Of each output of a quantised model that differs: how much ONNX Runtime's own results of it do. */
+function ownDifferenceLines({ outputs, unoptimised = [] }: VerifyResult): readonly string[] {
+  return unoptimised.map(({ name, worstAbsolute: own }) => {
+    const ours = outputs.find((output) => output.name === name)?.worstAbsolute ?? 0;
+    const says = `${name}: ONNX Runtime's own results, with and without its optimisations, differ by ${errorText(own)}`;
+    return `${says}, ${own >= ours ? 'as much as' : 'less than'} the program's`;
+  });
 }
 
 type Comparison = VerifyResult['outputs'][number];

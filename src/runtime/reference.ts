@@ -8,6 +8,8 @@ import { loadOrt, sessionOptions } from './ort.js';
 export interface ReferenceOptions {
   /** Threads of the one session; 1 by default. */
   readonly threads?: number;
+  /** Whether ONNX Runtime may rewrite the graph; true by default. */
+  readonly optimised?: boolean;
 }
 
 /**
@@ -20,7 +22,8 @@ export async function runOnnx(
   options: ReferenceOptions = {},
 ): Promise<Record<string, ConstantTensor>> {
   const ort = await loadOrt();
-  const settings = sessionOptions(options.threads ?? 1);
+  const plain = options.optimised === false ? ({ graphOptimizationLevel: 'disabled' } as const) : {};
+  const settings = { ...sessionOptions(options.threads ?? 1), ...plain };
   const where = typeof model === 'string' ? { file: model } : {};
   try {
     const session =
