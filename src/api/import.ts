@@ -101,6 +101,7 @@ export async function importSource(model: OnnxModel, options: ImportOptions = {}
     kinds: model.kinds,
     absent,
     evaluate,
+    domains: new Map([...model.opsets].filter(([domain]) => domain !== '')),
     forTraining: options.forTraining ?? false,
   });
   const remarks = checkStatedOutputs(model.graph.outputs, resolved.outputs, model.file);

@@ -141,4 +141,6 @@ export interface ShardedGraph {
   readonly state: readonly { readonly from: string; readonly to: string }[];
   /** As in the graph. Nodes of scope `micro` stand before those of scope `step`. */
   readonly microBatches?: MicroBatches;
+  /** As in the graph. */
+  readonly domains?: ReadonlyMap<string, number>;
 }

@@ -117,6 +117,7 @@ class Assembly {
       weights,
       state: [],
       batch: [],
+      domains: this.folder.domains,
     });
   }
 

@@ -84,6 +84,8 @@ export class ConstantFolder {
   constructor(
     private readonly evaluate: Evaluate,
     private readonly file: string,
+    /** Versions of the operator sets other than ONNX's own. */
+    readonly domains: ReadonlyMap<string, number> = new Map(),
   ) {}
 
   /** An initializer: always a constant of its own, since equal bytes do not make two parameters one. */
@@ -305,6 +307,7 @@ export class ConstantFolder {
       weights,
       state: [],
       batch: [],
+      domains: this.domains,
     };
   }
 

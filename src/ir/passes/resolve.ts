@@ -23,11 +23,12 @@ import { boundShape } from './dims.js';
 import { type Constant, ConstantFolder, type Evaluate } from './fold.js';
 import { FOLD_LIMIT } from './fold-limit.js';
 import { dataDependent, hasDataDependentSize, inferByEntry, inferUnknown } from './infer.js';
-import { normalisations, viewNormalisations } from './normalise.js';
+import { normalisationOf, viewNormalisations } from './normalise.js';
 import { convertOpset } from './opset.js';
 import type { Producer, RewriteContext } from './rewrite.js';
 import { sequenceRewrites } from './sequences.js';
 import { rewriteSubgraphs } from './subgraphs.js';
+import { typedAttributes } from './typed-attributes.js';
 import {
   constantsOf,
   type Draft,
@@ -50,6 +51,8 @@ interface ResolveOptions {
   /** Whether Dropout stays: in evaluation it does nothing. */
   readonly forTraining?: boolean;
   readonly evaluate: Evaluate;
+  /** Versions of the operator sets other than ONNX's own. */
+  readonly domains?: ReadonlyMap<string, number>;
 }
 
 /** Operators whose results differ from run to run: never folded, never merged. */
@@ -101,7 +104,7 @@ class Walk {
     private readonly nodes: readonly SourceNode[],
     private readonly options: ResolveOptions,
   ) {
-    this.folder = new ConstantFolder(options.evaluate, options.file);
+    this.folder = new ConstantFolder(options.evaluate, options.file, options.domains);
     this.repeated = repeatedNames(nodes);
     this.context = this.rewriteContext();
   }
@@ -181,10 +184,7 @@ class Walk {
     this.checkOperands(node);
     const current = own && node.opset < INTERNAL_OPSET ? await convertOpset(node, this.context) : null;
     if (current) return current;
-    const normal =
-      own && Object.hasOwn(normalisations, node.op) ? await normalisations[node.op]?.(node, this.context) : null;
-    if (normal) return normal;
-    return this.type(node);
+    return (await normalisationOf(node)?.(node, this.context)) ?? this.type(node);
   }
 
   /** From here on the operator itself is dealt with: attributes, types, folding, merging. */
@@ -214,7 +214,7 @@ class Walk {
       outputs: [],
       outputCount: node.outputs.length,
     };
-    const attributes = completeAttributes(view);
+    const attributes = entry ? completeAttributes(view) : typedAttributes(given, node.numberTypes);
     const complete = { ...view, attributes };
     const types = entry || !constant ? await this.resultTypes(complete, node, kept) : null;
     const ready: SourceNode = { ...node, attributes, inputs: operands, opset: INTERNAL_OPSET };
@@ -258,6 +258,7 @@ class Walk {
       constants,
       evaluate: this.options.evaluate,
       file: this.options.file,
+      domains: this.folder.domains,
     });
   }
 
