@@ -65,12 +65,19 @@ export async function runCase(
     return runSets(files, sets, UNSHARDED, settings.scratch, run);
   });
   if (unsharded.outcome !== 'passed') return;
+  const whole = unsharded.bytes ?? Infinity;
   const wanted = (mode: Mode): boolean => settings.modes?.includes(mode.name) ?? true;
   for (const mode of SHARDED_MODES[reference.layout].filter(wanted))
-    await attempt(mode.name, () => runSets(files, sets, mode, settings.scratch, run));
+    await attempt(mode.name, async () => fallen(await runSets(files, sets, mode, settings.scratch, run), whole));
   const [first] = sets;
   if (reference.layout === 'listed' && first && batchOf(first) === RESIZED_FROM)
     await runResized(files, first, settings, attempt, run);
+}
+
+/** `result` as sharded only where an operator is, and work or bytes of a rank are less than `whole`, those of one rank alone. */
+export function fallen(result: Partial<ModeResult>, whole: number): Partial<ModeResult> {
+  const { sharded = false, flopsShare = 1, bytes = Infinity } = result;
+  return { ...result, sharded: sharded && (flopsShare < 1 || bytes < whole) };
 }
 
 type Attempt = (mode: string, run: () => Promise<Partial<ModeResult>>) => Promise<ModeResult>;
@@ -196,6 +203,7 @@ async function compileMode(
   return {
     folder: output,
     shares: {
+      bytes: Math.max(...predicted.peakBytes),
       flopsShare: predicted.flopsTotal > 0 ? predicted.flopsPerRank / predicted.flopsTotal : 1,
       sharded: Object.values(operators).some(({ strategy }) => Object.values(strategy).some((axes) => axes.length > 0)),
       degrees: `dp ${degrees.dp} · tp ${degrees.tp}`,
@@ -228,7 +236,9 @@ async function runResized(
     return { ...shares, detail: rowsDiffer(files, set, outputs) };
   });
   if (reference.outcome !== 'passed') return;
-  for (const mode of wanted) await attempt(mode.name, () => runSets(files, [resized], mode, scratch, run));
+  const whole = reference.bytes ?? Infinity;
+  for (const mode of wanted)
+    await attempt(mode.name, async () => fallen(await runSets(files, [resized], mode, scratch, run), whole));
 }
 
 /** Says so where the repeated rows do not repeat: a model that mixes samples; then only the resized run is the reference. */
