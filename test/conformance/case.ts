@@ -15,10 +15,21 @@ import { shapeInputs } from './bind-shapes.js';
 import { type Arrays, type CaseFiles, type DataSet, readCase } from './case-files.js';
 import { difference, leewayOf, type Slack } from './compare.js';
 import type { CaseReference } from './find-cases.js';
-import { type Mode, ORIGINAL, RESIZED, RESIZED_FROM, RESIZED_MODES, SHARDED_MODES, UNSHARDED } from './modes.js';
+import {
+  type Mode,
+  ORIGINAL,
+  RESIZED,
+  RESIZED_FROM,
+  RESIZED_MODES,
+  SHARDED_MODES,
+  TRAINED,
+  TRAINED_MODES,
+  UNSHARDED,
+} from './modes.js';
 import { Refusal, reasonClass } from './refusals.js';
 import type { CaseMessage, ModeResult } from './report.js';
 import { tiled } from './tiled.js';
+import { trainIn } from './trained.js';
 
 /** A data set with what autopar has to be told to compile the model for it. */
 interface Prepared extends DataSet {
@@ -33,6 +44,8 @@ export interface CaseSettings {
   readonly scratch: string;
   /** Names of the modes to run besides the unsharded one; all where left out. */
   readonly modes?: readonly string[];
+  /** Whether whole models are trained as well. */
+  readonly train?: boolean;
 }
 
 /** Runs a compiled program and gives its outputs. */
@@ -70,6 +83,7 @@ export async function runCase(
   for (const mode of SHARDED_MODES[reference.layout].filter(wanted))
     await attempt(mode.name, async () => fallen(await runSets(files, sets, mode, settings.scratch, run), whole));
   const [first] = sets;
+  if (settings.train && first && reference.layout !== 'onnx') await runTrained(files, first, settings, attempt);
   if (reference.layout === 'listed' && first && batchOf(first) === RESIZED_FROM)
     await runResized(files, first, settings, attempt, run);
 }
@@ -239,6 +253,22 @@ async function runResized(
   const whole = reference.bytes ?? Infinity;
   for (const mode of wanted)
     await attempt(mode.name, async () => fallen(await runSets(files, [resized], mode, scratch, run), whole));
+}
+
+/** The reference is the step on one rank. */
+async function runTrained(files: CaseFiles, set: Prepared, settings: CaseSettings, attempt: Attempt): Promise<void> {
+  const trained = { ...set, model: files.model };
+  let expected: Arrays = {};
+  const reference = await attempt(TRAINED.name, async () => {
+    const { outputs, shares } = await trainIn(TRAINED, trained, settings.scratch, null);
+    expected = outputs;
+    return shares;
+  });
+  if (reference.outcome !== 'passed') return;
+  for (const mode of TRAINED_MODES.filter(({ name }) => settings.modes?.includes(name) ?? true))
+    await attempt(mode.name, async () =>
+      fallen((await trainIn(mode, trained, settings.scratch, expected)).shares, reference.bytes ?? Infinity),
+    );
 }
 
 /** Says so where the repeated rows do not repeat: a model that mixes samples; then only the resized run is the reference. */
