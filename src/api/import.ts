@@ -116,6 +116,7 @@ export async function importSource(source: OnnxModel, options: ImportOptions = {
     kinds,
     absent,
     evaluate,
+    domains: new Map([...model.opsets].filter(([domain]) => domain !== '')),
     forTraining: options.forTraining ?? false,
     keepsParameters: options.keepsParameters ?? false,
     told: model.kinds.size > 0,

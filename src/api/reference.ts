@@ -9,11 +9,16 @@ import type { ConstantTensor, Graph } from '../ir/graph.js';
 import { writeOnnx } from '../ir/onnx/writer.js';
 import type { ProgramNode } from '../program/program.js';
 import { type Complaint, meantBy } from '../runtime/no-kernel.js';
-import { runOnnx } from '../runtime/reference.js';
+import { type ReferenceOptions, runOnnx } from '../runtime/reference.js';
 import type { Arrays } from './arrays.js';
 
 /** Runs the unsharded graph, its weights inlined; `extra` names tensors that are returned besides the outputs. */
-export async function runGraph(graph: Graph, inputs: Arrays, extra: readonly string[] = []): Promise<Arrays> {
+export async function runGraph(
+  graph: Graph,
+  inputs: Arrays,
+  extra: readonly string[] = [],
+  options: ReferenceOptions = {},
+): Promise<Arrays> {
   const weights = new Map<string, Graph['weights'] extends ReadonlyMap<string, infer W> ? W : never>();
   for (const [name, weight] of graph.weights) {
     weights.set(name, { ...weight, source: { kind: 'inline', data: await weightBytes(name, weight) } });
@@ -27,7 +32,7 @@ export async function runGraph(graph: Graph, inputs: Arrays, extra: readonly str
   const results = await runOnnx(
     writeOnnx({ ...graph, weights, outputs: direct }),
     { ...inputs, ...first },
-    { nodeOf: (complaint) => nodeOf(graph, complaint) },
+    { nodeOf: (complaint) => nodeOf(graph, complaint), ...options },
   );
   const given: Record<string, ConstantTensor> = { ...results };
   for (const name of outputs) {

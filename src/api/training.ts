@@ -13,6 +13,7 @@ import { AutoparError } from '../ir/error.js';
 import { fingerprint } from '../ir/fingerprint.js';
 import { matchesAny } from '../ir/glob.js';
 import type { Graph } from '../ir/graph.js';
+import { fileNames } from '../ir/parameters/find-parameters.js';
 import { isNatural, placesOf } from '../ir/parameters/places.js';
 import { findLayers } from '../ir/passes/find-layers.js';
 import { batchSize } from '../search/degrees.js';
@@ -129,8 +130,9 @@ export function decayOf(graph: Graph, { decayed = [], undecayed = [] }: Training
   checkGlobs(graph, [...decayed, ...undecayed]);
   const places = placesOf(graph, graph.weights.keys());
   return (name) => {
-    if (matchesAny(undecayed, name)) return false;
-    if (matchesAny(decayed, name)) return true;
+    const names = [name, ...fileNames(graph, name)];
+    if (names.some((known) => matchesAny(undecayed, known))) return false;
+    if (names.some((known) => matchesAny(decayed, known))) return true;
     const { shape = [] } = graph.weights.get(name) ?? {};
     const natural = (places.get(name) ?? []).filter(isNatural);
     // A matrix with one row is a matrix; a vector of channels is one in every shape that broadcasting gives it.
@@ -140,7 +142,7 @@ export function decayOf(graph: Graph, { decayed = [], undecayed = [] }: Training
 }
 
 function checkGlobs(graph: Graph, globs: readonly string[]): void {
-  const names = [...graph.weights.keys()];
+  const names = [...graph.weights.keys()].flatMap((name) => [name, ...fileNames(graph, name)]);
   const stray = globs.find((glob) => !names.some((name) => matchesAny([glob], name)));
   if (stray === undefined) return;
   throw new AutoparError(

@@ -16,6 +16,7 @@ import type { ImportedModel } from './import.js';
 import { randomInputs, readInputs } from './inputs.js';
 import { checkLabels, labelBounds } from './labels.js';
 import { numberReader } from './numbers.js';
+import { isQuantised, ownDifferences } from './own-difference.js';
 import { withRandomWeights } from './random-weights.js';
 import { runGraph } from './reference.js';
 import { compareSteps, type StepComparison, type StepPart } from './verify-training.js';
@@ -48,6 +49,8 @@ export interface VerifyResult {
   readonly steps?: { readonly taken: number; readonly updates: number };
   /** What it was compared with. */
   readonly reference: 'the model file in ONNX Runtime' | 'the unsharded graph in ONNX Runtime';
+  /** Of the outputs of a quantised model that differ: ONNX Runtime's results without its optimisations against those with them. */
+  readonly unoptimised?: readonly Comparison[];
 }
 
 /**
@@ -92,11 +95,19 @@ export async function verify(options: VerifyOptions): Promise<VerifyResult> {
   const given = imported.graph.outputs.filter((name) => name in result.outputs);
   const outputs = given.map((name) => compare(name, result.outputs, expected));
   const tensors = crossing.map((name) => compare(name, result.tensors, fromGraph));
+  const failed = outputs.filter(({ passed }) => !passed).map(({ name }) => name);
+  const unoptimised =
+    failed.length === 0 || !isQuantised(imported.graph)
+      ? null
+      : fromFile
+        ? await ownDifferences(failed, { file, graph: imported.graph }, { ...constants, ...inputs }, fromFile)
+        : await ownDifferences(failed, { file: null, graph: imported.graph }, inputs, fromGraph);
   return {
     passed: [...outputs, ...tensors].every((entry) => entry.passed),
     outputs,
     tensors,
     reference: fromFile ? 'the model file in ONNX Runtime' : 'the unsharded graph in ONNX Runtime',
+    ...(unoptimised ? { unoptimised } : {}),
   };
 }
 

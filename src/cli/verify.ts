@@ -71,7 +71,20 @@ export function verificationLines(result: VerifyResult, output: Output): readonl
   const verdict = result.passed ? green(bold('verified')) : red(bold('not equal'));
   const others = [result.gradients ?? [], result.state ?? [], result.tensors];
   const shown = [...worstSteps(result.outputs), ...others.flatMap(notable)];
-  return [`${verdict}: ${checkedText(result)} against ${result.reference}`, ...comparisonLines(shown, result.passed)];
+  return [
+    `${verdict}: ${checkedText(result)} against ${result.reference}`,
+    ...comparisonLines(shown, result.passed),
+    ...ownDifferenceLines(result),
+  ];
+}
+
+/** Of each output of a quantised model that differs: how much ONNX Runtime's own results of it do. */
+function ownDifferenceLines({ outputs, unoptimised = [] }: VerifyResult): readonly string[] {
+  return unoptimised.map(({ name, worstAbsolute: own }) => {
+    const ours = outputs.find((output) => output.name === name)?.worstAbsolute ?? 0;
+    const says = `${name}: ONNX Runtime's own results, with and without its optimisations, differ by ${errorText(own)}`;
+    return `${says}, ${own >= ours ? 'as much as' : 'less than'} the program's`;
+  });
 }
 
 function checkedText({ outputs, gradients, state, tensors, steps }: VerifyResult): string {

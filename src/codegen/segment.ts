@@ -98,6 +98,7 @@ export function makeSegment(nodes: readonly ComputeNode[], around: Surroundings)
     weights: graphWeights,
     state: [],
     batch: [],
+    ...(around.graph.domains ? { domains: around.graph.domains } : {}),
   };
   const model = writeOnnx(graph, { externalWeights: true });
   return {

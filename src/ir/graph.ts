@@ -11,7 +11,23 @@ export interface TensorType {
 }
 
 /** An attribute's value. Tensors appear for Constant-like attributes only; `graph` for control flow that is refused later. */
-export type AttributeValue = number | bigint | string | readonly number[] | readonly string[] | ConstantTensor;
+export type AttributeValue =
+  | number
+  | bigint
+  | string
+  | readonly number[]
+  | readonly string[]
+  | ConstantTensor
+  | TypedNumbers;
+
+/** The types that ONNX gives numbers in attributes. */
+export type NumberType = 'int' | 'ints' | 'float' | 'floats';
+
+/** Numbers with the type that the file gives them: of operators that the registry lacks, which does not know it. */
+export interface TypedNumbers {
+  readonly type: NumberType;
+  readonly numbers: readonly number[];
+}
 
 /** Integers are plain numbers (exact to 2^53); the reader refuses larger ones. */
 export type Attributes = Readonly<Record<string, AttributeValue>>;
@@ -142,6 +158,8 @@ export interface Graph {
   readonly batch: readonly BatchDimension[];
   /** Left out where a step is one batch. */
   readonly microBatches?: MicroBatches;
+  /** Versions of the operator sets other than ONNX's own that the file imports. */
+  readonly domains?: ReadonlyMap<string, number>;
 }
 
 /** The opset of ONNX's own domain that every graph after import uses, and that segments are written in. */

@@ -7,11 +7,13 @@
  *
  *     it has slack          a chain of operators through it is shorter than one that joins it
  *     deferring is free     its operands are alive until then anyway: weights, state, and for backward what the forward stored;
- *                           or they are made by deferred operators
+ *                           or they are made by deferred operators; or, in the forward, they take less memory than its results, as
+ *                           those of DequantizeLinear do, which ONNX Runtime fuses with a reader in the same segment
  *
  * Gradients of weights have slack too, but their operands would be held for them; so they are not deferred.
  */
-import { passOf } from '../ir/graph.js';
+import { byteLength } from '../ir/dtype.js';
+import { elementCount, passOf } from '../ir/graph.js';
 import { readsOf, resultsOf, type ShardedGraph, type ShardedNode } from './sharded-graph.js';
 
 /** By deferred node of a graph in topological order: the tensors that it waits for beside its operands. No cycle arises. */
@@ -26,7 +28,8 @@ export function deferrals(graph: ShardedGraph): ReadonlyMap<ShardedNode, readonl
   for (const [index, node] of nodes.entries())
     deferred.push(
       hasSlack[index] === true &&
-        readsOf(node).every((name) => deferred[makers.get(name) ?? -1] === true || isHeld(name, node)),
+        (readsOf(node).every((name) => deferred[makers.get(name) ?? -1] === true || isHeld(name, node)) ||
+          grows(graph, node)),
     );
   // The first node that is not deferred and needs a node's result, by way of deferred ones or at once.
   const firstReader = nodes.map(() => nodes.length);
@@ -58,6 +61,17 @@ function runsOf(nodes: readonly ShardedNode[], deferred: readonly boolean[]): re
 
 function samePlace(a: ShardedNode, b: ShardedNode): boolean {
   return a.layer === b.layer && passOf(a.phase) === passOf(b.phase);
+}
+
+/** Whether a forward operator makes more bytes than it reads. */
+function grows({ tensors }: ShardedGraph, node: ShardedNode): boolean {
+  if (node.kind !== 'compute' || node.phase !== 'forward') return false;
+  const bytes = (names: readonly string[]) =>
+    names.reduce((sum, name) => {
+      const tensor = tensors.get(name);
+      return sum + (tensor ? byteLength(tensor.dtype, elementCount(tensor.localShape)) : 0);
+    }, 0);
+  return bytes(readsOf(node)) < bytes(resultsOf(node));
 }
 
 /** Whether a node's first reader waits longer for something else; chains are as long as they have nodes. */

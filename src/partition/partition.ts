@@ -109,6 +109,7 @@ class Partitioning {
         to: input,
       })),
       ...(graph.microBatches ? { microBatches: graph.microBatches } : {}),
+      ...(graph.domains ? { domains: graph.domains } : {}),
     };
   }
 

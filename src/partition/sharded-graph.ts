@@ -180,4 +180,6 @@ export interface ShardedGraph {
   readonly microBatches?: MicroBatches;
   /** Left out where the graph is the whole model. Received tensors are none of `inputs`, sent ones none of `outputs`. */
   readonly pipeline?: PipelineStage;
+  /** As in the graph. */
+  readonly domains?: ReadonlyMap<string, number>;
 }

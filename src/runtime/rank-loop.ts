@@ -246,6 +246,7 @@ class RankLoop<Tensor> {
       const { dtype, localShape } = tensorOf(this.setup.stage, output);
       this.tensors.set(output, this.backend.tensor(dtype, localShape, sum));
       this.memory.define(output, part.byteLength);
+      if (this.kept && this.keepNames.has(output)) this.kept.set(output, this.get(output));
       return 0;
     }
     const { dtype } = tensorOf(this.setup.stage, output);

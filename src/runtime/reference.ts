@@ -10,6 +10,8 @@ import { loadOrt, sessionOptions } from './ort.js';
 export interface ReferenceOptions {
   /** Threads of the one session; 1 by default. */
   readonly threads?: number;
+  /** Whether ONNX Runtime may rewrite the graph; true by default. */
+  readonly optimised?: boolean;
   /** The model's node that ONNX Runtime complains of. */
   readonly nodeOf?: (complaint: Complaint) => ProgramNode | null;
 }
@@ -28,7 +30,8 @@ export interface OpenedOnnx {
  */
 export async function openOnnx(model: string | Uint8Array, options: ReferenceOptions = {}): Promise<OpenedOnnx> {
   const ort = await loadOrt();
-  const settings = sessionOptions(options.threads ?? 1);
+  const plain = options.optimised === false ? ({ graphOptimizationLevel: 'disabled' } as const) : {};
+  const settings = { ...sessionOptions(options.threads ?? 1), ...plain };
   const where = typeof model === 'string' ? { file: model } : {};
   const session = await attempt(where, options, () =>
     typeof model === 'string'

@@ -8,7 +8,8 @@
  *
  * Roles: dp lies on the batch where the operator has one; tp does only where a heavy operator has nothing else to cut (a
  * recurrence); an operator that multiplies a weight matrix has tp on one of the matrix's dimensions (sharding the sequence
- * instead would repeat the weights). `free` lifts all of this.
+ * instead would repeat the weights). `free` lifts all of this. Sums that are rounded to quantised numbers stay whole, as
+ * QLinearConv and QLinearMatMul have it; pins can ask for them to be shared out.
  */
 
 import type { Cluster } from '../cost-model/cluster.js';
@@ -65,6 +66,8 @@ export interface CandidateQuestion {
   readonly heavy: boolean;
   /** Factors that readers see as several pieces (piece-hints.ts). */
   readonly hints: ReadonlyMap<string, readonly SeenPiece[]>;
+  /** Whether its result is rounded to quantised numbers: the ranks' partial sums, added in another order, may round to another. */
+  readonly rounded?: boolean;
   /** What the user has decided about the operator. */
   readonly pins?: readonly OperatorPin[];
   /** Merges layouts on this mesh; operators of one search may share it. */
@@ -170,6 +173,9 @@ function firstFilled<Item>(attempts: readonly (() => readonly Item[])[]): readon
   return [0, []];
 }
 
+/** Kinds of factors over which ranks add what one device adds in another order. */
+const REORDERED: ReadonlySet<Factor['kind']> = new Set(['contracting', 'expanded']);
+
 /** Every sub-axis on any factor or on none, in the mesh's order: for pins that split an axis in ways the search would not. */
 function everyPlacement(
   { mesh, view, pins }: CandidateQuestion,
@@ -196,8 +202,10 @@ const EVERY_LIMIT = 200_000;
 
 /** All ways to lay the mesh's axes on the operator's factors. */
 function placementsOf(question: CandidateQuestion, entry: OperatorEntry, rule: FactorRule): readonly Axes[] {
-  const { mesh } = question;
-  const usable = [...rule.factors.values()].filter((factor) => shardable(factor, entry));
+  const { mesh, rounded } = question;
+  const usable = [...rule.factors.values()].filter(
+    (factor) => shardable(factor, entry) && !(rounded && REORDERED.has(factor.kind)),
+  );
   return mesh.axes
     .filter((axis) => axis.size > 1)
     .map((axis) =>

@@ -28,6 +28,7 @@ export function operatorQuestions(graph: Graph): OperatorQuestions {
   const hinted = pieceHints(graph);
   const weightLike = weightLikeTensors(graph);
   const heavyFrom = smallestHeavyWork(graph);
+  const rounding = roundedOperators(graph);
   const known = new Map<Node, OperatorQuestion>();
   const make = (node: Node): OperatorQuestion => {
     const view = viewOf(graph, node);
@@ -35,7 +36,8 @@ export function operatorQuestions(graph: Graph): OperatorQuestions {
     const factors = batchFactorsOf(marks.factorMarks(node), ruleOf(view));
     const hints = hinted.get(node) ?? new Map();
     const context = contextOf(graph, node);
-    const key = structureKey(view, [weights, context, factors, [...hints]]);
+    const rounded = rounding.has(node);
+    const key = structureKey(view, [weights, context, factors, [...hints], rounded]);
     return {
       key,
       view,
@@ -45,6 +47,7 @@ export function operatorQuestions(graph: Graph): OperatorQuestions {
       // An update that every rank repeats is data parallelism, and leaves no degree without use.
       heavy: !isAccumulator(node) && node.phase !== 'update' && workOf(view) >= heavyFrom,
       hints,
+      rounded,
     };
   };
   return (node) => {
@@ -52,6 +55,23 @@ export function operatorQuestions(graph: Graph): OperatorQuestions {
     known.set(node, question);
     return question;
   };
+}
+
+/** Operators whose results QuantizeLinear rounds, itself or after element-wise operators and other views of them. */
+function roundedOperators(graph: Graph): ReadonlySet<Node> {
+  const quantised = graph.nodes.filter(({ op }) => op === 'QuantizeLinear');
+  if (quantised.length === 0) return new Set();
+  const makers = new Map(graph.nodes.flatMap((node) => node.outputs.map((output) => [output, node] as const)));
+  const found = new Set<Node>();
+  const stack = quantised.map(({ inputs }) => inputs[0] ?? null);
+  for (let tensor = stack.pop(); tensor !== undefined; tensor = stack.pop()) {
+    const maker = tensor === null ? undefined : makers.get(tensor);
+    if (!maker || maker.op === 'DequantizeLinear' || found.has(maker)) continue;
+    found.add(maker);
+    const family = entryOf(maker.op, maker.domain)?.family;
+    if (family === 'elementwise' || family === 'view') stack.push(...maker.inputs);
+  }
+  return found;
 }
 
 /** Work of the smallest of those operators, largest first, that together do nine tenths of a graph's work. */

@@ -2,7 +2,7 @@ import test from 'ava';
 import { programOf } from '../../src/codegen/program-of.js';
 import { givenTensors, orderPhase, phasesOf, type Step } from '../../src/partition/order.js';
 import { partition } from '../../src/partition/partition.js';
-import type { ShardedGraph } from '../../src/partition/sharded-graph.js';
+import type { ComputeNode, ShardedGraph, ShardedTensor } from '../../src/partition/sharded-graph.js';
 import { makeRedistributor } from '../../src/sharding-propagation/redistribution.js';
 import { megatron, mlp } from '../partition/mlp.js';
 
@@ -40,6 +40,30 @@ test('nothing is read before it is there', (t) => {
     else if (step.kind === 'wait') there.add(step.node.output);
   }
   t.true(there.has('y'));
+});
+
+test('operators on weights alone run directly before their first reader', (t) => {
+  const graph = sharded();
+  const w2 = graph.tensors.get('w2') as ShardedTensor;
+  const made = (input: string, output: string): ComputeNode => ({
+    ...(graph.nodes.find((node) => node.kind === 'compute' && node.inputs.includes('w2')) as ComputeNode),
+    op: 'Neg',
+    inputs: [input],
+    outputs: [output],
+  });
+  const reading = graph.nodes.map((node) =>
+    node.kind === 'compute' && node.inputs.includes('w2')
+      ? { ...node, inputs: node.inputs.map((name) => (name === 'w2' ? 'once' : name)) }
+      : node,
+  );
+  const nodes = [made('w2', 'once'), ...reading];
+  const tensors = new Map([...graph.tensors, ['once', w2]] as const);
+  t.deepEqual(
+    inOrder({ ...graph, nodes, tensors }).map((step) =>
+      step.kind === 'segment' ? step.nodes.map(({ outputs }) => outputs[0]) : step.kind,
+    ),
+    [['h', 'a'], ['once', 'y/t0'], 'start', 'wait'],
+  );
 });
 
 test('a graph with a circle is a fault, not a hang', (t) => {

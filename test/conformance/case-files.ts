@@ -45,6 +45,7 @@ const READERS: Readonly<Record<CaseReference['layout'], (reference: CaseReferenc
   listed: readListed,
   onnx: readOnnxLayout,
   light: readLight,
+  file: readFile,
 };
 
 interface Listed {
@@ -113,6 +114,14 @@ async function readLight({ folder, name, model }: CaseReference): Promise<CaseFi
   };
 }
 
+/** A model alone: noise, and what ONNX Runtime makes of it. Open dimensions are 2. */
+async function readFile({ model }: CaseReference): Promise<CaseFiles> {
+  const inputs = inputsOf(await readOnnx(model)).map(
+    (input) => [input.name, filled(input, (index) => Math.sin(index * 12.9898), 2)] as const,
+  );
+  return { model, sets: [{ inputs: Object.fromEntries(inputs), outputs: {} }], tolerance: MODEL_TOLERANCE };
+}
+
 function inputsOf({ graph }: OnnxModel): readonly SourceValue[] {
   return graph.inputs.filter(({ name }) => !graph.initializers.has(name));
 }
@@ -127,8 +136,8 @@ function numbered(folder: string, prefix: string, values: readonly SourceValue[]
   );
 }
 
-function filled(input: SourceValue, values: (index: number, count: number) => number): ConstantTensor {
-  const shape = (input.shape ?? []).map((size) => (typeof size === 'number' ? size : 1));
+function filled(input: SourceValue, values: (index: number, count: number) => number, open = 1): ConstantTensor {
+  const shape = (input.shape ?? []).map((size) => (typeof size === 'number' ? size : open));
   const count = elementCount(shape);
   const numbers = Array.from({ length: count }, (_, index) => values(index, count));
   return constant(input.dtype ?? 'float32', numbers, shape);

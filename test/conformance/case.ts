@@ -15,10 +15,21 @@ import { shapeInputs } from './bind-shapes.js';
 import { type Arrays, type CaseFiles, type DataSet, readCase } from './case-files.js';
 import { difference, leewayOf, type Slack } from './compare.js';
 import type { CaseReference } from './find-cases.js';
-import { type Mode, ORIGINAL, RESIZED, RESIZED_FROM, RESIZED_MODES, SHARDED_MODES, UNSHARDED } from './modes.js';
+import {
+  type Mode,
+  ORIGINAL,
+  RESIZED,
+  RESIZED_FROM,
+  RESIZED_MODES,
+  SHARDED_MODES,
+  TRAINED,
+  TRAINED_MODES,
+  UNSHARDED,
+} from './modes.js';
 import { Refusal, reasonClass } from './refusals.js';
 import type { CaseMessage, ModeResult } from './report.js';
 import { tiled } from './tiled.js';
+import { trainIn } from './trained.js';
 
 /** A data set with what autopar has to be told to compile the model for it. */
 interface Prepared extends DataSet {
@@ -33,6 +44,8 @@ export interface CaseSettings {
   readonly scratch: string;
   /** Names of the modes to run besides the unsharded one; all where left out. */
   readonly modes?: readonly string[];
+  /** Whether whole models are trained as well. */
+  readonly train?: boolean;
 }
 
 /** Runs a compiled program and gives its outputs. */
@@ -65,12 +78,20 @@ export async function runCase(
     return runSets(files, sets, UNSHARDED, settings.scratch, run);
   });
   if (unsharded.outcome !== 'passed') return;
+  const whole = unsharded.bytes ?? Infinity;
   const wanted = (mode: Mode): boolean => settings.modes?.includes(mode.name) ?? true;
   for (const mode of SHARDED_MODES[reference.layout].filter(wanted))
-    await attempt(mode.name, () => runSets(files, sets, mode, settings.scratch, run));
+    await attempt(mode.name, async () => fallen(await runSets(files, sets, mode, settings.scratch, run), whole));
   const [first] = sets;
+  if (settings.train && first && reference.layout !== 'onnx') await runTrained(files, first, settings, attempt);
   if (reference.layout === 'listed' && first && batchOf(first) === RESIZED_FROM)
     await runResized(files, first, settings, attempt, run);
+}
+
+/** `result` as sharded only where an operator is, and work or bytes of a rank are less than `whole`, those of one rank alone. */
+export function fallen(result: Partial<ModeResult>, whole: number): Partial<ModeResult> {
+  const { sharded = false, flopsShare = 1, bytes = Infinity } = result;
+  return { ...result, sharded: sharded && (flopsShare < 1 || bytes < whole) };
 }
 
 type Attempt = (mode: string, run: () => Promise<Partial<ModeResult>>) => Promise<ModeResult>;
@@ -196,6 +217,7 @@ async function compileMode(
   return {
     folder: output,
     shares: {
+      bytes: Math.max(...predicted.peakBytes),
       flopsShare: predicted.flopsTotal > 0 ? predicted.flopsPerRank / predicted.flopsTotal : 1,
       sharded: Object.values(operators).some(({ strategy }) => Object.values(strategy).some((axes) => axes.length > 0)),
       degrees: `dp ${degrees.dp} · tp ${degrees.tp}`,
@@ -228,7 +250,25 @@ async function runResized(
     return { ...shares, detail: rowsDiffer(files, set, outputs) };
   });
   if (reference.outcome !== 'passed') return;
-  for (const mode of wanted) await attempt(mode.name, () => runSets(files, [resized], mode, scratch, run));
+  const whole = reference.bytes ?? Infinity;
+  for (const mode of wanted)
+    await attempt(mode.name, async () => fallen(await runSets(files, [resized], mode, scratch, run), whole));
+}
+
+/** The reference is the step on one rank. */
+async function runTrained(files: CaseFiles, set: Prepared, settings: CaseSettings, attempt: Attempt): Promise<void> {
+  const trained = { ...set, model: files.model };
+  let expected: Arrays = {};
+  const reference = await attempt(TRAINED.name, async () => {
+    const { outputs, shares } = await trainIn(TRAINED, trained, settings.scratch, null);
+    expected = outputs;
+    return shares;
+  });
+  if (reference.outcome !== 'passed') return;
+  for (const mode of TRAINED_MODES.filter(({ name }) => settings.modes?.includes(name) ?? true))
+    await attempt(mode.name, async () =>
+      fallen((await trainIn(mode, trained, settings.scratch, expected)).shares, reference.bytes ?? Infinity),
+    );
 }
 
 /** Says so where the repeated rows do not repeat: a model that mixes samples; then only the resized run is the reference. */

@@ -4,11 +4,12 @@
  *     listed   FOLDER/model.onnx, FOLDER/io.json and the raw files that it names
  *     onnx     FOLDER/model.onnx, FOLDER/test_data_set_N/{input,output}_N.pb     ONNX's backend tests
  *     light    FOLDER/NAME.onnx, FOLDER/NAME_output_0.pb                         ONNX's light models: inputs are not stored
+ *     file     NAME.onnx, given by its own path                                  inputs of noise, ONNX Runtime's outputs
  */
 import { existsSync, readdirSync, realpathSync, statSync } from 'node:fs';
-import { basename, join } from 'node:path';
+import { basename, dirname, join } from 'node:path';
 
-export type Layout = 'listed' | 'onnx' | 'light';
+export type Layout = 'listed' | 'onnx' | 'light' | 'file';
 
 export interface CaseReference {
   readonly name: string;
@@ -18,7 +19,7 @@ export interface CaseReference {
   readonly model: string;
 }
 
-/** All cases in the folders given, sorted, each once; symbolic links are followed. Throws where a folder does not exist. */
+/** All cases in the folders given, and the models given as files, sorted, each once; symbolic links are followed. Throws where a folder does not exist. */
 export function findCases(folders: readonly string[]): readonly CaseReference[] {
   const found: CaseReference[] = [];
   const seen = new Set<string>();
@@ -37,7 +38,11 @@ export function findCases(folders: readonly string[]): readonly CaseReference[] 
       else if (isLight(folder, name)) found.push({ name: stem(name), layout: 'light', folder, model: inner });
     }
   };
-  for (const folder of folders) visit(folder);
+  for (const folder of folders) {
+    if (folder.endsWith('.onnx') && statSync(folder).isFile())
+      found.push({ name: stem(basename(folder)), layout: 'file', folder: dirname(folder), model: folder });
+    else visit(folder);
+  }
   return found;
 }
 

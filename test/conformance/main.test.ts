@@ -9,6 +9,7 @@ import type { ConstantTensor } from '../../src/ir/graph.js';
 import { writeOnnx } from '../../src/ir/onnx/writer.js';
 import { constant } from '../../src/ir/ops/constants.js';
 import { runOnnx } from '../../src/runtime/reference.js';
+import { fallen } from './case.js';
 import { findCases } from './find-cases.js';
 import { readMask, runFolders } from './main.js';
 import { isSharded, overLimit, verdictOf } from './report.js';
@@ -101,6 +102,31 @@ test('a mask sets cases apart, a filter leaves them out, modes can be chosen', a
   );
   t.true(lines.includes('outside the mask:'));
   t.is(lines.at(-1), '1 passed (1 sharded), 0 refused, 0 failed of 1');
+});
+
+test('a model given as a file runs on noise, and is trained where that is asked for', async (t) => {
+  const folder = mkdtempSync(join(tmpdir(), 'autopar-test-'));
+  t.teardown(() => rmSync(folder, { recursive: true, force: true }));
+  await writeCase(folder);
+  const lines: string[] = [];
+  const { counted } = await runFolders(
+    { ...options, folders: [join(folder, 'model.onnx')], modes: ['tp 2', 'train tp 2'], train: true },
+    (line) => lines.push(line),
+  );
+  t.deepEqual(
+    counted.map(({ name, modes }) => [name, modes.map(({ mode, outcome }) => `${mode}: ${outcome}`)]),
+    [['model', ['onnxruntime', 'unsharded', 'tp 2', 'train', 'train tp 2'].map((mode) => `${mode}: passed`)]],
+    lines.join('\n'),
+  );
+});
+
+test('sharded is what leaves a rank less work or fewer bytes', (t) => {
+  const shardedAt = (flopsShare: number, bytes: number, sharded = true) =>
+    fallen({ sharded, flopsShare, bytes }, 100).sharded;
+  t.true(shardedAt(0.5, 100));
+  t.true(shardedAt(1, 99));
+  t.false(shardedAt(1, 100));
+  t.false(shardedAt(0.5, 50, false));
 });
 
 test('a rank that does too much is named with the operator that prevents it', (t) => {

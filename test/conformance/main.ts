@@ -25,6 +25,7 @@ const USAGE = `usage: npm run conformance -- FOLDER… [options]
   --filter TEXT      only cases whose name contains TEXT
   --mask FILE.tsv    only cases that the file marks 'pass' count (name, tab, mark); the others are reported apart
   --modes A,B        only these modes besides the unsharded one
+  --train            train whole models as well, on one rank and over dp 2 and tp 2
   --jobs N           child processes at a time (default: one per core)
   --json FILE        write all results to FILE`;
 
@@ -33,6 +34,7 @@ interface Options {
   readonly filter: string;
   readonly mask: ReadonlySet<string> | null;
   readonly modes?: readonly string[];
+  readonly train?: boolean;
   readonly jobs: number;
   readonly json: string | null;
 }
@@ -51,7 +53,7 @@ export function readMask(file: string): ReadonlySet<string> {
 
 /** Runs all cases and prints them as they end, totals last. `progress` is told how far it is. */
 export async function runFolders(
-  { folders, filter, mask, modes, jobs }: Omit<Options, 'json'>,
+  { folders, filter, mask, modes, train, jobs }: Omit<Options, 'json'>,
   print: (line: string) => void,
   progress: (text: string) => void = () => undefined,
 ): Promise<Results> {
@@ -60,6 +62,7 @@ export async function runFolders(
   const results = await runCases(cases, {
     jobs,
     ...(modes ? { modes } : {}),
+    ...(train ? { train } : {}),
     onResult: (result) => {
       progress('');
       for (const line of caseLines(result)) print(line);
@@ -107,6 +110,7 @@ function readOptions(line: readonly string[]): Options | string {
     filter: values.filter ?? '',
     mask: values.mask === undefined ? null : readMask(values.mask),
     ...(values.modes === undefined ? {} : { modes: values.modes.split(',').map((name) => name.trim()) }),
+    train: values.train ?? false,
     jobs,
     json: values.json ?? null,
   };
@@ -120,6 +124,7 @@ function parseLine(line: readonly string[]) {
       filter: { type: 'string' },
       mask: { type: 'string' },
       modes: { type: 'string' },
+      train: { type: 'boolean' },
       jobs: { type: 'string' },
       json: { type: 'string' },
     },

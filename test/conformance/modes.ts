@@ -47,7 +47,16 @@ export const SHARDED_MODES: Readonly<Record<Layout, readonly Mode[]>> = {
   listed: MODEL_MODES,
   onnx: OPERATOR_MODES,
   light: OPERATOR_MODES,
+  file: OPERATOR_MODES,
 };
+
+/** The reference of the modes that train. */
+export const TRAINED: Mode = { name: 'train', ranks: 1 };
+
+export const TRAINED_MODES: readonly Mode[] = [
+  { ...DP, name: 'train dp 2' },
+  { ...TP, name: 'train tp 2' },
+];
 
 export const RESIZED_MODES: readonly Mode[] = [
   { name: 'batch 8, dp 2', ranks: 2, degrees: { dp: 2 }, globalBatch: 8, largestShare: 0.55 },

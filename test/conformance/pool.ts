@@ -30,6 +30,8 @@ export interface PoolOptions {
   /** Children at a time. */
   readonly jobs: number;
   readonly modes?: readonly string[];
+  /** Whether whole models are trained as well. */
+  readonly train?: boolean;
   /** Called with each result in the order of the cases, as soon as those before it are there. */
   readonly onResult?: (result: CaseResult) => void;
   /** What the children run; tests hand in one that crashes. */
@@ -40,13 +42,13 @@ export interface PoolOptions {
 /** Runs all cases; results are in their order. */
 export async function runCases(
   cases: readonly CaseReference[],
-  { jobs, modes, onResult, script = CHILD_SCRIPT, limitMilliseconds = LIMIT_MILLISECONDS }: PoolOptions,
+  { jobs, modes, train, onResult, script = CHILD_SCRIPT, limitMilliseconds = LIMIT_MILLISECONDS }: PoolOptions,
 ): Promise<readonly CaseResult[]> {
   const results: (CaseResult | undefined)[] = cases.map(() => undefined);
   let next = 0;
   let told = 0;
   const work = async (): Promise<void> => {
-    const worker = new Worker(script, limitMilliseconds, modes);
+    const worker = new Worker(script, limitMilliseconds, { ...(modes ? { modes } : {}), ...(train ? { train } : {}) });
     try {
       for (let index = next++; index < cases.length; index = next++) {
         const reference = cases[index];
@@ -71,7 +73,7 @@ class Worker {
   constructor(
     private readonly script: string,
     private readonly limitMilliseconds: number,
-    private readonly modes: readonly string[] | undefined,
+    private readonly settings: Omit<CaseSettings, 'scratch'>,
   ) {
     process.once('exit', this.remove);
   }
@@ -120,7 +122,7 @@ class Worker {
       });
       child.send({
         reference,
-        settings: { scratch: this.scratch, ...(this.modes ? { modes: this.modes } : {}) },
+        settings: { scratch: this.scratch, ...this.settings },
       } satisfies CaseOrder);
     });
   }

@@ -16,7 +16,9 @@ export interface ModeResult {
   readonly flopsShare?: number;
   /** The largest share that the mode allows. */
   readonly largestShare?: number;
-  /** Whether any operator is sharded. */
+  /** Most bytes that a rank holds at a time. */
+  readonly bytes?: number;
+  /** Whether a rank does less than the whole model's FLOPs or holds less than one rank alone does, with some operator sharded. */
   readonly sharded?: boolean;
   readonly degrees?: string;
   /** Operators that a pinned degree could not shard, and why. */

@@ -3,7 +3,7 @@
  * still there. `readOnnx` makes it and the import passes turn it into a Graph.
  */
 import type { DType } from '../dtype.js';
-import type { AttributeValue, TensorType, WeightSource } from '../graph.js';
+import type { AttributeValue, NumberType, TensorType, WeightSource } from '../graph.js';
 import type { MultiDevice } from './device-annotations.js';
 
 /** Nodes of a model, function calls expanded. The largest published models have some tens of thousands. */
@@ -50,6 +50,8 @@ export interface SourceNode {
   readonly domain: string;
   readonly overload: string;
   readonly attributes: SourceAttributes;
+  /** The types of its numbers in the file; left out for operators that import makes. */
+  readonly numberTypes?: Readonly<Record<string, NumberType>>;
   readonly inputs: readonly (string | null)[];
   readonly outputs: readonly (string | null)[];
   readonly module: readonly string[];

@@ -6,6 +6,7 @@ import { stat } from 'node:fs/promises';
 import { resolve } from 'node:path';
 import { type DType, dtypeOfOnnx } from '../dtype.js';
 import { AutoparError } from '../error.js';
+import type { NumberType } from '../graph.js';
 import { dataFile, isMissing, problemsText } from './external-data.js';
 import {
   functionKey,
@@ -289,6 +290,7 @@ function nodeOf(proto: NodeProto, context: Context): SourceNode {
     domain,
     overload: proto.overload ?? '',
     attributes: attributesOf(proto.attribute ?? [], context),
+    numberTypes: numberTypesOf(proto.attribute ?? []),
     inputs: (proto.input ?? []).map((input) => input || null),
     outputs: (proto.output ?? []).map((output) => output || null),
     module: modulePath(name, metadata),
@@ -299,6 +301,23 @@ function nodeOf(proto: NodeProto, context: Context): SourceNode {
 
 function attributesOf(protos: readonly AttributeProto[], context: Context): SourceAttributes {
   return Object.fromEntries(protos.map((proto) => [proto.name ?? '', attributeOf(proto, context)]));
+}
+
+const NUMBER_TYPES: ReadonlyMap<number, NumberType> = new Map([
+  [ATTRIBUTE_TYPE.int, 'int'],
+  [ATTRIBUTE_TYPE.ints, 'ints'],
+  [ATTRIBUTE_TYPE.float, 'float'],
+  [ATTRIBUTE_TYPE.floats, 'floats'],
+]);
+
+/** The types of the attributes that are numbers, or stand for those of a function's call. */
+function numberTypesOf(protos: readonly AttributeProto[]): Readonly<Record<string, NumberType>> {
+  return Object.fromEntries(
+    protos.flatMap((proto) => {
+      const type = NUMBER_TYPES.get(proto.type || (proto.ref_attr_name ? 0 : impliedType(proto)));
+      return type ? [[proto.name ?? '', type] as const] : [];
+    }),
+  );
 }
 
 function attributeOf(proto: AttributeProto, context: Context): SourceAttribute {

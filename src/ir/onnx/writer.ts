@@ -11,6 +11,7 @@ import {
   INTERNAL_OPSET,
   type Node,
   type TensorType,
+  type TypedNumbers,
   typeOf,
   type Weight,
 } from '../graph.js';
@@ -41,8 +42,8 @@ interface WriteOptions {
 const WRITTEN_IR = 10;
 const EXTERNAL = 1;
 
-/** Versions of operator sets other than ONNX's own; 1 where nothing is said. */
-const DOMAIN_VERSIONS: Readonly<Record<string, number>> = { 'ai.onnx.ml': 4, 'com.microsoft': 1 };
+/** Versions of operator sets that the graph's file does not import; 1 where nothing is said. */
+const DOMAIN_VERSIONS: Readonly<Record<string, number>> = { 'ai.onnx.ml': 4 };
 
 /** The graph as the bytes of an ONNX model of INTERNAL_OPSET, or of a newer one where an operator needs it. */
 export function writeOnnx(given: Graph, options: WriteOptions = {}): Uint8Array {
@@ -68,7 +69,9 @@ export function writeOnnx(given: Graph, options: WriteOptions = {}): Uint8Array 
     producer_name: 'autopar',
     opset_import: [
       { domain: '', version },
-      ...[...domains].sort().map((domain) => ({ domain, version: DOMAIN_VERSIONS[domain] ?? 1 })),
+      ...[...domains]
+        .sort()
+        .map((domain) => ({ domain, version: graph.domains?.get(domain) ?? DOMAIN_VERSIONS[domain] ?? 1 })),
     ],
     graph: {
       name: options.name ?? (graph.name || 'graph'),
@@ -152,9 +155,24 @@ function attributeProto(name: string, value: AttributeValue, own?: OwnForms): At
   }
   if (typeof value === 'string') return { name, type: ATTRIBUTE_TYPE.string, s: utf8(value) };
   if ('dtype' in value) return { name, type: ATTRIBUTE_TYPE.tensor, t: tensorProto('', value) };
+  if ('numbers' in value) return typedProto(name, value);
   if (isStrings(value)) return { name, type: ATTRIBUTE_TYPE.strings, strings: value.map(utf8) };
   if (isFloatAttribute(name, value, own)) return { name, type: ATTRIBUTE_TYPE.floats, floats: value };
   return { name, type: ATTRIBUTE_TYPE.ints, ints: value };
+}
+
+function typedProto(name: string, { type, numbers }: TypedNumbers): AttributeProto {
+  const [first = 0] = numbers;
+  switch (type) {
+    case 'int':
+      return { name, type: ATTRIBUTE_TYPE.int, i: first };
+    case 'float':
+      return { name, type: ATTRIBUTE_TYPE.float, f: first };
+    case 'ints':
+      return { name, type: ATTRIBUTE_TYPE.ints, ints: numbers };
+    case 'floats':
+      return { name, type: ATTRIBUTE_TYPE.floats, floats: numbers };
+  }
 }
 
 function isStrings(value: readonly number[] | readonly string[]): value is readonly string[] {

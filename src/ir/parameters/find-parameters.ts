@@ -32,7 +32,7 @@ export function findParameters(graph: Graph, evidence: ParameterEvidence, option
   const named = wanted.length === 0 ? null : unitsOf(graph, names, evidence.identities);
   const isParameter = (name: string) => {
     const weight = graph.weights.get(name);
-    const aliases = [name, ...(named?.get(name) ?? []).map((unit) => unit.name)];
+    const aliases = [name, ...fileNames(graph, name), ...(named?.get(name) ?? []).map((unit) => unit.name)];
     return (
       weight?.role === 'parameter' ||
       (weight !== undefined && isFloating(weight.dtype) && aliases.some((alias) => matchesAny(wanted, alias)))
@@ -52,7 +52,7 @@ export function findParameters(graph: Graph, evidence: ParameterEvidence, option
     const parameter = parameterOf(graph, item, evidence, options);
     return { ...parameter, role: 'buffer', trainable: false, why: restReason(parameter, evidence) };
   });
-  checkGlobs(parameters, [...statistics, ...rest], options);
+  checkGlobs(graph, [...parameters, ...statistics, ...rest], options);
   return {
     parameters,
     buffers: [...statistics, ...rest].filter(({ role }) => role === 'buffer'),
@@ -69,7 +69,7 @@ function parameterOf(graph: Graph, tied: Tied, evidence: ParameterEvidence, opti
     unit.places.map((place) => ({ ...place, transposed: place.transposed !== turned, turned })),
   );
   const main = weightOf(graph, weights[0] ?? '');
-  const aliases = tied.members.flatMap(({ unit }) => [unit.name, unit.weight]);
+  const aliases = tied.members.flatMap(({ unit }) => [unit.name, unit.weight, ...fileNames(graph, unit.weight)]);
   return {
     ...sizesOf(main),
     name,
@@ -193,9 +193,19 @@ function decisionsOf(
 
 const UNTIED = 'told by --untie';
 
+/** What the file calls a weight that has another name or form in the graph. */
+export function fileNames({ weights }: Graph, weight: string): readonly string[] {
+  const { file } = weights.get(weight) ?? {};
+  return file ? [file.name, ...(file.result === null ? [] : [file.result])] : [];
+}
+
 /** A glob that fits nothing is a mistake. */
-function checkGlobs(parameters: readonly Parameter[], rest: readonly Parameter[], options: ParameterOptions): void {
-  const names = [...parameters, ...rest].flatMap(({ name, weights }) => [name, ...weights]);
+function checkGlobs(graph: Graph, all: readonly Parameter[], options: ParameterOptions): void {
+  const names = all.flatMap(({ name, weights }) => [
+    name,
+    ...weights,
+    ...weights.flatMap((weight) => fileNames(graph, weight)),
+  ]);
   for (const [option, globs] of [
     ['--trainable', options.trainable ?? []],
     ['--frozen', options.frozen ?? []],

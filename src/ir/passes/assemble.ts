@@ -135,6 +135,7 @@ class Assembly {
       weights,
       state: [],
       batch: [],
+      domains: this.folder.domains,
     });
   }
 

@@ -25,6 +25,7 @@ export function attributesKey(attributes: Attributes): string {
 function valueKey(value: AttributeValue): unknown {
   if (typeof value === 'bigint') return `${value}n`;
   if (typeof value === 'object' && 'dtype' in value) return tensorKey(value);
+  if (typeof value === 'object' && 'numbers' in value) return [value.type, valueKey(value.numbers)];
   if (typeof value === 'object' && value.length > LONG_LIST) return longListKey(value);
   return typeof value === 'number' && !Number.isFinite(value) ? String(value) : value;
 }

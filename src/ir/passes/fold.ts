@@ -61,6 +61,8 @@ export interface Constant {
   readonly inFile: boolean;
   /** What its elements were moved from, where an operator did nothing else; null otherwise. */
   readonly origin: Constant | null;
+  /** Whether it is made of quantised numbers, by DequantizeLinear. */
+  readonly dequantised: boolean;
   /** The operator that makes it, and which of its results it is; null for a value of the file. */
   readonly application: Application | null;
   readonly result: number;
@@ -87,6 +89,8 @@ export class ConstantFolder {
   constructor(
     private readonly evaluate: Evaluate,
     private readonly file: string,
+    /** Versions of the operator sets other than ONNX's own. */
+    readonly domains: ReadonlyMap<string, number> = new Map(),
   ) {}
 
   /** An initializer: always a constant of its own, since equal bytes do not make two parameters one. */
@@ -99,6 +103,7 @@ export class ConstantFolder {
       present: source.kind !== 'absent',
       inFile: source.kind === 'inline' || (source.kind === 'external' && source.file === this.file),
       origin: null,
+      dequantised: false,
       application: null,
       result: 0,
     };
@@ -126,6 +131,7 @@ export class ConstantFolder {
       present: true,
       inFile: false,
       origin: null,
+      dequantised: false,
       application: null,
       result: 0,
     };
@@ -154,6 +160,7 @@ export class ConstantFolder {
     const application: Application = { id: this.count++, operator, inputs, results: outputs.length };
     const [first] = inputs;
     const present = inputs.every((input) => input === null || input.present);
+    const dequantised = operator.op === 'DequantizeLinear' || inputs.some((input) => input?.dequantised);
     const constants = outputs.map((name, result) => {
       const constant: Constant = {
         id: this.count++,
@@ -163,6 +170,7 @@ export class ConstantFolder {
         present,
         inFile: false,
         origin: rearranges ? (first?.origin ?? first ?? null) : null,
+        dequantised,
         application,
         result,
       };
@@ -313,6 +321,7 @@ export class ConstantFolder {
       weights,
       state: [],
       batch: [],
+      domains: this.domains,
     };
   }
 

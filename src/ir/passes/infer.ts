@@ -41,6 +41,8 @@ interface UnknownOperator {
   readonly constants: readonly (ConstantTensor | null)[];
   readonly evaluate: Evaluate;
   readonly file: string;
+  /** Versions of the operator sets other than ONNX's own. */
+  readonly domains: ReadonlyMap<string, number>;
 }
 
 /** Types by the registry; null where it has no entry. Throws what the entry throws on operands that do not fit. */
@@ -134,6 +136,7 @@ async function trialRun({
   outputs,
   constants,
   evaluate,
+  domains,
 }: UnknownOperator): Promise<readonly (TensorType | null)[]> {
   const names = view.inputs.map((type, index) => (type ? `in${index}` : null));
   const results = outputs.map((name, index) => (name === null ? null : `out${index}`));
@@ -171,6 +174,7 @@ async function trialRun({
     weights,
     state: [],
     batch: [],
+    domains,
   };
   const found = await evaluate(writeOnnx(graph), feeds);
   return results.map((name) => {

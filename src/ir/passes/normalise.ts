@@ -14,7 +14,7 @@ import { constant, numbersOf } from '../ops/constants.js';
 import { numberAttribute, numbersAttribute, type Rewrite, type RewriteContext } from './rewrite.js';
 
 /** Rewrites by operator of ONNX's own domain; operands are typed and the node is of INTERNAL_OPSET. */
-export const normalisations: Readonly<Record<string, Rewrite>> = {
+const normalisations: Readonly<Record<string, Rewrite>> = {
   Constant: (node, context) => named(node, context, constantValue(node, context)),
   Shape: (node, context) => {
     const { shape } = context.typeOf(operandOf(node));
@@ -137,6 +137,18 @@ async function scalarBounds(node: SourceNode, context: RewriteContext): Promise<
     }),
   );
   return inputs.some((input, index) => input !== node.inputs[index]) ? [{ ...node, inputs }] : null;
+}
+
+/** Rewrites by operator of ONNX's domain for classical machine learning. */
+const classicalNormalisations: Readonly<Record<string, Rewrite>> = {
+  // A list of dictionaries, one per row, from labels to the row's values: the program gives the values, in the labels' order.
+  ZipMap: (node, context) => aliased(node, context),
+};
+
+/** The rewrite of an operator, if it has one. */
+export function normalisationOf({ op, domain }: SourceNode): Rewrite | undefined {
+  const table = domain === '' ? normalisations : domain === 'ai.onnx.ml' ? classicalNormalisations : {};
+  return Object.hasOwn(table, op) ? table[op] : undefined;
 }
 
 /** Rewrites once attributes are complete and the result's type is known: operators that change nothing, and pairs. */

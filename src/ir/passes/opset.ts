@@ -5,6 +5,7 @@
  * Where only an attribute became an input nothing is to be done: a Graph keeps such values as attributes anyway
  * (`constantInputs`), under the names that the old opsets used. The table holds what else changed.
  */
+import { type DType, onnxOfDtype } from '../dtype.js';
 import { INTERNAL_OPSET } from '../graph.js';
 import type { SourceAttributes, SourceNode } from '../onnx/model.js';
 import { constant } from '../ops/constants.js';
@@ -143,6 +144,41 @@ const groupNormalization: Conversion = {
   },
 };
 
+/**
+ * Before ONNX had it, ONNX Runtime's own LayerNormalization took scale and bias of another type than the data. It computes in
+ * float32 (float64 where either is), and its result has the type of the scale.
+ */
+const layerNormalization: Conversion = {
+  below: 17,
+  rewrite: (node, context) => {
+    const [data = null, scale = null, bias = null] = node.inputs;
+    const [result, ...statistics] = node.outputs;
+    if (!data || !scale || !result) return null;
+    const [given, own] = [context.typeOf(data).dtype, context.typeOf(scale).dtype];
+    if (given === own) return null;
+    const wide: DType = given === 'float64' || own === 'float64' ? 'float64' : 'float32';
+    const cast = (input: string, output: string, to: DType): SourceNode => ({
+      ...node,
+      name: `${node.name || result}/${output.slice(result.length + 1) || 'result'}`,
+      op: 'Cast',
+      attributes: { to: onnxOfDtype(to) },
+      inputs: [input],
+      outputs: [output],
+    });
+    const widened = [data, scale, bias].map((input, index) => {
+      if (input === null || context.typeOf(input).dtype === wide) return { input, casts: [] };
+      const output = `${result}/${['data', 'scale', 'bias'][index]}`;
+      return { input: output, casts: [cast(input, output, wide)] };
+    });
+    const made = own === wide ? result : `${result}/wide`;
+    return [
+      ...widened.flatMap(({ casts }) => casts),
+      { ...node, inputs: widened.map(({ input }) => input), outputs: [made, ...statistics] },
+      ...(made === result ? [] : [cast(made, result, own)]),
+    ];
+  },
+};
+
 const CONVERSIONS: Readonly<Record<string, readonly Conversion[]>> = {
   Softmax: [flattening],
   LogSoftmax: [flattening],
@@ -152,6 +188,7 @@ const CONVERSIONS: Readonly<Record<string, readonly Conversion[]>> = {
   Resize: [resize],
   Pad: [pad],
   GroupNormalization: [groupNormalization],
+  LayerNormalization: [layerNormalization],
   Scatter: [{ below: INTERNAL_OPSET, rewrite: (node) => [{ ...node, op: 'ScatterElements' }] }],
   BatchNormalization: [
     {

@@ -23,13 +23,14 @@ import { boundShape } from './dims.js';
 import { type Constant, ConstantFolder, type Evaluate } from './fold.js';
 import { FOLD_LIMIT } from './fold-limit.js';
 import { dataDependent, hasDataDependentSize, inferByEntry, inferUnknown } from './infer.js';
-import { normalisations, viewNormalisations } from './normalise.js';
+import { normalisationOf, viewNormalisations } from './normalise.js';
 import { type ParameterForm, readsParameters, rearranges, turnsParameter } from './of-parameters.js';
 import { convertOpset } from './opset.js';
 import { gatherNode, repeatedElements } from './repeated-elements.js';
 import type { Producer, RewriteContext } from './rewrite.js';
 import { sequenceRewrites } from './sequences.js';
 import { rewriteSubgraphs } from './subgraphs.js';
+import { typedAttributes } from './typed-attributes.js';
 import {
   constantsOf,
   type Draft,
@@ -59,6 +60,8 @@ interface ResolveOptions {
   /** Whether the exporter has computed an initializer, perhaps from a parameter. */
   readonly isComputed?: (name: string) => boolean;
   readonly evaluate: Evaluate;
+  /** Versions of the operator sets other than ONNX's own. */
+  readonly domains?: ReadonlyMap<string, number>;
 }
 
 /** Operators whose results differ from run to run: never folded, never merged. */
@@ -71,6 +74,12 @@ const RANDOM: ReadonlySet<string> = new Set([
   'RandomUniformLike',
   'Dropout',
 ]);
+
+/**
+ * ONNX Runtime computes in integers where every operand has a DequantizeLinear of its own: on ranks that need different parts of
+ * one tensor it is the integers that are resharded.
+ */
+const NEVER_MERGED: ReadonlySet<string> = new Set([...RANDOM, 'DequantizeLinear']);
 
 /** Resolves `nodes` (ordered, functions inlined) of `graph`. */
 export async function resolve(
@@ -113,7 +122,7 @@ class Walk {
     private readonly nodes: readonly SourceNode[],
     private readonly options: ResolveOptions,
   ) {
-    this.folder = new ConstantFolder(options.evaluate, options.file);
+    this.folder = new ConstantFolder(options.evaluate, options.file, options.domains);
     this.repeated = repeatedNames(nodes);
     this.context = this.rewriteContext();
   }
@@ -211,10 +220,7 @@ class Walk {
     this.checkOperands(node);
     const current = own && node.opset < INTERNAL_OPSET ? await convertOpset(node, this.context) : null;
     if (current) return current;
-    const normal =
-      own && Object.hasOwn(normalisations, node.op) ? await normalisations[node.op]?.(node, this.context) : null;
-    if (normal) return normal;
-    return this.type(node);
+    return (await normalisationOf(node)?.(node, this.context)) ?? this.type(node);
   }
 
   /** From here on the operator itself is dealt with: attributes, types, folding, merging. */
@@ -244,7 +250,7 @@ class Walk {
       outputs: [],
       outputCount: node.outputs.length,
     };
-    const attributes = completeAttributes(view);
+    const attributes = entry ? completeAttributes(view) : typedAttributes(given, node.numberTypes);
     const complete = { ...view, attributes };
     const types = entry || !constant ? await this.resultTypes(complete, node, kept) : null;
     const ready: SourceNode = { ...node, attributes, inputs: operands, opset: INTERNAL_OPSET };
@@ -288,6 +294,7 @@ class Walk {
       constants,
       evaluate: this.options.evaluate,
       file: this.options.file,
+      domains: this.folder.domains,
     });
   }
 
@@ -302,7 +309,8 @@ class Walk {
 
   /**
    * Keeps an operator on constants as a constant; a large result stays an operator as well, and so does a parameter
-   * transposed: a copy would be another parameter where the parameter has other readers.
+   * transposed: a copy would be another parameter where the parameter has other readers. So does what DequantizeLinear makes of
+   * a quantised weight: the weight stays integers, and ONNX Runtime, which computes in these, would quantise floats anew.
    */
   private async fold(
     node: SourceNode,
@@ -321,7 +329,8 @@ class Walk {
     );
     const large = types.some((type) => type !== null && elementCount(type.shape) > FOLD_LIMIT);
     const kept = this.options.keepsParameters === true && readsParameters(node, values, types, this.parameterForm);
-    if (large || kept || turnsParameter(node, values)) {
+    const quantised = !this.options.forTraining && constants.some(({ dequantised }) => dequantised);
+    if (large || kept || quantised || turnsParameter(node, values)) {
       if (kept) for (const output of node.outputs) if (output !== null) this.ofParameters.add(output);
       this.emit(node, attributes, values, types, constants);
       return;
@@ -340,7 +349,7 @@ class Walk {
     types: readonly (TensorType | null)[],
     constants: readonly Constant[] | null,
   ): void {
-    const key = RANDOM.has(node.op)
+    const key = NEVER_MERGED.has(node.op)
       ? null
       : `${node.domain}:${node.op}(${values.map(valueKey).join(',')})${attributesKey(attributes)}/${node.outputs.map((name) => (name === null ? 0 : 1)).join('')}`;
     const equal = key === null ? undefined : this.merged.get(key);

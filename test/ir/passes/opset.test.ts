@@ -1,7 +1,12 @@
 import test from 'ava';
+import { importModel } from '../../../src/api/import.js';
+import { onnxOfDtype } from '../../../src/ir/dtype.js';
+import { encodeModel } from '../../../src/ir/onnx/schema.js';
+import { writeOnnx } from '../../../src/ir/onnx/writer.js';
 import { constant } from '../../../src/ir/ops/constants.js';
-import { float, model, node, tensor, value } from '../model-maker.js';
-import { noise, operators, sameResults } from '../same-results.js';
+import { runOnnx } from '../../../src/runtime/reference.js';
+import { float, model, node, saved, tensor, value } from '../model-maker.js';
+import { compare, noise, operators, sameResults } from '../same-results.js';
 
 const x = { x: noise([2, 3, 4, 4]) };
 const image = value('x', [2, 3, 4, 4]);
@@ -178,4 +183,30 @@ test('old and new spellings of one graph get the same attributes', async (t) => 
   t.is(first.fingerprint.length, 64);
   t.deepEqual(second.graph.nodes[0]?.attributes, { axes: [4] });
   t.is(constant('int64', [4]).data.length, 8);
+});
+
+test('LayerNormalization before opset 17 took scale and bias of another type than the data', async (t) => {
+  const parts = [1.5, -0.5, 0.25, 2];
+  for (const opset of [12, 16])
+    for (const [data, scale] of [
+      ['float16', 'float32'],
+      ['float32', 'float16'],
+    ] as const) {
+      const old = model(
+        {
+          node: [
+            node('Cast', ['x'], ['given'], { to: onnxOfDtype(data) }),
+            node('LayerNormalization', ['given', 's', 'b'], ['y'], { axis: 3 }),
+          ],
+          input: [image],
+          output: [value('y', [2, 3, 4, 4], scale)],
+          initializer: [tensor('s', [4], parts, scale), tensor('b', [4], parts, scale)],
+        },
+        opset,
+      );
+      const { graph } = await importModel(await saved(old));
+      t.is(graph.tensors.get('y')?.dtype, scale);
+      // Two steps of float16: ONNX Runtime makes plain operators of it, which round apart.
+      compare(t, await runOnnx(writeOnnx(graph), x), await runOnnx(encodeModel(old), x), 2 ** -9, 2 ** -9);
+    }
 });
