@@ -21,8 +21,7 @@ export class PhasePricing {
   private readonly exchanges: number;
 
   constructor(
-    /** Width of a token as it goes to its experts. */
-    private readonly routed: number,
+    /** Experts per token. */
     private readonly chosen: number,
     private readonly configuration: StepConfiguration,
     private readonly cluster: Cluster,
@@ -78,8 +77,8 @@ export class PhasePricing {
           if (format === 'fp8' || format === 'fp4') {
             memory += memorySeconds(own.batch * own.rows * own.depth * constants.castBytes, device);
           }
-          if (work.experts) {
-            const sent = (work.batch * work.rows * this.routed * width) / degrees.sp / degrees.tp;
+          if (work.routed) {
+            const sent = (work.batch * work.rows * work.routed * width) / degrees.sp / degrees.tp;
             ep += this.dispatch(sent);
             epBytes += (1 - 1 / degrees.ep) * sent;
           }
