@@ -40,6 +40,7 @@ export function resultJson(result: CompileResult): Readonly<Record<string, unkno
     model: plan.model,
     cluster: plan.cluster,
     degrees: plan.degrees,
+    precision: result.precision,
     predicted: predictedJson(plan),
     search: plan.search,
     heaviest: result.heaviest,
@@ -92,7 +93,7 @@ function clusterText({ plan, cluster }: CompileResult): string {
   return [...(nodes > 1 ? [nodes] : []), perNode, device].join(' × ');
 }
 
-function summaryLines({ plan }: CompileResult): readonly string[] {
+function summaryLines({ plan, precision }: CompileResult): readonly string[] {
   const { predicted, search } = plan;
   const degrees = Object.entries(plan.degrees).filter(([axis, degree]) => degree > 1 || axis === 'dp' || axis === 'tp');
   const peak = Math.max(...predicted.peakBytes);
@@ -102,7 +103,7 @@ function summaryLines({ plan }: CompileResult): readonly string[] {
       : '';
   return [
     `  degrees    ${degrees.map(([axis, degree]) => `${axis} ${degree}`).join(' · ')}`,
-    `  predicted  ${secondsText(predicted.stepSeconds)} per step, ${bytesText(peak)} of memory per rank${share}`,
+    `  predicted  ${secondsText(predicted.stepSeconds)} per step in ${precision}, ${bytesText(peak)} of memory per rank${share}`,
     `  search     ${MODES[search.mode] ?? search.mode}, ${provenText(plan)}`,
   ];
 }
