@@ -8,8 +8,9 @@ import { readFileSync } from 'node:fs';
 import { parseArgs } from 'node:util';
 import { readCsv } from '../src/api/published-runs/csv.js';
 import { parseCluster } from '../src/cost-model/cluster.js';
-import { type CollectiveKind, collectiveSeconds, type GroupPlace } from '../src/cost-model/collective-price.js';
+import { type CollectiveKind, collectiveSeconds } from '../src/cost-model/collective-price.js';
 import { type DeviceSpec, profileOf } from '../src/cost-model/device.js';
+import { evenPlace, type GroupPlace } from '../src/cost-model/group-place.js';
 import { FITTED_FILL, type Level } from '../src/cost-model/levels.js';
 
 interface Point {
@@ -56,7 +57,7 @@ function pointOf(row: Readonly<Record<string, string>>): Point | string {
       ...(level.relayed && network !== undefined ? { bandwidth: network * 0.96 } : {}),
     })),
     device,
-    place: levels.map(({ size }) => size),
+    place: evenPlace(levels.map(({ size }) => size)),
     fitted: collective === 'all_reduce' && FITTED.test(hw) && !(/EFAv4/.test(hw) && Number(row['bytes']) < 4e6),
   };
 }

@@ -5,6 +5,7 @@
 import path from 'node:path';
 import { type GeneratedModel, generatedModel } from '../../models/families.js';
 import { clusterSize } from '../cost-model/cluster.js';
+import { usualPrecision } from '../cost-model/device.js';
 import { fingerprint } from '../ir/fingerprint.js';
 import type { Graph } from '../ir/graph.js';
 import { interruptible } from '../ir/interruption.js';
@@ -41,11 +42,13 @@ export interface CompiledStep {
 
 /** @throws AutoparError as searching a step and writing a folder do */
 export async function compileStep({ output, force, training, ...options }: CompileStepOptions): Promise<CompiledStep> {
-  const step = training ? { loss: training.loss, precision: training.precision ?? ('bf16' as const) } : {};
+  const given = training?.precision;
+  const step = training ? { loss: training.loss, ...(given === undefined ? {} : { precision: given }) } : {};
   const search = await searchFor({ ...options, ...step });
   // The search never waits: an interruption has its turn before anything is written.
   await interruptible(options.signal);
   const { simulation, layers } = search;
+  const precision = given ?? usualPrecision(simulation.cluster.device);
   const generated = options.generate === undefined ? null : generatedModel(options.generate);
   const model = generated ? generatedSource(generated) : await fileSource(options);
   const plan = planOfStep(
@@ -65,7 +68,7 @@ export async function compileStep({ output, force, training, ...options }: Compi
       isTimeLimited: search.isCutOff,
       isUncompared: search.isUncompared,
     },
-    { ...model, training: training ? trainingOf(training, model.graph) : null },
+    { ...model, training: training ? trainingOf({ ...training, precision }, model.graph) : null },
     clusterOf(search),
   );
   const directory = output ?? defaultFolder(options.model ?? `${generated?.family ?? 'model'}.onnx`);
@@ -81,7 +84,7 @@ export async function compileStep({ output, force, training, ...options }: Compi
       randomWeights: null,
       constants: false,
       ...(weights?.length ? { weights } : {}),
-      ...(training ? { training: { ...training, precision: training.precision ?? 'bf16' } } : {}),
+      ...(training ? { training: { ...training, precision } } : {}),
     },
   });
   return {
@@ -197,7 +200,10 @@ function predictionOf({ simulation }: StepSearch): Plan['predicted'] {
   };
 }
 
-function trainingOf({ loss, optimizer, precision = 'bf16', lossScale }: Training, graph: Graph): PlanTraining {
+function trainingOf(
+  { loss, optimizer, precision, lossScale }: Omit<Training, 'precision'> & Required<Pick<PlanTraining, 'precision'>>,
+  graph: Graph,
+): PlanTraining {
   return {
     loss: {
       kind: loss.kind,

@@ -16,7 +16,7 @@ import { inMicroBatches } from './micro-batches.js';
 import { type PeakMemory, peakMemory } from './peak-memory.js';
 import { type PlanningOptions, plan } from './plan.js';
 import { withRandomWeights } from './random-weights.js';
-import { type Communication, communicationOf, type HeavyOperator, heaviestOf } from './report.js';
+import { type Communication, communicationOf, type HeavyOperator, heaviestOf, precisionOf } from './report.js';
 import type { ModelOptions } from './strategy-files.js';
 import { type Training, trainedModel } from './training.js';
 import { importedFor } from './training-form.js';
@@ -57,6 +57,8 @@ export interface CompileResult {
   readonly notes: readonly string[];
   /** Operators that a pinned degree could not shard, with the reason. */
   readonly exceptions: readonly { readonly operator: string; readonly reason: string }[];
+  /** The format that it computes in, and is priced in: fp32, fp16, bf16. */
+  readonly precision: string;
   readonly heaviest: readonly HeavyOperator[];
   readonly communication: readonly Communication[];
   /** What a rank holds when its memory is fullest, per stage. */
@@ -150,6 +152,7 @@ export async function compile(options: CompileOptions): Promise<CompileResult> {
       ...(saved === null ? [] : [`the strategy is in ${saved}, as the configuration says`]),
     ],
     exceptions: planned.found.exceptions,
+    precision: precisionOf(planned.sharded),
     heaviest: heaviestOf(imported.graph, planned.sharded, planned.found.assignment, planned.cluster),
     communication: communicationOf(planned.sharded, planned.cluster),
     memory: peakMemory(planned.imported.graph, planned.sharded, planned.cluster, NAMED),

@@ -37,11 +37,11 @@ export async function droppedPins(
   for (const [index, { options, ...what }] of omissions.entries()) {
     onProgress(`pins: without ${what.pin ?? 'any'}, ${index + 1} of ${omissions.length}`);
     const found = await search(imported.graph, cluster, { ...options, ...(signal ? { signal } : {}) });
-    const saved = (nanoseconds: number) => plan.search.costSeconds - nanoseconds / 1e9;
+    const savedSeconds = plan.predicted.stepSeconds - found.prediction.stepSeconds;
     dropped.push({
       ...what,
-      savedSeconds: saved(found.costNanoseconds),
-      atMostSeconds: saved(found.boundNanoseconds),
+      savedSeconds,
+      atMostSeconds: savedSeconds + (found.costNanoseconds - found.boundNanoseconds) / 1e9,
       degrees: found.degrees,
     });
   }

@@ -17,7 +17,7 @@ export interface ChoicesAsked {
 }
 
 export interface ExplainedChoices {
-  /** As the search counts them. */
+  /** As `compile` predicts them. */
   readonly stepSeconds: number;
   readonly degrees: Degrees;
   /** The best that fit, the chosen one first. */
@@ -33,7 +33,7 @@ export async function explainChoices(directory: string, asked: ChoicesAsked): Pr
   const replanning = await openReplanning(directory, model);
   onProgress('planning');
   const found = await planAgain(replanning, { top, ...(signal ? { signal } : {}) });
-  const stepSeconds = found.costNanoseconds / 1e9;
+  const { stepSeconds } = found.prediction;
   return {
     stepSeconds,
     degrees: found.degrees,

@@ -4,7 +4,7 @@
  */
 import type { Cluster } from '../cost-model/cluster.js';
 import { deviceLevels } from '../cost-model/levels.js';
-import { readTensors, readWork } from '../cost-model/step/read-work.js';
+import { readShared, readTensors, readWork } from '../cost-model/step/read-work.js';
 import { NO_WORK, type PartWork } from '../cost-model/step/work.js';
 import type { LossOptions } from '../ir/autodiff/append-loss.js';
 import { appendLoss } from '../ir/autodiff/append-loss.js';
@@ -19,8 +19,8 @@ import { firstOfLayers, type LayerRun } from '../ir/passes/first-of-layers.js';
 import { plan } from '../search/plan.js';
 import type { Mesh } from '../sharding-propagation/mesh.js';
 import type { Pin } from '../sharding-propagation/pin.js';
-import type { ReadWork } from './layer-classes.js';
-import { productPins, tablePins } from './parameter-pins.js';
+import { type ReadWork, scans } from './layer-classes.js';
+import { expertPins, productPins, tablePins } from './parameter-pins.js';
 
 /** What a graph's work is read for: inference, or training with a loss. */
 export type Purpose = { readonly kind: 'inference' } | { readonly kind: 'training'; readonly loss: LossOptions };
@@ -64,13 +64,14 @@ export async function graphWork(
   const search = (pins: (mesh: Mesh) => readonly Pin[]) =>
     plan(graph, ranks, { degrees: { dp: 1, tp }, memoryBytes: Number.MAX_SAFE_INTEGER, operatorPins: pins });
   const pinned = async (pins: (mesh: Mesh) => readonly Pin[]) => search(pins).catch(unlessPinned);
-  const first = (await pinned((mesh) => tablePins(graph, mesh))) ?? (await search(() => []));
+  const usual = (mesh: Mesh) => [...tablePins(graph, mesh), ...expertPins(graph, mesh)];
+  const first = (await pinned(usual)) ?? (await search(() => []));
   const whole = productPins(graph, first);
-  const cut = whole.length === 0 ? null : await pinned((mesh) => [...tablePins(graph, mesh), ...whole]);
+  const cut = whole.length === 0 ? null : await pinned((mesh) => [...usual(mesh), ...whole]);
   const found = cut ?? first;
   const places = layerPlaces(graph);
   const partOf = (group: string) => places.get(group) ?? 'last';
-  const parts = readWork(graph, found.sharded, partOf);
+  const parts = readWork(graph, found.sharded, partOf, scans(graph));
   const named = [...parts]
     .filter(([name]) => name !== 'first' && name !== 'last')
     .flatMap((layer) => Array.from({ length: repeats.get(layer[0]) ?? 1 }, () => layer));
@@ -84,13 +85,11 @@ export async function graphWork(
       .sort(([a], [b]) => a - b)
       .map(([, index]) => index),
     last: parts.get('last') ?? NO_WORK,
-    hidden: 1,
-    chosen: 1,
-    boundary: boundaryOf(graph, places),
-    tied: false,
+    boundary: boundaryOf(graph, places, repeats),
+    ...readShared(graph, found.sharded, partOf),
   };
   const tensors = () => {
-    const held = readTensors(graph, found.sharded, partOf);
+    const held = readTensors(graph, found.sharded, partOf, scans(graph));
     const of = (name: string) => held.get(name) ?? [];
     return {
       first: of('first'),
@@ -146,10 +145,10 @@ function classesOf(
 }
 
 /**
- * Elements that go from one layer to the next: the most that any pair of neighbours hands on. What no parameter moves (masks,
- * rotary tables) every stage makes for itself.
+ * Elements that go from one layer to the next: the most that any pair of neighbours hands on; a layer that stands for several
+ * hands to the next of these what it hands on at the end. What no parameter moves (masks, rotary tables) every stage makes for itself.
  */
-function boundaryOf(graph: Graph, places: ReadonlyMap<string, string>): number {
+function boundaryOf(graph: Graph, places: ReadonlyMap<string, string>, repeats: ReadonlyMap<string, number>): number {
   const makers = new Map<string, Node>();
   const moved = movedByParameters(graph);
   for (const node of graph.nodes) {
@@ -164,7 +163,8 @@ function boundaryOf(graph: Graph, places: ReadonlyMap<string, string>): number {
       const maker = input === null ? undefined : makers.get(input);
       const from = maker ? (places.get(maker.group) ?? '') : '';
       if (!maker || input === null || !moved.has(input)) continue;
-      if (from === to || from === 'first' || to === 'last') continue;
+      const isRepeated = (repeats.get(from) ?? 1) > 1;
+      if (from === to || from === 'first' || (to === 'last' && !isRepeated)) continue;
       const set = handed.get(`${from} ${to}`) ?? new Set<string>();
       handed.set(`${from} ${to}`, set.add(input));
     }

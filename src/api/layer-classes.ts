@@ -11,7 +11,7 @@ import { deviceLevels } from '../cost-model/levels.js';
 import { stepPrice } from '../cost-model/price.js';
 import { redistributionBound } from '../cost-model/redistribution-bound.js';
 import type { PartTensors } from '../cost-model/step/held-tensors.js';
-import { readTensors, readWork } from '../cost-model/step/read-work.js';
+import { readShared, readTensors, readWork } from '../cost-model/step/read-work.js';
 import type { ModelWork, PartWork } from '../cost-model/step/work.js';
 import { appendLoss, type LossOptions } from '../ir/autodiff/append-loss.js';
 import { differentiate } from '../ir/autodiff/differentiate.js';
@@ -108,11 +108,8 @@ export function layerWork({ sizes, graph }: LayerGraph, tp: number, cluster: Clu
     layers: classes.map(({ count }, layer) => ({ count, part: part(`layers.${layer}`) })),
     ...(inTurns(order) ? { order } : {}),
     last: part('last'),
-    hidden: sizes.hidden,
-    ...(sizes.experts?.latent ? { routed: sizes.experts.latent } : {}),
-    chosen: sizes.experts?.chosen ?? 1,
     boundary: sizes.batch * sizes.sequence * sizes.hidden,
-    tied: sizes.tied,
+    ...readShared(graph, sharded, partNames(graph)),
   };
   const runs = classes.map((_, index) => {
     const instances = order.flatMap((own, layer) => (own === index ? [`layers.${layer}`] : []));
@@ -167,7 +164,7 @@ function megatronPins(graph: Graph, mesh: Mesh): readonly Pin[] {
 }
 
 /** Groups of the part of a state-space layer that has kernels of its own. */
-function scans(graph: Graph): (group: string) => boolean {
+export function scans(graph: Graph): (group: string) => boolean {
   const inside = new Set(graph.nodes.filter(({ module }) => module.includes('scan')).map(({ group }) => group));
   return (group) => inside.has(group);
 }

@@ -3,11 +3,11 @@
  * cross, and the bytes and seconds of a step that go over it.
  */
 import type { Cluster } from '../cost-model/cluster.js';
-import { placeGroup } from '../cost-model/collective-price.js';
+import { type GroupPlace, groupPlace, placeGroup } from '../cost-model/group-place.js';
 import type { Level } from '../cost-model/levels.js';
 import { communicatedBytes, priceNode } from '../cost-model/price.js';
 import type { StepConfiguration } from '../cost-model/step/configuration.js';
-import { type GroupName, groupRuns, membersAt } from '../cost-model/step/mesh-order.js';
+import { type GroupName, groupRuns } from '../cost-model/step/mesh-order.js';
 import type { StepPrice } from '../cost-model/step/step-price.js';
 import { runsPerStep } from '../ir/graph.js';
 import type { ShardedGraph } from '../partition/sharded-graph.js';
@@ -52,7 +52,7 @@ export function stepAxes(
     .map(([axis, ranks]) => ({
       axis: axis === 'dp' && degrees.sp > 1 ? 'dp·sp' : axis,
       ranks,
-      ...lying(membersAt(runs[axis], cluster.levels), cluster.levels),
+      ...lying(groupPlace(runs[axis], cluster.levels), cluster.levels),
       sentBytes: bytes[axis],
       seconds: parts[axis],
       hiddenSeconds: axis === 'tp' || axis === 'dp' ? hidden[axis] : 0,
@@ -92,7 +92,7 @@ export function planAxes(graph: ShardedGraph, cluster: Cluster): readonly AxisUs
   }));
 }
 
-function lying(members: readonly number[], levels: readonly Level[]): Pick<AxisUse, 'levels' | 'link'> {
+function lying({ members }: GroupPlace, levels: readonly Level[]): Pick<AxisUse, 'levels' | 'link'> {
   const used = levels
     .map((level, index) => ({ level, members: members[index] ?? 1 }))
     .filter((place) => place.members > 1);

@@ -4,6 +4,9 @@
  * update) is spared by pins.
  */
 import { isDeepStrictEqual } from 'node:util';
+import { expertRoutes } from '../cost-model/step/expert-routes.js';
+import { forwardGroups } from '../cost-model/step/step-graph.js';
+import { indexGraph } from '../ir/blocks/matching.js';
 import type { Graph } from '../ir/graph.js';
 import { entryOf } from '../ir/ops/index.js';
 import { mayBePadded } from '../ir/padding.js';
@@ -42,6 +45,22 @@ export function tablePins(graph: Graph, mesh: Mesh): readonly Pin[] {
   return [
     { kind: 'operator', node: node.name, source: { file: null, line: null, text, priority: 0, why: null }, axes },
   ];
+}
+
+/**
+ * Products of experts, what scores experts, and what works on their results are whole on every rank of tp, as in generated families:
+ * prices of steps let each of those ranks send its share of the tokens to their experts.
+ */
+export function expertPins(graph: Graph, mesh: Mesh): readonly Pin[] {
+  const { routed, around } = expertRoutes(indexGraph(graph));
+  const without = mesh.axes.flatMap(({ name, subAxes }) => (name === 'tp' ? subAxes.map((axis) => axis.name) : []));
+  if (without.length === 0) return [];
+  const source = { file: null, line: null, text: 'experts whole over tp', priority: 0, why: null };
+  const groups = forwardGroups(graph);
+  return graph.nodes.flatMap((node): readonly Pin[] => {
+    const group = groups.get(node.name) ?? node.group;
+    return routed.has(group) || around.has(group) ? [{ kind: 'operator', node: node.name, source, without }] : [];
+  });
 }
 
 /**

@@ -43,7 +43,7 @@ export async function planSensitivities(
     });
     const best = found && {
       degrees: found.degrees,
-      stepSeconds: found.costNanoseconds / 1e9,
+      stepSeconds: found.prediction.stepSeconds,
       boundSeconds: found.boundNanoseconds / 1e9,
       peakBytes: Math.max(...found.prediction.peakBytes),
     };

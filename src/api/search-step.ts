@@ -244,7 +244,7 @@ async function spaceOf(
     globalBatch,
     facts,
     decided: decidedOf(options),
-    base: baseConfiguration(options, globalBatch),
+    base: baseConfiguration(cluster, options, globalBatch),
   };
   const possible = possibleOf(space);
   const uncut = new Map<number, string>();

@@ -4,6 +4,7 @@
  */
 import { type GeneratedModel, generatedModel } from '../../models/families.js';
 import { type Cluster, clusterSize, parseCluster } from '../cost-model/cluster.js';
+import { usualPrecision } from '../cost-model/device.js';
 import {
   type Degrees,
   type MeshOrder,
@@ -234,7 +235,7 @@ function configurationOf(options: SimulateOptions, cluster: Cluster): StepConfig
       'give a --pp, or leave out --virtual-stages',
     );
   return {
-    ...baseConfiguration(cluster.local ? { precision: 'fp32', ...options } : options, globalBatch),
+    ...baseConfiguration(cluster, options, globalBatch),
     ...(cluster.local ? { bundledRuntime: true } : {}),
     degrees: { tp, pp, sp, dp, ep },
     ...(options.meshOrder ? { meshOrder: options.meshOrder } : {}),
@@ -248,9 +249,16 @@ function configurationOf(options: SimulateOptions, cluster: Cluster): StepConfig
   };
 }
 
-/** What of a configuration no search decides: precision, software, kernels, what overlaps. */
+/** What of a configuration no search decides: precision and kernels, which the device may decide, software, what overlaps. */
 export function baseConfiguration(
-  { loss, attention = 'fused', precision = 'bf16', software = 'megatron-core', gradientBytes }: SimulateOptions,
+  cluster: Cluster,
+  {
+    loss,
+    attention = cluster.device.attention ?? 'fused',
+    precision = cluster.local ? 'fp32' : usualPrecision(cluster.device),
+    software = 'megatron-core',
+    gradientBytes,
+  }: SimulateOptions,
   globalBatch: number,
 ): SpaceOptions['base'] {
   return {

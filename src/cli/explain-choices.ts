@@ -41,8 +41,8 @@ export async function runExplainChoices(
       ? {
           verdicts: explained.rejected.map((ruling) => {
             if (ruling.kind !== 'slower') return ruling;
-            const { costNanoseconds, boundNanoseconds, ...rest } = ruling;
-            return { ...rest, stepSeconds: seconds(costNanoseconds), boundSeconds: seconds(boundNanoseconds) };
+            const { stepNanoseconds, boundNanoseconds, ...rest } = ruling;
+            return { ...rest, stepSeconds: seconds(stepNanoseconds), boundSeconds: seconds(boundNanoseconds) };
           }),
         }
       : {}),

@@ -69,7 +69,7 @@ export const simulateCommand: Command<SimulateFlags> = {
     }),
     {
       flags: '--dtype <kind>',
-      says: 'of products: float32 (default here), bfloat16 (of the catalogue), float16, float8, float4',
+      says: 'of products: float32 (default here), bfloat16 (of devices that have it), float16, float8, float4',
       parse: oneOf('--dtype', Object.keys(PRECISIONS)),
     },
     {

@@ -12,45 +12,12 @@
  * node's cards together. Chunks follow one another, so that all levels work at once and the slowest counts, as measured for
  * NCCL: 32 H100 on four nodes reach 378 GB/s, where the levels one after another would give 258.
  */
-import type { Mesh, SubAxis } from '../sharding-propagation/mesh.js';
-import { subAxes } from '../sharding-propagation/mesh.js';
 import type { Cluster } from './cluster.js';
 import { profileOf } from './device.js';
-import { busBandwidth, type CollectiveKind, type Level, passesOf, roundsOf, stepsOf } from './levels.js';
+import type { GroupPlace } from './group-place.js';
+import { busBandwidth, type CollectiveKind, passesOf, roundsOf, stepsOf } from './levels.js';
 
 export type { CollectiveKind } from './levels.js';
-
-/** How a group lies: its members at each level of the cluster, innermost first. */
-export type GroupPlace = readonly number[];
-
-/** Where the members of a group over `axes` are. Ranks are numbered consecutively in a node, nodes in a rack. */
-export function placeGroup(mesh: Mesh, axes: readonly SubAxis[], { levels }: Pick<Cluster, 'levels'>): GroupPlace {
-  const place = levels.map(() => 1);
-  let stride = 1;
-  for (const sub of [...subAxes(mesh)].reverse()) {
-    stride *= sub.size;
-    if (!axes.includes(sub.name)) continue;
-    const level = levelOf(stride, levels);
-    place[level] = (place[level] ?? 1) * sub.size;
-  }
-  return place;
-}
-
-/**
- * Where a group of `ranks` lies whose members are `stride` devices apart: as many at each level as its blocks have room for.
- * Of a group that does not fill blocks evenly the fullest block counts.
- */
-export function placeRanks(ranks: number, stride: number, { levels }: Pick<Cluster, 'levels'>): GroupPlace {
-  let block = 1;
-  let placed = 1;
-  return levels.map(({ size }, index) => {
-    block *= size;
-    const room = index === levels.length - 1 ? ranks : Math.max(1, Math.min(ranks, Math.floor(block / stride)));
-    const members = Math.max(1, Math.ceil(room / placed));
-    placed *= members;
-    return members;
-  });
-}
 
 /**
  * Seconds of one collective.
@@ -66,28 +33,36 @@ export function collectiveSeconds(
   return collectiveOver(kind, place, cluster)(bytes);
 }
 
-/** The same as a function of the bytes, for one kind and place. */
+/** The same as a function of the bytes, for one kind and place: of groups that lie otherwise the slowest. */
 export function collectiveOver(
   kind: CollectiveKind,
   place: GroupPlace,
+  cluster: Pick<Cluster, 'levels' | 'device'>,
+): (bytes: number) => number {
+  const own = groupOver(kind, place, cluster);
+  if (place.others.length === 0) return own;
+  const all = [own, ...place.others.map((other) => groupOver(kind, other, cluster))];
+  return (bytes) => Math.max(...all.map((seconds) => seconds(bytes)));
+}
+
+function groupOver(
+  kind: CollectiveKind,
+  { ranks, members: places, cards }: GroupPlace,
   { levels, device }: Pick<Cluster, 'levels' | 'device'>,
 ): (bytes: number) => number {
-  const ranks = place.reduce((product, members) => product * members, 1);
   if (ranks === 1) return () => 0;
   const perByte = passesOf(kind, ranks);
   const passes = kind === 'all-reduce' ? 2 : 1;
   const links: Link[] = [];
   let latency = 0;
-  let inside = 1;
   for (const [index, level] of levels.entries()) {
-    const members = place[index] ?? 1;
+    const members = places[index] ?? 1;
     if (members === 1) continue;
     const rounds = kind === 'permute' ? 1 : passes * roundsOf(level, members);
     latency += rounds * level.latencySeconds;
-    const bandwidth = busBandwidth(kind, level, members) * (SEND_ALL.has(kind) ? 1 : inside);
+    const bandwidth = busBandwidth(kind, level, members) * (SEND_ALL.has(kind) ? 1 : (cards[index] ?? 1));
     const { seconds, power } = level.fill;
     links.push({ bandwidth, filling: bandwidth * seconds * stepsOf(level, members), power });
-    inside *= members;
   }
   const fixed = profileOf(device).collectiveSeconds + latency;
   return (bytes) => {
@@ -118,14 +93,4 @@ export const SEND_ALL: ReadonlySet<CollectiveKind> = new Set<CollectiveKind>(['a
 
 function wireSeconds(bytes: number, { bandwidth, filling, power }: Link): number {
   return bytes === 0 ? 0 : (bytes / bandwidth) * (1 + (filling / bytes) ** power);
-}
-
-/** The innermost level that consecutive blocks of so many ranks do not straddle. */
-function levelOf(reach: number, levels: readonly Level[]): number {
-  let devices = 1;
-  for (const [index, { size }] of levels.entries()) {
-    devices *= size;
-    if (devices % reach === 0) return index;
-  }
-  return levels.length - 1;
 }

@@ -47,6 +47,8 @@ export interface DeviceSpec {
   /** Processors that run tiles of a matmul side by side; where left out, waves are not counted. */
   readonly smCount?: number;
   readonly l2Bytes?: number;
+  /** The attention kernel of devices that the newest ones are not written for. */
+  readonly attention?: 'early';
   /** The constants that go with it, where they are not those of its kind. */
   readonly profile?: DeviceProfile;
   /** Where each figure comes from. */
@@ -178,4 +180,9 @@ export function profileOf(device: DeviceSpec): DeviceProfile {
 /** Whether a device runs recognised blocks as one kernel each. */
 export function fusesBlocks(device: DeviceSpec): boolean {
   return profileOf(device).fusesBlocks;
+}
+
+/** The format that products are in where nobody says: of 16 bits where the device has one, bfloat16 before float16. */
+export function usualPrecision({ peakFlops }: Pick<DeviceSpec, 'peakFlops'>): 'bf16' | 'fp16' | 'fp32' {
+  return (['bf16', 'fp16'] as const).find((kind) => peakFlops[kind] !== undefined) ?? 'fp32';
 }

@@ -16,8 +16,8 @@
 import type { Mesh } from '../sharding-propagation/mesh.js';
 import { subAxes } from '../sharding-propagation/mesh.js';
 import type { Cluster } from './cluster.js';
-import { placeGroup } from './collective-price.js';
 import { profileOf } from './device.js';
+import { levelOfAxis } from './group-place.js';
 import type { Level } from './levels.js';
 
 /** What becomes of an axis; flags that are added up. */
@@ -50,10 +50,11 @@ export type LatencyBound = (changes: readonly number[], shrinks: number, slices:
 export function latencyBound(cluster: Cluster, mesh: Mesh): LatencyBound {
   const { levels, device } = cluster;
   const launch = profileOf(device).collectiveSeconds;
-  const axes = subAxes(mesh).map(({ name, size }) => ({
-    size,
-    level: placeGroup(mesh, [name], { levels }).findIndex((members) => members > 1),
-  }));
+  // Of an axis that straddles blocks the rounds depend on what else is in the group: there may be none at this level.
+  const axes = subAxes(mesh).map(({ name, size }) => {
+    const { level, isEven } = levelOfAxis(mesh, name, { levels });
+    return { size: isEven ? size : 1, level };
+  });
   const anyRound = Math.min(...levels.map(({ latencySeconds }) => latencySeconds));
   const [reduced, kept, fetched] = [levels.map(() => 1), levels.map(() => 1), levels.map(() => 1)];
   return (changes, shrinks, slices) => {

@@ -15,7 +15,7 @@
 import type { Mesh, SubAxis } from '../sharding-propagation/mesh.js';
 import { axesSize, subAxes } from '../sharding-propagation/mesh.js';
 import type { Cluster } from './cluster.js';
-import { placeGroup } from './collective-price.js';
+import { levelOfAxis } from './group-place.js';
 import { busBandwidth, COLLECTIVE_KINDS, type Fill, type Level } from './levels.js';
 
 /** What must reach each unit of a level. */
@@ -62,7 +62,7 @@ export function linkBound({ levels }: Pick<Cluster, 'levels'>, mesh: Mesh): Link
   });
   const isDirect = levels.some(({ topology }) => topology === 'mesh');
   const all = subAxes(mesh);
-  const placed = all.map(({ name }) => ({ name, level: placeGroup(mesh, [name], { levels }).findIndex((n) => n > 1) }));
+  const placed = all.map(({ name }) => ({ name, level: levelOfAxis(mesh, name, { levels }).level }));
   const units = levels.flatMap((_, number): readonly UnitBound[] => {
     const axes = placed.filter(({ level }) => level >= number).map(({ name }) => name);
     const inside = placed.filter(({ level }) => level < number).map(({ name }) => name);

@@ -2,7 +2,8 @@
  * @file Places of a group compared: on which of two a collective never takes longer, whatever its size.
  */
 import type { Cluster } from './cluster.js';
-import { type CollectiveKind, type GroupPlace, SEND_ALL } from './collective-price.js';
+import { type CollectiveKind, SEND_ALL } from './collective-price.js';
+import type { GroupPlace } from './group-place.js';
 import { busBandwidth, COLLECTIVE_KINDS, type Level, passesOf, roundsOf, stepsOf } from './levels.js';
 
 /**
@@ -15,9 +16,19 @@ export function neverSlower(
   kind: CollectiveKind,
   place: GroupPlace,
   other: GroupPlace,
+  cluster: Pick<Cluster, 'levels'>,
+): boolean {
+  if (place.key === other.key) return true;
+  const groups = (all: GroupPlace) => [all, ...all.others];
+  return groups(place).every((own) => groups(other).some((their) => isGroupAsFast(kind, own, their, cluster)));
+}
+
+function isGroupAsFast(
+  kind: CollectiveKind,
+  place: GroupPlace,
+  other: GroupPlace,
   { levels }: Pick<Cluster, 'levels'>,
 ): boolean {
-  if (place.every((members, level) => members === other[level])) return true;
   const [own, theirs] = [wayOf(kind, place, levels), wayOf(kind, other, levels)];
   if (own.ranks === 1) return true;
   if (passesOf(kind, own.ranks) > passesOf(kind, theirs.ranks) || own.latencySeconds > theirs.latencySeconds)
@@ -62,20 +73,18 @@ interface Way {
 
 /** The terms of `collectiveSeconds`. */
 function wayOf(kind: CollectiveKind, place: GroupPlace, levels: readonly Level[]): Way {
-  let inside = 1;
   let latencySeconds = 0;
   const wires: { bandwidth: number; fillSeconds: number; power: number }[] = [];
   for (const [index, level] of levels.entries()) {
-    const members = place[index] ?? 1;
+    const members = place.members[index] ?? 1;
     if (members === 1) continue;
     latencySeconds +=
       (kind === 'permute' ? 1 : (kind === 'all-reduce' ? 2 : 1) * roundsOf(level, members)) * level.latencySeconds;
     wires.push({
-      bandwidth: busBandwidth(kind, level, members) * (SEND_ALL.has(kind) ? 1 : inside),
+      bandwidth: busBandwidth(kind, level, members) * (SEND_ALL.has(kind) ? 1 : (place.cards[index] ?? 1)),
       fillSeconds: level.fill.seconds * stepsOf(level, members),
       power: level.fill.power,
     });
-    inside *= members;
   }
-  return { ranks: inside, latencySeconds, wires };
+  return { ranks: place.ranks, latencySeconds, wires };
 }

@@ -11,9 +11,10 @@ import { localShape } from '../sharding-propagation/layout.js';
 import { axesSize, type Mesh } from '../sharding-propagation/mesh.js';
 import type { StepPrice } from '../sharding-propagation/redistribution.js';
 import { type Cluster, clusterSize } from './cluster.js';
-import { collectiveSeconds, placeGroup, wireBytes } from './collective-price.js';
+import { collectiveSeconds, wireBytes } from './collective-price.js';
 import { computeSeconds } from './compute-price.js';
 import { fusesBlocks, profileOf } from './device.js';
+import { placeGroup } from './group-place.js';
 
 const NANOSECONDS = 1e9;
 

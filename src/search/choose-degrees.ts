@@ -3,7 +3,8 @@
  *
  * Combinations come in the order of their costs without a memory limit, which bound their costs within it. Where the first one's
  * plan is too large, it is looked for again within the limit, and comes back at the cost of what was found; so the first that
- * fits is cheaper than any that would fit under other degrees.
+ * fits is cheaper than any that would fit under other degrees. On ranks of this machine a step takes more than what is searched, by
+ * what the runtime does around operators: there all are lowered, and ranked by the whole step.
  */
 import type { Cluster } from '../cost-model/cluster.js';
 import { type Prediction, predict, priceGraph } from '../cost-model/predict.js';
@@ -34,7 +35,8 @@ export interface Fitted {
 export type Ruling = { readonly reason: string } & (
   | {
       readonly kind: 'slower';
-      readonly costNanoseconds: number;
+      /** Of the step, as it is predicted. */
+      readonly stepNanoseconds: number;
       /** No plan of these degrees costs less. */
       readonly boundNanoseconds: number;
       /** Of the plan at that cost, per stage; null where it was not lowered: then it may not even fit. */
@@ -71,19 +73,18 @@ export async function chooseDegrees(
   count: number,
 ): Promise<Choice> {
   const waiting = all.map((solved) => ({ solved, isWithin: false }));
+  const most = cluster.local ? Number.POSITIVE_INFINITY : count;
   const ranked: Fitted[] = [];
   const reasons = new Map<Degrees, Ruling>();
   let leastBytes = Infinity;
   const flops = wholeFlops(graph);
-  while (waiting.length > 0 && ranked.length < count) {
+  while (waiting.length > 0 && ranked.length < most) {
     waiting.sort((a, b) => a.solved.cost - b.solved.cost || a.solved.degrees.tp - b.solved.degrees.tp);
     const { solved, isWithin } = waiting.shift() as (typeof waiting)[number];
     const sharded = lowered(graph, cluster, solved);
     const prediction = predict(sharded, cluster, flops);
     const need = Math.max(...prediction.peakBytes);
     if (limit === undefined || need <= limit) {
-      const [best] = ranked;
-      if (best) reasons.set(solved.degrees, slower(solved, best.solved.cost, prediction.peakBytes));
       ranked.push({ solved, sharded, prediction });
       continue;
     }
@@ -95,9 +96,20 @@ export async function chooseDegrees(
       reasons.set(solved.degrees, tooLarge(least, fitting?.atLeast ?? 0, limit));
     }
   }
-  const [best] = ranked;
-  if (best) for (const { solved } of waiting) reasons.set(solved.degrees, slower(solved, best.solved.cost, null));
-  return { ranked, reasons, leastBytes };
+  ranked.sort((a, b) => stepNanoseconds(a) - stepNanoseconds(b) || a.solved.degrees.tp - b.solved.degrees.tp);
+  const [best, ...others] = ranked;
+  if (best) {
+    const least = stepNanoseconds(best);
+    for (const other of others)
+      reasons.set(other.solved.degrees, slower(stepNanoseconds(other), other.solved.bound, least, other.prediction));
+    for (const { solved } of waiting) reasons.set(solved.degrees, slower(solved.cost, solved.bound, least, null));
+  }
+  return { ranked: ranked.slice(0, count), reasons, leastBytes };
+}
+
+/** The figure by which plans are ranked and of which reports speak. */
+export function stepNanoseconds({ prediction }: Pick<Fitted, 'prediction'>): number {
+  return Math.round(prediction.stepSeconds * 1e9);
 }
 
 async function within(
@@ -129,14 +141,20 @@ function wholeFlops(graph: Graph): number {
   }, 0);
 }
 
-function slower({ cost, bound }: Solved, best: number, peakBytes: readonly number[] | null): Ruling {
+function slower(cost: number, bound: number, best: number, prediction: Prediction | null): Ruling {
   // As many digits as it takes to tell the two apart.
   const digits = [3, 4, 5, 6].find((count) => cost.toPrecision(count) !== best.toPrecision(count)) ?? 3;
   const [written, bestWritten] = timesWritten([cost, best], digits);
   const figures = `${written} against ${bestWritten}`;
   const reason =
     cost === best ? `no faster (${figures})` : `${digitsOf(cost / best, digits)} times slower (${figures})`;
-  return { kind: 'slower', reason, costNanoseconds: cost, boundNanoseconds: bound, peakBytes };
+  return {
+    kind: 'slower',
+    reason,
+    stepNanoseconds: cost,
+    boundNanoseconds: bound,
+    peakBytes: prediction?.peakBytes ?? null,
+  };
 }
 
 /** @param atLeast no plan needs less */

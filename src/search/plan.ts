@@ -16,7 +16,7 @@ import type { Pin } from '../sharding-propagation/pin.js';
 import type { Propagation } from '../sharding-propagation/propagation/propagate.js';
 import { BY_PROPAGATION } from './by-propagation.js';
 import { bySearch } from './by-search.js';
-import { type Choice, chooseDegrees, lowered, type Ruling, type Solved } from './choose-degrees.js';
+import { type Choice, chooseDegrees, lowered, type Ruling, type Solved, stepNanoseconds } from './choose-degrees.js';
 import type { Completion } from './completion.js';
 import { Deadline, OutOfTime } from './deadline.js';
 import { batchSize, type Degrees, degreesOf, type Pins } from './degrees.js';
@@ -82,7 +82,8 @@ export type Rejected = Ruling & { readonly degrees: Degrees };
 
 export interface RankedDegrees {
   readonly degrees: Degrees;
-  readonly costNanoseconds: number;
+  /** Of the step, as it is predicted. */
+  readonly stepNanoseconds: number;
   readonly boundNanoseconds: number;
   /** Per stage. */
   readonly peakBytes: readonly number[];
@@ -144,7 +145,7 @@ export async function plan(
     rejected: others,
     top: choice.ranked.map(({ solved, prediction }) => ({
       degrees: solved.degrees,
-      costNanoseconds: solved.cost,
+      stepNanoseconds: stepNanoseconds({ prediction }),
       boundNanoseconds: solved.bound,
       peakBytes: prediction.peakBytes,
       reason: choice.reasons.get(solved.degrees)?.reason ?? null,

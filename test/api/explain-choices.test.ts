@@ -6,6 +6,7 @@ import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
+import { compile } from '../../src/api/compile.js';
 import { explainChoices } from '../../src/api/explain-choices.js';
 import { explainPins } from '../../src/api/explain-pins.js';
 import { readClusterFile } from '../../src/cost-model/cluster-file.js';
@@ -80,13 +81,33 @@ test('every other combination of degrees has the figure that rules it out', asyn
   for (const ruling of rejected) {
     t.notDeepEqual(ruling.degrees, degrees);
     if (ruling.kind !== 'slower') return t.fail(ruling.reason);
-    t.true(ruling.costNanoseconds / 1e9 >= stepSeconds);
-    t.is(ruling.boundNanoseconds, ruling.costNanoseconds);
+    t.true(ruling.stepNanoseconds / 1e9 >= stepSeconds);
+    t.is(ruling.boundNanoseconds, ruling.stepNanoseconds);
     // A pinned degree is used wherever it can be, which a free one need not be.
     const pinned = await cost({ model: MODEL, cluster: file, degrees: ruling.degrees, output: join(at, 'y') });
-    t.true((pinned ?? 0) >= ruling.costNanoseconds);
+    t.true((pinned ?? 0) >= ruling.stepNanoseconds);
     const memory = Math.max(...(ruling.peakBytes ?? []));
     t.true(memory > 0 && memory < (usableBytes(await readClusterFile(file)) ?? 0));
+  }
+});
+
+test('compile, its ranking and explain speak of one figure, that of the whole step, on ranks of this machine too', async (t) => {
+  for (const cluster of ['local', '1x4:a100-sxm-80']) {
+    const output = join(folder(t), 'x');
+    const given = { model: MODEL, cluster, devices: 4, planOnly: true, force: true };
+    const { plan, top, rejected } = await compile({ ...given, output, top: 3 });
+    const { stepSeconds } = plan.predicted;
+    const explained = await explainChoices(output, { top: Infinity });
+    t.is(explained.stepSeconds, stepSeconds, cluster);
+    t.is(top[0]?.stepNanoseconds, Math.round(stepSeconds * 1e9), cluster);
+    for (const { degrees, stepNanoseconds } of top) {
+      t.true(stepNanoseconds >= Math.round(stepSeconds * 1e9));
+      const asked = await compile({ ...given, degrees, output: join(folder(t), 'y') });
+      t.true(Math.round(asked.plan.predicted.stepSeconds * 1e9) >= stepNanoseconds - 1, JSON.stringify(degrees));
+    }
+    for (const ruling of rejected)
+      if (ruling.kind === 'slower')
+        t.is(top.find(({ reason }) => reason === ruling.reason)?.stepNanoseconds, ruling.stepNanoseconds);
   }
 });
 

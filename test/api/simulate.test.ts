@@ -435,3 +435,15 @@ test('a stage on nodes with less memory fits by what its own devices have', asyn
   t.is(wide.missingBytes, (second ?? 0) - 8e9);
   rmSync(folder, { recursive: true });
 });
+
+test('the format and the attention kernel are those that the device has, unless something else is asked for', async (t) => {
+  const of = async (cluster: string, more: Partial<SimulateOptions> = {}) => {
+    const options = { generate: 'gpt:layers=2,hidden=256,heads=4,seq=128,vocab=512', cluster, dp: 1, ...more };
+    const { precision, attention } = (await simulate({ ...options, devices: 1 })).configuration;
+    return [precision, attention];
+  };
+  t.deepEqual(await of('1x1:v100-sxm2-32'), ['fp16', 'early']);
+  t.deepEqual(await of('1x1:a100-sxm-80'), ['bf16', 'fused']);
+  t.deepEqual(await of('local'), ['fp32', 'fused']);
+  t.deepEqual(await of('1x1:v100-sxm2-32', { precision: 'fp32', attention: 'parts' }), ['fp32', 'parts']);
+});

@@ -8,7 +8,8 @@ import test from 'ava';
 import { devicesText } from '../../src/cli/cluster-text.js';
 import { clusterSize, parseCluster } from '../../src/cost-model/cluster.js';
 import { clusterOfDescription, readClusterFile } from '../../src/cost-model/cluster-file.js';
-import { collectiveSeconds, placeGroup } from '../../src/cost-model/collective-price.js';
+import { collectiveSeconds } from '../../src/cost-model/collective-price.js';
+import { evenPlace, placeGroup } from '../../src/cost-model/group-place.js';
 import { linkBound } from '../../src/cost-model/link-bound.js';
 import { onNodes } from '../../src/cost-model/node-kinds.js';
 import { usableBytes } from '../../src/cost-model/predict.js';
@@ -55,12 +56,12 @@ test('three levels: groups cross the links that the mesh order puts between them
     ['dp', 4],
     ['tp', 8],
   ]);
-  t.deepEqual(placeGroup(mesh, ['tp.0', 'tp.1', 'tp.2'], cluster), [8, 1, 1]);
-  t.deepEqual(placeGroup(mesh, ['dp.0', 'dp.1'], cluster), [1, 4, 1]);
-  t.deepEqual(placeGroup(mesh, ['pp'], cluster), [1, 1, 2]);
+  t.deepEqual(placeGroup(mesh, ['tp.0', 'tp.1', 'tp.2'], cluster).members, [8, 1, 1]);
+  t.deepEqual(placeGroup(mesh, ['dp.0', 'dp.1'], cluster).members, [1, 4, 1]);
+  t.deepEqual(placeGroup(mesh, ['pp'], cluster).members, [1, 1, 2]);
   // Four cards of 50 GB/s for eight devices.
   t.is(cluster.levels[1]?.bandwidth, 0.96 * 2.5e10);
-  const seconds = (place: readonly number[]) => collectiveSeconds('all-reduce', 1e9, place, cluster);
+  const seconds = (place: readonly number[]) => collectiveSeconds('all-reduce', 1e9, evenPlace(place), cluster);
   t.true(seconds([8, 1, 1]) < seconds([1, 4, 1]) && seconds([1, 4, 1]) < seconds([1, 1, 2]) * 2);
   t.true(seconds([8, 4, 2]) < seconds([1, 4, 2]), 'eight devices of a node have eight times the cards');
   const [devices, nodes, racks] = linkBound(cluster, mesh).units;
@@ -70,7 +71,7 @@ test('three levels: groups cross the links that the mesh order puts between them
   );
   const least = (unit: typeof nodes, bytes: number) =>
     unit?.seconds({ fetched: bytes, grown: bytes, growthDoublings: 2, reduced: 0, reduceDoublings: 0 }) ?? 0;
-  const gathered = collectiveSeconds('all-gather', 1e9, [1, 4, 1], cluster);
+  const gathered = collectiveSeconds('all-gather', 1e9, evenPlace([1, 4, 1]), cluster);
   t.true(least(devices, 0.75e9) < gathered, 'a device might be served over all the cards of its node');
   // Eight devices of a node, each with an eighth of its own to gather: all of it comes from other nodes or racks.
   t.true(least(nodes, 6e9) <= gathered && least(nodes, 6e9) > 0.45 * gathered);
@@ -84,8 +85,9 @@ test('topologies: a mesh has a link to each member, a ring takes n − 1 rounds,
       levels: [{ name: 'node', size: 16, bandwidth: '10GB/s', ...level }],
     });
   const large = (level: object, kind: 'all-reduce' | 'all-to-all' | 'permute' = 'all-reduce') =>
-    collectiveSeconds(kind, 1e12, [16], cluster(level));
-  const small = (level: object) => collectiveSeconds('all-gather', 16, [16], cluster({ latency: '10us', ...level }));
+    collectiveSeconds(kind, 1e12, evenPlace([16]), cluster(level));
+  const small = (level: object) =>
+    collectiveSeconds('all-gather', 16, evenPlace([16]), cluster({ latency: '10us', ...level }));
   const near = (a: number, b: number) => t.true(Math.abs(a / b - 1) < 0.02, `${a} is not near ${b}`);
   near(large({ topology: 'switch' }) / large({ topology: 'mesh' }), 15);
   near(large({ topology: 'switch' }) / large({ topology: 'torus', dimensions: 2 }), 4);

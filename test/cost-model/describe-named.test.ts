@@ -4,8 +4,9 @@
 import test from 'ava';
 import { clusterSize, parseCluster } from '../../src/cost-model/cluster.js';
 import { clusterOfDescription } from '../../src/cost-model/cluster-file.js';
-import { collectiveSeconds, placeRanks } from '../../src/cost-model/collective-price.js';
+import { collectiveSeconds } from '../../src/cost-model/collective-price.js';
 import { descriptionOf, firstDevices } from '../../src/cost-model/describe-named.js';
+import { groupPlace } from '../../src/cost-model/group-place.js';
 import { HARDWARE } from '../../src/cost-model/hardware.js';
 
 test('what is written of a named cluster is read as that cluster, for every device of the catalogue', (t) => {
@@ -17,7 +18,13 @@ test('what is written of a named cluster is read as that cluster, for every devi
       for (const stride of [1, named.perNode]) {
         const ranks = clusterSize(named) / stride;
         for (const kind of ['all-reduce', 'all-to-all', 'permute'] as const) {
-          const seconds = (on: typeof named) => collectiveSeconds(kind, 1e7, placeRanks(ranks, stride, on), on);
+          const seconds = (on: typeof named) =>
+            collectiveSeconds(
+              kind,
+              1e7,
+              groupPlace({ runs: [{ stride, ranks }], devices: ranks * stride }, on.levels),
+              on,
+            );
           t.is(seconds(read), seconds(named), `${size}:${id} ${kind}`);
         }
       }

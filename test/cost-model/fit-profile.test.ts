@@ -8,6 +8,7 @@ import { clusterOfDescription } from '../../src/cost-model/cluster-file.js';
 import { collectiveSeconds } from '../../src/cost-model/collective-price.js';
 import { computeSeconds } from '../../src/cost-model/compute-price.js';
 import { fitProfile, leastSquares, type Measurement } from '../../src/cost-model/fit-profile.js';
+import { evenPlace } from '../../src/cost-model/group-place.js';
 import { passesOf } from '../../src/cost-model/levels.js';
 
 /** A machine that follows the model exactly. */
@@ -101,7 +102,10 @@ test('the fitted device predicts what was measured, noise aside', (t) => {
     if (entry.kind === 'collective') {
       if (entry.ranks > 4) return [];
       const levels = cluster.levels.map((level) => ({ ...level, size: entry.ranks }));
-      const seconds = collectiveSeconds(entry.collective, entry.elements * 4, [entry.ranks], { ...cluster, levels });
+      const seconds = collectiveSeconds(entry.collective, entry.elements * 4, evenPlace([entry.ranks]), {
+        ...cluster,
+        levels,
+      });
       return [Math.abs((seconds - TRUE.segment) / entry.seconds - 1)];
     }
     if (entry.kind !== 'matmul' || entry.ranks !== 4 || !entry.stored || entry.rows * entry.side < 2 ** 17) return [];

@@ -90,6 +90,9 @@ for (const [name, sizes] of [
   ['8x2:a100-sxm-80', [4, 4]],
   ['8x1:h100-sxm-80', [2, 4]],
   ['8x8:h100-sxm-80', [8, 8]],
+  // Sub-axes of three straddle nodes of four.
+  ['3x4:h100-sxm-80', [2, 6]],
+  ['3x4:a100-sxm-80', [4, 3]],
 ] as const) {
   test(`no redistribution between nodes is cheaper than its bound: ${name}`, (t) => {
     const cluster = parseCluster(name, sizes[0] * sizes[1]);

@@ -26,7 +26,7 @@ function commandsOf(section: string): readonly Shown[] {
 
 const FIGURES = {
   step: /^ {2}(?:step|predicted) +([\d.,]+) (\S+)/m,
-  memory: /(?:fits: |needs |step, )([\d.]+) ([GMT]B)/,
+  memory: /(?:fits: |needs |step(?: in [a-z0-9]+)?, )([\d.]+) ([GMT]B)/,
   'element-wise': /element-wise +([\d.]+) (\S+)/,
   bubble: /pipeline bubble +([\d.]+) (\S+)/,
   'share of the bubble': /pipeline bubble +\S+ \S+ +([\d.]+) (%)/,

@@ -143,10 +143,8 @@ export function publishedRun(row: Row, file: string): PublishedRun | string {
   const recomputed = recomputeOf(row);
   // Racks of 72 are one domain of fast links, though a tray holds four.
   const rack = /gb[23]00/i.test(row['gpu_type'] ?? '');
-  const perNode = Math.min(
-    rack ? device.scaleUp.domainSize : (number(row, 'gpus_per_node') ?? device.scaleUp.domainSize),
-    gpus,
-  );
+  const { domainSize } = device.scaleUp;
+  const perNode = rack ? inRack(gpus, domainSize) : Math.min(number(row, 'gpus_per_node') ?? domainSize, gpus);
   const network = number(row, 'internode_gbps_per_gpu');
   const sharing = shardRanks(row['zero'] ?? '', dp, perNode);
   const configuration: StepConfiguration = {
@@ -199,6 +197,13 @@ export function publishedRun(row: Row, file: string): PublishedRun | string {
     assumed: recomputed ? null : `nothing recomputed: what "${row['recompute']}" is, is not known`,
     formatStated: !AMBIGUOUS.test(row['precision'] ?? '') || precision === 'fp4',
   };
+}
+
+/** Devices of a job in each rack: a job takes as many of every rack, of the fewest racks that allow it (256 are four times 64). */
+function inRack(gpus: number, domainSize: number): number {
+  let racks = Math.ceil(gpus / domainSize);
+  while (gpus % racks !== 0) racks++;
+  return gpus / racks;
 }
 
 /** Runs of one model on the same devices with the same batch: a sweep, in words. */

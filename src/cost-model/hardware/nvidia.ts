@@ -26,7 +26,9 @@ export const NVIDIA: readonly DeviceSpec[] = [
     },
     smCount: 80,
     l2Bytes: 6_000_000,
+    attention: 'early',
     source: {
+      attention: 'general knowledge: FlashAttention 2 is written for Ampere and newer',
       flops: 'fp16 verified: cli99/llm-analysis@d841e40aec8c:llm_analysis/gpu_configs; fp32 general knowledge',
       memory: 'verified: cli99/llm-analysis@d841e40aec8c:llm_analysis/gpu_configs',
       scaleUp: 'verified: stas00/ml-engineering@744d01e18b79:network/README.md',

@@ -3,11 +3,12 @@
  * for every micro-batch (Rajbhandari et al. 2020).
  */
 import type { Cluster } from '../cluster.js';
-import { type CollectiveKind, collectiveOver, type GroupPlace } from '../collective-price.js';
+import { type CollectiveKind, collectiveOver } from '../collective-price.js';
+import { evenPlace, type GroupPlace, groupPlace } from '../group-place.js';
 import type { StepConfiguration } from './configuration.js';
 import type { StepConstants } from './constants.js';
 import { elementBytes } from './kernel-price.js';
-import { groupRuns, membersAt } from './mesh-order.js';
+import { groupRuns } from './mesh-order.js';
 
 /** Elements of parameters that one rank of a stage holds before ZeRO shares them out. */
 export interface Held {
@@ -54,10 +55,10 @@ export function dataPricing(
   const ranks = degrees.dp * degrees.sp;
   if (ranks === 1) return () => NONE;
   const runs = groupRuns(degrees, configuration.meshOrder);
-  const place = configuration.gathersPerLayer ? flat(ranks, cluster) : membersAt(runs.dp, cluster.levels);
+  const place = configuration.gathersPerLayer ? flat(ranks, cluster) : groupPlace(runs.dp, cluster.levels);
   const width = elementBytes(configuration.precision);
   const replicas = ranks / degrees.ep;
-  const expertPlace = membersAt(runs.replicas, cluster.levels);
+  const expertPlace = groupPlace(runs.replicas, cluster.levels);
   const { contention } = constants;
   const of = (kind: CollectiveKind) => {
     const whole = collectiveOver(kind, place, cluster);
@@ -111,5 +112,5 @@ export function dataPricing(
 
 /** One ring through all ranks: what enters a node comes over one card, not over all of them side by side. */
 function flat(ranks: number, { levels }: Cluster): GroupPlace {
-  return levels.map((_, level) => (level === levels.length - 1 ? ranks : 1));
+  return evenPlace(levels.map((_, level) => (level === levels.length - 1 ? ranks : 1)));
 }

@@ -116,9 +116,9 @@ export function heldOf({ parameters, expertParameters }: PartWork, { degrees }: 
 }
 
 /** Elements that a rank holds of the part after the layers: a table of its own where it shares one that lies elsewhere. */
-export function heldByLast({ first, last, tied }: ModelWork, configuration: StepConfiguration): Held {
+export function heldByLast({ last, tied }: ModelWork, configuration: StepConfiguration): Held {
   const { dense, experts } = heldOf(last, configuration);
-  return { dense: dense + (tied && configuration.degrees.pp > 1 ? first.parameters : 0), experts };
+  return { dense: dense + (configuration.degrees.pp > 1 ? tied : 0), experts };
 }
 
 /** Bytes of a tensor that a part holds: of a parameter with its gradient and state, a buffer, or of what one micro-batch keeps. */

@@ -128,7 +128,7 @@ export function partPhases(
   cluster: Cluster,
   constants: StepConstants,
 ): PartPhases {
-  const pricing = new PhasePricing(model.routed ?? model.hidden, model.chosen, configuration, cluster, constants);
+  const pricing = new PhasePricing(model.chosen, configuration, cluster, constants);
   const phases = ({ forward, backward }: PartWork, head = false) => ({
     forward: pricing.phase(forward, head),
     backward: configuration.inference ? NOTHING : pricing.phase(backward, head),

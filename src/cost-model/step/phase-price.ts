@@ -3,11 +3,12 @@
  * what the host's launches add.
  */
 import type { Cluster } from '../cluster.js';
-import { type CollectiveKind, collectiveOver, collectiveSeconds, type GroupPlace } from '../collective-price.js';
+import { type CollectiveKind, collectiveOver, collectiveSeconds } from '../collective-price.js';
+import { evenPlace, type GroupPlace, groupPlace } from '../group-place.js';
 import type { StepConfiguration } from './configuration.js';
 import type { StepConstants } from './constants.js';
 import { attentionLaunches, attentionSeconds, elementBytes, matmulSeconds, memorySeconds } from './kernel-price.js';
-import { groupRuns, membersAt } from './mesh-order.js';
+import { groupRuns } from './mesh-order.js';
 import { recipeOf } from './part-bytes.js';
 import { NOTHING, type PhaseTime, plus } from './phase-time.js';
 import type { AttentionWork, MatmulWork, PartWork, Work } from './work.js';
@@ -20,15 +21,14 @@ export class PhasePricing {
   private readonly exchanges: number;
 
   constructor(
-    /** Width of a token as it goes to its experts. */
-    private readonly routed: number,
+    /** Experts per token. */
     private readonly chosen: number,
     private readonly configuration: StepConfiguration,
     private readonly cluster: Cluster,
     private readonly constants: StepConstants,
   ) {
     this.runs = groupRuns(configuration.degrees, configuration.meshOrder);
-    this.tensor = membersAt(this.runs.tp, cluster.levels);
+    this.tensor = groupPlace(this.runs.tp, cluster.levels);
     this.passes = constants.software[configuration.software].passes;
     this.exchanges = configuration.software.startsWith('megatron') ? 1 : constants.plainExchange;
   }
@@ -77,8 +77,8 @@ export class PhasePricing {
           if (format === 'fp8' || format === 'fp4') {
             memory += memorySeconds(own.batch * own.rows * own.depth * constants.castBytes, device);
           }
-          if (work.experts) {
-            const sent = (work.batch * work.rows * this.routed * width) / degrees.sp / degrees.tp;
+          if (work.routed) {
+            const sent = (work.batch * work.rows * work.routed * width) / degrees.sp / degrees.tp;
             ep += this.dispatch(sent);
             epBytes += (1 - 1 / degrees.ep) * sent;
           }
@@ -173,19 +173,19 @@ export class PhasePricing {
   private dispatch(bytes: number): number {
     if (this.configuration.degrees.ep === 1) return 0;
     const { cluster, constants, chosen } = this;
-    const place = membersAt(this.runs.ep, cluster.levels);
+    const { members: place } = groupPlace(this.runs.ep, cluster.levels);
     const within = cluster.perNode === 1 ? 0 : 1;
     const nodes = place.slice(within).reduce((product, members) => product * members, 1);
-    const inside = collectiveSeconds('all-to-all', bytes, place.slice(0, within), cluster);
+    const inside = collectiveSeconds('all-to-all', bytes, evenPlace(place.slice(0, within)), cluster);
     const copies = nodes * (1 - (1 - 1 / nodes) ** chosen);
-    const between = place.map((members, level) => (level < within ? 1 : members));
+    const between = evenPlace(place.map((members, level) => (level < within ? 1 : members)));
     const across = collectiveSeconds('all-to-all', (bytes * copies) / chosen, between, cluster);
     return (inside + across) * (this.configuration.overlap.experts ? 1 - constants.hiddenExperts : 1);
   }
 
   /** Keys and values of the other ranks, beside what attention hides of them. */
   private ring(work: AttentionWork): number {
-    const place = membersAt(this.runs.sp, this.cluster.levels);
+    const place = groupPlace(this.runs.sp, this.cluster.levels);
     return 0.3 * collectiveSeconds('all-gather', ringBytes(work), place, this.cluster);
   }
 }

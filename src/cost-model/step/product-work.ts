@@ -31,14 +31,17 @@ export function* products(
     // Both operands have leading dimensions where products run side by side (experts).
     const second = first ? graph.tensor(first).localShape : [];
     const batch = entry.family !== 'convolution' && second.length > 2 ? elementCount(second.slice(0, -2)) : 1;
+    const routed = batch > 1 ? graph.routes.routed.get(group) : undefined;
+    const tokens = phase === 'backward' && made++ > 0 ? 'depth' : 'rows';
     yield {
       kind: 'matmul',
       batch,
       rows: elements / columns / batch,
       columns,
       depth,
-      experts: batch > 1 && graph.hasStackedWeight(group),
-      tokens: phase === 'backward' && made++ > 0 ? 'depth' : 'rows',
+      experts: routed !== undefined,
+      ...(routed && tokens === 'rows' ? { routed } : {}),
+      tokens,
     };
   }
 }

@@ -13,7 +13,7 @@ import { liveTensors } from './live-tensors.js';
 import { chainTraffic, isRepeated, traffic } from './memory-traffic.js';
 import { products, productsWithin } from './product-work.js';
 import { inputsOf, isView, outputsOf, type Phase, phaseOf, StepGraph } from './step-graph.js';
-import { NO_WORK, type PartWork, type Work } from './work.js';
+import { type ModelWork, NO_WORK, type PartWork, type Work } from './work.js';
 
 /** The name of a part for each operator group: which of the parts a node belongs to. */
 export type PartOf = (group: string) => string;
@@ -66,6 +66,26 @@ export function readWork(
     if (own) Object.assign(own, { live: elements, liveShared: shared });
   }
   return parts;
+}
+
+/** What parts have to do with each other: experts per token, and parameters of the part `first` that `last` reads too. */
+export function readShared(graph: Graph, sharded: ShardedGraph, partOf: PartOf): Pick<ModelWork, 'chosen' | 'tied'> {
+  const step = new StepGraph(graph, sharded);
+  const elements = new Map<string, number>();
+  const readIn = new Map<string, Set<string>>();
+  for (const { tensor, weight } of sharded.weights) {
+    const type = step.tensor(tensor);
+    if (!isFloating(type.dtype) || graph.weights.get(weight)?.role !== 'parameter') continue;
+    elements.set(weight, elementCount(type.localShape));
+    const parts = readIn.get(weight) ?? new Set<string>();
+    readIn.set(weight, parts);
+    for (const node of step.readersOf(tensor)) if (phaseOf(node) === 'forward') parts.add(partOf(step.group(node)));
+  }
+  const tied = [...readIn].filter(([, parts]) => parts.has('first') && parts.has('last'));
+  return {
+    chosen: step.routes.chosen,
+    tied: tied.reduce((sum, [weight]) => sum + (elements.get(weight) ?? 0), 0),
+  };
 }
 
 /** A tensor that a rank holds for long: a parameter with its state, a buffer, or what a micro-batch keeps for its backward. */
@@ -247,7 +267,7 @@ function* weights(graph: StepGraph): Generator<HeldWeight> {
     const type = graph.tensor(tensor);
     if (!reader || !isFloating(type.dtype)) continue;
     counted.add(weight);
-    const experts = type.shape.length === 3 && graph.family(graph.group(reader)) === 'contraction';
+    const experts = graph.routes.routed.has(graph.group(reader));
     const trained = graph.index.graph.weights.get(weight)?.role === 'parameter';
     yield { group: graph.group(reader), name: weight, elements: elementCount(type.localShape), experts, trained };
   }

@@ -7,6 +7,7 @@ import type { Graph, Node } from '../../ir/graph.js';
 import type { OperatorFamily } from '../../ir/operator.js';
 import { entryOf } from '../../ir/ops/index.js';
 import type { ComputeNode, ShardedGraph, ShardedNode, ShardedTensor } from '../../partition/sharded-graph.js';
+import { type ExpertRoutes, expertRoutes } from './expert-routes.js';
 
 export type Phase = 'forward' | 'backward';
 
@@ -23,15 +24,15 @@ export class StepGraph {
   readonly outputs: ReadonlySet<string>;
   /** The unsharded graph. */
   readonly index: GraphIndex;
-  /** Weights of three dimensions. */
-  private readonly stacked: ReadonlySet<string>;
+  /** Of products with a weight per expert. */
+  readonly routes: ExpertRoutes;
 
   constructor(
     graph: Graph,
     readonly sharded: ShardedGraph,
   ) {
     this.index = indexGraph(graph);
-    this.stacked = new Set([...graph.weights].flatMap(([name, { shape }]) => (shape.length === 3 ? [name] : [])));
+    this.routes = expertRoutes(this.index);
     for (const node of graph.nodes) {
       if (node.phase === 'forward' && !this.heads.has(node.group)) this.heads.set(node.group, node);
     }
@@ -86,12 +87,6 @@ export class StepGraph {
     if (!tensor) throw new Error(`no tensor ${name}`);
     return tensor;
   }
-
-  /** Whether the forward operator multiplies with a weight per expert: [experts, rows, columns]. Taps along time have three too. */
-  hasStackedWeight(group: string): boolean {
-    if (this.family(group) !== 'contraction') return false;
-    return (this.heads.get(group)?.inputs ?? []).some((name) => name !== null && this.stacked.has(name));
-  }
 }
 
 /** Views share their operand's memory. */
@@ -117,7 +112,7 @@ export function outputsOf(node: ShardedNode): readonly string[] {
 }
 
 /** The group of each node's forward operator; a sum of what several readers' gradients make is a group of its own. */
-function forwardGroups(graph: Graph): ReadonlyMap<string, string> {
+export function forwardGroups(graph: Graph): ReadonlyMap<string, string> {
   const forward = new Map(graph.nodes.flatMap((node) => (node.phase === 'forward' ? [[node.name, node.group]] : [])));
   const makers = new Map(graph.nodes.flatMap((node) => node.outputs.map((output) => [output, node] as const)));
   const sums = new Set<Node>();

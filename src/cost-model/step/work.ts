@@ -13,6 +13,8 @@ export interface MatmulWork {
   readonly depth: number;
   /** Whether the products side by side are experts', each with tokens of its own. */
   readonly experts: boolean;
+  /** Of experts': elements of each row that come from other ranks of ep, and that go to them; none where left out. */
+  readonly routed?: number;
   /** Which of them counts tokens: the depth in the gradient of a weight. */
   readonly tokens: 'rows' | 'depth';
   /** In 16 bits whatever recipe the layers' own weights are multiplied in: part of a scan. */
@@ -99,14 +101,10 @@ export interface ModelWork {
   readonly order?: readonly number[];
   /** After the layers: last norm, head and loss. */
   readonly last: PartWork;
-  /** Width of a token between layers. */
-  readonly hidden: number;
-  /** Width of a token as it goes to its experts, where that is another. */
-  readonly routed?: number;
   /** Experts per token; 1 without experts. */
   readonly chosen: number;
   /** Elements of a layer's input: what a stage sends on, what full recomputation keeps. */
   readonly boundary: number;
-  /** Whether the head shares the embedding's table. */
-  readonly tied: boolean;
+  /** Elements of parameters before the layers that what is after them reads too: a head's, of the embedding's table. */
+  readonly tied: number;
 }

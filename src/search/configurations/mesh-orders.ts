@@ -3,10 +3,11 @@
  * another beats in every group, whatever it sends.
  */
 import type { Cluster } from '../../cost-model/cluster.js';
-import type { CollectiveKind, GroupPlace } from '../../cost-model/collective-price.js';
+import type { CollectiveKind } from '../../cost-model/collective-price.js';
+import { evenPlace, type GroupPlace, groupPlace } from '../../cost-model/group-place.js';
 import { neverSlower } from '../../cost-model/place-dominance.js';
 import type { Degrees, MeshOrder } from '../../cost-model/step/configuration.js';
-import { groupRuns, hopOf, membersAt } from '../../cost-model/step/mesh-order.js';
+import { groupRuns, hopOf } from '../../cost-model/step/mesh-order.js';
 import { AXIS_ORDER } from '../../sharding-propagation/mesh.js';
 
 /** Where groups lie under one order. */
@@ -23,7 +24,9 @@ export function meshOrders(degrees: Degrees, cluster: Cluster): readonly OrderPl
   const known = new Map<string, Placed>();
   for (const order of ordersOf(degrees, cluster)) {
     const placed = placesOf(order, degrees, cluster);
-    const key = JSON.stringify(Object.values(placed.places));
+    const key = Object.values(placed.places)
+      .map((place) => place.key)
+      .join(' ');
     if (!known.has(key)) known.set(key, placed);
   }
   const all = [...known.values()];
@@ -32,7 +35,7 @@ export function meshOrders(degrees: Degrees, cluster: Cluster): readonly OrderPl
     .filter((one, index) => !all.some((other, at) => at !== index && beats(other, one, at < index, cluster)))
     .map(({ order, places }) => ({
       order,
-      isSameInside: INSIDE.every((group) => alike(places[group], usual[group])),
+      isSameInside: INSIDE.every((group) => places[group].key === usual[group].key),
       mayGain: {
         pp: !isAsFast('pp', usual, places, cluster),
         dp: !(isAsFast('dp', usual, places, cluster) && isAsFast('replicas', usual, places, cluster)),
@@ -52,7 +55,7 @@ export function insidePlaces(degrees: Degrees, cluster: Cluster, only?: MeshOrde
   const known = new Map<string, InsidePlaces>();
   for (const order of only ? [only] : ordersOf(degrees, cluster)) {
     const runs = groupRuns(degrees, order);
-    const places = INSIDE.map((group) => membersAt(runs[group], cluster.levels).join()).join(' ');
+    const places = INSIDE.map((group) => groupPlace(runs[group], cluster.levels).key).join(' ');
     if (!known.has(places)) known.set(places, { order, places });
   }
   return [...known.values()];
@@ -78,10 +81,6 @@ function permutations(axes: MeshOrder): readonly MeshOrder[] {
 
 const INSIDE = ['tp', 'sp', 'ep'] as const;
 
-function alike(a: GroupPlace, b: GroupPlace): boolean {
-  return a.every((members, level) => members === b[level]);
-}
-
 type Groups = Readonly<Record<'tp' | 'sp' | 'ep' | 'dp' | 'replicas' | 'pp', GroupPlace>>;
 
 interface Placed {
@@ -91,7 +90,7 @@ interface Placed {
 
 function placesOf(order: MeshOrder, degrees: Degrees, cluster: Cluster): Placed {
   const runs = groupRuns(degrees, order);
-  const at = (group: keyof Groups) => membersAt(runs[group], cluster.levels);
+  const at = (group: keyof Groups) => groupPlace(runs[group], cluster.levels);
   const places = { tp: at('tp'), sp: at('sp'), ep: at('ep'), dp: at('dp'), replicas: at('replicas') };
   return { order, places: { ...places, pp: degrees.pp === 1 ? at('pp') : hopOf(runs.pp, cluster) } };
 }
@@ -124,9 +123,9 @@ function isAsFast(group: keyof Groups, one: Groups, other: Groups, cluster: Clus
 /** Tokens on their way to experts: within nodes, and between them once for all experts of a node. */
 function tokensNeverSlower(one: GroupPlace, other: GroupPlace, cluster: Cluster): boolean {
   const within = cluster.perNode === 1 ? 0 : 1;
-  const nodes = (place: GroupPlace) => place.slice(within).reduce((product, members) => product * members, 1);
-  const part = (place: GroupPlace, isInside: boolean) =>
-    place.map((members, level) => (level < within === isInside ? members : 1));
+  const nodes = ({ members: all }: GroupPlace) => all.slice(within).reduce((product, members) => product * members, 1);
+  const part = ({ members: all }: GroupPlace, isInside: boolean) =>
+    evenPlace(all.map((members, level) => (level < within === isInside ? members : 1)));
   return (
     nodes(one) <= nodes(other) &&
     [true, false].every((side) => neverSlower('all-to-all', part(one, side), part(other, side), cluster))

@@ -3,9 +3,10 @@
  * the same places: however many stages and replicas there are, a micro-batch's own work is the same.
  */
 import type { Cluster } from '../../cost-model/cluster.js';
+import { groupPlace } from '../../cost-model/group-place.js';
 import type { StepConfiguration } from '../../cost-model/step/configuration.js';
 import { STEP_CONSTANTS } from '../../cost-model/step/constants.js';
-import { groupRuns, membersAt } from '../../cost-model/step/mesh-order.js';
+import { groupRuns } from '../../cost-model/step/mesh-order.js';
 import { type PartPhases, partPhases } from '../../cost-model/step/part-price.js';
 import { accumulatesApart } from '../../cost-model/step/phase-price.js';
 import type { ModelWork } from '../../cost-model/step/work.js';
@@ -19,7 +20,7 @@ export function phasesOfStep(workOf: (configuration: StepConfiguration) => Model
   return (configuration, cluster) => {
     const { degrees, meshOrder, microBatch, tpSequence } = configuration;
     const { tp, sp, ep } = groupRuns(degrees, meshOrder);
-    const places = [tp, sp, ep].map((runs) => membersAt(runs, cluster.levels).join());
+    const places = [tp, sp, ep].map((runs) => groupPlace(runs, cluster.levels).key);
     const key = `${degrees.tp} ${degrees.sp} ${degrees.ep} ${microBatch} ${tpSequence} ${accumulatesApart(configuration)} ${places.join(' ')}`;
     const own = known.get(cluster) ?? new Map<string, PartPhases>();
     known.set(cluster, own);

@@ -4,6 +4,7 @@
  */
 import type { Cluster } from '../../cost-model/cluster.js';
 import { collectiveSeconds } from '../../cost-model/collective-price.js';
+import { evenPlace, isEven } from '../../cost-model/group-place.js';
 import { nearerIsFaster } from '../../cost-model/place-dominance.js';
 import type { Degrees, MeshOrder, StepConfiguration } from '../../cost-model/step/configuration.js';
 import { STEP_CONSTANTS } from '../../cost-model/step/constants.js';
@@ -35,7 +36,7 @@ export function wholeBound(
   const isUsual = nearerIsFaster(cluster);
   const placesOf = (configuration: StepConfiguration): readonly InsidePlaces[] => {
     const { degrees, meshOrder } = configuration;
-    if (isUsual && degrees.ep === 1) return innermost(configuration, cluster);
+    if (isUsual && degrees.ep === 1 && liesEvenly(degrees, cluster)) return innermost(configuration, cluster);
     const ofDegrees = found.get(degrees) ?? new Map<MeshOrder | undefined, readonly InsidePlaces[]>();
     found.set(degrees, ofDegrees);
     const known = ofDegrees.get(meshOrder) ?? insidePlaces(degrees, cluster, meshOrder);
@@ -172,12 +173,10 @@ function alone(
 /** Seconds that an activation travels to the next stage, over the level where that is quickest. */
 function quickestHop(bytes: number, { levels, device }: Cluster): number {
   const hops = levels.map((_, index) =>
-    collectiveSeconds(
-      'permute',
-      bytes,
-      levels.map((_, level) => (level === index ? 2 : 1)),
-      { levels, device },
-    ),
+    collectiveSeconds('permute', bytes, evenPlace(levels.map((_, level) => (level === index ? 2 : 1))), {
+      levels,
+      device,
+    }),
   );
   return Math.min(...hops);
 }
@@ -217,6 +216,16 @@ function onHost({ held }: Alone, configuration: StepConfiguration, cluster: Clus
   const share = updatedOf({ dense: held.dense / pp, experts: held.experts / pp }, { ...configuration, zero: 1 });
   const out = gradientTransfer(share, Number.MAX_VALUE, configuration, cluster, STEP_CONSTANTS);
   return (hostUpdateSeconds(share, configuration, cluster, STEP_CONSTANTS) + out.exposed) * ROUNDING;
+}
+
+/** Whether no group of tp or sp straddles blocks of the cluster, whichever of them is inside: else further apart may be better. */
+function liesEvenly({ tp, sp }: Degrees, { levels }: Cluster): boolean {
+  return [
+    { stride: 1, ranks: tp },
+    { stride: tp, ranks: sp },
+    { stride: 1, ranks: sp },
+    { stride: sp, ranks: tp },
+  ].every((run) => isEven([run], levels));
 }
 
 /**

@@ -36,7 +36,7 @@ export function layer(width: number, tokens: number, tp: number): PartWork {
 
 export function model(layers: ModelWork['layers']): ModelWork {
   const outside = { ...NO_WORK, forward: layer(512, 1024, 1).forward, backward: layer(512, 1024, 1).backward };
-  return { first: NO_WORK, layers, last: outside, hidden: 1024, chosen: 1, boundary: 2 ** 20, tied: false };
+  return { first: NO_WORK, layers, last: outside, chosen: 1, boundary: 2 ** 20, tied: 0 };
 }
 
 export function configuration(tp: number, dp: number, also: Partial<StepConfiguration> = {}): StepConfiguration {

@@ -40,7 +40,7 @@ test('works that differ in more than amounts are not continued', (t) => {
   const [two, three] = [at(2), at(3)];
   const changed = (part: Partial<ModelWork>) => ({ ...three, work: { ...three.work, ...part } });
   t.is(workAt(4, two, changed({ first: { ...three.work.first, forward: [] } })), null);
-  t.is(workAt(4, two, changed({ tied: !three.work.tied })), null);
+  t.is(workAt(4, two, changed({ layers: [] })), null);
   t.is(workAt(4, at(1), two), null, "one sample needs no sum of the positions' gradients");
 });
 

@@ -5,8 +5,9 @@ import test from 'ava';
 import fc from 'fast-check';
 import { type SimulateOptions, simulate } from '../../../src/api/simulate.js';
 import { parseCluster } from '../../../src/cost-model/cluster.js';
+import { groupPlace } from '../../../src/cost-model/group-place.js';
 import type { MeshOrder } from '../../../src/cost-model/step/configuration.js';
-import { type GroupName, groupRuns, membersAt } from '../../../src/cost-model/step/mesh-order.js';
+import { type GroupName, groupRuns } from '../../../src/cost-model/step/mesh-order.js';
 import { groupsOn, makeMesh } from '../../../src/sharding-propagation/mesh.js';
 
 const AXES = ['pp', 'dp', 'sp', 'tp'] as const;
@@ -46,7 +47,7 @@ test('a group lies where its ranks do, in any order of the axes', (t) => {
       const levels = parseCluster(`${Math.ceil(devices / perNode) + 1}x${perNode}:a100-sxm-80`, undefined).levels;
       for (const [group, axes] of groups) {
         const expected = counted(degrees, order, axes, perNode);
-        const place = membersAt(runs[group], levels);
+        const { members: place } = groupPlace(runs[group], levels);
         t.deepEqual(place, [expected.inside, expected.across], `${group} ${order} ${JSON.stringify(degrees)}`);
       }
     }),
@@ -58,11 +59,11 @@ test('ep and the replicas of an expert make up dp · sp', (t) => {
     fc.property(asked, fc.constantFrom<number>(1, 2, 4, 8), ({ degrees, order, perNode }, ep) => {
       fc.pre((degrees.dp * degrees.sp) % ep === 0);
       const runs = groupRuns({ ...degrees, ep }, order);
-      const size = (group: GroupName) => runs[group].reduce((product, { ranks }) => product * ranks, 1);
+      const size = (group: GroupName) => runs[group].runs.reduce((product, { ranks }) => product * ranks, 1);
       t.is(size('ep'), ep);
       t.is(size('ep') * size('replicas'), size('dp'));
       const levels = parseCluster(`64x${perNode}:a100-sxm-80`, undefined).levels;
-      const [whole, inner] = [membersAt(runs.dp, levels), membersAt(runs.ep, levels)];
+      const [{ members: whole }, { members: inner }] = [groupPlace(runs.dp, levels), groupPlace(runs.ep, levels)];
       t.true((inner[1] ?? 1) <= (whole[1] ?? 1));
     }),
   );
@@ -73,9 +74,9 @@ test('levels of a described cluster: pairs in a node in a rack', (t) => {
   if (!level) return t.fail();
   const levels = ['pair', 'node', 'rack'].map((name, index) => ({ ...level, name, size: [2, 4, 2][index] ?? 1 }));
   const runs = groupRuns({ pp: 2, dp: 4, sp: 1, tp: 2, ep: 1 });
-  t.deepEqual(membersAt(runs.tp, levels), [2, 1, 1]);
-  t.deepEqual(membersAt(runs.dp, levels), [1, 4, 1]);
-  t.deepEqual(membersAt(runs.pp, levels), [1, 1, 2]);
+  t.deepEqual(groupPlace(runs.tp, levels).members, [2, 1, 1]);
+  t.deepEqual(groupPlace(runs.dp, levels).members, [1, 4, 1]);
+  t.deepEqual(groupPlace(runs.pp, levels).members, [1, 1, 2]);
 });
 
 const STEP: SimulateOptions = {

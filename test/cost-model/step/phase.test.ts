@@ -26,7 +26,7 @@ const gradient: MatmulWork = {
 };
 
 function phase(changes: Partial<StepConfiguration>, constants: StepConstants = STEP_CONSTANTS): PhaseTime {
-  return new PhasePricing(1024, 1, { ...trained(degrees), ...changes }, cluster, constants).phase([gradient]);
+  return new PhasePricing(1, { ...trained(degrees), ...changes }, cluster, constants).phase([gradient]);
 }
 
 test("a weight's gradient is read and added to its accumulator, except by products that do it and with ZeRO 3", (t) => {
@@ -59,7 +59,7 @@ test('experts that are multiplied one by one cost the host a launch each, those 
   const launched = (software: StepConfiguration['software'], ep: number) => {
     const own = trained(degrees);
     const configuration = { ...own, software, degrees: { ...own.degrees, ep } };
-    return Math.round(new PhasePricing(1024, 2, configuration, cluster, bound).phase([experts]).launch);
+    return Math.round(new PhasePricing(2, configuration, cluster, bound).phase([experts]).launch);
   };
   t.deepEqual(
     [1, 2, 8].map((ep) => launched('megatron-core', ep)),

@@ -52,6 +52,7 @@ function parts(layer: boolean, weights: number, experienced: boolean): fc.Arbitr
     .map(({ rows, columns, depth, elements, parameters, saved, repeated, products, heads, ...drawn }) => {
       const experts = drawn.hasExperts && layer && experienced;
       const product = { kind: 'matmul' as const, batch: experts ? EXPERTS : 1, experts, rows, columns, depth };
+      const routed = experts ? { routed: 1024 } : {};
       const moved = { kind: 'memory' as const, elements, repeated: repeated > 0, norm: false, loss: false };
       const exchange = { kind: 'exchange' as const, collective: 'all-reduce' as const, elements: drawn.exchanged };
       const exchanges = Array.from({ length: drawn.exchanges }, (_, index) => ({
@@ -66,14 +67,14 @@ function parts(layer: boolean, weights: number, experienced: boolean): fc.Arbitr
       const attentions = (backward: boolean) => (heads > 0 ? [attention(backward)] : []);
       return {
         forward: [
-          ...each.map((one) => ({ ...one, tokens: 'rows' as const })),
+          ...each.map((one) => ({ ...one, ...routed, tokens: 'rows' as const })),
           ...attentions(false),
           moved,
           ...exchanges,
         ],
         backward: [
           ...each.flatMap((one) => [
-            { ...one, tokens: 'rows' as const },
+            { ...one, ...routed, tokens: 'rows' as const },
             { ...one, rows: depth, depth: rows, tokens: 'depth' as const },
           ]),
           ...attentions(true),
@@ -104,7 +105,7 @@ const models = (classes: number, weights: number): fc.Arbitrary<ModelWork> =>
     })
     .map(({ first, last, layers, order, boundary, tied }) => {
       const used = layers.map((part, index) => ({ part, count: order.filter((own) => own === index).length }));
-      return { first, last, layers: used, order, boundary, tied, hidden: 1024, chosen: 2 };
+      return { first, last, layers: used, order, boundary, tied: tied ? first.parameters : 0, chosen: 2 };
     });
 
 /** The first so many layers of a model. */

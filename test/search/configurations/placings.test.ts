@@ -5,8 +5,9 @@
 import test from 'ava';
 import fc from 'fast-check';
 import { prepareStep, type StepSearchOptions, searchPrepared, searchStep } from '../../../src/api/search-step.js';
-import { parseCluster } from '../../../src/cost-model/cluster.js';
+import { type Cluster, parseCluster } from '../../../src/cost-model/cluster.js';
 import { type CollectiveKind, collectiveSeconds } from '../../../src/cost-model/collective-price.js';
+import { evenPlace, groupPlace } from '../../../src/cost-model/group-place.js';
 import { neverSlower } from '../../../src/cost-model/place-dominance.js';
 import type { StepConfiguration } from '../../../src/cost-model/step/configuration.js';
 import { STEP_CONSTANTS } from '../../../src/cost-model/step/constants.js';
@@ -25,6 +26,13 @@ test('the search finds what brute force over all orders and offload finds, on th
     taken.map((configuration) => configuration?.offload ?? 'none'),
     ['optimizer', 'none', 'none'],
   );
+});
+
+test('the search finds what brute force finds where groups straddle nodes', async (t) => {
+  const generate = 'gpt:layers=6,hidden=768,heads=12,seq=384,vocab=1024';
+  const options = { ...ORDERED_STEP, generate, globalBatch: 12, cluster: '3x4:a100-pcie-80' } as const;
+  await againstBruteForce(t, { ...options, schedule: '1f1b', zero: 1, pp: 1 }, [8e10]);
+  await againstBruteForce(t, { ...options, schedule: '1f1b', zero: 1, tp: 3 }, [8e10]);
 });
 
 /** So little work that the host's launches decide. */
@@ -93,7 +101,15 @@ test('brute force finds the same where layers take what was measured, however th
 
 test('a place that is never slower is not, for any kind and size', (t) => {
   const members = fc.constantFrom<number>(1, 2, 4, 8);
-  const place = fc.tuple(members, members);
+  const even = fc.tuple(members, members).map((counts) => () => evenPlace(counts));
+  // Of 192 ranks, most of which straddle nodes of eight.
+  const run = fc.record({ stride: fc.constantFrom(1, 2, 3, 4, 6, 8), ranks: fc.constantFrom(2, 3, 4, 6, 8, 12) });
+  const uneven = run.map(
+    (own) =>
+      ({ levels }: Cluster) =>
+        groupPlace({ runs: [own], devices: 192 }, levels),
+  );
+  const place = fc.oneof(even, uneven);
   const clusters = ['8x8:a100-sxm-80', '8x8:h100-sxm-80', '8x8:v100-sxm2-32', '8x8:mi300x-192', '8x8:tpu-v5e'].map(
     (text) => parseCluster(text, undefined),
   );
@@ -105,17 +121,18 @@ test('a place that is never slower is not, for any kind and size', (t) => {
       place,
       place,
       fc.array(fc.double({ min: 0, max: 10, noNaN: true }), { minLength: 6, maxLength: 6 }),
-      (cluster, kind, one, other, sizes) => {
+      (cluster, kind, first, second, sizes) => {
+        const [one, other] = [first(cluster), second(cluster)];
         if (!neverSlower(kind, one, other, cluster)) return;
         told++;
         for (const size of sizes) {
           const bytes = 10 ** size;
           const [a, b] = [one, other].map((own) => collectiveSeconds(kind, bytes, own, cluster));
-          t.true((a ?? 0) <= (b ?? 0) * (1 + 1e-12), `${cluster.device.id} ${kind} ${one} ${other} ${bytes}`);
+          t.true((a ?? 0) <= (b ?? 0) * (1 + 1e-12), `${cluster.device.id} ${kind} ${one.key} ${other.key} ${bytes}`);
         }
       },
     ),
-    { numRuns: 400 },
+    { numRuns: 800 },
   );
   t.true(told > 100, `${told}`);
 });

@@ -40,8 +40,7 @@ const model = (first: number, heavy: number, light: number): ModelWork => ({
   ],
   order: [0, 1, 1, 1, 1, 1, 1, 1],
   boundary: 1,
-  tied: false,
-  hidden: 8192,
+  tied: 0,
   chosen: 1,
 });
 
@@ -67,7 +66,7 @@ test('experts whose ranks have links to each other are the faster the more there
   const cluster = parseCluster('1x4:v100-sxm2-32', undefined);
   const own = model(8192, 8192, 8192);
   const experts = own.layers.map(({ count, part }) => {
-    const forward = part.forward.map((work) => ({ ...work, batch: 4, experts: true }));
+    const forward = part.forward.map((work) => ({ ...work, batch: 4, experts: true, routed: 8192 }));
     return { count, part: { ...part, forward } };
   });
   const configuration: StepConfiguration = {

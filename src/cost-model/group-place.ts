@@ -1,0 +1,199 @@
+/**
+ * @file Where the groups of a collective lie on a cluster. Ranks are numbered consecutively in a node, nodes in a rack. Where a
+ * group's size divides the nodes all groups of an axis lie alike. Where it does not, some straddle nodes and some do not, and the
+ * slowest counts, since what follows waits for all of them:
+ *
+ *     tp 6 on nodes of 8     0–5 in one node, 6–11 two devices in one and four in the next
+ */
+import type { Mesh, SubAxis } from '../sharding-propagation/mesh.js';
+import { deviceCount, subAxes } from '../sharding-propagation/mesh.js';
+import type { Cluster } from './cluster.js';
+import type { Level } from './levels.js';
+
+/** How a group lies. Made by `evenPlace` and `groupPlace`. */
+export interface GroupPlace {
+  readonly ranks: number;
+  /** At each level of the cluster, innermost first: the most members in one block of it. */
+  readonly members: readonly number[];
+  /** At each level: the fewest of its ranks inside one member, over whose cards it sends side by side. */
+  readonly cards: readonly number[];
+  /** Where groups of the same axes lie otherwise; this one reaches furthest. */
+  readonly others: readonly GroupPlace[];
+  /** Equal for equal places. */
+  readonly key: string;
+}
+
+/** `ranks` members, each `stride` ranks from the next. */
+export interface Run {
+  readonly stride: number;
+  readonly ranks: number;
+}
+
+/** A group as runs of runs, innermost first, of which none follows on another; the other groups of its kind lie beside it. */
+export interface GroupRuns {
+  readonly runs: readonly Run[];
+  /** Ranks of all groups together. */
+  readonly devices: number;
+}
+
+/** The place of a group with so many members at each level, innermost first, in blocks that are all alike. */
+export function evenPlace(members: readonly number[]): GroupPlace {
+  let ranks = 1;
+  const cards = members.map((count) => {
+    const inside = ranks;
+    ranks *= count;
+    return inside;
+  });
+  return place(ranks, members, cards);
+}
+
+/** Where the groups over `axes` are. */
+export function placeGroup(mesh: Mesh, axes: readonly SubAxis[], { levels }: Pick<Cluster, 'levels'>): GroupPlace {
+  const runs: Run[] = [];
+  let stride = 1;
+  for (const { name, size } of [...subAxes(mesh)].reverse()) {
+    if (axes.includes(name)) runs.push({ stride, ranks: size });
+    stride *= size;
+  }
+  return groupPlace({ runs: joined(runs), devices: deviceCount(mesh) }, levels);
+}
+
+/**
+ * The innermost level whose blocks no group over a sub-axis straddles; `isEven` is false where that is the outermost level because
+ * the sub-axis straddles blocks of all others.
+ */
+export function levelOfAxis(
+  mesh: Mesh,
+  axis: SubAxis,
+  { levels }: Pick<Cluster, 'levels'>,
+): { readonly level: number; readonly isEven: boolean } {
+  let reach = 1;
+  let own = 1;
+  for (const { name, size } of [...subAxes(mesh)].reverse()) {
+    reach *= size;
+    own = size;
+    if (name === axis) break;
+  }
+  const level = blocksOf(levels).findIndex((block) => block % reach === 0);
+  const run: Run = { stride: reach / own, ranks: own };
+  return { level: level === -1 ? levels.length - 1 : level, isEven: isEven([run], levels) };
+}
+
+/** A search asks for the same few again and again. */
+const KNOWN = new WeakMap<readonly Level[], Map<string, GroupPlace>>();
+
+/** Where the groups lie whose members are so many ranks apart. */
+export function groupPlace({ runs, devices }: GroupRuns, levels: readonly Level[]): GroupPlace {
+  const known = KNOWN.get(levels) ?? new Map<string, GroupPlace>();
+  KNOWN.set(levels, known);
+  const even = isEven(runs, levels);
+  const key = runs.map(({ stride, ranks }) => `${stride} ${ranks}`).join() + (even ? '' : ` of ${devices}`);
+  const found = known.get(key) ?? (even ? evenRuns(runs, levels) : unevenRuns(runs, devices, levels));
+  known.set(key, found);
+  return found;
+}
+
+/** Runs that follow on one another are one; runs of one rank are none. */
+export function joined(runs: readonly Run[]): readonly Run[] {
+  const result: Run[] = [];
+  for (const run of runs.filter(({ ranks }) => ranks > 1).sort((a, b) => a.stride - b.stride)) {
+    const before = result.at(-1);
+    if (before && before.stride * before.ranks === run.stride)
+      result[result.length - 1] = { stride: before.stride, ranks: before.ranks * run.ranks };
+    else result.push(run);
+  }
+  return result;
+}
+
+/** Devices of a block of each level. */
+function blocksOf(levels: readonly Level[]): readonly number[] {
+  let block = 1;
+  return levels.map(({ size }) => {
+    block *= size;
+    return block;
+  });
+}
+
+/** Whether every block holds as much of each run as any other that holds some of it: then all groups lie alike. */
+export function isEven(runs: readonly Run[], levels: readonly Level[]): boolean {
+  return blocksOf(levels)
+    .slice(0, -1)
+    .every((block) =>
+      runs.every(({ stride, ranks }) => {
+        const reach = stride * ranks;
+        return block % reach === 0 || stride % block === 0 || (block % stride === 0 && reach % block === 0);
+      }),
+    );
+}
+
+function evenRuns(runs: readonly Run[], levels: readonly Level[]): GroupPlace {
+  let placed = 1;
+  const blocks = blocksOf(levels);
+  return evenPlace(
+    blocks.map((block, index) => {
+      const inside = runs.reduce((product, { stride, ranks }) => {
+        const room = index === blocks.length - 1 ? ranks : Math.max(1, Math.min(ranks, block / stride));
+        return product * room;
+      }, 1);
+      const members = inside / placed;
+      placed = inside;
+      return members;
+    }),
+  );
+}
+
+/** Every group written out, as far as they differ: what lies in blocks repeats where both a block and a run of groups begin. */
+function unevenRuns(runs: readonly Run[], devices: number, levels: readonly Level[]): GroupPlace {
+  const reach = Math.max(...runs.map(({ stride, ranks }) => stride * ranks));
+  const block = blocksOf(levels).at(-2) ?? 1;
+  const bases = Math.min(devices, (reach / greatestCommonDivisor(reach, block)) * block);
+  const places = new Map<string, GroupPlace>();
+  for (let base = 0; base < bases; base++) {
+    if (runs.some(({ stride, ranks }) => Math.floor(base / stride) % ranks !== 0)) continue;
+    const own = writtenOut(runs, base, levels);
+    places.set(own.key, own);
+  }
+  const [first, ...others] = [...places.values()].sort(furthestFirst);
+  if (!first) throw new Error('a group without ranks');
+  return { ...first, others, key: [...places.keys()].sort().join(';') };
+}
+
+function writtenOut(runs: readonly Run[], base: number, levels: readonly Level[]): GroupPlace {
+  const group = runs.reduce<readonly number[]>(
+    (ranks, run) => ranks.flatMap((rank) => Array.from({ length: run.ranks }, (_, index) => rank + index * run.stride)),
+    [base],
+  );
+  // Ranks of the group in each member of a level, by the member's number.
+  let inside = new Map(group.map((rank) => [rank, 1]));
+  const members: number[] = [];
+  const cards: number[] = [];
+  for (const { size } of levels) {
+    const blocks = new Map<number, { members: number; ranks: number }>();
+    for (const [member, ranks] of inside) {
+      const block = blocks.get(Math.floor(member / size)) ?? { members: 0, ranks: 0 };
+      blocks.set(Math.floor(member / size), { members: block.members + 1, ranks: block.ranks + ranks });
+    }
+    members.push(Math.max(...[...blocks.values()].map((block) => block.members)));
+    cards.push(Math.min(...inside.values()));
+    inside = new Map([...blocks].map(([number, { ranks }]) => [number, ranks]));
+  }
+  return place(group.length, members, cards);
+}
+
+/** More blocks of the outermost level first; then fewer cards to reach them. */
+function furthestFirst(one: GroupPlace, other: GroupPlace): number {
+  for (let level = one.members.length - 1; level >= 0; level--) {
+    const more = (other.members[level] ?? 1) - (one.members[level] ?? 1);
+    const fewer = (one.cards[level] ?? 1) - (other.cards[level] ?? 1);
+    if (more !== 0 || fewer !== 0) return more || fewer;
+  }
+  return 0;
+}
+
+function place(ranks: number, members: readonly number[], cards: readonly number[]): GroupPlace {
+  return { ranks, members, cards, others: [], key: `${ranks}:${members}:${cards}` };
+}
+
+export function greatestCommonDivisor(a: number, b: number): number {
+  return b === 0 ? a : greatestCommonDivisor(b, a % b);
+}

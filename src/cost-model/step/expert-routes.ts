@@ -1,0 +1,131 @@
+/**
+ * @file How tokens come to their experts and leave them, read off the graph. A product with a weight per expert, [experts, depth,
+ * columns], whose operand no other such product made receives tokens; one whose result no other reads sends them back. Products
+ * between them, and a second one of the same operand (a gate beside its values), move nothing:
+ *
+ *     tokens [t, h] ─Gather→ [e, r, h] ─up, gate→ [e, r, f] ─down→ [e, r, h] ─Scatter→ [t, h]       e · r / t experts per token
+ */
+import type { GraphIndex } from '../../ir/blocks/matching.js';
+import { isFloating } from '../../ir/dtype.js';
+import { elementCount, type Graph, type Node, typeOf } from '../../ir/graph.js';
+import { entryOf } from '../../ir/ops/index.js';
+
+export interface ExpertRoutes {
+  /** By group of a product: elements of each of its rows that come from other ranks, and that go to them. */
+  readonly routed: ReadonlyMap<string, number>;
+  /** Groups that score experts for each token, and that work on what their products give. */
+  readonly around: ReadonlySet<string>;
+  /** Experts per token; 1 without experts. */
+  readonly chosen: number;
+}
+
+/** Routes of every product with a weight per expert in an unsharded graph. */
+export function expertRoutes(index: GraphIndex): ExpertRoutes {
+  const { graph } = index;
+  const products = graph.nodes.filter((node) => node.phase === 'forward' && stackOf(graph, node) !== null);
+  const routed = new Map<string, number>();
+  const around = new Set<string>();
+  if (products.length === 0) return { routed, around, chosen: 1 };
+  const known = new Set(products);
+  const received = new Set<string>();
+  let chosen = 1;
+  for (const node of products) {
+    const [data, result] = [stackOf(graph, node)?.data, node.outputs[0]];
+    if (!data || !result) continue;
+    const shape = typeOf(graph, result).shape;
+    const rows = elementCount(shape.slice(0, -1));
+    const isOfStack = (name: string) => {
+      const own = typeOf(graph, name).shape;
+      return own.length === shape.length && own.slice(0, -1).every((size, axis) => size === shape[axis]);
+    };
+    let width = 0;
+    const origin = originOf(data, index, known, isOfStack);
+    if (origin !== null && !received.has(origin)) {
+      received.add(origin);
+      width += lastOf(graph, data);
+      chosen = Math.max(chosen, rows / tokensOf(origin, index));
+    }
+    const after = workedOn(result, index, known, isOfStack);
+    if (!after.isInside) width += lastOf(graph, result);
+    for (const group of after.groups) around.add(group);
+    routed.set(node.group, width);
+  }
+  const counts = new Set(products.map((node) => stackOf(graph, node)?.count));
+  for (const node of graph.nodes) if (isRouter(node, graph, counts)) around.add(node.group);
+  return { routed, around, chosen };
+}
+
+/** The operand beside a weight per expert; null where a node is no such product. */
+function stackOf(graph: Graph, node: Node): { readonly data: string; readonly count: number } | null {
+  if (entryOf(node.op, node.domain)?.family !== 'contraction') return null;
+  const [data, weight] = node.inputs;
+  const stacked = graph.weights.get(weight ?? '')?.shape ?? [];
+  const [count = 1] = stacked;
+  return data && stacked.length === 3 && count > 1 ? { data, count } : null;
+}
+
+/** Whether a product gives a score for each of so many experts. */
+function isRouter({ phase, op, domain, inputs, outputs }: Node, graph: Graph, counts: ReadonlySet<unknown>): boolean {
+  const [result] = outputs;
+  if (phase !== 'forward' || !result || entryOf(op, domain)?.family !== 'contraction') return false;
+  const weight = graph.weights.get(inputs[1] ?? '');
+  return weight?.shape.length === 2 && counts.has(lastOf(graph, result));
+}
+
+/** What tokens are in when they arrive, as far back as each expert has its own; null where another product made it. */
+function originOf(
+  data: string,
+  { makers }: GraphIndex,
+  products: ReadonlySet<Node>,
+  isOfStack: (name: string) => boolean,
+): string | null {
+  let origin = data;
+  const seen = new Set([data]);
+  for (const tensor of seen) {
+    const maker = makers.get(tensor);
+    if (maker && products.has(maker)) return null;
+    const before = (maker?.inputs ?? []).filter((name): name is string => name !== null && isOfStack(name));
+    if (before.length === 0) origin = tensor;
+    for (const name of before) seen.add(name);
+  }
+  return origin;
+}
+
+/** Groups that work on what an expert's product gives while each expert has its own, and whether another product is among them. */
+function workedOn(
+  result: string,
+  { readers }: GraphIndex,
+  products: ReadonlySet<Node>,
+  isOfStack: (name: string) => boolean,
+): { readonly groups: readonly string[]; readonly isInside: boolean } {
+  const groups: string[] = [];
+  let isInside = false;
+  const seen = new Set([result]);
+  for (const tensor of seen)
+    for (const reader of readers.get(tensor) ?? []) {
+      if (reader.phase !== 'forward') continue;
+      isInside ||= products.has(reader);
+      const given = reader.outputs.filter((output): output is string => output !== null && isOfStack(output));
+      if (given.length === 0 || products.has(reader)) continue;
+      groups.push(reader.group);
+      for (const output of given) seen.add(output);
+    }
+  return { groups, isInside };
+}
+
+/** Tokens that experts choose from, or that choose experts: rows of what `origin` was looked up in. */
+function tokensOf(origin: string, index: GraphIndex): number {
+  const { graph, makers } = index;
+  const width = lastOf(graph, origin);
+  const rowsOf = (name: string) => elementCount(typeOf(graph, name).shape) / width;
+  const maker = makers.get(origin);
+  const source = maker?.inputs.find(
+    (name) => name !== null && isFloating(typeOf(graph, name).dtype) && lastOf(graph, name) === width,
+  );
+  if (!maker || !source) return rowsOf(origin);
+  return entryOf(maker.op, maker.domain)?.isView === true ? tokensOf(source, index) : rowsOf(source);
+}
+
+function lastOf(graph: Graph, tensor: string): number {
+  return typeOf(graph, tensor).shape.at(-1) ?? 1;
+}
