@@ -3,8 +3,7 @@
  * alone and with data and tensor parallelism; tied tables, labels on the last stage and several chunks included.
  */
 import test from 'ava';
-import { numbersOf } from '../../src/ir/ops/constants.js';
-import { type Pipeline, type Trained, train, trainingStep } from './staged-training.js';
+import { difference, type Pipeline, train, trainingStep, worstDifference } from './staged-training.js';
 
 /** Relative to the largest element of a tensor. */
 const TOLERANCE = 1e-5;
@@ -28,8 +27,8 @@ for (const [model, pipeline] of CASES) {
     const alone = await train(step, STEPS);
     const staged = await train(step, STEPS, pipeline);
     t.is(staged.program.stages.length, pipeline.stages);
-    t.log(`worst ${worst(alone, staged).toExponential(1)}`);
-    t.true(worst(alone, staged) <= TOLERANCE);
+    t.log(`worst ${worstDifference(alone, staged).toExponential(1)}`);
+    t.true(worstDifference(alone, staged) <= TOLERANCE);
   });
 }
 
@@ -53,24 +52,3 @@ test.serial('schedules of one plan give the same bits', async (t) => {
     t.deepEqual(other.state, first?.state);
   }
 });
-
-/** The largest difference of a loss, or of an element of any state, as a share of the largest element beside it. */
-function worst(alone: Trained, staged: Trained): number {
-  const names = Object.keys(alone.state);
-  if (names.length === 0 || names.some((name) => !staged.state[name])) return Number.POSITIVE_INFINITY;
-  const pairs = names.map((name) => [values(alone, name), values(staged, name)] as const);
-  return Math.max(
-    ...[[alone.losses, staged.losses] as const, ...pairs].map(([wanted, got]) => difference(wanted, got)),
-  );
-}
-
-function values({ state }: Trained, name: string): readonly number[] {
-  const tensor = state[name];
-  return tensor ? numbersOf(tensor).map(Number) : [];
-}
-
-function difference(wanted: readonly number[], got: readonly number[]): number {
-  const scale = wanted.reduce((most, value) => Math.max(most, Math.abs(value)), Number.MIN_VALUE);
-  const most = wanted.reduce((sum, value, index) => Math.max(sum, Math.abs(value - (got[index] ?? Number.NaN))), 0);
-  return wanted.length === got.length ? most / scale : Number.POSITIVE_INFINITY;
-}

@@ -14,6 +14,7 @@ import { parseCluster } from '../../src/cost-model/cluster.js';
 import { stepPrice } from '../../src/cost-model/price.js';
 import { redistributionBound } from '../../src/cost-model/redistribution-bound.js';
 import type { Graph } from '../../src/ir/graph.js';
+import { numbersOf } from '../../src/ir/ops/constants.js';
 import { checkSharded } from '../../src/partition/check.js';
 import { accumulatedApart, type StagePlace } from '../../src/partition/cut-stages.js';
 import { type LoweredStage, lowerStages } from '../../src/partition/lower-stages.js';
@@ -139,4 +140,26 @@ function ofWholeBatch(graph: Graph): Graph {
     }),
   );
   return { ...graph, tensors, inputs: graph.inputs.filter((name) => name !== microBatches.index) };
+}
+
+/** The largest difference of a loss, or of an element of any state, as a share of the largest element beside it. */
+export function worstDifference(alone: Trained, staged: Trained): number {
+  const names = Object.keys(alone.state);
+  if (names.length === 0 || names.some((name) => !staged.state[name])) return Number.POSITIVE_INFINITY;
+  const pairs = names.map((name) => [values(alone, name), values(staged, name)] as const);
+  return Math.max(
+    ...[[alone.losses, staged.losses] as const, ...pairs].map(([wanted, got]) => difference(wanted, got)),
+  );
+}
+
+function values({ state }: Trained, name: string): readonly number[] {
+  const tensor = state[name];
+  return tensor ? numbersOf(tensor).map(Number) : [];
+}
+
+/** The largest difference of two lists, as a share of the largest value that is wanted. */
+export function difference(wanted: readonly number[], got: readonly number[]): number {
+  const scale = wanted.reduce((most, value) => Math.max(most, Math.abs(value)), Number.MIN_VALUE);
+  const most = wanted.reduce((sum, value, index) => Math.max(sum, Math.abs(value - (got[index] ?? Number.NaN))), 0);
+  return wanted.length === got.length ? most / scale : Number.POSITIVE_INFINITY;
 }
