@@ -44,10 +44,9 @@ export const verifyCommand: Command<VerifyFlags> = {
     },
   ],
   examples: [
-    { line: 'autopar verify llama-tiny.autopar', says: 'every output, on random inputs' },
     {
-      line: 'autopar verify trained.autopar',
-      says: 'of a program that trains: loss, gradients and state of two steps',
+      line: 'autopar verify llama-tiny.autopar',
+      says: 'every output on random inputs; of training loss, gradients and state of two steps',
     },
     {
       line: 'autopar verify gpt.autopar --model models/gpt-tiny.onnx --tensors',
