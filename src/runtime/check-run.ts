@@ -12,19 +12,20 @@ export function checkSupport(program: Program, backend: BackendTraits): void {
   const hint =
     'choose a backend that has it; a recipe of training (--precision) runs here when it is compiled without --cluster';
   for (const stage of program.stages) {
+    // Inside of a segment a dtype may come and go, as where 16 bit are rounded to; a tensor that leaves one may not.
+    const tensors = [...Object.entries(stage.tensors), ...Object.entries(stage.weights)];
+    const [tensor, type] = tensors.find(([, { dtype }]) => lacks(dtype)) ?? [];
+    if (tensor === undefined) continue;
     const nodes = Object.values(stage.segments).flatMap((segment) => segment.nodes ?? []);
     const node = nodes.find(({ dtypes }) => dtypes.some(lacks));
     if (node) throw withoutKernel(`backend ${backend.name}`, node, `${node.dtypes.find(lacks)}: ${backend.why}`, hint);
-    const tensors = [...Object.entries(stage.tensors), ...Object.entries(stage.weights)];
-    const [tensor, type] = tensors.find(([, { dtype }]) => lacks(dtype)) ?? [];
-    if (tensor !== undefined)
-      throw new AutoparError(
-        'unsupported-operator',
-        'backendAbsent',
-        `backend ${backend.name} cannot run this program: tensor ${tensor} is ${type?.dtype}, and ${backend.why}`,
-        { tensor },
-        hint,
-      );
+    throw new AutoparError(
+      'unsupported-operator',
+      'backendAbsent',
+      `backend ${backend.name} cannot run this program: tensor ${tensor} is ${type?.dtype}, and ${backend.why}`,
+      { tensor },
+      hint,
+    );
   }
 }
 
