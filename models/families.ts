@@ -179,6 +179,15 @@ const FAMILIES: Readonly<Record<FamilyName, Family>> = {
   swin: {
     says: 'Swin transformer: attention in windows that shift, half the patches from stage to stage',
     keys: { layers: 12, width: 96, heads: 3, window: 7, image: 224, patch: 4, channels: 3, classes: 1000 },
+    problem: (values) => {
+      const side = of(values, 'image', 224) / of(values, 'patch', 4);
+      const masked = (side * Math.min(side, of(values, 'window', 7))) ** 2;
+      if (masked <= MOST_CONSTANTS) return null;
+      return {
+        message: `windows of this image have masks of ${masked.toExponential(1)} numbers, more than ${MOST_CONSTANTS}`,
+        hint: 'give a smaller image or window, or larger patches',
+      };
+    },
     build: (values, batch) =>
       swin({
         batch,
@@ -256,7 +265,7 @@ function readValues(text: string, rest: string, keys: readonly string[]): Values
     const value = Number(written);
     const share = key === 'dropout';
     const least = MAY_BE_NONE.has(key) || SWITCHES.has(key) ? 0 : 1;
-    const most = SWITCHES.has(key) ? 1 : LARGEST;
+    const most = SWITCHES.has(key) ? 1 : DEPTHS.has(key) ? DEEPEST : LARGEST;
     const good = share ? value >= 0 && value < 1 : Number.isSafeInteger(value) && value >= least && value <= most;
     if (written === '' || !good)
       throw usage(
@@ -270,6 +279,15 @@ function readValues(text: string, rest: string, keys: readonly string[]): Values
 }
 
 const LARGEST = 2 ** 31;
+
+/** Numbers that a graph holds itself, weights apart: a table of them is made in memory. */
+const MOST_CONSTANTS = 2 ** 24;
+
+/** Keys that say how many operators there are, and not only how large their tensors are. */
+const DEPTHS: ReadonlySet<string> = new Set(['layers', 'levels']);
+
+/** Four times the deepest transformers that were trained: a graph that a machine's memory holds. */
+const DEEPEST = 4096;
 
 /** Keys whose 0 leaves something out. */
 const MAY_BE_NONE: ReadonlySet<string> = new Set(['shared', 'dense', 'latent', 'window', 'clamp']);
@@ -402,7 +420,12 @@ function hybrid(values: Values): Omit<LanguageModelSizes, 'batch'> {
 function hybridProblem(values: Values): Problem | null {
   const { stateSpace, sequence } = hybrid(values);
   if (!stateSpace) return null;
-  const { heads, groups, chunk } = stateSpace;
+  const { heads, headWidth, groups, chunk } = stateSpace;
+  if (heads * headWidth > MOST_CONSTANTS)
+    return {
+      message: `${heads} state heads of ${headWidth} features are more than ${MOST_CONSTANTS}`,
+      hint: 'give smaller state_heads or state_width',
+    };
   if (heads % groups !== 0)
     return {
       message: `${heads} state heads do not share ${groups} groups`,

@@ -147,6 +147,9 @@ function digest(costs: readonly number[]): number {
   return hash >>> 0;
 }
 
+/** Bytes of JSON that a file may have or inflate to: a text can be no longer. */
+const LONGEST = 2 ** 29 - 2 ** 20;
+
 function parse(file: string): unknown {
   let bytes: Buffer;
   try {
@@ -162,7 +165,9 @@ function parse(file: string): unknown {
   }
   let text = '';
   try {
-    text = (bytes[0] === 0x1f && bytes[1] === 0x8b ? gunzipSync(bytes) : bytes).toString('utf8');
+    text = (bytes[0] === 0x1f && bytes[1] === 0x8b ? gunzipSync(bytes, { maxOutputLength: LONGEST }) : bytes).toString(
+      'utf8',
+    );
     // Some editors begin a file with a mark of byte order.
     return JSON.parse(text.replace(/^\uFEFF/, ''));
   } catch (error) {

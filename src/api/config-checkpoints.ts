@@ -2,13 +2,10 @@
  * @file The strategy checkpoints that a configuration names: strategy_ckpt_load_file is read as pins before planning,
  * strategy_ckpt_save_file is written from the plan. Both are MindSpore's, by their names JSON or protobuf.
  */
-import { mkdtemp, rm } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
-import path from 'node:path';
 import { AutoparError } from '../ir/error.js';
-import { type Annotations, readAnnotations } from './annotations.js';
+import { type Annotations, annotationsOf } from './annotations.js';
 import type { ParallelConfig } from './parallel-config/parallel-config.js';
-import { convertStrategy } from './strategy.js';
+import { convertStrategy, strategyPins } from './strategy.js';
 import type { ModelOptions } from './strategy-files.js';
 
 /**
@@ -30,15 +27,9 @@ export async function loadedPins(
       { ...(config.file === null ? {} : { file: config.file }) },
       'turn the checkpoint into annotations with autopar strategy import, and edit those',
     );
-  const folder = await mkdtemp(path.join(tmpdir(), 'autopar-pins-'));
-  try {
-    const output = path.join(folder, 'pins.yaml');
-    const { dataParallel: dp, modelParallel: tp } = config;
-    await convertStrategy({ ...model, from, output, to: 'annotations', degrees: { dp, tp } });
-    return { ...(await readAnnotations(output)), file: from };
-  } finally {
-    await rm(folder, { recursive: true, force: true });
-  }
+  const { dataParallel: dp, modelParallel: tp } = config;
+  const pins = await strategyPins({ ...model, from, degrees: { dp, tp } });
+  return { ...annotationsOf(pins), file: from };
 }
 
 /** Writes the checkpoint that the configuration asks for; returns its file, or null where it asks for none. */

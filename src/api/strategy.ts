@@ -75,6 +75,11 @@ export async function convertStrategy(options: ConvertOptions): Promise<Converte
   return { from: read.form, to, output: options.output, notes };
 }
 
+/** The pins that `convertStrategy` writes as annotations. @throws AutoparError as it does */
+export async function strategyPins(options: Omit<ConvertOptions, 'output' | 'to'>): Promise<AnnotationRecord> {
+  return (await pinsOf(await readStrategy(options.from), options)).pins;
+}
+
 /**
  * Merges the files of a pipeline's stages into one, protobuf or JSON as its name ends.
  * @throws AutoparError `strategy-conflict`, `strategy-mismatch` (input) naming what the files disagree on
@@ -156,9 +161,14 @@ export async function holdsPlan(file: string): Promise<boolean> {
 
 /** Writes `read` as `to`. @returns what the form cannot say */
 async function write(read: StrategyFile, to: StrategyForm, options: ConvertOptions): Promise<readonly string[]> {
+  if (to === 'annotations') {
+    const { pins, notes } = await pinsOf(read, options);
+    await writeAnnotations(pins, read.file, options.output);
+    return notes;
+  }
   const plan = options.pinsOnly ? null : planOfFile(read);
   if (plan) return writePlan(read, plan, to, options);
-  if (read.form === 'onnx' || to === 'annotations') return writePins(read, to, options);
+  if (read.form === 'onnx') throw cannotConvert(read.file, to, 'the model holds no plan of autopar’s');
   if (read.form === 'plan') throw new Error('a plan was read without one');
   if (to === 'mindspore' || to === 'mindspore-json')
     return writeDocument({ document: read.document, notes: [] }, to, options.output);
@@ -177,40 +187,47 @@ async function writePlan(
     await writeFileAtomic(output, planToJson(plan));
     return [];
   }
-  const imported = await modelOfPlan(read, plan, options);
-  checkCheckpoint(plan, imported, devices, read.file);
-  const placed = placePlan(plan, imported.graph);
-  if (read.form === 'onnx') checkNotEdited(editedNodes(read.model, placed), read.file);
+  const { imported, placed } = await placedIn(read, plan, options);
   if (to === 'plan') await writeFileAtomic(output, planToJson(plan));
   else if (to === 'onnx') return writeAnnotated(imported.file, output, plan, placed, await trainingOfPlan(read));
-  else if (to === 'annotations') await writeAnnotations(planPins(imported.graph, placed), read.file, output);
   else return writeDocument(mindSporeStrategy(imported.graph, placed, checkedStage(plan, options.stage)), to, output);
   return [];
 }
 
-async function writePins(read: StrategyFile, to: StrategyForm, options: ConvertOptions): Promise<readonly string[]> {
-  if (to !== 'annotations') {
-    const why = read.form === 'onnx' ? 'the model holds no plan of autopar’s' : 'it holds only a part of a plan';
-    throw cannotConvert(read.file, to, why);
+/** The model of a plan, and the plan on its operators, where the two fit. */
+async function placedIn(read: StrategyFile, plan: Plan, options: Omit<ConvertOptions, 'output'>) {
+  const imported = await modelOfPlan(read, plan, options);
+  checkCheckpoint(plan, imported, options.devices, read.file);
+  const placed = placePlan(plan, imported.graph);
+  if (read.form === 'onnx') checkNotEdited(editedNodes(read.model, placed), read.file);
+  return { imported, placed };
+}
+
+/** What a checkpoint says, as pins, and what the model has no place for. */
+async function pinsOf(
+  read: StrategyFile,
+  options: Omit<ConvertOptions, 'output'>,
+): Promise<{ readonly pins: AnnotationRecord; readonly notes: readonly string[] }> {
+  const { configuration, degrees, devices } = options;
+  const plan = options.pinsOnly ? null : planOfFile(read);
+  if (plan) {
+    checkCheckpoint(plan, plan.model, devices, read.file);
+    const { imported, placed } = await placedIn(read, plan, options);
+    return { pins: planPins(imported.graph, placed), notes: [] };
   }
-  const { configuration, degrees, output, devices } = options;
   if (read.form === 'onnx') {
     const { graph } = await namedModel(read.file, { ...options, model: options.model ?? read.file });
-    const { pins, notes } = annotationPins(read.model, graph, {
+    return annotationPins(read.model, graph, {
       file: read.file,
       ...(configuration === undefined ? {} : { configuration }),
       ...ownMesh(read.plan, configuration, degrees),
       ...(devices === undefined ? {} : { devices }),
     });
-    await writeAnnotations(pins, read.file, output);
-    return notes;
   }
   if (read.form === 'plan') throw new Error('a plan was read without one');
   const { graph } = await namedModel(read.file, options);
   const mesh = meshOf({ ...likelyDegrees(read.document, devices), ...degrees });
-  const { pins, notes } = mindSporePins(read.document, graph, { mesh, file: read.file, devices });
-  await writeAnnotations(pins, read.file, output);
-  return notes;
+  return mindSporePins(read.document, graph, { mesh, file: read.file, devices });
 }
 
 async function writeAnnotations(pins: AnnotationRecord, from: string, output: string): Promise<void> {

@@ -30,7 +30,7 @@ export const runCommand: Command<RunFlags> = {
     },
     { flags: '--seed <n>', says: 'seed of random inputs (default: 0)', parse: wholeNumber('--seed', 0) },
     { flags: '--outputs <file.npz>', says: 'write the outputs' },
-    { flags: '--steps <n>', says: 'how often to run (default: 1)', parse: wholeNumber('--steps', 1) },
+    { flags: '--steps <n>', says: 'how often to run (default: 1)', parse: wholeNumber('--steps', 1, 1e6) },
     { flags: '--backend <cpu>', says: 'what computes on a rank (default: cpu)', parse: oneOf('--backend', ['cpu']) },
     {
       flags: '--threads-per-rank <n>',

@@ -83,6 +83,9 @@ export async function openSafetensors(file: string): Promise<SafetensorsFile> {
   }
 }
 
+/** Bytes of a header, as the format's own readers bound it. */
+const LONGEST_HEADER = 1e8;
+
 const COMPILE_AGAIN = 'compile the model again';
 
 const NAMES: Readonly<Partial<Record<DType, string>>> = {
@@ -118,8 +121,9 @@ async function readHeader(
   const prefix = Buffer.alloc(8);
   await readAt(handle, prefix, 0, file);
   const length = Number(prefix.readBigUInt64LE());
-  if (length > size - 8 || length > 2 ** 28)
-    throw bad(file, `says its header is ${length} bytes, but has ${size} in all`);
+  if (length > size - 8) throw bad(file, `says its header is ${length} bytes, but has ${size} in all`);
+  if (length > LONGEST_HEADER)
+    throw bad(file, `has a header of ${length} bytes, more than the ${LONGEST_HEADER} of the format`);
   const text = Buffer.alloc(length);
   await readAt(handle, text, 8, file);
   let header: unknown;
@@ -134,7 +138,14 @@ async function readHeader(
   for (const [key, value] of Object.entries(header)) {
     if (key !== '__metadata__') entries.set(key, entryOf(key, value, size - start, file));
   }
-  const end = Math.max(0, ...[...entries.values()].map(({ offset, length: bytes }) => offset + bytes));
+  let end = 0;
+  // Tensors follow each other: what overlaps would be several times what the file holds.
+  for (const [key, { offset, length: bytes }] of [...entries].sort(
+    ([, a], [, b]) => a.offset - b.offset || a.length - b.length,
+  )) {
+    if (offset !== end) throw bad(file, `has data of ${key} from byte ${offset} on, where byte ${end} comes next`);
+    end = offset + bytes;
+  }
   if (end !== size - start) throw bad(file, `has ${size - start} bytes of data, but its header says ${end}`);
   return { entries, start };
 }

@@ -1,13 +1,19 @@
 /**
  * @file The thread of readers.test.ts: reads files with one reader, one after the other, and tells of each how it ended.
  */
+import { dirname } from 'node:path';
 import { parentPort, workerData } from 'node:worker_threads';
+import { evaluate } from '../../bench/contest/evaluate.js';
+import { problemOf, readInstance } from '../../bench/contest/read.js';
 import { readAnnotations, readParallelConfig } from '../../src/api/annotations.js';
 import { readArrays } from '../../src/api/arrays.js';
+import { calibrate } from '../../src/api/calibrate.js';
+import { readInputs } from '../../src/api/inputs.js';
 import { diffStrategies, mergeStrategies, ranksForTransform, showStrategy } from '../../src/api/strategy.js';
 import { readClusterFile } from '../../src/cost-model/cluster-file.js';
 import { AutoparError } from '../../src/ir/error.js';
 import { readProgram } from '../../src/program/reader.js';
+import { openSafetensors } from '../../src/program/safetensors.js';
 
 /** What reads a kind of file, and what the commands do with it first. */
 export const READERS = {
@@ -25,6 +31,22 @@ export const READERS = {
   cluster: readClusterFile,
   program: readProgram,
   arrays: readArrays,
+  inputs: (file: string) => readInputs(dirname(file), [{ name: 'x', dtype: 'float32', shape: [2, 2] }]),
+  safetensors: async (file: string) => {
+    const opened = await openSafetensors(file);
+    for (const key of opened.entries.keys()) await opened.read(key);
+    await opened.close();
+  },
+  runs: (file: string) => calibrate({ files: [file], cluster: '1x8:a100-sxm-80' }),
+  annotated: showStrategy,
+  contest: async (file: string) => {
+    const instance = readInstance(file);
+    problemOf(instance);
+    evaluate(
+      instance,
+      instance.costs.map(() => 0),
+    );
+  },
 } satisfies Readonly<Record<string, (file: string) => Promise<unknown>>>;
 
 export interface Reading {

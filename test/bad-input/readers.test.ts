@@ -6,8 +6,13 @@ import { cpSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { Worker } from 'node:worker_threads';
 import test, { type ExecutionContext } from 'ava';
+import { zipSync } from 'fflate';
 import { compile } from '../../src/api/compile.js';
 import { convertStrategy, showStrategy } from '../../src/api/strategy.js';
+import { decodeModel, encodeModel } from '../../src/ir/onnx/schema.js';
+import { constant } from '../../src/ir/ops/constants.js';
+import { writeNpy } from '../../src/program/arrays/npy.js';
+import { openSafetensors } from '../../src/program/safetensors.js';
 import type { Read, Reading } from './reader-thread.js';
 import { workplace } from './refusal.js';
 
@@ -164,12 +169,195 @@ test('programs and arrays', async (t) => {
       Buffer.from(text),
     ]);
   };
-  const arrays = ['(4,)', '(2147483647,)', '(9007199254740991, 9007199254740991)', '(-1,)', `(${'1,'.repeat(90)})`].map(
-    (shape, index) => {
-      const file = join(folder, `${index}.npy`);
-      writeFileSync(file, header(shape));
-      return file;
-    },
-  );
+  const arrays = [
+    '(4,)',
+    '(2147483647,)',
+    '(9007199254740991, 9007199254740991)',
+    '(-1,)',
+    `(${'1,'.repeat(90)})`,
+    `(${'9007199254740991,'.repeat(30)}0)`,
+  ].map((shape, index) => {
+    const file = join(folder, `${index}.npy`);
+    writeFileSync(file, header(shape));
+    return file;
+  });
   await read(t, { reader: 'arrays', files: arrays });
+});
+
+test('archives of arrays', async (t) => {
+  const folder = workplace(t);
+  const archive = zipSync({ 'x.npy': writeNpy(constant('float32', new Array(4000).fill(1), [4000])) });
+  // Sizes that the directory and the member say are replaced, and each byte of both.
+  const places = Array.from({ length: archive.length }, (_, index) => index);
+  const files = places.flatMap((place) =>
+    [0x7f, 0xff].map((value) => {
+      const file = join(folder, `${place}-${value}.npz`);
+      const copy = Uint8Array.from(archive);
+      copy[place] = value;
+      writeFileSync(file, copy);
+      return file;
+    }),
+  );
+  await read(t, { reader: 'arrays', files });
+});
+
+test('safetensors', async (t) => {
+  const folder = workplace(t);
+  const tensor = (from: number) => ({ dtype: 'F32', shape: [2, 3], data_offsets: [from, from + 24] });
+  const header = { a: tensor(0), b: tensor(24), c: { dtype: 'F32', shape: [0, 7], data_offsets: [48, 48] } };
+  const file = (name: string, value: unknown, length?: bigint) => {
+    const text = Buffer.from(JSON.stringify(value));
+    const size = Buffer.alloc(8);
+    size.writeBigUInt64LE(length ?? BigInt(text.length));
+    const path = join(folder, name);
+    writeFileSync(path, Buffer.concat([size, text, Buffer.alloc(48)]));
+    return path;
+  };
+  const overlapping = { a: tensor(0), b: tensor(12), c: { dtype: 'U8', shape: [12], data_offsets: [36, 48] } };
+  const sizes = [1n << 28n, 1n << 53n, (1n << 64n) - 1n, 0n, 1n];
+  const whole = file('whole', header);
+  const files = [
+    whole,
+    file('overlapping', overlapping),
+    file('empty', { a: { dtype: 'F32', shape: [...new Array(40).fill(2 ** 53 - 1), 0], data_offsets: [0, 48] } }),
+    file('list', [tensor(0), tensor(24)]),
+    ...sizes.map((size) => file(`long-${size}`, header, size)),
+    ...[...mutants(header)].map((mutant, index) => file(`${index}`, mutant)),
+  ];
+  await read(t, { reader: 'safetensors', files });
+  const opened = await openSafetensors(whole);
+  t.deepEqual([...opened.entries.keys()], ['a', 'b', 'c']);
+  await opened.close();
+  await t.throwsAsync(openSafetensors(join(folder, 'overlapping')), {
+    message: /data of b from byte 12 on, where byte 24 comes next/,
+  });
+});
+
+test('inputs in folders', async (t) => {
+  const folder = workplace(t);
+  const listing = { inputs: [{ name: 'x', dtype: 'float32', shape: [2, 2], file: 'x.bin' }] };
+  const files = [...mutants(listing)].map((mutant, index) => {
+    const place = join(folder, `${index}`);
+    mkdirSync(place);
+    writeFileSync(join(place, 'x.bin'), new Uint8Array(16));
+    writeFileSync(join(place, 'io.json'), JSON.stringify(mutant));
+    return join(place, 'io.json');
+  });
+  await read(t, { reader: 'inputs', files });
+});
+
+test('tables of runs', async (t) => {
+  const folder = workplace(t);
+  const row = {
+    ...{
+      gpu_type: 'A100-80GB',
+      gpus: 8,
+      gpus_per_node: 8,
+      model: 'GPT',
+      layers: 4,
+      hidden: 512,
+      heads: 8,
+      kv_heads: 8,
+    },
+    ...{
+      ffn: 2048,
+      vocab: 50304,
+      seq: 512,
+      tp: 2,
+      pp: 2,
+      cp: 1,
+      dp: 2,
+      ep: 1,
+      vpp: 1,
+      microbatch: 1,
+      global_batch: 16,
+    },
+    ...{ iteration_time_s: 0.1, mem_gb: 10, params_b: 0.1, internode_gbps_per_gpu: 200 },
+  };
+  const columns = Object.keys(row);
+  const changed = Object.entries(row).flatMap(([column, value]) =>
+    typeof value === 'number' ? NUMBERS.map((number) => ({ ...row, [column]: number })) : [],
+  );
+  // Each column with some of the numbers: a table takes a while to learn from.
+  const some = changed.filter((_, index) => index % 3 === 0);
+  const files = some.map((run, index) => {
+    const file = join(folder, `${index}.csv`);
+    // Beside a run that is good, so that there is something to learn.
+    const lines = [columns, Object.values(row), Object.values(run)].map((fields) => fields.join(','));
+    writeFileSync(file, `${lines.join('\n')}\n`);
+    return file;
+  });
+  await read(t, { reader: 'runs', files });
+});
+
+test('multi-device annotations of models', async (t) => {
+  const folder = workplace(t);
+  const model = decodeModel(readFileSync(join(folder, 'models/mlp.onnx')));
+  const [first, ...others] = model.graph?.node ?? [];
+  const annotations = {
+    configuration: [{ name: 'c', num_devices: 4 }],
+    own: [
+      {
+        configuration_id: 'c',
+        pipeline_stage: 1,
+        sharding_spec: [
+          {
+            tensor_name: first?.input?.[0] ?? '',
+            device: [-1, -2],
+            index_to_device_group_map: [
+              { key: -1, value: [0, 2] },
+              { key: -2, value: [1, 3] },
+            ],
+            sharded_dim: [{ axis: 0, simple_sharding: [{ dim_value: 8, num_shards: 2 }] }],
+          },
+        ],
+      },
+    ],
+  };
+  const file = (name: string, { configuration, own }: typeof annotations) => {
+    const node = [{ ...first, device_configurations: own }, ...others];
+    const path = join(folder, `${name}.onnx`);
+    writeFileSync(path, encodeModel({ ...model, configuration, graph: { ...model.graph, node } } as typeof model));
+    return path;
+  };
+  /** Numbers that a field of the file can hold; the format has no other. */
+  const fits = (mutant: unknown) => !/[.e]/.test(JSON.stringify(mutant).replaceAll(/"[^"]*"/g, ''));
+  const changed = [...mutants(annotations)].filter(fits) as (typeof annotations)[];
+  const whole = file('whole', annotations);
+  t.is((await showStrategy(whole)).form, 'onnx');
+  // One long group that is named many times.
+  const [{ sharding_spec: [spec] = [], ...rest } = {}] = annotations.own;
+  const group = { key: -1, value: Array.from({ length: 2 ** 14 }, (_, device) => device) };
+  const many = { ...spec, device: new Array(2 ** 14).fill(-1), index_to_device_group_map: [group] };
+  const named = { configuration: annotations.configuration, own: [{ ...rest, sharding_spec: [many] }] };
+  const files = [whole, file('many', named as typeof annotations)];
+  await read(t, {
+    reader: 'annotated',
+    files: [...files, ...changed.map((mutant, index) => file(`${index}`, mutant))],
+  });
+  await t.throwsAsync(showStrategy(files[1] ?? ''), { message: /its groups list 268435456 devices/ });
+});
+
+test('contest files', async (t) => {
+  const folder = workplace(t);
+  const problem = {
+    name: 'two',
+    nodes: {
+      intervals: [
+        [0, 2],
+        [1, 3],
+      ],
+      costs: [
+        [1, 2],
+        [3, 4],
+      ],
+      usages: [
+        [5, 6],
+        [7, 8],
+      ],
+    },
+    edges: { nodes: [[0, 1]], costs: [[1, 2, 3, 4]] },
+    usage_limit: 20,
+  };
+  await read(t, { reader: 'contest', files: written(folder, 'p.json', { problem }) });
 });

@@ -70,6 +70,33 @@ test('errors say what does not fit', (t) => {
   t.is(refuse(() => rankListForTransform(sharded({}), null, 0))?.code, 'strategy-mismatch');
 });
 
+const setText = (set: ReadonlySet<number> | undefined): string => [...(set ?? [])].join();
+
+test('many parameters on very many devices', (t) => {
+  const names = Array.from({ length: 20_000 }, (_, index) => `w${index}`);
+  const every = (of: (index: number) => ParameterLayout) =>
+    sharded(Object.fromEntries(names.map((name, index) => [name, of(index)])));
+  // 20,000 parameters of 20 layouts, each on 2^20 devices.
+  const twos = new Array<number>(20).fill(2);
+  const from = every((index) => layout(twos, [[index % 20], [-1]]));
+  t.deepEqual(
+    rankListForTransform(
+      from,
+      every(() => layout([2 ** 20], [[0], [-1]])),
+      0,
+    ),
+    [0],
+  );
+  t.is(
+    rankListForTransform(
+      every(() => layout([2 ** 20], [[0], [-1]])),
+      null,
+      0,
+    ).length,
+    2 ** 20,
+  );
+});
+
 /** Device matrix of 8 devices with a map of two dimensions over distinct axes. */
 const anyLayout = fc.constantFrom([8], [2, 4], [4, 2], [2, 2, 2]).chain((matrix) =>
   fc.shuffledSubarray(matrix.map((_, axis) => axis)).chain((axes) =>
@@ -114,6 +141,26 @@ test('the ranks that are listed hold all that is needed, and none is listed for 
       for (const element of wanted) t.true(held.some((set) => set.has(element)));
       for (const set of held) t.true([...set].some((element) => wanted.has(element)));
       t.is(new Set(held.map((set) => [...set].join())).size, listed.length);
+      // Of the ranks that hold the same, the one that shares the longest run of coordinates, of several the first.
+      const coordinates = (of: number) =>
+        from.deviceMatrix.map((size, axis) => {
+          const stride = from.deviceMatrix.slice(axis + 1).reduce((a, b) => a * b, 1);
+          return Math.floor(of / stride) % size;
+        });
+      const shared = (of: number) => {
+        const differs = coordinates(of).findIndex((coordinate, axis) => coordinate !== coordinates(rank)[axis]);
+        return differs < 0 ? from.deviceMatrix.length : differs;
+      };
+      listed.forEach((holder, index) => {
+        const same = [0, 1, 2, 3, 4, 5, 6, 7].filter(
+          (other) => setText(elements(from, other)) === setText(held[index]),
+        );
+        const most = Math.max(...same.map(shared));
+        t.is(
+          same.find((other) => shared(other) === most),
+          holder,
+        );
+      });
     }),
     { numRuns: 200 },
   );

@@ -26,7 +26,8 @@ export function readNpy(bytes: Uint8Array, name: string): ConstantTensor {
   const { descriptor, fortran, shape } = parseHeader(header, name);
   const { dtype, width, swapped } = parseDescriptor(descriptor, name);
   const expected = byteLength(dtype, elementCount(shape));
-  if (bytes.byteLength - start < expected) {
+  // Sizes beyond all numbers times 0 are no number.
+  if (!(bytes.byteLength - start >= expected)) {
     throw bad(
       name,
       `is cut: ${dtype} [${shape.join(', ')}] needs ${expected} bytes, ${bytes.byteLength - start} are there`,

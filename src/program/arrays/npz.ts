@@ -1,16 +1,26 @@
 /**
  * @file NumPy's .npz: a zip archive whose members NAME.npy are arrays.
  */
-import { type Unzipped, unzipSync, zipSync } from 'fflate';
+import { type UnzipFileInfo, type Unzipped, unzipSync, zipSync } from 'fflate';
 import { AutoparError } from '../../ir/error.js';
 import type { ConstantTensor } from '../../ir/graph.js';
 import { readNpy, writeNpy } from './npy.js';
+
+/** Bytes that deflate makes of one, at the most. */
+const MOST_INFLATED = 1032;
 
 /** The arrays of an archive (stored or deflated) by name. `name` is the file's, for errors: exit input. */
 export function readNpz(bytes: Uint8Array, name: string): Record<string, ConstantTensor> {
   let members: Unzipped;
   try {
-    members = unzipSync(bytes);
+    // A member says its size before it is inflated, and deflate makes at most 1032 bytes of one.
+    let total = 0;
+    const filter = ({ originalSize }: UnzipFileInfo) => {
+      total += originalSize;
+      if (total <= MOST_INFLATED * bytes.byteLength) return true;
+      throw new Error(`${total} bytes cannot be in an archive of ${bytes.byteLength}`);
+    };
+    members = unzipSync(bytes, { filter });
   } catch (error) {
     throw bad(name, `is not a readable .npz archive (${error instanceof Error ? error.message : String(error)})`);
   }

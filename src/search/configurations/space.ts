@@ -236,14 +236,18 @@ function schedules(
   return [{ schedule: '1f1b', virtualStages: 1 }, ...interleaved, { schedule: 'zero-bubble', virtualStages: 1 }];
 }
 
-/** All divisors of a number, in rising order. */
+/** All divisors of a positive number, in rising order. */
 export function divisors(value: number): readonly number[] {
-  const low: number[] = [];
-  const high: number[] = [];
-  for (let divisor = 1; divisor * divisor <= value; divisor++) {
-    if (value % divisor !== 0) continue;
-    low.push(divisor);
-    if (divisor * divisor !== value) high.unshift(value / divisor);
+  let found = [1];
+  let rest = value;
+  // Prime by prime: few numbers take a step for each number up to their root.
+  for (let prime = 2; rest > 1; prime = prime === 2 ? 3 : prime + 2) {
+    if (prime * prime > rest) prime = rest;
+    const before = found;
+    for (let power = prime; rest % prime === 0; power *= prime) {
+      found = [...found, ...before.map((divisor) => divisor * power)];
+      rest /= prime;
+    }
   }
-  return [...low, ...high];
+  return found.sort((a, b) => a - b);
 }

@@ -33,6 +33,8 @@ export function rankListForTransform(from: Sharded, to: Sharded, rank: number): 
   if (!from) return [0];
   const source = layoutsByStage(from);
   const needed = new Set<number>();
+  /** Layouts that are looked at: parameters that are cut alike need the same ranks. */
+  const done = new Set<string>();
   let common = 0;
   for (const [parameter, places] of source.parameters) {
     const wanted = target ? target.parameters.get(parameter)?.find((place) => place.stage === stage) : null;
@@ -40,14 +42,21 @@ export function rankListForTransform(from: Sharded, to: Sharded, rank: number): 
     const place = places.find((candidate) => candidate.stage === stage) ?? places[0];
     if (!place) continue;
     common++;
+    const layout = withOptimizerShards(place.layout, parameter, from.file);
+    const own = wanted && withOptimizerShards(wanted.layout, parameter, to?.file ?? '');
+    const asked = JSON.stringify([
+      place.stage,
+      layout.deviceMatrix,
+      layout.tensorMap,
+      own?.deviceMatrix,
+      own?.tensorMap,
+    ]);
+    if (done.has(asked)) continue;
+    done.add(asked);
     for (const holder of holdersOf(
-      withOptimizerShards(place.layout, parameter, from.file),
-      source.devices,
-      wanted && {
-        layout: withOptimizerShards(wanted.layout, parameter, to?.file ?? ''),
-        rank: rank % (target?.devices ?? 1),
-      },
-      rank,
+      layout,
+      own && { layout: own, rank: rank % (target?.devices ?? 1) },
+      rank % source.devices,
     ))
       needed.add(place.stage * source.devices + holder);
   }
@@ -96,27 +105,45 @@ function layoutsByStage({ document, file }: NonNullable<Sharded>): ByStage {
   return { devices, stages, parameters };
 }
 
-/** Of every part that overlaps the target's, the nearest holder; without a target, of every part. */
-function holdersOf(
-  layout: DeviceLayout,
-  devices: number,
+/**
+ * Of every part that overlaps the target's, the nearest holder; without a target, of every part. The work is one step per holder
+ * found, whatever the number of devices.
+ */
+function* holdersOf(
+  { deviceMatrix, tensorMap }: DeviceLayout,
   wanted: { readonly layout: DeviceLayout; readonly rank: number } | null,
   near: number,
-): readonly number[] {
+): Generator<number> {
   const box = wanted && boxOf(wanted.layout, wanted.rank);
-  const home = coordinatesOf(layout.deviceMatrix, near % devices);
-  const best = new Map<string, { readonly rank: number; readonly shared: number }>();
-  for (let rank = 0; rank < devices; rank++) {
-    const mine = boxOf(layout, rank);
-    if (box && !overlap(mine, box)) continue;
-    const key = mine.map(({ index }) => index).join();
-    const coordinates = coordinatesOf(layout.deviceMatrix, rank);
-    const differs = coordinates.findIndex((coordinate, axis) => coordinate !== home[axis]);
-    const shared = differs < 0 ? coordinates.length : differs;
-    const before = best.get(key);
-    if (!before || shared > before.shared) best.set(key, { rank, shared });
+  const home = coordinatesOf(deviceMatrix, near);
+  const last = deviceMatrix.length - 1;
+  /** Holders of parts whose dimensions before `dimension` are chosen: `fixed` has the coordinates of their axes. */
+  function* from(dimension: number, fixed: readonly (number | null)[]): Generator<number> {
+    const axes = tensorMap[dimension]?.filter((axis) => axis !== -1).map((axis) => last - axis);
+    if (!axes) {
+      yield nearest(deviceMatrix, fixed, home);
+      return;
+    }
+    const sizes = axes.map((axis) => deviceMatrix[axis] ?? 1);
+    const parts = sizes.reduce((product, size) => product * size, 1);
+    const other = box?.[dimension] ?? { index: 0, parts: 1 };
+    const end = Math.ceil(((other.index + 1) * parts) / other.parts);
+    for (let index = Math.floor((other.index * parts) / other.parts); index < end; index++) {
+      const coordinates = coordinatesOf(sizes, index);
+      const next = fixed.map((before, axis) => coordinates[axes.indexOf(axis)] ?? before);
+      yield* from(dimension + 1, next);
+    }
   }
-  return [...best.values()].map(({ rank }) => rank);
+  yield* from(0, new Array<null>(deviceMatrix.length).fill(null));
+}
+
+/** Of the ranks with these coordinates the one that shares the longest run with `home`; of several the first. */
+function nearest(deviceMatrix: readonly number[], fixed: readonly (number | null)[], home: readonly number[]): number {
+  const differs = fixed.findIndex((coordinate, axis) => coordinate !== null && coordinate !== home[axis]);
+  return deviceMatrix.reduce((rank, size, axis) => {
+    const free = differs < 0 || axis < differs ? (home[axis] ?? 0) : 0;
+    return rank * size + (fixed[axis] ?? free);
+  }, 0);
 }
 
 /** A rank's part of each dimension: the index-th of `parts`. */
@@ -136,13 +163,6 @@ function boxOf({ deviceMatrix, tensorMap }: DeviceLayout, rank: number): Box {
         { index: 0, parts: 1 },
       ),
   );
-}
-
-function overlap(a: Box, b: Box): boolean {
-  return a.every(({ index, parts }, dimension) => {
-    const other = b[dimension] ?? { index: 0, parts: 1 };
-    return index * other.parts < (other.index + 1) * parts && other.index * parts < (index + 1) * other.parts;
-  });
 }
 
 function coordinatesOf(deviceMatrix: readonly number[], rank: number): readonly number[] {

@@ -17,6 +17,7 @@ import {
   coordinatesOf,
   deviceCount,
   type Mesh,
+  MOST_DEVICES,
   type SubAxis,
   subAxes,
   subAxisSize,
@@ -88,6 +89,9 @@ export function readSpec(spec: ShardingSpecProto, rank: number): ReadSpec | stri
   );
   const holders = (spec.device ?? []).map((device: Integer64) => groups.get(integerOf(device)) ?? [integerOf(device)]);
   const shards = cuts.flat().reduce((product, part) => product * part.shards, 1);
+  // A file that names one long group many times would take more memory than there is.
+  const listed = holders.reduce((sum, group) => sum + group.length, 0);
+  if (listed > MOST_DEVICES) return `its groups list ${listed} devices, more than the ${MOST_DEVICES} there can be`;
   if (holders.length !== shards && !(shards === 1 && holders.length > 1))
     return `its dimensions make ${shards} shards, ${holders.length} devices or groups are listed`;
   if (holders.flat().some((device) => device < 0)) return 'a device group is named and not given';
