@@ -82,6 +82,7 @@ const USES: Readonly<Record<string, Uses>> = {
     ),
     ...ofTraining('compile'),
     ...parameters('compile'),
+    precision: ALWAYS,
     'micro-batch': ['compile x.onnx --micro-batch 2'],
     'dropout-seed': [
       'compile x.onnx --dropout-seed 1',
@@ -156,6 +157,7 @@ const USES: Readonly<Record<string, Uses>> = {
     'pins-only',
     'model',
     'dim',
+    'shape',
     'global-batch',
     'configuration',
   ),
@@ -163,7 +165,7 @@ const USES: Readonly<Record<string, Uses>> = {
   'strategy diff': always('exit-code', 'all', 'model'),
   'strategy show': always('all', 'configuration'),
   'strategy convert': {
-    ...always('weights', 'model', 'dim', 'global-batch', 'stage', 'configuration'),
+    ...always('weights', 'model', 'dim', 'shape', 'global-batch', 'stage', 'configuration'),
     to: ['strategy convert a b --weights --to plan', 'strategy convert a b --rank 1 --to plan'],
     output: ['strategy convert a b --rank 1 -o c'],
     rank: ['strategy convert a b --weights --rank 1'],
