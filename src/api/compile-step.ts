@@ -90,7 +90,7 @@ export async function compileStep({ output, force, training, ...options }: Compi
   return {
     directory: path.normalize(directory),
     plan,
-    notes: [...idlePins(options, search), ...unpriced(training)],
+    notes: [...idlePins(options, search), ...unpriced(training), ...search.unbuilt],
     search,
   };
 }

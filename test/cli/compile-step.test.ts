@@ -175,7 +175,7 @@ test('a part of a cluster that is one device has no other degrees, and explain s
   t.is(code, 0);
   t.regex(
     stdout,
-    /: .* per step\n\nno other degrees are possible on this cluster; .* the other parts are in its report\n$/,
+    /: .* per step in bf16\n\nno other degrees are possible on this cluster; .* the other parts are in its report\n$/,
   );
 });
 
