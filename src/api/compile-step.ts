@@ -19,7 +19,7 @@ import type { ClusterSearch } from './search-clusters.js';
 import { type StepSearch, type StepSearchOptions, searchStep } from './search-step.js';
 import type { Training } from './training-request.js';
 
-export interface CompileStepOptions extends Omit<StepSearchOptions, 'loss' | 'precision' | 'objective'> {
+export interface CompileStepOptions extends Omit<StepSearchOptions, 'loss' | 'objective'> {
   /** Of the step (`time` by default, or `memory`), or of the part of the cluster that is taken. */
   readonly objective?: 'time' | 'memory' | 'cost' | 'devices';
   /** Seconds that a step may take, for `devices`. */
@@ -42,13 +42,13 @@ export interface CompiledStep {
 
 /** @throws AutoparError as searching a step and writing a folder do */
 export async function compileStep({ output, force, training, ...options }: CompileStepOptions): Promise<CompiledStep> {
-  const given = training?.precision;
-  const step = training ? { loss: training.loss, ...(given === undefined ? {} : { precision: given }) } : {};
+  const recipe = training?.precision;
+  const step = training ? { loss: training.loss, ...(recipe === undefined ? {} : { precision: recipe }) } : {};
   const search = await searchFor({ ...options, ...step });
   // The search never waits: an interruption has its turn before anything is written.
   await interruptible(options.signal);
   const { simulation, layers } = search;
-  const precision = given ?? usualPrecision(simulation.cluster.device);
+  const precision = recipe ?? usualPrecision(simulation.cluster.device);
   const generated = options.generate === undefined ? null : generatedModel(options.generate);
   const model = generated ? generatedSource(generated) : await fileSource(options);
   const plan = planOfStep(
@@ -90,7 +90,7 @@ export async function compileStep({ output, force, training, ...options }: Compi
   return {
     directory: path.normalize(directory),
     plan,
-    notes: [...idlePins(options, search), ...unpriced(training)],
+    notes: [...idlePins(options, search), ...unpriced(training), ...search.unbuilt],
     search,
   };
 }
@@ -189,9 +189,10 @@ function chunksOf({ simulation: { configuration }, layers: { work } }: StepSearc
 }
 
 function predictionOf({ simulation }: StepSearch): Plan['predicted'] {
-  const { stepSeconds, parts, bytes, stages, modelFlops, cluster } = simulation;
+  const { stepSeconds, parts, bytes, stages, modelFlops, cluster, configuration } = simulation;
   return {
     stepSeconds,
+    precision: configuration.precision,
     peakBytes: stages.map(({ total }) => Math.round(total)),
     parts: { ...parts },
     flopsPerRank: modelFlops / clusterSize(cluster),

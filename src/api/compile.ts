@@ -2,6 +2,7 @@
  * @file compile: a model and a cluster in, a folder with plan and program out. Import, plan, emit, and verify where asked.
  */
 import { type Cluster, clusterSize, parseCluster } from '../cost-model/cluster.js';
+import type { Precision } from '../ir/autodiff/training-graph.js';
 import type { ConstantTensor } from '../ir/graph.js';
 import { interruptible } from '../ir/interruption.js';
 import type { PlanResult } from '../search/plan.js';
@@ -11,12 +12,13 @@ import { loadedPins, saveStrategy } from './config-checkpoints.js';
 import { emit, refuseUnlowered } from './emit.js';
 import { checkTarget, defaultFolder } from './folder.js';
 import { importModel } from './import.js';
+import { inPrecision, loweredPrecision } from './inference-precision.js';
 import { leftOut } from './left-out.js';
 import { inMicroBatches } from './micro-batches.js';
 import { type PeakMemory, peakMemory } from './peak-memory.js';
 import { type PlanningOptions, plan } from './plan.js';
 import { withRandomWeights } from './random-weights.js';
-import { type Communication, communicationOf, type HeavyOperator, heaviestOf, precisionOf } from './report.js';
+import { type Communication, communicationOf, type HeavyOperator, heaviestOf } from './report.js';
 import type { ModelOptions } from './strategy-files.js';
 import { type Training, trainedModel } from './training.js';
 import { importedFor } from './training-form.js';
@@ -37,6 +39,8 @@ export interface CompileOptions extends PlanningOptions {
   readonly globalBatch?: number;
   /** Globs of inputs that are weights. */
   readonly weights?: readonly string[];
+  /** What inference computes in; as the file has it by default. Training says it in `training`. */
+  readonly precision?: Precision;
   /** Compile a step of training instead of inference. */
   readonly training?: Training;
   /** Samples that a rank of dp works through at once; says how many micro-batches there are. */
@@ -57,7 +61,7 @@ export interface CompileResult {
   readonly notes: readonly string[];
   /** Operators that a pinned degree could not shard, with the reason. */
   readonly exceptions: readonly { readonly operator: string; readonly reason: string }[];
-  /** The format that it computes in, and is priced in: fp32, fp16, bf16. */
+  /** The format that most of it computes in, and is priced in: fp32, fp16, bf16. */
   readonly precision: string;
   readonly heaviest: readonly HeavyOperator[];
   readonly communication: readonly Communication[];
@@ -99,7 +103,8 @@ export async function compile(options: CompileOptions): Promise<CompileResult> {
   const training = options.training
     ? inMicroBatches(trainingOn(options.training, options.cluster), options, read)
     : undefined;
-  const formed = training ? await trainedModel(read, training, at) : read;
+  const lowered = training ? undefined : loweredPrecision(options.precision, isLocal(options.cluster));
+  const formed = training ? await trainedModel(read, training, at) : inPrecision(read, lowered);
   await interruptible(options.signal);
   progress('planning');
   const modelOptions: ModelOptions = {
@@ -152,7 +157,7 @@ export async function compile(options: CompileOptions): Promise<CompileResult> {
       ...(saved === null ? [] : [`the strategy is in ${saved}, as the configuration says`]),
     ],
     exceptions: planned.found.exceptions,
-    precision: precisionOf(planned.sharded),
+    precision: planned.found.prediction.precision,
     heaviest: heaviestOf(imported.graph, planned.sharded, planned.found.assignment, planned.cluster),
     communication: communicationOf(planned.sharded, planned.cluster),
     memory: peakMemory(planned.imported.graph, planned.sharded, planned.cluster, NAMED),
@@ -174,6 +179,10 @@ const NAMED = 32;
 
 /** Ranks of this machine have no 16-bit kernels: what a recipe computes so is held in float32 there. */
 function trainingOn(training: Training, cluster: string | undefined): Training {
-  const isLocal = (training.precision ?? 'fp32') !== 'fp32' && parseCluster(cluster, undefined).local;
-  return isLocal ? { ...training, isHeldInFloat32: true } : training;
+  const isLow = (training.precision ?? 'fp32') !== 'fp32';
+  return isLow && isLocal(cluster) ? { ...training, isHeldInFloat32: true } : training;
+}
+
+function isLocal(cluster: string | undefined): boolean {
+  return parseCluster(cluster, undefined).local;
 }

@@ -12,6 +12,7 @@ import type { Arrays } from './arrays.js';
 import { readArrays } from './arrays.js';
 import { CONSTANTS_FILE, type CompiledParts, readCompiled, readSource, type Source } from './folder.js';
 import { type ImportedModel, importModel } from './import.js';
+import { inPrecision, loweredOfPlan } from './inference-precision.js';
 import { trainedModel, withTraining } from './training.js';
 import { importedFor } from './training-form.js';
 
@@ -73,7 +74,7 @@ export async function compiledModel(
       ...importedFor(training),
     });
   const forward = await at(source.globalBatch);
-  const planned = training ? await trainedModel(forward, training, at) : forward;
+  const planned = training ? await trainedModel(forward, training, at) : inPrecision(forward, loweredOfPlan(plan));
   checkFingerprint(plan, planned);
   const whole = training && planned.graph.microBatches ? withTraining(forward, training, { inSums: true }) : planned;
   return { planned, whole, file, constants };

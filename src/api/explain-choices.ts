@@ -19,6 +19,8 @@ export interface ChoicesAsked {
 export interface ExplainedChoices {
   /** As `compile` predicts them. */
   readonly stepSeconds: number;
+  /** The format that most of it is priced in. */
+  readonly precision: string;
   readonly degrees: Degrees;
   /** The best that fit, the chosen one first. */
   readonly top: readonly RankedDegrees[];
@@ -33,9 +35,10 @@ export async function explainChoices(directory: string, asked: ChoicesAsked): Pr
   const replanning = await openReplanning(directory, model);
   onProgress('planning');
   const found = await planAgain(replanning, { top, ...(signal ? { signal } : {}) });
-  const { stepSeconds } = found.prediction;
+  const { stepSeconds, precision } = found.prediction;
   return {
     stepSeconds,
+    precision,
     degrees: found.degrees,
     top: found.top,
     rejected: found.rejected,

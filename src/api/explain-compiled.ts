@@ -21,6 +21,8 @@ import { type PeakMemory, peakMemory } from './peak-memory.js';
 
 export interface ExplainableFolder {
   readonly explainable: Explainable;
+  /** The format that most of the plan is priced in; null in plans of earlier versions. */
+  readonly precision: string | null;
   /** What the user should know, a line each. */
   readonly notes: readonly string[];
 }
@@ -68,6 +70,7 @@ export async function openExplainable(directory: string, model?: string): Promis
         ? {}
         : { left: { axes: source.decisions?.axes ?? 'roles', degrees: new Set(Object.keys(givenDegrees(plan))) } }),
     },
+    precision: plan.predicted.precision ?? null,
     notes: [],
   };
 }

@@ -47,6 +47,8 @@ export interface OperatorPinPrice {
 
 export interface PinsExplanation {
   readonly stepSeconds: number;
+  /** The format that most of it is priced in; null in plans of earlier versions. */
+  readonly precision: string | null;
   /** What pins cost is proven to be no less than this limit allows; null where none applies. */
   readonly memoryBytes: number | null;
   /** Dearest first. */
@@ -73,6 +75,7 @@ export async function explainPins(directory: string, options: ExplainPinsOptions
   const { operators, without } = await operatorPrices(replanning, limit, options);
   return {
     stepSeconds: plan.search.costSeconds,
+    precision: plan.predicted.precision ?? null,
     memoryBytes: limit ?? null,
     operators,
     without,

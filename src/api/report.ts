@@ -3,7 +3,6 @@
  */
 import type { Cluster } from '../cost-model/cluster.js';
 import { priceNode } from '../cost-model/price.js';
-import { type DType, isFloating } from '../ir/dtype.js';
 import { type Graph, runsPerStep } from '../ir/graph.js';
 import type { Assignment } from '../partition/assignment.js';
 import { localBytes } from '../partition/partition.js';
@@ -30,20 +29,6 @@ export interface Communication {
   readonly bytes: number;
   readonly seconds: number;
 }
-
-/** The format that most of a plan's arithmetic is in, and is priced in. */
-export function precisionOf({ nodes, tensors }: ShardedGraph): string {
-  const flops = new Map<DType, number>();
-  for (const node of nodes) {
-    const [output] = node.kind === 'compute' ? node.outputs : [];
-    const dtype = output ? tensors.get(output)?.dtype : undefined;
-    if (node.kind === 'compute' && dtype && isFloating(dtype)) flops.set(dtype, (flops.get(dtype) ?? 0) + node.flops);
-  }
-  const [[dtype] = ['float32' as const]] = [...flops].sort((a, b) => b[1] - a[1]);
-  return SHORT[dtype] ?? dtype;
-}
-
-const SHORT: Readonly<Partial<Record<DType, string>>> = { float32: 'fp32', float16: 'fp16', bfloat16: 'bf16' };
 
 /** The operators that a rank spends most time on, heaviest first. */
 export function heaviestOf(

@@ -30,7 +30,7 @@ import {
 } from './simulate.js';
 import { simulatedFirst } from './simulated-first.js';
 import { conflictingPins, keepingOnly, type Pin, pinsTyped } from './step-conflict.js';
-import { knownWorks, statedBatch, type WorkReader, workReader } from './step-works.js';
+import { isUnbuilt, knownWorks, statedBatch, type WorkReader, workReader } from './step-works.js';
 
 export interface StepSearchOptions extends Omit<SimulateOptions, 'trace'> {
   /** The cluster, where it is there already. */
@@ -55,6 +55,8 @@ export interface StepSearch extends Found {
   readonly objective: SearchOptions['objective'];
   /** What was said before the search. */
   readonly decided: Decided;
+  /** Why micro-batches are left out that the model cannot be rebuilt at, a line each. */
+  readonly unbuilt: readonly string[];
 }
 
 /** A model and a cluster, read: all that searching needs, whatever is changed about the cluster. */
@@ -64,6 +66,8 @@ export interface PreparedStep {
   readonly space: SpaceOptions;
   readonly works: Works;
   readonly read: WorkReader;
+  /** Samples that facts and FLOPs are read at: one, or the file's own batch where it cannot be rebuilt at one. */
+  readonly sample: number;
   readonly limitBytes: number | null;
   readonly searching: Omit<SearchOptions, 'limitBytes'>;
 }
@@ -156,7 +160,7 @@ export async function prepareStep(options: StepSearchOptions, reader?: WorkReade
   const { generated, cluster, read } = await sourcesOf(options, reader);
   options.onProgress?.('reading the layers');
   const globalBatch = await batchOf(options, generated);
-  const { space, works } = await spaceOf(options, globalBatch, cluster, read);
+  const { space, works, sample } = await spaceOf(options, globalBatch, cluster, read, generated);
   options.onProgress?.('searching');
   return {
     name: generated?.text ?? options.model ?? '',
@@ -164,6 +168,7 @@ export async function prepareStep(options: StepSearchOptions, reader?: WorkReade
     space,
     works,
     read,
+    sample,
     limitBytes: options.memory ?? (cluster.local ? null : cluster.device.memoryBytes),
     searching: {
       objective: options.objective ?? 'time',
@@ -189,7 +194,7 @@ async function sourcesOf(
 
 /** Searches what was read. @throws AutoparError (noPlan) `nothing-fits`, `out-of-time` */
 export async function searchPrepared(prepared: PreparedStep): Promise<StepSearch> {
-  const { name, cluster, space, works, read, limitBytes, searching } = prepared;
+  const { name, cluster, space, works, read, sample, limitBytes, searching } = prepared;
   const pricing = pricingOf(cluster, works, limitBytes, space.decided.recompute === undefined);
   const even = bestConfigurations(space, pricing, { ...searching, limitBytes });
   const { signal, isOver = () => false } = searching;
@@ -200,20 +205,21 @@ export async function searchPrepared(prepared: PreparedStep): Promise<StepSearch
   const first = found.best[0] as Priced;
   const { configuration } = first;
   const work = works(configuration.degrees.tp, configuration.microBatch);
-  const sample = await read(1, 1);
+  const one = await read(1, sample);
   const simulation = simulationOf({
-    ...{ name, cluster, configuration, work, sequence: sample.sequence },
-    modelFlops: modelFlops(sample.work, { ...configuration, microBatch: 1 }),
+    ...{ name, cluster, configuration, work, sequence: one.sequence },
+    modelFlops: modelFlops(one.work, { ...configuration, microBatch: sample }),
     memory: limitBytes ?? undefined,
   });
   const cost = searching.objective === 'memory' ? first.bytes : first.seconds;
   return {
     ...found,
     simulation,
-    layers: await read(configuration.degrees.tp, 1),
+    layers: await read(configuration.degrees.tp, sample),
     gap: 1 - found.bound / cost,
     objective: searching.objective,
     decided: space.decided,
+    unbuilt: [...(space.unbuilt?.values() ?? [])],
   };
 }
 
@@ -236,8 +242,10 @@ async function spaceOf(
   globalBatch: number,
   cluster: Cluster,
   read: WorkReader,
-): Promise<{ readonly space: SpaceOptions; readonly works: Works }> {
-  const facts = factsOf((await read(1, 1)).work);
+  generated: GeneratedModel | null,
+): Promise<{ readonly space: SpaceOptions; readonly works: Works; readonly sample: number }> {
+  const sample = await sampleOf(options, read, generated);
+  const facts = factsOf((await read(1, sample)).work);
   const space: SpaceOptions = {
     devices: clusterSize(cluster),
     perNode: cluster.perNode,
@@ -250,7 +258,7 @@ async function spaceOf(
   const uncut = new Map<number, string>();
   for (const tp of possible.tps) {
     try {
-      await read(tp, 1);
+      await read(tp, sample);
     } catch (error) {
       // Some layers have fewer parts than others: that rules out their degrees, unless they are asked for.
       if (!(error instanceof AutoparError) || error.code !== 'pin-does-not-fit' || options.tp !== undefined)
@@ -258,10 +266,58 @@ async function spaceOf(
       uncut.set(tp, error.message.replace(/^megatron: /, ''));
     }
   }
-  const worksOf = ({ tps, sizes }: typeof possible) => knownWorks(read, tps, sizes, options.signal);
-  if (uncut.size === 0) return { space, works: await worksOf(possible) };
-  const cut: SpaceOptions = { ...space, uncut };
-  return { space: cut, works: await worksOf(possibleOf(cut)) };
+  const cut: SpaceOptions = uncut.size === 0 ? space : { ...space, uncut };
+  return { ...(await builtSpace(cut, read, options.signal)), sample };
+}
+
+/** One sample; the file's own batch where it cannot be rebuilt at one. @throws AutoparError where it can be read at neither */
+async function sampleOf(
+  options: StepSearchOptions,
+  read: WorkReader,
+  generated: GeneratedModel | null,
+): Promise<number> {
+  try {
+    await read(1, 1);
+    return 1;
+  } catch (error) {
+    const { globalBatch: _wanted, ...file } = options;
+    const own = isUnbuilt(error) ? await statedBatch(file, generated) : 1;
+    if (own === 1) throw error;
+    return own;
+  }
+}
+
+/**
+ * The space without micro-batches that the model cannot be rebuilt at, and its works.
+ * @throws AutoparError why it cannot be rebuilt at any of them, where nothing is left
+ */
+async function builtSpace(
+  whole: SpaceOptions,
+  read: WorkReader,
+  signal: AbortSignal | undefined,
+): Promise<{ readonly space: SpaceOptions; readonly works: Works }> {
+  const unbuilt = new Map<number, string>();
+  const tried: WorkReader = async (tp, size) => {
+    try {
+      return await read(tp, size);
+    } catch (error) {
+      if (isUnbuilt(error)) unbuilt.set(size, `micro-batches of ${size} are left out: ${error.message}`);
+      throw error;
+    }
+  };
+  let { tps, sizes } = possibleOf(whole);
+  for (;;) {
+    const space = unbuilt.size === 0 ? whole : { ...whole, unbuilt };
+    const known = unbuilt.size;
+    try {
+      return { space, works: await knownWorks(tried, tps, sizes, signal) };
+    } catch (error) {
+      if (unbuilt.size === known) throw error;
+      const left = combinations({ ...whole, unbuilt }).some(({ reason }) => reason === null);
+      if (!left) throw error;
+      ({ tps, sizes } = possibleOf({ ...whole, unbuilt }));
+    }
+  }
 }
 
 /** The degrees of tp and the micro-batches of combinations that can be. @throws AutoparError (noPlan, usage) where none can */

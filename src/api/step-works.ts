@@ -69,6 +69,14 @@ export function workReader(
   }
 }
 
+/** Codes of a file that cannot be rebuilt at a batch. */
+const UNBUILT: ReadonlySet<string> = new Set(['batch-ambiguous', 'batch-constant']);
+
+/** Whether reading failed since the file cannot be rebuilt at that batch: at another, its own above all, it may go. */
+export function isUnbuilt(error: unknown): error is AutoparError {
+  return error instanceof AutoparError && UNBUILT.has(error.code);
+}
+
 /** A model file at a batch. What imports and plans it is loaded where there is one: a generated language model needs neither. */
 async function imported({ model = '', ...importing }: ModelSource, purpose: Purpose, batch: number): Promise<Graph> {
   const { importModel } = await import('./import.js');

@@ -16,6 +16,7 @@ import { planFromJson, readPlan } from '../strategy/plan-json.js';
 import { readArrays } from './arrays.js';
 import { CONSTANTS_FILE, isTraining, readSource, type Source } from './folder.js';
 import { type ImportedModel, type ImportOptions, importModel } from './import.js';
+import { inPrecision, loweredOfPlan } from './inference-precision.js';
 import type { Training } from './training-request.js';
 
 /** What `convert` writes and `show` reads. */
@@ -102,7 +103,7 @@ export async function modelOfPlan(read: StrategyFile, plan: Plan, options: Model
     return (await compiledModel(source?.folder ?? '', source?.source ?? alone, plan, file)).planned;
   }
   if (plan.training) throw folderNeeded(read.file);
-  const imported = await importModel(file, await importOptions(plan, source));
+  const imported = inPrecision(await importModel(file, await importOptions(plan, source)), loweredOfPlan(plan));
   checkFingerprint(plan, imported);
   return imported;
 }

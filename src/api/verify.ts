@@ -13,6 +13,7 @@ import type { Arrays } from './arrays.js';
 import { type Comparison, compareTensors, defaultTolerance, type TieTest } from './compare.js';
 import { compiledModel, readRunnable } from './compiled-model.js';
 import type { ImportedModel } from './import.js';
+import { loweredOfPlan } from './inference-precision.js';
 import { randomInputs, readInputs } from './inputs.js';
 import { checkLabels, labelBounds } from './labels.js';
 import { numberReader } from './numbers.js';
@@ -180,7 +181,8 @@ export async function openCompiled(
       : imported;
   const planned = await filled(found.planned);
   const whole = found.whole === found.planned ? planned : await filled(found.whole);
-  const runnable = source.globalBatch === null && source.randomWeights === null && !source.training;
+  const runnable =
+    source.globalBatch === null && source.randomWeights === null && !source.training && !loweredOfPlan(plan);
   return { imported: whole, planned, file: runnable && whole.weightsPresent ? file : null, constants, program };
 }
 

@@ -140,7 +140,8 @@ export async function runCompileStep(
   const { training } = await trainingOf(flags.train ? flags : others);
   const source = modelSource(file, flags.model, 'compile');
   const { output: directory, force, devices, cluster, memory, objective, top, within, timeLimit } = flags;
-  const { zero, recompute, schedule, virtualStages, tpSequence, meshOrder, offload, software, attention } = flags;
+  const { zero, recompute, schedule, virtualStages, tpSequence, meshOrder, offload, software, attention, precision } =
+    flags;
   const given = {
     ...{ output: directory, force, devices, cluster, memory, objective, top, within, timeLimit, microBatch },
     ...{
@@ -161,7 +162,7 @@ export async function runCompileStep(
     ...(await importOptionsOf(flags)),
     ...givenDegrees(flags),
     ...Object.fromEntries(Object.entries(given).filter(([, value]) => value !== undefined)),
-    ...(training ? { training } : {}),
+    ...(training ? { training } : precision === undefined ? {} : { precision }),
     signal,
     onProgress: (text) => output.progress(text),
   });

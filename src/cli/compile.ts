@@ -141,7 +141,7 @@ async function runCompile(context: Context, [file]: readonly string[], flags: Co
 
 async function optionsOf(model: string, flags: CompileFlags): Promise<CompileOptions> {
   const { output, force, planOnly, verify, devices, cluster, memory, axes, init, seed } = flags;
-  const { mode, complete, searchMode, solver, timeLimit, top } = flags;
+  const { mode, complete, searchMode, solver, timeLimit, top, precision } = flags;
   const sizes = { output, force, planOnly, verify, devices, cluster, memory, seed };
   const given = { ...sizes, axes, mode, complete, searchMode, solver, timeLimit, top };
   return {
@@ -150,6 +150,7 @@ async function optionsOf(model: string, flags: CompileFlags): Promise<CompileOpt
     ...givenDegrees(flags),
     ...(await importOptionsOf(flags)),
     ...(await trainingOf(flags)),
+    ...(precision === undefined || flags.train ? {} : { precision }),
     ...(await decisionsOf(flags)),
     ...(init === 'random' ? { initRandom: true } : {}),
   };

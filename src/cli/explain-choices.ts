@@ -28,14 +28,15 @@ export async function runExplainChoices(
     ...(model === undefined ? {} : { model }),
     onProgress: (text) => output.progress(text),
   });
-  const { stepSeconds, degrees } = explained;
-  output.print(`${degreesText(degrees)}: ${secondsText(stepSeconds)} per step`);
+  const { stepSeconds, precision, degrees } = explained;
+  output.print(`${degreesText(degrees)}: ${secondsText(stepSeconds)} per step in ${precision}`);
   const lines = [...(rejected ? rejectedLines(explained) : []), ...(sensitivity ? sensitivityLines(explained) : [])];
   for (const line of lines) output.print(line);
   const seconds = (nanoseconds: number) => nanoseconds / 1e9;
   output.data({
     schema: 'autopar-explain-v1',
     stepSeconds,
+    precision,
     degrees,
     ...(rejected
       ? {

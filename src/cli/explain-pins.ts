@@ -31,13 +31,14 @@ export async function runExplainPins(
   return 'done';
 }
 
-function operatorLines({ stepSeconds, memoryBytes, operators, without }: PinsExplanation, top: number): string[] {
+function operatorLines(explained: PinsExplanation, top: number): string[] {
+  const { stepSeconds, precision, memoryBytes, operators, without } = explained;
   const shown = operators.slice(0, top);
   const rest = operators.slice(top);
   const free = operators.filter((operator) => (priceOf(operator).seconds ?? Infinity) <= 0).length;
   const limit = memoryBytes === null ? '' : `, within ${bytesText(memoryBytes)} on each device`;
   return [
-    `${secondsText(stepSeconds)} per step${limit}`,
+    `${secondsText(stepSeconds)} per step${precision === null ? '' : ` in ${precision}`}${limit}`,
     '',
     'operators of which a pin would cost most',
     ...tableLines(

@@ -41,6 +41,7 @@ export async function runExplainStep(output: Output, directory: string, flags: E
   output.data({
     schema: 'autopar-explain-v1',
     stepSeconds: search.simulation.stepSeconds,
+    precision: search.simulation.configuration.precision,
     ...(flags.rejected ? { objective: search.objective, verdicts: search.verdicts.map(verdictJson(search)) } : {}),
     ...(flags.sensitivity ? { sensitivities } : {}),
     ...(flags.memory ? { stages: stagesJson(search.simulation), host: search.simulation.host } : {}),
@@ -79,7 +80,7 @@ const ALONE =
 
 /** What of the chosen configuration rules the others out. */
 function chosenText({ objective, best, simulation }: StepSearch): string {
-  const step = `${secondsText(simulation.stepSeconds)} per step`;
+  const step = `${secondsText(simulation.stepSeconds)} per step in ${simulation.configuration.precision}`;
   const [chosen] = best;
   return objective === 'time' || !chosen ? step : `${bytesText(chosen.bytes)} on stage ${chosen.stage}, ${step}`;
 }
@@ -92,7 +93,7 @@ function verdictJson(search: StepSearch) {
 function sensitivityLines({ search, sensitivities }: ExplainedStep): readonly string[] {
   const { stepSeconds, configuration } = search.simulation;
   return [
-    `${placedText(configuration)}, ${configurationText(configuration)}: ${secondsText(stepSeconds)} per step`,
+    `${placedText(configuration)}, ${configurationText(configuration)}: ${secondsText(stepSeconds)} per step in ${configuration.precision}`,
     '',
     ...sensitivityTable(
       ['degrees', 'and'],

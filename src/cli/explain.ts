@@ -106,23 +106,23 @@ async function runExplain(
     return 'done';
   }
   const { openExplainable } = await import('../api/explain-compiled.js');
-  const { explainable, notes } = await openExplainable(directory, flags.model);
+  const { explainable, precision, notes } = await openExplainable(directory, flags.model);
   for (const note of notes) output.note(`note: ${note}`);
   if (tensor !== undefined) {
     const { explainTensor } = await import('../api/explain.js');
     const found = explainTensor(explainable, tensor);
     for (const line of tensorLines(found)) output.print(line);
-    output.data({ schema: 'autopar-explain-v1', ...found });
+    output.data({ schema: 'autopar-explain-v1', precision, ...found });
   } else if (mesh) {
     const { explainMesh } = await import('../api/explain-mesh.js');
     const axes = explainMesh(explainable);
     for (const line of meshLines(axes)) output.print(line);
-    output.data({ schema: 'autopar-explain-v1', mesh: axes });
+    output.data({ schema: 'autopar-explain-v1', precision, mesh: axes });
   } else {
     const { explainOperator } = await import('../api/explain-operator.js');
     const found = explainOperator(explainable, op ?? '');
-    for (const line of operatorLines(found, flags.alternatives ?? SHOWN)) output.print(line);
-    output.data({ schema: 'autopar-explain-v1', ...found });
+    for (const line of operatorLines(found, precision, flags.alternatives ?? SHOWN)) output.print(line);
+    output.data({ schema: 'autopar-explain-v1', precision, ...found });
   }
   return 'done';
 }
@@ -188,7 +188,7 @@ function memoryLines(stage: PeakMemory): readonly string[] {
   ];
 }
 
-function operatorLines(found: OperatorExplanation, top: number): readonly string[] {
+function operatorLines(found: OperatorExplanation, precision: string | null, top: number): readonly string[] {
   const { operator, op, rule, strategy, operands, results, computeSeconds, collectives, redistributions } = found;
   const cost = [
     ['computing', secondsText(computeSeconds)],
@@ -212,7 +212,7 @@ function operatorLines(found: OperatorExplanation, top: number): readonly string
     `  layouts   ${operands.map(({ layout }) => layout).join(' · ')} → ${results.map(({ layout }) => layout).join(', ')}`,
     ...pinLines(found.pins),
     '',
-    'cost',
+    `cost${precision === null ? '' : ` in ${precision}`}`,
     ...tableLines([{ title: 'part' }, { title: 'time', right: true }], cost, 80),
     '',
     'strategies, everything else as it is',

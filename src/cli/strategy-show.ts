@@ -55,6 +55,7 @@ function planLines(
   inWords: (entry: PlanShown['plan']['operators'][string], mesh: PlanShown['plan']['mesh']) => string,
 ): readonly string[] {
   const { model, cluster, degrees, layers, predicted, pins } = plan;
+  const precision = predicted.precision === undefined ? '' : ` in ${predicted.precision}`;
   const named = Object.entries(degrees).filter(([axis, degree]) => degree > 1 || axis === 'dp' || axis === 'tp');
   const repeated = layers.map(({ name, instances }) => `${name} stands for ${countText(instances.length, 'layer')}`);
   return [
@@ -63,7 +64,7 @@ function planLines(
       .map(([name, size]) => `, ${name} ${size}`)
       .join('')}`,
     `  devices    ${cluster.nodes}x${cluster.perNode}:${cluster.device}, ${named.map(([axis, degree]) => `${axis} ${degree}`).join(' · ')}`,
-    `  predicted  ${secondsText(predicted.stepSeconds)} per step, ${predicted.peakBytes.map(bytesText).join(' + ')} of memory, ${bytesText(predicted.bytesCommunicated)} received per rank`,
+    `  predicted  ${secondsText(predicted.stepSeconds)} per step${precision}, ${predicted.peakBytes.map(bytesText).join(' + ')} of memory, ${bytesText(predicted.bytesCommunicated)} received per rank`,
     ...(pins.length > 0 ? [`  pinned     ${pins.join(', ')}`] : []),
     ...repeated.map((line) => `  ${line}`),
     '',

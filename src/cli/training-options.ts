@@ -101,7 +101,7 @@ export const trainingOptions: readonly CommandOption[] = [
   },
   {
     flags: '--precision <recipe>',
-    says: 'fp32; fp16 or bf16: computed in 16 bit, weights and state in fp32 (default: fp32)',
+    says: 'fp32; fp16 or bf16: computed in 16 bit, weights and state in fp32; of inference too (default: fp32)',
     parse: oneOf('--precision', PRECISIONS),
   },
   {
@@ -127,8 +127,10 @@ export async function trainingOf(
   flags: TrainingFlags,
 ): Promise<{ readonly training?: Training; readonly microBatch?: number }> {
   const form = trainingFormOf(flags);
-  if (!flags.train) return refuseStray({ ...given(flags), ...form });
-  const { decayed, undecayed, precision, lossScale, microBatches, microBatch } = flags;
+  // Inference has a precision too.
+  const { precision, ...others } = flags;
+  if (!flags.train) return refuseStray({ ...given(others), ...form });
+  const { decayed, undecayed, lossScale, microBatches, microBatch } = flags;
   const training: Training = {
     loss: await lossOf(flags),
     optimizer: optimizerOf(flags),

@@ -1,6 +1,7 @@
 /**
  * @file What a lowered plan costs: step time as a sum of named parts, memory by liveness, bytes on the wire.
  */
+import { type DType, isFloating } from '../ir/dtype.js';
 import { runsPerStep } from '../ir/graph.js';
 import { type Liveness, liveness } from '../partition/liveness.js';
 import { rankMemory } from '../partition/rank-memory.js';
@@ -15,6 +16,8 @@ import { runtimeSeconds } from './runtime-price.js';
 /** What plan.json keeps of a plan's price (`predicted`). */
 export interface Prediction {
   readonly stepSeconds: number;
+  /** The format that most of the arithmetic is in, and is priced in: fp32, fp16, bf16. */
+  readonly precision: string;
   /** Per stage. */
   readonly peakBytes: readonly number[];
   /** Seconds by kind: compute, and each collective kind and axis. */
@@ -52,6 +55,7 @@ export function predict(graph: ShardedGraph, cluster: Cluster, wholeFlops?: numb
   const ranks = graph.mesh.axes.reduce((product, axis) => product * axis.size, 1);
   return {
     stepSeconds: nanoseconds / 1e9,
+    precision: precisionOf(graph),
     peakBytes: [memoryOf(graph, cluster).peakBytes],
     parts: Object.fromEntries([...parts].sort(byName).map(([part, sum]) => [part, sum / 1e9])),
     flopsPerRank,
@@ -59,6 +63,20 @@ export function predict(graph: ShardedGraph, cluster: Cluster, wholeFlops?: numb
     bytesCommunicated,
   };
 }
+
+/** The format that most of a plan's arithmetic is in, and is priced in. */
+function precisionOf({ nodes, tensors }: ShardedGraph): string {
+  const flops = new Map<DType, number>();
+  for (const node of nodes) {
+    const [output] = node.kind === 'compute' ? node.outputs : [];
+    const dtype = output ? tensors.get(output)?.dtype : undefined;
+    if (node.kind === 'compute' && dtype && isFloating(dtype)) flops.set(dtype, (flops.get(dtype) ?? 0) + node.flops);
+  }
+  const [[dtype] = ['float32' as const]] = [...flops].sort((a, b) => b[1] - a[1]);
+  return SHORT[dtype] ?? dtype;
+}
+
+const SHORT: Readonly<Partial<Record<DType, string>>> = { float32: 'fp32', float16: 'fp16', bfloat16: 'bf16' };
 
 /** Price of a step of a sharded graph in integer nanoseconds: the number that the search minimises. */
 export function priceGraph(graph: ShardedGraph, cluster: Cluster): number {

@@ -10,14 +10,15 @@ import { withoutKernel } from './no-kernel.js';
 export function checkSupport(program: Program, backend: BackendTraits): void {
   const lacks = (dtype: string) => !backend.dtypes.has(dtype as DType);
   const hint =
-    'choose a backend that has it; a recipe of training (--precision) runs here when it is compiled without --cluster';
+    'choose a backend that has it; what is brought to 16 bit by --precision runs here when it is compiled without --cluster';
   for (const stage of program.stages) {
     // Inside of a segment a dtype may come and go, as where 16 bit are rounded to; a tensor that leaves one may not.
     const tensors = [...Object.entries(stage.tensors), ...Object.entries(stage.weights)];
     const [tensor, type] = tensors.find(([, { dtype }]) => lacks(dtype)) ?? [];
     if (tensor === undefined) continue;
     const nodes = Object.values(stage.segments).flatMap((segment) => segment.nodes ?? []);
-    const node = nodes.find(({ dtypes }) => dtypes.some(lacks));
+    // A conversion has kernels for every type: rounding to bfloat16 and back is made of two.
+    const node = nodes.find(({ op, dtypes }) => op !== 'Cast' && dtypes.some(lacks));
     if (node) throw withoutKernel(`backend ${backend.name}`, node, `${node.dtypes.find(lacks)}: ${backend.why}`, hint);
     throw new AutoparError(
       'unsupported-operator',

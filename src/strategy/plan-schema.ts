@@ -117,14 +117,18 @@ export const PLAN_SCHEMA = record(
       },
       ['recomputedLayers', 'offload', 'attention'],
     ),
-    predicted: record({
-      stepSeconds: amount,
-      peakBytes: listOf(count),
-      parts: mapOf(amount),
-      flopsPerRank: amount,
-      flopsTotal: amount,
-      bytesCommunicated: amount,
-    }),
+    predicted: record(
+      {
+        stepSeconds: amount,
+        precision: text,
+        peakBytes: listOf(count),
+        parts: mapOf(amount),
+        flopsPerRank: amount,
+        flopsTotal: amount,
+        bytesCommunicated: amount,
+      },
+      ['precision'],
+    ),
     search: record(
       {
         ...{ mode: text, costSeconds: amount, boundSeconds: amount, gap: amount },

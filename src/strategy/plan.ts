@@ -164,6 +164,8 @@ export interface PlanView {
 
 export interface PlanPrediction {
   readonly stepSeconds: number;
+  /** The format that most of the arithmetic is priced in; left out by earlier versions. */
+  readonly precision?: string;
   readonly peakBytes: readonly number[];
   /** Seconds by kind: compute, and each collective kind and axis, e.g. `all-reduce(tp)`. */
   readonly parts: Readonly<Record<string, number>>;

@@ -82,6 +82,7 @@ const USES: Readonly<Record<string, Uses>> = {
     ),
     ...ofTraining('compile'),
     ...parameters('compile'),
+    precision: ALWAYS,
     'micro-batch': ['compile x.onnx --micro-batch 2'],
     'dropout-seed': [
       'compile x.onnx --dropout-seed 1',

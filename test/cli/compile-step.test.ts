@@ -129,7 +129,7 @@ test('with the objective memory bytes rule the others out, as simulate has them,
   t.regex(report, /degrees +with +memory +more +step\n/);
   t.notRegex(report, /slower|-\d[\d.]* %/);
   const said = await run('explain out --rejected');
-  const [, chosen = ''] = /: ([\d.]+ GB) on stage \d+, .* per step\n/.exec(said) ?? [];
+  const [, chosen = ''] = /: ([\d.]+ GB) on stage \d+, .* per step in bf16\n/.exec(said) ?? [];
   t.true(report.includes(`memory     ${chosen} of 80 GB`), said);
   t.regex(said, /needs [\d.]+ GB on stage \d+, 1\.\d{3} times as much; takes [\d.]+ m?s/);
   t.notRegex(said, /as long/);
@@ -175,7 +175,7 @@ test('a part of a cluster that is one device has no other degrees, and explain s
   t.is(code, 0);
   t.regex(
     stdout,
-    /: .* per step\n\nno other degrees are possible on this cluster; .* the other parts are in its report\n$/,
+    /: .* per step in bf16\n\nno other degrees are possible on this cluster; .* the other parts are in its report\n$/,
   );
 });
 

@@ -45,7 +45,8 @@ for (const { flags, says } of REFUSALS)
 test('every option of training asks for --train', async (t) => {
   for (const { flags } of [...trainingOptions, ...parameterOptions]) {
     const flag = /--([\w-]+)/.exec(flags)?.[1] ?? '';
-    if (flag === 'train') continue;
+    // Inference has a precision too.
+    if (flag === 'train' || flag === 'precision') continue;
     const name = flag.replace(/-(\w)/g, (_, letter: string) => letter.toUpperCase());
     const error = await t.throwsAsync(trainingOf({ [name]: 'x' }), { instanceOf: AutoparError });
     t.is(error?.message, `--${flag} is an option of training`);

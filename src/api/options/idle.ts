@@ -68,7 +68,18 @@ export const COMPILE_IDLE: readonly Idle<CompileOptions>[] = [
     says: () => '--micro-batch is an option of training',
     hint: 'add --train',
   },
+  ofInference(),
 ];
+
+/** Beside `training`, which has its own; on the command line they are one. */
+function ofInference<Options extends { readonly training?: unknown; readonly precision?: unknown }>(): Idle<Options> {
+  return {
+    option: 'precision',
+    when: ({ training }) => training !== undefined,
+    says: () => 'precision beside training is of inference',
+    hint: 'say it in training: training.precision',
+  };
+}
 
 /** Of a pipeline that there is not. */
 function ofPipelines<Options extends { readonly pp?: number }>(
@@ -94,6 +105,7 @@ export const STEP_IDLE: readonly Idle<CompileStepOptions>[] = [
   },
   ofPipelines('schedule', ({ pp }) => pp === 1),
   ofPipelines('virtualStages', ({ pp }) => pp === 1),
+  ofInference(),
 ];
 
 export const SIMULATE_IDLE: readonly Idle<SimulateOptions>[] = [

@@ -53,6 +53,8 @@ const loss = options<Training['loss']>({
   labelSmoothing: amount,
 });
 
+const recipe = oneOf('fp32', 'fp16', 'bf16');
+
 const training = options<Training>({
   loss,
   optimizer: options<Training['optimizer']>({
@@ -73,7 +75,7 @@ const training = options<Training>({
   }),
   decayed: texts,
   undecayed: texts,
-  precision: oneOf('fp32', 'fp16', 'bf16'),
+  precision: recipe,
   lossScale: either(amount, oneOf('dynamic')),
   microBatches: whole(1),
   isHeldInFloat32: flag,
@@ -132,7 +134,7 @@ const simulating = {
   trace: text,
 } satisfies KindsOf<SimulateOptions>;
 
-const { loss: _loss, precision: _precision, trace: _trace, ...stepping } = simulating;
+const { loss: _loss, trace: _trace, ...stepping } = simulating;
 
 interface Tables {
   readonly importModel: KindsOf<ImportOptions>;
@@ -180,6 +182,7 @@ export const TABLES: Tables = {
     model: text,
     output: text,
     force: flag,
+    precision: recipe,
     training,
     microBatch: whole(1),
     verify: flag,

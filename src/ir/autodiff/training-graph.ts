@@ -40,7 +40,10 @@ export interface TrainingOptions {
 
 export type Precision = 'fp32' | 'fp16' | 'bf16';
 
-const LOW_TYPES: Readonly<Record<Exclude<Precision, 'fp32'>, LowType>> = { fp16: 'float16', bf16: 'bfloat16' };
+/** The recipes that compute in 16 bit. */
+export type LowPrecision = Exclude<Precision, 'fp32'>;
+
+export const LOW_TYPES: Readonly<Record<LowPrecision, LowType>> = { fp16: 'float16', bf16: 'bfloat16' };
 
 export interface TrainingGraph {
   /** Its first output is the loss; outputs of the model follow, then what is kept for the next step. */

@@ -45,6 +45,8 @@ export interface SpaceOptions {
   readonly decided: Decided;
   /** Degrees of tp that some layer cannot be cut into, with the reason. */
   readonly uncut?: ReadonlyMap<number, string>;
+  /** Sizes of a micro-batch that the model cannot be rebuilt at, with the reason. */
+  readonly unbuilt?: ReadonlyMap<number, string>;
   /** What is not searched: precision, software, kernels, overlap. */
   readonly base: Omit<
     StepConfiguration,
@@ -111,12 +113,14 @@ function combination(degrees: Degrees, options: SpaceOptions): Combination {
   const sizes = microBatchesOf(globalBatch / dp, options);
   if (sizes.length === 0)
     return no(`the micro-batches asked for do not divide a batch of ${globalBatch / dp} on each rank of dp`);
+  const built = sizes.filter((size) => !options.unbuilt?.has(size));
+  if (built.length === 0) return no(options.unbuilt?.get(sizes[0] ?? 1) ?? '');
   if (pp === 1 && (decided.virtualStages ?? 1) > 1)
     return no(`${decided.virtualStages} virtual stages are chunks that take turns with other stages, and pp is 1`);
-  const microBatches = sizes.filter(
+  const microBatches = built.filter(
     (size) => schedules(pp, globalBatch / (dp * size), facts.layers, decided).length > 0,
   );
-  return microBatches.length > 0 ? { degrees, microBatches, reason: null } : no(noSchedule(pp, sizes, options, dp));
+  return microBatches.length > 0 ? { degrees, microBatches, reason: null } : no(noSchedule(pp, built, options, dp));
 }
 
 /** Why a schedule that is asked for has no order for any of the micro-batches. */
