@@ -12,7 +12,7 @@ import { isSharded, refusalOf, verdictOf } from './report.js';
 const FOLDER = join(process.env['AUTOPAR_SHARED'] ?? join(ROOT, '..', 'shared'), 'data', 'onnx-conformance');
 
 /** What may be refused of the cases that ONNX Runtime passes. */
-const REFUSABLE: ReadonlySet<string> = new Set(['loop', 'data-dependent shape', 'string', 'sequence or optional']);
+const REFUSABLE: ReadonlySet<string> = new Set(['loop', 'data-dependent shape', 'string']);
 
 /** A folder with the archive's files; null where it is absent or cannot be unpacked. */
 function unpacked(archive: string): string | null {
