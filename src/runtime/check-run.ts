@@ -17,8 +17,7 @@ export function checkSupport(program: Program, backend: BackendTraits): void {
     const [tensor, type] = tensors.find(([, { dtype }]) => lacks(dtype)) ?? [];
     if (tensor === undefined) continue;
     const nodes = Object.values(stage.segments).flatMap((segment) => segment.nodes ?? []);
-    // A conversion has kernels for every type: rounding to bfloat16 and back is made of two.
-    const node = nodes.find(({ op, dtypes }) => op !== 'Cast' && dtypes.some(lacks));
+    const node = nodes.find(({ dtypes }) => dtypes.some(lacks));
     if (node) throw withoutKernel(`backend ${backend.name}`, node, `${node.dtypes.find(lacks)}: ${backend.why}`, hint);
     throw new AutoparError(
       'unsupported-operator',

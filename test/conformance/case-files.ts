@@ -1,14 +1,16 @@
 /**
  * @file The files of a case: a model and, per data set, its inputs and expected outputs, whatever the layout.
  */
-import { existsSync, readFileSync } from 'node:fs';
+import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { type DType, isDType } from '../../src/ir/dtype.js';
 import { type ConstantTensor, elementCount } from '../../src/ir/graph.js';
-import type { OnnxModel, SourceValue } from '../../src/ir/onnx/model.js';
+import type { SourceGraph, SourceValue } from '../../src/ir/onnx/model.js';
 import { readOnnx } from '../../src/ir/onnx/reader.js';
+import { decodeModel, encodeModel } from '../../src/ir/onnx/schema.js';
 import { readTensorProto } from '../../src/ir/onnx/tensor-file.js';
 import { constant } from '../../src/ir/ops/constants.js';
+import { asTensors, containersOf, readByType, withElements } from './elements.js';
 import { type CaseReference, dataSets } from './find-cases.js';
 
 export type Arrays = Readonly<Record<string, ConstantTensor>>;
@@ -28,6 +30,8 @@ export interface CaseFiles {
   readonly model: string;
   readonly sets: readonly DataSet[];
   readonly tolerance: Tolerance;
+  /** Inputs and outputs that are no tensors and stand as their elements in `model`, which then is a copy. */
+  readonly unpacked?: readonly string[];
 }
 
 /** ONNX's own backend tests compare so (docs/conformance.md). */
@@ -36,12 +40,17 @@ const ONNX_TOLERANCE: Tolerance = { rtol: 1e-3, atol: 1e-7 };
 /** Exported models are longer sums than single operators, and their references come from another framework. */
 const MODEL_TOLERANCE: Tolerance = { rtol: 1e-3, atol: 1e-4 };
 
-/** Reads a case. Throws AutoparError for a model or a tensor that autopar refuses to read. */
-export function readCase(reference: CaseReference): Promise<CaseFiles> {
-  return READERS[reference.layout](reference);
+/**
+ * Reads a case; a model with elements for sequences is written to `scratch`. Throws AutoparError for a model or a tensor that
+ * autopar refuses to read, a Refusal for values that are no tensors and have none as elements.
+ */
+export function readCase(reference: CaseReference, scratch: string): Promise<CaseFiles> {
+  return READERS[reference.layout](reference, scratch);
 }
 
-const READERS: Readonly<Record<CaseReference['layout'], (reference: CaseReference) => Promise<CaseFiles>>> = {
+const READERS: Readonly<
+  Record<CaseReference['layout'], (reference: CaseReference, scratch: string) => Promise<CaseFiles>>
+> = {
   listed: readListed,
   onnx: readOnnxLayout,
   light: readLight,
@@ -84,13 +93,37 @@ async function readListed({ folder }: CaseReference): Promise<CaseFiles> {
   return { model, tolerance, sets: [set] };
 }
 
-async function readOnnxLayout({ folder, model }: CaseReference): Promise<CaseFiles> {
-  const source = await readOnnx(model);
+async function readOnnxLayout({ folder, model }: CaseReference, scratch: string): Promise<CaseFiles> {
+  const { graph } = await readOnnx(model);
+  // A string has no dtype either, but a shape.
+  const isOpen = [...graph.inputs, ...graph.outputs].some(({ dtype, shape }) => dtype === null && shape === null);
+  if (isOpen) return readWithElements(folder, model, scratch);
   const sets = dataSets(folder).map((set) => ({
-    inputs: numbered(set, 'input', inputsOf(source)),
-    outputs: numbered(set, 'output', source.graph.outputs),
+    inputs: numbered(set, 'input', fedOf(graph), readTensor),
+    outputs: numbered(set, 'output', graph.outputs, readTensor),
   }));
   return { model, sets, tolerance: ONNX_TOLERANCE };
+}
+
+/** A case with values that are no tensors. Every data set has as many elements as the first, or ONNX Runtime refuses it. */
+async function readWithElements(folder: string, model: string, scratch: string): Promise<CaseFiles> {
+  const proto = decodeModel(readFileSync(model));
+  const given = new Set((proto.graph?.initializer ?? []).map(({ name }) => name));
+  const fed = (proto.graph?.input ?? []).filter(({ name }) => !given.has(name));
+  const sets = dataSets(folder).map((set) => ({
+    inputs: numbered(set, 'input', fed, readByType),
+    outputs: numbered(set, 'output', proto.graph?.output ?? [], readByType),
+  }));
+  const [first = { inputs: {}, outputs: {} }] = sets;
+  const bytes = encodeModel(withElements(proto, first.inputs, first.outputs));
+  const copy = join(scratch, 'elements.onnx');
+  writeFileSync(copy, bytes);
+  return {
+    model: copy,
+    sets: sets.map(({ inputs, outputs }) => ({ inputs: asTensors(inputs, false), outputs: asTensors(outputs, true) })),
+    tolerance: ONNX_TOLERANCE,
+    unpacked: containersOf(proto),
+  };
 }
 
 /**
@@ -98,15 +131,15 @@ async function readOnnxLayout({ folder, model }: CaseReference): Promise<CaseFil
  * outputs ONNX Runtime has to tell, does not rise from pixel to pixel.
  */
 async function readLight({ folder, name, model }: CaseReference): Promise<CaseFiles> {
-  const source = await readOnnx(model);
+  const { graph } = await readOnnx(model);
   const feeds = (values: (index: number, count: number) => number): Arrays =>
-    Object.fromEntries(inputsOf(source).map((input) => [input.name, filled(input, values)]));
+    Object.fromEntries(fedOf(graph).map((input) => [input.name, filled(input, values)]));
   return {
     model,
     sets: [
       {
         inputs: feeds((index, count) => index / count),
-        outputs: numbered(folder, `${name}_output`, source.graph.outputs),
+        outputs: numbered(folder, `${name}_output`, graph.outputs, readTensor),
       },
       { inputs: feeds((index) => Math.sin(index * 12.9898) * 0.5), outputs: {} },
     ],
@@ -116,24 +149,33 @@ async function readLight({ folder, name, model }: CaseReference): Promise<CaseFi
 
 /** A model alone: noise, and what ONNX Runtime makes of it. Open dimensions are 2. */
 async function readFile({ model }: CaseReference): Promise<CaseFiles> {
-  const inputs = inputsOf(await readOnnx(model)).map(
+  const inputs = fedOf((await readOnnx(model)).graph).map(
     (input) => [input.name, filled(input, (index) => Math.sin(index * 12.9898), 2)] as const,
   );
   return { model, sets: [{ inputs: Object.fromEntries(inputs), outputs: {} }], tolerance: MODEL_TOLERANCE };
 }
 
-function inputsOf({ graph }: OnnxModel): readonly SourceValue[] {
-  return graph.inputs.filter(({ name }) => !graph.initializers.has(name));
+function fedOf({ inputs, initializers }: SourceGraph): readonly SourceValue[] {
+  return inputs.filter(({ name }) => !initializers.has(name));
 }
 
 /** PREFIX_0.pb, PREFIX_1.pb, … are the values in their order; those without a file are left out. */
-function numbered(folder: string, prefix: string, values: readonly SourceValue[]): Arrays {
+function numbered<V extends { readonly name?: string }, T>(
+  folder: string,
+  prefix: string,
+  values: readonly V[],
+  read: (bytes: Uint8Array, value: V, file: string) => T,
+): Readonly<Record<string, T>> {
   return Object.fromEntries(
-    values.flatMap(({ name }, index) => {
+    values.flatMap((value, index) => {
       const file = join(folder, `${prefix}_${index}.pb`);
-      return existsSync(file) ? [[name, readTensorProto(readFileSync(file), file)]] : [];
+      return existsSync(file) ? [[value.name ?? '', read(readFileSync(file), value, file)]] : [];
     }),
   );
+}
+
+function readTensor(bytes: Uint8Array, _value: SourceValue, file: string): ConstantTensor {
+  return readTensorProto(bytes, file);
 }
 
 function filled(input: SourceValue, values: (index: number, count: number) => number, open = 1): ConstantTensor {

@@ -18,6 +18,7 @@ import type { CaseReference } from './find-cases.js';
 import {
   type Mode,
   ORIGINAL,
+  READING,
   RESIZED,
   RESIZED_FROM,
   RESIZED_MODES,
@@ -67,15 +68,22 @@ export async function runCase(
   const attempt = attempts(send);
   let files: CaseFiles = { model: reference.model, sets: [], tolerance: { rtol: 0, atol: 0 } };
   let sets: readonly Prepared[] = [];
+  send({ kind: 'begin', mode: READING });
+  try {
+    files = await readOrRefuse(reference, settings.scratch);
+  } catch (error) {
+    send({ kind: 'end', result: outcomeOf(READING, error) });
+    return;
+  }
   const original = await attempt(ORIGINAL, async () => {
-    files = await readOrRefuse(reference);
     sets = await Promise.all(files.sets.map((set) => onOnnxRuntime(files, set)));
     return {};
   });
   if (original.outcome !== 'passed') return;
   const unsharded = await attempt(UNSHARDED.name, async () => {
     sets = await Promise.all(sets.map((set) => withBindings(files.model, set)));
-    return runSets(files, sets, UNSHARDED, settings.scratch, run);
+    const result = await runSets(files, sets, UNSHARDED, settings.scratch, run);
+    return { ...result, ...(files.unpacked ? { unpacked: files.unpacked } : {}) };
   });
   if (unsharded.outcome !== 'passed') return;
   const whole = unsharded.bytes ?? Infinity;
@@ -121,9 +129,9 @@ function outcomeOf(mode: string, error: unknown): ModeResult {
  * Reads the case. Where its arrays are of a kind that autopar refuses (strings, sequences), the model must be refused as
  * well: that the case cannot be judged is no reason to pass over what import does with it.
  */
-async function readOrRefuse(reference: CaseReference): Promise<CaseFiles> {
+async function readOrRefuse(reference: CaseReference, scratch: string): Promise<CaseFiles> {
   try {
-    return await readCase(reference);
+    return await readCase(reference, scratch);
   } catch (error) {
     if (!(error instanceof AutoparError)) throw error;
     const refused = await importModel(reference.model).catch((other: unknown) => other);

@@ -16,6 +16,9 @@ export interface Mode {
   readonly largestShare?: number;
 }
 
+/** Before any mode: the case's files. */
+export const READING = 'reading the case';
+
 /** The file as it is on plain ONNX Runtime, before autopar sees it. */
 export const ORIGINAL = 'onnxruntime';
 

@@ -9,7 +9,7 @@ import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import type { CaseSettings } from './case.js';
 import type { CaseReference } from './find-cases.js';
-import { ORIGINAL } from './modes.js';
+import { ORIGINAL, READING } from './modes.js';
 import type { CaseMessage, CaseResult, ModeResult } from './report.js';
 
 const CHILD_SCRIPT = fileURLToPath(new URL('./child.js', import.meta.url));
@@ -82,7 +82,7 @@ class Worker {
   run(reference: CaseReference): Promise<CaseResult> {
     const started = Date.now();
     const modes: ModeResult[] = [];
-    let current = 'reading the case';
+    let current = READING;
     let stderr = '';
     let hung = false;
     const child = this.ready();

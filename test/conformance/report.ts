@@ -1,7 +1,7 @@
 /**
  * @file What a case's runs amount to: messages of the child, the case's verdict, the lines and totals that are printed.
  */
-import { ORIGINAL, UNSHARDED } from './modes.js';
+import { ORIGINAL, READING, UNSHARDED } from './modes.js';
 
 export interface ModeResult {
   readonly mode: string;
@@ -25,6 +25,8 @@ export interface ModeResult {
   readonly exceptions?: readonly string[];
   /** Inputs that decide shapes and were bound to their values. */
   readonly bound?: readonly string[];
+  /** Sequences and optionals that were taken as their elements. */
+  readonly unpacked?: readonly string[];
 }
 
 export type CaseMessage =
@@ -59,7 +61,9 @@ export function caseLines(result: CaseResult): readonly string[] {
     flopsShare !== undefined && largestShare !== undefined ? [`${mode}: ${flopsShare.toFixed(3)}`] : [],
   );
   const bound = result.modes.find((mode) => mode.bound)?.bound ?? [];
-  const notes = [...shares, ...(bound.length > 0 ? [`bound: ${bound.join(', ')}`] : [])];
+  const elements = result.modes.find((mode) => mode.unpacked)?.unpacked ?? [];
+  const named = (what: string, names: readonly string[]) => (names.length > 0 ? [`${what}: ${names.join(', ')}`] : []);
+  const notes = [...shares, ...named('bound', bound), ...named('elements of', elements)];
   return [
     `${verdictOf(result).padEnd(7)}  ${result.name}  ${result.seconds.toFixed(1)} s  ${notes.join('  ')}`.trimEnd(),
     ...result.modes.flatMap(remarks).map((line) => `           ${line}`),
@@ -122,9 +126,9 @@ export function overLimit(results: readonly CaseResult[]): readonly string[] {
   );
 }
 
-/** The modes that have no ranks to divide the work among: what they refuse is the model. */
+/** What comes before there are ranks to divide the work among: what is refused then is the model. */
 function isOfModel({ mode }: ModeResult): boolean {
-  return mode === ORIGINAL || mode === UNSHARDED.name;
+  return mode === READING || mode === ORIGINAL || mode === UNSHARDED.name;
 }
 
 function remarks({ mode, outcome, detail, code }: ModeResult): readonly string[] {

@@ -96,6 +96,8 @@ const MESSAGES: Readonly<Record<string, Readonly<Record<string, string>>>> = {
     data_location: 'int32 14',
     metadata_props: 'repeated StringStringEntryProto 16',
   },
+  SequenceProto: { name: 'string 1', elem_type: 'int32 2', tensor_values: 'repeated TensorProto 3' },
+  OptionalProto: { name: 'string 1', elem_type: 'int32 2', tensor_value: 'TensorProto 3' },
   SparseTensorProto: { values: 'TensorProto 1', indices: 'TensorProto 2', dims: 'repeated int64 3' },
   ValueInfoProto: {
     name: 'string 1',
@@ -166,9 +168,26 @@ interface TensorTypeProto {
   readonly shape?: { readonly dim?: readonly { readonly dim_value?: Integer64; readonly dim_param?: string }[] };
 }
 
+/** A value's type: one of these is there. */
+export interface TypeProto {
+  readonly tensor_type?: TensorTypeProto;
+  readonly sequence_type?: { readonly elem_type?: TypeProto };
+  readonly optional_type?: { readonly elem_type?: TypeProto };
+}
+
+/** A sequence in a .pb file; elements other than tensors are not decoded. */
+export interface SequenceProto {
+  readonly tensor_values?: readonly TensorProto[];
+}
+
+/** An optional in a .pb file: empty, or a tensor; values of other types are not decoded. */
+export interface OptionalProto {
+  readonly tensor_value?: TensorProto;
+}
+
 export interface ValueInfoProto {
   readonly name?: string;
-  readonly type?: { readonly tensor_type?: TensorTypeProto; readonly sequence_type?: unknown };
+  readonly type?: TypeProto;
   readonly metadata_props?: readonly EntryProto[];
 }
 
@@ -184,6 +203,7 @@ export interface AttributeProto {
   readonly floats?: readonly number[];
   readonly ints?: readonly Integer64[];
   readonly strings?: readonly Uint8Array[];
+  readonly tp?: TypeProto;
 }
 
 export interface NodeProto {
@@ -271,6 +291,7 @@ export const ATTRIBUTE_TYPE = {
   floats: 6,
   ints: 7,
   strings: 8,
+  type: 13,
 } as const;
 
 /** Decodes a model; unknown fields stay in the messages. Throws protobufjs's own errors on bytes that do not parse. */
@@ -295,6 +316,16 @@ export function decodeTensor(bytes: Uint8Array): TensorProto {
   return TENSOR.decode(bytes) as unknown as TensorProto;
 }
 
+/** Decodes a lone SequenceProto. Throws protobufjs's own errors on bytes that do not parse. */
+export function decodeSequence(bytes: Uint8Array): SequenceProto {
+  return SEQUENCE.decode(bytes) as unknown as SequenceProto;
+}
+
+/** Decodes a lone OptionalProto. Throws protobufjs's own errors on bytes that do not parse. */
+export function decodeOptional(bytes: Uint8Array): OptionalProto {
+  return OPTIONAL.decode(bytes) as unknown as OptionalProto;
+}
+
 const ROOT = protobuf.Root.fromJSON({
   nested: Object.fromEntries(
     Object.entries(MESSAGES).map(([message, fields]) => [
@@ -310,6 +341,8 @@ const ROOT = protobuf.Root.fromJSON({
 const MODEL = ROOT.lookupType('ModelProto');
 const GRAPH = ROOT.lookupType('GraphProto');
 const TENSOR = ROOT.lookupType('TensorProto');
+const SEQUENCE = ROOT.lookupType('SequenceProto');
+const OPTIONAL = ROOT.lookupType('OptionalProto');
 
 function fieldOf(text: string): { id: number; type: string; rule?: string; options: { packed: boolean } } {
   const words = text.split(' ');
