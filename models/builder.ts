@@ -62,8 +62,8 @@ export class GraphBuilder {
   }
 
   /**
-   * A float32 parameter that starts as one value throughout. As exporters have it, parameters of one value and shape are the first
-   * of them, whatever module they belong to.
+   * A float32 parameter that starts as one value throughout. As exporters have it, parameters of one value and shape are the
+   * first of them, whatever module they belong to.
    */
   uniformParameter(name: string, shape: readonly number[], value: number): string {
     const key = `${value} [${shape}]`;

@@ -1,6 +1,6 @@
 /**
- * @file What the layers of a language model do: all of them the same, the first ones dense, or kinds in turns. Of each kind one layer
- * is enough to know what all of them cost.
+ * @file What the layers of a language model do: all of them the same, the first ones dense, or kinds in turns. Of each kind one
+ * layer is enough to know what all of them cost.
  */
 import type { LanguageModelSizes, LayerKind, LayerPart } from './language-sizes.js';
 

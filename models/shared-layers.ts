@@ -1,6 +1,6 @@
 /**
- * @file Language models whose layer is called several times with one set of weights, as ALBERT (Lan et al. 2020) has it, and whose
- * head is the embedding table; as their author wrote them, or as exporters store such models.
+ * @file Language models whose layer is called several times with one set of weights, as ALBERT (Lan et al. 2020) has it, and
+ * whose head is the embedding table; as their author wrote them, or as exporters store such models.
  */
 import type { Graph } from '../src/ir/graph.js';
 import { dropout, GraphBuilder } from './builder.js';

@@ -1,6 +1,6 @@
 /**
- * @file State-space layers of Mamba-2 (Dao and Gu 2024): each head keeps a state of `state` by `headWidth` numbers, which a position
- * lets decay, adds to and reads:
+ * @file State-space layers of Mamba-2 (Dao and Gu 2024): each head keeps a state of `state` by `headWidth` numbers, which a
+ * position lets decay, adds to and reads:
  *
  *     S[t] = exp(−rate[t] · exp(decay)) S[t−1] + rate[t] · key[t] value[t]ᵀ        y[t] = query[t] S[t] + skip · value[t]
  *
@@ -151,8 +151,8 @@ function statesBefore(builder: GraphBuilder, ends: string, whole: string): strin
 }
 
 /**
- * exp(to[i] − from[j]) where j lies before i (`nearest` 0) or is i too (1), and 0 elsewhere: exponents of what lies ahead are lowered
- * before they grow.
+ * exp(to[i] − from[j]) where j lies before i (`nearest` 0) or is i too (1), and 0 elsewhere: exponents of what lies ahead are
+ * lowered before they grow.
  */
 function decaysBetween(builder: GraphBuilder, to: string, from: string, nearest: 0 | 1): string {
   const shape = builder.shapeOf(to);

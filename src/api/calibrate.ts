@@ -73,8 +73,8 @@ const LARGEST_BYTES = 1e8;
 
 /**
  * Learns, and writes a cluster file where one is asked for.
- * @throws AutoparError `bad-calibration` (usage) for a cluster that cannot be calibrated, `bad-runs` (input) for a table that is none
- * or has no run that can be used, and what reading a cluster and writing a file refuse
+ * @throws AutoparError `bad-calibration` (usage) for a cluster that cannot be calibrated, `bad-runs` (input) for a table that is
+ * none or has no run that can be used, and what reading a cluster and writing a file refuse
  */
 export async function calibrate(options: CalibrateOptions): Promise<Calibration> {
   const { files, output, signal, onProgress } = options;

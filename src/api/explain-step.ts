@@ -1,6 +1,6 @@
 /**
- * @file A folder that holds the plan of a whole step, searched again: why its combination of degrees was taken and the others were
- * not, and what another cluster would change.
+ * @file A folder that holds the plan of a whole step, searched again: why its combination of degrees was taken and the others
+ * were not, and what another cluster would change.
  */
 import path from 'node:path';
 import type { MeshOrder } from '../cost-model/step/configuration.js';

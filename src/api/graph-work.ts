@@ -146,7 +146,8 @@ function classesOf(
 
 /**
  * Elements that go from one layer to the next: the most that any pair of neighbours hands on; a layer that stands for several
- * hands to the next of these what it hands on at the end. What no parameter moves (masks, rotary tables) every stage makes for itself.
+ * hands to the next of these what it hands on at the end. What no parameter moves (masks, rotary tables) every stage makes for
+ * itself.
  */
 function boundaryOf(graph: Graph, places: ReadonlyMap<string, string>, repeats: ReadonlyMap<string, number>): number {
   const makers = new Map<string, Node>();

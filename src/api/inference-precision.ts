@@ -1,6 +1,6 @@
 /**
- * @file Inference in 16 bit where the file has float32: the graph is brought there by the pass that training uses, so that what is
- * priced is what the program computes. The plan keeps it among its passes, and whoever imports the model again reads it there.
+ * @file Inference in 16 bit where the file has float32: the graph is brought there by the pass that training uses, so that what
+ * is priced is what the program computes. The plan keeps it among its passes, and whoever imports the model again reads it there.
  */
 import { canBeHeldInFloat32, heldInFloat32 } from '../ir/autodiff/held-in-float32.js';
 import { inMixedPrecision } from '../ir/autodiff/mixed-precision.js';

@@ -1,6 +1,6 @@
 /**
- * @file What a plan of operators leaves out: dimensions of parallelism that are priced, and searched over for whole steps, but that
- * no program can do yet.
+ * @file What a plan of operators leaves out: dimensions of parallelism that are priced, and searched over for whole steps, but
+ * that no program can do yet.
  */
 import { isFloating } from '../ir/dtype.js';
 import { type Graph, typeOf } from '../ir/graph.js';

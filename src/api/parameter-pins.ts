@@ -20,7 +20,8 @@ import { wordEmbedding } from './parallel-config/word-embedding.js';
 
 /**
  * Tokens are looked up in a table that is cut by its rows, as Megatron does and generated families do: whole, it would save a
- * reduction in every micro-batch, and be held, reduced and updated on every rank, which the work of one micro-batch does not know.
+ * reduction in every micro-batch, and be held, reduced and updated on every rank, which the work of one micro-batch does not
+ * know.
  */
 export function tablePins(graph: Graph, mesh: Mesh): readonly Pin[] {
   const found = wordEmbedding(graph);
@@ -48,8 +49,8 @@ export function tablePins(graph: Graph, mesh: Mesh): readonly Pin[] {
 }
 
 /**
- * Products of experts, what scores experts, and what works on their results are whole on every rank of tp, as in generated families:
- * prices of steps let each of those ranks send its share of the tokens to their experts.
+ * Products of experts, what scores experts, and what works on their results are whole on every rank of tp, as in generated
+ * families: prices of steps let each of those ranks send its share of the tokens to their experts.
  */
 export function expertPins(graph: Graph, mesh: Mesh): readonly Pin[] {
   const { routed, around } = expertRoutes(indexGraph(graph));
@@ -64,8 +65,8 @@ export function expertPins(graph: Graph, mesh: Mesh): readonly Pin[] {
 }
 
 /**
- * A parameter of which forward's product reads a part lies so, where another layout in backward had it kept whole: that too costs one
- * micro-batch nothing, and memory, reductions and updates on every rank.
+ * A parameter of which forward's product reads a part lies so, where another layout in backward had it kept whole: that too costs
+ * one micro-batch nothing, and memory, reductions and updates on every rank.
  */
 export function productPins(
   graph: Graph,

@@ -34,8 +34,8 @@ export interface ClusterSearch extends StepSearch {
 }
 
 /**
- * @throws AutoparError (usage) `bad-option` without the time that `devices` wants; (noPlan) `nothing-fits` where no size has a plan,
- * `not-in-time` where none is fast enough, `out-of-time` where none was found to be before the time limit
+ * @throws AutoparError (usage) `bad-option` without the time that `devices` wants; (noPlan) `nothing-fits` where no size has a
+ * plan, `not-in-time` where none is fast enough, `out-of-time` where none was found to be before the time limit
  */
 export async function searchClusters(options: ClusterSearchOptions): Promise<ClusterSearch> {
   const { objective, within = 0, timeLimit } = options;

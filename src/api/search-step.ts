@@ -1,6 +1,6 @@
 /**
- * @file searchStep: the fastest way to train a model on a cluster, over every dimension that a step can be priced in: pp · dp · sp
- * · tp, ep, micro-batches, schedules, ZeRO, recomputation. Nothing is lowered; it is what `compile --plan-only` chooses from.
+ * @file searchStep: the fastest way to train a model on a cluster, over every dimension that a step can be priced in: pp · dp ·
+ * sp · tp, ep, micro-batches, schedules, ZeRO, recomputation. Nothing is lowered; it is what `compile --plan-only` chooses from.
  */
 import { type GeneratedModel, generatedModel } from '../../models/families.js';
 import { type Cluster, clusterSize, parseCluster } from '../cost-model/cluster.js';
@@ -74,8 +74,8 @@ export interface PreparedStep {
 
 /**
  * Searches.
- * @throws AutoparError (noPlan) `nothing-fits` with what would, `no-combination`, `out-of-time`; (usage) for degrees that no combination has; what
- * reading the model and the cluster refuse
+ * @throws AutoparError (noPlan) `nothing-fits` with what would, `no-combination`, `out-of-time`; (usage) for degrees that no
+ * combination has; what reading the model and the cluster refuse
  */
 export async function searchStep(options: StepSearchOptions): Promise<StepSearch> {
   try {
@@ -179,7 +179,10 @@ export async function prepareStep(options: StepSearchOptions, reader?: WorkReade
   };
 }
 
-/** What is read, and by what. @throws AutoparError as `prepareStep`, of the model's name, the cluster, and options that do not go together */
+/**
+ * What is read, and by what. @throws AutoparError as `prepareStep`, of the model's name, the cluster, and options that do not go
+ * together
+ */
 async function sourcesOf(
   options: StepSearchOptions,
   reader?: WorkReader,

@@ -194,7 +194,9 @@ export interface Priceable {
   readonly sequence: number | null;
 }
 
-/** FLOP per second of all devices at their 16-bit peak; fp32 where they have none, and of this machine, which computes in that. */
+/**
+ * FLOP per second of all devices at their 16-bit peak; fp32 where they have none, and of this machine, which computes in that.
+ */
 function peakOf({ nodes, perNode, device, local, kinds = [{ nodes, device }] }: Cluster): number {
   const peaks = kinds.map(({ nodes: count, device: { peakFlops } }) => {
     const peak = (local ? undefined : (peakFlops.bf16 ?? peakFlops.fp16)) ?? peakFlops.fp32 ?? 1;
@@ -276,8 +278,8 @@ export function baseConfiguration(
 }
 
 /**
- * A model that states a batch of several samples is taken at its word: where nothing is said of batches, in pp micro-batches if that
- * divides it; where one of micro-batch and micro-batches is said, if that does.
+ * A model that states a batch of several samples is taken at its word: where nothing is said of batches, in pp micro-batches if
+ * that divides it; where one of micro-batch and micro-batches is said, if that does.
  */
 async function withBatch(
   options: SimulateOptions,

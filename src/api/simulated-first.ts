@@ -17,9 +17,9 @@ export interface SimulatedOn {
 }
 
 /**
- * The few best in the order of their steps as every action of the schedule is simulated. Closed forms are bounds from below, so that
- * what is above the best simulated step stays behind it. Of the same combinations of degrees other cuts and chunks are simulated too,
- * as far as they may be faster: the best closed form is that of stages which may wait for each other most.
+ * The few best in the order of their steps as every action of the schedule is simulated. Closed forms are bounds from below, so
+ * that what is above the best simulated step stays behind it. Of the same combinations of degrees other cuts and chunks are
+ * simulated too, as far as they may be faster: the best closed form is that of stages which may wait for each other most.
  */
 export function simulatedFirst(found: Found, on: SimulatedOn): Found {
   const few = found.best.slice(0, MOST_SIMULATED);
@@ -80,7 +80,10 @@ function actionsOf({ configuration: { degrees, virtualStages, globalBatch, micro
   return (2 * degrees.pp * virtualStages * globalBatch) / (microBatch * degrees.dp);
 }
 
-/** Of the best combinations, how many are simulated; and the actions of a schedule up to which one is: a tenth of a second; of all. */
+/**
+ * Of the best combinations, how many are simulated; and the actions of a schedule up to which one is: a tenth of a second; of
+ * all.
+ */
 const MOST_SIMULATED = 3;
 const MOST_ACTIONS = 3e5;
 const MOST_ACTIONS_OF_ALL = 6e5;

@@ -1,7 +1,7 @@
 /**
- * @file A step of the unsharded training graph, from a state that is handed in, and cut at gradients and new state: what reads one
- * of them reads the value that the sharded program has for it. So a difference in rounding is not carried on: Adam makes a whole
- * step of a gradient that is zero but for rounding.
+ * @file A step of the unsharded training graph, from a state that is handed in, and cut at gradients and new state: what reads
+ * one of them reads the value that the sharded program has for it. So a difference in rounding is not carried on: Adam makes a
+ * whole step of a gradient that is zero but for rounding.
  */
 import { weightBytes } from '../codegen/weights.js';
 import { flattenBlocks } from '../ir/blocks/flatten-blocks.js';
@@ -15,8 +15,8 @@ import { makeTensor, numberReader, uniform } from './numbers.js';
 
 export interface StepReference {
   /**
-   * One step from `state` (by input of the graph). `handedIn` are values of gradients and new state, by the graph's name: what reads
-   * them reads these. Gives outputs, extra tensors and new state as they were computed.
+   * One step from `state` (by input of the graph). `handedIn` are values of gradients and new state, by the graph's name: what
+   * reads them reads these. Gives outputs, extra tensors and new state as they were computed.
    */
   readonly run: (inputs: Arrays, state: Arrays, handedIn: Arrays) => Promise<Arrays>;
   readonly release: () => Promise<void>;
@@ -56,8 +56,8 @@ export async function openStep(
 }
 
 /**
- * The graph with an input in place of every gradient and every new state that something reads; `handIn` has the inputs by what they
- * stand for. Where a step is taken under a condition (a loss scale that may overflow) new state is a choice between what was
+ * The graph with an input in place of every gradient and every new state that something reads; `handIn` has the inputs by what
+ * they stand for. Where a step is taken under a condition (a loss scale that may overflow) new state is a choice between what was
  * computed and what was before: what reads the former reads the input, too.
  */
 function cut(

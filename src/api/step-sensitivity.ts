@@ -1,5 +1,6 @@
 /**
- * @file What a step's plan would gain or lose if the cluster were another: one gigabyte more, links twice as fast. Each change is searched anew on works that are read already.
+ * @file What a step's plan would gain or lose if the cluster were another: one gigabyte more, links twice as fast. Each change is
+ * searched anew on works that are read already.
  */
 import { fasterLinks } from '../cost-model/faster-links.js';
 import { AutoparError } from '../ir/error.js';

@@ -119,8 +119,8 @@ function kept<Key, Value>(known: Map<Key, Value>, make: (key: Key) => Value): (k
 }
 
 /**
- * The works that a search may ask for, without waiting: read at the two smallest sizes, and continued from there; read at other sizes
- * where that does not do.
+ * The works that a search may ask for, without waiting: read at the two smallest sizes, and continued from there; read at other
+ * sizes where that does not do.
  */
 export async function knownWorks(
   read: WorkReader,

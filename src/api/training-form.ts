@@ -16,8 +16,8 @@ import type { ImportedModel, ImportOptions, ImportPass } from './import.js';
 /** How a model becomes one that is trained; `trainable` and `frozen` are globs of names. */
 export interface TrainingFormOptions extends ParameterOptions {
   /**
-   * `training` (the default): as after PyTorch's `model.train()`, batch statistics and active dropout; `as-exported`: as the file has
-   * its operators.
+   * `training` (the default): as after PyTorch's `model.train()`, batch statistics and active dropout; `as-exported`: as the file
+   * has its operators.
    */
   readonly trainMode?: 'training' | 'as-exported';
   /** Normalisations keep their running statistics, and use them. */

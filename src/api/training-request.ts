@@ -1,5 +1,6 @@
 /**
- * @file What training is asked for. Options that contradict each other are refused without looking at a model; none is passed over.
+ * @file What training is asked for. Options that contradict each other are refused without looking at a model; none is passed
+ * over.
  */
 import type { LossOptions } from '../ir/autodiff/append-loss.js';
 import type { OptimizerOptions } from '../ir/autodiff/optimizer-options.js';

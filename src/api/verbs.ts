@@ -1,6 +1,6 @@
 /**
- * @file The public verbs: each checks its options as the command line does, before anything is done, and loads its station when it is
- * called. Errors are in words of JavaScript; the command line says their cause.
+ * @file The public verbs: each checks its options as the command line does, before anything is done, and loads its station when
+ * it is called. Errors are in words of JavaScript; the command line says their cause.
  */
 import { AutoparError } from '../ir/error.js';
 import type { CompileResult } from './compile.js';

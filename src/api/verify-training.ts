@@ -1,7 +1,7 @@
 /**
  * @file verify of a program that trains: steps of the sharded program against steps of the unsharded training graph. Each step of
- * the reference begins with the state that the program began it with (docs/training.md says why). Compared are the first values of
- * the state, and of each step the outputs, the gradient of every trained weight and the change of every piece of state.
+ * the reference begins with the state that the program began it with (docs/training.md says why). Compared are the first values
+ * of the state, and of each step the outputs, the gradient of every trained weight and the change of every piece of state.
  *
  * Gradients are not compared where a step overflows and is left out.
  */
@@ -47,7 +47,10 @@ const STEPS = 2;
 /** A loss scale of 2^16 is 2^-24 after so many steps that overflow. */
 const MOST_STEPS = 40;
 const RELATIVE = 1e-5;
-/** How often the unsharded step is run with everything off by a unit in the last place, which tells what rounding does to a tensor. */
+/**
+ * How often the unsharded step is run with everything off by a unit in the last place, which tells what rounding does to a
+ * tensor.
+ */
 const PROBES = 2;
 /**
  * How many times that change is let pass. In float32 the roundings of long sums add up. In 16 bit sums are still in float32, and
@@ -134,7 +137,9 @@ export async function compareSteps(task: TrainingToVerify): Promise<ComparedStep
   return { comparisons: found, steps: step, updates };
 }
 
-/** The program's gradients and new state by the names of the unsharded graph; where it lacks one, state as it was and no gradient. */
+/**
+ * The program's gradients and new state by the names of the unsharded graph; where it lacks one, state as it was and no gradient.
+ */
 function valuesOf(whole: ImportedModel, gradients: readonly Place[], ran: ProgramStep, before: Arrays): Arrays {
   const values: Record<string, ConstantTensor | undefined> = {};
   for (const { input, output } of whole.graph.state) values[output] = fitting(whole, ran.after)[input] ?? before[input];

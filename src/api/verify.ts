@@ -50,12 +50,15 @@ export interface VerifyResult {
   readonly steps?: { readonly taken: number; readonly updates: number };
   /** What it was compared with. */
   readonly reference: 'the model file in ONNX Runtime' | 'the unsharded graph in ONNX Runtime';
-  /** Of the outputs of a quantised model that differ: ONNX Runtime's results without its optimisations against those with them. */
+  /**
+   * Of the outputs of a quantised model that differ: ONNX Runtime's results without its optimisations against those with them.
+   */
   readonly unoptimised?: readonly Comparison[];
 }
 
 /**
- * Runs model and program on the same inputs and compares. The model runs first: where ONNX Runtime cannot run it, no program of it can.
+ * Runs model and program on the same inputs and compares. The model runs first: where ONNX Runtime cannot run it, no program of
+ * it can.
  * @throws AutoparError where the folder, the model or the inputs cannot be used; a difference is no error but a result.
  */
 export async function verify(options: VerifyOptions): Promise<VerifyResult> {

@@ -1,6 +1,6 @@
 /**
- * @file `autopar compile --plan-only` on a named cluster, of training or with degrees or options of whole steps: these are searched
- * over every dimension that can be priced, and the plan is written without a program.
+ * @file `autopar compile --plan-only` on a named cluster, of training or with degrees or options of whole steps: these are
+ * searched over every dimension that can be priced, and the plan is written without a program.
  */
 import type { DegreeOptions } from '../api/degrees.js';
 import { type CompileStepOptions, compileStep } from '../api/verbs.js';
@@ -57,8 +57,8 @@ const OF_STEPS = [
 ] as const;
 
 /**
- * Whether whole steps are searched: a plan alone, of training, or with degrees or options of whole steps, on a cluster that is named, with
- * nothing said about single operators.
+ * Whether whole steps are searched: a plan alone, of training, or with degrees or options of whole steps, on a cluster that is
+ * named, with nothing said about single operators.
  * @throws AutoparError (usage) for degrees and options of whole steps where they are not searched
  */
 export function searchesStep(flags: CompileStepFlags): boolean {

@@ -1,6 +1,6 @@
 /**
- * @file `autopar explain` of a whole step's plan: why it was taken (`--rejected`), what would change it (`--sensitivity`), what its
- * stages hold (`--memory`), and where its axes lie (`--mesh`).
+ * @file `autopar explain` of a whole step's plan: why it was taken (`--rejected`), what would change it (`--sensitivity`), what
+ * its stages hold (`--memory`), and where its axes lie (`--mesh`).
  */
 import type { ExplainedStep } from '../api/explain-step.js';
 import type { StepSearch, Verdict } from '../api/search-step.js';

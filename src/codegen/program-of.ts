@@ -305,7 +305,9 @@ function tensorRecords(
   return result;
 }
 
-/** The graph's tensor that a tensor is a block of: itself, or where a collective brought it into another layout what that read. */
+/**
+ * The graph's tensor that a tensor is a block of: itself, or where a collective brought it into another layout what that read.
+ */
 function sources(graph: Graph, { nodes, tensors, microBatches }: ShardedGraph): (name: string) => string | undefined {
   const moved = new Map(
     nodes.flatMap((node) => (node.kind === 'communicate' ? [[node.output, node.input] as const] : [])),

@@ -12,8 +12,8 @@ export function descriptionOf({ description, nodes, perNode, device }: Cluster):
 }
 
 /**
- * As many devices of a cluster, filling its nodes in order, with the links that they have in it; null where they are no whole nodes
- * (or groups of nodes), or more than there are.
+ * As many devices of a cluster, filling its nodes in order, with the links that they have in it; null where they are no whole
+ * nodes (or groups of nodes), or more than there are.
  */
 export function firstDevices(cluster: Cluster, devices: number): Cluster | null {
   let left = devices;

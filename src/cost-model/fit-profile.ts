@@ -12,8 +12,8 @@ import { type CollectiveKind, passesOf } from './levels.js';
 /** What is measured, on every rank at once. All in fp32. */
 export type Subject =
   /**
-   * A segment of so many products, rows × side each, with as many square matrices; `stored`: these are weights that the session is
-   * loaded with.
+   * A segment of so many products, rows × side each, with as many square matrices; `stored`: these are weights that the session
+   * is loaded with.
    */
   | {
       readonly kind: 'matmul';

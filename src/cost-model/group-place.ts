@@ -59,8 +59,8 @@ export function placeGroup(mesh: Mesh, axes: readonly SubAxis[], { levels }: Pic
 }
 
 /**
- * The innermost level whose blocks no group over a sub-axis straddles; `isEven` is false where that is the outermost level because
- * the sub-axis straddles blocks of all others.
+ * The innermost level whose blocks no group over a sub-axis straddles; `isEven` is false where that is the outermost level
+ * because the sub-axis straddles blocks of all others.
  */
 export function levelOfAxis(
   mesh: Mesh,

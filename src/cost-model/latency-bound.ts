@@ -1,17 +1,18 @@
 /**
  * @file Seconds of launches and rounds that no sequence of redistribution steps undercuts, from what becomes of each axis.
  *
- * A collective takes rounds at each level over which its axes lie. Steps move cuts between axes, never sums: an axis over which the
- * value is partial is reduced by an all-reduce or a reduce-scatter over that very axis. So at a level whose reduced axes have m
- * ranks together, the reductions take at least log2 m rounds, in however many collectives. Of these axes, those that shall not cut
- * the result (k ranks) either take as many rounds again, in all-reduces, or cut it after a scatter and are made whole by another
- * collective. That is one that gathers, in as many rounds as all-reduces would have taken again, or a permutation, in one, which
- * leaves blocks as small as they were: then scatters have not cut more than the result is cut more than the origin (`shrinks`).
- * Or there are two more.
+ * A collective takes rounds at each level over which its axes lie. Steps move cuts between axes, never sums: an axis over which
+ * the value is partial is reduced by an all-reduce or a reduce-scatter over that very axis. So at a level whose reduced axes have
+ * m ranks together, the reductions take at least log2 m rounds, in however many collectives. Of these axes, those that shall not
+ * cut the result (k ranks) either take as many rounds again, in all-reduces, or cut it after a scatter and are made whole by
+ * another collective. That is one that gathers, in as many rounds as all-reduces would have taken again, or a permutation, in
+ * one, which leaves blocks as small as they were: then scatters have not cut more than the result is cut more than the origin
+ * (`shrinks`). Or there are two more.
  *
  *     all-reduce over 4 nodes     2 + 2 rounds, or 2 + 1 and two more launches
  *
- * Axes whose cuts must go (`fetched`) are gathered or exchanged in log2 of their number of rounds at their level, or permuted in one.
+ * Axes whose cuts must go (`fetched`) are gathered or exchanged in log2 of their number of rounds at their level, or permuted in
+ * one.
  */
 import type { Mesh } from '../sharding-propagation/mesh.js';
 import { subAxes } from '../sharding-propagation/mesh.js';

@@ -29,8 +29,8 @@ export interface Prediction {
 }
 
 /**
- * Prices a sharded graph. `stepSeconds` is the sum of `parts`: of `priceNode` over its nodes, and on ranks of this machine of what
- * the runtime does around them (`runtimeSeconds`), which the search leaves out.
+ * Prices a sharded graph. `stepSeconds` is the sum of `parts`: of `priceNode` over its nodes, and on ranks of this machine of
+ * what the runtime does around them (`runtimeSeconds`), which the search leaves out.
  * @param wholeFlops work of the unsharded graph; left out: that of all ranks together
  */
 export function predict(graph: ShardedGraph, cluster: Cluster, wholeFlops?: number): Prediction {

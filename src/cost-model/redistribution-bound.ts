@@ -138,9 +138,9 @@ class RedistributionBound {
   }
 
   /**
-   * Least seconds on the wire: what must reach the units that some axes tell apart, as above, of layouts without the other axes, since
-   * together the ranks of a unit hold what their union holds. Where there is both to fetch and to reduce, either alone is a bound.
-   * Notes how often what each unit holds doubles.
+   * Least seconds on the wire: what must reach the units that some axes tell apart, as above, of layouts without the other axes,
+   * since together the ranks of a unit hold what their union holds. Where there is both to fetch and to reduce, either alone is a
+   * bound. Notes how often what each unit holds doubles.
    */
   private crossings(from: Cuts, to: Cuts, bytes: number, isPartial: boolean): number {
     const { axes, changes } = this;
@@ -190,7 +190,10 @@ class RedistributionBound {
     return seconds;
   }
 
-  /** Least seconds of latency where what is beyond a device takes so many rounds at most: rounds over a level serve those inside it, too. */
+  /**
+   * Least seconds of latency where what is beyond a device takes so many rounds at most: rounds over a level serve those inside
+   * it, too.
+   */
   private latencySeconds(mostOutside: number): number {
     let [seconds, counted] = [0, 0];
     for (let level = this.units.length - 1; level >= 0; level--) {

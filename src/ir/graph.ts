@@ -60,8 +60,8 @@ export interface Node {
   readonly layer: string | null;
   readonly phase: Phase;
   /**
-   * The forward operator that a gradient, a recompute clone or an update belongs to. null for forward operators, for what sums up a
-   * parameter's gradients, and for what belongs to the step as a whole (its number, the gradient norm).
+   * The forward operator that a gradient, a recompute clone or an update belongs to. null for forward operators, for what sums up
+   * a parameter's gradients, and for what belongs to the step as a whole (its number, the gradient norm).
    */
   readonly forward: string | null;
   /** The search's key: operators of one group share a strategy. A gradient may have its own, which is how ZeRO-1 is found. */
@@ -104,7 +104,9 @@ export interface FileTensor {
   readonly shape: readonly number[];
   /** Per dimension of the weight the file's dimension that it is; null for one of size 1 that the file's tensor lacks. */
   readonly dims: readonly (number | null)[];
-  /** A tensor of the file that has the weight's own form: the result of the operators that were folded; null where there is none. */
+  /**
+   * A tensor of the file that has the weight's own form: the result of the operators that were folded; null where there is none.
+   */
   readonly result: string | null;
 }
 

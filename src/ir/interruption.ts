@@ -1,7 +1,7 @@
 /**
- * @file Giving Ctrl-C its turn: work that never waits keeps the event loop, and a signal of the system that is listened for is not
- * seen until it ends. So the command listens only while something must be tidied up, and work says when that is; at any other time
- * a signal ends the process by the system's own action, at once, whatever keeps the thread.
+ * @file Giving Ctrl-C its turn: work that never waits keeps the event loop, and a signal of the system that is listened for is
+ * not seen until it ends. So the command listens only while something must be tidied up, and work says when that is; at any other
+ * time a signal ends the process by the system's own action, at once, whatever keeps the thread.
  */
 import { setImmediate } from 'node:timers/promises';
 

@@ -1,5 +1,6 @@
 /**
- * @file What the registry holds for an operator: one record, which knows no mesh. Files in `ops/` fill the table, a file per family.
+ * @file What the registry holds for an operator: one record, which knows no mesh. Files in `ops/` fill the table, a file per
+ * family.
  */
 import type { FactorRule } from './factor-rule.js';
 import type { Attributes, ConstantTensor, Graph, TensorType } from './graph.js';
@@ -93,15 +94,15 @@ export type OperatorFamily =
   | 'other';
 
 /**
- * What an operator of float32 operands is computed in where a model is trained in 16 bit (autodiff/mixed-precision.ts): `low`: in 16
- * bit; `full`: in float32; `follow`: in what its operands come in, the wider of them where they differ. As PyTorch's autocast.
+ * What an operator of float32 operands is computed in where a model is trained in 16 bit (autodiff/mixed-precision.ts): `low`: in
+ * 16 bit; `full`: in float32; `follow`: in what its operands come in, the wider of them where they differ. As PyTorch's autocast.
  */
 export type Precision = 'low' | 'full' | 'follow';
 /** How an operator differs in training from what it does in evaluation: the form that files mostly have. */
 export type TrainingForm =
   /**
-   * Its attribute `mode` has it take statistics of the batch instead of running ones (operands), which move towards them: `running`
-   * names each such operand and pairs it with the result that is its next value.
+   * Its attribute `mode` has it take statistics of the batch instead of running ones (operands), which move towards them:
+   * `running` names each such operand and pairs it with the result that is its next value.
    */
   | {
       readonly kind: 'batch-statistics';
@@ -124,7 +125,10 @@ export interface OperatorEntry {
   readonly precision: Precision;
   /** The opset that brought it, where that is newer than INTERNAL_OPSET: models with it are written in that opset. */
   readonly since?: number;
-  /** The newest opset whose form of it ONNX Runtime has, where that is older than INTERNAL_OPSET: models with it are written in that opset. */
+  /**
+   * The newest opset whose form of it ONNX Runtime has, where that is older than INTERNAL_OPSET: models with it are written in
+   * that opset.
+   */
   readonly until?: number;
   /** Forms of attributes whose names mean something else for other operators (onnx/attribute-types.ts). */
   readonly attributes?: OwnForms;

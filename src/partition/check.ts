@@ -153,7 +153,9 @@ function contractedAxes(
   return owed;
 }
 
-/** For operators whose rule is not at hand: an axis that cuts a result cuts an operand that has elements to cut, or none at all. */
+/**
+ * For operators whose rule is not at hand: an axis that cuts a result cuts an operand that has elements to cut, or none at all.
+ */
 function checkAxes(
   inputs: readonly (ShardedTensor | null)[],
   outputs: readonly (ShardedTensor | null)[],

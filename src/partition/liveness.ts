@@ -70,7 +70,9 @@ export function liveBytes(
   return { weightBytes, inputBytes, nodeBytes };
 }
 
-/** With micro-batches: what they add to, and as often as there are micro-batches the outputs that each of them makes a part of. */
+/**
+ * With micro-batches: what they add to, and as often as there are micro-batches the outputs that each of them makes a part of.
+ */
 function heldThroughout({ microBatches, nodes, outputs }: ShardedGraph): ReadonlyMap<string, number> {
   if (!microBatches) return new Map();
   const sums = nodes.flatMap((node) => (node.kind === 'compute' && isAccumulator(node) ? node.outputs : []));

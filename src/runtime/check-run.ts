@@ -6,7 +6,10 @@ import { AutoparError, byteLength, type ConstantTensor, type DType, elementCount
 import type { BackendTraits } from './backend.js';
 import { withoutKernel } from './no-kernel.js';
 
-/** Throws AutoparError `unsupported-operator` (exit backendAbsent) naming the node, or else the tensor, of a dtype that the backend lacks. */
+/**
+ * Throws AutoparError `unsupported-operator` (exit backendAbsent) naming the node, or else the tensor, of a dtype that the
+ * backend lacks.
+ */
 export function checkSupport(program: Program, backend: BackendTraits): void {
   const lacks = (dtype: string) => !backend.dtypes.has(dtype as DType);
   const hint =

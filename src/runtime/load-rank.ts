@@ -40,7 +40,10 @@ export interface LoadedRank<Tensor> {
 
 type Compute = Extract<Instruction, { kind: 'compute' }>;
 
-/** Loads a rank. `onProgress` is called after each thing loaded, and may throw to end it. Throws AutoparError (exit input) naming the file. */
+/**
+ * Loads a rank. `onProgress` is called after each thing loaded, and may throw to end it. Throws AutoparError (exit input) naming
+ * the file.
+ */
 export async function loadRank<Tensor>(
   setup: RankSetup,
   backend: Backend<Tensor>,

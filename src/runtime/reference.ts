@@ -25,8 +25,8 @@ export interface OpenedOnnx {
 
 /**
  * Loads a whole ONNX model (a file, so that external data beside it is found, or its bytes) on the CPU. Throws AutoparError
- * `unsupported-operator` (exit backendAbsent) where it has no kernel for a node, `reference-failed` (exit input) where ONNX Runtime
- * refuses the model otherwise.
+ * `unsupported-operator` (exit backendAbsent) where it has no kernel for a node, `reference-failed` (exit input) where ONNX
+ * Runtime refuses the model otherwise.
  */
 export async function openOnnx(model: string | Uint8Array, options: ReferenceOptions = {}): Promise<OpenedOnnx> {
   const ort = await loadOrt();

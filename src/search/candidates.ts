@@ -41,7 +41,10 @@ export interface CandidateSet {
   readonly operands: readonly (readonly (Layout | null)[])[];
   /** [strategy][result]. */
   readonly results: readonly (readonly (Layout | null)[])[];
-  /** What a strategy, by its number, lowers the operator to. All of them would be most of what a search holds, and few are asked for. */
+  /**
+   * What a strategy, by its number, lowers the operator to. All of them would be most of what a search holds, and few are asked
+   * for.
+   */
   readonly lowered: (strategy: number) => LoweredOperator;
   /** Pinned axes that could not be used, and why. */
   readonly unused: readonly string[];
@@ -66,7 +69,9 @@ export interface CandidateQuestion {
   readonly heavy: boolean;
   /** Factors that readers see as several pieces (piece-hints.ts). */
   readonly hints: ReadonlyMap<string, readonly SeenPiece[]>;
-  /** Whether its result is rounded to quantised numbers: the ranks' partial sums, added in another order, may round to another. */
+  /**
+   * Whether its result is rounded to quantised numbers: the ranks' partial sums, added in another order, may round to another.
+   */
   readonly rounded?: boolean;
   /** What the user has decided about the operator. */
   readonly pins?: readonly OperatorPin[];

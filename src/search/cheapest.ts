@@ -44,8 +44,8 @@ export function isWorthSolving(found: CostSolution, problem: CostProblem): boole
 const MANY_ENTRIES = 200_000;
 
 /**
- * Whether a problem is large, and so dense that some table is split in whatever order it is eliminated. Then prices are made exact
- * around a guess before it is solved, and in small tables (ROUGH) before larger ones.
+ * Whether a problem is large, and so dense that some table is split in whatever order it is eliminated. Then prices are made
+ * exact around a guess before it is solved, and in small tables (ROUGH) before larger ones.
  */
 export function isLaborious(problem: CostProblem): boolean {
   return entriesOf(problem) > MANY_ENTRIES && 2 ** leastTableDoublings(problem) > SMALL.tableEntries;
@@ -96,7 +96,9 @@ export function settled(
   }
 }
 
-/** Makes prices exact around a guess, then around what elimination finds in small tables. What `algebra` has made stays of use. */
+/**
+ * Makes prices exact around a guess, then around what elimination finds in small tables. What `algebra` has made stays of use.
+ */
 export function priceRoughly(
   groups: Pick<GroupGraph, 'problem' | 'refine' | 'foresee'>,
   algebra: TableAlgebra,

@@ -3,8 +3,8 @@
  *
  * Combinations come in the order of their costs without a memory limit, which bound their costs within it. Where the first one's
  * plan is too large, it is looked for again within the limit, and comes back at the cost of what was found; so the first that
- * fits is cheaper than any that would fit under other degrees. On ranks of this machine a step takes more than what is searched, by
- * what the runtime does around operators: there all are lowered, and ranked by the whole step.
+ * fits is cheaper than any that would fit under other degrees. On ranks of this machine a step takes more than what is searched,
+ * by what the runtime does around operators: there all are lowered, and ranked by the whole step.
  */
 import type { Cluster } from '../cost-model/cluster.js';
 import { type Prediction, predict, priceGraph } from '../cost-model/predict.js';

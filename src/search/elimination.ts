@@ -230,8 +230,8 @@ class Elimination {
 
   /**
    * Parts of a sum, the costs of what they share evened out among them: each gets a table that makes its least costs, by state of
-   * what all of them hold, those of the others. These tables sum to nothing, so the parts sum to what they did, and the sum of their
-   * minima is nearer to the minimum of the sum (max-marginal matching: Ihler, Flerova, Dechter and Otten, UAI 2012).
+   * what all of them hold, those of the others. These tables sum to nothing, so the parts sum to what they did, and the sum of
+   * their minima is nearer to the minimum of the sum (max-marginal matching: Ihler, Flerova, Dechter and Otten, UAI 2012).
    */
   private levelled(variable: number, parts: readonly (readonly Held[])[]): readonly (readonly Held[])[] {
     const [first, ...others] = parts;

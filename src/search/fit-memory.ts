@@ -9,8 +9,8 @@
  *
  * Where the lowered solution needs more (a redistribution holds both ends), what it needs more than its uses say is learnt as a
  * use of the few variables that it depends on (mesh-need.ts), and the problem solved again: the bound holds as before, and rises.
- * Where nothing can be learnt, it is set aside at the operators concerned. Such plans are valid, but no bound follows from
- * what was set aside: the gap to the bound before is printed. So it is with what sessions and buffers of ranks of this machine hold
+ * Where nothing can be learnt, it is set aside at the operators concerned. Such plans are valid, but no bound follows from what
+ * was set aside: the gap to the bound before is printed. So it is with what sessions and buffers of ranks of this machine hold
  * beside what is alive: it hangs on the whole plan, and is left free, as much as plans show.
  */
 import type { Cluster } from '../cost-model/cluster.js';
@@ -82,7 +82,9 @@ class FittingMesh {
   private least = Infinity;
   /** What of these is not alive. */
   private besides = 0;
-  /** Bytes of the limit that are left free for what is not alive; and of the last plan within the rest what is, and what it lacks. */
+  /**
+   * Bytes of the limit that are left free for what is not alive; and of the last plan within the rest what is, and what it lacks.
+   */
   private free = 0;
   private lacking: { readonly alive: number; readonly bytes: number } | null = null;
   /** No assignment that keeps the limit costs less; infinite where the uses of none do. */
@@ -129,7 +131,9 @@ class FittingMesh {
     }
   }
 
-  /** Searches, and again with more of the limit left free while plans lack what is not alive, then with no more than they need. */
+  /**
+   * Searches, and again with more of the limit left free while plans lack what is not alive, then with no more than they need.
+   */
   private async searchFreeing(): Promise<void> {
     await this.search();
     const { limit } = this;
@@ -216,8 +220,8 @@ class FittingMesh {
   }
 
   /**
-   * The best solution under a limit and what is set aside, at exact prices: null where none was found, and no bound is finite where
-   * there is none. Prices that solutions use are found with little effort before the solver is given time for a proof.
+   * The best solution under a limit and what is set aside, at exact prices: null where none was found, and no bound is finite
+   * where there is none. Prices that solutions use are found with little effort before the solver is given time for a proof.
    */
   private async relaxed(
     limit: number,
@@ -266,8 +270,8 @@ class FittingMesh {
   }
 
   /**
-   * Lowers a solution: keeps it where it fits and is the best. Else what it needs more than its uses say is learnt, or, where nothing
-   * is to be, set aside. Whether what is alive fits.
+   * Lowers a solution: keeps it where it fits and is the best. Else what it needs more than its uses say is learnt, or, where
+   * nothing is to be, set aside. Whether what is alive fits.
    */
   private look(found: CostSolution, learns = true): boolean {
     const { need, limit } = this;

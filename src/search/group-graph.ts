@@ -69,8 +69,8 @@ export function buildGroupGraph(
 }
 
 /**
- * Rounds from which on rivals of a dearer pair are priced with it. The first rounds find many pairs dearer, and would price far more
- * than is ever used; the later ones few, and each costs an elimination.
+ * Rounds from which on rivals of a dearer pair are priced with it. The first rounds find many pairs dearer, and would price far
+ * more than is ever used; the later ones few, and each costs an elimination.
  */
 const RIVALS_FROM = 3;
 

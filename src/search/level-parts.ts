@@ -5,8 +5,8 @@
  *     part_r + level_r,   level_r[x] = mean of all parts' least costs at x − part r's own,   Σ level_r = 0
  *
  * (Max-marginal matching of mini-buckets: Ihler, Flerova, Dechter and Otten, UAI 2012.) Costs are whole numbers, so of a total T
- * part r takes ⌊(T + r) / parts⌋: these sum to T (Hermite's identity), and each grows with T, so that all parts cost least together
- * where the total does.
+ * part r takes ⌊(T + r) / parts⌋: these sum to T (Hermite's identity), and each grows with T, so that all parts cost least
+ * together where the total does.
  */
 import type { CostTable } from './cost-problem.js';
 import type { Summand } from './minimised-sum.js';

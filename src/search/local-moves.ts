@@ -3,8 +3,8 @@
  *
  * Elimination under prices of which most are only bounds finds an optimum that cannot be kept: the pairs that it uses turn out
  * dearer. Before all is solved again, each variable whose cost rose moves to its best state given its neighbours', pairs that it
- * uses then are made exact in turn, and so on until nothing moves that is not exact. A move costs a look at a variable's own edges, an
- * elimination one at all of them, and most of what this prices is what the next elimination would have asked for.
+ * uses then are made exact in turn, and so on until nothing moves that is not exact. A move costs a look at a variable's own
+ * edges, an elimination one at all of them, and most of what this prices is what the next elimination would have asked for.
  *
  * Nothing follows from the assignment that is reached: it only says which prices are worth having.
  */

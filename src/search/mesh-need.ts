@@ -109,8 +109,8 @@ export class MeshNeed {
   }
 
   /**
-   * Learns that an assignment needs so much on the whole, where its uses say less: for this one alone, since what is not alive hangs
-   * on all of it.
+   * Learns that an assignment needs so much on the whole, where its uses say less: for this one alone, since what is not alive
+   * hangs on all of it.
    */
   learnWhole(states: readonly number[], { peak }: Need): void {
     const { end } = this.memory;

@@ -3,9 +3,10 @@
  *
  *     result[x1, …, xd] = min over x0 of Σ tables
  *
- * Nearly all of a search's time is spent here, so the sum is never written down, nor is a table turned round: each is read with the
- * strides that it has. Tables over some of the variables of another are added to it first; of what is left, mostly one or two tables,
- * each entry of the result is one pass over x0. Costs are whole numbers below 2^53, so the order of additions does not matter.
+ * Nearly all of a search's time is spent here, so the sum is never written down, nor is a table turned round: each is read with
+ * the strides that it has. Tables over some of the variables of another are added to it first; of what is left, mostly one or two
+ * tables, each entry of the result is one pass over x0. Costs are whole numbers below 2^53, so the order of additions does not
+ * matter.
  */
 import type { CostTable } from './cost-problem.js';
 import { inOrder } from './in-order.js';

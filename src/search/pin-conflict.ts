@@ -17,7 +17,9 @@ export function isForbidden(error: unknown): boolean {
   return error instanceof RangeError || error instanceof NoAssignment;
 }
 
-/** The refusal of pins that leave no plan on a mesh, which names a smallest set of them that does. Null where it is not the pins. */
+/**
+ * The refusal of pins that leave no plan on a mesh, which names a smallest set of them that does. Null where it is not the pins.
+ */
 export async function pinConflict(
   graph: Graph,
   mesh: Mesh,

@@ -9,9 +9,9 @@
  *
  * An operator decides first while its neighbours are open, then again when they are not; what was decided about earlier sub-axes
  * is never taken back. So the work is linear in operators and in their candidates, and nothing is proven: MindSpore's
- * `recursive_programming` (double recursive programming, Wang et al., Euro-Par 2021), on the candidates and prices of the other modes.
- * Views and inputs decide nothing of their own: an operator sees through them what lies behind, as the least cost of each of
- * their layouts, kept up to date while operators decide.
+ * `recursive_programming` (double recursive programming, Wang et al., Euro-Par 2021), on the candidates and prices of the other
+ * modes. Views and inputs decide nothing of their own: an operator sees through them what lies behind, as the least cost of each
+ * of their layouts, kept up to date while operators decide.
  */
 import type { CostFactor, CostProblem } from './cost-problem.js';
 

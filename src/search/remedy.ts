@@ -1,6 +1,6 @@
 /**
- * @file The cheapest change that makes a plan fit where nothing does: other degrees, where some were given; else micro-batches, where
- * what they make smaller is enough.
+ * @file The cheapest change that makes a plan fit where nothing does: other degrees, where some were given; else micro-batches,
+ * where what they make smaller is enough.
  */
 import type { Cluster } from '../cost-model/cluster.js';
 import { memoryOf } from '../cost-model/predict.js';

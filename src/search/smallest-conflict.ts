@@ -3,8 +3,9 @@
  */
 
 /**
- * One that alone leaves nothing, where there is one. Else each in turn is left out, and stays out where the others still leave none: the
- * set leaves none, and without any one of it there is something. Asks twice for each at most, and once for none of them.
+ * One that alone leaves nothing, where there is one. Else each in turn is left out, and stays out where the others still leave
+ * none: the set leaves none, and without any one of it there is something. Asks twice for each at most, and once for none of
+ * them.
  * @param given all of them, which leave nothing
  * @param leavesNone whether these alone leave nothing
  * @returns empty where there is nothing without them either

@@ -1,6 +1,6 @@
 /**
- * @file Layouts of weights in the dimensions of the model's file. Inside, a weight may have them in another order (FileTensor); what
- * people and other tools read and write is about the tensor of the file:
+ * @file Layouts of weights in the dimensions of the model's file. Inside, a weight may have them in another order (FileTensor);
+ * what people and other tools read and write is about the tensor of the file:
  *
  *     weight [32, 8] with layout [-, tp]      w [8, 32] of the file with layout [tp, -]
  */

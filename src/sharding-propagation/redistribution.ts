@@ -1,9 +1,10 @@
 /**
  * @file Redistribution: the cheapest sequence of steps that turns one layout into another.
  *
- * A* over layouts (layout-space.ts) with the prices and the lower bound handed in (without a bound, Dijkstra's algorithm);
- * of equally cheap sequences the one with fewer steps. It runs twice. The first search moves only what differs, bundled, straight to where the target has it;
- * its answer bounds the second, which tries detours: over axes that neither layout uses, and places that neither has.
+ * A* over layouts (layout-space.ts) with the prices and the lower bound handed in (without a bound, Dijkstra's algorithm); of
+ * equally cheap sequences the one with fewer steps. It runs twice. The first search moves only what differs, bundled, straight to
+ * where the target has it; its answer bounds the second, which tries detours: over axes that neither layout uses, and places that
+ * neither has.
  *
  * How much the second tries depends on the mesh, for it is asked thousands of times per plan. Up to two sub-axes it
  * tries everything and is exact (the tests hold it against brute force). Up to three, idle axes take part but wait at one
@@ -192,7 +193,9 @@ function bundlesOf(from: Layout, to: Layout, mesh: Mesh): readonly Atom[] {
   return atoms;
 }
 
-/** What a sub-axis does in a layout. `next`: the axis cut right behind it; '' where it cuts with none; null where it does not cut. */
+/**
+ * What a sub-axis does in a layout. `next`: the axis cut right behind it; '' where it cuts with none; null where it does not cut.
+ */
 interface Role {
   readonly key: string;
   readonly next: SubAxis | null;

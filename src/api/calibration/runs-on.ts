@@ -1,6 +1,6 @@
 /**
- * @file The runs of a table that a cluster can learn from: those on its devices, as it links them; runs of the same configuration as
- * one that was measured several times.
+ * @file The runs of a table that a cluster can learn from: those on its devices, as it links them; runs of the same configuration
+ * as one that was measured several times.
  */
 import { type Cluster, clusterSize } from '../../cost-model/cluster.js';
 import { firstDevices } from '../../cost-model/describe-named.js';

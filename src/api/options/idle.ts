@@ -1,5 +1,6 @@
 /**
- * @file Options that would do nothing beside others, per verb: each is refused with what to do, on the command line and in JavaScript.
+ * @file Options that would do nothing beside others, per verb: each is refused with what to do, on the command line and in
+ * JavaScript.
  */
 import { AutoparError } from '../../ir/error.js';
 import type { CompileOptions } from '../compile.js';

@@ -1,14 +1,15 @@
 /**
- * @file Training that predicts several tokens at once (Gloeckle et al. 2024, in sequence as DeepSeek-AI 2024 has it): for each token
- * beyond the next a projection of state and embedding, one more layer of attention and one of experts, and the head once more.
+ * @file Training that predicts several tokens at once (Gloeckle et al. 2024, in sequence as DeepSeek-AI 2024 has it): for each
+ * token beyond the next a projection of state and embedding, one more layer of attention and one of experts, and the head once
+ * more.
  */
 import type { LanguageModelSizes } from '../../../models/language-sizes.js';
 import { layerClasses } from '../../../models/layer-kinds.js';
 import type { MatmulWork, ModelWork, PartWork } from '../../cost-model/step/work.js';
 
 /**
- * A model's work with so many predictions more. Their layers share parameters in the runs that there are; here each counts its own,
- * which is one layer of some fifty too many.
+ * A model's work with so many predictions more. Their layers share parameters in the runs that there are; here each counts its
+ * own, which is one layer of some fifty too many.
  */
 export function withPredictions(
   work: ModelWork,

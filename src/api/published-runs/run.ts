@@ -199,7 +199,9 @@ export function publishedRun(row: Row, file: string): PublishedRun | string {
   };
 }
 
-/** Devices of a job in each rack: a job takes as many of every rack, of the fewest racks that allow it (256 are four times 64). */
+/**
+ * Devices of a job in each rack: a job takes as many of every rack, of the fewest racks that allow it (256 are four times 64).
+ */
 function inRack(gpus: number, domainSize: number): number {
   let racks = Math.ceil(gpus / domainSize);
   while (gpus % racks !== 0) racks++;

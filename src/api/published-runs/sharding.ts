@@ -1,5 +1,6 @@
 /**
- * @file What a published table says of the sharding of optimizer state, gradients and parameters, by the names that systems have for it.
+ * @file What a published table says of the sharding of optimizer state, gradients and parameters, by the names that systems have
+ * for it.
  */
 import { UNSTATED } from './numbers.js';
 

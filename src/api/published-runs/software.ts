@@ -7,8 +7,9 @@ import type { Row } from './csv.js';
 import { zeroLevel } from './sharding.js';
 
 /**
- * Megatron's layers under DeepSpeed's engine: whole activations are sent, and gradients reduced after the backward. They run as eager
- * software does: BigScience's runs, and those of Megatron-Turing NLG beside Megatron's own on the same machine, model and degrees.
+ * Megatron's layers under DeepSpeed's engine: whole activations are sent, and gradients reduced after the backward. They run as
+ * eager software does: BigScience's runs, and those of Megatron-Turing NLG beside Megatron's own on the same machine, model and
+ * degrees.
  */
 export const IN_DEEPSPEED = /BigScience|NeoX|Megatron.*DeepSpeed|DeepSpeed.*Megatron/i;
 

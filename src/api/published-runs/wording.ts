@@ -1,6 +1,6 @@
 /**
- * @file What the columns of a published table say, in the words that its sources have: numbers, software, formats, what is sharded,
- * recomputed and overlapped. What a row leaves out is its system's default of the time.
+ * @file What the columns of a published table say, in the words that its sources have: numbers, software, formats, what is
+ * sharded, recomputed and overlapped. What a row leaves out is its system's default of the time.
  */
 import { type ExpertSizes, GPT_STYLE, type LanguageModelStyle, LLAMA_STYLE } from '../../../models/language-sizes.js';
 import {
@@ -63,8 +63,8 @@ export function chunksOf(row: Row, layers: number, pp: number): number {
 }
 
 /**
- * In what gradients are reduced, where it is not what the software usually does: NVIDIA's recipes for speed (NeMo, Megatron-Bridge,
- * MLPerf) reduce in bf16. FSDP reduces in fp32 unless told otherwise, as MosaicML's PURE does.
+ * In what gradients are reduced, where it is not what the software usually does: NVIDIA's recipes for speed (NeMo,
+ * Megatron-Bridge, MLPerf) reduce in bf16. FSDP reduces in fp32 unless told otherwise, as MosaicML's PURE does.
  */
 export function gradientBytesOf(row: Row, software: SoftwareName, precision: Precision): number {
   const source = `${row['source']} ${row['notes']}`;
@@ -128,8 +128,8 @@ export function recomputeOf(row: Row): Recomputed | undefined {
 }
 
 /**
- * XLA has no kernel of its own for attention: where a table names none, it runs in parts, unless Transformer Engine has the layers; flash
- * attention on GPUs is cuDNN's there.
+ * XLA has no kernel of its own for attention: where a table names none, it runs in parts, unless Transformer Engine has the
+ * layers; flash attention on GPUs is cuDNN's there.
  */
 export function attentionOf(row: Row, software: SoftwareName): StepConfiguration['attention'] {
   const text = row['attn'] ?? '';
@@ -190,8 +190,8 @@ export function flagsOf(row: Row): Readonly<Record<string, unknown>> {
 }
 
 /**
- * Ranks that experts are spread over. DeepEP sends tokens to experts on other ranks: where a row names it and states one rank, that is what
- * it leaves out, and all others of its source have as many as share the batch, up to 64.
+ * Ranks that experts are spread over. DeepEP sends tokens to experts on other ranks: where a row names it and states one rank,
+ * that is what it leaves out, and all others of its source have as many as share the batch, up to 64.
  */
 export function expertRanksOf(row: Row, ranks: number): number {
   const stated = Math.max(1, number(row, 'ep') ?? 1);
@@ -207,8 +207,8 @@ export function expertsOf(flags: Readonly<Record<string, unknown>>, feedForward:
 }
 
 /**
- * Tokens beyond the next that a run predicts, where its model can: NeMo AutoModel counts 74 GFLOP a token of Nemotron 3 Super, which
- * has none, and Megatron-Bridge 85, which has two.
+ * Tokens beyond the next that a run predicts, where its model can: NeMo AutoModel counts 74 GFLOP a token of Nemotron 3 Super,
+ * which has none, and Megatron-Bridge 85, which has two.
  */
 export function predictionsOf(row: Row, most: number): number {
   return /AutoModel/.test(row['source'] ?? '') && /super/i.test(row['model'] ?? '') ? 0 : most;

@@ -1,6 +1,7 @@
 /**
- * @file From steps that were measured to factors of their layers: the likeliest under what is expected beforehand (`layer-factors.ts`),
- * by linear equations that are solved again where they lead. Runs that stay far off what their like take count less.
+ * @file From steps that were measured to factors of their layers: the likeliest under what is expected beforehand
+ * (`layer-factors.ts`), by linear equations that are solved again where they lead. Runs that stay far off what their like take
+ * count less.
  */
 import { cholesky, type Matrix, solveCholesky } from './cholesky.js';
 import { covariances, type MeasuredLayer } from './layer-factors.js';
@@ -17,7 +18,10 @@ export interface FittedLayers {
   readonly without: (takes: (run: PlacedRun, index: number) => boolean) => Float64Array;
 }
 
-/** What is not of layers, beside them: two runs of one configuration differ by 1 to 6 %, embedding, head and updates are a tenth off. */
+/**
+ * What is not of layers, beside them: two runs of one configuration differ by 1 to 6 %, embedding, head and updates are a tenth
+ * off.
+ */
 const NOISE = { run: 0.02, rest: 0.1 };
 
 /** Runs that are further off than so many standard deviations count as if they were that far off. */

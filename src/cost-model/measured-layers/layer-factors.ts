@@ -1,7 +1,8 @@
 /**
  * @file What layers take beside what is predicted, by their shapes: a factor that is measured where a layer was, and interpolated
- * elsewhere (kriging; Rasmussen & Williams, Gaussian Processes for Machine Learning, 2006, chapter 2). Its logarithm is a sum of three
- * normal variables, each 0 until measured: one of the whole cluster, one that changes smoothly with the shape, one of each shape alone.
+ * elsewhere (kriging; Rasmussen & Williams, Gaussian Processes for Machine Learning, 2006, chapter 2). Its logarithm is a sum of
+ * three normal variables, each 0 until measured: one of the whole cluster, one that changes smoothly with the shape, one of each
+ * shape alone.
  */
 import type { StepConfiguration } from '../step/configuration.js';
 import type { PartWork } from '../step/work.js';
@@ -22,8 +23,9 @@ export interface LayerFactors {
 }
 
 /**
- * Standard deviations of the three logarithms: what single shapes take differs by a tenth, about as far as predictions are off where
- * nothing was run (docs/accuracy.md), and what they have in common by half of that. Halves and doubles change little (docs/calibration.md).
+ * Standard deviations of the three logarithms: what single shapes take differs by a tenth, about as far as predictions are off
+ * where nothing was run (docs/accuracy.md), and what they have in common by half of that. Halves and doubles change little
+ * (docs/calibration.md).
  */
 const SPREAD = { cluster: 0.05, smooth: 0.05, own: 0.1 };
 

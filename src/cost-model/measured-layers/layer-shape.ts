@@ -1,6 +1,6 @@
 /**
- * @file What of a layer decides how far it is off: the size of its work on one rank, and what runs it. Nothing of the model's name,
- * of how many layers there are, of stages, schedules, ZeRO or recomputation, nor of how fast devices and links are.
+ * @file What of a layer decides how far it is off: the size of its work on one rank, and what runs it. Nothing of the model's
+ * name, of how many layers there are, of stages, schedules, ZeRO or recomputation, nor of how fast devices and links are.
  */
 import type { Precision, StepConfiguration } from '../step/configuration.js';
 import type { SoftwareName } from '../step/constants.js';
@@ -48,7 +48,9 @@ export function layerShape({ forward }: PartWork, configuration: StepConfigurati
   return { software, precision, attention, tpSequence, tp, sp, ep, tokens, products, scores, exchanged };
 }
 
-/** Whether two layers are one and the same work: sizes that were read at other micro-batches and continued differ in last places. */
+/**
+ * Whether two layers are one and the same work: sizes that were read at other micro-batches and continued differ in last places.
+ */
 export function isSameLayer(a: LayerShape, b: LayerShape): boolean {
   return (
     KINDS.every((key) => a[key] === b[key]) &&
@@ -58,8 +60,8 @@ export function isSameLayer(a: LayerShape, b: LayerShape): boolean {
 }
 
 /**
- * Squared distance of two layers: sizes in doublings, each other kind of software or format as far as one. What layers have in common
- * falls to e^(−1/2) over a distance of 1.
+ * Squared distance of two layers: sizes in doublings, each other kind of software or format as far as one. What layers have in
+ * common falls to e^(−1/2) over a distance of 1.
  */
 export function squaredDistance(a: LayerShape, b: LayerShape): number {
   let sum = WIDTHS[a.precision] === WIDTHS[b.precision] ? 0 : 1;

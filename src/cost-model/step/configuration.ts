@@ -81,7 +81,9 @@ export interface StepConfiguration {
   readonly gradientBytes: number;
   /** ZeRO 3 that gathers once per step and scatters once, and holds everything whole between (torchtitan's in a pipeline). */
   readonly keepsGathered?: boolean;
-  /** Messages in which ZeRO-3 gathers a layer, where they are one per tensor and go round in a single ring (DeepSpeed of 2021). */
+  /**
+   * Messages in which ZeRO-3 gathers a layer, where they are one per tensor and go round in a single ring (DeepSpeed of 2021).
+   */
   readonly gathersPerLayer?: number;
 }
 

@@ -29,7 +29,10 @@ export interface StepConstants {
   readonly hostPower: number;
   /** Host seconds per collective. */
   readonly exchangeSeconds: number;
-  /** How many times as long a collective over tp takes in software that is not made around it: it copies and waits, eager or compiled. */
+  /**
+   * How many times as long a collective over tp takes in software that is not made around it: it copies and waits, eager or
+   * compiled.
+   */
   readonly plainExchange: number;
   /** Host seconds of one expert's product in software that multiplies expert by expert: casts, scales, a launch for each. */
   readonly expertSeconds: number;
@@ -38,8 +41,8 @@ export interface StepConstants {
   /** Share of the highest measured matmul rate that holds for seconds, under the power limit, by what a device is. */
   readonly sustained: Readonly<Record<Generation, number>>;
   /**
-   * Share of the peak that kernels of FlashAttention 2 reach on long sequences, forward (backward 0.85 of that), and the keys at which
-   * they have half of it.
+   * Share of the peak that kernels of FlashAttention 2 reach on long sequences, forward (backward 0.85 of that), and the keys at
+   * which they have half of it.
    */
   readonly attentionShare: number;
   readonly attentionHalf: number;

@@ -91,7 +91,9 @@ function originOf(
   return origin;
 }
 
-/** Groups that work on what an expert's product gives while each expert has its own, and whether another product is among them. */
+/**
+ * Groups that work on what an expert's product gives while each expert has its own, and whether another product is among them.
+ */
 function workedOn(
   result: string,
   { readers }: GraphIndex,

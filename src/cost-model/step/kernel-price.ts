@@ -96,7 +96,9 @@ export function attentionSeconds(
   return products * (backward ? 2 : 1) + memorySeconds(bytes, device);
 }
 
-/** Share of the peak that one kernel for attention reaches on long sequences, forward, and the keys at which it has half of it. */
+/**
+ * Share of the peak that one kernel for attention reaches on long sequences, forward, and the keys at which it has half of it.
+ */
 function attentionRate(
   { peakFlops }: DeviceSpec,
   attention: 'fused' | 'portable' | 'early',

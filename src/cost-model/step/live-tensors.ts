@@ -1,7 +1,7 @@
 /**
- * @file What is live at once while a part's forward runs, from the sharded graph: all that a model needs beside its parameters where
- * nothing is kept for a backward. A group of operators is one kernel, as in `read-work.ts`: what it makes for itself alone (the scores
- * of attention) is not written down, and a view shares its operand's memory.
+ * @file What is live at once while a part's forward runs, from the sharded graph: all that a model needs beside its parameters
+ * where nothing is kept for a backward. A group of operators is one kernel, as in `read-work.ts`: what it makes for itself alone
+ * (the scores of attention) is not written down, and a view shares its operand's memory.
  */
 import { isFloating } from '../../ir/dtype.js';
 import { elementCount } from '../../ir/graph.js';
@@ -16,8 +16,8 @@ export interface Live {
 }
 
 /**
- * Of each part that runs in the forward, by its name. What element-wise work of a scan makes for the scan alone is inside its products'
- * kernels.
+ * Of each part that runs in the forward, by its name. What element-wise work of a scan makes for the scan alone is inside its
+ * products' kernels.
  */
 export function liveTensors(
   graph: StepGraph,

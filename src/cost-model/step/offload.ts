@@ -29,8 +29,8 @@ export interface Transfer {
 export const NO_TRANSFER: Transfer = { exposed: 0, hidden: 0, bytes: 0 };
 
 /**
- * A layer's phase with what it keeps on its way, either way: copies run beside compute, and what takes longer counts. Compute that
- * they run beside is slowed as by any hidden communication.
+ * A layer's phase with what it keeps on its way, either way: copies run beside compute, and what takes longer counts. Compute
+ * that they run beside is slowed as by any hidden communication.
  */
 export function layerTransfer(
   phase: PhaseTime,

@@ -99,9 +99,9 @@ interface Recipe {
 }
 
 /**
- * Mixed-precision Adam: 16-bit parameters beside fp32 masters and moments; fp32 has no masters. Gradients are added up and reduced in
- * one buffer, so they take as many bytes in memory as on the wire. PyTorch's FSDP keeps fp32 shards of all of them, and casts what
- * it gathers; with the state on the host, what it keeps are 16-bit shards, and the masters are there.
+ * Mixed-precision Adam: 16-bit parameters beside fp32 masters and moments; fp32 has no masters. Gradients are added up and
+ * reduced in one buffer, so they take as many bytes in memory as on the wire. PyTorch's FSDP keeps fp32 shards of all of them,
+ * and casts what it gathers; with the state on the host, what it keeps are 16-bit shards, and the masters are there.
  */
 export function recipeOf(configuration: StepConfiguration): Recipe {
   const { precision, zero, gradientBytes } = configuration;
@@ -121,7 +121,9 @@ export function heldByLast({ last, tied }: ModelWork, configuration: StepConfigu
   return { dense: dense + (configuration.degrees.pp > 1 ? tied : 0), experts };
 }
 
-/** Bytes of a tensor that a part holds: of a parameter with its gradient and state, a buffer, or of what one micro-batch keeps. */
+/**
+ * Bytes of a tensor that a part holds: of a parameter with its gradient and state, a buffer, or of what one micro-batch keeps.
+ */
 export function tensorBytes(
   { kind, elements, mask, repeated, experts }: NamedTensor,
   configuration: StepConfiguration,
@@ -195,8 +197,8 @@ function gatheredBytes({ dense, experts }: Held, configuration: StepConfiguratio
 }
 
 /**
- * Logits, their softmax and gradients: kept once in 16 bits by a fused loss, three times that by a loss that each rank computes for
- * its part of the vocabulary. Where the whole vocabulary meets a plain loss in fp32, 14 bytes each at the fullest (the 16-bit
+ * Logits, their softmax and gradients: kept once in 16 bits by a fused loss, three times that by a loss that each rank computes
+ * for its part of the vocabulary. Where the whole vocabulary meets a plain loss in fp32, 14 bytes each at the fullest (the 16-bit
  * logits, their logarithms, and two gradients), and 5 more in eager software, whose copies live as long as their names do.
  */
 function lossBytes(model: ModelWork, configuration: StepConfiguration): number {

@@ -107,8 +107,8 @@ export interface KnownOfParts {
 }
 
 /**
- * Seconds of a micro-batch through the parts of a model: the same whatever ZeRO shards, which layers recompute, what lies on the host,
- * and how stages are cut and scheduled.
+ * Seconds of a micro-batch through the parts of a model: the same whatever ZeRO shards, which layers recompute, what lies on the
+ * host, and how stages are cut and scheduled.
  */
 export interface PartPhases {
   readonly first: Pick<PartPrice, 'forward' | 'backward'>;

@@ -190,7 +190,10 @@ export class PhasePricing {
   }
 }
 
-/** Sums of so few elements (a norm, a count) are reduced as they are. Said here and not where work is read, since samples add elements. */
+/**
+ * Sums of so few elements (a norm, a count) are reduced as they are. Said here and not where work is read, since samples add
+ * elements.
+ */
 const FEW_ELEMENTS = 1e5;
 
 /** Whether gradients of weights are added to their accumulators by kernels of their own. */

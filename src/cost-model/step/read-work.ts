@@ -19,8 +19,8 @@ import { type ModelWork, NO_WORK, type PartWork, type Work } from './work.js';
 export type PartOf = (group: string) => string;
 
 /**
- * Whether an operator group is of a scan: products whose kernels do the element-wise work between them, and make again in the backward
- * what the forward made, as those for state-space layers do (Dao and Gu 2024).
+ * Whether an operator group is of a scan: products whose kernels do the element-wise work between them, and make again in the
+ * backward what the forward made, as those for state-space layers do (Dao and Gu 2024).
  */
 export type InScan = (group: string) => boolean;
 
@@ -241,8 +241,8 @@ function* kept(
 }
 
 /**
- * What computed a node's result: of views and collectives, which belong to what reads them, the operator before. What a layer reads is
- * its own work where another layer made it, and not where that was the embedding: so it counts as its maker's.
+ * What computed a node's result: of views and collectives, which belong to what reads them, the operator before. What a layer
+ * reads is its own work where another layer made it, and not where that was the embedding: so it counts as its maker's.
  */
 function madeBy(graph: StepGraph, node: ShardedNode): ShardedNode {
   if (node.kind === 'compute' && !isView(node)) return node;

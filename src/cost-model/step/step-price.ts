@@ -189,8 +189,8 @@ function assemble(
 }
 
 /**
- * Activations and gradients that a rank sends for one micro-batch, on the stage that sends most: one of each for every chunk, less
- * what the last chunk has nobody to send to, nor the first, where all stages have one of them.
+ * Activations and gradients that a rank sends for one micro-batch, on the stage that sends most: one of each for every chunk,
+ * less what the last chunk has nobody to send to, nor the first, where all stages have one of them.
  */
 function sendsOf({ degrees: { pp }, virtualStages, inference }: StepConfiguration): number {
   if (pp === 1) return 0;

@@ -1,6 +1,6 @@
 /**
- * @file Normalisation by statistics of the batch: what a file has in evaluation form, with running statistics as weights, takes the
- * mean and variance of the whole (global) batch, and its running statistics are state that moves towards them.
+ * @file Normalisation by statistics of the batch: what a file has in evaluation form, with running statistics as weights, takes
+ * the mean and variance of the whole (global) batch, and its running statistics are state that moves towards them.
  *
  *     running' = momentum · running + (1 − momentum) · batch
  *
@@ -18,8 +18,8 @@ import { ForwardWriter, readIn } from '../passes/forward-writer.js';
 type Form = Extract<TrainingForm, { kind: 'batch-statistics' }>;
 
 /**
- * The graph with batch statistics, and how many operators take them. A weight that serves the running statistics of several modules
- * (exporters merge equal values) becomes one for each; a module that is called twice moves its own twice in a step.
+ * The graph with batch statistics, and how many operators take them. A weight that serves the running statistics of several
+ * modules (exporters merge equal values) becomes one for each; a module that is called twice moves its own twice in a step.
  */
 export function takeBatchStatistics(
   graph: Graph,

@@ -13,8 +13,8 @@ interface Tables {
 }
 
 /**
- * The operators of an expansion with names of their own, and what is called how: by the expansion's names. `given`: tensors that it
- * reads besides the operator's operands.
+ * The operators of an expansion with names of their own, and what is called how: by the expansion's names. `given`: tensors that
+ * it reads besides the operator's operands.
  */
 export function inPlaceOf(
   maker: Node,

@@ -1,8 +1,8 @@
 /**
  * @file A step in several micro-batches. The forward and its gradients run once per micro-batch, on its samples alone; what the
- * update reads of them is summed up on the way (gradient accumulation; GPipe, Huang et al. 2019). The step computes what one batch
- * of all samples computes, and where that is not so it is refused: an operator that mixes samples (statistics over the batch, a
- * sort or a running sum along it) would see one micro-batch's only.
+ * update reads of them is summed up on the way (gradient accumulation; GPipe, Huang et al. 2019). The step computes what one
+ * batch of all samples computes, and where that is not so it is refused: an operator that mixes samples (statistics over the
+ * batch, a sort or a running sum along it) would see one micro-batch's only.
  */
 import { type BatchMarks, followBatch } from '../batch.js';
 import { AutoparError } from '../error.js';
@@ -91,8 +91,8 @@ function numberedFactor(graph: Graph, node: Node, marks: BatchMarks): string | n
 }
 
 /**
- * The forward of one micro-batch with what numbers samples beginning at the micro-batch's first: at its number times as many as it
- * has.
+ * The forward of one micro-batch with what numbers samples beginning at the micro-batch's first: at its number times as many as
+ * it has.
  * @throws AutoparError (input) `mixes-samples` where an operator that numbers samples is not found again
  */
 export function atTheirPositions(graph: Graph, { numbering, ...microBatches }: BatchCut): Graph {

@@ -34,7 +34,10 @@ export interface TrainingOptions {
   readonly isHeldInFloat32?: boolean;
   /** How a step is cut in micro-batches, of which `forward` is one; left out where it is one batch. */
   readonly microBatches?: BatchCut;
-  /** The loss is a quotient of sums wherever it is one in micro-batches; gradients are then the same with micro-batches and without. */
+  /**
+   * The loss is a quotient of sums wherever it is one in micro-batches; gradients are then the same with micro-batches and
+   * without.
+   */
   readonly inSums?: boolean;
 }
 

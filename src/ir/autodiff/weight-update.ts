@@ -1,6 +1,6 @@
 /**
- * @file The update of one weight: SGD with momentum and Nesterov's variant, Adam, AdamW (Loshchilov and Hutter 2019), LAMB (You et
- * al. 2020), each as PyTorch computes it. Moments are state: what a step makes of them the next one reads.
+ * @file The update of one weight: SGD with momentum and Nesterov's variant, Adam, AdamW (Loshchilov and Hutter 2019), LAMB (You
+ * et al. 2020), each as PyTorch computes it. Moments are state: what a step makes of them the next one reads.
  *
  * All that is computed element by element of a weight, its gradient and its moments is one block (blocks/block.ts): accelerators
  * run it as one kernel, which reads each of them once and writes what is new. LAMB's two norms part it in two.

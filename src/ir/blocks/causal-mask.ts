@@ -1,6 +1,6 @@
 /**
- * @file Whether an attention's mask lets no position see a later one: told by its values where they are at hand, else by how it is
- * made. What cannot be told is not causal.
+ * @file Whether an attention's mask lets no position see a later one: told by its values where they are at hand, else by how it
+ * is made. What cannot be told is not causal.
  */
 import { type GraphIndex, isFloatCast, isOp, makerOf, operandOf, scalarOf, shapeOf, valuesOf } from './matching.js';
 

@@ -1,5 +1,6 @@
 /**
- * @file External data: the file beside a model that holds a weight's value, or why there is none. It never leaves the model's folder.
+ * @file External data: the file beside a model that holds a weight's value, or why there is none. It never leaves the model's
+ * folder.
  */
 import { existsSync, realpathSync, type Stats, statSync } from 'node:fs';
 import { dirname, isAbsolute, resolve, sep } from 'node:path';
@@ -81,7 +82,9 @@ export function remedyText({ problem, location }: MissingData): string {
   return PROBLEMS[problem].remedy(location);
 }
 
-/** The error where a weight's value is needed and its data file cannot be read: `external-data-missing`, `external-data-outside`. */
+/**
+ * The error where a weight's value is needed and its data file cannot be read: `external-data-missing`, `external-data-outside`.
+ */
 export function withoutData(tensor: string, data: MissingData, modelFile?: string): AutoparError {
   const { code, says } = PROBLEMS[data.problem];
   return new AutoparError(

@@ -55,7 +55,9 @@ export interface SourceNode {
   readonly inputs: readonly (string | null)[];
   readonly outputs: readonly (string | null)[];
   readonly module: readonly string[];
-  /** The operator of the traced program that it is part of, as PyTorch's exporter writes it: `%mul : … (args = (%view, %p_w))`. */
+  /**
+   * The operator of the traced program that it is part of, as PyTorch's exporter writes it: `%mul : … (args = (%view, %p_w))`.
+   */
   readonly traced?: string;
   /** The version of its domain that it is written for; 0 where the file imports no such domain. */
   readonly opset: number;

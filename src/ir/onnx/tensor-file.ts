@@ -9,7 +9,10 @@ import { type ConstantTensor, elementCount } from '../graph.js';
 import { decodeTensor, type TensorProto } from './schema.js';
 import { constantOfProto, integerOf } from './tensors.js';
 
-/** The tensor in the bytes of a .pb file; `file` is named in errors. Throws `unsupported-sequence` for anything else than one tensor. */
+/**
+ * The tensor in the bytes of a .pb file; `file` is named in errors. Throws `unsupported-sequence` for anything else than one
+ * tensor.
+ */
 export function readTensorProto(bytes: Uint8Array, file: string): ConstantTensor {
   let proto: TensorProto;
   try {

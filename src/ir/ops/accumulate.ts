@@ -1,7 +1,7 @@
 /**
  * @file The accumulator of gradient accumulation: what it reads in each micro-batch is added to what it holds, and what it holds
- * after the last is its result. It is linear, so a sum that ranks still owe each other stays owed: ranks add up their own summands
- * in every micro-batch and reduce them once per step.
+ * after the last is its result. It is linear, so a sum that ranks still owe each other stays owed: ranks add up their own
+ * summands in every micro-batch and reduce them once per step.
  */
 import type { Node } from '../graph.js';
 import type { OperatorEntry } from '../operator.js';

@@ -54,7 +54,10 @@ function ruleText(view: OperatorView): string {
   return `${operands.map((names) => names.map(mark).join(' ')).join(', ')} -> ${output.map(mark).join(' ')}`;
 }
 
-/** Factor names per operand and of the result. An ellipsis becomes e0, e1, …; without `->` the result has the letters that occur once. */
+/**
+ * Factor names per operand and of the result. An ellipsis becomes e0, e1, …; without `->` the result has the letters that occur
+ * once.
+ */
 function equation(view: OperatorView): { operands: string[][]; output: string[] } {
   const [left = '', right] = text(view, 'equation', '').replace(/\s/g, '').split('->');
   const terms = left.split(',');

@@ -44,8 +44,8 @@ type EntryParts = Pick<OperatorEntry, Required> &
   Partial<Omit<OperatorEntry, Required | 'rule'>> & { readonly rule: RuleSource };
 
 /**
- * Fills in: ONNX's own domain, no constant inputs, not linear, its family's precision, one floating-point operation per result element. `infer`
- * is made to refuse attributes of a wrong form and tensors too large to be counted.
+ * Fills in: ONNX's own domain, no constant inputs, not linear, its family's precision, one floating-point operation per result
+ * element. `infer` is made to refuse attributes of a wrong form and tensors too large to be counted.
  */
 export function entry(parts: EntryParts): OperatorEntry {
   const { rule, infer, ...rest } = parts;

@@ -1,6 +1,7 @@
 /**
- * @file The gradient of LinearAttention, written out step by step. A state of a key head is a matrix, features of keys by features
- * of values; with decay a = exp g where the rule is gated, and the correction where it is a delta rule (Yang et al. 2024):
+ * @file The gradient of LinearAttention, written out step by step. A state of a key head is a matrix, features of keys by
+ * features of values; with decay a = exp g where the rule is gated, and the correction where it is a delta rule (Yang et al.
+ * 2024):
  *
  *     D = a ∘ S₋₁    r = v − kᵀ D  (v where there is no correction)    S = D + k (β r)    o = scale · q S
  *

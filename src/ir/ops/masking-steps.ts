@@ -1,6 +1,6 @@
 /**
- * @file What ONNX Runtime's fused attention does to scores before their softmax: a bias, one of several forms of a mask, the order
- * of positions, and the end of what a buffer holds.
+ * @file What ONNX Runtime's fused attention does to scores before their softmax: a bias, one of several forms of a mask, the
+ * order of positions, and the end of what a buffer holds.
  */
 import { constant } from './constants.js';
 import { positionsAlong } from './expansion.js';

@@ -16,7 +16,9 @@ const of =
   (op: string, slope: Activation['slope']): Make =>
   () => ({ value: (on, x) => on.of(op, x), slope });
 
-/** Per function: its usual alpha and beta, and what it computes. At kinks the derivative is that of the flat side, as PyTorch's. */
+/**
+ * Per function: its usual alpha and beta, and what it computes. At kinks the derivative is that of the flat side, as PyTorch's.
+ */
 const ACTIVATIONS: Readonly<
   Record<string, { readonly alpha: number; readonly beta: number; readonly make: Make } | undefined>
 > = {

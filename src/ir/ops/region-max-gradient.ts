@@ -1,6 +1,6 @@
 /**
- * @file The gradient of RoiAlign with mode max. ONNX Runtime takes the largest share of a single pixel, weight times value, of the
- * four around every sample, not the largest mean of four; so does ONNX's definition. What was largest gets the gradient: its
+ * @file The gradient of RoiAlign with mode max. ONNX Runtime takes the largest share of a single pixel, weight times value, of
+ * the four around every sample, not the largest mean of four; so does ONNX's definition. What was largest gets the gradient: its
  * pixel, and through its weight the place of its sample. Where several are, they share it.
  */
 import { elementCount } from '../graph.js';

@@ -1,7 +1,7 @@
 /**
- * @file The gradient of MaxRoiPool (Girshick 2015): each of a region's bins gives what it gets to the pixel that was largest in it. How
- * many pixels a bin has is known only when it runs, so the largest are found in ranges whose lengths are powers of two, of which
- * two overlapping ones make a bin (a sparse table), along rows first and along columns then:
+ * @file The gradient of MaxRoiPool (Girshick 2015): each of a region's bins gives what it gets to the pixel that was largest in
+ * it. How many pixels a bin has is known only when it runs, so the largest are found in ranges whose lengths are powers of two,
+ * of which two overlapping ones make a bin (a sparse table), along rows first and along columns then:
  *
  *     most over [a, b)  =  the larger of  most over [a, a + 2ᵏ)  and  most over [b − 2ᵏ, b)        2ᵏ ≤ b − a < 2ᵏ⁺¹
  *

@@ -57,7 +57,10 @@ interface AttentionParts {
   readonly sink?: { readonly name: string; readonly operand: number } | null;
 }
 
-/** Gradients in the layouts of `query`, `key` and `value`, the last two summed over g (and without it); of added biases by operand. */
+/**
+ * Gradients in the layouts of `query`, `key` and `value`, the last two summed over g (and without it); of added biases by
+ * operand.
+ */
 interface AttentionSlopes {
   readonly query: () => string;
   readonly key: () => string;

@@ -1,7 +1,7 @@
 /**
- * @file Pass `module-names`: weights that an exporter gave names of its own (`val_460`, `onnx::MatMul_29`: matrices that it stored
- * transposed) take the name of their module's parameter, `h.0.fc.weight`, where the operator that reads them tells it. Their name in
- * the file stays with them (FileTensor).
+ * @file Pass `module-names`: weights that an exporter gave names of its own (`val_460`, `onnx::MatMul_29`: matrices that it
+ * stored transposed) take the name of their module's parameter, `h.0.fc.weight`, where the operator that reads them tells it.
+ * Their name in the file stays with them (FileTensor).
  */
 import { type Graph, plainFileTensor } from '../graph.js';
 import type { InputKind } from '../onnx/model.js';

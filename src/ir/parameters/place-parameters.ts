@@ -1,5 +1,6 @@
 /**
- * @file The graph with its parameters as weights of their own: what find-parameters.ts says becomes what a step of training trains.
+ * @file The graph with its parameters as weights of their own: what find-parameters.ts says becomes what a step of training
+ * trains.
  *
  *     zeros ─┬─ Add of fc1        fc1.bias ── Add of fc1
  *            └─ Add of fc2    →   fc2.bias ── Add of fc2

@@ -32,11 +32,11 @@ export interface ParameterPlace {
 }
 
 /**
- * `lookup`: rows are fetched by index. `product`: contracted with data. `scale`: multiplies what was normalised. `bias`:
- * added to a product or to what was normalised. `statistics`: running statistics. `addend`: added to other data (position
- * embeddings). `scores`: added to what a softmax normalises (masks, position biases). `factor`: multiplies or divides data. `part`:
- * becomes a part of data (class tokens). `start`: the state that a recurrence begins with. `standard`: subtracted from an input of
- * the model, or divides it. `other`: anything else.
+ * `lookup`: rows are fetched by index. `product`: contracted with data. `scale`: multiplies what was normalised. `bias`: added to
+ * a product or to what was normalised. `statistics`: running statistics. `addend`: added to other data (position embeddings).
+ * `scores`: added to what a softmax normalises (masks, position biases). `factor`: multiplies or divides data. `part`: becomes a
+ * part of data (class tokens). `start`: the state that a recurrence begins with. `standard`: subtracted from an input of the
+ * model, or divides it. `other`: anything else.
  */
 export type PlaceUse =
   | 'lookup'

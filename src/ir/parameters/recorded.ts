@@ -1,7 +1,7 @@
 /**
- * @file What PyTorch's exporter tells of the values that it computed itself. It names a module's parameters and buffers, writes with
- * every operator which operator of the traced program it is part of, and keeps what it folded as initializers without a name of a
- * module:
+ * @file What PyTorch's exporter tells of the values that it computed itself. It names a module's parameters and buffers, writes
+ * with every operator which operator of the traced program it is part of, and keeps what it folded as initializers without a name
+ * of a module:
  *
  *     val_20        read by an operator of %group_norm(…, %p_g_weight, %p_g_bias): made of one of these, or a helper of the expansion
  *     embedding_1   %add(%embedding, %embedding_1): a value of the program, computed from module state or from nothing

@@ -1,6 +1,6 @@
 /**
- * @file Parameter, buffer or constant: by what the exporter says, by the place where a value meets data, by the values themselves;
- * by a name only for single numbers, which literals are as well.
+ * @file Parameter, buffer or constant: by what the exporter says, by the place where a value meets data, by the values
+ * themselves; by a name only for single numbers, which literals are as well.
  */
 import { isFloating } from '../dtype.js';
 import { elementCount, type Graph, type Node, type TensorType, type Weight } from '../graph.js';

@@ -13,7 +13,9 @@ import type { Constant, ConstantFolder } from './fold.js';
 import { FOLD_LIMIT } from './fold-limit.js';
 import { type Draft, isTensor, type Resolved, type Value } from './values.js';
 
-/** A module's own name for a parameter (`h.0.attn.bias`, `alpha`): those that exporters make up have slashes, colons or a number. */
+/**
+ * A module's own name for a parameter (`h.0.attn.bias`, `alpha`): those that exporters make up have slashes, colons or a number.
+ */
 const MODULES = /^(?!(Constant|Identity)_\d+$)[A-Za-z_]\w*(\.\w+)*$/;
 
 /** What the exporter tells of the file's initializers. */

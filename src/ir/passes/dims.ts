@@ -64,7 +64,10 @@ export interface DimensionPlace {
   readonly axis: number;
 }
 
-/** Dimensions that `dims` does not bind, as `--dim` names them (by place, `ids[0]`, where they have no name), with where they occur. */
+/**
+ * Dimensions that `dims` does not bind, as `--dim` names them (by place, `ids[0]`, where they have no name), with where they
+ * occur.
+ */
 export function freeDimensions(
   inputs: readonly SourceValue[],
   dims: ReadonlyMap<string, number>,

@@ -1,6 +1,6 @@
 /**
- * @file What an exporter folded away that training would want back: BatchNormalization made part of a convolution, Dropout made an
- * Identity. Only what the file shows is said:
+ * @file What an exporter folded away that training would want back: BatchNormalization made part of a convolution, Dropout made
+ * an Identity. Only what the file shows is said:
  *
  *     a module's running statistics in PyTorch's record of the exported program, and no initializer of that name
  *     kernel and bias of a convolution whose names are the exporter's own (onnx::Conv_193), beside parameters with modules' names

@@ -1,6 +1,6 @@
 /**
- * @file Dimensions that are bound by place: `--dim 'x[0]=4'` names dimension 0 of input x, `--shape x=4,8` all of them. A dimension
- * without a name can be bound in no other way, and an input without a shape gets its rank from them.
+ * @file Dimensions that are bound by place: `--dim 'x[0]=4'` names dimension 0 of input x, `--shape x=4,8` all of them. A
+ * dimension without a name can be bound in no other way, and an input without a shape gets its rank from them.
  */
 import { AutoparError } from '../error.js';
 import { MOST_DIMENSIONS } from '../graph.js';
@@ -39,7 +39,8 @@ function scalarKey(input: string): string {
 
 /**
  * Binds what is given by place; names are for `checkDims`.
- * @throws AutoparError (usage) `unknown-input`, `unknown-dimension`, `bad-dimension` for a place that the model lacks or a size that is
+ * @throws AutoparError (usage) `unknown-input`, `unknown-dimension`, `bad-dimension` for a place that the model lacks or a size
+ * that is
  *   no positive integer, `dimension-contradiction` where two sizes are given for one dimension or the file fixes another
  */
 export function bindDimensions(

@@ -1,7 +1,7 @@
 /**
- * @file Values in which an exporter has repeated a parameter's elements: a class token expanded over the batch, a table of position
- * biases read at every pair of positions. A parameter's own elements are numbers of their own, so that equal ones are one; for
- * training the value is the parameter's elements, read at fixed indices.
+ * @file Values in which an exporter has repeated a parameter's elements: a class token expanded over the batch, a table of
+ * position biases read at every pair of positions. A parameter's own elements are numbers of their own, so that equal ones are
+ * one; for training the value is the parameter's elements, read at fixed indices.
  */
 import { byteLength } from '../dtype.js';
 import { type ConstantTensor, elementCount, INTERNAL_OPSET, type TensorType, type WeightSource } from '../graph.js';

@@ -91,8 +91,8 @@ function candidatesOf(
 }
 
 /**
- * In the order of what they may well take, so that there is something to beat soon: the bound with the waiting of a pipeline as the
- * best schedule usually has it.
+ * In the order of what they may well take, so that there is something to beat soon: the bound with the waiting of a pipeline as
+ * the best schedule usually has it.
  */
 function promising(candidates: readonly Candidate[], { globalBatch, facts }: SpaceOptions): readonly Candidate[] {
   const guess = ({ combination: { degrees }, microBatch, atLeast }: Candidate) => {

@@ -113,8 +113,8 @@ export class ConfigurationSearch {
   }
 
   /**
-   * Keeps the first configuration that fits, whatever the time: each candidate's variants in the order of their bounds, in the usual
-   * order of the axes. What time did not allow to look at stays missed.
+   * Keeps the first configuration that fits, whatever the time: each candidate's variants in the order of their bounds, in the
+   * usual order of the axes. What time did not allow to look at stays missed.
    * @param placing what lies on the host
    * @returns whether there is one
    */
@@ -136,8 +136,8 @@ export class ConfigurationSearch {
   }
 
   /**
-   * What memory holds in no way, priced where nothing else of its combination fits: how much it needs at least. More samples at once
-   * need no less.
+   * What memory holds in no way, priced where nothing else of its combination fits: how much it needs at least. More samples at
+   * once need no less.
    */
   weighTooLarge(): void {
     for (const [combination, byOffload] of this.tooLarge) {

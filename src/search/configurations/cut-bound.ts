@@ -8,8 +8,8 @@
  *
  *     V(s, a) = min over b of max(span of stage s with layers a … b between P(s, a) and S(s + 1, b), V(s + 1, b))
  *
- * Every stage recomputes as few layers as its micro-batches in flight leave room for. Without recomputation P and S are exact, and
- * so is the answer where one cut is best by both terms; else it is a bound from below.
+ * Every stage recomputes as few layers as its micro-batches in flight leave room for. Without recomputation P and S are exact,
+ * and so is the answer where one cut is best by both terms; else it is a bound from below.
  */
 import type { Cluster } from '../../cost-model/cluster.js';
 import type { StepConfiguration } from '../../cost-model/step/configuration.js';
@@ -100,8 +100,8 @@ class CutBounds {
   }
 
   /**
-   * Least seconds of pipeline and what is paid once together, by what the schedule is made of; no cuts where that is more than was
-   * asked for.
+   * Least seconds of pipeline and what is paid once together, by what the schedule is made of; no cuts where that is more than
+   * was asked for.
    */
   private pipeline(least: () => number): { readonly seconds: number; readonly cuts: readonly Bottleneck[] } {
     const { m, stages, chunks } = this;

@@ -1,7 +1,7 @@
 /**
- * @file Uneven stages: the cut of a pipeline's layers, and which of them recompute, of least time under memory, for a configuration
- * whose degrees, micro-batches and schedule are decided. Embedding and head are layers of their own, so that their stages get
- * fewer others.
+ * @file Uneven stages: the cut of a pipeline's layers, and which of them recompute, of least time under memory, for a
+ * configuration whose degrees, micro-batches and schedule are decided. Embedding and head are layers of their own, so that their
+ * stages get fewer others.
  */
 import type { Cluster } from '../../cost-model/cluster.js';
 import { DEVICE_OVERHEAD } from '../../cost-model/hardware.js';

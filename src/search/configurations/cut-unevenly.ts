@@ -1,6 +1,7 @@
 /**
- * @file Stages that are cut unevenly, of the few best combinations and of every one whose bound is below the best: what a bound does
- * not rule out is bounded by cut, and the cuts that come nearest to that bound are priced, until nothing is left below the best.
+ * @file Stages that are cut unevenly, of the few best combinations and of every one whose bound is below the best: what a bound
+ * does not rule out is bounded by cut, and the cuts that come nearest to that bound are priced, until nothing is left below the
+ * best.
  */
 import type { Cluster } from '../../cost-model/cluster.js';
 import type { StepConfiguration } from '../../cost-model/step/configuration.js';
@@ -96,7 +97,9 @@ export function cutUnevenly(even: Found, pricing: StepPricing, request: UnevenRe
   };
 }
 
-/** Every variant whose bound is below the best of even stages, least first. One that may recompute stands for one that does not. */
+/**
+ * Every variant whose bound is below the best of even stages, least first. One that may recompute stands for one that does not.
+ */
 function openOf(even: Found, pricing: StepPricing, { space }: UnevenRequest): readonly Open[] {
   const best = even.best[0]?.seconds ?? Number.POSITIVE_INFINITY;
   const undecided = space.decided.recompute === undefined && !space.base.inference;

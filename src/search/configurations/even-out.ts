@@ -1,11 +1,11 @@
 /**
- * @file Of all cuts with one pace the most even: the slowest stage sets the pace, and the closed form does not care how the others
- * share what is left. Who reads the plan does, and so do reductions that hide under a stage's backward.
+ * @file Of all cuts with one pace the most even: the slowest stage sets the pace, and the closed form does not care how the
+ * others share what is left. Who reads the plan does, and so do reductions that hide under a stage's backward.
  */
 
 /**
- * Number of parts of each stage, in order: the least sum of squared seconds among cuts whose stages take `pace` at most; null where
- * there is none.
+ * Number of parts of each stage, in order: the least sum of squared seconds among cuts whose stages take `pace` at most; null
+ * where there is none.
  * @param seconds of each part
  */
 export function evenOut(seconds: readonly number[], stages: number, pace: number): readonly number[] | null {

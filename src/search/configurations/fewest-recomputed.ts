@@ -9,8 +9,8 @@ import { stageMemory } from '../../cost-model/step/step-memory.js';
 import type { ModelWork } from '../../cost-model/step/work.js';
 
 /**
- * The configuration with the fewest layers recomputed that fits: exact for the stages it has, whose bytes fall with every layer. As
- * it is where all layers together do not fit, or nothing limits it; without recomputation where none has to.
+ * The configuration with the fewest layers recomputed that fits: exact for the stages it has, whose bytes fall with every layer.
+ * As it is where all layers together do not fit, or nothing limits it; without recomputation where none has to.
  * @param parts the bytes of the model's parts, where the caller has them
  */
 export function fewestRecomputed(

@@ -8,9 +8,10 @@ import { inFlightOn } from '../../cost-model/step/step-memory.js';
 import { type BoundRequest, MOST_CHUNKS, ROUNDING } from './bound-request.js';
 
 /**
- * Seconds of a micro-batch's backward, through all layers, that recompute at least; infinite where not even all of them make room.
- * Of several classes also what all stages together have room for: with any weights of the stages, what all layers hold is no more
- * than the sum of their rooms, so that those recompute which free most for their time (a fractional knapsack, Dantzig 1957).
+ * Seconds of a micro-batch's backward, through all layers, that recompute at least; infinite where not even all of them make
+ * room. Of several classes also what all stages together have room for: with any weights of the stages, what all layers hold is
+ * no more than the sum of their rooms, so that those recompute which free most for their time (a fractional knapsack, Dantzig
+ * 1957).
  */
 export function recomputingAtLeast(prices: PartPrices, request: BoundRequest): number {
   const count = recomputedAtLeast(prices, request);
@@ -143,7 +144,9 @@ export function recomputedAtLeast(prices: PartPrices, request: BoundRequest): nu
   return left > 1e-6 ? Number.POSITIVE_INFINITY : Math.max(0, layer.count - kept - 1e-6);
 }
 
-/** The class of which there are most layers: of several, `recomputedAtLeast` knows this one, and takes the others to need none. */
+/**
+ * The class of which there are most layers: of several, `recomputedAtLeast` knows this one, and takes the others to need none.
+ */
 export function mostCommon({ layers }: PartPrices): LayerPrice | undefined {
   return layers.reduce<LayerPrice | undefined>(
     (most, own) => (most && most.count >= own.count ? most : own),

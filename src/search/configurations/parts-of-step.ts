@@ -15,8 +15,8 @@ import { unlikeBound, unlikePace } from './unlike-stages.js';
 import { loosest, loosestRecompute, paceBound, variantBound } from './variant-bound.js';
 
 /**
- * What the parts of a model cost, for one combination and micro-batch at a time: its variants share them, whatever their schedule,
- * chunks, and layers that recompute.
+ * What the parts of a model cost, for one combination and micro-batch at a time: its variants share them, whatever their
+ * schedule, chunks, and layers that recompute.
  */
 export class PartsOfStep {
   private degrees: StepConfiguration['degrees'] | null = null;

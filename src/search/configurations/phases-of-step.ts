@@ -1,6 +1,6 @@
 /**
- * @file Seconds of a micro-batch through the parts of a model, priced once for all combinations of degrees that put tp, sp and ep in
- * the same places: however many stages and replicas there are, a micro-batch's own work is the same.
+ * @file Seconds of a micro-batch through the parts of a model, priced once for all combinations of degrees that put tp, sp and ep
+ * in the same places: however many stages and replicas there are, a micro-batch's own work is the same.
  */
 import type { Cluster } from '../../cost-model/cluster.js';
 import { groupPlace } from '../../cost-model/group-place.js';

@@ -17,6 +17,8 @@ export function fitsIn({ bytes, host }: Need, limitBytes: number | null): boolea
 export interface Priced extends Need {
   readonly configuration: StepConfiguration;
   readonly seconds: number;
-  /** With every action of its schedule simulated: of one that its closed form calls faster than the configuration that was taken. */
+  /**
+   * With every action of its schedule simulated: of one that its closed form calls faster than the configuration that was taken.
+   */
   readonly simulatedSeconds?: number;
 }

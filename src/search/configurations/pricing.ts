@@ -25,8 +25,8 @@ export interface Pricing {
   /** The variant with as few layers recomputed as memory allows. */
   readonly fitted: (configuration: StepConfiguration, limitBytes: number | null) => StepConfiguration;
   /**
-   * Seconds that no variant of these degrees with this micro-batch beats, whatever the order of the axes; `lightest` does least of
-   * all variants.
+   * Seconds that no variant of these degrees with this micro-batch beats, whatever the order of the axes; `lightest` does least
+   * of all variants.
    */
   readonly atLeast: (combination: Combination, lightest: StepConfiguration) => number;
   /**
@@ -35,7 +35,10 @@ export interface Pricing {
    * nothing was found.
    */
   readonly closer: (lightest: StepConfiguration, enough: number, freely?: 'freely') => number;
-  /** The same of one variant and others like it: no more than `variantAtLeast`, and cheap; no closer than that it is above `enough`. */
+  /**
+   * The same of one variant and others like it: no more than `variantAtLeast`, and cheap; no closer than that it is above
+   * `enough`.
+   */
   readonly roughly: (configuration: StepConfiguration, enough?: number) => number;
   /** The same of one variant, whatever of it recomputes; infinite where memory holds it in no way. */
   readonly variantAtLeast: (configuration: StepConfiguration) => number;

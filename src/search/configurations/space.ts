@@ -149,8 +149,8 @@ function microBatchesOf(samples: number, { decided }: SpaceOptions): readonly nu
 }
 
 /**
- * Where the axes of the mesh lie, what of a step lies on the host, and whether norms lie along the sequence over tp; what is left out
- * is as usual.
+ * Where the axes of the mesh lie, what of a step lies on the host, and whether norms lie along the sequence over tp; what is left
+ * out is as usual.
  */
 export type Placing = Pick<StepConfiguration, 'meshOrder' | 'offload'> & { readonly tpSequence?: false };
 
@@ -187,7 +187,9 @@ export function* variants(
   }
 }
 
-/** What does least work of all that degrees and a micro-batch may be combined with: no waiting, nothing twice, nothing sharded. */
+/**
+ * What does least work of all that degrees and a micro-batch may be combined with: no waiting, nothing twice, nothing sharded.
+ */
 export function lightest(
   { degrees }: Combination,
   microBatch: number,

@@ -1,6 +1,6 @@
 /**
- * @file What a stage costs with the layers that it has: its seconds with as few layers recomputed as its memory needs, and what it
- * pays once per step.
+ * @file What a stage costs with the layers that it has: its seconds with as few layers recomputed as its memory needs, and what
+ * it pays once per step.
  */
 import type { Cluster } from '../../cost-model/cluster.js';
 import type { PartPrice, PartPrices } from '../../cost-model/step/part-price.js';

@@ -26,7 +26,9 @@ export function variantBound(prices: PartPrices, request: BoundRequest): number 
   return stepOf(withOnce(filled, prices, request), configuration, request.cluster);
 }
 
-/** The least of a pipeline that takes so long at least and of what some stage, with its share of the layers, pays once per step. */
+/**
+ * The least of a pipeline that takes so long at least and of what some stage, with its share of the layers, pays once per step.
+ */
 export function withOnce(filled: number, prices: PartPrices, { configuration, isMixed }: BoundRequest): number {
   const most = mostCommon(prices);
   if (!most) return filled;
@@ -53,7 +55,8 @@ export function withOnce(filled: number, prices: PartPrices, { configuration, is
 }
 
 /**
- * The least of what is known and of a function of whole numbers from one to another, by halves; below that by a thousandth at most.
+ * The least of what is known and of a function of whole numbers from one to another, by halves; below that by a thousandth at
+ * most.
  * @param atLeast what the function is no less than between two of them
  */
 function leastBetween(from: number, to: number, known: number, atLeast: (from: number, to: number) => number): number {
@@ -75,8 +78,8 @@ export function paceBound(prices: PartPrices, request: BoundRequest): number {
 }
 
 /**
- * A configuration whose `variantBound` holds for all that differ from it in how many layers recompute and, where there are several,
- * in the number of chunks: what waits least, hides most and holds least.
+ * A configuration whose `variantBound` holds for all that differ from it in how many layers recompute and, where there are
+ * several, in the number of chunks: what waits least, hides most and holds least.
  */
 export function loosest(configuration: StepConfiguration, isMixed: boolean): StepConfiguration {
   const { virtualStages } = configuration;
@@ -106,8 +109,8 @@ export function loosestOfAll(request: BoundRequest, zero: StepConfiguration['zer
 }
 
 /**
- * Seconds of the pipeline with so many seconds of each micro-batch recomputed; and of all micro-batches through one layer of the class
- * of which there are most.
+ * Seconds of the pipeline with so many seconds of each micro-batch recomputed; and of all micro-batches through one layer of the
+ * class of which there are most.
  */
 function paceOf(prices: PartPrices, { configuration, isMixed }: BoundRequest, again: number) {
   const { first, layers, last } = prices;
@@ -175,9 +178,10 @@ function filledSeconds(
 }
 
 /**
- * Every stage waits for one micro-batch through all of them, and does the rest, but for half of its warm-up while nothing else counts
- * (of forwards and backwards half is the lesser): with t(s) the seconds of a stage, t(s) · rest(s) beside W. Of all ways to share W
- * out the longest of these is least where they are equal: W / Σ 1/rest(s). That sum; infinite for a single micro-batch.
+ * Every stage waits for one micro-batch through all of them, and does the rest, but for half of its warm-up while nothing else
+ * counts (of forwards and backwards half is the lesser): with t(s) the seconds of a stage, t(s) · rest(s) beside W. Of all ways
+ * to share W out the longest of these is least where they are equal: W / Σ 1/rest(s). That sum; infinite for a single
+ * micro-batch.
  */
 export function passesBeside(p: number, m: number): number {
   let sum = 0;
@@ -191,8 +195,8 @@ export function passesOf(stage: number, p: number, m: number): number {
 }
 
 /**
- * Seconds that interleaved stages wait at least beside their m · (F + B), the mean forward and backward of a stage, however all of
- * it is shared out among them: of the (p − 1) · (F + B) / v of equal stages
+ * Seconds that interleaved stages wait at least beside their m · (F + B), the mean forward and backward of a stage, however all
+ * of it is shared out among them: of the (p − 1) · (F + B) / v of equal stages
  *
  *     m = p       the larger of F and B
  *     m ≥ 2 · p   half
@@ -274,9 +278,9 @@ function onceAtLeast(
 }
 
 /**
- * Seconds once per step that no stage takes less than which has so many layers of the only class, from fewest to most, whatever it
- * has beside: they grow with what it holds, but for the first gather of ZeRO 3, and fall with what that hides under. Exact for one
- * number of layers, but for that gather.
+ * Seconds once per step that no stage takes less than which has so many layers of the only class, from fewest to most, whatever
+ * it has beside: they grow with what it holds, but for the first gather of ZeRO 3, and fall with what that hides under. Exact for
+ * one number of layers, but for that gather.
  */
 function onceBetween(
   { kept, recomputed }: LayerPrice,
@@ -299,7 +303,8 @@ function onceBetween(
 const NONE_BESIDE: readonly (readonly PartPrice[])[] = [[]];
 
 /**
- * What a stage pays once per step: gradients and parameters that compute does not hide, on their way to the host too, the optimizer.
+ * What a stage pays once per step: gradients and parameters that compute does not hide, on their way to the host too, the
+ * optimizer.
  * @param largest for a bound: what it holds at most
  */
 export function onceSeconds(

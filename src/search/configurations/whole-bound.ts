@@ -1,6 +1,6 @@
 /**
- * @file The cheapest bound of all: what one micro-batch takes through the whole model, whatever the schedule, what recomputes, how
- * layers are cut, and in which order the axes lie.
+ * @file The cheapest bound of all: what one micro-batch takes through the whole model, whatever the schedule, what recomputes,
+ * how layers are cut, and in which order the axes lie.
  */
 import type { Cluster } from '../../cost-model/cluster.js';
 import { collectiveSeconds } from '../../cost-model/collective-price.js';
@@ -99,9 +99,9 @@ export interface WholeBound {
   /** Seconds that no variant takes less than. */
   readonly atLeast: (lightest: StepConfiguration) => number;
   /**
-   * Whether a step may take less, by so many seconds, with norms whole on every rank of tp. That saves the host a collective at each
-   * exchange, and costs the device more: the busier it is the less that brings. So where it brings no part anything with groups on
-   * the quickest links, it does on no others; and what is kept and sent is never less.
+   * Whether a step may take less, by so many seconds, with norms whole on every rank of tp. That saves the host a collective at
+   * each exchange, and costs the device more: the busier it is the less that brings. So where it brings no part anything with
+   * groups on the quickest links, it does on no others; and what is kept and sent is never less.
    */
   readonly gainsWhole: (lightest: StepConfiguration, seconds: number) => boolean;
 }
@@ -208,7 +208,9 @@ function isFree({ recompute }: StepConfiguration): boolean {
   return recompute === 'none';
 }
 
-/** Seconds that the host takes at least to update a stage's share of the parameters, and to receive gradients that all else hides. */
+/**
+ * Seconds that the host takes at least to update a stage's share of the parameters, and to receive gradients that all else hides.
+ */
 function onHost({ held }: Alone, configuration: StepConfiguration, cluster: Cluster): number {
   if (!offloadsOptimizer(configuration)) return 0;
   const { pp } = configuration.degrees;
@@ -218,7 +220,9 @@ function onHost({ held }: Alone, configuration: StepConfiguration, cluster: Clus
   return (hostUpdateSeconds(share, configuration, cluster, STEP_CONSTANTS) + out.exposed) * ROUNDING;
 }
 
-/** Whether no group of tp or sp straddles blocks of the cluster, whichever of them is inside: else further apart may be better. */
+/**
+ * Whether no group of tp or sp straddles blocks of the cluster, whichever of them is inside: else further apart may be better.
+ */
 function liesEvenly({ tp, sp }: Degrees, { levels }: Cluster): boolean {
   return [
     { stride: 1, ranks: tp },
@@ -230,7 +234,8 @@ function liesEvenly({ tp, sp }: Degrees, { levels }: Cluster): boolean {
 
 /**
  * Orders of tp and sp on the innermost ranks: no order puts both of them better than one of these, where the nearer ranks lie the
- * faster they are. (Experts' tokens are none the faster the nearer: where members have links of their own, more of them have more.)
+ * faster they are. (Experts' tokens are none the faster the nearer: where members have links of their own, more of them have
+ * more.)
  */
 function innermost({ degrees, meshOrder }: StepConfiguration, { perNode }: Cluster): readonly InsidePlaces[] {
   const { tp, sp } = degrees;

@@ -1,6 +1,6 @@
 /**
- * @file A bound on a core from an integer program: stated with the memory rows that matter, solved, and solved again with the rows that
- * its answer passes. An answer that keeps all rows is a solution.
+ * @file A bound on a core from an integer program: stated with the memory rows that matter, solved, and solved again with the
+ * rows that its answer passes. An answer that keeps all rows is a solution.
  */
 import { bindingRows } from './binding-rows.js';
 import { type Core, coreCost, rowUsage } from './core.js';

@@ -336,9 +336,9 @@ export class LocalSearch {
   }
 
   /**
-   * Sums the cost anew: what changes add up to drifts where costs differ by more than 2^53. As long as nothing was found, forbidden
-   * pairs that are taken become dearer, each by itself: against high costs of states the usual price may be too low, and one that
-   * is high everywhere leaves no way out (Morris 1993, the breakout method).
+   * Sums the cost anew: what changes add up to drifts where costs differ by more than 2^53. As long as nothing was found,
+   * forbidden pairs that are taken become dearer, each by itself: against high costs of states the usual price may be too low,
+   * and one that is high everywhere leaves no way out (Morris 1993, the breakout method).
    */
   private sumAnew(): void {
     this.unsummed = 0;

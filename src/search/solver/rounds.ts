@@ -17,8 +17,8 @@ const STEP = 0.005;
 const ROUND = 2e7;
 const VISITS = 2e4;
 /**
- * Temperatures of rounds, at their start and their end, in what a variable costs on average; blocks' widths, wide enough for
- * what reads one tensor everywhere; and lengths, in ROUND. Where memory is tight or states are many, only heat leads from one way of
+ * Temperatures of rounds, at their start and their end, in what a variable costs on average; blocks' widths, wide enough for what
+ * reads one tensor everywhere; and lengths, in ROUND. Where memory is tight or states are many, only heat leads from one way of
  * cutting a whole graph to another; where there are thousands of variables, most of the gain is in the cold.
  */
 const ROUNDS = [

@@ -318,7 +318,10 @@ class Solving {
     }
   }
 
-  /** Hands a level to the integer solver for a share of the time that is left. Returns a bound on the level, −Infinity where nothing is learnt. */
+  /**
+   * Hands a level to the integer solver for a share of the time that is left. Returns a bound on the level, −Infinity where
+   * nothing is learnt.
+   */
   private integerProgram(level: Bounded, solver: IntegerSolver, share: number): number {
     const until = this.seconds() + share * this.left();
     return boundByProgram(level, solver, {
@@ -345,7 +348,8 @@ class Solving {
     while (!this.isDone() && this.seconds() < until && this.work < most && entries() < OPEN_ENTRIES) {
       this.heed();
       this.open = this.open.filter(({ bound }) => bound < this.cost);
-      // As long as nothing is found, deepest first: one is looked for, or the proof that there is none, and bounds tell of neither.
+      // As long as nothing is found, deepest first: one is looked for, or the proof that there is none, and bounds tell of
+      // neither.
       if (this.cost < Infinity) this.open.sort((a, b) => b.bound - a.bound);
       const node = this.open.pop();
       const split = node?.level.dual.split();

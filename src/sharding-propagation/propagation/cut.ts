@@ -179,7 +179,9 @@ export function cutsOfLayout(layout: Layout, mesh: Mesh): readonly Cut[] {
   });
 }
 
-/** Pieces with unpadded sizes: runs of axes with the whole positions behind them, which padded runs leave to a piece of their own. */
+/**
+ * Pieces with unpadded sizes: runs of axes with the whole positions behind them, which padded runs leave to a piece of their own.
+ */
 function piecesOfCut(cut: Cut, size: number, mesh: Mesh): readonly Piece[] {
   const pieces: { size: number; axes: readonly SubAxis[]; padded: boolean }[] = [];
   const addWhole = (whole: number) => {
