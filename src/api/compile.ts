@@ -8,6 +8,7 @@ import { interruptible } from '../ir/interruption.js';
 import type { PlanResult } from '../search/plan.js';
 import type { Plan } from '../strategy/plan.js';
 import { weightsNeeded } from './absent-weights.js';
+import { clusterSources } from './cluster-sources.js';
 import { loadedPins, saveStrategy } from './config-checkpoints.js';
 import { emit, refuseUnlowered } from './emit.js';
 import { checkTarget, defaultFolder } from './folder.js';
@@ -101,9 +102,10 @@ export async function compile(options: CompileOptions): Promise<CompileResult> {
   await interruptible(options.signal);
   const random = options.initRandom === true && !read.weightsPresent;
   const training = options.training
-    ? inMicroBatches(trainingOn(options.training, options.cluster), options, read)
+    ? inMicroBatches(await trainingOn(options.training, options.cluster), options, read)
     : undefined;
-  const lowered = training ? undefined : loweredPrecision(options.precision, isLocal(options.cluster));
+  const isLow = !training && (options.precision ?? 'fp32') !== 'fp32';
+  const lowered = isLow ? loweredPrecision(options.precision, await isLocal(options.cluster)) : undefined;
   const formed = training ? await trainedModel(read, training, at) : inPrecision(read, lowered);
   await interruptible(options.signal);
   progress('planning');
@@ -178,11 +180,11 @@ export async function compile(options: CompileOptions): Promise<CompileResult> {
 const NAMED = 32;
 
 /** Ranks of this machine have no 16-bit kernels: what a recipe computes so is held in float32 there. */
-function trainingOn(training: Training, cluster: string | undefined): Training {
+async function trainingOn(training: Training, cluster: string | undefined): Promise<Training> {
   const isLow = (training.precision ?? 'fp32') !== 'fp32';
-  return isLow && isLocal(cluster) ? { ...training, isHeldInFloat32: true } : training;
+  return isLow && (await isLocal(cluster)) ? { ...training, isHeldInFloat32: true } : training;
 }
 
-function isLocal(cluster: string | undefined): boolean {
-  return parseCluster(cluster, undefined).local;
+async function isLocal(cluster: string | undefined): Promise<boolean> {
+  return parseCluster(cluster, undefined, await clusterSources(cluster)).local;
 }

@@ -17,7 +17,12 @@ const LINES: readonly (Refusal & { readonly line: string })[] = [
   { line: 'compile models/mlp.onnx --memory 0', code: 'bad-option', exit: 'usage', says: /80GB/ },
   { line: 'compile models/mlp.onnx --init zeros', code: 'bad-option', exit: 'usage', says: /there is random/ },
   { line: 'run d --threads-per-rank 100000000', code: 'bad-option', exit: 'usage', says: /at most 1024/ },
-  { line: 'run d --steps 0', code: 'bad-option', exit: 'usage', says: /--steps 0: expected a positive/ },
+  {
+    line: 'run d --steps 0',
+    code: 'bad-option',
+    exit: 'usage',
+    says: /--steps 0: expected a whole number of at least 1/,
+  },
   { line: 'run d --backend cuda', code: 'bad-option', exit: 'usage', says: /there is cpu/ },
   { line: 'run d --outputs o.txt', code: 'unknown-format', exit: 'usage', says: /\.npz/ },
   { line: 'verify d --rtol -1', code: 'bad-option', exit: 'usage', says: /--rtol -1: expected .* not negative/ },

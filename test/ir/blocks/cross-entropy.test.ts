@@ -138,7 +138,7 @@ const FORMS: Readonly<Record<string, Form>> = {
       z = Neg(m)`,
     inside: 6,
     attributes: mean,
-    reads: ['x', 'y', 'r'],
+    reads: ['x', 'y', 'constant.1'],
   },
   'by position in the flattened rows': {
     inputs: batch,
