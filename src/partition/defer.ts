@@ -8,7 +8,8 @@
  *     it has slack          a chain of operators through it is shorter than one that joins it
  *     deferring is free     its operands are alive until then anyway: weights, state, and for backward what the forward stored;
  *                           or they are made by deferred operators; or, in the forward, they take less memory than its results, as
- *                           those of DequantizeLinear do, which ONNX Runtime fuses with a reader in the same segment
+ *                           those of DequantizeLinear do, which ONNX Runtime fuses with a reader in the same segment; what one
+ *                           operator was lowered to stays together then
  *
  * Gradients of weights have slack too, but their operands would be held for them; so they are not deferred.
  */
@@ -29,7 +30,7 @@ export function deferrals(graph: ShardedGraph): ReadonlyMap<ShardedNode, readonl
     deferred.push(
       hasSlack[index] === true &&
         (readsOf(node).every((name) => deferred[makers.get(name) ?? -1] === true || isHeld(name, node)) ||
-          grows(graph, node)),
+          (grows(graph, node) && operands[index]?.every((maker) => nodes[maker]?.origin !== node.origin) === true)),
     );
   // The first node that is not deferred and needs a node's result, by way of deferred ones or at once.
   const firstReader = nodes.map(() => nodes.length);
