@@ -7,10 +7,11 @@ import { join, resolve } from 'node:path';
 import { type ImportedModel, importModel } from '../../src/api/import.js';
 import { randomInputs } from '../../src/api/inputs.js';
 import type { Training } from '../../src/api/training.js';
-import { trainingForm } from '../../src/api/training-form.js';
+import { importedFor, trainingForm } from '../../src/api/training-form.js';
 import { flattenBlocks } from '../../src/ir/blocks/flatten-blocks.js';
 import { isFloating } from '../../src/ir/dtype.js';
-import { type ConstantTensor, typeOf, type Weight } from '../../src/ir/graph.js';
+import { type ConstantTensor, type Graph, typeOf, type Weight } from '../../src/ir/graph.js';
+import type { SourceGraph } from '../../src/ir/onnx/model.js';
 import { readOnnx } from '../../src/ir/onnx/reader.js';
 import { loadWeight } from '../../src/ir/onnx/tensors.js';
 import { writeOnnx } from '../../src/ir/onnx/writer.js';
@@ -31,6 +32,8 @@ export interface TrainingCase {
   readonly arrays: Arrays;
   /** Trained matrices that are the file's transposed. */
   readonly turned: ReadonlySet<string>;
+  /** Names of the file's initializers. */
+  readonly stored: ReadonlySet<string>;
   /** Computed in half precision somewhere. */
   readonly half: boolean;
 }
@@ -71,14 +74,16 @@ async function openCase(
   dims: Readonly<Record<string, number>>,
   given: Arrays | null,
 ): Promise<TrainingCase> {
-  const imported = await importModel(file, { dims });
+  const imported = await importModel(file, { dims, ...importedFor({ trainMode: 'as-exported' }) });
   const { graph } = imported;
   const output = graph.outputs.find((tensor) => isFloating(typeOf(graph, tensor).dtype)) ?? '';
   const { dtype, shape } = typeOf(graph, output);
   const inputs = given ?? randomInputs(graph, 1);
   const half = [...graph.tensors.values()].some((type) => type.dtype === 'float16');
-  const turned = await turnedWeights(file, imported);
-  const base = { name, file, dims, imported, turned, half };
+  const { graph: source } = await readOnnx(file);
+  const turned = await turnedWeights(source, imported);
+  const stored = new Set(source.initializers.keys());
+  const base = { name, file, dims, imported, turned, stored, half };
   if (shape.length === 0) {
     const loss = { kind: 'model-output', output } as const;
     return { ...base, loss, torchLoss: { kind: 'output', output }, arrays: inputs };
@@ -115,20 +120,32 @@ export interface PlacedCase {
 }
 
 /** Parameters by place (docs/training-form.md): what the file merged is parted, what it stores twice is one. */
-export function placedCase({ file, imported, turned }: TrainingCase): PlacedCase {
+export function placedCase({ file, imported, turned, stored }: TrainingCase): PlacedCase {
   const { graph, trained } = trainingForm(imported, { trainMode: 'as-exported' });
   const shapeOf = (name: string) => typeOf(graph, name).shape;
-  const own = trained.every((name) => imported.graph.weights.has(name)) && graph === imported.graph;
-  if (own) return { model: file, parameters: trained, turned, shapeOf };
-  return { model: writeOnnx(flattenBlocks(graph)), parameters: trained, turned: new Set(), shapeOf };
+  const isOwn = graph === imported.graph && areOfFile(graph, trained, stored);
+  const { model, turned: own } = isOwn ? { model: file, turned } : asWritten(graph);
+  return { model, parameters: trained, turned: own, shapeOf };
+}
+
+/** For PyTorch, as import has it: the file where it has these weights under these names, else the imported graph. */
+export function importedCase({ file, imported, turned, stored }: TrainingCase, wanted: readonly string[]) {
+  return areOfFile(imported.graph, wanted, stored) ? { model: file, turned } : asWritten(imported.graph);
+}
+
+function areOfFile({ weights }: Graph, names: readonly string[], stored: ReadonlySet<string>): boolean {
+  return names.every((name) => stored.has(name) && weights.has(name) && !weights.get(name)?.file);
+}
+
+function asWritten(graph: Graph): Pick<PlacedCase, 'model' | 'turned'> {
+  return { model: writeOnnx(flattenBlocks(graph)), turned: new Set() };
 }
 
 /**
  * Names of trained matrices that import holds the other way round than the file does (the weight of a Gemm with transB), told by
  * their values, since square ones have one shape both ways.
  */
-async function turnedWeights(file: string, { graph }: ImportedModel): Promise<ReadonlySet<string>> {
-  const { graph: source } = await readOnnx(file);
+async function turnedWeights(source: SourceGraph, { graph }: ImportedModel): Promise<ReadonlySet<string>> {
   const found = new Set<string>();
   for (const [name, weight] of graph.weights) {
     const original = source.initializers.get(name);

@@ -4,7 +4,6 @@
  * `run`. PyTorch starts from the same file (onnx_in_torch.py) and computes in float64 what autopar computes in float32.
  */
 import test, { type ExecutionContext } from 'ava';
-import { AutoparError } from '../../src/ir/error.js';
 import { type ConstantTensor, elementCount } from '../../src/ir/graph.js';
 import { numbersOf } from '../../src/ir/ops/constants.js';
 import { ABSENT } from '../api/shared-models.js';
@@ -13,6 +12,7 @@ import { ownGradients, ownSteps, trainedWeights } from './own-training.js';
 import { type Arrays, startTorch, type Torch, type TorchModel, torchAbsence } from './torch.js';
 import {
   type CaseSource,
+  importedCase,
   placedCase,
   sharedSources,
   shippedSources,
@@ -41,12 +41,6 @@ const OPTIMIZERS = [
  */
 const SMALL_STEPS = /resnet/;
 
-/** Weights of the file that have no way to the loss: their gradients are refused. A step trains the parameter that they are a copy of. */
-const WITHOUT_WAY: Readonly<Record<string, readonly string[]>> = {
-  // The copy of w2 that its own, written-out backward pass reads.
-  'torch-2.13.0-train_step_manual': ['t_1'],
-};
-
 const absence = torchAbsence();
 const SHARED = sharedSources();
 
@@ -74,16 +68,17 @@ else {
 
 async function compareGradients(t: ExecutionContext, torch: Torch, source: CaseSource): Promise<string> {
   const item = await source.open();
-  const wanted = await wantedOf(t, item);
+  const wanted = trainedWeights(item.imported.graph);
   const { loss, gradients } = await ownGradients(item, wanted);
-  const expected = await torch.evaluate({ ...jobOf(item, wanted), dtype: 'float64', arrays: item.arrays });
+  const { model, turned } = importedCase(item, wanted);
+  const expected = await torch.evaluate({ ...jobOf(item, wanted), model, dtype: 'float64', arrays: item.arrays });
   const tolerance = item.half ? HALF_TOLERANCE : TOLERANCE;
   t.true(apart(loss, expected.loss ?? Number.NaN) <= tolerance, `loss ${loss}, expected ${expected.loss}`);
   const norms = wanted.map((name) => norm(numbersOf(needed(expected.gradients, name))));
   const whole = norm(norms);
   t.true(whole > 0);
   const errors = wanted.map((name, at) => {
-    const distance = distanceOf(needed(gradients, name), inOrder(item, name, expected.gradients));
+    const distance = distanceOf(needed(gradients, name), inOrder({ turned }, name, expected.gradients));
     return { name, error: distance / Math.max(norms[at] ?? 0, NOTHING * whole) };
   });
   const [largest] = [...errors].sort((left, right) => right.error - left.error);
@@ -155,17 +150,6 @@ async function compareSteps(
   if (open.length > 0) t.log(`rounding leaves open: ${open.join(', ')}`);
   t.deepEqual(off, []);
   t.true(item.half || open.length * 4 <= wanted.length, 'most parameters do not hang on rounding');
-}
-
-/** What is trained. What has no way to the loss is refused by name, and left out. */
-async function wantedOf(t: ExecutionContext, item: TrainingCase): Promise<readonly string[]> {
-  const all = trainedWeights(item.imported.graph);
-  const without = WITHOUT_WAY[item.name];
-  if (!without) return all;
-  const refusal = await t.throwsAsync(ownGradients(item, all), { instanceOf: AutoparError });
-  t.is(refusal?.code, 'no-gradient');
-  t.true(without.some((name) => refusal?.message.includes(`'${name}'`)));
-  return all.filter((name) => !without.includes(name));
 }
 
 function jobOf({ file, torchLoss }: TrainingCase, parameters: readonly string[]) {
