@@ -13,6 +13,7 @@
 import { type Graph, isBackward, type Node, type StatePair, typeOf } from '../ir/graph.js';
 import { accumulator, isAccumulator } from '../ir/ops/accumulate.js';
 import { unusedName } from '../ir/unused-name.js';
+import type { StageTransfer } from './sharded-graph.js';
 
 /** Where a forward operator runs. */
 export interface StagePlace {
@@ -26,8 +27,7 @@ export interface Transfer {
   readonly tensor: string;
   readonly from: number;
   readonly to: number;
-  /** `micro`: in every micro-batch. `begin`: once, before the first of them. `update`: once, after the last. */
-  readonly when: 'micro' | 'begin' | 'update';
+  readonly when: StageTransfer['when'];
 }
 
 export interface StageGraph {
