@@ -11,6 +11,7 @@
  *     scalars       of the whole step (gradient norm, loss scale) on the last stage that has part in them
  */
 import { type Graph, isBackward, type Node, type StatePair, typeOf } from '../ir/graph.js';
+import { needed } from '../ir/needed.js';
 import { accumulator, isAccumulator } from '../ir/ops/accumulate.js';
 import { unusedName } from '../ir/unused-name.js';
 import type { StageTransfer } from './sharded-graph.js';
@@ -313,23 +314,15 @@ export function accumulatedApart(graph: Graph, placeOf: ReadonlyMap<string, Stag
     });
   }
   if (updates.length === 0) return graph;
-  const gone = deadSums(nodes, isSum, graph);
   const first = nodes.findIndex(({ phase }) => phase === 'update');
   const at = first < 0 ? nodes.length : first;
-  return {
-    ...graph,
-    tensors,
-    nodes: [...nodes.slice(0, at), ...updates, ...nodes.slice(at)].filter((node) => !gone.has(node)),
-  };
-}
-
-/** Sums of a micro-batch's gradients that nothing reads any more. */
-function deadSums(nodes: readonly Node[], isSum: (node: Node) => boolean, { outputs }: Graph): ReadonlySet<Node> {
-  const read = new Set<string | null>(outputs);
-  const gone = new Set<Node>();
-  for (const node of [...nodes].reverse()) {
-    if (isSum(node) && !isAccumulator(node) && !node.outputs.some((name) => read.has(name))) gone.add(node);
-    else for (const name of node.inputs) read.add(name);
-  }
-  return gone;
+  const all = [...nodes.slice(0, at), ...updates, ...nodes.slice(at)];
+  // Sums over the stages of one micro-batch's gradients have no reader any more.
+  const read = needed(
+    all,
+    graph.outputs,
+    ({ inputs }) => inputs,
+    ({ outputs }) => outputs,
+  );
+  return { ...graph, tensors, nodes: read };
 }
