@@ -1,7 +1,7 @@
 /**
  * @file A step of the unsharded training graph, from a state that is handed in, and cut at gradients and new state: what reads
  * one of them reads the value that the sharded program has for it. So a difference in rounding is not carried on: Adam makes a
- * whole step of a gradient that is zero but for rounding.
+ * full-size step of a gradient that is zero but for rounding.
  */
 import { weightBytes } from '../codegen/weights.js';
 import { flattenBlocks } from '../ir/blocks/flatten-blocks.js';

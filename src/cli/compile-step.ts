@@ -110,10 +110,10 @@ function withoutProgram(ofSteps: readonly string[], ofOperators: readonly string
 
 /** Options of programs and of operators' strategies, and why a search over whole steps has no use for them. */
 const IDLE = {
-  verify: '--verify runs a program, and whole steps are planned without one',
-  init: '--init makes weights of a program, and whole steps are planned without one',
-  seed: '--seed is of random weights and inputs, and whole steps are planned without them',
-  solver: "--solver is about operators' strategies, and whole steps are searched without",
+  verify: '--verify runs a program, and a training step is planned without one',
+  init: '--init makes weights of a program, and a training step is planned without one',
+  seed: '--seed is of random weights and inputs, and a training step is planned without them',
+  solver: '--solver is for sharding plans, and a training step is planned without one',
 } as const satisfies Partial<Record<keyof CompileStepFlags, string>>;
 
 /** @throws AutoparError (usage) for an option that would do nothing */

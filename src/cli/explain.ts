@@ -151,7 +151,7 @@ async function runExplainChosen(context: Context, directory: string, flags: Expl
     throw new AutoparError(
       'bad-option',
       'usage',
-      '--top is about plans of operators, and this is a plan of whole steps',
+      '--top is for sharding plans, and this plans a training step',
       {},
       'leave it out: every combination has its figure',
     );

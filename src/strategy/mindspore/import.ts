@@ -162,9 +162,9 @@ function parameterPins(
     else if (layout) pins.push({ match: { tensor: exactly(tensor) }, layout: layoutText(layout, mesh) });
     else {
       const map = said.tensorMap.map((axes) => (axes.length === 1 ? `${axes[0]}` : `(${axes.join(', ')})`)).join(', ');
-      notes.push(
-        `parameter ${tensor}: device matrix (${said.deviceMatrix.join(', ')}) with tensor map (${map}) is no layout of [${fileShape(graph, tensor).join(', ')}] on this mesh; left free`,
-      );
+      const cut = `device matrix (${said.deviceMatrix.join(', ')}) with tensor map (${map})`;
+      const shape = fileShape(graph, tensor).join(', ');
+      notes.push(`parameter ${tensor}: ${cut} cannot shard [${shape}] on this mesh; left free`);
     }
   }
   if (strangers.length > 0 && pins.length > 0) notes.push(`no parameter for ${listed(strangers)}`);
