@@ -24,6 +24,7 @@ import { recogniseBlocks } from '../src/ir/passes/recognise-blocks.js';
 import { resolve } from '../src/ir/passes/resolve.js';
 import { weightInputs } from '../src/ir/passes/weight-inputs.js';
 import { checkSharded } from '../src/partition/check.js';
+import { onlyStage } from '../src/partition/lower-stages.js';
 import { evaluate } from '../src/runtime/evaluate.js';
 import { type CandidateSet, candidatesOf } from '../src/search/candidates.js';
 import { settled } from '../src/search/cheapest.js';
@@ -102,8 +103,8 @@ export async function planningParts(file: string, clusterText: string, clock: Pa
   clock.begin('plan.json');
   planToJson(planOf(found, imported, cluster));
   clock.begin('report');
-  heaviestOf(graph, found.sharded, found.assignment, cluster);
-  communicationOf(found.sharded, cluster);
+  heaviestOf(found.lowered, found.assignment, cluster);
+  communicationOf(found.lowered, cluster);
   clock.end();
   const planned = await plan(imported, { cluster: clusterText });
   if (planned.found.costNanoseconds !== found.costNanoseconds)
@@ -128,7 +129,7 @@ export async function trainingParts(
   const options = { degrees, memoryBytes: Number.MAX_SAFE_INTEGER };
   const found = await search(step.graph, cluster, options, measured(clock));
   clock.begin('check');
-  const findings = checkSharded(found.sharded);
+  const findings = checkSharded(onlyStage(found.lowered));
   if (findings.length > 0) throw new Error(`the plan is not sound: ${findings[0]?.problem}`);
   clock.begin('plan.json');
   planToJson(planOf(found, step, cluster));

@@ -31,7 +31,7 @@ export const IMPORT_RULES: readonly FolderRule[] = [
   { folder: PARTITION, may: [IR, SHARDING] },
   { folder: SCHEDULE, may: [], files: ['src/ir/error.ts'] },
   { folder: COST, may: [IR, SHARDING, PARTITION, SCHEDULE], types: ['src/strategy/plan.ts'] },
-  { folder: STRATEGY, may: [IR, SHARDING, SCHEDULE], types: ['src/partition/assignment.ts'] },
+  { folder: STRATEGY, may: [IR, SHARDING, PARTITION, SCHEDULE] },
   { folder: SEARCH, may: [IR, SHARDING, PARTITION, SCHEDULE, COST, STRATEGY] },
   { folder: PROGRAM, may: [IR] },
   { folder: CODEGEN, may: [IR, SHARDING, PARTITION, SCHEDULE, STRATEGY, PROGRAM] },

@@ -6,11 +6,11 @@ import type { Graph } from '../ir/graph.js';
 import type { OnnxModel } from '../ir/onnx/model.js';
 import type { AnnotationRecord, Annotations } from '../sharding-propagation/annotations/annotation.js';
 import { refuseIdleAxes } from '../sharding-propagation/annotations/idle-axes.js';
-import { pinsOfModel } from '../sharding-propagation/annotations/model-pins.js';
+import { pinsOfModel, stagePinsOfModel } from '../sharding-propagation/annotations/model-pins.js';
 import { resolveAnnotations } from '../sharding-propagation/annotations/resolve-annotations.js';
 import { settled } from '../sharding-propagation/annotations/settle.js';
-import type { Mesh } from '../sharding-propagation/mesh.js';
-import type { Pin } from '../sharding-propagation/pin.js';
+import { type Mesh, makeMesh } from '../sharding-propagation/mesh.js';
+import type { Pin, StagePin } from '../sharding-propagation/pin.js';
 import { pinsOfConfig } from './parallel-config/config-pins.js';
 import type { ParallelConfig } from './parallel-config/parallel-config.js';
 
@@ -58,6 +58,40 @@ export function pinsFor(
     return { ...pin, source: { ...pin.source, priority } };
   });
   return { pins: settled([...own, ...lower], graph, mesh), notes: fromModel.notes };
+}
+
+/**
+ * Operators whose stage is said, which no mesh changes.
+ * @param devices of the whole cluster: the model's own annotations are for a number of them
+ * @throws AutoparError (input) where one cannot be
+ */
+export function stagePinsFor({ annotations, model }: PinSources, graph: Graph, devices: number): readonly StagePin[] {
+  const isStage = (pin: Pin): pin is StagePin => pin.kind === 'stage';
+  const own = annotations ? resolveAnnotations(stagesOnly(annotations), graph, makeMesh([])).filter(isStage) : [];
+  const said = new Set(own.map(({ node }) => node));
+  const fromModel = model ? stagePinsOfModel(model, graph, devices).filter(({ node }) => !said.has(node)) : [];
+  return [...own, ...fromModel];
+}
+
+/** Annotations without what depends on a mesh. */
+function stagesOnly(annotations: Annotations): Annotations {
+  const pins = annotations.pins.flatMap(({ match, stage, priority, why, index, line, lines, target }) =>
+    stage === undefined
+      ? []
+      : [
+          {
+            match,
+            stage,
+            index,
+            line,
+            lines,
+            target,
+            ...(priority === undefined ? {} : { priority }),
+            ...(why === undefined ? {} : { why }),
+          },
+        ],
+  );
+  return { ...annotations, pins };
 }
 
 /**

@@ -8,8 +8,10 @@ import { interruptible } from '../ir/interruption.js';
 import type { PlanResult } from '../search/plan.js';
 import type { Plan } from '../strategy/plan.js';
 import { weightsNeeded } from './absent-weights.js';
+import { optionsOf } from './annotations.js';
 import { clusterSources } from './cluster-sources.js';
 import { loadedPins, saveStrategy } from './config-checkpoints.js';
+import { stagesAsked } from './decisions.js';
 import { emit, refuseUnlowered } from './emit.js';
 import { checkTarget, defaultFolder } from './folder.js';
 import { importModel } from './import.js';
@@ -64,6 +66,8 @@ export interface CompileResult {
   readonly exceptions: readonly { readonly operator: string; readonly reason: string }[];
   /** The format that most of it computes in, and is priced in: fp32, fp16, bf16. */
   readonly precision: string;
+  /** What each stage of a pipeline has, in letters (`inspect` says what they stand for); null for one stage. */
+  readonly stageLayout: string | null;
   readonly heaviest: readonly HeavyOperator[];
   readonly communication: readonly Communication[];
   /** What a rank holds when its memory is fullest, per stage. */
@@ -101,8 +105,10 @@ export async function compile(options: CompileOptions): Promise<CompileResult> {
   const read = await at(options.globalBatch);
   await interruptible(options.signal);
   const random = options.initRandom === true && !read.weightsPresent;
+  const stages = stagesAsked(read, { ...options, clusterHints: await clusterSources(options.cluster) });
+  const configured = options.config ? optionsOf(options.config, options.devices).microBatches : 1;
   const training = options.training
-    ? inMicroBatches(await trainingOn(options.training, options.cluster), options, read)
+    ? inMicroBatches(await trainingOn(options.training, options.cluster), { ...options, stages, configured }, read)
     : undefined;
   const isLow = !training && (options.precision ?? 'fp32') !== 'fp32';
   const lowered = isLow ? loweredPrecision(options.precision, await isLocal(options.cluster)) : undefined;
@@ -160,14 +166,16 @@ export async function compile(options: CompileOptions): Promise<CompileResult> {
     ],
     exceptions: planned.found.exceptions,
     precision: planned.found.prediction.precision,
-    heaviest: heaviestOf(imported.graph, planned.sharded, planned.found.assignment, planned.cluster),
-    communication: communicationOf(planned.sharded, planned.cluster),
-    memory: peakMemory(planned.imported.graph, planned.sharded, planned.cluster, NAMED),
+    stageLayout: planned.pipeline?.text ?? null,
+    heaviest: heaviestOf(planned.found.lowered, planned.found.assignment, planned.cluster),
+    communication: communicationOf(planned.found.lowered, planned.cluster),
+    memory: peakMemory(planned.found.lowered, planned.cluster, NAMED),
     rejected: planned.found.rejected,
     top: planned.found.top,
     leftOut: leftOut(imported.graph, {
       devices: clusterSize(planned.cluster),
       isMeshGiven: options.degrees?.dp !== undefined && options.degrees.tp !== undefined,
+      stages: planned.plan.degrees.pp,
       trains: training !== undefined,
       isLocal: planned.cluster.local,
     }),

@@ -2,18 +2,16 @@
  * @file What a user has decided before planning: degrees, mode, pins and limits, from options, annotations, a configuration
  * and the model's own device annotations, brought together once. What is left open is the search's.
  */
-import { type Cluster, type ClusterHints, parseCluster } from '../cost-model/cluster.js';
-import { priceFragment } from '../cost-model/price.js';
+import { type Cluster, type ClusterHints, clusterSize, parseCluster } from '../cost-model/cluster.js';
 import { AutoparError } from '../ir/error.js';
 import type { Graph } from '../ir/graph.js';
 import type { MultiDevice } from '../ir/onnx/device-annotations.js';
-import { viewOf } from '../ir/view.js';
-import { lowerOperator } from '../partition/lower-operator.js';
-import { structureKey } from '../search/structure-key.js';
-import { type Mesh, makeMesh, subAxes } from '../sharding-propagation/mesh.js';
-import type { Pin, PinSource } from '../sharding-propagation/pin.js';
-import { REPLICATED } from '../sharding-propagation/strategy.js';
-import { type Annotations, pinsFor, withAnnotatedDegrees } from './annotations.js';
+import type { ScheduleKind } from '../schedule/schedule.js';
+import type { PipelineRequest } from '../search/pipeline/pipeline.js';
+import { wholeSeconds } from '../search/pipeline/whole-seconds.js';
+import { type Mesh, subAxes } from '../sharding-propagation/mesh.js';
+import type { Pin, PinSource, StagePin } from '../sharding-propagation/pin.js';
+import { type Annotations, pinsFor, stagePinsFor, withAnnotatedDegrees } from './annotations.js';
 import { type ConfigOptions, optionsOf } from './parallel-config/config-options.js';
 import { checkAgainstModel } from './parallel-config/config-rules.js';
 import type { ParallelConfig } from './parallel-config/parallel-config.js';
@@ -28,8 +26,13 @@ export interface DecisionSources {
   readonly cluster?: string;
   /** What was read for it (`cluster-sources.ts`). */
   readonly clusterHints?: ClusterHints;
-  /** Degrees that are pinned. */
-  readonly degrees?: { readonly dp?: number; readonly tp?: number };
+  /** Degrees that are pinned; left out, pp is what stages are pinned for, else 1. */
+  readonly degrees?: { readonly dp?: number; readonly tp?: number; readonly pp?: number };
+  readonly schedule?: ScheduleKind;
+  /** Chunks of each stage. */
+  readonly virtualStages?: number;
+  /** What each stage has: `E t*3 | t*2 | t*3 H`. */
+  readonly stages?: string;
   readonly mode?: Mode;
   readonly annotations?: Annotations;
   readonly config?: ParallelConfig;
@@ -40,6 +43,8 @@ export interface DecisionSources {
 export interface Decisions {
   readonly cluster: Cluster;
   readonly degrees: { readonly dp?: number; readonly tp?: number };
+  /** Null for one stage. */
+  readonly pipeline: PipelineRequest | null;
   readonly mode: Mode;
   /** The pins on a mesh; null where nobody pinned anything. */
   readonly pinsOn: ((mesh: Mesh) => readonly Pin[]) | null;
@@ -62,15 +67,17 @@ interface DecidedModel {
 export function decide(model: DecidedModel, sources: DecisionSources): Decisions {
   const { config = null, annotations = null } = sources;
   const configured = config ? optionsOf(config, sources.devices) : null;
-  const mode = sources.mode ?? configured?.mode ?? 'auto';
-  const asked = withoutMissing(configured?.degrees ?? {}, config, sources.planOnly ?? false);
+  const mode = modeOf(sources);
   const left = leftOut(configured?.degrees ?? {});
-  const stated = { ...asked, ...sources.degrees };
-  const pinned = annotations ? plainDegrees(withAnnotatedDegrees(stated, annotations)) : stated;
+  const stated = withoutMissing(statedDegrees(sources), config, sources.planOnly ?? false);
+  const { count: pp, pins: stagePinned } = stagesOf(model, sources, mode);
+  const pinned = { ...plainDegrees(stated), ...(pp > 1 ? { pp } : {}) };
   const all = sources.cluster === undefined ? configured?.devices : undefined;
   const devices = sources.devices ?? (left.length > 0 ? undefined : (all ?? undefined));
   const cluster = parseCluster(sources.cluster, devices, { ...sources.clusterHints, degrees: pinned });
-  const degrees = mode === 'data' ? dataParallel(pinned, cluster) : pinned;
+  checkStages(pp, clusterSize(cluster));
+  const inner = plainDegrees(pinned);
+  const degrees = mode === 'data' ? dataParallel(inner, clusterSize(cluster) / pp) : inner;
   const pinSources = { annotations, config, model, degrees };
   const pins = (mesh: Mesh): readonly Pin[] => {
     const own = pinsFor(pinSources, model.graph, mesh).pins;
@@ -81,6 +88,7 @@ export function decide(model: DecidedModel, sources: DecisionSources): Decisions
   return {
     cluster,
     degrees,
+    pipeline: pipelineRequest(sources, pp, stagePinned),
     mode,
     pinsOn: hasPins && mode !== 'data' ? pins : null,
     allToAll: configured?.allToAll ?? true,
@@ -89,14 +97,84 @@ export function decide(model: DecidedModel, sources: DecisionSources): Decisions
   };
 }
 
-const MISSING = ['pp', 'sp', 'ep'] as const;
+/** What decides the stages: their number, and the operators that are pinned to one. */
+interface Stages {
+  readonly count: number;
+  readonly pins: readonly StagePin[];
+}
+
+/**
+ * How many stages are asked for: by degree, or by the last stage that anything is pinned to; 1 where nothing says so.
+ * @throws AutoparError (input) where the annotations are for another degree
+ */
+export function stagesAsked(model: DecidedModel, sources: DecisionSources): number {
+  return stagesOf(model, sources, modeOf(sources)).count;
+}
+
+function stagesOf(model: DecidedModel, sources: DecisionSources, mode: Mode): Stages {
+  const { annotations = null, cluster, devices, clusterHints } = sources;
+  if (mode === 'data') return { count: statedDegrees(sources).pp ?? 1, pins: [] };
+  const all = clusterSize(parseCluster(cluster, devices, { ...clusterHints, degrees: statedDegrees(sources) }));
+  const pins = stagePinsFor({ annotations, model }, model.graph, all);
+  return { count: statedDegrees(sources).pp ?? pins.reduce((most, { stage }) => Math.max(most, stage + 1), 1), pins };
+}
+
+function modeOf({ mode, config, devices }: DecisionSources): Mode {
+  return mode ?? (config ? optionsOf(config, devices).mode : 'auto');
+}
+
+/** Degrees of options, else of the annotations, else of the configuration. */
+function statedDegrees({ annotations, config, degrees, devices }: DecisionSources): ConfigOptions['degrees'] {
+  const stated = { ...(config ? optionsOf(config, devices).degrees : {}), ...degrees };
+  return annotations ? withAnnotatedDegrees(stated, annotations) : stated;
+}
+
+/** @throws AutoparError (usage) `bad-option` for what only a pipeline has, where there is none */
+function pipelineRequest(
+  { schedule, virtualStages, stages: layout }: DecisionSources,
+  stages: number,
+  pins: readonly StagePin[],
+): PipelineRequest | null {
+  if (stages > 1)
+    return {
+      stages,
+      pins,
+      ...(schedule ? { schedule } : {}),
+      ...(virtualStages === undefined ? {} : { virtualStages }),
+      ...(layout === undefined ? {} : { layout }),
+    };
+  const given = Object.entries({ schedule, 'virtual-stages': virtualStages, stages: layout });
+  const [idle] = given.filter(([, value]) => value !== undefined);
+  if (!idle) return null;
+  throw new AutoparError(
+    'bad-option',
+    'usage',
+    `--${idle[0]} ${idle[1]} is of a pipeline, and there is one stage`,
+    {},
+    `add --pp N, or leave out --${idle[0]}`,
+  );
+}
+
+/** @throws AutoparError (usage) `degrees-do-not-match-devices` for devices that make no equal stages */
+function checkStages(pp: number, devices: number): void {
+  if (devices % pp === 0) return;
+  throw new AutoparError(
+    'degrees-do-not-match-devices',
+    'usage',
+    `pp ${pp} does not divide the ${devices} devices`,
+    {},
+    `devices = pp · dp · tp: give --devices ${Math.ceil(devices / pp) * pp}, or another --pp`,
+  );
+}
+
+const MISSING = ['sp', 'ep'] as const;
 
 /** Degrees of axes that programs cannot use yet are refused, where they are more than 1 and a program is asked for. */
 function withoutMissing(
   degrees: ConfigOptions['degrees'],
   config: ParallelConfig | null,
   planOnly: boolean,
-): Decisions['degrees'] {
+): ConfigOptions['degrees'] {
   const missing = MISSING.find((axis) => (degrees[axis] ?? 1) > 1);
   if (missing && !planOnly)
     throw new AutoparError(
@@ -104,13 +182,13 @@ function withoutMissing(
       'usage',
       `${config?.file ?? 'the configuration'} asks for ${missing} ${degrees[missing]}: ${missing} above 1 is not there yet; --plan-only plans the rest.`,
     );
-  return plainDegrees(degrees);
+  return degrees;
 }
 
 /** What a plan leaves out of a configuration. */
 function leftOut(degrees: ConfigOptions['degrees']): readonly string[] {
   return MISSING.filter((axis) => (degrees[axis] ?? 1) > 1).map(
-    (axis) => `${axis} ${degrees[axis]} is left out of the plan, which is for the devices of dp and tp alone`,
+    (axis) => `${axis} ${degrees[axis]} is left out of the plan, which is for the devices of pp, dp and tp alone`,
   );
 }
 
@@ -119,8 +197,8 @@ function plainDegrees({ dp, tp }: { readonly dp?: number; readonly tp?: number }
 }
 
 /** All devices are data-parallel. */
-function dataParallel(degrees: Decisions['degrees'], { nodes, perNode }: Cluster): Decisions['degrees'] {
-  const { tp = 1, dp = nodes * perNode } = degrees;
+function dataParallel(degrees: Decisions['degrees'], devices: number): Decisions['degrees'] {
+  const { tp = 1, dp = devices } = degrees;
   if (tp === 1) return { dp, tp };
   throw new AutoparError(
     'degree-in-data-mode',
@@ -176,14 +254,5 @@ function configNotes(
 
 /** Seconds that the repeated layers take on one device, every operator whole. */
 function layersSeconds(graph: Graph, cluster: Cluster): number {
-  const mesh = makeMesh([['dp', 1]]);
-  const known = new Map<string, number>();
-  return graph.nodes.reduce((sum, node) => {
-    if (node.layer === null) return sum;
-    const view = viewOf(graph, node);
-    const key = structureKey(view, []);
-    const seconds = known.get(key) ?? priceFragment(lowerOperator(view, REPLICATED, mesh).fragment, cluster) / 1e9;
-    known.set(key, seconds);
-    return sum + seconds;
-  }, 0);
+  return [...wholeSeconds(graph, cluster)].reduce((sum, [{ layer }, time]) => sum + (layer === null ? 0 : time), 0);
 }

@@ -21,7 +21,7 @@ export function refuseAxes(options: DegreeOptions, axes: readonly Axis[]): void 
       throw new AutoparError(
         'not-there-yet',
         'usage',
-        `--${axis} above 1 is not there yet; this version shards over dp and tp.`,
+        `--${axis} above 1 is not there yet; this version runs over pp, dp and tp.`,
         {},
         `add --plan-only --cluster NxM:ID to have whole steps planned over ${axis}, without a program; or leave out --${axis}`,
       );

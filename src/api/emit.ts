@@ -6,7 +6,9 @@ import path from 'node:path';
 import { emitProgram } from '../codegen/emit.js';
 import { programOf } from '../codegen/program-of.js';
 import { AutoparError } from '../ir/error.js';
+import type { Graph } from '../ir/graph.js';
 import { listening } from '../ir/interruption.js';
+import type { LoweredStage } from '../partition/lower-stages.js';
 import { writeFileAtomic, writeFolderAtomic, writeJsonAtomic } from '../program/atomic.js';
 import { planDigest, planToJson } from '../strategy/plan-json.js';
 import { absentText, refuseWrongData } from './absent-weights.js';
@@ -46,7 +48,8 @@ export interface Emitted {
 
 /** Writes the folder under a temporary name and then puts it in place. @throws AutoparError (exit cannotWrite). */
 export async function emit(planned: PlannedModel, options: EmitOptions): Promise<Emitted> {
-  const { imported, plan, sharded } = planned;
+  const { imported, plan, pipeline } = planned;
+  const lowered = withWeights(planned.found.lowered, imported.graph);
   const { directory, signal } = options;
   await checkTarget(directory, options.force ?? false, imported.file);
   const reason = reasonWithout(planned, options);
@@ -66,7 +69,7 @@ export async function emit(planned: PlannedModel, options: EmitOptions): Promise
   const { name, fingerprint } = plan.model;
   const generated =
     reason === null
-      ? programOf([{ graph: imported.graph, sharded }], { name, fingerprint, plan: planDigest(plan) })
+      ? programOf(lowered, { name, fingerprint, plan: planDigest(plan) }, pipeline?.schedule.actions)
       : null;
   const write = async (temporary: string) => {
     await writeFileAtomic(path.join(temporary, 'plan.json'), planToJson(plan));
@@ -75,11 +78,21 @@ export async function emit(planned: PlannedModel, options: EmitOptions): Promise
     if (!generated) return;
     const program = path.join(temporary, 'program');
     await mkdir(program);
-    await emitProgram(program, generated, [{ graph: imported.graph, sharded }], signal);
+    await emitProgram(program, generated, lowered, signal);
     signal?.throwIfAborted();
   };
   await listening(signal, () => writeFolderAtomic(directory, write));
   return reason === null ? { programWritten: true } : { programWritten: false, programReason: reason };
+}
+
+/** The stages with the values of weights that were made up after planning. */
+function withWeights(lowered: readonly LoweredStage[], { weights, initial }: Graph): readonly LoweredStage[] {
+  const known = (name: string) => initial?.get(name) ?? weights.get(name);
+  const filled = (own: Graph['weights']) => new Map([...own].map(([name, weight]) => [name, known(name) ?? weight]));
+  return lowered.map(({ graph, sharded }) => ({
+    graph: { ...graph, weights: filled(graph.weights), ...(graph.initial ? { initial: filled(graph.initial) } : {}) },
+    sharded,
+  }));
 }
 
 function sourceDecisions(
@@ -99,14 +112,9 @@ function sourceDecisions(
 
 /** @throws AutoparError (usage) `not-there-yet` for what a plan may say and no program can do yet */
 export function refuseUnlowered({ operators }: PlannedModel['plan']): void {
-  const [staged] = Object.entries(operators).find(([, { stage }]) => stage > 0) ?? [];
   const [offloaded] = Object.entries(operators).find(([, { place }]) => place === 'host') ?? [];
   const what =
-    staged !== undefined
-      ? `a program of several stages (${staged} is pinned to another than the first)`
-      : offloaded !== undefined
-        ? `a program that keeps weights on the host (${offloaded} is pinned there)`
-        : null;
+    offloaded !== undefined ? `a program that keeps weights on the host (${offloaded} is pinned there)` : null;
   if (what !== null)
     throw new AutoparError('not-there-yet', 'usage', `${what} is not there yet; --plan-only writes the plan.`);
 }

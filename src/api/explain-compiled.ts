@@ -9,6 +9,7 @@ import { propagate } from '../sharding-propagation/propagation/propagate.js';
 import { assignmentOf } from '../strategy/assignment-of.js';
 import type { Plan } from '../strategy/plan.js';
 import { readPlan } from '../strategy/plan-json.js';
+import { stagedGraph } from '../strategy/staged-graph.js';
 import { readAnnotations, readParallelConfig } from './annotations.js';
 import { compiledModel } from './compiled-model.js';
 import { loadedPins } from './config-checkpoints.js';
@@ -34,7 +35,7 @@ export interface ExplainableFolder {
 export async function explainMemory(directory: string, model?: string): Promise<readonly PeakMemory[]> {
   const [plan, source] = [await readPlan(path.join(directory, 'plan.json')), await readSource(directory)];
   const { planned } = await compiledModel(directory, source, plan, model);
-  return peakMemory(planned.graph, lowerPlan(plan, planned.graph), clusterOf(plan));
+  return peakMemory(lowerPlan(plan, planned.graph).lowered, clusterOf(plan));
 }
 
 /**
@@ -52,19 +53,20 @@ export async function openExplainable(directory: string, model?: string): Promis
       'explain --rejected and --sensitivity say why it was taken; strategy show lists its operators',
     );
   const { planned: imported } = await compiledModel(directory, source, plan, model);
-  const assignment = assignmentOf(plan, imported.graph);
+  const { graph } = stagedGraph(plan, imported.graph);
+  const assignment = assignmentOf(plan, graph);
   const cluster = clusterOf(plan);
-  const { dp, tp } = plan.degrees;
-  const decided = await decidedAgain(directory, source, imported, { dp, tp }, dp * tp);
+  const { dp, tp, pp } = plan.degrees;
+  const decided = await decidedAgain(directory, source, imported, { dp, tp, pp }, pp * dp * tp);
   const pins = decided.pinsOn?.(assignment.mesh) ?? [];
   const propagated = plan.search.mode === 'sharding_propagation';
   return {
     explainable: {
-      graph: imported.graph,
+      graph,
       cluster,
       assignment,
       allToAll: plan.allToAll !== false,
-      propagation: propagated ? propagate(imported.graph, assignment.mesh, pins) : null,
+      propagation: propagated ? propagate(graph, assignment.mesh, pins) : null,
       pins,
       ...(propagated
         ? {}
@@ -84,7 +86,7 @@ export async function decidedAgain(
   directory: string,
   { decisions = {}, dims, globalBatch }: Source,
   imported: ImportedModel,
-  degrees: { readonly dp?: number; readonly tp?: number } | null,
+  degrees: { readonly dp?: number; readonly tp?: number; readonly pp?: number } | null,
   devices: number,
 ): Promise<Decisions> {
   const found = async (file: string) => {

@@ -20,7 +20,7 @@ import { exactly } from '../strategy/pin-document.js';
 import { type PlacedOperator, placePlan } from '../strategy/placed-operators.js';
 import { factorsOf } from '../strategy/plan-pins.js';
 import { type DroppedPin, droppedPins } from './dropped-pins.js';
-import { lowerPlan } from './lower-plan.js';
+import { assignedPlan, lowerUncut } from './lower-plan.js';
 import { openReplanning, type Replanning } from './replan.js';
 
 /** How much longer a step takes with a pin. Seconds; below zero where the plan is not the best there is. */
@@ -88,10 +88,13 @@ async function operatorPrices(
   limit: number | undefined,
   { top = TOP, signal, onProgress = () => undefined }: ExplainPinsOptions,
 ): Promise<Pick<PinsExplanation, 'operators' | 'without'>> {
-  const { graph } = imported;
-  const placed = placePlan(plan, graph);
+  const placed = placePlan(plan, imported.graph);
+  const { graph } = placed;
   const { mesh } = placed.assignment;
-  const planned = checkedCost(plan.search.costSeconds, priceGraph(lowerPlan(plan, graph), cluster));
+  const planned = checkedCost(
+    plan.search.costSeconds,
+    priceGraph(lowerUncut(assignedPlan(plan, imported.graph)), cluster),
+  );
   const deadline = new Deadline(undefined, signal);
   const problem = meshProblem(graph, mesh, cluster, {
     axes: options.axes ?? 'roles',
@@ -100,7 +103,7 @@ async function operatorPrices(
     allToAll: options.allToAll ?? true,
     pins: searchPins(graph, options.operatorPins?.(mesh) ?? []),
   });
-  const questions = alikeOperators(placed.operators, leadersOf(graph, plan.layers).operators);
+  const questions = alikeOperators(placed.operators, leadersOf(graph, plan.layerClasses).operators);
   const pricing = new PinPricing(problem, [...questions.values()], deadline);
   await pricing.begin();
   const mode = options.mode === undefined || options.mode === 'sharding_propagation' ? 'auto' : options.mode;

@@ -83,9 +83,13 @@ export interface TensorExplanation {
 }
 
 /** What `plan` found, as explanations look at it; `pins` are those of its mesh. */
-export function explainablePlan({ imported, cluster, found, plan }: PlannedModel, pins: readonly Pin[]): Explainable {
+export function explainablePlan(
+  { imported, cluster, found, pipeline, plan }: PlannedModel,
+  pins: readonly Pin[],
+): Explainable {
   const { assignment, propagation = null } = found;
-  return { graph: imported.graph, cluster, assignment, allToAll: plan.allToAll ?? true, propagation, pins };
+  const graph = pipeline?.graph ?? imported.graph;
+  return { graph, cluster, assignment, allToAll: plan.allToAll ?? true, propagation, pins };
 }
 
 /** Why a tensor lies as it does. @throws AutoparError `unknown-tensor` (usage) with the nearest name */

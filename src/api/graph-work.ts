@@ -16,6 +16,7 @@ import { isFloating } from '../ir/dtype.js';
 import { AutoparError } from '../ir/error.js';
 import { elementCount, type Graph, type Node, typeOf } from '../ir/graph.js';
 import { firstOfLayers, type LayerRun } from '../ir/passes/first-of-layers.js';
+import { onlyStage } from '../partition/lower-stages.js';
 import { plan } from '../search/plan.js';
 import type { Mesh } from '../sharding-propagation/mesh.js';
 import type { Pin } from '../sharding-propagation/pin.js';
@@ -69,9 +70,10 @@ export async function graphWork(
   const whole = productPins(graph, first);
   const cut = whole.length === 0 ? null : await pinned((mesh) => [...usual(mesh), ...whole]);
   const found = cut ?? first;
+  const sharded = onlyStage(found.lowered);
   const places = layerPlaces(graph);
   const partOf = (group: string) => places.get(group) ?? 'last';
-  const parts = readWork(graph, found.sharded, partOf, scans(graph));
+  const parts = readWork(graph, sharded, partOf, scans(graph));
   const named = [...parts]
     .filter(([name]) => name !== 'first' && name !== 'last')
     .flatMap((layer) => Array.from({ length: repeats.get(layer[0]) ?? 1 }, () => layer));
@@ -86,10 +88,10 @@ export async function graphWork(
       .map(([, index]) => index),
     last: parts.get('last') ?? NO_WORK,
     boundary: boundaryOf(graph, places, repeats),
-    ...readShared(graph, found.sharded, partOf),
+    ...readShared(graph, sharded, partOf),
   };
   const tensors = () => {
-    const held = readTensors(graph, found.sharded, partOf, scans(graph));
+    const held = readTensors(graph, sharded, partOf, scans(graph));
     const of = (name: string) => held.get(name) ?? [];
     return {
       first: of('first'),

@@ -15,6 +15,7 @@ import type { Parameter, ParameterOptions, Parameters } from '../ir/parameters/p
 import { sameValues } from '../ir/parameters/same-values.js';
 import { inlineFunctions } from '../ir/passes/inline-functions.js';
 import { orderNodes } from '../ir/passes/order.js';
+import { lettersOf, unitsOf } from '../search/pipeline/units.js';
 import { importAssuming, type OpenDimension } from './assumed-dimensions.js';
 import type { ImportOptions } from './import.js';
 import {
@@ -79,6 +80,8 @@ export interface Inspection {
   readonly folded: readonly FoldedParameter[];
   readonly operators: readonly OperatorRow[];
   readonly layers: readonly LayerRow[];
+  /** What stages of a pipeline are made of, in order, as `--stages` writes it; and what each letter stands for. */
+  readonly units: { readonly layout: string; readonly kinds: readonly UnitRow[] };
   readonly blocks: readonly BlockRow[];
   readonly replicated: readonly ReplicatedRow[];
   /** Floating-point operations of one step. */
@@ -121,6 +124,7 @@ export async function inspect(options: InspectOptions): Promise<Inspection> {
     folded: foldedParameters(model, source, graph),
     operators,
     layers: layerRows(graph, work),
+    units: unitRows(graph),
     blocks: blockRows(graph),
     replicated: replicatedRows(graph, work),
     totalFlops: operators.reduce((sum, { flops }) => sum + flops, 0),
@@ -128,6 +132,27 @@ export async function inspect(options: InspectOptions): Promise<Inspection> {
     notes: imported.folded === null ? imported.notes : [...imported.notes, imported.folded],
     ...(options.training ? { training: inspectTraining(imported, options.training) } : {}),
   };
+}
+
+/** Units of one letter. */
+interface UnitRow {
+  readonly letter: string;
+  readonly count: number;
+  /** Of the first of them. */
+  readonly name: string;
+  readonly operators: number;
+}
+
+function unitRows(graph: Graph): Inspection['units'] {
+  const units = unitsOf(graph, 1);
+  const letters = [...new Set(units.map(({ letter }) => letter))];
+  const kinds = letters.flatMap((letter) => {
+    const own = units.filter((unit) => unit.letter === letter);
+    return own
+      .slice(0, 1)
+      .map(({ name, operators }) => ({ letter, count: own.length, name, operators: operators.length }));
+  });
+  return { layout: lettersOf(units), kinds };
 }
 
 /** Weights by their names in the file, with the shapes that they have there, and which arrive transposed from there. */

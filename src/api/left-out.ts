@@ -11,16 +11,18 @@ export interface Question {
   readonly devices: number;
   /** Whether the user gave every degree, so that nothing was left to choose among them. */
   readonly isMeshGiven: boolean;
+  /** Stages of the pipeline: one, where none was asked for. */
+  readonly stages: number;
   readonly trains: boolean;
   /** Ranks of this machine are their own host. */
   readonly isLocal: boolean;
 }
 
 /** Dimensions by the names of their options; sp and ep where the model has what they cut. */
-export function leftOut(graph: Graph, { devices, isMeshGiven, trains, isLocal }: Question): readonly string[] {
+export function leftOut(graph: Graph, { devices, isMeshGiven, stages, trains, isLocal }: Question): readonly string[] {
   const spreads = devices > 1 && !isMeshGiven;
   return [
-    ...(spreads ? ['pp'] : []),
+    ...(spreads && stages === 1 ? ['pp'] : []),
     ...(spreads && hasAttention(graph) ? ['sp'] : []),
     ...(spreads && hasExperts(graph) ? ['ep'] : []),
     ...(trains && devices > 1 ? ['zero'] : []),

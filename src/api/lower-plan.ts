@@ -1,16 +1,28 @@
 /**
- * @file From a plan that was read to its sharded graph, without a search: what compile did after it.
+ * @file From a plan that was read to its sharded graphs, without a search: what compile did after it.
  */
 import { type Cluster, parseCluster } from '../cost-model/cluster.js';
 import { clusterOfDescription } from '../cost-model/cluster-file.js';
 import { stepPrice } from '../cost-model/price.js';
 import { redistributionBound } from '../cost-model/redistribution-bound.js';
 import type { Graph } from '../ir/graph.js';
+import type { Assignment } from '../partition/assignment.js';
+import { type LoweredStage, lowerStages } from '../partition/lower-stages.js';
 import { partition } from '../partition/partition.js';
 import type { ShardedGraph } from '../partition/sharded-graph.js';
-import { makeRedistributor } from '../sharding-propagation/redistribution.js';
+import type { Schedule } from '../schedule/schedule.js';
+import { makeRedistributor, type Redistributor } from '../sharding-propagation/redistribution.js';
 import { assignmentOf } from '../strategy/assignment-of.js';
 import type { Plan } from '../strategy/plan.js';
+import { type StagedGraph, stagedGraph } from '../strategy/staged-graph.js';
+
+/** A plan as a program is made from it. */
+export interface LoweredPlan {
+  /** Stage by stage. */
+  readonly lowered: readonly LoweredStage[];
+  /** What the stages run; null for one. */
+  readonly schedule: Schedule | null;
+}
 
 /** The cluster that a plan is for. */
 export function clusterOf({ cluster }: Plan): Cluster {
@@ -19,11 +31,33 @@ export function clusterOf({ cluster }: Plan): Cluster {
 }
 
 /** The graph lowered under a plan. @throws AutoparError (input) where it is not a plan of this graph */
-export function lowerPlan(plan: Plan, graph: Graph): ShardedGraph {
-  const assignment = assignmentOf(plan, graph);
+export function lowerPlan(plan: Plan, graph: Graph): LoweredPlan {
+  const assigned = assignedPlan(plan, graph);
+  const { staged, assignment, redistributor } = assigned;
+  if (!staged.pipeline) return { lowered: [{ graph: staged.graph, sharded: lowerUncut(assigned) }], schedule: null };
+  const { layout, schedule } = staged.pipeline;
+  return { lowered: lowerStages(staged.graph, assignment, redistributor, layout), schedule };
+}
+
+/** A plan's operators with their strategies. */
+export interface AssignedPlan {
+  readonly staged: StagedGraph;
+  readonly assignment: Assignment;
+  readonly redistributor: Redistributor;
+}
+
+/** @throws AutoparError (input) where it is not a plan of this graph */
+export function assignedPlan(plan: Plan, graph: Graph): AssignedPlan {
+  const staged = stagedGraph(plan, graph);
+  const assignment = assignmentOf(plan, staged.graph);
   const cluster = clusterOf(plan);
   const price = stepPrice(cluster, assignment.mesh);
   const bound = redistributionBound(cluster, assignment.mesh, price);
   const redistributor = makeRedistributor(assignment.mesh, price, bound, { allToAll: plan.allToAll !== false });
-  return partition(graph, assignment, redistributor);
+  return { staged, assignment, redistributor };
+}
+
+/** The whole graph on the mesh of a stage, as the search prices it. */
+export function lowerUncut({ staged, assignment, redistributor }: AssignedPlan): ShardedGraph {
+  return partition(staged.graph, assignment, redistributor);
 }

@@ -11,6 +11,10 @@ import type { Training } from './training.js';
 
 interface Wanted extends Pick<DecisionSources, 'degrees' | 'mode' | 'devices'> {
   readonly microBatch?: number;
+  /** Stages of the pipeline; 1 without one. */
+  readonly stages: number;
+  /** Micro-batches that a configuration gives its pipeline; 1 where it says nothing. */
+  readonly configured: number;
 }
 
 /**
@@ -19,7 +23,7 @@ interface Wanted extends Pick<DecisionSources, 'degrees' | 'mode' | 'devices'> {
  * batch, or contradict the number that is given
  */
 export function inMicroBatches(training: Training, { microBatch, ...wanted }: Wanted, model: ImportedModel): Training {
-  if (microBatch === undefined) return training;
+  if (microBatch === undefined) return inPipeline(training, wanted, model);
   const dp = wanted.degrees?.dp ?? (wanted.mode === 'data' ? wanted.devices : undefined);
   if (dp === undefined)
     throw refusal(
@@ -44,6 +48,20 @@ export function inMicroBatches(training: Training, { microBatch, ...wanted }: Wa
       `a batch of ${batch} on dp ${dp} with --micro-batch ${microBatch} has ${count} micro-batches, not ${given}`,
       'give one of --micro-batch and --micro-batches',
     );
+  return { ...training, microBatches: count };
+}
+
+/**
+ * A pipeline whose micro-batches nobody counted has the fewest that keep all of its stages busy at once: the least divisor of the
+ * batch that is a multiple of the stages, else the least that is no smaller; else as many as there are samples.
+ */
+function inPipeline(training: Training, { stages, configured }: Wanted, model: ImportedModel): Training {
+  if (stages === 1 || training.microBatches !== undefined) return training;
+  if (configured > 1) return { ...training, microBatches: configured };
+  const batch = batchSize(model.graph) ?? 1;
+  const divisors = Array.from({ length: batch }, (_, index) => index + 1).filter((count) => batch % count === 0);
+  const count =
+    divisors.find((divisor) => divisor % stages === 0) ?? divisors.find((divisor) => divisor >= stages) ?? batch;
   return { ...training, microBatches: count };
 }
 

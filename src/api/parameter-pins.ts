@@ -11,6 +11,7 @@ import type { Graph } from '../ir/graph.js';
 import { entryOf } from '../ir/ops/index.js';
 import { mayBePadded } from '../ir/padding.js';
 import { viewOf } from '../ir/view.js';
+import { onlyStage } from '../partition/lower-stages.js';
 import type { PlanResult } from '../search/plan.js';
 import { isReplicated } from '../sharding-propagation/layout.js';
 import type { Mesh } from '../sharding-propagation/mesh.js';
@@ -70,9 +71,10 @@ export function expertPins(graph: Graph, mesh: Mesh): readonly Pin[] {
  */
 export function productPins(
   graph: Graph,
-  { assignment, sharded }: Pick<PlanResult, 'assignment' | 'sharded'>,
+  { assignment, lowered }: Pick<PlanResult, 'assignment' | 'lowered'>,
 ): readonly Pin[] {
   const { mesh, strategies } = assignment;
+  const sharded = onlyStage(lowered);
   const held = new Set(
     sharded.weights.flatMap(({ tensor, weight }) => {
       const { shape, localShape } = sharded.tensors.get(tensor) ?? { shape: [], localShape: [] };

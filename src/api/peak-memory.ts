@@ -4,9 +4,8 @@
 import type { Cluster } from '../cost-model/cluster.js';
 import { memoryOf } from '../cost-model/predict.js';
 import type { DType } from '../ir/dtype.js';
-import type { Graph } from '../ir/graph.js';
+import type { LoweredStage } from '../partition/lower-stages.js';
 import { heldTensor } from '../partition/rank-memory.js';
-import type { ShardedGraph } from '../partition/sharded-graph.js';
 import { type TensorKind, tensorKinds } from '../partition/tensor-kinds.js';
 import { inFileOrder } from '../sharding-propagation/file-form.js';
 import { fileTensors } from './file-tensors.js';
@@ -38,13 +37,12 @@ export interface PeakMemory {
   readonly others: { readonly count: number; readonly bytes: number };
 }
 
-/** Per stage, of which a lowered graph is one; the `most` largest tensors by name, the others summed. */
-export function peakMemory(
-  graph: Graph,
-  sharded: ShardedGraph,
-  cluster: Cluster,
-  most?: number,
-): readonly PeakMemory[] {
+/** Per stage; the `most` largest tensors by name, the others summed. */
+export function peakMemory(lowered: readonly LoweredStage[], cluster: Cluster, most?: number): readonly PeakMemory[] {
+  return lowered.map((stage, index) => ofStage(stage, index, cluster, most));
+}
+
+function ofStage({ graph, sharded }: LoweredStage, stage: number, cluster: Cluster, most?: number): PeakMemory {
   const { peakBytes, at, held } = memoryOf(sharded, cluster);
   const kinds = tensorKinds(sharded);
   const fileOf = fileTensors(graph, sharded);
@@ -59,14 +57,12 @@ export function peakMemory(
   for (const { kind, bytes } of list) sums.set(kind, (sums.get(kind) ?? 0) + bytes);
   list.sort((a, b) => b.bytes - a.bytes || (a.tensor < b.tensor ? -1 : 1));
   const rest = most === undefined ? [] : list.slice(most);
-  return [
-    {
-      stage: 0,
-      peakBytes,
-      operator: at,
-      kinds: Object.fromEntries([...sums].sort((a, b) => b[1] - a[1])),
-      held: list.slice(0, most),
-      others: { count: rest.length, bytes: rest.reduce((sum, { bytes }) => sum + bytes, 0) },
-    },
-  ];
+  return {
+    stage,
+    peakBytes,
+    operator: at,
+    kinds: Object.fromEntries([...sums].sort((a, b) => b[1] - a[1])),
+    held: list.slice(0, most),
+    others: { count: rest.length, bytes: rest.reduce((sum, { bytes }) => sum + bytes, 0) },
+  };
 }

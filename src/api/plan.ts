@@ -4,6 +4,7 @@
 import type { Cluster } from '../cost-model/cluster.js';
 import { checkSharded } from '../partition/check.js';
 import type { ShardedGraph } from '../partition/sharded-graph.js';
+import { type Pipeline, type PipelineRequest, pipelineOf } from '../search/pipeline/pipeline.js';
 import { type PlanResult, plan as search } from '../search/plan.js';
 import type { SearchMode, SolverName } from '../search/search-mode.js';
 import { loadSolver } from '../search/solver/integer-solvers.js';
@@ -38,20 +39,32 @@ export interface PlannedModel {
   readonly cluster: Cluster;
   readonly plan: Plan;
   readonly found: PlanResult;
-  readonly sharded: ShardedGraph;
+  /** The stages that were planned; null for one. */
+  readonly pipeline: Pipeline | null;
   /** What the user should know of decisions that were taken over, a line each. */
   readonly notes: readonly string[];
 }
 
 /** Searches, writes the plan record and lowers it. @throws AutoparError (exit noPlan, usage) where nothing fits. */
 export async function plan(imported: ImportedModel, options: PlanningOptions = {}): Promise<PlannedModel> {
-  const { cluster, degrees, pinsOn, allToAll, config, notes } = decide(imported, {
+  const {
+    cluster,
+    degrees,
+    pipeline: request,
+    pinsOn,
+    allToAll,
+    config,
+    notes,
+  } = decide(imported, {
     ...options,
     clusterHints: await clusterSources(options.cluster),
   });
   // What is not installed is told before the work.
   if (options.solver === 'glpk') await loadSolver('glpk');
-  const found = await search(imported.graph, cluster, {
+  const pipeline = request && pipelineOf(imported.graph, cluster, request);
+  const graph = pipeline?.graph ?? imported.graph;
+  const found = await search(graph, cluster, {
+    ...(pipeline ? { pipeline } : {}),
     degrees,
     allToAll,
     mode: searchModeOf(options, config),
@@ -64,12 +77,22 @@ export async function plan(imported: ImportedModel, options: PlanningOptions = {
     ...(options.signal ? { signal: options.signal } : {}),
   });
   const pins = pinsOn?.(found.assignment.mesh) ?? [];
+  for (const { sharded } of found.lowered) checkSound(sharded);
   return {
     imported,
     cluster,
     found,
-    plan: planOf({ ...found, ...keptPins(pins), allToAll }, imported, cluster),
-    sharded: sound(found.sharded),
+    pipeline,
+    plan: planOf(
+      {
+        ...found,
+        ...keptPins(pins),
+        allToAll,
+        ...(request && pipeline ? { pipeline, pins: [...pipelinePins(request), ...found.pins] } : {}),
+      },
+      { ...imported, graph },
+      cluster,
+    ),
     notes: [...notes, ...found.notes],
   };
 }
@@ -85,25 +108,28 @@ export function searchModeOf(
   return complete === 'search' && asked === 'sharding_propagation' ? 'auto' : asked;
 }
 
+/** What was asked of a pipeline, as the plan keeps it. */
+function pipelinePins({ stages, schedule, virtualStages, layout }: PipelineRequest): readonly string[] {
+  const given = { pp: stages, schedule, 'virtual-stages': virtualStages, stages: layout };
+  return Object.entries(given).flatMap(([name, value]) => (value === undefined ? [] : [`${name}=${value}`]));
+}
+
 /** Pins that decide no strategy and stay in the plan. */
-function keptPins(pins: readonly Pin[]): Pick<Found, 'stages' | 'recompute' | 'places'> {
-  const stages = new Map<string, number>();
+function keptPins(pins: readonly Pin[]): Pick<Found, 'recompute' | 'places'> {
   const recompute = new Map<string, boolean>();
   const places = new Map<string, 'device' | 'host'>();
   for (const pin of pins) {
-    if (pin.kind === 'stage') stages.set(pin.node, pin.stage);
     if (pin.kind === 'recompute') recompute.set(pin.node, pin.recompute);
     if (pin.kind === 'place') places.set(pin.node, pin.place);
   }
-  return { stages, recompute, places };
+  return { recompute, places };
 }
 
-/** The sharded graph, once the checker has nothing against it. @throws Error (a fault of ours) with its findings. */
-function sound(sharded: ShardedGraph): ShardedGraph {
+/** @throws Error (a fault of ours) with what the checker has against a sharded graph */
+function checkSound(sharded: ShardedGraph): void {
   const findings = checkSharded(sharded);
   if (findings.length > 0) {
     const first = findings.slice(0, 5).map((finding) => `${finding.node}: ${finding.problem}`);
     throw new Error(`the sharded graph is not sound (${findings.length} findings): ${first.join('; ')}`);
   }
-  return sharded;
 }

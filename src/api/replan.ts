@@ -7,6 +7,7 @@ import { AutoparError } from '../ir/error.js';
 import { type PlanOptions, type PlanResult, plan as search } from '../search/plan.js';
 import type { Plan } from '../strategy/plan.js';
 import { readPlan } from '../strategy/plan-json.js';
+import { stagedGraph } from '../strategy/staged-graph.js';
 import { compiledModel } from './compiled-model.js';
 import { decidedAgain, givenDegrees } from './explain-compiled.js';
 import { readSource } from './folder.js';
@@ -39,19 +40,24 @@ export async function openReplanning(directory: string, model?: string): Promise
       { file: path.join(directory, 'plan.json') },
       'explain --rejected and --sensitivity say why it was taken; compile with --dp and --tp alone plans operators',
     );
-  const { planned: imported } = await compiledModel(directory, source, plan, model);
+  const { planned } = await compiledModel(directory, source, plan, model);
+  const { graph, pipeline } = stagedGraph(plan, planned.graph);
+  const imported = { ...planned, graph };
   const cluster = clusterOf(plan);
   const degrees = givenDegrees(plan);
+  const { pp } = plan.degrees;
   const devices = cluster.nodes * cluster.perNode;
-  const decided = await decidedAgain(directory, source, imported, degrees, devices);
+  const decided = await decidedAgain(directory, source, planned, { ...degrees, pp }, devices);
   const { axes, memoryBytes, searchMode, solver } = source.decisions ?? {};
   return {
     plan,
     imported,
     cluster,
-    pinsOfFreeDegrees: async () => (await decidedAgain(directory, source, imported, null, devices)).pinsOn ?? undefined,
+    pinsOfFreeDegrees: async () =>
+      (await decidedAgain(directory, source, planned, { pp }, devices)).pinsOn ?? undefined,
     options: {
       degrees,
+      ...(pipeline ? { pipeline: { ...pipeline, graph } } : {}),
       allToAll: plan.allToAll !== false,
       mode: searchModeOf(searchMode ? { searchMode } : {}, decided.config),
       ...(decided.pinsOn ? { operatorPins: decided.pinsOn } : {}),

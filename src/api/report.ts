@@ -3,8 +3,9 @@
  */
 import type { Cluster } from '../cost-model/cluster.js';
 import { priceNode } from '../cost-model/price.js';
-import { type Graph, runsPerStep } from '../ir/graph.js';
+import { runsPerStep } from '../ir/graph.js';
 import type { Assignment } from '../partition/assignment.js';
+import type { LoweredStage } from '../partition/lower-stages.js';
 import { localBytes } from '../partition/partition.js';
 import type { ShardedGraph, ShardedNode } from '../partition/sharded-graph.js';
 import { fileLayout } from '../sharding-propagation/file-form.js';
@@ -32,11 +33,20 @@ export interface Communication {
 
 /** The operators that a rank spends most time on, heaviest first. */
 export function heaviestOf(
-  graph: Graph,
-  sharded: ShardedGraph,
+  lowered: readonly LoweredStage[],
   assignment: Assignment,
   cluster: Cluster,
   count = 8,
+): readonly HeavyOperator[] {
+  const all = lowered.flatMap((stage) => heaviestOfStage(stage, assignment, cluster, count));
+  return all.sort((a, b) => b.seconds - a.seconds || (a.operator < b.operator ? -1 : 1)).slice(0, count);
+}
+
+function heaviestOfStage(
+  { graph, sharded }: LoweredStage,
+  assignment: Assignment,
+  cluster: Cluster,
+  count: number,
 ): readonly HeavyOperator[] {
   const seconds = new Map<string, number>();
   const main = new Map<string, ShardedNode>();
@@ -71,8 +81,12 @@ export function heaviestOf(
   });
 }
 
-/** Every collective, in the order of the sharded graph. */
-export function communicationOf(sharded: ShardedGraph, cluster: Cluster): readonly Communication[] {
+/** Every collective, in the order of the sharded graph, stage by stage. */
+export function communicationOf(lowered: readonly LoweredStage[], cluster: Cluster): readonly Communication[] {
+  return lowered.flatMap(({ sharded }) => collectivesOf(sharded, cluster));
+}
+
+function collectivesOf(sharded: ShardedGraph, cluster: Cluster): readonly Communication[] {
   return sharded.nodes.flatMap((node) => {
     if (node.kind !== 'communicate') return [];
     const bytes = [node.input, node.output].map((name) => {

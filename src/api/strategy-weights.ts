@@ -140,11 +140,8 @@ async function copiedProgram({ program, folder }: Finished, directory: string): 
 async function newProgram(plan: Plan, options: RecutOptions, directory: string): Promise<Program> {
   const { graph } = await modelOfPlan(await readStrategy(options.from), plan, options);
   const { name, fingerprint } = plan.model;
-  const { program, segments } = programOf([{ graph, sharded: lowerPlan(plan, graph) }], {
-    name,
-    fingerprint,
-    plan: planDigest(plan),
-  });
+  const { lowered, schedule } = lowerPlan(plan, graph);
+  const { program, segments } = programOf(lowered, { name, fingerprint, plan: planDigest(plan) }, schedule?.actions);
   try {
     await mkdir(directory);
     await mkdir(path.join(directory, 'segments'));

@@ -103,7 +103,7 @@ export async function diffStrategies(before: string, after: string, options: Mod
   const [a, b] = [await readStrategy(before), await readStrategy(after)];
   const [planA, planB] = [planOfFile(a), planOfFile(b)];
   if (planA && planB) {
-    const alike = JSON.stringify(planA.layers) === JSON.stringify(planB.layers);
+    const alike = JSON.stringify(planA.layerClasses) === JSON.stringify(planB.layerClasses);
     const graph =
       alike || planA.model.fingerprint !== planB.model.fingerprint
         ? undefined

@@ -68,6 +68,8 @@ interface Place {
   readonly name: string;
   /** Local tensors of the program that are blocks of it. */
   readonly tensors: readonly string[];
+  /** Tensors of which it is the sum, where the program holds no block of it. */
+  readonly sumOf?: readonly string[];
   readonly reference: string;
 }
 
@@ -192,9 +194,19 @@ function placesIn({ program, planned, whole, tensors }: TrainingToVerify): reado
   const blocks = new Map<string, string[]>();
   for (const [name, { source }] of program.stages.flatMap((stage) => Object.entries(stage.tensors)))
     if (source !== undefined) blocks.set(source, [...(blocks.get(source) ?? []), name]);
+  const makers = new Map(planned.graph.nodes.flatMap((node) => node.outputs.map((output) => [output, node] as const)));
+  // Of a weight that several stages read each has a part of the gradient, and their sum stays inside a segment.
+  const partsOf = (gradient: string): readonly string[] => {
+    const found = blocks.get(gradient);
+    if (found) return found.slice(0, 1);
+    return (makers.get(gradient)?.inputs ?? []).flatMap((input) => (input === null ? [] : partsOf(input)));
+  };
   const gradients = [...(planned.gradients ?? [])].map(([name, gradient]): Place => {
     const reference = whole.gradients?.get(name) ?? gradient;
-    return { part: 'gradient', name, tensors: blocks.get(gradient) ?? [], reference };
+    const tensors = blocks.get(gradient);
+    return tensors
+      ? { part: 'gradient', name, tensors, reference }
+      : { part: 'gradient', name, tensors: [gradient], sumOf: partsOf(gradient), reference };
   });
   const known = new Set(gradients.map(({ reference }) => reference));
   const inner = tensors.filter((name) => whole.graph.tensors.has(name) && !known.has(name));
@@ -206,7 +218,8 @@ function placesIn({ program, planned, whole, tensors }: TrainingToVerify): reado
 
 async function programStep(task: TrainingToVerify, places: readonly Place[], steps: number): Promise<ProgramStep> {
   const pairs = task.program.state ?? [];
-  const collect = [...places.flatMap(({ tensors }) => tensors), ...pairs.flatMap(({ from, to }) => [from, to])];
+  const read = places.flatMap(({ tensors, sumOf }) => sumOf ?? tensors);
+  const collect = [...read, ...pairs.flatMap(({ from, to }) => [from, to])];
   const { outputs, tensors } = await runProgram(task.directory, task.inputs, {
     steps,
     collect: [...new Set(collect)],
@@ -219,7 +232,18 @@ async function programStep(task: TrainingToVerify, places: readonly Place[], ste
         ConstantTensor,
       ][],
     );
-  return { outputs, tensors, before: state('to'), after: state('from') };
+  const sums = places.flatMap(({ tensors: [name], sumOf }) => {
+    const parts = (sumOf ?? []).flatMap((part) => tensors[part] ?? []);
+    return name !== undefined && sumOf && parts.length === sumOf.length && parts.length > 0
+      ? [[name, sumOfTensors(parts)] as const]
+      : [];
+  });
+  return {
+    outputs,
+    tensors: { ...tensors, ...Object.fromEntries(sums) },
+    before: state('to'),
+    after: state('from'),
+  };
 }
 
 interface Probe {
@@ -317,6 +341,12 @@ function missing(name: string, { dtype, shape }: ConstantTensor): Comparison {
       absolute: 0,
     },
   );
+}
+
+/** The sum of tensors of one type. */
+function sumOfTensors(parts: readonly ConstantTensor[]): ConstantTensor {
+  const readers = parts.map(numberReader);
+  return makeTensor(parts[0] as ConstantTensor, (index) => readers.reduce((sum, read) => sum + read(index), 0));
 }
 
 /** now − before, in float64. */

@@ -9,6 +9,7 @@ import { entryOf } from '../ir/ops/index.js';
 import type { Program } from '../program/program.js';
 import { runOnnx } from '../runtime/reference.js';
 import { type RunOptions, runProgram } from '../runtime/run-program.js';
+import { stagedGraph } from '../strategy/staged-graph.js';
 import type { Arrays } from './arrays.js';
 import { type Comparison, compareTensors, defaultTolerance, type TieTest } from './compare.js';
 import { compiledModel, readRunnable } from './compiled-model.js';
@@ -150,7 +151,7 @@ async function runFile(file: string, inputs: Arrays): Promise<Arrays | null> {
 export interface Compiled {
   /** At the whole batch. */
   readonly imported: ImportedModel;
-  /** As it was planned: of one micro-batch, where a step has several. */
+  /** As it was planned: of one micro-batch, where a step has several; of a pipeline as its stages are cut from it. */
   readonly planned: ImportedModel;
   /** The model file, where ONNX Runtime can run it as it is; else null. */
   readonly file: string | null;
@@ -183,10 +184,17 @@ export async function openCompiled(
       ? await withRandomWeights(imported, source.randomWeights, signal)
       : imported;
   const planned = await filled(found.planned);
+  const { graph } = stagedGraph(plan, planned.graph);
   const whole = found.whole === found.planned ? planned : await filled(found.whole);
   const runnable =
     source.globalBatch === null && source.randomWeights === null && !source.training && !loweredOfPlan(plan);
-  return { imported: whole, planned, file: runnable && whole.weightsPresent ? file : null, constants, program };
+  return {
+    imported: whole,
+    planned: { ...planned, graph },
+    file: runnable && whole.weightsPresent ? file : null,
+    constants,
+    program,
+  };
 }
 
 /** Tensors of the unsharded graph that cross a segment, graph outputs aside. */

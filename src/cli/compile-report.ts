@@ -41,6 +41,7 @@ export function resultJson(result: CompileResult): Readonly<Record<string, unkno
     cluster: plan.cluster,
     degrees: plan.degrees,
     precision: result.precision,
+    ...(result.stageLayout === null ? {} : { stages: result.stageLayout, schedule: plan.schedule }),
     predicted: predictedJson(plan),
     search: plan.search,
     heaviest: result.heaviest,
@@ -93,7 +94,7 @@ function clusterText({ plan, cluster }: CompileResult): string {
   return [...(nodes > 1 ? [nodes] : []), perNode, device].join(' × ');
 }
 
-function summaryLines({ plan, precision }: CompileResult): readonly string[] {
+function summaryLines({ plan, precision, stageLayout }: CompileResult): readonly string[] {
   const { predicted, search } = plan;
   const degrees = Object.entries(plan.degrees).filter(([axis, degree]) => degree > 1 || axis === 'dp' || axis === 'tp');
   const peak = Math.max(...predicted.peakBytes);
@@ -103,9 +104,20 @@ function summaryLines({ plan, precision }: CompileResult): readonly string[] {
       : '';
   return [
     `  degrees    ${degrees.map(([axis, degree]) => `${axis} ${degree}`).join(' · ')}`,
+    ...(stageLayout === null ? [] : [`  stages     ${stageLayout}, ${scheduleText(plan)}`]),
     `  predicted  ${secondsText(predicted.stepSeconds)} per step in ${precision}, ${bytesText(peak)} of memory per rank${share}`,
     `  search     ${MODES[search.mode] ?? search.mode}, ${provenText(plan)}`,
   ];
+}
+
+/** `1f1b, 8 micro-batches`. */
+function scheduleText({
+  schedule: { kind, microBatches, virtualStages = 1 },
+  training,
+}: CompileResult['plan']): string {
+  const batches = `${microBatches} micro-batch${microBatches === 1 ? '' : 'es'}`;
+  const chunks = virtualStages > 1 ? `, ${virtualStages} chunks a stage` : '';
+  return training ? `${kind}, ${batches}${chunks}` : `forwards alone${chunks}`;
 }
 
 const MODES: Readonly<Record<string, string>> = {

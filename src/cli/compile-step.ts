@@ -28,6 +28,7 @@ export interface CompileStepFlags extends DegreeOptions, ModelFlags, TrainingFla
   readonly annotations?: string;
   readonly config?: string;
   readonly complete?: string;
+  readonly stages?: string;
   readonly searchMode?: string;
   readonly timeLimit?: number;
   readonly solver?: string;
@@ -36,17 +37,18 @@ export interface CompileStepFlags extends DegreeOptions, ModelFlags, TrainingFla
 }
 
 /** Options that only a search over operators' strategies knows. */
-const OF_OPERATORS = ['axes', 'mode', 'annotations', 'config', 'complete'] as const;
+const OF_OPERATORS = ['axes', 'mode', 'annotations', 'config', 'complete', 'stages'] as const;
+
+/** What a program has as well: with a plan alone a search over whole steps decides it. */
+const OF_PIPELINES = ['schedule', 'virtualStages'] as const;
 
 /** Degrees that above 1 only a search over whole steps knows. */
-const OF_STEP_DEGREES = ['pp', 'sp', 'ep'] as const;
+const OF_STEP_DEGREES = ['sp', 'ep'] as const;
 
 /** Options that only a search over whole steps knows. */
 const OF_STEPS = [
   'zero',
   'recompute',
-  'schedule',
-  'virtualStages',
   'tpSequence',
   'meshOrder',
   'offload',
@@ -68,8 +70,9 @@ export function searchesStep(flags: CompileStepFlags): boolean {
   const degrees = OF_STEP_DEGREES.filter((axis) => (flags[axis] ?? 1) > 1);
   const options = OF_STEPS.filter((option) => flags[option] !== undefined);
   const stray = [...degrees, ...options].map(dashed);
+  const isPipeline = (flags.pp ?? 1) > 1 || OF_PIPELINES.some((option) => flags[option] !== undefined);
   const isCut = flags.microBatch !== undefined || flags.microBatches !== undefined;
-  if (isPlanned && ofOperators.length === 0) return train === true || isCut || stray.length > 0;
+  if (isPlanned && ofOperators.length === 0) return train === true || isCut || isPipeline || stray.length > 0;
   if (isPlanned && stray.length > 0) throw contradiction(stray, ofOperators);
   // Degrees alone are refused as what programs are not sharded over.
   if (options.length > 0) throw withoutProgram(options.map(dashed), ofOperators);

@@ -29,6 +29,7 @@ interface CompileFlags extends DegreeOptions, ModelFlags, TrainingFlags, StepFla
   readonly annotations?: string;
   readonly config?: string;
   readonly complete?: 'search' | 'propagate';
+  readonly stages?: string;
   readonly searchMode?: SearchMode;
   readonly objective?: 'time' | 'memory' | 'cost' | 'devices';
   readonly within?: number;
@@ -101,6 +102,10 @@ export const compileCommand: Command<CompileFlags> = {
     },
     { flags: '--within <seconds>', says: 'a step may take, for --objective devices', parse: nonNegative('--within') },
     ...stepOptions({}),
+    {
+      flags: '--stages <layout>',
+      says: 'what each stage of a pipeline has, such as "E t*3 | t*3 H"; inspect says what the letters are',
+    },
     ...trainingOptions,
     ...parameterOptions,
     { flags: '--init <random>', says: 'make up weights that the model file lacks', parse: oneOf('--init', ['random']) },
@@ -141,9 +146,9 @@ async function runCompile(context: Context, [file]: readonly string[], flags: Co
 
 async function optionsOf(model: string, flags: CompileFlags): Promise<CompileOptions> {
   const { output, force, planOnly, verify, devices, cluster, memory, axes, init, seed } = flags;
-  const { mode, complete, searchMode, solver, timeLimit, top, precision } = flags;
+  const { mode, complete, searchMode, solver, timeLimit, top, precision, schedule, virtualStages, stages } = flags;
   const sizes = { output, force, planOnly, verify, devices, cluster, memory, seed };
-  const given = { ...sizes, axes, mode, complete, searchMode, solver, timeLimit, top };
+  const given = { ...sizes, axes, mode, complete, searchMode, solver, timeLimit, top, schedule, virtualStages, stages };
   return {
     model,
     ...withoutUndefined(given),

@@ -27,6 +27,7 @@ export function inspectionLines(inspection: Inspection, output: Output, allParam
     ...section('dimensions left open', openLines(inspection)),
     ...section('operators', operatorLines(inspection)),
     ...section('layers', layerLines(inspection)),
+    ...section('what stages are made of', unitLines(inspection)),
     ...section('blocks', blockLines(inspection)),
     ...section(allParameters ? 'parameters' : 'largest parameters', parameterLines(inspection, allParameters)),
     ...section('shared or parted', decisionLines(inspection, allParameters)),
@@ -144,6 +145,23 @@ function layerLines({ layers, totalFlops }: Inspection): readonly string[] {
     ],
     rows,
   );
+}
+
+/** What `--stages` places. */
+function unitLines({ units }: Inspection): readonly string[] {
+  const rows = units.kinds.map(({ letter, count, name, operators }) => [
+    letter,
+    String(count),
+    String(operators),
+    name,
+  ]);
+  const columns = [
+    { title: 'letter' },
+    { title: 'units', right: true },
+    { title: 'operators each', right: true },
+    { title: 'the first' },
+  ];
+  return [`  ${units.layout}`, ...table(columns, rows)];
 }
 
 function blockLines({ blocks }: Inspection): readonly string[] {

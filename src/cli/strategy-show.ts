@@ -54,10 +54,12 @@ function planLines(
   most: number,
   inWords: (entry: PlanShown['plan']['operators'][string], mesh: PlanShown['plan']['mesh']) => string,
 ): readonly string[] {
-  const { model, cluster, degrees, layers, predicted, pins } = plan;
+  const { model, cluster, degrees, layerClasses, predicted, pins } = plan;
   const precision = predicted.precision === undefined ? '' : ` in ${predicted.precision}`;
   const named = Object.entries(degrees).filter(([axis, degree]) => degree > 1 || axis === 'dp' || axis === 'tp');
-  const repeated = layers.map(({ name, instances }) => `${name} stands for ${countText(instances.length, 'layer')}`);
+  const repeated = layerClasses.map(
+    ({ name, instances }) => `${name} stands for ${countText(instances.length, 'layer')}`,
+  );
   return [
     `plan of ${model.name}${form === 'onnx' ? ', in an annotated model' : ''}, version ${plan.version}`,
     `  model      ${model.fingerprint.slice(0, 16)}${Object.entries(model.dims)

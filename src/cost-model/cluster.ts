@@ -35,7 +35,11 @@ export interface NodeKind {
 /** What else decides how many local ranks there are when nothing names a number. */
 export interface ClusterHints {
   /** Pinned degrees: `--dp 2 --tp 2` alone means four ranks. */
-  readonly degrees?: { readonly dp?: number | undefined; readonly tp?: number | undefined };
+  readonly degrees?: {
+    readonly dp?: number | undefined;
+    readonly tp?: number | undefined;
+    readonly pp?: number | undefined;
+  };
   /** Cores of this machine; asked from the system when left out. */
   readonly cores?: number;
   /** What the file held that `--cluster` names. */
@@ -128,8 +132,8 @@ export function deviceOf(id: string): DeviceSpec {
 /** One rank per core, two at least, eight at most; with pinned degrees, the largest multiple of them within that. */
 function localRanks(hints: ClusterHints): number {
   const usual = Math.min(8, Math.max(2, hints.cores ?? availableParallelism()));
-  const { dp, tp } = hints.degrees ?? {};
-  const pinned = validDegree(dp) * validDegree(tp);
+  const { dp, tp, pp } = hints.degrees ?? {};
+  const pinned = validDegree(dp) * validDegree(tp) * validDegree(pp);
   if (dp !== undefined && tp !== undefined) return pinned;
   return pinned * Math.max(1, Math.floor(usual / pinned));
 }

@@ -65,7 +65,7 @@ export function predict(graph: ShardedGraph, cluster: Cluster, wholeFlops?: numb
 }
 
 /** The format that most of a plan's arithmetic is in, and is priced in. */
-function precisionOf({ nodes, tensors }: ShardedGraph): string {
+export function precisionOf({ nodes, tensors }: ShardedGraph): string {
   const flops = new Map<DType, number>();
   for (const node of nodes) {
     const [output] = node.kind === 'compute' ? node.outputs : [];
@@ -96,7 +96,7 @@ export function usableBytes(cluster: Cluster): number | undefined {
 }
 
 /** `compute`, or a collective and the mesh axes that it runs over: `all-reduce(tp)`. */
-function partName(node: ShardedNode, mesh: Mesh): string {
+export function partName(node: ShardedNode, mesh: Mesh): string {
   if (node.kind === 'compute') return 'compute';
   const axes = mesh.axes.filter((axis) => axis.subAxes.some((sub) => node.axes.includes(sub.name)));
   return `${node.collective.kind}(${axes.map((axis) => axis.name).join(',')})`;

@@ -122,3 +122,10 @@ function asStage(
     pipeline: { chunks: count, chunkOf, splitsBackward, sends, receives },
   };
 }
+
+/** The sharded graph of a step that has one stage. @throws Error (a fault of ours) for a pipeline */
+export function onlyStage(lowered: readonly LoweredStage[]): ShardedGraph {
+  const [first, ...others] = lowered;
+  if (first && others.length === 0) return first.sharded;
+  throw new Error(`one stage is expected, and there are ${lowered.length}`);
+}

@@ -8,15 +8,18 @@
  */
 import type { Cluster } from '../cost-model/cluster.js';
 import { type Prediction, predict, priceGraph } from '../cost-model/predict.js';
+import { predictStages } from '../cost-model/predict-stages.js';
 import { type Graph, runsPerStep } from '../ir/graph.js';
 import { entryOf, unknownEntry } from '../ir/ops/index.js';
 import { viewOf } from '../ir/view.js';
+import { type LoweredStage, lowerStages } from '../partition/lower-stages.js';
 import { partition } from '../partition/partition.js';
 import type { ShardedGraph } from '../partition/sharded-graph.js';
 import type { Completed } from './completion.js';
 import { OutOfTime } from './deadline.js';
 import type { Degrees } from './degrees.js';
 import { bytesWritten, digitsOf, timesWritten } from './figures.js';
+import type { CutGraph } from './pipeline/pipeline.js';
 
 /** One combination of degrees, solved. */
 export interface Solved extends Completed {
@@ -26,8 +29,8 @@ export interface Solved extends Completed {
 /** One whose plan fits. */
 export interface Fitted {
   readonly solved: Solved;
-  /** The graph lowered under its assignment. */
-  readonly sharded: ShardedGraph;
+  /** The graph lowered under its assignment, stage by stage. */
+  readonly lowered: readonly LoweredStage[];
   readonly prediction: Prediction;
 }
 
@@ -64,16 +67,21 @@ export interface Choice {
   readonly leastBytes: number;
 }
 
-/** @param limit bytes per device; undefined where none applies */
+/**
+ * @param limit bytes per device; undefined where none applies
+ * @param pipeline whose stages the graph is cut into
+ */
 export async function chooseDegrees(
   graph: Graph,
   cluster: Cluster,
   all: readonly Solved[],
   limit: number | undefined,
   count: number,
+  pipeline?: CutGraph,
 ): Promise<Choice> {
   const waiting = all.map((solved) => ({ solved, isWithin: false }));
-  const most = cluster.local ? Number.POSITIVE_INFINITY : count;
+  // What is searched of a pipeline is its stages' work, not its step.
+  const most = cluster.local || pipeline ? Number.POSITIVE_INFINITY : count;
   const ranked: Fitted[] = [];
   const reasons = new Map<Degrees, Ruling>();
   let leastBytes = Infinity;
@@ -81,14 +89,16 @@ export async function chooseDegrees(
   while (waiting.length > 0 && ranked.length < most) {
     waiting.sort((a, b) => a.solved.cost - b.solved.cost || a.solved.degrees.tp - b.solved.degrees.tp);
     const { solved, isWithin } = waiting.shift() as (typeof waiting)[number];
-    const sharded = lowered(graph, cluster, solved);
-    const prediction = predict(sharded, cluster, flops);
+    const stages = pipeline ? stagesOf(solved, pipeline) : [{ graph, sharded: lowered(graph, cluster, solved) }];
+    const prediction = pipeline
+      ? predictStages(stages, pipeline.schedule, cluster, flops)
+      : predict((stages[0] as LoweredStage).sharded, cluster, flops);
     const need = Math.max(...prediction.peakBytes);
     if (limit === undefined || need <= limit) {
-      ranked.push({ solved, sharded, prediction });
+      ranked.push({ solved, lowered: stages, prediction });
       continue;
     }
-    const fitting = isWithin ? undefined : await within(solved, limit);
+    const fitting = isWithin || pipeline ? undefined : await within(solved, limit);
     if (fitting?.completed) waiting.push({ solved: { ...solved, ...fitting.completed }, isWithin: true });
     else {
       const least = Math.min(need, fitting?.least ?? need);
@@ -130,6 +140,11 @@ export function lowered(graph: Graph, cluster: Cluster, { assignment, redistribu
   const price = priceGraph(sharded, cluster);
   if (price !== cost) throw new Error(`the lowered graph costs ${price} ns, the search said ${cost} ns`);
   return sharded;
+}
+
+/** The graph lowered stage by stage. */
+function stagesOf({ assignment, redistributor }: Solved, { graph, layout }: CutGraph): readonly LoweredStage[] {
+  return lowerStages(graph, assignment, redistributor, layout);
 }
 
 /** Work of the unsharded graph. */

@@ -10,7 +10,7 @@ import { memoryOf, type Prediction, usableBytes } from '../cost-model/predict.js
 import { AutoparError } from '../ir/error.js';
 import { type Graph, isBackward } from '../ir/graph.js';
 import type { Assignment } from '../partition/assignment.js';
-import type { ShardedGraph } from '../partition/sharded-graph.js';
+import type { LoweredStage } from '../partition/lower-stages.js';
 import { type Mesh, makeMesh } from '../sharding-propagation/mesh.js';
 import type { Pin } from '../sharding-propagation/pin.js';
 import type { Propagation } from '../sharding-propagation/propagation/propagate.js';
@@ -23,6 +23,7 @@ import { batchSize, type Degrees, degreesOf, type Pins } from './degrees.js';
 import { bytesWritten } from './figures.js';
 import { memoryConflict } from './memory-conflict.js';
 import { type OperatorQuestions, operatorQuestions } from './operator-questions.js';
+import type { CutGraph } from './pipeline/pipeline.js';
 import { remedyOf } from './remedy.js';
 import type { SearchMode, SolverName, UsedMode } from './search-mode.js';
 import { viewSteps } from './view-steps.js';
@@ -47,12 +48,14 @@ export interface PlanOptions {
   /** How many of the best combinations of degrees are lowered and told; 1 unless told. */
   readonly top?: number;
   readonly signal?: AbortSignal;
+  /** The stages that the graph is cut into; its devices are then those of one stage. The graph is the pipeline's own. */
+  readonly pipeline?: CutGraph;
 }
 
 export interface PlanResult {
   readonly assignment: Assignment;
-  /** The graph lowered under the assignment. */
-  readonly sharded: ShardedGraph;
+  /** The graph lowered under the assignment, stage by stage. */
+  readonly lowered: readonly LoweredStage[];
   readonly prediction: Prediction;
   readonly degrees: Degrees;
   /** What was minimised; equal to the price of the lowered graph. */
@@ -117,17 +120,20 @@ export async function plan(
   if (graph.nodes.length > MOST_OPERATORS) throw tooManyOperators(graph.nodes.length);
   const pins = options.degrees ?? {};
   const batch = batchSize(graph);
-  const { tried, rejected } = degreesOf(clusterSize(cluster), pins, batch, graph.microBatches?.count);
+  const { pipeline } = options;
+  const { tried, rejected } = degreesOf(stageDevices(cluster, pipeline), pins, batch, graph.microBatches?.count);
   const limit = options.memoryBytes ?? usableBytes(cluster);
   const solving = new SolvingDegrees(graph, cluster, options);
   await solving.solve(tried, completion);
-  const choice = await chooseDegrees(graph, cluster, solving.solved, limit, options.top ?? 1);
+  const choice = await chooseDegrees(graph, cluster, solving.solved, limit, options.top ?? 1, pipeline);
   const [best] = choice.ranked;
   const others = [
     ...rejected.map((other): Rejected => ({ ...other, kind: 'impossible' })),
     ...[...solving.reasons, ...choice.reasons].map(([degrees, ruling]): Rejected => ({ degrees, ...ruling })),
   ].sort((a, b) => a.degrees.tp - b.degrees.tp);
   if (!best) {
+    // What would fit in a pipeline's place is not searched.
+    if (pipeline) throw nothingFits(graph, cluster, others, choice, limit ?? 0, true, []);
     const all = await otherDegrees(graph, cluster, options, completion, solving.solved);
     const remedies = [
       await pinsTooLarge(graph, cluster, options, completion, tried, solving.solved),
@@ -140,7 +146,7 @@ export async function plan(
     ...found,
     costNanoseconds: cost,
     boundNanoseconds: bound,
-    sharded: best.sharded,
+    lowered: best.lowered,
     prediction: best.prediction,
     rejected: others,
     top: choice.ranked.map(({ solved, prediction }) => ({
@@ -207,6 +213,11 @@ async function pinsTooLarge(
     await solving.solve(tried, completion);
     return solving.solved;
   });
+}
+
+/** Devices that a graph's operators are sharded over: of a pipeline those of one stage. */
+function stageDevices(cluster: Cluster, pipeline: CutGraph | undefined): number {
+  return clusterSize(cluster) / (pipeline?.layout.stages ?? 1);
 }
 
 function meshOf({ dp, tp }: Degrees): Mesh {

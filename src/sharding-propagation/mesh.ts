@@ -31,6 +31,9 @@ export interface Mesh {
 /** Default order, outermost first: the heaviest traffic (tp) stays on the fastest links. */
 export const AXIS_ORDER = ['pp', 'dp', 'sp', 'tp'] as const;
 
+/** The axis whose ranks hold different operators; all others are of the mesh that operators are sharded over. */
+export const STAGE_AXIS = AXIS_ORDER[0];
+
 /**
  * A mesh of the given sizes, in the order given.
  * @throws AutoparError `bad-devices` (usage) for a size that is not a positive integer, and for more devices than MOST_DEVICES

@@ -9,7 +9,7 @@ import type { Assignment, Reader, View } from '../partition/assignment.js';
 import { fileShape, graphLayout, tensorLayoutText } from '../sharding-propagation/file-form.js';
 import { isReplicated, type Layout, normalise, replicated } from '../sharding-propagation/layout.js';
 import { parseLayout } from '../sharding-propagation/layout-text.js';
-import { type Mesh, makeMesh } from '../sharding-propagation/mesh.js';
+import { type Mesh, makeMesh, STAGE_AXIS } from '../sharding-propagation/mesh.js';
 import { checkStrategy, type Strategy } from '../sharding-propagation/strategy.js';
 import { type Leaders, leadersOf } from './layer-classes.js';
 import type { Plan, PlanOperator } from './plan.js';
@@ -22,8 +22,8 @@ import { readersByTensor, readerText } from './readers.js';
  */
 export function assignmentOf(plan: Plan, graph: Graph): Assignment {
   checkMicroBatches(plan, graph);
-  const mesh = makeMesh(plan.mesh.map(({ axis, size }) => [axis, size] as const));
-  const leaders = leadersOf(graph, plan.layers);
+  const mesh = stageMesh(plan);
+  const leaders = leadersOf(graph, plan.layerClasses);
   const strategies = strategiesOf(plan, graph, mesh, leaders);
   const inputs = new Map(
     graph.inputs.map((input) => {
@@ -40,6 +40,12 @@ export function assignmentOf(plan: Plan, graph: Graph): Assignment {
     viewsOf(plan, graph, mesh, tensor, readers, produced, leaders),
   );
   return { mesh, strategies, inputs, views };
+}
+
+/** The mesh that operators are sharded over: of a pipeline that of one stage. */
+function stageMesh({ mesh, step }: Plan): Mesh {
+  const own = step ? mesh : mesh.filter(({ axis }) => axis !== STAGE_AXIS);
+  return makeMesh(own.map(({ axis, size }) => [axis, size] as const));
 }
 
 function checkMicroBatches({ schedule, step }: Plan, graph: Graph): void {
@@ -80,8 +86,8 @@ function strategyFrom(entry: PlanOperator): Strategy {
   return {
     axes: entry.strategy,
     ...(entry.pieces ? { pieces: entry.pieces } : {}),
-    carried: entry.carried ?? null,
-    owed: entry.owed ?? { kind: 'none' },
+    carried: entry.partial ?? null,
+    owed: entry.reduction ?? { kind: 'none' },
   };
 }
 

@@ -86,7 +86,7 @@ export function diffDocuments(before: MindSporeStrategy, after: MindSporeStrateg
 
 /** A strategy on a plan's mesh in words: `b0: dp, n: tp; all-reduce`. */
 export function operatorText(
-  { strategy, pieces, carried, owed, recompute, stage, place }: PlanOperator,
+  { strategy, pieces, partial: carried, reduction: owed, recompute, stage, chunk, place }: PlanOperator,
   mesh: Plan['mesh'],
 ): string {
   const { axes: meshAxes } = makeMesh(mesh.map(({ axis, size }) => [axis, size] as const));
@@ -107,6 +107,7 @@ export function operatorText(
     ...(recompute ? ['recomputed'] : []),
     ...(place === 'host' ? ['kept on the host'] : []),
     ...(stage > 0 ? [`stage ${stage}`] : []),
+    ...(chunk ? [`chunk ${chunk}`] : []),
   ].join('; ');
 }
 
@@ -157,7 +158,7 @@ function spelledOut(
   other: Plan,
   graph: Graph | undefined,
 ): { readonly operators: Texts; readonly tensors: Texts; readonly redistributions: Texts } {
-  const alike = JSON.stringify(plan.layers) === JSON.stringify(other.layers);
+  const alike = JSON.stringify(plan.layerClasses) === JSON.stringify(other.layerClasses);
   if (!alike && !graph) {
     throw new AutoparError(
       'model-needed',
@@ -175,7 +176,7 @@ function spelledOut(
     Object.entries(plan.redistributions).map(([name, views]) => [name, viewsText(views)]),
   );
   if (!graph) return { operators, tensors, redistributions };
-  const leaders = leadersOf(graph, plan.layers);
+  const leaders = leadersOf(graph, plan.layerClasses);
   const follow = (map: Map<string, string>, names: ReadonlyMap<string, string>) => {
     for (const [name, leader] of names) {
       const said = map.get(leader);

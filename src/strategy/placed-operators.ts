@@ -11,6 +11,7 @@ import { operandLayouts, owedLayouts, REPLICATED, type Strategy } from '../shard
 import { assignmentOf } from './assignment-of.js';
 import { leadersOf } from './layer-classes.js';
 import type { Plan } from './plan.js';
+import { placesIn, stagedGraph } from './staged-graph.js';
 
 export interface PlacedOperator {
   readonly node: Node;
@@ -31,10 +32,12 @@ export interface PlacedPlan {
   readonly operators: readonly PlacedOperator[];
 }
 
-/** The plan on its graph. @throws AutoparError (input) where it is not a plan of this graph (assignment-of.ts). */
-export function placePlan(plan: Plan, graph: Graph): PlacedPlan {
+/** The plan on its graph, of a pipeline on that which its stages are cut from. @throws AutoparError (input) where it is not a plan of this graph (assignment-of.ts). */
+export function placePlan(plan: Plan, model: Graph): PlacedPlan {
+  const { graph } = stagedGraph(plan, model);
   const assignment = assignmentOf(plan, graph);
-  const leaders = leadersOf(graph, plan.layers);
+  const leaders = leadersOf(graph, plan.layerClasses);
+  const placeOf = placesIn(plan);
   const operators = graph.nodes.map((node): PlacedOperator => {
     const strategy = assignment.strategies.get(node.group) ?? REPLICATED;
     const view = viewOf(graph, node);
@@ -44,7 +47,7 @@ export function placePlan(plan: Plan, graph: Graph): PlacedPlan {
     const said = plan.operators[leaders.operators.get(node.name) ?? node.name];
     return {
       node,
-      stage: said?.stage ?? 0,
+      stage: placeOf(node).stage,
       recompute: said?.recompute ?? false,
       place: said?.place ?? 'device',
       strategy,

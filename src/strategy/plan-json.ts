@@ -8,6 +8,7 @@ import type { ErrorObject } from 'ajv';
 import { AutoparError } from '../ir/error.js';
 import { schemaCheck } from '../ir/schema-check.js';
 import { PLAN_VERSION, type Plan } from './plan.js';
+import { fromVersion1 } from './plan-of-version-1.js';
 import { planProblem } from './plan-problem.js';
 import { PLAN_SCHEMA } from './plan-schema.js';
 
@@ -65,13 +66,22 @@ export function planFromJson(text: string, file: string): Plan {
       'update autopar, or compile the model again with this one',
     );
   }
-  const validate = planCheck();
-  if (!validate(value)) {
-    throw invalid('plan-invalid', `the plan is not valid: ${describe(validate.errors?.[0], value)}`, file, AGAIN);
+  const current = value.version === 1 ? fromVersion1(value) : value;
+  if (current === null) {
+    throw invalid(
+      'plan-older',
+      'the plan has version 1 and a pipeline, and does not say which operators a stage has',
+      file,
+      'plan again: compile the model with this version',
+    );
   }
-  const problem = planProblem(value);
+  const validate = planCheck();
+  if (!validate(current)) {
+    throw invalid('plan-invalid', `the plan is not valid: ${describe(validate.errors?.[0], current)}`, file, AGAIN);
+  }
+  const problem = planProblem(current);
   if (problem) throw invalid('plan-invalid', `the plan contradicts itself: ${problem}`, file, AGAIN);
-  return value;
+  return current;
 }
 
 const planCheck = schemaCheck<Plan>(PLAN_SCHEMA, { allowUnionTypes: true });

@@ -6,6 +6,7 @@
 import { type Graph, typeOf } from '../ir/graph.js';
 import type { LayerRun } from '../ir/passes/first-of-layers.js';
 import type { Assignment } from '../partition/assignment.js';
+import type { StagePlace } from '../partition/cut-stages.js';
 import { isReplicated } from '../sharding-propagation/layout.js';
 import { layoutText } from '../sharding-propagation/layout-text.js';
 import { AXIS_ORDER } from '../sharding-propagation/mesh.js';
@@ -59,20 +60,21 @@ export function planOfStep(found: FoundStep, model: StepModel, cluster: Plan['cl
   const { degrees, globalBatch, microBatch, virtualStages, schedule } = configuration;
   const { pp, dp, sp, tp, ep } = degrees;
   const forward = graph.nodes.filter(({ phase }) => phase === 'forward');
-  const stages = stagesOf(found);
-  const stageOf = new Map(stages.flatMap(({ layers = [] }, stage) => layers.map((layer) => [layer, stage] as const)));
+  const { stages, placeOf } = stagesOf(found);
   const firstAt = forward.findIndex(({ layer }) => layer !== null);
   const operators = forward.map((node, index): readonly [string, PlanOperator] => {
     const { axes, pieces, carried, owed } = assignment.strategies.get(node.group) ?? REPLICATED;
-    const stage = node.layer === null ? (index > firstAt ? pp - 1 : 0) : (stageOf.get(node.layer) ?? 0);
+    const outside = index > firstAt ? { stage: pp - 1, chunk: virtualStages - 1 } : FIRST;
+    const { stage, chunk } = node.layer === null ? outside : (placeOf.get(node.layer) ?? FIRST);
     return [
       node.name,
       {
         stage,
+        ...(chunk > 0 ? { chunk } : {}),
         strategy: axes,
         ...(pieces ? { pieces } : {}),
-        ...(carried ? { carried } : {}),
-        ...(owed.kind === 'none' ? {} : { owed }),
+        ...(carried ? { partial: carried } : {}),
+        ...(owed.kind === 'none' ? {} : { reduction: owed }),
         recompute: configuration.recompute === 'full' && !configuration.recomputedLayers && node.layer !== null,
       },
     ];
@@ -90,12 +92,14 @@ export function planOfStep(found: FoundStep, model: StepModel, cluster: Plan['cl
     mesh: (configuration.meshOrder ?? AXIS_ORDER).map((axis) => ({ axis, size: degrees[axis] })),
     degrees: { dp, tp, pp, sp, ep },
     stages,
-    layers: runs
+    layerClasses: runs
       .filter(({ instances }) => instances.length > 1)
       .map(({ name, instances }) => ({
         name,
         instances,
         operators: forward.filter(({ layer }) => layer === name).length,
+        ...(pp > 1 ? { stages: instances.map((layer) => placeOf.get(layer)?.stage ?? 0) } : {}),
+        ...(virtualStages > 1 ? { chunks: instances.map((layer) => placeOf.get(layer)?.chunk ?? 0) } : {}),
       })),
     operators: Object.fromEntries(operators),
     tensors: Object.fromEntries(tensors),
@@ -134,8 +138,13 @@ export function planOfStep(found: FoundStep, model: StepModel, cluster: Plan['cl
   };
 }
 
-/** The layers of each stage; with several chunks a stage has layers of each of them. */
-function stagesOf({ graph, runs, configuration, stageLayers }: FoundStep): readonly PlanStage[] {
+const FIRST: StagePlace = { stage: 0, chunk: 0 };
+
+/** The stages, and where each layer is; with several chunks a stage has layers of each of them. */
+function stagesOf({ graph, runs, configuration, stageLayers }: FoundStep): {
+  readonly stages: readonly PlanStage[];
+  readonly placeOf: ReadonlyMap<string, StagePlace>;
+} {
   const { pp, dp, sp, tp } = configuration.degrees;
   const devices = dp * sp * tp;
   const forward = graph.nodes.filter(({ phase }) => phase === 'forward');
@@ -150,14 +159,16 @@ function stagesOf({ graph, runs, configuration, stageLayers }: FoundStep): reado
     (standsFor.get(layer) ?? [layer]).map((name) => ({ name, operators })),
   );
   let next = 0;
-  const held = Array.from({ length: pp }, (): typeof names => []);
-  for (const [chunk, count] of stageLayers.entries()) {
-    held[chunk % pp]?.push(...names.slice(next, next + count));
+  const held = Array.from({ length: pp }, () => 0);
+  const placeOf = new Map<string, StagePlace>();
+  for (const [part, count] of stageLayers.entries()) {
+    const place = { stage: part % pp, chunk: Math.floor(part / pp) };
+    for (const { name, operators } of names.slice(next, next + count)) {
+      held[place.stage] = (held[place.stage] ?? 0) + operators;
+      placeOf.set(name, place);
+    }
     next += count;
   }
-  return held.map((layers, stage) => ({
-    operators: layers.reduce((sum, { operators }) => sum + operators, 0) + (stage === 0 ? outside : 0),
-    devices,
-    ...(pp > 1 ? { layers: layers.map(({ name }) => name) } : {}),
-  }));
+  const stages = held.map((operators, stage) => ({ operators: operators + (stage === 0 ? outside : 0), devices }));
+  return { stages, placeOf };
 }

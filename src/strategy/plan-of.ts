@@ -7,9 +7,13 @@
  */
 import { fileTensorOf, type Graph, type Node } from '../ir/graph.js';
 import type { Assignment, View } from '../partition/assignment.js';
+import type { StagePlace } from '../partition/cut-stages.js';
+import type { LoweredStage } from '../partition/lower-stages.js';
+import type { Schedule } from '../schedule/schedule.js';
 import { tensorLayoutText } from '../sharding-propagation/file-form.js';
 import { isReplicated, type Layout } from '../sharding-propagation/layout.js';
 import { layoutText } from '../sharding-propagation/layout-text.js';
+import { STAGE_AXIS } from '../sharding-propagation/mesh.js';
 import { REPLICATED, type Strategy } from '../sharding-propagation/strategy.js';
 import { layerClasses, leadersOf, operatorCount } from './layer-classes.js';
 import type { Plan, PlanOperator, PlanPass, PlanPrediction, PlanSchedule, PlanTraining, PlanView } from './plan.js';
@@ -28,8 +32,10 @@ export interface Found {
   readonly viewSteps: readonly (readonly string[])[];
   readonly mode: string;
   readonly pins: readonly string[];
+  /** The stages as they are lowered, and what they run; left out for one. */
+  readonly pipeline?: { readonly schedule: Pick<Schedule, 'kind' | 'stages' | 'virtualStages'> };
+  readonly lowered?: readonly LoweredStage[];
   /** By operator: what the user decided besides strategies. */
-  readonly stages?: ReadonlyMap<string, number>;
   readonly recompute?: ReadonlyMap<string, boolean>;
   readonly places?: ReadonlyMap<string, 'device' | 'host'>;
   /** False where redistributions had to do without. */
@@ -61,12 +67,22 @@ export interface PlannedCluster {
 export function planOf(found: Found, model: PlannedModel, cluster: PlannedCluster): Plan {
   const { graph, name, fingerprint, dims, globalBatch, passes } = model;
   const { assignment, prediction } = found;
+  const { stages: pp = 1, virtualStages = 1 } = found.pipeline?.schedule ?? {};
   const devices = cluster.nodes * cluster.perNode;
-  const layers = layerClasses(graph, (node) => JSON.stringify(entryOf(found, node)));
+  const placeOf = placesOf(found);
+  const torn = tornLayers(graph, placeOf);
+  const layers = layerClasses(graph, (node) =>
+    JSON.stringify([entryOf(found, node), torn.has(node.layer) ? node.layer : null]),
+  );
   const leaders = leadersOf(graph, layers);
   const operators = graph.nodes
     .filter((node) => !leaders.operators.has(node.name))
-    .map((node) => [node.name, entryOf(found, node)] as const);
+    .map((node) => [node.name, { ...placeText(placeOf(node)), ...entryOf(found, node) }] as const);
+  const places = new Map(graph.nodes.map((node) => [node.layer, placeOf(node)]));
+  const placesIn = (instances: readonly string[]) => ({
+    ...(pp > 1 ? { stages: instances.map((layer) => places.get(layer)?.stage ?? 0) } : {}),
+    ...(virtualStages > 1 ? { chunks: instances.map((layer) => places.get(layer)?.chunk ?? 0) } : {}),
+  });
   const produced = producedLayouts(graph, assignment);
   const tensors = [...produced]
     .filter(([tensor, layout]) => !leaders.tensors.has(tensor) && !isReplicated(layout))
@@ -82,15 +98,25 @@ export function planOf(found: Found, model: PlannedModel, cluster: PlannedCluste
       device: cluster.device.id,
       ...(cluster.description ? { description: cluster.description } : {}),
     },
-    mesh: assignment.mesh.axes.map((axis) => ({ axis: axis.name, size: axis.size })),
-    degrees: { ...found.degrees, pp: 1, sp: 1, ep: 1 },
-    stages: stagesOf(found, graph, devices),
-    layers: layers.map((layer) => ({ ...layer, operators: operatorCount(graph, layer.name) })),
+    mesh: [
+      ...(pp > 1 ? [{ axis: STAGE_AXIS, size: pp }] : []),
+      ...assignment.mesh.axes.map((axis) => ({ axis: axis.name, size: axis.size })),
+    ],
+    degrees: { ...found.degrees, pp, sp: 1, ep: 1 },
+    stages: Array.from({ length: pp }, (_, stage) => ({
+      operators: graph.nodes.filter((node) => placeOf(node).stage === stage).length,
+      devices: devices / pp,
+    })),
+    layerClasses: layers.map((layer) => ({
+      ...layer,
+      operators: operatorCount(graph, layer.name),
+      ...placesIn(layer.instances),
+    })),
     operators: Object.fromEntries(operators),
     tensors: Object.fromEntries(tensors),
     redistributions: redistributionsOf(found, graph, produced, leaders.tensors),
     training: model.training ?? null,
-    schedule: scheduleOf(graph, found.degrees.dp),
+    schedule: scheduleOf(graph, found),
     predicted: prediction,
     search: {
       mode: found.mode,
@@ -104,38 +130,60 @@ export function planOf(found: Found, model: PlannedModel, cluster: PlannedCluste
   };
 }
 
-/** One stage, or as many as operators are pinned to: all of the devices have each of them. */
-function stagesOf({ stages }: Found, graph: Graph, devices: number): Plan['stages'] {
-  const of = graph.nodes.map(({ name }) => stages?.get(name) ?? 0);
-  const last = of.reduce((most, stage) => Math.max(most, stage), 0);
-  return Array.from({ length: last + 1 }, (_, stage) => ({
-    operators: of.filter((own) => own === stage).length,
-    devices,
-  }));
+/** Where an operator is; one that several stages run for themselves, on the first of them. */
+function placesOf({ lowered = [] }: Found): (node: Node) => StagePlace {
+  const places = new Map<string, StagePlace>();
+  for (const [stage, { graph, sharded }] of lowered.entries())
+    for (const { name } of graph.nodes)
+      if (!places.has(name)) places.set(name, { stage, chunk: sharded.pipeline?.chunkOf.get(name) ?? 0 });
+  return ({ name }) => places.get(name) ?? { stage: 0, chunk: 0 };
 }
 
-/** One stage; of a step in several micro-batches also its samples, which are their product. */
-function scheduleOf({ microBatches, batch, tensors }: Graph, dp: number): PlanSchedule {
+/** Layers whose operators are not all in one place. */
+function tornLayers(graph: Graph, placeOf: (node: Node) => StagePlace): ReadonlySet<string | null> {
+  const places = new Map<string, StagePlace>();
+  const torn = new Set<string>();
+  for (const node of graph.nodes) {
+    if (node.layer === null) continue;
+    const own = placeOf(node);
+    const first = places.get(node.layer) ?? own;
+    places.set(node.layer, first);
+    if (own.stage !== first.stage || own.chunk !== first.chunk) torn.add(node.layer);
+  }
+  return torn;
+}
+
+function placeText({ stage, chunk }: StagePlace): Pick<PlanOperator, 'stage' | 'chunk'> {
+  return { stage, ...(chunk > 0 ? { chunk } : {}) };
+}
+
+/** Of a step in several micro-batches also its samples, which are their product. */
+function scheduleOf({ microBatches, batch, tensors }: Graph, { pipeline, degrees: { dp } }: Found): PlanSchedule {
   const count = microBatches?.count ?? 1;
   const [first] = batch;
   const samples = first ? (tensors.get(first.input)?.shape[first.axis] ?? 0) : 0;
   const isSaid = count > 1 && samples > 0 && samples % dp === 0;
   return {
-    kind: 'single',
+    kind: pipeline?.schedule.kind ?? 'single',
     microBatches: count,
     ...(isSaid ? { microBatch: samples / dp, batch: samples * count } : {}),
+    ...((pipeline?.schedule.virtualStages ?? 1) > 1
+      ? { virtualStages: pipeline?.schedule.virtualStages as number }
+      : {}),
   };
 }
 
-function entryOf({ assignment, stages, recompute, places }: Found, { name, group }: Node): PlanOperator {
+function entryOf(
+  { assignment, recompute, places }: Found,
+  { name, group }: Node,
+): Omit<PlanOperator, 'stage' | 'chunk'> {
   const { axes, pieces, carried, owed }: Strategy = assignment.strategies.get(group) ?? REPLICATED;
   const place = places?.get(name);
   return {
-    stage: stages?.get(name) ?? 0,
     strategy: axes,
     ...(pieces ? { pieces } : {}),
-    ...(carried ? { carried } : {}),
-    ...(owed.kind === 'none' ? {} : { owed }),
+    ...(carried ? { partial: carried } : {}),
+    ...(owed.kind === 'none' ? {} : { reduction: owed }),
     recompute: recompute?.get(name) ?? false,
     ...(place ? { place } : {}),
   };

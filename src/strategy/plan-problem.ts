@@ -49,20 +49,33 @@ function devicesProblem({ cluster, stages, degrees }: Plan, devices: number): st
   return other < 0 ? null : `stages.${other}.devices is ${stages[other]?.devices}, the mesh gives a stage ${each}`;
 }
 
-/** Where there is no pipeline, operators may be pinned to stages of one that is yet to be searched. */
-function stagesProblem({ stages, degrees, predicted, operators, step }: Plan): string | null {
+function stagesProblem({ stages, degrees, predicted, operators, layerClasses, schedule }: Plan): string | null {
   const { pp } = degrees;
-  if (stages.length !== pp && (pp > 1 || step)) return `stages has ${stages.length} entries, degrees.pp is ${pp}`;
+  const { virtualStages = 1 } = schedule;
+  if (stages.length !== pp) return `stages has ${stages.length} entries, degrees.pp is ${pp}`;
   if (predicted.peakBytes.length !== pp)
     return `predicted.peakBytes has ${predicted.peakBytes.length} entries, degrees.pp is ${pp}`;
-  let last = 0;
-  for (const [name, { stage }] of Object.entries(operators)) {
-    if (stage >= stages.length) return `operators.${name}.stage is ${stage}, stages has ${stages.length} (from 0)`;
-    last = Math.max(last, stage);
+  for (const [name, { stage, chunk = 0 }] of Object.entries(operators)) {
+    if (stage >= pp) return `operators.${name}.stage is ${stage}, stages has ${pp} (from 0)`;
+    if (chunk >= virtualStages)
+      return `operators.${name}.chunk is ${chunk}, stages have ${virtualStages} chunks (from 0)`;
   }
-  return step || last === stages.length - 1
-    ? null
-    : `stages has ${stages.length} entries, the last stage of operators is ${last}`;
+  for (const [index, { instances, stages: placed, chunks }] of layerClasses.entries()) {
+    const here = `layerClasses.${index}`;
+    for (const [key, list, count, asked] of [
+      ['stages', placed, pp, pp > 1],
+      ['chunks', chunks, virtualStages, virtualStages > 1],
+    ] as const) {
+      if ((list !== undefined) !== asked)
+        return `${here}.${key} is ${asked ? 'missing' : 'there'}, degrees.pp is ${pp}`;
+      if (list === undefined) continue;
+      if (list.length !== instances.length)
+        return `${here}.${key} has ${list.length} entries, ${here}.instances has ${instances.length}`;
+      const other = list.findIndex((value) => value >= count);
+      if (other >= 0) return `${here}.${key}.${other} is ${list[other]}, there are ${count} (from 0)`;
+    }
+  }
+  return null;
 }
 
 function scheduleProblem({ schedule, degrees, step, training, model }: Plan): string | null {
@@ -105,23 +118,15 @@ function decisionsProblem({ pins, step, degrees, schedule }: Plan): string | nul
   return null;
 }
 
-function layersProblem({ layers, stages, operators }: Plan): string | null {
+function layersProblem({ layerClasses: layers, stages, operators }: Plan): string | null {
   const seen = new Map<string, string>();
   for (const [index, { name, instances }] of layers.entries()) {
-    if (instances[0] !== name) return `layers.${index}.name is ${name}, its first instance is ${instances[0]}`;
+    if (instances[0] !== name) return `layerClasses.${index}.name is ${name}, its first instance is ${instances[0]}`;
     for (const [place, instance] of instances.entries()) {
-      const here = `layers.${index}.instances.${place}`;
+      const here = `layerClasses.${index}.instances.${place}`;
       const before = seen.get(instance);
       if (before) return `${before} and ${here} are both ${instance}`;
       seen.set(instance, here);
-    }
-  }
-  const held = new Map<string, number>();
-  for (const [stage, { layers: own = [] }] of stages.entries()) {
-    for (const layer of own) {
-      const before = held.get(layer);
-      if (before !== undefined) return `stages.${before}.layers and stages.${stage}.layers both have ${layer}`;
-      held.set(layer, stage);
     }
   }
   if (layers.some((layer) => layer.operators === undefined)) return null;
@@ -147,10 +152,10 @@ function operatorsProblem({ operators }: Plan, mesh: Mesh): string | null {
   return null;
 }
 
-function axesOf({ strategy, carried }: PlanOperator): readonly (readonly [place: string, axis: string])[] {
+function axesOf({ strategy, partial }: PlanOperator): readonly (readonly [place: string, axis: string])[] {
   return [
     ...Object.entries(strategy).flatMap(([factor, axes]) => axes.map((axis) => [`strategy.${factor}`, axis] as const)),
-    ...(carried?.axes ?? []).map((axis) => ['carried.axes', axis] as const),
+    ...(partial?.axes ?? []).map((axis) => ['partial.axes', axis] as const),
   ];
 }
 

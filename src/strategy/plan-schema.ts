@@ -1,8 +1,9 @@
 /**
- * @file The JSON schema of plan.json, version 1 (docs/plan-format.md). Nothing that it does not name is accepted: a
+ * @file The JSON schema of plan.json, version 2 (docs/plan-format.md). Nothing that it does not name is accepted: a
  * misspelt key is an error, not a default.
  */
 
+import { SCHEDULE_KINDS } from '../schedule/schedule.js';
 import { AXIS_ORDER, MOST_DEVICES, MOST_STAGES } from '../sharding-propagation/mesh.js';
 
 const text = { type: 'string' } as const;
@@ -27,27 +28,28 @@ function listOf(items: object): object {
   return { type: 'array', items };
 }
 
-const owed = {
+const reduction = {
   oneOf: [record({ kind: { enum: ['none', 'all-reduce'] } }), record({ kind: { const: 'scatter' }, factor: text })],
 };
 
 const operator = record(
   {
     stage: count,
+    chunk: positive,
     strategy: mapOf(texts),
     pieces: mapOf(listOf(positive)),
-    carried: record({ set: count, axes: texts }),
-    owed,
+    partial: record({ set: count, axes: texts }),
+    reduction,
     recompute: { type: 'boolean' },
     place: { enum: ['device', 'host'] },
   },
-  ['pieces', 'carried', 'owed', 'place'],
+  ['chunk', 'pieces', 'partial', 'reduction', 'place'],
 );
 
 export const PLAN_SCHEMA = record(
   {
     format: { const: 'autopar-plan' },
-    version: { const: 1 },
+    version: { const: 2 },
     model: record({
       name: text,
       fingerprint: { type: 'string', pattern: '^[0-9a-f]{64}$' },
@@ -59,11 +61,22 @@ export const PLAN_SCHEMA = record(
     mesh: { ...listOf(record({ axis: { enum: AXIS_ORDER }, size: degree })), maxItems: AXIS_ORDER.length },
     degrees: record({ dp: degree, tp: degree, pp: degree, sp: degree, ep: degree }),
     stages: {
-      ...listOf(record({ operators: count, devices: degree, layers: texts }, ['layers'])),
+      ...listOf(record({ operators: count, devices: degree })),
       minItems: 1,
       maxItems: MOST_STAGES,
     },
-    layers: listOf(record({ name: text, instances: { ...texts, minItems: 1 }, operators: count }, ['operators'])),
+    layerClasses: listOf(
+      record(
+        {
+          name: text,
+          instances: { ...texts, minItems: 1 },
+          operators: count,
+          stages: listOf(count),
+          chunks: listOf(count),
+        },
+        ['operators', 'stages', 'chunks'],
+      ),
+    ),
     operators: mapOf(operator),
     tensors: mapOf(text),
     redistributions: mapOf(listOf(record({ readers: texts, layout: text, steps: texts }))),
@@ -92,7 +105,7 @@ export const PLAN_SCHEMA = record(
     },
     schedule: record(
       {
-        kind: { enum: ['single', 'naive', 'f-then-b', '1f1b', 'interleaved-1f1b', 'zero-bubble'] },
+        kind: { enum: ['single', ...SCHEDULE_KINDS] },
         microBatches: positive,
         microBatch: positive,
         batch: positive,

@@ -1,9 +1,10 @@
 /**
  * @file plan.json, the strategy checkpoint: all that codegen would otherwise have to decide.
  */
+import type { ScheduleKind } from '../schedule/schedule.js';
 import type { Owed } from '../sharding-propagation/strategy.js';
 
-export const PLAN_VERSION = 1;
+export const PLAN_VERSION = 2;
 
 export interface Plan {
   readonly format: 'autopar-plan';
@@ -20,6 +21,7 @@ export interface Plan {
   /** Graph passes with their options, in order. */
   readonly passes: readonly PlanPass[];
   readonly cluster: PlanCluster;
+  /** Outermost first. Strategies and layouts are over the axes of a stage: all but pp. */
   readonly mesh: readonly { readonly axis: string; readonly size: number }[];
   readonly degrees: {
     readonly dp: number;
@@ -33,7 +35,7 @@ export interface Plan {
    * Classes of repeated layers whose operators share their strategies. `operators` holds entries for the first layer
    * of a class only; the k-th operator of another layer takes the k-th entry.
    */
-  readonly layers: readonly PlanLayers[];
+  readonly layerClasses: readonly PlanLayerClass[];
   readonly operators: Readonly<Record<string, PlanOperator>>;
   /**
    * Tensors whose layout is not the one that replication gives, in layout text; for operators of layer classes,
@@ -63,12 +65,15 @@ export interface Plan {
   readonly allToAll?: false;
 }
 
-export interface PlanLayers {
+export interface PlanLayerClass {
   /** The first layer. */
   readonly name: string;
   readonly instances: readonly string[];
   /** Operators of one layer; left out by earlier versions. */
   readonly operators?: number;
+  /** Of each instance; left out where there is one stage, and chunks where each stage has one. */
+  readonly stages?: readonly number[];
+  readonly chunks?: readonly number[];
 }
 
 export interface PlanTraining {
@@ -90,7 +95,7 @@ export interface PlanTraining {
 
 export interface PlanSchedule {
   /** `single`: one stage. */
-  readonly kind: 'single' | 'naive' | 'f-then-b' | '1f1b' | 'interleaved-1f1b' | 'zero-bubble';
+  readonly kind: 'single' | ScheduleKind;
   readonly microBatches: number;
   /** Samples of a rank of dp. */
   readonly microBatch?: number;
@@ -139,17 +144,20 @@ export interface PlanStage {
   /** Number of operators of the stage. */
   readonly operators: number;
   readonly devices: number;
-  /** The repeated layers of the stage, in order; left out where there is one stage. */
-  readonly layers?: readonly string[];
 }
 
 export interface PlanOperator {
+  /** Of a layer that repeats: where its first instance is. */
   readonly stage: number;
+  /** Chunk of the stage; the first where it is left out. */
+  readonly chunk?: number;
   readonly strategy: Readonly<Record<string, readonly string[]>>;
   /** Factors seen as several, `n` as `n.0`, `n.1`, …: their sizes, major to minor. */
   readonly pieces?: Readonly<Record<string, readonly number[]>>;
-  readonly carried?: { readonly set: number; readonly axes: readonly string[] };
-  readonly owed?: Owed;
+  /** Axes over which partial sums pass through, by the set of operands that they come with. */
+  readonly partial?: { readonly set: number; readonly axes: readonly string[] };
+  /** What becomes of the partial sums that it makes; they are left to its readers where it is left out. */
+  readonly reduction?: Owed;
   readonly recompute: boolean;
   /** Where its weights and state are kept when they are not in use; the device unless it says so. */
   readonly place?: 'device' | 'host';

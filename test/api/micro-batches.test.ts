@@ -24,6 +24,7 @@ import type { Graph } from '../../src/ir/graph.js';
 import { writeOnnx } from '../../src/ir/onnx/writer.js';
 import { numbersOf } from '../../src/ir/ops/constants.js';
 import { liveness } from '../../src/partition/liveness.js';
+import { onlyStage } from '../../src/partition/lower-stages.js';
 import { runProgram } from '../../src/runtime/run-program.js';
 import { gptSizes } from '../cost-model/step/sizes.js';
 import { EVERYTHING } from '../selection.js';
@@ -61,7 +62,7 @@ async function train(
   return {
     losses: history['loss'] ?? [],
     state: collect.map((name) => numbersOf(tensors[name] as never)),
-    peakBytes: liveness(lowerPlan(plan, planned.graph)).peakBytes,
+    peakBytes: liveness(onlyStage(lowerPlan(plan, planned.graph).lowered)).peakBytes,
   };
 }
 

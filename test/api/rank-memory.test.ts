@@ -7,6 +7,7 @@ import { importModel } from '../../src/api/import.js';
 import { peakMemory } from '../../src/api/peak-memory.js';
 import { plan } from '../../src/api/plan.js';
 import { withTraining } from '../../src/api/training.js';
+import { onlyStage } from '../../src/partition/lower-stages.js';
 import { tensorKinds } from '../../src/partition/tensor-kinds.js';
 import { CHOICES, predictedAndCounted, TOLERANCE } from './rank-memory.js';
 
@@ -28,7 +29,7 @@ test('what is held at the peak has a name and a kind, and adds up', async (t) =>
   });
   for (const cluster of ['1x2:h100-sxm-80', undefined]) {
     const {
-      sharded,
+      found: { lowered },
       cluster: on,
       plan: made,
     } = await plan(trained, {
@@ -36,8 +37,8 @@ test('what is held at the peak has a name and a kind, and adds up', async (t) =>
       devices: 2,
       degrees: { dp: 2, tp: 1 },
     });
-    const [stage] = peakMemory(trained.graph, sharded, on);
-    const [short] = peakMemory(trained.graph, sharded, on, 3);
+    const [stage] = peakMemory(lowered, on);
+    const [short] = peakMemory(lowered, on, 3);
     if (!stage || !short) throw new Error('no stage');
     t.is(stage.peakBytes, made.predicted.peakBytes[0] ?? Number.NaN);
     const sum = (list: readonly { readonly bytes: number }[]) => list.reduce((total, { bytes }) => total + bytes, 0);
@@ -57,7 +58,8 @@ test('what is held at the peak has a name and a kind, and adds up', async (t) =>
 test('gradients, activations and temporaries are told apart', async (t) => {
   const imported = await importModel(join('models', 'mlp.onnx'), {});
   const trained = withTraining(imported, { loss: { kind: 'mse' }, optimizer: { kind: 'sgd', learningRate: 1e-3 } });
-  const { sharded } = await plan(trained, { devices: 1, degrees: { dp: 1, tp: 1 } });
+  const { found } = await plan(trained, { devices: 1, degrees: { dp: 1, tp: 1 } });
+  const sharded = onlyStage(found.lowered);
   const kinds = tensorKinds(sharded);
   // What gradients of products and of Relu read is kept; the sum before the bias is not.
   t.is(kinds.get('/fc0/Relu_output'), 'activation');

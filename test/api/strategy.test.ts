@@ -343,7 +343,7 @@ test('a checkpoint for another model, version or device count is refused', async
   const bytes = await readFile(at('gpt.onnx'));
   await writeFile(at('cut.onnx'), bytes.subarray(0, bytes.length - 100));
   t.is((await refused(t, showStrategy(at('cut.onnx')))).code, 'truncated-model');
-  const newer = Buffer.from(bytes.toString('latin1').replace('"version": 1\n', '"version": 9\n'), 'latin1');
+  const newer = Buffer.from(bytes.toString('latin1').replace('"version": 2\n', '"version": 9\n'), 'latin1');
   await writeFile(at('newer.onnx'), newer);
   t.is((await refused(t, showStrategy(at('newer.onnx')))).code, 'plan-newer');
   t.is((await refused(t, showStrategy(at('absent.ckpt')))).code, 'file-missing');

@@ -38,7 +38,7 @@ test('diff names what changed and what it costs, and its exit code can tell', as
 test('every form is written, shown and read', async (t) => {
   t.is((await run('strategy export dp --mindspore a.ckpt --onnx a.onnx --pins a.yaml')).code, 0);
   for (const [file, words] of [
-    ['dp', 'plan of mlp, version 1'],
+    ['dp', 'plan of mlp, version 2'],
     ['a.ckpt', 'MindSpore strategy checkpoint: 8 operators, 6 parameters, 1 stage'],
     ['a.onnx', 'plan of mlp, in an annotated model'],
   ]) {

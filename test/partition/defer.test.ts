@@ -13,6 +13,7 @@ import { withTraining } from '../../src/api/training.js';
 import type { Phase } from '../../src/ir/graph.js';
 import { writeOnnx } from '../../src/ir/onnx/writer.js';
 import { deferrals } from '../../src/partition/defer.js';
+import { onlyStage } from '../../src/partition/lower-stages.js';
 import { orderPhase, phasesOf } from '../../src/partition/order.js';
 import { localBytes } from '../../src/partition/partition.js';
 import { rankMemory } from '../../src/partition/rank-memory.js';
@@ -32,7 +33,7 @@ async function trained(t: ExecutionContext, text: string, degrees: { dp: number;
     loss: { kind: 'cross_entropy' },
     optimizer: { kind: 'sgd', learningRate: 0.1 },
   });
-  return (await plan(model, { devices: 2, degrees })).sharded;
+  return onlyStage((await plan(model, { devices: 2, degrees })).found.lowered);
 }
 
 for (const [family, degrees] of [

@@ -10,6 +10,7 @@ import { programOf } from '../../src/codegen/program-of.js';
 import { needed } from '../../src/ir/needed.js';
 import type { NodeProto, TensorProto, ValueInfoProto } from '../../src/ir/onnx/schema.js';
 import { checkSharded } from '../../src/partition/check.js';
+import { onlyStage } from '../../src/partition/lower-stages.js';
 import { readsOf, resultsOf } from '../../src/partition/sharded-graph.js';
 import { checkProgram } from '../../src/program/check-program.js';
 import { model, node, ramp, saved, value } from '../ir/model-maker.js';
@@ -75,7 +76,8 @@ for (const [name, { nodes, weights, inputs, outputs }] of Object.entries(CASES))
     const trained = withTraining(forward, { loss: { kind: 'mse' }, optimizer: { kind: 'sgd', learningRate: 0.1 } });
     for (const imported of [forward, trained])
       for (const axes of ['roles', 'free'] as const) {
-        const { sharded } = await plan(imported, { devices: 2, degrees: { dp: 1, tp: 2 }, axes });
+        const { found } = await plan(imported, { devices: 2, degrees: { dp: 1, tp: 2 }, axes });
+        const sharded = onlyStage(found.lowered);
         t.deepEqual(checkSharded(sharded), []);
         const ends = sharded.outputs.map(({ tensor }) => tensor);
         t.is(needed(sharded.nodes, ends, readsOf, resultsOf).length, sharded.nodes.length);
@@ -88,7 +90,8 @@ for (const [name, { nodes, weights, inputs, outputs }] of Object.entries(CASES))
 test('a node of which nothing is read is a finding', async (t) => {
   const { nodes, weights, inputs, outputs } = NORMALISED;
   const file = await saved(model({ node: nodes, initializer: weights, input: inputs, output: outputs }));
-  const { sharded } = await plan(await importModel(file, {}), { devices: 2, degrees: { dp: 1, tp: 2 } });
+  const { found } = await plan(await importModel(file, {}), { devices: 2, degrees: { dp: 1, tp: 2 } });
+  const sharded = onlyStage(found.lowered);
   const [first] = sharded.nodes;
   if (first?.kind !== 'compute') throw new Error('no operator');
   const outputsOfCopy = first.outputs.map((output) => (output === null ? null : `${output}/copy`));
@@ -107,7 +110,8 @@ test('a segment without outputs is refused', async (t) => {
   const { nodes, weights, inputs, outputs } = SPLIT;
   const file = await saved(model({ node: nodes, initializer: weights, input: inputs, output: outputs }));
   const imported = await importModel(file, {});
-  const { sharded } = await plan(imported, { devices: 1 });
+  const { found } = await plan(imported, { devices: 1 });
+  const sharded = onlyStage(found.lowered);
   const { program } = programOf([{ graph: imported.graph, sharded }], { name: 'split', fingerprint: 'f' });
   const [stage] = program.stages;
   if (!stage) throw new Error('no stage');

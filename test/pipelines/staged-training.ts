@@ -93,8 +93,8 @@ async function lower(graph: Graph, pipeline?: Pipeline): Promise<readonly Lowere
   const cluster = parseCluster(undefined, dp * tp);
   const placeOf = evenly(graph, stages, chunks);
   const apart = pipeline ? accumulatedApart(graph, placeOf) : graph;
-  const { assignment, sharded } = await plan(apart, cluster, { degrees: { dp, tp } });
-  if (!pipeline) return [{ graph, sharded }];
+  const { assignment, lowered: whole } = await plan(apart, cluster, { degrees: { dp, tp } });
+  if (!pipeline) return whole;
   const price = stepPrice(cluster, assignment.mesh);
   const bound = redistributionBound(cluster, assignment.mesh, price);
   const redistributor = makeRedistributor(assignment.mesh, price, bound, { allToAll: true });

@@ -5,6 +5,7 @@ import test from 'ava';
 import { parseCluster } from '../../src/cost-model/cluster.js';
 import { AutoparError } from '../../src/ir/error.js';
 import { ruleOf, viewOf } from '../../src/ir/view.js';
+import { onlyStage } from '../../src/partition/lower-stages.js';
 import { candidatesOf } from '../../src/search/candidates.js';
 import { operatorQuestions } from '../../src/search/operator-questions.js';
 import { plan } from '../../src/search/plan.js';
@@ -72,7 +73,7 @@ test('a pinned tensor is made, fed or kept in its layout', async (t) => {
   });
   const { mesh } = found.assignment;
   const held = (name: string): Layout => {
-    const tensor = found.sharded.tensors.get(name);
+    const tensor = onlyStage(found.lowered).tensors.get(name);
     if (!tensor) throw new Error(`no tensor ${name}`);
     return tensor.layout;
   };

@@ -9,6 +9,7 @@ import { stepPrice } from '../../src/cost-model/price.js';
 import { AutoparError } from '../../src/ir/error.js';
 import type { Graph } from '../../src/ir/graph.js';
 import { checkSharded } from '../../src/partition/check.js';
+import { onlyStage } from '../../src/partition/lower-stages.js';
 import { partition } from '../../src/partition/partition.js';
 import { eliminate } from '../../src/search/elimination.js';
 import { meshProblem } from '../../src/search/mesh-problem.js';
@@ -117,7 +118,7 @@ test('a fused projection of query, key and value is cut inside each of the three
   t.deepEqual(strategyOf('attn/c_proj/MatMul')?.axes, { k: tp });
   t.deepEqual(strategyOf('mlp/c_fc/MatMul')?.axes, { n: tp });
   t.deepEqual(strategyOf('mlp/c_proj/MatMul')?.axes, { k: tp });
-  const inSecondLayer = found.sharded.nodes.flatMap((node) =>
+  const inSecondLayer = onlyStage(found.lowered).nodes.flatMap((node) =>
     node.kind === 'communicate' && node.origin.startsWith('/h.1/') ? [node.collective.kind] : [],
   );
   t.deepEqual(inSecondLayer, ['all-gather', 'reduce-scatter', 'all-gather', 'reduce-scatter']);

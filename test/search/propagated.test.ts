@@ -16,6 +16,7 @@ import { priceGraph } from '../../src/cost-model/predict.js';
 import type { Graph, Node } from '../../src/ir/graph.js';
 import { writeOnnx } from '../../src/ir/onnx/writer.js';
 import { checkSharded } from '../../src/partition/check.js';
+import { onlyStage } from '../../src/partition/lower-stages.js';
 import { propagatedAssignment } from '../../src/search/by-propagation.js';
 import { type PlanOptions, plan } from '../../src/search/plan.js';
 import { planByPropagation } from '../../src/search/propagated.js';
@@ -62,9 +63,9 @@ const CASES: readonly { readonly name: string; readonly graph: Graph; readonly o
 for (const { name, graph, options } of CASES) {
   test(`sound, and searched plans with the same pins cost no more: ${name}`, async (t) => {
     const found = await planByPropagation(graph, CLUSTER, options);
-    t.deepEqual(checkSharded(found.sharded), []);
+    t.deepEqual(checkSharded(onlyStage(found.lowered)), []);
     t.is(found.mode, 'sharding_propagation');
-    t.is(priceGraph(found.sharded, CLUSTER), found.costNanoseconds);
+    t.is(priceGraph(onlyStage(found.lowered), CLUSTER), found.costNanoseconds);
     t.is(found.boundNanoseconds, 0, 'nothing is known of cheaper plans');
     t.truthy(found.propagation);
     const searched = await plan(graph, CLUSTER, options);
@@ -95,7 +96,7 @@ test('a pinned input is fed as it is pinned, whatever its readers take', async (
   ];
   const found = await planByPropagation(graph, CLUSTER, { degrees: { dp: 1, tp: 4 }, operatorPins });
   t.deepEqual(found.assignment.inputs.get('x'), parseLayout('[-, tp]', [8, 64], found.assignment.mesh));
-  t.deepEqual(checkSharded(found.sharded), []);
+  t.deepEqual(checkSharded(onlyStage(found.lowered)), []);
 });
 
 test('heavy operators that no pin reaches are named, where a degree is pinned', async (t) => {
@@ -125,7 +126,7 @@ async function runs(t: ExecutionContext, graph: Graph, pins: (nodes: readonly No
     cluster,
     found,
     plan: planOf(found, imported, cluster),
-    sharded: found.sharded,
+    pipeline: null,
     notes: [],
   };
   const directory = join(folder, 'model.autopar');

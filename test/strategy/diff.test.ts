@@ -71,7 +71,7 @@ test('one changed strategy is one line', async (t) => {
 
 test('layers grouped otherwise need the model', async (t) => {
   const { plan } = await planFor(GRAPH, { dp: 1, tp: 2 });
-  const error = t.throws(() => diffPlans(plan, { ...plan, layers: [] }), { instanceOf: AutoparError });
+  const error = t.throws(() => diffPlans(plan, { ...plan, layerClasses: [] }), { instanceOf: AutoparError });
   t.is(error?.code, 'model-needed');
 });
 

@@ -82,9 +82,9 @@ export function singleEdits(plan: Plan): readonly Edit[] {
     edit(`tensors.${name} on an axis that is not there`, (copy) => {
       copy.tensors[name] = layout.replace(/dp|tp/, 'up');
     });
-  for (const [index, { instances }] of plan.layers.entries())
-    edit(`layers.${index}: one more`, (copy) => {
-      copy.layers[index] = { ...plan.layers[index], instances: [...instances, 'another'] };
+  for (const [index, { instances }] of plan.layerClasses.entries())
+    edit(`layerClasses.${index}: one more`, (copy) => {
+      copy.layerClasses[index] = { ...plan.layerClasses[index], instances: [...instances, 'another'] };
     });
   return edits;
 }
@@ -96,7 +96,7 @@ interface Editable {
   readonly cluster: Numbers;
   readonly mesh: unknown[];
   readonly stages: unknown[];
-  readonly layers: unknown[];
+  readonly layerClasses: unknown[];
   readonly predicted: { readonly peakBytes: number[] };
   readonly schedule: Record<string, unknown>;
   readonly operators: Record<string, unknown>;

@@ -59,7 +59,7 @@ for (const [name, graph] of [
 test('repeated layers are spelt out once', async (t) => {
   const graph = llamaGraph({ ...SMALL_LLAMA, layers: 6 });
   const { plan } = await planned(graph, '1x2:h100-sxm-80', { dp: 1, tp: 2 });
-  const [largest] = [...plan.layers].sort((a, b) => b.instances.length - a.instances.length);
+  const [largest] = [...plan.layerClasses].sort((a, b) => b.instances.length - a.instances.length);
   t.true((largest?.instances.length ?? 0) >= 4);
   t.true(Object.keys(plan.operators).length < graph.nodes.length / 1.8);
   t.falsy(plan.operators[`${largest?.instances[1]}.q`]);
@@ -89,7 +89,7 @@ test('a spoilt plan is refused with the place and the remedy', async (t) => {
     [refuse(''), 'plan-not-json', 'empty'],
     [refuse('{}'), 'plan-invalid', 'autopar-plan'],
     [refuse('[]'), 'plan-invalid', 'not a plan'],
-    [edit((value) => Object.assign(value, { version: 2 })), 'plan-newer', 'version 2'],
+    [edit((value) => Object.assign(value, { version: 3 })), 'plan-newer', 'version 3'],
     [edit((value) => Object.assign(value, { degrees: { dp: 1 } })), 'plan-invalid', 'degrees must have'],
     [edit((value) => Object.assign(value, { colour: 'red' })), 'plan-invalid', 'colour'],
     [edit((value) => Object.assign(value, { operators: { a: { stage: 'x' } } })), 'plan-invalid', 'operators.a'],

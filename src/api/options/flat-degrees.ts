@@ -27,7 +27,7 @@ export function nested<Options extends FlatDegrees & { readonly devices?: number
   ep,
   degrees,
   ...options
-}: Options): Omit<Options, keyof FlatDegrees> & { readonly degrees: Pick<Degrees, 'dp' | 'tp'> } {
+}: Options): Omit<Options, keyof FlatDegrees> & { readonly degrees: Pick<Degrees, 'dp' | 'tp' | 'pp'> } {
   const flat = Object.fromEntries(Object.entries({ dp, tp, pp, sp, ep }).filter(([, degree]) => degree !== undefined));
   const twice = Object.keys(flat).find((axis) => degrees?.[axis as keyof Degrees] !== undefined);
   if (twice !== undefined)
@@ -36,13 +36,13 @@ export function nested<Options extends FlatDegrees & { readonly devices?: number
       'usage',
       `--${twice} and degrees.${twice} are the same option`,
       {},
-      'give --dp and --tp alone',
+      'give --dp, --tp and --pp alone',
     );
   const all: DegreeOptions = { ...degrees, ...flat };
-  refuseAxes(all, ['pp', 'sp', 'ep']);
-  checkDegrees({ ...all, ...(options.devices === undefined ? {} : { devices: options.devices }) }, ['dp', 'tp']);
-  return {
-    ...options,
-    degrees: { ...(all.dp === undefined ? {} : { dp: all.dp }), ...(all.tp === undefined ? {} : { tp: all.tp }) },
-  };
+  refuseAxes(all, ['sp', 'ep']);
+  // Stages may be pinned elsewhere, so that dp and tp alone need not make up the devices.
+  const axes = ['pp', 'dp', 'tp'] as const;
+  checkDegrees({ ...all, ...(options.devices === undefined ? {} : { devices: options.devices }) }, axes);
+  const given = axes.flatMap((axis) => (all[axis] === undefined ? [] : [[axis, all[axis]] as const]));
+  return { ...options, degrees: Object.fromEntries(given) };
 }

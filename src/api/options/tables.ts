@@ -2,6 +2,7 @@
  * @file The options of every public verb and the form of their values. They are the command's, in camelCase.
  */
 
+import { SCHEDULE_KINDS } from '../../schedule/schedule.js';
 import type { CompileStepOptions } from '../compile-step.js';
 import type { EmitOptions } from '../emit.js';
 import type { ImportOptions } from '../import.js';
@@ -91,6 +92,9 @@ const planning = {
   clusterHints: object,
   ...degrees,
   degrees: options<typeof degrees>(degrees),
+  schedule: oneOf(...SCHEDULE_KINDS),
+  virtualStages: whole(1),
+  stages: text,
   mode: oneOf('auto', 'semi-auto', 'data', 'hybrid'),
   annotations: object,
   config: object,
@@ -123,7 +127,7 @@ const simulating = {
   tpSequence: oneOf('on', 'off', 'auto'),
   zero: oneOf(0, 1, 2, 3),
   recompute: oneOf('none', 'selective', 'operators', 'full'),
-  schedule: oneOf('naive', 'f-then-b', '1f1b', 'interleaved-1f1b', 'zero-bubble'),
+  schedule: oneOf(...SCHEDULE_KINDS),
   virtualStages: whole(1),
   offload: oneOf('none', 'optimizer', 'activations', 'all'),
   precision: oneOf('fp32', 'bf16', 'fp16', 'fp8', 'fp4'),

@@ -10,7 +10,7 @@ import type { NodePlacement, ShardedDimension, ShardingSpec } from '../../ir/onn
 import type { OnnxModel } from '../../ir/onnx/model.js';
 import { graphDemand, inFile } from '../file-form.js';
 import { deviceCount, indexOn, type Mesh, type SubAxis, subAxes } from '../mesh.js';
-import type { LayoutDemand, OperatorPin, Pin, PinSource } from '../pin.js';
+import type { LayoutDemand, OperatorPin, Pin, PinSource, StagePin } from '../pin.js';
 import { type AxesOfPieces, demandOfAxes } from './layout-demand.js';
 import { doesNotFit, meshText } from './pin-error.js';
 import { settled } from './settle.js';
@@ -43,15 +43,10 @@ export function pinsOfModel(
       ],
     };
   }
-  const makers = new Map(graph.nodes.flatMap((node) => node.outputs.map((output) => [output, node] as const)));
-  const byName = new Map(graph.nodes.map((node) => [node.name, node]));
-  const found = placements
-    .filter(({ configuration }) => configuration === chosen.name)
-    .map((placement) => {
-      const maker = placement.outputs.map((output) => makers.get(output)).find((node) => node !== undefined);
-      const named = byName.get(placement.node);
-      return { placement, node: maker ?? (named?.op === placement.op ? named : undefined) };
-    });
+  const found = placedNodes(
+    placements.filter(({ configuration }) => configuration === chosen.name),
+    graph,
+  );
   const lost = found.filter(({ node }) => node === undefined).length;
   const pins = found.flatMap(({ placement, node }) =>
     node ? pinsOfPlacement(placement, node, file, graph, mesh) : [],
@@ -65,14 +60,39 @@ export function pinsOfModel(
   };
 }
 
+/** The stages of the configuration that is for so many devices; none where there is none. */
+export function stagePinsOfModel(
+  { file, multiDevice }: Pick<OnnxModel, 'file' | 'multiDevice'>,
+  graph: Graph,
+  devices: number,
+): readonly StagePin[] {
+  const chosen = multiDevice?.configurations.find((configuration) => configuration.devices === devices);
+  const own = (multiDevice?.placements ?? []).filter(({ configuration }) => configuration === chosen?.name);
+  return placedNodes(own, graph).flatMap(({ placement: { stage }, node }) =>
+    node && stage !== null ? [{ kind: 'stage', node: node.name, stage, source: sourceOf(node, file) } as const] : [],
+  );
+}
+
+/** Placements with the nodes that they are of; a node that import has folded or joined has none. */
+function placedNodes(
+  placements: readonly NodePlacement[],
+  graph: Graph,
+): readonly { readonly placement: NodePlacement; readonly node: Node | undefined }[] {
+  const makers = new Map(graph.nodes.flatMap((node) => node.outputs.map((output) => [output, node] as const)));
+  const byName = new Map(graph.nodes.map((node) => [node.name, node]));
+  return placements.map((placement) => {
+    const maker = placement.outputs.map((output) => makers.get(output)).find((node) => node !== undefined);
+    const named = byName.get(placement.node);
+    return { placement, node: maker ?? (named?.op === placement.op ? named : undefined) };
+  });
+}
+
+function sourceOf({ name }: Node, file: string): PinSource {
+  return { file, line: null, text: `device_configurations of ${name}`, priority: 0, why: null };
+}
+
 function pinsOfPlacement(placement: NodePlacement, node: Node, file: string, graph: Graph, mesh: Mesh): readonly Pin[] {
-  const source: PinSource = {
-    file,
-    line: null,
-    text: `device_configurations of ${node.name}`,
-    priority: 0,
-    why: null,
-  };
+  const source = sourceOf(node, file);
   const specs = new Map(placement.tensors.map((spec) => [spec.tensor, spec]));
   const side = (names: readonly (string | null)[]) =>
     names.map((name): LayoutDemand | null => {

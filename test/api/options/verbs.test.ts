@@ -86,7 +86,7 @@ test('misplaced options are refused as on the command line, in words of JavaScri
   t.regex(await says(compile({ model, seed: 1 })), /add initRandom: true or verify/);
   t.regex(await says(compile({ model, solver: 'glpk', complete: 'propagate' })), /complete: 'propagate' has none/);
   t.regex(await says(compile({ model, microBatch: 2 })), /add training/);
-  t.regex(await says(compile({ model, pp: 2 }), 'not-there-yet'), /add planOnly, cluster: 'NxM:ID'/);
+  t.regex(await says(compile({ model, sp: 2 }), 'not-there-yet'), /add planOnly, cluster: 'NxM:ID'/);
   t.regex(
     await says(compile({ model, dp: 2, tp: 2, devices: 8 }), 'degrees-do-not-match-devices'),
     /leave out devices/,

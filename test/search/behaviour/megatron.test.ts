@@ -3,6 +3,7 @@
  * parallelism (Korthikanti et al. 2022), its vocabulary over ranks, with no annotation.
  */
 import test from 'ava';
+import { onlyStage } from '../../../src/partition/lower-stages.js';
 import { cutAlong, trainedPlan } from './trained-plan.js';
 
 const ASKED = { cluster: '1x4:a100-sxm-80', batch: 4, dp: 1, tp: 4, axes: 'roles' } as const;
@@ -25,7 +26,7 @@ test('GPT with a fused projection: columns inside each of query, key and value, 
   t.is(along('/head/MatMul'), 'n');
   // Each layer gathers and scatters twice forward and twice backward; beside that only norms' gradients are reduced.
   const of = (pattern: RegExp) =>
-    found.sharded.nodes.flatMap((node) =>
+    onlyStage(found.lowered).nodes.flatMap((node) =>
       node.kind === 'communicate' && pattern.test(node.origin) ? [node.collective.kind] : [],
     );
   const twice = ['all-gather', 'reduce-scatter', 'all-gather', 'reduce-scatter'];

@@ -4,13 +4,15 @@
  */
 import test from 'ava';
 import { elementCount } from '../../../src/ir/graph.js';
+import { onlyStage } from '../../../src/partition/lower-stages.js';
 import type { PlanResult } from '../../../src/search/plan.js';
 import { trainedPlan } from './trained-plan.js';
 
 const ASKED = { cluster: '1x8:h100-sxm-80', batch: 64, dp: 8, tp: 1, axes: 'roles' } as const;
 
 /** Share of the moments' elements that each of the eight ranks has for itself. */
-function sharedOut({ sharded }: PlanResult): number {
+function sharedOut({ lowered }: PlanResult): number {
+  const sharded = onlyStage(lowered);
   const moments = sharded.state.filter(({ to }) => /\/(mean|square)$/.test(to));
   const held = moments.map(({ to }) => sharded.tensors.get(to));
   const sizeOf = (shape: readonly number[] = []) => elementCount(shape);
@@ -22,7 +24,9 @@ function sharedOut({ sharded }: PlanResult): number {
 test('moments of large weights are shared out, gradients scattered, and new weights gathered', async (t) => {
   const found = await trainedPlan('mlp:layers=2,hidden=8192', ASKED);
   t.true(sharedOut(found) > 0.999);
-  const kinds = found.sharded.nodes.flatMap((node) => (node.kind === 'communicate' ? [node.collective.kind] : []));
+  const kinds = onlyStage(found.lowered).nodes.flatMap((node) =>
+    node.kind === 'communicate' ? [node.collective.kind] : [],
+  );
   const count = (kind: string) => kinds.filter((item) => item === kind).length;
   // Two matrices; what is small (biases, the loss) is reduced whole.
   t.is(count('reduce-scatter'), 2);

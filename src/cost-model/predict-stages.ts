@@ -1,0 +1,160 @@
+/**
+ * @file What a lowered pipeline costs: each list of a stage priced node by node, the schedule simulated over them, and what
+ * happens once a step around it. Memory is that of one micro-batch and of what the others in flight keep.
+ */
+import type { LoweredStage } from '../partition/lower-stages.js';
+import { listName, type PhaseList, phasesOf, UPDATE } from '../partition/order.js';
+import { localBytes } from '../partition/partition.js';
+import { readsOf, resultsOf, type ShardedGraph, type StageTransfer } from '../partition/sharded-graph.js';
+import { inFlight } from '../schedule/check.js';
+import type { Phase, Schedule } from '../schedule/schedule.js';
+import { simulate } from '../schedule/simulate.js';
+import { AXIS_ORDER, deviceCount, makeMesh } from '../sharding-propagation/mesh.js';
+import type { Cluster } from './cluster.js';
+import { collectiveSeconds } from './collective-price.js';
+import { placeGroup } from './group-place.js';
+import { memoryOf, type Prediction, partName, precisionOf } from './predict.js';
+import { communicatedBytes, priceNode } from './price.js';
+import { runtimeSeconds } from './runtime-price.js';
+
+/** Parts of a step of a pipeline that no node has. */
+const IDLE = 'bubble';
+const SENT = 'send(pp)';
+
+/**
+ * Prices a pipeline. `parts` are those of the stage that is busy longest, and sum up to `stepSeconds` with what it waits (`bubble`)
+ * and sends once a step (`send(pp)`).
+ * @param wholeFlops work of the unsharded graph
+ */
+export function predictStages(
+  stages: readonly LoweredStage[],
+  schedule: Schedule,
+  cluster: Cluster,
+  wholeFlops: number,
+): Prediction {
+  const priced = stages.map(({ sharded }) => priceStage(sharded, cluster));
+  const [first] = stages;
+  const perStage = first ? deviceCount(first.sharded.mesh) : 1;
+  const seconds = (bytes: number) => sendSeconds(bytes, stages.length, perStage, cluster);
+  const { makespan } = simulate(schedule, {
+    compute: (stage, chunk, phase) => priced[stage]?.lists.get(listName(phase, chunk)) ?? 0,
+    transfer: (from, to, phase) => seconds(sentBytes(stages[from]?.sharded, to, phase) / schedule.virtualStages),
+  });
+  const once = Math.max(...priced.map(({ lists }) => lists.get(UPDATE) ?? 0));
+  const sentOnce = Math.max(...stages.map(({ sharded }) => seconds(onceBytes(sharded))));
+  const stepSeconds = makespan + once + sentOnce;
+  const busiest = priced.reduce((most, own) => (own.busySeconds > most.busySeconds ? own : most));
+  const idle = stepSeconds - sentOnce - busiest.busySeconds;
+  return {
+    stepSeconds,
+    precision: precisionOf(busiest.graph),
+    peakBytes: peaks(stages, schedule, cluster),
+    parts: Object.fromEntries(
+      [...busiest.parts, [IDLE, Math.max(0, idle)] as const, ...(sentOnce > 0 ? [[SENT, sentOnce] as const] : [])].sort(
+        ([a], [b]) => (a < b ? -1 : 1),
+      ),
+    ),
+    flopsPerRank: Math.max(...priced.map(({ flops }) => flops)),
+    flopsTotal: wholeFlops,
+    bytesCommunicated: Math.max(...priced.map(({ received }) => received)),
+  };
+}
+
+/** Seconds in which a rank's bytes reach the same rank of the next stage. */
+export function sendSeconds(bytes: number, stages: number, ranksPerStage: number, cluster: Cluster): number {
+  if (bytes === 0 || stages === 1) return 0;
+  const [outermost, inner] = AXIS_ORDER;
+  const mesh = makeMesh([
+    [outermost, stages],
+    [inner, ranksPerStage],
+  ]);
+  const axes = mesh.axes[0]?.subAxes.map(({ name }) => name) ?? [];
+  return collectiveSeconds('permute', bytes, placeGroup(mesh, axes, cluster), cluster);
+}
+
+interface PricedStage {
+  readonly graph: ShardedGraph;
+  /** Seconds of one run of each list. */
+  readonly lists: ReadonlyMap<string, number>;
+  /** Of a step. */
+  readonly busySeconds: number;
+  readonly parts: readonly (readonly [string, number])[];
+  readonly flops: number;
+  /** Bytes that one rank receives in a step. */
+  readonly received: number;
+}
+
+function priceStage(graph: ShardedGraph, cluster: Cluster): PricedStage {
+  const phases = phasesOf(graph);
+  const runs = ({ runs: times }: PhaseList) => (times === 'micro' ? (graph.microBatches?.count ?? 1) : 1);
+  const parts = new Map<string, number>();
+  const lists = new Map<string, number>();
+  let [flops, received] = [0, 0];
+  for (const list of phases) {
+    let seconds = 0;
+    for (const node of graph.nodes.filter(list.includes)) {
+      const own = priceNode(node, graph, cluster) / 1e9;
+      const part = partName(node, graph.mesh);
+      seconds += own;
+      parts.set(part, (parts.get(part) ?? 0) + runs(list) * own);
+      if (node.kind === 'compute') flops += runs(list) * node.flops;
+      received += runs(list) * communicatedBytes(node, graph);
+    }
+    lists.set(list.phase, seconds);
+  }
+  for (const { tensor, when } of graph.pipeline?.receives ?? [])
+    received += (when === 'micro' ? (graph.microBatches?.count ?? 1) : 1) * bytesOf(graph, tensor);
+  const around = cluster.local ? Object.entries(runtimeSeconds(graph, cluster.device)) : [];
+  const micro = phases.filter((list) => list.runs === 'micro');
+  const times = micro.reduce((sum, list) => sum + runs(list), 0);
+  for (const [part, seconds] of around) {
+    parts.set(part, seconds);
+    for (const { phase } of micro) lists.set(phase, (lists.get(phase) ?? 0) + seconds / times);
+  }
+  const busySeconds = phases.reduce((sum, list) => sum + runs(list) * (lists.get(list.phase) ?? 0), 0);
+  return { graph, lists, busySeconds, parts: [...parts], flops, received };
+}
+
+/** Bytes that one rank sends to another stage in one phase of a micro-batch. */
+function sentBytes(graph: ShardedGraph | undefined, to: number, phase: Phase): number {
+  if (!graph?.pipeline) return 0;
+  const isForward = phase === 'forward';
+  const made = new Set(graph.nodes.filter((node) => (node.phase === 'forward') === isForward).flatMap(resultsOf));
+  const sent = graph.pipeline.sends.filter(
+    ({ stage, when, tensor }) => stage === to && when === 'micro' && made.has(tensor),
+  );
+  return sent.reduce((sum, { tensor }) => sum + bytesOf(graph, tensor), 0);
+}
+
+/** Bytes that a stage sends and receives once a step. */
+function onceBytes(graph: ShardedGraph): number {
+  const { sends = [], receives = [] } = graph.pipeline ?? {};
+  const isOnce = ({ when }: StageTransfer) => when !== 'micro';
+  return [...sends, ...receives].filter(isOnce).reduce((sum, { tensor }) => sum + bytesOf(graph, tensor), 0);
+}
+
+/** Per stage: a micro-batch's own walk, and what the other ones in flight keep for their backward. */
+function peaks(stages: readonly LoweredStage[], schedule: Schedule, cluster: Cluster): readonly number[] {
+  const held = inFlight(schedule);
+  return stages.map(({ sharded }, stage) => {
+    const others = Math.max(0, (held[stage] ?? 1) / schedule.virtualStages - 1);
+    return Math.ceil(memoryOf(sharded, cluster).peakBytes + others * savedBytes(sharded));
+  });
+}
+
+/** What a micro-batch's forward keeps for its backward. */
+function savedBytes(graph: ShardedGraph): number {
+  const forward = graph.nodes.filter(({ phase }) => phase === 'forward');
+  const made = new Set([
+    ...forward.flatMap(resultsOf),
+    ...(graph.pipeline?.receives ?? []).map(({ tensor }) => tensor),
+  ]);
+  const later = graph.nodes.filter(({ phase }) => phase !== 'forward' && phase !== 'update');
+  const saved = new Set(later.flatMap(readsOf).filter((name) => made.has(name)));
+  return [...saved].reduce((sum, name) => sum + bytesOf(graph, name), 0);
+}
+
+function bytesOf(graph: ShardedGraph, name: string): number {
+  const tensor = graph.tensors.get(name);
+  return tensor ? localBytes(tensor) : 0;
+}

@@ -1,0 +1,53 @@
+/**
+ * @file Units of a model on the parts of a pipeline, each part a run of them: the slowest part as fast as it can be.
+ */
+
+/** What is to be cut. */
+export interface Balance {
+  /** Seconds of each unit. */
+  readonly seconds: readonly number[];
+  /** Seconds in which what units before a unit make for it and later ones arrives. */
+  readonly arrival: readonly number[];
+  readonly parts: number;
+  /** Whether a unit may be on a part. */
+  readonly mayBe: (unit: number, part: number) => boolean;
+}
+
+/**
+ * How many units each part has, none of them 0, by dynamic programming over (units, parts): the longest part is the shortest that
+ * is possible; null where no cut is allowed.
+ */
+export function balancedCut({ seconds, arrival, parts, mayBe }: Balance): readonly number[] | null {
+  const count = seconds.length;
+  const sums = [0];
+  for (const own of seconds) sums.push((sums.at(-1) as number) + own);
+  // By units in the parts so far: the longest of them, and where the last one begins.
+  let longest: readonly number[] = [0, ...Array<number>(count).fill(Number.POSITIVE_INFINITY)];
+  const begins: number[][] = [];
+  for (let part = 0; part < parts; part++) {
+    const next = Array<number>(count + 1).fill(Number.POSITIVE_INFINITY);
+    const begin = Array<number>(count + 1).fill(-1);
+    for (let end = part + 1; end <= count - (parts - 1 - part); end++) {
+      for (let first = end - 1; first >= part && mayBe(first, part); first--) {
+        const own = (sums[end] as number) - (sums[first] as number) + (first === 0 ? 0 : (arrival[first] ?? 0));
+        // Equal ones: what is left for later parts is least.
+        const most = Math.max(own, longest[first] as number);
+        if (most < (next[end] as number)) {
+          next[end] = most;
+          begin[end] = first;
+        }
+        if ((sums[end] as number) - (sums[first] as number) > (next[end] as number)) break;
+      }
+    }
+    longest = next;
+    begins.push(begin);
+  }
+  if (!Number.isFinite(longest[count] as number)) return null;
+  const sizes: number[] = [];
+  for (let part = parts - 1, end = count; part >= 0; part--) {
+    const first = begins[part]?.[end] as number;
+    sizes.unshift(end - first);
+    end = first;
+  }
+  return sizes;
+}

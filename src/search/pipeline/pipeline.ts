@@ -1,0 +1,196 @@
+/**
+ * @file A graph on the stages of a pipeline: which operators each stage has, and the schedule that it runs. Stages are cut so that the
+ * slowest is as fast as it can be, by what operators and transfers between stages take on one device; strategies are searched
+ * afterwards, on the graph that is cut so.
+ */
+import { type Cluster, clusterSize } from '../../cost-model/cluster.js';
+import { sendSeconds } from '../../cost-model/predict-stages.js';
+import { byteLength } from '../../ir/dtype.js';
+import { AutoparError } from '../../ir/error.js';
+import { elementCount, type Graph, isBackward, typeOf } from '../../ir/graph.js';
+import { accumulatedApart, type StagePlace } from '../../partition/cut-stages.js';
+import type { PipelineLayout } from '../../partition/lower-stages.js';
+import { makeSchedule } from '../../schedule/make-schedule.js';
+import { phasesOf, type Schedule, type ScheduleKind } from '../../schedule/schedule.js';
+import type { StagePin } from '../../sharding-propagation/pin.js';
+import { balancedCut } from './balance.js';
+import { layoutOfStages, readStageLayout } from './stage-layout.js';
+import { type Unit, unitsOf } from './units.js';
+import { wholeSeconds } from './whole-seconds.js';
+
+/** What was decided of a pipeline. */
+export interface PipelineRequest {
+  readonly stages: number;
+  readonly schedule?: ScheduleKind;
+  /** Chunks a stage. */
+  readonly virtualStages?: number;
+  /** `E t*3 | t*2 | t*3 H` (stage-layout.ts); left out where stages are cut by what they take. */
+  readonly layout?: string;
+  /** Operators whose stage is given. */
+  readonly pins?: readonly StagePin[];
+}
+
+/** A graph with its stages. */
+export interface CutGraph {
+  /** As it is cut: sums of gradients of weights that several stages read stand apart. */
+  readonly graph: Graph;
+  readonly layout: PipelineLayout;
+  readonly schedule: Schedule;
+}
+
+export interface Pipeline extends CutGraph {
+  /** The layout as text. */
+  readonly text: string;
+}
+
+/**
+ * @throws AutoparError (usage) `bad-schedule` where the schedule cannot be; `bad-stages`, `stage-pins` where stages cannot; (noPlan)
+ * `too-many-stages` for more stages than the model can be cut into
+ */
+export function pipelineOf(graph: Graph, cluster: Cluster, request: PipelineRequest): Pipeline {
+  const trains = graph.nodes.some(({ phase }) => isBackward(phase));
+  const { stages, virtualStages = 1 } = request;
+  const kind = request.schedule ?? (virtualStages > 1 ? 'interleaved-1f1b' : '1f1b');
+  const microBatches = graph.microBatches?.count ?? 1;
+  const schedule = makeSchedule({ kind, stages, microBatches, virtualStages, training: trains });
+  const parts = stages * virtualStages;
+  const units = unitsFor(graph, parts, request);
+  if (units.length < parts) throw tooManyStages(request, units.length, parts);
+  const sizes = request.layout === undefined ? cut(graph, cluster, units, request) : givenSizes(units, parts, request);
+  const placeOf = placesOf(units, sizes, stages);
+  return {
+    graph: accumulatedApart(graph, placeOf),
+    layout: { stages, chunks: virtualStages, splitsBackward: phasesOf(schedule).includes('weight-gradient'), placeOf },
+    schedule,
+    text: layoutOfStages(units, sizes),
+  };
+}
+
+/** Layers, unless pins or the number of parts ask for operators. */
+function unitsFor(graph: Graph, parts: number, { pins = [], layout }: PipelineRequest): readonly Unit[] {
+  if (layout !== undefined) return unitsOf(graph, /^[o*\d\s|]+$/.test(layout) ? Number.POSITIVE_INFINITY : 0);
+  const byLayers = unitsOf(graph, parts);
+  const stageOf = new Map(pins.map(({ node, stage }) => [node, stage]));
+  const isTorn = byLayers.some(({ operators }) => {
+    const pinned = new Set(operators.flatMap((name) => stageOf.get(name) ?? []));
+    return pinned.size > 1;
+  });
+  return isTorn ? unitsOf(graph, Number.POSITIVE_INFINITY) : byLayers;
+}
+
+function cut(graph: Graph, cluster: Cluster, units: readonly Unit[], request: PipelineRequest): readonly number[] {
+  const { stages, virtualStages = 1, pins = [] } = request;
+  const seconds = wholeSeconds(graph, cluster);
+  const unitOf = new Map(units.flatMap(({ operators }, index) => operators.map((name) => [name, index] as const)));
+  const own = units.map(() => 0);
+  for (const [node, time] of seconds) {
+    const unit = unitOf.get(node.forward ?? node.name);
+    if (unit !== undefined) own[unit] = (own[unit] as number) + time;
+  }
+  const pinned = units.map(({ operators }) => pins.find(({ node }) => operators.includes(node)));
+  const sizes = balancedCut({
+    seconds: own,
+    arrival: arrivals(graph, cluster, unitOf, units.length, stages),
+    parts: stages * virtualStages,
+    mayBe: (unit, part) => pinned[unit] === undefined || pinned[unit].stage === part % stages,
+  });
+  if (sizes) return sizes;
+  throw pinsLeaveNoCut(pins, stages);
+}
+
+/** Seconds that a stage beginning with each unit waits for what earlier ones make, and sends gradients of. */
+function arrivals(
+  graph: Graph,
+  cluster: Cluster,
+  unitOf: ReadonlyMap<string, number>,
+  units: number,
+  stages: number,
+): readonly number[] {
+  const bytes = Array<number>(units).fill(0);
+  const madeBy = new Map<string, number>();
+  const lastRead = new Map<string, number>();
+  let times = 1;
+  for (const { name, phase, inputs, outputs } of graph.nodes) {
+    if (isBackward(phase)) times = 2;
+    const unit = unitOf.get(name);
+    if (unit === undefined) continue;
+    for (const output of outputs) if (output !== null) madeBy.set(output, unit);
+    for (const input of inputs) if (input !== null && madeBy.has(input)) lastRead.set(input, unit);
+  }
+  for (const [tensor, last] of lastRead) {
+    const { dtype, shape } = typeOf(graph, tensor);
+    for (let unit = (madeBy.get(tensor) ?? 0) + 1; unit <= last; unit++)
+      bytes[unit] = (bytes[unit] as number) + byteLength(dtype, elementCount(shape));
+  }
+  const runs = (graph.microBatches?.count ?? 1) * times;
+  return bytes.map((own) => runs * sendSeconds(own, stages, clusterSize(cluster) / stages, cluster));
+}
+
+function givenSizes(units: readonly Unit[], parts: number, request: PipelineRequest): readonly number[] {
+  const { layout = '', pins = [], stages } = request;
+  const sizes = readStageLayout(layout, units, parts);
+  const placed = placesOf(units, sizes, stages);
+  const contradicted = pins.find(({ node, stage }) => (placed.get(node)?.stage ?? stage) !== stage);
+  if (!contradicted) return sizes;
+  const { node, stage, source } = contradicted;
+  throw new AutoparError(
+    'stage-pins',
+    'usage',
+    `${source.text} places ${node} on stage ${stage}, and --stages "${layout}" on stage ${placed.get(node)?.stage}`,
+    where(contradicted),
+    'leave out one of the two',
+  );
+}
+
+function placesOf(units: readonly Unit[], sizes: readonly number[], stages: number): ReadonlyMap<string, StagePlace> {
+  const placed = new Map<string, StagePlace>();
+  let next = 0;
+  for (const [part, size] of sizes.entries()) {
+    const place = { stage: part % stages, chunk: Math.floor(part / stages) };
+    for (const { operators } of units.slice(next, next + size)) for (const name of operators) placed.set(name, place);
+    next += size;
+  }
+  return placed;
+}
+
+function tooManyStages({ stages, virtualStages = 1 }: PipelineRequest, units: number, parts: number): AutoparError {
+  const asked =
+    virtualStages > 1 ? `${stages} stages of ${virtualStages} chunks are ${parts} parts` : `${stages} stages`;
+  return new AutoparError(
+    'too-many-stages',
+    'noPlan',
+    `${asked}, and the model has ${units} operators to place`,
+    {},
+    `take --pp ${Math.max(1, Math.floor(units / virtualStages))} at most`,
+  );
+}
+
+function pinsLeaveNoCut(pins: readonly StagePin[], stages: number): AutoparError {
+  const outside = pins.find(({ stage }) => stage >= stages);
+  if (outside)
+    return new AutoparError(
+      'stage-pins',
+      'usage',
+      `${outside.source.text} places ${outside.node} on stage ${outside.stage}, and there are ${stages} stages, counted from 0`,
+      where(outside),
+      `give --pp ${outside.stage + 1}, or a stage below ${stages}`,
+    );
+  const first = pins[0] as StagePin;
+  return new AutoparError(
+    'stage-pins',
+    'usage',
+    `pinned stages leave no cut into ${stages} stages: ${pins
+      .slice(0, 4)
+      .map(({ node, stage }) => `${node} on ${stage}`)
+      .join(', ')}`,
+    where(first),
+    'stages follow the order of the model, and none of them is empty: an operator stands on no earlier stage than what it reads',
+  );
+}
+
+function where({ source }: StagePin): { readonly file?: string; readonly line?: number } {
+  return {
+    ...(source.file === null ? {} : { file: source.file }),
+    ...(source.line === null ? {} : { line: source.line }),
+  };
+}

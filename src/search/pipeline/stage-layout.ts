@@ -1,0 +1,69 @@
+/**
+ * @file A layout of stages as text: `E t*3 | t*2 | t*3 H`, a letter for each unit of the model and a bar between parts. With several
+ * chunks a stage the parts stand in the model's order.
+ */
+import { AutoparError } from '../../ir/error.js';
+import { lettersOf, type Unit } from './units.js';
+
+/** The text of units on parts. */
+export function layoutOfStages(units: readonly Unit[], sizes: readonly number[]): string {
+  let next = 0;
+  return sizes
+    .map((size) => {
+      const own = units.slice(next, next + size);
+      next += size;
+      return lettersOf(own);
+    })
+    .join(' | ');
+}
+
+/**
+ * How many units each part has.
+ * @throws AutoparError (usage) `bad-stages` for a text of another form, of other units, or of another number of parts
+ */
+export function readStageLayout(text: string, units: readonly Unit[], parts: number): readonly number[] {
+  const found = text.split('|').map((part) => {
+    const letters = part.replace(/\s+/g, '');
+    if (!/^([A-Za-z](\*\d{1,6})?)+$/.test(letters))
+      throw refused(
+        text,
+        `${part.trim() === '' ? 'a stage has no units' : `"${part.trim()}" is no row of letters`}`,
+        units,
+      );
+    return [...letters.matchAll(/([A-Za-z])(?:\*(\d+))?/g)].map(([, letter = '', count = '1']) => ({
+      letter,
+      count: Number(count),
+    }));
+  });
+  if (found.length !== parts) throw refused(text, `it has ${found.length} parts, and ${parts} are asked for`, units);
+  let next = 0;
+  return found
+    .map((rows) => {
+      const from = next;
+      for (const { letter, count } of rows) {
+        for (let index = 0; index < count; index++, next++) {
+          const unit = units[next];
+          if (unit?.letter === letter) continue;
+          const there = unit ? `the model has ${unit.letter} (${unit.name})` : `the model has ${units.length} units`;
+          throw refused(text, `unit ${next} of it is ${letter}, and ${there}`, units);
+        }
+      }
+      if (next === from) throw refused(text, 'a stage has no units', units);
+      return next - from;
+    })
+    .map((size, index, all) => {
+      if (index === all.length - 1 && next < units.length)
+        throw refused(text, `it leaves out ${lettersOf(units.slice(next))}`, units);
+      return size;
+    });
+}
+
+function refused(text: string, why: string, units: readonly Unit[]): AutoparError {
+  return new AutoparError(
+    'bad-stages',
+    'usage',
+    `--stages "${text}": ${why}`,
+    {},
+    `place all units of the model in their order, with a bar between stages: ${lettersOf(units)}`,
+  );
+}

@@ -1,0 +1,105 @@
+/**
+ * @file What stages are made of: the repeated layers of a model, and the operators before, between and behind them, in an order
+ * in which every unit reads of earlier ones alone. Each kind has a letter, so that a layout of stages is written as
+ *
+ *     E t*3 | t*2 | t*3 H
+ */
+import type { Graph, Node } from '../../ir/graph.js';
+
+/** Operators that stay on one stage. */
+export interface Unit {
+  /** Equal for units of one kind: `t`, `u`, … layers, `E` and `H` what stands before and behind them, `M` between, `o` an operator. */
+  readonly letter: string;
+  /** The layer, or the first operator. */
+  readonly name: string;
+  /** Forward operators, in the graph's order. */
+  readonly operators: readonly string[];
+}
+
+/**
+ * The units of a graph's forward operators, in order.
+ * @param least how many are needed: where the layers make fewer, every operator is a unit
+ */
+export function unitsOf(graph: Graph, least: number): readonly Unit[] {
+  const forward = graph.nodes.filter(({ phase }) => phase === 'forward');
+  const byLayers = layerUnits(forward);
+  return byLayers.some(isLayer) && byLayers.length >= least ? byLayers : operatorUnits(forward);
+}
+
+/** The letters of units, equal ones in a row as `t*3`. */
+export function lettersOf(units: readonly Unit[]): string {
+  const rows: { readonly letter: string; count: number }[] = [];
+  for (const { letter } of units) {
+    const last = rows.at(-1);
+    if (last?.letter === letter) last.count++;
+    else rows.push({ letter, count: 1 });
+  }
+  return rows.map(({ letter, count }) => (count === 1 ? letter : `${letter}*${count}`)).join(' ');
+}
+
+const LAYERS = 'tuvwxyzabcdefghijklmnpqrs';
+const BEFORE = 'E';
+const BETWEEN = 'M';
+const BEHIND = 'H';
+const OPERATOR = 'o';
+
+function isLayer({ letter }: Unit): boolean {
+  return LAYERS.includes(letter);
+}
+
+function operatorUnits(forward: readonly Node[]): readonly Unit[] {
+  return forward.map(({ name }) => ({ letter: OPERATOR, name, operators: [name] }));
+}
+
+function layerUnits(forward: readonly Node[]): readonly Unit[] {
+  const layers = [...new Set(forward.flatMap(({ layer }) => (layer === null ? [] : [layer])))];
+  const groups = new Map<string, Node[]>();
+  const seen = new Set<string>();
+  for (const node of forward) {
+    if (node.layer !== null) seen.add(node.layer);
+    // What stands outside of layers belongs together between the beginnings of two of them.
+    const key = node.layer === null ? `outside ${seen.size}` : `layer ${node.layer}`;
+    const group = groups.get(key);
+    if (group) group.push(node);
+    else groups.set(key, [node]);
+  }
+  const kinds = new Map<string, string>();
+  return inOrder([...groups.values()]).map((nodes): Unit => {
+    const operators = nodes.map(({ name }) => name);
+    const [first] = nodes as [Node];
+    const own = new Set(nodes.map(({ layer }) => layer));
+    if (own.size === 1 && first.layer !== null) {
+      const kind = nodes.map(({ op, domain }) => `${domain}:${op}`).join();
+      const letter = kinds.get(kind) ?? LAYERS[kinds.size] ?? BETWEEN;
+      kinds.set(kind, letter);
+      return { letter, name: first.layer, operators };
+    }
+    const isBefore = own.size === 1 && forward.indexOf(first) < forward.findIndex(({ layer }) => layer !== null);
+    const last = layers.at(-1);
+    const isBehind = own.size === 1 && forward.findLastIndex(({ layer }) => layer === last) < forward.indexOf(first);
+    return { letter: isBefore ? BEFORE : isBehind ? BEHIND : BETWEEN, name: first.name, operators };
+  });
+}
+
+/** Groups that read of one another in both directions are one. */
+function inOrder(groups: readonly (readonly Node[])[]): readonly (readonly Node[])[] {
+  const place = new Map<string, number>();
+  for (const [index, nodes] of groups.entries())
+    for (const { outputs } of nodes) for (const name of outputs) if (name !== null) place.set(name, index);
+  // The first group that the groups from here on are joined with.
+  const joinedTo = groups.map((_, index) => index);
+  for (const [index, nodes] of groups.entries()) {
+    for (const name of nodes.flatMap(({ inputs }) => inputs)) {
+      const maker = name === null ? undefined : place.get(name);
+      if (maker === undefined || maker <= index) continue;
+      for (let later = index; later <= maker; later++)
+        joinedTo[later] = Math.min(joinedTo[later] as number, joinedTo[index] as number);
+    }
+  }
+  const joined: Node[][] = [];
+  for (const [index, nodes] of groups.entries()) {
+    if (joinedTo[index] === index || joined.length === 0) joined.push([...nodes]);
+    else joined.at(-1)?.push(...nodes);
+  }
+  return joined;
+}

@@ -1,0 +1,26 @@
+/**
+ * @file Seconds of operators on one device, every operator whole: what parts of a model weigh before anything is sharded.
+ */
+import type { Cluster } from '../../cost-model/cluster.js';
+import { priceFragment } from '../../cost-model/price.js';
+import { type Graph, type Node, runsPerStep } from '../../ir/graph.js';
+import { viewOf } from '../../ir/view.js';
+import { lowerOperator } from '../../partition/lower-operator.js';
+import { makeMesh } from '../../sharding-propagation/mesh.js';
+import { REPLICATED } from '../../sharding-propagation/strategy.js';
+import { structureKey } from '../structure-key.js';
+
+/** Seconds of a step by node. Equal operators are priced once. */
+export function wholeSeconds(graph: Graph, cluster: Cluster): ReadonlyMap<Node, number> {
+  const mesh = makeMesh([]);
+  const known = new Map<string, number>();
+  return new Map(
+    graph.nodes.map((node) => {
+      const view = viewOf(graph, node);
+      const key = structureKey(view, []);
+      const seconds = known.get(key) ?? priceFragment(lowerOperator(view, REPLICATED, mesh).fragment, cluster) / 1e9;
+      known.set(key, seconds);
+      return [node, runsPerStep(node.phase, graph) * seconds];
+    }),
+  );
+}

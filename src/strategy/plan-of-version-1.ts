@@ -1,0 +1,41 @@
+/**
+ * @file plan.json of version 1 as version 2: classes of layers, partial sums and reductions have other names. A pipeline of version 1
+ * says of no operator which stage it is on, so that there is nothing to convert.
+ */
+
+/** The plan as version 2 says it; null where it has stages. Whether it is a plan at all is checked afterwards. */
+export function fromVersion1(plan: Readonly<Record<string, unknown>>): Readonly<Record<string, unknown>> | null {
+  const { layers, operators, degrees, ...others } = plan;
+  const entries = isRecord(operators) ? Object.entries(operators) : [];
+  const hasStages =
+    (isRecord(degrees) && degrees['pp'] !== 1) || entries.some(([, entry]) => isRecord(entry) && entry['stage'] !== 0);
+  if (hasStages) return null;
+  return {
+    ...others,
+    ...(degrees === undefined ? {} : { degrees }),
+    ...(layers === undefined ? {} : { layerClasses: layers }),
+    ...(operators === undefined ? {} : { operators: isRecord(operators) ? renamed(entries) : operators }),
+    version: 2,
+  };
+}
+
+function renamed(entries: readonly (readonly [string, unknown])[]): Readonly<Record<string, unknown>> {
+  return Object.fromEntries(
+    entries.map(([name, entry]) => {
+      if (!isRecord(entry)) return [name, entry];
+      const { carried, owed, ...others } = entry;
+      return [
+        name,
+        {
+          ...others,
+          ...(carried === undefined ? {} : { partial: carried }),
+          ...(owed === undefined ? {} : { reduction: owed }),
+        },
+      ];
+    }),
+  );
+}
+
+function isRecord(value: unknown): value is Readonly<Record<string, unknown>> {
+  return typeof value === 'object' && value !== null && !Array.isArray(value);
+}
