@@ -4,10 +4,11 @@
 import { writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { inFlight, scheduleProblems, TRANSFERS } from '../src/schedule/check.js';
+import { inFlight } from '../src/schedule/check.js';
 import { drawSchedule } from '../src/schedule/draw.js';
 import { makeSchedule } from '../src/schedule/make-schedule.js';
-import type { Schedule, ScheduleKind } from '../src/schedule/schedule.js';
+import { placeSchedule, rendezvousSeconds } from '../src/schedule/place.js';
+import { type Schedule, type ScheduleKind, UNIT_SECONDS } from '../src/schedule/schedule.js';
 import { type Durations, simulate } from '../src/schedule/simulate.js';
 
 /** Where the page lies, from the repository root. */
@@ -68,7 +69,7 @@ bubble is left: (p − 1)(F + b − w). Every stage holds up to p micro-batches,
   },
 ];
 
-const UNITS: Durations = { compute: (_stage, _chunk, phase) => (phase === 'backward' ? 2 : 1) };
+const UNITS: Durations = { compute: (_stage, _chunk, phase) => UNIT_SECONDS[phase] };
 
 /** The page. */
 export function scheduleDocs(): string {
@@ -85,29 +86,48 @@ export function scheduleDocs(): string {
   const rows = made.map(({ kind, chunks, schedule, timeline }) => {
     const units = timeline.makespan / chunks;
     const held = inFlight(schedule).map((count) => count / chunks);
-    return `| ${kind} | ${units} | ${percent(timeline.bubble)} | ${held.join(', ')} | ${safeWith(schedule)} |`;
+    const blocking = extraOf(schedule, timeline.makespan);
+    return `| ${kind} | ${units} | ${percent(timeline.bubble)} | ${held.join(', ')} | ${blocking} |`;
   });
-  return [INTRODUCTION, ...sections, comparison(rows), CHECKS].join('\n');
+  return [INTRODUCTION, ...sections, comparison(rows), TRANSFERS, CHECKS].join('\n');
 }
 
 function comparison(rows: readonly string[]): string {
   return `## Compared
 
-*Held* is the most micro-batches whose activations each stage holds at once. *Transfers* says how results may travel without
-stages waiting for one another for ever: *buffered* sends never wait for their receiver (this runtime; a stream per peer in
-NCCL), *paired* ones wait but are posted together with the stage's next receive (Megatron's batched isend and irecv), *blocking*
-ones wait before the stage does anything else.
+*Held* is the most micro-batches whose activations each stage holds at once. *Blocking* is how much longer the schedule takes
+where every transfer blocks both of its stages until they meet.
 
-| schedule | time | bubble | held | transfers |
+| schedule | time | bubble | held | blocking |
 |---|---|---|---|---|
 ${rows.join('\n')}
 `;
 }
 
+const TRANSFERS = `## Transfers
+
+A program holds one order of all that a stage does in a step: what it computes, and each send and receive as an action of its
+own. That order is made once, when the program is written, and no runtime has another.
+
+All stages' orders are parts of one linear order of the step: what is computed stands at its simulated start, and a transfer directly
+behind the action that makes what it carries, on both its stages. What is exchanged once a step (parts of the gradients of a weight
+that several stages read, the sums of gradient clipping) keeps the order in which the whole model's graph makes it. So the
+stages finish even if every transfer is a rendezvous, where a send waits for its receiver and nothing is held in between: the
+events can happen one at a time in the linear order, and none of them waits for a later one. That is what can be relied upon. Operations
+of one NCCL communicator run one after another, and a send may block until its receiver is there; MPI promises no buffer
+either. The bundled runtime's sends do not wait.
+
+Every program is checked for it when it is written and when it is read: its stages' lists run under rendezvous, and where
+they would wait for one another for ever the program is refused with \`bad-program\`, and with the stages and the instructions that wait.
+
+A value goes from the stage that makes it to each stage that reads it, however many stages lie between, and is held there from
+its place in the order until its last reader.
+`;
+
 const CHECKS = `## Checks and simulation
 
 \`src/schedule/check.ts\` finds, for any schedule, actions that are absent, doubled or out of order, stages that wait for one
-another in a circle under each kind of transfer, and how much each stage holds. \`src/schedule/simulate.ts\` says when each action
+another in a circle, and how much each stage holds. \`src/schedule/simulate.ts\` says when each action
 starts and ends, given how long each stage, chunk and phase takes and how long results travel: stages may differ, and it takes
 less than a tenth of a second for 64 stages, 512 micro-batches and 4 chunks. The formulas above (\`src/schedule/closed-form.ts\`) agree
 with it wherever stages are alike and results travel in no time.
@@ -115,11 +135,12 @@ with it wherever stages are alike and results travel in no time.
 Refused with \`bad-schedule\`: interleaving micro-batches that are no multiple of the stages, virtual stages in a schedule that has
 none, one virtual stage in interleaved 1F1B.
 
-Programs run one stage so far: pipelines are planned and priced by these schedules before they are lowered.
 `;
 
-function safeWith(schedule: Schedule): string {
-  return TRANSFERS.filter((transfers) => scheduleProblems(schedule, transfers).length === 0).join(', ');
+/** Share of time that a schedule takes more where transfers block. */
+function extraOf(schedule: Schedule, makespan: number): string {
+  const blocking = rendezvousSeconds(placeSchedule(schedule), ({ phase }) => UNIT_SECONDS[phase]);
+  return `+${percent(blocking / makespan - 1)}`;
 }
 
 function percent(share: number): string {

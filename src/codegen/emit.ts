@@ -5,12 +5,14 @@ import { mkdir, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import type { LoweredStage } from '../partition/lower-stages.js';
 import { cannotWrite, writeJsonAtomic } from '../program/atomic.js';
+import { checkProgram } from '../program/check-program.js';
 import type { GeneratedProgram } from './program-of.js';
 import { writeWeights } from './weights.js';
 
 /**
  * Writes `generated` and the weight shards of its stages to `directory`, a folder that is there and empty.
- * @throws AutoparError (exit cannotWrite) where that is impossible; the caller removes what was written.
+ * @throws AutoparError (exit cannotWrite) where that is impossible; the caller removes what was written. Error (a fault of ours)
+ * for a program that does not hang together, before anything is written.
  */
 export async function emitProgram(
   directory: string,
@@ -19,6 +21,8 @@ export async function emitProgram(
   signal?: AbortSignal,
 ): Promise<void> {
   const { program, segments } = generated;
+  const flaw = checkProgram(program);
+  if (flaw) throw new Error(`the program does not hang together: ${flaw}`);
   try {
     await mkdir(path.join(directory, 'segments'));
     await mkdir(path.join(directory, 'weights'));

@@ -18,6 +18,14 @@ export const PHASES = ['forward', 'backward', 'input-gradient', 'weight-gradient
 
 export type Phase = (typeof PHASES)[number];
 
+/** Units of time that a phase takes where no better is known: a backward has two gradients to compute. */
+export const UNIT_SECONDS: Readonly<Record<Phase, number>> = {
+  forward: 1,
+  backward: 2,
+  'input-gradient': 1,
+  'weight-gradient': 1,
+};
+
 export interface Action {
   readonly stage: number;
   readonly chunk: number;

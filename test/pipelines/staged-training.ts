@@ -53,13 +53,13 @@ const TRAINING: Training = {
   optimizer: { kind: 'sgd', momentum: 0.9, learningRate: 0.1, clipNorm: 0.5 },
 };
 
-/** The training graph of a shipped model, and its inputs. */
+/** The training graph of a shipped model or of a file, and its inputs. */
 export async function trainingStep(
   model: string,
   microBatches: number,
   more: Partial<Training> = {},
 ): Promise<{ readonly graph: Graph; readonly inputs: Readonly<Record<string, ConstantTensor>> }> {
-  const file = `models/${model}.onnx`;
+  const file = model.endsWith('.onnx') ? model : `models/${model}.onnx`;
   const at = (globalBatch: number | undefined) => importModel(file, globalBatch === undefined ? {} : { globalBatch });
   const training = { ...TRAINING, ...more, ...(microBatches > 1 ? { microBatches } : {}) };
   const { graph } = await trainedModel(await importModel(file), training, at);
@@ -74,8 +74,7 @@ export async function train(
 ): Promise<Trained> {
   const folder = mkdtempSync(join(tmpdir(), 'autopar-test-'));
   try {
-    const lowered = await lower(graph, pipeline);
-    const generated = program(lowered, pipeline);
+    const { lowered, generated } = await written(graph, pipeline);
     mkdirSync(join(folder, 'program'));
     await emitProgram(join(folder, 'program'), generated, lowered);
     const pairs = lowered.flatMap(({ sharded }) => sharded.state);
@@ -86,6 +85,15 @@ export async function train(
   } finally {
     rmSync(folder, { recursive: true, force: true });
   }
+}
+
+/** The program of one rank, or of a pipeline. */
+export async function written(
+  graph: Graph,
+  pipeline?: Pipeline,
+): Promise<{ readonly lowered: readonly LoweredStage[]; readonly generated: GeneratedProgram }> {
+  const lowered = await lower(graph, pipeline);
+  return { lowered, generated: program(lowered, pipeline) };
 }
 
 async function lower(graph: Graph, pipeline?: Pipeline): Promise<readonly LoweredStage[]> {
