@@ -22,7 +22,8 @@ import type { Program } from '../../src/program/program.js';
 import type { ConstantTensor } from '../../src/program/values.js';
 import { runProgram } from '../../src/runtime/run-program.js';
 import { makeSchedule } from '../../src/schedule/make-schedule.js';
-import type { ScheduleKind } from '../../src/schedule/schedule.js';
+import { placeOfPart } from '../../src/schedule/parts.js';
+import { type ScheduleKind, splitsBackward } from '../../src/schedule/schedule.js';
 import { plan } from '../../src/search/plan.js';
 import { makeRedistributor } from '../../src/sharding-propagation/redistribution.js';
 
@@ -99,7 +100,7 @@ export async function written(
 async function lower(graph: Graph, pipeline?: Pipeline): Promise<readonly LoweredStage[]> {
   const { stages = 1, chunks = 1, kind, dp = 1, tp = 1 } = pipeline ?? {};
   const cluster = parseCluster(undefined, dp * tp);
-  const placeOf = evenly(graph, stages, chunks);
+  const placeOf = evenly(graph, kind ?? '1f1b', stages, chunks);
   const apart = pipeline ? accumulatedApart(graph, placeOf) : graph;
   const { assignment, sharded } = await plan(apart, cluster, { degrees: { dp, tp } });
   if (!pipeline) return [{ graph, sharded }];
@@ -109,7 +110,7 @@ async function lower(graph: Graph, pipeline?: Pipeline): Promise<readonly Lowere
   const lowered = lowerStages(apart, assignment, redistributor, {
     stages,
     chunks,
-    splitsBackward: kind === 'zero-bubble',
+    splitsBackward: kind !== undefined && splitsBackward(kind),
     placeOf,
   });
   const findings = lowered.flatMap((stage) => checkSharded(stage.sharded));
@@ -125,14 +126,11 @@ function program(lowered: readonly LoweredStage[], pipeline?: Pipeline): Generat
 }
 
 /** Forward operators in their order, as many on each part. */
-function evenly(graph: Graph, stages: number, chunks = 1): ReadonlyMap<string, StagePlace> {
+function evenly(graph: Graph, kind: ScheduleKind, stages: number, chunks: number): ReadonlyMap<string, StagePlace> {
   const forward = graph.nodes.filter(({ phase }) => phase === 'forward');
   const parts = stages * chunks;
   return new Map(
-    forward.map(({ name }, index) => {
-      const part = Math.floor((index * parts) / forward.length);
-      return [name, { stage: part % stages, chunk: Math.floor(part / stages) }];
-    }),
+    forward.map(({ name }, index) => [name, placeOfPart(kind, Math.floor((index * parts) / forward.length), stages)]),
   );
 }
 
