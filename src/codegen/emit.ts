@@ -1,12 +1,13 @@
 /**
- * @file Writes a program folder: program.json, segments/*.onnx, weights/*.safetensors.
+ * @file Writes a program folder: program.json, segments/*.onnx, weights/*.safetensors, and of a pipeline schedule.csv.
  */
 import { mkdir, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import type { LoweredStage } from '../partition/lower-stages.js';
-import { cannotWrite, writeJsonAtomic } from '../program/atomic.js';
+import { cannotWrite, writeFileAtomic, writeJsonAtomic } from '../program/atomic.js';
 import { checkProgram } from '../program/check-program.js';
 import type { GeneratedProgram } from './program-of.js';
+import { scheduleCsv } from './schedule-csv.js';
 import { writeWeights } from './weights.js';
 
 /**
@@ -33,5 +34,10 @@ export async function emitProgram(
   for (const [index, { graph, sharded }] of lowered.entries()) {
     await writeWeights(directory, graph, sharded, program.stages[index]?.weights ?? {}, program.mesh, signal);
   }
+  const csv = scheduleCsv(
+    program,
+    lowered.map(({ sharded }) => sharded),
+  );
+  if (csv !== null) await writeFileAtomic(path.join(directory, 'schedule.csv'), csv);
   await writeJsonAtomic(path.join(directory, 'program.json'), program);
 }

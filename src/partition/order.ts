@@ -37,6 +37,8 @@ export interface PhaseList {
 /** A list that computes for each micro-batch what a chunk of a pipeline's stage does in one phase. */
 export interface ChunkList extends PhaseList {
   readonly chunk: number;
+  /** The phase of the schedule's actions that run it. */
+  readonly does: string;
 }
 
 /**
@@ -75,8 +77,9 @@ export function computeLists({
   chunkOf,
   splitsBackward,
 }: Pick<PipelineStage, 'chunks' | 'chunkOf' | 'splitsBackward'>): readonly ChunkList[] {
-  const list = (phase: string, chunk: number, phases: readonly Phase[]): ChunkList => ({
-    phase: listName(phase, chunk),
+  const list = (does: string, chunk: number, phases: readonly Phase[]): ChunkList => ({
+    phase: listName(does, chunk),
+    does,
     chunk,
     runs: 'micro',
     includes: (node) => phases.includes(node.phase) && (chunkOf.get(node.origin) ?? 0) === chunk,

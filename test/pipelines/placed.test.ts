@@ -2,7 +2,11 @@
  * @file The order in which a pipeline's program transfers: stages finish without a buffer, and a program whose transfers were
  * brought out of order is refused before it runs.
  */
+import { mkdtempSync, readFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import test from 'ava';
+import { emitProgram } from '../../src/codegen/emit.js';
 import { checkProgram } from '../../src/program/check-program.js';
 import type { Program, ProgramAction } from '../../src/program/program.js';
 import { skipModel } from './skip-model.js';
@@ -86,4 +90,23 @@ test('what is exchanged once a step keeps the order of the whole graph on every 
     }),
   };
   t.regex(checkProgram(reversed) ?? '', /^stages wait for one another: .*phase update/);
+});
+
+test('schedule.csv lies beside program.json: parts of the model by number, transfers between neighbours placed', async (t) => {
+  const folder = mkdtempSync(join(tmpdir(), 'autopar-test-'));
+  const rows = async (pipeline: Pipeline) => {
+    const { graph } = await trainingStep(await skipModel(15), pipeline.microBatches);
+    const { lowered, generated } = await written(graph, pipeline);
+    const target = mkdtempSync(join(folder, 'program-'));
+    await emitProgram(target, generated, lowered);
+    return readFileSync(join(target, 'schedule.csv'), 'utf8').trimEnd().split('\n');
+  };
+  t.deepEqual(await rows({ kind: '1f1b', stages: 2, microBatches: 2 }), [
+    '0F0,0SEND_F0,0F1,0SEND_F1,0RECV_B0,0B0,0RECV_B1,0B1',
+    '1RECV_F0,1F0,1RECV_F1,1B0,1SEND_B0,1F1,1B1,1SEND_B1',
+  ]);
+  t.deepEqual(await rows({ kind: 'zbv', stages: 2, microBatches: 1, chunks: 2 }), [
+    '0F0,0SEND_F0,3RECV_F0,3F0,3I0,3SEND_B0,3W0,0RECV_B0,0I0,0W0',
+    '1RECV_F0,1F0,2F0,2SEND_F0,2RECV_B0,2I0,1I0,1SEND_B0,2W0,1W0',
+  ]);
 });
