@@ -1,8 +1,8 @@
 /**
- * @file One linear order of a step: what stages compute by its simulated start, and every transfer directly behind the action that
- * makes what it carries. Each stage runs its part of that order, both ends of a transfer at their place in it. So the stages
- * finish even if every transfer is a rendezvous without a buffer: the events can happen one at a time in this order, and none
- * waits for a later one.
+ * @file One linear order of a step: what stages compute by its simulated start, and every transfer between the action that makes
+ * what it carries and the first that reads it, when both its stages are between two actions. Each stage runs its part of that
+ * order, both ends of a transfer at their place in it. So the stages finish even if every transfer is a rendezvous without a
+ * buffer: the events can happen one at a time in this order, and none waits for a later one.
  */
 import { actionNumbers, consumerOf } from './dependencies.js';
 import { type Action, type Schedule, UNIT_SECONDS } from './schedule.js';
@@ -40,6 +40,8 @@ export function placeTransfers<Work, Transfer extends Passing<Work>>(
   }
   const stageOf = new Map<Work, number>();
   const ends = new Map<Work, number>();
+  const spans: Span[][] = actions.map(() => []);
+  const starts = new Map<Work, number>();
   const events: { readonly at: number; readonly placed: Placed<Work, Transfer> }[] = [];
   const next = actions.map(() => 0);
   const free = actions.map(() => 0);
@@ -59,6 +61,8 @@ export function placeTransfers<Work, Transfer extends Passing<Work>>(
       events.push({ at, placed: { kind: 'action', stage, action } });
       free[stage] = at + seconds(action);
       ends.set(action, free[stage] as number);
+      spans[stage]?.push({ start: at, end: free[stage] as number });
+      starts.set(action, at);
       stageOf.set(action, stage);
       next[stage] = index + 1;
       ready.push(...(waiting.get(action) ?? []));
@@ -68,12 +72,42 @@ export function placeTransfers<Work, Transfer extends Passing<Work>>(
   for (let stage = ready.pop(); stage !== undefined; stage = ready.pop()) advance(stage);
   if (waiting.size > 0) throw new Error('the stages of this schedule wait for one another in a circle');
   const passed = transfers.map((transfer) => {
-    const { from, stage } = transfer;
-    const kind = 'transfer' as const;
-    return { at: ends.get(from) as number, placed: { kind, from: stageOf.get(from) as number, to: stage, transfer } };
+    const { from: maker, stage: to, reader } = transfer;
+    const from = stageOf.get(maker) as number;
+    const made = ends.get(maker) as number;
+    const needed = reader === undefined ? made : (starts.get(reader) as number);
+    const at = meeting(spans[from] ?? [], spans[to] ?? [], made, needed);
+    return { at, placed: { kind: 'transfer', from, to, transfer } as const };
   });
   // A stable order: of what happens at one time transfers come first.
   return [...passed, ...events].sort((a, b) => a.at - b.at).map(({ placed }) => placed);
+}
+
+/** An action's time on its stage. */
+interface Span {
+  readonly start: number;
+  readonly end: number;
+}
+
+/** The first time at which two stages are between actions; where there is none up to `last`, the first of all. */
+function meeting(one: readonly Span[], other: readonly Span[], first: number, last: number): number {
+  for (let at = first; at <= last; ) {
+    const next = Math.max(freeFrom(one, at), freeFrom(other, at));
+    if (next === at) return at;
+    at = next;
+  }
+  return first;
+}
+
+/** The first time from `at` on that is inside of no span; spans ascend. */
+function freeFrom(spans: readonly Span[], at: number): number {
+  let [low, high] = [0, spans.length];
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if ((spans[middle] as Span).start < at) low = middle + 1;
+    else high = middle;
+  }
+  return Math.max(at, spans[low - 1]?.end ?? at);
 }
 
 /** A schedule in linear order, each result going to the action that needs it; by unit times. */

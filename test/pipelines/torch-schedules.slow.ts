@@ -7,7 +7,7 @@ import test from 'ava';
 import { scheduleCsv } from '../../src/codegen/schedule-csv.js';
 import { checkProgram } from '../../src/program/check-program.js';
 import { placeOfPart } from '../../src/schedule/parts.js';
-import { SCHEDULE_KINDS } from '../../src/schedule/schedule.js';
+import { SCHEDULE_KINDS, splitsBackward } from '../../src/schedule/schedule.js';
 import { missing } from '../missing.js';
 import { torchAbsence } from '../reference/torch.js';
 import { skipModel } from './skip-model.js';
@@ -71,7 +71,10 @@ run('PyTorch checks and simulates schedule.csv of 45 lowered pipelines and more'
   const answers = stdout
     .split('\n')
     .filter((line) => line.startsWith('{'))
-    .map((line) => JSON.parse(line) as { readonly error?: string; readonly ranks?: readonly number[] });
+    .map(
+      (line) =>
+        JSON.parse(line) as { readonly error?: string; readonly ranks?: readonly number[]; readonly drawn?: number },
+    );
   t.is(answers.length, asked.length, stderr);
   t.regex(answers.at(-1)?.error ?? '', /not progressing/);
   for (const [index, { kind, stages, ...pipeline }] of cases().entries()) {
@@ -79,5 +82,8 @@ run('PyTorch checks and simulates schedule.csv of 45 lowered pipelines and more'
     t.is(answer?.error, undefined, JSON.stringify({ kind, stages, ...pipeline }));
     const ranks = answer?.ranks?.map((_, part) => placeOfPart(kind, part, stages).stage);
     t.deepEqual(answer?.ranks, ranks);
+    // The visualiser has every computation.
+    const { microBatches, chunks } = pipeline;
+    t.is(answer?.drawn, stages * chunks * microBatches * (splitsBackward(kind) ? 3 : 2));
   }
 });
