@@ -135,7 +135,8 @@ function pairwise(styling: Styling): readonly OperatorPin[] {
   if (levels % 2 !== 0)
     throw doesNotFit(
       source,
-      `${module} has ${levels === 1 ? 'one product with a weight' : `${levels} products with weights`} one after another, which are no pairs`,
+      `${module} has ${levels === 1 ? 'one product with a weight' : `${levels} products with weights`} one after ` +
+        'another, which are no pairs',
       'put pairwise on an MLP or an attention, or give its modules colwise and rowwise one by one',
     );
   return [...depths].flatMap(([product, depth]) =>

@@ -79,7 +79,7 @@ test('a plain loss over a vocabulary takes 14 bytes a logit, 19 in eager softwar
   }
 });
 
-test("tensor parallelism costs Megatron's two all-reduces forward and two backward, whatever else is added to a gradient", (t) => {
+test("tensor parallelism costs Megatron's two all-reduces forward and two backward, whatever gradients are added to", (t) => {
   for (const sizes of [
     { hidden: 512, heads: 8, sequence: 256 },
     // The gradient of what the shared expert reads is summed with those of the router and the others, which every rank has whole.
