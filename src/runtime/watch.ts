@@ -26,6 +26,7 @@ export function stallLimits(stallSeconds: number, largestBytes: number, perCore:
     computing: stallSeconds,
     running: own,
     waiting: own,
+    idle: Infinity,
     finished: Infinity,
   };
 }
@@ -54,7 +55,9 @@ export class StallWatch {
 
   /** The stall at `now` (milliseconds of performance.now), or null. */
   look(now: number): Stall | null {
-    const unfinished = this.last.map((_, rank) => this.standing(rank, now)).filter(({ state }) => state !== 'finished');
+    const unfinished = this.last
+      .map((_, rank) => this.standing(rank, now))
+      .filter(({ state }) => state !== 'idle' && state !== 'finished');
     const waiting = unfinished.filter(({ state }) => state === 'waiting');
     const waited = waiting.reduce((most, { seconds }) => Math.max(most, seconds), 0);
     // Others must have waited as long: a rank that computes for a minute holds nobody up before somebody waits for it.

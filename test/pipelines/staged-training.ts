@@ -9,7 +9,7 @@ import { importModel } from '../../src/api/import.js';
 import { randomInputs } from '../../src/api/inputs.js';
 import { type Training, trainedModel } from '../../src/api/training.js';
 import { emitProgram } from '../../src/codegen/emit.js';
-import { type GeneratedProgram, programOf } from '../../src/codegen/program-of.js';
+import { programOf } from '../../src/codegen/program-of.js';
 import { parseCluster } from '../../src/cost-model/cluster.js';
 import { stepPrice } from '../../src/cost-model/price.js';
 import { redistributionBound } from '../../src/cost-model/redistribution-bound.js';
@@ -18,11 +18,12 @@ import { numbersOf } from '../../src/ir/ops/constants.js';
 import { checkSharded } from '../../src/partition/check.js';
 import { accumulatedApart, type StagePlace } from '../../src/partition/cut-stages.js';
 import { type LoweredStage, lowerStages } from '../../src/partition/lower-stages.js';
+import { rankMemory } from '../../src/partition/rank-memory.js';
 import type { Program } from '../../src/program/program.js';
 import type { ConstantTensor } from '../../src/program/values.js';
-import { runProgram } from '../../src/runtime/run-program.js';
+import { type RunOptions, runProgram } from '../../src/runtime/run-program.js';
 import { makeSchedule } from '../../src/schedule/make-schedule.js';
-import type { ScheduleKind } from '../../src/schedule/schedule.js';
+import type { Schedule, ScheduleKind } from '../../src/schedule/schedule.js';
 import { plan } from '../../src/search/plan.js';
 import { makeRedistributor } from '../../src/sharding-propagation/redistribution.js';
 
@@ -42,6 +43,8 @@ export interface Trained {
   /** Weights, moments and the optimizer's scalars after the last step, by the state's name. */
   readonly state: Readonly<Record<string, ConstantTensor>>;
   readonly program: Program;
+  /** Per stage, bytes at the fullest moment of a rank. */
+  readonly peaks: { readonly predicted: readonly number[]; readonly counted: readonly number[] };
 }
 
 /**
@@ -71,24 +74,33 @@ export async function train(
   { graph, inputs }: Awaited<ReturnType<typeof trainingStep>>,
   steps: number,
   pipeline?: Pipeline,
+  options: RunOptions = {},
 ): Promise<Trained> {
   const folder = mkdtempSync(join(tmpdir(), 'autopar-test-'));
   try {
     const lowered = await lower(graph, pipeline);
-    const generated = program(lowered, pipeline);
+    const actions = actionsOf(pipeline);
+    const generated = programOf(lowered, { name: 'trained', fingerprint: '0' }, actions);
     mkdirSync(join(folder, 'program'));
     await emitProgram(join(folder, 'program'), generated, lowered);
     const pairs = lowered.flatMap(({ sharded }) => sharded.state);
-    const run = await runProgram(folder, inputs, { steps, collect: pairs.map(({ from }) => from) });
+    const run = await runProgram(folder, inputs, { ...options, steps, collect: pairs.map(({ from }) => from) });
     const [losses = []] = Object.values(run.history);
     const state = pairs.flatMap(({ from, to }) => (run.tensors[from] ? [[to, run.tensors[from]] as const] : []));
-    return { losses, state: Object.fromEntries(state), program: generated.program };
+    const perStage = run.ranks.length / lowered.length;
+    const counted = lowered.map((_, stage) =>
+      Math.max(...run.ranks.slice(stage * perStage, (stage + 1) * perStage).map(({ peakBytes }) => peakBytes)),
+    );
+    const predicted = lowered.map(({ sharded }, stage) => rankMemory(sharded, actions[stage]).peakBytes);
+    const peaks = { predicted, counted };
+    return { losses, state: Object.fromEntries(state), program: generated.program, peaks };
   } finally {
     rmSync(folder, { recursive: true, force: true });
   }
 }
 
-async function lower(graph: Graph, pipeline?: Pipeline): Promise<readonly LoweredStage[]> {
+/** The graph on one rank, or as the pipeline's stages. */
+export async function lower(graph: Graph, pipeline?: Pipeline): Promise<readonly LoweredStage[]> {
   const { stages = 1, chunks = 1, kind, dp = 1, tp = 1 } = pipeline ?? {};
   const cluster = parseCluster(undefined, dp * tp);
   const placeOf = evenly(graph, stages, chunks);
@@ -109,11 +121,11 @@ async function lower(graph: Graph, pipeline?: Pipeline): Promise<readonly Lowere
   return lowered;
 }
 
-function program(lowered: readonly LoweredStage[], pipeline?: Pipeline): GeneratedProgram {
-  const model = { name: 'trained', fingerprint: '0' };
-  if (!pipeline) return programOf(lowered, model);
+/** Per stage, what its schedule runs in order. */
+export function actionsOf(pipeline?: Pipeline): Schedule['actions'] {
+  if (!pipeline) return [];
   const { kind, stages, microBatches, chunks = 1 } = pipeline;
-  return programOf(lowered, model, makeSchedule({ kind, stages, microBatches, virtualStages: chunks }).actions);
+  return makeSchedule({ kind, stages, microBatches, virtualStages: chunks }).actions;
 }
 
 /** Forward operators in their order, as many on each part. */
