@@ -35,7 +35,7 @@ export function stallLimits(stallSeconds: number, largestBytes: number, perCore:
 const LOADING_SECONDS = 60;
 
 /** A thread that has work but gets no turn for so long is on a machine that is hopelessly crowded. */
-const OWN_SECONDS = 1;
+const OWN_SECONDS = 0.8;
 
 /** Adding up sixteen-bit floats is the slowest thing that a rank does itself: about 8 ns an element, with room to spare. */
 const SLOW_COPY_BYTES_PER_SECOND = 1e8;

@@ -78,11 +78,7 @@ export async function train(
 ): Promise<Trained> {
   const folder = mkdtempSync(join(tmpdir(), 'autopar-test-'));
   try {
-    const lowered = await lower(graph, pipeline);
-    const actions = actionsOf(pipeline);
-    const generated = programOf(lowered, { name: 'trained', fingerprint: '0' }, actions);
-    mkdirSync(join(folder, 'program'));
-    await emitProgram(join(folder, 'program'), generated, lowered);
+    const { lowered, program } = await written(folder, graph, pipeline);
     const pairs = lowered.flatMap(({ sharded }) => sharded.state);
     const run = await runProgram(folder, inputs, { ...options, steps, collect: pairs.map(({ from }) => from) });
     const [losses = []] = Object.values(run.history);
@@ -91,12 +87,26 @@ export async function train(
     const counted = lowered.map((_, stage) =>
       Math.max(...run.ranks.slice(stage * perStage, (stage + 1) * perStage).map(({ peakBytes }) => peakBytes)),
     );
+    const actions = actionsOf(pipeline);
     const predicted = lowered.map(({ sharded }, stage) => rankMemory(sharded, actions[stage]).peakBytes);
     const peaks = { predicted, counted };
-    return { losses, state: Object.fromEntries(state), program: generated.program, peaks };
+    return { losses, state: Object.fromEntries(state), program, peaks };
   } finally {
     rmSync(folder, { recursive: true, force: true });
   }
+}
+
+/** Writes the program of a graph, on one rank or as a pipeline, to `program` in a folder. */
+export async function written(
+  folder: string,
+  graph: Graph,
+  pipeline?: Pipeline,
+): Promise<{ readonly lowered: readonly LoweredStage[]; readonly program: Program }> {
+  const lowered = await lower(graph, pipeline);
+  const generated = programOf(lowered, { name: 'trained', fingerprint: '0' }, actionsOf(pipeline));
+  mkdirSync(join(folder, 'program'));
+  await emitProgram(join(folder, 'program'), generated, lowered);
+  return { lowered, program: generated.program };
 }
 
 /** The graph on one rank, or as the pipeline's stages. */
