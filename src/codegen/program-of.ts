@@ -35,17 +35,18 @@ export interface ScheduledAction extends ScheduledPhase {
 
 /**
  * Generates the program of a graph's stages; of one that is the whole graph, or of a pipeline's, each of which runs its `actions`
- * in their order. `model` names it in program.json.
+ * in their order. `model` names it in program.json; `secondsOf` says what an operator of the sharded graph is predicted to take.
  */
 export function programOf(
   lowered: readonly LoweredStage[],
   model: Program['model'],
   actions: readonly (readonly ScheduledAction[])[] = [],
+  secondsOf?: (node: ComputeNode, stage: LoweredStage) => number,
 ): GeneratedProgram {
   const files = new Map<string, Uint8Array>();
   const walks = lowered.map(({ sharded }, stage) => walkStage(sharded, actions[stage]));
   const written = lowered.map((stage, index) =>
-    stageOf(stage, walks[index] as StageWalk, files, lowered.length > 1 ? `stage-${index}-` : ''),
+    stageOf(stage, walks[index] as StageWalk, files, lowered.length > 1 ? `stage-${index}-` : '', secondsOf),
   );
   const [first] = lowered;
   const axes = first?.sharded.mesh.axes ?? [];
@@ -83,11 +84,13 @@ function outputsOf(sharded: ShardedGraph, stage: number): Program['outputs'] {
 
 /** Writes segments to `files`; `prefix` begins the names of the stage's weight files. */
 function stageOf(
-  { graph, sharded }: LoweredStage,
+  stage: LoweredStage,
   walk: StageWalk,
   files: Map<string, Uint8Array>,
   prefix: string,
+  secondsOf?: (node: ComputeNode, stage: LoweredStage) => number,
 ): ProgramStage {
+  const { graph, sharded } = stage;
   const inline = inlineValues(sharded);
   const bound = new Set(sharded.weights.map((weight) => weight.tensor).filter((tensor) => !inline.has(tensor)));
   const kept = new Set(sharded.state.map(({ to }) => to));
@@ -96,8 +99,8 @@ function stageOf(
   const written = (step: Step): Instruction => {
     if (step.kind === 'wait') return { kind: 'wait', id: step.id };
     if (step.kind === 'send' || step.kind === 'recv') {
-      const { name, tensor, stage } = step.transfer;
-      return { kind: step.kind, tensor, stage, label: name };
+      const { name, tensor, stage: other } = step.transfer;
+      return { kind: step.kind, tensor, stage: other, label: name };
     }
     if (step.kind === 'start') {
       const { node } = step;
@@ -116,7 +119,8 @@ function stageOf(
     const segment = makeSegment(step.nodes, around);
     const file = `segments/${segment.id}.onnx`;
     files.set(file, segment.model);
-    segments[segment.id] ??= segmentRecord(segment, file);
+    const seconds = secondsOf && step.nodes.reduce((sum, node) => sum + secondsOf(node, stage), 0);
+    segments[segment.id] ??= { ...segmentRecord(segment, file), ...(seconds === undefined ? {} : { seconds }) };
     const first = step.nodes[0] as ComputeNode;
     return {
       kind: 'compute',

@@ -61,7 +61,7 @@ const stage = record(
     segments: map(
       record(
         { file: text, inputs: texts, weights: texts, outputs: texts, flops: amount, operators: texts },
-        { temporaryBytes: count, nodes: list(record({ name: text, op: text, dtypes: texts })) },
+        { temporaryBytes: count, seconds: amount, nodes: list(record({ name: text, op: text, dtypes: texts })) },
       ),
     ),
     weights: map(

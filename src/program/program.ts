@@ -94,6 +94,8 @@ export interface ProgramSegment {
   readonly temporaryBytes?: number;
   /** Work of one execution on one rank. */
   readonly flops: number;
+  /** Seconds that one execution is predicted to take; left out where the program was made without a prediction. */
+  readonly seconds?: number;
   readonly operators: readonly string[];
   /** The model's nodes behind its operators, in their order, of the first instruction that runs it: for errors. */
   readonly nodes?: readonly ProgramNode[];

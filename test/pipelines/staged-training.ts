@@ -56,13 +56,13 @@ const TRAINING: Training = {
   optimizer: { kind: 'sgd', momentum: 0.9, learningRate: 0.1, clipNorm: 0.5 },
 };
 
-/** The training graph of a shipped model, and its inputs. */
+/** The training graph of a shipped model, or of a file, and its inputs. */
 export async function trainingStep(
   model: string,
   microBatches: number,
   more: Partial<Training> = {},
 ): Promise<{ readonly graph: Graph; readonly inputs: Readonly<Record<string, ConstantTensor>> }> {
-  const file = `models/${model}.onnx`;
+  const file = model.endsWith('.onnx') ? model : `models/${model}.onnx`;
   const at = (globalBatch: number | undefined) => importModel(file, globalBatch === undefined ? {} : { globalBatch });
   const training = { ...TRAINING, ...more, ...(microBatches > 1 ? { microBatches } : {}) };
   const { graph } = await trainedModel(await importModel(file), training, at);
@@ -101,10 +101,11 @@ export async function written(
   folder: string,
   graph: Graph,
   pipeline?: Pipeline,
+  secondsOf?: Parameters<typeof programOf>[3],
 ): Promise<{ readonly lowered: readonly LoweredStage[]; readonly program: Program }> {
   const lowered = await lower(graph, pipeline);
-  const generated = programOf(lowered, { name: 'trained', fingerprint: '0' }, actionsOf(pipeline));
-  mkdirSync(join(folder, 'program'));
+  const generated = programOf(lowered, { name: 'trained', fingerprint: '0' }, actionsOf(pipeline), secondsOf);
+  mkdirSync(join(folder, 'program'), { recursive: true });
   await emitProgram(join(folder, 'program'), generated, lowered);
   return { lowered, program: generated.program };
 }
