@@ -51,6 +51,9 @@ try {
     console.log(
       `${kind.padEnd(12)} fastest ${milliseconds(Math.min(...seconds))} ms: ${ratio.toFixed(3)} × ${verdict}; medians ${middle.toFixed(3)} ×`,
     );
+    const processor = (name: string) =>
+      median((results.get(name) ?? []).map(({ processorSeconds }) => processorSeconds));
+    console.log(`  processor time of both ranks: ${(processor(kind) / processor('alone')).toFixed(3)} × that of one`);
     for (const { rank, computeSeconds, communicateSeconds, waitSeconds } of results.get(kind)?.at(-1)?.ranks ?? []) {
       const parts = [computeSeconds, communicateSeconds, waitSeconds].map(milliseconds);
       console.log(`  rank ${rank}: compute ${parts[0]}, communicate ${parts[1]}, wait ${parts[2]} ms`);
