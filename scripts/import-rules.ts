@@ -28,7 +28,7 @@ const API = 'src/api';
 export const IMPORT_RULES: readonly FolderRule[] = [
   { folder: IR, may: [] },
   { folder: SHARDING, may: [IR] },
-  { folder: PARTITION, may: [IR, SHARDING] },
+  { folder: PARTITION, may: [IR, SHARDING, SCHEDULE] },
   { folder: SCHEDULE, may: [], files: ['src/ir/error.ts'] },
   { folder: COST, may: [IR, SHARDING, PARTITION, SCHEDULE], types: ['src/strategy/plan.ts'] },
   { folder: STRATEGY, may: [IR, SHARDING, PARTITION, SCHEDULE] },

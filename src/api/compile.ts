@@ -169,7 +169,11 @@ export async function compile(options: CompileOptions): Promise<CompileResult> {
     stageLayout: planned.pipeline?.text ?? null,
     heaviest: heaviestOf(planned.found.lowered, planned.found.assignment, planned.cluster),
     communication: communicationOf(planned.found.lowered, planned.cluster),
-    memory: peakMemory(planned.found.lowered, planned.cluster, NAMED),
+    memory: peakMemory(
+      { lowered: planned.found.lowered, schedule: planned.pipeline?.schedule ?? null },
+      planned.cluster,
+      NAMED,
+    ),
     rejected: planned.found.rejected,
     top: planned.found.top,
     leftOut: leftOut(imported.graph, {

@@ -35,7 +35,7 @@ export interface ExplainableFolder {
 export async function explainMemory(directory: string, model?: string): Promise<readonly PeakMemory[]> {
   const [plan, source] = [await readPlan(path.join(directory, 'plan.json')), await readSource(directory)];
   const { planned } = await compiledModel(directory, source, plan, model);
-  return peakMemory(lowerPlan(plan, planned.graph).lowered, clusterOf(plan));
+  return peakMemory(lowerPlan(plan, planned.graph), clusterOf(plan));
 }
 
 /**

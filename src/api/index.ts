@@ -3,6 +3,13 @@
  */
 export { AutoparError, type ErrorPlace, EXIT } from '../ir/error.js';
 export type { ConstantTensor, Graph, TensorType } from '../ir/graph.js';
+export {
+  openSession,
+  type Session,
+  type SessionOptions,
+  type StepOptions,
+  type StepResult,
+} from '../runtime/session.js';
 export type { Plan } from '../strategy/plan.js';
 export {
   type AnnotationEdit,

@@ -3,12 +3,15 @@
  */
 import type { Cluster } from '../cost-model/cluster.js';
 import { memoryOf } from '../cost-model/predict.js';
+import { stagesMemory } from '../cost-model/predict-stages.js';
 import type { DType } from '../ir/dtype.js';
+import type { Liveness } from '../partition/liveness.js';
 import type { LoweredStage } from '../partition/lower-stages.js';
 import { heldTensor } from '../partition/rank-memory.js';
 import { type TensorKind, tensorKinds } from '../partition/tensor-kinds.js';
 import { inFileOrder } from '../sharding-propagation/file-form.js';
 import { fileTensors } from './file-tensors.js';
+import type { LoweredPlan } from './lower-plan.js';
 
 export type HeldKind = TensorKind | 'communication buffer';
 
@@ -37,13 +40,19 @@ export interface PeakMemory {
   readonly others: { readonly count: number; readonly bytes: number };
 }
 
-/** Per stage; the `most` largest tensors by name, the others summed. */
-export function peakMemory(lowered: readonly LoweredStage[], cluster: Cluster, most?: number): readonly PeakMemory[] {
-  return lowered.map((stage, index) => ofStage(stage, index, cluster, most));
+/**
+ * Per stage; the `most` largest tensors by name, the others summed.
+ * @param schedule of a pipeline
+ */
+export function peakMemory({ lowered, schedule }: LoweredPlan, cluster: Cluster, most?: number): readonly PeakMemory[] {
+  const memory = schedule
+    ? stagesMemory(lowered, schedule, cluster)
+    : lowered.map(({ sharded }) => memoryOf(sharded, cluster));
+  return lowered.map((stage, index) => ofStage(stage, index, memory[index] as Liveness, most));
 }
 
-function ofStage({ graph, sharded }: LoweredStage, stage: number, cluster: Cluster, most?: number): PeakMemory {
-  const { peakBytes, at, held } = memoryOf(sharded, cluster);
+function ofStage({ graph, sharded }: LoweredStage, stage: number, memory: Liveness, most?: number): PeakMemory {
+  const { peakBytes, at, held } = memory;
   const kinds = tensorKinds(sharded);
   const fileOf = fileTensors(graph, sharded);
   const list = [...held()].map(([name, bytes]): Held => {

@@ -2,15 +2,22 @@
  * @file run: a compiled program on this machine's ranks.
  */
 import { listening } from '../ir/interruption.js';
+import type { Link } from '../runtime/messages.js';
 import { type RunOptions, type RunProgress, type RunResult, runProgram } from '../runtime/run-program.js';
 import type { Arrays } from './arrays.js';
 import { readRunnable } from './compiled-model.js';
+import { emulationOf } from './emulation.js';
 import { randomInputs, readInputs } from './inputs.js';
 import { checkLabels, labelBounds } from './labels.js';
 import { openCompiled } from './verify.js';
 
 /** What a run gives: outputs, step times, and what each rank did. */
-export type RunReport = RunResult;
+export interface RunReport extends RunResult {
+  /** `emulated`: ranks waited as long as their work is predicted to take, and there are no outputs. */
+  readonly backend: 'cpu' | 'emulated';
+  /** The link between emulated ranks. */
+  readonly link?: Link;
+}
 
 export interface RunCompiledOptions {
   /** The folder that compile wrote. */
@@ -20,23 +27,30 @@ export interface RunCompiledOptions {
   readonly seed?: number;
   readonly steps?: number;
   readonly threadsPerRank?: number;
+  /** `cpu` (default) computes; `emulated` waits as long as it is predicted to take. */
+  readonly backend?: 'cpu' | 'emulated';
+  /** Between emulated ranks: bandwidth and latency, `10GB/s,20us`; those of the plan's cluster by default. */
+  readonly link?: string;
   readonly signal?: AbortSignal;
   readonly onProgress?: (text: string) => void;
 }
 
 /** Runs `steps` steps (default 1) after one that is not counted. @throws AutoparError for everything the user can mend. */
 export async function runCompiled(options: RunCompiledOptions): Promise<RunReport> {
-  const inputs = await arraysFor(options);
-  const { program } = await readRunnable(options.directory);
+  const { program, plan } = await readRunnable(options.directory);
+  const emulation = options.backend === 'emulated' ? emulationOf(program, plan, options.link) : undefined;
+  const inputs = emulation ? {} : await arraysFor(options);
   const runtime: RunOptions = {
     steps: options.steps ?? 1,
     // A step of training changes the weights: none is for warming up.
     warmup: program.state ? 0 : 1,
     ...(options.threadsPerRank === undefined ? {} : { threadsPerRank: options.threadsPerRank }),
+    ...(emulation ? { emulation } : {}),
     ...(options.signal ? { signal: options.signal } : {}),
     ...(options.onProgress ? { onProgress: (progress) => options.onProgress?.(progressText(progress)) } : {}),
   };
-  return listening(options.signal, () => runProgram(options.directory, inputs, runtime));
+  const result = await listening(options.signal, () => runProgram(options.directory, inputs, runtime));
+  return emulation ? { ...result, backend: 'emulated', link: emulation.link } : { ...result, backend: 'cpu' };
 }
 
 /** Random indices must fit the tables they look up, which only the model tells; given arrays need no model. */

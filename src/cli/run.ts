@@ -3,7 +3,7 @@
  */
 import type { RunReport } from '../api/run.js';
 import { runCompiled } from '../api/verbs.js';
-import type { ExitKind } from '../ir/error.js';
+import { AutoparError, type ExitKind } from '../ir/error.js';
 import type { Command, Context } from './command.js';
 import type { Output } from './output.js';
 import { bytesText, countText, secondsText, shareText } from './quantity.js';
@@ -15,7 +15,8 @@ interface RunFlags {
   readonly seed?: number;
   readonly outputs?: string;
   readonly steps?: number;
-  readonly backend?: 'cpu';
+  readonly backend?: 'cpu' | 'emulated';
+  readonly link?: string;
   readonly threadsPerRank?: number;
 }
 
@@ -31,7 +32,15 @@ export const runCommand: Command<RunFlags> = {
     { flags: '--seed <n>', says: 'seed of random inputs (default: 0)', parse: wholeNumber('--seed', 0) },
     { flags: '--outputs <file.npz>', says: 'write the outputs' },
     { flags: '--steps <n>', says: 'how often to run (default: 1)', parse: wholeNumber('--steps', 1, 1e6) },
-    { flags: '--backend <cpu>', says: 'what computes on a rank (default: cpu)', parse: oneOf('--backend', ['cpu']) },
+    {
+      flags: '--backend <cpu|emulated>',
+      says: 'what computes on a rank (default: cpu); emulated waits as long as it is predicted to take',
+      parse: oneOf('--backend', ['cpu', 'emulated']),
+    },
+    {
+      flags: '--link <bandwidth,latency>',
+      says: 'between emulated ranks, such as 10GB/s,20us (default: as the cluster that was planned for has)',
+    },
     {
       flags: '--threads-per-rank <n>',
       says: 'threads of each rank (default: 1)',
@@ -43,14 +52,18 @@ export const runCommand: Command<RunFlags> = {
       line: 'autopar run llama-tiny.autopar --seed 1 --steps 10',
       says: 'ten steps on random inputs, with times per rank',
     },
-    { line: 'autopar run gpt.autopar --outputs logits.npz', says: 'one step, its outputs to a file' },
+    {
+      line: 'autopar run llama-tiny.autopar --backend emulated --link 10GB/s,20us',
+      says: 'what a step takes on the cluster that was planned for, its links set',
+    },
   ],
   run: runRun,
 };
 
 async function runRun(context: Context, [directory = '']: readonly string[], flags: RunFlags): Promise<ExitKind> {
   const { output, signal } = context;
-  const { outputs, backend: _cpu, ...rest } = flags;
+  const { outputs, ...rest } = flags;
+  if (outputs !== undefined && flags.backend === 'emulated') throw withoutOutputs();
   const { checkArchiveName, writeArrays } = await import('../api/arrays.js');
   if (outputs !== undefined) checkArchiveName(outputs);
   const report = await runCompiled({ directory, ...rest, signal, onProgress: (text) => output.progress(text) });
@@ -62,10 +75,22 @@ async function runRun(context: Context, [directory = '']: readonly string[], fla
   return 'done';
 }
 
+function withoutOutputs(): AutoparError {
+  return new AutoparError(
+    'bad-option',
+    'usage',
+    '--outputs is of ranks that compute, and --backend emulated waits in their place',
+    {},
+    'leave one of them out',
+  );
+}
+
 function reportLines(report: RunReport, output: Output): readonly string[] {
   const { bold } = output.colors;
+  const ranks = `${report.backend === 'emulated' ? 'emulated ' : ''}${report.ranks.length === 1 ? 'rank' : 'ranks'}`;
   return [
-    `${bold(countText(report.stepSeconds.length, 'step'))} on ${countText(report.ranks.length, 'rank')}: ${stepText(report.stepSeconds)}`,
+    `${bold(countText(report.stepSeconds.length, 'step'))} on ${report.ranks.length} ${ranks}: ${stepText(report.stepSeconds)}`,
+    ...emulationLines(report),
     '',
     ...tableLines(
       [{ title: 'rank', right: true }, ...SHARES.map(({ title }) => ({ title, right: true })), ...SIZES],
@@ -81,10 +106,18 @@ function reportLines(report: RunReport, output: Output): readonly string[] {
     ...kindLines(report),
     '',
     ...historyLines(report, bold),
-    bold('outputs'),
+    ...(report.backend === 'emulated' ? [] : [bold('outputs')]),
     ...Object.entries(report.outputs).map(([name, { dtype, shape }]) => `  ${name}  ${dtype} [${shape.join(', ')}]`),
     '',
     `memory of the whole process: ${bytesText(report.rssBytes)}`,
+  ];
+}
+
+function emulationLines({ link }: RunReport): readonly string[] {
+  if (!link) return [];
+  return [
+    `emulated: ranks waited as long as their work is predicted to take, over links of ${bytesText(link.bytesPerSecond)}/s and ${secondsText(link.latency)};`,
+    'nothing was computed, and outputs have no values',
   ];
 }
 
@@ -163,6 +196,8 @@ function reportJson(directory: string, report: RunReport): Readonly<Record<strin
   return {
     schema: 'autopar-run-v1',
     directory,
+    backend: report.backend,
+    ...(report.link ? { link: report.link } : {}),
     stepSeconds: report.stepSeconds,
     ranks: report.ranks,
     rssBytes: report.rssBytes,

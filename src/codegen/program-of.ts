@@ -1,26 +1,25 @@
 /**
  * @file sharded graph → program: order, segments, instructions, and where everything is found.
  */
-import type { ConstantTensor, Graph } from '../ir/graph.js';
+import type { Graph } from '../ir/graph.js';
 import { isAccumulator } from '../ir/ops/accumulate.js';
 import type { LoweredStage } from '../partition/lower-stages.js';
-import { orderPhase, phasesOf, type Step } from '../partition/order.js';
-import { isInlined, readersOutside } from '../partition/segments.js';
+import type { Step } from '../partition/order.js';
+import { actionsOf } from '../partition/placed-actions.js';
+import { inlineValues } from '../partition/segments.js';
 import type { ComputeNode, ShardedGraph, ShardedTensor } from '../partition/sharded-graph.js';
+import { type StageWalk, walkStage } from '../partition/stage-walk.js';
 import { STAGE_AXIS } from '../program/mesh.js';
 import {
   type Instruction,
   PROGRAM_VERSION,
   type Program,
-  type ProgramAction,
   type ProgramSegment,
   type ProgramStage,
   type ProgramTensor,
 } from '../program/program.js';
 import type { Action } from '../schedule/schedule.js';
 import { makeMesh } from '../sharding-propagation/mesh.js';
-import { type WrittenList, withFrees } from './frees.js';
-import { placedSchedule, wholeSchedule } from './program-schedule.js';
 import { makeSegment, type Segment, type Surroundings } from './segment.js';
 import { placeWeights } from './weights.js';
 
@@ -33,20 +32,20 @@ export interface GeneratedProgram {
 
 /**
  * Generates the program of a graph's stages; of one that is the whole graph, or of a pipeline's, each of which runs its `actions`
- * in their order, transfers placed between them. `model` names it in program.json.
+ * in their order, transfers placed between them. `model` names it in program.json; `secondsOf` says what an operator of the sharded graph is predicted to take.
  */
 export function programOf(
   lowered: readonly LoweredStage[],
   model: Program['model'],
   actions: readonly (readonly Action[])[] = [],
+  secondsOf?: (node: ComputeNode, stage: LoweredStage) => number,
 ): GeneratedProgram {
   const files = new Map<string, Uint8Array>();
-  const lists = lowered.map((stage) => writtenLists(stage, files));
-  const schedules = schedulesOf(lowered, lists, actions);
-  const written = lowered.map((stage, index) => {
-    const prefix = lowered.length > 1 ? `stage-${index}-` : '';
-    return stageOf(stage, lists[index] as WrittenLists, schedules[index] ?? [], prefix);
-  });
+  const order = actionsOf(lowered, actions);
+  const walks = lowered.map(({ sharded }, stage) => walkStage(sharded, order[stage] ?? []));
+  const written = lowered.map((stage, index) =>
+    stageOf(stage, walks[index] as StageWalk, files, lowered.length > 1 ? `stage-${index}-` : '', secondsOf),
+  );
   const [first] = lowered;
   const axes = first?.sharded.mesh.axes ?? [];
   const mesh = lowered.length > 1 ? [...makeMesh([[STAGE_AXIS, lowered.length]]).axes, ...axes] : axes;
@@ -60,7 +59,9 @@ export function programOf(
     outputs: lowered.flatMap(({ sharded }, stage) => outputsOf(sharded, stage)),
     ...(state.length > 0 ? { state } : {}),
     stages: written,
-    schedule: schedules.flat(),
+    schedule: walks.flatMap((walk, stage) =>
+      walk.actions.map(({ chunk, microBatch, list }) => ({ stage, chunk, microBatch, phase: list })),
+    ),
   };
   return { program, segments: files };
 }
@@ -79,40 +80,25 @@ function outputsOf(sharded: ShardedGraph, stage: number): Program['outputs'] {
     .map(({ tensor, output }) => valueRecord(sharded, stage, tensor, output));
 }
 
-function schedulesOf(
-  lowered: readonly LoweredStage[],
-  lists: readonly WrittenLists[],
-  actions: readonly (readonly Action[])[],
-): readonly (readonly ProgramAction[])[] {
-  const [first] = lowered;
-  if (first && !first.sharded.pipeline) return [wholeSchedule(first.sharded)];
-  return placedSchedule(
-    lowered.map(({ sharded }, index) => ({ sharded, lists: lists[index]?.lists ?? [] })),
-    actions,
-  );
-}
-
-/** The lists of a stage before frees are placed. */
-interface WrittenLists {
-  readonly lists: readonly WrittenList[];
-  readonly segments: Readonly<Record<string, ProgramSegment>>;
-  /** Weights that instructions bind. */
-  readonly bound: ReadonlySet<string>;
-}
-
-/** Writes the lists, and their segments to `files`. */
-function writtenLists({ graph, sharded }: LoweredStage, files: Map<string, Uint8Array>): WrittenLists {
-  const inline = inlineValues(graph, sharded);
+/** Writes segments to `files`; `prefix` begins the names of the stage's weight files. */
+function stageOf(
+  stage: LoweredStage,
+  walk: StageWalk,
+  files: Map<string, Uint8Array>,
+  prefix: string,
+  secondsOf?: (node: ComputeNode, stage: LoweredStage) => number,
+): ProgramStage {
+  const { graph, sharded } = stage;
+  const inline = inlineValues(sharded);
   const bound = new Set(sharded.weights.map((weight) => weight.tensor).filter((tensor) => !inline.has(tensor)));
-  const ordered = phasesOf(sharded).map((list) => ({ list, steps: orderPhase(sharded, list) }));
-  const everyStep = ordered.flatMap(({ steps }) => steps);
-  const around: Surroundings = { graph: sharded, bound, inline, readOutside: readersOutside(sharded, everyStep) };
+  const kept = new Set(sharded.state.map(({ to }) => to));
+  const around: Surroundings = { graph: sharded, bound, inline, readOutside: walk.readOutside };
   const segments: Record<string, ProgramSegment> = {};
   const written = (step: Step): Instruction => {
     if (step.kind === 'wait') return { kind: 'wait', id: step.id };
     if (step.kind === 'send' || step.kind === 'recv') {
-      const { name, tensor, stage } = step.transfer;
-      return { kind: step.kind, tensor, stage, label: name };
+      const { name, tensor, stage: other } = step.transfer;
+      return { kind: step.kind, tensor, stage: other, label: name };
     }
     if (step.kind === 'start') {
       const { node } = step;
@@ -131,7 +117,8 @@ function writtenLists({ graph, sharded }: LoweredStage, files: Map<string, Uint8
     const segment = makeSegment(step.nodes, around);
     const file = `segments/${segment.id}.onnx`;
     files.set(file, segment.model);
-    segments[segment.id] ??= segmentRecord(segment, file);
+    const seconds = secondsOf && step.nodes.reduce((sum, node) => sum + secondsOf(node, stage), 0);
+    segments[segment.id] ??= { ...segmentRecord(segment, file), ...(seconds === undefined ? {} : { seconds }) };
     const first = step.nodes[0] as ComputeNode;
     return {
       kind: 'compute',
@@ -142,42 +129,23 @@ function writtenLists({ graph, sharded }: LoweredStage, files: Map<string, Uint8
       label: labelOf(first.layer, first.origin),
     };
   };
-  const lists = ordered.map(({ list, steps }) => ({ ...list, instructions: steps.map(written) }));
-  return { lists, segments, bound };
-}
-
-/** @param prefix begins the names of the stage's weight files */
-function stageOf(
-  { graph, sharded }: LoweredStage,
-  { lists, segments, bound }: WrittenLists,
-  schedule: readonly ProgramAction[],
-  prefix: string,
-): ProgramStage {
-  const kept = new Set(sharded.state.map(({ to }) => to));
-  const phases = withFrees(lists, schedule, sharded);
+  const free = (tensors: readonly string[]): readonly Instruction[] =>
+    tensors.length > 0 ? [{ kind: 'free', tensors }] : [];
+  const phases: Record<string, readonly Instruction[]> = {};
+  for (const { name, unread, steps } of walk.lists)
+    phases[name] = [...free(unread), ...steps.flatMap(({ step, frees }) => [written(step), ...free(frees)])];
   const instructions = Object.values(phases).flat();
   const coordinates = Object.fromEntries(
     sharded.coordinates.map(({ name, axes, block, bias }) => [name, { axes, block, bias }]),
   );
   return {
-    tensors: tensorRecords(graph, sharded, instructions),
+    tensors: tensorRecords(graph, sharded, instructions, walk.lifetimeOf),
     segments,
-    weights: placeWeights(sharded, new Set([...bound, ...kept]), prefix),
+    weights: placeWeights(graph, sharded, new Set([...bound, ...kept]), prefix),
     coordinates,
     ...(sharded.microBatches?.index === undefined ? {} : { microBatch: sharded.microBatches.index }),
     phases,
   };
-}
-
-/** Values that become part of segments: constants of the lowering, and small replicated constants of the graph. */
-function inlineValues(graph: Graph, sharded: ShardedGraph): ReadonlyMap<string, Uint8Array> {
-  const result = new Map<string, Uint8Array>();
-  for (const [name, value] of sharded.constants) result.set(name, (value as ConstantTensor).data);
-  for (const stored of sharded.weights) {
-    const source = graph.weights.get(stored.weight)?.source;
-    if (source?.kind === 'inline' && isInlined(stored, sharded)) result.set(stored.tensor, source.data);
-  }
-  return result;
 }
 
 function segmentRecord(segment: Segment, file: string): ProgramSegment {
@@ -198,6 +166,7 @@ function tensorRecords(
   graph: Graph,
   sharded: ShardedGraph,
   instructions: readonly Instruction[],
+  lifetimeOf: StageWalk['lifetimeOf'],
 ): Readonly<Record<string, ProgramTensor>> {
   const names = new Set([...sharded.inputs, ...sharded.outputs].map((value) => value.tensor));
   for (const instruction of instructions) {
@@ -212,7 +181,14 @@ function tensorRecords(
   for (const name of names) {
     const { dtype, localShape, shape, layout } = tensorOf(sharded, name);
     const source = sourceOf(name);
-    result[name] = { dtype, localShape, shape, layout, ...(source === undefined ? {} : { source }) };
+    result[name] = {
+      dtype,
+      localShape,
+      shape,
+      layout,
+      lifetime: lifetimeOf(name),
+      ...(source === undefined ? {} : { source }),
+    };
   }
   return result;
 }

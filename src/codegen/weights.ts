@@ -28,6 +28,7 @@ function storedTensors(sharded: ShardedGraph): readonly StoredTensor[] {
 
 /** Where each bound weight's block is found: by tensor of the sharded graph. `prefix` begins the names of files. */
 export function placeWeights(
+  graph: Graph,
   sharded: ShardedGraph,
   bound: ReadonlySet<string>,
   prefix: string,
@@ -38,8 +39,9 @@ export function placeWeights(
     const type = typeOfTensor(sharded, tensor);
     const axes = cutAxes(sharded, type);
     result[tensor] = {
-      file:
-        axes.length === 0 ? `weights/${prefix}whole.safetensors` : `weights/${prefix}${axes.join('+')}-{k}.safetensors`,
+      file: isZero(graph, weight)
+        ? null
+        : `weights/${prefix}${axes.length === 0 ? 'whole' : `${axes.join('+')}-{k}`}.safetensors`,
       key: tensor,
       axes,
       dtype: type.dtype,
@@ -68,12 +70,13 @@ export async function writeWeights(
   const files = new Map<string, SafetensorsEntry[]>();
   for (const { tensor, weight } of inOrder(storedTensors(sharded))) {
     const place = places[tensor];
-    if (!place) continue;
-    const source = graph.weights.get(weight) ?? graph.initial?.get(weight);
+    if (!place || place.file === null) continue;
+    const { file: pattern } = place;
+    const source = weightOf(graph, weight);
     if (!source) throw new Error(`graph has no weight ${weight}`);
     const layout: ProgramLayout = { ...typeOfTensor(sharded, tensor).layout, partial: [] };
     for (let shard = 0; shard < axesSize(sharded.mesh, place.axes); shard++) {
-      const file = place.file.replace('{k}', String(shard));
+      const file = pattern.replace('{k}', String(shard));
       const rank = rankAt(sharded, place.axes, shard);
       const entries = files.get(file) ?? [];
       entries.push({
@@ -103,6 +106,15 @@ export async function weightBytes(name: string, weight: Weight): Promise<Uint8Ar
   throw new AutoparError('weight-absent', 'input', `the model file holds no value for weight ${name}`, {
     tensor: name,
   });
+}
+
+function weightOf(graph: Graph, name: string): Weight | undefined {
+  return graph.weights.get(name) ?? graph.initial?.get(name);
+}
+
+/** Whether a rank makes the value itself. */
+function isZero(graph: Graph, name: string): boolean {
+  return weightOf(graph, name)?.source.kind === 'zero';
 }
 
 /** By name, as JSON's sorted keys are. */

@@ -1,10 +1,13 @@
 /**
  * @file What a lowered pipeline costs: each list of a stage priced node by node, the schedule simulated over them, and what
- * happens once a step around it. Memory is that of one micro-batch and of what the others in flight keep.
+ * happens once a step around it; and what its ranks hold.
  */
+
+import type { Liveness } from '../partition/liveness.js';
 import type { LoweredStage } from '../partition/lower-stages.js';
 import { listName, type PhaseList, phasesOf, UPDATE } from '../partition/order.js';
 import { localBytes } from '../partition/partition.js';
+import { actionsOf } from '../partition/placed-actions.js';
 import { readsOf, resultsOf, type ShardedGraph, type StageTransfer } from '../partition/sharded-graph.js';
 import { inFlight } from '../schedule/check.js';
 import type { Phase, Schedule } from '../schedule/schedule.js';
@@ -48,7 +51,7 @@ export function predictStages(
   return {
     stepSeconds,
     precision: precisionOf(busiest.graph),
-    peakBytes: peaks(stages, schedule, cluster),
+    peakBytes: stagesMemory(stages, schedule, cluster).map(({ peakBytes }) => peakBytes),
     parts: Object.fromEntries(
       [...busiest.parts, [IDLE, Math.max(0, idle)] as const, ...(sentOnce > 0 ? [[SENT, sentOnce] as const] : [])].sort(
         ([a], [b]) => (a < b ? -1 : 1),
@@ -133,14 +136,29 @@ function onceBytes(graph: ShardedGraph): number {
   return [...sends, ...receives].filter(isOnce).reduce((sum, { tensor }) => sum + bytesOf(graph, tensor), 0);
 }
 
-/** Per stage: a micro-batch's own walk, and what the other ones in flight keep for their backward. */
-function peaks(stages: readonly LoweredStage[], schedule: Schedule, cluster: Cluster): readonly number[] {
-  const held = inFlight(schedule);
+/**
+ * What each stage's ranks hold at their fullest moment: on this machine what they count, action by action; elsewhere a micro-batch's
+ * own walk, and beside it what the others in flight keep for their backward.
+ */
+export function stagesMemory(
+  stages: readonly LoweredStage[],
+  schedule: Schedule,
+  cluster: Cluster,
+): readonly Liveness[] {
+  const actions = cluster.local ? actionsOf(stages, schedule.actions) : [];
+  const inFlightOf = inFlight(schedule);
   return stages.map(({ sharded }, stage) => {
-    const others = Math.max(0, (held[stage] ?? 1) / schedule.virtualStages - 1);
-    return Math.ceil(memoryOf(sharded, cluster).peakBytes + others * savedBytes(sharded));
+    const own = memoryOf(sharded, cluster, actions[stage]);
+    const others = Math.max(0, (inFlightOf[stage] ?? 1) / schedule.virtualStages - 1);
+    const kept = cluster.local ? 0 : Math.ceil(others * savedBytes(sharded));
+    if (kept === 0) return own;
+    const held = () => new Map([...own.held(), [OTHERS, kept] as const]);
+    return { ...own, peakBytes: own.peakBytes + kept, held };
   });
 }
+
+/** What micro-batches in flight beside one keep. */
+const OTHERS = 'activations of other micro-batches';
 
 /** What a micro-batch's forward keeps for its backward. */
 function savedBytes(graph: ShardedGraph): number {

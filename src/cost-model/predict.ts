@@ -4,6 +4,7 @@
 import { type DType, isFloating } from '../ir/dtype.js';
 import { runsPerStep } from '../ir/graph.js';
 import { type Liveness, liveness } from '../partition/liveness.js';
+import type { StageAction } from '../partition/placed-actions.js';
 import { rankMemory } from '../partition/rank-memory.js';
 import type { ShardedGraph, ShardedNode } from '../partition/sharded-graph.js';
 import type { Mesh } from '../sharding-propagation/mesh.js';
@@ -83,9 +84,12 @@ export function priceGraph(graph: ShardedGraph, cluster: Cluster): number {
   return graph.nodes.reduce((sum, node) => sum + runsPerStep(node.phase, graph) * priceNode(node, graph, cluster), 0);
 }
 
-/** What a rank holds at its fullest moment: under the bundled runtime on this machine, by plain liveness elsewhere. */
-export function memoryOf(graph: ShardedGraph, cluster: Cluster): Liveness {
-  return cluster.local ? rankMemory(graph) : liveness(graph, fusesBlocks(cluster.device));
+/**
+ * What a rank holds at its fullest moment: under the bundled runtime on this machine, by plain liveness elsewhere.
+ * @param actions what it runs in a step; of a pipeline's stage they have to be given
+ */
+export function memoryOf(graph: ShardedGraph, cluster: Cluster, actions?: readonly StageAction[]): Liveness {
+  return cluster.local ? rankMemory(graph, actions) : liveness(graph, fusesBlocks(cluster.device));
 }
 
 /** Bytes that a plan's tensors may take on one device; undefined where no limit applies (ranks of this machine). */

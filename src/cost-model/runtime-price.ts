@@ -3,8 +3,7 @@
  *
  *     segments   a call of a session for each run of operators, but for those whose beginning a collective's price has, and the
  *                tensors that it is handed and hands on
- *     copies     ONNX Runtime gives results as copies of what it wrote, and a step begins with copying the state that the last
- *                one left over the one before it: each is read once and written once
+ *     copies     ONNX Runtime gives results as copies of what it wrote: each is read once and written once
  *
  * Both follow from how nodes are joined to segments, which the search, pricing node by node, cannot tell.
  */
@@ -37,7 +36,7 @@ export function runtimeSeconds(
   const { segmentSeconds, tensorSeconds = 0 } = profileOf(device);
   const bound = new Set([...graph.weights.map(({ tensor }) => tensor), ...graph.constants.keys()]);
   let around = 0;
-  let copies = graph.state.reduce((sum, { to }) => sum + copy(to), 0);
+  let copies = 0;
   for (const { runs, steps } of phases) {
     const times = runs === 'micro' ? (graph.microBatches?.count ?? 1) : 1;
     const collectives = steps.filter(({ kind }) => kind === 'start').length;

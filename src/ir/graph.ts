@@ -131,6 +131,14 @@ export interface BatchDimension {
   readonly axis: number;
 }
 
+export const LIFETIMES = ['micro', 'step', 'run'] as const;
+
+/**
+ * How long a tensor's value lasts. `micro`: it belongs to a micro-batch, of which a pipeline's stage has several under way.
+ * `step`: to the step. `run`: it is there from the first step to the last (weights, state, coordinates).
+ */
+export type Lifetime = (typeof LIFETIMES)[number];
+
 /**
  * A step in several micro-batches: operators of all phases but `update` run once for each of them, on tensors of a micro-batch's
  * size, those of `update` once. What the former hand the latter is summed up on the way (ops/accumulate.ts).

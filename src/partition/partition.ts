@@ -202,8 +202,8 @@ class Partitioning {
     const name = this.unused(weight);
     this.declare(name, type, wanted);
     const { role, source } = this.graph.weights.get(weight) ?? {};
-    const isConstant = role === 'constant' && source?.kind === 'inline';
-    this.weights.set(key, { tensor: name, weight, ...(isConstant ? { constant: true } : {}) });
+    const value = role === 'constant' && source?.kind === 'inline' ? { constant: source.data } : {};
+    this.weights.set(key, { tensor: name, weight, ...value });
     return name;
   }
 

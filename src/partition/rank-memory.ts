@@ -1,83 +1,91 @@
 /**
- * @file Memory of a rank of this machine: what the bundled runtime holds while it runs the phases of a step.
+ * @file Memory of a rank of this machine: what the bundled runtime counts while it runs the actions of a step, byte for byte.
  *
  * It differs from liveness in what sessions are: each holds the weights that it reads, takes a whole run of operators at once,
- * and writes results to memory of their own, so that state is there twice when a step ends: as it was, and as it will be.
- * Collectives go through buffers that are held all the time.
+ * and writes results to memory of their own. Collectives go through buffers that are held all the time.
  */
 import type { Liveness } from './liveness.js';
 import { type Change, occupancy } from './occupancy.js';
-import { orderPhase, phasesOf, type Step } from './order.js';
+import type { Step } from './order.js';
 import { localBytes } from './partition.js';
-import { isInlined, type ReadOutside, readersOutside, segmentResults } from './segments.js';
-import { resultsOf, type ShardedGraph } from './sharded-graph.js';
+import { type StageAction, wholeActions } from './placed-actions.js';
+import { inlineValues, sessionKey } from './segments.js';
+import { readsOf, type ShardedGraph } from './sharded-graph.js';
+import { type StageWalk, type WalkedList, type WalkedStep, walkStage } from './stage-walk.js';
 
-/** Names of what is no tensor of the graph: `communication buffer 0`, …; and of an output what was made of it before. */
+/** Names of what is no tensor of the graph: `communication buffer 0`, …; and behind a tensor's, whose it is. */
 const BUFFER = 'communication buffer';
-const EARLIER = ' of earlier micro-batches';
+const OF_MICRO_BATCH = ' of micro-batch ';
+const OF_OTHERS = `${OF_MICRO_BATCH}1 and later`;
 
 /** Bytes of a coordinate: one int64. */
 const COORDINATE_BYTES = 8;
 
-/** What a rank of the bundled runtime holds at its fullest moment. */
-export function rankMemory(graph: ShardedGraph): Liveness {
-  const phases = phasesOf(graph).map((list) => ({ runs: list.runs, steps: orderPhase(graph, list) }));
-  const walk = new Walk(
-    graph,
-    phases.flatMap(({ steps }) => steps),
-  );
-  // What one micro-batch leaves the next one finds: two of them show it.
-  const { count } = graph.microBatches ?? { count: 1 };
-  for (const [index, { runs, steps }] of phases.entries()) {
-    const later = phases.slice(index + 1).flatMap(({ steps }) => readsOf(steps));
-    const kept = new Set(runs === 'micro' ? later : []);
-    for (let run = 0; run < (runs === 'micro' ? Math.min(2, count) : 1); run++) walk.phase(steps, kept);
-  }
-  return walk.fullest();
+/**
+ * What a rank of the bundled runtime holds at its fullest moment: exactly what it counts. `actions` is what it runs in
+ * a step, in order (placed-actions.ts); of a pipeline's stage they have to be given.
+ */
+export function rankMemory(graph: ShardedGraph, actions: readonly StageAction[] = wholeActions(graph)): Liveness {
+  const walk = walkStage(graph, actions);
+  const held = new Held(graph, walk);
+  for (const action of graph.pipeline ? walk.actions : firstAndLast(walk.actions, held)) held.run(action);
+  return held.fullest();
 }
 
 /** What a name of `held` stands for: a tensor, or null for a buffer of the runtime. */
 export function heldTensor(name: string): string | null {
   if (name.startsWith(`${BUFFER} `)) return null;
-  return name.endsWith(EARLIER) ? name.slice(0, -EARLIER.length) : name;
+  const end = name.lastIndexOf(OF_MICRO_BATCH);
+  return end < 0 ? name : name.slice(0, end);
 }
 
-class Walk {
+/** Micro-batches that run one after the other hold the same, but for the parts of outputs that earlier ones have left. */
+function* firstAndLast(actions: readonly StageAction[], held: Held): Iterable<StageAction> {
+  const micro = actions.filter(({ microBatch }) => microBatch !== null);
+  for (const action of micro.slice(0, 1)) yield action;
+  if (micro.length > 2) held.leaveParts(micro.length - 2);
+  for (const action of micro.slice(1).slice(-1)) yield action;
+  for (const action of actions) if (action.microBatch === null) yield action;
+}
+
+class Held {
   private readonly changes: Change[] = [];
   /** The operator that runs at each change. */
   private readonly at: (string | null)[] = [];
-  private readonly readOutside: ReadOutside;
-  /** Never freed: weights, state before the step, coordinates, outputs, what micro-batches add to. */
-  private readonly stays: ReadonlySet<string>;
+  private readonly lists: ReadonlyMap<string, WalkedList>;
+  private readonly begun = new Set<number>();
+  private microBatch: number | null = null;
 
   constructor(
     private readonly graph: ShardedGraph,
-    steps: readonly Step[],
+    private readonly walk: StageWalk,
   ) {
-    this.readOutside = readersOutside(graph, steps);
-    const resident = residentBytes(graph, steps);
-    this.stays = new Set([...resident.keys(), ...graph.outputs.map(({ tensor }) => tensor)]);
-    for (const [name, bytes] of resident) this.hold(name, bytes, null);
-    for (const { tensor } of graph.inputs) if (!this.stays.has(tensor)) this.hold(tensor, this.bytes(tensor), null);
-    const { microBatches } = graph;
-    for (const { tensor, output } of graph.outputs)
-      if (microBatches?.cut.has(output))
-        this.hold(`${tensor}${EARLIER}`, (microBatches.count - 1) * this.bytes(tensor), null);
+    this.lists = new Map(walk.lists.map((list) => [list.name, list]));
+    const steps = walk.lists.flatMap((list) => list.steps);
+    for (const [name, bytes] of residentBytes(graph, steps)) this.change(name, bytes, null);
+    for (const { tensor } of graph.inputs) if (walk.lifetimeOf(tensor) === 'step') this.hold(tensor, null);
   }
 
-  /** One run of a phase; what is `kept` is there when it ends. */
-  phase(steps: readonly Step[], kept: ReadonlySet<string>): void {
-    const lastUse = new Map<string, number>();
-    const isFreed = (name: string) => !kept.has(name) && !this.stays.has(name);
-    steps.forEach((step, index) => {
-      for (const name of usedBy(step)) if (isFreed(name)) lastUse.set(name, index);
-    });
-    const frees: string[][] = steps.map(() => []);
-    for (const [name, index] of lastUse) frees[index]?.push(name);
-    steps.forEach((step, index) => {
-      this.run(step);
-      for (const name of frees[index] ?? []) this.hold(name, 0, null);
-    });
+  run({ list: name, microBatch }: StageAction): void {
+    this.microBatch = microBatch;
+    if (microBatch !== null && !this.begun.has(microBatch)) {
+      this.begun.add(microBatch);
+      for (const { tensor } of this.graph.inputs) if (this.walk.lifetimeOf(tensor) === 'micro') this.hold(tensor, null);
+    }
+    const list = this.lists.get(name);
+    for (const tensor of list?.unread ?? []) this.free(tensor);
+    for (const { step, makes, inside, frees } of list?.steps ?? []) {
+      const at = operatorOf(step);
+      for (const tensor of [...makes, ...inside]) this.hold(tensor, at);
+      for (const tensor of [...inside, ...frees]) this.free(tensor);
+    }
+  }
+
+  /** Holds the parts of outputs that `others` micro-batches leave. */
+  leaveParts(others: number): void {
+    for (const { tensor } of this.graph.outputs)
+      if (this.walk.lifetimeOf(tensor) === 'micro')
+        this.change(`${tensor}${OF_OTHERS}`, others * this.bytes(tensor), null);
   }
 
   fullest(): Liveness {
@@ -85,22 +93,20 @@ class Walk {
     return { peakBytes: found.peakBytes, at: this.at[found.atChange] ?? null, held: found.held };
   }
 
-  private run(step: Step): void {
-    if (step.kind === 'start' || step.kind === 'send') return;
-    if (step.kind === 'recv') {
-      this.hold(step.transfer.tensor, this.bytes(step.transfer.tensor), null);
-      return;
-    }
-    const { outputs, inside } =
-      step.kind === 'segment'
-        ? segmentResults(step.nodes, this.graph, this.readOutside)
-        : { outputs: resultsOf(step.node), inside: [] };
-    const at = step.kind === 'segment' ? (step.nodes[0]?.origin ?? null) : step.node.origin;
-    for (const name of [...outputs, ...inside]) this.hold(name, this.bytes(name), at);
-    for (const name of inside) this.hold(name, 0, at);
+  private hold(tensor: string, at: string | null): void {
+    this.change(this.keyOf(tensor), this.bytes(tensor), at);
   }
 
-  private hold(name: string, bytes: number, at: string | null): void {
+  private free(tensor: string): void {
+    this.change(this.keyOf(tensor), 0, null);
+  }
+
+  private keyOf(tensor: string): string {
+    const isOwn = this.walk.lifetimeOf(tensor) === 'micro' && this.microBatch !== null;
+    return isOwn ? `${tensor}${OF_MICRO_BATCH}${this.microBatch}` : tensor;
+  }
+
+  private change(name: string, bytes: number, at: string | null): void {
     this.changes.push({ name, bytes });
     this.at.push(at);
   }
@@ -111,26 +117,45 @@ class Walk {
   }
 }
 
-/** What a rank holds from the first step to the last. */
-function residentBytes(graph: ShardedGraph, steps: readonly Step[]): ReadonlyMap<string, number> {
+function operatorOf(step: Step): string | null {
+  if (step.kind === 'segment') return step.nodes[0]?.origin ?? null;
+  return step.kind === 'wait' || step.kind === 'accumulate' ? step.node.origin : null;
+}
+
+/** What a rank holds from the first step to the last, and state as it is when a step begins. */
+function residentBytes(graph: ShardedGraph, steps: readonly WalkedStep[]): ReadonlyMap<string, number> {
   const held = new Map<string, number>();
   const add = (name: string, times = 1) => {
     const tensor = graph.tensors.get(name);
     if (tensor) held.set(name, (held.get(name) ?? 0) + times * localBytes(tensor));
   };
-  const bound = new Set(graph.weights.filter((weight) => !isInlined(weight, graph)).map(({ tensor }) => tensor));
+  const inline = inlineValues(graph);
+  const bound = new Set(graph.weights.flatMap(({ tensor }) => (inline.has(tensor) ? [] : [tensor])));
   const read = new Set(graph.outputs.flatMap(({ tensor }) => (bound.has(tensor) ? [tensor] : [])));
-  for (const step of steps) {
-    // A session has a copy of its weights; what is sent or added up is read as a tensor, of which there is one.
-    if (step.kind === 'segment') {
-      for (const name of new Set(readsOf([step]))) if (bound.has(name)) add(name);
-    } else for (const name of readsOf([step])) if (bound.has(name)) read.add(name);
+  const sessions = new Set<string>();
+  for (const { step, makes } of steps) {
+    if (step.kind !== 'segment') {
+      for (const name of readAsTensors(step)) if (bound.has(name)) read.add(name);
+      continue;
+    }
+    // A session has a copy of its weights; equal segments with equal weights share one.
+    const names = new Set(step.nodes.flatMap(readsOf).filter((name) => bound.has(name)));
+    if (names.size === 0) continue;
+    const key = sessionKey(step.nodes, graph, inline, (name) => bound.has(name), makes);
+    if (!sessions.has(key)) for (const name of names) add(name);
+    sessions.add(key);
   }
   for (const name of read) add(name);
   for (const { to } of graph.state) add(to);
   for (const { name } of graph.coordinates) held.set(name, COORDINATE_BYTES);
-  for (const [index, bytes] of bufferBytes(graph, steps).entries()) held.set(`${BUFFER} ${index}`, bytes);
+  const order = steps.map(({ step }) => step);
+  for (const [index, bytes] of bufferBytes(graph, order).entries()) held.set(`${BUFFER} ${index}`, bytes);
   return held;
+}
+
+function readAsTensors(step: Exclude<Step, { kind: 'segment' }>): readonly string[] {
+  if (step.kind === 'send') return [step.transfer.tensor];
+  return step.kind === 'start' || step.kind === 'accumulate' ? readsOf(step.node) : [];
 }
 
 /** A buffer carries one collective at a time, from its start to its wait; each is as large as the largest that it carries. */
@@ -147,22 +172,4 @@ function bufferBytes(graph: ShardedGraph, steps: readonly Step[]): readonly numb
     sizes[index] = Math.max(sizes[index] ?? 0, tensor ? localBytes(tensor) : 0);
   }
   return sizes;
-}
-
-function readsOf(steps: readonly Step[]): readonly string[] {
-  return steps.flatMap((step) => {
-    if (step.kind === 'segment') return step.nodes.flatMap(({ inputs }) => inputs.filter((name) => name !== null));
-    if (step.kind === 'accumulate') return step.node.inputs.filter((name) => name !== null);
-    if (step.kind === 'send') return [step.transfer.tensor];
-    return step.kind === 'start' ? [step.node.input] : [];
-  });
-}
-
-/** What a step reads or makes; a collective's operand is held until its result is there. */
-function usedBy(step: Step): readonly string[] {
-  if (step.kind === 'segment')
-    return step.nodes.flatMap(({ inputs, outputs }) => [...inputs, ...outputs].filter((name) => name !== null));
-  if (step.kind === 'accumulate') return [...readsOf([step]), ...resultsOf(step.node)];
-  if (step.kind === 'send' || step.kind === 'recv') return [step.transfer.tensor];
-  return step.kind === 'wait' ? [step.node.input, step.node.output] : [];
 }

@@ -13,11 +13,60 @@ import type { ComputeNode, ShardedGraph, ShardedTensor, ShardedWeight } from './
 const INLINE_ELEMENTS = 1024;
 
 /** Whether a weight's value is part of the segments that read it. */
-export function isInlined({ tensor, constant }: ShardedWeight, { tensors }: ShardedGraph): boolean {
+function isInlined({ tensor, constant }: ShardedWeight, { tensors }: ShardedGraph): boolean {
   const type = tensors.get(tensor);
   return (
-    constant === true && type !== undefined && elementCount(type.shape) <= INLINE_ELEMENTS && isReplicated(type.layout)
+    constant !== undefined &&
+    type !== undefined &&
+    elementCount(type.shape) <= INLINE_ELEMENTS &&
+    isReplicated(type.layout)
   );
+}
+
+/** Values that are part of segments: constants of the lowering, and small replicated constants of the graph. */
+export function inlineValues(sharded: ShardedGraph): ReadonlyMap<string, Uint8Array> {
+  const values = new Map<string, Uint8Array>();
+  for (const [name, value] of sharded.constants) values.set(name, value.data);
+  for (const weight of sharded.weights)
+    if (weight.constant && isInlined(weight, sharded)) values.set(weight.tensor, weight.constant);
+  return values;
+}
+
+/**
+ * A text that is the same for two runs of operators where one session can execute both: they have the same structure, and read the
+ * same weights.
+ */
+export function sessionKey(
+  nodes: readonly ComputeNode[],
+  { tensors }: Pick<ShardedGraph, 'tensors'>,
+  inline: ReadonlyMap<string, Uint8Array>,
+  isWeight: (tensor: string) => boolean,
+  results: readonly string[],
+): string {
+  const numbers = new Map<string, number>();
+  const seen = (name: string | null): unknown => {
+    if (name === null) return null;
+    const known = numbers.get(name);
+    if (known !== undefined) return known;
+    numbers.set(name, numbers.size);
+    const type = tensors.get(name);
+    const value = inline.get(name);
+    return [type?.dtype, type?.localShape, value ? textOf(value) : isWeight(name) ? name : null];
+  };
+  const operators = nodes.map(({ domain, op, attributes, inputs, outputs }) => [
+    domain,
+    op,
+    attributes,
+    inputs.map(seen),
+    outputs.map(seen),
+  ]);
+  return JSON.stringify([operators, results.map(seen)], (_, value: unknown) =>
+    typeof value === 'bigint' ? `${value}n` : value instanceof Uint8Array ? textOf(value) : value,
+  );
+}
+
+function textOf(bytes: Uint8Array): string {
+  return Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).toString('base64');
 }
 
 /** Whether a tensor is read outside of these operators. */

@@ -135,8 +135,8 @@ export interface ShardedWeight {
   readonly tensor: string;
   /** Name in the unsharded graph's `weights`. */
   readonly weight: string;
-  /** A constant of the graph, its value in it: no parameter, no file. */
-  readonly constant?: true;
+  /** Of a constant of the graph that has no file: its whole value. */
+  readonly constant?: Uint8Array;
 }
 
 /** A tensor that a stage sends to another one, or receives from it. */

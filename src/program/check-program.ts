@@ -6,6 +6,7 @@ import path from 'node:path';
 import { byteLength, isDType } from '../ir/dtype.js';
 import { elementCount } from '../ir/graph.js';
 import { blockShape } from './blocks.js';
+import { lifetimeFlaw } from './check-lifetimes.js';
 import { STAGE_AXIS, shardCount, stageAxes } from './mesh.js';
 import { partShape } from './micro-batch-parts.js';
 import type { Instruction, Program, ProgramAxis, ProgramCollective, ProgramStage, ProgramTensor } from './program.js';
@@ -26,6 +27,10 @@ export function checkProgram(program: Program): string | null {
         program.stages[stage]?.phases[phase],
         `the schedule runs phase ${phase} of stage ${stage}, which is not there`,
       );
+    }
+    for (const [index] of program.stages.entries()) {
+      const flaw = lifetimeFlaw(program, index);
+      if (flaw !== null) throw new Flaw(`stage ${index}: ${flaw}`);
     }
     return endlessWait(program.stages.map((_, stage) => exchangesOf(program, stage)));
   } catch (error) {
@@ -59,6 +64,8 @@ function checkValue(program: Program, value: Program['inputs'][number]): void {
   if (tensor.dtype !== value.dtype || tensor.shape.join() !== partShape(value).join()) {
     throw new Flaw(`${value.name} and its tensor ${value.tensor} differ in dtype or shape`);
   }
+  if ((tensor.lifetime === 'micro') !== (value.microBatches !== undefined))
+    throw new Flaw(`${value.name} and its tensor ${value.tensor} differ in whether micro-batches have parts of them`);
 }
 
 function checkStage(program: Program, stage: ProgramStage, axes: readonly ProgramAxis[]): void {
@@ -66,7 +73,7 @@ function checkStage(program: Program, stage: ProgramStage, axes: readonly Progra
   for (const [name, weight] of Object.entries(stage.weights)) {
     within(`weight ${name}`, () => {
       if (!isDType(weight.dtype)) throw new Flaw(`unknown dtype ${weight.dtype}`);
-      checkFile(weight.file);
+      if (weight.file !== null) checkFile(weight.file);
       checkAxes([...weight.axes, ...weight.zeroUnlessFirst], axes);
     });
   }
@@ -75,29 +82,26 @@ function checkStage(program: Program, stage: ProgramStage, axes: readonly Progra
     within(`coordinate ${name}`, () => checkAxes(names, axes));
   }
   const index = program.stages.indexOf(stage);
-  const given = [
-    ...Object.keys(stage.coordinates),
-    ...program.inputs.filter((input) => input.stage === index).map((input) => input.tensor),
-    ...checkState(program, stage, index),
-    ...(stage.microBatch === undefined ? [] : [stage.microBatch]),
-  ];
+  checkState(program, stage, index);
   for (const [phase, instructions] of Object.entries(stage.phases)) {
-    within(`phase ${phase}`, () => checkPhase(program, stage, axes, instructions, given));
+    within(`phase ${phase}`, () => checkPhase(program, stage, axes, instructions));
   }
 }
 
-/** What a stage keeps from step to step: same blocks, and a first value. Returns the tensors that a step begins with. */
-function checkState(program: Program, stage: ProgramStage, index: number): readonly string[] {
-  return (program.state ?? [])
-    .filter((pair) => pair.stage === index)
-    .map(({ from, to }) => {
-      const [left, kept] = [stage.tensors[from], stage.tensors[to]];
-      if (!left || !kept) throw new Flaw(`state ${to} is what ${from} was, and one of them is not declared`);
-      if (!(to in stage.weights)) throw new Flaw(`state ${to} has no first value among the weights`);
-      if (left.dtype !== kept.dtype || left.localShape.join() !== kept.localShape.join())
-        throw new Flaw(`state ${to} has other blocks than ${from}`);
-      return to;
-    });
+/** What a stage keeps from step to step: same blocks, and a first value. */
+function checkState(program: Program, stage: ProgramStage, index: number): void {
+  for (const { stage: of, from, to } of program.state ?? []) {
+    if (of !== index) continue;
+    const [left, kept] = [stage.tensors[from], stage.tensors[to]];
+    if (!left || !kept) throw new Flaw(`state ${to} is what ${from} was, and one of them is not declared`);
+    if (!(to in stage.weights)) throw new Flaw(`state ${to} has no first value among the weights`);
+    if (left.dtype !== kept.dtype || left.localShape.join() !== kept.localShape.join())
+      throw new Flaw(`state ${to} has other blocks than ${from}`);
+    if (left.lifetime !== 'step' || kept.lifetime !== 'run')
+      throw new Flaw(
+        `state ${to} is what ${from} was, which takes lifetimes run and step, not ${kept.lifetime} and ${left.lifetime}`,
+      );
+  }
 }
 
 function checkTensor(tensor: ProgramTensor, axes: readonly ProgramAxis[]): void {
@@ -136,24 +140,19 @@ function checkAxes(names: readonly string[], axes: readonly ProgramAxis[]): void
   if (new Set(names).size !== names.length) throw new Flaw(`a sub-axis occurs twice in ${names.join(', ')}`);
 }
 
-/** Walks one phase. Tensors may also be left by an earlier phase of the stage, so only single-phase stages are strict. */
+/** What an instruction names is declared and fits; that tensors are there when they are read is `lifetimeFlaw`'s part. */
 function checkPhase(
   program: Program,
   stage: ProgramStage,
   axes: readonly ProgramAxis[],
   instructions: readonly Instruction[],
-  given: readonly string[],
 ): void {
-  const strict = Object.keys(stage.phases).length === 1;
-  const live = new Set(given);
   const pending = new Map<number, Start>();
   const read = (name: string) => {
     if (!(name in stage.tensors) && !(name in stage.coordinates)) throw new Flaw(`tensor ${name} is not declared`);
-    if (strict && !live.has(name)) throw new Flaw(`tensor ${name} is read where it is not live`);
   };
   const write = (name: string) => {
     if (!(name in stage.tensors)) throw new Flaw(`tensor ${name} is not declared`);
-    live.add(name);
   };
   for (const [position, instruction] of instructions.entries()) {
     within(`instruction ${position}`, () => {
@@ -178,10 +177,7 @@ function checkPhase(
           throw new Flaw(`${instruction.output} has other blocks than ${instruction.input}, which is added to it`);
         if (part && !canReduce(part.dtype)) throw new Flaw(`${part.dtype} cannot be summed`);
       } else if (instruction.kind === 'free') {
-        for (const name of instruction.tensors) {
-          read(name);
-          live.delete(name);
-        }
+        instruction.tensors.forEach(read);
       } else {
         const other = program.stages[instruction.stage];
         if (!other || other === stage) throw new Flaw(`stage ${instruction.stage} is not another stage`);

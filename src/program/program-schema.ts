@@ -2,6 +2,7 @@
  * @file The form of program.json as a JSON Schema: which keys, which types. That names refer to things that exist is
  * `checkProgram`'s part.
  */
+import { LIFETIMES } from '../ir/graph.js';
 import { PROGRAM_VERSION } from './program.js';
 
 type Schema = Readonly<Record<string, unknown>>;
@@ -10,6 +11,7 @@ const text: Schema = { type: 'string' };
 const count: Schema = { type: 'integer', minimum: 0 };
 const whole: Schema = { type: 'integer' };
 const amount: Schema = { type: 'number', minimum: 0 };
+const textOrNull: Schema = { anyOf: [text, { type: 'null' }] };
 const texts = list(text);
 const shape = list(count);
 const reduction: Schema = { enum: ['sum', 'max', 'min'] };
@@ -53,16 +55,18 @@ const value = record(
 
 const stage = record(
   {
-    tensors: map(record({ dtype: text, localShape: shape, shape, layout }, { source: text })),
+    tensors: map(
+      record({ dtype: text, localShape: shape, shape, layout, lifetime: { enum: LIFETIMES } }, { source: text }),
+    ),
     segments: map(
       record(
         { file: text, inputs: texts, weights: texts, outputs: texts, flops: amount, operators: texts },
-        { temporaryBytes: count, nodes: list(record({ name: text, op: text, dtypes: texts })) },
+        { temporaryBytes: count, seconds: amount, nodes: list(record({ name: text, op: text, dtypes: texts })) },
       ),
     ),
     weights: map(
       record(
-        { file: text, key: text, axes: texts, dtype: text, localShape: shape, zeroUnlessFirst: texts },
+        { file: textOrNull, key: text, axes: texts, dtype: text, localShape: shape, zeroUnlessFirst: texts },
         { source: text, shape, layout },
       ),
     ),

@@ -4,6 +4,7 @@
  */
 import type { DType } from '../ir/dtype.js';
 import type { Reduction } from '../ir/factor-rule.js';
+import type { Lifetime } from '../ir/graph.js';
 
 export const PROGRAM_VERSION = 2;
 
@@ -19,8 +20,9 @@ export interface Program {
   readonly outputs: readonly ProgramValue[];
   readonly stages: readonly ProgramStage[];
   /**
-   * What a tensor is at the end of a step another is at the beginning of the next, block for block: the stage's tensors. The
-   * first step finds the other's value among the weights. Left out where nothing is kept.
+   * What a tensor is at the end of a step another is at the beginning of the next, block for block: the stage's tensors, whose
+   * buffers are exchanged. The first step finds the other's value among the weights; a list that runs once a step may free it, for
+   * the step ends with the new one. Left out where nothing is kept.
    */
   readonly state?: readonly { readonly stage: number; readonly from: string; readonly to: string }[];
   /**
@@ -64,6 +66,8 @@ export interface ProgramTensor {
   /** Whole shape. */
   readonly shape: readonly number[];
   readonly layout: ProgramLayout;
+  /** `micro`: actions of a micro-batch alone name it. `run`: no instruction makes it. */
+  readonly lifetime: Lifetime;
   /** The unsharded graph's tensor it is a block of (for verify), if it is one; several tensors may be blocks of one. */
   readonly source?: string;
 }
@@ -91,6 +95,8 @@ export interface ProgramSegment {
   readonly temporaryBytes?: number;
   /** Work of one execution on one rank. */
   readonly flops: number;
+  /** Seconds that one execution is predicted to take; left out where the program was made without a prediction. */
+  readonly seconds?: number;
   readonly operators: readonly string[];
   /** The model's nodes behind its operators, in their order, of the first instruction that runs it: for errors. */
   readonly nodes?: readonly ProgramNode[];
@@ -107,10 +113,10 @@ export interface ProgramNode {
 
 export interface ProgramWeight {
   /**
-   * safetensors file and the key in it. `{k}` in the file name is replaced by the shard number: the rank's
+   * safetensors file and the key in it; null where the value is zero on all ranks (moments before the first step). `{k}` in the file name is replaced by the shard number: the rank's
    * mixed-radix index on `axes`. Files are relative to program.json; equal shards are stored once.
    */
-  readonly file: string;
+  readonly file: string | null;
   readonly key: string;
   readonly axes: readonly string[];
   readonly dtype: DType;
@@ -167,7 +173,7 @@ export type ProgramCollective =
 export interface ProgramAction {
   readonly stage: number;
   readonly chunk: number;
-  /** What the action defines belongs to this micro-batch, and goes with its last action; null: it belongs to the step. */
+  /** The micro-batch whose tensors of lifetime `micro` the action reads and makes; null: it runs once a step, and has none. */
   readonly microBatch: number | null;
   readonly phase: string;
 }

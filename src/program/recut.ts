@@ -2,8 +2,9 @@
  * @file Recutting the weights of one program for another of the same model: each weight is put together from the first
  * program's shards and cut as the second wants it, one at a time, so that no more than one whole weight is in memory.
  */
+import { byteLength } from '../ir/dtype.js';
 import { AutoparError } from '../ir/error.js';
-import type { ConstantTensor } from '../ir/graph.js';
+import { type ConstantTensor, elementCount } from '../ir/graph.js';
 import { assembleBlocks, cutBlock, holders } from './blocks.js';
 import { insideFolder } from './inside-folder.js';
 import { rankCount, shardCount, shardIndex, stageAxes } from './mesh.js';
@@ -85,8 +86,10 @@ function targets(
   const files = new Map<string, SafetensorsEntry[]>();
   for (const [, place] of stages.flatMap((stage) => Object.entries(stage.weights).sort(byName))) {
     const weight = checked(place, 'the target');
+    const { file: pattern } = weight;
+    if (pattern === null) continue;
     for (let shard = 0; shard < shardCount(axes, weight.axes); shard++) {
-      const file = weight.file.replace('{k}', String(shard));
+      const file = pattern.replace('{k}', String(shard));
       const entries = files.get(file) ?? [];
       entries.push({
         key: weight.key,
@@ -121,6 +124,7 @@ async function wholeWeight(
   }
   if (!found) return constant?.data ?? new Uint8Array();
   const { weight, axes } = found;
+  if (weight.file === null) return new Uint8Array(byteLength(weight.dtype, elementCount(weight.shape)));
   const blocks: Uint8Array[] = [];
   for (const rank of holders(weight.layout, axes)) {
     const file = await opened(weight.file.replace('{k}', String(shardIndex(axes, weight.axes, rank))));

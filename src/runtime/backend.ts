@@ -6,6 +6,8 @@ import type { DType } from '../program/values.js';
 
 /** A segment to load: an ONNX model and the bytes of the weights that it names. */
 export interface SegmentSource {
+  /** Its structure's hash, by which the program names it. */
+  readonly id: string;
   /** For errors. */
   readonly file: string;
   readonly model: Uint8Array;
@@ -29,10 +31,14 @@ export interface LoadedSegment<Tensor> {
 }
 
 /** A device as seen by one rank. */
-export interface Backend<Tensor> {
+export interface Backend<Tensor extends object> {
   readonly name: string;
+  /** Whether tensors have values; where they have sizes alone, no weights are read and `bytes` gives none. */
+  readonly hasValues: boolean;
   /** Whether segments write their results to tensors that the caller made; only then `room` is handed in. */
   readonly writesInPlace: boolean;
+  /** Called when the ranks begin a step together, where it has to know. */
+  readonly beginStep?: () => void;
   /** Threads that one segment may use. */
   readonly load: (source: SegmentSource, threads: number) => Promise<LoadedSegment<Tensor>>;
   /** A tensor over `bytes`, which the tensor owns from here on. */

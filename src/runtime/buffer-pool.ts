@@ -12,24 +12,18 @@ const SLACK = 2;
 export class BufferPool {
   /** Ascending by size. */
   private readonly idle: Uint8Array[] = [];
-  private readonly taken = new Map<string, Uint8Array>();
 
-  /** Uncleared memory for a tensor: the smallest idle buffer that is large enough and not much too large, or a new one. */
-  take(tensor: string, bytes: number): Uint8Array {
+  /** Uncleared memory of `bytes` or more: the smallest idle buffer that is large enough and not much too large, or a new one. */
+  take(bytes: number): Uint8Array {
     const index = this.idle.findIndex((buffer) => buffer.byteLength >= bytes);
     const found = this.idle[index];
-    const fits = found !== undefined && found.byteLength <= SLACK * bytes;
-    if (fits) this.idle.splice(index, 1);
-    const buffer = fits ? found : allocate(bytes);
-    this.taken.set(tensor, buffer);
-    return buffer.byteLength === bytes ? buffer : buffer.subarray(0, bytes);
+    if (found === undefined || found.byteLength > SLACK * bytes) return allocate(bytes);
+    this.idle.splice(index, 1);
+    return found;
   }
 
-  /** The tensor's memory, if it came from here, may be used again. */
-  giveBack(tensor: string): void {
-    const buffer = this.taken.get(tensor);
-    if (!buffer) return;
-    this.taken.delete(tensor);
+  /** A buffer that `take` gave may be used again. */
+  giveBack(buffer: Uint8Array): void {
     const index = this.idle.findIndex((other) => other.byteLength >= buffer.byteLength);
     this.idle.splice(index < 0 ? this.idle.length : index, 0, buffer);
   }

@@ -8,11 +8,12 @@
  */
 
 /**
- * `loading`, `running` and `computing` are a rank's own work; `waiting` is for another rank's. While it loads or computes
+ * `loading`, `running` and `computing` are a rank's own work; `waiting` is for another rank's; an `idle` one has no command. While it
+ * loads or computes
  * a native library holds the thread: ending the thread then would abort the process, so a rank must leave these states
  * first. None enters `computing` after it was told to stop.
  */
-export const RANK_STATES = ['loading', 'running', 'computing', 'waiting', 'finished'] as const;
+export const RANK_STATES = ['loading', 'running', 'computing', 'waiting', 'idle', 'finished'] as const;
 
 export type RankState = (typeof RANK_STATES)[number];
 
@@ -45,6 +46,17 @@ export class Control {
   /** Tells all ranks to stop; those that wait notice within a tenth of a second. */
   stop(): void {
     Atomics.store(this.words, STOP, 1);
+    Atomics.notify(this.words, STOP);
+  }
+
+  /** Sleeps for so long; a rank that does makes progress. Throws Stopped when told to stop. */
+  pause(rank: number, milliseconds: number): void {
+    const until = performance.now() + milliseconds;
+    for (let left = milliseconds; left > 0; left = until - performance.now()) {
+      Atomics.wait(this.words, STOP, 0, Math.min(left, STOP_CHECK_MILLISECONDS));
+      Atomics.add(this.words, HEADER + rank * LINE + PROGRESS, 1);
+      if (Atomics.load(this.words, STOP) !== 0) throw new Stopped();
+    }
   }
 
   position(rank: number): RankPosition {

@@ -16,6 +16,7 @@ export async function makeCpuBackend(): Promise<Backend<Ort.Tensor>> {
   const ort = await loadOrt();
   return {
     name: 'cpu',
+    hasValues: true,
     writesInPlace: true,
     tensor: (dtype, shape, data) => toOrtTensor(ort, { dtype, shape, data }),
     bytes: (tensor) => bytesOf(tensor.data as ArrayBufferView),

@@ -8,38 +8,143 @@ import type { Instruction, Program, ProgramAction } from '../program/program.js'
 import { AutoparError, byteLength, elementCount } from '../program/values.js';
 import { Control, type RankState } from './control.js';
 import { keepFreedMemory } from './freed-memory.js';
-import type { PlainError, RankMessage, RankSetup } from './messages.js';
+import type { PlainError, RankAnswer, RankCommand, RankMessage, RankSetup } from './messages.js';
 import type { PeerLine } from './shared-memory.js';
-import { StallWatch, stallLimits } from './watch.js';
-
-export type RankDone = Extract<RankMessage, { kind: 'done' }>;
+import { type Stall, StallWatch, stallLimits } from './watch.js';
 
 export interface LaunchOptions {
   readonly stallSeconds: number;
   readonly signal: AbortSignal | undefined;
-  readonly onMessage: (rank: number, message: RankMessage) => void;
+  /** Called when a rank has loaded. */
+  readonly onLoaded: (rank: number) => void;
+}
+
+/** What all ranks are asked at once, and who waits for their answers. */
+interface Question {
+  readonly answers: Map<number, RankAnswer | null>;
+  readonly resolve: (answers: readonly (RankAnswer | null)[]) => void;
+  readonly reject: (error: AutoparError) => void;
 }
 
 /**
- * Runs one worker per setup (in order of rank) and gives their last words. Throws AutoparError: `rank-failed` (exit
- * rankFailed) for a rank that throws, ends or stalls; `interrupted`; or what a rank found wrong with a file.
+ * One worker per setup, in order of rank. Whatever goes wrong ends all of them, and rejects what was asked: with AutoparError
+ * `rank-failed` (exit rankFailed) for a rank that throws, ends or stalls; `interrupted`; or what a rank found wrong with a file.
  */
-export async function launch(
-  program: Program,
-  setups: readonly RankSetup[],
-  options: LaunchOptions,
-): Promise<readonly RankDone[]> {
-  const first = setups[0] as RankSetup;
-  const control = new Control(first.control, setups.length);
-  keepFreedMemory();
-  const workers = setups.map(startWorker);
-  const ends = workers.map((worker) => new Promise<void>((resolve) => worker.once('exit', () => resolve())));
-  try {
-    return await listen(program, setups, workers, control, options);
-  } finally {
-    control.stop();
-    await endWorkers(workers, ends, control);
+export class Ranks {
+  private readonly control: Control;
+  private readonly workers: readonly Worker[];
+  private readonly ends: readonly Promise<void>[];
+  private question: Question | null = null;
+  private failure: AutoparError | null = null;
+  /** Settles when no thread is left; null while they are to run. */
+  private ending: Promise<void> | null = null;
+
+  private constructor(
+    private readonly program: Program,
+    private readonly setups: readonly RankSetup[],
+    private readonly options: LaunchOptions,
+  ) {
+    this.control = new Control((setups[0] as RankSetup).control, setups.length);
+    keepFreedMemory();
+    this.workers = setups.map(startWorker);
+    this.ends = this.workers.map((worker) => new Promise<void>((resolve) => worker.once('exit', () => resolve())));
+    for (const [rank, worker] of this.workers.entries()) this.listenTo(rank, worker);
+    options.signal?.addEventListener('abort', this.interrupt);
   }
+
+  /** Starts the ranks, and waits until all have loaded. */
+  static async start(program: Program, setups: readonly RankSetup[], options: LaunchOptions): Promise<Ranks> {
+    if (options.signal?.aborted) throw interruption();
+    const ranks = new Ranks(program, setups, options);
+    await ranks.asking(() => undefined);
+    return ranks;
+  }
+
+  /** Asks every rank, and gives their answers in order of rank. One question at a time. */
+  async ask(commandOf: (rank: number) => Exclude<RankCommand, { kind: 'close' }>): Promise<readonly RankAnswer[]> {
+    const answers = await this.asking(() => {
+      for (const [rank, worker] of this.workers.entries()) {
+        const command = commandOf(rank);
+        worker.postMessage(command, buffersOf(command));
+      }
+    });
+    return answers as readonly RankAnswer[];
+  }
+
+  /** Ends all threads. When it settles none is left; what is being asked fails. */
+  async close(): Promise<void> {
+    if (this.question) this.fail(closed());
+    this.failure ??= closed();
+    this.ending ??= this.end();
+    await this.ending;
+  }
+
+  private readonly interrupt = () => this.fail(interruption());
+
+  private asking(begin: () => void): Promise<readonly (RankAnswer | null)[]> {
+    if (this.failure) return Promise.reject(this.failure);
+    if (this.question) return Promise.reject(new Error('the ranks are still at work on the last command'));
+    for (const worker of this.workers) worker.ref();
+    const perCore = this.workers.length / availableParallelism();
+    const limits = stallLimits(this.options.stallSeconds, largestBytes(this.program), perCore);
+    const watch = new StallWatch(this.control, this.workers.length, limits, performance.now());
+    const timer = setInterval(() => {
+      const stall = watch.look(performance.now());
+      if (stall) this.fail(stallFailure(this.program, this.setups, this.control, stall));
+    }, LOOK_MILLISECONDS);
+    return new Promise<readonly (RankAnswer | null)[]>((resolve, reject) => {
+      this.question = { answers: new Map(), resolve, reject };
+      begin();
+    }).finally(() => {
+      clearInterval(timer);
+      this.question = null;
+      // A session that nobody closes keeps no process.
+      for (const worker of this.workers) worker.unref();
+    });
+  }
+
+  private listenTo(rank: number, worker: Worker): void {
+    const failed = (error: PlainError) => this.fail(rankFailure(this.program, this.setups, this.control, rank, error));
+    worker.on('message', (message: RankMessage) => {
+      if (message.kind === 'failed') return failed(message.error);
+      if (message.kind === 'loaded') this.options.onLoaded(rank);
+      const { question } = this;
+      question?.answers.set(rank, message.kind === 'answer' ? message.answer : null);
+      if (question?.answers.size === this.workers.length)
+        question.resolve(this.workers.map((_, index) => question.answers.get(index) ?? null));
+    });
+    worker.on('error', (error) => failed({ message: error.message, stack: error.stack ?? '', user: null }));
+    worker.on('exit', (code) => failed({ message: `its thread ended with code ${code}`, stack: '', user: null }));
+  }
+
+  /** The first failure counts. Who asked hears of it when no rank is left. */
+  private fail(error: AutoparError): void {
+    if (this.failure) return;
+    this.failure = error;
+    this.control.stop();
+    this.ending ??= this.end();
+    const { question } = this;
+    void this.ending.then(() => question?.reject(error));
+  }
+
+  private async end(): Promise<void> {
+    this.options.signal?.removeEventListener('abort', this.interrupt);
+    for (const worker of this.workers) {
+      worker.ref();
+      worker.postMessage({ kind: 'close' } satisfies RankCommand);
+    }
+    await endWorkers(this.workers, this.ends, this.control);
+    this.control.stop();
+  }
+}
+
+/** The memory of a command's blocks, which goes to the rank. */
+function buffersOf(command: RankCommand): ArrayBuffer[] {
+  const blocks = command.kind === 'step' ? (command.feeds ?? {}) : command.kind === 'write' ? command.blocks : {};
+  const buffers = Object.values(blocks)
+    .flat()
+    .map((block) => block.buffer as ArrayBuffer);
+  return [...new Set(buffers)];
 }
 
 /** A thread that is told to stop does so within this time, unless it has stalled or a native call holds it. */
@@ -58,59 +163,8 @@ function startWorker(setup: RankSetup): Worker {
   return new Worker(new URL('./rank.js', import.meta.url), {
     name: `autopar rank ${setup.rank}`,
     workerData: setup,
-    transferList: [
-      ...setup.lines.map((line) => line.port),
-      ...new Set(
-        Object.values(setup.feeds)
-          .flat()
-          .map((block) => block.buffer as ArrayBuffer),
-      ),
-    ],
+    transferList: setup.lines.map((line) => line.port),
     execArgv: [],
-  });
-}
-
-function listen(
-  program: Program,
-  setups: readonly RankSetup[],
-  workers: readonly Worker[],
-  control: Control,
-  options: LaunchOptions,
-): Promise<readonly RankDone[]> {
-  return new Promise((resolve, reject) => {
-    const done = new Map<number, RankDone>();
-    const perCore = workers.length / availableParallelism();
-    const limits = stallLimits(options.stallSeconds, largestBytes(program), perCore);
-    const watch = new StallWatch(control, workers.length, limits, performance.now());
-    const timer = setInterval(() => {
-      const stall = watch.look(performance.now());
-      if (stall) settle(() => reject(stallFailure(program, setups, control, stall.rank, stall.seconds, stall.all)));
-    }, LOOK_MILLISECONDS);
-    const settle = (finish: () => void) => {
-      clearInterval(timer);
-      options.signal?.removeEventListener('abort', interrupted);
-      finish();
-    };
-    const interrupted = () => settle(() => reject(interruption()));
-    const failed = (rank: number, error: PlainError) =>
-      settle(() => reject(rankFailure(program, setups, control, rank, error)));
-    if (options.signal?.aborted) return interrupted();
-    options.signal?.addEventListener('abort', interrupted);
-    for (const [rank, worker] of workers.entries()) {
-      worker.on('message', (message: RankMessage) => {
-        options.onMessage(rank, message);
-        if (message.kind === 'failed') failed(rank, message.error);
-        if (message.kind !== 'done') return;
-        done.set(rank, message);
-        if (done.size === workers.length) settle(() => resolve(workers.map((_, index) => done.get(index) as RankDone)));
-      });
-      worker.on('error', (error) => {
-        failed(rank, { message: error.message, stack: error.stack ?? '', user: null });
-      });
-      worker.on('exit', (code) => {
-        if (!done.has(rank)) failed(rank, { message: `its thread ended with code ${code}`, stack: '', user: null });
-      });
-    }
   });
 }
 
@@ -139,6 +193,10 @@ async function endWorkers(workers: readonly Worker[], ends: readonly Promise<voi
     await Promise.race([all, setTimeout(LOOK_MILLISECONDS, undefined, { ref: false })]);
   }
   for (const worker of workers) worker.unref();
+}
+
+function closed(): AutoparError {
+  return new AutoparError('session-closed', 'usage', 'the session is closed', {}, 'open another one');
 }
 
 function interruption(): AutoparError {
@@ -170,9 +228,7 @@ function stallFailure(
   program: Program,
   setups: readonly RankSetup[],
   control: Control,
-  rank: number,
-  seconds: number,
-  all: boolean,
+  { rank, seconds, all }: Stall,
 ): AutoparError {
   const place = placeOf(program, setups, control, rank);
   const time = `${seconds.toFixed(1)} s`;

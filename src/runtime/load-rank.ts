@@ -10,7 +10,7 @@ import { openSafetensors } from '../program/safetensors.js';
 import { AutoparError, byteLength, type DType, elementCount } from '../program/values.js';
 import type { Backend, LoadedSegment } from './backend.js';
 import type { RankSetup } from './messages.js';
-import type { CollectiveCall } from './transport.js';
+import type { CollectiveCall, TransferCall } from './transport.js';
 
 /** An instruction with all names resolved; `peer` is the rank of another stage that is sent to or received from. */
 export type Step<Tensor> =
@@ -23,17 +23,16 @@ export type Step<Tensor> =
     }
   | { readonly kind: 'start'; readonly call: CollectiveCall; readonly input: string; readonly output: string }
   | { readonly kind: 'wait'; readonly call: CollectiveCall; readonly input: string; readonly output: string }
-  | { readonly kind: 'send'; readonly tensor: string; readonly label: string; readonly peer: number }
-  | { readonly kind: 'recv'; readonly tensor: string; readonly label: string; readonly peer: number }
+  | { readonly kind: 'send' | 'recv'; readonly tensor: string; readonly call: TransferCall }
   | { readonly kind: 'accumulate'; readonly input: string; readonly output: string }
   | { readonly kind: 'free'; readonly tensors: readonly string[] };
 
 export interface LoadedRank<Tensor> {
   /** One list per action of the rank. */
   readonly actions: readonly (readonly Step<Tensor>[])[];
-  /** Tensors that are there in every step: coordinates, and weights that are read as tensors. */
-  readonly constants: ReadonlyMap<string, Tensor>;
-  /** Bytes of weights (as often as a session holds them), coordinates and communication buffers. */
+  /** Tensors that last the run: coordinates, state, and weights that are read as tensors. */
+  readonly lasting: ReadonlyMap<string, Tensor>;
+  /** Bytes of weights in sessions (as often as one holds them) and of communication buffers. */
   readonly baseBytes: number;
   readonly release: () => Promise<void>;
 }
@@ -44,7 +43,7 @@ type Compute = Extract<Instruction, { kind: 'compute' }>;
  * Loads a rank. `onProgress` is called after each thing loaded, and may throw to end it. Throws AutoparError (exit input) naming
  * the file.
  */
-export async function loadRank<Tensor>(
+export async function loadRank<Tensor extends object>(
   setup: RankSetup,
   backend: Backend<Tensor>,
   onProgress: () => void,
@@ -52,7 +51,7 @@ export async function loadRank<Tensor>(
   const { stage } = setup;
   const shards = new ShardReader(setup);
   const sessions = new Map<string, LoadedSegment<Tensor>>();
-  const constants = new Map<string, Tensor>();
+  const lasting = new Map<string, Tensor>();
   let baseBytes = setup.slots.capacities.reduce((sum, capacity) => sum + capacity, 0);
   try {
     for (const instruction of Object.values(stage.phases).flat()) {
@@ -63,10 +62,9 @@ export async function loadRank<Tensor>(
       onProgress();
     }
     for (const name of weightsReadAsTensors(setup)) {
-      const data = await shards.read(name);
+      const data = backend.hasValues ? await shards.read(name) : new Uint8Array();
       const { dtype, localShape } = stage.weights[name] as ProgramWeight;
-      constants.set(name, backend.tensor(dtype, localShape, data));
-      baseBytes += data.byteLength;
+      lasting.set(name, backend.tensor(dtype, localShape, data));
       onProgress();
     }
   } finally {
@@ -74,13 +72,12 @@ export async function loadRank<Tensor>(
   }
   for (const [name, { axes, block, bias }] of Object.entries(stage.coordinates)) {
     const value = BigInt64Array.of(BigInt(shardIndex(setup.axes, axes, localRank(setup)) * block + bias));
-    constants.set(name, backend.tensor('int64', [1], new Uint8Array(value.buffer)));
-    baseBytes += value.byteLength;
+    lasting.set(name, backend.tensor('int64', [1], new Uint8Array(value.buffer)));
   }
   const lists = new Map(Object.keys(stage.phases).map((phase) => [phase, resolve(setup, phase, sessions)]));
   return {
     actions: setup.actions.map(({ phase }) => lists.get(phase) ?? []),
-    constants,
+    lasting,
     baseBytes,
     release: async () => {
       for (const session of sessions.values()) await session.release();
@@ -97,7 +94,7 @@ function sessionKey(instruction: Compute): string {
   return JSON.stringify([instruction.segment, instruction.weights]);
 }
 
-async function loadSegment<Tensor>(
+async function loadSegment<Tensor extends object>(
   setup: RankSetup,
   backend: Backend<Tensor>,
   shards: ShardReader,
@@ -105,6 +102,12 @@ async function loadSegment<Tensor>(
 ): Promise<{ segment: LoadedSegment<Tensor>; bytes: number }> {
   const segment = setup.stage.segments[instruction.segment];
   if (!segment) throw new Error(`segment ${instruction.segment} is not declared`);
+  const bytes = instruction.weights.reduce((sum, name) => sum + tensorBytes(setup.stage, name), 0);
+  const { inputs, outputs, nodes = [] } = segment;
+  if (!backend.hasValues) {
+    const source = { id: instruction.segment, file: '', model: new Uint8Array(), inputs, outputs, nodes, weights: [] };
+    return { segment: await backend.load(source, setup.threads), bytes };
+  }
   const file = await insideFolder(setup.folder, segment.file);
   const model = await readFile(file).catch((error: NodeJS.ErrnoException) => {
     const reason = error.code === 'ENOENT' ? 'does not exist' : `cannot be read (${error.code ?? error.message})`;
@@ -122,15 +125,15 @@ async function loadSegment<Tensor>(
   }
   return {
     segment: await backend.load(
-      { file, model, inputs: segment.inputs, outputs: segment.outputs, nodes: segment.nodes ?? [], weights },
+      { id: instruction.segment, file, model, inputs, outputs, nodes, weights },
       setup.threads,
     ),
-    bytes: weights.reduce((sum, { data }) => sum + data.byteLength, 0),
+    bytes,
   };
 }
 
-/** Weights that some instruction reads under their own name: to communicate, to send, or as an output. */
-function weightsReadAsTensors({ stage, stageIndex, outputs }: RankSetup): readonly string[] {
+/** State, and weights that some instruction reads under their own name: to communicate, to send, or as an output. */
+function weightsReadAsTensors({ stage, stageIndex, outputs, state }: RankSetup): readonly string[] {
   const read = Object.values(stage.phases)
     .flat()
     .flatMap((instruction) => {
@@ -139,7 +142,7 @@ function weightsReadAsTensors({ stage, stageIndex, outputs }: RankSetup): readon
       return instruction.kind === 'send' ? [instruction.tensor] : [];
     });
   const given = outputs.filter((output) => output.stage === stageIndex).map((output) => output.tensor);
-  return [...new Set([...read, ...given])].filter((name) => name in stage.weights);
+  return [...new Set([...state.map(({ to }) => to), ...read, ...given])].filter((name) => name in stage.weights);
 }
 
 function resolve<Tensor>(
@@ -170,7 +173,7 @@ function resolve<Tensor>(
     }
     if (instruction.kind === 'free' || instruction.kind === 'accumulate') return instruction;
     const { kind, tensor, label, stage: other } = instruction;
-    return { kind, tensor, label, peer: peerIn(other) };
+    return { kind, tensor, call: { label, peer: peerIn(other), bytes: tensorBytes(stage, tensor) } };
   });
 }
 
@@ -215,7 +218,8 @@ class ShardReader {
     const weight = stage.weights[name];
     if (!weight) throw new Error(`weight ${name} is not declared`);
     const bytes = byteLength(weight.dtype, elementCount(weight.localShape));
-    if (shardIndex(axes, weight.zeroUnlessFirst, localRank(this.setup)) !== 0) return new Uint8Array(bytes);
+    const isFirst = shardIndex(axes, weight.zeroUnlessFirst, localRank(this.setup)) === 0;
+    if (weight.file === null || !isFirst) return new Uint8Array(bytes);
     const shard = shardIndex(axes, weight.axes, localRank(this.setup));
     const file = await insideFolder(folder, weight.file.replace('{k}', String(shard)));
     let opened = this.files.get(file);

@@ -15,6 +15,29 @@ export interface Fault {
   readonly kind: 'throw' | 'exit' | 'stall';
 }
 
+/** Blocks of local tensors: of a tensor of micro-batches one for each of them. */
+export type Blocks = Readonly<Record<string, readonly Uint8Array[]>>;
+
+/** What the emulated backend and its links are told. */
+export interface Emulation {
+  /** Seconds of a segment's execution, by stage and segment. */
+  readonly seconds: readonly Readonly<Record<string, number>>[];
+  readonly link: Link;
+}
+
+/** A link between any two ranks. */
+export interface Link {
+  readonly bytesPerSecond: number;
+  /** Seconds from end to end. */
+  readonly latency: number;
+}
+
+/** For tests of independence of time: before every exchange a rank waits up to so many seconds, drawn anew in every step. */
+export interface Delays {
+  readonly seed: number;
+  readonly seconds: number;
+}
+
 /** All that a rank needs, handed over as the worker's data. */
 export interface RankSetup {
   readonly rank: number;
@@ -30,36 +53,53 @@ export interface RankSetup {
   readonly outputs: Program['outputs'];
   /** What the stage keeps from step to step. */
   readonly state: NonNullable<Program['state']>;
-  /** Blocks of the inputs by local tensor; of those that are cut in micro-batches one for each. */
-  readonly feeds: Readonly<Record<string, readonly Uint8Array[]>>;
-  readonly steps: number;
-  readonly warmup: number;
   readonly threads: number;
-  /** Local tensors to hand back as they were in the last step. */
-  readonly collect: readonly string[];
   readonly control: SharedArrayBuffer;
   readonly regions: SharedRegions;
   readonly slots: SlotPlan;
   readonly lines: readonly PeerLine[];
+  /** Null: segments are computed. */
+  readonly emulation: Emulation | null;
+  readonly delays: Delays | null;
   readonly fault: Fault | null;
 }
 
-/** What a rank says. `failed` and `done` are its last words. */
+/** What a rank is asked. It answers each before the next, but for `close`, after which its thread ends. */
+export type RankCommand =
+  | {
+      readonly kind: 'step';
+      /** Blocks of the inputs; null: those of the last step. */
+      readonly feeds: Blocks | null;
+      /** Local tensors of the outputs to hand back. */
+      readonly outputs: readonly string[];
+      /** Local tensors to hand back as they were made last. */
+      readonly collect: readonly string[];
+    }
+  | { readonly kind: 'read'; readonly tensors: readonly string[] }
+  | { readonly kind: 'write'; readonly blocks: Blocks }
+  | { readonly kind: 'close' };
+
+/** What a rank answers. */
+export interface RankAnswer {
+  /** Blocks that the rank gives to whole tensors, copied: outputs of a step, or what was to be read. */
+  readonly blocks: Blocks;
+  readonly step: RankStep | null;
+}
+
+/** How a step went. */
+export interface RankStep {
+  readonly collected: Blocks;
+  /** From barrier to barrier. */
+  readonly seconds: number;
+  /** Processor time of the whole process: of all ranks together. */
+  readonly processorSeconds: number;
+  readonly statistics: RankStatistics;
+}
+
+/** What a rank says: `loaded` once, an answer to each command; `failed` are its last words. */
 export type RankMessage =
   | { readonly kind: 'loaded' }
-  | { readonly kind: 'step'; readonly step: number }
-  | {
-      readonly kind: 'done';
-      /** Wall time of each counted step, barrier to barrier. */
-      readonly stepSeconds: readonly number[];
-      readonly processorSeconds: number;
-      readonly statistics: RankStatistics;
-      /** Blocks by local tensor, one per micro-batch that makes a part of them. */
-      readonly outputs: Readonly<Record<string, readonly Uint8Array[]>>;
-      readonly collected: Readonly<Record<string, Uint8Array>>;
-      /** Values of outputs that are one number, step by step, by local tensor. */
-      readonly history: Readonly<Record<string, readonly number[]>>;
-    }
+  | { readonly kind: 'answer'; readonly answer: RankAnswer }
   | { readonly kind: 'failed'; readonly error: PlainError };
 
 /** An error as a message can carry it; `user` where it was an AutoparError. */

@@ -1,46 +1,96 @@
 /**
- * @file Entry of a rank's worker thread: load, run, report. Its last message is `done` or `failed`; a rank that was told
- * to stop says nothing.
+ * @file Entry of a rank's worker thread: load, then answer commands until it is closed or told to stop. A rank that fails says so
+ * as its last word; one that was told to stop says nothing.
  */
-import { parentPort, workerData } from 'node:worker_threads';
+import { type MessagePort, parentPort, workerData } from 'node:worker_threads';
 import { AutoparError } from '../program/values.js';
+import type { Backend } from './backend.js';
 import { Control, Stopped } from './control.js';
 import { makeCpuBackend } from './cpu-backend.js';
+import { DelayedTransport } from './delays.js';
+import { EmulatedClock, EmulatedTransport, makeEmulatedBackend } from './emulated.js';
 import { loadRank } from './load-rank.js';
-import type { PlainError, RankMessage, RankSetup } from './messages.js';
-import { runRank } from './rank-loop.js';
+import type { PlainError, RankAnswer, RankCommand, RankMessage, RankSetup } from './messages.js';
+import { RankLoop } from './rank-loop.js';
 import { SharedMemoryTransport } from './shared-memory.js';
+import type { Transport } from './transport.js';
 
-await main(workerData as RankSetup);
+await main(workerData as RankSetup, parentPort as MessagePort);
 
-async function main(setup: RankSetup): Promise<void> {
+async function main(setup: RankSetup, port: MessagePort): Promise<void> {
   const control = new Control(setup.control, setup.ranks);
+  const say = (message: RankMessage, transfer: ArrayBuffer[] = []) => port.postMessage(message, transfer);
+  const commands = queueOf(port);
   try {
-    const onProgress = () => control.enterNative(setup.rank, 'loading');
-    onProgress();
-    const backend = await makeCpuBackend();
-    onProgress();
-    const loaded = await loadRank(setup, backend, onProgress);
-    control.enter(setup.rank, 'running');
-    say({ kind: 'loaded' });
-    const transport = new SharedMemoryTransport(setup.regions, setup.rank, control, setup.lines);
-    const run = await runRank(setup, loaded, backend, transport, control, (step) => {
-      if (setup.rank === 0) say({ kind: 'step', step });
-    });
-    control.enterNative(setup.rank, 'computing');
-    await loaded.release();
-    const blocks = [...Object.values(run.outputs).flat(), ...Object.values(run.collected)];
-    say({ kind: 'done', ...run }, [...new Set(blocks.map((block) => block.buffer as ArrayBuffer))]);
+    control.enterNative(setup.rank, 'loading');
+    const shared = new SharedMemoryTransport(setup.regions, setup.rank, control, setup.lines);
+    const transport = setup.delays ? new DelayedTransport(shared, setup, setup.delays, control) : shared;
+    const { emulation } = setup;
+    if (emulation) {
+      const clock = new EmulatedClock(control, setup.rank);
+      const backend = makeEmulatedBackend(clock, emulation.seconds[setup.stageIndex] ?? {});
+      await serve(setup, backend, new EmulatedTransport(transport, clock, emulation.link), control, commands, say);
+    } else await serve(setup, await makeCpuBackend(), transport, control, commands, say);
   } catch (error) {
     if (!(error instanceof Stopped)) say({ kind: 'failed', error: plain(error) });
   } finally {
     control.enter(setup.rank, 'finished');
-    for (const { port } of setup.lines) port.close();
+    for (const line of setup.lines) line.port.close();
+    port.close();
   }
 }
 
-function say(message: RankMessage, transfer: ArrayBuffer[] = []): void {
-  parentPort?.postMessage(message, transfer);
+async function serve<Tensor extends object>(
+  setup: RankSetup,
+  backend: Backend<Tensor>,
+  transport: Transport,
+  control: Control,
+  next: () => Promise<RankCommand>,
+  say: (message: RankMessage, transfer?: ArrayBuffer[]) => void,
+): Promise<void> {
+  const { rank } = setup;
+  const loaded = await loadRank(setup, backend, () => control.enterNative(rank, 'loading'));
+  const loop = new RankLoop(setup, loaded, backend, transport, control);
+  control.enter(rank, 'idle');
+  say({ kind: 'loaded' });
+  for (;;) {
+    const command = await next();
+    control.enter(rank, 'running');
+    if (command.kind === 'close') break;
+    const answer = await answerTo(command, loop);
+    control.enter(rank, 'idle');
+    const blocks = [...Object.values(answer.blocks), ...Object.values(answer.step?.collected ?? {})].flat();
+    say({ kind: 'answer', answer }, [...new Set(blocks.map((block) => block.buffer as ArrayBuffer))]);
+  }
+  control.enterNative(rank, 'computing');
+  await loaded.release();
+}
+
+async function answerTo<Tensor extends object>(
+  command: Exclude<RankCommand, { kind: 'close' }>,
+  loop: RankLoop<Tensor>,
+): Promise<RankAnswer> {
+  if (command.kind === 'step') return loop.step(command);
+  return command.kind === 'read' ? loop.read(command.tensors) : loop.write(command.blocks);
+}
+
+/** Commands in the order in which they came. */
+function queueOf(port: MessagePort): () => Promise<RankCommand> {
+  const waiting: RankCommand[] = [];
+  let wake: (() => void) | null = null;
+  port.on('message', (command: RankCommand) => {
+    waiting.push(command);
+    wake?.();
+  });
+  return async () => {
+    for (;;) {
+      const command = waiting.shift();
+      if (command) return command;
+      await new Promise<void>((resolve) => {
+        wake = resolve;
+      });
+    }
+  };
 }
 
 function plain(error: unknown): PlainError {

@@ -22,7 +22,7 @@ import { reduceBlocks } from '../program/reduce.js';
 import { byteLength } from '../program/values.js';
 import { combine } from './combine.js';
 import type { Control } from './control.js';
-import type { CollectiveCall, Transport } from './transport.js';
+import type { CollectiveCall, TransferCall, Transport } from './transport.js';
 
 /** What the ranks of one stage share. Ranks of the stage are `firstRank`, `firstRank` + 1, … */
 export interface SharedRegions {
@@ -108,26 +108,26 @@ export class SharedMemoryTransport implements Transport {
     this.advance(slot, READ, use);
   }
 
-  send(tensor: string, to: number, block: Uint8Array): void {
-    const line = this.line(to);
+  send({ label, peer }: TransferCall, block: Uint8Array): void {
+    const line = this.line(peer);
     const bytes = block.slice();
-    line.port.postMessage({ tensor, bytes } satisfies Parcel, [bytes.buffer as ArrayBuffer]);
+    line.port.postMessage({ label, bytes } satisfies Parcel, [bytes.buffer as ArrayBuffer]);
     Atomics.add(line.sent, 0, 1);
     Atomics.notify(line.sent, 0);
   }
 
-  receive(tensor: string, from: number): Uint8Array {
-    const line = this.line(from);
+  receive({ label, peer }: TransferCall): Uint8Array {
+    const line = this.line(peer);
     for (;;) {
-      const bytes = line.waiting.get(tensor)?.shift();
+      const bytes = line.waiting.get(label)?.shift();
       if (bytes) return bytes;
       this.milliseconds += this.control.blockUntil(this.rank, line.received, 0, line.taken + 1);
       const parcel = receiveMessageOnPort(line.port)?.message as Parcel | undefined;
-      if (!parcel) throw new Error(`rank ${from} announced a message that did not come`);
+      if (!parcel) throw new Error(`rank ${peer} announced a message that did not come`);
       line.taken++;
-      const queue = line.waiting.get(parcel.tensor) ?? [];
+      const queue = line.waiting.get(parcel.label) ?? [];
       queue.push(parcel.bytes);
-      line.waiting.set(parcel.tensor, queue);
+      line.waiting.set(parcel.label, queue);
     }
   }
 
@@ -204,7 +204,7 @@ interface Line {
 }
 
 interface Parcel {
-  readonly tensor: string;
+  readonly label: string;
   readonly bytes: Uint8Array;
 }
 

@@ -12,7 +12,7 @@ export interface KindStatistics {
   readonly bytes: number;
 }
 
-/** One rank; times, counts and bytes are per step, averaged over the counted steps. */
+/** One rank; times, counts and bytes are of one step, or the mean of several (`meanOf`). */
 export interface RankStatistics {
   readonly computeSeconds: number;
   /** Copying and reducing, without waiting. */
@@ -22,13 +22,13 @@ export interface RankStatistics {
   /** Making tensors of inputs and handing results on. */
   readonly feedSeconds: number;
   readonly bytesCommunicated: number;
-  /** Largest sum, over all instructions, of weights, live tensors, what a segment makes, and communication buffers. */
+  /** Largest sum so far, over all instructions, of weights, live tensors, what a segment makes, and communication buffers. */
   readonly peakBytes: number;
   /** `compute`, `feed`, `send`, `recv`, and each kind of collective (its start and its wait together). */
   readonly byKind: Readonly<Record<string, KindStatistics>>;
 }
 
-/** Gathers times and bytes during the counted steps. Milliseconds in, seconds out. */
+/** Gathers times and bytes of a step. Milliseconds in, seconds out. */
 export class Stopwatch {
   private readonly kinds = new Map<string, { count: number; milliseconds: number; blocked: number; bytes: number }>();
 
@@ -41,14 +41,12 @@ export class Stopwatch {
     this.kinds.set(kind, entry);
   }
 
-  reset(): void {
-    this.kinds.clear();
-  }
-
-  statistics(steps: number, peakBytes: number): RankStatistics {
+  /** What was added since the last call. */
+  take(peakBytes: number): RankStatistics {
     const entries = [...this.kinds].map(([kind, entry]) => ({ kind, ...entry }));
+    this.kinds.clear();
     const total = (pick: (entry: (typeof entries)[number]) => number) =>
-      entries.reduce((sum, entry) => sum + pick(entry), 0) / steps;
+      entries.reduce((sum, entry) => sum + pick(entry), 0);
     const own = (kind: string) =>
       total((entry) => (entry.kind === kind ? entry.milliseconds - entry.blocked : 0)) / 1000;
     return {
@@ -59,10 +57,7 @@ export class Stopwatch {
       bytesCommunicated: total((entry) => entry.bytes),
       peakBytes,
       byKind: Object.fromEntries(
-        entries.map(({ kind, count, milliseconds, bytes }) => [
-          kind,
-          { count: count / steps, seconds: milliseconds / 1000 / steps, bytes: bytes / steps },
-        ]),
+        entries.map(({ kind, count, milliseconds, bytes }) => [kind, { count, seconds: milliseconds / 1000, bytes }]),
       ),
     };
   }
@@ -70,39 +65,41 @@ export class Stopwatch {
 
 const OWN_WORK: ReadonlySet<string> = new Set(['compute', 'feed']);
 
-/** Live bytes of one rank and their peak. */
-export class MemoryCount {
-  private readonly sizes = new Map<string, number>();
-  private live = 0;
-  private most = 0;
+/** Two spells of one rank together: times, counts and bytes added up, the higher peak. */
+export function sumOf(left: RankStatistics, right: RankStatistics): RankStatistics {
+  const peakBytes = Math.max(left.peakBytes, right.peakBytes);
+  return { ...combined(left, right, (one, other) => one + other), peakBytes };
+}
 
-  /** `base`: what is there all the time (weights, coordinates, communication buffers). */
-  constructor(private readonly base: number) {
-    this.most = base;
-  }
+/** The mean of a step, of the sum of so many. */
+export function meanOf(sum: RankStatistics, steps: number): RankStatistics {
+  return { ...combined(sum, sum, (value) => value / steps), peakBytes: sum.peakBytes };
+}
 
-  define(tensor: string, bytes: number): void {
-    this.live += bytes - (this.sizes.get(tensor) ?? 0);
-    this.sizes.set(tensor, bytes);
-    this.most = Math.max(this.most, this.base + this.live);
-  }
-
-  /** What was there for a moment, beside what is there now. */
-  meet(bytes: number): void {
-    this.most = Math.max(this.most, this.base + this.live + bytes);
-  }
-
-  free(tensor: string): void {
-    this.live -= this.sizes.get(tensor) ?? 0;
-    this.sizes.delete(tensor);
-  }
-
-  clear(): void {
-    this.sizes.clear();
-    this.live = 0;
-  }
-
-  get peakBytes(): number {
-    return this.most;
-  }
+function combined(
+  left: RankStatistics,
+  right: RankStatistics,
+  merge: (left: number, right: number) => number,
+): Omit<RankStatistics, 'peakBytes'> {
+  const none: KindStatistics = { count: 0, seconds: 0, bytes: 0 };
+  const kinds = new Set([...Object.keys(left.byKind), ...Object.keys(right.byKind)]);
+  const byKind = [...kinds].map((kind): [string, KindStatistics] => {
+    const [one, other] = [left.byKind[kind] ?? none, right.byKind[kind] ?? none];
+    return [
+      kind,
+      {
+        count: merge(one.count, other.count),
+        seconds: merge(one.seconds, other.seconds),
+        bytes: merge(one.bytes, other.bytes),
+      },
+    ];
+  });
+  return {
+    computeSeconds: merge(left.computeSeconds, right.computeSeconds),
+    communicateSeconds: merge(left.communicateSeconds, right.communicateSeconds),
+    waitSeconds: merge(left.waitSeconds, right.waitSeconds),
+    feedSeconds: merge(left.feedSeconds, right.feedSeconds),
+    bytesCommunicated: merge(left.bytesCommunicated, right.bytesCommunicated),
+    byKind: Object.fromEntries(byKind),
+  };
 }

@@ -20,15 +20,23 @@ export interface CollectiveCall {
   readonly slot: number;
 }
 
+/** A tensor that goes to a rank of another stage, or comes from it, as one of the two sees it. */
+export interface TransferCall {
+  /** The name by which both know it. */
+  readonly label: string;
+  readonly peer: number;
+  readonly bytes: number;
+}
+
 export interface Transport {
   /** Hands this rank's block over. The block may be changed or freed as soon as this returns. */
   readonly start: (call: CollectiveCall, block: Uint8Array) => void;
   /** Blocks until all members have started, and writes this rank's result (all of `call.outputBytes`) to `result`. */
   readonly wait: (call: CollectiveCall, result: Uint8Array) => void;
   /** Hands a tensor to a rank of another stage; never blocks on the receiver. */
-  readonly send: (tensor: string, to: number, block: Uint8Array) => void;
+  readonly send: (call: TransferCall, block: Uint8Array) => void;
   /** Blocks until the tensor has come. Tensors of one name arrive in the order sent. */
-  readonly receive: (tensor: string, from: number) => Uint8Array;
+  readonly receive: (call: TransferCall) => Uint8Array;
   /** Milliseconds that this rank has been blocked in all of the above so far. */
   readonly blocked: () => number;
 }

@@ -26,6 +26,7 @@ export function stallLimits(stallSeconds: number, largestBytes: number, perCore:
     computing: stallSeconds,
     running: own,
     waiting: own,
+    idle: Infinity,
     finished: Infinity,
   };
 }
@@ -34,7 +35,7 @@ export function stallLimits(stallSeconds: number, largestBytes: number, perCore:
 const LOADING_SECONDS = 60;
 
 /** A thread that has work but gets no turn for so long is on a machine that is hopelessly crowded. */
-const OWN_SECONDS = 1;
+const OWN_SECONDS = 0.8;
 
 /** Adding up sixteen-bit floats is the slowest thing that a rank does itself: about 8 ns an element, with room to spare. */
 const SLOW_COPY_BYTES_PER_SECOND = 1e8;
@@ -54,7 +55,9 @@ export class StallWatch {
 
   /** The stall at `now` (milliseconds of performance.now), or null. */
   look(now: number): Stall | null {
-    const unfinished = this.last.map((_, rank) => this.standing(rank, now)).filter(({ state }) => state !== 'finished');
+    const unfinished = this.last
+      .map((_, rank) => this.standing(rank, now))
+      .filter(({ state }) => state !== 'idle' && state !== 'finished');
     const waiting = unfinished.filter(({ state }) => state === 'waiting');
     const waited = waiting.reduce((most, { seconds }) => Math.max(most, seconds), 0);
     // Others must have waited as long: a rank that computes for a minute holds nobody up before somebody waits for it.

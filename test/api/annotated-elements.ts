@@ -4,6 +4,7 @@
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { readCompiled } from '../../src/api/folder.js';
+import { byteLength } from '../../src/ir/dtype.js';
 import { decodeModel, type ShardingSpecProto } from '../../src/ir/onnx/schema.js';
 import { integerOf } from '../../src/ir/onnx/tensors.js';
 import { shardIndex } from '../../src/program/mesh.js';
@@ -66,10 +67,14 @@ export async function heldShards(directory: string): Promise<readonly HeldShard[
     const ranks: string[][] = [];
     for (let rank = 0; rank < count; rank++) {
       const shard = shardIndex(program.mesh, weight.axes, rank);
+      const elements = weight.localShape.reduce((product, size) => product * size, 1);
+      if (weight.file === null) {
+        ranks.push(elementsOf(new Uint8Array(byteLength(weight.dtype, elements)), elements));
+        continue;
+      }
       const file = await openSafetensors(join(directory, 'program', weight.file.replace('{k}', String(shard))));
       const { data } = await file.read(weight.key);
       await file.close();
-      const elements = weight.localShape.reduce((product, size) => product * size, 1);
       ranks.push(elementsOf(data, elements));
     }
     held.push({ source: weight.source ?? weight.key, ranks });

@@ -9,14 +9,13 @@ import { plan } from '../../src/api/plan.js';
 import { withTraining } from '../../src/api/training.js';
 import { onlyStage } from '../../src/partition/lower-stages.js';
 import { tensorKinds } from '../../src/partition/tensor-kinds.js';
-import { CHOICES, predictedAndCounted, TOLERANCE } from './rank-memory.js';
+import { CHOICES, predictedAndCounted } from './rank-memory.js';
 
 for (const name of ['mlp', 'gpt-tiny']) {
   test(`the runtime counts the bytes that the plan says: ${name}`, async (t) => {
     for (const choice of CHOICES) {
       const { predicted, counted } = await predictedAndCounted({ model: join('models', `${name}.onnx`), ...choice });
-      const what = `${JSON.stringify(choice)}: ${predicted} predicted, ${counted} counted`;
-      t.true(Math.abs(predicted / counted - 1) <= TOLERANCE, what);
+      t.is(counted, predicted, JSON.stringify(choice));
     }
   });
 }
@@ -37,8 +36,8 @@ test('what is held at the peak has a name and a kind, and adds up', async (t) =>
       devices: 2,
       degrees: { dp: 2, tp: 1 },
     });
-    const [stage] = peakMemory(lowered, on);
-    const [short] = peakMemory(lowered, on, 3);
+    const [stage] = peakMemory({ lowered, schedule: null }, on);
+    const [short] = peakMemory({ lowered, schedule: null }, on, 3);
     if (!stage || !short) throw new Error('no stage');
     t.is(stage.peakBytes, made.predicted.peakBytes[0] ?? Number.NaN);
     const sum = (list: readonly { readonly bytes: number }[]) => list.reduce((total, { bytes }) => total + bytes, 0);

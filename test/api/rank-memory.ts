@@ -49,6 +49,3 @@ export const CHOICES: readonly Pick<MemoryCase, 'degrees' | 'training' | 'global
   { degrees: { dp: 2, tp: 2 }, training: ADAMW, globalBatch: 4 },
   { degrees: { dp: 2, tp: 1 }, training: { ...ADAMW, microBatches: 2 }, globalBatch: 8 },
 ];
-
-/** How far a prediction may be off. */
-export const TOLERANCE = 0.05;

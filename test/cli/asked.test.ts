@@ -112,8 +112,12 @@ const USES: Readonly<Record<string, Uses>> = {
     attention: ['compile x.onnx --attention parts'],
   },
   run: {
-    ...always('inputs', 'outputs', 'steps', 'backend', 'threads-per-rank'),
-    seed: ['run d --seed 1 --inputs x.npz'],
+    ...always('steps', 'backend'),
+    inputs: ['run d --inputs x.npz --backend emulated'],
+    outputs: ['run d --outputs x.npz --backend emulated'],
+    'threads-per-rank': ['run d --threads-per-rank 2 --backend emulated'],
+    seed: ['run d --seed 1 --inputs x.npz', 'run d --seed 1 --backend emulated'],
+    link: ['run d --link 10GB/s,20us', 'run d --link 10GB/s,20us --backend cpu'],
   },
   verify: { ...always('model', 'inputs', 'tensors', 'rtol', 'atol'), seed: ['verify d --seed 1 --inputs x.npz'] },
   inspect: {

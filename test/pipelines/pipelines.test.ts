@@ -33,6 +33,8 @@ for (const [model, pipeline] of CASES) {
     t.is(staged.program.stages.length, pipeline.stages);
     t.log(`worst ${worstDifference(alone, staged).toExponential(1)}`);
     t.true(worstDifference(alone, staged) <= TOLERANCE);
+    t.deepEqual(staged.peaks.counted, staged.peaks.predicted);
+    t.deepEqual(alone.peaks.counted, alone.peaks.predicted);
   });
 }
 

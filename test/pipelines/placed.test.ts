@@ -10,11 +10,11 @@ import { emitProgram } from '../../src/codegen/emit.js';
 import { checkProgram } from '../../src/program/check-program.js';
 import type { Program, ProgramAction } from '../../src/program/program.js';
 import { skipModel } from './skip-model.js';
-import { type Pipeline, trainingStep, written } from './staged-training.js';
+import { generate, type Pipeline, trainingStep } from './staged-training.js';
 
 async function programOf(pipeline: Pipeline): Promise<Program> {
   const { graph } = await trainingStep(await skipModel(15), pipeline.microBatches);
-  return (await written(graph, pipeline)).generated.program;
+  return (await generate(graph, pipeline)).generated.program;
 }
 
 const isTransfer = ({ phase }: ProgramAction) => / (to|from) /.test(phase);
@@ -89,14 +89,18 @@ test('what is exchanged once a step keeps the order of the whole graph on every 
       return { ...stage, phases: { ...stage.phases, update } };
     }),
   };
-  t.regex(checkProgram(reversed) ?? '', /^stages wait for one another: .*phase update/);
+  // What is exchanged in another order than the stages' own is read too early, or waited for on both sides.
+  t.regex(
+    checkProgram(reversed) ?? '',
+    /^(stages wait for one another: .*phase update|stage 0: phase update: .*not live)/,
+  );
 });
 
 test('schedule.csv lies beside program.json: parts of the model by number, transfers between neighbours placed', async (t) => {
   const folder = mkdtempSync(join(tmpdir(), 'autopar-test-'));
   const rows = async (pipeline: Pipeline) => {
     const { graph } = await trainingStep(await skipModel(15), pipeline.microBatches);
-    const { lowered, generated } = await written(graph, pipeline);
+    const { lowered, generated } = await generate(graph, pipeline);
     const target = mkdtempSync(join(folder, 'program-'));
     await emitProgram(target, generated, lowered);
     return readFileSync(join(target, 'schedule.csv'), 'utf8').trimEnd().split('\n');

@@ -18,12 +18,14 @@ import { numbersOf } from '../../src/ir/ops/constants.js';
 import { checkSharded } from '../../src/partition/check.js';
 import { accumulatedApart, type StagePlace } from '../../src/partition/cut-stages.js';
 import { type LoweredStage, lowerStages } from '../../src/partition/lower-stages.js';
+import { actionsOf } from '../../src/partition/placed-actions.js';
+import { rankMemory } from '../../src/partition/rank-memory.js';
 import type { Program } from '../../src/program/program.js';
 import type { ConstantTensor } from '../../src/program/values.js';
-import { runProgram } from '../../src/runtime/run-program.js';
+import { type RunOptions, runProgram } from '../../src/runtime/run-program.js';
 import { makeSchedule } from '../../src/schedule/make-schedule.js';
 import { placeOfPart } from '../../src/schedule/parts.js';
-import { type ScheduleKind, splitsBackward } from '../../src/schedule/schedule.js';
+import { type Schedule, type ScheduleKind, splitsBackward } from '../../src/schedule/schedule.js';
 import { plan } from '../../src/search/plan.js';
 import { makeRedistributor } from '../../src/sharding-propagation/redistribution.js';
 
@@ -43,6 +45,8 @@ export interface Trained {
   /** Weights, moments and the optimizer's scalars after the last step, by the state's name. */
   readonly state: Readonly<Record<string, ConstantTensor>>;
   readonly program: Program;
+  /** Per stage, bytes at the fullest moment of a rank. */
+  readonly peaks: { readonly predicted: readonly number[]; readonly counted: readonly number[] };
 }
 
 /**
@@ -54,7 +58,7 @@ const TRAINING: Training = {
   optimizer: { kind: 'sgd', momentum: 0.9, learningRate: 0.1, clipNorm: 0.5 },
 };
 
-/** The training graph of a shipped model or of a file, and its inputs. */
+/** The training graph of a shipped model, or of a file, and its inputs. */
 export async function trainingStep(
   model: string,
   microBatches: number,
@@ -72,32 +76,54 @@ export async function train(
   { graph, inputs }: Awaited<ReturnType<typeof trainingStep>>,
   steps: number,
   pipeline?: Pipeline,
+  options: RunOptions = {},
 ): Promise<Trained> {
   const folder = mkdtempSync(join(tmpdir(), 'autopar-test-'));
   try {
-    const { lowered, generated } = await written(graph, pipeline);
-    mkdirSync(join(folder, 'program'));
-    await emitProgram(join(folder, 'program'), generated, lowered);
+    const { lowered, program } = await written(folder, graph, pipeline);
     const pairs = lowered.flatMap(({ sharded }) => sharded.state);
-    const run = await runProgram(folder, inputs, { steps, collect: pairs.map(({ from }) => from) });
+    const run = await runProgram(folder, inputs, { ...options, steps, collect: pairs.map(({ from }) => from) });
     const [losses = []] = Object.values(run.history);
     const state = pairs.flatMap(({ from, to }) => (run.tensors[from] ? [[to, run.tensors[from]] as const] : []));
-    return { losses, state: Object.fromEntries(state), program: generated.program };
+    const perStage = run.ranks.length / lowered.length;
+    const counted = lowered.map((_, stage) =>
+      Math.max(...run.ranks.slice(stage * perStage, (stage + 1) * perStage).map(({ peakBytes }) => peakBytes)),
+    );
+    const actions = actionsOf(lowered, scheduledFor(pipeline));
+    const predicted = lowered.map(({ sharded }, stage) => rankMemory(sharded, actions[stage]).peakBytes);
+    const peaks = { predicted, counted };
+    return { losses, state: Object.fromEntries(state), program, peaks };
   } finally {
     rmSync(folder, { recursive: true, force: true });
   }
 }
 
-/** The program of one rank, or of a pipeline. */
+/** Writes the program of a graph, on one rank or as a pipeline, to `program` in a folder. */
 export async function written(
+  folder: string,
   graph: Graph,
   pipeline?: Pipeline,
-): Promise<{ readonly lowered: readonly LoweredStage[]; readonly generated: GeneratedProgram }> {
-  const lowered = await lower(graph, pipeline);
-  return { lowered, generated: program(lowered, pipeline) };
+  secondsOf?: Parameters<typeof programOf>[3],
+): Promise<{ readonly lowered: readonly LoweredStage[]; readonly program: Program }> {
+  const { lowered, generated } = await generate(graph, pipeline, secondsOf);
+  mkdirSync(join(folder, 'program'), { recursive: true });
+  await emitProgram(join(folder, 'program'), generated, lowered);
+  return { lowered, program: generated.program };
 }
 
-async function lower(graph: Graph, pipeline?: Pipeline): Promise<readonly LoweredStage[]> {
+/** The program of a graph, on one rank or as a pipeline. */
+export async function generate(
+  graph: Graph,
+  pipeline?: Pipeline,
+  secondsOf?: Parameters<typeof programOf>[3],
+): Promise<{ readonly lowered: readonly LoweredStage[]; readonly generated: GeneratedProgram }> {
+  const lowered = await lower(graph, pipeline);
+  const model = { name: 'trained', fingerprint: '0' };
+  return { lowered, generated: programOf(lowered, model, scheduledFor(pipeline), secondsOf) };
+}
+
+/** The graph on one rank, or as the pipeline's stages. */
+export async function lower(graph: Graph, pipeline?: Pipeline): Promise<readonly LoweredStage[]> {
   const { stages = 1, chunks = 1, kind, dp = 1, tp = 1 } = pipeline ?? {};
   const cluster = parseCluster(undefined, dp * tp);
   const placeOf = evenly(graph, kind ?? '1f1b', stages, chunks);
@@ -118,11 +144,11 @@ async function lower(graph: Graph, pipeline?: Pipeline): Promise<readonly Lowere
   return lowered;
 }
 
-function program(lowered: readonly LoweredStage[], pipeline?: Pipeline): GeneratedProgram {
-  const model = { name: 'trained', fingerprint: '0' };
-  if (!pipeline) return programOf(lowered, model);
+/** Per stage, what its schedule runs in order. */
+export function scheduledFor(pipeline?: Pipeline): Schedule['actions'] {
+  if (!pipeline) return [];
   const { kind, stages, microBatches, chunks = 1 } = pipeline;
-  return programOf(lowered, model, makeSchedule({ kind, stages, microBatches, virtualStages: chunks }).actions);
+  return makeSchedule({ kind, stages, microBatches, virtualStages: chunks }).actions;
 }
 
 /** Forward operators in their order, as many on each part. */

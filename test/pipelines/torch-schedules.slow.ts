@@ -11,7 +11,7 @@ import { SCHEDULE_KINDS, splitsBackward } from '../../src/schedule/schedule.js';
 import { missing } from '../missing.js';
 import { torchAbsence } from '../reference/torch.js';
 import { skipModel } from './skip-model.js';
-import { type Pipeline, trainingStep, written } from './staged-training.js';
+import { generate, type Pipeline, trainingStep } from './staged-training.js';
 
 const why = missing(torchAbsence() !== null, `PyTorch reads schedules: ${torchAbsence()}`);
 const run = why === null ? test.serial : test.serial.skip;
@@ -48,7 +48,7 @@ run('PyTorch checks and simulates schedule.csv of 45 lowered pipelines and more'
     const { stages, microBatches, chunks } = pipeline;
     const step = steps.get(microBatches) ?? (await trainingStep(model, microBatches));
     steps.set(microBatches, step);
-    const { lowered, generated } = await written(step.graph, pipeline);
+    const { lowered, generated } = await generate(step.graph, pipeline);
     t.is(checkProgram(generated.program), null, JSON.stringify(pipeline));
     const text = scheduleCsv(
       generated.program,

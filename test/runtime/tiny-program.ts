@@ -6,6 +6,7 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import onnxProto from 'onnx-proto';
 import { type DType, onnxOfDtype } from '../../src/ir/dtype.js';
+import type { Lifetime } from '../../src/ir/graph.js';
 import {
   PROGRAM_VERSION,
   type Program,
@@ -87,13 +88,14 @@ export function tensor(
   shape: readonly number[],
   localShape: readonly number[],
   axes: readonly (readonly string[])[],
-  more: { partial?: string[]; source?: string; dtype?: DType } = {},
+  more: { partial?: string[]; source?: string; dtype?: DType; lifetime?: Lifetime } = {},
 ): ProgramTensor {
   return {
     dtype: more.dtype ?? 'float32',
     shape,
     localShape,
     layout: layout(axes, shape, more.partial),
+    lifetime: more.lifetime ?? 'step',
     ...(more.source === undefined ? {} : { source: more.source }),
   };
 }

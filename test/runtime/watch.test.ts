@@ -29,11 +29,11 @@ test('outside of native calls a stall shows within about a second', (t) => {
   control.enter(0, 'waiting');
   control.enter(2, 'waiting');
   watch.look(0);
-  t.is(watch.look(900), null);
-  t.like(watch.look(1100), { rank: 1, all: false });
+  t.is(watch.look(700), null);
+  t.like(watch.look(900), { rank: 1, all: false });
   const { running, computing } = stallLimits(30, 5e8, 4);
   t.is(computing, 30);
-  t.is(running, 24, 'much to copy, four ranks on a core');
+  t.is(running, 23.2, 'much to copy, four ranks on a core');
 });
 
 test('ranks that all wait for each other are noticed; a finished one does not count', (t) => {

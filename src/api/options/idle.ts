@@ -120,6 +120,8 @@ export const SIMULATE_IDLE: readonly Idle<SimulateOptions>[] = [
   },
 ];
 
+const IN_WORDS = { inputs: 'inputs', seed: 'seed', threadsPerRank: 'threads-per-rank' } as const;
+
 const ofRandomInputs: Idle<RunCompiledOptions & VerifyOptions> = {
   option: 'seed',
   when: ({ inputs }) => inputs !== undefined,
@@ -127,7 +129,23 @@ const ofRandomInputs: Idle<RunCompiledOptions & VerifyOptions> = {
   hint: ONE,
 };
 
-export const RUN_IDLE: readonly Idle<RunCompiledOptions>[] = [ofRandomInputs];
+export const RUN_IDLE: readonly Idle<RunCompiledOptions>[] = [
+  ofRandomInputs,
+  ...(['inputs', 'seed', 'threadsPerRank'] as const).map(
+    (option): Idle<RunCompiledOptions> => ({
+      option,
+      when: ({ backend }) => backend === 'emulated',
+      says: () => `--${IN_WORDS[option]} is of ranks that compute, and --backend emulated waits in their place`,
+      hint: ONE,
+    }),
+  ),
+  {
+    option: 'link',
+    when: ({ backend }) => backend !== 'emulated',
+    says: ({ backend }) => `--link is of emulated ranks, and the backend is ${backend ?? 'cpu'}`,
+    hint: 'add --backend emulated, or leave it out',
+  },
+];
 export const VERIFY_IDLE: readonly Idle<VerifyOptions>[] = [ofRandomInputs];
 
 /** @throws AutoparError (usage) `bad-option` for the first option that would do nothing */

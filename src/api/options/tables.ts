@@ -214,6 +214,8 @@ export const TABLES: Tables = {
     seed: whole(0),
     steps: whole(1),
     threadsPerRank: whole(1),
+    backend: oneOf('cpu', 'emulated'),
+    link: text,
     ...watched,
   },
   verify: {

@@ -234,6 +234,7 @@ function tensor(shape: readonly number[], cut: readonly boolean[], ranks: number
     shape,
     localShape: shape.map((size, index) => (cut[index] ? size / ranks : size)),
     layout,
+    lifetime: 'step',
   };
 }
 

@@ -1,0 +1,167 @@
+/**
+ * @file One walk over what a rank runs in a step, in the order in which it runs it: which results leave a segment, how long each
+ * tensor lives, and behind which step of which list it is freed. The program's `free` instructions, the runtime's buffers and the
+ * predicted memory of a rank all follow it.
+ */
+import type { Lifetime } from '../ir/graph.js';
+import { BEGIN, orderPhase, phasesOf, type Runs, type Step } from './order.js';
+import type { StageAction } from './placed-actions.js';
+import { type ReadOutside, readersOutside, segmentResults } from './segments.js';
+import { readsOf, resultsOf, type ShardedGraph } from './sharded-graph.js';
+
+export interface WalkedStep {
+  readonly step: Step;
+  /** Tensors that it makes or receives, and hands on. */
+  readonly makes: readonly string[];
+  /** Of a segment: what only it reads and holds at its fullest operator. */
+  readonly inside: readonly string[];
+  /** Tensors that nothing reads after it. */
+  readonly frees: readonly string[];
+}
+
+export interface WalkedList {
+  readonly name: string;
+  readonly runs: Runs;
+  /** What is there when it begins, and nothing reads. */
+  readonly unread: readonly string[];
+  readonly steps: readonly WalkedStep[];
+}
+
+export interface StageWalk {
+  readonly lists: readonly WalkedList[];
+  /** What the stage runs in a step, in order. */
+  readonly actions: readonly StageAction[];
+  readonly lifetimeOf: (tensor: string) => Lifetime;
+  readonly readOutside: ReadOutside;
+}
+
+/** Walks a stage that runs `actions` in a step (placed-actions.ts). */
+export function walkStage(graph: ShardedGraph, actions: readonly StageAction[]): StageWalk {
+  const ordered = phasesOf(graph).map((list) => ({ list, steps: orderPhase(graph, list) }));
+  const readOutside = readersOutside(
+    graph,
+    ordered.flatMap(({ steps }) => steps),
+  );
+  const lists = ordered.map(({ list, steps }) => ({
+    name: list.phase,
+    runs: graph.microBatches ? list.runs : 'step',
+    steps: steps.map((step) => usesOf(step, graph, readOutside)),
+  }));
+  const lifetimeOf = lifetimes(graph, lists);
+  return { lists: withFrees(graph, lists, ordersOf(lists, actions), lifetimeOf), actions, lifetimeOf, readOutside };
+}
+
+/** Where a tensor is read last; `step` is null where nothing reads it. */
+interface LastUse {
+  readonly list: UsedList;
+  readonly step: UsedStep | null;
+}
+
+/** A step with what it reads. */
+type UsedStep = Omit<WalkedStep, 'frees'> & { readonly reads: readonly string[] };
+
+interface UsedList {
+  readonly name: string;
+  readonly runs: Runs;
+  readonly steps: readonly UsedStep[];
+}
+
+/** A collective's operand is read by its wait, until which it is held. */
+function usesOf(step: Step, graph: ShardedGraph, readOutside: ReadOutside): UsedStep {
+  if (step.kind === 'segment') {
+    const { outputs, inside } = segmentResults(step.nodes, graph, readOutside);
+    const made = new Set(step.nodes.flatMap(resultsOf));
+    return { step, reads: step.nodes.flatMap(readsOf).filter((name) => !made.has(name)), makes: outputs, inside };
+  }
+  const own = { step, reads: [], makes: [], inside: [] };
+  if (step.kind === 'start') return own;
+  if (step.kind === 'send') return { ...own, reads: [step.transfer.tensor] };
+  if (step.kind === 'recv') return { ...own, makes: [step.transfer.tensor] };
+  return { ...own, reads: readsOf(step.node), makes: resultsOf(step.node) };
+}
+
+/**
+ * The orders in which micro-batches go through the lists, between those that run once a step; each once. Transfers are placed by time,
+ * so that a micro-batch may pass two of them in another order than the next.
+ */
+function ordersOf(lists: readonly UsedList[], actions: readonly StageAction[]): readonly (readonly UsedList[])[] {
+  const turns = new Map<number | null, string[]>([[null, []]]);
+  for (const { microBatch, list } of actions) turns.set(microBatch, [...(turns.get(microBatch) ?? []), list]);
+  const once = turns.get(null) ?? [];
+  turns.delete(null);
+  const byName = new Map(lists.map((list) => [list.name, list]));
+  const of = (names: readonly string[]) => names.flatMap((name) => byName.get(name) ?? []);
+  if (turns.size === 0) return [of(once)];
+  const distinct = new Map([...turns.values()].map((turn) => [turn.join('\n'), turn]));
+  const before = once.filter((list) => list === BEGIN);
+  const behind = once.filter((list) => list !== BEGIN);
+  return [...distinct.values()].map((turn) => of([...before, ...turn, ...behind]));
+}
+
+function lifetimes(graph: ShardedGraph, lists: readonly UsedList[]): (tensor: string) => Lifetime {
+  const { microBatches } = graph;
+  const forRun = new Set([
+    ...graph.weights.map(({ tensor }) => tensor),
+    ...graph.constants.keys(),
+    ...graph.coordinates.map(({ name }) => name),
+    ...graph.state.map(({ to }) => to),
+  ]);
+  const ofMicroBatch = new Set<string>();
+  if (microBatches) {
+    const isCut = (name: string) => microBatches.cut.has(name) || name === microBatches.index;
+    for (const { tensor, input } of graph.inputs) if (isCut(input)) ofMicroBatch.add(tensor);
+    const micro = lists.filter(({ runs }) => runs === 'micro').flatMap(({ steps }) => steps);
+    for (const { step, makes } of micro)
+      if (step.kind !== 'accumulate') for (const name of makes) ofMicroBatch.add(name);
+    // What is read once a step, or kept to the next, is the last micro-batch's.
+    for (const { runs, steps } of lists)
+      if (runs === 'step') for (const name of steps.flatMap(({ reads }) => reads)) ofMicroBatch.delete(name);
+    for (const { tensor, output } of graph.outputs) if (!microBatches.cut.has(output)) ofMicroBatch.delete(tensor);
+    for (const { from } of graph.state) ofMicroBatch.delete(from);
+  }
+  return (tensor) => (forRun.has(tensor) ? 'run' : ofMicroBatch.has(tensor) ? 'micro' : 'step');
+}
+
+/**
+ * Adds to every step what is read there for the last time. What a micro-batch made goes in one of its lists; what belongs to the
+ * step, and state whose next value is made, in a list that runs once; what micro-batches read last goes with the step.
+ */
+function withFrees(
+  graph: ShardedGraph,
+  lists: readonly UsedList[],
+  orders: readonly (readonly UsedList[])[],
+  lifetimeOf: (tensor: string) => Lifetime,
+): readonly WalkedList[] {
+  const left = new Set(graph.state.map(({ from }) => from));
+  const replaced = new Set(graph.state.flatMap(({ to }) => (left.has(to) ? [] : [to])));
+  const stays = new Set([...graph.outputs.map(({ tensor }) => tensor), ...left]);
+  const isFreed = (name: string, { runs }: UsedList) => {
+    const lifetime = lifetimeOf(name);
+    if (stays.has(name) || (lifetime === 'run' && !replaced.has(name))) return false;
+    return runs === (lifetime === 'micro' ? 'micro' : 'step');
+  };
+  const [lastUse = new Map<string, LastUse>(), ...others] = orders.map((order) => {
+    const filled = order.filter(({ steps }) => steps.length > 0);
+    const last = new Map<string, LastUse>();
+    for (const { tensor } of graph.inputs) {
+      const list = filled.find((other) => isFreed(tensor, other));
+      if (list) last.set(tensor, { list, step: null });
+    }
+    for (const list of filled)
+      for (const step of list.steps) for (const name of [...step.reads, ...step.makes]) last.set(name, { list, step });
+    return last;
+  });
+  const frees = new Map<UsedList | UsedStep, string[]>();
+  for (const [name, { list, step }] of lastUse) {
+    // Not read last in the same place by all micro-batches, it goes when the step ends.
+    if (!isFreed(name, list) || others.some((other) => other.get(name)?.step !== step)) continue;
+    const at = step ?? list;
+    frees.set(at, [...(frees.get(at) ?? []), name]);
+  }
+  return lists.map((list) => ({
+    name: list.name,
+    runs: list.runs,
+    unread: frees.get(list) ?? [],
+    steps: list.steps.map((step) => ({ ...step, frees: frees.get(step) ?? [] })),
+  }));
+}

@@ -1,0 +1,145 @@
+/**
+ * @file Whether every tensor of a program is there when it is read: each stage's actions in their order, with tensors of the lifetimes
+ * that program.json says. This is how the runtime finds them.
+ */
+import type { Lifetime } from '../ir/graph.js';
+import type { Instruction, Program, ProgramAction } from './program.js';
+
+/** The first instruction of a stage that reads what is not there, or makes what it must not, in one sentence; else null. */
+export function lifetimeFlaw(program: Program, stage: number): string | null {
+  const walk = new Walk(program, stage);
+  for (const action of program.schedule) {
+    if (action.stage !== stage) continue;
+    const flaw = walk.run(action);
+    if (flaw !== null) return `phase ${action.phase}: ${flaw}`;
+  }
+  return walk.end();
+}
+
+class Walk {
+  /** Tensors of the step, and those of the run that instructions may free. */
+  private readonly live = new Set<string>();
+  private readonly ofMicroBatch = new Map<number, Set<string>>();
+  /** Given to every micro-batch. */
+  private readonly parts: readonly string[];
+  private readonly replaced: ReadonlySet<string>;
+  private action: ProgramAction | null = null;
+
+  constructor(
+    private readonly program: Program,
+    private readonly index: number,
+  ) {
+    const inputs = program.inputs.filter((input) => input.stage === index).map((input) => input.tensor);
+    const { microBatch } = this.stage;
+    if (microBatch !== undefined) inputs.push(microBatch);
+    this.parts = inputs.filter((name) => this.lifetimeOf(name) === 'micro');
+    this.replaced = new Set((program.state ?? []).flatMap((pair) => (pair.stage === index ? [pair.to] : [])));
+    for (const name of inputs) if (this.lifetimeOf(name) === 'step') this.live.add(name);
+    for (const name of this.replaced) this.live.add(name);
+  }
+
+  run(action: ProgramAction): string | null {
+    const { microBatch } = action;
+    this.action = action;
+    if (microBatch !== null && !this.ofMicroBatch.has(microBatch))
+      this.ofMicroBatch.set(microBatch, new Set(this.parts));
+    const list = this.stage.phases[action.phase] ?? [];
+    const begun = new Map<number, Extract<Instruction, { kind: 'start' }>>();
+    for (const [position, instruction] of list.entries()) {
+      if (instruction.kind === 'start') begun.set(instruction.id, instruction);
+      const flaw = this.execute(instruction, begun);
+      if (flaw !== null) return `instruction ${position}: ${flaw}`;
+    }
+    return null;
+  }
+
+  /** What the step must leave: the next values of state, and outputs. */
+  end(): string | null {
+    for (const { stage, from, to } of this.program.state ?? [])
+      if (stage === this.index && !this.live.has(from))
+        return `state ${to} is what ${from} was, which no instruction leaves`;
+    for (const { name, stage, tensor, microBatches } of this.program.outputs) {
+      if (stage !== this.index || this.lifetimeOf(tensor) === 'run') continue;
+      const missing = `output ${name} is tensor ${tensor}, which no instruction leaves`;
+      if (!microBatches && !this.live.has(tensor)) return missing;
+      for (let part = 0; part < (microBatches?.count ?? 0); part++)
+        if (!this.ofMicroBatch.get(part)?.has(tensor)) return `${missing} in micro-batch ${part}`;
+    }
+    return null;
+  }
+
+  private execute(
+    instruction: Instruction,
+    begun: ReadonlyMap<number, Extract<Instruction, { kind: 'start' }>>,
+  ): string | null {
+    switch (instruction.kind) {
+      case 'compute':
+        return this.read(instruction.inputs) ?? this.write(instruction.outputs);
+      case 'start':
+        return this.read([instruction.input]);
+      case 'wait': {
+        const start = begun.get(instruction.id);
+        return start ? (this.read([start.input]) ?? this.write([start.output])) : null;
+      }
+      case 'accumulate':
+        return this.read([instruction.input]) ?? this.write([instruction.output]);
+      case 'send':
+        return this.read([instruction.tensor]);
+      case 'recv':
+        return this.write([instruction.tensor]);
+      case 'free':
+        return this.read(instruction.tensors) ?? this.free(instruction.tensors);
+    }
+  }
+
+  private read(names: readonly string[]): string | null {
+    for (const name of names) {
+      const misplaced = this.misplaced(name);
+      if (misplaced !== null) return misplaced;
+      const isFixed = this.lifetimeOf(name) === 'run' && !this.replaced.has(name);
+      if (!isFixed && !this.place(name).has(name)) return `tensor ${name} is read where it is not live`;
+    }
+    return null;
+  }
+
+  private write(names: readonly string[]): string | null {
+    for (const name of names) {
+      const misplaced = this.misplaced(name);
+      if (misplaced !== null) return misplaced;
+      if (this.lifetimeOf(name) === 'run') return `tensor ${name} is there for the whole run, and is made anew`;
+      this.place(name).add(name);
+    }
+    return null;
+  }
+
+  private free(names: readonly string[]): string | null {
+    for (const name of names) {
+      const lasts = this.lifetimeOf(name) === 'run' && !(this.replaced.has(name) && this.action?.microBatch === null);
+      if (lasts) return `tensor ${name} is there for the whole run, and is freed`;
+      if (!this.place(name).delete(name)) return `tensor ${name} is freed twice`;
+    }
+    return null;
+  }
+
+  private misplaced(name: string): string | null {
+    const isOnce = this.action?.microBatch === null;
+    return isOnce && this.lifetimeOf(name) === 'micro'
+      ? `tensor ${name} belongs to a micro-batch, and the phase runs once a step`
+      : null;
+  }
+
+  private place(name: string): Set<string> {
+    const { microBatch = null } = this.action ?? {};
+    const micro = microBatch === null ? undefined : this.ofMicroBatch.get(microBatch);
+    return this.lifetimeOf(name) === 'micro' && micro ? micro : this.live;
+  }
+
+  /** A coordinate is no declared tensor. */
+  private lifetimeOf(name: string): Lifetime {
+    return this.stage.tensors[name]?.lifetime ?? 'run';
+  }
+
+  private get stage(): Program['stages'][number] {
+    return this.program.stages[this.index] as Program['stages'][number];
+  }
+}

@@ -1,0 +1,154 @@
+/**
+ * @file The backend `emulated`, and its links: a rank waits as long as a segment is predicted to take, and tensors go from rank to rank
+ * in the time that a link of a set bandwidth and latency takes. Tensors have sizes and no values.
+ *
+ * A rank's clock says when, by the prediction, what it does now would end; it waits until that moment is there. A wait that ends a
+ * little late therefore delays nothing that follows.
+ */
+import type { Backend } from './backend.js';
+import type { Control } from './control.js';
+import type { Link } from './messages.js';
+import { bytesSent, type CollectiveCall, type TransferCall, type Transport } from './transport.js';
+
+/** A moment of the machine's steady clock, in seconds, the same in all threads. */
+function now(): number {
+  return Number(process.hrtime.bigint()) / 1e9;
+}
+
+/** Seconds before the end of a wait from which on the thread does not sleep: the system wakes it some 50 µs late. */
+const AWAKE_SECONDS = 1e-4;
+
+export class EmulatedClock {
+  /** When what was done so far ends. */
+  private time = now();
+  private waited = 0;
+
+  constructor(
+    private readonly control: Control,
+    private readonly rank: number,
+  ) {}
+
+  get current(): number {
+    return this.time;
+  }
+
+  /** Milliseconds that it has waited in `reach` so far. */
+  get milliseconds(): number {
+    return this.waited;
+  }
+
+  begin(): void {
+    this.time = now();
+  }
+
+  /** Does something that takes so long. Throws Stopped. */
+  pass(seconds: number): void {
+    this.time += seconds;
+    this.sleep();
+  }
+
+  /** Waits until a moment that may be over already. Throws Stopped. */
+  reach(time: number): void {
+    const from = performance.now();
+    this.time = Math.max(this.time, time);
+    this.sleep();
+    this.waited += performance.now() - from;
+  }
+
+  private sleep(): void {
+    for (let left = this.time - now(); left > 0; left = this.time - now())
+      if (left > AWAKE_SECONDS) this.control.pause(this.rank, (left - AWAKE_SECONDS) * 1000);
+  }
+}
+
+/** What it has in place of a tensor. */
+type NoValue = Readonly<Record<string, never>>;
+
+/** `seconds` of each segment, by its structure's hash. */
+export function makeEmulatedBackend(clock: EmulatedClock, seconds: Readonly<Record<string, number>>): Backend<NoValue> {
+  return {
+    name: 'emulated',
+    hasValues: false,
+    writesInPlace: false,
+    beginStep: () => clock.begin(),
+    tensor: () => ({}),
+    bytes: () => NOTHING,
+    load: async ({ id, outputs }) => ({
+      run: async () => {
+        clock.pass(seconds[id] ?? 0);
+        return outputs.map(() => ({}));
+      },
+      release: async () => undefined,
+    }),
+  };
+}
+
+const NOTHING = new Uint8Array();
+
+/**
+ * Ranks tell each other when, by their clocks, they began; all of a collective then know when it ends. Between two ranks one tensor goes
+ * after the other.
+ */
+export class EmulatedTransport implements Transport {
+  /** When the line to a rank is free again. */
+  private readonly freeAt = new Map<number, number>();
+
+  constructor(
+    private readonly carrier: Transport,
+    private readonly clock: EmulatedClock,
+    private readonly link: Link,
+  ) {}
+
+  start(call: CollectiveCall, _block: Uint8Array): void {
+    this.carrier.start(meeting(call), bytesOfTime(this.clock.current));
+  }
+
+  wait(call: CollectiveCall, _result: Uint8Array): void {
+    const times = new Float64Array(call.members.length);
+    this.carrier.wait(meeting(call), new Uint8Array(times.buffer));
+    this.clock.reach(Math.max(...times) + this.secondsOf(call));
+  }
+
+  send(call: TransferCall, _block: Uint8Array): void {
+    const begins = Math.max(this.clock.current, this.freeAt.get(call.peer) ?? 0);
+    const ends = begins + call.bytes / this.link.bytesPerSecond;
+    this.freeAt.set(call.peer, ends);
+    this.carrier.send(call, bytesOfTime(ends + this.link.latency));
+  }
+
+  receive(call: TransferCall): Uint8Array {
+    const [time = 0] = new Float64Array(this.carrier.receive(call).slice().buffer);
+    this.clock.reach(time);
+    return NOTHING;
+  }
+
+  blocked(): number {
+    return this.carrier.blocked() + this.clock.milliseconds;
+  }
+
+  /** By ring algorithms: as many turns as blocks go round, each with the link's latency. */
+  private secondsOf(call: CollectiveCall): number {
+    const { kind } = call.collective;
+    const others = call.members.length - 1;
+    const turns = kind === 'all-reduce' ? 2 * others : kind === 'permute' ? Math.min(1, others) : others;
+    return turns * this.link.latency + bytesSent(call) / this.link.bytesPerSecond;
+  }
+}
+
+/** Bytes that a rank's message of a time takes. */
+export const TIME_BYTES = Float64Array.BYTES_PER_ELEMENT;
+
+function bytesOfTime(time: number): Uint8Array {
+  return new Uint8Array(Float64Array.of(time).buffer);
+}
+
+/** The collective as the times travel: all to all members. */
+function meeting(call: CollectiveCall): CollectiveCall {
+  return {
+    ...call,
+    collective: { kind: 'all-gather', outer: 1, inner: 1 },
+    dtype: 'float64',
+    inputBytes: TIME_BYTES,
+    outputBytes: TIME_BYTES * call.members.length,
+  };
+}

@@ -1,0 +1,322 @@
+/**
+ * @file A session: the ranks of a compiled program on this machine, a worker thread each, loaded once. Steps are run on inputs that
+ * may differ from step to step; state stays with the ranks, and can be read and written between steps.
+ */
+import { assembleBlocks, cutBlock } from '../program/blocks.js';
+import { rankCount, stageAxes } from '../program/mesh.js';
+import { partShape, partsOf, wholeOf } from '../program/micro-batch-parts.js';
+import type { Program, ProgramStage, ProgramTensor } from '../program/program.js';
+import { programFolder, readProgram } from '../program/reader.js';
+import { AutoparError, byteLength, type ConstantTensor, elementCount } from '../program/values.js';
+import { CPU_TRAITS } from './backend.js';
+import { checkInputs, checkRanks, checkSupport } from './check-run.js';
+import { makeControlBuffer } from './control.js';
+import { TIME_BYTES } from './emulated.js';
+import { actionsOf, makeLines, Ranks } from './launch.js';
+import type { Blocks, Delays, Emulation, Fault, RankAnswer, RankSetup, RankStep } from './messages.js';
+import { makeRegions } from './shared-memory.js';
+import { planSlots } from './slots.js';
+import type { RankStatistics } from './statistics.js';
+
+/** Whole tensors by name. */
+export type Tensors = Readonly<Record<string, ConstantTensor>>;
+
+export interface SessionOptions {
+  /** Threads of each rank; 1 by default. */
+  readonly threadsPerRank?: number;
+  /**
+   * A native call that takes so long while other ranks wait for it has stalled; 30 by default. Outside of native calls a
+   * rank that makes no progress is noticed within about a second.
+   */
+  readonly stallSeconds?: number;
+  /** Waits as long as segments and links are predicted to take instead of computing; then outputs have no values. */
+  readonly emulation?: Emulation;
+  /** Ends the session. */
+  readonly signal?: AbortSignal;
+  /** Called as ranks have loaded. */
+  readonly onLoaded?: (rank: number, ranks: number) => void;
+  /** For tests of fault handling. */
+  readonly fault?: Fault;
+  /** For tests of independence of time. */
+  readonly delays?: Delays;
+}
+
+export interface StepOptions {
+  /** Names of the outputs that are put together; all by default. */
+  readonly outputs?: readonly string[];
+  /** Local tensors to hand back whole as they were made last: names, or every tensor that is a block of one of the model's. */
+  readonly collect?: readonly string[] | 'all';
+}
+
+export interface StepResult {
+  readonly outputs: Tensors;
+  /** Collected tensors, by local tensor. */
+  readonly tensors: Tensors;
+  /** Wall time: the longest over the ranks, from barrier to barrier. */
+  readonly seconds: number;
+  /** Processor time of the whole process; whatever else the machine does counts little. */
+  readonly processorSeconds: number;
+  readonly ranks: readonly RankStatistics[];
+}
+
+/**
+ * Methods throw AutoparError: exit input for a bad input; `rank-failed` (exit rankFailed) for a rank that dies or stalls; `interrupted`;
+ * `session-closed` (usage) after `close`. When one of them has thrown for a rank or an interruption, no rank is left.
+ */
+export interface Session {
+  readonly program: Program;
+  /** Runs one step on whole inputs; on those of the last step where none are given. */
+  readonly step: (inputs?: Tensors, options?: StepOptions) => Promise<StepResult>;
+  /** State (weights that are trained, moments, scalars of the optimizer) as the next step begins with it. */
+  readonly read: (names: readonly string[]) => Promise<Tensors>;
+  /** Replaces state, whole tensors, for the next step. */
+  readonly write: (tensors: Tensors) => Promise<void>;
+  /** Ends the ranks. When it settles, none is left. */
+  readonly close: () => Promise<void>;
+}
+
+/**
+ * Opens the program in `dir` (what `compile` wrote, or the folder of program.json itself).
+ * Throws AutoparError: exit input for a bad program, segment or shard; backendAbsent; rankFailed; interrupted.
+ */
+export async function openSession(dir: string, options: SessionOptions = {}): Promise<Session> {
+  return startSession(await readProgram(dir), await programFolder(dir), options);
+}
+
+/** As `openSession`, of a program that has been read from `folder`. */
+export async function startSession(program: Program, folder: string, options: SessionOptions): Promise<Session> {
+  if (!options.emulation) checkSupport(program, CPU_TRAITS);
+  checkRanks(program);
+  const setups = setUp(program, folder, options);
+  const ranks = await Ranks.start(program, setups, {
+    stallSeconds: options.stallSeconds ?? 30,
+    signal: options.signal,
+    onLoaded: (rank) => options.onLoaded?.(rank, setups.length),
+  });
+  return new RunningSession(program, setups, ranks, options.emulation === undefined);
+}
+
+class RunningSession implements Session {
+  private fed = false;
+
+  constructor(
+    readonly program: Program,
+    private readonly setups: readonly RankSetup[],
+    private readonly ranks: Ranks,
+    private readonly hasValues: boolean,
+  ) {}
+
+  async step(inputs?: Tensors, options: StepOptions = {}): Promise<StepResult> {
+    const { program, setups } = this;
+    if (this.hasValues && (inputs || !this.fed)) checkInputs(program, inputs ?? {});
+    const outputs = this.hasValues ? program.outputs.filter(({ name }) => options.outputs?.includes(name) ?? true) : [];
+    const collected = program.stages.map((stage) => (this.hasValues ? collectedOf(stage, options.collect ?? []) : []));
+    const answers = await this.ranks.ask((rank) => {
+      const { stageIndex } = setups[rank] as RankSetup;
+      return {
+        kind: 'step',
+        feeds: this.hasValues ? (inputs ? this.feedsOf(rank, inputs) : null) : this.emptyFeeds(stageIndex),
+        outputs: outputs.flatMap(({ stage, tensor }) => (stage === stageIndex ? [tensor] : [])),
+        collect: collected[stageIndex] ?? [],
+      };
+    });
+    this.fed = true;
+    const steps = answers.map(({ step }) => step as RankStep);
+    return {
+      outputs: Object.fromEntries(
+        outputs.map((value) => [
+          value.name,
+          this.whole(value.stage, value.tensor, blocksIn(answers, value.tensor), value),
+        ]),
+      ),
+      tensors: this.firstOf(collected, (rank) => steps[rank]?.collected),
+      seconds: Math.max(...steps.map(({ seconds }) => seconds)),
+      processorSeconds: steps[0]?.processorSeconds ?? 0,
+      ranks: steps.map(({ statistics }) => statistics),
+    };
+  }
+
+  async read(names: readonly string[]): Promise<Tensors> {
+    const places = this.placesOf(names);
+    const answers = await this.ranks.ask((rank) => ({ kind: 'read', tensors: places[this.stageOf(rank)] ?? [] }));
+    return this.firstOf(places, (rank) => answers[rank]?.blocks);
+  }
+
+  async write(tensors: Tensors): Promise<void> {
+    const places = this.placesOf(Object.keys(tensors));
+    for (const [name, given] of Object.entries(tensors)) this.checkWritten(name, given, places);
+    await this.ranks.ask((rank) => {
+      const { axes, stage, regions } = this.setups[rank] as RankSetup;
+      const blocks = (places[this.stageOf(rank)] ?? []).map((name): [string, readonly Uint8Array[]] => {
+        const { shape, dtype, data } = tensors[name] as ConstantTensor;
+        const { layout } = stage.tensors[name] as ProgramTensor;
+        return [name, [cutBlock(data, shape, dtype, layout, axes, rank - regions.firstRank)]];
+      });
+      return { kind: 'write', blocks: Object.fromEntries(blocks) };
+    });
+  }
+
+  async close(): Promise<void> {
+    await this.ranks.close();
+  }
+
+  private typeOf(stage: number, tensor: string): ProgramTensor {
+    const type = this.program.stages[stage]?.tensors[tensor];
+    if (!type) throw new Error(`stage ${stage} has no tensor ${tensor}`);
+    return type;
+  }
+
+  private stageOf(rank: number): number {
+    return this.setups[rank]?.stageIndex ?? 0;
+  }
+
+  /** The blocks of the inputs that one rank of a stage holds, by local tensor. */
+  private feedsOf(rank: number, inputs: Tensors): Blocks {
+    const { stageIndex, stage, axes, regions } = this.setups[rank] as RankSetup;
+    const feeds: Record<string, readonly Uint8Array[]> = {};
+    for (const value of this.program.inputs) {
+      const { name, dtype, tensor } = value;
+      const layout = stage.tensors[tensor]?.layout;
+      const whole = inputs[name];
+      if (value.stage !== stageIndex || !layout || !whole) continue;
+      const local = rank - regions.firstRank;
+      feeds[tensor] = partsOf(value, whole.data).map((part) =>
+        cutBlock(part, partShape(value), dtype, layout, axes, local),
+      );
+    }
+    return feeds;
+  }
+
+  /** Inputs without values. */
+  private emptyFeeds(stageIndex: number): Blocks {
+    const own = this.program.inputs.filter(({ stage }) => stage === stageIndex);
+    return Object.fromEntries(
+      own.map(({ tensor, microBatches }) => [
+        tensor,
+        Array.from({ length: microBatches?.count ?? 1 }, () => new Uint8Array()),
+      ]),
+    );
+  }
+
+  /** By stage: those of `names` that are its state. Throws AutoparError `unknown-tensor` for one that is no stage's. */
+  private placesOf(names: readonly string[]): readonly (readonly string[])[] {
+    const state = this.program.state ?? [];
+    for (const name of names) {
+      if (state.some(({ to }) => to === name)) continue;
+      const known = state.map(({ to }) => to).slice(0, SHOWN);
+      throw new AutoparError(
+        'unknown-tensor',
+        'usage',
+        `the program keeps no tensor ${name} from step to step`,
+        { tensor: name },
+        known.length > 0
+          ? `it keeps ${known.join(', ')}${state.length > SHOWN ? ', …' : ''}`
+          : 'compile it with --train',
+      );
+    }
+    return this.program.stages.map((_, index) =>
+      names.filter((name) => state.some((pair) => pair.stage === index && pair.to === name)),
+    );
+  }
+
+  private checkWritten(name: string, given: ConstantTensor, places: readonly (readonly string[])[]): void {
+    const stage = places.findIndex((own) => own.includes(name));
+    const { dtype, shape } = this.typeOf(stage, name);
+    const expected = `${dtype} [${shape.join(', ')}]`;
+    const found = `${given.dtype} [${given.shape.join(', ')}]`;
+    const bytes = byteLength(dtype, elementCount(shape));
+    if (found === expected && given.data.byteLength === bytes) return;
+    const what =
+      found === expected
+        ? `${given.data.byteLength} bytes, but ${expected} takes ${bytes}`
+        : `${found}, but ${expected} is expected`;
+    throw new AutoparError('wrong-input', 'input', `tensor ${name} is ${what}`, { tensor: name }, 'convert it');
+  }
+
+  /** Whole tensors of which ranks gave blocks; one that several stages have under one name is the first's. */
+  private firstOf(
+    names: readonly (readonly string[])[],
+    blocksOf: (rank: number) => Blocks | undefined,
+  ): Record<string, ConstantTensor> {
+    const result: Record<string, ConstantTensor> = {};
+    for (const [index, own] of names.entries()) {
+      const first = this.setups.findIndex(({ stageIndex }) => stageIndex === index);
+      for (const name of own)
+        if (!(name in result) && blocksOf(first)?.[name])
+          result[name] = this.whole(index, name, (rank) => blocksOf(rank)?.[name]);
+    }
+    return result;
+  }
+
+  /** A tensor put together from the blocks of its stage's ranks, and of an output that micro-batches make parts of from the parts. */
+  private whole(
+    stage: number,
+    tensor: string,
+    blocksOf: (rank: number) => readonly Uint8Array[] | undefined,
+    value?: Program['outputs'][number],
+  ): ConstantTensor {
+    const { dtype, shape, layout } = this.typeOf(stage, tensor);
+    const own = [...this.setups.keys()].filter((rank) => this.stageOf(rank) === stage);
+    const axes = this.setups[own[0] ?? 0]?.axes ?? [];
+    const parts = Array.from({ length: value?.microBatches?.count ?? 1 }, (_, part) =>
+      assembleBlocks(
+        own.map((rank) => blocksOf(rank)?.[part]),
+        shape,
+        dtype,
+        layout,
+        axes,
+      ),
+    );
+    return value
+      ? { dtype, shape: value.shape, data: wholeOf(value, parts) }
+      : { dtype, shape, data: parts[0] as Uint8Array };
+  }
+}
+
+/** Names that a message lists at most. */
+const SHOWN = 8;
+
+function blocksIn(answers: readonly RankAnswer[], tensor: string): (rank: number) => readonly Uint8Array[] | undefined {
+  return (rank) => answers[rank]?.blocks[tensor];
+}
+
+function setUp(program: Program, folder: string, options: SessionOptions): readonly RankSetup[] {
+  const axes = stageAxes(program.mesh, program.stages.length);
+  const ranksPerStage = rankCount(axes);
+  const ranks = ranksPerStage * program.stages.length;
+  const control = makeControlBuffer(ranks);
+  const lines = makeLines(program, ranksPerStage);
+  return program.stages.flatMap((stage, stageIndex) => {
+    const slots = planSlots(stage);
+    const capacities = options.emulation ? slots.capacities.map(() => TIME_BYTES) : slots.capacities;
+    const regions = makeRegions(stageIndex * ranksPerStage, ranksPerStage, capacities);
+    return Array.from({ length: ranksPerStage }, (_, local): RankSetup => {
+      const rank = stageIndex * ranksPerStage + local;
+      return {
+        rank,
+        ranks,
+        folder,
+        stageIndex,
+        stage,
+        axes,
+        actions: actionsOf(program, stageIndex),
+        outputs: program.outputs,
+        state: (program.state ?? []).filter((pair) => pair.stage === stageIndex),
+        threads: options.threadsPerRank ?? 1,
+        control,
+        regions,
+        slots,
+        lines: lines[rank] ?? [],
+        emulation: options.emulation ?? null,
+        delays: options.delays ?? null,
+        fault: options.fault ?? null,
+      };
+    });
+  });
+}
+
+function collectedOf(stage: ProgramStage, names: readonly string[] | 'all'): readonly string[] {
+  const known = Object.entries(stage.tensors);
+  if (names === 'all') return known.filter(([, tensor]) => tensor.source !== undefined).map(([name]) => name);
+  return known.map(([name]) => name).filter((name) => names.includes(name));
+}

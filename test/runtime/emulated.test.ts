@@ -1,0 +1,84 @@
+/**
+ * @file Emulated ranks: no weights, no values, the same instructions, bytes and memory as ranks that compute; and in an order of events
+ * that follows from what segments and links are said to take.
+ */
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import test from 'ava';
+import { Control, makeControlBuffer } from '../../src/runtime/control.js';
+import { EmulatedClock, EmulatedTransport } from '../../src/runtime/emulated.js';
+import { runProgram } from '../../src/runtime/run-program.js';
+import type { CollectiveCall, TransferCall, Transport } from '../../src/runtime/transport.js';
+import { trainingStep, written } from '../pipelines/staged-training.js';
+
+test.serial('emulated ranks count what computing ranks count, without weights', async (t) => {
+  const folder = mkdtempSync(join(tmpdir(), 'autopar-test-'));
+  try {
+    const { graph, inputs } = await trainingStep('llama-tiny', 2);
+    const { program } = await written(folder, graph, { kind: '1f1b', stages: 2, microBatches: 2, tp: 2 });
+    const computed = await runProgram(folder, inputs, { steps: 2 });
+    rmSync(join(folder, 'program', 'weights'), { recursive: true });
+    rmSync(join(folder, 'program', 'segments'), { recursive: true });
+    const seconds = program.stages.map(({ segments }) =>
+      Object.fromEntries(Object.keys(segments).map((id) => [id, 1e-4])),
+    );
+    const emulation = { seconds, link: { bytesPerSecond: 1e9, latency: 1e-5 } };
+    const emulated = await runProgram(folder, {}, { steps: 2, emulation });
+    t.deepEqual([emulated.outputs, emulated.tensors, emulated.history], [{}, {}, {}]);
+    for (const [rank, { peakBytes, bytesCommunicated, byKind }] of computed.ranks.entries()) {
+      const other = emulated.ranks[rank];
+      t.is(other?.peakBytes, peakBytes);
+      t.is(other?.bytesCommunicated, bytesCommunicated);
+      for (const [kind, { count }] of Object.entries(byKind)) t.is(other?.byKind[kind]?.count, count, kind);
+    }
+  } finally {
+    rmSync(folder, { recursive: true, force: true });
+  }
+});
+
+/** A transport that keeps what it is handed, and hands out what it is told. */
+function carrier(times: readonly number[]): Transport & { readonly sent: number[] } {
+  const sent: number[] = [];
+  return {
+    sent,
+    start: () => undefined,
+    wait: (_call, result) => result.set(new Uint8Array(Float64Array.from(times).buffer)),
+    send: (_call, block) => sent.push(new Float64Array(block.slice().buffer)[0] as number),
+    receive: () => new Uint8Array(Float64Array.of(times[0] ?? 0).buffer),
+    blocked: () => 0,
+  };
+}
+
+test('a collective ends after its last member began, and what the ring and the link take', (t) => {
+  const clock = new EmulatedClock(new Control(makeControlBuffer(1), 1), 0);
+  const began = clock.current;
+  const link = { bytesPerSecond: 1e9, latency: 1e-3 };
+  const transport = new EmulatedTransport(carrier([began, began + 0.004]), clock, link);
+  const call: CollectiveCall = {
+    collective: { kind: 'all-reduce', reduction: 'sum' },
+    dtype: 'float32',
+    members: [0, 1],
+    member: 0,
+    inputBytes: 3e6,
+    outputBytes: 3e6,
+    slot: 0,
+  };
+  transport.wait(call, new Uint8Array());
+  // Two turns of 1 ms, and half of 3 MB twice.
+  t.true(Math.abs(clock.current - began - (0.004 + 0.002 + 0.003)) < 1e-9);
+  clock.pass(0.001);
+  t.true(Math.abs(clock.current - began - 0.01) < 1e-9);
+});
+
+test('tensors to one rank go one after the other, to another beside them', (t) => {
+  const clock = new EmulatedClock(new Control(makeControlBuffer(1), 1), 0);
+  const began = clock.current;
+  const line = carrier([began]);
+  const transport = new EmulatedTransport(line, clock, { bytesPerSecond: 1e9, latency: 1e-3 });
+  const call = (peer: number): TransferCall => ({ label: 'x', peer, bytes: 2e6 });
+  for (const peer of [1, 1, 2]) transport.send(call(peer), new Uint8Array());
+  const after = line.sent.map((time) => Math.round((time - began) * 1e6));
+  t.deepEqual(after, [3000, 5000, 3000]);
+  t.is(clock.current, began, 'the sender goes on');
+});
