@@ -212,8 +212,8 @@ async function pinsOf(
   const plan = options.pinsOnly ? null : planOfFile(read);
   if (plan) {
     checkCheckpoint(plan, plan.model, devices, read.file);
-    const { imported, placed } = await placedIn(read, plan, options);
-    return { pins: planPins(imported.graph, placed), notes: [] };
+    const { placed } = await placedIn(read, plan, options);
+    return { pins: planPins(placed), notes: [] };
   }
   if (read.form === 'onnx') {
     const { graph } = await namedModel(read.file, { ...options, model: options.model ?? read.file });
