@@ -5,7 +5,7 @@
 import { AutoparError } from '../ir/error.js';
 import { writeFileAtomic } from '../program/atomic.js';
 import type { AnnotationRecord } from '../sharding-propagation/annotations/annotation.js';
-import { type Mesh, makeMesh } from '../sharding-propagation/mesh.js';
+import { type Mesh, makeMesh, STAGE_AXIS } from '../sharding-propagation/mesh.js';
 import { diffDocuments, diffPlans, type StrategyDifference } from '../strategy/diff.js';
 import { checkCheckpoint } from '../strategy/fingerprint.js';
 import { likelyDegrees } from '../strategy/mindspore/device-matrix.js';
@@ -189,8 +189,13 @@ async function writePlan(
   }
   const { imported, placed } = await placedIn(read, plan, options);
   if (to === 'plan') await writeFileAtomic(output, planToJson(plan));
-  else if (to === 'onnx') return writeAnnotated(imported.file, output, plan, placed, await trainingOfPlan(read));
-  else return writeDocument(mindSporeStrategy(imported.graph, placed, checkedStage(plan, options.stage)), to, output);
+  else if (to === 'onnx') {
+    const notes = await writeAnnotated(imported.file, output, plan, placed, await trainingOfPlan(read));
+    const { chunks } = placed;
+    return chunks > 1
+      ? [...notes, `stages have ${chunks} chunks each, which ONNX cannot say; the plan inside does`]
+      : notes;
+  } else return writeDocument(mindSporeStrategy(imported.graph, placed, checkedStage(plan, options.stage)), to, output);
   return [];
 }
 
@@ -264,7 +269,8 @@ function ownMesh(
 ): { readonly mesh?: Mesh } {
   if (degrees) return { mesh: meshOf(degrees) };
   if (!plan || (configuration !== undefined && configuration !== CONFIGURATION)) return {};
-  return { mesh: makeMesh(plan.mesh.map(({ axis, size }) => [axis, size] as const)) };
+  const { mesh } = plan;
+  return { mesh: makeMesh(mesh.flatMap(({ axis, size }) => (axis === STAGE_AXIS ? [] : [[axis, size] as const]))) };
 }
 
 function planOfFile(read: StrategyFile): Plan | null {

@@ -60,6 +60,7 @@ export function pipelineOf(graph: Graph, cluster: Cluster, request: PipelineRequ
   if (units.length < parts) throw tooManyStages(request, units.length, parts);
   const sizes = request.layout === undefined ? cut(graph, cluster, units, asked) : givenSizes(units, parts, asked);
   const placeOf = placesOf(units, sizes, stages);
+  checkParts(graph, placeOf, stages, virtualStages);
   checkLoose(loose, graph, placeOf, stages);
   return {
     graph: accumulatedApart(graph, placeOf),
@@ -91,6 +92,25 @@ function pinsByKind(
     if (!before) bound.set(node, { ...pin, node });
   }
   return { bound: [...bound.values()], loose };
+}
+
+/** @throws AutoparError `bad-stages` (usage) for a part that nothing would run on */
+function checkParts(graph: Graph, placeOf: ReadonlyMap<string, StagePlace>, stages: number, chunks: number): void {
+  const shared = sharedOperators(graph);
+  const full = new Set<number>();
+  for (const node of graph.nodes) {
+    const { stage, chunk } = placeOf.get(node.name) ?? {};
+    if (stage !== undefined && chunk !== undefined && !shared.has(node)) full.add(chunk * stages + stage);
+  }
+  const empty = Array.from({ length: stages * chunks }, (_, part) => part).find((part) => !full.has(part));
+  if (empty === undefined) return;
+  throw new AutoparError(
+    'bad-stages',
+    'usage',
+    `${placeText(placeOfPart(empty, stages))} has operators alone that depend on no parameter, which run wherever they are read`,
+    {},
+    'give it an operator that reads a parameter or what one makes, or take fewer stages',
+  );
 }
 
 function checkLoose(
