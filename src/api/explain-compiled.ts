@@ -66,6 +66,7 @@ export async function openExplainable(directory: string, model?: string): Promis
       cluster,
       assignment,
       allToAll: plan.allToAll !== false,
+      ...(pp > 1 ? { stages: lowerPlan(plan, imported.graph).lowered } : {}),
       propagation: propagated ? propagate(graph, assignment.mesh, pins) : null,
       pins,
       ...(propagated

@@ -6,7 +6,7 @@ import { AutoparError } from '../ir/error.js';
 import { writeFileAtomic } from '../program/atomic.js';
 import type { AnnotationRecord } from '../sharding-propagation/annotations/annotation.js';
 import { type Mesh, makeMesh, STAGE_AXIS } from '../sharding-propagation/mesh.js';
-import { diffDocuments, diffPlans, type StrategyDifference } from '../strategy/diff.js';
+import { diffDocuments, diffPlans, hasMoves, type StrategyDifference, sameLayers } from '../strategy/diff.js';
 import { checkCheckpoint } from '../strategy/fingerprint.js';
 import { likelyDegrees } from '../strategy/mindspore/device-matrix.js';
 import type { MindSporeStrategy } from '../strategy/mindspore/document.js';
@@ -103,12 +103,13 @@ export async function diffStrategies(before: string, after: string, options: Mod
   const [a, b] = [await readStrategy(before), await readStrategy(after)];
   const [planA, planB] = [planOfFile(a), planOfFile(b)];
   if (planA && planB) {
-    const alike = JSON.stringify(planA.layerClasses) === JSON.stringify(planB.layerClasses);
-    const graph =
-      alike || planA.model.fingerprint !== planB.model.fingerprint
-        ? undefined
-        : (await modelOfPlan(a, planA, options)).graph;
-    return { form: 'plan', ...diffPlans(planA, planB, graph) };
+    const isOneModel = planA.model.fingerprint === planB.model.fingerprint;
+    const isNeeded = isOneModel && !sameLayers(planA, planB);
+    const isOfUse = isNeeded || (isOneModel && hasMoves(planA, planB));
+    const model = isOfUse ? modelOfPlan(a, planA, options) : undefined;
+    // Which operators are a layer's is said where the model is at hand.
+    const imported = await (isNeeded ? model : model?.catch(() => undefined));
+    return { form: 'plan', ...diffPlans(planA, planB, imported?.graph) };
   }
   const [one, other] = [await asDocument(a, options), await asDocument(b, options)];
   return { form: 'mindspore', ...diffDocuments(one, other) };
