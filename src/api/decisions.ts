@@ -4,7 +4,7 @@
  */
 import { type Cluster, type ClusterHints, clusterSize, parseCluster } from '../cost-model/cluster.js';
 import { AutoparError } from '../ir/error.js';
-import type { Graph } from '../ir/graph.js';
+import { type Graph, isBackward } from '../ir/graph.js';
 import type { MultiDevice } from '../ir/onnx/device-annotations.js';
 import type { ScheduleKind } from '../schedule/schedule.js';
 import { type PipelineRequest, refuseAbsentStages } from '../search/pipeline/pipeline.js';
@@ -88,7 +88,7 @@ export function decide(model: DecidedModel, sources: DecisionSources): Decisions
   return {
     cluster,
     degrees,
-    pipeline: pipelineRequest(sources, pp, stagePinned),
+    pipeline: pipelineRequest(pp > 1 ? withConfigured(sources, configured) : sources, pp, stagePinned),
     mode,
     pinsOn: hasPins && mode !== 'data' ? pins : null,
     allToAll: configured?.allToAll ?? true,
@@ -134,6 +134,13 @@ function modeOf({ mode, config, devices }: DecisionSources): Mode {
 function statedDegrees({ annotations, config, degrees, devices }: DecisionSources): ConfigOptions['degrees'] {
   const stated = { ...(config ? optionsOf(config, devices).degrees : {}), ...degrees };
   return annotations ? withAnnotatedDegrees(stated, annotations) : stated;
+}
+
+/** Schedule and chunks of the options, else of the configuration. */
+function withConfigured(sources: DecisionSources, configured: ConfigOptions | null): DecisionSources {
+  if (sources.schedule || sources.virtualStages !== undefined) return sources;
+  const { schedule = null, virtualStages = null } = configured ?? {};
+  return { ...sources, ...(schedule ? { schedule } : {}), ...(virtualStages === null ? {} : { virtualStages }) };
 }
 
 /** @throws AutoparError (usage) `bad-option` for what only a pipeline has, where there is none */
@@ -254,6 +261,9 @@ function configNotes(
 ): readonly string[] {
   const place = (line: number | null) => [config.file, line].filter((part) => part !== null).join(':');
   return [
+    ...(configured.microBatches > 1 && !graph.nodes.some(({ phase }) => isBackward(phase))
+      ? [`micro_batch_num ${configured.microBatches} is of training; inference runs one micro-batch`]
+      : []),
     ...checkAgainstModel(config, graph, { layersSeconds: layersSeconds(graph, cluster) }),
     ...[...configured.remarks, ...configured.notLowered].map(
       ({ key, line, says }) => `${[place(line), key].filter(Boolean).join(' ')}: ${says}`,

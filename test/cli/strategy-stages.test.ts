@@ -110,7 +110,7 @@ test('explain says the stage of an operator and a tensor, what is sent, and the 
   const words = (await autoparLine('autopar explain explained --op /h.0/mlp/Add', { cwd: folder })).stdout;
   t.regex(
     words,
-    /\n {2}stage {5}0\n[^]*\n {2}sent {6}\/h\.0\/mlp\/Add_output from stage 0 to stage 1, .* in each micro-batch\n/,
+    /\n {2}stage {5}0\n[\s\S]*\n {2}sent {6}\/h\.0\/mlp\/Add_output from stage 0 to stage 1, .* in each micro-batch\n/,
   );
   const memory = (await autoparLine('autopar explain explained --memory', { cwd: folder })).stdout;
   t.deepEqual(
