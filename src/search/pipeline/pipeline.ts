@@ -44,7 +44,7 @@ export interface Pipeline extends CutGraph {
 }
 
 /**
- * @throws AutoparError (usage) `bad-schedule` where the schedule cannot be; `bad-stages`, `stage-pins` where stages cannot; (noPlan)
+ * @throws AutoparError (usage) `bad-schedule` where the schedule cannot be; `bad-stages`, `stage-pins` where stages cannot;
  * `too-many-stages` for more stages than the model can be cut into
  */
 export function pipelineOf(graph: Graph, cluster: Cluster, request: PipelineRequest): Pipeline {
@@ -246,7 +246,7 @@ function tooManyStages({ stages, virtualStages = 1 }: PipelineRequest, units: nu
     virtualStages > 1 ? `${stages} stages of ${virtualStages} chunks are ${parts} parts` : `${stages} stages`;
   return new AutoparError(
     'too-many-stages',
-    'noPlan',
+    'usage',
     `${asked}, and the model has ${units} operators to place`,
     {},
     `take --pp ${Math.max(1, Math.floor(units / virtualStages))} at most`,
