@@ -188,7 +188,7 @@ function spelledOut(
   const redistributions = new Map(
     Object.entries(plan.redistributions).map(([name, views]) => [name, viewsText(views)]),
   );
-  if (alike || !graph) return { operators, tensors, redistributions };
+  if (!graph) return { operators, tensors, redistributions };
   const leaders = leadersOf(graph, plan.layerClasses);
   const follow = (map: Map<string, string>, names: ReadonlyMap<string, string>) => {
     for (const [name, leader] of names) {
