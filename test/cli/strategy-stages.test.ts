@@ -86,6 +86,37 @@ test('a layer that moves to another stage is one line', async (t) => {
   t.regex(shown, /schedule +1f1b, 2 micro-batches\n +stage 0 +\d+ operators on 1 device\n/);
 });
 
+test("a configuration of MindFormers' says stages, schedule and micro-batches", async (t) => {
+  const lines = (pipeline: string) => [
+    ...['use_parallel: True', 'parallel:', '  parallel_mode: 1', '  full_batch: True', '  pipeline_config:', pipeline],
+    ...['parallel_config:', '  data_parallel: 1', '  model_parallel: 1', '  pipeline_stage: 2', '  micro_batch_num: 4'],
+  ];
+  for (const [scheduler, kind, note] of [
+    ['gpipe', 'f-then-b', null],
+    ['seqpipe', '1f1b', /pipeline_scheduler: there is no schedule seqpipe; 1f1b is planned/],
+  ] as const) {
+    writeFileSync(join(folder, 'config.yaml'), lines(`    pipeline_scheduler: ${scheduler}`).join('\n'));
+    const line = `compile ${GPT} --config config.yaml ${STEP} --plan-only --force -o configured`;
+    const { code, stderr } = await autoparLine(`autopar ${line}`, { cwd: folder });
+    t.is(code, 0, stderr);
+    t.notRegex(stderr, /pipelines cannot be run/);
+    if (note) t.regex(stderr, note);
+    t.like(planOf('configured'), { degrees: { pp: 2 }, schedule: { kind, microBatches: 4 } });
+  }
+});
+
+test('weights of a pipeline are cut for other stages', async (t) => {
+  const options = `${GPT} --devices 2 --pp 2 --dp 1 --tp 1 ${STEP} --micro-batches 2 --quiet`.split(' ');
+  for (const more of [
+    ['-o', 'whole', '--stages', 'E t | t H'],
+    ['-o', 'other', '--stages', 'E t*2 | H', '--plan-only'],
+  ])
+    t.is((await autopar(['compile', ...options, ...more], { cwd: folder })).code, 0);
+  const { code, stderr } = await run('strategy convert --weights whole other -o recut');
+  t.is(code, 0, stderr);
+  t.is((await run('verify recut')).code, 0);
+});
+
 test('explain says the stage of an operator and a tensor, what is sent, and the memory of each stage', async (t) => {
   const line = `compile ${GPT} --devices 4 --pp 2 --dp 2 --tp 1 ${STEP} --micro-batches 2 -o explained`;
   const { code, stderr } = await run(line);
