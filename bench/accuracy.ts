@@ -245,20 +245,26 @@ function print(reports: readonly FileReport[], share: number, classes: number): 
   for (const { file, time } of reports.slice(0, -1)) {
     if (!time.worst) continue;
     console.log(
-      `${file.replace(/\.csv$/, '')}: of ${time.sweeps} ${time.sweeps === 1 ? 'sweep' : 'sweeps'} the choice is ${percent(time.regret)} slower than the best on average, ${percent(time.worst.regret)} at worst (${time.worst.sweep})`,
+      `${file.replace(/\.csv$/, '')}: of ${time.sweeps} ${time.sweeps === 1 ? 'sweep' : 'sweeps'} the choice is ` +
+        `${percent(time.regret)} slower than the best on average, ${percent(time.worst.regret)} at worst ` +
+        `(${time.worst.sweep})`,
     );
   }
   for (const [reason, count] of Object.entries(total?.skipped ?? {})) console.log(`skipped ${count}: ${reason}`);
   for (const [what, count] of Object.entries(total?.assumed ?? {})) console.log(`assumed in ${count}: ${what}`);
   console.log(
-    `used ${total?.usedOfEligible} of ${total?.eligible} rows with a time, degrees and a catalogued device${total?.time.rows ? `; constant: every run at ${percent(share)} of its 16-bit peak` : ''}; ${classes} layer classes`,
+    `used ${total?.usedOfEligible} of ${total?.eligible} rows with a time, degrees and a catalogued ` +
+      `device${total?.time.rows ? `; constant: every run at ${percent(share)} of its 16-bit peak` : ''}; ` +
+      `${classes} layer classes`,
   );
 }
 
 function rowLine({ run, predictedSeconds }: Outcome): string {
   const { tp, pp, dp, sp, ep } = run.configuration.degrees;
   const { microBatch, globalBatch, virtualStages, recompute, precision } = run.configuration;
-  const what = `${run.row['model']} s${run.sizes.sequence} tp${tp} pp${pp}x${virtualStages} dp${dp} sp${sp} ep${ep} mb${microBatch} gb${globalBatch} ${recompute} ${precision}`;
+  const what =
+    `${run.row['model']} s${run.sizes.sequence} tp${tp} pp${pp}x${virtualStages} dp${dp} sp${sp} ` +
+    `ep${ep} mb${microBatch} gb${globalBatch} ${recompute} ${precision}`;
   const measured =
     run.seconds === null
       ? 'no time'

@@ -185,7 +185,12 @@ function report(title: string, constants: StepConstants): void {
       );
       const { configuration, sizes } = run;
       console.log(
-        `  ${run.row['row_id']} ${run.row['gpu_type']?.slice(0, 6)} ${run.row['model']} s${sizes.sequence} tp${tp} pp${pp} v${configuration.virtualStages} dp${dp} cp${sp} ep${ep} mb${configuration.microBatch} gb${configuration.globalBatch} ${configuration.recompute} ${configuration.precision} ${configuration.attention} z${configuration.zero} ${run.row['attn']?.slice(0, 20)}: ${seconds.toFixed(3)} ${stepSeconds.toFixed(3)} ${(100 * (stepSeconds / seconds - 1)).toFixed(1)} % | ${shares.join(' ')}`,
+        `  ${run.row['row_id']} ${run.row['gpu_type']?.slice(0, 6)} ${run.row['model']} s${sizes.sequence} ` +
+          `tp${tp} pp${pp} v${configuration.virtualStages} dp${dp} cp${sp} ep${ep} mb${configuration.microBatch} ` +
+          `gb${configuration.globalBatch} ${configuration.recompute} ${configuration.precision} ` +
+          `${configuration.attention} z${configuration.zero} ${run.row['attn']?.slice(0, 20)}: ` +
+          `${seconds.toFixed(3)} ${stepSeconds.toFixed(3)} ${(100 * (stepSeconds / seconds - 1)).toFixed(1)} % | ` +
+          `${shares.join(' ')}`,
       );
     }
   }

@@ -99,7 +99,8 @@ async function main(words: readonly string[]): Promise<number> {
   if (json) console.log(JSON.stringify({ schema: 'autopar-bench-iopddl-v1', instances: rows, refused }, null, 2));
   else {
     console.log(
-      `iopddl: ${rows.length - failed} solved (${optimal} optimal), ${failed + refused.length} failed of ${files.length} in ${total.toFixed(1)} s`,
+      `iopddl: ${rows.length - failed} solved (${optimal} optimal), ${failed + refused.length} failed of ` +
+        `${files.length} in ${total.toFixed(1)} s`,
     );
   }
   if (interrupted.signal.aborted) return 130;

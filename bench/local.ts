@@ -153,7 +153,8 @@ function print(results: readonly Result[]): void {
       const error = `${(100 * (predictedSeconds / measuredSeconds - 1)).toFixed(0)} %`.padStart(6);
       const spread = `${((Math.max(...roundSeconds) / measuredSeconds - 1) * 100).toFixed(0)} %`.padStart(5);
       console.log(
-        `  ${plan}  predicted ${milliseconds(predictedSeconds)} ms  measured ${milliseconds(measuredSeconds)} ms ${error}  rounds differ by ${spread}`,
+        `  ${plan}  predicted ${milliseconds(predictedSeconds)} ms  measured ${milliseconds(measuredSeconds)} ms ` +
+          `${error}  rounds differ by ${spread}`,
       );
     }
   }
@@ -173,7 +174,8 @@ function summary(name: string, results: readonly Result[]): void {
   const told = pairs.filter(([a, b]) => areApart(a, b));
   console.log(
     `${name.padEnd(46)} ${String(results.length).padStart(2)} plans  MAPE ${(100 * mean).toFixed(1).padStart(5)} %` +
-      `  tau ${tau(pairs)}  of the ${told.length} pairs of ${pairs.length} beyond noise ${tau(told)}  regret ${(100 * regret(results)).toFixed(1).padStart(4)} %`,
+      `  tau ${tau(pairs)}  of the ${told.length} pairs of ${pairs.length} beyond noise ${tau(told)}  regret ` +
+      `${(100 * regret(results)).toFixed(1).padStart(4)} %`,
   );
 }
 

@@ -26,8 +26,12 @@ export interface Exchange {
 
 /** What each kind sends, whatever the model. */
 const TRAFFIC: Readonly<Record<Exclude<GroupKind, 'mp' | 'pp'>, string>> = {
-  tp: 'all-reduce of activations twice per layer, and of their gradients; all-gather and reduce-scatter where the sequence is sharded too',
-  sp: 'keys and values of attention round the ring, or all-to-all of heads against sequence; all-reduce of gradients once per step',
+  tp:
+    'all-reduce of activations twice per layer, and of their gradients; all-gather and reduce-scatter where the ' +
+    'sequence is sharded too',
+  sp:
+    'keys and values of attention round the ring, or all-to-all of heads against sequence; all-reduce of ' +
+    'gradients once per step',
   dp: 'all-reduce of gradients once per step; reduce-scatter and all-gather where optimizer state is sharded',
   ep: 'all-to-all of tokens to their experts and back, per expert layer',
 };

@@ -184,7 +184,8 @@ function checkConstants(model: OnnxModel, constants: Readonly<Record<string, Con
       throw new AutoparError(
         'constant-mismatch',
         'input',
-        `--const ${name} is ${value.dtype} [${value.shape.join(', ')}], but the model wants ${input.dtype} [${(input.shape ?? []).map((size) => size ?? '?').join(', ')}]`,
+        `--const ${name} is ${value.dtype} [${value.shape.join(', ')}], but the model wants ${input.dtype} ` +
+          `[${(input.shape ?? []).map((size) => size ?? '?').join(', ')}]`,
         { file: model.file, tensor: name },
         'give an array of this type and shape',
       );

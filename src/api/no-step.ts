@@ -52,7 +52,9 @@ export function outOfTime({ verdicts, priced }: Pick<Found, 'verdicts' | 'priced
   return new AutoparError(
     'out-of-time',
     'noPlan',
-    `the time limit was over before any plan was found: nothing fits in the usual order of the axes, ${priced} configurations were priced, and ${unseen} of ${verdicts.length} combinations of degrees not looked at otherwise`,
+    `the time limit was over before any plan was found: nothing fits in the usual order of the axes, ${priced} ` +
+      `configurations were priced, and ${unseen} of ${verdicts.length} combinations of degrees not looked at ` +
+      'otherwise',
     {},
     'take devices with more memory (--memory); or more seconds (--time-limit), in which it is said how much would do',
   );
@@ -79,9 +81,12 @@ export function nothingFits(verdicts: readonly Verdict[], limitBytes: number | n
   return new AutoparError(
     'nothing-fits',
     'noPlan',
-    `nothing fits ${gigabytes(limitBytes)} on ${clusterSize(cluster)} devices: least is needed by pp ${pp} · dp ${dp} · sp ${sp} · tp ${tp}, ZeRO ${zero}, recomputation ${recompute}${onHost}: ${gigabytes(least.bytes)} on stage ${least.stage}${held}`,
+    `nothing fits ${gigabytes(limitBytes)} on ${clusterSize(cluster)} devices: least is needed by pp ${pp} · dp ` +
+      `${dp} · sp ${sp} · tp ${tp}, ZeRO ${zero}, recomputation ${recompute}${onHost}: ${gigabytes(least.bytes)} ` +
+      `on stage ${least.stage}${held}`,
     {},
-    `take devices with ${gigabytes(least.bytes, 'up')} (--memory)${times === null ? `; ${more}` : `, ${more}`}; or a smaller model`,
+    `take devices with ${gigabytes(least.bytes, 'up')} (--memory)${times === null ? `; ${more}` : `, ${more}`}; ` +
+      'or a smaller model',
   );
 }
 

@@ -122,7 +122,8 @@ function notesOf(taken: number, drawn: number): readonly string[] {
   return [
     ...(taken > 0
       ? [
-          `${count(taken, 'BatchNormalization takes', 'BatchNormalizations take')} statistics of the global batch (--freeze-batch-statistics keeps the running ones)`,
+          `${count(taken, 'BatchNormalization takes', 'BatchNormalizations take')} statistics of the global batch ` +
+            '(--freeze-batch-statistics keeps the running ones)',
         ]
       : []),
     ...(drawn > 0

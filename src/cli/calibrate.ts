@@ -76,7 +76,8 @@ function calibrationLines(made: Calibration, file: string | undefined): readonly
   const { cluster, rows, runs, configurations, models, skipped, scores, layers } = made;
   const used = `${countText(configurations, 'configuration')} of ${countText(models, 'model')}`;
   return [
-    `${devicesText(cluster)}: ${wholeText(runs)} of ${wholeText(rows)} runs used, ${used}, ${countText(layers.length, 'layer shape')}`,
+    `${devicesText(cluster)}: ${wholeText(runs)} of ${wholeText(rows)} runs used, ${used}, ` +
+      `${countText(layers.length, 'layer shape')}`,
     ...Object.entries(skipped).map(([reason, count]) => `  ${wholeText(count)} not used: ${reason}`),
     '',
     'predictions of these runs',
@@ -118,7 +119,8 @@ function scoreLines({ before, given, after, otherModels, otherShapes }: Calibrat
   return swept
     ? [
         ...lines,
-        `  choice: how much slower the run that is predicted fastest is than the fastest, in ${countText(before.sweeps, 'sweep')} of 3 runs or more`,
+        '  choice: how much slower the run that is predicted fastest is than the fastest, in ' +
+          `${countText(before.sweeps, 'sweep')} of 3 runs or more`,
       ]
     : lines;
 }
@@ -158,14 +160,17 @@ function adviceLines({ scores, layers }: Calibration, file: string | undefined):
   const unknown =
     otherShapes === null || otherShapes.mape > 0.95 * before.mape
       ? [
-          `Layers of other shapes are ${otherShapes === null ? 'hardly known from one' : 'predicted no better from these'}: measure a run of each width, tp and micro-batch that you plan for.`,
+          'Layers of other shapes are ' +
+            `${otherShapes === null ? 'hardly known from one' : 'predicted no better from these'}: measure a run ` +
+            'of each width, tp and micro-batch that you plan for.',
         ]
       : [];
   const software = [...new Set(layers.map((layer) => layer.software))];
   const attention = [...new Set(layers.map((layer) => layer.attention))];
   return [
     ...unknown,
-    `The runs are of ${software.join(' and ')}, attention in ${attention.join(' and ')}: plan with --software and --attention to match.`,
+    `The runs are of ${software.join(' and ')}, attention in ${attention.join(' and ')}: plan with --software and ` +
+      '--attention to match.',
     file === undefined
       ? 'nothing is written: -o my-cluster.yaml keeps what was learned'
       : `written to ${file}; next: autopar compile MODEL --train --plan-only --cluster ${file}`,

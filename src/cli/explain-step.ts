@@ -76,7 +76,8 @@ function rejectedLines({ search }: ExplainedStep): readonly string[] {
 
 /** plan.json describes the part of a cluster that was taken, not those that were not. */
 const ALONE =
-  'no other degrees are possible on this cluster; where it is the part that compile --objective cost or devices took, the other parts are in its report';
+  'no other degrees are possible on this cluster; where it is the part that compile --objective cost or devices ' +
+  'took, the other parts are in its report';
 
 /** What of the chosen configuration rules the others out. */
 function chosenText({ objective, best, simulation }: StepSearch): string {
@@ -93,7 +94,8 @@ function verdictJson(search: StepSearch) {
 function sensitivityLines({ search, sensitivities }: ExplainedStep): readonly string[] {
   const { stepSeconds, configuration } = search.simulation;
   return [
-    `${placedText(configuration)}, ${configurationText(configuration)}: ${secondsText(stepSeconds)} per step in ${configuration.precision}`,
+    `${placedText(configuration)}, ${configurationText(configuration)}: ${secondsText(stepSeconds)} per step in ` +
+      `${configuration.precision}`,
     '',
     ...sensitivityTable(
       ['degrees', 'and'],

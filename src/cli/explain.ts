@@ -138,7 +138,8 @@ function checkQuestion(flags: ExplainFlags): void {
   throw new AutoparError(
     asked.length === 0 ? 'missing-argument' : 'bad-option',
     'usage',
-    `explain wants one of --tensor, --op, --memory, --mesh, --pins, --rejected and --sensitivity${asked.length === 0 ? '' : `, and there are ${given}`}`,
+    'explain wants one of --tensor, --op, --memory, --mesh, --pins, --rejected and ' +
+      `--sensitivity${asked.length === 0 ? '' : `, and there are ${given}`}`,
     {},
     'autopar explain DIR --tensor NAME, --op NAME, --memory, --mesh, --pins, --rejected or --sensitivity',
   );

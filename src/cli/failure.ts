@@ -100,7 +100,9 @@ function outOfMemory(error: unknown): Failure | undefined {
   return {
     exit: 'noPlan',
     code: 'out-of-memory',
-    message: `this machine could not allocate memory (${error.message}): autopar holds ${gigabytes(memoryUsage().rss)}, and ${gigabytes(freemem())} of ${gigabytes(totalmem())} are free`,
+    message:
+      `this machine could not allocate memory (${error.message}): autopar holds ` +
+      `${gigabytes(memoryUsage().rss)}, and ${gigabytes(freemem())} of ${gigabytes(totalmem())} are free`,
     where: {},
     hint: 'use a machine with more memory, a smaller batch (--global-batch), or --plan-only, which reads no weights',
   };

@@ -65,7 +65,8 @@ function deviceLines(device: Device): readonly string[] {
       ? [
           [
             'host',
-            `${bytesText(host.memoryBytes)} at ${rateText(host.memoryBandwidth)} per device, ${rateText(host.linkBandwidth)} each way`,
+            `${bytesText(host.memoryBytes)} at ${rateText(host.memoryBandwidth)} per device, ` +
+              `${rateText(host.linkBandwidth)} each way`,
           ] as const,
         ]
       : []),

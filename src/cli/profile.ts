@@ -79,7 +79,8 @@ function profileLines({ file, profile: { machine, cluster, alone, crowded, error
   return [
     `${machine.processor}, ${machine.cores} cores`,
     ...tableLines([{ title: 'measured' }, { title: '', right: true }], rows),
-    `fitted within ${shareText(errors.matmul)} of matmuls, ${shareText(errors.memory)} of memory, ${shareText(errors.collectives)} of collectives`,
+    `fitted within ${shareText(errors.matmul)} of matmuls, ${shareText(errors.memory)} of memory, ` +
+      `${shareText(errors.collectives)} of collectives`,
     `written to ${file}`,
   ];
 }

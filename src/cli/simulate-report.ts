@@ -33,9 +33,12 @@ export function simulationLines(simulation: Simulation, { colors }: Output): rea
   return [
     colors.bold(`${simulation.name}, ${kind} on ${devicesText(cluster)}`),
     '',
-    `  degrees    dp ${dp} · tp ${tp} · pp ${pp} · sp ${sp}${ep > 1 ? ` · ep ${ep}` : ''}; batch ${configuration.globalBatch} in ${countText(simulation.microBatches, 'micro-batch', 'micro-batches')} of ${configuration.microBatch}`,
+    `  degrees    dp ${dp} · tp ${tp} · pp ${pp} · sp ${sp}${ep > 1 ? ` · ep ${ep}` : ''}; batch ` +
+      `${configuration.globalBatch} in ${countText(simulation.microBatches, 'micro-batch', 'micro-batches')} of ` +
+      `${configuration.microBatch}`,
     `  step       ${secondsText(stepSeconds)} in ${configuration.precision}, ${throughputText(simulation)}`,
-    `  work       ${flopsText(simulation.modelFlops)}, ${shareText(simulation.utilisation)} of the ${simulation.cluster.local ? 'fp32' : '16-bit'} peak`,
+    `  work       ${flopsText(simulation.modelFlops)}, ${shareText(simulation.utilisation)} of the ` +
+      `${simulation.cluster.local ? 'fp32' : '16-bit'} peak`,
     '',
     ...tableLines(
       [
@@ -154,7 +157,8 @@ export function fitLines(simulation: Simulation): readonly string[] {
     ];
   if (fits) return [`fits: ${bytesText(fullest.total)} of ${bytesText(memoryBytes)} on stage ${fullest.stage}`];
   return [
-    `does not fit: stage ${fullest.stage} needs ${bytesText(fullest.total)}, ${bytesText(missingBytes)} more than the ${bytesText(memoryBytes)} there are`,
+    `does not fit: stage ${fullest.stage} needs ${bytesText(fullest.total)}, ${bytesText(missingBytes)} more than ` +
+      `the ${bytesText(memoryBytes)} there are`,
     ...remedyLines(simulation),
   ];
 }
@@ -174,7 +178,8 @@ export function hostLines({ host }: Pick<Simulation, 'host'>): readonly string[]
   return [
     bytes <= memoryBytes
       ? `hosts hold ${bytesText(bytes)} of ${bytesText(memoryBytes)} on node ${node}`
-      : `does not fit: the host of node ${node} needs ${bytesText(bytes)}, ${bytesText(bytes - memoryBytes)} more than the ${bytesText(memoryBytes)} there are`,
+      : `does not fit: the host of node ${node} needs ${bytesText(bytes)}, ${bytesText(bytes - memoryBytes)} more ` +
+        `than the ${bytesText(memoryBytes)} there are`,
   ];
 }
 

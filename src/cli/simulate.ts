@@ -81,7 +81,9 @@ export const simulateCommand: Command<SimulateFlags> = {
   ],
   examples: [
     {
-      line: 'autopar simulate --model gpt:layers=96,hidden=12288,heads=96,seq=2048 --cluster 12x8:a100-sxm-80 --train --tp 8 --pp 12 --global-batch 96 --recompute full',
+      line:
+        'autopar simulate --model gpt:layers=96,hidden=12288,heads=96,seq=2048 --cluster 12x8:a100-sxm-80 ' +
+        '--train --tp 8 --pp 12 --global-batch 96 --recompute full',
       says: 'GPT-3 on 96 devices: seconds, utilisation, memory per stage',
     },
     {

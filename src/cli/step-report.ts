@@ -29,13 +29,17 @@ export function stepLines({ directory, search }: CompiledStep, { colors }: Outpu
   return [
     colors.bold(`${simulation.name}, ${configuration.inference ? 'inference' : 'training'} on ${devicesText(cluster)}`),
     '',
-    `  degrees    ${degreesText(configuration.degrees)}; batch ${configuration.globalBatch} in ${countText(simulation.microBatches, 'micro-batch', 'micro-batches')} of ${configuration.microBatch}`,
+    `  degrees    ${degreesText(configuration.degrees)}; batch ${configuration.globalBatch} in ` +
+      `${countText(simulation.microBatches, 'micro-batch', 'micro-batches')} of ${configuration.microBatch}`,
     ...orderLines(configuration),
     `  with       ${configurationText(configuration)}`,
-    `  predicted  ${secondsText(stepSeconds)} per step in ${configuration.precision}, ${speed}, ${shareText(utilisation)} of the 16-bit peak`,
+    `  predicted  ${secondsText(stepSeconds)} per step in ${configuration.precision}, ${speed}, ` +
+      `${shareText(utilisation)} of the 16-bit peak`,
     `  memory     ${bytesText(fullest.total)}${of} on stage ${fullest.stage}`,
     ...hostLines(simulation).map((line) => `  host       ${line}`),
-    `  search     ${countText(verdicts.length, 'combination')} of degrees, ${wholeText(priced)} ${priced === 1 ? 'configuration' : 'configurations'} priced; ${search.isCutOff ? 'cut off by the time limit: ' : ''}${provenText(gap)}${withinText(search)}`,
+    `  search     ${countText(verdicts.length, 'combination')} of degrees, ${wholeText(priced)} ` +
+      `${priced === 1 ? 'configuration' : 'configurations'} priced; ` +
+      `${search.isCutOff ? 'cut off by the time limit: ' : ''}${provenText(gap)}${withinText(search)}`,
     ...section('parts of the cluster', sizeLines(search.sizes ?? []), colors.bold),
     ...section('runners-up', runnersUp(best.slice(1), search), colors.bold),
     ...section('not chosen', othersLines(verdicts, search), colors.bold),
@@ -142,12 +146,18 @@ export function reasonText(verdict: Verdict, chosen: StepSearch): string {
       const { configuration, seconds, simulatedSeconds = seconds, bytes, stage } = verdict.best;
       const times = timesOf(verdict.best, chosen).toPrecision(4);
       if (objective === 'memory')
-        return `needs ${bytesText(bytes)} on stage ${stage}, ${times} times as much; takes ${secondsText(simulatedSeconds)}${orderNote(configuration)}`;
+        return (
+          `needs ${bytesText(bytes)} on stage ${stage}, ${times} times as much; takes ` +
+          `${secondsText(simulatedSeconds)}${orderNote(configuration)}`
+        );
       const how = simulatedSeconds > seconds ? `, its schedule simulated; ${secondsText(seconds)} in closed form` : '';
       return `${times} times as long: ${secondsText(simulatedSeconds)}${orderNote(configuration)}${how}`;
     }
     case 'slower':
-      return `takes ${secondsText(verdict.atLeastSeconds)} at least, ${(verdict.atLeastSeconds / simulation.stepSeconds).toPrecision(3)} times as long`;
+      return (
+        `takes ${secondsText(verdict.atLeastSeconds)} at least, ` +
+        `${(verdict.atLeastSeconds / simulation.stepSeconds).toPrecision(3)} times as long`
+      );
     case 'unseen':
       return objective === 'memory'
         ? 'not looked at before the time limit'

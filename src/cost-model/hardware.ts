@@ -17,7 +17,8 @@ export const DEVICE_OVERHEAD = {
   communicationBytes: 1_500_000_000,
   fragmentation: 0.05,
   source:
-    'verified range: stas00/ml-engineering@744d01e18b79:training/performance/README.md (CUDA kernels 0.47-2 GiB, torch.distributed init 1-2 GiB); fragmentation general knowledge',
+    'verified range: stas00/ml-engineering@744d01e18b79:training/performance/README.md (CUDA kernels 0.47-2 GiB, ' +
+    'torch.distributed init 1-2 GiB); fragmentation general knowledge',
 } as const;
 
 /** In the order in which `autopar hardware` lists them. */

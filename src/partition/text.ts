@@ -28,7 +28,10 @@ function lineOf(graph: Printable, node: FragmentNode): string {
     return `${results.join(', ')} = ${node.op}(${operands})  ${results.map((name) => typeText(graph, name)).join('  ')}`;
   }
   const reduction = 'reduction' in node.collective ? `.${node.collective.reduction}` : '';
-  return `${node.output} = ${node.collective.kind}${reduction}(${node.axes.join(',')}) ${node.input}  ${typeText(graph, node.output)}`;
+  return (
+    `${node.output} = ${node.collective.kind}${reduction}(${node.axes.join(',')}) ${node.input}  ` +
+    `${typeText(graph, node.output)}`
+  );
 }
 
 function typeText(graph: Printable, name: string): string {

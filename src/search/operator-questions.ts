@@ -10,6 +10,7 @@ import { isAccumulator } from '../ir/ops/accumulate.js';
 import { entryOf, unknownEntry } from '../ir/ops/index.js';
 import { ruleOf, viewOf } from '../ir/view.js';
 import { contextOf } from '../partition/lower-operator.js';
+import { weightTensors } from '../sharding-propagation/annotations/weight-products.js';
 import type { CandidateQuestion } from './candidates.js';
 import { pieceHints } from './piece-hints.js';
 import { structureKey } from './structure-key.js';
@@ -26,7 +27,7 @@ export type OperatorQuestions = (node: Node) => OperatorQuestion;
 export function operatorQuestions(graph: Graph): OperatorQuestions {
   const marks = followBatch(graph);
   const hinted = pieceHints(graph);
-  const weightLike = weightLikeTensors(graph);
+  const weightLike = weightTensors(graph);
   const heavyFrom = smallestHeavyWork(graph);
   const rounding = roundedOperators(graph);
   const known = new Map<Node, OperatorQuestion>();
@@ -91,17 +92,6 @@ function smallestHeavyWork(graph: Graph): number {
 
 function workOf(view: OperatorView): number {
   return (entryOf(view.op, view.domain) ?? unknownEntry(view.op, view.domain)).work(view).flops;
-}
-
-/** Weights and what is computed from weights alone (a transposed matrix whose values the file lacks). */
-function weightLikeTensors(graph: Graph): ReadonlySet<string> {
-  const found = new Set([...graph.weights.keys(), ...graph.state.map(({ input }) => input)]);
-  for (const node of graph.nodes) {
-    const inputs = node.inputs.filter((input) => input !== null);
-    if (inputs.length === 0 || !inputs.every((input) => found.has(input))) continue;
-    for (const output of node.outputs) if (output !== null) found.add(output);
-  }
-  return found;
 }
 
 /** Factors that are the batch, or flattened factors with the batch as their major part: what dp may cut. */

@@ -35,7 +35,10 @@ export async function remedyOf(
     const times = [2, 4, 8, 16].find((count) => peakBytes - shrinking * (1 - 1 / count) <= limit);
     if (times === undefined) continue;
     const { dp, tp } = solved.degrees;
-    return `--dp ${dp} --tp ${tp} --micro-batches ${times} may fit: ${bytesWritten(shrinking)} grow with the samples taken at once`;
+    return (
+      `--dp ${dp} --tp ${tp} --micro-batches ${times} may fit: ${bytesWritten(shrinking)} grow with the ` +
+      'samples taken at once'
+    );
   }
   return null;
 }

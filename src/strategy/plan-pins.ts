@@ -3,6 +3,7 @@
  * the model's inputs. Compiled with them, the model gets these strategies again.
  */
 import type { Graph } from '../ir/graph.js';
+import { isAccumulator } from '../ir/ops/accumulate.js';
 import { ruleOf, viewOf } from '../ir/view.js';
 import { sharedOperators } from '../partition/cut-stages.js';
 import type { AnnotationRecord, PinRecord } from '../sharding-propagation/annotations/annotation.js';
@@ -19,7 +20,9 @@ export function planPins(placed: PlacedPlan): AnnotationRecord {
   const { graph, stages, chunks } = placed;
   const shared = sharedOperators(graph);
   const placeOf = ({ node, stage, chunk }: PlacedOperator) =>
-    stages === 1 || node.phase !== 'forward' || shared.has(node) ? {} : { stage, ...(chunks > 1 ? { chunk } : {}) };
+    stages === 1 || node.phase !== 'forward' || shared.has(node) || isAccumulator(node)
+      ? {}
+      : { stage, ...(chunks > 1 ? { chunk } : {}) };
   const { mesh, inputs } = placed.assignment;
   const operators = placed.operators.map((operator): PinRecord => {
     const factors = factorsOf(graph, operator);

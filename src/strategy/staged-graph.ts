@@ -3,10 +3,12 @@
  * stages read apart, as the search cut it, and the stages that each forward operator is on.
  */
 import type { Graph, Node } from '../ir/graph.js';
+import { isAccumulator } from '../ir/ops/accumulate.js';
 import { accumulatedApart, type StagePlace, sharedOperators } from '../partition/cut-stages.js';
 import type { LoweredStage, PipelineLayout } from '../partition/lower-stages.js';
 import { makeSchedule } from '../schedule/make-schedule.js';
-import { phasesOf, type Schedule } from '../schedule/schedule.js';
+import { partAt, placeOfPart } from '../schedule/parts.js';
+import { type Schedule, splitsBackward } from '../schedule/schedule.js';
 import { unfit } from './assignment-of.js';
 import type { Plan } from './plan.js';
 
@@ -28,12 +30,24 @@ export function stagedGraph(plan: Plan, graph: Graph): StagedGraph {
   checkLayers(plan, graph);
   const placed = placesIn(plan);
   const forward = graph.nodes.filter(({ phase }) => phase === 'forward');
-  const placeOf = new Map(forward.map((node) => [node.name, placed(node)]));
-  checkOrder(graph, placeOf, stages, virtualStages);
-  const splitsBackward = phasesOf(schedule).includes('weight-gradient');
+  const placeOf = new Map(
+    forward.map((node) => {
+      const { stage, chunk } = placed(node);
+      return [node.name, { stage, chunk, part: partAt(kind, stage, chunk, stages) }];
+    }),
+  );
+  checkOrder(graph, placeOf, schedule);
   return {
     graph: accumulatedApart(graph, placeOf),
-    pipeline: { layout: { stages, chunks: virtualStages, splitsBackward, placeOf }, schedule },
+    pipeline: {
+      layout: {
+        stages,
+        chunks: virtualStages,
+        splitsBackward: schedule.training && splitsBackward(kind),
+        placeOf,
+      },
+      schedule,
+    },
   };
 }
 
@@ -57,15 +71,19 @@ function checkLayers({ layerClasses, operators }: Plan, graph: Graph): void {
 }
 
 /** Operators read what earlier parts of the pipeline make, or their own; every part has one. */
-function checkOrder(graph: Graph, placeOf: ReadonlyMap<string, StagePlace>, stages: number, chunks: number): void {
-  const partOf = ({ stage, chunk }: StagePlace) => chunk * stages + stage;
+function checkOrder(
+  graph: Graph,
+  placeOf: ReadonlyMap<string, StagePlace>,
+  { kind, stages, virtualStages }: Schedule,
+): void {
+  const partOf = ({ stage, chunk }: StagePlace) => partAt(kind, stage, chunk, stages);
   const shared = sharedOperators(graph);
   const makers = new Map<string, { readonly name: string; readonly place: StagePlace }>();
-  const empty = new Set(Array.from({ length: stages * chunks }, (_, part) => part));
+  const empty = new Set(Array.from({ length: stages * virtualStages }, (_, part) => part));
   for (const node of graph.nodes) {
     const { name, inputs, outputs } = node;
     const place = placeOf.get(name);
-    if (!place || shared.has(node)) continue;
+    if (!place || shared.has(node) || isAccumulator(node)) continue;
     empty.delete(partOf(place));
     for (const tensor of inputs) {
       const maker = makers.get(tensor ?? '');
@@ -80,7 +98,7 @@ function checkOrder(graph: Graph, placeOf: ReadonlyMap<string, StagePlace>, stag
   }
   const [part] = empty;
   if (part === undefined) return;
-  const place = { stage: part % stages, chunk: Math.floor(part / stages) };
+  const place = placeOfPart(kind, part, stages);
   throw unfit('plan-contradicts-itself', `the plan has no forward operator on ${placeText(place)}`, {});
 }
 

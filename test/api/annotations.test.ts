@@ -2,6 +2,8 @@ import { join } from 'node:path';
 import test from 'ava';
 import { annotationsOf, pinsFor, setParallelConfig, withAnnotatedDegrees } from '../../src/api/annotations.js';
 import { importModel } from '../../src/api/import.js';
+import { type Training, trainedModel } from '../../src/api/training.js';
+import { importedFor } from '../../src/api/training-form.js';
 import { parseCluster } from '../../src/cost-model/cluster.js';
 import { entryOf } from '../../src/ir/ops/index.js';
 import { ruleOf, viewOf } from '../../src/ir/view.js';
@@ -13,6 +15,12 @@ import { ROOT } from '../cli/autopar.js';
 import { refused } from '../sharding-propagation/annotations/file.js';
 
 const shipped = async (name: string) => (await importModel(join(ROOT, `models/${name}.onnx`))).graph;
+
+const trained = async (name: string) => {
+  const training: Training = { loss: { kind: 'cross_entropy' }, optimizer: { kind: 'sgd', learningRate: 0.1 } };
+  const at = () => importModel(join(ROOT, `models/${name}.onnx`), importedFor(training));
+  return (await trainedModel(await at(), training, at)).graph;
+};
 
 const mesh = (dp: number, tp: number): Mesh =>
   makeMesh([
@@ -47,9 +55,12 @@ const PINNED: readonly (readonly [says: string, model: string, pins: readonly Pi
   ],
 ];
 
-for (const [says, model, pins] of PINNED)
+/** Parameters are state of a training step, and no weights of its graph: styles are about them all the same. */
+const TRAINED = PINNED.slice(0, 3).map(([says, ...pinned]) => [`${says}, in training`, ...pinned] as const);
+
+for (const [says, model, pins] of [...PINNED, ...TRAINED])
   test(`a plan keeps ${says}`, async (t) => {
-    const graph = await shipped(model);
+    const graph = says.endsWith('in training') ? await trained(model) : await shipped(model);
     const annotations = annotationsOf({ version: 1, mesh: { dp: 2, tp: 2 }, pins });
     const degrees = { dp: 2, tp: 2 };
     const operatorPins = (on: Mesh) => pinsFor({ annotations, degrees }, graph, on).pins;

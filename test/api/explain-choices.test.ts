@@ -30,7 +30,8 @@ function clusterFile(
   const { memory = 4e9, rate = 1e12, peak = 1e13, inside = 1e11, between = 1e10 } = changed;
   const lines = [
     'version: 1',
-    `device: {like: a100-sxm-80, memory: ${memory}, memoryBandwidth: ${rate}, peak: {fp32: ${peak}, tf32: ${peak}, bf16: ${peak}, fp16: ${peak}, int8: ${peak}}}`,
+    `device: {like: a100-sxm-80, memory: ${memory}, memoryBandwidth: ${rate}, peak: {fp32: ${peak}, tf32: ` +
+      `${peak}, bf16: ${peak}, fp16: ${peak}, int8: ${peak}}}`,
     'levels:',
     `  - {name: node, size: 2, bandwidth: ${inside}}`,
     `  - {name: network, size: 2, bandwidth: ${between}}`,

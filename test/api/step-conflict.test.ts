@@ -48,7 +48,7 @@ const savings = fc.record(
 );
 
 test('of degrees and batches what the error names leaves none, and all of it is needed for that', async (t) => {
-  const sets = await named(t, shapes, STEP, EVERYTHING ? 60 : 5, [
+  const sets = await named(t, shapes, STEP, EVERYTHING ? 60 : 3, [
     { dp: 2, pp: 4, microBatch: 24, zero: 1 },
     { dp: 3, tp: 2 },
   ]);
@@ -60,7 +60,7 @@ test('of what takes memory too; where nothing fits whatever is said, nothing is 
     [3e9, ['dp', 'offload', 'zero']],
     [1e9, []],
   ] as const) {
-    const sets = await named(t, savings, { ...STEP, memory }, EVERYTHING ? 24 : 3, [
+    const sets = await named(t, savings, { ...STEP, memory }, EVERYTHING ? 24 : 2, [
       { dp: 8, zero: 0, offload: 'none' },
     ]);
     t.deepEqual(sets[0]?.toSorted(), [...set]);

@@ -51,7 +51,7 @@ const PROGRAMS = [
 ] as const satisfies readonly { name: string; degrees: { dp: number; tp: number }; training: Training }[];
 
 for (const [index, { name, degrees, training }] of (EVERYTHING ? PROGRAMS : PROGRAMS.slice(0, 2)).entries()) {
-  const corruptions = EVERYTHING || index === 0 ? CORRUPTIONS : CORRUPTIONS.slice(0, 2);
+  const corruptions = EVERYTHING ? CORRUPTIONS : CORRUPTIONS.filter((_, at) => (index === 0 ? at % 2 === 0 : at < 2));
 
   test(`what is wrong with a program that trains is found and named: ${name}`, async (t) => {
     const directory = await compiled(t, training, degrees);

@@ -153,7 +153,8 @@ test('what cannot be calibrated is refused with the reason, and nothing is writt
   mkdirSync(join(folder, 'folder.csv'));
   put(
     'unlike.yaml',
-    'version: 1\ndevice: a100-sxm-80\nlevels:\n  - {name: node, size: 4}\n  - {name: net, size: 2}\nnodes: [{count: 1}, {count: 1, speed: 0.5}]\n',
+    'version: 1\ndevice: a100-sxm-80\nlevels:\n  - {name: node, size: 4}\n  - {name: net, size: 2}\nnodes: ' +
+      '[{count: 1}, {count: 1, speed: 0.5}]\n',
   );
   const usual = '--cluster 1x8:a100-sxm-80';
   for (const [line, code, says] of [
@@ -188,7 +189,8 @@ test('measured layers that a cluster file cannot have are refused with their lin
   const { folder, remove } = workplace();
   t.teardown(remove);
   const layer =
-    '{software: eager, precision: bf16, attention: fused, tpSequence: false, tp: 1, sp: 1, ep: 1, tokens: 8, products: 16, scores: 1, exchanged: 0, factor: 1.5, runs: 2}';
+    '{software: eager, precision: bf16, attention: fused, tpSequence: false, tp: 1, sp: 1, ep: 1, tokens: 8, ' +
+    'products: 16, scores: 1, exchanged: 0, factor: 1.5, runs: 2}';
   const cluster = (...layers: readonly string[]) =>
     [
       'version: 1',

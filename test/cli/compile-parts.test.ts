@@ -88,7 +88,8 @@ test('inference is searched over whole steps where one of their options is given
   const pinned = await run(`${SEARCH} --cluster 4:a100-sxm-80 --pp 2 -o pinned --json`);
   t.is(pinned.code, 0, pinned.stderr);
   const simulated = await run(
-    'simulate --model gpt:layers=4,hidden=1024,heads=16,seq=512,vocab=1024 --global-batch 64 --cluster 4:a100-sxm-80 --pp 2 --micro-batches 1 --schedule naive --json',
+    'simulate --model gpt:layers=4,hidden=1024,heads=16,seq=512,vocab=1024 --global-batch 64 --cluster ' +
+      '4:a100-sxm-80 --pp 2 --micro-batches 1 --schedule naive --json',
   );
   const { stepSeconds } = JSON.parse(simulated.stdout) as { stepSeconds: number };
   t.true((JSON.parse(pinned.stdout) as Answer).predicted.stepSeconds <= stepSeconds);

@@ -45,7 +45,10 @@ export function difference(
     if (worst.index < 0 || !(error <= worst.error)) worst = { index, error };
   }
   if (worst.index < 0) return null;
-  return `${name} differs by ${worst.error.toExponential(1)} at element ${worst.index}: ${left[worst.index]} instead of ${right[worst.index]}`;
+  return (
+    `${name} differs by ${worst.error.toExponential(1)} at element ${worst.index}: ${left[worst.index]} ` +
+    `instead of ${right[worst.index]}`
+  );
 }
 
 /** The leeway with which `actual` is what is expected, where it differs otherwise; null where it is the same, or wrong. */

@@ -74,7 +74,10 @@ export function caseLines(result: CaseResult): readonly string[] {
 export function totalLine(results: readonly CaseResult[]): string {
   const count = (verdict: Verdict) => results.filter((result) => verdictOf(result) === verdict).length;
   const sharded = results.filter(isSharded).length;
-  return `${count('passed')} passed (${sharded} sharded), ${count('refused')} refused, ${count('failed')} failed of ${results.length}`;
+  return (
+    `${count('passed')} passed (${sharded} sharded), ${count('refused')} refused, ${count('failed')} failed ` +
+    `of ${results.length}`
+  );
 }
 
 /** A table with a line per mode: passed sharded, passed replicated, refused, failed. */
@@ -120,7 +123,8 @@ export function overLimit(results: readonly CaseResult[]): readonly string[] {
     modes.flatMap(({ mode, flopsShare, largestShare, exceptions }) => {
       if (largestShare === undefined || flopsShare === undefined || flopsShare <= largestShare) return [];
       return [
-        `${name}, ${mode}: ${flopsShare.toFixed(3)} of the FLOPs per rank, more than ${largestShare}: ${exceptions?.join('; ') || 'no operator is named'}`,
+        `${name}, ${mode}: ${flopsShare.toFixed(3)} of the FLOPs per rank, more than ${largestShare}: ` +
+          `${exceptions?.join('; ') || 'no operator is named'}`,
       ];
     }),
   );

@@ -3,13 +3,12 @@
  * weights and momentum after several steps with clipping active.
  */
 import test from 'ava';
-import type { ScheduleKind } from '../../src/schedule/schedule.js';
+import { SCHEDULE_KINDS } from '../../src/schedule/schedule.js';
 import { type Pipeline, train, trainingStep, worstDifference } from './staged-training.js';
 
 const TOLERANCE = 1e-5;
 const STEPS = 5;
 
-const KINDS: readonly ScheduleKind[] = ['naive', 'f-then-b', '1f1b', 'zero-bubble', 'interleaved-1f1b'];
 const MODELS = ['gpt-tiny', 'llama-tiny', 'mlp', 'cnn-tiny'] as const;
 
 interface Choice extends Required<Pipeline> {
@@ -20,7 +19,7 @@ interface Choice extends Required<Pipeline> {
 function everyChoice(): readonly Choice[] {
   const choices: Choice[] = [];
   for (const model of MODELS)
-    for (const kind of KINDS)
+    for (const kind of SCHEDULE_KINDS)
       for (const stages of [2, 3, 4])
         for (const microBatches of [1, 2, 4])
           for (const [dp, tp] of [
@@ -29,8 +28,9 @@ function everyChoice(): readonly Choice[] {
             [1, 2],
             [2, 2],
           ] as const) {
-            const chunks = kind === 'interleaved-1f1b' ? 2 : 1;
-            const fits = kind !== 'interleaved-1f1b' || microBatches % stages === 0;
+            const isInterleaved = kind.startsWith('interleaved');
+            const chunks = isInterleaved || kind === 'zbv' ? 2 : 1;
+            const fits = !isInterleaved || microBatches % stages === 0;
             const batch = model === 'mlp' ? 8 : 4;
             // Convolutions in a batch of statistics mix samples, which micro-batches refuse.
             if (fits && batch % (dp * microBatches) === 0 && !(model === 'cnn-tiny' && microBatches > 1))

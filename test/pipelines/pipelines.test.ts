@@ -1,9 +1,11 @@
 /**
  * @file Pipelines train as one rank does: losses, weights and momentum after several steps with clipping active, under every schedule,
- * alone and with data and tensor parallelism; tied tables, labels on the last stage and several chunks included.
+ * alone and with data and tensor parallelism; tied tables, labels on the last stage, skips and several chunks included.
  */
 import test from 'ava';
-import { difference, type Pipeline, train, trainingStep, worstDifference } from './staged-training.js';
+import { SCHEDULE_KINDS } from '../../src/schedule/schedule.js';
+import { skipModel } from './skip-model.js';
+import { difference, type Pipeline, type Trained, train, trainingStep, worstDifference } from './staged-training.js';
 
 /** Relative to the largest element of a tensor. */
 const TOLERANCE = 1e-5;
@@ -19,6 +21,8 @@ const CASES: readonly (readonly [model: string, pipeline: Pipeline])[] = [
   ['llama-tiny', { kind: 'zero-bubble', stages: 4, microBatches: 4 }],
   ['llama-tiny', { kind: 'interleaved-1f1b', stages: 2, microBatches: 2, chunks: 2, tp: 2 }],
   ['llama-tiny', { kind: '1f1b', stages: 2, microBatches: 2, dp: 2, tp: 2 }],
+  ['gpt-tiny', { kind: 'interleaved-zero-bubble', stages: 2, microBatches: 4, chunks: 2 }],
+  ['llama-tiny', { kind: 'zbv', stages: 3, microBatches: 4, chunks: 2 }],
 ];
 
 for (const [model, pipeline] of CASES) {
@@ -42,13 +46,29 @@ test.serial('AdamW, whose moments and scalars every stage keeps, loses as on one
   t.true((alone.losses.at(-1) ?? Number.NaN) < (alone.losses[0] ?? Number.NaN));
 });
 
-test.serial('schedules of one plan give the same bits', async (t) => {
-  const step = await trainingStep('gpt-tiny', 4);
-  const [first, ...others] = await Promise.all(
-    (['naive', 'f-then-b', '1f1b'] as const).map((kind) => train(step, STEPS, { kind, stages: 2, microBatches: 4 })),
-  );
-  for (const other of others) {
-    t.deepEqual(other.losses, first?.losses);
-    t.deepEqual(other.state, first?.state);
-  }
-});
+/** Kinds that cut the model alike. */
+const ALIKE: readonly (readonly Pipeline['kind'][])[] = [
+  ['naive', 'f-then-b', '1f1b', 'zero-bubble'],
+  ['interleaved-1f1b', 'interleaved-zero-bubble'],
+  ['zbv'],
+];
+
+test.serial(
+  'all kinds train a model with skips and a shared weight as one rank does; those of one cut give the same bits',
+  async (t) => {
+    const step = await trainingStep(await skipModel(9), 4);
+    const alone = await train(step, STEPS);
+    t.deepEqual(ALIKE.flat().sort(), [...SCHEDULE_KINDS].sort());
+    for (const kinds of ALIKE) {
+      const chunks = kinds.includes('naive') ? 1 : 2;
+      let first: Trained | undefined;
+      for (const kind of kinds) {
+        const staged = await train(step, STEPS, { kind, stages: 2, microBatches: 4, chunks });
+        t.true(worstDifference(alone, staged) <= TOLERANCE, kind);
+        first ??= staged;
+        t.deepEqual(staged.losses, first.losses, kind);
+        t.deepEqual(staged.state, first.state, kind);
+      }
+    }
+  },
+);

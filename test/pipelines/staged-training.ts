@@ -22,7 +22,8 @@ import type { Program } from '../../src/program/program.js';
 import type { ConstantTensor } from '../../src/program/values.js';
 import { runProgram } from '../../src/runtime/run-program.js';
 import { makeSchedule } from '../../src/schedule/make-schedule.js';
-import type { ScheduleKind } from '../../src/schedule/schedule.js';
+import { placeOfPart } from '../../src/schedule/parts.js';
+import { type ScheduleKind, splitsBackward } from '../../src/schedule/schedule.js';
 import { plan } from '../../src/search/plan.js';
 import { makeRedistributor } from '../../src/sharding-propagation/redistribution.js';
 
@@ -53,13 +54,13 @@ const TRAINING: Training = {
   optimizer: { kind: 'sgd', momentum: 0.9, learningRate: 0.1, clipNorm: 0.5 },
 };
 
-/** The training graph of a shipped model, and its inputs. */
+/** The training graph of a shipped model or of a file, and its inputs. */
 export async function trainingStep(
   model: string,
   microBatches: number,
   more: Partial<Training> = {},
 ): Promise<{ readonly graph: Graph; readonly inputs: Readonly<Record<string, ConstantTensor>> }> {
-  const file = `models/${model}.onnx`;
+  const file = model.endsWith('.onnx') ? model : `models/${model}.onnx`;
   const at = (globalBatch: number | undefined) => importModel(file, globalBatch === undefined ? {} : { globalBatch });
   const training = { ...TRAINING, ...more, ...(microBatches > 1 ? { microBatches } : {}) };
   const { graph } = await trainedModel(await importModel(file), training, at);
@@ -74,8 +75,7 @@ export async function train(
 ): Promise<Trained> {
   const folder = mkdtempSync(join(tmpdir(), 'autopar-test-'));
   try {
-    const lowered = await lower(graph, pipeline);
-    const generated = program(lowered, pipeline);
+    const { lowered, generated } = await written(graph, pipeline);
     mkdirSync(join(folder, 'program'));
     await emitProgram(join(folder, 'program'), generated, lowered);
     const pairs = lowered.flatMap(({ sharded }) => sharded.state);
@@ -88,10 +88,19 @@ export async function train(
   }
 }
 
+/** The program of one rank, or of a pipeline. */
+export async function written(
+  graph: Graph,
+  pipeline?: Pipeline,
+): Promise<{ readonly lowered: readonly LoweredStage[]; readonly generated: GeneratedProgram }> {
+  const lowered = await lower(graph, pipeline);
+  return { lowered, generated: program(lowered, pipeline) };
+}
+
 async function lower(graph: Graph, pipeline?: Pipeline): Promise<readonly LoweredStage[]> {
   const { stages = 1, chunks = 1, kind, dp = 1, tp = 1 } = pipeline ?? {};
   const cluster = parseCluster(undefined, dp * tp);
-  const placeOf = evenly(graph, stages, chunks);
+  const placeOf = evenly(graph, kind ?? '1f1b', stages, chunks);
   const apart = pipeline ? accumulatedApart(graph, placeOf) : graph;
   const { assignment, lowered: whole } = await plan(apart, cluster, { degrees: { dp, tp } });
   if (!pipeline) return whole;
@@ -101,7 +110,7 @@ async function lower(graph: Graph, pipeline?: Pipeline): Promise<readonly Lowere
   const lowered = lowerStages(apart, assignment, redistributor, {
     stages,
     chunks,
-    splitsBackward: kind === 'zero-bubble',
+    splitsBackward: kind !== undefined && splitsBackward(kind),
     placeOf,
   });
   const findings = lowered.flatMap((stage) => checkSharded(stage.sharded));
@@ -117,14 +126,11 @@ function program(lowered: readonly LoweredStage[], pipeline?: Pipeline): Generat
 }
 
 /** Forward operators in their order, as many on each part. */
-function evenly(graph: Graph, stages: number, chunks = 1): ReadonlyMap<string, StagePlace> {
+function evenly(graph: Graph, kind: ScheduleKind, stages: number, chunks: number): ReadonlyMap<string, StagePlace> {
   const forward = graph.nodes.filter(({ phase }) => phase === 'forward');
   const parts = stages * chunks;
   return new Map(
-    forward.map(({ name }, index) => {
-      const part = Math.floor((index * parts) / forward.length);
-      return [name, { stage: part % stages, chunk: Math.floor(part / stages) }];
-    }),
+    forward.map(({ name }, index) => [name, placeOfPart(kind, Math.floor((index * parts) / forward.length), stages)]),
   );
 }
 

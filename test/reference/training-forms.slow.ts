@@ -176,7 +176,8 @@ else {
         }
         t.is(Object.keys(expected.statistics).length, statisticsIn(alone.graph).length);
         t.log(
-          `losses ${fromTorch.toExponential(1)} from PyTorch, ${fromAlone.toExponential(1)} between meshes; parameters ${worst.parameters.toExponential(1)}, statistics ${worst.statistics.toExponential(1)}`,
+          `losses ${fromTorch.toExponential(1)} from PyTorch, ${fromAlone.toExponential(1)} between meshes; ` +
+            `parameters ${worst.parameters.toExponential(1)}, statistics ${worst.statistics.toExponential(1)}`,
         );
       });
     }

@@ -9,7 +9,7 @@ import {
   type StepPrice,
   stepDetail,
 } from '../../src/sharding-propagation/redistribution.js';
-import { draws } from '../selection.js';
+import { draws, EVERYTHING } from '../selection.js';
 import { allPairs, type BlockPrice } from './brute-force.js';
 import { redistributionCases, unevenCases } from './random-layouts.js';
 import { carryOut, cutAll, summed } from './simulate.js';
@@ -126,7 +126,7 @@ test('random pairs, carried out with data', (t) => {
       const after = carryOut(cutAll(whole, shape, from, mesh), steps, shape, mesh);
       t.deepEqual(summed(after, to, mesh), summed(cutAll(whole, shape, to, mesh), to, mesh));
     }),
-    { numRuns: draws(600), seed: 20240611 },
+    { numRuns: draws(EVERYTHING ? 600 : 240), seed: 20240611 },
   );
 });
 
@@ -147,7 +147,7 @@ test('random pairs with sizes that axes do not divide, carried out with data', (
       t.deepEqual(summed(after, to, mesh), summed(cutAll(whole, shape, to, mesh), to, mesh));
       t.deepEqual(parseLayout(layoutText(to, mesh), shape, mesh), mergedLayout(to, mesh));
     }),
-    { numRuns: draws(600), seed: 20240612 },
+    { numRuns: draws(EVERYTHING ? 600 : 240), seed: 20240612 },
   );
 });
 

@@ -53,16 +53,20 @@ const drawn: fc.Arbitrary<Drawn> = fc.record({
   ends: fc.array(fc.nat(1000), { minLength: 8, maxLength: 8 }),
 });
 
+/** Schedules of two chunks a stage and more. */
+const CHUNKED: readonly string[] = ['interleaved-1f1b', 'interleaved-zero-bubble', 'zbv'];
+
 async function planned({ model, trains, pp, dp, tp, schedule, ends }: Drawn): Promise<PlannedModel> {
   const imported = await modelOf(model, trains);
   // Inference has one micro-batch, which is no group to interleave.
-  const interleaves = schedule === 'interleaved-1f1b' && trains;
+  const hasChunks = CHUNKED.includes(schedule);
+  const interleaves = hasChunks && trains;
   const virtualStages = interleaves ? 2 : 1;
   const units = unitsOf(imported.graph, Number.POSITIVE_INFINITY);
   return plan(imported, {
     devices: pp * dp * tp,
     degrees: { pp, dp, tp },
-    schedule: interleaves || schedule !== 'interleaved-1f1b' ? schedule : '1f1b',
+    schedule: interleaves || !hasChunks ? schedule : '1f1b',
     ...(interleaves ? { virtualStages } : {}),
     stages: layoutOf(units, Math.min(pp * virtualStages, units.length), ends),
   });

@@ -43,7 +43,10 @@ export function runOn(row: Row, file: string, cluster: Cluster, predictor: Predi
     if (!Number.isFinite(predictedSeconds)) return `not predicted: the step would take ${predictedSeconds} s`;
     const off = seconds / predictedSeconds;
     if (off > MOST_OFF || off < 1 / MOST_OFF)
-      return `its step takes more than ${MOST_OFF} times what is predicted, or less than a tenth: the row may describe another run`;
+      return (
+        `its step takes more than ${MOST_OFF} times what is predicted, or less than a tenth: the row may ` +
+        'describe another run'
+      );
     return {
       ...{ work, configuration, cluster: own, seconds, times: 1, predictedSeconds },
       model: row['model'] ?? '',

@@ -45,7 +45,8 @@ function inputPins(config: ParallelConfig, graph: Graph, mesh: Mesh): readonly P
     throw new AutoparError(
       'config-rule',
       'input',
-      `dataset_strategy has ${datasetStrategy.length} entries, the model has ${graph.inputs.length} inputs (${graph.inputs.join(', ')})`,
+      `dataset_strategy has ${datasetStrategy.length} entries, the model has ${graph.inputs.length} inputs ` +
+        `(${graph.inputs.join(', ')})`,
       { ...(file === null ? {} : { file }), ...(typeof line === 'number' ? { line } : {}) },
       'give one list of split counts per input, in the model’s order',
     );

@@ -48,7 +48,8 @@ function padded(what: string, size: number, table: string, modelParallel: number
   const whole = Math.ceil(size / modelParallel) * modelParallel;
   const more = ((whole / size - 1) * 100).toPrecision(2);
   return [
-    `model_parallel ${modelParallel} does not divide the ${what} ${size} (of ${table}): it is padded to ${whole} where it is cut, ` +
+    `model_parallel ${modelParallel} does not divide the ${what} ${size} (of ${table}): it is padded to ${whole} ` +
+      'where it is cut, ' +
       `${more} % more work and memory there`,
   ];
 }
@@ -74,7 +75,8 @@ function unevenStages({ pipelineStage }: ParallelConfig, graph: Graph, pricing: 
       ? ''
       : `, ${((layersSeconds / layers) * (fullest - even) * 1e3).toPrecision(3)} ms of each step`;
   return [
-    `pipeline_stage ${pipelineStage} does not divide the ${layers} layers: stages have ${range(stages)} layers, and all wait for the fullest, ` +
+    `pipeline_stage ${pipelineStage} does not divide the ${layers} layers: stages have ${range(stages)} layers, ` +
+      'and all wait for the fullest, ' +
       `which has ${fullest} where even stages had ${Number(even.toFixed(2))}; that is ${slower.toFixed(0)} % more time${price}`,
   ];
 }
@@ -117,7 +119,9 @@ function fitsDevices(config: ParallelConfig, devices: number | undefined): Broke
   if (product <= devices) return null;
   return {
     keys: ['dataParallel', 'modelParallel', 'pipelineStage', 'contextParallel'],
-    sentence: `${factors.map(([name, degree]) => `${name} ${degree}`).join(' · ')} is ${product}, more than the ${devices} devices`,
+    sentence:
+      `${factors.map(([name, degree]) => `${name} ${degree}`).join(' · ')} is ${product}, more than the ` +
+      `${devices} devices`,
     hint: 'lower one of them, or plan for more devices: their product may not exceed --devices',
   };
 }
@@ -126,7 +130,9 @@ function enoughMicroBatches({ useParallel, pipelineStage, microBatchNum }: Paral
   if (!useParallel || pipelineStage === 1 || microBatchNum >= pipelineStage) return null;
   return {
     keys: ['microBatchNum', 'pipelineStage'],
-    sentence: `micro_batch_num ${microBatchNum} is less than pipeline_stage ${pipelineStage}: some stages would never work at the same time as others`,
+    sentence:
+      `micro_batch_num ${microBatchNum} is less than pipeline_stage ${pipelineStage}: some stages would ` +
+      'never work at the same time as others',
     hint: `set micro_batch_num to at least ${pipelineStage}; more of them waste less time at the ends`,
   };
 }
@@ -147,7 +153,9 @@ function dataModeFeedsParts({ useParallel, parallelMode, fullBatch, datasetStrat
   if (!useParallel || parallelMode !== 'data' || !(fullBatch || datasetStrategy === 'full_batch')) return null;
   return {
     keys: fullBatch ? ['fullBatch'] : ['datasetStrategy'],
-    sentence: `${fullBatch ? 'full_batch: True' : 'dataset_strategy: full_batch'} in parallel_mode 0 (data): every rank would compute the same whole batch`,
+    sentence:
+      `${fullBatch ? 'full_batch: True' : 'dataset_strategy: full_batch'} in parallel_mode 0 (data): ` +
+      'every rank would compute the same whole batch',
     hint: 'set full_batch to False; it belongs to parallel_mode 1 and 2',
   };
 }
@@ -158,7 +166,10 @@ function expertsDivideRanks(config: ParallelConfig): Broken | null {
   if (!pinsDegrees(config) || ranks % expertParallel === 0) return null;
   return {
     keys: ['expertParallel', 'dataParallel'],
-    sentence: `expert_parallel ${expertParallel} does not divide data_parallel${contextParallel > 1 ? ' · context_parallel' : ''} ${ranks}: experts lie on data-parallel ranks`,
+    sentence:
+      `expert_parallel ${expertParallel} does not divide ` +
+      `data_parallel${contextParallel > 1 ? ' · context_parallel' : ''} ${ranks}: experts lie on data-parallel ` +
+      'ranks',
     hint: `choose a divisor of ${ranks}`,
   };
 }
@@ -169,7 +180,9 @@ function standsAlone({ useParallel, parallelMode, given }: ParallelConfig, devic
   const key = useParallel || !given.has('useParallel') ? 'parallelMode' : 'useParallel';
   return {
     keys: [key],
-    sentence: `${key === 'useParallel' ? 'use_parallel: False' : 'parallel_mode STAND_ALONE'} is for one device, and there are ${devices}`,
+    sentence:
+      `${key === 'useParallel' ? 'use_parallel: False' : 'parallel_mode STAND_ALONE'} is for one device, ` +
+      `and there are ${devices}`,
     hint: 'set use_parallel to True and a parallel_mode from 0 to 3, or plan for --devices 1',
   };
 }

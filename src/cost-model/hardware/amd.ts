@@ -26,7 +26,9 @@ export const AMD: readonly DeviceSpec[] = [
         'verified: stas00/ml-engineering@744d01e18b79:network/README.md (50 GB/s per link, 7 links, 350 GB/s all-to-all)',
       scaleOut: 'general knowledge (Frontier: 4x200Gb Slingshot per 4 OAM = 25 GB/s per OAM)',
       latency: 'fitted to NCCL all-reduces on A100, H100, H200 and B200 (npm run bench:collective-fit)',
-      host: 'general knowledge: Frontier, 4 devices on one EPYC 7A53 (8 channels of DDR4-3200, 205 GB/s) with 512 GB; Infinity Fabric, two links of 36 GB/s',
+      host:
+        'general knowledge: Frontier, 4 devices on one EPYC 7A53 (8 channels of DDR4-3200, 205 GB/s) with 512 ' +
+        'GB; Infinity Fabric, two links of 36 GB/s',
     },
     notes: 'treat one GCD as one device in frameworks; link value is point-to-point per link',
   },
@@ -60,7 +62,9 @@ export const AMD: readonly DeviceSpec[] = [
       latency: 'fitted to NCCL all-reduces on A100, H100, H200 and B200 (npm run bench:collective-fit)',
       measuredMatmulFlops:
         'verified: stas00/ml-engineering@744d01e18b79:compute/accelerator/README.md (vendor-spec table) (MAMF table)',
-      host: 'general knowledge: 8 devices on two EPYC 9654 (24 channels of DDR5-4800, 922 GB/s) with 2.3 TB; two devices share PCIe 5 x16, 52 of 63 GB/s',
+      host:
+        'general knowledge: 8 devices on two EPYC 9654 (24 channels of DDR5-4800, 922 GB/s) with 2.3 TB; two ' +
+        'devices share PCIe 5 x16, 52 of 63 GB/s',
     },
     notes: '2-GPU TP only gets one 64 GB/s link: TP<8 is penalised; model the mesh, not a switch',
   },

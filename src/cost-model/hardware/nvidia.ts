@@ -34,7 +34,9 @@ export const NVIDIA: readonly DeviceSpec[] = [
       scaleUp: 'verified: stas00/ml-engineering@744d01e18b79:network/README.md',
       scaleOut: 'general knowledge (4x100Gb EDR per 8 GPUs typical)',
       latency: 'fitted to NCCL all-reduces on A100, H100, H200 and B200 (npm run bench:collective-fit)',
-      host: 'general knowledge: DGX-2, 16 devices on two Xeon 8168 (12 channels of DDR4-2666, 256 GB/s) with 1.5 TB; two devices share PCIe 3 x16, 12 of 15.8 GB/s',
+      host:
+        'general knowledge: DGX-2, 16 devices on two Xeon 8168 (12 channels of DDR4-2666, 256 GB/s) with 1.5 ' +
+        'TB; two devices share PCIe 3 x16, 12 of 15.8 GB/s',
     },
     notes: 'no bf16/tf32; busbw on 8xV100 LUT 137 GB/s (vTrain trace, see nccl_busbw.csv)',
   },
@@ -62,7 +64,8 @@ export const NVIDIA: readonly DeviceSpec[] = [
       p2pMeasured: 2.74e11,
       alphaAllReduce8Seconds: 4.4e-5,
       source:
-        'verified: NVIDIA GTC24 S62129/GTC25 S72583 slides in stas00/ml-engineering@744d01e18b79:network/images; p2p+alpha verified: stas00/ml-engineering@744d01e18b79:network/README.md',
+        'verified: NVIDIA GTC24 S62129/GTC25 S72583 slides in stas00/ml-engineering@744d01e18b79:network/images; ' +
+        'p2p+alpha verified: stas00/ml-engineering@744d01e18b79:network/README.md',
     },
     smCount: 108,
     l2Bytes: 40_000_000,
@@ -71,11 +74,14 @@ export const NVIDIA: readonly DeviceSpec[] = [
       memory: 'verified: cli99/llm-analysis@d841e40aec8c:llm_analysis/gpu_configs',
       scaleUp: 'verified: stas00/ml-engineering@744d01e18b79:network/README.md',
       scaleOut:
-        'verified: stas00/ml-engineering@744d01e18b79:network/README.md (8x200Gb HDR per DGX A100); AWS p4d only 50GB/s per node = 6.25 per GPU',
+        'verified: stas00/ml-engineering@744d01e18b79:network/README.md (8x200Gb HDR per DGX A100); AWS p4d only ' +
+        '50GB/s per node = 6.25 per GPU',
       latency: 'fitted to NCCL all-reduces on A100, H100, H200 and B200 (npm run bench:collective-fit)',
       measuredMatmulFlops:
         'verified: stas00/ml-engineering@744d01e18b79:compute/accelerator/README.md (vendor-spec table) (MAMF table)',
-      host: 'general knowledge: DGX A100, 8 devices on two EPYC 7742 (16 channels of DDR4-3200, 410 GB/s) with 1 TB; two devices share PCIe 4 x16, 25 of 31.5 GB/s',
+      host:
+        'general knowledge: DGX A100, 8 devices on two EPYC 7742 (16 channels of DDR4-3200, 410 GB/s) with 1 ' +
+        'TB; two devices share PCIe 4 x16, 25 of 31.5 GB/s',
     },
   },
   {
@@ -102,7 +108,8 @@ export const NVIDIA: readonly DeviceSpec[] = [
       p2pMeasured: 2.74e11,
       alphaAllReduce8Seconds: 4.4e-5,
       source:
-        'verified: NVIDIA GTC24 S62129/GTC25 S72583 slides in stas00/ml-engineering@744d01e18b79:network/images; p2p+alpha verified: stas00/ml-engineering@744d01e18b79:network/README.md',
+        'verified: NVIDIA GTC24 S62129/GTC25 S72583 slides in stas00/ml-engineering@744d01e18b79:network/images; ' +
+        'p2p+alpha verified: stas00/ml-engineering@744d01e18b79:network/README.md',
     },
     smCount: 108,
     l2Bytes: 40_000_000,
@@ -112,11 +119,14 @@ export const NVIDIA: readonly DeviceSpec[] = [
         'verified: cli99/llm-analysis@d841e40aec8c:llm_analysis/gpu_configs; ml-engineering table rounds to 2.00 TB/s',
       scaleUp: 'verified: stas00/ml-engineering@744d01e18b79:network/README.md',
       scaleOut:
-        'verified: stas00/ml-engineering@744d01e18b79:network/README.md (8x200Gb HDR per DGX A100); AWS p4d only 50GB/s per node = 6.25 per GPU',
+        'verified: stas00/ml-engineering@744d01e18b79:network/README.md (8x200Gb HDR per DGX A100); AWS p4d only ' +
+        '50GB/s per node = 6.25 per GPU',
       latency: 'fitted to NCCL all-reduces on A100, H100, H200 and B200 (npm run bench:collective-fit)',
       measuredMatmulFlops:
         'verified: stas00/ml-engineering@744d01e18b79:compute/accelerator/README.md (vendor-spec table) (MAMF table)',
-      host: 'general knowledge: DGX A100 640GB, 8 devices on two EPYC 7742 (16 channels of DDR4-3200, 410 GB/s) with 2 TB; two devices share PCIe 4 x16, 25 of 31.5 GB/s',
+      host:
+        'general knowledge: DGX A100 640GB, 8 devices on two EPYC 7742 (16 channels of DDR4-3200, 410 GB/s) ' +
+        'with 2 TB; two devices share PCIe 4 x16, 25 of 31.5 GB/s',
     },
   },
   {
@@ -150,7 +160,9 @@ export const NVIDIA: readonly DeviceSpec[] = [
       latency: 'fitted to NCCL all-reduces on A100, H100, H200 and B200 (npm run bench:collective-fit)',
       measuredMatmulFlops:
         'verified: stas00/ml-engineering@744d01e18b79:compute/accelerator/README.md (vendor-spec table) (MAMF table)',
-      host: 'general knowledge: 8 devices on two sockets (16 channels of DDR4-3200, 410 GB/s) with 1 TB; two devices share PCIe 4 x16, 25 of 31.5 GB/s',
+      host:
+        'general knowledge: 8 devices on two sockets (16 channels of DDR4-3200, 410 GB/s) with 1 TB; two ' +
+        'devices share PCIe 4 x16, 25 of 31.5 GB/s',
     },
     notes: '250W: lower sustained clocks (MAMF 81%)',
   },
@@ -185,7 +197,9 @@ export const NVIDIA: readonly DeviceSpec[] = [
       latency: 'fitted to NCCL all-reduces on A100, H100, H200 and B200 (npm run bench:collective-fit)',
       measuredMatmulFlops:
         'verified: stas00/ml-engineering@744d01e18b79:compute/accelerator/README.md (vendor-spec table) (MAMF table)',
-      host: 'general knowledge: 8 devices on two sockets (16 channels of DDR4-3200, 410 GB/s) with 1 TB; two devices share PCIe 4 x16, 25 of 31.5 GB/s',
+      host:
+        'general knowledge: 8 devices on two sockets (16 channels of DDR4-3200, 410 GB/s) with 1 TB; two ' +
+        'devices share PCIe 4 x16, 25 of 31.5 GB/s',
     },
     notes: '250W: lower sustained clocks (MAMF 81%)',
   },
@@ -216,7 +230,9 @@ export const NVIDIA: readonly DeviceSpec[] = [
       allToAllBusbwInter: 4.8e10,
       p2pMeasured: 3.76e11,
       source:
-        'verified: NVIDIA GTC24 S62129/GTC25 S72583 slides in stas00/ml-engineering@744d01e18b79:network/images; AG/RS/p2p verified: stas00/ml-engineering@744d01e18b79:network/README.md (AG/RS measured on H200, same NVLink4)',
+        'verified: NVIDIA GTC24 S62129/GTC25 S72583 slides in stas00/ml-engineering@744d01e18b79:network/images; ' +
+        'AG/RS/p2p verified: stas00/ml-engineering@744d01e18b79:network/README.md (AG/RS measured on H200, same ' +
+        'NVLink4)',
     },
     smCount: 132,
     l2Bytes: 50_000_000,
@@ -228,7 +244,9 @@ export const NVIDIA: readonly DeviceSpec[] = [
       latency: 'fitted to NCCL all-reduces on A100, H100, H200 and B200 (npm run bench:collective-fit)',
       measuredMatmulFlops:
         'verified: stas00/ml-engineering@744d01e18b79:compute/accelerator/README.md (vendor-spec table) (MAMF table)',
-      host: 'general knowledge: DGX H100, 8 devices on two Xeon 8480C (16 channels of DDR5-4800, 614 GB/s) with 2 TB; two devices share PCIe 5 x16, 52 of 63 GB/s',
+      host:
+        'general knowledge: DGX H100, 8 devices on two Xeon 8480C (16 channels of DDR5-4800, 614 GB/s) with 2 ' +
+        'TB; two devices share PCIe 5 x16, 52 of 63 GB/s',
     },
   },
   {
@@ -259,7 +277,9 @@ export const NVIDIA: readonly DeviceSpec[] = [
       scaleUp: 'verified: stas00/ml-engineering@744d01e18b79:network/README.md (PCIe5 63 GB/s)',
       scaleOut: 'general knowledge',
       latency: 'fitted to NCCL all-reduces on A100, H100, H200 and B200 (npm run bench:collective-fit)',
-      host: 'general knowledge: 8 devices on two sockets (16 channels of DDR5-4800, 614 GB/s) with 1 TB; two devices share PCIe 5 x16, 52 of 63 GB/s',
+      host:
+        'general knowledge: 8 devices on two sockets (16 channels of DDR5-4800, 614 GB/s) with 1 TB; two ' +
+        'devices share PCIe 5 x16, 52 of 63 GB/s',
     },
   },
   {
@@ -299,7 +319,9 @@ export const NVIDIA: readonly DeviceSpec[] = [
       latency: 'fitted to NCCL all-reduces on A100, H100, H200 and B200 (npm run bench:collective-fit)',
       measuredMatmulFlops:
         'verified: stas00/ml-engineering@744d01e18b79:compute/accelerator/README.md (vendor-spec table) (MAMF table)',
-      host: 'general knowledge: DGX H200, 8 devices on two Xeon 8480C (16 channels of DDR5-4800, 614 GB/s) with 2 TB; two devices share PCIe 5 x16, 52 of 63 GB/s',
+      host:
+        'general knowledge: DGX H200, 8 devices on two Xeon 8480C (16 channels of DDR5-4800, 614 GB/s) with 2 ' +
+        'TB; two devices share PCIe 5 x16, 52 of 63 GB/s',
     },
     notes: 'L2_cache_size=60MB & 132 SMs printed by torch on the measured box (verified)',
   },
@@ -325,7 +347,8 @@ export const NVIDIA: readonly DeviceSpec[] = [
       allToAllBusbwIntra: 6.4e11,
       allReduceBusbwInter: 3.818e11,
       source:
-        'verified: stas00/ml-engineering@744d01e18b79:network/README.md + verified: NVIDIA GTC24 S62129/GTC25 S72583 slides in stas00/ml-engineering@744d01e18b79:network/images',
+        'verified: stas00/ml-engineering@744d01e18b79:network/README.md + verified: NVIDIA GTC24 S62129/GTC25 ' +
+        'S72583 slides in stas00/ml-engineering@744d01e18b79:network/images',
     },
     smCount: 148,
     source: {
@@ -336,7 +359,9 @@ export const NVIDIA: readonly DeviceSpec[] = [
       latency: 'fitted to NCCL all-reduces on A100, H100, H200 and B200 (npm run bench:collective-fit)',
       measuredMatmulFlops:
         'verified: stas00/ml-engineering@744d01e18b79:compute/accelerator/README.md (vendor-spec table) (MAMF table)',
-      host: 'general knowledge: DGX B200, 8 devices on two Xeon 8570 (16 channels of DDR5-5600, 717 GB/s) with 2 TB; two devices share PCIe 5 x16, 52 of 63 GB/s',
+      host:
+        'general knowledge: DGX B200, 8 devices on two Xeon 8570 (16 channels of DDR5-5600, 717 GB/s) with 2 ' +
+        'TB; two devices share PCIe 5 x16, 52 of 63 GB/s',
     },
     notes: 'sm_count general knowledge',
   },
@@ -362,7 +387,8 @@ export const NVIDIA: readonly DeviceSpec[] = [
       allToAllBusbwIntra: 6.4e11,
       p2pMeasured: 7.46e11,
       source:
-        'verified: NVIDIA GTC24 S62129/GTC25 S72583 slides in stas00/ml-engineering@744d01e18b79:network/images; p2p verified: stas00/ml-engineering@744d01e18b79:network/README.md',
+        'verified: NVIDIA GTC24 S62129/GTC25 S72583 slides in stas00/ml-engineering@744d01e18b79:network/images; ' +
+        'p2p verified: stas00/ml-engineering@744d01e18b79:network/README.md',
     },
     smCount: 148,
     source: {
@@ -431,7 +457,9 @@ export const NVIDIA: readonly DeviceSpec[] = [
       scaleUp: 'verified: stas00/ml-engineering@744d01e18b79:network/README.md (PCIe4)',
       scaleOut: 'general knowledge',
       latency: 'fitted to NCCL all-reduces on A100, H100, H200 and B200 (npm run bench:collective-fit)',
-      host: 'general knowledge: 8 devices on two sockets (16 channels of DDR5-4800, 614 GB/s) with 1 TB; two devices share PCIe 4 x16, 25 of 31.5 GB/s',
+      host:
+        'general knowledge: 8 devices on two sockets (16 channels of DDR5-4800, 614 GB/s) with 1 TB; two ' +
+        'devices share PCIe 4 x16, 25 of 31.5 GB/s',
     },
     notes: 'sm/L2 general knowledge; sustained matmul throttles on power (350W)',
   },
@@ -462,7 +490,9 @@ export const NVIDIA: readonly DeviceSpec[] = [
       scaleUp: 'verified: stas00/ml-engineering@744d01e18b79:network/README.md (PCIe4)',
       scaleOut: 'general knowledge (25GbE typical)',
       latency: 'general knowledge (typical without peer-to-peer)',
-      host: 'general knowledge: 8 devices on two sockets (16 channels of DDR4-3200, 410 GB/s) with 512 GB; two devices share PCIe 4 x16, 25 of 31.5 GB/s',
+      host:
+        'general knowledge: 8 devices on two sockets (16 channels of DDR4-3200, 410 GB/s) with 512 GB; two ' +
+        'devices share PCIe 4 x16, 25 of 31.5 GB/s',
     },
   },
 ];

@@ -26,7 +26,9 @@ export const OTHERS: readonly DeviceSpec[] = [
       scaleUp: 'general knowledge LOW CONFIDENCE',
       scaleOut: 'general knowledge (200Gb RoCE per NPU)',
       latency: 'fitted to NCCL all-reduces on A100, H100, H200 and B200 (npm run bench:collective-fit)',
-      host: 'general knowledge: Atlas 800T A2, 8 devices on four Kunpeng 920 (32 channels of DDR4-2933, 750 GB/s) with 1 TB; two devices share PCIe 4 x16, 25 of 31.5 GB/s',
+      host:
+        'general knowledge: Atlas 800T A2, 8 devices on four Kunpeng 920 (32 channels of DDR4-2933, 750 GB/s) ' +
+        'with 1 TB; two devices share PCIe 4 x16, 25 of 31.5 GB/s',
     },
     notes: 'not verifiable here; verify before use',
   },
@@ -42,7 +44,8 @@ export const OTHERS: readonly DeviceSpec[] = [
       latencySeconds: 4.5e-6,
       domainSize: 16,
       topology:
-        '4x4 2D torus per instance (128 GB/s per neighbour); Ultra: 64 chips 3D torus with 64 GB/s inter-instance links; 640 GB/s aggregate',
+        '4x4 2D torus per instance (128 GB/s per neighbour); Ultra: 64 chips 3D torus with 64 GB/s inter-instance ' +
+        'links; 640 GB/s aggregate',
       links: 'torus',
       dimensions: 2,
     },

@@ -7,7 +7,7 @@
 import { isFloating } from '../../ir/dtype.js';
 import { elementCount, type Graph } from '../../ir/graph.js';
 import type { OperatorFamily } from '../../ir/operator.js';
-import type { ComputeNode, ShardedGraph, ShardedNode } from '../../partition/sharded-graph.js';
+import type { CommunicationNode, ComputeNode, ShardedGraph, ShardedNode } from '../../partition/sharded-graph.js';
 import { attentionSizes } from './attention-work.js';
 import { liveTensors } from './live-tensors.js';
 import { chainTraffic, isRepeated, traffic } from './memory-traffic.js';
@@ -170,7 +170,7 @@ function* kernels(graph: StepGraph, inScan: InScan): Generator<Kernel> {
     for (const node of nodes) {
       if (node.kind !== 'communicate') continue;
       const tensor = graph.tensor(node.collective.kind === 'all-gather' ? node.output : node.input);
-      if (mergesIntoSum(graph, node.output, group)) continue;
+      if (mergesIntoSum(graph, node, group)) continue;
       const elements = elementCount(tensor.localShape);
       const loss = graph.family(group) === 'loss';
       const activation = node.collective.kind === 'all-reduce' && !loss;
@@ -274,21 +274,44 @@ function* weights(graph: StepGraph): Generator<HeldWeight> {
 }
 
 /**
- * Whether what a reduction gives is only added to what others of its kind give, and is not the last of them: partial sums
- * are added first, and reduced once.
+ * Whether a sum of gradients adds the result of a collective to the result of a later one of the same kind: summands are added
+ * first, and exchanged once. A summand that every rank has whole does not stand for an exchange.
  */
-function mergesIntoSum(graph: StepGraph, tensor: string, group: string): boolean {
+function mergesIntoSum(graph: StepGraph, { collective, output }: CommunicationNode, group: string): boolean {
   if (!graph.heads.has(group)) return false;
-  const readers = graph.readersOf(tensor);
-  const [sum] = readers;
-  if (!sum || readers.length > 1 || graph.heads.has(graph.group(sum)) || sum.kind !== 'compute') return false;
-  return sum.inputs[0] === tensor || sum.inputs[1] !== tensor || addedAgain(graph, sum);
+  for (const summand of laterSummands(graph, output)) {
+    const maker = graph.makerOf(summand);
+    if (maker?.kind !== 'communicate' || maker.collective.kind !== collective.kind) continue;
+    if (graph.heads.has(graph.group(maker))) return true;
+  }
+  return false;
 }
 
-function addedAgain(graph: StepGraph, sum: ComputeNode): boolean {
-  const [output] = sum.outputs;
-  const readers = output ? graph.readersOf(output) : [];
-  return readers.length === 1 && readers[0] !== undefined && !graph.heads.has(graph.group(readers[0]));
+/** Tensors that sums of gradients add to this one, behind it. */
+function* laterSummands(graph: StepGraph, tensor: string): Generator<string> {
+  let name: string | null | undefined = tensor;
+  while (name) {
+    const [sum, ...others] = graph.readersOf(name);
+    if (!sum || others.length > 0 || !isSum(graph, sum)) return;
+    for (const input of sum.inputs.slice(sum.inputs.indexOf(name) + 1))
+      if (input !== null) yield* summands(graph, input);
+    [name] = sum.outputs;
+  }
+}
+
+/** A tensor, or in its place what it is the sum of. */
+function* summands(graph: StepGraph, tensor: string): Generator<string> {
+  const open = [tensor];
+  for (let name = open.pop(); name !== undefined; name = open.pop()) {
+    const maker = graph.makerOf(name);
+    if (maker && isSum(graph, maker)) open.push(...maker.inputs.filter((input) => input !== null));
+    else yield name;
+  }
+}
+
+/** Whether a node adds gradients of several readers: no operator of the model does. */
+function isSum(graph: StepGraph, node: ShardedNode): node is ComputeNode {
+  return node.kind === 'compute' && !graph.heads.has(graph.group(node));
 }
 
 /** Gradients of a weight that several places share are accumulated where the product writes them. */

@@ -57,7 +57,8 @@ export function microBatchesOf(graph: Graph, count: number, loss: string, sums: 
       throw new AutoparError(
         'mixes-samples',
         'input',
-        `the samples of '${name}' [${shape.join(', ')}] do not lie one after the other along a dimension, so it cannot be cut into micro-batches`,
+        `the samples of '${name}' [${shape.join(', ')}] do not lie one after the other along a dimension, so it ` +
+          'cannot be cut into micro-batches',
         { tensor: name },
         'train without --micro-batches, or export the model with the batch as the first dimension',
       );

@@ -74,7 +74,8 @@ async function checkFile(file: string): Promise<void> {
     throw new AutoparError(
       'model-too-large',
       'input',
-      `the model has ${(stats.size / 2 ** 30).toFixed(1)} GiB in one file, more than the 2 GiB that one protobuf message can hold`,
+      `the model has ${(stats.size / 2 ** 30).toFixed(1)} GiB in one file, more than the 2 GiB that one protobuf ` +
+        'message can hold',
       { file },
       'save it with external data (torch.onnx.export(..., external_data=True) or onnx.save(..., save_as_external_data=True))',
     );

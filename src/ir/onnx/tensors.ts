@@ -131,7 +131,8 @@ function checkLength(proto: TensorProto, type: TensorType, length: number, store
   throw new AutoparError(
     'tensor-size',
     'input',
-    `tensor '${proto.name ?? ''}' is ${type.dtype} [${type.shape.join(', ')}], which takes ${length} bytes, but ${stored} bytes are stored`,
+    `tensor '${proto.name ?? ''}' is ${type.dtype} [${type.shape.join(', ')}], which takes ${length} bytes, but ` +
+      `${stored} bytes are stored`,
     { file, tensor: proto.name ?? '' },
     'the file is damaged or was edited; export the model again',
   );
@@ -152,7 +153,8 @@ function typeOfProto(proto: TensorProto, file: string): TensorType {
     throw new AutoparError(
       'unsupported-dtype',
       'input',
-      `tensor '${proto.name ?? ''}' has the element type ${dtype ?? `number ${proto.data_type ?? 0}`}, which autopar does not handle`,
+      `tensor '${proto.name ?? ''}' has the element type ${dtype ?? `number ${proto.data_type ?? 0}`}, which ` +
+        'autopar does not handle',
       { file, tensor: proto.name ?? '' },
       'numeric and boolean tensors are handled',
     );
@@ -190,7 +192,8 @@ function externalSource(proto: TensorProto, place: TensorPlace, length: number):
     throw new AutoparError(
       'external-data-range',
       'input',
-      `tensor '${proto.name ?? ''}' takes ${length} bytes, but its external data entry says offset ${entries.get('offset') ?? 0}, length ${entries.get('length') ?? 'none'}`,
+      `tensor '${proto.name ?? ''}' takes ${length} bytes, but its external data entry says offset ` +
+        `${entries.get('offset') ?? 0}, length ${entries.get('length') ?? 'none'}`,
       { file: place.file, tensor: proto.name ?? '' },
       'the file is damaged or was edited; export the model again',
     );
@@ -201,7 +204,8 @@ function externalSource(proto: TensorProto, place: TensorPlace, length: number):
     throw new AutoparError(
       'external-data-short',
       'input',
-      `tensor '${proto.name ?? ''}' is at bytes ${offset} to ${offset + length} of ${location}, but that file has only ${size} bytes`,
+      `tensor '${proto.name ?? ''}' is at bytes ${offset} to ${offset + length} of ${location}, but that file has ` +
+        `only ${size} bytes`,
       { file: place.file, tensor: proto.name ?? '' },
       'the data file is cut short or belongs to another model; copy it again',
     );

@@ -137,7 +137,8 @@ function refuse(write: OperatorGradient, { query }: GroupedSizes, total: number)
   throw new AutoparError(
     'no-gradient',
     'input',
-    `${view.op} ${view.name}: this form of it has no gradient (its cache is quantised, or of one window; it normalises queries or shows its scores; or its tables of angles are trained)`,
+    `${view.op} ${view.name}: this form of it has no gradient (its cache is quantised, or of one window; it ` +
+      'normalises queries or shows its scores; or its tables of angles are trained)',
     { node: view.name },
     'Train over whole sequences, without a cache, and freeze the tables of angles: --frozen.',
   );

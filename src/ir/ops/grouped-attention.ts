@@ -45,7 +45,9 @@ export const groupedAttentionEntries: readonly OperatorEntry[] = [
         const { batch, query, heads, head } = groupedSizes(view);
         return { flops: batch * heads * query * totalLength(view) * (4 * head + 12) };
       },
-      note: 'Positions stay whole (it is causal) and so do the features of a head; heads too where queries and fewer keys and values lie in one tensor, or the cache is scaled per channel.',
+      note:
+        'Positions stay whole (it is causal) and so do the features of a head; heads too where queries and ' +
+        'fewer keys and values lie in one tensor, or the cache is scaled per channel.',
     }),
     (write) => groupedGradient(write, groupedSizes(write.view), totalLength(write.view)),
   ),

@@ -86,7 +86,8 @@ function attributesAlong(
     throw new AutoparError(
       'no-gradient',
       'input',
-      `Resize ${view.name}: it keeps the ratio ${ratio} of ${size} positions and rounds them up to ${resized}: there is no gradient`,
+      `Resize ${view.name}: it keeps the ratio ${ratio} of ${size} positions and rounds them up to ${resized}: ` +
+        'there is no gradient',
       { node: view.name },
       'Give the sizes that it makes, without keep_aspect_ratio_policy.',
     );

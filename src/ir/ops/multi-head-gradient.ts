@@ -152,7 +152,8 @@ function refuse(write: OperatorGradient, { packing }: MultiHeadSizes, places: Se
   throw new AutoparError(
     'no-gradient',
     'input',
-    `${view.op} ${view.name}: this form of it has no gradient (queries, keys and values in one tensor, beams, scores that are shown, or a buffer for the past that is not shared)`,
+    `${view.op} ${view.name}: this form of it has no gradient (queries, keys and values in one tensor, beams, ` +
+      'scores that are shown, or a buffer for the past that is not shared)',
     { node: view.name },
     'Export the model before it is optimised for inference.',
   );

@@ -80,7 +80,10 @@ function trailingRule(view: OperatorView, results: number): string {
   const scales = view.inputs
     .slice(1)
     .map((type) => (type ? names.slice(names.length - type.shape.length).join(' ') : '_'));
-  return `${[names.join(' '), ...scales].join(', ')} -> ${[names.join(' '), statistics, statistics].slice(0, results).join(', ')}`;
+  return (
+    `${[names.join(' '), ...scales].join(', ')} -> ` +
+    `${[names.join(' '), statistics, statistics].slice(0, results).join(', ')}`
+  );
 }
 
 function trailingStart(view: OperatorView): Start {

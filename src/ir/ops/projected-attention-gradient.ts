@@ -109,7 +109,8 @@ function refuse({ view }: OperatorGradient): void {
   throw new AutoparError(
     'no-gradient',
     'input',
-    `${view.op} ${view.name}: this form of it has no gradient (a mask of four dimensions, a rotation inside, or a buffer for the past)`,
+    `${view.op} ${view.name}: this form of it has no gradient (a mask of four dimensions, a rotation inside, or a ` +
+      'buffer for the past)',
     { node: view.name },
     'Export the model before it is optimised for inference.',
   );

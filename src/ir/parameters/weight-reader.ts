@@ -27,7 +27,8 @@ export class WeightReader {
     throw new AutoparError(
       'external-data-short',
       'input',
-      `external data file ends after ${source.offset + offset + count} bytes, but a tensor reaches to byte ${source.offset + source.length}`,
+      `external data file ends after ${source.offset + offset + count} bytes, but a tensor reaches to byte ` +
+        `${source.offset + source.length}`,
       { file: source.file },
       'the file changed since the model was read; copy it again',
     );

@@ -272,6 +272,7 @@ function unranked(input: SourceValue, file: string): AutoparError {
     'input',
     `input '${input.name}' has no shape`,
     { file, tensor: input.name },
-    `give it: --shape ${shellWord(`${input.name}=SIZE,SIZE`)}, or its dimensions: --dim ${shellWord(`${placeKey(input.name, 0)}=SIZE`)} …`,
+    `give it: --shape ${shellWord(`${input.name}=SIZE,SIZE`)}, or its dimensions: --dim ` +
+      `${shellWord(`${placeKey(input.name, 0)}=SIZE`)} …`,
   );
 }

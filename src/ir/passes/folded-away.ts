@@ -24,17 +24,21 @@ export function foldedAway(model: OnnxModel, nodes: readonly SourceNode[]): stri
   const parts = [
     ...(modules.length > 0
       ? [
-          `the file lacks the running statistics of ${counted(modules.length, 'module', 'modules')} that ${modules.length === 1 ? 'was' : 'were'} exported (${some(modules)}): BatchNormalization was folded into other weights or left out`,
+          `the file lacks the running statistics of ${counted(modules.length, 'module', 'modules')} that ` +
+            `${modules.length === 1 ? 'was' : 'were'} exported (${some(modules)}): BatchNormalization was folded ` +
+            'into other weights or left out',
         ]
       : []),
     ...(computed.length > 0
       ? [
-          `kernel and bias of ${counted(computed.length, 'convolution', 'convolutions')} were computed by the exporter (${some(computed)}), as when it folds BatchNormalization into them`,
+          `kernel and bias of ${counted(computed.length, 'convolution', 'convolutions')} were computed by the ` +
+            `exporter (${some(computed)}), as when it folds BatchNormalization into them`,
         ]
       : []),
     ...(identities.length > 0
       ? [
-          `${counted(identities.length, 'Identity', 'Identities')} called dropout (${some(identities.map(({ name }) => name))}) ${identities.length === 1 ? 'keeps' : 'keep'} no ratio`,
+          `${counted(identities.length, 'Identity', 'Identities')} called dropout ` +
+            `(${some(identities.map(({ name }) => name))}) ${identities.length === 1 ? 'keeps' : 'keep'} no ratio`,
         ]
       : []),
   ];

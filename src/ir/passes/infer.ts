@@ -123,7 +123,8 @@ export async function inferUnknown(unknown: UnknownOperator): Promise<readonly (
     throw new AutoparError(
       'unknown-operator',
       'input',
-      `node '${view.name}' is ${view.domain ? `${view.domain}.` : ''}${view.op}, which autopar does not know, the file does not state the shapes of its results, and ONNX Runtime does not run it: ${reason}`,
+      `node '${view.name}' is ${view.domain ? `${view.domain}.` : ''}${view.op}, which autopar does not know, the ` +
+        `file does not state the shapes of its results, and ONNX Runtime does not run it: ${reason}`,
       { file: unknown.file, node: view.name },
       'state its result shapes in the file (value_info), or export without this operator',
     );

@@ -281,7 +281,8 @@ function constantValue(node: SourceNode, context: RewriteContext): ConstantTenso
   throw new AutoparError(
     'unsupported-constant',
     'input',
-    `node '${node.name || resultOf(node)}' is a Constant that holds ${Object.keys(node.attributes).join(', ') || 'no value'}; numeric tensors are handled`,
+    `node '${node.name || resultOf(node)}' is a Constant that holds ` +
+      `${Object.keys(node.attributes).join(', ') || 'no value'}; numeric tensors are handled`,
     { file: context.file, node: node.name },
     'strings and sparse tensors must not reach the computation',
   );

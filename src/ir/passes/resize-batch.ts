@@ -50,7 +50,8 @@ export function resizeNotes(graph: Graph): readonly string[] {
   });
   if (!summing) return [];
   return [
-    `node '${summing.name}' sums over the samples: a constant by which the exporter divides such sums (1 / batch) keeps its old value`,
+    `node '${summing.name}' sums over the samples: a constant by which the exporter divides such sums (1 / batch) ` +
+      'keeps its old value',
   ];
 }
 
@@ -166,7 +167,8 @@ class Resizing {
         throw new AutoparError(
           'batch-constant',
           'input',
-          `constant '${name}', which node '${reader}' reads, differs from sample to sample, so it cannot be made for a batch of ${this.after}`,
+          `constant '${name}', which node '${reader}' reads, differs from sample to sample, so it cannot be made ` +
+            `for a batch of ${this.after}`,
           { node: reader, tensor: name },
           'export the model with a dynamic batch dimension and bind it with --dim',
         );
@@ -252,7 +254,8 @@ class Resizing {
     return new AutoparError(
       'batch-ambiguous',
       'input',
-      `the batch cannot be changed from ${this.before} to ${this.after}: it is lost at node '${node.name}' (${node.op}): ${reason}`,
+      `the batch cannot be changed from ${this.before} to ${this.after}: it is lost at node '${node.name}' ` +
+        `(${node.op}): ${reason}`,
       { node: node.name },
       'export the model with a dynamic batch dimension and bind it with --dim, or export it at the batch you want',
     );

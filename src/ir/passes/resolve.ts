@@ -15,7 +15,6 @@ import { type Attributes, type ConstantTensor, elementCount, INTERNAL_OPSET, typ
 import type { InputKind, SourceGraph, SourceNode } from '../onnx/model.js';
 import type { OperatorView } from '../operator.js';
 import { entryOf } from '../ops/index.js';
-import { attributesKey } from './attributes-key.js';
 import { completeAttributes } from './complete-attributes.js';
 import { readConstantInputs } from './constant-inputs.js';
 import { DerivedNames } from './derived-names.js';
@@ -23,6 +22,7 @@ import { boundShape } from './dims.js';
 import { type Constant, ConstantFolder, type Evaluate } from './fold.js';
 import { FOLD_LIMIT } from './fold-limit.js';
 import { dataDependent, hasDataDependentSize, inferByEntry, inferUnknown } from './infer.js';
+import { KeptOperators, RANDOM } from './kept-operators.js';
 import { normalisationOf, viewNormalisations } from './normalise.js';
 import { type ParameterForm, readsParameters, rearranges, turnsParameter } from './of-parameters.js';
 import { convertOpset } from './opset.js';
@@ -33,14 +33,12 @@ import { rewriteSubgraphs } from './subgraphs.js';
 import { typedAttributes } from './typed-attributes.js';
 import {
   constantsOf,
-  type Draft,
   inputsBehind,
   isTensor,
   type Resolved,
   type TensorValue,
   typeOfValue,
   type Value,
-  valueKey,
 } from './values.js';
 
 interface ResolveOptions {
@@ -64,23 +62,6 @@ interface ResolveOptions {
   readonly domains?: ReadonlyMap<string, number>;
 }
 
-/** Operators whose results differ from run to run: never folded, never merged. */
-const RANDOM: ReadonlySet<string> = new Set([
-  'Bernoulli',
-  'Multinomial',
-  'RandomNormal',
-  'RandomNormalLike',
-  'RandomUniform',
-  'RandomUniformLike',
-  'Dropout',
-]);
-
-/**
- * ONNX Runtime computes in integers where every operand has a DequantizeLinear of its own: on ranks that need different parts of
- * one tensor it is the integers that are resharded.
- */
-const NEVER_MERGED: ReadonlySet<string> = new Set([...RANDOM, 'DequantizeLinear']);
-
 /** Resolves `nodes` (ordered, functions inlined) of `graph`. */
 export async function resolve(
   graph: SourceGraph,
@@ -94,16 +75,11 @@ export async function resolve(
 class Walk {
   private readonly folder: ConstantFolder;
   private readonly scope = new Map<string, Value>();
-  private readonly drafts: Draft[] = [];
-  private readonly makers = new Map<string, Draft>();
-  private readonly merged = new Map<string, Draft>();
-  private readonly nodeNames = new Set<string>();
+  private readonly operators: KeptOperators;
   /** Elements of initializers that repeat them. */
   private readonly gathered = new Set<Constant>();
   /** Results of operators on parameters that stay. */
   private readonly ofParameters = new Set<string>();
-  private readonly repeated: ReadonlySet<string>;
-  private readonly ordinals = new Map<string, number>();
   private readonly unknown = new Map<string, number>();
   private readonly context: RewriteContext;
   private readonly derived = new DerivedNames(() => [
@@ -123,7 +99,7 @@ class Walk {
     private readonly options: ResolveOptions,
   ) {
     this.folder = new ConstantFolder(options.evaluate, options.file, options.domains);
-    this.repeated = repeatedNames(nodes);
+    this.operators = new KeptOperators(nodes);
     this.context = this.rewriteContext();
   }
 
@@ -137,7 +113,7 @@ class Walk {
       ([op, count]) =>
         `${op} is unknown to autopar: ${count === 1 ? 'its node is' : `its ${count} nodes are`} computed whole on every rank`,
     );
-    return { drafts: this.drafts, inputs, outputs, folder: this.folder, notes };
+    return { drafts: this.operators.drafts, inputs, outputs, folder: this.folder, notes };
   }
 
   private async take(nodes: readonly SourceNode[]): Promise<void> {
@@ -266,7 +242,7 @@ class Walk {
   }
 
   private dependsOnData(node: SourceNode, what: string, values: readonly (Value | null)[]): AutoparError {
-    const inputs = inputsBehind(values, (tensor) => this.makers.get(tensor));
+    const inputs = inputsBehind(values, (tensor) => this.operators.makerOf(tensor));
     return dataDependent(node.name || node.op, node.op, what, inputs, this.options.file);
   }
 
@@ -349,10 +325,7 @@ class Walk {
     types: readonly (TensorType | null)[],
     constants: readonly Constant[] | null,
   ): void {
-    const key = NEVER_MERGED.has(node.op)
-      ? null
-      : `${node.domain}:${node.op}(${values.map(valueKey).join(',')})${attributesKey(attributes)}/${node.outputs.map((name) => (name === null ? 0 : 1)).join('')}`;
-    const equal = key === null ? undefined : this.merged.get(key);
+    const equal = this.operators.keep(node, { attributes, inputs: values, types, constants });
     if (equal) {
       node.outputs.forEach((name, index) => {
         const other = equal.outputs[index];
@@ -360,43 +333,11 @@ class Walk {
       });
       return;
     }
-    const draft: Draft = {
-      name: this.nodeName(node),
-      op: node.op,
-      domain: node.domain,
-      attributes,
-      inputs: values,
-      operands: node.inputs,
-      outputs: node.outputs,
-      types,
-      constants,
-      module: node.module,
-    };
-    this.drafts.push(draft);
-    if (key !== null) this.merged.set(key, draft);
     node.outputs.forEach((name, index) => {
       const type = types[index];
-      if (name === null || !type) return;
-      this.makers.set(name, draft);
-      this.scope.set(name, { kind: 'tensor', name, type, constant: constants?.[index] ?? null });
+      if (name !== null && type)
+        this.scope.set(name, { kind: 'tensor', name, type, constant: constants?.[index] ?? null });
     });
-  }
-
-  /** The exporter's name where it is unique, else operator and ordinal. */
-  private nodeName(node: SourceNode): string {
-    const taken = this.repeated.has(node.name) || this.nodeNames.has(node.name) || node.name in Object.prototype;
-    if (node.name !== '' && !taken) {
-      this.nodeNames.add(node.name);
-      return node.name;
-    }
-    for (;;) {
-      const ordinal = this.ordinals.get(node.op) ?? 0;
-      this.ordinals.set(node.op, ordinal + 1);
-      const name = `${node.op}_${ordinal}`;
-      if (this.nodeNames.has(name)) continue;
-      this.nodeNames.add(name);
-      return name;
-    }
   }
 
   private checkOperands(node: SourceNode): void {
@@ -481,20 +422,13 @@ class Walk {
       countUnrolled: (nodes) => (this.unrolled += nodes),
       producerOf: (name): Producer | null => {
         const value = this.valueNamed(name);
-        const draft = value.kind === 'tensor' ? this.makers.get(value.name) : undefined;
+        const draft = value.kind === 'tensor' ? this.operators.makerOf(value.name) : undefined;
         return draft
           ? { op: draft.op, domain: draft.domain, attributes: draft.attributes, inputs: draft.operands }
           : null;
       },
     };
   }
-}
-
-function repeatedNames(nodes: readonly SourceNode[]): ReadonlySet<string> {
-  const seen = new Set<string>();
-  const repeated = new Set<string>();
-  for (const { name } of nodes) (seen.has(name) ? repeated : seen).add(name);
-  return repeated;
 }
 
 function trimmed(inputs: readonly (string | null)[]): readonly (string | null)[] {

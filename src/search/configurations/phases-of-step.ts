@@ -21,7 +21,9 @@ export function phasesOfStep(workOf: (configuration: StepConfiguration) => Model
     const { degrees, meshOrder, microBatch, tpSequence } = configuration;
     const { tp, sp, ep } = groupRuns(degrees, meshOrder);
     const places = [tp, sp, ep].map((runs) => groupPlace(runs, cluster.levels).key);
-    const key = `${degrees.tp} ${degrees.sp} ${degrees.ep} ${microBatch} ${tpSequence} ${accumulatesApart(configuration)} ${places.join(' ')}`;
+    const key =
+      `${degrees.tp} ${degrees.sp} ${degrees.ep} ${microBatch} ${tpSequence} ` +
+      `${accumulatesApart(configuration)} ${places.join(' ')}`;
     const own = known.get(cluster) ?? new Map<string, PartPhases>();
     known.set(cluster, own);
     const found = own.get(key) ?? partPhases(workOf(configuration), configuration, cluster, STEP_CONSTANTS);

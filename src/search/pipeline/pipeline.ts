@@ -8,10 +8,12 @@ import { sendSeconds } from '../../cost-model/predict-stages.js';
 import { byteLength } from '../../ir/dtype.js';
 import { AutoparError } from '../../ir/error.js';
 import { elementCount, type Graph, isBackward, typeOf } from '../../ir/graph.js';
+import { isAccumulator } from '../../ir/ops/accumulate.js';
 import { accumulatedApart, cutStages, type StagePlace, sharedOperators } from '../../partition/cut-stages.js';
 import type { PipelineLayout } from '../../partition/lower-stages.js';
 import { makeSchedule } from '../../schedule/make-schedule.js';
-import { phasesOf, type Schedule, type ScheduleKind } from '../../schedule/schedule.js';
+import { partAt, placeOfPart } from '../../schedule/parts.js';
+import { type Schedule, type ScheduleKind, splitsBackward } from '../../schedule/schedule.js';
 import type { StagePin } from '../../sharding-propagation/pin.js';
 import { balancedCut } from './balance.js';
 import { layoutOfStages, readStageLayout } from './stage-layout.js';
@@ -49,22 +51,27 @@ export interface Pipeline extends CutGraph {
  */
 export function pipelineOf(graph: Graph, cluster: Cluster, request: PipelineRequest): Pipeline {
   const trains = graph.nodes.some(({ phase }) => isBackward(phase));
-  const { stages, virtualStages = 1 } = request;
-  const kind = request.schedule ?? (virtualStages > 1 ? 'interleaved-1f1b' : '1f1b');
+  const { stages, virtualStages: asked = 1 } = request;
+  const kind = request.schedule ?? (asked > 1 ? 'interleaved-1f1b' : '1f1b');
   const microBatches = graph.microBatches?.count ?? 1;
-  const schedule = makeSchedule({ kind, stages, microBatches, virtualStages, training: trains });
+  const given = request.virtualStages === undefined ? {} : { virtualStages: request.virtualStages };
+  const schedule = makeSchedule({ kind, stages, microBatches, ...given, training: trains });
+  const { virtualStages } = schedule;
   const parts = stages * virtualStages;
   const { bound, loose } = pinsByKind(graph, request.pins ?? []);
-  const asked = { ...request, pins: bound };
-  const units = unitsFor(graph, parts, asked);
-  if (units.length < parts) throw tooManyStages(request, units.length, parts);
-  const sizes = request.layout === undefined ? cut(graph, cluster, units, asked) : givenSizes(units, parts, asked);
-  const placeOf = placesOf(units, sizes, stages);
-  checkParts(graph, placeOf, stages, virtualStages);
+  const pinned = { ...request, pins: bound };
+  const units = unitsFor(graph, parts, pinned);
+  if (units.length < parts) throw tooManyStages(schedule, units.length, parts);
+  const sizes =
+    request.layout === undefined
+      ? cut(graph, cluster, units, schedule, pinned)
+      : givenSizes(units, parts, schedule, pinned);
+  const placeOf = placesOf(units, sizes, schedule);
+  checkParts(graph, placeOf, schedule);
   checkLoose(loose, graph, placeOf, stages);
   return {
     graph: accumulatedApart(graph, placeOf),
-    layout: { stages, chunks: virtualStages, splitsBackward: phasesOf(schedule).includes('weight-gradient'), placeOf },
+    layout: { stages, chunks: virtualStages, splitsBackward: trains && splitsBackward(kind), placeOf },
     schedule,
     text: layoutOfStages(units, sizes),
   };
@@ -83,9 +90,12 @@ function pinsByKind(
   const bound = new Map<string, StagePin>();
   const loose: StagePin[] = [];
   for (const pin of pins) {
-    const { phase, forward } = nodes.get(pin.node) ?? {};
+    const own = nodes.get(pin.node);
+    // Sums over micro-batches are with what they add up.
+    if (!own || isAccumulator(own)) continue;
+    const { phase, forward } = own;
     if (shared.has(pin.node)) loose.push(pin);
-    const node = phase === 'forward' ? pin.node : phase !== undefined && isBackward(phase) ? forward : null;
+    const node = phase === 'forward' ? pin.node : isBackward(phase) ? forward : null;
     if (!node || shared.has(node)) continue;
     const before = bound.get(node);
     if (before && placeText(before) !== placeText(pin)) throw contradicted(before, pin, 'which run on one stage');
@@ -95,19 +105,24 @@ function pinsByKind(
 }
 
 /** @throws AutoparError `bad-stages` (usage) for a part that nothing would run on */
-function checkParts(graph: Graph, placeOf: ReadonlyMap<string, StagePlace>, stages: number, chunks: number): void {
+function checkParts(
+  graph: Graph,
+  placeOf: ReadonlyMap<string, StagePlace>,
+  { kind, stages, virtualStages }: Schedule,
+): void {
   const shared = sharedOperators(graph);
   const full = new Set<number>();
   for (const node of graph.nodes) {
     const { stage, chunk } = placeOf.get(node.name) ?? {};
-    if (stage !== undefined && chunk !== undefined && !shared.has(node)) full.add(chunk * stages + stage);
+    if (stage !== undefined && chunk !== undefined && !shared.has(node) && !isAccumulator(node))
+      full.add(partAt(kind, stage, chunk, stages));
   }
-  const empty = Array.from({ length: stages * chunks }, (_, part) => part).find((part) => !full.has(part));
+  const empty = Array.from({ length: stages * virtualStages }, (_, part) => part).find((part) => !full.has(part));
   if (empty === undefined) return;
   throw new AutoparError(
     'bad-stages',
     'usage',
-    `${placeText(placeOfPart(empty, stages))} has operators alone that depend on no parameter, which run wherever they are read`,
+    `${placeText(placeOfPart(kind, empty, stages))} has operators alone that depend on no parameter, which run wherever they are read`,
     {},
     'give it an operator that reads a parameter or what one makes, or take fewer stages',
   );
@@ -143,10 +158,6 @@ function keeps({ stage, chunk }: StagePin, place: StagePlace): boolean {
   return stage === place.stage && (chunk ?? place.chunk) === place.chunk;
 }
 
-function placeOfPart(part: number, stages: number): StagePlace {
-  return { stage: part % stages, chunk: Math.floor(part / stages) };
-}
-
 /** Layers, unless pins or the number of parts ask for operators. */
 function unitsFor(graph: Graph, parts: number, { pins = [], layout }: PipelineRequest): readonly Unit[] {
   if (layout !== undefined) return unitsOf(graph, /^[o*\d\s|]+$/.test(layout) ? Number.POSITIVE_INFINITY : 0);
@@ -159,8 +170,13 @@ function unitsFor(graph: Graph, parts: number, { pins = [], layout }: PipelineRe
   return isTorn ? unitsOf(graph, Number.POSITIVE_INFINITY) : byLayers;
 }
 
-function cut(graph: Graph, cluster: Cluster, units: readonly Unit[], request: PipelineRequest): readonly number[] {
-  const { stages, virtualStages = 1, pins = [] } = request;
+function cut(
+  graph: Graph,
+  cluster: Cluster,
+  units: readonly Unit[],
+  { kind, stages, virtualStages }: Schedule,
+  { pins = [] }: PipelineRequest,
+): readonly number[] {
   const seconds = wholeSeconds(graph, cluster);
   const unitOf = new Map(units.flatMap(({ operators }, index) => operators.map((name) => [name, index] as const)));
   const own = units.map(() => 0);
@@ -174,14 +190,13 @@ function cut(graph: Graph, cluster: Cluster, units: readonly Unit[], request: Pi
     seconds: own,
     arrival: arrivals(graph, cluster, unitOf, units.length, stages),
     parts: stages * virtualStages,
-    mayBe: (unit, part) => pinned[unit] === undefined || keeps(pinned[unit], placeOfPart(part, stages)),
+    mayBe: (unit, part) => pinned[unit] === undefined || keeps(pinned[unit], placeOfPart(kind, part, stages)),
   });
   if (sizes) return sizes;
   refuseAbsentStages(pins, stages, virtualStages);
   throw pinsLeaveNoCut(
     pinned.flatMap((pin) => pin ?? []),
-    stages,
-    virtualStages,
+    { kind, stages, virtualStages },
   );
 }
 
@@ -213,11 +228,18 @@ function arrivals(
   return bytes.map((own) => runs * sendSeconds(own, stages, clusterSize(cluster) / stages, cluster));
 }
 
-function givenSizes(units: readonly Unit[], parts: number, request: PipelineRequest): readonly number[] {
-  const { layout = '', pins = [], stages } = request;
+function givenSizes(
+  units: readonly Unit[],
+  parts: number,
+  schedule: Schedule,
+  { layout = '', pins = [] }: PipelineRequest,
+): readonly number[] {
   const sizes = readStageLayout(layout, units, parts);
-  const placed = placesOf(units, sizes, stages);
-  const other = pins.find((pin) => !keeps(pin, placed.get(pin.node) ?? { stage: pin.stage, chunk: pin.chunk ?? 0 }));
+  const placed = placesOf(units, sizes, schedule);
+  const other = pins.find((pin) => {
+    const place = placed.get(pin.node);
+    return place !== undefined && !keeps(pin, place);
+  });
   if (!other) return sizes;
   const { stage = 0, chunk = 0 } = placed.get(other.node) ?? {};
   throw new AutoparError(
@@ -230,18 +252,22 @@ function givenSizes(units: readonly Unit[], parts: number, request: PipelineRequ
   );
 }
 
-function placesOf(units: readonly Unit[], sizes: readonly number[], stages: number): ReadonlyMap<string, StagePlace> {
+function placesOf(
+  units: readonly Unit[],
+  sizes: readonly number[],
+  { kind, stages }: Schedule,
+): ReadonlyMap<string, StagePlace> {
   const placed = new Map<string, StagePlace>();
   let next = 0;
   for (const [part, size] of sizes.entries()) {
-    const place = placeOfPart(part, stages);
+    const place = placeOfPart(kind, part, stages);
     for (const { operators } of units.slice(next, next + size)) for (const name of operators) placed.set(name, place);
     next += size;
   }
   return placed;
 }
 
-function tooManyStages({ stages, virtualStages = 1 }: PipelineRequest, units: number, parts: number): AutoparError {
+function tooManyStages({ stages, virtualStages }: Schedule, units: number, parts: number): AutoparError {
   const asked =
     virtualStages > 1 ? `${stages} stages of ${virtualStages} chunks are ${parts} parts` : `${stages} stages`;
   return new AutoparError(
@@ -271,9 +297,12 @@ export function refuseAbsentStages(pins: readonly StagePin[], stages: number, ch
 }
 
 /** @param pins in the order of the model */
-function pinsLeaveNoCut(pins: readonly StagePin[], stages: number, chunks: number): AutoparError {
+function pinsLeaveNoCut(
+  pins: readonly StagePin[],
+  { kind, stages, virtualStages }: Pick<Schedule, 'kind' | 'stages' | 'virtualStages'>,
+): AutoparError {
   const partOf = ({ stage, chunk }: StagePin) =>
-    chunk === undefined && chunks > 1 ? null : (chunk ?? 0) * stages + stage;
+    chunk === undefined && virtualStages > 1 ? null : partAt(kind, stage, chunk ?? 0, stages);
   for (const [index, second] of pins.entries()) {
     const own = partOf(second);
     const first = pins.slice(0, index).find((pin) => own !== null && (partOf(pin) ?? own) > own);

@@ -52,7 +52,10 @@ const REASONS: readonly ((problem: StageProblem) => string | undefined)[] = [
   ({ schedule: { kind, microBatches }, pins: { stages, subMeshes } = {} }) => {
     const count = stages ?? subMeshes?.length;
     if (kind !== 'interleaved-1f1b' || count === undefined || microBatches % count === 0) return undefined;
-    return `schedule interleaved-1f1b takes micro-batches in groups as large as its ${count} stages, and ${microBatches} is no multiple of ${count}`;
+    return (
+      `schedule interleaved-1f1b takes micro-batches in groups as large as its ${count} stages, and ` +
+      `${microBatches} is no multiple of ${count}`
+    );
   },
 ];
 
@@ -83,7 +86,10 @@ function unplaced(
     }
     used += mesh.devices;
     if (mesh.group !== group || used > (groups[group]?.devices ?? 0)) {
-      return `the sub-mesh pinned for stage ${stage} (${mesh.name}) does not follow those before it in group ${groups[group]?.name}`;
+      return (
+        `the sub-mesh pinned for stage ${stage} (${mesh.name}) does not follow those before it in group ` +
+        `${groups[group]?.name}`
+      );
     }
   }
   while (group < groups.length - 1 && full()) {
@@ -98,5 +104,8 @@ export function nothingGoes({ layers, groups, subMeshes, pins: { stages } = {}, 
   const devices = groups.reduce((sum, group) => sum + group.devices, 0);
   const chunks = schedule.kind === 'interleaved-1f1b' ? ` of ${schedule.virtualStages ?? 1} chunks` : '';
   const count = stages === undefined ? 'any number of stages' : `${stages} stages`;
-  return `no sub-meshes (${subMeshes.map(({ name }) => name).join(', ')}) cover ${devices} devices with ${layers.length} layers in ${count}${chunks}`;
+  return (
+    `no sub-meshes (${subMeshes.map(({ name }) => name).join(', ')}) cover ${devices} devices with ` +
+    `${layers.length} layers in ${count}${chunks}`
+  );
 }

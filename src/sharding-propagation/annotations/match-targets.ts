@@ -144,7 +144,10 @@ function hidden(glob: string, { insideBlocks }: GraphNames): string | null {
   const fits = globMatcher(glob);
   for (const [name, block] of insideBlocks)
     if (fits(name))
-      return `${name} is inside of the ${block.op} ${block.name}, which is planned whole: pin that by its factors (docs/blocks.md)`;
+      return (
+        `${name} is inside of the ${block.op} ${block.name}, which is planned whole: pin that by its factors ` +
+        '(docs/blocks.md)'
+      );
   return null;
 }
 
@@ -153,7 +156,10 @@ function looser(glob: string, names: readonly string[]): string | null {
   for (const candidate of [loosened(glob), `**.${glob}`, `**${loosened(glob)}**`]) {
     const found = names.filter(globMatcher(candidate));
     if (candidate !== glob && found.length > 0)
-      return `* ends at dots and slashes, ** does not: '${candidate}' fits ${found.length === 1 ? '' : `${found.length} names, such as `}${found[0]}`;
+      return (
+        `* ends at dots and slashes, ** does not: '${candidate}' fits ` +
+        `${found.length === 1 ? '' : `${found.length} names, such as `}${found[0]}`
+      );
   }
   return null;
 }

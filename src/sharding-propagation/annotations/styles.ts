@@ -7,7 +7,7 @@
  *     sequence    norms and element-wise operators have the sequence on tp
  *     replicate   nothing is on tp
  *
- * What a style does not mention (dp, other operators) is free.
+ * What a style does not mention (dp, other operators) is free. Products are those of the forward: their gradients follow them.
  */
 import type { Graph, Node } from '../../ir/graph.js';
 import { entryOf } from '../../ir/ops/index.js';
@@ -71,7 +71,8 @@ const MEANINGS: Readonly<Record<Style, (styling: Styling) => readonly OperatorPi
 };
 
 function productsOf({ module, nodes, context, source }: Styling): readonly WeightProduct[] {
-  const products = nodes.flatMap((node) => weightProduct(context.graph, node, context.weights()) ?? []);
+  const forward = nodes.filter(({ phase }) => phase === 'forward');
+  const products = forward.flatMap((node) => weightProduct(context.graph, node, context.weights()) ?? []);
   if (products.length > 0) return products;
   throw doesNotFit(
     source,
@@ -134,7 +135,8 @@ function pairwise(styling: Styling): readonly OperatorPin[] {
   if (levels % 2 !== 0)
     throw doesNotFit(
       source,
-      `${module} has ${levels === 1 ? 'one product with a weight' : `${levels} products with weights`} one after another, which are no pairs`,
+      `${module} has ${levels === 1 ? 'one product with a weight' : `${levels} products with weights`} one after ` +
+        'another, which are no pairs',
       'put pairwise on an MLP or an attention, or give its modules colwise and rowwise one by one',
     );
   return [...depths].flatMap(([product, depth]) =>

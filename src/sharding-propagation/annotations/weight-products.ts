@@ -21,9 +21,9 @@ export interface WeightProduct {
   readonly row: string | null;
 }
 
-/** Weights, and what is computed from weights alone (a transposed or converted one). */
+/** Weights, those that a step of training updates too, and what is computed from weights alone (a transposed or converted one). */
 export function weightTensors(graph: Graph): ReadonlySet<string> {
-  const known = new Set(graph.weights.keys());
+  const known = new Set([...graph.weights.keys(), ...graph.state.map(({ input }) => input)]);
   for (const node of graph.nodes) {
     const inputs = node.inputs.filter((name) => name !== null);
     if (inputs.length === 0 || !inputs.every((name) => known.has(name))) continue;

@@ -29,7 +29,9 @@ export function chooseStrategy(cells: OperatorCells, resolved: Resolved, options
   }
   if (demands && demands.pins.length > 0) {
     const sources = demands.pins.map(({ source }) => source);
-    const reason = `its rule is ${rule.text}, and no strategy in reach on this mesh satisfies ${sources.length > 1 ? 'them' : 'it'}`;
+    const reason =
+      `its rule is ${rule.text}, and no strategy in reach on this mesh satisfies ` +
+      `${sources.length > 1 ? 'them' : 'it'}`;
     throw pinCannotBeKept(`${view.op} ${cells.node.name}`, sources, reason);
   }
   return REPLICATED;

@@ -184,7 +184,9 @@ function tensorsContradict(
   mesh: Mesh,
 ) {
   const dimension = differing(first.demand.written ?? first.demand, second.demand.written ?? second.demand, mesh);
-  const clash = `dimension ${dimension} differs, it is ${demandText(first.demand, mesh)} by the first and ${demandText(second.demand, mesh)} by the second`;
+  const clash =
+    `dimension ${dimension} differs, it is ${demandText(first.demand, mesh)} by the first and ` +
+    `${demandText(second.demand, mesh)} by the second`;
   return pinsContradict({ source: first.source, path: [] }, { source: second.source, path }, tensor, clash);
 }
 

@@ -105,7 +105,8 @@ function parameterLayouts(
         torn.add(name);
         const [first, second] = [before.layout, layout].map((item) => layoutText(item, mesh));
         notes.push(
-          `parameter ${tensor} is ${first} for ${before.reader} and ${second} for ${node.name}; MindSpore keeps one layout, the first`,
+          `parameter ${tensor} is ${first} for ${before.reader} and ${second} for ${node.name}; MindSpore keeps ` +
+            'one layout, the first',
         );
       }
     });

@@ -64,7 +64,8 @@ function checkDevices(document: MindSporeStrategy, { mesh, devices: all, file }:
   if (devices === null || devices === here) return;
   throw mismatch(
     file,
-    `is for ${devices} devices in a stage, the mesh has ${here} (${mesh.axes.map(({ name, size }) => `${name} ${size}`).join(' · ')})`,
+    `is for ${devices} devices in a stage, the mesh has ${here} ` +
+      `(${mesh.axes.map(({ name, size }) => `${name} ${size}`).join(' · ')})`,
     `give degrees that multiply to ${devices}`,
   );
 }
@@ -203,7 +204,8 @@ function nothingMatches(document: MindSporeStrategy, graph: Graph, file: string)
       : offer(parameterOf(parameter).parameter, [...graph.weights.keys()]);
   return mismatch(
     file,
-    `is not of this model: none of its ${document.operators.size} operators and ${document.parameters.size} parameters is in it (${listed([key, parameter].filter((name) => name !== undefined))})`,
+    `is not of this model: none of its ${document.operators.size} operators and ${document.parameters.size} ` +
+      `parameters is in it (${listed([key, parameter].filter((name) => name !== undefined))})`,
     hint,
   );
 }

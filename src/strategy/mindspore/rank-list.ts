@@ -191,7 +191,8 @@ function withOptimizerShards(layout: ParameterLayout, parameter: string, file: s
     throw new AutoparError(
       'strategy-mismatch',
       'input',
-      `parameter ${parameter} has optimizer shards of step ${step} and size ${size}, which do not fit its ${shards} parts on ${devices} devices`,
+      `parameter ${parameter} has optimizer shards of step ${step} and size ${size}, which do not fit its ` +
+        `${shards} parts on ${devices} devices`,
       { file },
       'save the checkpoint without optimizer parallelism',
     );

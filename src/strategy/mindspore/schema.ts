@@ -107,7 +107,10 @@ export function layoutProblem(deviceMatrix: readonly number[], tensorMap: Tensor
   const used = tensorMap.flat().filter((axis) => axis !== -1);
   const absent = used.find((axis) => axis < -1 || axis >= deviceMatrix.length);
   if (absent !== undefined)
-    return `the tensor map names axis ${absent}, the device matrix (${deviceMatrix.join(', ')}) has axes 0 to ${deviceMatrix.length - 1}`;
+    return (
+      `the tensor map names axis ${absent}, the device matrix (${deviceMatrix.join(', ')}) has axes 0 to ` +
+      `${deviceMatrix.length - 1}`
+    );
   const twice = used.find((axis, index) => used.indexOf(axis) !== index);
   return twice === undefined ? null : `the tensor map uses axis ${twice} twice`;
 }

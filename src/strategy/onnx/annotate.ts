@@ -133,7 +133,8 @@ function checkSize(configurations: readonly (NodeDeviceConfigurationProto | null
   throw new AutoparError(
     'too-many-devices',
     'input',
-    `ONNX lists every device of every tensor: ${entries} entries here, more than the ${MOST_DEVICES_LISTED} that one file can well hold`,
+    `ONNX lists every device of every tensor: ${entries} entries here, more than the ${MOST_DEVICES_LISTED} that ` +
+      'one file can well hold',
     {},
     'keep plan.json, which names axes instead of devices',
   );

@@ -108,7 +108,8 @@ export function annotationPins(model: ModelProto, graph: Graph, options: Annotat
     throw new AutoparError(
       'strategy-mismatch',
       'input',
-      `configuration ${name} is for ${devices} devices, ${options.devices === undefined ? `the mesh has ${here}` : `there are ${here}`}`,
+      `configuration ${name} is for ${devices} devices, ` +
+        `${options.devices === undefined ? `the mesh has ${here}` : `there are ${here}`}`,
       { file },
       `give degrees that multiply to ${perStage}${stages > 1 ? `, the devices of one of its ${stages} stages` : ''}`,
     );

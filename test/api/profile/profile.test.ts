@@ -111,7 +111,9 @@ test('a profile of another machine is refused by what differs; damaged ones by n
   const here = thisMachine();
   await t.throwsAsync(readProfile(file, { ...here, cores: here.cores + 6, processor: 'Abacus 3' }), {
     code: 'profile-of-another-machine',
-    message: `the profile was made on another machine: ${here.processor} there, Abacus 3 here; ${here.cores} cores there, ${here.cores + 6} cores here`,
+    message:
+      `the profile was made on another machine: ${here.processor} there, Abacus 3 here; ${here.cores} ` +
+      `cores there, ${here.cores + 6} cores here`,
   });
   const other = join(folder, 'other.json');
   writeFileSync(other, readFileSync(file, 'utf8').replace('"cores": ', '"cores": 9'));

@@ -79,9 +79,18 @@ test('a plain loss over a vocabulary takes 14 bytes a logit, 19 in eager softwar
   }
 });
 
-test("tensor parallelism costs Megatron's two all-reduces forward and two backward, grouped key heads included", (t) => {
+test("tensor parallelism costs Megatron's two all-reduces forward and two backward, whatever gradients are added to", (t) => {
   for (const sizes of [
     { hidden: 512, heads: 8, sequence: 256 },
+    // The gradient of what the shared expert reads is summed with those of the router and the others, which every rank has whole.
+    {
+      hidden: 512,
+      heads: 8,
+      sequence: 256,
+      gated: true,
+      bias: false,
+      experts: { count: 4, chosen: 2, feedForward: 256, shared: 256, dense: 0 },
+    },
     {
       hidden: 512,
       heads: 8,

@@ -48,7 +48,8 @@ const GELUS: Readonly<Record<string, Written & { readonly approximate: string; r
     approximate: 'none',
     inputs: half,
     lines:
-      'u = Cast(x) {"to": 1}\n d = Div(u, 1.4142135)\n e = Erf(d)\n a = Add(e, 1.0)\n m = Mul(u, a)\n n = Mul(m, 0.5)\n y = Cast(n) {"to": 10}',
+      'u = Cast(x) {"to": 1}\n d = Div(u, 1.4142135)\n e = Erf(d)\n a = Add(e, 1.0)\n m = Mul(u, a)\n n = Mul(m, ' +
+      '0.5)\n y = Cast(n) {"to": 10}',
     precision: 1e-3,
   },
   'tanh, with Pow': {
@@ -146,7 +147,8 @@ for (const [name, form] of Object.entries(GELUS)) {
 
 const erf = 'd = Div(x, 1.4142135)\n e = Erf(d)\n a = Add(e, 1.0)\n m = Mul(x, a)\n y = Mul(m, 0.5)';
 const tanh =
-  'p = Pow(x, 3.0)\n k = Mul(p, 0.044715)\n i = Add(x, k)\n u = Mul(i, 0.79788456)\n e = Tanh(u)\n a = Add(e, 1.0)\n h = Mul(x, 0.5)\n y = Mul(h, a)';
+  'p = Pow(x, 3.0)\n k = Mul(p, 0.044715)\n i = Add(x, k)\n u = Mul(i, 0.79788456)\n e = Tanh(u)\n a = Add(e, ' +
+  '1.0)\n h = Mul(x, 0.5)\n y = Mul(h, a)';
 
 const NO_GELUS: Readonly<Record<string, Written>> = {
   'another divisor': { inputs: x, lines: erf.replace('1.4142135', '1.5') },
@@ -183,7 +185,9 @@ const SWIGLUS: Readonly<Record<string, Written & { readonly precision?: number }
   Swish: { inputs: gated, lines: 'm = Swish(g)\n y = Mul(m, u)', opset: 24 },
   'between casts': {
     inputs: { g: ['float16', 2, 5, 16], u: ['float16', 2, 5, 16] },
-    lines: `h = Cast(g) {"to": 1}\n v = Cast(u) {"to": 1}\n s = Sigmoid(h)\n m = Mul(h, s)\n n = Mul(m, v)\n y = Cast(n) {"to": 10}`,
+    lines:
+      `h = Cast(g) {"to": 1}\n v = Cast(u) {"to": 1}\n s = Sigmoid(h)\n m = Mul(h, s)\n n = Mul(m, v)\n y = ` +
+      'Cast(n) {"to": 10}',
     precision: 1e-3,
   },
 };

@@ -56,7 +56,8 @@ const RECORD = [
 test("running statistics in the exporter's record that the file does not have", async (t) => {
   t.is(
     await said(net('conv.weight', 'conv.bias', { record: RECORD })),
-    'the file lacks the running statistics of one module that was exported (bn): BatchNormalization was folded into other weights or left out; training goes on from what the file has',
+    'the file lacks the running statistics of one module that was exported (bn): BatchNormalization was folded ' +
+      'into other weights or left out; training goes on from what the file has',
   );
   const weights = [ramp('bn.running_mean', [4]), ramp('bn.running_var', [4])];
   t.is(await said(net('conv.weight', 'conv.bias', { record: RECORD, weights })), null);
@@ -65,7 +66,8 @@ test("running statistics in the exporter's record that the file does not have", 
 test("kernels and biases that have the exporter's own names, beside those of modules", async (t) => {
   t.is(
     await said(net('onnx::Conv_17', 'onnx::Conv_18')),
-    'kernel and bias of one convolution were computed by the exporter (onnx::Conv_17), as when it folds BatchNormalization into them; training goes on from what the file has',
+    'kernel and bias of one convolution were computed by the exporter (onnx::Conv_17), as when it folds ' +
+      'BatchNormalization into them; training goes on from what the file has',
   );
   t.is(await said(net('conv.weight', 'onnx::Conv_18')), null);
   t.is(await said(net('conv.weight', 'conv.bias')), null);

@@ -35,7 +35,8 @@ export async function againstBruteForce(
     const seconds = found.best[0]?.seconds ?? Number.POSITIVE_INFINITY;
     t.true(
       seconds === expected.seconds || Math.abs(seconds / expected.seconds - 1) < 1e-9,
-      `${limitBytes}: ${seconds} ${JSON.stringify(found.best[0]?.configuration)} for ${expected.seconds} ${JSON.stringify(expected.configuration)}`,
+      `${limitBytes}: ${seconds} ${JSON.stringify(found.best[0]?.configuration)} for ${expected.seconds} ` +
+        `${JSON.stringify(expected.configuration)}`,
     );
     t.true(found.priced < expected.tried / 4 || expected.tried === 0);
     return found.best[0]?.configuration;

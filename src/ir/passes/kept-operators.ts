@@ -1,0 +1,94 @@
+/**
+ * @file The operators that stay when a model is resolved, in order: each has a name of its own, and of equal ones the first stands for
+ * all.
+ */
+import type { SourceNode } from '../onnx/model.js';
+import { attributesKey } from './attributes-key.js';
+import { type Draft, valueKey } from './values.js';
+
+/** Operators whose results differ from run to run: never folded, never merged. */
+export const RANDOM: ReadonlySet<string> = new Set([
+  'Bernoulli',
+  'Multinomial',
+  'RandomNormal',
+  'RandomNormalLike',
+  'RandomUniform',
+  'RandomUniformLike',
+  'Dropout',
+]);
+
+/**
+ * ONNX Runtime computes in integers where every operand has a DequantizeLinear of its own: on ranks that need different parts of
+ * one tensor it is the integers that are resharded.
+ */
+const NEVER_MERGED: ReadonlySet<string> = new Set([...RANDOM, 'DequantizeLinear']);
+
+export class KeptOperators {
+  private readonly kept: Draft[] = [];
+  private readonly makers = new Map<string, Draft>();
+  private readonly merged = new Map<string, Draft>();
+  private readonly names = new Set<string>();
+  private readonly ordinals = new Map<string, number>();
+  /** Names that several nodes of the model have. */
+  private readonly repeated: ReadonlySet<string>;
+
+  /** `nodes` are all nodes of the model. */
+  constructor(nodes: readonly SourceNode[]) {
+    this.repeated = repeatedNames(nodes);
+  }
+
+  get drafts(): readonly Draft[] {
+    return this.kept;
+  }
+
+  /** What makes a tensor; undefined for inputs and constants. */
+  makerOf(tensor: string): Draft | undefined {
+    return this.makers.get(tensor);
+  }
+
+  /** Keeps a node: returns null, or the operator that is kept already and equal, whose results are the node's. */
+  keep(node: SourceNode, found: Pick<Draft, 'attributes' | 'inputs' | 'types' | 'constants'>): Draft | null {
+    const key = keyOf(node, found);
+    const equal = key === null ? undefined : this.merged.get(key);
+    if (equal) return equal;
+    const { op, domain, outputs, module } = node;
+    const draft: Draft = { ...found, name: this.nameOf(node), op, domain, operands: node.inputs, outputs, module };
+    this.kept.push(draft);
+    if (key !== null) this.merged.set(key, draft);
+    outputs.forEach((name, index) => {
+      if (name !== null && draft.types[index]) this.makers.set(name, draft);
+    });
+    return null;
+  }
+
+  /** The exporter's name where it is unique, else operator and ordinal. */
+  private nameOf(node: SourceNode): string {
+    const taken = this.repeated.has(node.name) || this.names.has(node.name) || node.name in Object.prototype;
+    if (node.name !== '' && !taken) {
+      this.names.add(node.name);
+      return node.name;
+    }
+    for (;;) {
+      const ordinal = this.ordinals.get(node.op) ?? 0;
+      this.ordinals.set(node.op, ordinal + 1);
+      const name = `${node.op}_${ordinal}`;
+      if (this.names.has(name)) continue;
+      this.names.add(name);
+      return name;
+    }
+  }
+}
+
+/** A text that is equal exactly for operators that compute the same; null where none is ever merged. */
+function keyOf(node: SourceNode, { attributes, inputs }: Pick<Draft, 'attributes' | 'inputs'>): string | null {
+  if (NEVER_MERGED.has(node.op)) return null;
+  const results = node.outputs.map((name) => (name === null ? 0 : 1)).join('');
+  return `${node.domain}:${node.op}(${inputs.map(valueKey).join(',')})${attributesKey(attributes)}/${results}`;
+}
+
+function repeatedNames(nodes: readonly SourceNode[]): ReadonlySet<string> {
+  const seen = new Set<string>();
+  const repeated = new Set<string>();
+  for (const { name } of nodes) (seen.has(name) ? repeated : seen).add(name);
+  return repeated;
+}
