@@ -66,7 +66,9 @@ for (const [name, degrees, step] of [
     }
     if (name === 'chunks') return;
     // The annotated model says it all alone, as for another tool.
-    await done(`compile ${name}.onnx ${devices} --dp ${dp} --tp ${tp} ${step} --plan-only --force -o ${name}.again`);
+    await done(
+      `compile ${name}.onnx ${devices} --pp ${pp} --dp ${dp} --tp ${tp} ${step} --plan-only --force -o ${name}.again`,
+    );
     t.deepEqual(stagesOf(`${name}.again`), stagesOf(name));
   });
 
@@ -128,7 +130,9 @@ test('explain says the stage of an operator and a tensor, what is sent, and the 
   // The program sends the block that its first stage holds.
   const program = JSON.parse(readFileSync(join(folder, 'explained/program/program.json'), 'utf8')) as Program;
   const [first] = program.stages;
-  const sends = (first?.phases['forward'] ?? []).filter((own) => own.kind === 'send' && own.label === tensor);
+  const sends = Object.values(first?.phases ?? {})
+    .flat()
+    .filter((own) => own.kind === 'send' && own.label === tensor);
   t.is(sends.length, 1);
   const [send] = sends;
   const shape = send?.kind === 'send' ? (first?.tensors[send.tensor]?.localShape ?? []) : [];
