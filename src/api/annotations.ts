@@ -36,6 +36,8 @@ export interface PinSources {
   readonly model?: Pick<OnnxModel, 'file' | 'multiDevice'> | null;
   /** Degrees that the user has fixed; those of the others are chosen, and a pin that names such an axis wants ranks on it. */
   readonly degrees?: Degrees;
+  /** Of the pipeline, each on a mesh; 1 if left out. */
+  readonly stages?: number;
 }
 
 type Degrees = NonNullable<AnnotationRecord['mesh']>;
@@ -45,13 +47,13 @@ type Degrees = NonNullable<AnnotationRecord['mesh']>;
  * @throws AutoparError (input) where one cannot be, or two contradict each other
  */
 export function pinsFor(
-  { annotations, config, model, degrees = {} }: PinSources,
+  { annotations, config, model, degrees = {}, stages = 1 }: PinSources,
   graph: Graph,
   mesh: Mesh,
 ): { readonly pins: readonly Pin[]; readonly notes: readonly string[] } {
   if (annotations) refuseIdleAxes(annotations, mesh, new Set(Object.keys({ ...annotations.mesh, ...degrees })));
   const own = annotations ? resolveAnnotations(annotations, graph, mesh) : [];
-  const fromModel = model ? pinsOfModel(model, graph, mesh) : { pins: [], notes: [] };
+  const fromModel = model ? pinsOfModel(model, graph, mesh, stages) : { pins: [], notes: [] };
   const fromConfig = config ? pinsOfConfig(config, graph, mesh) : [];
   const lower = settled([...fromModel.pins, ...fromConfig], graph, mesh).map((pin): Pin => {
     const priority = own.length === 0 ? pin.source.priority : Number.MIN_SAFE_INTEGER;
@@ -75,7 +77,7 @@ export function stagePinsFor({ annotations, model }: PinSources, graph: Graph, d
 
 /** Annotations without what depends on a mesh. */
 function stagesOnly(annotations: Annotations): Annotations {
-  const pins = annotations.pins.flatMap(({ match, stage, priority, why, index, line, lines, target }) =>
+  const pins = annotations.pins.flatMap(({ match, stage, chunk, priority, why, index, line, lines, target }) =>
     stage === undefined
       ? []
       : [
@@ -86,6 +88,7 @@ function stagesOnly(annotations: Annotations): Annotations {
             line,
             lines,
             target,
+            ...(chunk === undefined ? {} : { chunk }),
             ...(priority === undefined ? {} : { priority }),
             ...(why === undefined ? {} : { why }),
           },

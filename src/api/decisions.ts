@@ -4,10 +4,10 @@
  */
 import { type Cluster, type ClusterHints, clusterSize, parseCluster } from '../cost-model/cluster.js';
 import { AutoparError } from '../ir/error.js';
-import type { Graph } from '../ir/graph.js';
+import { type Graph, isBackward } from '../ir/graph.js';
 import type { MultiDevice } from '../ir/onnx/device-annotations.js';
 import type { ScheduleKind } from '../schedule/schedule.js';
-import type { PipelineRequest } from '../search/pipeline/pipeline.js';
+import { type PipelineRequest, refuseAbsentStages } from '../search/pipeline/pipeline.js';
 import { wholeSeconds } from '../search/pipeline/whole-seconds.js';
 import { type Mesh, subAxes } from '../sharding-propagation/mesh.js';
 import type { Pin, PinSource, StagePin } from '../sharding-propagation/pin.js';
@@ -46,8 +46,8 @@ export interface Decisions {
   /** Null for one stage. */
   readonly pipeline: PipelineRequest | null;
   readonly mode: Mode;
-  /** The pins on a mesh; null where nobody pinned anything. */
-  readonly pinsOn: ((mesh: Mesh) => readonly Pin[]) | null;
+  /** The pins on a mesh, of the model's graph or of that which a pipeline's stages are cut from; null where nobody pinned anything. */
+  readonly pinsOn: ((mesh: Mesh, graph?: Graph) => readonly Pin[]) | null;
   /** Whether redistributions may be all-to-alls. */
   readonly allToAll: boolean;
   /** What the configuration asks for besides, where there is one. */
@@ -78,17 +78,17 @@ export function decide(model: DecidedModel, sources: DecisionSources): Decisions
   checkStages(pp, clusterSize(cluster));
   const inner = plainDegrees(pinned);
   const degrees = mode === 'data' ? dataParallel(inner, clusterSize(cluster) / pp) : inner;
-  const pinSources = { annotations, config, model, degrees };
-  const pins = (mesh: Mesh): readonly Pin[] => {
-    const own = pinsFor(pinSources, model.graph, mesh).pins;
-    return mode === 'hybrid' ? [...own, ...wholeOtherwise(model.graph, mesh, own)] : own;
+  const pinSources = { annotations, config, model, degrees, stages: pp };
+  const pins = (mesh: Mesh, graph: Graph = model.graph): readonly Pin[] => {
+    const own = pinsFor(pinSources, graph, mesh).pins;
+    return mode === 'hybrid' ? [...own, ...wholeOtherwise(graph, mesh, own)] : own;
   };
   const hasPins = annotations !== null || config !== null || model.multiDevice !== null || mode === 'hybrid';
   if (mode === 'data' && annotations !== null) throw pinsInDataMode(annotations);
   return {
     cluster,
     degrees,
-    pipeline: pipelineRequest(sources, pp, stagePinned),
+    pipeline: pipelineRequest(pp > 1 ? withConfigured(sources, configured) : sources, pp, stagePinned),
     mode,
     pinsOn: hasPins && mode !== 'data' ? pins : null,
     allToAll: configured?.allToAll ?? true,
@@ -108,7 +108,14 @@ interface Stages {
  * @throws AutoparError (input) where the annotations are for another degree
  */
 export function stagesAsked(model: DecidedModel, sources: DecisionSources): number {
-  return stagesOf(model, sources, modeOf(sources)).count;
+  const { annotations, cluster, devices, clusterHints } = sources;
+  const stated = statedDegrees(sources);
+  if (stated.pp !== undefined || modeOf(sources) === 'data') return stated.pp ?? 1;
+  const all = clusterSize(parseCluster(cluster, devices, { ...clusterHints, degrees: stated }));
+  // Annotations may name operators of the loss, which this graph need not have yet.
+  const pinned = annotations?.pins.flatMap(({ stage }) => stage ?? []) ?? [];
+  const ofModel = stagePinsFor({ model }, model.graph, all).map(({ stage }) => stage);
+  return [...pinned, ...ofModel].reduce((most, stage) => Math.max(most, stage + 1), 1);
 }
 
 function stagesOf(model: DecidedModel, sources: DecisionSources, mode: Mode): Stages {
@@ -129,18 +136,27 @@ function statedDegrees({ annotations, config, degrees, devices }: DecisionSource
   return annotations ? withAnnotatedDegrees(stated, annotations) : stated;
 }
 
+/** Schedule and chunks of the options, else of the configuration. */
+function withConfigured(sources: DecisionSources, configured: ConfigOptions | null): DecisionSources {
+  if (sources.schedule || sources.virtualStages !== undefined) return sources;
+  const { schedule = null, virtualStages = null } = configured ?? {};
+  return { ...sources, ...(schedule ? { schedule } : {}), ...(virtualStages === null ? {} : { virtualStages }) };
+}
+
 /** @throws AutoparError (usage) `bad-option` for what only a pipeline has, where there is none */
 function pipelineRequest(
   { schedule, virtualStages, stages: layout }: DecisionSources,
   stages: number,
   pins: readonly StagePin[],
 ): PipelineRequest | null {
+  const chunks = virtualStages ?? pins.reduce((most, { chunk = 0 }) => Math.max(most, chunk + 1), 1);
+  refuseAbsentStages(pins, stages, chunks);
   if (stages > 1)
     return {
       stages,
       pins,
       ...(schedule ? { schedule } : {}),
-      ...(virtualStages === undefined ? {} : { virtualStages }),
+      ...(virtualStages === undefined && chunks === 1 ? {} : { virtualStages: chunks }),
       ...(layout === undefined ? {} : { layout }),
     };
   const given = Object.entries({ schedule, 'virtual-stages': virtualStages, stages: layout });
@@ -245,6 +261,9 @@ function configNotes(
 ): readonly string[] {
   const place = (line: number | null) => [config.file, line].filter((part) => part !== null).join(':');
   return [
+    ...(configured.microBatches > 1 && !graph.nodes.some(({ phase }) => isBackward(phase))
+      ? [`micro_batch_num ${configured.microBatches} is of training; inference runs one micro-batch`]
+      : []),
     ...checkAgainstModel(config, graph, { layersSeconds: layersSeconds(graph, cluster) }),
     ...[...configured.remarks, ...configured.notLowered].map(
       ({ key, line, says }) => `${[place(line), key].filter(Boolean).join(' ')}: ${says}`,

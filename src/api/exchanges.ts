@@ -2,11 +2,15 @@
  * @file What a rank exchanges with whom: for degrees what each kind of parallelism sends, for a compiled program what its
  * instructions do.
  */
+import { stat } from 'node:fs/promises';
+import path from 'node:path';
 import { type Cluster, parseCluster } from '../cost-model/cluster.js';
 import { byteLength } from '../ir/dtype.js';
 import { elementCount } from '../ir/graph.js';
+import { insideFolder } from '../program/inside-folder.js';
 import { groupOf, STAGE_AXIS, stageAxes } from '../program/mesh.js';
 import type { Program, ProgramCollective } from '../program/program.js';
+import { readPlan } from '../strategy/plan-json.js';
 import { clusterSources } from './cluster-sources.js';
 import { readCompiled } from './folder.js';
 import { type Degrees, type GroupKind, processGroups } from './groups.js';
@@ -32,9 +36,17 @@ const TRAFFIC: Readonly<Record<Exclude<GroupKind, 'mp' | 'pp'>, string>> = {
   ep: 'all-to-all of tokens to their experts and back, per expert layer',
 };
 
-/** What `rank` exchanges with whom under these degrees. Kinds of degree 1 exchange nothing. */
-export function exchangesOf(degrees: Degrees, rank: number, cluster?: Cluster): readonly Exchange[] {
-  const { groups } = processGroups(degrees);
+/**
+ * What `rank` exchanges with whom under these degrees. Kinds of degree 1 exchange nothing.
+ * @param order of the mesh's axes, where it is not the usual one
+ */
+export function exchangesOf(
+  degrees: Degrees,
+  rank: number,
+  cluster?: Cluster,
+  order?: readonly string[],
+): readonly Exchange[] {
+  const { groups } = processGroups(degrees, order);
   const perNode = cluster?.perNode;
   const within = (peers: readonly number[]) =>
     perNode === undefined ? null : peers.every((peer) => Math.floor(peer / perNode) === Math.floor(rank / perNode));
@@ -64,21 +76,17 @@ export async function clusterDevices(text: string, devices?: number): Promise<Cl
   return parseCluster(text, devices, await clusterSources(text));
 }
 
-/** Collectives of one kind over the same axes in a compiled program, as one rank sees them. */
+/** Collectives of one kind over the same axes in a compiled program, or transfers with one other stage, as one rank sees them. */
 export interface ProgramExchange {
   readonly collective: ProgramCollective['kind'] | 'send' | 'recv';
+  /** Of transfers pp. */
   readonly axes: readonly string[];
-  /** The ranks of the group, in the order of their shards; this one among them. */
+  /** The ranks of the group, in the order of their shards, or of the stages; this one among them. */
   readonly ranks: readonly number[];
   /** Per step. */
   readonly count: number;
   /** Per step, by the bandwidth-optimal algorithms. */
   readonly receivedBytes: number;
-}
-
-export interface ProgramExchanges {
-  readonly mesh: Readonly<Record<string, number>>;
-  readonly exchanges: readonly ProgramExchange[];
 }
 
 /** Share of its block that a rank receives from n ranks, by the bandwidth-optimal algorithms. */
@@ -91,12 +99,28 @@ const RECEIVED: Readonly<Record<ProgramCollective['kind'], (ranks: number) => nu
   broadcast: () => 1,
 };
 
-/** What `rank` exchanges in one step of the program in `folder`. @throws AutoparError (input) where there is none */
-export async function programExchanges(folder: string, rank: number): Promise<ProgramExchanges> {
-  const { program } = await readCompiled(folder);
+/** A plan's degrees, and what its program exchanges; null where there is only the plan. */
+export interface FolderExchanges {
+  readonly degrees: Degrees;
+  /** Axes of the mesh, outermost first. */
+  readonly order: readonly string[];
+  readonly program: readonly ProgramExchange[] | null;
+}
+
+/**
+ * What `rank` exchanges in one step of what was compiled.
+ * @param file the folder, or its plan.json alone
+ * @throws AutoparError (input) where there is no plan, or the program beside it is another's
+ */
+export async function compiledExchanges(file: string, rank: number): Promise<FolderExchanges> {
+  const isFolder = (await stat(file).catch(() => null))?.isDirectory() ?? false;
+  const plan = await readPlan(isFolder ? await insideFolder(file, 'plan.json') : file);
+  const hasProgram = isFolder && (await stat(path.join(file, 'program')).catch(() => null)) !== null;
+  const { program = null } = hasProgram ? await readCompiled(file) : {};
   return {
-    mesh: Object.fromEntries(program.mesh.map(({ axis, size }) => [axis, size])),
-    exchanges: exchangesOfProgram(program, rank),
+    degrees: plan.degrees,
+    order: plan.mesh.map(({ axis }) => axis),
+    program: program && exchangesOfProgram(program, rank),
   };
 }
 
@@ -107,23 +131,42 @@ function exchangesOfProgram(program: Program, rank: number): readonly ProgramExc
   if (!outermost) throw new Error('pipeline stages are not the outermost axis');
   const number = Math.floor(rank / perStage);
   const stage = program.stages[number];
+  const bytesOf = (name: string) => {
+    const tensor = stage?.tensors[name];
+    return tensor ? byteLength(tensor.dtype, elementCount(tensor.localShape)) : 0;
+  };
   const found = new Map<string, ProgramExchange>();
-  for (const instruction of Object.values(stage?.phases ?? {}).flat()) {
-    if (instruction.kind !== 'start') continue;
-    const { collective, axes: names, input } = instruction;
-    const ranks = groupOf(axes, names, rank % perStage).map((member) => member + number * perStage);
-    const tensor = stage?.tensors[input];
-    const block = tensor ? byteLength(tensor.dtype, elementCount(tensor.localShape)) : 0;
-    const receivedBytes = block * RECEIVED[collective.kind](ranks.length);
-    const key = `${collective.kind} ${names.join()}`;
-    const before = found.get(key);
+  const add = (key: string, times: number, { receivedBytes, ...exchange }: Omit<ProgramExchange, 'count'>) => {
+    const before = found.get(key) ?? { count: 0, receivedBytes: 0 };
     found.set(key, {
-      collective: collective.kind,
-      axes: names,
-      ranks,
-      count: (before?.count ?? 0) + 1,
-      receivedBytes: (before?.receivedBytes ?? 0) + receivedBytes,
+      ...exchange,
+      count: before.count + times,
+      receivedBytes: before.receivedBytes + times * receivedBytes,
     });
+  };
+  for (const [phase, times] of runsOfPhases(program, number)) {
+    for (const instruction of stage?.phases[phase] ?? []) {
+      if (instruction.kind === 'start') {
+        const { collective, axes: names, input } = instruction;
+        const ranks = groupOf(axes, names, rank % perStage).map((member) => member + number * perStage);
+        const receivedBytes = bytesOf(input) * RECEIVED[collective.kind](ranks.length);
+        add(`${collective.kind} ${names.join()}`, times, {
+          ...{ collective: collective.kind, axes: names, ranks, receivedBytes },
+        });
+      } else if (instruction.kind === 'send' || instruction.kind === 'recv') {
+        const { kind, stage: other, tensor } = instruction;
+        const ranks = [rank, rank + (other - number) * perStage].sort((a, b) => a - b);
+        const receivedBytes = kind === 'recv' ? bytesOf(tensor) : 0;
+        add(`${kind} ${other}`, times, { collective: kind, axes: [STAGE_AXIS], ranks, receivedBytes });
+      }
+    }
   }
   return [...found.values()];
+}
+
+/** How often a step runs each list of a stage. */
+function runsOfPhases({ schedule }: Program, stage: number): ReadonlyMap<string, number> {
+  const runs = new Map<string, number>();
+  for (const action of schedule) if (action.stage === stage) runs.set(action.phase, (runs.get(action.phase) ?? 0) + 1);
+  return runs;
 }

@@ -58,7 +58,7 @@ export async function openExplainable(directory: string, model?: string): Promis
   const cluster = clusterOf(plan);
   const { dp, tp, pp } = plan.degrees;
   const decided = await decidedAgain(directory, source, imported, { dp, tp, pp }, pp * dp * tp);
-  const pins = decided.pinsOn?.(assignment.mesh) ?? [];
+  const pins = decided.pinsOn?.(assignment.mesh, graph) ?? [];
   const propagated = plan.search.mode === 'sharding_propagation';
   return {
     explainable: {
@@ -66,6 +66,7 @@ export async function openExplainable(directory: string, model?: string): Promis
       cluster,
       assignment,
       allToAll: plan.allToAll !== false,
+      ...(pp > 1 ? { stages: lowerPlan(plan, imported.graph).lowered } : {}),
       propagation: propagated ? propagate(graph, assignment.mesh, pins) : null,
       pins,
       ...(propagated

@@ -9,6 +9,7 @@ import { priceNode } from '../cost-model/price.js';
 import { dtypeBits } from '../ir/dtype.js';
 import { type Node, typeOf } from '../ir/graph.js';
 import { viewOf } from '../ir/view.js';
+import type { StagePlace } from '../partition/cut-stages.js';
 import type { Fragment } from '../partition/fragment.js';
 import { contextOf, lowerOperator } from '../partition/lower-operator.js';
 import { type CandidateQuestion, candidatesOf } from '../search/candidates.js';
@@ -33,6 +34,7 @@ import {
   unknownName,
 } from './explain.js';
 import { sidesUnder } from './explain-layouts.js';
+import { type ExplainedTransfer, placesOfOperator, transfersOf } from './explain-stages.js';
 
 export interface ExplainedStrategy {
   /** Axes by factor (`n`, or a piece `n.1`). */
@@ -63,6 +65,10 @@ export interface OperatorExplanation {
   readonly op: string;
   readonly rule: string;
   readonly strategy: ExplainedStrategy;
+  /** Stages of a pipeline that run it: several where it depends on no parameter. Empty without a pipeline. */
+  readonly places: readonly StagePlace[];
+  /** Of its results from its stage to others. */
+  readonly transfers: readonly (ExplainedTransfer & { readonly tensor: string })[];
   readonly operands: readonly { readonly tensor: string; readonly layout: string }[];
   readonly results: readonly { readonly tensor: string; readonly layout: string }[];
   readonly computeSeconds: number;
@@ -105,6 +111,10 @@ export function explainOperator(plan: Explainable, name: string): OperatorExplan
     op: node.op,
     rule: rule.text,
     strategy: explained(strategy),
+    places: placesOfOperator(plan.stages ?? [], name),
+    transfers: node.outputs.flatMap((tensor) =>
+      tensor === null ? [] : transfersOf(plan.stages ?? [], tensor).map((sent) => ({ tensor, ...sent })),
+    ),
     operands: named(node.inputs, operands),
     results: named(node.outputs, results),
     computeSeconds: secondsOf(fragment, cluster, 'compute'),

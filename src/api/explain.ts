@@ -11,6 +11,8 @@ import { AutoparError } from '../ir/error.js';
 import { fileTensorOf, type Graph, typeOf } from '../ir/graph.js';
 import { offer } from '../ir/nearest.js';
 import type { Assignment, Reader } from '../partition/assignment.js';
+import type { StagePlace } from '../partition/cut-stages.js';
+import type { LoweredStage } from '../partition/lower-stages.js';
 import { searchPins } from '../search/pinned.js';
 import { fileDimension, fileShape, tensorLayoutText } from '../sharding-propagation/file-form.js';
 import type { Layout } from '../sharding-propagation/layout.js';
@@ -21,6 +23,7 @@ import { type ReasonStep, tensorChain } from '../sharding-propagation/propagatio
 import { makeRedistributor, type Redistributor } from '../sharding-propagation/redistribution.js';
 import { producedLayouts } from '../strategy/produced-layouts.js';
 import { operandsOf } from './explain-layouts.js';
+import { type ExplainedTransfer, placesOfTensor, transfersOf } from './explain-stages.js';
 import type { PlannedModel } from './plan.js';
 
 /** A plan as explanations look at it. */
@@ -34,6 +37,8 @@ export interface Explainable {
   readonly propagation: Propagation | null;
   /** The user's pins on the plan's mesh. */
   readonly pins: readonly Pin[];
+  /** The stages of a pipeline; left out for one. */
+  readonly stages?: readonly LoweredStage[];
   /** What the search left out besides: `roles` where dp lies on the batch alone, and axes whose degree was given. */
   readonly left?: { readonly axes: 'roles' | 'free'; readonly degrees: ReadonlySet<string> };
 }
@@ -73,6 +78,10 @@ export interface TensorExplanation {
   readonly shape: readonly number[];
   /** As it is made or fed; of a weight every layout in which it is kept. */
   readonly layouts: readonly string[];
+  /** Stages of a pipeline that make it; of an input or a weight, that read it. Empty without a pipeline. */
+  readonly places: readonly StagePlace[];
+  /** From the stage that makes it to others. */
+  readonly transfers: readonly ExplainedTransfer[];
   /** The operator that makes it. */
   readonly maker: string | null;
   readonly views: readonly ExplainedView[];
@@ -89,7 +98,8 @@ export function explainablePlan(
 ): Explainable {
   const { assignment, propagation = null } = found;
   const graph = pipeline?.graph ?? imported.graph;
-  return { graph, cluster, assignment, allToAll: plan.allToAll ?? true, propagation, pins };
+  const stages = pipeline ? { stages: found.lowered } : {};
+  return { graph, cluster, assignment, allToAll: plan.allToAll ?? true, propagation, pins, ...stages };
 }
 
 /** Why a tensor lies as it does. @throws AutoparError `unknown-tensor` (usage) with the nearest name */
@@ -128,6 +138,8 @@ export function explainTensor(plan: Explainable, name: string): TensorExplanatio
       : made
         ? [tensorLayoutText(graph, tensor, made, mesh)]
         : [],
+    places: placesOfTensor(plan.stages ?? [], tensor),
+    transfers: transfersOf(plan.stages ?? [], tensor),
     maker: graph.nodes.find((node) => node.outputs.includes(tensor))?.name ?? null,
     views: made ? viewsOf(plan, tensor, made) : [],
     blocks,

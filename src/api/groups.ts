@@ -47,8 +47,18 @@ function checkRanks({ pp, dp, sp, tp }: Degrees): void {
   );
 }
 
-/** The process groups. @throws AutoparError `degrees-do-not-match-devices` (usage) where ep does not divide dp · sp. */
-export function processGroups(degrees: Degrees): ProcessGroups {
+/** The mesh of all axes, in the order of those that are named (outermost first). */
+function meshOf(degrees: Degrees, order: readonly string[]): Mesh {
+  const others = AXIS_ORDER.filter((axis) => !order.includes(axis));
+  return makeMesh([...others, ...order].map((axis) => [axis, degrees[axis as keyof Degrees]] as const));
+}
+
+/**
+ * The process groups.
+ * @param order of the mesh's axes, outermost first, where it is not the usual one; axes of one rank may be left out
+ * @throws AutoparError `degrees-do-not-match-devices` (usage) where ep does not divide dp · sp.
+ */
+export function processGroups(degrees: Degrees, order: readonly string[] = AXIS_ORDER): ProcessGroups {
   checkRanks(degrees);
   const { dp, sp, ep } = degrees;
   if ((dp * sp) % ep !== 0) {
@@ -58,7 +68,7 @@ export function processGroups(degrees: Degrees): ProcessGroups {
       `ep ${ep} does not divide dp ${dp} · sp ${sp} = ${dp * sp}`,
     );
   }
-  const mesh = makeMesh(AXIS_ORDER.map((axis) => [axis, degrees[axis]] as const));
+  const mesh = meshOf(degrees, order);
   const over = (...axes: readonly string[]) => sorted(groupsOn(mesh, subAxesOf(mesh, axes)));
   return {
     devices: deviceCount(mesh),
@@ -74,9 +84,13 @@ export function processGroups(degrees: Degrees): ProcessGroups {
 }
 
 /** A rank's place on every axis. @throws AutoparError `bad-option` (usage) where there is no such rank. */
-export function placeOf(degrees: Degrees, rank: number): Readonly<Record<string, number>> {
+export function placeOf(
+  degrees: Degrees,
+  rank: number,
+  order: readonly string[] = AXIS_ORDER,
+): Readonly<Record<string, number>> {
   checkRanks(degrees);
-  const mesh = makeMesh(AXIS_ORDER.map((axis) => [axis, degrees[axis]] as const));
+  const mesh = meshOf(degrees, order);
   if (rank >= deviceCount(mesh)) {
     throw new AutoparError(
       'bad-option',
@@ -84,7 +98,7 @@ export function placeOf(degrees: Degrees, rank: number): Readonly<Record<string,
       `--rank ${rank}: there are ${deviceCount(mesh)} ranks, counted from 0`,
     );
   }
-  return Object.fromEntries(mesh.axes.map(({ name }) => [name, indexOn(mesh, subAxesOf(mesh, [name]), rank)]));
+  return Object.fromEntries(AXIS_ORDER.map((axis) => [axis, indexOn(mesh, subAxesOf(mesh, [axis]), rank)]));
 }
 
 function subAxesOf(mesh: Mesh, axes: readonly string[]): readonly string[] {

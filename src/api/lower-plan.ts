@@ -14,7 +14,7 @@ import type { Schedule } from '../schedule/schedule.js';
 import { makeRedistributor, type Redistributor } from '../sharding-propagation/redistribution.js';
 import { assignmentOf } from '../strategy/assignment-of.js';
 import type { Plan } from '../strategy/plan.js';
-import { type StagedGraph, stagedGraph } from '../strategy/staged-graph.js';
+import { checkPlaces, type StagedGraph, stagedGraph } from '../strategy/staged-graph.js';
 
 /** A plan as a program is made from it. */
 export interface LoweredPlan {
@@ -36,7 +36,9 @@ export function lowerPlan(plan: Plan, graph: Graph): LoweredPlan {
   const { staged, assignment, redistributor } = assigned;
   if (!staged.pipeline) return { lowered: [{ graph: staged.graph, sharded: lowerUncut(assigned) }], schedule: null };
   const { layout, schedule } = staged.pipeline;
-  return { lowered: lowerStages(staged.graph, assignment, redistributor, layout), schedule };
+  const lowered = lowerStages(staged.graph, assignment, redistributor, layout);
+  checkPlaces(plan, staged.graph, lowered);
+  return { lowered, schedule };
 }
 
 /** A plan's operators with their strategies. */

@@ -71,12 +71,12 @@ export async function plan(imported: ImportedModel, options: PlanningOptions = {
     ...(options.solver ? { solver: options.solver } : {}),
     ...(options.timeLimit === undefined ? {} : { timeLimit: options.timeLimit }),
     ...(options.top === undefined ? {} : { top: options.top }),
-    ...(pinsOn ? { operatorPins: pinsOn } : {}),
+    ...(pinsOn ? { operatorPins: (mesh) => pinsOn(mesh, graph) } : {}),
     ...(options.memory === undefined ? {} : { memoryBytes: options.memory }),
     ...(options.axes ? { axes: options.axes } : {}),
     ...(options.signal ? { signal: options.signal } : {}),
   });
-  const pins = pinsOn?.(found.assignment.mesh) ?? [];
+  const pins = pinsOn?.(found.assignment.mesh, graph) ?? [];
   for (const { sharded } of found.lowered) checkSound(sharded);
   return {
     imported,

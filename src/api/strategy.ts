@@ -5,8 +5,8 @@
 import { AutoparError } from '../ir/error.js';
 import { writeFileAtomic } from '../program/atomic.js';
 import type { AnnotationRecord } from '../sharding-propagation/annotations/annotation.js';
-import { type Mesh, makeMesh } from '../sharding-propagation/mesh.js';
-import { diffDocuments, diffPlans, type StrategyDifference } from '../strategy/diff.js';
+import { type Mesh, makeMesh, STAGE_AXIS } from '../sharding-propagation/mesh.js';
+import { diffDocuments, diffPlans, hasMoves, type StrategyDifference, sameLayers } from '../strategy/diff.js';
 import { checkCheckpoint } from '../strategy/fingerprint.js';
 import { likelyDegrees } from '../strategy/mindspore/device-matrix.js';
 import type { MindSporeStrategy } from '../strategy/mindspore/document.js';
@@ -103,12 +103,13 @@ export async function diffStrategies(before: string, after: string, options: Mod
   const [a, b] = [await readStrategy(before), await readStrategy(after)];
   const [planA, planB] = [planOfFile(a), planOfFile(b)];
   if (planA && planB) {
-    const alike = JSON.stringify(planA.layerClasses) === JSON.stringify(planB.layerClasses);
-    const graph =
-      alike || planA.model.fingerprint !== planB.model.fingerprint
-        ? undefined
-        : (await modelOfPlan(a, planA, options)).graph;
-    return { form: 'plan', ...diffPlans(planA, planB, graph) };
+    const isOneModel = planA.model.fingerprint === planB.model.fingerprint;
+    const isNeeded = isOneModel && !sameLayers(planA, planB);
+    const isOfUse = isNeeded || (isOneModel && hasMoves(planA, planB));
+    const model = isOfUse ? modelOfPlan(a, planA, options) : undefined;
+    // Which operators are a layer's is said where the model is at hand.
+    const imported = await (isNeeded ? model : model?.catch(() => undefined));
+    return { form: 'plan', ...diffPlans(planA, planB, imported?.graph) };
   }
   const [one, other] = [await asDocument(a, options), await asDocument(b, options)];
   return { form: 'mindspore', ...diffDocuments(one, other) };
@@ -189,8 +190,13 @@ async function writePlan(
   }
   const { imported, placed } = await placedIn(read, plan, options);
   if (to === 'plan') await writeFileAtomic(output, planToJson(plan));
-  else if (to === 'onnx') return writeAnnotated(imported.file, output, plan, placed, await trainingOfPlan(read));
-  else return writeDocument(mindSporeStrategy(imported.graph, placed, checkedStage(plan, options.stage)), to, output);
+  else if (to === 'onnx') {
+    const notes = await writeAnnotated(imported.file, output, plan, placed, await trainingOfPlan(read));
+    const { chunks } = placed;
+    return chunks > 1
+      ? [...notes, `stages have ${chunks} chunks each, which ONNX cannot say; the plan inside does`]
+      : notes;
+  } else return writeDocument(mindSporeStrategy(imported.graph, placed, checkedStage(plan, options.stage)), to, output);
   return [];
 }
 
@@ -212,8 +218,8 @@ async function pinsOf(
   const plan = options.pinsOnly ? null : planOfFile(read);
   if (plan) {
     checkCheckpoint(plan, plan.model, devices, read.file);
-    const { imported, placed } = await placedIn(read, plan, options);
-    return { pins: planPins(imported.graph, placed), notes: [] };
+    const { placed } = await placedIn(read, plan, options);
+    return { pins: planPins(placed), notes: [] };
   }
   if (read.form === 'onnx') {
     const { graph } = await namedModel(read.file, { ...options, model: options.model ?? read.file });
@@ -264,7 +270,8 @@ function ownMesh(
 ): { readonly mesh?: Mesh } {
   if (degrees) return { mesh: meshOf(degrees) };
   if (!plan || (configuration !== undefined && configuration !== CONFIGURATION)) return {};
-  return { mesh: makeMesh(plan.mesh.map(({ axis, size }) => [axis, size] as const)) };
+  const { mesh } = plan;
+  return { mesh: makeMesh(mesh.flatMap(({ axis, size }) => (axis === STAGE_AXIS ? [] : [[axis, size] as const]))) };
 }
 
 function planOfFile(read: StrategyFile): Plan | null {

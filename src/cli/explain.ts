@@ -101,7 +101,8 @@ async function runExplain(
   if (flags.memory) {
     const { explainMemory } = await import('../api/explain-compiled.js');
     const stages = await explainMemory(directory, flags.model);
-    for (const line of stages.flatMap((stage) => memoryLines(stage))) output.print(line);
+    for (const line of stages.flatMap((stage, index) => [...(index > 0 ? [''] : []), ...memoryLines(stage)]))
+      output.print(line);
     output.data({ schema: 'autopar-explain-v1', memory: stages });
     return 'done';
   }
@@ -167,6 +168,8 @@ function tensorLines(found: TensorExplanation): readonly string[] {
     `${tensor}  ${dtype} [${shape.join(', ')}], ${role === 'computed' ? `made by ${maker}` : `a ${role}`}`,
     '',
     `  layout  ${lies}`,
+    ...placeLines(found.places, '  stage   '),
+    ...found.transfers.map((sent) => `  sent    ${transferText(sent)}`),
     ...pinLines(found.pins),
     ...section('readers', [
       ...views.flatMap((view) => [...view.readers.map(({ reader, own }) => `${reader}: ${wayText(own ?? view)}`)]),
@@ -174,6 +177,23 @@ function tensorLines(found: TensorExplanation): readonly string[] {
     ]),
     ...chainLines(found.chains),
   ];
+}
+
+function placeLines(places: TensorExplanation['places'], title: string): readonly string[] {
+  if (places.length === 0) return [];
+  return [
+    `${title}${places.map(({ stage, chunk }) => (chunk > 0 ? `${stage}, chunk ${chunk}` : `${stage}`)).join(' and ')}`,
+  ];
+}
+
+const WHEN = {
+  micro: 'in each micro-batch',
+  begin: 'once a step, before its first micro-batch',
+  update: 'once a step, after its last micro-batch',
+} as const;
+
+function transferText({ from, to, bytes, when }: TensorExplanation['transfers'][number]): string {
+  return `from stage ${from} to stage ${to}, ${bytesText(bytes)} a rank ${WHEN[when]}`;
 }
 
 /** Tensors that a stage's memory is shown by. */
@@ -210,7 +230,9 @@ function operatorLines(found: OperatorExplanation, precision: string | null, top
     '',
     `  rule      ${rule}`,
     `  strategy  ${strategyText(strategy)}`,
+    ...placeLines(found.places, '  stage     '),
     `  layouts   ${operands.map(({ layout }) => layout).join(' · ')} → ${results.map(({ layout }) => layout).join(', ')}`,
+    ...found.transfers.map((sent) => `  sent      ${sent.tensor} ${transferText(sent)}`),
     ...pinLines(found.pins),
     '',
     `cost${precision === null ? '' : ` in ${precision}`}`,

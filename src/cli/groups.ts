@@ -2,7 +2,7 @@
  * @file `autopar groups`: process groups for given degrees, and what a rank exchanges with whom.
  */
 import { checkDegrees, type DegreeOptions } from '../api/degrees.js';
-import type { Exchange, ProgramExchanges } from '../api/exchanges.js';
+import type { Exchange, ProgramExchange } from '../api/exchanges.js';
 import type { Degrees, GroupKind } from '../api/groups.js';
 import { AutoparError, type ExitKind } from '../ir/error.js';
 import type { Command, Context } from './command.js';
@@ -29,7 +29,9 @@ const TITLES: Readonly<Record<GroupKind, string>> = {
 export const groupsCommand: Command<GroupsFlags> = {
   name: 'groups',
   says: 'list which ranks communicate with which, for given degrees or a compiled program',
-  arguments: [{ name: '[dir]', says: 'folder that compile wrote: its degrees, and what its program exchanges' }],
+  arguments: [
+    { name: '[dir]', says: 'folder that compile wrote, or a plan.json: its degrees, and what its program exchanges' },
+  ],
   options: [
     {
       flags: '--devices <n>',
@@ -58,22 +60,23 @@ async function runGroups(context: Context, [directory]: readonly string[], flags
   const { output } = context;
   if (directory !== undefined) refuseDegrees(flags);
   const { placeOf, processGroups } = await import('../api/groups.js');
-  const { clusterDevices, exchangesOf, programExchanges } = await import('../api/exchanges.js');
+  const { clusterDevices, compiledExchanges, exchangesOf } = await import('../api/exchanges.js');
   const { rank } = flags;
   const cluster = flags.cluster === undefined ? undefined : await clusterDevices(flags.cluster, flags.devices);
-  const program = directory === undefined ? undefined : await programExchanges(directory, rank ?? 0);
-  const degrees = program
-    ? degreesOfMesh(program.mesh)
+  const compiled = directory === undefined ? undefined : await compiledExchanges(directory, rank ?? 0);
+  const program = compiled?.program;
+  const degrees = compiled
+    ? compiled.degrees
     : degreesOf(cluster ? { ...flags, devices: cluster.nodes * cluster.perNode } : flags);
-  const place = rank === undefined ? undefined : placeOf(degrees, rank);
-  const { devices, groups } = processGroups(degrees);
+  const place = rank === undefined ? undefined : placeOf(degrees, rank, compiled?.order);
+  const { devices, groups } = processGroups(degrees, compiled?.order);
   const shown = Object.fromEntries(
     Object.entries(groups).map(([kind, lists]) => [
       kind,
       rank === undefined ? lists : lists.filter((list) => list.includes(rank)),
     ]),
   );
-  const exchanges = rank === undefined ? [] : exchangesOf(degrees, rank, cluster);
+  const exchanges = rank === undefined ? [] : exchangesOf(degrees, rank, cluster, compiled?.order);
   const written = (['pp', 'dp', 'sp', 'tp'] as const).map((axis) => `${axis} ${degrees[axis]}`).join(' · ');
   const on = cluster ? ` on ${countText(cluster.nodes, 'node')} of ${cluster.perNode} × ${cluster.device.id}` : '';
   output.print(`${countText(devices, 'device')}${on}: ${written}${degrees.ep > 1 ? `, ep ${degrees.ep}` : ''}`);
@@ -97,7 +100,7 @@ async function runGroups(context: Context, [directory]: readonly string[], flags
     degrees,
     ...(place ? { rank, place } : {}),
     groups: shown,
-    ...(rank === undefined ? {} : { exchanges: program ? program.exchanges : exchanges }),
+    ...(rank === undefined ? {} : { exchanges: program ?? exchanges }),
   });
   return 'done';
 }
@@ -114,7 +117,7 @@ function exchangeLines(exchanges: readonly Exchange[], output: Output): readonly
   ];
 }
 
-function programLines({ exchanges }: ProgramExchanges, output: Output): readonly string[] {
+function programLines(exchanges: readonly ProgramExchange[], output: Output): readonly string[] {
   if (exchanges.length === 0) return ['', 'its program exchanges nothing'];
   return [
     '',
@@ -149,10 +152,6 @@ function refuseDegrees(flags: GroupsFlags): void {
     {},
     `leave out --${given}, or the folder`,
   );
-}
-
-function degreesOfMesh(mesh: Readonly<Record<string, number>>): Degrees {
-  return { pp: mesh['pp'] ?? 1, dp: mesh['dp'] ?? 1, sp: mesh['sp'] ?? 1, tp: mesh['tp'] ?? 1, ep: 1 };
 }
 
 /** dp is what the other degrees leave of the devices, where it is not given. */

@@ -48,6 +48,7 @@ async function runDiff(
 
 const PARTS = [
   { part: 'settings', title: 'settings' },
+  { part: 'places', title: 'stages' },
   { part: 'operators', title: 'operators' },
   { part: 'tensors', title: 'layouts' },
   { part: 'redistributions', title: 'redistributions' },

@@ -61,6 +61,29 @@ export function cutStages(graph: Graph, placeOf: ReadonlyMap<string, StagePlace>
   return new Cutting(graph, placeOf, stages).run();
 }
 
+/**
+ * Operators that depend on nothing but data inputs, constants and state that such operators make: cheap enough to be run on every
+ * stage that reads them, in place of a transfer per micro-batch.
+ */
+export function sharedOperators(graph: Graph): ReadonlySet<Node> {
+  const states = new Set(graph.state.map(({ input }) => input));
+  const lasting = new Set(states);
+  for (;;) {
+    const settled = new Set<string | null>([null, ...graph.inputs.filter((name) => !states.has(name)), ...lasting]);
+    for (const [name, { role }] of graph.weights) if (role !== 'parameter') settled.add(name);
+    const shared = new Set<Node>();
+    for (const node of graph.nodes) {
+      const mayBe = node.phase === 'forward' || (node.phase === 'update' && node.forward === null);
+      if (!mayBe || !node.inputs.every((name) => settled.has(name))) continue;
+      shared.add(node);
+      for (const name of node.outputs) settled.add(name);
+    }
+    const lost = graph.state.filter(({ input, output }) => lasting.has(input) && !settled.has(output));
+    if (lost.length === 0) return shared;
+    for (const { input } of lost) lasting.delete(input);
+  }
+}
+
 /** Everything that stands on one stage is chunk 0's unless a forward operator says otherwise. */
 const FIRST = 0;
 
@@ -85,7 +108,7 @@ class Cutting {
       }
     }
     this.stateOf = new Map(graph.state.map((pair) => [pair.input, pair]));
-    this.shared = this.sharedOperators();
+    this.shared = sharedOperators(graph);
     for (const node of graph.nodes) if (!this.shared.has(node)) this.places.set(node, this.place(node));
   }
 
@@ -99,33 +122,6 @@ class Cutting {
   /** When a transfer's tensor is there, as a place in the order of operators. */
   private rank({ tensor, when }: Transfer): number {
     return when === 'begin' ? -1 : (this.order.get(tensor) ?? -1);
-  }
-
-  /**
-   * Operators that depend on nothing but data inputs, constants and state that such operators make: cheap enough to be run
-   * wherever they are read, in place of a transfer per micro-batch.
-   */
-  private sharedOperators(): ReadonlySet<Node> {
-    const { graph } = this;
-    const lasting = new Set(graph.state.map(({ input }) => input));
-    for (;;) {
-      const settled = new Set<string | null>([
-        null,
-        ...graph.inputs.filter((name) => !this.stateOf.has(name)),
-        ...lasting,
-      ]);
-      for (const [name, { role }] of graph.weights) if (role !== 'parameter') settled.add(name);
-      const shared = new Set<Node>();
-      for (const node of graph.nodes) {
-        const mayBe = node.phase === 'forward' || (node.phase === 'update' && node.forward === null);
-        if (!mayBe || !node.inputs.every((name) => settled.has(name))) continue;
-        shared.add(node);
-        for (const name of node.outputs) settled.add(name);
-      }
-      const lost = graph.state.filter(({ input, output }) => lasting.has(input) && !settled.has(output));
-      if (lost.length === 0) return shared;
-      for (const { input } of lost) lasting.delete(input);
-    }
   }
 
   private place(node: Node): StagePlace {

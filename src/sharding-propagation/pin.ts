@@ -57,12 +57,14 @@ export interface TensorPin {
   readonly demand: LayoutDemand;
 }
 
-/** Kept in plan.json for the pipeline; they decide no strategy. */
+/** On which stage of the pipeline a forward operator runs; it decides no strategy. */
 export interface StagePin {
   readonly kind: 'stage';
   readonly node: string;
   readonly source: PinSource;
   readonly stage: number;
+  /** Of the stage, where each has several. */
+  readonly chunk?: number;
 }
 
 export interface RecomputePin {

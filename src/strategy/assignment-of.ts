@@ -51,7 +51,7 @@ function stageMesh({ mesh, step }: Plan): Mesh {
 function checkMicroBatches({ schedule, step }: Plan, graph: Graph): void {
   const count = graph.microBatches?.count ?? 1;
   if (step || schedule.microBatches === count) return;
-  throw wrong(
+  throw unfit(
     'plan-contradicts-itself',
     `schedule.microBatches is ${schedule.microBatches}, the model's step has ${count}`,
     {},
@@ -63,13 +63,13 @@ function strategiesOf(plan: Plan, graph: Graph, mesh: Mesh, leaders: Leaders): R
   for (const node of graph.nodes) {
     const name = leaders.operators.get(node.name) ?? node.name;
     const entry = Object.hasOwn(plan.operators, name) ? plan.operators[name] : undefined;
-    if (!entry) throw wrong('plan-incomplete', `the plan has no entry for operator ${node.name}`, { node: node.name });
+    if (!entry) throw unfit('plan-incomplete', `the plan has no entry for operator ${node.name}`, { node: node.name });
     const view = viewOf(graph, node);
     const operator = entryOf(view.op, view.domain) ?? unknownEntry(view.op, view.domain);
     const strategy = strategyFrom(entry);
     const reason = checkStrategy(operator.rule(view), strategy, operator.linear(view), mesh);
     if (reason)
-      throw wrong('plan-illegal', `the plan's strategy for operator ${node.name} is not possible: ${reason}`, {
+      throw unfit('plan-illegal', `the plan's strategy for operator ${node.name} is not possible: ${reason}`, {
         node: node.name,
       });
     strategies.set(node.group, strategy);
@@ -77,7 +77,7 @@ function strategiesOf(plan: Plan, graph: Graph, mesh: Mesh, leaders: Leaders): R
   const names = new Set(graph.nodes.map((node) => node.name));
   const stranger = Object.keys(plan.operators).find((name) => !names.has(name));
   if (stranger !== undefined) {
-    throw wrong('plan-incomplete', `the plan names operator ${stranger}, which the model lacks`, { node: stranger });
+    throw unfit('plan-incomplete', `the plan names operator ${stranger}, which the model lacks`, { node: stranger });
   }
   return strategies;
 }
@@ -105,7 +105,7 @@ function checkTensors(
     const follows = isReplicated(layout) ? undefined : tensorLayoutText(graph, tensor, layout, mesh);
     if (said === follows) continue;
     const where = { tensor };
-    throw wrong(
+    throw unfit(
       'plan-contradicts-itself',
       `the plan says that tensor ${tensor} is ${said ?? 'whole'}, its strategies make it ${follows ?? 'whole'}`,
       where,
@@ -113,7 +113,7 @@ function checkTensors(
   }
   const stranger = Object.keys(plan.tensors).find((tensor) => !produced.has(tensor));
   if (stranger !== undefined) {
-    throw wrong('plan-incomplete', `the plan names tensor ${stranger}, which graph ${graph.name} lacks`, {
+    throw unfit('plan-incomplete', `the plan names tensor ${stranger}, which graph ${graph.name} lacks`, {
       tensor: stranger,
     });
   }
@@ -138,7 +138,7 @@ function viewsOf(
       readers: entry.readers.map((text) => {
         const reader = byText.get(text);
         if (reader && byText.delete(text)) return reader;
-        throw wrong('plan-incomplete', `the plan names ${text} as a reader of tensor ${tensor}, which it is not`, {
+        throw unfit('plan-incomplete', `the plan names ${text} as a reader of tensor ${tensor}, which it is not`, {
           tensor,
         });
       }),
@@ -146,7 +146,7 @@ function viewsOf(
     }));
     const [missing] = byText.keys();
     if (missing === undefined) return views;
-    throw wrong('plan-incomplete', `the plan says nothing of ${missing}, a reader of tensor ${tensor}`, { tensor });
+    throw unfit('plan-incomplete', `the plan says nothing of ${missing}, a reader of tensor ${tensor}`, { tensor });
   }
   const leader = leaders.tensors.get(tensor);
   const [leading, ...more] = (leader === undefined ? undefined : entries(leader)) ?? [];
@@ -163,11 +163,12 @@ function layoutFrom(text: string, graph: Graph, mesh: Mesh, tensor: string): Lay
     return graphLayout(parseLayout(text, fileShape(graph, tensor), mesh), fileTensorOf(graph, tensor));
   } catch (error) {
     if (!(error instanceof AutoparError)) throw error;
-    throw wrong('plan-illegal', `the plan's layout of tensor ${tensor} is wrong: ${error.message}`, { tensor });
+    throw unfit('plan-illegal', `the plan's layout of tensor ${tensor} is wrong: ${error.message}`, { tensor });
   }
 }
 
-function wrong(
+/** The error of a plan that does not fit its model. */
+export function unfit(
   code: string,
   message: string,
   where: { readonly node?: string; readonly tensor?: string },

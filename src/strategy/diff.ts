@@ -2,11 +2,12 @@
  * @file What differs between two checkpoints: settings, operators, tensors, redistributions, and what it costs.
  */
 import { AutoparError } from '../ir/error.js';
-import type { Graph } from '../ir/graph.js';
-import { makeMesh } from '../sharding-propagation/mesh.js';
+import type { Graph, Node } from '../ir/graph.js';
+import { makeMesh, STAGE_AXIS } from '../sharding-propagation/mesh.js';
 import { leadersOf } from './layer-classes.js';
 import type { MindSporeStrategy } from './mindspore/document.js';
 import type { Plan, PlanOperator, PlanView } from './plan.js';
+import { placesIn } from './staged-graph.js';
 
 /** Something that is one thing in the first checkpoint and another in the second; null where it is not there. */
 export interface Difference {
@@ -35,6 +36,8 @@ export interface StrategyDifference {
   readonly same: boolean;
   /** Degrees, mesh, cluster, stages, schedule and the like. */
   readonly settings: readonly Difference[];
+  /** Stages (and chunks) of layers that are in one place, and of other forward operators; without the model of any operator. */
+  readonly places: readonly Difference[];
   readonly operators: readonly Difference[];
   /** Layouts of tensors as they are produced; of parameters for MindSpore's checkpoints. */
   readonly tensors: readonly Difference[];
@@ -45,7 +48,7 @@ export interface StrategyDifference {
 
 /**
  * Compares two plans of one model.
- * @param graph their model; needed only where they group the layers differently
+ * @param graph their model; needed only where they group the layers differently, and for saying which operators are a layer's
  * @throws AutoparError `strategy-mismatch` (input) for plans of two models, listing what differs; `model-needed` (usage)
  */
 export function diffPlans(before: Plan, after: Plan, graph?: Graph): StrategyDifference {
@@ -53,6 +56,7 @@ export function diffPlans(before: Plan, after: Plan, graph?: Graph): StrategyDif
   const [a, b] = [spelledOut(before, after, graph), spelledOut(after, before, graph)];
   const parts = {
     settings: differences(settingsOf(before), settingsOf(after)),
+    places: differences(...placeTexts(before, after, graph)),
     operators: differences(a.operators, b.operators),
     tensors: differences(a.tensors, b.tensors),
     redistributions: differences(a.redistributions, b.redistributions),
@@ -77,6 +81,7 @@ export function diffDocuments(before: MindSporeStrategy, after: MindSporeStrateg
     );
   const parts = {
     settings: [],
+    places: [],
     operators: differences(operators(before), operators(after)),
     tensors: differences(parameters(before), parameters(after)),
     redistributions: [],
@@ -84,9 +89,19 @@ export function diffDocuments(before: MindSporeStrategy, after: MindSporeStrateg
   return { same: parts.operators.length + parts.tensors.length === 0, ...parts, cost: null };
 }
 
-/** A strategy on a plan's mesh in words: `b0: dp, n: tp; all-reduce`. */
-export function operatorText(
-  { strategy, pieces, partial: carried, reduction: owed, recompute, stage, chunk, place }: PlanOperator,
+/** An operator on a plan's mesh in words: `b0: dp, n: tp; all-reduce; stage 1`. */
+export function operatorText(operator: PlanOperator, mesh: Plan['mesh']): string {
+  const hasStages = mesh.some(({ axis }) => axis === STAGE_AXIS);
+  return [strategyText(operator, mesh), ...(hasStages ? [placeText(operator)] : [])].join('; ');
+}
+
+function placeText({ stage, chunk = 0 }: Pick<PlanOperator, 'stage' | 'chunk'>): string {
+  return chunk > 0 ? `stage ${stage}, chunk ${chunk}` : `stage ${stage}`;
+}
+
+/** A strategy without its place. */
+function strategyText(
+  { strategy, pieces, partial: carried, reduction: owed, recompute, place }: PlanOperator,
   mesh: Plan['mesh'],
 ): string {
   const { axes: meshAxes } = makeMesh(mesh.map(({ axis, size }) => [axis, size] as const));
@@ -106,8 +121,6 @@ export function operatorText(
     ...(owed && owed.kind !== 'none' ? [owed.kind === 'scatter' ? `scatter onto ${owed.factor}` : owed.kind] : []),
     ...(recompute ? ['recomputed'] : []),
     ...(place === 'host' ? ['kept on the host'] : []),
-    ...(stage > 0 ? [`stage ${stage}`] : []),
-    ...(chunk ? [`chunk ${chunk}`] : []),
   ].join('; ');
 }
 
@@ -158,7 +171,7 @@ function spelledOut(
   other: Plan,
   graph: Graph | undefined,
 ): { readonly operators: Texts; readonly tensors: Texts; readonly redistributions: Texts } {
-  const alike = JSON.stringify(plan.layerClasses) === JSON.stringify(other.layerClasses);
+  const alike = sameLayers(plan, other);
   if (!alike && !graph) {
     throw new AutoparError(
       'model-needed',
@@ -169,7 +182,7 @@ function spelledOut(
     );
   }
   const operators = new Map(
-    Object.entries(plan.operators).map(([name, entry]) => [name, operatorText(entry, plan.mesh)]),
+    Object.entries(plan.operators).map(([name, entry]) => [name, strategyText(entry, plan.mesh)]),
   );
   const tensors = new Map(Object.entries(plan.tensors));
   const redistributions = new Map(
@@ -187,6 +200,53 @@ function spelledOut(
   follow(tensors, leaders.tensors);
   follow(redistributions, leaders.tensors);
   return { operators, tensors, redistributions };
+}
+
+/** Whether two plans group the layers alike, whichever stages those are on. */
+export function sameLayers(before: Plan, after: Plan): boolean {
+  const classes = (plan: Plan) => plan.layerClasses.map(({ stages: _stages, chunks: _chunks, ...own }) => own);
+  return JSON.stringify(classes(before)) === JSON.stringify(classes(after));
+}
+
+/** Whether the operators of two plans are on other stages or chunks, as far as plans say it without their model. */
+export function hasMoves(before: Plan, after: Plan): boolean {
+  const places = ({ layerClasses, operators }: Plan) =>
+    JSON.stringify([
+      layerClasses.map(({ stages, chunks }) => [stages, chunks]),
+      Object.entries(operators).map(([name, { stage, chunk }]) => [name, stage, chunk]),
+    ]);
+  return places(before) !== places(after);
+}
+
+/** Per plan: places of layers, and of forward operators outside of them or of layers that are in several places. */
+function placeTexts(before: Plan, after: Plan, graph: Graph | undefined): readonly [Texts, Texts] {
+  if (before.degrees.pp === 1 && after.degrees.pp === 1) return [new Map(), new Map()];
+  if (!graph) {
+    const texts = ({ layerClasses, operators }: Plan) =>
+      new Map([
+        ...Object.entries(operators).map(([name, own]) => [name, placeText(own)] as const),
+        ...layerClasses.flatMap(({ instances, stages = [], chunks = [] }) =>
+          instances.map((layer, index) => {
+            const [stage = 0, chunk = 0] = [stages[index], chunks[index]];
+            return [layer, placeText({ stage, chunk })] as const;
+          }),
+        ),
+      ]);
+    return [texts(before), texts(after)];
+  }
+  const forward = graph.nodes.filter(({ phase }) => phase === 'forward');
+  const placed = (plan: Plan) => {
+    const placeOf = placesIn(plan);
+    return new Map(forward.map((node) => [node, placeText(placeOf(node))]));
+  };
+  const [a, b] = [placed(before), placed(after)];
+  const placesOf = new Map<string, Set<string>>();
+  for (const node of forward)
+    if (node.layer !== null)
+      placesOf.set(node.layer, (placesOf.get(node.layer) ?? new Set()).add(`${a.get(node)} ${b.get(node)}`));
+  const nameOf = ({ name, layer }: Node) => (layer !== null && placesOf.get(layer)?.size === 1 ? layer : name);
+  const named = (texts: ReadonlyMap<Node, string>) => new Map([...texts].map(([node, text]) => [nameOf(node), text]));
+  return [named(a), named(b)];
 }
 
 function viewsText(views: readonly PlanView[]): string {

@@ -16,13 +16,21 @@ import {
 import { writeAnnotations } from '../sharding-propagation/annotations/edit-annotations.js';
 import type { Mesh } from '../sharding-propagation/mesh.js';
 
-/** A file of these pins, for this mesh. */
-export function pinDocument(mesh: Mesh, pins: readonly PinRecord[]): AnnotationRecord {
+/**
+ * A file of these pins.
+ * @param mesh of one stage
+ * @param stages of the pipeline; 1 without one
+ */
+export function pinDocument(mesh: Mesh, pins: readonly PinRecord[], stages = 1): AnnotationRecord {
   const degrees = mesh.axes.flatMap(({ name, size }) => {
     const axis = MESH_AXES.find((known) => known === name);
     return axis ? [[axis, size] as const] : [];
   });
-  return { version: ANNOTATIONS_VERSION, mesh: Object.fromEntries(degrees), pins };
+  return {
+    version: ANNOTATIONS_VERSION,
+    mesh: { ...(stages > 1 ? { pp: stages } : {}), ...Object.fromEntries(degrees) },
+    pins,
+  };
 }
 
 /** A glob that fits just this name. */

@@ -16,6 +16,7 @@ import { placesIn, stagedGraph } from './staged-graph.js';
 export interface PlacedOperator {
   readonly node: Node;
   readonly stage: number;
+  readonly chunk: number;
   readonly recompute: boolean;
   readonly place: 'device' | 'host';
   readonly strategy: Strategy;
@@ -27,7 +28,12 @@ export interface PlacedOperator {
 
 export interface PlacedPlan {
   readonly graph: Graph;
+  /** On the mesh of one stage. */
   readonly assignment: Assignment;
+  /** 1 without a pipeline. */
+  readonly stages: number;
+  /** Chunks of each stage. */
+  readonly chunks: number;
   /** In graph order. */
   readonly operators: readonly PlacedOperator[];
 }
@@ -47,7 +53,7 @@ export function placePlan(plan: Plan, model: Graph): PlacedPlan {
     const said = plan.operators[leaders.operators.get(node.name) ?? node.name];
     return {
       node,
-      stage: placeOf(node).stage,
+      ...placeOf(node),
       recompute: said?.recompute ?? false,
       place: said?.place ?? 'device',
       strategy,
@@ -55,5 +61,6 @@ export function placePlan(plan: Plan, model: Graph): PlacedPlan {
       results: owedLayouts(rule, strategy, linear, assignment.mesh),
     };
   });
-  return { graph, assignment, operators };
+  const { pp: stages } = plan.degrees;
+  return { graph, assignment, stages, chunks: plan.schedule.virtualStages ?? 1, operators };
 }

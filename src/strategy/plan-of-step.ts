@@ -11,7 +11,7 @@ import { isReplicated } from '../sharding-propagation/layout.js';
 import { layoutText } from '../sharding-propagation/layout-text.js';
 import { AXIS_ORDER } from '../sharding-propagation/mesh.js';
 import { REPLICATED } from '../sharding-propagation/strategy.js';
-import type { Plan, PlanOperator, PlanPrediction, PlanSchedule, PlanStage, PlanStep, PlanTraining } from './plan.js';
+import type { Plan, PlanOperator, PlanPrediction, PlanSchedule, PlanStep, PlanTraining } from './plan.js';
 import { PLAN_VERSION } from './plan.js';
 import { producedLayouts } from './produced-layouts.js';
 
@@ -60,12 +60,14 @@ export function planOfStep(found: FoundStep, model: StepModel, cluster: Plan['cl
   const { degrees, globalBatch, microBatch, virtualStages, schedule } = configuration;
   const { pp, dp, sp, tp, ep } = degrees;
   const forward = graph.nodes.filter(({ phase }) => phase === 'forward');
-  const { stages, placeOf } = stagesOf(found);
+  const { held, placeOf } = layersOf(found);
   const firstAt = forward.findIndex(({ layer }) => layer !== null);
   const operators = forward.map((node, index): readonly [string, PlanOperator] => {
     const { axes, pieces, carried, owed } = assignment.strategies.get(node.group) ?? REPLICATED;
+    // What stands before the layers is with the first of them, everything behind on the last stage.
     const outside = index > firstAt ? { stage: pp - 1, chunk: virtualStages - 1 } : FIRST;
     const { stage, chunk } = node.layer === null ? outside : (placeOf.get(node.layer) ?? FIRST);
+    if (node.layer === null) held[stage] = (held[stage] ?? 0) + 1;
     return [
       node.name,
       {
@@ -91,7 +93,7 @@ export function planOfStep(found: FoundStep, model: StepModel, cluster: Plan['cl
     cluster,
     mesh: (configuration.meshOrder ?? AXIS_ORDER).map((axis) => ({ axis, size: degrees[axis] })),
     degrees: { dp, tp, pp, sp, ep },
-    stages,
+    stages: held.map((count) => ({ operators: count, devices: dp * sp * tp })),
     layerClasses: runs
       .filter(({ instances }) => instances.length > 1)
       .map(({ name, instances }) => ({
@@ -140,20 +142,15 @@ export function planOfStep(found: FoundStep, model: StepModel, cluster: Plan['cl
 
 const FIRST: StagePlace = { stage: 0, chunk: 0 };
 
-/** The stages, and where each layer is; with several chunks a stage has layers of each of them. */
-function stagesOf({ graph, runs, configuration, stageLayers }: FoundStep): {
-  readonly stages: readonly PlanStage[];
+/** Operators of layers that each stage holds, and where each layer is; with several chunks a stage has layers of each of them. */
+function layersOf({ graph, runs, configuration, stageLayers }: FoundStep): {
+  readonly held: number[];
   readonly placeOf: ReadonlyMap<string, StagePlace>;
 } {
-  const { pp, dp, sp, tp } = configuration.degrees;
-  const devices = dp * sp * tp;
+  const { pp } = configuration.degrees;
   const forward = graph.nodes.filter(({ phase }) => phase === 'forward');
   const perLayer = new Map<string, number>();
-  let outside = 0;
-  for (const { layer } of forward) {
-    if (layer === null) outside++;
-    else perLayer.set(layer, (perLayer.get(layer) ?? 0) + 1);
-  }
+  for (const { layer } of forward) if (layer !== null) perLayer.set(layer, (perLayer.get(layer) ?? 0) + 1);
   const standsFor = new Map(runs.map(({ name, instances }) => [name, instances]));
   const names = [...perLayer].flatMap(([layer, operators]) =>
     (standsFor.get(layer) ?? [layer]).map((name) => ({ name, operators })),
@@ -169,6 +166,5 @@ function stagesOf({ graph, runs, configuration, stageLayers }: FoundStep): {
     }
     next += count;
   }
-  const stages = held.map((operators, stage) => ({ operators: operators + (stage === 0 ? outside : 0), devices }));
-  return { stages, placeOf };
+  return { held, placeOf };
 }

@@ -20,6 +20,7 @@ import type { Plan, PlanOperator, PlanPass, PlanPrediction, PlanSchedule, PlanTr
 import { PLAN_VERSION } from './plan.js';
 import { producedLayouts } from './produced-layouts.js';
 import { readerText } from './readers.js';
+import { placesOf } from './staged-graph.js';
 
 /** What a search hands over. */
 export interface Found {
@@ -69,7 +70,7 @@ export function planOf(found: Found, model: PlannedModel, cluster: PlannedCluste
   const { assignment, prediction } = found;
   const { stages: pp = 1, virtualStages = 1 } = found.pipeline?.schedule ?? {};
   const devices = cluster.nodes * cluster.perNode;
-  const placeOf = placesOf(found);
+  const placeOf = placesOf(found.lowered ?? []);
   const torn = tornLayers(graph, placeOf);
   const layers = layerClasses(graph, (node) =>
     JSON.stringify([entryOf(found, node), torn.has(node.layer) ? node.layer : null]),
@@ -128,15 +129,6 @@ export function planOf(found: Found, model: PlannedModel, cluster: PlannedCluste
     pins: found.pins,
     ...(found.allToAll === false ? { allToAll: false } : {}),
   };
-}
-
-/** Where an operator is; one that several stages run for themselves, on the first of them. */
-function placesOf({ lowered = [] }: Found): (node: Node) => StagePlace {
-  const places = new Map<string, StagePlace>();
-  for (const [stage, { graph, sharded }] of lowered.entries())
-    for (const { name } of graph.nodes)
-      if (!places.has(name)) places.set(name, { stage, chunk: sharded.pipeline?.chunkOf.get(name) ?? 0 });
-  return ({ name }) => places.get(name) ?? { stage: 0, chunk: 0 };
 }
 
 /** Layers whose operators are not all in one place. */

@@ -3,22 +3,33 @@
  * the model's inputs. Compiled with them, the model gets these strategies again.
  */
 import type { Graph } from '../ir/graph.js';
+import { isAccumulator } from '../ir/ops/accumulate.js';
 import { ruleOf, viewOf } from '../ir/view.js';
+import { sharedOperators } from '../partition/cut-stages.js';
 import type { AnnotationRecord, PinRecord } from '../sharding-propagation/annotations/annotation.js';
 import { tensorLayoutText } from '../sharding-propagation/file-form.js';
 import { pieceName } from '../sharding-propagation/refine.js';
 import { exactly, pinDocument } from './pin-document.js';
 import type { PlacedOperator, PlacedPlan } from './placed-operators.js';
 
-/** The annotation file of a plan on its graph; stages, recompute and places are said where they are not the ordinary ones. */
-export function planPins(graph: Graph, placed: PlacedPlan): AnnotationRecord {
+/**
+ * The annotation file of a plan; recompute and places are said where they are not the ordinary ones. Of a pipeline every forward operator
+ * has its stage, but for those that each stage that reads them runs for itself; the other operators follow the forward ones.
+ */
+export function planPins(placed: PlacedPlan): AnnotationRecord {
+  const { graph, stages, chunks } = placed;
+  const shared = sharedOperators(graph);
+  const placeOf = ({ node, stage, chunk }: PlacedOperator) =>
+    stages === 1 || node.phase !== 'forward' || shared.has(node) || isAccumulator(node)
+      ? {}
+      : { stage, ...(chunks > 1 ? { chunk } : {}) };
   const { mesh, inputs } = placed.assignment;
   const operators = placed.operators.map((operator): PinRecord => {
     const factors = factorsOf(graph, operator);
     return {
       match: { node: exactly(operator.node.name) },
       ...(Object.keys(factors).length > 0 ? { factors } : {}),
-      ...(operator.stage > 0 ? { stage: operator.stage } : {}),
+      ...placeOf(operator),
       ...(operator.recompute ? { recompute: true } : {}),
       ...(operator.place === 'host' ? { place: operator.place } : {}),
     };
@@ -29,7 +40,7 @@ export function planPins(graph: Graph, placed: PlacedPlan): AnnotationRecord {
       layout: tensorLayoutText(graph, tensor, layout, mesh),
     }),
   );
-  return pinDocument(mesh, [...operators.filter((pin) => Object.keys(pin).length > 1), ...fed]);
+  return pinDocument(mesh, [...operators.filter((pin) => Object.keys(pin).length > 1), ...fed], stages);
 }
 
 /** An operator's strategy as the `factors` of a pin: axes of every factor of its rule, whole ones included. */

@@ -2,9 +2,10 @@
  * @file Whether what a plan says fits together, without its model: degrees, mesh, devices, stages, micro-batches, layers, and the
  * axes that strategies and layouts name. Every command reads plans through this check (plan-json.ts).
  */
+import { AutoparError } from '../ir/error.js';
 import { checkRequest } from '../schedule/make-schedule.js';
 import type { ScheduleRequest } from '../schedule/schedule.js';
-import { AXIS_ORDER, type Mesh, MOST_DEVICES, makeMesh } from '../sharding-propagation/mesh.js';
+import { AXIS_ORDER, type Mesh, MOST_DEVICES, makeMesh, STAGE_AXIS } from '../sharding-propagation/mesh.js';
 import type { Plan, PlanOperator } from './plan.js';
 
 /**
@@ -28,7 +29,10 @@ export function planProblem(plan: Plan): string | null {
   );
 }
 
-function meshProblem({ mesh, degrees }: Plan): string | null {
+function meshProblem({ mesh, degrees, step }: Plan): string | null {
+  const stageAxis = mesh.findIndex(({ axis }) => axis === STAGE_AXIS);
+  if (!step && stageAxis > 0)
+    return `mesh.${stageAxis}.axis is ${STAGE_AXIS}, which is outermost: mesh.0.axis is ${mesh[0]?.axis}`;
   for (const [index, { axis, size }] of mesh.entries()) {
     const before = mesh.findIndex((other) => other.axis === axis);
     if (before < index) return `mesh.${before}.axis and mesh.${index}.axis are both ${axis}`;
@@ -80,11 +84,14 @@ function stagesProblem({ stages, degrees, predicted, operators, layerClasses, sc
   return null;
 }
 
-function scheduleProblem({ schedule, degrees, step, training, model }: Plan): string | null {
+function scheduleProblem(plan: Plan): string | null {
+  const { schedule, degrees, step, training, model } = plan;
   const { kind, microBatches, microBatch, batch, virtualStages = 1 } = schedule;
   if ((kind === 'single') !== (degrees.pp === 1)) return `schedule.kind is ${kind}, degrees.pp is ${degrees.pp}`;
-  const refused = kind === 'single' ? null : refusedSchedule({ kind, stages: degrees.pp, microBatches, virtualStages });
-  if (refused !== null) return `schedule: ${refused}`;
+  if (kind === 'single' && virtualStages > 1)
+    return `schedule.virtualStages is ${virtualStages}, schedule.kind is ${kind}`;
+  const unordered = kind === 'single' ? null : orderProblem({ ...schedule, kind }, plan);
+  if (unordered !== null) return unordered;
   if (step && step.globalBatch !== model.globalBatch)
     return `step.globalBatch is ${step.globalBatch}, model.globalBatch is ${model.globalBatch}`;
   if (!step && !training && microBatches > 1)
@@ -103,12 +110,17 @@ function scheduleProblem({ schedule, degrees, step, training, model }: Plan): st
     : `schedule.batch is ${total}, model.globalBatch is ${model.globalBatch}`;
 }
 
-function refusedSchedule(request: Omit<Required<ScheduleRequest>, 'training'>): string | null {
+/** Whether a schedule of the kind runs so many micro-batches through so many stages and chunks. */
+function orderProblem(
+  { kind, microBatches, virtualStages = 1 }: Plan['schedule'] & Pick<ScheduleRequest, 'kind'>,
+  { degrees, training }: Plan,
+): string | null {
   try {
-    checkRequest({ ...request, training: true });
+    checkRequest({ kind, stages: degrees.pp, microBatches, virtualStages, training: training !== null });
     return null;
   } catch (error) {
-    return (error as Error).message;
+    if (!(error instanceof AutoparError)) throw error;
+    return `schedule.kind is ${kind}, schedule.microBatches ${microBatches}, schedule.virtualStages ${virtualStages}, degrees.pp ${degrees.pp}: ${error.message}`;
   }
 }
 
@@ -118,6 +130,9 @@ function decisionsProblem({ pins, step, degrees, schedule }: Plan): string | nul
     const [, axis, size] = /^(dp|tp|pp|sp|ep)=(\d+)$/.exec(pin) ?? [];
     const degree = degrees[axis as keyof Plan['degrees']];
     if (axis !== undefined && degree !== Number(size)) return `pins.${index} is ${pin}, degrees.${axis} is ${degree}`;
+    const [, name = '', value] = /^(schedule|virtual-stages)=(\S+)$/.exec(pin) ?? [];
+    const [key, own] = name === 'schedule' ? ['kind', schedule.kind] : ['virtualStages', schedule.virtualStages ?? 1];
+    if (value !== undefined && value !== String(own)) return `pins.${index} is ${pin}, schedule.${key} is ${own}`;
   }
   const { microBatches, microBatch } = schedule;
   for (const [place, values] of Object.entries({ degrees, schedule: { microBatches, microBatch } })) {
@@ -141,12 +156,18 @@ function layersProblem({ layerClasses: layers, stages, operators }: Plan): strin
     }
   }
   if (layers.some((layer) => layer.operators === undefined)) return null;
-  const repeated = layers.reduce((sum, layer) => sum + (layer.instances.length - 1) * (layer.operators ?? 0), 0);
-  const written = Object.keys(operators).length + repeated;
-  const counted = stages.reduce((sum, stage) => sum + stage.operators, 0);
-  return written === counted
-    ? null
-    : `operators, with those of the layers that repeat, are ${written}; stages has ${counted} operators`;
+  const placed = stages.map(() => 0);
+  const place = (stage: number, count: number) => {
+    placed[stage] = (placed[stage] ?? 0) + count;
+  };
+  for (const { stage } of Object.values(operators)) place(stage, 1);
+  for (const { instances, stages: of, operators: count = 0 } of layers)
+    for (const [index] of instances.entries()) if (index > 0) place(of?.[index] ?? 0, count);
+  const other = stages.findIndex(({ operators: count }, stage) => count !== placed[stage]);
+  if (other >= 0)
+    return `stages.${other}.operators is ${stages[other]?.operators}; operators, with those of the layers that repeat, has ${placed[other]} on stage ${other}`;
+  const empty = stages.length === 1 ? -1 : placed.indexOf(0);
+  return empty < 0 ? null : `stages.${empty}.operators is 0, and a stage has at least one`;
 }
 
 function operatorsProblem({ operators }: Plan, mesh: Mesh): string | null {

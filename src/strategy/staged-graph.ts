@@ -3,11 +3,13 @@
  * stages read apart, as the search cut it, and the stages that each forward operator is on.
  */
 import type { Graph, Node } from '../ir/graph.js';
-import { accumulatedApart, type StagePlace } from '../partition/cut-stages.js';
-import type { PipelineLayout } from '../partition/lower-stages.js';
+import { isAccumulator } from '../ir/ops/accumulate.js';
+import { accumulatedApart, type StagePlace, sharedOperators } from '../partition/cut-stages.js';
+import type { LoweredStage, PipelineLayout } from '../partition/lower-stages.js';
 import { makeSchedule } from '../schedule/make-schedule.js';
-import { partAt } from '../schedule/parts.js';
+import { partAt, placeOfPart } from '../schedule/parts.js';
 import { type Schedule, splitsBackward } from '../schedule/schedule.js';
+import { unfit } from './assignment-of.js';
 import type { Plan } from './plan.js';
 
 export interface StagedGraph {
@@ -16,12 +18,16 @@ export interface StagedGraph {
   readonly pipeline: { readonly layout: PipelineLayout; readonly schedule: Schedule } | null;
 }
 
-/** @throws AutoparError `bad-schedule` (usage) where the plan's schedule has no order for its numbers */
+/**
+ * @throws AutoparError (input) `plan-contradicts-itself` where an operator is placed before what it reads, a chunk of a stage is empty, or
+ * a layer is in two places; `plan-incomplete` where an operator has no place
+ */
 export function stagedGraph(plan: Plan, graph: Graph): StagedGraph {
   const { kind, microBatches, virtualStages = 1 } = plan.schedule;
   if (kind === 'single') return { graph, pipeline: null };
   const stages = plan.degrees.pp;
   const schedule = makeSchedule({ kind, stages, microBatches, virtualStages, training: plan.training !== null });
+  checkLayers(plan, graph);
   const placed = placesIn(plan);
   const forward = graph.nodes.filter(({ phase }) => phase === 'forward');
   const placeOf = new Map(
@@ -30,6 +36,7 @@ export function stagedGraph(plan: Plan, graph: Graph): StagedGraph {
       return [node.name, { stage, chunk, part: partAt(kind, stage, chunk, stages) }];
     }),
   );
+  checkOrder(graph, placeOf, schedule);
   return {
     graph: accumulatedApart(graph, placeOf),
     pipeline: {
@@ -42,6 +49,88 @@ export function stagedGraph(plan: Plan, graph: Graph): StagedGraph {
       schedule,
     },
   };
+}
+
+/** Operators of a layer's class are written for its first layer: their places are that layer's. */
+function checkLayers({ layerClasses, operators }: Plan, graph: Graph): void {
+  const classOf = new Map(layerClasses.map((own) => [own.name, own]));
+  const repeated = new Set(layerClasses.flatMap(({ instances }) => instances));
+  for (const { name, layer, phase } of graph.nodes) {
+    const own = Object.hasOwn(operators, name) ? operators[name] : undefined;
+    if (!own && phase === 'forward' && !repeated.has(layer ?? ''))
+      throw unfit('plan-incomplete', `the plan has no entry for operator ${name}`, { node: name });
+    const { stages, chunks } = classOf.get(layer ?? '') ?? {};
+    const [stage, chunk] = [stages?.[0] ?? own?.stage ?? 0, chunks?.[0] ?? own?.chunk ?? 0];
+    if (!own || (own.stage === stage && (own.chunk ?? 0) === chunk)) continue;
+    throw unfit(
+      'plan-contradicts-itself',
+      `the plan has operator ${name} on ${placeText(own)}, and its layer ${layer} on ${placeText({ stage, chunk })}`,
+      { node: name },
+    );
+  }
+}
+
+/** Operators read what earlier parts of the pipeline make, or their own; every part has one. */
+function checkOrder(
+  graph: Graph,
+  placeOf: ReadonlyMap<string, StagePlace>,
+  { kind, stages, virtualStages }: Schedule,
+): void {
+  const partOf = ({ stage, chunk }: StagePlace) => partAt(kind, stage, chunk, stages);
+  const shared = sharedOperators(graph);
+  const makers = new Map<string, { readonly name: string; readonly place: StagePlace }>();
+  const empty = new Set(Array.from({ length: stages * virtualStages }, (_, part) => part));
+  for (const node of graph.nodes) {
+    const { name, inputs, outputs } = node;
+    const place = placeOf.get(name);
+    if (!place || shared.has(node) || isAccumulator(node)) continue;
+    empty.delete(partOf(place));
+    for (const tensor of inputs) {
+      const maker = makers.get(tensor ?? '');
+      if (!maker || partOf(maker.place) <= partOf(place)) continue;
+      throw unfit(
+        'plan-contradicts-itself',
+        `the plan has operator ${name} on ${placeText(place)}, and it reads ${tensor}, which ${maker.name} makes on ${placeText(maker.place)}`,
+        { node: name },
+      );
+    }
+    for (const tensor of outputs) if (tensor !== null) makers.set(tensor, { name, place });
+  }
+  const [part] = empty;
+  if (part === undefined) return;
+  const place = placeOfPart(kind, part, stages);
+  throw unfit('plan-contradicts-itself', `the plan has no forward operator on ${placeText(place)}`, {});
+}
+
+/**
+ * Checks the places that a plan gives operators besides the forward ones, which follow from those.
+ * @throws AutoparError (input) `plan-contradicts-itself`
+ */
+export function checkPlaces(plan: Plan, graph: Graph, lowered: readonly LoweredStage[]): void {
+  const said = placesIn(plan);
+  const placeOf = placesOf(lowered);
+  for (const node of graph.nodes) {
+    const [own, follows] = [said(node), placeOf(node)];
+    if (own.stage === follows.stage && own.chunk === follows.chunk) continue;
+    throw unfit(
+      'plan-contradicts-itself',
+      `the plan has operator ${node.name} on ${placeText(own)}; with its forward operators it is on ${placeText(follows)}`,
+      { node: node.name },
+    );
+  }
+}
+
+function placeText({ stage, chunk = 0 }: { readonly stage?: number; readonly chunk?: number }): string {
+  return chunk > 0 ? `stage ${stage}, chunk ${chunk}` : `stage ${stage}`;
+}
+
+/** Where operators are that were lowered; one that several stages run for themselves, on the first of them. */
+export function placesOf(lowered: readonly LoweredStage[]): (node: Pick<Node, 'name'>) => StagePlace {
+  const places = new Map<string, StagePlace>();
+  for (const [stage, { graph, sharded }] of lowered.entries())
+    for (const { name } of graph.nodes)
+      if (!places.has(name)) places.set(name, { stage, chunk: sharded.pipeline?.chunkOf.get(name) ?? 0 });
+  return ({ name }) => places.get(name) ?? { stage: 0, chunk: 0 };
 }
 
 /** Where a plan has operators: those of layers that repeat with their layer. */

@@ -28,7 +28,7 @@ for (const item of CASES) {
     const free = await importModel(file, { dims: await dimsOf(item) });
     const pins = [...pairPins(free.graph), ...vocabularyPins(free.graph), ...headPins(free.graph)];
     const automatic = await plan(free, { devices: 4 });
-    const own = annotationsOf(planPins(free.graph, placePlan(automatic.plan, free.graph)));
+    const own = annotationsOf(planPins(placePlan(automatic.plan, free.graph)));
     const again = await plan(free, { devices: 4, annotations: own });
     t.is(again.found.costNanoseconds, automatic.found.costNanoseconds, 'its own choices, pinned, cost the same');
     for (const [node, { axes }] of automatic.found.assignment.strategies)

@@ -23,7 +23,7 @@ import {
 } from '../../src/api/strategy.js';
 import { recut } from '../../src/api/strategy-weights.js';
 import { AutoparError } from '../../src/ir/error.js';
-import { decodeModel, encodeModel } from '../../src/ir/onnx/schema.js';
+import { decodeModel, encodeModel, type NodeDeviceConfigurationProto } from '../../src/ir/onnx/schema.js';
 import { writeOnnx } from '../../src/ir/onnx/writer.js';
 import { runOnnx } from '../../src/runtime/reference.js';
 import { annotationPins } from '../../src/strategy/onnx/read-annotations.js';
@@ -356,14 +356,21 @@ test('annotations that were changed are read as pins only', async (t) => {
   await compile({ model: GPT, output: at('gpt'), devices: 2, planOnly: true });
   await convertStrategy({ from: at('gpt'), output: at('gpt.onnx') });
   const model = decodeModel(await readFile(at('gpt.onnx')));
-  const node = (model.graph?.node ?? []).map((item, index) =>
-    index === 0 ? { ...item, device_configurations: [{ configuration_id: 'autopar', pipeline_stage: 3 }] } : item,
-  );
-  await writeFile(at('edited.onnx'), encodeModel(withNodes(model, node)));
+  const edited = (own: NodeDeviceConfigurationProto) => {
+    const nodes = model.graph?.node ?? [];
+    const first = nodes.findIndex(({ device_configurations: all }) => (all?.[0]?.sharding_spec ?? []).length > 0);
+    return nodes.map((item, index) => (index === first ? { ...item, device_configurations: [own] } : item));
+  };
+  const write = (name: string, own: NodeDeviceConfigurationProto) =>
+    writeFile(at(name), encodeModel(withNodes(model, edited(own))));
+  await write('edited.onnx', { configuration_id: 'autopar', pipeline_stage: 0 });
+  await write('stages.onnx', { configuration_id: 'autopar', pipeline_stage: 3 });
   const error = await refused(t, convertStrategy({ from: at('edited.onnx'), output: at('x.plan.json') }));
   t.is(error.code, 'plan-contradicts-itself');
   await convertStrategy({ from: at('edited.onnx'), output: at('x.yaml'), to: 'annotations', pinsOnly: true });
   t.regex(await readFile(at('x.yaml'), 'utf8'), /layout:\s*\{?\s*in:/);
+  const pins = { from: at('stages.onnx'), output: at('y.yaml'), to: 'annotations', pinsOnly: true } as const;
+  t.regex((await refused(t, convertStrategy(pins))).message, /2 devices for 4 stages, which do not divide them/);
 });
 
 function withNodes(model: ReturnType<typeof decodeModel>, node: readonly object[]): ReturnType<typeof decodeModel> {

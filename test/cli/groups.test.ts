@@ -1,7 +1,7 @@
 import test from 'ava';
 import fc from 'fast-check';
 import { processGroups } from '../../src/api/groups.js';
-import { autopar, workplace } from './autopar.js';
+import { autopar, autoparLine, workplace } from './autopar.js';
 
 /** Two nodes of eight devices, as introductions to hybrid parallelism draw them. */
 const SIXTEEN = {
@@ -106,6 +106,60 @@ test('a compiled program says what a rank exchanges in it', async (t) => {
   }
   t.is((await autopar(['groups', 'gpt', '--tp', '2'], { cwd: folder })).code, 2);
   t.is((await autopar(['groups', 'gpt', '--rank', '4'], { cwd: folder })).code, 2);
+});
+
+test('a plan of a pipeline is enough, alone or in its folder; a program counts its transfers', async (t) => {
+  const { folder, remove } = workplace();
+  t.teardown(remove);
+  const step = '--train --loss cross_entropy --optimizer sgd --pp 2 --dp 2 --tp 1 --micro-batches 2 --quiet';
+  for (const [out, more] of [
+    ['plan', '--plan-only'],
+    ['program', ''],
+  ] as const) {
+    const { code, stderr } = await autoparLine(`autopar compile models/gpt-tiny.onnx ${step} ${more} -o ${out}`, {
+      cwd: folder,
+    });
+    t.is(code, 0, stderr);
+  }
+  interface Groups {
+    readonly groups: Record<string, number[][]>;
+    readonly exchanges: readonly { collective: string; ranks: number[]; count: number; receivedBytes: number }[];
+  }
+  const groups = async (line: string): Promise<Groups> =>
+    JSON.parse((await autoparLine(`autopar groups ${line} --json`, { cwd: folder })).stdout);
+  for (const place of ['plan', 'plan/plan.json', 'program'])
+    t.like((await groups(place)).groups, {
+      pp: [
+        [0, 2],
+        [1, 3],
+      ],
+      dp: [
+        [0, 1],
+        [2, 3],
+      ],
+      mp: [
+        [0, 2],
+        [1, 3],
+      ],
+    });
+  t.deepEqual((await groups('plan --rank 3')).groups, {
+    ...{ pp: [[1, 3]], dp: [[2, 3]], mp: [[1, 3]], tp: [[3]], sp: [[3]], ep: [[3]] },
+  });
+  const [first, second] = [await groups('program --rank 0'), await groups('program --rank 2')];
+  const transfers = ({ exchanges }: Groups, kind: string) => exchanges.filter(({ collective }) => collective === kind);
+  // One stage sends as often as the other receives: activations and gradients per micro-batch, the tied table once.
+  for (const [from, to] of [
+    [first, second],
+    [second, first],
+  ] as const) {
+    const [sent, received] = [transfers(from, 'send'), transfers(to, 'recv')];
+    t.deepEqual(
+      sent.map(({ ranks, count }) => [ranks, count]),
+      received.map(({ ranks, count }) => [ranks, count]),
+    );
+    t.deepEqual(sent[0]?.ranks, [0, 2]);
+    t.true((sent[0]?.count ?? 0) >= 2 && (received[0]?.receivedBytes ?? 0) > 0);
+  }
 });
 
 test('dp takes what the other degrees leave', async (t) => {

@@ -99,7 +99,7 @@ test('a checkpoint for another model or number of devices lists all that differs
 test('a plan’s choices as pins name every factor, and are what the plan does', async (t) => {
   const { placed } = await planFor(GRAPH, { dp: 2, tp: 2 });
   const { mesh } = placed.assignment;
-  const document = planPins(GRAPH, placed);
+  const document = planPins(placed);
   const q = document.pins.find(({ match }) => match.node === 'layers.0.q');
   t.deepEqual(q?.factors, { b0: 'dp', m: '-', k: '-', n: 'tp' });
   const text = await pinsToYaml(document, 'a comment\nof two lines');

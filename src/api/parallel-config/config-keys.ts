@@ -11,6 +11,8 @@ import {
   type DatasetStrategy,
   type ParallelMode,
   type ParallelValues,
+  PIPELINE_SCHEDULERS,
+  type PipelineScheduler,
 } from './parallel-config.js';
 
 /** A value of the wrong form: what was expected, and the nearest choices where it is one of several. */
@@ -45,6 +47,9 @@ export const DEFAULTS: ParallelValues = {
   dataParallel: 1,
   modelParallel: 1,
   pipelineStage: 1,
+  pipelineScheduler: '1f1b',
+  pipelineInterleave: false,
+  ppInterleaveNum: 1,
   contextParallel: 1,
   expertParallel: 1,
   useSeqParallel: false,
@@ -73,6 +78,9 @@ export const KEY_ROWS: readonly KeyRow[] = [
   row('parallel_config.data_parallel', 'dataParallel', degree),
   row('parallel_config.model_parallel', 'modelParallel', degree),
   row('parallel_config.pipeline_stage', 'pipelineStage', degree),
+  row('parallel.pipeline_config.pipeline_scheduler', 'pipelineScheduler', scheduler),
+  row('parallel.pipeline_config.pipeline_interleave', 'pipelineInterleave', truth),
+  row('model.model_config.pp_interleave_num', 'ppInterleaveNum', degree),
   row('parallel_config.context_parallel', 'contextParallel', degree),
   row('parallel_config.expert_parallel', 'expertParallel', degree),
   row('parallel_config.use_seq_parallel', 'useSeqParallel', truth),
@@ -96,7 +104,8 @@ export const NOTED_KEYS: Readonly<Record<string, string>> = {
   'parallel.communi_parallel_mode': 'which communication overlaps is planned',
   'parallel.all_reduce_fusion_config': 'which communication is joined is planned',
   'parallel.comm_fusion': 'which communication is joined is planned',
-  'parallel.auto_pipeline': 'stages are searched where no degree is given',
+  'parallel.auto_pipeline':
+    'the number of stages is that of parallel_config.pipeline_stage; where they are cut is searched',
   'parallel.pipeline_stages': 'the degree is that of parallel_config.pipeline_stage',
   'parallel.pipeline_result_broadcast': 'results are assembled where they are asked for',
   'parallel.grad_accumulation_step': 'the steps are those of runner_config.gradient_accumulation_steps',
@@ -107,8 +116,6 @@ export const NOTED_KEYS: Readonly<Record<string, string>> = {
   'parallel.parallel_optimizer_config.gradient_accumulation_shard': 'optimizer_level 2 shards accumulated gradients',
   'parallel.parallel_optimizer_config.parallel_optimizer_threshold': 'what is worth sharding is planned',
   'parallel.parallel_optimizer_config.optimizer_weight_shard_size': 'state is sharded over all of dp',
-  'parallel.pipeline_config.pipeline_interleave': 'the schedule is planned',
-  'parallel.pipeline_config.pipeline_scheduler': 'the schedule is planned',
   'parallel_config.optimizer_shard': 'deprecated there too; parallel.enable_parallel_optimizer says it',
   'parallel_config.mem_coeff': 'it tunes MindSpore’s own search',
   'parallel_config.auto_parallel': 'parallel.parallel_mode says it',
@@ -231,6 +238,13 @@ function searchMode(value: unknown): Read<ConfigSearchMode | null> {
   return found
     ? { value: found }
     : { expected: `one of ${CONFIG_SEARCH_MODES.join(', ')}`, choices: CONFIG_SEARCH_MODES };
+}
+
+function scheduler(value: unknown): Read<PipelineScheduler> {
+  const found = PIPELINE_SCHEDULERS.find((name) => name === value);
+  return found
+    ? { value: found }
+    : { expected: `one of ${PIPELINE_SCHEDULERS.join(', ')}`, choices: PIPELINE_SCHEDULERS };
 }
 
 function optimizerLevel(value: unknown): Read<1 | 2 | 3> {

@@ -2,8 +2,17 @@
  * @file What a configuration of MindFormers' means as options of autopar, as data; and what of it a program cannot be made for
  * yet, a sentence each.
  */
+import type { ScheduleKind } from '../../schedule/schedule.js';
+import { DEFAULTS } from './config-keys.js';
 import { checkConfig, keyText, pinsDegrees } from './config-rules.js';
-import type { ConfigKey, ConfigRemark, ConfigSearchMode, DatasetStrategy, ParallelConfig } from './parallel-config.js';
+import type {
+  ConfigKey,
+  ConfigRemark,
+  ConfigSearchMode,
+  DatasetStrategy,
+  ParallelConfig,
+  PipelineScheduler,
+} from './parallel-config.js';
 
 export interface ConfigOptions {
   readonly mode: 'data' | 'semi-auto' | 'auto' | 'hybrid';
@@ -15,6 +24,9 @@ export interface ConfigOptions {
   readonly tpSequence: 'on' | 'off' | 'auto';
   /** Micro-batches of a pipeline; 1 without one. */
   readonly microBatches: number;
+  /** What a pipeline runs, and the chunks of its stages; null where the file does not say, or names what is not there. */
+  readonly schedule: ScheduleKind | null;
+  readonly virtualStages: number | null;
   /** Steps whose gradients are added up before weights change. */
   readonly gradientAccumulation: number;
   /** Parts of a batch whose communication and computation overlap. */
@@ -55,6 +67,7 @@ export function optionsOf(config: ParallelConfig, devices?: number): ConfigOptio
     tpSequence:
       given.has('useSeqParallel') && config.modelParallel > 1 ? (config.useSeqParallel ? 'on' : 'off') : 'auto',
     microBatches: !alone && config.pipelineStage > 1 ? config.microBatchNum : 1,
+    ...(alone ? { schedule: null, virtualStages: null } : scheduleOf(config)),
     gradientAccumulation: config.gradientAccumulationSteps,
     batchCopies: config.microBatchInterleaveNum,
     gradientBuckets: given.has('gradientAggregationGroup') ? config.gradientAggregationGroup : null,
@@ -70,6 +83,22 @@ export function optionsOf(config: ParallelConfig, devices?: number): ConfigOptio
     remarks: [...config.remarks, ...withoutEffect(config, devices, all)],
     notLowered: alone ? [] : notLowered(config),
   };
+}
+
+/** MindSpore's schedules by the names that they have here; the others are not there. */
+const SCHEDULES: Partial<Record<PipelineScheduler, ScheduleKind>> = { gpipe: 'f-then-b', '1f1b': '1f1b' };
+
+function scheduleOf(config: ParallelConfig): Pick<ConfigOptions, 'schedule' | 'virtualStages'> {
+  const { pipelineStage, pipelineScheduler, ppInterleaveNum, given } = config;
+  const isSaid = given.has('pipelineScheduler') || interleaves(config);
+  if (pipelineStage === 1 || !isSaid) return { schedule: null, virtualStages: null };
+  if (interleaves(config)) return { schedule: 'interleaved-1f1b', virtualStages: ppInterleaveNum };
+  return { schedule: SCHEDULES[pipelineScheduler] ?? null, virtualStages: null };
+}
+
+/** Only 1F1B interleaves chunks. */
+function interleaves({ pipelineScheduler, pipelineInterleave, ppInterleaveNum }: ParallelConfig): boolean {
+  return pipelineInterleave && ppInterleaveNum > 1 && pipelineScheduler === '1f1b';
 }
 
 /** In a pipeline MindFormers cuts the table whatever vocab_emb_dp says. */
@@ -123,6 +152,18 @@ function withoutEffect(
       'microBatchNum',
       'micro-batches are those of a pipeline; without one, runner_config.gradient_accumulation_steps counts',
     );
+  for (const key of ['pipelineScheduler', 'pipelineInterleave', 'ppInterleaveNum'] as const)
+    if (given.has(key) && config.pipelineStage === 1 && config[key] !== DEFAULTS[key])
+      remark(key, 'it is of a pipeline, and pipeline_stage is 1');
+  if (config.pipelineStage > 1 && !interleaves(config)) {
+    if (config.ppInterleaveNum > 1)
+      remark('ppInterleaveNum', 'chunks are interleaved where pipeline_interleave is True and pipeline_scheduler 1f1b');
+    else if (config.pipelineInterleave)
+      remark(
+        'pipelineInterleave',
+        'a stage has one chunk: pp_interleave_num of the model, or --virtual-stages, gives it more',
+      );
+  }
   if (given.has('vocabEmbDp') && config.vocabEmbDp && config.pipelineStage > 1)
     remark('vocabEmbDp', 'with pipeline_stage above 1 MindFormers sets it to False, and so is it here');
   if (config.fullBatch && config.datasetStrategy !== null)
@@ -134,7 +175,11 @@ function withoutEffect(
 
 function notLowered(config: ParallelConfig): readonly ConfigRemark[] {
   const asked: readonly (readonly [ConfigKey, boolean, string])[] = [
-    ['pipelineStage', config.pipelineStage > 1, 'pipelines cannot be run yet'],
+    [
+      'pipelineScheduler',
+      config.pipelineStage > 1 && SCHEDULES[config.pipelineScheduler] === undefined,
+      `there is no schedule ${config.pipelineScheduler}; 1f1b is planned unless --schedule says another`,
+    ],
     ['contextParallel', config.contextParallel > 1, 'sequences cannot be cut inside of attention yet'],
     ['expertParallel', config.expertParallel > 1, 'experts cannot lie on data-parallel ranks yet'],
     [

@@ -10,6 +10,10 @@ export type ParallelMode = 'data' | 'semi-auto' | 'auto' | 'hybrid' | 'stand-alo
 export const CONFIG_SEARCH_MODES = ['recursive_programming', 'dynamic_programming', 'sharding_propagation'] as const;
 export type ConfigSearchMode = (typeof CONFIG_SEARCH_MODES)[number];
 
+/** MindSpore's schedules of a pipeline. */
+export const PIPELINE_SCHEDULERS = ['gpipe', '1f1b', 'seqpipe', 'seqvpp', 'seqsmartvpp', 'zero_bubble_v'] as const;
+export type PipelineScheduler = (typeof PIPELINE_SCHEDULERS)[number];
+
 /** How the inputs lie: each data-parallel rank its part, all of them whole, or split counts per input. */
 export type DatasetStrategy = 'data_parallel' | 'full_batch' | readonly (readonly number[])[];
 
@@ -31,6 +35,11 @@ export interface ParallelValues {
   readonly dataParallel: number;
   readonly modelParallel: number;
   readonly pipelineStage: number;
+  /** MindSpore's name of the schedule. */
+  readonly pipelineScheduler: PipelineScheduler;
+  readonly pipelineInterleave: boolean;
+  /** Chunks of a stage, where they are interleaved. */
+  readonly ppInterleaveNum: number;
   readonly contextParallel: number;
   readonly expertParallel: number;
   readonly useSeqParallel: boolean;

@@ -8,10 +8,11 @@ import { sendSeconds } from '../../cost-model/predict-stages.js';
 import { byteLength } from '../../ir/dtype.js';
 import { AutoparError } from '../../ir/error.js';
 import { elementCount, type Graph, isBackward, typeOf } from '../../ir/graph.js';
-import { accumulatedApart, type StagePlace } from '../../partition/cut-stages.js';
+import { isAccumulator } from '../../ir/ops/accumulate.js';
+import { accumulatedApart, cutStages, type StagePlace, sharedOperators } from '../../partition/cut-stages.js';
 import type { PipelineLayout } from '../../partition/lower-stages.js';
 import { makeSchedule } from '../../schedule/make-schedule.js';
-import { placeOfPart } from '../../schedule/parts.js';
+import { partAt, placeOfPart } from '../../schedule/parts.js';
 import { type Schedule, type ScheduleKind, splitsBackward } from '../../schedule/schedule.js';
 import type { StagePin } from '../../sharding-propagation/pin.js';
 import { balancedCut } from './balance.js';
@@ -57,13 +58,17 @@ export function pipelineOf(graph: Graph, cluster: Cluster, request: PipelineRequ
   const schedule = makeSchedule({ kind, stages, microBatches, ...given, training: trains });
   const { virtualStages } = schedule;
   const parts = stages * virtualStages;
-  const units = unitsFor(graph, parts, request);
+  const { bound, loose } = pinsByKind(graph, request.pins ?? []);
+  const pinned = { ...request, pins: bound };
+  const units = unitsFor(graph, parts, pinned);
   if (units.length < parts) throw tooManyStages(schedule, units.length, parts);
   const sizes =
     request.layout === undefined
-      ? cut(graph, cluster, units, schedule, request)
-      : givenSizes(units, parts, schedule, request);
+      ? cut(graph, cluster, units, schedule, pinned)
+      : givenSizes(units, parts, schedule, pinned);
   const placeOf = placesOf(units, sizes, schedule);
+  checkParts(graph, placeOf, schedule);
+  checkLoose(loose, graph, placeOf, stages);
   return {
     graph: accumulatedApart(graph, placeOf),
     layout: { stages, chunks: virtualStages, splitsBackward: trains && splitsBackward(kind), placeOf },
@@ -72,13 +77,94 @@ export function pipelineOf(graph: Graph, cluster: Cluster, request: PipelineRequ
   };
 }
 
+/**
+ * Pins of what has one place (`bound`; of a gradient those of its forward operator), and of operators that every stage that reads
+ * them runs for itself (`loose`). Sums and updates follow from what they add up and change.
+ */
+function pinsByKind(
+  graph: Graph,
+  pins: readonly StagePin[],
+): { readonly bound: readonly StagePin[]; readonly loose: readonly StagePin[] } {
+  const nodes = new Map(graph.nodes.map((node) => [node.name, node]));
+  const shared = new Set([...sharedOperators(graph)].map(({ name }) => name));
+  const bound = new Map<string, StagePin>();
+  const loose: StagePin[] = [];
+  for (const pin of pins) {
+    const own = nodes.get(pin.node);
+    // Sums over micro-batches are with what they add up.
+    if (!own || isAccumulator(own)) continue;
+    const { phase, forward } = own;
+    if (shared.has(pin.node)) loose.push(pin);
+    const node = phase === 'forward' ? pin.node : isBackward(phase) ? forward : null;
+    if (!node || shared.has(node)) continue;
+    const before = bound.get(node);
+    if (before && placeText(before) !== placeText(pin)) throw contradicted(before, pin, 'which run on one stage');
+    if (!before) bound.set(node, { ...pin, node });
+  }
+  return { bound: [...bound.values()], loose };
+}
+
+/** @throws AutoparError `bad-stages` (usage) for a part that nothing would run on */
+function checkParts(
+  graph: Graph,
+  placeOf: ReadonlyMap<string, StagePlace>,
+  { kind, stages, virtualStages }: Schedule,
+): void {
+  const shared = sharedOperators(graph);
+  const full = new Set<number>();
+  for (const node of graph.nodes) {
+    const { stage, chunk } = placeOf.get(node.name) ?? {};
+    if (stage !== undefined && chunk !== undefined && !shared.has(node) && !isAccumulator(node))
+      full.add(partAt(kind, stage, chunk, stages));
+  }
+  const empty = Array.from({ length: stages * virtualStages }, (_, part) => part).find((part) => !full.has(part));
+  if (empty === undefined) return;
+  throw new AutoparError(
+    'bad-stages',
+    'usage',
+    `${placeText(placeOfPart(kind, empty, stages))} has operators alone that depend on no parameter, which run wherever they are read`,
+    {},
+    'give it an operator that reads a parameter or what one makes, or take fewer stages',
+  );
+}
+
+function checkLoose(
+  pins: readonly StagePin[],
+  graph: Graph,
+  placeOf: ReadonlyMap<string, StagePlace>,
+  stages: number,
+): void {
+  if (pins.length === 0) return;
+  const cut = cutStages(accumulatedApart(graph, placeOf), placeOf, stages);
+  const runs = cut.stages.map(({ chunks }) => chunks);
+  const wrong = pins.find(({ node, stage }) => !runs[stage]?.has(node));
+  if (!wrong) return;
+  const there = runs.flatMap((own, stage) => (own.has(wrong.node) ? [stage] : []));
+  throw new AutoparError(
+    'stage-pins',
+    'usage',
+    `${wrong.source.text} places ${wrong.node} on ${placeText(wrong)}, and it runs on stage ${there.join(', ')}, which read it`,
+    where(wrong),
+    'it depends on no parameter, so that each stage that reads it runs it: leave its stage out',
+  );
+}
+
+function placeText({ stage, chunk }: Pick<StagePin, 'stage' | 'chunk'>): string {
+  return chunk === undefined ? `stage ${stage}` : `stage ${stage}, chunk ${chunk}`;
+}
+
+/** Whether an operator's place is what a pin asks. */
+function keeps({ stage, chunk }: StagePin, place: StagePlace): boolean {
+  return stage === place.stage && (chunk ?? place.chunk) === place.chunk;
+}
+
 /** Layers, unless pins or the number of parts ask for operators. */
 function unitsFor(graph: Graph, parts: number, { pins = [], layout }: PipelineRequest): readonly Unit[] {
   if (layout !== undefined) return unitsOf(graph, /^[o*\d\s|]+$/.test(layout) ? Number.POSITIVE_INFINITY : 0);
   const byLayers = unitsOf(graph, parts);
-  const stageOf = new Map(pins.map(({ node, stage }) => [node, stage]));
+  const pinOf = new Map(pins.map((pin) => [pin.node, placeText(pin)]));
   const isTorn = byLayers.some(({ operators }) => {
-    const pinned = new Set(operators.flatMap((name) => stageOf.get(name) ?? []));
+    const pinned = new Set(operators.flatMap((name) => pinOf.get(name) ?? []));
     return pinned.size > 1;
   });
   return isTorn ? unitsOf(graph, Number.POSITIVE_INFINITY) : byLayers;
@@ -98,15 +184,20 @@ function cut(
     const unit = unitOf.get(node.forward ?? node.name);
     if (unit !== undefined) own[unit] = (own[unit] as number) + time;
   }
-  const pinned = units.map(({ operators }) => pins.find(({ node }) => operators.includes(node)));
+  const pinOf = new Map(pins.map((pin) => [pin.node, pin]));
+  const pinned = units.map(({ operators }) => operators.flatMap((name) => pinOf.get(name) ?? [])[0]);
   const sizes = balancedCut({
     seconds: own,
     arrival: arrivals(graph, cluster, unitOf, units.length, stages),
     parts: stages * virtualStages,
-    mayBe: (unit, part) => pinned[unit] === undefined || pinned[unit].stage === placeOfPart(kind, part, stages).stage,
+    mayBe: (unit, part) => pinned[unit] === undefined || keeps(pinned[unit], placeOfPart(kind, part, stages)),
   });
   if (sizes) return sizes;
-  throw pinsLeaveNoCut(pins, stages);
+  refuseAbsentStages(pins, stages, virtualStages);
+  throw pinsLeaveNoCut(
+    pinned.flatMap((pin) => pin ?? []),
+    { kind, stages, virtualStages },
+  );
 }
 
 /** Seconds that a stage beginning with each unit waits for what earlier ones make, and sends gradients of. */
@@ -145,14 +236,18 @@ function givenSizes(
 ): readonly number[] {
   const sizes = readStageLayout(layout, units, parts);
   const placed = placesOf(units, sizes, schedule);
-  const contradicted = pins.find(({ node, stage }) => (placed.get(node)?.stage ?? stage) !== stage);
-  if (!contradicted) return sizes;
-  const { node, stage, source } = contradicted;
+  const other = pins.find((pin) => {
+    const place = placed.get(pin.node);
+    return place !== undefined && !keeps(pin, place);
+  });
+  if (!other) return sizes;
+  const { stage = 0, chunk = 0 } = placed.get(other.node) ?? {};
   throw new AutoparError(
     'stage-pins',
     'usage',
-    `${source.text} places ${node} on stage ${stage}, and --stages "${layout}" on stage ${placed.get(node)?.stage}`,
-    where(contradicted),
+    `${other.source.text} places ${other.node} on ${placeText(other)}, and --stages "${layout}" on ` +
+      placeText(other.chunk === undefined ? { stage } : { stage, chunk }),
+    where(other),
     'leave out one of the two',
   );
 }
@@ -184,26 +279,56 @@ function tooManyStages({ stages, virtualStages }: Schedule, units: number, parts
   );
 }
 
-function pinsLeaveNoCut(pins: readonly StagePin[], stages: number): AutoparError {
-  const outside = pins.find(({ stage }) => stage >= stages);
-  if (outside)
-    return new AutoparError(
-      'stage-pins',
-      'usage',
-      `${outside.source.text} places ${outside.node} on stage ${outside.stage}, and there are ${stages} stages, counted from 0`,
-      where(outside),
-      `give --pp ${outside.stage + 1}, or a stage below ${stages}`,
-    );
+/** @throws AutoparError `stage-pins` (usage) for a pin to a stage or a chunk that there is not */
+export function refuseAbsentStages(pins: readonly StagePin[], stages: number, chunks: number): void {
+  const outside = pins.find(({ stage, chunk = 0 }) => stage >= stages || chunk >= chunks);
+  if (!outside) return;
+  const { stage, chunk = 0, node, source } = outside;
+  const isStage = stage >= stages;
+  const [there, what] = isStage ? [stages, 'stage'] : [chunks, 'chunk'];
+  throw new AutoparError(
+    'stage-pins',
+    'usage',
+    `${source.text} places ${node} on ${placeText(outside)}, and ` +
+      `${there === 1 ? `there is one ${what}` : `there are ${there} ${what}s`}, counted from 0`,
+    where(outside),
+    isStage ? `give --pp ${stage + 1}, or a stage below ${stages}` : `give --virtual-stages ${chunk + 1}`,
+  );
+}
+
+/** @param pins in the order of the model */
+function pinsLeaveNoCut(
+  pins: readonly StagePin[],
+  { kind, stages, virtualStages }: Pick<Schedule, 'kind' | 'stages' | 'virtualStages'>,
+): AutoparError {
+  const partOf = ({ stage, chunk }: StagePin) =>
+    chunk === undefined && virtualStages > 1 ? null : partAt(kind, stage, chunk ?? 0, stages);
+  for (const [index, second] of pins.entries()) {
+    const own = partOf(second);
+    const first = pins.slice(0, index).find((pin) => own !== null && (partOf(pin) ?? own) > own);
+    if (first) return contradicted(first, second, 'the second of which comes after the first in the model');
+  }
   const first = pins[0] as StagePin;
   return new AutoparError(
     'stage-pins',
     'usage',
     `pinned stages leave no cut into ${stages} stages: ${pins
       .slice(0, 4)
-      .map(({ node, stage }) => `${node} on ${stage}`)
-      .join(', ')}`,
+      .map((pin) => `${pin.node} on ${placeText(pin)}`)
+      .join('; ')}`,
     where(first),
     'stages follow the order of the model, and none of them is empty: an operator stands on no earlier stage than what it reads',
+  );
+}
+
+function contradicted(first: StagePin, second: StagePin, why: string): AutoparError {
+  const says = (pin: StagePin) => `${pin.source.text} places ${pin.node} on ${placeText(pin)}`;
+  return new AutoparError(
+    'stage-pins',
+    'usage',
+    `${says(first)}, and ${says(second)}, ${why}`,
+    where(second),
+    'stages follow the order of the model: change one of the two pins',
   );
 }
 

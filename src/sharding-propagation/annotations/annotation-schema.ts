@@ -67,6 +67,7 @@ const pin: Schema = record(
     },
     style: { enum: STYLES },
     stage: { type: 'integer', minimum: 0, maximum: MOST_STAGES - 1 },
+    chunk: { type: 'integer', minimum: 0, maximum: MOST_STAGES - 1 },
     recompute: { type: 'boolean' },
     place: { enum: PLACES },
     priority: { type: 'integer' },

@@ -70,6 +70,8 @@ export interface PinRecord {
   readonly factors?: Readonly<Record<string, FactorNotation>>;
   readonly style?: Style;
   readonly stage?: number;
+  /** Of the stage, where each has several. */
+  readonly chunk?: number;
   readonly recompute?: boolean;
   readonly place?: Place;
   readonly priority?: number;

@@ -94,6 +94,7 @@ const ORDER: readonly (keyof PinRecord)[] = [
   'factors',
   'style',
   'stage',
+  'chunk',
   'recompute',
   'place',
   'priority',

@@ -22,17 +22,20 @@ export interface ModelPins {
 }
 
 /**
- * The pins of the configuration that is for as many devices as the mesh has (the first such); none where there is none.
+ * The pins of the configuration that is for as many devices as the stages have (the first such); none where there is none.
+ * @param mesh of one stage: the devices of stage s are those from s · its size on
+ * @param stages of the pipeline; 1 without one
  * @throws AutoparError (input) `pin-does-not-fit` where shards do not lie along the mesh's axes, `pins-contradict`
  */
 export function pinsOfModel(
   { file, multiDevice }: Pick<OnnxModel, 'file' | 'multiDevice'>,
   graph: Graph,
   mesh: Mesh,
+  stages = 1,
 ): ModelPins {
   if (!multiDevice) return { pins: [], notes: [] };
   const { configurations, placements } = multiDevice;
-  const devices = deviceCount(mesh);
+  const devices = deviceCount(mesh) * stages;
   const chosen = configurations.find((configuration) => configuration.devices === devices);
   if (!chosen) {
     const listed = configurations.map(({ name, devices: count }) => `${name || 'unnamed'} for ${count}`).join(', ');
@@ -92,13 +95,14 @@ function sourceOf({ name }: Node, file: string): PinSource {
 }
 
 function pinsOfPlacement(placement: NodePlacement, node: Node, file: string, graph: Graph, mesh: Mesh): readonly Pin[] {
+  const first = (placement.stage ?? 0) * deviceCount(mesh);
   const source = sourceOf(node, file);
   const specs = new Map(placement.tensors.map((spec) => [spec.tensor, spec]));
   const side = (names: readonly (string | null)[]) =>
     names.map((name): LayoutDemand | null => {
       const found = name === null ? null : inFile(graph, name).find((form) => specs.has(form.name));
       const spec = found && specs.get(found.name);
-      return spec ? graphDemand(demandOfSpec(spec, found.shape, mesh, source), found.file) : null;
+      return spec ? graphDemand(demandOfSpec(spec, found.shape, mesh, first, source), found.file) : null;
     });
   const [operands, results] = [side(node.inputs), side(node.outputs)];
   const asks = [...operands, ...results].some((demand) => demand !== null);
@@ -117,7 +121,13 @@ interface Cut {
   readonly parts: number;
 }
 
-function demandOfSpec(spec: ShardingSpec, shape: readonly number[], mesh: Mesh, source: PinSource): LayoutDemand {
+function demandOfSpec(
+  spec: ShardingSpec,
+  shape: readonly number[],
+  mesh: Mesh,
+  first: number,
+  source: PinSource,
+): LayoutDemand {
   const cuts = spec.dims.flatMap((dim) => cutsOf(dim, spec.tensor, shape, source));
   if (spec.devices.length === 0) {
     const counts = shape.map((_, axis) =>
@@ -125,7 +135,7 @@ function demandOfSpec(spec: ShardingSpec, shape: readonly number[], mesh: Mesh, 
     );
     return { kind: 'split', counts };
   }
-  const shardOf = shardsByRank(spec, cuts, mesh, source);
+  const shardOf = shardsByRank(spec, cuts, mesh, first, source);
   const axesOf = axesOfCuts(cuts, shardOf, mesh);
   if (!axesOf)
     throw doesNotFit(
@@ -170,14 +180,24 @@ function cutsOf(
   return pieces.map(({ parts }, index) => ({ axis, size: sizes[index] ?? 1, parts }));
 }
 
-/** Which shard each rank holds: shards are numbered row by row over the cuts. */
-function shardsByRank(spec: ShardingSpec, cuts: readonly Cut[], mesh: Mesh, source: PinSource): readonly number[] {
+/**
+ * Which shard each rank of a stage holds: shards are numbered row by row over the cuts.
+ * @param first device of the stage
+ */
+function shardsByRank(
+  spec: ShardingSpec,
+  cuts: readonly Cut[],
+  mesh: Mesh,
+  first: number,
+  source: PinSource,
+): readonly number[] {
   const total = cuts.reduce((product, { parts }) => product * parts, 1);
   const holders = spec.devices.map((device) => spec.groups.get(device) ?? [device]);
   const shardOf = new Array<number>(deviceCount(mesh)).fill(-1);
   let sound = holders.length === total;
   for (const [shard, ranks] of holders.entries()) {
-    for (const rank of ranks) {
+    for (const device of ranks) {
+      const rank = device - first;
       if (shardOf[rank] === -1) shardOf[rank] = shard;
       else sound = false;
     }
@@ -185,7 +205,7 @@ function shardsByRank(spec: ShardingSpec, cuts: readonly Cut[], mesh: Mesh, sour
   if (sound && shardOf.length === deviceCount(mesh) && !shardOf.includes(-1)) return shardOf;
   throw doesNotFit(
     source,
-    `the devices of ${spec.tensor} are not each of the ${deviceCount(mesh)} devices once, in ${total} shards`,
+    `the devices of ${spec.tensor} are not each of the ${deviceCount(mesh)} devices${first > 0 ? ` from ${first} on` : ''} once, in ${total} shards`,
     'the annotations are damaged, or leave devices idle, which no plan does; take them out of the model',
   );
 }

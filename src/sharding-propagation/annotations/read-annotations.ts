@@ -92,18 +92,24 @@ interface Misplaced {
 function misplacedKey(pin: PinAnnotation): Misplaced | null {
   const { kind } = pin.target;
   const has = (key: keyof PinRecord) => pin[key] !== undefined;
-  if (![...NOTATIONS, 'stage' as const, 'recompute' as const, 'place' as const].some(has))
+  if (![...NOTATIONS, 'stage' as const, 'chunk' as const, 'recompute' as const, 'place' as const].some(has))
     return {
       key: 'match',
       sentence: ' asks for nothing',
       hint: `give it one of ${NOTATIONS.join(', ')}, stage, recompute, place`,
     };
-  const notOnTensors = (['factors', 'style', 'stage', 'recompute', 'place'] as const).find(has);
+  const notOnTensors = (['factors', 'style', 'stage', 'chunk', 'recompute', 'place'] as const).find(has);
   if (kind === 'tensor' && notOnTensors)
     return {
       key: notOnTensors,
       sentence: `.${notOnTensors} is about operators, and the pin matches tensors`,
       hint: 'match by node, module or op, or give the tensor a layout, split or map',
+    };
+  if (has('chunk') && !has('stage'))
+    return {
+      key: 'chunk',
+      sentence: '.chunk is of a stage, and the pin has none',
+      hint: 'give the pin a stage as well',
     };
   const notOnModules = (['layout', 'split', 'map'] as const).find(has);
   if (kind === 'module' && notOnModules)

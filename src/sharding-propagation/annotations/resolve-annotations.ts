@@ -72,10 +72,20 @@ function pinsOf(pin: PinAnnotation, file: string | null, names: GraphNames, styl
 
 /** Stage, recompute and place: kept for what comes after planning. */
 function decisionsOf(pin: PinAnnotation, { name: node }: Node, file: string | null): readonly Pin[] {
-  const { stage, recompute, place } = pin;
-  const source = (key: 'stage' | 'recompute' | 'place') => sourceOf(pin, file, [key]);
+  const { stage, chunk, recompute, place } = pin;
+  const source = (...keys: readonly ('stage' | 'chunk' | 'recompute' | 'place')[]) => sourceOf(pin, file, keys);
   return [
-    ...(stage === undefined ? [] : [{ kind: 'stage', node, stage, source: source('stage') } as const]),
+    ...(stage === undefined
+      ? []
+      : [
+          {
+            kind: 'stage',
+            node,
+            stage,
+            ...(chunk === undefined ? {} : { chunk }),
+            source: source('stage', 'chunk'),
+          } as const,
+        ]),
     ...(recompute === undefined ? [] : [{ kind: 'recompute', node, recompute, source: source('recompute') } as const]),
     ...(place === undefined ? [] : [{ kind: 'place', node, place, source: source('place') } as const]),
   ];

@@ -103,7 +103,7 @@ function decisionPairs(pins: readonly Pin[]): readonly Clash[] {
 }
 
 function decided(pin: Decision): string {
-  if (pin.kind === 'stage') return String(pin.stage);
+  if (pin.kind === 'stage') return pin.chunk === undefined ? `${pin.stage}` : `${pin.stage}, chunk ${pin.chunk}`;
   return pin.kind === 'recompute' ? String(pin.recompute) : pin.place;
 }
 

@@ -30,14 +30,16 @@ const FIRST_SAVE = 1;
  *   parameters prefixed with `<stage>-` where there are several, as merging does
  */
 export function mindSporeStrategy(graph: Graph, placed: PlacedPlan, stage?: number): ExportedStrategy {
-  const { mesh } = placed.assignment;
-  const inside = stageMesh(mesh);
+  const { mesh: inside } = placed.assignment;
   const keys = strategyKeys(graph);
   // MindSpore derives what gradients and updates do from the forward's strategies, and saves none of them.
   const forward = placed.operators
     .filter(({ node }) => node.phase === 'forward')
     .map((operator) => ({ ...operator, operands: operandsInFile(graph, operator) }));
-  const chosen = forward.filter((operator) => stage === undefined || operator.stage === stage);
+  // As merging the files of the stages gives them.
+  const chosen = forward
+    .filter((operator) => stage === undefined || operator.stage === stage)
+    .sort((a, b) => a.stage - b.stage);
   const stages = new Set(chosen.map((operator) => operator.stage));
   const perKey = <Value>(value: (operator: PlacedOperator) => Value | null): ReadonlyMap<string, Value> =>
     new Map(
@@ -63,6 +65,9 @@ export function mindSporeStrategy(graph: Graph, placed: PlacedPlan, stage?: numb
     },
     notes: [
       ...notes,
+      ...(placed.chunks > 1
+        ? [`stages have ${placed.chunks} chunks each; MindSpore says of an operator its stage alone`]
+        : []),
       ...(carrying > 0 ? [`${carrying} operators leave partial sums; MindSpore reduces them at once`] : []),
     ],
     leftOut,
@@ -72,11 +77,6 @@ export function mindSporeStrategy(graph: Graph, placed: PlacedPlan, stage?: numb
 /** Operands' layouts, of weights in the file's dimensions. */
 function operandsInFile(graph: Graph, { node, operands }: PlacedOperator): PlacedOperator['operands'] {
   return operands.map((layout, index) => layout && fileLayout(layout, fileTensorOf(graph, node.inputs[index] ?? null)));
-}
-
-/** Device matrices of MindSpore cover the devices of one stage. */
-function stageMesh(mesh: Mesh): Mesh {
-  return { axes: mesh.axes.filter(({ name }) => name !== 'pp') };
 }
 
 /** Null where one of them has no device matrix, or there are none. */

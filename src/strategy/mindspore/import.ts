@@ -41,24 +41,24 @@ export function mindSporePins(document: MindSporeStrategy, graph: Graph, options
   checkDevices(document, options);
   const notes: string[] = [];
   const named = matchKeys(document, graph, notes, file);
-  const stages = new Set([...named.values()].map(({ stage }) => stage));
+  const stages = stageCount(document);
   const operators = graph.nodes.flatMap((node): readonly PinRecord[] => {
     const strategy = named.get(node);
     if (!strategy) return [];
     checkSplits(node, strategy, graph, file);
-    const stage = stages.size > 1 ? { stage: strategy.stage } : {};
+    const stage = stages > 1 ? { stage: strategy.stage } : {};
     return [{ match: { node: exactly(node.name) }, split: perOperand(node, strategy), ...stage }];
   });
   const parameters = parameterPins(document, graph, mesh, named, notes);
   if (operators.length + parameters.length === 0) throw nothingMatches(document, graph, file);
-  return { pins: pinDocument(mesh, [...operators, ...parameters]), notes };
+  return { pins: pinDocument(mesh, [...operators, ...parameters], hasAllStages(document) ? stages : 1), notes };
 }
 
 function checkDevices(document: MindSporeStrategy, { mesh, devices: all, file }: PinOptions): void {
   const { devices, differs } = stageDevices(document);
   if (differs !== undefined) throw mismatch(file, `contradicts itself: ${differs}`);
   const here = deviceCount(mesh);
-  const stages = Math.max(0, ...[...document.operators.values()].map(({ stage }) => stage)) + 1;
+  const stages = stageCount(document);
   if (all !== undefined && all !== (devices ?? here) * stages)
     throw mismatch(file, `is for ${(devices ?? here) * stages} devices, there are ${all}`, 'plan for as many devices');
   if (devices === null || devices === here) return;
@@ -68,6 +68,15 @@ function checkDevices(document: MindSporeStrategy, { mesh, devices: all, file }:
       `(${mesh.axes.map(({ name, size }) => `${name} ${size}`).join(' · ')})`,
     `give degrees that multiply to ${devices}`,
   );
+}
+
+/** Stages of the pipeline, as far as a file of some of them tells. */
+function stageCount({ operators }: MindSporeStrategy): number {
+  return [...operators.values()].reduce((most, { stage }) => Math.max(most, stage + 1), 1);
+}
+
+function hasAllStages(document: MindSporeStrategy): boolean {
+  return new Set([...document.operators.values()].map(({ stage }) => stage)).size === stageCount(document);
 }
 
 function matchKeys(

@@ -44,7 +44,6 @@ const MOST_DEVICES_LISTED = 2 ** 26;
  * @param training how the step was made of the model, where it trains: rides along as JSON
  */
 export function annotateModel(model: ModelProto, plan: Plan, placed: PlacedPlan, training?: object): ModelProto {
-  const { mesh } = placed.assignment;
   const configurations = nodeConfigurations(model, placed);
   checkSize(configurations);
   const nodes = (model.graph?.node ?? []).map((node, index): NodeProto => {
@@ -63,7 +62,7 @@ export function annotateModel(model: ModelProto, plan: Plan, placed: PlacedPlan,
     ],
     configuration: [
       ...(model.configuration ?? []).filter(({ name }) => name !== CONFIGURATION),
-      { name: CONFIGURATION, num_devices: deviceCount(mesh) },
+      { name: CONFIGURATION, num_devices: deviceCount(placed.assignment.mesh) * placed.stages },
     ],
     graph: withField(model.graph ?? {}, 'node', nodes),
   };
@@ -88,18 +87,22 @@ export function nodeConfigurations(
     const named = new Set([...(node.input ?? []), ...(node.output ?? [])].filter((name) => name !== ''));
     return {
       configuration_id: CONFIGURATION,
-      sharding_spec: specsOf(named, placed.graph, operators, mesh),
+      sharding_spec: specsOf(named, placed.graph, operators, mesh, first.stage * deviceCount(mesh)),
       pipeline_stage: first.stage,
     };
   });
 }
 
-/** A layout per tensor of the node that the plan knows; whole tensors need none. */
+/**
+ * A layout per tensor of the node that the plan knows; whole tensors need none.
+ * @param first device of the node's stage
+ */
 function specsOf(
   named: ReadonlySet<string>,
   graph: Graph,
   operators: readonly PlacedOperator[],
   mesh: Mesh,
+  first: number,
 ): readonly ShardingSpecProto[] {
   const layouts = new Map<string, Layout>();
   const put = (tensor: string | null, layout: Layout | null) => {
@@ -113,7 +116,7 @@ function specsOf(
   }
   return [...layouts]
     .filter(([, layout]) => !isReplicated({ ...layout, partial: [] }))
-    .flatMap(([tensor, layout]) => specOfLayout(tensor, layout, mesh) ?? []);
+    .flatMap(([tensor, layout]) => specOfLayout(tensor, layout, mesh, first) ?? []);
 }
 
 function checkSize(configurations: readonly (NodeDeviceConfigurationProto | null)[]): void {

@@ -17,7 +17,7 @@ import type { Plan } from '../plan.js';
 import { planFromJson } from '../plan-json.js';
 import { CONFIGURATION, nodeConfigurations, PLAN_KEY, TRAINING_KEY } from './annotate.js';
 import { OperatorsOfFile } from './file-nodes.js';
-import { countsOfSpec, layoutOfSpec, type ReadSpec, readSpec } from './sharding-spec.js';
+import { countsOfSpec, inStage, layoutOfSpec, type ReadSpec, readSpec } from './sharding-spec.js';
 
 /** The plan that rides in the model's metadata; null where none does. @throws AutoparError (input) as reading plan.json */
 export function planInModel(model: ModelProto, file: string): Plan | null {
@@ -56,7 +56,7 @@ export interface AnnotationPins {
 export interface AnnotationOptions {
   /** The configuration to read; may be left out where the model has one. */
   readonly configuration?: string;
-  /** The mesh to find the annotations' shards on; left out: the one of dp · tp on which most of them are layouts. */
+  /** The mesh (of one stage) to find the annotations' shards on; left out: the one of dp · tp on which most of them are layouts. */
   readonly mesh?: Mesh;
   /** Devices that there are: a configuration for another number is refused. */
   readonly devices?: number;
@@ -85,29 +85,37 @@ export function annotationPins(model: ModelProto, graph: Graph, options: Annotat
       inFile(graph, tensor).map((form): [string, readonly number[]] => [form.name, form.shape]),
     ),
   );
+  const stages = annotated.reduce((most, { own }) => Math.max(most, (own.pipeline_stage ?? 0) + 1), 1);
+  if (devices % stages !== 0)
+    throw badAnnotation(
+      file,
+      `configuration ${name} has ${devices} devices for ${stages} stages, which do not divide them`,
+    );
+  const perStage = devices / stages;
   const places = annotated.map(({ node, own }): AnnotatedOperators => {
     const specs = specsOf(node, own, shapes, devices, file, notes);
+    const stage = Object.hasOwn(own, 'pipeline_stage') ? (own.pipeline_stage ?? 0) : null;
     return {
       operators: made.of(node),
-      specs,
-      stage: Object.hasOwn(own, 'pipeline_stage') ? (own.pipeline_stage ?? 0) : null,
+      specs: specs.map((spec) => inStage(spec, (stage ?? 0) * perStage)),
+      stage,
     };
   });
   const specs = places.flatMap((place) => place.specs);
-  const mesh = options.mesh ?? likelyMesh(specs, shapes, devices);
-  const here = options.devices ?? deviceCount(mesh);
-  if (here !== devices || deviceCount(mesh) !== devices) {
+  const mesh = options.mesh ?? likelyMesh(specs, shapes, perStage);
+  const here = options.devices ?? deviceCount(mesh) * stages;
+  if (here !== devices || deviceCount(mesh) !== perStage) {
     throw new AutoparError(
       'strategy-mismatch',
       'input',
       `configuration ${name} is for ${devices} devices, ` +
         `${options.devices === undefined ? `the mesh has ${here}` : `there are ${here}`}`,
       { file },
-      `give degrees that multiply to ${devices}`,
+      `give degrees that multiply to ${perStage}${stages > 1 ? `, the devices of one of its ${stages} stages` : ''}`,
     );
   }
   const pins = operatorPins(places, graph, mesh, notes);
-  return { mesh, pins: pinDocument(mesh, pins), notes };
+  return { mesh, pins: pinDocument(mesh, pins, stages), notes };
 }
 
 /** By tensor of the file. */

@@ -24,17 +24,17 @@ import {
 } from '../../sharding-propagation/mesh.js';
 
 /**
- * The spec of a tensor, partial sums left out: ONNX has none. Devices are ranks. A padded dimension is given with its own
+ * The spec of a tensor, partial sums left out: ONNX has none. Devices are ranks, those of a stage numbered from its `first` on. A padded dimension is given with its own
  * size, whose last shard is shorter; null where it is padded otherwise, which ONNX cannot say.
  */
-export function specOfLayout(tensor: string, layout: Layout, mesh: Mesh): ShardingSpecProto | null {
+export function specOfLayout(tensor: string, layout: Layout, mesh: Mesh, first = 0): ShardingSpecProto | null {
   const padded = (axis: number) => layout.extents?.[axis] ?? null;
   if (layout.dims.some((pieces, axis) => !paddedAtEnd(pieces, padded(axis), mesh))) return null;
   const cut = layout.dims.flatMap((pieces, axis) =>
     pieces.some((piece) => piece.axes.length > 0) ? [{ axis, pieces }] : [],
   );
   const axes = cut.flatMap(({ pieces }) => pieces.flatMap((piece) => piece.axes));
-  const groups = groupsByShard(axes, mesh);
+  const groups = groupsByShard(axes, mesh).map((ranks) => ranks.map((rank) => first + rank));
   const alone = groups.every((ranks) => ranks.length === 1);
   return {
     tensor_name: tensor,
@@ -143,6 +143,11 @@ function layoutFromText(text: string, shape: readonly number[], mesh: Mesh): Lay
     if (error instanceof AutoparError) return null;
     throw error;
   }
+}
+
+/** The spec with devices counted from the first of a stage. */
+export function inStage(spec: ReadSpec, first: number): ReadSpec {
+  return first === 0 ? spec : { ...spec, holders: spec.holders.map((ranks) => ranks.map((rank) => rank - first)) };
 }
 
 /** How many parts each dimension is cut into. */

@@ -311,7 +311,7 @@ const KEYS: Readonly<Record<string, (t: ExecutionContext) => Promise<void>>> = {
   'parallel_config.pipeline_stage': async (t) => {
     const config = await configOf({ 'parallel_config.pipeline_stage': '2', 'parallel_config.micro_batch_num': '4' });
     t.like(optionsOf(config, 2), { degrees: { pp: 2 }, microBatches: 4 });
-    t.regex(optionsOf(config, 2).notLowered[0]?.says ?? '', /pipelines cannot be run yet/);
+    t.deepEqual(optionsOf(config, 2).notLowered, []);
     const { graph } = await importModel(join(ROOT, 'models/gpt-tiny.onnx'));
     t.deepEqual(checkAgainstModel(config, graph), []);
     const layers = (count: number) => ({
@@ -321,6 +321,49 @@ const KEYS: Readonly<Record<string, (t: ExecutionContext) => Promise<void>>> = {
     const [warning = ''] = checkAgainstModel(config, layers(5), { layersSeconds: 0.01 });
     t.regex(warning, /pipeline_stage 2 does not divide the 5 layers: stages have 2 or 3 layers/);
     t.regex(warning, /which has 3 where even stages had 2\.5; that is 20 % more time, 1\.00 ms of each step/);
+  },
+  'parallel.pipeline_config.pipeline_scheduler': async (t) => {
+    const of = async (scheduler: string, more: Readonly<Record<string, string>> = {}) =>
+      optionsOf(
+        await configOf({
+          ...{ 'parallel_config.pipeline_stage': '2', 'parallel_config.micro_batch_num': '4' },
+          'parallel.pipeline_config.pipeline_scheduler': scheduler,
+          ...more,
+        }),
+        2,
+      );
+    t.like(await of('gpipe'), { schedule: 'f-then-b', virtualStages: null, notLowered: [] });
+    t.like(await of("'1f1b'"), { schedule: '1f1b', virtualStages: null, notLowered: [] });
+    for (const name of ['seqpipe', 'seqvpp', 'seqsmartvpp', 'zero_bubble_v']) {
+      const options = await of(name);
+      t.is(options.schedule, null);
+      t.is(options.notLowered[0]?.says, `there is no schedule ${name}; 1f1b is planned unless --schedule says another`);
+    }
+    const one = await configOf({ 'parallel.pipeline_config.pipeline_scheduler': 'gpipe' });
+    t.is(optionsOf(one).schedule, null);
+    t.regex(optionsOf(one).remarks[0]?.says ?? '', /pipeline_stage is 1/);
+    t.regex((await refused(t, () => of('gpip'))).message, /pipeline_scheduler is "gpip", where one of gpipe, 1f1b/);
+  },
+  'parallel.pipeline_config.pipeline_interleave': async (t) => {
+    const interleaved = {
+      ...{ 'parallel_config.pipeline_stage': '2', 'parallel_config.micro_batch_num': '4' },
+      'parallel.pipeline_config.pipeline_interleave': 'True',
+    };
+    const chunks = { 'model.model_config.pp_interleave_num': '3' };
+    const options = optionsOf(await configOf({ ...interleaved, ...chunks }), 2);
+    t.like(options, { schedule: 'interleaved-1f1b', virtualStages: 3, remarks: [] });
+    const alone = optionsOf(await configOf(interleaved), 2);
+    t.like(alone, { schedule: null, virtualStages: null });
+    t.regex(alone.remarks[0]?.says ?? '', /a stage has one chunk: pp_interleave_num/);
+  },
+  'model.model_config.pp_interleave_num': async (t) => {
+    const config = {
+      ...{ 'parallel_config.pipeline_stage': '2', 'parallel_config.micro_batch_num': '4' },
+      'model.model_config.pp_interleave_num': '2',
+    };
+    const options = optionsOf(await configOf(config), 2);
+    t.like(options, { schedule: null, virtualStages: null });
+    t.regex(options.remarks[0]?.says ?? '', /interleaved where pipeline_interleave is True/);
   },
   'parallel_config.context_parallel': async (t) => {
     const options = optionsOf(await configOf({ 'parallel_config.context_parallel': '2' }), 2);
