@@ -196,13 +196,20 @@ function withFrees(
     ...step.flatMap(({ instructions }) => instructions.flatMap(readBy)),
     ...receivedAtFirst(sharded),
   ]);
-  const ofStep = new Set([...always, ...receivedAtFirst(sharded)]);
+  const ofStep = new Set([...always, ...receivedAtFirst(sharded), ...sentAtFirst(sharded, micro)]);
   return Object.fromEntries([...freed(micro, leftBehind, []), ...freed(step, ofStep, [])]);
 }
 
 /** What every micro-batch reads of what another stage sends before the first. */
 function receivedAtFirst({ pipeline }: ShardedGraph): readonly string[] {
   return (pipeline?.receives ?? []).flatMap(({ tensor, when }) => (when === 'begin' ? [tensor] : []));
+}
+
+/** What a stage sends before the first micro-batch, and its own micro-batches read afterwards. */
+function sentAtFirst({ pipeline }: ShardedGraph, micro: readonly WrittenList[]): readonly string[] {
+  const read = new Set(micro.flatMap(({ instructions }) => instructions.flatMap(readBy)));
+  const sent = (pipeline?.sends ?? []).filter(({ when }) => when === 'begin').map(({ tensor }) => tensor);
+  return sent.filter((tensor) => read.has(tensor));
 }
 
 function readBy(instruction: Instruction): readonly string[] {
