@@ -9,7 +9,6 @@ import { cnn } from '../../models/cnn.js';
 import { gpt } from '../../models/gpt.js';
 import { llama } from '../../models/llama.js';
 import { mlp } from '../../models/mlp.js';
-import { normalisedCnn } from '../../models/normalised-cnn.js';
 import { embedding, linear } from '../../models/transformer.js';
 import type { Graph } from '../../src/ir/graph.js';
 import { writeOnnx } from '../../src/ir/onnx/writer.js';
@@ -28,8 +27,7 @@ export const MODELS = {
       1,
     ),
   cnn: () => cnn('cnn', { batch: BATCH, channels: 3, size: 16, widths: [8, 16], classes: 10 }, 4),
-  'batch-norm': () =>
-    normalisedCnn('batch-norm', { batch: BATCH, channels: 3, size: 8, widths: [4, 8], classes: 10, dropout: 0 }, 5),
+  'batch-norm': batchNorm,
   skips,
   'encoder-decoder': encoderDecoder,
   'shared-layer': sharedLayer,
@@ -98,6 +96,38 @@ function sameWeightTwice(): Graph {
   const once = builder.operator('MatMul', [input, weight]);
   const twice = builder.operator('MatMul', [once, weight]);
   builder.output('y', builder.operator('MatMul', [twice, weight]));
+  return builder.build();
+}
+
+/** Residual blocks with running statistics. */
+function batchNorm(): Graph {
+  const builder = new GraphBuilder('batch-norm', 5);
+  let state = builder.input('image', 'float32', [BATCH, 4, 8, 8]);
+  for (const block of [0, 1, 2])
+    state = builder.within(`blocks.${block}`, () => {
+      const kernel = builder.parameter('conv.weight', [4, 4, 3, 3]);
+      const spread = builder.operator('Conv', [state, kernel], {
+        kernel_shape: [3, 3],
+        pads: [1, 1, 1, 1],
+        strides: [1, 1],
+        dilations: [1, 1],
+        group: 1,
+      });
+      const vectors = ['weight', 'bias', 'running_mean', 'running_var'].map((name) =>
+        builder.parameter(`bn.${name}`, [4], {
+          mean: name === 'weight' || name === 'running_var' ? 1 : 0,
+          deviation: 0.1,
+        }),
+      );
+      const normal = builder.operator('BatchNormalization', [spread, ...vectors], {
+        epsilon: 1e-5,
+        momentum: 0.9,
+        training_mode: 0,
+      });
+      return builder.operator('Add', [state, builder.operator('Relu', [normal])]);
+    });
+  const flat = builder.operator('Flatten', [builder.operator('GlobalAveragePool', [state])], { axis: 1 });
+  builder.output('logits', linear(builder, 'head', flat, 10, { bias: true }));
   return builder.build();
 }
 

@@ -76,8 +76,11 @@ function operatorUnits(forward: readonly Node[]): readonly Unit[] {
     const { name, inputs, outputs } = node;
     const last = units.at(-1);
     // A conversion goes with what it reads, or else with what comes next.
-    if (isConversion(node) && last && inputs.some((input) => made.has(input))) last.operators.push(name);
-    else if (isConversion(node)) waiting.push(name);
+    if (isConversion(node) && !(last && inputs.some((input) => made.has(input)))) {
+      waiting.push(name);
+      continue;
+    }
+    if (last && isConversion(node)) last.operators.push(name);
     else {
       units.push({ letter: OPERATOR, name, operators: [...waiting, name] });
       made.clear();

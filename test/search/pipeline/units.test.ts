@@ -9,7 +9,8 @@ import test from 'ava';
 import { importModel } from '../../../src/api/import.js';
 import { type Training, trainedModel } from '../../../src/api/training.js';
 import { importedFor } from '../../../src/api/training-form.js';
-import { lettersOf, unitsOf } from '../../../src/search/pipeline/units.js';
+import type { Graph } from '../../../src/ir/graph.js';
+import { lettersOf, type Unit, unitsOf } from '../../../src/search/pipeline/units.js';
 import { MODELS, type ModelName, writeModel } from '../../pipelines/models.js';
 
 const FORMS = [
@@ -18,6 +19,18 @@ const FORMS = [
   { precision: 'bf16', microBatches: 1, kind: 'cross_entropy' },
   { precision: 'fp16', microBatches: 4, kind: 'mse' },
 ] as const;
+
+/** Operators that read what a later unit makes. */
+function readsOfLater({ nodes }: Graph, units: readonly Unit[]): readonly string[] {
+  const unitOf = new Map(units.flatMap(({ operators }, index) => operators.map((name) => [name, index] as const)));
+  const madeIn = new Map<string | null, number>();
+  for (const { name, outputs } of nodes)
+    for (const output of outputs) madeIn.set(output, unitOf.get(name) ?? Number.NEGATIVE_INFINITY);
+  return nodes.flatMap(({ name, inputs }) => {
+    const own = unitOf.get(name);
+    return own !== undefined && inputs.some((input) => (madeIn.get(input) ?? own) > own) ? [name] : [];
+  });
+}
 
 for (const name of Object.keys(MODELS) as ModelName[]) {
   test(`${name} has the same units when it is trained`, async (t) => {
@@ -41,6 +54,8 @@ for (const name of Object.keys(MODELS) as ModelName[]) {
       const placed = units.flatMap(({ operators }) => operators);
       const forward = graph.nodes.filter(({ phase }) => phase === 'forward').map(({ name: node }) => node);
       t.deepEqual([...placed].sort(), forward.sort(), 'every operator has a unit');
+      t.deepEqual(readsOfLater(graph, unitsOf(graph, 1000)), [], 'operators read of earlier units');
+      t.deepEqual(readsOfLater(graph, units), [], 'units read of earlier ones');
     }
   });
 }
