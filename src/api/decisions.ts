@@ -4,7 +4,7 @@
  */
 import { type Cluster, type ClusterHints, clusterSize, parseCluster } from '../cost-model/cluster.js';
 import { AutoparError } from '../ir/error.js';
-import type { Graph } from '../ir/graph.js';
+import { type Graph, isBackward } from '../ir/graph.js';
 import type { MultiDevice } from '../ir/onnx/device-annotations.js';
 import type { ScheduleKind } from '../schedule/schedule.js';
 import type { PipelineRequest } from '../search/pipeline/pipeline.js';
@@ -88,7 +88,7 @@ export function decide(model: DecidedModel, sources: DecisionSources): Decisions
   return {
     cluster,
     degrees,
-    pipeline: pipelineRequest(sources, pp, stagePinned),
+    pipeline: pipelineRequest(sources, pp, stagePinned, model.graph),
     mode,
     pinsOn: hasPins && mode !== 'data' ? pins : null,
     allToAll: configured?.allToAll ?? true,
@@ -129,12 +129,23 @@ function statedDegrees({ annotations, config, degrees, devices }: DecisionSource
   return annotations ? withAnnotatedDegrees(stated, annotations) : stated;
 }
 
-/** @throws AutoparError (usage) `bad-option` for what only a pipeline has, where there is none */
+/** @throws AutoparError (usage) `bad-option` for what only a pipeline, or only one that trains, has, where there is none */
 function pipelineRequest(
   { schedule, virtualStages, stages: layout }: DecisionSources,
   stages: number,
   pins: readonly StagePin[],
+  { nodes }: Graph,
 ): PipelineRequest | null {
+  const trains = nodes.some(({ phase }) => isBackward(phase));
+  const [untrained] = trains ? [] : Object.entries({ schedule, 'virtual-stages': virtualStages }).filter(isGiven);
+  if (stages > 1 && untrained)
+    throw new AutoparError(
+      'bad-option',
+      'usage',
+      `--${untrained[0]} ${untrained[1]} orders the micro-batches of training, and this program infers`,
+      {},
+      `add --train, or leave out --${untrained[0]}`,
+    );
   if (stages > 1)
     return {
       stages,
@@ -143,8 +154,7 @@ function pipelineRequest(
       ...(virtualStages === undefined ? {} : { virtualStages }),
       ...(layout === undefined ? {} : { layout }),
     };
-  const given = Object.entries({ schedule, 'virtual-stages': virtualStages, stages: layout });
-  const [idle] = given.filter(([, value]) => value !== undefined);
+  const [idle] = Object.entries({ schedule, 'virtual-stages': virtualStages, stages: layout }).filter(isGiven);
   if (!idle) return null;
   throw new AutoparError(
     'bad-option',
@@ -153,6 +163,10 @@ function pipelineRequest(
     {},
     `add --pp N, or leave out --${idle[0]}`,
   );
+}
+
+function isGiven([, value]: readonly [string, unknown]): boolean {
+  return value !== undefined;
 }
 
 /** @throws AutoparError (usage) `degrees-do-not-match-devices` for devices that make no equal stages */

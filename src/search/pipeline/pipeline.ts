@@ -44,7 +44,7 @@ export interface Pipeline extends CutGraph {
 }
 
 /**
- * @throws AutoparError (usage) `bad-schedule` where the schedule cannot be; `bad-stages`, `stage-pins` where stages cannot; (noPlan)
+ * @throws AutoparError (usage) `bad-schedule` where the schedule cannot be; `bad-stages`, `stage-pins` where stages cannot;
  * `too-many-stages` for more stages than the model can be cut into
  */
 export function pipelineOf(graph: Graph, cluster: Cluster, request: PipelineRequest): Pipeline {
@@ -95,7 +95,7 @@ function cut(graph: Graph, cluster: Cluster, units: readonly Unit[], request: Pi
     mayBe: (unit, part) => pinned[unit] === undefined || pinned[unit].stage === part % stages,
   });
   if (sizes) return sizes;
-  throw pinsLeaveNoCut(pins, stages);
+  throw pinsLeaveNoCut(pins, units, request);
 }
 
 /** Seconds that a stage beginning with each unit waits for what earlier ones make, and sends gradients of. */
@@ -158,14 +158,18 @@ function tooManyStages({ stages, virtualStages = 1 }: PipelineRequest, units: nu
     virtualStages > 1 ? `${stages} stages of ${virtualStages} chunks are ${parts} parts` : `${stages} stages`;
   return new AutoparError(
     'too-many-stages',
-    'noPlan',
+    'usage',
     `${asked}, and the model has ${units} operators to place`,
     {},
     `take --pp ${Math.max(1, Math.floor(units / virtualStages))} at most`,
   );
 }
 
-function pinsLeaveNoCut(pins: readonly StagePin[], stages: number): AutoparError {
+function pinsLeaveNoCut(
+  pins: readonly StagePin[],
+  units: readonly Unit[],
+  { stages, virtualStages = 1 }: PipelineRequest,
+): AutoparError {
   const outside = pins.find(({ stage }) => stage >= stages);
   if (outside)
     return new AutoparError(
@@ -175,16 +179,39 @@ function pinsLeaveNoCut(pins: readonly StagePin[], stages: number): AutoparError
       where(outside),
       `give --pp ${outside.stage + 1}, or a stage below ${stages}`,
     );
-  const first = pins[0] as StagePin;
+  const inOrder = units.flatMap(({ operators }, unit) =>
+    operators.flatMap((name) => pins.filter(({ node }) => node === name).map((pin) => ({ unit, pin }))),
+  );
+  const [first] = inOrder;
+  const last = inOrder.at(-1);
+  const conflict =
+    virtualStages > 1
+      ? undefined
+      : inOrder.find(({ unit, pin }, index) => {
+          const before = inOrder[index - 1];
+          return (
+            before !== undefined && (pin.stage < before.pin.stage || pin.stage - before.pin.stage > unit - before.unit)
+          );
+        });
+  const before = conflict && inOrder[inOrder.indexOf(conflict) - 1];
+  const text = ({ pin: { node, stage } }: (typeof inOrder)[number]) => `${node} on stage ${stage}`;
+  const why =
+    conflict && before
+      ? conflict.pin.stage < before.pin.stage
+        ? `${text(before)} stands before ${text(conflict)}`
+        : `${text(before)} and ${text(conflict)} leave too few operators for the stages between`
+      : first && last && virtualStages === 1
+        ? `${text(first)} and ${text(last)} leave too few operators for the other stages`
+        : `with ${virtualStages} chunks a stage, ${pins
+            .slice(0, 4)
+            .map(({ node, stage }) => `${node} on stage ${stage}`)
+            .join(', ')} have no order`;
   return new AutoparError(
     'stage-pins',
     'usage',
-    `pinned stages leave no cut into ${stages} stages: ${pins
-      .slice(0, 4)
-      .map(({ node, stage }) => `${node} on ${stage}`)
-      .join(', ')}`,
-    where(first),
-    'stages follow the order of the model, and none of them is empty: an operator stands on no earlier stage than what it reads',
+    `pins leave no cut into ${stages} stages: ${why}`,
+    where((conflict ?? first)?.pin ?? (pins[0] as StagePin)),
+    'stages follow the order of the model, and each has an operator',
   );
 }
 
