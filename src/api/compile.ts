@@ -75,7 +75,7 @@ export interface CompileResult {
   readonly rejected: PlanResult['rejected'];
   /** The best combinations of degrees, the chosen one first. */
   readonly top: PlanResult['top'];
-  /** Dimensions, by the names of their options, that were not looked at because no program can do them yet. */
+  /** Dimensions, by the names of their options, that were not looked at. */
   readonly leftOut: readonly string[];
   readonly programWritten: boolean;
   /** Why there is no program, in a sentence. */

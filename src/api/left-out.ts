@@ -1,6 +1,6 @@
 /**
  * @file What a plan of operators leaves out: dimensions of parallelism that are priced, and searched over for whole steps, but
- * that no program can do yet.
+ * not here: pipelines are planned where they are asked for, and programs lack the others.
  */
 import { isFloating } from '../ir/dtype.js';
 import { type Graph, typeOf } from '../ir/graph.js';

@@ -2,6 +2,7 @@
  * @file What a plan looks like to a person: its heaviest operators and its communication.
  */
 import type { Cluster } from '../cost-model/cluster.js';
+import { sendSeconds } from '../cost-model/predict-stages.js';
 import { priceNode } from '../cost-model/price.js';
 import { runsPerStep } from '../ir/graph.js';
 import type { Assignment } from '../partition/assignment.js';
@@ -10,6 +11,7 @@ import { localBytes } from '../partition/partition.js';
 import type { ShardedGraph, ShardedNode } from '../partition/sharded-graph.js';
 import { fileLayout } from '../sharding-propagation/file-form.js';
 import { layoutText } from '../sharding-propagation/layout-text.js';
+import { deviceCount, STAGE_AXIS } from '../sharding-propagation/mesh.js';
 import { fileTensors } from './file-tensors.js';
 
 export interface HeavyOperator {
@@ -81,9 +83,24 @@ function heaviestOfStage(
   });
 }
 
-/** Every collective, in the order of the sharded graph, stage by stage. */
+/** Every collective in the order of the sharded graph, then what is sent to other stages; stage by stage. */
 export function communicationOf(lowered: readonly LoweredStage[], cluster: Cluster): readonly Communication[] {
-  return lowered.flatMap(({ sharded }) => collectivesOf(sharded, cluster));
+  return lowered.flatMap(({ sharded }) => [
+    ...collectivesOf(sharded, cluster),
+    ...sendsOf(sharded, lowered.length, cluster),
+  ]);
+}
+
+function sendsOf(sharded: ShardedGraph, stages: number, cluster: Cluster): readonly Communication[] {
+  return (sharded.pipeline?.sends ?? []).map(({ name, tensor, when }) => {
+    const type = sharded.tensors.get(tensor);
+    const bytes = type ? localBytes(type) : 0;
+    const runs = when === 'micro' ? (sharded.microBatches?.count ?? 1) : 1;
+    return {
+      ...{ label: name, kind: 'send', axes: [STAGE_AXIS], bytes },
+      seconds: runs * sendSeconds(bytes, stages, deviceCount(sharded.mesh), cluster),
+    };
+  });
 }
 
 function collectivesOf(sharded: ShardedGraph, cluster: Cluster): readonly Communication[] {

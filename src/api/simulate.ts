@@ -377,24 +377,14 @@ function checkCuts(work: ModelWork, { degrees: { sp, ep } }: StepConfiguration):
     throw refuse(`ep ${ep} does not divide the ${experts} experts of the model`, 'give an ep that divides them');
 }
 
-function unlowered({
-  degrees,
-  tpSequence,
-  zero,
-  recompute,
-  offload = 'none',
-  microBatch,
-  globalBatch,
-}: StepConfiguration): readonly string[] {
+/** Programs have pipelines, micro-batches, sequences along tp, and updates that dp shards (ZeRO-1). */
+function unlowered({ degrees, zero, recompute, offload = 'none' }: StepConfiguration): readonly string[] {
   return [
-    ...(degrees.pp > 1 ? ['pp'] : []),
     ...(degrees.sp > 1 ? ['sp'] : []),
     ...(degrees.ep > 1 ? ['ep'] : []),
-    ...(tpSequence ? ['tp-sequence'] : []),
-    ...(zero > 0 ? ['zero'] : []),
+    ...(zero > 1 ? ['zero'] : []),
     ...(recompute === 'none' ? [] : ['recompute']),
     ...(offload === 'none' ? [] : ['offload']),
-    ...(globalBatch === microBatch * degrees.dp ? [] : ['micro-batches']),
   ];
 }
 

@@ -84,7 +84,8 @@ function leftOutLines({ leftOut, cluster }: CompileResult): readonly string[] {
     : named
       ? '--plan-only --objective time, with nothing said of operators, searches them'
       : 'autopar simulate prices them';
-  return [`left out, without a lowering yet: ${leftOut.join(', ')} (${who})`];
+  const stages = leftOut.includes('pp') ? '; --pp N plans stages' : '';
+  return [`not looked at: ${leftOut.join(', ')} (${who}${stages})`];
 }
 
 /** `4 × cpu-rank`, `2 × 8 × h100-sxm-80`. */

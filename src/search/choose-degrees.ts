@@ -7,7 +7,7 @@
  * by what the runtime does around operators: there all are lowered, and ranked by the whole step.
  */
 import type { Cluster } from '../cost-model/cluster.js';
-import { type Prediction, predict, priceGraph } from '../cost-model/predict.js';
+import { memoryOf, type Prediction, predict, priceGraph } from '../cost-model/predict.js';
 import { predictStages } from '../cost-model/predict-stages.js';
 import { type Graph, runsPerStep } from '../ir/graph.js';
 import { entryOf, unknownEntry } from '../ir/ops/index.js';
@@ -79,7 +79,8 @@ export async function chooseDegrees(
   count: number,
   pipeline?: CutGraph,
 ): Promise<Choice> {
-  const waiting = all.map((solved) => ({ solved, isWithin: false }));
+  // `asked`: the memory within which it was looked for again, as often as `tries` says.
+  const waiting = all.map((solved) => ({ solved, tries: 0, asked: Number.POSITIVE_INFINITY }));
   // What is searched of a pipeline is its stages' work, not its step.
   const most = cluster.local || pipeline ? Number.POSITIVE_INFINITY : count;
   const ranked: Fitted[] = [];
@@ -88,7 +89,7 @@ export async function chooseDegrees(
   const flops = wholeFlops(graph);
   while (waiting.length > 0 && ranked.length < most) {
     waiting.sort((a, b) => a.solved.cost - b.solved.cost || a.solved.degrees.tp - b.solved.degrees.tp);
-    const { solved, isWithin } = waiting.shift() as (typeof waiting)[number];
+    const { solved, tries, asked } = waiting.shift() as (typeof waiting)[number];
     const stages = pipeline ? stagesOf(solved, pipeline) : [{ graph, sharded: lowered(graph, cluster, solved) }];
     const prediction = pipeline
       ? predictStages(stages, pipeline.schedule, cluster, flops)
@@ -98,12 +99,14 @@ export async function chooseDegrees(
       ranked.push({ solved, lowered: stages, prediction });
       continue;
     }
-    const fitting = isWithin || pipeline ? undefined : await within(solved, limit);
-    if (fitting?.completed) waiting.push({ solved: { ...solved, ...fitting.completed }, isWithin: true });
+    const bytes = pipeline ? wholeLimit(graph, cluster, solved, { need, limit, asked }) : limit;
+    const fitting = tries === (pipeline ? TRIES : 1) ? undefined : await within(solved, bytes);
+    if (fitting?.completed)
+      waiting.push({ solved: { ...solved, ...fitting.completed }, tries: tries + 1, asked: bytes });
     else {
-      const least = Math.min(need, fitting?.least ?? need);
+      const least = Math.min(need, pipeline ? need : (fitting?.least ?? need));
       leastBytes = Math.min(leastBytes, least);
-      reasons.set(solved.degrees, tooLarge(least, fitting?.atLeast ?? 0, limit));
+      reasons.set(solved.degrees, tooLarge(least, pipeline ? 0 : (fitting?.atLeast ?? 0), limit));
     }
   }
   ranked.sort((a, b) => stepNanoseconds(a) - stepNanoseconds(b) || a.solved.degrees.tp - b.solved.degrees.tp);
@@ -115,6 +118,23 @@ export async function chooseDegrees(
     for (const { solved } of waiting) reasons.set(solved.degrees, slower(solved.cost, solved.bound, least, null));
   }
   return { ranked: ranked.slice(0, count), reasons, leastBytes };
+}
+
+/** How often a pipeline's stages are looked for within less memory. */
+const TRIES = 4;
+
+/**
+ * The search knows the memory of the whole graph, not that of its stages: it is asked for as much less as the fullest stage is too
+ * large.
+ */
+function wholeLimit(
+  graph: Graph,
+  cluster: Cluster,
+  solved: Solved,
+  { need, limit, asked }: { readonly need: number; readonly limit: number; readonly asked: number },
+): number {
+  const whole = Math.min(asked, memoryOf(lowered(graph, cluster, solved), cluster).peakBytes);
+  return Math.floor((whole * limit) / need);
 }
 
 /** The figure by which plans are ranked and of which reports speak. */

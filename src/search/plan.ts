@@ -133,7 +133,10 @@ export async function plan(
   ].sort((a, b) => a.degrees.tp - b.degrees.tp);
   if (!best) {
     // What would fit in a pipeline's place is not searched.
-    if (pipeline) throw nothingFits(graph, cluster, others, choice, limit ?? 0, true, []);
+    if (pipeline)
+      throw nothingFits(graph, cluster, others, choice, limit ?? 0, options.timeLimit !== undefined, [
+        'use more stages (--pp)',
+      ]);
     const all = await otherDegrees(graph, cluster, options, completion, solving.solved);
     const remedies = [
       await pinsTooLarge(graph, cluster, options, completion, tried, solving.solved),

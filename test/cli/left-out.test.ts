@@ -26,13 +26,13 @@ const LINES: readonly (readonly [line: string, leftOut: readonly string[], who: 
   ],
 ];
 
-test('compile names the dimensions that have no lowering yet, of those that the model could use', async (t) => {
+test('compile names the dimensions that it did not look at, of those that the model could use', async (t) => {
   const { folder, remove } = workplace();
   t.teardown(remove);
   for (const [line, leftOut, who] of LINES) {
     const { code, stdout, stderr } = await autoparLine(`autopar compile ${line} -o out --force`, { cwd: folder });
     t.is(code, 0, stderr);
-    const said = /^left out, without a lowering yet: (.*) \((.*)\)$/m.exec(stdout);
+    const said = /^not looked at: (.*) \((.*)\)$/m.exec(stdout);
     t.deepEqual(said?.[1]?.split(', ') ?? [], leftOut, line);
     if (who) t.regex(said?.[2] ?? '', who, line);
   }

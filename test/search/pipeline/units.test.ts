@@ -1,61 +1,64 @@
 /**
- * @file The units of a model are those that `inspect` shows, whether it infers or trains, in whichever precision and however many
- * micro-batches, so that `--stages` is written once.
+ * @file Units of models and their letters: every operator in one unit, units in an order in which they read of earlier ones alone, and
+ * the text of a layout of stages.
  */
-
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
 import test from 'ava';
 import { importModel } from '../../../src/api/import.js';
-import { type Training, trainedModel } from '../../../src/api/training.js';
-import { importedFor } from '../../../src/api/training-form.js';
-import type { Graph } from '../../../src/ir/graph.js';
-import { lettersOf, type Unit, unitsOf } from '../../../src/search/pipeline/units.js';
-import { MODELS, type ModelName, writeModel } from '../../pipelines/models.js';
+import { AutoparError } from '../../../src/ir/error.js';
+import { layoutOfStages, readStageLayout } from '../../../src/search/pipeline/stage-layout.js';
+import { lettersOf, unitsOf } from '../../../src/search/pipeline/units.js';
 
-const FORMS = [
-  { precision: 'fp32', microBatches: 1, kind: 'mse' },
-  { precision: 'fp32', microBatches: 4, kind: 'cross_entropy' },
-  { precision: 'bf16', microBatches: 1, kind: 'cross_entropy' },
-  { precision: 'fp16', microBatches: 4, kind: 'mse' },
-] as const;
+const LETTERS: Readonly<Record<string, string>> = {
+  'gpt-tiny': 'E t*2 H',
+  'llama-tiny': 'E t*2 H',
+  mlp: 't*2 u',
+  'cnn-tiny': 't*2 H',
+};
 
-/** Operators that read what a later unit makes. */
-function readsOfLater({ nodes }: Graph, units: readonly Unit[]): readonly string[] {
-  const unitOf = new Map(units.flatMap(({ operators }, index) => operators.map((name) => [name, index] as const)));
-  const madeIn = new Map<string | null, number>();
-  for (const { name, outputs } of nodes)
-    for (const output of outputs) madeIn.set(output, unitOf.get(name) ?? Number.NEGATIVE_INFINITY);
-  return nodes.flatMap(({ name, inputs }) => {
-    const own = unitOf.get(name);
-    return own !== undefined && inputs.some((input) => (madeIn.get(input) ?? own) > own) ? [name] : [];
-  });
-}
-
-for (const name of Object.keys(MODELS) as ModelName[]) {
-  test(`${name} has the same units when it is trained`, async (t) => {
-    const file = join(tmpdir(), `${name}.onnx`);
-    writeModel(name, file);
-    const shown = unitsOf((await importModel(file)).graph, 1);
-    for (const { precision, microBatches, kind } of FORMS) {
-      if (name === 'batch-norm' && microBatches > 1) continue;
-      const isPart = name === 'unrelated';
-      const training: Training = {
-        loss: { kind, ...(isPart ? { output: 'y' } : {}) },
-        optimizer: { kind: 'sgd', learningRate: 0.1 },
-        ...(isPart ? { frozen: ['z.*'] } : {}),
-        ...{ precision, microBatches, isHeldInFloat32: precision !== 'fp32' },
-      };
-      const at = (globalBatch: number | undefined) =>
-        importModel(file, { ...(globalBatch === undefined ? {} : { globalBatch }), ...importedFor(training) });
-      const { graph } = await trainedModel(await at(undefined), training, at);
-      const units = unitsOf(graph, 1);
-      t.is(lettersOf(units), lettersOf(shown), `${precision} ${microBatches} ${kind}`);
-      const placed = units.flatMap(({ operators }) => operators);
-      const forward = graph.nodes.filter(({ phase }) => phase === 'forward').map(({ name: node }) => node);
-      t.deepEqual([...placed].sort(), forward.sort(), 'every operator has a unit');
-      t.deepEqual(readsOfLater(graph, unitsOf(graph, 1000)), [], 'operators read of earlier units');
-      t.deepEqual(readsOfLater(graph, units), [], 'units read of earlier ones');
+for (const [model, letters] of Object.entries(LETTERS)) {
+  test(`${model} is ${letters}, and reads of earlier units alone`, async (t) => {
+    const { graph } = await importModel(`models/${model}.onnx`);
+    t.is(lettersOf(unitsOf(graph, 1)), letters);
+    for (const least of [1, 1000]) {
+      const units = unitsOf(graph, least);
+      t.deepEqual(units.flatMap(({ operators }) => operators).sort(), graph.nodes.map(({ name }) => name).sort());
+      const unitOf = new Map(units.flatMap(({ operators }, index) => operators.map((name) => [name, index] as const)));
+      const makers = new Map(
+        graph.nodes.flatMap(({ name, outputs }) => outputs.map((output) => [output, name] as const)),
+      );
+      for (const { name, inputs } of graph.nodes) {
+        for (const maker of inputs.flatMap((input) => makers.get(input) ?? []))
+          t.true((unitOf.get(maker) ?? 0) <= (unitOf.get(name) ?? 0), `${name} reads of ${maker}`);
+      }
     }
   });
 }
+
+test('a layout of stages is read as it is written, and refused where it is of another model', async (t) => {
+  const { graph } = await importModel('models/gpt-tiny.onnx');
+  const units = unitsOf(graph, 1);
+  for (const sizes of [
+    [2, 2],
+    [1, 3],
+    [1, 1, 1, 1],
+  ]) {
+    const text = layoutOfStages(units, sizes);
+    t.deepEqual(readStageLayout(text, units, sizes.length), sizes, text);
+    t.deepEqual(readStageLayout(text.replaceAll(' ', ''), units, sizes.length), sizes, text);
+  }
+  const refused: readonly (readonly [string, number, RegExp])[] = [
+    ['E t t H', 2, /it has 1 parts, and 2 are asked for/],
+    ['E t | t', 2, /it leaves out H/],
+    ['E t | t t H', 2, /unit 3 of it is t, and the model has H/],
+    ['E t | | t H', 3, /a stage has no units/],
+    ['E 2t | t H', 2, /is no row of letters/],
+    ['E t | t H H', 2, /the model has 4 units/],
+    ['E t*999999 | H', 2, /unit 3 of it is t/],
+  ];
+  for (const [text, parts, says] of refused) {
+    const error = t.throws(() => readStageLayout(text, units, parts), { instanceOf: AutoparError }, text);
+    t.is(error?.code, 'bad-stages');
+    t.regex(error?.message ?? '', says, text);
+    t.regex(error?.hint ?? '', /E t\*2 H/);
+  }
+});
