@@ -108,9 +108,9 @@ test('misplaced options are refused as on the command line, in words of JavaScri
 });
 
 test('an error says the same on the command line in its words', async (t) => {
-  const error = await t.throwsAsync(compile({ model, pp: 2 }), { instanceOf: AutoparError });
+  const error = await t.throwsAsync(compile({ model, sp: 2 }), { instanceOf: AutoparError });
   const circumstances = { version: '0', line: [], interrupted: false };
-  t.regex(failureOf(error, circumstances).hint ?? '', /add --plan-only --cluster NxM:ID .*or leave out --pp/);
+  t.regex(failureOf(error, circumstances).hint ?? '', /add --plan-only --cluster NxM:ID .*or leave out --sp/);
 });
 
 test('options of the command line become properties; commands stay', (t) => {
