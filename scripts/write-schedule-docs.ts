@@ -4,14 +4,17 @@
 import { writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { inFlight, scheduleProblems, TRANSFERS } from '../src/schedule/check.js';
+import { inFlight } from '../src/schedule/check.js';
 import { drawSchedule } from '../src/schedule/draw.js';
 import { makeSchedule } from '../src/schedule/make-schedule.js';
-import type { Schedule, ScheduleKind } from '../src/schedule/schedule.js';
+import { placeSchedule, rendezvousSeconds } from '../src/schedule/place.js';
+import { type Schedule, type ScheduleKind, UNIT_SECONDS } from '../src/schedule/schedule.js';
 import { type Durations, simulate } from '../src/schedule/simulate.js';
 
 /** Where the page lies, from the repository root. */
 export const SCHEDULE_DOCS = 'docs/schedules.md';
+
+const UNITS: Durations = { compute: (_stage, _chunk, phase) => UNIT_SECONDS[phase] };
 
 const STAGES = 4;
 const MICRO_BATCHES = 8;
@@ -24,6 +27,23 @@ A pipeline cuts a model into stages by layers and a batch into micro-batches. It
 runs its *actions*: one phase (forward, backward) of one micro-batch through one chunk. Below, ${STAGES} stages run ${MICRO_BATCHES} micro-batches. A
 column is one unit of time; a forward takes one, a backward two, as its gradients of input and of weights take one each. \`F1\`
 is the forward of the first micro-batch, \`B1\` its backward, \`-\` goes on, and \`.\` is idle: the *bubble*.
+
+With p stages, m micro-batches, v chunks per stage, F, b and w the seconds of a stage's forward and gradients of input and weights,
+and B = b + w, stages alike:
+
+| schedule | seconds of a step | stage i holds at most | needs |
+|---|---|---|---|
+| naive | m·p·(F + B) | 1 | |
+| f-then-b | (m + p − 1)(F + B) | m | |
+| 1f1b | (m + p − 1)(F + B) | min(p − i, m) | |
+| interleaved-1f1b | m(F + B) + (p − 1)(F + B)/v | min(p·v + p − 1 − 2i, m·v)/v | v ≥ 2, m a multiple of p |
+| zero-bubble | m(F + B) + (p − 1)(F + b − min(F, b, w)) where m ≥ p | min(p, m) | |
+| interleaved-zero-bubble | simulated; a v-th of zero-bubble's bubble where F = b = w | min(p·v + p − 1, m·v)/v | v ≥ 2, m a multiple of p |
+| zbv | simulated | min(p, m) | v = 2 |
+
+A stage holds a micro-batch from its forward to the last phase that reads what the forward saved; with several chunks each counts 1/v.
+Gradients of a chunk's weights are added up in ascending order of micro-batches under every schedule, so that schedules which cut
+the model alike give the same bits.
 `;
 
 const KINDS: readonly {
@@ -66,9 +86,21 @@ holds. Micro-batches must be a multiple of the stages.`,
 the gradient of the weights (\`w\`), which nobody waits for and which fills the bubble. With F, b and w alike a third of 1F1B's
 bubble is left: (p − 1)(F + b − w). Every stage holds up to p micro-batches, as 1F1B's first one does.`,
   },
+  {
+    kind: 'interleaved-zero-bubble',
+    chunks: 2,
+    says: `Interleaved 1F1B with the backward split. Forwards and gradients of inputs keep their order; a gradient of weights runs
+where the stage would wait, and where it holds as much as interleaved 1F1B's first stage, so that it holds no more:`,
+  },
+  {
+    kind: 'zbv',
+    chunks: 2,
+    says: `Two chunks a stage in the shape of a V (ZB-V, Qi et al. 2023): part k of the model on stage k, then back, so that stage s has parts
+s and 2p − 1 − s. Stage 0 has the first and the last part: embedding and head, which may share their table, and the loss. Made in units of
+time: at each a stage runs the first that it can of gradients of inputs, forwards of its second chunk, forwards of its first
+and gradients of weights. It holds p micro-batches at most, as 1F1B's first stage does:`,
+  },
 ];
-
-const UNITS: Durations = { compute: (_stage, _chunk, phase) => (phase === 'backward' ? 2 : 1) };
 
 /** The page. */
 export function scheduleDocs(): string {
@@ -85,41 +117,102 @@ export function scheduleDocs(): string {
   const rows = made.map(({ kind, chunks, schedule, timeline }) => {
     const units = timeline.makespan / chunks;
     const held = inFlight(schedule).map((count) => count / chunks);
-    return `| ${kind} | ${units} | ${percent(timeline.bubble)} | ${held.join(', ')} | ${safeWith(schedule)} |`;
+    return `| ${kind} | ${units} | ${percent(timeline.bubble)} | ${held.join(', ')} |`;
   });
-  return [INTRODUCTION, ...sections, comparison(rows), CHECKS].join('\n');
+  return [INTRODUCTION, ...sections, comparison(rows), TRANSFERS, DRAWN, ASYNCHRONOUS, CHECKS].join('\n');
 }
 
 function comparison(rows: readonly string[]): string {
   return `## Compared
 
-*Held* is the most micro-batches whose activations each stage holds at once. *Transfers* says how results may travel without
-stages waiting for one another for ever: *buffered* sends never wait for their receiver (this runtime; a stream per peer in
-NCCL), *paired* ones wait but are posted together with the stage's next receive (Megatron's batched isend and irecv), *blocking*
-ones wait before the stage does anything else.
+*Held* is the most micro-batches whose activations each stage holds at once.
 
-| schedule | time | bubble | held | transfers |
-|---|---|---|---|---|
+| schedule | time | bubble | held |
+|---|---|---|---|
 ${rows.join('\n')}
 `;
 }
 
+const INTERLEAVED_EXTRA = extraOf(
+  makeSchedule({ kind: 'interleaved-1f1b', stages: 8, microBatches: 16, virtualStages: 2 }),
+);
+
+const TRANSFERS = `## Transfers
+
+A program holds one order of all that a stage does in a step: what it computes, and each send and receive as an action of its
+own. That order is made once, when the program is written, and no runtime has another.
+
+All stages' orders are parts of one linear order of the step: what is computed stands at its simulated start, and a transfer
+between the action that makes what it carries and the first that reads it, at the first time when both its stages are between
+two actions (else directly behind the first). Transfers of once a step (parts of the gradients of a weight that several stages
+read, the sums of gradient clipping) keep the order in which the whole model's graph makes them. So the
+stages finish even if every transfer is a rendezvous, where a send waits for its receiver and nothing is held in between: the
+events can happen one at a time in the linear order, and none of them waits for a later one. That is what can be relied upon. Operations
+of one NCCL communicator run one after another, and a send may block until its receiver is there; MPI promises no buffer
+either. The bundled runtime's sends do not wait. Interleaved 1F1B with 8 stages, 16 micro-batches and 2 chunks takes ${INTERLEAVED_EXTRA} more
+time without buffers than with them.
+
+Every program is checked for it when it is written and when it is read: its stages' lists run under rendezvous, and where
+they would wait for one another for ever the program is refused with \`bad-program\`, and with the stages and the instructions that wait.
+
+A value goes from the stage that makes it to each stage that reads it, however many stages lie between, and is held there from
+its place in the order until its last reader.
+`;
+
+const DRAWN = `## Drawn by PyTorch
+
+The program of a pipeline has \`schedule.csv\` beside program.json: a row per stage in the action grammar of
+\`torch.distributed.pipelining\`. \`3F0\` is the forward of micro-batch 0 through part 3 of the model (there called stage 3), \`3B0\` its
+backward, \`3I0\` and \`3W0\` the halves of one that is split, \`3SEND_F0\` and \`4RECV_F0\` the two ends of a transfer. The grammar
+knows transfers between neighbouring parts only: those of skip connections and of what several stages read, and what is
+exchanged once a step, are in program.json and not in this file. PyTorch's own check
+and simulation accept it where each part reads something of the one before; its visualiser draws it:
+
+    import csv
+    from torch.distributed.pipelining import _schedule_visualizer as visualizer
+    from torch.distributed.pipelining.schedules import _Action
+
+    rows = [[_Action.from_str(cell) for cell in row] for row in csv.reader(open('gpt.autopar/program/schedule.csv'))]
+    computed = [[action for action in row if action.is_compute_op] for row in rows]
+    visualizer.visualize_schedule(visualizer.add_schedule_op_spacing(computed), 'schedule.png')
+`;
+
+const ASYNCHRONOUS = `## Without a flush
+
+All schedules here end every step: the last gradient has been added up before any weight changes, so that a pipeline trains exactly
+as one device does. Asynchronous PipeDream (Narayanan et al. 2019) has no such end. Each micro-batch's gradients change the weights
+at once and the next micro-batches go on, so that there is no bubble after the first ones. It would change:
+
+- *results*: stage i computes with weights that are p − 1 − i updates old. Losses are no longer those of the unsharded model, and
+  nothing is left to verify a program against; learning rates are to be tuned again.
+- *memory*: a backward needs the weights that its forward read, so that stage i keeps p − i versions of them (2 in PipeDream-2BW,
+  at a delay of one update on all stages).
+- *the program*: an update in every micro-batch in place of one list per step, weights that belong to a version. Clipping by the norm
+  of all gradients and a loss scale that skips a step would hold up every stage: both need all stages' gradients of one update.
+
+It is not executed: what a program computes is what the model computes, and zero-bubble schedules leave little bubble to win.
+`;
+
 const CHECKS = `## Checks and simulation
 
 \`src/schedule/check.ts\` finds, for any schedule, actions that are absent, doubled or out of order, stages that wait for one
-another in a circle under each kind of transfer, and how much each stage holds. \`src/schedule/simulate.ts\` says when each action
+another in a circle, and how much each stage holds. \`src/schedule/simulate.ts\` says when each action
 starts and ends, given how long each stage, chunk and phase takes and how long results travel: stages may differ, and it takes
 less than a tenth of a second for 64 stages, 512 micro-batches and 4 chunks. The formulas above (\`src/schedule/closed-form.ts\`) agree
-with it wherever stages are alike and results travel in no time.
+with it wherever stages are alike and results travel in no time; the two schedules without one are simulated in their place.
 
 Refused with \`bad-schedule\`: interleaving micro-batches that are no multiple of the stages, virtual stages in a schedule that has
-none, one virtual stage in interleaved 1F1B.
+none, one virtual stage in one that interleaves, any number but 2 in ZB-V.
 
-Programs run one stage so far: pipelines are planned and priced by these schedules before they are lowered.
+The planner chooses among naive, F-then-B, 1F1B, interleaved 1F1B and zero-bubble, whose price it has in one formula.
+
 `;
 
-function safeWith(schedule: Schedule): string {
-  return TRANSFERS.filter((transfers) => scheduleProblems(schedule, transfers).length === 0).join(', ');
+/** Share of time that a schedule takes more where transfers block. */
+function extraOf(schedule: Schedule): string {
+  const { makespan } = simulate(schedule, UNITS);
+  const blocking = rendezvousSeconds(placeSchedule(schedule), ({ phase }) => UNIT_SECONDS[phase]);
+  return percent(blocking / makespan - 1);
 }
 
 function percent(share: number): string {

@@ -3,6 +3,7 @@
  * searched over every dimension that can be priced, and the plan is written without a program.
  */
 import type { DegreeOptions } from '../api/degrees.js';
+import { PIPELINE_SCHEDULES } from '../api/schedule-kinds.js';
 import { type CompileStepOptions, compileStep } from '../api/verbs.js';
 import { AutoparError, type ExitKind } from '../ir/error.js';
 import type { Context } from './command.js';
@@ -127,6 +128,18 @@ function refuseIdle(flags: CompileStepFlags): void {
   }
 }
 
+/** @throws AutoparError (usage) for a schedule that whole steps are not priced with */
+function refuseUnpriced({ schedule }: CompileStepFlags): void {
+  if (schedule === undefined || (PIPELINE_SCHEDULES as readonly string[]).includes(schedule)) return;
+  throw new AutoparError(
+    'bad-option',
+    'usage',
+    `--schedule ${schedule} is of programs: whole steps are searched over ${PIPELINE_SCHEDULES.join(', ')}`,
+    {},
+    'leave out --plan-only, or choose one of these',
+  );
+}
+
 /** An option as it is written. */
 function dashed(option: string): string {
   return `--${option.replace(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`)}`;
@@ -138,6 +151,7 @@ export async function runCompileStep(
   flags: CompileStepFlags,
 ): Promise<ExitKind> {
   refuseIdle(flags);
+  refuseUnpriced(flags);
   // Inference has micro-batches where it has stages.
   const { microBatch, microBatches, ...others } = flags;
   const { training } = await trainingOf(flags.train ? flags : others);

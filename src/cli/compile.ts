@@ -3,6 +3,7 @@
  */
 import type { Mode } from '../api/decisions.js';
 import type { DegreeOptions } from '../api/degrees.js';
+import { SCHEDULE_KINDS } from '../api/schedule-kinds.js';
 import { SEARCH_MODES, type SearchMode, SOLVERS, type SolverName } from '../api/search-modes.js';
 import { type CompileOptions, compile } from '../api/verbs.js';
 import type { ExitKind } from '../ir/error.js';
@@ -101,7 +102,7 @@ export const compileCommand: Command<CompileFlags> = {
       parse: oneOf('--objective', ['time', 'memory', 'cost', 'devices']),
     },
     { flags: '--within <seconds>', says: 'a step may take, for --objective devices', parse: nonNegative('--within') },
-    ...stepOptions({}),
+    ...stepOptions({}, SCHEDULE_KINDS),
     {
       flags: '--stages <layout>',
       says: 'what each stage of a pipeline has, such as "E t*3 | t*3 H"; inspect says what the letters are',

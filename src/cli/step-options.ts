@@ -1,6 +1,7 @@
 /**
  * @file Options of a whole step that no operator's strategy holds: what is recomputed, what ZeRO shards, how a pipeline runs.
  */
+import { PIPELINE_SCHEDULES, type ScheduleKind } from '../api/schedule-kinds.js';
 import type { SimulateOptions } from '../api/simulate.js';
 import { AutoparError } from '../ir/error.js';
 import type { CommandOption } from './command.js';
@@ -12,7 +13,7 @@ export interface StepFlags {
   readonly tpSequence?: 'on' | 'off' | 'auto';
   readonly zero?: 0 | 1 | 2 | 3;
   readonly recompute?: NonNullable<SimulateOptions['recompute']>;
-  readonly schedule?: NonNullable<SimulateOptions['schedule']>;
+  readonly schedule?: ScheduleKind;
   readonly virtualStages?: number;
   readonly meshOrder?: NonNullable<SimulateOptions['meshOrder']>;
   readonly offload?: NonNullable<SimulateOptions['offload']>;
@@ -20,10 +21,14 @@ export interface StepFlags {
   readonly attention?: NonNullable<SimulateOptions['attention']>;
 }
 
-const SCHEDULES = ['naive', 'f-then-b', '1f1b', 'interleaved-1f1b', 'zero-bubble'];
-
-/** @param otherwise what holds where an option is left out, by option; a search decides what it does not name */
-export function stepOptions(otherwise: Readonly<Partial<Record<keyof StepFlags, string>>>): readonly CommandOption[] {
+/**
+ * @param otherwise what holds where an option is left out, by option; a search decides what it does not name
+ * @param schedules those that there are
+ */
+export function stepOptions(
+  otherwise: Readonly<Partial<Record<keyof StepFlags, string>>>,
+  schedules: readonly ScheduleKind[] = PIPELINE_SCHEDULES,
+): readonly CommandOption[] {
   const says = (text: string, option: keyof StepFlags) => {
     const value = otherwise[option];
     return value === undefined ? text : `${text} (default: ${value})`;
@@ -46,8 +51,8 @@ export function stepOptions(otherwise: Readonly<Partial<Record<keyof StepFlags, 
     },
     {
       flags: '--schedule <kind>',
-      says: says(SCHEDULES.join(', '), 'schedule'),
-      parse: oneOf('--schedule', SCHEDULES),
+      says: says(schedules.join(', '), 'schedule'),
+      parse: oneOf('--schedule', schedules),
     },
     {
       flags: '--virtual-stages <v>',

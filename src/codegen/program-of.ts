@@ -4,7 +4,7 @@
 import type { ConstantTensor, Graph } from '../ir/graph.js';
 import { isAccumulator } from '../ir/ops/accumulate.js';
 import type { LoweredStage } from '../partition/lower-stages.js';
-import { BEGIN, listName, orderPhase, type PhaseList, phasesOf, type Step, UPDATE } from '../partition/order.js';
+import { orderPhase, phasesOf, type Step } from '../partition/order.js';
 import { isInlined, readersOutside } from '../partition/segments.js';
 import type { ComputeNode, ShardedGraph, ShardedTensor } from '../partition/sharded-graph.js';
 import { STAGE_AXIS } from '../program/mesh.js';
@@ -12,11 +12,15 @@ import {
   type Instruction,
   PROGRAM_VERSION,
   type Program,
+  type ProgramAction,
   type ProgramSegment,
   type ProgramStage,
   type ProgramTensor,
 } from '../program/program.js';
+import type { Action } from '../schedule/schedule.js';
 import { makeMesh } from '../sharding-propagation/mesh.js';
+import { type WrittenList, withFrees } from './frees.js';
+import { placedSchedule, wholeSchedule } from './program-schedule.js';
 import { makeSegment, type Segment, type Surroundings } from './segment.js';
 import { placeWeights } from './weights.js';
 
@@ -27,25 +31,22 @@ export interface GeneratedProgram {
   readonly segments: ReadonlyMap<string, Uint8Array>;
 }
 
-/** An action of a pipeline's schedule: a phase of one micro-batch through one chunk of a stage. */
-export interface ScheduledAction {
-  readonly stage: number;
-  readonly chunk: number;
-  readonly microBatch: number;
-  readonly phase: string;
-}
-
 /**
  * Generates the program of a graph's stages; of one that is the whole graph, or of a pipeline's, each of which runs its `actions`
- * in their order. `model` names it in program.json.
+ * in their order, transfers placed between them. `model` names it in program.json.
  */
 export function programOf(
   lowered: readonly LoweredStage[],
   model: Program['model'],
-  actions: readonly (readonly ScheduledAction[])[] = [],
+  actions: readonly (readonly Action[])[] = [],
 ): GeneratedProgram {
   const files = new Map<string, Uint8Array>();
-  const written = lowered.map((stage, index) => stageOf(stage, files, lowered.length > 1 ? `stage-${index}-` : ''));
+  const lists = lowered.map((stage) => writtenLists(stage, files));
+  const schedules = schedulesOf(lowered, lists, actions);
+  const written = lowered.map((stage, index) => {
+    const prefix = lowered.length > 1 ? `stage-${index}-` : '';
+    return stageOf(stage, lists[index] as WrittenLists, schedules[index] ?? [], prefix);
+  });
   const [first] = lowered;
   const axes = first?.sharded.mesh.axes ?? [];
   const mesh = lowered.length > 1 ? [...makeMesh([[STAGE_AXIS, lowered.length]]).axes, ...axes] : axes;
@@ -59,9 +60,7 @@ export function programOf(
     outputs: lowered.flatMap(({ sharded }, stage) => outputsOf(sharded, stage)),
     ...(state.length > 0 ? { state } : {}),
     stages: written,
-    schedule: lowered.flatMap(({ sharded }, stage) =>
-      scheduleOf(sharded, written[stage]?.phases ?? {}, stage, actions[stage] ?? []),
-    ),
+    schedule: schedules.flat(),
   };
   return { program, segments: files };
 }
@@ -80,11 +79,31 @@ function outputsOf(sharded: ShardedGraph, stage: number): Program['outputs'] {
     .map(({ tensor, output }) => valueRecord(sharded, stage, tensor, output));
 }
 
-/** Writes segments to `files`; `prefix` begins the names of the stage's weight files. */
-function stageOf({ graph, sharded }: LoweredStage, files: Map<string, Uint8Array>, prefix: string): ProgramStage {
+function schedulesOf(
+  lowered: readonly LoweredStage[],
+  lists: readonly WrittenLists[],
+  actions: readonly (readonly Action[])[],
+): readonly (readonly ProgramAction[])[] {
+  const [first] = lowered;
+  if (first && !first.sharded.pipeline) return [wholeSchedule(first.sharded)];
+  return placedSchedule(
+    lowered.map(({ sharded }, index) => ({ sharded, lists: lists[index]?.lists ?? [] })),
+    actions,
+  );
+}
+
+/** The lists of a stage before frees are placed. */
+interface WrittenLists {
+  readonly lists: readonly WrittenList[];
+  readonly segments: Readonly<Record<string, ProgramSegment>>;
+  /** Weights that instructions bind. */
+  readonly bound: ReadonlySet<string>;
+}
+
+/** Writes the lists, and their segments to `files`. */
+function writtenLists({ graph, sharded }: LoweredStage, files: Map<string, Uint8Array>): WrittenLists {
   const inline = inlineValues(graph, sharded);
   const bound = new Set(sharded.weights.map((weight) => weight.tensor).filter((tensor) => !inline.has(tensor)));
-  const kept = new Set(sharded.state.map(({ to }) => to));
   const ordered = phasesOf(sharded).map((list) => ({ list, steps: orderPhase(sharded, list) }));
   const everyStep = ordered.flatMap(({ steps }) => steps);
   const around: Surroundings = { graph: sharded, bound, inline, readOutside: readersOutside(sharded, everyStep) };
@@ -123,10 +142,19 @@ function stageOf({ graph, sharded }: LoweredStage, files: Map<string, Uint8Array
       label: labelOf(first.layer, first.origin),
     };
   };
-  const phases = withFrees(
-    ordered.map(({ list, steps }) => ({ ...list, instructions: steps.map(written) })),
-    sharded,
-  );
+  const lists = ordered.map(({ list, steps }) => ({ ...list, instructions: steps.map(written) }));
+  return { lists, segments, bound };
+}
+
+/** @param prefix begins the names of the stage's weight files */
+function stageOf(
+  { graph, sharded }: LoweredStage,
+  { lists, segments, bound }: WrittenLists,
+  schedule: readonly ProgramAction[],
+  prefix: string,
+): ProgramStage {
+  const kept = new Set(sharded.state.map(({ to }) => to));
+  const phases = withFrees(lists, schedule, sharded);
   const instructions = Object.values(phases).flat();
   const coordinates = Object.fromEntries(
     sharded.coordinates.map(({ name, axes, block, bias }) => [name, { axes, block, bias }]),
@@ -139,129 +167,6 @@ function stageOf({ graph, sharded }: LoweredStage, files: Map<string, Uint8Array
     ...(sharded.microBatches?.index === undefined ? {} : { microBatch: sharded.microBatches.index }),
     phases,
   };
-}
-
-/** Of the whole graph: each micro-batch, then the step's own list. Of a pipeline's stage: its actions between what runs once. */
-function scheduleOf(
-  { microBatches, pipeline }: ShardedGraph,
-  phases: ProgramStage['phases'],
-  stage: number,
-  actions: readonly ScheduledAction[],
-): Program['schedule'] {
-  const once = (phase: string) => ({ stage, chunk: 0, microBatch: null, phase });
-  if (pipeline) {
-    const isThere = (phase: string) => (phases[phase] ?? []).length > 0;
-    const inTurn = actions.map(({ chunk, microBatch, phase }) => {
-      return { stage, chunk, microBatch: microBatches ? microBatch : null, phase: listName(phase, chunk) };
-    });
-    return [...(isThere(BEGIN) ? [once(BEGIN)] : []), ...inTurn, ...(isThere(UPDATE) ? [once(UPDATE)] : [])];
-  }
-  if (!microBatches) return [once('forward')];
-  const micro = Array.from({ length: microBatches.count }, (_, microBatch) => ({
-    ...once('micro'),
-    microBatch,
-  }));
-  return [...micro, once('step')];
-}
-
-/** A list with its instructions. */
-interface WrittenList extends PhaseList {
-  readonly instructions: readonly Instruction[];
-}
-
-/**
- * Adds a `free` behind the last reader of every tensor, in whichever list that is. What a micro-batch makes is freed in a list of
- * micro-batches; what its lists must leave behind is what the next micro-batch reads again (the state), what it adds to, and
- * what the step's own operators read.
- */
-function withFrees(
-  lists: readonly WrittenList[],
-  sharded: ShardedGraph,
-): Readonly<Record<string, readonly Instruction[]>> {
-  const always = new Set([
-    ...sharded.outputs.map((output) => output.tensor),
-    ...sharded.coordinates.map((coordinate) => coordinate.name),
-  ]);
-  const given = sharded.inputs.map(({ tensor }) => tensor);
-  if (!sharded.microBatches) return Object.fromEntries(freed(lists, always, given));
-  const micro = lists.filter(({ runs }) => runs === 'micro');
-  const step = lists.filter(({ runs }) => runs === 'step');
-  const sums = micro.flatMap(({ instructions }) =>
-    instructions.flatMap((instruction) => (instruction.kind === 'accumulate' ? [instruction.output] : [])),
-  );
-  const leftBehind = new Set([
-    ...always,
-    ...sharded.state.map(({ to }) => to),
-    ...sums,
-    ...step.flatMap(({ instructions }) => instructions.flatMap(readBy)),
-    ...receivedAtFirst(sharded),
-  ]);
-  const ofStep = new Set([...always, ...receivedAtFirst(sharded), ...sentAtFirst(sharded, micro)]);
-  return Object.fromEntries([...freed(micro, leftBehind, []), ...freed(step, ofStep, [])]);
-}
-
-/** What every micro-batch reads of what another stage sends before the first. */
-function receivedAtFirst({ pipeline }: ShardedGraph): readonly string[] {
-  return (pipeline?.receives ?? []).flatMap(({ tensor, when }) => (when === 'begin' ? [tensor] : []));
-}
-
-/** What a stage sends before the first micro-batch, and its own micro-batches read afterwards. */
-function sentAtFirst({ pipeline }: ShardedGraph, micro: readonly WrittenList[]): readonly string[] {
-  const read = new Set(micro.flatMap(({ instructions }) => instructions.flatMap(readBy)));
-  const sent = (pipeline?.sends ?? []).filter(({ when }) => when === 'begin').map(({ tensor }) => tensor);
-  return sent.filter((tensor) => read.has(tensor));
-}
-
-function readBy(instruction: Instruction): readonly string[] {
-  if (instruction.kind === 'compute') return instruction.inputs;
-  if (instruction.kind === 'send') return [instruction.tensor];
-  return instruction.kind === 'start' || instruction.kind === 'accumulate' ? [instruction.input] : [];
-}
-
-/**
- * Lists that run one after the other, with frees of all that they make but what is `kept`, and of what is `given` to them. A
- * collective's operand is held until its wait.
- */
-function freed(
-  lists: readonly WrittenList[],
-  kept: ReadonlySet<string>,
-  given: readonly string[],
-): readonly (readonly [string, readonly Instruction[]])[] {
-  const lastUse = new Map<string, Instruction | null>();
-  const use = (tensor: string, at: Instruction | null) => !kept.has(tensor) && lastUse.set(tensor, at);
-  // An input that no list reads is freed at once.
-  for (const tensor of given) use(tensor, null);
-  for (const { instructions } of lists) {
-    const operandOf = new Map<number, { readonly input: string; readonly output: string }>();
-    for (const instruction of instructions) {
-      if (instruction.kind === 'compute') {
-        for (const tensor of [...instruction.inputs, ...instruction.outputs]) use(tensor, instruction);
-      } else if (instruction.kind === 'accumulate') {
-        for (const tensor of [instruction.input, instruction.output]) use(tensor, instruction);
-      } else if (instruction.kind === 'send' || instruction.kind === 'recv') {
-        use(instruction.tensor, instruction);
-      } else if (instruction.kind === 'start') {
-        operandOf.set(instruction.id, instruction);
-      } else if (instruction.kind === 'wait') {
-        const operand = operandOf.get(instruction.id);
-        if (operand) for (const tensor of [operand.input, operand.output]) use(tensor, instruction);
-      }
-    }
-  }
-  const frees = new Map<Instruction | null, string[]>();
-  for (const [tensor, at] of lastUse) frees.set(at, [...(frees.get(at) ?? []), tensor]);
-  const free = (at: Instruction | null): readonly Instruction[] => {
-    const tensors = frees.get(at);
-    return tensors ? [{ kind: 'free', tensors }] : [];
-  };
-  const first = lists.findIndex(({ instructions }) => instructions.length > 0);
-  return lists.map(({ phase, instructions }, index) => [
-    phase,
-    [
-      ...(index === first ? free(null) : []),
-      ...instructions.flatMap((instruction) => [instruction, ...free(instruction)]),
-    ],
-  ]);
 }
 
 /** Values that become part of segments: constants of the lowering, and small replicated constants of the graph. */

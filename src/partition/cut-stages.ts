@@ -21,6 +21,14 @@ export interface StagePlace {
   readonly stage: number;
   /** Chunk of the stage: with v virtual stages each has v of them. */
   readonly chunk: number;
+  /** Number of the part of the model, counted from its inputs; with p stages chunk · p + stage if left out. */
+  readonly part?: number;
+}
+
+/** Places in the order of the model's parts. */
+function byPart(a: StagePlace, b: StagePlace): number {
+  if (a.part !== undefined && b.part !== undefined) return a.part - b.part;
+  return a.chunk - b.chunk || a.stage - b.stage;
 }
 
 /** A tensor that one stage makes and another reads. */
@@ -133,8 +141,8 @@ class Cutting {
     if (node.phase === 'forward' && node.forward === null && before.length === 0)
       throw new Error(`forward operator ${node.name} has no stage`);
     if (before.length === 0) return { stage: 0, chunk: FIRST };
-    // A weight's gradients go to its home, the first of its stages; scalars of the step to the last that has part in them.
-    const inOrder = [...before].sort((a, b) => a.stage - b.stage || a.chunk - b.chunk);
+    // Gradients add up on the first of their readers' parts, whose backward runs last; scalars of the step on the last part.
+    const inOrder = [...before].sort(byPart);
     return (isBackward(node.phase) ? inOrder[0] : inOrder.at(-1)) as StagePlace;
   }
 
@@ -292,11 +300,11 @@ export function accumulatedApart(graph: Graph, placeOf: ReadonlyMap<string, Stag
     });
     const result = node.outputs[0] as string;
     // The home: where the first of the weight's readers is.
-    const home = [...parts]
-      .map((part) => makers.get(part) as Node)
-      .sort(
-        (a, b) => (placeOf.get(a.forward ?? '')?.stage ?? 0) - (placeOf.get(b.forward ?? '')?.stage ?? 0),
-      )[0] as Node;
+    const placed = parts.map((part) => {
+      const maker = makers.get(part) as Node;
+      return { maker, place: placeOf.get(maker.forward ?? '') ?? { stage: 0, chunk: FIRST } };
+    });
+    const home = placed.sort((a, b) => byPart(a.place, b.place))[0]?.maker as Node;
     held.reduce((sum, part, index) => {
       const output = index === held.length - 1 ? result : unusedName(tensors, `${result}/${index}`);
       tensors.set(output, type);

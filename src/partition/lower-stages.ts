@@ -8,8 +8,9 @@ import type { Layout } from '../sharding-propagation/layout.js';
 import type { Redistributor } from '../sharding-propagation/redistribution.js';
 import type { Assignment, View } from './assignment.js';
 import { type CutGraph, cutStages, type StageGraph, type StagePlace, type Transfer } from './cut-stages.js';
+import { computeLists } from './order.js';
 import { partition } from './partition.js';
-import type { ShardedGraph, StageTransfer } from './sharded-graph.js';
+import { type PipelineStage, resultsOf, type ShardedGraph, type StageTransfer } from './sharded-graph.js';
 
 /** How a graph is laid on the stages of a pipeline. */
 export interface PipelineLayout {
@@ -42,11 +43,11 @@ export function lowerStages(
   const layouts = new Map<string, Layout>();
   for (const transfer of cut.transfers)
     if (!layouts.has(transfer.tensor)) layouts.set(transfer.tensor, sentAs(transfer, graph, assignment, cut));
-  return cut.stages.map((stage, index) => {
-    const own = ofStage(stage, index, assignment, cut, layouts);
-    const sharded = partition(stage.graph, own, redistributor);
-    return { graph: stage.graph, sharded: asStage(sharded, stage, index, graph, cut, layout) };
+  const stages = cut.stages.map((stage, index): Unconnected => {
+    const sharded = partition(stage.graph, ofStage(stage, index, assignment, cut, layouts), redistributor);
+    return { graph: stage.graph, sharded, pipeline: pipelineOf(stage, index, layout) };
   });
+  return connected(stages, cut.transfers, graph);
 }
 
 /** The layout in which a tensor goes from stage to stage: whole values, laid as the first receiver's first reader wants them. */
@@ -92,35 +93,73 @@ function ofStage(
   return { ...assignment, inputs, views };
 }
 
-/** The sharded graph with its transfers beside what the user feeds and is given. */
-function asStage(
-  sharded: ShardedGraph,
+/** A stage whose transfers are inputs and outputs as yet. */
+interface Unconnected extends LoweredStage {
+  readonly pipeline: Omit<PipelineStage, 'sends' | 'receives'>;
+}
+
+function pipelineOf(
   { graph, chunks }: StageGraph,
   index: number,
-  whole: Graph,
-  { transfers }: CutGraph,
-  { chunks: count, splitsBackward }: PipelineLayout,
-): ShardedGraph {
-  const received = new Set(transfers.filter(({ to }) => to === index).map(({ tensor }) => tensor));
-  const asked = new Set(whole.outputs);
-  const local = new Map(sharded.outputs.map(({ tensor, output }) => [output, tensor]));
+  { stages, chunks: count, splitsBackward, placeOf }: PipelineLayout,
+): Unconnected['pipeline'] {
   const chunkOf = new Map(chunks);
   for (const node of graph.nodes)
     for (const name of node.outputs) if (name !== null) chunkOf.set(name, chunks.get(node.name) ?? 0);
-  const sends = transfers
-    .filter(({ from }) => from === index)
-    .map(
-      ({ tensor, to, when }): StageTransfer => ({ name: tensor, tensor: local.get(tensor) ?? tensor, stage: to, when }),
-    );
-  const receives = transfers
-    .filter(({ to }) => to === index)
-    .map(({ tensor, from, when }): StageTransfer => ({ name: tensor, tensor, stage: from, when }));
-  return {
-    ...sharded,
-    inputs: sharded.inputs.filter(({ input }) => !received.has(input)),
-    outputs: sharded.outputs.filter(({ output }) => asked.has(output)),
-    pipeline: { chunks: count, chunkOf, splitsBackward, sends, receives },
-  };
+  const parts = Array.from({ length: count }, (_, chunk) => chunk * stages + index);
+  for (const { stage, chunk, part } of placeOf.values()) if (stage === index && part !== undefined) parts[chunk] = part;
+  return { chunks: count, parts, chunkOf, splitsBackward };
+}
+
+/** The sharded graphs with their transfers beside what the user feeds and is given. */
+function connected(
+  stages: readonly Unconnected[],
+  transfers: readonly Transfer[],
+  whole: Graph,
+): readonly LoweredStage[] {
+  const asked = new Set(whole.outputs);
+  const ends = transfers.map((transfer, order) => {
+    const sender = stages[transfer.from] as Unconnected;
+    const { tensor = transfer.tensor } = sender.sharded.outputs.find(({ output }) => output === transfer.tensor) ?? {};
+    const list = transfer.when === 'micro' ? makingList(sender, tensor) : transfer.when;
+    return { ...transfer, local: tensor, list, order };
+  });
+  return stages.map(({ graph, sharded, pipeline }, index) => {
+    const sends = ends
+      .filter(({ from }) => from === index)
+      .map(
+        ({ tensor, local, to, when, list, order }): StageTransfer => ({
+          ...{ name: tensor, tensor: local, stage: to },
+          ...{ when, list, order },
+        }),
+      );
+    const receives = ends
+      .filter(({ to }) => to === index)
+      .map(
+        ({ tensor, from, when, list, order }): StageTransfer => ({
+          ...{ name: tensor, tensor, stage: from },
+          ...{ when, list, order },
+        }),
+      );
+    const received = new Set(receives.map(({ name }) => name));
+    return {
+      graph,
+      sharded: {
+        ...sharded,
+        inputs: sharded.inputs.filter(({ input }) => !received.has(input)),
+        outputs: sharded.outputs.filter(({ output }) => asked.has(output)),
+        pipeline: { ...pipeline, sends, receives },
+      },
+    };
+  });
+}
+
+/** The list of instructions that makes a tensor of a stage. */
+function makingList({ sharded, pipeline }: Unconnected, tensor: string): string {
+  const maker = sharded.nodes.find((node) => resultsOf(node).includes(tensor));
+  const list = maker && computeLists(pipeline).find(({ includes }) => includes(maker));
+  if (!list) throw new Error(`${tensor} is sent in every micro-batch, and no list of the stage makes it`);
+  return list.phase;
 }
 
 /** The sharded graph of a step that has one stage. @throws Error (a fault of ours) for a pipeline */

@@ -30,21 +30,30 @@ export interface PhaseList {
   readonly phase: string;
   readonly runs: Runs;
   readonly includes: (node: ShardedNode) => boolean;
-  /** When what it sends and receives is exchanged; null where it is no list of a pipeline's stage. */
-  readonly transfers: StageTransfer['when'] | null;
+  /** What it sends and receives, in the order in which all stages do. */
+  readonly transfers: readonly TransferStep[];
+}
+
+/** A list that computes for each micro-batch what a chunk of a pipeline's stage does in one phase. */
+export interface ChunkList extends PhaseList {
+  readonly chunk: number;
+  /** The phase of the schedule's actions that run it. */
+  readonly does: string;
 }
 
 /**
  * The lists of a step in order: one of everything; with micro-batches what runs for each of them, then what runs once; of a
- * pipeline's stage forward and backward of each chunk apart, since other micro-batches' run between them.
+ * pipeline's stage forward and backward of each chunk apart, since other micro-batches' run between them, and so what one list
+ * makes for one other stage.
  */
-export function phasesOf({ microBatches, pipeline }: ShardedGraph): readonly PhaseList[] {
+export function phasesOf(graph: ShardedGraph): readonly PhaseList[] {
   const isUpdate = ({ phase }: ShardedNode) => phase === 'update';
-  if (pipeline) return listsOfStage(pipeline);
-  if (!microBatches) return [{ phase: 'forward', runs: 'step', includes: () => true, transfers: null }];
+  const { pipeline } = graph;
+  if (pipeline) return listsOfStage(graph, pipeline);
+  if (!graph.microBatches) return [{ phase: 'forward', runs: 'step', includes: () => true, transfers: [] }];
   return [
-    { phase: 'micro', runs: 'micro', includes: (node) => !isUpdate(node), transfers: null },
-    { phase: 'step', runs: 'step', includes: isUpdate, transfers: null },
+    { phase: 'micro', runs: 'micro', includes: (node) => !isUpdate(node), transfers: [] },
+    { phase: 'step', runs: 'step', includes: isUpdate, transfers: [] },
   ];
 }
 
@@ -57,18 +66,24 @@ export function listName(phase: string, chunk: number): string {
 export const BEGIN = 'begin';
 export const UPDATE = 'update';
 
-function listsOfStage({ chunks, chunkOf, splitsBackward }: PipelineStage): readonly PhaseList[] {
-  const list = (phase: string, chunk: number, phases: readonly Phase[]): PhaseList => ({
-    phase: listName(phase, chunk),
+/** A list that only sends what `list` makes to a stage, or receives it from there. */
+export function transferList(kind: TransferStep['kind'], list: string, stage: number): string {
+  return `${kind} ${list} ${kind === 'send' ? 'to' : 'from'} ${stage}`;
+}
+
+/** The lists of a stage that compute, in the order in which a micro-batch runs through them. */
+export function computeLists({
+  chunks,
+  chunkOf,
+  splitsBackward,
+}: Pick<PipelineStage, 'chunks' | 'chunkOf' | 'splitsBackward'>): readonly ChunkList[] {
+  const list = (does: string, chunk: number, phases: readonly Phase[]): ChunkList => ({
+    phase: listName(does, chunk),
+    does,
+    chunk,
     runs: 'micro',
     includes: (node) => phases.includes(node.phase) && (chunkOf.get(node.origin) ?? 0) === chunk,
-    transfers: 'micro',
-  });
-  const once = (phase: string, transfers: StageTransfer['when'], isIn: boolean): PhaseList => ({
-    phase,
-    runs: 'step',
-    includes: (node) => isIn && node.phase === 'update',
-    transfers,
+    transfers: [],
   });
   const inOrder = Array.from({ length: chunks }, (_, chunk) => chunk);
   const backward = splitsBackward
@@ -78,36 +93,76 @@ function listsOfStage({ chunks, chunkOf, splitsBackward }: PipelineStage): reado
       ] as const)
     : ([['backward', ['recompute', 'backward-input', 'backward-weight']]] as const);
   return [
-    once(BEGIN, 'begin', false),
     ...inOrder.map((chunk) => list('forward', chunk, ['forward'])),
     ...inOrder.reverse().flatMap((chunk) => backward.map(([phase, phases]) => list(phase, chunk, phases))),
-    once(UPDATE, 'update', true),
   ];
 }
+
+/** Each list that computes between what it is the first to read of other stages and what it makes for them. */
+function listsOfStage(graph: ShardedGraph, pipeline: PipelineStage): readonly PhaseList[] {
+  const transfers: readonly TransferStep[] = [
+    ...pipeline.sends.map((transfer) => ({ kind: 'send', transfer }) as const),
+    ...pipeline.receives.map((transfer) => ({ kind: 'recv', transfer }) as const),
+  ].sort((a, b) => a.transfer.order - b.transfer.order);
+  const once = (phase: string, when: StageTransfer['when'], includes: PhaseList['includes']): PhaseList => ({
+    ...{ phase, runs: 'step', includes },
+    transfers: transfers.filter(({ transfer }) => transfer.when === when),
+  });
+  const exchanges = new Map<string, TransferStep[]>();
+  for (const step of transfers) {
+    const { when, list, stage } = step.transfer;
+    if (when !== 'micro') continue;
+    const name = transferList(step.kind, list, stage);
+    exchanges.set(name, [...(exchanges.get(name) ?? []), step]);
+  }
+  const taken = new Set<string>();
+  const take = (isNow: (step: TransferStep) => boolean): readonly PhaseList[] =>
+    [...exchanges].flatMap(([phase, steps]) => {
+      if (taken.has(phase) || !steps.some(isNow)) return [];
+      taken.add(phase);
+      return [{ phase, runs: 'micro', includes: () => false, transfers: steps } as const];
+    });
+  const inTurn = computeLists(pipeline).flatMap((list) => {
+    const reads = new Set(graph.nodes.filter(list.includes).flatMap(readsOf));
+    const before = take(({ kind, transfer }) => kind === 'recv' && reads.has(transfer.tensor));
+    return [...before, list, ...take(({ kind, transfer }) => kind === 'send' && transfer.list === list.phase)];
+  });
+  return [
+    once(BEGIN, 'begin', () => false),
+    ...inTurn,
+    ...take(() => true),
+    once(UPDATE, 'update', ({ phase }) => phase === 'update'),
+  ];
+}
+
+/** What one stage sends, or receives. */
+export type TransferStep =
+  | { readonly kind: 'send'; readonly transfer: StageTransfer }
+  | { readonly kind: 'recv'; readonly transfer: StageTransfer };
 
 export type Step =
   | { readonly kind: 'segment'; readonly nodes: readonly ComputeNode[] }
   | { readonly kind: 'start'; readonly node: CommunicationNode; readonly id: number }
   | { readonly kind: 'wait'; readonly node: CommunicationNode; readonly id: number }
   | { readonly kind: 'accumulate'; readonly node: ComputeNode }
-  | { readonly kind: 'send'; readonly transfer: StageTransfer }
-  | { readonly kind: 'recv'; readonly transfer: StageTransfer };
+  | TransferStep;
 
 /**
- * Orders the nodes of a list. What the others make is there before it begins. What another stage sends is received when nothing
- * else can run, in the order in which the whole graph makes it, so that no stages wait for each other in a circle; what is sent
- * goes as soon as it is there.
+ * Orders the nodes of a list. What the others make is there before it begins. Transfers keep their order, which is that in which
+ * the whole graph makes what is sent, on all stages: executed one at a time in that order they wait for nothing that comes
+ * later. A send goes as soon as it is its turn; a stage receives when nothing else can run.
  * Throws (a fault of ours) where they depend on each other in a circle.
  */
 export function orderPhase(whole: ShardedGraph, list: PhaseList): readonly Step[] {
   const isMember = list.includes;
-  const { sends, receives } = transfersOf(whole, list);
+  const coming = [...list.transfers];
+  const receives = new Set(coming.flatMap(({ kind, transfer }) => (kind === 'recv' ? [transfer.tensor] : [])));
   const graph: ShardedGraph = { ...whole, nodes: whole.nodes.filter(isMember) };
   const given = new Set(givenTensors(whole));
   for (const node of whole.nodes) if (!isMember(node)) for (const name of resultsOf(node)) given.add(name);
-  for (const { tensor } of whole.pipeline?.receives ?? [])
-    if (!receives.some((transfer) => transfer.tensor === tensor)) given.add(tensor);
-  const deferred = deferrals(graph);
+  for (const { tensor } of whole.pipeline?.receives ?? []) if (!receives.has(tensor)) given.add(tensor);
+  // What waits for a later transfer would keep an earlier one waiting.
+  const deferred: ReturnType<typeof deferrals> = coming.length > 0 ? new Map() : deferrals(graph);
   const waiting = new Map<string, number[]>();
   const missing = graph.nodes.map((node, index) => {
     const reads = new Set([...readsOf(node), ...(deferred.get(node) ?? [])]);
@@ -124,6 +179,7 @@ export function orderPhase(whole: ShardedGraph, list: PhaseList): readonly Step[
   const ready = new ReadyNodes(graph);
   for (const [index, count] of missing.entries()) if (count === 0) ready.add(index);
   const publish = (name: string | null) => {
+    if (name !== null) given.add(name);
     for (const index of name === null ? [] : (waiting.get(name) ?? [])) {
       const left = (missing[index] ?? 0) - 1;
       missing[index] = left;
@@ -131,17 +187,14 @@ export function orderPhase(whole: ShardedGraph, list: PhaseList): readonly Step[
     }
   };
   const steps: Step[] = [];
-  const toSend = new Map<string, StageTransfer[]>();
-  for (const transfer of sends) toSend.set(transfer.tensor, [...(toSend.get(transfer.tensor) ?? []), transfer]);
-  const send = (name: string | null) => {
-    for (const transfer of (name === null ? undefined : toSend.get(name)) ?? []) steps.push({ kind: 'send', transfer });
-  };
-  const coming = [...receives];
-  for (const name of toSend.keys()) if (given.has(name)) send(name);
   const underWay: { node: CommunicationNode; id: number }[] = [];
   let placed = 0;
   let next = 0;
   for (;;) {
+    for (let first = coming[0]; first?.kind === 'send' && given.has(first.transfer.tensor); first = coming[0]) {
+      steps.push(first);
+      coming.shift();
+    }
     for (let node = ready.takeCommunication(); node; node = ready.takeCommunication()) {
       steps.push({ kind: 'start', node, id: next });
       underWay.push({ node, id: next++ });
@@ -155,7 +208,6 @@ export function orderPhase(whole: ShardedGraph, list: PhaseList): readonly Step[
       if (nodes[0] && isAccumulator(nodes[0]))
         steps.push(...nodes.map((node) => ({ kind: 'accumulate', node }) as const));
       else steps.push({ kind: 'segment', nodes });
-      for (const node of nodes) node.outputs.forEach(send);
       placed += nodes.length;
       continue;
     }
@@ -164,41 +216,16 @@ export function orderPhase(whole: ShardedGraph, list: PhaseList): readonly Step[
       steps.push({ kind: 'wait', ...first });
       placed++;
       publish(first.node.output);
-      send(first.node.output);
       continue;
     }
-    const transfer = coming.shift();
-    if (!transfer) break;
-    steps.push({ kind: 'recv', transfer });
-    publish(transfer.tensor);
+    const received = coming.shift();
+    if (!received) break;
+    if (received.kind === 'send') throw new Error(`${received.transfer.name} is sent before it can be there`);
+    steps.push(received);
+    publish(received.transfer.tensor);
   }
   if (placed !== graph.nodes.length) throw new Error('the sharded graph has a circle');
   return steps;
-}
-
-/** What a list sends: what it makes; and receives: what it is the first to read. */
-function transfersOf(
-  graph: ShardedGraph,
-  list: PhaseList,
-): { readonly sends: readonly StageTransfer[]; readonly receives: readonly StageTransfer[] } {
-  const { pipeline } = graph;
-  if (!pipeline || list.transfers === null) return { sends: [], receives: [] };
-  const isNow = ({ when }: StageTransfer) => when === list.transfers;
-  if (list.transfers !== 'micro')
-    return { sends: pipeline.sends.filter(isNow), receives: pipeline.receives.filter(isNow) };
-  const made = new Set(graph.nodes.filter(list.includes).flatMap(resultsOf));
-  const before = new Set<string>();
-  for (const earlier of phasesOf(graph)) {
-    if (earlier.phase === list.phase) break;
-    for (const name of graph.nodes.filter(earlier.includes).flatMap(readsOf)) before.add(name);
-  }
-  const own = new Set(graph.nodes.filter(list.includes).flatMap(readsOf));
-  return {
-    sends: pipeline.sends.filter((transfer) => isNow(transfer) && made.has(transfer.tensor)),
-    receives: pipeline.receives.filter(
-      ({ tensor, when }) => when === 'micro' && own.has(tensor) && !before.has(tensor),
-    ),
-  };
 }
 
 /** Names of the tensors that are there before the phase begins. */

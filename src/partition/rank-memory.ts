@@ -28,8 +28,8 @@ export function rankMemory(graph: ShardedGraph): Liveness {
   );
   // What one micro-batch leaves the next one finds: two of them show it.
   const { count } = graph.microBatches ?? { count: 1 };
-  const later = phases.slice(1).flatMap(({ steps }) => readsOf(steps));
-  for (const { runs, steps } of phases) {
+  for (const [index, { runs, steps }] of phases.entries()) {
+    const later = phases.slice(index + 1).flatMap(({ steps }) => readsOf(steps));
     const kept = new Set(runs === 'micro' ? later : []);
     for (let run = 0; run < (runs === 'micro' ? Math.min(2, count) : 1); run++) walk.phase(steps, kept);
   }

@@ -149,12 +149,18 @@ export interface StageTransfer {
   readonly stage: number;
   /** `micro`: in every micro-batch. `begin`: once, before the first of them. `update`: once, after the last. */
   readonly when: 'micro' | 'begin' | 'update';
+  /** The sending stage's list of instructions that makes the tensor; what is exchanged once a step stands inside of it. */
+  readonly list: string;
+  /** Its place among all transfers of the pipeline, in the order in which the whole graph makes what is sent. */
+  readonly order: number;
 }
 
 /** What makes a sharded graph one stage of a pipeline. */
 export interface PipelineStage {
   /** Chunks of the model that the stage holds. */
   readonly chunks: number;
+  /** By chunk: the number of this part of the model, counted from its inputs. */
+  readonly parts: readonly number[];
   /** By operator of the unsharded graph (and by output): the chunk that it belongs to. */
   readonly chunkOf: ReadonlyMap<string, number>;
   /** Gradients of weights run apart from those that the stage before waits for (zero-bubble). */

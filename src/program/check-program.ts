@@ -1,6 +1,6 @@
 /**
  * @file Whether a program hangs together: every name refers to something, every tensor is there when it is read, every
- * collective that begins also ends and moves as many bytes as its tensors say.
+ * collective that begins also ends and moves as many bytes as its tensors say, and no stages wait for one another for ever.
  */
 import path from 'node:path';
 import { byteLength, isDType } from '../ir/dtype.js';
@@ -10,6 +10,7 @@ import { STAGE_AXIS, shardCount, stageAxes } from './mesh.js';
 import { partShape } from './micro-batch-parts.js';
 import type { Instruction, Program, ProgramAxis, ProgramCollective, ProgramStage, ProgramTensor } from './program.js';
 import { canReduce } from './reduce.js';
+import { type Exchange, endlessWait } from './rendezvous.js';
 
 /** The first thing that is wrong with a program of the right form, in one sentence; null when nothing is. */
 export function checkProgram(program: Program): string | null {
@@ -26,7 +27,7 @@ export function checkProgram(program: Program): string | null {
         `the schedule runs phase ${phase} of stage ${stage}, which is not there`,
       );
     }
-    return null;
+    return endlessWait(program.stages.map((_, stage) => exchangesOf(program, stage)));
   } catch (error) {
     if (error instanceof Flaw) return error.message;
     throw error;
@@ -190,6 +191,23 @@ function checkPhase(
     });
   }
   for (const id of pending.keys()) throw new Flaw(`collective ${id} begins but is not waited for`);
+}
+
+/** What a stage sends and receives in a step, in order. */
+function exchangesOf({ stages, schedule }: Program, stage: number): readonly Exchange[] {
+  const { phases } = stages[stage] as ProgramStage;
+  const ends = new Map(Object.entries(phases).map(([phase, list]) => [phase, endsIn(phase, list)]));
+  return schedule
+    .filter((action) => action.stage === stage)
+    .flatMap(({ phase, microBatch }) => (ends.get(phase) ?? []).map((end) => ({ ...end, microBatch })));
+}
+
+function endsIn(phase: string, instructions: readonly Instruction[]): readonly Omit<Exchange, 'microBatch'>[] {
+  return instructions.flatMap((instruction, position) => {
+    if (instruction.kind !== 'send' && instruction.kind !== 'recv') return [];
+    const { kind, stage: peer, label: tensor } = instruction;
+    return [{ kind, peer, tensor, at: `phase ${phase}, instruction ${position}` }];
+  });
 }
 
 /** Every send has one receive, and every receive one send, of equal blocks. */

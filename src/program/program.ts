@@ -25,8 +25,9 @@ export interface Program {
   readonly state?: readonly { readonly stage: number; readonly from: string; readonly to: string }[];
   /**
    * Order of actions, of one stage after the other. One (`forward`) where a step is one batch; with micro-batches `micro` for
-   * each of them, then `step`; of a pipeline's stage `begin`, the actions of its schedule, and `update`. A phase is one list of
-   * instructions, however often it runs.
+   * each of them, then `step`; of a pipeline's stage `begin`, the actions of its schedule and the transfers between them, and
+   * `update`. A phase is one list of instructions, however often it runs. Run in this order the stages finish even if every
+   * transfer is a rendezvous without a buffer.
    */
   readonly schedule: readonly ProgramAction[];
 }

@@ -2,31 +2,16 @@
  * @file What must hold of a schedule before anything runs it: every action is there once and on its stage, phases follow one
  * another, no stages wait for one another in a circle, and how many micro-batches are held at once.
  */
-import { actionNumbers, consumerOf, EARLIER_PHASE, producerOf } from './dependencies.js';
+import { actionNumbers, EARLIER_PHASE, producerOf } from './dependencies.js';
 import { type Action, phasesOf, type Schedule } from './schedule.js';
 
-/**
- * How results get from stage to stage.
- *
- *     buffered   a send never waits for its receiver (this runtime; NCCL with a stream per peer)
- *     paired     a send waits for its receiver, but is posted together with the stage's next receive (Megatron's
- *                batched isend and irecv)
- *     blocking   a send waits for its receiver, then the next receive is posted (MPI_Ssend)
- */
-export const TRANSFERS = ['buffered', 'paired', 'blocking'] as const;
-
-export type Transfers = (typeof TRANSFERS)[number];
-
 /** All that is wrong with a schedule, in words; empty for a sound one. */
-export function scheduleProblems(schedule: Schedule, transfers: Transfers = 'buffered'): readonly string[] {
+export function scheduleProblems(schedule: Schedule): readonly string[] {
   const problems = [...missing(schedule), ...misplaced(schedule)];
   if (problems.length > 0) return problems;
-  const stuck = findDeadlock(schedule, transfers);
-  return stuck.length === 0
-    ? []
-    : [
-        `deadlock with ${transfers} transfers: ${stuck.map((action) => `stage ${action.stage} at ${nameOf(action)}`).join(', ')}`,
-      ];
+  const stuck = findDeadlock(schedule);
+  if (stuck.length === 0) return [];
+  return [`deadlock: ${stuck.map((action) => `stage ${action.stage} at ${nameOf(action)}`).join(', ')}`];
 }
 
 /**
@@ -93,65 +78,25 @@ function misplaced(schedule: Schedule): readonly string[] {
 }
 
 /** Where each stage of a schedule that never ends is stuck; empty where it ends. */
-function findDeadlock(schedule: Schedule, transfers: Transfers): readonly Action[] {
+function findDeadlock(schedule: Schedule): readonly Action[] {
   const numbers = actionNumbers(schedule);
-  const stops = schedule.actions.map((list) => stopsOf(list, schedule, transfers));
-  /** The stop at which each result is handed over, and taken. */
-  const givenAt = new Map<number, number>();
-  const takenAt = new Map<number, number>();
-  for (const list of stops) {
-    for (const [index, stop] of list.entries()) {
-      if (stop.give) givenAt.set(numbers.of(stop.give), index);
-      if (stop.take) takenAt.set(numbers.of(stop.take), index);
-    }
-  }
+  const done = new Uint8Array(numbers.count);
   const reached = new Int32Array(schedule.stages);
-  const mayPass = ({ give, take }: Stop): boolean => {
-    // A stop is reached when all before it are passed; its transfers are posted then.
-    const taker = give && consumerOf(give, schedule);
-    const waitsForTaker =
-      taker && transfers !== 'buffered' && (reached[taker.stage] as number) < (takenAt.get(numbers.of(give)) as number);
-    const waitsForGiver = take && (reached[take.stage] as number) < (givenAt.get(numbers.of(take)) as number);
-    return !waitsForTaker && !waitsForGiver;
+  const mayRun = (action: Action): boolean => {
+    const producer = producerOf(action, schedule);
+    return !producer || done[numbers.of(producer)] === 1;
   };
   for (let moved = true; moved; ) {
     moved = false;
-    for (const [stage, list] of stops.entries()) {
-      for (let stop = list[reached[stage] as number]; stop && mayPass(stop); stop = list[reached[stage] as number]) {
+    for (const [stage, list] of schedule.actions.entries()) {
+      for (let next = list[reached[stage] as number]; next && mayRun(next); next = list[reached[stage] as number]) {
+        done[numbers.of(next)] = 1;
         reached[stage] = (reached[stage] as number) + 1;
         moved = true;
       }
     }
   }
-  return stops.flatMap((list, stage) => list[reached[stage] as number]?.at ?? []);
-}
-
-/** A place between actions where a stage hands a result over, takes one, or both at once. */
-interface Stop {
-  /** For words: the action before a hand-over, else the one after. */
-  readonly at: Action;
-  /** The action whose result is handed over. */
-  readonly give: Action | undefined;
-  /** The action of another stage whose result is taken. */
-  readonly take: Action | undefined;
-}
-
-function stopsOf(list: readonly Action[], schedule: Schedule, transfers: Transfers): readonly Stop[] {
-  const elsewhere = (other: Action | undefined, stage: number) => (other?.stage === stage ? undefined : other);
-  const stops: Stop[] = [];
-  for (let index = 0; index <= list.length; index++) {
-    const before = list[index - 1];
-    const after = list[index];
-    const give = before && elsewhere(consumerOf(before, schedule), before.stage) && before;
-    const take = after && elsewhere(producerOf(after, schedule), after.stage);
-    if (transfers === 'paired') {
-      if (give || take) stops.push({ at: (give ? before : after) as Action, give, take });
-    } else {
-      if (give) stops.push({ at: before, give, take: undefined });
-      if (take) stops.push({ at: after, give: undefined, take });
-    }
-  }
-  return stops;
+  return schedule.actions.flatMap((list, stage) => list[reached[stage] as number] ?? []);
 }
 
 function* everyAction(schedule: Schedule): Generator<Action> {

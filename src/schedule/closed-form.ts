@@ -1,8 +1,11 @@
 /**
  * @file How long a schedule takes, in one formula: for choices that are too many to simulate. `closedFormSeconds` is exact
  * for equal stages; where stages differ or results take time to travel `pipelineSeconds` is near, and `simulate` exact.
+ * Interleaved zero-bubble and ZB-V, whose gaps are filled step by step, have no formula: both functions simulate them.
  */
-import type { ScheduleKind, ScheduleRequest } from './schedule.js';
+import { makeSchedule } from './make-schedule.js';
+import type { Phase, ScheduleKind, ScheduleRequest } from './schedule.js';
+import { simulate } from './simulate.js';
 
 /** Seconds of one micro-batch on one stage (all its chunks). */
 export interface StageSeconds {
@@ -21,6 +24,7 @@ export interface StageSeconds {
  *     interleaved-1f1b     m·(F + B) + (p − 1)·(F + B)/v
  *     zero-bubble          m·(F + B) + (p − 1)·(F + B − W − w) + max(0, p − m)·w
  *     forwards only        m·F + (p − 1)·F/v
+ *     interleaved-zero-bubble, zbv    simulated
  *
  * W is the weight gradient, B − W the input gradient, and w the least of F, B − W and W: what fills the bubble, so that a
  * third of 1F1B's is left where the three are equal (Qi et al. 2023). All are exact for equal stages, zero-bubble with fewer
@@ -29,10 +33,16 @@ export interface StageSeconds {
 export function closedFormSeconds(request: ScheduleRequest, seconds: StageSeconds): number {
   const { kind, stages, microBatches, virtualStages = 1, training = true } = request;
   const { forward, backward, weightGradient } = seconds;
+  if (!hasFormula(kind))
+    return simulatedSeconds(
+      request,
+      Array.from({ length: stages }, () => seconds),
+      STILL,
+    );
   if (!training) return microBatches * forward + ((stages - 1) * forward) / virtualStages;
   const one = forward + backward;
   const filling = Math.min(forward, backward - weightGradient, weightGradient);
-  const idle: Readonly<Record<ScheduleKind, number>> = {
+  const idle: Readonly<Record<FormulaKind, number>> = {
     naive: microBatches * (stages - 1) * one,
     'f-then-b': (stages - 1) * one,
     '1f1b': (stages - 1) * one,
@@ -42,12 +52,34 @@ export function closedFormSeconds(request: ScheduleRequest, seconds: StageSecond
   return microBatches * one + idle[kind];
 }
 
+type FormulaKind = Exclude<ScheduleKind, 'interleaved-zero-bubble' | 'zbv'>;
+
+function hasFormula(kind: ScheduleKind): kind is FormulaKind {
+  return kind !== 'interleaved-zero-bubble' && kind !== 'zbv';
+}
+
 /** What else there is to a pipeline of stages that differ. */
 export interface Travel {
   /** Seconds that a result travels to the next stage. */
   readonly seconds: number;
   /** Whether a stage computes nothing while it sends. */
   readonly blocks: boolean;
+}
+
+const STILL: Travel = { seconds: 0, blocks: false };
+
+/** Seconds of the schedule itself, in time linear in its actions. */
+function simulatedSeconds(request: ScheduleRequest, stages: readonly StageSeconds[], travel: Travel): number {
+  const schedule = makeSchedule({ ...request, stages: stages.length });
+  const compute = (stage: number, _chunk: number, phase: Phase): number => {
+    const { forward, backward, weightGradient } = stages[stage] as StageSeconds;
+    const whole = {
+      ...{ forward, backward },
+      ...{ 'input-gradient': backward - weightGradient, 'weight-gradient': weightGradient },
+    };
+    return whole[phase] / schedule.virtualStages;
+  };
+  return simulate(schedule, { compute, transfer: () => travel.seconds, sendingBlocks: travel.blocks }).makespan;
 }
 
 /**
@@ -67,6 +99,7 @@ export interface Travel {
  */
 export function pipelineSeconds(request: ScheduleRequest, stages: readonly StageSeconds[], travel: Travel): number {
   const { kind, microBatches: m, training = true } = request;
+  if (!hasFormula(kind)) return simulatedSeconds(request, stages, travel);
   const v = kind === 'interleaved-1f1b' ? (request.virtualStages ?? 1) : 1;
   const hop = travel.seconds;
   const p = stages.length;

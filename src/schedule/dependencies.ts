@@ -1,21 +1,26 @@
 /**
- * @file What an action waits for besides the action before it on its stage. With p stages of v chunks the model has p·v
- * parts, part c·p + s being chunk c of stage s; a forward needs the part before, a gradient the part behind.
+ * @file What an action waits for besides the action before it on its stage: a forward needs the part of the model before, a
+ * gradient the part behind.
  */
+import { partAt, placeOfPart } from './parts.js';
 import type { Action, Phase, Schedule } from './schedule.js';
 
 /** The action whose result arrives from another part of the model, if one does. */
-export function producerOf(action: Action, { stages, virtualStages }: Schedule): Action | undefined {
-  const part = action.chunk * stages + action.stage + PRODUCER[action.phase];
-  if (PRODUCER[action.phase] === 0 || part < 0 || part >= stages * virtualStages) return undefined;
-  return { ...action, stage: part % stages, chunk: Math.floor(part / stages) };
+export function producerOf(action: Action, schedule: Schedule): Action | undefined {
+  return beside(action, PRODUCER[action.phase], schedule);
 }
 
 /** The action on another part of the model that needs this one's result, if one does. */
-export function consumerOf(action: Action, { stages, virtualStages }: Schedule): Action | undefined {
-  const part = action.chunk * stages + action.stage - PRODUCER[action.phase];
-  if (PRODUCER[action.phase] === 0 || part < 0 || part >= stages * virtualStages) return undefined;
-  return { ...action, stage: part % stages, chunk: Math.floor(part / stages) };
+export function consumerOf(action: Action, schedule: Schedule): Action | undefined {
+  return beside(action, -PRODUCER[action.phase], schedule);
+}
+
+/** The same phase of the same micro-batch some parts behind. */
+function beside(action: Action, by: number, { kind, stages, virtualStages }: Schedule): Action | undefined {
+  const part = partAt(kind, action.stage, action.chunk, stages) + by;
+  if (by === 0 || part < 0 || part >= stages * virtualStages) return undefined;
+  const { stage, chunk } = placeOfPart(kind, part, stages);
+  return { ...action, stage, chunk };
 }
 
 /** The phase that the same stage must have run for the same chunk and micro-batch, if there is one. */

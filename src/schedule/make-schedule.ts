@@ -3,18 +3,18 @@
  */
 import { AutoparError } from '../ir/error.js';
 import { ORDERS } from './orders.js';
-import { phasesOf, type Schedule, type ScheduleRequest } from './schedule.js';
+import { phasesOf, type Schedule, type ScheduleKind, type ScheduleRequest, splitsBackward } from './schedule.js';
 
 /**
  * The schedule of a kind.
  * @throws AutoparError `bad-schedule` (usage) where the kind has no schedule for these numbers
  */
 export function makeSchedule(request: ScheduleRequest): Schedule {
-  const whole = { ...request, virtualStages: request.virtualStages ?? 1, training: request.training ?? true };
+  const virtualStages = request.virtualStages ?? (request.kind === 'zbv' ? 2 : 1);
+  const whole = { ...request, virtualStages, training: request.training ?? true };
   checkRequest(whole);
   checkLength(whole);
-  const order = ORDERS[whole.kind];
-  return { ...whole, actions: Array.from({ length: whole.stages }, (_, stage) => order(whole, stage)) };
+  return { ...whole, actions: ORDERS[whole.kind](whole) };
 }
 
 /** So that a slip of the finger is answered at once; the largest pipelines published have some 10^5 actions. */
@@ -33,28 +33,38 @@ export function checkRequest({ kind, stages, microBatches, virtualStages }: Requ
     if (Number.isInteger(value) && value >= 1) continue;
     throw refused(`${value} is no number of ${what}`, 'give a positive whole number');
   }
-  const interleaved = kind === 'interleaved-1f1b';
-  if (!interleaved && virtualStages > 1) {
+  const isInterleaved = INTERLEAVED.has(kind);
+  const plain = splitsBackward(kind) ? 'zero-bubble' : '1f1b';
+  if (kind === 'zbv' && virtualStages !== 2) {
+    throw refused(
+      `schedule zbv runs 2 chunks per stage, the first and the last of the model on stage 0, not ${virtualStages} virtual ${virtualStages === 1 ? 'stage' : 'stages'}`,
+      'give 2 virtual stages, or choose interleaved-zero-bubble for more and zero-bubble for 1',
+    );
+  }
+  if (kind !== 'zbv' && !isInterleaved && virtualStages > 1) {
     throw refused(
       `schedule ${kind} runs one chunk per stage, not ${virtualStages} virtual stages`,
-      'choose interleaved-1f1b, or 1 virtual stage',
+      `choose interleaved-${plain}, or 1 virtual stage`,
     );
   }
-  if (interleaved && virtualStages === 1) {
+  if (isInterleaved && virtualStages === 1) {
     throw refused(
-      'schedule interleaved-1f1b interleaves the chunks of a stage, and 1 virtual stage is one chunk',
-      'give 2 virtual stages or more, or choose 1f1b',
+      `schedule ${kind} interleaves the chunks of a stage, and 1 virtual stage is one chunk`,
+      `give 2 virtual stages or more, or choose ${plain}`,
     );
   }
-  if (interleaved && microBatches % stages !== 0) {
+  if (isInterleaved && microBatches % stages !== 0) {
     const below = Math.floor(microBatches / stages) * stages;
     const near = below > 0 ? `${below} or ${below + stages}` : `${stages}`;
     throw refused(
-      `schedule interleaved-1f1b takes micro-batches in groups as large as its ${stages} stages, and ${microBatches} is no multiple of ${stages}`,
-      `give ${near} micro-batches, or choose 1f1b`,
+      `schedule ${kind} takes micro-batches in groups as large as its ${stages} stages, and ${microBatches} is no multiple of ${stages}`,
+      `give ${near} micro-batches, or choose ${plain}`,
     );
   }
 }
+
+/** Kinds that take p micro-batches through each of a stage's chunks in turn. */
+const INTERLEAVED: ReadonlySet<ScheduleKind> = new Set(['interleaved-1f1b', 'interleaved-zero-bubble']);
 
 function checkLength({ kind, stages, microBatches, virtualStages, training }: Required<ScheduleRequest>): void {
   const actions = stages * microBatches * virtualStages * phasesOf({ kind, training }).length;

@@ -7,16 +7,34 @@
  *     1f1b              as soon as a backward can run it does (PipeDream-Flush, Narayanan et al. 2021)
  *     interleaved-1f1b  1F1B over v chunks a stage (Megatron-LM, Narayanan et al. 2021)
  *     zero-bubble       1F1B whose backward is split, weight gradients filling the bubble (ZB-H1, Qi et al. 2023)
+ *     interleaved-zero-bubble  interleaved 1F1B whose backward is split in the same way
+ *     zbv               two chunks a stage in the shape of a V, backward split (ZB-V, Qi et al. 2023)
  */
 
-export const SCHEDULE_KINDS = ['naive', 'f-then-b', '1f1b', 'interleaved-1f1b', 'zero-bubble'] as const;
+export const SCHEDULE_KINDS = [
+  'naive',
+  'f-then-b',
+  '1f1b',
+  'interleaved-1f1b',
+  'zero-bubble',
+  'interleaved-zero-bubble',
+  'zbv',
+] as const;
 
 export type ScheduleKind = (typeof SCHEDULE_KINDS)[number];
 
-/** `backward` computes both gradients; zero-bubble has `input-gradient` and `weight-gradient` in its place. */
+/** `backward` computes both gradients; a split one has `input-gradient` and `weight-gradient` in its place. */
 export const PHASES = ['forward', 'backward', 'input-gradient', 'weight-gradient'] as const;
 
 export type Phase = (typeof PHASES)[number];
+
+/** Units of time that a phase takes where no better is known: a backward has two gradients to compute. */
+export const UNIT_SECONDS: Readonly<Record<Phase, number>> = {
+  forward: 1,
+  backward: 2,
+  'input-gradient': 1,
+  'weight-gradient': 1,
+};
 
 export interface Action {
   readonly stage: number;
@@ -32,7 +50,7 @@ export interface ScheduleRequest {
   readonly stages: number;
   /** m: micro-batches of one step. */
   readonly microBatches: number;
-  /** v: chunks per stage, 1 if left out. Chunk c of stage s is part c·p + s of the model. */
+  /** v: chunks per stage; if left out 1, of zbv 2. Which parts of the model they are says `placeOfPart`. */
   readonly virtualStages?: number;
   /** False: forwards only (inference). */
   readonly training?: boolean;
@@ -43,8 +61,15 @@ export interface Schedule extends Required<ScheduleRequest> {
   readonly actions: readonly (readonly Action[])[];
 }
 
+/** Whether a kind runs the gradients of weights apart from those that the part before waits for. */
+export function splitsBackward(kind: ScheduleKind): boolean {
+  return SPLIT.has(kind);
+}
+
+const SPLIT: ReadonlySet<ScheduleKind> = new Set(['zero-bubble', 'interleaved-zero-bubble', 'zbv']);
+
 /** The phases that a schedule runs each micro-batch through, in their order. */
 export function phasesOf({ kind, training }: Pick<Schedule, 'kind' | 'training'>): readonly Phase[] {
   if (!training) return ['forward'];
-  return kind === 'zero-bubble' ? ['forward', 'input-gradient', 'weight-gradient'] : ['forward', 'backward'];
+  return splitsBackward(kind) ? ['forward', 'input-gradient', 'weight-gradient'] : ['forward', 'backward'];
 }

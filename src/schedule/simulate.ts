@@ -77,12 +77,13 @@ export function simulate(schedule: Schedule, durations: Durations): Timeline {
     }
   };
 
-  /** When a result that is ready at `at` has arrived. All that a stage sends in one phase goes to one other stage. */
+  /** When a result that is ready at `at` has arrived. */
   const send = (from: number, to: number, phase: Phase, at: number): number => {
     const sending = wires[phase] ?? [];
     wires[phase] = sending;
-    const wire = sending[from] ?? { seconds: durations.transfer?.(from, to, phase) ?? 0, free: 0 };
-    sending[from] = wire;
+    const way = from * stages + to;
+    const wire = sending[way] ?? { seconds: durations.transfer?.(from, to, phase) ?? 0, free: 0 };
+    sending[way] = wire;
     wire.free = Math.max(at, wire.free) + wire.seconds;
     return wire.free;
   };
@@ -94,7 +95,7 @@ export function simulate(schedule: Schedule, durations: Durations): Timeline {
   return { starts, ends, makespan, busy, bubble: makespan === 0 ? 0 : 1 - worked / (stages * makespan) };
 }
 
-/** The way of one stage's results of one phase; `free`: when the last one so far has arrived. */
+/** The way of one stage's results of one phase to another; `free`: when the last one so far has arrived. */
 interface Wire {
   readonly seconds: number;
   free: number;

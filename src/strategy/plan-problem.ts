@@ -2,6 +2,8 @@
  * @file Whether what a plan says fits together, without its model: degrees, mesh, devices, stages, micro-batches, layers, and the
  * axes that strategies and layouts name. Every command reads plans through this check (plan-json.ts).
  */
+import { checkRequest } from '../schedule/make-schedule.js';
+import type { ScheduleRequest } from '../schedule/schedule.js';
 import { AXIS_ORDER, type Mesh, MOST_DEVICES, makeMesh } from '../sharding-propagation/mesh.js';
 import type { Plan, PlanOperator } from './plan.js';
 
@@ -81,8 +83,8 @@ function stagesProblem({ stages, degrees, predicted, operators, layerClasses, sc
 function scheduleProblem({ schedule, degrees, step, training, model }: Plan): string | null {
   const { kind, microBatches, microBatch, batch, virtualStages = 1 } = schedule;
   if ((kind === 'single') !== (degrees.pp === 1)) return `schedule.kind is ${kind}, degrees.pp is ${degrees.pp}`;
-  if (virtualStages > 1 && kind !== 'interleaved-1f1b')
-    return `schedule.virtualStages is ${virtualStages}, schedule.kind is ${kind}`;
+  const refused = kind === 'single' ? null : refusedSchedule({ kind, stages: degrees.pp, microBatches, virtualStages });
+  if (refused !== null) return `schedule: ${refused}`;
   if (step && step.globalBatch !== model.globalBatch)
     return `step.globalBatch is ${step.globalBatch}, model.globalBatch is ${model.globalBatch}`;
   if (!step && !training && microBatches > 1)
@@ -99,6 +101,15 @@ function scheduleProblem({ schedule, degrees, step, training, model }: Plan): st
   return model.globalBatch === null || model.globalBatch === total
     ? null
     : `schedule.batch is ${total}, model.globalBatch is ${model.globalBatch}`;
+}
+
+function refusedSchedule(request: Omit<Required<ScheduleRequest>, 'training'>): string | null {
+  try {
+    checkRequest({ ...request, training: true });
+    return null;
+  } catch (error) {
+    return (error as Error).message;
+  }
 }
 
 /** Degrees that were decided before the search are the plan's. */

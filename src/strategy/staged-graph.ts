@@ -6,7 +6,8 @@ import type { Graph, Node } from '../ir/graph.js';
 import { accumulatedApart, type StagePlace } from '../partition/cut-stages.js';
 import type { PipelineLayout } from '../partition/lower-stages.js';
 import { makeSchedule } from '../schedule/make-schedule.js';
-import { phasesOf, type Schedule } from '../schedule/schedule.js';
+import { partAt } from '../schedule/parts.js';
+import { type Schedule, splitsBackward } from '../schedule/schedule.js';
 import type { Plan } from './plan.js';
 
 export interface StagedGraph {
@@ -23,11 +24,23 @@ export function stagedGraph(plan: Plan, graph: Graph): StagedGraph {
   const schedule = makeSchedule({ kind, stages, microBatches, virtualStages, training: plan.training !== null });
   const placed = placesIn(plan);
   const forward = graph.nodes.filter(({ phase }) => phase === 'forward');
-  const placeOf = new Map(forward.map((node) => [node.name, placed(node)]));
-  const splitsBackward = phasesOf(schedule).includes('weight-gradient');
+  const placeOf = new Map(
+    forward.map((node) => {
+      const { stage, chunk } = placed(node);
+      return [node.name, { stage, chunk, part: partAt(kind, stage, chunk, stages) }];
+    }),
+  );
   return {
     graph: accumulatedApart(graph, placeOf),
-    pipeline: { layout: { stages, chunks: virtualStages, splitsBackward, placeOf }, schedule },
+    pipeline: {
+      layout: {
+        stages,
+        chunks: virtualStages,
+        splitsBackward: schedule.training && splitsBackward(kind),
+        placeOf,
+      },
+      schedule,
+    },
   };
 }
 

@@ -1,40 +1,40 @@
 /**
- * @file Every pair of schedule, stages, micro-batches, chunks, inner degrees and model in some pipeline, each compiled and run
- * against one rank: losses over 20 steps with clipping active, weights and momentum after the first.
+ * @file Every pair of schedule, stages, micro-batches, chunks and inner degrees in some pipeline, each against one rank: losses,
+ * weights and momentum after several steps with clipping active.
  */
 import test from 'ava';
-import type { ScheduleKind } from '../../src/schedule/schedule.js';
-import { difference, type Pipeline, type Trained, train, worstDifference } from './staged-training.js';
+import { SCHEDULE_KINDS } from '../../src/schedule/schedule.js';
+import { type Pipeline, train, trainingStep, worstDifference } from './staged-training.js';
 
 const TOLERANCE = 1e-5;
-const STEPS = 20;
+const STEPS = 5;
 
-const KINDS: readonly ScheduleKind[] = ['naive', 'f-then-b', '1f1b', 'zero-bubble', 'interleaved-1f1b'];
-const MODELS = ['gpt', 'llama', 'mlp', 'cnn', 'skips', 'encoder-decoder', 'shared-layer', 'same-weight-twice'] as const;
+const MODELS = ['gpt-tiny', 'llama-tiny', 'mlp', 'cnn-tiny'] as const;
 
 interface Choice extends Required<Pipeline> {
   readonly model: (typeof MODELS)[number];
-  readonly microBatches: number;
 }
 
-/** All that schedules and models allow: chunks are for interleaving, whose micro-batches are a multiple of the stages. */
+/** All that schedules and models allow: chunks are for interleaving, micro-batches divide a batch of 4 or 8. */
 function everyChoice(): readonly Choice[] {
   const choices: Choice[] = [];
   for (const model of MODELS)
-    for (const kind of KINDS)
+    for (const kind of SCHEDULE_KINDS)
       for (const stages of [2, 3, 4])
-        for (const microBatches of [2, 4, 8])
+        for (const microBatches of [1, 2, 4])
           for (const [dp, tp] of [
             [1, 1],
             [2, 1],
             [1, 2],
             [2, 2],
           ] as const) {
-            const chunks = kind === 'interleaved-1f1b' ? 2 : 1;
-            const fits = chunks === 1 || microBatches % stages === 0;
-            // x · w · w · w has three operators.
-            const hasUnits = model !== 'same-weight-twice' || stages * chunks <= 3;
-            if (fits && hasUnits) choices.push({ model, kind, stages, microBatches, chunks, dp, tp });
+            const isInterleaved = kind.startsWith('interleaved');
+            const chunks = isInterleaved || kind === 'zbv' ? 2 : 1;
+            const fits = !isInterleaved || microBatches % stages === 0;
+            const batch = model === 'mlp' ? 8 : 4;
+            // Convolutions in a batch of statistics mix samples, which micro-batches refuse.
+            if (fits && batch % (dp * microBatches) === 0 && !(model === 'cnn-tiny' && microBatches > 1))
+              choices.push({ model, kind, stages, microBatches, chunks, dp, tp });
           }
   return choices;
 }
@@ -59,21 +59,11 @@ function pairwise(all: readonly Choice[]): readonly Choice[] {
   return taken;
 }
 
-const references = new Map<string, Promise<Trained>>();
-
-for (const { model, microBatches, ...pipeline } of pairwise(everyChoice())) {
-  test.serial(`${model} in ${microBatches} ${JSON.stringify(pipeline)}`, async (t) => {
-    const task = { model, microBatches };
-    const alone = (steps: number) => {
-      const key = `${model} ${microBatches} ${steps}`;
-      const known = references.get(key) ?? train(task, steps);
-      references.set(key, known);
-      return known;
-    };
-    const [first, all] = [await train(task, 1, pipeline), await train(task, STEPS, pipeline)];
-    t.is(all.losses.length, STEPS);
-    const worst = [worstDifference(await alone(1), first), difference((await alone(STEPS)).losses, all.losses)];
-    t.log(worst.map((each) => each.toExponential(1)).join(' '));
-    t.true(Math.max(...worst) <= TOLERANCE);
+for (const { model, ...pipeline } of pairwise(everyChoice())) {
+  test.serial(`${model} ${JSON.stringify(pipeline)}`, async (t) => {
+    const step = await trainingStep(model, pipeline.microBatches);
+    const worst = worstDifference(await train(step, STEPS), await train(step, STEPS, pipeline));
+    t.log(worst.toExponential(1));
+    t.true(worst <= TOLERANCE);
   });
 }

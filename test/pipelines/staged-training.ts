@@ -1,34 +1,40 @@
 /**
- * @file A model trained as a pipeline on ranks of this machine, compiled as a user would; and the same on one rank.
+ * @file A model trained as a pipeline on ranks of this machine: cut into stages of about as many forward operators each, planned on
+ * a stage's mesh, lowered stage by stage, run under a schedule; and the same on one rank.
  */
-import { mkdtempSync, rmSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { compile, type Training } from '../../src/api/index.js';
+import { importModel } from '../../src/api/import.js';
 import { randomInputs } from '../../src/api/inputs.js';
-import { labelBounds } from '../../src/api/labels.js';
-import { openCompiled } from '../../src/api/verify.js';
+import { type Training, trainedModel } from '../../src/api/training.js';
+import { emitProgram } from '../../src/codegen/emit.js';
+import { type GeneratedProgram, programOf } from '../../src/codegen/program-of.js';
+import { parseCluster } from '../../src/cost-model/cluster.js';
+import { stepPrice } from '../../src/cost-model/price.js';
+import { redistributionBound } from '../../src/cost-model/redistribution-bound.js';
+import type { Graph } from '../../src/ir/graph.js';
 import { numbersOf } from '../../src/ir/ops/constants.js';
+import { checkSharded } from '../../src/partition/check.js';
+import { accumulatedApart, type StagePlace } from '../../src/partition/cut-stages.js';
+import { type LoweredStage, lowerStages } from '../../src/partition/lower-stages.js';
 import type { Program } from '../../src/program/program.js';
 import type { ConstantTensor } from '../../src/program/values.js';
 import { runProgram } from '../../src/runtime/run-program.js';
-import type { ScheduleKind } from '../../src/schedule/schedule.js';
-import { type ModelName, writeModel } from './models.js';
+import { makeSchedule } from '../../src/schedule/make-schedule.js';
+import { placeOfPart } from '../../src/schedule/parts.js';
+import { type ScheduleKind, splitsBackward } from '../../src/schedule/schedule.js';
+import { plan } from '../../src/search/plan.js';
+import { makeRedistributor } from '../../src/sharding-propagation/redistribution.js';
 
 /** What a pipeline is to be. */
 export interface Pipeline {
   readonly kind: ScheduleKind;
   readonly stages: number;
+  readonly microBatches: number;
   readonly chunks?: number;
   readonly dp?: number;
   readonly tp?: number;
-}
-
-/** What is trained. */
-export interface Task {
-  readonly model: ModelName;
-  readonly microBatches: number;
-  readonly training?: Partial<Training>;
 }
 
 /** What a run leaves. */
@@ -39,50 +45,107 @@ export interface Trained {
   readonly program: Program;
 }
 
-/** Samples of a step: enough for 8 micro-batches on two replicas. */
-const BATCH = 16;
-
 /**
  * Clipping is active from the first step on. Momentum and weights are linear in gradients, so that they tell an error of one as it
- * is, and of the norm; Adam would make a step of full size of the rounding of a gradient that is zero.
+ * is; Adam would make a step of full size of the rounding of a gradient that is zero.
  */
 const TRAINING: Training = {
-  loss: { kind: 'mse' },
-  optimizer: { kind: 'sgd', momentum: 0.9, learningRate: 0.1, clipNorm: 0.05 },
+  loss: { kind: 'cross_entropy' },
+  optimizer: { kind: 'sgd', momentum: 0.9, learningRate: 0.1, clipNorm: 0.5 },
 };
 
-/** Compiles and runs `steps` steps on one rank, or as a pipeline. */
+/** The training graph of a shipped model or of a file, and its inputs. */
+export async function trainingStep(
+  model: string,
+  microBatches: number,
+  more: Partial<Training> = {},
+): Promise<{ readonly graph: Graph; readonly inputs: Readonly<Record<string, ConstantTensor>> }> {
+  const file = model.endsWith('.onnx') ? model : `models/${model}.onnx`;
+  const at = (globalBatch: number | undefined) => importModel(file, globalBatch === undefined ? {} : { globalBatch });
+  const training = { ...TRAINING, ...more, ...(microBatches > 1 ? { microBatches } : {}) };
+  const { graph } = await trainedModel(await importModel(file), training, at);
+  return { graph, inputs: randomInputs(ofWholeBatch(graph), 1) };
+}
+
+/** Runs `steps` steps on one rank, or as a pipeline. */
 export async function train(
-  { model, microBatches, training = {} }: Task,
+  { graph, inputs }: Awaited<ReturnType<typeof trainingStep>>,
   steps: number,
   pipeline?: Pipeline,
 ): Promise<Trained> {
   const folder = mkdtempSync(join(tmpdir(), 'autopar-test-'));
   try {
-    const file = join(folder, `${model}.onnx`);
-    const directory = join(folder, 'out');
-    writeModel(model, file);
-    const { kind, stages = 1, chunks = 1, dp = 1, tp = 1 } = pipeline ?? {};
-    await compile({
-      model: file,
-      output: directory,
-      globalBatch: BATCH,
-      devices: stages * dp * tp,
-      ...{ pp: stages, dp, tp },
-      training: { ...TRAINING, ...training, microBatches },
-      ...(kind ? { schedule: kind } : {}),
-      ...(chunks > 1 ? { virtualStages: chunks } : {}),
-    });
-    const { imported, program } = await openCompiled(directory);
-    const pairs = program.state ?? [];
-    const inputs = randomInputs(imported.graph, 1, labelBounds(imported.training));
-    const run = await runProgram(directory, inputs, { steps, collect: [...new Set(pairs.map(({ from }) => from))] });
+    const { lowered, generated } = await written(graph, pipeline);
+    mkdirSync(join(folder, 'program'));
+    await emitProgram(join(folder, 'program'), generated, lowered);
+    const pairs = lowered.flatMap(({ sharded }) => sharded.state);
+    const run = await runProgram(folder, inputs, { steps, collect: pairs.map(({ from }) => from) });
     const [losses = []] = Object.values(run.history);
     const state = pairs.flatMap(({ from, to }) => (run.tensors[from] ? [[to, run.tensors[from]] as const] : []));
-    return { losses, state: Object.fromEntries(state), program };
+    return { losses, state: Object.fromEntries(state), program: generated.program };
   } finally {
     rmSync(folder, { recursive: true, force: true });
   }
+}
+
+/** The program of one rank, or of a pipeline. */
+export async function written(
+  graph: Graph,
+  pipeline?: Pipeline,
+): Promise<{ readonly lowered: readonly LoweredStage[]; readonly generated: GeneratedProgram }> {
+  const lowered = await lower(graph, pipeline);
+  return { lowered, generated: program(lowered, pipeline) };
+}
+
+async function lower(graph: Graph, pipeline?: Pipeline): Promise<readonly LoweredStage[]> {
+  const { stages = 1, chunks = 1, kind, dp = 1, tp = 1 } = pipeline ?? {};
+  const cluster = parseCluster(undefined, dp * tp);
+  const placeOf = evenly(graph, kind ?? '1f1b', stages, chunks);
+  const apart = pipeline ? accumulatedApart(graph, placeOf) : graph;
+  const { assignment, lowered: whole } = await plan(apart, cluster, { degrees: { dp, tp } });
+  if (!pipeline) return whole;
+  const price = stepPrice(cluster, assignment.mesh);
+  const bound = redistributionBound(cluster, assignment.mesh, price);
+  const redistributor = makeRedistributor(assignment.mesh, price, bound, { allToAll: true });
+  const lowered = lowerStages(apart, assignment, redistributor, {
+    stages,
+    chunks,
+    splitsBackward: kind !== undefined && splitsBackward(kind),
+    placeOf,
+  });
+  const findings = lowered.flatMap((stage) => checkSharded(stage.sharded));
+  if (findings.length > 0) throw new Error(`not sound: ${findings[0]?.node} ${findings[0]?.problem}`);
+  return lowered;
+}
+
+function program(lowered: readonly LoweredStage[], pipeline?: Pipeline): GeneratedProgram {
+  const model = { name: 'trained', fingerprint: '0' };
+  if (!pipeline) return programOf(lowered, model);
+  const { kind, stages, microBatches, chunks = 1 } = pipeline;
+  return programOf(lowered, model, makeSchedule({ kind, stages, microBatches, virtualStages: chunks }).actions);
+}
+
+/** Forward operators in their order, as many on each part. */
+function evenly(graph: Graph, kind: ScheduleKind, stages: number, chunks: number): ReadonlyMap<string, StagePlace> {
+  const forward = graph.nodes.filter(({ phase }) => phase === 'forward');
+  const parts = stages * chunks;
+  return new Map(
+    forward.map(({ name }, index) => [name, placeOfPart(kind, Math.floor((index * parts) / forward.length), stages)]),
+  );
+}
+
+/** The graph's data inputs at the size of the whole batch. */
+function ofWholeBatch(graph: Graph): Graph {
+  const { microBatches } = graph;
+  if (!microBatches) return graph;
+  const tensors = new Map(
+    [...graph.tensors].map(([name, type]) => {
+      const cut = microBatches.cut.get(name);
+      const shape = type.shape.map((size, axis) => (axis === cut ? size * microBatches.count : size));
+      return [name, { ...type, shape }];
+    }),
+  );
+  return { ...graph, tensors, inputs: graph.inputs.filter((name) => name !== microBatches.index) };
 }
 
 /** The largest difference of a loss, or of an element of any state, as a share of the largest element beside it. */

@@ -222,9 +222,9 @@ test.serial('two stages hand tensors on, rank by rank; scalars and empty tensors
           segments: { r: segment('empty.onnx') },
           phases: {
             forward: [
-              { kind: 'recv', tensor: 's', stage: 0, label: 's' },
-              compute('r', 'e', 'f'),
               { kind: 'recv', tensor: 'h', stage: 0, label: 'h' },
+              compute('r', 'e', 'f'),
+              { kind: 'recv', tensor: 's', stage: 0, label: 's' },
               {
                 kind: 'start',
                 id: 7,

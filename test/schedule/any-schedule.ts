@@ -3,24 +3,25 @@
  */
 import fc from 'fast-check';
 import { makeSchedule } from '../../src/schedule/make-schedule.js';
-import { SCHEDULE_KINDS } from '../../src/schedule/schedule.js';
+import { SCHEDULE_KINDS, type Schedule, type ScheduleKind } from '../../src/schedule/schedule.js';
 
-export const anySchedule = fc
-  .record({
-    kind: fc.constantFrom(...SCHEDULE_KINDS),
-    stages: fc.integer({ min: 1, max: 7 }),
-    microBatches: fc.integer({ min: 1, max: 21 }),
-    chunks: fc.integer({ min: 2, max: 4 }),
-    training: fc.boolean(),
-  })
-  .map(({ kind, stages, microBatches, chunks, training }) =>
-    kind === 'interleaved-1f1b'
-      ? makeSchedule({
-          kind,
-          stages,
-          microBatches: stages * Math.ceil(microBatches / stages),
-          virtualStages: chunks,
-          training,
-        })
-      : makeSchedule({ kind, stages, microBatches, training }),
-  );
+/** Schedules of some kinds. */
+export function schedulesOf<Kind extends ScheduleKind>(
+  kinds: readonly Kind[],
+): fc.Arbitrary<Schedule & { readonly kind: Kind }> {
+  return fc
+    .record({
+      kind: fc.constantFrom(...kinds),
+      stages: fc.integer({ min: 1, max: 7 }),
+      microBatches: fc.integer({ min: 1, max: 21 }),
+      chunks: fc.integer({ min: 2, max: 4 }),
+      training: fc.boolean(),
+    })
+    .map(({ kind, stages, microBatches, chunks, training }) => {
+      if (!kind.startsWith('interleaved')) return { ...makeSchedule({ kind, stages, microBatches, training }), kind };
+      const whole = stages * Math.ceil(microBatches / stages);
+      return { ...makeSchedule({ kind, stages, microBatches: whole, virtualStages: chunks, training }), kind };
+    });
+}
+
+export const anySchedule = schedulesOf(SCHEDULE_KINDS);

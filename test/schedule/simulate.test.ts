@@ -126,7 +126,7 @@ function longestPaths(schedule: Schedule, durations: Durations): ReadonlyMap<str
     const place = list.findIndex((other) => nameOf(other) === nameOf(action));
     const before = list.slice(0, place).findLast((other) => {
       const receiver = receivers.get(nameOf(other));
-      return other.phase === action.phase && receiver !== undefined && receiver.stage !== other.stage;
+      return other.phase === action.phase && receiver?.stage === to;
     });
     const free = before ? arrival(before) : 0;
     const at = Math.max(end, free) + (durations.transfer?.(action.stage, to, action.phase) ?? 0);

@@ -19,7 +19,7 @@ export interface PlanningOptions extends Omit<Planning, 'degrees'>, FlatDegrees 
 export interface CompileOptions extends Omit<Compile, 'degrees'>, FlatDegrees {}
 
 /** Options with degrees as stations take them. @throws AutoparError (usage) for degrees that contradict, or that programs lack */
-export function nested<Options extends FlatDegrees & { readonly devices?: number }>({
+export function nested<Options extends FlatDegrees & Pick<Planning, 'devices' | 'annotations' | 'config'>>({
   dp,
   tp,
   pp,
@@ -40,9 +40,11 @@ export function nested<Options extends FlatDegrees & { readonly devices?: number
     );
   const all: DegreeOptions = { ...degrees, ...flat };
   refuseAxes(all, ['sp', 'ep']);
-  // Stages may be pinned elsewhere, so that dp and tp alone need not make up the devices.
   const axes = ['pp', 'dp', 'tp'] as const;
-  checkDegrees({ ...all, ...(options.devices === undefined ? {} : { devices: options.devices }) }, axes);
+  // Where annotations or a configuration may pin stages, dp and tp alone need not make up the devices.
+  const isOpen = all.pp !== undefined || options.annotations !== undefined || options.config !== undefined;
+  const { devices } = options;
+  checkDegrees({ ...all, ...(devices === undefined ? {} : { devices }) }, isOpen ? axes : ['dp', 'tp']);
   const given = axes.flatMap((axis) => (all[axis] === undefined ? [] : [[axis, all[axis]] as const]));
   return { ...options, degrees: Object.fromEntries(given) };
 }

@@ -2,13 +2,13 @@
  * @file The options of every public verb and the form of their values. They are the command's, in camelCase.
  */
 
-import { SCHEDULE_KINDS } from '../../schedule/schedule.js';
 import type { CompileStepOptions } from '../compile-step.js';
 import type { EmitOptions } from '../emit.js';
 import type { ImportOptions } from '../import.js';
 import type { InspectOptions } from '../inspect.js';
 import type { ProfileOptions } from '../profile.js';
 import type { RunCompiledOptions } from '../run.js';
+import { PIPELINE_SCHEDULES, SCHEDULE_KINDS } from '../schedule-kinds.js';
 import { SEARCH_MODES, SOLVERS } from '../search-modes.js';
 import type { SimulateOptions } from '../simulate.js';
 import { LOSSES, OPTIMIZERS, type Training } from '../training-request.js';
@@ -127,7 +127,7 @@ const simulating = {
   tpSequence: oneOf('on', 'off', 'auto'),
   zero: oneOf(0, 1, 2, 3),
   recompute: oneOf('none', 'selective', 'operators', 'full'),
-  schedule: oneOf(...SCHEDULE_KINDS),
+  schedule: oneOf(...PIPELINE_SCHEDULES),
   virtualStages: whole(1),
   offload: oneOf('none', 'optimizer', 'activations', 'all'),
   precision: oneOf('fp32', 'bf16', 'fp16', 'fp8', 'fp4'),

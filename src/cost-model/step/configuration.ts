@@ -1,6 +1,7 @@
 /**
  * @file How a model is trained or run on a cluster: degrees, batches, what is recomputed, formats, and what overlaps.
  */
+import type { ScheduleKind } from '../../schedule/schedule.js';
 import type { AXIS_ORDER } from '../../sharding-propagation/mesh.js';
 import type { SoftwareName } from './constants.js';
 
@@ -22,7 +23,15 @@ export type Recompute = 'none' | 'selective' | 'operators' | 'full';
 /** What is kept in the host's memory: optimizer state, which is then updated there, and what layers keep for their backward. */
 export type Offload = 'none' | 'optimizer' | 'activations' | 'all';
 
-export type PipelineSchedule = 'naive' | 'f-then-b' | '1f1b' | 'interleaved-1f1b' | 'zero-bubble';
+export const PIPELINE_SCHEDULES = [
+  'naive',
+  'f-then-b',
+  '1f1b',
+  'interleaved-1f1b',
+  'zero-bubble',
+] as const satisfies readonly ScheduleKind[];
+
+export type PipelineSchedule = (typeof PIPELINE_SCHEDULES)[number];
 
 /** Formats of matrix products. */
 export type Precision = 'fp32' | 'bf16' | 'fp16' | 'fp8' | 'fp4';

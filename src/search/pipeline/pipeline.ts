@@ -11,7 +11,8 @@ import { elementCount, type Graph, isBackward, typeOf } from '../../ir/graph.js'
 import { accumulatedApart, type StagePlace } from '../../partition/cut-stages.js';
 import type { PipelineLayout } from '../../partition/lower-stages.js';
 import { makeSchedule } from '../../schedule/make-schedule.js';
-import { phasesOf, type Schedule, type ScheduleKind } from '../../schedule/schedule.js';
+import { placeOfPart } from '../../schedule/parts.js';
+import { type Schedule, type ScheduleKind, splitsBackward } from '../../schedule/schedule.js';
 import type { StagePin } from '../../sharding-propagation/pin.js';
 import { balancedCut } from './balance.js';
 import { layoutOfStages, readStageLayout } from './stage-layout.js';
@@ -49,18 +50,23 @@ export interface Pipeline extends CutGraph {
  */
 export function pipelineOf(graph: Graph, cluster: Cluster, request: PipelineRequest): Pipeline {
   const trains = graph.nodes.some(({ phase }) => isBackward(phase));
-  const { stages, virtualStages = 1 } = request;
-  const kind = request.schedule ?? (virtualStages > 1 ? 'interleaved-1f1b' : '1f1b');
+  const { stages, virtualStages: asked = 1 } = request;
+  const kind = request.schedule ?? (asked > 1 ? 'interleaved-1f1b' : '1f1b');
   const microBatches = graph.microBatches?.count ?? 1;
-  const schedule = makeSchedule({ kind, stages, microBatches, virtualStages, training: trains });
+  const given = request.virtualStages === undefined ? {} : { virtualStages: request.virtualStages };
+  const schedule = makeSchedule({ kind, stages, microBatches, ...given, training: trains });
+  const { virtualStages } = schedule;
   const parts = stages * virtualStages;
   const units = unitsFor(graph, parts, request);
-  if (units.length < parts) throw tooManyStages(request, units.length, parts);
-  const sizes = request.layout === undefined ? cut(graph, cluster, units, request) : givenSizes(units, parts, request);
-  const placeOf = placesOf(units, sizes, stages);
+  if (units.length < parts) throw tooManyStages(schedule, units.length, parts);
+  const sizes =
+    request.layout === undefined
+      ? cut(graph, cluster, units, schedule, request)
+      : givenSizes(units, parts, schedule, request);
+  const placeOf = placesOf(units, sizes, schedule);
   return {
     graph: accumulatedApart(graph, placeOf),
-    layout: { stages, chunks: virtualStages, splitsBackward: phasesOf(schedule).includes('weight-gradient'), placeOf },
+    layout: { stages, chunks: virtualStages, splitsBackward: trains && splitsBackward(kind), placeOf },
     schedule,
     text: layoutOfStages(units, sizes),
   };
@@ -78,8 +84,13 @@ function unitsFor(graph: Graph, parts: number, { pins = [], layout }: PipelineRe
   return isTorn ? unitsOf(graph, Number.POSITIVE_INFINITY) : byLayers;
 }
 
-function cut(graph: Graph, cluster: Cluster, units: readonly Unit[], request: PipelineRequest): readonly number[] {
-  const { stages, virtualStages = 1, pins = [] } = request;
+function cut(
+  graph: Graph,
+  cluster: Cluster,
+  units: readonly Unit[],
+  { kind, stages, virtualStages }: Schedule,
+  { pins = [] }: PipelineRequest,
+): readonly number[] {
   const seconds = wholeSeconds(graph, cluster);
   const unitOf = new Map(units.flatMap(({ operators }, index) => operators.map((name) => [name, index] as const)));
   const own = units.map(() => 0);
@@ -92,10 +103,10 @@ function cut(graph: Graph, cluster: Cluster, units: readonly Unit[], request: Pi
     seconds: own,
     arrival: arrivals(graph, cluster, unitOf, units.length, stages),
     parts: stages * virtualStages,
-    mayBe: (unit, part) => pinned[unit] === undefined || pinned[unit].stage === part % stages,
+    mayBe: (unit, part) => pinned[unit] === undefined || pinned[unit].stage === placeOfPart(kind, part, stages).stage,
   });
   if (sizes) return sizes;
-  throw pinsLeaveNoCut(pins, units, request);
+  throw pinsLeaveNoCut(pins, units, stages, virtualStages);
 }
 
 /** Seconds that a stage beginning with each unit waits for what earlier ones make, and sends gradients of. */
@@ -126,10 +137,14 @@ function arrivals(
   return bytes.map((own) => runs * sendSeconds(own, stages, clusterSize(cluster) / stages, cluster));
 }
 
-function givenSizes(units: readonly Unit[], parts: number, request: PipelineRequest): readonly number[] {
-  const { layout = '', pins = [], stages } = request;
+function givenSizes(
+  units: readonly Unit[],
+  parts: number,
+  schedule: Schedule,
+  { layout = '', pins = [] }: PipelineRequest,
+): readonly number[] {
   const sizes = readStageLayout(layout, units, parts);
-  const placed = placesOf(units, sizes, stages);
+  const placed = placesOf(units, sizes, schedule);
   const contradicted = pins.find(({ node, stage }) => (placed.get(node)?.stage ?? stage) !== stage);
   if (!contradicted) return sizes;
   const { node, stage, source } = contradicted;
@@ -142,18 +157,22 @@ function givenSizes(units: readonly Unit[], parts: number, request: PipelineRequ
   );
 }
 
-function placesOf(units: readonly Unit[], sizes: readonly number[], stages: number): ReadonlyMap<string, StagePlace> {
+function placesOf(
+  units: readonly Unit[],
+  sizes: readonly number[],
+  { kind, stages }: Schedule,
+): ReadonlyMap<string, StagePlace> {
   const placed = new Map<string, StagePlace>();
   let next = 0;
   for (const [part, size] of sizes.entries()) {
-    const place = { stage: part % stages, chunk: Math.floor(part / stages) };
+    const place = placeOfPart(kind, part, stages);
     for (const { operators } of units.slice(next, next + size)) for (const name of operators) placed.set(name, place);
     next += size;
   }
   return placed;
 }
 
-function tooManyStages({ stages, virtualStages = 1 }: PipelineRequest, units: number, parts: number): AutoparError {
+function tooManyStages({ stages, virtualStages }: Schedule, units: number, parts: number): AutoparError {
   const asked =
     virtualStages > 1 ? `${stages} stages of ${virtualStages} chunks are ${parts} parts` : `${stages} stages`;
   return new AutoparError(
@@ -168,7 +187,8 @@ function tooManyStages({ stages, virtualStages = 1 }: PipelineRequest, units: nu
 function pinsLeaveNoCut(
   pins: readonly StagePin[],
   units: readonly Unit[],
-  { stages, virtualStages = 1 }: PipelineRequest,
+  stages: number,
+  virtualStages: number,
 ): AutoparError {
   const outside = pins.find(({ stage }) => stage >= stages);
   if (outside)

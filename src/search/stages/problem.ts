@@ -3,7 +3,7 @@
  * from layer to layer, the devices, and the schedule. Plain records of seconds and bytes: a table of predicted steps can fill
  * them, and a planner of operators can.
  */
-import type { ScheduleKind } from '../../schedule/schedule.js';
+import type { PipelineSchedule } from '../../cost-model/step/configuration.js';
 
 /** One way to run one layer on one sub-mesh: what to recompute, where tensors lie. All figures are of one device. */
 export interface LayerPoint {
@@ -105,7 +105,7 @@ export interface StageProblem {
   readonly sideInputs?: readonly SideInput[];
   readonly shared?: readonly SharedParameters[];
   readonly schedule: {
-    readonly kind: ScheduleKind;
+    readonly kind: PipelineSchedule;
     readonly microBatches: number;
     /** Chunks per stage of interleaved 1F1B. */
     readonly virtualStages?: number;

@@ -7,7 +7,7 @@
  * equals its closed form where stages are alike (src/schedule/closed-form.ts). For 1F1B and F-then-B it is Alpa's
  * Σ t + (m − 1) · max t (Zheng et al. 2022, equation 2), with seconds once per step added to the pace.
  */
-import type { ScheduleKind } from '../../schedule/schedule.js';
+import type { PipelineSchedule } from '../../cost-model/step/configuration.js';
 import type { StageProblem } from './problem.js';
 
 /** Seconds of a stage, or of one layer of it, for one micro-batch; `step` once. */
@@ -55,7 +55,7 @@ export function scheduleWeights(
     const filling = Math.min(forward, backward - weightGradient, weightGradient);
     return forward + backward - weightGradient - filling + unfilled * filling;
   };
-  const rules: Readonly<Record<ScheduleKind, ScheduleWeights>> = {
+  const rules: Readonly<Record<PipelineSchedule, ScheduleWeights>> = {
     naive: linear(m, 0),
     'f-then-b': linear(1, m - 1),
     '1f1b': linear(1, m - 1),

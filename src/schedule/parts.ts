@@ -1,0 +1,27 @@
+/**
+ * @file Which part of the model is which chunk of which stage. With p stages of v chunks a model has p·v parts, counted from its
+ * inputs.
+ *
+ *     zbv      part k on stage k, and back again: chunk 1 of stage s is part 2p − 1 − s, so that the first stage has both ends
+ *     others   in rounds: chunk c of stage s is part c·p + s
+ */
+import type { ScheduleKind } from './schedule.js';
+
+/** A part of the model and where it is. */
+export interface PartPlace {
+  readonly part: number;
+  readonly stage: number;
+  readonly chunk: number;
+}
+
+/** Where a kind of schedule has a part of the model. */
+export function placeOfPart(kind: ScheduleKind, part: number, stages: number): PartPlace {
+  const chunk = Math.floor(part / stages);
+  const along = part % stages;
+  return { part, stage: kind === 'zbv' && chunk === 1 ? stages - 1 - along : along, chunk };
+}
+
+/** The part of the model that a chunk of a stage is. */
+export function partAt(kind: ScheduleKind, stage: number, chunk: number, stages: number): number {
+  return chunk * stages + (kind === 'zbv' && chunk === 1 ? stages - 1 - stage : stage);
+}
