@@ -10,6 +10,7 @@ export const GUIDES = ['docs/choosing-a-strategy.md', 'docs/splitting-tips.md'] 
 export const PAGES = [
   ...GUIDES,
   'docs/simulate.md',
+  'docs/pipelines.md',
   'docs/offload.md',
   'docs/cost-model.md',
   'docs/search.md',
@@ -47,12 +48,17 @@ async function blockAnew(block: string, run: RunCommand, save: SaveFile): Promis
       continue;
     }
     const [, command = '', pattern] = /^\$ (.*?)(?: \| grep -E '([^']*)')?$/.exec(joined(line)) ?? [];
-    const printed = await run(command.split(/\s+/).slice(1));
+    const printed = await run(wordsOf(command).slice(1));
     const lines = printed.trimEnd().split('\n');
     const kept = pattern === undefined ? lines : lines.filter((text) => new RegExp(pattern).test(text));
     outputs.push([line, ...kept].join('\n'));
   }
   return `\`\`\`console\n${outputs.join('\n')}\n\`\`\``;
+}
+
+/** As a shell parts them: what stands in quotes is one word. */
+function wordsOf(command: string): readonly string[] {
+  return [...command.matchAll(/'([^']*)'|(\S+)/g)].map(([, quoted, plain = '']) => quoted ?? plain);
 }
 
 function linesOf(block: string): readonly string[] {

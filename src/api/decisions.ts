@@ -88,7 +88,12 @@ export function decide(model: DecidedModel, sources: DecisionSources): Decisions
   return {
     cluster,
     degrees,
-    pipeline: pipelineRequest(pp > 1 ? withConfigured(sources, configured) : sources, pp, stagePinned),
+    pipeline: pipelineRequest(
+      pp > 1 ? withConfigured(sources, configured, model.graph) : sources,
+      pp,
+      stagePinned,
+      model.graph,
+    ),
     mode,
     pinsOn: hasPins && mode !== 'data' ? pins : null,
     allToAll: configured?.allToAll ?? true,
@@ -136,21 +141,37 @@ function statedDegrees({ annotations, config, degrees, devices }: DecisionSource
   return annotations ? withAnnotatedDegrees(stated, annotations) : stated;
 }
 
-/** Schedule and chunks of the options, else of the configuration. */
-function withConfigured(sources: DecisionSources, configured: ConfigOptions | null): DecisionSources {
-  if (sources.schedule || sources.virtualStages !== undefined) return sources;
+/** Schedule and chunks of the options, else of the configuration, which orders micro-batches of training alone. */
+function withConfigured(sources: DecisionSources, configured: ConfigOptions | null, graph: Graph): DecisionSources {
+  if (sources.schedule || sources.virtualStages !== undefined || !trains(graph)) return sources;
   const { schedule = null, virtualStages = null } = configured ?? {};
   return { ...sources, ...(schedule ? { schedule } : {}), ...(virtualStages === null ? {} : { virtualStages }) };
 }
 
-/** @throws AutoparError (usage) `bad-option` for what only a pipeline has, where there is none */
+function trains({ nodes }: Graph): boolean {
+  return nodes.some(({ phase }) => isBackward(phase));
+}
+
+/** @throws AutoparError (usage) `bad-option` for what only a pipeline, or only one that trains, has, where there is none */
 function pipelineRequest(
   { schedule, virtualStages, stages: layout }: DecisionSources,
   stages: number,
   pins: readonly StagePin[],
+  graph: Graph,
 ): PipelineRequest | null {
   const chunks = virtualStages ?? pins.reduce((most, { chunk = 0 }) => Math.max(most, chunk + 1), 1);
   refuseAbsentStages(pins, stages, chunks);
+  const [untrained] = trains(graph)
+    ? []
+    : Object.entries({ schedule, 'virtual-stages': virtualStages }).filter(isGiven);
+  if (stages > 1 && untrained)
+    throw new AutoparError(
+      'bad-option',
+      'usage',
+      `--${untrained[0]} ${untrained[1]} orders the micro-batches of training, and this program infers`,
+      {},
+      `add --train, or leave out --${untrained[0]}`,
+    );
   if (stages > 1)
     return {
       stages,
@@ -159,8 +180,7 @@ function pipelineRequest(
       ...(virtualStages === undefined && chunks === 1 ? {} : { virtualStages: chunks }),
       ...(layout === undefined ? {} : { layout }),
     };
-  const given = Object.entries({ schedule, 'virtual-stages': virtualStages, stages: layout });
-  const [idle] = given.filter(([, value]) => value !== undefined);
+  const [idle] = Object.entries({ schedule, 'virtual-stages': virtualStages, stages: layout }).filter(isGiven);
   if (!idle) return null;
   throw new AutoparError(
     'bad-option',
@@ -169,6 +189,10 @@ function pipelineRequest(
     {},
     `add --pp N, or leave out --${idle[0]}`,
   );
+}
+
+function isGiven([, value]: readonly [string, unknown]): boolean {
+  return value !== undefined;
 }
 
 /** @throws AutoparError (usage) `degrees-do-not-match-devices` for devices that make no equal stages */

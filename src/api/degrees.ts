@@ -44,7 +44,7 @@ export function checkDegrees(options: DegreeOptions, axes: readonly Axis[]): voi
   throw new AutoparError(
     'degrees-do-not-match-devices',
     'usage',
-    `${written} is ${product}, which does not ${must === 'divide' ? 'divide' : 'make'} the ${devices} devices`,
+    `${given.length === 1 ? written : `${written} is ${product}, which`} does not ${must === 'divide' ? 'divide' : 'make'} the ${devices} devices`,
     {},
     `degrees must ${must} --devices; leave out --devices to use as many as the degrees need`,
   );

@@ -73,7 +73,7 @@ function checkPins(devices: number, pins: Pins): void {
     'usage',
     exact ? `${text} is ${product}, but there are ${devices} devices` : `${text} does not divide ${devices} devices`,
     {},
-    `devices = dp · tp: give --devices ${exact ? product : Math.ceil(devices / product) * product}, or other degrees`,
+    `devices = pp · dp · tp: leave out --devices, or give --devices ${exact ? product : Math.ceil(devices / product) * product}`,
   );
 }
 

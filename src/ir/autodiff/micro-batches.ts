@@ -60,7 +60,7 @@ export function microBatchesOf(graph: Graph, count: number, loss: string, sums: 
         `the samples of '${name}' [${shape.join(', ')}] do not lie one after the other along a dimension, so it ` +
           'cannot be cut into micro-batches',
         { tensor: name },
-        'train without --micro-batches, or export the model with the batch as the first dimension',
+        'train with --micro-batches 1, or export the model with the batch as the first dimension',
       );
     cut.set(name, axis);
   }
@@ -134,7 +134,7 @@ export function atTheirPositions(graph: Graph, { numbering, ...microBatches }: B
       'input',
       `node '${lost}' numbers the samples of a batch inside of a block, and micro-batches would number them anew`,
       { node: lost },
-      'train without --micro-batches',
+      'train with --micro-batches 1',
     );
   return {
     ...graph,
@@ -157,7 +157,7 @@ function checkApart(graph: Graph, node: Node, marks: BatchMarks, loss: string): 
       'input',
       `node '${node.name}' (${node.op}) makes the loss of no samples, so micro-batches would count it several times`,
       { node: node.name },
-      'train without --micro-batches',
+      'train with --micro-batches 1',
     );
   if (carried.length === 0 && !isCut) return;
   const rule = ruleOf(viewOf(graph, node));
@@ -173,7 +173,7 @@ function checkApart(graph: Graph, node: Node, marks: BatchMarks, loss: string): 
     'input',
     `node '${node.name}' (${node.op}) mixes the samples of a batch (${mixing}), so micro-batches would compute something else`,
     { node: node.name },
-    'train without --micro-batches; of BatchNormalization, --freeze-batch-statistics keeps the running statistics',
+    'train with --micro-batches 1; of BatchNormalization, --freeze-batch-statistics keeps the running statistics',
   );
 }
 

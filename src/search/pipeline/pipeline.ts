@@ -273,7 +273,7 @@ function tooManyStages({ stages, virtualStages }: Schedule, units: number, parts
   return new AutoparError(
     'too-many-stages',
     'usage',
-    `${asked}, and the model has ${units} operators to place`,
+    `${asked}, and the model has ${units === 1 ? '1 operator' : `${units} operators`} to place`,
     {},
     `take --pp ${Math.max(1, Math.floor(units / virtualStages))} at most`,
   );

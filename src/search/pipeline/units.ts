@@ -4,7 +4,8 @@
  *
  *     E t*3 | t*2 | t*3 H
  */
-import type { Graph, Node } from '../../ir/graph.js';
+import { type Graph, isBackward, type Node } from '../../ir/graph.js';
+import { needed } from '../../ir/needed.js';
 
 /** Operators that stay on one stage. */
 export interface Unit {
@@ -17,13 +18,32 @@ export interface Unit {
 }
 
 /**
- * The units of a graph's forward operators, in order.
+ * The units of a graph's forward operators, in order; a model has the same ones whether it is trained or not. What training adds
+ * behind the model for its loss belongs to the last one.
  * @param least how many are needed: where the layers make fewer, every operator is a unit
  */
 export function unitsOf(graph: Graph, least: number): readonly Unit[] {
   const forward = graph.nodes.filter(({ phase }) => phase === 'forward');
-  const byLayers = layerUnits(forward);
-  return byLayers.some(isLayer) && byLayers.length >= least ? byLayers : operatorUnits(forward);
+  const own = ownOperators(graph, forward);
+  const byLayers = layerUnits(own);
+  const units = byLayers.some(isLayer) && byLayers.length >= least ? byLayers : operatorUnits(own);
+  const kept = new Set(own);
+  const added = forward.filter((node) => !kept.has(node)).map(({ name }) => name);
+  return units.map((unit, index) =>
+    index === units.length - 1 ? { ...unit, operators: [...unit.operators, ...added] } : unit,
+  );
+}
+
+/** Operators that lead to an output of the model. A loss that was added is a training graph's first output. */
+function ownOperators({ nodes, outputs }: Graph, forward: readonly Node[]): readonly Node[] {
+  const [, ...ofModel] = outputs;
+  if (ofModel.length === 0 || !nodes.some(({ phase }) => isBackward(phase))) return forward;
+  return needed(
+    forward,
+    ofModel,
+    ({ inputs }) => inputs,
+    ({ outputs: made }) => made,
+  );
 }
 
 /** The letters of units, equal ones in a row as `t*3`. */
@@ -42,13 +62,39 @@ const BEFORE = 'E';
 const BETWEEN = 'M';
 const BEHIND = 'H';
 const OPERATOR = 'o';
+const ROUNDING = 'Rounding';
 
 function isLayer({ letter }: Unit): boolean {
   return LAYERS.includes(letter);
 }
 
 function operatorUnits(forward: readonly Node[]): readonly Unit[] {
-  return forward.map(({ name }) => ({ letter: OPERATOR, name, operators: [name] }));
+  const units: { readonly letter: string; readonly name: string; readonly operators: string[] }[] = [];
+  const made = new Set<string | null>();
+  let waiting: string[] = [];
+  for (const node of forward) {
+    const { name, inputs, outputs } = node;
+    const last = units.at(-1);
+    // A conversion goes with what it reads, or else with what comes next.
+    if (isConversion(node) && !(last && inputs.some((input) => made.has(input)))) {
+      waiting.push(name);
+      continue;
+    }
+    if (last && isConversion(node)) last.operators.push(name);
+    else {
+      units.push({ letter: OPERATOR, name, operators: [...waiting, name] });
+      made.clear();
+      waiting = [];
+    }
+    for (const output of outputs) made.add(output);
+  }
+  units.at(-1)?.operators.push(...waiting);
+  return units;
+}
+
+/** Of types, most of which training in 16 bit adds. */
+function isConversion({ op }: Node): boolean {
+  return op === 'Cast' || op === ROUNDING;
 }
 
 function layerUnits(forward: readonly Node[]): readonly Unit[] {
@@ -69,7 +115,7 @@ function layerUnits(forward: readonly Node[]): readonly Unit[] {
     const [first] = nodes as [Node];
     const own = new Set(nodes.map(({ layer }) => layer));
     if (own.size === 1 && first.layer !== null) {
-      const kind = nodes.map(({ op, domain }) => `${domain}:${op}`).join();
+      const kind = nodes.flatMap((node) => (isConversion(node) ? [] : [`${node.domain}:${node.op}`])).join();
       const letter = kinds.get(kind) ?? LAYERS[kinds.size] ?? BETWEEN;
       kinds.set(kind, letter);
       return { letter, name: first.layer, operators };

@@ -1,0 +1,121 @@
+/**
+ * @file What pipelines cannot be is refused by its cause, with both values and a remedy, and leaves nothing behind.
+ */
+import { existsSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import test from 'ava';
+import { GraphBuilder } from '../../models/builder.js';
+import { writeOnnx } from '../../src/ir/onnx/writer.js';
+import { writeModel } from '../pipelines/models.js';
+import { autopar, workplace } from './autopar.js';
+
+const { folder, remove } = workplace();
+test.after.always(remove);
+
+writeModel('batch-norm', join(folder, 'batch-norm.onnx'));
+writeFileSync(join(folder, 'one.onnx'), writeOnnx(oneOperator()));
+writeFileSync(
+  join(folder, 'turned.yaml'),
+  `version: 1
+pins:
+  - match: {node: /fc0/MatMul}
+    stage: 1
+  - match: {node: /fc2/MatMul}
+    stage: 0
+`,
+);
+writeFileSync(
+  join(folder, 'gap.yaml'),
+  `version: 1
+pins:
+  - match: {module: fc0}
+    stage: 0
+  - match: {module: fc1}
+    stage: 2
+`,
+);
+
+const MLP = 'models/mlp.onnx --train';
+const GPT = 'models/gpt-tiny.onnx --train --pp 2 --stages';
+
+/** Words behind `compile`, the exit code, what the message says, and the hint. Underlines stand for spaces in a word. */
+const REFUSED: readonly (readonly [words: string, code: number, says: string, hint: string])[] = [
+  [
+    `${MLP} --pp 2 --micro-batches 3`,
+    2,
+    'error[micro-batches-uneven]: a batch of 8 cannot be cut into 3 equal micro-batches',
+    'take a number that divides 8',
+  ],
+  [
+    `${MLP} --pp 2 --virtual-stages 2 --micro-batches 1`,
+    2,
+    'error[bad-schedule]: schedule interleaved-1f1b takes micro-batches in groups as large as its 2 stages, and 1 is no multiple of 2',
+    'give 2 micro-batches',
+  ],
+  [
+    `${MLP} --pp 9`,
+    2,
+    'error[too-many-stages]: 9 stages, and the model has 8 operators to place',
+    'take --pp 8 at most',
+  ],
+  [
+    'one.onnx --pp 2',
+    2,
+    'error[too-many-stages]: 2 stages, and the model has 1 operator to place',
+    'take --pp 1 at most',
+  ],
+  [
+    `${MLP} --pp 2 --annotations turned.yaml`,
+    2,
+    'on stage 0, the second of which comes after the first in the model',
+    'turned.yaml:6',
+  ],
+  [
+    `${MLP} --pp 3 --annotations gap.yaml`,
+    2,
+    'pinned stages leave no cut into 3 stages: /fc0/MatMul on stage 0; /fc1/MatMul on stage 2',
+    'gap.yaml:4',
+  ],
+  [`${MLP} --pp 2 --annotations gap.yaml`, 2, 'on stage 2, and there are 2 stages, counted from 0', 'give --pp 3'],
+  [`${MLP} --pp 3 --devices 4`, 2, 'pp 3 does not divide the 4 devices', 'leave out --devices'],
+  [`${GPT} E_t_|_t`, 2, 'error[bad-stages]: --stages "E t | t": it leaves out H', 'E t*2 H'],
+  [`${GPT} E_|_t*2_|_H`, 2, 'it has 3 parts, and 2 are asked for', 'E t*2 H'],
+  [`${GPT} E_t*2_H_|`, 2, 'a stage has no units', 'E t*2 H'],
+  [`${GPT} E_q_|_t_H`, 2, 'unit 1 of it is q, and the model has t (h.0)', 'E t*2 H'],
+  [
+    'models/gpt-tiny.onnx --pp 2 --schedule 1f1b',
+    2,
+    '--schedule 1f1b orders the micro-batches of training, and this program infers',
+    'add --train',
+  ],
+  ['models/gpt-tiny.onnx --pp 2 --virtual-stages 2', 2, '--virtual-stages 2 orders the micro-batches', 'add --train'],
+  [`${MLP} --devices 2 --schedule 1f1b`, 2, '--schedule 1f1b is of a pipeline, and there is one stage', 'add --pp N'],
+  ['batch-norm.onnx --train --pp 2', 3, 'error[mixes-samples]', 'train with --micro-batches 1'],
+];
+
+for (const [words, code, says, hint] of REFUSED) {
+  test.serial(`compile ${words} is refused`, async (t) => {
+    const { code: exit, stderr } = await autopar(
+      ['compile', ...words.split(' ').map((word) => word.replaceAll('_', ' ')), '-o', 'out'],
+      { cwd: folder },
+    );
+    t.is(exit, code, stderr);
+    t.true(stderr.includes(says), stderr);
+    t.true(stderr.includes(hint), stderr);
+    t.false(existsSync(join(folder, 'out')));
+  });
+}
+
+test.serial('stages that share no batch statistics train with one micro-batch', async (t) => {
+  const words = 'compile batch-norm.onnx --train --pp 2 --dp 2 --micro-batches 1 --verify -o norm'.split(' ');
+  const { code, stdout, stderr } = await autopar(words, { cwd: folder });
+  t.is(code, 0, stderr);
+  t.regex(stdout, /stages +\S.* \| .*1 micro-batch/);
+});
+
+function oneOperator() {
+  const builder = new GraphBuilder('one', 1);
+  const input = builder.input('x', 'float32', [4, 8]);
+  builder.output('y', builder.operator('MatMul', [input, builder.parameter('weight', [8, 8])]));
+  return builder.build();
+}

@@ -1,0 +1,108 @@
+/**
+ * @file A model trained as a pipeline on ranks of this machine, compiled as a user would; and the same on one rank.
+ */
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { compile, type Training } from '../../src/api/index.js';
+import { randomInputs } from '../../src/api/inputs.js';
+import { labelBounds } from '../../src/api/labels.js';
+import { openCompiled } from '../../src/api/verify.js';
+import { numbersOf } from '../../src/ir/ops/constants.js';
+import type { Program } from '../../src/program/program.js';
+import type { ConstantTensor } from '../../src/program/values.js';
+import { runProgram } from '../../src/runtime/run-program.js';
+import type { ScheduleKind } from '../../src/schedule/schedule.js';
+import { type ModelName, writeModel } from './models.js';
+
+/** What a pipeline is to be. */
+export interface Pipeline {
+  readonly kind: ScheduleKind;
+  readonly stages: number;
+  readonly chunks?: number;
+  readonly dp?: number;
+  readonly tp?: number;
+}
+
+/** What is trained. */
+export interface Task {
+  readonly model: ModelName;
+  readonly microBatches: number;
+  readonly training?: Partial<Training>;
+}
+
+/** What a run leaves. */
+export interface Trained {
+  readonly losses: readonly number[];
+  /** Weights, moments and the optimizer's scalars after the last step, by the state's name. */
+  readonly state: Readonly<Record<string, ConstantTensor>>;
+  readonly program: Program;
+}
+
+/** Samples of a step: enough for 8 micro-batches on two replicas. */
+const BATCH = 16;
+
+/**
+ * Clipping is active from the first step on. Momentum and weights are linear in gradients, so that they tell an error of one as it
+ * is, and of the norm; Adam would make a step of full size of the rounding of a gradient that is zero.
+ */
+const TRAINING: Training = {
+  loss: { kind: 'mse' },
+  optimizer: { kind: 'sgd', momentum: 0.9, learningRate: 0.1, clipNorm: 0.05 },
+};
+
+/** Compiles and runs `steps` steps on one rank, or as a pipeline. */
+export async function train(
+  { model, microBatches, training = {} }: Task,
+  steps: number,
+  pipeline?: Pipeline,
+): Promise<Trained> {
+  const folder = mkdtempSync(join(tmpdir(), 'autopar-test-'));
+  try {
+    const file = join(folder, `${model}.onnx`);
+    const directory = join(folder, 'out');
+    writeModel(model, file);
+    const { kind, stages = 1, chunks = 1, dp = 1, tp = 1 } = pipeline ?? {};
+    await compile({
+      model: file,
+      output: directory,
+      globalBatch: BATCH,
+      devices: stages * dp * tp,
+      ...{ pp: stages, dp, tp },
+      training: { ...TRAINING, ...training, microBatches },
+      ...(kind ? { schedule: kind } : {}),
+      ...(chunks > 1 ? { virtualStages: chunks } : {}),
+    });
+    const { imported, program } = await openCompiled(directory);
+    const pairs = program.state ?? [];
+    const inputs = randomInputs(imported.graph, 1, labelBounds(imported.training));
+    const run = await runProgram(directory, inputs, { steps, collect: [...new Set(pairs.map(({ from }) => from))] });
+    const [losses = []] = Object.values(run.history);
+    const state = pairs.flatMap(({ from, to }) => (run.tensors[from] ? [[to, run.tensors[from]] as const] : []));
+    return { losses, state: Object.fromEntries(state), program };
+  } finally {
+    rmSync(folder, { recursive: true, force: true });
+  }
+}
+
+/** The largest difference of a loss, or of an element of any state, as a share of the largest element beside it. */
+export function worstDifference(alone: Trained, staged: Trained): number {
+  const names = Object.keys(alone.state);
+  if (names.length === 0 || names.some((name) => !staged.state[name])) return Number.POSITIVE_INFINITY;
+  const pairs = names.map((name) => [values(alone, name), values(staged, name)] as const);
+  return Math.max(
+    ...[[alone.losses, staged.losses] as const, ...pairs].map(([wanted, got]) => difference(wanted, got)),
+  );
+}
+
+function values({ state }: Trained, name: string): readonly number[] {
+  const tensor = state[name];
+  return tensor ? numbersOf(tensor).map(Number) : [];
+}
+
+/** The largest difference of two lists, as a share of the largest value that is wanted. */
+export function difference(wanted: readonly number[], got: readonly number[]): number {
+  const scale = wanted.reduce((most, value) => Math.max(most, Math.abs(value)), Number.MIN_VALUE);
+  const most = wanted.reduce((sum, value, index) => Math.max(sum, Math.abs(value - (got[index] ?? Number.NaN))), 0);
+  return wanted.length === got.length ? most / scale : Number.POSITIVE_INFINITY;
+}

@@ -1,0 +1,196 @@
+/**
+ * @file Plans drawn from all that the command line can ask of a pipeline, and the check that each computes what its model does: it is
+ * compiled and verified against the unsharded model, or refused with an error that is the user's to mend.
+ */
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import fc from 'fast-check';
+import {
+  AutoparError,
+  annotationsOf,
+  type CompileOptions,
+  compile,
+  importModel,
+  inspect,
+  type Training,
+} from '../../src/api/index.js';
+import { OPTIMIZERS } from '../../src/api/training-request.js';
+import type { ScheduleKind } from '../../src/schedule/schedule.js';
+import { MODELS, type ModelName, writeModel } from './models.js';
+
+const KINDS: readonly ScheduleKind[] = ['naive', 'f-then-b', '1f1b', 'zero-bubble', 'interleaved-1f1b'];
+
+/** What is asked for. Numbers in `at` are places of bars between units, in thousandths of the model. */
+export interface DrawnPlan {
+  readonly model: ModelName;
+  readonly batch: number;
+  readonly dp: number;
+  readonly tp: number;
+  readonly pp: number;
+  readonly cut: { readonly by: 'balance' | 'stages' | 'pins'; readonly at: readonly number[] };
+  readonly schedule: ScheduleKind | null;
+  readonly virtualStages: number;
+  readonly training: {
+    readonly loss: 'cross_entropy' | 'mse';
+    readonly optimizer: (typeof OPTIMIZERS)[number];
+    readonly clips: boolean;
+    readonly microBatches: number | null;
+    readonly precision: 'fp32' | 'bf16' | 'fp16';
+  } | null;
+  readonly isFree: boolean;
+  readonly seed: number;
+}
+
+/** How a drawn plan ended: `refused` by an error that is the user's to mend. */
+export interface Outcome {
+  readonly verdict: 'verified' | 'refused' | 'failed';
+  /** The error's code where it was refused. */
+  readonly code?: string;
+  /** What refused it, or failed. */
+  readonly why: string;
+}
+
+const MOST_RANKS = 8;
+
+/** Often a pipeline that can be, sometimes one that cannot. */
+const PLANS: fc.Arbitrary<DrawnPlan> = fc
+  .record({
+    model: fc.constantFrom(...(Object.keys(MODELS) as ModelName[])),
+    batch: fc.constantFrom(8, 8, 16),
+    dp: fc.constantFrom(1, 1, 2, 4),
+    tp: fc.constantFrom(1, 1, 2, 4),
+    pp: fc.constantFrom(2, 2, 3, 4, 8),
+    cut: fc.record({
+      by: fc.constantFrom('balance', 'balance', 'stages', 'pins'),
+      at: fc.array(fc.nat(1000), { minLength: 15, maxLength: 15 }),
+    }),
+    chunks: fc.constantFrom(1, 1, 2, 3),
+    kind: fc.constantFrom(null, ...KINDS),
+    // Rarely chunks and schedule contradict each other.
+    isApart: fc.integer({ min: 0, max: 15 }).map((drawn) => drawn === 0),
+    training: fc.option(
+      fc.record({
+        loss: fc.constantFrom('cross_entropy', 'mse'),
+        optimizer: fc.constantFrom(...OPTIMIZERS),
+        clips: fc.boolean(),
+        microBatches: fc.constantFrom(null, null, 1, 2, 4, 4, 8, 3),
+        precision: fc.constantFrom('fp32', 'fp32', 'fp32', 'fp32', 'bf16', 'fp16'),
+      }),
+      { freq: 5 },
+    ),
+    isFree: fc.integer({ min: 0, max: 5 }).map((drawn) => drawn === 0),
+    seed: fc.nat(1000),
+  })
+  .filter(({ dp, tp, pp }) => dp * tp * pp <= MOST_RANKS)
+  .map(({ chunks, kind, isApart, training, ...rest }): DrawnPlan => {
+    const virtualStages = training || isApart ? chunks : 1;
+    const fitting = virtualStages > 1 ? 'interleaved-1f1b' : kind === 'interleaved-1f1b' ? null : kind;
+    if (isApart) return { ...rest, training, virtualStages, schedule: kind };
+    if (!training) return { ...rest, training, virtualStages, schedule: null };
+    const isUneven = virtualStages > 1 && (training.microBatches ?? 0) % rest.pp !== 0;
+    const isWhole = rest.model === 'batch-norm';
+    const microBatches = isWhole ? 1 : isUneven ? null : training.microBatches;
+    return {
+      ...rest,
+      training: { ...training, microBatches },
+      virtualStages: isWhole ? 1 : virtualStages,
+      schedule: isWhole ? null : fitting,
+    };
+  });
+
+/** The plan of a seed, the same each time. */
+export function drawnPlan(seed: number): DrawnPlan {
+  return fc.sample(PLANS, { seed, numRuns: 1, unbiased: true } as fc.Parameters<DrawnPlan>)[0] as DrawnPlan;
+}
+
+/** Compiles a drawn plan, runs and compares it. */
+export async function tryPlan(drawn: DrawnPlan, signal?: AbortSignal): Promise<Outcome> {
+  const folder = mkdtempSync(join(tmpdir(), 'autopar-fuzz-'));
+  try {
+    const file = join(folder, `${drawn.model}.onnx`);
+    writeModel(drawn.model, file);
+    const options = await optionsOf(drawn, file, join(folder, 'out'));
+    const { verification, plan } = await compile({ ...options, verify: true, ...(signal ? { signal } : {}) });
+    if (plan.degrees.pp !== drawn.pp) return { verdict: 'failed', why: `pp ${plan.degrees.pp} in the plan` };
+    const worst = [
+      ...(verification?.outputs ?? []),
+      ...(verification?.gradients ?? []),
+      ...(verification?.state ?? []),
+    ].find(({ passed }) => !passed);
+    if (!worst && verification?.passed) return { verdict: 'verified', why: '' };
+    return { verdict: 'failed', why: `${worst?.name ?? 'something'} differs by ${worst?.worstAbsolute}` };
+  } catch (error) {
+    const isUsers = error instanceof AutoparError && ['usage', 'input', 'noPlan'].includes(error.exit);
+    if (isUsers) return { verdict: 'refused', code: error.code, why: error.message };
+    return { verdict: 'failed', why: error instanceof Error ? `${error.name}: ${error.message}` : String(error) };
+  } finally {
+    rmSync(folder, { recursive: true, force: true });
+  }
+}
+
+async function optionsOf(drawn: DrawnPlan, model: string, output: string): Promise<CompileOptions> {
+  const { dp, tp, pp, schedule, virtualStages, batch, isFree, seed } = drawn;
+  return {
+    model,
+    output,
+    dp,
+    tp,
+    pp,
+    devices: dp * tp * pp,
+    seed,
+    ...(batch === 8 ? {} : { globalBatch: batch }),
+    ...(schedule ? { schedule } : {}),
+    ...(virtualStages > 1 ? { virtualStages } : {}),
+    ...(isFree ? { axes: 'free' as const } : {}),
+    ...(drawn.training ? { training: trainingOf(drawn, drawn.training) } : {}),
+    ...(await cutOf(drawn, model)),
+  };
+}
+
+function trainingOf({ model }: DrawnPlan, drawn: NonNullable<DrawnPlan['training']>): Training {
+  const { optimizer: kind, clips, microBatches, precision } = drawn;
+  const hasClasses = model !== 'unrelated' && drawn.loss === 'cross_entropy';
+  return {
+    loss: { kind: hasClasses ? 'cross_entropy' : 'mse', ...(model === 'unrelated' ? { output: 'y' } : {}) },
+    ...(model === 'unrelated' ? { frozen: ['z.*'] } : {}),
+    optimizer: {
+      kind,
+      learningRate: 0.01,
+      ...(clips ? { clipNorm: 0.1 } : {}),
+      ...(kind === 'sgd' ? { momentum: 0.9 } : {}),
+    },
+    ...(microBatches === null ? {} : { microBatches }),
+    ...(precision === 'fp32' ? {} : { precision }),
+  };
+}
+
+/** Where stages are drawn: the units of the model with bars between them, or one operator of each stage pinned. */
+async function cutOf(
+  { cut: { by, at }, pp, virtualStages }: DrawnPlan,
+  model: string,
+): Promise<Pick<CompileOptions, 'stages' | 'annotations'>> {
+  if (by === 'balance') return {};
+
+  if (by === 'stages') {
+    const { units } = await inspect({ model });
+    const letters = units.layout.split(' ').flatMap((row) => {
+      const [letter = '', count = '1'] = row.split('*');
+      return Array<string>(Number(count)).fill(letter);
+    });
+    const between = Array.from({ length: letters.length - 1 }, (_, index) => index + 1);
+    const bars = at
+      .slice(0, pp * virtualStages - 1)
+      .flatMap((place) => between.splice(Math.floor((place / 1001) * between.length), 1));
+    return { stages: letters.map((letter, index) => (bars.includes(index) ? `| ${letter}` : letter)).join(' ') };
+  }
+  const { nodes } = (await importModel(model)).graph;
+  const places = at.slice(0, Math.min(pp, 3)).map((place) => Math.floor((place / 1001) * nodes.length));
+  const pins = [...new Set(places)]
+    .sort((a, b) => a - b)
+    .flatMap((place, stage) => {
+      const name = nodes[place]?.name;
+      return name === undefined ? [] : [{ match: { node: name }, stage }];
+    });
+  return { annotations: annotationsOf({ version: 1, pins }) };
+}
