@@ -5,12 +5,14 @@ import { mkdir, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import type { LoweredStage } from '../partition/lower-stages.js';
 import { cannotWrite, writeJsonAtomic } from '../program/atomic.js';
+import { checkProgram } from '../program/check-program.js';
 import type { GeneratedProgram } from './program-of.js';
 import { writeWeights } from './weights.js';
 
 /**
- * Writes `generated` and the weight shards of its stages to `directory`, a folder that is there and empty.
- * @throws AutoparError (exit cannotWrite) where that is impossible; the caller removes what was written.
+ * Checks `generated`, and writes it and the weight shards of its stages to `directory`, a folder that is there and empty.
+ * @throws Error (an internal error) where the program is not valid, before anything is written; AutoparError (exit cannotWrite) where
+ * a file cannot be written; the caller removes what was written.
  */
 export async function emitProgram(
   directory: string,
@@ -19,6 +21,8 @@ export async function emitProgram(
   signal?: AbortSignal,
 ): Promise<void> {
   const { program, segments } = generated;
+  const flaw = checkProgram(program);
+  if (flaw !== null) throw new Error(`the program is not valid: ${flaw}`);
   try {
     await mkdir(path.join(directory, 'segments'));
     await mkdir(path.join(directory, 'weights'));

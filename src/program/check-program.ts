@@ -1,11 +1,14 @@
 /**
- * @file Whether a program hangs together: every name refers to something, every tensor is there when it is read, every
- * collective that begins also ends and moves as many bytes as its tensors say.
+ * @file Whether a program is valid: every name refers to something, every collective that begins also ends and moves as many bytes as
+ * its tensors say; then that every tensor is there when it is read (check-definitions.ts) and has the type that its readers expect
+ * (check-types.ts).
  */
 import path from 'node:path';
 import { byteLength, isDType } from '../ir/dtype.js';
 import { elementCount } from '../ir/graph.js';
 import { blockShape } from './blocks.js';
+import { checkDefinitions } from './check-definitions.js';
+import { checkTypes } from './check-types.js';
 import { STAGE_AXIS, shardCount, stageAxes } from './mesh.js';
 import { partShape } from './micro-batch-parts.js';
 import type { Instruction, Program, ProgramAxis, ProgramCollective, ProgramStage, ProgramTensor } from './program.js';
@@ -26,7 +29,7 @@ export function checkProgram(program: Program): string | null {
         `the schedule runs phase ${phase} of stage ${stage}, which is not there`,
       );
     }
-    return null;
+    return checkDefinitions(program) ?? checkTypes(program);
   } catch (error) {
     if (error instanceof Flaw) return error.message;
     throw error;
@@ -73,30 +76,22 @@ function checkStage(program: Program, stage: ProgramStage, axes: readonly Progra
   for (const [name, { axes: names }] of Object.entries(stage.coordinates)) {
     within(`coordinate ${name}`, () => checkAxes(names, axes));
   }
-  const index = program.stages.indexOf(stage);
-  const given = [
-    ...Object.keys(stage.coordinates),
-    ...program.inputs.filter((input) => input.stage === index).map((input) => input.tensor),
-    ...checkState(program, stage, index),
-    ...(stage.microBatch === undefined ? [] : [stage.microBatch]),
-  ];
+  checkState(program, stage);
   for (const [phase, instructions] of Object.entries(stage.phases)) {
-    within(`phase ${phase}`, () => checkPhase(program, stage, axes, instructions, given));
+    within(`phase ${phase}`, () => checkPhase(program, stage, axes, instructions));
   }
 }
 
-/** What a stage keeps from step to step: same blocks, and a first value. Returns the tensors that a step begins with. */
-function checkState(program: Program, stage: ProgramStage, index: number): readonly string[] {
-  return (program.state ?? [])
-    .filter((pair) => pair.stage === index)
-    .map(({ from, to }) => {
-      const [left, kept] = [stage.tensors[from], stage.tensors[to]];
-      if (!left || !kept) throw new Flaw(`state ${to} is what ${from} was, and one of them is not declared`);
-      if (!(to in stage.weights)) throw new Flaw(`state ${to} has no first value among the weights`);
-      if (left.dtype !== kept.dtype || left.localShape.join() !== kept.localShape.join())
-        throw new Flaw(`state ${to} has other blocks than ${from}`);
-      return to;
-    });
+/** What a stage keeps from step to step: same blocks, and a first value. */
+function checkState(program: Program, stage: ProgramStage): void {
+  for (const { stage: index, from, to } of program.state ?? []) {
+    if (program.stages[index] !== stage) continue;
+    const [left, kept] = [stage.tensors[from], stage.tensors[to]];
+    if (!left || !kept) throw new Flaw(`state ${to} is what ${from} was, and one of them is not declared`);
+    if (!(to in stage.weights)) throw new Flaw(`state ${to} has no first value among the weights`);
+    if (left.dtype !== kept.dtype || left.localShape.join() !== kept.localShape.join())
+      throw new Flaw(`state ${to} has other blocks than ${from}`);
+  }
 }
 
 function checkTensor(tensor: ProgramTensor, axes: readonly ProgramAxis[]): void {
@@ -135,24 +130,19 @@ function checkAxes(names: readonly string[], axes: readonly ProgramAxis[]): void
   if (new Set(names).size !== names.length) throw new Flaw(`a sub-axis occurs twice in ${names.join(', ')}`);
 }
 
-/** Walks one phase. Tensors may also be left by an earlier phase of the stage, so only single-phase stages are strict. */
+/** Walks one phase. */
 function checkPhase(
   program: Program,
   stage: ProgramStage,
   axes: readonly ProgramAxis[],
   instructions: readonly Instruction[],
-  given: readonly string[],
 ): void {
-  const strict = Object.keys(stage.phases).length === 1;
-  const live = new Set(given);
   const pending = new Map<number, Start>();
   const read = (name: string) => {
     if (!(name in stage.tensors) && !(name in stage.coordinates)) throw new Flaw(`tensor ${name} is not declared`);
-    if (strict && !live.has(name)) throw new Flaw(`tensor ${name} is read where it is not live`);
   };
   const write = (name: string) => {
     if (!(name in stage.tensors)) throw new Flaw(`tensor ${name} is not declared`);
-    live.add(name);
   };
   for (const [position, instruction] of instructions.entries()) {
     within(`instruction ${position}`, () => {
@@ -177,10 +167,7 @@ function checkPhase(
           throw new Flaw(`${instruction.output} has other blocks than ${instruction.input}, which is added to it`);
         if (part && !canReduce(part.dtype)) throw new Flaw(`${part.dtype} cannot be summed`);
       } else if (instruction.kind === 'free') {
-        for (const name of instruction.tensors) {
-          read(name);
-          live.delete(name);
-        }
+        instruction.tensors.forEach(read);
       } else {
         const other = program.stages[instruction.stage];
         if (!other || other === stage) throw new Flaw(`stage ${instruction.stage} is not another stage`);

@@ -53,10 +53,19 @@ const value = record(
 
 const stage = record(
   {
-    tensors: map(record({ dtype: text, localShape: shape, shape, layout }, { source: text })),
+    tensors: map(record({ dtype: text, localShape: shape, shape, layout }, { varying: texts, source: text })),
     segments: map(
       record(
-        { file: text, inputs: texts, weights: texts, outputs: texts, flops: amount, operators: texts },
+        {
+          file: text,
+          inputs: texts,
+          weights: texts,
+          outputs: texts,
+          sha256: text,
+          types: record({ inputs: texts, weights: texts, outputs: texts }),
+          flops: amount,
+          operators: texts,
+        },
         { temporaryBytes: count, nodes: list(record({ name: text, op: text, dtypes: texts })) },
       ),
     ),

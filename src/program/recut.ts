@@ -5,8 +5,8 @@
 import { AutoparError } from '../ir/error.js';
 import type { ConstantTensor } from '../ir/graph.js';
 import { assembleBlocks, cutBlock, holders } from './blocks.js';
-import { insideFolder } from './inside-folder.js';
-import { rankCount, shardCount, shardIndex, stageAxes } from './mesh.js';
+import { ownFile } from './inside-folder.js';
+import { rankCount, shardCount, shardIndex, shardText, stageAxes } from './mesh.js';
 import type { Program, ProgramAxis, ProgramLayout, ProgramWeight } from './program.js';
 import { openSafetensors, type SafetensorsEntry, type SafetensorsFile, writeSafetensors } from './safetensors.js';
 
@@ -33,7 +33,7 @@ export async function recutWeights(
   const sources = sourcesOf(from);
   const open = new Map<string, Promise<SafetensorsFile>>();
   const opened = (file: string): Promise<SafetensorsFile> => {
-    const known = open.get(file) ?? insideFolder(from.folder, file).then(openSafetensors);
+    const known = open.get(file) ?? ownFile(from.folder, file).then(openSafetensors);
     open.set(file, known);
     return known;
   };
@@ -86,7 +86,7 @@ function targets(
   for (const [, place] of stages.flatMap((stage) => Object.entries(stage.weights).sort(byName))) {
     const weight = checked(place, 'the target');
     for (let shard = 0; shard < shardCount(axes, weight.axes); shard++) {
-      const file = weight.file.replace('{k}', String(shard));
+      const file = shardText(weight.file, shard);
       const entries = files.get(file) ?? [];
       entries.push({
         key: weight.key,
@@ -123,7 +123,7 @@ async function wholeWeight(
   const { weight, axes } = found;
   const blocks: Uint8Array[] = [];
   for (const rank of holders(weight.layout, axes)) {
-    const file = await opened(weight.file.replace('{k}', String(shardIndex(axes, weight.axes, rank))));
+    const file = await opened(shardText(weight.file, shardIndex(axes, weight.axes, rank)));
     blocks[rank] = (await file.read(weight.key)).data;
   }
   return assembleBlocks(blocks, weight.shape, weight.dtype, weight.layout, axes);

@@ -3,8 +3,8 @@
  * coordinates; and its instruction lists with every name resolved.
  */
 import { readFile } from 'node:fs/promises';
-import { insideFolder } from '../program/inside-folder.js';
-import { groupOf, shardIndex } from '../program/mesh.js';
+import { ownFile } from '../program/inside-folder.js';
+import { groupOf, shardIndex, shardText } from '../program/mesh.js';
 import type { Instruction, ProgramStage, ProgramWeight } from '../program/program.js';
 import { openSafetensors } from '../program/safetensors.js';
 import { AutoparError, byteLength, type DType, elementCount } from '../program/values.js';
@@ -56,9 +56,9 @@ export async function loadRank<Tensor>(
   let baseBytes = setup.slots.capacities.reduce((sum, capacity) => sum + capacity, 0);
   try {
     for (const instruction of Object.values(stage.phases).flat()) {
-      if (instruction.kind !== 'compute' || sessions.has(sessionKey(instruction))) continue;
+      if (instruction.kind !== 'compute' || sessions.has(sessionKey(stage, instruction))) continue;
       const { segment, bytes } = await loadSegment(setup, backend, shards, instruction);
-      sessions.set(sessionKey(instruction), segment);
+      sessions.set(sessionKey(stage, instruction), segment);
       baseBytes += bytes;
       onProgress();
     }
@@ -93,8 +93,9 @@ export function localRank(setup: RankSetup): number {
   return setup.rank - setup.regions.firstRank;
 }
 
-function sessionKey(instruction: Compute): string {
-  return JSON.stringify([instruction.segment, instruction.weights]);
+/** Segments that differ in types alone share a file, and so a session. */
+function sessionKey({ segments }: ProgramStage, instruction: Compute): string {
+  return JSON.stringify([segments[instruction.segment]?.file, instruction.weights]);
 }
 
 async function loadSegment<Tensor>(
@@ -105,7 +106,7 @@ async function loadSegment<Tensor>(
 ): Promise<{ segment: LoadedSegment<Tensor>; bytes: number }> {
   const segment = setup.stage.segments[instruction.segment];
   if (!segment) throw new Error(`segment ${instruction.segment} is not declared`);
-  const file = await insideFolder(setup.folder, segment.file);
+  const file = await ownFile(setup.folder, segment.file);
   const model = await readFile(file).catch((error: NodeJS.ErrnoException) => {
     const reason = error.code === 'ENOENT' ? 'does not exist' : `cannot be read (${error.code ?? error.message})`;
     throw new AutoparError(
@@ -152,7 +153,7 @@ function resolve<Tensor>(
   const peerIn = (other: number) => localRank(setup) + other * setup.regions.regions.length;
   return (stage.phases[phase] ?? []).map((instruction, position): Step<Tensor> => {
     if (instruction.kind === 'compute') {
-      const segment = sessions.get(sessionKey(instruction)) as LoadedSegment<Tensor>;
+      const segment = sessions.get(sessionKey(stage, instruction)) as LoadedSegment<Tensor>;
       const { temporaryBytes = 0 } = stage.segments[instruction.segment] ?? {};
       return { kind: 'compute', segment, temporaryBytes, inputs: instruction.inputs, outputs: instruction.outputs };
     }
@@ -217,13 +218,13 @@ class ShardReader {
     const bytes = byteLength(weight.dtype, elementCount(weight.localShape));
     if (shardIndex(axes, weight.zeroUnlessFirst, localRank(this.setup)) !== 0) return new Uint8Array(bytes);
     const shard = shardIndex(axes, weight.axes, localRank(this.setup));
-    const file = await insideFolder(folder, weight.file.replace('{k}', String(shard)));
+    const file = await ownFile(folder, shardText(weight.file, shard));
     let opened = this.files.get(file);
     if (!opened) {
       opened = await openSafetensors(file);
       this.files.set(file, opened);
     }
-    const key = weight.key.replace('{k}', String(shard));
+    const key = shardText(weight.key, shard);
     const { dtype, data } = await opened.read(key);
     if (dtype !== weight.dtype || data.byteLength !== bytes) {
       const message = `${file} holds ${key} as ${dtype} of ${data.byteLength} bytes, but the program wants ${weight.dtype} of ${bytes}`;

@@ -3,6 +3,7 @@
  * together, everything counted.
  */
 import { assembleBlocks, cutBlock } from '../program/blocks.js';
+import { checkFiles } from '../program/check-files.js';
 import { rankCount, stageAxes } from '../program/mesh.js';
 import { partShape, partsOf, wholeOf } from '../program/micro-batch-parts.js';
 import type { Program, ProgramStage, ProgramTensor } from '../program/program.js';
@@ -73,7 +74,9 @@ export async function runProgram(
   checkSupport(program, CPU_TRAITS);
   checkRanks(program);
   checkInputs(program, inputs);
-  const setups = setUp(program, await programFolder(dir), inputs, options);
+  const folder = await programFolder(dir);
+  await checkFiles(folder, program);
+  const setups = setUp(program, folder, inputs, options);
   let rssBytes = 0;
   const done = await launch(program, setups, {
     stallSeconds: options.stallSeconds ?? 30,

@@ -88,7 +88,7 @@ export async function train(
   }
 }
 
-async function lower(graph: Graph, pipeline?: Pipeline): Promise<readonly LoweredStage[]> {
+export async function lower(graph: Graph, pipeline?: Pipeline): Promise<readonly LoweredStage[]> {
   const { stages = 1, chunks = 1, kind, dp = 1, tp = 1 } = pipeline ?? {};
   const cluster = parseCluster(undefined, dp * tp);
   const placeOf = evenly(graph, stages, chunks);
@@ -109,7 +109,7 @@ async function lower(graph: Graph, pipeline?: Pipeline): Promise<readonly Lowere
   return lowered;
 }
 
-function program(lowered: readonly LoweredStage[], pipeline?: Pipeline): GeneratedProgram {
+export function program(lowered: readonly LoweredStage[], pipeline?: Pipeline): GeneratedProgram {
   const model = { name: 'trained', fingerprint: '0' };
   if (!pipeline) return programOf(lowered, model);
   const { kind, stages, microBatches, chunks = 1 } = pipeline;
