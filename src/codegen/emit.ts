@@ -3,6 +3,7 @@
  */
 import { mkdir, writeFile } from 'node:fs/promises';
 import path from 'node:path';
+import { checkStages } from '../partition/check.js';
 import type { LoweredStage } from '../partition/lower-stages.js';
 import { cannotWrite, writeJsonAtomic } from '../program/atomic.js';
 import { checkProgram } from '../program/check-program.js';
@@ -10,8 +11,9 @@ import type { GeneratedProgram } from './program-of.js';
 import { writeWeights } from './weights.js';
 
 /**
- * Checks `generated`, and writes it and the weight shards of its stages to `directory`, a folder that is there and empty.
- * @throws Error (an internal error) where the program is not valid, before anything is written; AutoparError (exit cannotWrite) where
+ * Checks what was lowered and generated, and writes the program and the weight shards of its stages to `directory`, a folder that is
+ * there and empty.
+ * @throws Error (an internal error) where the check finds anything, before anything is written; AutoparError (exit cannotWrite) where
  * a file cannot be written; the caller removes what was written.
  */
 export async function emitProgram(
@@ -21,6 +23,8 @@ export async function emitProgram(
   signal?: AbortSignal,
 ): Promise<void> {
   const { program, segments } = generated;
+  const [finding] = checkStages(lowered);
+  if (finding) throw new Error(`the sharded graph is not valid: ${finding.node}: ${finding.problem}`);
   const flaw = checkProgram(program);
   if (flaw !== null) throw new Error(`the program is not valid: ${flaw}`);
   try {

@@ -32,7 +32,7 @@ const TRAININGS: Readonly<Record<string, Training | null>> = {
 const PIPELINES: readonly Pipeline[] = [
   { kind: '1f1b', stages: 2, microBatches: 2, dp: 2, tp: 2 },
   { kind: 'interleaved-1f1b', stages: 2, microBatches: 2, chunks: 2, tp: 2 },
-  { kind: 'zero-bubble', stages: 2, microBatches: 4, dp: 2 },
+  { kind: 'zero-bubble', stages: 2, microBatches: 2, dp: 2 },
 ];
 
 /** All of them; most are of several seconds. */

@@ -1,0 +1,212 @@
+/**
+ * @file Typing of one operator on the ranks' blocks: over each mesh axis its results' types follow from its operands'.
+ *
+ *     all operands replicated                          → replicated
+ *     some sharded or varying                          → sharded or varying; partial where the rule contracts over the axis, and
+ *                                                        where a lowering masks by a value that varies over it
+ *     all operands of a linear set partial (sum)       → partial (sum)
+ *
+ * Which dimension an axis shards follows from the factor rule; dtypes and local shapes are what the registry infers from the local
+ * operands. Operators that a lowering made from coordinates (`ComputeNode.lowering`) follow the same rules over axes, not over
+ * dimensions: their rules know no ranks.
+ */
+import type { DimensionFactors, FactorRule, Reduction } from '../ir/factor-rule.js';
+import type { OperatorEntry, OperatorView } from '../ir/operator.js';
+import { entryOf, unknownEntry } from '../ir/ops/index.js';
+import type { SubAxis } from '../sharding-propagation/mesh.js';
+import type { ComputeNode, ShardedGraph, ShardedTensor } from './sharded-graph.js';
+
+/** Takes a problem of the node that is checked. */
+export type Report = (problem: string) => void;
+
+type Operands = readonly (ShardedTensor | null)[];
+
+/** Checks a node whose tensors all have types. */
+export function checkOperator({ tensors }: Pick<ShardedGraph, 'tensors'>, node: ComputeNode, report: Report): void {
+  const tensor = (name: string | null) => (name === null ? null : (tensors.get(name) as ShardedTensor));
+  const [inputs, outputs] = [node.inputs.map(tensor), node.outputs.map(tensor)];
+  const local = (type: ShardedTensor | null) => type && { dtype: type.dtype, shape: type.localShape };
+  const bare: OperatorView = {
+    name: node.name,
+    op: node.op,
+    domain: node.domain,
+    attributes: node.attributes,
+    inputs: inputs.map(local),
+    outputs: [],
+    outputCount: outputs.length,
+  };
+  const entry = entryOf(node.op, node.domain);
+  if (entry && !checkTypes(entry, bare, outputs, report)) return;
+  const registered = entry ?? unknownEntry(node.op, node.domain);
+  const whole = (type: ShardedTensor | null) => type && { dtype: type.dtype, shape: type.shape };
+  const view: OperatorView = { ...bare, inputs: inputs.map(whole), outputs: outputs.map(whole) };
+  // Attributes that hold sizes are those of a rank here, and a lowering's values are no parts of one tensor: no rule can be made for the
+  // whole shapes from them.
+  const rule = registered.resize || node.lowering ? null : registered.rule(view);
+  if (rule) checkFactors(rule, inputs, outputs, report);
+  const contracted = rule ? contractedAxes(rule, inputs) : null;
+  checkAxes(node, inputs, outputs, rule, contracted, report);
+  checkPartial(node, registered, registered.linear(view), inputs, outputs, contracted, report);
+}
+
+/** Whether the registry infers from the local operands the dtypes and local shapes that the results have. */
+function checkTypes(entry: OperatorEntry, view: OperatorView, outputs: Operands, report: Report): boolean {
+  try {
+    entry.infer(view).forEach((type, index) => {
+      const output = outputs[index];
+      if (!output) return;
+      if (type.shape.join() !== output.localShape.join())
+        report(`${view.op} makes [${type.shape}] on a rank, its layout says [${output.localShape}]`);
+      if (type.dtype !== output.dtype) report(`${view.op} makes ${type.dtype}, but ${output.name} is ${output.dtype}`);
+    });
+    return true;
+  } catch (error) {
+    report(`${view.op} does not fit its operands on a rank: ${error instanceof Error ? error.message : error}`);
+    return false;
+  }
+}
+
+/** Axes over which operands' contracted dimensions are sharded, and how the partial results combine. */
+function contractedAxes(rule: FactorRule, inputs: Operands): ReadonlyMap<SubAxis, Reduction> {
+  const result = new Map<SubAxis, Reduction>();
+  inputs.forEach((input, index) => {
+    rule.inputs[index]?.forEach((factors, dimension) => {
+      for (const name of factors) {
+        const factor = rule.factors.get(name);
+        if (!input || !factor || !['contracting', 'mask'].includes(factor.kind)) continue;
+        for (const axis of cutsOf(input, dimension)) result.set(axis, factor.reduction);
+      }
+    });
+  });
+  return result;
+}
+
+/** Axes that cut a dimension, major to minor. */
+function cutsOf(type: ShardedTensor, dimension: number): readonly SubAxis[] {
+  return (type.layout.dims[dimension] ?? []).flatMap((piece) => piece.axes);
+}
+
+/** Axes along which ranks hold different blocks or unrelated values. */
+function distinctOver(type: ShardedTensor): readonly SubAxis[] {
+  return [...type.layout.dims.flatMap((_, dimension) => cutsOf(type, dimension)), ...(type.varying ?? [])];
+}
+
+/** A factor is cut alike in all tensors that have it, and not at all where it must be whole. */
+function checkFactors(rule: FactorRule, inputs: Operands, outputs: Operands, report: Report): void {
+  const seen = new Map<string, string>();
+  const place = (type: ShardedTensor, dims: readonly DimensionFactors[]) =>
+    dims.forEach((factors, dimension) => {
+      const key = cutsOf(type, dimension).join(',');
+      const place = `${type.name} is cut over ${key} in dimension ${dimension}`;
+      if (key !== '' && factors.every((name) => rule.factors.get(name)?.kind === 'whole'))
+        report(`${place}, which must be whole`);
+      if (factors.length === 0) return;
+      const signature = factors.join(' ');
+      const before = seen.get(signature);
+      if (before !== undefined && before !== key)
+        report(`${place}, factor ${signature} elsewhere over ${before || 'none'}`);
+      seen.set(signature, key);
+    });
+  for (const [index, type] of inputs.entries()) if (type) place(type, rule.inputs[index] ?? []);
+  for (const [index, type] of outputs.entries()) if (type) place(type, rule.outputs[index] ?? []);
+}
+
+/**
+ * Ranks that hold different operands hold different results, and ranks that hold equal ones hold equal results: each axis of an operand
+ * is one of every result, which may be partial over it instead, and a result has no other.
+ */
+function checkAxes(
+  node: ComputeNode,
+  inputs: Operands,
+  outputs: Operands,
+  rule: FactorRule | null,
+  contracted: ReadonlyMap<SubAxis, Reduction> | null,
+  report: Report,
+): void {
+  const before = new Set(inputs.flatMap((type) => (type ? distinctOver(type) : [])));
+  const varying = new Set(inputs.flatMap((type) => type?.varying ?? []));
+  for (const output of outputs) {
+    if (!output) continue;
+    const after = new Set(distinctOver(output));
+    const partial = new Set(output.layout.partial.map(({ axis }) => axis));
+    for (const axis of after)
+      if (!before.has(axis) && !isRepeated(node, rule, output, axis))
+        report(`${output.name} differs between the ranks of ${axis}, and no operand of ${node.op} does`);
+    for (const axis of before) {
+      if (after.has(axis) || (partial.has(axis) && (contracted === null || contracted.has(axis)))) continue;
+      report(
+        `operands of ${node.op} differ between the ranks of ${axis}, but ${output.name} is neither cut nor partial nor varying there`,
+      );
+    }
+    if (node.lowering) continue;
+    for (const axis of varying)
+      if (!(output.varying ?? []).includes(axis))
+        report(`${output.name} is computed from values that vary over ${axis}`);
+  }
+}
+
+/**
+ * Operators whose attributes hold sizes, and whose results repeat an operand along dimensions that it lacks; or count positions of a
+ * block, to which its offset is added.
+ */
+const REPEATS: ReadonlySet<string> = new Set(['ConstantOfShape', 'Expand', 'Range']);
+
+/** Whether an axis cuts a result where it repeats one value: every rank makes its block of it from equal operands. */
+function isRepeated(
+  { op, lowering }: ComputeNode,
+  rule: FactorRule | null,
+  output: ShardedTensor,
+  axis: SubAxis,
+): boolean {
+  if (lowering || (output.varying ?? []).includes(axis)) return false;
+  return rule !== null || REPEATS.has(op);
+}
+
+/** Partial operands enter linear operators only; results are partial over what is carried or contracted, and no more. */
+function checkPartial(
+  node: ComputeNode,
+  { countedOnce = [] }: OperatorEntry,
+  linear: readonly (readonly number[])[],
+  inputs: Operands,
+  outputs: Operands,
+  contracted: ReadonlyMap<SubAxis, Reduction> | null,
+  report: Report,
+): void {
+  const carried = new Map<SubAxis, number[]>();
+  for (const [index, input] of inputs.entries())
+    for (const { axis, reduction } of input?.layout.partial ?? []) {
+      // What sums are added to counts on one rank of those that share out the sum.
+      if (node.lowering === 'to-partial' && countedOnce.includes(index)) continue;
+      if (reduction !== 'sum')
+        report(`operand ${index} is partial over ${axis} (${reduction}), which no operator carries`);
+      carried.set(axis, [...(carried.get(axis) ?? []), index]);
+    }
+  for (const [axis, operands] of carried) {
+    const fits = linear.some(
+      (set) => set.length === operands.length && set.every((member) => operands.includes(member)),
+    );
+    if (!fits) report(`operands ${operands.join(', ')} are partial over ${axis}, in which the operator is not linear`);
+  }
+  const before = new Set(inputs.flatMap((type) => (type ? distinctOver(type) : [])));
+  for (const output of outputs) {
+    if (!output) continue;
+    const partial = new Map(output.layout.partial.map(({ axis, reduction }) => [axis, reduction]));
+    const wanted = new Map([...[...carried.keys()].map((axis) => [axis, 'sum'] as const), ...(contracted ?? [])]);
+    // A result that keeps the contracted factor is cut over the axis instead.
+    const after = new Set(distinctOver(output));
+    for (const [axis, reduction] of wanted)
+      if (partial.get(axis) !== reduction && !(after.has(axis) && !carried.has(axis)))
+        report(`${output.name} must be partial over ${axis} (${reduction})`);
+    for (const [axis, reduction] of partial) {
+      if (wanted.has(axis)) continue;
+      if (contracted || !before.has(axis)) report(`${output.name} is partial over ${axis} without a cause`);
+      else if (node.lowering && !mayMask(node, reduction))
+        report(`${output.name} is partial over ${axis} (${reduction}), which ${node.lowering} does not make`);
+    }
+  }
+}
+
+/** Whether a lowering makes partial values of a kind: sums of which all ranks but one have no part. */
+function mayMask({ lowering }: ComputeNode, reduction: Reduction): boolean {
+  return lowering === 'indexed' || (lowering !== 'slice' && reduction === 'sum');
+}
