@@ -22,7 +22,11 @@ export type Report = (problem: string) => void;
 type Operands = readonly (ShardedTensor | null)[];
 
 /** Checks a node whose tensors all have types. */
-export function checkOperator({ tensors }: Pick<ShardedGraph, 'tensors'>, node: ComputeNode, report: Report): void {
+export function checkOperator(
+  { tensors, constants }: Pick<ShardedGraph, 'tensors' | 'constants'>,
+  node: ComputeNode,
+  report: Report,
+): void {
   const tensor = (name: string | null) => (name === null ? null : (tensors.get(name) as ShardedTensor));
   const [inputs, outputs] = [node.inputs.map(tensor), node.outputs.map(tensor)];
   const local = (type: ShardedTensor | null) => type && { dtype: type.dtype, shape: type.localShape };
@@ -46,7 +50,9 @@ export function checkOperator({ tensors }: Pick<ShardedGraph, 'tensors'>, node: 
   if (rule) checkFactors(rule, inputs, outputs, report);
   const contracted = rule ? contractedAxes(rule, inputs) : null;
   checkAxes(node, inputs, outputs, rule, contracted, report);
-  checkPartial(node, registered, registered.linear(view), inputs, outputs, contracted, report);
+  // A constant zero is whole and a partial sum at once.
+  const isZero = (index: number) => constants.get(node.inputs[index] ?? '')?.data.every((byte) => byte === 0) === true;
+  checkPartial(node, registered, registered.linear(view), isZero, inputs, outputs, contracted, report);
 }
 
 /** Whether the registry infers from the local operands the dtypes and local shapes that the results have. */
@@ -113,7 +119,7 @@ function checkFactors(rule: FactorRule, inputs: Operands, outputs: Operands, rep
 
 /**
  * Ranks that hold different operands hold different results, and ranks that hold equal ones hold equal results: each axis of an operand
- * is one of every result, which may be partial over it instead, and a result has no other.
+ * is one of every result that depends on it, which may be partial over it instead, and a result has no other.
  */
 function checkAxes(
   node: ComputeNode,
@@ -125,15 +131,16 @@ function checkAxes(
 ): void {
   const before = new Set(inputs.flatMap((type) => (type ? distinctOver(type) : [])));
   const varying = new Set(inputs.flatMap((type) => type?.varying ?? []));
+  const anywhere = new Set(outputs.flatMap((output) => (output ? distinctOver(output) : [])));
+  const partial = new Set(outputs.flatMap((output) => output?.layout.partial.map(({ axis }) => axis) ?? []));
   for (const output of outputs) {
     if (!output) continue;
-    const after = new Set(distinctOver(output));
-    const partial = new Set(output.layout.partial.map(({ axis }) => axis));
-    for (const axis of after)
+    for (const axis of distinctOver(output))
       if (!before.has(axis) && !isRepeated(node, rule, output, axis))
         report(`${output.name} differs between the ranks of ${axis}, and no operand of ${node.op} does`);
-    for (const axis of before) {
-      if (after.has(axis) || (partial.has(axis) && (contracted === null || contracted.has(axis)))) continue;
+    // Not every result depends on every operand; where the rule is known, it says which do.
+    for (const axis of rule ? varying : before) {
+      if (anywhere.has(axis) || (partial.has(axis) && (contracted === null || contracted.has(axis)))) continue;
       report(
         `operands of ${node.op} differ between the ranks of ${axis}, but ${output.name} is neither cut nor partial nor varying there`,
       );
@@ -149,7 +156,7 @@ function checkAxes(
  * Operators whose attributes hold sizes, and whose results repeat an operand along dimensions that it lacks; or count positions of a
  * block, to which its offset is added.
  */
-const REPEATS: ReadonlySet<string> = new Set(['ConstantOfShape', 'Expand', 'Range']);
+const REPEATS: ReadonlySet<string> = new Set(['ConstantOfShape', 'Expand', 'Range', 'Tile']);
 
 /** Whether an axis cuts a result where it repeats one value: every rank makes its block of it from equal operands. */
 function isRepeated(
@@ -167,6 +174,7 @@ function checkPartial(
   node: ComputeNode,
   { countedOnce = [] }: OperatorEntry,
   linear: readonly (readonly number[])[],
+  isZero: (operand: number) => boolean,
   inputs: Operands,
   outputs: Operands,
   contracted: ReadonlyMap<SubAxis, Reduction> | null,
@@ -175,15 +183,18 @@ function checkPartial(
   const carried = new Map<SubAxis, number[]>();
   for (const [index, input] of inputs.entries())
     for (const { axis, reduction } of input?.layout.partial ?? []) {
-      // What sums are added to counts on one rank of those that share out the sum.
-      if (node.lowering === 'to-partial' && countedOnce.includes(index)) continue;
       if (reduction !== 'sum')
         report(`operand ${index} is partial over ${axis} (${reduction}), which no operator carries`);
       carried.set(axis, [...(carried.get(axis) ?? []), index]);
     }
+  // What sums are added to counts on one rank of those that share out the sum.
+  const isCountedOnce = (index: number) => node.lowering === 'to-partial' && countedOnce.includes(index);
+  for (const [axis, operands] of carried) if (operands.every(isCountedOnce)) carried.delete(axis);
   for (const [axis, operands] of carried) {
     const fits = linear.some(
-      (set) => set.length === operands.length && set.every((member) => operands.includes(member)),
+      (set) =>
+        operands.every((operand) => set.includes(operand)) &&
+        set.every((member) => operands.includes(member) || isZero(member)),
     );
     if (!fits) report(`operands ${operands.join(', ')} are partial over ${axis}, in which the operator is not linear`);
   }

@@ -116,7 +116,7 @@ function lowerToPartial(
   step: RedistributionStep,
   name: string | undefined,
 ): string {
-  const { dtype, shape } = fragment.get(tensor);
+  const { dtype, shape, varying = [] } = fragment.get(tensor);
   const [first] = fragment.add({
     op: 'Equal',
     inputs: [fragment.coordinate(step.axes, 1), fragment.constant(int64Constant([0]))],
@@ -127,7 +127,7 @@ function lowerToPartial(
   const [result] = fragment.add({
     op: 'Where',
     inputs: [condition, tensor, fragment.constant(zeroConstant(dtype))],
-    results: [{ ...(name ? { name } : {}), type: { dtype, shape }, layout: step.to }],
+    results: [{ ...(name ? { name } : {}), type: { dtype, shape }, layout: step.to, varying }],
     lowering: 'to-partial',
   });
   return result as string;
