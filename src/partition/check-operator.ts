@@ -103,7 +103,7 @@ function checkFactors(rule: FactorRule, inputs: Operands, outputs: Operands, rep
   const place = (type: ShardedTensor, dims: readonly DimensionFactors[]) =>
     dims.forEach((factors, dimension) => {
       const key = cutsOf(type, dimension).join(',');
-      const place = `${type.name} is cut over ${key} in dimension ${dimension}`;
+      const place = `${type.name} is cut over ${key || 'none'} in dimension ${dimension}`;
       if (key !== '' && factors.every((name) => rule.factors.get(name)?.kind === 'whole'))
         report(`${place}, which must be whole`);
       if (factors.length === 0) return;
@@ -211,6 +211,12 @@ function checkPartial(
     for (const [axis, reduction] of partial) {
       if (wanted.has(axis)) continue;
       if (contracted || !before.has(axis)) report(`${output.name} is partial over ${axis} without a cause`);
+      else if (
+        node.lowering === 'to-partial' &&
+        node.op === 'Where' &&
+        inputs.slice(1).some((type) => type && distinctOver(type).includes(axis))
+      )
+        report(`${node.op} keeps the value of the first rank of ${axis}, and its operand differs between them`);
       else if (node.lowering && !mayMask(node, reduction))
         report(`${output.name} is partial over ${axis} (${reduction}), which ${node.lowering} does not make`);
     }

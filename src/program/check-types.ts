@@ -42,7 +42,7 @@ function checkStage(program: Program, stage: ProgramStage, index: number, axes: 
     const difference = left.layout.partial.length > 0 ? `${from} is partial` : heldDifference(left, kept, sizeOf);
     if (difference !== null) return `state ${to} has another type than ${from}: ${difference}`;
   }
-  for (const { stage: of, name, tensor } of [...program.inputs, ...program.outputs]) {
+  for (const { stage: of, name, tensor } of program.outputs) {
     const type = stage.tensors[tensor];
     if (of !== index || !type) continue;
     if (type.layout.partial.length > 0 || (type.varying ?? []).length > 0)

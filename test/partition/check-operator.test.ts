@@ -5,13 +5,12 @@
  */
 import test from 'ava';
 import type { FactorRule } from '../../src/ir/factor-rule.js';
-import { checkSharded } from '../../src/partition/check.js';
 import { lowerIfLegal } from '../../src/partition/lower-operator.js';
-import type { ShardedGraph } from '../../src/partition/sharded-graph.js';
 import { makeMesh, type SubAxis } from '../../src/sharding-propagation/mesh.js';
 import { checkStrategy, type Owed, type Strategy } from '../../src/sharding-propagation/strategy.js';
 import { CASES, viewOfCase } from '../ir/ops/cases.js';
 import { needEntry } from '../ir/ops/simulate.js';
+import { findingsOf } from './fragment-types.js';
 
 const MESH = makeMesh([
   ['x', 2],
@@ -38,39 +37,13 @@ for (const [family, samples] of byFamily)
         const lowered = lowerIfLegal(view, strategy, MESH);
         if (!lowered) continue;
         count++;
-        for (const { node, problem } of checkSharded(graphOf(lowered.fragment, view)))
-          if (!/ is partial or varying|nothing reads|nothing makes/.test(problem))
-            wrong.push(`${number} ${sample.op} ${JSON.stringify(strategy)}: ${node}: ${problem}`);
+        for (const finding of findingsOf(lowered.fragment))
+          wrong.push(`${number} ${sample.op} ${JSON.stringify(strategy)}: ${finding}`);
       }
     }
     t.log(`${count} lowerings`);
     t.deepEqual(wrong.slice(0, 8), []);
   });
-
-function graphOf(
-  fragment: NonNullable<ReturnType<typeof lowerIfLegal>>['fragment'],
-  view: ReturnType<typeof viewOfCase>,
-): ShardedGraph {
-  const named = (kind: string, types: readonly unknown[]) =>
-    types.flatMap((type, index) => (type ? [`${kind}${index}`] : []));
-  return {
-    mesh: MESH,
-    nodes: fragment.nodes.map((node, index) => ({
-      ...node,
-      name: `${index}`,
-      origin: '',
-      layer: null,
-      phase: 'forward',
-    })),
-    tensors: fragment.tensors,
-    coordinates: [...fragment.coordinates.values()],
-    weights: [],
-    constants: fragment.constants,
-    inputs: named('in', view.inputs).map((tensor) => ({ tensor, input: tensor })),
-    outputs: named('out', view.outputs).map((tensor) => ({ tensor, output: tensor })),
-    state: [],
-  };
-}
 
 /** Each axis on one factor or on none, partial operands over an axis that is on none. */
 function* strategies(rule: FactorRule, sets: number): Generator<Strategy> {

@@ -162,6 +162,8 @@ function* ofTensor(graph: ShardedGraph, name: string): Generator<readonly [strin
     changed({ layout: { ...layout, partial: [...layout.partial, { axis: free.name, reduction: 'sum' }] } }),
   ];
   yield ['a tensor said to vary', changed({ varying: [...(tensor.varying ?? []), free.name] })];
+  // Weights are laid as their readers want them: whether two operands fit is said where an operator has a rule for its blocks.
+  if (!graph.nodes.some((node) => resultsOf(node).includes(name))) return;
   const cut = layout.dims.findIndex((pieces) => pieces.length === 1 && pieces[0]?.axes.length === 1);
   const [piece] = layout.dims[cut] ?? [];
   if (!piece || axesSize(graph.mesh, piece.axes) !== free.size) return;
