@@ -10,7 +10,7 @@
  * operands. Operators that a lowering made from coordinates (`ComputeNode.lowering`) follow the same rules over axes, not over
  * dimensions: their rules know no ranks.
  */
-import type { DimensionFactors, FactorRule, Reduction } from '../ir/factor-rule.js';
+import type { DimensionFactors, FactorKind, FactorRule, Reduction } from '../ir/factor-rule.js';
 import type { OperatorEntry, OperatorView } from '../ir/operator.js';
 import { entryOf, unknownEntry } from '../ir/ops/index.js';
 import type { SubAxis } from '../sharding-propagation/mesh.js';
@@ -50,6 +50,7 @@ export function checkOperator(
   if (rule) checkFactors(rule, inputs, outputs, report);
   const contracted = rule ? contractedAxes(rule, inputs) : null;
   checkAxes(node, inputs, outputs, rule, contracted, report);
+  if (node.lowering === 'to-partial' && node.op === 'Where') checkFirst(inputs, report);
   // A constant zero is whole and a partial sum at once.
   const isZero = (index: number) => constants.get(node.inputs[index] ?? '')?.data.every((byte) => byte === 0) === true;
   checkPartial(node, registered, registered.linear(view), isZero, inputs, outputs, contracted, report);
@@ -97,6 +98,12 @@ function distinctOver(type: ShardedTensor): readonly SubAxis[] {
   return [...type.layout.dims.flatMap((_, dimension) => cutsOf(type, dimension)), ...(type.varying ?? [])];
 }
 
+/**
+ * Kinds of factors that an operator has whole. What a lowering cuts of them it cuts in operators of another form; the form for indexed
+ * factors has the operator itself on a block, and adds the offset behind it.
+ */
+const WHOLE: ReadonlySet<FactorKind> = new Set(['whole', 'halo', 'expanded', 'mask']);
+
 /** A factor is cut alike in all tensors that have it, and not at all where it must be whole. */
 function checkFactors(rule: FactorRule, inputs: Operands, outputs: Operands, report: Report): void {
   const seen = new Map<string, string>();
@@ -104,8 +111,8 @@ function checkFactors(rule: FactorRule, inputs: Operands, outputs: Operands, rep
     dims.forEach((factors, dimension) => {
       const key = cutsOf(type, dimension).join(',');
       const place = `${type.name} is cut over ${key || 'none'} in dimension ${dimension}`;
-      if (key !== '' && factors.every((name) => rule.factors.get(name)?.kind === 'whole'))
-        report(`${place}, which must be whole`);
+      const kinds = factors.map((name) => rule.factors.get(name)?.kind ?? 'pass');
+      if (key !== '' && kinds.every((kind) => WHOLE.has(kind))) report(`${place}, which must be whole`);
       if (factors.length === 0) return;
       const signature = factors.join(' ');
       const before = seen.get(signature);
@@ -211,16 +218,18 @@ function checkPartial(
     for (const [axis, reduction] of partial) {
       if (wanted.has(axis)) continue;
       if (contracted || !before.has(axis)) report(`${output.name} is partial over ${axis} without a cause`);
-      else if (
-        node.lowering === 'to-partial' &&
-        node.op === 'Where' &&
-        inputs.slice(1).some((type) => type && distinctOver(type).includes(axis))
-      )
-        report(`${node.op} keeps the value of the first rank of ${axis}, and its operand differs between them`);
       else if (node.lowering && !mayMask(node, reduction))
         report(`${output.name} is partial over ${axis} (${reduction}), which ${node.lowering} does not make`);
     }
   }
+}
+
+/** What the first of some ranks alone keeps is the same on all of them. */
+function checkFirst([condition, ...values]: Operands, report: Report): void {
+  for (const axis of condition?.varying ?? [])
+    for (const value of values)
+      if (value && [...distinctOver(value), ...value.layout.partial.map((entry) => entry.axis)].includes(axis))
+        report(`the first rank of ${axis} keeps ${value.name}, which is not replicated over it`);
 }
 
 /** Whether a lowering makes partial values of a kind: sums of which all ranks but one have no part. */
