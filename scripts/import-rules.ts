@@ -33,7 +33,7 @@ export const IMPORT_RULES: readonly FolderRule[] = [
   { folder: COST, may: [IR, SHARDING, PARTITION, SCHEDULE], types: ['src/strategy/plan.ts'] },
   { folder: STRATEGY, may: [IR, SHARDING, PARTITION, SCHEDULE] },
   { folder: SEARCH, may: [IR, SHARDING, PARTITION, SCHEDULE, COST, STRATEGY] },
-  { folder: PROGRAM, may: [IR] },
+  { folder: PROGRAM, may: [IR], files: ['src/sharding-propagation/collective-rule.ts'] },
   { folder: CODEGEN, may: [IR, SHARDING, PARTITION, SCHEDULE, STRATEGY, PROGRAM] },
   { folder: RUNTIME, may: [PROGRAM] },
   {

@@ -3,6 +3,7 @@
  */
 import { mkdir, writeFile } from 'node:fs/promises';
 import path from 'node:path';
+import { checkStages } from '../partition/check.js';
 import type { LoweredStage } from '../partition/lower-stages.js';
 import { cannotWrite, writeFileAtomic, writeJsonAtomic } from '../program/atomic.js';
 import { checkProgram } from '../program/check-program.js';
@@ -11,9 +12,10 @@ import { scheduleCsv } from './schedule-csv.js';
 import { writeWeights } from './weights.js';
 
 /**
- * Writes `generated` and the weight shards of its stages to `directory`, a folder that is there and empty.
- * @throws AutoparError (exit cannotWrite) where that is impossible; the caller removes what was written. Error (a fault of ours)
- * for a program that does not hang together, before anything is written.
+ * Checks what was lowered and generated, and writes the program and the weight shards of its stages to `directory`, a folder that is
+ * there and empty.
+ * @throws Error (an internal error) where the check finds anything, before anything is written; AutoparError (exit cannotWrite) where
+ * a file cannot be written; the caller removes what was written.
  */
 export async function emitProgram(
   directory: string,
@@ -22,8 +24,10 @@ export async function emitProgram(
   signal?: AbortSignal,
 ): Promise<void> {
   const { program, segments } = generated;
+  const [finding] = checkStages(lowered);
+  if (finding) throw new Error(`the sharded graph is not valid: ${finding.node}: ${finding.problem}`);
   const flaw = checkProgram(program);
-  if (flaw) throw new Error(`the program does not hang together: ${flaw}`);
+  if (flaw !== null) throw new Error(`the program is not valid: ${flaw}`);
   try {
     await mkdir(path.join(directory, 'segments'));
     await mkdir(path.join(directory, 'weights'));

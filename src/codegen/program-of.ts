@@ -1,6 +1,7 @@
 /**
  * @file sharded graph → program: order, segments, instructions, and where everything is found.
  */
+import { createHash } from 'node:crypto';
 import type { Graph } from '../ir/graph.js';
 import { isAccumulator } from '../ir/ops/accumulate.js';
 import type { LoweredStage } from '../partition/lower-stages.js';
@@ -18,6 +19,7 @@ import {
   type ProgramStage,
   type ProgramTensor,
 } from '../program/program.js';
+import { coordinateType, typeText } from '../program/tensor-type.js';
 import type { Action } from '../schedule/schedule.js';
 import { makeMesh } from '../sharding-propagation/mesh.js';
 import { makeSegment, type Segment, type Surroundings } from './segment.js';
@@ -94,6 +96,7 @@ function stageOf(
   const kept = new Set(sharded.state.map(({ to }) => to));
   const around: Surroundings = { graph: sharded, bound, inline, readOutside: walk.readOutside };
   const segments: Record<string, ProgramSegment> = {};
+  const types = typesIn(sharded);
   const written = (step: Step): Instruction => {
     if (step.kind === 'wait') return { kind: 'wait', id: step.id };
     if (step.kind === 'send' || step.kind === 'recv') {
@@ -115,14 +118,15 @@ function stageOf(
       };
     }
     const segment = makeSegment(step.nodes, around);
-    const file = `segments/${segment.id}.onnx`;
-    files.set(file, segment.model);
+    const record = segmentRecord(segment, types);
+    files.set(record.file, segment.model);
+    const id = shortHash(JSON.stringify([record.sha256, record.types]));
     const seconds = secondsOf && step.nodes.reduce((sum, node) => sum + secondsOf(node, stage), 0);
-    segments[segment.id] ??= { ...segmentRecord(segment, file), ...(seconds === undefined ? {} : { seconds }) };
+    segments[id] ??= { ...record, ...(seconds === undefined ? {} : { seconds }) };
     const first = step.nodes[0] as ComputeNode;
     return {
       kind: 'compute',
-      segment: segment.id,
+      segment: id,
       inputs: segment.inputs.map((binding) => binding.tensor),
       weights: segment.weights.map((binding) => binding.tensor),
       outputs: segment.outputs.map((binding) => binding.tensor),
@@ -148,16 +152,37 @@ function stageOf(
   };
 }
 
-function segmentRecord(segment: Segment, file: string): ProgramSegment {
+/** Equal models share a file; those that were made for other types are segments of their own. */
+function segmentRecord(segment: Segment, typeOf: (tensor: string) => string): ProgramSegment {
+  const { sha256 } = segment;
+  const names = (bindings: Segment['inputs']) => bindings.map(({ inside }) => inside);
+  const types = (bindings: Segment['inputs']) => bindings.map(({ tensor }) => typeOf(tensor));
   return {
-    file,
-    inputs: segment.inputs.map((binding) => binding.inside),
-    weights: segment.weights.map((binding) => binding.inside),
-    outputs: segment.outputs.map((binding) => binding.inside),
+    file: `segments/${sha256.slice(0, HASH_DIGITS)}.onnx`,
+    inputs: names(segment.inputs),
+    weights: names(segment.weights),
+    outputs: names(segment.outputs),
+    sha256,
+    types: { inputs: types(segment.inputs), weights: types(segment.weights), outputs: types(segment.outputs) },
     temporaryBytes: segment.temporaryBytes,
     flops: segment.flops,
     operators: segment.operators,
     nodes: segment.nodes,
+  };
+}
+
+const HASH_DIGITS = 16;
+
+function shortHash(text: string): string {
+  return createHash('sha256').update(text).digest('hex').slice(0, HASH_DIGITS);
+}
+
+/** Types as the program's records say them. */
+function typesIn(sharded: ShardedGraph): (tensor: string) => string {
+  const coordinates = new Map(sharded.coordinates.map((coordinate) => [coordinate.name, coordinate]));
+  return (tensor) => {
+    const coordinate = coordinates.get(tensor);
+    return coordinate ? coordinateType(coordinate) : typeText(tensorOf(sharded, tensor));
   };
 }
 
@@ -179,7 +204,7 @@ function tensorRecords(
   const sourceOf = sources(graph, sharded);
   const result: Record<string, ProgramTensor> = {};
   for (const name of names) {
-    const { dtype, localShape, shape, layout } = tensorOf(sharded, name);
+    const { dtype, localShape, shape, layout, varying } = tensorOf(sharded, name);
     const source = sourceOf(name);
     result[name] = {
       dtype,
@@ -187,6 +212,7 @@ function tensorRecords(
       shape,
       layout,
       lifetime: lifetimeOf(name),
+      ...(varying ? { varying } : {}),
       ...(source === undefined ? {} : { source }),
     };
   }

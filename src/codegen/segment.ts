@@ -10,9 +10,9 @@ import type { ComputeNode, ShardedGraph } from '../partition/sharded-graph.js';
 import type { ProgramNode } from '../program/program.js';
 
 export interface Segment {
-  /** 16 hex digits of the SHA-256 of `model`. */
-  readonly id: string;
   readonly model: Uint8Array;
+  /** SHA-256 of `model`, in hex. */
+  readonly sha256: string;
   /** Tensors of the sharded graph behind the model's inputs, weights and outputs, in order; and their names inside. */
   readonly inputs: readonly Binding[];
   readonly weights: readonly Binding[];
@@ -102,8 +102,8 @@ export function makeSegment(nodes: readonly ComputeNode[], around: Surroundings)
   };
   const model = writeOnnx(graph, { externalWeights: true });
   return {
-    id: createHash('sha256').update(model).digest('hex').slice(0, 16),
     model,
+    sha256: createHash('sha256').update(model).digest('hex'),
     inputs,
     weights,
     outputs,

@@ -10,6 +10,7 @@ import { withoutData } from '../ir/onnx/external-data.js';
 import { loadWeight } from '../ir/onnx/tensors.js';
 import type { ShardedGraph, ShardedTensor } from '../partition/sharded-graph.js';
 import { cutBlock } from '../program/blocks.js';
+import { shardText } from '../program/mesh.js';
 import type { ProgramAxis, ProgramLayout, ProgramWeight } from '../program/program.js';
 import { type SafetensorsEntry, writeSafetensors } from '../program/safetensors.js';
 import type { SubAxis } from '../sharding-propagation/mesh.js';
@@ -76,7 +77,7 @@ export async function writeWeights(
     if (!source) throw new Error(`graph has no weight ${weight}`);
     const layout: ProgramLayout = { ...typeOfTensor(sharded, tensor).layout, partial: [] };
     for (let shard = 0; shard < axesSize(sharded.mesh, place.axes); shard++) {
-      const file = pattern.replace('{k}', String(shard));
+      const file = shardText(pattern, shard);
       const rank = rankAt(sharded, place.axes, shard);
       const entries = files.get(file) ?? [];
       entries.push({

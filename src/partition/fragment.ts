@@ -48,7 +48,7 @@ export interface FragmentOperator {
 }
 
 /** A result may be given a name (`out0`); else one is made. */
-interface FragmentResult {
+export interface FragmentResult {
   readonly name?: string;
   readonly type: TensorType;
   readonly layout: Layout;

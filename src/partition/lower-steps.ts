@@ -4,9 +4,10 @@
 import type { Attributes } from '../ir/graph.js';
 import type { Layout } from '../sharding-propagation/layout.js';
 import { replicated } from '../sharding-propagation/layout.js';
+import type { SubAxis } from '../sharding-propagation/mesh.js';
 import type { RedistributionStep } from '../sharding-propagation/redistribution.js';
 import { type Repadded, type StepDetail, stepDetail } from '../sharding-propagation/step-detail.js';
-import { type Fragment, int64Constant, zeroConstant } from './fragment.js';
+import { type Fragment, type FragmentResult, int64Constant, zeroConstant } from './fragment.js';
 import type { Collective } from './sharded-graph.js';
 
 /** Adds the step that turns `tensor` into `step.to`; returns the new tensor (named `name` where given). */
@@ -63,7 +64,7 @@ function lowerSlice(
     op: 'Gather',
     attributes: { axis: 1 },
     inputs: [rows, index],
-    results: [{ type: { dtype, shape: [outer, 1, inner] }, layout: replicated([outer, 1, inner]), varying: step.axes }],
+    results: [asRows(fragment, tensor, [outer, 1, inner], step.axes)],
     lowering: 'slice',
   });
   return reshapeTo(fragment, picked as string, { dtype, shape }, step.to, name);
@@ -77,7 +78,7 @@ function lowerRepad(
   dimensions: readonly Repadded[],
   name: string | undefined,
 ): string {
-  const { dtype, shape, localShape, varying } = fragment.get(tensor);
+  const { dtype, shape, localShape } = fragment.get(tensor);
   const spread = (side: 'from' | 'to', key: 'size' | 'valid') =>
     localShape.flatMap((size, axis) => {
       const repadded = dimensions.find(({ dimension }) => dimension === axis);
@@ -86,8 +87,7 @@ function lowerRepad(
     });
   let current = tensor;
   const local = (op: string, attributes: Attributes, made: readonly number[]) => {
-    const type = { dtype, shape: made };
-    const results = [{ type, layout: replicated(made), varying: varying ?? [] }];
+    const results = [asRows(fragment, current, made)];
     current = fragment.add({ op, attributes, inputs: [current], results, lowering: 'slice' })[0] as string;
   };
   const [padded, kept] = [spread('from', 'size'), spread('from', 'valid')];
@@ -116,7 +116,7 @@ function lowerToPartial(
   step: RedistributionStep,
   name: string | undefined,
 ): string {
-  const { dtype, shape } = fragment.get(tensor);
+  const { dtype, shape, varying = [] } = fragment.get(tensor);
   const [first] = fragment.add({
     op: 'Equal',
     inputs: [fragment.coordinate(step.axes, 1), fragment.constant(int64Constant([0]))],
@@ -127,7 +127,7 @@ function lowerToPartial(
   const [result] = fragment.add({
     op: 'Where',
     inputs: [condition, tensor, fragment.constant(zeroConstant(dtype))],
-    results: [{ ...(name ? { name } : {}), type: { dtype, shape }, layout: step.to }],
+    results: [{ ...(name ? { name } : {}), type: { dtype, shape }, layout: step.to, varying }],
     lowering: 'to-partial',
   });
   return result as string;
@@ -136,15 +136,30 @@ function lowerToPartial(
 /** The local block under another local shape (no data moves); nothing is added where the shapes are equal. */
 function viewAs(fragment: Fragment, tensor: string, shape: readonly number[], from: readonly number[]): string {
   if (shape.length === from.length && shape.every((size, index) => size === from[index])) return tensor;
-  const { dtype, varying } = fragment.get(tensor);
   const [result] = fragment.add({
     op: 'Reshape',
     attributes: { shape: [...shape] },
     inputs: [tensor],
-    results: [{ type: { dtype, shape }, layout: replicated(shape), varying: varying ?? [] }],
+    results: [asRows(fragment, tensor, shape)],
     lowering: 'slice',
   });
   return result as string;
+}
+
+/** A result that holds a tensor's block, or a part of it, as rows: it varies where the block differs between ranks, and over `more`. */
+function asRows(
+  fragment: Fragment,
+  tensor: string,
+  shape: readonly number[],
+  more: readonly SubAxis[] = [],
+): FragmentResult {
+  const { dtype, layout, varying = [] } = fragment.get(tensor);
+  const cuts = layout.dims.flatMap((pieces) => pieces.flatMap(({ axes }) => axes));
+  return {
+    type: { dtype, shape },
+    layout: { ...replicated(shape), partial: layout.partial },
+    varying: [...new Set([...cuts, ...varying, ...more])],
+  };
 }
 
 /** A block given its place in the whole tensor: the local shape that `layout` says. */

@@ -46,7 +46,8 @@ export function addMaskedLookup(
   const inside = apply('And', [above, below], 'bool', true);
   const safe = apply('Where', [inside, local, whole(0)], 'index', true);
 
-  const unmasked: Layout = { ...result.layout, partial: [] };
+  const partial = result.layout.partial.filter((entry) => !axes.includes(entry.axis));
+  const unmasked: Layout = { ...result.layout, partial };
   const [rows] = fragment.add({
     ...plain,
     inputs: plain.inputs.map((name, position) => (position === operand ? safe : name)),

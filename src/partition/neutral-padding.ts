@@ -81,20 +81,20 @@ function valid(
 
 /** The tensor where `condition` holds along the dimension, the neutral value elsewhere. */
 function mask(fragment: Fragment, tensor: string, dimension: number, condition: string, reduction: Reduction): string {
-  const { dtype, shape, layout, localShape } = fragment.get(tensor);
-  const { varying, localShape: length } = fragment.get(condition);
+  const { dtype, shape, layout, localShape, varying: own = [] } = fragment.get(tensor);
+  const { varying = [], localShape: length } = fragment.get(condition);
   const aligned = localShape.map((_, axis) => (axis === dimension ? (length[0] ?? 1) : 1));
   const [across] = fragment.add({
     op: 'Reshape',
     attributes: { shape: aligned },
     inputs: [condition],
-    results: [{ type: { dtype: 'bool', shape: aligned }, layout: replicated(aligned), varying: varying ?? [] }],
+    results: [{ type: { dtype: 'bool', shape: aligned }, layout: replicated(aligned), varying }],
     lowering: 'mask',
   });
   const [result] = fragment.add({
     op: 'Where',
     inputs: [across as string, tensor, fragment.constant(constant(dtype, [neutral(reduction, dtype)], []))],
-    results: [{ type: { dtype, shape }, layout }],
+    results: [{ type: { dtype, shape }, layout, varying: own }],
     lowering: 'mask',
   });
   return result as string;

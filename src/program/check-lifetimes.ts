@@ -82,7 +82,7 @@ class Walk {
         return start ? (this.read([start.input]) ?? this.write([start.output])) : null;
       }
       case 'accumulate':
-        return this.read([instruction.input]) ?? this.write([instruction.output]);
+        return this.read([instruction.input]) ?? this.write([instruction.output], true);
       case 'send':
         return this.read([instruction.tensor]);
       case 'recv':
@@ -102,12 +102,15 @@ class Walk {
     return null;
   }
 
-  private write(names: readonly string[]): string | null {
+  /** @param isSum it is added to where it is there */
+  private write(names: readonly string[], isSum = false): string | null {
     for (const name of names) {
       const misplaced = this.misplaced(name);
       if (misplaced !== null) return misplaced;
       if (this.lifetimeOf(name) === 'run') return `tensor ${name} is there for the whole run, and is made anew`;
-      this.place(name).add(name);
+      const place = this.place(name);
+      if (!isSum && place.has(name) && !this.isLeftBefore(name)) return `tensor ${name} is made a second time`;
+      place.add(name);
     }
     return null;
   }
@@ -119,6 +122,11 @@ class Walk {
       if (!this.place(name).delete(name)) return `tensor ${name} is freed twice`;
     }
     return null;
+  }
+
+  /** What a micro-batch leaves to the step, the next one makes anew. */
+  private isLeftBefore(name: string): boolean {
+    return this.action?.microBatch !== null && this.lifetimeOf(name) !== 'micro';
   }
 
   private misplaced(name: string): string | null {

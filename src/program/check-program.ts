@@ -1,12 +1,14 @@
 /**
- * @file Whether a program hangs together: every name refers to something, every tensor is there when it is read, every
- * collective that begins also ends and moves as many bytes as its tensors say, and no stages wait for one another for ever.
+ * @file Whether a program is valid: every name refers to something, every collective that begins also ends and moves as many bytes as
+ * its tensors say; then that every tensor is there when it is read (check-lifetimes.ts) and has the type that its readers expect
+ * (check-types.ts), and that no stages wait for one another for ever (rendezvous.ts).
  */
 import path from 'node:path';
 import { byteLength, isDType } from '../ir/dtype.js';
 import { elementCount } from '../ir/graph.js';
 import { blockShape } from './blocks.js';
 import { lifetimeFlaw } from './check-lifetimes.js';
+import { checkTypes } from './check-types.js';
 import { STAGE_AXIS, shardCount, stageAxes } from './mesh.js';
 import { partShape } from './micro-batch-parts.js';
 import type { Instruction, Program, ProgramAxis, ProgramCollective, ProgramStage, ProgramTensor } from './program.js';
@@ -32,7 +34,7 @@ export function checkProgram(program: Program): string | null {
       const flaw = lifetimeFlaw(program, index);
       if (flaw !== null) throw new Flaw(`stage ${index}: ${flaw}`);
     }
-    return endlessWait(program.stages.map((_, stage) => exchangesOf(program, stage)));
+    return checkTypes(program) ?? endlessWait(program.stages.map((_, stage) => exchangesOf(program, stage)));
   } catch (error) {
     if (error instanceof Flaw) return error.message;
     throw error;

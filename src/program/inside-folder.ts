@@ -2,7 +2,7 @@
  * @file Files of a folder that others may have made: what it names is read from the folder itself, whatever `..`, links and pipes
  * say.
  */
-import { realpath, stat } from 'node:fs/promises';
+import { lstat, realpath, stat } from 'node:fs/promises';
 import path from 'node:path';
 import { AutoparError } from '../ir/error.js';
 
@@ -27,6 +27,27 @@ export async function insideFolder(folder: string, name: string): Promise<string
     { file },
     'put the file itself there',
   );
+}
+
+/**
+ * The path of a file that a program is made of, which may not exist: the file itself, reached by no link. Behind a link inside of the
+ * folder another of its files could stand in for it.
+ * @throws AutoparError as `insideFolder`; `file-outside` (input) for every link
+ */
+export async function ownFile(folder: string, name: string): Promise<string> {
+  const file = await insideFolder(folder, name);
+  for (let part = file; path.relative(folder, part) !== ''; part = path.dirname(part)) {
+    const found = await lstat(part).catch(() => null);
+    if (found?.isSymbolicLink())
+      throw new AutoparError(
+        'file-outside',
+        'input',
+        `${part} is a link to ${await realpath(part)}`,
+        { file: part },
+        'put the file itself there; links in a program are not followed',
+      );
+  }
+  return file;
 }
 
 function outside(file: string, real: string): AutoparError {

@@ -36,6 +36,11 @@ export function shardIndex(axes: readonly ProgramAxis[], names: readonly string[
   }, 0);
 }
 
+/** The name of a weight's file, or its key in it, of one shard. */
+export function shardText(text: string, shard: number): string {
+  return text.replace('{k}', String(shard));
+}
+
 /** The ranks that differ from `rank` only on `names`; member k is the one with index k on them. */
 export function groupOf(axes: readonly ProgramAxis[], names: readonly string[], rank: number): readonly number[] {
   let members = [rank];

@@ -56,11 +56,23 @@ const value = record(
 const stage = record(
   {
     tensors: map(
-      record({ dtype: text, localShape: shape, shape, layout, lifetime: { enum: LIFETIMES } }, { source: text }),
+      record(
+        { dtype: text, localShape: shape, shape, layout, lifetime: { enum: LIFETIMES } },
+        { varying: texts, source: text },
+      ),
     ),
     segments: map(
       record(
-        { file: text, inputs: texts, weights: texts, outputs: texts, flops: amount, operators: texts },
+        {
+          file: text,
+          inputs: texts,
+          weights: texts,
+          outputs: texts,
+          sha256: text,
+          types: record({ inputs: texts, weights: texts, outputs: texts }),
+          flops: amount,
+          operators: texts,
+        },
         { temporaryBytes: count, seconds: amount, nodes: list(record({ name: text, op: text, dtypes: texts })) },
       ),
     ),

@@ -68,13 +68,15 @@ export interface ProgramTensor {
   readonly layout: ProgramLayout;
   /** `micro`: actions of a micro-batch alone name it. `run`: no instruction makes it. */
   readonly lifetime: Lifetime;
+  /** Axes along which ranks hold values that are no parts of one tensor; left out where there are none. */
+  readonly varying?: readonly string[];
   /** The unsharded graph's tensor it is a block of (for verify), if it is one; several tensors may be blocks of one. */
   readonly source?: string;
 }
 
 export interface ProgramStage {
   readonly tensors: Readonly<Record<string, ProgramTensor>>;
-  /** Structure hash → file of the segment (an ONNX model over local shapes), relative to program.json. */
+  /** Hash of structure and types → file of the segment (an ONNX model over local shapes), relative to program.json. */
   readonly segments: Readonly<Record<string, ProgramSegment>>;
   readonly weights: Readonly<Record<string, ProgramWeight>>;
   readonly coordinates: Readonly<
@@ -91,6 +93,14 @@ export interface ProgramSegment {
   readonly inputs: readonly string[];
   readonly weights: readonly string[];
   readonly outputs: readonly string[];
+  /** SHA-256 of the file, in hex. */
+  readonly sha256: string;
+  /** Types (tensor-type.ts) of the tensors that stand for them: it was made for these, and is wrong for others of the same shape. */
+  readonly types: {
+    readonly inputs: readonly string[];
+    readonly weights: readonly string[];
+    readonly outputs: readonly string[];
+  };
   /** Bytes that it needs while it runs, beside what it reads and gives; 0 where it is left out. */
   readonly temporaryBytes?: number;
   /** Work of one execution on one rank. */

@@ -6,8 +6,8 @@ import { byteLength } from '../ir/dtype.js';
 import { AutoparError } from '../ir/error.js';
 import { type ConstantTensor, elementCount } from '../ir/graph.js';
 import { assembleBlocks, cutBlock, holders } from './blocks.js';
-import { insideFolder } from './inside-folder.js';
-import { rankCount, shardCount, shardIndex, stageAxes } from './mesh.js';
+import { ownFile } from './inside-folder.js';
+import { rankCount, shardCount, shardIndex, shardText, stageAxes } from './mesh.js';
 import type { Program, ProgramAxis, ProgramLayout, ProgramWeight } from './program.js';
 import { openSafetensors, type SafetensorsEntry, type SafetensorsFile, writeSafetensors } from './safetensors.js';
 
@@ -34,7 +34,7 @@ export async function recutWeights(
   const sources = sourcesOf(from);
   const open = new Map<string, Promise<SafetensorsFile>>();
   const opened = (file: string): Promise<SafetensorsFile> => {
-    const known = open.get(file) ?? insideFolder(from.folder, file).then(openSafetensors);
+    const known = open.get(file) ?? ownFile(from.folder, file).then(openSafetensors);
     open.set(file, known);
     return known;
   };
@@ -89,7 +89,7 @@ function targets(
     const { file: pattern } = weight;
     if (pattern === null) continue;
     for (let shard = 0; shard < shardCount(axes, weight.axes); shard++) {
-      const file = pattern.replace('{k}', String(shard));
+      const file = shardText(pattern, shard);
       const entries = files.get(file) ?? [];
       entries.push({
         key: weight.key,
@@ -127,7 +127,7 @@ async function wholeWeight(
   if (weight.file === null) return new Uint8Array(byteLength(weight.dtype, elementCount(weight.shape)));
   const blocks: Uint8Array[] = [];
   for (const rank of holders(weight.layout, axes)) {
-    const file = await opened(weight.file.replace('{k}', String(shardIndex(axes, weight.axes, rank))));
+    const file = await opened(shardText(weight.file, shardIndex(axes, weight.axes, rank)));
     blocks[rank] = (await file.read(weight.key)).data;
   }
   return assembleBlocks(blocks, weight.shape, weight.dtype, weight.layout, axes);

@@ -3,8 +3,8 @@
  * coordinates; and its instruction lists with every name resolved.
  */
 import { readFile } from 'node:fs/promises';
-import { insideFolder } from '../program/inside-folder.js';
-import { groupOf, shardIndex } from '../program/mesh.js';
+import { ownFile } from '../program/inside-folder.js';
+import { groupOf, shardIndex, shardText } from '../program/mesh.js';
 import type { Instruction, ProgramStage, ProgramWeight } from '../program/program.js';
 import { openSafetensors } from '../program/safetensors.js';
 import { AutoparError, byteLength, type DType, elementCount } from '../program/values.js';
@@ -55,9 +55,9 @@ export async function loadRank<Tensor extends object>(
   let baseBytes = setup.slots.capacities.reduce((sum, capacity) => sum + capacity, 0);
   try {
     for (const instruction of Object.values(stage.phases).flat()) {
-      if (instruction.kind !== 'compute' || sessions.has(sessionKey(instruction))) continue;
+      if (instruction.kind !== 'compute' || sessions.has(sessionKey(stage, instruction))) continue;
       const { segment, bytes } = await loadSegment(setup, backend, shards, instruction);
-      sessions.set(sessionKey(instruction), segment);
+      sessions.set(sessionKey(stage, instruction), segment);
       baseBytes += bytes;
       onProgress();
     }
@@ -90,8 +90,9 @@ export function localRank(setup: RankSetup): number {
   return setup.rank - setup.regions.firstRank;
 }
 
-function sessionKey(instruction: Compute): string {
-  return JSON.stringify([instruction.segment, instruction.weights]);
+/** Segments that differ in types alone share a file, and so a session. */
+function sessionKey({ segments }: ProgramStage, instruction: Compute): string {
+  return JSON.stringify([segments[instruction.segment]?.file, instruction.weights]);
 }
 
 async function loadSegment<Tensor extends object>(
@@ -108,7 +109,7 @@ async function loadSegment<Tensor extends object>(
     const source = { id: instruction.segment, file: '', model: new Uint8Array(), inputs, outputs, nodes, weights: [] };
     return { segment: await backend.load(source, setup.threads), bytes };
   }
-  const file = await insideFolder(setup.folder, segment.file);
+  const file = await ownFile(setup.folder, segment.file);
   const model = await readFile(file).catch((error: NodeJS.ErrnoException) => {
     const reason = error.code === 'ENOENT' ? 'does not exist' : `cannot be read (${error.code ?? error.message})`;
     throw new AutoparError(
@@ -155,7 +156,7 @@ function resolve<Tensor>(
   const peerIn = (other: number) => localRank(setup) + other * setup.regions.regions.length;
   return (stage.phases[phase] ?? []).map((instruction, position): Step<Tensor> => {
     if (instruction.kind === 'compute') {
-      const segment = sessions.get(sessionKey(instruction)) as LoadedSegment<Tensor>;
+      const segment = sessions.get(sessionKey(stage, instruction)) as LoadedSegment<Tensor>;
       const { temporaryBytes = 0 } = stage.segments[instruction.segment] ?? {};
       return { kind: 'compute', segment, temporaryBytes, inputs: instruction.inputs, outputs: instruction.outputs };
     }
@@ -221,13 +222,13 @@ class ShardReader {
     const isFirst = shardIndex(axes, weight.zeroUnlessFirst, localRank(this.setup)) === 0;
     if (weight.file === null || !isFirst) return new Uint8Array(bytes);
     const shard = shardIndex(axes, weight.axes, localRank(this.setup));
-    const file = await insideFolder(folder, weight.file.replace('{k}', String(shard)));
+    const file = await ownFile(folder, shardText(weight.file, shard));
     let opened = this.files.get(file);
     if (!opened) {
       opened = await openSafetensors(file);
       this.files.set(file, opened);
     }
-    const key = weight.key.replace('{k}', String(shard));
+    const key = shardText(weight.key, shard);
     const { dtype, data } = await opened.read(key);
     if (dtype !== weight.dtype || data.byteLength !== bytes) {
       const message = `${file} holds ${key} as ${dtype} of ${data.byteLength} bytes, but the program wants ${weight.dtype} of ${bytes}`;

@@ -3,6 +3,7 @@
  * may differ from step to step; state stays with the ranks, and can be read and written between steps.
  */
 import { assembleBlocks, cutBlock } from '../program/blocks.js';
+import { checkFiles } from '../program/check-files.js';
 import { rankCount, stageAxes } from '../program/mesh.js';
 import { partShape, partsOf, wholeOf } from '../program/micro-batch-parts.js';
 import type { Program, ProgramStage, ProgramTensor } from '../program/program.js';
@@ -87,6 +88,7 @@ export async function openSession(dir: string, options: SessionOptions = {}): Pr
 export async function startSession(program: Program, folder: string, options: SessionOptions): Promise<Session> {
   if (!options.emulation) checkSupport(program, CPU_TRAITS);
   checkRanks(program);
+  if (!options.emulation) await checkFiles(folder, program);
   const setups = setUp(program, folder, options);
   const ranks = await Ranks.start(program, setups, {
     stallSeconds: options.stallSeconds ?? 30,

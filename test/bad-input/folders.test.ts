@@ -155,6 +155,14 @@ const linked = (of: (folder: string) => string) => (folder: string) => {
   symlinkSync(join(folder, 'moved'), place);
 };
 const OUTSIDE = { code: 'file-outside', exit: 'input', says: /moved.*outside of the folder.*copy/ } as const;
+/** A file's neighbour stands in for it, inside of the folder. */
+const standingIn = (kind: string) => (folder: string) => {
+  const inside = join(folder, 'd', 'program', kind);
+  const [one = '', other = ''] = readdirSync(inside).sort();
+  rmSync(join(inside, one));
+  symlinkSync(other, join(inside, one));
+};
+const LINK = { code: 'file-outside', exit: 'input', says: /is a link to .*put the file itself there/ } as const;
 const removed = (of: (folder: string) => string) => (folder: string) => rmSync(of(folder), { recursive: true });
 // biome-ignore lint/suspicious/noExplicitAny: what is edited is whatever the file holds
 type Edit = (value: any) => void;
@@ -267,6 +275,8 @@ const DAMAGES: Readonly<Record<string, Damage>> = {
     ...OUTSIDE,
   },
   'a shard is a link to another place': { harm: linked(first('weights')), ...OUTSIDE },
+  'a segment is a link to another': { harm: standingIn('segments'), ...LINK },
+  'a shard is a link to another': { harm: standingIn('weights'), ...LINK },
   'the weights are a link to another place': { harm: linked(file('program/weights')), ...OUTSIDE },
   'program.json is a link to another place': { harm: linked(program), ...OUTSIDE },
   'program/ is a link to another place': { harm: linked(file('program')), ...OUTSIDE },
@@ -292,13 +302,13 @@ const DAMAGES: Readonly<Record<string, Damage>> = {
     harm: (folder) => truncateSync(first('segments')(folder), 60),
     code: 'bad-segment',
     exit: 'input',
-    says: /cannot be loaded.*compile/,
+    says: /has SHA-256 .* but program\.json says .*compile/,
   },
   'a segment is empty': {
     harm: emptied(first('segments')),
     code: 'bad-segment',
     exit: 'input',
-    says: /cannot be loaded/,
+    says: /has SHA-256 .* but program\.json says/,
   },
   'a shard is gone': {
     harm: removed(first('weights')),

@@ -115,7 +115,7 @@ test('the checker refuses operands that are cut differently', (t) => {
 
 test('the checker refuses an all-reduce over the wrong axis', (t) => {
   const graph = withNode(lowered(), 3, (node) => (node.kind === 'communicate' ? { ...node, axes: ['dp'] } : node));
-  t.regex(problems(graph), /operand must be partial/);
+  t.regex(problems(graph), /operand is not partial over dp/);
 });
 
 test('the checker refuses reading before writing', (t) => {

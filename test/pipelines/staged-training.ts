@@ -15,7 +15,7 @@ import { stepPrice } from '../../src/cost-model/price.js';
 import { redistributionBound } from '../../src/cost-model/redistribution-bound.js';
 import type { Graph } from '../../src/ir/graph.js';
 import { numbersOf } from '../../src/ir/ops/constants.js';
-import { checkSharded } from '../../src/partition/check.js';
+import { checkStages } from '../../src/partition/check.js';
 import { accumulatedApart, type StagePlace } from '../../src/partition/cut-stages.js';
 import { type LoweredStage, lowerStages } from '../../src/partition/lower-stages.js';
 import { actionsOf } from '../../src/partition/placed-actions.js';
@@ -139,7 +139,7 @@ export async function lower(graph: Graph, pipeline?: Pipeline): Promise<readonly
     splitsBackward: kind !== undefined && splitsBackward(kind),
     placeOf,
   });
-  const findings = lowered.flatMap((stage) => checkSharded(stage.sharded));
+  const findings = checkStages(lowered);
   if (findings.length > 0) throw new Error(`not sound: ${findings[0]?.node} ${findings[0]?.problem}`);
   return lowered;
 }

@@ -7,6 +7,7 @@ import path from 'node:path';
 import onnxProto from 'onnx-proto';
 import { type DType, onnxOfDtype } from '../../src/ir/dtype.js';
 import type { Lifetime } from '../../src/ir/graph.js';
+import { describeSegments, type StageOutline } from '../../src/program/describe-segments.js';
 import {
   PROGRAM_VERSION,
   type Program,
@@ -100,8 +101,17 @@ export function tensor(
   };
 }
 
-export function stageOf(parts: Partial<ProgramStage>): ProgramStage {
-  return { tensors: {}, segments: {}, weights: {}, coordinates: {}, phases: { forward: [] }, ...parts };
+/** Segments need no types: `writeTiny` adds them. */
+export function stageOf(parts: Partial<StageOutline>): ProgramStage {
+  const outline: StageOutline = {
+    tensors: {},
+    segments: {},
+    weights: {},
+    coordinates: {},
+    phases: { forward: [] },
+    ...parts,
+  };
+  return outline as ProgramStage;
 }
 
 export function programOf(parts: Pick<Program, 'stages' | 'mesh'> & Partial<Program>): Program {
@@ -125,6 +135,7 @@ export async function writeTiny(
   program: Program,
   segments: Readonly<Record<string, Uint8Array>>,
   weights: Readonly<Record<string, readonly SafetensorsEntry[]>> = {},
+  change: (program: Program) => Program = (same) => same,
 ): Promise<string> {
   const folder = await mkdtemp(path.join(tmpdir(), 'autopar-test-'));
   await mkdir(path.join(folder, 'segments'));
@@ -132,7 +143,8 @@ export async function writeTiny(
   for (const [file, bytes] of Object.entries(segments)) await writeFile(path.join(folder, 'segments', file), bytes);
   for (const [file, entries] of Object.entries(weights))
     await writeSafetensors(path.join(folder, 'weights', file), entries);
-  await writeProgram(folder, program);
+  const files = new Map(Object.entries(segments).map(([file, bytes]) => [`segments/${file}`, bytes]));
+  await writeProgram(folder, change(describeSegments(program, files)));
   return folder;
 }
 
@@ -221,9 +233,10 @@ export async function tinyMatmul(change: (program: Program) => Program = (same) 
     data: () => float32(rows, [2, 3]).data,
   });
   return writeTiny(
-    change(program),
+    program,
     { 'mm.onnx': matmul, 'cast.onnx': cast },
     { 'w-0.safetensors': [shard([1, 2, 3, 4, 5, 6])], 'w-1.safetensors': [shard([7, 8, 9, 10, 11, 12])] },
+    change,
   );
 }
 

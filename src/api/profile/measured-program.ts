@@ -9,6 +9,7 @@ import type { CollectiveKind } from '../../cost-model/levels.js';
 import { onnxOfDtype } from '../../ir/dtype.js';
 import type { ConstantTensor } from '../../ir/graph.js';
 import { encodeModel, type NodeProto, type ValueInfoProto } from '../../ir/onnx/schema.js';
+import { describeSegments, type SegmentOutline, type StageOutline } from '../../program/describe-segments.js';
 import {
   type Instruction,
   PROGRAM_VERSION,
@@ -122,12 +123,16 @@ function computeProgram(segment: SegmentModel, ranks: number, repeats: number): 
   ];
   const stage = { tensors, segments: { measured: recordOf(segment) } };
   const instructions = Array.from({ length: repeats }, () => once).flat();
-  return { program: program(segment.inputs, stage, instructions, ranks), model: modelOf(segment) };
+  const model = modelOf(segment);
+  const files = new Map([[SEGMENT_FILE, model]]);
+  return { program: describeSegments(program(segment.inputs, stage, instructions, ranks), files), model };
 }
 
 function wholeTensors(shapes: Readonly<Record<string, readonly number[]>>, ranks: number) {
   const cut = (shape: readonly number[]) => shape.map(() => false);
-  return Object.fromEntries(Object.entries(shapes).map(([name, shape]) => [name, tensor(shape, cut(shape), ranks)]));
+  return Object.fromEntries(
+    Object.entries(shapes).map(([name, shape]) => [name, tensor(shape, { cut: cut(shape) }, ranks)]),
+  );
 }
 
 function modelOf({ inputs, weights = {}, results, nodes }: SegmentModel): Uint8Array {
@@ -149,7 +154,7 @@ function modelOf({ inputs, weights = {}, results, nodes }: SegmentModel): Uint8A
   });
 }
 
-function recordOf({ inputs, results, nodes }: SegmentModel): Stage['segments'][string] {
+function recordOf({ inputs, results, nodes }: SegmentModel): SegmentOutline {
   return {
     file: SEGMENT_FILE,
     inputs: Object.keys(inputs),
@@ -160,8 +165,6 @@ function recordOf({ inputs, results, nodes }: SegmentModel): Stage['segments'][s
   };
 }
 
-type Stage = Program['stages'][number];
-
 function collectiveProgram(kind: CollectiveKind, elements: number, ranks: number, repeats: number): Measured {
   const { collective, from, to, shape } = exchangeOf(kind, elements, ranks);
   const instructions = Array.from({ length: repeats }, (_, id): readonly Instruction[] => [
@@ -169,16 +172,24 @@ function collectiveProgram(kind: CollectiveKind, elements: number, ranks: number
     { kind: 'wait', id },
     { kind: 'free', tensors: ['y'] },
   ]).flat();
-  const tensors = { a: tensor(shape, from.cut, ranks, from.partial), y: tensor(shape, to.cut, ranks) };
-  return { program: program({ a: shape }, { tensors, segments: {} }, instructions, ranks), model: null };
+  const tensors = { a: tensor(shape, from, ranks), y: tensor(shape, to, ranks) };
+  const bare = program({ a: shape }, { tensors, segments: {} }, instructions, ranks);
+  return { program: describeSegments(bare, new Map()), model: null };
 }
 
 interface Exchange {
   readonly collective: ProgramCollective;
   readonly shape: readonly number[];
-  /** Which dimensions the ranks cut, before and after. */
-  readonly from: { readonly cut: readonly boolean[]; readonly partial?: boolean };
-  readonly to: { readonly cut: readonly boolean[] };
+  /** Before and after. */
+  readonly from: Placing;
+  readonly to: Placing;
+}
+
+/** Which dimensions the ranks cut; whether they hold partial sums, or unrelated values. */
+interface Placing {
+  readonly cut: readonly boolean[];
+  readonly partial?: boolean;
+  readonly varies?: boolean;
 }
 
 function exchangeOf(kind: CollectiveKind, elements: number, ranks: number): Exchange {
@@ -199,19 +210,20 @@ function exchangeOf(kind: CollectiveKind, elements: number, ranks: number): Exch
       to: { cut: [false, true] },
     };
   }
+  const varies = { cut: [false], varies: true };
   if (kind === 'permute') {
     const round = Array.from({ length: ranks }, (_, rank) => (rank + 1) % ranks);
-    return { collective: { kind, to: round }, shape: [elements * ranks], from: cut, to: cut };
+    return { collective: { kind, to: round }, shape: [elements], from: varies, to: varies };
   }
-  return { collective: { kind }, shape: [elements], from: whole, to: whole };
+  return { collective: { kind }, shape: [elements], from: varies, to: whole };
 }
 
 function program(
   inputs: Readonly<Record<string, readonly number[]>>,
-  { tensors, segments }: Pick<Stage, 'tensors' | 'segments'>,
+  { tensors, segments }: Pick<StageOutline, 'tensors' | 'segments'>,
   forward: readonly Instruction[],
   ranks: number,
-): Program {
+): Parameters<typeof describeSegments>[0] {
   return {
     format: 'autopar-program',
     version: PROGRAM_VERSION,
@@ -224,7 +236,7 @@ function program(
   };
 }
 
-function tensor(shape: readonly number[], cut: readonly boolean[], ranks: number, partial = false): ProgramTensor {
+function tensor(shape: readonly number[], { cut, partial, varies }: Placing, ranks: number): ProgramTensor {
   const layout: ProgramLayout = {
     dims: shape.map((size, index) => [{ size, axes: cut[index] ? [AXIS] : [] }]),
     partial: partial ? [{ axis: AXIS, reduction: 'sum' }] : [],
@@ -235,6 +247,7 @@ function tensor(shape: readonly number[], cut: readonly boolean[], ranks: number
     localShape: shape.map((size, index) => (cut[index] ? size / ranks : size)),
     layout,
     lifetime: 'step',
+    ...(varies ? { varying: [AXIS] } : {}),
   };
 }
 

@@ -10,6 +10,7 @@ import { addOperator } from '../../../src/partition/lower-operator.js';
 import { makeMesh } from '../../../src/sharding-propagation/mesh.js';
 import { refineRule } from '../../../src/sharding-propagation/refine.js';
 import { operandLayouts, type Strategy } from '../../../src/sharding-propagation/strategy.js';
+import { findingsOf } from '../../partition/fragment-types.js';
 import { simulateFragment } from '../../partition/simulate-fragment.js';
 import { strategiesOf } from '../../validator/strategies.js';
 import { makeRun, type Values } from '../ops/one-node.js';
@@ -78,6 +79,8 @@ async function faultUnder(
   tolerance: number,
 ): Promise<string | null> {
   const fragment = lowered(view, expansion, strategy);
+  const [finding] = findingsOf(fragment);
+  if (finding) return finding;
   const wanted = view.wanted.flatMap((flag, index) => (flag ? [index] : []));
   const operands = new Map([...values].map(([name, value]) => [operandName(view, name), value] as const));
   const made = await simulateFragment(

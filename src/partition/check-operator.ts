@@ -1,0 +1,238 @@
+/**
+ * @file Typing of one operator on the ranks' blocks: over each mesh axis its results' types follow from its operands'.
+ *
+ *     all operands replicated                          → replicated
+ *     some sharded or varying                          → sharded or varying; partial where the rule contracts over the axis, and
+ *                                                        where a lowering masks by a value that varies over it
+ *     all operands of a linear set partial (sum)       → partial (sum)
+ *
+ * Which dimension an axis shards follows from the factor rule; dtypes and local shapes are what the registry infers from the local
+ * operands. Operators that a lowering made from coordinates (`ComputeNode.lowering`) follow the same rules over axes, not over
+ * dimensions: their rules know no ranks.
+ */
+import type { DimensionFactors, FactorKind, FactorRule, Reduction } from '../ir/factor-rule.js';
+import type { OperatorEntry, OperatorView } from '../ir/operator.js';
+import { entryOf, unknownEntry } from '../ir/ops/index.js';
+import type { SubAxis } from '../sharding-propagation/mesh.js';
+import type { ComputeNode, ShardedGraph, ShardedTensor } from './sharded-graph.js';
+
+/** Takes a problem of the node that is checked. */
+export type Report = (problem: string) => void;
+
+type Operands = readonly (ShardedTensor | null)[];
+
+/** Checks a node whose tensors all have types. */
+export function checkOperator(
+  { tensors, constants }: Pick<ShardedGraph, 'tensors' | 'constants'>,
+  node: ComputeNode,
+  report: Report,
+): void {
+  const tensor = (name: string | null) => (name === null ? null : (tensors.get(name) as ShardedTensor));
+  const [inputs, outputs] = [node.inputs.map(tensor), node.outputs.map(tensor)];
+  const local = (type: ShardedTensor | null) => type && { dtype: type.dtype, shape: type.localShape };
+  const bare: OperatorView = {
+    name: node.name,
+    op: node.op,
+    domain: node.domain,
+    attributes: node.attributes,
+    inputs: inputs.map(local),
+    outputs: [],
+    outputCount: outputs.length,
+  };
+  const entry = entryOf(node.op, node.domain);
+  if (entry && !checkTypes(entry, bare, outputs, report)) return;
+  const registered = entry ?? unknownEntry(node.op, node.domain);
+  const whole = (type: ShardedTensor | null) => type && { dtype: type.dtype, shape: type.shape };
+  const view: OperatorView = { ...bare, inputs: inputs.map(whole), outputs: outputs.map(whole) };
+  // Attributes that hold sizes are those of a rank here, and a lowering's values are no parts of one tensor: no rule can be made for the
+  // whole shapes from them.
+  const rule = registered.resize || node.lowering ? null : registered.rule(view);
+  if (rule) checkFactors(rule, inputs, outputs, report);
+  const contracted = rule ? contractedAxes(rule, inputs) : null;
+  checkAxes(node, inputs, outputs, rule, contracted, report);
+  if (node.lowering === 'to-partial' && node.op === 'Where') checkFirst(inputs, report);
+  // A constant zero is whole and a partial sum at once.
+  const isZero = (index: number) => constants.get(node.inputs[index] ?? '')?.data.every((byte) => byte === 0) === true;
+  checkPartial(node, registered, registered.linear(view), isZero, inputs, outputs, contracted, report);
+}
+
+/** Whether the registry infers from the local operands the dtypes and local shapes that the results have. */
+function checkTypes(entry: OperatorEntry, view: OperatorView, outputs: Operands, report: Report): boolean {
+  try {
+    entry.infer(view).forEach((type, index) => {
+      const output = outputs[index];
+      if (!output) return;
+      if (type.shape.join() !== output.localShape.join())
+        report(`${view.op} makes [${type.shape}] on a rank, its layout says [${output.localShape}]`);
+      if (type.dtype !== output.dtype) report(`${view.op} makes ${type.dtype}, but ${output.name} is ${output.dtype}`);
+    });
+    return true;
+  } catch (error) {
+    report(`${view.op} does not fit its operands on a rank: ${error instanceof Error ? error.message : error}`);
+    return false;
+  }
+}
+
+/** Axes over which operands' contracted dimensions are sharded, and how the partial results combine. */
+function contractedAxes(rule: FactorRule, inputs: Operands): ReadonlyMap<SubAxis, Reduction> {
+  const result = new Map<SubAxis, Reduction>();
+  inputs.forEach((input, index) => {
+    rule.inputs[index]?.forEach((factors, dimension) => {
+      for (const name of factors) {
+        const factor = rule.factors.get(name);
+        if (!input || !factor || !['contracting', 'mask'].includes(factor.kind)) continue;
+        for (const axis of cutsOf(input, dimension)) result.set(axis, factor.reduction);
+      }
+    });
+  });
+  return result;
+}
+
+/** Axes that cut a dimension, major to minor. */
+function cutsOf(type: ShardedTensor, dimension: number): readonly SubAxis[] {
+  return (type.layout.dims[dimension] ?? []).flatMap((piece) => piece.axes);
+}
+
+/** Axes along which ranks hold different blocks or unrelated values. */
+function distinctOver(type: ShardedTensor): readonly SubAxis[] {
+  return [...type.layout.dims.flatMap((_, dimension) => cutsOf(type, dimension)), ...(type.varying ?? [])];
+}
+
+/**
+ * Kinds of factors that an operator has whole. What a lowering cuts of them it cuts in operators of another form; the form for indexed
+ * factors has the operator itself on a block, and adds the offset behind it.
+ */
+const WHOLE: ReadonlySet<FactorKind> = new Set(['whole', 'halo', 'expanded', 'mask']);
+
+/** A factor is cut alike in all tensors that have it, and not at all where it must be whole. */
+function checkFactors(rule: FactorRule, inputs: Operands, outputs: Operands, report: Report): void {
+  const seen = new Map<string, string>();
+  const place = (type: ShardedTensor, dims: readonly DimensionFactors[]) =>
+    dims.forEach((factors, dimension) => {
+      const key = cutsOf(type, dimension).join(',');
+      const place = `${type.name} is cut over ${key || 'none'} in dimension ${dimension}`;
+      const kinds = factors.map((name) => rule.factors.get(name)?.kind ?? 'pass');
+      if (key !== '' && kinds.every((kind) => WHOLE.has(kind))) report(`${place}, which must be whole`);
+      if (factors.length === 0) return;
+      const signature = factors.join(' ');
+      const before = seen.get(signature);
+      if (before !== undefined && before !== key)
+        report(`${place}, factor ${signature} elsewhere over ${before || 'none'}`);
+      seen.set(signature, key);
+    });
+  for (const [index, type] of inputs.entries()) if (type) place(type, rule.inputs[index] ?? []);
+  for (const [index, type] of outputs.entries()) if (type) place(type, rule.outputs[index] ?? []);
+}
+
+/**
+ * Ranks that hold different operands hold different results, and ranks that hold equal ones hold equal results: each axis of an operand
+ * is one of every result that depends on it, which may be partial over it instead, and a result has no other.
+ */
+function checkAxes(
+  node: ComputeNode,
+  inputs: Operands,
+  outputs: Operands,
+  rule: FactorRule | null,
+  contracted: ReadonlyMap<SubAxis, Reduction> | null,
+  report: Report,
+): void {
+  const before = new Set(inputs.flatMap((type) => (type ? distinctOver(type) : [])));
+  const varying = new Set(inputs.flatMap((type) => type?.varying ?? []));
+  const anywhere = new Set(outputs.flatMap((output) => (output ? distinctOver(output) : [])));
+  const partial = new Set(outputs.flatMap((output) => output?.layout.partial.map(({ axis }) => axis) ?? []));
+  for (const output of outputs) {
+    if (!output) continue;
+    for (const axis of distinctOver(output))
+      if (!before.has(axis) && !isRepeated(node, rule, output, axis))
+        report(`${output.name} differs between the ranks of ${axis}, and no operand of ${node.op} does`);
+    // Not every result depends on every operand; where the rule is known, it says which do.
+    for (const axis of rule ? varying : before) {
+      if (anywhere.has(axis) || (partial.has(axis) && (contracted === null || contracted.has(axis)))) continue;
+      report(
+        `operands of ${node.op} differ between the ranks of ${axis}, but ${output.name} is neither cut nor partial nor varying there`,
+      );
+    }
+    if (node.lowering) continue;
+    for (const axis of varying)
+      if (!(output.varying ?? []).includes(axis))
+        report(`${output.name} is computed from values that vary over ${axis}`);
+  }
+}
+
+/**
+ * Operators whose attributes hold sizes, and whose results repeat an operand along dimensions that it lacks; or count positions of a
+ * block, to which its offset is added.
+ */
+const REPEATS: ReadonlySet<string> = new Set(['ConstantOfShape', 'Expand', 'Range', 'Tile']);
+
+/** Whether an axis cuts a result where it repeats one value: every rank makes its block of it from equal operands. */
+function isRepeated(
+  { op, lowering }: ComputeNode,
+  rule: FactorRule | null,
+  output: ShardedTensor,
+  axis: SubAxis,
+): boolean {
+  if (lowering || (output.varying ?? []).includes(axis)) return false;
+  return rule !== null || REPEATS.has(op);
+}
+
+/** Partial operands enter linear operators only; results are partial over what is carried or contracted, and no more. */
+function checkPartial(
+  node: ComputeNode,
+  { countedOnce = [] }: OperatorEntry,
+  linear: readonly (readonly number[])[],
+  isZero: (operand: number) => boolean,
+  inputs: Operands,
+  outputs: Operands,
+  contracted: ReadonlyMap<SubAxis, Reduction> | null,
+  report: Report,
+): void {
+  const carried = new Map<SubAxis, number[]>();
+  for (const [index, input] of inputs.entries())
+    for (const { axis, reduction } of input?.layout.partial ?? []) {
+      if (reduction !== 'sum')
+        report(`operand ${index} is partial over ${axis} (${reduction}), which no operator carries`);
+      carried.set(axis, [...(carried.get(axis) ?? []), index]);
+    }
+  // What sums are added to counts on one rank of those that share out the sum.
+  const isCountedOnce = (index: number) => node.lowering === 'to-partial' && countedOnce.includes(index);
+  for (const [axis, operands] of carried) if (operands.every(isCountedOnce)) carried.delete(axis);
+  for (const [axis, operands] of carried) {
+    const fits = linear.some(
+      (set) =>
+        operands.every((operand) => set.includes(operand)) &&
+        set.every((member) => operands.includes(member) || isZero(member)),
+    );
+    if (!fits) report(`operands ${operands.join(', ')} are partial over ${axis}, in which the operator is not linear`);
+  }
+  const before = new Set(inputs.flatMap((type) => (type ? distinctOver(type) : [])));
+  for (const output of outputs) {
+    if (!output) continue;
+    const partial = new Map(output.layout.partial.map(({ axis, reduction }) => [axis, reduction]));
+    const wanted = new Map([...[...carried.keys()].map((axis) => [axis, 'sum'] as const), ...(contracted ?? [])]);
+    // A result that keeps the contracted factor is cut over the axis instead.
+    const after = new Set(distinctOver(output));
+    for (const [axis, reduction] of wanted)
+      if (partial.get(axis) !== reduction && !(after.has(axis) && !carried.has(axis)))
+        report(`${output.name} must be partial over ${axis} (${reduction})`);
+    for (const [axis, reduction] of partial) {
+      if (wanted.has(axis)) continue;
+      if (contracted || !before.has(axis)) report(`${output.name} is partial over ${axis} without a cause`);
+      else if (node.lowering && !mayMask(node, reduction))
+        report(`${output.name} is partial over ${axis} (${reduction}), which ${node.lowering} does not make`);
+    }
+  }
+}
+
+/** What the first of some ranks alone keeps is the same on all of them. */
+function checkFirst([condition, ...values]: Operands, report: Report): void {
+  for (const axis of condition?.varying ?? [])
+    for (const value of values)
+      if (value && [...distinctOver(value), ...value.layout.partial.map((entry) => entry.axis)].includes(axis))
+        report(`the first rank of ${axis} keeps ${value.name}, which is not replicated over it`);
+}
+
+/** Whether a lowering makes partial values of a kind: sums of which all ranks but one have no part. */
+function mayMask({ lowering }: ComputeNode, reduction: Reduction): boolean {
+  return lowering === 'indexed' || (lowering !== 'slice' && reduction === 'sum');
+}

@@ -1,0 +1,132 @@
+/**
+ * @file Types of a program: every tensor is replicated, sharded, partial or varying over each axis, and whatever reads or makes it
+ * agrees. A segment names the types that it was made for; a collective follows its typing rule; a sum, a transfer and the state keep
+ * a tensor's type; outputs are whole values.
+ */
+import { collectiveProblem, type Held, heldDifference } from '../sharding-propagation/collective-rule.js';
+import { shardCount, stageAxes, subAxesOf } from './mesh.js';
+import type { Instruction, Program, ProgramAxis, ProgramStage, ProgramWeight } from './program.js';
+import { typeIn, typeText, weightType } from './tensor-type.js';
+
+/** The first thing that is wrong with the types of a program whose names all refer to something; null when nothing is. */
+export function checkTypes(program: Program): string | null {
+  const axes = stageAxes(program.mesh, program.stages.length);
+  for (const [index, stage] of program.stages.entries()) {
+    const problem = checkStage(program, stage, index, axes);
+    if (problem !== null) return `stage ${index}: ${problem}`;
+  }
+  return checkTransfers(program, axes);
+}
+
+function checkStage(program: Program, stage: ProgramStage, index: number, axes: readonly ProgramAxis[]): string | null {
+  const sizes = new Map(subAxesOf(axes).map(({ name, size }) => [name, size]));
+  const sizeOf = (axis: string) => sizes.get(axis) ?? 1;
+  const known = new Map<string, string | undefined>();
+  const typeOf = (name: string) => {
+    const type = known.get(name) ?? typeIn(stage, name);
+    known.set(name, type);
+    return type;
+  };
+  for (const [name, weight] of Object.entries(stage.weights)) {
+    const problem = weightProblem(stage, name, weight, axes);
+    if (problem !== null) return `weight ${name}: ${problem}`;
+  }
+  for (const [phase, instructions] of Object.entries(stage.phases))
+    for (const [position, instruction] of instructions.entries()) {
+      const problem = instructionProblem(stage, instruction, typeOf, sizeOf);
+      if (problem !== null) return `phase ${phase}: instruction ${position}: ${problem}`;
+    }
+  for (const { stage: of, from, to } of program.state ?? []) {
+    const [left, kept] = [stage.tensors[from], stage.tensors[to]];
+    if (of !== index || !left || !kept) continue;
+    const difference = left.layout.partial.length > 0 ? `${from} is partial` : heldDifference(left, kept, sizeOf);
+    if (difference !== null) return `state ${to} has another type than ${from}: ${difference}`;
+  }
+  for (const { stage: of, name, tensor } of program.outputs) {
+    const type = stage.tensors[tensor];
+    if (of !== index || !type) continue;
+    if (type.layout.partial.length > 0 || (type.varying ?? []).length > 0)
+      return `${name} is ${typeText(type)} on the ranks, which is no whole value`;
+  }
+  return null;
+}
+
+/** Shards are numbered by the axes that cut the weight, in the order of the mesh. */
+function weightProblem(
+  stage: ProgramStage,
+  name: string,
+  weight: ProgramWeight,
+  axes: readonly ProgramAxis[],
+): string | null {
+  const tensor = stage.tensors[name];
+  if (tensor && weight.layout && typeText(tensor) !== weightType(weight))
+    return `it is stored as ${weightType(weight)} and read as ${typeText(tensor)}`;
+  if (weight.file !== null && weight.axes.length > 0 && !`${weight.file}${weight.key}`.includes('{k}'))
+    return `it has ${shardCount(axes, weight.axes)} shards, and file ${weight.file} is the same for all`;
+  if (!weight.layout) return null;
+  const cutting = new Set(weight.layout.dims.flatMap((pieces) => pieces.flatMap((piece) => piece.axes)));
+  const wanted = subAxesOf(axes).flatMap((sub) => (cutting.has(sub.name) ? [sub.name] : []));
+  return wanted.join() === weight.axes.join()
+    ? null
+    : `its shards are numbered by axes ${weight.axes.join(', ') || 'none'}, its layout is cut by ${wanted.join(', ') || 'none'}`;
+}
+
+function instructionProblem(
+  stage: ProgramStage,
+  instruction: Instruction,
+  typeOf: (name: string) => string | undefined,
+  sizeOf: (axis: string) => number,
+): string | null {
+  if (instruction.kind === 'compute') {
+    const segment = stage.segments[instruction.segment];
+    for (const role of ['inputs', 'weights', 'outputs'] as const)
+      for (const [index, name] of instruction[role].entries()) {
+        const expected = segment?.types[role][index];
+        const weight = role === 'weights' ? stage.weights[name] : undefined;
+        const found = weight ? weightType(weight) : typeOf(name);
+        if (found !== expected)
+          return `${instruction.label}: segment ${instruction.segment} ${role === 'outputs' ? 'makes' : 'reads'} ${expected}, but ${name} is ${found}`;
+      }
+  }
+  if (instruction.kind === 'start') {
+    const { collective, axes, input, output, label } = instruction;
+    const problem = collectiveProblem(collective, axes, heldAs(stage, input), heldAs(stage, output), sizeOf);
+    if (problem !== null)
+      return `${label}: ${collective.kind} over ${axes.join(', ') || 'none'} of ${input} (${typeOf(input)}) to ${output} (${typeOf(output)}): ${problem}`;
+  }
+  if (instruction.kind === 'accumulate') {
+    const { input, output } = instruction;
+    const difference = heldDifference(heldAs(stage, input), heldAs(stage, output), sizeOf);
+    if (difference !== null) return `${output} adds up ${input}, which has another type: ${difference}`;
+  }
+  return null;
+}
+
+/** How the ranks hold what an instruction reads by name: a tensor, or a weight. */
+function heldAs(stage: ProgramStage, name: string): Held {
+  const tensor = stage.tensors[name];
+  if (tensor) return tensor;
+  const { layout, localShape = [], zeroUnlessFirst = [] } = stage.weights[name] ?? {};
+  const partial = zeroUnlessFirst.map((axis) => ({ axis, reduction: 'sum' as const }));
+  return { layout: { dims: localShape.map((size) => [{ size, axes: [] }]), ...layout, partial } };
+}
+
+/** A tensor has the same type at both ends of a transfer. */
+function checkTransfers({ stages }: Program, axes: readonly ProgramAxis[]): string | null {
+  const sizes = new Map(subAxesOf(axes).map(({ name, size }) => [name, size]));
+  const sent = new Map<string, Held>();
+  const received = new Map<string, Held>();
+  for (const [index, stage] of stages.entries())
+    for (const instruction of Object.values(stage.phases).flat()) {
+      if (instruction.kind !== 'send' && instruction.kind !== 'recv') continue;
+      const { kind, tensor, label, stage: other } = instruction;
+      const [from, to] = kind === 'send' ? [index, other] : [other, index];
+      (kind === 'send' ? sent : received).set(`${label} from stage ${from} to stage ${to}`, heldAs(stage, tensor));
+    }
+  for (const [transfer, one] of sent) {
+    const other = received.get(transfer);
+    const difference = other && heldDifference(one, other, (axis) => sizes.get(axis) ?? 1);
+    if (difference) return `${transfer} has another type where it is sent than where it is received: ${difference}`;
+  }
+  return null;
+}

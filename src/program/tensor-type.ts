@@ -1,0 +1,56 @@
+/**
+ * @file Types of a program's tensors as text: dtype, how each dimension is sharded, over which axes the value is partial or varies.
+ *
+ *     float32 [8:dp, 3|64:tp]                      sharded over dp and tp, in pieces (see layouts)
+ *     float32 [8:dp, 16] sum(tp)                   partial sums over tp
+ *     int64 [1] varies(tp)                         unrelated values on the ranks of tp
+ *     int64 [1] coordinate(tp)*4+0                 the rank's index on tp, times 4
+ *
+ * A segment says by these texts what it was made for, so that no other tensor can take its operand's place.
+ */
+import type { ProgramLayout, ProgramStage, ProgramWeight } from './program.js';
+import type { DType } from './values.js';
+
+/** A tensor as its type is written. */
+export interface Typed {
+  readonly dtype: DType;
+  readonly layout: ProgramLayout;
+  readonly varying?: readonly string[];
+}
+
+/** The type of a tensor. */
+export function typeText({ dtype, layout, varying = [] }: Typed): string {
+  const dims = layout.dims.map((pieces, dimension) => {
+    const parts = layout.extents?.[dimension];
+    const padding = parts ? ` of ${parts.map(({ size, valid }) => `${valid}/${size}`).join('|')}` : '';
+    return `${pieces.map(({ size, axes }) => [size, ...axes].join(':')).join('|')}${padding}`;
+  });
+  const partial = layout.partial.map(({ axis, reduction }) => ` ${reduction}(${axis})`);
+  return `${dtype} [${dims.join(', ')}]${partial.join('')}${varying.length > 0 ? ` varies(${varying.join(',')})` : ''}`;
+}
+
+/** The type of a stored weight's block; where its record does not say how it is cut, its shape and the axes that number its shards. */
+export function weightType({ dtype, layout, localShape, axes, zeroUnlessFirst }: ProgramWeight): string {
+  const partial = zeroUnlessFirst.map((axis) => ({ axis, reduction: 'sum' as const }));
+  if (layout) return typeText({ dtype, layout: { ...layout, partial } });
+  const block = typeText({ dtype, layout: { dims: localShape.map((size) => [{ size, axes: [] }]), partial } });
+  return axes.length > 0 ? `${block} shards(${axes.join(',')})` : block;
+}
+
+/** The type of a rank's coordinate. */
+export function coordinateType({ axes, block, bias }: ProgramStage['coordinates'][string]): string {
+  return `int64 [1] coordinate(${axes.join(',')})*${block}+${bias}`;
+}
+
+/** The type of what an instruction reads or makes by name; undefined for a name that the stage lacks. */
+export function typeIn(
+  stage: Pick<ProgramStage, 'tensors' | 'weights' | 'coordinates'>,
+  name: string,
+): string | undefined {
+  const coordinate = stage.coordinates[name];
+  if (coordinate) return coordinateType(coordinate);
+  const tensor = stage.tensors[name];
+  if (tensor) return typeText(tensor);
+  const weight = stage.weights[name];
+  return weight && weightType(weight);
+}

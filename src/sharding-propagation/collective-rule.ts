@@ -1,0 +1,307 @@
+/**
+ * @file Typing rules of collectives: whether one turns a tensor of one layout into the same tensor of another. Derived from the
+ * definition of each collective on blocks, not from the steps that a redistribution is made of.
+ *
+ * A block is a list of digits, each a run of positions along one dimension of the whole tensor, in the order of its memory; a cut
+ * axis is a digit that the rank chooses.
+ *
+ *     [(6:dp | 4:tp)] on dp 2, tp 2    dp → 12, tp → 2     block: 3 × 4, 2 × 1     (size × distance)
+ *
+ *     all-reduce      partial(kind) over its axes              → replicated
+ *     all-gather      axes that cut                            → their digits inserted into the block
+ *     reduce-scatter  partial(kind) over its axes              → digits taken out of the block, chosen by the axes
+ *     all-to-all      axes that cut                            → their digits inserted, others taken out
+ *     permute         blocks move to the ranks that want them
+ *     broadcast       varying over its axes                    → replicated
+ */
+import type { Reduction } from '../ir/factor-rule.js';
+
+/** A collective as graphs and programs write it (see `Collective` in the sharded graph for `outer` and `inner`). */
+export type CollectiveForm =
+  | { readonly kind: 'all-reduce'; readonly reduction: Reduction }
+  | ({ readonly kind: 'all-gather' } & Rows)
+  | ({ readonly kind: 'reduce-scatter'; readonly reduction: Reduction } & Rows)
+  | { readonly kind: 'all-to-all'; readonly split: Rows; readonly concat: Rows }
+  | { readonly kind: 'permute'; readonly to: readonly number[] }
+  | { readonly kind: 'broadcast' };
+
+interface Rows {
+  readonly outer: number;
+  readonly inner: number;
+}
+
+/** How the ranks hold a tensor: a layout, and the axes along which they hold unrelated values. */
+export interface Held {
+  readonly layout: {
+    readonly dims: readonly (readonly { readonly size: number; readonly axes: readonly string[] }[])[];
+    readonly partial: readonly { readonly axis: string; readonly reduction: Reduction }[];
+    readonly extents?: readonly (readonly { readonly size: number; readonly valid: number }[] | null)[];
+  };
+  readonly varying?: readonly string[];
+}
+
+/** Size of a sub-axis. */
+export type AxisSize = (axis: string) => number;
+
+/** What differs between how two tensors are held, in a sentence; null where every rank holds the same of both. */
+export function heldDifference(a: Held, b: Held, sizeOf: AxisSize): string | null {
+  return differenceOf(placed(a, sizeOf), placed(b, sizeOf));
+}
+
+/**
+ * Why a collective over `axes` does not turn `input` into `output`, in a sentence; null where it does. Shapes and layouts must fit
+ * each other, and `axes` be axes of the mesh without repetition.
+ */
+export function collectiveProblem(
+  collective: CollectiveForm,
+  axes: readonly string[],
+  input: Held,
+  output: Held,
+  sizeOf: AxisSize,
+): string | null {
+  if (axes.length === 0) return 'it is over no axes';
+  const before = placed(input, sizeOf);
+  const varying = axes.find((axis) => before.varying.has(axis));
+  if (varying !== undefined && collective.kind !== 'broadcast' && collective.kind !== 'permute')
+    return `its operand varies over ${varying}: ranks hold values that are no parts of one tensor`;
+  const made = RULES[collective.kind](before, axes, collective as never, sizeOf);
+  if (typeof made === 'string') return made;
+  const after = placed(output, sizeOf);
+  if (collective.kind === 'permute') return movesTo(before, after, axes, collective.to, sizeOf);
+  const difference = differenceOf(made, after);
+  return difference === null ? null : `its result has another type than it makes: ${difference}`;
+}
+
+/** `size` positions along a dimension, each `stride` from the next. */
+interface Run {
+  readonly dimension: number;
+  readonly stride: number;
+  readonly size: number;
+}
+
+interface Placed {
+  /** What each cutting axis chooses. */
+  readonly cuts: ReadonlyMap<string, Run>;
+  /** The block, in the order of its memory. */
+  readonly block: readonly Run[];
+  readonly partial: ReadonlyMap<string, Reduction>;
+  readonly varying: ReadonlySet<string>;
+  /** Padding, spelled out. */
+  readonly padding: string;
+}
+
+function placed({ layout, varying }: Held, sizeOf: AxisSize): Placed {
+  const cuts = new Map<string, Run>();
+  const block: Run[] = [];
+  for (const [dimension, pieces] of layout.dims.entries()) {
+    const digits = pieces.flatMap(({ size, axes }) => [
+      ...axes.map((axis) => ({ axis, size: sizeOf(axis) })),
+      { axis: null, size: axes.reduce((rest, axis) => rest / sizeOf(axis), size) },
+    ]);
+    let stride = digits.reduce((product, { size }) => product * size, 1);
+    for (const { axis, size } of digits) {
+      stride /= size;
+      if (axis === null) block.push({ dimension, stride, size });
+      else cuts.set(axis, { dimension, stride, size });
+    }
+  }
+  return {
+    cuts,
+    block: joined(block),
+    partial: new Map(layout.partial.map(({ axis, reduction }) => [axis, reduction])),
+    varying: new Set(varying),
+    padding: (layout.extents ?? [])
+      .map((parts) => parts?.map(({ size, valid }) => `${valid}/${size}`).join() ?? '')
+      .join(';'),
+  };
+}
+
+/** Runs that continue each other as one; those of one position left out. */
+function joined(block: readonly Run[]): readonly Run[] {
+  const result: Run[] = [];
+  for (const run of block) {
+    const last = result.at(-1);
+    if (run.size === 1) continue;
+    if (last && last.dimension === run.dimension && last.stride === run.stride * run.size)
+      result[result.length - 1] = { ...run, size: last.size * run.size };
+    else result.push(run);
+  }
+  return result;
+}
+
+function differenceOf(a: Placed, b: Placed): string | null {
+  for (const axis of new Set([...a.partial.keys(), ...b.partial.keys()])) {
+    const [left, right] = [a.partial.get(axis), b.partial.get(axis)];
+    if (left !== right) return `${partialText(axis, left)} and ${partialText(axis, right)}`;
+  }
+  for (const axis of new Set([...a.cuts.keys(), ...b.cuts.keys()])) {
+    const [left, right] = [a.cuts.get(axis), b.cuts.get(axis)];
+    if (runText(left) !== runText(right)) return `${cutText(axis, left)} and ${cutText(axis, right)}`;
+  }
+  for (const axis of new Set([...a.varying, ...b.varying]))
+    if (!a.varying.has(axis) || !b.varying.has(axis)) return `one varies over ${axis}, the other does not`;
+  if (a.block.map(runText).join() !== b.block.map(runText).join()) return 'their blocks hold other positions';
+  return a.padding === b.padding ? null : 'they are padded differently';
+}
+
+function partialText(axis: string, reduction: Reduction | undefined): string {
+  return reduction === undefined ? `not partial over ${axis}` : `partial over ${axis} (${reduction})`;
+}
+
+function cutText(axis: string, run: Run | undefined): string {
+  return run ? `sharded over ${axis} in dimension ${run.dimension}` : `not sharded over ${axis}`;
+}
+
+function runText(run: Run | undefined): string {
+  return run ? `${run.dimension}:${run.stride}:${run.size}` : '';
+}
+
+type Rule<Kind extends CollectiveForm['kind']> = (
+  input: Placed,
+  axes: readonly string[],
+  collective: Extract<CollectiveForm, { readonly kind: Kind }>,
+  sizeOf: AxisSize,
+) => Placed | string;
+
+/** What each collective makes of its operand, or why it cannot. */
+const RULES: { readonly [Kind in CollectiveForm['kind']]: Rule<Kind> } = {
+  'all-reduce': (input, axes, { reduction }) => reduced(input, axes, reduction),
+  'all-gather': (input, axes, { outer, inner }) => {
+    const lifted = withoutCuts(input, axes);
+    if (typeof lifted === 'string') return lifted;
+    return inserted(lifted.rest, lifted.runs, outer, inner);
+  },
+  'reduce-scatter': (input, axes, { reduction, outer, inner }, sizeOf) => {
+    const whole = reduced(input, axes, reduction);
+    return typeof whole === 'string' ? whole : takenOut(whole, axes, outer, inner, sizeOf);
+  },
+  'all-to-all': (input, axes, { split, concat }, sizeOf) => {
+    const lifted = withoutCuts(input, axes);
+    if (typeof lifted === 'string') return lifted;
+    const scattered = takenOut(lifted.rest, axes, split.outer, split.inner, sizeOf);
+    return typeof scattered === 'string' ? scattered : inserted(scattered, lifted.runs, concat.outer, concat.inner);
+  },
+  permute: (input) => input,
+  broadcast: (input, axes) => {
+    const fixed = axes.find((axis) => !input.varying.has(axis));
+    if (fixed !== undefined) return `its operand does not vary over ${fixed}`;
+    return { ...input, varying: new Set([...input.varying].filter((axis) => !axes.includes(axis))) };
+  },
+};
+
+/** The operand with its partial values over `axes` combined. */
+function reduced(input: Placed, axes: readonly string[], reduction: Reduction): Placed | string {
+  const wrong = axes.find((axis) => input.partial.get(axis) !== reduction);
+  if (wrong !== undefined) {
+    const found = partialText(wrong, input.partial.get(wrong));
+    return `its operand is ${found}, not partial over ${wrong} (${reduction})`;
+  }
+  return { ...input, partial: new Map([...input.partial].filter(([axis]) => !axes.includes(axis))) };
+}
+
+/** The operand without the cuts of `axes`, and what they choose, in their order. */
+function withoutCuts(
+  input: Placed,
+  axes: readonly string[],
+): { readonly rest: Placed; readonly runs: readonly Run[] } | string {
+  const missing = axes.find((axis) => !input.cuts.has(axis));
+  if (missing !== undefined) return `its operand is not sharded over ${missing}`;
+  const cuts = new Map([...input.cuts].filter(([axis]) => !axes.includes(axis)));
+  return { rest: { ...input, cuts }, runs: axes.map((axis) => input.cuts.get(axis) as Run) };
+}
+
+/** Digits put into a block that has `inner` elements behind them and `outer` before. */
+function inserted(input: Placed, runs: readonly Run[], outer: number, inner: number): Placed | string {
+  const parts = parted(input.block, [outer, inner]);
+  if (!parts) return NO_ROWS;
+  const [before = [], after = []] = parts;
+  return { ...input, block: joined([...before, ...runs, ...after]) };
+}
+
+/** Digits taken out of a block between `outer` and `inner` elements, one for each of the axes, which then choose them. */
+function takenOut(
+  input: Placed,
+  axes: readonly string[],
+  outer: number,
+  inner: number,
+  sizeOf: AxisSize,
+): Placed | string {
+  const parts = parted(input.block, [outer, ...axes.map(sizeOf), inner]);
+  if (!parts) return NO_ROWS;
+  const cuts = new Map(input.cuts);
+  for (const [index, axis] of axes.entries()) {
+    const [run, ...others] = parts[index + 1] ?? [];
+    if (cuts.has(axis)) return `its operand is already sharded over ${axis}`;
+    if (!run || others.length > 0) return NO_ROWS;
+    cuts.set(axis, run);
+  }
+  return { ...input, cuts, block: joined([...(parts[0] ?? []), ...(parts.at(-1) ?? [])]) };
+}
+
+const NO_ROWS = 'its rows do not fit the block of its operand';
+
+/** A block in consecutive parts of so many elements; null where a part would end inside of a digit that it does not divide. */
+function parted(block: readonly Run[], sizes: readonly number[]): readonly (readonly Run[])[] | null {
+  const rest = [...block].reverse();
+  const parts: Run[][] = [];
+  for (let size of sizes) {
+    const part: Run[] = [];
+    while (size > 1) {
+      const run = rest.pop();
+      if (!run) return null;
+      if (size % run.size === 0) {
+        part.push(run);
+        size /= run.size;
+      } else if (run.size % size === 0) {
+        const left = run.size / size;
+        part.push({ ...run, stride: run.stride * left, size });
+        rest.push({ ...run, size: left });
+        size = 1;
+      } else return null;
+    }
+    parts.push(part);
+  }
+  return rest.length === 0 ? parts : null;
+}
+
+/** Why sending the block of member k to member `to[k]` does not give every rank what it shall hold. */
+function movesTo(
+  before: Placed,
+  after: Placed,
+  axes: readonly string[],
+  to: readonly number[],
+  sizeOf: AxisSize,
+): string | null {
+  const others = ({ cuts, ...held }: Placed): Placed => ({
+    ...held,
+    cuts: new Map([...cuts].filter(([axis]) => !axes.includes(axis))),
+  });
+  const difference = differenceOf(others(before), others(after));
+  if (difference !== null) return `its result has another type than it makes: ${difference}`;
+  const [held, wanted] = [positions(before, axes, sizeOf), positions(after, axes, sizeOf)];
+  if (new Set(to).size !== held.length || to.some((member) => member >= held.length))
+    return `[${to.join(', ')}] is not a permutation of ${held.length} ranks`;
+  const wrong = held.findIndex((position, member) => position !== wanted[to[member] ?? -1]);
+  return wrong < 0 ? null : `the block of member ${wrong} is not the one that member ${to[wrong]} shall hold`;
+}
+
+/** By member of a group: where its block begins and which summand it is, as far as the group's axes choose that. */
+function positions({ cuts, partial }: Placed, axes: readonly string[], sizeOf: AxisSize): readonly string[] {
+  let members: readonly ReadonlyMap<string, number>[] = [new Map()];
+  for (const axis of axes) {
+    const run = cuts.get(axis);
+    const chosen = run ? `${run.dimension}` : partial.has(axis) ? axis : null;
+    const stride = run?.stride ?? 1;
+    members = members.flatMap((start) =>
+      Array.from({ length: sizeOf(axis) }, (_, index) =>
+        chosen === null ? start : new Map(start).set(chosen, (start.get(chosen) ?? 0) + index * stride),
+      ),
+    );
+  }
+  return members.map((start) =>
+    [...start]
+      .filter(([, at]) => at > 0)
+      .sort()
+      .join(';'),
+  );
+}

@@ -1,0 +1,44 @@
+/**
+ * @file The checker of sharded graphs: corruptions of lowered training graphs (graph-corruptions.ts), a few of each kind, are refused; and
+ * those that concern two stages. The slow suite tries more, of all shipped models.
+ */
+import test from 'ava';
+import { checkStages } from '../../src/partition/check.js';
+import { SHIPPED, type ShippedProgram } from '../program/shipped-programs.js';
+import { refused } from './graph-corruptions.js';
+
+const SAMPLE = [
+  'mlp, training, dp 2, tp 2, axes free',
+  'llama-tiny, inference, dp 2, tp 2, axes roles',
+  'llama-tiny, {"kind":"interleaved-1f1b","stages":2,"microBatches":2,"chunks":2,"tp":2}',
+];
+const MOST = 2;
+
+for (const name of SAMPLE)
+  test(`corruptions are refused: ${name}`, async (t) => {
+    const { tried, passed } = refused((await shipped(name).lowered()).lowered, MOST);
+    t.true(tried.size >= 10, [...tried.keys()].join('; '));
+    t.deepEqual(passed, []);
+  });
+
+test('a tensor that is sent in one type and received in another is a finding', async (t) => {
+  const { lowered } = await shipped('mlp, {"kind":"1f1b","stages":2,"microBatches":2,"dp":2,"tp":2}').lowered();
+  t.deepEqual(checkStages(lowered), []);
+  const [first, ...others] = lowered;
+  const pipeline = first?.sharded.pipeline;
+  const sent = pipeline?.sends[0];
+  const type = first?.sharded.tensors.get(sent?.tensor ?? '');
+  if (!first || !pipeline || !sent || !type) throw new Error('nothing is sent');
+  const layout = JSON.stringify(type.layout);
+  const other = [...first.sharded.tensors.values()].find((tensor) => JSON.stringify(tensor.layout) !== layout);
+  const sends = pipeline.sends.map((one) => (one === sent ? { ...one, tensor: other?.name ?? '' } : one));
+  const wrong = { ...first, sharded: { ...first.sharded, pipeline: { ...pipeline, sends } } };
+  const findings = checkStages([wrong, ...others]);
+  t.true(findings.some(({ node, problem }) => node === sent.name && /received otherwise/.test(problem)));
+});
+
+function shipped(name: string): ShippedProgram {
+  const found = SHIPPED.find((one) => one.name === name);
+  if (!found) throw new Error(`no program is named ${name}`);
+  return found;
+}

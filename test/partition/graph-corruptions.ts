@@ -1,0 +1,197 @@
+/**
+ * @file Ways in which a sharded graph can be wrong, each a change of one thing: for every collective and every tensor all of its kinds.
+ * None leaves the meaning of the graph as it is.
+ */
+import type { DType } from '../../src/ir/dtype.js';
+import { checkStages } from '../../src/partition/check.js';
+import type { LoweredStage } from '../../src/partition/lower-stages.js';
+import {
+  type Collective,
+  type CommunicationNode,
+  readsOf,
+  resultsOf,
+  type ShardedGraph,
+  type ShardedNode,
+  type ShardedTensor,
+} from '../../src/partition/sharded-graph.js';
+import { axesSize, subAxes } from '../../src/sharding-propagation/mesh.js';
+
+/** One wrong graph. */
+interface CorruptedGraph {
+  readonly kind: string;
+  readonly where: string;
+  readonly graph: ShardedGraph;
+}
+
+/** How many corruptions of each kind were tried, up to `most` of each stage's, and those that the check lets pass. */
+export function refused(
+  stages: readonly LoweredStage[],
+  most: number,
+): { readonly tried: ReadonlyMap<string, number>; readonly passed: readonly string[] } {
+  const tried = new Map<string, number>();
+  const passed: string[] = checkStages(stages).map(({ node, problem }) => `right, and refused: ${node}: ${problem}`);
+  for (const { graph, sharded } of stages) {
+    const byKind = new Map<string, CorruptedGraph[]>();
+    for (const one of corruptionsOf(withoutStages(sharded))) {
+      const same = byKind.get(one.kind);
+      if (same) same.push(one);
+      else byKind.set(one.kind, [one]);
+    }
+    for (const [kind, all] of byKind) {
+      const step = Math.max(1, all.length / most);
+      const chosen = Array.from({ length: Math.min(most, all.length) }, (_, index) => all[Math.floor(index * step)]);
+      tried.set(kind, (tried.get(kind) ?? 0) + chosen.length);
+      for (const one of chosen)
+        if (one && checkStages([{ graph, sharded: one.graph }]).length === 0) passed.push(`${kind}: ${one.where}`);
+    }
+  }
+  return { tried, passed };
+}
+
+/** A stage without the others: what it sends are outputs of its own. */
+function withoutStages(graph: ShardedGraph): ShardedGraph {
+  if (!graph.pipeline) return graph;
+  const sent = graph.pipeline.sends.map(({ tensor }) => ({ tensor, output: tensor }));
+  return { ...graph, outputs: [...graph.outputs, ...sent], pipeline: { ...graph.pipeline, sends: [] } };
+}
+
+/** Every corruption of a graph. */
+function* corruptionsOf(graph: ShardedGraph): Generator<CorruptedGraph> {
+  for (const [index, node] of graph.nodes.entries())
+    if (node.kind === 'communicate')
+      for (const [kind, wrong] of ofCollective(graph, index, node))
+        yield { kind, where: `${node.name}, ${node.output}`, graph: wrong };
+  const read = new Set(graph.nodes.flatMap(readsOf));
+  for (const name of graph.tensors.keys())
+    if (read.has(name) || graph.nodes.some((node) => resultsOf(node).includes(name)))
+      for (const [kind, wrong] of ofTensor(graph, name)) yield { kind, where: name, graph: wrong };
+}
+
+function* ofCollective(
+  graph: ShardedGraph,
+  index: number,
+  node: CommunicationNode,
+): Generator<readonly [string, ShardedGraph]> {
+  const input = graph.tensors.get(node.input) as ShardedTensor;
+  const output = graph.tensors.get(node.output) as ShardedTensor;
+  const without = { ...graph, nodes: graph.nodes.toSpliced(index, 1) };
+  const replaced = (other: Partial<CommunicationNode>) => ({
+    ...graph,
+    nodes: graph.nodes.with(index, { ...node, ...other }),
+  });
+  yield ['a collective dropped', without];
+  const isOnlyGathered =
+    graph.outputs.some(({ tensor }) => tensor === node.output) && input.layout.partial.length === 0;
+  // A sum over all elements is the same of blocks in any place.
+  const isMovedToSum =
+    ['permute', 'all-to-all'].includes(node.collective.kind) &&
+    graph.nodes.every(
+      (one) => !readsOf(one).includes(node.output) || (one.kind === 'compute' && /^ReduceSum/.test(one.op)),
+    );
+  if (!isOnlyGathered && !isMovedToSum)
+    yield ['a collective dropped, its operand read instead', readersOf(without, node.output, node.input)];
+  yield ['a collective doubled', { ...graph, nodes: graph.nodes.toSpliced(index, 0, node) }];
+  const again = `${node.output}/again`;
+  const after = readersOf(graph, node.output, again);
+  yield [
+    'a collective applied to its own result',
+    {
+      ...after,
+      tensors: new Map(graph.tensors).set(again, { ...output, name: again }),
+      nodes: after.nodes.toSpliced(index + 1, 0, { ...node, input: node.output, output: again }),
+    },
+  ];
+  yield ['a collective over no axes', replaced({ axes: [] })];
+  for (const { name } of subAxes(graph.mesh)) {
+    if (!node.axes.includes(name)) {
+      yield ['a collective over another axis', replaced({ axes: [name] })];
+      yield ['a collective over an axis more', replaced({ axes: [...node.axes, name] })];
+    } else if (node.axes.length > 1)
+      yield ['a collective over fewer axes', replaced({ axes: node.axes.filter((one) => one !== name) })];
+  }
+  if (node.axes.length > 1 && node.collective.kind !== 'all-reduce')
+    yield ['a collective over its axes in another order', replaced({ axes: [...node.axes].reverse() })];
+  const elements = input.localShape.reduce((product, size) => product * size, 1);
+  for (const collective of others(node.collective, elements, axesSize(graph.mesh, node.axes)))
+    yield ['a collective of another kind', replaced({ collective })];
+}
+
+function others(collective: Collective, elements: number, members: number): readonly Collective[] {
+  const rows = { outer: 1, inner: elements };
+  const parts = { outer: 1, inner: elements / members };
+  const all: readonly Collective[] = [
+    { kind: 'all-reduce', reduction: 'sum' },
+    { kind: 'all-reduce', reduction: 'max' },
+    { kind: 'all-gather', ...rows },
+    { kind: 'reduce-scatter', reduction: 'sum', ...parts },
+    { kind: 'all-to-all', split: parts, concat: parts },
+    { kind: 'permute', to: Array.from({ length: members }, (_, member) => (member + 1) % members) },
+    { kind: 'broadcast' },
+  ];
+  const same = (other: Collective) =>
+    other.kind === collective.kind &&
+    !('reduction' in other && 'reduction' in collective && other.reduction !== collective.reduction) &&
+    other.kind !== 'permute';
+  return all.filter((other) => !same(other) && JSON.stringify(other) !== JSON.stringify(collective));
+}
+
+function* ofTensor(graph: ShardedGraph, name: string): Generator<readonly [string, ShardedGraph]> {
+  const tensor = graph.tensors.get(name) as ShardedTensor;
+  const changed = (change: Partial<ShardedTensor>) => ({
+    ...graph,
+    tensors: new Map(graph.tensors).set(name, { ...tensor, ...change }),
+  });
+  const other: DType = tensor.dtype === 'float32' ? 'int32' : tensor.dtype === 'int64' ? 'float64' : 'float32';
+  yield ['a tensor of another dtype', changed({ dtype: other })];
+  const { layout } = tensor;
+  if (layout.partial.length > 0) {
+    yield ['a partial sum said to be whole', changed({ layout: { ...layout, partial: [] } })];
+    const partial = layout.partial.map(
+      (entry) => ({ ...entry, reduction: entry.reduction === 'sum' ? 'max' : 'sum' }) as const,
+    );
+    yield ['a partial value of another kind', changed({ layout: { ...layout, partial } })];
+  }
+  if (tensor.varying) {
+    const { varying: _, ...fixed } = tensor;
+    yield ['a varying tensor said to be replicated', { ...graph, tensors: new Map(graph.tensors).set(name, fixed) }];
+  }
+  const free = subAxes(graph.mesh).find((sub) => !JSON.stringify([layout, tensor.varying]).includes(`"${sub.name}"`));
+  if (!free) return;
+  yield [
+    'a tensor said to be partial',
+    changed({ layout: { ...layout, partial: [...layout.partial, { axis: free.name, reduction: 'sum' }] } }),
+  ];
+  yield ['a tensor said to vary', changed({ varying: [...(tensor.varying ?? []), free.name] })];
+  // Weights are laid as their readers want them: whether two operands fit is said where an operator has a rule for its blocks.
+  if (!graph.nodes.some((node) => resultsOf(node).includes(name))) return;
+  const cut = layout.dims.findIndex((pieces) => pieces.length === 1 && pieces[0]?.axes.length === 1);
+  const [piece] = layout.dims[cut] ?? [];
+  if (!piece || axesSize(graph.mesh, piece.axes) !== free.size) return;
+  yield [
+    'a tensor sharded over another axis',
+    changed({ layout: { ...layout, dims: layout.dims.with(cut, [{ ...piece, axes: [free.name] }]) } }),
+  ];
+}
+
+/** The graph with everything that reads `from` reading `to`. */
+function readersOf(graph: ShardedGraph, from: string, to: string): ShardedGraph {
+  const name = (one: string) => (one === from ? to : one);
+  const node = (one: ShardedNode): ShardedNode =>
+    one.kind === 'compute'
+      ? { ...one, inputs: one.inputs.map((input) => input && name(input)) }
+      : { ...one, input: name(one.input) };
+  return {
+    ...graph,
+    nodes: graph.nodes.map(node),
+    outputs: graph.outputs.map((output) => ({ ...output, tensor: name(output.tensor) })),
+    state: graph.state.map((pair) => ({ ...pair, from: name(pair.from) })),
+    ...(graph.pipeline
+      ? {
+          pipeline: {
+            ...graph.pipeline,
+            sends: graph.pipeline.sends.map((sent) => ({ ...sent, tensor: name(sent.tensor) })),
+          },
+        }
+      : {}),
+  };
+}

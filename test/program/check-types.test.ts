@@ -1,0 +1,33 @@
+/**
+ * @file The types of a program: corruptions of shipped programs (corruptions.ts), the first few of each kind, are refused. The slow suite
+ * tries all of them on all programs.
+ */
+import test from 'ava';
+import { checkProgram } from '../../src/program/check-program.js';
+import { corruptionsOf } from './corruptions.js';
+import { SHIPPED } from './shipped-programs.js';
+
+const SAMPLE = [
+  'mlp, training in micro-batches, dp 2, tp 2, axes free',
+  'cnn-tiny, inference, dp 2, tp 2, axes roles',
+  'gpt-tiny, training, dp 2, tp 2, axes roles',
+  'llama-tiny, {"kind":"interleaved-1f1b","stages":2,"microBatches":2,"chunks":2,"tp":2}',
+];
+const MOST = 4;
+
+for (const { name, lowered } of SHIPPED.filter((shipped) => SAMPLE.includes(shipped.name)))
+  test(`corruptions are refused: ${name}`, async (t) => {
+    const { program } = (await lowered()).generated;
+    t.is(checkProgram(program), null);
+    const counts = new Map<string, number>();
+    for (const { kind, where, program: wrong } of corruptionsOf(program)) {
+      const count = counts.get(kind) ?? 0;
+      counts.set(kind, count + 1);
+      if (count < MOST) t.not(checkProgram(wrong), null, `${kind}: ${where}`);
+    }
+    t.true(counts.size >= 14, [...counts.keys()].join('; '));
+  });
+
+test('the sample is of shipped programs', (t) => {
+  t.is(SHIPPED.filter(({ name }) => SAMPLE.includes(name)).length, SAMPLE.length);
+});

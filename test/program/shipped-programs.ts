@@ -1,0 +1,64 @@
+/**
+ * @file Programs of the shipped models, generated and not written: inference and training, over dp, tp and both, in micro-batches, and as
+ * pipelines.
+ */
+import { importModel } from '../../src/api/import.js';
+import { plan } from '../../src/api/plan.js';
+import { type Training, trainedModel } from '../../src/api/training.js';
+import { type GeneratedProgram, programOf } from '../../src/codegen/program-of.js';
+import type { LoweredStage } from '../../src/partition/lower-stages.js';
+import { generate, type Pipeline, trainingStep } from '../pipelines/staged-training.js';
+
+export interface ShippedProgram {
+  readonly name: string;
+  readonly lowered: () => Promise<{ readonly lowered: readonly LoweredStage[]; readonly generated: GeneratedProgram }>;
+}
+
+const MODELS = ['mlp', 'cnn-tiny', 'gpt-tiny', 'llama-tiny'] as const;
+const DEGREES = [
+  { dp: 2, tp: 1 },
+  { dp: 1, tp: 2 },
+  { dp: 2, tp: 2 },
+] as const;
+const TRAININGS: Readonly<Record<string, Training | null>> = {
+  inference: null,
+  training: { loss: { kind: 'cross_entropy' }, optimizer: { kind: 'adamw', learningRate: 0.01, clipNorm: 0.5 } },
+  'training in micro-batches': {
+    loss: { kind: 'cross_entropy' },
+    optimizer: { kind: 'sgd', momentum: 0.9, learningRate: 0.1, clipNorm: 0.5 },
+    microBatches: 2,
+  },
+};
+const PIPELINES: readonly Pipeline[] = [
+  { kind: '1f1b', stages: 2, microBatches: 2, dp: 2, tp: 2 },
+  { kind: 'interleaved-1f1b', stages: 2, microBatches: 2, chunks: 2, tp: 2 },
+  { kind: 'zero-bubble', stages: 2, microBatches: 2, dp: 2 },
+];
+
+/** All of them; most are of several seconds. */
+export const SHIPPED: readonly ShippedProgram[] = MODELS.flatMap((model) => [
+  ...Object.entries(TRAININGS).flatMap(([what, training]) =>
+    (['roles', 'free'] as const).flatMap((axes) =>
+      DEGREES.map(({ dp, tp }) => ({
+        name: `${model}, ${what}, dp ${dp}, tp ${tp}, axes ${axes}`,
+        lowered: async () => {
+          const file = `models/${model}.onnx`;
+          const imported = await importModel(file, {});
+          const at = (globalBatch: number | undefined) =>
+            importModel(file, globalBatch === undefined ? {} : { globalBatch });
+          const trained = training ? await trainedModel(imported, training, at) : imported;
+          const { found } = await plan(trained, { devices: dp * tp, degrees: { dp, tp }, axes });
+          const { lowered } = found;
+          return { lowered, generated: programOf(lowered, { name: model, fingerprint: '0' }) };
+        },
+      })),
+    ),
+  ),
+  ...PIPELINES.map((pipeline) => ({
+    name: `${model}, ${JSON.stringify(pipeline)}`,
+    lowered: async () => {
+      const { graph } = await trainingStep(model, pipeline.microBatches);
+      return generate(graph, pipeline);
+    },
+  })),
+]);

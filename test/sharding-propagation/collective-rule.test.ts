@@ -1,0 +1,236 @@
+/**
+ * @file Typing rules of collectives against a simulation: every collective between every two layouts of a small tensor is accepted
+ * exactly where moving the elements from rank to rank, one by one, gives each rank what the result's layout says.
+ */
+import test from 'ava';
+import {
+  type CollectiveForm,
+  collectiveProblem,
+  type Held,
+  heldDifference,
+} from '../../src/sharding-propagation/collective-rule.js';
+
+const SHAPE = [4, 2];
+const SIZES: Readonly<Record<string, number>> = { x: 2, y: 2 };
+const sizeOf = (axis: string) => SIZES[axis] ?? 1;
+/** x is the major axis of the ranks. */
+const RANKS = [0, 1, 2, 3];
+const coordinate = (rank: number, axis: string) => (axis === 'x' ? rank >> 1 : rank & 1);
+
+type Layout = Held['layout'];
+type Pieces = Layout['dims'][number];
+
+/** All ways to cut a dimension by axes of size 2, in their order; every piece is cut by at most one. */
+function cutsOf(size: number, axes: readonly string[]): readonly Pieces[] {
+  if (axes.length === 0) return [[{ size, axes: [] }]];
+  const result: Pieces[] = [];
+  for (const axis of axes) {
+    const rest = axes.filter((other) => other !== axis);
+    for (let before = 1; before * 2 <= size; before *= 2) {
+      const head: Pieces = before > 1 ? [{ size: before, axes: [] }] : [];
+      for (const tail of cutsOf(size / before / 2, rest)) result.push([...head, { size: 2, axes: [axis] }, ...tail]);
+    }
+  }
+  return result;
+}
+
+/** All layouts: each axis cuts a dimension, is partial, or replicates. */
+function layouts(): readonly Layout[] {
+  const result: Layout[] = [];
+  const roles = ['none', 'sum', 'max', 0, 1] as const;
+  for (const x of roles)
+    for (const y of roles) {
+      const of = (role: (typeof roles)[number]) => [...(x === role ? ['x'] : []), ...(y === role ? ['y'] : [])];
+      const partial = (['sum', 'max'] as const).flatMap((reduction) =>
+        of(reduction).map((axis) => ({ axis, reduction })),
+      );
+      for (const rows of cutsOf(SHAPE[0] ?? 1, of(0)))
+        for (const columns of cutsOf(SHAPE[1] ?? 1, of(1))) result.push({ dims: [rows, columns], partial });
+    }
+  return result;
+}
+
+/** One element of a block: its place in the whole tensor, and on each partial axis which summand it is. */
+interface Element {
+  readonly at: number;
+  readonly parts: Readonly<Record<string, string>>;
+}
+
+const text = (element: Element) => `${element.at} ${JSON.stringify(Object.entries(element.parts).sort())}`;
+
+/** The elements of a rank's block in the order of its memory. */
+function blockOf({ dims, partial }: Layout, rank: number): readonly Element[] {
+  let positions = [0];
+  for (const [dimension, pieces] of dims.entries()) {
+    let along = [0];
+    for (const { size, axes } of pieces) {
+      const [axis] = axes;
+      const digits = axis === undefined ? Array.from({ length: size }, (_, digit) => digit) : [coordinate(rank, axis)];
+      along = along.flatMap((position) => digits.map((digit) => position * size + digit));
+    }
+    positions = positions.flatMap((position) => along.map((index) => position * (SHAPE[dimension] ?? 1) + index));
+  }
+  const parts = Object.fromEntries(
+    partial.map(({ axis, reduction }) => [axis, `${reduction}${coordinate(rank, axis)}`]),
+  );
+  return positions.map((at) => ({ at, parts }));
+}
+
+type Blocks = readonly (readonly Element[])[];
+
+/** What each rank holds behind a collective; null where it has no meaning. */
+function simulate(collective: CollectiveForm, axes: readonly string[], blocks: Blocks): Blocks | null {
+  const members = (rank: number) => {
+    const group = RANKS.filter((other) =>
+      ['x', 'y'].every((axis) => axes.includes(axis) || coordinate(other, axis) === coordinate(rank, axis)),
+    );
+    const index = (other: number) => axes.reduce((sum, axis) => sum * sizeOf(axis) + coordinate(other, axis), 0);
+    return group.sort((a, b) => index(a) - index(b));
+  };
+  const results = RANKS.map((rank) => {
+    const group = members(rank);
+    const own = group.indexOf(rank);
+    const given = group.map((member) => blocks[member] ?? []);
+    const mine = given[own] ?? [];
+    if (collective.kind === 'all-reduce') return reduced(given, axes, collective.reduction);
+    if (collective.kind === 'all-gather') return joined(given, collective);
+    if (collective.kind === 'reduce-scatter') {
+      const whole = reduced(given, axes, collective.reduction);
+      return whole && slice(whole, collective, own, group.length);
+    }
+    if (collective.kind === 'permute') return given[collective.to.indexOf(own)] ?? null;
+    if (collective.kind === 'broadcast') return null;
+    const slices = given.map((block) => slice(block, collective.split, own, group.length));
+    return mine.length > 0 && slices.every((part) => part !== null)
+      ? joined(slices as Blocks, collective.concat)
+      : null;
+  });
+  return results.every((block) => block !== null) ? (results as Blocks) : null;
+}
+
+function reduced(given: Blocks, axes: readonly string[], reduction: string): readonly Element[] | null {
+  const [first = []] = given;
+  const result = first.map((element, position): Element | null => {
+    const others = given.map((block) => block[position]);
+    const rest = Object.fromEntries(Object.entries(element.parts).filter(([axis]) => !axes.includes(axis)));
+    const summands = new Set(others.map((other) => axes.map((axis) => other?.parts[axis] ?? 'none').join()));
+    const isWhole =
+      summands.size === given.length &&
+      [...summands].every((one) => one.split(',').every((part) => part.startsWith(reduction)));
+    return others.every((other) => other?.at === element.at) && isWhole ? { at: element.at, parts: rest } : null;
+  });
+  return result.every((element) => element !== null) ? (result as Element[]) : null;
+}
+
+/** Blocks of [outer, inner] as [outer, n, inner]. */
+function joined(
+  blocks: Blocks,
+  { outer, inner }: { readonly outer: number; readonly inner: number },
+): readonly Element[] | null {
+  if (blocks.some((block) => block.length !== outer * inner)) return null;
+  return Array.from({ length: outer }, (_, row) =>
+    blocks.flatMap((block) => block.slice(row * inner, (row + 1) * inner)),
+  ).flat();
+}
+
+/** Slice k of a block of [outer, n, inner]. */
+function slice(
+  block: readonly Element[],
+  { outer, inner }: { readonly outer: number; readonly inner: number },
+  own: number,
+  count: number,
+): readonly Element[] | null {
+  if (block.length !== outer * inner * count) return null;
+  return Array.from({ length: outer }, (_, row) =>
+    block.slice((row * count + own) * inner, (row * count + own + 1) * inner),
+  ).flat();
+}
+
+function rowsOf(elements: number): readonly { readonly outer: number; readonly inner: number }[] {
+  return [1, 2, 4, 8].filter((outer) => elements % outer === 0).map((outer) => ({ outer, inner: elements / outer }));
+}
+
+/** Every collective over a group on a block of so many elements. */
+function collectives(elements: number, count: number): readonly CollectiveForm[] {
+  const parts = rowsOf(elements / count).filter(({ inner }) => Number.isInteger(inner) && inner > 0);
+  const orders =
+    count === 2
+      ? [
+          [0, 1],
+          [1, 0],
+        ]
+      : [
+          [0, 1, 2, 3],
+          [0, 2, 1, 3],
+          [1, 0, 3, 2],
+          [1, 2, 3, 0],
+          [3, 2, 1, 0],
+        ];
+  return [
+    { kind: 'all-reduce', reduction: 'sum' },
+    { kind: 'all-reduce', reduction: 'max' },
+    ...rowsOf(elements).map((rows) => ({ kind: 'all-gather', ...rows }) as const),
+    ...parts.flatMap((rows) =>
+      (['sum', 'max'] as const).map((reduction) => ({ kind: 'reduce-scatter', reduction, ...rows }) as const),
+    ),
+    ...parts.flatMap((split) => parts.map((concat) => ({ kind: 'all-to-all', split, concat }) as const)),
+    ...orders.map((to) => ({ kind: 'permute', to }) as const),
+  ];
+}
+
+test('a collective is accepted exactly where it gives every rank what the layout of its result says', (t) => {
+  const all = layouts();
+  const expected = new Map(
+    all.map((layout) => [layout, RANKS.map((rank) => blockOf(layout, rank).map(text).join()).join('\n')]),
+  );
+  const counts = new Map<string, number>();
+  const wrong: string[] = [];
+  for (const input of all) {
+    const blocks = RANKS.map((rank) => blockOf(input, rank));
+    for (const axes of [['x'], ['y'], ['x', 'y'], ['y', 'x']])
+      for (const collective of collectives(blocks[0]?.length ?? 0, axes.length * 2)) {
+        const made = simulate(collective, axes, blocks);
+        const key = made?.map((block) => block.map(text).join()).join('\n');
+        for (const output of all) {
+          const accepted = collectiveProblem(collective, axes, { layout: input }, { layout: output }, sizeOf) === null;
+          if (accepted) counts.set(collective.kind, (counts.get(collective.kind) ?? 0) + 1);
+          if (accepted !== (key === expected.get(output)))
+            wrong.push(`${JSON.stringify({ collective, axes, input, output })} ${accepted ? 'accepted' : 'refused'}`);
+        }
+      }
+  }
+  t.deepEqual(wrong.slice(0, 5), []);
+  t.is(counts.size, 5);
+  t.log([...counts].map(([kind, count]) => `${kind} ${count}`).join(', '));
+});
+
+test('two layouts are held alike exactly where all ranks hold the same elements', (t) => {
+  const all = layouts();
+  const blocks = all.map((layout) => RANKS.map((rank) => blockOf(layout, rank).map(text).join()).join('\n'));
+  for (const [index, one] of all.entries())
+    for (const [place, other] of all.entries())
+      t.is(heldDifference({ layout: one }, { layout: other }, sizeOf) === null, blocks[index] === blocks[place]);
+});
+
+const whole: Held = { layout: { dims: [[{ size: 4, axes: [] }]], partial: [] } };
+
+test('values that vary between ranks are broadcast or moved, and nothing else', (t) => {
+  const varying = { ...whole, varying: ['x'] };
+  t.is(collectiveProblem({ kind: 'broadcast' }, ['x'], varying, whole, sizeOf), null);
+  t.is(collectiveProblem({ kind: 'permute', to: [1, 0] }, ['x'], varying, varying, sizeOf), null);
+  t.regex(collectiveProblem({ kind: 'broadcast' }, ['x'], whole, whole, sizeOf) ?? '', /does not vary over x/);
+  t.regex(
+    collectiveProblem({ kind: 'all-gather', outer: 1, inner: 4 }, ['x'], varying, whole, sizeOf) ?? '',
+    /varies over x/,
+  );
+});
+
+test('problems name the axis and the kind', (t) => {
+  const partial: Held = { layout: { ...whole.layout, partial: [{ axis: 'x', reduction: 'sum' }] } };
+  const reduce = (reduction: 'sum' | 'max', axes: readonly string[], from: Held) =>
+    collectiveProblem({ kind: 'all-reduce', reduction }, axes, from, whole, sizeOf) ?? '';
+  t.regex(reduce('sum', [], partial), /over no axes/);
+  t.regex(reduce('sum', ['y'], partial), /not partial over y/);
+  t.regex(reduce('max', ['x'], partial), /is partial over x \(sum\), not partial over x \(max\)/);
+  t.regex(reduce('sum', ['x'], whole), /is not partial over x/);
+});
