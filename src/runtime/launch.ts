@@ -98,8 +98,8 @@ export class Ranks {
     }).finally(() => {
       clearInterval(timer);
       this.question = null;
-      // A session that nobody closes keeps no process.
-      for (const worker of this.workers) worker.unref();
+      // A session that nobody closes keeps no process; one that ends is waited for.
+      if (!this.ending) for (const worker of this.workers) worker.unref();
     });
   }
 

@@ -14,8 +14,8 @@ const SEARCH = `compile --model ${MODEL} --cluster 2x4:a100-sxm-80 --train --pla
 
 interface Plan {
   readonly degrees: Readonly<Record<string, number>>;
-  readonly stages: readonly { readonly devices: number; readonly layers?: readonly string[] }[];
-  readonly layers: readonly { readonly instances: readonly string[] }[];
+  readonly stages: readonly { readonly devices: number }[];
+  readonly layerClasses: readonly { readonly instances: readonly string[]; readonly stages?: readonly number[] }[];
   readonly operators: Readonly<Record<string, { readonly strategy: Readonly<Record<string, readonly string[]>> }>>;
   readonly schedule: Readonly<Record<string, unknown>>;
   readonly step: Readonly<Record<string, unknown>>;
@@ -75,13 +75,13 @@ test('what is given is kept: a pipeline with its stages, layers and strategies',
   t.deepEqual(plan.schedule, { kind: '1f1b', microBatches: 16, microBatch: 2 });
   t.like(plan.step, { zero: 1, recompute: 'full', globalBatch: 64, precision: 'bf16' });
   t.deepEqual(
-    plan.stages.map(({ layers, devices }) => [layers, devices]),
-    [
-      [['layers.0', 'layers.1'], 4],
-      [['layers.2', 'layers.3'], 4],
-    ],
+    plan.stages.map(({ devices }) => devices),
+    [4, 4],
   );
-  t.deepEqual(plan.layers[0]?.instances, ['layers.0', 'layers.1', 'layers.2', 'layers.3']);
+  t.like(plan.layerClasses[0], {
+    instances: ['layers.0', 'layers.1', 'layers.2', 'layers.3'],
+    stages: [0, 0, 1, 1],
+  });
   const axisOf = (operator: string) => Object.keys(plan.operators[`/layers.0/${operator}`]?.strategy ?? {});
   t.deepEqual(axisOf('feed_forward/up/MatMul'), ['n'], "Megatron's columns");
   t.deepEqual(axisOf('feed_forward/down/MatMul'), ['k'], 'and rows');
@@ -275,8 +275,8 @@ const REFUSED: readonly (readonly [line: string, code: string, exit: number, say
     /^--zero contradicts --search-mode dynamic/,
   ],
   [`${SEARCH} --objective memory --search-mode ilp`, 'bad-option', 2, /^--objective contradicts --search-mode ilp/],
-  [`${SEARCH} --pp 2 --search-mode ilp`, 'bad-option', 2, /^--pp contradicts --search-mode ilp/],
-  [`${SEARCH} --pp 2 --axes free`, 'bad-option', 2, /^--pp contradicts --axes free/],
+  [`${SEARCH} --sp 2 --search-mode ilp`, 'bad-option', 2, /^--sp contradicts --search-mode ilp/],
+  [`${SEARCH} --sp 2 --axes free`, 'bad-option', 2, /^--sp contradicts --axes free/],
   [`${SEARCH} --sp 2 --mode data`, 'bad-option', 2, /^--sp contradicts --mode data/],
   [`${SEARCH} --ep 2 --complete propagate`, 'bad-option', 2, /^--ep contradicts --complete propagate/],
   ['compile models/mlp.onnx --micro-batches 2', 'bad-option', 2, /^--micro-batches is an option of training$/],
@@ -309,7 +309,7 @@ test('every option of whole steps that stands beside one of operators is refused
   t.teardown(remove);
   const search = SEARCH.replace(MODEL, 'gpt:layers=2,hidden=64,heads=4,seq=32,vocab=64');
   const ofSteps = [
-    ...['--pp 2', '--sp 2', '--zero 1', '--recompute full', '--schedule 1f1b', '--virtual-stages 1', '--offload all'],
+    ...['--ep 2', '--sp 2', '--zero 1', '--recompute full', '--within 2', '--offload all'],
     ...['--tp-sequence off', '--mesh-order dp,pp,sp,tp', '--objective memory', '--software eager', '--attention parts'],
   ];
   const ofOperators = [
@@ -328,10 +328,10 @@ test('every option of whole steps that stands beside one of operators is refused
     t.true(stderr.startsWith(`error[bad-option]: ${step} contradicts ${operators}: `), stderr);
     t.true(stderr.includes(`leave out ${operators} to search whole steps, or ${step} to search operators`), stderr);
   }
-  const both = await autopar(`${search} --pp 2 --zero 1 --axes free --search-mode ilp -o out`.split(' '), {
+  const both = await autopar(`${search} --sp 2 --zero 1 --axes free --search-mode ilp -o out`.split(' '), {
     cwd: folder,
   });
-  t.regex(both.stderr, /leave out --axes free and --search-mode ilp to search whole steps, or --pp and --zero to /);
+  t.regex(both.stderr, /leave out --axes free and --search-mode ilp to search whole steps, or --sp and --zero to /);
   for (const line of [`${search} --pp 2 --zero 1 -o out`, `${search} --axes free --search-mode ilp -o out --force`]) {
     const { code, stderr } = await autopar(line.split(' '), { cwd: folder });
     t.is(code, 0, stderr);
@@ -342,7 +342,7 @@ test('what needs a plan alone says how to ask for one', async (t) => {
   const { folder, remove } = workplace();
   t.teardown(remove);
   const line = `compile --model ${MODEL} --cluster 2x4:a100-sxm-80 --train --global-batch 64 -o out`;
-  for (const option of ['--pp 2', '--zero 1', '--zero 1 --axes free']) {
+  for (const option of ['--sp 2', '--zero 1', '--zero 1 --axes free']) {
     const { code, stderr } = await autopar(`${line} ${option}`.split(' '), { cwd: folder });
     t.is(code, 2);
     t.regex(stderr, /hint: add --plan-only --cluster NxM:ID/, stderr);

@@ -29,8 +29,8 @@ test('an import against the column is named; one along it is not', (t) => {
   t.is(of('src/ir/a.ts', 'src/search/b.ts').length, 1);
   t.is(of('src/ir/a.ts', 'src/search/b.ts', true).length, 1);
   t.is(of('src/runtime/a.ts', 'src/codegen/b.ts').length, 1);
-  t.is(of('src/strategy/a.ts', 'src/partition/assignment.ts', true).length, 0);
-  t.is(of('src/strategy/a.ts', 'src/partition/assignment.ts').length, 1);
+  t.is(of('src/cost-model/a.ts', 'src/strategy/plan.ts', true).length, 0);
+  t.is(of('src/cost-model/a.ts', 'src/strategy/plan.ts').length, 1);
   t.is(of('src/search/a.ts', 'src/partition/b.ts').length, 0);
   t.is(of('src/cli/a.ts', 'src/ir/error.ts').length, 0);
   t.is(of('src/cli/a.ts', 'src/search/plan.ts').length, 1);

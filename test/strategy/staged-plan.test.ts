@@ -66,7 +66,7 @@ async function planned({ model, trains, pp, dp, tp, schedule, ends }: Drawn): Pr
   return plan(imported, {
     devices: pp * dp * tp,
     degrees: { pp, dp, tp },
-    schedule: interleaves || !hasChunks ? schedule : '1f1b',
+    ...(trains ? { schedule } : {}),
     ...(interleaves ? { virtualStages } : {}),
     stages: layoutOf(units, Math.min(pp * virtualStages, units.length), ends),
   });
@@ -124,7 +124,8 @@ for (const [trains, schedule] of [
   test(`each edit of a plan of ${schedule} is refused or is another sound plan: ${trains ? 'training' : 'inference'}`, async (t) => {
     const imported = await modelOf(trains ? 'mlp' : 'gpt-tiny', trains);
     const { plan: written } = await plan(imported, {
-      ...{ devices: 4, degrees: { pp: 2, dp: 2, tp: 1 }, schedule },
+      ...{ devices: 4, degrees: { pp: 2, dp: 2, tp: 1 } },
+      ...(trains ? { schedule } : {}),
       ...(schedule === 'interleaved-1f1b' ? { virtualStages: 2 } : {}),
     });
     for (const { name, plan: edited } of singleEdits(written))
