@@ -1,9 +1,9 @@
 /**
  * @file `npm run bench:emulated`: bubbles of pipelines on emulated ranks against the formula of their schedule.
  *
- * Every stage's forward and backward are said to take the same; ranks wait so long, and exchange over a link that takes next to nothing.
- * The share of a step in which a rank has nothing to do must be the formula's within 5 %. The fastest of some steps is taken: whatever
- * else the machine does can only add time.
+ * Every stage's forward and backward are said to take the same; ranks wait so long, and exchange over a link that takes next to
+ * nothing. The share of a step in which a rank has nothing to do must be the formula's within 5 %. The fastest of some steps is
+ * taken: whatever else the machine does can only add time.
  */
 import { rmSync } from 'node:fs';
 import type { Instruction, Program, ProgramStage } from '../src/program/program.js';

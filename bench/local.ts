@@ -8,10 +8,10 @@
  *     -- --measured FILE   predicts anew, against what an earlier run wrote with --json
  *     -- --json            everything for machines, with the parts of predictions and of measured steps
  *
- * Printed per plan: predicted, and the fastest measured step. Then the mean absolute percentage error, and Kendall's tau: how often
- * the prediction tells the faster of two plans of a model (aim: 0.8). Plans whose difference is less than what rounds of one
- * plan differ by cannot be told apart by measuring either: a second tau leaves such pairs out. Regret: how much slower the plan is
- * that is predicted fastest.
+ * Printed per plan: predicted, and the fastest measured step. Then the mean absolute percentage error, and Kendall's tau: how
+ * often the prediction tells the faster of two plans of a model (aim: 0.8). Plans whose difference is less than what rounds of
+ * one plan differ by cannot be told apart by measuring either: a second tau leaves such pairs out. Regret: how much slower the
+ * plan is that is predicted fastest.
  */
 import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { availableParallelism, loadavg, tmpdir } from 'node:os';

@@ -1,7 +1,7 @@
 /**
  * @file Pages that show commands with exactly what they print. A block marked `console` has lines that begin with `$ `, each
- * with its output below; a command goes on after a `\` at a line's end, and `| grep -E 'pattern'` after it keeps the lines that match,
- * as in a shell. What stands below `$ cat name` is a file that later commands read.
+ * with its output below; a command goes on after a `\` at a line's end, and `| grep -E 'pattern'` after it keeps the lines that
+ * match, as in a shell. What stands below `$ cat name` is a file that later commands read.
  */
 
 export const GUIDES = ['docs/choosing-a-strategy.md', 'docs/splitting-tips.md'] as const;

@@ -46,7 +46,10 @@ export interface Decisions {
   /** Null for one stage. */
   readonly pipeline: PipelineRequest | null;
   readonly mode: Mode;
-  /** The pins on a mesh, of the model's graph or of that which a pipeline's stages are cut from; null where nobody pinned anything. */
+  /**
+   * The pins on a mesh, of the model's graph or of that which a pipeline's stages are cut from; null where nobody pinned
+   * anything.
+   */
   readonly pinsOn: ((mesh: Mesh, graph?: Graph) => readonly Pin[]) | null;
   /** Whether redistributions may be all-to-alls. */
   readonly allToAll: boolean;

@@ -4,17 +4,17 @@
 import { mkdir } from 'node:fs/promises';
 import path from 'node:path';
 import { emitProgram } from '../codegen/emit.js';
-import { programOf } from '../codegen/program-of.js';
 import { AutoparError } from '../ir/error.js';
 import type { Graph } from '../ir/graph.js';
 import { listening } from '../ir/interruption.js';
 import type { LoweredStage } from '../partition/lower-stages.js';
 import { writeFileAtomic, writeFolderAtomic, writeJsonAtomic } from '../program/atomic.js';
-import { planDigest, planToJson } from '../strategy/plan-json.js';
+import { planToJson } from '../strategy/plan-json.js';
 import { absentText, refuseWrongData } from './absent-weights.js';
 import { type Arrays, writeArrays } from './arrays.js';
 import { relativeTo } from './emit-plan.js';
 import { CONSTANTS_FILE, checkTarget, type Source, type SourceDecisions } from './folder.js';
+import { programOfPlan } from './lower-plan.js';
 import type { PlannedModel, PlanningOptions } from './plan.js';
 import type { Training } from './training.js';
 
@@ -66,11 +66,8 @@ export async function emit(planned: PlannedModel, options: EmitOptions): Promise
     ...(options.training ? { training: options.training } : {}),
     ...(Object.keys(decisions).length > 0 ? { decisions } : {}),
   };
-  const { name, fingerprint } = plan.model;
-  const generated =
-    reason === null
-      ? programOf(lowered, { name, fingerprint, plan: planDigest(plan) }, pipeline?.schedule.actions)
-      : null;
+  const schedule = pipeline?.schedule ?? null;
+  const generated = reason === null ? programOfPlan({ lowered, schedule }, plan, planned.cluster) : null;
   const write = async (temporary: string) => {
     await writeFileAtomic(path.join(temporary, 'plan.json'), planToJson(plan));
     await writeJsonAtomic(path.join(temporary, 'source.json'), source);

@@ -1,6 +1,6 @@
 /**
- * @file What emulated ranks are told: the seconds of every segment, as the program says or, where it does not, as the device of the
- * plan's cluster takes for its work; and the link between ranks.
+ * @file What emulated ranks are told: the seconds of every segment, as the program says or, where it does not, as the device of
+ * the plan's cluster takes for its work; and the link between ranks.
  */
 import type { Cluster } from '../cost-model/cluster.js';
 import { computeSeconds } from '../cost-model/compute-price.js';

@@ -1,9 +1,10 @@
 /**
  * @file From a plan that was read to its sharded graphs, without a search: what compile did after it.
  */
+import { type GeneratedProgram, programOf } from '../codegen/program-of.js';
 import { type Cluster, parseCluster } from '../cost-model/cluster.js';
 import { clusterOfDescription } from '../cost-model/cluster-file.js';
-import { stepPrice } from '../cost-model/price.js';
+import { priceNode, stepPrice } from '../cost-model/price.js';
 import { redistributionBound } from '../cost-model/redistribution-bound.js';
 import type { Graph } from '../ir/graph.js';
 import type { Assignment } from '../partition/assignment.js';
@@ -14,6 +15,7 @@ import type { Schedule } from '../schedule/schedule.js';
 import { makeRedistributor, type Redistributor } from '../sharding-propagation/redistribution.js';
 import { assignmentOf } from '../strategy/assignment-of.js';
 import type { Plan } from '../strategy/plan.js';
+import { planDigest } from '../strategy/plan-json.js';
 import { checkPlaces, type StagedGraph, stagedGraph } from '../strategy/staged-graph.js';
 
 /** A plan as a program is made from it. */
@@ -39,6 +41,13 @@ export function lowerPlan(plan: Plan, graph: Graph): LoweredPlan {
   const lowered = lowerStages(staged.graph, assignment, redistributor, layout);
   checkPlaces(plan, staged.graph, lowered);
   return { lowered, schedule };
+}
+
+/** The program of a plan; its segments take what the plan's cluster is predicted to take for their operators. */
+export function programOfPlan({ lowered, schedule }: LoweredPlan, plan: Plan, cluster: Cluster): GeneratedProgram {
+  const { name, fingerprint } = plan.model;
+  const model = { name, fingerprint, plan: planDigest(plan) };
+  return programOf(lowered, model, schedule?.actions, (node, { sharded }) => priceNode(node, sharded, cluster) / 1e9);
 }
 
 /** A plan's operators with their strategies. */

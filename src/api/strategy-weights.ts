@@ -4,7 +4,6 @@
  */
 import { copyFile, mkdir, stat, writeFile } from 'node:fs/promises';
 import path from 'node:path';
-import { programOf } from '../codegen/program-of.js';
 import { weightBytes } from '../codegen/weights.js';
 import { AutoparError } from '../ir/error.js';
 import type { ConstantTensor } from '../ir/graph.js';
@@ -14,10 +13,10 @@ import type { Program } from '../program/program.js';
 import { programFolder, readProgram } from '../program/reader.js';
 import { type ProgramPlace, recutWeights } from '../program/recut.js';
 import type { Plan } from '../strategy/plan.js';
-import { planDigest, planToJson } from '../strategy/plan-json.js';
+import { planToJson } from '../strategy/plan-json.js';
 import { CONSTANTS_FILE, checkTarget, readCompiled, type Source } from './folder.js';
 import type { ImportedModel } from './import.js';
-import { lowerPlan } from './lower-plan.js';
+import { clusterOf, lowerPlan, programOfPlan } from './lower-plan.js';
 import { type ModelOptions, modelOfPlan, readStrategy } from './strategy-files.js';
 
 export interface RecutOptions extends ModelOptions {
@@ -139,9 +138,7 @@ async function copiedProgram({ program, folder }: Finished, directory: string): 
 /** The program of a plan that was not compiled, without weights. */
 async function newProgram(plan: Plan, options: RecutOptions, directory: string): Promise<Program> {
   const { graph } = await modelOfPlan(await readStrategy(options.from), plan, options);
-  const { name, fingerprint } = plan.model;
-  const { lowered, schedule } = lowerPlan(plan, graph);
-  const { program, segments } = programOf(lowered, { name, fingerprint, plan: planDigest(plan) }, schedule?.actions);
+  const { program, segments } = programOfPlan(lowerPlan(plan, graph), plan, clusterOf(plan));
   try {
     await mkdir(directory);
     await mkdir(path.join(directory, 'segments'));

@@ -12,10 +12,10 @@ import { scheduleCsv } from './schedule-csv.js';
 import { writeWeights } from './weights.js';
 
 /**
- * Checks what was lowered and generated, and writes the program and the weight shards of its stages to `directory`, a folder that is
- * there and empty.
- * @throws Error (an internal error) where the check finds anything, before anything is written; AutoparError (exit cannotWrite) where
- * a file cannot be written; the caller removes what was written.
+ * Checks what was lowered and generated, and writes the program and the weight shards of its stages to `directory`, a folder that
+ * is there and empty.
+ * @throws Error (an internal error) where the check finds anything, before anything is written; AutoparError (exit cannotWrite)
+ * where a file cannot be written; the caller removes what was written.
  */
 export async function emitProgram(
   directory: string,

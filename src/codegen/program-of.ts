@@ -34,7 +34,8 @@ export interface GeneratedProgram {
 
 /**
  * Generates the program of a graph's stages; of one that is the whole graph, or of a pipeline's, each of which runs its `actions`
- * in their order, transfers placed between them. `model` names it in program.json; `secondsOf` says what an operator of the sharded graph is predicted to take.
+ * in their order, transfers placed between them. `model` names it in program.json; `secondsOf` says what an operator of the
+ * sharded graph is predicted to take.
  */
 export function programOf(
   lowered: readonly LoweredStage[],

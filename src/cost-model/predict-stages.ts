@@ -25,8 +25,8 @@ const IDLE = 'bubble';
 const SENT = 'send(pp)';
 
 /**
- * Prices a pipeline. `parts` are those of the stage that is busy longest, and sum up to `stepSeconds` with what it waits (`bubble`)
- * and sends once a step (`send(pp)`).
+ * Prices a pipeline. `parts` are those of the stage that is busy longest, and sum up to `stepSeconds` with what it waits
+ * (`bubble`) and sends once a step (`send(pp)`).
  * @param wholeFlops work of the unsharded graph
  */
 export function predictStages(
@@ -137,8 +137,8 @@ function onceBytes(graph: ShardedGraph): number {
 }
 
 /**
- * What each stage's ranks hold at their fullest moment: on this machine what they count, action by action; elsewhere a micro-batch's
- * own walk, and beside it what the others in flight keep for their backward.
+ * What each stage's ranks hold at their fullest moment: on this machine what they count, action by action; elsewhere a
+ * micro-batch's own walk, and beside it what the others in flight keep for their backward.
  */
 export function stagesMemory(
   stages: readonly LoweredStage[],

@@ -6,9 +6,9 @@
  *                                                        where a lowering masks by a value that varies over it
  *     all operands of a linear set partial (sum)       → partial (sum)
  *
- * Which dimension an axis shards follows from the factor rule; dtypes and local shapes are what the registry infers from the local
- * operands. Operators that a lowering made from coordinates (`ComputeNode.lowering`) follow the same rules over axes, not over
- * dimensions: their rules know no ranks.
+ * Which dimension an axis shards follows from the factor rule; dtypes and local shapes are what the registry infers from the
+ * local operands. Operators that a lowering made from coordinates (`ComputeNode.lowering`) follow the same rules over axes, not
+ * over dimensions: their rules know no ranks.
  */
 import type { DimensionFactors, FactorKind, FactorRule, Reduction } from '../ir/factor-rule.js';
 import type { OperatorEntry, OperatorView } from '../ir/operator.js';
@@ -44,8 +44,8 @@ export function checkOperator(
   const registered = entry ?? unknownEntry(node.op, node.domain);
   const whole = (type: ShardedTensor | null) => type && { dtype: type.dtype, shape: type.shape };
   const view: OperatorView = { ...bare, inputs: inputs.map(whole), outputs: outputs.map(whole) };
-  // Attributes that hold sizes are those of a rank here, and a lowering's values are no parts of one tensor: no rule can be made for the
-  // whole shapes from them.
+  // Attributes that hold sizes are those of a rank here, and a lowering's values are no parts of one tensor: no rule can be made
+  // for the whole shapes from them.
   const rule = registered.resize || node.lowering ? null : registered.rule(view);
   if (rule) checkFactors(rule, inputs, outputs, report);
   const contracted = rule ? contractedAxes(rule, inputs) : null;
@@ -99,8 +99,8 @@ function distinctOver(type: ShardedTensor): readonly SubAxis[] {
 }
 
 /**
- * Kinds of factors that an operator has whole. What a lowering cuts of them it cuts in operators of another form; the form for indexed
- * factors has the operator itself on a block, and adds the offset behind it.
+ * Kinds of factors that an operator has whole. What a lowering cuts of them it cuts in operators of another form; the form for
+ * indexed factors has the operator itself on a block, and adds the offset behind it.
  */
 const WHOLE: ReadonlySet<FactorKind> = new Set(['whole', 'halo', 'expanded', 'mask']);
 
@@ -125,8 +125,8 @@ function checkFactors(rule: FactorRule, inputs: Operands, outputs: Operands, rep
 }
 
 /**
- * Ranks that hold different operands hold different results, and ranks that hold equal ones hold equal results: each axis of an operand
- * is one of every result that depends on it, which may be partial over it instead, and a result has no other.
+ * Ranks that hold different operands hold different results, and ranks that hold equal ones hold equal results: each axis of an
+ * operand is one of every result that depends on it, which may be partial over it instead, and a result has no other.
  */
 function checkAxes(
   node: ComputeNode,
@@ -160,8 +160,8 @@ function checkAxes(
 }
 
 /**
- * Operators whose attributes hold sizes, and whose results repeat an operand along dimensions that it lacks; or count positions of a
- * block, to which its offset is added.
+ * Operators whose attributes hold sizes, and whose results repeat an operand along dimensions that it lacks; or count positions
+ * of a block, to which its offset is added.
  */
 const REPEATS: ReadonlySet<string> = new Set(['ConstantOfShape', 'Expand', 'Range', 'Tile']);
 

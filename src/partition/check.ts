@@ -4,9 +4,9 @@
  *     replicate  all ranks hold the same          shard    ranks hold blocks
  *     partial    ranks hold summands              varying  ranks hold unrelated values
  *
- * Independent of the lowering: it looks at local shapes, layouts and the registry's rules only, for operators in check-operator.ts, for
- * collectives in collective-rule.ts. Every node makes something that is read; state and outputs are whole values, and what a stage
- * sends has the type that the other one receives.
+ * Independent of the lowering: it looks at local shapes, layouts and the registry's rules only, for operators in
+ * check-operator.ts, for collectives in collective-rule.ts. Every node makes something that is read; state and outputs are whole
+ * values, and what a stage sends has the type that the other one receives.
  */
 import type { Graph } from '../ir/graph.js';
 import { collectiveProblem, heldDifference } from '../sharding-propagation/collective-rule.js';
@@ -69,8 +69,8 @@ export function checkSharded(graph: ShardedGraph): readonly Finding[] {
 }
 
 /**
- * All that is wrong with what a graph was lowered to, one stage or those of a pipeline: with each by itself, with dtypes that are not
- * the unsharded graph's, and with tensors that one stage sends and another receives.
+ * All that is wrong with what a graph was lowered to, one stage or those of a pipeline: with each by itself, with dtypes that are
+ * not the unsharded graph's, and with tensors that one stage sends and another receives.
  */
 export function checkStages(stages: readonly LoweredStage[]): readonly Finding[] {
   const findings = stages.flatMap(({ graph, sharded }) => [...checkSharded(sharded), ...checkDtypes(graph, sharded)]);

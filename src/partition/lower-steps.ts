@@ -146,7 +146,10 @@ function viewAs(fragment: Fragment, tensor: string, shape: readonly number[], fr
   return result as string;
 }
 
-/** A result that holds a tensor's block, or a part of it, as rows: it varies where the block differs between ranks, and over `more`. */
+/**
+ * A result that holds a tensor's block, or a part of it, as rows: it varies where the block differs between ranks, and over
+ * `more`.
+ */
 function asRows(
   fragment: Fragment,
   tensor: string,

@@ -1,6 +1,6 @@
 /**
- * @file What each stage runs in a step: which of its lists, for which micro-batch, in which order. The actions of a pipeline's schedule
- * come with the transfers between them placed, so that neither price nor program nor runtime has an order of its own.
+ * @file What each stage runs in a step: which of its lists, for which micro-batch, in which order. The actions of a pipeline's
+ * schedule come with the transfers between them placed, so that neither price nor program nor runtime has an order of its own.
  */
 import { byStage, type Passing, placeTransfers } from '../schedule/place.js';
 import { type Action, UNIT_SECONDS } from '../schedule/schedule.js';

@@ -3,6 +3,7 @@
  * of it, the results that leave it, and the bytes that it needs for those that do not.
  */
 import { elementCount } from '../ir/graph.js';
+import { entryOf } from '../ir/ops/index.js';
 import { isReplicated } from '../sharding-propagation/layout.js';
 import { type Change, occupancy } from './occupancy.js';
 import type { Step } from './order.js';
@@ -33,8 +34,8 @@ export function inlineValues(sharded: ShardedGraph): ReadonlyMap<string, Uint8Ar
 }
 
 /**
- * A text that is the same for two runs of operators where one session can execute both: they have the same structure, and read the
- * same weights.
+ * A text that is the same for two runs of operators where one session can execute both: they have the same structure, and read
+ * the same weights.
  */
 export function sessionKey(
   nodes: readonly ComputeNode[],
@@ -81,6 +82,7 @@ export function readersOutside(sharded: ShardedGraph, steps: readonly Step[]): R
     if (step.kind === 'send') always.add(step.transfer.tensor);
     if (step.kind === 'accumulate') for (const input of step.node.inputs) if (input !== null) always.add(input);
     for (const node of step.kind === 'segment' ? step.nodes : []) {
+      for (const name of overwriting(node)) always.add(name);
       for (const input of node.inputs) {
         if (input === null) continue;
         const list = readers.get(input);
@@ -90,6 +92,15 @@ export function readersOutside(sharded: ShardedGraph, steps: readonly Step[]): R
     }
   }
   return (tensor, inside) => always.has(tensor) || (readers.get(tensor) ?? []).some((node) => !inside.has(node));
+}
+
+/**
+ * Results that ONNX Runtime writes over an operand where they stay inside a session: running statistics. The operand is state, which
+ * others read too.
+ */
+function overwriting({ op, domain, outputs }: ComputeNode): readonly string[] {
+  const form = entryOf(op, domain)?.training;
+  return form?.kind === 'batch-statistics' ? form.running.flatMap(({ result }) => outputs[result] ?? []) : [];
 }
 
 /** What a segment makes. */

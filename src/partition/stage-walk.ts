@@ -81,8 +81,8 @@ function usesOf(step: Step, graph: ShardedGraph, readOutside: ReadOutside): Used
 }
 
 /**
- * The orders in which micro-batches go through the lists, between those that run once a step; each once. Transfers are placed by time,
- * so that a micro-batch may pass two of them in another order than the next.
+ * The orders in which micro-batches go through the lists, between those that run once a step; each once. Transfers are placed by
+ * time, so that a micro-batch may pass two of them in another order than the next.
  */
 function ordersOf(lists: readonly UsedList[], actions: readonly StageAction[]): readonly (readonly UsedList[])[] {
   const turns = new Map<number | null, string[]>([[null, []]]);

@@ -1,6 +1,6 @@
 /**
- * @file Whether the files of a program's folder are those that program.json means: segments by their content, weights by the keys,
- * dtypes and shapes of their headers. Read before anything runs; the values of weights are not compared with anything.
+ * @file Whether the files of a program's folder are those that program.json means: segments by their content, weights by the
+ * keys, dtypes and shapes of their headers. Read before anything runs; the values of weights are not compared with anything.
  */
 import { createHash } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
@@ -12,7 +12,8 @@ import { AutoparError } from './values.js';
 
 /**
  * Checks every file that the program in `folder` (the one of program.json) reads.
- * @throws AutoparError (exit input) `missing-segment`, `bad-segment`, `missing-weights`, `bad-weights`, `file-outside`, `file-unreadable`
+ * @throws AutoparError (exit input) `missing-segment`, `bad-segment`, `missing-weights`, `bad-weights`, `file-outside`,
+ * `file-unreadable`
  */
 export async function checkFiles(folder: string, program: Program): Promise<void> {
   const axes = stageAxes(program.mesh, program.stages.length);

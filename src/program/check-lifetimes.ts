@@ -1,6 +1,6 @@
 /**
- * @file Whether every tensor of a program is there when it is read: each stage's actions in their order, with tensors of the lifetimes
- * that program.json says. This is how the runtime finds them.
+ * @file Whether every tensor of a program is there when it is read: each stage's actions in their order, with tensors of the
+ * lifetimes that program.json says. This is how the runtime finds them.
  */
 import type { Lifetime } from '../ir/graph.js';
 import type { Instruction, Program, ProgramAction } from './program.js';

@@ -1,7 +1,7 @@
 /**
- * @file Whether a program is valid: every name refers to something, every collective that begins also ends and moves as many bytes as
- * its tensors say; then that every tensor is there when it is read (check-lifetimes.ts) and has the type that its readers expect
- * (check-types.ts), and that no stages wait for one another for ever (rendezvous.ts).
+ * @file Whether a program is valid: every name refers to something, every collective that begins also ends and moves as many
+ * bytes as its tensors say; then that every tensor is there when it is read (check-lifetimes.ts) and has the type that its
+ * readers expect (check-types.ts), and that no stages wait for one another for ever (rendezvous.ts).
  */
 import path from 'node:path';
 import { byteLength, isDType } from '../ir/dtype.js';

@@ -1,7 +1,7 @@
 /**
- * @file Types of a program: every tensor is replicated, sharded, partial or varying over each axis, and whatever reads or makes it
- * agrees. A segment names the types that it was made for; a collective follows its typing rule; a sum, a transfer and the state keep
- * a tensor's type; outputs are whole values.
+ * @file Types of a program: every tensor is replicated, sharded, partial or varying over each axis, and whatever reads or makes
+ * it agrees. A segment names the types that it was made for; a collective follows its typing rule; a sum, a transfer and the
+ * state keep a tensor's type; outputs are whole values.
  */
 import { collectiveProblem, type Held, heldDifference } from '../sharding-propagation/collective-rule.js';
 import { shardCount, stageAxes, subAxesOf } from './mesh.js';

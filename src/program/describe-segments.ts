@@ -1,5 +1,6 @@
 /**
- * @file Segments of a program made by hand: the content and the types that its records must state, read from its files and tensors.
+ * @file Segments of a program made by hand: the content and the types that its records must state, read from its files and
+ * tensors.
  */
 import { createHash } from 'node:crypto';
 import type { Program, ProgramSegment, ProgramStage } from './program.js';
@@ -13,7 +14,10 @@ export type StageOutline = Omit<ProgramStage, 'segments'> & {
   readonly segments: Readonly<Record<string, SegmentOutline>>;
 };
 
-/** A program of which the segments are outlines, completed. `files`: models by file; each segment's types are its first instruction's. */
+/**
+ * A program of which the segments are outlines, completed. `files`: models by file; each segment's types are its first
+ * instruction's.
+ */
 export function describeSegments(
   program: Omit<Program, 'stages'> & { readonly stages: readonly StageOutline[] },
   files: ReadonlyMap<string, Uint8Array>,

@@ -30,8 +30,8 @@ export async function insideFolder(folder: string, name: string): Promise<string
 }
 
 /**
- * The path of a file that a program is made of, which may not exist: the file itself, reached by no link. Behind a link inside of the
- * folder another of its files could stand in for it.
+ * The path of a file that a program is made of, which may not exist: the file itself, reached by no link. Behind a link inside of
+ * the folder another of its files could stand in for it.
  * @throws AutoparError as `insideFolder`; `file-outside` (input) for every link
  */
 export async function ownFile(folder: string, name: string): Promise<string> {

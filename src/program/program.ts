@@ -21,8 +21,8 @@ export interface Program {
   readonly stages: readonly ProgramStage[];
   /**
    * What a tensor is at the end of a step another is at the beginning of the next, block for block: the stage's tensors, whose
-   * buffers are exchanged. The first step finds the other's value among the weights; a list that runs once a step may free it, for
-   * the step ends with the new one. Left out where nothing is kept.
+   * buffers are exchanged. The first step finds the other's value among the weights; a list that runs once a step may free it,
+   * for the step ends with the new one. Left out where nothing is kept.
    */
   readonly state?: readonly { readonly stage: number; readonly from: string; readonly to: string }[];
   /**
@@ -95,7 +95,9 @@ export interface ProgramSegment {
   readonly outputs: readonly string[];
   /** SHA-256 of the file, in hex. */
   readonly sha256: string;
-  /** Types (tensor-type.ts) of the tensors that stand for them: it was made for these, and is wrong for others of the same shape. */
+  /**
+   * Types (tensor-type.ts) of the tensors that stand for them: it was made for these, and is wrong for others of the same shape.
+   */
   readonly types: {
     readonly inputs: readonly string[];
     readonly weights: readonly string[];
@@ -123,8 +125,9 @@ export interface ProgramNode {
 
 export interface ProgramWeight {
   /**
-   * safetensors file and the key in it; null where the value is zero on all ranks (moments before the first step). `{k}` in the file name is replaced by the shard number: the rank's
-   * mixed-radix index on `axes`. Files are relative to program.json; equal shards are stored once.
+   * safetensors file and the key in it; null where the value is zero on all ranks (moments before the first step). `{k}` in the
+   * file name is replaced by the shard number: the rank's mixed-radix index on `axes`. Files are relative to program.json; equal
+   * shards are stored once.
    */
   readonly file: string | null;
   readonly key: string;

@@ -1,5 +1,6 @@
 /**
- * @file Types of a program's tensors as text: dtype, how each dimension is sharded, over which axes the value is partial or varies.
+ * @file Types of a program's tensors as text: dtype, how each dimension is sharded, over which axes the value is partial or
+ * varies.
  *
  *     float32 [8:dp, 3|64:tp]                      sharded over dp and tp, in pieces (see layouts)
  *     float32 [8:dp, 16] sum(tp)                   partial sums over tp
@@ -29,7 +30,10 @@ export function typeText({ dtype, layout, varying = [] }: Typed): string {
   return `${dtype} [${dims.join(', ')}]${partial.join('')}${varying.length > 0 ? ` varies(${varying.join(',')})` : ''}`;
 }
 
-/** The type of a stored weight's block; where its record does not say how it is cut, its shape and the axes that number its shards. */
+/**
+ * The type of a stored weight's block; where its record does not say how it is cut, its shape and the axes that number its
+ * shards.
+ */
 export function weightType({ dtype, layout, localShape, axes, zeroUnlessFirst }: ProgramWeight): string {
   const partial = zeroUnlessFirst.map((axis) => ({ axis, reduction: 'sum' as const }));
   if (layout) return typeText({ dtype, layout: { ...layout, partial } });

@@ -8,10 +8,9 @@
  */
 
 /**
- * `loading`, `running` and `computing` are a rank's own work; `waiting` is for another rank's; an `idle` one has no command. While it
- * loads or computes
- * a native library holds the thread: ending the thread then would abort the process, so a rank must leave these states
- * first. None enters `computing` after it was told to stop.
+ * `loading`, `running` and `computing` are a rank's own work; `waiting` is for another rank's; an `idle` one has no command.
+ * While it loads or computes a native library holds the thread: ending the thread then would abort the process, so a rank must
+ * leave these states first. None enters `computing` after it was told to stop.
  */
 export const RANK_STATES = ['loading', 'running', 'computing', 'waiting', 'idle', 'finished'] as const;
 

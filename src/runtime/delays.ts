@@ -1,6 +1,6 @@
 /**
- * @file A transport in which every exchange begins late by a time drawn at random, another one in every step: for tests that results
- * do not depend on who comes first.
+ * @file A transport in which every exchange begins late by a time drawn at random, another one in every step: for tests that
+ * results do not depend on who comes first.
  */
 import type { Control } from './control.js';
 import type { Delays, RankSetup } from './messages.js';

@@ -1,9 +1,9 @@
 /**
- * @file The backend `emulated`, and its links: a rank waits as long as a segment is predicted to take, and tensors go from rank to rank
- * in the time that a link of a set bandwidth and latency takes. Tensors have sizes and no values.
+ * @file The backend `emulated`, and its links: a rank waits as long as a segment is predicted to take, and tensors go from rank
+ * to rank in the time that a link of a set bandwidth and latency takes. Tensors have sizes and no values.
  *
- * A rank's clock says when, by the prediction, what it does now would end; it waits until that moment is there. A wait that ends a
- * little late therefore delays nothing that follows.
+ * A rank's clock says when, by the prediction, what it does now would end; it waits until that moment is there. A wait that ends
+ * a little late therefore delays nothing that follows.
  */
 import type { Backend } from './backend.js';
 import type { Control } from './control.js';
@@ -86,8 +86,8 @@ export function makeEmulatedBackend(clock: EmulatedClock, seconds: Readonly<Reco
 const NOTHING = new Uint8Array();
 
 /**
- * Ranks tell each other when, by their clocks, they began; all of a collective then know when it ends. Between two ranks one tensor goes
- * after the other.
+ * Ranks tell each other when, by their clocks, they began; all of a collective then know when it ends. Between two ranks one
+ * tensor goes after the other.
  */
 export class EmulatedTransport implements Transport {
   /** When the line to a rank is free again. */

@@ -39,9 +39,9 @@ export interface RunResult {
 }
 
 /**
- * Runs the program in `dir` (what `compile` wrote, or the folder of program.json itself) on whole inputs (of which emulated ranks need
- * none). Throws AutoparError: exit input for a bad program, segment, shard or input; rankFailed for a rank that dies or stalls;
- * backendAbsent; interrupted. When it settles, no rank is left.
+ * Runs the program in `dir` (what `compile` wrote, or the folder of program.json itself) on whole inputs (of which emulated ranks
+ * need none). Throws AutoparError: exit input for a bad program, segment, shard or input; rankFailed for a rank that dies or
+ * stalls; backendAbsent; interrupted. When it settles, no rank is left.
  */
 export async function runProgram(dir: string, inputs: Tensors, options: RunOptions = {}): Promise<RunResult> {
   const program = await readProgram(dir);

@@ -1,6 +1,6 @@
 /**
- * @file A session: the ranks of a compiled program on this machine, a worker thread each, loaded once. Steps are run on inputs that
- * may differ from step to step; state stays with the ranks, and can be read and written between steps.
+ * @file A session: the ranks of a compiled program on this machine, a worker thread each, loaded once. Steps are run on inputs
+ * that may differ from step to step; state stays with the ranks, and can be read and written between steps.
  */
 import { assembleBlocks, cutBlock } from '../program/blocks.js';
 import { checkFiles } from '../program/check-files.js';
@@ -61,8 +61,9 @@ export interface StepResult {
 }
 
 /**
- * Methods throw AutoparError: exit input for a bad input; `rank-failed` (exit rankFailed) for a rank that dies or stalls; `interrupted`;
- * `session-closed` (usage) after `close`. When one of them has thrown for a rank or an interruption, no rank is left.
+ * Methods throw AutoparError: exit input for a bad input; `rank-failed` (exit rankFailed) for a rank that dies or stalls;
+ * `interrupted`; `session-closed` (usage) after `close`. When one of them has thrown for a rank or an interruption, no rank is
+ * left.
  */
 export interface Session {
   readonly program: Program;
@@ -250,7 +251,9 @@ class RunningSession implements Session {
     return result;
   }
 
-  /** A tensor put together from the blocks of its stage's ranks, and of an output that micro-batches make parts of from the parts. */
+  /**
+   * A tensor put together from the blocks of its stage's ranks, and of an output that micro-batches make parts of from the parts.
+   */
   private whole(
     stage: number,
     tensor: string,

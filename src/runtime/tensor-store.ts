@@ -1,6 +1,6 @@
 /**
- * @file The tensors that a rank holds, by lifetime: those of the run and of the step by name, those of a micro-batch by it and name.
- * What is defined here is counted, and what is freed here gives its memory to the results that come after it.
+ * @file The tensors that a rank holds, by lifetime: those of the run and of the step by name, those of a micro-batch by it and
+ * name. What is defined here is counted, and what is freed here gives its memory to the results that come after it.
  */
 import type { Program, ProgramStage } from '../program/program.js';
 import type { Lifetime } from '../program/values.js';

@@ -124,8 +124,8 @@ export async function chooseDegrees(
 const TRIES = 4;
 
 /**
- * The search knows the memory of the whole graph, not that of its stages: it is asked for as much less as the fullest stage is too
- * large.
+ * The search knows the memory of the whole graph, not that of its stages: it is asked for as much less as the fullest stage is
+ * too large.
  */
 function wholeLimit(
   graph: Graph,

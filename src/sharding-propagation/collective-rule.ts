@@ -49,8 +49,8 @@ export function heldDifference(a: Held, b: Held, sizeOf: AxisSize): string | nul
 }
 
 /**
- * Why a collective over `axes` does not turn `input` into `output`, in a sentence; null where it does. Shapes and layouts must fit
- * each other, and `axes` be axes of the mesh without repetition.
+ * Why a collective over `axes` does not turn `input` into `output`, in a sentence; null where it does. Shapes and layouts must
+ * fit each other, and `axes` be axes of the mesh without repetition.
  */
 export function collectiveProblem(
   collective: CollectiveForm,

@@ -38,7 +38,10 @@ export interface PlacedPlan {
   readonly operators: readonly PlacedOperator[];
 }
 
-/** The plan on its graph, of a pipeline on that which its stages are cut from. @throws AutoparError (input) where it is not a plan of this graph (assignment-of.ts). */
+/**
+ * The plan on its graph, of a pipeline on that which its stages are cut from.
+ * @throws AutoparError (input) where it is not a plan of this graph (assignment-of.ts).
+ */
 export function placePlan(plan: Plan, model: Graph): PlacedPlan {
   const { graph } = stagedGraph(plan, model);
   const assignment = assignmentOf(plan, graph);

@@ -1,6 +1,6 @@
 /**
- * @file plan.json of version 1 as version 2: classes of layers, partial sums and reductions have other names. A pipeline of version 1
- * says of no operator which stage it is on, so that there is nothing to convert.
+ * @file plan.json of version 1 as version 2: classes of layers, partial sums and reductions have other names. A pipeline of
+ * version 1 says of no operator which stage it is on, so that there is nothing to convert.
  */
 
 /** The plan as version 2 says it; null where it has stages. Whether it is a plan at all is checked afterwards. */

@@ -1,6 +1,6 @@
 /**
- * @file The graph that a plan's operators are of: of a pipeline the model's graph with the sums of gradients of weights that several
- * stages read apart, as the search cut it, and the stages that each forward operator is on.
+ * @file The graph that a plan's operators are of: of a pipeline the model's graph with the sums of gradients of weights that
+ * several stages read apart, as the search cut it, and the stages that each forward operator is on.
  */
 import type { Graph, Node } from '../ir/graph.js';
 import { isAccumulator } from '../ir/ops/accumulate.js';
@@ -19,8 +19,8 @@ export interface StagedGraph {
 }
 
 /**
- * @throws AutoparError (input) `plan-contradicts-itself` where an operator is placed before what it reads, a chunk of a stage is empty, or
- * a layer is in two places; `plan-incomplete` where an operator has no place
+ * @throws AutoparError (input) `plan-contradicts-itself` where an operator is placed before what it reads, a chunk of a stage is
+ * empty, or a layer is in two places; `plan-incomplete` where an operator has no place
  */
 export function stagedGraph(plan: Plan, graph: Graph): StagedGraph {
   const { kind, microBatches, virtualStages = 1 } = plan.schedule;

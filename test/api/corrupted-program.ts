@@ -1,6 +1,6 @@
 /**
- * @file Ways in which a compiled program that trains can be wrong though its types are right, each as a change of the files that `compile`
- * wrote. Wrong types are refused before a program runs (test/program/corruptions.ts).
+ * @file Ways in which a compiled program that trains can be wrong though its types are right, each as a change of the files that
+ * `compile` wrote. Wrong types are refused before a program runs (test/program/corruptions.ts).
  */
 import { createHash } from 'node:crypto';
 import { readdirSync, readFileSync, writeFileSync } from 'node:fs';

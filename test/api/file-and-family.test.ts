@@ -1,6 +1,6 @@
 /**
- * @file Language models priced as the families that they are, whose layers are generated under Megatron's strategies, and as graphs,
- * which are planned: the same step takes as long, and as much memory.
+ * @file Language models priced as the families that they are, whose layers are generated under Megatron's strategies, and as
+ * graphs, which are planned: the same step takes as long, and as much memory.
  */
 import test from 'ava';
 import { generatedModel } from '../../models/families.js';

@@ -1,6 +1,6 @@
 /**
- * @file A step in micro-batches is the step of the whole batch: same losses, same weights, less memory; and where it would not be,
- * it is refused with the operator that mixes samples.
+ * @file A step in micro-batches is the step of the whole batch: same losses, same weights, less memory; and where it would not
+ * be, it is refused with the operator that mixes samples.
  */
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';

@@ -1,6 +1,6 @@
 /**
- * @file Of options that leave no step the error names a smallest set: alone it leaves none, and without any one of it there is one,
- * by searches to the end.
+ * @file Of options that leave no step the error names a smallest set: alone it leaves none, and without any one of it there is
+ * one, by searches to the end.
  */
 import test, { type ExecutionContext } from 'ava';
 import fc from 'fast-check';

@@ -6,6 +6,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
 import { mlp } from '../../models/mlp.js';
+import { normalisedCnn } from '../../models/normalised-cnn.js';
 import { compile } from '../../src/api/compile.js';
 import type { Training } from '../../src/api/training.js';
 import { type VerifyResult, verify } from '../../src/api/verify.js';
@@ -49,6 +50,17 @@ const PROGRAMS = [
   { name: 'dp 2', degrees: { dp: 2, tp: 1 }, training: { loss: { kind: 'mse' }, optimizer: MOMENTUM } },
   { name: 'tp 2', degrees: { dp: 1, tp: 2 }, training: { loss: { kind: 'mse' }, optimizer: ADAMW } },
 ] as const satisfies readonly { name: string; degrees: { dp: number; tp: number }; training: Training }[];
+
+test('running statistics of a module that is called twice are state that each step moves once', async (t) => {
+  const at = folder(t);
+  const [model, output] = [join(at, 'model.onnx'), join(at, 'out')];
+  const sizes = { batch: 8, channels: 3, size: 8, widths: [4, 8], classes: 10, dropout: 0 };
+  writeFileSync(model, writeOnnx(normalisedCnn('twice', sizes, 5)));
+  const training: Training = { loss: { kind: 'mse' }, optimizer: MOMENTUM };
+  await compile({ model, output, training, devices: 1 });
+  const result = await verify({ directory: output });
+  t.true(result.passed, JSON.stringify(comparisons(result).filter(({ passed }) => !passed)));
+});
 
 for (const [index, { name, degrees, training }] of (EVERYTHING ? PROGRAMS : PROGRAMS.slice(0, 2)).entries()) {
   const corruptions = EVERYTHING ? CORRUPTIONS : CORRUPTIONS.filter((_, at) => (index === 0 ? at % 2 === 0 : at < 2));

@@ -1,6 +1,6 @@
 /**
- * @file Options that take whole numbers are given numbers beyond all use: each line is refused, or does its work, soon and without a
- * fault. A process of its own runs the lines, so that one that hangs, or takes all memory, is ended and named.
+ * @file Options that take whole numbers are given numbers beyond all use: each line is refused, or does its work, soon and
+ * without a fault. A process of its own runs the lines, so that one that hangs, or takes all memory, is ended and named.
  */
 import { type ChildProcess, fork } from 'node:child_process';
 import { fileURLToPath } from 'node:url';

@@ -1,6 +1,6 @@
 /**
- * @file Which part of a cluster to take, on the command line: clusters of the catalogue and of files, training and inference, in time
- * or not.
+ * @file Which part of a cluster to take, on the command line: clusters of the catalogue and of files, training and inference, in
+ * time or not.
  */
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';

@@ -1,6 +1,6 @@
 /**
- * @file Stages in every notation of a plan, through the command line: what is exported compiles to the same stages again, and pins that
- * contradict the stages are refused with both values.
+ * @file Stages in every notation of a plan, through the command line: what is exported compiles to the same stages again, and
+ * pins that contradict the stages are refused with both values.
  */
 import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';

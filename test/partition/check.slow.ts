@@ -1,6 +1,6 @@
 /**
- * @file The checker of sharded graphs: corruptions of every shipped model's lowered graphs (graph-corruptions.ts), drawn evenly from each
- * kind, are refused.
+ * @file The checker of sharded graphs: corruptions of every shipped model's lowered graphs (graph-corruptions.ts), drawn evenly
+ * from each kind, are refused.
  */
 import test from 'ava';
 import { SHIPPED } from '../program/shipped-programs.js';

@@ -1,6 +1,6 @@
 /**
- * @file The checker of sharded graphs: corruptions of lowered training graphs (graph-corruptions.ts), a few of each kind, are refused; and
- * those that concern two stages. The slow suite tries more, of all shipped models.
+ * @file The checker of sharded graphs: corruptions of lowered training graphs (graph-corruptions.ts), a few of each kind, are
+ * refused; and those that concern two stages. The slow suite tries more, of all shipped models.
  */
 import test from 'ava';
 import { checkStages } from '../../src/partition/check.js';

@@ -1,6 +1,6 @@
 /**
- * @file Ways in which a sharded graph can be wrong, each a change of one thing: for every collective and every tensor all of its kinds.
- * None leaves the meaning of the graph as it is.
+ * @file Ways in which a sharded graph can be wrong, each a change of one thing: for every collective and every tensor all of its
+ * kinds. None leaves the meaning of the graph as it is.
  */
 import type { DType } from '../../src/ir/dtype.js';
 import { checkStages } from '../../src/partition/check.js';

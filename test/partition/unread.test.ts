@@ -1,6 +1,6 @@
 /**
- * @file Operators of which some results are not read: whatever expands or differentiates them leaves no operator and no collective
- * that makes nothing.
+ * @file Operators of which some results are not read: whatever expands or differentiates them leaves no operator and no
+ * collective that makes nothing.
  */
 import test from 'ava';
 import { importModel } from '../../src/api/import.js';

@@ -8,11 +8,10 @@ import { compile, type Training } from '../../src/api/index.js';
 import { randomInputs } from '../../src/api/inputs.js';
 import { labelBounds } from '../../src/api/labels.js';
 import { openCompiled } from '../../src/api/verify.js';
-import { numbersOf } from '../../src/ir/ops/constants.js';
 import type { Program } from '../../src/program/program.js';
-import type { ConstantTensor } from '../../src/program/values.js';
 import { runProgram } from '../../src/runtime/run-program.js';
 import type { ScheduleKind } from '../../src/schedule/schedule.js';
+import type { Left } from './difference.js';
 import { type ModelName, writeModel } from './models.js';
 
 /** What a pipeline is to be. */
@@ -32,19 +31,18 @@ export interface Task {
 }
 
 /** What a run leaves. */
-export interface Trained {
-  readonly losses: readonly number[];
-  /** Weights, moments and the optimizer's scalars after the last step, by the state's name. */
-  readonly state: Readonly<Record<string, ConstantTensor>>;
+export interface Trained extends Left {
   readonly program: Program;
+  /** Bytes of the fullest moment, by stage. */
+  readonly peaks: { readonly predicted: readonly number[]; readonly counted: readonly number[] };
 }
 
 /** Samples of a step: enough for 8 micro-batches on two replicas. */
 const BATCH = 16;
 
 /**
- * Clipping is active from the first step on. Momentum and weights are linear in gradients, so that they tell an error of one as it
- * is, and of the norm; Adam would make a step of full size of the rounding of a gradient that is zero.
+ * Clipping is active from the first step on. Momentum and weights are linear in gradients, so that they tell an error of one as
+ * it is, and of the norm; Adam would make a step of full size of the rounding of a gradient that is zero.
  */
 const TRAINING: Training = {
   loss: { kind: 'mse' },
@@ -63,7 +61,7 @@ export async function train(
     const directory = join(folder, 'out');
     writeModel(model, file);
     const { kind, stages = 1, chunks = 1, dp = 1, tp = 1 } = pipeline ?? {};
-    await compile({
+    const { plan } = await compile({
       model: file,
       output: directory,
       globalBatch: BATCH,
@@ -79,30 +77,13 @@ export async function train(
     const run = await runProgram(directory, inputs, { steps, collect: [...new Set(pairs.map(({ from }) => from))] });
     const [losses = []] = Object.values(run.history);
     const state = pairs.flatMap(({ from, to }) => (run.tensors[from] ? [[to, run.tensors[from]] as const] : []));
-    return { losses, state: Object.fromEntries(state), program };
+    const perStage = run.ranks.length / stages;
+    const counted = Array.from({ length: stages }, (_, stage) =>
+      Math.max(...run.ranks.slice(stage * perStage, (stage + 1) * perStage).map(({ peakBytes }) => peakBytes)),
+    );
+    const peaks = { predicted: plan.predicted.peakBytes, counted };
+    return { losses, state: Object.fromEntries(state), program, peaks };
   } finally {
     rmSync(folder, { recursive: true, force: true });
   }
-}
-
-/** The largest difference of a loss, or of an element of any state, as a share of the largest element beside it. */
-export function worstDifference(alone: Trained, staged: Trained): number {
-  const names = Object.keys(alone.state);
-  if (names.length === 0 || names.some((name) => !staged.state[name])) return Number.POSITIVE_INFINITY;
-  const pairs = names.map((name) => [values(alone, name), values(staged, name)] as const);
-  return Math.max(
-    ...[[alone.losses, staged.losses] as const, ...pairs].map(([wanted, got]) => difference(wanted, got)),
-  );
-}
-
-function values({ state }: Trained, name: string): readonly number[] {
-  const tensor = state[name];
-  return tensor ? numbersOf(tensor).map(Number) : [];
-}
-
-/** The largest difference of two lists, as a share of the largest value that is wanted. */
-export function difference(wanted: readonly number[], got: readonly number[]): number {
-  const scale = wanted.reduce((most, value) => Math.max(most, Math.abs(value)), Number.MIN_VALUE);
-  const most = wanted.reduce((sum, value, index) => Math.max(sum, Math.abs(value - (got[index] ?? Number.NaN))), 0);
-  return wanted.length === got.length ? most / scale : Number.POSITIVE_INFINITY;
 }

@@ -1,9 +1,11 @@
 /**
- * @file Pipelines train as one rank does: losses, weights and momentum after several steps with clipping active, under every schedule,
- * alone and with data and tensor parallelism; tied tables, skips over stages, labels on the last stage and several chunks included.
+ * @file Pipelines train as one rank does: losses, weights and momentum after several steps with clipping active, under every
+ * schedule, alone and with data and tensor parallelism; tied tables, skips over stages, labels on the last stage and several
+ * chunks included.
  */
 import test from 'ava';
-import { difference, type Pipeline, type Task, train, worstDifference } from './compiled-training.js';
+import { type Pipeline, type Task, train } from './compiled-training.js';
+import { difference, worstDifference } from './difference.js';
 
 /** Relative to the largest element of a tensor. */
 const TOLERANCE = 1e-5;

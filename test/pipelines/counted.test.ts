@@ -1,6 +1,6 @@
 /**
- * @file The bytes that ranks of a pipeline count while they run against those that its lowered stages say: every collective and every
- * transfer of a step, for each rank.
+ * @file The bytes that ranks of a pipeline count while they run against those that its lowered stages say: every collective and
+ * every transfer of a step, for each rank.
  */
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';

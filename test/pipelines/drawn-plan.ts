@@ -1,6 +1,6 @@
 /**
- * @file Plans drawn from all that the command line can ask of a pipeline, and the check that each computes what its model does: it is
- * compiled and verified against the unsharded model, or refused with an error that is the user's to mend.
+ * @file Plans drawn from all that the command line can ask of a pipeline, and the check that each computes what its model does:
+ * it is compiled and verified against the unsharded model, or refused with an error that is the user's to mend.
  */
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';

@@ -1,6 +1,6 @@
 /**
- * @file A rank of any stage that throws, dies or stalls in the middle of a pipeline is named, with the instruction and the tensor, and
- * no thread or line is left; a program with one instruction too few or too many is refused before it runs.
+ * @file A rank of any stage that throws, dies or stalls in the middle of a pipeline is named, with the instruction and the
+ * tensor, and no thread or line is left; a program with one instruction too few or too many is refused before it runs.
  */
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';

@@ -1,6 +1,7 @@
 /**
- * @file `npm run fuzz:plans -- N [--seed S]`: N drawn plans of pipelines, each compiled for ranks of this machine and verified against
- * its unsharded model. Plan i has the seed S + i; a line for each that fails, totals at the end. Exit code 1 where one fails.
+ * @file `npm run fuzz:plans -- N [--seed S]`: N drawn plans of pipelines, each compiled for ranks of this machine and verified
+ * against its unsharded model. Plan i has the seed S + i; a line for each that fails, totals at the end. Exit code 1 where one
+ * fails.
  */
 import { parseArgs } from 'node:util';
 import { drawnPlan, type Outcome, tryPlan } from './drawn-plan.js';

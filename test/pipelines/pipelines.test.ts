@@ -1,11 +1,12 @@
 /**
- * @file Pipelines train as one rank does: losses, weights and momentum after several steps with clipping active, under every schedule,
- * alone and with data and tensor parallelism; tied tables, labels on the last stage, skips and several chunks included.
+ * @file Pipelines train as one rank does: losses, weights and momentum after several steps with clipping active, under every
+ * schedule, alone and with data and tensor parallelism; tied tables, labels on the last stage, skips and several chunks included.
  */
 import test from 'ava';
 import { SCHEDULE_KINDS } from '../../src/schedule/schedule.js';
+import { difference, worstDifference } from './difference.js';
 import { skipModel } from './skip-model.js';
-import { difference, type Pipeline, type Trained, train, trainingStep, worstDifference } from './staged-training.js';
+import { type Pipeline, type Trained, train, trainingStep } from './staged-training.js';
 
 /** Relative to the largest element of a tensor. */
 const TOLERANCE = 1e-5;

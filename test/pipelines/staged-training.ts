@@ -1,6 +1,6 @@
 /**
- * @file A model trained as a pipeline on ranks of this machine: cut into stages of about as many forward operators each, planned on
- * a stage's mesh, lowered stage by stage, run under a schedule; and the same on one rank.
+ * @file A model trained as a pipeline on ranks of this machine: cut into stages of about as many forward operators each, planned
+ * on a stage's mesh, lowered stage by stage, run under a schedule; and the same on one rank.
  */
 import { mkdirSync, mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -14,7 +14,6 @@ import { parseCluster } from '../../src/cost-model/cluster.js';
 import { stepPrice } from '../../src/cost-model/price.js';
 import { redistributionBound } from '../../src/cost-model/redistribution-bound.js';
 import type { Graph } from '../../src/ir/graph.js';
-import { numbersOf } from '../../src/ir/ops/constants.js';
 import { checkStages } from '../../src/partition/check.js';
 import { accumulatedApart, type StagePlace } from '../../src/partition/cut-stages.js';
 import { type LoweredStage, lowerStages } from '../../src/partition/lower-stages.js';
@@ -28,6 +27,7 @@ import { placeOfPart } from '../../src/schedule/parts.js';
 import { type Schedule, type ScheduleKind, splitsBackward } from '../../src/schedule/schedule.js';
 import { plan } from '../../src/search/plan.js';
 import { makeRedistributor } from '../../src/sharding-propagation/redistribution.js';
+import type { Left } from './difference.js';
 
 /** What a pipeline is to be. */
 export interface Pipeline {
@@ -40,18 +40,15 @@ export interface Pipeline {
 }
 
 /** What a run leaves. */
-export interface Trained {
-  readonly losses: readonly number[];
-  /** Weights, moments and the optimizer's scalars after the last step, by the state's name. */
-  readonly state: Readonly<Record<string, ConstantTensor>>;
+export interface Trained extends Left {
   readonly program: Program;
   /** Per stage, bytes at the fullest moment of a rank. */
   readonly peaks: { readonly predicted: readonly number[]; readonly counted: readonly number[] };
 }
 
 /**
- * Clipping is active from the first step on. Momentum and weights are linear in gradients, so that they tell an error of one as it
- * is; Adam would make a step of full size of the rounding of a gradient that is zero.
+ * Clipping is active from the first step on. Momentum and weights are linear in gradients, so that they tell an error of one as
+ * it is; Adam would make a step of full size of the rounding of a gradient that is zero.
  */
 const TRAINING: Training = {
   loss: { kind: 'cross_entropy' },
@@ -172,26 +169,4 @@ function ofWholeBatch(graph: Graph): Graph {
     }),
   );
   return { ...graph, tensors, inputs: graph.inputs.filter((name) => name !== microBatches.index) };
-}
-
-/** The largest difference of a loss, or of an element of any state, as a share of the largest element beside it. */
-export function worstDifference(alone: Trained, staged: Trained): number {
-  const names = Object.keys(alone.state);
-  if (names.length === 0 || names.some((name) => !staged.state[name])) return Number.POSITIVE_INFINITY;
-  const pairs = names.map((name) => [values(alone, name), values(staged, name)] as const);
-  return Math.max(
-    ...[[alone.losses, staged.losses] as const, ...pairs].map(([wanted, got]) => difference(wanted, got)),
-  );
-}
-
-function values({ state }: Trained, name: string): readonly number[] {
-  const tensor = state[name];
-  return tensor ? numbersOf(tensor).map(Number) : [];
-}
-
-/** The largest difference of two lists, as a share of the largest value that is wanted. */
-export function difference(wanted: readonly number[], got: readonly number[]): number {
-  const scale = wanted.reduce((most, value) => Math.max(most, Math.abs(value)), Number.MIN_VALUE);
-  const most = wanted.reduce((sum, value, index) => Math.max(sum, Math.abs(value - (got[index] ?? Number.NaN))), 0);
-  return wanted.length === got.length ? most / scale : Number.POSITIVE_INFINITY;
 }

@@ -1,6 +1,6 @@
 /**
- * @file schedule.csv of lowered pipelines of every kind, as PyTorch reads them: its own check and its own simulation of computation and
- * transfers accept each.
+ * @file schedule.csv of lowered pipelines of every kind, as PyTorch reads them: its own check and its own simulation of
+ * computation and transfers accept each.
  */
 import { spawnSync } from 'node:child_process';
 import test from 'ava';

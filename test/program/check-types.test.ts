@@ -1,6 +1,6 @@
 /**
- * @file The types of a program: corruptions of shipped programs (corruptions.ts), the first few of each kind, are refused. The slow suite
- * tries all of them on all programs.
+ * @file The types of a program: corruptions of shipped programs (corruptions.ts), the first few of each kind, are refused. The
+ * slow suite tries all of them on all programs.
  */
 import test from 'ava';
 import { checkProgram } from '../../src/program/check-program.js';

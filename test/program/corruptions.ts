@@ -1,6 +1,6 @@
 /**
- * @file Ways in which program.json can be wrong, each a change of one thing: for every collective, transfer, tensor and stored weight
- * all of its kinds. None leaves the meaning of the program as it is.
+ * @file Ways in which program.json can be wrong, each a change of one thing: for every collective, transfer, tensor and stored
+ * weight all of its kinds. None leaves the meaning of the program as it is.
  */
 import type { DType } from '../../src/ir/dtype.js';
 import type {

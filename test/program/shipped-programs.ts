@@ -1,6 +1,6 @@
 /**
- * @file Programs of the shipped models, generated and not written: inference and training, over dp, tp and both, in micro-batches, and as
- * pipelines.
+ * @file Programs of the shipped models, generated and not written: inference and training, over dp, tp and both, in
+ * micro-batches, and as pipelines.
  */
 import { importModel } from '../../src/api/import.js';
 import { plan } from '../../src/api/plan.js';

@@ -1,7 +1,7 @@
 /**
- * @file Models in evaluation form are trained as PyTorch trains what their authors wrote: batch statistics, dropout with our masks,
- * parameters by place. The reference gets the author's model; autopar gets what an exporter makes of it, with equal initial values
- * stored once and a tied head as a transposed copy.
+ * @file Models in evaluation form are trained as PyTorch trains what their authors wrote: batch statistics, dropout with our
+ * masks, parameters by place. The reference gets the author's model; autopar gets what an exporter makes of it, with equal
+ * initial values stored once and a tied head as a transposed copy.
  */
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';

@@ -1,6 +1,6 @@
 /**
- * @file Emulated ranks: no weights, no values, the same instructions, bytes and memory as ranks that compute; and in an order of events
- * that follows from what segments and links are said to take.
+ * @file Emulated ranks: no weights, no values, the same instructions, bytes and memory as ranks that compute; and in an order of
+ * events that follows from what segments and links are said to take.
  */
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';

@@ -10,7 +10,9 @@ import { axis, float32, floats, programOf, stageOf, tensor, tinyMatmul, tinyMode
 const x = float32([1, -1, 2, 3, -4, 5, 6, 7], [2, 4]);
 const zeros = float32([0, 0, 0, 0, 0, 0, 0, 0], [2, 4]);
 
-/** w := w + x over two ranks, each with half of w; the output y is w as it was, doubled. w begins with zeros that no file holds. */
+/**
+ * w := w + x over two ranks, each with half of w; the output y is w as it was, doubled. w begins with zeros that no file holds.
+ */
 async function tinyState(): Promise<string> {
   const half = () => tensor([4], [2], [['tp']]);
   const add = tinyModel(

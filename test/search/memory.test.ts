@@ -65,7 +65,8 @@ for (const [name, graph, text] of ENUMERATED.slice(0, EVERYTHING ? ENUMERATED.le
     for (const limit of limits) {
       const least = all.reduce((cost, plan) => (plan.peak <= limit ? Math.min(cost, plan.cost) : cost), Infinity);
       const { completed, atLeast } = await within(limit);
-      // What sessions and buffers of this machine hold hangs on the whole plan: near the least that any needs the best may be missed.
+      // What sessions and buffers of this machine hold hangs on the whole plan: near the least that any needs the best may be
+      // missed.
       if (cluster.local) t.true((completed?.cost ?? Infinity) >= least, `within ${limit}: ${completed?.cost}`);
       else t.is(completed?.cost, least, `within ${limit}`);
       equal += Number(completed?.cost === least);

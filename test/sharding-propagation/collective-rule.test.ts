@@ -1,6 +1,6 @@
 /**
- * @file Typing rules of collectives against a simulation: every collective between every two layouts of a small tensor is accepted
- * exactly where moving the elements from rank to rank, one by one, gives each rank what the result's layout says.
+ * @file Typing rules of collectives against a simulation: every collective between every two layouts of a small tensor is
+ * accepted exactly where moving the elements from rank to rank, one by one, gives each rank what the result's layout says.
  */
 import test from 'ava';
 import {

@@ -1,6 +1,6 @@
 /**
- * @file Plans of pipelines: what is written is read and lowered to the same; each edit of a place, a count or the schedule is refused
- * with its place and both values, or is another plan that is sound.
+ * @file Plans of pipelines: what is written is read and lowered to the same; each edit of a place, a count or the schedule is
+ * refused with its place and both values, or is another plan that is sound.
  */
 import test from 'ava';
 import fc from 'fast-check';

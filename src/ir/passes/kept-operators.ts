@@ -1,6 +1,6 @@
 /**
- * @file The operators that stay when a model is resolved, in order: each has a name of its own, and of equal ones the first stands for
- * all.
+ * @file The operators that stay when a model is resolved, in order: each has a name of its own, and of equal ones the first
+ * stands for all.
  */
 import type { SourceNode } from '../onnx/model.js';
 import { attributesKey } from './attributes-key.js';

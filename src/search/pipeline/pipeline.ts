@@ -1,7 +1,7 @@
 /**
- * @file A graph on the stages of a pipeline: which operators each stage has, and the schedule that it runs. Stages are cut so that the
- * slowest is as fast as it can be, by what operators and transfers between stages take on one device; strategies are searched
- * afterwards, on the graph that is cut so.
+ * @file A graph on the stages of a pipeline: which operators each stage has, and the schedule that it runs. Stages are cut so
+ * that the slowest is as fast as it can be, by what operators and transfers between stages take on one device; strategies are
+ * searched afterwards, on the graph that is cut so.
  */
 import { type Cluster, clusterSize } from '../../cost-model/cluster.js';
 import { sendSeconds } from '../../cost-model/predict-stages.js';

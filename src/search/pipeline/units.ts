@@ -9,7 +9,10 @@ import { needed } from '../../ir/needed.js';
 
 /** Operators that stay on one stage. */
 export interface Unit {
-  /** Equal for units of one kind: `t`, `u`, … layers, `E` and `H` what stands before and behind them, `M` between, `o` an operator. */
+  /**
+   * Equal for units of one kind: `t`, `u`, … layers, `E` and `H` what stands before and behind them, `M` between, `o` an
+   * operator.
+   */
   readonly letter: string;
   /** The layer, or the first operator. */
   readonly name: string;

@@ -21,7 +21,9 @@ export interface WeightProduct {
   readonly row: string | null;
 }
 
-/** Weights, those that a step of training updates too, and what is computed from weights alone (a transposed or converted one). */
+/**
+ * Weights, those that a step of training updates too, and what is computed from weights alone (a transposed or converted one).
+ */
 export function weightTensors(graph: Graph): ReadonlySet<string> {
   const known = new Set([...graph.weights.keys(), ...graph.state.map(({ input }) => input)]);
   for (const node of graph.nodes) {

@@ -56,7 +56,9 @@ export interface AnnotationPins {
 export interface AnnotationOptions {
   /** The configuration to read; may be left out where the model has one. */
   readonly configuration?: string;
-  /** The mesh (of one stage) to find the annotations' shards on; left out: the one of dp · tp on which most of them are layouts. */
+  /**
+   * The mesh (of one stage) to find the annotations' shards on; left out: the one of dp · tp on which most of them are layouts.
+   */
   readonly mesh?: Mesh;
   /** Devices that there are: a configuration for another number is refused. */
   readonly devices?: number;

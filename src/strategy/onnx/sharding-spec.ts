@@ -24,8 +24,9 @@ import {
 } from '../../sharding-propagation/mesh.js';
 
 /**
- * The spec of a tensor, partial sums left out: ONNX has none. Devices are ranks, those of a stage numbered from its `first` on. A padded dimension is given with its own
- * size, whose last shard is shorter; null where it is padded otherwise, which ONNX cannot say.
+ * The spec of a tensor, partial sums left out: ONNX has none. Devices are ranks, those of a stage numbered from its `first` on. A
+ * padded dimension is given with its own size, whose last shard is shorter; null where it is padded otherwise, which ONNX cannot
+ * say.
  */
 export function specOfLayout(tensor: string, layout: Layout, mesh: Mesh, first = 0): ShardingSpecProto | null {
   const padded = (axis: number) => layout.extents?.[axis] ?? null;

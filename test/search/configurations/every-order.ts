@@ -1,5 +1,6 @@
 /**
- * @file The search over orders of the mesh's axes, the host's memory and norms over tp compared with all of them, each priced on its own.
+ * @file The search over orders of the mesh's axes, the host's memory and norms over tp compared with all of them, each priced on
+ * its own.
  */
 import type { ExecutionContext } from 'ava';
 import { prepareStep, type StepSearchOptions } from '../../../src/api/search-step.js';

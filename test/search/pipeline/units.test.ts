@@ -1,6 +1,6 @@
 /**
- * @file Units of models and their letters: every operator in one unit, units in an order in which they read of earlier ones alone, and
- * the text of a layout of stages.
+ * @file Units of models and their letters: every operator in one unit, units in an order in which they read of earlier ones
+ * alone, and the text of a layout of stages.
  */
 import test from 'ava';
 import { importModel } from '../../../src/api/import.js';
