@@ -70,9 +70,9 @@ export type RankCommand =
       readonly kind: 'step';
       /** Blocks of the inputs; null: those of the last step. */
       readonly feeds: Blocks | null;
-      /** Local tensors of the outputs to hand back. */
+      /** Local tensors of the outputs to return. */
       readonly outputs: readonly string[];
-      /** Local tensors to hand back as they were made last. */
+      /** Local tensors to return as they were made last. */
       readonly collect: readonly string[];
     }
   | { readonly kind: 'read'; readonly tensors: readonly string[] }

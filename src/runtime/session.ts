@@ -45,7 +45,7 @@ export interface SessionOptions {
 export interface StepOptions {
   /** Names of the outputs that are put together; all by default. */
   readonly outputs?: readonly string[];
-  /** Local tensors to hand back whole as they were made last: names, or every tensor that is a block of one of the model's. */
+  /** Local tensors to return whole as they were made last: names, or every tensor that is a block of one of the model's. */
   readonly collect?: readonly string[] | 'all';
 }
 
