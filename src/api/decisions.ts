@@ -288,7 +288,7 @@ function configNotes(
 ): readonly string[] {
   const place = (line: number | null) => [config.file, line].filter((part) => part !== null).join(':');
   return [
-    ...(configured.microBatches > 1 && !graph.nodes.some(({ phase }) => isBackward(phase))
+    ...(configured.microBatches > 1 && !trains(graph)
       ? [`micro_batch_num ${configured.microBatches} is of training; inference runs one micro-batch`]
       : []),
     ...checkAgainstModel(config, graph, { layersSeconds: layersSeconds(graph, cluster) }),

@@ -52,17 +52,23 @@ export function inMicroBatches(training: Training, { microBatch, ...wanted }: Wa
 }
 
 /**
- * A pipeline whose micro-batches nobody counted has the fewest that keep all of its stages busy at once: the least divisor of the
- * batch that is a multiple of the stages, else the least that is no smaller; else as many as there are samples.
+ * A pipeline whose micro-batches nobody counted has the fewest that keep all of its stages busy at once: as many as stages, else the
+ * least divisor of the batch that is larger; else as many as there are samples.
  */
 function inPipeline(training: Training, { stages, configured }: Wanted, model: ImportedModel): Training {
   if (stages === 1 || training.microBatches !== undefined) return training;
   if (configured > 1) return { ...training, microBatches: configured };
   const batch = batchSize(model.graph) ?? 1;
-  const divisors = Array.from({ length: batch }, (_, index) => index + 1).filter((count) => batch % count === 0);
-  const count =
-    divisors.find((divisor) => divisor % stages === 0) ?? divisors.find((divisor) => divisor >= stages) ?? batch;
-  return { ...training, microBatches: count };
+  return { ...training, microBatches: divisorFrom(stages, batch) };
+}
+
+/** The least divisor of a batch that is not below `least`; the batch where it is smaller itself. Looks at √batch numbers at most. */
+function divisorFrom(least: number, batch: number): number {
+  const root = Math.floor(Math.sqrt(batch));
+  for (let divisor = least; divisor <= root; divisor++) if (batch % divisor === 0) return divisor;
+  for (let other = Math.min(root, Math.floor(batch / least)); other > 1; other--)
+    if (batch % other === 0) return batch / other;
+  return batch;
 }
 
 function refusal(message: string, hint: string): AutoparError {

@@ -13,7 +13,7 @@ import { inlineValues, sessionKey } from './segments.js';
 import { readsOf, type ShardedGraph } from './sharded-graph.js';
 import { type StageWalk, type WalkedList, type WalkedStep, walkStage } from './stage-walk.js';
 
-/** Names of what is no tensor of the graph: `communication buffer 0`, …; and behind a tensor's, whose it is. */
+/** Names that stand for no tensor of the graph: `communication buffer 0`, …; and behind a tensor's, whose it is. */
 const BUFFER = 'communication buffer';
 const OF_MICRO_BATCH = ' of micro-batch ';
 const OF_OTHERS = `${OF_MICRO_BATCH}1 and later`;
