@@ -11,11 +11,12 @@ import { loadSolver } from '../search/solver/integer-solvers.js';
 import type { Pin } from '../sharding-propagation/pin.js';
 import type { Plan } from '../strategy/plan.js';
 import { type Found, planOf } from '../strategy/plan-of.js';
+import { type Request, requestIn } from '../strategy/request.js';
 import { clusterSources } from './cluster-sources.js';
 import { type DecisionSources, type Decisions, decide } from './decisions.js';
 import type { ImportedModel } from './import.js';
 
-export interface PlanningOptions extends DecisionSources {
+export interface PlanningOptions extends DecisionSources, Request {
   /** Bytes per device that a plan may need. */
   readonly memory?: number;
   /** `free` lets every axis lie on every factor. */
@@ -63,6 +64,7 @@ export async function plan(imported: ImportedModel, options: PlanningOptions = {
   if (options.solver === 'glpk') await loadSolver('glpk');
   const pipeline = request && pipelineOf(imported.graph, cluster, request);
   const graph = pipeline?.graph ?? imported.graph;
+  const requested = requestIn(options);
   const found = await search(graph, cluster, {
     ...(pipeline ? { pipeline } : {}),
     degrees,
@@ -74,6 +76,7 @@ export async function plan(imported: ImportedModel, options: PlanningOptions = {
     ...(pinsOn ? { operatorPins: (mesh) => pinsOn(mesh, graph) } : {}),
     ...(options.memory === undefined ? {} : { memoryBytes: options.memory }),
     ...(options.axes ? { axes: options.axes } : {}),
+    request: requested,
     ...(options.signal ? { signal: options.signal } : {}),
   });
   const pins = pinsOn?.(found.assignment.mesh, graph) ?? [];
@@ -87,6 +90,7 @@ export async function plan(imported: ImportedModel, options: PlanningOptions = {
       {
         ...found,
         ...keptPins(pins),
+        requested,
         allToAll,
         ...(request && pipeline ? { pipeline, pins: [...pipelinePins(request), ...found.pins] } : {}),
       },

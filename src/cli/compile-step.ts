@@ -3,6 +3,7 @@
  * searched over every dimension that can be priced, and the plan is written without a program.
  */
 import type { DegreeOptions } from '../api/degrees.js';
+import { REQUESTS } from '../api/requests.js';
 import { PIPELINE_SCHEDULES } from '../api/schedule-kinds.js';
 import { type CompileStepOptions, compileStep } from '../api/verbs.js';
 import { AutoparError, type ExitKind } from '../ir/error.js';
@@ -76,8 +77,14 @@ export function searchesStep(flags: CompileStepFlags): boolean {
   if (isPlanned && ofOperators.length === 0) return train === true || isCut || isPipeline || stray.length > 0;
   if (isPlanned && stray.length > 0) throw contradiction(stray, ofOperators);
   // Degrees alone are refused as what programs are not sharded over.
-  if (options.length > 0) throw withoutProgram(options.map(dashed), ofOperators);
+  const unlowered = options.filter((option) => !isRequest(option));
+  if (unlowered.length > 0) throw withoutProgram(unlowered.map(dashed), ofOperators);
   return false;
+}
+
+/** Whether programs have a lowering for what an option asks. */
+function isRequest(option: string): boolean {
+  return (REQUESTS as readonly string[]).includes(option);
 }
 
 /** What says that single operators' strategies are searched, as it was written. */

@@ -3,6 +3,7 @@
  */
 import type { Mode } from '../api/decisions.js';
 import type { DegreeOptions } from '../api/degrees.js';
+import { requestIn } from '../api/requests.js';
 import { SCHEDULE_KINDS } from '../api/schedule-kinds.js';
 import { SEARCH_MODES, type SearchMode, SOLVERS, type SolverName } from '../api/search-modes.js';
 import { type CompileOptions, compile } from '../api/verbs.js';
@@ -154,6 +155,7 @@ async function optionsOf(model: string, flags: CompileFlags): Promise<CompileOpt
     model,
     ...withoutUndefined(given),
     ...givenDegrees(flags),
+    ...requestIn(flags),
     ...(await importOptionsOf(flags)),
     ...(await trainingOf(flags)),
     ...(precision === undefined || flags.train ? {} : { precision }),

@@ -14,6 +14,7 @@ import type { LoweredStage } from '../partition/lower-stages.js';
 import { type Mesh, makeMesh } from '../sharding-propagation/mesh.js';
 import type { Pin } from '../sharding-propagation/pin.js';
 import type { Propagation } from '../sharding-propagation/propagation/propagate.js';
+import type { Request } from '../strategy/request.js';
 import { BY_PROPAGATION } from './by-propagation.js';
 import { bySearch } from './by-search.js';
 import { type Choice, chooseDegrees, lowered, type Ruling, type Solved, stepNanoseconds } from './choose-degrees.js';
@@ -31,6 +32,8 @@ import { viewSteps } from './view-steps.js';
 export interface PlanOptions {
   /** Degrees that are given; the others are chosen. */
   readonly degrees?: Pins;
+  /** What is asked of every plan in words. */
+  readonly request?: Request;
   /** `roles`: dp on the batch, tp on everything else. `free`: any axis on any factor. */
   readonly axes?: 'roles' | 'free';
   /** Bytes that a plan may take on each device; left out: what a named accelerator has, no limit on local ranks. */

@@ -20,6 +20,7 @@ import type { Plan, PlanOperator, PlanPass, PlanPrediction, PlanSchedule, PlanTr
 import { PLAN_VERSION } from './plan.js';
 import { producedLayouts } from './produced-layouts.js';
 import { readerText } from './readers.js';
+import type { Request } from './request.js';
 import { placesOf } from './staged-graph.js';
 
 /** What a search hands over. */
@@ -39,6 +40,8 @@ export interface Found {
   /** By operator: what the user decided besides strategies. */
   readonly recompute?: ReadonlyMap<string, boolean>;
   readonly places?: ReadonlyMap<string, 'device' | 'host'>;
+  /** What was asked for in words. */
+  readonly requested?: Request;
   /** False where redistributions had to do without. */
   readonly allToAll?: boolean;
   /** A limit in seconds ended the search: equal questions may have other answers. */
@@ -127,6 +130,7 @@ export function planOf(found: Found, model: PlannedModel, cluster: PlannedCluste
       ...(found.isTimeLimited ? { timeLimited: true as const } : {}),
     },
     pins: found.pins,
+    ...(Object.keys(found.requested ?? {}).length > 0 ? { requested: found.requested ?? {} } : {}),
     ...(found.allToAll === false ? { allToAll: false } : {}),
   };
 }

@@ -150,7 +150,8 @@ export const PLAN_SCHEMA = record(
       ['timeLimited', 'uncompared'],
     ),
     pins: texts,
+    requested: mapOf({ type: ['string', 'number', 'boolean'] }),
     allToAll: { const: false },
   },
-  ['allToAll', 'step'],
+  ['allToAll', 'requested', 'step'],
 );

@@ -3,6 +3,7 @@
  */
 import type { ScheduleKind } from '../schedule/schedule.js';
 import type { Owed } from '../sharding-propagation/strategy.js';
+import type { Request } from './request.js';
 
 export const PLAN_VERSION = 2;
 
@@ -61,6 +62,8 @@ export interface Plan {
     readonly uncompared?: true;
   };
   readonly pins: readonly string[];
+  /** What was asked for in words; left out where nothing was. Layouts and places of the plan say it in full. */
+  readonly requested?: Request;
   /** Redistributions do without all-to-alls. */
   readonly allToAll?: false;
 }
