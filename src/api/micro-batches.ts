@@ -2,6 +2,8 @@
  * @file How many micro-batches a step has: said as their number, or as the samples that a rank takes at once,
  *
  *     global batch = dp · micro-batch · micro-batches
+ *
+ * and into how many shards dp cuts each of them, where statistics are of shards.
  */
 import { AutoparError } from '../ir/error.js';
 import { batchSize } from '../search/degrees.js';
@@ -20,11 +22,12 @@ interface Wanted extends Pick<DecisionSources, 'degrees' | 'mode' | 'devices'> {
 /**
  * What is to be trained, with its number of micro-batches.
  * @throws AutoparError (usage) `micro-batch` where the samples of a micro-batch leave open how many there are, do not go into the
- * batch, or contradict the number that is given
+ * batch, or contradict the number that is given; `bad-option` where statistics are of shards and dp is open
  */
-export function inMicroBatches(training: Training, { microBatch, ...wanted }: Wanted, model: ImportedModel): Training {
-  if (microBatch === undefined) return inPipeline(training, wanted, model);
+export function inMicroBatches(given: Training, { microBatch, ...wanted }: Wanted, model: ImportedModel): Training {
   const dp = wanted.degrees?.dp ?? (wanted.mode === 'data' ? wanted.devices : undefined);
+  const training = withShards(given, dp);
+  if (microBatch === undefined) return inPipeline(training, wanted, model);
   if (dp === undefined)
     throw refusal(
       '--micro-batch is the samples of one rank of dp, and dp is open',
@@ -42,13 +45,26 @@ export function inMicroBatches(training: Training, { microBatch, ...wanted }: Wa
       `a batch of ${batch} is no multiple of dp ${dp} · micro-batch ${microBatch}`,
       'take a divisor, or another --global-batch',
     );
-  const { microBatches: given } = training;
-  if (given !== undefined && given !== count)
+  const { microBatches: stated } = training;
+  if (stated !== undefined && stated !== count)
     throw refusal(
-      `a batch of ${batch} on dp ${dp} with --micro-batch ${microBatch} has ${count} micro-batches, not ${given}`,
+      `a batch of ${batch} on dp ${dp} with --micro-batch ${microBatch} has ${count} micro-batches, not ${stated}`,
       'give one of --micro-batch and --micro-batches',
     );
   return { ...training, microBatches: count };
+}
+
+/** Statistics of shards are of so many ranks: another dp would compute something else. */
+function withShards(training: Training, dp: number | undefined): Training {
+  if (training.batchStatistics !== 'shard') return training;
+  if (dp !== undefined) return { ...training, shards: dp };
+  throw new AutoparError(
+    'bad-option',
+    'usage',
+    '--batch-statistics shard takes statistics of what each rank of dp has, and dp is open',
+    {},
+    'give --dp',
+  );
 }
 
 /**

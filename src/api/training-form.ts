@@ -1,7 +1,12 @@
 /**
  * @file A model as training wants it, before loss and gradients: parameters by place, batch statistics, dropout that drops.
  */
-import { keepRunningStatistics, takeBatchStatistics } from '../ir/autodiff/batch-statistics.js';
+import {
+  keepRunningStatistics,
+  ONE_PART,
+  type StatisticsParts,
+  takeBatchStatistics,
+} from '../ir/autodiff/batch-statistics.js';
 import { drawDropout, keepMasks } from '../ir/autodiff/dropout.js';
 import { isFloating } from '../ir/dtype.js';
 import type { Graph } from '../ir/graph.js';
@@ -22,8 +27,24 @@ export interface TrainingFormOptions extends ParameterOptions {
   readonly trainMode?: 'training' | 'as-exported';
   /** Normalisations keep their running statistics, and use them. */
   readonly freezeBatchStatistics?: boolean;
+  /**
+   * Whose statistics normalisations take: of the whole batch (the default), of each micro-batch, or of what each rank of dp has of
+   * it (`shards` says how many ranks those are). They are part of what the model computes: `verify` compares with the same.
+   */
+  readonly batchStatistics?: BatchStatistics;
+  readonly shards?: number;
   /** What dropout's masks are drawn from; 0 by default. */
   readonly dropoutSeed?: number;
+}
+
+export const BATCH_STATISTICS = ['batch', 'micro-batch', 'shard'] as const;
+
+export type BatchStatistics = (typeof BATCH_STATISTICS)[number];
+
+/** How a step's batch is cut into micro-batches, and whether the model at hand is one of them or the whole batch. */
+export interface CutBatch {
+  readonly microBatches: number;
+  readonly isPart: boolean;
 }
 
 /** A forward graph ready for loss and gradients. */
@@ -50,7 +71,11 @@ export function importedFor(
  * (`importedFor`).
  * @throws AutoparError (usage) `unknown-parameter`, `tie-mismatch`, `bad-option` for names that the model lacks
  */
-export function trainingForm(imported: ImportedModel, options: TrainingFormOptions): TrainingForm {
+export function trainingForm(
+  imported: ImportedModel,
+  options: TrainingFormOptions,
+  cut: CutBatch = { microBatches: 1, isPart: false },
+): TrainingForm {
   const { graph, evidence } = imported;
   const found = findParameters(graph, { ...evidence, values: sameValues(graph.weights) }, options);
   const { parameters, buffers } = found;
@@ -61,7 +86,7 @@ export function trainingForm(imported: ImportedModel, options: TrainingFormOptio
       ? { graph: keepRunningStatistics(placed), taken: 0 }
       : asExported
         ? { graph: placed, taken: 0 }
-        : takeBatchStatistics(placed, evidence.identities);
+        : takeBatchStatistics(placed, evidence.identities, partsOf(options, cut));
   const { graph: drawing, drawn } = asExported
     ? { graph: moved.graph, drawn: 0 }
     : drawDropout(moved.graph, options.dropoutSeed ?? 0);
@@ -71,7 +96,7 @@ export function trainingForm(imported: ImportedModel, options: TrainingFormOptio
     notes: [
       ...(imported.folded === null ? [] : [imported.folded]),
       ...verdictNotes(found, evidence.kinds),
-      ...notesOf(moved.taken, drawn),
+      ...notesOf(moved.taken, drawn, options),
     ],
     pass: {
       name: 'training-form',
@@ -116,13 +141,32 @@ function some(items: readonly Parameter[]): string {
 
 const MOST_NAMES = 3;
 
-function notesOf(taken: number, drawn: number): readonly string[] {
+/** The parts of the batch that have statistics of their own. */
+function partsOf(
+  { batchStatistics, shards = 1 }: TrainingFormOptions,
+  { microBatches, isPart }: CutBatch,
+): StatisticsParts {
+  if (batchStatistics === undefined || batchStatistics === 'batch') return ONE_PART;
+  const each = batchStatistics === 'shard' ? shards : 1;
+  return { here: isPart ? each : each * microBatches, whole: each * microBatches };
+}
+
+const WHOSE: Readonly<Record<BatchStatistics, string>> = {
+  batch: 'the global batch',
+  'micro-batch': 'each micro-batch',
+  shard: 'what each rank of dp has of a micro-batch',
+};
+
+function notesOf(taken: number, drawn: number, { batchStatistics = 'batch' }: TrainingFormOptions): readonly string[] {
   const count = (number: number, singular: string, plural: string) =>
     number === 1 ? `one ${singular}` : `${number} ${plural}`;
   return [
+    ...(taken === 0 && batchStatistics !== 'batch'
+      ? [`--batch-statistics ${batchStatistics} changes nothing: no operator takes statistics of a batch`]
+      : []),
     ...(taken > 0
       ? [
-          `${count(taken, 'BatchNormalization takes', 'BatchNormalizations take')} statistics of the global batch ` +
+          `${count(taken, 'BatchNormalization takes', 'BatchNormalizations take')} statistics of ${WHOSE[batchStatistics]} ` +
             '(--freeze-batch-statistics keeps the running ones)',
         ]
       : []),

@@ -150,6 +150,14 @@ const RULES: readonly Rule[] = [
     hint: 'give more steps, or a shorter warm-up',
   },
   only(
+    '--batch-statistics',
+    ({ batchStatistics }) => batchStatistics,
+    ({ freezeBatchStatistics, trainMode }) => freezeBatchStatistics !== true && trainMode !== 'as-exported',
+    ({ freezeBatchStatistics }) =>
+      `says whose statistics are taken, and ${freezeBatchStatistics ? '--freeze-batch-statistics' : '--train-mode as-exported'} takes none`,
+    LEAVE,
+  ),
+  only(
     '--dropout-seed',
     ({ dropoutSeed }) => dropoutSeed,
     ({ trainMode }) => trainMode !== 'as-exported',

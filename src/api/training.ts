@@ -38,7 +38,11 @@ export async function trainedModel(
   const { microBatches: count = 1 } = training;
   if (count === 1) return withTraining(whole, training);
   checkTraining(training);
-  const microBatches = cutInMicroBatches(trainingForm(whole, training).graph, training, count);
+  const microBatches = cutInMicroBatches(
+    trainingForm(whole, training, { microBatches: count, isPart: false }).graph,
+    training,
+    count,
+  );
   const part = await at((batchSize(whole.graph) ?? count) / count);
   return withTraining({ ...part, globalBatch: whole.globalBatch, notes: whole.notes }, training, { microBatches });
 }
@@ -74,7 +78,8 @@ export function trainingGraphOf(
 ): { readonly step: TrainingGraph; readonly form: TrainingForm } {
   checkTraining(training);
   checkFloating(imported.graph, training);
-  const form = trainingForm(imported, training);
+  const { microBatches = 1 } = training;
+  const form = trainingForm(imported, training, { microBatches, isPart: cut.microBatches !== undefined });
   const { loss, optimizer, precision, lossScale, isHeldInFloat32 } = training;
   const step = trainingGraph(form.graph, {
     loss,

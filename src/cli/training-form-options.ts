@@ -1,7 +1,7 @@
 /**
  * @file Options of the form that a model is trained in: what of it is switched to training, which weights are one.
  */
-import type { TrainingFormOptions } from '../api/training-form.js';
+import { BATCH_STATISTICS, type BatchStatistics, type TrainingFormOptions } from '../api/training-form.js';
 import type { CommandOption } from './command.js';
 import { listed, oneOf, wholeNumber } from './values.js';
 
@@ -10,6 +10,7 @@ const TRAIN_MODES = ['training', 'as-exported'] as const;
 /** Their values, by the names that the parser gives them. */
 export interface TrainingFormFlags {
   readonly trainMode?: (typeof TRAIN_MODES)[number];
+  readonly batchStatistics?: BatchStatistics;
   readonly freezeBatchStatistics?: boolean;
   readonly dropoutSeed?: number;
   readonly tie?: readonly string[];
@@ -36,6 +37,11 @@ export const trainingFormOptions: readonly CommandOption[] = [
     says: 'training: batch statistics and active Dropout, as model.train() has them (default); as-exported: as the file is',
     parse: oneOf('--train-mode', TRAIN_MODES),
   },
+  {
+    flags: '--batch-statistics <whose>',
+    says: 'BatchNormalization takes statistics of the whole batch (default: batch), of each micro-batch, or of each shard of dp',
+    parse: oneOf('--batch-statistics', BATCH_STATISTICS),
+  },
   { flags: '--freeze-batch-statistics', says: 'BatchNormalization keeps its running statistics and uses them' },
   {
     flags: '--dropout-seed <n>',
@@ -46,9 +52,10 @@ export const trainingFormOptions: readonly CommandOption[] = [
 
 /** Those that were given. */
 export function trainingFormOf(flags: TrainingFormFlags): TrainingFormOptions {
-  const { trainMode, freezeBatchStatistics, dropoutSeed, tie, untie, trainable, frozen } = flags;
+  const { trainMode, batchStatistics, freezeBatchStatistics, dropoutSeed, tie, untie, trainable, frozen } = flags;
   return {
     ...(trainMode === undefined ? {} : { trainMode }),
+    ...(batchStatistics === undefined ? {} : { batchStatistics }),
     ...(freezeBatchStatistics === undefined ? {} : { freezeBatchStatistics }),
     ...(dropoutSeed === undefined ? {} : { dropoutSeed }),
     ...(tie ? { tie } : {}),

@@ -16,6 +16,17 @@ import { ruleOf, viewOf } from './view.js';
 export interface BatchMark {
   readonly minor: number;
   readonly size: number;
+  /** Of a batch that is cut into digits: how many samples one step of this digit is; left out for the last digit, and the whole. */
+  readonly samples?: number;
+}
+
+/** What is followed. */
+export interface Following {
+  /**
+   * A dimension that is the batch may become several, each with a digit of it (groups of samples). Else that is a conflict, as it
+   * is for whoever changes the batch's size.
+   */
+  readonly digits?: boolean;
 }
 
 export interface BatchMarks {
@@ -42,9 +53,9 @@ export function batchDimensions(graph: Graph): readonly BatchDimension[] {
 }
 
 /** Follows the batch of `graph.batch` (or of `batchDimensions`) through the graph. */
-export function followBatch(graph: Graph): BatchMarks {
+export function followBatch(graph: Graph, { digits = false }: Following = {}): BatchMarks {
   const starts = graph.batch.length > 0 ? graph.batch : batchDimensions(graph);
-  const follower = new Follower(graph);
+  const follower = new Follower(graph, digits);
   for (const { input, axis } of starts) follower.start(input, axis);
   return follower.follow(starts);
 }
@@ -57,7 +68,10 @@ class Follower {
   private readonly queue: Node[] = [];
   private readonly queued = new Set<Node>();
 
-  constructor(private readonly graph: Graph) {
+  constructor(
+    private readonly graph: Graph,
+    private readonly digits: boolean,
+  ) {
     for (const node of graph.nodes) {
       for (const tensor of new Set([...node.inputs, ...node.outputs])) {
         if (tensor === null) continue;
@@ -119,15 +133,14 @@ class Follower {
       this.marks.get(tensor)?.forEach((mark, axis) => {
         const names = dims[index]?.[axis];
         if (!mark || !names || names.length === 0) return;
-        const found = factorMark(names, rule, mark);
-        if (found === null) {
-          if (mark.size > 1) this.conflicts.add(node.name);
-          return;
+        const whole = factorMark(names, rule, mark);
+        const found = whole ? [whole] : this.digits ? digitsOf(names, rule, mark) : [];
+        if (found.length === 0 && mark.size > 1) this.conflicts.add(node.name);
+        for (const { name, mark: own } of found) {
+          const known = factors.get(name);
+          if (known && !isSame(known, own)) this.conflicts.add(node.name);
+          else factors.set(name, own);
         }
-        const known = factors.get(found.name);
-        if (known && (known.minor !== found.mark.minor || known.size !== found.mark.size))
-          this.conflicts.add(node.name);
-        else factors.set(found.name, found.mark);
       });
     });
     return factors;
@@ -137,7 +150,7 @@ class Follower {
     const marks = this.marks.get(tensor) ?? typeOf(this.graph, tensor).shape.map(() => null);
     const known = marks[axis];
     if (known) {
-      if (known.minor !== mark.minor || known.size !== mark.size) this.conflicts.add(node?.name ?? tensor);
+      if (!isSame(known, mark)) this.conflicts.add(node?.name ?? tensor);
       return;
     }
     marks[axis] = mark;
@@ -175,26 +188,60 @@ function factorMark(
     const inside = mark.minor >= below && mark.minor * mark.size <= below * size && mark.minor % below === 0;
     // A batch of one sample is a digit of size 1: only a factor of size 1 in its place is it.
     if (inside && (mark.size > 1 || (size === 1 && mark.minor === below)))
-      return { name, mark: { minor: mark.minor / below, size: mark.size } };
+      return { name, mark: { ...mark, minor: mark.minor / below } };
     below *= size;
   }
   return null;
 }
 
-/** The mark of a dimension whose factors are marked; the most major one where several are. */
+/** A mark that several factors of a dimension share, digit by digit; none where one of them cuts through a digit. */
+function digitsOf(
+  names: DimensionFactors,
+  rule: FactorRule,
+  mark: BatchMark,
+): readonly { readonly name: string; readonly mark: BatchMark }[] {
+  const found: { name: string; mark: BatchMark }[] = [];
+  const end = mark.minor * mark.size;
+  let below = 1;
+  for (const name of [...names].reverse()) {
+    const above = below * (rule.factors.get(name)?.size ?? 1);
+    const [from, to] = [Math.max(mark.minor, below), Math.min(end, above)];
+    if (from < to) {
+      if (from % below !== 0 || to % from !== 0 || from % mark.minor !== 0 || end % to !== 0) return [];
+      const samples = (mark.samples ?? 1) * (from / mark.minor);
+      found.push({ name, mark: { minor: from / below, size: to / from, ...(samples > 1 ? { samples } : {}) } });
+    }
+    below = above;
+  }
+  return found;
+}
+
+function isSame(a: BatchMark, b: BatchMark): boolean {
+  return a.minor === b.minor && a.size === b.size && a.samples === b.samples;
+}
+
+/** Whether a digit of the batch is the next after another, in the batch and in the dimension. */
+function isNext({ minor, samples = 1 }: BatchMark, before: BatchMark): boolean {
+  return minor === before.minor * before.size && samples === (before.samples ?? 1) * before.size;
+}
+
+/** The mark of a dimension whose factors are marked: digits that follow one another are one; else the most major one. */
 function dimensionMark(
   names: DimensionFactors,
   rule: FactorRule,
   factors: ReadonlyMap<string, BatchMark>,
 ): BatchMark | null {
   let below = 1;
-  let found: BatchMark | null = null;
+  let found: BatchMark | undefined;
   for (const name of [...names].reverse()) {
     const mark = factors.get(name);
-    if (mark) found = { minor: mark.minor * below, size: mark.size };
+    if (mark) {
+      const own: BatchMark = { ...mark, minor: mark.minor * below };
+      found = found && isNext(own, found) ? { ...found, size: found.size * own.size } : own;
+    }
     below *= rule.factors.get(name)?.size ?? 1;
   }
-  return found;
+  return found ?? null;
 }
 
 function padded<Item>(items: readonly Item[], length: number): readonly (Item | null)[] {

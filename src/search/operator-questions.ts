@@ -2,7 +2,7 @@
  * @file What the planner knows of each operator whatever the mesh: its types, its weights, its batch, what its readers see.
  * Gathered once per graph; every combination of degrees asks for candidates with it.
  */
-import { followBatch } from '../ir/batch.js';
+import { type BatchMark, followBatch } from '../ir/batch.js';
 import type { FactorRule } from '../ir/factor-rule.js';
 import type { Graph, Node } from '../ir/graph.js';
 import type { OperatorView } from '../ir/operator.js';
@@ -25,7 +25,7 @@ export type OperatorQuestions = (node: Node) => OperatorQuestion;
 
 /** The questions of a graph's operators, each made when it is first asked for. */
 export function operatorQuestions(graph: Graph): OperatorQuestions {
-  const marks = followBatch(graph);
+  const marks = followBatch(graph, { digits: true });
   const hinted = pieceHints(graph);
   const weightLike = weightTensors(graph);
   const heavyFrom = smallestHeavyWork(graph);
@@ -34,7 +34,7 @@ export function operatorQuestions(graph: Graph): OperatorQuestions {
   const make = (node: Node): OperatorQuestion => {
     const view = viewOf(graph, node);
     const weights = node.inputs.map((input) => input !== null && weightLike.has(input));
-    const factors = batchFactorsOf(marks.factorMarks(node), ruleOf(view));
+    const factors = batchFactorsOf(marks.factorMarks(node), ruleOf(view), marks.size ?? 1);
     const hints = hinted.get(node) ?? new Map();
     const context = contextOf(graph, node);
     const rounded = rounding.has(node);
@@ -94,13 +94,13 @@ function workOf(view: OperatorView): number {
   return (entryOf(view.op, view.domain) ?? unknownEntry(view.op, view.domain)).work(view).flops;
 }
 
-/** Factors that are the batch, or flattened factors with the batch as their major part: what dp may cut. */
-function batchFactorsOf(
-  marks: ReadonlyMap<string, { readonly minor: number; readonly size: number }>,
-  rule: FactorRule,
-): readonly string[] {
+/** Factors that are the batch or its first digit, or have it as their major part: what dp may cut. */
+function batchFactorsOf(marks: ReadonlyMap<string, BatchMark>, rule: FactorRule, batch: number): readonly string[] {
   return [...marks]
-    .filter(([factor, mark]) => mark.minor * mark.size === rule.factors.get(factor)?.size)
+    .filter(
+      ([factor, { minor, size, samples = 1 }]) =>
+        minor * size === rule.factors.get(factor)?.size && samples * size === batch,
+    )
     .map(([factor]) => factor)
     .sort();
 }

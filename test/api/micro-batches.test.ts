@@ -231,7 +231,7 @@ for (const op of ['ReduceMean', 'ReduceSum', 'ReduceSumSquare']) {
   });
 }
 
-test('statistics of a batch are those of the whole batch: refused, unless the running ones are kept', async (t) => {
+test('statistics of a batch are those of the whole batch: refused, unless parts have their own or the running ones are kept', async (t) => {
   const sizes = { batch: 4, channels: 2, size: 6, widths: [4], classes: 3, dropout: 0.2 };
   const file = saved(t, normalisedCnn('normalised', sizes, 1));
   const training: Training = { loss: { kind: 'cross_entropy' }, optimizer: { kind: 'sgd', learningRate: 0.05 } };
@@ -241,6 +241,20 @@ test('statistics of a batch are those of the whole batch: refused, unless the ru
   });
   t.is(error?.code, 'mixes-samples');
   t.regex(error?.message ?? '', /BatchNormalization/);
+  // Each micro-batch, or each shard of it, by its own: verify follows what was asked.
+  for (const [batchStatistics, degrees] of [
+    ['micro-batch', { dp: 2, tp: 1 }],
+    ['shard', { dp: 2, tp: 1 }],
+  ] as const) {
+    const output = `${file}.${batchStatistics}.autopar`;
+    const asked = { ...training, microBatches, batchStatistics };
+    const { plan, verification } = await compile({ model: file, output, training: asked, degrees, verify: true });
+    t.true(verification?.passed, batchStatistics);
+    const reduced = Object.keys(plan.predicted.parts).some((part) => part.startsWith('all-reduce'));
+    t.true(reduced, 'gradients are reduced');
+  }
+  const open = compile({ model: file, training: { ...training, batchStatistics: 'shard' }, devices: 2 });
+  t.regex((await t.throwsAsync(open, { instanceOf: AutoparError }))?.message ?? '', /dp is open/);
   const kept: Training = { ...training, freezeBatchStatistics: true };
   const whole = await train(file, kept, { dp: 1, tp: 1 });
   const parts = await train(file, { ...kept, microBatches }, { dp: 1, tp: 1 });

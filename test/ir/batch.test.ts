@@ -63,6 +63,39 @@ test('the batch is followed through flattening, heads and into a mask', async (t
   t.deepEqual(marks.conflicts, []);
 });
 
+test('a batch that becomes groups of samples is followed digit by digit, and back', async (t) => {
+  const grouped = model({
+    node: [
+      node('Reshape', ['x', 'apart'], ['groups'], {}, { name: 'cut' }),
+      node('Transpose', ['groups'], ['turned'], { perm: [1, 0, 2] }),
+      node('Reshape', ['turned', 'beside'], ['rows'], {}, { name: 'merge' }),
+      node('Relu', ['rows'], ['kept']),
+      node('Reshape', ['kept', 'parted'], ['split']),
+      node('Transpose', ['split'], ['back'], { perm: [1, 0, 2] }),
+      node('Reshape', ['back', 'whole'], ['y']),
+    ],
+    initializer: [
+      tensor('apart', [3], [2, 4, 6], 'int64'),
+      tensor('beside', [2], [4, 12], 'int64'),
+      tensor('parted', [3], [4, 2, 6], 'int64'),
+      tensor('whole', [2], [8, 6], 'int64'),
+    ],
+    input: [value('x', [8, 6])],
+    output: [value('y', [8, 6])],
+  });
+  const { graph } = await importModel(await saved(grouped));
+  t.deepEqual(followBatch(graph).conflicts, ['cut']);
+  const marks = followBatch(graph, { digits: true });
+  t.deepEqual(marks.conflicts, []);
+  const [first, last] = [
+    { minor: 1, size: 2, samples: 4 },
+    { minor: 1, size: 4 },
+  ];
+  t.deepEqual(marks.dimensionMarks('groups'), [first, last, null]);
+  t.deepEqual(marks.dimensionMarks('rows'), [last, { ...first, minor: 6 }]);
+  t.deepEqual(marks.dimensionMarks('y'), [{ minor: 1, size: 8 }, null]);
+});
+
 test('at another batch every sample is computed as before', async (t) => {
   const file = await saved(attention);
   const input = noise([2, 4, 6]);

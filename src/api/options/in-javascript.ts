@@ -32,7 +32,15 @@ const PROPERTIES: Readonly<Record<string, string>> = {
   '--warmup': 'training.optimizer.schedule.warmup',
   '--total-steps': 'training.optimizer.schedule.total',
   '--min-lr-ratio': 'training.optimizer.schedule.floor',
-  ...ofTraining('', ['decayed', 'undecayed', 'precision', 'loss-scale', 'train-mode', 'freeze-batch-statistics']),
+  ...ofTraining('', [
+    'decayed',
+    'undecayed',
+    'precision',
+    'loss-scale',
+    'train-mode',
+    'freeze-batch-statistics',
+    'batch-statistics',
+  ]),
   ...ofTraining('', ['dropout-seed', 'tie', 'untie', 'trainable', 'frozen']),
 };
 

@@ -81,6 +81,8 @@ const training = options<Training>({
   microBatches: whole(1),
   isHeldInFloat32: flag,
   trainMode: oneOf('training', 'as-exported'),
+  batchStatistics: oneOf('batch', 'micro-batch', 'shard'),
+  shards: whole(1),
   freezeBatchStatistics: flag,
   dropoutSeed: whole(0),
   ...parameters,

@@ -7,9 +7,11 @@
  * as ONNX defines it: momentum is the share that stays (PyTorch's module calls 1 − momentum so), and the variance is that of the
  * batch itself, divided by its size n (PyTorch's module keeps the unbiased one, n / (n − 1) times as large).
  */
-import type { Graph, Node } from '../graph.js';
+import { AutoparError } from '../error.js';
+import type { Attributes, Graph, Node, TensorType } from '../graph.js';
 import { moduleText } from '../onnx/module-path.js';
 import type { TrainingForm } from '../operator.js';
+import { constant } from '../ops/constants.js';
 import { entryOf } from '../ops/index.js';
 import type { IdentityUse } from '../parameters/identities.js';
 import { unitsOf } from '../parameters/units.js';
@@ -18,12 +20,27 @@ import { ForwardWriter, readIn } from '../passes/forward-writer.js';
 type Form = Extract<TrainingForm, { kind: 'batch-statistics' }>;
 
 /**
+ * Whose statistics are taken: of the whole batch; or of parts of it, one after the other, each by itself. A part's statistics move
+ * the running ones by their mean over all parts, once a step.
+ */
+export interface StatisticsParts {
+  /** Parts of the graph's own batch. */
+  readonly here: number;
+  /** Parts of the batch of a step: more than `here` where the graph is that of one micro-batch of it. */
+  readonly whole: number;
+}
+
+export const ONE_PART: StatisticsParts = { here: 1, whole: 1 };
+
+/**
  * The graph with batch statistics, and how many operators take them. A weight that serves the running statistics of several
  * modules (exporters merge equal values) becomes one for each; a module that is called twice moves its own twice in a step.
+ * @throws AutoparError (usage) `bad-option` where parts do not go into the batch
  */
 export function takeBatchStatistics(
   graph: Graph,
   identities: readonly IdentityUse[],
+  parts: StatisticsParts = ONE_PART,
 ): { readonly graph: Graph; readonly taken: number } {
   const found = new Set(graph.nodes.filter((node) => movable(graph, node)));
   if (found.size === 0) return { graph, taken: 0 };
@@ -31,11 +48,14 @@ export function takeBatchStatistics(
   const owners = ownersOf(graph, [...found], identities);
   /** What the running statistics are by now: the weight, or what an earlier call of the module made of them. */
   const current = new Map<string, string>();
-  const nodes = graph.nodes.map((node) => {
+  /** Those of the parts, as the latest call took them. */
+  const statistics = new Map<string, string>();
+  const nodes = graph.nodes.flatMap((node): readonly Node[] => {
     const form = formOf(node);
-    if (!form || !found.has(node)) return node;
+    if (!form || !found.has(node)) return [node];
     const inputs = [...node.inputs];
     const outputs = [...node.outputs];
+    const moves: Move[] = [];
     for (const { operand, result } of form.running) {
       const weight = graph.weights.get(inputs[operand] ?? '');
       const wanted = owners.get(placeKey(node, operand)) ?? inputs[operand] ?? '';
@@ -44,11 +64,133 @@ export function takeBatchStatistics(
       inputs[operand] = current.get(owner) ?? owner;
       outputs[result] ??= write.tensor(`${owner}/next`, weight);
       current.set(owner, outputs[result] ?? owner);
+      moves.push({ operand, result, owner, before: statistics.get(owner) ?? null, type: weight });
+      statistics.set(owner, `${node.name}/statistics${result}`);
     }
-    return { ...node, attributes: { ...node.attributes, [form.mode]: 1 }, inputs, outputs };
+    const own = { ...node, attributes: { ...node.attributes, [form.mode]: 1 }, inputs, outputs };
+    return parts.whole === 1 ? [own] : inParts(own, moves, parts, write);
   });
   for (const [input, output] of current) write.state.push({ input, output });
   return { graph: write.graph(nodes), taken: found.size };
+}
+
+/** A running statistic: the operand that it is, and the result that is its next value. */
+interface Move {
+  readonly operand: number;
+  readonly result: number;
+  /** The weight that it is before the step. */
+  readonly owner: string;
+  /** What an earlier call of the module took. */
+  readonly before: string | null;
+  readonly type: TensorType;
+}
+
+/**
+ * A normalisation of each part by its own statistics: the parts' channels side by side, as if they were more channels.
+ *
+ *     x [g·n, c, …] → [g, n, c, …] → [n, g, c, …] → [n, g·c, …] → normalised → back
+ */
+function inParts(
+  node: Node,
+  moves: readonly Move[],
+  { here: groups, whole }: StatisticsParts,
+  write: ForwardWriter,
+): readonly Node[] {
+  const [data = '', scale = '', bias = ''] = node.inputs as readonly string[];
+  const type = write.tensors.get(data);
+  if (!type) throw new Error(`tensor ${data} is not in the graph`);
+  const [batch = 1, channels = 1, ...positions] = type.shape;
+  if (batch % groups !== 0) throw uneven(node, batch, groups);
+  const at = (name: string) => `${node.name}/${name}`;
+  const add = (...given: readonly [name: string, op: string, inputs: readonly string[], attributes?: Attributes]) =>
+    groups === 1 ? (given[2][0] as string) : write.add(at(given[0]), node, given[1], given[2], given[3] ?? {});
+  const swapped = [1, 0, ...type.shape.slice(1).map((_, axis) => axis + 2)];
+  const apart = add('apart', 'Reshape', [data], { shape: [groups, batch / groups, channels, ...positions] });
+  const turned = add('turned', 'Transpose', [apart], { perm: swapped });
+  const beside = add('beside', 'Reshape', [turned], { shape: [batch / groups, groups * channels, ...positions] });
+  const each = (vector: string) => {
+    const copies = add(`${vector}/copies`, 'Expand', [vector], { shape: [groups, channels] });
+    return add(`${vector}/each`, 'Reshape', [copies], { shape: [groups * channels] });
+  };
+  const operands: (string | null)[] = [beside, each(scale), each(bias)];
+  // What the running ones were has no part in the statistics themselves. ONNX Runtime writes these over the operands: each call has
+  // zeros of its own, computed of something else, since equal constants and equal operators are one.
+  const results: (string | null)[] = [];
+  for (const { operand, result, owner, before, type: own } of moves) {
+    const none = write.value(at(`zero${operand}`), constant(own.dtype, [0], []));
+    const zeros = write.add(at(`none${operand}`), node, 'Mul', [before ?? owner, none]);
+    operands[operand] = before === null ? each(zeros) : zeros;
+    results[result] = write.tensor(at(`statistics${result}`), { ...own, shape: [groups * channels] });
+  }
+  const [output = ''] = node.outputs as readonly string[];
+  const normal =
+    groups === 1
+      ? output
+      : write.tensor(at('normal'), { ...type, shape: [batch / groups, groups * channels, ...positions] });
+  const first = write.take();
+  const single: Node = {
+    ...node,
+    attributes: { ...node.attributes, momentum: 0 },
+    inputs: operands,
+    outputs: [normal, ...results.slice(1)],
+  };
+  const parted = add('parted', 'Reshape', [normal], { shape: [batch / groups, groups, channels, ...positions] });
+  const back = add('back', 'Transpose', [parted], { perm: swapped });
+  const joined: readonly Node[] =
+    groups === 1
+      ? []
+      : [
+          {
+            ...node,
+            name: at('joined'),
+            group: at('joined'),
+            op: 'Reshape',
+            attributes: { shape: type.shape },
+            inputs: [back],
+            outputs: [output],
+          },
+        ];
+  const momentum = Number(node.attributes['momentum'] ?? DEFAULT_MOMENTUM);
+  const after = write.take();
+  // What micro-batches have parts of, the update adds up.
+  const update = { ...node, phase: 'update' as const };
+  const step = groups < whole ? node : update;
+  const running = moves.flatMap(({ operand, result, type: own }) => {
+    const scalar = (name: string, value: number) => write.value(at(name), constant(own.dtype, [value], []));
+    const weight = scalar(`weight${result}`, ((1 - momentum) * groups) / whole);
+    const mean =
+      groups === 1 ? (results[result] as string) : meanOfParts(results[result] as string, at(`mean${result}`));
+    const share = write.add(at(`share${result}`), step, 'Mul', [mean, weight]);
+    const was = node.inputs[operand] as string;
+    const kept = write.add(at(`kept${result}`), update, 'Mul', [was, scalar(`momentum${result}`, momentum)]);
+    const name = at(`moved${result}`);
+    const outputs = [node.outputs[result] as string];
+    const moved: Node = { ...update, name, group: name, op: 'Add', attributes: {}, inputs: [kept, share], outputs };
+    return [...write.take(), moved];
+  });
+  function meanOfParts(statistics: string, name: string): string {
+    const rows = write.add(`${name}/parts`, step, 'Reshape', [statistics], { shape: [groups, channels] });
+    return write.add(name, step, 'ReduceMean', [rows], { axes: [0], keepdims: 0 });
+  }
+  return [...first, single, ...after, ...joined, ...running].map((made) => ofForward(made, node));
+}
+
+/** What once a step moves a statistic belongs to the operator that made it. */
+function ofForward(made: Node, { name }: Node): Node {
+  return made.phase === 'update' ? { ...made, forward: name } : made;
+}
+
+/** ONNX's own, where a node does not say it. */
+const DEFAULT_MOMENTUM = 0.9;
+
+function uneven({ name }: Node, batch: number, parts: number): AutoparError {
+  return new AutoparError(
+    'bad-option',
+    'usage',
+    `--batch-statistics: ${parts} parts do not go into the ${batch} samples that '${name}' normalises`,
+    { node: name },
+    'take another --global-batch, or statistics of the whole batch',
+  );
 }
 
 /** The graph with running statistics as they are: fine-tuning with few samples per step keeps them. */

@@ -4,7 +4,7 @@
  * batch of all samples computes, and where that is not so it is refused: an operator that mixes samples (statistics over the
  * batch, a sort or a running sum along it) would see one micro-batch's only.
  */
-import { type BatchMarks, followBatch } from '../batch.js';
+import { type BatchMark, type BatchMarks, followBatch } from '../batch.js';
 import { AutoparError } from '../error.js';
 import type { FactorRule } from '../factor-rule.js';
 import { type Graph, type MicroBatches, type Node, type TensorType, typeOf, type Weight } from '../graph.js';
@@ -30,7 +30,7 @@ export interface BatchCut extends MicroBatches {
  * @throws AutoparError (input) `no-batch`; (usage) `micro-batches-uneven`; (input) `mixes-samples`, naming the operator
  */
 export function microBatchesOf(graph: Graph, count: number, loss: string, sums: ReadonlySet<string>): BatchCut {
-  const marks = followBatch(graph);
+  const marks = followBatch(graph, { digits: true });
   if (marks.size === null)
     throw new AutoparError(
       'no-batch',
@@ -44,7 +44,7 @@ export function microBatchesOf(graph: Graph, count: number, loss: string, sums: 
   for (const node of graph.nodes) {
     if (node.phase === 'update' || node.outputs.some((name) => name !== null && sums.has(name))) continue;
     const numbered = numberedFactor(graph, node, marks);
-    if (numbered === null) checkApart(graph, node, marks, loss);
+    if (numbered === null) checkApart(graph, node, marks, loss, marks.size / count);
     else numbering.set(node.name, numbered);
   }
   const cut = new Map<string, number>();
@@ -148,8 +148,10 @@ export function atTheirPositions(graph: Graph, { numbering, ...microBatches }: B
 
 const NUMBER: TensorType = { dtype: 'int64', shape: [1] };
 
-function checkApart(graph: Graph, node: Node, marks: BatchMarks, loss: string): void {
-  const carried = [...marks.factorMarks(node).keys()];
+/** @param samples of one micro-batch: a digit of the batch below that is inside of each */
+function checkApart(graph: Graph, node: Node, marks: BatchMarks, loss: string, samples: number): void {
+  const isInside = ({ size, samples: step = 1 }: BatchMark) => step * size <= samples && samples % (step * size) === 0;
+  const carried = [...marks.factorMarks(node)].flatMap(([name, mark]) => (isInside(mark) ? [] : [name]));
   const isCut = marks.conflicts.includes(node.name);
   if (carried.length === 0 && node.outputs[0] === loss)
     throw new AutoparError(
@@ -173,7 +175,8 @@ function checkApart(graph: Graph, node: Node, marks: BatchMarks, loss: string): 
     'input',
     `node '${node.name}' (${node.op}) mixes the samples of a batch (${mixing}), so micro-batches would compute something else`,
     { node: node.name },
-    'train with --micro-batches 1; of BatchNormalization, --freeze-batch-statistics keeps the running statistics',
+    'train with --micro-batches 1; BatchNormalization may take statistics of each micro-batch (--batch-statistics micro-batch), ' +
+      'or keep its running ones (--freeze-batch-statistics)',
   );
 }
 

@@ -12,10 +12,10 @@ import { noise } from '../same-results.js';
 
 const MOMENTUM = 0.75;
 
-/** One normalisation of [4, 2, 3], with running statistics 0.5 and 2. */
-function one(attributes = {}): Graph {
+/** One normalisation of [samples, 2, 3], with running statistics 0.5 and 2. */
+function one(attributes = {}, samples = 4): Graph {
   const builder = new GraphBuilder('one', 1);
-  const x = builder.input('x', 'float32', [4, 2, 3]);
+  const x = builder.input('x', 'float32', [samples, 2, 3]);
   const vectors = ['scale', 'shift', 'mean', 'variance'].map((name, index) =>
     builder.constant(
       name,
@@ -49,6 +49,31 @@ test('the batch is normalised by its own statistics, and the running ones move a
     t.true(Math.abs(next('mean/next') - (MOMENTUM * 0.5 + (1 - MOMENTUM) * mean)) < 1e-6);
     t.true(Math.abs(next('variance/next') - (MOMENTUM * 2 + (1 - MOMENTUM) * variance)) < 1e-6);
   }
+});
+
+test('parts of a batch are normalised as if each were the batch, and move the running ones by their mean', async (t) => {
+  const x = noise([4, 2, 3]);
+  const halves = [0, 1].map((half) => ({ ...x, shape: [2, 2, 3], data: x.data.slice(half * 48, (half + 1) * 48) }));
+  const alone = await Promise.all(
+    halves.map(async (half) =>
+      runGraph(takeBatchStatistics(one({}, 2), []).graph, { x: half }, ['mean/next', 'variance/next']),
+    ),
+  );
+  const values = (results: Record<string, unknown> | undefined, name: string) => numbersOf(results?.[name] as never);
+  const { graph } = takeBatchStatistics(one(), [], { here: 2, whole: 2 });
+  const together = await runGraph(graph, { x }, ['mean/next', 'variance/next']);
+  const expected = alone.flatMap((results) => values(results, 'y'));
+  t.true(values(together, 'y').every((value, at) => Math.abs(value - (expected[at] ?? Number.NaN)) < 1e-5));
+  for (const name of ['mean/next', 'variance/next']) {
+    const [a = [], b = []] = alone.map((results) => values(results, name));
+    t.true(
+      values(together, name).every((value, at) => Math.abs(value - ((a[at] ?? 0) + (b[at] ?? 0)) / 2) < 1e-6),
+      name,
+    );
+  }
+  t.throws(() => takeBatchStatistics(one(), [], { here: 3, whole: 3 }), {
+    message: /3 parts do not go into the 4 samples/,
+  });
 });
 
 test('running statistics that are kept are used, in files of either form', async (t) => {
