@@ -16,6 +16,7 @@ import { emit, refuseUnlowered } from './emit.js';
 import { checkTarget, defaultFolder } from './folder.js';
 import { importModel } from './import.js';
 import { inPrecision, loweredPrecision } from './inference-precision.js';
+import { type KeptState, keptByRanks } from './kept-state.js';
 import { leftOut } from './left-out.js';
 import { inMicroBatches } from './micro-batches.js';
 import { type PeakMemory, peakMemory } from './peak-memory.js';
@@ -68,6 +69,8 @@ export interface CompileResult {
   readonly precision: string;
   /** What each stage of a pipeline has, in letters (`inspect` says what they stand for); null for one stage. */
   readonly stageLayout: string | null;
+  /** What data-parallel ranks keep of training; null without dp. */
+  readonly kept: KeptState | null;
   readonly heaviest: readonly HeavyOperator[];
   readonly communication: readonly Communication[];
   /** What a rank holds when its memory is fullest, per stage. */
@@ -167,6 +170,7 @@ export async function compile(options: CompileOptions): Promise<CompileResult> {
     exceptions: planned.found.exceptions,
     precision: planned.found.prediction.precision,
     stageLayout: planned.pipeline?.text ?? null,
+    kept: keptByRanks(planned.found.lowered, planned.plan),
     heaviest: heaviestOf(planned.found.lowered, planned.found.assignment, planned.cluster),
     communication: communicationOf(planned.found.lowered, planned.cluster),
     memory: peakMemory(

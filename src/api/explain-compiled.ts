@@ -17,6 +17,7 @@ import { type Decisions, decide } from './decisions.js';
 import type { Explainable } from './explain.js';
 import { readSource, type Source } from './folder.js';
 import type { ImportedModel } from './import.js';
+import { type KeptState, keptByRanks } from './kept-state.js';
 import { clusterOf, lowerPlan } from './lower-plan.js';
 import { type PeakMemory, peakMemory } from './peak-memory.js';
 
@@ -29,13 +30,17 @@ export interface ExplainableFolder {
 }
 
 /**
- * What a rank of each stage holds when its memory is fullest.
+ * What a rank of each stage holds when its memory is fullest, and what it keeps of training.
  * @throws AutoparError (input) where the folder or its model is not what it was
  */
-export async function explainMemory(directory: string, model?: string): Promise<readonly PeakMemory[]> {
+export async function explainMemory(
+  directory: string,
+  model?: string,
+): Promise<{ readonly stages: readonly PeakMemory[]; readonly kept: KeptState | null }> {
   const [plan, source] = [await readPlan(path.join(directory, 'plan.json')), await readSource(directory)];
   const { planned } = await compiledModel(directory, source, plan, model);
-  return peakMemory(lowerPlan(plan, planned.graph), clusterOf(plan));
+  const lowered = lowerPlan(plan, planned.graph);
+  return { stages: peakMemory(lowered, clusterOf(plan)), kept: keptByRanks(lowered.lowered, plan) };
 }
 
 /**

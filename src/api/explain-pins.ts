@@ -102,6 +102,7 @@ async function operatorPrices(
     questions: operatorQuestions(graph),
     allToAll: options.allToAll ?? true,
     pins: searchPins(graph, options.operatorPins?.(mesh) ?? []),
+    ...(options.request?.zero === undefined ? {} : { zero: options.request.zero }),
   });
   const questions = alikeOperators(placed.operators, leadersOf(graph, plan.layerClasses).operators);
   const pricing = new PinPricing(problem, [...questions.values()], deadline);

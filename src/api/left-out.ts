@@ -25,7 +25,6 @@ export function leftOut(graph: Graph, { devices, isMeshGiven, stages, trains, is
     ...(spreads && stages === 1 ? ['pp'] : []),
     ...(spreads && hasAttention(graph) ? ['sp'] : []),
     ...(spreads && hasExperts(graph) ? ['ep'] : []),
-    ...(trains && devices > 1 ? ['zero'] : []),
     ...(trains ? ['recompute'] : []),
     ...(trains && !isLocal ? ['offload'] : []),
   ];

@@ -2,12 +2,16 @@
  * @file plan: an imported model and a cluster in, the best plan out, lowered and checked.
  */
 import type { Cluster } from '../cost-model/cluster.js';
+import { AutoparError } from '../ir/error.js';
+import { type Graph, isBackward } from '../ir/graph.js';
 import { checkSharded } from '../partition/check.js';
 import type { ShardedGraph } from '../partition/sharded-graph.js';
 import { type Pipeline, type PipelineRequest, pipelineOf } from '../search/pipeline/pipeline.js';
 import { type PlanResult, plan as search } from '../search/plan.js';
 import type { SearchMode, SolverName } from '../search/search-mode.js';
 import { loadSolver } from '../search/solver/integer-solvers.js';
+import { dataAxes } from '../search/zero.js';
+import type { Mesh } from '../sharding-propagation/mesh.js';
 import type { Pin } from '../sharding-propagation/pin.js';
 import type { Plan } from '../strategy/plan.js';
 import { type Found, planOf } from '../strategy/plan-of.js';
@@ -65,11 +69,13 @@ export async function plan(imported: ImportedModel, options: PlanningOptions = {
   const pipeline = request && pipelineOf(imported.graph, cluster, request);
   const graph = pipeline?.graph ?? imported.graph;
   const requested = requestIn(options);
+  const mode = searchModeOf(options, config);
+  if (requested.zero !== undefined && mode === 'sharding_propagation') throw zeroWithoutSearch(requested.zero, options);
   const found = await search(graph, cluster, {
     ...(pipeline ? { pipeline } : {}),
     degrees,
     allToAll,
-    mode: searchModeOf(options, config),
+    mode,
     ...(options.solver ? { solver: options.solver } : {}),
     ...(options.timeLimit === undefined ? {} : { timeLimit: options.timeLimit }),
     ...(options.top === undefined ? {} : { top: options.top }),
@@ -97,8 +103,31 @@ export async function plan(imported: ImportedModel, options: PlanningOptions = {
       { ...imported, graph },
       cluster,
     ),
-    notes: [...notes, ...found.notes],
+    notes: [...notes, ...zeroNotes(requested, found.assignment.mesh, graph), ...found.notes],
   };
+}
+
+/** ZeRO is a choice among layouts, which propagation does not make. */
+function zeroWithoutSearch(level: number, { complete }: PlanningOptions): AutoparError {
+  const other = complete === 'propagate' ? '--complete propagate' : '--search-mode sharding_propagation';
+  return new AutoparError(
+    'bad-option',
+    'usage',
+    `--zero ${level} restricts what the search chooses, and ${other} searches nothing`,
+    {},
+    `leave out one of the two`,
+  );
+}
+
+/** Where a level asked for changes nothing. */
+function zeroNotes({ zero }: Request, mesh: Mesh, graph: Graph): readonly string[] {
+  if (zero === undefined) return [];
+  if (dataAxes(mesh).length === 0)
+    return [`--zero ${zero} changes nothing: dp is 1, so that no rank shares its parameters`];
+  const trains = graph.nodes.some(({ phase }) => isBackward(phase));
+  return trains || zero === 3
+    ? []
+    : [`--zero ${zero} changes nothing: optimizer state and gradients are of training, and this program infers`];
 }
 
 /** What is asked for, else what a configuration's search_mode says. */

@@ -64,6 +64,7 @@ export async function openReplanning(directory: string, model?: string): Promise
       ...(axes ? { axes } : {}),
       ...(memoryBytes === undefined ? {} : { memoryBytes }),
       ...(solver ? { solver } : {}),
+      request: plan.requested ?? {},
     },
   };
 }

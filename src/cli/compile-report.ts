@@ -3,7 +3,7 @@
  */
 import type { CompileResult } from '../api/compile.js';
 import { devicesText } from './cluster-text.js';
-import { heldLines, kindsText } from './memory-report.js';
+import { heldLines, keptText, kindsText } from './memory-report.js';
 import type { Output } from './output.js';
 import { bytesText, secondsText, shareText } from './quantity.js';
 import { tableLines } from './table.js';
@@ -44,6 +44,7 @@ export function resultJson(result: CompileResult): Readonly<Record<string, unkno
     ...(result.stageLayout === null ? {} : { stages: result.stageLayout, schedule: plan.schedule }),
     predicted: predictedJson(plan),
     search: plan.search,
+    ...(result.kept ? { zero: result.kept } : {}),
     heaviest: result.heaviest,
     communication: result.communication,
     memory: result.memory,
@@ -95,7 +96,7 @@ function clusterText({ plan, cluster }: CompileResult): string {
   return [...(nodes > 1 ? [nodes] : []), perNode, device].join(' × ');
 }
 
-function summaryLines({ plan, precision, stageLayout }: CompileResult): readonly string[] {
+function summaryLines({ plan, precision, stageLayout, kept }: CompileResult): readonly string[] {
   const { predicted, search } = plan;
   const degrees = Object.entries(plan.degrees).filter(([axis, degree]) => degree > 1 || axis === 'dp' || axis === 'tp');
   const peak = Math.max(...predicted.peakBytes);
@@ -106,6 +107,7 @@ function summaryLines({ plan, precision, stageLayout }: CompileResult): readonly
   return [
     `  degrees    ${degrees.map(([axis, degree]) => `${axis} ${degree}`).join(' · ')}`,
     ...(stageLayout === null ? [] : [`  stages     ${stageLayout}, ${scheduleText(plan)}`]),
+    ...(kept ? [`  zero       ${keptText(kept)}`] : []),
     `  predicted  ${secondsText(predicted.stepSeconds)} per step in ${precision}, ${bytesText(peak)} of memory per rank${share}`,
     `  search     ${MODES[search.mode] ?? search.mode}, ${provenText(plan)}`,
   ];

@@ -1,6 +1,7 @@
 /**
  * @file Memory at the fullest moment, as people read it: how much of each kind, and the largest tensors by name.
  */
+import type { KeptState } from '../api/kept-state.js';
 import type { PeakMemory } from '../api/peak-memory.js';
 import { bytesText, shareText } from './quantity.js';
 import { tableLines } from './table.js';
@@ -10,6 +11,23 @@ export function kindsText({ kinds }: PeakMemory): string {
   return Object.entries(kinds)
     .map(([kind, bytes]) => `${kind} ${bytesText(bytes)}`)
     .join(', ');
+}
+
+/** `1 over dp: optimizer state 417 kB of 834 kB; gradients, parameters whole`. */
+export function keptText({ level, axes, parts }: KeptState): string {
+  const named = [
+    ['optimizer state', parts.state],
+    ['gradients', parts.accumulator],
+    ['parameters', parts.parameter],
+  ] as const;
+  const cut = named
+    .filter(([, { bytes, wholeBytes }]) => bytes < wholeBytes)
+    .map(([name, { bytes, wholeBytes }]) => `${name} ${bytesText(bytes)} of ${bytesText(wholeBytes)}`);
+  const whole = named
+    .filter(([, { bytes, wholeBytes }]) => bytes === wholeBytes && bytes > 0)
+    .map(([name]) => name)
+    .join(', ');
+  return `${level ?? 'in part'} over ${axes.join(' · ')}: ${[...cut, ...(whole ? [`${whole} whole`] : [])].join('; ')}`;
 }
 
 /** The `most` largest tensors, and what the others are together. */

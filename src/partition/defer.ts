@@ -39,12 +39,16 @@ export function deferrals(graph: ShardedGraph): ReadonlyMap<ShardedNode, readonl
     for (const maker of operands[index] ?? []) firstReader[maker] = Math.min(firstReader[maker] ?? needed, needed);
   }
   const runs = runsOf(nodes, deferred);
+  const gathered = new Set(weightGathers(graph));
+  for (const [index, node] of [...nodes.entries()].reverse())
+    if (gathered.has(node)) for (const maker of operands[index] ?? []) gathered.add(nodes[maker] as ShardedNode);
   const result = new Map<ShardedNode, readonly string[]>();
   for (const [index, node] of nodes.entries()) {
     const reader = deferred[index] ? nodes[firstReader[index] ?? nodes.length] : undefined;
     if (!reader) continue;
-    // A node of another place would part the segment of its reader: it runs before the reader's whole layer.
-    const before = samePlace(node, reader) ? reader : nodes[runs[firstReader[index] ?? 0] ?? 0];
+    // A node of another place would part the segment of its reader, as a gather of a stored weight does: it runs before the
+    // reader's whole layer.
+    const before = samePlace(node, reader) && !gathered.has(node) ? reader : nodes[runs[firstReader[index] ?? 0] ?? 0];
     const awaited = before ? readsOf(before).filter((name) => deferred[makers.get(name) ?? -1] === false) : [];
     if (awaited.length > 0) result.set(node, awaited);
   }
@@ -58,10 +62,6 @@ function runsOf(nodes: readonly ShardedNode[], deferred: readonly boolean[]): re
     if (!deferred[index] && !samePlace(node, nodes[first] as ShardedNode)) first = index;
     return first;
   });
-}
-
-function samePlace(a: ShardedNode, b: ShardedNode): boolean {
-  return a.layer === b.layer && passOf(a.phase) === passOf(b.phase);
 }
 
 /** Whether a forward operator makes more bytes than it reads. */
@@ -88,17 +88,42 @@ function slackOf(operands: readonly (readonly number[])[]): readonly boolean[] {
   return latest.map((level, index) => level > (depth[index] ?? 0));
 }
 
-/** Tells whether a value is alive until a node runs, however late: weights and state, and after the forward what it stored. */
-function heldValues(
-  graph: ShardedGraph,
-  makers: ReadonlyMap<string, number>,
-): (name: string, reader: ShardedNode) => boolean {
-  const resident = new Set([
+/**
+ * Collectives on stored weights, or on what is computed of them alone: gathers of weights that ranks hold in parts. Those of a layer
+ * run together, before the layer.
+ */
+export function weightGathers(graph: ShardedGraph): ReadonlySet<ShardedNode> {
+  const known = new Set(residentTensors(graph));
+  const gathers = new Set<ShardedNode>();
+  for (const node of graph.nodes) {
+    if (!readsOf(node).every((name) => known.has(name))) continue;
+    for (const name of resultsOf(node)) known.add(name);
+    if (node.kind === 'communicate') gathers.add(node);
+  }
+  return gathers;
+}
+
+/** Whether two nodes would be in one segment, were nothing between them. */
+export function samePlace(a: ShardedNode, b: ShardedNode): boolean {
+  return a.layer === b.layer && passOf(a.phase) === passOf(b.phase);
+}
+
+/** Tensors that are there whatever runs. */
+function residentTensors(graph: ShardedGraph): ReadonlySet<string> {
+  return new Set([
     ...graph.weights.map(({ tensor }) => tensor),
     ...graph.constants.keys(),
     ...graph.coordinates.map(({ name }) => name),
     ...graph.state.map(({ to }) => to),
   ]);
+}
+
+/** Tells whether a value is alive until a node runs, however late: weights and state, and after the forward what it stored. */
+function heldValues(
+  graph: ShardedGraph,
+  makers: ReadonlyMap<string, number>,
+): (name: string, reader: ShardedNode) => boolean {
+  const resident = residentTensors(graph);
   const inputs = new Set(graph.inputs.map(({ tensor }) => tensor));
   return (name, reader) => {
     if (resident.has(name)) return true;

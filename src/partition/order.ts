@@ -3,13 +3,14 @@
  *
  * A segment takes operators of one layer and pass (forward, backward, update) as long as any is ready; those that run as late as
  * possible (defer.ts) are ready once what their first reader waits for is there. Then every collective whose operand
- * is there is started; other layers' ready operators run while it is under way; only when nothing else can run does the
- * phase wait for the collective that was started first. All ranks derive the same order, so no two ranks can wait for
+ * is there is started; other layers' ready operators run while it is under way; only when nothing else can run, or collectives of
+ * a third layer are to start, does the phase wait for the collective that was started first: so reductions of gradients and gathers
+ * of weights hold operands and buffers of two layers at most. All ranks derive the same order, so no two ranks can wait for
  * each other's different collectives.
  */
 import { type Phase, passOf } from '../ir/graph.js';
 import { isAccumulator } from '../ir/ops/accumulate.js';
-import { deferrals } from './defer.js';
+import { deferrals, samePlace, weightGathers } from './defer.js';
 import {
   type CommunicationNode,
   type ComputeNode,
@@ -190,12 +191,25 @@ export function orderPhase(whole: ShardedGraph, list: PhaseList): readonly Step[
   const underWay: { node: CommunicationNode; id: number }[] = [];
   let placed = 0;
   let next = 0;
+  const gathers = weightGathers(graph);
+  const waitForFirst = () => {
+    const first = underWay.shift();
+    if (!first) return false;
+    steps.push({ kind: 'wait', ...first });
+    placed++;
+    publish(first.node.output);
+    const after = underWay[0]?.node;
+    // A layer's weights come together, so that its operators run in one segment.
+    if (after && gathers.has(first.node) && gathers.has(after) && samePlace(first.node, after)) waitForFirst();
+    return true;
+  };
   for (;;) {
     for (let first = coming[0]; first?.kind === 'send' && given.has(first.transfer.tensor); first = coming[0]) {
       steps.push(first);
       coming.shift();
     }
     for (let node = ready.takeCommunication(); node; node = ready.takeCommunication()) {
+      while (new Set([...underWay.map((other) => placeOf(other.node)), placeOf(node)]).size > PLACES) waitForFirst();
       steps.push({ kind: 'start', node, id: next });
       underWay.push({ node, id: next++ });
     }
@@ -211,13 +225,7 @@ export function orderPhase(whole: ShardedGraph, list: PhaseList): readonly Step[
       placed += nodes.length;
       continue;
     }
-    const first = underWay.shift();
-    if (first) {
-      steps.push({ kind: 'wait', ...first });
-      placed++;
-      publish(first.node.output);
-      continue;
-    }
+    if (waitForFirst()) continue;
     const received = coming.shift();
     if (!received) break;
     if (received.kind === 'send') throw new Error(`${received.transfer.name} is sent before it can be there`);
@@ -226,6 +234,14 @@ export function orderPhase(whole: ShardedGraph, list: PhaseList): readonly Step[
   }
   if (placed !== graph.nodes.length) throw new Error('the sharded graph has a circle');
   return steps;
+}
+
+/** Layers of which collectives are under way at a time: each holds its operand and a buffer until it is waited for. */
+const PLACES = 2;
+
+/** The layer that a collective serves; an operator outside of layers is one of its own. */
+function placeOf({ layer, origin }: CommunicationNode): string {
+  return layer ?? `\u0000${origin}`;
 }
 
 /** Names of the tensors that are there before the phase begins. */
@@ -269,7 +285,9 @@ class ReadyNodes {
     return index === undefined ? undefined : (this.graph.nodes[index] as ComputeNode);
   }
 
+  /** Sums first: they free what they are given. */
   private earliestKey(): string | undefined {
+    if (this.compute.has(ACCUMULATE)) return ACCUMULATE;
     let best: { key: string; index: number } | undefined;
     for (const [key, list] of this.compute) {
       const index = list[0];
@@ -279,9 +297,11 @@ class ReadyNodes {
   }
 }
 
+const ACCUMULATE = 'accumulate';
+
 /** Accumulators are no part of segments: they keep a sum from one micro-batch to the next. */
 function segmentKey(node: ComputeNode): string {
-  if (isAccumulator(node)) return 'accumulate';
+  if (isAccumulator(node)) return ACCUMULATE;
   return `${node.layer ?? ''}\u0000${passOf(node.phase)}`;
 }
 

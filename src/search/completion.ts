@@ -11,6 +11,7 @@ import type { Deadline } from './deadline.js';
 import type { OperatorQuestions } from './operator-questions.js';
 import type { UsedMode } from './search-mode.js';
 import type { MeshSolution } from './solve-mesh.js';
+import type { ZeroLevel } from './zero.js';
 
 export interface Completion {
   /** How it completes, where the answer does not say. */
@@ -31,6 +32,7 @@ export interface CompletionOptions {
   readonly pins: readonly Pin[];
   readonly axes: 'roles' | 'free';
   readonly allToAll: boolean;
+  readonly zero?: ZeroLevel;
   /** The user's; a completion that can be ended throws OutOfTime. */
   readonly deadline: Deadline;
 }

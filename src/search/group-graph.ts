@@ -29,6 +29,7 @@ import type { EdgeCosts, EdgeTable, LayoutStates, Pair } from './edge-costs.js';
 import { LocalMoves, type PricedEdge } from './local-moves.js';
 import { pinnedInputLayouts, type SearchPins } from './pinned.js';
 import { typeKey } from './structure-key.js';
+import type { ZeroRule } from './zero.js';
 
 export interface GroupGraph {
   /** The problem under what is known of redistribution prices: bounds, or exact. */
@@ -57,15 +58,19 @@ export interface End extends LayoutStates {
   readonly key: string;
 }
 
-/** Builds the problem of a graph whose operators have the candidates given. Equal tables are one object. */
+/**
+ * Builds the problem of a graph whose operators have the candidates given. Equal tables are one object.
+ * @param allowed which of the layouts that pins leave a tensor may be in for its readers; all, if left out
+ */
 export function buildGroupGraph(
   graph: Graph,
   mesh: Mesh,
   candidates: (node: Node) => CandidateSet,
   costs: EdgeCosts,
   pinnedInputs: SearchPins['inputs'] = new Map(),
+  allowed: ZeroRule['layouts'] = (_tensor, _all, pinned) => pinned,
 ): GroupGraph {
-  return new Building(graph, mesh, candidates, costs, pinnedInputs).build();
+  return new Building(graph, mesh, candidates, costs, pinnedInputs, allowed).build();
 }
 
 /**
@@ -98,6 +103,7 @@ class Building {
     private readonly candidates: (node: Node) => CandidateSet,
     private readonly costs: EdgeCosts,
     private readonly pinnedInputs: SearchPins['inputs'],
+    private readonly allowed: ZeroRule['layouts'],
   ) {
     this.readersOf = readersByTensor(graph);
     this.nodeOf = new Map(graph.nodes.map((node) => [node.name, node]));
@@ -136,10 +142,11 @@ class Building {
     const layouts = this.demanded(readers, sets).filter((layout) => layout.partial.length === 0);
     const whole = this.whole(input);
     if (!layouts.some(isReplicated)) layouts.push(whole);
-    const pins = this.pinnedInputs.get(input);
+    const pins = this.pinnedInputs.get(input) ?? [];
     const { shape } = typeOf(this.graph, input);
-    const allowed = pins ? pinnedInputLayouts(input, shape, layouts, pins, this.mesh) : layouts;
-    const end = this.layoutsEnd(input, allowed);
+    const pinned = pins.length > 0 ? pinnedInputLayouts(input, shape, layouts, pins, this.mesh) : layouts;
+    const at = { what: `input ${input}`, pins: pins.map(({ source }) => source) };
+    const end = this.layoutsEnd(input, this.allowed(input, layouts, pinned, at));
     this.inputEnds.set(input, end);
     this.viewEnds.set(input, end);
   }
@@ -155,7 +162,8 @@ class Building {
     const asked = this.demanded(readers, sets).filter(
       (layout) => layout.partial.length === 0 && !own.has(layoutKey(layout)),
     );
-    const end = this.layoutsEnd(tensor, [...producer.layouts, ...asked]);
+    const all = [...producer.layouts, ...asked];
+    const end = this.layoutsEnd(tensor, this.allowed(tensor, all, all, { what: `tensor ${tensor}`, pins: [] }));
     this.viewEnds.set(tensor, end);
     this.edge(tensor, producer, end, this.runsOf(readers[0] as Reader));
   }

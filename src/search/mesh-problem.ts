@@ -16,6 +16,7 @@ import { EdgeCosts } from './edge-costs.js';
 import { buildGroupGraph, type GroupGraph } from './group-graph.js';
 import type { OperatorQuestions } from './operator-questions.js';
 import { NO_PINS, pinsKey, type SearchPins } from './pinned.js';
+import { type ZeroLevel, type ZeroRule, zeroRule } from './zero.js';
 
 export interface MeshOptions {
   readonly axes: 'roles' | 'free';
@@ -27,6 +28,8 @@ export interface MeshOptions {
   readonly pins?: SearchPins;
   /** Whether redistributions may be all-to-alls; they may unless told. */
   readonly allToAll?: boolean;
+  /** What data-parallel ranks cut of what a training step keeps; left out: what costs least. */
+  readonly zero?: ZeroLevel;
 }
 
 /** What is minimised on one mesh. */
@@ -54,13 +57,13 @@ export function meshProblem(
   mesh: Mesh,
   cluster: Cluster,
   options: MeshOptions,
-  candidates: Candidates = candidateSets(mesh, cluster, options),
+  candidates: Candidates = candidateSets(graph, mesh, cluster, options),
   check: () => void = () => {},
 ): MeshProblem {
   const pinnedNodes = graph.nodes.filter((node) => options.pins?.operators.has(node.name));
   if (pinnedNodes.some((node) => candidates(node).liftsRoles)) {
     const free = { ...options, axes: 'free' } as const;
-    return meshProblem(graph, mesh, cluster, free, candidateSets(mesh, cluster, free, check), check);
+    return meshProblem(graph, mesh, cluster, free, candidateSets(graph, mesh, cluster, free, check), check);
   }
   const price = stepPrice(cluster, mesh);
   const bound = redistributionBound(cluster, mesh, price);
@@ -73,7 +76,14 @@ export function meshProblem(
     graph,
     mesh,
     cluster,
-    groups: buildGroupGraph(graph, mesh, candidates, costs, options.pins?.inputs),
+    groups: buildGroupGraph(
+      graph,
+      mesh,
+      candidates,
+      costs,
+      options.pins?.inputs,
+      ruleOf(graph, mesh, options)?.layouts,
+    ),
     redistributor,
     fixed: copiedOutputs(graph, mesh, cluster),
     exceptions: graph.nodes.flatMap((node) =>
@@ -82,13 +92,20 @@ export function meshProblem(
   };
 }
 
+function ruleOf(graph: Graph, mesh: Mesh, { zero }: MeshOptions): ZeroRule | null {
+  return zero === undefined ? null : zeroRule(graph, mesh, zero);
+}
+
 /** Candidates by node, enumerated and priced once per structure. */
 export function candidateSets(
+  graph: Graph,
   mesh: Mesh,
   cluster: Cluster,
-  { axes, pinned, questions, pins = NO_PINS }: MeshOptions,
+  options: MeshOptions,
   check: () => void = () => {},
 ): Candidates {
+  const { axes, pinned, questions, pins = NO_PINS } = options;
+  const rule = ruleOf(graph, mesh, options);
   const byStructure = new Map<string, CandidateSet>();
   const merged = mergedOnce(mesh);
   return (node) => {
@@ -98,7 +115,13 @@ export function candidateSets(
     const known = byStructure.get(key);
     if (known) return known;
     check();
-    const set = withFewestPins(own, (pins) => candidatesOf({ ...question, mesh, cluster, axes, pinned, pins, merged }));
+    const set = withFewestPins(own, (pins) => {
+      const under = (some: readonly OperatorPin[]) =>
+        candidatesOf({ ...question, mesh, cluster, axes, pinned, pins: some, merged });
+      const all = under(pins);
+      const at = { what: `${node.op} ${node.name}`, pins: pins.map(({ source }) => source) };
+      return rule ? rule.candidates(question.part, all, () => (pins.length === 0 ? all : under([])), at) : all;
+    });
     byStructure.set(key, set);
     return set;
   };

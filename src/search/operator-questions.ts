@@ -14,11 +14,14 @@ import { weightTensors } from '../sharding-propagation/annotations/weight-produc
 import type { CandidateQuestion } from './candidates.js';
 import { pieceHints } from './piece-hints.js';
 import { structureKey } from './structure-key.js';
+import { type KeptPart, keptParts } from './zero.js';
 
 /** The part of a question for candidates that does not depend on the mesh. */
 export interface OperatorQuestion extends Omit<CandidateQuestion, 'mesh' | 'cluster' | 'axes' | 'pinned' | 'pins'> {
   /** Operators with equal keys have the same candidates. */
   readonly key: string;
+  /** What it makes of the tensors that a training step keeps. */
+  readonly part: KeptPart | null;
 }
 
 export type OperatorQuestions = (node: Node) => OperatorQuestion;
@@ -30,6 +33,7 @@ export function operatorQuestions(graph: Graph): OperatorQuestions {
   const weightLike = weightTensors(graph);
   const heavyFrom = smallestHeavyWork(graph);
   const rounding = roundedOperators(graph);
+  const partOf = keptParts(graph);
   const known = new Map<Node, OperatorQuestion>();
   const make = (node: Node): OperatorQuestion => {
     const view = viewOf(graph, node);
@@ -38,9 +42,11 @@ export function operatorQuestions(graph: Graph): OperatorQuestions {
     const hints = hinted.get(node) ?? new Map();
     const context = contextOf(graph, node);
     const rounded = rounding.has(node);
-    const key = structureKey(view, [weights, context, factors, [...hints], rounded]);
+    const part = partOf(node);
+    const key = structureKey(view, [weights, context, factors, [...hints], rounded, part]);
     return {
       key,
+      part,
       view,
       weights,
       context,

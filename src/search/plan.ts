@@ -277,6 +277,8 @@ class SolvingDegrees {
     for (const degrees of late)
       this.reasons.set(degrees, { kind: 'late', reason: 'the time limit was over before it was looked at' });
     if (this.solved.length > 0) return;
+    // Propagation makes no choice among layouts, so that it keeps no ZeRO level.
+    if (late.length > 0 && this.options.request?.zero !== undefined) throw outOfTime(this.options.timeLimit ?? 0);
     if (late.length > 0) await this.propagate(late);
     else if (impossible) throw impossible;
   }
@@ -333,10 +335,21 @@ class SolvingDegrees {
       questions: this.questions,
       allToAll: options.allToAll ?? true,
       pins: options.operatorPins?.(mesh) ?? [],
+      ...(options.request?.zero === undefined ? {} : { zero: options.request.zero }),
       deadline,
     });
     return { mode: completion.mode, ...completed, degrees };
   }
+}
+
+function outOfTime(seconds: number): AutoparError {
+  return new AutoparError(
+    'out-of-time',
+    'noPlan',
+    `the time limit of ${seconds} s was over before a plan with the ZeRO level asked for was found`,
+    {},
+    'give more seconds (--time-limit), or leave out --zero',
+  );
 }
 
 function tooManyOperators(count: number): AutoparError {

@@ -74,7 +74,7 @@ export async function meshProblemInTurns(
 ): Promise<MeshProblem> {
   const { deadline } = options;
   const check = () => deadline.check();
-  const candidates = candidateSets(mesh, cluster, options, check);
+  const candidates = candidateSets(graph, mesh, cluster, options, check);
   for (const node of graph.nodes) {
     candidates(node);
     await deadline.pause();

@@ -18,10 +18,10 @@ const LINES: readonly (readonly [line: string, leftOut: readonly string[], who: 
     /^--plan-only --objective time, with nothing said of operators, searches them; --pp N plans stages$/,
   ],
   ['models/mlp.onnx --dp 2 --tp 1', [], null],
-  ['models/mlp.onnx --dp 2 --tp 1 --train', ['zero', 'recompute'], /autopar simulate prices them/],
+  ['models/mlp.onnx --dp 2 --tp 1 --train', ['recompute'], /autopar simulate prices them/],
   [
     'models/mlp.onnx --cluster 1x2:a100-sxm-80 --dp 2 --tp 1 --train',
-    ['zero', 'recompute', 'offload'],
+    ['recompute', 'offload'],
     /--train --plan-only, with nothing said of operators, searches them/,
   ],
 ];

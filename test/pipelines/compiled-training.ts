@@ -4,13 +4,20 @@
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { compile, type Training } from '../../src/api/index.js';
+import { type CompileOptions, compile, type Training } from '../../src/api/index.js';
 import { randomInputs } from '../../src/api/inputs.js';
 import { labelBounds } from '../../src/api/labels.js';
+import { lowerPlan } from '../../src/api/lower-plan.js';
 import { openCompiled } from '../../src/api/verify.js';
+import { communicatedBytes } from '../../src/cost-model/price.js';
+import { runsPerStep } from '../../src/ir/graph.js';
+import type { LoweredStage } from '../../src/partition/lower-stages.js';
+import { localBytes } from '../../src/partition/partition.js';
+import type { ShardedGraph } from '../../src/partition/sharded-graph.js';
 import type { Program } from '../../src/program/program.js';
 import { runProgram } from '../../src/runtime/run-program.js';
 import type { ScheduleKind } from '../../src/schedule/schedule.js';
+import type { Plan } from '../../src/strategy/plan.js';
 import type { Left } from './difference.js';
 import { type ModelName, writeModel } from './models.js';
 
@@ -21,6 +28,7 @@ export interface Pipeline {
   readonly chunks?: number;
   readonly dp?: number;
   readonly tp?: number;
+  readonly zero?: CompileOptions['zero'];
 }
 
 /** What is trained. */
@@ -34,7 +42,16 @@ export interface Task {
 export interface Trained extends Left {
   readonly program: Program;
   /** Bytes of the fullest moment, by stage. */
-  readonly peaks: { readonly predicted: readonly number[]; readonly counted: readonly number[] };
+  readonly peaks: PerStage;
+  /** Bytes that a rank sends in a step, by stage. */
+  readonly sent: PerStage;
+  readonly plan: Plan;
+  readonly lowered: readonly LoweredStage[];
+}
+
+interface PerStage {
+  readonly predicted: readonly number[];
+  readonly counted: readonly number[];
 }
 
 /** Samples of a step: enough for 8 micro-batches on two replicas. */
@@ -53,14 +70,14 @@ const TRAINING: Training = {
 export async function train(
   { model, microBatches, training = {} }: Task,
   steps: number,
-  pipeline?: Pipeline,
+  pipeline?: Partial<Pipeline>,
 ): Promise<Trained> {
   const folder = mkdtempSync(join(tmpdir(), 'autopar-test-'));
   try {
     const file = join(folder, `${model}.onnx`);
     const directory = join(folder, 'out');
     writeModel(model, file);
-    const { kind, stages = 1, chunks = 1, dp = 1, tp = 1 } = pipeline ?? {};
+    const { kind, stages = 1, chunks = 1, dp = 1, tp = 1, zero } = pipeline ?? {};
     const { plan } = await compile({
       model: file,
       output: directory,
@@ -70,20 +87,40 @@ export async function train(
       training: { ...TRAINING, ...training, microBatches },
       ...(kind ? { schedule: kind } : {}),
       ...(chunks > 1 ? { virtualStages: chunks } : {}),
+      ...(zero === undefined ? {} : { zero }),
     });
-    const { imported, program } = await openCompiled(directory);
+    const { imported, program, planned } = await openCompiled(directory);
+    const { lowered } = lowerPlan(plan, planned.graph);
     const pairs = program.state ?? [];
     const inputs = randomInputs(imported.graph, 1, labelBounds(imported.training));
     const run = await runProgram(directory, inputs, { steps, collect: [...new Set(pairs.map(({ from }) => from))] });
     const [losses = []] = Object.values(run.history);
     const state = pairs.flatMap(({ from, to }) => (run.tensors[from] ? [[to, run.tensors[from]] as const] : []));
     const perStage = run.ranks.length / stages;
-    const counted = Array.from({ length: stages }, (_, stage) =>
-      Math.max(...run.ranks.slice(stage * perStage, (stage + 1) * perStage).map(({ peakBytes }) => peakBytes)),
-    );
-    const peaks = { predicted: plan.predicted.peakBytes, counted };
-    return { losses, state: Object.fromEntries(state), program, peaks };
+    const fullest = (of: (rank: (typeof run.ranks)[number]) => number) =>
+      Array.from({ length: stages }, (_, stage) =>
+        Math.max(...run.ranks.slice(stage * perStage, (stage + 1) * perStage).map(of)),
+      );
+    const peaks = { predicted: plan.predicted.peakBytes, counted: fullest(({ peakBytes }) => peakBytes) };
+    const sent = {
+      predicted: lowered.map(({ sharded }) => sentBytes(sharded)),
+      counted: fullest(({ bytesCommunicated }) => bytesCommunicated),
+    };
+    return { losses, state: Object.fromEntries(state), program, peaks, sent, plan, lowered };
   } finally {
     rmSync(folder, { recursive: true, force: true });
   }
+}
+
+/** Bytes that a rank of a stage sends in a step. */
+export function sentBytes(stage: ShardedGraph): number {
+  const collectives = stage.nodes.reduce(
+    (sum, node) => sum + runsPerStep(node.phase, stage) * communicatedBytes(node, stage),
+    0,
+  );
+  const sends = (stage.pipeline?.sends ?? []).reduce((sum, { tensor, when }) => {
+    const type = stage.tensors.get(tensor);
+    return sum + (when === 'micro' ? (stage.microBatches?.count ?? 1) : 1) * (type ? localBytes(type) : 0);
+  }, 0);
+  return collectives + sends;
 }

@@ -10,12 +10,10 @@ import { compile } from '../../src/api/compile.js';
 import { randomInputs } from '../../src/api/inputs.js';
 import { lowerPlan } from '../../src/api/lower-plan.js';
 import { openCompiled } from '../../src/api/verify.js';
-import { communicatedBytes } from '../../src/cost-model/price.js';
-import { runsPerStep } from '../../src/ir/graph.js';
-import { localBytes } from '../../src/partition/partition.js';
 import type { ShardedGraph } from '../../src/partition/sharded-graph.js';
 import { runProgram } from '../../src/runtime/run-program.js';
 import type { ScheduleKind } from '../../src/schedule/schedule.js';
+import { sentBytes } from './compiled-training.js';
 
 const CASES: readonly {
   readonly model: string;
@@ -53,17 +51,4 @@ for (const { model, degrees, ...options } of CASES) {
       rmSync(folder, { recursive: true, force: true });
     }
   });
-}
-
-/** Bytes that a rank of a stage sends in a step. */
-function sentBytes(stage: ShardedGraph): number {
-  const collectives = stage.nodes.reduce(
-    (sum, node) => sum + runsPerStep(node.phase, stage) * communicatedBytes(node, stage),
-    0,
-  );
-  const sends = (stage.pipeline?.sends ?? []).reduce((sum, { tensor, when }) => {
-    const type = stage.tensors.get(tensor);
-    return sum + (when === 'micro' ? (stage.microBatches?.count ?? 1) : 1) * (type ? localBytes(type) : 0);
-  }, 0);
-  return collectives + sends;
 }

@@ -1,0 +1,175 @@
+/**
+ * @file ZeRO as a restriction of what the search may choose (Rajbhandari et al. 2020; level 3 is FSDP): what data-parallel ranks
+ * cut of parameters, of the optimizer's state and of accumulated gradients. Collectives follow from the layouts, as everywhere.
+ *
+ *     level   parameter at rest   state and update   accumulator   collectives that follow
+ *     0       whole               whole              whole         all-reduce of a gradient once a step
+ *     1       whole               cut                whole         reduce-scatter once a step, all-gather of the parameter behind it
+ *     2       whole               cut                cut           reduce-scatter in each micro-batch, all-gather once a step
+ *     3       cut                 cut                cut           reduce-scatter, all-gather at each use, in each micro-batch
+ *
+ * Cut: over as many ranks of the data axes as the tensor can be, padded where its operators allow it; what nothing divides stays
+ * whole. Whole: over none of them. Without a level the search is free, and finds these as it finds everything else.
+ */
+import { type Graph, isBackward, type Node } from '../ir/graph.js';
+import { isAccumulator } from '../ir/ops/accumulate.js';
+import type { Layout } from '../sharding-propagation/layout.js';
+import type { Mesh, SubAxis } from '../sharding-propagation/mesh.js';
+import type { PinSource } from '../sharding-propagation/pin.js';
+import type { Strategy } from '../sharding-propagation/strategy.js';
+import type { Request } from '../strategy/request.js';
+import type { CandidateSet } from './candidates.js';
+import { cannotBeKept } from './pinned.js';
+
+export type ZeroLevel = NonNullable<Request['zero']>;
+
+/** What ranks keep of a training step from one micro-batch or step to the next, and what makes it. */
+export type KeptPart = 'parameter' | 'state' | 'accumulator';
+
+/** Axes over which samples and tokens are shared out, so that a parameter is the same on all their ranks. */
+const DATA_AXES: ReadonlySet<string> = new Set(['dp', 'sp']);
+
+/** From which level on ranks of the data axes cut a part. */
+const CUT_FROM: Readonly<Record<KeptPart, ZeroLevel>> = { state: 1, accumulator: 2, parameter: 3 };
+
+/** Whether ranks of the data axes cut a part at a level. */
+export function zeroCuts(part: KeptPart, level: ZeroLevel): boolean {
+  return level >= CUT_FROM[part];
+}
+
+/** The data axes that a mesh has. */
+export function dataAxes({ axes }: Mesh): readonly string[] {
+  return axes.flatMap(({ name, size }) => (DATA_AXES.has(name) && size > 1 ? [name] : []));
+}
+
+/** Into how many parts the data axes cut a tensor. */
+export function dataParts({ dims }: Layout, mesh: Mesh): number {
+  return partsOf(
+    dims.flat().flatMap(({ axes }) => axes),
+    mesh,
+  );
+}
+
+function partsOf(names: readonly SubAxis[], mesh: Mesh): number {
+  const data = mesh.axes.flatMap(({ name, subAxes }) => (DATA_AXES.has(name) ? subAxes : []));
+  return data.reduce((product, { name, size }) => product * (names.includes(name) ? size : 1), 1);
+}
+
+/** Which part an operator makes; null for one that makes none. Operators on parameters alone (casts) stand for the parameter. */
+export function keptParts(graph: Graph): (node: Node) => KeptPart | null {
+  const derived = ofParameters(graph);
+  return (node) => {
+    if (isAccumulator(node)) return 'accumulator';
+    if (node.phase === 'update') return 'state';
+    return derived.has(node) ? 'parameter' : null;
+  };
+}
+
+/** State that updates change: parameters, which others than updates read, and state of the optimizer. */
+export function keptState(graph: Graph): ReadonlyMap<string, 'parameter' | 'state'> {
+  const updated = new Set(graph.nodes.flatMap(({ phase, outputs }) => (phase === 'update' ? outputs : [])));
+  const used = new Set(graph.nodes.flatMap(({ phase, inputs }) => (phase === 'update' ? [] : inputs)));
+  const pairs = graph.state.filter(({ output }) => updated.has(output));
+  return new Map(pairs.map(({ input }) => [input, used.has(input) ? 'parameter' : 'state'] as const));
+}
+
+/** Operators that compute from parameters and constants alone. */
+function ofParameters(graph: Graph): ReadonlySet<Node> {
+  const known = new Set([...keptState(graph)].flatMap(([name, part]) => (part === 'parameter' ? [name] : [])));
+  const found = new Set<Node>();
+  for (const node of graph.nodes) {
+    if (node.phase === 'update' || isBackward(node.phase)) continue;
+    const inputs = node.inputs.filter((name) => name !== null);
+    const isDerived =
+      inputs.some((name) => known.has(name)) && inputs.every((name) => known.has(name) || graph.weights.has(name));
+    if (!isDerived) continue;
+    found.add(node);
+    for (const name of node.outputs) if (name !== null) known.add(name);
+  }
+  return found;
+}
+
+/** What a level leaves of an operator's candidates and of layouts that readers share. */
+export interface ZeroRule {
+  /**
+   * @param unpinned the candidates without the user's pins
+   * @throws AutoparError (noPlan) `pin-cannot-be-kept` where pins leave none that the level allows
+   */
+  readonly candidates: (
+    part: KeptPart | null,
+    set: CandidateSet,
+    unpinned: () => CandidateSet,
+    at: Place,
+  ) => CandidateSet;
+  /** The same of a tensor: a graph input at rest, or what is made of parameters alone. */
+  readonly layouts: (tensor: string, all: readonly Layout[], pinned: readonly Layout[], at: Place) => readonly Layout[];
+}
+
+/** For refusals: what is laid out, and who pinned it. */
+export interface Place {
+  readonly what: string;
+  readonly pins: readonly PinSource[];
+}
+
+/** The rule of a level on a mesh. */
+export function zeroRule(graph: Graph, mesh: Mesh, level: ZeroLevel): ZeroRule {
+  const ofStrategy = ({ axes }: Strategy) => partsOf(Object.values(axes).flat(), mesh);
+  const ofLayout = (layout: Layout) => dataParts(layout, mesh);
+  const source: PinSource = {
+    file: null,
+    line: null,
+    text: `--zero ${level}`,
+    priority: Number.MAX_SAFE_INTEGER,
+    why: null,
+  };
+  const refuse = ({ what, pins }: Place, isCut: boolean) =>
+    cannotBeKept(
+      what,
+      [...pins, source],
+      isCut ? 'the level cuts it over dp, and pins do not' : 'the level keeps it whole over dp, and pins do not',
+    );
+  const isCut = (part: KeptPart) => zeroCuts(part, level);
+  const tensors = keptTensors(graph, level);
+  return {
+    candidates: (part, set, unpinned, at) => {
+      // What is computed of parameters for one micro-batch is free where parameters are whole.
+      if (part === null || (part === 'parameter' && !isCut(part))) return set;
+      const wanted = extreme(unpinned().strategies.map(ofStrategy), isCut(part));
+      const kept = set.strategies.flatMap((strategy, number) => (ofStrategy(strategy) === wanted ? [number] : []));
+      if (kept.length === 0) throw refuse(at, isCut(part));
+      return kept.length === set.strategies.length ? set : chosen(set, kept);
+    },
+    layouts: (tensor, all, pinned, at) => {
+      const part = tensors.get(tensor);
+      if (part === undefined) return pinned;
+      const wanted = extreme(all.map(ofLayout), isCut(part));
+      const kept = pinned.filter((layout) => ofLayout(layout) === wanted);
+      if (kept.length === 0) throw refuse(at, isCut(part));
+      return kept;
+    },
+  };
+}
+
+/** Tensors that are laid out as a part is: state at rest, and where parameters are cut what is made of them alone. */
+function keptTensors(graph: Graph, level: ZeroLevel): ReadonlyMap<string, KeptPart> {
+  const derived = zeroCuts('parameter', level) ? [...ofParameters(graph)] : [];
+  const made = derived.flatMap(({ outputs }) => outputs.filter((name) => name !== null));
+  return new Map<string, KeptPart>([...keptState(graph), ...made.map((name) => [name, 'parameter'] as const)]);
+}
+
+function extreme(counts: readonly number[], isMost: boolean): number {
+  return counts.reduce((found, count) => (isMost ? Math.max(found, count) : Math.min(found, count)), counts[0] ?? 1);
+}
+
+/** Some of a set's candidates, by number. */
+function chosen(set: CandidateSet, numbers: readonly number[]): CandidateSet {
+  const at = <Item>(list: readonly Item[]) => numbers.map((number) => list[number] as Item);
+  return {
+    ...set,
+    strategies: at(set.strategies),
+    costs: Float64Array.from(numbers, (number) => set.costs[number] as number),
+    operands: at(set.operands),
+    results: at(set.results),
+    lowered: (number) => set.lowered(numbers[number] as number),
+  };
+}

@@ -1,0 +1,89 @@
+/**
+ * @file A ZeRO level as a person asks for it: what the result says of it, what it changes nothing of, what contradicts it, and that
+ * a plan that is read again gives the same program.
+ */
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import test from 'ava';
+import { AutoparError, annotationsOf, type CompileOptions, compile, explainMemory } from '../../src/api/index.js';
+import { clusterOf, lowerPlan, programOfPlan } from '../../src/api/lower-plan.js';
+import { openCompiled } from '../../src/api/verify.js';
+import { readPlan } from '../../src/strategy/plan-json.js';
+
+const TRAINING: NonNullable<CompileOptions['training']> = {
+  loss: { kind: 'mse' },
+  optimizer: { kind: 'adam', learningRate: 0.01 },
+  microBatches: 2,
+};
+
+async function within<Result>(work: (output: string) => Promise<Result>): Promise<Result> {
+  const folder = mkdtempSync(join(tmpdir(), 'autopar-test-'));
+  try {
+    return await work(join(folder, 'out'));
+  } finally {
+    rmSync(folder, { recursive: true, force: true });
+  }
+}
+
+function compiled(output: string, options: Partial<CompileOptions>) {
+  return compile({ model: 'models/mlp.onnx', output, training: TRAINING, degrees: { dp: 2, tp: 1 }, ...options });
+}
+
+test('the result and explain name the level that layouts amount to', async (t) => {
+  for (const zero of [0, 1, 2, 3] as const) {
+    await within(async (output) => {
+      const { kept } = await compiled(output, { zero });
+      t.is(kept?.level, zero);
+      t.deepEqual(kept?.axes, ['dp']);
+      const cut = Object.values(kept?.parts ?? {}).filter(({ bytes, wholeBytes }) => bytes < 0.51 * wholeBytes);
+      t.is(cut.length, zero);
+      t.deepEqual((await explainMemory(output)).kept, kept);
+    });
+  }
+});
+
+test('a plan that is read again lowers to the same program', async (t) => {
+  await within(async (output) => {
+    await compiled(output, { zero: 3, degrees: { dp: 2, tp: 2 } });
+    const { planned, program } = await openCompiled(output);
+    const plan = await readPlan(join(output, 'plan.json'));
+    t.deepEqual(plan.requested, { zero: 3 });
+    const again = programOfPlan(lowerPlan(plan, planned.graph), plan, clusterOf(plan)).program;
+    t.deepEqual(
+      again.stages.map(({ phases }) => phases),
+      program.stages.map(({ phases }) => phases),
+    );
+    t.deepEqual(again.state, program.state);
+  });
+});
+
+test('where a level changes nothing, a note says so', async (t) => {
+  await within(async (output) => {
+    const { notes } = await compiled(output, { zero: 2, degrees: { dp: 1, tp: 2 } });
+    t.true(notes.some((note) => note.startsWith('--zero 2 changes nothing: dp is 1')));
+  });
+  await within(async (output) => {
+    const { notes } = await compile({ model: 'models/mlp.onnx', output, degrees: { dp: 2, tp: 1 }, zero: 1 });
+    t.true(notes.some((note) => note.startsWith('--zero 1 changes nothing: optimizer state')));
+  });
+});
+
+test('pins that contradict a level are named beside it', async (t) => {
+  const pinned = (layout: string) => annotationsOf({ version: 1, pins: [{ match: { tensor: 'fc0.weight' }, layout }] });
+  const refused = async (options: Partial<CompileOptions>) => {
+    const error = await within((output) => t.throwsAsync(compiled(output, options), { instanceOf: AutoparError }));
+    return error?.message ?? '';
+  };
+  t.regex(await refused({ zero: 3, annotations: pinned('[-, -]') }), /layout \[-, -\].* and zero: 3: .*fc0\.weight/);
+  t.regex(await refused({ zero: 1, annotations: pinned('[dp, -]') }), /layout \[dp, -\].* and zero: 1: .*fc0\.weight/);
+  t.regex(await refused({ zero: 1, mode: 'hybrid' }), /mode: '?hybrid'? and zero: 1/);
+  t.regex(await refused({ zero: 1, complete: 'propagate' }), /zero: 1 .* complete: '?propagate/);
+  t.regex(
+    await refused({ zero: 1, timeLimit: 1e-6 }),
+    /time limit of 0\.000001 s was over before a plan with the ZeRO level/,
+  );
+  await within(async (output) =>
+    t.is((await compiled(output, { zero: 3, annotations: pinned('[dp, -]') })).kept?.level, 3),
+  );
+});

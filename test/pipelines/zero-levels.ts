@@ -1,0 +1,54 @@
+/**
+ * @file ZeRO levels of one task under given degrees against one rank: what `zero.test.ts` and `zero.slow.ts` hold of each.
+ */
+import type { ExecutionContext } from 'ava';
+import { type Task, type Trained, train } from './compiled-training.js';
+import { difference, worstDifference } from './difference.js';
+import { keptBytes } from './kept-bytes.js';
+
+/** Relative to the largest element of a tensor. */
+export const TOLERANCE = 1e-5;
+export const STEPS = 20;
+export const LEVELS = [0, 1, 2, 3] as const;
+
+export type Degrees = Omit<NonNullable<Parameters<typeof train>[2]>, 'zero'>;
+export type Level = (typeof LEVELS)[number];
+
+/**
+ * Losses over 20 steps with clipping active, every gradient (momentum after the first step) and state are those of one rank; bytes
+ * and peaks that ranks count are those predicted; what ranks keep falls by what each level cuts.
+ */
+export async function checkLevels(
+  t: ExecutionContext,
+  task: Task,
+  degrees: Degrees,
+  levels: readonly Level[] = LEVELS,
+): Promise<void> {
+  const [alone, aloneOnce] = [await train(task, STEPS), await train(task, 1)];
+  const kept = new Map<Level, ReturnType<typeof keptBytes>>();
+  for (const zero of levels) {
+    const once = await train(task, 1, { ...degrees, zero });
+    const all = await train(task, STEPS, { ...degrees, zero });
+    t.true(worstDifference(aloneOnce, once) <= TOLERANCE, `zero ${zero}, first step`);
+    t.true(difference(alone.losses, all.losses) <= TOLERANCE, `zero ${zero}, losses`);
+    checkCounted(t, all, `zero ${zero}`);
+    t.is(all.plan.requested?.zero, zero);
+    kept.set(zero, keptBytes(all.lowered));
+  }
+  for (const part of ['state', 'accumulator', 'parameter'] as const) {
+    const of = (isCut: boolean) =>
+      levels.filter((level) => level >= CUT_FROM[part] === isCut).map((level) => kept.get(level)?.[part] ?? 0);
+    // A tiny tensor stays whole, or lies on another axis.
+    const [whole, cut] = [of(false), of(true)];
+    for (const bytes of cut) for (const other of whole) t.true(bytes <= 0.6 * other, `${part}: ${bytes} of ${other} B`);
+    for (const same of [whole, cut]) t.true(Math.max(0, ...same) <= 1.1 * Math.min(...same), `${part}: ${same} B`);
+  }
+}
+
+/** The level from which on a part is cut. */
+const CUT_FROM = { state: 1, accumulator: 2, parameter: 3 } as const;
+
+export function checkCounted(t: ExecutionContext, { sent, peaks }: Trained, what: string): void {
+  t.deepEqual(sent.counted, sent.predicted, `${what}, bytes`);
+  t.deepEqual(peaks.counted, peaks.predicted, `${what}, peak`);
+}
