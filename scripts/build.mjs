@@ -18,7 +18,13 @@ const bundle = join(output, 'bundle', 'cli');
 /** What the compiler knows of its last run, so that it looks at changed files alone; it goes with `dist`, whose files it speaks for. */
 const buildInfo = join(output, '.tsbuildinfo');
 /** What is run by its path: the command, and what is started in a thread beside whatever module asks for it. */
-const ENTRIES = ['cli/main', 'runtime/rank', 'search/solver/solver-thread', 'search/solver/companion-thread'];
+const ENTRIES = [
+  'cli/main',
+  'cli/command-thread',
+  'runtime/rank',
+  'search/solver/solver-thread',
+  'search/solver/companion-thread',
+];
 const compiler = join(dirname(createRequire(import.meta.url).resolve('typescript/package.json')), 'bin', 'tsc');
 
 const result = spawnSync(process.execPath, [compiler, '-p', join(root, 'tsconfig.json')], { stdio: 'inherit' });

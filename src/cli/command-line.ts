@@ -10,7 +10,7 @@ import type { Command, Context } from './command.js';
 import { COMMANDS } from './commands.js';
 import { exitCode, failureJson, failureOf, failureText } from './failure.js';
 import { LATER_ELSEWHERE, LATER_OPTIONS, notThereYet } from './later.js';
-import { Output } from './output.js';
+import { Output, type OutputFlags } from './output.js';
 
 const GLOBAL_OPTIONS = [
   { flags: '--json', says: 'one JSON object on stdout instead of words' },
@@ -18,15 +18,22 @@ const GLOBAL_OPTIONS = [
 ] as const;
 
 /** Runs one command line to its exit code. Prints whatever goes wrong; throws nothing. */
-export async function runCommandLine(line: readonly string[], signal: AbortSignal): Promise<number> {
+export async function runCommandLine(
+  line: readonly string[],
+  signal: AbortSignal,
+  output = new Output(outputFlags(line)),
+): Promise<number> {
   const version = packageVersion();
-  const json = line.includes('--json');
-  const output = new Output({ json, quiet: line.includes('--quiet') });
   try {
     return exitCode(await dispatch(line, { output, signal }, version));
   } catch (error) {
     return reportFailure(error, line, output, signal.aborted, version);
   }
+}
+
+/** The flags of a line that nobody has parsed yet. */
+export function outputFlags(line: readonly string[]): OutputFlags {
+  return { json: line.includes('--json'), quiet: line.includes('--quiet') };
 }
 
 /** Prints a thrown value as users see it; returns the exit code. */

@@ -3,6 +3,7 @@
  */
 import { freemem, totalmem } from 'node:os';
 import { memoryUsage } from 'node:process';
+import { getHeapStatistics } from 'node:v8';
 import { AutoparError, type ErrorPlace, EXIT, type ExitKind } from '../ir/error.js';
 import { printable } from './table.js';
 
@@ -35,9 +36,10 @@ export function failureOf(error: unknown, circumstances: Circumstances): Failure
       where: {},
     };
   }
-  if (error instanceof AutoparError) {
+  const named = fullHeap(error, null) ?? error;
+  if (named instanceof AutoparError) {
     // A verb's error is in words of JavaScript; its cause is in ours.
-    const { exit, code, message, where, hint } = error.cause instanceof AutoparError ? error.cause : error;
+    const { exit, code, message, where, hint } = named.cause instanceof AutoparError ? named.cause : named;
     return { exit, code, message, where, ...(hint === undefined ? {} : { hint }) };
   }
   const known = failedWrite(error) ?? outOfMemory(error);
@@ -88,15 +90,33 @@ function isAbort(error: unknown): boolean {
   return error instanceof Error && error.name === 'AbortError';
 }
 
+/** The error of a thread that ended because its heap was full; `doing`: the work that it had begun last. */
+export function fullHeap(error: unknown, doing: string | null): AutoparError | undefined {
+  if ((error as NodeJS.ErrnoException | null)?.code !== 'ERR_WORKER_OUT_OF_MEMORY') return undefined;
+  // All threads of a process have the same limit.
+  const mebibytes = Math.round(getHeapStatistics().heap_size_limit / 2 ** 20);
+  return new AutoparError(
+    'out-of-memory',
+    'noPlan',
+    `the JavaScript heap reached its limit of ${mebibytes} MiB${doing === null ? '' : ` (${doing})`}; ` +
+      `${gigabytes(freemem())} of this machine's ${gigabytes(totalmem())} are free`,
+    {},
+    `NODE_OPTIONS=--max-old-space-size=${2 * mebibytes} raises the limit; ` +
+      'or ask for less: fewer layers, devices or micro-batches',
+  );
+}
+
+/** A result that stdout did not take. */
+export function unprintable(error: Error): AutoparError {
+  return new AutoparError('cannot-write', 'cannotWrite', `cannot write to the output: ${error.message}`);
+}
+
 /** How Node, WebAssembly and ONNX Runtime say that an allocation failed. */
-const ALLOCATION =
-  /array buffer allocation failed|bad_alloc|failed to allocate|out of memory|ERR_WORKER_OUT_OF_MEMORY/i;
+const ALLOCATION = /array buffer allocation failed|bad_alloc|failed to allocate|out of memory/i;
 
 function outOfMemory(error: unknown): Failure | undefined {
   if (!(error instanceof Error)) return undefined;
-  const { code = '' } = error as NodeJS.ErrnoException;
-  if (!ALLOCATION.test(`${error.message} ${code}`)) return undefined;
-  const gigabytes = (bytes: number) => `${(bytes / 1e9).toPrecision(3)} GB`;
+  if (!ALLOCATION.test(error.message)) return undefined;
   return {
     exit: 'noPlan',
     code: 'out-of-memory',
@@ -106,6 +126,10 @@ function outOfMemory(error: unknown): Failure | undefined {
     where: {},
     hint: 'use a machine with more memory, a smaller batch (--global-batch), or --plan-only, which reads no weights',
   };
+}
+
+function gigabytes(bytes: number): string {
+  return `${(bytes / 1e9).toPrecision(3)} GB`;
 }
 
 function failedWrite(error: unknown): Failure | undefined {

@@ -1,12 +1,11 @@
 #!/usr/bin/env node
 /**
- * @file The `autopar` command: interruption, broken pipes and the last resort; everything else is in command-line.ts.
+ * @file The `autopar` command: the thread that does its work, and what that thread cannot do itself: signals, broken pipes, and an end
+ * in our words where the JavaScript heap is full.
  */
 import { setFlagsFromString } from 'node:v8';
-import { LISTEN } from '../api/interruption.js';
-import { AutoparError } from '../ir/error.js';
-import { reportFailure, runCommandLine } from './command-line.js';
-import { Output } from './output.js';
+import { SHARE_ENV, Worker } from 'node:worker_threads';
+import type { CommandSetup } from './command-thread.js';
 
 /**
  * Node 20's optimising compiler takes over after four times as much work of a function as by default. A command runs for seconds:
@@ -16,43 +15,83 @@ import { Output } from './output.js';
 if (process.versions.node.startsWith('20.')) setFlagsFromString('--interrupt-budget=500000');
 
 const line = process.argv.slice(2);
-const interruption = new AbortController();
-
-const SIGNALS = ['SIGINT', 'SIGTERM'] as const;
-const interrupt = () => {
-  // A second one does not wait for the tidying up.
-  if (interruption.signal.aborted) process.exit(130);
-  interruption.abort();
-};
-let listeners = 0;
-interruption.signal.addEventListener(LISTEN.start, () => {
-  if (listeners++ === 0) for (const signal of SIGNALS) process.on(signal, interrupt);
-});
-interruption.signal.addEventListener(LISTEN.end, () => {
-  if (--listeners === 0) for (const signal of SIGNALS) process.off(signal, interrupt);
-});
+const { stdout, stderr } = process;
 
 /** A reader that went away (`| head`) is no error, and changes no exit code; a full disk behind stdout is one. */
 let unwritten: Error | undefined;
-for (const stream of [process.stdout, process.stderr]) {
+for (const stream of [stdout, stderr]) {
   stream.on('error', (error: NodeJS.ErrnoException) => {
     if (error.code !== 'EPIPE' && error.code !== 'ERR_STREAM_DESTROYED') unwritten ??= error;
   });
 }
 
-for (const event of ['uncaughtException', 'unhandledRejection'] as const) {
-  process.on(event, (error) => {
-    const output = new Output({ json: line.includes('--json'), quiet: line.includes('--quiet') });
-    process.exit(reportFailure(error, line, output, interruption.signal.aborted));
+const listeners = new Int32Array(new SharedArrayBuffer(4));
+const setup: CommandSetup = { line, listeners, out: terminalOf(stdout), err: terminalOf(stderr) };
+const thread = new Worker(new URL('./command-thread.js', import.meta.url), {
+  name: 'autopar',
+  workerData: setup,
+  env: SHARE_ENV,
+  stdout: true,
+  stderr: true,
+});
+
+/** The system's own action for a signal ends all threads at once; a second signal does not wait for the tidying up. */
+let isInterrupted = false;
+for (const signal of ['SIGINT', 'SIGTERM'] as const) {
+  process.on(signal, () => {
+    if (isInterrupted || Atomics.load(listeners, 0) === 0) {
+      process.removeAllListeners(signal);
+      process.kill(process.pid, signal);
+      return;
+    }
+    isInterrupted = true;
+    thread.postMessage('interrupt');
   });
 }
 
-const code = await runCommandLine(line, interruption.signal);
-process.stdout.write('', () => setImmediate(() => process.exit(unwritten ? unprinted(unwritten, code) : code)));
+let doing: string | null = null;
+thread.on('message', (text: string) => {
+  doing = text;
+});
+
+let thrown: Error | undefined;
+thread.on('error', (error) => {
+  thrown = error;
+});
+
+const ended = new Promise<number>((resolve) => thread.once('exit', resolve));
+await Promise.all([passed(thread.stdout, stdout), passed(thread.stderr, stderr)]);
+let code = await ended;
+if (thrown) code = await failed(thrown);
+stdout.write('', () => setImmediate(async () => process.exit(unwritten ? await unprinted(unwritten, code) : code)));
+
+/** What the thread writes, to its end. Whether anybody reads it is no matter of the thread's. */
+function passed(from: NodeJS.ReadableStream, to: NodeJS.WriteStream): Promise<void> {
+  from.on('data', (chunk: Uint8Array) => to.write(chunk));
+  return new Promise((resolve) => from.once('end', resolve));
+}
+
+function terminalOf({ isTTY, columns }: NodeJS.WriteStream): CommandSetup['out'] {
+  return isTTY ? { isTTY, columns } : {};
+}
+
+/** The thread's end by something else than the command's. */
+async function failed(error: NodeJS.ErrnoException): Promise<number> {
+  const [{ fullHeap }, { outputFlags, reportFailure }, { Output }] = await modules();
+  const output = new Output(outputFlags(line));
+  // The thread's last line on the terminal, which the error takes the place of.
+  if (doing !== null) output.progress(doing);
+  return reportFailure(fullHeap(error, doing) ?? error, line, output, isInterrupted);
+}
 
 /** The words for a result that could not be printed go to stderr; a failure keeps its own code. */
-function unprinted(error: Error, ended: number): number {
-  const failure = new AutoparError('cannot-write', 'cannotWrite', `cannot write to the output: ${error.message}`);
-  const exit = reportFailure(failure, line, new Output({ json: false, quiet: false }), false);
+async function unprinted(error: Error, ended: number): Promise<number> {
+  const [{ unprintable }, { reportFailure }, { Output }] = await modules();
+  const exit = reportFailure(unprintable(error), line, new Output({ json: false, quiet: false }), false);
   return ended === 0 ? exit : ended;
+}
+
+/** Loaded where they are needed: a command that ends well pays for its thread alone. */
+function modules() {
+  return Promise.all([import('./failure.js'), import('./command-line.js'), import('./output.js')]);
 }

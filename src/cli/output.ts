@@ -10,6 +10,8 @@ export interface OutputFlags {
   readonly json: boolean;
   /** No words at all but errors. */
   readonly quiet: boolean;
+  /** Called with what is being done now, shown or not. */
+  readonly onProgress?: (text: string) => void;
 }
 
 /** Has the identity of the terminal's last line: a progress line that the next output must erase. */
@@ -17,6 +19,7 @@ export class Output {
   readonly colors: Colors;
   readonly json: boolean;
   private readonly quiet: boolean;
+  private readonly onProgress: ((text: string) => void) | undefined;
   private progressShown = false;
 
   constructor(
@@ -26,6 +29,7 @@ export class Output {
   ) {
     this.json = flags.json;
     this.quiet = flags.quiet;
+    this.onProgress = flags.onProgress;
     this.colors = picocolors.createColors(wantsColors(out));
   }
 
@@ -52,6 +56,7 @@ export class Output {
 
   /** What is being done now; replaces the last progress line. */
   progress(text: string): void {
+    this.onProgress?.(text);
     if (this.quiet || !this.err.isTTY) return;
     this.err.write(`\r\x1b[K${text.slice(0, (this.err.columns || 80) - 1)}`);
     this.progressShown = true;

@@ -3,6 +3,7 @@
  */
 import { mkdir, writeFile } from 'node:fs/promises';
 import path from 'node:path';
+import { room } from '../ir/onnx/weight-reader.js';
 import { checkStages } from '../partition/check.js';
 import type { LoweredStage } from '../partition/lower-stages.js';
 import { cannotWrite, writeFileAtomic, writeJsonAtomic } from '../program/atomic.js';
@@ -35,8 +36,10 @@ export async function emitProgram(
   } catch (error) {
     throw cannotWrite(error, directory);
   }
+  const whole = room();
   for (const [index, { graph, sharded }] of lowered.entries()) {
-    await writeWeights(directory, graph, sharded, program.stages[index]?.weights ?? {}, program.mesh, signal);
+    const places = program.stages[index]?.weights ?? {};
+    await writeWeights(directory, graph, sharded, places, program.mesh, whole, signal);
   }
   const csv = scheduleCsv(
     program,

@@ -8,8 +8,9 @@ import { AutoparError } from '../ir/error.js';
 import type { Graph, Weight } from '../ir/graph.js';
 import { withoutData } from '../ir/onnx/external-data.js';
 import { loadWeight } from '../ir/onnx/tensors.js';
+import { openWeight, PIECE, type Room } from '../ir/onnx/weight-reader.js';
 import type { ShardedGraph, ShardedTensor } from '../partition/sharded-graph.js';
-import { cutBlock } from '../program/blocks.js';
+import { cutBlock, cutPieces } from '../program/blocks.js';
 import { shardText } from '../program/mesh.js';
 import type { ProgramAxis, ProgramLayout, ProgramWeight } from '../program/program.js';
 import { type SafetensorsEntry, writeSafetensors } from '../program/safetensors.js';
@@ -57,8 +58,8 @@ export function placeWeights(
 }
 
 /**
- * Writes all shard files below `directory`, a whole weight in memory at a time, in the order in which program.json lists
- * them. Ends at the next weight when `signal` aborts.
+ * Writes all shard files below `directory`, in the order in which program.json lists them. No more than a window of a weight is in
+ * memory, and in `whole` one that is turned or padded. Ends at the next piece when `signal` aborts.
  */
 export async function writeWeights(
   directory: string,
@@ -66,6 +67,7 @@ export async function writeWeights(
   sharded: ShardedGraph,
   places: Readonly<Record<string, ProgramWeight>>,
   mesh: readonly ProgramAxis[],
+  whole: Room,
   signal?: AbortSignal,
 ): Promise<void> {
   const files = new Map<string, SafetensorsEntry[]>();
@@ -84,15 +86,41 @@ export async function writeWeights(
         key: place.key,
         dtype: place.dtype,
         shape: place.localShape,
-        data: async () => {
-          signal?.throwIfAborted();
-          return cutBlock(await weightBytes(weight, source), source.shape, source.dtype, layout, mesh, rank);
-        },
+        pieces: () => blockPieces(weight, source, { layout, mesh, rank }, whole, signal),
       });
       files.set(file, entries);
     }
   }
   for (const [file, entries] of files) await writeSafetensors(`${directory}/${file}`, entries);
+}
+
+/** The block of one rank. */
+async function* blockPieces(
+  name: string,
+  weight: Weight,
+  {
+    layout,
+    mesh,
+    rank,
+  }: { readonly layout: ProgramLayout; readonly mesh: readonly ProgramAxis[]; readonly rank: number },
+  whole: Room,
+  signal: AbortSignal | undefined,
+): AsyncGenerator<Uint8Array> {
+  signal?.throwIfAborted();
+  if (layout.extents) {
+    yield cutBlock(await weightBytes(name, weight), weight.shape, weight.dtype, layout, mesh, rank);
+    return;
+  }
+  const reader = openWeight(weight.source, whole);
+  if (!reader) throw withoutValue(name, weight);
+  try {
+    for (const piece of cutPieces(reader.read, weight.shape, weight.dtype, layout, mesh, rank, PIECE)) {
+      signal?.throwIfAborted();
+      yield piece;
+    }
+  } finally {
+    reader.close();
+  }
 }
 
 /**
@@ -103,8 +131,12 @@ export async function writeWeights(
 export async function weightBytes(name: string, weight: Weight): Promise<Uint8Array> {
   const data = await loadWeight(weight.source);
   if (data) return data;
-  if (weight.source.kind === 'absent' && weight.source.data) throw withoutData(name, weight.source.data);
-  throw new AutoparError('weight-absent', 'input', `the model file holds no value for weight ${name}`, {
+  throw withoutValue(name, weight);
+}
+
+function withoutValue(name: string, weight: Weight): AutoparError {
+  if (weight.source.kind === 'absent' && weight.source.data) return withoutData(name, weight.source.data);
+  return new AutoparError('weight-absent', 'input', `the model file holds no value for weight ${name}`, {
     tensor: name,
   });
 }

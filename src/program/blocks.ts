@@ -55,6 +55,38 @@ export function cutBlock(
   return block;
 }
 
+/**
+ * As `cutBlock`, of a layout without padding and partial sums, and of a tensor that `read` gives parts of (at most `most` bytes at once):
+ * the block in pieces of at most `most` bytes, each of which holds until the next one is asked for.
+ */
+export function* cutPieces(
+  read: (offset: number, length: number) => Uint8Array,
+  shape: readonly number[],
+  dtype: DType,
+  layout: ProgramLayout,
+  axes: readonly ProgramAxis[],
+  rank: number,
+  most: number,
+): Generator<Uint8Array> {
+  if (layout.extents || layout.partial.length > 0) throw new Error('a padded or partial block cannot be cut in pieces');
+  const piece = allocate(Math.min(most, byteLength(dtype, elementCount(blockShape(shape, layout, axes)))));
+  const box = boxOf(layout, axes, rank, dtype);
+  const row = box.lengths.at(-1) as number;
+  let filled = 0;
+  for (const offset of rowOffsets(box)) {
+    for (let done = 0; done < row; ) {
+      const length = Math.min(row - done, piece.length - filled);
+      piece.set(read(offset + done, length), filled);
+      done += length;
+      filled += length;
+      if (filled < piece.length) continue;
+      yield piece;
+      filled = 0;
+    }
+  }
+  if (filled > 0) yield piece.subarray(0, filled);
+}
+
 /** The tensor with zeros where its layout pads it. */
 function padded(whole: Uint8Array, shape: readonly number[], dtype: DType, layout: ProgramLayout): Uint8Array {
   const box = paddingBox(shape, dtype, layout);
@@ -155,10 +187,20 @@ function boxOf(layout: ProgramLayout, axes: readonly ProgramAxis[], rank: number
 }
 
 function copyBox(box: Box, whole: Uint8Array, block: Uint8Array, direction: 'cut' | 'join'): void {
+  const row = box.lengths.at(-1) as number;
+  let position = 0;
+  for (const offset of rowOffsets(box)) {
+    if (direction === 'cut') block.set(whole.subarray(offset, offset + row), position);
+    else whole.set(block.subarray(position, position + row), offset);
+    position += row;
+  }
+}
+
+/** Where the rows of a box begin in the array, in ascending order. */
+function* rowOffsets(box: Box): Generator<number> {
   const last = box.sizes.length - 1;
-  const row = box.lengths[last] as number;
   const rows = elementCount(box.lengths.slice(0, last));
-  if (row === 0) return;
+  if (box.lengths[last] === 0) return;
   const strides = new Array<number>(last + 1).fill(1);
   for (let index = last - 1; index >= 0; index--) {
     strides[index] = (strides[index + 1] as number) * (box.sizes[index + 1] as number);
@@ -166,8 +208,7 @@ function copyBox(box: Box, whole: Uint8Array, block: Uint8Array, direction: 'cut
   const counter = new Array<number>(last).fill(0);
   let offset = box.starts.reduce((sum, start, index) => sum + start * (strides[index] as number), 0);
   for (let index = 0; index < rows; index++) {
-    if (direction === 'cut') block.set(whole.subarray(offset, offset + row), index * row);
-    else whole.set(block.subarray(index * row, (index + 1) * row), offset);
+    yield offset;
     for (let dimension = last - 1; dimension >= 0; dimension--) {
       const count = (counter[dimension] as number) + 1;
       offset += strides[dimension] as number;

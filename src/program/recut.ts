@@ -95,10 +95,10 @@ function targets(
         key: weight.key,
         dtype: weight.dtype,
         shape: weight.localShape,
-        data: async () => {
+        pieces: async function* () {
           signal?.throwIfAborted();
           const bytes = await whole(weight);
-          return cutBlock(bytes, weight.shape, weight.dtype, weight.layout, axes, rankOf(axes, weight.axes, shard));
+          yield cutBlock(bytes, weight.shape, weight.dtype, weight.layout, axes, rankOf(axes, weight.axes, shard));
         },
       });
       files.set(file, entries);

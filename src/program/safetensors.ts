@@ -5,7 +5,7 @@
  *     N bytes          JSON: {"name": {"dtype": "F32", "shape": [2, 3], "data_offsets": [from, to]}, …}, padded with spaces
  *     the rest         data; offsets count from here
  *
- * Written tensor by tensor and read by key, so that no more than one tensor need be in memory.
+ * Written piece by piece and read by key, so that no more than one tensor need be in memory.
  */
 import { type FileHandle, open } from 'node:fs/promises';
 import { byteLength, type DType } from '../ir/dtype.js';
@@ -14,10 +14,10 @@ import { type ConstantTensor, elementCount, type TensorType } from '../ir/graph.
 import { streamFileAtomic } from './atomic.js';
 import { allocate } from './typed.js';
 
-/** A tensor to write; `data` is asked for when its turn comes and may be freed after. */
+/** A tensor to write: its bytes in pieces, each of which is written before the next one is asked for. */
 export interface SafetensorsEntry extends TensorType {
   readonly key: string;
-  readonly data: () => Uint8Array | Promise<Uint8Array>;
+  readonly pieces: () => Iterable<Uint8Array> | AsyncIterable<Uint8Array>;
 }
 
 /** An open file. `read` gives a fresh copy of one tensor's bytes. */
@@ -47,12 +47,15 @@ export async function writeSafetensors(file: string, entries: readonly Safetenso
   await streamFileAtomic(file, async (write) => {
     await write(length);
     await write(padded);
-    for (const { key, dtype, shape, data } of entries) {
-      const bytes = await data();
-      if (bytes.byteLength !== byteLength(dtype, elementCount(shape))) {
-        throw new Error(`${key}: ${bytes.byteLength} bytes do not fill ${dtype} [${shape.join(', ')}]`);
+    for (const { key, dtype, shape, pieces } of entries) {
+      let bytes = 0;
+      for await (const piece of pieces()) {
+        bytes += piece.byteLength;
+        await write(piece);
       }
-      await write(bytes);
+      if (bytes !== byteLength(dtype, elementCount(shape))) {
+        throw new Error(`${key}: ${bytes} bytes do not fill ${dtype} [${shape.join(', ')}]`);
+      }
     }
   });
 }

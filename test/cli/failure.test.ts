@@ -1,3 +1,4 @@
+import { getHeapStatistics } from 'node:v8';
 import test from 'ava';
 import { failureJson, failureOf, failureText } from '../../src/cli/failure.js';
 import { AutoparError } from '../../src/ir/error.js';
@@ -63,11 +64,20 @@ test('memory that runs out is no internal error', (t) => {
     new RangeError('Array buffer allocation failed'),
     new Error('std::bad_alloc'),
     new Error('Non-zero status code: Failed to allocate memory for requested buffer of size 4096'),
-    Object.assign(new Error('Worker terminated'), { code: 'ERR_WORKER_OUT_OF_MEMORY' }),
   ]) {
     const { exit, code, message } = failureOf(error, CIRCUMSTANCES);
     t.is(exit, 'noPlan');
     t.is(code, 'out-of-memory');
     t.regex(message, /autopar holds [\d.]+ [GM]B, and .* of .* are free/);
   }
+});
+
+test('a thread whose heap is full gives the limit and how to raise it', (t) => {
+  const error = Object.assign(new Error('Worker terminated'), { code: 'ERR_WORKER_OUT_OF_MEMORY' });
+  const { exit, code, message, hint } = failureOf(error, CIRCUMSTANCES);
+  t.is(exit, 'noPlan');
+  t.is(code, 'out-of-memory');
+  const [, limit = ''] = /^the JavaScript heap reached its limit of (\d+) MiB; [\d.]+ GB of/.exec(message) ?? [];
+  t.is(Number(limit), Math.round(getHeapStatistics().heap_size_limit / 2 ** 20));
+  t.regex(hint ?? '', new RegExp(`^NODE_OPTIONS=--max-old-space-size=${2 * Number(limit)} raises`));
 });

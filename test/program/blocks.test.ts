@@ -1,6 +1,6 @@
 import test from 'ava';
 import fc from 'fast-check';
-import { assembleBlocks, blockShape, cutBlock, holders } from '../../src/program/blocks.js';
+import { assembleBlocks, blockShape, cutBlock, cutPieces, holders } from '../../src/program/blocks.js';
 import { groupOf, rankCount, shardIndex, subAxesOf } from '../../src/program/mesh.js';
 import type { ProgramAxis, ProgramLayout } from '../../src/program/program.js';
 import { bytesOf } from '../../src/program/typed.js';
@@ -41,6 +41,25 @@ const layouts: fc.Arbitrary<ProgramLayout> = fc
     }
     return { dims: pieces, partial };
   });
+
+test('pieces of a block are the block, whatever may be read at once', (t) => {
+  fc.assert(
+    fc.property(layouts, fc.integer({ min: 1, max: 40 }), (layout, most) => {
+      const { shape, whole } = wholeOf(layout);
+      const bytes = bytesOf(whole);
+      const read = (offset: number, length: number) => {
+        t.true(length > 0 && length <= most && offset + length <= bytes.length);
+        return bytes.subarray(offset, offset + length);
+      };
+      const unreduced = { ...layout, partial: [] };
+      for (let rank = 0; rank < rankCount(MESH); rank++) {
+        const pieces = Array.from(cutPieces(read, shape, 'int32', unreduced, MESH, rank, most), (piece) => [...piece]);
+        t.true(pieces.every((piece) => piece.length <= most));
+        t.deepEqual(pieces.flat(), [...cutBlock(bytes, shape, 'int32', unreduced, MESH, rank)]);
+      }
+    }),
+  );
+});
 
 test('a block holds the elements that its digits on the pieces say', (t) => {
   fc.assert(

@@ -132,7 +132,7 @@ test('tensors survive safetensors, read by key', async (t) => {
       });
       await writeSafetensors(
         file,
-        tensors.map(({ data, ...entry }) => ({ ...entry, data: () => data })),
+        tensors.map(({ data, ...entry }) => ({ ...entry, pieces: () => [data] })),
       );
       const opened = await openSafetensors(file);
       for (const { key, ...tensor } of tensors.toReversed()) t.deepEqual(await opened.read(key), tensor);
@@ -147,7 +147,7 @@ test('tensors survive safetensors, read by key', async (t) => {
 test('a safetensors file is laid out as the format says', async (t) => {
   const folder = await scratch();
   const file = path.join(folder, 'x.safetensors');
-  await writeSafetensors(file, [{ key: 'w', dtype: 'uint8', shape: [3], data: () => Uint8Array.of(1, 2, 3) }]);
+  await writeSafetensors(file, [{ key: 'w', dtype: 'uint8', shape: [3], pieces: () => [Uint8Array.of(1, 2, 3)] }]);
   const bytes = await readFile(file);
   const length = Number(bytes.readBigUInt64LE());
   t.is(length % 8, 0);
@@ -162,7 +162,7 @@ test('missing, cut and malformed safetensors files are named', async (t) => {
   const folder = await scratch();
   const file = path.join(folder, 'x.safetensors');
   const write = () =>
-    writeSafetensors(file, [{ key: 'w', dtype: 'float32', shape: [2], data: () => new Uint8Array(8) }]);
+    writeSafetensors(file, [{ key: 'w', dtype: 'float32', shape: [2], pieces: () => [new Uint8Array(8)] }]);
   const header = (text: string) => {
     const length = Buffer.alloc(8);
     length.writeBigUInt64LE(BigInt(text.length));

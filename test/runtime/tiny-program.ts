@@ -230,7 +230,7 @@ export async function tinyMatmul(change: (program: Program) => Program = (same) 
   const shard = (rows: readonly number[]): SafetensorsEntry => ({
     key: 'w',
     ...float32(rows, [2, 3]),
-    data: () => float32(rows, [2, 3]).data,
+    pieces: () => [float32(rows, [2, 3]).data],
   });
   return writeTiny(
     program,

@@ -2,22 +2,14 @@
  * @file Tensors of a file: from TensorProto's many ways of holding values to plain little-endian bytes, external data
  * included. External data is found by (file, offset, length).
  */
-import { closeSync, openSync } from 'node:fs';
 import { byteLength, type DType, dtypeOfOnnx } from '../dtype.js';
 import { AutoparError } from '../error.js';
-import {
-  type ConstantTensor,
-  elementCount,
-  MOST_DIMENSIONS,
-  type TensorType,
-  type Turn,
-  type WeightSource,
-} from '../graph.js';
+import { type ConstantTensor, elementCount, MOST_DIMENSIONS, type TensorType, type WeightSource } from '../graph.js';
 import { constant } from '../ops/constants.js';
 import { dataFile, isMissing, withoutData } from './external-data.js';
-import { readFully } from './file-window.js';
 import type { Initializer } from './model.js';
 import type { EntryProto, Integer64, TensorProto } from './schema.js';
+import { bytesOfFile } from './weight-reader.js';
 
 /** Where a tensor is met, for messages. */
 export interface TensorPlace {
@@ -28,8 +20,6 @@ export interface TensorPlace {
 }
 
 const EXTERNAL = 1;
-
-type ExternalSource = Extract<WeightSource, { readonly kind: 'external' }>;
 
 /** A TensorProto as dtype, shape and the place of its bytes. */
 export function initializerOf(proto: TensorProto, place: TensorPlace): Initializer {
@@ -68,62 +58,7 @@ export function readWeight(source: WeightSource): Uint8Array | null {
   if (source.kind === 'inline') return source.data;
   if (source.kind === 'absent') return null;
   if (source.kind === 'zero') return new Uint8Array(source.length);
-  const data = bytesOfFile(source);
-  return source.turned ? turn(data, source.turned) : data;
-}
-
-function bytesOfFile({ file, offset, length }: ExternalSource): Uint8Array {
-  let handle: number;
-  try {
-    handle = openSync(file, 'r');
-  } catch (error) {
-    throw new AutoparError(
-      'external-data-missing',
-      'input',
-      `the data file cannot be read: ${error instanceof Error ? error.message : String(error)}`,
-      { file },
-      'it was moved since the model was read; put it back',
-    );
-  }
-  try {
-    const data = Buffer.allocUnsafeSlow(length);
-    readFully(handle, data, offset);
-    return new Uint8Array(data.buffer, data.byteOffset, data.byteLength);
-  } catch (error) {
-    if (!(error instanceof RangeError)) throw error;
-    throw new AutoparError(
-      'external-data-short',
-      'input',
-      `the data file ends before byte ${offset + length}, to which a tensor reaches`,
-      { file },
-      'the file changed since the model was read; copy it again',
-    );
-  } finally {
-    closeSync(handle);
-  }
-}
-
-/** The bytes of a tensor's transpose. */
-function turn(data: Uint8Array, { shape, order }: Turn): Uint8Array {
-  const width = data.length / elementCount(shape);
-  const Words = width % 4 === 0 ? Uint32Array : width % 2 === 0 ? Uint16Array : Uint8Array;
-  const words = width / Words.BYTES_PER_ELEMENT;
-  const source = new Words(data.buffer as ArrayBuffer, data.byteOffset, data.length / Words.BYTES_PER_ELEMENT);
-  const turned = new Words(source.length);
-  const sizes = order.map((axis) => shape[axis] ?? 1);
-  const steps = order.map((axis) => elementCount(shape.slice(axis + 1)) * words);
-  const counter = sizes.map(() => 0);
-  let from = 0;
-  for (let to = 0; to < turned.length; to += words) {
-    for (let word = 0; word < words; word++) turned[to + word] = source[from + word] as number;
-    for (let digit = sizes.length - 1; digit >= 0; digit--) {
-      const [count, size, step] = [(counter[digit] as number) + 1, sizes[digit] as number, steps[digit] as number];
-      counter[digit] = count < size ? count : 0;
-      from += count < size ? step : -step * (size - 1);
-      if (count < size) break;
-    }
-  }
-  return new Uint8Array(turned.buffer);
+  return bytesOfFile(source);
 }
 
 function checkLength(proto: TensorProto, type: TensorType, length: number, stored: number, file: string): void {
