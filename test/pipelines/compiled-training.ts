@@ -11,16 +11,16 @@ import { openCompiled } from '../../src/api/verify.js';
 import type { Program } from '../../src/program/program.js';
 import { runProgram } from '../../src/runtime/run-program.js';
 import type { ScheduleKind } from '../../src/schedule/schedule.js';
+import type { InnerDegrees, SpMethod } from '../../src/sharding-propagation/roles.js';
 import type { Left } from './difference.js';
 import { type ModelName, writeModel } from './models.js';
 
-/** What a pipeline is to be. */
-export interface Pipeline {
-  readonly kind: ScheduleKind;
+/** What a pipeline is to be: of one stage where it has no schedule. */
+export interface Pipeline extends InnerDegrees {
+  readonly kind?: ScheduleKind;
   readonly stages: number;
   readonly chunks?: number;
-  readonly dp?: number;
-  readonly tp?: number;
+  readonly spMethod?: SpMethod;
 }
 
 /** What is trained. */
@@ -37,7 +37,7 @@ export interface Trained extends Left {
   readonly peaks: { readonly predicted: readonly number[]; readonly counted: readonly number[] };
 }
 
-/** Samples of a step: enough for 8 micro-batches on two replicas. */
+/** Samples of a step: enough for 8 micro-batches on two replicas. Experts that choose tokens choose among all of the file's. */
 const BATCH = 16;
 
 /**
@@ -60,13 +60,15 @@ export async function train(
     const file = join(folder, `${model}.onnx`);
     const directory = join(folder, 'out');
     writeModel(model, file);
-    const { kind, stages = 1, chunks = 1, dp = 1, tp = 1 } = pipeline ?? {};
+    const { kind, stages, chunks = 1, spMethod, dp = 1, sp = 1, tp = 1, ep = 1 }: Pipeline = pipeline ?? { stages: 1 };
     const { plan } = await compile({
       model: file,
       output: directory,
-      globalBatch: BATCH,
-      devices: stages * dp * tp,
-      ...{ pp: stages, dp, tp },
+      ...(model === 'moe' ? {} : { globalBatch: BATCH }),
+      devices: stages * dp * sp * tp,
+      degrees: { pp: stages, dp, tp, sp, ep },
+      ...(spMethod ? { spMethod } : {}),
+      initRandom: true,
       training: { ...TRAINING, ...training, microBatches },
       ...(kind ? { schedule: kind } : {}),
       ...(chunks > 1 ? { virtualStages: chunks } : {}),
