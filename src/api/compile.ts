@@ -182,7 +182,7 @@ export async function compile(options: CompileOptions): Promise<CompileResult> {
     top: planned.found.top,
     leftOut: leftOut(imported.graph, {
       devices: clusterSize(planned.cluster),
-      isMeshGiven: options.degrees?.dp !== undefined && options.degrees.tp !== undefined,
+      given: options.degrees ?? {},
       stages: planned.plan.degrees.pp,
       trains: training !== undefined,
       isLocal: planned.cluster.local,

@@ -11,6 +11,7 @@ import { type PipelineRequest, refuseAbsentStages } from '../search/pipeline/pip
 import { wholeSeconds } from '../search/pipeline/whole-seconds.js';
 import { type Mesh, subAxes } from '../sharding-propagation/mesh.js';
 import type { Pin, PinSource, StagePin } from '../sharding-propagation/pin.js';
+import { EXPERTS, INNER_AXES, type InnerDegrees } from '../sharding-propagation/roles.js';
 import { type Annotations, pinsFor, stagePinsFor, withAnnotatedDegrees } from './annotations.js';
 import { type ConfigOptions, optionsOf } from './parallel-config/config-options.js';
 import { checkAgainstModel } from './parallel-config/config-rules.js';
@@ -27,7 +28,7 @@ export interface DecisionSources {
   /** What was read for it (`cluster-sources.ts`). */
   readonly clusterHints?: ClusterHints;
   /** Degrees that are pinned; left out, pp is what stages are pinned for, else 1. */
-  readonly degrees?: { readonly dp?: number; readonly tp?: number; readonly pp?: number };
+  readonly degrees?: InnerDegrees & { readonly pp?: number };
   readonly schedule?: ScheduleKind;
   /** Chunks of each stage. */
   readonly virtualStages?: number;
@@ -36,13 +37,11 @@ export interface DecisionSources {
   readonly mode?: Mode;
   readonly annotations?: Annotations;
   readonly config?: ParallelConfig;
-  /** No program is to be written: what cannot be lowered yet is left out of the plan, with a note. */
-  readonly planOnly?: boolean;
 }
 
 export interface Decisions {
   readonly cluster: Cluster;
-  readonly degrees: { readonly dp?: number; readonly tp?: number };
+  readonly degrees: InnerDegrees;
   /** Null for one stage. */
   readonly pipeline: PipelineRequest | null;
   readonly mode: Mode;
@@ -71,12 +70,11 @@ export function decide(model: DecidedModel, sources: DecisionSources): Decisions
   const { config = null, annotations = null } = sources;
   const configured = config ? optionsOf(config, sources.devices) : null;
   const mode = modeOf(sources);
-  const left = leftOut(configured?.degrees ?? {});
-  const stated = withoutMissing(statedDegrees(sources), config, sources.planOnly ?? false);
+  const stated = statedDegrees(sources);
   const { count: pp, pins: stagePinned } = stagesOf(model, sources, mode);
   const pinned = { ...plainDegrees(stated), ...(pp > 1 ? { pp } : {}) };
   const all = sources.cluster === undefined ? configured?.devices : undefined;
-  const devices = sources.devices ?? (left.length > 0 ? undefined : (all ?? undefined));
+  const devices = sources.devices ?? all ?? undefined;
   const cluster = parseCluster(sources.cluster, devices, { ...sources.clusterHints, degrees: pinned });
   checkStages(pp, clusterSize(cluster));
   const inner = plainDegrees(pinned);
@@ -101,7 +99,7 @@ export function decide(model: DecidedModel, sources: DecisionSources): Decisions
     pinsOn: hasPins && mode !== 'data' ? pins : null,
     allToAll: configured?.allToAll ?? true,
     config: configured,
-    notes: config && configured ? [...configNotes(config, configured, model.graph, cluster), ...left] : [],
+    notes: config && configured ? configNotes(config, configured, model.graph, cluster) : [],
   };
 }
 
@@ -210,45 +208,26 @@ function checkStages(pp: number, devices: number): void {
   );
 }
 
-const MISSING = ['sp', 'ep'] as const;
-
-/** Degrees of axes that programs cannot use yet are refused, where they are more than 1 and a program is asked for. */
-function withoutMissing(
-  degrees: ConfigOptions['degrees'],
-  config: ParallelConfig | null,
-  planOnly: boolean,
-): ConfigOptions['degrees'] {
-  const missing = MISSING.find((axis) => (degrees[axis] ?? 1) > 1);
-  if (missing && !planOnly)
-    throw new AutoparError(
-      'not-there-yet',
-      'usage',
-      `${config?.file ?? 'the configuration'} asks for ${missing} ${degrees[missing]}: ${missing} above 1 is not there yet; --plan-only plans the rest.`,
-    );
-  return degrees;
-}
-
-/** What a plan leaves out of a configuration. */
-function leftOut(degrees: ConfigOptions['degrees']): readonly string[] {
-  return MISSING.filter((axis) => (degrees[axis] ?? 1) > 1).map(
-    (axis) => `${axis} ${degrees[axis]} is left out of the plan, which is for the devices of pp, dp and tp alone`,
+function plainDegrees(stated: InnerDegrees): Decisions['degrees'] {
+  return Object.fromEntries(
+    [...INNER_AXES, EXPERTS].flatMap((axis) => {
+      const degree = stated[axis as keyof InnerDegrees];
+      return degree === undefined ? [] : [[axis, degree]];
+    }),
   );
-}
-
-function plainDegrees({ dp, tp }: { readonly dp?: number; readonly tp?: number }): Decisions['degrees'] {
-  return { ...(dp === undefined ? {} : { dp }), ...(tp === undefined ? {} : { tp }) };
 }
 
 /** All devices are data-parallel. */
 function dataParallel(degrees: Decisions['degrees'], devices: number): Decisions['degrees'] {
-  const { tp = 1, dp = devices } = degrees;
-  if (tp === 1) return { dp, tp };
+  const { dp = devices, ...others } = degrees;
+  const [other] = Object.entries(others).filter(([, degree]) => degree > 1);
+  if (!other) return { dp, tp: 1 };
   throw new AutoparError(
     'degree-in-data-mode',
     'usage',
-    `mode data shards the batch alone, and tp ${tp} is asked for`,
+    `mode data shards the batch alone, and ${other.join(' ')} is asked for`,
     {},
-    'leave out --tp, or use --mode auto or semi-auto',
+    `leave out --${other[0]}, or use --mode auto or semi-auto`,
   );
 }
 

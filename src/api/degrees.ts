@@ -1,7 +1,8 @@
 /**
- * @file Degrees of parallelism as options: whether they fit each other and the devices, and which ones programs have.
+ * @file Degrees of parallelism as options: whether they fit each other and the devices.
  */
 import { AutoparError } from '../ir/error.js';
+import { AXIS_ORDER } from '../sharding-propagation/mesh.js';
 
 export interface DegreeOptions {
   readonly devices?: number;
@@ -14,20 +15,8 @@ export interface DegreeOptions {
 
 export type Axis = 'dp' | 'tp' | 'pp' | 'sp' | 'ep';
 
-/** Axes that programs are not sharded over yet: any degree above 1 is refused, with what plans over it. */
-export function refuseAxes(options: DegreeOptions, axes: readonly Axis[]): void {
-  for (const axis of axes) {
-    if ((options[axis] ?? 1) > 1) {
-      throw new AutoparError(
-        'not-there-yet',
-        'usage',
-        `--${axis} above 1 is not there yet; this version runs over pp, dp and tp.`,
-        {},
-        `add --plan-only --cluster NxM:ID to have whole steps planned over ${axis}, without a program; or leave out --${axis}`,
-      );
-    }
-  }
-}
+/** Degrees that multiply to the devices; ep is of ranks of dp · sp. */
+export const MULTIPLIED = AXIS_ORDER;
 
 /**
  * Refuses degrees that cannot make up `devices`: with all of `axes` given their product must be the device count, with

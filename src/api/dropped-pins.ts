@@ -3,8 +3,9 @@
  */
 import type { Degrees } from '../search/degrees.js';
 import { type PlanOptions, plan as search } from '../search/plan.js';
-import { type Mesh, makeMesh } from '../sharding-propagation/mesh.js';
+import type { Mesh } from '../sharding-propagation/mesh.js';
 import type { PinSource } from '../sharding-propagation/pin.js';
+import { innerMesh } from '../sharding-propagation/roles.js';
 import type { Replanning } from './replan.js';
 
 export interface DroppedPin {
@@ -49,9 +50,12 @@ export async function droppedPins(
 }
 
 async function omissionsOf({ plan, options, pinsOfFreeDegrees }: Replanning): Promise<readonly Omission[]> {
-  const { operatorPins, degrees = {}, ...free } = options;
+  const { operatorPins, degrees = {}, request, ...others } = options;
+  // How sp shards attention is part of its degree.
+  const { spMethod: _, ...words } = request ?? {};
+  const free = { ...others, request: words };
   const given = Object.entries(degrees).map(([axis, size]) => `${axis}=${size}`);
-  const mesh = makeMesh(plan.mesh.map(({ axis, size }) => [axis, size] as const));
+  const mesh = innerMesh(plan.degrees);
   const sources = new Map((operatorPins?.(mesh) ?? []).map(({ source }) => [sourceKey(source), source]));
   const pinsOfFree = await pinsOfFreeDegrees();
   const single = [
@@ -64,8 +68,8 @@ async function omissionsOf({ plan, options, pinsOfFreeDegrees }: Replanning): Pr
         ]
       : []),
     ...[...sources].map(([key, { text, file, line }]): Omission => {
-      const others = (on: Mesh) => (operatorPins?.(on) ?? []).filter(({ source }) => sourceKey(source) !== key);
-      return { pin: text, file, line, options: { ...free, degrees, operatorPins: others } };
+      const left = (on: Mesh) => (operatorPins?.(on) ?? []).filter(({ source }) => sourceKey(source) !== key);
+      return { pin: text, file, line, options: { ...options, degrees, operatorPins: left } };
     }),
   ];
   return single.length > 1 ? [...single, { pin: null, file: null, line: null, options: free }] : single;

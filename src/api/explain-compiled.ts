@@ -6,6 +6,7 @@ import { readFile } from 'node:fs/promises';
 import path from 'node:path';
 import { AutoparError } from '../ir/error.js';
 import { propagate } from '../sharding-propagation/propagation/propagate.js';
+import { EXPERTS, INNER_AXES, type InnerDegrees } from '../sharding-propagation/roles.js';
 import { assignmentOf } from '../strategy/assignment-of.js';
 import type { Plan } from '../strategy/plan.js';
 import { readPlan } from '../strategy/plan-json.js';
@@ -13,7 +14,7 @@ import { stagedGraph } from '../strategy/staged-graph.js';
 import { readAnnotations, readParallelConfig } from './annotations.js';
 import { compiledModel } from './compiled-model.js';
 import { loadedPins } from './config-checkpoints.js';
-import { type Decisions, decide } from './decisions.js';
+import { type DecisionSources, type Decisions, decide } from './decisions.js';
 import type { Explainable } from './explain.js';
 import { readSource, type Source } from './folder.js';
 import type { ImportedModel } from './import.js';
@@ -61,8 +62,14 @@ export async function openExplainable(directory: string, model?: string): Promis
   const { graph } = stagedGraph(plan, imported.graph);
   const assignment = assignmentOf(plan, graph);
   const cluster = clusterOf(plan);
-  const { dp, tp, pp } = plan.degrees;
-  const decided = await decidedAgain(directory, source, imported, { dp, tp, pp }, pp * dp * tp);
+  const { pp } = plan.degrees;
+  const decided = await decidedAgain(
+    directory,
+    source,
+    imported,
+    plan.degrees,
+    plan.cluster.nodes * plan.cluster.perNode,
+  );
   const pins = decided.pinsOn?.(assignment.mesh, graph) ?? [];
   const propagated = plan.search.mode === 'sharding_propagation';
   return {
@@ -76,7 +83,13 @@ export async function openExplainable(directory: string, model?: string): Promis
       pins,
       ...(propagated
         ? {}
-        : { left: { axes: source.decisions?.axes ?? 'roles', degrees: new Set(Object.keys(givenDegrees(plan))) } }),
+        : {
+            left: {
+              axes: source.decisions?.axes ?? 'roles',
+              degrees: new Set(Object.keys(givenDegrees(plan))),
+              asked: { ...plan.degrees, ...plan.requested },
+            },
+          }),
     },
     precision: plan.predicted.precision ?? null,
     notes: [],
@@ -92,7 +105,7 @@ export async function decidedAgain(
   directory: string,
   { decisions = {}, dims, globalBatch }: Source,
   imported: ImportedModel,
-  degrees: { readonly dp?: number; readonly tp?: number; readonly pp?: number } | null,
+  degrees: DecisionSources['degrees'] | null,
   devices: number,
 ): Promise<Decisions> {
   const found = async (file: string) => {
@@ -123,11 +136,13 @@ export async function decidedAgain(
   });
 }
 
+const DEGREES: ReadonlySet<string> = new Set([...INNER_AXES, EXPERTS]);
+
 /** Degrees that the user gave: `tp=2` among the plan's pins. */
-export function givenDegrees({ pins }: Plan): { readonly dp?: number; readonly tp?: number } {
+export function givenDegrees({ pins }: Plan): InnerDegrees {
   const given = pins.flatMap((pin) => {
-    const [, axis, size] = /^(dp|tp)=(\d+)$/.exec(pin) ?? [];
-    return axis === undefined ? [] : [[axis, Number(size)] as const];
+    const [, axis = '', size] = /^(\w+)=(\d+)$/.exec(pin) ?? [];
+    return DEGREES.has(axis) ? [[axis, Number(size)] as const] : [];
   });
   return Object.fromEntries(given);
 }

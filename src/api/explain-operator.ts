@@ -197,7 +197,7 @@ function alternativesOf(
   own: { readonly seconds: number; readonly around: number },
 ): readonly Alternative[] {
   const { mesh } = assignment;
-  const question = { ...operatorQuestions(graph)(node), mesh, cluster };
+  const question = { ...operatorQuestions(graph, left?.asked)(node), mesh, cluster };
   const set = candidatesOf({ ...question, axes: 'free', pinned: new Set() });
   const ruledOut = rulingOut(question, left, searchPins(graph, pins).operators.get(node.name) ?? []);
   const all = set.strategies.map((strategy, index): Alternative => {

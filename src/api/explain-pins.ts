@@ -99,7 +99,7 @@ async function operatorPrices(
   const problem = meshProblem(graph, mesh, cluster, {
     axes: options.axes ?? 'roles',
     pinned: new Set(Object.keys(options.degrees ?? {})),
-    questions: operatorQuestions(graph),
+    questions: operatorQuestions(graph, { ...plan.degrees, ...plan.requested }),
     allToAll: options.allToAll ?? true,
     pins: searchPins(graph, options.operatorPins?.(mesh) ?? []),
     ...(options.request?.zero === undefined ? {} : { zero: options.request.zero }),

@@ -13,6 +13,7 @@ import { offer } from '../ir/nearest.js';
 import type { Assignment, Reader } from '../partition/assignment.js';
 import type { StagePlace } from '../partition/cut-stages.js';
 import type { LoweredStage } from '../partition/lower-stages.js';
+import type { AskedRoles } from '../search/operator-questions.js';
 import { searchPins } from '../search/pinned.js';
 import { fileDimension, fileShape, tensorLayoutText } from '../sharding-propagation/file-form.js';
 import type { Layout } from '../sharding-propagation/layout.js';
@@ -40,7 +41,11 @@ export interface Explainable {
   /** The stages of a pipeline; left out for one. */
   readonly stages?: readonly LoweredStage[];
   /** What the search left out besides: `roles` where dp lies on the batch alone, and axes whose degree was given. */
-  readonly left?: { readonly axes: 'roles' | 'free'; readonly degrees: ReadonlySet<string> };
+  readonly left?: {
+    readonly axes: 'roles' | 'free';
+    readonly degrees: ReadonlySet<string>;
+    readonly asked?: AskedRoles;
+  };
 }
 
 /** The chain that brought axes to one place. */

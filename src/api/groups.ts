@@ -2,18 +2,11 @@
  * @file groups: which ranks communicate with which, for given degrees.
  *
  * The mesh is pp × dp × sp × tp from outermost to innermost; ranks are numbered with tp fastest. `ep` is no axis: it takes
- * the fastest part of dp · sp. `mp` is all ranks that hold one copy of the model.
+ * the fastest sub-axes of dp · sp that make its degree, as programs do. `mp` is all ranks that hold one copy of the model.
  */
 import { AutoparError } from '../ir/error.js';
-import {
-  AXIS_ORDER,
-  coordinatesOf,
-  deviceCount,
-  groupsOn,
-  indexOn,
-  type Mesh,
-  makeMesh,
-} from '../sharding-propagation/mesh.js';
+import { AXIS_ORDER, deviceCount, groupsOn, indexOn, type Mesh, makeMesh } from '../sharding-propagation/mesh.js';
+import { expertAxes } from '../sharding-propagation/roles.js';
 
 export interface Degrees {
   readonly pp: number;
@@ -77,7 +70,7 @@ export function processGroups(degrees: Degrees, order: readonly string[] = AXIS_
       tp: over('tp'),
       pp: over('pp'),
       sp: over('sp'),
-      ep: sorted(expertGroups(mesh, ep)),
+      ep: sorted(groupsOn(mesh, ep > 1 ? expertAxes(mesh, ep) : [])),
       mp: over('pp', 'sp', 'tp'),
     },
   };
@@ -103,20 +96,6 @@ export function placeOf(
 
 function subAxesOf(mesh: Mesh, axes: readonly string[]): readonly string[] {
   return mesh.axes.filter(({ name }) => axes.includes(name)).flatMap(({ subAxes }) => subAxes.map(({ name }) => name));
-}
-
-/** Ranks that agree on pp and tp and whose index on dp · sp lies in one block of `ep`. */
-function expertGroups(mesh: Mesh, ep: number): readonly (readonly number[])[] {
-  const carriers = subAxesOf(mesh, ['dp', 'sp']);
-  const others = subAxesOf(mesh, ['pp', 'tp']);
-  const groups = new Map<string, number[]>();
-  for (let rank = 0; rank < deviceCount(mesh); rank++) {
-    const coordinates = coordinatesOf(mesh, rank);
-    const block = Math.floor(indexOn(mesh, carriers, rank) / ep);
-    const key = [block, ...others.map((name) => coordinates.get(name))].join();
-    groups.set(key, [...(groups.get(key) ?? []), rank]);
-  }
-  return [...groups.values()];
 }
 
 function sorted(groups: readonly (readonly number[])[]): readonly (readonly number[])[] {

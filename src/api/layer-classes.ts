@@ -28,6 +28,7 @@ import { type Mesh, makeMesh } from '../sharding-propagation/mesh.js';
 import type { Pin, PinSource } from '../sharding-propagation/pin.js';
 import { propagate } from '../sharding-propagation/propagation/propagate.js';
 import { makeRedistributor } from '../sharding-propagation/redistribution.js';
+import { WEIGHT_AXIS } from '../sharding-propagation/roles.js';
 
 /** Where Megatron puts tp, by the end of a module's path. */
 const MEGATRON_STYLES: readonly (readonly [module: string, style: Style])[] = [
@@ -89,7 +90,7 @@ export function modelWork(sizes: LanguageModelSizes, tp: number, cluster: Cluste
 
 /** The work of a language model whose layers are there, and how its operators lie. */
 export function layerWork({ sizes, graph }: LayerGraph, tp: number, cluster: Cluster): ReadWork {
-  const mesh = makeMesh([['tp', tp]]);
+  const mesh = makeMesh([[WEIGHT_AXIS, tp]]);
   const ranks = { ...cluster, nodes: 1, perNode: tp, levels: deviceLevels(cluster.device, 1, tp) };
   const price = stepPrice(ranks, mesh);
   const redistributor = makeRedistributor(mesh, price, redistributionBound(ranks, mesh, price), { allToAll: true });

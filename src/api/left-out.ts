@@ -1,16 +1,17 @@
 /**
  * @file What a plan of operators leaves out: dimensions of parallelism that are priced, and searched over for whole steps, but
- * not here: pipelines are planned where they are asked for, and programs lack the others.
+ * not here: pipelines, sp and ep are planned where they are asked for, and programs lack the others.
  */
 import { isFloating } from '../ir/dtype.js';
 import { type Graph, typeOf } from '../ir/graph.js';
 import { entryOf } from '../ir/ops/index.js';
+import type { InnerDegrees } from '../sharding-propagation/roles.js';
 
 /** What was to be decided. */
 export interface Question {
   readonly devices: number;
-  /** Whether the user gave every degree, so that nothing was left to choose among them. */
-  readonly isMeshGiven: boolean;
+  /** Degrees that the user gave. */
+  readonly given: InnerDegrees;
   /** Stages of the pipeline: one, where none was asked for. */
   readonly stages: number;
   readonly trains: boolean;
@@ -19,12 +20,13 @@ export interface Question {
 }
 
 /** Dimensions by the names of their options; sp and ep where the model has what they cut. */
-export function leftOut(graph: Graph, { devices, isMeshGiven, stages, trains, isLocal }: Question): readonly string[] {
-  const spreads = devices > 1 && !isMeshGiven;
+export function leftOut(graph: Graph, { devices, given, stages, trains, isLocal }: Question): readonly string[] {
+  // With dp and tp given, nothing was left to choose among degrees.
+  const spreads = devices > 1 && (given.dp === undefined || given.tp === undefined);
   return [
     ...(spreads && stages === 1 ? ['pp'] : []),
-    ...(spreads && hasAttention(graph) ? ['sp'] : []),
-    ...(spreads && hasExperts(graph) ? ['ep'] : []),
+    ...(spreads && given.sp === undefined && hasAttention(graph) ? ['sp'] : []),
+    ...(spreads && given.ep === undefined && hasExperts(graph) ? ['ep'] : []),
     ...(trains ? ['recompute'] : []),
     ...(trains && !isLocal ? ['offload'] : []),
   ];

@@ -16,6 +16,7 @@ import type { PlanResult } from '../search/plan.js';
 import { isReplicated } from '../sharding-propagation/layout.js';
 import type { Mesh } from '../sharding-propagation/mesh.js';
 import type { Pin } from '../sharding-propagation/pin.js';
+import { weightAxis } from '../sharding-propagation/roles.js';
 import { sidesUnder } from './explain-layouts.js';
 import { wordEmbedding } from './parallel-config/word-embedding.js';
 
@@ -26,7 +27,7 @@ import { wordEmbedding } from './parallel-config/word-embedding.js';
  */
 export function tablePins(graph: Graph, mesh: Mesh): readonly Pin[] {
   const found = wordEmbedding(graph);
-  const tp = mesh.axes.find(({ name }) => name === 'tp');
+  const tp = weightAxis(mesh);
   if (
     !found ||
     !tp ||
@@ -55,7 +56,7 @@ export function tablePins(graph: Graph, mesh: Mesh): readonly Pin[] {
  */
 export function expertPins(graph: Graph, mesh: Mesh): readonly Pin[] {
   const { routed, around } = expertRoutes(indexGraph(graph));
-  const without = mesh.axes.flatMap(({ name, subAxes }) => (name === 'tp' ? subAxes.map((axis) => axis.name) : []));
+  const without = weightAxis(mesh)?.subAxes.map(({ name }) => name) ?? [];
   if (without.length === 0) return [];
   const source = { file: null, line: null, text: 'experts whole over tp', priority: 0, why: null };
   const groups = forwardGroups(graph);

@@ -58,6 +58,7 @@ export async function openReplanning(directory: string, model?: string): Promise
     options: {
       degrees,
       ...(pipeline ? { pipeline: { ...pipeline, graph } } : {}),
+      ...(plan.requested ? { request: plan.requested } : {}),
       allToAll: plan.allToAll !== false,
       mode: searchModeOf(searchMode ? { searchMode } : {}, decided.config),
       ...(decided.pinsOn ? { operatorPins: decided.pinsOn } : {}),

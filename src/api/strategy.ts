@@ -6,6 +6,7 @@ import { AutoparError } from '../ir/error.js';
 import { writeFileAtomic } from '../program/atomic.js';
 import type { AnnotationRecord } from '../sharding-propagation/annotations/annotation.js';
 import { type Mesh, makeMesh, STAGE_AXIS } from '../sharding-propagation/mesh.js';
+import { innerMesh } from '../sharding-propagation/roles.js';
 import { diffDocuments, diffPlans, hasMoves, type StrategyDifference, sameLayers } from '../strategy/diff.js';
 import { checkCheckpoint } from '../strategy/fingerprint.js';
 import { likelyDegrees } from '../strategy/mindspore/device-matrix.js';
@@ -232,7 +233,7 @@ async function pinsOf(
   }
   if (read.form === 'plan') throw new Error('a plan was read without one');
   const { graph } = await namedModel(read.file, options);
-  const mesh = meshOf({ ...likelyDegrees(read.document, devices), ...degrees });
+  const mesh = innerMesh({ ...likelyDegrees(read.document, devices), ...degrees });
   return mindSporePins(read.document, graph, { mesh, file: read.file, devices });
 }
 
@@ -268,7 +269,7 @@ function ownMesh(
   configuration: string | undefined,
   degrees: ConvertOptions['degrees'],
 ): { readonly mesh?: Mesh } {
-  if (degrees) return { mesh: meshOf(degrees) };
+  if (degrees) return { mesh: innerMesh(degrees) };
   if (!plan || (configuration !== undefined && configuration !== CONFIGURATION)) return {};
   const { mesh } = plan;
   return { mesh: makeMesh(mesh.flatMap(({ axis, size }) => (axis === STAGE_AXIS ? [] : [[axis, size] as const]))) };
@@ -298,13 +299,6 @@ async function asDocument(read: StrategyFile, options: ModelOptions, complete = 
   const [first] = leftOut;
   if (!complete || first === undefined) return document;
   throw cannotConvert(read.file, 'mindspore', `parameter ${first} is cut in pieces or padded`);
-}
-
-function meshOf({ dp = 1, tp = 1 }: { readonly dp?: number; readonly tp?: number }): Mesh {
-  return makeMesh([
-    ['dp', dp],
-    ['tp', tp],
-  ]);
 }
 
 function checkedStage(plan: Plan, stage: number | undefined): number | undefined {

@@ -162,7 +162,7 @@ function heaviestLines({ heaviest }: CompileResult): readonly string[] {
 function communicationLines(result: CompileResult): readonly string[] {
   const { communication, plan } = result;
   if (communication.length === 0) {
-    const ranks = Object.values(plan.degrees).reduce((product, degree) => product * degree, 1);
+    const ranks = plan.mesh.reduce((product, { size }) => product * size, 1);
     return [ranks === 1 ? '  none: one rank' : '  none'];
   }
   const columns = [

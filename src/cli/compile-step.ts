@@ -44,7 +44,7 @@ const OF_OPERATORS = ['axes', 'mode', 'annotations', 'config', 'complete', 'stag
 /** What a program has as well: with a plan alone a search over whole steps decides it. */
 const OF_PIPELINES = ['schedule', 'virtualStages'] as const;
 
-/** Degrees that above 1 only a search over whole steps knows. */
+/** Degrees that above 1 a search over whole steps decides with a plan alone. */
 const OF_STEP_DEGREES = ['sp', 'ep'] as const;
 
 /** Options that only a search over whole steps knows. */
@@ -71,12 +71,12 @@ export function searchesStep(flags: CompileStepFlags): boolean {
   const ofOperators = operatorOptions(flags);
   const degrees = OF_STEP_DEGREES.filter((axis) => (flags[axis] ?? 1) > 1);
   const options = OF_STEPS.filter((option) => flags[option] !== undefined);
-  const stray = [...degrees, ...options].map(dashed);
+  const stray = options.map(dashed);
   const isPipeline = (flags.pp ?? 1) > 1 || OF_PIPELINES.some((option) => flags[option] !== undefined);
   const isCut = flags.microBatch !== undefined || flags.microBatches !== undefined;
-  if (isPlanned && ofOperators.length === 0) return train === true || isCut || isPipeline || stray.length > 0;
+  if (isPlanned && ofOperators.length === 0)
+    return train === true || isCut || isPipeline || degrees.length > 0 || stray.length > 0;
   if (isPlanned && stray.length > 0) throw contradiction(stray, ofOperators);
-  // Degrees alone are refused as what programs are not sharded over.
   const unlowered = options.filter((option) => !isRequest(option));
   if (unlowered.length > 0) throw withoutProgram(unlowered.map(dashed), ofOperators);
   return false;

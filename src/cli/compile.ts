@@ -5,7 +5,7 @@ import type { Mode } from '../api/decisions.js';
 import type { DegreeOptions } from '../api/degrees.js';
 import { requestIn } from '../api/requests.js';
 import { SCHEDULE_KINDS } from '../api/schedule-kinds.js';
-import { SEARCH_MODES, type SearchMode, SOLVERS, type SolverName } from '../api/search-modes.js';
+import { SEARCH_MODES, type SearchMode, SOLVERS, type SolverName, SP_METHODS } from '../api/search-modes.js';
 import { type CompileOptions, compile } from '../api/verbs.js';
 import type { ExitKind } from '../ir/error.js';
 import type { Command, Context } from './command.js';
@@ -57,6 +57,11 @@ export const compileCommand: Command<CompileFlags> = {
     ...clusterOptions,
     { flags: '--memory <size>', says: 'memory limit per device, such as 80GB', parse: byteSize('--memory') },
     ...degreeOptions(),
+    {
+      flags: '--sp-method <gather|ulysses|auto>',
+      says: 'sp in attention: keys and values gathered, heads by all-to-all, or what costs less (default: auto)',
+      parse: oneOf('--sp-method', SP_METHODS),
+    },
     {
       flags: '--axes <roles|free>',
       says: 'roles: dp shards the batch only, tp the rest; free lifts that',

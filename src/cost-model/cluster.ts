@@ -3,7 +3,7 @@
  */
 import { availableParallelism } from 'node:os';
 import { AutoparError } from '../ir/error.js';
-import { MOST_DEVICES } from '../sharding-propagation/mesh.js';
+import { AXIS_ORDER, MOST_DEVICES } from '../sharding-propagation/mesh.js';
 import type { ClusterDescription } from './cluster-schema.js';
 import { CPU_RANK, type DeviceSpec } from './device.js';
 import { findDevice, offerDevices } from './find-device.js';
@@ -35,11 +35,7 @@ export interface NodeKind {
 /** What else decides how many local ranks there are when nothing names a number. */
 export interface ClusterHints {
   /** Pinned degrees: `--dp 2 --tp 2` alone means four ranks. */
-  readonly degrees?: {
-    readonly dp?: number | undefined;
-    readonly tp?: number | undefined;
-    readonly pp?: number | undefined;
-  };
+  readonly degrees?: { readonly [Axis in (typeof AXIS_ORDER)[number]]?: number | undefined };
   /** Cores of this machine; asked from the system when left out. */
   readonly cores?: number;
   /** What the file held that `--cluster` names. */
@@ -132,8 +128,9 @@ export function deviceOf(id: string): DeviceSpec {
 /** One rank per core, two at least, eight at most; with pinned degrees, the largest multiple of them within that. */
 function localRanks(hints: ClusterHints): number {
   const usual = Math.min(8, Math.max(2, hints.cores ?? availableParallelism()));
-  const { dp, tp, pp } = hints.degrees ?? {};
-  const pinned = validDegree(dp) * validDegree(tp) * validDegree(pp);
+  const { degrees = {} } = hints;
+  const { dp, tp } = degrees;
+  const pinned = AXIS_ORDER.reduce((product, axis) => product * validDegree(degrees[axis]), 1);
   if (dp !== undefined && tp !== undefined) return pinned;
   return pinned * Math.max(1, Math.floor(usual / pinned));
 }

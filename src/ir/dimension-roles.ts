@@ -5,10 +5,10 @@
  *     ids [2, 12]   axis 1  →  rows of a lookup, query and key of attention, rows of products  →  sequence
  *     image [8, 3, 32, 32]  axis 1  →  channels of a convolution                               →  channels
  */
-import { type BatchMarks, followBatch } from './batch.js';
+import { type BatchMarks, batchDimensions, followBatch } from './batch.js';
 import { flattenBlocks } from './blocks/flatten-blocks.js';
 import type { DimensionFactors, FactorKind, FactorRule } from './factor-rule.js';
-import type { Graph, Node } from './graph.js';
+import type { BatchDimension, Graph, Node } from './graph.js';
 import { elementCount, typeOf } from './graph.js';
 import type { OperatorFamily } from './operator.js';
 import { entryOf } from './ops/index.js';
@@ -84,6 +84,38 @@ export function dimensionRoles(blocks: Graph): DimensionRoles {
     }),
   );
   return { inputs: followed.map(({ dimension }) => dimension), outputs };
+}
+
+/**
+ * Where sequences begin: dimensions of the inputs that have the batch, and, where none of them is one (patches of an image), the
+ * queries of attention.
+ */
+export function sequenceDimensions(blocks: Graph): readonly BatchDimension[] {
+  const forward = { ...blocks, nodes: blocks.nodes.filter(({ phase }) => phase === 'forward') };
+  const graph = flattenBlocks(forward);
+  const rules = new Map(graph.nodes.map((node) => [node, ruleOf(viewOf(graph, node))] as const));
+  const derived = weightDerived(graph);
+  const batch = graph.batch.length > 0 ? graph.batch : batchDimensions(graph);
+  const ofInputs = batch.flatMap(({ input, axis: own }) =>
+    typeOf(graph, input).shape.flatMap((size, axis) => {
+      if (axis === own || size <= 1) return [];
+      const { signs } = evidenceOf(graph, followBatch({ ...graph, batch: [{ input, axis }] }), rules, derived);
+      const sign = RANKING.find((candidate) => signs.has(candidate));
+      return sign === 'sequence' || sign === 'queries' ? [{ input, axis }] : [];
+    }),
+  );
+  if (ofInputs.length > 0) return ofInputs;
+  return forward.nodes.flatMap((node) => {
+    const named = BY_FACTOR[entryOf(node.op, node.domain)?.family ?? 'view'];
+    if (!named) return [];
+    const rule = ruleOf(viewOf(forward, node));
+    const [queries] = node.inputs;
+    return (rule.inputs[0] ?? []).flatMap(([factor, ...others], axis) =>
+      queries && factor !== undefined && others.length === 0 && named[factor] === 'sequence'
+        ? [{ input: queries, axis }]
+        : [],
+    );
+  });
 }
 
 /** What an operator says of a dimension; `queries`: it looks like one of attention written out, which is weak evidence. */

@@ -6,8 +6,8 @@
  * leave partial may be left, reduced, or reduced and scattered. Everything legal is enumerated; each candidate is lowered
  * and its nodes are priced, so that costs are those of the lowered graph.
  *
- * Roles: dp lies on the batch where the operator has one; tp does only where a heavy operator has nothing else to cut (a
- * recurrence); an operator that multiplies a weight matrix has tp on one of the matrix's dimensions (sharding the sequence
+ * Roles (roles.ts): dp lies on the batch where the operator has one; tp does only where a heavy operator has nothing else to cut
+ * (a recurrence); an operator that multiplies a weight matrix has tp on one of the matrix's dimensions (sharding the sequence
  * instead would repeat the weights). `free` lifts all of this. Sums that are rounded to quantised numbers stay whole, as
  * QLinearConv and QLinearMatMul have it; pins can ask for them to be shared out.
  */
@@ -15,9 +15,8 @@
 import type { Cluster } from '../cost-model/cluster.js';
 import { priceFragment } from '../cost-model/price.js';
 import type { Factor, FactorRule } from '../ir/factor-rule.js';
-import type { OperatorEntry, OperatorView } from '../ir/operator.js';
+import type { OperatorEntry } from '../ir/operator.js';
 import { entryOf, unknownEntry } from '../ir/ops/index.js';
-import { mayBePadded } from '../ir/padding.js';
 import {
   type LoweredOperator,
   lowerIfLegal,
@@ -28,9 +27,11 @@ import { type Layout, mergedOnce } from '../sharding-propagation/layout.js';
 import { axesSize, type Mesh, type MeshAxis, type SubAxis, subAxes } from '../sharding-propagation/mesh.js';
 import { type OperatorPin, type PinSource, satisfies } from '../sharding-propagation/pin.js';
 import { type FactorPieces, pieceName, piecesProblem, refineRule } from '../sharding-propagation/refine.js';
+import { type AxisRole, axisParts, roleOf } from '../sharding-propagation/roles.js';
 import { checkStrategy, type Owed, owedPartial, type Strategy } from '../sharding-propagation/strategy.js';
 import { innerPieces, paddedPieces, type SeenCut, type SeenPiece } from './piece-hints.js';
 import { cannotBeKept } from './pinned.js';
+import { canBeCut, canTakeExperts, factorsFor, HEAVY, isLeft, type RoleQuestion } from './role-factors.js';
 
 /** What the operators of one structure can choose from. */
 export interface CandidateSet {
@@ -52,17 +53,10 @@ export interface CandidateSet {
   readonly liftsRoles: boolean;
 }
 
-export interface CandidateQuestion {
-  readonly view: OperatorView;
-  readonly mesh: Mesh;
+export interface CandidateQuestion extends RoleQuestion {
   readonly cluster: Cluster;
-  /** Factors that are the batch, or have it as their major part. */
-  readonly batch: ReadonlySet<string>;
-  /** Operands that are weights: a partial sum of them alone is never worth carrying. */
-  readonly weights: readonly boolean[];
   /** What lowering must know of the graph around; left out where no operand is a weight and every result is read. */
   readonly context?: OperatorContext;
-  readonly axes: 'roles' | 'free';
   /** Axes that heavy operators must use where they legally can. */
   readonly pinned: ReadonlySet<string>;
   /** Whether the operator does a good part of the graph's work, whatever its family. */
@@ -87,12 +81,6 @@ interface Placement {
   readonly pieces?: FactorPieces;
 }
 
-/**
- * Families that do most of a model's work at full size: where a degree is pinned, repeating theirs on every rank is no
- * answer. Nor is it for others in a graph where they weigh as much (`CandidateQuestion.heavy`).
- */
-const HEAVY: ReadonlySet<OperatorEntry['family']> = new Set(['contraction', 'convolution', 'attention', 'recurrent']);
-
 /** Enumerates and prices an operator's strategies; the replicated one comes first where it is allowed. */
 export function candidatesOf(question: CandidateQuestion): CandidateSet {
   const { view, mesh, cluster } = question;
@@ -101,10 +89,9 @@ export function candidatesOf(question: CandidateQuestion): CandidateSet {
   const linear = entry.linear(view);
   const legal = (strategy: Strategy) => checkStrategy(rule, strategy, linear, mesh) === null;
   const allPlacements = (asked: CandidateQuestion) =>
-    [
-      ...placementsOf(asked, entry, rule).map((axes): Placement => ({ axes })),
-      ...piecePlacements(asked, entry, rule),
-    ].filter((placement) => legal(plainly(placement)));
+    [...plainPlacements(asked, entry, rule), ...piecePlacements(asked, entry, rule)].filter((placement) =>
+      legal(plainly(placement)),
+    );
   const strategiesOf = (placements: readonly Placement[], asked: CandidateQuestion) =>
     placements
       .flatMap((placement) => carriedVariants(placement, asked, linear))
@@ -205,24 +192,31 @@ function everyPlacement(
 /** Ways to lay sub-axes on factors that are looked through for a pin. */
 const EVERY_LIMIT = 200_000;
 
+/** Placements on the operator's own factors, and on the pieces of those that hold a sequence further in. */
+function plainPlacements(question: CandidateQuestion, entry: OperatorEntry, rule: FactorRule): readonly Placement[] {
+  const { digits } = question.families;
+  if (Object.keys(digits).length === 0) return placementsOf(question, entry, rule).map((axes) => ({ axes }));
+  return placementsOf(question, entry, refineRule(rule, digits))
+    .filter((axes) => Object.keys(axes).every((name) => rule.factors.get(name)?.kind !== 'expanded'))
+    .map((axes) => ({ axes, pieces: digits }));
+}
+
 /** All ways to lay the mesh's axes on the operator's factors. */
 function placementsOf(question: CandidateQuestion, entry: OperatorEntry, rule: FactorRule): readonly Axes[] {
   const { mesh, rounded } = question;
   const usable = [...rule.factors.values()].filter(
     (factor) => shardable(factor, entry) && !(rounded && REORDERED.has(factor.kind)),
   );
-  return mesh.axes
-    .filter((axis) => axis.size > 1)
-    .map((axis) =>
-      axisPlacements(
-        axis,
-        allowedFactors(axis, usable, question, rule),
-        question,
-        rule,
-        mustUse(axis, usable, question),
-      ),
+  return axisParts(mesh, canTakeExperts(usable, question))
+    .filter((part) => part.size > 1)
+    .map((part) => {
+      const { factors, must } = factorsFor(part, usable, question, rule);
+      return axisPlacements(part, factors, question, rule, must);
+    })
+    .reduce<readonly Axes[]>(
+      (all, next) => all.flatMap((axes) => next.flatMap((more) => joins(axes, more, question))),
+      [{}],
     )
-    .reduce<readonly Axes[]>((all, next) => all.flatMap((axes) => next.map((more) => join(axes, more))), [{}])
     .filter((axes) =>
       Object.entries(axes).every(([name, names]) => {
         const factor = rule.factors.get(name);
@@ -238,7 +232,7 @@ function placementsOf(question: CandidateQuestion, entry: OperatorEntry, rule: F
 function piecePlacements(question: CandidateQuestion, entry: OperatorEntry, rule: FactorRule): readonly Placement[] {
   const variants = new Map<string, SeenCut & { readonly factor: string }>();
   for (const [factor, seen] of question.hints) {
-    if (question.batch.has(factor)) continue;
+    if (question.families.factors.batch.has(factor) || question.families.digits[factor]) continue;
     for (const axis of question.mesh.axes) {
       for (const found of axis.size > 1 ? [innerPieces(seen, axis.size), paddedPieces(seen, axis.size)] : []) {
         if (found) variants.set(`${factor} ${found.sizes.join(' ')} ${found.cut}`, { factor, ...found });
@@ -246,7 +240,7 @@ function piecePlacements(question: CandidateQuestion, entry: OperatorEntry, rule
     }
   }
   return [...variants.values()].flatMap(({ factor, sizes, cut }) => {
-    const pieces: FactorPieces = { [factor]: sizes };
+    const pieces: FactorPieces = { ...question.families.digits, [factor]: sizes };
     if (piecesProblem(rule, pieces) !== null) return [];
     const names = sizes.map((_, index) => pieceName(factor, index));
     return (
@@ -275,66 +269,6 @@ function shardable(factor: Factor, entry: OperatorEntry): boolean {
     default:
       return true;
   }
-}
-
-/** Whether so many parts divide a factor, or it may be padded until they do. */
-function canBeCut(factor: Factor, parts: number, { view }: CandidateQuestion, rule: FactorRule): boolean {
-  return (
-    factor.size % parts === 0 ||
-    (factor.size > parts &&
-      mayBePadded(factor.name, view, rule, entryOf(view.op, view.domain) ?? unknownEntry(view.op, view.domain)))
-  );
-}
-
-/** Batch factors that dp divides. */
-function batchFactors(axis: MeshAxis, usable: readonly Factor[], question: CandidateQuestion): readonly Factor[] {
-  return usable.filter((factor) => question.batch.has(factor.name) && factor.size % axis.size === 0);
-}
-
-function allowedFactors(
-  axis: MeshAxis,
-  usable: readonly Factor[],
-  question: CandidateQuestion,
-  rule: FactorRule,
-): readonly Factor[] {
-  if (question.axes === 'free') return usable;
-  if (axis.name === 'dp') {
-    const batch = batchFactors(axis, usable, question);
-    return batch.length > 0 ? batch : usable;
-  }
-  const others = usable.filter((factor) => !question.batch.has(factor.name));
-  // A recurrence leaves nothing but its batch to cut: better that than the same steps on every rank.
-  const cuttable = (factor: Factor) => canBeCut(factor, axis.size, question, rule);
-  if (isHeavy(question) && !others.some(cuttable)) return usable;
-  const cutting = others.filter((factor) => cutsWeight(factor, question, rule) && cuttable(factor));
-  return cutting.length > 0 ? cutting : others;
-}
-
-function isHeavy({ view }: CandidateQuestion): boolean {
-  return HEAVY.has((entryOf(view.op, view.domain) ?? unknownEntry(view.op, view.domain)).family);
-}
-
-/**
- * Whether a factor is a dimension of a weight matrix that is multiplied, or of a table that is looked up. What is only
- * added or compared (biases, masks) follows what it is added to.
- */
-function cutsWeight(factor: Factor, { weights, view }: CandidateQuestion, rule: FactorRule): boolean {
-  const { family, parameterInputs } = entryOf(view.op, view.domain) ?? unknownEntry(view.op, view.domain);
-  if (!HEAVY.has(family) && family !== 'indexing') return false;
-  // What an attention reads besides fused projections is a mask or a bias, even where it is constant.
-  const multiplies = (operand: number) => family !== 'attention' || (parameterInputs?.includes(operand) ?? false);
-  return rule.inputs.some(
-    (dims, operand) =>
-      weights[operand] &&
-      multiplies(operand) &&
-      (view.inputs[operand]?.shape.length ?? 0) >= 2 &&
-      dims?.some((names) => names.includes(factor.name)),
-  );
-}
-
-/** Under roles, dp always lies on the batch of an operator that has one. */
-function mustUse(axis: MeshAxis, usable: readonly Factor[], question: CandidateQuestion): boolean {
-  return question.axes === 'roles' && axis.name === 'dp' && batchFactors(axis, usable, question).length > 0;
 }
 
 /** One axis on none, on one factor, or cut in two: between two factors, or one part idle. */
@@ -386,6 +320,20 @@ function majorSize(factor: Factor, hints: CandidateQuestion['hints']): number {
   return first && !first.whole && first.size > 1 ? first.size : factor.size;
 }
 
+/**
+ * Placements of two axes together. Where both lie on heads of attention, either goes first: heads that tp has cut already are
+ * exchanged over sp inside each part alone.
+ */
+function joins(a: Axes, b: Axes, { mesh, families, roles, axes }: CandidateQuestion): readonly Axes[] {
+  const both = Object.keys(b).some((factor) => families.factors.heads.has(factor) && a[factor] !== undefined);
+  const isEither = both && axes === 'roles' && mesh.axes.some(({ name }) => takesHeads(roleOf(name, roles)));
+  return isEither ? [join(a, b), join(b, a)] : [join(a, b)];
+}
+
+function takesHeads({ takes }: AxisRole): boolean {
+  return takes.attention?.includes('heads') ?? false;
+}
+
 function join(a: Axes, b: Axes): Axes {
   const result: Record<string, readonly SubAxis[]> = { ...a };
   for (const [factor, axes] of Object.entries(b)) result[factor] = [...(result[factor] ?? []), ...axes];
@@ -430,15 +378,16 @@ function isLimitedByHeads(
 }
 
 /** Why each factor cannot take an axis. */
-function obstacles(rule: FactorRule, axis: MeshAxis, { batch, axes }: CandidateQuestion): string {
+function obstacles(rule: FactorRule, axis: MeshAxis, question: CandidateQuestion): string {
+  const { leaves } = roleOf(axis.name, question.roles);
   const reasons = [...rule.factors.values()]
     .filter((factor) => factor.size > 1)
     .map((factor) => {
       if (factor.kind === 'whole' || factor.kind === 'halo') return `factor ${factor.name} may not be sharded`;
       if (factor.size % axis.size !== 0)
         return `factor ${factor.name} of size ${factor.size} is not divisible by ${axis.size}`;
-      const isBatch = axes === 'roles' && axis.name !== 'dp' && batch.has(factor.name);
-      return isBatch ? `factor ${factor.name} is the batch, which is dp's` : `factor ${factor.name} is taken`;
+      const isOthers = question.axes === 'roles' && isLeft(factor.name, leaves, question);
+      return isOthers ? `factor ${factor.name} is the batch, which is dp's` : `factor ${factor.name} is taken`;
     });
   return reasons.length > 0 ? reasons.join(', ') : 'the operator has no factor of size above 1';
 }
@@ -479,17 +428,16 @@ function owedVariants(strategy: Strategy, question: CandidateQuestion, rule: Fac
   if (owed.length === 0) return [strategy];
   const reduced: Owed = { kind: 'all-reduce' };
   if (owed.some(({ reduction }) => reduction !== 'sum')) return [{ ...strategy, owed: reduced }];
-  const overTp = owed.some(({ axis }) => !isSubAxisOf(question.mesh, 'dp', axis));
+  const owing = question.mesh.axes.filter(({ subAxes: own }) =>
+    own.some(({ name }) => owed.some(({ axis }) => axis === name)),
+  );
+  const leaves = question.axes === 'free' ? [] : owing.flatMap(({ name }) => roleOf(name, question.roles).leaves);
   const targets = [...rule.factors.values()].filter(
-    (factor) => factor.size > 1 && !(question.axes === 'roles' && overTp && question.batch.has(factor.name)),
+    (factor) => factor.size > 1 && !isLeft(factor.name, leaves, question),
   );
   return [
     strategy,
     { ...strategy, owed: reduced },
     ...targets.map((factor): Strategy => ({ ...strategy, owed: { kind: 'scatter', factor: factor.name } })),
   ];
-}
-
-function isSubAxisOf(mesh: Mesh, axis: string, name: SubAxis): boolean {
-  return mesh.axes.some((candidate) => candidate.name === axis && candidate.subAxes.some((sub) => sub.name === name));
 }

@@ -1,19 +1,19 @@
 /**
- * @file Which degrees are possible: dp · tp = devices, as pinned, with dp dividing the batch.
+ * @file Which degrees are possible: dp · sp · tp = devices, as pinned, with dp dividing the batch. sp and ep are 1 unless they are
+ * given: every axis more makes an operator's strategies several times as many.
  */
 import { AutoparError } from '../ir/error.js';
 import { type Graph, typeOf } from '../ir/graph.js';
+import { INNER_AXES, type InnerDegrees } from '../sharding-propagation/roles.js';
 
-export interface Degrees {
+/** sp and ep are left out where they are 1. */
+export interface Degrees extends InnerDegrees {
   readonly dp: number;
   readonly tp: number;
 }
 
 /** Degrees that the user gave. */
-export interface Pins {
-  readonly dp?: number | undefined;
-  readonly tp?: number | undefined;
-}
+export type Pins = { readonly [Axis in keyof InnerDegrees]?: number | undefined };
 
 /** Size of the batch dimension of a graph's inputs; undefined where no input has one. */
 export function batchSize(graph: Graph): number | undefined {
@@ -35,26 +35,30 @@ export function degreesOf(
   checkPins(devices, pins);
   if (pins.dp !== undefined && batch !== undefined && batch % pins.dp !== 0)
     throw batchError(pins.dp, batch, microBatches);
+  const { sp = 1, ep = 1 } = pins;
+  const asked = { ...(sp > 1 ? { sp } : {}), ...(ep > 1 ? { ep } : {}) };
+  const ranks = devices / sp;
   const tried: Degrees[] = [];
   const rejected: { degrees: Degrees; reason: string }[] = [];
-  for (let tp = 1; tp <= devices; tp++) {
-    if (devices % tp !== 0) continue;
-    const degrees = { dp: devices / tp, tp };
+  for (let tp = 1; tp <= ranks; tp++) {
+    if (ranks % tp !== 0) continue;
+    const degrees = { dp: ranks / tp, tp, ...asked };
     if ((pins.dp ?? degrees.dp) !== degrees.dp || (pins.tp ?? tp) !== tp) continue;
     if (batch !== undefined && batch % degrees.dp !== 0) {
       rejected.push({ degrees, reason: `dp ${degrees.dp} does not divide the batch of ${batch}` });
+    } else if ((degrees.dp * sp) % ep !== 0) {
+      rejected.push({ degrees, reason: expertsProblem(degrees, ep) });
     } else tried.push(degrees);
   }
+  const [other] = rejected;
+  if (tried.length === 0 && other && (other.degrees.dp * sp) % ep !== 0) throw expertsError(other.degrees, ep);
   if (tried.length === 0) throw batchError(rejected[0]?.degrees.dp ?? 1, batch ?? 1, microBatches);
   return { tried, rejected };
 }
 
 function checkPins(devices: number, pins: Pins): void {
-  const given = (['dp', 'tp'] as const).flatMap((axis) => {
-    const size = pins[axis];
-    return size === undefined ? [] : [{ axis, size }];
-  });
-  for (const { axis, size } of given) {
+  for (const [axis, size] of Object.entries(pins)) {
+    if (size === undefined) continue;
     if (Number.isInteger(size) && size >= 1) continue;
     throw new AutoparError(
       'bad-degree',
@@ -64,8 +68,12 @@ function checkPins(devices: number, pins: Pins): void {
       `give the number of ranks along ${axis}, such as --${axis} 2`,
     );
   }
+  const given = INNER_AXES.flatMap((axis) => {
+    const size = pins[axis];
+    return size === undefined ? [] : [{ axis, size }];
+  });
   const product = given.reduce((result, { size }) => result * size, 1);
-  const exact = given.length === 2;
+  const exact = pins.dp !== undefined && pins.tp !== undefined;
   if (exact ? product === devices : devices % product === 0) return;
   const text = given.map(({ axis, size }) => `${axis} ${size}`).join(' · ');
   throw new AutoparError(
@@ -73,7 +81,21 @@ function checkPins(devices: number, pins: Pins): void {
     'usage',
     exact ? `${text} is ${product}, but there are ${devices} devices` : `${text} does not divide ${devices} devices`,
     {},
-    `devices = pp · dp · tp: leave out --devices, or give --devices ${exact ? product : Math.ceil(devices / product) * product}`,
+    `devices = pp · dp${(pins.sp ?? 1) > 1 ? ' · sp' : ''} · tp: leave out --devices, or give --devices ${exact ? product : Math.ceil(devices / product) * product}`,
+  );
+}
+
+function expertsProblem({ dp, sp = 1 }: Degrees, ep: number): string {
+  return sp > 1 ? `ep ${ep} does not divide dp ${dp} · sp ${sp} = ${dp * sp}` : `ep ${ep} does not divide dp ${dp}`;
+}
+
+function expertsError(degrees: Degrees, ep: number): AutoparError {
+  return new AutoparError(
+    'degrees-do-not-match-devices',
+    'usage',
+    expertsProblem(degrees, ep),
+    {},
+    'experts lie on ranks that are data parallel elsewhere: give an --ep that divides dp · sp, or another --dp',
   );
 }
 

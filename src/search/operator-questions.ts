@@ -2,8 +2,6 @@
  * @file What the planner knows of each operator whatever the mesh: its types, its weights, its batch, what its readers see.
  * Gathered once per graph; every combination of degrees asks for candidates with it.
  */
-import { type BatchMark, followBatch } from '../ir/batch.js';
-import type { FactorRule } from '../ir/factor-rule.js';
 import type { Graph, Node } from '../ir/graph.js';
 import type { OperatorView } from '../ir/operator.js';
 import { isAccumulator } from '../ir/ops/accumulate.js';
@@ -11,7 +9,9 @@ import { entryOf, unknownEntry } from '../ir/ops/index.js';
 import { ruleOf, viewOf } from '../ir/view.js';
 import { contextOf } from '../partition/lower-operator.js';
 import { weightTensors } from '../sharding-propagation/annotations/weight-products.js';
+import { type InnerDegrees, type Roles, rolesOf, type SpMethod } from '../sharding-propagation/roles.js';
 import type { CandidateQuestion } from './candidates.js';
+import { type FactorFamilies, factorFamilies } from './factor-families.js';
 import { pieceHints } from './piece-hints.js';
 import { structureKey } from './structure-key.js';
 import { type KeptPart, keptParts } from './zero.js';
@@ -26,9 +26,15 @@ export interface OperatorQuestion extends Omit<CandidateQuestion, 'mesh' | 'clus
 
 export type OperatorQuestions = (node: Node) => OperatorQuestion;
 
+/** What is asked of sequences and experts: which of them have to be known. */
+export interface AskedRoles extends Pick<InnerDegrees, 'sp' | 'ep'> {
+  readonly spMethod?: SpMethod;
+}
+
 /** The questions of a graph's operators, each made when it is first asked for. */
-export function operatorQuestions(graph: Graph): OperatorQuestions {
-  const marks = followBatch(graph, { digits: true });
+export function operatorQuestions(graph: Graph, { sp = 1, ep = 1, spMethod }: AskedRoles = {}): OperatorQuestions {
+  const familiesOf = factorFamilies(graph, { sequence: sp > 1, experts: ep > 1 });
+  const roles: Roles = rolesOf(spMethod);
   const hinted = pieceHints(graph);
   const weightLike = weightTensors(graph);
   const heavyFrom = smallestHeavyWork(graph);
@@ -38,19 +44,20 @@ export function operatorQuestions(graph: Graph): OperatorQuestions {
   const make = (node: Node): OperatorQuestion => {
     const view = viewOf(graph, node);
     const weights = node.inputs.map((input) => input !== null && weightLike.has(input));
-    const factors = batchFactorsOf(marks.factorMarks(node), ruleOf(view), marks.size ?? 1);
+    const families = familiesOf(node, ruleOf(view));
     const hints = hinted.get(node) ?? new Map();
     const context = contextOf(graph, node);
     const rounded = rounding.has(node);
     const part = partOf(node);
-    const key = structureKey(view, [weights, context, factors, [...hints], rounded, part]);
+    const key = structureKey(view, [weights, context, familiesKey(families), [...hints], rounded, part]);
     return {
       key,
       part,
       view,
       weights,
       context,
-      batch: new Set(factors),
+      families,
+      roles,
       // An update that every rank repeats is data parallelism, and leaves no degree without use.
       heavy: !isAccumulator(node) && node.phase !== 'update' && workOf(view) >= heavyFrom,
       hints,
@@ -100,13 +107,6 @@ function workOf(view: OperatorView): number {
   return (entryOf(view.op, view.domain) ?? unknownEntry(view.op, view.domain)).work(view).flops;
 }
 
-/** Factors that are the batch or its first digit, or have it as their major part: what dp may cut. */
-function batchFactorsOf(marks: ReadonlyMap<string, BatchMark>, rule: FactorRule, batch: number): readonly string[] {
-  return [...marks]
-    .filter(
-      ([factor, { minor, size, samples = 1 }]) =>
-        minor * size === rule.factors.get(factor)?.size && samples * size === batch,
-    )
-    .map(([factor]) => factor)
-    .sort();
+function familiesKey({ place, factors, digits }: FactorFamilies): unknown {
+  return [place, Object.values(factors).map((names) => [...names]), digits];
 }

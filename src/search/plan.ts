@@ -1,7 +1,7 @@
 /**
  * @file The planner: which degrees, and under them which strategy for every operator.
  *
- * Every factorisation dp · tp of the devices that the pins allow is solved; the cheapest that fits the memory wins
+ * Every factorisation dp · sp · tp of the devices that the pins allow is solved; the cheapest that fits the memory wins
  * (choose-degrees.ts), and each of the others is kept with the reason, in figures.
  */
 import { setImmediate } from 'node:timers/promises';
@@ -11,10 +11,12 @@ import { AutoparError } from '../ir/error.js';
 import { type Graph, isBackward } from '../ir/graph.js';
 import type { Assignment } from '../partition/assignment.js';
 import type { LoweredStage } from '../partition/lower-stages.js';
-import { type Mesh, makeMesh } from '../sharding-propagation/mesh.js';
+import type { Mesh } from '../sharding-propagation/mesh.js';
 import type { Pin } from '../sharding-propagation/pin.js';
 import type { Propagation } from '../sharding-propagation/propagation/propagate.js';
+import { innerMesh } from '../sharding-propagation/roles.js';
 import type { Request } from '../strategy/request.js';
+import { refuseAbsentFactors } from './absent-factors.js';
 import { BY_PROPAGATION } from './by-propagation.js';
 import { bySearch } from './by-search.js';
 import { type Choice, chooseDegrees, lowered, type Ruling, type Solved, stepNanoseconds } from './choose-degrees.js';
@@ -34,7 +36,7 @@ export interface PlanOptions {
   readonly degrees?: Pins;
   /** What is asked of every plan in words. */
   readonly request?: Request;
-  /** `roles`: dp on the batch, tp on everything else. `free`: any axis on any factor. */
+  /** `roles`: axes on what they are for (roles.ts). `free`: any axis on any factor. */
   readonly axes?: 'roles' | 'free';
   /** Bytes that a plan may take on each device; left out: what a named accelerator has, no limit on local ranks. */
   readonly memoryBytes?: number;
@@ -122,6 +124,7 @@ export async function plan(
 ): Promise<PlanResult> {
   if (graph.nodes.length > MOST_OPERATORS) throw tooManyOperators(graph.nodes.length);
   const pins = options.degrees ?? {};
+  refuseAbsentFactors(graph, pins, options.request?.spMethod);
   const batch = batchSize(graph);
   const { pipeline } = options;
   const { tried, rejected } = degreesOf(stageDevices(cluster, pipeline), pins, batch, graph.microBatches?.count);
@@ -182,10 +185,11 @@ async function otherDegrees(
   solved: readonly Solved[],
 ): Promise<readonly Solved[]> {
   const isTried = ({ dp, tp }: Degrees) => solved.some(({ degrees }) => degrees.dp === dp && degrees.tp === tp);
-  const { tried } = degreesOf(clusterSize(cluster), {}, batchSize(graph), graph.microBatches?.count);
+  const { sp, ep } = options.degrees ?? {};
+  const { tried } = degreesOf(clusterSize(cluster), { sp, ep }, batchSize(graph), graph.microBatches?.count);
   const others = tried.filter((degrees) => !isTried(degrees));
   if (others.length === 0 || options.timeLimit !== undefined) return [];
-  const solving = new SolvingDegrees(graph, cluster, { ...options, degrees: {} });
+  const solving = new SolvingDegrees(graph, cluster, { ...options, degrees: { sp, ep } });
   try {
     await solving.solve(others, completion);
   } catch (error) {
@@ -210,7 +214,7 @@ async function pinsTooLarge(
   const { operatorPins, timeLimit } = options;
   if (!operatorPins || timeLimit !== undefined) return null;
   const limit = options.memoryBytes ?? usableBytes(cluster) ?? 0;
-  const pins = solved.flatMap(({ degrees }) => operatorPins(meshOf(degrees)));
+  const pins = solved.flatMap(({ degrees }) => operatorPins(innerMesh(degrees)));
   return memoryConflict(graph, cluster, limit, pins, async (isKept) => {
     const solving = new SolvingDegrees(graph, cluster, {
       ...options,
@@ -224,13 +228,6 @@ async function pinsTooLarge(
 /** Devices that a graph's operators are sharded over: of a pipeline those of one stage. */
 function stageDevices(cluster: Cluster, pipeline: CutGraph | undefined): number {
   return clusterSize(cluster) / (pipeline?.layout.stages ?? 1);
-}
-
-function meshOf({ dp, tp }: Degrees): Mesh {
-  return makeMesh([
-    ['dp', dp],
-    ['tp', tp],
-  ]);
 }
 
 function completionOf({ mode = 'auto', solver = 'highs' }: PlanOptions): Completion {
@@ -252,7 +249,9 @@ class SolvingDegrees {
     private readonly options: PlanOptions,
   ) {
     this.deadline = new Deadline(options.timeLimit, options.signal);
-    this.questions = operatorQuestions(graph);
+    const { sp = 1, ep = 1 } = options.degrees ?? {};
+    const { spMethod } = options.request ?? {};
+    this.questions = operatorQuestions(graph, { sp, ep, ...(spMethod ? { spMethod } : {}) });
   }
 
   async solve(tried: readonly Degrees[], completion: Completion): Promise<void> {
@@ -325,7 +324,7 @@ class SolvingDegrees {
 
   private async complete(degrees: Degrees, completion: Completion, deadline: Deadline): Promise<Solved> {
     const { options } = this;
-    const mesh = meshOf(degrees);
+    const mesh = innerMesh(degrees);
     const pinned = new Set(
       Object.entries(options.degrees ?? {}).flatMap(([axis, size]) => (size === undefined ? [] : [axis])),
     );
@@ -352,6 +351,11 @@ function outOfTime(seconds: number): AutoparError {
   );
 }
 
+/** `dp 2 tp 4`, with sp and ep where they are given. */
+function degreesText({ dp, sp, tp, ep }: Degrees): string {
+  return [`dp ${dp}`, ...(sp ? [`sp ${sp}`] : []), `tp ${tp}`, ...(ep ? [`ep ${ep}`] : [])].join(' ');
+}
+
 function tooManyOperators(count: number): AutoparError {
   return new AutoparError(
     'too-many-nodes',
@@ -372,7 +376,7 @@ function nothingFits(
   remedies: readonly (string | null)[],
 ): AutoparError {
   const devices = clusterSize(cluster);
-  const reasons = rejected.map(({ degrees, reason }) => `dp ${degrees.dp} tp ${degrees.tp}: ${reason}`).join('; ');
+  const reasons = rejected.map(({ degrees, reason }) => `${degreesText(degrees)}: ${reason}`).join('; ');
   const enough = devices * 2 ** Math.ceil(Math.log2(Math.max(2, leastBytes / Math.max(1, limit))));
   const isTraining = graph.nodes.some(({ phase }) => isBackward(phase));
   const hints = [

@@ -26,6 +26,8 @@ export interface MeshAxis {
 /** Axes from outermost to innermost: the last axis varies fastest over consecutive ranks. */
 export interface Mesh {
   readonly axes: readonly MeshAxis[];
+  /** Sub-axes on whose ranks experts lie (roles.ts); left out where they are whole. */
+  readonly experts?: readonly SubAxis[];
 }
 
 /** Default order, outermost first: the heaviest traffic (tp) stays on the fastest links. */

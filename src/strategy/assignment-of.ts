@@ -10,6 +10,7 @@ import { fileShape, graphLayout, tensorLayoutText } from '../sharding-propagatio
 import { isReplicated, type Layout, normalise, replicated } from '../sharding-propagation/layout.js';
 import { parseLayout } from '../sharding-propagation/layout-text.js';
 import { type Mesh, makeMesh, STAGE_AXIS } from '../sharding-propagation/mesh.js';
+import { withExperts } from '../sharding-propagation/roles.js';
 import { checkStrategy, type Strategy } from '../sharding-propagation/strategy.js';
 import { type Leaders, leadersOf } from './layer-classes.js';
 import type { Plan, PlanOperator } from './plan.js';
@@ -43,9 +44,9 @@ export function assignmentOf(plan: Plan, graph: Graph): Assignment {
 }
 
 /** The mesh that operators are sharded over: of a pipeline that of one stage. */
-function stageMesh({ mesh, step }: Plan): Mesh {
+function stageMesh({ mesh, step, degrees }: Plan): Mesh {
   const own = step ? mesh : mesh.filter(({ axis }) => axis !== STAGE_AXIS);
-  return makeMesh(own.map(({ axis, size }) => [axis, size] as const));
+  return withExperts(makeMesh(own.map(({ axis, size }) => [axis, size] as const)), degrees.ep);
 }
 
 function checkMicroBatches({ schedule, step }: Plan, graph: Graph): void {

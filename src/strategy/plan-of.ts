@@ -14,6 +14,7 @@ import { tensorLayoutText } from '../sharding-propagation/file-form.js';
 import { isReplicated, type Layout } from '../sharding-propagation/layout.js';
 import { layoutText } from '../sharding-propagation/layout-text.js';
 import { STAGE_AXIS } from '../sharding-propagation/mesh.js';
+import type { InnerDegrees } from '../sharding-propagation/roles.js';
 import { REPLICATED, type Strategy } from '../sharding-propagation/strategy.js';
 import { layerClasses, leadersOf, operatorCount } from './layer-classes.js';
 import type { Plan, PlanOperator, PlanPass, PlanPrediction, PlanSchedule, PlanTraining, PlanView } from './plan.js';
@@ -27,7 +28,7 @@ import { placesOf } from './staged-graph.js';
 export interface Found {
   readonly assignment: Assignment;
   readonly prediction: PlanPrediction;
-  readonly degrees: { readonly dp: number; readonly tp: number };
+  readonly degrees: InnerDegrees;
   readonly costNanoseconds: number;
   readonly boundNanoseconds: number;
   /** Per view of the assignment. */
@@ -106,7 +107,7 @@ export function planOf(found: Found, model: PlannedModel, cluster: PlannedCluste
       ...(pp > 1 ? [{ axis: STAGE_AXIS, size: pp }] : []),
       ...assignment.mesh.axes.map((axis) => ({ axis: axis.name, size: axis.size })),
     ],
-    degrees: { ...found.degrees, pp, sp: 1, ep: 1 },
+    degrees: { dp: 1, tp: 1, pp, sp: 1, ep: 1, ...found.degrees },
     stages: Array.from({ length: pp }, (_, stage) => ({
       operators: graph.nodes.filter((node) => placeOf(node).stage === stage).length,
       devices: devices / pp,
@@ -154,7 +155,7 @@ function placeText({ stage, chunk }: StagePlace): Pick<PlanOperator, 'stage' | '
 }
 
 /** Of a step in several micro-batches also its samples, which are their product. */
-function scheduleOf({ microBatches, batch, tensors }: Graph, { pipeline, degrees: { dp } }: Found): PlanSchedule {
+function scheduleOf({ microBatches, batch, tensors }: Graph, { pipeline, degrees: { dp = 1 } }: Found): PlanSchedule {
   const count = microBatches?.count ?? 1;
   const [first] = batch;
   const samples = first ? (tensors.get(first.input)?.shape[first.axis] ?? 0) : 0;

@@ -72,7 +72,11 @@ const REFUSALS: readonly { readonly line: string; readonly code: string; readonl
     code: 'degrees-do-not-match-devices',
     says: /tp 3 does not divide the 8 devices/,
   },
-  { line: 'compile x.onnx --sp 2', code: 'not-there-yet', says: /--sp above 1 is not there yet/ },
+  {
+    line: 'compile x.onnx --sp 4 --devices 6',
+    code: 'degrees-do-not-match-devices',
+    says: /sp 4 does not divide the 6 devices/,
+  },
   { line: 'compile x.onnx --axes fre', code: 'bad-option', says: /--axes fre.*\n.*did you mean free\?/ },
   {
     line: 'compile x.onnx --search-mode dynamic',

@@ -17,17 +17,17 @@ import type { ShardedGraph } from '../../src/partition/sharded-graph.js';
 import type { Program } from '../../src/program/program.js';
 import { runProgram } from '../../src/runtime/run-program.js';
 import type { ScheduleKind } from '../../src/schedule/schedule.js';
+import type { InnerDegrees, SpMethod } from '../../src/sharding-propagation/roles.js';
 import type { Plan } from '../../src/strategy/plan.js';
 import type { Left } from './difference.js';
 import { type ModelName, writeModel } from './models.js';
 
-/** What a pipeline is to be. */
-export interface Pipeline {
-  readonly kind: ScheduleKind;
+/** What a pipeline is to be: of one stage where it has no schedule. */
+export interface Pipeline extends InnerDegrees {
+  readonly kind?: ScheduleKind;
   readonly stages: number;
   readonly chunks?: number;
-  readonly dp?: number;
-  readonly tp?: number;
+  readonly spMethod?: SpMethod;
   readonly zero?: CompileOptions['zero'];
 }
 
@@ -54,7 +54,7 @@ interface PerStage {
   readonly counted: readonly number[];
 }
 
-/** Samples of a step: enough for 8 micro-batches on two replicas. */
+/** Samples of a step: enough for 8 micro-batches on two replicas. Experts that choose tokens choose among all of the file's. */
 const BATCH = 16;
 
 /**
@@ -77,13 +77,15 @@ export async function train(
     const file = join(folder, `${model}.onnx`);
     const directory = join(folder, 'out');
     writeModel(model, file);
-    const { kind, stages = 1, chunks = 1, dp = 1, tp = 1, zero } = pipeline ?? {};
+    const { kind, stages = 1, chunks = 1, spMethod, dp = 1, sp = 1, tp = 1, ep = 1, zero } = pipeline ?? {};
     const { plan } = await compile({
       model: file,
       output: directory,
-      globalBatch: BATCH,
-      devices: stages * dp * tp,
-      ...{ pp: stages, dp, tp },
+      ...(model === 'moe' ? {} : { globalBatch: BATCH }),
+      devices: stages * dp * sp * tp,
+      degrees: { pp: stages, dp, tp, sp, ep },
+      ...(spMethod ? { spMethod } : {}),
+      initRandom: true,
       training: { ...TRAINING, ...training, microBatches },
       ...(kind ? { schedule: kind } : {}),
       ...(chunks > 1 ? { virtualStages: chunks } : {}),

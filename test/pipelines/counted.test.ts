@@ -13,18 +13,22 @@ import { openCompiled } from '../../src/api/verify.js';
 import type { ShardedGraph } from '../../src/partition/sharded-graph.js';
 import { runProgram } from '../../src/runtime/run-program.js';
 import type { ScheduleKind } from '../../src/schedule/schedule.js';
+import type { InnerDegrees, SpMethod } from '../../src/sharding-propagation/roles.js';
 import { sentBytes } from './compiled-training.js';
 
 const CASES: readonly {
   readonly model: string;
-  readonly degrees: { readonly pp: number; readonly dp: number; readonly tp: number };
+  readonly degrees: InnerDegrees & { readonly pp: number };
   readonly schedule?: ScheduleKind;
   readonly virtualStages?: number;
+  readonly spMethod?: SpMethod;
 }[] = [
   { model: 'gpt-tiny', degrees: { pp: 2, dp: 1, tp: 1 } },
   { model: 'gpt-tiny', degrees: { pp: 2, dp: 1, tp: 2 }, schedule: 'zero-bubble' },
   { model: 'llama-tiny', degrees: { pp: 2, dp: 2, tp: 1 }, virtualStages: 2 },
   { model: 'mlp', degrees: { pp: 3, dp: 1, tp: 2 }, schedule: 'f-then-b' },
+  { model: 'gpt-tiny', degrees: { pp: 1, dp: 1, sp: 2, tp: 2 }, spMethod: 'ulysses' },
+  { model: 'llama-tiny', degrees: { pp: 2, dp: 1, sp: 2, tp: 1 }, spMethod: 'gather' },
 ];
 
 for (const { model, degrees, ...options } of CASES) {

@@ -6,6 +6,7 @@
 import { writeFileSync } from 'node:fs';
 import { GraphBuilder } from '../../models/builder.js';
 import { cnn } from '../../models/cnn.js';
+import { generatedModel } from '../../models/families.js';
 import { gpt } from '../../models/gpt.js';
 import { llama } from '../../models/llama.js';
 import { mlp } from '../../models/mlp.js';
@@ -26,6 +27,9 @@ export const MODELS = {
       { batch: BATCH, sequence: 8, layers: 4, width: 16, heads: 4, keyHeads: 2, feedForward: 32, vocabulary: 32 },
       1,
     ),
+  'soft-experts': softExperts,
+  moe: () =>
+    generatedModel('moe:layers=2,seq=8,hidden=16,heads=4,kv_heads=4,ffn=32,vocab=32,experts=4,topk=2').build(BATCH),
   cnn: () => cnn('cnn', { batch: BATCH, channels: 3, size: 16, widths: [8, 16], classes: 10 }, 4),
   'batch-norm': batchNorm,
   skips,
@@ -167,6 +171,33 @@ function dense(builder: GraphBuilder, name: string, input: string, outputs: numb
   return builder.within(name, () =>
     builder.operator('Tanh', [linear(builder, 'linear', input, outputs, { bias: true })]),
   );
+}
+
+/** Experts that every token goes to, as much as the router says; attention before them, so that there is a sequence. */
+function softExperts(): Graph {
+  const builder = new GraphBuilder('soft-experts', 12);
+  const [steps, experts, inner] = [6, 4, 12];
+  const ids = builder.input('ids', 'int64', [BATCH, steps]);
+  let state = embedding(builder, ids, builder.parameter('table.weight', [32, WIDTH]));
+  for (const layer of [0, 1]) {
+    state = attentionLayer(builder, `layers.${layer}`, state, state);
+    state = builder.within(`experts.${layer}`, () => {
+      const scores = builder.operator('Softmax', [linear(builder, 'router', state, experts)], { axis: -1 });
+      const shares = builder.operator('Unsqueeze', [builder.operator('Transpose', [scores], { perm: [0, 2, 1] })], {
+        axes: [3],
+      });
+      const weight = (name: string, from: number, to: number) =>
+        builder.parameter(`${name}.weight`, [experts, from, to], { deviation: 0.3 });
+      const each = builder.operator('Unsqueeze', [state], { axes: [1] });
+      const wide = builder.operator('Tanh', [builder.operator('MatMul', [each, weight('up', WIDTH, inner)])]);
+      const narrow = builder.operator('MatMul', [wide, weight('down', inner, WIDTH)]);
+      const shared = builder.operator('Mul', [narrow, shares]);
+      const sum = builder.operator('ReduceSum', [shared], { axes: [1], keepdims: 0 });
+      return builder.operator('Add', [state, sum]);
+    });
+  }
+  builder.output('y', linear(builder, 'head', state, WIDTH));
+  return builder.build();
 }
 
 /** state + softmax(q · kᵀ) · v of another sequence, then a layer of its own. */

@@ -13,6 +13,7 @@ import { type Layout, layoutKey } from '../../src/sharding-propagation/layout.js
 import type { Mesh } from '../../src/sharding-propagation/mesh.js';
 import type { OperatorPin } from '../../src/sharding-propagation/pin.js';
 import { makeRedistributor } from '../../src/sharding-propagation/redistribution.js';
+import { rolesOf } from '../../src/sharding-propagation/roles.js';
 import { readersByTensor } from '../../src/strategy/readers.js';
 import { GraphBuilder } from './small-graphs.js';
 
@@ -50,7 +51,17 @@ export function everyPlan(graph: Graph, mesh: Mesh, cluster: Cluster, { pinned, 
       mesh,
       cluster,
       // The first dimension of every operand and result is the batch here.
-      batch: new Set([node.op === 'MatMul' ? 'm' : 'a0']),
+      families: {
+        place: 'elsewhere',
+        digits: {},
+        factors: {
+          batch: new Set([node.op === 'MatMul' ? 'm' : 'a0']),
+          sequence: new Set(),
+          heads: new Set(),
+          expert: new Set(),
+        },
+      },
+      roles: rolesOf(),
       weights: node.inputs.map((input) => input !== null && graph.weights.has(input)),
       axes: 'roles',
       pinned,

@@ -3,7 +3,7 @@
  */
 import { AutoparError } from '../../ir/error.js';
 import type { CompileOptions as Compile } from '../compile.js';
-import { checkDegrees, type DegreeOptions, refuseAxes } from '../degrees.js';
+import { checkDegrees, type DegreeOptions, MULTIPLIED } from '../degrees.js';
 import type { PlanningOptions as Planning } from '../plan.js';
 
 type Degrees = Omit<DegreeOptions, 'devices'>;
@@ -18,7 +18,7 @@ export interface PlanningOptions extends Omit<Planning, 'degrees'>, FlatDegrees 
 
 export interface CompileOptions extends Omit<Compile, 'degrees'>, FlatDegrees {}
 
-/** Options with degrees as stations take them. @throws AutoparError (usage) for degrees that contradict, or that programs lack */
+/** Options with degrees as stations take them. @throws AutoparError (usage) for degrees that contradict each other */
 export function nested<Options extends FlatDegrees & Pick<Planning, 'devices' | 'annotations' | 'config'>>({
   dp,
   tp,
@@ -27,7 +27,7 @@ export function nested<Options extends FlatDegrees & Pick<Planning, 'devices' | 
   ep,
   degrees,
   ...options
-}: Options): Omit<Options, keyof FlatDegrees> & { readonly degrees: Pick<Degrees, 'dp' | 'tp' | 'pp'> } {
+}: Options): Omit<Options, keyof FlatDegrees> & { readonly degrees: Degrees } {
   const flat = Object.fromEntries(Object.entries({ dp, tp, pp, sp, ep }).filter(([, degree]) => degree !== undefined));
   const twice = Object.keys(flat).find((axis) => degrees?.[axis as keyof Degrees] !== undefined);
   if (twice !== undefined)
@@ -39,12 +39,10 @@ export function nested<Options extends FlatDegrees & Pick<Planning, 'devices' | 
       'give --dp, --tp and --pp alone',
     );
   const all: DegreeOptions = { ...degrees, ...flat };
-  refuseAxes(all, ['sp', 'ep']);
-  const axes = ['pp', 'dp', 'tp'] as const;
-  // Where annotations or a configuration may pin stages, dp and tp alone need not make up the devices.
-  const isOpen = all.pp !== undefined || options.annotations !== undefined || options.config !== undefined;
+  // Where annotations or a configuration may pin stages or sequences, dp and tp alone need not make up the devices.
+  const isOpen = options.annotations !== undefined || options.config !== undefined;
+  const axes = MULTIPLIED.filter((axis) => isOpen || all[axis] !== undefined || axis === 'dp' || axis === 'tp');
   const { devices } = options;
-  checkDegrees({ ...all, ...(devices === undefined ? {} : { devices }) }, isOpen ? axes : ['dp', 'tp']);
-  const given = axes.flatMap((axis) => (all[axis] === undefined ? [] : [[axis, all[axis]] as const]));
-  return { ...options, degrees: Object.fromEntries(given) };
+  checkDegrees({ ...all, ...(devices === undefined ? {} : { devices }) }, axes);
+  return { ...options, degrees: all };
 }

@@ -9,7 +9,7 @@ import type { InspectOptions } from '../inspect.js';
 import type { ProfileOptions } from '../profile.js';
 import type { RunCompiledOptions } from '../run.js';
 import { PIPELINE_SCHEDULES, SCHEDULE_KINDS } from '../schedule-kinds.js';
-import { SEARCH_MODES, SOLVERS } from '../search-modes.js';
+import { SEARCH_MODES, SOLVERS, SP_METHODS } from '../search-modes.js';
 import type { SimulateOptions } from '../simulate.js';
 import { LOSSES, OPTIMIZERS, type Training } from '../training-request.js';
 import type { VerifyOptions } from '../verify.js';
@@ -98,10 +98,10 @@ const planning = {
   virtualStages: whole(1),
   stages: text,
   zero: oneOf(0, 1, 2, 3),
+  spMethod: oneOf(...SP_METHODS),
   mode: oneOf('auto', 'semi-auto', 'data', 'hybrid'),
   annotations: object,
   config: object,
-  planOnly: flag,
   memory: whole(1),
   axes: oneOf('roles', 'free'),
   complete: oneOf('search', 'propagate'),
@@ -189,6 +189,7 @@ export const TABLES: Tables = {
     model: text,
     output: text,
     force: flag,
+    planOnly: flag,
     precision: recipe,
     training,
     microBatch: whole(1),

@@ -7,6 +7,7 @@ import { type Graph, typeOf } from '../../ir/graph.js';
 import { tensorDemands } from '../../sharding-propagation/annotations/demands.js';
 import type { Mesh } from '../../sharding-propagation/mesh.js';
 import type { OperatorPin, Pin, PinSource } from '../../sharding-propagation/pin.js';
+import { weightAxis } from '../../sharding-propagation/roles.js';
 import { keepsTableWhole } from './config-options.js';
 import { pinsDegrees } from './config-rules.js';
 import type { ConfigKey, ParallelConfig } from './parallel-config.js';
@@ -23,7 +24,7 @@ export function pinsOfConfig(config: ParallelConfig, graph: Graph, mesh: Mesh): 
 }
 
 function embeddingPins(config: ParallelConfig, graph: Graph, mesh: Mesh): readonly Pin[] {
-  const tp = mesh.axes.find(({ name }) => name === 'tp')?.subAxes.map(({ name }) => name) ?? [];
+  const tp = weightAxis(mesh)?.subAxes.map(({ name }) => name) ?? [];
   const embedding =
     config.given.has('vocabEmbDp') && pinsDegrees(config) && tp.length > 0 ? wordEmbedding(graph) : null;
   if (!embedding) return [];

@@ -3,6 +3,7 @@
  * to choose that is hardly what its author meant, and such meshes are passed over.
  */
 import { deviceCount, type Mesh } from '../mesh.js';
+import { WEIGHT_AXIS } from '../roles.js';
 import type { Annotations, PinAnnotation } from './annotation.js';
 import { doesNotFit, meshText } from './pin-error.js';
 import { sourceOf } from './resolve-annotations.js';
@@ -31,5 +32,5 @@ export function refuseIdleAxes(annotations: Annotations, mesh: Mesh, given: Read
 function axesNamed({ layout, factors, style }: PinAnnotation): ReadonlySet<string> {
   const text = JSON.stringify([layout ?? null, Object.values(factors ?? {})]);
   const names = (text.match(/[A-Za-z_]\w*/g) ?? []).filter((name) => name !== 'in' && name !== 'out');
-  return new Set(style === undefined || style === 'replicate' ? names : [...names, 'tp']);
+  return new Set(style === undefined || style === 'replicate' ? names : [...names, WEIGHT_AXIS]);
 }

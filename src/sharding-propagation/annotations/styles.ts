@@ -15,6 +15,7 @@ import { ruleOf, viewOf } from '../../ir/view.js';
 import { axesSize, type Mesh, type SubAxis } from '../mesh.js';
 import type { OperatorPin, PinSource } from '../pin.js';
 import { pieceName } from '../refine.js';
+import { weightAxis } from '../roles.js';
 import type { Style } from './annotation.js';
 import { doesNotFit } from './pin-error.js';
 import { sequenceFactors } from './sequence-factors.js';
@@ -48,7 +49,7 @@ export function stylePins(
   context: StyleContext,
   source: PinSource,
 ): readonly OperatorPin[] {
-  const tp = context.mesh.axes.find(({ name }) => name === 'tp')?.subAxes.map(({ name }) => name) ?? [];
+  const tp = weightAxis(context.mesh)?.subAxes.map(({ name }) => name) ?? [];
   if (tp.length === 0) return [];
   return MEANINGS[style]({ module, nodes, context, source, tp });
 }

@@ -10,11 +10,13 @@
  * again only where one of its tensors changed: time goes with the size of the graph.
  */
 import { batchDimensions, followBatch } from '../../ir/batch.js';
-import { type Graph, type Node, typeOf } from '../../ir/graph.js';
+import { sequenceDimensions } from '../../ir/dimension-roles.js';
+import { type BatchDimension, type Graph, type Node, typeOf } from '../../ir/graph.js';
 import type { Layout } from '../layout.js';
 import { replicated } from '../layout.js';
 import { axesSize, type Mesh } from '../mesh.js';
 import type { Pin } from '../pin.js';
+import { dataAxes, type FactorFamily, roleOf } from '../roles.js';
 import type { Strategy } from '../strategy.js';
 import { chooseStrategy } from './choose-strategy.js';
 import { type Cut, type CutItem, plainCut, WHOLE } from './cut.js';
@@ -61,6 +63,12 @@ export function propagate(
 const TURN_NUMBERS: Readonly<Record<Turn, number>> = Object.fromEntries(
   TURNS.map((turn, index) => [turn, index]),
 ) as Record<Turn, number>;
+
+/** Where families begin that an axis is laid on without a pin. */
+const DIMENSIONS: Readonly<Partial<Record<FactorFamily, (graph: Graph) => readonly BatchDimension[]>>> = {
+  batch: (graph) => (graph.batch.length > 0 ? graph.batch : batchDimensions(graph)),
+  sequence: sequenceDimensions,
+};
 
 class Propagating {
   private readonly cells = new Map<string, OperatorCells>();
@@ -192,17 +200,20 @@ class Propagating {
     return rest === 1 ? plainCut(axes, tensor.shape[dimension] ?? 1, this.mesh) : WHOLE;
   }
 
-  /** The batch dimensions of the inputs over dp, where dp divides them. */
+  /** What data axes take of the inputs: the batch over dp, the sequence over sp, where they divide them. */
   private startBatch(): void {
-    const dp = this.mesh.axes.find((axis) => axis.name === 'dp');
-    if (!dp || dp.size === 1) return;
-    const names = dp.subAxes.map((sub) => sub.name);
-    const dimensions = this.graph.batch.length > 0 ? this.graph.batch : batchDimensions(this.graph);
-    for (const { input, axis } of dimensions) {
-      const tensor = this.cuts.of(input);
-      const size = tensor?.shape[axis] ?? 0;
-      if (!tensor || size % dp.size !== 0) continue;
-      this.put(tensor, axis, plainCut(names, size, this.mesh), () => ({ kind: 'batch' }), this.round);
+    for (const { name, size: ranks, subAxes } of dataAxes(this.mesh)) {
+      if (ranks === 1) continue;
+      const names = subAxes.map((sub) => sub.name);
+      const dimensions = (roleOf(name).takes.elsewhere ?? []).flatMap(
+        (family) => DIMENSIONS[family]?.(this.graph) ?? [],
+      );
+      for (const { input, axis } of dimensions) {
+        const tensor = this.cuts.of(input);
+        const size = tensor?.shape[axis] ?? 0;
+        if (!tensor || size % ranks !== 0) continue;
+        this.put(tensor, axis, plainCut(names, size, this.mesh), () => ({ kind: 'batch' }), this.round);
+      }
     }
   }
 

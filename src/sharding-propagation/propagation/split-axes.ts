@@ -7,6 +7,7 @@
  */
 import { axesSize, type Mesh, type SubAxis, subAxes } from '../mesh.js';
 import type { PinSource } from '../pin.js';
+import { dataAxes } from '../roles.js';
 import type { CountedFactors } from './claims.js';
 import { axesOfCut, type Cut, plainCut, WHOLE } from './cut.js';
 import { mayTake, type OperatorCells } from './operator-cells.js';
@@ -121,9 +122,7 @@ function preferred(
 ): readonly { readonly name: SubAxis; readonly size: number }[] {
   const all = subAxes(mesh);
   if (batch.has(factor)) return all;
-  const data = new Set(
-    mesh.axes.filter((axis) => axis.name === 'dp').flatMap((axis) => axis.subAxes.map((sub) => sub.name)),
-  );
+  const data = new Set(dataAxes(mesh).flatMap((axis) => axis.subAxes.map((sub) => sub.name)));
   return [...all.filter((axis) => !data.has(axis.name)), ...all.filter((axis) => data.has(axis.name))];
 }
 

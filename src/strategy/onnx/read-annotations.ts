@@ -10,7 +10,8 @@ import { integerOf } from '../../ir/onnx/tensors.js';
 import type { AnnotationRecord, PinRecord } from '../../sharding-propagation/annotations/annotation.js';
 import { fileLayout, inFile, inFileOrder } from '../../sharding-propagation/file-form.js';
 import { layoutText } from '../../sharding-propagation/layout-text.js';
-import { deviceCount, type Mesh, makeMesh } from '../../sharding-propagation/mesh.js';
+import { deviceCount, type Mesh } from '../../sharding-propagation/mesh.js';
+import { innerMesh } from '../../sharding-propagation/roles.js';
 import { exactly, pinDocument } from '../pin-document.js';
 import type { PlacedPlan } from '../placed-operators.js';
 import type { Plan } from '../plan.js';
@@ -202,10 +203,7 @@ function likelyMesh(specs: readonly ReadSpec[], shapes: Shapes, devices: number)
   let best: { readonly mesh: Mesh; readonly fitting: number; readonly plain: number } | undefined;
   for (let dp = 1; dp <= devices; dp++) {
     if (devices % dp !== 0) continue;
-    const mesh = makeMesh([
-      ['dp', dp],
-      ['tp', devices / dp],
-    ]);
+    const mesh = innerMesh({ dp, tp: devices / dp });
     const layouts = distinct.flatMap((spec) => layoutOfSpec(spec, shapes.get(spec.tensor) ?? [], mesh) ?? []);
     const fitting = layouts.length;
     const plain = layouts.filter((layout) => !layoutText(layout, mesh).includes('.')).length;

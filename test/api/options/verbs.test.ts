@@ -87,7 +87,10 @@ test('misplaced options are refused as on the command line, in words of JavaScri
   t.regex(await says(compile({ model, seed: 1 })), /add initRandom: true or verify/);
   t.regex(await says(compile({ model, solver: 'glpk', complete: 'propagate' })), /complete: 'propagate' has none/);
   t.regex(await says(compile({ model, microBatch: 2 })), /add training/);
-  t.regex(await says(compile({ model, sp: 2 }), 'not-there-yet'), /add planOnly, cluster: 'NxM:ID'/);
+  t.regex(
+    await says(compile({ model, spMethod: 'gather' })),
+    /spMethod gather says how .*\nadd sp: 2, or leave out spMethod/,
+  );
   t.regex(
     await says(compile({ model, dp: 2, tp: 2, devices: 8 }), 'degrees-do-not-match-devices'),
     /leave out devices/,
@@ -109,9 +112,9 @@ test('misplaced options are refused as on the command line, in words of JavaScri
 });
 
 test('an error says the same on the command line in its words', async (t) => {
-  const error = await t.throwsAsync(compile({ model, sp: 2 }), { instanceOf: AutoparError });
+  const error = await t.throwsAsync(compile({ model, seed: 1 }), { instanceOf: AutoparError });
   const circumstances = { version: '0', line: [], interrupted: false };
-  t.regex(failureOf(error, circumstances).hint ?? '', /add --plan-only --cluster NxM:ID .*or leave out --sp/);
+  t.regex(failureOf(error, circumstances).hint ?? '', /add --init random or --verify/);
 });
 
 test('options of the command line become properties; commands stay', (t) => {

@@ -1,0 +1,196 @@
+/**
+ * @file Which factors of an operator are the batch, the sequence, heads or experts: what roles ask (roles.ts). Batch, sequence and
+ * experts are followed from where they begin through the operators' rules (batch.ts); heads are what attention has besides.
+ *
+ *     tokens [2, 12, 64] as rows [24, 64]     m = (2 | 12)     batch m.0, sequence m.1
+ */
+import { type BatchMark, type BatchMarks, followBatch } from '../ir/batch.js';
+import { sequenceDimensions } from '../ir/dimension-roles.js';
+import { isFloating } from '../ir/dtype.js';
+import type { Factor, FactorRule } from '../ir/factor-rule.js';
+import { type BatchDimension, type Graph, type Node, typeOf } from '../ir/graph.js';
+import { entryOf } from '../ir/ops/index.js';
+import { ruleOf, viewOf } from '../ir/view.js';
+import { weightTensors } from '../sharding-propagation/annotations/weight-products.js';
+import { type FactorPieces, pieceName, piecesProblem } from '../sharding-propagation/refine.js';
+import type { FactorFamily, Place } from '../sharding-propagation/roles.js';
+
+/** The families of one operator's factors. */
+export interface FactorFamilies {
+  readonly place: Place;
+  /** Names of factors, or of their pieces under `digits`. */
+  readonly factors: Readonly<Record<FactorFamily, ReadonlySet<string>>>;
+  /** Factors that hold a sequence further in than at their major end, as pieces. */
+  readonly digits: FactorPieces;
+}
+
+/** Families that are followed only where an axis asks for them, beside the batch. */
+export interface AskedFamilies {
+  readonly sequence?: boolean;
+  readonly experts?: boolean;
+}
+
+/** Families by operator. */
+export function factorFamilies(
+  graph: Graph,
+  { sequence = false, experts = false }: AskedFamilies = {},
+): (node: Node, rule: FactorRule) => FactorFamilies {
+  const batch = followBatch(graph, { digits: true });
+  const follow = (starts: readonly BatchDimension[]) =>
+    starts.length === 0 ? null : followBatch({ ...graph, batch: starts });
+  const alongSequence = sequence ? follow(sequenceDimensions(graph)) : null;
+  const alongExperts = experts ? follow(expertDimensions(graph)) : null;
+  return (node, rule) => {
+    const own = batch.factorMarks(node);
+    const marks = alongSequence?.factorMarks(node) ?? NO_MARKS;
+    const digits = digitsOf(rule, own, marks);
+    const ofBatch = new Set(majorFactors(firstDigits(own, batch.size ?? 1), rule, digits));
+    const ofSequence = new Set(marks.size === 0 ? [] : markedFactors(marks, rule, digits));
+    const place = placeOf(node, ofSequence);
+    return {
+      place,
+      digits,
+      factors: {
+        batch: ofBatch,
+        sequence: ofSequence,
+        heads: new Set(place === 'attention' ? headFactors(node, rule, ofBatch, ofSequence) : []),
+        expert: new Set(alongExperts ? expertFactors(node, rule, graph, alongExperts) : []),
+      },
+    };
+  };
+}
+
+const NO_MARKS: ReadonlyMap<string, BatchMark> = new Map();
+
+/** Of a batch in digits the first: what lies further in is no shard of it that dp could have. */
+function firstDigits(marks: ReadonlyMap<string, BatchMark>, batch: number): ReadonlyMap<string, BatchMark> {
+  return new Map([...marks].filter(([, { size, samples = 1 }]) => samples * size === batch));
+}
+
+/** Factors that the marks cover from their major end on, or the first of their pieces. */
+function majorFactors(
+  marks: ReadonlyMap<string, BatchMark>,
+  rule: FactorRule,
+  digits: FactorPieces,
+): readonly string[] {
+  return [...marks]
+    .filter(([factor, mark]) => mark.minor * mark.size === rule.factors.get(factor)?.size)
+    .map(([factor]) => (digits[factor] ? pieceName(factor, 0) : factor))
+    .sort();
+}
+
+/** Factors that begin with what is marked, and pieces that are it. */
+function markedFactors(
+  marks: ReadonlyMap<string, BatchMark>,
+  rule: FactorRule,
+  digits: FactorPieces,
+): readonly string[] {
+  const pieces = [...marks].flatMap(([factor, { minor }]) => {
+    const sizes = digits[factor];
+    if (!sizes) return [];
+    let below = 1;
+    for (let index = sizes.length - 1; index >= 0; index--) {
+      if (below === minor) return [pieceName(factor, index)];
+      below *= sizes[index] ?? 1;
+    }
+    return [];
+  });
+  return [...majorFactors(marks, rule, {}).filter((factor) => !digits[factor]), ...pieces];
+}
+
+/** Pieces of the factors that hold a sequence further in, cut where the batch and the sequence begin and end. */
+function digitsOf(
+  rule: FactorRule,
+  batch: ReadonlyMap<string, BatchMark>,
+  sequence: ReadonlyMap<string, BatchMark>,
+): FactorPieces {
+  const digits: Record<string, readonly number[]> = {};
+  for (const [name, mark] of sequence) {
+    const size = rule.factors.get(name)?.size ?? 1;
+    if (mark.size === 1 || mark.minor * mark.size === size) continue;
+    const cuts = new Set(
+      [mark, ...(batch.has(name) ? [batch.get(name) as BatchMark] : [])].flatMap((own) => [
+        own.minor,
+        own.minor * own.size,
+      ]),
+    );
+    const places = [...cuts].filter((cut) => cut > 1 && cut < size).sort((a, b) => b - a);
+    const sizes = [size, ...places].map((cut, index) => cut / (places[index] ?? 1));
+    if (sizes.every(Number.isInteger) && piecesProblem(rule, { [name]: sizes }) === null) digits[name] = sizes;
+  }
+  return digits;
+}
+
+/** Between queries, keys and values: an attention, its gradient, or what has the sequence twice, as scores have. */
+function placeOf(node: Node, sequence: ReadonlySet<string>): Place {
+  const isAttention = entryOf(node.op, node.domain)?.family === 'attention';
+  return isAttention || sequence.size > 1 ? 'attention' : 'elsewhere';
+}
+
+/** Names that entries of attention, and its blocks, give to heads: of keys, and of the queries that share them. */
+const HEADS: ReadonlySet<string> = new Set(['h', 'g']);
+
+/** Sizes of an attention's heads: of keys, and of the queries that share each. */
+export function attentionHeads(rule: FactorRule): readonly number[] {
+  return [...HEADS].flatMap((name) => rule.factors.get(name)?.size ?? []).filter((size) => size > 1);
+}
+
+/**
+ * Heads of an attention; of one that is written out the factors that all its operands and its result have, besides batch and
+ * sequence.
+ */
+function headFactors(
+  node: Node,
+  rule: FactorRule,
+  batch: ReadonlySet<string>,
+  sequence: ReadonlySet<string>,
+): readonly string[] {
+  const others = [...rule.factors.values()].filter(({ name }) => !batch.has(name) && !sequence.has(name));
+  if (entryOf(node.op, node.domain)?.family === 'attention')
+    return others.filter(({ name }) => HEADS.has(name)).map(({ name }) => name);
+  const sides = [...rule.inputs, ...rule.outputs].flatMap((dims) => (dims ? [new Set(dims.flat())] : []));
+  return others.filter(isPassed).flatMap(({ name }) => (sides.every((names) => names.has(name)) ? [name] : []));
+}
+
+function isPassed({ kind }: Factor): boolean {
+  return kind === 'pass';
+}
+
+/**
+ * The first dimensions of weights that hold one matrix for each expert: [experts, rows, columns], multiplied expert by expert.
+ * A graph without such weights has none.
+ */
+export function expertDimensions(graph: Graph): readonly BatchDimension[] {
+  const weights = weightTensors(graph);
+  const found = new Map<string, BatchDimension>();
+  for (const node of graph.nodes) {
+    if (node.phase !== 'forward' || entryOf(node.op, node.domain)?.family !== 'contraction') continue;
+    const rule = ruleOf(viewOf(graph, node));
+    node.inputs.forEach((input, index) => {
+      if (input === null || !weights.has(input)) return;
+      const { dtype, shape } = typeOf(graph, input);
+      const [first] = rule.inputs[index]?.[0] ?? [];
+      const isEach = first !== undefined && rule.outputs[0]?.flat().includes(first) === true;
+      if (shape.length >= 3 && (shape[0] ?? 1) > 1 && isFloating(dtype) && isEach) found.set(input, { input, axis: 0 });
+    });
+  }
+  return [...found.values()];
+}
+
+/**
+ * Experts of an operator on what each expert has a matrix of: weights, their gradients and state, and the tokens that were sent
+ * to each. Scores and choices, which end in experts, are the router's: every rank has them for its own tokens.
+ */
+function expertFactors(node: Node, rule: FactorRule, graph: Graph, marks: BatchMarks): readonly string[] {
+  const own = marks.factorMarks(node);
+  const names = [...node.inputs, ...node.outputs];
+  const dims = [...node.inputs.map((_, index) => rule.inputs[index]), ...rule.outputs];
+  const stacked = new Set(
+    names.flatMap((name, index) =>
+      name !== null && typeOf(graph, name).shape.length >= 3 ? (dims[index]?.slice(0, -1).flat() ?? []) : [],
+    ),
+  );
+  return [...own].flatMap(([factor, { minor, size }]) =>
+    stacked.has(factor) && minor === 1 && size === rule.factors.get(factor)?.size ? [factor] : [],
+  );
+}

@@ -1,0 +1,126 @@
+/**
+ * @file What the axes of a mesh may take of an operator's factors under their roles (roles.ts in sharding-propagation).
+ */
+import type { Factor, FactorRule } from '../ir/factor-rule.js';
+import type { OperatorEntry, OperatorView } from '../ir/operator.js';
+import { entryOf, unknownEntry } from '../ir/ops/index.js';
+import { mayBePadded } from '../ir/padding.js';
+import { axesSize, type Mesh } from '../sharding-propagation/mesh.js';
+import { type AxisPart, type FactorFamily, type Roles, roleOf } from '../sharding-propagation/roles.js';
+import type { FactorFamilies } from './factor-families.js';
+
+/**
+ * Families that do most of a model's work at full size: where a degree is pinned, repeating theirs on every rank is no
+ * answer. Nor is it for others in a graph where they weigh as much (`RoleQuestion.heavy`).
+ */
+export const HEAVY: ReadonlySet<OperatorEntry['family']> = new Set([
+  'contraction',
+  'convolution',
+  'attention',
+  'recurrent',
+]);
+
+/** What roles ask of an operator on a mesh. */
+export interface RoleQuestion {
+  readonly view: OperatorView;
+  readonly mesh: Mesh;
+  /** What its factors are. */
+  readonly families: FactorFamilies;
+  /** What axes may take of them. */
+  readonly roles: Roles;
+  /** Operands that are weights: a partial sum of them alone is never worth carrying. */
+  readonly weights: readonly boolean[];
+  readonly axes: 'roles' | 'free';
+}
+
+/** What an axis takes of an operator under its role. */
+export interface Taken {
+  readonly factors: readonly Factor[];
+  /** It lies on one of them. */
+  readonly must: boolean;
+}
+
+/** The factors that an axis may take. */
+export function factorsFor(part: AxisPart, usable: readonly Factor[], question: RoleQuestion, rule: FactorRule): Taken {
+  if (question.axes === 'free') return { factors: usable, must: false };
+  const taken = takenFactors(part, usable, question, rule);
+  return taken.factors.length > 0 ? taken : { factors: leftFactors(part, usable, question, rule), must: false };
+}
+
+/** The factors that an axis takes by its role, if the operator has any that it can cut. */
+function takenFactors(part: AxisPart, usable: readonly Factor[], question: RoleQuestion, rule: FactorRule): Taken {
+  const { families, roles } = question;
+  const { takes, pads } = roleOf(part.name, roles);
+  const canTake = (family: FactorFamily) => (factor: Factor) =>
+    families.factors[family].has(factor.name) &&
+    (pads.includes(family) ? canBeCut(factor, part.size, question, rule) : factor.size % part.size === 0);
+  const ofFamilies = (wanted: readonly FactorFamily[] = []) =>
+    usable.filter((factor) => wanted.some((family) => canTake(family)(factor)));
+  const own = ofFamilies(takes[families.place]);
+  if (own.length > 0) return { factors: own, must: true };
+  const elsewhere = ofFamilies(takes.elsewhere);
+  // What attention is given without heads (a mask) need not lie as the rest does.
+  return { factors: elsewhere, must: elsewhere.length > 0 && takes[families.place] === undefined };
+}
+
+/** What is left to an axis of an operator without what its role takes. */
+function leftFactors(
+  part: AxisPart,
+  usable: readonly Factor[],
+  question: RoleQuestion,
+  rule: FactorRule,
+): readonly Factor[] {
+  const { leaves, cutsWeights } = roleOf(part.name, question.roles);
+  const others = usable.filter((factor) => !isLeft(factor.name, leaves, question));
+  const cuttable = (factor: Factor) => canBeCut(factor, part.size, question, rule);
+  // A recurrence leaves nothing but its batch to cut: better that than the same steps on every rank.
+  if (leaves.length > 0 && isHeavy(question) && !others.some(cuttable)) return usable;
+  const cutting = cutsWeights ? others.filter((factor) => cutsWeight(factor, question, rule) && cuttable(factor)) : [];
+  return cutting.length > 0 ? cutting : others;
+}
+
+/** Whether a factor is of families that an axis leaves to others. */
+export function isLeft(factor: string, leaves: readonly FactorFamily[], { families }: RoleQuestion): boolean {
+  return leaves.some((family) => families.factors[family].has(factor));
+}
+
+/** Whether all ranks that experts lie on divide the experts of an operator. */
+export function canTakeExperts(usable: readonly Factor[], { mesh, families, axes }: RoleQuestion): boolean {
+  const ranks = axesSize(mesh, mesh.experts ?? []);
+  return (
+    axes === 'roles' &&
+    ranks > 1 &&
+    usable.some(({ name, size }) => families.factors.expert.has(name) && size % ranks === 0)
+  );
+}
+
+/** Whether so many parts divide a factor, or it may be padded until they do. */
+export function canBeCut(factor: Factor, parts: number, { view }: RoleQuestion, rule: FactorRule): boolean {
+  return (
+    factor.size % parts === 0 ||
+    (factor.size > parts &&
+      mayBePadded(factor.name, view, rule, entryOf(view.op, view.domain) ?? unknownEntry(view.op, view.domain)))
+  );
+}
+
+function isHeavy({ view }: RoleQuestion): boolean {
+  return HEAVY.has((entryOf(view.op, view.domain) ?? unknownEntry(view.op, view.domain)).family);
+}
+
+/**
+ * Whether a factor is a dimension of a weight matrix that is multiplied, or of a table that is looked up. What is only
+ * added or compared (biases, masks) follows what it is added to.
+ */
+function cutsWeight(factor: Factor, { weights, view }: RoleQuestion, rule: FactorRule): boolean {
+  const { family, parameterInputs } = entryOf(view.op, view.domain) ?? unknownEntry(view.op, view.domain);
+  if (!HEAVY.has(family) && family !== 'indexing') return false;
+  // What an attention reads besides fused projections is a mask or a bias, even where it is constant.
+  const multiplies = (operand: number) => family !== 'attention' || (parameterInputs?.includes(operand) ?? false);
+  return rule.inputs.some(
+    (dims, operand) =>
+      weights[operand] &&
+      multiplies(operand) &&
+      (view.inputs[operand]?.shape.length ?? 0) >= 2 &&
+      dims?.some((names) => names.includes(factor.name)),
+  );
+}

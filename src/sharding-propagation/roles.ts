@@ -1,0 +1,148 @@
+/**
+ * @file Roles: which factors an axis of the mesh may take, as data. Nothing else compares names of axes.
+ *
+ *     dp    the batch, wherever an operator has one; anything elsewhere
+ *     sp    the sequence, wherever an operator has one; with `ulysses` the heads of attention
+ *     tp    everything but the batch, dimensions of weights first
+ *     ep    sub-axes of dp · sp: the experts, where an operator has them; there alone they are not data parallel
+ *
+ * What an axis takes it must take: an operator with a batch that dp divides has dp on it. Pins and `--axes free` lift roles.
+ */
+import { AXIS_ORDER, type Mesh, type MeshAxis, makeMesh, STAGE_AXIS, type SubAxis } from './mesh.js';
+
+/** What a factor is, as far as roles ask. */
+export type FactorFamily = 'batch' | 'sequence' | 'heads' | 'expert';
+
+/** Where an operator stands, as far as roles ask: between queries, keys and values, or not. */
+export type Place = 'attention' | 'elsewhere';
+
+export interface AxisRole {
+  /** Families that it must take where an operator has them; in attention those of `elsewhere` where it says nothing else. */
+  readonly takes: Readonly<Partial<Record<Place, readonly FactorFamily[]>>>;
+  /** Families that it takes padded, where it does not divide them. */
+  readonly pads: readonly FactorFamily[];
+  /** Families that it leaves to others, unless a heavy operator has nothing else to cut. */
+  readonly leaves: readonly FactorFamily[];
+  /** A dimension of a weight matrix goes before all others. */
+  readonly cutsWeights: boolean;
+  /** Parameters are whole over it where nothing else is asked: gradients are summed over it, and ZeRO cuts state over it. */
+  readonly isData: boolean;
+}
+
+export type Roles = Readonly<Record<string, AxisRole>>;
+
+/** How sp shards attention: queries against gathered keys and values, heads, or what costs less. */
+export const SP_METHODS = ['gather', 'ulysses', 'auto'] as const;
+export type SpMethod = (typeof SP_METHODS)[number];
+
+const IN_ATTENTION: Readonly<Record<SpMethod, readonly FactorFamily[]>> = {
+  gather: ['sequence'],
+  ulysses: ['heads'],
+  auto: ['sequence', 'heads'],
+};
+
+const FEATURES: AxisRole = { takes: {}, pads: [], leaves: ['batch'], cutsWeights: true, isData: false };
+
+/** The table, by the name of the axis. */
+export function rolesOf(spMethod: SpMethod = 'auto'): Roles {
+  return {
+    dp: { takes: { elsewhere: ['batch'] }, pads: [], leaves: [], cutsWeights: false, isData: true },
+    sp: {
+      takes: { attention: IN_ATTENTION[spMethod], elsewhere: ['sequence'] },
+      pads: ['sequence'],
+      leaves: [],
+      cutsWeights: false,
+      isData: true,
+    },
+    tp: FEATURES,
+    [EXPERTS]: { takes: { elsewhere: ['expert'] }, pads: [], leaves: [], cutsWeights: false, isData: true },
+  };
+}
+
+/** The name under which sub-axes of data axes lie on experts. */
+export const EXPERTS = 'ep';
+
+/** The axes that operators are sharded over, outermost first. */
+export const INNER_AXES = AXIS_ORDER.filter((axis) => axis !== STAGE_AXIS);
+export type InnerAxis = Exclude<(typeof AXIS_ORDER)[number], typeof STAGE_AXIS>;
+
+/** The axes of which there may be several ranks although nobody asked for it; the others have a place in a mesh where they are. */
+const SEARCHED_AXES = ['dp', 'tp'] as const satisfies readonly InnerAxis[];
+
+/** Degrees of the axes that operators are sharded over, and of experts. */
+export interface InnerDegrees extends Readonly<Partial<Record<InnerAxis, number>>> {
+  readonly ep?: number;
+}
+
+const TABLE = rolesOf();
+
+/** The role of an axis; one that the table does not name takes features. */
+export function roleOf(axis: string, roles: Roles = TABLE): AxisRole {
+  return roles[axis] ?? FEATURES;
+}
+
+/** The mesh of degrees: dp and tp always, others where they have several ranks; with experts on sub-axes of the data axes. */
+export function innerMesh(degrees: InnerDegrees): Mesh {
+  const isThere = (axis: InnerAxis) => (SEARCHED_AXES as readonly string[]).includes(axis) || (degrees[axis] ?? 1) > 1;
+  const mesh = makeMesh(INNER_AXES.filter(isThere).map((axis) => [axis, degrees[axis] ?? 1] as const));
+  return withExperts(mesh, degrees.ep ?? 1);
+}
+
+/** A mesh whose data axes have experts on so many ranks. */
+export function withExperts(mesh: Mesh, ep: number): Mesh {
+  return ep > 1 ? { ...mesh, experts: expertAxes(mesh, ep) } : mesh;
+}
+
+/**
+ * The sub-axes of dp · sp that experts lie on, outermost first: as far inside as they go, so that their ranks are neighbours.
+ * `ep` divides dp · sp.
+ */
+export function expertAxes(mesh: Mesh, ep: number): readonly SubAxis[] {
+  const found: SubAxis[] = [];
+  let rest = ep;
+  for (const { name, size } of dataAxes(mesh)
+    .flatMap(({ subAxes }) => subAxes)
+    .reverse()) {
+    if (rest % size !== 0) continue;
+    found.push(name);
+    rest /= size;
+  }
+  if (rest !== 1) throw new Error(`the data axes have no sub-axes for ep ${ep}`);
+  return found.reverse();
+}
+
+/** Axes over which parameters are whole as a rule, outermost first: what data parallelism sums gradients over. */
+export function dataAxes(mesh: Mesh): readonly MeshAxis[] {
+  return mesh.axes.filter(({ name }) => name !== STAGE_AXIS && roleOf(name).isData);
+}
+
+/** The axis that cuts weights: what styles of modules and pins of tables are about; none on a mesh without it. */
+export function weightAxis(mesh: Mesh): MeshAxis | undefined {
+  return mesh.axes.find(({ name }) => Object.hasOwn(TABLE, name) && roleOf(name).cutsWeights);
+}
+
+/** Its name. */
+export const WEIGHT_AXIS = 'tp' satisfies InnerAxis;
+
+/** A part of an axis that takes a factor as one: of data axes what lies on experts, and the rest. */
+export interface AxisPart extends MeshAxis {
+  /** The axis of which it is. */
+  readonly axis: string;
+}
+
+/** The parts of a mesh's axes in its order; those that lie on experts apart where an operator has them. */
+export function axisParts({ axes, experts = [] }: Mesh, hasExperts: boolean): readonly AxisPart[] {
+  return axes.flatMap((axis): readonly AxisPart[] => {
+    const onExperts = hasExperts ? axis.subAxes.filter(({ name }) => experts.includes(name)) : [];
+    if (onExperts.length === 0) return [{ ...axis, axis: axis.name }];
+    const rest = axis.subAxes.filter(({ name }) => !experts.includes(name));
+    return [
+      { name: axis.name, axis: axis.name, subAxes: rest, size: product(rest) },
+      { name: EXPERTS, axis: axis.name, subAxes: onExperts, size: product(onExperts) },
+    ];
+  });
+}
+
+function product(subAxes: MeshAxis['subAxes']): number {
+  return subAxes.reduce((all, { size }) => all * size, 1);
+}

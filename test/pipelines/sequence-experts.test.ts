@@ -1,0 +1,45 @@
+/**
+ * @file Sequence and expert parallelism train as one rank does: losses, every gradient, weights and momentum; the counted peak of
+ * memory is the predicted one.
+ */
+import test from 'ava';
+import { type Pipeline, type Task, train } from './compiled-training.js';
+import { difference, worstDifference } from './difference.js';
+
+/** Relative to the largest element of a tensor. */
+const TOLERANCE = 1e-5;
+
+const CASES: readonly (readonly [task: Task, pipeline: Pipeline])[] = [
+  [
+    { model: 'gpt', microBatches: 1 },
+    { stages: 1, sp: 2, spMethod: 'gather' },
+  ],
+  [
+    { model: 'llama', microBatches: 1 },
+    { stages: 1, sp: 2, tp: 2, spMethod: 'ulysses' },
+  ],
+  [
+    { model: 'gpt', microBatches: 2 },
+    { kind: '1f1b', stages: 2, sp: 2, spMethod: 'ulysses' },
+  ],
+  [
+    { model: 'moe', microBatches: 1 },
+    { stages: 1, dp: 2, sp: 2, ep: 4 },
+  ],
+  [
+    { model: 'soft-experts', microBatches: 2 },
+    { kind: '1f1b', stages: 2, dp: 2, ep: 2 },
+  ],
+];
+
+for (const [task, pipeline] of CASES) {
+  test.serial(`${task.model} ${JSON.stringify(pipeline)}`, async (t) => {
+    const alone = [await train(task, 1), await train(task, 20)] as const;
+    const first = await train(task, 1, pipeline);
+    const all = await train(task, 20, pipeline);
+    const worst = [worstDifference(alone[0], first), difference(alone[1].losses, all.losses)];
+    t.log(worst.map((each) => each.toExponential(1)).join(' '));
+    t.true(Math.max(...worst) <= TOLERANCE);
+    t.deepEqual(all.peaks.counted, all.peaks.predicted);
+  });
+}
