@@ -19,6 +19,8 @@ import { structureKey } from './structure-key.js';
 export interface OperatorQuestion extends Omit<CandidateQuestion, 'mesh' | 'cluster' | 'axes' | 'pinned' | 'pins'> {
   /** Operators with equal keys have the same candidates. */
   readonly key: string;
+  /** The operator that it does again, whose strategies are its own; null for most. */
+  readonly follows: Node | null;
 }
 
 export type OperatorQuestions = (node: Node) => OperatorQuestion;
@@ -30,6 +32,7 @@ export function operatorQuestions(graph: Graph): OperatorQuestions {
   const weightLike = weightTensors(graph);
   const heavyFrom = smallestHeavyWork(graph);
   const rounding = roundedOperators(graph);
+  const nodes = new Map(graph.nodes.map((node) => [node.name, node]));
   const known = new Map<Node, OperatorQuestion>();
   const make = (node: Node): OperatorQuestion => {
     const view = viewOf(graph, node);
@@ -41,6 +44,7 @@ export function operatorQuestions(graph: Graph): OperatorQuestions {
     const key = structureKey(view, [weights, context, factors, [...hints], rounded]);
     return {
       key,
+      follows: node.phase === 'recompute' ? (nodes.get(node.forward ?? '') ?? null) : null,
       view,
       weights,
       context,
