@@ -10,7 +10,7 @@ import { pinsOfModel, stagePinsOfModel } from '../sharding-propagation/annotatio
 import { resolveAnnotations } from '../sharding-propagation/annotations/resolve-annotations.js';
 import { settled } from '../sharding-propagation/annotations/settle.js';
 import { type Mesh, makeMesh } from '../sharding-propagation/mesh.js';
-import type { Pin, StagePin } from '../sharding-propagation/pin.js';
+import type { Pin, RecomputePin, StagePin } from '../sharding-propagation/pin.js';
 import { pinsOfConfig } from './parallel-config/config-pins.js';
 import type { ParallelConfig } from './parallel-config/parallel-config.js';
 
@@ -69,31 +69,36 @@ export function pinsFor(
  */
 export function stagePinsFor({ annotations, model }: PinSources, graph: Graph, devices: number): readonly StagePin[] {
   const isStage = (pin: Pin): pin is StagePin => pin.kind === 'stage';
-  const own = annotations ? resolveAnnotations(stagesOnly(annotations), graph, makeMesh([])).filter(isStage) : [];
+  const own = annotations
+    ? resolveAnnotations(only(annotations, ['stage', 'chunk']), graph, makeMesh([])).filter(isStage)
+    : [];
   const said = new Set(own.map(({ node }) => node));
   const fromModel = model ? stagePinsOfModel(model, graph, devices).filter(({ node }) => !said.has(node)) : [];
   return [...own, ...fromModel];
 }
 
-/** Annotations without what depends on a mesh. */
-function stagesOnly(annotations: Annotations): Annotations {
-  const pins = annotations.pins.flatMap(({ match, stage, chunk, priority, why, index, line, lines, target }) =>
-    stage === undefined
-      ? []
-      : [
-          {
-            match,
-            stage,
-            index,
-            line,
-            lines,
-            target,
-            ...(chunk === undefined ? {} : { chunk }),
-            ...(priority === undefined ? {} : { priority }),
-            ...(why === undefined ? {} : { why }),
-          },
-        ],
-  );
+/** Operators of which annotations say whether they recompute, which no mesh changes. */
+export function recomputePinsFor(annotations: Annotations | null, graph: Graph): readonly RecomputePin[] {
+  const isRecompute = (pin: Pin): pin is RecomputePin => pin.kind === 'recompute';
+  if (!annotations) return [];
+  return resolveAnnotations(only(annotations, ['recompute']), graph, makeMesh([])).filter(isRecompute);
+}
+
+/** What annotations decide by one of these keys, which do not depend on a mesh, and by nothing else. */
+function only(annotations: Annotations, keys: readonly ('stage' | 'chunk' | 'recompute')[]): Annotations {
+  const [first] = keys;
+  const pins = annotations.pins.flatMap((pin) => {
+    if (first === undefined || pin[first] === undefined) return [];
+    const { match, priority, why, index, line, lines, target } = pin;
+    return [
+      {
+        ...{ match, index, line, lines, target },
+        ...Object.fromEntries(keys.flatMap((key) => (pin[key] === undefined ? [] : [[key, pin[key]]]))),
+        ...(priority === undefined ? {} : { priority }),
+        ...(why === undefined ? {} : { why }),
+      },
+    ];
+  });
   return { ...annotations, pins };
 }
 

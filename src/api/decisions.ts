@@ -10,9 +10,9 @@ import type { ScheduleKind } from '../schedule/schedule.js';
 import { type PipelineRequest, refuseAbsentStages } from '../search/pipeline/pipeline.js';
 import { wholeSeconds } from '../search/pipeline/whole-seconds.js';
 import { type Mesh, subAxes } from '../sharding-propagation/mesh.js';
-import type { Pin, PinSource, StagePin } from '../sharding-propagation/pin.js';
+import type { Pin, PinSource, RecomputePin, StagePin } from '../sharding-propagation/pin.js';
 import { EXPERTS, INNER_AXES, type InnerDegrees } from '../sharding-propagation/roles.js';
-import { type Annotations, pinsFor, stagePinsFor, withAnnotatedDegrees } from './annotations.js';
+import { type Annotations, pinsFor, recomputePinsFor, stagePinsFor, withAnnotatedDegrees } from './annotations.js';
 import { type ConfigOptions, optionsOf } from './parallel-config/config-options.js';
 import { checkAgainstModel } from './parallel-config/config-rules.js';
 import type { ParallelConfig } from './parallel-config/parallel-config.js';
@@ -50,6 +50,8 @@ export interface Decisions {
    * anything.
    */
   readonly pinsOn: ((mesh: Mesh, graph?: Graph) => readonly Pin[]) | null;
+  /** Of which operators annotations say whether they recompute. */
+  readonly recomputePins: readonly RecomputePin[];
   /** Whether redistributions may be all-to-alls. */
   readonly allToAll: boolean;
   /** What the configuration asks for besides, where there is one. */
@@ -97,6 +99,7 @@ export function decide(model: DecidedModel, sources: DecisionSources): Decisions
     ),
     mode,
     pinsOn: hasPins && mode !== 'data' ? pins : null,
+    recomputePins: recomputePinsFor(annotations, model.graph),
     allToAll: configured?.allToAll ?? true,
     config: configured,
     notes: config && configured ? configNotes(config, configured, model.graph, cluster) : [],

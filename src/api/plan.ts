@@ -2,6 +2,7 @@
  * @file plan: an imported model and a cluster in, the best plan out, lowered and checked.
  */
 import type { Cluster } from '../cost-model/cluster.js';
+import { withClones, withoutClones } from '../ir/autodiff/recompute.js';
 import { AutoparError } from '../ir/error.js';
 import { type Graph, isBackward } from '../ir/graph.js';
 import { checkSharded } from '../partition/check.js';
@@ -19,6 +20,7 @@ import { type Request, requestIn } from '../strategy/request.js';
 import { clusterSources } from './cluster-sources.js';
 import { type DecisionSources, type Decisions, decide } from './decisions.js';
 import type { ImportedModel } from './import.js';
+import { recomputedOperators } from './recompute.js';
 
 export interface PlanningOptions extends DecisionSources, Request {
   /** Bytes per device that a plan may need. */
@@ -57,6 +59,7 @@ export async function plan(imported: ImportedModel, options: PlanningOptions = {
     degrees,
     pipeline: request,
     pinsOn,
+    recomputePins,
     allToAll,
     config,
     notes,
@@ -66,9 +69,12 @@ export async function plan(imported: ImportedModel, options: PlanningOptions = {
   });
   // What is not installed is told before the work.
   if (options.solver === 'glpk') await loadSolver('glpk');
-  const pipeline = request && pipelineOf(imported.graph, cluster, request);
-  const graph = pipeline?.graph ?? imported.graph;
-  const requested = requestIn(options);
+  const requested = { ...requestOf(config, imported), ...requestIn(options) };
+  const recompute = recomputedOperators(imported.graph, requested.recompute, recomputePins);
+  const pipeline = request && pipelineOf(imported.graph, cluster, request, recompute.operators);
+  const graph = pipeline?.graph ?? withClones(imported.graph, recompute.operators);
+  // Clones follow their originals, whatever is pinned.
+  const plain = withoutClones(graph);
   const mode = searchModeOf(options, config);
   if (requested.zero !== undefined && mode === 'sharding_propagation') throw zeroWithoutSearch(requested.zero, options);
   const found = await search(graph, cluster, {
@@ -79,13 +85,13 @@ export async function plan(imported: ImportedModel, options: PlanningOptions = {
     ...(options.solver ? { solver: options.solver } : {}),
     ...(options.timeLimit === undefined ? {} : { timeLimit: options.timeLimit }),
     ...(options.top === undefined ? {} : { top: options.top }),
-    ...(pinsOn ? { operatorPins: (mesh) => pinsOn(mesh, graph) } : {}),
+    ...(pinsOn ? { operatorPins: (mesh) => pinsOn(mesh, plain) } : {}),
     ...(options.memory === undefined ? {} : { memoryBytes: options.memory }),
     ...(options.axes ? { axes: options.axes } : {}),
     request: requested,
     ...(options.signal ? { signal: options.signal } : {}),
   });
-  const pins = pinsOn?.(found.assignment.mesh, graph) ?? [];
+  const pins = pinsOn?.(found.assignment.mesh, plain) ?? [];
   for (const { sharded } of found.lowered) checkSound(sharded);
   return {
     imported,
@@ -103,7 +109,7 @@ export async function plan(imported: ImportedModel, options: PlanningOptions = {
       { ...imported, graph },
       cluster,
     ),
-    notes: [...notes, ...zeroNotes(requested, found.assignment.mesh, graph), ...found.notes],
+    notes: [...notes, ...recompute.notes, ...zeroNotes(requested, found.assignment.mesh, graph), ...found.notes],
   };
 }
 
@@ -141,6 +147,12 @@ export function searchModeOf(
   return complete === 'search' && asked === 'sharding_propagation' ? 'auto' : asked;
 }
 
+/** What a configuration asks in words; of training alone. */
+function requestOf(config: Decisions['config'], { training }: ImportedModel): Request {
+  const recompute = config?.recompute ?? null;
+  return training && recompute !== null ? { recompute } : {};
+}
+
 /** What was asked of a pipeline, as the plan keeps it. */
 function pipelinePins({ stages, schedule, virtualStages, layout }: PipelineRequest): readonly string[] {
   const given = { pp: stages, schedule, 'virtual-stages': virtualStages, stages: layout };
@@ -148,14 +160,12 @@ function pipelinePins({ stages, schedule, virtualStages, layout }: PipelineReque
 }
 
 /** Pins that decide no strategy and stay in the plan. */
-function keptPins(pins: readonly Pin[]): Pick<Found, 'recompute' | 'places'> {
-  const recompute = new Map<string, boolean>();
+function keptPins(pins: readonly Pin[]): Pick<Found, 'places'> {
   const places = new Map<string, 'device' | 'host'>();
   for (const pin of pins) {
-    if (pin.kind === 'recompute') recompute.set(pin.node, pin.recompute);
     if (pin.kind === 'place') places.set(pin.node, pin.place);
   }
-  return { recompute, places };
+  return { places };
 }
 
 /** @throws Error (a fault of ours) with what the checker has against a sharded graph */

@@ -3,6 +3,7 @@
  * searched over every dimension that can be priced, and the plan is written without a program.
  */
 import type { DegreeOptions } from '../api/degrees.js';
+import { readRecompute } from '../api/recompute.js';
 import { REQUESTS } from '../api/requests.js';
 import { PIPELINE_SCHEDULES } from '../api/schedule-kinds.js';
 import { type CompileStepOptions, compileStep } from '../api/verbs.js';
@@ -152,6 +153,19 @@ function dashed(option: string): string {
   return `--${option.replace(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`)}`;
 }
 
+/** @throws AutoparError (usage) for layers that recompute: planning a training step counts them by stage */
+function kindAlone(recompute: string): CompileStepOptions['recompute'] {
+  const { kind, layers } = readRecompute(recompute);
+  if (layers === null) return kind;
+  throw new AutoparError(
+    'bad-option',
+    'usage',
+    `--recompute ${recompute} names layers, and a training step is planned with a kind for all`,
+    {},
+    `give --recompute ${kind}, or leave out --plan-only`,
+  );
+}
+
 export async function runCompileStep(
   { output, signal }: Context,
   file: string | undefined,
@@ -170,7 +184,7 @@ export async function runCompileStep(
     ...{ output: directory, force, devices, cluster, memory, objective, top, within, timeLimit, microBatch },
     ...{
       zero,
-      recompute,
+      recompute: recompute === undefined ? undefined : kindAlone(recompute),
       schedule,
       virtualStages,
       tpSequence,

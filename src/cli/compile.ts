@@ -14,7 +14,7 @@ import { runCompileStep, searchesStep } from './compile-step.js';
 import { degreeOptions, givenDegrees } from './degrees.js';
 import { clusterOptions } from './machine.js';
 import { importOptionsOf, type ModelFlags, modelFile, modelOptions } from './model-options.js';
-import { type StepFlags, stepOptions } from './step-options.js';
+import { RECOMPUTED_LAYERS, type StepFlags, stepOptions } from './step-options.js';
 import { parameterOptions } from './training-form-options.js';
 import { type TrainingFlags, trainingOf, trainingOptions } from './training-options.js';
 import { byteSize, nonNegative, oneOf, wholeNumber } from './values.js';
@@ -108,7 +108,7 @@ export const compileCommand: Command<CompileFlags> = {
       parse: oneOf('--objective', ['time', 'memory', 'cost', 'devices']),
     },
     { flags: '--within <seconds>', says: 'a step may take, for --objective devices', parse: nonNegative('--within') },
-    ...stepOptions({}, SCHEDULE_KINDS),
+    ...stepOptions({}, SCHEDULE_KINDS, RECOMPUTED_LAYERS),
     {
       flags: '--stages <layout>',
       says: 'what each stage of a pipeline has, such as "E t*3 | t*3 H"; inspect says what the letters are',

@@ -1,6 +1,7 @@
 /**
  * @file Options of a whole step that no operator's strategy holds: what is recomputed, what ZeRO shards, how a pipeline runs.
  */
+import { RECOMPUTE_KINDS, readRecompute } from '../api/recompute.js';
 import { PIPELINE_SCHEDULES, type ScheduleKind } from '../api/schedule-kinds.js';
 import type { SimulateOptions } from '../api/simulate.js';
 import { AutoparError } from '../ir/error.js';
@@ -12,7 +13,8 @@ import { oneOf, orderOf, wholeNumber } from './values.js';
 export interface StepFlags {
   readonly tpSequence?: 'on' | 'off' | 'auto';
   readonly zero?: 0 | 1 | 2 | 3;
-  readonly recompute?: NonNullable<SimulateOptions['recompute']>;
+  /** A kind; of programs also with the layers that do so. */
+  readonly recompute?: string;
   readonly schedule?: ScheduleKind;
   readonly virtualStages?: number;
   readonly meshOrder?: NonNullable<SimulateOptions['meshOrder']>;
@@ -21,13 +23,29 @@ export interface StepFlags {
   readonly attention?: NonNullable<SimulateOptions['attention']>;
 }
 
+/** What a program recomputes. */
+export const RECOMPUTED_LAYERS: CommandOption = {
+  flags: '--recompute <kind[:layers]>',
+  says: 'none, selective (attention), operators, full; full:0-3,6 of these layers',
+  parse: (text) => {
+    readRecompute(text);
+    return text;
+  },
+};
+
 /**
  * @param otherwise what holds where an option is left out, by option; a search decides what it does not name
  * @param schedules those that there are
+ * @param recompute how what is recomputed is written
  */
 export function stepOptions(
   otherwise: Readonly<Partial<Record<keyof StepFlags, string>>>,
   schedules: readonly ScheduleKind[] = PIPELINE_SCHEDULES,
+  recompute: CommandOption = {
+    flags: '--recompute <kind>',
+    says: `none, selective (attention), operators, or full (default: ${otherwise.recompute ?? 'searched'})`,
+    parse: oneOf('--recompute', RECOMPUTE_KINDS),
+  },
 ): readonly CommandOption[] {
   const says = (text: string, option: keyof StepFlags) => {
     const value = otherwise[option];
@@ -44,11 +62,7 @@ export function stepOptions(
       says: says('what dp shards: optimizer, gradients, parameters', 'zero'),
       parse: wholeNumber('--zero', 0, 3),
     },
-    {
-      flags: '--recompute <kind>',
-      says: says('none, selective (attention), operators, or full', 'recompute'),
-      parse: oneOf('--recompute', ['none', 'selective', 'operators', 'full']),
-    },
+    recompute,
     {
       flags: '--schedule <kind>',
       says: says(schedules.join(', '), 'schedule'),

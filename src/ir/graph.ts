@@ -64,7 +64,10 @@ export interface Node {
    * a parameter's gradients, and for what belongs to the step as a whole (its number, the gradient norm).
    */
   readonly forward: string | null;
-  /** The search's key: operators of one group share a strategy. A gradient may have its own, which is how ZeRO-1 is found. */
+  /**
+   * The search's key: operators of one group share a strategy, as an operator and its recompute clone do. A gradient may have its
+   * own, which is how ZeRO-1 is found.
+   */
   readonly group: string;
   /** The subgraph that a recognised block stands for; null for plain operators. */
   readonly body: Graph | null;

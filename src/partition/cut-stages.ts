@@ -10,6 +10,7 @@
  *                   a step, and send back their part of its gradient, summed over micro-batches
  *     scalars       of the whole step (gradient norm, loss scale) on the last stage that has part in them
  */
+import { withClones } from '../ir/autodiff/recompute.js';
 import { type Graph, isBackward, type Node, type StatePair, typeOf } from '../ir/graph.js';
 import { needed } from '../ir/needed.js';
 import { accumulator, isAccumulator } from '../ir/ops/accumulate.js';
@@ -73,7 +74,7 @@ export function sharedOperators(graph: Graph): ReadonlySet<Node> {
     for (const [name, { role }] of graph.weights) if (role !== 'parameter') settled.add(name);
     const shared = new Set<Node>();
     for (const node of graph.nodes) {
-      const mayBe = node.phase === 'forward' || (node.phase === 'update' && node.forward === null);
+      const mayBe = isForward(node) || (node.phase === 'update' && node.forward === null);
       if (!mayBe || !node.inputs.every((name) => settled.has(name))) continue;
       shared.add(node);
       for (const name of node.outputs) settled.add(name);
@@ -82,6 +83,11 @@ export function sharedOperators(graph: Graph): ReadonlySet<Node> {
     if (lost.length === 0) return shared;
     for (const { input } of lost) lasting.delete(input);
   }
+}
+
+/** Whether an operator is of the forward, or does it again. */
+function isForward({ phase }: Node): boolean {
+  return phase === 'forward' || phase === 'recompute';
 }
 
 /** Everything that stands on one stage is chunk 0's unless a forward operator says otherwise. */
@@ -234,16 +240,18 @@ class Cutting {
     return !this.isShared(name) || stage === 0 || state.some(({ output }) => output === name);
   }
 
-  /** What a stage runs for itself runs with the first of its chunks that reads it. */
+  /** What a stage runs for itself runs with the first of its chunks that reads it; what the backward does again, with the last. */
   private chunksOf(nodes: readonly Node[], stage: number): ReadonlyMap<string, number> {
     const chunks = new Map<string, number>();
-    const readBy = new Map<string, number>();
+    const readBy = new Map<string, readonly number[]>();
     for (const node of [...nodes].reverse()) {
       const place = this.places.get(node);
       const readers = node.outputs.flatMap((name) => (name === null ? [] : (readBy.get(name) ?? [])));
-      const chunk = place?.stage === stage ? place.chunk : readers.length > 0 ? Math.min(...readers) : FIRST;
+      const first = node.phase === 'recompute' ? Math.max(...readers) : Math.min(...readers);
+      const chunk = place?.stage === stage ? place.chunk : readers.length > 0 ? first : FIRST;
       chunks.set(node.name, chunk);
-      for (const name of node.inputs) if (name !== null) readBy.set(name, Math.min(chunk, readBy.get(name) ?? chunk));
+      for (const name of node.inputs)
+        if (name !== null) readBy.set(name, [...new Set([...(readBy.get(name) ?? []), chunk])]);
     }
     return chunks;
   }
@@ -329,4 +337,17 @@ export function accumulatedApart(graph: Graph, placeOf: ReadonlyMap<string, Stag
     ({ outputs }) => outputs,
   );
   return { ...graph, tensors, nodes: read };
+}
+
+/** A graph with clones of the operators named, which run on their originals' stages and chunks (ir/autodiff/recompute.ts). */
+export function withStageClones(
+  graph: Graph,
+  operators: ReadonlySet<string>,
+  placeOf: ReadonlyMap<string, StagePlace>,
+): Graph {
+  const shared = new Set([...sharedOperators(graph)].map(({ name }) => name));
+  return withClones(graph, operators, (name) => {
+    const place = shared.has(name) ? undefined : placeOf.get(name);
+    return place ? `${place.stage}.${place.chunk}` : null;
+  });
 }

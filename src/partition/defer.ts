@@ -17,14 +17,17 @@ import { byteLength } from '../ir/dtype.js';
 import { elementCount, passOf } from '../ir/graph.js';
 import { readsOf, resultsOf, type ShardedGraph, type ShardedNode } from './sharded-graph.js';
 
-/** By deferred node of a graph in topological order: the tensors that it waits for beside its operands. No cycle arises. */
-export function deferrals(graph: ShardedGraph): ReadonlyMap<ShardedNode, readonly string[]> {
+/**
+ * By deferred node of a graph in topological order: the tensors that it waits for beside its operands. No cycle arises.
+ * @param whole the graph that the nodes are a list of, where they are not all of it
+ */
+export function deferrals(graph: ShardedGraph, whole = graph): ReadonlyMap<ShardedNode, readonly string[]> {
   const { nodes } = graph;
   const makers = new Map<string, number>();
   for (const [index, node] of nodes.entries()) for (const name of resultsOf(node)) makers.set(name, index);
   const operands = nodes.map((node) => readsOf(node).flatMap((name) => makers.get(name) ?? []));
   const hasSlack = slackOf(operands);
-  const isHeld = heldValues(graph, makers);
+  const isHeld = heldValues(whole);
   const deferred: boolean[] = [];
   for (const [index, node] of nodes.entries())
     deferred.push(
@@ -119,15 +122,15 @@ function residentTensors(graph: ShardedGraph): ReadonlySet<string> {
 }
 
 /** Tells whether a value is alive until a node runs, however late: weights and state, and after the forward what it stored. */
-function heldValues(
-  graph: ShardedGraph,
-  makers: ReadonlyMap<string, number>,
-): (name: string, reader: ShardedNode) => boolean {
+function heldValues(graph: ShardedGraph): (name: string, reader: ShardedNode) => boolean {
   const resident = residentTensors(graph);
-  const inputs = new Set(graph.inputs.map(({ tensor }) => tensor));
-  return (name, reader) => {
-    if (resident.has(name)) return true;
-    const maker = graph.nodes[makers.get(name) ?? -1];
-    return reader.phase !== 'forward' && (inputs.has(name) || maker?.phase === 'forward');
-  };
+  const forward = graph.nodes.filter(({ phase }) => phase === 'forward');
+  // What another stage sends for the forward is kept as the forward's own results are.
+  const received = new Set(graph.pipeline?.receives.map(({ tensor }) => tensor));
+  const stored = new Set([
+    ...graph.inputs.map(({ tensor }) => tensor),
+    ...forward.flatMap(resultsOf),
+    ...forward.flatMap((node) => readsOf(node).filter((name) => received.has(name))),
+  ]);
+  return (name, reader) => resident.has(name) || (reader.phase !== 'forward' && stored.has(name));
 }

@@ -163,7 +163,7 @@ export function orderPhase(whole: ShardedGraph, list: PhaseList): readonly Step[
   for (const node of whole.nodes) if (!isMember(node)) for (const name of resultsOf(node)) given.add(name);
   for (const { tensor } of whole.pipeline?.receives ?? []) if (!receives.has(tensor)) given.add(tensor);
   // What waits for a later transfer would keep an earlier one waiting.
-  const deferred: ReturnType<typeof deferrals> = coming.length > 0 ? new Map() : deferrals(graph);
+  const deferred: ReturnType<typeof deferrals> = coming.length > 0 ? new Map() : deferrals(graph, whole);
   const waiting = new Map<string, number[]>();
   const missing = graph.nodes.map((node, index) => {
     const reads = new Set([...readsOf(node), ...(deferred.get(node) ?? [])]);

@@ -5,6 +5,7 @@
 import { priceGraph } from '../cost-model/predict.js';
 import { stepPrice } from '../cost-model/price.js';
 import { redistributionBound } from '../cost-model/redistribution-bound.js';
+import { originalTensors, withoutClones } from '../ir/autodiff/recompute.js';
 import { dtypeBits } from '../ir/dtype.js';
 import { type Graph, type Node, typeOf } from '../ir/graph.js';
 import { entryOf, unknownEntry } from '../ir/ops/index.js';
@@ -32,8 +33,9 @@ export function propagatedAssignment(
 ): Assignment {
   const { strategies, layouts, pinned } = propagation;
   const wanted = wantedLayouts(graph, mesh, propagation);
+  const originals = originalTensors(graph);
   const propagated = (tensor: string) => {
-    const layout = layouts.get(tensor) ?? replicated(typeOf(graph, tensor).shape);
+    const layout = layouts.get(originals.get(tensor) ?? tensor) ?? replicated(typeOf(graph, tensor).shape);
     return mergedLayout(layout, mesh);
   };
   const readers = readersByTensor(graph);
@@ -56,7 +58,7 @@ export function propagatedAssignment(
 export const BY_PROPAGATION: Completion = {
   mode: 'sharding_propagation',
   solve: (graph, mesh, cluster, { pins, pinned, questions, allToAll }) => {
-    const propagation = propagate(graph, mesh, pins);
+    const propagation = propagate(withoutClones(graph), mesh, pins);
     const price = stepPrice(cluster, mesh);
     const redistributor = makeRedistributor(mesh, price, redistributionBound(cluster, mesh, price), { allToAll });
     const assignment = propagatedAssignment(graph, mesh, propagation, redistributor);

@@ -83,7 +83,7 @@ interface Placement {
 
 /** Enumerates and prices an operator's strategies; the replicated one comes first where it is allowed. */
 export function candidatesOf(question: CandidateQuestion): CandidateSet {
-  const { view, mesh, cluster } = question;
+  const { view, mesh } = question;
   const entry = entryOf(view.op, view.domain) ?? unknownEntry(view.op, view.domain);
   const rule = entry.rule(view);
   const linear = entry.linear(view);
@@ -116,40 +116,49 @@ export function candidatesOf(question: CandidateQuestion): CandidateSet {
             ),
         ]),
   ]);
-  const only = question.merged ?? mergedOnce(mesh);
+  const priced = pricedStrategies(attempted, question);
+  if (priced.strategies.length === 0)
+    throw cannotBeKept(
+      `${view.op} ${view.name}`,
+      sourcesOf(question.pins),
+      `its rule is ${rule.text}, and no strategy on this mesh satisfies them`,
+    );
+  return { ...priced, unused, liftsRoles: question.axes === 'roles' && attempt > 1 };
+}
+
+/** The candidates of an operator that does again what another does, under its strategies: what surrounds it is its own. */
+export function followingCandidates({ strategies }: CandidateSet, question: CandidateQuestion): CandidateSet {
+  const priced = pricedStrategies(strategies, question);
+  if (priced.strategies.length < strategies.length)
+    throw new Error(`${question.view.name} cannot follow the strategies of the operator that it does again`);
+  return { ...priced, strategies, unused: [], liftsRoles: false };
+}
+
+/** Those of an operator's strategies that can be lowered, with what they cost. */
+function pricedStrategies(
+  all: readonly Strategy[],
+  { view, mesh, cluster, context, merged: only = mergedOnce(mesh) }: CandidateQuestion,
+): Omit<CandidateSet, 'unused' | 'liftsRoles'> {
   const merged = (layout: Layout | null) => layout && only(layout);
   const strategies: Strategy[] = [];
   const costs: number[] = [];
   const operands: (readonly (Layout | null)[])[] = [];
   const results: (readonly (Layout | null)[])[] = [];
-  for (const strategy of attempted) {
-    const lowered = lowerIfLegal(view, strategy, mesh, question.context);
+  for (const strategy of all) {
+    const lowered = lowerIfLegal(view, strategy, mesh, context);
     if (!lowered) continue;
     strategies.push(strategy);
     costs.push(priceFragment(lowered.fragment, cluster));
     operands.push(lowered.operandLayouts.map(merged));
     results.push(lowered.resultLayouts.map(merged));
   }
-  if (strategies.length === 0)
-    throw cannotBeKept(
-      `${view.op} ${view.name}`,
-      sourcesOf(question.pins),
-      `its rule is ${rule.text}, and no strategy on this mesh satisfies them`,
-    );
   const known = new Map<number, LoweredOperator>();
-  return {
-    strategies,
-    costs: Float64Array.from(costs),
-    operands,
-    results,
-    lowered: (number) => {
-      const found = known.get(number) ?? lowerOperator(view, strategies[number] as Strategy, mesh, question.context);
-      known.set(number, found);
-      return found;
-    },
-    unused,
-    liftsRoles: question.axes === 'roles' && attempt > 1,
+  const lowered = (number: number) => {
+    const found = known.get(number) ?? lowerOperator(view, strategies[number] as Strategy, mesh, context);
+    known.set(number, found);
+    return found;
   };
+  return { strategies, costs: Float64Array.from(costs), operands, results, lowered };
 }
 
 function sourcesOf(pins: readonly OperatorPin[] = []): readonly PinSource[] {

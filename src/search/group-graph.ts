@@ -1,7 +1,7 @@
 /**
  * @file The group graph: a graph, a mesh and prices as a problem of variables and tables.
  *
- *     operator     states: its candidates; its own cost
+ *     operator     states: its candidates; its own cost; those of one group (an operator and what runs it again) are one
  *     input        states: layouts that it may be fed in, at no cost
  *     view         of a tensor with several readers; states: layouts. producer → view is paid once, view → reader by
  *                  each reader, nothing where the layouts are equal
@@ -89,6 +89,8 @@ class Building {
   private readonly ends = new Map<string, LayoutStates>();
   private readonly tables = new Map<string, CostTable>();
   private readonly setIds = new Map<CandidateSet, number>();
+  /** By group. */
+  private readonly groups = new Map<string, number>();
   private readonly operators = new Map<Node, { readonly variable: number; readonly set: CandidateSet }>();
   private readonly readersOf: ReadonlyMap<string, readonly Reader[]>;
   private readonly nodeOf: ReadonlyMap<string, Node>;
@@ -118,7 +120,8 @@ class Building {
     for (const input of graph.inputs) this.reserveInput(input, sets);
     for (const node of graph.nodes) {
       const set = sets.get(node) as CandidateSet;
-      const variable = this.variable(set.strategies.length);
+      const variable = this.groups.get(node.group) ?? this.variable(set.strategies.length);
+      this.groups.set(node.group, variable);
       this.operators.set(node, { variable, set });
       this.factors.push({ variables: [variable], table: this.costTable(set, runsPerStep(node.phase, graph)) });
       node.outputs.forEach((tensor, index) => {

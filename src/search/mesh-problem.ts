@@ -11,7 +11,7 @@ import { mergedOnce, replicated } from '../sharding-propagation/layout.js';
 import type { Mesh } from '../sharding-propagation/mesh.js';
 import type { OperatorPin } from '../sharding-propagation/pin.js';
 import { makeRedistributor, type Redistributor } from '../sharding-propagation/redistribution.js';
-import { type CandidateSet, candidatesOf } from './candidates.js';
+import { type CandidateSet, candidatesOf, followingCandidates } from './candidates.js';
 import { EdgeCosts } from './edge-costs.js';
 import { buildGroupGraph, type GroupGraph } from './group-graph.js';
 import type { OperatorQuestions } from './operator-questions.js';
@@ -108,23 +108,32 @@ export function candidateSets(
   const rule = ruleOf(graph, mesh, options);
   const byStructure = new Map<string, CandidateSet>();
   const merged = mergedOnce(mesh);
-  return (node) => {
-    const question = questions(node);
-    const own = pins.operators.get(node.name) ?? [];
-    const key = own.length === 0 ? question.key : `${question.key} ${pinsKey(own)}`;
+  const pinsOf = (node: Node) => pins.operators.get(node.name) ?? [];
+  const keyOf = (node: Node): string => {
+    const { key, follows } = questions(node);
+    const own = pinsOf(node);
+    if (follows) return `${key} > ${keyOf(follows)}`;
+    return own.length === 0 ? key : `${key} ${pinsKey(own)}`;
+  };
+  const candidates = (node: Node): CandidateSet => {
+    const key = keyOf(node);
     const known = byStructure.get(key);
     if (known) return known;
     check();
-    const set = withFewestPins(own, (pins) => {
-      const under = (some: readonly OperatorPin[]) =>
-        candidatesOf({ ...question, mesh, cluster, axes, pinned, pins: some, merged });
-      const all = under(pins);
-      const at = { what: `${node.op} ${node.name}`, pins: pins.map(({ source }) => source) };
-      return rule ? rule.candidates(question.part, all, () => (pins.length === 0 ? all : under([])), at) : all;
-    });
+    const { follows, ...question } = questions(node);
+    const asked = { ...question, mesh, cluster, axes, pinned, merged };
+    const free = (own: readonly OperatorPin[]) =>
+      withFewestPins(own, (pins) => {
+        const under = (some: readonly OperatorPin[]) => candidatesOf({ ...asked, pins: some });
+        const all = under(pins);
+        const at = { what: `${node.op} ${node.name}`, pins: pins.map(({ source }) => source) };
+        return rule ? rule.candidates(question.part, all, () => (pins.length === 0 ? all : under([])), at) : all;
+      });
+    const set = follows ? followingCandidates(candidates(follows), asked) : free(pinsOf(node));
     byStructure.set(key, set);
     return set;
   };
+  return candidates;
 }
 
 /**

@@ -22,6 +22,8 @@ export interface OperatorQuestion extends Omit<CandidateQuestion, 'mesh' | 'clus
   readonly key: string;
   /** What it makes of the tensors that a training step keeps. */
   readonly part: KeptPart | null;
+  /** The operator that it does again, whose strategies are its own; null for most. */
+  readonly follows: Node | null;
 }
 
 export type OperatorQuestions = (node: Node) => OperatorQuestion;
@@ -40,6 +42,7 @@ export function operatorQuestions(graph: Graph, { sp = 1, ep = 1, spMethod }: As
   const heavyFrom = smallestHeavyWork(graph);
   const rounding = roundedOperators(graph);
   const partOf = keptParts(graph);
+  const nodes = new Map(graph.nodes.map((node) => [node.name, node]));
   const known = new Map<Node, OperatorQuestion>();
   const make = (node: Node): OperatorQuestion => {
     const view = viewOf(graph, node);
@@ -53,6 +56,7 @@ export function operatorQuestions(graph: Graph, { sp = 1, ep = 1, spMethod }: As
     return {
       key,
       part,
+      follows: node.phase === 'recompute' ? (nodes.get(node.forward ?? '') ?? null) : null,
       view,
       weights,
       context,

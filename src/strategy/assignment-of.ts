@@ -1,6 +1,7 @@
 /**
  * @file From plan.json back to the assignment that partition obeys: the inverse of plan-of.ts.
  */
+import { originalTensors } from '../ir/autodiff/recompute.js';
 import { AutoparError } from '../ir/error.js';
 import { fileTensorOf, type Graph, typeOf } from '../ir/graph.js';
 import { entryOf, unknownEntry } from '../ir/ops/index.js';
@@ -61,7 +62,8 @@ function checkMicroBatches({ schedule, step }: Plan, graph: Graph): void {
 
 function strategiesOf(plan: Plan, graph: Graph, mesh: Mesh, leaders: Leaders): ReadonlyMap<string, Strategy> {
   const strategies = new Map<string, Strategy>();
-  for (const node of graph.nodes) {
+  const plain = graph.nodes.filter(({ phase }) => phase !== 'recompute');
+  for (const node of plain) {
     const name = leaders.operators.get(node.name) ?? node.name;
     const entry = Object.hasOwn(plan.operators, name) ? plan.operators[name] : undefined;
     if (!entry) throw unfit('plan-incomplete', `the plan has no entry for operator ${node.name}`, { node: node.name });
@@ -75,7 +77,7 @@ function strategiesOf(plan: Plan, graph: Graph, mesh: Mesh, leaders: Leaders): R
       });
     strategies.set(node.group, strategy);
   }
-  const names = new Set(graph.nodes.map((node) => node.name));
+  const names = new Set(plain.map((node) => node.name));
   const stranger = Object.keys(plan.operators).find((name) => !names.has(name));
   if (stranger !== undefined) {
     throw unfit('plan-incomplete', `the plan names operator ${stranger}, which the model lacks`, { node: stranger });
@@ -100,8 +102,10 @@ function checkTensors(
   produced: ReadonlyMap<string, Layout>,
   leaders: Leaders,
 ): void {
+  // Clones leave their results as their originals do.
+  const clones = originalTensors(graph);
   for (const [tensor, layout] of produced) {
-    if (leaders.tensors.has(tensor)) continue;
+    if (leaders.tensors.has(tensor) || clones.has(tensor)) continue;
     const said = Object.hasOwn(plan.tensors, tensor) ? plan.tensors[tensor] : undefined;
     const follows = isReplicated(layout) ? undefined : tensorLayoutText(graph, tensor, layout, mesh);
     if (said === follows) continue;
@@ -112,7 +116,7 @@ function checkTensors(
       where,
     );
   }
-  const stranger = Object.keys(plan.tensors).find((tensor) => !produced.has(tensor));
+  const stranger = Object.keys(plan.tensors).find((tensor) => !produced.has(tensor) || clones.has(tensor));
   if (stranger !== undefined) {
     throw unfit('plan-incomplete', `the plan names tensor ${stranger}, which graph ${graph.name} lacks`, {
       tensor: stranger,

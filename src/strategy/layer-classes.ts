@@ -11,11 +11,11 @@ export interface LayerClass {
   readonly instances: readonly string[];
 }
 
-/** Operators of each layer, in graph order. */
+/** Operators of each layer, in graph order, without clones of what is recomputed, which some layers of a class may have. */
 function operatorsByLayer(graph: Graph): ReadonlyMap<string, readonly Node[]> {
   const layers = new Map<string, Node[]>();
   for (const node of graph.nodes) {
-    if (node.layer === null) continue;
+    if (node.layer === null || node.phase === 'recompute') continue;
     const list = layers.get(node.layer);
     if (list) list.push(node);
     else layers.set(node.layer, [node]);
@@ -25,7 +25,7 @@ function operatorsByLayer(graph: Graph): ReadonlyMap<string, readonly Node[]> {
 
 /** Number of operators of a layer. */
 export function operatorCount(graph: Graph, layer: string): number {
-  return graph.nodes.reduce((count, node) => count + (node.layer === layer ? 1 : 0), 0);
+  return operatorsByLayer(graph).get(layer)?.length ?? 0;
 }
 
 /** Layers of equal structure whose operators have equal `describe`; only classes of at least two layers. */
@@ -43,7 +43,8 @@ export function layerClasses(graph: Graph, describe: (node: Node) => string): re
 }
 
 /**
- * For each operator and computed tensor of a layer that is not the first of its class: the one of the first layer.
+ * For each operator and computed tensor of a layer that is not the first of its class: the one of the first layer. Clones of
+ * operators have their tensors in it, where the first layer's have clones too.
  * A layer that the graph lacks, or whose operators do not correspond, contributes nothing.
  */
 export function leadersOf(graph: Graph, classes: readonly LayerClass[]): Leaders {
@@ -64,6 +65,16 @@ export function leadersOf(graph: Graph, classes: readonly LayerClass[]): Leaders
         });
       });
     }
+  }
+  const clones = new Map(
+    graph.nodes.flatMap((node) => (node.phase === 'recompute' ? [[node.forward, node] as const] : [])),
+  );
+  for (const { forward, outputs } of clones.values()) {
+    const leader = clones.get(operators.get(forward ?? '') ?? null);
+    outputs.forEach((output, result) => {
+      const leading = leader?.outputs[result];
+      if (output !== null && leading) tensors.set(output, leading);
+    });
   }
   return { operators, tensors };
 }

@@ -2,6 +2,7 @@
  * @file A plan spelt out: for every operator of the graph its stage, its strategy and the layouts of its operands and
  * results. plan.json says this once per class of layers; other notations say it node by node.
  */
+import { clonedOperators, withoutClones } from '../ir/autodiff/recompute.js';
 import type { Graph, Node } from '../ir/graph.js';
 import { entryOf, unknownEntry } from '../ir/ops/index.js';
 import { viewOf } from '../ir/view.js';
@@ -34,7 +35,7 @@ export interface PlacedPlan {
   readonly stages: number;
   /** Chunks of each stage. */
   readonly chunks: number;
-  /** In graph order. */
+  /** In graph order; clones are as their originals. */
   readonly operators: readonly PlacedOperator[];
 }
 
@@ -43,9 +44,11 @@ export interface PlacedPlan {
  * @throws AutoparError (input) where it is not a plan of this graph (assignment-of.ts).
  */
 export function placePlan(plan: Plan, model: Graph): PlacedPlan {
-  const { graph } = stagedGraph(plan, model);
-  const assignment = assignmentOf(plan, graph);
+  const { graph: staged } = stagedGraph(plan, model);
+  const assignment = assignmentOf(plan, staged);
+  const graph = withoutClones(staged);
   const leaders = leadersOf(graph, plan.layerClasses);
+  const cloned = clonedOperators(staged);
   const placeOf = placesIn(plan);
   const operators = graph.nodes.map((node): PlacedOperator => {
     const strategy = assignment.strategies.get(node.group) ?? REPLICATED;
@@ -57,7 +60,7 @@ export function placePlan(plan: Plan, model: Graph): PlacedPlan {
     return {
       node,
       ...placeOf(node),
-      recompute: said?.recompute ?? false,
+      recompute: plan.step ? (said?.recompute ?? false) : cloned.has(node.name),
       place: said?.place ?? 'device',
       strategy,
       operands: operandLayouts(rule, strategy, linear, assignment.mesh),

@@ -5,6 +5,7 @@
  * tensor's views are left out where they follow: one view of all readers, in the layout that is produced, or in the
  * layout of the corresponding tensor's view in the first layer.
  */
+import { clonedOperators, originalTensors } from '../ir/autodiff/recompute.js';
 import { fileTensorOf, type Graph, type Node } from '../ir/graph.js';
 import type { Assignment, View } from '../partition/assignment.js';
 import type { StagePlace } from '../partition/cut-stages.js';
@@ -16,8 +17,17 @@ import { layoutText } from '../sharding-propagation/layout-text.js';
 import { STAGE_AXIS } from '../sharding-propagation/mesh.js';
 import type { InnerDegrees } from '../sharding-propagation/roles.js';
 import { REPLICATED, type Strategy } from '../sharding-propagation/strategy.js';
-import { layerClasses, leadersOf, operatorCount } from './layer-classes.js';
-import type { Plan, PlanOperator, PlanPass, PlanPrediction, PlanSchedule, PlanTraining, PlanView } from './plan.js';
+import { type LayerClass, layerClasses, leadersOf, operatorCount } from './layer-classes.js';
+import type {
+  Plan,
+  PlanLayerClass,
+  PlanOperator,
+  PlanPass,
+  PlanPrediction,
+  PlanSchedule,
+  PlanTraining,
+  PlanView,
+} from './plan.js';
 import { PLAN_VERSION } from './plan.js';
 import { producedLayouts } from './produced-layouts.js';
 import { readerText } from './readers.js';
@@ -39,7 +49,6 @@ export interface Found {
   readonly pipeline?: { readonly schedule: Pick<Schedule, 'kind' | 'stages' | 'virtualStages'> };
   readonly lowered?: readonly LoweredStage[];
   /** By operator: what the user decided besides strategies. */
-  readonly recompute?: ReadonlyMap<string, boolean>;
   readonly places?: ReadonlyMap<string, 'device' | 'host'>;
   /** What was asked for in words. */
   readonly requested?: Request;
@@ -75,22 +84,31 @@ export function planOf(found: Found, model: PlannedModel, cluster: PlannedCluste
   const { stages: pp = 1, virtualStages = 1 } = found.pipeline?.schedule ?? {};
   const devices = cluster.nodes * cluster.perNode;
   const placeOf = placesOf(found.lowered ?? []);
-  const torn = tornLayers(graph, placeOf);
-  const layers = layerClasses(graph, (node) =>
-    JSON.stringify([entryOf(found, node), torn.has(node.layer) ? node.layer : null]),
-  );
+  const nodes = graph.nodes.filter(({ phase }) => phase !== 'recompute');
+  const torn = tornLayers(nodes, placeOf);
+  const cloned = clonedOperators(graph);
+  const layers = recomputingClasses(graph, cloned, (node) => [
+    entryOf(found, node),
+    torn.has(node.layer) ? node.layer : null,
+  ]);
   const leaders = leadersOf(graph, layers);
-  const operators = graph.nodes
+  const recomputed = new Set([...cloned].map((name) => leaders.operators.get(name) ?? name));
+  const operators = nodes
     .filter((node) => !leaders.operators.has(node.name))
-    .map((node) => [node.name, { ...placeText(placeOf(node)), ...entryOf(found, node) }] as const);
-  const places = new Map(graph.nodes.map((node) => [node.layer, placeOf(node)]));
+    .map((node): readonly [string, PlanOperator] => {
+      const { place, ...strategy } = entryOf(found, node);
+      const recompute = recomputed.has(node.name);
+      return [node.name, { ...placeText(placeOf(node)), ...strategy, recompute, ...(place ? { place } : {}) }];
+    });
+  const places = new Map(nodes.map((node) => [node.layer, placeOf(node)]));
   const placesIn = (instances: readonly string[]) => ({
     ...(pp > 1 ? { stages: instances.map((layer) => places.get(layer)?.stage ?? 0) } : {}),
     ...(virtualStages > 1 ? { chunks: instances.map((layer) => places.get(layer)?.chunk ?? 0) } : {}),
   });
   const produced = producedLayouts(graph, assignment);
+  const clones = originalTensors(graph);
   const tensors = [...produced]
-    .filter(([tensor, layout]) => !leaders.tensors.has(tensor) && !isReplicated(layout))
+    .filter(([tensor, layout]) => !(leaders.tensors.has(tensor) || clones.has(tensor) || isReplicated(layout)))
     .map(([tensor, layout]) => [tensor, tensorLayoutText(graph, tensor, layout, assignment.mesh)] as const);
   return {
     format: 'autopar-plan',
@@ -109,13 +127,14 @@ export function planOf(found: Found, model: PlannedModel, cluster: PlannedCluste
     ],
     degrees: { dp: 1, tp: 1, pp, sp: 1, ep: 1, ...found.degrees },
     stages: Array.from({ length: pp }, (_, stage) => ({
-      operators: graph.nodes.filter((node) => placeOf(node).stage === stage).length,
+      operators: nodes.filter((node) => placeOf(node).stage === stage).length,
       devices: devices / pp,
     })),
     layerClasses: layers.map((layer) => ({
       ...layer,
       operators: operatorCount(graph, layer.name),
       ...placesIn(layer.instances),
+      ...variantsOf(nodes, layer, cloned),
     })),
     operators: Object.fromEntries(operators),
     tensors: Object.fromEntries(tensors),
@@ -136,11 +155,49 @@ export function planOf(found: Found, model: PlannedModel, cluster: PlannedCluste
   };
 }
 
+/**
+ * Classes of layers, of which an instance recomputes the operators that others do, or none: layers that recompute others are
+ * another class.
+ */
+function recomputingClasses(
+  graph: Graph,
+  cloned: ReadonlySet<string>,
+  describe: (node: Node) => unknown,
+): readonly LayerClass[] {
+  if (cloned.size === 0) return layerClasses(graph, (node) => JSON.stringify(describe(node)));
+  const isAlike = (node: Node) => cloned.has(node.name);
+  const own = layerClasses(graph, (node) => JSON.stringify([describe(node), isAlike(node)]));
+  const recomputing = new Set(graph.nodes.flatMap((node) => (isAlike(node) ? [node.layer] : [])));
+  const variant = new Map(own.flatMap(({ name, instances }) => instances.map((layer) => [layer, name] as const)));
+  const together = layerClasses(graph, (node) => JSON.stringify(describe(node)));
+  const mixed = new Set(
+    together.flatMap(({ instances }) => {
+      const variants = new Set(
+        instances.filter((layer) => recomputing.has(layer)).map((layer) => variant.get(layer) ?? layer),
+      );
+      return variants.size > 1 ? instances : [];
+    }),
+  );
+  if (mixed.size === 0) return together;
+  return layerClasses(graph, (node) => JSON.stringify([describe(node), mixed.has(node.layer ?? '') && isAlike(node)]));
+}
+
+/** Which instances of a class recompute; nothing where all do, or none does. */
+function variantsOf(
+  nodes: readonly Node[],
+  { instances }: LayerClass,
+  cloned: ReadonlySet<string>,
+): Pick<PlanLayerClass, 'recompute'> {
+  const recomputing = new Set(nodes.flatMap(({ name, layer }) => (cloned.has(name) ? [layer] : [])));
+  const recompute = instances.map((layer) => recomputing.has(layer));
+  return new Set(recompute).size > 1 ? { recompute } : {};
+}
+
 /** Layers whose operators are not all in one place. */
-function tornLayers(graph: Graph, placeOf: (node: Node) => StagePlace): ReadonlySet<string | null> {
+function tornLayers(nodes: readonly Node[], placeOf: (node: Node) => StagePlace): ReadonlySet<string | null> {
   const places = new Map<string, StagePlace>();
   const torn = new Set<string>();
-  for (const node of graph.nodes) {
+  for (const node of nodes) {
     if (node.layer === null) continue;
     const own = placeOf(node);
     const first = places.get(node.layer) ?? own;
@@ -171,9 +228,9 @@ function scheduleOf({ microBatches, batch, tensors }: Graph, { pipeline, degrees
 }
 
 function entryOf(
-  { assignment, recompute, places }: Found,
+  { assignment, places }: Found,
   { name, group }: Node,
-): Omit<PlanOperator, 'stage' | 'chunk'> {
+): Omit<PlanOperator, 'stage' | 'chunk' | 'recompute'> {
   const { axes, pieces, carried, owed }: Strategy = assignment.strategies.get(group) ?? REPLICATED;
   const place = places?.get(name);
   return {
@@ -181,7 +238,6 @@ function entryOf(
     ...(pieces ? { pieces } : {}),
     ...(carried ? { partial: carried } : {}),
     ...(owed.kind === 'none' ? {} : { reduction: owed }),
-    recompute: recompute?.get(name) ?? false,
     ...(place ? { place } : {}),
   };
 }

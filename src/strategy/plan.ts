@@ -77,6 +77,8 @@ export interface PlanLayerClass {
   /** Of each instance; left out where there is one stage, and chunks where each stage has one. */
   readonly stages?: readonly number[];
   readonly chunks?: readonly number[];
+  /** Of each instance: whether it recomputes the operators that say so; all do where it is left out. */
+  readonly recompute?: readonly boolean[];
 }
 
 export interface PlanTraining {
@@ -161,6 +163,7 @@ export interface PlanOperator {
   readonly partial?: { readonly set: number; readonly axes: readonly string[] };
   /** What becomes of the partial sums that it makes; they are left to its readers where it is left out. */
   readonly reduction?: Owed;
+  /** Whether the backward runs it again in place of keeping its results; of forward operators. */
   readonly recompute: boolean;
   /** Where its weights and state are kept when they are not in use; the device unless it says so. */
   readonly place?: 'device' | 'host';

@@ -10,10 +10,12 @@ export interface Request {
   readonly zero?: 0 | 1 | 2 | 3;
   /** How sp shards attention. */
   readonly spMethod?: SpMethod;
+  /** What the backward runs again: a kind, and the layers that do so where not all (`full:0-3,6`). */
+  readonly recompute?: string;
 }
 
 /** Its words. */
-export const REQUESTS = ['zero', 'spMethod'] as const satisfies readonly (keyof Request)[];
+export const REQUESTS = ['zero', 'spMethod', 'recompute'] as const satisfies readonly (keyof Request)[];
 
 /** What of other options is asked in words. */
 export function requestIn(options: Request): Request {

@@ -1,15 +1,17 @@
 /**
- * @file The graph that a plan's operators are of: of a pipeline the model's graph with the sums of gradients of weights that
- * several stages read apart, as the search cut it, and the stages that each forward operator is on.
+ * @file The graph that a plan's operators are of: the model's graph with clones of what is recomputed; of a pipeline with the sums
+ * of gradients of weights that several stages read apart, as the search cut it, and the stages that each forward operator is on.
  */
+import { withClones } from '../ir/autodiff/recompute.js';
 import type { Graph, Node } from '../ir/graph.js';
 import { isAccumulator } from '../ir/ops/accumulate.js';
-import { accumulatedApart, type StagePlace, sharedOperators } from '../partition/cut-stages.js';
+import { accumulatedApart, type StagePlace, sharedOperators, withStageClones } from '../partition/cut-stages.js';
 import type { LoweredStage, PipelineLayout } from '../partition/lower-stages.js';
 import { makeSchedule } from '../schedule/make-schedule.js';
 import { partAt, placeOfPart } from '../schedule/parts.js';
 import { type Schedule, splitsBackward } from '../schedule/schedule.js';
 import { unfit } from './assignment-of.js';
+import { leadersOf } from './layer-classes.js';
 import type { Plan } from './plan.js';
 
 export interface StagedGraph {
@@ -24,7 +26,8 @@ export interface StagedGraph {
  */
 export function stagedGraph(plan: Plan, graph: Graph): StagedGraph {
   const { kind, microBatches, virtualStages = 1 } = plan.schedule;
-  if (kind === 'single') return { graph, pipeline: null };
+  const recompute = recomputedIn(plan, graph);
+  if (kind === 'single') return { graph: withClones(graph, recompute), pipeline: null };
   const stages = plan.degrees.pp;
   const schedule = makeSchedule({ kind, stages, microBatches, virtualStages, training: plan.training !== null });
   checkLayers(plan, graph);
@@ -38,7 +41,7 @@ export function stagedGraph(plan: Plan, graph: Graph): StagedGraph {
   );
   checkOrder(graph, placeOf, schedule);
   return {
-    graph: accumulatedApart(graph, placeOf),
+    graph: withStageClones(accumulatedApart(graph, placeOf), recompute, placeOf),
     pipeline: {
       layout: {
         stages,
@@ -49,6 +52,22 @@ export function stagedGraph(plan: Plan, graph: Graph): StagedGraph {
       schedule,
     },
   };
+}
+
+/** Forward operators that the backward runs again. Planned without a program, layers recompute without clones. */
+function recomputedIn({ layerClasses, operators, step }: Plan, graph: Graph): ReadonlySet<string> {
+  if (step) return new Set();
+  const leaders = leadersOf(graph, layerClasses).operators;
+  const kept = new Set(
+    layerClasses.flatMap(({ instances, recompute }) => instances.filter((_, index) => recompute?.[index] === false)),
+  );
+  return new Set(
+    graph.nodes.flatMap(({ name, phase, layer }) => {
+      if (phase !== 'forward' || (layer !== null && kept.has(layer))) return [];
+      const entry = leaders.get(name) ?? name;
+      return Object.hasOwn(operators, entry) && operators[entry]?.recompute ? [name] : [];
+    }),
+  );
 }
 
 /** Operators of a layer's class are written for its first layer: their places are that layer's. */
@@ -110,6 +129,7 @@ export function checkPlaces(plan: Plan, graph: Graph, lowered: readonly LoweredS
   const said = placesIn(plan);
   const placeOf = placesOf(lowered);
   for (const node of graph.nodes) {
+    if (node.phase === 'recompute') continue;
     const [own, follows] = [said(node), placeOf(node)];
     if (own.stage === follows.stage && own.chunk === follows.chunk) continue;
     throw unfit(

@@ -2,6 +2,7 @@
  * @file The options of every public verb and the form of their values. They are the command's, in camelCase.
  */
 
+import { RECOMPUTE_KINDS } from '../../ir/autodiff/recompute-kinds.js';
 import type { CompileStepOptions } from '../compile-step.js';
 import type { EmitOptions } from '../emit.js';
 import type { ImportOptions } from '../import.js';
@@ -99,6 +100,7 @@ const planning = {
   stages: text,
   zero: oneOf(0, 1, 2, 3),
   spMethod: oneOf(...SP_METHODS),
+  recompute: text,
   mode: oneOf('auto', 'semi-auto', 'data', 'hybrid'),
   annotations: object,
   config: object,
@@ -129,7 +131,7 @@ const simulating = {
   meshOrder: texts,
   tpSequence: oneOf('on', 'off', 'auto'),
   zero: oneOf(0, 1, 2, 3),
-  recompute: oneOf('none', 'selective', 'operators', 'full'),
+  recompute: oneOf(...RECOMPUTE_KINDS),
   schedule: oneOf(...PIPELINE_SCHEDULES),
   virtualStages: whole(1),
   offload: oneOf('none', 'optimizer', 'activations', 'all'),

@@ -58,6 +58,8 @@ export const DEFAULTS: ParallelValues = {
   vocabEmbDp: true,
   microBatchInterleaveNum: 1,
   gradientAccumulationSteps: 1,
+  recompute: false,
+  selectRecompute: false,
 };
 
 export const KEY_ROWS: readonly KeyRow[] = [
@@ -89,6 +91,10 @@ export const KEY_ROWS: readonly KeyRow[] = [
   row('parallel_config.vocab_emb_dp', 'vocabEmbDp', truth),
   row('micro_batch_interleave_num', 'microBatchInterleaveNum', degree),
   row('runner_config.gradient_accumulation_steps', 'gradientAccumulationSteps', degree),
+  row('recompute_config.recompute', 'recompute', recomputed),
+  row('recompute_config.select_recompute', 'selectRecompute', recomputed),
+  row('parallel_config.recompute', 'recompute', recomputed),
+  row('parallel_config.select_recompute', 'selectRecompute', recomputed),
 ];
 
 /**
@@ -122,13 +128,15 @@ export const NOTED_KEYS: Readonly<Record<string, string>> = {
   'parallel_config.seq_split_num': 'sequences are not cut in time',
   'parallel_config.context_parallel_algo': 'how attention over a cut sequence communicates is planned',
   'parallel_config.ulysses_degree_in_cp': 'how attention over a cut sequence communicates is planned',
-  'parallel_config.recompute': 'what is recomputed is planned, or pinned by annotations',
-  'parallel_config.select_recompute': 'what is recomputed is planned, or pinned by annotations',
+  'recompute_config.parallel_optimizer_comm_recompute': 'parameters are gathered where the plan says',
+  'recompute_config.select_comm_recompute': 'collectives inside of what is recomputed run again',
+  'recompute_config.mp_comm_recompute': 'collectives inside of what is recomputed run again',
+  'recompute_config.recompute_slice_activation': 'a layer keeps its inputs in the layout in which they arrive',
   'parallel_config.swap': 'what is kept on the host is planned, or pinned by annotations',
 };
 
 /** Sections in which every key must be known. */
-export const SECTIONS = ['parallel', 'parallel_config'] as const;
+export const SECTIONS = ['parallel', 'parallel_config', 'recompute_config'] as const;
 
 /** Keys of a file's top that say nothing else: a misspelt one of ours is found by being near and not among them. */
 export const OTHER_TOP_KEYS: readonly string[] = [
@@ -174,7 +182,6 @@ export const OTHER_TOP_KEYS: readonly string[] = [
   'profile_start_step',
   'profile_stop_step',
   'profiler_level',
-  'recompute_config',
   'remote_save_url',
   'resume_training',
   'run_mode',
@@ -207,6 +214,14 @@ function degree(value: unknown): Read<number> {
   return typeof value === 'number' && Number.isSafeInteger(value) && value >= 1 && value <= MOST_DEVICES
     ? { value }
     : { expected: `a whole number of at least 1 and at most ${MOST_DEVICES}` };
+}
+
+/** True, False, or lists and patterns, which say it of some layers or operators. */
+function recomputed(value: unknown): Read<boolean | 'some'> {
+  if (typeof value === 'boolean') return { value };
+  return typeof value === 'object' || value === 'some'
+    ? { value: 'some' }
+    : { expected: 'True, False, or a list of layers or operators' };
 }
 
 function path(value: unknown): Read<string | null> {

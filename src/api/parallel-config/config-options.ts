@@ -43,6 +43,8 @@ export interface ConfigOptions {
   readonly datasetStrategy: DatasetStrategy | null;
   /** Whether the embedding's table is whole over tp; null where the file does not say. */
   readonly vocabEmbDp: boolean | null;
+  /** What training recomputes, as `--recompute` has it; null where the file does not say. */
+  readonly recompute: 'full' | 'selective' | 'none' | null;
   /** What the file says without effect here, for the report. */
   readonly remarks: readonly ConfigRemark[];
   /** What the file asks for and no program can be made for yet; planning goes on without it. */
@@ -80,6 +82,7 @@ export function optionsOf(config: ParallelConfig, devices?: number): ConfigOptio
     fullBatch: config.fullBatch,
     datasetStrategy: config.datasetStrategy,
     vocabEmbDp: given.has('vocabEmbDp') ? keepsTableWhole(config) : null,
+    recompute: recomputeOf(config),
     remarks: [...config.remarks, ...withoutEffect(config, devices, all)],
     notLowered: alone ? [] : notLowered(config),
   };
@@ -94,6 +97,13 @@ function scheduleOf(config: ParallelConfig): Pick<ConfigOptions, 'schedule' | 'v
   if (pipelineStage === 1 || !isSaid) return { schedule: null, virtualStages: null };
   if (interleaves(config)) return { schedule: 'interleaved-1f1b', virtualStages: ppInterleaveNum };
   return { schedule: SCHEDULES[pipelineScheduler] ?? null, virtualStages: null };
+}
+
+/** Of both, the whole layer goes before its attention. */
+function recomputeOf({ given, recompute, selectRecompute }: ParallelConfig): ConfigOptions['recompute'] {
+  if (recompute === true) return 'full';
+  if (selectRecompute === true) return 'selective';
+  return given.has('recompute') || given.has('selectRecompute') ? 'none' : null;
 }
 
 /** Only 1F1B interleaves chunks. */
@@ -166,6 +176,8 @@ function withoutEffect(
   }
   if (given.has('vocabEmbDp') && config.vocabEmbDp && config.pipelineStage > 1)
     remark('vocabEmbDp', 'with pipeline_stage above 1 MindFormers sets it to False, and so is it here');
+  if (config.recompute === true && config.selectRecompute !== false)
+    remark('selectRecompute', 'recompute: True goes before it: layers recompute all that they do');
   if (config.fullBatch && config.datasetStrategy !== null)
     remark('datasetStrategy', 'full_batch: True goes before it, as in MindFormers');
   if (devices !== undefined && used !== null && used < devices)
@@ -196,6 +208,16 @@ function notLowered(config: ParallelConfig): readonly ConfigRemark[] {
       'gradientAggregationGroup',
       config.given.has('gradientAggregationGroup'),
       'there are no gradients before training is compiled',
+    ],
+    [
+      'recompute',
+      config.recompute === 'some',
+      'layers are not counted by stage; --recompute full:LAYERS names those that recompute',
+    ],
+    [
+      'selectRecompute',
+      config.selectRecompute === 'some' && config.recompute !== true,
+      'operators are not named by patterns; --recompute selective:LAYERS or annotations (recompute: true) name them',
     ],
     [
       'microBatchInterleaveNum',

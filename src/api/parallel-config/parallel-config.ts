@@ -49,6 +49,10 @@ export interface ParallelValues {
   readonly vocabEmbDp: boolean;
   readonly microBatchInterleaveNum: number;
   readonly gradientAccumulationSteps: number;
+  /** Whether layers recompute all that they do; `some`: of each stage as many as a list says. */
+  readonly recompute: boolean | 'some';
+  /** The same of the operators of attention. */
+  readonly selectRecompute: boolean | 'some';
 }
 
 export type ConfigKey = keyof ParallelValues;

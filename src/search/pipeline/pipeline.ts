@@ -5,11 +5,18 @@
  */
 import { type Cluster, clusterSize } from '../../cost-model/cluster.js';
 import { sendSeconds } from '../../cost-model/predict-stages.js';
+import { withClones } from '../../ir/autodiff/recompute.js';
 import { byteLength } from '../../ir/dtype.js';
 import { AutoparError } from '../../ir/error.js';
 import { elementCount, type Graph, isBackward, typeOf } from '../../ir/graph.js';
 import { isAccumulator } from '../../ir/ops/accumulate.js';
-import { accumulatedApart, cutStages, type StagePlace, sharedOperators } from '../../partition/cut-stages.js';
+import {
+  accumulatedApart,
+  cutStages,
+  type StagePlace,
+  sharedOperators,
+  withStageClones,
+} from '../../partition/cut-stages.js';
 import type { PipelineLayout } from '../../partition/lower-stages.js';
 import { makeSchedule } from '../../schedule/make-schedule.js';
 import { partAt, placeOfPart } from '../../schedule/parts.js';
@@ -34,7 +41,7 @@ export interface PipelineRequest {
 
 /** A graph with its stages. */
 export interface CutGraph {
-  /** As it is cut: sums of gradients of weights that several stages read stand apart. */
+  /** As it is cut: sums of gradients of weights that several stages read stand apart, and what is recomputed has clones. */
   readonly graph: Graph;
   readonly layout: PipelineLayout;
   readonly schedule: Schedule;
@@ -46,10 +53,16 @@ export interface Pipeline extends CutGraph {
 }
 
 /**
+ * @param recompute forward operators that the backward runs again
  * @throws AutoparError (usage) `bad-schedule` where the schedule cannot be; `bad-stages`, `stage-pins` where stages cannot;
  * `too-many-stages` for more stages than the model can be cut into
  */
-export function pipelineOf(graph: Graph, cluster: Cluster, request: PipelineRequest): Pipeline {
+export function pipelineOf(
+  graph: Graph,
+  cluster: Cluster,
+  request: PipelineRequest,
+  recompute: ReadonlySet<string> = new Set(),
+): Pipeline {
   const trains = graph.nodes.some(({ phase }) => isBackward(phase));
   const { stages, virtualStages: asked = 1 } = request;
   const kind = request.schedule ?? (asked > 1 ? 'interleaved-1f1b' : '1f1b');
@@ -64,13 +77,13 @@ export function pipelineOf(graph: Graph, cluster: Cluster, request: PipelineRequ
   if (units.length < parts) throw tooManyStages(schedule, units.length, parts);
   const sizes =
     request.layout === undefined
-      ? cut(graph, cluster, units, schedule, pinned)
+      ? cut(withClones(graph, recompute), cluster, units, schedule, pinned)
       : givenSizes(units, parts, schedule, pinned);
   const placeOf = placesOf(units, sizes, schedule);
   checkParts(graph, placeOf, schedule);
   checkLoose(loose, graph, placeOf, stages);
   return {
-    graph: accumulatedApart(graph, placeOf),
+    graph: withStageClones(accumulatedApart(graph, placeOf), recompute, placeOf),
     layout: { stages, chunks: virtualStages, splitsBackward: trains && splitsBackward(kind), placeOf },
     schedule,
     text: layoutOfStages(units, sizes),

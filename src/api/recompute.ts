@@ -1,0 +1,136 @@
+/**
+ * @file What is asked to be recomputed (`full:0-3,6`, pins of annotations) as the forward operators that it is about.
+ */
+import { withClones } from '../ir/autodiff/recompute.js';
+import {
+  operatorsOfKind,
+  RECOMPUTE_KINDS,
+  type RecomputeKind,
+  repeatedLayers,
+} from '../ir/autodiff/recompute-kinds.js';
+import { AutoparError } from '../ir/error.js';
+import { matchesGlob } from '../ir/glob.js';
+import { type Graph, isBackward } from '../ir/graph.js';
+import { nearest, offer } from '../ir/nearest.js';
+import type { RecomputePin } from '../sharding-propagation/pin.js';
+
+export { RECOMPUTE_KINDS };
+
+/** A request in its parts. */
+export interface RecomputeRequest {
+  readonly kind: RecomputeKind;
+  /** Numbers, ranges of them, and globs of layers' names; null for all layers. */
+  readonly layers: readonly string[] | null;
+}
+
+/** @throws AutoparError (usage) `bad-option` for a kind that there is not, or an empty set of layers */
+export function readRecompute(text: string): RecomputeRequest {
+  const at = text.indexOf(':');
+  const [named, set] = at < 0 ? [text, null] : [text.slice(0, at), text.slice(at + 1)];
+  const kind = RECOMPUTE_KINDS.find((name) => name === named);
+  if (!kind)
+    throw new AutoparError(
+      'bad-option',
+      'usage',
+      `--recompute ${text}: '${named}' is no kind of recompute`,
+      {},
+      nearest(named, RECOMPUTE_KINDS) === undefined
+        ? `the kinds are ${RECOMPUTE_KINDS.join(', ')}`
+        : offer(named, RECOMPUTE_KINDS),
+    );
+  const layers = set === null ? null : set.split(',').map((part) => part.trim());
+  if (layers?.some((part) => part === ''))
+    throw new AutoparError(
+      'bad-option',
+      'usage',
+      `--recompute ${text}: the set of layers has an empty part`,
+      {},
+      'give numbers, ranges and globs of layers with commas between, such as full:0-3,6',
+    );
+  return { kind, layers };
+}
+
+/**
+ * The forward operators that a training graph recomputes, and what the user should know.
+ * @param request as `--recompute` gives it; undefined where nothing is asked
+ * @param pins which go before the request
+ * @throws AutoparError (usage) `bad-option` for an inference graph, a kind, or layers that there are not
+ */
+export function recomputedOperators(
+  graph: Graph,
+  request: string | undefined,
+  pins: readonly RecomputePin[],
+): { readonly operators: ReadonlySet<string>; readonly notes: readonly string[] } {
+  const { kind, layers }: RecomputeRequest =
+    request === undefined ? { kind: 'none', layers: null } : readRecompute(request);
+  const isTrained = graph.nodes.some(({ phase }) => isBackward(phase));
+  if (!isTrained) return { operators: new Set(), notes: untrained(kind, request, pins) };
+  const operators = new Set(operatorsOfKind(graph, kind, layersOf(graph, kind, layers, request ?? '')));
+  for (const { node, recompute } of pins) {
+    if (recompute) operators.add(node);
+    else operators.delete(node);
+  }
+  const isAsked = kind !== 'none' || pins.some(({ recompute }) => recompute);
+  const changes = isAsked && withClones(graph, operators) !== graph;
+  const asked = kind === 'none' ? (pins[0]?.source.text ?? '') : `--recompute ${request}`;
+  return {
+    operators,
+    notes: isAsked && !changes ? [`${asked} changes nothing: no gradient reads what it is about`] : [],
+  };
+}
+
+/** @throws AutoparError (usage) `bad-option` for an option; pins say what holds once the model is trained */
+function untrained(kind: RecomputeKind, request: string | undefined, pins: readonly RecomputePin[]): readonly string[] {
+  if (kind !== 'none')
+    throw new AutoparError(
+      'bad-option',
+      'usage',
+      `--recompute ${request} is of training, and this program infers: nothing is kept for a backward`,
+      {},
+      'add --train, or leave out --recompute',
+    );
+  const [pin] = pins.filter(({ recompute }) => recompute);
+  return pin ? [`${pin.source.text}: inference keeps nothing that it could recompute`] : [];
+}
+
+function layersOf(
+  graph: Graph,
+  kind: RecomputeKind,
+  asked: readonly string[] | null,
+  request: string,
+): ReadonlySet<string | null> {
+  const layers = repeatedLayers(graph);
+  if (kind === 'none' && asked === null) return new Set();
+  if (layers.length === 0 && (asked !== null || kind === 'full'))
+    throw new AutoparError(
+      'bad-option',
+      'usage',
+      `--recompute ${request} is of repeated layers, and the model has none`,
+      {},
+      'take --recompute selective or operators, or pin operators in annotations (recompute: true)',
+    );
+  if (asked === null) return new Set(layers.length === 0 ? [null] : layers);
+  return new Set(asked.flatMap((part) => layersNamed(part, layers, request)));
+}
+
+function layersNamed(part: string, layers: readonly string[], request: string): readonly string[] {
+  const [, from, to = from] = /^(\d+)(?:-(\d+))?$/.exec(part) ?? [];
+  if (from === undefined) {
+    const found = layers.filter((name) => matchesGlob(part, name));
+    if (found.length > 0) return found;
+    throw noLayer(`--recompute ${request}: no layer has a name that fits '${part}'`, offer(part, layers));
+  }
+  const [first, last] = [Number(from), Number(to)];
+  const range = `the model's layers are 0 to ${layers.length - 1}`;
+  if (first > last) throw noLayer(`--recompute ${request}: ${part} ends before it begins`, `give ${last}-${first}`);
+  if (last >= layers.length)
+    throw noLayer(
+      `--recompute ${request}: there is no layer ${first >= layers.length ? first : last}; ${range}`,
+      first >= layers.length ? `the last is ${layers.length - 1}` : `give ${first}-${layers.length - 1}`,
+    );
+  return layers.slice(first, last + 1);
+}
+
+function noLayer(message: string, hint: string): AutoparError {
+  return new AutoparError('bad-option', 'usage', message, {}, hint);
+}

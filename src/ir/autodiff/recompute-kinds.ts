@@ -1,0 +1,94 @@
+/**
+ * @file Kinds of recompute as sets of forward operators.
+ *
+ *     full        all of a layer: it keeps its inputs alone
+ *     selective   the inner part of attention, from queries, keys and values to its output (Korthikanti et al. 2022)
+ *     operators   all but attention in one operator, recurrences and every second product (torch's selective checkpointing)
+ */
+import type { Graph, Node } from '../graph.js';
+import { entryOf } from '../ops/index.js';
+
+export const RECOMPUTE_KINDS = ['none', 'selective', 'operators', 'full'] as const;
+export type RecomputeKind = (typeof RECOMPUTE_KINDS)[number];
+
+/** The repeated layers of a graph, all classes in the order of the model. */
+export function repeatedLayers({ nodes }: Graph): readonly string[] {
+  return [...new Set(nodes.flatMap(({ phase, layer }) => (phase === 'forward' && layer !== null ? [layer] : [])))];
+}
+
+/**
+ * Names of the forward operators that a kind recomputes in these layers (null: what is in none). Without a result that a gradient
+ * reads they are recomputed in name alone (`withClones`).
+ */
+export function operatorsOfKind(
+  graph: Graph,
+  kind: RecomputeKind,
+  layers: ReadonlySet<string | null>,
+): ReadonlySet<string> {
+  if (kind === 'none') return new Set();
+  const own = graph.nodes.filter(({ phase, layer }) => phase === 'forward' && layers.has(layer));
+  if (kind === 'full') return namesOf(own);
+  const inner = innerAttention(graph, own);
+  if (kind === 'selective') return namesOf([...own.filter(isAttention), ...inner]);
+  const products = new Map<string | null, number>();
+  return namesOf(
+    own.filter((node) => {
+      const family = familyOf(node);
+      if (inner.has(node)) return true;
+      if (family === 'attention' || family === 'recurrent') return false;
+      if (!isProduct(node)) return true;
+      const count = (products.get(node.layer) ?? 0) + 1;
+      products.set(node.layer, count);
+      return count % 2 === 0;
+    }),
+  );
+}
+
+function namesOf(nodes: Iterable<Node>): ReadonlySet<string> {
+  return new Set([...nodes].map(({ name }) => name));
+}
+
+function familyOf({ op, domain }: Node): string | undefined {
+  return entryOf(op, domain)?.family;
+}
+
+function isAttention(node: Node): boolean {
+  return familyOf(node) === 'attention';
+}
+
+function isProduct(node: Node): boolean {
+  const family = familyOf(node);
+  return family === 'contraction' || family === 'convolution';
+}
+
+/**
+ * Operators of attention that runs in parts: each Softmax between two products of activations, these products, and what stands
+ * between them.
+ */
+function innerAttention(graph: Graph, nodes: readonly Node[]): ReadonlySet<Node> {
+  const makers = new Map(nodes.flatMap((node) => node.outputs.map((name) => [name, node] as const)));
+  const readers = new Map<string | null, Node[]>();
+  for (const node of nodes)
+    for (const name of new Set(node.inputs)) readers.set(name, [...(readers.get(name) ?? []), node]);
+  const ofActivations = (node: Node) => isProduct(node) && !node.inputs.some((name) => name && graph.weights.has(name));
+  /** What stands between a Softmax and products of activations on one side of it, with these; empty where there are none. */
+  const reach = (from: Node, next: (node: Node) => readonly Node[]): readonly Node[] => {
+    const found = new Set<Node>();
+    const waiting = [...next(from)];
+    for (let node = waiting.pop(); node; node = waiting.pop()) {
+      if (found.has(node) || (isProduct(node) && !ofActivations(node))) continue;
+      found.add(node);
+      if (!isProduct(node)) waiting.push(...next(node));
+    }
+    return [...found].some(isProduct) ? [...found] : [];
+  };
+  const before = (node: Node) => node.inputs.flatMap((name) => makers.get(name) ?? []);
+  const after = (node: Node) => node.outputs.flatMap((name) => (name === null ? [] : (readers.get(name) ?? [])));
+  return new Set(
+    nodes.flatMap((node) => {
+      if (node.op !== 'Softmax' || node.domain !== '') return [];
+      const [scores, values] = [reach(node, before), reach(node, after)];
+      return scores?.length && values?.length ? [...scores, node, ...values] : [];
+    }),
+  );
+}
