@@ -3,7 +3,7 @@
  * searched over every dimension that can be priced, and the plan is written without a program.
  */
 import type { DegreeOptions } from '../api/degrees.js';
-import { REQUESTS } from '../api/requests.js';
+import { pricedOffload, REQUESTS } from '../api/requests.js';
 import { PIPELINE_SCHEDULES } from '../api/schedule-kinds.js';
 import { type CompileStepOptions, compileStep } from '../api/verbs.js';
 import { AutoparError, type ExitKind } from '../ir/error.js';
@@ -175,7 +175,7 @@ export async function runCompileStep(
       virtualStages,
       tpSequence,
       meshOrder,
-      offload,
+      offload: pricedOffload(offload),
       software,
       attention,
       microBatches,

@@ -16,6 +16,7 @@ import { layoutText } from '../sharding-propagation/layout-text.js';
 import { STAGE_AXIS } from '../sharding-propagation/mesh.js';
 import { REPLICATED, type Strategy } from '../sharding-propagation/strategy.js';
 import { layerClasses, leadersOf, operatorCount } from './layer-classes.js';
+import { offloadParts } from './offload-words.js';
 import type { Plan, PlanOperator, PlanPass, PlanPrediction, PlanSchedule, PlanTraining, PlanView } from './plan.js';
 import { PLAN_VERSION } from './plan.js';
 import { producedLayouts } from './produced-layouts.js';
@@ -71,6 +72,7 @@ export interface PlannedCluster {
 export function planOf(found: Found, model: PlannedModel, cluster: PlannedCluster): Plan {
   const { graph, name, fingerprint, dims, globalBatch, passes } = model;
   const { assignment, prediction } = found;
+  const parts = offloadParts(found.requested?.offload ?? 'none');
   const { stages: pp = 1, virtualStages = 1 } = found.pipeline?.schedule ?? {};
   const devices = cluster.nodes * cluster.perNode;
   const placeOf = placesOf(found.lowered ?? []);
@@ -131,6 +133,7 @@ export function planOf(found: Found, model: PlannedModel, cluster: PlannedCluste
     },
     pins: found.pins,
     ...(Object.keys(found.requested ?? {}).length > 0 ? { requested: found.requested ?? {} } : {}),
+    ...(Object.keys(parts).length > 0 ? { places: parts } : {}),
     ...(found.allToAll === false ? { allToAll: false } : {}),
   };
 }

@@ -7,10 +7,12 @@
 export interface Request {
   /** What dp shards besides: 1 the optimizer's state, 2 gradients, 3 parameters. */
   readonly zero?: 0 | 1 | 2 | 3;
+  /** What is kept outside of the devices: `none`, `all`, or parts with their memory, `optimizer:host,activations:disk`. */
+  readonly offload?: string;
 }
 
 /** Its words. */
-export const REQUESTS = ['zero'] as const satisfies readonly (keyof Request)[];
+export const REQUESTS = ['zero', 'offload'] as const satisfies readonly (keyof Request)[];
 
 /** What of other options is asked in words. */
 export function requestIn(options: Request): Request {

@@ -4,24 +4,32 @@
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { compile, type Training } from '../../src/api/index.js';
+import { type CompileOptions, compile, type Training } from '../../src/api/index.js';
 import { randomInputs } from '../../src/api/inputs.js';
 import { labelBounds } from '../../src/api/labels.js';
 import { openCompiled } from '../../src/api/verify.js';
 import type { Program } from '../../src/program/program.js';
 import { runProgram } from '../../src/runtime/run-program.js';
+import type { RankStatistics } from '../../src/runtime/statistics.js';
 import type { ScheduleKind } from '../../src/schedule/schedule.js';
 import type { Left } from './difference.js';
 import { type ModelName, writeModel } from './models.js';
 
 /** What a pipeline is to be. */
 export interface Pipeline {
-  readonly kind: ScheduleKind;
+  /** Left out for one stage. */
+  readonly kind?: ScheduleKind;
   readonly stages: number;
   readonly chunks?: number;
   readonly dp?: number;
   readonly tp?: number;
 }
+
+/** What is asked in words, and what a rank may hold. */
+export type Asked = Pick<CompileOptions, 'offload'>;
+
+/** Of a stage's ranks, by memory: what the most is that one counts. */
+export type Outside = NonNullable<RankStatistics['outside']>;
 
 /** What is trained. */
 export interface Task {
@@ -35,6 +43,8 @@ export interface Trained extends Left {
   readonly program: Program;
   /** Bytes of the fullest moment, by stage. */
   readonly peaks: { readonly predicted: readonly number[]; readonly counted: readonly number[] };
+  /** What is kept and moved outside of the devices: predicted by stage, counted by rank. */
+  readonly outside: { readonly predicted: readonly Outside[]; readonly counted: readonly Outside[] };
 }
 
 /** Samples of a step: enough for 8 micro-batches on two replicas. */
@@ -54,6 +64,7 @@ export async function train(
   { model, microBatches, training = {} }: Task,
   steps: number,
   pipeline?: Pipeline,
+  asked: Asked = {},
 ): Promise<Trained> {
   const folder = mkdtempSync(join(tmpdir(), 'autopar-test-'));
   try {
@@ -70,6 +81,7 @@ export async function train(
       training: { ...TRAINING, ...training, microBatches },
       ...(kind ? { schedule: kind } : {}),
       ...(chunks > 1 ? { virtualStages: chunks } : {}),
+      ...asked,
     });
     const { imported, program } = await openCompiled(directory);
     const pairs = program.state ?? [];
@@ -82,7 +94,11 @@ export async function train(
       Math.max(...run.ranks.slice(stage * perStage, (stage + 1) * perStage).map(({ peakBytes }) => peakBytes)),
     );
     const peaks = { predicted: plan.predicted.peakBytes, counted };
-    return { losses, state: Object.fromEntries(state), program, peaks };
+    const outside = {
+      predicted: plan.predicted.outside ?? [],
+      counted: run.ranks.flatMap((rank) => rank.outside ?? []),
+    };
+    return { losses, state: Object.fromEntries(state), program, peaks, outside };
   } finally {
     rmSync(folder, { recursive: true, force: true });
   }
