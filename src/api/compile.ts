@@ -12,7 +12,7 @@ import { optionsOf } from './annotations.js';
 import { clusterSources } from './cluster-sources.js';
 import { loadedPins, saveStrategy } from './config-checkpoints.js';
 import { stagesAsked } from './decisions.js';
-import { emit, refuseUnlowered } from './emit.js';
+import { emit } from './emit.js';
 import { checkTarget, defaultFolder } from './folder.js';
 import { importModel } from './import.js';
 import { inPrecision, loweredPrecision } from './inference-precision.js';
@@ -125,7 +125,6 @@ export async function compile(options: CompileOptions): Promise<CompileResult> {
   };
   const loaded = await loadedPins(options.config, options.annotations, modelOptions);
   const found = await plan(formed, loaded ? { ...options, annotations: loaded } : options);
-  if (!options.planOnly) refuseUnlowered(found.plan);
   // Values come after whatever may refuse: of a large model they take minutes.
   const imported = random && !options.planOnly ? await withRandomWeights(formed, seed, options.signal) : formed;
   const planned = { ...found, imported };

@@ -4,7 +4,6 @@
 import { mkdir } from 'node:fs/promises';
 import path from 'node:path';
 import { emitProgram } from '../codegen/emit.js';
-import { AutoparError } from '../ir/error.js';
 import type { Graph } from '../ir/graph.js';
 import { listening } from '../ir/interruption.js';
 import type { LoweredStage } from '../partition/lower-stages.js';
@@ -107,18 +106,8 @@ function sourceDecisions(
   };
 }
 
-/** @throws AutoparError (usage) `not-there-yet` for what a plan may say and no program can do yet */
-export function refuseUnlowered({ operators }: PlannedModel['plan']): void {
-  const [offloaded] = Object.entries(operators).find(([, { place }]) => place === 'host') ?? [];
-  const what =
-    offloaded !== undefined ? `a program that keeps weights on the host (${offloaded} is pinned there)` : null;
-  if (what !== null)
-    throw new AutoparError('not-there-yet', 'usage', `${what} is not there yet; --plan-only writes the plan.`);
-}
-
-function reasonWithout({ imported, plan }: PlannedModel, options: EmitOptions): string | null {
+function reasonWithout({ imported }: PlannedModel, options: EmitOptions): string | null {
   if (options.planOnly) return 'no program was written, as --plan-only says';
-  refuseUnlowered(plan);
   if (imported.weightsPresent) return null;
   refuseWrongData(imported);
   return `no program was written: ${absentText(imported)} (--init random makes some)`;

@@ -4,6 +4,7 @@
  */
 import type { Cluster } from '../cost-model/cluster.js';
 import { computeSeconds } from '../cost-model/compute-price.js';
+import { moveRates } from '../cost-model/move-price.js';
 import { quantityExample, quantityOf } from '../cost-model/quantities.js';
 import { byteLength } from '../ir/dtype.js';
 import { AutoparError } from '../ir/error.js';
@@ -18,8 +19,13 @@ export function emulationOf(program: Program, plan: Plan, link: string | undefin
   const cluster = clusterOf(plan);
   return {
     seconds: program.stages.map((stage) => secondsOf(stage, cluster)),
+    ...(hasPlaces(program) ? { moves: moveRates(cluster) } : {}),
     link: link === undefined ? outermostLink(cluster) : linkOf(link),
   };
+}
+
+function hasPlaces({ stages }: Program): boolean {
+  return stages.some(({ tensors }) => Object.values(tensors).some(({ place }) => place));
 }
 
 /** @throws AutoparError `bad-option` (usage) */

@@ -9,6 +9,7 @@ import { redistributionBound } from '../cost-model/redistribution-bound.js';
 import type { Graph } from '../ir/graph.js';
 import type { Assignment } from '../partition/assignment.js';
 import { type LoweredStage, lowerStages } from '../partition/lower-stages.js';
+import { offloaded } from '../partition/offload.js';
 import { partition } from '../partition/partition.js';
 import type { ShardedGraph } from '../partition/sharded-graph.js';
 import type { Schedule } from '../schedule/schedule.js';
@@ -16,6 +17,7 @@ import { makeRedistributor, type Redistributor } from '../sharding-propagation/r
 import { assignmentOf } from '../strategy/assignment-of.js';
 import type { Plan } from '../strategy/plan.js';
 import { planDigest } from '../strategy/plan-json.js';
+import { planPlaces } from '../strategy/plan-places.js';
 import { checkPlaces, type StagedGraph, stagedGraph } from '../strategy/staged-graph.js';
 
 /** A plan as a program is made from it. */
@@ -36,11 +38,15 @@ export function clusterOf({ cluster }: Plan): Cluster {
 export function lowerPlan(plan: Plan, graph: Graph): LoweredPlan {
   const assigned = assignedPlan(plan, graph);
   const { staged, assignment, redistributor } = assigned;
-  if (!staged.pipeline) return { lowered: [{ graph: staged.graph, sharded: lowerUncut(assigned) }], schedule: null };
+  const places = planPlaces(plan, staged.graph);
+  const kept = (stages: readonly LoweredStage[]) =>
+    stages.map((stage) => ({ ...stage, sharded: offloaded(stage.sharded, places) }));
+  if (!staged.pipeline)
+    return { lowered: kept([{ graph: staged.graph, sharded: lowerUncut(assigned) }]), schedule: null };
   const { layout, schedule } = staged.pipeline;
   const lowered = lowerStages(staged.graph, assignment, redistributor, layout);
   checkPlaces(plan, staged.graph, lowered);
-  return { lowered, schedule };
+  return { lowered: kept(lowered), schedule };
 }
 
 /** The program of a plan; its segments take what the plan's cluster is predicted to take for their operators. */

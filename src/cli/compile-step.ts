@@ -4,7 +4,7 @@
  */
 import type { DegreeOptions } from '../api/degrees.js';
 import { readRecompute } from '../api/recompute.js';
-import { REQUESTS } from '../api/requests.js';
+import { pricedOffload, REQUESTS } from '../api/requests.js';
 import { PIPELINE_SCHEDULES } from '../api/schedule-kinds.js';
 import { type CompileStepOptions, compileStep } from '../api/verbs.js';
 import { AutoparError, type ExitKind } from '../ir/error.js';
@@ -189,7 +189,7 @@ export async function runCompileStep(
       virtualStages,
       tpSequence,
       meshOrder,
-      offload,
+      offload: pricedOffload(offload),
       software,
       attention,
       microBatches,

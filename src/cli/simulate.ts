@@ -2,6 +2,7 @@
  * @file `autopar simulate`: what a choice of degrees, batches and savings costs, without a search.
  */
 import type { DegreeOptions } from '../api/degrees.js';
+import { pricedOffload } from '../api/requests.js';
 import { type SimulateOptions, simulate } from '../api/verbs.js';
 import { AutoparError, type ExitKind } from '../ir/error.js';
 import type { Command, Context } from './command.js';
@@ -120,7 +121,7 @@ async function runSimulate(
     recompute: flags.recompute,
     schedule: flags.schedule,
     virtualStages: flags.virtualStages,
-    offload: flags.offload,
+    offload: pricedOffload(flags.offload),
     precision: flags.dtype && PRECISIONS[flags.dtype],
     software: flags.software,
     gradientBytes: flags.gradients && GRADIENT_BYTES[flags.gradients],

@@ -2,11 +2,10 @@
  * @file Options of a whole step that no operator's strategy holds: what is recomputed, what ZeRO shards, how a pipeline runs.
  */
 import { RECOMPUTE_KINDS, readRecompute } from '../api/recompute.js';
+import { offloadAsked } from '../api/requests.js';
 import { PIPELINE_SCHEDULES, type ScheduleKind } from '../api/schedule-kinds.js';
 import type { SimulateOptions } from '../api/simulate.js';
-import { AutoparError } from '../ir/error.js';
 import type { CommandOption } from './command.js';
-import { notThereYet } from './later.js';
 import { oneOf, orderOf, wholeNumber } from './values.js';
 
 /** Their values, by the names that the parser gives them. */
@@ -18,7 +17,7 @@ export interface StepFlags {
   readonly schedule?: ScheduleKind;
   readonly virtualStages?: number;
   readonly meshOrder?: NonNullable<SimulateOptions['meshOrder']>;
-  readonly offload?: NonNullable<SimulateOptions['offload']>;
+  readonly offload?: string;
   readonly software?: NonNullable<SimulateOptions['software']>;
   readonly attention?: NonNullable<SimulateOptions['attention']>;
 }
@@ -80,8 +79,8 @@ export function stepOptions(
     },
     {
       flags: '--offload <parts>',
-      says: says("what lies in the host's memory: none, optimizer, activations, or all", 'offload'),
-      parse: offloadOf,
+      says: says('none, all, or PART[:host|disk],… kept outside of the devices', 'offload'),
+      parse: offloadAsked,
     },
     {
       flags: '--software <profile>',
@@ -94,23 +93,4 @@ export function stepOptions(
       parse: oneOf('--attention', ['fused', 'portable', 'parts']),
     },
   ];
-}
-
-const PARTS = ['optimizer', 'activations'] as const;
-
-/** `optimizer,activations:host`: parts, and where they go. The host is the only place that is priced. */
-function offloadOf(text: string): NonNullable<StepFlags['offload']> {
-  const [named = '', place = 'host'] = text.split(':');
-  const parts = named.split(',').map((part) => part.trim());
-  if (place === 'disk') throw notThereYet('--offload to disk');
-  if (place === 'host' && (named === 'none' || named === 'all')) return named;
-  const known = parts.every((part) => (PARTS as readonly string[]).includes(part));
-  if (place !== 'host' || !known || new Set(parts).size !== parts.length)
-    throw new AutoparError(
-      'bad-option',
-      'usage',
-      `--offload ${text}: expected none, all, or some of ${PARTS.join(', ')}, with commas between`,
-    );
-  const [part] = parts;
-  return parts.length === PARTS.length ? 'all' : (part as (typeof PARTS)[number]);
 }

@@ -109,6 +109,10 @@ function stageOf(
       const { collective, axes, input, output } = node;
       return { kind: 'start', id: step.id, collective, axes, input, output, label: labelOf(node.layer, node.origin) };
     }
+    if (step.kind === 'move') {
+      const { input, output, layer, origin } = step.node;
+      return { kind: 'move', input, output, label: labelOf(layer, origin) };
+    }
     if (step.kind === 'accumulate') {
       const { inputs, outputs, layer, origin } = step.node;
       return {
@@ -198,14 +202,14 @@ function tensorRecords(
   for (const instruction of instructions) {
     if (instruction.kind === 'compute')
       for (const name of [...instruction.inputs, ...instruction.outputs]) names.add(name);
-    if (instruction.kind === 'start' || instruction.kind === 'accumulate')
+    if (instruction.kind === 'start' || instruction.kind === 'accumulate' || instruction.kind === 'move')
       for (const name of [instruction.input, instruction.output]) names.add(name);
     if (instruction.kind === 'send' || instruction.kind === 'recv') names.add(instruction.tensor);
   }
   const sourceOf = sources(graph, sharded);
   const result: Record<string, ProgramTensor> = {};
   for (const name of names) {
-    const { dtype, localShape, shape, layout, varying } = tensorOf(sharded, name);
+    const { dtype, localShape, shape, layout, varying, place } = tensorOf(sharded, name);
     const source = sourceOf(name);
     result[name] = {
       dtype,
@@ -213,6 +217,7 @@ function tensorRecords(
       shape,
       layout,
       lifetime: lifetimeOf(name),
+      ...(place ? { place } : {}),
       ...(varying ? { varying } : {}),
       ...(source === undefined ? {} : { source }),
     };
@@ -224,9 +229,7 @@ function tensorRecords(
  * The graph's tensor that a tensor is a block of: itself, or where a collective brought it into another layout what that read.
  */
 function sources(graph: Graph, { nodes, tensors, microBatches }: ShardedGraph): (name: string) => string | undefined {
-  const moved = new Map(
-    nodes.flatMap((node) => (node.kind === 'communicate' ? [[node.output, node.input] as const] : [])),
-  );
+  const moved = new Map(nodes.flatMap((node) => (node.kind === 'compute' ? [] : [[node.output, node.input] as const])));
   const inMicroBatch = new Set(
     nodes.flatMap((node) => {
       if (node.phase === 'update' || (node.kind === 'compute' && isAccumulator(node))) return [];

@@ -21,5 +21,11 @@ export const DEVICE_OVERHEAD = {
     'torch.distributed init 1-2 GiB); fragmentation general knowledge',
 } as const;
 
+/** A node's disk, a device's share of it. */
+export const DISK = {
+  bandwidth: 1e9,
+  source: 'general knowledge: one NVMe drive reads and writes some 4-7 GB/s, which several devices of a node share',
+} as const;
+
 /** In the order in which `autopar hardware` lists them. */
 export const HARDWARE: readonly DeviceSpec[] = [...NVIDIA, ...AMD, ...GOOGLE, ...OTHERS];

@@ -16,7 +16,7 @@ import { AXIS_ORDER, deviceCount, makeMesh } from '../sharding-propagation/mesh.
 import type { Cluster } from './cluster.js';
 import { collectiveSeconds } from './collective-price.js';
 import { placeGroup } from './group-place.js';
-import { memoryOf, type Prediction, partName, precisionOf } from './predict.js';
+import { memoryOf, type OutsidePrediction, outsideOf, type Prediction, partName, precisionOf } from './predict.js';
 import { communicatedBytes, priceNode } from './price.js';
 import { runtimeSeconds } from './runtime-price.js';
 
@@ -35,6 +35,8 @@ export function predictStages(
   cluster: Cluster,
   wholeFlops: number,
 ): Prediction {
+  const memory = stagesMemory(stages, schedule, cluster);
+  const outside = stages.map(({ sharded }, stage) => outsideOf(sharded, memory[stage]?.outside));
   const priced = stages.map(({ sharded }) => priceStage(sharded, cluster));
   const [first] = stages;
   const perStage = first ? deviceCount(first.sharded.mesh) : 1;
@@ -51,7 +53,7 @@ export function predictStages(
   return {
     stepSeconds,
     precision: precisionOf(busiest.graph),
-    peakBytes: stagesMemory(stages, schedule, cluster).map(({ peakBytes }) => peakBytes),
+    peakBytes: memory.map(({ peakBytes }) => peakBytes),
     parts: Object.fromEntries(
       [...busiest.parts, [IDLE, Math.max(0, idle)] as const, ...(sentOnce > 0 ? [[SENT, sentOnce] as const] : [])].sort(
         ([a], [b]) => (a < b ? -1 : 1),
@@ -60,6 +62,7 @@ export function predictStages(
     flopsPerRank: Math.max(...priced.map(({ flops }) => flops)),
     flopsTotal: wholeFlops,
     bytesCommunicated: Math.max(...priced.map(({ received }) => received)),
+    ...(outside.some((own) => own) ? { outside: outside.map((own) => own ?? NOTHING_OUTSIDE) } : {}),
   };
 }
 
@@ -74,6 +77,10 @@ export function sendSeconds(bytes: number, stages: number, ranksPerStage: number
   const axes = mesh.axes[0]?.subAxes.map(({ name }) => name) ?? [];
   return collectiveSeconds('permute', bytes, placeGroup(mesh, axes, cluster), cluster);
 }
+
+/** Of a stage that keeps all on its devices. */
+const NOTHING = { peakBytes: 0, storedBytes: 0, loadedBytes: 0 };
+const NOTHING_OUTSIDE: OutsidePrediction = { host: NOTHING, disk: NOTHING };
 
 interface PricedStage {
   readonly graph: ShardedGraph;
@@ -97,7 +104,7 @@ function priceStage(graph: ShardedGraph, cluster: Cluster): PricedStage {
     let seconds = 0;
     for (const node of graph.nodes.filter(list.includes)) {
       const own = priceNode(node, graph, cluster) / 1e9;
-      const part = partName(node, graph.mesh);
+      const part = partName(node, graph);
       seconds += own;
       parts.set(part, (parts.get(part) ?? 0) + runs(list) * own);
       if (node.kind === 'compute') flops += runs(list) * node.flops;

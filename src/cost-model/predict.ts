@@ -3,14 +3,14 @@
  */
 import { type DType, isFloating } from '../ir/dtype.js';
 import { runsPerStep } from '../ir/graph.js';
-import { type Liveness, liveness } from '../partition/liveness.js';
+import { type Liveness, liveness, type OuterBytes } from '../partition/liveness.js';
 import type { StageAction } from '../partition/placed-actions.js';
 import { rankMemory } from '../partition/rank-memory.js';
 import type { ShardedGraph, ShardedNode } from '../partition/sharded-graph.js';
-import type { Mesh } from '../sharding-propagation/mesh.js';
 import type { Cluster } from './cluster.js';
 import { fusesBlocks } from './device.js';
 import { DEVICE_OVERHEAD } from './hardware.js';
+import { type MovedBytes, movedBytes } from './move-price.js';
 import { communicatedBytes, priceNode } from './price.js';
 import { runtimeSeconds } from './runtime-price.js';
 
@@ -27,7 +27,14 @@ export interface Prediction {
   readonly flopsTotal: number;
   /** That one rank receives. */
   readonly bytesCommunicated: number;
+  /** Per stage; left out where all is kept on the devices. */
+  readonly outside?: readonly OutsidePrediction[];
 }
+
+/** What a rank keeps in another memory, and moves there and back in a step. Bytes. */
+export type OutsidePrediction = {
+  readonly [Memory in keyof MovedBytes]: MovedBytes[Memory] & { readonly peakBytes: number };
+};
 
 /**
  * Prices a sharded graph. `stepSeconds` is the sum of `parts`: of `priceNode` over its nodes, and on ranks of this machine of
@@ -42,7 +49,7 @@ export function predict(graph: ShardedGraph, cluster: Cluster, wholeFlops?: numb
   for (const node of graph.nodes) {
     const runs = runsPerStep(node.phase, graph);
     const price = runs * priceNode(node, graph, cluster);
-    const part = partName(node, graph.mesh);
+    const part = partName(node, graph);
     nanoseconds += price;
     parts.set(part, (parts.get(part) ?? 0) + price);
     if (node.kind === 'compute') flopsPerRank += runs * node.flops;
@@ -53,15 +60,28 @@ export function predict(graph: ShardedGraph, cluster: Cluster, wholeFlops?: numb
     nanoseconds += seconds * 1e9;
     parts.set(part, seconds * 1e9);
   }
+  const memory = memoryOf(graph, cluster);
+  const outside = outsideOf(graph, memory.outside);
   const ranks = graph.mesh.axes.reduce((product, axis) => product * axis.size, 1);
   return {
     stepSeconds: nanoseconds / 1e9,
     precision: precisionOf(graph),
-    peakBytes: [memoryOf(graph, cluster).peakBytes],
+    peakBytes: [memory.peakBytes],
     parts: Object.fromEntries([...parts].sort(byName).map(([part, sum]) => [part, sum / 1e9])),
     flopsPerRank,
     flopsTotal: wholeFlops ?? flopsPerRank * ranks,
     bytesCommunicated,
+    ...(outside ? { outside: [outside] } : {}),
+  };
+}
+
+/** Undefined where all is kept on the device. */
+export function outsideOf(graph: ShardedGraph, peaks: OuterBytes | undefined): OutsidePrediction | undefined {
+  const moved = movedBytes(graph);
+  if (!moved || !peaks) return undefined;
+  return {
+    host: { peakBytes: peaks.host, ...moved.host },
+    disk: { peakBytes: peaks.disk, ...moved.disk },
   };
 }
 
@@ -99,9 +119,13 @@ export function usableBytes(cluster: Cluster): number | undefined {
   return Math.floor((cluster.device.memoryBytes - contextBytes - communicationBytes) / (1 + fragmentation));
 }
 
-/** `compute`, or a collective and the mesh axes that it runs over: `all-reduce(tp)`. */
-export function partName(node: ShardedNode, mesh: Mesh): string {
+/** `compute`, a collective and the mesh axes that it runs over: `all-reduce(tp)`, or a copy: `load(host)`. */
+export function partName(node: ShardedNode, { mesh, tensors }: Pick<ShardedGraph, 'mesh' | 'tensors'>): string {
   if (node.kind === 'compute') return 'compute';
+  if (node.kind === 'move') {
+    const to = tensors.get(node.output)?.place;
+    return to ? `store(${to})` : `load(${tensors.get(node.input)?.place})`;
+  }
   const axes = mesh.axes.filter((axis) => axis.subAxes.some((sub) => node.axes.includes(sub.name)));
   return `${node.collective.kind}(${axes.map((axis) => axis.name).join(',')})`;
 }

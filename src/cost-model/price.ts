@@ -6,7 +6,7 @@ import { byteLength, type DType } from '../ir/dtype.js';
 import { elementCount } from '../ir/graph.js';
 import { Fragment, type FragmentNode } from '../partition/fragment.js';
 import { lowerStep } from '../partition/lower-steps.js';
-import type { ShardedTensor } from '../partition/sharded-graph.js';
+import { type MoveNode, resultsOf, type ShardedTensor } from '../partition/sharded-graph.js';
 import { localShape } from '../sharding-propagation/layout.js';
 import { axesSize, type Mesh } from '../sharding-propagation/mesh.js';
 import type { StepPrice } from '../sharding-propagation/redistribution.js';
@@ -15,6 +15,7 @@ import { collectiveSeconds, wireBytes } from './collective-price.js';
 import { computeSeconds } from './compute-price.js';
 import { fusesBlocks, profileOf } from './device.js';
 import { placeGroup } from './group-place.js';
+import { hostSeconds, moveOf, moveSeconds } from './move-price.js';
 
 const NANOSECONDS = 1e9;
 
@@ -24,14 +25,17 @@ export interface Surroundings {
   readonly mesh: Mesh;
 }
 
-/** Price of a node in integer nanoseconds. A node of a sharded graph is a fragment's node with an origin. */
-export function priceNode(node: FragmentNode, graph: Surroundings, cluster: Cluster): number {
+/** A node of a sharded graph: a fragment's node with an origin, or a copy between memories. */
+export type PricedNode = FragmentNode | Pick<MoveNode, 'kind' | 'input' | 'output'>;
+
+/** Price of a node in integer nanoseconds. */
+export function priceNode(node: PricedNode, graph: Surroundings, cluster: Cluster): number {
   return Math.round(nodeSeconds(node, graph, cluster) * NANOSECONDS);
 }
 
 /** Bytes that one rank receives for a collective; 0 for an operator. */
-export function communicatedBytes(node: FragmentNode, graph: Surroundings): number {
-  if (node.kind === 'compute') return 0;
+export function communicatedBytes(node: PricedNode, graph: Surroundings): number {
+  if (node.kind !== 'communicate') return 0;
   return wireBytes(node.collective.kind, arrayBytes(node, graph), axesSize(graph.mesh, node.axes));
 }
 
@@ -74,11 +78,27 @@ const OF_WIDTH: Readonly<Record<number, DType>> = {
   128: 'complex128',
 };
 
-function nodeSeconds(node: FragmentNode, graph: Surroundings, cluster: Cluster): number {
+function nodeSeconds(node: PricedNode, graph: Surroundings, cluster: Cluster): number {
   if (node.kind === 'communicate') {
     const place = placeGroup(graph.mesh, node.axes, cluster);
     return collectiveSeconds(node.collective.kind, arrayBytes(node, graph), place, cluster);
   }
+  const moved = moveOf(node, graph, 1);
+  const carried = moved ? moveSeconds(moved.memory, moved.storedBytes + moved.loadedBytes, cluster) : 0;
+  if (node.kind === 'move') return carried;
+  return carried + (runsOnHost(node, graph) ? hostSeconds(node.bytes, cluster) : computedSeconds(node, graph, cluster));
+}
+
+function runsOnHost(node: Extract<FragmentNode, { kind: 'compute' }>, { tensors }: Surroundings): boolean {
+  const [result] = resultsOf(node);
+  return tensors.get(result ?? '')?.place === 'host';
+}
+
+function computedSeconds(
+  node: Extract<FragmentNode, { kind: 'compute' }>,
+  graph: Surroundings,
+  cluster: Cluster,
+): number {
   const results = node.outputs.flatMap((name) => (name === null ? [] : [tensorOf(graph, name)]));
   const largest = results.reduce<ShardedTensor | undefined>(
     (best, tensor) => (best && elementCount(best.localShape) >= elementCount(tensor.localShape) ? best : tensor),

@@ -8,8 +8,9 @@
  * Both follow from how nodes are joined to segments, which the search, pricing node by node, cannot tell.
  */
 import { elementCount } from '../ir/graph.js';
-import { orderPhase, phasesOf } from '../partition/order.js';
+import { phasesOf } from '../partition/order.js';
 import { localBytes } from '../partition/partition.js';
+import { orderList } from '../partition/place-moves.js';
 import { readersOutside, segmentResults } from '../partition/segments.js';
 import type { ComputeNode, ShardedGraph } from '../partition/sharded-graph.js';
 import { computeSeconds } from './compute-price.js';
@@ -20,7 +21,7 @@ export function runtimeSeconds(
   graph: ShardedGraph,
   device: DeviceSpec,
 ): { readonly segments: number; readonly copies: number } {
-  const phases = phasesOf(graph).map((list) => ({ runs: list.runs, steps: orderPhase(graph, list) }));
+  const phases = phasesOf(graph).map((list) => ({ runs: list.runs, steps: orderList(graph, list) }));
   const readOutside = readersOutside(
     graph,
     phases.flatMap(({ steps }) => steps),

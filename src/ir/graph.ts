@@ -134,6 +134,10 @@ export interface BatchDimension {
   readonly axis: number;
 }
 
+/** Memory of a rank beside its device's: the host's, and files. */
+export const OUTER_MEMORIES = ['host', 'disk'] as const;
+export type OuterMemory = (typeof OUTER_MEMORIES)[number];
+
 export const LIFETIMES = ['micro', 'step', 'run'] as const;
 
 /**

@@ -14,7 +14,14 @@ import { isReplicated, localShape } from '../sharding-propagation/layout.js';
 import { subAxisSize } from '../sharding-propagation/mesh.js';
 import { checkOperator, type Report } from './check-operator.js';
 import type { LoweredStage } from './lower-stages.js';
-import { type CommunicationNode, readsOf, resultsOf, type ShardedGraph, type ShardedTensor } from './sharded-graph.js';
+import {
+  type CommunicationNode,
+  type MoveNode,
+  readsOf,
+  resultsOf,
+  type ShardedGraph,
+  type ShardedTensor,
+} from './sharded-graph.js';
 
 /** A finding: which node and what is wrong with it. */
 export interface Finding {
@@ -50,7 +57,8 @@ export function checkSharded(graph: ShardedGraph): readonly Finding[] {
     const missing = [...reads, ...writes].find((name) => !graph.tensors.has(name));
     if (missing !== undefined) report(`names tensor ${missing}, which has no type`);
     else if (node.kind === 'compute') checkOperator(graph, node, report);
-    else checkCommunication(graph, node, report);
+    else if (node.kind === 'communicate') checkCommunication(graph, node, report);
+    else checkMove(graph, node, report);
   }
   const leaves = [...graph.outputs, ...(graph.pipeline?.sends ?? [])].map(({ tensor }) => tensor);
   const read = new Set([...leaves, ...graph.nodes.flatMap(readsOf)]);
@@ -139,6 +147,15 @@ function checkCommunication({ tensors, mesh }: ShardedGraph, node: Communication
   if (input.dtype !== output.dtype) report(`${place} changes ${input.dtype} to ${output.dtype}`);
   const problem = collectiveProblem(node.collective, node.axes, input, output, (axis) => subAxisSize(mesh, axis));
   if (problem !== null) report(`${place}: ${problem}`);
+}
+
+/** A copy is what it copies, in another memory; one of the two is the device's. */
+function checkMove(graph: ShardedGraph, { input, output }: MoveNode, report: Report): void {
+  const [from, to] = [graph.tensors.get(input), graph.tensors.get(output)] as [ShardedTensor, ShardedTensor];
+  const difference = typeDifference(graph, from, to);
+  if (difference !== null) report(`copies ${input} to another type: ${difference}`);
+  if ((from.place === undefined) === (to.place === undefined))
+    report(`copies ${input} from ${from.place ?? 'device'} to ${to.place ?? 'device'}`);
 }
 
 function sameShape(a: readonly number[], b: readonly number[]): boolean {

@@ -1,10 +1,11 @@
 /**
  * @file Memory of a sharded graph by exact liveness: bytes that one rank holds at each node.
  */
+import { OUTER_MEMORIES, type OuterMemory } from '../ir/graph.js';
 import { isAccumulator } from '../ir/ops/accumulate.js';
 import { type Change, occupancy } from './occupancy.js';
 import { localBytes } from './partition.js';
-import type { ShardedGraph } from './sharded-graph.js';
+import { resultsOf, type ShardedGraph } from './sharded-graph.js';
 
 export interface Liveness {
   /** Most bytes held at once: weights, and what is live while an operator runs (its operands and results included). */
@@ -13,16 +14,43 @@ export interface Liveness {
   readonly at: string | null;
   /** What is held then, by tensor. */
   readonly held: () => ReadonlyMap<string, number>;
+  /** Most bytes that it holds in other memories; left out where nothing is kept there. */
+  readonly outside?: OuterBytes;
 }
+
+/** Bytes by memory. */
+export type OuterBytes = Readonly<Record<OuterMemory, number>>;
 
 /**
  * Exact liveness in node order. Weights stay; an input or result lives until its last reader; outputs to the end.
  * Where the device `fusesBlocks`, what is made and read inside a recognised block takes no memory.
  */
 export function liveness(graph: ShardedGraph, fusesBlocks = false): Liveness {
+  const outside = outerBytes(graph, (memory) => changesOf(graph, fusesBlocks, memory).changes);
+  const { changes, before, makers } = changesOf(graph, fusesBlocks);
+  const fullest = occupancy(changes);
+  return { ...fullest, at: makers[fullest.atChange - before] ?? null, ...(outside ? { outside } : {}) };
+}
+
+/** The most that is held in each other memory; undefined where tensors have no place there. */
+export function outerBytes(
+  { tensors }: ShardedGraph,
+  changesIn: (memory: OuterMemory) => readonly Change[],
+): OuterBytes | undefined {
+  if (![...tensors.values()].some(({ place }) => place)) return undefined;
+  const peak = (memory: OuterMemory) => [memory, occupancy(changesIn(memory)).peakBytes] as const;
+  return Object.fromEntries(OUTER_MEMORIES.map(peak)) as OuterBytes;
+}
+
+/** Changes of what is held in one memory; the device's where it is left out. */
+function changesOf(
+  graph: ShardedGraph,
+  fusesBlocks: boolean,
+  memory?: OuterMemory,
+): { readonly changes: readonly Change[]; readonly before: number; readonly makers: readonly string[] } {
   const bytes = (name: string) => {
     const tensor = graph.tensors.get(name);
-    return tensor && !(fusesBlocks && tensor.inside) ? localBytes(tensor) : 0;
+    return tensor && tensor.place === memory && !(fusesBlocks && tensor.inside) ? localBytes(tensor) : 0;
   };
   const resident = new Set([...graph.weights.map((weight) => weight.tensor), ...graph.constants.keys()]);
   const lastUse = lastUses(graph, resident);
@@ -34,13 +62,11 @@ export function liveness(graph: ShardedGraph, fusesBlocks = false): Liveness {
   const before = changes.length;
   const makers: string[] = [];
   graph.nodes.forEach((node, index) => {
-    const outputs = node.kind === 'compute' ? node.outputs : [node.output];
-    for (const name of outputs) if (name !== null && !held.has(name)) changes.push({ name, bytes: bytes(name) });
+    for (const name of resultsOf(node)) if (!held.has(name)) changes.push({ name, bytes: bytes(name) });
     for (const name of lastUse[index] ?? []) changes.push({ name, bytes: 0 });
     while (before + makers.length < changes.length) makers.push(node.origin);
   });
-  const fullest = occupancy(changes);
-  return { ...fullest, at: makers[fullest.atChange - before] ?? null };
+  return { changes, before, makers };
 }
 
 /** Bytes that are held while each node runs, its operands, its results and the weights included; and before the first. */

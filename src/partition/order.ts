@@ -14,6 +14,7 @@ import { deferrals, samePlace, weightGathers } from './defer.js';
 import {
   type CommunicationNode,
   type ComputeNode,
+  type MoveNode,
   type PipelineStage,
   readsOf,
   resultsOf,
@@ -83,7 +84,10 @@ export function computeLists({
     does,
     chunk,
     runs: 'micro',
-    includes: (node) => phases.includes(node.phase) && (chunkOf.get(node.origin) ?? 0) === chunk,
+    includes: (node) =>
+      node.kind === 'move'
+        ? node.list === listName(does, chunk)
+        : phases.includes(node.phase) && (chunkOf.get(node.origin) ?? 0) === chunk,
     transfers: [],
   });
   const inOrder = Array.from({ length: chunks }, (_, chunk) => chunk);
@@ -106,7 +110,7 @@ function listsOfStage(graph: ShardedGraph, pipeline: PipelineStage): readonly Ph
     ...pipeline.receives.map((transfer) => ({ kind: 'recv', transfer }) as const),
   ].sort((a, b) => a.transfer.order - b.transfer.order);
   const once = (phase: string, when: StageTransfer['when'], includes: PhaseList['includes']): PhaseList => ({
-    ...{ phase, runs: 'step', includes },
+    ...{ phase, runs: 'step', includes: (node) => (node.kind === 'move' ? node.list === phase : includes(node)) },
     transfers: transfers.filter(({ transfer }) => transfer.when === when),
   });
   const exchanges = new Map<string, TransferStep[]>();
@@ -121,7 +125,8 @@ function listsOfStage(graph: ShardedGraph, pipeline: PipelineStage): readonly Ph
     [...exchanges].flatMap(([phase, steps]) => {
       if (taken.has(phase) || !steps.some(isNow)) return [];
       taken.add(phase);
-      return [{ phase, runs: 'micro', includes: () => false, transfers: steps } as const];
+      const includes = (node: ShardedNode) => node.kind === 'move' && node.list === phase;
+      return [{ phase, runs: 'micro', includes, transfers: steps } as const];
     });
   const inTurn = computeLists(pipeline).flatMap((list) => {
     const reads = new Set(graph.nodes.filter(list.includes).flatMap(readsOf));
@@ -146,10 +151,11 @@ export type Step =
   | { readonly kind: 'start'; readonly node: CommunicationNode; readonly id: number }
   | { readonly kind: 'wait'; readonly node: CommunicationNode; readonly id: number }
   | { readonly kind: 'accumulate'; readonly node: ComputeNode }
+  | { readonly kind: 'move'; readonly node: MoveNode }
   | TransferStep;
 
 /**
- * Orders the nodes of a list. What the others make is there before it begins. Transfers keep their order, which is that in which
+ * Orders the nodes of a list of a graph without copies between memories (place-moves.ts). What the others make is there before it begins. Transfers keep their order, which is that in which
  * the whole graph makes what is sent, on all stages: executed one at a time in that order they wait for nothing that comes
  * later. A send goes as soon as it is its turn; a stage receives when nothing else can run.
  * Throws (a fault of ours) where they depend on each other in a circle.
@@ -264,7 +270,7 @@ class ReadyNodes {
   add(index: number): void {
     const node = this.graph.nodes[index];
     if (node?.kind === 'compute') {
-      const key = segmentKey(node);
+      const key = segmentKey(node, this.graph);
       const list = this.compute.get(key) ?? [];
       insert(list, index);
       this.compute.set(key, list);
@@ -278,7 +284,7 @@ class ReadyNodes {
 
   /** The first ready operator that may join a segment begun with `first`; any, where it is undefined. */
   takeCompute(first: ComputeNode | undefined): ComputeNode | undefined {
-    const key = first ? segmentKey(first) : this.earliestKey();
+    const key = first ? segmentKey(first, this.graph) : this.earliestKey();
     const list = key === undefined ? undefined : this.compute.get(key);
     const index = list?.shift();
     if (key !== undefined && list?.length === 0) this.compute.delete(key);
@@ -300,9 +306,10 @@ class ReadyNodes {
 const ACCUMULATE = 'accumulate';
 
 /** Accumulators are no part of segments: they keep a sum from one micro-batch to the next. */
-function segmentKey(node: ComputeNode): string {
+function segmentKey(node: ComputeNode, { tensors }: ShardedGraph): string {
   if (isAccumulator(node)) return ACCUMULATE;
-  return `${node.layer ?? ''}\u0000${passOf(node.phase)}`;
+  const [result] = resultsOf(node);
+  return [node.layer ?? '', passOf(node.phase), tensors.get(result ?? '')?.place ?? ''].join('\u0000');
 }
 
 /** Keeps a list ascending; new entries are mostly larger than all others. */

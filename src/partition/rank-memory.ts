@@ -4,7 +4,8 @@
  * It differs from liveness in what sessions are: each holds the weights that it reads, takes a whole run of operators at once,
  * and writes results to memory of their own. Collectives go through buffers that are held all the time.
  */
-import type { Liveness } from './liveness.js';
+import type { OuterMemory } from '../ir/graph.js';
+import { type Liveness, outerBytes } from './liveness.js';
 import { type Change, occupancy } from './occupancy.js';
 import type { Step } from './order.js';
 import { localBytes } from './partition.js';
@@ -49,8 +50,10 @@ function* firstAndLast(actions: readonly StageAction[], held: Held): Iterable<St
 }
 
 class Held {
+  /** Changes of the device's memory. */
   private readonly changes: Change[] = [];
-  /** The operator that runs at each change. */
+  private readonly outside: Readonly<Record<OuterMemory, Change[]>> = { host: [], disk: [] };
+  /** The operator that runs at each change of the device's memory. */
   private readonly at: (string | null)[] = [];
   private readonly lists: ReadonlyMap<string, WalkedList>;
   private readonly begun = new Set<number>();
@@ -62,7 +65,7 @@ class Held {
   ) {
     this.lists = new Map(walk.lists.map((list) => [list.name, list]));
     const steps = walk.lists.flatMap((list) => list.steps);
-    for (const [name, bytes] of residentBytes(graph, steps)) this.change(name, bytes, null);
+    for (const { name, bytes, place } of residentBytes(graph, steps)) this.change(name, bytes, null, place);
     for (const { tensor } of graph.inputs) if (walk.lifetimeOf(tensor) === 'step') this.hold(tensor, null);
   }
 
@@ -85,20 +88,22 @@ class Held {
   leaveParts(others: number): void {
     for (const { tensor } of this.graph.outputs)
       if (this.walk.lifetimeOf(tensor) === 'micro')
-        this.change(`${tensor}${OF_OTHERS}`, others * this.bytes(tensor), null);
+        this.change(`${tensor}${OF_OTHERS}`, others * this.bytes(tensor), null, this.placeOf(tensor));
   }
 
   fullest(): Liveness {
     const found = occupancy(this.changes);
-    return { peakBytes: found.peakBytes, at: this.at[found.atChange] ?? null, held: found.held };
+    const outside = outerBytes(this.graph, (memory) => this.outside[memory]);
+    const at = this.at[found.atChange] ?? null;
+    return { peakBytes: found.peakBytes, at, held: found.held, ...(outside ? { outside } : {}) };
   }
 
   private hold(tensor: string, at: string | null): void {
-    this.change(this.keyOf(tensor), this.bytes(tensor), at);
+    this.change(this.keyOf(tensor), this.bytes(tensor), at, this.placeOf(tensor));
   }
 
   private free(tensor: string): void {
-    this.change(this.keyOf(tensor), 0, null);
+    this.change(this.keyOf(tensor), 0, null, this.placeOf(tensor));
   }
 
   private keyOf(tensor: string): string {
@@ -106,9 +111,16 @@ class Held {
     return isOwn ? `${tensor}${OF_MICRO_BATCH}${this.microBatch}` : tensor;
   }
 
-  private change(name: string, bytes: number, at: string | null): void {
-    this.changes.push({ name, bytes });
-    this.at.push(at);
+  private change(name: string, bytes: number, at: string | null, place: OuterMemory | undefined): void {
+    if (place) this.outside[place].push({ name, bytes });
+    else {
+      this.changes.push({ name, bytes });
+      this.at.push(at);
+    }
+  }
+
+  private placeOf(tensor: string): OuterMemory | undefined {
+    return this.graph.tensors.get(tensor)?.place;
   }
 
   private bytes(name: string): number {
@@ -119,11 +131,18 @@ class Held {
 
 function operatorOf(step: Step): string | null {
   if (step.kind === 'segment') return step.nodes[0]?.origin ?? null;
-  return step.kind === 'wait' || step.kind === 'accumulate' ? step.node.origin : null;
+  return step.kind === 'wait' || step.kind === 'accumulate' || step.kind === 'move' ? step.node.origin : null;
+}
+
+/** Bytes that are there when a step begins. */
+interface Resident {
+  readonly name: string;
+  readonly bytes: number;
+  readonly place: OuterMemory | undefined;
 }
 
 /** What a rank holds from the first step to the last, and state as it is when a step begins. */
-function residentBytes(graph: ShardedGraph, steps: readonly WalkedStep[]): ReadonlyMap<string, number> {
+function residentBytes(graph: ShardedGraph, steps: readonly WalkedStep[]): readonly Resident[] {
   const held = new Map<string, number>();
   const add = (name: string, times = 1) => {
     const tensor = graph.tensors.get(name);
@@ -149,27 +168,32 @@ function residentBytes(graph: ShardedGraph, steps: readonly WalkedStep[]): Reado
   for (const { to } of graph.state) add(to);
   for (const { name } of graph.coordinates) held.set(name, COORDINATE_BYTES);
   const order = steps.map(({ step }) => step);
-  for (const [index, bytes] of bufferBytes(graph, order).entries()) held.set(`${BUFFER} ${index}`, bytes);
-  return held;
+  const place = (name: string) => graph.tensors.get(name)?.place;
+  return [
+    ...[...held].map(([name, bytes]) => ({ name, bytes, place: place(name) })),
+    ...bufferBytes(graph, order).map((buffer, index) => ({ ...buffer, name: `${BUFFER} ${index}` })),
+  ];
 }
 
 function readAsTensors(step: Exclude<Step, { kind: 'segment' }>): readonly string[] {
   if (step.kind === 'send') return [step.transfer.tensor];
-  return step.kind === 'start' || step.kind === 'accumulate' ? readsOf(step.node) : [];
+  return step.kind === 'wait' || step.kind === 'recv' ? [] : readsOf(step.node);
 }
 
-/** A buffer carries one collective at a time, from its start to its wait; each is as large as the largest that it carries. */
-function bufferBytes(graph: ShardedGraph, steps: readonly Step[]): readonly number[] {
-  const sizes: number[] = [];
-  const carried: (unknown | null)[] = [];
+/** A buffer carries one collective of its memory at a time, from its start to its wait; each is as large as the largest of them. */
+function bufferBytes(graph: ShardedGraph, steps: readonly Step[]): readonly Omit<Resident, 'name'>[] {
+  const buffers: { bytes: number; readonly place: OuterMemory | undefined; carries: unknown }[] = [];
   for (const step of steps) {
-    if (step.kind === 'wait') carried[carried.indexOf(step.node)] = null;
+    if (step.kind === 'wait') for (const buffer of buffers) if (buffer.carries === step.node) buffer.carries = null;
     if (step.kind !== 'start') continue;
-    const free = carried.indexOf(null);
-    const index = free < 0 ? carried.length : free;
-    carried[index] = step.node;
     const tensor = graph.tensors.get(step.node.input);
-    sizes[index] = Math.max(sizes[index] ?? 0, tensor ? localBytes(tensor) : 0);
+    let buffer = buffers.find(({ carries, place }) => carries === null && place === tensor?.place);
+    if (!buffer) {
+      buffer = { bytes: 0, place: tensor?.place, carries: null };
+      buffers.push(buffer);
+    }
+    buffer.carries = step.node;
+    buffer.bytes = Math.max(buffer.bytes, tensor ? localBytes(tensor) : 0);
   }
-  return sizes;
+  return buffers;
 }

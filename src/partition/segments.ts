@@ -78,7 +78,7 @@ export function readersOutside(sharded: ShardedGraph, steps: readonly Step[]): R
   const always = new Set(sharded.outputs.map((output) => output.tensor));
   const readers = new Map<string, ComputeNode[]>();
   for (const step of steps) {
-    if (step.kind === 'start') always.add(step.node.input);
+    if (step.kind === 'start' || step.kind === 'move') always.add(step.node.input);
     if (step.kind === 'send') always.add(step.transfer.tensor);
     if (step.kind === 'accumulate') for (const input of step.node.inputs) if (input !== null) always.add(input);
     for (const node of step.kind === 'segment' ? step.nodes : []) {

@@ -4,7 +4,7 @@
  */
 import type { DType } from '../ir/dtype.js';
 import type { Reduction } from '../ir/factor-rule.js';
-import type { Attributes, ConstantTensor, MicroBatches, Phase } from '../ir/graph.js';
+import type { Attributes, ConstantTensor, MicroBatches, OuterMemory, Phase } from '../ir/graph.js';
 import type { Layout } from '../sharding-propagation/layout.js';
 import type { Mesh, SubAxis } from '../sharding-propagation/mesh.js';
 
@@ -23,6 +23,8 @@ export interface ShardedTensor {
   readonly varying?: readonly SubAxis[];
   /** Where its layout is padded, the padding holds zeros. */
   readonly zeroPadded?: true;
+  /** Where a rank has it; the device's memory where it is left out. */
+  readonly place?: OuterMemory;
   /** Made and read inside one kernel where the device runs recognised blocks as one: it takes no memory there. */
   readonly inside?: true;
 }
@@ -103,10 +105,21 @@ export interface CommunicationNode extends Origin {
   readonly output: string;
 }
 
-export type ShardedNode = ComputeNode | CommunicationNode;
+/** A copy of a tensor between the device's memory and another one (offload.ts). */
+export interface MoveNode extends Origin {
+  readonly kind: 'move';
+  readonly input: string;
+  readonly output: string;
+  /** The list of instructions that it belongs to. */
+  readonly list: string;
+}
+
+export type ShardedNode = ComputeNode | CommunicationNode | MoveNode;
 
 /** What connects a node with others. */
-type Wiring = Pick<ComputeNode, 'kind' | 'inputs' | 'outputs'> | Pick<CommunicationNode, 'kind' | 'input' | 'output'>;
+type Wiring =
+  | Pick<ComputeNode, 'kind' | 'inputs' | 'outputs'>
+  | Pick<CommunicationNode | MoveNode, 'kind' | 'input' | 'output'>;
 
 /** Names of the tensors that a node reads. */
 export function readsOf(node: Wiring): readonly string[] {

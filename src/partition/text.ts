@@ -7,12 +7,12 @@
 import { layoutText } from '../sharding-propagation/layout-text.js';
 import type { Mesh } from '../sharding-propagation/mesh.js';
 import type { FragmentNode } from './fragment.js';
-import type { ShardedTensor } from './sharded-graph.js';
+import type { MoveNode, ShardedTensor } from './sharded-graph.js';
 
 /** Anything that has nodes over typed tensors on a mesh: a sharded graph, or a fragment of one. */
 export interface Printable {
   readonly mesh: Mesh;
-  readonly nodes: readonly FragmentNode[];
+  readonly nodes: readonly (FragmentNode | MoveNode)[];
   readonly tensors: ReadonlyMap<string, ShardedTensor>;
 }
 
@@ -21,17 +21,22 @@ export function shardedText(graph: Printable): string {
   return graph.nodes.map((node) => lineOf(graph, node)).join('\n');
 }
 
-function lineOf(graph: Printable, node: FragmentNode): string {
+function lineOf(graph: Printable, node: Printable['nodes'][number]): string {
   if (node.kind === 'compute') {
     const results = node.outputs.flatMap((output) => (output === null ? [] : [output]));
     const operands = node.inputs.map((input) => input ?? '_').join(', ');
     return `${results.join(', ')} = ${node.op}(${operands})  ${results.map((name) => typeText(graph, name)).join('  ')}`;
   }
+  if (node.kind === 'move') return `${node.output} = ${placeOf(graph, node.output)}(${node.input})`;
   const reduction = 'reduction' in node.collective ? `.${node.collective.reduction}` : '';
   return (
     `${node.output} = ${node.collective.kind}${reduction}(${node.axes.join(',')}) ${node.input}  ` +
     `${typeText(graph, node.output)}`
   );
+}
+
+function placeOf({ tensors }: Printable, name: string): string {
+  return tensors.get(name)?.place ?? 'device';
 }
 
 function typeText(graph: Printable, name: string): string {

@@ -81,6 +81,8 @@ class Walk {
         const start = begun.get(instruction.id);
         return start ? (this.read([start.input]) ?? this.write([start.output])) : null;
       }
+      case 'move':
+        return this.read([instruction.input]) ?? this.write([instruction.output]);
       case 'accumulate':
         return this.read([instruction.input]) ?? this.write([instruction.output], true);
       case 'send':

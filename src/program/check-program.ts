@@ -8,6 +8,7 @@ import { byteLength, isDType } from '../ir/dtype.js';
 import { elementCount } from '../ir/graph.js';
 import { blockShape } from './blocks.js';
 import { lifetimeFlaw } from './check-lifetimes.js';
+import { checkPlaces } from './check-places.js';
 import { checkTypes } from './check-types.js';
 import { STAGE_AXIS, shardCount, stageAxes } from './mesh.js';
 import { partShape } from './micro-batch-parts.js';
@@ -34,7 +35,11 @@ export function checkProgram(program: Program): string | null {
       const flaw = lifetimeFlaw(program, index);
       if (flaw !== null) throw new Flaw(`stage ${index}: ${flaw}`);
     }
-    return checkTypes(program) ?? endlessWait(program.stages.map((_, stage) => exchangesOf(program, stage)));
+    return (
+      checkTypes(program) ??
+      checkPlaces(program) ??
+      endlessWait(program.stages.map((_, stage) => exchangesOf(program, stage)))
+    );
   } catch (error) {
     if (error instanceof Flaw) return error.message;
     throw error;
@@ -178,6 +183,12 @@ function checkPhase(
         if (part?.dtype !== sum?.dtype || part?.localShape.join() !== sum?.localShape.join())
           throw new Flaw(`${instruction.output} has other blocks than ${instruction.input}, which is added to it`);
         if (part && !canReduce(part.dtype)) throw new Flaw(`${part.dtype} cannot be summed`);
+      } else if (instruction.kind === 'move') {
+        read(instruction.input);
+        write(instruction.output);
+        const [from, to] = [stage.tensors[instruction.input], stage.tensors[instruction.output]];
+        if (from?.dtype !== to?.dtype || from?.localShape.join() !== to?.localShape.join())
+          throw new Flaw(`${instruction.output} has other blocks than ${instruction.input}, of which it is a copy`);
       } else if (instruction.kind === 'free') {
         instruction.tensors.forEach(read);
       } else {

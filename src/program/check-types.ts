@@ -94,10 +94,11 @@ function instructionProblem(
     if (problem !== null)
       return `${label}: ${collective.kind} over ${axes.join(', ') || 'none'} of ${input} (${typeOf(input)}) to ${output} (${typeOf(output)}): ${problem}`;
   }
-  if (instruction.kind === 'accumulate') {
-    const { input, output } = instruction;
+  if (instruction.kind === 'accumulate' || instruction.kind === 'move') {
+    const { kind, input, output } = instruction;
     const difference = heldDifference(heldAs(stage, input), heldAs(stage, output), sizeOf);
-    if (difference !== null) return `${output} adds up ${input}, which has another type: ${difference}`;
+    const does = kind === 'move' ? 'is a copy of' : 'adds up';
+    if (difference !== null) return `${output} ${does} ${input}, which has another type: ${difference}`;
   }
   return null;
 }

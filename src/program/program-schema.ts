@@ -2,7 +2,7 @@
  * @file The form of program.json as a JSON Schema: which keys, which types. That names refer to things that exist is
  * `checkProgram`'s part.
  */
-import { LIFETIMES } from '../ir/graph.js';
+import { LIFETIMES, OUTER_MEMORIES } from '../ir/graph.js';
 import { PROGRAM_VERSION } from './program.js';
 
 type Schema = Readonly<Record<string, unknown>>;
@@ -43,6 +43,7 @@ const instruction: Schema = {
     record({ kind: { const: 'wait' }, id: whole }),
     record({ kind: { enum: ['send', 'recv'] }, tensor: text, stage: count, label: text }),
     record({ kind: { const: 'accumulate' }, input: text, output: text, label: text }),
+    record({ kind: { const: 'move' }, input: text, output: text, label: text }),
     record({ kind: { const: 'free' }, tensors: texts }),
   ],
 };
@@ -58,7 +59,7 @@ const stage = record(
     tensors: map(
       record(
         { dtype: text, localShape: shape, shape, layout, lifetime: { enum: LIFETIMES } },
-        { varying: texts, source: text },
+        { place: { enum: OUTER_MEMORIES }, varying: texts, source: text },
       ),
     ),
     segments: map(

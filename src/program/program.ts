@@ -4,7 +4,7 @@
  */
 import type { DType } from '../ir/dtype.js';
 import type { Reduction } from '../ir/factor-rule.js';
-import type { Lifetime } from '../ir/graph.js';
+import type { Lifetime, OuterMemory } from '../ir/graph.js';
 
 export const PROGRAM_VERSION = 2;
 
@@ -68,6 +68,8 @@ export interface ProgramTensor {
   readonly layout: ProgramLayout;
   /** `micro`: actions of a micro-batch alone name it. `run`: no instruction makes it. */
   readonly lifetime: Lifetime;
+  /** Where ranks have it; the device's memory where it is left out. */
+  readonly place?: OuterMemory;
   /** Axes along which ranks hold values that are no parts of one tensor; left out where there are none. */
   readonly varying?: readonly string[];
   /** The unsharded graph's tensor it is a block of (for verify), if it is one; several tensors may be blocks of one. */
@@ -168,6 +170,8 @@ export type Instruction =
   | { readonly kind: 'recv'; readonly tensor: string; readonly stage: number; readonly label: string }
   /** `output` holds the sum of what `input` was in the micro-batches so far; in the first it begins anew. */
   | { readonly kind: 'accumulate'; readonly input: string; readonly output: string; readonly label: string }
+  /** Copies a tensor between the device's memory and another one. */
+  | { readonly kind: 'move'; readonly input: string; readonly output: string; readonly label: string }
   | { readonly kind: 'free'; readonly tensors: readonly string[] };
 
 /** As Collective in the sharded graph (see there for the meaning of outer and inner). */

@@ -4,4 +4,4 @@
  */
 export { byteLength, type DType } from '../ir/dtype.js';
 export { AutoparError, type ErrorPlace, type ExitKind } from '../ir/error.js';
-export { type ConstantTensor, elementCount, type Lifetime } from '../ir/graph.js';
+export { type ConstantTensor, elementCount, type Lifetime, type OuterMemory } from '../ir/graph.js';

@@ -2,7 +2,7 @@
  * @file What a device does for a rank: load a segment, run it on tensors. The rank loop knows nothing else of it.
  */
 import type { ProgramNode } from '../program/program.js';
-import type { DType } from '../program/values.js';
+import type { DType, OuterMemory } from '../program/values.js';
 
 /** A segment to load: an ONNX model and the bytes of the weights that it names. */
 export interface SegmentSource {
@@ -39,6 +39,8 @@ export interface Backend<Tensor extends object> {
   readonly writesInPlace: boolean;
   /** Called when the ranks begin a step together, where it has to know. */
   readonly beginStep?: () => void;
+  /** Called as bytes go to another memory or come from there, where that takes no time by itself. */
+  readonly passMove?: (memory: OuterMemory, bytes: number) => void;
   /** Threads that one segment may use. */
   readonly load: (source: SegmentSource, threads: number) => Promise<LoadedSegment<Tensor>>;
   /** A tensor over `bytes`, which the tensor owns from here on. */

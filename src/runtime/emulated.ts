@@ -7,7 +7,7 @@
  */
 import type { Backend } from './backend.js';
 import type { Control } from './control.js';
-import type { Link } from './messages.js';
+import type { Emulation, Link } from './messages.js';
 import { bytesSent, type CollectiveCall, type TransferCall, type Transport } from './transport.js';
 
 /** A moment of the machine's steady clock, in seconds, the same in all threads. */
@@ -65,12 +65,17 @@ export class EmulatedClock {
 type NoValue = Readonly<Record<string, never>>;
 
 /** `seconds` of each segment, by its structure's hash. */
-export function makeEmulatedBackend(clock: EmulatedClock, seconds: Readonly<Record<string, number>>): Backend<NoValue> {
+export function makeEmulatedBackend(
+  clock: EmulatedClock,
+  seconds: Readonly<Record<string, number>>,
+  moves: Emulation['moves'],
+): Backend<NoValue> {
   return {
     name: 'emulated',
     hasValues: false,
     writesInPlace: false,
     beginStep: () => clock.begin(),
+    passMove: (memory, bytes) => clock.pass(moves ? bytes / moves[memory] : 0),
     tensor: () => ({}),
     bytes: () => NOTHING,
     load: async ({ id, outputs }) => ({

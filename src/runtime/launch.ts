@@ -271,8 +271,8 @@ function describe(instruction: Instruction, list: readonly Instruction[]): { wha
     const start = list.find((other) => other.kind === 'start' && other.id === instruction.id);
     return start ? describe(start, list) : { what: 'wait', tensor: '(none)' };
   }
-  if (instruction.kind === 'accumulate') {
-    return { what: `accumulate ${instruction.label}`, tensor: instruction.output };
+  if (instruction.kind === 'accumulate' || instruction.kind === 'move') {
+    return { what: `${instruction.kind} ${instruction.label}`, tensor: instruction.output };
   }
   if (instruction.kind === 'free') return { what: 'free', tensor: instruction.tensors[0] ?? '(none)' };
   return { what: `${instruction.kind} ${instruction.label}`, tensor: instruction.tensor };

@@ -3,13 +3,16 @@
  * coordinates; and its instruction lists with every name resolved.
  */
 import { readFile } from 'node:fs/promises';
+import { placeOf } from '../program/check-places.js';
 import { ownFile } from '../program/inside-folder.js';
 import { groupOf, shardIndex, shardText } from '../program/mesh.js';
-import type { Instruction, ProgramStage, ProgramWeight } from '../program/program.js';
+import type { Instruction, ProgramStage } from '../program/program.js';
 import { openSafetensors } from '../program/safetensors.js';
-import { AutoparError, byteLength, type DType, elementCount } from '../program/values.js';
+import { AutoparError, byteLength, elementCount } from '../program/values.js';
 import type { Backend, LoadedSegment } from './backend.js';
 import type { RankSetup } from './messages.js';
+import { tensorBytes, tensorOf } from './stage-tensors.js';
+import type { Memory, TensorStore } from './tensor-store.js';
 import type { CollectiveCall, TransferCall } from './transport.js';
 
 /** An instruction with all names resolved; `peer` is the rank of another stage that is sent to or received from. */
@@ -18,53 +21,52 @@ export type Step<Tensor> =
       readonly kind: 'compute';
       readonly segment: LoadedSegment<Tensor>;
       readonly temporaryBytes: number;
+      /** The memory that it works in. */
+      readonly memory: Memory;
       readonly inputs: readonly string[];
       readonly outputs: readonly string[];
     }
   | { readonly kind: 'start'; readonly call: CollectiveCall; readonly input: string; readonly output: string }
   | { readonly kind: 'wait'; readonly call: CollectiveCall; readonly input: string; readonly output: string }
   | { readonly kind: 'send' | 'recv'; readonly tensor: string; readonly call: TransferCall }
-  | { readonly kind: 'accumulate'; readonly input: string; readonly output: string }
+  | { readonly kind: 'accumulate' | 'move'; readonly input: string; readonly output: string }
   | { readonly kind: 'free'; readonly tensors: readonly string[] };
 
 export interface LoadedRank<Tensor> {
   /** One list per action of the rank. */
   readonly actions: readonly (readonly Step<Tensor>[])[];
-  /** Tensors that last the run: coordinates, state, and weights that are read as tensors. */
-  readonly lasting: ReadonlyMap<string, Tensor>;
-  /** Bytes of weights in sessions (as often as one holds them) and of communication buffers. */
-  readonly baseBytes: number;
   readonly release: () => Promise<void>;
 }
 
 type Compute = Extract<Instruction, { kind: 'compute' }>;
 
 /**
- * Loads a rank. `onProgress` is called after each thing loaded, and may throw to end it. Throws AutoparError (exit input) naming
+ * Loads a rank. What lasts the run is put into `store`: coordinates, state, weights that are read as tensors; and what is held all
+ * the time beside tensors is counted there, weights in sessions (as often as one holds them) and communication buffers. `onProgress` is called after each thing loaded, and may throw to end it. Throws AutoparError (exit input) naming
  * the file.
  */
 export async function loadRank<Tensor extends object>(
   setup: RankSetup,
   backend: Backend<Tensor>,
+  store: TensorStore<Tensor>,
   onProgress: () => void,
 ): Promise<LoadedRank<Tensor>> {
   const { stage } = setup;
   const shards = new ShardReader(setup);
   const sessions = new Map<string, LoadedSegment<Tensor>>();
-  const lasting = new Map<string, Tensor>();
-  let baseBytes = setup.slots.capacities.reduce((sum, capacity) => sum + capacity, 0);
+  for (const [slot, capacity] of setup.slots.capacities.entries())
+    store.hold(setup.slots.places[slot] ?? 'device', capacity, `communication buffer ${slot}`);
   try {
     for (const instruction of Object.values(stage.phases).flat()) {
       if (instruction.kind !== 'compute' || sessions.has(sessionKey(stage, instruction))) continue;
-      const { segment, bytes } = await loadSegment(setup, backend, shards, instruction);
+      const bytes = instruction.weights.reduce((sum, name) => sum + tensorBytes(stage, name), 0);
+      store.hold(placeOf(stage, instruction.outputs[0]), bytes, `weights ${instruction.weights.join(', ')}`);
+      const segment = await loadSegment(setup, backend, shards, instruction);
       sessions.set(sessionKey(stage, instruction), segment);
-      baseBytes += bytes;
       onProgress();
     }
     for (const name of weightsReadAsTensors(setup)) {
-      const data = backend.hasValues ? await shards.read(name) : new Uint8Array();
-      const { dtype, localShape } = stage.weights[name] as ProgramWeight;
-      lasting.set(name, backend.tensor(dtype, localShape, data));
+      store.defineBytes(name, backend.hasValues ? await shards.read(name) : new Uint8Array());
       onProgress();
     }
   } finally {
@@ -72,13 +74,11 @@ export async function loadRank<Tensor extends object>(
   }
   for (const [name, { axes, block, bias }] of Object.entries(stage.coordinates)) {
     const value = BigInt64Array.of(BigInt(shardIndex(setup.axes, axes, localRank(setup)) * block + bias));
-    lasting.set(name, backend.tensor('int64', [1], new Uint8Array(value.buffer)));
+    store.defineBytes(name, new Uint8Array(value.buffer));
   }
   const lists = new Map(Object.keys(stage.phases).map((phase) => [phase, resolve(setup, phase, sessions)]));
   return {
     actions: setup.actions.map(({ phase }) => lists.get(phase) ?? []),
-    lasting,
-    baseBytes,
     release: async () => {
       for (const session of sessions.values()) await session.release();
     },
@@ -100,14 +100,13 @@ async function loadSegment<Tensor extends object>(
   backend: Backend<Tensor>,
   shards: ShardReader,
   instruction: Compute,
-): Promise<{ segment: LoadedSegment<Tensor>; bytes: number }> {
+): Promise<LoadedSegment<Tensor>> {
   const segment = setup.stage.segments[instruction.segment];
   if (!segment) throw new Error(`segment ${instruction.segment} is not declared`);
-  const bytes = instruction.weights.reduce((sum, name) => sum + tensorBytes(setup.stage, name), 0);
   const { inputs, outputs, nodes = [] } = segment;
   if (!backend.hasValues) {
     const source = { id: instruction.segment, file: '', model: new Uint8Array(), inputs, outputs, nodes, weights: [] };
-    return { segment: await backend.load(source, setup.threads), bytes };
+    return backend.load(source, setup.threads);
   }
   const file = await ownFile(setup.folder, segment.file);
   const model = await readFile(file).catch((error: NodeJS.ErrnoException) => {
@@ -124,13 +123,7 @@ async function loadSegment<Tensor extends object>(
   for (const [index, name] of segment.weights.entries()) {
     weights.push({ name, data: await shards.read(instruction.weights[index] as string) });
   }
-  return {
-    segment: await backend.load(
-      { id: instruction.segment, file, model, inputs, outputs, nodes, weights },
-      setup.threads,
-    ),
-    bytes,
-  };
+  return backend.load({ id: instruction.segment, file, model, inputs, outputs, nodes, weights }, setup.threads);
 }
 
 /** State, and weights that some instruction reads under their own name: to communicate, to send, or as an output. */
@@ -139,7 +132,7 @@ function weightsReadAsTensors({ stage, stageIndex, outputs, state }: RankSetup):
     .flat()
     .flatMap((instruction) => {
       if (instruction.kind === 'compute') return instruction.inputs;
-      if (instruction.kind === 'start' || instruction.kind === 'accumulate') return [instruction.input];
+      if ('input' in instruction) return [instruction.input];
       return instruction.kind === 'send' ? [instruction.tensor] : [];
     });
   const given = outputs.filter((output) => output.stage === stageIndex).map((output) => output.tensor);
@@ -158,7 +151,8 @@ function resolve<Tensor>(
     if (instruction.kind === 'compute') {
       const segment = sessions.get(sessionKey(stage, instruction)) as LoadedSegment<Tensor>;
       const { temporaryBytes = 0 } = stage.segments[instruction.segment] ?? {};
-      return { kind: 'compute', segment, temporaryBytes, inputs: instruction.inputs, outputs: instruction.outputs };
+      const { inputs, outputs } = instruction;
+      return { kind: 'compute', segment, temporaryBytes, memory: placeOf(stage, outputs[0]), inputs, outputs };
     }
     if (instruction.kind === 'start') {
       const slot = setup.slots.slotAt[phase]?.[position] ?? -1;
@@ -172,7 +166,8 @@ function resolve<Tensor>(
       if (!start) throw new Error(`collective ${instruction.id} is waited for before it begins`);
       return { ...start, kind: 'wait' };
     }
-    if (instruction.kind === 'free' || instruction.kind === 'accumulate') return instruction;
+    if (instruction.kind === 'free' || instruction.kind === 'accumulate' || instruction.kind === 'move')
+      return instruction;
     const { kind, tensor, label, stage: other } = instruction;
     return { kind, tensor, call: { label, peer: peerIn(other), bytes: tensorBytes(stage, tensor) } };
   });
@@ -190,22 +185,6 @@ function callOf(setup: RankSetup, start: Extract<Instruction, { kind: 'start' }>
     outputBytes: tensorBytes(setup.stage, start.output),
     slot,
   };
-}
-
-/** Dtype and local shape of a stage's tensor; a coordinate is int64 [1]. Throws for a name that is neither. */
-export function tensorOf(
-  stage: ProgramStage,
-  name: string,
-): { readonly dtype: DType; readonly localShape: readonly number[] } {
-  const tensor = stage.tensors[name] ?? stage.weights[name];
-  if (tensor) return tensor;
-  if (name in stage.coordinates) return { dtype: 'int64', localShape: [1] };
-  throw new Error(`tensor ${name} is not declared`);
-}
-
-export function tensorBytes(stage: ProgramStage, name: string): number {
-  const { dtype, localShape } = tensorOf(stage, name);
-  return byteLength(dtype, elementCount(localShape));
 }
 
 /** Reads a rank's shards, each file opened once. */

@@ -2,7 +2,7 @@
  * @file What the launcher and its ranks say to each other.
  */
 import type { Program, ProgramAction, ProgramAxis, ProgramStage } from '../program/program.js';
-import type { ErrorPlace, ExitKind } from '../program/values.js';
+import type { ErrorPlace, ExitKind, OuterMemory } from '../program/values.js';
 import type { PeerLine, SharedRegions } from './shared-memory.js';
 import type { SlotPlan } from './slots.js';
 import type { RankStatistics } from './statistics.js';
@@ -23,6 +23,8 @@ export interface Emulation {
   /** Seconds of a segment's execution, by stage and segment. */
   readonly seconds: readonly Readonly<Record<string, number>>[];
   readonly link: Link;
+  /** Bytes per second between a rank's device and its other memories; copies take no time where it is left out. */
+  readonly moves?: Readonly<Record<OuterMemory, number>>;
 }
 
 /** A link between any two ranks. */
@@ -60,6 +62,10 @@ export interface RankSetup {
   readonly lines: readonly PeerLine[];
   /** Null: segments are computed. */
   readonly emulation: Emulation | null;
+  /** Bytes that its device may hold; null for no limit. */
+  readonly memory: number | null;
+  /** A folder of the session's own for what is kept on disk; null where nothing is. */
+  readonly offloadFolder: string | null;
   readonly delays: Delays | null;
   readonly fault: Fault | null;
 }

@@ -3,19 +3,20 @@
  */
 import { holders } from '../program/blocks.js';
 import { reduceBlocks } from '../program/reduce.js';
+import type { OuterMemory } from '../program/values.js';
 import type { Backend } from './backend.js';
 import type { Control } from './control.js';
-import { type LoadedRank, localRank, type Step, tensorBytes, tensorOf } from './load-rank.js';
+import { type LoadedRank, localRank, type Step } from './load-rank.js';
 import type { Blocks, Fault, RankAnswer, RankCommand, RankSetup } from './messages.js';
+import { tensorBytes, tensorOf } from './stage-tensors.js';
 import { Stopwatch } from './statistics.js';
-import { TensorStore } from './tensor-store.js';
+import type { TensorStore } from './tensor-store.js';
 import { bytesSent, type Transport } from './transport.js';
 
 type StepCommand = Extract<RankCommand, { kind: 'step' }>;
 
 /** A loaded rank. Its methods throw Stopped when it is told to stop. */
 export class RankLoop<Tensor extends object> {
-  private readonly store: TensorStore<Tensor>;
   private readonly stopwatch = new Stopwatch();
   private feeds: Blocks = {};
   private executed = 0;
@@ -25,13 +26,11 @@ export class RankLoop<Tensor extends object> {
   constructor(
     private readonly setup: RankSetup,
     private readonly loaded: LoadedRank<Tensor>,
+    private readonly store: TensorStore<Tensor>,
     private readonly backend: Backend<Tensor>,
     private readonly transport: Transport,
     private readonly control: Control,
-  ) {
-    this.store = new TensorStore(setup.stage, backend, loaded.baseBytes);
-    for (const [name, tensor] of loaded.lasting) this.store.define(name, tensor);
-  }
+  ) {}
 
   async step({ feeds, outputs, collect }: StepCommand): Promise<RankAnswer> {
     const { rank, actions, state } = this.setup;
@@ -48,17 +47,16 @@ export class RankLoop<Tensor extends object> {
     this.control.barrier(rank);
     const seconds = (performance.now() - from) / 1000;
     const { user, system } = process.cpuUsage(before);
-    const kept = this.store.keptTensors();
-    const collected = this.copies(collect, (name) => [kept.get(name)]);
+    const collected = this.copies(collect, (name) => [this.store.keptValue(name)]);
     const blocks = this.copies(outputs, (name) => this.partsOf(name));
     this.store.end(state);
-    const statistics = this.stopwatch.take(this.store.peakBytes);
+    const statistics = this.stopwatch.take(this.store.peaks);
     return { blocks, step: { collected, seconds, processorSeconds: (user + system) / 1e6, statistics } };
   }
 
   /** Copies of the blocks of `names`, which last the run, that this rank contributes to whole tensors. */
   read(names: readonly string[]): RankAnswer {
-    return { blocks: this.copies(names, (name) => [this.store.find(name)]), step: null };
+    return { blocks: this.copies(names, (name) => [this.store.valueOf(name)]), step: null };
   }
 
   write(blocks: Blocks): RankAnswer {
@@ -100,7 +98,7 @@ export class RankLoop<Tensor extends object> {
       const from = performance.now();
       const blocked = this.transport.blocked();
       const bytes = step.kind === 'compute' ? await this.compute(step) : this.act(step);
-      const kind = step.kind === 'start' || step.kind === 'wait' ? step.call.collective.kind : step.kind;
+      const kind = this.kindOf(step);
       const count = step.kind === 'wait' ? 0 : 1;
       this.stopwatch.add(kind, performance.now() - from, this.transport.blocked() - blocked, bytes, count);
     }
@@ -108,6 +106,7 @@ export class RankLoop<Tensor extends object> {
 
   private async compute(step: Extract<Step<Tensor>, { kind: 'compute' }>): Promise<number> {
     const inputs = step.inputs.map((name) => this.store.get(name));
+    if (step.memory === 'device') this.store.expect(step.outputs, step.temporaryBytes);
     const room = this.backend.writesInPlace ? step.outputs.map((name) => this.store.room(name)) : null;
     this.control.enterNative(this.setup.rank, 'computing');
     const results = await step.segment.run(inputs, room);
@@ -118,7 +117,7 @@ export class RankLoop<Tensor extends object> {
       if (unchecked) this.check(name, tensor);
       this.store.define(name, tensor);
     }
-    this.store.meet(step.temporaryBytes);
+    this.store.meet(step.memory, step.temporaryBytes);
     if (unchecked) this.checked.add(step);
     return 0;
   }
@@ -127,8 +126,9 @@ export class RankLoop<Tensor extends object> {
   private act(step: Exclude<Step<Tensor>, { kind: 'compute' | 'free' }>): number {
     switch (step.kind) {
       case 'accumulate':
-        this.accumulate(step.input, step.output);
-        return 0;
+        return this.accumulate(step.input, step.output);
+      case 'move':
+        return this.move(step.input, step.output);
       case 'recv':
         this.store.defineBytes(step.tensor, this.transport.receive(step.call));
         return 0;
@@ -139,6 +139,7 @@ export class RankLoop<Tensor extends object> {
         this.transport.start(step.call, this.backend.bytes(this.store.get(step.input)));
         return bytesSent(step.call);
       case 'wait': {
+        this.store.expect([step.output]);
         const result = this.store.room(step.output);
         this.transport.wait(step.call, this.backend.bytes(result));
         this.store.define(step.output, result);
@@ -148,38 +149,68 @@ export class RankLoop<Tensor extends object> {
   }
 
   /** The first part of a step begins the sum anew. */
-  private accumulate(input: string, output: string): void {
-    const part = this.backend.bytes(this.store.get(input));
-    const sum = this.store.find(output);
-    if (sum === undefined) {
-      const first = this.store.room(output);
-      this.backend.bytes(first).set(part);
-      this.store.define(output, first);
-    } else if (this.backend.hasValues) {
-      const { dtype } = tensorOf(this.setup.stage, output);
-      reduceBlocks(dtype, 'sum', [this.backend.bytes(sum), part], this.backend.bytes(sum));
+  private accumulate(input: string, output: string): number {
+    const isFirst = !this.store.has(output);
+    const [from, memory] = [this.store.memoryOf(input), this.store.memoryOf(output)];
+    const { dtype } = tensorOf(this.setup.stage, output);
+    const bytes = tensorBytes(this.setup.stage, output);
+    if (isFirst) this.store.copy(input, output);
+    else if (this.backend.hasValues) {
+      const part = this.backend.bytes(this.store.get(input));
+      this.store.rewrite(output, (sum) => reduceBlocks(dtype, 'sum', [sum, part], sum));
     }
+    if (from === memory || memory === 'device') return 0;
+    const loaded = memory === 'disk' && !isFirst ? bytes : 0;
+    this.pass(memory, bytes + loaded);
+    this.stopwatch.moved(memory, bytes, loaded);
+    return 0;
   }
 
-  /** An output's tensor, or that of each micro-batch. */
-  private partsOf(name: string): readonly (Tensor | undefined)[] {
-    if (this.store.lifetimeOf(name) !== 'micro') return [this.store.find(name)];
+  private move(input: string, output: string): number {
+    const [from, to] = [this.store.memoryOf(input), this.store.memoryOf(output)];
+    const bytes = tensorBytes(this.setup.stage, output);
+    this.store.copy(input, output);
+    if (to !== 'device') {
+      this.pass(to, bytes);
+      this.stopwatch.moved(to, bytes, 0);
+    } else if (from !== 'device') {
+      this.pass(from, bytes);
+      this.stopwatch.moved(from, 0, bytes);
+    }
+    return 0;
+  }
+
+  /** Waits where tensors have no values for as long as the bytes take. */
+  private pass(memory: OuterMemory, bytes: number): void {
+    this.backend.passMove?.(memory, bytes);
+  }
+
+  /** As statistics name it. */
+  private kindOf(step: Exclude<Step<Tensor>, { kind: 'free' }>): string {
+    if (step.kind === 'start' || step.kind === 'wait') return step.call.collective.kind;
+    if (step.kind !== 'move') return step.kind;
+    const to = this.store.memoryOf(step.output);
+    return to === 'device' ? `load(${this.store.memoryOf(step.input)})` : `store(${to})`;
+  }
+
+  /** An output's value, or that of each micro-batch. */
+  private partsOf(name: string): readonly (Uint8Array | undefined)[] {
+    if (this.store.lifetimeOf(name) !== 'micro') return [this.store.valueOf(name)];
     const { microBatches } = this.setup.outputs.find(
       ({ stage, tensor }) => stage === this.setup.stageIndex && tensor === name,
     ) ?? { microBatches: undefined };
-    return Array.from({ length: microBatches?.count ?? 0 }, (_, part) => this.store.find(name, part));
+    return Array.from({ length: microBatches?.count ?? 0 }, (_, part) => this.store.valueOf(name, part));
   }
 
   /** Copies of those blocks that whole tensors are put together from. */
   private copies(
     names: readonly string[],
-    tensorsOf: (name: string) => readonly (Tensor | null | undefined)[],
+    valuesOf: (name: string) => readonly (Uint8Array | undefined)[],
   ): Record<string, readonly Uint8Array[]> {
     const result: Record<string, readonly Uint8Array[]> = {};
     for (const name of names) {
-      const tensors = tensorsOf(name).filter((tensor) => tensor !== null && tensor !== undefined);
-      if (tensors.length > 0 && this.holds(name))
-        result[name] = tensors.map((tensor) => this.backend.bytes(tensor).slice());
+      const values = this.holds(name) ? valuesOf(name).filter((value) => value !== undefined) : [];
+      if (values.length > 0) result[name] = values.map((value) => value.slice());
     }
     return result;
   }

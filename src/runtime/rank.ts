@@ -8,11 +8,13 @@ import type { Backend } from './backend.js';
 import { Control, Stopped } from './control.js';
 import { makeCpuBackend } from './cpu-backend.js';
 import { DelayedTransport } from './delays.js';
+import { DiskFile } from './disk-file.js';
 import { EmulatedClock, EmulatedTransport, makeEmulatedBackend } from './emulated.js';
 import { loadRank } from './load-rank.js';
 import type { PlainError, RankAnswer, RankCommand, RankMessage, RankSetup } from './messages.js';
 import { RankLoop } from './rank-loop.js';
 import { SharedMemoryTransport } from './shared-memory.js';
+import { TensorStore } from './tensor-store.js';
 import type { Transport } from './transport.js';
 
 await main(workerData as RankSetup, parentPort as MessagePort);
@@ -28,7 +30,7 @@ async function main(setup: RankSetup, port: MessagePort): Promise<void> {
     const { emulation } = setup;
     if (emulation) {
       const clock = new EmulatedClock(control, setup.rank);
-      const backend = makeEmulatedBackend(clock, emulation.seconds[setup.stageIndex] ?? {});
+      const backend = makeEmulatedBackend(clock, emulation.seconds[setup.stageIndex] ?? {}, emulation.moves);
       await serve(setup, backend, new EmulatedTransport(transport, clock, emulation.link), control, commands, say);
     } else await serve(setup, await makeCpuBackend(), transport, control, commands, say);
   } catch (error) {
@@ -48,9 +50,11 @@ async function serve<Tensor extends object>(
   next: () => Promise<RankCommand>,
   say: (message: RankMessage, transfer?: ArrayBuffer[]) => void,
 ): Promise<void> {
-  const { rank } = setup;
-  const loaded = await loadRank(setup, backend, () => control.enterNative(rank, 'loading'));
-  const loop = new RankLoop(setup, loaded, backend, transport, control);
+  const { rank, offloadFolder, memory: limit } = setup;
+  const disk = offloadFolder !== null && backend.hasValues ? new DiskFile(offloadFolder, rank) : null;
+  const store = new TensorStore(setup.stage, backend, { rank, limit, disk });
+  const loaded = await loadRank(setup, backend, store, () => control.enterNative(rank, 'loading'));
+  const loop = new RankLoop(setup, loaded, store, backend, transport, control);
   control.enter(rank, 'idle');
   say({ kind: 'loaded' });
   for (;;) {
@@ -64,6 +68,7 @@ async function serve<Tensor extends object>(
   }
   control.enterNative(rank, 'computing');
   await loaded.release();
+  disk?.close();
 }
 
 async function answerTo<Tensor extends object>(

@@ -15,6 +15,7 @@ import { makeControlBuffer } from './control.js';
 import { TIME_BYTES } from './emulated.js';
 import { actionsOf, makeLines, Ranks } from './launch.js';
 import type { Blocks, Delays, Emulation, Fault, RankAnswer, RankSetup, RankStep } from './messages.js';
+import { withPrivateFolder } from './private-folder.js';
 import { makeRegions } from './shared-memory.js';
 import { planSlots } from './slots.js';
 import type { RankStatistics } from './statistics.js';
@@ -32,6 +33,10 @@ export interface SessionOptions {
   readonly stallSeconds?: number;
   /** Waits as long as segments and links are predicted to take instead of computing; then outputs have no values. */
   readonly emulation?: Emulation;
+  /** Bytes that a rank's device may hold: a rank that would hold more fails. */
+  readonly memory?: number;
+  /** Folder for what programs keep on disk; that of the system for temporary files by default. */
+  readonly offloadFolder?: string;
   /** Ends the session. */
   readonly signal?: AbortSignal;
   /** Called as ranks have loaded. */
@@ -90,13 +95,17 @@ export async function startSession(program: Program, folder: string, options: Se
   if (!options.emulation) checkSupport(program, CPU_TRAITS);
   checkRanks(program);
   if (!options.emulation) await checkFiles(folder, program);
-  const setups = setUp(program, folder, options);
-  const ranks = await Ranks.start(program, setups, {
-    stallSeconds: options.stallSeconds ?? 30,
-    signal: options.signal,
-    onLoaded: (rank) => options.onLoaded?.(rank, setups.length),
-  });
-  return new RunningSession(program, setups, ranks, options.emulation === undefined);
+  const usesDisk = program.stages.some(({ tensors }) => Object.values(tensors).some(({ place }) => place === 'disk'));
+  const start = async (offloadFolder: string | null) => {
+    const setups = setUp(program, folder, options, offloadFolder);
+    const ranks = await Ranks.start(program, setups, {
+      stallSeconds: options.stallSeconds ?? 30,
+      signal: options.signal,
+      onLoaded: (rank) => options.onLoaded?.(rank, setups.length),
+    });
+    return new RunningSession(program, setups, ranks, options.emulation === undefined);
+  };
+  return usesDisk && !options.emulation ? withPrivateFolder(options.offloadFolder, start) : start(null);
 }
 
 class RunningSession implements Session {
@@ -285,7 +294,12 @@ function blocksIn(answers: readonly RankAnswer[], tensor: string): (rank: number
   return (rank) => answers[rank]?.blocks[tensor];
 }
 
-function setUp(program: Program, folder: string, options: SessionOptions): readonly RankSetup[] {
+function setUp(
+  program: Program,
+  folder: string,
+  options: SessionOptions,
+  offloadFolder: string | null,
+): readonly RankSetup[] {
   const axes = stageAxes(program.mesh, program.stages.length);
   const ranksPerStage = rankCount(axes);
   const ranks = ranksPerStage * program.stages.length;
@@ -313,6 +327,8 @@ function setUp(program: Program, folder: string, options: SessionOptions): reado
         slots,
         lines: lines[rank] ?? [],
         emulation: options.emulation ?? null,
+        memory: options.memory ?? null,
+        offloadFolder,
         delays: options.delays ?? null,
         fault: options.fault ?? null,
       };

@@ -2,6 +2,8 @@
  * @file What a rank counts: time by kind of instruction, bytes sent, peak memory.
  */
 
+import type { OuterMemory } from '../program/values.js';
+
 /** One kind of instruction in one step. */
 export interface KindStatistics {
   /** Instructions executed. */
@@ -24,12 +26,20 @@ export interface RankStatistics {
   readonly bytesCommunicated: number;
   /** Largest sum so far, over all instructions, of weights, live tensors, what a segment makes, and communication buffers. */
   readonly peakBytes: number;
+  /** What it kept in other memories, and moved there and back; left out where that is nothing. */
+  readonly outside?: OutsideStatistics;
   /** `compute`, `feed`, `send`, `recv`, and each kind of collective (its start and its wait together). */
   readonly byKind: Readonly<Record<string, KindStatistics>>;
 }
 
+/** By memory: most bytes held so far, and bytes that left the device for it and came back. */
+export type OutsideStatistics = Readonly<
+  Record<OuterMemory, { readonly peakBytes: number; readonly storedBytes: number; readonly loadedBytes: number }>
+>;
+
 /** Gathers times and bytes of a step. Milliseconds in, seconds out. */
 export class Stopwatch {
+  private moves: Record<OuterMemory, MoveSum> = { host: { stored: 0, loaded: 0 }, disk: { stored: 0, loaded: 0 } };
   private readonly kinds = new Map<string, { count: number; milliseconds: number; blocked: number; bytes: number }>();
 
   add(kind: string, milliseconds: number, blocked: number, bytes: number, count: number): void {
@@ -41,8 +51,15 @@ export class Stopwatch {
     this.kinds.set(kind, entry);
   }
 
-  /** What was added since the last call. */
-  take(peakBytes: number): RankStatistics {
+  moved(memory: OuterMemory, stored: number, loaded: number): void {
+    const sum = this.moves[memory];
+    this.moves[memory] = { stored: sum.stored + stored, loaded: sum.loaded + loaded };
+  }
+
+  /** What was added since the last call. @param peaks most bytes so far, by memory */
+  take({ device: peakBytes, ...peaks }: Readonly<Record<'device' | OuterMemory, number>>): RankStatistics {
+    const outside = outsideOf(peaks, this.moves);
+    this.moves = { host: { stored: 0, loaded: 0 }, disk: { stored: 0, loaded: 0 } };
     const entries = [...this.kinds].map(([kind, entry]) => ({ kind, ...entry }));
     this.kinds.clear();
     const total = (pick: (entry: (typeof entries)[number]) => number) =>
@@ -56,12 +73,32 @@ export class Stopwatch {
       communicateSeconds: total((entry) => (OWN_WORK.has(entry.kind) ? 0 : entry.milliseconds - entry.blocked)) / 1000,
       bytesCommunicated: total((entry) => entry.bytes),
       peakBytes,
+      ...(outside ? { outside } : {}),
       byKind: Object.fromEntries(
         entries.map(({ kind, count, milliseconds, bytes }) => [kind, { count, seconds: milliseconds / 1000, bytes }]),
       ),
     };
   }
 }
+
+interface MoveSum {
+  readonly stored: number;
+  readonly loaded: number;
+}
+
+function outsideOf(
+  peaks: Readonly<Record<OuterMemory, number>>,
+  moves: Readonly<Record<OuterMemory, MoveSum>>,
+): OutsideStatistics | undefined {
+  const of = (memory: OuterMemory) => {
+    const { stored, loaded } = moves[memory];
+    return { peakBytes: peaks[memory], storedBytes: stored, loadedBytes: loaded };
+  };
+  const outside = { host: of('host'), disk: of('disk') };
+  return Object.values(outside).some((own) => Object.values(own).some((bytes) => bytes > 0)) ? outside : undefined;
+}
+
+const NOTHING = { peakBytes: 0, storedBytes: 0, loadedBytes: 0 } as const;
 
 const OWN_WORK: ReadonlySet<string> = new Set(['compute', 'feed']);
 
@@ -94,7 +131,16 @@ function combined(
       },
     ];
   });
+  const outside = (memory: OuterMemory) => {
+    const [one, other] = [left.outside?.[memory] ?? NOTHING, right.outside?.[memory] ?? NOTHING];
+    return {
+      peakBytes: Math.max(one.peakBytes, other.peakBytes),
+      storedBytes: merge(one.storedBytes, other.storedBytes),
+      loadedBytes: merge(one.loadedBytes, other.loadedBytes),
+    };
+  };
   return {
+    ...(left.outside || right.outside ? { outside: { host: outside('host'), disk: outside('disk') } } : {}),
     computeSeconds: merge(left.computeSeconds, right.computeSeconds),
     communicateSeconds: merge(left.communicateSeconds, right.communicateSeconds),
     waitSeconds: merge(left.waitSeconds, right.waitSeconds),

@@ -1,35 +1,60 @@
 /**
  * @file The tensors that a rank holds, by lifetime: those of the run and of the step by name, those of a micro-batch by it and
- * name. What is defined here is counted, and what is freed here gives its memory to the results that come after it.
+ * name. Each is in the device's memory, in the host's or in a file. What is defined here is counted, memory by memory, and what is
+ * freed here gives its memory to the results that come after it.
  */
+import { placeOf } from '../program/check-places.js';
 import type { Program, ProgramStage } from '../program/program.js';
-import type { Lifetime } from '../program/values.js';
+import { AutoparError, type Lifetime, type OuterMemory } from '../program/values.js';
 import type { Backend } from './backend.js';
 import { BufferPool } from './buffer-pool.js';
-import { tensorBytes, tensorOf } from './load-rank.js';
+import { DiskBlock, type DiskFile } from './disk-file.js';
+import { tensorBytes, tensorOf } from './stage-tensors.js';
+
+export type Memory = 'device' | OuterMemory;
+
+/** What holds a tensor's value. */
+type Holder<Tensor> = Tensor | DiskBlock;
+
+/** Memory from which a buffer was taken. */
+interface Buffer {
+  readonly bytes: Uint8Array;
+  readonly pool: BufferPool;
+}
+
+export interface StoreOptions {
+  readonly rank: number;
+  /** Bytes that may be held in the device's memory; null for no limit. */
+  readonly limit: number | null;
+  /** Null where nothing is kept on disk, or tensors have no values. */
+  readonly disk: DiskFile | null;
+}
 
 export class TensorStore<Tensor extends object> {
-  private readonly whole = new Map<string, Tensor>();
-  private readonly parts = new Map<number, Map<string, Tensor>>();
-  /** The memory that a tensor has from the pool. */
-  private readonly buffers = new WeakMap<Tensor, Uint8Array>();
-  private readonly pool = new BufferPool();
+  private readonly whole = new Map<string, Holder<Tensor>>();
+  private readonly parts = new Map<number, Map<string, Holder<Tensor>>>();
+  /** The memory that a tensor has from a pool. */
+  private readonly buffers = new WeakMap<Tensor, Buffer>();
+  private readonly pools = { device: new BufferPool(), host: new BufferPool() } as const;
   /** To be read when the step is over: their values as they were made last, by name. */
-  private kept = new Map<string, Tensor | null>();
+  private kept = new Map<string, Holder<Tensor> | null>();
   /** Memory of tensors that were freed, and are kept. */
-  private withheld: Uint8Array[] = [];
-  private live: number;
-  private most = 0;
+  private withheld: (Buffer | DiskBlock)[] = [];
+  private readonly live: Record<Memory, number> = { device: 0, host: 0, disk: 0 };
+  private readonly most: Record<Memory, number> = { device: 0, host: 0, disk: 0 };
   private microBatch: number | null = null;
 
-  /** `base`: bytes that are there all the time beside tensors (weights in sessions, communication buffers). */
   constructor(
     private readonly stage: ProgramStage,
     private readonly backend: Backend<Tensor>,
-    base: number,
-  ) {
-    this.live = base;
-    this.most = base;
+    private readonly options: StoreOptions,
+  ) {}
+
+  /** Counts what is there all the time beside tensors: weights in sessions, communication buffers. */
+  hold(memory: Memory, bytes: number, what: string): void {
+    if (memory === 'device') this.admit(bytes, what);
+    this.live[memory] += bytes;
+    this.most[memory] = Math.max(this.most[memory], this.live[memory]);
   }
 
   /** From here on tensors of lifetime `micro` are this micro-batch's. Returns whether it is its first action. */
@@ -44,15 +69,26 @@ export class TensorStore<Tensor extends object> {
     return this.stage.tensors[name]?.lifetime ?? 'run';
   }
 
-  find(name: string, microBatch = this.microBatch): Tensor | undefined {
-    if (this.lifetimeOf(name) !== 'micro') return this.whole.get(name);
-    return microBatch === null ? undefined : this.parts.get(microBatch)?.get(name);
+  memoryOf(name: string): Memory {
+    return placeOf(this.stage, name);
   }
 
+  /** A tensor's value as bytes, to be read only; undefined where it is not there. */
+  valueOf(name: string, microBatch = this.microBatch): Uint8Array | undefined {
+    const holder = this.find(name, microBatch);
+    return holder && this.valueIn(name, holder);
+  }
+
+  has(name: string): boolean {
+    return this.find(name) !== undefined;
+  }
+
+  /** A tensor that is not on disk. */
   get(name: string): Tensor {
-    const tensor = this.find(name);
-    if (tensor === undefined) throw new Error(`tensor ${name} is not there`);
-    return tensor;
+    const holder = this.find(name);
+    if (holder === undefined) throw new Error(`tensor ${name} is not there`);
+    if (holder instanceof DiskBlock) throw new Error(`tensor ${name} is on disk`);
+    return holder;
   }
 
   /** A tensor with memory of its own that is not written yet (a backend without values needs none). */
@@ -60,42 +96,85 @@ export class TensorStore<Tensor extends object> {
     const { dtype, localShape } = tensorOf(this.stage, name);
     if (!this.backend.hasValues) return this.backend.tensor(dtype, localShape, NOTHING);
     const bytes = tensorBytes(this.stage, name);
-    const buffer = this.pool.take(bytes);
+    const pool = this.pools[this.memoryOf(name) === 'host' ? 'host' : 'device'];
+    const buffer = pool.take(bytes);
     const tensor = this.backend.tensor(
       dtype,
       localShape,
       buffer.byteLength === bytes ? buffer : buffer.subarray(0, bytes),
     );
-    this.buffers.set(tensor, buffer);
+    this.buffers.set(tensor, { bytes: buffer, pool });
     return tensor;
   }
 
-  /** A tensor over `bytes`, defined. */
+  /**
+   * Before tensors are made: whether the device's memory may hold them, and `more` bytes beside them for a moment.
+   * @throws AutoparError `over-memory` (noPlan)
+   */
+  expect(names: readonly string[], more = 0): void {
+    if (this.options.limit === null) return;
+    const fresh = names.filter((name) => this.memoryOf(name) === 'device' && !this.has(name));
+    const bytes = fresh.reduce((sum, name) => sum + tensorBytes(this.stage, name), 0);
+    this.admit(bytes + more, `tensor ${names.join(', ')}`, names[0]);
+  }
+
+  /** A tensor over `bytes`, defined; on disk, where it has its place there. */
   defineBytes(name: string, bytes: Uint8Array): void {
+    this.expect([name]);
     const { dtype, localShape } = tensorOf(this.stage, name);
-    this.define(name, this.backend.tensor(dtype, localShape, bytes));
+    const { disk } = this.options;
+    if (this.memoryOf(name) === 'disk' && disk) this.define(name, disk.write(name, bytes));
+    else this.define(name, this.backend.tensor(dtype, localShape, bytes));
   }
 
-  define(name: string, tensor: Tensor): void {
+  define(name: string, holder: Holder<Tensor>): void {
+    const memory = this.memoryOf(name);
     const before = this.find(name);
-    if (before === undefined) this.live += tensorBytes(this.stage, name);
-    else if (before !== tensor) this.release(name, before);
-    this.most = Math.max(this.most, this.live);
-    this.place(name)?.set(name, tensor);
-    if (this.kept.has(name)) this.kept.set(name, tensor);
+    if (before === undefined) this.live[memory] += tensorBytes(this.stage, name);
+    else if (before !== holder) this.release(name, before);
+    this.most[memory] = Math.max(this.most[memory], this.live[memory]);
+    this.place(name)?.set(name, holder);
+    if (this.kept.has(name)) this.kept.set(name, holder);
   }
 
-  /** What was there for a moment, beside what is there now. */
-  meet(bytes: number): void {
-    this.most = Math.max(this.most, this.live + bytes);
+  /** Copies a tensor to another one, in its memory. */
+  copy(input: string, output: string): void {
+    this.expect([output]);
+    const { disk } = this.options;
+    const from = this.find(input);
+    if (from === undefined) throw new Error(`tensor ${input} is not there`);
+    if (this.memoryOf(output) === 'disk' && disk) {
+      this.define(output, disk.write(output, this.valueIn(input, from)));
+      return;
+    }
+    const copy = this.room(output);
+    if (this.backend.hasValues) this.readInto(input, from, this.backend.bytes(copy));
+    this.define(output, copy);
+  }
+
+  /**
+   * Changes a tensor.
+   * @param change its bytes, in place
+   */
+  rewrite(name: string, change: (bytes: Uint8Array) => void): void {
+    const holder = this.find(name);
+    if (holder === undefined) throw new Error(`tensor ${name} is not there`);
+    const bytes = this.valueIn(name, holder);
+    change(bytes);
+    if (holder instanceof DiskBlock) this.options.disk?.overwrite(name, holder, bytes);
+  }
+
+  /** What was there for a moment in a memory, beside what is there now. */
+  meet(memory: Memory, bytes: number): void {
+    this.most[memory] = Math.max(this.most[memory], this.live[memory] + bytes);
   }
 
   free(name: string): void {
-    const tensor = this.find(name);
-    if (tensor === undefined) return;
+    const holder = this.find(name);
+    if (holder === undefined) return;
     this.place(name)?.delete(name);
-    this.live -= tensorBytes(this.stage, name);
-    this.release(name, tensor);
+    this.live[this.memoryOf(name)] -= tensorBytes(this.stage, name);
+    this.release(name, holder);
   }
 
   /** Begins a step: what the last one left goes, but for what lasts the run. From here on `kept` are kept as they are made. */
@@ -110,39 +189,79 @@ export class TensorStore<Tensor extends object> {
     this.kept = new Map(kept.map((name) => [name, this.whole.get(name) ?? null]));
   }
 
-  /** What was kept of the step; valid until `end`. */
-  keptTensors(): ReadonlyMap<string, Tensor | null> {
-    return this.kept;
+  /** The value of a tensor as it was made last in the step, where it was to be kept; valid until `end`. */
+  keptValue(name: string): Uint8Array | undefined {
+    const holder = this.kept.get(name);
+    return holder ? this.valueIn(name, holder) : undefined;
   }
 
   /** Ends a step: what `from` is, `to` is from here on. What is left else stays to be read until the next begins. */
   end(state: NonNullable<Program['state']>): void {
-    for (const buffer of this.withheld) this.pool.giveBack(buffer);
+    for (const memory of this.withheld) this.giveBack(memory);
     this.withheld = [];
     this.kept = new Map();
     this.enter(null);
-    const next = state.map(({ from, to }) => [from, to, this.get(from)] as const);
+    const next = state.map(({ from, to }) => [from, to, this.find(from)] as const);
     for (const [from] of next) {
       this.whole.delete(from);
-      this.live -= tensorBytes(this.stage, from);
+      this.live[this.memoryOf(from)] -= tensorBytes(this.stage, from);
     }
-    for (const [, to, tensor] of next) this.define(to, tensor);
+    for (const [from, to, holder] of next) {
+      if (holder === undefined) throw new Error(`tensor ${from} is not there`);
+      this.define(to, holder);
+    }
   }
 
-  get peakBytes(): number {
-    return this.most;
+  /** Most bytes so far, by memory. */
+  get peaks(): Readonly<Record<Memory, number>> {
+    return { ...this.most };
   }
 
-  private place(name: string): Map<string, Tensor> | undefined {
+  private find(name: string, microBatch = this.microBatch): Holder<Tensor> | undefined {
+    if (this.lifetimeOf(name) !== 'micro') return this.whole.get(name);
+    return microBatch === null ? undefined : this.parts.get(microBatch)?.get(name);
+  }
+
+  private valueIn(name: string, holder: Holder<Tensor>): Uint8Array {
+    if (!(holder instanceof DiskBlock)) return this.backend.bytes(holder);
+    const bytes = new Uint8Array(holder.bytes);
+    this.readInto(name, holder, bytes);
+    return bytes;
+  }
+
+  private readInto(name: string, holder: Holder<Tensor>, bytes: Uint8Array): void {
+    if (holder instanceof DiskBlock) this.options.disk?.read(name, holder, bytes);
+    else bytes.set(this.backend.bytes(holder));
+  }
+
+  private place(name: string): Map<string, Holder<Tensor>> | undefined {
     if (this.lifetimeOf(name) !== 'micro') return this.whole;
     return this.microBatch === null ? undefined : this.parts.get(this.microBatch);
   }
 
-  private release(name: string, tensor: Tensor): void {
-    const buffer = this.buffers.get(tensor);
-    if (!buffer) return;
-    if (this.kept.get(name) === tensor) this.withheld.push(buffer);
-    else this.pool.giveBack(buffer);
+  private release(name: string, holder: Holder<Tensor>): void {
+    const memory = holder instanceof DiskBlock ? holder : this.buffers.get(holder);
+    if (!memory) return;
+    if (this.kept.get(name) === holder) this.withheld.push(memory);
+    else this.giveBack(memory);
+  }
+
+  private giveBack(memory: Buffer | DiskBlock): void {
+    if (memory instanceof DiskBlock) this.options.disk?.release(memory);
+    else memory.pool.giveBack(memory.bytes);
+  }
+
+  private admit(bytes: number, what: string, tensor?: string): void {
+    const { limit, rank } = this.options;
+    const need = this.live.device + bytes;
+    if (limit === null || need <= limit) return;
+    throw new AutoparError(
+      'over-memory',
+      'noPlan',
+      `rank ${rank} would hold ${need} bytes with ${what}, and its device may hold ${limit} (--memory)`,
+      tensor === undefined ? {} : { tensor },
+      'raise --memory, or compile with --offload, smaller micro-batches or on more devices',
+    );
   }
 }
 

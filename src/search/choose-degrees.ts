@@ -13,6 +13,7 @@ import { type Graph, runsPerStep } from '../ir/graph.js';
 import { entryOf, unknownEntry } from '../ir/ops/index.js';
 import { viewOf } from '../ir/view.js';
 import { type LoweredStage, lowerStages } from '../partition/lower-stages.js';
+import { offloaded, type Places } from '../partition/offload.js';
 import { partition } from '../partition/partition.js';
 import type { ShardedGraph } from '../partition/sharded-graph.js';
 import type { Completed } from './completion.js';
@@ -70,6 +71,7 @@ export interface Choice {
 /**
  * @param limit bytes per device; undefined where none applies
  * @param pipeline whose stages the graph is cut into
+ * @param places where tensors are kept that leave the devices
  */
 export async function chooseDegrees(
   graph: Graph,
@@ -78,6 +80,7 @@ export async function chooseDegrees(
   limit: number | undefined,
   count: number,
   pipeline?: CutGraph,
+  places: Places = { parts: {}, hosted: new Set() },
 ): Promise<Choice> {
   // `asked`: the memory within which it was looked for again, as often as `tries` says.
   const waiting = all.map((solved) => ({ solved, tries: 0, asked: Number.POSITIVE_INFINITY }));
@@ -87,10 +90,13 @@ export async function chooseDegrees(
   const reasons = new Map<Degrees, Ruling>();
   let leastBytes = Infinity;
   const flops = wholeFlops(graph);
+  // The search knows what the whole graph holds on the device.
+  const isScaled = pipeline !== undefined || Object.keys(places.parts).length > 0 || places.hosted.size > 0;
   while (waiting.length > 0 && ranked.length < most) {
     waiting.sort((a, b) => a.solved.cost - b.solved.cost || a.solved.degrees.tp - b.solved.degrees.tp);
     const { solved, tries, asked } = waiting.shift() as (typeof waiting)[number];
-    const stages = pipeline ? stagesOf(solved, pipeline) : [{ graph, sharded: lowered(graph, cluster, solved) }];
+    const whole = pipeline ? stagesOf(solved, pipeline) : [{ graph, sharded: lowered(graph, cluster, solved) }];
+    const stages = whole.map((stage) => ({ ...stage, sharded: offloaded(stage.sharded, places) }));
     const prediction = pipeline
       ? predictStages(stages, pipeline.schedule, cluster, flops)
       : predict((stages[0] as LoweredStage).sharded, cluster, flops);
@@ -99,14 +105,14 @@ export async function chooseDegrees(
       ranked.push({ solved, lowered: stages, prediction });
       continue;
     }
-    const bytes = pipeline ? wholeLimit(graph, cluster, solved, { need, limit, asked }) : limit;
-    const fitting = tries === (pipeline ? TRIES : 1) ? undefined : await within(solved, bytes);
+    const bytes = isScaled ? wholeLimit(graph, cluster, solved, { need, limit, asked }) : limit;
+    const fitting = tries === (isScaled ? TRIES : 1) ? undefined : await within(solved, bytes);
     if (fitting?.completed)
       waiting.push({ solved: { ...solved, ...fitting.completed }, tries: tries + 1, asked: bytes });
     else {
-      const least = Math.min(need, pipeline ? need : (fitting?.least ?? need));
+      const least = Math.min(need, isScaled ? need : (fitting?.least ?? need));
       leastBytes = Math.min(leastBytes, least);
-      reasons.set(solved.degrees, tooLarge(least, pipeline ? 0 : (fitting?.atLeast ?? 0), limit));
+      reasons.set(solved.degrees, tooLarge(least, isScaled ? 0 : (fitting?.atLeast ?? 0), limit));
     }
   }
   ranked.sort((a, b) => stepNanoseconds(a) - stepNanoseconds(b) || a.solved.degrees.tp - b.solved.degrees.tp);
@@ -120,12 +126,12 @@ export async function chooseDegrees(
   return { ranked: ranked.slice(0, count), reasons, leastBytes };
 }
 
-/** How often a pipeline's stages are looked for within less memory. */
+/** How often stages, or what is offloaded from, are looked for within less memory. */
 const TRIES = 4;
 
 /**
- * The search knows the memory of the whole graph, not that of its stages: it is asked for as much less as the fullest stage is
- * too large.
+ * The search knows the memory of the whole graph, not that of its stages nor what leaves the device: it is asked for as much less
+ * as the fullest stage is too large.
  */
 function wholeLimit(
   graph: Graph,

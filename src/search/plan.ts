@@ -27,6 +27,7 @@ import { bytesWritten } from './figures.js';
 import { memoryConflict } from './memory-conflict.js';
 import { type OperatorQuestions, operatorQuestions } from './operator-questions.js';
 import type { CutGraph } from './pipeline/pipeline.js';
+import { hostedAsked, partsAsked } from './places-asked.js';
 import { remedyOf } from './remedy.js';
 import type { SearchMode, SolverName, UsedMode } from './search-mode.js';
 import { viewSteps } from './view-steps.js';
@@ -129,9 +130,15 @@ export async function plan(
   const { pipeline } = options;
   const { tried, rejected } = degreesOf(stageDevices(cluster, pipeline), pins, batch, graph.microBatches?.count);
   const limit = options.memoryBytes ?? usableBytes(cluster);
+  const parts = partsAsked(graph, cluster, options.request ?? {});
   const solving = new SolvingDegrees(graph, cluster, options);
   await solving.solve(tried, completion);
-  const choice = await chooseDegrees(graph, cluster, solving.solved, limit, options.top ?? 1, pipeline);
+  const [first] = solving.solved;
+  const hosted = hostedAsked(graph, cluster, (first && options.operatorPins?.(first.assignment.mesh)) ?? []);
+  const choice = await chooseDegrees(graph, cluster, solving.solved, limit, options.top ?? 1, pipeline, {
+    parts,
+    hosted,
+  });
   const [best] = choice.ranked;
   const others = [
     ...rejected.map((other): Rejected => ({ ...other, kind: 'impossible' })),

@@ -18,6 +18,7 @@ import { STAGE_AXIS } from '../sharding-propagation/mesh.js';
 import type { InnerDegrees } from '../sharding-propagation/roles.js';
 import { REPLICATED, type Strategy } from '../sharding-propagation/strategy.js';
 import { type LayerClass, layerClasses, leadersOf, operatorCount } from './layer-classes.js';
+import { offloadParts } from './offload-words.js';
 import type {
   Plan,
   PlanLayerClass,
@@ -81,6 +82,7 @@ export interface PlannedCluster {
 export function planOf(found: Found, model: PlannedModel, cluster: PlannedCluster): Plan {
   const { graph, name, fingerprint, dims, globalBatch, passes } = model;
   const { assignment, prediction } = found;
+  const parts = offloadParts(found.requested?.offload ?? 'none');
   const { stages: pp = 1, virtualStages = 1 } = found.pipeline?.schedule ?? {};
   const devices = cluster.nodes * cluster.perNode;
   const placeOf = placesOf(found.lowered ?? []);
@@ -151,6 +153,7 @@ export function planOf(found: Found, model: PlannedModel, cluster: PlannedCluste
     },
     pins: found.pins,
     ...(Object.keys(found.requested ?? {}).length > 0 ? { requested: found.requested ?? {} } : {}),
+    ...(Object.keys(parts).length > 0 ? { places: parts } : {}),
     ...(found.allToAll === false ? { allToAll: false } : {}),
   };
 }

@@ -3,6 +3,8 @@
  * misspelt key is an error, not a default.
  */
 
+import { OUTER_MEMORIES } from '../ir/graph.js';
+import { OFFLOAD_PARTS } from '../partition/offload.js';
 import { SCHEDULE_KINDS } from '../schedule/schedule.js';
 import { AXIS_ORDER, MOST_DEVICES, MOST_STAGES } from '../sharding-propagation/mesh.js';
 
@@ -27,6 +29,8 @@ function mapOf(values: object): object {
 function listOf(items: object): object {
   return { type: 'array', items };
 }
+
+const outside = record({ peakBytes: count, storedBytes: count, loadedBytes: count });
 
 const reduction = {
   oneOf: [record({ kind: { enum: ['none', 'all-reduce'] } }), record({ kind: { const: 'scatter' }, factor: text })],
@@ -140,8 +144,9 @@ export const PLAN_SCHEMA = record(
         flopsPerRank: amount,
         flopsTotal: amount,
         bytesCommunicated: amount,
+        outside: listOf(record({ host: outside, disk: outside })),
       },
-      ['precision'],
+      ['outside', 'precision'],
     ),
     search: record(
       {
@@ -152,7 +157,8 @@ export const PLAN_SCHEMA = record(
     ),
     pins: texts,
     requested: mapOf({ type: ['string', 'number', 'boolean'] }),
+    places: record(Object.fromEntries(OFFLOAD_PARTS.map((part) => [part, { enum: OUTER_MEMORIES }])), OFFLOAD_PARTS),
     allToAll: { const: false },
   },
-  ['allToAll', 'requested', 'step'],
+  ['allToAll', 'places', 'requested', 'step'],
 );

@@ -1,6 +1,8 @@
 /**
  * @file plan.json, the strategy checkpoint: all that codegen would otherwise have to decide.
  */
+import type { OuterMemory } from '../ir/graph.js';
+import type { Places } from '../partition/offload.js';
 import type { ScheduleKind } from '../schedule/schedule.js';
 import type { Owed } from '../sharding-propagation/strategy.js';
 import type { Request } from './request.js';
@@ -64,6 +66,8 @@ export interface Plan {
   readonly pins: readonly string[];
   /** What was asked for in words; left out where nothing was. Layouts and places of the plan say it in full. */
   readonly requested?: Request;
+  /** The memory in which each part is kept that is not kept on the devices; left out where none is. */
+  readonly places?: Places['parts'];
   /** Redistributions do without all-to-alls. */
   readonly allToAll?: false;
 }
@@ -165,7 +169,7 @@ export interface PlanOperator {
   readonly reduction?: Owed;
   /** Whether the backward runs it again in place of keeping its results; of forward operators. */
   readonly recompute: boolean;
-  /** Where its weights and state are kept when they are not in use; the device unless it says so. */
+  /** Where it runs, and its weights, gradients and state are kept; on the device unless it says so. */
   readonly place?: 'device' | 'host';
 }
 
@@ -174,6 +178,12 @@ export interface PlanView {
   readonly readers: readonly string[];
   readonly layout: string;
   readonly steps: readonly string[];
+}
+
+export interface PlanOutside {
+  readonly peakBytes: number;
+  readonly storedBytes: number;
+  readonly loadedBytes: number;
 }
 
 export interface PlanPrediction {
@@ -186,4 +196,9 @@ export interface PlanPrediction {
   readonly flopsPerRank: number;
   readonly flopsTotal: number;
   readonly bytesCommunicated: number;
+  /**
+   * Per stage, by memory: the most that a rank keeps there, what it moves there from its device in a step, and what it moves back,
+   * in bytes. Left out where all is kept on the devices.
+   */
+  readonly outside?: readonly Readonly<Record<OuterMemory, PlanOutside>>[];
 }

@@ -12,10 +12,12 @@ export interface Request {
   readonly spMethod?: SpMethod;
   /** What the backward runs again: a kind, and the layers that do so where not all (`full:0-3,6`). */
   readonly recompute?: string;
+  /** What is kept outside of the devices: `none`, `all`, or parts with their memory, `optimizer:host,activations:disk`. */
+  readonly offload?: string;
 }
 
 /** Its words. */
-export const REQUESTS = ['zero', 'spMethod', 'recompute'] as const satisfies readonly (keyof Request)[];
+export const REQUESTS = ['zero', 'spMethod', 'recompute', 'offload'] as const satisfies readonly (keyof Request)[];
 
 /** What of other options is asked in words. */
 export function requestIn(options: Request): Request {

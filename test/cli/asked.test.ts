@@ -103,7 +103,7 @@ const USES: Readonly<Record<string, Uses>> = {
     within: [`${STEP} --train --within 2`],
     zero: ['compile x.onnx --zero 1', `${STEP} --zero 1`],
     recompute: ['compile x.onnx --recompute full', `${STEP} --recompute full`],
-    offload: ['compile x.onnx --offload all', `${STEP} --offload all`],
+    offload: ['compile models/mlp.onnx --offload optimizer', `${STEP} --offload parameters`],
     schedule: ['compile models/mlp.onnx --schedule 1f1b', `${STEP} --train --pp 1 --schedule 1f1b`],
     'virtual-stages': ['compile models/mlp.onnx --virtual-stages 2', `${STEP} --train --pp 1 --virtual-stages 2`],
     'tp-sequence': ['compile x.onnx --tp-sequence on'],

@@ -16,6 +16,7 @@ import { localBytes } from '../../src/partition/partition.js';
 import type { ShardedGraph } from '../../src/partition/sharded-graph.js';
 import type { Program } from '../../src/program/program.js';
 import { runProgram } from '../../src/runtime/run-program.js';
+import type { RankStatistics } from '../../src/runtime/statistics.js';
 import type { ScheduleKind } from '../../src/schedule/schedule.js';
 import type { InnerDegrees, SpMethod } from '../../src/sharding-propagation/roles.js';
 import type { Plan } from '../../src/strategy/plan.js';
@@ -30,6 +31,12 @@ export interface Pipeline extends InnerDegrees {
   readonly spMethod?: SpMethod;
   readonly zero?: CompileOptions['zero'];
 }
+
+/** What is asked in words, and what a rank may hold. */
+export type Asked = Pick<CompileOptions, 'offload'>;
+
+/** Of a stage's ranks, by memory: what the most is that one counts. */
+export type Outside = NonNullable<RankStatistics['outside']>;
 
 /** What is trained. */
 export interface Task {
@@ -47,6 +54,8 @@ export interface Trained extends Left {
   readonly sent: PerStage;
   readonly plan: Plan;
   readonly lowered: readonly LoweredStage[];
+  /** What is kept and moved outside of the devices: predicted by stage, counted by rank. */
+  readonly outside: { readonly predicted: readonly Outside[]; readonly counted: readonly Outside[] };
 }
 
 interface PerStage {
@@ -71,6 +80,7 @@ export async function train(
   { model, microBatches, training = {} }: Task,
   steps: number,
   pipeline?: Partial<Pipeline>,
+  asked: Asked = {},
 ): Promise<Trained> {
   const folder = mkdtempSync(join(tmpdir(), 'autopar-test-'));
   try {
@@ -90,6 +100,7 @@ export async function train(
       ...(kind ? { schedule: kind } : {}),
       ...(chunks > 1 ? { virtualStages: chunks } : {}),
       ...(zero === undefined ? {} : { zero }),
+      ...asked,
     });
     const { imported, program, planned } = await openCompiled(directory);
     const { lowered } = lowerPlan(plan, planned.graph);
@@ -108,7 +119,11 @@ export async function train(
       predicted: lowered.map(({ sharded }) => sentBytes(sharded)),
       counted: fullest(({ bytesCommunicated }) => bytesCommunicated),
     };
-    return { losses, state: Object.fromEntries(state), program, peaks, sent, plan, lowered };
+    const outside = {
+      predicted: plan.predicted.outside ?? [],
+      counted: run.ranks.flatMap((rank) => rank.outside ?? []),
+    };
+    return { losses, state: Object.fromEntries(state), program, peaks, outside, sent, plan, lowered };
   } finally {
     rmSync(folder, { recursive: true, force: true });
   }

@@ -82,5 +82,9 @@ test('collectives share a buffer unless they are in flight together', (t) => {
       ],
     },
   });
-  t.deepEqual(planSlots(stage), { capacities: [32, 8], slotAt: { forward: [0, -1, 0, 1, -1, 0, -1, -1] } });
+  t.deepEqual(planSlots(stage), {
+    capacities: [32, 8],
+    places: ['device', 'device'],
+    slotAt: { forward: [0, -1, 0, 1, -1, 0, -1, -1] },
+  });
 });

@@ -101,6 +101,7 @@ const planning = {
   zero: oneOf(0, 1, 2, 3),
   spMethod: oneOf(...SP_METHODS),
   recompute: text,
+  offload: text,
   mode: oneOf('auto', 'semi-auto', 'data', 'hybrid'),
   annotations: object,
   config: object,

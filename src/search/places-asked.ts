@@ -1,0 +1,45 @@
+/**
+ * @file Where tensors are kept that leave the devices, as a request and pins say it.
+ */
+import type { Cluster } from '../cost-model/cluster.js';
+import { AutoparError } from '../ir/error.js';
+import { type Graph, isBackward } from '../ir/graph.js';
+import { hostedWith, type Places } from '../partition/offload.js';
+import type { Pin } from '../sharding-propagation/pin.js';
+import { offloadParts, offloadWords } from '../strategy/offload-words.js';
+import type { Request } from '../strategy/request.js';
+
+/** @throws AutoparError (usage) `bad-option` for parts that inference lacks, `no-host` where nothing is known of the devices' hosts */
+export function partsAsked(graph: Graph, cluster: Cluster, { offload = 'none' }: Request): Places['parts'] {
+  const parts = offloadParts(offload);
+  const asked = `--offload ${offloadWords(parts)}`;
+  const ofTraining = Object.keys(parts).filter((part) => part !== 'parameters');
+  if (ofTraining.length > 0 && !graph.nodes.some(({ phase }) => isBackward(phase)))
+    throw new AutoparError(
+      'bad-option',
+      'usage',
+      `${asked}: ${ofTraining.join(', ')} belong to training, and this is inference, which keeps parameters alone`,
+      {},
+      'add --train, or give --offload parameters',
+    );
+  if (Object.keys(parts).length > 0) checkHost(cluster, asked);
+  return parts;
+}
+
+/** Operators that pins put on the host, with their gradients. @throws AutoparError (usage) `no-host` */
+export function hostedAsked(graph: Graph, cluster: Cluster, pins: readonly Pin[]): Places['hosted'] {
+  const pinned = new Set(pins.flatMap((pin) => (pin.kind === 'place' && pin.place === 'host' ? [pin.node] : [])));
+  if (pinned.size > 0) checkHost(cluster, `place: host of ${[...pinned][0]}`);
+  return hostedWith(graph, ({ name }) => pinned.has(name));
+}
+
+function checkHost({ local, device }: Cluster, asked: string): void {
+  if (local || device.host) return;
+  throw new AutoparError(
+    'no-host',
+    'usage',
+    `${asked}: nothing is known of the hosts of ${device.id}`,
+    {},
+    'say host: {memory, memoryBandwidth, bandwidth} of the device in a cluster file (docs/clusters.md)',
+  );
+}

@@ -1,0 +1,41 @@
+/**
+ * @file `--offload` in words: `none`, `all`, or parts with the memory that each is kept in, `optimizer,activations:disk`.
+ */
+import { AutoparError } from '../ir/error.js';
+import { OUTER_MEMORIES, type OuterMemory } from '../ir/graph.js';
+import { OFFLOAD_PARTS, type OffloadPart, type Places } from '../partition/offload.js';
+
+/** The memory of each part. @throws AutoparError `bad-option` (usage) */
+export function offloadParts(text: string): Places['parts'] {
+  if (text === 'none') return {};
+  const parts: Partial<Record<OffloadPart, OuterMemory>> = {};
+  for (const word of text.split(',')) {
+    const [name = '', memory = 'host', ...more] = word.trim().split(':');
+    const named = name === 'all' ? OFFLOAD_PARTS : OFFLOAD_PARTS.filter((part) => part === name);
+    const place = OUTER_MEMORIES.find((known) => known === memory);
+    const repeated = named.find((part) => parts[part] !== undefined);
+    if (named.length === 0 || !place || more.length > 0 || repeated !== undefined) throw badWord(text, word, repeated);
+    for (const part of named) parts[part] = place;
+  }
+  return parts;
+}
+
+/** The same in one form: every part with its memory, in the order of the parts. */
+export function offloadWords(parts: Places['parts']): string {
+  const words = OFFLOAD_PARTS.flatMap((part) => (parts[part] ? [`${part}:${parts[part]}`] : []));
+  return words.length === 0 ? 'none' : words.join(',');
+}
+
+function badWord(text: string, word: string, repeated: string | undefined): AutoparError {
+  const reason =
+    repeated === undefined
+      ? `${word.trim() || 'an empty word'} is no part with its memory`
+      : `${repeated} is named twice`;
+  return new AutoparError(
+    'bad-option',
+    'usage',
+    `--offload ${text}: ${reason}`,
+    {},
+    `none, all, or some of ${OFFLOAD_PARTS.join(', ')}, each followed by :host or :disk (default: host), with commas between`,
+  );
+}
