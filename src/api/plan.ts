@@ -4,11 +4,13 @@
 import type { Cluster } from '../cost-model/cluster.js';
 import { checkSharded } from '../partition/check.js';
 import type { ShardedGraph } from '../partition/sharded-graph.js';
+import { sizesOf } from '../search/pipeline/mesh-layout.js';
 import { type Pipeline, type PipelineRequest, pipelineOf } from '../search/pipeline/pipeline.js';
 import { type PlanResult, plan as search } from '../search/plan.js';
 import type { SearchMode, SolverName } from '../search/search-mode.js';
 import { loadSolver } from '../search/solver/integer-solvers.js';
 import type { Pin } from '../sharding-propagation/pin.js';
+import { sizesText } from '../sharding-propagation/stage-meshes.js';
 import type { Plan } from '../strategy/plan.js';
 import { type Found, planOf } from '../strategy/plan-of.js';
 import { type Request, requestIn } from '../strategy/request.js';
@@ -113,8 +115,9 @@ export function searchModeOf(
 }
 
 /** What was asked of a pipeline, as the plan keeps it. */
-function pipelinePins({ stages, schedule, virtualStages, layout }: PipelineRequest): readonly string[] {
-  const given = { pp: stages, schedule, 'virtual-stages': virtualStages, stages: layout };
+function pipelinePins({ stages, schedule, virtualStages, layout, meshes }: PipelineRequest): readonly string[] {
+  const written = meshes?.map((degrees) => sizesText(sizesOf(degrees))).join(' | ');
+  const given = { pp: stages, schedule, 'virtual-stages': virtualStages, stages: layout, meshes: written };
   return Object.entries(given).flatMap(([name, value]) => (value === undefined ? [] : [`${name}=${value}`]));
 }
 

@@ -3,11 +3,20 @@
  * that another stage reads leaves in the layout in which its first reader there wants it, so that equal ranks of the two stages
  * exchange equal blocks.
  */
-import type { Graph } from '../ir/graph.js';
+import type { Graph, Node } from '../ir/graph.js';
 import type { Layout } from '../sharding-propagation/layout.js';
+import type { Mesh } from '../sharding-propagation/mesh.js';
 import type { Redistributor } from '../sharding-propagation/redistribution.js';
+import type { StageMeshes } from '../sharding-propagation/stage-meshes.js';
 import type { Assignment, View } from './assignment.js';
-import { type CutGraph, cutStages, type StageGraph, type StagePlace, type Transfer } from './cut-stages.js';
+import {
+  type CutGraph,
+  cutStages,
+  type StageGraph,
+  type StagePlace,
+  stageOfOperators,
+  type Transfer,
+} from './cut-stages.js';
 import { computeLists } from './order.js';
 import { partition } from './partition.js';
 import { type PipelineStage, resultsOf, type ShardedGraph, type StageTransfer } from './sharded-graph.js';
@@ -21,6 +30,8 @@ export interface PipelineLayout {
   readonly splitsBackward: boolean;
   /** By forward operator. */
   readonly placeOf: ReadonlyMap<string, StagePlace>;
+  /** The meshes of stages where they differ; left out where all have one. */
+  readonly meshes?: StageMeshes;
 }
 
 /** One stage: the unsharded graph of its operators, and that lowered. */
@@ -30,7 +41,7 @@ export interface LoweredStage {
 }
 
 /**
- * Lowers a graph whose accumulators are apart (`accumulatedApart`) stage by stage, all on one mesh.
+ * Lowers a graph whose accumulators are apart (`accumulatedApart`) stage by stage, each on its mesh.
  * @throws Error (a fault of ours) where the assignment is illegal or incomplete
  */
 export function lowerStages(
@@ -44,7 +55,9 @@ export function lowerStages(
   for (const transfer of cut.transfers)
     if (!layouts.has(transfer.tensor)) layouts.set(transfer.tensor, sentAs(transfer, graph, assignment, cut));
   const stages = cut.stages.map((stage, index): Unconnected => {
-    const sharded = partition(stage.graph, ofStage(stage, index, assignment, cut, layouts), redistributor);
+    const own = ofStage(stage, index, assignment, cut, layouts);
+    const mesh = layout.meshes?.stages[index] ?? assignment.mesh;
+    const sharded = partition(stage.graph, { ...own, mesh }, redistributor);
     return { graph: stage.graph, sharded, pipeline: pipelineOf(stage, index, layout) };
   });
   return connected(stages, cut.transfers, graph);
@@ -91,6 +104,16 @@ function ofStage(
   const inputs = new Map([...assignment.inputs].filter(([name]) => graph.inputs.includes(name)));
   for (const name of received) inputs.set(name, layouts.get(name) as Layout);
   return { ...assignment, inputs, views };
+}
+
+/** By operator the mesh of its stage; null where all stages have one. */
+export function meshOfOperators(
+  graph: Graph,
+  { meshes, placeOf, stages }: PipelineLayout,
+): ((node: Pick<Node, 'name'>) => Mesh) | null {
+  if (!meshes) return null;
+  const stageOf = stageOfOperators(cutStages(graph, placeOf, stages));
+  return ({ name }) => meshes.stages[stageOf.get(name) ?? 0] as Mesh;
 }
 
 /** A stage whose transfers are inputs and outputs as yet. */

@@ -27,6 +27,8 @@ export interface MeshOptions {
   readonly pins?: SearchPins;
   /** Whether redistributions may be all-to-alls; they may unless told. */
   readonly allToAll?: boolean;
+  /** By operator the axes that its sub-axes are grouped to, where stages have other meshes than one another. */
+  readonly meshOf?: (node: Node) => Mesh;
 }
 
 /** What is minimised on one mesh. */
@@ -86,12 +88,15 @@ export function meshProblem(
 export function candidateSets(
   mesh: Mesh,
   cluster: Cluster,
-  { axes, pinned, questions, pins = NO_PINS }: MeshOptions,
+  { axes, pinned, questions, pins = NO_PINS, meshOf = () => mesh }: MeshOptions,
   check: () => void = () => {},
 ): Candidates {
-  const byStructure = new Map<string, CandidateSet>();
+  const byMesh = new Map<Mesh, Map<string, CandidateSet>>();
   const merged = mergedOnce(mesh);
   return (node) => {
+    const mesh = meshOf(node);
+    const byStructure = byMesh.get(mesh) ?? new Map<string, CandidateSet>();
+    byMesh.set(mesh, byStructure);
     const question = questions(node);
     const own = pins.operators.get(node.name) ?? [];
     const key = own.length === 0 ? question.key : `${question.key} ${pinsKey(own)}`;

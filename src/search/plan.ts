@@ -8,9 +8,9 @@ import { setImmediate } from 'node:timers/promises';
 import { type Cluster, clusterSize } from '../cost-model/cluster.js';
 import { memoryOf, type Prediction, usableBytes } from '../cost-model/predict.js';
 import { AutoparError } from '../ir/error.js';
-import { type Graph, isBackward } from '../ir/graph.js';
+import { type Graph, isBackward, type Node } from '../ir/graph.js';
 import type { Assignment } from '../partition/assignment.js';
-import type { LoweredStage } from '../partition/lower-stages.js';
+import { type LoweredStage, meshOfOperators } from '../partition/lower-stages.js';
 import { type Mesh, makeMesh } from '../sharding-propagation/mesh.js';
 import type { Pin } from '../sharding-propagation/pin.js';
 import type { Propagation } from '../sharding-propagation/propagation/propagate.js';
@@ -124,7 +124,10 @@ export async function plan(
   const pins = options.degrees ?? {};
   const batch = batchSize(graph);
   const { pipeline } = options;
-  const { tried, rejected } = degreesOf(stageDevices(cluster, pipeline), pins, batch, graph.microBatches?.count);
+  const devices = stageDevices(cluster, pipeline);
+  const { tried, rejected } = degreesOf(devices, pins, batch, graph.microBatches?.count);
+  const { meshes } = pipeline?.layout ?? {};
+  for (const own of meshes?.stages ?? []) degreesOf(devices, degreesIn(own), batch, graph.microBatches?.count);
   const limit = options.memoryBytes ?? usableBytes(cluster);
   const solving = new SolvingDegrees(graph, cluster, options);
   await solving.solve(tried, completion);
@@ -147,6 +150,7 @@ export async function plan(
     ];
     throw nothingFits(graph, cluster, others, choice, limit ?? 0, options.timeLimit !== undefined, remedies);
   }
+  const pinTexts = (mesh: Mesh) => (options.operatorPins?.(mesh) ?? []).map((pin) => pin.source.text);
   const { cost, bound, redistributor, within: _, isCut, mode = completion.mode, ...found } = best.solved;
   return {
     ...found,
@@ -167,8 +171,8 @@ export async function plan(
     notes: solving.notes(isCut ?? false),
     isTimeLimited: solving.isOver(),
     pins: [
-      ...Object.entries(pins).flatMap(([axis, size]) => (size === undefined ? [] : [`${axis}=${size}`])),
-      ...new Set((options.operatorPins?.(found.assignment.mesh) ?? []).map((pin) => pin.source.text)),
+      ...Object.entries(meshes ? {} : pins).flatMap(([axis, size]) => (size === undefined ? [] : [`${axis}=${size}`])),
+      ...new Set((meshes?.stages ?? [found.assignment.mesh]).flatMap(pinTexts)),
     ],
   };
 }
@@ -244,6 +248,7 @@ class SolvingDegrees {
   readonly reasons = new Map<Degrees, Ruling>();
   private readonly deadline: Deadline;
   private readonly questions: OperatorQuestions;
+  private readonly meshOf: ((node: Node) => Mesh) | null;
   private isPropagated = false;
 
   constructor(
@@ -253,6 +258,7 @@ class SolvingDegrees {
   ) {
     this.deadline = new Deadline(options.timeLimit, options.signal);
     this.questions = operatorQuestions(graph);
+    this.meshOf = options.pipeline ? meshOfOperators(graph, options.pipeline.layout) : null;
   }
 
   async solve(tried: readonly Degrees[], completion: Completion): Promise<void> {
@@ -322,8 +328,9 @@ class SolvingDegrees {
   }
 
   private async complete(degrees: Degrees, completion: Completion, deadline: Deadline): Promise<Solved> {
-    const { options } = this;
-    const mesh = meshOf(degrees);
+    const { options, meshOf: ofStage } = this;
+    const { meshes } = options.pipeline?.layout ?? {};
+    const mesh = meshes?.common ?? meshOf(degrees);
     const pinned = new Set(
       Object.entries(options.degrees ?? {}).flatMap(([axis, size]) => (size === undefined ? [] : [axis])),
     );
@@ -332,11 +339,27 @@ class SolvingDegrees {
       pinned,
       questions: this.questions,
       allToAll: options.allToAll ?? true,
-      pins: options.operatorPins?.(mesh) ?? [],
+      pins: ofStage && meshes ? this.pinsOfStages(meshes.stages, ofStage) : (options.operatorPins?.(mesh) ?? []),
+      ...(ofStage ? { meshOf: ofStage } : {}),
       deadline,
     });
     return { mode: completion.mode, ...completed, degrees };
   }
+
+  /** Pins as each stage's mesh reads them: of its operators, and of the tensors that they make or are the first to read. */
+  private pinsOfStages(stages: readonly Mesh[], meshOf: (node: Node) => Mesh): readonly Pin[] {
+    const ofNode = new Map(this.graph.nodes.map((node) => [node.name, meshOf(node)]));
+    const ofTensor = new Map<string, Mesh>();
+    for (const node of this.graph.nodes)
+      for (const name of [...node.inputs, ...node.outputs])
+        if (name !== null && !ofTensor.has(name)) ofTensor.set(name, meshOf(node));
+    const meshIn = (pin: Pin) => (pin.kind === 'tensor' ? ofTensor.get(pin.tensor) : ofNode.get(pin.node));
+    return stages.flatMap((mesh) => (this.options.operatorPins?.(mesh) ?? []).filter((pin) => meshIn(pin) === mesh));
+  }
+}
+
+function degreesIn({ axes }: Mesh): Pins {
+  return Object.fromEntries(axes.map(({ name, size }) => [name, size]));
 }
 
 function tooManyOperators(count: number): AutoparError {

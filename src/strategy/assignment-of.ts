@@ -10,6 +10,7 @@ import { fileShape, graphLayout, tensorLayoutText } from '../sharding-propagatio
 import { isReplicated, type Layout, normalise, replicated } from '../sharding-propagation/layout.js';
 import { parseLayout } from '../sharding-propagation/layout-text.js';
 import { type Mesh, makeMesh, STAGE_AXIS } from '../sharding-propagation/mesh.js';
+import { type StageMeshes, stageMeshes } from '../sharding-propagation/stage-meshes.js';
 import { checkStrategy, type Strategy } from '../sharding-propagation/strategy.js';
 import { type Leaders, leadersOf } from './layer-classes.js';
 import type { Plan, PlanOperator } from './plan.js';
@@ -22,7 +23,7 @@ import { readersByTensor, readerText } from './readers.js';
  */
 export function assignmentOf(plan: Plan, graph: Graph): Assignment {
   checkMicroBatches(plan, graph);
-  const mesh = stageMesh(plan);
+  const mesh = sharedMesh(plan);
   const leaders = leadersOf(graph, plan.layerClasses);
   const strategies = strategiesOf(plan, graph, mesh, leaders);
   const inputs = new Map(
@@ -42,10 +43,18 @@ export function assignmentOf(plan: Plan, graph: Graph): Assignment {
   return { mesh, strategies, inputs, views };
 }
 
-/** The mesh that operators are sharded over: of a pipeline that of one stage. */
-function stageMesh({ mesh, step }: Plan): Mesh {
+/** The mesh that strategies and layouts are over: of a pipeline that of one stage, or what stages of unlike meshes share. */
+function sharedMesh(plan: Plan): Mesh {
+  const { mesh, step } = plan;
+  const meshes = meshesOf(plan);
+  if (meshes) return meshes.common;
   const own = step ? mesh : mesh.filter(({ axis }) => axis !== STAGE_AXIS);
   return makeMesh(own.map(({ axis, size }) => [axis, size] as const));
+}
+
+/** The meshes of a plan's stages where they differ. @throws Error (a fault of ours) for meshes that planProblem refuses */
+export function meshesOf({ meshes }: Plan): StageMeshes | undefined {
+  return meshes && stageMeshes(meshes.map((axes) => axes.map(({ axis, size }) => [axis, size] as const)));
 }
 
 function checkMicroBatches({ schedule, step }: Plan, graph: Graph): void {

@@ -8,12 +8,12 @@
 import { fileTensorOf, type Graph, type Node } from '../ir/graph.js';
 import type { Assignment, View } from '../partition/assignment.js';
 import type { StagePlace } from '../partition/cut-stages.js';
-import type { LoweredStage } from '../partition/lower-stages.js';
+import type { LoweredStage, PipelineLayout } from '../partition/lower-stages.js';
 import type { Schedule } from '../schedule/schedule.js';
 import { tensorLayoutText } from '../sharding-propagation/file-form.js';
 import { isReplicated, type Layout } from '../sharding-propagation/layout.js';
 import { layoutText } from '../sharding-propagation/layout-text.js';
-import { STAGE_AXIS } from '../sharding-propagation/mesh.js';
+import { type Mesh, STAGE_AXIS } from '../sharding-propagation/mesh.js';
 import { REPLICATED, type Strategy } from '../sharding-propagation/strategy.js';
 import { layerClasses, leadersOf, operatorCount } from './layer-classes.js';
 import type { Plan, PlanOperator, PlanPass, PlanPrediction, PlanSchedule, PlanTraining, PlanView } from './plan.js';
@@ -35,7 +35,10 @@ export interface Found {
   readonly mode: string;
   readonly pins: readonly string[];
   /** The stages as they are lowered, and what they run; left out for one. */
-  readonly pipeline?: { readonly schedule: Pick<Schedule, 'kind' | 'stages' | 'virtualStages'> };
+  readonly pipeline?: {
+    readonly schedule: Pick<Schedule, 'kind' | 'stages' | 'virtualStages'>;
+    readonly layout?: Pick<PipelineLayout, 'meshes'>;
+  };
   readonly lowered?: readonly LoweredStage[];
   /** By operator: what the user decided besides strategies. */
   readonly recompute?: ReadonlyMap<string, boolean>;
@@ -72,6 +75,7 @@ export function planOf(found: Found, model: PlannedModel, cluster: PlannedCluste
   const { graph, name, fingerprint, dims, globalBatch, passes } = model;
   const { assignment, prediction } = found;
   const { stages: pp = 1, virtualStages = 1 } = found.pipeline?.schedule ?? {};
+  const meshes = found.pipeline?.layout?.meshes?.stages;
   const devices = cluster.nodes * cluster.perNode;
   const placeOf = placesOf(found.lowered ?? []);
   const torn = tornLayers(graph, placeOf);
@@ -102,10 +106,8 @@ export function planOf(found: Found, model: PlannedModel, cluster: PlannedCluste
       device: cluster.device.id,
       ...(cluster.description ? { description: cluster.description } : {}),
     },
-    mesh: [
-      ...(pp > 1 ? [{ axis: STAGE_AXIS, size: pp }] : []),
-      ...assignment.mesh.axes.map((axis) => ({ axis: axis.name, size: axis.size })),
-    ],
+    mesh: [...(pp > 1 ? [{ axis: STAGE_AXIS, size: pp }] : []), ...axesOf(meshes?.[0] ?? assignment.mesh)],
+    ...(meshes ? { meshes: meshes.map(axesOf) } : {}),
     degrees: { ...found.degrees, pp, sp: 1, ep: 1 },
     stages: Array.from({ length: pp }, (_, stage) => ({
       operators: graph.nodes.filter((node) => placeOf(node).stage === stage).length,
@@ -133,6 +135,10 @@ export function planOf(found: Found, model: PlannedModel, cluster: PlannedCluste
     ...(Object.keys(found.requested ?? {}).length > 0 ? { requested: found.requested ?? {} } : {}),
     ...(found.allToAll === false ? { allToAll: false } : {}),
   };
+}
+
+function axesOf({ axes }: Mesh): Plan['mesh'] {
+  return axes.map(({ name, size }) => ({ axis: name as Plan['mesh'][number]['axis'], size }));
 }
 
 /** Layers whose operators are not all in one place. */

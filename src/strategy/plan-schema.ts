@@ -46,6 +46,11 @@ const operator = record(
   ['chunk', 'pieces', 'partial', 'reduction', 'place'],
 );
 
+const mesh = {
+  ...listOf(record({ axis: { enum: AXIS_ORDER }, size: degree })),
+  maxItems: AXIS_ORDER.length,
+};
+
 export const PLAN_SCHEMA = record(
   {
     format: { const: 'autopar-plan' },
@@ -58,7 +63,8 @@ export const PLAN_SCHEMA = record(
     }),
     passes: listOf(record({ name: text, options: mapOf({ type: ['string', 'number', 'boolean'] }) }, ['options'])),
     cluster: record({ nodes: degree, perNode: degree, device: text, description: { type: 'object' } }, ['description']),
-    mesh: { ...listOf(record({ axis: { enum: AXIS_ORDER }, size: degree })), maxItems: AXIS_ORDER.length },
+    mesh,
+    meshes: { ...listOf(mesh), minItems: 2, maxItems: MOST_STAGES },
     degrees: record({ dp: degree, tp: degree, pp: degree, sp: degree, ep: degree }),
     stages: {
       ...listOf(record({ operators: count, devices: degree })),
@@ -153,5 +159,5 @@ export const PLAN_SCHEMA = record(
     requested: mapOf({ type: ['string', 'number', 'boolean'] }),
     allToAll: { const: false },
   },
-  ['allToAll', 'requested', 'step'],
+  ['allToAll', 'meshes', 'requested', 'step'],
 );

@@ -9,7 +9,7 @@ import type { LoweredStage, PipelineLayout } from '../partition/lower-stages.js'
 import { makeSchedule } from '../schedule/make-schedule.js';
 import { partAt, placeOfPart } from '../schedule/parts.js';
 import { type Schedule, splitsBackward } from '../schedule/schedule.js';
-import { unfit } from './assignment-of.js';
+import { meshesOf, unfit } from './assignment-of.js';
 import type { Plan } from './plan.js';
 
 export interface StagedGraph {
@@ -27,6 +27,7 @@ export function stagedGraph(plan: Plan, graph: Graph): StagedGraph {
   if (kind === 'single') return { graph, pipeline: null };
   const stages = plan.degrees.pp;
   const schedule = makeSchedule({ kind, stages, microBatches, virtualStages, training: plan.training !== null });
+  const meshes = meshesOf(plan);
   checkLayers(plan, graph);
   const placed = placesIn(plan);
   const forward = graph.nodes.filter(({ phase }) => phase === 'forward');
@@ -45,6 +46,7 @@ export function stagedGraph(plan: Plan, graph: Graph): StagedGraph {
         chunks: virtualStages,
         splitsBackward: schedule.training && splitsBackward(kind),
         placeOf,
+        ...(meshes ? { meshes } : {}),
       },
       schedule,
     },

@@ -95,6 +95,7 @@ const planning = {
   schedule: oneOf(...SCHEDULE_KINDS),
   virtualStages: whole(1),
   stages: text,
+  meshes: text,
   zero: oneOf(0, 1, 2, 3),
   mode: oneOf('auto', 'semi-auto', 'data', 'hybrid'),
   annotations: object,
