@@ -5,6 +5,7 @@
 import { readFile } from 'node:fs/promises';
 import path from 'node:path';
 import { AutoparError } from '../ir/error.js';
+import { stagePins } from '../search/pipeline/stage-pins.js';
 import { propagate } from '../sharding-propagation/propagation/propagate.js';
 import { assignmentOf } from '../strategy/assignment-of.js';
 import type { Plan } from '../strategy/plan.js';
@@ -14,7 +15,7 @@ import { readAnnotations, readParallelConfig } from './annotations.js';
 import { compiledModel } from './compiled-model.js';
 import { loadedPins } from './config-checkpoints.js';
 import { type Decisions, decide } from './decisions.js';
-import type { Explainable } from './explain.js';
+import { type Explainable, meshesIn } from './explain.js';
 import { readSource, type Source } from './folder.js';
 import type { ImportedModel } from './import.js';
 import { clusterOf, lowerPlan } from './lower-plan.js';
@@ -53,12 +54,13 @@ export async function openExplainable(directory: string, model?: string): Promis
       'explain --rejected and --sensitivity say why it was taken; strategy show lists its operators',
     );
   const { planned: imported } = await compiledModel(directory, source, plan, model);
-  const { graph } = stagedGraph(plan, imported.graph);
+  const { graph, pipeline } = stagedGraph(plan, imported.graph);
   const assignment = assignmentOf(plan, graph);
   const cluster = clusterOf(plan);
   const { dp, tp, pp } = plan.degrees;
   const decided = await decidedAgain(directory, source, imported, { dp, tp, pp }, pp * dp * tp);
-  const pins = decided.pinsOn?.(assignment.mesh, graph) ?? [];
+  const { pinsOn } = decided;
+  const pins = pinsOn ? stagePins(graph, pipeline?.layout, assignment.mesh, (mesh) => pinsOn(mesh, graph)) : [];
   const propagated = plan.search.mode === 'sharding_propagation';
   return {
     explainable: {
@@ -66,7 +68,7 @@ export async function openExplainable(directory: string, model?: string): Promis
       cluster,
       assignment,
       allToAll: plan.allToAll !== false,
-      ...(pp > 1 ? { stages: lowerPlan(plan, imported.graph).lowered } : {}),
+      ...(pipeline ? { stages: lowerPlan(plan, imported.graph).lowered, ...meshesIn(graph, pipeline.layout) } : {}),
       propagation: propagated ? propagate(graph, assignment.mesh, pins) : null,
       pins,
       ...(propagated

@@ -53,7 +53,7 @@ export function lowerStages(
   const cut = cutStages(graph, layout.placeOf, layout.stages);
   const layouts = new Map<string, Layout>();
   for (const transfer of cut.transfers)
-    if (!layouts.has(transfer.tensor)) layouts.set(transfer.tensor, sentAs(transfer, graph, assignment, cut));
+    if (!layouts.has(transfer.tensor)) layouts.set(transfer.tensor, sentAs(transfer, assignment, cut));
   const stages = cut.stages.map((stage, index): Unconnected => {
     const own = ofStage(stage, index, assignment, cut, layouts);
     const mesh = layout.meshes?.stages[index] ?? assignment.mesh;
@@ -63,16 +63,18 @@ export function lowerStages(
   return connected(stages, cut.transfers, graph);
 }
 
-/** The layout in which a tensor goes from stage to stage: whole values, laid as the first receiver's first reader wants them. */
-function sentAs({ tensor, to, when }: Transfer, graph: Graph, assignment: Assignment, { stages }: CutGraph): Layout {
+/**
+ * The layout in which a tensor goes from stage to stage: that of the view of the graph's output, or of what leaves the stage; else
+ * whole values, laid as the first receiver's first reader wants them.
+ */
+function sentAs({ tensor, to, when }: Transfer, assignment: Assignment, { stages }: CutGraph): Layout {
   const rest = when === 'begin' ? assignment.inputs.get(tensor) : undefined;
   if (rest) return rest;
   const there = new Set(stages[to]?.graph.nodes.map(({ name }) => name));
   const views = assignment.views.filter((view) => view.tensor === tensor);
-  const isOutput = graph.outputs.includes(tensor);
-  const wanted = views.find(({ readers }) =>
-    readers.some(({ kind, name }) => (isOutput ? kind === 'output' : kind === 'operator' && there.has(name))),
-  );
+  const wanted =
+    views.find(({ readers }) => readers.some(({ kind }) => kind === 'output')) ??
+    views.find(({ readers }) => readers.some(({ kind, name }) => kind === 'operator' && there.has(name)));
   if (!wanted) throw new Error(`stage ${to} receives ${tensor}, which nothing there reads`);
   return { ...wanted.layout, partial: [] };
 }

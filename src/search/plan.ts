@@ -25,6 +25,7 @@ import { bytesWritten } from './figures.js';
 import { memoryConflict } from './memory-conflict.js';
 import { type OperatorQuestions, operatorQuestions } from './operator-questions.js';
 import type { CutGraph } from './pipeline/pipeline.js';
+import { stagePins } from './pipeline/stage-pins.js';
 import { remedyOf } from './remedy.js';
 import type { SearchMode, SolverName, UsedMode } from './search-mode.js';
 import { viewSteps } from './view-steps.js';
@@ -121,12 +122,12 @@ export async function plan(
   completion: Completion = completionOf(options),
 ): Promise<PlanResult> {
   if (graph.nodes.length > MOST_OPERATORS) throw tooManyOperators(graph.nodes.length);
-  const pins = options.degrees ?? {};
+  const { meshes } = options.pipeline?.layout ?? {};
+  const pins = meshes?.stages[0] ? degreesIn(meshes.stages[0]) : (options.degrees ?? {});
   const batch = batchSize(graph);
   const { pipeline } = options;
   const devices = stageDevices(cluster, pipeline);
   const { tried, rejected } = degreesOf(devices, pins, batch, graph.microBatches?.count);
-  const { meshes } = pipeline?.layout ?? {};
   for (const own of meshes?.stages ?? []) degreesOf(devices, degreesIn(own), batch, graph.microBatches?.count);
   const limit = options.memoryBytes ?? usableBytes(cluster);
   const solving = new SolvingDegrees(graph, cluster, options);
@@ -332,29 +333,20 @@ class SolvingDegrees {
     const { meshes } = options.pipeline?.layout ?? {};
     const mesh = meshes?.common ?? meshOf(degrees);
     const pinned = new Set(
-      Object.entries(options.degrees ?? {}).flatMap(([axis, size]) => (size === undefined ? [] : [axis])),
+      Object.entries(meshes ? degrees : (options.degrees ?? {})).flatMap(([axis, size]) =>
+        size === undefined ? [] : [axis],
+      ),
     );
     const completed = await completion.solve(this.graph, mesh, this.cluster, {
       axes: options.axes ?? 'roles',
       pinned,
       questions: this.questions,
       allToAll: options.allToAll ?? true,
-      pins: ofStage && meshes ? this.pinsOfStages(meshes.stages, ofStage) : (options.operatorPins?.(mesh) ?? []),
+      pins: options.operatorPins ? stagePins(this.graph, options.pipeline?.layout, mesh, options.operatorPins) : [],
       ...(ofStage ? { meshOf: ofStage } : {}),
       deadline,
     });
     return { mode: completion.mode, ...completed, degrees };
-  }
-
-  /** Pins as each stage's mesh reads them: of its operators, and of the tensors that they make or are the first to read. */
-  private pinsOfStages(stages: readonly Mesh[], meshOf: (node: Node) => Mesh): readonly Pin[] {
-    const ofNode = new Map(this.graph.nodes.map((node) => [node.name, meshOf(node)]));
-    const ofTensor = new Map<string, Mesh>();
-    for (const node of this.graph.nodes)
-      for (const name of [...node.inputs, ...node.outputs])
-        if (name !== null && !ofTensor.has(name)) ofTensor.set(name, meshOf(node));
-    const meshIn = (pin: Pin) => (pin.kind === 'tensor' ? ofTensor.get(pin.tensor) : ofNode.get(pin.node));
-    return stages.flatMap((mesh) => (this.options.operatorPins?.(mesh) ?? []).filter((pin) => meshIn(pin) === mesh));
   }
 }
 

@@ -41,7 +41,7 @@ export function stageMeshesProblem(stages: readonly AxisSizes[]): string | null 
 }
 
 /**
- * The meshes of stages. All have `common`'s sub-axes, in its order.
+ * The meshes of stages. All have `common`'s sub-axes, in its order; equal ones are one object.
  * @throws Error (a fault of ours) where `stageMeshesProblem` has something against them; AutoparError `bad-devices` as makeMesh
  */
 export function stageMeshes(stages: readonly AxisSizes[]): StageMeshes {
@@ -56,7 +56,13 @@ export function stageMeshes(stages: readonly AxisSizes[]): StageMeshes {
     name: sizes.length === 1 ? COMMON_AXIS : (`${COMMON_AXIS}.${index}` as SubAxis),
     size,
   }));
-  return { common: commonMesh(subAxes), stages: stages.map((axes) => grouped(axes, subAxes)) };
+  const known = new Map<string, Mesh>();
+  const meshes = stages.map((axes) => {
+    const mesh = known.get(JSON.stringify(axes)) ?? grouped(axes, subAxes);
+    known.set(JSON.stringify(axes), mesh);
+    return mesh;
+  });
+  return { common: commonMesh(subAxes), stages: meshes };
 }
 
 /** The mesh whose axes all stages have: theirs where they are equal, else all of their sub-axes as one. */
@@ -68,6 +74,15 @@ export function sharedMesh(stages: readonly Mesh[]): Mesh {
 
 function commonMesh(subAxes: MeshAxis['subAxes']): Mesh {
   return { axes: [{ name: COMMON_AXIS, size: subAxes.reduce((product, { size }) => product * size, 1), subAxes }] };
+}
+
+/** A sub-axis as a mesh of its own would name it: of the axis that this one groups it to, `tp` or `tp.0`. */
+export function nameOn({ axes }: Mesh, subAxis: SubAxis): string {
+  for (const { name, subAxes } of axes) {
+    const index = subAxes.findIndex((sub) => sub.name === subAxis);
+    if (index >= 0) return subAxes.length === 1 ? name : `${name}.${index}`;
+  }
+  return subAxis;
 }
 
 /** An axis as text: `dp 2 · tp 2`; axes of one rank are left out where there are others. */

@@ -53,7 +53,7 @@ function sharedMesh(plan: Plan): Mesh {
 }
 
 /** The meshes of a plan's stages where they differ. @throws Error (a fault of ours) for meshes that planProblem refuses */
-export function meshesOf({ meshes }: Plan): StageMeshes | undefined {
+export function meshesOf({ meshes }: Pick<Plan, 'meshes'>): StageMeshes | undefined {
   return meshes && stageMeshes(meshes.map((axes) => axes.map(({ axis, size }) => [axis, size] as const)));
 }
 
@@ -142,6 +142,10 @@ function viewsOf(
   const own = entries(tensor);
   if (own) {
     const byText = new Map(readers.map((reader) => [readerText(reader), reader]));
+    // What leaves its stage without leaving the graph has such a reader where stages have unlike meshes (staged-graph.ts checks it).
+    const sent = { kind: 'output', name: tensor, operand: 0 } as const;
+    if (plan.meshes && own.some((entry) => entry.readers.includes(readerText(sent))))
+      byText.set(readerText(sent), sent);
     const views = own.map((entry) => ({
       tensor,
       readers: entry.readers.map((text) => {

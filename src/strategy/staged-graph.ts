@@ -111,6 +111,17 @@ function checkOrder(
 export function checkPlaces(plan: Plan, graph: Graph, lowered: readonly LoweredStage[]): void {
   const said = placesIn(plan);
   const placeOf = placesOf(lowered);
+  const leaving = new Set([
+    ...graph.outputs,
+    ...lowered.flatMap(({ sharded }) => (sharded.pipeline?.sends ?? []).map(({ name }) => name)),
+  ]);
+  for (const [tensor, views] of Object.entries(plan.redistributions))
+    if (!leaving.has(tensor) && views.some(({ readers }) => readers.includes('output')))
+      throw unfit(
+        'plan-contradicts-itself',
+        `the plan has output as a reader of tensor ${tensor}, which leaves neither its stage nor the model`,
+        { tensor },
+      );
   for (const node of graph.nodes) {
     const [own, follows] = [said(node), placeOf(node)];
     if (own.stage === follows.stage && own.chunk === follows.chunk) continue;

@@ -21,6 +21,8 @@ export interface Pipeline {
   readonly chunks?: number;
   readonly dp?: number;
   readonly tp?: number;
+  /** The mesh of each stage, where they differ. */
+  readonly meshes?: string;
 }
 
 /** What is trained. */
@@ -60,13 +62,12 @@ export async function train(
     const file = join(folder, `${model}.onnx`);
     const directory = join(folder, 'out');
     writeModel(model, file);
-    const { kind, stages = 1, chunks = 1, dp = 1, tp = 1 } = pipeline ?? {};
+    const { kind, stages = 1, chunks = 1, dp = 1, tp = 1, meshes } = pipeline ?? {};
     const { plan } = await compile({
       model: file,
       output: directory,
       globalBatch: BATCH,
-      devices: stages * dp * tp,
-      ...{ pp: stages, dp, tp },
+      ...(meshes === undefined ? { devices: stages * dp * tp, pp: stages, dp, tp } : { meshes, pp: stages }),
       training: { ...TRAINING, ...training, microBatches },
       ...(kind ? { schedule: kind } : {}),
       ...(chunks > 1 ? { virtualStages: chunks } : {}),
