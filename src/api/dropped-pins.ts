@@ -50,7 +50,8 @@ export async function droppedPins(
 
 async function omissionsOf({ plan, options, pinsOfFreeDegrees }: Replanning): Promise<readonly Omission[]> {
   const { operatorPins, degrees = {}, ...free } = options;
-  const given = Object.entries(degrees).map(([axis, size]) => `${axis}=${size}`);
+  // Meshes of stages are left as they are: without them the pipeline would be another.
+  const given = plan.meshes ? [] : Object.entries(degrees).map(([axis, size]) => `${axis}=${size}`);
   const mesh = makeMesh(plan.mesh.map(({ axis, size }) => [axis, size] as const));
   const sources = new Map((operatorPins?.(mesh) ?? []).map(({ source }) => [sourceKey(source), source]));
   const pinsOfFree = await pinsOfFreeDegrees();

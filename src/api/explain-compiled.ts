@@ -120,8 +120,9 @@ export async function decidedAgain(
   });
 }
 
-/** Degrees that the user gave: `tp=2` among the plan's pins. */
-export function givenDegrees({ pins }: Plan): { readonly dp?: number; readonly tp?: number } {
+/** Degrees that the user gave: `tp=2` among the plan's pins; meshes of stages give those of the first. */
+export function givenDegrees({ pins, meshes, degrees }: Plan): { readonly dp?: number; readonly tp?: number } {
+  if (meshes) return { dp: degrees.dp, tp: degrees.tp };
   const given = pins.flatMap((pin) => {
     const [, axis, size] = /^(dp|tp)=(\d+)$/.exec(pin) ?? [];
     return axis === undefined ? [] : [[axis, Number(size)] as const];

@@ -6,6 +6,7 @@ import { checkSharded } from '../partition/check.js';
 import type { ShardedGraph } from '../partition/sharded-graph.js';
 import { sizesOf } from '../search/pipeline/mesh-layout.js';
 import { type Pipeline, type PipelineRequest, pipelineOf } from '../search/pipeline/pipeline.js';
+import { stagePins } from '../search/pipeline/stage-pins.js';
 import { type PlanResult, plan as search } from '../search/plan.js';
 import type { SearchMode, SolverName } from '../search/search-mode.js';
 import { loadSolver } from '../search/solver/integer-solvers.js';
@@ -81,7 +82,7 @@ export async function plan(imported: ImportedModel, options: PlanningOptions = {
     request: requested,
     ...(options.signal ? { signal: options.signal } : {}),
   });
-  const pins = pinsOn?.(found.assignment.mesh, graph) ?? [];
+  const pins = pinsOn ? stagePins(graph, pipeline?.layout, found.assignment.mesh, (mesh) => pinsOn(mesh, graph)) : [];
   for (const { sharded } of found.lowered) checkSound(sharded);
   return {
     imported,
