@@ -7,6 +7,7 @@ import { AutoparError } from '../ir/error.js';
 import { type Graph, isBackward } from '../ir/graph.js';
 import type { MultiDevice } from '../ir/onnx/device-annotations.js';
 import type { ScheduleKind } from '../schedule/schedule.js';
+import { checkMeshes, readMeshes } from '../search/pipeline/mesh-layout.js';
 import { type PipelineRequest, refuseAbsentStages } from '../search/pipeline/pipeline.js';
 import { wholeSeconds } from '../search/pipeline/whole-seconds.js';
 import { type Mesh, subAxes } from '../sharding-propagation/mesh.js';
@@ -34,6 +35,8 @@ export interface DecisionSources {
   readonly virtualStages?: number;
   /** What each stage has: `E t*3 | t*2 | t*3 H`. */
   readonly stages?: string;
+  /** The mesh of each stage: `tp2 | dp2`. */
+  readonly meshes?: string;
   readonly mode?: Mode;
   readonly annotations?: Annotations;
   readonly config?: ParallelConfig;
@@ -79,6 +82,7 @@ export function decide(model: DecidedModel, sources: DecisionSources): Decisions
   const devices = sources.devices ?? all ?? undefined;
   const cluster = parseCluster(sources.cluster, devices, { ...sources.clusterHints, degrees: pinned });
   checkStages(pp, clusterSize(cluster));
+  if (sources.meshes !== undefined) checkMeshes(sources.meshes, readMeshes(sources.meshes), clusterSize(cluster) / pp);
   const inner = plainDegrees(pinned);
   const degrees = mode === 'data' ? dataParallel(inner, clusterSize(cluster) / pp) : inner;
   const pinSources = { annotations, config, model, degrees, stages: pp };
@@ -140,9 +144,28 @@ function modeOf({ mode, config, devices }: DecisionSources): Mode {
 }
 
 /** Degrees of options, else of the annotations, else of the configuration. */
-function statedDegrees({ annotations, config, degrees, devices }: DecisionSources): ConfigOptions['degrees'] {
+function statedDegrees({ annotations, config, degrees, devices, meshes }: DecisionSources): ConfigOptions['degrees'] {
   const stated = { ...(config ? optionsOf(config, devices).degrees : {}), ...degrees };
-  return annotations ? withAnnotatedDegrees(stated, annotations) : stated;
+  const all = annotations ? withAnnotatedDegrees(stated, annotations) : stated;
+  return meshes === undefined ? all : withMeshes(all, meshes);
+}
+
+/** Degrees of a pipeline whose stages have their own: their number, and those of the first. */
+function withMeshes(stated: ConfigOptions['degrees'], text: string): ConfigOptions['degrees'] {
+  const stages = readMeshes(text);
+  const degrees = { ...stages[0], pp: stages.length };
+  const other = (['pp', 'dp', 'tp'] as const).find((axis) => (stated[axis] ?? degrees[axis]) !== degrees[axis]);
+  const given = other ?? (['dp', 'tp'] as const).find((axis) => stated[axis] !== undefined);
+  if (given === undefined) return { ...stated, ...degrees };
+  throw new AutoparError(
+    'bad-meshes',
+    'usage',
+    given === 'pp'
+      ? `--meshes "${text}" has ${stages.length} stages, and pp ${stated.pp} is asked for`
+      : `--meshes "${text}" says ${given} of each stage, and ${given} ${stated[given]} is asked for`,
+    {},
+    given === 'pp' ? 'give a mesh for each stage, or leave out --pp' : `leave out --${given}`,
+  );
 }
 
 /** Schedule and chunks of the options, else of the configuration, which orders micro-batches of training alone. */
@@ -158,7 +181,7 @@ function trains({ nodes }: Graph): boolean {
 
 /** @throws AutoparError (usage) `bad-option` for what only a pipeline, or only one that trains, has, where there is none */
 function pipelineRequest(
-  { schedule, virtualStages, stages: layout }: DecisionSources,
+  { schedule, virtualStages, stages: layout, meshes }: DecisionSources,
   stages: number,
   pins: readonly StagePin[],
   graph: Graph,
@@ -183,6 +206,7 @@ function pipelineRequest(
       ...(schedule ? { schedule } : {}),
       ...(virtualStages === undefined && chunks === 1 ? {} : { virtualStages: chunks }),
       ...(layout === undefined ? {} : { layout }),
+      ...(meshes === undefined ? {} : unlikeMeshes(meshes)),
     };
   const [idle] = Object.entries({ schedule, 'virtual-stages': virtualStages, stages: layout }).filter(isGiven);
   if (!idle) return null;
@@ -193,6 +217,12 @@ function pipelineRequest(
     {},
     `add --pp N, or leave out --${idle[0]}`,
   );
+}
+
+/** Equal meshes are those of a pipeline without `--meshes`. */
+function unlikeMeshes(text: string): Pick<PipelineRequest, 'meshes'> {
+  const meshes = readMeshes(text);
+  return meshes.some(({ dp }) => dp !== meshes[0]?.dp) ? { meshes } : {};
 }
 
 function isGiven([, value]: readonly [string, unknown]): boolean {

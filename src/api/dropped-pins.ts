@@ -54,7 +54,8 @@ async function omissionsOf({ plan, options, pinsOfFreeDegrees }: Replanning): Pr
   // How sp shards attention is part of its degree.
   const { spMethod: _, ...words } = request ?? {};
   const free = { ...others, request: words };
-  const given = Object.entries(degrees).map(([axis, size]) => `${axis}=${size}`);
+  // Meshes of stages are left as they are: without them the pipeline would be another.
+  const given = plan.meshes ? [] : Object.entries(degrees).map(([axis, size]) => `${axis}=${size}`);
   const mesh = innerMesh(plan.degrees);
   const sources = new Map((operatorPins?.(mesh) ?? []).map(({ source }) => [sourceKey(source), source]));
   const pinsOfFree = await pinsOfFreeDegrees();

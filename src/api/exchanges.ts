@@ -10,10 +10,12 @@ import { elementCount } from '../ir/graph.js';
 import { insideFolder } from '../program/inside-folder.js';
 import { groupOf, STAGE_AXIS, stageAxes } from '../program/mesh.js';
 import type { Program, ProgramCollective } from '../program/program.js';
+import { nameOn } from '../sharding-propagation/stage-meshes.js';
+import type { Plan } from '../strategy/plan.js';
 import { readPlan } from '../strategy/plan-json.js';
 import { clusterSources } from './cluster-sources.js';
 import { readCompiled } from './folder.js';
-import { type Degrees, type GroupKind, processGroups } from './groups.js';
+import { type Degrees, type GroupKind, processGroups, type StageDegrees } from './groups.js';
 
 export interface Exchange {
   readonly kind: Exclude<GroupKind, 'mp'>;
@@ -39,14 +41,16 @@ const TRAFFIC: Readonly<Record<Exclude<GroupKind, 'mp' | 'pp'>, string>> = {
 /**
  * What `rank` exchanges with whom under these degrees. Kinds of degree 1 exchange nothing.
  * @param order of the mesh's axes, where it is not the usual one
+ * @param ofStages the sizes of each stage's axes, where stages differ
  */
 export function exchangesOf(
   degrees: Degrees,
   rank: number,
   cluster?: Cluster,
   order?: readonly string[],
+  ofStages: StageDegrees | null = null,
 ): readonly Exchange[] {
-  const { groups } = processGroups(degrees, order);
+  const { groups } = processGroups(degrees, order, ofStages);
   const perNode = cluster?.perNode;
   const within = (peers: readonly number[]) =>
     perNode === undefined ? null : peers.every((peer) => Math.floor(peer / perNode) === Math.floor(rank / perNode));
@@ -104,6 +108,8 @@ export interface FolderExchanges {
   readonly degrees: Degrees;
   /** Axes of the mesh, outermost first. */
   readonly order: readonly string[];
+  /** The sizes of each stage's axes, where stages differ. */
+  readonly stages: StageDegrees | null;
   readonly program: readonly ProgramExchange[] | null;
 }
 
@@ -120,8 +126,13 @@ export async function compiledExchanges(file: string, rank: number): Promise<Fol
   return {
     degrees: plan.degrees,
     order: plan.mesh.map(({ axis }) => axis),
+    stages: plan.meshes?.map(sizesIn) ?? null,
     program: program && exchangesOfProgram(program, rank),
   };
+}
+
+function sizesIn(axes: Plan['mesh']): StageDegrees[number] {
+  return { dp: 1, sp: 1, tp: 1, ...Object.fromEntries(axes.map(({ axis, size }) => [axis, size])) };
 }
 
 function exchangesOfProgram(program: Program, rank: number): readonly ProgramExchange[] {
@@ -131,6 +142,7 @@ function exchangesOfProgram(program: Program, rank: number): readonly ProgramExc
   if (!outermost) throw new Error('pipeline stages are not the outermost axis');
   const number = Math.floor(rank / perStage);
   const stage = program.stages[number];
+  const ownAxes = (stage?.mesh ?? []).map(({ axis, ...sizes }) => ({ name: axis, ...sizes }));
   const bytesOf = (name: string) => {
     const tensor = stage?.tensors[name];
     return tensor ? byteLength(tensor.dtype, elementCount(tensor.localShape)) : 0;
@@ -150,8 +162,9 @@ function exchangesOfProgram(program: Program, rank: number): readonly ProgramExc
         const { collective, axes: names, input } = instruction;
         const ranks = groupOf(axes, names, rank % perStage).map((member) => member + number * perStage);
         const receivedBytes = bytesOf(input) * RECEIVED[collective.kind](ranks.length);
+        const own = names.map((name) => nameOn({ axes: ownAxes }, name));
         add(`${collective.kind} ${names.join()}`, times, {
-          ...{ collective: collective.kind, axes: names, ranks, receivedBytes },
+          ...{ collective: collective.kind, axes: own, ranks, receivedBytes },
         });
       } else if (instruction.kind === 'send' || instruction.kind === 'recv') {
         const { kind, stage: other, tensor } = instruction;

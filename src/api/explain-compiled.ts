@@ -5,6 +5,7 @@
 import { readFile } from 'node:fs/promises';
 import path from 'node:path';
 import { AutoparError } from '../ir/error.js';
+import { stagePins } from '../search/pipeline/stage-pins.js';
 import { propagate } from '../sharding-propagation/propagation/propagate.js';
 import { EXPERTS, INNER_AXES, type InnerDegrees } from '../sharding-propagation/roles.js';
 import { assignmentOf } from '../strategy/assignment-of.js';
@@ -15,7 +16,7 @@ import { readAnnotations, readParallelConfig } from './annotations.js';
 import { compiledModel } from './compiled-model.js';
 import { loadedPins } from './config-checkpoints.js';
 import { type DecisionSources, type Decisions, decide } from './decisions.js';
-import type { Explainable } from './explain.js';
+import { type Explainable, meshesIn } from './explain.js';
 import { readSource, type Source } from './folder.js';
 import type { ImportedModel } from './import.js';
 import { type KeptState, keptByRanks } from './kept-state.js';
@@ -59,10 +60,9 @@ export async function openExplainable(directory: string, model?: string): Promis
       'explain --rejected and --sensitivity say why it was taken; strategy show lists its operators',
     );
   const { planned: imported } = await compiledModel(directory, source, plan, model);
-  const { graph } = stagedGraph(plan, imported.graph);
+  const { graph, pipeline } = stagedGraph(plan, imported.graph);
   const assignment = assignmentOf(plan, graph);
   const cluster = clusterOf(plan);
-  const { pp } = plan.degrees;
   const decided = await decidedAgain(
     directory,
     source,
@@ -70,7 +70,8 @@ export async function openExplainable(directory: string, model?: string): Promis
     plan.degrees,
     plan.cluster.nodes * plan.cluster.perNode,
   );
-  const pins = decided.pinsOn?.(assignment.mesh, graph) ?? [];
+  const { pinsOn } = decided;
+  const pins = pinsOn ? stagePins(graph, pipeline?.layout, assignment.mesh, (mesh) => pinsOn(mesh, graph)) : [];
   const propagated = plan.search.mode === 'sharding_propagation';
   return {
     explainable: {
@@ -78,7 +79,7 @@ export async function openExplainable(directory: string, model?: string): Promis
       cluster,
       assignment,
       allToAll: plan.allToAll !== false,
-      ...(pp > 1 ? { stages: lowerPlan(plan, imported.graph).lowered } : {}),
+      ...(pipeline ? { stages: lowerPlan(plan, imported.graph).lowered, ...meshesIn(graph, pipeline.layout) } : {}),
       propagation: propagated ? propagate(graph, assignment.mesh, pins) : null,
       pins,
       ...(propagated
@@ -138,8 +139,9 @@ export async function decidedAgain(
 
 const DEGREES: ReadonlySet<string> = new Set([...INNER_AXES, EXPERTS]);
 
-/** Degrees that the user gave: `tp=2` among the plan's pins. */
-export function givenDegrees({ pins }: Plan): InnerDegrees {
+/** Degrees that the user gave: `tp=2` among the plan's pins; meshes of stages give those of the first. */
+export function givenDegrees({ pins, meshes, degrees }: Plan): InnerDegrees {
+  if (meshes) return { dp: degrees.dp, tp: degrees.tp };
   const given = pins.flatMap((pin) => {
     const [, axis = '', size] = /^(\w+)=(\d+)$/.exec(pin) ?? [];
     return DEGREES.has(axis) ? [[axis, Number(size)] as const] : [];

@@ -17,9 +17,11 @@ import { operatorQuestions } from '../search/operator-questions.js';
 import { searchPins } from '../search/pinned.js';
 import { tensorLayoutText } from '../sharding-propagation/file-form.js';
 import type { Layout } from '../sharding-propagation/layout.js';
+import type { Mesh, SubAxis } from '../sharding-propagation/mesh.js';
 import type { OperatorPin, PinSource } from '../sharding-propagation/pin.js';
 import { operatorChain } from '../sharding-propagation/propagation/reasons.js';
 import type { Redistributor } from '../sharding-propagation/redistribution.js';
+import { nameOn } from '../sharding-propagation/stage-meshes.js';
 import { REPLICATED, type Strategy } from '../sharding-propagation/strategy.js';
 import { producedLayouts } from '../strategy/produced-layouts.js';
 import {
@@ -91,12 +93,12 @@ export interface OperatorExplanation {
 /** Why an operator has its strategy. @throws AutoparError `unknown-node` (usage) with the nearest name */
 export function explainOperator(plan: Explainable, name: string): OperatorExplanation {
   const { graph, cluster, assignment, propagation } = plan;
-  const { mesh } = assignment;
   const node = graph.nodes.find((candidate) => candidate.name === name);
   if (!node) {
     const names = graph.nodes.map((candidate) => candidate.name);
     throw unknownName('node', name, names);
   }
+  const mesh = plan.meshOf?.(node) ?? assignment.mesh;
   const strategy = assignment.strategies.get(node.group) ?? REPLICATED;
   const { rule, operands, results } = sidesUnder(graph, node, strategy, mesh);
   const { fragment } = lowerOperator(viewOf(graph, node), strategy, mesh, contextOf(graph, node));
@@ -110,7 +112,7 @@ export function explainOperator(plan: Explainable, name: string): OperatorExplan
     operator: name,
     op: node.op,
     rule: rule.text,
-    strategy: explained(strategy),
+    strategy: explained(strategy, mesh),
     places: placesOfOperator(plan.stages ?? [], name),
     transfers: node.outputs.flatMap((tensor) =>
       tensor === null ? [] : transfersOf(plan.stages ?? [], tensor).map((sent) => ({ tensor, ...sent })),
@@ -120,7 +122,13 @@ export function explainOperator(plan: Explainable, name: string): OperatorExplan
     computeSeconds: secondsOf(fragment, cluster, 'compute'),
     collectives: fragment.nodes.flatMap((inner) =>
       inner.kind === 'communicate'
-        ? [{ kind: inner.collective.kind, axes: inner.axes, seconds: priceNode(inner, fragment, cluster) / 1e9 }]
+        ? [
+            {
+              kind: inner.collective.kind,
+              axes: onMesh(inner.axes, mesh),
+              seconds: priceNode(inner, fragment, cluster) / 1e9,
+            },
+          ]
         : [],
     ),
     redistributions: surroundings.redistributions(operands, results),
@@ -191,12 +199,12 @@ class Surroundings {
 }
 
 function alternativesOf(
-  { graph, cluster, assignment, left, pins }: Explainable,
+  { graph, cluster, assignment, left, pins, meshOf }: Explainable,
   node: Node,
   surroundings: Surroundings,
   own: { readonly seconds: number; readonly around: number },
 ): readonly Alternative[] {
-  const { mesh } = assignment;
+  const mesh = meshOf?.(node) ?? assignment.mesh;
   const question = { ...operatorQuestions(graph, left?.asked)(node), mesh, cluster };
   const set = candidatesOf({ ...question, axes: 'free', pinned: new Set() });
   const ruledOut = rulingOut(question, left, searchPins(graph, pins).operators.get(node.name) ?? []);
@@ -206,7 +214,7 @@ function alternativesOf(
     // Prices are whole nanoseconds, which seconds are not.
     const differenceSeconds = Math.round((seconds + around - own.seconds) * 1e9 - own.around) / 1e9;
     return {
-      strategy: explained(strategy),
+      strategy: explained(strategy, mesh),
       seconds,
       redistributionSeconds: around,
       differenceSeconds,
@@ -259,9 +267,15 @@ function chainsOf(strategy: Strategy, node: string, propagation: Explainable['pr
   });
 }
 
-function explained({ axes, pieces = {}, carried, owed }: Strategy): ExplainedStrategy {
+function explained({ axes, pieces = {}, carried, owed }: Strategy, mesh: Mesh): ExplainedStrategy {
   const debt = owed.kind === 'scatter' ? `scatter onto ${owed.factor}` : owed.kind;
-  return { axes, pieces, carried: carried?.axes ?? [], owed: debt };
+  const named = Object.entries(axes).map(([factor, names]) => [factor, onMesh(names, mesh)] as const);
+  return { axes: Object.fromEntries(named), pieces, carried: onMesh(carried?.axes ?? [], mesh), owed: debt };
+}
+
+/** Sub-axes by the names of a stage's axes. */
+function onMesh(axes: readonly SubAxis[], mesh: Mesh): readonly string[] {
+  return axes.map((axis) => nameOn(mesh, axis));
 }
 
 function secondsOf(fragment: Fragment, cluster: Explainable['cluster'], kind?: 'compute'): number {

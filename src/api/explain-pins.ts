@@ -5,6 +5,7 @@
 import { memoryOf, priceGraph, usableBytes } from '../cost-model/predict.js';
 import { AutoparError } from '../ir/error.js';
 import type { Assignment } from '../partition/assignment.js';
+import { meshOfOperators } from '../partition/lower-stages.js';
 import { partition } from '../partition/partition.js';
 import { Deadline } from '../search/deadline.js';
 import { fitProblem } from '../search/fit-memory.js';
@@ -12,6 +13,7 @@ import { type MeshProblem, meshProblem } from '../search/mesh-problem.js';
 import { operatorQuestions } from '../search/operator-questions.js';
 import { type AlikeOperators, type Otherwise, PinPricing } from '../search/pin-prices.js';
 import { searchPins } from '../search/pinned.js';
+import { stagePins } from '../search/pipeline/stage-pins.js';
 import type { PinRecord } from '../sharding-propagation/annotations/annotation.js';
 import type { Mesh } from '../sharding-propagation/mesh.js';
 import { REPLICATED, type Strategy } from '../sharding-propagation/strategy.js';
@@ -91,18 +93,22 @@ async function operatorPrices(
   const placed = placePlan(plan, imported.graph);
   const { graph } = placed;
   const { mesh } = placed.assignment;
-  const planned = checkedCost(
-    plan.search.costSeconds,
-    priceGraph(lowerUncut(assignedPlan(plan, imported.graph)), cluster),
-  );
+  const assigned = assignedPlan(plan, imported.graph);
+  const { layout } = assigned.staged.pipeline ?? {};
+  const meshOf = layout && meshOfOperators(graph, layout);
+  // Stages of unlike meshes have views of their own, chosen after the search.
+  const planned = meshOf
+    ? Math.round(plan.search.costSeconds * 1e9)
+    : checkedCost(plan.search.costSeconds, priceGraph(lowerUncut(assigned), cluster));
   const deadline = new Deadline(undefined, signal);
   const problem = meshProblem(graph, mesh, cluster, {
     axes: options.axes ?? 'roles',
     pinned: new Set(Object.keys(options.degrees ?? {})),
     questions: operatorQuestions(graph, { ...plan.degrees, ...plan.requested }),
     allToAll: options.allToAll ?? true,
-    pins: searchPins(graph, options.operatorPins?.(mesh) ?? []),
+    pins: searchPins(graph, stagePins(graph, layout, mesh, options.operatorPins ?? (() => []))),
     ...(options.request?.zero === undefined ? {} : { zero: options.request.zero }),
+    ...(meshOf ? { meshOf } : {}),
   });
   const questions = alikeOperators(placed.operators, leadersOf(graph, plan.layerClasses).operators);
   const pricing = new PinPricing(problem, [...questions.values()], deadline);
@@ -143,7 +149,7 @@ async function operatorPrices(
   });
   const operators = all.map(({ placed: own, question, alone, together }): OperatorPinPrice => {
     const { node } = own;
-    const factors = (strategy: Strategy) => shortened(factorsOf(graph, { node, strategy }), mesh);
+    const factors = (strategy: Strategy) => shortened(factorsOf(graph, { node, strategy }), meshOf?.(node) ?? mesh);
     return {
       operator: node.name,
       op: node.op,

@@ -8,11 +8,11 @@ import { redistributionBound } from '../cost-model/redistribution-bound.js';
 import type { DType } from '../ir/dtype.js';
 import { dtypeBits } from '../ir/dtype.js';
 import { AutoparError } from '../ir/error.js';
-import { fileTensorOf, type Graph, typeOf } from '../ir/graph.js';
+import { fileTensorOf, type Graph, type Node, typeOf } from '../ir/graph.js';
 import { offer } from '../ir/nearest.js';
 import type { Assignment, Reader } from '../partition/assignment.js';
 import type { StagePlace } from '../partition/cut-stages.js';
-import type { LoweredStage } from '../partition/lower-stages.js';
+import { type LoweredStage, meshOfOperators, type PipelineLayout } from '../partition/lower-stages.js';
 import type { AskedRoles } from '../search/operator-questions.js';
 import { searchPins } from '../search/pinned.js';
 import { fileDimension, fileShape, tensorLayoutText } from '../sharding-propagation/file-form.js';
@@ -40,6 +40,8 @@ export interface Explainable {
   readonly pins: readonly Pin[];
   /** The stages of a pipeline; left out for one. */
   readonly stages?: readonly LoweredStage[];
+  /** By operator the mesh of its stage, where stages differ. */
+  readonly meshOf?: (node: Pick<Node, 'name'>) => Mesh;
   /** What the search left out besides: `roles` where dp lies on the batch alone, and axes whose degree was given. */
   readonly left?: {
     readonly axes: 'roles' | 'free';
@@ -67,7 +69,7 @@ export interface ExplainedRedistribution {
 }
 
 export interface ExplainedView extends ExplainedRedistribution {
-  /** Operators, and `output` where the tensor leaves the graph. */
+  /** Operators; `output` where the tensor leaves the graph, `other stages` where it is sent in this layout. */
   readonly readers: readonly {
     readonly reader: string;
     readonly operand: number;
@@ -103,8 +105,22 @@ export function explainablePlan(
 ): Explainable {
   const { assignment, propagation = null } = found;
   const graph = pipeline?.graph ?? imported.graph;
-  const stages = pipeline ? { stages: found.lowered } : {};
+  const stages = pipeline ? { stages: found.lowered, ...meshesIn(graph, pipeline.layout) } : {};
   return { graph, cluster, assignment, allToAll: plan.allToAll ?? true, propagation, pins, ...stages };
+}
+
+/** Where stages have meshes of their own. */
+export function meshesIn(graph: Graph, layout: PipelineLayout): Pick<Explainable, 'meshOf'> {
+  const meshOf = meshOfOperators(graph, layout);
+  return meshOf ? { meshOf } : {};
+}
+
+/** The mesh in whose axes a tensor's layouts are written: of the stage that makes it or, else, that reads it first. */
+function meshOfTensor({ graph, assignment, meshOf }: Explainable, tensor: string): Mesh {
+  const near =
+    graph.nodes.find(({ outputs }) => outputs.includes(tensor)) ??
+    graph.nodes.find(({ inputs }) => inputs.includes(tensor));
+  return (near && meshOf?.(near)) ?? assignment.mesh;
 }
 
 /** Why a tensor lies as it does. @throws AutoparError `unknown-tensor` (usage) with the nearest name */
@@ -116,7 +132,7 @@ export function explainTensor(plan: Explainable, name: string): TensorExplanatio
     : ([...graph.weights.keys()].find((weight) => fileTensorOf(graph, weight)?.name === name) ?? name);
   const type = graph.tensors.get(tensor);
   if (!type) throw unknownName('tensor', name, [...graph.tensors.keys()]);
-  const { mesh } = assignment;
+  const mesh = meshOfTensor(plan, tensor);
   const isWeight = graph.weights.has(tensor);
   const made = producedLayouts(graph, assignment).get(tensor);
   const blocks = isWeight ? blocksOf(plan, tensor) : [];
@@ -159,14 +175,19 @@ export function redistributorOf({ cluster, assignment: { mesh }, allToAll }: Exp
   return makeRedistributor(mesh, price, redistributionBound(cluster, mesh, price), { allToAll });
 }
 
-/** The way from one layout of a tensor to another; null where there is nothing to do. */
+/**
+ * The way from one layout of a tensor to another; null where there is nothing to do.
+ * @param mesh whose axes it names
+ */
 export function redistributionOf(
-  { graph, assignment: { mesh } }: Explainable,
+  plan: Explainable,
   by: Redistributor,
   tensor: string,
   from: Layout,
   to: Layout,
+  mesh: Mesh = meshOfTensor(plan, tensor),
 ): ExplainedRedistribution | null {
+  const { graph } = plan;
   const { shape, dtype } = typeOf(graph, tensor);
   const steps = by.steps(from, to, shape, dtypeBits(dtype));
   if (steps.length === 0) return null;
@@ -247,24 +268,27 @@ function viewsOf(plan: Explainable, tensor: string, made: Layout): readonly Expl
   const { assignment } = plan;
   const by = redistributorOf(plan);
   const taken = operandsOf(plan);
+  const meshOfReader = ({ kind, name }: Reader) => (kind === 'operator' ? plan.meshOf?.({ name }) : undefined);
   const own = (reader: Reader, from: Layout) => {
     const to = reader.kind === 'operator' ? taken(reader.name)[reader.operand] : null;
-    return to ? redistributionOf(plan, by, tensor, from, to) : null;
+    return to ? redistributionOf(plan, by, tensor, from, to, meshOfReader(reader)) : null;
   };
+  const leaves = (name: string) => (plan.graph.outputs.includes(name) ? 'output' : 'other stages');
   return assignment.views
     .filter((view) => view.tensor === tensor)
     .map(({ layout, readers }) => ({
-      ...(redistributionOf(plan, by, tensor, made, layout) ?? unchanged(plan, tensor, made)),
+      ...(redistributionOf(plan, by, tensor, made, layout, readers[0] && meshOfReader(readers[0])) ??
+        unchanged(plan, tensor, made)),
       readers: readers.map((reader) => ({
-        reader: reader.kind === 'operator' ? reader.name : 'output',
+        reader: reader.kind === 'operator' ? reader.name : leaves(reader.name),
         operand: reader.operand,
         own: own(reader, layout),
       })),
     }));
 }
 
-function unchanged({ graph, assignment }: Explainable, tensor: string, layout: Layout): ExplainedRedistribution {
-  const text = tensorLayoutText(graph, tensor, layout, assignment.mesh);
+function unchanged(plan: Explainable, tensor: string, layout: Layout): ExplainedRedistribution {
+  const text = tensorLayoutText(plan.graph, tensor, layout, meshOfTensor(plan, tensor));
   return { from: text, to: text, steps: [], seconds: 0 };
 }
 
@@ -274,7 +298,13 @@ function blocksOf(plan: Explainable, weight: string): TensorExplanation['blocks'
     node.inputs.flatMap((input, operand) => {
       const layout = input === weight ? taken(node.name)[operand] : null;
       return layout
-        ? [{ reader: node.name, operand, layout: tensorLayoutText(plan.graph, weight, layout, plan.assignment.mesh) }]
+        ? [
+            {
+              reader: node.name,
+              operand,
+              layout: tensorLayoutText(plan.graph, weight, layout, plan.meshOf?.(node) ?? plan.assignment.mesh),
+            },
+          ]
         : [];
     }),
   );

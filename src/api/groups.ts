@@ -40,6 +40,9 @@ function checkRanks({ pp, dp, sp, tp }: Degrees): void {
   );
 }
 
+/** A pipeline whose stages have meshes of their own: their sizes, stage by stage. */
+export type StageDegrees = readonly Pick<Degrees, 'dp' | 'sp' | 'tp'>[];
+
 /** The mesh of all axes, in the order of those that are named (outermost first). */
 function meshOf(degrees: Degrees, order: readonly string[]): Mesh {
   const others = AXIS_ORDER.filter((axis) => !order.includes(axis));
@@ -49,10 +52,16 @@ function meshOf(degrees: Degrees, order: readonly string[]): Mesh {
 /**
  * The process groups.
  * @param order of the mesh's axes, outermost first, where it is not the usual one; axes of one rank may be left out
+ * @param stages where they differ: dp, sp and tp are then groups of one stage, and no ranks hold one copy of the model
  * @throws AutoparError `degrees-do-not-match-devices` (usage) where ep does not divide dp · sp.
  */
-export function processGroups(degrees: Degrees, order: readonly string[] = AXIS_ORDER): ProcessGroups {
+export function processGroups(
+  degrees: Degrees,
+  order: readonly string[] = AXIS_ORDER,
+  stages: StageDegrees | null = null,
+): ProcessGroups {
   checkRanks(degrees);
+  if (stages) return groupsOfStages(degrees, order, stages);
   const { dp, sp, ep } = degrees;
   if ((dp * sp) % ep !== 0) {
     throw new AutoparError(
@@ -76,14 +85,32 @@ export function processGroups(degrees: Degrees, order: readonly string[] = AXIS_
   };
 }
 
+function groupsOfStages(degrees: Degrees, order: readonly string[], stages: StageDegrees): ProcessGroups {
+  const { devices, groups } = processGroups(degrees, order);
+  const perStage = devices / degrees.pp;
+  const own = stages.map((sizes) => processGroups({ ...degrees, ...sizes, pp: 1 }, order).groups);
+  const inside = (kind: GroupKind) =>
+    own.flatMap((of, stage) => of[kind].map((group) => group.map((rank) => rank + stage * perStage)));
+  return {
+    devices,
+    groups: { dp: inside('dp'), tp: inside('tp'), pp: groups.pp, sp: inside('sp'), ep: inside('ep'), mp: [] },
+  };
+}
+
 /** A rank's place on every axis. @throws AutoparError `bad-option` (usage) where there is no such rank. */
 export function placeOf(
   degrees: Degrees,
   rank: number,
   order: readonly string[] = AXIS_ORDER,
+  stages: StageDegrees | null = null,
 ): Readonly<Record<string, number>> {
   checkRanks(degrees);
-  const mesh = meshOf(degrees, order);
+  const { pp } = degrees;
+  // Only what is inside of the rank's stage depends on its mesh.
+  const mesh = meshOf(
+    { ...degrees, ...stages?.[Math.floor(rank / (deviceCount(meshOf(degrees, order)) / pp))] },
+    order,
+  );
   if (rank >= deviceCount(mesh)) {
     throw new AutoparError(
       'bad-option',

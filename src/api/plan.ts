@@ -7,13 +7,16 @@ import { AutoparError } from '../ir/error.js';
 import { type Graph, isBackward } from '../ir/graph.js';
 import { checkSharded } from '../partition/check.js';
 import type { ShardedGraph } from '../partition/sharded-graph.js';
+import { sizesOf } from '../search/pipeline/mesh-layout.js';
 import { type Pipeline, type PipelineRequest, pipelineOf } from '../search/pipeline/pipeline.js';
+import { stagePins } from '../search/pipeline/stage-pins.js';
 import { type PlanResult, plan as search } from '../search/plan.js';
 import type { SearchMode, SolverName } from '../search/search-mode.js';
 import { loadSolver } from '../search/solver/integer-solvers.js';
 import { dataAxes } from '../search/zero.js';
 import type { Mesh } from '../sharding-propagation/mesh.js';
 import type { Pin } from '../sharding-propagation/pin.js';
+import { sizesText } from '../sharding-propagation/stage-meshes.js';
 import type { Plan } from '../strategy/plan.js';
 import { type Found, planOf } from '../strategy/plan-of.js';
 import { type Request, requestIn } from '../strategy/request.js';
@@ -91,7 +94,7 @@ export async function plan(imported: ImportedModel, options: PlanningOptions = {
     request: requested,
     ...(options.signal ? { signal: options.signal } : {}),
   });
-  const pins = pinsOn?.(found.assignment.mesh, plain) ?? [];
+  const pins = pinsOn ? stagePins(graph, pipeline?.layout, found.assignment.mesh, (mesh) => pinsOn(mesh, plain)) : [];
   for (const { sharded } of found.lowered) checkSound(sharded);
   return {
     imported,
@@ -154,8 +157,9 @@ function requestOf(config: Decisions['config'], { training }: ImportedModel): Re
 }
 
 /** What was asked of a pipeline, as the plan keeps it. */
-function pipelinePins({ stages, schedule, virtualStages, layout }: PipelineRequest): readonly string[] {
-  const given = { pp: stages, schedule, 'virtual-stages': virtualStages, stages: layout };
+function pipelinePins({ stages, schedule, virtualStages, layout, meshes }: PipelineRequest): readonly string[] {
+  const written = meshes?.map((degrees) => sizesText(sizesOf(degrees))).join(' | ');
+  const given = { pp: stages, schedule, 'virtual-stages': virtualStages, stages: layout, meshes: written };
   return Object.entries(given).flatMap(([name, value]) => (value === undefined ? [] : [`${name}=${value}`]));
 }
 

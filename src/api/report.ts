@@ -12,6 +12,7 @@ import type { ShardedGraph, ShardedNode } from '../partition/sharded-graph.js';
 import { fileLayout } from '../sharding-propagation/file-form.js';
 import { layoutText } from '../sharding-propagation/layout-text.js';
 import { deviceCount, STAGE_AXIS } from '../sharding-propagation/mesh.js';
+import { nameOn } from '../sharding-propagation/stage-meshes.js';
 import { fileTensors } from './file-tensors.js';
 
 export interface HeavyOperator {
@@ -72,7 +73,7 @@ function heaviestOfStage(
       operator,
       op: byName.get(operator)?.op ?? '',
       strategy: Object.entries(strategy?.axes ?? {})
-        .map(([factor, axes]) => `${factor}: ${axes.join(',')}`)
+        .map(([factor, axes]) => `${factor}: ${axes.map((axis) => nameOn(sharded.mesh, axis)).join(',')}`)
         .join(', '),
       layouts:
         node?.kind === 'compute'
@@ -114,7 +115,7 @@ function collectivesOf(sharded: ShardedGraph, cluster: Cluster): readonly Commun
       {
         label: node.origin,
         kind: node.collective.kind,
-        axes: node.axes,
+        axes: node.axes.map((axis) => nameOn(sharded.mesh, axis)),
         bytes: Math.max(...bytes),
         seconds: (runsPerStep(node.phase, sharded) * priceNode(node, sharded, cluster)) / 1e9,
       },

@@ -4,6 +4,7 @@
 import type { CompileResult } from '../api/compile.js';
 import { devicesText } from './cluster-text.js';
 import { heldLines, keptText, kindsText } from './memory-report.js';
+import { stageMeshesText } from './mesh-report.js';
 import type { Output } from './output.js';
 import { bytesText, secondsText, shareText } from './quantity.js';
 import { tableLines } from './table.js';
@@ -105,7 +106,9 @@ function summaryLines({ plan, precision, stageLayout, kept }: CompileResult): re
       ? `, ${shareText(predicted.flopsPerRank / predicted.flopsTotal)} of the work per rank`
       : '';
   return [
-    `  degrees    ${degrees.map(([axis, degree]) => `${axis} ${degree}`).join(' · ')}`,
+    plan.meshes
+      ? `  meshes     ${stageMeshesText(plan.meshes)}`
+      : `  degrees    ${degrees.map(([axis, degree]) => `${axis} ${degree}`).join(' · ')}`,
     ...(stageLayout === null ? [] : [`  stages     ${stageLayout}, ${scheduleText(plan)}`]),
     ...(kept ? [`  zero       ${keptText(kept)}`] : []),
     `  predicted  ${secondsText(predicted.stepSeconds)} per step in ${precision}, ${bytesText(peak)} of memory per rank${share}`,

@@ -32,6 +32,7 @@ interface CompileFlags extends DegreeOptions, ModelFlags, TrainingFlags, StepFla
   readonly config?: string;
   readonly complete?: 'search' | 'propagate';
   readonly stages?: string;
+  readonly meshes?: string;
   readonly searchMode?: SearchMode;
   readonly objective?: 'time' | 'memory' | 'cost' | 'devices';
   readonly within?: number;
@@ -113,6 +114,10 @@ export const compileCommand: Command<CompileFlags> = {
       flags: '--stages <layout>',
       says: 'what each stage of a pipeline has, such as "E t*3 | t*3 H"; inspect says what the letters are',
     },
+    {
+      flags: '--meshes <layout>',
+      says: 'the mesh of each stage where they differ, such as "tp2 | dp2"',
+    },
     ...trainingOptions,
     ...parameterOptions,
     { flags: '--init <random>', says: 'make up weights that the model file lacks', parse: oneOf('--init', ['random']) },
@@ -153,9 +158,11 @@ async function runCompile(context: Context, [file]: readonly string[], flags: Co
 
 async function optionsOf(model: string, flags: CompileFlags): Promise<CompileOptions> {
   const { output, force, planOnly, verify, devices, cluster, memory, axes, init, seed } = flags;
-  const { mode, complete, searchMode, solver, timeLimit, top, precision, schedule, virtualStages, stages } = flags;
+  const { mode, complete, searchMode, solver, timeLimit, top, precision, schedule, virtualStages } = flags;
+  const { stages, meshes } = flags;
   const sizes = { output, force, planOnly, verify, devices, cluster, memory, seed };
-  const given = { ...sizes, axes, mode, complete, searchMode, solver, timeLimit, top, schedule, virtualStages, stages };
+  const pipeline = { schedule, virtualStages, stages, meshes };
+  const given = { ...sizes, ...pipeline, axes, mode, complete, searchMode, solver, timeLimit, top };
   return {
     model,
     ...withoutUndefined(given),

@@ -7,6 +7,7 @@ import type { Degrees, GroupKind } from '../api/groups.js';
 import { AutoparError, type ExitKind } from '../ir/error.js';
 import type { Command, Context } from './command.js';
 import { degreeOptions } from './degrees.js';
+import { stageMeshesText } from './mesh-report.js';
 import type { Output } from './output.js';
 import { bytesText, countText } from './quantity.js';
 import { tableLines } from './table.js';
@@ -68,16 +69,20 @@ async function runGroups(context: Context, [directory]: readonly string[], flags
   const degrees = compiled
     ? compiled.degrees
     : degreesOf(cluster ? { ...flags, devices: cluster.nodes * cluster.perNode } : flags);
-  const place = rank === undefined ? undefined : placeOf(degrees, rank, compiled?.order);
-  const { devices, groups } = processGroups(degrees, compiled?.order);
+  const stages = compiled?.stages ?? null;
+  const place = rank === undefined ? undefined : placeOf(degrees, rank, compiled?.order, stages);
+  const { devices, groups } = processGroups(degrees, compiled?.order, stages);
   const shown = Object.fromEntries(
     Object.entries(groups).map(([kind, lists]) => [
       kind,
       rank === undefined ? lists : lists.filter((list) => list.includes(rank)),
     ]),
   );
-  const exchanges = rank === undefined ? [] : exchangesOf(degrees, rank, cluster, compiled?.order);
-  const written = (['pp', 'dp', 'sp', 'tp'] as const).map((axis) => `${axis} ${degrees[axis]}`).join(' · ');
+  const exchanges = rank === undefined ? [] : exchangesOf(degrees, rank, cluster, compiled?.order, stages);
+  const axes = ['pp', 'dp', 'sp', 'tp'] as const;
+  const written = stages
+    ? stageMeshesText(stages.map((sizes) => Object.entries(sizes).map(([axis, size]) => ({ axis, size }))))
+    : axes.map((axis) => `${axis} ${degrees[axis]}`).join(' · ');
   const on = cluster ? ` on ${countText(cluster.nodes, 'node')} of ${cluster.perNode} × ${cluster.device.id}` : '';
   output.print(`${countText(devices, 'device')}${on}: ${written}${degrees.ep > 1 ? `, ep ${degrees.ep}` : ''}`);
   if (place) {
@@ -98,6 +103,7 @@ async function runGroups(context: Context, [directory]: readonly string[], flags
     schema: 'autopar-groups-v1',
     devices,
     degrees,
+    ...(stages ? { stages } : {}),
     ...(place ? { rank, place } : {}),
     groups: shown,
     ...(rank === undefined ? {} : { exchanges: program ?? exchanges }),

@@ -29,3 +29,15 @@ export function meshLines(axes: readonly AxisUse[]): readonly string[] {
     ]),
   );
 }
+
+/** Meshes of stages, one after the other: `tp 2 | dp 2`; axes of one rank are left out where there are others. */
+export function stageMeshesText(
+  meshes: readonly (readonly { readonly axis: string; readonly size: number }[])[],
+): string {
+  return meshes
+    .map((axes) => {
+      const used = axes.filter(({ size }) => size > 1);
+      return (used.length > 0 ? used : axes.slice(0, 1)).map(({ axis, size }) => `${axis} ${size}`).join(' · ');
+    })
+    .join(' | ');
+}

@@ -4,6 +4,7 @@
 import type { Shown } from '../api/strategy.js';
 import type { ExitKind } from '../ir/error.js';
 import type { Command, Context } from './command.js';
+import { stageMeshesText } from './mesh-report.js';
 import type { Output } from './output.js';
 import { bytesText, countText, secondsText } from './quantity.js';
 import { configurationOption, printNotes, strategyData } from './strategy-options.js';
@@ -52,7 +53,7 @@ function planLines(
   { plan, form }: PlanShown,
   output: Output,
   most: number,
-  inWords: (entry: PlanShown['plan']['operators'][string], mesh: PlanShown['plan']['mesh']) => string,
+  inWords: (entry: PlanShown['plan']['operators'][string], plan: PlanShown['plan']) => string,
 ): readonly string[] {
   const { model, cluster, degrees, layerClasses, predicted, pins, stages, schedule } = plan;
   const precision = predicted.precision === undefined ? '' : ` in ${predicted.precision}`;
@@ -68,12 +69,15 @@ function planLines(
     ({ operators, devices }, stage) =>
       `stage ${stage}    ${countText(operators, 'operator')} on ${countText(devices, 'device')}`,
   );
+  const axes = plan.meshes
+    ? stageMeshesText(plan.meshes)
+    : named.map(([axis, degree]) => `${axis} ${degree}`).join(' · ');
   return [
     `plan of ${model.name}${form === 'onnx' ? ', in an annotated model' : ''}, version ${plan.version}`,
     `  model      ${model.fingerprint.slice(0, 16)}${Object.entries(model.dims)
       .map(([name, size]) => `, ${name} ${size}`)
       .join('')}`,
-    `  devices    ${cluster.nodes}x${cluster.perNode}:${cluster.device}, ${named.map(([axis, degree]) => `${axis} ${degree}`).join(' · ')}`,
+    `  devices    ${cluster.nodes}x${cluster.perNode}:${cluster.device}, ${axes}`,
     `  predicted  ${secondsText(predicted.stepSeconds)} per step${precision}, ${predicted.peakBytes.map(bytesText).join(' + ')} of memory, ${bytesText(predicted.bytesCommunicated)} received per rank`,
     ...(pins.length > 0 ? [`  pinned     ${pins.join(', ')}`] : []),
     ...(stages.length > 1 ? [`  schedule   ${runs}`, ...pipeline.map((line) => `  ${line}`)] : []),
@@ -84,7 +88,7 @@ function planLines(
       most,
       'operators',
       [{ title: 'operator' }, { title: 'strategy' }],
-      Object.entries(plan.operators).map(([name, entry]) => [name, inWords(entry, plan.mesh)]),
+      Object.entries(plan.operators).map(([name, entry]) => [name, inWords(entry, plan)]),
     ),
     ...table(
       output,

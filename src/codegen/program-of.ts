@@ -15,13 +15,15 @@ import {
   type Instruction,
   PROGRAM_VERSION,
   type Program,
+  type ProgramAxis,
   type ProgramSegment,
   type ProgramStage,
   type ProgramTensor,
 } from '../program/program.js';
 import { coordinateType, typeText } from '../program/tensor-type.js';
 import type { Action } from '../schedule/schedule.js';
-import { makeMesh } from '../sharding-propagation/mesh.js';
+import { type MeshAxis, makeMesh } from '../sharding-propagation/mesh.js';
+import { sharedMesh } from '../sharding-propagation/stage-meshes.js';
 import { makeSegment, type Segment, type Surroundings } from './segment.js';
 import { placeWeights } from './weights.js';
 
@@ -49,24 +51,32 @@ export function programOf(
   const written = lowered.map((stage, index) =>
     stageOf(stage, walks[index] as StageWalk, files, lowered.length > 1 ? `stage-${index}-` : '', secondsOf),
   );
-  const [first] = lowered;
-  const axes = first?.sharded.mesh.axes ?? [];
+  const meshes = lowered.map(({ sharded }) => sharded.mesh);
+  const shared = sharedMesh(meshes);
+  const { axes } = shared;
   const mesh = lowered.length > 1 ? [...makeMesh([[STAGE_AXIS, lowered.length]]).axes, ...axes] : axes;
   const state = lowered.flatMap(({ sharded }, stage) => sharded.state.map(({ from, to }) => ({ stage, from, to })));
   const program: Program = {
     format: 'autopar-program',
     version: PROGRAM_VERSION,
     model,
-    mesh: mesh.map((axis) => ({ axis: axis.name, size: axis.size, subAxes: axis.subAxes })),
+    mesh: mesh.map(axisRecord),
     inputs: lowered.flatMap(({ sharded }, stage) => inputsOf(sharded, stage)),
     outputs: lowered.flatMap(({ sharded }, stage) => outputsOf(sharded, stage)),
     ...(state.length > 0 ? { state } : {}),
-    stages: written,
+    stages: written.map((stage, index) => {
+      const own = meshes[index];
+      return own && shared !== meshes[0] ? { mesh: own.axes.map(axisRecord), ...stage } : stage;
+    }),
     schedule: walks.flatMap((walk, stage) =>
       walk.actions.map(({ chunk, microBatch, list }) => ({ stage, chunk, microBatch, phase: list })),
     ),
   };
   return { program, segments: files };
+}
+
+function axisRecord({ name, size, subAxes }: MeshAxis): ProgramAxis {
+  return { axis: name, size, subAxes };
 }
 
 function inputsOf(sharded: ShardedGraph, stage: number): Program['inputs'] {

@@ -62,6 +62,14 @@ export function cutStages(graph: Graph, placeOf: ReadonlyMap<string, StagePlace>
   return new Cutting(graph, placeOf, stages).run();
 }
 
+/** By operator the stage that it runs on; of one that several stages run for themselves the first of them. */
+export function stageOfOperators({ stages }: CutGraph): ReadonlyMap<string, number> {
+  const stageOf = new Map<string, number>();
+  for (const [stage, { graph }] of stages.entries())
+    for (const { name } of graph.nodes) if (!stageOf.has(name)) stageOf.set(name, stage);
+  return stageOf;
+}
+
 /**
  * Operators that depend on nothing but data inputs, constants and state that such operators make: cheap enough to be run on every
  * stage that reads them, in place of a transfer per micro-batch.

@@ -3,11 +3,20 @@
  * that another stage reads leaves in the layout in which its first reader there wants it, so that equal ranks of the two stages
  * exchange equal blocks.
  */
-import type { Graph } from '../ir/graph.js';
+import type { Graph, Node } from '../ir/graph.js';
 import type { Layout } from '../sharding-propagation/layout.js';
+import type { Mesh } from '../sharding-propagation/mesh.js';
 import type { Redistributor } from '../sharding-propagation/redistribution.js';
+import type { StageMeshes } from '../sharding-propagation/stage-meshes.js';
 import type { Assignment, View } from './assignment.js';
-import { type CutGraph, cutStages, type StageGraph, type StagePlace, type Transfer } from './cut-stages.js';
+import {
+  type CutGraph,
+  cutStages,
+  type StageGraph,
+  type StagePlace,
+  stageOfOperators,
+  type Transfer,
+} from './cut-stages.js';
 import { computeLists } from './order.js';
 import { partition } from './partition.js';
 import { type PipelineStage, resultsOf, type ShardedGraph, type StageTransfer } from './sharded-graph.js';
@@ -21,6 +30,8 @@ export interface PipelineLayout {
   readonly splitsBackward: boolean;
   /** By forward operator. */
   readonly placeOf: ReadonlyMap<string, StagePlace>;
+  /** The meshes of stages where they differ; left out where all have one. */
+  readonly meshes?: StageMeshes;
 }
 
 /** One stage: the unsharded graph of its operators, and that lowered. */
@@ -30,7 +41,7 @@ export interface LoweredStage {
 }
 
 /**
- * Lowers a graph whose accumulators are apart (`accumulatedApart`) stage by stage, all on one mesh.
+ * Lowers a graph whose accumulators are apart (`accumulatedApart`) stage by stage, each on its mesh.
  * @throws Error (a fault of ours) where the assignment is illegal or incomplete
  */
 export function lowerStages(
@@ -42,24 +53,28 @@ export function lowerStages(
   const cut = cutStages(graph, layout.placeOf, layout.stages);
   const layouts = new Map<string, Layout>();
   for (const transfer of cut.transfers)
-    if (!layouts.has(transfer.tensor)) layouts.set(transfer.tensor, sentAs(transfer, graph, assignment, cut));
+    if (!layouts.has(transfer.tensor)) layouts.set(transfer.tensor, sentAs(transfer, assignment, cut));
   const stages = cut.stages.map((stage, index): Unconnected => {
-    const sharded = partition(stage.graph, ofStage(stage, index, assignment, cut, layouts), redistributor);
+    const own = ofStage(stage, index, assignment, cut, layouts);
+    const mesh = layout.meshes?.stages[index] ?? assignment.mesh;
+    const sharded = partition(stage.graph, { ...own, mesh }, redistributor);
     return { graph: stage.graph, sharded, pipeline: pipelineOf(stage, index, layout) };
   });
   return connected(stages, cut.transfers, graph);
 }
 
-/** The layout in which a tensor goes from stage to stage: whole values, laid as the first receiver's first reader wants them. */
-function sentAs({ tensor, to, when }: Transfer, graph: Graph, assignment: Assignment, { stages }: CutGraph): Layout {
+/**
+ * The layout in which a tensor goes from stage to stage: that of the view of the graph's output, or of what leaves the stage; else
+ * whole values, laid as the first receiver's first reader wants them.
+ */
+function sentAs({ tensor, to, when }: Transfer, assignment: Assignment, { stages }: CutGraph): Layout {
   const rest = when === 'begin' ? assignment.inputs.get(tensor) : undefined;
   if (rest) return rest;
   const there = new Set(stages[to]?.graph.nodes.map(({ name }) => name));
   const views = assignment.views.filter((view) => view.tensor === tensor);
-  const isOutput = graph.outputs.includes(tensor);
-  const wanted = views.find(({ readers }) =>
-    readers.some(({ kind, name }) => (isOutput ? kind === 'output' : kind === 'operator' && there.has(name))),
-  );
+  const wanted =
+    views.find(({ readers }) => readers.some(({ kind }) => kind === 'output')) ??
+    views.find(({ readers }) => readers.some(({ kind, name }) => kind === 'operator' && there.has(name)));
   if (!wanted) throw new Error(`stage ${to} receives ${tensor}, which nothing there reads`);
   return { ...wanted.layout, partial: [] };
 }
@@ -91,6 +106,16 @@ function ofStage(
   const inputs = new Map([...assignment.inputs].filter(([name]) => graph.inputs.includes(name)));
   for (const name of received) inputs.set(name, layouts.get(name) as Layout);
   return { ...assignment, inputs, views };
+}
+
+/** By operator the mesh of its stage; null where all stages have one. */
+export function meshOfOperators(
+  graph: Graph,
+  { meshes, placeOf, stages }: PipelineLayout,
+): ((node: Pick<Node, 'name'>) => Mesh) | null {
+  if (!meshes) return null;
+  const stageOf = stageOfOperators(cutStages(graph, placeOf, stages));
+  return ({ name }) => meshes.stages[stageOf.get(name) ?? 0] as Mesh;
 }
 
 /** A stage whose transfers are inputs and outputs as yet. */

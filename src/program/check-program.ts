@@ -10,7 +10,7 @@ import { blockShape } from './blocks.js';
 import { lifetimeFlaw } from './check-lifetimes.js';
 import { checkPlaces } from './check-places.js';
 import { checkTypes } from './check-types.js';
-import { STAGE_AXIS, shardCount, stageAxes } from './mesh.js';
+import { STAGE_AXIS, shardCount, stageAxes, subAxesOf } from './mesh.js';
 import { partShape } from './micro-batch-parts.js';
 import type { Instruction, Program, ProgramAxis, ProgramCollective, ProgramStage, ProgramTensor } from './program.js';
 import { canReduce } from './reduce.js';
@@ -52,16 +52,35 @@ class Flaw extends Error {}
 type Start = Extract<Instruction, { kind: 'start' }>;
 
 function checkMesh(program: Program): void {
-  for (const { axis, size, subAxes } of program.mesh) {
-    const product = subAxes.reduce((total, sub) => total * sub.size, 1);
-    if (size < 1 || product !== size)
-      throw new Flaw(`sub-axes of mesh axis ${axis} multiply to ${product}, not to ${size}`);
-  }
+  checkSizes(program.mesh);
   const stages = program.stages.length;
   const pipeline = program.mesh.find((axis) => axis.axis === STAGE_AXIS);
   if (stages > 1 && (pipeline?.size !== stages || program.mesh[0] !== pipeline)) {
     throw new Flaw(`there are ${stages} stages, but the outermost mesh axis is not ${STAGE_AXIS} of that size`);
   }
+  const shared = stageAxes(program.mesh, stages);
+  for (const [index, { mesh }] of program.stages.entries()) {
+    if (!mesh) continue;
+    checkSizes(mesh);
+    if (subAxesText(mesh) !== subAxesText(shared))
+      throw new Flaw(
+        `stage ${index} groups sub-axes ${subAxesText(mesh) || 'none'}, and those of a stage are ${subAxesText(shared) || 'none'}`,
+      );
+  }
+}
+
+function checkSizes(mesh: readonly ProgramAxis[]): void {
+  for (const { axis, size, subAxes } of mesh) {
+    const product = subAxes.reduce((total, sub) => total * sub.size, 1);
+    if (size < 1 || product !== size)
+      throw new Flaw(`sub-axes of mesh axis ${axis} multiply to ${product}, not to ${size}`);
+  }
+}
+
+function subAxesText(mesh: readonly ProgramAxis[]): string {
+  return subAxesOf(mesh)
+    .map(({ name, size }) => `${name} ${size}`)
+    .join(', ');
 }
 
 function checkValue(program: Program, value: Program['inputs'][number]): void {

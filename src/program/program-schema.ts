@@ -86,7 +86,7 @@ const stage = record(
     coordinates: map(record({ axes: texts, block: whole, bias: whole })),
     phases: map(list(instruction)),
   },
-  { microBatch: text },
+  { microBatch: text, mesh: list(axis) },
 );
 
 export const programSchema: Schema = record(

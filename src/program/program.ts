@@ -77,6 +77,11 @@ export interface ProgramTensor {
 }
 
 export interface ProgramStage {
+  /**
+   * The stage's own axes, where stages differ: the sub-axes of the program's mesh inside a stage, in their order, as this stage
+   * groups them.
+   */
+  readonly mesh?: readonly ProgramAxis[];
   readonly tensors: Readonly<Record<string, ProgramTensor>>;
   /** Hash of structure and types → file of the segment (an ONNX model over local shapes), relative to program.json. */
   readonly segments: Readonly<Record<string, ProgramSegment>>;

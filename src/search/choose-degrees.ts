@@ -21,6 +21,7 @@ import { OutOfTime } from './deadline.js';
 import type { Degrees } from './degrees.js';
 import { bytesWritten, digitsOf, timesWritten } from './figures.js';
 import type { CutGraph } from './pipeline/pipeline.js';
+import { withSentLayouts } from './pipeline/sent-layouts.js';
 
 /** One combination of degrees, solved. */
 export interface Solved extends Completed {
@@ -95,14 +96,15 @@ export async function chooseDegrees(
   while (waiting.length > 0 && ranked.length < most) {
     waiting.sort((a, b) => a.solved.cost - b.solved.cost || a.solved.degrees.tp - b.solved.degrees.tp);
     const { solved, tries, asked } = waiting.shift() as (typeof waiting)[number];
-    const whole = pipeline ? stagesOf(solved, pipeline) : [{ graph, sharded: lowered(graph, cluster, solved) }];
+    const staged = pipeline ? sentByPrice(solved, pipeline, cluster) : solved;
+    const whole = pipeline ? stagesOf(staged, pipeline) : [{ graph, sharded: lowered(graph, cluster, solved) }];
     const stages = whole.map((stage) => ({ ...stage, sharded: offloaded(stage.sharded, places) }));
     const prediction = pipeline
       ? predictStages(stages, pipeline.schedule, cluster, flops)
       : predict((stages[0] as LoweredStage).sharded, cluster, flops);
     const need = Math.max(...prediction.peakBytes);
     if (limit === undefined || need <= limit) {
-      ranked.push({ solved, lowered: stages, prediction });
+      ranked.push({ solved: staged, lowered: stages, prediction });
       continue;
     }
     const bytes = isScaled ? wholeLimit(graph, cluster, solved, { need, limit, asked }) : limit;
@@ -166,6 +168,12 @@ export function lowered(graph: Graph, cluster: Cluster, { assignment, redistribu
   const price = priceGraph(sharded, cluster);
   if (price !== cost) throw new Error(`the lowered graph costs ${price} ns, the search said ${cost} ns`);
   return sharded;
+}
+
+/** What stages of unlike meshes send each other, by price. */
+function sentByPrice(solved: Solved, { graph, layout }: CutGraph, cluster: Cluster): Solved {
+  const { assignment, redistributor } = solved;
+  return { ...solved, assignment: withSentLayouts(graph, assignment, redistributor, layout, cluster) };
 }
 
 /** The graph lowered stage by stage. */

@@ -3,7 +3,7 @@
  * (by-search.ts), or by propagation (propagated-assignment.ts).
  */
 import type { Cluster } from '../cost-model/cluster.js';
-import type { Graph } from '../ir/graph.js';
+import type { Graph, Node } from '../ir/graph.js';
 import type { Mesh } from '../sharding-propagation/mesh.js';
 import type { Pin } from '../sharding-propagation/pin.js';
 import type { Propagation } from '../sharding-propagation/propagation/propagate.js';
@@ -33,6 +33,8 @@ export interface CompletionOptions {
   readonly axes: 'roles' | 'free';
   readonly allToAll: boolean;
   readonly zero?: ZeroLevel;
+  /** By operator the axes of its stage, where stages have other meshes than one another. */
+  readonly meshOf?: (node: Node) => Mesh;
   /** The user's; a completion that can be ended throws OutOfTime. */
   readonly deadline: Deadline;
 }

@@ -30,6 +30,8 @@ export interface MeshOptions {
   readonly allToAll?: boolean;
   /** What data-parallel ranks cut of what a training step keeps; left out: what costs least. */
   readonly zero?: ZeroLevel;
+  /** By operator the axes that its sub-axes are grouped to, where stages have other meshes than one another. */
+  readonly meshOf?: (node: Node) => Mesh;
 }
 
 /** What is minimised on one mesh. */
@@ -76,14 +78,7 @@ export function meshProblem(
     graph,
     mesh,
     cluster,
-    groups: buildGroupGraph(
-      graph,
-      mesh,
-      candidates,
-      costs,
-      options.pins?.inputs,
-      ruleOf(graph, mesh, options)?.layouts,
-    ),
+    groups: buildGroupGraph(graph, mesh, candidates, costs, options.pins?.inputs, layoutRule(graph, mesh, options)),
     redistributor,
     fixed: copiedOutputs(graph, mesh, cluster),
     exceptions: graph.nodes.flatMap((node) =>
@@ -92,8 +87,27 @@ export function meshProblem(
   };
 }
 
-function ruleOf(graph: Graph, mesh: Mesh, { zero }: MeshOptions): ZeroRule | null {
-  return zero === undefined ? null : zeroRule(graph, mesh, zero);
+/** The rule of the ZeRO level that is asked for, by mesh; null where none is. */
+function zeroRules(graph: Graph, { zero }: MeshOptions): ((mesh: Mesh) => ZeroRule) | null {
+  if (zero === undefined) return null;
+  const known = new Map<Mesh, ZeroRule>();
+  return (mesh) => {
+    const rule = known.get(mesh) ?? zeroRule(graph, mesh, zero);
+    known.set(mesh, rule);
+    return rule;
+  };
+}
+
+/** What it leaves of the layouts that a tensor's readers share, on the mesh of the first operator that reads or makes it. */
+function layoutRule(graph: Graph, mesh: Mesh, options: MeshOptions): ZeroRule['layouts'] | undefined {
+  const rules = zeroRules(graph, options);
+  if (!rules) return undefined;
+  const { meshOf = () => mesh } = options;
+  const meshes = new Map<string, Mesh>();
+  for (const node of graph.nodes)
+    for (const name of [...node.inputs, ...node.outputs])
+      if (name !== null && !meshes.has(name)) meshes.set(name, meshOf(node));
+  return (tensor, ...others) => rules(meshes.get(tensor) ?? mesh).layouts(tensor, ...others);
 }
 
 /** Candidates by node, enumerated and priced once per structure. */
@@ -104,9 +118,9 @@ export function candidateSets(
   options: MeshOptions,
   check: () => void = () => {},
 ): Candidates {
-  const { axes, pinned, questions, pins = NO_PINS } = options;
-  const rule = ruleOf(graph, mesh, options);
-  const byStructure = new Map<string, CandidateSet>();
+  const { axes, pinned, questions, pins = NO_PINS, meshOf = () => mesh } = options;
+  const rules = zeroRules(graph, options);
+  const byMesh = new Map<Mesh, Map<string, CandidateSet>>();
   const merged = mergedOnce(mesh);
   const pinsOf = (node: Node) => pins.operators.get(node.name) ?? [];
   const keyOf = (node: Node): string => {
@@ -116,6 +130,10 @@ export function candidateSets(
     return own.length === 0 ? key : `${key} ${pinsKey(own)}`;
   };
   const candidates = (node: Node): CandidateSet => {
+    const mesh = meshOf(node);
+    const rule = rules?.(mesh);
+    const byStructure = byMesh.get(mesh) ?? new Map<string, CandidateSet>();
+    byMesh.set(mesh, byStructure);
     const key = keyOf(node);
     const known = byStructure.get(key);
     if (known) return known;

@@ -8,9 +8,9 @@ import { setImmediate } from 'node:timers/promises';
 import { type Cluster, clusterSize } from '../cost-model/cluster.js';
 import { memoryOf, type Prediction, usableBytes } from '../cost-model/predict.js';
 import { AutoparError } from '../ir/error.js';
-import { type Graph, isBackward } from '../ir/graph.js';
+import { type Graph, isBackward, type Node } from '../ir/graph.js';
 import type { Assignment } from '../partition/assignment.js';
-import type { LoweredStage } from '../partition/lower-stages.js';
+import { type LoweredStage, meshOfOperators } from '../partition/lower-stages.js';
 import type { Mesh } from '../sharding-propagation/mesh.js';
 import type { Pin } from '../sharding-propagation/pin.js';
 import type { Propagation } from '../sharding-propagation/propagation/propagate.js';
@@ -27,6 +27,7 @@ import { bytesWritten } from './figures.js';
 import { memoryConflict } from './memory-conflict.js';
 import { type OperatorQuestions, operatorQuestions } from './operator-questions.js';
 import type { CutGraph } from './pipeline/pipeline.js';
+import { stagePins } from './pipeline/stage-pins.js';
 import { hostedAsked, partsAsked } from './places-asked.js';
 import { remedyOf } from './remedy.js';
 import type { SearchMode, SolverName, UsedMode } from './search-mode.js';
@@ -124,11 +125,14 @@ export async function plan(
   completion: Completion = completionOf(options),
 ): Promise<PlanResult> {
   if (graph.nodes.length > MOST_OPERATORS) throw tooManyOperators(graph.nodes.length);
-  const pins = options.degrees ?? {};
+  const { meshes } = options.pipeline?.layout ?? {};
+  const pins = meshes?.stages[0] ? degreesIn(meshes.stages[0]) : (options.degrees ?? {});
   refuseAbsentFactors(graph, pins, options.request?.spMethod);
   const batch = batchSize(graph);
   const { pipeline } = options;
-  const { tried, rejected } = degreesOf(stageDevices(cluster, pipeline), pins, batch, graph.microBatches?.count);
+  const devices = stageDevices(cluster, pipeline);
+  const { tried, rejected } = degreesOf(devices, pins, batch, graph.microBatches?.count);
+  for (const own of meshes?.stages ?? []) degreesOf(devices, degreesIn(own), batch, graph.microBatches?.count);
   const limit = options.memoryBytes ?? usableBytes(cluster);
   const parts = partsAsked(graph, cluster, options.request ?? {});
   const solving = new SolvingDegrees(graph, cluster, options);
@@ -157,6 +161,7 @@ export async function plan(
     ];
     throw nothingFits(graph, cluster, others, choice, limit ?? 0, options.timeLimit !== undefined, remedies);
   }
+  const pinTexts = (mesh: Mesh) => (options.operatorPins?.(mesh) ?? []).map((pin) => pin.source.text);
   const { cost, bound, redistributor, within: _, isCut, mode = completion.mode, ...found } = best.solved;
   return {
     ...found,
@@ -177,8 +182,8 @@ export async function plan(
     notes: solving.notes(isCut ?? false),
     isTimeLimited: solving.isOver(),
     pins: [
-      ...Object.entries(pins).flatMap(([axis, size]) => (size === undefined ? [] : [`${axis}=${size}`])),
-      ...new Set((options.operatorPins?.(found.assignment.mesh) ?? []).map((pin) => pin.source.text)),
+      ...Object.entries(meshes ? {} : pins).flatMap(([axis, size]) => (size === undefined ? [] : [`${axis}=${size}`])),
+      ...new Set((meshes?.stages ?? [found.assignment.mesh]).flatMap(pinTexts)),
     ],
   };
 }
@@ -248,6 +253,7 @@ class SolvingDegrees {
   readonly reasons = new Map<Degrees, Ruling>();
   private readonly deadline: Deadline;
   private readonly questions: OperatorQuestions;
+  private readonly meshOf: ((node: Node) => Mesh) | null;
   private isPropagated = false;
 
   constructor(
@@ -259,6 +265,7 @@ class SolvingDegrees {
     const { sp = 1, ep = 1 } = options.degrees ?? {};
     const { spMethod } = options.request ?? {};
     this.questions = operatorQuestions(graph, { sp, ep, ...(spMethod ? { spMethod } : {}) });
+    this.meshOf = options.pipeline ? meshOfOperators(graph, options.pipeline.layout) : null;
   }
 
   async solve(tried: readonly Degrees[], completion: Completion): Promise<void> {
@@ -330,18 +337,22 @@ class SolvingDegrees {
   }
 
   private async complete(degrees: Degrees, completion: Completion, deadline: Deadline): Promise<Solved> {
-    const { options } = this;
-    const mesh = innerMesh(degrees);
+    const { options, meshOf: ofStage } = this;
+    const { meshes } = options.pipeline?.layout ?? {};
+    const mesh = meshes?.common ?? innerMesh(degrees);
     const pinned = new Set(
-      Object.entries(options.degrees ?? {}).flatMap(([axis, size]) => (size === undefined ? [] : [axis])),
+      Object.entries(meshes ? degrees : (options.degrees ?? {})).flatMap(([axis, size]) =>
+        size === undefined ? [] : [axis],
+      ),
     );
     const completed = await completion.solve(this.graph, mesh, this.cluster, {
       axes: options.axes ?? 'roles',
       pinned,
       questions: this.questions,
       allToAll: options.allToAll ?? true,
-      pins: options.operatorPins?.(mesh) ?? [],
+      pins: options.operatorPins ? stagePins(this.graph, options.pipeline?.layout, mesh, options.operatorPins) : [],
       ...(options.request?.zero === undefined ? {} : { zero: options.request.zero }),
+      ...(ofStage ? { meshOf: ofStage } : {}),
       deadline,
     });
     return { mode: completion.mode, ...completed, degrees };
@@ -361,6 +372,10 @@ function outOfTime(seconds: number): AutoparError {
 /** `dp 2 tp 4`, with sp and ep where they are given. */
 function degreesText({ dp, sp, tp, ep }: Degrees): string {
   return [`dp ${dp}`, ...(sp ? [`sp ${sp}`] : []), `tp ${tp}`, ...(ep ? [`ep ${ep}`] : [])].join(' ');
+}
+
+function degreesIn({ axes }: Mesh): Pins {
+  return Object.fromEntries(axes.map(({ name, size }) => [name, size]));
 }
 
 function tooManyOperators(count: number): AutoparError {

@@ -126,7 +126,7 @@ function shortNames(axes: readonly SubAxis[], mesh: Mesh): readonly string[] {
   const names: string[] = [];
   for (let index = 0; index < axes.length; ) {
     const whole = mesh.axes.find(
-      ({ subAxes: subs }) => subs.length > 1 && subs.every((sub, offset) => sub.name === axes[index + offset]),
+      ({ subAxes: subs }) => subs.length > 0 && subs.every((sub, offset) => sub.name === axes[index + offset]),
     );
     names.push(whole ? whole.name : (axes[index] ?? ''));
     index += whole ? whole.subAxes.length : 1;

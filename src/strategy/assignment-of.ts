@@ -12,6 +12,7 @@ import { isReplicated, type Layout, normalise, replicated } from '../sharding-pr
 import { parseLayout } from '../sharding-propagation/layout-text.js';
 import { type Mesh, makeMesh, STAGE_AXIS } from '../sharding-propagation/mesh.js';
 import { withExperts } from '../sharding-propagation/roles.js';
+import { type StageMeshes, stageMeshes } from '../sharding-propagation/stage-meshes.js';
 import { checkStrategy, type Strategy } from '../sharding-propagation/strategy.js';
 import { type Leaders, leadersOf } from './layer-classes.js';
 import type { Plan, PlanOperator } from './plan.js';
@@ -24,7 +25,7 @@ import { readersByTensor, readerText } from './readers.js';
  */
 export function assignmentOf(plan: Plan, graph: Graph): Assignment {
   checkMicroBatches(plan, graph);
-  const mesh = stageMesh(plan);
+  const mesh = sharedMesh(plan);
   const leaders = leadersOf(graph, plan.layerClasses);
   const strategies = strategiesOf(plan, graph, mesh, leaders);
   const inputs = new Map(
@@ -44,10 +45,18 @@ export function assignmentOf(plan: Plan, graph: Graph): Assignment {
   return { mesh, strategies, inputs, views };
 }
 
-/** The mesh that operators are sharded over: of a pipeline that of one stage. */
-function stageMesh({ mesh, step, degrees }: Plan): Mesh {
+/** The mesh that strategies and layouts are over: of a pipeline that of one stage, or what stages of unlike meshes share. */
+function sharedMesh(plan: Plan): Mesh {
+  const { mesh, step, degrees } = plan;
+  const meshes = meshesOf(plan);
+  if (meshes) return meshes.common;
   const own = step ? mesh : mesh.filter(({ axis }) => axis !== STAGE_AXIS);
   return withExperts(makeMesh(own.map(({ axis, size }) => [axis, size] as const)), degrees.ep);
+}
+
+/** The meshes of a plan's stages where they differ. @throws Error (a fault of ours) for meshes that planProblem refuses */
+export function meshesOf({ meshes }: Pick<Plan, 'meshes'>): StageMeshes | undefined {
+  return meshes && stageMeshes(meshes.map((axes) => axes.map(({ axis, size }) => [axis, size] as const)));
 }
 
 function checkMicroBatches({ schedule, step }: Plan, graph: Graph): void {
@@ -138,6 +147,10 @@ function viewsOf(
   const own = entries(tensor);
   if (own) {
     const byText = new Map(readers.map((reader) => [readerText(reader), reader]));
+    // What leaves its stage without leaving the graph has such a reader where stages have unlike meshes (staged-graph.ts checks it).
+    const sent = { kind: 'output', name: tensor, operand: 0 } as const;
+    if (plan.meshes && own.some((entry) => entry.readers.includes(readerText(sent))))
+      byText.set(readerText(sent), sent);
     const views = own.map((entry) => ({
       tensor,
       readers: entry.readers.map((text) => {

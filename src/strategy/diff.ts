@@ -4,6 +4,8 @@
 import { AutoparError } from '../ir/error.js';
 import type { Graph, Node } from '../ir/graph.js';
 import { makeMesh, STAGE_AXIS } from '../sharding-propagation/mesh.js';
+import { nameOn, sizesText } from '../sharding-propagation/stage-meshes.js';
+import { meshesOf } from './assignment-of.js';
 import { leadersOf } from './layer-classes.js';
 import type { MindSporeStrategy } from './mindspore/document.js';
 import type { Plan, PlanOperator, PlanView } from './plan.js';
@@ -90,24 +92,28 @@ export function diffDocuments(before: MindSporeStrategy, after: MindSporeStrateg
 }
 
 /** An operator on a plan's mesh in words: `b0: dp, n: tp; all-reduce; stage 1`. */
-export function operatorText(operator: PlanOperator, mesh: Plan['mesh']): string {
-  const hasStages = mesh.some(({ axis }) => axis === STAGE_AXIS);
-  return [strategyText(operator, mesh), ...(hasStages ? [placeText(operator)] : [])].join('; ');
+export function operatorText(operator: PlanOperator, plan: PlanMeshes): string {
+  const hasStages = plan.mesh.some(({ axis }) => axis === STAGE_AXIS);
+  return [strategyText(operator, plan), ...(hasStages ? [placeText(operator)] : [])].join('; ');
 }
 
 function placeText({ stage, chunk = 0 }: Pick<PlanOperator, 'stage' | 'chunk'>): string {
   return chunk > 0 ? `stage ${stage}, chunk ${chunk}` : `stage ${stage}`;
 }
 
+/** What of a plan its axes are named by. */
+type PlanMeshes = Pick<Plan, 'mesh' | 'meshes'>;
+
 /** A strategy without its place. */
 function strategyText(
-  { strategy, pieces, partial: carried, reduction: owed, recompute, place }: PlanOperator,
-  mesh: Plan['mesh'],
+  { stage, strategy, pieces, partial: carried, reduction: owed, recompute, place }: PlanOperator,
+  plan: PlanMeshes,
 ): string {
-  const { axes: meshAxes } = makeMesh(mesh.map(({ axis, size }) => [axis, size] as const));
+  const mesh = meshesOf(plan)?.stages[stage] ?? makeMesh(plan.mesh.map(({ axis, size }) => [axis, size] as const));
   const axesText = (axes: readonly string[]): string => {
-    const whole = meshAxes.find(({ subAxes }) => subAxes.map(({ name }) => name).join() === axes.join());
-    return whole ? whole.name : axes.length === 1 ? (axes[0] ?? '') : `(${axes.join(',')})`;
+    const whole = mesh.axes.find(({ subAxes }) => subAxes.map(({ name }) => name).join() === axes.join());
+    const names = axes.map((axis) => nameOn(mesh, axis));
+    return whole ? whole.name : names.length === 1 ? (names[0] ?? '') : `(${names.join(',')})`;
   };
   const factors = Object.entries(strategy)
     .filter(([, axes]) => axes.length > 0)
@@ -148,11 +154,17 @@ function dimsOf({ model }: Plan): readonly (readonly [string, string])[] {
 
 type Texts = ReadonlyMap<string, string>;
 
+/** `tp 2 | dp 2`, stage by stage. */
+function meshesText(meshes: NonNullable<Plan['meshes']>): string {
+  return meshes.map((axes) => sizesText(axes.map(({ axis, size }) => [axis, size] as const))).join(' | ');
+}
+
 function settingsOf(plan: Plan): Texts {
   const { cluster, degrees, mesh, schedule, stages, pins, passes } = plan;
   return new Map([
     ...Object.entries(degrees).map(([axis, degree]) => [axis, String(degree)] as const),
     ['mesh', mesh.map(({ axis, size }) => `${axis} ${size}`).join(' · ')],
+    ...(plan.meshes ? [['meshes', meshesText(plan.meshes)] as const] : []),
     [
       'cluster',
       `${cluster.nodes}x${cluster.perNode}:${cluster.device}${cluster.description ? JSON.stringify(cluster.description) : ''}`,
@@ -181,9 +193,7 @@ function spelledOut(
       'name the model: --model FILE',
     );
   }
-  const operators = new Map(
-    Object.entries(plan.operators).map(([name, entry]) => [name, strategyText(entry, plan.mesh)]),
-  );
+  const operators = new Map(Object.entries(plan.operators).map(([name, entry]) => [name, strategyText(entry, plan)]));
   const tensors = new Map(Object.entries(plan.tensors));
   const redistributions = new Map(
     Object.entries(plan.redistributions).map(([name, views]) => [name, viewsText(views)]),

@@ -8,8 +8,9 @@ import { entryOf, unknownEntry } from '../ir/ops/index.js';
 import { viewOf } from '../ir/view.js';
 import type { Assignment } from '../partition/assignment.js';
 import type { Layout } from '../sharding-propagation/layout.js';
+import type { Mesh } from '../sharding-propagation/mesh.js';
 import { operandLayouts, owedLayouts, REPLICATED, type Strategy } from '../sharding-propagation/strategy.js';
-import { assignmentOf } from './assignment-of.js';
+import { assignmentOf, meshesOf } from './assignment-of.js';
 import { leadersOf } from './layer-classes.js';
 import type { Plan } from './plan.js';
 import { placesIn, stagedGraph } from './staged-graph.js';
@@ -29,8 +30,10 @@ export interface PlacedOperator {
 
 export interface PlacedPlan {
   readonly graph: Graph;
-  /** On the mesh of one stage. */
+  /** On the mesh of one stage, or on what stages of unlike meshes share. */
   readonly assignment: Assignment;
+  /** By stage, where stages differ. */
+  readonly meshes?: readonly Mesh[];
   /** 1 without a pipeline. */
   readonly stages: number;
   /** Chunks of each stage. */
@@ -68,5 +71,13 @@ export function placePlan(plan: Plan, model: Graph): PlacedPlan {
     };
   });
   const { pp: stages } = plan.degrees;
-  return { graph, assignment, stages, chunks: plan.schedule.virtualStages ?? 1, operators };
+  const meshes = meshesOf(plan)?.stages;
+  return {
+    graph,
+    assignment,
+    ...(meshes ? { meshes } : {}),
+    stages,
+    chunks: plan.schedule.virtualStages ?? 1,
+    operators,
+  };
 }

@@ -9,12 +9,12 @@ import { clonedOperators, originalTensors } from '../ir/autodiff/recompute.js';
 import { fileTensorOf, type Graph, type Node } from '../ir/graph.js';
 import type { Assignment, View } from '../partition/assignment.js';
 import type { StagePlace } from '../partition/cut-stages.js';
-import type { LoweredStage } from '../partition/lower-stages.js';
+import type { LoweredStage, PipelineLayout } from '../partition/lower-stages.js';
 import type { Schedule } from '../schedule/schedule.js';
 import { tensorLayoutText } from '../sharding-propagation/file-form.js';
 import { isReplicated, type Layout } from '../sharding-propagation/layout.js';
 import { layoutText } from '../sharding-propagation/layout-text.js';
-import { STAGE_AXIS } from '../sharding-propagation/mesh.js';
+import { type Mesh, STAGE_AXIS } from '../sharding-propagation/mesh.js';
 import type { InnerDegrees } from '../sharding-propagation/roles.js';
 import { REPLICATED, type Strategy } from '../sharding-propagation/strategy.js';
 import { type LayerClass, layerClasses, leadersOf, operatorCount } from './layer-classes.js';
@@ -47,7 +47,10 @@ export interface Found {
   readonly mode: string;
   readonly pins: readonly string[];
   /** The stages as they are lowered, and what they run; left out for one. */
-  readonly pipeline?: { readonly schedule: Pick<Schedule, 'kind' | 'stages' | 'virtualStages'> };
+  readonly pipeline?: {
+    readonly schedule: Pick<Schedule, 'kind' | 'stages' | 'virtualStages'>;
+    readonly layout?: Pick<PipelineLayout, 'meshes'>;
+  };
   readonly lowered?: readonly LoweredStage[];
   /** By operator: what the user decided besides strategies. */
   readonly places?: ReadonlyMap<string, 'device' | 'host'>;
@@ -84,6 +87,7 @@ export function planOf(found: Found, model: PlannedModel, cluster: PlannedCluste
   const { assignment, prediction } = found;
   const parts = offloadParts(found.requested?.offload ?? 'none');
   const { stages: pp = 1, virtualStages = 1 } = found.pipeline?.schedule ?? {};
+  const meshes = found.pipeline?.layout?.meshes?.stages;
   const devices = cluster.nodes * cluster.perNode;
   const placeOf = placesOf(found.lowered ?? []);
   const nodes = graph.nodes.filter(({ phase }) => phase !== 'recompute');
@@ -123,10 +127,8 @@ export function planOf(found: Found, model: PlannedModel, cluster: PlannedCluste
       device: cluster.device.id,
       ...(cluster.description ? { description: cluster.description } : {}),
     },
-    mesh: [
-      ...(pp > 1 ? [{ axis: STAGE_AXIS, size: pp }] : []),
-      ...assignment.mesh.axes.map((axis) => ({ axis: axis.name, size: axis.size })),
-    ],
+    mesh: [...(pp > 1 ? [{ axis: STAGE_AXIS, size: pp }] : []), ...axesOf(meshes?.[0] ?? assignment.mesh)],
+    ...(meshes ? { meshes: meshes.map(axesOf) } : {}),
     degrees: { dp: 1, tp: 1, pp, sp: 1, ep: 1, ...found.degrees },
     stages: Array.from({ length: pp }, (_, stage) => ({
       operators: nodes.filter((node) => placeOf(node).stage === stage).length,
@@ -194,6 +196,10 @@ function variantsOf(
   const recomputing = new Set(nodes.flatMap(({ name, layer }) => (cloned.has(name) ? [layer] : [])));
   const recompute = instances.map((layer) => recomputing.has(layer));
   return new Set(recompute).size > 1 ? { recompute } : {};
+}
+
+function axesOf({ axes }: Mesh): Plan['mesh'] {
+  return axes.map(({ name, size }) => ({ axis: name as Plan['mesh'][number]['axis'], size }));
 }
 
 /** Layers whose operators are not all in one place. */

@@ -6,6 +6,8 @@ import { AutoparError } from '../ir/error.js';
 import { checkRequest } from '../schedule/make-schedule.js';
 import type { ScheduleRequest } from '../schedule/schedule.js';
 import { AXIS_ORDER, type Mesh, MOST_DEVICES, makeMesh, STAGE_AXIS } from '../sharding-propagation/mesh.js';
+import { stageMeshesProblem } from '../sharding-propagation/stage-meshes.js';
+import { meshesOf } from './assignment-of.js';
 import type { Plan, PlanOperator } from './plan.js';
 
 /**
@@ -16,7 +18,9 @@ export function planProblem(plan: Plan): string | null {
   const devices = plan.mesh.reduce((product, { size }) => product * size, 1);
   // A mesh is only made of a number of devices that can be.
   if (devices > MOST_DEVICES) return `mesh makes ${devices} devices; autopar plans for at most ${MOST_DEVICES}`;
-  const mesh = makeMesh(plan.mesh.map(({ axis, size }) => [axis, size] as const));
+  const differing = meshesProblem(plan);
+  if (differing !== null) return differing;
+  const mesh = meshesOf(plan)?.common ?? makeMesh(plan.mesh.map(({ axis, size }) => [axis, size] as const));
   return (
     meshProblem(plan) ??
     devicesProblem(plan, devices) ??
@@ -45,6 +49,28 @@ function meshProblem({ mesh, degrees, step }: Plan): string | null {
   return (dp * sp) % ep === 0
     ? null
     : `degrees.ep is ${ep}, which does not divide degrees.dp · degrees.sp (${dp * sp})`;
+}
+
+/** Of stages that differ: as many as there are, the first as `mesh` says, and sub-axes that all of them share. */
+function meshesProblem({ meshes, mesh, degrees, step }: Plan): string | null {
+  if (!meshes) return null;
+  if (step) return 'meshes is there beside step, whose stages have one mesh';
+  if (meshes.length !== degrees.pp) return `meshes has ${meshes.length} entries, degrees.pp is ${degrees.pp}`;
+  const own = mesh.filter(({ axis }) => axis !== STAGE_AXIS);
+  const text = (axes: Plan['mesh']) => axes.map(({ axis, size }) => `${axis} ${size}`).join(' · ');
+  for (const [stage, axes] of meshes.entries()) {
+    if (axes.map(({ axis }) => axis).join() !== own.map(({ axis }) => axis).join())
+      return `meshes.${stage} has axes ${axes.map(({ axis }) => axis).join(', ')}, mesh has ${own.map(({ axis }) => axis).join(', ')} inside a stage`;
+    const devices = axes.reduce((product, { size }) => product * size, 1);
+    if (devices > MOST_DEVICES)
+      return `meshes.${stage} makes ${devices} devices; autopar plans for at most ${MOST_DEVICES}`;
+  }
+  if (text(meshes[0] ?? []) !== text(own))
+    return `meshes.0 is ${text(meshes[0] ?? [])}, mesh is ${text(own)} inside a stage`;
+  if (meshes.every((axes) => text(axes) === text(own)))
+    return `meshes are all ${text(own)}: where stages have one mesh, mesh alone says it`;
+  const problem = stageMeshesProblem(meshes.map((axes) => axes.map(({ axis, size }) => [axis, size] as const)));
+  return problem === null ? null : `meshes: ${problem}`;
 }
 
 function devicesProblem({ cluster, stages, degrees }: Plan, devices: number): string | null {

@@ -50,6 +50,11 @@ const operator = record(
   ['chunk', 'pieces', 'partial', 'reduction', 'place'],
 );
 
+const mesh = {
+  ...listOf(record({ axis: { enum: AXIS_ORDER }, size: degree })),
+  maxItems: AXIS_ORDER.length,
+};
+
 export const PLAN_SCHEMA = record(
   {
     format: { const: 'autopar-plan' },
@@ -62,7 +67,8 @@ export const PLAN_SCHEMA = record(
     }),
     passes: listOf(record({ name: text, options: mapOf({ type: ['string', 'number', 'boolean'] }) }, ['options'])),
     cluster: record({ nodes: degree, perNode: degree, device: text, description: { type: 'object' } }, ['description']),
-    mesh: { ...listOf(record({ axis: { enum: AXIS_ORDER }, size: degree })), maxItems: AXIS_ORDER.length },
+    mesh,
+    meshes: { ...listOf(mesh), minItems: 2, maxItems: MOST_STAGES },
     degrees: record({ dp: degree, tp: degree, pp: degree, sp: degree, ep: degree }),
     stages: {
       ...listOf(record({ operators: count, devices: degree })),
@@ -160,5 +166,5 @@ export const PLAN_SCHEMA = record(
     places: record(Object.fromEntries(OFFLOAD_PARTS.map((part) => [part, { enum: OUTER_MEMORIES }])), OFFLOAD_PARTS),
     allToAll: { const: false },
   },
-  ['allToAll', 'places', 'requested', 'step'],
+  ['allToAll', 'meshes', 'places', 'requested', 'step'],
 );

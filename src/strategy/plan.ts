@@ -26,6 +26,11 @@ export interface Plan {
   readonly cluster: PlanCluster;
   /** Outermost first. Strategies and layouts are over the axes of a stage: all but pp. */
   readonly mesh: readonly { readonly axis: string; readonly size: number }[];
+  /**
+   * The mesh of each stage, outermost axis first, where stages differ: `mesh` and `degrees` are then the first stage's, and
+   * strategies and layouts are over sub-axes of ranks (`rank.0`) that all stages share (docs/plan-format.md).
+   */
+  readonly meshes?: readonly Plan['mesh'][];
   readonly degrees: {
     readonly dp: number;
     readonly tp: number;

@@ -10,7 +10,7 @@ import type { LoweredStage, PipelineLayout } from '../partition/lower-stages.js'
 import { makeSchedule } from '../schedule/make-schedule.js';
 import { partAt, placeOfPart } from '../schedule/parts.js';
 import { type Schedule, splitsBackward } from '../schedule/schedule.js';
-import { unfit } from './assignment-of.js';
+import { meshesOf, unfit } from './assignment-of.js';
 import { leadersOf } from './layer-classes.js';
 import type { Plan } from './plan.js';
 
@@ -30,6 +30,7 @@ export function stagedGraph(plan: Plan, graph: Graph): StagedGraph {
   if (kind === 'single') return { graph: withClones(graph, recompute), pipeline: null };
   const stages = plan.degrees.pp;
   const schedule = makeSchedule({ kind, stages, microBatches, virtualStages, training: plan.training !== null });
+  const meshes = meshesOf(plan);
   checkLayers(plan, graph);
   const placed = placesIn(plan);
   const forward = graph.nodes.filter(({ phase }) => phase === 'forward');
@@ -48,6 +49,7 @@ export function stagedGraph(plan: Plan, graph: Graph): StagedGraph {
         chunks: virtualStages,
         splitsBackward: schedule.training && splitsBackward(kind),
         placeOf,
+        ...(meshes ? { meshes } : {}),
       },
       schedule,
     },
@@ -128,6 +130,17 @@ function checkOrder(
 export function checkPlaces(plan: Plan, graph: Graph, lowered: readonly LoweredStage[]): void {
   const said = placesIn(plan);
   const placeOf = placesOf(lowered);
+  const leaving = new Set([
+    ...graph.outputs,
+    ...lowered.flatMap(({ sharded }) => (sharded.pipeline?.sends ?? []).map(({ name }) => name)),
+  ]);
+  for (const [tensor, views] of Object.entries(plan.redistributions))
+    if (!leaving.has(tensor) && views.some(({ readers }) => readers.includes('output')))
+      throw unfit(
+        'plan-contradicts-itself',
+        `the plan has output as a reader of tensor ${tensor}, which leaves neither its stage nor the model`,
+        { tensor },
+      );
   for (const node of graph.nodes) {
     if (node.phase === 'recompute') continue;
     const [own, follows] = [said(node), placeOf(node)];

@@ -30,6 +30,8 @@ export interface Pipeline extends InnerDegrees {
   readonly chunks?: number;
   readonly spMethod?: SpMethod;
   readonly zero?: CompileOptions['zero'];
+  /** The mesh of each stage, where they differ. */
+  readonly meshes?: string;
 }
 
 /** What is asked in words, and what a rank may hold. */
@@ -87,13 +89,15 @@ export async function train(
     const file = join(folder, `${model}.onnx`);
     const directory = join(folder, 'out');
     writeModel(model, file);
-    const { kind, stages = 1, chunks = 1, spMethod, dp = 1, sp = 1, tp = 1, ep = 1, zero } = pipeline ?? {};
+    const { kind, stages = 1, chunks = 1, dp = 1, sp = 1, tp = 1, ep = 1, ...words } = pipeline ?? {};
+    const { spMethod, zero, meshes } = words;
     const { plan } = await compile({
       model: file,
       output: directory,
       ...(model === 'moe' ? {} : { globalBatch: BATCH }),
-      devices: stages * dp * sp * tp,
-      degrees: { pp: stages, dp, tp, sp, ep },
+      ...(meshes === undefined
+        ? { devices: stages * dp * sp * tp, degrees: { pp: stages, dp, tp, sp, ep } }
+        : { meshes, pp: stages }),
       ...(spMethod ? { spMethod } : {}),
       initRandom: true,
       training: { ...TRAINING, ...training, microBatches },

@@ -19,6 +19,7 @@ import { sentBytes } from './compiled-training.js';
 const CASES: readonly {
   readonly model: string;
   readonly degrees: InnerDegrees & { readonly pp: number };
+  readonly meshes?: string;
   readonly schedule?: ScheduleKind;
   readonly virtualStages?: number;
   readonly spMethod?: SpMethod;
@@ -26,6 +27,9 @@ const CASES: readonly {
   { model: 'gpt-tiny', degrees: { pp: 2, dp: 1, tp: 1 } },
   { model: 'gpt-tiny', degrees: { pp: 2, dp: 1, tp: 2 }, schedule: 'zero-bubble' },
   { model: 'llama-tiny', degrees: { pp: 2, dp: 2, tp: 1 }, virtualStages: 2 },
+  { model: 'gpt-tiny', degrees: { pp: 2 }, meshes: 'tp2 | dp2' },
+  { model: 'gpt-tiny', degrees: { pp: 2 }, meshes: 'dp2 tp2 | tp4', schedule: 'zero-bubble' },
+  { model: 'mlp', degrees: { pp: 3 }, meshes: 'dp2 | tp2 | dp2' },
   { model: 'mlp', degrees: { pp: 3, dp: 1, tp: 2 }, schedule: 'f-then-b' },
   { model: 'gpt-tiny', degrees: { pp: 1, dp: 1, sp: 2, tp: 2 }, spMethod: 'ulysses' },
   { model: 'llama-tiny', degrees: { pp: 2, dp: 1, sp: 2, tp: 1 }, spMethod: 'gather' },
@@ -33,7 +37,7 @@ const CASES: readonly {
 
 for (const { model, degrees, ...options } of CASES) {
   const name = Object.entries(degrees).map(([axis, size]) => `${axis} ${size}`);
-  test(`counted bytes are those of the lowered stages: ${[model, ...name].join(' ')}`, async (t) => {
+  test(`counted bytes are those of the lowered stages: ${[model, ...name, options.meshes ?? ''].join(' ')}`, async (t) => {
     const folder = mkdtempSync(join(tmpdir(), 'autopar-test-'));
     try {
       const output = join(folder, 'compiled');

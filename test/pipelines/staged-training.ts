@@ -25,8 +25,10 @@ import { type RunOptions, runProgram } from '../../src/runtime/run-program.js';
 import { makeSchedule } from '../../src/schedule/make-schedule.js';
 import { placeOfPart } from '../../src/schedule/parts.js';
 import { type Schedule, type ScheduleKind, splitsBackward } from '../../src/schedule/schedule.js';
+import { readMeshes, sizesOf } from '../../src/search/pipeline/mesh-layout.js';
 import { plan } from '../../src/search/plan.js';
 import { makeRedistributor } from '../../src/sharding-propagation/redistribution.js';
+import { stageMeshes } from '../../src/sharding-propagation/stage-meshes.js';
 import type { Left } from './difference.js';
 
 /** What a pipeline is to be. */
@@ -37,6 +39,8 @@ export interface Pipeline {
   readonly chunks?: number;
   readonly dp?: number;
   readonly tp?: number;
+  /** The mesh of each stage, where they differ. */
+  readonly meshes?: string;
 }
 
 /** What a run leaves. */
@@ -121,21 +125,30 @@ export async function generate(
 
 /** The graph on one rank, or as the pipeline's stages. */
 export async function lower(graph: Graph, pipeline?: Pipeline): Promise<readonly LoweredStage[]> {
-  const { stages = 1, chunks = 1, kind, dp = 1, tp = 1 } = pipeline ?? {};
-  const cluster = parseCluster(undefined, dp * tp);
+  const { stages = 1, chunks = 1, kind, dp = 1, tp = 1, meshes } = pipeline ?? {};
+  const degrees = meshes === undefined ? [{ dp, tp }] : readMeshes(meshes);
+  const [first = { dp, tp }] = degrees;
+  const cluster = parseCluster(undefined, (meshes === undefined ? 1 : stages) * first.dp * first.tp);
   const placeOf = evenly(graph, kind ?? '1f1b', stages, chunks);
   const apart = pipeline ? accumulatedApart(graph, placeOf) : graph;
-  const { assignment, lowered: whole } = await plan(apart, cluster, { degrees: { dp, tp } });
+  const layout = { stages, chunks, splitsBackward: kind !== undefined && splitsBackward(kind), placeOf };
+  if (pipeline && meshes) {
+    const cut = {
+      graph: apart,
+      layout: { ...layout, meshes: stageMeshes(degrees.map(sizesOf)) },
+      schedule: makeSchedule({ ...pipeline, virtualStages: chunks }),
+    };
+    return checked((await plan(apart, cluster, { degrees: first, pipeline: cut })).lowered);
+  }
+  const { assignment, lowered: whole } = await plan(apart, cluster, { degrees: first });
   if (!pipeline) return whole;
   const price = stepPrice(cluster, assignment.mesh);
   const bound = redistributionBound(cluster, assignment.mesh, price);
   const redistributor = makeRedistributor(assignment.mesh, price, bound, { allToAll: true });
-  const lowered = lowerStages(apart, assignment, redistributor, {
-    stages,
-    chunks,
-    splitsBackward: kind !== undefined && splitsBackward(kind),
-    placeOf,
-  });
+  return checked(lowerStages(apart, assignment, redistributor, layout));
+}
+
+function checked(lowered: readonly LoweredStage[]): readonly LoweredStage[] {
   const findings = checkStages(lowered);
   if (findings.length > 0) throw new Error(`not sound: ${findings[0]?.node} ${findings[0]?.problem}`);
   return lowered;

@@ -11,6 +11,7 @@ const SAMPLE = [
   'mlp, training in micro-batches, dp 2, tp 2, axes free',
   'cnn-tiny, inference, dp 2, tp 2, axes roles',
   'gpt-tiny, training, dp 2, tp 2, axes roles',
+  'gpt-tiny, {"kind":"1f1b","stages":2,"microBatches":2,"meshes":"dp2 tp2 | tp4"}',
   'llama-tiny, {"kind":"interleaved-1f1b","stages":2,"microBatches":2,"chunks":2,"tp":2}',
 ];
 const MOST = 4;

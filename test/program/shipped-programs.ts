@@ -33,6 +33,7 @@ const PIPELINES: readonly Pipeline[] = [
   { kind: '1f1b', stages: 2, microBatches: 2, dp: 2, tp: 2 },
   { kind: 'interleaved-1f1b', stages: 2, microBatches: 2, chunks: 2, tp: 2 },
   { kind: 'zero-bubble', stages: 2, microBatches: 2, dp: 2 },
+  { kind: '1f1b', stages: 2, microBatches: 2, meshes: 'dp2 tp2 | tp4' },
 ];
 
 /** All of them; most are of several seconds. */

@@ -66,7 +66,7 @@ test('one changed strategy is one line', async (t) => {
     diffPlans(plan, changed).operators.map((entry) => entry.name),
     [name],
   );
-  t.is(operatorText(changed.operators[name] as never, plan.mesh), 'replicated; recomputed');
+  t.is(operatorText(changed.operators[name] as never, plan), 'replicated; recomputed');
 });
 
 test('layers grouped otherwise need the model', async (t) => {

@@ -38,6 +38,26 @@ export function singleEdits(plan: Plan): readonly Edit[] {
       copy.mesh.push({ axis, size });
     });
   }
+  for (const [stage, axes] of (plan.meshes ?? []).entries())
+    for (const [index, { axis, size }] of axes.entries()) {
+      edit(`meshes.${stage}.${index}.size`, (copy) => {
+        copy.meshes?.[stage]?.splice(index, 1, { axis, size: size * 2 });
+      });
+      edit(`meshes.${stage}.${index}.axis`, (copy) => {
+        copy.meshes?.[stage]?.splice(index, 1, { axis: 'sp', size });
+      });
+    }
+  if (plan.meshes) {
+    edit('meshes: one more', (copy) => {
+      copy.meshes?.push(copy.meshes[0] ?? []);
+    });
+    edit('meshes: all as the first', (copy) => {
+      copy.meshes = (plan.meshes ?? []).map(() => [...(plan.meshes?.[0] ?? [])]);
+    });
+    edit('meshes left out, with layouts over what stages share', (copy) => {
+      delete copy.meshes;
+    });
+  }
   for (const key of ['nodes', 'perNode'] as const)
     edit(`cluster.${key}`, (copy) => {
       copy.cluster[key] = plan.cluster[key] * 3;
@@ -80,7 +100,7 @@ export function singleEdits(plan: Plan): readonly Edit[] {
   }
   for (const [name, layout] of Object.entries(plan.tensors).slice(0, MOST_OPERATORS))
     edit(`tensors.${name} on an axis that is not there`, (copy) => {
-      copy.tensors[name] = layout.replace(/dp|tp/, 'up');
+      copy.tensors[name] = layout.replace(/dp|tp|rank/, 'up');
     });
   for (const [index, { instances }] of plan.layerClasses.entries())
     edit(`layerClasses.${index}: one more`, (copy) => {
@@ -95,6 +115,7 @@ interface Editable {
   readonly degrees: Numbers;
   readonly cluster: Numbers;
   readonly mesh: unknown[];
+  meshes?: unknown[][];
   readonly stages: unknown[];
   readonly layerClasses: unknown[];
   readonly predicted: { readonly peakBytes: number[] };

@@ -38,6 +38,8 @@ interface Drawn {
   readonly pp: number;
   readonly dp: number;
   readonly tp: number;
+  /** Every other stage has dp and tp exchanged, or all of its devices on tp. */
+  readonly differ: boolean;
   readonly schedule: (typeof SCHEDULE_KINDS)[number];
   /** Where the parts end, as shares of the units. */
   readonly ends: readonly number[];
@@ -49,6 +51,7 @@ const drawn: fc.Arbitrary<Drawn> = fc.record({
   pp: fc.constantFrom(2, 4, 2),
   dp: fc.constantFrom(1, 2),
   tp: fc.constantFrom(1, 2),
+  differ: fc.boolean(),
   schedule: fc.constantFrom(...SCHEDULE_KINDS),
   ends: fc.array(fc.nat(1000), { minLength: 8, maxLength: 8 }),
 });
@@ -56,7 +59,7 @@ const drawn: fc.Arbitrary<Drawn> = fc.record({
 /** Schedules of two chunks a stage and more. */
 const CHUNKED: readonly string[] = ['interleaved-1f1b', 'interleaved-zero-bubble', 'zbv'];
 
-async function planned({ model, trains, pp, dp, tp, schedule, ends }: Drawn): Promise<PlannedModel> {
+async function planned({ model, trains, pp, dp, tp, differ, schedule, ends }: Drawn): Promise<PlannedModel> {
   const imported = await modelOf(model, trains);
   // Inference has one micro-batch, which is no group to interleave.
   const hasChunks = CHUNKED.includes(schedule);
@@ -65,11 +68,16 @@ async function planned({ model, trains, pp, dp, tp, schedule, ends }: Drawn): Pr
   const units = unitsOf(imported.graph, Number.POSITIVE_INFINITY);
   return plan(imported, {
     devices: pp * dp * tp,
-    degrees: { pp, dp, tp },
+    ...(differ ? { degrees: { pp }, meshes: meshesOf({ dp, tp }, pp) } : { degrees: { pp, dp, tp } }),
     ...(trains ? { schedule } : {}),
     ...(interleaves ? { virtualStages } : {}),
     stages: layoutOf(units, Math.min(pp * virtualStages, units.length), ends),
   });
+}
+
+function meshesOf({ dp, tp }: { readonly dp: number; readonly tp: number }, stages: number): string {
+  const other = dp === tp ? `tp${dp * tp}` : `dp${tp} tp${dp}`;
+  return Array.from({ length: stages }, (_, stage) => (stage % 2 === 0 ? `dp${dp} tp${tp}` : other)).join(' | ');
 }
 
 /** Operators in a row, cut at drawn places. */
@@ -116,15 +124,16 @@ test('a drawn plan is read and lowered to what it was written from', async (t) =
   );
 });
 
-for (const [trains, schedule] of [
-  [true, 'interleaved-1f1b'],
-  [true, 'zero-bubble'],
-  [false, '1f1b'],
+for (const [trains, schedule, meshes] of [
+  [true, 'interleaved-1f1b', 'dp2 | dp2'],
+  [true, 'zero-bubble', 'dp2 | dp2'],
+  [true, '1f1b', 'tp2 | dp2'],
+  [false, '1f1b', 'dp2 | dp2'],
 ] as const)
-  test(`each edit of a plan of ${schedule} is refused or is another sound plan: ${trains ? 'training' : 'inference'}`, async (t) => {
+  test(`each edit of a plan of ${schedule} on ${meshes} is refused or is another sound plan: ${trains ? 'training' : 'inference'}`, async (t) => {
     const imported = await modelOf(trains ? 'mlp' : 'gpt-tiny', trains);
     const { plan: written } = await plan(imported, {
-      ...{ devices: 4, degrees: { pp: 2, dp: 2, tp: 1 } },
+      meshes,
       ...(trains ? { schedule } : {}),
       ...(schedule === 'interleaved-1f1b' ? { virtualStages: 2 } : {}),
     });

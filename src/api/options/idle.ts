@@ -64,6 +64,19 @@ export const COMPILE_IDLE: readonly Idle<CompileOptions>[] = [
     hint: 'leave it out, or use --search-mode ilp',
   },
   {
+    option: 'meshes',
+    when: isPropagated,
+    says: (options) =>
+      `--meshes gives each stage axes of its own, and ${howPropagated(options)} carries pins over one mesh`,
+    hint: 'leave one of the two out, or complete by search',
+  },
+  {
+    option: 'meshes',
+    when: ({ mode }) => mode === 'data',
+    says: () => '--meshes gives each stage axes of its own, and --mode data shards the batch of all alike',
+    hint: ONE,
+  },
+  {
     option: 'microBatch',
     when: ({ training }) => training === undefined,
     says: () => '--micro-batch is an option of training',

@@ -98,6 +98,7 @@ const planning = {
   schedule: oneOf(...SCHEDULE_KINDS),
   virtualStages: whole(1),
   stages: text,
+  meshes: text,
   zero: oneOf(0, 1, 2, 3),
   spMethod: oneOf(...SP_METHODS),
   recompute: text,

@@ -22,7 +22,10 @@ import { makeSchedule } from '../../schedule/make-schedule.js';
 import { partAt, placeOfPart } from '../../schedule/parts.js';
 import { type Schedule, type ScheduleKind, splitsBackward } from '../../schedule/schedule.js';
 import type { StagePin } from '../../sharding-propagation/pin.js';
+import { stageMeshes } from '../../sharding-propagation/stage-meshes.js';
+import type { Degrees } from '../degrees.js';
 import { balancedCut } from './balance.js';
+import { sizesOf } from './mesh-layout.js';
 import { layoutOfStages, readStageLayout } from './stage-layout.js';
 import { type Unit, unitsOf } from './units.js';
 import { wholeSeconds } from './whole-seconds.js';
@@ -35,6 +38,8 @@ export interface PipelineRequest {
   readonly virtualStages?: number;
   /** `E t*3 | t*2 | t*3 H` (stage-layout.ts); left out where stages are cut by what they take. */
   readonly layout?: string;
+  /** The degrees of each stage, where they differ. */
+  readonly meshes?: readonly Degrees[];
   /** Operators whose stage is given. */
   readonly pins?: readonly StagePin[];
 }
@@ -84,7 +89,10 @@ export function pipelineOf(
   checkLoose(loose, graph, placeOf, stages);
   return {
     graph: withStageClones(accumulatedApart(graph, placeOf), recompute, placeOf),
-    layout: { stages, chunks: virtualStages, splitsBackward: trains && splitsBackward(kind), placeOf },
+    layout: {
+      ...{ stages, chunks: virtualStages, splitsBackward: trains && splitsBackward(kind), placeOf },
+      ...(request.meshes ? { meshes: stageMeshes(request.meshes.map(sizesOf)) } : {}),
+    },
     schedule,
     text: layoutOfStages(units, sizes),
   };

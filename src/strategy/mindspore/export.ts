@@ -30,7 +30,7 @@ const FIRST_SAVE = 1;
  *   parameters prefixed with `<stage>-` where there are several, as merging does
  */
 export function mindSporeStrategy(graph: Graph, placed: PlacedPlan, stage?: number): ExportedStrategy {
-  const { mesh: inside } = placed.assignment;
+  const meshOf = (of: number): Mesh => placed.meshes?.[of] ?? placed.assignment.mesh;
   const keys = strategyKeys(graph);
   // MindSpore derives what gradients and updates do from the forward's strategies, and saves none of them.
   const forward = placed.operators
@@ -50,9 +50,9 @@ export function mindSporeStrategy(graph: Graph, placed: PlacedPlan, stage?: numb
     );
   const strategy = (layouts: readonly (Layout | null)[], of: number): KeyedStrategy => ({
     stage: of,
-    splits: layouts.flatMap((layout) => (layout ? [splitCounts(layout, inside)] : [])),
+    splits: layouts.flatMap((layout) => (layout ? [splitCounts(layout, meshOf(of))] : [])),
   });
-  const { parameters, notes, leftOut } = parameterLayouts(graph, chosen, inside, stages.size > 1);
+  const { parameters, notes, leftOut } = parameterLayouts(graph, chosen, meshOf, stages.size > 1);
   const carrying = chosen.filter(({ results }) => results.some((layout) => (layout?.partial.length ?? 0) > 0)).length;
   return {
     document: {
@@ -60,8 +60,8 @@ export function mindSporeStrategy(graph: Graph, placed: PlacedPlan, stage?: numb
       operators: perKey((operator) => strategy(operator.operands, operator.stage)),
       parameters,
       outputs: perKey((operator) => strategy(operator.results, operator.stage)),
-      operandLayouts: perKey((operator) => namedLayouts(operator.operands, inside)),
-      resultLayouts: perKey((operator) => namedLayouts(operator.results, inside)),
+      operandLayouts: perKey((operator) => namedLayouts(operator.operands, meshOf(operator.stage))),
+      resultLayouts: perKey((operator) => namedLayouts(operator.results, meshOf(operator.stage))),
     },
     notes: [
       ...notes,
@@ -88,19 +88,23 @@ function namedLayouts(layouts: readonly (Layout | null)[], mesh: Mesh): readonly
 function parameterLayouts(
   graph: Graph,
   operators: readonly PlacedOperator[],
-  mesh: Mesh,
+  meshOf: (stage: number) => Mesh,
   prefixed: boolean,
 ): { readonly parameters: ReadonlyMap<string, ParameterLayout> } & Pick<ExportedStrategy, 'notes' | 'leftOut'> {
-  const kept = new Map<string, { readonly layout: Layout; readonly reader: string; readonly tensor: string }>();
+  const kept = new Map<
+    string,
+    { readonly layout: Layout; readonly mesh: Mesh; readonly reader: string; readonly tensor: string }
+  >();
   const notes: string[] = [];
   const torn = new Set<string>();
   for (const { node, stage, operands } of operators) {
+    const mesh = meshOf(stage);
     node.inputs.forEach((tensor, index) => {
       const layout = operands[index];
       if (!layout || !isParameter(graph, tensor)) return;
       const name = prefixed ? `${stage}-${tensor}` : tensor;
       const before = kept.get(name);
-      if (!before) kept.set(name, { layout, reader: node.name, tensor });
+      if (!before) kept.set(name, { layout, mesh, reader: node.name, tensor });
       else if (!torn.has(name) && !sameBlocks({ ...before.layout, partial: [] }, { ...layout, partial: [] }, mesh)) {
         torn.add(name);
         const [first, second] = [before.layout, layout].map((item) => layoutText(item, mesh));
@@ -113,7 +117,7 @@ function parameterLayouts(
   }
   const parameters = new Map<string, ParameterLayout>();
   const leftOut: string[] = [];
-  for (const [name, { layout, tensor }] of kept) {
+  for (const [name, { layout, mesh, tensor }] of kept) {
     const device = deviceLayout(layout, mesh);
     if (device) {
       const { deviceMatrix, tensorMap } = device;

@@ -1,0 +1,203 @@
+/**
+ * @file In which layout each tensor is sent between stages of unlike meshes, and in which layouts readers of each stage share it: by
+ * price. The search has one view of a tensor for all of its readers; here each stage has its own.
+ *
+ *     maker ─► sent ─► transfer ─► view of the receiving stage ─► readers
+ *       └────► view of the maker's stage ─► readers
+ *
+ * Where every rank of the receiver reads the whole tensor, it may be sent whole, or each rank a slice that the receiver gathers:
+ * whichever costs less, on the link between stages and on those inside them.
+ */
+import type { Cluster } from '../../cost-model/cluster.js';
+import { sendSeconds } from '../../cost-model/predict-stages.js';
+import { byteLength, dtypeBits } from '../../ir/dtype.js';
+import { elementCount, type Graph, type Node, runsPerStep, type TensorType, typeOf } from '../../ir/graph.js';
+import { entryOf, unknownEntry } from '../../ir/ops/index.js';
+import { viewOf } from '../../ir/view.js';
+import type { Assignment, Reader, View } from '../../partition/assignment.js';
+import { cutStages, type Transfer } from '../../partition/cut-stages.js';
+import type { PipelineLayout } from '../../partition/lower-stages.js';
+import {
+  axesOf,
+  type Layout,
+  layoutKey,
+  localShape,
+  mergedLayout,
+  normalise,
+  replicated,
+} from '../../sharding-propagation/layout.js';
+import { deviceCount, type Mesh, subAxes } from '../../sharding-propagation/mesh.js';
+import type { Redistributor } from '../../sharding-propagation/redistribution.js';
+import { operandLayouts, REPLICATED } from '../../sharding-propagation/strategy.js';
+import { producedLayouts } from '../../strategy/produced-layouts.js';
+import { readersByTensor } from '../../strategy/readers.js';
+
+/** A reader on a stage: how often it reads in a step, and the layout that it takes (null: any). */
+interface StageReader {
+  readonly reader: Reader;
+  readonly runs: number;
+  readonly wanted: Layout | null;
+}
+
+/** What the readers of one stage share. */
+interface StageView {
+  readonly readers: readonly StageReader[];
+  readonly layout: Layout;
+  readonly cost: number;
+}
+
+/**
+ * The assignment with views per stage of every tensor that goes from stage to stage; the view with the reader `output` is what
+ * is sent. An assignment whose stages have one mesh is returned as it is.
+ */
+export function withSentLayouts(
+  graph: Graph,
+  assignment: Assignment,
+  redistributor: Redistributor,
+  layout: PipelineLayout,
+  cluster: Cluster,
+): Assignment {
+  if (!layout.meshes) return assignment;
+  const cut = cutStages(graph, layout.placeOf, layout.stages);
+  const sending = new Sending(graph, assignment, redistributor, (bytes) =>
+    Math.round(sendSeconds(bytes, layout.stages, deviceCount(assignment.mesh), cluster) * 1e9),
+  );
+  const receivers = new Map<string, Pick<Transfer, 'from' | 'when'> & { readonly to: number[] }>();
+  const kept = new Set(graph.state.flatMap(({ input, output }) => [input, output]));
+  for (const { tensor, from, to, when } of cut.transfers) {
+    // A state is sent and kept in the layout of its blocks.
+    if (kept.has(tensor)) continue;
+    const known = receivers.get(tensor);
+    if (known) known.to.push(to);
+    else receivers.set(tensor, { from, when, to: [to] });
+  }
+  const views = assignment.views.filter(({ tensor }) => !receivers.has(tensor));
+  const namesOf = cut.stages.map((stage) => new Set(stage.graph.nodes.map(({ name }) => name)));
+  const readersOn = (stage: number) => namesOf[stage] ?? new Set<string>();
+  for (const [tensor, { from, to, when }] of receivers) {
+    const runs = when === 'micro' ? (graph.microBatches?.count ?? 1) : 1;
+    views.push(...sending.views(tensor, runs, readersOn(from), to.map(readersOn)));
+  }
+  return { ...assignment, views };
+}
+
+class Sending {
+  private readonly produced: ReadonlyMap<string, Layout>;
+  private readonly readersOf: ReadonlyMap<string, readonly Reader[]>;
+  private readonly nodes: ReadonlyMap<string, Node>;
+  private readonly mesh: Mesh;
+
+  constructor(
+    private readonly graph: Graph,
+    private readonly assignment: Assignment,
+    private readonly by: Redistributor,
+    /** Nanoseconds in which so many bytes of each rank are sent. */
+    private readonly sendPrice: (bytes: number) => number,
+  ) {
+    this.mesh = assignment.mesh;
+    this.produced = producedLayouts(graph, assignment);
+    this.readersOf = readersByTensor(graph);
+    this.nodes = new Map(graph.nodes.map((node) => [node.name, node]));
+  }
+
+  /**
+   * The cheapest views of a tensor: of its own stage with what is sent, then of each stage that receives it.
+   * @param runs how often it is sent in a step
+   * @param own operators of the stage that makes it
+   * @param others those of each stage that receives it
+   */
+  views(
+    tensor: string,
+    runs: number,
+    own: ReadonlySet<string>,
+    others: readonly ReadonlySet<string>[],
+  ): readonly View[] {
+    const type = typeOf(this.graph, tensor);
+    const made = this.produced.get(tensor);
+    if (!made) throw new Error(`${tensor} is sent, and nothing makes it`);
+    const readersIn = (names: ReadonlySet<string>) => this.readersIn(tensor, names);
+    const [here, ...there] = [own, ...others].map(readersIn);
+    const searched = this.assignment.views.filter((view) => view.tensor === tensor).map((view) => view.layout);
+    const wanted = [...(here ?? []), ...there.flat()].flatMap((reader) => reader.wanted ?? []);
+    const all = [made, ...searched, ...wanted, mergedLayout(replicated(type.shape), this.mesh)];
+    const whole = distinct(all).filter(({ partial }) => partial.length === 0);
+    const options = distinct([...whole, ...whole.flatMap((layout) => this.sliced(layout, type))]).map((sent) => {
+      const received = there.map((readers) => this.cheapestView(readers, sent, [sent, ...whole], type));
+      const kept = this.cheapestView(here ?? [], made, [made, sent, ...whole], type, sent);
+      const bytes = byteLength(type.dtype, elementCount(localShape(type.shape, sent, this.mesh)));
+      const way = runs * (this.cost(made, sent, type) + this.sendPrice(bytes));
+      return { sent, received, kept, cost: [...received, kept].reduce((sum, { cost }) => sum + cost, way) };
+    });
+    const best = options.reduce((least, option) => (option.cost < least.cost ? option : least));
+    const output = { kind: 'output', name: tensor, operand: 0 } as const;
+    const viewIn = ({ readers, layout }: StageView): View => ({
+      tensor,
+      readers: readers.map(({ reader }) => reader),
+      layout,
+    });
+    const isShared = layoutKey(best.kept.layout) === layoutKey(best.sent);
+    const local = viewIn(best.kept);
+    return [
+      { tensor, readers: [...(isShared ? local.readers : []), output], layout: best.sent },
+      ...[...(isShared ? [] : [local]), ...best.received.map(viewIn)].filter(({ readers }) => readers.length > 0),
+    ];
+  }
+
+  /** @param free a layout that the tensor is brought into anyway */
+  private cheapestView(
+    readers: readonly StageReader[],
+    from: Layout,
+    layouts: readonly Layout[],
+    type: TensorType,
+    free?: Layout,
+  ): StageView {
+    const once = Math.max(0, ...readers.map(({ runs }) => runs));
+    const costOf = (layout: Layout) =>
+      readers.reduce(
+        (sum, { runs, wanted }) => sum + (wanted ? runs * this.cost(layout, wanted, type) : 0),
+        free && layoutKey(free) === layoutKey(layout) ? 0 : once * this.cost(from, layout, type),
+      );
+    return distinct(layouts)
+      .map((layout): StageView => ({ readers, layout, cost: costOf(layout) }))
+      .reduce((least, view) => (view.cost < least.cost ? view : least));
+  }
+
+  private cost(from: Layout, to: Layout, { shape, dtype }: TensorType): number {
+    return this.by.cost(from, to, shape, dtypeBits(dtype));
+  }
+
+  private readersIn(tensor: string, names: ReadonlySet<string>): readonly StageReader[] {
+    return (this.readersOf.get(tensor) ?? []).flatMap((reader) => {
+      const node = reader.kind === 'operator' && names.has(reader.name) ? this.nodes.get(reader.name) : undefined;
+      return node ? [{ reader, runs: runsPerStep(node.phase, this.graph), wanted: this.wanted(node, reader) }] : [];
+    });
+  }
+
+  private wanted(node: Node, { operand }: Reader): Layout | null {
+    const strategy = this.assignment.strategies.get(node.group) ?? REPLICATED;
+    const known = this.assignment.lowered?.get(node.name);
+    if (known?.strategy === strategy) return known.operandLayouts[operand] ?? null;
+    const view = viewOf(this.graph, node);
+    const entry = entryOf(node.op, node.domain) ?? unknownEntry(node.op, node.domain);
+    return operandLayouts(entry.rule(view), strategy, entry.linear(view), this.mesh)[operand] ?? null;
+  }
+
+  /** The layout cut further, over the sub-axes that do not cut it, along the first dimension that they divide. */
+  private sliced(layout: Layout, { shape }: TensorType): readonly Layout[] {
+    const used = new Set(axesOf(layout));
+    const free = subAxes(this.mesh).filter(({ name }) => !used.has(name));
+    const parts = free.reduce((product, { size }) => product * size, 1);
+    const dimension = layout.dims.findIndex(
+      (pieces, axis) => pieces.length === 1 && pieces[0]?.axes.length === 0 && (shape[axis] ?? 1) % parts === 0,
+    );
+    const [piece] = layout.dims[dimension] ?? [];
+    if (parts === 1 || !piece || layout.extents) return [];
+    const names = free.map(({ name }) => name);
+    const dims = layout.dims.map((pieces, axis) => (axis === dimension ? [{ ...piece, axes: names }] : pieces));
+    return [mergedLayout(normalise(dims, [], this.mesh), this.mesh)];
+  }
+}
+
+function distinct(layouts: readonly Layout[]): readonly Layout[] {
+  return [...new Map(layouts.map((layout) => [layoutKey(layout), layout])).values()];
+}

@@ -1,0 +1,112 @@
+/**
+ * @file Meshes of a pipeline's stages that differ, as groupings of one list of sub-axes: rank r of a stage has the same index on
+ * each sub-axis as rank r of every other stage, and a stage says which sub-axes are its dp and which its tp.
+ *
+ *     sub-axes         rank.0  rank.1      a tensor cut over rank.0 has the same block on rank r of every stage, so that
+ *     stage 0, tp 4    tp      tp          layouts mean the same on all stages, and equal ranks exchange equal blocks
+ *     stage 1, dp 2    dp      tp
+ *     stage 2, dp 4    dp      dp
+ *
+ * Such a list exists where the places at which the stages' axes end divide each other: of dp 2 and dp 4 on four devices 2 and 4,
+ * not of dp 2 and dp 3 on six.
+ */
+import { type Mesh, type MeshAxis, makeMesh, type SubAxis, subAxes as subAxesIn } from './mesh.js';
+
+/** Axes of a stage, outermost first. */
+export type AxisSizes = readonly (readonly [axis: string, size: number])[];
+
+export interface StageMeshes {
+  /** All ranks of a stage as one axis: on it layouts of any stage are read and written. */
+  readonly common: Mesh;
+  /** Per stage the sub-axes of `common`, grouped to its axes. */
+  readonly stages: readonly Mesh[];
+}
+
+/** The name of the one axis of the mesh that all stages share. */
+const COMMON_AXIS = 'rank';
+
+/** Why stages cannot have these meshes, in words; null where they can. */
+export function stageMeshesProblem(stages: readonly AxisSizes[]): string | null {
+  const devices = stages.map((axes) => axes.reduce((product, [, size]) => product * size, 1));
+  const other = devices.findIndex((count) => count !== devices[0]);
+  if (other > 0) return `stage 0 has ${devices[0]} devices, stage ${other} has ${devices[other]}`;
+  const ends = stages.map(endsOf);
+  for (const [second, own] of ends.entries())
+    for (const [first, before] of ends.slice(0, second).entries())
+      for (const a of before)
+        for (const b of own)
+          if (a % b !== 0 && b % a !== 0)
+            return `stage ${first} (${sizesText(stages[first])}) has ${a} blocks of ranks where stage ${second} (${sizesText(stages[second])}) has ${b}, and neither divides the other`;
+  return null;
+}
+
+/**
+ * The meshes of stages. All have `common`'s sub-axes, in its order; equal ones are one object.
+ * @throws Error (a fault of ours) where `stageMeshesProblem` has something against them; AutoparError `bad-devices` as makeMesh
+ */
+export function stageMeshes(stages: readonly AxisSizes[]): StageMeshes {
+  const problem = stageMeshesProblem(stages);
+  if (problem !== null) throw new Error(problem);
+  const ends = [...new Set(stages.flatMap(endsOf))].sort((a, b) => a - b);
+  // Primes of each part between two ends, largest first as in any axis.
+  const sizes = ends.flatMap((end, index) =>
+    (makeMesh([[COMMON_AXIS, end / (ends[index - 1] ?? 1)]]).axes[0] as MeshAxis).subAxes.map(({ size }) => size),
+  );
+  const subAxes = sizes.map((size, index) => ({
+    name: sizes.length === 1 ? COMMON_AXIS : (`${COMMON_AXIS}.${index}` as SubAxis),
+    size,
+  }));
+  const known = new Map<string, Mesh>();
+  const meshes = stages.map((axes) => {
+    const mesh = known.get(JSON.stringify(axes)) ?? grouped(axes, subAxes);
+    known.set(JSON.stringify(axes), mesh);
+    return mesh;
+  });
+  return { common: commonMesh(subAxes), stages: meshes };
+}
+
+/** The mesh whose axes all stages have: theirs where they are equal, else all of their sub-axes as one. */
+export function sharedMesh(stages: readonly Mesh[]): Mesh {
+  const [first = { axes: [] }] = stages;
+  const text = ({ axes }: Mesh) => axes.map(({ name, size }) => `${name} ${size}`).join();
+  return stages.every((mesh) => text(mesh) === text(first)) ? first : commonMesh(subAxesIn(first));
+}
+
+function commonMesh(subAxes: MeshAxis['subAxes']): Mesh {
+  return { axes: [{ name: COMMON_AXIS, size: subAxes.reduce((product, { size }) => product * size, 1), subAxes }] };
+}
+
+/** A sub-axis as a mesh of its own would name it: of the axis that this one groups it to, `tp` or `tp.0`. */
+export function nameOn({ axes }: Mesh, subAxis: SubAxis): string {
+  for (const { name, subAxes } of axes) {
+    const index = subAxes.findIndex((sub) => sub.name === subAxis);
+    if (index >= 0) return subAxes.length === 1 ? name : `${name}.${index}`;
+  }
+  return subAxis;
+}
+
+/** An axis as text: `dp 2 · tp 2`; axes of one rank are left out where there are others. */
+export function sizesText(axes: AxisSizes = []): string {
+  const used = axes.filter(([, size]) => size > 1);
+  return (used.length > 0 ? used : axes.slice(0, 1)).map(([axis, size]) => `${axis} ${size}`).join(' · ');
+}
+
+/** Products of the outermost axes: numbers of equal runs of ranks that the axes up to each one make. */
+function endsOf(axes: AxisSizes): readonly number[] {
+  let product = 1;
+  return axes.map(([, size]) => {
+    product *= size;
+    return product;
+  });
+}
+
+function grouped(axes: AxisSizes, subAxes: MeshAxis['subAxes']): Mesh {
+  let next = 0;
+  return {
+    axes: axes.map(([name, size]) => {
+      const from = next;
+      for (let product = 1; product < size; next++) product *= subAxes[next]?.size ?? size;
+      return { name, size, subAxes: subAxes.slice(from, next) };
+    }),
+  };
+}

@@ -1,0 +1,76 @@
+/**
+ * @file Pipelines whose stages have other meshes than one another: they train as one rank does, ranks count the bytes and the memory
+ * that are predicted, and meshes that cannot be are refused.
+ */
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import test from 'ava';
+import { type CompileOptions, compile } from '../../src/api/index.js';
+import { type Pipeline, type Task, train } from './compiled-training.js';
+import { worstDifference } from './difference.js';
+
+const TOLERANCE = 1e-5;
+const STEPS = 5;
+
+const CASES: readonly (readonly [task: Task, pipeline: Pipeline])[] = [
+  [
+    { model: 'gpt', microBatches: 2 },
+    { kind: 'zero-bubble', stages: 2, meshes: 'tp2 | dp2' },
+  ],
+  [
+    { model: 'skips', microBatches: 4 },
+    { kind: '1f1b', stages: 3, meshes: 'dp2 | tp2 | dp2' },
+  ],
+  [
+    { model: 'encoder-decoder', microBatches: 4 },
+    { kind: 'interleaved-1f1b', stages: 2, chunks: 2, meshes: 'dp2 | tp2' },
+  ],
+];
+
+for (const [task, pipeline] of CASES) {
+  test.serial(`${task.model} ${JSON.stringify(pipeline)}`, async (t) => {
+    const alone = await train(task, STEPS);
+    const staged = await train(task, STEPS, pipeline);
+    t.is(new Set(staged.program.stages.map(({ mesh }) => JSON.stringify(mesh))).size, 2);
+    t.log(`worst ${worstDifference(alone, staged).toExponential(1)}`);
+    t.true(worstDifference(alone, staged) <= TOLERANCE);
+    t.deepEqual(staged.peaks.counted, staged.peaks.predicted);
+  });
+}
+
+test('meshes that stages cannot have are refused with both values', async (t) => {
+  const folder = mkdtempSync(join(tmpdir(), 'autopar-test-'));
+  const refused = async (options: Partial<CompileOptions>) => {
+    const output = join(folder, 'out');
+    const error = await t.throwsAsync(compile({ model: 'models/mlp.onnx', globalBatch: 16, output, ...options }));
+    return `${(error as { code?: string }).code}: ${error?.message}`;
+  };
+  try {
+    t.is(
+      await refused({ meshes: 'tp2 | dp3' }),
+      'bad-meshes: meshes "tp2 | dp3": stage 0 has 2 devices, stage 1 has 3',
+    );
+    t.is(
+      await refused({ meshes: 'dp2 tp3 | dp3 tp2' }),
+      'bad-meshes: meshes "dp2 tp3 | dp3 tp2": stage 0 (dp 2 · tp 3) has 2 blocks of ranks where stage 1 (dp 3 · tp 2) has 3, and neither divides the other',
+    );
+    t.is(
+      await refused({ meshes: 'tp2 | dp2', pp: 4 }),
+      'bad-meshes: meshes "tp2 | dp2" has 2 stages, and pp 4 is asked for',
+    );
+    t.is(
+      await refused({ meshes: 'tp2 | dp2', tp: 2 }),
+      'bad-meshes: meshes "tp2 | dp2" says tp of each stage, and tp 2 is asked for',
+    );
+    t.is(
+      await refused({ meshes: 'tp2 | dp2', devices: 8 }),
+      'bad-meshes: meshes "tp2 | dp2": stage 0 (tp 2) has 2 devices, and there are 4 a stage',
+    );
+    t.is(await refused({ meshes: 'tp32 | dp32' }), 'dp-does-not-divide-batch: dp 32 does not divide the batch of 16');
+    for (const text of ['', 'tp2', 'tp2 |', 'x2 | dp2', 'dp2dp2 | tp4', 'dp0 | tp2', 'tp9999999 | dp2'])
+      t.regex(await refused({ meshes: text }), /^bad-meshes: /, text);
+  } finally {
+    rmSync(folder, { recursive: true, force: true });
+  }
+});
