@@ -68,9 +68,8 @@ export async function plan(imported: ImportedModel, options: PlanningOptions = {
   if (options.solver === 'glpk') await loadSolver('glpk');
   const pipeline = request && pipelineOf(imported.graph, cluster, request);
   const graph = pipeline?.graph ?? imported.graph;
-  const requested = requestIn(options);
   const mode = searchModeOf(options, config);
-  if (requested.zero !== undefined && mode === 'sharding_propagation') throw zeroWithoutSearch(requested.zero, options);
+  const { requested, notes: requestNotes } = requestOf(options, config, mode);
   const found = await search(graph, cluster, {
     ...(pipeline ? { pipeline } : {}),
     degrees,
@@ -103,11 +102,27 @@ export async function plan(imported: ImportedModel, options: PlanningOptions = {
       { ...imported, graph },
       cluster,
     ),
-    notes: [...notes, ...zeroNotes(requested, found.assignment.mesh, graph), ...found.notes],
+    notes: [...notes, ...requestNotes, ...zeroNotes(requested, found.assignment.mesh, graph), ...found.notes],
   };
 }
 
-/** ZeRO is a choice among layouts, which propagation does not make. */
+/**
+ * What is asked in words: by options, else by the configuration. ZeRO is a choice among layouts, which propagation does not make.
+ * @throws AutoparError (usage) `bad-option` where an option asks for a level and nothing is searched
+ */
+function requestOf(
+  options: PlanningOptions,
+  config: Decisions['config'],
+  mode: SearchMode,
+): { readonly requested: Request; readonly notes: readonly string[] } {
+  const asked = requestIn(options);
+  if (mode !== 'sharding_propagation')
+    return { requested: { ...(config?.zero == null ? {} : { zero: config.zero }), ...asked }, notes: [] };
+  if (asked.zero !== undefined) throw zeroWithoutSearch(asked.zero, options);
+  const left = config?.zero ? ['enable_parallel_optimizer is left out: propagation chooses no layouts'] : [];
+  return { requested: asked, notes: left };
+}
+
 function zeroWithoutSearch(level: number, { complete }: PlanningOptions): AutoparError {
   const other = complete === 'propagate' ? '--complete propagate' : '--search-mode sharding_propagation';
   return new AutoparError(
