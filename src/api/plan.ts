@@ -3,8 +3,6 @@
  */
 import type { Cluster } from '../cost-model/cluster.js';
 import { withClones, withoutClones } from '../ir/autodiff/recompute.js';
-import { AutoparError } from '../ir/error.js';
-import { type Graph, isBackward } from '../ir/graph.js';
 import { checkSharded } from '../partition/check.js';
 import type { ShardedGraph } from '../partition/sharded-graph.js';
 import { sizesOf } from '../search/pipeline/mesh-layout.js';
@@ -13,13 +11,12 @@ import { stagePins } from '../search/pipeline/stage-pins.js';
 import { type PlanResult, plan as search } from '../search/plan.js';
 import type { SearchMode, SolverName } from '../search/search-mode.js';
 import { loadSolver } from '../search/solver/integer-solvers.js';
-import { dataAxes } from '../search/zero.js';
-import type { Mesh } from '../sharding-propagation/mesh.js';
 import type { Pin } from '../sharding-propagation/pin.js';
 import { sizesText } from '../sharding-propagation/stage-meshes.js';
 import type { Plan } from '../strategy/plan.js';
 import { type Found, planOf } from '../strategy/plan-of.js';
-import { type Request, requestIn } from '../strategy/request.js';
+import type { Request } from '../strategy/request.js';
+import { requestOf, zeroNotes } from './asked-words.js';
 import { clusterSources } from './cluster-sources.js';
 import { type DecisionSources, type Decisions, decide } from './decisions.js';
 import type { ImportedModel } from './import.js';
@@ -72,14 +69,13 @@ export async function plan(imported: ImportedModel, options: PlanningOptions = {
   });
   // What is not installed is told before the work.
   if (options.solver === 'glpk') await loadSolver('glpk');
-  const requested = { ...requestOf(config, imported), ...requestIn(options) };
+  const mode = searchModeOf(options, config);
+  const { requested, notes: requestNotes } = requestOf(options, config, imported, mode);
   const recompute = recomputedOperators(imported.graph, requested.recompute, recomputePins);
   const pipeline = request && pipelineOf(imported.graph, cluster, request, recompute.operators);
   const graph = pipeline?.graph ?? withClones(imported.graph, recompute.operators);
   // Clones follow their originals, whatever is pinned.
   const plain = withoutClones(graph);
-  const mode = searchModeOf(options, config);
-  if (requested.zero !== undefined && mode === 'sharding_propagation') throw zeroWithoutSearch(requested.zero, options);
   const found = await search(graph, cluster, {
     ...(pipeline ? { pipeline } : {}),
     degrees,
@@ -112,31 +108,14 @@ export async function plan(imported: ImportedModel, options: PlanningOptions = {
       { ...imported, graph },
       cluster,
     ),
-    notes: [...notes, ...recompute.notes, ...zeroNotes(requested, found.assignment.mesh, graph), ...found.notes],
+    notes: [
+      ...notes,
+      ...requestNotes,
+      ...recompute.notes,
+      ...zeroNotes(requested, pipeline?.layout.meshes?.stages ?? [found.assignment.mesh], graph),
+      ...found.notes,
+    ],
   };
-}
-
-/** ZeRO is a choice among layouts, which propagation does not make. */
-function zeroWithoutSearch(level: number, { complete }: PlanningOptions): AutoparError {
-  const other = complete === 'propagate' ? '--complete propagate' : '--search-mode sharding_propagation';
-  return new AutoparError(
-    'bad-option',
-    'usage',
-    `--zero ${level} restricts what the search chooses, and ${other} searches nothing`,
-    {},
-    `leave out one of the two`,
-  );
-}
-
-/** Where a level asked for changes nothing. */
-function zeroNotes({ zero }: Request, mesh: Mesh, graph: Graph): readonly string[] {
-  if (zero === undefined) return [];
-  if (dataAxes(mesh).length === 0)
-    return [`--zero ${zero} changes nothing: dp is 1, so that no rank shares its parameters`];
-  const trains = graph.nodes.some(({ phase }) => isBackward(phase));
-  return trains || zero === 3
-    ? []
-    : [`--zero ${zero} changes nothing: optimizer state and gradients are of training, and this program infers`];
 }
 
 /** What is asked for, else what a configuration's search_mode says. */
@@ -148,12 +127,6 @@ export function searchModeOf(
   const configured = config?.searchMode ?? 'auto';
   const asked = searchMode ?? configured;
   return complete === 'search' && asked === 'sharding_propagation' ? 'auto' : asked;
-}
-
-/** What a configuration asks in words; of training alone. */
-function requestOf(config: Decisions['config'], { training }: ImportedModel): Request {
-  const recompute = config?.recompute ?? null;
-  return training && recompute !== null ? { recompute } : {};
 }
 
 /** What was asked of a pipeline, as the plan keeps it. */

@@ -37,6 +37,7 @@ export interface DrawnPlan {
     readonly clips: boolean;
     readonly microBatches: number | null;
     readonly precision: 'fp32' | 'bf16' | 'fp16';
+    readonly zero: 0 | 1 | 2 | 3 | null;
   } | null;
   readonly isFree: boolean;
   readonly seed: number;
@@ -60,7 +61,7 @@ const PLANS: fc.Arbitrary<DrawnPlan> = fc
     batch: fc.constantFrom(8, 8, 16),
     dp: fc.constantFrom(1, 1, 2, 4),
     tp: fc.constantFrom(1, 1, 2, 4),
-    pp: fc.constantFrom(2, 2, 3, 4, 8),
+    pp: fc.constantFrom(1, 2, 2, 3, 4, 8),
     cut: fc.record({
       by: fc.constantFrom('balance', 'balance', 'stages', 'pins'),
       at: fc.array(fc.nat(1000), { minLength: 15, maxLength: 15 }),
@@ -76,6 +77,7 @@ const PLANS: fc.Arbitrary<DrawnPlan> = fc
         clips: fc.boolean(),
         microBatches: fc.constantFrom(null, null, 1, 2, 4, 4, 8, 3),
         precision: fc.constantFrom('fp32', 'fp32', 'fp32', 'fp32', 'bf16', 'fp16'),
+        zero: fc.constantFrom(null, 0, 1, 2, 3),
       }),
       { freq: 5 },
     ),
@@ -84,6 +86,8 @@ const PLANS: fc.Arbitrary<DrawnPlan> = fc
   })
   .filter(({ dp, tp, pp }) => dp * tp * pp <= MOST_RANKS)
   .map(({ chunks, kind, isApart, training, ...rest }): DrawnPlan => {
+    if (rest.pp === 1 && !isApart)
+      return { ...rest, cut: { by: 'balance', at: [] }, training, virtualStages: 1, schedule: null };
     const virtualStages = training || isApart ? chunks : 1;
     const fitting = virtualStages > 1 ? 'interleaved-1f1b' : kind === 'interleaved-1f1b' ? null : kind;
     if (isApart) return { ...rest, training, virtualStages, schedule: kind };
@@ -144,6 +148,7 @@ async function optionsOf(drawn: DrawnPlan, model: string, output: string): Promi
     ...(virtualStages > 1 ? { virtualStages } : {}),
     ...(isFree ? { axes: 'free' as const } : {}),
     ...(drawn.training ? { training: trainingOf(drawn, drawn.training) } : {}),
+    ...(typeof drawn.training?.zero === 'number' ? { zero: drawn.training.zero } : {}),
     ...(await cutOf(drawn, model)),
   };
 }

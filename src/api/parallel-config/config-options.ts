@@ -35,7 +35,8 @@ export interface ConfigOptions {
   readonly gradientBuckets: number | null;
   readonly gradientsMean: boolean;
   readonly searchMode: 'auto' | ConfigSearchMode;
-  readonly zero: 0 | 1 | 2 | 3;
+  /** The ZeRO level of the parallel optimizer, 0 where it is switched off; null where the file does not say. */
+  readonly zero: 0 | 1 | 2 | 3 | null;
   readonly saveFile: string | null;
   readonly loadFile: string | null;
   readonly allToAll: boolean;
@@ -75,7 +76,7 @@ export function optionsOf(config: ParallelConfig, devices?: number): ConfigOptio
     gradientBuckets: given.has('gradientAggregationGroup') ? config.gradientAggregationGroup : null,
     gradientsMean: config.gradientsMean,
     searchMode: parallelMode === 'auto' ? (config.searchMode ?? 'auto') : 'auto',
-    zero: config.enableParallelOptimizer ? config.optimizerLevel : 0,
+    zero: alone ? null : zeroOf(config),
     saveFile: config.strategySaveFile,
     loadFile: config.strategyLoadFile,
     allToAll: config.enableAllToAll,
@@ -86,6 +87,12 @@ export function optionsOf(config: ParallelConfig, devices?: number): ConfigOptio
     remarks: [...config.remarks, ...withoutEffect(config, devices, all)],
     notLowered: alone ? [] : notLowered(config),
   };
+}
+
+/** Accumulated gradients are sharded by their own key, or by the level. */
+function zeroOf({ enableParallelOptimizer, optimizerLevel, gradientAccumulationShard, given }: ParallelConfig) {
+  if (!enableParallelOptimizer) return given.has('enableParallelOptimizer') ? 0 : null;
+  return gradientAccumulationShard && optimizerLevel === 1 ? 2 : optimizerLevel;
 }
 
 /** MindSpore's schedules by the names that they have here; the others are not there. */
@@ -174,6 +181,9 @@ function withoutEffect(
         'a stage has one chunk: pp_interleave_num of the model, or --virtual-stages, gives it more',
       );
   }
+  for (const key of ['optimizerLevel', 'gradientAccumulationShard'] as const)
+    if (given.has(key) && config[key] !== DEFAULTS[key] && !config.enableParallelOptimizer)
+      remark(key, 'it is of the parallel optimizer, and enable_parallel_optimizer is False');
   if (given.has('vocabEmbDp') && config.vocabEmbDp && config.pipelineStage > 1)
     remark('vocabEmbDp', 'with pipeline_stage above 1 MindFormers sets it to False, and so is it here');
   if (config.recompute === true && config.selectRecompute !== false)
@@ -194,11 +204,6 @@ function notLowered(config: ParallelConfig): readonly ConfigRemark[] {
     ],
     ['contextParallel', config.contextParallel > 1, 'sequences cannot be cut inside of attention yet'],
     ['expertParallel', config.expertParallel > 1, 'experts cannot lie on data-parallel ranks yet'],
-    [
-      'enableParallelOptimizer',
-      config.enableParallelOptimizer,
-      'there is no optimizer state before training is compiled',
-    ],
     [
       'gradientAccumulationSteps',
       config.gradientAccumulationSteps > 1,

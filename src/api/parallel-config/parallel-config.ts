@@ -30,6 +30,8 @@ export interface ParallelValues {
   readonly enableParallelOptimizer: boolean;
   /** What is sharded with it: 1 the optimizer's state, 2 gradients too, 3 weights too. */
   readonly optimizerLevel: 1 | 2 | 3;
+  /** Accumulated gradients are sharded with it at level 1 too. */
+  readonly gradientAccumulationShard: boolean;
   readonly strategySaveFile: string | null;
   readonly strategyLoadFile: string | null;
   readonly dataParallel: number;

@@ -121,18 +121,11 @@ test("a file of MindFormers' is read as it is", async (t) => {
   });
   t.deepEqual(
     options.remarks.map(({ key }) => key),
-    [
-      'parallel.parallel_optimizer_config.gradient_accumulation_shard',
-      'parallel.parallel_optimizer_config.parallel_optimizer_threshold',
-      'search_mode',
-    ],
+    ['parallel.parallel_optimizer_config.parallel_optimizer_threshold', 'search_mode'],
   );
   t.deepEqual(
     options.notLowered.map(({ key, line }) => [key, line]),
-    [
-      ['enable_parallel_optimizer', 1 + FILE.split('\n').indexOf('  enable_parallel_optimizer: True')],
-      ['gradient_aggregation_group', 1 + FILE.split('\n').indexOf('  gradient_aggregation_group: 4')],
-    ],
+    [['gradient_aggregation_group', 1 + FILE.split('\n').indexOf('  gradient_aggregation_group: 4')]],
   );
 });
 
@@ -249,11 +242,9 @@ const KEYS: Readonly<Record<string, (t: ExecutionContext) => Promise<void>>> = {
   'parallel.enable_parallel_optimizer': async (t) => {
     const options = optionsOf(await configOf({ 'parallel.enable_parallel_optimizer': 'True' }));
     t.is(options.zero, 1);
-    t.deepEqual(
-      options.notLowered.map(({ key }) => key),
-      ['enable_parallel_optimizer'],
-    );
-    t.is(optionsOf(await configOf({})).zero, 0);
+    t.deepEqual(options.notLowered, []);
+    t.is(optionsOf(await configOf({})).zero, null);
+    t.is(optionsOf(await configOf({ 'parallel.enable_parallel_optimizer': 'False' })).zero, 0);
   },
   'parallel.parallel_optimizer_config.optimizer_level': async (t) => {
     const text =
@@ -261,6 +252,24 @@ const KEYS: Readonly<Record<string, (t: ExecutionContext) => Promise<void>>> = {
     t.is(optionsOf(await readParallelConfig(await fileOf(text))).zero, 3);
     const wrong = await fileOf(text.replace('level3', 'level4'));
     t.is((await refused(t, () => readParallelConfig(wrong))).where.line, 4);
+  },
+  'parallel.parallel_optimizer_config.gradient_accumulation_shard': async (t) => {
+    const text = (level: number) =>
+      'parallel:\n  enable_parallel_optimizer: True\n  parallel_optimizer_config:\n' +
+      `    optimizer_level: level${level}\n    gradient_accumulation_shard: True\n`;
+    const levelOf = async (file: string) => optionsOf(await readParallelConfig(await fileOf(file))).zero;
+    t.is(await levelOf(text(1)), 2);
+    t.is(await levelOf(text(3)), 3);
+    const idle = optionsOf(
+      await readParallelConfig(
+        await fileOf(text(1).replace('enable_parallel_optimizer: True', 'enable_parallel_optimizer: False')),
+      ),
+    );
+    t.is(idle.zero, 0);
+    t.deepEqual(
+      idle.remarks.map(({ key }) => key),
+      ['gradient_accumulation_shard'],
+    );
   },
   'parallel.strategy_ckpt_save_file': async (t) => {
     t.is(optionsOf(await configOf({ 'parallel.strategy_ckpt_save_file': './a.ckpt' })).saveFile, './a.ckpt');

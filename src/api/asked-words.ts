@@ -1,0 +1,61 @@
+/**
+ * @file What is asked of a plan in words, by options, else by a configuration; and where a word changes nothing.
+ */
+import { AutoparError } from '../ir/error.js';
+import { type Graph, isBackward } from '../ir/graph.js';
+import type { SearchMode } from '../search/search-mode.js';
+import { dataAxes } from '../search/zero.js';
+import type { Mesh } from '../sharding-propagation/mesh.js';
+import { type Request, requestIn } from '../strategy/request.js';
+import type { Decisions } from './decisions.js';
+import type { ImportedModel } from './import.js';
+
+interface AskedRequest {
+  readonly requested: Request;
+  readonly notes: readonly string[];
+}
+
+/**
+ * ZeRO is a choice among layouts, which propagation does not make; what is recomputed is of training alone.
+ * @param options with the words among them, and `complete` as it was said
+ * @throws AutoparError (usage) `bad-option` where an option asks for a level and nothing is searched
+ */
+export function requestOf(
+  options: Request & { readonly complete?: 'search' | 'propagate' },
+  config: Decisions['config'],
+  { training }: Pick<ImportedModel, 'training'>,
+  mode: SearchMode,
+): AskedRequest {
+  const asked = requestIn(options);
+  const recompute = config?.recompute ?? null;
+  const configured = training && recompute !== null ? { recompute } : {};
+  if (mode !== 'sharding_propagation') {
+    const zero = config?.zero == null ? {} : { zero: config.zero };
+    return { requested: { ...configured, ...zero, ...asked }, notes: [] };
+  }
+  if (asked.zero !== undefined) throw zeroWithoutSearch(asked.zero, options.complete);
+  const left = config?.zero ? ['enable_parallel_optimizer is left out: propagation chooses no layouts'] : [];
+  return { requested: { ...configured, ...asked }, notes: left };
+}
+
+function zeroWithoutSearch(level: number, complete: 'search' | 'propagate' | undefined): AutoparError {
+  const other = complete === 'propagate' ? '--complete propagate' : '--search-mode sharding_propagation';
+  return new AutoparError(
+    'bad-option',
+    'usage',
+    `--zero ${level} restricts what the search chooses, and ${other} searches nothing`,
+    {},
+    'leave out one of the two',
+  );
+}
+
+/** Where a level asked for changes nothing. @param meshes of the stages */
+export function zeroNotes({ zero }: Request, meshes: readonly Mesh[], graph: Graph): readonly string[] {
+  if (zero === undefined) return [];
+  if (meshes.every((mesh) => dataAxes(mesh).length === 0))
+    return [`--zero ${zero} changes nothing: dp is 1, so that no rank shares its parameters`];
+  const trains = graph.nodes.some(({ phase }) => isBackward(phase));
+  return trains || zero === 3
+    ? []
+    : [`--zero ${zero} changes nothing: optimizer state and gradients are of training, and this program infers`];
+}
