@@ -21,6 +21,7 @@ import { inMicroBatches } from './micro-batches.js';
 import { type PeakMemory, peakMemory } from './peak-memory.js';
 import { type PlanningOptions, plan } from './plan.js';
 import { withRandomWeights } from './random-weights.js';
+import type { RecomputeEffect } from './recompute-effect.js';
 import { type Communication, communicationOf, type HeavyOperator, heaviestOf } from './report.js';
 import type { ModelOptions } from './strategy-files.js';
 import { type Training, trainedModel } from './training.js';
@@ -66,6 +67,8 @@ export interface CompileResult {
   readonly exceptions: readonly { readonly operator: string; readonly reason: string }[];
   /** The format that most of it computes in, and is priced in: fp32, fp16, bf16. */
   readonly precision: string;
+  /** What recompute costs and frees; null where nothing recomputes. */
+  readonly recompute: RecomputeEffect | null;
   /** What each stage of a pipeline has, in letters (`inspect` says what they stand for); null for one stage. */
   readonly stageLayout: string | null;
   readonly heaviest: readonly HeavyOperator[];
@@ -166,6 +169,7 @@ export async function compile(options: CompileOptions): Promise<CompileResult> {
     ],
     exceptions: planned.found.exceptions,
     precision: planned.found.prediction.precision,
+    recompute: planned.recompute,
     stageLayout: planned.pipeline?.text ?? null,
     heaviest: heaviestOf(planned.found.lowered, planned.found.assignment, planned.cluster),
     communication: communicationOf(planned.found.lowered, planned.cluster),
@@ -182,7 +186,7 @@ export async function compile(options: CompileOptions): Promise<CompileResult> {
       stages: planned.plan.degrees.pp,
       trains: training !== undefined,
       isLocal: planned.cluster.local,
-    }),
+    }).filter((option) => !Object.hasOwn(planned.plan.requested ?? {}, option)),
     ...emitted,
     ...(verification ? { verification } : {}),
   };

@@ -11,16 +11,20 @@ import { openCompiled } from '../../src/api/verify.js';
 import type { Program } from '../../src/program/program.js';
 import { runProgram } from '../../src/runtime/run-program.js';
 import type { ScheduleKind } from '../../src/schedule/schedule.js';
+import type { Plan } from '../../src/strategy/plan.js';
 import type { Left } from './difference.js';
 import { type ModelName, writeModel } from './models.js';
 
-/** What a pipeline is to be. */
+/** What a pipeline is to be, or the mesh of one stage. */
 export interface Pipeline {
-  readonly kind: ScheduleKind;
+  /** Left out for one stage. */
+  readonly kind?: ScheduleKind;
   readonly stages: number;
   readonly chunks?: number;
   readonly dp?: number;
   readonly tp?: number;
+  /** As `--recompute` has it. */
+  readonly recompute?: string;
 }
 
 /** What is trained. */
@@ -33,8 +37,11 @@ export interface Task {
 /** What a run leaves. */
 export interface Trained extends Left {
   readonly program: Program;
+  readonly plan: Plan;
   /** Bytes of the fullest moment, by stage. */
   readonly peaks: { readonly predicted: readonly number[]; readonly counted: readonly number[] };
+  /** Bytes that recompute is predicted to free of them, by stage; none where nothing recomputes. */
+  readonly freed: readonly number[];
 }
 
 /** Samples of a step: enough for 8 micro-batches on two replicas. */
@@ -60,8 +67,8 @@ export async function train(
     const file = join(folder, `${model}.onnx`);
     const directory = join(folder, 'out');
     writeModel(model, file);
-    const { kind, stages = 1, chunks = 1, dp = 1, tp = 1 } = pipeline ?? {};
-    const { plan } = await compile({
+    const { kind, stages = 1, chunks = 1, dp = 1, tp = 1, recompute } = pipeline ?? {};
+    const { plan, recompute: effect } = await compile({
       model: file,
       output: directory,
       globalBatch: BATCH,
@@ -70,6 +77,7 @@ export async function train(
       training: { ...TRAINING, ...training, microBatches },
       ...(kind ? { schedule: kind } : {}),
       ...(chunks > 1 ? { virtualStages: chunks } : {}),
+      ...(recompute === undefined ? {} : { recompute }),
     });
     const { imported, program } = await openCompiled(directory);
     const pairs = program.state ?? [];
@@ -82,7 +90,7 @@ export async function train(
       Math.max(...run.ranks.slice(stage * perStage, (stage + 1) * perStage).map(({ peakBytes }) => peakBytes)),
     );
     const peaks = { predicted: plan.predicted.peakBytes, counted };
-    return { losses, state: Object.fromEntries(state), program, peaks };
+    return { losses, state: Object.fromEntries(state), program, plan, peaks, freed: effect?.freedBytes ?? [] };
   } finally {
     rmSync(folder, { recursive: true, force: true });
   }

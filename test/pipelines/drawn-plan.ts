@@ -37,6 +37,7 @@ export interface DrawnPlan {
     readonly clips: boolean;
     readonly microBatches: number | null;
     readonly precision: 'fp32' | 'bf16' | 'fp16';
+    readonly recompute: (typeof RECOMPUTES)[number];
   } | null;
   readonly isFree: boolean;
   readonly seed: number;
@@ -52,6 +53,9 @@ export interface Outcome {
 }
 
 const MOST_RANKS = 8;
+
+/** What is recomputed; layers of a set are sometimes not there, and of `full` in models without any. */
+const RECOMPUTES = [null, 'selective', 'operators', 'full', 'full:0', 'full:1-2', 'operators:0,1'] as const;
 
 /** Often a pipeline that can be, sometimes one that cannot. */
 const PLANS: fc.Arbitrary<DrawnPlan> = fc
@@ -76,6 +80,7 @@ const PLANS: fc.Arbitrary<DrawnPlan> = fc
         clips: fc.boolean(),
         microBatches: fc.constantFrom(null, null, 1, 2, 4, 4, 8, 3),
         precision: fc.constantFrom('fp32', 'fp32', 'fp32', 'fp32', 'bf16', 'fp16'),
+        recompute: fc.constantFrom(null, null, null, ...RECOMPUTES),
       }),
       { freq: 5 },
     ),
@@ -144,6 +149,7 @@ async function optionsOf(drawn: DrawnPlan, model: string, output: string): Promi
     ...(virtualStages > 1 ? { virtualStages } : {}),
     ...(isFree ? { axes: 'free' as const } : {}),
     ...(drawn.training ? { training: trainingOf(drawn, drawn.training) } : {}),
+    ...(drawn.training?.recompute ? { recompute: drawn.training.recompute } : {}),
     ...(await cutOf(drawn, model)),
   };
 }
