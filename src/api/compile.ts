@@ -22,6 +22,7 @@ import { inMicroBatches } from './micro-batches.js';
 import { type PeakMemory, peakMemory } from './peak-memory.js';
 import { type PlanningOptions, plan } from './plan.js';
 import { withRandomWeights } from './random-weights.js';
+import type { RecomputeEffect } from './recompute-effect.js';
 import { type Communication, communicationOf, type HeavyOperator, heaviestOf } from './report.js';
 import type { ModelOptions } from './strategy-files.js';
 import { type Training, trainedModel } from './training.js';
@@ -67,6 +68,8 @@ export interface CompileResult {
   readonly exceptions: readonly { readonly operator: string; readonly reason: string }[];
   /** The format that most of it computes in, and is priced in: fp32, fp16, bf16. */
   readonly precision: string;
+  /** What recompute costs and frees; null where nothing recomputes. */
+  readonly recompute: RecomputeEffect | null;
   /** What each stage of a pipeline has, in letters (`inspect` says what they stand for); null for one stage. */
   readonly stageLayout: string | null;
   /** What data-parallel ranks keep of training; null without dp. */
@@ -168,6 +171,7 @@ export async function compile(options: CompileOptions): Promise<CompileResult> {
     ],
     exceptions: planned.found.exceptions,
     precision: planned.found.prediction.precision,
+    recompute: planned.recompute,
     stageLayout: planned.pipeline?.text ?? null,
     kept: keptByRanks(planned.found.lowered, planned.plan),
     heaviest: heaviestOf(planned.found.lowered, planned.found.assignment, planned.cluster),
@@ -185,7 +189,7 @@ export async function compile(options: CompileOptions): Promise<CompileResult> {
       stages: planned.plan.degrees.pp,
       trains: training !== undefined,
       isLocal: planned.cluster.local,
-    }),
+    }).filter((option) => !Object.hasOwn(planned.plan.requested ?? {}, option)),
     ...emitted,
     ...(verification ? { verification } : {}),
   };

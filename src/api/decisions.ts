@@ -303,6 +303,9 @@ function configNotes(
     ...(configured.microBatches > 1 && !trains(graph)
       ? [`micro_batch_num ${configured.microBatches} is of training; inference runs one micro-batch`]
       : []),
+    ...((configured.recompute ?? 'none') !== 'none' && !trains(graph)
+      ? [`recompute ${configured.recompute} is of training; inference keeps nothing that it could recompute`]
+      : []),
     ...checkAgainstModel(config, graph, { layersSeconds: layersSeconds(graph, cluster) }),
     ...[...configured.remarks, ...configured.notLowered].map(
       ({ key, line, says }) => `${[place(line), key].filter(Boolean).join(' ')}: ${says}`,

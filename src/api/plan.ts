@@ -21,6 +21,7 @@ import { clusterSources } from './cluster-sources.js';
 import { type DecisionSources, type Decisions, decide } from './decisions.js';
 import type { ImportedModel } from './import.js';
 import { recomputedOperators } from './recompute.js';
+import { type RecomputeEffect, recomputeEffect } from './recompute-effect.js';
 
 export interface PlanningOptions extends DecisionSources, Request {
   /** Bytes per device that a plan may need. */
@@ -48,6 +49,8 @@ export interface PlannedModel {
   readonly found: PlanResult;
   /** The stages that were planned; null for one. */
   readonly pipeline: Pipeline | null;
+  /** What recompute costs and frees; null where nothing recomputes. */
+  readonly recompute: RecomputeEffect | null;
   /** What the user should know of decisions that were taken over, a line each. */
   readonly notes: readonly string[];
 }
@@ -97,6 +100,7 @@ export async function plan(imported: ImportedModel, options: PlanningOptions = {
     cluster,
     found,
     pipeline,
+    recompute: recomputeEffect(graph, found, cluster, pipeline, allToAll),
     plan: planOf(
       {
         ...found,

@@ -377,13 +377,12 @@ function checkCuts(work: ModelWork, { degrees: { sp, ep } }: StepConfiguration):
     throw refuse(`ep ${ep} does not divide the ${experts} experts of the model`, 'give an ep that divides them');
 }
 
-/** Programs have pipelines, micro-batches, sequences along tp, and updates that dp shards (ZeRO-1). */
-function unlowered({ degrees, zero, recompute, offload = 'none' }: StepConfiguration): readonly string[] {
+/** Programs have pipelines, micro-batches, sequences along tp, recompute, and updates that dp shards (ZeRO-1). */
+function unlowered({ degrees, zero, offload = 'none' }: StepConfiguration): readonly string[] {
   return [
     ...(degrees.sp > 1 ? ['sp'] : []),
     ...(degrees.ep > 1 ? ['ep'] : []),
     ...(zero > 1 ? ['zero'] : []),
-    ...(recompute === 'none' ? [] : ['recompute']),
     ...(offload === 'none' ? [] : ['offload']),
   ];
 }

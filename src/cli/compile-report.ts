@@ -44,6 +44,7 @@ export function resultJson(result: CompileResult): Readonly<Record<string, unkno
     precision: result.precision,
     ...(result.stageLayout === null ? {} : { stages: result.stageLayout, schedule: plan.schedule }),
     predicted: predictedJson(plan),
+    ...(result.recompute ? { recompute: result.recompute } : {}),
     search: plan.search,
     ...(result.kept ? { zero: result.kept } : {}),
     heaviest: result.heaviest,
@@ -97,7 +98,8 @@ function clusterText({ plan, cluster }: CompileResult): string {
   return [...(nodes > 1 ? [nodes] : []), perNode, device].join(' × ');
 }
 
-function summaryLines({ plan, precision, stageLayout, kept }: CompileResult): readonly string[] {
+function summaryLines(result: CompileResult): readonly string[] {
+  const { plan, precision, stageLayout, kept } = result;
   const { predicted, search } = plan;
   const degrees = Object.entries(plan.degrees).filter(([axis, degree]) => degree > 1 || axis === 'dp' || axis === 'tp');
   const peak = Math.max(...predicted.peakBytes);
@@ -112,7 +114,25 @@ function summaryLines({ plan, precision, stageLayout, kept }: CompileResult): re
     ...(stageLayout === null ? [] : [`  stages     ${stageLayout}, ${scheduleText(plan)}`]),
     ...(kept ? [`  zero       ${keptText(kept)}`] : []),
     `  predicted  ${secondsText(predicted.stepSeconds)} per step in ${precision}, ${bytesText(peak)} of memory per rank${share}`,
+    ...recomputeLines(result),
     `  search     ${MODES[search.mode] ?? search.mode}, ${provenText(plan)}`,
+  ];
+}
+
+/** Over what the same plan takes and holds where everything is kept. */
+function recomputeLines({ recompute, plan }: CompileResult): readonly string[] {
+  if (!recompute) return [];
+  const { operators, layers, seconds, freedBytes } = recompute;
+  const most = Math.max(...freedBytes);
+  const which = [
+    `${operators} operators`,
+    ...(layers > 0 ? [`of ${layers} layer${layers === 1 ? '' : 's'}`] : []),
+    `run again`,
+  ].join(' ');
+  const share = shareText(seconds / (plan.predicted.stepSeconds - seconds));
+  const stages = freedBytes.length > 1 ? ' on the stage that it frees most' : '';
+  return [
+    `  recompute  ${which}: ${secondsText(seconds)} more per step (${share}), ${bytesText(Math.max(0, most))} less at the peak${stages}`,
   ];
 }
 

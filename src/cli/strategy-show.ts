@@ -55,13 +55,16 @@ function planLines(
   most: number,
   inWords: (entry: PlanShown['plan']['operators'][string], plan: PlanShown['plan']) => string,
 ): readonly string[] {
-  const { model, cluster, degrees, layerClasses, predicted, pins, stages, schedule } = plan;
+  const { model, cluster, degrees, layerClasses, predicted, pins, stages, schedule, requested = {} } = plan;
   const precision = predicted.precision === undefined ? '' : ` in ${predicted.precision}`;
   const named = Object.entries(degrees).filter(([axis, degree]) => degree > 1 || axis === 'dp' || axis === 'tp');
-  const repeated = layerClasses.map(({ name, instances, stages, chunks }) => {
+  const repeated = layerClasses.map(({ name, instances, stages, chunks, recompute }) => {
     const places = (stages ?? []).map((stage, index) => `${stage}${chunks ? `.${chunks[index]}` : ''}`);
     const on = stages ? `, on stages ${places.join(', ')}` : '';
-    return `${name} stands for ${countText(instances.length, 'layer')}${on}`;
+    const again = recompute
+      ? `, of which ${instances.filter((_, index) => recompute[index]).join(', ')} recompute`
+      : '';
+    return `${name} stands for ${countText(instances.length, 'layer')}${on}${again}`;
   });
   const { kind, microBatches, virtualStages = 1 } = schedule;
   const runs = `${kind}, ${countText(microBatches, 'micro-batch', 'micro-batches')}${virtualStages > 1 ? `, ${virtualStages} chunks a stage` : ''}`;
@@ -80,6 +83,7 @@ function planLines(
     `  devices    ${cluster.nodes}x${cluster.perNode}:${cluster.device}, ${axes}`,
     `  predicted  ${secondsText(predicted.stepSeconds)} per step${precision}, ${predicted.peakBytes.map(bytesText).join(' + ')} of memory, ${bytesText(predicted.bytesCommunicated)} received per rank`,
     ...(pins.length > 0 ? [`  pinned     ${pins.join(', ')}`] : []),
+    ...Object.entries(requested).map(([name, word]) => `  requested  ${name} ${word}`),
     ...(stages.length > 1 ? [`  schedule   ${runs}`, ...pipeline.map((line) => `  ${line}`)] : []),
     ...repeated.map((line) => `  ${line}`),
     '',

@@ -43,7 +43,8 @@ export function tensorKinds(graph: ShardedGraph): ReadonlyMap<string, TensorKind
           (reader.kind === 'compute' && isAccumulator(reader)) ||
           (reader.kind === 'communicate' && kinds.get(reader.output) === 'gradient'),
       );
-      const isActivation = isKept || (node.phase === 'forward' && isRead(name, ({ phase }) => isBackward(phase)));
+      const isActivation =
+        isKept || (node.phase === 'forward' && isRead(name, ({ phase }) => isBackward(phase) || phase === 'recompute'));
       kinds.set(name, isGradient ? 'gradient' : isActivation ? 'activation' : 'temporary');
     }
   }

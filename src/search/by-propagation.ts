@@ -64,7 +64,7 @@ export const BY_PROPAGATION: Completion = {
     const assignment = propagatedAssignment(graph, mesh, propagation, redistributor);
     const cost = priceGraph(partition(graph, assignment, redistributor), cluster);
     const exceptions = graph.nodes
-      .filter((node) => questions(node).heavy)
+      .filter((node) => node.phase !== 'recompute' && questions(node).heavy)
       .flatMap((node) => idleAxes(node, mesh, propagation, pinned));
     return { assignment, redistributor, cost, bound: 0, exceptions, propagation };
   },

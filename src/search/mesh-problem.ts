@@ -81,9 +81,9 @@ export function meshProblem(
     groups: buildGroupGraph(graph, mesh, candidates, costs, options.pins?.inputs, layoutRule(graph, mesh, options)),
     redistributor,
     fixed: copiedOutputs(graph, mesh, cluster),
-    exceptions: graph.nodes.flatMap((node) =>
-      candidates(node).unused.map((reason) => ({ operator: node.name, reason })),
-    ),
+    exceptions: graph.nodes
+      .filter(({ phase }) => phase !== 'recompute')
+      .flatMap((node) => candidates(node).unused.map((reason) => ({ operator: node.name, reason }))),
   };
 }
 

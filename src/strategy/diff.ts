@@ -160,7 +160,7 @@ function meshesText(meshes: NonNullable<Plan['meshes']>): string {
 }
 
 function settingsOf(plan: Plan): Texts {
-  const { cluster, degrees, mesh, schedule, stages, pins, passes } = plan;
+  const { cluster, degrees, mesh, schedule, stages, pins, passes, requested } = plan;
   return new Map([
     ...Object.entries(degrees).map(([axis, degree]) => [axis, String(degree)] as const),
     ['mesh', mesh.map(({ axis, size }) => `${axis} ${size}`).join(' · ')],
@@ -173,6 +173,12 @@ function settingsOf(plan: Plan): Texts {
     ['schedule', JSON.stringify(schedule)],
     ['all-to-all', plan.allToAll === false ? 'not planned' : 'allowed'],
     ['pins', pins.join(', ')],
+    [
+      'requested',
+      Object.entries(requested ?? {})
+        .map(([name, word]) => `${name} ${word}`)
+        .join(', '),
+    ],
     ['passes', passes.map(({ name, options }) => `${name}${options ? JSON.stringify(options) : ''}`).join(', ')],
   ]);
 }
@@ -198,6 +204,9 @@ function spelledOut(
   const redistributions = new Map(
     Object.entries(plan.redistributions).map(([name, views]) => [name, viewsText(views)]),
   );
+  for (const { instances, recompute } of plan.layerClasses)
+    for (const [index, layer] of instances.entries())
+      if (recompute) operators.set(layer, recompute[index] ? 'recomputes' : 'keeps what it makes');
   if (!graph) return { operators, tensors, redistributions };
   const leaders = leadersOf(graph, plan.layerClasses);
   const follow = (map: Map<string, string>, names: ReadonlyMap<string, string>) => {
@@ -207,14 +216,25 @@ function spelledOut(
     }
   };
   follow(operators, leaders.operators);
+  // Of a class whose instances differ, operators say what those that recompute do.
+  const kept = new Set(
+    plan.layerClasses.flatMap(({ instances, recompute }) =>
+      instances.filter((_, index) => recompute?.[index] === false),
+    ),
+  );
+  for (const { name, layer } of graph.nodes) {
+    const entry = plan.operators[leaders.operators.get(name) ?? name];
+    if (entry && kept.has(layer ?? '')) operators.set(name, strategyText({ ...entry, recompute: false }, plan));
+  }
   follow(tensors, leaders.tensors);
   follow(redistributions, leaders.tensors);
   return { operators, tensors, redistributions };
 }
 
-/** Whether two plans group the layers alike, whichever stages those are on. */
+/** Whether two plans group the layers alike, whichever stages those are on, and whichever recompute. */
 export function sameLayers(before: Plan, after: Plan): boolean {
-  const classes = (plan: Plan) => plan.layerClasses.map(({ stages: _stages, chunks: _chunks, ...own }) => own);
+  const classes = (plan: Plan) =>
+    plan.layerClasses.map(({ stages: _stages, chunks: _chunks, recompute: _recompute, ...own }) => own);
   return JSON.stringify(classes(before)) === JSON.stringify(classes(after));
 }
 

@@ -2,7 +2,7 @@
  * @file A plan spelt out: for every operator of the graph its stage, its strategy and the layouts of its operands and
  * results. plan.json says this once per class of layers; other notations say it node by node.
  */
-import { clonedOperators, withoutClones } from '../ir/autodiff/recompute.js';
+import { clonedOperators } from '../ir/autodiff/recompute.js';
 import type { Graph, Node } from '../ir/graph.js';
 import { entryOf, unknownEntry } from '../ir/ops/index.js';
 import { viewOf } from '../ir/view.js';
@@ -29,6 +29,7 @@ export interface PlacedOperator {
 }
 
 export interface PlacedPlan {
+  /** With clones of what is recomputed. */
   readonly graph: Graph;
   /** On the mesh of one stage, or on what stages of unlike meshes share. */
   readonly assignment: Assignment;
@@ -47,13 +48,13 @@ export interface PlacedPlan {
  * @throws AutoparError (input) where it is not a plan of this graph (assignment-of.ts).
  */
 export function placePlan(plan: Plan, model: Graph): PlacedPlan {
-  const { graph: staged } = stagedGraph(plan, model);
-  const assignment = assignmentOf(plan, staged);
-  const graph = withoutClones(staged);
+  const { graph } = stagedGraph(plan, model);
+  const assignment = assignmentOf(plan, graph);
   const leaders = leadersOf(graph, plan.layerClasses);
-  const cloned = clonedOperators(staged);
+  const cloned = clonedOperators(graph);
   const placeOf = placesIn(plan);
-  const operators = graph.nodes.map((node): PlacedOperator => {
+  const plain = graph.nodes.filter(({ phase }) => phase !== 'recompute');
+  const operators = plain.map((node): PlacedOperator => {
     const strategy = assignment.strategies.get(node.group) ?? REPLICATED;
     const view = viewOf(graph, node);
     const entry = entryOf(node.op, node.domain) ?? unknownEntry(node.op, node.domain);

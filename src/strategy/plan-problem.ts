@@ -172,7 +172,9 @@ function decisionsProblem({ pins, step, degrees, schedule }: Plan): string | nul
 
 function layersProblem({ layerClasses: layers, stages, operators }: Plan): string | null {
   const seen = new Map<string, string>();
-  for (const [index, { name, instances }] of layers.entries()) {
+  for (const [index, { name, instances, recompute }] of layers.entries()) {
+    if (recompute && recompute.length !== instances.length)
+      return `layerClasses.${index}.recompute has ${recompute.length} entries, layerClasses.${index}.instances has ${instances.length}`;
     if (instances[0] !== name) return `layerClasses.${index}.name is ${name}, its first instance is ${instances[0]}`;
     for (const [place, instance] of instances.entries()) {
       const here = `layerClasses.${index}.instances.${place}`;

@@ -280,7 +280,13 @@ const REFUSED: readonly (readonly [line: string, code: string, exit: number, say
   [`${SEARCH} --sp 2 --mode data`, 'bad-option', 2, /^--sp contradicts --mode data/],
   [`${SEARCH} --ep 2 --complete propagate`, 'bad-option', 2, /^--ep contradicts --complete propagate/],
   ['compile models/mlp.onnx --micro-batches 2', 'bad-option', 2, /^--micro-batches is an option of training$/],
-  ['compile models/mlp.onnx --recompute full', 'bad-option', 2, /--plan-only --cluster/],
+  ['compile models/mlp.onnx --recompute full', 'bad-option', 2, /is of training, and this program infers/],
+  [
+    `${SEARCH} --recompute full:0-1`,
+    'bad-option',
+    2,
+    /names layers, and a training step is planned with a kind for all/,
+  ],
 ];
 
 for (const [line, code, exit, says] of REFUSED) {

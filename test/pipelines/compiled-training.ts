@@ -32,6 +32,8 @@ export interface Pipeline extends InnerDegrees {
   readonly zero?: CompileOptions['zero'];
   /** The mesh of each stage, where they differ. */
   readonly meshes?: string;
+  /** As `--recompute` has it. */
+  readonly recompute?: string;
 }
 
 /** What is asked in words, and what a rank may hold. */
@@ -50,14 +52,16 @@ export interface Task {
 /** What a run leaves. */
 export interface Trained extends Left {
   readonly program: Program;
+  readonly plan: Plan;
   /** Bytes of the fullest moment, by stage. */
   readonly peaks: PerStage;
   /** Bytes that a rank sends in a step, by stage. */
   readonly sent: PerStage;
-  readonly plan: Plan;
   readonly lowered: readonly LoweredStage[];
   /** What is kept and moved outside of the devices: predicted by stage, counted by rank. */
   readonly outside: { readonly predicted: readonly Outside[]; readonly counted: readonly Outside[] };
+  /** Bytes that recompute is predicted to free of the peaks, by stage; none where nothing recomputes. */
+  readonly freed: readonly number[];
 }
 
 interface PerStage {
@@ -90,8 +94,8 @@ export async function train(
     const directory = join(folder, 'out');
     writeModel(model, file);
     const { kind, stages = 1, chunks = 1, dp = 1, sp = 1, tp = 1, ep = 1, ...words } = pipeline ?? {};
-    const { spMethod, zero, meshes } = words;
-    const { plan } = await compile({
+    const { spMethod, zero, meshes, recompute } = words;
+    const { plan, recompute: effect } = await compile({
       model: file,
       output: directory,
       ...(model === 'moe' ? {} : { globalBatch: BATCH }),
@@ -105,6 +109,7 @@ export async function train(
       ...(chunks > 1 ? { virtualStages: chunks } : {}),
       ...(zero === undefined ? {} : { zero }),
       ...asked,
+      ...(recompute === undefined ? {} : { recompute }),
     });
     const { imported, program, planned } = await openCompiled(directory);
     const { lowered } = lowerPlan(plan, planned.graph);
@@ -127,7 +132,8 @@ export async function train(
       predicted: plan.predicted.outside ?? [],
       counted: run.ranks.flatMap((rank) => rank.outside ?? []),
     };
-    return { losses, state: Object.fromEntries(state), program, peaks, outside, sent, plan, lowered };
+    const freed = effect?.freedBytes ?? [];
+    return { losses, state: Object.fromEntries(state), program, peaks, freed, outside, sent, plan, lowered };
   } finally {
     rmSync(folder, { recursive: true, force: true });
   }

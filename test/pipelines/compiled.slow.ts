@@ -1,5 +1,5 @@
 /**
- * @file Every pair of schedule, stages, micro-batches, chunks, inner degrees and model in some pipeline, each compiled and run
+ * @file Every pair of schedule, stages, micro-batches, chunks, inner degrees, recompute and model in some pipeline, each compiled and run
  * against one rank: losses over 20 steps with clipping active, weights and momentum after the first; and the counted peak of
  * memory is the predicted one.
  */
@@ -13,7 +13,10 @@ const STEPS = 20;
 
 const MODELS = ['gpt', 'llama', 'mlp', 'cnn', 'skips', 'encoder-decoder', 'shared-layer', 'same-weight-twice'] as const;
 
-interface Choice extends Required<Pick<Pipeline, 'kind' | 'stages' | 'chunks' | 'dp' | 'tp'>> {
+/** Models with repeated layers, which may keep their inputs alone. */
+const LAYERED: ReadonlySet<string> = new Set(['gpt', 'llama', 'encoder-decoder', 'shared-layer']);
+
+interface Choice extends Required<Pick<Pipeline, 'kind' | 'stages' | 'chunks' | 'dp' | 'tp' | 'recompute'>> {
   readonly model: (typeof MODELS)[number];
   readonly microBatches: number;
 }
@@ -36,7 +39,9 @@ function everyChoice(): readonly Choice[] {
             const fits = !isInterleaved || microBatches % stages === 0;
             // x · w · w · w has three operators.
             const hasUnits = model !== 'same-weight-twice' || stages * chunks <= 3;
-            if (fits && hasUnits) choices.push({ model, kind, stages, microBatches, chunks, dp, tp });
+            if (!fits || !hasUnits) continue;
+            for (const recompute of LAYERED.has(model) ? ['none', 'operators', 'full'] : ['none', 'operators'])
+              choices.push({ model, kind, stages, microBatches, chunks, dp, tp, recompute });
           }
   return choices;
 }

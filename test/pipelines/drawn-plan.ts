@@ -38,6 +38,7 @@ export interface DrawnPlan {
     readonly microBatches: number | null;
     readonly precision: 'fp32' | 'bf16' | 'fp16';
     readonly zero: 0 | 1 | 2 | 3 | null;
+    readonly recompute: (typeof RECOMPUTES)[number];
   } | null;
   readonly isFree: boolean;
   readonly seed: number;
@@ -53,6 +54,9 @@ export interface Outcome {
 }
 
 const MOST_RANKS = 8;
+
+/** What is recomputed; layers of a set are sometimes not there, and of `full` in models without any. */
+const RECOMPUTES = [null, 'selective', 'operators', 'full', 'full:0', 'full:1-2', 'operators:0,1'] as const;
 
 /** Often a pipeline that can be, sometimes one that cannot. */
 const PLANS: fc.Arbitrary<DrawnPlan> = fc
@@ -78,6 +82,7 @@ const PLANS: fc.Arbitrary<DrawnPlan> = fc
         microBatches: fc.constantFrom(null, null, 1, 2, 4, 4, 8, 3),
         precision: fc.constantFrom('fp32', 'fp32', 'fp32', 'fp32', 'bf16', 'fp16'),
         zero: fc.constantFrom(null, 0, 1, 2, 3),
+        recompute: fc.constantFrom(null, null, null, ...RECOMPUTES),
       }),
       { freq: 5 },
     ),
@@ -149,6 +154,7 @@ async function optionsOf(drawn: DrawnPlan, model: string, output: string): Promi
     ...(isFree ? { axes: 'free' as const } : {}),
     ...(drawn.training ? { training: trainingOf(drawn, drawn.training) } : {}),
     ...(typeof drawn.training?.zero === 'number' ? { zero: drawn.training.zero } : {}),
+    ...(drawn.training?.recompute ? { recompute: drawn.training.recompute } : {}),
     ...(await cutOf(drawn, model)),
   };
 }

@@ -4,7 +4,7 @@
  * results that have nothing in common.
  */
 import { writeFileSync } from 'node:fs';
-import { GraphBuilder } from '../../models/builder.js';
+import { dropout as dropped, GraphBuilder } from '../../models/builder.js';
 import { cnn } from '../../models/cnn.js';
 import { generatedModel } from '../../models/families.js';
 import { gpt } from '../../models/gpt.js';
@@ -33,6 +33,7 @@ export const MODELS = {
   cnn: () => cnn('cnn', { batch: BATCH, channels: 3, size: 16, widths: [8, 16], classes: 10 }, 4),
   'batch-norm': batchNorm,
   skips,
+  dropout,
   'encoder-decoder': encoderDecoder,
   'shared-layer': sharedLayer,
   'same-weight-twice': sameWeightTwice,
@@ -74,6 +75,20 @@ function encoderDecoder(): Graph {
   for (const layer of [0, 1, 2]) state = attentionLayer(builder, `decoder.${layer}`, state, memory);
   const head = builder.operator('Transpose', [table], { perm: [1, 0] });
   builder.output('logits', builder.operator('MatMul', [state, head]));
+  return builder.build();
+}
+
+/** Layers that drop elements between two products, and the sum of their branches. */
+function dropout(): Graph {
+  const builder = new GraphBuilder('dropout', 12);
+  let state = builder.input('x', 'float32', [BATCH, WIDTH]);
+  for (const layer of [0, 1, 2, 3])
+    state = builder.within(`layers.${layer}`, () => {
+      const inner = builder.operator('Relu', [linear(builder, 'up', state, 2 * WIDTH, { bias: true })]);
+      const kept = dropped(builder, inner, 0.25);
+      return builder.operator('Add', [state, linear(builder, 'down', kept, WIDTH, { bias: true })]);
+    });
+  builder.output('y', linear(builder, 'head', state, WIDTH, { bias: true }));
   return builder.build();
 }
 

@@ -439,6 +439,29 @@ const KEYS: Readonly<Record<string, (t: ExecutionContext) => Promise<void>>> = {
     t.regex(optionsOf(config).notLowered[0]?.says ?? '', /cannot be interleaved yet/);
     t.regex(optionsOf(await configOf({ micro_batch_interleave_num: '2' })).remarks[0]?.says ?? '', /there is none/);
   },
+  'recompute_config.recompute': async (t) => {
+    const of = async (value: string) => optionsOf(await configOf({ 'recompute_config.recompute': value }));
+    t.is((await of('True')).recompute, 'full');
+    t.is((await of('False')).recompute, 'none');
+    t.is(optionsOf(await configOf({})).recompute, null);
+    t.regex((await of('[3, 4]')).notLowered[0]?.says ?? '', /--recompute full:LAYERS/);
+    const error = await refused(t, () => configOf({ 'recompute_config.recompute': '3' }));
+    t.regex(error.message, /recompute_config\.recompute is 3, where True, False, or a list/);
+  },
+  'recompute_config.select_recompute': async (t) => {
+    const key = 'recompute_config.select_recompute';
+    t.is(optionsOf(await configOf({ [key]: 'True' })).recompute, 'selective');
+    const both = optionsOf(await configOf({ [key]: 'True', 'recompute_config.recompute': 'True' }));
+    t.is(both.recompute, 'full');
+    t.regex(both.remarks[0]?.says ?? '', /recompute: True goes before it/);
+    t.regex(optionsOf(await configOf({ [key]: "['mul']" })).notLowered[0]?.says ?? '', /annotations/);
+  },
+  'parallel_config.recompute': async (t) => {
+    t.is(optionsOf(await configOf({ 'parallel_config.recompute': 'True' })).recompute, 'full');
+  },
+  'parallel_config.select_recompute': async (t) => {
+    t.is(optionsOf(await configOf({ 'parallel_config.select_recompute': 'True' })).recompute, 'selective');
+  },
   'runner_config.gradient_accumulation_steps': async (t) => {
     const options = optionsOf(await configOf({ 'runner_config.gradient_accumulation_steps': '4' }));
     t.is(options.gradientAccumulation, 4);

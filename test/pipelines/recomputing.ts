@@ -1,0 +1,49 @@
+/**
+ * @file What holds of a program that recomputes, against the same without and against one rank.
+ */
+import type { ExecutionContext } from 'ava';
+import { type Pipeline, type Task, type Trained, train } from './compiled-training.js';
+import { worstDifference } from './difference.js';
+
+/** Relative to the largest element of a tensor. */
+const TOLERANCE = 1e-5;
+
+/** Meshes, and schedules of two stages. */
+export const MESHES = {
+  'dp 2': { stages: 1, dp: 2 },
+  'tp 2': { stages: 1, tp: 2 },
+  '1f1b': { stages: 2, kind: '1f1b' },
+  'f-then-b': { stages: 2, kind: 'f-then-b' },
+  'zero-bubble': { stages: 2, kind: 'zero-bubble' },
+} as const satisfies Readonly<Record<string, Pipeline>>;
+
+export const KINDS = ['selective', 'operators', 'full'] as const;
+
+/**
+ * Trains a task on a mesh with every kind, without, and on one rank: losses, weights and momentum (which are linear in the
+ * gradients and in their norm) are those of one rank; losses without recompute the same bits; and ranks hold at their fullest
+ * moment what was predicted, which is less by what recompute is predicted to free.
+ */
+export async function checkRecompute(
+  t: ExecutionContext,
+  task: Task,
+  mesh: Pipeline,
+  kinds: readonly string[],
+  steps: number,
+): Promise<readonly Trained[]> {
+  const alone = await train(task, steps);
+  const kept = await train(task, steps, mesh);
+  t.deepEqual(kept.peaks.counted, kept.peaks.predicted);
+  const all: Trained[] = [];
+  for (const recompute of kinds) {
+    const again = await train(task, steps, { ...mesh, recompute });
+    t.true(worstDifference(alone, again) <= TOLERANCE, `${recompute}: ${worstDifference(alone, again)}`);
+    t.deepEqual(again.losses, kept.losses, recompute);
+    t.deepEqual(again.peaks.counted, again.peaks.predicted, recompute);
+    const freed = kept.peaks.counted.map((bytes, stage) => bytes - (again.peaks.counted[stage] ?? 0));
+    t.deepEqual(again.freed, freed, recompute);
+    t.log(`${recompute}: ${freed.join(' ')} of ${kept.peaks.counted.join(' ')} bytes less`);
+    all.push(again);
+  }
+  return all;
+}
