@@ -18,7 +18,7 @@ export function refuseAbsentFactors(graph: Graph, { sp = 1, ep = 1 }: Pins, spMe
       'usage',
       `--sp-method ${spMethod} says how sp shards attention, and sp is 1`,
       {},
-      'add --sp 2, or leave out --sp-method',
+      'leave it out, or add --sp 2',
     );
   if (sp > 1) refuseSequence(graph, sp);
   if (sp > 1 && spMethod === 'ulysses') refuseHeads(graph, sp);

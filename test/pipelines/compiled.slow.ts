@@ -7,6 +7,7 @@ import test from 'ava';
 import { SCHEDULE_KINDS } from '../../src/schedule/schedule.js';
 import { type Pipeline, type Trained, train } from './compiled-training.js';
 import { difference, worstDifference } from './difference.js';
+import { pairwise } from './pairwise.js';
 
 const TOLERANCE = 1e-5;
 const STEPS = 20;
@@ -19,6 +20,8 @@ const LAYERED: ReadonlySet<string> = new Set(['gpt', 'llama', 'encoder-decoder',
 interface Choice extends Required<Pick<Pipeline, 'kind' | 'stages' | 'chunks' | 'dp' | 'tp' | 'recompute'>> {
   readonly model: (typeof MODELS)[number];
   readonly microBatches: number;
+  /** dp and tp together. */
+  readonly inner: string;
 }
 
 /** All that schedules and models allow: chunks are for interleaving, whose micro-batches are a multiple of the stages. */
@@ -40,35 +43,16 @@ function everyChoice(): readonly Choice[] {
             // x · w · w · w has three operators.
             const hasUnits = model !== 'same-weight-twice' || stages * chunks <= 3;
             if (!fits || !hasUnits) continue;
+            const inner = `${dp}x${tp}`;
             for (const recompute of LAYERED.has(model) ? ['none', 'operators', 'full'] : ['none', 'operators'])
-              choices.push({ model, kind, stages, microBatches, chunks, dp, tp, recompute });
+              choices.push({ model, kind, stages, microBatches, chunks, dp, tp, recompute, inner });
           }
   return choices;
 }
 
-/** Choices in which every pair of values that occurs together in some choice does, by taking the one with most new pairs. */
-function pairwise(all: readonly Choice[]): readonly Choice[] {
-  const pairsOf = (choice: Choice) => {
-    const values = Object.entries({ ...choice, inner: `${choice.dp}x${choice.tp}` }).map(
-      ([key, value]) => `${key}=${value}`,
-    );
-    return values.flatMap((left, index) => values.slice(index + 1).map((right) => `${left} ${right}`));
-  };
-  const missing = new Set(all.flatMap(pairsOf));
-  const taken: Choice[] = [];
-  while (missing.size > 0) {
-    const fresh = (choice: Choice) => pairsOf(choice).filter((pair) => missing.has(pair)).length;
-    const [first] = [...all].sort((a, b) => fresh(b) - fresh(a));
-    if (!first) break;
-    taken.push(first);
-    for (const pair of pairsOf(first)) missing.delete(pair);
-  }
-  return taken;
-}
-
 const references = new Map<string, Promise<Trained>>();
 
-for (const { model, microBatches, ...pipeline } of pairwise(everyChoice())) {
+for (const { model, microBatches, inner: _, ...pipeline } of pairwise(everyChoice())) {
   test.serial(`${model} in ${microBatches} ${JSON.stringify(pipeline)}`, async (t) => {
     const task = { model, microBatches };
     const alone = (steps: number) => {

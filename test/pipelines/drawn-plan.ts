@@ -17,6 +17,7 @@ import {
 } from '../../src/api/index.js';
 import { OPTIMIZERS } from '../../src/api/training-request.js';
 import type { ScheduleKind } from '../../src/schedule/schedule.js';
+import { SP_METHODS, type SpMethod } from '../../src/sharding-propagation/roles.js';
 import { MODELS, type ModelName, writeModel } from './models.js';
 
 const KINDS: readonly ScheduleKind[] = ['naive', 'f-then-b', '1f1b', 'zero-bubble', 'interleaved-1f1b'];
@@ -27,6 +28,9 @@ export interface DrawnPlan {
   readonly batch: number;
   readonly dp: number;
   readonly tp: number;
+  readonly sp: number;
+  readonly ep: number;
+  readonly spMethod: SpMethod | null;
   readonly pp: number;
   readonly cut: { readonly by: 'balance' | 'stages' | 'pins'; readonly at: readonly number[] };
   readonly schedule: ScheduleKind | null;
@@ -57,6 +61,9 @@ const MOST_RANKS = 8;
 
 /** What is recomputed; layers of a set are sometimes not there, and of `full` in models without any. */
 const RECOMPUTES = [null, 'selective', 'operators', 'full', 'full:0', 'full:1-2', 'operators:0,1'] as const;
+/** Models with what sp and ep shard. */
+const SEQUENCES: ReadonlySet<ModelName> = new Set(['gpt', 'llama', 'encoder-decoder', 'soft-experts', 'moe']);
+const EXPERTS: ReadonlySet<ModelName> = new Set(['soft-experts', 'moe']);
 
 /** Often a pipeline that can be, sometimes one that cannot. */
 const PLANS: fc.Arbitrary<DrawnPlan> = fc
@@ -65,6 +72,9 @@ const PLANS: fc.Arbitrary<DrawnPlan> = fc
     batch: fc.constantFrom(8, 8, 16),
     dp: fc.constantFrom(1, 1, 2, 4),
     tp: fc.constantFrom(1, 1, 2, 4),
+    sp: fc.constantFrom(1, 1, 1, 2, 3, 4),
+    ep: fc.constantFrom(1, 1, 1, 2, 4),
+    method: fc.constantFrom(null, ...SP_METHODS),
     pp: fc.constantFrom(1, 2, 2, 3, 4, 8),
     cut: fc.record({
       by: fc.constantFrom('balance', 'balance', 'stages', 'pins'),
@@ -89,16 +99,21 @@ const PLANS: fc.Arbitrary<DrawnPlan> = fc
     isFree: fc.integer({ min: 0, max: 5 }).map((drawn) => drawn === 0),
     seed: fc.nat(1000),
   })
-  .filter(({ dp, tp, pp }) => dp * tp * pp <= MOST_RANKS)
-  .map(({ chunks, kind, isApart, training, ...rest }): DrawnPlan => {
-    if (rest.pp === 1 && !isApart)
-      return { ...rest, cut: { by: 'balance', at: [] }, training, virtualStages: 1, schedule: null };
+  .filter(({ dp, sp, tp, pp, ep }) => dp * sp * tp * pp <= MOST_RANKS && (dp * sp) % ep === 0)
+  .map(({ chunks: drawn, kind, isApart, training, method, ...others }): DrawnPlan => {
+    const { model, pp, cut } = others;
+    const sp = SEQUENCES.has(model) || isApart ? others.sp : 1;
+    const ep = EXPERTS.has(model) || isApart ? others.ep : 1;
+    const chunks = pp > 1 ? drawn : 1;
+    const by = pp > 1 ? cut.by : 'balance';
+    const rest = { ...others, sp, ep, spMethod: sp > 1 ? method : null, cut: { ...cut, by } as const };
     const virtualStages = training || isApart ? chunks : 1;
-    const fitting = virtualStages > 1 ? 'interleaved-1f1b' : kind === 'interleaved-1f1b' ? null : kind;
+    const usual = kind === 'interleaved-1f1b' || rest.pp === 1 ? null : kind;
+    const fitting = virtualStages > 1 ? 'interleaved-1f1b' : usual;
     if (isApart) return { ...rest, training, virtualStages, schedule: kind };
     if (!training) return { ...rest, training, virtualStages, schedule: null };
     const isUneven = virtualStages > 1 && (training.microBatches ?? 0) % rest.pp !== 0;
-    const isWhole = rest.model === 'batch-norm';
+    const isWhole = rest.model === 'batch-norm' || rest.model === 'moe';
     const microBatches = isWhole ? 1 : isUneven ? null : training.microBatches;
     return {
       ...rest,
@@ -139,15 +154,15 @@ export async function tryPlan(drawn: DrawnPlan, signal?: AbortSignal): Promise<O
 }
 
 async function optionsOf(drawn: DrawnPlan, model: string, output: string): Promise<CompileOptions> {
-  const { dp, tp, pp, schedule, virtualStages, batch, isFree, seed } = drawn;
+  const { dp, sp, tp, pp, ep, spMethod, schedule, virtualStages, batch, isFree, seed } = drawn;
   return {
     model,
     output,
-    dp,
-    tp,
-    pp,
-    devices: dp * tp * pp,
+    ...{ pp, dp, sp, tp, ep },
+    devices: pp * dp * sp * tp,
+    ...(spMethod ? { spMethod } : {}),
     seed,
+    ...(model.includes('moe') ? { initRandom: true } : {}),
     ...(batch === 8 ? {} : { globalBatch: batch }),
     ...(schedule ? { schedule } : {}),
     ...(virtualStages > 1 ? { virtualStages } : {}),

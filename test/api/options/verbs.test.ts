@@ -89,7 +89,7 @@ test('misplaced options are refused as on the command line, in words of JavaScri
   t.regex(await says(compile({ model, microBatch: 2 })), /add training/);
   t.regex(
     await says(compile({ model, spMethod: 'gather' })),
-    /spMethod gather says how .*\nadd sp: 2, or leave out spMethod/,
+    /spMethod gather says how .*\nleave it out, or add sp: 2/,
   );
   t.regex(
     await says(compile({ model, dp: 2, tp: 2, devices: 8 }), 'degrees-do-not-match-devices'),
