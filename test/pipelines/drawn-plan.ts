@@ -28,6 +28,8 @@ export interface DrawnPlan {
   readonly dp: number;
   readonly tp: number;
   readonly pp: number;
+  /** The dp of each stage, which have dp · tp devices; null where all stages have one mesh. */
+  readonly meshes: readonly number[] | null;
   readonly cut: { readonly by: 'balance' | 'stages' | 'pins'; readonly at: readonly number[] };
   readonly schedule: ScheduleKind | null;
   readonly virtualStages: number;
@@ -61,6 +63,8 @@ const PLANS: fc.Arbitrary<DrawnPlan> = fc
     dp: fc.constantFrom(1, 1, 2, 4),
     tp: fc.constantFrom(1, 1, 2, 4),
     pp: fc.constantFrom(2, 2, 3, 4, 8),
+    // Of the devices of a stage, as halvings.
+    meshes: fc.option(fc.array(fc.nat(2), { minLength: 8, maxLength: 8 }), { freq: 2 }),
     cut: fc.record({
       by: fc.constantFrom('balance', 'balance', 'stages', 'pins'),
       at: fc.array(fc.nat(1000), { minLength: 15, maxLength: 15 }),
@@ -83,7 +87,10 @@ const PLANS: fc.Arbitrary<DrawnPlan> = fc
     seed: fc.nat(1000),
   })
   .filter(({ dp, tp, pp }) => dp * tp * pp <= MOST_RANKS)
-  .map(({ chunks, kind, isApart, training, ...rest }): DrawnPlan => {
+  .map(({ chunks, kind, isApart, training, meshes: halvings, ...drawn }): DrawnPlan => {
+    const devices = drawn.dp * drawn.tp;
+    const dpOf = (halved: number) => Math.max(1, devices / 2 ** halved);
+    const rest = { ...drawn, meshes: halvings?.slice(0, drawn.pp).map(dpOf) ?? null };
     const virtualStages = training || isApart ? chunks : 1;
     const fitting = virtualStages > 1 ? 'interleaved-1f1b' : kind === 'interleaved-1f1b' ? null : kind;
     if (isApart) return { ...rest, training, virtualStages, schedule: kind };
@@ -130,12 +137,12 @@ export async function tryPlan(drawn: DrawnPlan, signal?: AbortSignal): Promise<O
 }
 
 async function optionsOf(drawn: DrawnPlan, model: string, output: string): Promise<CompileOptions> {
-  const { dp, tp, pp, schedule, virtualStages, batch, isFree, seed } = drawn;
+  const { dp, tp, pp, meshes, schedule, virtualStages, batch, isFree, seed } = drawn;
+  const text = meshes?.map((own) => `dp${own} tp${(dp * tp) / own}`).join(' | ');
   return {
     model,
     output,
-    dp,
-    tp,
+    ...(text === undefined ? { dp, tp } : { meshes: text }),
     pp,
     devices: dp * tp * pp,
     seed,
