@@ -79,7 +79,9 @@ export async function openExplainable(directory: string, model?: string): Promis
       cluster,
       assignment,
       allToAll: plan.allToAll !== false,
-      ...(pipeline ? { stages: lowerPlan(plan, imported.graph).lowered, ...meshesIn(graph, pipeline.layout) } : {}),
+      ...(pipeline
+        ? { stages: lowerPlan(plan, imported.graph).lowered, ...meshesIn(graph, assignment, pipeline.layout) }
+        : {}),
       propagation: propagated ? propagate(graph, assignment.mesh, pins) : null,
       pins,
       ...(propagated

@@ -10,11 +10,12 @@ import { dtypeBits } from '../ir/dtype.js';
 import { AutoparError } from '../ir/error.js';
 import { fileTensorOf, type Graph, type Node, typeOf } from '../ir/graph.js';
 import { offer } from '../ir/nearest.js';
-import type { Assignment, Reader } from '../partition/assignment.js';
+import type { Assignment, Reader, View } from '../partition/assignment.js';
 import type { StagePlace } from '../partition/cut-stages.js';
 import { type LoweredStage, meshOfOperators, type PipelineLayout } from '../partition/lower-stages.js';
 import type { AskedRoles } from '../search/operator-questions.js';
 import { searchPins } from '../search/pinned.js';
+import { arrivingLayouts } from '../search/view-steps.js';
 import { fileDimension, fileShape, tensorLayoutText } from '../sharding-propagation/file-form.js';
 import type { Layout } from '../sharding-propagation/layout.js';
 import type { Mesh, SubAxis } from '../sharding-propagation/mesh.js';
@@ -42,6 +43,8 @@ export interface Explainable {
   readonly stages?: readonly LoweredStage[];
   /** By operator the mesh of its stage, where stages differ. */
   readonly meshOf?: (node: Pick<Node, 'name'>) => Mesh;
+  /** The layout in which a view's tensor comes to its readers' stage, where a stage of another mesh sends it. */
+  readonly arriving?: (view: View) => Layout | undefined;
   /** What the search left out besides: `roles` where dp lies on the batch alone, and axes whose degree was given. */
   readonly left?: {
     readonly axes: 'roles' | 'free';
@@ -105,14 +108,18 @@ export function explainablePlan(
 ): Explainable {
   const { assignment, propagation = null } = found;
   const graph = pipeline?.graph ?? imported.graph;
-  const stages = pipeline ? { stages: found.lowered, ...meshesIn(graph, pipeline.layout) } : {};
+  const stages = pipeline ? { stages: found.lowered, ...meshesIn(graph, assignment, pipeline.layout) } : {};
   return { graph, cluster, assignment, allToAll: plan.allToAll ?? true, propagation, pins, ...stages };
 }
 
 /** Where stages have meshes of their own. */
-export function meshesIn(graph: Graph, layout: PipelineLayout): Pick<Explainable, 'meshOf'> {
+export function meshesIn(
+  graph: Graph,
+  assignment: Assignment,
+  layout: PipelineLayout,
+): Pick<Explainable, 'meshOf' | 'arriving'> {
   const meshOf = meshOfOperators(graph, layout);
-  return meshOf ? { meshOf } : {};
+  return meshOf ? { meshOf, arriving: arrivingLayouts(graph, assignment, layout) } : {};
 }
 
 /** The mesh in whose axes a tensor's layouts are written: of the stage that makes it or, else, that reads it first. */
@@ -276,9 +283,13 @@ function viewsOf(plan: Explainable, tensor: string, made: Layout): readonly Expl
   const leaves = (name: string) => (plan.graph.outputs.includes(name) ? 'output' : 'other stages');
   return assignment.views
     .filter((view) => view.tensor === tensor)
-    .map(({ layout, readers }) => ({
-      ...(redistributionOf(plan, by, tensor, made, layout, readers[0] && meshOfReader(readers[0])) ??
-        unchanged(plan, tensor, made)),
+    .map((view) => {
+      const [first] = view.readers;
+      const mesh = (first && meshOfReader(first)) ?? meshOfTensor(plan, tensor);
+      return { ...view, mesh, from: plan.arriving?.(view) ?? made };
+    })
+    .map(({ layout, readers, from, mesh }) => ({
+      ...(redistributionOf(plan, by, tensor, from, layout, mesh) ?? unchanged(plan, tensor, from, mesh)),
       readers: readers.map((reader) => ({
         reader: reader.kind === 'operator' ? reader.name : leaves(reader.name),
         operand: reader.operand,
@@ -287,8 +298,8 @@ function viewsOf(plan: Explainable, tensor: string, made: Layout): readonly Expl
     }));
 }
 
-function unchanged(plan: Explainable, tensor: string, layout: Layout): ExplainedRedistribution {
-  const text = tensorLayoutText(plan.graph, tensor, layout, meshOfTensor(plan, tensor));
+function unchanged({ graph }: Explainable, tensor: string, layout: Layout, mesh: Mesh): ExplainedRedistribution {
+  const text = tensorLayoutText(graph, tensor, layout, mesh);
   return { from: text, to: text, steps: [], seconds: 0 };
 }
 

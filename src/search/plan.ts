@@ -177,7 +177,7 @@ export async function plan(
       peakBytes: prediction.peakBytes,
       reason: choice.reasons.get(solved.degrees)?.reason ?? null,
     })),
-    viewSteps: viewSteps(graph, found.assignment, redistributor),
+    viewSteps: viewSteps(graph, found.assignment, redistributor, pipeline?.layout),
     mode,
     notes: solving.notes(isCut ?? false),
     isTimeLimited: solving.isOver(),

@@ -3,26 +3,56 @@
  */
 import { dtypeBits } from '../ir/dtype.js';
 import { type Graph, typeOf } from '../ir/graph.js';
-import type { Assignment } from '../partition/assignment.js';
+import type { Assignment, View } from '../partition/assignment.js';
+import { cutStages, stageOfOperators } from '../partition/cut-stages.js';
+import type { PipelineLayout } from '../partition/lower-stages.js';
+import type { Layout } from '../sharding-propagation/layout.js';
 import type { Mesh, SubAxis } from '../sharding-propagation/mesh.js';
 import type { Redistributor } from '../sharding-propagation/redistribution.js';
 import { producedLayouts } from '../strategy/produced-layouts.js';
 
-/** Per view: the steps from the produced layout to the view's, such as `all-gather(tp)`. */
+/**
+ * Per view: the steps from the produced layout to the view's, such as `all-gather(tp)`; on a stage of another mesh than that of the
+ * tensor's maker from the layout in which it is sent.
+ */
 export function viewSteps(
   graph: Graph,
   assignment: Assignment,
   redistributor: Redistributor,
+  layout?: PipelineLayout,
 ): readonly (readonly string[])[] {
   const produced = producedLayouts(graph, assignment);
-  return assignment.views.map(({ tensor, layout }) => {
-    const from = produced.get(tensor);
+  const arriving = layout?.meshes ? arrivingLayouts(graph, assignment, layout) : () => undefined;
+  return assignment.views.map((view) => {
+    const { tensor, layout } = view;
+    const from = arriving(view) ?? produced.get(tensor);
     if (!from) return [];
     const { dtype, shape } = typeOf(graph, tensor);
     return redistributor
       .steps(from, layout, shape, dtypeBits(dtype))
       .map((step) => `${step.kind}(${axisNames(assignment.mesh, step.axes).join(',')})`);
   });
+}
+
+/** The layout in which a view's tensor comes to its readers' stage, where another stage sends it. */
+export function arrivingLayouts(
+  graph: Graph,
+  { views }: Assignment,
+  { placeOf, stages }: PipelineLayout,
+): (view: View) => Layout | undefined {
+  const stageOf = stageOfOperators(cutStages(graph, placeOf, stages));
+  const home = new Map(
+    graph.nodes.flatMap(({ name, outputs }) => outputs.map((output) => [output, stageOf.get(name)] as const)),
+  );
+  const sent = new Map(
+    views.flatMap(({ tensor, readers, layout }) =>
+      readers.some(({ kind }) => kind === 'output') ? [[tensor, layout] as const] : [],
+    ),
+  );
+  return ({ tensor, readers: [first] }) =>
+    first?.kind === 'operator' && home.has(tensor) && stageOf.get(first.name) !== home.get(tensor)
+      ? sent.get(tensor)
+      : undefined;
 }
 
 /** Sub-axes as axes where all of an axis's are there, else as they are. */

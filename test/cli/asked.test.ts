@@ -81,6 +81,11 @@ const USES: Readonly<Record<string, Uses>> = {
       'train',
     ),
     stages: ['compile models/mlp.onnx --stages t|t', `${STEP} --zero 1 --stages t|t`],
+    meshes: [
+      'compile x.onnx --meshes tp2|dp2 --complete propagate',
+      'compile x.onnx --meshes tp2|dp2 --mode data',
+      `${STEP} --zero 1 --meshes tp2|dp2`,
+    ],
     ...ofTraining('compile'),
     ...parameters('compile'),
     precision: ALWAYS,

@@ -32,6 +32,8 @@ export interface DrawnPlan {
   readonly ep: number;
   readonly spMethod: SpMethod | null;
   readonly pp: number;
+  /** The dp of each stage, which have dp · tp devices; null where all stages have one mesh. */
+  readonly meshes: readonly number[] | null;
   readonly cut: { readonly by: 'balance' | 'stages' | 'pins'; readonly at: readonly number[] };
   readonly schedule: ScheduleKind | null;
   readonly virtualStages: number;
@@ -76,6 +78,8 @@ const PLANS: fc.Arbitrary<DrawnPlan> = fc
     ep: fc.constantFrom(1, 1, 1, 2, 4),
     method: fc.constantFrom(null, ...SP_METHODS),
     pp: fc.constantFrom(1, 2, 2, 3, 4, 8),
+    // Of the devices of a stage, as halvings.
+    meshes: fc.option(fc.array(fc.nat(2), { minLength: 8, maxLength: 8 }), { freq: 2 }),
     cut: fc.record({
       by: fc.constantFrom('balance', 'balance', 'stages', 'pins'),
       at: fc.array(fc.nat(1000), { minLength: 15, maxLength: 15 }),
@@ -100,13 +104,15 @@ const PLANS: fc.Arbitrary<DrawnPlan> = fc
     seed: fc.nat(1000),
   })
   .filter(({ dp, sp, tp, pp, ep }) => dp * sp * tp * pp <= MOST_RANKS && (dp * sp) % ep === 0)
-  .map(({ chunks: drawn, kind, isApart, training, method, ...others }): DrawnPlan => {
-    const { model, pp, cut } = others;
+  .map(({ chunks: drawn, kind, isApart, training, method, meshes: halvings, ...others }): DrawnPlan => {
+    const { model, pp, dp, tp, cut } = others;
     const sp = SEQUENCES.has(model) || isApart ? others.sp : 1;
     const ep = EXPERTS.has(model) || isApart ? others.ep : 1;
     const chunks = pp > 1 ? drawn : 1;
     const by = pp > 1 ? cut.by : 'balance';
-    const rest = { ...others, sp, ep, spMethod: sp > 1 ? method : null, cut: { ...cut, by } as const };
+    const dpOf = (halved: number) => Math.max(1, (dp * tp) / 2 ** halved);
+    const meshes = pp > 1 && sp === 1 && ep === 1 ? (halvings?.slice(0, pp).map(dpOf) ?? null) : null;
+    const rest = { ...others, sp, ep, spMethod: sp > 1 ? method : null, meshes, cut: { ...cut, by } as const };
     const virtualStages = training || isApart ? chunks : 1;
     const usual = kind === 'interleaved-1f1b' || rest.pp === 1 ? null : kind;
     const fitting = virtualStages > 1 ? 'interleaved-1f1b' : usual;
@@ -154,11 +160,13 @@ export async function tryPlan(drawn: DrawnPlan, signal?: AbortSignal): Promise<O
 }
 
 async function optionsOf(drawn: DrawnPlan, model: string, output: string): Promise<CompileOptions> {
-  const { dp, sp, tp, pp, ep, spMethod, schedule, virtualStages, batch, isFree, seed } = drawn;
+  const { dp, sp, tp, pp, ep, spMethod, meshes, schedule, virtualStages, batch, isFree, seed } = drawn;
+  const text = meshes?.map((own) => `dp${own} tp${(dp * tp) / own}`).join(' | ');
   return {
     model,
     output,
-    ...{ pp, dp, sp, tp, ep },
+    ...(text === undefined ? { dp, sp, tp, ep } : { meshes: text }),
+    pp,
     devices: pp * dp * sp * tp,
     ...(spMethod ? { spMethod } : {}),
     seed,

@@ -11,7 +11,7 @@ import { pairwise } from './pairwise.js';
 const TOLERANCE = 1e-5;
 const STEPS = 20;
 
-interface Choice extends Required<Omit<Pipeline, 'kind' | 'chunks'>> {
+interface Choice extends Required<Pick<Pipeline, 'spMethod' | 'dp' | 'sp' | 'tp' | 'ep' | 'stages'>> {
   readonly model: 'gpt' | 'llama' | 'encoder-decoder' | 'soft-experts' | 'moe';
 }
 

@@ -1,0 +1,51 @@
+/**
+ * @file Pipelines whose stages have unlike meshes against one rank: losses over 20 steps with clipping active, weights and momentum
+ * after the first, the counted peak of memory the predicted one; under every schedule, with skips over a stage of another mesh and
+ * tied tables.
+ */
+import test from 'ava';
+import { type Pipeline, type Task, type Trained, train } from './compiled-training.js';
+import { difference, worstDifference } from './difference.js';
+
+const TOLERANCE = 1e-5;
+const STEPS = 20;
+
+const CASES: readonly (readonly [model: Task['model'], microBatches: number, pipeline: Pipeline])[] = [
+  ['gpt', 4, { kind: '1f1b', stages: 2, meshes: 'tp2 | dp2' }],
+  ['gpt', 4, { kind: '1f1b', stages: 2, meshes: 'dp2 | tp2' }],
+  ['gpt', 2, { kind: 'zero-bubble', stages: 2, meshes: 'dp2 tp2 | tp4' }],
+  ['gpt', 2, { kind: 'f-then-b', stages: 2, meshes: 'tp4 | dp4' }],
+  ['gpt', 4, { kind: 'interleaved-1f1b', stages: 2, chunks: 2, meshes: 'dp4 | dp2 tp2' }],
+  ['gpt', 2, { kind: '1f1b', stages: 3, meshes: 'dp2 tp2 | tp4 | dp4' }],
+  ['gpt', 4, { kind: 'interleaved-zero-bubble', stages: 2, chunks: 2, meshes: 'tp2 | dp2' }],
+  ['skips', 4, { kind: '1f1b', stages: 4, meshes: 'tp2 | dp2 | tp2 | dp2' }],
+  ['skips', 2, { kind: 'zbv', stages: 3, chunks: 2, meshes: 'dp2 | tp2 | dp2' }],
+  ['encoder-decoder', 4, { kind: 'zero-bubble', stages: 3, meshes: 'tp2 | dp2 | tp2' }],
+  ['shared-layer', 4, { kind: '1f1b', stages: 3, meshes: 'dp2 | tp2 | dp2' }],
+  ['same-weight-twice', 4, { kind: 'naive', stages: 3, meshes: 'tp2 | dp2 | tp2' }],
+  ['cnn', 4, { kind: '1f1b', stages: 2, meshes: 'dp2 | tp2' }],
+  ['mlp', 8, { kind: '1f1b', stages: 3, meshes: 'tp2 | tp2 | dp2' }],
+];
+
+const references = new Map<string, Promise<Trained>>();
+
+/** The same on one rank; schedules and meshes share it. */
+function alone(task: Task, steps: number): Promise<Trained> {
+  const key = `${task.model} ${task.microBatches} ${steps}`;
+  const known = references.get(key) ?? train(task, steps);
+  references.set(key, known);
+  return known;
+}
+
+for (const [model, microBatches, pipeline] of CASES)
+  test.serial(`${model} in ${microBatches} ${JSON.stringify(pipeline)}`, async (t) => {
+    const task = { model, microBatches };
+    const [first, all] = [await train(task, 1, pipeline), await train(task, STEPS, pipeline)];
+    const worst = [
+      worstDifference(await alone(task, 1), first),
+      difference((await alone(task, STEPS)).losses, all.losses),
+    ];
+    t.log(worst.map((each) => each.toExponential(1)).join(' '));
+    t.deepEqual(all.peaks.counted, all.peaks.predicted);
+    t.true(Math.max(...worst) <= TOLERANCE);
+  });
