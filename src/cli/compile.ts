@@ -153,6 +153,7 @@ async function optionsOf(model: string, flags: CompileFlags): Promise<CompileOpt
   const given = { ...sizes, axes, mode, complete, searchMode, solver, timeLimit, top, schedule, virtualStages, stages };
   return {
     model,
+    ...(flags.model === undefined ? {} : { generated: flags.model }),
     ...withoutUndefined(given),
     ...givenDegrees(flags),
     ...requestIn(flags),
