@@ -44,6 +44,8 @@ export interface GeneratedModel {
   readonly build: (batch: number) => Graph;
   /** The batch of `batch=`, 1 where it is left out. */
   readonly batch: number;
+  /** Defaults by key; a text says what one follows from. */
+  readonly defaults: Readonly<Record<string, number | string>>;
 }
 
 const TRANSFORMER_KEYS = {
@@ -243,6 +245,7 @@ export function generatedModel(text: string): GeneratedModel {
     ...(language ? { language } : {}),
     build: (batch) => family.build(values, batch),
     batch: of(values, 'batch', 1),
+    defaults: family.keys,
   };
 }
 

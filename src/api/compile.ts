@@ -32,6 +32,8 @@ import { type VerifyResult, verify } from './verify.js';
 export interface CompileOptions extends PlanningOptions {
   /** The model file. */
   readonly model: string;
+  /** `FAMILY:key=value,…`, where the file was generated from it. */
+  readonly generated?: string;
   /** The folder to write; default `./<model file stem>.autopar`. */
   readonly output?: string;
   /** Replace a folder that autopar did not write. */
@@ -138,6 +140,7 @@ export async function compile(options: CompileOptions): Promise<CompileResult> {
     randomWeights: random ? seed : null,
     decisions: options,
     ...(training ? { training } : {}),
+    ...(options.generated === undefined ? {} : { generated: options.generated }),
     ...(options.constants ? { constants: options.constants } : {}),
     ...(options.weights ? { weights: options.weights } : {}),
     ...(options.force === undefined ? {} : { force: options.force }),

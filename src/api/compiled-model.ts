@@ -1,6 +1,7 @@
 /**
  * @file The model of a compiled folder, imported again as it was compiled.
  */
+import { existsSync } from 'node:fs';
 import path from 'node:path';
 import { AutoparError } from '../ir/error.js';
 import { insideFolder } from '../program/inside-folder.js';
@@ -11,6 +12,7 @@ import { weightsNeeded } from './absent-weights.js';
 import type { Arrays } from './arrays.js';
 import { readArrays } from './arrays.js';
 import { CONSTANTS_FILE, type CompiledParts, readCompiled, readSource, type Source } from './folder.js';
+import { generatedFile } from './generated.js';
 import { type ImportedModel, importModel } from './import.js';
 import { inPrecision, loweredOfPlan } from './inference-precision.js';
 import { trainedModel, withTraining } from './training.js';
@@ -52,6 +54,13 @@ export async function readRunnable(directory: string, model?: string): Promise<C
   }
 }
 
+/** Where the model lay; a generated one is made again where its temporary file is gone. */
+async function modelFileOf(directory: string, { model, generated, globalBatch }: Source): Promise<string> {
+  const file = path.resolve(directory, model);
+  if (generated === undefined || existsSync(file)) return file;
+  return generatedFile(generated, globalBatch ?? undefined);
+}
+
 /**
  * @param model the model file; where it lay when it was compiled, if left out
  * @throws AutoparError `model-changed` where the model is not the one that was compiled
@@ -62,7 +71,7 @@ export async function compiledModel(
   plan: Plan,
   model?: string,
 ): Promise<CompiledModel> {
-  const file = model ?? path.resolve(directory, source.model);
+  const file = model ?? (await modelFileOf(directory, source));
   const constants = source.constants ? await readArrays(await insideFolder(directory, CONSTANTS_FILE)) : {};
   const { training } = source;
   const at = (globalBatch: number | null) =>

@@ -31,6 +31,8 @@ export interface EmitOptions {
   readonly weights?: readonly string[];
   /** What a step of training computes. */
   readonly training?: Training;
+  /** `FAMILY:key=value,…`, where the model was generated. */
+  readonly generated?: string;
   /** What the plan's pins came from. */
   readonly decisions?: Pick<
     PlanningOptions,
@@ -57,6 +59,7 @@ export async function emit(planned: PlannedModel, options: EmitOptions): Promise
   const source: Source = {
     format: 'autopar-source',
     model: fromHere(imported.file),
+    ...(options.generated === undefined ? {} : { generated: options.generated }),
     dims: imported.dims,
     globalBatch: plan.model.globalBatch,
     randomWeights: options.randomWeights ?? null,

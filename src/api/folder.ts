@@ -15,9 +15,9 @@ import { LOSSES, OPTIMIZERS, type Training } from './training-request.js';
 
 export interface Source {
   readonly format: 'autopar-source';
-  /** Relative to the folder, with forward slashes; empty for a generated model. */
+  /** Relative to the folder, with forward slashes; empty where the model was generated for a plan of a training step. */
   readonly model: string;
-  /** `FAMILY:key=value,…`, where the model was generated for a plan alone. */
+  /** `FAMILY:key=value,…`, where the model was generated. */
   readonly generated?: string;
   readonly dims: Readonly<Record<string, number>>;
   readonly globalBatch: number | null;
@@ -160,13 +160,13 @@ export async function readSource(folder: string): Promise<Source> {
 
 function isSource(value: unknown): value is Source {
   if (typeof value !== 'object' || value === null) return false;
-  const { format, model, dims, globalBatch, randomWeights, constants, weights, training, decisions } = value as Partial<
-    Record<keyof Source, unknown>
-  >;
+  const { format, model, generated, dims, globalBatch, randomWeights, constants, weights, training, decisions } =
+    value as Partial<Record<keyof Source, unknown>>;
   const whole = (size: unknown) => typeof size === 'number' && Number.isSafeInteger(size) && size >= 0;
   return (
     format === 'autopar-source' &&
     typeof model === 'string' &&
+    (generated === undefined || typeof generated === 'string') &&
     typeof dims === 'object' &&
     dims !== null &&
     Object.values(dims).every(whole) &&

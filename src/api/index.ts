@@ -48,6 +48,7 @@ export type { AxisUse } from './mesh-axes.js';
 export { type Held, type HeldKind, type PeakMemory, peakMemory } from './peak-memory.js';
 export type { PlannedModel } from './plan.js';
 export type { MachineProfile } from './profile.js';
+export type { Rehearsal } from './rehearse.js';
 export type { RunReport } from './run.js';
 export type { Simulation } from './simulate.js';
 export * from './strategy.js';
@@ -68,7 +69,9 @@ export {
   type ProfileOptions,
   plan,
   profile,
+  type RehearseOptions,
   type RunCompiledOptions,
+  rehearse,
   runCompiled,
   runCompiled as run,
   type SimulateOptions,

@@ -36,7 +36,11 @@ export function clusterOf({ cluster }: Plan): Cluster {
 
 /** The graph lowered under a plan. @throws AutoparError (input) where it is not a plan of this graph */
 export function lowerPlan(plan: Plan, graph: Graph): LoweredPlan {
-  const assigned = assignedPlan(plan, graph);
+  return lowerAssigned(plan, assignedPlan(plan, graph));
+}
+
+/** The same for a plan whose strategies are at hand. */
+export function lowerAssigned(plan: Plan, assigned: AssignedPlan): LoweredPlan {
   const { staged, assignment, redistributor } = assigned;
   const places = planPlaces(plan, staged.graph);
   const kept = (stages: readonly LoweredStage[]) =>
@@ -63,11 +67,13 @@ export interface AssignedPlan {
   readonly redistributor: Redistributor;
 }
 
-/** @throws AutoparError (input) where it is not a plan of this graph */
-export function assignedPlan(plan: Plan, graph: Graph): AssignedPlan {
+/**
+ * @param cluster whose prices choose the routes of redistributions
+ * @throws AutoparError (input) where it is not a plan of this graph
+ */
+export function assignedPlan(plan: Plan, graph: Graph, cluster = clusterOf(plan)): AssignedPlan {
   const staged = stagedGraph(plan, graph);
   const assignment = assignmentOf(plan, staged.graph);
-  const cluster = clusterOf(plan);
   const price = stepPrice(cluster, assignment.mesh);
   const bound = redistributionBound(cluster, assignment.mesh, price);
   const redistributor = makeRedistributor(assignment.mesh, price, bound, { allToAll: plan.allToAll !== false });

@@ -24,6 +24,7 @@ import { checkKinds } from './options/kinds.js';
 import { NEEDED, TABLES, trainingPath, type Verb, verbsWith } from './options/tables.js';
 import type { PlannedModel } from './plan.js';
 import type { MachineProfile, ProfileOptions } from './profile.js';
+import type { Rehearsal, RehearseOptions } from './rehearse.js';
 import type { RunCompiledOptions, RunReport } from './run.js';
 import type { SimulateOptions, Simulation } from './simulate.js';
 import type { VerifyOptions, VerifyResult } from './verify.js';
@@ -36,6 +37,7 @@ export type {
   InspectOptions,
   PlanningOptions,
   ProfileOptions,
+  RehearseOptions,
   RunCompiledOptions,
   SimulateOptions,
   VerifyOptions,
@@ -93,6 +95,11 @@ export function runCompiled(options: RunCompiledOptions): Promise<RunReport> {
 /** Compares a compiled program with the unsharded model. */
 export function verify(options: VerifyOptions): Promise<VerifyResult> {
   return checked('verify', options, VERIFY_IDLE, async () => (await import('./verify.js')).verify(options));
+}
+
+/** Runs a plan at reduced sizes on ranks of this machine, and compares it with one rank. */
+export function rehearse(options: RehearseOptions): Promise<Rehearsal> {
+  return checked('rehearse', options, [], async () => (await import('./rehearse.js')).rehearse(options));
 }
 
 /** Measures this machine for `cluster: 'local'`. */

@@ -63,8 +63,12 @@ export interface VerifyResult {
  * @throws AutoparError where the folder, the model or the inputs cannot be used; a difference is no error but a result.
  */
 export async function verify(options: VerifyOptions): Promise<VerifyResult> {
+  return verifyCompiled(options, await openCompiled(options.directory, options));
+}
+
+/** The same for a program whose model is at hand; `directory` holds the program. */
+export async function verifyCompiled(options: VerifyOptions, compiled: Compiled): Promise<VerifyResult> {
   const progress = options.onProgress ?? (() => undefined);
-  const compiled = await openCompiled(options.directory, options);
   const { imported, file, constants, program } = compiled;
   const inputs = options.inputs
     ? await readInputs(options.inputs, program.inputs)

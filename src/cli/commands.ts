@@ -11,6 +11,7 @@ import { hardwareCommand } from './hardware.js';
 import { inspectCommand } from './inspect.js';
 import { laterCommands } from './later.js';
 import { profileCommand } from './profile.js';
+import { rehearseCommand } from './rehearse.js';
 import { runCommand } from './run.js';
 import { simulateCommand } from './simulate.js';
 import { strategyCommand } from './strategy.js';
@@ -21,6 +22,7 @@ export const COMMANDS: readonly Command<never>[] = [
   compileCommand,
   runCommand,
   verifyCommand,
+  rehearseCommand,
   inspectCommand,
   simulateCommand,
   explainCommand,

@@ -165,6 +165,7 @@ async function optionsOf(model: string, flags: CompileFlags): Promise<CompileOpt
   const given = { ...sizes, ...pipeline, axes, mode, complete, searchMode, solver, timeLimit, top };
   return {
     model,
+    ...(flags.model === undefined ? {} : { generated: flags.model }),
     ...withoutUndefined(given),
     ...givenDegrees(flags),
     ...requestIn(flags),

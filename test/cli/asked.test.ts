@@ -125,6 +125,7 @@ const USES: Readonly<Record<string, Uses>> = {
     link: ['run d --link 10GB/s,20us', 'run d --link 10GB/s,20us --backend cpu'],
   },
   verify: { ...always('model', 'inputs', 'tensors', 'rtol', 'atol'), seed: ['verify d --seed 1 --inputs x.npz'] },
+  rehearse: always('model', 'ranks', 'time-limit', 'memory', 'seed'),
   inspect: {
     ...importing,
     ...always('parameters', 'train', 'tie', 'untie', 'trainable', 'frozen'),

@@ -17,7 +17,7 @@ import {
 import { axesSize, subAxes } from '../../src/sharding-propagation/mesh.js';
 
 /** One wrong graph. */
-interface CorruptedGraph {
+export interface CorruptedGraph {
   readonly kind: string;
   readonly where: string;
   readonly graph: ShardedGraph;
@@ -49,14 +49,14 @@ export function refused(
 }
 
 /** A stage without the others: what it sends are outputs of its own. */
-function withoutStages(graph: ShardedGraph): ShardedGraph {
+export function withoutStages(graph: ShardedGraph): ShardedGraph {
   if (!graph.pipeline) return graph;
   const sent = graph.pipeline.sends.map(({ tensor }) => ({ tensor, output: tensor }));
   return { ...graph, outputs: [...graph.outputs, ...sent], pipeline: { ...graph.pipeline, sends: [] } };
 }
 
 /** Every corruption of a graph. */
-function* corruptionsOf(graph: ShardedGraph): Generator<CorruptedGraph> {
+export function* corruptionsOf(graph: ShardedGraph): Generator<CorruptedGraph> {
   for (const [index, node] of graph.nodes.entries())
     if (node.kind === 'communicate')
       for (const [kind, wrong] of ofCollective(graph, index, node))

@@ -8,6 +8,7 @@ import type { EmitOptions } from '../emit.js';
 import type { ImportOptions } from '../import.js';
 import type { InspectOptions } from '../inspect.js';
 import type { ProfileOptions } from '../profile.js';
+import type { RehearseOptions } from '../rehearse.js';
 import type { RunCompiledOptions } from '../run.js';
 import { PIPELINE_SCHEDULES, SCHEDULE_KINDS } from '../schedule-kinds.js';
 import { SEARCH_MODES, SOLVERS, SP_METHODS } from '../search-modes.js';
@@ -157,6 +158,7 @@ interface Tables {
   readonly simulate: KindsOf<SimulateOptions>;
   readonly run: KindsOf<RunCompiledOptions>;
   readonly verify: KindsOf<VerifyOptions>;
+  readonly rehearse: KindsOf<RehearseOptions>;
   readonly profile: KindsOf<ProfileOptions>;
 }
 
@@ -180,6 +182,7 @@ export const TABLES: Tables = {
     directory: text,
     force: flag,
     planOnly: flag,
+    generated: text,
     randomWeights: either(whole(0), { expected: 'null', holds: (value) => value === null }),
     constants: record(object),
     weights: texts,
@@ -191,6 +194,7 @@ export const TABLES: Tables = {
     ...planning,
     ...importing,
     model: text,
+    generated: text,
     output: text,
     force: flag,
     planOnly: flag,
@@ -236,6 +240,15 @@ export const TABLES: Tables = {
     atol: amount,
     ...watched,
   },
+  rehearse: {
+    directory: text,
+    model: text,
+    ranks: whole(2),
+    memory: whole(1),
+    timeLimit: amount,
+    seed: whole(0),
+    ...watched,
+  },
   profile: { output: text, quick: flag, ...watched, measure: callback },
 };
 
@@ -246,6 +259,7 @@ export const NEEDED: Readonly<Partial<Record<Verb, string>>> = {
   emit: 'directory',
   run: 'directory',
   verify: 'directory',
+  rehearse: 'directory',
 };
 
 /** The other verbs that have an option of this name. */

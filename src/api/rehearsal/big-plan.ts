@@ -1,0 +1,96 @@
+/**
+ * @file A plan as a rehearsal looks at it: on its graph, lowered, with the routes that its redistributions take, and its layers by
+ * what the plan makes of them.
+ */
+import type { Graph, Node } from '../../ir/graph.js';
+import { attributesKey } from '../../ir/passes/attributes-key.js';
+import type { Assignment } from '../../partition/assignment.js';
+import type { StagePlace } from '../../partition/cut-stages.js';
+import type { LoweredStage } from '../../partition/lower-stages.js';
+import type { Schedule } from '../../schedule/schedule.js';
+import { layoutKey } from '../../sharding-propagation/layout.js';
+import { leadersOf } from '../../strategy/layer-classes.js';
+import type { Plan, PlanOperator } from '../../strategy/plan.js';
+import { placesIn } from '../../strategy/staged-graph.js';
+import { assignedPlan, lowerAssigned } from '../lower-plan.js';
+import { type AskedRoute, recording } from './same-routes.js';
+
+export interface BigPlan {
+  readonly plan: Plan;
+  /** As its stages are cut from it. */
+  readonly graph: Graph;
+  readonly assignment: Assignment;
+  readonly lowered: readonly LoweredStage[];
+  readonly routes: readonly AskedRoute[];
+  /** Null for one stage. */
+  readonly pipeline: {
+    readonly schedule: Schedule;
+    /** By forward operator. */
+    readonly placeOf: ReadonlyMap<string, StagePlace>;
+  } | null;
+  /** The entry of an operator; those of repeated layers are their first layer's. */
+  readonly entryOf: (operator: string) => PlanOperator | undefined;
+  /** By layer the first one that the plan treats alike. */
+  readonly kindOf: ReadonlyMap<string, string>;
+}
+
+/** @throws AutoparError (input) where it is not a plan of this graph */
+export function bigPlan(plan: Plan, model: Graph): BigPlan {
+  const assigned = assignedPlan(plan, model);
+  const { staged, assignment } = assigned;
+  const { graph } = staged;
+  const redistributor = recording(assigned.redistributor);
+  const { lowered, schedule } = lowerAssigned(plan, { ...assigned, redistributor });
+  const leaders = leadersOf(graph, plan.layerClasses);
+  return {
+    plan,
+    graph,
+    assignment,
+    lowered,
+    routes: redistributor.asked(),
+    pipeline: staged.pipeline && schedule ? { schedule, placeOf: staged.pipeline.layout.placeOf } : null,
+    entryOf: (operator) => plan.operators[leaders.operators.get(operator) ?? operator],
+    kindOf: kindsOf(plan, graph, assignment),
+  };
+}
+
+/**
+ * Layers of one structure whose operators have one strategy, are read in one layout and have one place beside the layer's others.
+ */
+function kindsOf(plan: Plan, graph: Graph, { strategies, views }: Assignment): ReadonlyMap<string, string> {
+  const placeOf = placesIn(plan);
+  const read = new Map<string, string>();
+  for (const { readers, layout } of views)
+    for (const { kind, name, operand } of readers)
+      if (kind === 'operator') read.set(`${name}:${operand}`, layoutKey(layout));
+  const layers = new Map<string, Node[]>();
+  for (const node of graph.nodes) {
+    if (node.layer === null) continue;
+    const list = layers.get(node.layer);
+    if (list) list.push(node);
+    else layers.set(node.layer, [node]);
+  }
+  const firsts = new Map<string, string>();
+  const kinds = new Map<string, string>();
+  for (const [layer, nodes] of layers) {
+    const [first] = nodes as [Node];
+    const own = placeOf(first);
+    const described = nodes.map((node) => {
+      const { stage, chunk } = placeOf(node);
+      const types = [...node.inputs, ...node.outputs].map((name) => {
+        const type = name === null ? undefined : graph.tensors.get(name);
+        return type ? [type.dtype, ...type.shape] : null;
+      });
+      return [
+        ...[node.op, node.domain, node.phase, attributesKey(node.attributes), types, strategies.get(node.group)],
+        node.inputs.map((_, operand) => read.get(`${node.name}:${operand}`)),
+        [stage === own.stage, chunk === own.chunk],
+      ];
+    });
+    const key = JSON.stringify(described);
+    const known = firsts.get(key) ?? layer;
+    firsts.set(key, known);
+    kinds.set(layer, known);
+  }
+  return kinds;
+}

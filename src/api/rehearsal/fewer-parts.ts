@@ -1,0 +1,96 @@
+/**
+ * @file A pipeline with fewer parts: the cuts that stay are those that part different things, the others fall away.
+ */
+import type { Graph } from '../../ir/graph.js';
+import type { View } from '../../partition/assignment.js';
+import type { StagePlace } from '../../partition/cut-stages.js';
+import { checkRequest } from '../../schedule/make-schedule.js';
+import { partAt } from '../../schedule/parts.js';
+import type { Schedule } from '../../schedule/schedule.js';
+import { layoutKey } from '../../sharding-propagation/layout.js';
+import type { CoverageNames } from './coverage.js';
+
+/** The pipeline of a rehearsal. */
+export interface FewerParts {
+  readonly stages: number;
+  readonly virtualStages: number;
+  readonly microBatches: number;
+  /** By part of the plan's pipeline: the part of the rehearsal's. */
+  readonly partOf: readonly number[];
+}
+
+/** Stages and chunks of a rehearsal, at most. */
+const MOST_STAGES = 4;
+const MOST_CHUNKS = 2;
+
+/**
+ * @param most stages that the ranks suffice for
+ * @param placeOf of forward operators in the plan
+ */
+export function fewerParts(
+  graph: Graph,
+  schedule: Schedule,
+  placeOf: ReadonlyMap<string, StagePlace>,
+  views: readonly View[],
+  leader: CoverageNames['leader'],
+  most: number,
+): FewerParts {
+  const { kind } = schedule;
+  const stages = Math.min(schedule.stages, MOST_STAGES, most);
+  const virtualStages = Math.min(schedule.virtualStages, MOST_CHUNKS);
+  const parts = schedule.stages * schedule.virtualStages;
+  const cuts = chosenCuts(signatures(graph, schedule, placeOf, views, leader), stages * virtualStages - 1);
+  const partOf = Array.from({ length: parts }, (_, part) => cuts.filter((cut) => cut < part).length);
+  const isPossible = (microBatches: number) => {
+    try {
+      checkRequest({ kind, stages, microBatches, virtualStages, training: schedule.training });
+      return true;
+    } catch {
+      return false;
+    }
+  };
+  const counts = Array.from({ length: schedule.microBatches }, (_, index) => index + 1);
+  const wanted = Math.min(schedule.microBatches, Math.max(2, stages));
+  const microBatches = counts.find((count) => count >= wanted && isPossible(count)) ?? schedule.microBatches;
+  return { stages, virtualStages, microBatches, partOf };
+}
+
+/** By cut of the plan's pipeline (behind part 0, 1, …): what goes over it. */
+function signatures(
+  graph: Graph,
+  { kind, stages, virtualStages }: Schedule,
+  placeOf: ReadonlyMap<string, StagePlace>,
+  views: readonly View[],
+  leader: CoverageNames['leader'],
+): readonly ReadonlySet<string>[] {
+  const partOf = (name: string) => {
+    const place = placeOf.get(name);
+    return place && partAt(kind, place.stage, place.chunk, stages);
+  };
+  const makers = new Map(graph.nodes.flatMap(({ name, outputs }) => outputs.map((output) => [output, name] as const)));
+  const found = Array.from({ length: stages * virtualStages - 1 }, () => new Set<string>());
+  for (const { tensor, readers, layout } of views) {
+    const maker = makers.get(tensor);
+    const from = maker === undefined ? undefined : partOf(maker);
+    if (maker === undefined || from === undefined) continue;
+    for (const { name } of readers) {
+      const to = partOf(name);
+      for (let cut = from; to !== undefined && cut < to; cut++)
+        found[cut]?.add(`${leader(maker).operator} ${leader(name).operator} ${layoutKey(layout)}`);
+    }
+  }
+  return found;
+}
+
+function chosenCuts(cuts: readonly ReadonlySet<string>[], count: number): readonly number[] {
+  const chosen = new Set<number>();
+  const seen = new Set<string>();
+  while (chosen.size < Math.min(count, cuts.length)) {
+    const fresh = (cut: number) => [...(cuts[cut] ?? [])].filter((one) => !seen.has(one)).length;
+    const left = cuts.flatMap((_, cut) => (chosen.has(cut) ? [] : [cut]));
+    const [best = 0] = left.sort((a, b) => fresh(b) - fresh(a) || a - b);
+    chosen.add(best);
+    for (const one of cuts[best] ?? []) seen.add(one);
+  }
+  return [...chosen].sort((a, b) => a - b);
+}

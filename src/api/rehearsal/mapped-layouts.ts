@@ -1,0 +1,134 @@
+/**
+ * @file Layouts, strategies and pieces of a plan at the sizes of a rehearsal. An axis list is that of the reduced mesh; the sizes
+ * of pieces follow from sizes that are known to correspond (1024 features are 32, 3 are 3).
+ */
+
+import type { Graph, Node } from '../../ir/graph.js';
+import { entryOf, unknownEntry } from '../../ir/ops/index.js';
+import { viewOf } from '../../ir/view.js';
+import { type Extent, type Layout, normalise, type Piece, paddedSize } from '../../sharding-propagation/layout.js';
+import { axesSize } from '../../sharding-propagation/mesh.js';
+import type { PlanOperator } from '../../strategy/plan.js';
+import type { Counterparts } from './counterparts.js';
+import type { ReducedMesh } from './reduced-mesh.js';
+
+/** What has no form at reduced sizes, as a sentence's end. */
+export class Unmapped extends Error {}
+
+/** By size in the plan's model: sizes that correspond in the rehearsal's, its own among them. */
+export type SizePairs = ReadonlyMap<number, ReadonlySet<number>>;
+
+/** The sizes of dimensions and factors that correspond in the two graphs. */
+export function sizePairs(big: Graph, small: Graph, { nodeOf, tensorOf }: Counterparts): SizePairs {
+  const pairs = new Map<number, Set<number>>();
+  const add = (from: number, to: number) => pairs.set(from, (pairs.get(from) ?? new Set([from])).add(to));
+  for (const [own, other] of tensorOf) {
+    const [from, to] = [big.tensors.get(other)?.shape, small.tensors.get(own)?.shape];
+    if (from && to && from.length === to.length) for (const [axis, size] of from.entries()) add(size, to[axis] ?? size);
+  }
+  const nodes = new Map(big.nodes.map((node) => [node.name, node]));
+  for (const node of small.nodes) {
+    const other = nodes.get(nodeOf.get(node.name) ?? '');
+    if (!other) continue;
+    const [from, to] = [factorsOf(big, other), factorsOf(small, node)];
+    for (const [name, size] of from) add(size, to.get(name) ?? size);
+  }
+  return pairs;
+}
+
+/** Sizes of an operator's factors, by name. */
+export function factorsOf(graph: Graph, node: Node): ReadonlyMap<string, number> {
+  const entry = entryOf(node.op, node.domain) ?? unknownEntry(node.op, node.domain);
+  const { factors } = entry.rule(viewOf(graph, node));
+  return new Map([...factors.values()].map(({ name, size }) => [name, size]));
+}
+
+/** An operator's entry at the sizes of its counterpart. @throws Unmapped */
+export function mappedEntry(
+  entry: PlanOperator,
+  factors: ReadonlyMap<string, number>,
+  { axes, mesh }: ReducedMesh,
+  pairs: SizePairs,
+): PlanOperator {
+  const { partial, reduction, pieces, ...rest } = entry;
+  const strategy = Object.fromEntries(
+    Object.entries(entry.strategy).flatMap(([factor, names]) => {
+      const own = axes(names);
+      return own.length > 0 ? [[factor, own] as const] : [];
+    }),
+  );
+  const shards = (factor: string) => axesSize(mesh, strategy[factor] ?? []);
+  const mapped = Object.entries(pieces ?? {}).map(([factor, sizes]) => {
+    const cuts = sizes.map((_, index) => shards(`${factor}.${index}`));
+    return [factor, solved(sizes, cuts, factors.get(factor) ?? 1, pairs)] as const;
+  });
+  const carried = partial ? { ...partial, axes: axes(partial.axes) } : undefined;
+  return {
+    ...rest,
+    strategy,
+    ...(mapped.length > 0 ? { pieces: Object.fromEntries(mapped) } : {}),
+    ...(carried && carried.axes.length > 0 ? { partial: carried } : {}),
+    ...(reduction ? { reduction } : {}),
+  };
+}
+
+/** A layout of a tensor of `before` as one of a tensor of `after`. @throws Unmapped */
+export function mappedLayout(
+  { dims, partial, extents }: Layout,
+  after: readonly number[],
+  { axes, mesh }: ReducedMesh,
+  pairs: SizePairs,
+): Layout {
+  if (dims.length !== after.length) throw new Unmapped(`a tensor has ${after.length} dimensions, not ${dims.length}`);
+  const made = dims.map((pieces, dimension) => {
+    const names = pieces.map((piece) => axes(piece.axes));
+    const cuts = names.map((own) => axesSize(mesh, own));
+    const parts = extents?.[dimension];
+    // Of a padded dimension the pieces are of the padded size; what is real is the first of its extents.
+    const sizes =
+      parts && parts.length === pieces.length ? parts.map(({ valid }) => valid) : pieces.map(({ size }) => size);
+    const valid = solved(sizes, cuts, after[dimension] ?? 1, pairs, parts !== null && parts !== undefined);
+    return names.map((own, index): Piece & Extent => {
+      const real = valid[index] ?? 1;
+      return { axes: own, valid: real, size: paddedSize(real, cuts[index] ?? 1) };
+    });
+  });
+  const kept = partial.flatMap(({ axis, reduction }) => axes([axis]).map((own) => ({ axis: own, reduction })));
+  const once = [...new Map(kept.map((entry) => [entry.axis, entry])).values()];
+  const isPadded = made.some((pieces) => pieces.some(({ size, valid }) => size !== valid));
+  return normalise(
+    made.map((pieces) => pieces.map(({ size, axes: own }) => ({ size, axes: own }))),
+    once,
+    mesh,
+    isPadded ? made.map((pieces) => pieces.map(({ size, valid }) => ({ size, valid }))) : undefined,
+  );
+}
+
+/**
+ * Sizes that correspond to `sizes`, multiply to `total` and are multiples of `cuts` (unless they are padded).
+ * @throws Unmapped
+ */
+function solved(
+  sizes: readonly number[],
+  cuts: readonly number[],
+  total: number,
+  pairs: SizePairs,
+  mayBePadded = sizes.length === 1,
+): readonly number[] {
+  if (sizes.length === 1) return [total];
+  const found = search(0, total);
+  if (found) return found;
+  throw new Unmapped(`pieces ${sizes.join(' | ')} have no counterparts that multiply to ${total}`);
+
+  function search(index: number, rest: number): readonly number[] | null {
+    const cut = cuts[index] ?? 1;
+    const isFit = (size: number) => rest % size === 0 && (size % cut === 0 || (mayBePadded && size >= cut));
+    if (index === sizes.length - 1) return isFit(rest) ? [rest] : null;
+    const own = sizes[index] ?? 1;
+    for (const size of [...(pairs.get(own) ?? [own])].reverse()) {
+      const others = isFit(size) ? search(index + 1, rest / size) : null;
+      if (others) return [size, ...others];
+    }
+    return null;
+  }
+}

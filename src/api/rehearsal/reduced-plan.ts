@@ -1,0 +1,227 @@
+/**
+ * @file The plan of a rehearsal: the entries of a plan, for the operators that the smaller model has, over the smaller mesh.
+ */
+import type { Graph } from '../../ir/graph.js';
+import { entryOf, unknownEntry } from '../../ir/ops/index.js';
+import { viewOf } from '../../ir/view.js';
+import type { Assignment, Reader, View } from '../../partition/assignment.js';
+import { accumulatedApart, cutStages, type StagePlace } from '../../partition/cut-stages.js';
+import { partAt, placeOfPart } from '../../schedule/parts.js';
+import { tensorLayoutText } from '../../sharding-propagation/file-form.js';
+import { isReplicated, type Layout, mergedLayout, normalise, sameBlocks } from '../../sharding-propagation/layout.js';
+import { deviceCount, STAGE_AXIS } from '../../sharding-propagation/mesh.js';
+import { operandLayouts, REPLICATED, type Strategy } from '../../sharding-propagation/strategy.js';
+import type { Plan, PlanOperator, PlanView } from '../../strategy/plan.js';
+import { producedLayouts } from '../../strategy/produced-layouts.js';
+import { readersByTensor, readerText } from '../../strategy/readers.js';
+import type { ImportedModel } from '../import.js';
+import type { BigPlan } from './big-plan.js';
+import type { Counterparts } from './counterparts.js';
+import type { FewerParts } from './fewer-parts.js';
+import { factorsOf, mappedEntry, mappedLayout, type SizePairs, Unmapped } from './mapped-layouts.js';
+import type { ReducedMesh } from './reduced-mesh.js';
+
+/** What a rehearsal's plan is made for. */
+export interface SmallModel {
+  readonly imported: ImportedModel;
+  /** As its stages are cut from it. */
+  readonly graph: Graph;
+  readonly placeOf: ReadonlyMap<string, StagePlace> | null;
+  readonly parts: FewerParts | null;
+  readonly mesh: ReducedMesh;
+  readonly same: Counterparts;
+  readonly pairs: SizePairs;
+}
+
+/** The smaller graph as its stages are cut, and where its forward operators are. */
+export function smallStages(
+  big: BigPlan,
+  small: Graph,
+  parts: FewerParts | null,
+): { readonly graph: Graph; readonly placeOf: ReadonlyMap<string, StagePlace> | null } {
+  const { kind } = big.plan.schedule;
+  if (!parts || kind === 'single') return { graph: small, placeOf: null };
+  const placeOf = new Map(
+    small.nodes.flatMap(({ name, phase }) => {
+      const part = phase === 'forward' ? partIn(big, name) : undefined;
+      return part === undefined ? [] : [[name, placeOfPart(kind, parts.partOf[part] ?? 0, parts.stages)] as const];
+    }),
+  );
+  return { graph: accumulatedApart(small, placeOf), placeOf };
+}
+
+/** The part of the plan's pipeline that a forward operator is on. */
+export function partIn({ pipeline }: BigPlan, name: string): number | undefined {
+  const place = pipeline?.placeOf.get(name);
+  if (!place || !pipeline) return undefined;
+  return partAt(pipeline.schedule.kind, place.stage, place.chunk, pipeline.schedule.stages);
+}
+
+/** The plan record. @throws Unmapped for an entry that has no form at these sizes */
+export function reducedPlan(big: BigPlan, small: SmallModel): Plan {
+  const { plan } = big;
+  const { graph, imported, mesh, parts, same, pairs } = small;
+  const places = placesOf(small);
+  const operators: Record<string, PlanOperator> = {};
+  for (const node of graph.nodes) {
+    const entry = big.entryOf(same.nodeOf.get(node.name) ?? '');
+    if (!entry) throw new Unmapped(`the plan has no entry for operator ${node.name}`);
+    const { stage, chunk } = places(node.name);
+    const { stage: _stage, chunk: _chunk, ...rest } = mappedEntry(entry, factorsOf(graph, node), mesh, pairs);
+    operators[node.name] = { stage, ...(chunk > 0 ? { chunk } : {}), ...rest };
+  }
+  const assigned = assignedTo(big, small, operators);
+  const produced = producedLayouts(graph, assigned);
+  const stages = parts?.stages ?? 1;
+  const devices = deviceCount(mesh.mesh);
+  const sizes = new Map(mesh.mesh.axes.map(({ name, size }) => [name, size]));
+  const degree = (axis: string) => sizes.get(axis) ?? 1;
+  const tensors = [...produced].filter(([, layout]) => !isReplicated(layout));
+  const counts = Array.from({ length: stages }, () => 0);
+  for (const { stage } of Object.values(operators)) counts[stage] = (counts[stage] ?? 0) + 1;
+  return {
+    ...plan,
+    model: {
+      name: imported.name,
+      fingerprint: imported.fingerprint,
+      dims: imported.dims,
+      globalBatch: imported.globalBatch,
+    },
+    cluster: { nodes: 1, perNode: devices * stages, device: plan.cluster.device },
+    mesh: [
+      ...(stages > 1 ? [{ axis: STAGE_AXIS, size: stages }] : []),
+      ...mesh.mesh.axes.map(({ name, size }) => ({ axis: name, size })),
+    ],
+    degrees: { dp: degree('dp'), tp: degree('tp'), sp: degree('sp'), pp: stages, ep: Math.min(plan.degrees.ep, 2) },
+    stages: counts.map((count) => ({ operators: count, devices })),
+    layerClasses: [],
+    operators,
+    tensors: Object.fromEntries(
+      tensors.map(([tensor, layout]) => [tensor, tensorLayoutText(graph, tensor, layout, mesh.mesh)]),
+    ),
+    redistributions: viewsOf(big, small, assigned, produced),
+    training: imported.training ?? null,
+    schedule: scheduleOf(plan, small),
+    predicted: { ...plan.predicted, peakBytes: counts.map(() => 0) },
+    pins: [],
+  };
+}
+
+function scheduleOf({ schedule }: Plan, { graph, parts, mesh, imported }: SmallModel): Plan['schedule'] {
+  const { kind } = schedule;
+  const count = graph.microBatches?.count ?? 1;
+  const [first] = graph.batch;
+  const samples = first ? (graph.tensors.get(first.input)?.shape[first.axis] ?? 0) : 0;
+  const dp = mesh.mesh.axes.find(({ name }) => name === 'dp')?.size ?? 1;
+  const isSaid = count > 1 && samples > 0 && samples % dp === 0 && imported.training !== undefined;
+  return {
+    kind: parts ? kind : 'single',
+    microBatches: count,
+    ...(isSaid ? { microBatch: samples / dp, batch: samples * count } : {}),
+    ...(parts && parts.virtualStages > 1 ? { virtualStages: parts.virtualStages } : {}),
+  };
+}
+
+/** Stage and chunk of every operator: those of forward operators are given, the others follow. */
+function placesOf({ graph, placeOf, parts }: SmallModel): (name: string) => StagePlace {
+  const places = new Map<string, StagePlace>();
+  if (placeOf && parts)
+    for (const [stage, { chunks }] of cutStages(graph, placeOf, parts.stages).stages.entries())
+      for (const [name, chunk] of chunks) if (!places.has(name)) places.set(name, { stage, chunk });
+  return (name) => places.get(name) ?? { stage: 0, chunk: 0 };
+}
+
+type Assigned = Pick<Assignment, 'mesh' | 'strategies' | 'inputs'>;
+
+function assignedTo(
+  { assignment }: BigPlan,
+  { graph, mesh, pairs, same }: SmallModel,
+  operators: Readonly<Record<string, PlanOperator>>,
+): Assigned {
+  const strategies = new Map(
+    graph.nodes.map(({ name, group }): readonly [string, Strategy] => {
+      const { strategy, pieces, partial, reduction } = operators[name] as PlanOperator;
+      const owed = reduction ?? { kind: 'none' };
+      return [group, { axes: strategy, ...(pieces ? { pieces } : {}), carried: partial ?? null, owed }];
+    }),
+  );
+  const inputs = new Map(
+    graph.inputs.map((input) => {
+      const { shape } = graph.tensors.get(input) ?? { shape: [] };
+      const layout = assignment.inputs.get(same.tensorOf.get(input) ?? input);
+      return [
+        input,
+        layout ? mappedLayout(layout, shape, mesh, pairs) : normalise(shape.map((size) => [{ size, axes: [] }])),
+      ] as const;
+    }),
+  );
+  return { mesh: mesh.mesh, strategies, inputs };
+}
+
+/** Every reader finds a tensor in the layout in which its counterpart does. */
+function viewsOf(
+  { assignment, graph: whole }: BigPlan,
+  small: SmallModel,
+  assigned: Assigned,
+  produced: ReadonlyMap<string, Layout>,
+): Plan['redistributions'] {
+  const { graph, mesh, pairs, same } = small;
+  const viewOfReader = new Map<string, View>();
+  for (const view of assignment.views)
+    for (const reader of view.readers) viewOfReader.set(readerKey(reader, reader.name), view);
+  const before = producedLayouts(whole, assignment);
+  const operandsBefore = operandsIn(whole, assignment);
+  const operandsAfter = operandsIn(graph, assigned);
+  const result: Record<string, readonly PlanView[]> = {};
+  for (const [tensor, readers] of readersByTensor(graph)) {
+    const own = produced.get(tensor);
+    if (!own) throw new Error(`tensor ${tensor} is neither an input nor a result`);
+    const views = new Map<View | null, Reader[]>();
+    for (const reader of readers) {
+      const name =
+        reader.kind === 'operator' ? same.nodeOf.get(reader.name) : (same.tensorOf.get(reader.name) ?? reader.name);
+      const view = viewOfReader.get(readerKey(reader, name ?? '')) ?? null;
+      const list = views.get(view);
+      if (list) list.push(reader);
+      else views.set(view, [reader]);
+    }
+    result[tensor] = [...views].map(([view, served]) => ({
+      readers: served.map(readerText),
+      layout: tensorLayoutText(graph, tensor, view ? layoutAt(view, served) : own, mesh.mesh),
+      steps: [],
+    }));
+
+    /** As it is produced, or as a reader wants it, where it was so in the plan; else piece by piece. */
+    function layoutAt(view: View, served: readonly Reader[]): Layout {
+      const made = before.get(view.tensor);
+      if (own && made && sameBlocks(made, view.layout, assignment.mesh)) return own;
+      for (const { kind, name, operand } of served) {
+        if (kind === 'output') continue;
+        const asked = operandsBefore(same.nodeOf.get(name) ?? '')[operand];
+        const asks = operandsAfter(name)[operand];
+        if (asked && asks && sameBlocks(asked, view.layout, assignment.mesh)) return mergedLayout(asks, mesh.mesh);
+      }
+      return mappedLayout(view.layout, graph.tensors.get(tensor)?.shape ?? [], mesh, pairs);
+    }
+  }
+  return result;
+}
+
+function readerKey({ kind, operand }: Reader, name: string): string {
+  return `${kind} ${name} ${operand}`;
+}
+
+/** Layouts of an operator's operands under its strategy. */
+function operandsIn(
+  graph: Graph,
+  { strategies, mesh }: Pick<Assignment, 'strategies' | 'mesh'>,
+): (name: string) => readonly (Layout | null)[] {
+  const nodes = new Map(graph.nodes.map((node) => [node.name, node]));
+  return (name) => {
+    const node = nodes.get(name);
+    if (!node) return [];
+    const view = viewOf(graph, node);
+    const entry = entryOf(node.op, node.domain) ?? unknownEntry(node.op, node.domain);
+    return operandLayouts(entry.rule(view), strategies.get(node.group) ?? REPLICATED, entry.linear(view), mesh);
+  };
+}

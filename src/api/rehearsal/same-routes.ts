@@ -1,0 +1,80 @@
+/**
+ * @file Redistributions by the routes that the plan takes. The cheapest route depends on sizes and links; a rehearsal takes the
+ * plan's, step by step, whatever its own sizes would make of them.
+ */
+import type { Layout } from '../../sharding-propagation/layout.js';
+import { layoutKey, sameBlocks } from '../../sharding-propagation/layout.js';
+import type { Redistributor } from '../../sharding-propagation/redistribution.js';
+import type { RedistributionStep } from '../../sharding-propagation/step.js';
+import { mappedLayout, type SizePairs, Unmapped } from './mapped-layouts.js';
+import type { ReducedMesh } from './reduced-mesh.js';
+
+/** What was asked of a redistributor. */
+export interface AskedRoute {
+  readonly shape: readonly number[];
+  readonly elementBits: number;
+  readonly from: Layout;
+  readonly to: Layout;
+  readonly steps: readonly RedistributionStep[];
+}
+
+/** A redistributor that keeps the routes it was asked for. */
+export function recording(
+  redistributor: Redistributor,
+): Redistributor & { readonly asked: () => readonly AskedRoute[] } {
+  const asked = new Map<string, AskedRoute>();
+  return {
+    cost: redistributor.cost,
+    steps: (from, to, shape, elementBits) => {
+      const steps = redistributor.steps(from, to, shape, elementBits);
+      asked.set(routeKey(from, to, shape), { shape, elementBits, from, to, steps });
+      return steps;
+    },
+    asked: () => [...asked.values()],
+  };
+}
+
+/**
+ * The redistributor of a rehearsal: the routes of the plan where it has them, else the cheapest.
+ * @param shapesOf shapes in the rehearsal of tensors that have a shape in the plan's model, by its text
+ */
+export function sameRoutes(
+  asked: readonly AskedRoute[],
+  shapesOf: ReadonlyMap<string, ReadonlyMap<string, readonly number[]>>,
+  mesh: ReducedMesh,
+  pairs: SizePairs,
+  otherwise: Redistributor,
+): Redistributor {
+  const routes = new Map<string, readonly RedistributionStep[]>();
+  for (const route of asked)
+    for (const shape of (shapesOf.get(route.shape.join()) ?? new Map<string, readonly number[]>()).values())
+      addRoute(routes, route, shape, mesh, pairs);
+  return {
+    cost: otherwise.cost,
+    steps: (from, to, shape, elementBits) =>
+      routes.get(routeKey(from, to, shape)) ?? otherwise.steps(from, to, shape, elementBits),
+  };
+}
+
+function addRoute(
+  routes: Map<string, readonly RedistributionStep[]>,
+  { from, to, steps }: AskedRoute,
+  shape: readonly number[],
+  mesh: ReducedMesh,
+  pairs: SizePairs,
+): void {
+  try {
+    const map = (layout: Layout) => mappedLayout(layout, shape, mesh, pairs);
+    const mapped = steps
+      .map((step) => ({ ...step, axes: mesh.axes(step.axes), from: map(step.from), to: map(step.to) }))
+      .filter((step) => !sameBlocks(step.from, step.to, mesh.mesh));
+    const key = routeKey(map(from), map(to), shape);
+    if (!routes.has(key)) routes.set(key, mapped);
+  } catch (error) {
+    if (!(error instanceof Unmapped)) throw error;
+  }
+}
+
+function routeKey(from: Layout, to: Layout, shape: readonly number[]): string {
+  return `${shape.join()} ${layoutKey(from)} > ${layoutKey(to)}`;
+}

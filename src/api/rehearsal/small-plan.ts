@@ -1,0 +1,187 @@
+/**
+ * @file The plan of a rehearsal: a smaller model, a smaller mesh, and the plan's entries on them, lowered.
+ */
+import { AutoparError } from '../../ir/error.js';
+import { fingerprint } from '../../ir/fingerprint.js';
+import type { Graph } from '../../ir/graph.js';
+import { interruptible } from '../../ir/interruption.js';
+import type { LoweredStage } from '../../partition/lower-stages.js';
+import type { Schedule } from '../../schedule/schedule.js';
+import { batchSize } from '../../search/degrees.js';
+import { deviceCount } from '../../sharding-propagation/mesh.js';
+import type { Plan } from '../../strategy/plan.js';
+import { planFromJson, planToJson } from '../../strategy/plan-json.js';
+import type { Arrays } from '../arrays.js';
+import type { ImportedModel } from '../import.js';
+import { assignedPlan, clusterOf, lowerAssigned } from '../lower-plan.js';
+import { withRandomWeights } from '../random-weights.js';
+import type { BigPlan } from './big-plan.js';
+import { type Counterparts, counterparts } from './counterparts.js';
+import { leadersIn } from './coverage.js';
+import { type LayerRun, layerRuns, type PlacedLayer, withoutLayers } from './fewer-layers.js';
+import { type FewerParts, fewerParts } from './fewer-parts.js';
+import { sizePairs, Unmapped } from './mapped-layouts.js';
+import { type ReducedMesh, reducedMesh } from './reduced-mesh.js';
+import { partIn, reducedPlan, smallStages } from './reduced-plan.js';
+import { sameRoutes } from './same-routes.js';
+import { type ModelAttempt, modelAttempts, type ReducedSize, type SmallRequest } from './smaller-models.js';
+import { checkCuts, narrowSizes, wholeCuts } from './smaller-sizes.js';
+
+export interface SmallPlan {
+  readonly plan: Plan;
+  /** As it is planned, and the same as one batch; with values. */
+  readonly planned: ImportedModel;
+  readonly whole: ImportedModel;
+  readonly constants: Arrays;
+  readonly lowered: readonly LoweredStage[];
+  readonly schedule: Schedule | null;
+  readonly assignment: ReturnType<typeof assignedPlan>['assignment'];
+  readonly same: Counterparts;
+  readonly mesh: ReducedMesh;
+  readonly parts: FewerParts | null;
+  readonly ranks: number;
+  readonly reduced: readonly ReducedSize[];
+  readonly notes: readonly string[];
+}
+
+/** The fewest ranks of a pipeline. */
+const LEAST_STAGES = 2;
+
+/** @throws AutoparError (noPlan) `no-rehearsal` where the plan has no form at reduced sizes */
+export async function smallPlan(big: BigPlan, request: SmallRequest): Promise<SmallPlan> {
+  const { pipeline, assignment } = big;
+  const ranks = Math.floor(request.ranks / (pipeline ? LEAST_STAGES : 1));
+  // Widths of a file stay, so that axes that cut one to single elements stay as well.
+  const wholes = request.source.generated === undefined ? wholeCuts(big.graph, assignment, batchSize(big.graph)) : [];
+  const mesh = reducedMesh(assignment, big.lowered, ranks, wholes);
+  const leader = leadersIn(big.graph, big.kindOf);
+  const parts = pipeline
+    ? fewerParts(
+        big.graph,
+        pipeline.schedule,
+        pipeline.placeOf,
+        assignment.views,
+        leader,
+        Math.floor(request.ranks / deviceCount(mesh.mesh)),
+      )
+    : null;
+  const narrow = narrowSizes(big.graph, assignment, mesh);
+  const reasons: string[] = [];
+  for (const attempt of modelAttempts(request, { mesh, microBatches: parts?.microBatches ?? null, narrow })) {
+    await interruptible(request.signal);
+    try {
+      return await attempted(big, request, attempt, { mesh, parts });
+    } catch (error) {
+      if (!(error instanceof Unmapped || (error instanceof AutoparError && error.exit !== 'backendAbsent')))
+        throw error;
+      reasons.push(`${attempt.name}: ${error.message}`);
+    }
+  }
+  throw new AutoparError(
+    'no-rehearsal',
+    'noPlan',
+    `the plan has no form at reduced sizes: ${reasons.at(-1)}`,
+    {},
+    'give more --ranks, or rehearse a plan of fewer axes',
+  );
+}
+
+async function attempted(
+  big: BigPlan,
+  { seed, signal }: SmallRequest,
+  attempt: ModelAttempt,
+  { mesh, parts }: { readonly mesh: ReducedMesh; readonly parts: FewerParts | null },
+): Promise<SmallPlan> {
+  const forward = await attempt.forward();
+  if (attempt.isNarrower) checkCuts(big.graph, forward.graph, big.assignment, mesh);
+  const runs = layerRuns(forward.graph, placedLayers(big, parts));
+  const fewer = (imported: ImportedModel): ImportedModel => {
+    const graph = runs.reduce(withoutLayers, imported.graph);
+    return { ...imported, graph, fingerprint: fingerprint(graph) };
+  };
+  const made = await attempt.model(fewer);
+  const staged = smallStages(big, made.planned.graph, parts);
+  const same = counterparts(big.graph, staged.graph);
+  const pairs = sizePairs(big.graph, staged.graph, same);
+  const small = { imported: made.planned, ...staged, parts, mesh, same, pairs };
+  const plan = planFromJson(planToJson(reducedPlan(big, small)), 'the plan of the rehearsal');
+  const assigned = assignedPlan(plan, made.planned.graph, clusterOf(big.plan));
+  const shapes = shapesIn(big.graph, staged.graph, same);
+  const redistributor = sameRoutes(big.routes, shapes, mesh, pairs, assigned.redistributor);
+  const { lowered, schedule } = lowerAssigned(plan, { ...assigned, redistributor });
+  const values = async (imported: ImportedModel) => withRandomWeights(imported, seed, signal);
+  const planned = await values(made.planned);
+  const whole = made.whole === made.planned ? planned : await values(made.whole);
+  return {
+    plan,
+    planned: { ...planned, graph: { ...assigned.staged.graph, ...valuesOf(planned.graph) } },
+    whole,
+    constants: made.constants,
+    lowered: lowered.map((stage) => ({ ...stage, graph: withValues(stage.graph, planned.graph) })),
+    schedule,
+    assignment: assigned.assignment,
+    same,
+    mesh,
+    parts,
+    ranks: deviceCount(mesh.mesh) * (parts?.stages ?? 1),
+    reduced: [...reducedDegrees(big, plan), ...attempt.reduced, ...fewerLayers(big, runs)],
+    notes: attempt.notes,
+  };
+
+  function valuesOf(graph: Graph): Pick<Graph, 'weights'> {
+    return { weights: graph.weights, ...(graph.initial ? { initial: graph.initial } : {}) };
+  }
+}
+
+function withValues(graph: Graph, { weights, initial }: Graph): Graph {
+  const known = (name: string) => initial?.get(name) ?? weights.get(name);
+  const filled = (own: Graph['weights']) => new Map([...own].map(([name, weight]) => [name, known(name) ?? weight]));
+  return { ...graph, weights: filled(graph.weights), ...(graph.initial ? { initial: filled(graph.initial) } : {}) };
+}
+
+function placedLayers(big: BigPlan, parts: FewerParts | null): readonly PlacedLayer[] {
+  const layers = new Map<string, Set<number>>();
+  for (const { name, layer, phase } of big.graph.nodes) {
+    if (layer === null || phase !== 'forward') continue;
+    const part = parts?.partOf[partIn(big, name) ?? 0] ?? 0;
+    layers.set(layer, (layers.get(layer) ?? new Set<number>()).add(part));
+  }
+  return [...layers].map(([name, own]) => {
+    const [part = 0, ...more] = own;
+    return { name, kind: big.kindOf.get(name) ?? name, part: more.length > 0 ? null : part };
+  });
+}
+
+function shapesIn(
+  big: Graph,
+  small: Graph,
+  { tensorOf }: Counterparts,
+): ReadonlyMap<string, ReadonlyMap<string, readonly number[]>> {
+  const shapes = new Map<string, Map<string, readonly number[]>>();
+  for (const [own, other] of tensorOf) {
+    const [from, to] = [big.tensors.get(other)?.shape, small.tensors.get(own)?.shape];
+    if (!from || !to) continue;
+    const known = shapes.get(from.join()) ?? new Map<string, readonly number[]>();
+    shapes.set(from.join(), known.set(to.join(), to));
+  }
+  return shapes;
+}
+
+function reducedDegrees({ plan }: BigPlan, small: Plan): readonly ReducedSize[] {
+  const sizes = (own: Plan) => ({
+    ...own.degrees,
+    'micro-batches': own.schedule.microBatches,
+    'virtual stages': own.schedule.virtualStages ?? 1,
+  });
+  const after: Readonly<Record<string, number>> = sizes(small);
+  return Object.entries(sizes(plan)).flatMap(([name, from]) => {
+    const to = after[name] ?? 1;
+    return from === 1 && to === 1 ? [] : [{ name, from, to }];
+  });
+}
+
+function fewerLayers({ graph }: BigPlan, runs: readonly LayerRun[]): readonly ReducedSize[] {
+  const from = new Set(graph.nodes.flatMap(({ layer }) => (layer === null ? [] : [layer]))).size;
+  const gone = runs.reduce((sum, { layers }) => sum + layers.length, 0);
+  return from === 0 ? [] : [{ name: 'layers', from, to: from - gone }];
+}

@@ -1,0 +1,178 @@
+/**
+ * @file The smaller models that a rehearsal may be of, the smallest first: a family narrower, a file at fewer samples and shorter
+ * sequences.
+ */
+import { type NarrowSizes, narrowerTexts } from '../../../models/narrower.js';
+import { matchesAny } from '../../ir/glob.js';
+import { batchSize } from '../../search/degrees.js';
+import type { Arrays } from '../arrays.js';
+import type { Source } from '../folder.js';
+import { generatedFile } from '../generated.js';
+import { type ImportedModel, importModel } from '../import.js';
+import { type Training, trainedModel, withTraining } from '../training.js';
+import { importedFor } from '../training-form.js';
+import type { ReducedMesh } from './reduced-mesh.js';
+
+/** What a rehearsal is made from. */
+export interface SmallRequest {
+  /** The plan's model. */
+  readonly planned: ImportedModel;
+  readonly file: string;
+  readonly constants: Arrays;
+  readonly source: Source;
+  /** At most. */
+  readonly ranks: number;
+  readonly seed: number;
+  readonly signal?: AbortSignal;
+}
+
+/** A dimension of the model or of the plan that the rehearsal has smaller. */
+export interface ReducedSize {
+  readonly name: string;
+  readonly from: number;
+  readonly to: number;
+}
+
+export interface ModelAttempt {
+  readonly name: string;
+  /** Whether widths are chosen, so that they can be such that the plan's axes cut them as they cut its own. */
+  readonly isNarrower: boolean;
+  readonly reduced: readonly ReducedSize[];
+  readonly notes: readonly string[];
+  /** Without loss, gradients and optimizer. */
+  readonly forward: () => Promise<ImportedModel>;
+  /** As it is planned, and as one batch; in float32 whatever the plan computes in. */
+  readonly model: (
+    change: (forward: ImportedModel) => ImportedModel,
+  ) => Promise<{ readonly planned: ImportedModel; readonly whole: ImportedModel; readonly constants: Arrays }>;
+}
+
+interface Sizes {
+  readonly mesh: ReducedMesh;
+  /** Of a pipeline. */
+  readonly microBatches: number | null;
+  readonly narrow: NarrowSizes;
+}
+
+/** What sequences of files are shortened to, where nothing cuts them. */
+const SEQUENCE = 12;
+/** Micro-batches of a step that has no stages. */
+const MICRO_BATCHES = 2;
+
+export function* modelAttempts(request: SmallRequest, sizes: Sizes): Generator<ModelAttempt> {
+  const { planned, source, file } = request;
+  const count = planned.graph.microBatches?.count ?? 1;
+  const microBatches = sizes.microBatches ?? Math.min(count, MICRO_BATCHES);
+  const micro = batchSize(planned.graph);
+  const batch = micro === undefined ? null : sizes.narrow.least(micro, Math.min(micro, 2)) * microBatches;
+  const wholeBatch = micro === undefined ? null : micro * count;
+  const batchSizes = batch === null || wholeBatch === null ? [] : [{ name: 'batch', from: wholeBatch, to: batch }];
+  const own = { microBatches, globalBatch: batch, dims: source.dims };
+  if (source.generated !== undefined && batch !== null) {
+    for (const text of narrowerTexts(source.generated, sizes.narrow)) {
+      yield attempt(request, {
+        ...own,
+        name: text,
+        isNarrower: true,
+        file: () => generatedFile(text, batch),
+        reduced: batchSizes,
+        notes: [`the model is ${text} in place of ${source.generated}`],
+      });
+    }
+  }
+  const here = { ...own, file: () => Promise.resolve(file), notes: [] };
+  const dims = shorter(source.dims, wholeBatch, batch, sizes.narrow.least);
+  const dimSizes = Object.entries(dims).flatMap(([name, to]) => {
+    const from = source.dims[name] ?? to;
+    return from === to ? [] : [{ name, from, to }];
+  });
+  if (dimSizes.length > 0)
+    yield attempt(request, {
+      ...here,
+      name: 'a smaller batch and shorter sequences',
+      dims,
+      reduced: [...batchSizes, ...dimSizes],
+    });
+  if (batch !== null) yield attempt(request, { ...here, name: 'a smaller batch', reduced: batchSizes });
+  yield attempt(request, {
+    ...here,
+    name: 'the model at its own batch',
+    globalBatch: source.globalBatch,
+    microBatches: count,
+    reduced: [],
+    notes: ['batch and sequence are those of the model: it cannot be resized'],
+  });
+}
+
+interface AttemptSizes {
+  readonly name: string;
+  readonly isNarrower?: boolean;
+  readonly file: () => Promise<string>;
+  readonly dims: Readonly<Record<string, number>>;
+  readonly globalBatch: number | null;
+  readonly microBatches: number;
+  readonly reduced: readonly ReducedSize[];
+  readonly notes: readonly string[];
+}
+
+function attempt({ source, constants }: SmallRequest, sizes: AttemptSizes): ModelAttempt {
+  const { training } = source;
+  const at = async (globalBatch: number | null) =>
+    importModel(await sizes.file(), {
+      dims: sizes.dims,
+      constants,
+      ...(globalBatch === null ? {} : { globalBatch }),
+      ...(source.weights ? { weights: source.weights } : {}),
+      ...importedFor(training),
+    });
+  return {
+    name: sizes.name,
+    isNarrower: sizes.isNarrower ?? false,
+    reduced: sizes.reduced,
+    notes: [
+      ...sizes.notes,
+      ...(isLow(training) ? ['it is computed in float32: ranks of this machine have no 16-bit kernels'] : []),
+    ],
+    forward: () => at(sizes.globalBatch),
+    model: async (change) => {
+      const forward = change(await at(sizes.globalBatch));
+      if (!training) return { planned: forward, whole: forward, constants };
+      const own = trainingOf({ ...training, microBatches: sizes.microBatches }, forward);
+      const planned = await trainedModel(forward, own, async (batch) => change(await at(batch)));
+      const whole = planned.graph.microBatches ? withTraining(forward, own, { inSums: true }) : planned;
+      return { planned, whole, constants };
+    },
+  };
+}
+
+function isLow(training: Training | undefined): boolean {
+  return (training?.precision ?? 'fp32') !== 'fp32';
+}
+
+/** Without globs of weights that no layer has any more. */
+function trainingOf(training: Training, { graph }: ImportedModel): Training {
+  const { precision: _precision, lossScale: _lossScale, ...rest } = training;
+  const names = [...graph.weights].flatMap(([name, { file }]) => [name, ...(file ? [file.name] : [])]);
+  const there = (globs: readonly string[]) => globs.filter((glob) => names.some((name) => matchesAny([glob], name)));
+  const globs = Object.fromEntries(
+    (['decayed', 'undecayed', 'trainable', 'frozen'] as const).flatMap((key) => {
+      const own = rest[key];
+      return own ? [[key, there(own)] as const] : [];
+    }),
+  );
+  return { ...rest, ...globs };
+}
+
+function shorter(
+  dims: Readonly<Record<string, number>>,
+  wholeBatch: number | null,
+  batch: number | null,
+  least: (size: number, base: number) => number,
+): Readonly<Record<string, number>> {
+  return Object.fromEntries(
+    Object.entries(dims).map(([name, size]) => [
+      name,
+      size === wholeBatch && batch !== null ? batch : least(size, SEQUENCE),
+    ]),
+  );
+}

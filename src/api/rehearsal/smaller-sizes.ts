@@ -1,0 +1,111 @@
+/**
+ * @file Which smaller size may stand for a size of the plan's model: one that axes of the rehearsal divide where axes of the plan
+ * divide it, and do not where it is padded.
+ */
+import type { NarrowSizes } from '../../../models/narrower.js';
+import type { Graph } from '../../ir/graph.js';
+
+import { ruleOf, viewOf } from '../../ir/view.js';
+import type { Assignment } from '../../partition/assignment.js';
+import { axesSize, type SubAxis } from '../../sharding-propagation/mesh.js';
+import { refineRule } from '../../sharding-propagation/refine.js';
+import { REPLICATED } from '../../sharding-propagation/strategy.js';
+import { Unmapped } from './mapped-layouts.js';
+import type { ReducedMesh } from './reduced-mesh.js';
+
+/** Into how many shards a size is cut: by the plan, and by the rehearsal. */
+interface Cut {
+  readonly before: number;
+  readonly after: number;
+}
+
+/**
+ * `least`: the least size from `base` on that is cut as `size` is everywhere, `size` where there is no smaller one. `mayBe`: whether
+ * a size is cut as another one is somewhere; dimensions of one size may be cut in several ways.
+ */
+export function narrowSizes(
+  graph: Graph,
+  { mesh, strategies }: Pick<Assignment, 'mesh' | 'strategies'>,
+  reduced: ReducedMesh,
+): NarrowSizes {
+  const cuts = new Map<number, Map<string, Cut>>();
+  for (const node of graph.nodes) {
+    const { axes, pieces } = strategies.get(node.group) ?? REPLICATED;
+    const named = Object.entries(axes).filter(([, own]) => own.length > 0);
+    if (named.length === 0) continue;
+    const { factors } = refineRule(ruleOf(viewOf(graph, node)), pieces);
+    for (const [name, own] of named) {
+      const size = factors.get(name)?.size;
+      if (size === undefined) continue;
+      const cut = { before: axesSize(mesh, own), after: axesSize(reduced.mesh, reduced.axes(own)) };
+      const known = cuts.get(size) ?? new Map<string, Cut>();
+      cuts.set(size, known.set(`${cut.before} ${cut.after}`, cut));
+    }
+  }
+  const cutsOf = (size: number) => [...(cuts.get(size)?.values() ?? [])];
+  return {
+    least: (size, base) => {
+      const own = cutsOf(size);
+      for (let least = Math.min(base, size); least < size; least++)
+        if (own.every((cut) => isCut(size, least, cut))) return least;
+      return size;
+    },
+    mayBe: (size, other) => {
+      const own = cutsOf(size);
+      return own.length === 0 || own.some((cut) => isCut(size, other, cut));
+    },
+  };
+}
+
+/** Lists of sub-axes that cut a factor to single elements; of factors as large as `varied` (the batch) none. */
+export function wholeCuts(
+  graph: Graph,
+  { mesh, strategies }: Pick<Assignment, 'mesh' | 'strategies'>,
+  varied: number | undefined,
+): readonly (readonly SubAxis[])[] {
+  const found = new Map<string, readonly SubAxis[]>();
+  for (const node of graph.nodes) {
+    const { axes, pieces } = strategies.get(node.group) ?? REPLICATED;
+    const named = Object.entries(axes).filter(([, own]) => own.length > 0);
+    if (named.length === 0) continue;
+    const { factors } = refineRule(ruleOf(viewOf(graph, node)), pieces);
+    for (const [name, own] of named) {
+      const size = factors.get(name)?.size;
+      if (size !== varied && size === axesSize(mesh, own)) found.set(own.join(), own);
+    }
+  }
+  return [...found.values()];
+}
+
+/**
+ * @throws Unmapped where an operator of the smaller graph is cut to single elements where the plan's is not, or the other way, or
+ * padded
+ */
+export function checkCuts(
+  big: Graph,
+  small: Graph,
+  { mesh, strategies }: Pick<Assignment, 'mesh' | 'strategies'>,
+  reduced: ReducedMesh,
+): void {
+  const nodes = new Map(small.nodes.map((node) => [node.name, node]));
+  for (const node of big.nodes) {
+    const other = nodes.get(node.name);
+    const { axes, pieces } = strategies.get(node.group) ?? REPLICATED;
+    if (!other || pieces) continue;
+    const [before, after] = [ruleOf(viewOf(big, node)).factors, ruleOf(viewOf(small, other)).factors];
+    for (const [name, own] of Object.entries(axes)) {
+      const [size, least] = [before.get(name)?.size, after.get(name)?.size];
+      if (size === undefined || least === undefined) continue;
+      const cut = { before: axesSize(mesh, own), after: axesSize(reduced.mesh, reduced.axes(own)) };
+      if (cut.after > 1 && !isCut(size, least, cut))
+        throw new Unmapped(`factor ${name} of ${node.name} is cut in another way at size ${least} than at ${size}`);
+    }
+  }
+}
+
+function isCut(size: number, least: number, { before, after }: Cut): boolean {
+  if (least < after) return false;
+  if (size % before !== 0) return least % after !== 0;
+  // Cut to single elements, or not.
+  return least % after === 0 && (least === after) === (size === before);
+}

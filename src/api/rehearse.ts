@@ -1,0 +1,202 @@
+/**
+ * @file rehearse: a plan for more devices than this machine has, at reduced sizes on ranks of this machine. The plan's own entries
+ * are lowered for a smaller model on a smaller mesh, run, and compared with one rank; and it is compared by code what the plan does
+ * with what the rehearsal did.
+ */
+import { mkdir, mkdtemp, rm } from 'node:fs/promises';
+import { availableParallelism, tmpdir } from 'node:os';
+import path from 'node:path';
+import { emitProgram } from '../codegen/emit.js';
+import type { GeneratedProgram } from '../codegen/program-of.js';
+import { AutoparError } from '../ir/error.js';
+import { interruptible } from '../ir/interruption.js';
+import { checkStages } from '../partition/check.js';
+import type { LoweredStage } from '../partition/lower-stages.js';
+import { checkProgram } from '../program/check-program.js';
+import type { Program } from '../program/program.js';
+import type { Plan } from '../strategy/plan.js';
+import { readPlan } from '../strategy/plan-json.js';
+import { compiledModel } from './compiled-model.js';
+import { readSource } from './folder.js';
+import { clusterOf, programOfPlan } from './lower-plan.js';
+import {
+  limitsOf,
+  type Need,
+  needOf,
+  outOfTime,
+  type RehearsalLimits,
+  refuseUnaffordable,
+} from './rehearsal/affordable.js';
+import { bigPlan } from './rehearsal/big-plan.js';
+import { type Coverage, comparedCoverage } from './rehearsal/compared-coverage.js';
+import { type SmallPlan, smallPlan } from './rehearsal/small-plan.js';
+import type { ReducedSize } from './rehearsal/smaller-models.js';
+import { type VerifyResult, verifyCompiled } from './verify.js';
+
+export interface RehearseOptions {
+  /** The folder that compile wrote. */
+  readonly directory: string;
+  /** The model file; default: where it lay when it was compiled. */
+  readonly model?: string;
+  /** Ranks of this machine, at most. */
+  readonly ranks?: number;
+  /** Bytes that all ranks together may need; what is free by default. */
+  readonly memory?: number;
+  /** Seconds that it may take; 600 by default. */
+  readonly timeLimit?: number;
+  /** Of random weights and inputs. */
+  readonly seed?: number;
+  readonly signal?: AbortSignal;
+  readonly onProgress?: (text: string) => void;
+}
+
+export interface Rehearsal {
+  readonly passed: boolean;
+  readonly ranks: number;
+  readonly limits: RehearsalLimits;
+  /** What it was expected to need. */
+  readonly need: Need;
+  readonly reduced: readonly ReducedSize[];
+  readonly notes: readonly string[];
+  readonly coverage: Coverage;
+  /** What the checks have against the lowered plan, its rehearsal or that one's program; it is not run then. */
+  readonly problems: readonly string[];
+  /** Null where it was not run. */
+  readonly verification: VerifyResult | null;
+}
+
+/** For tests: what changes a form of the plan on its way. */
+export interface RehearsalHooks {
+  /** The lowered form of the plan. */
+  readonly plan?: (stages: readonly LoweredStage[]) => readonly LoweredStage[];
+  /** The lowered form of the rehearsal. */
+  readonly lowered?: (stages: readonly LoweredStage[]) => readonly LoweredStage[];
+  readonly program?: (program: Program) => Program;
+  /** The folder that holds the rehearsal's program, before it is run. */
+  readonly folder?: (directory: string) => void;
+}
+
+/**
+ * @throws AutoparError where the folder cannot be used; (noPlan) `no-rehearsal` where the plan has no form at reduced sizes,
+ * `rehearsal-too-large` where it needs more memory or time than there is
+ */
+export async function rehearse(options: RehearseOptions, hooks: RehearsalHooks = {}): Promise<Rehearsal> {
+  const limits = limitsOf(options);
+  let doing = 'reading the plan';
+  const onProgress = (text: string) => {
+    doing = text;
+    options.onProgress?.(text);
+  };
+  const late = AbortSignal.timeout(Math.min(limits.seconds * 1000, MOST_MILLISECONDS));
+  const signal = options.signal ? AbortSignal.any([options.signal, late]) : late;
+  const ended = new Promise<never>((_, reject) => {
+    late.addEventListener('abort', () => reject(outOfTime(limits, doing)), { once: true });
+  });
+  try {
+    return await Promise.race([rehearsed({ ...options, signal, onProgress }, limits, hooks), ended]);
+  } catch (error) {
+    // Whatever notices first that the time is over.
+    if (late.aborted && !options.signal?.aborted) throw outOfTime(limits, doing);
+    throw error;
+  }
+}
+
+/** The longest time that a timer knows. */
+const MOST_MILLISECONDS = 2 ** 31 - 1;
+
+async function rehearsed(
+  options: RehearseOptions & Required<Pick<RehearseOptions, 'signal' | 'onProgress'>>,
+  limits: RehearsalLimits,
+  hooks: RehearsalHooks,
+): Promise<Rehearsal> {
+  const { directory, ranks = MOST_RANKS, seed = 0, signal, onProgress } = options;
+  const plan = await readPlan(path.join(directory, 'plan.json'));
+  refuseUnplanned(plan, directory);
+  const source = await readSource(directory);
+  onProgress('lowering the plan');
+  const { planned, file, constants } = await compiledModel(directory, source, plan, options.model);
+  await interruptible(signal);
+  const big = bigPlan(plan, planned.graph);
+  onProgress('reducing the plan');
+  const small = await smallPlan(big, { planned, file, constants, source, ranks, seed, signal });
+  const cluster = clusterOf(plan);
+  const generate = (lowered: readonly LoweredStage[]) =>
+    programOfPlan({ lowered, schedule: small.schedule }, small.plan, cluster);
+  const generated = generate(small.lowered);
+  const need = needOf(small, generated.program, availableParallelism());
+  refuseUnaffordable(need, limits);
+  const ofPlan = { ...big, lowered: hooks.plan?.(big.lowered) ?? big.lowered };
+  const lowered = hooks.lowered?.(small.lowered) ?? small.lowered;
+  const coverage = comparedCoverage(ofPlan, { ...small, lowered });
+  const ofStages = [
+    ...checkStages(ofPlan.lowered).map(({ node, problem }) => `the lowered plan: ${node}: ${problem}`),
+    ...checkStages(lowered).map(({ node, problem }) => `the lowered rehearsal: ${node}: ${problem}`),
+  ];
+  const made = ofStages.length > 0 || lowered === small.lowered ? generated : generate(lowered);
+  const program = hooks.program?.(made.program) ?? made.program;
+  const flaw = checkProgram(program);
+  const problems = [...ofStages, ...(flaw === null ? [] : [`the program of the rehearsal: ${flaw}`])];
+  const request = { seed, progress: onProgress, signal, prepare: hooks.folder ?? (() => undefined) };
+  const verification = problems.length > 0 ? null : await run(small, lowered, { ...made, program }, request);
+  return {
+    passed: verification?.passed === true && coverage.isEqual,
+    ranks: small.ranks,
+    limits,
+    need,
+    reduced: small.reduced,
+    notes: small.notes,
+    coverage,
+    problems,
+    verification,
+  };
+}
+
+/** Ranks of a rehearsal, where nothing is said. */
+const MOST_RANKS = 16;
+
+interface RunRequest {
+  readonly seed: number;
+  readonly signal: AbortSignal;
+  readonly progress: (text: string) => void;
+  readonly prepare: (directory: string) => void;
+}
+
+/** Writes the program to a temporary folder, and verifies it there. */
+async function run(
+  small: SmallPlan,
+  lowered: readonly LoweredStage[],
+  generated: GeneratedProgram,
+  { seed, signal, progress, prepare }: RunRequest,
+): Promise<VerifyResult> {
+  const directory = await mkdtemp(path.join(tmpdir(), 'autopar-rehearsal-'));
+  try {
+    const folder = path.join(directory, 'program');
+    await mkdir(folder);
+    await emitProgram(folder, generated, lowered, signal);
+    prepare(directory);
+    return await verifyCompiled(
+      { directory, seed, signal, onProgress: progress },
+      {
+        imported: small.whole,
+        planned: small.planned,
+        file: null,
+        constants: small.constants,
+        program: generated.program,
+      },
+    );
+  } finally {
+    await rm(directory, { recursive: true, force: true });
+  }
+}
+
+/** @throws AutoparError (input) `no-operator-entries` for a plan of the search over training steps */
+function refuseUnplanned({ operators, search }: Plan, directory: string): void {
+  if (search.mode !== 'step' && Object.keys(operators).length > 0) return;
+  throw new AutoparError(
+    'no-operator-entries',
+    'input',
+    `the plan in ${directory} has no entries of operators yet: it was planned as a training step`,
+    { file: path.join(directory, 'plan.json') },
+    'plan with --axes roles (and --dp, --tp, --pp) to have them; a rehearsal lowers the entries of operators',
+  );
+}

@@ -1,0 +1,141 @@
+/**
+ * @file `autopar rehearse`: a plan for any cluster at reduced sizes on ranks of this machine, compared with one rank.
+ */
+import type { Rehearsal } from '../api/rehearse.js';
+import { rehearse } from '../api/verbs.js';
+import type { ExitKind } from '../ir/error.js';
+import type { Command, Context } from './command.js';
+import type { Output } from './output.js';
+import { bytesText, countText, secondsText } from './quantity.js';
+import { tableLines } from './table.js';
+import { byteSize, nonNegative, wholeNumber } from './values.js';
+import { verificationLines } from './verify.js';
+
+interface RehearseFlags {
+  readonly model?: string;
+  readonly ranks?: number;
+  readonly timeLimit?: number;
+  readonly memory?: number;
+  readonly seed?: number;
+}
+
+/** Seconds, where nothing is said. */
+const TIME_LIMIT = 600;
+
+export const rehearseCommand: Command<RehearseFlags> = {
+  name: 'rehearse',
+  says: 'run a plan at reduced sizes on this machine and compare it with one rank',
+  arguments: [{ name: '<dir>', says: 'folder that compile wrote, also with --plan-only' }],
+  options: [
+    { flags: '--model <file>', says: 'the ONNX file, where it is no longer where compile read it' },
+    {
+      flags: '--ranks <n>',
+      says: 'ranks of this machine, at most (default: 16)',
+      parse: wholeNumber('--ranks', 2, 64),
+    },
+    {
+      flags: '--time-limit <seconds>',
+      says: `exit 4 where it takes longer (default: ${TIME_LIMIT})`,
+      parse: nonNegative('--time-limit'),
+    },
+    {
+      flags: '--memory <size>',
+      says: 'exit 4 where all ranks need more (default: what is free)',
+      parse: byteSize('--memory'),
+    },
+    { flags: '--seed <n>', says: 'seed of random weights and inputs (default: 0)', parse: wholeNumber('--seed', 0) },
+  ],
+  examples: [
+    {
+      line: 'autopar rehearse llama-tiny.autopar',
+      says: 'outputs, and what the rehearsal has of everything that the plan does',
+    },
+    {
+      line: 'autopar rehearse gpt.autopar --ranks 4 --time-limit 120 --json',
+      says: 'on 4 ranks at most, as JSON',
+    },
+  ],
+  run: runRehearse,
+};
+
+async function runRehearse(
+  context: Context,
+  [directory = '']: readonly string[],
+  flags: RehearseFlags,
+): Promise<ExitKind> {
+  const { output, signal } = context;
+  const { timeLimit = TIME_LIMIT, ranks = 16, ...others } = flags;
+  output.print(`rehearsing ${directory} on at most ${ranks} ranks, for at most ${timeLimit} s`);
+  const result = await rehearse({
+    directory,
+    ...others,
+    ranks,
+    timeLimit,
+    signal,
+    onProgress: (text) => output.progress(text),
+  });
+  for (const line of rehearsalLines(result, output)) output.print(line);
+  output.data({ schema: 'autopar-rehearse-v1', directory, ...result });
+  return result.passed ? 'done' : 'checkFailed';
+}
+
+function rehearsalLines(result: Rehearsal, output: Output): readonly string[] {
+  const { need, ranks, reduced, notes, coverage, problems, verification } = result;
+  const { bold, green, red } = output.colors;
+  const { kinds, covered, lost, unexplained } = coverage;
+  const verdict = coverage.isEqual ? green(bold('covered')) : red(bold('not covered'));
+  return [
+    `${countText(ranks, 'rank')}: expected to take ${bytesText(need.bytes)} and ${secondsText(need.seconds)}`,
+    '',
+    ...tableLines(
+      [{ title: 'reduced' }, { title: 'plan', right: true }, { title: 'rehearsal', right: true }],
+      reduced.map(({ name, from, to }) => [name, `${from}`, `${to}`]),
+    ),
+    ...notes.map((note) => `note: ${note}`),
+    '',
+    ...(verification
+      ? verificationLines(verification, output)
+      : problems.slice(0, SHOWN).map((one) => `${red(bold('not valid'))}: ${one}`)),
+    '',
+    `${verdict}: ${covered} of ${kinds} distinct (layer class, operator, strategy, phase, collective, axes, layouts)`,
+    ...(lost.length > 0 ? ['', ...lostLines(lost)] : []),
+    ...(unexplained.length > 0 ? ['', ...unexplainedLines(unexplained)] : []),
+  ];
+}
+
+type Kind = Pick<Rehearsal['coverage']['lost'][number], 'operator' | 'phase' | 'kind' | 'axes' | 'layouts'>;
+
+const COLUMNS = [{ title: 'phase' }, { title: 'kind' }, { title: 'axes' }, { title: 'layouts' }];
+
+function kindCells({ operator, phase, kind, axes, layouts }: Kind): readonly string[] {
+  return [operator, phase, kind, axes.join(',') || '–', layouts.join(' → ') || '–'];
+}
+
+/** How many of each table are shown; `--json` has all. */
+const SHOWN = 12;
+
+function lostLines(lost: Rehearsal['coverage']['lost']): readonly string[] {
+  return [
+    `lost in the rehearsal: ${lost.length}`,
+    ...tableLines(
+      [{ title: 'operator' }, ...COLUMNS, { title: 'why' }],
+      lost.slice(0, SHOWN).map((one) => [...kindCells(one), one.reason]),
+    ),
+    ...moreLines(lost.length),
+  ];
+}
+
+function unexplainedLines(unexplained: Rehearsal['coverage']['unexplained']): readonly string[] {
+  return [
+    `in one of the two alone: ${unexplained.length}`,
+    ...tableLines(
+      [{ title: 'operator' }, ...COLUMNS, { title: 'only in' }],
+      unexplained.slice(0, SHOWN).map((one) => [...kindCells(one), one.only]),
+    ),
+    ...moreLines(unexplained.length),
+  ];
+}
+
+function moreLines(count: number): readonly string[] {
+  return count > SHOWN ? [`and ${count - SHOWN} more (--json lists them)`] : [];
+}

@@ -1,0 +1,147 @@
+/**
+ * @file rehearse: plans for clusters run at reduced sizes, compute what one rank does, and are covered.
+ */
+import { readFileSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import test from 'ava';
+import { rehearse } from '../../../src/api/rehearse.js';
+import { checkProgram } from '../../../src/program/check-program.js';
+import type { Program } from '../../../src/program/program.js';
+import type { Plan } from '../../../src/strategy/plan.js';
+import { corruptionsOf as graphCorruptions, withoutStages } from '../../partition/graph-corruptions.js';
+import { corruptionsOf } from '../../program/corruptions.js';
+import { faults, planned, TRAINING } from './planned.js';
+
+const LLAMA = 'llama:layers=4,hidden=256,heads=16,kv_heads=4,vocab=512,seq=64';
+const GPT = 'gpt:layers=6,hidden=128,heads=8,vocab=500,seq=32';
+
+test('a family for 16 devices is rehearsed narrower, its heads cut by sub-axes of tp as in the plan', async (t) => {
+  const directory = await planned(t, { family: LLAMA, globalBatch: 32, degrees: { dp: 2, tp: 8 } });
+  const result = await rehearse({ directory });
+  t.deepEqual(faults(result), []);
+  t.true(result.passed);
+  t.deepEqual(result.coverage.lost, []);
+  t.is(result.coverage.covered, result.coverage.kinds);
+  t.is(result.ranks, 8);
+  t.deepEqual(
+    result.reduced.find(({ name }) => name === 'tp'),
+    { name: 'tp', from: 8, to: 4 },
+  );
+  t.deepEqual(
+    result.reduced.find(({ name }) => name === 'layers'),
+    { name: 'layers', from: 4, to: 2 },
+  );
+});
+
+test('ranks that do not suffice reduce a sub-axis to 1, and what goes with it is listed as lost', async (t) => {
+  const directory = await planned(t, { family: LLAMA, globalBatch: 32, degrees: { dp: 2, tp: 8 } });
+  const result = await rehearse({ directory, ranks: 4 });
+  t.deepEqual(faults(result), []);
+  t.is(result.ranks, 4);
+  t.true(result.coverage.lost.length > 0);
+  t.true(result.coverage.lost.every(({ reason }) => reason === 'axis tp.2 is reduced to 1'));
+});
+
+test('a training step in stages: losses, every gradient and the state are those of one rank', async (t) => {
+  const directory = await planned(t, {
+    family: GPT,
+    globalBatch: 32,
+    degrees: { dp: 2, tp: 4, pp: 2 },
+    training: { ...TRAINING, microBatches: 8 },
+  });
+  const result = await rehearse({ directory });
+  t.deepEqual(faults(result), []);
+  t.true(result.passed);
+  t.is(result.coverage.covered, result.coverage.kinds);
+  const names = new Set(result.verification?.gradients?.map(({ name }) => name));
+  t.true(names.has('embed.weight') && names.has('layers.5.attention.qkv.weight'));
+});
+
+test('what is wrong with a plan or with its lowered form fails its rehearsal', async (t) => {
+  const directory = await planned(t, { family: GPT, globalBatch: 16, degrees: { dp: 4, tp: 4 } });
+  const file = join(directory, 'plan.json');
+  const text = readFileSync(file, 'utf8');
+  const edited = async (edit: (plan: Writable<Plan>) => void) => {
+    const plan = JSON.parse(text) as Writable<Plan>;
+    edit(plan);
+    writeFileSync(file, JSON.stringify(plan));
+    return t.throwsAsync(rehearse({ directory }), { name: 'AutoparError' });
+  };
+  const product = '/layers.5/feed_forward/down/MatMul';
+  await edited(({ operators }) => {
+    Object.assign(operators[product] ?? {}, { strategy: {} });
+  });
+  await edited(({ operators }) => {
+    Object.assign(operators[product] ?? {}, { strategy: { k: ['tp.0', 'tp.0'] } });
+  });
+  await edited(({ operators }) => {
+    Object.assign(operators[product] ?? {}, { reduction: { kind: 'all-reduce' } });
+  });
+  await edited(({ redistributions }) => {
+    Object.assign(redistributions[`${product}_output`]?.[0] ?? {}, { layout: '[dp, -, tp.9]' });
+  });
+  await edited(({ redistributions }) => {
+    Object.assign(redistributions[`${product}_output`]?.[0] ?? {}, { readers: [] });
+  });
+  await edited((plan) => {
+    plan.operators = {};
+  });
+  writeFileSync(file, text);
+  let program: Program | null = null;
+  t.true((await rehearse({ directory }, { program: (own) => (program = own) })).passed);
+  t.truthy(program);
+  const kinds = new Set<string>();
+  for (const one of corruptionsOf(program as unknown as Program)) {
+    t.not(checkProgram(one.program), null, `${one.kind}: ${one.where}`);
+    if (kinds.has(one.kind) || kinds.size > 2) continue;
+    kinds.add(one.kind);
+    const wrong = await rehearse({ directory }, { program: () => one.program });
+    t.false(wrong.passed, `${one.kind}: ${one.where}`);
+  }
+  for (const form of ['plan', 'lowered'] as const) {
+    const result = await rehearse(
+      { directory },
+      {
+        [form]: ([stage]: Parameters<NonNullable<Hooks['plan']>>[0]) => {
+          const [wrong] = graphCorruptions(withoutStages((stage as NonNullable<typeof stage>).sharded));
+          return [{ ...stage, sharded: wrong?.graph }];
+        },
+      },
+    );
+    t.false(result.passed);
+    t.true(result.problems.length > 0 || !result.coverage.isEqual);
+  }
+});
+
+type Hooks = NonNullable<Parameters<typeof rehearse>[1]>;
+type Writable<T> = { -readonly [Key in keyof T]: T[Key] };
+
+test('what does not fit in memory or time ends with the figure', async (t) => {
+  const directory = await planned(t, {
+    file: 'models/gpt-tiny.onnx',
+    degrees: { dp: 2, tp: 2 },
+    cluster: '1x4:h100-sxm-80',
+  });
+  const large = await t.throwsAsync(rehearse({ directory, memory: 1e6 }));
+  t.like(large, { code: 'rehearsal-too-large', exit: 'noPlan' });
+  t.regex(large?.message ?? '', /takes 0\.\d+ GB of memory, and the limit is 0\.00100 GB/);
+  const slow = await t.throwsAsync(rehearse({ directory, timeLimit: 0.001 }));
+  t.like(slow, { code: 'rehearsal-too-large', exit: 'noPlan' });
+  t.regex(slow?.message ?? '', /0\.001 s/);
+});
+
+test('folders without entries of operators, and folders that are none, are refused', async (t) => {
+  const directory = await planned(t, {
+    file: 'models/mlp.onnx',
+    degrees: { dp: 2, tp: 2 },
+    cluster: '1x4:h100-sxm-80',
+  });
+  const file = join(directory, 'plan.json');
+  const plan = JSON.parse(readFileSync(file, 'utf8')) as Plan;
+  writeFileSync(file, JSON.stringify({ ...plan, search: { ...plan.search, mode: 'step' } }));
+  t.like(await t.throwsAsync(rehearse({ directory })), { code: 'no-operator-entries', exit: 'input' });
+  t.like(await t.throwsAsync(rehearse({ directory: join(directory, 'none') })), {
+    code: 'plan-missing',
+    exit: 'input',
+  });
+});
