@@ -73,7 +73,10 @@ export function coverageOf(
       const own = describe(node.origin);
       const base = { ...own.kind, phase: node.phase };
       if (node.kind === 'compute') add({ ...base, kind: 'compute', axes: [], layouts: [] }, own.used, node.origin);
-      else {
+      else if (node.kind === 'move') {
+        const places = [node.input, node.output].map((name) => sharded.tensors.get(name)?.place ?? 'device');
+        add({ ...base, kind: `move ${places.join(' to ')}`, axes: [], layouts: [] }, own.used, node.origin);
+      } else {
         const [from, to] = [sharded.tensors.get(node.input)?.layout, sharded.tensors.get(node.output)?.layout];
         const reduction = 'reduction' in node.collective ? ` ${node.collective.reduction}` : '';
         add(
