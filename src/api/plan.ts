@@ -64,7 +64,7 @@ export async function plan(imported: ImportedModel, options: PlanningOptions = {
   if (options.solver === 'glpk') await loadSolver('glpk');
   const pipeline = request && pipelineOf(imported.graph, cluster, request);
   const graph = pipeline?.graph ?? imported.graph;
-  const requested = requestIn(options);
+  const requested = requestIn({ ...(config?.spMethod ? { spMethod: config.spMethod } : {}), ...options });
   const found = await search(graph, cluster, {
     ...(pipeline ? { pipeline } : {}),
     degrees,

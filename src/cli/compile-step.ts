@@ -5,6 +5,7 @@
 import type { DegreeOptions } from '../api/degrees.js';
 import { REQUESTS } from '../api/requests.js';
 import { PIPELINE_SCHEDULES } from '../api/schedule-kinds.js';
+import type { SpMethod } from '../api/search-modes.js';
 import { type CompileStepOptions, compileStep } from '../api/verbs.js';
 import { AutoparError, type ExitKind } from '../ir/error.js';
 import type { Context } from './command.js';
@@ -31,6 +32,7 @@ export interface CompileStepFlags extends DegreeOptions, ModelFlags, TrainingFla
   readonly config?: string;
   readonly complete?: string;
   readonly stages?: string;
+  readonly spMethod?: SpMethod;
   readonly searchMode?: string;
   readonly timeLimit?: number;
   readonly solver?: string;
@@ -39,7 +41,7 @@ export interface CompileStepFlags extends DegreeOptions, ModelFlags, TrainingFla
 }
 
 /** Options that only a search over operators' strategies knows. */
-const OF_OPERATORS = ['axes', 'mode', 'annotations', 'config', 'complete', 'stages'] as const;
+const OF_OPERATORS = ['axes', 'mode', 'annotations', 'config', 'complete', 'stages', 'spMethod'] as const;
 
 /** What a program has as well: with a plan alone a search over whole steps decides it. */
 const OF_PIPELINES = ['schedule', 'virtualStages'] as const;

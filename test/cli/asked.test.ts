@@ -81,6 +81,7 @@ const USES: Readonly<Record<string, Uses>> = {
       'train',
     ),
     stages: ['compile models/mlp.onnx --stages t|t', `${STEP} --zero 1 --stages t|t`],
+    'sp-method': ['compile models/gpt-tiny.onnx --sp-method gather', `${STEP} --objective memory --sp-method gather`],
     ...ofTraining('compile'),
     ...parameters('compile'),
     precision: ALWAYS,
