@@ -11,6 +11,7 @@ export const PAGES = [
   ...GUIDES,
   'docs/simulate.md',
   'docs/pipelines.md',
+  'docs/sequences-and-experts.md',
   'docs/offload.md',
   'docs/cost-model.md',
   'docs/search.md',

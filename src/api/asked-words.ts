@@ -27,8 +27,11 @@ export function requestOf(
   mode: SearchMode,
 ): AskedRequest {
   const asked = requestIn(options);
-  const recompute = config?.recompute ?? null;
-  const configured = training && recompute !== null ? { recompute } : {};
+  const { recompute = null, spMethod = null } = config ?? {};
+  const configured = {
+    ...(training && recompute !== null ? { recompute } : {}),
+    ...(spMethod === null ? {} : { spMethod }),
+  };
   if (mode !== 'sharding_propagation') {
     const zero = config?.zero == null ? {} : { zero: config.zero };
     return { requested: { ...configured, ...zero, ...asked }, notes: [] };

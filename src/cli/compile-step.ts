@@ -6,6 +6,7 @@ import type { DegreeOptions } from '../api/degrees.js';
 import { readRecompute } from '../api/recompute.js';
 import { pricedOffload, REQUESTS } from '../api/requests.js';
 import { PIPELINE_SCHEDULES } from '../api/schedule-kinds.js';
+import type { SpMethod } from '../api/search-modes.js';
 import { type CompileStepOptions, compileStep } from '../api/verbs.js';
 import { AutoparError, type ExitKind } from '../ir/error.js';
 import type { Context } from './command.js';
@@ -33,6 +34,7 @@ export interface CompileStepFlags extends DegreeOptions, ModelFlags, TrainingFla
   readonly complete?: string;
   readonly stages?: string;
   readonly meshes?: string;
+  readonly spMethod?: SpMethod;
   readonly searchMode?: string;
   readonly timeLimit?: number;
   readonly solver?: string;
@@ -41,7 +43,7 @@ export interface CompileStepFlags extends DegreeOptions, ModelFlags, TrainingFla
 }
 
 /** Options that only a search over operators' strategies knows. */
-const OF_OPERATORS = ['axes', 'mode', 'annotations', 'config', 'complete', 'stages', 'meshes'] as const;
+const OF_OPERATORS = ['axes', 'mode', 'annotations', 'config', 'complete', 'stages', 'meshes', 'spMethod'] as const;
 
 /** What a program has as well: with a plan alone a search over whole steps decides it. */
 const OF_PIPELINES = ['schedule', 'virtualStages'] as const;

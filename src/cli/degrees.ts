@@ -9,8 +9,8 @@ const AXES: readonly { readonly axis: Axis; readonly says: string }[] = [
   { axis: 'dp', says: 'data-parallel degree: shards the batch' },
   { axis: 'tp', says: 'tensor-parallel degree: shards features, heads and vocabulary' },
   { axis: 'pp', says: 'pipeline-parallel degree' },
-  { axis: 'sp', says: 'sequence-parallel degree' },
-  { axis: 'ep', says: 'expert-parallel degree: divides dp · sp' },
+  { axis: 'sp', says: 'sequence-parallel degree: shards the sequence' },
+  { axis: 'ep', says: 'expert-parallel degree: experts on sub-axes of dp · sp, which it divides' },
 ];
 
 /** `--dp N` … for the axes given. */

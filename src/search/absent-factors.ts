@@ -4,6 +4,7 @@
 import { sequenceDimensions } from '../ir/dimension-roles.js';
 import { AutoparError } from '../ir/error.js';
 import { type Graph, typeOf } from '../ir/graph.js';
+import { expertEntries } from '../ir/ops/experts.js';
 import { entryOf } from '../ir/ops/index.js';
 import { ruleOf, viewOf } from '../ir/view.js';
 import type { SpMethod } from '../sharding-propagation/roles.js';
@@ -57,6 +58,15 @@ function refuseExperts(graph: Graph, ep: number): void {
     input,
     count: typeOf(graph, input).shape[axis] ?? 1,
   }));
+  const routed = graph.nodes.find(({ op, domain }) =>
+    expertEntries.some((entry) => entry.op === op && entry.domain === domain),
+  );
+  if (counts.length === 0 && routed)
+    throw doesNotFit(
+      `--ep ${ep} shards experts, and the operator ${routed.op} has all of them on every rank`,
+      'export the experts as products with weights [experts, rows, columns], or leave out --ep',
+      routed.name,
+    );
   if (counts.length === 0)
     throw doesNotFit(
       `--ep ${ep} shards experts, and ${graph.name} has none: no product with a weight [experts, rows, columns]`,

@@ -67,7 +67,7 @@ export const INNER_AXES = AXIS_ORDER.filter((axis) => axis !== STAGE_AXIS);
 export type InnerAxis = Exclude<(typeof AXIS_ORDER)[number], typeof STAGE_AXIS>;
 
 /** The axes of which there may be several ranks although nobody asked for it; the others have a place in a mesh where they are. */
-const SEARCHED_AXES = ['dp', 'tp'] as const satisfies readonly InnerAxis[];
+export const SEARCHED_AXES = ['dp', 'tp'] as const satisfies readonly InnerAxis[];
 
 /** Degrees of the axes that operators are sharded over, and of experts. */
 export interface InnerDegrees extends Readonly<Partial<Record<InnerAxis, number>>> {

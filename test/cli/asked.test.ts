@@ -86,6 +86,7 @@ const USES: Readonly<Record<string, Uses>> = {
       'compile x.onnx --meshes tp2|dp2 --mode data',
       `${STEP} --zero 1 --meshes tp2|dp2`,
     ],
+    'sp-method': ['compile models/gpt-tiny.onnx --sp-method gather', `${STEP} --objective memory --sp-method gather`],
     ...ofTraining('compile'),
     ...parameters('compile'),
     precision: ALWAYS,

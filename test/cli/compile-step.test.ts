@@ -275,10 +275,14 @@ const REFUSED: readonly (readonly [line: string, code: string, exit: number, say
     /^--zero contradicts --search-mode dynamic/,
   ],
   [`${SEARCH} --objective memory --search-mode ilp`, 'bad-option', 2, /^--objective contradicts --search-mode ilp/],
-  [`${SEARCH} --sp 2 --search-mode ilp`, 'bad-option', 2, /^--sp contradicts --search-mode ilp/],
-  [`${SEARCH} --sp 2 --axes free`, 'bad-option', 2, /^--sp contradicts --axes free/],
-  [`${SEARCH} --sp 2 --mode data`, 'bad-option', 2, /^--sp contradicts --mode data/],
-  [`${SEARCH} --ep 2 --complete propagate`, 'bad-option', 2, /^--ep contradicts --complete propagate/],
+  [`${SEARCH} --offload all --sp-method gather`, 'bad-option', 2, /^--offload contradicts --sp-method gather/],
+  [
+    `${SEARCH} --sp 2 --mode data`,
+    'degree-in-data-mode',
+    2,
+    /^mode data shards the batch alone, and sp 2 is asked for/,
+  ],
+  [`${SEARCH} --ep 2 --complete propagate`, 'degree-does-not-fit', 2, /^--ep 2 shards experts, and .* has none/],
   ['compile models/mlp.onnx --micro-batches 2', 'bad-option', 2, /^--micro-batches is an option of training$/],
   ['compile models/mlp.onnx --recompute full', 'bad-option', 2, /is of training, and this program infers/],
   [
@@ -315,7 +319,7 @@ test('every option of whole steps that stands beside one of operators is refused
   t.teardown(remove);
   const search = SEARCH.replace(MODEL, 'gpt:layers=2,hidden=64,heads=4,seq=32,vocab=64');
   const ofSteps = [
-    ...['--ep 2', '--sp 2', '--zero 1', '--recompute full', '--within 2', '--offload all'],
+    ...['--zero 1', '--recompute full', '--within 2', '--offload all'],
     ...['--tp-sequence off', '--mesh-order dp,pp,sp,tp', '--objective memory', '--software eager', '--attention parts'],
   ];
   const ofOperators = [
@@ -334,10 +338,13 @@ test('every option of whole steps that stands beside one of operators is refused
     t.true(stderr.startsWith(`error[bad-option]: ${step} contradicts ${operators}: `), stderr);
     t.true(stderr.includes(`leave out ${operators} to search whole steps, or ${step} to search operators`), stderr);
   }
-  const both = await autopar(`${search} --sp 2 --zero 1 --axes free --search-mode ilp -o out`.split(' '), {
+  const both = await autopar(`${search} --zero 1 --recompute full --axes free --search-mode ilp -o out`.split(' '), {
     cwd: folder,
   });
-  t.regex(both.stderr, /leave out --axes free and --search-mode ilp to search whole steps, or --sp and --zero to /);
+  t.regex(
+    both.stderr,
+    /leave out --axes free and --search-mode ilp to search whole steps, or --zero and --recompute to /,
+  );
   for (const line of [`${search} --pp 2 --zero 1 -o out`, `${search} --axes free --search-mode ilp -o out --force`]) {
     const { code, stderr } = await autopar(line.split(' '), { cwd: folder });
     t.is(code, 0, stderr);
@@ -348,7 +355,7 @@ test('what needs a plan alone says how to ask for one', async (t) => {
   const { folder, remove } = workplace();
   t.teardown(remove);
   const line = `compile --model ${MODEL} --cluster 2x4:a100-sxm-80 --train --global-batch 64 -o out`;
-  for (const option of ['--sp 2', '--zero 1', '--zero 1 --axes free']) {
+  for (const option of ['--within 2', '--software eager', '--software eager --axes free']) {
     const { code, stderr } = await autopar(`${line} ${option}`.split(' '), { cwd: folder });
     t.is(code, 2);
     t.regex(stderr, /hint: add --plan-only --cluster NxM:ID/, stderr);

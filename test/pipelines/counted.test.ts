@@ -15,6 +15,7 @@ import { runProgram } from '../../src/runtime/run-program.js';
 import type { ScheduleKind } from '../../src/schedule/schedule.js';
 import type { InnerDegrees, SpMethod } from '../../src/sharding-propagation/roles.js';
 import { sentBytes } from './compiled-training.js';
+import { writeModel } from './models.js';
 
 const CASES: readonly {
   readonly model: string;
@@ -33,6 +34,8 @@ const CASES: readonly {
   { model: 'mlp', degrees: { pp: 3, dp: 1, tp: 2 }, schedule: 'f-then-b' },
   { model: 'gpt-tiny', degrees: { pp: 1, dp: 1, sp: 2, tp: 2 }, spMethod: 'ulysses' },
   { model: 'llama-tiny', degrees: { pp: 2, dp: 1, sp: 2, tp: 1 }, spMethod: 'gather' },
+  { model: 'soft-experts', degrees: { pp: 1, dp: 4, tp: 1, ep: 2 } },
+  { model: 'soft-experts', degrees: { pp: 2, dp: 2, sp: 2, tp: 1, ep: 4 } },
 ];
 
 for (const { model, degrees, ...options } of CASES) {
@@ -41,12 +44,14 @@ for (const { model, degrees, ...options } of CASES) {
     const folder = mkdtempSync(join(tmpdir(), 'autopar-test-'));
     try {
       const output = join(folder, 'compiled');
+      const file = model === 'soft-experts' ? join(folder, 'model.onnx') : `models/${model}.onnx`;
+      if (model === 'soft-experts') writeModel(model, file);
       const training = {
-        loss: { kind: model === 'mlp' ? ('mse' as const) : ('cross_entropy' as const) },
+        loss: { kind: model === 'mlp' || model === 'soft-experts' ? ('mse' as const) : ('cross_entropy' as const) },
         optimizer: { kind: 'sgd' as const, learningRate: 0.1, clipNorm: 0.5 },
         microBatches: 2,
       };
-      const { plan } = await compile({ model: `models/${model}.onnx`, output, training, degrees, ...options });
+      const { plan } = await compile({ model: file, output, training, degrees, ...options });
       const { imported, planned } = await openCompiled(output);
       const { lowered } = lowerPlan(plan, planned.graph);
       const { ranks } = await runProgram(output, randomInputs(imported.graph, 1), { steps: 1, collect: [] });

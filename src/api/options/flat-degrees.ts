@@ -2,11 +2,14 @@
  * @file Degrees as the public verbs take them, `dp` and `tp` beside the other options, and as stations do, in `degrees`.
  */
 import { AutoparError } from '../../ir/error.js';
+import { SEARCHED_AXES } from '../../sharding-propagation/roles.js';
 import type { CompileOptions as Compile } from '../compile.js';
 import { checkDegrees, type DegreeOptions, MULTIPLIED } from '../degrees.js';
 import type { PlanningOptions as Planning } from '../plan.js';
 
 type Degrees = Omit<DegreeOptions, 'devices'>;
+
+const SEARCHED: ReadonlySet<string> = new Set(SEARCHED_AXES);
 
 /** Degrees as options of their own, as on the command line. */
 interface FlatDegrees extends Degrees {
@@ -41,7 +44,7 @@ export function nested<Options extends FlatDegrees & Pick<Planning, 'devices' | 
   const all: DegreeOptions = { ...degrees, ...flat };
   // Where annotations or a configuration may pin stages or sequences, dp and tp alone need not make up the devices.
   const isOpen = options.annotations !== undefined || options.config !== undefined;
-  const axes = MULTIPLIED.filter((axis) => isOpen || all[axis] !== undefined || axis === 'dp' || axis === 'tp');
+  const axes = MULTIPLIED.filter((axis) => isOpen || all[axis] !== undefined || SEARCHED.has(axis));
   const { devices } = options;
   checkDegrees({ ...all, ...(devices === undefined ? {} : { devices }) }, axes);
   return { ...options, degrees: all };

@@ -6,8 +6,10 @@ import { tupleValues } from '../../sharding-propagation/annotations/tuple-text.j
 import { MOST_DEVICES } from '../../sharding-propagation/mesh.js';
 import {
   CONFIG_SEARCH_MODES,
+  CONTEXT_ALGORITHMS,
   type ConfigKey,
   type ConfigSearchMode,
+  type ContextParallelAlgo,
   type DatasetStrategy,
   type ParallelMode,
   type ParallelValues,
@@ -52,6 +54,7 @@ export const DEFAULTS: ParallelValues = {
   pipelineInterleave: false,
   ppInterleaveNum: 1,
   contextParallel: 1,
+  contextParallelAlgo: null,
   expertParallel: 1,
   useSeqParallel: false,
   microBatchNum: 1,
@@ -86,6 +89,7 @@ export const KEY_ROWS: readonly KeyRow[] = [
   row('parallel.pipeline_config.pipeline_interleave', 'pipelineInterleave', truth),
   row('model.model_config.pp_interleave_num', 'ppInterleaveNum', degree),
   row('parallel_config.context_parallel', 'contextParallel', degree),
+  row('parallel_config.context_parallel_algo', 'contextParallelAlgo', contextAlgorithm),
   row('parallel_config.expert_parallel', 'expertParallel', degree),
   row('parallel_config.use_seq_parallel', 'useSeqParallel', truth),
   row('parallel_config.micro_batch_num', 'microBatchNum', degree),
@@ -127,7 +131,6 @@ export const NOTED_KEYS: Readonly<Record<string, string>> = {
   'parallel_config.mem_coeff': 'it tunes MindSpore’s own search',
   'parallel_config.auto_parallel': 'parallel.parallel_mode says it',
   'parallel_config.seq_split_num': 'sequences are not cut in time',
-  'parallel_config.context_parallel_algo': 'how attention over a cut sequence communicates is planned',
   'parallel_config.ulysses_degree_in_cp': 'how attention over a cut sequence communicates is planned',
   'recompute_config.parallel_optimizer_comm_recompute': 'parameters are gathered where the plan says',
   'recompute_config.select_comm_recompute': 'collectives inside of what is recomputed run again',
@@ -254,6 +257,13 @@ function searchMode(value: unknown): Read<ConfigSearchMode | null> {
   return found
     ? { value: found }
     : { expected: `one of ${CONFIG_SEARCH_MODES.join(', ')}`, choices: CONFIG_SEARCH_MODES };
+}
+
+function contextAlgorithm(value: unknown): Read<ContextParallelAlgo> {
+  const found = CONTEXT_ALGORITHMS.find((name) => name === value);
+  return found
+    ? { value: found }
+    : { expected: `one of ${CONTEXT_ALGORITHMS.join(', ')}`, choices: CONTEXT_ALGORITHMS };
 }
 
 function scheduler(value: unknown): Read<PipelineScheduler> {

@@ -3,12 +3,14 @@
  * yet, a sentence each.
  */
 import type { ScheduleKind } from '../../schedule/schedule.js';
+import type { SpMethod } from '../../sharding-propagation/roles.js';
 import { DEFAULTS } from './config-keys.js';
 import { checkConfig, keyText, pinsDegrees } from './config-rules.js';
 import type {
   ConfigKey,
   ConfigRemark,
   ConfigSearchMode,
+  ContextParallelAlgo,
   DatasetStrategy,
   ParallelConfig,
   PipelineScheduler,
@@ -27,6 +29,8 @@ export interface ConfigOptions {
   /** What a pipeline runs, and the chunks of its stages; null where the file does not say, or names what is not there. */
   readonly schedule: ScheduleKind | null;
   readonly virtualStages: number | null;
+  /** How sp shards attention; null where the file does not say, or cuts no sequence. */
+  readonly spMethod: SpMethod | null;
   /** Steps whose gradients are added up before weights change. */
   readonly gradientAccumulation: number;
   /** Parts of a batch whose communication and computation overlap. */
@@ -71,6 +75,7 @@ export function optionsOf(config: ParallelConfig, devices?: number): ConfigOptio
       given.has('useSeqParallel') && config.modelParallel > 1 ? (config.useSeqParallel ? 'on' : 'off') : 'auto',
     microBatches: !alone && config.pipelineStage > 1 ? config.microBatchNum : 1,
     ...(alone ? { schedule: null, virtualStages: null } : scheduleOf(config)),
+    spMethod: !alone && config.contextParallel > 1 ? METHODS[config.contextParallelAlgo ?? 'hybrid_cp'] : null,
     gradientAccumulation: config.gradientAccumulationSteps,
     batchCopies: config.microBatchInterleaveNum,
     gradientBuckets: given.has('gradientAggregationGroup') ? config.gradientAggregationGroup : null,
@@ -94,6 +99,13 @@ function zeroOf({ enableParallelOptimizer, optimizerLevel, gradientAccumulationS
   if (!enableParallelOptimizer) return given.has('enableParallelOptimizer') ? 0 : null;
   return gradientAccumulationShard && optimizerLevel === 1 ? 2 : optimizerLevel;
 }
+
+/** MindSpore's algorithms of context parallelism by the names that they have here. */
+const METHODS: Readonly<Record<ContextParallelAlgo, SpMethod | null>> = {
+  colossalai_cp: 'gather',
+  ulysses_cp: 'ulysses',
+  hybrid_cp: null,
+};
 
 /** MindSpore's schedules by the names that they have here; the others are not there. */
 const SCHEDULES: Partial<Record<PipelineScheduler, ScheduleKind>> = { gpipe: 'f-then-b', '1f1b': '1f1b' };
@@ -169,6 +181,8 @@ function withoutEffect(
       'microBatchNum',
       'micro-batches are those of a pipeline; without one, runner_config.gradient_accumulation_steps counts',
     );
+  if (given.has('contextParallelAlgo') && config.contextParallel === 1)
+    remark('contextParallelAlgo', 'it is of a sequence that is cut, and context_parallel is 1');
   for (const key of ['pipelineScheduler', 'pipelineInterleave', 'ppInterleaveNum'] as const)
     if (given.has(key) && config.pipelineStage === 1 && config[key] !== DEFAULTS[key])
       remark(key, 'it is of a pipeline, and pipeline_stage is 1');
@@ -202,8 +216,11 @@ function notLowered(config: ParallelConfig): readonly ConfigRemark[] {
       config.pipelineStage > 1 && SCHEDULES[config.pipelineScheduler] === undefined,
       `there is no schedule ${config.pipelineScheduler}; 1f1b is planned unless --schedule says another`,
     ],
-    ['contextParallel', config.contextParallel > 1, 'sequences cannot be cut inside of attention yet'],
-    ['expertParallel', config.expertParallel > 1, 'experts cannot lie on data-parallel ranks yet'],
+    [
+      'contextParallelAlgo',
+      config.contextParallel > 1 && config.contextParallelAlgo === 'hybrid_cp',
+      'heads and keys are not exchanged over parts of one axis yet: what costs less of the two is planned',
+    ],
     [
       'gradientAccumulationSteps',
       config.gradientAccumulationSteps > 1,

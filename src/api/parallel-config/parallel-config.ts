@@ -14,6 +14,11 @@ export type ConfigSearchMode = (typeof CONFIG_SEARCH_MODES)[number];
 export const PIPELINE_SCHEDULERS = ['gpipe', '1f1b', 'seqpipe', 'seqvpp', 'seqsmartvpp', 'zero_bubble_v'] as const;
 export type PipelineScheduler = (typeof PIPELINE_SCHEDULERS)[number];
 
+/** How MindSpore's attention over a cut sequence communicates. */
+export const CONTEXT_ALGORITHMS = ['colossalai_cp', 'ulysses_cp', 'hybrid_cp'] as const;
+
+export type ContextParallelAlgo = (typeof CONTEXT_ALGORITHMS)[number];
+
 /** How the inputs lie: each data-parallel rank its part, all of them whole, or split counts per input. */
 export type DatasetStrategy = 'data_parallel' | 'full_batch' | readonly (readonly number[])[];
 
@@ -43,6 +48,8 @@ export interface ParallelValues {
   /** Chunks of a stage, where they are interleaved. */
   readonly ppInterleaveNum: number;
   readonly contextParallel: number;
+  /** MindSpore's name of how attention over a cut sequence communicates. */
+  readonly contextParallelAlgo: ContextParallelAlgo | null;
   readonly expertParallel: number;
   readonly useSeqParallel: boolean;
   readonly microBatchNum: number;

@@ -377,7 +377,23 @@ const KEYS: Readonly<Record<string, (t: ExecutionContext) => Promise<void>>> = {
   'parallel_config.context_parallel': async (t) => {
     const options = optionsOf(await configOf({ 'parallel_config.context_parallel': '2' }), 2);
     t.is(options.degrees.sp, 2);
-    t.regex(options.notLowered[0]?.says ?? '', /sequences cannot be cut inside of attention yet/);
+    t.is(options.spMethod, null);
+    t.deepEqual(options.notLowered, []);
+  },
+  'parallel_config.context_parallel_algo': async (t) => {
+    const of = async (algorithm: string, sp: string) =>
+      optionsOf(
+        await configOf({ 'parallel_config.context_parallel': sp, 'parallel_config.context_parallel_algo': algorithm }),
+        Number(sp),
+      );
+    t.is((await of('colossalai_cp', '2')).spMethod, 'gather');
+    t.is((await of('ulysses_cp', '2')).spMethod, 'ulysses');
+    const hybrid = await of('hybrid_cp', '2');
+    t.is(hybrid.spMethod, null);
+    t.regex(hybrid.notLowered[0]?.says ?? '', /what costs less of the two is planned/);
+    const alone = await of('ulysses_cp', '1');
+    t.is(alone.spMethod, null);
+    t.regex(alone.remarks[0]?.says ?? '', /context_parallel is 1/);
   },
   'parallel_config.expert_parallel': async (t) => {
     const config = await configOf({ 'parallel_config.expert_parallel': '2', 'parallel_config.data_parallel': '4' });

@@ -1,0 +1,124 @@
+/**
+ * @file Under their roles axes take what they are for, in every candidate of every operator; degrees that a model has nothing for are
+ * refused with both values.
+ */
+import { mkdtempSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import test from 'ava';
+import { generatedModel } from '../../models/families.js';
+import { importModel } from '../../src/api/import.js';
+import { parseCluster } from '../../src/cost-model/cluster.js';
+import { AutoparError } from '../../src/ir/error.js';
+import type { Graph } from '../../src/ir/graph.js';
+import { writeOnnx } from '../../src/ir/onnx/writer.js';
+import { refuseAbsentFactors } from '../../src/search/absent-factors.js';
+import { candidateSets } from '../../src/search/mesh-problem.js';
+import { type AskedRoles, operatorQuestions } from '../../src/search/operator-questions.js';
+import { innerMesh } from '../../src/sharding-propagation/roles.js';
+import { MODELS, type ModelName } from '../pipelines/models.js';
+
+const FOLDER = mkdtempSync(join(tmpdir(), 'autopar-test-'));
+
+async function imported(name: ModelName): Promise<Graph> {
+  const file = join(FOLDER, `${name}.onnx`);
+  writeFileSync(file, writeOnnx(MODELS[name]()));
+  return (await importModel(file)).graph;
+}
+
+/** Of each operator: its families, and the factors that each sub-axis lies on in its candidates. */
+function placements(graph: Graph, asked: AskedRoles & { readonly dp?: number; readonly tp?: number }) {
+  const mesh = innerMesh(asked);
+  const questions = operatorQuestions(graph, asked);
+  const cluster = parseCluster('1x8:a100-sxm-80', undefined);
+  const sets = candidateSets(graph, mesh, cluster, { axes: 'roles', pinned: new Set(), questions });
+  return graph.nodes.map((node) => {
+    const { factors, place } = questions(node).families;
+    const on = (axis: string) =>
+      sets(node).strategies.map(({ axes }) =>
+        Object.keys(axes).filter((factor) => axes[factor]?.some((sub) => sub.split('.')[0] === axis)),
+      );
+    return { node, factors, place, on };
+  });
+}
+
+for (const model of ['gpt', 'llama', 'soft-experts', 'moe'] as const) {
+  test(`sp lies on the sequence of every operator of ${model} that has one, dp on its batch`, async (t) => {
+    const graph = await imported(model);
+    const all = placements(graph, { dp: 2, sp: 2, spMethod: 'gather' });
+    const having = all.filter(({ factors }) => factors.sequence.size > 0);
+    t.true(having.length > graph.nodes.length / 2);
+    for (const { node, factors, on } of having) {
+      const places = on('sp');
+      t.true(places.length > 0);
+      const taken = places.every((names) => names.length === 1 && factors.sequence.has(names[0] ?? ''));
+      const none = places.every((names) => names.every((name) => !factors.sequence.has(name)));
+      // A sequence that the operator cannot cut (a sort along it) is on no candidate.
+      t.true(taken || none, node.name);
+      if (factors.batch.size > 0 && !none)
+        for (const names of on('dp')) t.true(names.length === 1 && factors.batch.has(names[0] ?? ''), node.name);
+    }
+  });
+}
+
+test('with ulysses sp lies on heads in attention, and on the sequence elsewhere', async (t) => {
+  const all = placements(await imported('gpt'), { sp: 2, tp: 2, spMethod: 'ulysses' });
+  const attention = all.filter(({ node }) => node.op === 'Attention');
+  t.is(attention.length, 4);
+  for (const { factors, on } of attention) for (const [name = ''] of on('sp')) t.true(factors.heads.has(name));
+  const products = all.filter(({ node, place }) => node.op === 'MatMul' && place === 'elsewhere');
+  t.true(products.length > 4);
+  for (const { factors, on } of products) for (const [name = ''] of on('sp')) t.true(factors.sequence.has(name));
+});
+
+test('experts lie on their sub-axes of dp, and the batch on the others', async (t) => {
+  const all = placements(await imported('soft-experts'), { dp: 4, ep: 2 });
+  const experts = all.filter(({ factors }) => factors.expert.size > 0);
+  t.true(experts.some(({ node }) => node.op === 'MatMul'));
+  for (const { node, factors, on } of experts)
+    for (const names of on('dp')) {
+      t.true(
+        names.some((name) => factors.expert.has(name)),
+        node.name,
+      );
+      t.true(names.every((name) => factors.expert.has(name) || factors.batch.size === 0 || factors.batch.has(name)));
+    }
+});
+
+test('where neither sp nor ep is asked for nothing is a sequence, an expert or a piece', async (t) => {
+  const graph = await imported('moe');
+  const questions = operatorQuestions(graph);
+  for (const node of graph.nodes) {
+    const { factors, digits } = questions(node).families;
+    t.deepEqual([factors.sequence.size, factors.expert.size, Object.keys(digits).length], [0, 0, 0]);
+  }
+});
+
+const REFUSED: readonly (readonly [ModelName, Parameters<typeof refuseAbsentFactors>[1], RegExp, string?])[] = [
+  ['mlp', { sp: 2 }, /--sp 2 shards sequences, and .* has none/],
+  ['gpt', { sp: 16 }, /--sp 16 shards sequences, and the longest of .* has 8 positions/],
+  ['gpt', { sp: 8 }, /--sp 8 does not divide the 4 heads of/, 'ulysses'],
+  ['llama', { sp: 4 }, /--sp 4 does not divide the 4 heads of .* \(2 · 2, which share keys\)/, 'ulysses'],
+  ['gpt', {}, /--sp-method gather says how sp shards attention, and sp is 1/, 'gather'],
+  ['gpt', { ep: 2 }, /--ep 2 shards experts, and .* has none/],
+  ['moe', { ep: 3 }, /--ep 3 does not divide the 4 experts of layers\.0\.experts\.\w+\.weight/],
+];
+
+for (const [model, degrees, says, method] of REFUSED) {
+  test(`refused: ${model} ${JSON.stringify(degrees)} ${method ?? ''}`, async (t) => {
+    const graph = await imported(model);
+    const error = t.throws(() => refuseAbsentFactors(graph, degrees, method as 'gather' | undefined), {
+      instanceOf: AutoparError,
+    });
+    t.regex(error.message, says);
+    t.is(error.exit, 'usage');
+  });
+}
+
+test('the sequence of patches is that of attention', async (t) => {
+  const file = join(FOLDER, 'vit.onnx');
+  const built = generatedModel('vit:layers=1,hidden=16,heads=2,image=32,patch=16').build(2);
+  writeFileSync(file, writeOnnx(built, { externalWeights: true, name: 'vit' }));
+  const { graph } = await importModel(file);
+  t.notThrows(() => refuseAbsentFactors(graph, { sp: 2 }, undefined));
+});
