@@ -29,7 +29,6 @@ const CASES: readonly {
   { model: 'llama-tiny', degrees: { pp: 2, dp: 2, tp: 1 }, virtualStages: 2 },
   { model: 'gpt-tiny', degrees: { pp: 2 }, meshes: 'tp2 | dp2' },
   { model: 'gpt-tiny', degrees: { pp: 2 }, meshes: 'dp2 tp2 | tp4', schedule: 'zero-bubble' },
-  { model: 'mlp', degrees: { pp: 3 }, meshes: 'dp2 | tp2 | dp2' },
   { model: 'mlp', degrees: { pp: 3, dp: 1, tp: 2 }, schedule: 'f-then-b' },
 ];
 
