@@ -14,7 +14,10 @@ export interface Reader {
   readonly operand: number;
 }
 
-/** Readers that are served by one redistribution of the tensor to `layout`. */
+/**
+ * Readers that are served by one redistribution of the tensor to `layout`, when the first of them runs; where the first is the
+ * output, when the tensor is made.
+ */
 export interface View {
   readonly tensor: string;
   readonly readers: readonly Reader[];

@@ -8,7 +8,7 @@ import type { Layout } from '../sharding-propagation/layout.js';
 import type { Mesh } from '../sharding-propagation/mesh.js';
 import type { Redistributor } from '../sharding-propagation/redistribution.js';
 import type { StageMeshes } from '../sharding-propagation/stage-meshes.js';
-import type { Assignment, View } from './assignment.js';
+import type { Assignment, Reader, View } from './assignment.js';
 import {
   type CutGraph,
   cutStages,
@@ -89,8 +89,12 @@ function ofStage(
 ): Assignment {
   const here = new Set(graph.nodes.map(({ name }) => name));
   const given = new Set(graph.outputs);
+  const sent = new Set(transfers.flatMap(({ tensor, from }) => (from === index ? [tensor] : [])));
+  // What is sent is brought into its layout when it is made, whoever else reads it so.
+  const inTurn = ({ kind }: Reader) => (kind === 'output' ? 0 : 1);
   const views: View[] = assignment.views.flatMap((view) => {
-    const readers = view.readers.filter(({ kind, name }) => (kind === 'operator' ? here.has(name) : given.has(name)));
+    const own = sent.has(view.tensor) ? view.readers.toSorted((a, b) => inTurn(a) - inTurn(b)) : view.readers;
+    const readers = own.filter(({ kind, name }) => (kind === 'operator' ? here.has(name) : given.has(name)));
     return readers.length > 0 ? [{ ...view, readers }] : [];
   });
   const seen = new Set(

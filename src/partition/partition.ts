@@ -7,7 +7,7 @@
  */
 
 import { byteLength, dtypeBits } from '../ir/dtype.js';
-import type { ConstantTensor, Graph, Node } from '../ir/graph.js';
+import type { ConstantTensor, Graph, Node, Phase } from '../ir/graph.js';
 import { typeOf } from '../ir/graph.js';
 import { needed } from '../ir/needed.js';
 import { isAccumulator } from '../ir/ops/accumulate.js';
@@ -57,12 +57,19 @@ class Partitioning {
   /** By view: the redistributed tensor, once its first reader came. */
   private readonly served = new Map<View, string>();
   private readonly views = new Map<string, View>();
+  /** By result of an operator: when it is whole. */
+  private readonly phases: ReadonlyMap<string | null, Phase>;
 
   constructor(
     private readonly graph: Graph,
     private readonly assignment: Assignment,
     private readonly redistributor: Redistributor,
   ) {
+    this.phases = new Map(
+      graph.nodes.flatMap((node) =>
+        node.outputs.map((output) => [output, isAccumulator(node) ? 'update' : node.phase] as const),
+      ),
+    );
     for (const view of assignment.views) for (const reader of view.readers) this.views.set(readerKey(reader), view);
   }
 
@@ -76,16 +83,9 @@ class Partitioning {
     });
     const stateInputs = new Map(graph.state.map(({ input, output }) => [output, input]));
     for (const node of graph.nodes) this.lower(node);
-    // What micro-batches add up is whole once a step.
-    const phases = new Map(
-      graph.nodes.flatMap((node) =>
-        node.outputs.map((output) => [output, isAccumulator(node) ? 'update' : node.phase] as const),
-      ),
-    );
     const outputs = graph.outputs.map((output) => {
       const reader: Reader = { kind: 'output', name: output, operand: 0 };
-      const phase = phases.get(output) ?? (graph.microBatches ? 'update' : 'forward');
-      const origin: Origin = { origin: output, layer: null, phase };
+      const origin = this.originOfOutput(output);
       const kept = stateInputs.get(output);
       const layout = kept === undefined ? undefined : this.assignment.inputs.get(kept);
       const tensor = this.computed(this.demand(output, reader, layout, origin), origin);
@@ -163,9 +163,17 @@ class Partitioning {
     return name;
   }
 
-  private serve(view: View, tensor: string, origin: Origin): string {
+  /** What brings an output into its layout runs with what makes it; what micro-batches add up is whole once a step. */
+  private originOfOutput(output: string): Origin {
+    const phase = this.phases.get(output) ?? (this.graph.microBatches ? 'update' : 'forward');
+    return { origin: output, layer: null, phase };
+  }
+
+  /** A view whose first reader is the output is one that leaves as soon as it is made, whoever asks for it first. */
+  private serve(view: View, tensor: string, asked: Origin): string {
     const known = this.served.get(view);
     if (known !== undefined) return known;
+    const origin = view.readers[0]?.kind === 'output' ? this.originOfOutput(tensor) : asked;
     const result = this.redistribute(tensor, view.layout, this.unused(`${tensor}@view`), origin);
     this.served.set(view, result);
     return result;

@@ -30,7 +30,6 @@ const CASES: readonly {
   { model: 'llama-tiny', degrees: { pp: 2, dp: 2, tp: 1 }, virtualStages: 2 },
   { model: 'gpt-tiny', degrees: { pp: 2 }, meshes: 'tp2 | dp2' },
   { model: 'gpt-tiny', degrees: { pp: 2 }, meshes: 'dp2 tp2 | tp4', schedule: 'zero-bubble' },
-  { model: 'mlp', degrees: { pp: 3 }, meshes: 'dp2 | tp2 | dp2' },
   { model: 'mlp', degrees: { pp: 3, dp: 1, tp: 2 }, schedule: 'f-then-b' },
   { model: 'gpt-tiny', degrees: { pp: 1, dp: 1, sp: 2, tp: 2 }, spMethod: 'ulysses' },
   { model: 'llama-tiny', degrees: { pp: 2, dp: 1, sp: 2, tp: 1 }, spMethod: 'gather' },

@@ -12,18 +12,14 @@ const STEPS = 20;
 
 const CASES: readonly (readonly [model: Task['model'], microBatches: number, pipeline: Pipeline])[] = [
   ['gpt', 4, { kind: '1f1b', stages: 2, meshes: 'tp2 | dp2' }],
-  ['gpt', 4, { kind: '1f1b', stages: 2, meshes: 'dp2 | tp2' }],
   ['gpt', 2, { kind: 'zero-bubble', stages: 2, meshes: 'dp2 tp2 | tp4' }],
   ['gpt', 2, { kind: 'f-then-b', stages: 2, meshes: 'tp4 | dp4' }],
-  ['gpt', 4, { kind: 'interleaved-1f1b', stages: 2, chunks: 2, meshes: 'dp4 | dp2 tp2' }],
   ['gpt', 2, { kind: '1f1b', stages: 3, meshes: 'dp2 tp2 | tp4 | dp4' }],
   ['gpt', 4, { kind: 'interleaved-zero-bubble', stages: 2, chunks: 2, meshes: 'tp2 | dp2' }],
   ['skips', 4, { kind: '1f1b', stages: 4, meshes: 'tp2 | dp2 | tp2 | dp2' }],
   ['skips', 2, { kind: 'zbv', stages: 3, chunks: 2, meshes: 'dp2 | tp2 | dp2' }],
   ['encoder-decoder', 4, { kind: 'zero-bubble', stages: 3, meshes: 'tp2 | dp2 | tp2' }],
   ['shared-layer', 4, { kind: '1f1b', stages: 3, meshes: 'dp2 | tp2 | dp2' }],
-  ['same-weight-twice', 4, { kind: 'naive', stages: 3, meshes: 'tp2 | dp2 | tp2' }],
-  ['cnn', 4, { kind: '1f1b', stages: 2, meshes: 'dp2 | tp2' }],
   ['mlp', 8, { kind: '1f1b', stages: 3, meshes: 'tp2 | tp2 | dp2' }],
 ];
 

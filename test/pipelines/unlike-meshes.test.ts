@@ -6,7 +6,14 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test from 'ava';
+import { compiledExchanges } from '../../src/api/exchanges.js';
+import { openExplainable } from '../../src/api/explain-compiled.js';
+import { explainOperator } from '../../src/api/explain-operator.js';
+import { processGroups } from '../../src/api/groups.js';
 import { type CompileOptions, compile } from '../../src/api/index.js';
+import { openCompiled } from '../../src/api/verify.js';
+import { mindSporeStrategy } from '../../src/strategy/mindspore/export.js';
+import { placePlan } from '../../src/strategy/placed-operators.js';
 import { type Pipeline, type Task, train } from './compiled-training.js';
 import { worstDifference } from './difference.js';
 
@@ -70,6 +77,54 @@ test('meshes that stages cannot have are refused with both values', async (t) =>
     t.is(await refused({ meshes: 'tp32 | dp32' }), 'dp-does-not-divide-batch: dp 32 does not divide the batch of 16');
     for (const text of ['', 'tp2', 'tp2 |', 'x2 | dp2', 'dp2dp2 | tp4', 'dp0 | tp2', 'tp9999999 | dp2'])
       t.regex(await refused({ meshes: text }), /^bad-meshes: /, text);
+  } finally {
+    rmSync(folder, { recursive: true, force: true });
+  }
+});
+
+test('groups, explanations and MindSpore files are of the mesh of each stage', async (t) => {
+  const folder = mkdtempSync(join(tmpdir(), 'autopar-test-'));
+  try {
+    const output = join(folder, 'out');
+    const meshes = 'dp2 tp2 | tp4';
+    const { plan } = await compile({ model: 'models/gpt-tiny.onnx', globalBatch: 8, output, meshes });
+    t.deepEqual(
+      plan.meshes?.map((axes) => axes.map(({ size }) => size)),
+      [
+        [2, 2],
+        [1, 4],
+      ],
+    );
+    const { degrees, order, stages } = await compiledExchanges(output, 5);
+    const { groups } = processGroups(degrees, order, stages);
+    t.deepEqual(groups.tp, [
+      [0, 1],
+      [2, 3],
+      [4, 5, 6, 7],
+    ]);
+    t.deepEqual(groups.dp, [[0, 2], [1, 3], [4], [5], [6], [7]]);
+    t.deepEqual(groups.pp, [
+      [0, 4],
+      [1, 5],
+      [2, 6],
+      [3, 7],
+    ]);
+    const { explainable } = await openExplainable(output);
+    const axesOf = (operator: string) => Object.values(explainOperator(explainable, operator).strategy.axes).flat();
+    t.deepEqual(axesOf('/h.0/mlp/c_fc/MatMul').toSorted(), ['dp', 'tp']);
+    t.deepEqual(axesOf('/h.1/mlp/c_fc/MatMul'), ['tp.0', 'tp.1']);
+    const { planned } = await openCompiled(output);
+    const { document } = mindSporeStrategy(planned.graph, placePlan(plan, planned.graph));
+    const splitsOf = (weight: string) =>
+      [...document.operators].find(([key]) => key.includes(weight) && key.includes('MatMul'))?.[1].splits;
+    t.deepEqual(splitsOf('h.0.mlp.c_fc.weight'), [
+      [2, 1, 1],
+      [1, 2],
+    ]);
+    t.deepEqual(splitsOf('h.1.mlp.c_fc.weight'), [
+      [1, 1, 1],
+      [1, 4],
+    ]);
   } finally {
     rmSync(folder, { recursive: true, force: true });
   }

@@ -138,7 +138,7 @@ class Sending {
     const isShared = layoutKey(best.kept.layout) === layoutKey(best.sent);
     const local = viewIn(best.kept);
     return [
-      { tensor, readers: [...(isShared ? local.readers : []), output], layout: best.sent },
+      { tensor, readers: [output, ...(isShared ? local.readers : [])], layout: best.sent },
       ...[...(isShared ? [] : [local]), ...best.received.map(viewIn)].filter(({ readers }) => readers.length > 0),
     ];
   }
