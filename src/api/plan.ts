@@ -2,8 +2,6 @@
  * @file plan: an imported model and a cluster in, the best plan out, lowered and checked.
  */
 import type { Cluster } from '../cost-model/cluster.js';
-import { checkSharded } from '../partition/check.js';
-import type { ShardedGraph } from '../partition/sharded-graph.js';
 import { type Pipeline, type PipelineRequest, pipelineOf } from '../search/pipeline/pipeline.js';
 import { type PlanResult, plan as search } from '../search/plan.js';
 import type { SearchMode, SolverName } from '../search/search-mode.js';
@@ -80,7 +78,6 @@ export async function plan(imported: ImportedModel, options: PlanningOptions = {
     ...(options.signal ? { signal: options.signal } : {}),
   });
   const pins = pinsOn?.(found.assignment.mesh, graph) ?? [];
-  for (const { sharded } of found.lowered) checkSound(sharded);
   return {
     imported,
     cluster,
@@ -127,13 +124,4 @@ function keptPins(pins: readonly Pin[]): Pick<Found, 'recompute' | 'places'> {
     if (pin.kind === 'place') places.set(pin.node, pin.place);
   }
   return { recompute, places };
-}
-
-/** @throws Error (a fault of ours) with what the checker has against a sharded graph */
-function checkSound(sharded: ShardedGraph): void {
-  const findings = checkSharded(sharded);
-  if (findings.length > 0) {
-    const first = findings.slice(0, 5).map((finding) => `${finding.node}: ${finding.problem}`);
-    throw new Error(`the sharded graph is not sound (${findings.length} findings): ${first.join('; ')}`);
-  }
 }

@@ -147,6 +147,23 @@ export type Step =
   | { readonly kind: 'accumulate'; readonly node: ComputeNode }
   | TransferStep;
 
+/** A list with its nodes and transfers in order. */
+export interface OrderedList {
+  readonly list: PhaseList;
+  readonly steps: readonly Step[];
+}
+
+/** Every list of a graph in order: price, memory and program follow one. */
+export function orderedLists(graph: ShardedGraph): readonly OrderedList[] {
+  const known = ORDERED.get(graph);
+  if (known) return known;
+  const ordered = phasesOf(graph).map((list) => ({ list, steps: orderPhase(graph, list) }));
+  ORDERED.set(graph, ordered);
+  return ordered;
+}
+
+const ORDERED = new WeakMap<ShardedGraph, readonly OrderedList[]>();
+
 /**
  * Orders the nodes of a list. What the others make is there before it begins. Transfers keep their order, which is that in which
  * the whole graph makes what is sent, on all stages: executed one at a time in that order they wait for nothing that comes
