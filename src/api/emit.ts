@@ -6,6 +6,7 @@ import path from 'node:path';
 import { emitProgram } from '../codegen/emit.js';
 import type { Graph } from '../ir/graph.js';
 import { listening } from '../ir/interruption.js';
+import { assertSound } from '../partition/check.js';
 import type { LoweredStage } from '../partition/lower-stages.js';
 import { writeFileAtomic, writeFolderAtomic, writeJsonAtomic } from '../program/atomic.js';
 import { planToJson } from '../strategy/plan-json.js';
@@ -70,6 +71,8 @@ export async function emit(planned: PlannedModel, options: EmitOptions): Promise
   };
   const schedule = pipeline?.schedule ?? null;
   const generated = reason === null ? programOfPlan({ lowered, schedule }, plan, planned.cluster) : null;
+  // A program is checked with what it was made of (emitProgram).
+  if (!generated) assertSound(lowered);
   const write = async (temporary: string) => {
     await writeFileAtomic(path.join(temporary, 'plan.json'), planToJson(plan));
     await writeJsonAtomic(path.join(temporary, 'source.json'), source);

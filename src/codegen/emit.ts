@@ -4,7 +4,7 @@
 import { mkdir, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { room } from '../ir/onnx/weight-reader.js';
-import { checkStages } from '../partition/check.js';
+import { assertSound } from '../partition/check.js';
 import type { LoweredStage } from '../partition/lower-stages.js';
 import { cannotWrite, writeFileAtomic, writeJsonAtomic } from '../program/atomic.js';
 import { checkProgram } from '../program/check-program.js';
@@ -25,8 +25,7 @@ export async function emitProgram(
   signal?: AbortSignal,
 ): Promise<void> {
   const { program, segments } = generated;
-  const [finding] = checkStages(lowered);
-  if (finding) throw new Error(`the sharded graph is not valid: ${finding.node}: ${finding.problem}`);
+  assertSound(lowered);
   const flaw = checkProgram(program);
   if (flaw !== null) throw new Error(`the program is not valid: ${flaw}`);
   try {

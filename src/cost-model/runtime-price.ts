@@ -8,9 +8,8 @@
  * Both follow from how nodes are joined to segments, which the search, pricing node by node, cannot tell.
  */
 import { elementCount } from '../ir/graph.js';
-import { phasesOf } from '../partition/order.js';
 import { localBytes } from '../partition/partition.js';
-import { orderList } from '../partition/place-moves.js';
+import { orderedLists } from '../partition/place-moves.js';
 import { readersOutside, segmentResults } from '../partition/segments.js';
 import type { ComputeNode, ShardedGraph } from '../partition/sharded-graph.js';
 import { computeSeconds } from './compute-price.js';
@@ -21,7 +20,7 @@ export function runtimeSeconds(
   graph: ShardedGraph,
   device: DeviceSpec,
 ): { readonly segments: number; readonly copies: number } {
-  const phases = phasesOf(graph).map((list) => ({ runs: list.runs, steps: orderList(graph, list) }));
+  const phases = orderedLists(graph);
   const readOutside = readersOutside(
     graph,
     phases.flatMap(({ steps }) => steps),
@@ -38,8 +37,8 @@ export function runtimeSeconds(
   const bound = new Set([...graph.weights.map(({ tensor }) => tensor), ...graph.constants.keys()]);
   let around = 0;
   let copies = 0;
-  for (const { runs, steps } of phases) {
-    const times = runs === 'micro' ? (graph.microBatches?.count ?? 1) : 1;
+  for (const { list, steps } of phases) {
+    const times = list.runs === 'micro' ? (graph.microBatches?.count ?? 1) : 1;
     const collectives = steps.filter(({ kind }) => kind === 'start').length;
     const segments = steps.flatMap((step) => (step.kind === 'segment' ? [step.nodes] : []));
     around += times * Math.max(0, segments.length - collectives) * segmentSeconds;

@@ -97,6 +97,14 @@ export function checkStages(stages: readonly LoweredStage[]): readonly Finding[]
   return findings;
 }
 
+/** @throws Error (an internal error) with the first of what `checkStages` finds */
+export function assertSound(stages: readonly LoweredStage[]): void {
+  const findings = checkStages(stages);
+  if (findings.length === 0) return;
+  const first = findings.slice(0, 5).map(({ node, problem }) => `${node}: ${problem}`);
+  throw new Error(`the sharded graph is not valid (${findings.length} findings): ${first.join('; ')}`);
+}
+
 /** Tensors of the unsharded graph have its dtypes: stored weights, inputs, and results that kept their names. */
 function checkDtypes({ tensors }: Graph, sharded: ShardedGraph): readonly Finding[] {
   const weightOf = new Map(sharded.weights.map(({ tensor, weight }) => [tensor, weight]));

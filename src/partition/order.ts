@@ -155,9 +155,10 @@ export type Step =
   | TransferStep;
 
 /**
- * Orders the nodes of a list of a graph without copies between memories (place-moves.ts). What the others make is there before it begins. Transfers keep their order, which is that in which
- * the whole graph makes what is sent, on all stages: executed one at a time in that order they wait for nothing that comes
- * later. A send goes as soon as it is its turn; a stage receives when nothing else can run.
+ * Orders the nodes of a list of a graph without copies between memories (place-moves.ts). What the others make is there before it
+ * begins. Transfers keep their order, which is that in which the whole graph makes what is sent, on all stages: executed one at a
+ * time in that order they wait for nothing that comes later. A send goes as soon as it is its turn; a stage receives when nothing
+ * else can run.
  * Throws (a fault of ours) where they depend on each other in a circle.
  */
 export function orderPhase(whole: ShardedGraph, list: PhaseList): readonly Step[] {

@@ -3,11 +3,27 @@
  * device, so that segments, and the bits that they compute, are the same with and without offload. What leaves the device leaves
  * right behind the step that makes it; what returns does right before the step that reads it first.
  */
-import { orderPhase, type PhaseList, type Step, type TransferStep } from './order.js';
+import { orderPhase, type PhaseList, phasesOf, type Step, type TransferStep } from './order.js';
 import { type MoveNode, readsOf, resultsOf, type ShardedGraph, type ShardedNode } from './sharded-graph.js';
 
-/** Orders the nodes of a list, copies between memories included. @throws Error (a fault of ours) as `orderPhase` */
-export function orderList(graph: ShardedGraph, list: PhaseList): readonly Step[] {
+/** A list with its nodes and transfers in order. */
+export interface OrderedList {
+  readonly list: PhaseList;
+  readonly steps: readonly Step[];
+}
+
+/** Every list of a graph in order: price, memory and program follow one. @throws Error (a fault of ours) as `orderPhase` */
+export function orderedLists(graph: ShardedGraph): readonly OrderedList[] {
+  const known = ORDERED.get(graph);
+  if (known) return known;
+  const ordered = phasesOf(graph).map((list) => ({ list, steps: orderList(graph, list) }));
+  ORDERED.set(graph, ordered);
+  return ordered;
+}
+
+const ORDERED = new WeakMap<ShardedGraph, readonly OrderedList[]>();
+
+function orderList(graph: ShardedGraph, list: PhaseList): readonly Step[] {
   const { bare, barely, real } = withoutMoves(graph, list);
   const steps = orderPhase(bare, barely);
   return bare === graph ? steps : placeMoves(graph, list, steps.map(real));

@@ -4,8 +4,8 @@
  * predicted memory of a rank all follow it.
  */
 import type { Lifetime } from '../ir/graph.js';
-import { BEGIN, phasesOf, type Runs, type Step } from './order.js';
-import { orderList } from './place-moves.js';
+import { BEGIN, type Runs, type Step } from './order.js';
+import { orderedLists } from './place-moves.js';
 import type { StageAction } from './placed-actions.js';
 import { type ReadOutside, readersOutside, segmentResults } from './segments.js';
 import { readsOf, resultsOf, type ShardedGraph } from './sharded-graph.js';
@@ -38,7 +38,7 @@ export interface StageWalk {
 
 /** Walks a stage that runs `actions` in a step (placed-actions.ts). */
 export function walkStage(graph: ShardedGraph, actions: readonly StageAction[]): StageWalk {
-  const ordered = phasesOf(graph).map((list) => ({ list, steps: orderList(graph, list) }));
+  const ordered = orderedLists(graph);
   const readOutside = readersOutside(
     graph,
     ordered.flatMap(({ steps }) => steps),

@@ -81,7 +81,7 @@ const TRAINING: Training = {
   optimizer: { kind: 'sgd', momentum: 0.9, learningRate: 0.1, clipNorm: 0.05 },
 };
 
-/** Compiles and runs `steps` steps on one rank, or as a pipeline. */
+/** Compiles and runs `steps` steps on one rank, or on those of a plan. */
 export async function train(
   { model, microBatches, training = {} }: Task,
   steps: number,
