@@ -18,6 +18,7 @@ import type { Plan } from '../strategy/plan.js';
 import { readPlan } from '../strategy/plan-json.js';
 import { compiledModel } from './compiled-model.js';
 import { readSource } from './folder.js';
+import { loweredOfPlan } from './inference-precision.js';
 import { clusterOf, programOfPlan } from './lower-plan.js';
 import {
   limitsOf,
@@ -118,7 +119,8 @@ async function rehearsed(
   await interruptible(signal);
   const big = bigPlan(plan, planned.graph);
   onProgress('reducing the plan');
-  const small = await smallPlan(big, { planned, file, constants, source, ranks, seed, signal });
+  const precision = loweredOfPlan(plan);
+  const small = await smallPlan(big, { planned, file, constants, source, precision, ranks, seed, signal });
   const cluster = clusterOf(plan);
   const generate = (lowered: readonly LoweredStage[]) =>
     programOfPlan({ lowered, schedule: small.schedule }, small.plan, cluster);

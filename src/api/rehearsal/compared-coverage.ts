@@ -29,19 +29,17 @@ export interface UnexplainedKind extends CoveredKind {
 export function comparedCoverage(big: BigPlan, small: SmallPlan): Coverage {
   const { axes, lost: lostAxes } = small.mesh;
   const leader = leadersIn(big.graph, big.kindOf);
-  const there = new Set(small.same.nodeOf.values());
   const whole = coverageOf(big.lowered, big.assignment, { axes, leader, operator: (name) => name });
   const own = coverageOf(small.lowered, small.assignment, {
     axes: (names) => names,
     leader,
     operator: (name) => small.same.nodeOf.get(name) ?? name,
   });
-  const reasonOf = ({ kind, used, at }: Covered, key: string): string | null => {
+  const reasonOf = ({ kind, used }: Covered, key: string): string | null => {
     const gone = [...used].filter((axis) => lostAxes.has(axis));
     if (gone.length > 0) return `axis ${gone.join(', ')} is reduced to 1`;
     if (own.has(key)) return null;
-    if (kind.kind === 'send') return small.parts ? 'the cut between two stages is none of the rehearsal' : null;
-    return there.has(at) ? null : isFull(big) ? null : 'it is computed in float32';
+    return kind.kind === 'send' && small.parts ? 'the cut between two stages is none of the rehearsal' : null;
   };
   const lost: LostKind[] = [];
   const unexplained: UnexplainedKind[] = [];
@@ -55,8 +53,4 @@ export function comparedCoverage(big: BigPlan, small: SmallPlan): Coverage {
   for (const [key, found] of own)
     if (!whole.has(key)) unexplained.push({ ...found.kind, only: 'rehearsal', at: found.at });
   return { kinds: whole.size, covered, lost, unexplained, isEqual: unexplained.length === 0 };
-}
-
-function isFull({ plan }: BigPlan): boolean {
-  return (plan.training?.precision ?? 'fp32') === 'fp32';
 }

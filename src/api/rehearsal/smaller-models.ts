@@ -3,12 +3,17 @@
  * sequences.
  */
 import { type NarrowSizes, narrowerTexts } from '../../../models/narrower.js';
+import { inFloat32 } from '../../ir/autodiff/held-in-float32.js';
+import type { LowType } from '../../ir/autodiff/mixed-precision.js';
+import { LOW_TYPES } from '../../ir/autodiff/training-graph.js';
+import { fingerprint } from '../../ir/fingerprint.js';
 import { matchesAny } from '../../ir/glob.js';
 import { batchSize } from '../../search/degrees.js';
 import type { Arrays } from '../arrays.js';
 import type { Source } from '../folder.js';
 import { generatedFile } from '../generated.js';
 import { type ImportedModel, importModel } from '../import.js';
+import { type InferencePrecision, inPrecision } from '../inference-precision.js';
 import { type Training, trainedModel, withTraining } from '../training.js';
 import { importedFor } from '../training-form.js';
 import type { ReducedMesh } from './reduced-mesh.js';
@@ -20,6 +25,8 @@ export interface SmallRequest {
   readonly file: string;
   readonly constants: Arrays;
   readonly source: Source;
+  /** What the plan infers in; undefined where the file says it. */
+  readonly precision: InferencePrecision | undefined;
   /** At most. */
   readonly ranks: number;
   readonly seed: number;
@@ -41,7 +48,7 @@ export interface ModelAttempt {
   readonly notes: readonly string[];
   /** Without loss, gradients and optimizer. */
   readonly forward: () => Promise<ImportedModel>;
-  /** As it is planned, and as one batch; in float32 whatever the plan computes in. */
+  /** As it is planned, and as one batch; without 16-bit types. */
   readonly model: (
     change: (forward: ImportedModel) => ImportedModel,
   ) => Promise<{ readonly planned: ImportedModel; readonly whole: ImportedModel; readonly constants: Arrays }>;
@@ -115,8 +122,9 @@ interface AttemptSizes {
   readonly notes: readonly string[];
 }
 
-function attempt({ source, constants }: SmallRequest, sizes: AttemptSizes): ModelAttempt {
+function attempt({ source, constants, precision }: SmallRequest, sizes: AttemptSizes): ModelAttempt {
   const { training } = source;
+  const low = lowType(training, precision);
   const at = async (globalBatch: number | null) =>
     importModel(await sizes.file(), {
       dims: sizes.dims,
@@ -131,36 +139,54 @@ function attempt({ source, constants }: SmallRequest, sizes: AttemptSizes): Mode
     reduced: sizes.reduced,
     notes: [
       ...sizes.notes,
-      ...(isLow(training) ? ['it is computed in float32: ranks of this machine have no 16-bit kernels'] : []),
+      ...(low === null
+        ? []
+        : [`it is computed in float32 in place of ${low}: ranks of this machine have no such kernels`]),
     ],
     forward: () => at(sizes.globalBatch),
     model: async (change) => {
       const forward = change(await at(sizes.globalBatch));
-      if (!training) return { planned: forward, whole: forward, constants };
+      if (!training) {
+        const planned = widened(inPrecision(forward, precision), low);
+        return { planned, whole: planned, constants };
+      }
       const own = trainingOf({ ...training, microBatches: sizes.microBatches }, forward);
-      const planned = await trainedModel(forward, own, async (batch) => change(await at(batch)));
-      const whole = planned.graph.microBatches ? withTraining(forward, own, { inSums: true }) : planned;
+      const trained = await trainedModel(forward, own, async (batch) => change(await at(batch)));
+      const planned = widened(trained, low);
+      const whole = planned.graph.microBatches ? widened(withTraining(forward, own, { inSums: true }), low) : planned;
       return { planned, whole, constants };
     },
   };
 }
 
-function isLow(training: Training | undefined): boolean {
-  return (training?.precision ?? 'fp32') !== 'fp32';
+/** The 16-bit type that ranks of this machine lack; null where there is none, or it is held in float32 already. */
+function lowType(training: Training | undefined, inference: InferencePrecision | undefined): LowType | null {
+  if (training?.isHeldInFloat32 || inference?.isHeldInFloat32) return null;
+  const precision = training ? (training.precision ?? 'fp32') : (inference?.precision ?? 'fp32');
+  return precision === 'fp32' ? null : LOW_TYPES[precision];
+}
+
+/** With float32 in place of a type, as it is then said to be. */
+function widened(imported: ImportedModel, low: LowType | null): ImportedModel {
+  if (low === null) return imported;
+  const graph = inFloat32(imported.graph, low);
+  const made = { ...imported, graph, fingerprint: fingerprint(graph) };
+  if (!imported.training) return made;
+  const { precision, ...training } = imported.training;
+  return { ...made, training: { ...(precision === 'fp16' ? { lossScale: 'dynamic' } : {}), ...training } };
 }
 
 /** Without globs of weights that no layer has any more. */
 function trainingOf(training: Training, { graph }: ImportedModel): Training {
-  const { precision: _precision, lossScale: _lossScale, ...rest } = training;
   const names = [...graph.weights].flatMap(([name, { file }]) => [name, ...(file ? [file.name] : [])]);
   const there = (globs: readonly string[]) => globs.filter((glob) => names.some((name) => matchesAny([glob], name)));
   const globs = Object.fromEntries(
     (['decayed', 'undecayed', 'trainable', 'frozen'] as const).flatMap((key) => {
-      const own = rest[key];
+      const own = training[key];
       return own ? [[key, there(own)] as const] : [];
     }),
   );
-  return { ...rest, ...globs };
+  return { ...training, ...globs };
 }
 
 function shorter(
