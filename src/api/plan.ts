@@ -64,7 +64,10 @@ export async function plan(imported: ImportedModel, options: PlanningOptions = {
   if (options.solver === 'glpk') await loadSolver('glpk');
   const pipeline = request && pipelineOf(imported.graph, cluster, request);
   const graph = pipeline?.graph ?? imported.graph;
-  const requested = requestIn(options);
+  const trains = imported.training !== undefined;
+  // Inference keeps no activations to swap.
+  const configured = trains && config?.offload ? { offload: config.offload } : {};
+  const requested = { ...configured, ...requestIn(options) };
   const found = await search(graph, cluster, {
     ...(pipeline ? { pipeline } : {}),
     degrees,
@@ -97,7 +100,11 @@ export async function plan(imported: ImportedModel, options: PlanningOptions = {
       { ...imported, graph },
       cluster,
     ),
-    notes: [...notes, ...found.notes],
+    notes: [
+      ...notes,
+      ...(!trains && config?.offload === 'activations' ? ['swap_config.swap is of training: nothing is swapped'] : []),
+      ...found.notes,
+    ],
   };
 }
 

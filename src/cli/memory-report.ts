@@ -2,6 +2,7 @@
  * @file Memory at the fullest moment, as people read it: how much of each kind, and the largest tensors by name.
  */
 import type { PeakMemory } from '../api/peak-memory.js';
+import type { OutsideBytes } from '../api/run.js';
 import { bytesText, shareText } from './quantity.js';
 import { tableLines } from './table.js';
 
@@ -10,6 +11,16 @@ export function kindsText({ kinds }: PeakMemory): string {
   return Object.entries(kinds)
     .map(([kind, bytes]) => `${kind} ${bytesText(bytes)}`)
     .join(', ');
+}
+
+/** A line per memory beside the devices' that something is kept in: of the fullest rank, and what moves in a step. */
+export function outsideLines(outside: readonly OutsideBytes[]): readonly string[] {
+  return (['host', 'disk'] as const).flatMap((memory) => {
+    const most = (of: keyof OutsideBytes[typeof memory]) => Math.max(0, ...outside.map((own) => own[memory][of]));
+    if (most('peakBytes') === 0) return [];
+    const moved = `${bytesText(most('storedBytes'))} there and ${bytesText(most('loadedBytes'))} back in a step`;
+    return [`  on ${memory === 'host' ? 'the host' : 'disk'} ${bytesText(most('peakBytes'))}; ${moved}`];
+  });
 }
 
 /** The `most` largest tensors, and what the others are together. */

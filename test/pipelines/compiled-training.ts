@@ -26,7 +26,7 @@ export interface Pipeline {
 }
 
 /** What is asked in words, and what a rank may hold. */
-export type Asked = Pick<CompileOptions, 'offload'>;
+export type Asked = Pick<CompileOptions, 'offload' | 'annotations'>;
 
 /** Of a stage's ranks, by memory: what the most is that one counts. */
 export type Outside = NonNullable<RankStatistics['outside']>;

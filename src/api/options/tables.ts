@@ -43,6 +43,7 @@ const importing = {
 };
 const parameters = { tie: texts, untie: texts, trainable: texts, frozen: texts };
 const watched = { signal, onProgress: callback };
+const resources = { memory: whole(1), offloadDir: text };
 const degree = whole(1);
 const degrees = { dp: degree, tp: degree, pp: degree, sp: degree, ep: degree };
 
@@ -218,6 +219,7 @@ export const TABLES: Tables = {
     threadsPerRank: whole(1),
     backend: oneOf('cpu', 'emulated'),
     link: text,
+    ...resources,
     ...watched,
   },
   verify: {
@@ -228,6 +230,7 @@ export const TABLES: Tables = {
     tensors: flag,
     rtol: amount,
     atol: amount,
+    ...resources,
     ...watched,
   },
   profile: { output: text, quick: flag, ...watched, measure: callback },

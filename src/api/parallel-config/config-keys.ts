@@ -58,6 +58,7 @@ export const DEFAULTS: ParallelValues = {
   vocabEmbDp: true,
   microBatchInterleaveNum: 1,
   gradientAccumulationSteps: 1,
+  swap: false,
 };
 
 export const KEY_ROWS: readonly KeyRow[] = [
@@ -89,6 +90,7 @@ export const KEY_ROWS: readonly KeyRow[] = [
   row('parallel_config.vocab_emb_dp', 'vocabEmbDp', truth),
   row('micro_batch_interleave_num', 'microBatchInterleaveNum', degree),
   row('runner_config.gradient_accumulation_steps', 'gradientAccumulationSteps', degree),
+  row('swap_config.swap', 'swap', truth),
 ];
 
 /**

@@ -36,6 +36,8 @@ export interface ConfigOptions {
   readonly gradientsMean: boolean;
   readonly searchMode: 'auto' | ConfigSearchMode;
   readonly zero: 0 | 1 | 2 | 3;
+  /** What is kept outside of the devices, as `--offload` says it; null where the file does not say. */
+  readonly offload: string | null;
   readonly saveFile: string | null;
   readonly loadFile: string | null;
   readonly allToAll: boolean;
@@ -74,6 +76,7 @@ export function optionsOf(config: ParallelConfig, devices?: number): ConfigOptio
     gradientsMean: config.gradientsMean,
     searchMode: parallelMode === 'auto' ? (config.searchMode ?? 'auto') : 'auto',
     zero: config.enableParallelOptimizer ? config.optimizerLevel : 0,
+    offload: config.given.has('swap') ? (config.swap ? 'activations' : 'none') : null,
     saveFile: config.strategySaveFile,
     loadFile: config.strategyLoadFile,
     allToAll: config.enableAllToAll,

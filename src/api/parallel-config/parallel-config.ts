@@ -49,6 +49,8 @@ export interface ParallelValues {
   readonly vocabEmbDp: boolean;
   readonly microBatchInterleaveNum: number;
   readonly gradientAccumulationSteps: number;
+  /** Activations are kept on the host from forward to backward. */
+  readonly swap: boolean;
 }
 
 export type ConfigKey = keyof ParallelValues;
