@@ -27,18 +27,22 @@ export function requestOf(
   mode: SearchMode,
 ): AskedRequest {
   const asked = requestIn(options);
-  const { recompute = null, spMethod = null } = config ?? {};
+  const { recompute = null, spMethod = null, offload = null } = config ?? {};
   const configured = {
     ...(training && recompute !== null ? { recompute } : {}),
+    // Inference keeps no activations to swap.
+    ...(training && offload !== null ? { offload } : {}),
     ...(spMethod === null ? {} : { spMethod }),
   };
+  const swapped = !training && offload === 'activations';
+  const unswapped = swapped ? ['swap_config.swap is of training: nothing is swapped'] : [];
   if (mode !== 'sharding_propagation') {
     const zero = config?.zero == null ? {} : { zero: config.zero };
-    return { requested: { ...configured, ...zero, ...asked }, notes: [] };
+    return { requested: { ...configured, ...zero, ...asked }, notes: unswapped };
   }
   if (asked.zero !== undefined) throw zeroWithoutSearch(asked.zero, options.complete);
   const left = config?.zero ? ['enable_parallel_optimizer is left out: propagation chooses no layouts'] : [];
-  return { requested: { ...configured, ...asked }, notes: left };
+  return { requested: { ...configured, ...asked }, notes: [...unswapped, ...left] };
 }
 
 function zeroWithoutSearch(level: number, complete: 'search' | 'propagate' | undefined): AutoparError {

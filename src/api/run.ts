@@ -4,12 +4,15 @@
 import { listening } from '../ir/interruption.js';
 import type { Link } from '../runtime/messages.js';
 import { type RunOptions, type RunProgress, type RunResult, runProgram } from '../runtime/run-program.js';
+import { type RankResources, resourcesOf } from '../runtime/session.js';
 import type { Arrays } from './arrays.js';
 import { readRunnable } from './compiled-model.js';
 import { emulationOf } from './emulation.js';
 import { randomInputs, readInputs } from './inputs.js';
 import { checkLabels, labelBounds } from './labels.js';
 import { openCompiled } from './verify.js';
+
+export type { OutsideStatistics as OutsideBytes } from '../runtime/statistics.js';
 
 /** What a run gives: outputs, step times, and what each rank did. */
 export interface RunReport extends RunResult {
@@ -19,7 +22,7 @@ export interface RunReport extends RunResult {
   readonly link?: Link;
 }
 
-export interface RunCompiledOptions {
+export interface RunCompiledOptions extends RankResources {
   /** The folder that compile wrote. */
   readonly directory: string;
   /** .npy, .npz, .pb, or a folder; random where not given. */
@@ -46,6 +49,7 @@ export async function runCompiled(options: RunCompiledOptions): Promise<RunRepor
     warmup: program.state ? 0 : 1,
     ...(options.threadsPerRank === undefined ? {} : { threadsPerRank: options.threadsPerRank }),
     ...(emulation ? { emulation } : {}),
+    ...resourcesOf(options),
     ...(options.signal ? { signal: options.signal } : {}),
     ...(options.onProgress ? { onProgress: (progress) => options.onProgress?.(progressText(progress)) } : {}),
   };

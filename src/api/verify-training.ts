@@ -12,6 +12,7 @@ import { type DType, isFloating } from '../ir/dtype.js';
 import { type ConstantTensor, elementCount, typeOf } from '../ir/graph.js';
 import type { Program } from '../program/program.js';
 import { runProgram } from '../runtime/run-program.js';
+import type { RankResources } from '../runtime/session.js';
 import type { Arrays } from './arrays.js';
 import { type Comparison, compareTensors } from './compare.js';
 import type { ImportedModel } from './import.js';
@@ -29,6 +30,7 @@ export interface StepComparison extends Comparison {
 }
 
 export interface TrainingToVerify {
+  readonly resources: RankResources;
   readonly directory: string;
   readonly program: Program;
   /** The model as it was planned, whose names the program has, and the same as one batch. */
@@ -224,6 +226,7 @@ async function programStep(task: TrainingToVerify, places: readonly Place[], ste
   const { outputs, tensors } = await runProgram(task.directory, task.inputs, {
     steps,
     collect: [...new Set(collect)],
+    ...task.resources,
     ...(task.signal ? { signal: task.signal } : {}),
   });
   const state = (end: 'from' | 'to') =>

@@ -9,6 +9,7 @@ import { entryOf } from '../ir/ops/index.js';
 import type { Program } from '../program/program.js';
 import { runOnnx } from '../runtime/reference.js';
 import { type RunOptions, runProgram } from '../runtime/run-program.js';
+import { type RankResources, resourcesOf } from '../runtime/session.js';
 import { stagedGraph } from '../strategy/staged-graph.js';
 import type { Arrays } from './arrays.js';
 import { type Comparison, compareTensors, defaultTolerance, type TieTest } from './compare.js';
@@ -23,7 +24,7 @@ import { withRandomWeights } from './random-weights.js';
 import { runGraph } from './reference.js';
 import { compareSteps, type StepComparison, type StepPart } from './verify-training.js';
 
-export interface VerifyOptions {
+export interface VerifyOptions extends RankResources {
   /** The folder that compile wrote. */
   readonly directory: string;
   /** The model file; default: where it lay when it was compiled. */
@@ -89,6 +90,7 @@ export async function verifyCompiled(options: VerifyOptions, compiled: Compiled)
     steps: 1,
     warmup: 0,
     collect: crossing,
+    ...resourcesOf(options),
     ...(options.signal ? { signal: options.signal } : {}),
   };
   const result = await listening(options.signal, () => runProgram(options.directory, inputs, runtime));
@@ -122,12 +124,14 @@ export async function verifyCompiled(options: VerifyOptions, compiled: Compiled)
 
 /** Two steps of a program that trains, against two of the unsharded training graph. */
 async function verifyTraining(
-  { directory, rtol, atol, signal, onProgress = () => undefined }: VerifyOptions,
+  options: VerifyOptions,
   { imported: whole, planned, program }: Compiled,
   inputs: Arrays,
   tensors: readonly string[],
 ): Promise<VerifyResult> {
-  const task = { directory, program, planned, whole, inputs, tensors, rtol, atol, signal, onProgress };
+  const { directory, rtol, atol, signal, onProgress = () => undefined } = options;
+  const resources = resourcesOf(options);
+  const task = { directory, program, planned, whole, inputs, tensors, rtol, atol, resources, signal, onProgress };
   const { comparisons, steps, updates } = await compareSteps(task);
   const of = (...parts: readonly StepPart[]) => comparisons.filter(({ part }) => parts.includes(part));
   return {

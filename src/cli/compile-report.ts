@@ -3,7 +3,7 @@
  */
 import type { CompileResult } from '../api/compile.js';
 import { devicesText } from './cluster-text.js';
-import { heldLines, keptText, kindsText } from './memory-report.js';
+import { heldLines, keptText, kindsText, outsideLines } from './memory-report.js';
 import { stageMeshesText } from './mesh-report.js';
 import type { Output } from './output.js';
 import { bytesText, secondsText, shareText } from './quantity.js';
@@ -70,6 +70,7 @@ export function predictedJson({ predicted }: CompileResult['plan']): Readonly<Re
   return {
     stepSeconds: predicted.stepSeconds,
     peakBytes: predicted.peakBytes,
+    ...(predicted.outside ? { outside: predicted.outside } : {}),
     partsSeconds: predicted.parts,
     perRankFlops: predicted.flopsPerRank,
     totalFlops: predicted.flopsTotal,
@@ -210,8 +211,11 @@ function communicationLines(result: CompileResult): readonly string[] {
   return rest > 0 ? [...lines, `  and ${rest} smaller`] : lines;
 }
 
-function memoryLines({ memory }: CompileResult): readonly string[] {
-  return memory.flatMap((stage) => [`  ${kindsText(stage)}`, ...heldLines(stage, 4)]);
+function memoryLines({ memory, plan }: CompileResult): readonly string[] {
+  return [
+    ...memory.flatMap((stage) => [`  ${kindsText(stage)}`, ...heldLines(stage, 4)]),
+    ...outsideLines(plan.predicted.outside ?? []),
+  ];
 }
 
 /** `tp` where all sub-axes of tp are there, else `tp.0`. */

@@ -3,6 +3,7 @@
  */
 import type { KeptState } from '../api/kept-state.js';
 import type { PeakMemory } from '../api/peak-memory.js';
+import type { OutsideBytes } from '../api/run.js';
 import { bytesText, shareText } from './quantity.js';
 import { tableLines } from './table.js';
 
@@ -28,6 +29,16 @@ export function keptText({ level, axes, parts }: KeptState): string {
     .map(([name]) => name)
     .join(', ');
   return `${level ?? 'in part'} over ${axes.join(' · ')}: ${[...cut, ...(whole ? [`${whole} whole`] : [])].join('; ')}`;
+}
+
+/** A line per memory beside the devices' that something is kept in: of the fullest rank, and what moves in a step. */
+export function outsideLines(outside: readonly OutsideBytes[]): readonly string[] {
+  return (['host', 'disk'] as const).flatMap((memory) => {
+    const most = (of: keyof OutsideBytes[typeof memory]) => Math.max(0, ...outside.map((own) => own[memory][of]));
+    if (most('peakBytes') === 0) return [];
+    const moved = `${bytesText(most('storedBytes'))} there and ${bytesText(most('loadedBytes'))} back in a step`;
+    return [`  on ${memory === 'host' ? 'the host' : 'disk'} ${bytesText(most('peakBytes'))}; ${moved}`];
+  });
 }
 
 /** The `most` largest tensors, and what the others are together. */

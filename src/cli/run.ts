@@ -5,10 +5,11 @@ import type { RunReport } from '../api/run.js';
 import { runCompiled } from '../api/verbs.js';
 import { AutoparError, type ExitKind } from '../ir/error.js';
 import type { Command, Context } from './command.js';
+import { outsideLines } from './memory-report.js';
 import type { Output } from './output.js';
 import { bytesText, countText, secondsText, shareText } from './quantity.js';
 import { tableLines } from './table.js';
-import { oneOf, wholeNumber } from './values.js';
+import { byteSize, oneOf, wholeNumber } from './values.js';
 
 interface RunFlags {
   readonly inputs?: string;
@@ -18,6 +19,8 @@ interface RunFlags {
   readonly backend?: 'cpu' | 'emulated';
   readonly link?: string;
   readonly threadsPerRank?: number;
+  readonly memory?: number;
+  readonly offloadDir?: string;
 }
 
 export const runCommand: Command<RunFlags> = {
@@ -46,6 +49,12 @@ export const runCommand: Command<RunFlags> = {
       says: 'threads of each rank (default: 1)',
       parse: wholeNumber('--threads-per-rank', 1, 1024),
     },
+    {
+      flags: '--memory <size>',
+      says: "limit of a rank's device memory, such as 80MB",
+      parse: byteSize('--memory'),
+    },
+    { flags: '--offload-dir <dir>', says: "folder for what is offloaded to disk (default: the system's)" },
   ],
   examples: [
     {
@@ -105,12 +114,19 @@ function reportLines(report: RunReport, output: Output): readonly string[] {
     bold('time by instruction'),
     ...kindLines(report),
     '',
+    ...offloadLines(report, bold),
     ...historyLines(report, bold),
     ...(report.backend === 'emulated' ? [] : [bold('outputs')]),
     ...Object.entries(report.outputs).map(([name, { dtype, shape }]) => `  ${name}  ${dtype} [${shape.join(', ')}]`),
     '',
     `memory of the whole process: ${bytesText(report.rssBytes)}`,
   ];
+}
+
+/** What the fullest rank keeps outside of its device. */
+function offloadLines({ ranks }: RunReport, bold: (text: string) => string): readonly string[] {
+  const lines = outsideLines(ranks.flatMap(({ outside }) => outside ?? []));
+  return lines.length === 0 ? [] : [bold('offloaded'), ...lines, ''];
 }
 
 function emulationLines({ link }: RunReport): readonly string[] {

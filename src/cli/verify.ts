@@ -9,7 +9,7 @@ import type { Command, Context } from './command.js';
 import type { Output } from './output.js';
 import { countText, errorText } from './quantity.js';
 import { tableLines } from './table.js';
-import { nonNegative, wholeNumber } from './values.js';
+import { byteSize, nonNegative, wholeNumber } from './values.js';
 
 interface VerifyFlags {
   readonly model?: string;
@@ -18,6 +18,8 @@ interface VerifyFlags {
   readonly tensors?: boolean;
   readonly rtol?: number;
   readonly atol?: number;
+  readonly memory?: number;
+  readonly offloadDir?: string;
 }
 
 export const verifyCommand: Command<VerifyFlags> = {
@@ -42,6 +44,12 @@ export const verifyCommand: Command<VerifyFlags> = {
       says: 'absolute tolerance (default: 1e-4; 2e-2 for 16-bit types; of training by tensor)',
       parse: nonNegative('--atol'),
     },
+    {
+      flags: '--memory <size>',
+      says: "limit of a rank's device memory, such as 80MB",
+      parse: byteSize('--memory'),
+    },
+    { flags: '--offload-dir <dir>', says: "folder for what is offloaded to disk (default: the system's)" },
   ],
   examples: [
     {

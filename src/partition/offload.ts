@@ -37,10 +37,10 @@ export interface Places {
   readonly hosted: ReadonlySet<string>;
 }
 
-/** Operators that run on the host with forward operators that do: their gradients and recompute clones. */
+/** Operators that run on the host with forward operators that do: their gradients, recompute clones and updates. */
 export function hostedWith({ nodes }: Pick<Graph, 'nodes'>, isHosted: (forward: Node) => boolean): ReadonlySet<string> {
   const hosted = new Set(nodes.flatMap((node) => (node.phase === 'forward' && isHosted(node) ? [node.name] : [])));
-  const belongs = ({ forward, phase }: Node) => phase !== 'update' && forward !== null && hosted.has(forward);
+  const belongs = ({ forward }: Node) => forward !== null && hosted.has(forward);
   return new Set([...hosted, ...nodes.flatMap((node) => (belongs(node) ? [node.name] : []))]);
 }
 

@@ -18,22 +18,29 @@ export type TensorKind =
 
 /**
  * The kind of every tensor. Gradients are what the update reads, before and after their reduction; state that forward reads is a
- * weight, other state the optimizer's; new values of state have the kind of what they replace.
+ * weight, other state the optimizer's; new values of state have the kind of what they replace, and copies in another memory that of
+ * what they copy.
  */
 export function tensorKinds(graph: ShardedGraph): ReadonlyMap<string, TensorKind> {
+  const copied = new Map(graph.nodes.flatMap((node) => (node.kind === 'move' ? [[node.output, node.input]] : [])));
+  const sourceOf = (name: string): string => {
+    const source = copied.get(name);
+    return source === undefined ? name : sourceOf(source);
+  };
+  const nodes = graph.nodes.filter(({ kind }) => kind !== 'move');
   const readers = new Map<string, ShardedNode[]>();
-  for (const node of graph.nodes) {
-    for (const name of inputsOf(node)) {
+  for (const node of nodes) {
+    for (const name of new Set(inputsOf(node).map(sourceOf))) {
       const list = readers.get(name);
       if (list) list.push(node);
       else readers.set(name, [node]);
     }
   }
   const isRead = (name: string, by: (node: ShardedNode) => boolean) => (readers.get(name) ?? []).some(by);
-  const trains = graph.nodes.some(({ phase }) => isBackward(phase));
+  const trains = nodes.some(({ phase }) => isBackward(phase));
   const kinds = new Map<string, TensorKind>();
   // Backwards, so that the operand of a reduction is what its result is.
-  for (const node of [...graph.nodes].reverse()) {
+  for (const node of [...nodes].reverse()) {
     const isKept = node.phase === 'forward' && !trains;
     for (const name of outputsOf(node)) {
       const isGradient = isRead(
@@ -55,8 +62,9 @@ export function tensorKinds(graph: ShardedGraph): ReadonlyMap<string, TensorKind
   for (const { tensor } of graph.outputs) kinds.set(tensor, 'output');
   for (const { from, to } of graph.state) {
     const kind = isRead(to, ({ phase }) => phase !== 'update') ? 'weight' : 'optimizer state';
-    kinds.set(to, kind).set(from, kind);
+    kinds.set(to, kind).set(sourceOf(from), kind);
   }
+  for (const name of copied.keys()) kinds.set(name, kinds.get(sourceOf(name)) ?? 'temporary');
   return kinds;
 }
 

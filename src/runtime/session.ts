@@ -23,7 +23,20 @@ import type { RankStatistics } from './statistics.js';
 /** Whole tensors by name. */
 export type Tensors = Readonly<Record<string, ConstantTensor>>;
 
-export interface SessionOptions {
+/** What a rank may take of this machine. */
+export interface RankResources {
+  /** Bytes that its device may hold: a rank that would hold more fails. */
+  readonly memory?: number;
+  /** Folder for what programs keep on disk; the system's for temporary files by default. */
+  readonly offloadDir?: string;
+}
+
+/** They alone of other options. */
+export function resourcesOf({ memory, offloadDir }: RankResources): RankResources {
+  return { ...(memory === undefined ? {} : { memory }), ...(offloadDir === undefined ? {} : { offloadDir }) };
+}
+
+export interface SessionOptions extends RankResources {
   /** Threads of each rank; 1 by default. */
   readonly threadsPerRank?: number;
   /**
@@ -33,10 +46,6 @@ export interface SessionOptions {
   readonly stallSeconds?: number;
   /** Waits as long as segments and links are predicted to take instead of computing; then outputs have no values. */
   readonly emulation?: Emulation;
-  /** Bytes that a rank's device may hold: a rank that would hold more fails. */
-  readonly memory?: number;
-  /** Folder for what programs keep on disk; that of the system for temporary files by default. */
-  readonly offloadFolder?: string;
   /** Ends the session. */
   readonly signal?: AbortSignal;
   /** Called as ranks have loaded. */
@@ -96,6 +105,14 @@ export async function startSession(program: Program, folder: string, options: Se
   checkRanks(program);
   if (!options.emulation) await checkFiles(folder, program);
   const usesDisk = program.stages.some(({ tensors }) => Object.values(tensors).some(({ place }) => place === 'disk'));
+  if (options.offloadDir !== undefined && !usesDisk)
+    throw new AutoparError(
+      'bad-option',
+      'usage',
+      `--offload-dir ${options.offloadDir}: the program keeps nothing on disk`,
+      {},
+      'leave it out, or compile with --offload PART:disk',
+    );
   const start = async (offloadFolder: string | null) => {
     const setups = setUp(program, folder, options, offloadFolder);
     const ranks = await Ranks.start(program, setups, {
@@ -105,7 +122,7 @@ export async function startSession(program: Program, folder: string, options: Se
     });
     return new RunningSession(program, setups, ranks, options.emulation === undefined);
   };
-  return usesDisk && !options.emulation ? withPrivateFolder(options.offloadFolder, start) : start(null);
+  return usesDisk && !options.emulation ? withPrivateFolder(options.offloadDir, start) : start(null);
 }
 
 class RunningSession implements Session {

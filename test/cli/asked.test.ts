@@ -118,14 +118,18 @@ const USES: Readonly<Record<string, Uses>> = {
     attention: ['compile x.onnx --attention parts'],
   },
   run: {
-    ...always('steps', 'backend'),
+    ...always('steps', 'backend', 'memory'),
     inputs: ['run d --inputs x.npz --backend emulated'],
     outputs: ['run d --outputs x.npz --backend emulated'],
+    'offload-dir': ['run d --offload-dir x --backend emulated'],
     'threads-per-rank': ['run d --threads-per-rank 2 --backend emulated'],
     seed: ['run d --seed 1 --inputs x.npz', 'run d --seed 1 --backend emulated'],
     link: ['run d --link 10GB/s,20us', 'run d --link 10GB/s,20us --backend cpu'],
   },
-  verify: { ...always('model', 'inputs', 'tensors', 'rtol', 'atol'), seed: ['verify d --seed 1 --inputs x.npz'] },
+  verify: {
+    ...always('model', 'inputs', 'tensors', 'rtol', 'atol', 'memory', 'offload-dir'),
+    seed: ['verify d --seed 1 --inputs x.npz'],
+  },
   rehearse: always('model', 'ranks', 'time-limit', 'memory', 'seed'),
   inspect: {
     ...importing,

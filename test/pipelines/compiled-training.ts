@@ -37,7 +37,7 @@ export interface Pipeline extends InnerDegrees {
 }
 
 /** What is asked in words, and what a rank may hold. */
-export type Asked = Pick<CompileOptions, 'offload'>;
+export type Asked = Pick<CompileOptions, 'offload' | 'annotations'>;
 
 /** Of a stage's ranks, by memory: what the most is that one counts. */
 export type Outside = NonNullable<RankStatistics['outside']>;

@@ -16,6 +16,8 @@ import {
   type Training,
 } from '../../src/api/index.js';
 import { OPTIMIZERS } from '../../src/api/training-request.js';
+import { OUTER_MEMORIES } from '../../src/ir/graph.js';
+import { OFFLOAD_PARTS } from '../../src/partition/offload.js';
 import type { ScheduleKind } from '../../src/schedule/schedule.js';
 import { SP_METHODS, type SpMethod } from '../../src/sharding-propagation/roles.js';
 import { MODELS, type ModelName, writeModel } from './models.js';
@@ -47,6 +49,8 @@ export interface DrawnPlan {
     readonly recompute: (typeof RECOMPUTES)[number];
   } | null;
   readonly isFree: boolean;
+  /** Parts kept outside of the devices, by `--offload`; null for none. */
+  readonly offload: string | null;
   readonly seed: number;
 }
 
@@ -101,6 +105,14 @@ const PLANS: fc.Arbitrary<DrawnPlan> = fc
       { freq: 5 },
     ),
     isFree: fc.integer({ min: 0, max: 5 }).map((drawn) => drawn === 0),
+    offload: fc.option(
+      fc
+        .uniqueArray(fc.tuple(fc.constantFrom(...OFFLOAD_PARTS), fc.constantFrom(...OUTER_MEMORIES)), {
+          minLength: 1,
+          selector: ([part]) => part,
+        })
+        .map((parts) => parts.map((part) => part.join(':')).join(',')),
+    ),
     seed: fc.nat(1000),
   })
   .filter(({ dp, sp, tp, pp, ep }) => dp * sp * tp * pp <= MOST_RANKS && (dp * sp) % ep === 0)
@@ -160,7 +172,7 @@ export async function tryPlan(drawn: DrawnPlan, signal?: AbortSignal): Promise<O
 }
 
 async function optionsOf(drawn: DrawnPlan, model: string, output: string): Promise<CompileOptions> {
-  const { dp, sp, tp, pp, ep, spMethod, meshes, schedule, virtualStages, batch, isFree, seed } = drawn;
+  const { dp, sp, tp, pp, ep, spMethod, meshes, schedule, virtualStages, batch, isFree, offload, seed } = drawn;
   const text = meshes?.map((own) => `dp${own} tp${(dp * tp) / own}`).join(' | ');
   return {
     model,
@@ -175,6 +187,7 @@ async function optionsOf(drawn: DrawnPlan, model: string, output: string): Promi
     ...(schedule ? { schedule } : {}),
     ...(virtualStages > 1 ? { virtualStages } : {}),
     ...(isFree ? { axes: 'free' as const } : {}),
+    ...(offload === null ? {} : { offload: drawn.training ? offload : 'parameters' }),
     ...(drawn.training ? { training: trainingOf(drawn, drawn.training) } : {}),
     ...(typeof drawn.training?.zero === 'number' ? { zero: drawn.training.zero } : {}),
     ...(drawn.training?.recompute ? { recompute: drawn.training.recompute } : {}),

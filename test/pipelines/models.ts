@@ -39,6 +39,7 @@ export const MODELS = {
   'same-weight-twice': sameWeightTwice,
   recurrent,
   unrelated,
+  lookup,
 } as const satisfies Readonly<Record<string, () => Graph>>;
 
 export type ModelName = keyof typeof MODELS;
@@ -147,6 +148,19 @@ function batchNorm(): Graph {
     });
   const flat = builder.operator('Flatten', [builder.operator('GlobalAveragePool', [state])], { axis: 1 });
   builder.output('logits', linear(builder, 'head', flat, 10, { bias: true }));
+  return builder.build();
+}
+
+/** Rows and columns of a table beside which the rest is small. */
+export const LOOKUP_TABLE = [500, 12] as const;
+
+/** A large table, two of whose rows a sample reads, in front of a layer. */
+function lookup(): Graph {
+  const builder = new GraphBuilder('lookup', 12);
+  const ids = builder.input('ids', 'int64', [BATCH, 2]);
+  const table = builder.parameter('table.weight', LOOKUP_TABLE);
+  const rows = builder.operator('Flatten', [embedding(builder, ids, table)], { axis: 1 });
+  builder.output('y', linear(builder, 'head', rows, WIDTH, { bias: true }));
   return builder.build();
 }
 

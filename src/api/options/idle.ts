@@ -133,7 +133,12 @@ export const SIMULATE_IDLE: readonly Idle<SimulateOptions>[] = [
   },
 ];
 
-const IN_WORDS = { inputs: 'inputs', seed: 'seed', threadsPerRank: 'threads-per-rank' } as const;
+const IN_WORDS = {
+  inputs: 'inputs',
+  seed: 'seed',
+  threadsPerRank: 'threads-per-rank',
+  offloadDir: 'offload-dir',
+} as const;
 
 const ofRandomInputs: Idle<RunCompiledOptions & VerifyOptions> = {
   option: 'seed',
@@ -144,7 +149,7 @@ const ofRandomInputs: Idle<RunCompiledOptions & VerifyOptions> = {
 
 export const RUN_IDLE: readonly Idle<RunCompiledOptions>[] = [
   ofRandomInputs,
-  ...(['inputs', 'seed', 'threadsPerRank'] as const).map(
+  ...(['inputs', 'seed', 'threadsPerRank', 'offloadDir'] as const).map(
     (option): Idle<RunCompiledOptions> => ({
       option,
       when: ({ backend }) => backend === 'emulated',

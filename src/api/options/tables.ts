@@ -45,6 +45,7 @@ const importing = {
 };
 const parameters = { tie: texts, untie: texts, trainable: texts, frozen: texts };
 const watched = { signal, onProgress: callback };
+const resources = { memory: whole(1), offloadDir: text };
 const degree = whole(1);
 const degrees = { dp: degree, tp: degree, pp: degree, sp: degree, ep: degree };
 
@@ -228,6 +229,7 @@ export const TABLES: Tables = {
     threadsPerRank: whole(1),
     backend: oneOf('cpu', 'emulated'),
     link: text,
+    ...resources,
     ...watched,
   },
   verify: {
@@ -238,6 +240,7 @@ export const TABLES: Tables = {
     tensors: flag,
     rtol: amount,
     atol: amount,
+    ...resources,
     ...watched,
   },
   rehearse: {

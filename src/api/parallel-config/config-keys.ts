@@ -64,6 +64,7 @@ export const DEFAULTS: ParallelValues = {
   gradientAccumulationSteps: 1,
   recompute: false,
   selectRecompute: false,
+  swap: false,
 };
 
 export const KEY_ROWS: readonly KeyRow[] = [
@@ -101,6 +102,7 @@ export const KEY_ROWS: readonly KeyRow[] = [
   row('recompute_config.select_recompute', 'selectRecompute', recomputed),
   row('parallel_config.recompute', 'recompute', recomputed),
   row('parallel_config.select_recompute', 'selectRecompute', recomputed),
+  row('swap_config.swap', 'swap', truth),
 ];
 
 /**

@@ -41,6 +41,8 @@ export interface ConfigOptions {
   readonly searchMode: 'auto' | ConfigSearchMode;
   /** The ZeRO level of the parallel optimizer, 0 where it is switched off; null where the file does not say. */
   readonly zero: 0 | 1 | 2 | 3 | null;
+  /** What is kept outside of the devices, as `--offload` says it; null where the file does not say. */
+  readonly offload: string | null;
   readonly saveFile: string | null;
   readonly loadFile: string | null;
   readonly allToAll: boolean;
@@ -82,6 +84,7 @@ export function optionsOf(config: ParallelConfig, devices?: number): ConfigOptio
     gradientsMean: config.gradientsMean,
     searchMode: parallelMode === 'auto' ? (config.searchMode ?? 'auto') : 'auto',
     zero: alone ? null : zeroOf(config),
+    offload: config.given.has('swap') ? (config.swap ? 'activations' : 'none') : null,
     saveFile: config.strategySaveFile,
     loadFile: config.strategyLoadFile,
     allToAll: config.enableAllToAll,

@@ -62,6 +62,8 @@ export interface ParallelValues {
   readonly recompute: boolean | 'some';
   /** The same of the operators of attention. */
   readonly selectRecompute: boolean | 'some';
+  /** Activations are kept on the host from forward to backward. */
+  readonly swap: boolean;
 }
 
 export type ConfigKey = keyof ParallelValues;

@@ -483,6 +483,11 @@ const KEYS: Readonly<Record<string, (t: ExecutionContext) => Promise<void>>> = {
     t.is(options.gradientAccumulation, 4);
     t.is(options.notLowered[0]?.key, 'gradient_accumulation_steps');
   },
+  'swap_config.swap': async (t) => {
+    t.is(optionsOf(await configOf({ 'swap_config.swap': 'True' })).offload, 'activations');
+    t.is(optionsOf(await configOf({ 'swap_config.swap': 'False' })).offload, 'none');
+    t.is(optionsOf(await configOf({})).offload, null);
+  },
 };
 
 for (const [key, check] of Object.entries(KEYS)) test(key, check);

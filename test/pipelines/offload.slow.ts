@@ -1,0 +1,46 @@
+/**
+ * @file Every part that can be kept outside of the devices, in each memory, on data, tensor and pipeline parallel ranks and under
+ * every schedule: losses over 20 steps and the state behind them are bit for bit those of the program that keeps all on its devices,
+ * and what is kept and moved is what is predicted.
+ */
+import test from 'ava';
+import { OUTER_MEMORIES } from '../../src/ir/graph.js';
+import { OFFLOAD_PARTS } from '../../src/partition/offload.js';
+import { SCHEDULE_KINDS } from '../../src/schedule/schedule.js';
+import type { Pipeline } from './compiled-training.js';
+import { compareOffload } from './offloaded.js';
+
+const STEPS = 20;
+const TRAINING = { optimizer: { kind: 'adamw' as const, learningRate: 1e-2, clipNorm: 0.5 } };
+
+const MESHES: readonly Pipeline[] = [
+  { stages: 1, dp: 2 },
+  { stages: 1, tp: 2 },
+  { kind: '1f1b', stages: 2 },
+];
+
+for (const mesh of MESHES)
+  for (const part of [...OFFLOAD_PARTS, 'all'] as const)
+    for (const memory of OUTER_MEMORIES)
+      test.serial(`${JSON.stringify(mesh)} ${part}:${memory}`, async (t) => {
+        const task = { model: 'mlp', microBatches: 4, training: TRAINING } as const;
+        const { whole, kept } = await compareOffload(t, task, mesh, `${part}:${memory}`, STEPS);
+        t.true(kept.outside.predicted.some((own) => own[memory].peakBytes > 0));
+        const fall = whole.peaks.counted.map((bytes, stage) => bytes - (kept.peaks.counted[stage] ?? 0));
+        t.log(`device peaks fall by ${fall.join(', ')} bytes`);
+        t.true(part === 'activations' || Math.max(...fall) > 0);
+      });
+
+for (const kind of SCHEDULE_KINDS)
+  test.serial(`the stages of ${kind} keep all outside`, async (t) => {
+    const chunks = kind.startsWith('interleaved') || kind === 'zbv' ? 2 : 1;
+    const task = { model: 'gpt', microBatches: 4, training: TRAINING } as const;
+    await compareOffload(t, task, { kind, stages: 2, chunks, dp: 2 }, 'all:host', STEPS);
+    await compareOffload(t, task, { kind, stages: 2, chunks }, 'optimizer:disk,activations', STEPS);
+  });
+
+for (const model of ['cnn', 'skips', 'encoder-decoder', 'shared-layer', 'recurrent'] as const)
+  test.serial(`${model} keeps all outside`, async (t) => {
+    await compareOffload(t, { model, microBatches: 2, training: TRAINING }, { stages: 1, dp: 2 }, 'all', STEPS);
+    await compareOffload(t, { model, microBatches: 1 }, { stages: 1, dp: 2 }, 'all:disk', STEPS);
+  });
