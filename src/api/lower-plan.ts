@@ -8,6 +8,7 @@ import { priceNode, stepPrice } from '../cost-model/price.js';
 import { redistributionBound } from '../cost-model/redistribution-bound.js';
 import type { Graph } from '../ir/graph.js';
 import type { Assignment } from '../partition/assignment.js';
+import { inBuckets } from '../partition/buckets.js';
 import { type LoweredStage, lowerStages } from '../partition/lower-stages.js';
 import { partition } from '../partition/partition.js';
 import type { ShardedGraph } from '../partition/sharded-graph.js';
@@ -36,9 +37,17 @@ export function clusterOf({ cluster }: Plan): Cluster {
 export function lowerPlan(plan: Plan, graph: Graph): LoweredPlan {
   const assigned = assignedPlan(plan, graph);
   const { staged, assignment, redistributor } = assigned;
-  if (!staged.pipeline) return { lowered: [{ graph: staged.graph, sharded: lowerUncut(assigned) }], schedule: null };
+  if (!staged.pipeline)
+    return {
+      lowered: [{ graph: staged.graph, sharded: inBuckets(lowerUncut(assigned), plan.schedule.bucketBytes) }],
+      schedule: null,
+    };
   const { layout, schedule } = staged.pipeline;
-  const lowered = lowerStages(staged.graph, assignment, redistributor, layout);
+  const { bucketBytes } = plan.schedule;
+  const lowered = lowerStages(staged.graph, assignment, redistributor, layout).map((stage) => ({
+    ...stage,
+    sharded: inBuckets(stage.sharded, bucketBytes),
+  }));
   checkPlaces(plan, staged.graph, lowered);
   return { lowered, schedule };
 }

@@ -97,8 +97,17 @@ export async function plan(imported: ImportedModel, options: PlanningOptions = {
       { ...imported, graph },
       cluster,
     ),
-    notes: [...notes, ...found.notes],
+    notes: [...notes, ...found.notes, ...unusedBucket(options, found)],
   };
+}
+
+/** Says so where there is nothing that buckets hold. */
+function unusedBucket({ bucket }: Request, { lowered, degrees: { dp } }: PlanResult): readonly string[] {
+  const isUsed = lowered.some(({ sharded }) =>
+    sharded.nodes.some((node) => node.kind === 'communicate' && node.bucket !== undefined),
+  );
+  if (bucket === undefined || isUsed) return [];
+  return [`--bucket changes nothing: no gradient is reduced with dp ${dp}`];
 }
 
 /** What is asked for, else what a configuration's search_mode says. */

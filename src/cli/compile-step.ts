@@ -31,6 +31,7 @@ export interface CompileStepFlags extends DegreeOptions, ModelFlags, TrainingFla
   readonly config?: string;
   readonly complete?: string;
   readonly stages?: string;
+  readonly bucket?: number;
   readonly searchMode?: string;
   readonly timeLimit?: number;
   readonly solver?: string;
@@ -39,7 +40,7 @@ export interface CompileStepFlags extends DegreeOptions, ModelFlags, TrainingFla
 }
 
 /** Options that only a search over operators' strategies knows. */
-const OF_OPERATORS = ['axes', 'mode', 'annotations', 'config', 'complete', 'stages'] as const;
+const OF_OPERATORS = ['axes', 'mode', 'annotations', 'config', 'complete', 'stages', 'bucket'] as const;
 
 /** What a program has as well: with a plan alone a search over whole steps decides it. */
 const OF_PIPELINES = ['schedule', 'virtualStages'] as const;

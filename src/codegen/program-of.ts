@@ -107,7 +107,11 @@ function stageOf(
     if (step.kind === 'start') {
       const { node } = step;
       const { collective, axes, input, output } = node;
-      return { kind: 'start', id: step.id, collective, axes, input, output, label: labelOf(node.layer, node.origin) };
+      return {
+        ...{ kind: 'start', id: step.id, collective, axes, input, output, label: labelOf(node.layer, node.origin) },
+        ...(step.last ? { last: true } : {}),
+        ...(node.bucket ? { bucket: node.bucket.id } : {}),
+      };
     }
     if (step.kind === 'accumulate') {
       const { inputs, outputs, layer, origin } = step.node;

@@ -8,7 +8,7 @@
  * Both follow from how nodes are joined to segments, which the search, pricing node by node, cannot tell.
  */
 import { elementCount } from '../ir/graph.js';
-import { orderPhase, phasesOf } from '../partition/order.js';
+import { orderLists } from '../partition/order.js';
 import { localBytes } from '../partition/partition.js';
 import { readersOutside, segmentResults } from '../partition/segments.js';
 import type { ComputeNode, ShardedGraph } from '../partition/sharded-graph.js';
@@ -20,7 +20,7 @@ export function runtimeSeconds(
   graph: ShardedGraph,
   device: DeviceSpec,
 ): { readonly segments: number; readonly copies: number } {
-  const phases = phasesOf(graph).map((list) => ({ runs: list.runs, steps: orderPhase(graph, list) }));
+  const phases = orderLists(graph).map(({ list, steps }) => ({ runs: list.runs, steps }));
   const readOutside = readersOutside(
     graph,
     phases.flatMap(({ steps }) => steps),
@@ -39,7 +39,7 @@ export function runtimeSeconds(
   let copies = 0;
   for (const { runs, steps } of phases) {
     const times = runs === 'micro' ? (graph.microBatches?.count ?? 1) : 1;
-    const collectives = steps.filter(({ kind }) => kind === 'start').length;
+    const collectives = steps.filter(({ kind }) => kind === 'wait').length;
     const segments = steps.flatMap((step) => (step.kind === 'segment' ? [step.nodes] : []));
     around += times * Math.max(0, segments.length - collectives) * segmentSeconds;
     for (const nodes of segments) {

@@ -142,27 +142,114 @@ export type TransferStep =
 
 export type Step =
   | { readonly kind: 'segment'; readonly nodes: readonly ComputeNode[] }
-  | { readonly kind: 'start'; readonly node: CommunicationNode; readonly id: number }
+  | {
+      readonly kind: 'start';
+      readonly node: CommunicationNode;
+      readonly id: number;
+      /** Only where the list runs for the last time in a step; its wait stands in a list that runs once. */
+      readonly last?: true;
+    }
   | { readonly kind: 'wait'; readonly node: CommunicationNode; readonly id: number }
   | { readonly kind: 'accumulate'; readonly node: ComputeNode }
   | TransferStep;
+
+/** A list of instructions with its steps. */
+export interface OrderedList {
+  readonly list: PhaseList;
+  readonly steps: readonly Step[];
+  /** By node that runs as late as possible: the tensors that it waits for beside its operands. */
+  readonly deferred: ReturnType<typeof deferrals>;
+}
+
+/**
+ * Orders every list of a step. A bucket's collectives start together. Those of what micro-batches add up start in the list that
+ * adds it up, where it runs for the last time, and are waited for in the list of their own.
+ * Throws (a fault of ours) where nodes depend on each other in a circle.
+ */
+export function orderLists(graph: ShardedGraph): readonly OrderedList[] {
+  const startedIn = startsAhead(graph);
+  const begun: UnderWay[] = [];
+  let next = 0;
+  return phasesOf(graph).map((list) => {
+    const ahead = new Set([...startedIn].flatMap(([node, name]) => (name === list.phase ? [node] : [])));
+    const here = begun.filter(({ node }) => list.includes(node));
+    // What waits for a later transfer would keep an earlier one waiting.
+    const isDeferring = list.transfers.length === 0;
+    const deferred: OrderedList['deferred'] = isDeferring
+      ? deferrals({ ...graph, nodes: graph.nodes.filter(list.includes) })
+      : new Map();
+    const steps = orderPhase(graph, list, deferred, { ahead, begun: here, next });
+    for (const step of steps) {
+      if (step.kind !== 'start') continue;
+      next = Math.max(next, step.id + 1);
+      if (step.last) begun.push({ node: step.node, id: step.id });
+    }
+    return { list, steps, deferred };
+  });
+}
+
+/** Collectives of buckets that read what another list adds up: the name of that list, in which they start. */
+function startsAhead(graph: ShardedGraph): ReadonlyMap<CommunicationNode, string> {
+  const adds = addedIn(graph);
+  return new Map(
+    graph.nodes.flatMap((node) => {
+      const list = node.kind === 'communicate' && node.bucket ? adds.get(node.input) : undefined;
+      return list === undefined ? [] : [[node as CommunicationNode, list] as const];
+    }),
+  );
+}
+
+/** By sum over micro-batches: the list that adds it up. */
+export function addedIn(graph: ShardedGraph): ReadonlyMap<string, string> {
+  if (!graph.microBatches) return new Map();
+  const lists = phasesOf(graph).filter(({ runs }) => runs === 'micro');
+  return new Map(
+    graph.nodes.flatMap((node) => {
+      if (node.kind !== 'compute' || !isAccumulator(node)) return [];
+      const list = lists.find(({ includes }) => includes(node));
+      return list ? resultsOf(node).map((name) => [name, list.phase] as const) : [];
+    }),
+  );
+}
+
+interface UnderWay {
+  readonly node: CommunicationNode;
+  readonly id: number;
+}
+
+/** What a list has to do with collectives that start in one list and are waited for in another. */
+interface Across {
+  /** Nodes of other lists that start in this one, where it runs for the last time. */
+  readonly ahead: ReadonlySet<CommunicationNode>;
+  /** Nodes of this list that others started. */
+  readonly begun: readonly UnderWay[];
+  /** The number of the next collective. */
+  readonly next: number;
+}
 
 /**
  * Orders the nodes of a list. What the others make is there before it begins. Transfers keep their order, which is that in which
  * the whole graph makes what is sent, on all stages: executed one at a time in that order they wait for nothing that comes
  * later. A send goes as soon as it is its turn; a stage receives when nothing else can run.
- * Throws (a fault of ours) where they depend on each other in a circle.
  */
-export function orderPhase(whole: ShardedGraph, list: PhaseList): readonly Step[] {
+function orderPhase(
+  whole: ShardedGraph,
+  list: PhaseList,
+  deferred: OrderedList['deferred'],
+  { ahead, begun, next: first }: Across,
+): readonly Step[] {
   const isMember = list.includes;
   const coming = [...list.transfers];
   const receives = new Set(coming.flatMap(({ kind, transfer }) => (kind === 'recv' ? [transfer.tensor] : [])));
-  const graph: ShardedGraph = { ...whole, nodes: whole.nodes.filter(isMember) };
+  const isAhead = (node: ShardedNode) => node.kind === 'communicate' && ahead.has(node);
+  const started = new Set<ShardedNode>(begun.map(({ node }) => node));
+  const graph: ShardedGraph = {
+    ...whole,
+    nodes: whole.nodes.filter((node) => isAhead(node) || (isMember(node) && !started.has(node))),
+  };
   const given = new Set(givenTensors(whole));
   for (const node of whole.nodes) if (!isMember(node)) for (const name of resultsOf(node)) given.add(name);
   for (const { tensor } of whole.pipeline?.receives ?? []) if (!receives.has(tensor)) given.add(tensor);
-  // What waits for a later transfer would keep an earlier one waiting.
-  const deferred: ReturnType<typeof deferrals> = coming.length > 0 ? new Map() : deferrals(graph);
   const waiting = new Map<string, number[]>();
   const missing = graph.nodes.map((node, index) => {
     const reads = new Set([...readsOf(node), ...(deferred.get(node) ?? [])]);
@@ -176,7 +263,7 @@ export function orderPhase(whole: ShardedGraph, list: PhaseList): readonly Step[
     }
     return count;
   });
-  const ready = new ReadyNodes(graph);
+  const ready = new ReadyNodes(graph, new Set([...ahead].map(({ input }) => input)));
   for (const [index, count] of missing.entries()) if (count === 0) ready.add(index);
   const publish = (name: string | null) => {
     if (name !== null) given.add(name);
@@ -187,17 +274,25 @@ export function orderPhase(whole: ShardedGraph, list: PhaseList): readonly Step[
     }
   };
   const steps: Step[] = [];
-  const underWay: { node: CommunicationNode; id: number }[] = [];
+  // What a bucket brings is needed last: what the list itself goes on with is waited for before.
+  const underWay: UnderWay[] = [];
+  const inBuckets: UnderWay[] = [...begun];
   let placed = 0;
-  let next = 0;
+  let next = first;
   for (;;) {
     for (let first = coming[0]; first?.kind === 'send' && given.has(first.transfer.tensor); first = coming[0]) {
       steps.push(first);
       coming.shift();
     }
     for (let node = ready.takeCommunication(); node; node = ready.takeCommunication()) {
-      steps.push({ kind: 'start', node, id: next });
-      underWay.push({ node, id: next++ });
+      const id = next++;
+      if (isAhead(node)) {
+        steps.push({ kind: 'start', node, id, last: true });
+        placed++;
+      } else {
+        steps.push({ kind: 'start', node, id });
+        (node.bucket ? inBuckets : underWay).push({ node, id });
+      }
     }
     const nodes: ComputeNode[] = [];
     for (let node = ready.takeCompute(nodes[0]); node; node = ready.takeCompute(nodes[0])) {
@@ -211,7 +306,7 @@ export function orderPhase(whole: ShardedGraph, list: PhaseList): readonly Step[
       placed += nodes.length;
       continue;
     }
-    const first = underWay.shift();
+    const first = underWay.shift() ?? inBuckets.shift();
     if (first) {
       steps.push({ kind: 'wait', ...first });
       placed++;
@@ -224,7 +319,7 @@ export function orderPhase(whole: ShardedGraph, list: PhaseList): readonly Step[
     steps.push(received);
     publish(received.transfer.tensor);
   }
-  if (placed !== graph.nodes.length) throw new Error('the sharded graph has a circle');
+  if (placed !== graph.nodes.length + begun.length) throw new Error('the sharded graph has a circle');
   return steps;
 }
 
@@ -238,21 +333,43 @@ export function givenTensors(graph: ShardedGraph): ReadonlySet<string> {
   ]);
 }
 
-/** Nodes whose operands are all there, taken smallest index first; compute nodes are kept apart by segment key. */
+/**
+ * Nodes whose operands are all there, taken smallest index first; compute nodes are kept apart by segment key. A bucket's
+ * collectives come one after the other, once all of them may.
+ */
 class ReadyNodes {
   private readonly communication: number[] = [];
   private readonly compute = new Map<string, number[]>();
+  private readonly buckets = new Map<number, { readonly size: number; readonly ready: number[] }>();
 
-  constructor(private readonly graph: ShardedGraph) {}
+  /** @param awaited sums that a collective of this list waits for: they are added up at once */
+  constructor(
+    private readonly graph: ShardedGraph,
+    private readonly awaited: ReadonlySet<string>,
+  ) {
+    for (const node of graph.nodes) {
+      if (node.kind !== 'communicate' || !node.bucket) continue;
+      const { id } = node.bucket;
+      this.buckets.set(id, { size: (this.buckets.get(id)?.size ?? 0) + 1, ready: [] });
+    }
+  }
 
   add(index: number): void {
     const node = this.graph.nodes[index];
     if (node?.kind === 'compute') {
-      const key = segmentKey(node);
+      const key = this.keyOf(node);
       const list = this.compute.get(key) ?? [];
       insert(list, index);
       this.compute.set(key, list);
-    } else insert(this.communication, index);
+      return;
+    }
+    const bucket = node?.bucket && this.buckets.get(node.bucket.id);
+    if (!bucket) {
+      insert(this.communication, index);
+      return;
+    }
+    bucket.ready.push(index);
+    if (bucket.ready.length === bucket.size) this.communication.push(...bucket.ready.sort(this.inBucket));
   }
 
   takeCommunication(): CommunicationNode | undefined {
@@ -262,7 +379,7 @@ class ReadyNodes {
 
   /** The first ready operator that may join a segment begun with `first`; any, where it is undefined. */
   takeCompute(first: ComputeNode | undefined): ComputeNode | undefined {
-    const key = first ? segmentKey(first) : this.earliestKey();
+    const key = first ? this.keyOf(first) : this.earliestKey();
     const list = key === undefined ? undefined : this.compute.get(key);
     const index = list?.shift();
     if (key !== undefined && list?.length === 0) this.compute.delete(key);
@@ -270,6 +387,7 @@ class ReadyNodes {
   }
 
   private earliestKey(): string | undefined {
+    if (this.compute.has(AWAITED)) return AWAITED;
     let best: { key: string; index: number } | undefined;
     for (const [key, list] of this.compute) {
       const index = list[0];
@@ -277,13 +395,22 @@ class ReadyNodes {
     }
     return best?.key;
   }
+
+  /** Accumulators are no part of segments: they keep a sum from one micro-batch to the next. */
+  private keyOf(node: ComputeNode): string {
+    if (isAccumulator(node)) return resultsOf(node).some((name) => this.awaited.has(name)) ? AWAITED : 'accumulate';
+    return `${node.layer ?? ''}\u0000${passOf(node.phase)}`;
+  }
+
+  /** The first member of a bucket is the one that carries its bytes. */
+  private readonly inBucket = (a: number, b: number): number => {
+    const bytes = (index: number) => (this.graph.nodes[index] as CommunicationNode).bucket?.bytes ?? 0;
+    return bytes(b) - bytes(a) || a - b;
+  };
 }
 
-/** Accumulators are no part of segments: they keep a sum from one micro-batch to the next. */
-function segmentKey(node: ComputeNode): string {
-  if (isAccumulator(node)) return 'accumulate';
-  return `${node.layer ?? ''}\u0000${passOf(node.phase)}`;
-}
+/** Of sums that a collective waits for. */
+const AWAITED = 'awaited';
 
 /** Keeps a list ascending; new entries are mostly larger than all others. */
 function insert(list: number[], value: number): void {

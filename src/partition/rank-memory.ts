@@ -10,7 +10,7 @@ import type { Step } from './order.js';
 import { localBytes } from './partition.js';
 import { type StageAction, wholeActions } from './placed-actions.js';
 import { inlineValues, sessionKey } from './segments.js';
-import { readsOf, type ShardedGraph } from './sharded-graph.js';
+import { type CommunicationNode, readsOf, type ShardedGraph } from './sharded-graph.js';
 import { type StageWalk, type WalkedList, type WalkedStep, walkStage } from './stage-walk.js';
 
 /** Names that stand for no tensor of the graph: `communication buffer 0`, …; and behind a tensor's, whose it is. */
@@ -158,18 +158,26 @@ function readAsTensors(step: Exclude<Step, { kind: 'segment' }>): readonly strin
   return step.kind === 'start' || step.kind === 'accumulate' ? readsOf(step.node) : [];
 }
 
-/** A buffer carries one collective at a time, from its start to its wait; each is as large as the largest that it carries. */
+/**
+ * A buffer carries one collective at a time, from its start to its wait; each is as large as the largest that it carries. One that
+ * is waited for in another list than it starts in has a buffer of its own, ahead of the others.
+ */
 function bufferBytes(graph: ShardedGraph, steps: readonly Step[]): readonly number[] {
-  const sizes: number[] = [];
-  const carried: (unknown | null)[] = [];
+  const bytes = (node: CommunicationNode) => {
+    const tensor = graph.tensors.get(node.input);
+    return tensor ? localBytes(tensor) : 0;
+  };
+  const own = steps.flatMap((step) => (step.kind === 'start' && step.last ? [step.node] : []));
+  const sizes = own.map(bytes);
+  const carried: (CommunicationNode | null)[] = [...own];
+  const isOwn = new Set(own);
   for (const step of steps) {
-    if (step.kind === 'wait') carried[carried.indexOf(step.node)] = null;
-    if (step.kind !== 'start') continue;
+    if (step.kind === 'wait' && !isOwn.has(step.node)) carried[carried.indexOf(step.node)] = null;
+    if (step.kind !== 'start' || step.last) continue;
     const free = carried.indexOf(null);
     const index = free < 0 ? carried.length : free;
     carried[index] = step.node;
-    const tensor = graph.tensors.get(step.node.input);
-    sizes[index] = Math.max(sizes[index] ?? 0, tensor ? localBytes(tensor) : 0);
+    sizes[index] = Math.max(sizes[index] ?? 0, bytes(step.node));
   }
   return sizes;
 }

@@ -4,7 +4,7 @@
  * predicted memory of a rank all follow it.
  */
 import type { Lifetime } from '../ir/graph.js';
-import { BEGIN, orderPhase, phasesOf, type Runs, type Step } from './order.js';
+import { BEGIN, orderLists, type Runs, type Step } from './order.js';
 import type { StageAction } from './placed-actions.js';
 import { type ReadOutside, readersOutside, segmentResults } from './segments.js';
 import { readsOf, resultsOf, type ShardedGraph } from './sharded-graph.js';
@@ -37,7 +37,7 @@ export interface StageWalk {
 
 /** Walks a stage that runs `actions` in a step (placed-actions.ts). */
 export function walkStage(graph: ShardedGraph, actions: readonly StageAction[]): StageWalk {
-  const ordered = phasesOf(graph).map((list) => ({ list, steps: orderPhase(graph, list) }));
+  const ordered = orderLists(graph);
   const readOutside = readersOutside(
     graph,
     ordered.flatMap(({ steps }) => steps),

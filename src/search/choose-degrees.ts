@@ -12,9 +12,11 @@ import { predictStages } from '../cost-model/predict-stages.js';
 import { type Graph, runsPerStep } from '../ir/graph.js';
 import { entryOf, unknownEntry } from '../ir/ops/index.js';
 import { viewOf } from '../ir/view.js';
+import { inBuckets } from '../partition/buckets.js';
 import { type LoweredStage, lowerStages } from '../partition/lower-stages.js';
 import { partition } from '../partition/partition.js';
 import type { ShardedGraph } from '../partition/sharded-graph.js';
+import type { Request } from '../strategy/request.js';
 import type { Completed } from './completion.js';
 import { OutOfTime } from './deadline.js';
 import type { Degrees } from './degrees.js';
@@ -78,6 +80,7 @@ export async function chooseDegrees(
   limit: number | undefined,
   count: number,
   pipeline?: CutGraph,
+  { bucket }: Request = {},
 ): Promise<Choice> {
   // `asked`: the memory within which it was looked for again, as often as `tries` says.
   const waiting = all.map((solved) => ({ solved, tries: 0, asked: Number.POSITIVE_INFINITY }));
@@ -90,7 +93,8 @@ export async function chooseDegrees(
   while (waiting.length > 0 && ranked.length < most) {
     waiting.sort((a, b) => a.solved.cost - b.solved.cost || a.solved.degrees.tp - b.solved.degrees.tp);
     const { solved, tries, asked } = waiting.shift() as (typeof waiting)[number];
-    const stages = pipeline ? stagesOf(solved, pipeline) : [{ graph, sharded: lowered(graph, cluster, solved) }];
+    const plain = pipeline ? stagesOf(solved, pipeline) : [{ graph, sharded: lowered(graph, cluster, solved) }];
+    const stages = plain.map((stage) => ({ ...stage, sharded: inBuckets(stage.sharded, bucket) }));
     const prediction = pipeline
       ? predictStages(stages, pipeline.schedule, cluster, flops)
       : predict((stages[0] as LoweredStage).sharded, cluster, flops);

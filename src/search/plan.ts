@@ -128,7 +128,15 @@ export async function plan(
   const limit = options.memoryBytes ?? usableBytes(cluster);
   const solving = new SolvingDegrees(graph, cluster, options);
   await solving.solve(tried, completion);
-  const choice = await chooseDegrees(graph, cluster, solving.solved, limit, options.top ?? 1, pipeline);
+  const choice = await chooseDegrees(
+    graph,
+    cluster,
+    solving.solved,
+    limit,
+    options.top ?? 1,
+    pipeline,
+    options.request,
+  );
   const [best] = choice.ranked;
   const others = [
     ...rejected.map((other): Rejected => ({ ...other, kind: 'impossible' })),

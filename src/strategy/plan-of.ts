@@ -154,7 +154,10 @@ function placeText({ stage, chunk }: StagePlace): Pick<PlanOperator, 'stage' | '
 }
 
 /** Of a step in several micro-batches also its samples, which are their product. */
-function scheduleOf({ microBatches, batch, tensors }: Graph, { pipeline, degrees: { dp } }: Found): PlanSchedule {
+function scheduleOf(
+  { microBatches, batch, tensors }: Graph,
+  { pipeline, degrees: { dp }, requested }: Found,
+): PlanSchedule {
   const count = microBatches?.count ?? 1;
   const [first] = batch;
   const samples = first ? (tensors.get(first.input)?.shape[first.axis] ?? 0) : 0;
@@ -166,6 +169,7 @@ function scheduleOf({ microBatches, batch, tensors }: Graph, { pipeline, degrees
     ...((pipeline?.schedule.virtualStages ?? 1) > 1
       ? { virtualStages: pipeline?.schedule.virtualStages as number }
       : {}),
+    ...(requested?.bucket === undefined ? {} : { bucketBytes: requested.bucket }),
   };
 }
 

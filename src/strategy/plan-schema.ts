@@ -110,8 +110,9 @@ export const PLAN_SCHEMA = record(
         microBatch: positive,
         batch: positive,
         virtualStages: positive,
+        bucketBytes: positive,
       },
-      ['microBatch', 'batch', 'virtualStages'],
+      ['microBatch', 'batch', 'virtualStages', 'bucketBytes'],
     ),
     step: record(
       {
@@ -136,11 +137,12 @@ export const PLAN_SCHEMA = record(
         precision: text,
         peakBytes: listOf(count),
         parts: mapOf(amount),
+        hiddenSeconds: amount,
         flopsPerRank: amount,
         flopsTotal: amount,
         bytesCommunicated: amount,
       },
-      ['precision'],
+      ['precision', 'hiddenSeconds'],
     ),
     search: record(
       {

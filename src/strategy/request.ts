@@ -7,10 +7,12 @@
 export interface Request {
   /** What dp shards besides: 1 the optimizer's state, 2 gradients, 3 parameters. */
   readonly zero?: 0 | 1 | 2 | 3;
+  /** Collectives on gradients and parameters start in messages of at most so many bytes, while the backward still runs. */
+  readonly bucket?: number;
 }
 
 /** Its words. */
-export const REQUESTS = ['zero'] as const satisfies readonly (keyof Request)[];
+export const REQUESTS = ['zero', 'bucket'] as const satisfies readonly (keyof Request)[];
 
 /** What of other options is asked in words. */
 export function requestIn(options: Request): Request {

@@ -11,16 +11,19 @@ import { openCompiled } from '../../src/api/verify.js';
 import type { Program } from '../../src/program/program.js';
 import { runProgram } from '../../src/runtime/run-program.js';
 import type { ScheduleKind } from '../../src/schedule/schedule.js';
+import type { Request } from '../../src/strategy/request.js';
 import type { Left } from './difference.js';
 import { type ModelName, writeModel } from './models.js';
 
-/** What a pipeline is to be. */
+/** What a pipeline is to be; `kind` is that of one stage's where it is left out. */
 export interface Pipeline {
-  readonly kind: ScheduleKind;
+  readonly kind?: ScheduleKind;
   readonly stages: number;
   readonly chunks?: number;
   readonly dp?: number;
   readonly tp?: number;
+  /** What is asked for in words. */
+  readonly request?: Request;
 }
 
 /** What is trained. */
@@ -33,6 +36,8 @@ export interface Task {
 /** What a run leaves. */
 export interface Trained extends Left {
   readonly program: Program;
+  /** Bytes that each rank sends in a step. */
+  readonly sentBytes: readonly number[];
   /** Bytes of the fullest moment, by stage. */
   readonly peaks: { readonly predicted: readonly number[]; readonly counted: readonly number[] };
 }
@@ -60,13 +65,14 @@ export async function train(
     const file = join(folder, `${model}.onnx`);
     const directory = join(folder, 'out');
     writeModel(model, file);
-    const { kind, stages = 1, chunks = 1, dp = 1, tp = 1 } = pipeline ?? {};
+    const { kind, stages = 1, chunks = 1, dp = 1, tp = 1, request = {} } = pipeline ?? {};
     const { plan } = await compile({
       model: file,
       output: directory,
       globalBatch: BATCH,
       devices: stages * dp * tp,
       ...{ pp: stages, dp, tp },
+      ...request,
       training: { ...TRAINING, ...training, microBatches },
       ...(kind ? { schedule: kind } : {}),
       ...(chunks > 1 ? { virtualStages: chunks } : {}),
@@ -81,8 +87,9 @@ export async function train(
     const counted = Array.from({ length: stages }, (_, stage) =>
       Math.max(...run.ranks.slice(stage * perStage, (stage + 1) * perStage).map(({ peakBytes }) => peakBytes)),
     );
+    const sentBytes = run.ranks.map(({ bytesCommunicated }) => bytesCommunicated);
     const peaks = { predicted: plan.predicted.peakBytes, counted };
-    return { losses, state: Object.fromEntries(state), program, peaks };
+    return { losses, state: Object.fromEntries(state), program, peaks, sentBytes };
   } finally {
     rmSync(folder, { recursive: true, force: true });
   }

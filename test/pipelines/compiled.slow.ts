@@ -13,7 +13,7 @@ const STEPS = 20;
 
 const MODELS = ['gpt', 'llama', 'mlp', 'cnn', 'skips', 'encoder-decoder', 'shared-layer', 'same-weight-twice'] as const;
 
-interface Choice extends Required<Pipeline> {
+interface Choice extends Required<Omit<Pipeline, 'request'>> {
   readonly model: (typeof MODELS)[number];
   readonly microBatches: number;
 }

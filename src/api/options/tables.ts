@@ -96,6 +96,7 @@ const planning = {
   virtualStages: whole(1),
   stages: text,
   zero: oneOf(0, 1, 2, 3),
+  bucket: whole(1),
   mode: oneOf('auto', 'semi-auto', 'data', 'hybrid'),
   annotations: object,
   config: object,
