@@ -291,6 +291,9 @@ function configNotes(
     ...(configured.microBatches > 1 && !trains(graph)
       ? [`micro_batch_num ${configured.microBatches} is of training; inference runs one micro-batch`]
       : []),
+    ...(configured.gradientBuckets !== null && !trains(graph)
+      ? [`gradient_aggregation_group ${configured.gradientBuckets} is of training; inference has no gradients`]
+      : []),
     ...checkAgainstModel(config, graph, { layersSeconds: layersSeconds(graph, cluster) }),
     ...[...configured.remarks, ...configured.notLowered].map(
       ({ key, line, says }) => `${[place(line), key].filter(Boolean).join(' ')}: ${says}`,

@@ -39,14 +39,13 @@ export function lowerPlan(plan: Plan, graph: Graph): LoweredPlan {
   const { staged, assignment, redistributor } = assigned;
   if (!staged.pipeline)
     return {
-      lowered: [{ graph: staged.graph, sharded: inBuckets(lowerUncut(assigned), plan.schedule.bucketBytes) }],
+      lowered: [{ graph: staged.graph, sharded: inBuckets(lowerUncut(assigned), plan.schedule) }],
       schedule: null,
     };
   const { layout, schedule } = staged.pipeline;
-  const { bucketBytes } = plan.schedule;
   const lowered = lowerStages(staged.graph, assignment, redistributor, layout).map((stage) => ({
     ...stage,
-    sharded: inBuckets(stage.sharded, bucketBytes),
+    sharded: inBuckets(stage.sharded, plan.schedule),
   }));
   checkPlaces(plan, staged.graph, lowered);
   return { lowered, schedule };

@@ -2,6 +2,7 @@
  * @file plan: an imported model and a cluster in, the best plan out, lowered and checked.
  */
 import type { Cluster } from '../cost-model/cluster.js';
+import { type Graph, isBackward } from '../ir/graph.js';
 import { checkSharded } from '../partition/check.js';
 import type { ShardedGraph } from '../partition/sharded-graph.js';
 import { type Pipeline, type PipelineRequest, pipelineOf } from '../search/pipeline/pipeline.js';
@@ -64,7 +65,7 @@ export async function plan(imported: ImportedModel, options: PlanningOptions = {
   if (options.solver === 'glpk') await loadSolver('glpk');
   const pipeline = request && pipelineOf(imported.graph, cluster, request);
   const graph = pipeline?.graph ?? imported.graph;
-  const requested = requestIn(options);
+  const requested: Request = { ...bucketsOf(config, graph), ...requestIn(options) };
   const found = await search(graph, cluster, {
     ...(pipeline ? { pipeline } : {}),
     degrees,
@@ -97,8 +98,14 @@ export async function plan(imported: ImportedModel, options: PlanningOptions = {
       { ...imported, graph },
       cluster,
     ),
-    notes: [...notes, ...found.notes, ...unusedBucket(options, found)],
+    notes: [...notes, ...found.notes, ...unusedBucket(requested, found)],
   };
+}
+
+/** What a configuration says of buckets, where there are gradients. */
+function bucketsOf(config: Decisions['config'], { nodes }: Graph): Request {
+  const trains = nodes.some(({ phase }) => isBackward(phase));
+  return trains && config?.gradientBuckets ? { bucketMembers: config.gradientBuckets } : {};
 }
 
 /** Says so where there is nothing that buckets hold. */

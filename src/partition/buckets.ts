@@ -12,20 +12,30 @@ import { addedIn, orderLists } from './order.js';
 import { localBytes } from './partition.js';
 import { type CommunicationNode, readsOf, resultsOf, type ShardedGraph } from './sharded-graph.js';
 
+/** What a bucket may hold; nothing is joined where neither is said. */
+export interface BucketLimit {
+  readonly bucketBytes?: number;
+  /** Collectives. */
+  readonly bucketMembers?: number;
+}
+
 /**
- * The graph with its collectives on parameters and gradients in buckets of at most `size` bytes; a larger one has one alone. The
- * same graph where no size is asked for.
+ * The graph with its collectives on parameters and gradients in buckets within a limit; one of more bytes has a bucket alone.
  */
-export function inBuckets(graph: ShardedGraph, size: number | undefined): ShardedGraph {
-  if (size === undefined) return graph;
+export function inBuckets(graph: ShardedGraph, { bucketBytes, bucketMembers }: BucketLimit): ShardedGraph {
+  if (bucketBytes === undefined && bucketMembers === undefined) return graph;
+  const isWithin = (bytes: number, members: number) =>
+    bytes <= (bucketBytes ?? Number.POSITIVE_INFINITY) && members <= (bucketMembers ?? Number.POSITIVE_INFINITY);
   const buckets = new Map<CommunicationNode, CommunicationNode['bucket']>();
   let count = 0;
-  const open = new Map<string, { readonly first: CommunicationNode; readonly id: number; readonly bytes: number }>();
+  const open = new Map<string, Bucket>();
   for (const { node, key } of candidates(graph)) {
     const bytes = arrayBytes(node, graph);
     const last = open.get(key);
-    const joins = last !== undefined && last.bytes + bytes <= size;
-    const bucket = joins ? { ...last, bytes: last.bytes + bytes } : { first: node, id: count++, bytes };
+    const joins = last !== undefined && isWithin(last.bytes + bytes, last.members + 1);
+    const bucket: Bucket = joins
+      ? { ...last, bytes: last.bytes + bytes, members: last.members + 1 }
+      : { first: node, id: count++, bytes, members: 1 };
     open.set(key, bucket);
     if (joins) buckets.set(node, { id: bucket.id, bytes: 0 });
     buckets.set(bucket.first, { id: bucket.id, bytes: bucket.bytes });
@@ -35,6 +45,13 @@ export function inBuckets(graph: ShardedGraph, size: number | undefined): Sharde
     return bucket ? { ...node, bucket } : node;
   });
   return { ...graph, nodes };
+}
+
+interface Bucket {
+  readonly first: CommunicationNode;
+  readonly id: number;
+  readonly bytes: number;
+  readonly members: number;
 }
 
 /** Bytes of the whole array that a group holds together: of a gather's result, of anything else's operand. */

@@ -16,7 +16,7 @@ import { inBuckets } from '../partition/buckets.js';
 import { type LoweredStage, lowerStages } from '../partition/lower-stages.js';
 import { partition } from '../partition/partition.js';
 import type { ShardedGraph } from '../partition/sharded-graph.js';
-import type { Request } from '../strategy/request.js';
+import { bucketLimit, type Request } from '../strategy/request.js';
 import type { Completed } from './completion.js';
 import { OutOfTime } from './deadline.js';
 import type { Degrees } from './degrees.js';
@@ -80,7 +80,7 @@ export async function chooseDegrees(
   limit: number | undefined,
   count: number,
   pipeline?: CutGraph,
-  { bucket }: Request = {},
+  request: Request = {},
 ): Promise<Choice> {
   // `asked`: the memory within which it was looked for again, as often as `tries` says.
   const waiting = all.map((solved) => ({ solved, tries: 0, asked: Number.POSITIVE_INFINITY }));
@@ -94,7 +94,7 @@ export async function chooseDegrees(
     waiting.sort((a, b) => a.solved.cost - b.solved.cost || a.solved.degrees.tp - b.solved.degrees.tp);
     const { solved, tries, asked } = waiting.shift() as (typeof waiting)[number];
     const plain = pipeline ? stagesOf(solved, pipeline) : [{ graph, sharded: lowered(graph, cluster, solved) }];
-    const stages = plain.map((stage) => ({ ...stage, sharded: inBuckets(stage.sharded, bucket) }));
+    const stages = plain.map((stage) => ({ ...stage, sharded: inBuckets(stage.sharded, bucketLimit(request)) }));
     const prediction = pipeline
       ? predictStages(stages, pipeline.schedule, cluster, flops)
       : predict((stages[0] as LoweredStage).sharded, cluster, flops);

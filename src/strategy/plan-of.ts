@@ -20,7 +20,7 @@ import type { Plan, PlanOperator, PlanPass, PlanPrediction, PlanSchedule, PlanTr
 import { PLAN_VERSION } from './plan.js';
 import { producedLayouts } from './produced-layouts.js';
 import { readerText } from './readers.js';
-import type { Request } from './request.js';
+import { bucketLimit, type Request } from './request.js';
 import { placesOf } from './staged-graph.js';
 
 /** What a search hands over. */
@@ -169,7 +169,7 @@ function scheduleOf(
     ...((pipeline?.schedule.virtualStages ?? 1) > 1
       ? { virtualStages: pipeline?.schedule.virtualStages as number }
       : {}),
-    ...(requested?.bucket === undefined ? {} : { bucketBytes: requested.bucket }),
+    ...bucketLimit(requested),
   };
 }
 

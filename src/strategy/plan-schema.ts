@@ -111,8 +111,9 @@ export const PLAN_SCHEMA = record(
         batch: positive,
         virtualStages: positive,
         bucketBytes: positive,
+        bucketMembers: positive,
       },
-      ['microBatch', 'batch', 'virtualStages', 'bucketBytes'],
+      ['microBatch', 'batch', 'virtualStages', 'bucketBytes', 'bucketMembers'],
     ),
     step: record(
       {

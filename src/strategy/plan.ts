@@ -108,6 +108,8 @@ export interface PlanSchedule {
   readonly virtualStages?: number;
   /** Most bytes of a bucket of collectives on gradients and parameters; left out where each is a message of its own. */
   readonly bucketBytes?: number;
+  /** Most of them in a bucket. */
+  readonly bucketMembers?: number;
 }
 
 /** Choices of a step that no operator's strategy holds. */

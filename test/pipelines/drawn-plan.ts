@@ -37,6 +37,8 @@ export interface DrawnPlan {
     readonly clips: boolean;
     readonly microBatches: number | null;
     readonly precision: 'fp32' | 'bf16' | 'fp16';
+    /** Bytes of a bucket. */
+    readonly bucket: number | null;
   } | null;
   readonly isFree: boolean;
   readonly seed: number;
@@ -76,6 +78,7 @@ const PLANS: fc.Arbitrary<DrawnPlan> = fc
         clips: fc.boolean(),
         microBatches: fc.constantFrom(null, null, 1, 2, 4, 4, 8, 3),
         precision: fc.constantFrom('fp32', 'fp32', 'fp32', 'fp32', 'bf16', 'fp16'),
+        bucket: fc.constantFrom(null, null, 1, 4000, 1e8),
       }),
       { freq: 5 },
     ),
@@ -143,6 +146,7 @@ async function optionsOf(drawn: DrawnPlan, model: string, output: string): Promi
     ...(schedule ? { schedule } : {}),
     ...(virtualStages > 1 ? { virtualStages } : {}),
     ...(isFree ? { axes: 'free' as const } : {}),
+    ...(drawn.training?.bucket ? { bucket: drawn.training.bucket } : {}),
     ...(drawn.training ? { training: trainingOf(drawn, drawn.training) } : {}),
     ...(await cutOf(drawn, model)),
   };

@@ -97,6 +97,7 @@ const planning = {
   stages: text,
   zero: oneOf(0, 1, 2, 3),
   bucket: whole(1),
+  bucketMembers: whole(1),
   mode: oneOf('auto', 'semi-auto', 'data', 'hybrid'),
   annotations: object,
   config: object,
