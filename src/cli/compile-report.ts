@@ -103,10 +103,15 @@ function summaryLines({ plan, precision, stageLayout }: CompileResult): readonly
     predicted.flopsTotal > 0
       ? `, ${shareText(predicted.flopsPerRank / predicted.flopsTotal)} of the work per rank`
       : '';
+  const hidden =
+    predicted.hiddenSeconds === undefined
+      ? []
+      : [`  buckets    ${secondsText(predicted.hiddenSeconds)} of their communication behind the backward`];
   return [
     `  degrees    ${degrees.map(([axis, degree]) => `${axis} ${degree}`).join(' · ')}`,
     ...(stageLayout === null ? [] : [`  stages     ${stageLayout}, ${scheduleText(plan)}`]),
     `  predicted  ${secondsText(predicted.stepSeconds)} per step in ${precision}, ${bytesText(peak)} of memory per rank${share}`,
+    ...hidden,
     `  search     ${MODES[search.mode] ?? search.mode}, ${provenText(plan)}`,
   ];
 }
