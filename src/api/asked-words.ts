@@ -3,6 +3,7 @@
  */
 import { AutoparError } from '../ir/error.js';
 import { type Graph, isBackward } from '../ir/graph.js';
+import type { LoweredStage } from '../partition/lower-stages.js';
 import type { SearchMode } from '../search/search-mode.js';
 import { dataAxes } from '../search/zero.js';
 import type { Mesh } from '../sharding-propagation/mesh.js';
@@ -27,11 +28,12 @@ export function requestOf(
   mode: SearchMode,
 ): AskedRequest {
   const asked = requestIn(options);
-  const { recompute = null, spMethod = null, offload = null } = config ?? {};
+  const { recompute = null, spMethod = null, offload = null, gradientBuckets = null } = config ?? {};
   const configured = {
     ...(training && recompute !== null ? { recompute } : {}),
     // Inference keeps no activations to swap.
     ...(training && offload !== null ? { offload } : {}),
+    ...(training && gradientBuckets !== null ? { bucketMembers: gradientBuckets } : {}),
     ...(spMethod === null ? {} : { spMethod }),
   };
   const swapped = !training && offload === 'activations';
@@ -65,4 +67,12 @@ export function zeroNotes({ zero }: Request, meshes: readonly Mesh[], graph: Gra
   return trains || zero === 3
     ? []
     : [`--zero ${zero} changes nothing: optimizer state and gradients are of training, and this program infers`];
+}
+
+/** Where there is nothing that buckets hold. */
+export function unusedBucket({ bucket }: Request, lowered: readonly LoweredStage[]): readonly string[] {
+  const isUsed = lowered.some(({ sharded }) =>
+    sharded.nodes.some((node) => node.kind === 'communicate' && node.bucket !== undefined),
+  );
+  return bucket === undefined || isUsed ? [] : ['--bucket changes nothing: no gradient is reduced over several ranks'];
 }

@@ -306,6 +306,9 @@ function configNotes(
     ...((configured.recompute ?? 'none') !== 'none' && !trains(graph)
       ? [`recompute ${configured.recompute} is of training; inference keeps nothing that it could recompute`]
       : []),
+    ...(configured.gradientBuckets !== null && !trains(graph)
+      ? [`gradient_aggregation_group ${configured.gradientBuckets} is of training; inference has no gradients`]
+      : []),
     ...checkAgainstModel(config, graph, { layersSeconds: layersSeconds(graph, cluster) }),
     ...[...configured.remarks, ...configured.notLowered].map(
       ({ key, line, says }) => `${[place(line), key].filter(Boolean).join(' ')}: ${says}`,

@@ -159,11 +159,11 @@ function exchangesOfProgram(program: Program, rank: number): readonly ProgramExc
   for (const [phase, times] of runsOfPhases(program, number)) {
     for (const instruction of stage?.phases[phase] ?? []) {
       if (instruction.kind === 'start') {
-        const { collective, axes: names, input } = instruction;
+        const { collective, axes: names, input, last } = instruction;
         const ranks = groupOf(axes, names, rank % perStage).map((member) => member + number * perStage);
         const receivedBytes = bytesOf(input) * RECEIVED[collective.kind](ranks.length);
         const own = names.map((name) => nameOn({ axes: ownAxes }, name));
-        add(`${collective.kind} ${names.join()}`, times, {
+        add(`${collective.kind} ${names.join()}`, last ? 1 : times, {
           ...{ collective: collective.kind, axes: own, ranks, receivedBytes },
         });
       } else if (instruction.kind === 'send' || instruction.kind === 'recv') {

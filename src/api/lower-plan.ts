@@ -8,6 +8,7 @@ import { priceNode, stepPrice } from '../cost-model/price.js';
 import { redistributionBound } from '../cost-model/redistribution-bound.js';
 import type { Graph } from '../ir/graph.js';
 import type { Assignment } from '../partition/assignment.js';
+import { inBuckets } from '../partition/buckets.js';
 import { type LoweredStage, lowerStages } from '../partition/lower-stages.js';
 import { offloaded } from '../partition/offload.js';
 import { partition } from '../partition/partition.js';
@@ -44,7 +45,7 @@ export function lowerAssigned(plan: Plan, assigned: AssignedPlan): LoweredPlan {
   const { staged, assignment, redistributor } = assigned;
   const places = planPlaces(plan, staged.graph);
   const kept = (stages: readonly LoweredStage[]) =>
-    stages.map((stage) => ({ ...stage, sharded: offloaded(stage.sharded, places) }));
+    stages.map((stage) => ({ ...stage, sharded: offloaded(inBuckets(stage.sharded, plan.schedule), places) }));
   if (!staged.pipeline)
     return { lowered: kept([{ graph: staged.graph, sharded: lowerUncut(assigned) }]), schedule: null };
   const { layout, schedule } = staged.pipeline;

@@ -108,6 +108,10 @@ function summaryLines(result: CompileResult): readonly string[] {
     predicted.flopsTotal > 0
       ? `, ${shareText(predicted.flopsPerRank / predicted.flopsTotal)} of the work per rank`
       : '';
+  const hidden =
+    predicted.hiddenSeconds === undefined
+      ? []
+      : [`  buckets    ${secondsText(predicted.hiddenSeconds)} of their communication behind the backward`];
   return [
     plan.meshes
       ? `  meshes     ${stageMeshesText(plan.meshes)}`
@@ -116,6 +120,7 @@ function summaryLines(result: CompileResult): readonly string[] {
     ...(kept ? [`  zero       ${keptText(kept)}`] : []),
     `  predicted  ${secondsText(predicted.stepSeconds)} per step in ${precision}, ${bytesText(peak)} of memory per rank${share}`,
     ...recomputeLines(result),
+    ...hidden,
     `  search     ${MODES[search.mode] ?? search.mode}, ${provenText(plan)}`,
   ];
 }

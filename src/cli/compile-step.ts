@@ -35,6 +35,7 @@ export interface CompileStepFlags extends DegreeOptions, ModelFlags, TrainingFla
   readonly stages?: string;
   readonly meshes?: string;
   readonly spMethod?: SpMethod;
+  readonly bucket?: number;
   readonly searchMode?: string;
   readonly timeLimit?: number;
   readonly solver?: string;
@@ -43,7 +44,9 @@ export interface CompileStepFlags extends DegreeOptions, ModelFlags, TrainingFla
 }
 
 /** Options that only a search over operators' strategies knows. */
-const OF_OPERATORS = ['axes', 'mode', 'annotations', 'config', 'complete', 'stages', 'meshes', 'spMethod'] as const;
+const OF_OPERATORS = [
+  ...(['axes', 'mode', 'annotations', 'config', 'complete', 'stages', 'meshes', 'spMethod', 'bucket'] as const),
+] as const;
 
 /** What a program has as well: with a plan alone a search over whole steps decides it. */
 const OF_PIPELINES = ['schedule', 'virtualStages'] as const;

@@ -14,7 +14,7 @@ import { runCompileStep, searchesStep } from './compile-step.js';
 import { degreeOptions, givenDegrees } from './degrees.js';
 import { clusterOptions } from './machine.js';
 import { importOptionsOf, type ModelFlags, modelFile, modelOptions } from './model-options.js';
-import { RECOMPUTED_LAYERS, type StepFlags, stepOptions } from './step-options.js';
+import { gradientOptions, RECOMPUTED_LAYERS, type StepFlags, stepOptions } from './step-options.js';
 import { parameterOptions } from './training-form-options.js';
 import { type TrainingFlags, trainingOf, trainingOptions } from './training-options.js';
 import { byteSize, nonNegative, oneOf, wholeNumber } from './values.js';
@@ -33,6 +33,7 @@ interface CompileFlags extends DegreeOptions, ModelFlags, TrainingFlags, StepFla
   readonly complete?: 'search' | 'propagate';
   readonly stages?: string;
   readonly meshes?: string;
+  readonly bucket?: number;
   readonly searchMode?: SearchMode;
   readonly objective?: 'time' | 'memory' | 'cost' | 'devices';
   readonly within?: number;
@@ -110,6 +111,7 @@ export const compileCommand: Command<CompileFlags> = {
     },
     { flags: '--within <seconds>', says: 'a step may take, for --objective devices', parse: nonNegative('--within') },
     ...stepOptions({}, SCHEDULE_KINDS, RECOMPUTED_LAYERS),
+    ...gradientOptions,
     {
       flags: '--stages <layout>',
       says: 'what each stage of a pipeline has, such as "E t*3 | t*3 H"; inspect says what the letters are',

@@ -6,7 +6,16 @@ import { offloadAsked } from '../api/requests.js';
 import { PIPELINE_SCHEDULES, type ScheduleKind } from '../api/schedule-kinds.js';
 import type { SimulateOptions } from '../api/simulate.js';
 import type { CommandOption } from './command.js';
-import { oneOf, orderOf, wholeNumber } from './values.js';
+import { byteSize, oneOf, orderOf, wholeNumber } from './values.js';
+
+/** Of programs: how the gradients of ranks come together. */
+export const gradientOptions: readonly CommandOption[] = [
+  {
+    flags: '--bucket <size>',
+    says: 'reduce gradients in messages of at most this size, such as 25MB, while the backward runs (default: each when it is needed)',
+    parse: byteSize('--bucket'),
+  },
+];
 
 /** Their values, by the names that the parser gives them. */
 export interface StepFlags {

@@ -117,7 +117,11 @@ function stageOf(
     if (step.kind === 'start') {
       const { node } = step;
       const { collective, axes, input, output } = node;
-      return { kind: 'start', id: step.id, collective, axes, input, output, label: labelOf(node.layer, node.origin) };
+      return {
+        ...{ kind: 'start', id: step.id, collective, axes, input, output, label: labelOf(node.layer, node.origin) },
+        ...(step.last ? { last: true } : {}),
+        ...(node.bucket ? { bucket: node.bucket.id } : {}),
+      };
     }
     if (step.kind === 'move') {
       const { input, output, layer, origin } = step.node;

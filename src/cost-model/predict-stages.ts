@@ -16,6 +16,7 @@ import { AXIS_ORDER, deviceCount, makeMesh } from '../sharding-propagation/mesh.
 import type { Cluster } from './cluster.js';
 import { collectiveSeconds } from './collective-price.js';
 import { placeGroup } from './group-place.js';
+import { overlapOf } from './overlap.js';
 import { memoryOf, type OutsidePrediction, outsideOf, type Prediction, partName, precisionOf } from './predict.js';
 import { communicatedBytes, priceNode } from './price.js';
 import { runtimeSeconds } from './runtime-price.js';
@@ -59,6 +60,7 @@ export function predictStages(
         ([a], [b]) => (a < b ? -1 : 1),
       ),
     ),
+    ...(busiest.hiddenSeconds === undefined ? {} : { hiddenSeconds: busiest.hiddenSeconds }),
     flopsPerRank: Math.max(...priced.map(({ flops }) => flops)),
     flopsTotal: wholeFlops,
     bytesCommunicated: Math.max(...priced.map(({ received }) => received)),
@@ -89,6 +91,7 @@ interface PricedStage {
   /** Of a step. */
   readonly busySeconds: number;
   readonly parts: readonly (readonly [string, number])[];
+  readonly hiddenSeconds?: number;
   readonly flops: number;
   /** Bytes that one rank receives in a step. */
   readonly received: number;
@@ -100,10 +103,12 @@ function priceStage(graph: ShardedGraph, cluster: Cluster): PricedStage {
   const parts = new Map<string, number>();
   const lists = new Map<string, number>();
   let [flops, received] = [0, 0];
+  const overlap = overlapOf(graph, cluster);
   for (const list of phases) {
     let seconds = 0;
     for (const node of graph.nodes.filter(list.includes)) {
-      const own = priceNode(node, graph, cluster) / 1e9;
+      const waited = node.kind === 'communicate' ? overlap?.exposed.get(node) : undefined;
+      const own = (waited === undefined ? priceNode(node, graph, cluster) : waited / runs(list)) / 1e9;
       const part = partName(node, graph);
       seconds += own;
       parts.set(part, (parts.get(part) ?? 0) + runs(list) * own);
@@ -122,7 +127,8 @@ function priceStage(graph: ShardedGraph, cluster: Cluster): PricedStage {
     for (const { phase } of micro) lists.set(phase, (lists.get(phase) ?? 0) + seconds / times);
   }
   const busySeconds = phases.reduce((sum, list) => sum + runs(list) * (lists.get(list.phase) ?? 0), 0);
-  return { graph, lists, busySeconds, parts: [...parts], flops, received };
+  const hidden = overlap ? { hiddenSeconds: overlap.hidden / 1e9 } : {};
+  return { graph, lists, busySeconds, parts: [...parts], ...hidden, flops, received };
 }
 
 /** Bytes that one rank sends to another stage in one phase of a micro-batch. */

@@ -11,6 +11,7 @@ import type { Cluster } from './cluster.js';
 import { fusesBlocks } from './device.js';
 import { DEVICE_OVERHEAD } from './hardware.js';
 import { type MovedBytes, movedBytes } from './move-price.js';
+import { overlapOf } from './overlap.js';
 import { communicatedBytes, priceNode } from './price.js';
 import { runtimeSeconds } from './runtime-price.js';
 
@@ -21,8 +22,10 @@ export interface Prediction {
   readonly precision: string;
   /** Per stage. */
   readonly peakBytes: readonly number[];
-  /** Seconds by kind: compute, and each collective kind and axis. */
+  /** Seconds by kind: compute, and each collective kind and axis; of collectives in buckets what is waited for them. */
   readonly parts: Readonly<Record<string, number>>;
+  /** Seconds of collectives in buckets that go on behind what computes; left out where none does. */
+  readonly hiddenSeconds?: number;
   readonly flopsPerRank: number;
   readonly flopsTotal: number;
   /** That one rank receives. */
@@ -46,9 +49,11 @@ export function predict(graph: ShardedGraph, cluster: Cluster, wholeFlops?: numb
   let nanoseconds = 0;
   let flopsPerRank = 0;
   let bytesCommunicated = 0;
+  const overlap = overlapOf(graph, cluster);
   for (const node of graph.nodes) {
     const runs = runsPerStep(node.phase, graph);
-    const price = runs * priceNode(node, graph, cluster);
+    const waited = node.kind === 'communicate' ? overlap?.exposed.get(node) : undefined;
+    const price = waited ?? runs * priceNode(node, graph, cluster);
     const part = partName(node, graph);
     nanoseconds += price;
     parts.set(part, (parts.get(part) ?? 0) + price);
@@ -68,6 +73,7 @@ export function predict(graph: ShardedGraph, cluster: Cluster, wholeFlops?: numb
     precision: precisionOf(graph),
     peakBytes: [memory.peakBytes],
     parts: Object.fromEntries([...parts].sort(byName).map(([part, sum]) => [part, sum / 1e9])),
+    ...(overlap ? { hiddenSeconds: overlap.hidden / 1e9 } : {}),
     flopsPerRank,
     flopsTotal: wholeFlops ?? flopsPerRank * ranks,
     bytesCommunicated,

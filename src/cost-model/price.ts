@@ -4,6 +4,7 @@
  */
 import { byteLength, type DType } from '../ir/dtype.js';
 import { elementCount } from '../ir/graph.js';
+import { arrayBytes } from '../partition/buckets.js';
 import { Fragment, type FragmentNode } from '../partition/fragment.js';
 import { lowerStep } from '../partition/lower-steps.js';
 import { type MoveNode, resultsOf, type ShardedTensor } from '../partition/sharded-graph.js';
@@ -80,8 +81,10 @@ const OF_WIDTH: Readonly<Record<number, DType>> = {
 
 function nodeSeconds(node: PricedNode, graph: Surroundings, cluster: Cluster): number {
   if (node.kind === 'communicate') {
-    const place = placeGroup(graph.mesh, node.axes, cluster);
-    return collectiveSeconds(node.collective.kind, arrayBytes(node, graph), place, cluster);
+    // Ranks of this machine do the collectives of a bucket one by one.
+    const bytes = node.bucket && !cluster.local ? node.bucket.bytes : arrayBytes(node, graph);
+    if (node.bucket && bytes === 0) return 0;
+    return collectiveSeconds(node.collective.kind, bytes, placeGroup(graph.mesh, node.axes, cluster), cluster);
   }
   const moved = moveOf(node, graph, 1);
   const carried = moved ? moveSeconds(moved.memory, moved.storedBytes + moved.loadedBytes, cluster) : 0;
@@ -125,12 +128,6 @@ function packedBytes(
   if (stored || second == null || profileOf(device).packingBandwidth === undefined) return 0;
   const { dtype, localShape } = tensorOf(graph, second);
   return byteLength(dtype, elementCount(localShape));
-}
-
-/** Bytes of the whole array that a group holds together: of a gather's result, of anything else's operand. */
-function arrayBytes(node: Extract<FragmentNode, { kind: 'communicate' }>, graph: Surroundings): number {
-  const tensor = tensorOf(graph, node.collective.kind === 'all-gather' ? node.output : node.input);
-  return byteLength(tensor.dtype, elementCount(tensor.localShape));
 }
 
 function tensorOf(graph: Surroundings, name: string): ShardedTensor {

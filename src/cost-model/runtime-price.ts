@@ -39,7 +39,7 @@ export function runtimeSeconds(
   let copies = 0;
   for (const { list, steps } of phases) {
     const times = list.runs === 'micro' ? (graph.microBatches?.count ?? 1) : 1;
-    const collectives = steps.filter(({ kind }) => kind === 'start').length;
+    const collectives = steps.filter(({ kind }) => kind === 'wait').length;
     const segments = steps.flatMap((step) => (step.kind === 'segment' ? [step.nodes] : []));
     around += times * Math.max(0, segments.length - collectives) * segmentSeconds;
     for (const nodes of segments) {

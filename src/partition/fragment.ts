@@ -13,6 +13,7 @@ import { localShape, replicated } from '../sharding-propagation/layout.js';
 import type { Mesh, SubAxis } from '../sharding-propagation/mesh.js';
 import {
   type Collective,
+  type CommunicationNode,
   type ComputeNode,
   type Coordinate,
   type FusedWork,
@@ -28,13 +29,7 @@ export type FragmentNode =
       readonly fused?: FusedWork;
       readonly stored?: true;
     })
-  | {
-      readonly kind: 'communicate';
-      readonly collective: Collective;
-      readonly axes: readonly SubAxis[];
-      readonly input: string;
-      readonly output: string;
-    };
+  | Pick<CommunicationNode, 'kind' | 'collective' | 'axes' | 'input' | 'output' | 'bucket'>;
 
 /** An operator to add: local attributes; results with their whole types and layouts. */
 export interface FragmentOperator {

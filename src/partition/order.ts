@@ -148,29 +148,118 @@ export type TransferStep =
 
 export type Step =
   | { readonly kind: 'segment'; readonly nodes: readonly ComputeNode[] }
-  | { readonly kind: 'start'; readonly node: CommunicationNode; readonly id: number }
+  | {
+      readonly kind: 'start';
+      readonly node: CommunicationNode;
+      readonly id: number;
+      /** Only where the list runs for the last time in a step; its wait stands in a list that runs once. */
+      readonly last?: true;
+    }
   | { readonly kind: 'wait'; readonly node: CommunicationNode; readonly id: number }
   | { readonly kind: 'accumulate'; readonly node: ComputeNode }
   | { readonly kind: 'move'; readonly node: MoveNode }
   | TransferStep;
+
+/** A list of instructions with its steps. */
+export interface OrderedList {
+  readonly list: PhaseList;
+  readonly steps: readonly Step[];
+  /** By node that runs as late as possible: the tensors that it waits for beside its operands. */
+  readonly deferred: ReturnType<typeof deferrals>;
+}
+
+/**
+ * Orders every list of a step of a graph without copies between memories (place-moves.ts). A bucket's collectives start together. Those of what micro-batches add up start in the list that
+ * adds it up, where it runs for the last time, and are waited for in the list of their own.
+ * Throws (a fault of ours) where nodes depend on each other in a circle.
+ * @param staying collectives that start in the list of their own, whatever adds up what they read
+ */
+export function orderLists(graph: ShardedGraph, staying: ReadonlySet<ShardedNode> = new Set()): readonly OrderedList[] {
+  const startedIn = startsAhead(graph, staying);
+  const begun: UnderWay[] = [];
+  let next = 0;
+  return phasesOf(graph).map((list) => {
+    const ahead = new Set([...startedIn].flatMap(([node, name]) => (name === list.phase ? [node] : [])));
+    const here = begun.filter(({ node }) => list.includes(node));
+    // What waits for a later transfer would keep an earlier one waiting.
+    const isDeferring = list.transfers.length === 0;
+    const deferred: OrderedList['deferred'] = isDeferring
+      ? deferrals({ ...graph, nodes: graph.nodes.filter(list.includes) }, graph)
+      : new Map();
+    const steps = orderPhase(graph, list, deferred, { ahead, begun: here, next });
+    for (const step of steps) {
+      if (step.kind !== 'start') continue;
+      next = Math.max(next, step.id + 1);
+      if (step.last) begun.push({ node: step.node, id: step.id });
+    }
+    return { list, steps, deferred };
+  });
+}
+
+/** Collectives of buckets that read what another list adds up: the name of that list, in which they start. */
+function startsAhead(graph: ShardedGraph, staying: ReadonlySet<ShardedNode>): ReadonlyMap<CommunicationNode, string> {
+  const adds = addedIn(graph);
+  return new Map(
+    graph.nodes.flatMap((node) => {
+      const mayStart = node.kind === 'communicate' && node.bucket && !staying.has(node);
+      const list = mayStart ? adds.get(node.input) : undefined;
+      return list === undefined ? [] : [[node as CommunicationNode, list] as const];
+    }),
+  );
+}
+
+/** By sum over micro-batches: the list that adds it up. */
+export function addedIn(graph: ShardedGraph): ReadonlyMap<string, string> {
+  if (!graph.microBatches) return new Map();
+  const lists = phasesOf(graph).filter(({ runs }) => runs === 'micro');
+  return new Map(
+    graph.nodes.flatMap((node) => {
+      if (node.kind !== 'compute' || !isAccumulator(node)) return [];
+      const list = lists.find(({ includes }) => includes(node));
+      return list ? resultsOf(node).map((name) => [name, list.phase] as const) : [];
+    }),
+  );
+}
+
+interface UnderWay {
+  readonly node: CommunicationNode;
+  readonly id: number;
+}
+
+/** What a list has to do with collectives that start in one list and are waited for in another. */
+interface Across {
+  /** Nodes of other lists that start in this one, where it runs for the last time. */
+  readonly ahead: ReadonlySet<CommunicationNode>;
+  /** Nodes of this list that others started. */
+  readonly begun: readonly UnderWay[];
+  /** The number of the next collective. */
+  readonly next: number;
+}
 
 /**
  * Orders the nodes of a list of a graph without copies between memories (place-moves.ts). What the others make is there before it
  * begins. Transfers keep their order, which is that in which the whole graph makes what is sent, on all stages: executed one at a
  * time in that order they wait for nothing that comes later. A send goes as soon as it is its turn; a stage receives when nothing
  * else can run.
- * Throws (a fault of ours) where they depend on each other in a circle.
  */
-export function orderPhase(whole: ShardedGraph, list: PhaseList): readonly Step[] {
+function orderPhase(
+  whole: ShardedGraph,
+  list: PhaseList,
+  deferred: OrderedList['deferred'],
+  { ahead, begun, next: first }: Across,
+): readonly Step[] {
   const isMember = list.includes;
   const coming = [...list.transfers];
   const receives = new Set(coming.flatMap(({ kind, transfer }) => (kind === 'recv' ? [transfer.tensor] : [])));
-  const graph: ShardedGraph = { ...whole, nodes: whole.nodes.filter(isMember) };
+  const isAhead = (node: ShardedNode) => node.kind === 'communicate' && ahead.has(node);
+  const started = new Set<ShardedNode>(begun.map(({ node }) => node));
+  const graph: ShardedGraph = {
+    ...whole,
+    nodes: whole.nodes.filter((node) => isAhead(node) || (isMember(node) && !started.has(node))),
+  };
   const given = new Set(givenTensors(whole));
   for (const node of whole.nodes) if (!isMember(node)) for (const name of resultsOf(node)) given.add(name);
   for (const { tensor } of whole.pipeline?.receives ?? []) if (!receives.has(tensor)) given.add(tensor);
-  // What waits for a later transfer would keep an earlier one waiting.
-  const deferred: ReturnType<typeof deferrals> = coming.length > 0 ? new Map() : deferrals(graph, whole);
   const waiting = new Map<string, number[]>();
   const missing = graph.nodes.map((node, index) => {
     const reads = new Set([...readsOf(node), ...(deferred.get(node) ?? [])]);
@@ -195,16 +284,21 @@ export function orderPhase(whole: ShardedGraph, list: PhaseList): readonly Step[
     }
   };
   const steps: Step[] = [];
-  const underWay: { node: CommunicationNode; id: number }[] = [];
+  // What a bucket brings is needed last: what the list itself goes on with is waited for before.
+  const underWay: UnderWay[] = [];
+  const inBuckets: UnderWay[] = [...begun];
   let placed = 0;
-  let next = 0;
+  let next = first;
   const gathers = weightGathers(graph);
+  const wait = (begun: UnderWay) => {
+    steps.push({ kind: 'wait', ...begun });
+    placed++;
+    publish(begun.node.output);
+  };
   const waitForFirst = () => {
     const first = underWay.shift();
     if (!first) return false;
-    steps.push({ kind: 'wait', ...first });
-    placed++;
-    publish(first.node.output);
+    wait(first);
     const after = underWay[0]?.node;
     // A layer's weights come together, so that its operators run in one segment.
     if (after && gathers.has(first.node) && gathers.has(after) && samePlace(first.node, after)) waitForFirst();
@@ -216,9 +310,17 @@ export function orderPhase(whole: ShardedGraph, list: PhaseList): readonly Step[
       coming.shift();
     }
     for (let node = ready.takeCommunication(); node; node = ready.takeCommunication()) {
-      while (new Set([...underWay.map((other) => placeOf(other.node)), placeOf(node)]).size > PLACES) waitForFirst();
-      steps.push({ kind: 'start', node, id: next });
-      underWay.push({ node, id: next++ });
+      const isBucketed = isAhead(node) || node.bucket !== undefined;
+      while (!isBucketed && new Set([...underWay, { node }].map((one) => placeOf(one.node))).size > PLACES)
+        waitForFirst();
+      const id = next++;
+      if (isAhead(node)) {
+        steps.push({ kind: 'start', node, id, last: true });
+        placed++;
+      } else {
+        steps.push({ kind: 'start', node, id });
+        (isBucketed ? inBuckets : underWay).push({ node, id });
+      }
     }
     const nodes: ComputeNode[] = [];
     for (let node = ready.takeCompute(nodes[0]); node; node = ready.takeCompute(nodes[0])) {
@@ -233,13 +335,18 @@ export function orderPhase(whole: ShardedGraph, list: PhaseList): readonly Step[
       continue;
     }
     if (waitForFirst()) continue;
+    const late = inBuckets.shift();
+    if (late) {
+      wait(late);
+      continue;
+    }
     const received = coming.shift();
     if (!received) break;
     if (received.kind === 'send') throw new Error(`${received.transfer.name} is sent before it can be there`);
     steps.push(received);
     publish(received.transfer.tensor);
   }
-  if (placed !== graph.nodes.length) throw new Error('the sharded graph has a circle');
+  if (placed !== graph.nodes.length + begun.length) throw new Error('the sharded graph has a circle');
   return steps;
 }
 
@@ -261,12 +368,22 @@ export function givenTensors(graph: ShardedGraph): ReadonlySet<string> {
   ]);
 }
 
-/** Nodes whose operands are all there, taken smallest index first; compute nodes are kept apart by segment key. */
+/**
+ * Nodes whose operands are all there, taken smallest index first; compute nodes are kept apart by segment key. A bucket's
+ * collectives come one after the other, once all of them may.
+ */
 class ReadyNodes {
   private readonly communication: number[] = [];
   private readonly compute = new Map<string, number[]>();
+  private readonly buckets = new Map<number, { readonly size: number; readonly ready: number[] }>();
 
-  constructor(private readonly graph: ShardedGraph) {}
+  constructor(private readonly graph: ShardedGraph) {
+    for (const node of graph.nodes) {
+      if (node.kind !== 'communicate' || !node.bucket) continue;
+      const { id } = node.bucket;
+      this.buckets.set(id, { size: (this.buckets.get(id)?.size ?? 0) + 1, ready: [] });
+    }
+  }
 
   add(index: number): void {
     const node = this.graph.nodes[index];
@@ -275,7 +392,15 @@ class ReadyNodes {
       const list = this.compute.get(key) ?? [];
       insert(list, index);
       this.compute.set(key, list);
-    } else insert(this.communication, index);
+      return;
+    }
+    const bucket = node?.kind === 'communicate' && node.bucket ? this.buckets.get(node.bucket.id) : undefined;
+    if (!bucket) {
+      insert(this.communication, index);
+      return;
+    }
+    bucket.ready.push(index);
+    if (bucket.ready.length === bucket.size) this.communication.push(...bucket.ready.sort(this.inBucket));
   }
 
   takeCommunication(): CommunicationNode | undefined {
@@ -302,6 +427,12 @@ class ReadyNodes {
     }
     return best?.key;
   }
+
+  /** The first member of a bucket is the one that carries its bytes. */
+  private readonly inBucket = (a: number, b: number): number => {
+    const bytes = (index: number) => (this.graph.nodes[index] as CommunicationNode).bucket?.bytes ?? 0;
+    return bytes(b) - bytes(a) || a - b;
+  };
 }
 
 const ACCUMULATE = 'accumulate';

@@ -3,43 +3,56 @@
  * device, so that segments, and the bits that they compute, are the same with and without offload. What leaves the device leaves
  * right behind the step that makes it; what returns does right before the step that reads it first.
  */
-import { orderPhase, type PhaseList, phasesOf, type Step, type TransferStep } from './order.js';
-import { type MoveNode, readsOf, resultsOf, type ShardedGraph, type ShardedNode } from './sharded-graph.js';
+import { type OrderedList, orderLists, type PhaseList, phasesOf, type Step } from './order.js';
+import {
+  type MoveNode,
+  readsOf,
+  resultsOf,
+  type ShardedGraph,
+  type ShardedNode,
+  type StageTransfer,
+} from './sharded-graph.js';
 
-/** A list with its nodes and transfers in order. */
-export interface OrderedList {
-  readonly list: PhaseList;
-  readonly steps: readonly Step[];
-}
-
-/** Every list of a graph in order: price, memory and program follow one. @throws Error (a fault of ours) as `orderPhase` */
+/** Every list of a graph in order: price, memory and program follow one. @throws Error (a fault of ours) as `orderLists` */
 export function orderedLists(graph: ShardedGraph): readonly OrderedList[] {
   const known = ORDERED.get(graph);
   if (known) return known;
-  const ordered = phasesOf(graph).map((list) => ({ list, steps: orderList(graph, list) }));
+  const ordered = graph.nodes.some(({ kind }) => kind === 'move') ? withMoves(graph) : orderLists(graph);
   ORDERED.set(graph, ordered);
   return ordered;
 }
 
 const ORDERED = new WeakMap<ShardedGraph, readonly OrderedList[]>();
 
-function orderList(graph: ShardedGraph, list: PhaseList): readonly Step[] {
-  const { bare, barely, real } = withoutMoves(graph, list);
-  const steps = orderPhase(bare, barely);
-  return bare === graph ? steps : placeMoves(graph, list, steps.map(real));
+/** The lists of the graph without copies, which are placed between their steps. */
+function withMoves(graph: ShardedGraph): readonly OrderedList[] {
+  const { bare, original, real } = withoutMoves(graph);
+  // A collective waits for the copy of what it reads, in the list of both.
+  const staying = bare.nodes.filter((node) => {
+    const own = original(node);
+    return node.kind === 'communicate' && own.kind === 'communicate' && node.input !== own.input;
+  });
+  const lists = phasesOf(graph);
+  return orderLists(bare, new Set(staying)).map(({ steps, deferred }, index) => {
+    const list = lists[index] as PhaseList;
+    return {
+      list,
+      steps: placeMoves(graph, list, steps.map(real)),
+      deferred: new Map([...deferred].map(([node, names]) => [original(node), names])),
+    };
+  });
 }
 
-/** A graph and a list as they are without copies, and the steps of the whole graph behind those of the bare one. */
+/** A graph as it is without copies, and the nodes and steps of the whole graph behind those of the bare one. */
 interface Bare {
   readonly bare: ShardedGraph;
-  readonly barely: PhaseList;
+  readonly original: (node: ShardedNode) => ShardedNode;
   readonly real: (step: Step) => Step;
 }
 
-/** The graph with the readers of copies reading what is copied; itself where it has no copies. */
-function withoutMoves(graph: ShardedGraph, list: PhaseList): Bare {
+/** The graph with the readers of copies reading what is copied. */
+function withoutMoves(graph: ShardedGraph): Bare {
   const sources = new Map(graph.nodes.flatMap((node) => (node.kind === 'move' ? [[node.output, node.input]] : [])));
-  if (sources.size === 0) return { bare: graph, barely: list, real: (step) => step };
   const sourceOf = (name: string): string => {
     const source = sources.get(name);
     return source === undefined ? name : sourceOf(source);
@@ -54,20 +67,34 @@ function withoutMoves(graph: ShardedGraph, list: PhaseList): Bare {
     originals.set(own, node);
     return [own];
   });
-  const transfers = new Map(
-    list.transfers.map((step): [TransferStep, TransferStep] => [
-      { ...step, transfer: { ...step.transfer, tensor: sourceOf(step.transfer.tensor) } },
-      step,
-    ]),
-  );
-  const original = <Node extends ShardedNode>(node: Node) => originals.get(node) as Node;
+  const transfers = new Map<StageTransfer, StageTransfer>();
+  const bareTransfer = (transfer: StageTransfer): StageTransfer => {
+    const own = { ...transfer, tensor: sourceOf(transfer.tensor) };
+    transfers.set(own, transfer);
+    return own;
+  };
+  const { pipeline } = graph;
+  const original = (node: ShardedNode) => originals.get(node) ?? node;
   return {
-    bare: { ...graph, nodes },
-    barely: { ...list, transfers: [...transfers.keys()] },
+    bare: {
+      ...graph,
+      nodes,
+      ...(pipeline
+        ? {
+            pipeline: {
+              ...pipeline,
+              sends: pipeline.sends.map(bareTransfer),
+              receives: pipeline.receives.map(bareTransfer),
+            },
+          }
+        : {}),
+    },
+    original,
     real: (step) => {
-      if (step.kind === 'send' || step.kind === 'recv') return transfers.get(step) as TransferStep;
-      if (step.kind === 'segment') return { ...step, nodes: step.nodes.map(original) };
-      return step.kind === 'move' ? step : ({ ...step, node: original(step.node) } as Step);
+      if (step.kind === 'send' || step.kind === 'recv')
+        return { ...step, transfer: transfers.get(step.transfer) ?? step.transfer };
+      if (step.kind === 'segment') return { ...step, nodes: step.nodes.map(original) } as Step;
+      return { ...step, node: original(step.node) } as Step;
     },
   };
 }

@@ -11,7 +11,7 @@ import type { Step } from './order.js';
 import { localBytes } from './partition.js';
 import { type StageAction, wholeActions } from './placed-actions.js';
 import { inlineValues, sessionKey } from './segments.js';
-import { readsOf, type ShardedGraph } from './sharded-graph.js';
+import { type CommunicationNode, readsOf, type ShardedGraph } from './sharded-graph.js';
 import { type StageWalk, type WalkedList, type WalkedStep, walkStage } from './stage-walk.js';
 
 /** Names that stand for no tensor of the graph: `communication buffer 0`, …; and behind a tensor's, whose it is. */
@@ -180,20 +180,39 @@ function readAsTensors(step: Exclude<Step, { kind: 'segment' }>): readonly strin
   return step.kind === 'wait' || step.kind === 'recv' ? [] : readsOf(step.node);
 }
 
-/** A buffer carries one collective of its memory at a time, from its start to its wait; each is as large as the largest of them. */
+/**
+ * A buffer carries one collective of its memory at a time, from its start to its wait; each is as large as the largest that it
+ * carries. One that is waited for in another list than it starts in has a buffer of its own, ahead of the others.
+ */
 function bufferBytes(graph: ShardedGraph, steps: readonly Step[]): readonly Omit<Resident, 'name'>[] {
-  const buffers: { bytes: number; readonly place: OuterMemory | undefined; carries: unknown }[] = [];
+  const own = steps.flatMap((step) => (step.kind === 'start' && step.last ? [step.node] : []));
+  const isOwn = new Set(own);
+  const empty = (node: CommunicationNode) => {
+    const tensor = graph.tensors.get(node.input);
+    return {
+      bytes: 0,
+      place: tensor?.place,
+      carries: null as CommunicationNode | null,
+      holds: tensor ? localBytes(tensor) : 0,
+    };
+  };
+  const buffers = own.map((node) => ({
+    ...empty(node),
+    bytes: empty(node).holds,
+    carries: node as CommunicationNode | null,
+  }));
   for (const step of steps) {
-    if (step.kind === 'wait') for (const buffer of buffers) if (buffer.carries === step.node) buffer.carries = null;
-    if (step.kind !== 'start') continue;
-    const tensor = graph.tensors.get(step.node.input);
-    let buffer = buffers.find(({ carries, place }) => carries === null && place === tensor?.place);
+    if (step.kind === 'wait' && !isOwn.has(step.node))
+      for (const buffer of buffers) if (buffer.carries === step.node) buffer.carries = null;
+    if (step.kind !== 'start' || step.last) continue;
+    const { holds, ...fresh } = empty(step.node);
+    let buffer = buffers.find(({ carries, place }) => carries === null && place === fresh.place);
     if (!buffer) {
-      buffer = { bytes: 0, place: tensor?.place, carries: null };
+      buffer = { ...fresh, holds };
       buffers.push(buffer);
     }
     buffer.carries = step.node;
-    buffer.bytes = Math.max(buffer.bytes, tensor ? localBytes(tensor) : 0);
+    buffer.bytes = Math.max(buffer.bytes, holds);
   }
   return buffers;
 }

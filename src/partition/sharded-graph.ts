@@ -103,6 +103,11 @@ export interface CommunicationNode extends Origin {
   readonly axes: readonly SubAxis[];
   readonly input: string;
   readonly output: string;
+  /**
+   * Collectives of one bucket start together, as one message where the device can: the first of them has the bytes of all (as
+   * `collectiveSeconds` counts them), the others 0.
+   */
+  readonly bucket?: { readonly id: number; readonly bytes: number };
 }
 
 /** A copy of a tensor between the device's memory and another one (offload.ts). */

@@ -8,13 +8,16 @@ import type { Instruction, Program, ProgramAction } from './program.js';
 /** The first instruction of a stage that reads what is not there, or makes what it must not, in one sentence; else null. */
 export function lifetimeFlaw(program: Program, stage: number): string | null {
   const walk = new Walk(program, stage);
-  for (const action of program.schedule) {
-    if (action.stage !== stage) continue;
-    const flaw = walk.run(action);
+  const actions = program.schedule.filter((action) => action.stage === stage);
+  const lastRuns = new Set(new Map(actions.map((action) => [action.phase, action])).values());
+  for (const action of actions) {
+    const flaw = walk.run(action, lastRuns.has(action));
     if (flaw !== null) return `phase ${action.phase}: ${flaw}`;
   }
   return walk.end();
 }
+
+type Start = Extract<Instruction, { kind: 'start' }>;
 
 class Walk {
   /** Tensors of the step, and those of the run that instructions may free. */
@@ -23,6 +26,8 @@ class Walk {
   /** Given to every micro-batch. */
   private readonly parts: readonly string[];
   private readonly replaced: ReadonlySet<string>;
+  /** Begun in the last run of a list, and waited for in another. */
+  private readonly ahead = new Map<number, Start>();
   private action: ProgramAction | null = null;
 
   constructor(
@@ -38,15 +43,19 @@ class Walk {
     for (const name of this.replaced) this.live.add(name);
   }
 
-  run(action: ProgramAction): string | null {
+  /** @param isLast of the list in the step */
+  run(action: ProgramAction, isLast: boolean): string | null {
     const { microBatch } = action;
     this.action = action;
     if (microBatch !== null && !this.ofMicroBatch.has(microBatch))
       this.ofMicroBatch.set(microBatch, new Set(this.parts));
     const list = this.stage.phases[action.phase] ?? [];
-    const begun = new Map<number, Extract<Instruction, { kind: 'start' }>>();
+    const begun = new Map<number, Start>();
     for (const [position, instruction] of list.entries()) {
-      if (instruction.kind === 'start') begun.set(instruction.id, instruction);
+      if (instruction.kind === 'start') {
+        if (instruction.last && !isLast) continue;
+        (instruction.last ? this.ahead : begun).set(instruction.id, instruction);
+      }
       const flaw = this.execute(instruction, begun);
       if (flaw !== null) return `instruction ${position}: ${flaw}`;
     }
@@ -68,18 +77,16 @@ class Walk {
     return null;
   }
 
-  private execute(
-    instruction: Instruction,
-    begun: ReadonlyMap<number, Extract<Instruction, { kind: 'start' }>>,
-  ): string | null {
+  private execute(instruction: Instruction, begun: ReadonlyMap<number, Start>): string | null {
     switch (instruction.kind) {
       case 'compute':
         return this.read(instruction.inputs) ?? this.write(instruction.outputs);
       case 'start':
         return this.read([instruction.input]);
       case 'wait': {
-        const start = begun.get(instruction.id);
-        return start ? (this.read([start.input]) ?? this.write([start.output])) : null;
+        const start = begun.get(instruction.id) ?? this.ahead.get(instruction.id);
+        if (!start) return `collective ${instruction.id} is waited for before it begins`;
+        return this.read([start.input]) ?? this.write([start.output]);
       }
       case 'move':
         return this.read([instruction.input]) ?? this.write([instruction.output]);

@@ -109,9 +109,46 @@ function checkStage(program: Program, stage: ProgramStage, axes: readonly Progra
   }
   const index = program.stages.indexOf(stage);
   checkState(program, stage, index);
+  const ahead = startsAhead(stage);
   for (const [phase, instructions] of Object.entries(stage.phases)) {
-    within(`phase ${phase}`, () => checkPhase(program, stage, axes, instructions));
+    within(`phase ${phase}`, () => checkPhase(program, stage, axes, instructions, ahead));
+    within(`phase ${phase}`, () => checkBuckets(stage, instructions));
   }
+  for (const id of ahead.keys()) throw new Flaw(`collective ${id} begins but is not waited for`);
+}
+
+/** Collectives that begin in one list and are waited for in another. */
+function startsAhead({ phases }: ProgramStage): Map<number, Start> {
+  const ahead = new Map<number, Start>();
+  for (const instruction of Object.values(phases).flat()) {
+    if (instruction.kind !== 'start' || !instruction.last) continue;
+    if (ahead.has(instruction.id)) throw new Flaw(`collective ${instruction.id} begins twice`);
+    ahead.set(instruction.id, instruction);
+  }
+  return ahead;
+}
+
+/** What a bucket says of its collectives, which travel as one message: they begin one after the other, and are of one kind. */
+function checkBuckets({ tensors }: ProgramStage, instructions: readonly Instruction[]): void {
+  const seen = new Set<number>();
+  let before: Start | undefined;
+  for (const [position, instruction] of instructions.entries()) {
+    const start = instruction.kind === 'start' && instruction.bucket !== undefined ? instruction : undefined;
+    if (start?.bucket !== undefined && start.bucket !== before?.bucket) {
+      if (seen.has(start.bucket))
+        throw new Flaw(`instruction ${position}: collectives of bucket ${start.bucket} do not begin together`);
+      seen.add(start.bucket);
+    } else if (start && before && sameMessage(start, tensors) !== sameMessage(before, tensors))
+      throw new Flaw(
+        `instruction ${position}: bucket ${start.bucket} holds ${sameMessage(before, tensors)} and ${sameMessage(start, tensors)}`,
+      );
+    before = start;
+  }
+}
+
+function sameMessage({ collective, axes, input, last }: Start, tensors: ProgramStage['tensors']): string {
+  const reduction = 'reduction' in collective ? ` (${collective.reduction})` : '';
+  return `${collective.kind}${reduction} of ${tensors[input]?.dtype} over ${axes.join(', ')}${last ? ' in the last micro-batch' : ''}`;
 }
 
 /** What a stage keeps from step to step: same blocks, and a first value. */
@@ -172,6 +209,7 @@ function checkPhase(
   stage: ProgramStage,
   axes: readonly ProgramAxis[],
   instructions: readonly Instruction[],
+  ahead: Map<number, Start>,
 ): void {
   const pending = new Map<number, Start>();
   const read = (name: string) => {
@@ -191,10 +229,12 @@ function checkPhase(
         if (!(instruction.output in stage.tensors)) throw new Flaw(`tensor ${instruction.output} is not declared`);
         if (pending.has(instruction.id)) throw new Flaw(`collective ${instruction.id} begins twice`);
         checkCollective(stage, axes, instruction);
-        pending.set(instruction.id, instruction);
+        if (!instruction.last) pending.set(instruction.id, instruction);
       } else if (instruction.kind === 'wait') {
-        write(need(pending.get(instruction.id), `wait for collective ${instruction.id}, which has not begun`).output);
-        pending.delete(instruction.id);
+        const { id } = instruction;
+        const start = pending.get(id) ?? ahead.get(id);
+        write(need(start, `wait for collective ${id}, which has not begun`).output);
+        if (!pending.delete(id)) ahead.delete(id);
       } else if (instruction.kind === 'accumulate') {
         read(instruction.input);
         write(instruction.output);

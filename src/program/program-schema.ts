@@ -39,7 +39,10 @@ const collective: Schema = {
 const instruction: Schema = {
   oneOf: [
     record({ kind: { const: 'compute' }, segment: text, inputs: texts, weights: texts, outputs: texts, label: text }),
-    record({ kind: { const: 'start' }, id: whole, collective, axes: texts, input: text, output: text, label: text }),
+    record(
+      { kind: { const: 'start' }, id: whole, collective, axes: texts, input: text, output: text, label: text },
+      { last: { const: true }, bucket: whole },
+    ),
     record({ kind: { const: 'wait' }, id: whole }),
     record({ kind: { enum: ['send', 'recv'] }, tensor: text, stage: count, label: text }),
     record({ kind: { const: 'accumulate' }, input: text, output: text, label: text }),

@@ -159,7 +159,11 @@ export type Instruction =
       /** Layer and first operator, for reports and errors. */
       readonly label: string;
     }
-  /** Begins a collective; `output` is defined by the `wait` with the same id. */
+  /**
+   * Begins a collective; `output` is defined by the `wait` with the same id. One that is marked `last` begins only where its list
+   * runs for the last time in a step, and a list that runs once waits for it. Those of a `bucket` begin one after the other, and
+   * may travel as one message.
+   */
   | {
       readonly kind: 'start';
       readonly id: number;
@@ -168,6 +172,8 @@ export type Instruction =
       readonly input: string;
       readonly output: string;
       readonly label: string;
+      readonly last?: true;
+      readonly bucket?: number;
     }
   | { readonly kind: 'wait'; readonly id: number }
   /** To and from the same rank of another stage. `label` is the name by which both ends know the tensor. */

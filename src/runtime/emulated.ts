@@ -92,11 +92,12 @@ const NOTHING = new Uint8Array();
 
 /**
  * Ranks tell each other when, by their clocks, they began; all of a collective then know when it ends. Between two ranks one
- * tensor goes after the other.
+ * tensor goes after the other, and so in a group one collective; those of one bucket are one message, whose latency counts once.
  */
 export class EmulatedTransport implements Transport {
   /** When the line to a rank is free again. */
   private readonly freeAt = new Map<number, number>();
+  private readonly groups = new Map<string, GroupLine>();
 
   constructor(
     private readonly carrier: Transport,
@@ -105,13 +106,27 @@ export class EmulatedTransport implements Transport {
   ) {}
 
   start(call: CollectiveCall, _block: Uint8Array): void {
+    this.groupOf(call).begun.push(call);
     this.carrier.start(meeting(call), bytesOfTime(this.clock.current));
   }
 
   wait(call: CollectiveCall, _result: Uint8Array): void {
-    const times = new Float64Array(call.members.length);
-    this.carrier.wait(meeting(call), new Uint8Array(times.buffer));
-    this.clock.reach(Math.max(...times) + this.secondsOf(call));
+    const line = this.groupOf(call);
+    // What began before it goes before it, whenever it is waited for.
+    while (!line.ends.has(call)) {
+      const next = line.begun.shift();
+      if (!next) throw new Error('a collective is waited for that has not begun');
+      const times = new Float64Array(next.members.length);
+      this.carrier.wait(meeting(next), new Uint8Array(times.buffer));
+      const [first] = line.message;
+      const isJoined = next.bucket !== undefined && next.bucket === first?.bucket && !line.message.has(next);
+      if (!isJoined) line.message.clear();
+      line.message.add(next);
+      line.freeAt = Math.max(...times, line.freeAt) + this.secondsOf(next, isJoined);
+      line.ends.set(next, line.freeAt);
+    }
+    this.clock.reach(line.ends.get(call) ?? 0);
+    line.ends.delete(call);
   }
 
   send(call: TransferCall, _block: Uint8Array): void {
@@ -132,12 +147,31 @@ export class EmulatedTransport implements Transport {
   }
 
   /** By ring algorithms: as many turns as blocks go round, each with the link's latency. */
-  private secondsOf(call: CollectiveCall): number {
+  private secondsOf(call: CollectiveCall, isJoined: boolean): number {
     const { kind } = call.collective;
     const others = call.members.length - 1;
     const turns = kind === 'all-reduce' ? 2 * others : kind === 'permute' ? Math.min(1, others) : others;
-    return turns * this.link.latency + bytesSent(call) / this.link.bytesPerSecond;
+    const latency = isJoined ? 0 : turns * this.link.latency;
+    return latency + bytesSent(call) / this.link.bytesPerSecond;
   }
+
+  private groupOf({ members }: CollectiveCall): GroupLine {
+    const key = members.join();
+    const line = this.groups.get(key) ?? { begun: [], ends: new Map(), freeAt: 0, message: new Set() };
+    this.groups.set(key, line);
+    return line;
+  }
+}
+
+/** The line of a group of ranks. */
+interface GroupLine {
+  /** Not known to have ended yet, in the order in which they began. */
+  readonly begun: CollectiveCall[];
+  /** When those ended that are not waited for yet. */
+  readonly ends: Map<CollectiveCall, number>;
+  freeAt: number;
+  /** The collectives of the last message. */
+  readonly message: Set<CollectiveCall>;
 }
 
 /** Bytes that a rank's message of a time takes. */

@@ -26,15 +26,22 @@ export type Step<Tensor> =
       readonly inputs: readonly string[];
       readonly outputs: readonly string[];
     }
-  | { readonly kind: 'start'; readonly call: CollectiveCall; readonly input: string; readonly output: string }
+  | {
+      readonly kind: 'start';
+      readonly call: CollectiveCall;
+      readonly input: string;
+      readonly output: string;
+      /** It begins only where its list runs for the last time in a step. */
+      readonly last?: true;
+    }
   | { readonly kind: 'wait'; readonly call: CollectiveCall; readonly input: string; readonly output: string }
   | { readonly kind: 'send' | 'recv'; readonly tensor: string; readonly call: TransferCall }
   | { readonly kind: 'accumulate' | 'move'; readonly input: string; readonly output: string }
   | { readonly kind: 'free'; readonly tensors: readonly string[] };
 
 export interface LoadedRank<Tensor> {
-  /** One list per action of the rank. */
-  readonly actions: readonly (readonly Step<Tensor>[])[];
+  /** Per action of the rank: its list, and whether it runs for the last time in a step. */
+  readonly actions: readonly { readonly steps: readonly Step<Tensor>[]; readonly isLast: boolean }[];
   readonly release: () => Promise<void>;
 }
 
@@ -76,9 +83,14 @@ export async function loadRank<Tensor extends object>(
     const value = BigInt64Array.of(BigInt(shardIndex(setup.axes, axes, localRank(setup)) * block + bias));
     store.defineBytes(name, new Uint8Array(value.buffer));
   }
-  const lists = new Map(Object.keys(stage.phases).map((phase) => [phase, resolve(setup, phase, sessions)]));
+  const ahead = startsAhead<Tensor>(setup);
+  const lists = new Map(Object.keys(stage.phases).map((phase) => [phase, resolve(setup, phase, sessions, ahead)]));
+  const lastRuns = new Set(new Map(setup.actions.map((action) => [action.phase, action])).values());
   return {
-    actions: setup.actions.map(({ phase }) => lists.get(phase) ?? []),
+    actions: setup.actions.map((action) => ({
+      steps: lists.get(action.phase) ?? [],
+      isLast: lastRuns.has(action),
+    })),
     release: async () => {
       for (const session of sessions.values()) await session.release();
     },
@@ -139,13 +151,40 @@ function weightsReadAsTensors({ stage, stageIndex, outputs, state }: RankSetup):
   return [...new Set([...state.map(({ to }) => to), ...read, ...given])].filter((name) => name in stage.weights);
 }
 
+type Start<Tensor> = Extract<Step<Tensor>, { kind: 'start' }>;
+
+/** Collectives that begin in one list and are waited for in another, by number. */
+function startsAhead<Tensor>(setup: RankSetup): ReadonlyMap<number, Start<Tensor>> {
+  return new Map(
+    Object.entries(setup.stage.phases).flatMap(([phase, list]) =>
+      list.flatMap((instruction, position) => {
+        if (instruction.kind !== 'start' || !instruction.last) return [];
+        return [[instruction.id, startOf<Tensor>(setup, instruction, phase, position)] as const];
+      }),
+    ),
+  );
+}
+
+function startOf<Tensor>(
+  setup: RankSetup,
+  instruction: Extract<Instruction, { kind: 'start' }>,
+  phase: string,
+  position: number,
+): Start<Tensor> {
+  const { input, output, last } = instruction;
+  const call = callOf(setup, instruction, setup.slots.slotAt[phase]?.[position] ?? -1);
+  return { kind: 'start', call, input, output, ...(last ? { last } : {}) };
+}
+
+/** @param ahead collectives that other lists begin */
 function resolve<Tensor>(
   setup: RankSetup,
   phase: string,
   sessions: ReadonlyMap<string, LoadedSegment<Tensor>>,
+  ahead: ReadonlyMap<number, Start<Tensor>>,
 ): Step<Tensor>[] {
   const { stage } = setup;
-  const begun = new Map<number, Extract<Step<Tensor>, { kind: 'start' }>>();
+  const begun = new Map<number, Start<Tensor>>();
   const peerIn = (other: number) => localRank(setup) + other * setup.regions.regions.length;
   return (stage.phases[phase] ?? []).map((instruction, position): Step<Tensor> => {
     if (instruction.kind === 'compute') {
@@ -155,16 +194,16 @@ function resolve<Tensor>(
       return { kind: 'compute', segment, temporaryBytes, memory: placeOf(stage, outputs[0]), inputs, outputs };
     }
     if (instruction.kind === 'start') {
-      const slot = setup.slots.slotAt[phase]?.[position] ?? -1;
-      const { input, output } = instruction;
-      const step = { kind: 'start', call: callOf(setup, instruction, slot), input, output } as const;
-      begun.set(instruction.id, step);
+      const own = instruction.last ? ahead.get(instruction.id) : undefined;
+      const step = own ?? startOf<Tensor>(setup, instruction, phase, position);
+      if (!own) begun.set(instruction.id, step);
       return step;
     }
     if (instruction.kind === 'wait') {
-      const start = begun.get(instruction.id);
+      const start = begun.get(instruction.id) ?? ahead.get(instruction.id);
       if (!start) throw new Error(`collective ${instruction.id} is waited for before it begins`);
-      return { ...start, kind: 'wait' };
+      const { call, input, output } = start;
+      return { kind: 'wait', call, input, output };
     }
     if (instruction.kind === 'free' || instruction.kind === 'accumulate' || instruction.kind === 'move')
       return instruction;
@@ -184,6 +223,7 @@ function callOf(setup: RankSetup, start: Extract<Instruction, { kind: 'start' }>
     inputBytes: tensorBytes(setup.stage, start.input),
     outputBytes: tensorBytes(setup.stage, start.output),
     slot,
+    ...(start.bucket === undefined ? {} : { bucket: start.bucket }),
   };
 }
 

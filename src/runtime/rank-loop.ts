@@ -40,9 +40,9 @@ export class RankLoop<Tensor extends object> {
     const from = performance.now();
     this.backend.beginStep?.();
     this.begin(collect);
-    for (const [action, list] of this.loaded.actions.entries()) {
+    for (const [action, { steps, isLast }] of this.loaded.actions.entries()) {
       this.enter(actions[action]?.microBatch ?? null);
-      await this.run(action, list);
+      await this.run(action, steps, isLast);
     }
     this.control.barrier(rank);
     const seconds = (performance.now() - from) / 1000;
@@ -85,12 +85,13 @@ export class RankLoop<Tensor extends object> {
     this.stopwatch.add('feed', performance.now() - from, 0, 0, 0);
   }
 
-  private async run(action: number, steps: readonly Step<Tensor>[]): Promise<void> {
+  private async run(action: number, steps: readonly Step<Tensor>[], isLast: boolean): Promise<void> {
     for (let index = 0; index < steps.length; index++) {
+      const step = steps[index] as Step<Tensor>;
+      if (step.kind === 'start' && step.last && !isLast) continue;
       this.control.begin(this.setup.rank, action, index);
       if (this.setup.fault) failOnPurpose(this.setup.fault, this.setup.rank, this.executed);
       this.executed++;
-      const step = steps[index] as Step<Tensor>;
       if (step.kind === 'free') {
         for (const name of step.tensors) this.store.free(name);
         continue;

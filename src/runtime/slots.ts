@@ -1,6 +1,7 @@
 /**
  * @file Which buffer carries which collective. A buffer ("slot") is taken from a collective's start to its wait; two that
- * are in flight together have different slots, others share one, so that memory follows what is in flight.
+ * are in flight together have different slots, others share one, so that memory follows what is in flight. One that is waited for
+ * in another list than it begins in has a slot of its own, whatever runs in between.
  */
 import { placeOf } from '../program/check-places.js';
 import type { Instruction, ProgramStage } from '../program/program.js';
@@ -17,35 +18,50 @@ export interface SlotPlan {
 }
 
 export function planSlots(stage: ProgramStage): SlotPlan {
-  const capacities: number[] = [];
-  const places: ('device' | 'host')[] = [];
+  const lists = Object.entries(stage.phases);
+  const own = lists.flatMap(([, instructions]) => instructions.filter(isAhead));
+  const capacities = own.map((start) => blockBytes(stage, start));
+  const places = own.map((start) => memoryOf(stage, start));
   const slotAt: Record<string, readonly number[]> = {};
-  for (const [phase, instructions] of Object.entries(stage.phases)) {
-    slotAt[phase] = slotsOf(stage, instructions, capacities, places);
-  }
+  for (const [phase, instructions] of lists) slotAt[phase] = slotsOf(stage, instructions, own, { capacities, places });
   return { capacities, places, slotAt };
 }
 
-/** First fit; grows `capacities` and `places`. Slots all return by the end of a phase. */
+/** First fit; grows `capacities` and `places`. Slots all return by the end of a phase, but for those of `own`. */
 function slotsOf(
   stage: ProgramStage,
   instructions: readonly Instruction[],
-  capacities: number[],
-  places: ('device' | 'host')[],
+  own: readonly Start[],
+  { capacities, places }: { readonly capacities: number[]; readonly places: Memory[] },
 ): number[] {
   const taken = new Map<number, number>();
   return instructions.map((instruction) => {
     if (instruction.kind === 'wait') taken.delete(instruction.id);
     if (instruction.kind !== 'start') return -1;
+    if (isAhead(instruction)) return own.indexOf(instruction);
     const inUse = new Set(taken.values());
-    let slot = 0;
-    const place = placeOf(stage, instruction.input) === 'host' ? 'host' : 'device';
+    let slot = own.length;
+    const place = memoryOf(stage, instruction);
     while (inUse.has(slot) || (places[slot] ?? place) !== place) slot++;
     places[slot] = place;
-    const tensor = stage.tensors[instruction.input];
-    const bytes = tensor ? byteLength(tensor.dtype, elementCount(tensor.localShape)) : 0;
-    capacities[slot] = Math.max(capacities[slot] ?? 0, bytes);
+    capacities[slot] = Math.max(capacities[slot] ?? 0, blockBytes(stage, instruction));
     taken.set(instruction.id, slot);
     return slot;
   });
+}
+
+type Start = Extract<Instruction, { kind: 'start' }>;
+type Memory = 'device' | 'host';
+
+function memoryOf(stage: ProgramStage, { input }: Start): Memory {
+  return placeOf(stage, input) === 'host' ? 'host' : 'device';
+}
+
+function isAhead(instruction: Instruction): instruction is Start & { readonly last: true } {
+  return instruction.kind === 'start' && instruction.last === true;
+}
+
+function blockBytes(stage: ProgramStage, { input }: Start): number {
+  const tensor = stage.tensors[input];
+  return tensor ? byteLength(tensor.dtype, elementCount(tensor.localShape)) : 0;
 }

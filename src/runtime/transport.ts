@@ -18,6 +18,8 @@ export interface CollectiveCall {
   readonly outputBytes: number;
   /** The buffer that carries it (see `slots.ts`): the same number on all ranks of the stage. */
   readonly slot: number;
+  /** Collectives of one bucket begin one after the other, and may travel as one message. */
+  readonly bucket?: number;
 }
 
 /** A tensor that goes to a rank of another stage, or comes from it, as one of the two sees it. */

@@ -12,10 +12,12 @@ import { predictStages } from '../cost-model/predict-stages.js';
 import { type Graph, runsPerStep } from '../ir/graph.js';
 import { entryOf, unknownEntry } from '../ir/ops/index.js';
 import { viewOf } from '../ir/view.js';
+import { inBuckets } from '../partition/buckets.js';
 import { type LoweredStage, lowerStages } from '../partition/lower-stages.js';
 import { offloaded, type Places } from '../partition/offload.js';
 import { partition } from '../partition/partition.js';
 import type { ShardedGraph } from '../partition/sharded-graph.js';
+import { bucketLimit, type Request } from '../strategy/request.js';
 import type { Completed } from './completion.js';
 import { OutOfTime } from './deadline.js';
 import type { Degrees } from './degrees.js';
@@ -82,6 +84,7 @@ export async function chooseDegrees(
   count: number,
   pipeline?: CutGraph,
   places: Places = { parts: {}, hosted: new Set() },
+  request: Request = {},
 ): Promise<Choice> {
   // `asked`: the memory within which it was looked for again, as often as `tries` says.
   const waiting = all.map((solved) => ({ solved, tries: 0, asked: Number.POSITIVE_INFINITY }));
@@ -98,7 +101,10 @@ export async function chooseDegrees(
     const { solved, tries, asked } = waiting.shift() as (typeof waiting)[number];
     const staged = pipeline ? sentByPrice(solved, pipeline, cluster) : solved;
     const whole = pipeline ? stagesOf(staged, pipeline) : [{ graph, sharded: lowered(graph, cluster, solved) }];
-    const stages = whole.map((stage) => ({ ...stage, sharded: offloaded(stage.sharded, places) }));
+    const stages = whole.map((stage) => ({
+      ...stage,
+      sharded: offloaded(inBuckets(stage.sharded, bucketLimit(request)), places),
+    }));
     const prediction = pipeline
       ? predictStages(stages, pipeline.schedule, cluster, flops)
       : predict((stages[0] as LoweredStage).sharded, cluster, flops);

@@ -139,10 +139,16 @@ export async function plan(
   await solving.solve(tried, completion);
   const [first] = solving.solved;
   const hosted = hostedAsked(graph, cluster, (first && options.operatorPins?.(first.assignment.mesh)) ?? []);
-  const choice = await chooseDegrees(graph, cluster, solving.solved, limit, options.top ?? 1, pipeline, {
-    parts,
-    hosted,
-  });
+  const choice = await chooseDegrees(
+    graph,
+    cluster,
+    solving.solved,
+    limit,
+    options.top ?? 1,
+    pipeline,
+    { parts, hosted },
+    options.request,
+  );
   const [best] = choice.ranked;
   const others = [
     ...rejected.map((other): Rejected => ({ ...other, kind: 'impossible' })),

@@ -32,7 +32,7 @@ import type {
 import { PLAN_VERSION } from './plan.js';
 import { producedLayouts } from './produced-layouts.js';
 import { readerText } from './readers.js';
-import type { Request } from './request.js';
+import { bucketLimit, type Request } from './request.js';
 import { placesOf } from './staged-graph.js';
 
 /** What a search hands over. */
@@ -221,7 +221,10 @@ function placeText({ stage, chunk }: StagePlace): Pick<PlanOperator, 'stage' | '
 }
 
 /** Of a step in several micro-batches also its samples, which are their product. */
-function scheduleOf({ microBatches, batch, tensors }: Graph, { pipeline, degrees: { dp = 1 } }: Found): PlanSchedule {
+function scheduleOf(
+  { microBatches, batch, tensors }: Graph,
+  { pipeline, degrees: { dp = 1 }, requested }: Found,
+): PlanSchedule {
   const count = microBatches?.count ?? 1;
   const [first] = batch;
   const samples = first ? (tensors.get(first.input)?.shape[first.axis] ?? 0) : 0;
@@ -233,6 +236,7 @@ function scheduleOf({ microBatches, batch, tensors }: Graph, { pipeline, degrees
     ...((pipeline?.schedule.virtualStages ?? 1) > 1
       ? { virtualStages: pipeline?.schedule.virtualStages as number }
       : {}),
+    ...bucketLimit(requested),
   };
 }
 

@@ -121,8 +121,10 @@ export const PLAN_SCHEMA = record(
         microBatch: positive,
         batch: positive,
         virtualStages: positive,
+        bucketBytes: positive,
+        bucketMembers: positive,
       },
-      ['microBatch', 'batch', 'virtualStages'],
+      ['microBatch', 'batch', 'virtualStages', 'bucketBytes', 'bucketMembers'],
     ),
     step: record(
       {
@@ -147,12 +149,13 @@ export const PLAN_SCHEMA = record(
         precision: text,
         peakBytes: listOf(count),
         parts: mapOf(amount),
+        hiddenSeconds: amount,
         flopsPerRank: amount,
         flopsTotal: amount,
         bytesCommunicated: amount,
         outside: listOf(record({ host: outside, disk: outside })),
       },
-      ['outside', 'precision'],
+      ['outside', 'precision', 'hiddenSeconds'],
     ),
     search: record(
       {

@@ -117,6 +117,10 @@ export interface PlanSchedule {
   readonly batch?: number;
   /** Model chunks per stage, where more than one. */
   readonly virtualStages?: number;
+  /** Most bytes of a bucket of collectives on gradients and parameters; left out where each is a message of its own. */
+  readonly bucketBytes?: number;
+  /** Most of them in a bucket. */
+  readonly bucketMembers?: number;
 }
 
 /** Choices of a step that no operator's strategy holds. */
@@ -198,6 +202,8 @@ export interface PlanPrediction {
   readonly peakBytes: readonly number[];
   /** Seconds by kind: compute, and each collective kind and axis, e.g. `all-reduce(tp)`. */
   readonly parts: Readonly<Record<string, number>>;
+  /** Of collectives in buckets: what goes on behind compute, and is in no part. */
+  readonly hiddenSeconds?: number;
   readonly flopsPerRank: number;
   readonly flopsTotal: number;
   readonly bytesCommunicated: number;

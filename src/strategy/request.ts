@@ -2,6 +2,8 @@
  * @file What is asked of a plan in words, beside degrees and stages: `--zero 1`, `--recompute full`. Each word stands for layouts,
  * clones or places that the plan then says of operators and tensors; plan.json keeps the words in `requested`, for people.
  */
+
+import type { BucketLimit } from '../partition/buckets.js';
 import type { SpMethod } from '../sharding-propagation/roles.js';
 
 /** By option; what is left out the search decides. */
@@ -14,12 +16,26 @@ export interface Request {
   readonly recompute?: string;
   /** What is kept outside of the devices: `none`, `all`, or parts with their memory, `optimizer:host,activations:disk`. */
   readonly offload?: string;
+  /** Collectives on gradients and parameters start in messages of at most so many bytes, while the backward still runs. */
+  readonly bucket?: number;
+  /** The same by their number, as configurations say it. */
+  readonly bucketMembers?: number;
 }
 
 /** Its words. */
-export const REQUESTS = ['zero', 'spMethod', 'recompute', 'offload'] as const satisfies readonly (keyof Request)[];
+export const REQUESTS = [
+  ...(['zero', 'spMethod', 'recompute', 'offload', 'bucket', 'bucketMembers'] as const),
+] as const satisfies readonly (keyof Request)[];
 
 /** What of other options is asked in words. */
 export function requestIn(options: Request): Request {
   return Object.fromEntries(REQUESTS.flatMap((name) => (options[name] === undefined ? [] : [[name, options[name]]])));
+}
+
+/** What a bucket may hold, as it is asked for. */
+export function bucketLimit({ bucket, bucketMembers }: Request = {}): BucketLimit {
+  return {
+    ...(bucket === undefined ? {} : { bucketBytes: bucket }),
+    ...(bucketMembers === undefined ? {} : { bucketMembers }),
+  };
 }

@@ -40,6 +40,13 @@ const GPT = 'models/gpt-tiny.onnx --train --pp 2 --stages';
 
 /** Words behind `compile`, the exit code, what the message says, and the hint. Underlines stand for spaces in a word. */
 const REFUSED: readonly (readonly [words: string, code: number, says: string, hint: string])[] = [
+  [`${MLP} --bucket 0`, 2, 'error[bad-option]: --bucket 0: expected a size such as 80GB, 16GiB or 2e10', ''],
+  [
+    'models/mlp.onnx --bucket 25MB',
+    2,
+    'error[bad-option]: --bucket is of gradients, and nothing is trained',
+    'add --train, or leave it out',
+  ],
   [
     `${MLP} --pp 2 --micro-batches 3`,
     2,
@@ -111,6 +118,13 @@ test.serial('stages that share no batch statistics train with one micro-batch', 
   const { code, stdout, stderr } = await autopar(words, { cwd: folder });
   t.is(code, 0, stderr);
   t.regex(stdout, /stages +\S.* \| .*1 micro-batch/);
+});
+
+test.serial('buckets on one replica change nothing, and compile says so', async (t) => {
+  const words = `compile ${MLP} --tp 2 --dp 1 --bucket 1MB -o alone`.split(' ');
+  const { code, stderr } = await autopar(words, { cwd: folder });
+  t.is(code, 0, stderr);
+  t.true(stderr.includes('note: --bucket changes nothing: no gradient is reduced with dp 1'), stderr);
 });
 
 function oneOperator() {

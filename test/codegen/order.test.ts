@@ -1,13 +1,13 @@
 import test from 'ava';
 import { programOf } from '../../src/codegen/program-of.js';
-import { givenTensors, orderPhase, phasesOf, type Step } from '../../src/partition/order.js';
+import { givenTensors, orderLists, type Step } from '../../src/partition/order.js';
 import { partition } from '../../src/partition/partition.js';
 import type { ComputeNode, ShardedGraph, ShardedTensor } from '../../src/partition/sharded-graph.js';
 import { makeRedistributor } from '../../src/sharding-propagation/redistribution.js';
 import { megatron, mlp } from '../partition/mlp.js';
 
 function inOrder(graph: ShardedGraph): readonly Step[] {
-  return phasesOf(graph).flatMap((list) => orderPhase(graph, list));
+  return orderLists(graph).flatMap(({ steps }) => steps);
 }
 
 function sharded() {

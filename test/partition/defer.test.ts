@@ -14,7 +14,7 @@ import type { Phase } from '../../src/ir/graph.js';
 import { writeOnnx } from '../../src/ir/onnx/writer.js';
 import { deferrals } from '../../src/partition/defer.js';
 import { onlyStage } from '../../src/partition/lower-stages.js';
-import { orderPhase, phasesOf } from '../../src/partition/order.js';
+import { orderLists } from '../../src/partition/order.js';
 import { localBytes } from '../../src/partition/partition.js';
 import { rankMemory } from '../../src/partition/rank-memory.js';
 import { readsOf, resultsOf, type ShardedGraph, type ShardedNode } from '../../src/partition/sharded-graph.js';
@@ -123,7 +123,7 @@ test('deferred nodes wait for what their readers wait for; every node runs once,
         return true;
       };
       let count = 0;
-      for (const step of phasesOf(graph).flatMap((list) => orderPhase(graph, list))) {
+      for (const step of orderLists(graph).flatMap(({ steps }) => steps)) {
         if (step.kind === 'segment')
           for (const node of step.nodes) {
             if (!run(node)) return false;

@@ -20,6 +20,7 @@ import type { RankStatistics } from '../../src/runtime/statistics.js';
 import type { ScheduleKind } from '../../src/schedule/schedule.js';
 import type { InnerDegrees, SpMethod } from '../../src/sharding-propagation/roles.js';
 import type { Plan } from '../../src/strategy/plan.js';
+import type { Request } from '../../src/strategy/request.js';
 import type { Left } from './difference.js';
 import { type ModelName, writeModel } from './models.js';
 
@@ -34,6 +35,8 @@ export interface Pipeline extends InnerDegrees {
   readonly meshes?: string;
   /** As `--recompute` has it. */
   readonly recompute?: string;
+  /** What is asked for in words besides. */
+  readonly request?: Request;
 }
 
 /** What is asked in words, and what a rank may hold. */
@@ -53,6 +56,8 @@ export interface Task {
 export interface Trained extends Left {
   readonly program: Program;
   readonly plan: Plan;
+  /** Bytes that each rank sends in a step. */
+  readonly sentByRank: readonly number[];
   /** Bytes of the fullest moment, by stage. */
   readonly peaks: PerStage;
   /** Bytes that a rank sends in a step, by stage. */
@@ -94,7 +99,7 @@ export async function train(
     const directory = join(folder, 'out');
     writeModel(model, file);
     const { kind, stages = 1, chunks = 1, dp = 1, sp = 1, tp = 1, ep = 1, ...words } = pipeline ?? {};
-    const { spMethod, zero, meshes, recompute } = words;
+    const { spMethod, zero, meshes, recompute, request = {} } = words;
     const { plan, recompute: effect } = await compile({
       model: file,
       output: directory,
@@ -104,6 +109,7 @@ export async function train(
         : { meshes, pp: stages }),
       ...(spMethod ? { spMethod } : {}),
       initRandom: true,
+      ...request,
       training: { ...TRAINING, ...training, microBatches },
       ...(kind ? { schedule: kind } : {}),
       ...(chunks > 1 ? { virtualStages: chunks } : {}),
@@ -132,8 +138,20 @@ export async function train(
       predicted: plan.predicted.outside ?? [],
       counted: run.ranks.flatMap((rank) => rank.outside ?? []),
     };
+    const sentByRank = run.ranks.map(({ bytesCommunicated }) => bytesCommunicated);
     const freed = effect?.freedBytes ?? [];
-    return { losses, state: Object.fromEntries(state), program, peaks, freed, outside, sent, plan, lowered };
+    return {
+      losses,
+      state: Object.fromEntries(state),
+      program,
+      peaks,
+      sentByRank,
+      freed,
+      outside,
+      sent,
+      plan,
+      lowered,
+    };
   } finally {
     rmSync(folder, { recursive: true, force: true });
   }

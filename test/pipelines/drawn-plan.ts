@@ -47,6 +47,8 @@ export interface DrawnPlan {
     readonly precision: 'fp32' | 'bf16' | 'fp16';
     readonly zero: 0 | 1 | 2 | 3 | null;
     readonly recompute: (typeof RECOMPUTES)[number];
+    /** Bytes of a bucket. */
+    readonly bucket: number | null;
   } | null;
   readonly isFree: boolean;
   /** Parts kept outside of the devices, by `--offload`; null for none. */
@@ -101,6 +103,7 @@ const PLANS: fc.Arbitrary<DrawnPlan> = fc
         precision: fc.constantFrom('fp32', 'fp32', 'fp32', 'fp32', 'bf16', 'fp16'),
         zero: fc.constantFrom(null, 0, 1, 2, 3),
         recompute: fc.constantFrom(null, null, null, ...RECOMPUTES),
+        bucket: fc.constantFrom(null, null, 1, 4000, 1e8),
       }),
       { freq: 5 },
     ),
@@ -188,6 +191,7 @@ async function optionsOf(drawn: DrawnPlan, model: string, output: string): Promi
     ...(virtualStages > 1 ? { virtualStages } : {}),
     ...(isFree ? { axes: 'free' as const } : {}),
     ...(offload === null ? {} : { offload: drawn.training ? offload : 'parameters' }),
+    ...(drawn.training?.bucket ? { bucket: drawn.training.bucket } : {}),
     ...(drawn.training ? { training: trainingOf(drawn, drawn.training) } : {}),
     ...(typeof drawn.training?.zero === 'number' ? { zero: drawn.training.zero } : {}),
     ...(drawn.training?.recompute ? { recompute: drawn.training.recompute } : {}),

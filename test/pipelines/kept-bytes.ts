@@ -4,8 +4,8 @@
  */
 import { isAccumulator } from '../../src/ir/ops/accumulate.js';
 import type { LoweredStage } from '../../src/partition/lower-stages.js';
-import { orderPhase, phasesOf } from '../../src/partition/order.js';
 import { localBytes } from '../../src/partition/partition.js';
+import { orderedLists } from '../../src/partition/place-moves.js';
 import { readsOf } from '../../src/partition/sharded-graph.js';
 
 /** Bytes of a rank between two steps (accumulators: between two micro-batches), all stages together. */
@@ -42,8 +42,7 @@ export function gatheredBytes(stages: readonly LoweredStage[]): { readonly most:
       layers.set(key, (layers.get(key) ?? 0) + localBytes(tensor));
     }
     layer = Math.max(layer, ...layers.values());
-    for (const list of phasesOf(sharded).filter(({ runs }) => runs === 'micro')) {
-      const steps = orderPhase(sharded, list);
+    for (const { steps } of orderedLists(sharded).filter(({ list }) => list.runs === 'micro')) {
       const last = new Map<string, number>();
       const reads = (index: number) => {
         const step = steps[index];

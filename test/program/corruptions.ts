@@ -81,18 +81,25 @@ function* ofCollective(at: Place, start: Start): Generator<readonly [string, Pro
   const stage = program.stages[index] as ProgramStage;
   const input = stage.tensors[start.input] as ProgramTensor;
   const replaced = (other: Start) => inList(at, (list) => list.with(position, other));
-  const without = inList(at, (list) => list.filter((one) => !('id' in one && one.id === start.id)));
+  const isThis = (one: Instruction): boolean => one.kind === 'wait' && one.id === start.id;
+  // One that begins in the last micro-batch is waited for in another list.
+  const phases = Object.entries(stage.phases);
+  const waits = start.last ? (phases.find(([, list]) => list.some(isThis))?.[0] ?? at.phase) : at.phase;
+  const isOther = (one: Instruction) => !('id' in one && one.id === start.id);
+  const without = inList({ ...at, program: inList(at, (list) => list.filter(isOther)), phase: waits }, (list) =>
+    list.filter(isOther),
+  );
+  const { last: _last, bucket: _bucket, ...alone } = start;
   yield ['a collective dropped', without];
   const rewired = readersOf(without, index, start.output, start.input);
   const isOnlyGathered =
     program.outputs.some(({ tensor, stage: of }) => of === index && tensor === start.output) &&
     input.layout.partial.length === 0;
   if (!isOnlyGathered) yield ['a collective dropped, its operand read instead', rewired];
-  const isThis = (one: Instruction): boolean => one.kind === 'wait' && one.id === start.id;
   yield [
     'a collective doubled',
-    inList(at, (list) =>
-      list.flatMap((one) => (isThis(one) ? [one, { ...start, id: NEW }, { kind: 'wait', id: NEW } as const] : [one])),
+    inList({ ...at, phase: waits }, (list) =>
+      list.flatMap((one) => (isThis(one) ? [one, { ...alone, id: NEW }, { kind: 'wait', id: NEW } as const] : [one])),
     ),
   ];
   const again = `${start.output}/again`;
@@ -104,15 +111,29 @@ function* ofCollective(at: Place, start: Start): Generator<readonly [string, Pro
       tensors: { ...other.tensors, [again]: stage.tensors[start.output] as ProgramTensor },
       phases: {
         ...other.phases,
-        [at.phase]: (other.phases[at.phase] ?? []).flatMap((one) =>
+        [waits]: (other.phases[waits] ?? []).flatMap((one) =>
           isThis(one)
-            ? [one, { ...start, id: NEW, input: start.output, output: again }, { kind: 'wait', id: NEW } as const]
+            ? [one, { ...alone, id: NEW, input: start.output, output: again }, { kind: 'wait', id: NEW } as const]
             : [one],
         ),
       },
     })),
   ];
   yield ['a collective over no axes', replaced({ ...start, axes: [] })];
+  yield ['a collective that never begins', inList(at, (list) => list.toSpliced(position, 1))];
+  yield ['a collective that begins twice', inList(at, (list) => list.toSpliced(position, 0, start))];
+  const list = stage.phases[at.phase] ?? [];
+  const [before, behind] = [list[position - 1], list[position + 1]];
+  const shares = (other: Instruction | undefined) => other?.kind === 'start' && other.bucket === start.bucket;
+  if (start.bucket !== undefined && shares(before) && shares(behind))
+    yield ['a bucket in two parts', replaced({ ...start, bucket: NEW })];
+  if (start.bucket !== undefined && before?.kind === 'start' && !shares(before) && before.bucket !== undefined)
+    if (before.collective.kind !== start.collective.kind && !shares(behind))
+      yield ['a bucket of unlike collectives', replaced({ ...start, bucket: before.bucket })];
+  if (start.last) {
+    const { last: _always, ...always } = start;
+    yield ['a collective of the last micro-batch in every one', replaced(always)];
+  }
   const axes = program.mesh.flatMap(({ subAxes }) => subAxes.map(({ name }) => name));
   for (const axis of axes) {
     if (start.axes.includes(axis)) {

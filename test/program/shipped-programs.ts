@@ -29,6 +29,8 @@ const TRAININGS: Readonly<Record<string, Training | null>> = {
     microBatches: 2,
   },
 };
+/** Bytes of a bucket. */
+const BUCKETS = [undefined, 20_000] as const;
 const PIPELINES: readonly Pipeline[] = [
   { kind: '1f1b', stages: 2, microBatches: 2, dp: 2, tp: 2 },
   { kind: 'interleaved-1f1b', stages: 2, microBatches: 2, chunks: 2, tp: 2 },
@@ -40,19 +42,24 @@ const PIPELINES: readonly Pipeline[] = [
 export const SHIPPED: readonly ShippedProgram[] = MODELS.flatMap((model) => [
   ...Object.entries(TRAININGS).flatMap(([what, training]) =>
     (['roles', 'free'] as const).flatMap((axes) =>
-      DEGREES.map(({ dp, tp }) => ({
-        name: `${model}, ${what}, dp ${dp}, tp ${tp}, axes ${axes}`,
-        lowered: async () => {
-          const file = `models/${model}.onnx`;
-          const imported = await importModel(file, {});
-          const at = (globalBatch: number | undefined) =>
-            importModel(file, globalBatch === undefined ? {} : { globalBatch });
-          const trained = training ? await trainedModel(imported, training, at) : imported;
-          const { found } = await plan(trained, { devices: dp * tp, degrees: { dp, tp }, axes });
-          const { lowered } = found;
-          return { lowered, generated: programOf(lowered, { name: model, fingerprint: '0' }) };
-        },
-      })),
+      DEGREES.flatMap((degrees) => BUCKETS.map((bucket) => ({ ...degrees, bucket })))
+        .filter(({ dp, bucket }) => bucket === undefined || (training?.microBatches !== undefined && dp > 1))
+        .map(({ dp, tp, bucket }) => ({
+          name: `${model}, ${what}, dp ${dp}, tp ${tp}, axes ${axes}${bucket === undefined ? '' : ', in buckets'}`,
+          lowered: async () => {
+            const file = `models/${model}.onnx`;
+            const imported = await importModel(file, {});
+            const at = (globalBatch: number | undefined) =>
+              importModel(file, globalBatch === undefined ? {} : { globalBatch });
+            const trained = training ? await trainedModel(imported, training, at) : imported;
+            const { found } = await plan(trained, {
+              ...{ devices: dp * tp, degrees: { dp, tp }, axes },
+              ...(bucket === undefined ? {} : { bucket }),
+            });
+            const { lowered } = found;
+            return { lowered, generated: programOf(lowered, { name: model, fingerprint: '0' }) };
+          },
+        })),
     ),
   ),
   ...PIPELINES.map((pipeline) => ({

@@ -64,11 +64,36 @@ test('a collective ends after its last member began, and what the ring and the l
     outputBytes: 3e6,
     slot: 0,
   };
+  transport.start(call, new Uint8Array());
   transport.wait(call, new Uint8Array());
   // Two turns of 1 ms, and half of 3 MB twice.
   t.true(Math.abs(clock.current - began - (0.004 + 0.002 + 0.003)) < 1e-9);
   clock.pass(0.001);
   t.true(Math.abs(clock.current - began - 0.01) < 1e-9);
+});
+
+test('collectives of a group go one after the other, and those of a bucket as one message', (t) => {
+  const clock = new EmulatedClock(new Control(makeControlBuffer(1), 1), 0);
+  const began = clock.current;
+  const transport = new EmulatedTransport(carrier([began, began]), clock, { bytesPerSecond: 1e9, latency: 1e-3 });
+  const call = (members: readonly number[], bucket?: number): CollectiveCall => ({
+    ...{ collective: { kind: 'all-reduce', reduction: 'sum' }, dtype: 'float32', members, member: 0, slot: 0 },
+    ...{ inputBytes: 1e6, outputBytes: 1e6 },
+    ...(bucket === undefined ? {} : { bucket }),
+  });
+  const after = (waited: CollectiveCall) => {
+    transport.wait(waited, new Uint8Array());
+    return Math.round((clock.current - began) * 1e6);
+  };
+  // 1 ms on the wire each, and twice 1 ms of latency for a message.
+  const [alone, first, second, other] = [call([0, 1]), call([0, 1], 7), call([0, 1], 7), call([0, 2])];
+  for (const each of [alone, first, second, other]) transport.start(each, new Uint8Array());
+  t.is(after(other), 3000);
+  t.is(after(second), 7000);
+  t.is(after(first), 7000);
+  t.is(after(alone), 7000);
+  transport.start(first, new Uint8Array());
+  t.is(after(first), 10_000, 'in the next step it is another message');
 });
 
 test('tensors to one rank go one after the other, to another beside them', (t) => {

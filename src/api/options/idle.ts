@@ -82,6 +82,12 @@ export const COMPILE_IDLE: readonly Idle<CompileOptions>[] = [
     says: () => '--micro-batch is an option of training',
     hint: 'add --train',
   },
+  {
+    option: 'bucket',
+    when: ({ training }) => training === undefined,
+    says: () => '--bucket is of gradients, and nothing is trained',
+    hint: 'add --train, or leave it out',
+  },
   ofInference(),
 ];
 

@@ -105,6 +105,8 @@ const planning = {
   spMethod: oneOf(...SP_METHODS),
   recompute: text,
   offload: text,
+  bucket: whole(1),
+  bucketMembers: whole(1),
   mode: oneOf('auto', 'semi-auto', 'data', 'hybrid'),
   annotations: object,
   config: object,

@@ -116,8 +116,9 @@ export const NOTED_KEYS: Readonly<Record<string, string>> = {
   'parallel.parameter_broadcast': 'every rank reads its shards of the weights itself',
   'parallel.gradient_fp32_sync': 'gradients are reduced in the type that the model gives them',
   'parallel.communi_parallel_mode': 'which communication overlaps is planned',
-  'parallel.all_reduce_fusion_config': 'which communication is joined is planned',
-  'parallel.comm_fusion': 'which communication is joined is planned',
+  'parallel.all_reduce_fusion_config':
+    'gradient reductions are joined by --bucket, or parallel_config.gradient_aggregation_group',
+  'parallel.comm_fusion': 'gradient reductions are joined by --bucket, or parallel_config.gradient_aggregation_group',
   'parallel.auto_pipeline':
     'the number of stages is that of parallel_config.pipeline_stage; where they are cut is searched',
   'parallel.pipeline_stages': 'the degree is that of parallel_config.pipeline_stage',

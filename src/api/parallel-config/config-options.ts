@@ -205,6 +205,10 @@ function withoutEffect(
     remark('vocabEmbDp', 'with pipeline_stage above 1 MindFormers sets it to False, and so is it here');
   if (config.recompute === true && config.selectRecompute !== false)
     remark('selectRecompute', 'recompute: True goes before it: layers recompute all that they do');
+  if (given.has('gradientsMean') && !config.gradientsMean && (used ?? 1) > 1)
+    remark('gradientsMean', 'gradients are those of the loss of the whole batch: of a mean the mean, of a sum the sum');
+  if (given.has('fullBatch') && !config.fullBatch && (used ?? 1) > 1)
+    remark('fullBatch', 'inputs are handed over whole, and every rank takes its part');
   if (config.fullBatch && config.datasetStrategy !== null)
     remark('datasetStrategy', 'full_batch: True goes before it, as in MindFormers');
   if (devices !== undefined && used !== null && used < devices)
@@ -227,11 +231,6 @@ function notLowered(config: ParallelConfig): readonly ConfigRemark[] {
     [
       'gradientAccumulationSteps',
       config.gradientAccumulationSteps > 1,
-      'there are no gradients before training is compiled',
-    ],
-    [
-      'gradientAggregationGroup',
-      config.given.has('gradientAggregationGroup'),
       'there are no gradients before training is compiled',
     ],
     [

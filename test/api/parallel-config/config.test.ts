@@ -1,6 +1,9 @@
 import { readFileSync } from 'node:fs';
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
+import { compile } from '../../../src/api/compile.js';
 import { importModel } from '../../../src/api/import.js';
 import { KEY_ROWS, NOTED_KEYS } from '../../../src/api/parallel-config/config-keys.js';
 import { optionsOf } from '../../../src/api/parallel-config/config-options.js';
@@ -10,6 +13,7 @@ import type { ParallelConfig } from '../../../src/api/parallel-config/parallel-c
 import { readParallelConfig } from '../../../src/api/parallel-config/read-config.js';
 import { setParallelConfig } from '../../../src/api/parallel-config/set-parallel-config.js';
 import { wordEmbedding } from '../../../src/api/parallel-config/word-embedding.js';
+import { openCompiled } from '../../../src/api/verify.js';
 import type { Graph } from '../../../src/ir/graph.js';
 import { makeMesh } from '../../../src/sharding-propagation/mesh.js';
 import { ROOT } from '../../cli/autopar.js';
@@ -121,11 +125,11 @@ test("a file of MindFormers' is read as it is", async (t) => {
   });
   t.deepEqual(
     options.remarks.map(({ key }) => key),
-    ['parallel.parallel_optimizer_config.parallel_optimizer_threshold', 'search_mode'],
+    ['parallel.parallel_optimizer_config.parallel_optimizer_threshold', 'search_mode', 'gradients_mean'],
   );
   t.deepEqual(
     options.notLowered.map(({ key, line }) => [key, line]),
-    [['gradient_aggregation_group', 1 + FILE.split('\n').indexOf('  gradient_aggregation_group: 4')]],
+    [],
   );
 });
 
@@ -424,6 +428,23 @@ const KEYS: Readonly<Record<string, (t: ExecutionContext) => Promise<void>>> = {
   'parallel_config.gradient_aggregation_group': async (t) => {
     t.is(optionsOf(await configOf({ 'parallel_config.gradient_aggregation_group': '8' })).gradientBuckets, 8);
     t.is(optionsOf(await configOf({})).gradientBuckets, null);
+    const training = { loss: { kind: 'mse' }, optimizer: { kind: 'sgd', learningRate: 0.1 } } as const;
+    const config = await configOf({
+      'parallel_config.data_parallel': '2',
+      'parallel_config.gradient_aggregation_group': '2',
+    });
+    const folder = await mkdtemp(join(tmpdir(), 'autopar-test-'));
+    const model = join(ROOT, 'models/mlp.onnx');
+    const { plan } = await compile({ model, output: join(folder, 'out'), globalBatch: 4, config, training });
+    t.is(plan.schedule.bucketMembers, 2);
+    const { program } = await openCompiled(join(folder, 'out'));
+    const buckets = new Map<number, number>();
+    for (const each of Object.values(program.stages[0]?.phases ?? {}).flat())
+      if (each.kind === 'start' && each.bucket !== undefined)
+        buckets.set(each.bucket, (buckets.get(each.bucket) ?? 0) + 1);
+    t.is(Math.max(...buckets.values()), 2);
+    t.true(buckets.size > 1);
+    await rm(folder, { recursive: true });
   },
   'parallel_config.vocab_emb_dp': async (t) => {
     const { graph } = await importModel(join(ROOT, 'models/gpt-tiny.onnx'));

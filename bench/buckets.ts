@@ -1,0 +1,86 @@
+/**
+ * @file `npm run bench:buckets`: what of a gradient reduction a step waits for, with and without buckets, as it is predicted and
+ * on emulated ranks (milliseconds). A model whose backward takes as long as its reduction: the exposed time in buckets is to be at
+ * most half of that without, wherever that is predicted.
+ */
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { mlp } from '../models/mlp.js';
+import { readRunnable } from '../src/api/compiled-model.js';
+import { emulationOf } from '../src/api/emulation.js';
+import { compile } from '../src/api/index.js';
+import { writeOnnx } from '../src/ir/onnx/writer.js';
+import type { Emulation } from '../src/runtime/messages.js';
+import { type RunResult, runProgram } from '../src/runtime/run-program.js';
+
+const STEPS = 3;
+/** Emulated time runs so much slower, so that what else the machine does counts little. */
+const SLOWED = 20;
+const LAYERS = 12;
+const WIDTH = 1024;
+const BATCH = 8192;
+/** One device a node: dp goes over the network. */
+const CLUSTER = '4x1:v100-sxm2-32';
+const CASES = [
+  { dp: 4, tp: 1, pp: 1 },
+  { dp: 2, tp: 1, pp: 2 },
+] as const;
+const SIZES = [undefined, 1e6, 5e6, 25e6, 100e6];
+const REDUCTIONS = /^(all-reduce|reduce-scatter|all-gather)/;
+
+const folder = mkdtempSync(join(tmpdir(), 'autopar-bench-'));
+try {
+  const model = join(folder, 'model.onnx');
+  const widths = Array.from({ length: LAYERS + 1 }, () => WIDTH);
+  writeFileSync(model, writeOnnx(mlp('mlp', { batch: BATCH, widths }, 1)));
+  console.log(`mlp ${LAYERS} × ${WIDTH}, batch ${BATCH} in 2 micro-batches, ${CLUSTER}`);
+  console.log('degrees        bucket   predicted  emulated   step');
+  for (const degrees of CASES)
+    for (const bucket of SIZES) {
+      const directory = join(folder, 'out');
+      const { plan } = await compile({
+        ...{ model, output: directory, force: true, cluster: CLUSTER, ...degrees },
+        training: { loss: { kind: 'mse' }, optimizer: { kind: 'sgd', learningRate: 0.1 }, microBatches: 2 },
+        ...(bucket === undefined ? {} : { bucket }),
+      });
+      const predicted = Object.entries(plan.predicted.parts).reduce(
+        (sum, [part, seconds]) => sum + (REDUCTIONS.test(part) ? seconds : 0),
+        0,
+      );
+      const { program } = await readRunnable(directory);
+      const emulation = slowed(emulationOf(program, plan, undefined));
+      const run = await runProgram(directory, {}, { steps: STEPS, emulation });
+      const cells = [
+        bucket === undefined ? 'none' : `${bucket / 1e6} MB`,
+        ms(predicted),
+        ms(exposed(run) / SLOWED),
+        ms(Math.min(...run.stepSeconds) / SLOWED),
+      ];
+      const name = Object.entries(degrees).flatMap(([axis, size]) => (size > 1 ? [`${axis} ${size}`] : []));
+      console.log(`${name.join(' ').padEnd(14)} ${cells.map((cell) => cell.padStart(8)).join('  ')}`);
+    }
+} finally {
+  rmSync(folder, { recursive: true, force: true });
+}
+
+/** Seconds of a step that the first rank spends in collectives. */
+function exposed({ ranks }: RunResult): number {
+  return Object.entries(ranks[0]?.byKind ?? {}).reduce(
+    (sum, [kind, { seconds }]) => sum + (REDUCTIONS.test(kind) ? seconds : 0),
+    0,
+  );
+}
+
+function slowed({ seconds, link }: Emulation): Emulation {
+  return {
+    seconds: seconds.map((stage) =>
+      Object.fromEntries(Object.entries(stage).map(([segment, each]) => [segment, SLOWED * each])),
+    ),
+    link: { bytesPerSecond: link.bytesPerSecond / SLOWED, latency: SLOWED * link.latency },
+  };
+}
+
+function ms(seconds: number): string {
+  return (seconds * 1000).toFixed(2);
+}

@@ -1,0 +1,60 @@
+/**
+ * @file Buckets change when gradients are reduced and in which messages, and nothing else: bit for bit the same losses and state,
+ * as many bytes, and the peak that was predicted; with them reductions begin before the last backward is over.
+ */
+import test from 'ava';
+import type { Instruction } from '../../src/program/program.js';
+import { EVERYTHING } from '../selection.js';
+import { type Pipeline, type Task, type Trained, train } from './compiled-training.js';
+
+const STEPS = 3;
+
+const CASES: readonly (readonly [model: Task['model'], pipeline: Pipeline])[] = [
+  ['mlp', { stages: 1, dp: 2, tp: 2 }],
+  ['mlp', { kind: 'zero-bubble', stages: 2, dp: 2 }],
+  ['gpt', { stages: 1, dp: 4 }],
+  ['gpt', { stages: 1, dp: 2, tp: 2 }],
+  ['llama', { kind: '1f1b', stages: 2, dp: 2 }],
+];
+
+/** One collective in each, a few in each, all in one. */
+const SIZES = [1, 5000, 25e6];
+
+for (const [model, pipeline] of EVERYTHING ? CASES : CASES.slice(0, 2))
+  for (const microBatches of pipeline.kind ? [4] : [1, 4])
+    test.serial(`${model} ${JSON.stringify(pipeline)}, ${microBatches} micro-batches`, async (t) => {
+      const task: Task = { model, microBatches };
+      const plain = await train(task, STEPS, pipeline);
+      const messages: number[] = [];
+      for (const bucket of SIZES) {
+        const bucketed = await train(task, STEPS, { ...pipeline, request: { bucket } });
+        t.deepEqual(bucketed.losses, plain.losses);
+        t.deepEqual(bucketed.state, plain.state);
+        t.deepEqual(bucketed.sentByRank, plain.sentByRank);
+        t.deepEqual(bucketed.peaks.counted, bucketed.peaks.predicted);
+        if (microBatches > 1 && bucket === 1) t.true(startsAhead(bucketed));
+        messages.push(messagesIn(bucketed));
+      }
+      const [alone = 0, few = 0, one = 0] = messages;
+      t.true(alone > few && few >= one, messages.join(', '));
+    });
+
+/** Messages of buckets in a step of all stages. */
+function messagesIn({ program }: Trained): number {
+  const buckets = program.stages.map(({ phases }) => starts(Object.values(phases).flat()));
+  return buckets.reduce((sum, own) => sum + new Set(own.map(({ bucket }) => bucket)).size, 0);
+}
+
+/** Whether some reduction begins while the list that makes gradients has more to compute. */
+function startsAhead({ program }: Trained): boolean {
+  return program.stages.some(({ phases }) =>
+    Object.values(phases).some((list) => {
+      const first = list.findIndex((instruction) => instruction.kind === 'start' && instruction.last);
+      return first >= 0 && list.slice(first).some(({ kind }) => kind === 'compute');
+    }),
+  );
+}
+
+function starts(list: readonly Instruction[]): readonly Extract<Instruction, { kind: 'start' }>[] {
+  return list.flatMap((each) => (each.kind === 'start' && each.bucket !== undefined ? [each] : []));
+}
