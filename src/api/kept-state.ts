@@ -4,6 +4,7 @@
  */
 import { elementCount, type Graph } from '../ir/graph.js';
 import { isAccumulator } from '../ir/ops/accumulate.js';
+import { heldWeights } from '../ir/passes/held-weights.js';
 import type { LoweredStage } from '../partition/lower-stages.js';
 import { localBytes } from '../partition/partition.js';
 import type { ShardedTensor } from '../partition/sharded-graph.js';
@@ -27,20 +28,21 @@ export interface KeptState {
   readonly parts: Readonly<Record<KeptPart, Kept>>;
 }
 
-/** What ranks keep; null without data parallelism or without training. */
+/** What ranks keep; null without data parallelism, or where nothing is kept but weights as they are read. */
 export function keptByRanks(
   lowered: readonly LoweredStage[],
   { requested, training }: Pick<Plan, 'requested' | 'training'>,
 ): KeptState | null {
   const mesh = lowered[0]?.sharded.mesh;
   const axes = mesh ? dataAxes(mesh) : [];
-  if (!mesh || !training || axes.length === 0) return null;
+  const holds = training !== null || lowered.some(({ graph }) => heldWeights(graph).size > 0);
+  if (!mesh || !holds || axes.length === 0) return null;
   const tensors = keptTensors(lowered);
-  const holds = (level: ZeroLevel) =>
+  const isLike = (level: ZeroLevel) =>
     (Object.keys(tensors) as KeptPart[]).every((part) =>
       tensors[part].every((tensor) => isAsLevelHasIt(tensor, mesh, zeroCuts(part, level))),
     );
-  const levels = ([0, 1, 2, 3] as const).filter(holds);
+  const levels = ([0, 1, 2, 3] as const).filter(isLike);
   const asked = levels.find((level) => level === requested?.zero);
   const of = (part: KeptPart): Kept => ({
     bytes: tensors[part].reduce((sum, tensor) => sum + localBytes(tensor), 0),

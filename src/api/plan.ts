@@ -4,6 +4,7 @@
 import type { Cluster } from '../cost-model/cluster.js';
 import { AutoparError } from '../ir/error.js';
 import { type Graph, isBackward } from '../ir/graph.js';
+import { fixedParameters, withHeldWeights } from '../ir/passes/held-weights.js';
 import { checkSharded } from '../partition/check.js';
 import type { ShardedGraph } from '../partition/sharded-graph.js';
 import { type Pipeline, type PipelineRequest, pipelineOf } from '../search/pipeline/pipeline.js';
@@ -66,10 +67,13 @@ export async function plan(imported: ImportedModel, options: PlanningOptions = {
   });
   // What is not installed is told before the work.
   if (options.solver === 'glpk') await loadSolver('glpk');
-  const pipeline = request && pipelineOf(imported.graph, cluster, request);
-  const graph = pipeline?.graph ?? imported.graph;
   const mode = searchModeOf(options, config);
   const { requested, notes: requestNotes } = requestOf(options, config, mode);
+  // Without another rank to take parts from, weights are loaded as they are.
+  const isCut = requested.zero === 3 && degrees.dp !== 1;
+  const whole = isCut ? withHeldWeights(imported.graph, fixedParameters(imported.graph)) : imported.graph;
+  const pipeline = request && pipelineOf(whole, cluster, request);
+  const graph = pipeline?.graph ?? whole;
   const found = await search(graph, cluster, {
     ...(pipeline ? { pipeline } : {}),
     degrees,

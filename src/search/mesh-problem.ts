@@ -76,14 +76,7 @@ export function meshProblem(
     graph,
     mesh,
     cluster,
-    groups: buildGroupGraph(
-      graph,
-      mesh,
-      candidates,
-      costs,
-      options.pins?.inputs,
-      ruleOf(graph, mesh, options)?.layouts,
-    ),
+    groups: buildGroupGraph(graph, mesh, candidates, costs, options.pins?.inputs, ruleOf(graph, mesh, options)),
     redistributor,
     fixed: copiedOutputs(graph, mesh, cluster),
     exceptions: graph.nodes.flatMap((node) =>

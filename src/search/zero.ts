@@ -13,8 +13,9 @@
  */
 import { type Graph, isBackward, type Node } from '../ir/graph.js';
 import { isAccumulator } from '../ir/ops/accumulate.js';
-import type { Layout } from '../sharding-propagation/layout.js';
-import type { Mesh, SubAxis } from '../sharding-propagation/mesh.js';
+import { heldWeights, isHeldWeight } from '../ir/passes/held-weights.js';
+import { type Layout, normalise } from '../sharding-propagation/layout.js';
+import { axesSize, type Mesh, type SubAxis } from '../sharding-propagation/mesh.js';
 import type { PinSource } from '../sharding-propagation/pin.js';
 import type { Strategy } from '../sharding-propagation/strategy.js';
 import type { Request } from '../strategy/request.js';
@@ -69,7 +70,7 @@ export function keptParts(graph: Graph): (node: Node) => KeptPart | null {
 export function keptState(graph: Graph): ReadonlyMap<string, 'parameter' | 'state'> {
   const updated = new Set(graph.nodes.flatMap(({ phase, outputs }) => (phase === 'update' ? outputs : [])));
   const used = new Set(graph.nodes.flatMap(({ phase, inputs }) => (phase === 'update' ? [] : inputs)));
-  const pairs = graph.state.filter(({ output }) => updated.has(output));
+  const pairs = graph.state.filter((pair) => isHeldWeight(pair) || updated.has(pair.output));
   return new Map(pairs.map(({ input }) => [input, used.has(input) ? 'parameter' : 'state'] as const));
 }
 
@@ -101,6 +102,8 @@ export interface ZeroRule {
     unpinned: () => CandidateSet,
     at: Place,
   ) => CandidateSet;
+  /** Layouts in which an input may be at rest, given those that its readers ask for. */
+  readonly resting: (input: string, asked: readonly Layout[]) => readonly Layout[];
   /** The same of a tensor: a graph input at rest, or what is made of parameters alone. */
   readonly layouts: (tensor: string, all: readonly Layout[], pinned: readonly Layout[], at: Place) => readonly Layout[];
 }
@@ -130,6 +133,7 @@ export function zeroRule(graph: Graph, mesh: Mesh, level: ZeroLevel): ZeroRule {
     );
   const isCut = (part: KeptPart) => zeroCuts(part, level);
   const tensors = keptTensors(graph, level);
+  const held = heldWeights(graph);
   return {
     candidates: (part, set, unpinned, at) => {
       // What is computed of parameters for one micro-batch is free where parameters are whole.
@@ -139,6 +143,11 @@ export function zeroRule(graph: Graph, mesh: Mesh, level: ZeroLevel): ZeroRule {
       if (kept.length === 0) throw refuse(at, isCut(part));
       return kept.length === set.strategies.length ? set : chosen(set, kept);
     },
+    // Nothing asks for a part of a weight that no update changes.
+    resting: (input, asked) =>
+      held.has(input) && isCut('parameter')
+        ? [...asked, ...asked.flatMap((layout) => cutLayouts(layout, mesh))]
+        : asked,
     layouts: (tensor, all, pinned, at) => {
       const part = tensors.get(tensor);
       if (part === undefined) return pinned;
@@ -148,6 +157,25 @@ export function zeroRule(graph: Graph, mesh: Mesh, level: ZeroLevel): ZeroRule {
       return kept;
     },
   };
+}
+
+/** A layout cut besides along one dimension, by as many sub-axes of the data axes as divide it. */
+function cutLayouts({ dims, partial, extents }: Layout, mesh: Mesh): readonly Layout[] {
+  const data = mesh.axes.flatMap(({ name, subAxes }) => (DATA_AXES.has(name) ? subAxes : []));
+  return dims.flatMap((pieces, at) => {
+    const [first, ...others] = pieces;
+    if (!first || extents?.[at]) return [];
+    const taken: SubAxis[] = [];
+    let parts = axesSize(mesh, first.axes);
+    for (const { name, size } of data) {
+      if (first.size % (parts * size) !== 0) continue;
+      taken.push(name);
+      parts *= size;
+    }
+    if (taken.length === 0) return [];
+    const cut = [{ size: first.size, axes: [...taken, ...first.axes] }, ...others];
+    return [normalise(dims.with(at, cut), partial, mesh, extents)];
+  });
 }
 
 /** Tensors that are laid out as a part is: state at rest, and where parameters are cut what is made of them alone. */

@@ -6,6 +6,7 @@
  * layout of the corresponding tensor's view in the first layer.
  */
 import { fileTensorOf, type Graph, type Node } from '../ir/graph.js';
+import { heldWeights } from '../ir/passes/held-weights.js';
 import type { Assignment, View } from '../partition/assignment.js';
 import type { StagePlace } from '../partition/cut-stages.js';
 import type { LoweredStage } from '../partition/lower-stages.js';
@@ -88,8 +89,9 @@ export function planOf(found: Found, model: PlannedModel, cluster: PlannedCluste
     ...(virtualStages > 1 ? { chunks: instances.map((layer) => places.get(layer)?.chunk ?? 0) } : {}),
   });
   const produced = producedLayouts(graph, assignment);
+  const held = heldWeights(graph);
   const tensors = [...produced]
-    .filter(([tensor, layout]) => !leaders.tensors.has(tensor) && !isReplicated(layout))
+    .filter(([tensor, layout]) => !leaders.tensors.has(tensor) && (held.has(tensor) || !isReplicated(layout)))
     .map(([tensor, layout]) => [tensor, tensorLayoutText(graph, tensor, layout, assignment.mesh)] as const);
   return {
     format: 'autopar-plan',
