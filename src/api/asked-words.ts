@@ -5,7 +5,7 @@ import { AutoparError } from '../ir/error.js';
 import { type Graph, isBackward } from '../ir/graph.js';
 import type { LoweredStage } from '../partition/lower-stages.js';
 import type { SearchMode } from '../search/search-mode.js';
-import { dataAxes } from '../search/zero.js';
+import { usedDataAxes } from '../search/zero.js';
 import type { Mesh } from '../sharding-propagation/mesh.js';
 import { type Request, requestIn } from '../strategy/request.js';
 import type { Decisions } from './decisions.js';
@@ -61,7 +61,7 @@ function zeroWithoutSearch(level: number, complete: 'search' | 'propagate' | und
 /** Where a level asked for changes nothing. @param meshes of the stages */
 export function zeroNotes({ zero }: Request, meshes: readonly Mesh[], graph: Graph): readonly string[] {
   if (zero === undefined) return [];
-  if (meshes.every((mesh) => dataAxes(mesh).length === 0))
+  if (meshes.every((mesh) => usedDataAxes(mesh).length === 0))
     return [`--zero ${zero} changes nothing: dp is 1, so that no rank shares its parameters`];
   const trains = graph.nodes.some(({ phase }) => isBackward(phase));
   return trains || zero === 3

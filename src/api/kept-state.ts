@@ -4,10 +4,11 @@
  */
 import { elementCount, type Graph } from '../ir/graph.js';
 import { isAccumulator } from '../ir/ops/accumulate.js';
+import { heldWeights } from '../ir/passes/held-weights.js';
 import type { LoweredStage } from '../partition/lower-stages.js';
 import { localBytes } from '../partition/partition.js';
 import type { ShardedTensor } from '../partition/sharded-graph.js';
-import { dataAxes, dataParts, type KeptPart, keptState, type ZeroLevel, zeroCuts } from '../search/zero.js';
+import { dataParts, type KeptPart, keptState, usedDataAxes, type ZeroLevel, zeroCuts } from '../search/zero.js';
 import type { Mesh } from '../sharding-propagation/mesh.js';
 import type { Plan } from '../strategy/plan.js';
 
@@ -27,20 +28,21 @@ export interface KeptState {
   readonly parts: Readonly<Record<KeptPart, Kept>>;
 }
 
-/** What ranks keep; null without data parallelism or without training. */
+/** What ranks keep; null without data parallelism, or where nothing is kept but weights as they are read. */
 export function keptByRanks(
   lowered: readonly LoweredStage[],
   { requested, training }: Pick<Plan, 'requested' | 'training'>,
 ): KeptState | null {
   const mesh = lowered[0]?.sharded.mesh;
-  const axes = mesh ? dataAxes(mesh) : [];
-  if (!mesh || !training || axes.length === 0) return null;
+  const axes = mesh ? usedDataAxes(mesh) : [];
+  const holds = training !== null || lowered.some(({ graph }) => heldWeights(graph).size > 0);
+  if (!mesh || !holds || axes.length === 0) return null;
   const tensors = keptTensors(lowered);
-  const holds = (level: ZeroLevel) =>
+  const isLike = (level: ZeroLevel) =>
     (Object.keys(tensors) as KeptPart[]).every((part) =>
       tensors[part].every((tensor) => isAsLevelHasIt(tensor, mesh, zeroCuts(part, level))),
     );
-  const levels = ([0, 1, 2, 3] as const).filter(holds);
+  const levels = ([0, 1, 2, 3] as const).filter(isLike);
   const asked = levels.find((level) => level === requested?.zero);
   const of = (part: KeptPart): Kept => ({
     bytes: tensors[part].reduce((sum, tensor) => sum + localBytes(tensor), 0),
@@ -77,6 +79,6 @@ function isAsLevelHasIt({ layout, localShape }: ShardedTensor, mesh: Mesh, isCut
 }
 
 function smallestCut(mesh: Mesh): number {
-  const data = new Set(dataAxes(mesh));
+  const data = new Set(usedDataAxes(mesh));
   return Math.max(...mesh.axes.filter(({ name }) => data.has(name)).map(({ size }) => size));
 }

@@ -3,6 +3,7 @@
  */
 import type { Cluster } from '../cost-model/cluster.js';
 import { withClones, withoutClones } from '../ir/autodiff/recompute.js';
+import { fixedParameters, withHeldWeights } from '../ir/passes/held-weights.js';
 import { sizesOf } from '../search/pipeline/mesh-layout.js';
 import { type Pipeline, type PipelineRequest, pipelineOf } from '../search/pipeline/pipeline.js';
 import { stagePins } from '../search/pipeline/stage-pins.js';
@@ -72,9 +73,12 @@ export async function plan(imported: ImportedModel, options: PlanningOptions = {
   if (options.solver === 'glpk') await loadSolver('glpk');
   const mode = searchModeOf(options, config);
   const { requested, notes: requestNotes } = requestOf(options, config, imported, mode);
-  const recompute = recomputedOperators(imported.graph, requested.recompute, recomputePins);
-  const pipeline = request && pipelineOf(imported.graph, cluster, request, recompute.operators);
-  const graph = pipeline?.graph ?? withClones(imported.graph, recompute.operators);
+  // Without another rank to take parts from, weights are loaded as they are.
+  const isCut = requested.zero === 3 && degrees.dp !== 1;
+  const whole = isCut ? withHeldWeights(imported.graph, fixedParameters(imported.graph)) : imported.graph;
+  const recompute = recomputedOperators(whole, requested.recompute, recomputePins);
+  const pipeline = request && pipelineOf(whole, cluster, request, recompute.operators);
+  const graph = pipeline?.graph ?? withClones(whole, recompute.operators);
   // Clones follow their originals, whatever is pinned.
   const plain = withoutClones(graph);
   const found = await search(graph, cluster, {

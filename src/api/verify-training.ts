@@ -10,6 +10,7 @@ import { weightBytes } from '../codegen/weights.js';
 import { flattenBlocks } from '../ir/blocks/flatten-blocks.js';
 import { type DType, isFloating } from '../ir/dtype.js';
 import { type ConstantTensor, elementCount, typeOf } from '../ir/graph.js';
+import { isHeldWeight } from '../ir/passes/held-weights.js';
 import type { Program } from '../program/program.js';
 import { runProgram } from '../runtime/run-program.js';
 import type { RankResources } from '../runtime/session.js';
@@ -314,8 +315,10 @@ function comparedStep(
           compare({ part, name, ...(tensor === name ? {} : { tensor }) }, ran.tensors[tensor], reference),
         ),
       ),
-    ...planned.graph.state.flatMap(({ input }) => {
-      const output = whole.graph.state.find((pair) => pair.input === input)?.output;
+    ...planned.graph.state.flatMap((pair) => {
+      if (isHeldWeight(pair)) return [];
+      const { input } = pair;
+      const output = whole.graph.state.find((other) => other.input === input)?.output;
       const since = before[input];
       if (output === undefined || !since) throw new Error(`the unsharded graph has no state ${input}`);
       return [compare({ part: 'state', name: input }, ran.after[input], output, { input, before: since })];

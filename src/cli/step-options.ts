@@ -67,7 +67,7 @@ export function stepOptions(
     },
     {
       flags: '--zero <0..3>',
-      says: says('what dp shards: optimizer, gradients, parameters', 'zero'),
+      says: says('what dp shards: 1 optimizer state, 2 gradients too, 3 parameters too', 'zero'),
       parse: wholeNumber('--zero', 0, 3),
     },
     recompute,

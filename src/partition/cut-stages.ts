@@ -14,6 +14,7 @@ import { withClones } from '../ir/autodiff/recompute.js';
 import { type Graph, isBackward, type Node, type StatePair, typeOf } from '../ir/graph.js';
 import { needed } from '../ir/needed.js';
 import { accumulator, isAccumulator } from '../ir/ops/accumulate.js';
+import { isHeldWeight } from '../ir/passes/held-weights.js';
 import { unusedName } from '../ir/unused-name.js';
 import type { StageTransfer } from './sharded-graph.js';
 
@@ -76,7 +77,7 @@ export function stageOfOperators({ stages }: CutGraph): ReadonlyMap<string, numb
  */
 export function sharedOperators(graph: Graph): ReadonlySet<Node> {
   const states = new Set(graph.state.map(({ input }) => input));
-  const lasting = new Set(states);
+  const lasting = new Set(graph.state.flatMap((pair) => (isHeldWeight(pair) ? [] : [pair.input])));
   for (;;) {
     const settled = new Set<string | null>([null, ...graph.inputs.filter((name) => !states.has(name)), ...lasting]);
     for (const [name, { role }] of graph.weights) if (role !== 'parameter') settled.add(name);
@@ -178,7 +179,7 @@ class Cutting {
       const maker = this.makers.get(name);
       if (maker && this.shared.has(maker)) take(maker);
       const kept = this.stateOf.get(name);
-      if (kept && this.homeOf(kept) === null) waiting.push(kept.output);
+      if (kept && !isHeldWeight(kept) && this.homeOf(kept) === null) waiting.push(kept.output);
     }
     return this.graph.nodes.filter((node) => wanted.has(node));
   }

@@ -2,7 +2,8 @@
  * @file graph + assignment → sharded graph: every operator lowered under its strategy, every redistribution written out.
  *
  * A tensor is redistributed once per view, when its first reader needs it. Weights are cut when they are loaded: each
- * distinct layout that readers demand of a weight becomes one sharded weight. Lowered copies of small constants that
+ * distinct layout that readers demand of a weight becomes one sharded weight; a held weight has one layout, from which its readers
+ * redistribute. Lowered copies of small constants that
  * are equal are kept once.
  */
 
@@ -11,6 +12,7 @@ import type { ConstantTensor, Graph, Node, Phase } from '../ir/graph.js';
 import { typeOf } from '../ir/graph.js';
 import { needed } from '../ir/needed.js';
 import { isAccumulator } from '../ir/ops/accumulate.js';
+import { heldWeights, isHeldWeight } from '../ir/passes/held-weights.js';
 import { viewOf } from '../ir/view.js';
 import type { Layout } from '../sharding-propagation/layout.js';
 import { layoutKey, localShape, replicated, sameBlocks } from '../sharding-propagation/layout.js';
@@ -75,11 +77,14 @@ class Partitioning {
 
   run(): ShardedGraph {
     const { graph } = this;
-    const inputs = graph.inputs.map((input) => {
+    const held = heldWeights(graph);
+    const inputs = graph.inputs.flatMap((input) => {
       const type = typeOf(graph, input);
       const layout = this.assignment.inputs.get(input) ?? replicated(type.shape);
       this.declare(input, type, layout);
-      return { tensor: input, input };
+      if (!held.has(input)) return [{ tensor: input, input }];
+      this.weights.set(input, { tensor: input, weight: input });
+      return [];
     });
     const stateInputs = new Map(graph.state.map(({ input, output }) => [output, input]));
     for (const node of graph.nodes) this.lower(node);
@@ -104,10 +109,12 @@ class Partitioning {
       constants: this.constants,
       inputs,
       outputs,
-      state: graph.state.map(({ input, output }) => ({
-        from: outputs.find((item) => item.output === output)?.tensor ?? output,
-        to: input,
-      })),
+      state: graph.state
+        .filter((pair) => !isHeldWeight(pair))
+        .map(({ input, output }) => ({
+          from: outputs.find((item) => item.output === output)?.tensor ?? output,
+          to: input,
+        })),
       ...(graph.microBatches ? { microBatches: graph.microBatches } : {}),
       ...(graph.domains ? { domains: graph.domains } : {}),
     };

@@ -17,6 +17,7 @@
 import { dtypeBits } from '../ir/dtype.js';
 import type { Graph, Node } from '../ir/graph.js';
 import { runsPerStep, typeOf } from '../ir/graph.js';
+import { isHeldWeight } from '../ir/passes/held-weights.js';
 import type { Assignment, Reader, View } from '../partition/assignment.js';
 import type { LoweredOperator } from '../partition/lower-operator.js';
 import { isReplicated, type Layout, layoutKey, mergedLayout, replicated } from '../sharding-propagation/layout.js';
@@ -29,7 +30,7 @@ import type { EdgeCosts, EdgeTable, LayoutStates, Pair } from './edge-costs.js';
 import { LocalMoves, type PricedEdge } from './local-moves.js';
 import { pinnedInputLayouts, type SearchPins } from './pinned.js';
 import { typeKey } from './structure-key.js';
-import type { ZeroRule } from './zero.js';
+import type { LayoutRule } from './zero.js';
 
 export interface GroupGraph {
   /** The problem under what is known of redistribution prices: bounds, or exact. */
@@ -60,7 +61,7 @@ export interface End extends LayoutStates {
 
 /**
  * Builds the problem of a graph whose operators have the candidates given. Equal tables are one object.
- * @param allowed which of the layouts that pins leave a tensor may be in for its readers; all, if left out
+ * @param zero what a ZeRO level leaves of layouts
  */
 export function buildGroupGraph(
   graph: Graph,
@@ -68,9 +69,9 @@ export function buildGroupGraph(
   candidates: (node: Node) => CandidateSet,
   costs: EdgeCosts,
   pinnedInputs: SearchPins['inputs'] = new Map(),
-  allowed: ZeroRule['layouts'] = (_tensor, _all, pinned) => pinned,
+  zero: LayoutRule | null = null,
 ): GroupGraph {
-  return new Building(graph, mesh, candidates, costs, pinnedInputs, allowed).build();
+  return new Building(graph, mesh, candidates, costs, pinnedInputs, zero).build();
 }
 
 /**
@@ -105,7 +106,7 @@ class Building {
     private readonly candidates: (node: Node) => CandidateSet,
     private readonly costs: EdgeCosts,
     private readonly pinnedInputs: SearchPins['inputs'],
-    private readonly allowed: ZeroRule['layouts'],
+    private readonly zero: LayoutRule | null,
   ) {
     this.readersOf = readersByTensor(graph);
     this.nodeOf = new Map(graph.nodes.map((node) => [node.name, node]));
@@ -129,7 +130,7 @@ class Building {
       });
     }
     for (const [tensor, readers] of this.readersOf) this.connect(tensor, readers);
-    for (const { input, output } of graph.state) this.carry(output, input);
+    for (const pair of graph.state) if (!isHeldWeight(pair)) this.carry(pair.output, pair.input);
     return {
       problem: () => ({ sizes: this.sizes, factors: [...this.factors, ...this.edgeFactors()] }),
       refine: (states) => this.refine(states),
@@ -142,14 +143,14 @@ class Building {
   /** An input's states: what its readers ask for, then whole. It is fed that way at no cost. */
   private reserveInput(input: string, sets: ReadonlyMap<Node, CandidateSet>): void {
     const readers = this.readersOf.get(input) ?? [];
-    const layouts = this.demanded(readers, sets).filter((layout) => layout.partial.length === 0);
-    const whole = this.whole(input);
-    if (!layouts.some(isReplicated)) layouts.push(whole);
+    const asked = this.demanded(readers, sets).filter((layout) => layout.partial.length === 0);
+    if (!asked.some(isReplicated)) asked.push(this.whole(input));
+    const layouts = distinct(this.zero?.resting(input, asked) ?? asked).layouts;
     const pins = this.pinnedInputs.get(input) ?? [];
     const { shape } = typeOf(this.graph, input);
     const pinned = pins.length > 0 ? pinnedInputLayouts(input, shape, layouts, pins, this.mesh) : layouts;
     const at = { what: `input ${input}`, pins: pins.map(({ source }) => source) };
-    const end = this.layoutsEnd(input, this.allowed(input, layouts, pinned, at));
+    const end = this.layoutsEnd(input, this.zero?.layouts(input, layouts, pinned, at) ?? pinned);
     this.inputEnds.set(input, end);
     this.viewEnds.set(input, end);
   }
@@ -166,7 +167,10 @@ class Building {
       (layout) => layout.partial.length === 0 && !own.has(layoutKey(layout)),
     );
     const all = [...producer.layouts, ...asked];
-    const end = this.layoutsEnd(tensor, this.allowed(tensor, all, all, { what: `tensor ${tensor}`, pins: [] }));
+    const end = this.layoutsEnd(
+      tensor,
+      this.zero?.layouts(tensor, all, all, { what: `tensor ${tensor}`, pins: [] }) ?? all,
+    );
     this.viewEnds.set(tensor, end);
     this.edge(tensor, producer, end, this.runsOf(readers[0] as Reader));
   }

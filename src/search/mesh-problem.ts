@@ -16,7 +16,7 @@ import { EdgeCosts } from './edge-costs.js';
 import { buildGroupGraph, type GroupGraph } from './group-graph.js';
 import type { OperatorQuestions } from './operator-questions.js';
 import { NO_PINS, pinsKey, type SearchPins } from './pinned.js';
-import { type ZeroLevel, type ZeroRule, zeroRule } from './zero.js';
+import { type LayoutRule, type ZeroLevel, type ZeroRule, zeroRule } from './zero.js';
 
 export interface MeshOptions {
   readonly axes: 'roles' | 'free';
@@ -99,15 +99,19 @@ function zeroRules(graph: Graph, { zero }: MeshOptions): ((mesh: Mesh) => ZeroRu
 }
 
 /** What it leaves of the layouts that a tensor's readers share, on the mesh of the first operator that reads or makes it. */
-function layoutRule(graph: Graph, mesh: Mesh, options: MeshOptions): ZeroRule['layouts'] | undefined {
+function layoutRule(graph: Graph, mesh: Mesh, options: MeshOptions): LayoutRule | null {
   const rules = zeroRules(graph, options);
-  if (!rules) return undefined;
+  if (!rules) return null;
   const { meshOf = () => mesh } = options;
   const meshes = new Map<string, Mesh>();
   for (const node of graph.nodes)
     for (const name of [...node.inputs, ...node.outputs])
       if (name !== null && !meshes.has(name)) meshes.set(name, meshOf(node));
-  return (tensor, ...others) => rules(meshes.get(tensor) ?? mesh).layouts(tensor, ...others);
+  const ruleOf = (tensor: string) => rules(meshes.get(tensor) ?? mesh);
+  return {
+    resting: (input, asked) => ruleOf(input).resting(input, asked),
+    layouts: (tensor, ...others) => ruleOf(tensor).layouts(tensor, ...others),
+  };
 }
 
 /** Candidates by node, enumerated and priced once per structure. */

@@ -13,9 +13,11 @@
  */
 import { type Graph, isBackward, type Node } from '../ir/graph.js';
 import { isAccumulator } from '../ir/ops/accumulate.js';
-import type { Layout } from '../sharding-propagation/layout.js';
-import type { Mesh, SubAxis } from '../sharding-propagation/mesh.js';
+import { heldWeights, isHeldWeight } from '../ir/passes/held-weights.js';
+import { type Layout, normalise } from '../sharding-propagation/layout.js';
+import { axesSize, type Mesh, type SubAxis } from '../sharding-propagation/mesh.js';
 import type { PinSource } from '../sharding-propagation/pin.js';
+import { dataAxes } from '../sharding-propagation/roles.js';
 import type { Strategy } from '../sharding-propagation/strategy.js';
 import type { Request } from '../strategy/request.js';
 import type { CandidateSet } from './candidates.js';
@@ -26,9 +28,6 @@ export type ZeroLevel = NonNullable<Request['zero']>;
 /** What ranks keep of a training step from one micro-batch or step to the next, and what makes it. */
 export type KeptPart = 'parameter' | 'state' | 'accumulator';
 
-/** Axes over which samples and tokens are shared out, so that a parameter is the same on all their ranks. */
-const DATA_AXES: ReadonlySet<string> = new Set(['dp', 'sp']);
-
 /** From which level on ranks of the data axes cut a part. */
 const CUT_FROM: Readonly<Record<KeptPart, ZeroLevel>> = { state: 1, accumulator: 2, parameter: 3 };
 
@@ -37,9 +36,9 @@ export function zeroCuts(part: KeptPart, level: ZeroLevel): boolean {
   return level >= CUT_FROM[part];
 }
 
-/** The data axes that a mesh has. */
-export function dataAxes({ axes }: Mesh): readonly string[] {
-  return axes.flatMap(({ name, size }) => (DATA_AXES.has(name) && size > 1 ? [name] : []));
+/** Names of the data axes on which a mesh has several ranks. */
+export function usedDataAxes(mesh: Mesh): readonly string[] {
+  return dataAxes(mesh).flatMap(({ name, size }) => (size > 1 ? [name] : []));
 }
 
 /** Into how many parts the data axes cut a tensor. */
@@ -51,7 +50,7 @@ export function dataParts({ dims }: Layout, mesh: Mesh): number {
 }
 
 function partsOf(names: readonly SubAxis[], mesh: Mesh): number {
-  const data = mesh.axes.flatMap(({ name, subAxes }) => (DATA_AXES.has(name) ? subAxes : []));
+  const data = dataAxes(mesh).flatMap(({ subAxes }) => subAxes);
   return data.reduce((product, { name, size }) => product * (names.includes(name) ? size : 1), 1);
 }
 
@@ -69,7 +68,7 @@ export function keptParts(graph: Graph): (node: Node) => KeptPart | null {
 export function keptState(graph: Graph): ReadonlyMap<string, 'parameter' | 'state'> {
   const updated = new Set(graph.nodes.flatMap(({ phase, outputs }) => (phase === 'update' ? outputs : [])));
   const used = new Set(graph.nodes.flatMap(({ phase, inputs }) => (phase === 'update' ? [] : inputs)));
-  const pairs = graph.state.filter(({ output }) => updated.has(output));
+  const pairs = graph.state.filter((pair) => isHeldWeight(pair) || updated.has(pair.output));
   return new Map(pairs.map(({ input }) => [input, used.has(input) ? 'parameter' : 'state'] as const));
 }
 
@@ -90,7 +89,7 @@ function ofParameters(graph: Graph): ReadonlySet<Node> {
 }
 
 /** What a level leaves of an operator's candidates and of layouts that readers share. */
-export interface ZeroRule {
+export interface ZeroRule extends LayoutRule {
   /**
    * @param unpinned the candidates without the user's pins
    * @throws AutoparError (noPlan) `pin-cannot-be-kept` where pins leave none that the level allows
@@ -101,7 +100,12 @@ export interface ZeroRule {
     unpinned: () => CandidateSet,
     at: Place,
   ) => CandidateSet;
-  /** The same of a tensor: a graph input at rest, or what is made of parameters alone. */
+}
+
+export interface LayoutRule {
+  /** Layouts in which an input may be at rest, given those that its readers ask for. */
+  readonly resting: (input: string, asked: readonly Layout[]) => readonly Layout[];
+  /** Of layouts that readers share those of a tensor that the level allows: a graph input at rest, or what is made of parameters alone. */
   readonly layouts: (tensor: string, all: readonly Layout[], pinned: readonly Layout[], at: Place) => readonly Layout[];
 }
 
@@ -130,6 +134,7 @@ export function zeroRule(graph: Graph, mesh: Mesh, level: ZeroLevel): ZeroRule {
     );
   const isCut = (part: KeptPart) => zeroCuts(part, level);
   const tensors = keptTensors(graph, level);
+  const held = heldWeights(graph);
   return {
     candidates: (part, set, unpinned, at) => {
       // What is computed of parameters for one micro-batch is free where parameters are whole.
@@ -139,6 +144,11 @@ export function zeroRule(graph: Graph, mesh: Mesh, level: ZeroLevel): ZeroRule {
       if (kept.length === 0) throw refuse(at, isCut(part));
       return kept.length === set.strategies.length ? set : chosen(set, kept);
     },
+    // Nothing asks for a part of a weight that no update changes.
+    resting: (input, asked) =>
+      held.has(input) && isCut('parameter')
+        ? [...asked, ...asked.flatMap((layout) => cutLayouts(layout, mesh))]
+        : asked,
     layouts: (tensor, all, pinned, at) => {
       const part = tensors.get(tensor);
       if (part === undefined) return pinned;
@@ -148,6 +158,25 @@ export function zeroRule(graph: Graph, mesh: Mesh, level: ZeroLevel): ZeroRule {
       return kept;
     },
   };
+}
+
+/** A layout cut besides along one dimension, by as many sub-axes of the data axes as divide it. */
+function cutLayouts({ dims, partial, extents }: Layout, mesh: Mesh): readonly Layout[] {
+  const data = mesh.axes.flatMap(({ name, subAxes }) => (DATA_AXES.has(name) ? subAxes : []));
+  return dims.flatMap((pieces, at) => {
+    const [first, ...others] = pieces;
+    if (!first || extents?.[at]) return [];
+    const taken: SubAxis[] = [];
+    let parts = axesSize(mesh, first.axes);
+    for (const { name, size } of data) {
+      if (first.size % (parts * size) !== 0) continue;
+      taken.push(name);
+      parts *= size;
+    }
+    if (taken.length === 0) return [];
+    const cut = [{ size: first.size, axes: [...taken, ...first.axes] }, ...others];
+    return [normalise(dims.with(at, cut), partial, mesh, extents)];
+  });
 }
 
 /** Tensors that are laid out as a part is: state at rest, and where parameters are cut what is made of them alone. */

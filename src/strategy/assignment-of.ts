@@ -5,6 +5,7 @@ import { originalTensors } from '../ir/autodiff/recompute.js';
 import { AutoparError } from '../ir/error.js';
 import { fileTensorOf, type Graph, typeOf } from '../ir/graph.js';
 import { entryOf, unknownEntry } from '../ir/ops/index.js';
+import { heldWeights } from '../ir/passes/held-weights.js';
 import { viewOf } from '../ir/view.js';
 import type { Assignment, Reader, View } from '../partition/assignment.js';
 import { fileShape, graphLayout, tensorLayoutText } from '../sharding-propagation/file-form.js';
@@ -113,10 +114,12 @@ function checkTensors(
 ): void {
   // Clones leave their results as their originals do.
   const clones = originalTensors(graph);
+  const held = heldWeights(graph);
   for (const [tensor, layout] of produced) {
     if (leaders.tensors.has(tensor) || clones.has(tensor)) continue;
     const said = Object.hasOwn(plan.tensors, tensor) ? plan.tensors[tensor] : undefined;
-    const follows = isReplicated(layout) ? undefined : tensorLayoutText(graph, tensor, layout, mesh);
+    const isLeftOut = isReplicated(layout) && !held.has(tensor);
+    const follows = isLeftOut ? undefined : tensorLayoutText(graph, tensor, layout, mesh);
     if (said === follows) continue;
     const where = { tensor };
     throw unfit(

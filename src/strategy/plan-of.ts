@@ -7,6 +7,7 @@
  */
 import { clonedOperators, originalTensors } from '../ir/autodiff/recompute.js';
 import { fileTensorOf, type Graph, type Node } from '../ir/graph.js';
+import { heldWeights } from '../ir/passes/held-weights.js';
 import type { Assignment, View } from '../partition/assignment.js';
 import type { StagePlace } from '../partition/cut-stages.js';
 import type { LoweredStage, PipelineLayout } from '../partition/lower-stages.js';
@@ -112,9 +113,11 @@ export function planOf(found: Found, model: PlannedModel, cluster: PlannedCluste
     ...(virtualStages > 1 ? { chunks: instances.map((layer) => places.get(layer)?.chunk ?? 0) } : {}),
   });
   const produced = producedLayouts(graph, assignment);
+  const held = heldWeights(graph);
   const clones = originalTensors(graph);
   const tensors = [...produced]
-    .filter(([tensor, layout]) => !(leaders.tensors.has(tensor) || clones.has(tensor) || isReplicated(layout)))
+    .filter(([tensor]) => !leaders.tensors.has(tensor) && !clones.has(tensor))
+    .filter(([tensor, layout]) => held.has(tensor) || !isReplicated(layout))
     .map(([tensor, layout]) => [tensor, tensorLayoutText(graph, tensor, layout, assignment.mesh)] as const);
   return {
     format: 'autopar-plan',

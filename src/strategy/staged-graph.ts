@@ -5,6 +5,7 @@
 import { withClones } from '../ir/autodiff/recompute.js';
 import type { Graph, Node } from '../ir/graph.js';
 import { isAccumulator } from '../ir/ops/accumulate.js';
+import { withHeldWeights } from '../ir/passes/held-weights.js';
 import { accumulatedApart, type StagePlace, sharedOperators, withStageClones } from '../partition/cut-stages.js';
 import type { LoweredStage, PipelineLayout } from '../partition/lower-stages.js';
 import { makeSchedule } from '../schedule/make-schedule.js';
@@ -24,7 +25,11 @@ export interface StagedGraph {
  * @throws AutoparError (input) `plan-contradicts-itself` where an operator is placed before what it reads, a chunk of a stage is
  * empty, or a layer is in two places; `plan-incomplete` where an operator has no place
  */
-export function stagedGraph(plan: Plan, graph: Graph): StagedGraph {
+export function stagedGraph(plan: Plan, given: Graph): StagedGraph {
+  const graph = withHeldWeights(
+    given,
+    Object.keys(plan.tensors).filter((name) => given.weights.has(name)),
+  );
   const { kind, microBatches, virtualStages = 1 } = plan.schedule;
   const recompute = recomputedIn(plan, graph);
   if (kind === 'single') return { graph: withClones(graph, recompute), pipeline: null };

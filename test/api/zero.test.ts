@@ -58,6 +58,36 @@ test('a plan that is read again lowers to the same program', async (t) => {
   });
 });
 
+test('weights that are not trained rest in parts too: in inference, in stages, frozen ones', async (t) => {
+  const cases: readonly Partial<CompileOptions>[] = [
+    { degrees: { dp: 2, tp: 2 } },
+    { degrees: { pp: 2, dp: 2, tp: 1 } },
+    { degrees: { dp: 2, tp: 1 }, training: { ...TRAINING, frozen: ['fc0.*'] } },
+  ];
+  for (const options of cases) {
+    await within(async (output) => {
+      const { kept, verification } = await compile({
+        model: 'models/mlp.onnx',
+        output,
+        zero: 3,
+        verify: true,
+        ...options,
+      });
+      const { bytes = 1, wholeBytes = 1 } = kept?.parts.parameter ?? {};
+      t.true(bytes < 0.51 * wholeBytes, `${bytes} of ${wholeBytes} B`);
+      t.is(kept?.level, 3);
+      t.true(verification?.passed);
+      const { planned, program } = await openCompiled(output);
+      const plan = await readPlan(join(output, 'plan.json'));
+      const again = programOfPlan(lowerPlan(plan, planned.graph), plan, clusterOf(plan)).program;
+      t.deepEqual(
+        again.stages.map(({ phases }) => phases),
+        program.stages.map(({ phases }) => phases),
+      );
+    });
+  }
+});
+
 test('where a level changes nothing, a note says so', async (t) => {
   await within(async (output) => {
     const { notes } = await compiled(output, { zero: 2, degrees: { dp: 1, tp: 2 } });
