@@ -27,7 +27,7 @@ const CASES: readonly (readonly [task: Task, pipeline: Pipeline])[] = [
   ],
   [
     { model: 'skips', microBatches: 4 },
-    { kind: '1f1b', stages: 3, meshes: 'dp2 | tp2 | dp2' },
+    { kind: '1f1b', stages: 4, meshes: 'tp2 | dp2 | tp2 | dp2' },
   ],
   [
     { model: 'encoder-decoder', microBatches: 4 },
