@@ -8,7 +8,7 @@ import { redistributionBound } from '../cost-model/redistribution-bound.js';
 import type { DType } from '../ir/dtype.js';
 import { dtypeBits } from '../ir/dtype.js';
 import { AutoparError } from '../ir/error.js';
-import { fileTensorOf, type Graph, type Node, typeOf } from '../ir/graph.js';
+import { fileTensorOf, type Graph, type Node, storedIn, typeOf } from '../ir/graph.js';
 import { offer } from '../ir/nearest.js';
 import type { Assignment, Reader, View } from '../partition/assignment.js';
 import type { StagePlace } from '../partition/cut-stages.js';
@@ -83,7 +83,8 @@ export interface ExplainedView extends ExplainedRedistribution {
 
 export interface TensorExplanation {
   readonly tensor: string;
-  readonly role: 'input' | 'weight' | 'computed';
+  /** `weight`: a trained parameter too; `state`: what else a step of training changes. */
+  readonly role: 'input' | 'weight' | 'state' | 'computed';
   readonly dtype: DType;
   readonly shape: readonly number[];
   /** As it is made or fed; of a weight every layout in which it is kept. */
@@ -136,11 +137,15 @@ export function explainTensor(plan: Explainable, name: string): TensorExplanatio
   // A weight may be named as in the file.
   const tensor = graph.tensors.has(name)
     ? name
-    : ([...graph.weights.keys()].find((weight) => fileTensorOf(graph, weight)?.name === name) ?? name);
+    : ([...graph.weights.keys(), ...(graph.initial?.keys() ?? [])].find(
+        (weight) => fileTensorOf(graph, weight)?.name === name,
+      ) ?? name);
   const type = graph.tensors.get(tensor);
   if (!type) throw unknownName('tensor', name, [...graph.tensors.keys()]);
   const mesh = meshOfTensor(plan, tensor);
   const isWeight = graph.weights.has(tensor);
+  const stored = storedIn(graph, tensor);
+  const isInput = graph.inputs.includes(tensor);
   const made = producedLayouts(graph, assignment).get(tensor);
   const blocks = isWeight ? blocksOf(plan, tensor) : [];
   const axes = mesh.axes.flatMap((axis) => axis.subAxes.map((sub) => sub.name));
@@ -158,7 +163,7 @@ export function explainTensor(plan: Explainable, name: string): TensorExplanatio
   });
   return {
     tensor,
-    role: isWeight ? 'weight' : graph.inputs.includes(tensor) ? 'input' : 'computed',
+    role: stored ? (isWeight || stored.role === 'parameter' ? 'weight' : 'state') : isInput ? 'input' : 'computed',
     dtype: type.dtype,
     shape: fileShape(graph, tensor),
     layouts: isWeight

@@ -162,11 +162,17 @@ async function runExplainChosen(context: Context, directory: string, flags: Expl
   return runExplainChoices(context, directory, flags);
 }
 
+const ROLE_TEXT: Readonly<Record<Exclude<TensorExplanation['role'], 'computed'>, string>> = {
+  input: 'an input',
+  weight: 'a weight',
+  state: 'state of the training',
+};
+
 function tensorLines(found: TensorExplanation): readonly string[] {
   const { tensor, role, dtype, shape, layouts, maker, views, blocks } = found;
   const lies = layouts.length === 0 ? 'nothing reads it' : layouts.join(' and ');
   return [
-    `${tensor}  ${dtype} [${shape.join(', ')}], ${role === 'computed' ? `made by ${maker}` : `a ${role}`}`,
+    `${tensor}  ${dtype} [${shape.join(', ')}], ${role === 'computed' ? `made by ${maker}` : ROLE_TEXT[role]}`,
     '',
     `  layout  ${lies}`,
     ...placeLines(found.places, '  stage   '),

@@ -5,7 +5,7 @@
  * `weights/tp-0.safetensors`, `weights/tp-1.safetensors`, …. A rank reads the file with its index on these axes.
  */
 import { AutoparError } from '../ir/error.js';
-import type { Graph, Weight } from '../ir/graph.js';
+import { type Graph, storedIn, type Weight } from '../ir/graph.js';
 import { withoutData } from '../ir/onnx/external-data.js';
 import { loadWeight } from '../ir/onnx/tensors.js';
 import { openWeight, PIECE, type Room } from '../ir/onnx/weight-reader.js';
@@ -75,7 +75,7 @@ export async function writeWeights(
     const place = places[tensor];
     if (!place || place.file === null) continue;
     const { file: pattern } = place;
-    const source = weightOf(graph, weight);
+    const source = storedIn(graph, weight);
     if (!source) throw new Error(`graph has no weight ${weight}`);
     const layout: ProgramLayout = { ...typeOfTensor(sharded, tensor).layout, partial: [] };
     for (let shard = 0; shard < axesSize(sharded.mesh, place.axes); shard++) {
@@ -141,13 +141,9 @@ function withoutValue(name: string, weight: Weight): AutoparError {
   });
 }
 
-function weightOf(graph: Graph, name: string): Weight | undefined {
-  return graph.weights.get(name) ?? graph.initial?.get(name);
-}
-
 /** Whether a rank makes the value itself. */
 function isZero(graph: Graph, name: string): boolean {
-  return weightOf(graph, name)?.source.kind === 'zero';
+  return storedIn(graph, name)?.source.kind === 'zero';
 }
 
 /** By name, as JSON's sorted keys are. */

@@ -190,13 +190,14 @@ export function plainFileTensor(name: string, { shape }: TensorType): FileTensor
   return { name, shape, dims: shape.map((_, axis) => axis), result: null };
 }
 
+/** A weight, or state that steps change, with the value that it begins with. Trained parameters are state, and no `weights`. */
+export function storedIn({ weights, initial }: Pick<Graph, 'weights' | 'initial'>, tensor: string): Weight | undefined {
+  return weights.get(tensor) ?? initial?.get(tensor);
+}
+
 /** The tensor of the file that a tensor of the graph is; null for one that is in the file as it is, or that is no weight. */
-export function fileTensorOf(
-  { weights, initial }: Pick<Graph, 'weights' | 'initial'>,
-  tensor: string | null,
-): FileTensor | null {
-  if (tensor === null) return null;
-  return (weights.get(tensor) ?? initial?.get(tensor))?.file ?? null;
+export function fileTensorOf(graph: Pick<Graph, 'weights' | 'initial'>, tensor: string | null): FileTensor | null {
+  return tensor === null ? null : (storedIn(graph, tensor)?.file ?? null);
 }
 
 /** How often an operator of a phase runs in a step. */

@@ -162,7 +162,7 @@ export function zeroRule(graph: Graph, mesh: Mesh, level: ZeroLevel): ZeroRule {
 
 /** A layout cut besides along one dimension, by as many sub-axes of the data axes as divide it. */
 function cutLayouts({ dims, partial, extents }: Layout, mesh: Mesh): readonly Layout[] {
-  const data = mesh.axes.flatMap(({ name, subAxes }) => (DATA_AXES.has(name) ? subAxes : []));
+  const data = dataAxes(mesh).flatMap(({ subAxes }) => subAxes);
   return dims.flatMap((pieces, at) => {
     const [first, ...others] = pieces;
     if (!first || extents?.[at]) return [];

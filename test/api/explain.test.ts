@@ -7,6 +7,7 @@ import { explainMesh } from '../../src/api/explain-mesh.js';
 import { explainOperator } from '../../src/api/explain-operator.js';
 import { parseCluster } from '../../src/cost-model/cluster.js';
 import { priceGraph } from '../../src/cost-model/predict.js';
+import { trainingGraph } from '../../src/ir/autodiff/training-graph.js';
 import { AutoparError } from '../../src/ir/error.js';
 import type { Graph } from '../../src/ir/graph.js';
 import { onlyStage } from '../../src/partition/lower-stages.js';
@@ -34,6 +35,23 @@ async function propagated(): Promise<Explainable> {
   const found = await planByPropagation(graph, CLUSTER, { degrees: DEGREES, operatorPins: () => [PIN] });
   return explainable(graph, found, [PIN]);
 }
+
+test('a trained parameter is a weight, what else a step changes is state, and labels are an input', async (t) => {
+  const { graph, trained, labels } = trainingGraph(mlpGraph(8, 64, 256, 1), {
+    loss: { kind: 'mse' },
+    optimizer: { kind: 'sgd', learningRate: 0.1, momentum: 0.9 },
+  });
+  const subject = explainable(graph, await plan(graph, CLUSTER, { degrees: DEGREES }), []);
+  const roles = new Map(graph.inputs.map((name) => [name, explainTensor(subject, name).role]));
+  t.true(trained.length > 0);
+  for (const name of trained) t.is(roles.get(name), 'weight');
+  t.is(roles.get(labels ?? ''), 'input');
+  const moments = [...roles].filter(([name]) => name.endsWith('/momentum')).map(([, role]) => role);
+  t.deepEqual(
+    moments,
+    trained.map(() => 'state'),
+  );
+});
 
 test('a tensor of a propagated plan: step by step back to the pin', async (t) => {
   const { role, layouts, chains, blocks } = explainTensor(await propagated(), 'layers.0.B');

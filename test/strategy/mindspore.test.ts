@@ -5,6 +5,7 @@
 import test from 'ava';
 import fc from 'fast-check';
 import { parseCluster } from '../../src/cost-model/cluster.js';
+import { trainingGraph } from '../../src/ir/autodiff/training-graph.js';
 import { AutoparError } from '../../src/ir/error.js';
 import type { Graph } from '../../src/ir/graph.js';
 import { plan as search } from '../../src/search/plan.js';
@@ -264,6 +265,24 @@ test('keys are the primitive and the first parameter, and no two are equal', (t)
   t.deepEqual(names.get('Div'), ['RealDiv']);
   t.deepEqual(names.get('LayerNormalization'), ['LayerNorm']);
   t.deepEqual(names.get('MatMul'), ['MatMul', 'BatchMatMul']);
+});
+
+test('a parameter that training updates has the layout of its file', async (t) => {
+  const forward = mlpGraph(8, 64, 256, 1);
+  const { graph, trained } = trainingGraph(forward, {
+    loss: { kind: 'mse' },
+    optimizer: { kind: 'sgd', learningRate: 0.1 },
+  });
+  t.true(trained.length > 0 && trained.every((name) => !graph.weights.has(name)));
+  const plan = await placed(forward, { dp: 1, tp: 2 });
+  const { document } = mindSporeStrategy(forward, plan);
+  const { pins, notes } = mindSporePins(document, graph, { mesh: plan.assignment.mesh, file: 'x' });
+  t.deepEqual(
+    notes.filter((note) => note.startsWith('no parameter')),
+    [],
+  );
+  const pinned = pins.pins.flatMap(({ match }) => ('tensor' in match ? [match.tensor] : []));
+  t.deepEqual(pinned.sort(), [...trained].sort());
 });
 
 test('a key with another primitive is found by its parameter', async (t) => {

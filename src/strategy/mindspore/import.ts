@@ -5,7 +5,7 @@
  * the name after the underscore is taken, if there is just one: MindSpore's primitive may be another than ours.
  */
 import { AutoparError } from '../../ir/error.js';
-import type { Graph, Node } from '../../ir/graph.js';
+import { type Graph, type Node, storedIn } from '../../ir/graph.js';
 import { offer } from '../../ir/nearest.js';
 import type { AnnotationRecord, PinRecord } from '../../sharding-propagation/annotations/annotation.js';
 import { fileShape } from '../../sharding-propagation/file-form.js';
@@ -160,8 +160,8 @@ function parameterPins(
   const pins: PinRecord[] = [];
   for (const [name, said] of document.parameters) {
     const { parameter } = parameterOf(name);
-    const tensor = graph.weights.has(name) ? name : parameter;
-    if (!graph.weights.has(tensor)) {
+    const tensor = storedIn(graph, name) ? name : parameter;
+    if (!storedIn(graph, tensor)) {
       strangers.push(name);
       continue;
     }
@@ -201,7 +201,7 @@ function nothingMatches(document: MindSporeStrategy, graph: Graph, file: string)
   const hint =
     parameter === undefined
       ? offer(key ?? '', [...strategyKeys(graph).values()])
-      : offer(parameterOf(parameter).parameter, [...graph.weights.keys()]);
+      : offer(parameterOf(parameter).parameter, [...graph.weights.keys(), ...(graph.initial?.keys() ?? [])]);
   return mismatch(
     file,
     `is not of this model: none of its ${document.operators.size} operators and ${document.parameters.size} ` +

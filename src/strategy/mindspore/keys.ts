@@ -6,7 +6,7 @@
  * MindSpore writes operators without a parameter not at all, and lets a second operator on one parameter overwrite the
  * first. Here the former are counted, per primitive in graph order, and a key that is taken gets an ordinal: `…weight.2`.
  */
-import type { Graph, Node } from '../../ir/graph.js';
+import { type Graph, type Node, storedIn } from '../../ir/graph.js';
 import { viewOf } from '../../ir/view.js';
 import { primitiveOf } from './primitives.js';
 
@@ -29,8 +29,7 @@ export function strategyKeys(graph: Graph): ReadonlyMap<Node, string> {
 
 /** Parameters of the model, as MindSpore counts them: what is trained or kept, not constants that were folded. */
 export function isParameter(graph: Graph, tensor: string | null): tensor is string {
-  // What a step of training changes is state, and no weight.
-  const weight = tensor === null ? undefined : (graph.weights.get(tensor) ?? graph.initial?.get(tensor));
+  const weight = tensor === null ? undefined : storedIn(graph, tensor);
   return weight !== undefined && weight.role !== 'constant';
 }
 
