@@ -14,6 +14,7 @@ import { checkStages } from '../partition/check.js';
 import type { LoweredStage } from '../partition/lower-stages.js';
 import { checkProgram } from '../program/check-program.js';
 import type { Program } from '../program/program.js';
+import { readProgram } from '../program/reader.js';
 import type { Plan } from '../strategy/plan.js';
 import { readPlan } from '../strategy/plan-json.js';
 import { compiledModel } from './compiled-model.js';
@@ -183,7 +184,7 @@ async function run(
         planned: small.planned,
         file: null,
         constants: small.constants,
-        program: generated.program,
+        program: await readProgram(directory),
       },
     );
   } finally {

@@ -34,7 +34,10 @@ export function counterparts(big: Graph, small: Graph): Counterparts {
     const reads = (other: Node) =>
       node.inputs.filter((input, index) => tells[index] && tensorOf.get(input ?? '') === other.inputs[index]).length;
     const isAlike = (other: Node) =>
-      other.op === node.op && other.domain === node.domain && other.phase === node.phase && other.layer === node.layer;
+      (other.op === node.op || node.op === 'Identity') &&
+      other.domain === node.domain &&
+      other.phase === node.phase &&
+      other.layer === node.layer;
     const named = nodes.get(node.name);
     const isSame = named && isAlike(named) && (node.layer !== null || node.inputs.length === 0 || reads(named) > 0);
     const alike = isSame

@@ -24,12 +24,16 @@ export function heldInFloat32(graph: Graph, low: LowType): Graph {
   return held(graph, low, (near, from, to, type) => [rounding(near, low, from, to, type)]);
 }
 
-/** The graph with float32 in place of `low`, and nothing rounded: every operator stays, those that convert types included. */
+/** The graph with float32 in place of `low`, and nothing rounded: every operator stays, and what converted is the identity. */
 export function inFloat32(graph: Graph, low: LowType): Graph {
-  const nodes = graph.nodes.map((node) =>
-    node.body ? { ...node, body: inFloat32(node.body, low) } : { ...node, attributes: widenedAttributes(node, low) },
-  );
   const tensors = new Map([...graph.tensors].map(([name, type]) => [name, widened(type, low)] as const));
+  const typeOf = (name: string | null | undefined) => tensors.get(name ?? '')?.dtype;
+  const nodes = graph.nodes.map((node): Node => {
+    if (node.body) return { ...node, body: inFloat32(node.body, low) };
+    if (node.op === 'Cast' && typeOf(node.inputs[0]) === typeOf(node.outputs[0]))
+      return { ...node, op: 'Identity', attributes: {} };
+    return { ...node, attributes: widenedAttributes(node, low) };
+  });
   const weights = new Map([...graph.weights].map(([name, weight]) => [name, widenedWeight(weight, low)] as const));
   return { ...graph, nodes, tensors, weights };
 }
