@@ -25,6 +25,8 @@ export interface Pipeline {
   readonly tp?: number;
   /** As `--recompute` has it. */
   readonly recompute?: string;
+  /** Bytes that a rank may hold. */
+  readonly memory?: number;
 }
 
 /** What is trained. */
@@ -67,7 +69,7 @@ export async function train(
     const file = join(folder, `${model}.onnx`);
     const directory = join(folder, 'out');
     writeModel(model, file);
-    const { kind, stages = 1, chunks = 1, dp = 1, tp = 1, recompute } = pipeline ?? {};
+    const { kind, stages = 1, chunks = 1, dp = 1, tp = 1, recompute, memory } = pipeline ?? {};
     const { plan, recompute: effect } = await compile({
       model: file,
       output: directory,
@@ -78,6 +80,7 @@ export async function train(
       ...(kind ? { schedule: kind } : {}),
       ...(chunks > 1 ? { virtualStages: chunks } : {}),
       ...(recompute === undefined ? {} : { recompute }),
+      ...(memory === undefined ? {} : { memory }),
     });
     const { imported, program } = await openCompiled(directory);
     const pairs = program.state ?? [];

@@ -16,7 +16,7 @@ const MODELS = ['gpt', 'llama', 'mlp', 'cnn', 'skips', 'encoder-decoder', 'share
 /** Models with repeated layers, which may keep their inputs alone. */
 const LAYERED: ReadonlySet<string> = new Set(['gpt', 'llama', 'encoder-decoder', 'shared-layer']);
 
-interface Choice extends Required<Pipeline> {
+interface Choice extends Required<Omit<Pipeline, 'memory'>> {
   readonly model: (typeof MODELS)[number];
   readonly microBatches: number;
 }

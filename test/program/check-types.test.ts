@@ -11,6 +11,8 @@ const SAMPLE = [
   'mlp, training in micro-batches, dp 2, tp 2, axes free',
   'cnn-tiny, inference, dp 2, tp 2, axes roles',
   'gpt-tiny, training, dp 2, tp 2, axes roles',
+  'gpt-tiny, training in micro-batches, dp 2, tp 2, recompute operators',
+  'mlp, {"kind":"f-then-b","stages":2,"microBatches":2,"dp":2,"tp":2,"recompute":"full"}',
   'llama-tiny, {"kind":"interleaved-1f1b","stages":2,"microBatches":2,"chunks":2,"tp":2}',
 ];
 const MOST = 4;
