@@ -22,6 +22,7 @@ import { inMicroBatches } from './micro-batches.js';
 import { type PeakMemory, peakMemory } from './peak-memory.js';
 import { type PlanningOptions, plan } from './plan.js';
 import { withRandomWeights } from './random-weights.js';
+import { refuseUntrained } from './recompute.js';
 import type { RecomputeEffect } from './recompute-effect.js';
 import { type Communication, communicationOf, type HeavyOperator, heaviestOf } from './report.js';
 import type { ModelOptions } from './strategy-files.js';
@@ -99,6 +100,7 @@ export async function compile(options: CompileOptions): Promise<CompileResult> {
   const progress = options.onProgress ?? (() => undefined);
   const directory = options.output ?? defaultFolder(options.model);
   const seed = options.seed ?? 0;
+  if (!options.training) refuseUntrained(options.recompute);
   await checkTarget(directory, options.force ?? false, options.model);
   progress('importing');
   const at = (globalBatch: number | undefined) =>

@@ -64,7 +64,14 @@ export function recomputedOperators(
   const { kind, layers }: RecomputeRequest =
     request === undefined ? { kind: 'none', layers: null } : readRecompute(request);
   const isTrained = graph.nodes.some(({ phase }) => isBackward(phase));
-  if (!isTrained) return { operators: new Set(), notes: untrained(kind, request, pins) };
+  if (!isTrained) {
+    refuseUntrained(request);
+    const pin = pins.find(({ recompute }) => recompute);
+    return {
+      operators: new Set(),
+      notes: pin ? [`${pin.source.text}: inference keeps nothing that it could recompute`] : [],
+    };
+  }
   const operators = new Set(operatorsOfKind(graph, kind, layersOf(graph, kind, layers, request ?? '')));
   for (const { node, recompute } of pins) {
     if (recompute) operators.add(node);
@@ -79,18 +86,16 @@ export function recomputedOperators(
   };
 }
 
-/** @throws AutoparError (usage) `bad-option` for an option; pins say what holds once the model is trained */
-function untrained(kind: RecomputeKind, request: string | undefined, pins: readonly RecomputePin[]): readonly string[] {
-  if (kind !== 'none')
-    throw new AutoparError(
-      'bad-option',
-      'usage',
-      `--recompute ${request} is of training, and this program infers: nothing is kept for a backward`,
-      {},
-      'add --train, or leave out --recompute',
-    );
-  const [pin] = pins.filter(({ recompute }) => recompute);
-  return pin ? [`${pin.source.text}: inference keeps nothing that it could recompute`] : [];
+/** @throws AutoparError (usage) `bad-option` for a request that only training has a use for */
+export function refuseUntrained(request: string | undefined): void {
+  if (request === undefined || readRecompute(request).kind === 'none') return;
+  throw new AutoparError(
+    'bad-option',
+    'usage',
+    `--recompute ${request} is of training, and this program infers: nothing is kept for a backward`,
+    {},
+    'add --train, or leave out --recompute',
+  );
 }
 
 function layersOf(

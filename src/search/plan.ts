@@ -7,6 +7,7 @@
 import { setImmediate } from 'node:timers/promises';
 import { type Cluster, clusterSize } from '../cost-model/cluster.js';
 import { memoryOf, type Prediction, usableBytes } from '../cost-model/predict.js';
+import { clonedOperators } from '../ir/autodiff/recompute.js';
 import { AutoparError } from '../ir/error.js';
 import { type Graph, isBackward, type Node } from '../ir/graph.js';
 import type { Assignment } from '../partition/assignment.js';
@@ -411,9 +412,8 @@ function nothingFits(
     ...(isTimeLimited ? ['a longer --time-limit'] : []),
     `devices with more memory (--cluster; --memory ${bytesWritten(leastBytes * 1.01).replace(' ', '')} would do)`,
     `more of them (about ${enough}, if all that they hold can be cut)`,
-    ...(isTraining
-      ? ['smaller micro-batches (--micro-batch), recompute (simulate --recompute full says what it frees)']
-      : []),
+    ...(isTraining ? ['smaller micro-batches (--micro-batch)'] : []),
+    ...(isTraining && clonedOperators(graph).size === 0 ? ['--recompute full'] : []),
     'or other degrees (--dp, --tp)',
   ];
   return new AutoparError(

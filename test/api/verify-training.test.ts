@@ -7,6 +7,7 @@ import { join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
 import { mlp } from '../../models/mlp.js';
 import { normalisedCnn } from '../../models/normalised-cnn.js';
+import { annotationsOf } from '../../src/api/annotations.js';
 import { compile } from '../../src/api/compile.js';
 import type { Training } from '../../src/api/training.js';
 import { type VerifyResult, verify } from '../../src/api/verify.js';
@@ -24,12 +25,15 @@ async function compiled(
   t: ExecutionContext,
   training: Training,
   degrees: { readonly dp: number; readonly tp: number },
+  recompute: boolean,
 ): Promise<string> {
   const at = folder(t);
   const model = join(at, 'model.onnx');
   writeFileSync(model, writeOnnx(mlp('small', { batch: 8, widths: [6, 10, 4] }, 1)));
   const output = join(at, 'out');
-  await compile({ model, output, training, devices: degrees.dp * degrees.tp, degrees });
+  const annotations = annotationsOf({ version: 1, pins: [{ match: { node: '**' }, recompute }] });
+  const again = recompute ? { annotations } : {};
+  await compile({ model, output, training, devices: degrees.dp * degrees.tp, degrees, ...again });
   return output;
 }
 
@@ -47,9 +51,20 @@ const PROGRAMS = [
     degrees: { dp: 2, tp: 1 },
     training: { loss: { kind: 'mse' }, optimizer: MOMENTUM, microBatches: 2 },
   },
+  {
+    name: 'dp 2 in micro-batches that recompute',
+    degrees: { dp: 2, tp: 1 },
+    training: { loss: { kind: 'mse' }, optimizer: ADAMW, microBatches: 2 },
+    recompute: true,
+  },
   { name: 'dp 2', degrees: { dp: 2, tp: 1 }, training: { loss: { kind: 'mse' }, optimizer: MOMENTUM } },
   { name: 'tp 2', degrees: { dp: 1, tp: 2 }, training: { loss: { kind: 'mse' }, optimizer: ADAMW } },
-] as const satisfies readonly { name: string; degrees: { dp: number; tp: number }; training: Training }[];
+] as const satisfies readonly {
+  name: string;
+  degrees: { dp: number; tp: number };
+  training: Training;
+  recompute?: boolean;
+}[];
 
 test('running statistics of a module that is called twice are state that each step moves once', async (t) => {
   const at = folder(t);
@@ -62,11 +77,11 @@ test('running statistics of a module that is called twice are state that each st
   t.true(result.passed, JSON.stringify(comparisons(result).filter(({ passed }) => !passed)));
 });
 
-for (const [index, { name, degrees, training }] of (EVERYTHING ? PROGRAMS : PROGRAMS.slice(0, 2)).entries()) {
+for (const [index, { name, degrees, training, ...more }] of (EVERYTHING ? PROGRAMS : PROGRAMS.slice(0, 2)).entries()) {
   const corruptions = EVERYTHING ? CORRUPTIONS : CORRUPTIONS.filter((_, at) => (index === 0 ? at % 2 === 0 : at < 2));
 
   test(`what is wrong with a program that trains is found and named: ${name}`, async (t) => {
-    const directory = await compiled(t, training, degrees);
+    const directory = await compiled(t, training, degrees, 'recompute' in more);
     const right = await verify({ directory });
     t.true(right.passed, JSON.stringify(comparisons(right).filter(({ passed }) => !passed)));
     t.deepEqual(new Set(right.gradients?.map((one) => one.name)).size, 4);

@@ -19,6 +19,7 @@ const LINES: readonly (readonly [line: string, leftOut: readonly string[], who: 
   ],
   ['models/mlp.onnx --dp 2 --tp 1', [], null],
   ['models/mlp.onnx --dp 2 --tp 1 --train', ['recompute'], /autopar simulate prices them/],
+  ['models/gpt-tiny.onnx --dp 2 --tp 1 --train --recompute full', [], null],
   [
     'models/mlp.onnx --cluster 1x2:a100-sxm-80 --dp 2 --tp 1 --train',
     ['recompute', 'offload'],

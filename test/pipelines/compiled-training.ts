@@ -37,6 +37,8 @@ export interface Pipeline extends InnerDegrees {
   readonly recompute?: string;
   /** What is asked for in words besides. */
   readonly request?: Request;
+  /** Bytes that a rank may hold. */
+  readonly memory?: number;
 }
 
 /** What is asked in words, and what a rank may hold. */
@@ -99,7 +101,7 @@ export async function train(
     const directory = join(folder, 'out');
     writeModel(model, file);
     const { kind, stages = 1, chunks = 1, dp = 1, sp = 1, tp = 1, ep = 1, ...words } = pipeline ?? {};
-    const { spMethod, zero, meshes, recompute, request = {} } = words;
+    const { spMethod, zero, meshes, recompute, memory, request = {} } = words;
     const { plan, recompute: effect } = await compile({
       model: file,
       output: directory,
@@ -116,6 +118,7 @@ export async function train(
       ...(zero === undefined ? {} : { zero }),
       ...asked,
       ...(recompute === undefined ? {} : { recompute }),
+      ...(memory === undefined ? {} : { memory }),
     });
     const { imported, program, planned } = await openCompiled(directory);
     const { lowered } = lowerPlan(plan, planned.graph);

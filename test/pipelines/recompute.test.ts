@@ -3,14 +3,42 @@
  * recompute.slow.ts.
  */
 import test from 'ava';
+import type { ProgramStage } from '../../src/program/program.js';
+import { train } from './compiled-training.js';
 import { checkRecompute, MESHES } from './recomputing.js';
 
 const STEPS = 3;
+
+/** Tensors that forward lists make and backward lists read. */
+function keptForBackward({ phases, tensors }: ProgramStage): readonly string[] {
+  const lists = (isForward: boolean) =>
+    Object.entries(phases).flatMap(([phase, list]) => (phase.startsWith('forward') === isForward ? list : []));
+  const read = new Set(lists(false).flatMap((own) => (own.kind === 'compute' ? own.inputs : [])));
+  const made = lists(true).flatMap((own) =>
+    own.kind === 'compute' ? own.outputs : own.kind === 'start' ? [own.output] : [],
+  );
+  return made.filter((name) => read.has(name) && tensors[name]?.lifetime === 'micro').sort();
+}
+
+test.serial('less memory than a plan needs that keeps everything is enough for one that recomputes', async (t) => {
+  const task = { model: 'gpt', microBatches: 4 } as const;
+  const mesh = { stages: 1, tp: 2 };
+  const kept = await train(task, 1, mesh);
+  const again = await train(task, 1, { ...mesh, recompute: 'full' });
+  const [most = 0, least = 0] = [...kept.peaks.predicted, ...again.peaks.predicted];
+  t.true(least < most);
+  const memory = Math.ceil((least + most) / 2);
+  const within = await train(task, 1, { ...mesh, recompute: 'full', memory });
+  t.true((within.peaks.counted[0] ?? Number.POSITIVE_INFINITY) <= memory);
+  t.deepEqual(within.peaks.counted, within.peaks.predicted);
+});
 
 test.serial('layers that keep their inputs alone, on two stages of two ranks', async (t) => {
   const task = { model: 'gpt', microBatches: 4 } as const;
   const [full] = await checkRecompute(t, task, { ...MESHES['f-then-b'], tp: 2 }, ['full'], STEPS);
   t.true(full?.freed.every((bytes) => bytes > 0));
+  // Of each micro-batch in flight the first stage, of two layers, keeps what enters each.
+  t.deepEqual(keptForBackward(full?.program.stages[0] as ProgramStage), ['/Add_output', '/h.0/mlp/Add_output']);
 });
 
 test.serial('dropout draws the same bits again, in every micro-batch', async (t) => {

@@ -13,9 +13,10 @@ import { type GeneratedProgram, programOf } from '../../src/codegen/program-of.j
 import { parseCluster } from '../../src/cost-model/cluster.js';
 import { stepPrice } from '../../src/cost-model/price.js';
 import { redistributionBound } from '../../src/cost-model/redistribution-bound.js';
+import { operatorsOfKind, type RecomputeKind, repeatedLayers } from '../../src/ir/autodiff/recompute-kinds.js';
 import type { Graph } from '../../src/ir/graph.js';
 import { checkStages } from '../../src/partition/check.js';
-import { accumulatedApart, type StagePlace } from '../../src/partition/cut-stages.js';
+import { accumulatedApart, type StagePlace, withStageClones } from '../../src/partition/cut-stages.js';
 import { type LoweredStage, lowerStages } from '../../src/partition/lower-stages.js';
 import { actionsOf } from '../../src/partition/placed-actions.js';
 import { rankMemory } from '../../src/partition/rank-memory.js';
@@ -41,6 +42,8 @@ export interface Pipeline {
   readonly tp?: number;
   /** The mesh of each stage, where they differ. */
   readonly meshes?: string;
+  /** What the repeated layers recompute; of a model without any, the whole model. */
+  readonly recompute?: RecomputeKind;
 }
 
 /** What a run leaves. */
@@ -125,12 +128,14 @@ export async function generate(
 
 /** The graph on one rank, or as the pipeline's stages. */
 export async function lower(graph: Graph, pipeline?: Pipeline): Promise<readonly LoweredStage[]> {
-  const { stages = 1, chunks = 1, kind, dp = 1, tp = 1, meshes } = pipeline ?? {};
+  const { stages = 1, chunks = 1, kind, dp = 1, tp = 1, meshes, recompute = 'none' } = pipeline ?? {};
   const degrees = meshes === undefined ? [{ dp, tp }] : readMeshes(meshes);
   const [first = { dp, tp }] = degrees;
   const cluster = parseCluster(undefined, (meshes === undefined ? 1 : stages) * first.dp * first.tp);
   const placeOf = evenly(graph, kind ?? '1f1b', stages, chunks);
-  const apart = pipeline ? accumulatedApart(graph, placeOf) : graph;
+  const layers = repeatedLayers(graph);
+  const again = operatorsOfKind(graph, recompute, new Set(layers.length === 0 ? [null] : layers));
+  const apart = pipeline ? withStageClones(accumulatedApart(graph, placeOf), again, placeOf) : graph;
   const layout = { stages, chunks, splitsBackward: kind !== undefined && splitsBackward(kind), placeOf };
   if (pipeline && meshes) {
     const cut = {

@@ -27,7 +27,7 @@ const SIZES = [
 ] as const;
 
 /** Every kind in every size, with 2 chunks where it has several; interleaved ones with 3; and fewer micro-batches than stages. */
-function cases(): readonly Required<Omit<Pipeline, 'dp' | 'tp' | 'meshes'>>[] {
+function cases(): readonly Required<Omit<Pipeline, 'dp' | 'tp' | 'meshes' | 'recompute'>>[] {
   const everywhere = SCHEDULE_KINDS.flatMap((kind) => {
     const isChunked = kind === 'zbv' || kind.startsWith('interleaved');
     return SIZES.map(([stages, microBatches]) => ({ kind, stages, microBatches, chunks: isChunked ? 2 : 1 }));

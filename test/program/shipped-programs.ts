@@ -6,7 +6,11 @@ import { importModel } from '../../src/api/import.js';
 import { plan } from '../../src/api/plan.js';
 import { type Training, trainedModel } from '../../src/api/training.js';
 import { type GeneratedProgram, programOf } from '../../src/codegen/program-of.js';
+import { parseCluster } from '../../src/cost-model/cluster.js';
+import { withClones } from '../../src/ir/autodiff/recompute.js';
+import { operatorsOfKind, repeatedLayers } from '../../src/ir/autodiff/recompute-kinds.js';
 import type { LoweredStage } from '../../src/partition/lower-stages.js';
+import { plan as search } from '../../src/search/plan.js';
 import { generate, type Pipeline, trainingStep } from '../pipelines/staged-training.js';
 
 export interface ShippedProgram {
@@ -36,7 +40,11 @@ const PIPELINES: readonly Pipeline[] = [
   { kind: 'interleaved-1f1b', stages: 2, microBatches: 2, chunks: 2, tp: 2 },
   { kind: 'zero-bubble', stages: 2, microBatches: 2, dp: 2 },
   { kind: '1f1b', stages: 2, microBatches: 2, meshes: 'dp2 tp2 | tp4' },
+  { kind: 'f-then-b', stages: 2, microBatches: 2, dp: 2, tp: 2, recompute: 'full' },
 ];
+
+/** Trained without stages, every second product and what is cheap made again. */
+const RECOMPUTED = 'operators';
 
 /** All of them; most are of several seconds. */
 export const SHIPPED: readonly ShippedProgram[] = MODELS.flatMap((model) => [
@@ -62,6 +70,17 @@ export const SHIPPED: readonly ShippedProgram[] = MODELS.flatMap((model) => [
         })),
     ),
   ),
+  {
+    name: `${model}, training in micro-batches, dp 2, tp 2, recompute ${RECOMPUTED}`,
+    lowered: async () => {
+      const { graph } = await trainingStep(model, 2);
+      const degrees = { dp: 2, tp: 2 };
+      const layers = repeatedLayers(graph);
+      const again = operatorsOfKind(graph, RECOMPUTED, new Set(layers.length === 0 ? [null] : layers));
+      const { lowered } = await search(withClones(graph, again), parseCluster(undefined, 4), { degrees, axes: 'free' });
+      return { lowered, generated: programOf(lowered, { name: model, fingerprint: '0' }) };
+    },
+  },
   ...PIPELINES.map((pipeline) => ({
     name: `${model}, ${JSON.stringify(pipeline)}`,
     lowered: async () => {
