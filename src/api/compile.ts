@@ -181,7 +181,7 @@ export async function compile(options: CompileOptions): Promise<CompileResult> {
       stages: planned.plan.degrees.pp,
       trains: training !== undefined,
       isLocal: planned.cluster.local,
-    }),
+    }).filter((name) => !Object.hasOwn(planned.plan.requested ?? {}, name)),
     ...emitted,
     ...(verification ? { verification } : {}),
   };
