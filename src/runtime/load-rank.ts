@@ -67,7 +67,7 @@ export async function loadRank<Tensor extends object>(
     for (const instruction of Object.values(stage.phases).flat()) {
       if (instruction.kind !== 'compute' || sessions.has(sessionKey(stage, instruction))) continue;
       const bytes = instruction.weights.reduce((sum, name) => sum + tensorBytes(stage, name), 0);
-      store.hold(placeOf(stage, instruction.outputs[0]), bytes, `weights ${instruction.weights.join(', ')}`);
+      store.hold(placeOf(stage, instruction.outputs[0]), bytes, `the weights of ${instruction.label}`);
       const segment = await loadSegment(setup, backend, shards, instruction);
       sessions.set(sessionKey(stage, instruction), segment);
       onProgress();

@@ -115,7 +115,9 @@ export class TensorStore<Tensor extends object> {
     if (this.options.limit === null) return;
     const fresh = names.filter((name) => this.memoryOf(name) === 'device' && !this.has(name));
     const bytes = fresh.reduce((sum, name) => sum + tensorBytes(this.stage, name), 0);
-    this.admit(bytes + more, `tensor ${names.join(', ')}`, names[0]);
+    const [first] = fresh;
+    const others = fresh.length > 1 ? ` and ${fresh.length - 1} more` : '';
+    this.admit(bytes + more, first === undefined ? `what makes ${names[0]}` : `tensor ${first}${others}`, first);
   }
 
   /** A tensor over `bytes`, defined; on disk, where it has its place there. */

@@ -26,6 +26,7 @@ import { Deadline, OutOfTime } from './deadline.js';
 import { batchSize, type Degrees, degreesOf, type Pins } from './degrees.js';
 import { bytesWritten } from './figures.js';
 import { memoryConflict } from './memory-conflict.js';
+import { offloadRemedy } from './offload-remedy.js';
 import { type OperatorQuestions, operatorQuestions } from './operator-questions.js';
 import type { CutGraph } from './pipeline/pipeline.js';
 import { stagePins } from './pipeline/stage-pins.js';
@@ -165,6 +166,7 @@ export async function plan(
     const remedies = [
       await pinsTooLarge(graph, cluster, options, completion, tried, solving.solved),
       await remedyOf(graph, cluster, limit ?? 0, solving.solved, all),
+      offloadRemedy(graph, cluster, limit ?? 0, solving.solved, { parts, hosted }),
     ];
     throw nothingFits(graph, cluster, others, choice, limit ?? 0, options.timeLimit !== undefined, remedies);
   }

@@ -28,7 +28,9 @@ for (const mesh of MESHES)
         t.true(kept.outside.predicted.some((own) => own[memory].peakBytes > 0));
         const fall = whole.peaks.counted.map((bytes, stage) => bytes - (kept.peaks.counted[stage] ?? 0));
         t.log(`device peaks fall by ${fall.join(', ')} bytes`);
-        t.true(part === 'activations' || Math.max(...fall) > 0);
+        // These ranks are fullest in the update; those of dp there have the gradients of all weights, to reduce them.
+        const isElsewhere = part === 'activations' || (part === 'gradients' && mesh.dp !== undefined);
+        t.true(isElsewhere || Math.max(...fall) > 0);
       });
 
 for (const kind of SCHEDULE_KINDS)

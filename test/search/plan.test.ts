@@ -176,9 +176,19 @@ test('what does not fit under given degrees is answered with the cheapest degree
     t.throwsAsync(() => plan(graph, cluster, { degrees: { dp: 4, tp: 1 }, memoryBytes }), { instanceOf: AutoparError });
   const between = await refused(Math.floor((shared + alone) / 2));
   const [, dp = '', tp = ''] =
-    /^--dp (\d) --tp (\d) fits, at [\d.]+ (s|ms|µs|ns) a step; else use /.exec(between?.hint ?? '') ?? [];
+    /^--dp (\d) --tp (\d) fits, at [\d.]+ (s|ms|µs|ns) a step; else /.exec(between?.hint ?? '') ?? [];
   t.true((await needed({ dp: Number(dp), tp: Number(tp) })) <= (shared + alone) / 2);
   t.regex((await refused(1000))?.hint ?? '', /^use devices with more memory/);
+  t.regex(
+    between?.hint ?? '',
+    /; else add --offload parameters: a device then holds [\d.]+ [kM]B of .* with dp 4 tp 1; else use /,
+  );
+  const kept = await plan(graph, cluster, {
+    degrees: { dp: 4, tp: 1 },
+    memoryBytes: Math.floor((shared + alone) / 2),
+    request: { offload: 'parameters' },
+  });
+  t.true(Math.max(...kept.prediction.peakBytes) <= (shared + alone) / 2);
 });
 
 test('thirty-two layers take fewer than four times the tables of eight', (t) => {
