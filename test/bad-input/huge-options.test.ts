@@ -52,6 +52,7 @@ const LINES: Readonly<Record<string, Readonly<Record<string, readonly string[]>>
   },
   run: { '': ['run d --$ #'] },
   verify: { '': ['verify d --$ #'] },
+  rehearse: { '': ['rehearse d --$ #'] },
   inspect: {
     '': ['inspect models/mlp.onnx --$ #', 'inspect models/mlp.onnx --train --loss mse --$ #'],
     dim: ['inspect models/gpt-tiny.onnx --dim batch=#'],
