@@ -1,6 +1,6 @@
 /**
  * @file compileStep: a model and a cluster in, the plan of a whole step out, over every dimension that can be priced.
- * There is no program: not all of these dimensions have a lowering yet.
+ * There is no program: its price is of layers, and that of a program of operators.
  */
 import path from 'node:path';
 import { type GeneratedModel, generatedModel } from '../../models/families.js';

@@ -97,8 +97,6 @@ export interface Simulation extends StepPrice {
   readonly missingBytes: number;
   /** The cheapest single change that makes it fit; null where none does, or none is needed. */
   readonly remedy: Remedy | null;
-  /** What is priced from the layers' graphs because no lowering makes it yet. */
-  readonly pricedWithoutLowering: readonly string[];
 }
 
 /**
@@ -176,7 +174,6 @@ export function simulationOf({ modelFlops: flops, ...priceable }: Priceable): Si
     host,
     missingBytes: Math.max(0, missing.bytes),
     remedy: null,
-    pricedWithoutLowering: unlowered(configuration),
   };
 }
 
@@ -375,16 +372,6 @@ function checkCuts(work: ModelWork, { degrees: { sp, ep } }: StepConfiguration):
     throw refuse(`ep ${ep} spreads experts over ranks, and the model has none`, 'leave out --ep');
   if (experts % ep !== 0)
     throw refuse(`ep ${ep} does not divide the ${experts} experts of the model`, 'give an ep that divides them');
-}
-
-/** Programs have pipelines, micro-batches, sequences along tp, recompute, and updates that dp shards (ZeRO-1). */
-function unlowered({ degrees, zero, offload = 'none' }: StepConfiguration): readonly string[] {
-  return [
-    ...(degrees.sp > 1 ? ['sp'] : []),
-    ...(degrees.ep > 1 ? ['ep'] : []),
-    ...(zero > 1 ? ['zero'] : []),
-    ...(offload === 'none' ? [] : ['offload']),
-  ];
 }
 
 function usage(code: string, message: string, hint: string): AutoparError {

@@ -114,13 +114,13 @@ function contradiction(ofSteps: readonly string[], ofOperators: readonly string[
   );
 }
 
-/** Of what no program can do. */
+/** Of what only a search over whole steps knows. */
 function withoutProgram(ofSteps: readonly string[], ofOperators: readonly string[]): AutoparError {
   const without = ofOperators.length === 0 ? '' : `, without ${listText(ofOperators)}`;
   return new AutoparError(
     'bad-option',
     'usage',
-    `${ofSteps[0]} is searched over with --plan-only --cluster alone: programs have no lowering for it yet`,
+    `${ofSteps[0]} is of a search over whole steps, which --plan-only --cluster makes: a program is planned without it`,
     {},
     `add --plan-only --cluster NxM:ID${without}; or leave out ${listText(ofSteps)}; autopar simulate prices a step without a search`,
   );

@@ -62,9 +62,6 @@ export function simulationLines(simulation: Simulation, { colors }: Output): rea
     ...largestLines(simulation),
     ...fitLines(simulation),
     ...hostLines(simulation),
-    ...(simulation.pricedWithoutLowering.length === 0
-      ? []
-      : [`priced from the layers' graphs, without a lowering yet: ${simulation.pricedWithoutLowering.join(', ')}`]),
   ];
 }
 
@@ -213,7 +210,6 @@ export function simulationJson(simulation: Simulation): Readonly<Record<string, 
         }
       : {}),
     remedy,
-    pricedWithoutLowering: simulation.pricedWithoutLowering,
   };
 }
 

@@ -45,9 +45,6 @@ export function stepLines({ directory, search }: CompiledStep, { colors }: Outpu
     ...section('not chosen', othersLines(verdicts, search), colors.bold),
     '',
     `the plan is in ${colors.bold(directory)}; no program was written, as --plan-only says`,
-    ...(simulation.pricedWithoutLowering.length === 0
-      ? []
-      : [`priced without a lowering yet: ${simulation.pricedWithoutLowering.join(', ')}`]),
   ];
 }
 

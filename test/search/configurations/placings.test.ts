@@ -190,7 +190,6 @@ test('where nothing else fits the host is taken, and none of it where that is sa
   );
   const tiny = await searchPrepared({ ...prepared, limitBytes: (stages[0]?.total ?? 0) - 6e8 });
   t.true((tiny.simulation.configuration.offload ?? 'none') !== 'none', JSON.stringify(tiny.simulation.configuration));
-  t.true(tiny.simulation.pricedWithoutLowering.includes('offload'));
   const error = await t.throwsAsync(
     (async () => {
       const without = await prepareStep({ ...options, offload: 'none' });
