@@ -373,7 +373,10 @@ export function givenTensors(graph: ShardedGraph): ReadonlySet<string> {
  * collectives come one after the other, once all of them may.
  */
 class ReadyNodes {
-  private readonly communication: number[] = [];
+  /** Collectives that may start, those of a bucket as one. */
+  private readonly communication: number[][] = [];
+  /** What is left of a bucket that has begun to start. */
+  private begun: number[] = [];
   private readonly compute = new Map<string, number[]>();
   private readonly buckets = new Map<number, { readonly size: number; readonly ready: number[] }>();
 
@@ -396,15 +399,16 @@ class ReadyNodes {
     }
     const bucket = node?.kind === 'communicate' && node.bucket ? this.buckets.get(node.bucket.id) : undefined;
     if (!bucket) {
-      insert(this.communication, index);
+      insertGroup(this.communication, index);
       return;
     }
     bucket.ready.push(index);
-    if (bucket.ready.length === bucket.size) this.communication.push(...bucket.ready.sort(this.inBucket));
+    if (bucket.ready.length === bucket.size) this.communication.push(bucket.ready.sort(this.inBucket));
   }
 
   takeCommunication(): CommunicationNode | undefined {
-    const index = this.communication.shift();
+    if (this.begun.length === 0) this.begun = this.communication.shift() ?? [];
+    const index = this.begun.shift();
     return index === undefined ? undefined : (this.graph.nodes[index] as CommunicationNode);
   }
 
@@ -442,6 +446,13 @@ function segmentKey(node: ComputeNode, { tensors }: ShardedGraph): string {
   if (isAccumulator(node)) return ACCUMULATE;
   const [result] = resultsOf(node);
   return [node.layer ?? '', passOf(node.phase), tensors.get(result ?? '')?.place ?? ''].join('\u0000');
+}
+
+/** Puts a collective of its own where it belongs by its index. */
+function insertGroup(groups: number[][], value: number): void {
+  let position = groups.length;
+  while (position > 0 && (groups[position - 1]?.[0] as number) > value) position--;
+  groups.splice(position, 0, [value]);
 }
 
 /** Keeps a list ascending; new entries are mostly larger than all others. */

@@ -115,8 +115,9 @@ function placeMoves(graph: ShardedGraph, list: PhaseList, steps: readonly Step[]
   const placed: Step[] = [];
   const place = (move: MoveNode) => placed.push({ kind: 'move', node: move });
   first.forEach(place);
-  for (const step of steps) {
-    for (const name of readBy(step)) {
+  for (const [index, step] of steps.entries()) {
+    // A bucket's collectives begin together: what any of them reads returns before the first.
+    for (const name of bucketFrom(steps, index).flatMap(readBy)) {
       const move = awaited.get(name);
       if (move) place(move);
       awaited.delete(name);
@@ -125,6 +126,15 @@ function placeMoves(graph: ShardedGraph, list: PhaseList, steps: readonly Step[]
     for (const name of madeBy(step)) behind.get(name)?.forEach(place);
   }
   return placed;
+}
+
+/** A step, with those behind it that start in the same bucket. */
+function bucketFrom(steps: readonly Step[], from: number): readonly Step[] {
+  const bucketOf = (step: Step | undefined) => (step?.kind === 'start' ? step.node.bucket?.id : undefined);
+  const own = bucketOf(steps[from]);
+  let to = from + 1;
+  while (own !== undefined && bucketOf(steps[to]) === own) to++;
+  return steps.slice(from, to);
 }
 
 function readBy(step: Step): readonly string[] {

@@ -23,7 +23,7 @@ for (const mesh of MESHES)
   for (const part of [...OFFLOAD_PARTS, 'all'] as const)
     for (const memory of OUTER_MEMORIES)
       test.serial(`${JSON.stringify(mesh)} ${part}:${memory}`, async (t) => {
-        const task = { model: 'mlp', microBatches: 4, training: TRAINING } as const;
+        const task = { model: 'mlp', microBatches: 2, training: TRAINING } as const;
         const { whole, kept } = await compareOffload(t, task, mesh, `${part}:${memory}`, STEPS);
         t.true(kept.outside.predicted.some((own) => own[memory].peakBytes > 0));
         const fall = whole.peaks.counted.map((bytes, stage) => bytes - (kept.peaks.counted[stage] ?? 0));
