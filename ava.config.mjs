@@ -15,7 +15,7 @@ process.on('exit', () => rmSync(folder, { recursive: true, force: true, maxRetri
 const nodeArguments = process.versions.node.startsWith('20.') ? ['--interrupt-budget=500000'] : [];
 
 export default {
-  files: testFiles(['.test.js']),
+  files: [testFiles(8)],
   require: ['./dist/test/scratch.js'],
   environmentVariables: { TMPDIR: folder, TEMP: folder },
   workerThreads: false,

@@ -5,57 +5,57 @@
  * Beside each test file `x.test.js` stands a part `x.part.js`, the same text with another first line: its tests are titled by
  * their file, and run one after the other (test/titled.ts). A suite imports its parts.
  */
-import { mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { dirname, join, relative, sep } from 'node:path';
 import { fileURLToPath } from 'node:url';
 
 const output = join(dirname(dirname(fileURLToPath(import.meta.url))), 'dist');
 const tests = join(output, 'test');
-const suites = join(output, 'suites');
 
-/** Files of a suite: more of them save little, and one core waits longer for the last suite of the other. */
-const MOST = 8;
+const ENDING = '.test.js';
 const IMPORT = /^import test(?:, \{\s*\})? from 'ava';$/m;
 const slashed = (path) => path.split(sep).join('/');
 
-/** Where ava finds the built tests whose names end as one of `endings` says: the files themselves where its command line names files. */
-export function testFiles(endings) {
-  if (process.argv.slice(2).some((word) => /^(\.[\\/])?dist[\\/]/.test(word)))
-    return endings.map((ending) => `dist/test/**/*${ending}`);
-  writeSuites(endings);
-  return ['dist/suites/*.js'];
-}
+/** Whether ava's command line names built files: each of them then has a process of its own. */
+const named = process.argv.slice(2).some((word) => /^(\.[\\/])?dist[\\/]/.test(word));
 
 /**
- * Writes dist/suites anew, from the built tests whose names end as one of `endings` says; neighbours are together.
+ * Where ava finds the built tests: in a folder of dist/suites, neighbours together, `most` files in each. More of them save little,
+ * and one core waits longer for the last suite of the other.
  * @throws Error for a test file that imports ava in a way of its own.
  */
-function writeSuites(endings) {
-  rmSync(suites, { recursive: true, force: true });
-  mkdirSync(suites, { recursive: true });
-  for (const ending of endings) {
-    const files = readdirSync(tests, { recursive: true }).filter((file) => file.endsWith(ending));
-    const sorted = files.map(slashed).sort();
-    for (let first = 0; first < sorted.length; first += MOST) {
-      const parts = sorted.slice(first, first + MOST).map((file) => writePart(file, ending));
-      const number = String(first / MOST + 1).padStart(2, '0');
-      writeFileSync(join(suites, `${number}${ending}`), parts.map((part) => `import '../test/${part}';\n`).join(''));
-    }
+export function testFiles(most) {
+  if (named) return `dist/test/**/*${ENDING}`;
+  const suites = `suites/of-${most}`;
+  mkdirSync(join(output, suites), { recursive: true });
+  const files = readdirSync(tests, { recursive: true }).filter((file) => file.endsWith(ENDING));
+  const parts = files.map(slashed).sort().map(writePart);
+  const made = new Set();
+  for (let first = 0; first < parts.length; first += most) {
+    const imports = parts.slice(first, first + most).map((part) => `import '../../test/${part}';\n`);
+    const name = `${String(first / most + 1).padStart(2, '0')}${ENDING}`;
+    made.add(name);
+    write(join(suites, name), `${imports.join('')}import { declare } from '../../test/titled.js';\n\ndeclare();\n`);
   }
+  for (const name of readdirSync(join(output, suites))) if (!made.has(name)) rmSync(join(output, suites, name));
+  return `dist/${suites}/*${ENDING}`;
 }
 
 /** Writes the part of a test file, and returns its name. */
-function writePart(file, ending) {
+function writePart(file) {
   const text = readFileSync(join(tests, file), 'utf8');
-  const name = file.slice(0, -ending.length);
-  const titled = slashed(relative(dirname(join(tests, file)), join(tests, 'titled.js')));
-  const title = `${name}${ending}`.replace(/(\.test)?\.js$/, '').replaceAll('/', ' › ');
-  const line = `import { titled } from '${titled.startsWith('.') ? titled : `./${titled}`}'; const test = titled('${title}');`;
   if (!IMPORT.test(text)) throw new Error(`${file}: no line \`import test from 'ava'\``);
-  const part = `${name}${ending.replace('.js', '')}.part.js`;
-  writeFileSync(
-    join(tests, part),
-    text.replace(IMPORT, () => line),
-  );
+  const name = file.slice(0, -ENDING.length);
+  const titled = slashed(relative(dirname(join(tests, file)), join(tests, 'titled.js')));
+  const from = titled.startsWith('.') ? titled : `./${titled}`;
+  const line = `import { titled } from '${from}'; const test = titled('${name.replaceAll('/', ' › ')}');`;
+  const part = `${name}.part.js`;
+  write(join('test', part), text.replace(IMPORT, line));
   return part;
+}
+
+/** What is there already stays: another run may be reading it. */
+function write(file, text) {
+  const path = join(output, file);
+  if (!existsSync(path) || readFileSync(path, 'utf8') !== text) writeFileSync(path, text);
 }

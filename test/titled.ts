@@ -4,6 +4,14 @@
  */
 import test, { type TestFn } from 'ava';
 
+/** Declarations of the suite's files: ava takes those that come at once, and a file may await something before its own. */
+const declarations: (() => void)[] = [];
+
+/** Declares all tests of the suite's files, which have been imported. */
+export function declare(): void {
+  for (const one of declarations) one();
+}
+
 /** Ava's `test` for the tests of one file. */
 export function titled(file: string): TestFn {
   return under(file, test.serial) as TestFn;
@@ -15,8 +23,9 @@ type Chain = (...words: readonly unknown[]) => unknown;
 function under(file: string, chain: unknown): unknown {
   if (typeof chain !== 'function') return chain;
   return new Proxy(chain as Chain, {
-    apply: (target, _self, [first, ...rest]) =>
-      target(...[typeof first === 'string' ? `${file} › ${first}` : first, ...rest]),
+    apply: (target, _self, [first, ...rest]) => {
+      declarations.push(() => target(typeof first === 'string' ? `${file} › ${first}` : first, ...rest));
+    },
     get: (target, key) => (key === 'serial' ? under(file, target) : under(file, Reflect.get(target, key))),
   });
 }
