@@ -4,7 +4,7 @@
  * Their temporary folders lie in one folder of the run, which goes with it, however it ends.
  */
 import { mkdtempSync, realpathSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { availableParallelism, tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { testFiles } from './scripts/suites.mjs';
 
@@ -15,6 +15,8 @@ process.on('exit', () => rmSync(folder, { recursive: true, force: true, maxRetri
 const nodeArguments = process.versions.node.startsWith('20.') ? ['--interrupt-budget=500000'] : [];
 
 export default {
+  // One more than there are cores: a test that waits for its ranks or a child leaves its core to another.
+  concurrency: availableParallelism() + 1,
   files: [testFiles(8)],
   require: ['./dist/test/scratch.js'],
   environmentVariables: { TMPDIR: folder, TEMP: folder },
