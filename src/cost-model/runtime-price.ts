@@ -10,7 +10,6 @@
 import { elementCount } from '../ir/graph.js';
 import { localBytes } from '../partition/partition.js';
 import { orderedLists } from '../partition/place-moves.js';
-import { readersOutside, segmentResults } from '../partition/segments.js';
 import type { ComputeNode, ShardedGraph } from '../partition/sharded-graph.js';
 import { computeSeconds } from './compute-price.js';
 import { type DeviceSpec, profileOf } from './device.js';
@@ -21,10 +20,6 @@ export function runtimeSeconds(
   device: DeviceSpec,
 ): { readonly segments: number; readonly copies: number } {
   const phases = orderedLists(graph);
-  const readOutside = readersOutside(
-    graph,
-    phases.flatMap(({ steps }) => steps),
-  );
   const { resultBandwidth } = profileOf(device);
   const copy = (name: string) => {
     const tensor = graph.tensors.get(name);
@@ -40,10 +35,10 @@ export function runtimeSeconds(
   for (const { list, steps } of phases) {
     const times = list.runs === 'micro' ? (graph.microBatches?.count ?? 1) : 1;
     const collectives = steps.filter(({ kind }) => kind === 'wait').length;
-    const segments = steps.flatMap((step) => (step.kind === 'segment' ? [step.nodes] : []));
+    const segments = steps.flatMap((step) => (step.kind === 'segment' ? [step] : []));
     around += times * Math.max(0, segments.length - collectives) * segmentSeconds;
-    for (const nodes of segments) {
-      const { outputs } = segmentResults(nodes, graph, readOutside);
+    for (const { nodes, results } of segments) {
+      const { outputs } = results;
       const inputs = inputsOf(nodes, bound);
       around += times * tensorSeconds * (Math.max(0, inputs - 1) + Math.max(0, outputs.length - 1));
       for (const name of outputs) copies += times * copy(name);

@@ -4,6 +4,7 @@
  * right behind the step that makes it; what returns does right before the step that reads it first.
  */
 import { type OrderedList, orderLists, type PhaseList, phasesOf, type Step } from './order.js';
+import { readersOutside, type SegmentResults, segmentResults } from './segments.js';
 import {
   type MoveNode,
   readsOf,
@@ -13,16 +14,36 @@ import {
   type StageTransfer,
 } from './sharded-graph.js';
 
+/** A step in its place: of a segment it is known what leaves it. */
+export type PlacedStep =
+  | Exclude<Step, { readonly kind: 'segment' }>
+  | (Extract<Step, { readonly kind: 'segment' }> & { readonly results: SegmentResults });
+
+/** A list of instructions with its steps in place. */
+export interface PlacedList extends OrderedList {
+  readonly steps: readonly PlacedStep[];
+}
+
 /** Every list of a graph in order: price, memory and program follow one. @throws Error (a fault of ours) as `orderLists` */
-export function orderedLists(graph: ShardedGraph): readonly OrderedList[] {
+export function orderedLists(graph: ShardedGraph): readonly PlacedList[] {
   const known = ORDERED.get(graph);
   if (known) return known;
   const ordered = graph.nodes.some(({ kind }) => kind === 'move') ? withMoves(graph) : orderLists(graph);
-  ORDERED.set(graph, ordered);
-  return ordered;
+  const readOutside = readersOutside(
+    graph,
+    ordered.flatMap(({ steps }) => steps),
+  );
+  const placed = ordered.map((list) => ({
+    ...list,
+    steps: list.steps.map((step) =>
+      step.kind === 'segment' ? { ...step, results: segmentResults(step.nodes, graph, readOutside) } : step,
+    ),
+  }));
+  ORDERED.set(graph, placed);
+  return placed;
 }
 
-const ORDERED = new WeakMap<ShardedGraph, readonly OrderedList[]>();
+const ORDERED = new WeakMap<ShardedGraph, readonly PlacedList[]>();
 
 /** The lists of the graph without copies, which are placed between their steps. */
 function withMoves(graph: ShardedGraph): readonly OrderedList[] {

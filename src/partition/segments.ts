@@ -61,8 +61,13 @@ export function sessionKey(
     inputs.map(seen),
     outputs.map(seen),
   ]);
-  return JSON.stringify([operators, results.map(seen)], (_, value: unknown) =>
-    typeof value === 'bigint' ? `${value}n` : value instanceof Uint8Array ? textOf(value) : value,
+  return valueText([operators, results.map(seen)]);
+}
+
+/** A text that equal values share, attributes of operators among them. */
+export function valueText(value: unknown): string {
+  return JSON.stringify(value, (_, part: unknown) =>
+    typeof part === 'bigint' ? `${part}n` : part instanceof Uint8Array ? textOf(part) : part,
   );
 }
 

@@ -4,14 +4,13 @@
  * predicted memory of a rank all follow it.
  */
 import type { Lifetime } from '../ir/graph.js';
-import { BEGIN, type Runs, type Step } from './order.js';
-import { orderedLists } from './place-moves.js';
+import { BEGIN, type Runs } from './order.js';
+import { orderedLists, type PlacedStep } from './place-moves.js';
 import type { StageAction } from './placed-actions.js';
-import { type ReadOutside, readersOutside, segmentResults } from './segments.js';
 import { readsOf, resultsOf, type ShardedGraph } from './sharded-graph.js';
 
 export interface WalkedStep {
-  readonly step: Step;
+  readonly step: PlacedStep;
   /** Tensors that it makes or receives, and hands on. */
   readonly makes: readonly string[];
   /** Of a segment: what only it reads and holds at its fullest operator. */
@@ -33,23 +32,17 @@ export interface StageWalk {
   /** What the stage runs in a step, in order. */
   readonly actions: readonly StageAction[];
   readonly lifetimeOf: (tensor: string) => Lifetime;
-  readonly readOutside: ReadOutside;
 }
 
 /** Walks a stage that runs `actions` in a step (placed-actions.ts). */
 export function walkStage(graph: ShardedGraph, actions: readonly StageAction[]): StageWalk {
-  const ordered = orderedLists(graph);
-  const readOutside = readersOutside(
-    graph,
-    ordered.flatMap(({ steps }) => steps),
-  );
-  const lists = ordered.map(({ list, steps }) => ({
+  const lists = orderedLists(graph).map(({ list, steps }) => ({
     name: list.phase,
     runs: graph.microBatches ? list.runs : 'step',
-    steps: steps.map((step) => usesOf(step, graph, readOutside)),
+    steps: steps.map(usesOf),
   }));
   const lifetimeOf = lifetimes(graph, lists);
-  return { lists: withFrees(graph, lists, ordersOf(lists, actions), lifetimeOf), actions, lifetimeOf, readOutside };
+  return { lists: withFrees(graph, lists, ordersOf(lists, actions), lifetimeOf), actions, lifetimeOf };
 }
 
 /** Where a tensor is read last; `step` is null where nothing reads it. */
@@ -68,9 +61,9 @@ interface UsedList {
 }
 
 /** A collective's operand is read by its wait, until which it is held. */
-function usesOf(step: Step, graph: ShardedGraph, readOutside: ReadOutside): UsedStep {
+function usesOf(step: PlacedStep): UsedStep {
   if (step.kind === 'segment') {
-    const { outputs, inside } = segmentResults(step.nodes, graph, readOutside);
+    const { outputs, inside } = step.results;
     const made = new Set(step.nodes.flatMap(resultsOf));
     return { step, reads: step.nodes.flatMap(readsOf).filter((name) => !made.has(name)), makes: outputs, inside };
   }
