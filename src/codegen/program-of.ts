@@ -105,10 +105,9 @@ function stageOf(
   const inline = inlineValues(sharded);
   const bound = new Set(sharded.weights.map((weight) => weight.tensor).filter((tensor) => !inline.has(tensor)));
   const kept = new Set(sharded.state.map(({ to }) => to));
-  const around: Surroundings = { graph: sharded, bound, inline, readOutside: walk.readOutside };
   const segments: Record<string, ProgramSegment> = {};
   const types = typesIn(sharded);
-  const written = (step: Step): Instruction => {
+  const written = (step: Step, readOutside: Surroundings['readOutside']): Instruction => {
     if (step.kind === 'wait') return { kind: 'wait', id: step.id };
     if (step.kind === 'send' || step.kind === 'recv') {
       const { name, tensor, stage: other } = step.transfer;
@@ -136,7 +135,7 @@ function stageOf(
         label: labelOf(layer, origin),
       };
     }
-    const segment = makeSegment(step.nodes, around);
+    const segment = makeSegment(step.nodes, { graph: sharded, bound, inline, readOutside });
     const record = segmentRecord(segment, types);
     files.set(record.file, segment.model);
     const id = shortHash(JSON.stringify([record.sha256, record.types]));
@@ -155,8 +154,11 @@ function stageOf(
   const free = (tensors: readonly string[]): readonly Instruction[] =>
     tensors.length > 0 ? [{ kind: 'free', tensors }] : [];
   const phases: Record<string, readonly Instruction[]> = {};
-  for (const { name, unread, steps } of walk.lists)
-    phases[name] = [...free(unread), ...steps.flatMap(({ step, frees }) => [written(step), ...free(frees)])];
+  for (const { name, unread, steps, readOutside } of walk.lists)
+    phases[name] = [
+      ...free(unread),
+      ...steps.flatMap(({ step, frees }) => [written(step, readOutside), ...free(frees)]),
+    ];
   const instructions = Object.values(phases).flat();
   const coordinates = Object.fromEntries(
     sharded.coordinates.map(({ name, axes, block, bias }) => [name, { axes, block, bias }]),

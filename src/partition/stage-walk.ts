@@ -26,6 +26,8 @@ export interface WalkedList {
   /** What is there when it begins, and nothing reads. */
   readonly unread: readonly string[];
   readonly steps: readonly WalkedStep[];
+  /** Which of its segments' results leave them. */
+  readonly readOutside: ReadOutside;
 }
 
 export interface StageWalk {
@@ -33,23 +35,20 @@ export interface StageWalk {
   /** What the stage runs in a step, in order. */
   readonly actions: readonly StageAction[];
   readonly lifetimeOf: (tensor: string) => Lifetime;
-  readonly readOutside: ReadOutside;
 }
 
 /** Walks a stage that runs `actions` in a step (placed-actions.ts). */
 export function walkStage(graph: ShardedGraph, actions: readonly StageAction[]): StageWalk {
   const ordered = orderedLists(graph);
-  const readOutside = readersOutside(
-    graph,
-    ordered.flatMap(({ steps }) => steps),
-  );
+  const outside = readersOutside(graph, ordered);
   const lists = ordered.map(({ list, steps }) => ({
     name: list.phase,
     runs: graph.microBatches ? list.runs : 'step',
-    steps: steps.map((step) => usesOf(step, graph, readOutside)),
+    steps: steps.map((step) => usesOf(step, graph, outside(list))),
+    readOutside: outside(list),
   }));
   const lifetimeOf = lifetimes(graph, lists);
-  return { lists: withFrees(graph, lists, ordersOf(lists, actions), lifetimeOf), actions, lifetimeOf, readOutside };
+  return { lists: withFrees(graph, lists, ordersOf(lists, actions), lifetimeOf), actions, lifetimeOf };
 }
 
 /** Where a tensor is read last; `step` is null where nothing reads it. */
@@ -65,6 +64,7 @@ interface UsedList {
   readonly name: string;
   readonly runs: Runs;
   readonly steps: readonly UsedStep[];
+  readonly readOutside: ReadOutside;
 }
 
 /** A collective's operand is read by its wait, until which it is held. */
@@ -141,7 +141,7 @@ function withFrees(
     if (stays.has(name) || (lifetime === 'run' && !replaced.has(name))) return false;
     return runs === (lifetime === 'micro' ? 'micro' : 'step');
   };
-  const [lastUse = new Map<string, LastUse>(), ...others] = orders.map((order) => {
+  const lastUses = orders.map((order) => {
     const filled = order.filter(({ steps }) => steps.length > 0);
     const last = new Map<string, LastUse>();
     for (const { tensor } of graph.inputs) {
@@ -150,19 +150,20 @@ function withFrees(
     }
     for (const list of filled)
       for (const step of list.steps) for (const name of [...step.reads, ...step.makes]) last.set(name, { list, step });
-    return last;
+    return { last, filled: new Set(filled) };
   });
-  const frees = new Map<UsedList | UsedStep, string[]>();
-  for (const [name, { list, step }] of lastUse) {
-    // Not read last in the same place by all micro-batches, it goes when the step ends.
-    if (!isFreed(name, list) || others.some((other) => other.get(name)?.step !== step)) continue;
-    const at = step ?? list;
-    frees.set(at, [...(frees.get(at) ?? []), name]);
-  }
-  return lists.map((list) => ({
-    name: list.name,
-    runs: list.runs,
-    unread: frees.get(list) ?? [],
-    steps: list.steps.map((step) => ({ ...step, frees: frees.get(step) ?? [] })),
+  const frees = new Map<UsedList | UsedStep, Set<string>>();
+  for (const { last } of lastUses)
+    for (const [name, { list, step }] of last) {
+      // Not read last in the same place by all micro-batches that run the list, it goes when the step ends.
+      const isOthers = lastUses.some((other) => other.filled.has(list) && other.last.get(name)?.step !== step);
+      if (!isFreed(name, list) || isOthers) continue;
+      const at = step ?? list;
+      frees.set(at, (frees.get(at) ?? new Set()).add(name));
+    }
+  return lists.map(({ name, runs, readOutside, ...list }, index) => ({
+    ...{ name, runs, readOutside },
+    unread: [...(frees.get(lists[index] as UsedList) ?? [])],
+    steps: list.steps.map((step) => ({ ...step, frees: [...(frees.get(step) ?? [])] })),
   }));
 }

@@ -119,6 +119,7 @@ function scheduleOf({ schedule }: Plan, { graph, parts, mesh, imported }: SmallM
     microBatches: count,
     ...(isSaid ? { microBatch: samples / dp, batch: samples * count } : {}),
     ...(parts && parts.virtualStages > 1 ? { virtualStages: parts.virtualStages } : {}),
+    ...(schedule.recompute ? { recompute: schedule.recompute } : {}),
   };
 }
 
