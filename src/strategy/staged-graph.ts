@@ -62,7 +62,7 @@ export function stagedGraph(plan: Plan, given: Graph): StagedGraph {
 }
 
 /** Forward operators that the backward runs again. Planned without a program, layers recompute without clones. */
-function recomputedIn({ layerClasses, operators, schedule, step }: Plan, graph: Graph): Recomputed {
+export function recomputedIn({ layerClasses, operators, schedule, step }: Plan, graph: Graph): Recomputed {
   const { from, exceptLast } = schedule.recompute ?? {};
   // A step's only micro-batch is its last.
   if (step || (exceptLast && (graph.microBatches?.count ?? 1) === 1)) return NOTHING_RECOMPUTED;

@@ -8,9 +8,7 @@ import test from 'ava';
 import { autopar, ROOT } from '../cli/autopar.js';
 
 const PAGE = readFileSync(join(ROOT, 'docs/training.md'), 'utf8');
-const ROWS = [
-  ...PAGE.matchAll(/^\| `([a-z-]+(?::except-last)?)` \| ([\d.]+) MB \| ([\d.]+) MB \| (\d+) ms \|$/gm),
-];
+const ROWS = [...PAGE.matchAll(/^\| `([a-z-]+(?::except-last)?)` \| ([\d.]+) MB \| ([\d.]+) MB \| (\d+) ms \|$/gm)];
 const MODEL = /\(`(gpt:[^`]*)`\)/.exec(PAGE)?.[1] ?? '';
 
 test('the table has every kind', (t) => {
