@@ -9,7 +9,7 @@ import { communicatedBytes, priceNode } from '../cost-model/price.js';
 import type { StepConfiguration } from '../cost-model/step/configuration.js';
 import { type GroupName, groupRuns } from '../cost-model/step/mesh-order.js';
 import type { StepPrice } from '../cost-model/step/step-price.js';
-import { runsPerStep } from '../ir/graph.js';
+import { runsInStep } from '../partition/except-last.js';
 import type { ShardedGraph } from '../partition/sharded-graph.js';
 import type { MeshAxis } from '../sharding-propagation/mesh.js';
 
@@ -65,12 +65,13 @@ export function planAxes(graph: ShardedGraph, cluster: Cluster): readonly AxisUs
   const sums = new Map<string, { readonly axes: readonly MeshAxis[]; bytes: number; nanoseconds: number }>(
     axes.map((axis) => [axis.name, { axes: [axis], bytes: 0, nanoseconds: 0 }]),
   );
+  const runsOf = runsInStep(graph);
   for (const node of graph.nodes) {
     if (node.kind !== 'communicate') continue;
     const over = axes.filter(({ subAxes }) => subAxes.some(({ name }) => node.axes.includes(name)));
     const name = over.map((axis) => axis.name).join('·');
     const sum = sums.get(name) ?? { axes: over, bytes: 0, nanoseconds: 0 };
-    const runs = runsPerStep(node.phase, graph);
+    const runs = runsOf(node);
     sum.bytes += runs * communicatedBytes(node, graph);
     sum.nanoseconds += runs * priceNode(node, graph, cluster);
     sums.set(name, sum);

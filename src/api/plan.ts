@@ -77,8 +77,8 @@ export async function plan(imported: ImportedModel, options: PlanningOptions = {
   const isCut = requested.zero === 3 && degrees.dp !== 1;
   const whole = isCut ? withHeldWeights(imported.graph, fixedParameters(imported.graph)) : imported.graph;
   const recompute = recomputedOperators(whole, requested.recompute, recomputePins);
-  const pipeline = request && pipelineOf(whole, cluster, request, recompute.operators);
-  const graph = pipeline?.graph ?? withClones(whole, recompute.operators);
+  const pipeline = request && pipelineOf(whole, cluster, request, recompute);
+  const graph = pipeline?.graph ?? withClones(whole, recompute);
   // Clones follow their originals, whatever is pinned.
   const plain = withoutClones(graph);
   const found = await search(graph, cluster, {
@@ -107,6 +107,7 @@ export async function plan(imported: ImportedModel, options: PlanningOptions = {
         ...found,
         ...keptPins(pins),
         requested,
+        recomputed: recompute,
         allToAll,
         ...(request && pipeline ? { pipeline, pins: [...pipelinePins(request), ...found.pins] } : {}),
       },

@@ -1,7 +1,7 @@
 /**
  * @file Options of a whole step that no operator's strategy holds: what is recomputed, what ZeRO shards, how a pipeline runs.
  */
-import { RECOMPUTE_KINDS, readRecompute } from '../api/recompute.js';
+import { LAYER_RECOMPUTE_KINDS, readRecompute } from '../api/recompute.js';
 import { offloadAsked } from '../api/requests.js';
 import { PIPELINE_SCHEDULES, type ScheduleKind } from '../api/schedule-kinds.js';
 import type { SimulateOptions } from '../api/simulate.js';
@@ -33,8 +33,8 @@ export interface StepFlags {
 
 /** What a program recomputes. */
 export const RECOMPUTED_LAYERS: CommandOption = {
-  flags: '--recompute <kind[:layers]>',
-  says: 'none, selective (attention), operators, full; full:0-3,6 of these layers',
+  flags: '--recompute <kind[:layers][:except-last]>',
+  says: 'none, selective (attention), operators, full, stage; full:0-3,6 of these layers',
   parse: (text) => {
     readRecompute(text);
     return text;
@@ -52,7 +52,7 @@ export function stepOptions(
   recompute: CommandOption = {
     flags: '--recompute <kind>',
     says: `none, selective (attention), operators, or full (default: ${otherwise.recompute ?? 'searched'})`,
-    parse: oneOf('--recompute', RECOMPUTE_KINDS),
+    parse: oneOf('--recompute', LAYER_RECOMPUTE_KINDS),
   },
 ): readonly CommandOption[] {
   const says = (text: string, option: keyof StepFlags) => {

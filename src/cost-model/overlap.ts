@@ -8,7 +8,7 @@
  * Collectives that are in no bucket are waited for where they begin, as everywhere in the price. Ranks of this machine reduce on
  * the thread that computes: there nothing is hidden.
  */
-import type { OrderedList } from '../partition/order.js';
+import { type OrderedList, runsOfList } from '../partition/order.js';
 import { orderedLists } from '../partition/place-moves.js';
 import type { CommunicationNode, ShardedGraph } from '../partition/sharded-graph.js';
 import type { Cluster } from './cluster.js';
@@ -30,7 +30,7 @@ export function overlapOf(graph: ShardedGraph, cluster: Cluster): Overlap | null
   const ordered = orderedLists(graph);
   const lists = new Map<string, number>();
   const exposed = new Map<CommunicationNode, number>();
-  const timesOf = ({ list }: OrderedList) => (list.runs === 'micro' ? (graph.microBatches?.count ?? 1) : 1);
+  const timesOf = ({ list }: OrderedList) => runsOfList(list, graph);
   const last = new Lines(price);
   for (const each of ordered) if (each.steps.some((step) => step.kind === 'start' && step.last)) last.run(each, true);
   let total = 0;

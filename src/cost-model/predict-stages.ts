@@ -3,9 +3,10 @@
  * happens once a step around it; and what its ranks hold.
  */
 
+import { lastForm, otherForm, runsInStep } from '../partition/except-last.js';
 import type { Liveness } from '../partition/liveness.js';
 import type { LoweredStage } from '../partition/lower-stages.js';
-import { listName, type PhaseList, phasesOf, UPDATE } from '../partition/order.js';
+import { lastList, listName, phasesOf, runsOfList, UPDATE } from '../partition/order.js';
 import { localBytes } from '../partition/partition.js';
 import { actionsOf } from '../partition/placed-actions.js';
 import { readsOf, resultsOf, type ShardedGraph, type StageTransfer } from '../partition/sharded-graph.js';
@@ -44,6 +45,11 @@ export function predictStages(
   const seconds = (bytes: number) => sendSeconds(bytes, stages.length, perStage, cluster);
   const { makespan } = simulate(schedule, {
     compute: (stage, chunk, phase) => priced[stage]?.lists.get(listName(phase, chunk)) ?? 0,
+    last: (stage, chunk, phase) => {
+      const { graph, lists } = priced[stage] as PricedStage;
+      const name = listName(phase, chunk);
+      return lists.get(graph.microBatches?.exceptLast ? lastList(name) : name) ?? 0;
+    },
     transfer: (from, to, phase) => seconds(sentBytes(stages[from]?.sharded, to, phase) / schedule.virtualStages),
   });
   const once = Math.max(...priced.map(({ lists }) => lists.get(UPDATE) ?? 0));
@@ -98,35 +104,43 @@ interface PricedStage {
 }
 
 function priceStage(graph: ShardedGraph, cluster: Cluster): PricedStage {
-  const phases = phasesOf(graph);
-  const runs = ({ runs: times }: PhaseList) => (times === 'micro' ? (graph.microBatches?.count ?? 1) : 1);
+  const phases = phasesOf(graph).flatMap((list) =>
+    graph.microBatches?.exceptLast && list.runs === 'micro'
+      ? [
+          { name: list.phase, list, form: graph },
+          { name: lastList(list.phase), list: { ...list, isLast: true as const }, form: lastForm(graph) },
+        ]
+      : [{ name: list.phase, list, form: graph }],
+  );
   const parts = new Map<string, number>();
   const lists = new Map<string, number>();
   let [flops, received] = [0, 0];
   const overlap = overlapOf(graph, cluster);
-  for (const list of phases) {
+  const runsOf = runsInStep(graph);
+  for (const { name, list, form } of phases) {
+    const runs = runsOfList(list, graph);
     let seconds = 0;
-    for (const node of graph.nodes.filter(list.includes)) {
+    for (const node of form.nodes.filter(list.includes)) {
       const waited = node.kind === 'communicate' ? overlap?.exposed.get(node) : undefined;
-      const own = (waited === undefined ? priceNode(node, graph, cluster) : waited / runs(list)) / 1e9;
+      const own = (waited === undefined ? priceNode(node, graph, cluster) : waited / runsOf(node)) / 1e9;
       const part = partName(node, graph);
       seconds += own;
-      parts.set(part, (parts.get(part) ?? 0) + runs(list) * own);
-      if (node.kind === 'compute') flops += runs(list) * node.flops;
-      received += runs(list) * communicatedBytes(node, graph);
+      parts.set(part, (parts.get(part) ?? 0) + runs * own);
+      if (node.kind === 'compute') flops += runs * node.flops;
+      received += runs * communicatedBytes(node, graph);
     }
-    lists.set(list.phase, seconds);
+    lists.set(name, seconds);
   }
   for (const { tensor, when } of graph.pipeline?.receives ?? [])
     received += (when === 'micro' ? (graph.microBatches?.count ?? 1) : 1) * bytesOf(graph, tensor);
   const around = cluster.local ? Object.entries(runtimeSeconds(graph, cluster.device)) : [];
-  const micro = phases.filter((list) => list.runs === 'micro');
-  const times = micro.reduce((sum, list) => sum + runs(list), 0);
+  const micro = phases.filter(({ list }) => list.runs === 'micro');
+  const times = micro.reduce((sum, { list }) => sum + runsOfList(list, graph), 0);
   for (const [part, seconds] of around) {
     parts.set(part, seconds);
-    for (const { phase } of micro) lists.set(phase, (lists.get(phase) ?? 0) + seconds / times);
+    for (const { name } of micro) lists.set(name, (lists.get(name) ?? 0) + seconds / times);
   }
-  const busySeconds = phases.reduce((sum, list) => sum + runs(list) * (lists.get(list.phase) ?? 0), 0);
+  const busySeconds = phases.reduce((sum, { name, list }) => sum + runsOfList(list, graph) * (lists.get(name) ?? 0), 0);
   const hidden = overlap ? { hiddenSeconds: overlap.hidden / 1e9 } : {};
   return { graph, lists, busySeconds, parts: [...parts], ...hidden, flops, received };
 }
@@ -161,13 +175,26 @@ export function stagesMemory(
   const actions = cluster.local ? actionsOf(stages, schedule.actions) : [];
   const inFlightOf = inFlight(schedule);
   return stages.map(({ sharded }, stage) => {
-    const own = memoryOf(sharded, cluster, actions[stage]);
-    const others = Math.max(0, (inFlightOf[stage] ?? 1) / schedule.virtualStages - 1);
-    const kept = cluster.local ? 0 : Math.ceil(others * savedBytes(sharded));
+    if (cluster.local) return memoryOf(sharded, cluster, actions[stage]);
+    return besideOthers(sharded, cluster, Math.max(0, (inFlightOf[stage] ?? 1) / schedule.virtualStages - 1));
+  });
+}
+
+/** Of a micro-batch beside `others` in flight. The last of a step may keep more than they do. */
+function besideOthers(sharded: ShardedGraph, cluster: Cluster, others: number): Liveness {
+  const saved = savedBytes(sharded);
+  const last = sharded.microBatches?.exceptLast ? lastForm(sharded) : null;
+  const beside = (form: ShardedGraph, bytes: number): Liveness => {
+    const own = memoryOf(form, cluster);
+    const kept = Math.ceil(bytes);
     if (kept === 0) return own;
     const held = () => new Map([...own.held(), [OTHERS, kept] as const]);
     return { ...own, peakBytes: own.peakBytes + kept, held };
-  });
+  };
+  if (!last) return beside(sharded, others * saved);
+  const early = beside(otherForm(sharded), others * saved + Math.min(1, others) * (savedBytes(last) - saved));
+  const late = beside(last, others * saved);
+  return early.peakBytes < late.peakBytes ? late : early;
 }
 
 /** What micro-batches in flight beside one keep. */

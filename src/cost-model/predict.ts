@@ -3,6 +3,7 @@
  */
 import { type DType, isFloating } from '../ir/dtype.js';
 import { runsPerStep } from '../ir/graph.js';
+import { lastForm, runsInStep } from '../partition/except-last.js';
 import { type Liveness, liveness, type OuterBytes } from '../partition/liveness.js';
 import type { StageAction } from '../partition/placed-actions.js';
 import { rankMemory } from '../partition/rank-memory.js';
@@ -50,8 +51,9 @@ export function predict(graph: ShardedGraph, cluster: Cluster, wholeFlops?: numb
   let flopsPerRank = 0;
   let bytesCommunicated = 0;
   const overlap = overlapOf(graph, cluster);
+  const runsOf = runsInStep(graph);
   for (const node of graph.nodes) {
-    const runs = runsPerStep(node.phase, graph);
+    const runs = runsOf(node);
     const waited = node.kind === 'communicate' ? overlap?.exposed.get(node) : undefined;
     const price = waited ?? runs * priceNode(node, graph, cluster);
     const part = partName(node, graph);
@@ -115,7 +117,10 @@ export function priceGraph(graph: ShardedGraph, cluster: Cluster): number {
  * @param actions what it runs in a step; of a pipeline's stage they have to be given
  */
 export function memoryOf(graph: ShardedGraph, cluster: Cluster, actions?: readonly StageAction[]): Liveness {
-  return cluster.local ? rankMemory(graph, actions) : liveness(graph, fusesBlocks(cluster.device));
+  if (cluster.local) return rankMemory(graph, actions);
+  const forms = graph.microBatches?.exceptLast ? [graph, lastForm(graph)] : [graph];
+  const [first, last] = forms.map((form) => liveness(form, fusesBlocks(cluster.device)));
+  return last && first && last.peakBytes > first.peakBytes ? last : (first as Liveness);
 }
 
 /** Bytes that a plan's tensors may take on one device; undefined where no limit applies (ranks of this machine). */

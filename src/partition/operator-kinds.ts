@@ -4,7 +4,7 @@
  */
 import type { Attributes } from '../ir/graph.js';
 import { layoutKey } from '../sharding-propagation/layout.js';
-import { valueText } from './segments.js';
+import { canonicalText } from './segments.js';
 import type { ComputeNode, ShardedGraph, ShardedTensor } from './sharded-graph.js';
 
 export interface OperatorKinds {
@@ -20,7 +20,7 @@ export function kindsOf({ tensors, constants }: Pick<ShardedGraph, 'tensors' | '
     ({ dtype, shape, localShape, layout, varying = [], zeroPadded, place }) =>
       `${dtype}[${shape}][${localShape}]${layoutKey(layout)} ${varying} ${zeroPadded} ${place}`,
   );
-  const attributes = numbers<Attributes>(valueText);
+  const attributes = numbers<Attributes>(canonicalText);
   const operand = (name: string | null): string => {
     if (name === null) return '';
     return constants.has(name) ? `=${name}` : `${types(tensors.get(name) as ShardedTensor)}`;

@@ -34,6 +34,8 @@ export interface PhaseList {
   readonly includes: (node: ShardedNode) => boolean;
   /** What it sends and receives, in the order in which all stages do. */
   readonly transfers: readonly TransferStep[];
+  /** It runs for the last micro-batch alone, which keeps what the others recompute (except-last.ts). */
+  readonly isLast?: true;
 }
 
 /** A list that computes for each micro-batch what a chunk of a pipeline's stage does in one phase. */
@@ -62,6 +64,20 @@ export function phasesOf(graph: ShardedGraph): readonly PhaseList[] {
 /** The name of a stage's list: of an action of its schedule. */
 export function listName(phase: string, chunk: number): string {
   return chunk === 0 ? phase : `${phase}.${chunk}`;
+}
+
+/** The name of a list as the last micro-batch runs it, where that is a list of its own. */
+export function lastList(list: string): string {
+  return `${list} (last)`;
+}
+
+/** How often a list runs in a step. */
+export function runsOfList(
+  { runs, isLast }: Pick<PhaseList, 'runs' | 'isLast'>,
+  { microBatches }: Pick<ShardedGraph, 'microBatches'>,
+): number {
+  if (runs === 'step' || isLast) return 1;
+  return (microBatches?.count ?? 1) - (microBatches?.exceptLast ? 1 : 0);
 }
 
 /** Names of the lists that run once a step. */

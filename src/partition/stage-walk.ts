@@ -25,6 +25,7 @@ export interface WalkedList {
   /** What is there when it begins, and nothing reads. */
   readonly unread: readonly string[];
   readonly steps: readonly WalkedStep[];
+  /** Which of its segments' results leave them. */
 }
 
 export interface StageWalk {
@@ -134,7 +135,7 @@ function withFrees(
     if (stays.has(name) || (lifetime === 'run' && !replaced.has(name))) return false;
     return runs === (lifetime === 'micro' ? 'micro' : 'step');
   };
-  const [lastUse = new Map<string, LastUse>(), ...others] = orders.map((order) => {
+  const lastUses = orders.map((order) => {
     const filled = order.filter(({ steps }) => steps.length > 0);
     const last = new Map<string, LastUse>();
     for (const { tensor } of graph.inputs) {
@@ -143,19 +144,21 @@ function withFrees(
     }
     for (const list of filled)
       for (const step of list.steps) for (const name of [...step.reads, ...step.makes]) last.set(name, { list, step });
-    return last;
+    return { last, filled: new Set(filled) };
   });
-  const frees = new Map<UsedList | UsedStep, string[]>();
-  for (const [name, { list, step }] of lastUse) {
-    // Not read last in the same place by all micro-batches, it goes when the step ends.
-    if (!isFreed(name, list) || others.some((other) => other.get(name)?.step !== step)) continue;
-    const at = step ?? list;
-    frees.set(at, [...(frees.get(at) ?? []), name]);
-  }
-  return lists.map((list) => ({
-    name: list.name,
-    runs: list.runs,
-    unread: frees.get(list) ?? [],
-    steps: list.steps.map((step) => ({ ...step, frees: frees.get(step) ?? [] })),
+  const frees = new Map<UsedList | UsedStep, Set<string>>();
+  for (const { last } of lastUses)
+    for (const [name, { list, step }] of last) {
+      // Not read last in the same place by all micro-batches that run the list, it goes when the step ends.
+      const isOthers = lastUses.some((other) => other.filled.has(list) && other.last.get(name)?.step !== step);
+      if (!isFreed(name, list) || isOthers) continue;
+      const at = step ?? list;
+      frees.set(at, (frees.get(at) ?? new Set()).add(name));
+    }
+  return lists.map(({ name, runs, ...list }, index) => ({
+    name,
+    runs,
+    unread: [...(frees.get(lists[index] as UsedList) ?? [])],
+    steps: list.steps.map((step) => ({ ...step, frees: [...(frees.get(step) ?? [])] })),
   }));
 }

@@ -5,7 +5,7 @@
  * tensor's views are left out where they follow: one view of all readers, in the layout that is produced, or in the
  * layout of the corresponding tensor's view in the first layer.
  */
-import { clonedOperators, originalTensors } from '../ir/autodiff/recompute.js';
+import { clonedOperators, originalTensors, type Recomputed } from '../ir/autodiff/recompute.js';
 import { fileTensorOf, type Graph, type Node } from '../ir/graph.js';
 import { heldWeights } from '../ir/passes/held-weights.js';
 import type { Assignment, View } from '../partition/assignment.js';
@@ -55,6 +55,8 @@ export interface Found {
   readonly lowered?: readonly LoweredStage[];
   /** By operator: what the user decided besides strategies. */
   readonly places?: ReadonlyMap<string, 'device' | 'host'>;
+  /** What was asked to be recomputed; of a graph with clones. */
+  readonly recomputed?: Recomputed;
   /** What was asked for in words. */
   readonly requested?: Request;
   /** False where redistributions had to do without. */
@@ -94,7 +96,7 @@ export function planOf(found: Found, model: PlannedModel, cluster: PlannedCluste
   const nodes = graph.nodes.filter(({ phase }) => phase !== 'recompute');
   const torn = tornLayers(nodes, placeOf);
   const cloned = clonedOperators(graph);
-  const layers = recomputingClasses(graph, cloned, (node) => [
+  const layers = recomputingClasses(graph, found.recomputed?.operators ?? cloned, (node) => [
     entryOf(found, node),
     torn.has(node.layer) ? node.layer : null,
   ]);
@@ -147,7 +149,7 @@ export function planOf(found: Found, model: PlannedModel, cluster: PlannedCluste
     tensors: Object.fromEntries(tensors),
     redistributions: redistributionsOf(found, graph, produced, leaders.tensors),
     training: model.training ?? null,
-    schedule: scheduleOf(graph, found),
+    schedule: scheduleOf(graph, found, cloned.size > 0),
     predicted: prediction,
     search: {
       mode: found.mode,
@@ -165,15 +167,15 @@ export function planOf(found: Found, model: PlannedModel, cluster: PlannedCluste
 
 /**
  * Classes of layers, of which an instance recomputes the operators that others do, or none: layers that recompute others are
- * another class.
+ * another class. Whether a clone's result is read depends on where the layer stands: what was asked is compared.
  */
 function recomputingClasses(
   graph: Graph,
-  cloned: ReadonlySet<string>,
+  asked: ReadonlySet<string>,
   describe: (node: Node) => unknown,
 ): readonly LayerClass[] {
-  if (cloned.size === 0) return layerClasses(graph, (node) => JSON.stringify(describe(node)));
-  const isAlike = (node: Node) => cloned.has(node.name);
+  if (asked.size === 0) return layerClasses(graph, (node) => JSON.stringify(describe(node)));
+  const isAlike = (node: Node) => asked.has(node.name);
   const own = layerClasses(graph, (node) => JSON.stringify([describe(node), isAlike(node)]));
   const recomputing = new Set(graph.nodes.flatMap((node) => (isAlike(node) ? [node.layer] : [])));
   const variant = new Map(own.flatMap(({ name, instances }) => instances.map((layer) => [layer, name] as const)));
@@ -226,7 +228,8 @@ function placeText({ stage, chunk }: StagePlace): Pick<PlanOperator, 'stage' | '
 /** Of a step in several micro-batches also its samples, which are their product. */
 function scheduleOf(
   { microBatches, batch, tensors }: Graph,
-  { pipeline, degrees: { dp = 1 }, requested }: Found,
+  { pipeline, degrees: { dp = 1 }, requested, recomputed }: Found,
+  isRecomputed: boolean,
 ): PlanSchedule {
   const count = microBatches?.count ?? 1;
   const [first] = batch;
@@ -240,7 +243,17 @@ function scheduleOf(
       ? { virtualStages: pipeline?.schedule.virtualStages as number }
       : {}),
     ...bucketLimit(requested),
+    ...(isRecomputed ? recomputeOf(recomputed) : {}),
   };
+}
+
+/** What no operator says of recompute; left out where that is nothing. */
+function recomputeOf(recomputed: Found['recomputed']): Pick<PlanSchedule, 'recompute'> {
+  const { acrossLayers = false, exceptLast = false } = recomputed ?? {};
+  const from = acrossLayers ? { from: 'stage' as const } : {};
+  return acrossLayers || exceptLast
+    ? { recompute: { ...from, ...(exceptLast ? { exceptLast: true as const } : {}) } }
+    : {};
 }
 
 function entryOf(

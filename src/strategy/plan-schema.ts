@@ -123,8 +123,9 @@ export const PLAN_SCHEMA = record(
         virtualStages: positive,
         bucketBytes: positive,
         bucketMembers: positive,
+        recompute: record({ from: { const: 'stage' }, exceptLast: { const: true } }, ['from', 'exceptLast']),
       },
-      ['microBatch', 'batch', 'virtualStages', 'bucketBytes', 'bucketMembers'],
+      ['microBatch', 'batch', 'virtualStages', 'bucketBytes', 'bucketMembers', 'recompute'],
     ),
     step: record(
       {

@@ -121,6 +121,12 @@ export interface PlanSchedule {
   readonly bucketBytes?: number;
   /** Most of them in a bucket. */
   readonly bucketMembers?: number;
+  readonly recompute?: {
+    /** From where operators that recompute run again: from what enters their stage and chunk; their layer where it is left out. */
+    readonly from?: 'stage';
+    /** The last micro-batch of a step keeps what the others recompute. */
+    readonly exceptLast?: true;
+  };
 }
 
 /** Choices of a step that no operator's strategy holds. */

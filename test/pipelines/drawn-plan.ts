@@ -68,7 +68,10 @@ export interface Outcome {
 const MOST_RANKS = 8;
 
 /** What is recomputed; layers of a set are sometimes not there, and of `full` in models without any. */
-const RECOMPUTES = [null, 'selective', 'operators', 'full', 'full:0', 'full:1-2', 'operators:0,1'] as const;
+const RECOMPUTES = [
+  ...[null, 'selective', 'operators', 'full', 'full:0', 'full:1-2', 'operators:0,1'],
+  ...['stage', 'stage:0-1', 'full:except-last', 'stage:except-last', 'operators:0,1:except-last'],
+] as const;
 /** Models with what sp and ep shard. */
 const SEQUENCES: ReadonlySet<ModelName> = new Set(['gpt', 'llama', 'encoder-decoder', 'soft-experts', 'moe']);
 const EXPERTS: ReadonlySet<ModelName> = new Set(['soft-experts', 'moe']);

@@ -20,7 +20,7 @@ export const MESHES = {
   'zero-bubble': { stages: 2, kind: 'zero-bubble' },
 } as const satisfies Readonly<Record<string, Pipeline>>;
 
-export const KINDS = ['selective', 'operators', 'full'] as const;
+export const KINDS = ['selective', 'operators', 'full', 'stage', 'full:except-last', 'stage:except-last'] as const;
 
 /**
  * Trains a task on a mesh with every kind, without, and on one rank: losses, weights and momentum (which are linear in the

@@ -76,7 +76,8 @@ export const SHIPPED: readonly ShippedProgram[] = MODELS.flatMap((model) => [
       const { graph } = await trainingStep(model, 2);
       const degrees = { dp: 2, tp: 2 };
       const layers = repeatedLayers(graph);
-      const again = operatorsOfKind(graph, RECOMPUTED, new Set(layers.length === 0 ? [null] : layers));
+      const operators = operatorsOfKind(graph, RECOMPUTED, new Set(layers.length === 0 ? [null] : layers));
+      const again = { operators, acrossLayers: false, exceptLast: false };
       const { lowered } = await search(withClones(graph, again), parseCluster(undefined, 4), { degrees, axes: 'free' });
       return { lowered, generated: programOf(lowered, { name: model, fingerprint: '0' }) };
     },

@@ -2,7 +2,7 @@
  * @file The options of every public verb and the form of their values. They are the command's, in camelCase.
  */
 
-import { RECOMPUTE_KINDS } from '../../ir/autodiff/recompute-kinds.js';
+import { LAYER_RECOMPUTE_KINDS } from '../../ir/autodiff/recompute-kinds.js';
 import type { CompileStepOptions } from '../compile-step.js';
 import type { EmitOptions } from '../emit.js';
 import type { ImportOptions } from '../import.js';
@@ -137,7 +137,7 @@ const simulating = {
   meshOrder: texts,
   tpSequence: oneOf('on', 'off', 'auto'),
   zero: oneOf(0, 1, 2, 3),
-  recompute: oneOf(...RECOMPUTE_KINDS),
+  recompute: oneOf(...LAYER_RECOMPUTE_KINDS),
   schedule: oneOf(...PIPELINE_SCHEDULES),
   virtualStages: whole(1),
   offload: oneOf('none', 'optimizer', 'activations', 'all'),
