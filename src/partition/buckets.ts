@@ -85,10 +85,9 @@ function candidates(graph: ShardedGraph): readonly Candidate[] {
   const found: (Candidate & { readonly at: number })[] = [];
   let at = 0;
   const depthOf = (names: readonly string[]) => Math.max(0, ...names.map((name) => depth.get(name) ?? 0));
-  // Gathers of weights, and what they gather, wait for nothing else (prefetch.ts).
-  const isEarly = (node: ShardedNode) => ofWeights.has(node) && node.phase !== 'update';
+  const early = beginningEarly(graph, ofWeights);
   for (const { list, steps, deferred } of orderLists(graph)) {
-    const awaitedBy = (node: ShardedNode) => [...readsOf(node), ...(isEarly(node) ? [] : (deferred.get(node) ?? []))];
+    const awaitedBy = (node: ShardedNode) => [...readsOf(node), ...(early.has(node) ? [] : (deferred.get(node) ?? []))];
     for (const step of steps) {
       at++;
       if (step.kind === 'segment' || step.kind === 'accumulate') {
@@ -114,7 +113,7 @@ function candidates(graph: ShardedGraph): readonly Candidate[] {
           axes,
           dtype,
           // What one layer gathers in a pass is one message: weights of the next would have to be there with it.
-          isEarly(step.node) ? [placeOf(step.node), passOf(phase)] : phase,
+          early.has(step.node) ? [placeOf(step.node), passOf(phase)] : phase,
           behind,
         ]);
         found.push({ node: step.node, key, at: place.get(input) ?? 0 });
@@ -124,15 +123,30 @@ function candidates(graph: ShardedGraph): readonly Candidate[] {
   return found.sort((a, b) => a.at - b.at);
 }
 
+/** Collectives that buckets hold. */
+const KINDS: ReadonlySet<string> = new Set(['all-reduce', 'reduce-scatter', 'all-gather']);
+
+/** Gathers of weights, and what they gather: in buckets they wait for nothing else (prefetch.ts). */
+function beginningEarly({ nodes }: ShardedGraph, ofWeights: ReadonlySet<ShardedNode>): ReadonlySet<ShardedNode> {
+  const early = new Set<ShardedNode>();
+  const gathered = new Set<string>();
+  for (const node of nodes.toReversed()) {
+    const isGather = node.kind === 'communicate' && node.phase !== 'update' && KINDS.has(node.collective.kind);
+    if (!ofWeights.has(node) || !(isGather || resultsOf(node).some((name) => gathered.has(name)))) continue;
+    early.add(node);
+    for (const name of readsOf(node)) gathered.add(name);
+  }
+  return early;
+}
+
 /**
  * Tells collectives on parameters and gradients from those on activations: they run once a step, or they read a weight or what is
  * computed of weights alone, or make what micro-batches add up.
  */
 function parametersIn(graph: ShardedGraph, ofWeights: ReadonlySet<ShardedNode>): (node: CommunicationNode) => boolean {
-  const kinds = new Set(['all-reduce', 'reduce-scatter', 'all-gather']);
   const summands = new Set(
     graph.nodes.flatMap((node) => (node.kind === 'compute' && isAccumulator(node) ? readsOf(node) : [])),
   );
   return (node) =>
-    kinds.has(node.collective.kind) && (node.phase === 'update' || ofWeights.has(node) || summands.has(node.output));
+    KINDS.has(node.collective.kind) && (node.phase === 'update' || ofWeights.has(node) || summands.has(node.output));
 }
