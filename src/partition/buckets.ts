@@ -84,6 +84,7 @@ function candidates(graph: ShardedGraph): readonly Candidate[] {
   const place = new Map<string, number>();
   const found: (Candidate & { readonly at: number })[] = [];
   let at = 0;
+  let deepest = 0;
   const depthOf = (names: readonly string[]) => Math.max(0, ...names.map((name) => depth.get(name) ?? 0));
   const early = beginningEarly(graph, ofWeights);
   for (const { list, steps, deferred } of orderLists(graph)) {
@@ -100,11 +101,15 @@ function candidates(graph: ShardedGraph): readonly Candidate[] {
       } else if (step.kind === 'wait') {
         depth.set(step.node.output, 1 + depthOf(awaitedBy(step.node)));
         place.set(step.node.output, at);
+      } else if (step.kind === 'recv') {
+        // Another stage may wait for all that comes before: nothing of that joins what needs this.
+        depth.set(step.transfer.tensor, 1 + deepest);
       } else if (step.kind === 'start' && isOfParameters(step.node)) {
         const { collective, axes, input, phase } = step.node;
         const dtype: DType | undefined = graph.tensors.get(input)?.dtype;
         const reduction = 'reduction' in collective ? collective.reduction : '';
         const behind = depthOf(awaitedBy(step.node));
+        deepest = Math.max(deepest, 1 + behind);
         const key = JSON.stringify([
           list.phase,
           added.get(input),
