@@ -74,5 +74,7 @@ export function unusedBucket({ bucket }: Request, lowered: readonly LoweredStage
   const isUsed = lowered.some(({ sharded }) =>
     sharded.nodes.some((node) => node.kind === 'communicate' && node.bucket !== undefined),
   );
-  return bucket === undefined || isUsed ? [] : ['--bucket changes nothing: no gradient is reduced over several ranks'];
+  return bucket === undefined || isUsed
+    ? []
+    : ['--bucket changes nothing: no gradient is reduced over several ranks, and no weight gathered'];
 }

@@ -111,7 +111,7 @@ function summaryLines(result: CompileResult): readonly string[] {
   const hidden =
     predicted.hiddenSeconds === undefined
       ? []
-      : [`  buckets    ${secondsText(predicted.hiddenSeconds)} of their communication behind the backward`];
+      : [`  buckets    ${secondsText(predicted.hiddenSeconds)} of their communication behind what computes`];
   return [
     plan.meshes
       ? `  meshes     ${stageMeshesText(plan.meshes)}`

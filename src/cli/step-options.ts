@@ -12,7 +12,7 @@ import { byteSize, oneOf, orderOf, wholeNumber } from './values.js';
 export const gradientOptions: readonly CommandOption[] = [
   {
     flags: '--bucket <size>',
-    says: 'reduce gradients in messages of at most this size, such as 25MB, while the backward runs (default: each when it is needed)',
+    says: 'reduce gradients, and gather parameters of --zero 3, in messages of at most this size, such as 25MB, while ranks compute (default: each when it is needed)',
     parse: byteSize('--bucket'),
   },
 ];

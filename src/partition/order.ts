@@ -11,6 +11,7 @@
 import { type Phase, passOf } from '../ir/graph.js';
 import { isAccumulator } from '../ir/ops/accumulate.js';
 import { deferrals, samePlace, weightGathers } from './defer.js';
+import { Prefetch, placeOf } from './prefetch.js';
 import {
   type CommunicationNode,
   type ComputeNode,
@@ -277,8 +278,9 @@ function orderPhase(
   for (const node of whole.nodes) if (!isMember(node)) for (const name of resultsOf(node)) given.add(name);
   for (const { tensor } of whole.pipeline?.receives ?? []) if (!receives.has(tensor)) given.add(tensor);
   const waiting = new Map<string, number[]>();
+  const early = new Prefetch(list.transfers.length === 0 ? graph.nodes : [], deferred, whole);
   const missing = graph.nodes.map((node, index) => {
-    const reads = new Set([...readsOf(node), ...(deferred.get(node) ?? [])]);
+    const reads = new Set([...readsOf(node), ...(early.has(node) ? [] : (deferred.get(node) ?? []))]);
     let count = 0;
     for (const name of reads) {
       if (given.has(name)) continue;
@@ -289,19 +291,23 @@ function orderPhase(
     }
     return count;
   });
-  const ready = new ReadyNodes(graph);
-  for (const [index, count] of missing.entries()) if (count === 0) ready.add(index);
+  const ready = new ReadyNodes(graph, early);
+  const offer = (index: number) => {
+    if (!early.keeps(graph.nodes[index] as ShardedNode, index)) ready.add(index);
+  };
+  for (const [index, count] of missing.entries()) if (count === 0) offer(index);
   const publish = (name: string | null) => {
     if (name !== null) given.add(name);
     for (const index of name === null ? [] : (waiting.get(name) ?? [])) {
       const left = (missing[index] ?? 0) - 1;
       missing[index] = left;
-      if (left === 0) ready.add(index);
+      if (left === 0) offer(index);
     }
   };
   const steps: Step[] = [];
-  // What a bucket brings is needed last: what the list itself goes on with is waited for before.
+  // What a bucket brings is needed last, weights aside: what the list itself goes on with is waited for before.
   const underWay: UnderWay[] = [];
+  const gathered: UnderWay[] = [];
   const inBuckets: UnderWay[] = [...begun];
   let placed = 0;
   let next = first;
@@ -320,6 +326,19 @@ function orderPhase(
     if (after && gathers.has(first.node) && gathers.has(after) && samePlace(first.node, after)) waitForFirst();
     return true;
   };
+  const waitForGroup = () => {
+    const first = gathered.shift();
+    if (!first) return false;
+    wait(first);
+    const after = gathered[0]?.node;
+    if (after && early.joins(first.node, after)) waitForGroup();
+    return true;
+  };
+  const beginGroups = (isForced: boolean) => {
+    const indices = early.begin(isForced);
+    for (const index of indices) ready.add(index);
+    return indices.length > 0;
+  };
   for (;;) {
     for (let first = coming[0]; first?.kind === 'send' && given.has(first.transfer.tensor); first = coming[0]) {
       steps.push(first);
@@ -335,12 +354,15 @@ function orderPhase(
         placed++;
       } else {
         steps.push({ kind: 'start', node, id });
-        (isBucketed ? inBuckets : underWay).push({ node, id });
+        (early.has(node) ? gathered : isBucketed ? inBuckets : underWay).push({ node, id });
       }
+      early.ran(node);
     }
+    if (beginGroups(false)) continue;
     const nodes: ComputeNode[] = [];
     for (let node = ready.takeCompute(nodes[0]); node; node = ready.takeCompute(nodes[0])) {
       nodes.push(node);
+      early.ran(node);
       for (const output of node.outputs) publish(output);
     }
     if (nodes.length > 0) {
@@ -350,7 +372,7 @@ function orderPhase(
       placed += nodes.length;
       continue;
     }
-    if (waitForFirst()) continue;
+    if (waitForFirst() || waitForGroup() || beginGroups(true)) continue;
     const late = inBuckets.shift();
     if (late) {
       wait(late);
@@ -368,11 +390,6 @@ function orderPhase(
 
 /** Layers of which collectives are under way at a time: each holds its operand and a buffer until it is waited for. */
 const PLACES = 2;
-
-/** The layer that a collective serves; an operator outside of layers is one of its own. */
-function placeOf({ layer, origin }: CommunicationNode): string {
-  return layer ?? `\u0000${origin}`;
-}
 
 /** Names of the tensors that are there before the phase begins. */
 export function givenTensors(graph: ShardedGraph): ReadonlySet<string> {
@@ -396,7 +413,10 @@ class ReadyNodes {
   private readonly compute = new Map<string, number[]>();
   private readonly buckets = new Map<number, { readonly size: number; readonly ready: number[] }>();
 
-  constructor(private readonly graph: ShardedGraph) {
+  constructor(
+    private readonly graph: ShardedGraph,
+    private readonly early: Prefetch,
+  ) {
     for (const node of graph.nodes) {
       if (node.kind !== 'communicate' || !node.bucket) continue;
       const { id } = node.bucket;
@@ -407,7 +427,7 @@ class ReadyNodes {
   add(index: number): void {
     const node = this.graph.nodes[index];
     if (node?.kind === 'compute') {
-      const key = segmentKey(node, this.graph);
+      const key = this.keyOf(node);
       const list = this.compute.get(key) ?? [];
       insert(list, index);
       this.compute.set(key, list);
@@ -430,22 +450,27 @@ class ReadyNodes {
 
   /** The first ready operator that may join a segment begun with `first`; any, where it is undefined. */
   takeCompute(first: ComputeNode | undefined): ComputeNode | undefined {
-    const key = first ? segmentKey(first, this.graph) : this.earliestKey();
+    const key = first ? this.keyOf(first) : this.earliestKey();
     const list = key === undefined ? undefined : this.compute.get(key);
     const index = list?.shift();
     if (key !== undefined && list?.length === 0) this.compute.delete(key);
     return index === undefined ? undefined : (this.graph.nodes[index] as ComputeNode);
   }
 
-  /** Sums first: they free what they are given. */
+  /** Sums first: they free what they are given; then what gathers wait for that begin early. */
   private earliestKey(): string | undefined {
     if (this.compute.has(ACCUMULATE)) return ACCUMULATE;
     let best: { key: string; index: number } | undefined;
     for (const [key, list] of this.compute) {
       const index = list[0];
+      if (key.startsWith(EARLY)) return key;
       if (index !== undefined && (!best || index < best.index)) best = { key, index };
     }
     return best?.key;
+  }
+
+  private keyOf(node: ComputeNode): string {
+    return `${this.early.has(node) ? EARLY : ''}${segmentKey(node, this.graph)}`;
   }
 
   /** The first member of a bucket is the one that carries its bytes. */
@@ -456,6 +481,9 @@ class ReadyNodes {
 }
 
 const ACCUMULATE = 'accumulate';
+
+/** Begins the key of what gathers wait for that begin early. */
+const EARLY = '\u0000';
 
 /** Accumulators are no part of segments: they keep a sum from one micro-batch to the next. */
 function segmentKey(node: ComputeNode, { tensors }: ShardedGraph): string {

@@ -44,8 +44,8 @@ const REFUSED: readonly (readonly [words: string, code: number, says: string, hi
   [
     'models/mlp.onnx --bucket 25MB',
     2,
-    'error[bad-option]: --bucket is of gradients, and nothing is trained',
-    'add --train, or leave it out',
+    'error[bad-option]: --bucket is of gradients, and of weights that --zero 3 cuts; nothing is trained, and no weight is cut',
+    'add --train or --zero 3, or leave it out',
   ],
   [
     `${MLP} --pp 2 --micro-batches 3`,

@@ -12,7 +12,7 @@ import { runsPerStep } from '../../src/ir/graph.js';
 import { onlyStage } from '../../src/partition/lower-stages.js';
 import type { ShardedGraph } from '../../src/partition/sharded-graph.js';
 
-async function planned(microBatches: number, bucket?: number) {
+async function planned(microBatches: number, bucket?: number, zero?: 3) {
   const file = 'models/mlp.onnx';
   const at = (globalBatch: number | undefined) => importModel(file, globalBatch === undefined ? {} : { globalBatch });
   const training = {
@@ -22,21 +22,22 @@ async function planned(microBatches: number, bucket?: number) {
   };
   const trained = await trainedModel(await at(64), training, at);
   const degrees = { dp: 4, tp: 1 };
-  return plan(trained, { cluster: '4x1:a100-sxm-80', degrees, ...(bucket === undefined ? {} : { bucket }) });
+  const asked = { ...(bucket === undefined ? {} : { bucket }), ...(zero === undefined ? {} : { zero }) };
+  return plan(trained, { cluster: '4x1:a100-sxm-80', degrees, ...asked });
 }
 
 const bytesOf = (graph: ShardedGraph) =>
   graph.nodes.reduce((sum, node) => sum + runsPerStep(node.phase, graph) * communicatedBytes(node, graph), 0);
 
-for (const microBatches of [1, 4])
-  test(`${microBatches} micro-batches`, async (t) => {
-    const plain = await planned(microBatches);
+for (const [microBatches, zero] of [[1], [4], [4, 3]] as const)
+  test(`${microBatches} micro-batches${zero ? ', ZeRO 3' : ''}`, async (t) => {
+    const plain = await planned(microBatches, undefined, zero);
     const bare = onlyStage(plain.found.lowered);
     t.is(overlapOf(bare, plain.cluster), null);
     t.is(plain.found.prediction.hiddenSeconds, undefined);
     const latencies: number[] = [];
     for (const bucket of [1, 25e6]) {
-      const { found, cluster, plan: written } = await planned(microBatches, bucket);
+      const { found, cluster, plan: written } = await planned(microBatches, bucket, zero);
       const graph = onlyStage(found.lowered);
       const { stepSeconds, parts, hiddenSeconds = Number.NaN } = found.prediction;
       const all = graph.nodes.reduce(

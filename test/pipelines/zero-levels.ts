@@ -4,7 +4,7 @@
 import type { ExecutionContext } from 'ava';
 import { type Task, type Trained, train } from './compiled-training.js';
 import { difference, worstDifference } from './difference.js';
-import { keptBytes } from './kept-bytes.js';
+import { gatheredBytes, keptBytes } from './kept-bytes.js';
 
 /** Relative to the largest element of a tensor. */
 export const TOLERANCE = 1e-5;
@@ -34,6 +34,8 @@ export async function checkLevels(
     checkCounted(t, all, `zero ${zero}`);
     t.is(all.plan.requested?.zero, zero);
     kept.set(zero, keptBytes(all.lowered));
+    const { most, layer } = gatheredBytes(all.lowered);
+    t.true(zero < 3 || most <= 2 * layer, `zero ${zero}, ${most} B of whole parameters, ${layer} B a layer`);
   }
   for (const part of ['state', 'accumulator', 'parameter'] as const) {
     const of = (isCut: boolean) =>

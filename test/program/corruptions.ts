@@ -21,6 +21,7 @@ export interface Corrupted {
 
 type Start = Extract<Instruction, { kind: 'start' }>;
 type Transfer = Extract<Instruction, { kind: 'send' | 'recv' }>;
+type Copy = Extract<Instruction, { kind: 'move' }>;
 
 /** Every corruption of a program. */
 export function* corruptionsOf(program: Program): Generator<Corrupted> {
@@ -33,6 +34,8 @@ export function* corruptionsOf(program: Program): Generator<Corrupted> {
           for (const [kind, wrong] of ofCollective(at, instruction)) yield { kind, where, program: wrong };
         if (instruction.kind === 'send' || instruction.kind === 'recv')
           for (const [kind, wrong] of ofTransfer(at, instruction)) yield { kind, where, program: wrong };
+        if (instruction.kind === 'move')
+          for (const [kind, wrong] of ofCopy(at, instruction)) yield { kind, where, program: wrong };
         if (instruction.kind === 'accumulate')
           yield {
             kind: 'a sum over micro-batches dropped',
@@ -213,6 +216,32 @@ function* ofTransfer(at: Place, transfer: Transfer): Generator<readonly [string,
     phases: Object.fromEntries(Object.entries(one.phases).map(([name, list]) => [name, bothEnds(list)])),
   });
   yield ['a transfer dropped at both ends', { ...program, stages: program.stages.map(lists) }];
+}
+
+/** Of copies between memories. */
+function* ofCopy(at: Place, copy: Copy): Generator<readonly [string, Program]> {
+  const { program, position, index } = at;
+  const stage = program.stages[index] as ProgramStage;
+  const { input, output } = copy;
+  const replaced = (other: Copy) => inList(at, (list) => list.with(position, other));
+  const without = inList(at, (list) => list.toSpliced(position, 1));
+  yield ['a copy dropped', without];
+  yield ['a copy dropped, its operand read instead', readersOf(without, index, output, input)];
+  yield ['a copy doubled', inList(at, (list) => list.toSpliced(position, 0, copy))];
+  yield ['a copy the other way', replaced({ ...copy, input: output, output: input })];
+  yield ['a copy of itself', replaced({ ...copy, output: input })];
+  const own = stage.tensors[input] as ProgramTensor;
+  const inMemory = (name: string, place: ProgramTensor['place']) =>
+    inStage({ program, index }, (other) => {
+      const { place: _place, ...tensor } = other.tensors[name] as ProgramTensor;
+      return { ...other, tensors: { ...other.tensors, [name]: place ? { ...tensor, place } : tensor } };
+    });
+  yield ['a copy within a memory', inMemory(output, own.place)];
+  if (!own.place) yield ['a copy from another memory', inMemory(input, 'disk')];
+  const other = Object.entries(stage.tensors).find(
+    ([, { layout, place }]) => place === own.place && JSON.stringify(layout) !== JSON.stringify(own.layout),
+  );
+  if (other) yield ['a copy of another tensor', replaced({ ...copy, input: other[0] })];
 }
 
 function* ofTensor(program: Program, index: number, name: string): Generator<readonly [string, Program]> {

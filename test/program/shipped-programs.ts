@@ -11,6 +11,7 @@ import { withClones } from '../../src/ir/autodiff/recompute.js';
 import { operatorsOfKind, repeatedLayers } from '../../src/ir/autodiff/recompute-kinds.js';
 import type { LoweredStage } from '../../src/partition/lower-stages.js';
 import { plan as search } from '../../src/search/plan.js';
+import type { Request } from '../../src/strategy/request.js';
 import { generate, type Pipeline, trainingStep } from '../pipelines/staged-training.js';
 
 export interface ShippedProgram {
@@ -42,6 +43,13 @@ const PIPELINES: readonly Pipeline[] = [
   { kind: '1f1b', stages: 2, microBatches: 2, meshes: 'dp2 tp2 | tp4' },
   { kind: 'f-then-b', stages: 2, microBatches: 2, dp: 2, tp: 2, recompute: 'full' },
 ];
+
+/** What is asked of training in micro-batches on two replicas. */
+const ASKED = [
+  { offload: 'all:disk' },
+  { offload: 'optimizer,parameters', zero: 3 },
+  { zero: 3, bucket: 20_000 },
+] as const satisfies readonly Request[];
 
 /** Trained without stages, every second product and what is cheap made again. */
 const RECOMPUTED = 'operators';
@@ -82,6 +90,15 @@ export const SHIPPED: readonly ShippedProgram[] = MODELS.flatMap((model) => [
       return { lowered, generated: programOf(lowered, { name: model, fingerprint: '0' }) };
     },
   },
+  ...ASKED.map((asked) => ({
+    name: `${model}, training in micro-batches, ${JSON.stringify(asked)}`,
+    lowered: async () => {
+      const { graph } = await trainingStep(model, 2);
+      const degrees = { dp: 2, tp: 1 };
+      const { lowered } = await search(graph, parseCluster(undefined, 2), { degrees, request: asked });
+      return { lowered, generated: programOf(lowered, { name: model, fingerprint: '0' }) };
+    },
+  })),
   ...PIPELINES.map((pipeline) => ({
     name: `${model}, ${JSON.stringify(pipeline)}`,
     lowered: async () => {

@@ -84,9 +84,9 @@ export const COMPILE_IDLE: readonly Idle<CompileOptions>[] = [
   },
   {
     option: 'bucket',
-    when: ({ training }) => training === undefined,
-    says: () => '--bucket is of gradients, and nothing is trained',
-    hint: 'add --train, or leave it out',
+    when: ({ training, zero }) => training === undefined && zero !== 3,
+    says: () => '--bucket is of gradients, and of weights that --zero 3 cuts; nothing is trained, and no weight is cut',
+    hint: 'add --train or --zero 3, or leave it out',
   },
   ofInference(),
 ];
