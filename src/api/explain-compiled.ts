@@ -22,6 +22,7 @@ import type { ImportedModel } from './import.js';
 import { type KeptState, keptByRanks } from './kept-state.js';
 import { clusterOf, lowerPlan } from './lower-plan.js';
 import { type PeakMemory, peakMemory } from './peak-memory.js';
+import { type Server, serverOf } from './server.js';
 
 export interface ExplainableFolder {
   readonly explainable: Explainable;
@@ -38,11 +39,20 @@ export interface ExplainableFolder {
 export async function explainMemory(
   directory: string,
   model?: string,
-): Promise<{ readonly stages: readonly PeakMemory[]; readonly kept: KeptState | null }> {
+): Promise<{
+  readonly stages: readonly PeakMemory[];
+  readonly kept: KeptState | null;
+  readonly server: Server | null;
+}> {
   const [plan, source] = [await readPlan(path.join(directory, 'plan.json')), await readSource(directory)];
   const { planned } = await compiledModel(directory, source, plan, model);
   const lowered = lowerPlan(plan, planned.graph);
-  return { stages: peakMemory(lowered, clusterOf(plan)), kept: keptByRanks(lowered.lowered, plan) };
+  const cluster = clusterOf(plan);
+  return {
+    stages: peakMemory(lowered, cluster),
+    kept: keptByRanks(lowered.lowered, plan),
+    server: serverOf(lowered, plan, cluster),
+  };
 }
 
 /**

@@ -12,10 +12,12 @@ import { inBuckets } from '../partition/buckets.js';
 import { type LoweredStage, lowerStages } from '../partition/lower-stages.js';
 import { offloaded } from '../partition/offload.js';
 import { partition } from '../partition/partition.js';
+import { servedByFirst } from '../partition/server.js';
 import type { ShardedGraph } from '../partition/sharded-graph.js';
 import type { Schedule } from '../schedule/schedule.js';
 import { makeRedistributor, type Redistributor } from '../sharding-propagation/redistribution.js';
 import { assignmentOf } from '../strategy/assignment-of.js';
+import { checkFirst } from '../strategy/first-only.js';
 import type { Plan } from '../strategy/plan.js';
 import { planDigest } from '../strategy/plan-json.js';
 import { planPlaces } from '../strategy/plan-places.js';
@@ -45,13 +47,21 @@ export function lowerAssigned(plan: Plan, assigned: AssignedPlan): LoweredPlan {
   const { staged, assignment, redistributor } = assigned;
   const places = planPlaces(plan, staged.graph);
   const kept = (stages: readonly LoweredStage[]) =>
-    stages.map((stage) => ({ ...stage, sharded: offloaded(inBuckets(stage.sharded, plan.schedule), places) }));
-  if (!staged.pipeline)
-    return { lowered: kept([{ graph: staged.graph, sharded: lowerUncut(assigned) }]), schedule: null };
+    servedByFirst(stages, plan.server).map((stage) => ({
+      ...stage,
+      sharded: offloaded(inBuckets(stage.sharded, plan.schedule), places),
+    }));
+  if (!staged.pipeline) {
+    const lowered = kept([{ graph: staged.graph, sharded: lowerUncut(assigned) }]);
+    checkFirst(plan, staged.graph, lowered);
+    return { lowered, schedule: null };
+  }
   const { layout, schedule } = staged.pipeline;
-  const lowered = lowerStages(staged.graph, assignment, redistributor, layout);
-  checkPlaces(plan, staged.graph, lowered);
-  return { lowered: kept(lowered), schedule };
+  const stages = lowerStages(staged.graph, assignment, redistributor, layout);
+  checkPlaces(plan, staged.graph, stages);
+  const lowered = kept(stages);
+  checkFirst(plan, staged.graph, lowered);
+  return { lowered, schedule };
 }
 
 /** The program of a plan; its segments take what the plan's cluster is predicted to take for their operators. */

@@ -9,7 +9,7 @@ import type { Command, Context } from './command.js';
 import { runExplainChoices } from './explain-choices.js';
 import { runExplainPins } from './explain-pins.js';
 import { runExplainStep } from './explain-step.js';
-import { heldLines, keptText, kindsText } from './memory-report.js';
+import { heldLines, keptText, kindsText, serverText } from './memory-report.js';
 import { meshLines } from './mesh-report.js';
 import { bytesText, secondsText } from './quantity.js';
 import { tableLines } from './table.js';
@@ -100,11 +100,16 @@ async function runExplain(
     return runExplainStep(output, directory, flags);
   if (flags.memory) {
     const { explainMemory } = await import('../api/explain-compiled.js');
-    const { stages, kept } = await explainMemory(directory, flags.model);
+    const { stages, kept, server } = await explainMemory(directory, flags.model);
     if (kept) output.print(`ZeRO ${keptText(kept)}`);
+    if (server) output.print(`server: ${serverText(server)}`);
     for (const line of stages.flatMap((stage, index) => [...(index > 0 ? [''] : []), ...memoryLines(stage)]))
       output.print(line);
-    output.data({ schema: 'autopar-explain-v1', memory: stages, ...(kept ? { zero: kept } : {}) });
+    output.data({
+      ...{ schema: 'autopar-explain-v1', memory: stages },
+      ...(kept ? { zero: kept } : {}),
+      ...(server ? { server } : {}),
+    });
     return 'done';
   }
   const { openExplainable } = await import('../api/explain-compiled.js');

@@ -12,7 +12,7 @@ import { readsOf, resultsOf, type ShardedGraph, type StageTransfer } from '../pa
 import { inFlight } from '../schedule/check.js';
 import type { Phase, Schedule } from '../schedule/schedule.js';
 import { simulate } from '../schedule/simulate.js';
-import { AXIS_ORDER, deviceCount, makeMesh } from '../sharding-propagation/mesh.js';
+import { AXIS_ORDER, deviceCount, makeMesh, type SubAxis } from '../sharding-propagation/mesh.js';
 import type { Cluster } from './cluster.js';
 import { collectiveSeconds } from './collective-price.js';
 import { placeGroup } from './group-place.js';
@@ -152,16 +152,18 @@ function onceBytes(graph: ShardedGraph): number {
 /**
  * What each stage's ranks hold at their fullest moment: on this machine what they count, action by action; elsewhere a
  * micro-batch's own walk, and beside it what the others in flight keep for their backward.
+ * @param behind axes on which it is not the first rank
  */
 export function stagesMemory(
   stages: readonly LoweredStage[],
   schedule: Schedule,
   cluster: Cluster,
+  behind?: ReadonlySet<SubAxis>,
 ): readonly Liveness[] {
   const actions = cluster.local ? actionsOf(stages, schedule.actions) : [];
   const inFlightOf = inFlight(schedule);
   return stages.map(({ sharded }, stage) => {
-    const own = memoryOf(sharded, cluster, actions[stage]);
+    const own = memoryOf(sharded, cluster, actions[stage], behind);
     const others = Math.max(0, (inFlightOf[stage] ?? 1) / schedule.virtualStages - 1);
     const kept = cluster.local ? 0 : Math.ceil(others * savedBytes(sharded));
     if (kept === 0) return own;

@@ -7,6 +7,7 @@ import { type Liveness, liveness, type OuterBytes } from '../partition/liveness.
 import type { StageAction } from '../partition/placed-actions.js';
 import { rankMemory } from '../partition/rank-memory.js';
 import type { ShardedGraph, ShardedNode } from '../partition/sharded-graph.js';
+import type { SubAxis } from '../sharding-propagation/mesh.js';
 import type { Cluster } from './cluster.js';
 import { fusesBlocks } from './device.js';
 import { DEVICE_OVERHEAD } from './hardware.js';
@@ -113,9 +114,15 @@ export function priceGraph(graph: ShardedGraph, cluster: Cluster): number {
 /**
  * What a rank holds at its fullest moment: under the bundled runtime on this machine, by plain liveness elsewhere.
  * @param actions what it runs in a step; of a pipeline's stage they have to be given
+ * @param behind axes on which it is not the first rank; left out: the rank that holds most
  */
-export function memoryOf(graph: ShardedGraph, cluster: Cluster, actions?: readonly StageAction[]): Liveness {
-  return cluster.local ? rankMemory(graph, actions) : liveness(graph, fusesBlocks(cluster.device));
+export function memoryOf(
+  graph: ShardedGraph,
+  cluster: Cluster,
+  actions?: readonly StageAction[],
+  behind?: ReadonlySet<SubAxis>,
+): Liveness {
+  return cluster.local ? rankMemory(graph, actions, behind) : liveness(graph, fusesBlocks(cluster.device), behind);
 }
 
 /** Bytes that a plan's tensors may take on one device; undefined where no limit applies (ranks of this machine). */

@@ -121,7 +121,7 @@ function candidates(graph: ShardedGraph): readonly Candidate[] {
  * what micro-batches add up.
  */
 function parametersIn(graph: ShardedGraph): (node: CommunicationNode) => boolean {
-  const kinds = new Set(['all-reduce', 'reduce-scatter', 'all-gather']);
+  const kinds = new Set(['all-reduce', 'reduce', 'reduce-scatter', 'all-gather', 'broadcast']);
   const stored = new Set([...graph.weights.map(({ tensor }) => tensor), ...graph.state.map(({ to }) => to)]);
   const summands = new Set(
     graph.nodes.flatMap((node) => (node.kind === 'compute' && isAccumulator(node) ? readsOf(node) : [])),
