@@ -17,6 +17,7 @@ import { compiledModel } from './compiled-model.js';
 import { loadedPins } from './config-checkpoints.js';
 import { type DecisionSources, type Decisions, decide } from './decisions.js';
 import { type Explainable, meshesIn } from './explain.js';
+import { servedStages } from './explain-served.js';
 import { readSource, type Source } from './folder.js';
 import type { ImportedModel } from './import.js';
 import { type KeptState, keptByRanks } from './kept-state.js';
@@ -92,6 +93,7 @@ export async function openExplainable(directory: string, model?: string): Promis
       ...(pipeline
         ? { stages: lowerPlan(plan, imported.graph).lowered, ...meshesIn(graph, assignment, pipeline.layout) }
         : {}),
+      ...servedStages(plan, () => lowerPlan(plan, imported.graph).lowered),
       propagation: propagated ? propagate(graph, assignment.mesh, pins) : null,
       pins,
       ...(propagated

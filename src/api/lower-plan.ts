@@ -39,7 +39,10 @@ export function clusterOf({ cluster }: Plan): Cluster {
 
 /** The graph lowered under a plan. @throws AutoparError (input) where it is not a plan of this graph */
 export function lowerPlan(plan: Plan, graph: Graph): LoweredPlan {
-  return lowerAssigned(plan, assignedPlan(plan, graph));
+  const assigned = assignedPlan(plan, graph);
+  const lowered = lowerAssigned(plan, assigned);
+  checkFirst(plan, assigned.staged.graph, lowered.lowered);
+  return lowered;
 }
 
 /** The same for a plan whose strategies are at hand. */
@@ -52,16 +55,12 @@ export function lowerAssigned(plan: Plan, assigned: AssignedPlan): LoweredPlan {
       sharded: offloaded(inBuckets(stage.sharded, plan.schedule), places),
     }));
   if (!staged.pipeline) {
-    const lowered = kept([{ graph: staged.graph, sharded: lowerUncut(assigned) }]);
-    checkFirst(plan, staged.graph, lowered);
-    return { lowered, schedule: null };
+    return { lowered: kept([{ graph: staged.graph, sharded: lowerUncut(assigned) }]), schedule: null };
   }
   const { layout, schedule } = staged.pipeline;
-  const stages = lowerStages(staged.graph, assignment, redistributor, layout);
-  checkPlaces(plan, staged.graph, stages);
-  const lowered = kept(stages);
-  checkFirst(plan, staged.graph, lowered);
-  return { lowered, schedule };
+  const lowered = lowerStages(staged.graph, assignment, redistributor, layout);
+  checkPlaces(plan, staged.graph, lowered);
+  return { lowered: kept(lowered), schedule };
 }
 
 /** The program of a plan; its segments take what the plan's cluster is predicted to take for their operators. */

@@ -103,7 +103,8 @@ async function runExplain(
     const { stages, kept, server } = await explainMemory(directory, flags.model);
     if (kept) output.print(`ZeRO ${keptText(kept)}`);
     if (server) output.print(`server: ${serverText(server)}`);
-    for (const line of stages.flatMap((stage, index) => [...(index > 0 ? [''] : []), ...memoryLines(stage)]))
+    const whose = server ? `the first rank of ${server.axes.join(' · ')} in` : 'each rank of';
+    for (const line of stages.flatMap((stage, index) => [...(index > 0 ? [''] : []), ...memoryLines(stage, whose)]))
       output.print(line);
     output.data({
       ...{ schema: 'autopar-explain-v1', memory: stages },
@@ -211,10 +212,10 @@ function transferText({ from, to, bytes, when }: TensorExplanation['transfers'][
 /** Tensors that a stage's memory is shown by. */
 const HELD = 12;
 
-function memoryLines(stage: PeakMemory): readonly string[] {
+function memoryLines(stage: PeakMemory, whose: string): readonly string[] {
   const { peakBytes, operator } = stage;
   return [
-    `${bytesText(peakBytes)} on each rank of stage ${stage.stage}${operator === null ? '' : `, at ${operator}`}`,
+    `${bytesText(peakBytes)} on ${whose} stage ${stage.stage}${operator === null ? '' : `, at ${operator}`}`,
     `  ${kindsText(stage)}`,
     '',
     ...heldLines(stage, HELD),

@@ -61,8 +61,8 @@ export function arrivingLayouts(
  */
 export function servedSteps(
   steps: readonly (readonly string[])[],
-  { views, mesh }: Assignment,
-  lowered: readonly LoweredStage[],
+  { views, mesh }: Pick<Assignment, 'views' | 'mesh'>,
+  lowered: readonly Pick<LoweredStage, 'sharded'>[],
 ): readonly (readonly string[])[] {
   const served = new Map(
     lowered.flatMap(({ sharded }) =>

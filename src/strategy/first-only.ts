@@ -17,11 +17,11 @@ export function withoutFirst(text: string): string {
   return text.replace(WRITTEN, '');
 }
 
-/** By state of the graph: what stands behind its layout at rest; nothing where all ranks hold it. */
-export function firstTexts({ state }: Graph, lowered: readonly LoweredStage[]): (tensor: string) => string {
+/** By tensor of some of a graph's: what stands behind its layout; nothing where all ranks hold it. */
+export function firstTexts(tensors: readonly string[], lowered: readonly LoweredStage[]): (tensor: string) => string {
   const texts = new Map<string, string>();
   for (const { sharded } of lowered)
-    for (const { input: name } of state) {
+    for (const name of tensors) {
       const { first } = sharded.tensors.get(name) ?? {};
       if (!first) continue;
       const axes = subAxes(sharded.mesh).flatMap((sub) => (first.includes(sub.name) ? [sub.name] : []));
@@ -32,7 +32,8 @@ export function firstTexts({ state }: Graph, lowered: readonly LoweredStage[]): 
 
 /** @throws AutoparError (input) `plan-contradicts-itself` where the plan says of a tensor what its `server` does not make so */
 export function checkFirst(plan: Plan, graph: Graph, lowered: readonly LoweredStage[]): void {
-  const follows = firstTexts(graph, lowered);
+  const state = graph.state.map(({ input }) => input);
+  const follows = firstTexts(state, lowered);
   const leaders = leadersOf(graph, plan.layerClasses);
   for (const tensor of graph.tensors.keys()) {
     if (leaders.tensors.has(tensor)) continue;

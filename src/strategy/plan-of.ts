@@ -117,7 +117,10 @@ export function planOf(found: Found, model: PlannedModel, cluster: PlannedCluste
   const produced = producedLayouts(graph, assignment);
   const held = heldWeights(graph);
   const clones = originalTensors(graph);
-  const firstOf = firstTexts(graph, found.lowered ?? []);
+  const firstOf = firstTexts(
+    graph.state.map(({ input }) => input),
+    found.lowered ?? [],
+  );
   const tensors = [...produced]
     .filter(([tensor]) => !leaders.tensors.has(tensor) && !clones.has(tensor))
     .filter(([tensor, layout]) => held.has(tensor) || !isReplicated(layout) || firstOf(tensor) !== '')

@@ -65,7 +65,12 @@ const REFUSED: readonly (readonly [words: string, code: number, says: string, hi
     "error[bad-option]: --gradient-sync parameter-server has the same rank of each stage update, and --meshes 'tp2|dp2' gives",
     '',
   ],
-  [`${MLP} --gradient-sync ring`, 2, 'error[bad-option]: --gradient-sync ring: expected', ''],
+  [
+    `${MLP} --gradient-sync ring`,
+    2,
+    'error[bad-option]: --gradient-sync ring: there is no such choice',
+    'there is all-reduce, parameter-server',
+  ],
   [
     `${MLP} --pp 2 --micro-batches 3`,
     2,

@@ -7,6 +7,10 @@ import { checkRanks, checkServer, SERVED } from './server-mode.js';
 
 const CASES: readonly (readonly [task: Task, pipeline: Pipeline])[] = [
   [
+    { model: 'gpt', microBatches: 1 },
+    { stages: 1, dp: 4 },
+  ],
+  [
     { model: 'llama', microBatches: 1 },
     { stages: 1, dp: 2, tp: 2 },
   ],

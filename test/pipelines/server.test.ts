@@ -35,14 +35,12 @@ for (const [task, pipeline] of CASES)
 
 test.serial('without clipping the server and all-reduce leave the same bits', async (t) => {
   const task: Task = { model: 'gpt', microBatches: 2, training: { optimizer: { kind: 'adam', learningRate: 0.01 } } };
-  for (const dp of [2, 4]) {
-    const all = await train(task, 5, { dp, zero: 0 });
-    for (const request of [SERVED, { ...SERVED, bucket: 5000 }]) {
-      const served = await train(task, 5, { dp, request });
-      t.deepEqual(served.losses, all.losses);
-      t.deepEqual(served.state, all.state);
-      checkRanks(t, served);
-    }
+  const all = await train(task, 3, { dp: 2, zero: 0 });
+  for (const request of [SERVED, { ...SERVED, bucket: 5000 }]) {
+    const served = await train(task, 3, { dp: 2, request });
+    t.deepEqual(served.losses, all.losses);
+    t.deepEqual(served.state, all.state);
+    checkRanks(t, served);
   }
 });
 
