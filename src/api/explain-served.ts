@@ -10,7 +10,6 @@ import type { CommunicationNode, ShardedGraph } from '../partition/sharded-graph
 import { servedSteps } from '../search/view-steps.js';
 import type { Mesh } from '../sharding-propagation/mesh.js';
 import type { Plan } from '../strategy/plan.js';
-import type { ExplainedRedistribution } from './explain.js';
 
 /** The stages where one rank updates for others; nothing where all ranks update. */
 export function servedStages(
@@ -21,7 +20,7 @@ export function servedStages(
 }
 
 /** A redistribution as the program has it. */
-export function asServed<Found extends ExplainedRedistribution>(
+export function asServed<Found extends { readonly steps: readonly string[]; readonly seconds: number }>(
   found: Found,
   view: View,
   mesh: Mesh,
