@@ -7,7 +7,7 @@ import type { LoweredStage } from '../partition/lower-stages.js';
 import type { SearchMode } from '../search/search-mode.js';
 import { usedDataAxes } from '../search/zero.js';
 import type { Mesh } from '../sharding-propagation/mesh.js';
-import { type Request, requestIn } from '../strategy/request.js';
+import { isServed, type Request, requestIn } from '../strategy/request.js';
 import type { Decisions } from './decisions.js';
 import type { ImportedModel } from './import.js';
 
@@ -39,12 +39,23 @@ export function requestOf(
   const swapped = !training && offload === 'activations';
   const unswapped = swapped ? ['swap_config.swap is of training: nothing is swapped'] : [];
   if (mode !== 'sharding_propagation') {
+    if (isServed(asked) && (config?.zero ?? 0) > 0) throw cutByConfig(config?.zero ?? 0);
     const zero = config?.zero == null ? {} : { zero: config.zero };
     return { requested: { ...configured, ...zero, ...asked }, notes: unswapped };
   }
   if (asked.zero !== undefined) throw zeroWithoutSearch(asked.zero, options.complete);
   const left = config?.zero ? ['enable_parallel_optimizer is left out: propagation chooses no layouts'] : [];
   return { requested: { ...configured, ...asked }, notes: [...unswapped, ...left] };
+}
+
+function cutByConfig(level: number): AutoparError {
+  return new AutoparError(
+    'bad-option',
+    'usage',
+    `--gradient-sync parameter-server keeps optimizer state on one rank, and enable_parallel_optimizer of the configuration is ZeRO ${level}, which cuts it over all`,
+    {},
+    'leave out --gradient-sync, or set enable_parallel_optimizer to False',
+  );
 }
 
 function zeroWithoutSearch(level: number, complete: 'search' | 'propagate' | undefined): AutoparError {
@@ -67,6 +78,12 @@ export function zeroNotes({ zero }: Request, meshes: readonly Mesh[], graph: Gra
   return trains || zero === 3
     ? []
     : [`--zero ${zero} changes nothing: optimizer state and gradients are of training, and this program infers`];
+}
+
+/** Where no other rank would be served. @param meshes of the stages */
+export function unusedServer(request: Request, meshes: readonly Mesh[]): readonly string[] {
+  if (!isServed(request) || meshes.some((mesh) => usedDataAxes(mesh).length > 0)) return [];
+  return ['--gradient-sync parameter-server changes nothing: dp is 1, so that every rank updates its parameters alone'];
 }
 
 /** Where there is nothing that buckets hold. */

@@ -12,10 +12,12 @@ import { inBuckets } from '../partition/buckets.js';
 import { type LoweredStage, lowerStages } from '../partition/lower-stages.js';
 import { offloaded } from '../partition/offload.js';
 import { partition } from '../partition/partition.js';
+import { servedByFirst } from '../partition/server.js';
 import type { ShardedGraph } from '../partition/sharded-graph.js';
 import type { Schedule } from '../schedule/schedule.js';
 import { makeRedistributor, type Redistributor } from '../sharding-propagation/redistribution.js';
 import { assignmentOf } from '../strategy/assignment-of.js';
+import { checkFirst } from '../strategy/first-only.js';
 import type { Plan } from '../strategy/plan.js';
 import { planDigest } from '../strategy/plan-json.js';
 import { planPlaces } from '../strategy/plan-places.js';
@@ -37,7 +39,10 @@ export function clusterOf({ cluster }: Plan): Cluster {
 
 /** The graph lowered under a plan. @throws AutoparError (input) where it is not a plan of this graph */
 export function lowerPlan(plan: Plan, graph: Graph): LoweredPlan {
-  return lowerAssigned(plan, assignedPlan(plan, graph));
+  const assigned = assignedPlan(plan, graph);
+  const lowered = lowerAssigned(plan, assigned);
+  checkFirst(plan, assigned.staged.graph, lowered.lowered);
+  return lowered;
 }
 
 /** The same for a plan whose strategies are at hand. */
@@ -45,9 +50,13 @@ export function lowerAssigned(plan: Plan, assigned: AssignedPlan): LoweredPlan {
   const { staged, assignment, redistributor } = assigned;
   const places = planPlaces(plan, staged.graph);
   const kept = (stages: readonly LoweredStage[]) =>
-    stages.map((stage) => ({ ...stage, sharded: offloaded(inBuckets(stage.sharded, plan.schedule), places) }));
-  if (!staged.pipeline)
+    servedByFirst(stages, plan.server).map((stage) => ({
+      ...stage,
+      sharded: offloaded(inBuckets(stage.sharded, plan.schedule), places),
+    }));
+  if (!staged.pipeline) {
     return { lowered: kept([{ graph: staged.graph, sharded: lowerUncut(assigned) }]), schedule: null };
+  }
   const { layout, schedule } = staged.pipeline;
   const lowered = lowerStages(staged.graph, assignment, redistributor, layout);
   checkPlaces(plan, staged.graph, lowered);

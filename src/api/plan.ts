@@ -15,7 +15,7 @@ import { sizesText } from '../sharding-propagation/stage-meshes.js';
 import type { Plan } from '../strategy/plan.js';
 import { type Found, planOf } from '../strategy/plan-of.js';
 import type { Request } from '../strategy/request.js';
-import { requestOf, unusedBucket, zeroNotes } from './asked-words.js';
+import { requestOf, unusedBucket, unusedServer, zeroNotes } from './asked-words.js';
 import { clusterSources } from './cluster-sources.js';
 import { type DecisionSources, type Decisions, decide } from './decisions.js';
 import type { ImportedModel } from './import.js';
@@ -119,6 +119,7 @@ export async function plan(imported: ImportedModel, options: PlanningOptions = {
       ...requestNotes,
       ...recompute.notes,
       ...zeroNotes(requested, pipeline?.layout.meshes?.stages ?? [found.assignment.mesh], graph),
+      ...unusedServer(requested, [found.assignment.mesh]),
       ...found.notes,
       ...unusedBucket(requested, found.lowered),
     ],

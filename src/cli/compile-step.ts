@@ -4,7 +4,7 @@
  */
 import type { DegreeOptions } from '../api/degrees.js';
 import { LAYER_RECOMPUTE_KINDS, readRecompute } from '../api/recompute.js';
-import { pricedOffload, REQUESTS } from '../api/requests.js';
+import { type GradientSync, pricedOffload, REQUESTS } from '../api/requests.js';
 import { PIPELINE_SCHEDULES } from '../api/schedule-kinds.js';
 import type { SpMethod } from '../api/search-modes.js';
 import { type CompileStepOptions, compileStep } from '../api/verbs.js';
@@ -36,6 +36,7 @@ export interface CompileStepFlags extends DegreeOptions, ModelFlags, TrainingFla
   readonly meshes?: string;
   readonly spMethod?: SpMethod;
   readonly bucket?: number;
+  readonly gradientSync?: GradientSync;
   readonly searchMode?: string;
   readonly timeLimit?: number;
   readonly solver?: string;
@@ -45,7 +46,18 @@ export interface CompileStepFlags extends DegreeOptions, ModelFlags, TrainingFla
 
 /** Options that only a search over operators' strategies knows. */
 const OF_OPERATORS = [
-  ...(['axes', 'mode', 'annotations', 'config', 'complete', 'stages', 'meshes', 'spMethod', 'bucket'] as const),
+  ...([
+    'axes',
+    'mode',
+    'annotations',
+    'config',
+    'complete',
+    'stages',
+    'meshes',
+    'spMethod',
+    'bucket',
+    'gradientSync',
+  ] as const),
 ] as const;
 
 /** What a program has as well: with a plan alone a search over whole steps decides it. */

@@ -2,7 +2,7 @@
  * @file Options of a whole step that no operator's strategy holds: what is recomputed, what ZeRO shards, how a pipeline runs.
  */
 import { LAYER_RECOMPUTE_KINDS, readRecompute } from '../api/recompute.js';
-import { offloadAsked } from '../api/requests.js';
+import { GRADIENT_SYNCS, offloadAsked } from '../api/requests.js';
 import { PIPELINE_SCHEDULES, type ScheduleKind } from '../api/schedule-kinds.js';
 import type { SimulateOptions } from '../api/simulate.js';
 import type { CommandOption } from './command.js';
@@ -14,6 +14,11 @@ export const gradientOptions: readonly CommandOption[] = [
     flags: '--bucket <size>',
     says: 'reduce gradients, and gather parameters of --zero 3, in messages of at most this size, such as 25MB, while ranks compute (default: each when it is needed)',
     parse: byteSize('--bucket'),
+  },
+  {
+    flags: '--gradient-sync <kind>',
+    says: 'all-reduce (default): all ranks update; parameter-server: the first of dp alone, which sends the others new values',
+    parse: oneOf('--gradient-sync', GRADIENT_SYNCS),
   },
 ];
 

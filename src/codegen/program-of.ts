@@ -223,7 +223,7 @@ function tensorRecords(
   const sourceOf = sources(graph, sharded);
   const result: Record<string, ProgramTensor> = {};
   for (const name of names) {
-    const { dtype, localShape, shape, layout, varying, place } = tensorOf(sharded, name);
+    const { dtype, localShape, shape, layout, varying, first, place } = tensorOf(sharded, name);
     const source = sourceOf(name);
     result[name] = {
       dtype,
@@ -233,6 +233,7 @@ function tensorRecords(
       lifetime: lifetimeOf(name),
       ...(place ? { place } : {}),
       ...(varying ? { varying } : {}),
+      ...(first ? { first } : {}),
       ...(source === undefined ? {} : { source }),
     };
   }

@@ -13,7 +13,7 @@ import { readsOf, resultsOf, type ShardedGraph, type StageTransfer } from '../pa
 import { inFlight } from '../schedule/check.js';
 import type { Phase, Schedule } from '../schedule/schedule.js';
 import { simulate } from '../schedule/simulate.js';
-import { AXIS_ORDER, deviceCount, makeMesh } from '../sharding-propagation/mesh.js';
+import { AXIS_ORDER, deviceCount, makeMesh, type SubAxis } from '../sharding-propagation/mesh.js';
 import type { Cluster } from './cluster.js';
 import { collectiveSeconds } from './collective-price.js';
 import { placeGroup } from './group-place.js';
@@ -166,26 +166,33 @@ function onceBytes(graph: ShardedGraph): number {
 /**
  * What each stage's ranks hold at their fullest moment: on this machine what they count, action by action; elsewhere a
  * micro-batch's own walk, and beside it what the others in flight keep for their backward.
+ * @param behind axes on which it is not the first rank
  */
 export function stagesMemory(
   stages: readonly LoweredStage[],
   schedule: Schedule,
   cluster: Cluster,
+  behind?: ReadonlySet<SubAxis>,
 ): readonly Liveness[] {
   const actions = cluster.local ? actionsOf(stages, schedule.actions) : [];
   const inFlightOf = inFlight(schedule);
   return stages.map(({ sharded }, stage) => {
-    if (cluster.local) return memoryOf(sharded, cluster, actions[stage]);
-    return besideOthers(sharded, cluster, Math.max(0, (inFlightOf[stage] ?? 1) / schedule.virtualStages - 1));
+    if (cluster.local) return memoryOf(sharded, cluster, actions[stage], behind);
+    return besideOthers(sharded, cluster, Math.max(0, (inFlightOf[stage] ?? 1) / schedule.virtualStages - 1), behind);
   });
 }
 
 /** Of a micro-batch beside `others` in flight. The last of a step may keep more than they do. */
-function besideOthers(sharded: ShardedGraph, cluster: Cluster, others: number): Liveness {
+function besideOthers(
+  sharded: ShardedGraph,
+  cluster: Cluster,
+  others: number,
+  behind?: ReadonlySet<SubAxis>,
+): Liveness {
   const saved = savedBytes(sharded);
   const last = sharded.microBatches?.exceptLast ? lastForm(sharded) : null;
   const beside = (form: ShardedGraph, bytes: number): Liveness => {
-    const own = memoryOf(form, cluster);
+    const own = memoryOf(form, cluster, undefined, behind);
     const kept = Math.ceil(bytes);
     if (kept === 0) return own;
     const held = () => new Map([...own.held(), [OTHERS, kept] as const]);

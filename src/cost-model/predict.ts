@@ -8,6 +8,7 @@ import { type Liveness, liveness, type OuterBytes } from '../partition/liveness.
 import type { StageAction } from '../partition/placed-actions.js';
 import { rankMemory } from '../partition/rank-memory.js';
 import type { ShardedGraph, ShardedNode } from '../partition/sharded-graph.js';
+import type { SubAxis } from '../sharding-propagation/mesh.js';
 import type { Cluster } from './cluster.js';
 import { fusesBlocks } from './device.js';
 import { DEVICE_OVERHEAD } from './hardware.js';
@@ -115,11 +116,17 @@ export function priceGraph(graph: ShardedGraph, cluster: Cluster): number {
 /**
  * What a rank holds at its fullest moment: under the bundled runtime on this machine, by plain liveness elsewhere.
  * @param actions what it runs in a step; of a pipeline's stage they have to be given
+ * @param behind axes on which it is not the first rank; left out: the rank that holds most
  */
-export function memoryOf(graph: ShardedGraph, cluster: Cluster, actions?: readonly StageAction[]): Liveness {
-  if (cluster.local) return rankMemory(graph, actions);
+export function memoryOf(
+  graph: ShardedGraph,
+  cluster: Cluster,
+  actions?: readonly StageAction[],
+  behind?: ReadonlySet<SubAxis>,
+): Liveness {
+  if (cluster.local) return rankMemory(graph, actions, behind);
   const forms = graph.microBatches?.exceptLast ? [graph, lastForm(graph)] : [graph];
-  const [first, last] = forms.map((form) => liveness(form, fusesBlocks(cluster.device)));
+  const [first, last] = forms.map((form) => liveness(form, fusesBlocks(cluster.device), behind));
   return last && first && last.peakBytes > first.peakBytes ? last : (first as Liveness);
 }
 

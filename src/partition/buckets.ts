@@ -129,7 +129,7 @@ function candidates(graph: ShardedGraph): readonly Candidate[] {
 }
 
 /** Collectives that buckets hold. */
-const KINDS: ReadonlySet<string> = new Set(['all-reduce', 'reduce-scatter', 'all-gather']);
+const KINDS: ReadonlySet<string> = new Set(['all-reduce', 'reduce', 'reduce-scatter', 'all-gather', 'broadcast']);
 
 /** Gathers of weights, and what they gather: in buckets they wait for nothing else (prefetch.ts). */
 function beginningEarly({ nodes }: ShardedGraph, ofWeights: ReadonlySet<ShardedNode>): ReadonlySet<ShardedNode> {

@@ -489,7 +489,8 @@ const EARLY = '\u0000';
 function segmentKey(node: ComputeNode, { tensors }: ShardedGraph): string {
   if (isAccumulator(node)) return ACCUMULATE;
   const [result] = resultsOf(node);
-  return [node.layer ?? '', passOf(node.phase), tensors.get(result ?? '')?.place ?? ''].join('\u0000');
+  const { place = '', first = [] } = tensors.get(result ?? '') ?? {};
+  return [node.layer ?? '', passOf(node.phase), place, first.join()].join('\u0000');
 }
 
 /** Puts a collective of its own where it belongs by its index. */

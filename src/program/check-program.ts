@@ -100,7 +100,7 @@ function checkStage(program: Program, stage: ProgramStage, axes: readonly Progra
     within(`weight ${name}`, () => {
       if (!isDType(weight.dtype)) throw new Flaw(`unknown dtype ${weight.dtype}`);
       if (weight.file !== null) checkFile(weight.file);
-      checkAxes([...weight.axes, ...weight.zeroUnlessFirst], axes);
+      checkAxes([...weight.axes, ...weight.zeroUnlessFirst, ...(weight.first ?? [])], axes);
     });
   }
   for (const { file } of Object.values(stage.segments)) checkFile(file);
@@ -173,6 +173,7 @@ function checkTensor(tensor: ProgramTensor, axes: readonly ProgramAxis[]): void 
     [
       ...tensor.layout.dims.flatMap((pieces) => pieces.flatMap((piece) => piece.axes)),
       ...tensor.layout.partial.map((partial) => partial.axis),
+      ...(tensor.first ?? []),
     ],
     axes,
   );

@@ -16,14 +16,16 @@ import { inBuckets } from '../partition/buckets.js';
 import { type LoweredStage, lowerStages } from '../partition/lower-stages.js';
 import { offloaded, type Places } from '../partition/offload.js';
 import { partition } from '../partition/partition.js';
+import { servedByFirst } from '../partition/server.js';
 import type { ShardedGraph } from '../partition/sharded-graph.js';
-import { bucketLimit, type Request } from '../strategy/request.js';
+import { bucketLimit, isServed, type Request } from '../strategy/request.js';
 import type { Completed } from './completion.js';
 import { OutOfTime } from './deadline.js';
 import type { Degrees } from './degrees.js';
 import { bytesWritten, digitsOf, timesWritten } from './figures.js';
 import type { CutGraph } from './pipeline/pipeline.js';
 import { withSentLayouts } from './pipeline/sent-layouts.js';
+import { usedDataAxes } from './zero.js';
 
 /** One combination of degrees, solved. */
 export interface Solved extends Completed {
@@ -95,13 +97,15 @@ export async function chooseDegrees(
   let leastBytes = Infinity;
   const flops = wholeFlops(graph);
   // The search knows what the whole graph holds on the device.
-  const isScaled = pipeline !== undefined || Object.keys(places.parts).length > 0 || places.hosted.size > 0;
+  const isScaled =
+    pipeline !== undefined || isServed(request) || Object.keys(places.parts).length > 0 || places.hosted.size > 0;
   while (waiting.length > 0 && ranked.length < most) {
     waiting.sort((a, b) => a.solved.cost - b.solved.cost || a.solved.degrees.tp - b.solved.degrees.tp);
     const { solved, tries, asked } = waiting.shift() as (typeof waiting)[number];
     const staged = pipeline ? sentByPrice(solved, pipeline, cluster) : solved;
     const whole = pipeline ? stagesOf(staged, pipeline) : [{ graph, sharded: lowered(graph, cluster, solved) }];
-    const stages = whole.map((stage) => ({
+    const axes = isServed(request) ? usedDataAxes(solved.assignment.mesh) : [];
+    const stages = servedByFirst(whole, axes).map((stage) => ({
       ...stage,
       sharded: offloaded(inBuckets(stage.sharded, bucketLimit(request)), places),
     }));

@@ -16,8 +16,9 @@ import { tensorLayoutText } from '../sharding-propagation/file-form.js';
 import { isReplicated, type Layout } from '../sharding-propagation/layout.js';
 import { layoutText } from '../sharding-propagation/layout-text.js';
 import { type Mesh, STAGE_AXIS } from '../sharding-propagation/mesh.js';
-import type { InnerDegrees } from '../sharding-propagation/roles.js';
+import { dataAxes, type InnerDegrees } from '../sharding-propagation/roles.js';
 import { REPLICATED, type Strategy } from '../sharding-propagation/strategy.js';
+import { firstTexts } from './first-only.js';
 import { type LayerClass, layerClasses, leadersOf, operatorCount } from './layer-classes.js';
 import { offloadParts } from './offload-words.js';
 import type {
@@ -33,7 +34,7 @@ import type {
 import { PLAN_VERSION } from './plan.js';
 import { producedLayouts } from './produced-layouts.js';
 import { readerText } from './readers.js';
-import { bucketLimit, type Request } from './request.js';
+import { bucketLimit, isServed, type Request } from './request.js';
 import { placesOf } from './staged-graph.js';
 
 /** What a search hands over. */
@@ -88,6 +89,7 @@ export interface PlannedCluster {
 export function planOf(found: Found, model: PlannedModel, cluster: PlannedCluster): Plan {
   const { graph, name, fingerprint, dims, globalBatch, passes } = model;
   const { assignment, prediction } = found;
+  const serving = dataAxes(assignment.mesh).flatMap(({ name, size }) => (size > 1 ? [name] : []));
   const parts = offloadParts(found.requested?.offload ?? 'none');
   const { stages: pp = 1, virtualStages = 1 } = found.pipeline?.schedule ?? {};
   const meshes = found.pipeline?.layout?.meshes?.stages;
@@ -117,10 +119,17 @@ export function planOf(found: Found, model: PlannedModel, cluster: PlannedCluste
   const produced = producedLayouts(graph, assignment);
   const held = heldWeights(graph);
   const clones = originalTensors(graph);
+  const firstOf = firstTexts(
+    graph.state.map(({ input }) => input),
+    found.lowered ?? [],
+  );
   const tensors = [...produced]
     .filter(([tensor]) => !leaders.tensors.has(tensor) && !clones.has(tensor))
-    .filter(([tensor, layout]) => held.has(tensor) || !isReplicated(layout))
-    .map(([tensor, layout]) => [tensor, tensorLayoutText(graph, tensor, layout, assignment.mesh)] as const);
+    .filter(([tensor, layout]) => held.has(tensor) || !isReplicated(layout) || firstOf(tensor) !== '')
+    .map(([tensor, layout]) => {
+      const text = tensorLayoutText(graph, tensor, layout, assignment.mesh);
+      return [tensor, `${text}${firstOf(tensor)}`] as const;
+    });
   return {
     format: 'autopar-plan',
     version: PLAN_VERSION,
@@ -161,6 +170,7 @@ export function planOf(found: Found, model: PlannedModel, cluster: PlannedCluste
     pins: found.pins,
     ...(Object.keys(found.requested ?? {}).length > 0 ? { requested: found.requested ?? {} } : {}),
     ...(Object.keys(parts).length > 0 ? { places: parts } : {}),
+    ...(isServed(found.requested) && serving.length > 0 ? { server: serving } : {}),
     ...(found.allToAll === false ? { allToAll: false } : {}),
   };
 }

@@ -168,7 +168,8 @@ export const PLAN_SCHEMA = record(
     pins: texts,
     requested: mapOf({ type: ['string', 'number', 'boolean'] }),
     places: record(Object.fromEntries(OFFLOAD_PARTS.map((part) => [part, { enum: OUTER_MEMORIES }])), OFFLOAD_PARTS),
+    server: { ...listOf(text), minItems: 1 },
     allToAll: { const: false },
   },
-  ['allToAll', 'meshes', 'places', 'requested', 'step'],
+  ['allToAll', 'meshes', 'places', 'requested', 'server', 'step'],
 );

@@ -73,6 +73,8 @@ export interface Plan {
   readonly requested?: Request;
   /** The memory in which each part is kept that is not kept on the devices; left out where none is. */
   readonly places?: Places['parts'];
+  /** Data axes whose first rank alone updates parameters; all ranks do where it is left out. */
+  readonly server?: readonly string[];
   /** Redistributions do without all-to-alls. */
   readonly allToAll?: false;
 }

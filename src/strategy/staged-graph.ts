@@ -11,9 +11,10 @@ import type { LoweredStage, PipelineLayout } from '../partition/lower-stages.js'
 import { makeSchedule } from '../schedule/make-schedule.js';
 import { partAt, placeOfPart } from '../schedule/parts.js';
 import { type Schedule, splitsBackward } from '../schedule/schedule.js';
-import { meshesOf, unfit } from './assignment-of.js';
+import { meshesOf } from './assignment-of.js';
 import { leadersOf } from './layer-classes.js';
 import type { Plan } from './plan.js';
+import { unfit } from './unfit.js';
 
 export interface StagedGraph {
   readonly graph: Graph;

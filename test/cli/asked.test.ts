@@ -111,6 +111,11 @@ const USES: Readonly<Record<string, Uses>> = {
     within: [`${STEP} --train --within 2`],
     zero: ['compile models/mlp.onnx --zero 1 --complete propagate', `${STEP} --zero 1`],
     bucket: [`${STEP} --zero 1 --bucket 1MB`],
+    'gradient-sync': [
+      'compile models/mlp.onnx --gradient-sync parameter-server',
+      'compile models/mlp.onnx --train --dp 2 --gradient-sync parameter-server --zero 1',
+      `${STEP} --zero 1 --gradient-sync parameter-server`,
+    ],
     recompute: ['compile x.onnx --recompute full', `${STEP} --recompute full`],
     offload: ['compile models/mlp.onnx --offload optimizer', `${STEP} --offload parameters`],
     schedule: ['compile models/mlp.onnx --schedule 1f1b', `${STEP} --train --pp 1 --schedule 1f1b`],

@@ -48,6 +48,30 @@ const REFUSED: readonly (readonly [words: string, code: number, says: string, hi
     'add --train or --zero 3, or leave it out',
   ],
   [
+    'models/mlp.onnx --gradient-sync parameter-server',
+    2,
+    'error[bad-option]: --gradient-sync parameter-server is of gradients, and nothing is trained',
+    'add --train, or leave it out',
+  ],
+  [
+    `${MLP} --dp 2 --gradient-sync parameter-server --zero 2`,
+    2,
+    'error[bad-option]: --gradient-sync parameter-server keeps optimizer state on one rank, and --zero 2 cuts it over all',
+    '',
+  ],
+  [
+    `${MLP} --pp 2 --meshes tp2|dp2 --gradient-sync parameter-server`,
+    2,
+    "error[bad-option]: --gradient-sync parameter-server has the same rank of each stage update, and --meshes 'tp2|dp2' gives",
+    '',
+  ],
+  [
+    `${MLP} --gradient-sync ring`,
+    2,
+    'error[bad-option]: --gradient-sync ring: there is no such choice',
+    'there is all-reduce, parameter-server',
+  ],
+  [
     `${MLP} --pp 2 --micro-batches 3`,
     2,
     'error[micro-batches-uneven]: a batch of 8 cannot be cut into 3 equal micro-batches',
@@ -125,6 +149,13 @@ test.serial('buckets on one replica change nothing, and compile says so', async 
   const { code, stderr } = await autopar(words, { cwd: folder });
   t.is(code, 0, stderr);
   t.true(stderr.includes('note: --bucket changes nothing: no gradient is reduced over several ranks'), stderr);
+});
+
+test.serial('a server of one replica changes nothing, and compile says so', async (t) => {
+  const words = `compile ${MLP} --tp 2 --dp 1 --gradient-sync parameter-server -o unserved`.split(' ');
+  const { code, stderr } = await autopar(words, { cwd: folder });
+  t.is(code, 0, stderr);
+  t.true(stderr.includes('note: --gradient-sync parameter-server changes nothing: dp is 1'), stderr);
 });
 
 function oneOperator() {

@@ -11,6 +11,7 @@ import { corruptionsOf, refused } from './graph-corruptions.js';
 
 const SAMPLE = [
   'mlp, training, dp 2, tp 2, axes free',
+  'mlp, training, dp 2, tp 2, parameter server',
   'llama-tiny, inference, dp 2, tp 2, axes roles',
   'llama-tiny, {"kind":"interleaved-1f1b","stages":2,"microBatches":2,"chunks":2,"tp":2}',
 ];

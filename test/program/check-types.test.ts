@@ -10,6 +10,8 @@ import { SHIPPED } from './shipped-programs.js';
 const SAMPLE = [
   'mlp, training in micro-batches, dp 2, tp 2, axes free',
   'mlp, training in micro-batches, dp 2, tp 1, axes roles, in buckets',
+  'mlp, training, dp 2, tp 2, parameter server',
+  'gpt-tiny, training, dp 4, tp 1, parameter server, in buckets',
   'cnn-tiny, inference, dp 2, tp 2, axes roles',
   'gpt-tiny, training, dp 2, tp 2, axes roles',
   'gpt-tiny, {"kind":"1f1b","stages":2,"microBatches":2,"meshes":"dp2 tp2 | tp4"}',

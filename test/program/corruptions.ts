@@ -147,7 +147,7 @@ function* ofCollective(at: Place, start: Start): Generator<readonly [string, Pro
     yield ['a collective over another axis', replaced({ ...start, axes: [axis] })];
     yield ['a collective over an axis more', replaced({ ...start, axes: [...start.axes, axis] })];
   }
-  if (start.axes.length > 1 && start.collective.kind !== 'all-reduce')
+  if (start.axes.length > 1 && !ANY_ORDER.has(start.collective.kind))
     yield ['a collective over its axes in another order', replaced({ ...start, axes: [...start.axes].reverse() })];
   const elements = input.localShape.reduce((product, size) => product * size, 1);
   const members = start.axes.reduce((product, name) => product * sizeOf(program, name), 1);
@@ -165,6 +165,9 @@ function sizeOf(program: Program, name: string): number {
   return program.mesh.flatMap(({ subAxes }) => subAxes).find((sub) => sub.name === name)?.size ?? 1;
 }
 
+/** The order of their axes is that of the sum at most. */
+const ANY_ORDER: ReadonlySet<string> = new Set(['all-reduce', 'reduce', 'broadcast']);
+
 /** Other collectives on a block of so many elements; those that mean the same in other numbers are left out. */
 function others(collective: ProgramCollective, elements: number, members: number): readonly ProgramCollective[] {
   const rows = { outer: 1, inner: elements };
@@ -178,6 +181,7 @@ function others(collective: ProgramCollective, elements: number, members: number
     { kind: 'all-to-all', split: parts, concat: parts },
     { kind: 'permute', to: Array.from({ length: members }, (_, member) => member) },
     { kind: 'permute', to: Array.from({ length: members }, (_, member) => (member + 1) % members) },
+    { kind: 'reduce', reduction: 'sum' },
     { kind: 'broadcast' },
   ];
   const same = (other: ProgramCollective) =>
@@ -264,12 +268,15 @@ function* ofTensor(program: Program, index: number, name: string): Generator<rea
     yield ['a partial value of another kind', changed((type) => ({ ...type, layout: { ...type.layout, partial } }))];
   }
   if (tensor.varying) yield ['a varying tensor said to be replicated', changed(({ varying: _, ...type }) => type)];
+  if (tensor.first) yield ["a first rank's tensor said to be on all ranks", changed(({ first: _, ...type }) => type)];
   const free = program.mesh
     .flatMap(({ axis, subAxes }) => (axis === 'pp' ? [] : subAxes.map((sub) => sub.name)))
     .find((axis) => !JSON.stringify(tensor).includes(`"${axis}"`));
   if (free !== undefined) {
     const partial = [...tensor.layout.partial, { axis: free, reduction: 'sum' as const }];
     yield ['a tensor said to be partial', changed((type) => ({ ...type, layout: { ...type.layout, partial } }))];
+    const first = [...(tensor.first ?? []), free];
+    yield ["a tensor said to be the first rank's alone", changed((type) => ({ ...type, first }))];
   }
 }
 
@@ -282,6 +289,7 @@ function* ofWeight(program: Program, index: number, name: string): Generator<rea
   const weight = program.stages[index]?.weights[name];
   if (!weight) return;
   yield ['a weight of another dtype', changed({ dtype: weight.dtype === 'float32' ? 'int32' : 'float32' })];
+  if (weight.first) yield ["a first rank's weight read on all ranks", changed({ first: [] })];
   if (weight.axes.length > 0) yield ['a sharded weight read as one', changed({ axes: [] })];
   if (weight.axes.length > 1)
     yield ['shards of a weight numbered otherwise', changed({ axes: [...weight.axes].reverse() })];

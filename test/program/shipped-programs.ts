@@ -50,6 +50,11 @@ const ASKED = [
   { offload: 'optimizer,parameters', zero: 3 },
   { zero: 3, bucket: 20_000 },
 ] as const satisfies readonly Request[];
+/** With a parameter server. */
+const SERVED = [
+  { what: 'training', dp: 2, tp: 2, bucket: undefined },
+  { what: 'training', dp: 4, tp: 1, bucket: 20_000 },
+] as const;
 
 /** Trained without stages, every second product and what is cheap made again. */
 const RECOMPUTED = 'operators';
@@ -78,6 +83,20 @@ export const SHIPPED: readonly ShippedProgram[] = MODELS.flatMap((model) => [
         })),
     ),
   ),
+  ...SERVED.map(({ dp, tp, bucket, what }) => ({
+    name: `${model}, ${what}, dp ${dp}, tp ${tp}, parameter server${bucket === undefined ? '' : ', in buckets'}`,
+    lowered: async () => {
+      const file = `models/${model}.onnx`;
+      const at = (globalBatch: number | undefined) =>
+        importModel(file, globalBatch === undefined ? {} : { globalBatch });
+      const trained = await trainedModel(await at(undefined), TRAININGS[what] as Training, at);
+      const { found } = await plan(trained, {
+        ...{ devices: dp * tp, degrees: { dp, tp }, gradientSync: 'parameter-server' },
+        ...(bucket === undefined ? {} : { bucket }),
+      });
+      return { lowered: found.lowered, generated: programOf(found.lowered, { name: model, fingerprint: '0' }) };
+    },
+  })),
   {
     name: `${model}, training in micro-batches, dp 2, tp 2, recompute ${RECOMPUTED}`,
     lowered: async () => {

@@ -9,6 +9,7 @@ import type { ImportOptions } from '../import.js';
 import type { InspectOptions } from '../inspect.js';
 import type { ProfileOptions } from '../profile.js';
 import type { RehearseOptions } from '../rehearse.js';
+import { GRADIENT_SYNCS } from '../requests.js';
 import type { RunCompiledOptions } from '../run.js';
 import { PIPELINE_SCHEDULES, SCHEDULE_KINDS } from '../schedule-kinds.js';
 import { SEARCH_MODES, SOLVERS, SP_METHODS } from '../search-modes.js';
@@ -102,6 +103,7 @@ const planning = {
   stages: text,
   meshes: text,
   zero: oneOf(0, 1, 2, 3),
+  gradientSync: oneOf(...GRADIENT_SYNCS),
   spMethod: oneOf(...SP_METHODS),
   recompute: text,
   offload: text,
