@@ -58,7 +58,7 @@ export interface Compared {
 
 export interface ChosenPlan extends Formed {
   readonly planned: PlannedModel;
-  /** The fastest first, then what does not fit; null where nothing was proposed. */
+  /** The fastest first, then what does not fit; null where no proposals were made. */
   readonly compared: readonly Compared[] | null;
   readonly notes: readonly string[];
 }
@@ -86,10 +86,10 @@ export async function choosePlan(choices: Choices): Promise<ChosenPlan> {
   const isAlone = !training || reason !== null || clusterSize(cluster) === 1;
   // Ranks of this machine share its memory: stages save none of it, and are looked at where a limit asks for them.
   if (!isAlone && !cluster.local) return beside(choices, training, deadline);
-  const alone = await plain(choices, deadline, 'searched').catch(refusal);
+  const alone = await planned(choices, await choices.form(options, training), deadline, 'searched').catch(refusal);
   if (!(alone instanceof AutoparError)) return { ...alone, compared: null, notes: [] };
   if (isAlone || !(alone instanceof NothingFits)) throw alone;
-  const { fitting, others, notes } = await lowerProposals(choices, training, deadline);
+  const { fitting, others, notes } = await lowerProposals(choices, training, deadline, { alone: null, work: 0 });
   const [best] = fitting;
   if (!best) throw withProposals(alone, others);
   return { ...best, compared: ranked(fitting, [...others, refused(choices, alone)]), notes };
@@ -114,21 +114,33 @@ function withProposals(alone: AutoparError, others: readonly Compared[]): Autopa
   );
 }
 
-/** Proposals, and dp · tp beside them. */
+/**
+ * dp · tp alone, and proposals beside it. Proposals say how memory is saved, so that operators are searched within it where none of
+ * them fits.
+ */
 async function beside(choices: Choices, training: Training, deadline: Deadline): Promise<ChosenPlan> {
-  const { fitting, others, notes, work } = await lowerProposals(choices, training, deadline);
-  const [first] = fitting;
-  if (first && work + plainWork(choices, first.imported.graph) > MOST_WORK)
-    return { ...first, compared: ranked(fitting, [...others, refused(choices, null)]), notes };
-  // What is proposed says how memory is saved; without any that fits operators are searched within it.
-  const alone = await plain(choices, deadline, first ? 'checked' : 'searched').catch(refusal);
-  if (alone instanceof AutoparError) {
-    if (!first) throw withProposals(alone, others);
-    return { ...first, compared: ranked(fitting, [...others, refused(choices, alone)]), notes };
+  const formed = await choices.form(choices.options, training).catch(refusal);
+  const work = formed instanceof AutoparError ? 0 : plainWork(choices, formed.imported.graph);
+  const isPlanned = !(formed instanceof AutoparError) && work <= MOST_WORK;
+  const checked = isPlanned ? await planned(choices, formed, deadline, 'checked').catch(refusal) : null;
+  const alone = checked instanceof AutoparError ? null : checked;
+  const { fitting, others, notes } = await lowerProposals(choices, training, deadline, {
+    alone,
+    work: isPlanned ? work : 0,
+  });
+  const all = [...(alone ? [alone] : []), ...fitting].sort((a, b) => secondsOf(a) - secondsOf(b));
+  // The note of a search that failed says so.
+  const isMade = notes.length === 0;
+  const [best] = all;
+  if (best) {
+    const why = formed instanceof AutoparError ? formed : checked instanceof AutoparError ? checked : null;
+    const rest = alone ? others : [...others, refused(choices, why)];
+    return { ...best, compared: isMade ? ranked(all, rest) : null, notes };
   }
-  const all = [...fitting, alone].sort((a, b) => secondsOf(a) - secondsOf(b));
-  const best = all[0] as Lowered;
-  return { ...best, compared: fitting.length + others.length === 0 ? null : ranked(all, others), notes };
+  if (formed instanceof AutoparError) throw formed;
+  const smaller = await planned(choices, formed, deadline, 'searched').catch(refusal);
+  if (smaller instanceof AutoparError) throw withProposals(smaller, others);
+  return { ...smaller, compared: isMade ? ranked([smaller], others) : null, notes };
 }
 
 /** A plan that fits. */
@@ -142,8 +154,6 @@ interface LoweredProposals {
   readonly fitting: readonly Lowered[];
   readonly others: readonly Compared[];
   readonly notes: readonly string[];
-  /** Operators times sub-axes that were planned. */
-  readonly work: number;
 }
 
 /** Of planning dp and tp alone, every mesh that is left open. */
@@ -160,12 +170,12 @@ function meshWork({ nodes }: Graph, devices: number): number {
 }
 
 /** dp and tp alone, at the micro-batches that are asked for. */
-async function plain(
-  { form, options, training }: Choices,
+async function planned(
+  { options }: Choices,
+  formed: Formed,
   deadline: Deadline,
   memory: 'searched' | 'checked',
 ): Promise<Lowered> {
-  const formed = await form(options, training);
   await interruptible(options.signal);
   options.onProgress?.('planning');
   return { ...formed, planned: await plan(formed.imported, within(options, deadline), memory), priced: null };
@@ -175,18 +185,23 @@ async function plain(
  * Proposals as lowered, the first few; where none of them fits, those for as much less memory as the lowered ones need more than was
  * estimated.
  */
-async function lowerProposals(choices: Choices, training: Training, deadline: Deadline): Promise<LoweredProposals> {
+async function lowerProposals(
+  choices: Choices,
+  training: Training,
+  deadline: Deadline,
+  before: { readonly alone: Lowered | null; readonly work: number },
+): Promise<LoweredProposals> {
   const { options, cluster, read } = choices;
   options.onProgress?.('searching training steps');
   // Half of the time is for proposing.
   const half = new Deadline(Number.isFinite(deadline.left()) ? deadline.left() / 2 : undefined, options.signal);
   const propose = await proposer(options, training, read, LOWERED, half).catch(refusal);
-  if (propose instanceof AutoparError) return { fitting: [], others: [], notes: [unproposedText(propose)], work: 0 };
+  if (propose instanceof AutoparError) return { fitting: [], others: [], notes: [unproposedText(propose)] };
   const limit = options.memory ?? usableBytes(cluster) ?? Number.POSITIVE_INFINITY;
   const fitting: Lowered[] = [];
   const others = new Map<string, Compared>();
   const notes: string[] = [];
-  let work = 0;
+  let { work } = before;
   const seen = new Set<string>();
   let asked = Number.isFinite(limit) ? deviceBytes(limit, cluster) : null;
   for (let round = 0; round < ROUNDS; round++) {
@@ -198,12 +213,12 @@ async function lowerProposals(choices: Choices, training: Training, deadline: De
     let least = Number.POSITIVE_INFINITY;
     for (const priced of proposals) {
       const key = JSON.stringify(priced.configuration);
-      if (seen.has(key)) continue;
+      if (seen.has(key) || isSearched(priced, before.alone)) continue;
       seen.add(key);
       const mayBe = (graph: Graph): boolean => {
         const { dp, sp, tp } = priced.configuration.degrees;
         const own = meshWork(graph, dp * sp * tp);
-        const isLast = fitting.length > 0 && work + own + plainWork(choices, graph) > MOST_WORK;
+        const isLast = (before.alone !== null || fitting.length > 0) && work + own > MOST_WORK;
         if (!isLast) work += own;
         return !isLast;
       };
@@ -220,7 +235,18 @@ async function lowerProposals(choices: Choices, training: Training, deadline: De
     asked = deviceBytes(limit / least, cluster);
   }
   fitting.sort((a, b) => secondsOf(a) - secondsOf(b));
-  return { fitting, others: [...others.values()], notes, work };
+  return { fitting, others: [...others.values()], notes };
+}
+
+/** Whether dp and tp alone were searched over all that a proposal asks for, and fit: its ZeRO level leaves fewer layouts. */
+function isSearched({ configuration }: Priced, alone: Lowered | null): boolean {
+  const { degrees, recompute, offload = 'none' } = configuration;
+  const { plan: known, found } = alone?.planned ?? {};
+  const { pp, sp, ep } = known?.degrees ?? { pp: 0, sp: 0, ep: 0 };
+  const isTooLarge = found?.rejected.some((other) => other.kind === 'too-large' && other.degrees.tp === degrees.tp);
+  const isAlike = pp === 1 && degrees.pp === pp && degrees.sp === sp && degrees.ep === ep;
+  const isWhole = microBatchesOf(configuration) === (alone?.training?.microBatches ?? 1);
+  return isAlike && isWhole && !isTooLarge && recompute === 'none' && offload === 'none';
 }
 
 const LATE = 'not lowered before the time limit';

@@ -247,7 +247,7 @@ function primeCount(size: number): number {
 
 /** What was proposed and lowered, the chosen one first. */
 function comparedLines({ compared }: CompileResult): readonly string[] {
-  if (!compared) return [];
+  if (!compared || compared.length < 2) return [];
   const columns = [
     { title: 'degrees' },
     { title: 'with' },
