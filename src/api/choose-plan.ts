@@ -134,7 +134,8 @@ async function beside(choices: Choices, training: Training, deadline: Deadline):
   const [best] = all;
   if (best) {
     const why = formed instanceof AutoparError ? formed : checked instanceof AutoparError ? checked : null;
-    const rest = alone ? others : [...others, refused(choices, why)];
+    const cut = formed instanceof AutoparError ? choices.training : formed.training;
+    const rest = alone ? others : [...others, refused({ ...choices, training: cut }, why)];
     return { ...best, compared: isMade ? ranked(all, rest) : null, notes };
   }
   if (formed instanceof AutoparError) throw formed;
