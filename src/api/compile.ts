@@ -26,6 +26,7 @@ import { refuseUntrained } from './recompute.js';
 import type { RecomputeEffect } from './recompute-effect.js';
 import { type Communication, communicationOf, type HeavyOperator, heaviestOf } from './report.js';
 import type { ModelOptions } from './strategy-files.js';
+import type { Target } from './targets.js';
 import { type Training, trainedModel } from './training.js';
 import { importedFor } from './training-form.js';
 import { type VerifyResult, verify } from './verify.js';
@@ -40,6 +41,8 @@ export interface CompileOptions extends PlanningOptions {
   /** Replace a folder that autopar did not write. */
   readonly force?: boolean;
   readonly planOnly?: boolean;
+  /** What the program is written for; the bundled runtime by default. */
+  readonly target?: Target;
   readonly dims?: Readonly<Record<string, number>>;
   /** Whole shapes of inputs, by name. */
   readonly shapes?: Readonly<Record<string, readonly number[]>>;
@@ -147,6 +150,7 @@ export async function compile(options: CompileOptions): Promise<CompileResult> {
     ...(options.weights ? { weights: options.weights } : {}),
     ...(options.force === undefined ? {} : { force: options.force }),
     ...(options.planOnly === undefined ? {} : { planOnly: options.planOnly }),
+    ...(options.target === undefined ? {} : { target: options.target }),
     ...(options.signal ? { signal: options.signal } : {}),
   });
   const saved = await saveStrategy(options.config, directory, modelOptions);
