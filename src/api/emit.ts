@@ -87,7 +87,7 @@ export async function emit(planned: PlannedModel, options: EmitOptions): Promise
     const program = path.join(temporary, 'program');
     await mkdir(program);
     await emitProgram(program, generated, lowered, signal);
-    if (torch) await emitTorch(path.join(temporary, 'torch'), torch, lowered[0] as LoweredStage, program, signal);
+    if (torch) await emitTorch(path.join(temporary, 'torch'), torch, program, signal);
     signal?.throwIfAborted();
   };
   await listening(signal, () => writeFolderAtomic(directory, write));

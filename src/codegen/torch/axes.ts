@@ -11,17 +11,18 @@ export interface ProgramAxes {
   readonly named: (names: readonly SubAxis[]) => readonly string[];
 }
 
-/** The axes of a stage; those of size 1 have no sub-axes, and are none. */
-export function programAxes(sharded: ShardedGraph): ProgramAxes {
-  const lists = axisLists(sharded);
-  const joined = sharded.mesh.axes.filter(({ subAxes }) => {
+/** The axes inside the stages, which have one mesh; those of size 1 have no sub-axes, and are none. */
+export function programAxes(stages: readonly ShardedGraph[]): ProgramAxes {
+  const lists = stages.flatMap(axisLists);
+  const own = stages[0]?.mesh.axes ?? [];
+  const joined = own.filter(({ subAxes }) => {
     const names = subAxes.map(({ name }) => name);
     return names.length > 1 && lists.every((list) => isTogether(list, names));
   });
   const whole = new Map(
     joined.map(({ name, subAxes }) => [subAxes[0]?.name, { name, count: subAxes.length }] as const),
   );
-  const axes = sharded.mesh.axes.flatMap((axis) => (joined.includes(axis) ? [axis] : axis.subAxes));
+  const axes = own.flatMap((axis) => (joined.includes(axis) ? [axis] : axis.subAxes));
   const named = (names: readonly SubAxis[]) => {
     const result: string[] = [];
     for (let at = 0; at < names.length; ) {

@@ -2,13 +2,14 @@
  * @file The lines of steps: operators, collectives, sums over micro-batches, and what is deleted behind them.
  */
 import { AutoparError } from '../../ir/error.js';
-import { elementCount, type TensorType } from '../../ir/graph.js';
+import { type ConstantTensor, elementCount, type TensorType } from '../../ir/graph.js';
 import { numbersOf } from '../../ir/ops/constants.js';
+import { entryOf } from '../../ir/ops/index.js';
 import { type CommunicationNode, type ComputeNode, resultsOf } from '../../partition/sharded-graph.js';
 import type { WalkedStep } from '../../partition/stage-walk.js';
 import { layoutText } from '../../sharding-propagation/layout-text.js';
 import { torchOperatorOf } from './operators/index.js';
-import { isFloat, number, type TorchNode, tuple } from './operators/operator.js';
+import { dtypeText, isFloat, number, type TorchNode, tuple } from './operators/operator.js';
 import { deletion, identifier, snakeCase, statement } from './python.js';
 import { type Tensors, tensorOf } from './tensors.js';
 
@@ -18,6 +19,8 @@ export interface Naming {
   readonly read: (tensor: string) => string;
   /** The target of an assignment of a tensor, which is like `base` where it has no name yet. */
   readonly make: (tensor: string, base: string) => string;
+  /** A variable of the method that is no tensor of the graph. */
+  readonly local: (base: string) => string;
   /** The expression of the group of ranks on some axes. */
   readonly group: (axes: readonly string[]) => string;
   /** What to delete once a tensor has been read for the last time. */
@@ -28,8 +31,8 @@ export interface Naming {
   readonly wait: (tensor: string) => string;
   /** The namespace and the name in it of a sum over micro-batches. */
   readonly sum: (tensor: string) => readonly [namespace: string, name: string];
-  /** Functions of the other emitted files that a line calls. */
-  readonly uses: (file: 'collectives' | 'operators' | 'values', name: string) => void;
+  /** The expression of the number of this rank's peer in another stage. */
+  readonly peer: (stage: number) => string;
 }
 
 const INDENT = '        ';
@@ -63,7 +66,6 @@ export function linesOf(steps: readonly WalkedStep[], tensors: Tensors, naming: 
       case 'accumulate': {
         const [input, output] = [step.node.inputs[0] as string, step.node.outputs[0] as string];
         const [namespace, name] = naming.sum(output);
-        naming.uses('values', 'accumulate');
         lines.push(
           ...statement(`accumulate(${namespace}, "${name}", ${naming.read(input)})`, INDENT, layoutOf(output, tensors)),
         );
@@ -71,8 +73,21 @@ export function linesOf(steps: readonly WalkedStep[], tensors: Tensors, naming: 
       }
       case 'move':
         throw lacks('copies between the memories of device, host and disk (--offload)', step.node.origin);
-      default:
-        throw lacks('pipelines of several stages (--pp)', step.transfer.name);
+      case 'send': {
+        const { tensor, stage } = step.transfer;
+        lines.push(
+          ...statement(`send(${naming.read(tensor)}, ${naming.peer(stage)})`, INDENT, layoutOf(tensor, tensors)),
+        );
+        break;
+      }
+      case 'recv': {
+        const { tensor, stage } = step.transfer;
+        const { dtype, shape } = localType(tensor, tensors);
+        const target = naming.make(tensor, 'received');
+        const text = `${target} = receive(${tuple(shape)}, ${dtypeText(dtype)}, ${naming.peer(stage)})`;
+        lines.push(...statement(text, INDENT, layoutOf(tensor, tensors)));
+        break;
+      }
     }
     const isLast = index === steps.length - 1;
     const made = step.kind === 'segment' ? step.nodes.flatMap(resultsOf) : [];
@@ -104,30 +119,103 @@ function localType(name: string, { sharded }: Tensors): TensorType {
 }
 
 function operatorLines(node: ComputeNode, tensors: Tensors, naming: Naming): readonly string[] {
-  const types = (names: readonly (string | null)[]) =>
-    names.map((name) => (name === null ? null : typeIn(name, tensors)));
   const last = node.outputs.findLastIndex((name) => name !== null && isUsed(name, tensors));
   const outputs = node.outputs.slice(0, Math.max(1, last + 1));
-  const entry = torchOperatorOf(node.op, node.domain);
-  const inputs = types(node.inputs);
-  const results = types(outputs);
-  const view: TorchNode = {
-    op: node.op,
-    attributes: node.attributes,
-    inputs,
-    outputs: results,
-    operands: node.inputs.map((name, index) => {
-      if (name === null) return null;
-      const plain = entry?.takesNumbers ? numberOf(name, index, inputs, results[0] ?? null, tensors) : null;
-      return plain ?? naming.read(name);
-    }),
-  };
-  const text = entry?.text(view) ?? null;
-  if (!entry || text === null) throw lacksOperator(node, entry !== undefined);
-  for (const helper of entry.helpers ?? []) if (text.includes(`${helper}(`)) naming.uses('operators', helper);
-  const targets = outputs.map((name, index) => (name === null ? '_' : naming.make(name, baseOf(text, node, index))));
+  const { op, domain, attributes } = node;
+  const inputs = node.inputs.map((name) => (name === null ? null : typeIn(name, tensors)));
+  const results = outputs.map((name) => (name === null ? null : typeIn(name, tensors)));
+  const entry = torchOperatorOf(op, domain);
+  const operands = node.inputs.map((name, index) => {
+    if (name === null) return null;
+    const plain = entry?.takesNumbers ? numberOf(name, index, inputs, results[0] ?? null, tensors) : null;
+    return plain ?? naming.read(name);
+  });
+  const targets = outputs.map((name) => (name === null ? null : (base: string) => naming.make(name, base)));
   const [first] = outputs;
-  return statement(`${targets.join(', ')} = ${text}`, INDENT, first ? layoutOf(first, tensors) : '');
+  const comment = first ? layoutOf(first, tensors) : '';
+  const lines = expressionLines(
+    { op, domain, attributes, inputs, outputs: results, operands },
+    targets,
+    naming,
+    comment,
+  );
+  if (lines === null) throw lacksOperator(node, entry !== undefined);
+  return lines;
+}
+
+type Target = ((base: string) => string) | null;
+
+/** An operator in its torch function, else the operators of its expansion in theirs; null where one of them has none. */
+function expressionLines(
+  node: TorchNode & { readonly domain: string },
+  targets: readonly Target[],
+  naming: Naming,
+  comment: string,
+): readonly string[] | null {
+  const entry = torchOperatorOf(node.op, node.domain);
+  const text = entry?.text(node) ?? null;
+  if (!entry || text === null) return expandedLines(node, targets, naming, comment);
+  const names = targets.map((target, index) => target?.(baseOf(text, node, index)) ?? '_');
+  return statement(`${names.join(', ')} = ${text}`, INDENT, comment);
+}
+
+/**
+ * The operators that an operator stands for. What it stands for on a block is what it stands for whole: dimensions that the
+ * expansion mixes are sharded in its place only.
+ */
+function expandedLines(
+  node: TorchNode & { readonly domain: string },
+  targets: readonly Target[],
+  naming: Naming,
+  comment: string,
+): readonly string[] | null {
+  const { op, domain, attributes, inputs, outputs } = node;
+  const expansion = entryOf(op, domain)?.expansion;
+  if (!expansion) return null;
+  const whole = { name: op, op, domain, attributes, inputs, outputs, outputCount: outputs.length };
+  const { nodes, constants } = expansion(whole);
+  const types = new Map<string, TensorType>();
+  const texts = new Map<string, string>();
+  for (const [index, type] of inputs.entries()) {
+    if (type) types.set(`in${index}`, type);
+    texts.set(`in${index}`, node.operands[index] ?? 'None');
+  }
+  for (const [name, value] of Object.entries(constants)) {
+    types.set(name, value);
+    texts.set(name, constantText(value));
+  }
+  const lines: string[] = [];
+  for (const inner of nodes) {
+    const own = inner.inputs.map((name) => (name === null ? null : (types.get(name) ?? null)));
+    const { domain: from = '', attributes: given = {} } = inner;
+    const view = { op: inner.op, domain: from, attributes: given, inputs: own, outputs: [] };
+    const made = entryOf(inner.op, from)?.infer({ ...view, name: op, outputCount: inner.outputs.length });
+    if (!made) return null;
+    for (const [index, name] of inner.outputs.entries()) types.set(name, made[index] as TensorType);
+    const operands = inner.inputs.map((name) => (name === null ? null : (texts.get(name) ?? null)));
+    const into = inner.outputs.map((name): Target => {
+      const result = /^out(\d+)$/.exec(name)?.[1];
+      const target = result === undefined ? undefined : targets[Number(result)];
+      return (base) => {
+        const text = target ? target(base) : naming.local(base);
+        texts.set(name, text);
+        return text;
+      };
+    });
+    const isLast = inner.outputs.includes('out0');
+    const written = expressionLines({ ...view, outputs: made, operands }, into, naming, isLast ? comment : '');
+    if (written === null) return null;
+    lines.push(...written);
+  }
+  return lines;
+}
+
+function constantText(value: ConstantTensor): string {
+  const values = numbersOf(value).map((one) => number(one, value.dtype));
+  const dtype = dtypeText(value.dtype);
+  if (value.shape.length === 0) return `torch.tensor(${values[0]}, dtype=${dtype})`;
+  const list = `torch.tensor([${values.join(', ')}], dtype=${dtype})`;
+  return value.shape.length === 1 ? list : `${list}.reshape(${value.shape.join(', ')})`;
 }
 
 /** Whether anything reads a result: an operator may name results that nothing does. */
@@ -144,7 +232,7 @@ function typeIn(name: string, tensors: Tensors): TensorType {
 }
 
 /** A result is named as the function that makes it, else as the operator. */
-function baseOf(text: string, { op, outputs }: ComputeNode, index: number): string {
+function baseOf(text: string, { op, outputs }: TorchNode, index: number): string {
   const called = /^(?:torch|F)\.([a-z]\w*)\(/.exec(text)?.[1];
   const base = called ? identifier(called) : op === 'MatMul' ? 'matmul' : snakeCase(op);
   return index === 0 || outputs.length === 1 ? base : `${base}_${'bcdefgh'[index - 1] ?? index}`;
@@ -224,7 +312,6 @@ function collectiveLines(
     }
   })();
   const name = collective.kind.replaceAll('-', '_');
-  naming.uses('collectives', name);
   const given = [naming.read(input), naming.group(axes), ...parts, ...(isAtOnce ? [] : ['wait=False'])];
   const target = naming.make(output, RESULTS[collective.kind]);
   return statement(`${target} = ${name}(${given.join(', ')})`, INDENT, layoutOf(output, tensors));

@@ -15,9 +15,6 @@ const BODY = '        ';
 /** Constants of so many elements stand in the code; larger ones are in a file. */
 const WRITTEN_ELEMENTS = 16;
 
-/** Functions of other emitted files that the modules import. */
-export type Uses = Readonly<Record<'collectives' | 'operators' | 'values', Set<string>>>;
-
 /** A constant that is in a file: the parameter that receives it, with its layer. */
 export interface FiledConstant {
   readonly path: string;
@@ -100,7 +97,6 @@ export class LayerWriter {
   constructor(
     private readonly owner: Owner,
     private readonly tensors: Tensors,
-    private readonly uses: Uses,
   ) {}
 
   /** The module of a layer, its methods in the order in which they run. */
@@ -152,6 +148,7 @@ export class LayerWriter {
         }
         return inNamespace(name, this.slot(name, base));
       },
+      local: (base) => this.names.take(base),
       group: (axes) => this.group(axes),
       holders: (name) => {
         const slot = this.slots.get(name);
@@ -165,7 +162,7 @@ export class LayerWriter {
         const slot = this.slot(name, 'total');
         return [inNamespace(name, slot).replace(`.${slot}`, ''), slot];
       },
-      uses: (file, name) => this.uses[file].add(name),
+      peer: (stage) => this.peer(stage),
     };
     const body = [...linesOf(withoutTrailingFrees(run), this.tensors, naming)];
     for (const { from, to } of this.tensors.stores.get(run) ?? [])
@@ -239,7 +236,6 @@ export class LayerWriter {
   }
 
   private declare(path: string, shape: readonly number[], dtype: string, comment: string): void {
-    this.uses.values.add('declare');
     this.constructorLines.push(...statement(`declare(self, "${path}", ${tuple(shape)}, ${dtype})`, BODY, comment));
   }
 
@@ -253,6 +249,15 @@ export class LayerWriter {
     if (!this.groups.has(attribute)) {
       this.groups.add(attribute);
       this.add(`self.${attribute} = mesh.group(${axes.map((axis) => `"${axis}"`).join(', ')})`);
+    }
+    return `self.${attribute}`;
+  }
+
+  peer(stage: number): string {
+    const attribute = `stage_${stage}`;
+    if (!this.groups.has(attribute)) {
+      this.groups.add(attribute);
+      this.add(`self.${attribute} = mesh.peer(${stage})`);
     }
     return `self.${attribute}`;
   }
@@ -271,7 +276,7 @@ function withoutTrailingFrees({ steps }: Run): Run['steps'] {
 function segment(text: string): string {
   if (/^\d+$/.test(text)) return text;
   const name = identifier(text);
-  return /^(constant|offset)|_group$/.test(name) ? `${name}_` : name;
+  return /^(constant|offset|stage_\d)|_group$/.test(name) ? `${name}_` : name;
 }
 
 /** The dotted name of a layer's module. */

@@ -5,7 +5,7 @@
 import { inlineValues } from '../../partition/segments.js';
 import type { ShardedGraph, ShardedTensor } from '../../partition/sharded-graph.js';
 import type { StageWalk } from '../../partition/stage-walk.js';
-import { type ProgramAxes, programAxes } from './axes.js';
+import type { ProgramAxes } from './axes.js';
 import { type Run, readsOfStep } from './runs.js';
 
 /** The name of a layer, or '' for the stage itself. */
@@ -49,7 +49,7 @@ export function tensorOf({ tensors }: ShardedGraph, name: string): ShardedTensor
   return tensor;
 }
 
-export function tensorsOf(sharded: ShardedGraph, walk: StageWalk, runs: readonly Run[]): Tensors {
+export function tensorsOf(sharded: ShardedGraph, axes: ProgramAxes, walk: StageWalk, runs: readonly Run[]): Tensors {
   const inline = inlineValues(sharded);
   const madeIn = new Map<string, Run>();
   const pending = new Set<string>();
@@ -84,7 +84,7 @@ export function tensorsOf(sharded: ShardedGraph, walk: StageWalk, runs: readonly
     if (!sharded.outputs.some(({ tensor, output }) => tensor === from && !isState(sharded, output))) asked.delete(from);
   return {
     sharded,
-    axes: programAxes(sharded),
+    axes,
     walk,
     runs,
     inline,

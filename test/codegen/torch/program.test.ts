@@ -59,12 +59,12 @@ test('every parameter is in a file of its folder', async (t) => {
   const folder = join(mkdtempSync(join(tmpdir(), 'autopar-torch-')), 'out');
   await compile({ model: 'models/gpt-tiny.onnx', output: folder, target: 'torch', devices: 4, dp: 2, tp: 2 });
   const torch = join(folder, 'torch');
-  const index = JSON.parse(readFileSync(join(torch, 'weights', 'index.json'), 'utf8')) as Readonly<
+  const index = JSON.parse(readFileSync(join(torch, 'weights', 'index.json'), 'utf8')) as readonly Readonly<
     Record<string, { readonly file: string; readonly key: string; readonly axes: readonly string[] }>
-  >;
+  >[];
   const declared = readFileSync(join(torch, 'model.py'), 'utf8').match(/declare\(self, "[^"]+"/g) ?? [];
   t.true(declared.length > 0);
-  const names = Object.keys(index);
+  const names = Object.keys(index[0] ?? {});
   for (const text of declared) {
     const name = text.slice('declare(self, "'.length, -1);
     t.true(
@@ -72,7 +72,7 @@ test('every parameter is in a file of its folder', async (t) => {
       name,
     );
   }
-  for (const { file, key, axes } of Object.values(index))
+  for (const { file, key, axes } of Object.values(index[0] ?? {}))
     for (const shard of axes.length === 0 ? [0] : [0, 1])
       t.true(headerOf(join(torch, file.replace('{k}', String(shard)))).includes(JSON.stringify(key)), key);
 });
@@ -82,22 +82,23 @@ function headerOf(file: string): string {
   return bytes.subarray(8, 8 + Number(bytes.readBigUInt64LE(0))).toString();
 }
 
-test('a pipeline is refused by name, and nothing is written', async (t) => {
-  const error = await refused(t, { model: 'models/gpt-tiny.onnx', devices: 2, pp: 2 });
+test('a plan without code is refused by name, and nothing is written', async (t) => {
+  const training = { ...TRAINING, microBatches: 2 };
+  const error = await refused(t, { model: 'models/gpt-tiny.onnx', meshes: 'tp2 | dp2', pp: 2, training });
   t.is(error.code, 'target-lacks-plan');
-  t.regex(error.message, /pipelines of several stages/);
+  t.regex(error.message, /unlike meshes/);
 });
 
 test('an operator without a torch function is refused with its node, and nothing is written', async (t) => {
   const folder = mkdtempSync(join(tmpdir(), 'autopar-torch-'));
   const builder = new GraphBuilder('unknown', 1);
-  const x = builder.input('x', 'float32', [2, 8]);
-  builder.output('y', builder.operator('Hardmax', [x]));
+  const x = builder.input('x', 'float32', [2, 8, 4, 4]);
+  builder.output('y', builder.operator('LRN', [x], { size: 3 }));
   const model = join(folder, 'unknown.onnx');
   writeFileSync(model, writeOnnx(builder.build()));
   const error = await refused(t, { model, devices: 1 });
   t.is(error.code, 'target-lacks-operator');
-  t.regex(error.message, /Hardmax/);
+  t.regex(error.message, /LRN/);
   t.truthy(error.where.node);
 });
 

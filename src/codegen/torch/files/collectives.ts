@@ -97,4 +97,16 @@ def broadcast(x, group, wait=True):
     result = numeric(x).clone(memory_format=torch.contiguous_format)
     work = dist.broadcast(result, group.first, group.process_group, async_op=True)
     return started(work, None, lambda: result.to(x.dtype), wait)
+
+
+def send(x, rank):
+    """To the same place in another stage. Transfers stand in one order at both ends, so that they may block."""
+    dist.send(numeric(x).contiguous(), rank)
+
+
+def receive(shape, dtype, rank):
+    """From the same place in another stage."""
+    result = torch.empty(shape, dtype=torch.uint8 if dtype == torch.bool else dtype)
+    dist.recv(result, rank)
+    return result.to(dtype)
 `;

@@ -1,19 +1,27 @@
 /**
  * @file mesh.py of an emitted program: its axes and groups, and what is the same for every program.
  */
+
+import { STAGE_AXIS } from '../../../program/mesh.js';
 import type { ProgramAxes } from '../axes.js';
 import { assignment } from '../python.js';
 
-/** mesh.py of a program whose collectives run on `groups`, each a list of axes. */
-export function meshFile({ axes }: ProgramAxes, groups: readonly (readonly string[])[]): string {
-  const sizes = axes.map(({ name, size }) => `("${name}", ${size})`);
+/** mesh.py of a program of so many stages, each in a module; its collectives run on `groups`, each a list of axes. */
+export function meshFile(
+  { axes: { axes }, groups }: { readonly axes: ProgramAxes; readonly groups: readonly (readonly string[])[] },
+  stages: number,
+  modules: readonly string[],
+): string {
+  const all = stages > 1 ? [{ name: STAGE_AXIS, size: stages }, ...axes] : axes;
+  const table = (name: string, items: readonly string[]) => assignment(name, '(', items, ')');
+  const sizes = all.map(({ name, size }) => `("${name}", ${size})`);
   const lists = groups.map(
     (names) => `(${names.map((name) => `"${name}"`).join(', ')}${names.length === 1 ? ',' : ''})`,
   );
-  return TEXT.replace('AXES = ()', assignment('AXES', '(', sizes, ')')).replace(
-    'GROUPS = ()',
-    assignment('GROUPS', '(', lists, ')'),
-  );
+  const files = modules.map((file) => `"${file.replace(/\.py$/, '')}"`);
+  return TEXT.replace('AXES = ()', table('AXES', sizes))
+    .replace('GROUPS = ()', table('GROUPS', lists))
+    .replace('MODULES = ()', table('MODULES', files));
 }
 
 const TEXT = `"""The device mesh: axes outermost first, ranks numbered with the last axis fastest."""
@@ -31,6 +39,9 @@ AXES = ()
 
 # Axes over which collectives run. A group is all ranks that differ on these alone. All ranks make groups in this order.
 GROUPS = ()
+
+# The module of each stage.
+MODULES = ()
 
 WORLD_SIZE = math.prod(size for _, size in AXES)
 
@@ -94,6 +105,14 @@ class Mesh:
     def group(self, *axes):
         return self.groups[axes]
 
+    @property
+    def stage(self):
+        return self.place.get("pp", 0)
+
+    def peer(self, stage):
+        """The rank with this rank's place in another stage."""
+        return self.rank_at({**self.place, "pp": stage})
+
     def index(self, axes, place=None):
         """The index on a list of axes, the first being major."""
         place, sizes, index = place or self.place, dict(AXES), 0
@@ -127,18 +146,21 @@ def cut(mesh, whole, layout):
     return block.reshape(shape).contiguous()
 
 
-def join(mesh, block, layout):
-    """The whole tensor of which every rank has a block; all ranks call it."""
+def join(mesh, block, layout, dtype, stage):
+    """The whole tensor of which the ranks of a stage have blocks; others have None. All ranks call it."""
     pieces, sizes = pieces_of(layout), dict(AXES)
     parts = [math.prod(sizes[axis] for axis in axes) for _, axes in pieces]
     local = [size // part for (size, _), part in zip(pieces, parts, strict=True)]
-    numbers = block.to(torch.uint8) if block.dtype == torch.bool else block
+    block = torch.zeros(local, dtype=dtype) if block is None else block
+    numbers = block.to(torch.uint8) if dtype == torch.bool else block
     gathered = numbers.new_empty(dist.get_world_size() * numbers.numel())
     all_gather_single(gathered, numbers.flatten())
     whole = numbers.new_empty([size for size, _ in pieces])
     for rank, part in enumerate(gathered.reshape(dist.get_world_size(), *local)):
         place = mesh.place_of(rank)
+        if place.get("pp", 0) != stage:
+            continue
         at = [mesh.index(axes, place) * size for (_, axes), size in zip(pieces, local, strict=True)]
         whole[tuple(slice(start, start + size) for start, size in zip(at, local, strict=True))] = part
-    return whole.reshape([math.prod(size for size, _ in dim) for dim in layout]).to(block.dtype)
+    return whole.reshape([math.prod(size for size, _ in dim) for dim in layout]).to(dtype)
 `;

@@ -5,6 +5,7 @@
 export const VALUES = `"""Weights and their files, and what a step holds."""
 
 import json
+import re
 from pathlib import Path
 from types import SimpleNamespace
 from typing import NamedTuple
@@ -41,13 +42,20 @@ def declare(root, path, shape, dtype):
     attach(root, path, nn.Parameter(torch.empty(shape, dtype=dtype), requires_grad=False))
 
 
+def read_schedule(stage):
+    """The actions of a stage in order: a list's name and the number of a micro-batch, such as 0F3."""
+    row = (FOLDER / "schedule.csv").read_text().splitlines()[stage]
+    return [(name, int(number)) for name, number in re.findall(r"([^,]*[^,\\d])(\\d+)", row)]
+
+
 def read_index():
+    """Per stage, by parameter: where its block is."""
     return json.loads((FOLDER / "weights" / "index.json").read_text())
 
 
 def load(model, mesh):
     """Fills every parameter with this rank's block."""
-    index = read_index()
+    index = read_index()[mesh.stage]
     files = {}
     for name, parameter in model.named_parameters():
         entry = index[name]
@@ -89,6 +97,7 @@ def accumulate(values, name, part):
 export const MAIN = `"""Runs the program: torchrun --nproc-per-node WORLD_SIZE main.py --help"""
 
 import argparse
+import importlib
 import os
 import sys
 
@@ -96,8 +105,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from mesh import WORLD_SIZE, Mesh, cut, join
-from model import INPUTS, OUTPUTS, Model
+from mesh import MODULES, WORLD_SIZE, Mesh, cut, join
 from values import load, read_index
 
 
@@ -119,11 +127,11 @@ def check_world_size():
         sys.exit(f"the program is for {WORLD_SIZE} ranks, and {found} run: start it with {command}")
 
 
-def made_up(seed):
+def made_up(seed, inputs):
     """Inputs that are the same on every rank."""
     generator = np.random.default_rng(seed)
     made = {}
-    for name, value in INPUTS.items():
+    for name, value in inputs.items():
         if value.dtype.is_floating_point:
             made[name] = generator.standard_normal(value.shape, dtype=np.float32)
         else:
@@ -131,32 +139,46 @@ def made_up(seed):
     return made
 
 
-def read_inputs(file):
+def read_inputs(file, inputs):
     with np.load(file) as arrays:
-        missing = [name for name in INPUTS if name not in arrays]
+        missing = [name for name in inputs if name not in arrays]
         if missing:
-            sys.exit(f"{file} lacks {', '.join(missing)}; the inputs are {', '.join(INPUTS)}")
-        for name, value in INPUTS.items():
+            sys.exit(f"{file} lacks {', '.join(missing)}; the inputs are {', '.join(inputs)}")
+        for name, value in inputs.items():
             if arrays[name].shape != value.shape:
                 sys.exit(f"{file}: {name} has shape {arrays[name].shape}, and {value.shape} is expected")
-        return {name: arrays[name] for name in INPUTS}
+        return {name: arrays[name] for name in inputs}
 
 
-def feed(mesh, arrays):
+def feed(mesh, arrays, inputs):
     """By input: this rank's block of it, or that of each micro-batch."""
     fed = {}
-    for name, value in INPUTS.items():
+    for name, value in inputs.items():
         whole = torch.as_tensor(arrays[name]).to(value.dtype)
         parts = [whole] if value.count is None else whole.chunk(value.count, value.axis)
         fed[name] = [cut(mesh, part, value.layout).to(mesh.device) for part in parts]
     return fed
 
 
-def whole_outputs(mesh, results):
+def whole_outputs(mesh, results, modules):
     wholes = {}
-    for name, value in OUTPUTS.items():
-        parts = [join(mesh, part, value.layout) for part in results[name]]
-        wholes[name] = parts[0] if value.count is None else torch.cat(parts, value.axis)
+    for stage, module in enumerate(modules):
+        for name, value in module.OUTPUTS.items():
+            blocks = results[name] if stage == mesh.stage else [None] * (value.count or 1)
+            parts = [join(mesh, block, value.layout, value.dtype, stage) for block in blocks]
+            wholes[name] = parts[0] if value.count is None else torch.cat(parts, value.axis)
+    return wholes
+
+
+def whole_state(mesh, model):
+    """Weights and state of which ranks have blocks."""
+    wholes, own = {}, dict(model.named_parameters())
+    for stage, entries in enumerate(read_index()):
+        for name, entry in entries.items():
+            if entry["layout"] is not None:
+                block = own[name].data if stage == mesh.stage else None
+                whole = join(mesh, block, entry["layout"], getattr(torch, entry["dtype"]), stage)
+                wholes.setdefault(name, whole)
     return wholes
 
 
@@ -171,32 +193,28 @@ def to_numpy(tensors):
 def run(options):
     mesh = Mesh(options.device)
     mesh.device = torch.device("cuda", torch.cuda.current_device()) if options.device == "cuda" else torch.device("cpu")
+    modules = [importlib.import_module(name) for name in MODULES]
+    module, inputs = modules[mesh.stage], {}
+    for other in modules:
+        inputs.update(other.INPUTS)
     with mesh.device:
-        model = Model(mesh)
+        model = module.Model(mesh)
         load(model, mesh)
         files = options.inputs or [None]
         wholes = {}
         for step in range(options.steps):
             file = files[step % len(files)]
-            arrays = made_up(options.seed) if file is None else read_inputs(file)
-            results = model.run(feed(mesh, arrays))
-            wholes = whole_outputs(mesh, results)
+            arrays = made_up(options.seed, inputs) if file is None else read_inputs(file, inputs)
+            results = model.run(feed(mesh, arrays, module.INPUTS))
+            wholes = whole_outputs(mesh, results, modules)
             if mesh.rank == 0:
                 scalars = [f"{name} {whole.item():.9g}" for name, whole in wholes.items() if whole.numel() == 1]
                 print(f"step {step + 1}", *scalars, flush=True)
-        state = {name: join(mesh, parameter.data, layout) for name, parameter, layout in kept(model, options)}
+        state = whole_state(mesh, model) if options.state else {}
     if mesh.rank == 0 and options.outputs:
         np.savez(options.outputs, **to_numpy(wholes))
     if mesh.rank == 0 and options.state:
         np.savez(options.state, **to_numpy(state))
-
-
-def kept(model, options):
-    """Parameters and state of which ranks have blocks, with their layouts."""
-    if not options.state:
-        return []
-    layouts = {name: entry["layout"] for name, entry in read_index().items()}
-    return [(name, value, layouts[name]) for name, value in model.named_parameters() if layouts[name] is not None]
 
 
 def main():

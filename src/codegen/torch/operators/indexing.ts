@@ -92,10 +92,10 @@ function cumulative(name: string, neutral: string): (node: TorchNode) => string 
 
 export const indexingOperators: readonly TorchOperator[] = [
   torch('Gather', gather),
-  torch('GatherElements', gatherElements, 'from_end'),
+  torch('GatherElements', gatherElements),
   torch('GatherND', gatherNd),
-  torch('ScatterElements', scatterElements, 'from_end'),
-  torch('ScatterND', scatterNd, 'scatter_nd'),
+  torch('ScatterElements', scatterElements),
+  torch('ScatterND', scatterNd),
   torch('TopK', topK),
   torch('ArgMax', arg('argmax')),
   torch('ArgMin', arg('argmin')),

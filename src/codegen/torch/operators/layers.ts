@@ -234,7 +234,7 @@ export const layerOperators: readonly TorchOperator[] = [
   torch('LayerNormalization', layerNormalisation),
   torch('RMSNormalization', rmsNormalisation),
   torch('SimplifiedLayerNormalization', rmsNormalisation),
-  torch('BatchNormalization', batchNormalisation, 'batch_norm_training'),
+  torch('BatchNormalization', batchNormalisation),
   torch('GroupNormalization', groupNormalisation),
   torch('InstanceNormalization', instanceNormalisation),
   torch('LpNormalization', lpNormalisation),

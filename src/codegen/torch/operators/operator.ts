@@ -4,7 +4,6 @@
 import type { DType } from '../../../ir/dtype.js';
 import type { Attributes, ConstantTensor, TensorType } from '../../../ir/graph.js';
 import { numbersOf } from '../../../ir/ops/constants.js';
-import type { HelperName } from './helpers.js';
 
 /** An operator on local blocks, its operands being Python expressions. */
 export interface TorchNode {
@@ -28,19 +27,17 @@ export interface TorchOperator {
   /** '' is ONNX's own. */
   readonly domain: string;
   readonly text: TorchText;
-  /** Functions of the emitted operators.py that the text may call. */
-  readonly helpers?: readonly HelperName[];
   /** Operands may be Python numbers. */
   readonly takesNumbers?: true;
 }
 
-export function torch(op: string, text: TorchText, ...helpers: readonly HelperName[]): TorchOperator {
-  return { op, domain: '', text, ...(helpers.length > 0 ? { helpers } : {}) };
+export function torch(op: string, text: TorchText): TorchOperator {
+  return { op, domain: '', text };
 }
 
 /** The same for an operator of ONNX Runtime's domain. */
-export function microsoft(op: string, text: TorchText, ...helpers: readonly HelperName[]): TorchOperator {
-  return { ...torch(op, text, ...helpers), domain: 'com.microsoft' };
+export function microsoft(op: string, text: TorchText): TorchOperator {
+  return { op, domain: 'com.microsoft', text };
 }
 
 /** The operand's expression. Throws (an internal error) for one that is left out. */

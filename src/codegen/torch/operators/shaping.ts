@@ -187,7 +187,7 @@ export const shapingOperators: readonly TorchOperator[] = [
   torch('ConstantOfShape', full),
   torch('Constant', constantText),
   torch('Range', range),
-  torch('OneHot', oneHot, 'one_hot'),
+  torch('OneHot', oneHot),
   torch('Trilu', trilu),
   torch('EyeLike', eye),
   torch('DepthToSpace', depthToSpace),
