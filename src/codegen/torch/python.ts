@@ -12,7 +12,8 @@ const RESERVED: ReadonlySet<string> = new Set([
   ...'global if import in is lambda nonlocal not or pass raise return try while with yield match case type'.split(' '),
   // Names that emitted code uses, and attributes of torch.nn.Module.
   ...'self step micro mesh torch nn attach declare wait_for Values F tuple from_end scatter_nd one_hot'.split(' '),
-  ...'attention rotary_embedding batch_norm_training accumulate all_reduce all_gather reduce_scatter all_to_all permute broadcast list dict float int bool run layouts'.split(
+  ...'top_k attention rotary_embedding batch_norm_training accumulate send receive read_schedule'.split(' '),
+  ...'all_reduce all_gather reduce_scatter all_to_all permute broadcast list dict float int bool run layouts'.split(
     ' ',
   ),
   ...'apply bfloat16 buffers children compile cpu cuda double eval forward backward recompute update'.split(' '),

@@ -19,7 +19,7 @@ export interface Run {
 
 /** The runs of all lists of a stage, in order. */
 export function runsOf({ lists }: StageWalk): readonly Run[] {
-  return lists.flatMap(({ name, steps }) => withMethods(grouped(name, steps)));
+  return withMethods(lists.flatMap(({ name, steps }) => grouped(name, steps)));
 }
 
 /** The layer of a step; null where it has none. */

@@ -59,7 +59,14 @@ const attention = `def attention(q, k, v, mask=None, heads=0, kv_heads=0, causal
     return y.transpose(1, 2).flatten(2) if joined else y
 `;
 
+const topK = `def top_k(x, k, dim, largest=True):
+    """ONNX's TopK: of equal values the one with the lower index comes first."""
+    values, index = torch.sort(x, dim=dim, descending=largest, stable=True)
+    return values.narrow(dim, 0, k), index.narrow(dim, 0, k)
+`;
+
 export const HELPERS = {
+  top_k: topK,
   rotary_embedding: rotary,
   attention,
   from_end: wrap,

@@ -64,8 +64,8 @@ function scatterNd(node: TorchNode): string | null {
 function topK(node: TorchNode): string {
   const k = integersIn(node, 'k')?.[0] ?? numberIn(node, 'k', 1);
   const largest = numberIn(node, 'largest', 1) ? '' : ', largest=False';
-  const text = `torch.topk(${x(node)}, ${k}, dim=${axisIn(node, -1)}${largest})`;
-  return node.outputs.length === 1 ? `${text}.values` : text;
+  const text = `top_k(${x(node)}, ${k}, ${axisIn(node, -1)}${largest})`;
+  return node.outputs.length === 1 ? `${text}[0]` : text;
 }
 
 function arg(name: string): (node: TorchNode) => string | null {
