@@ -4,6 +4,7 @@
 import type { Precision } from '../ir/autodiff/training-graph.js';
 import type { ConstantTensor } from '../ir/graph.js';
 import type { PlanningOptions } from './plan.js';
+import type { Target } from './targets.js';
 import type { Training } from './training.js';
 
 export interface CompileOptions extends PlanningOptions {
@@ -16,6 +17,8 @@ export interface CompileOptions extends PlanningOptions {
   /** Replace a folder that autopar did not write. */
   readonly force?: boolean;
   readonly planOnly?: boolean;
+  /** What the program is written for; the bundled runtime by default. */
+  readonly target?: Target;
   readonly dims?: Readonly<Record<string, number>>;
   /** Whole shapes of inputs, by name. */
   readonly shapes?: Readonly<Record<string, readonly number[]>>;

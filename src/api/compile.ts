@@ -26,6 +26,7 @@ import type { RecomputeEffect } from './recompute-effect.js';
 import { type Communication, communicationOf, type HeavyOperator, heaviestOf } from './report.js';
 import { type Server, serverOf } from './server.js';
 import type { ModelOptions } from './strategy-files.js';
+import type { Target } from './targets.js';
 import { type Training, trainedModel } from './training.js';
 import { importedFor } from './training-form.js';
 import { type VerifyResult, verify } from './verify.js';
@@ -127,6 +128,7 @@ export async function compile(options: CompileOptions): Promise<CompileResult> {
     ...(options.weights ? { weights: options.weights } : {}),
     ...(options.force === undefined ? {} : { force: options.force }),
     ...(options.planOnly === undefined ? {} : { planOnly: options.planOnly }),
+    ...(options.target === undefined ? {} : { target: options.target }),
     ...(options.signal ? { signal: options.signal } : {}),
   });
   const saved = await saveStrategy(options.config, directory, modelOptions);

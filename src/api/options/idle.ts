@@ -38,6 +38,12 @@ export const COMPILE_IDLE: readonly Idle<CompileOptions>[] = [
     hint: ONE,
   },
   {
+    option: 'target',
+    when: ({ planOnly, target }) => planOnly === true && target === 'torch',
+    says: () => '--target torch writes a program, and --plan-only writes none',
+    hint: ONE,
+  },
+  {
     option: 'seed',
     when: ({ verify, initRandom }) => !verify && !initRandom,
     says: () => '--seed is of random weights and of the inputs to verify with, and there are neither',

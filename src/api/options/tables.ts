@@ -14,6 +14,7 @@ import type { RunCompiledOptions } from '../run.js';
 import { PIPELINE_SCHEDULES, SCHEDULE_KINDS } from '../schedule-kinds.js';
 import { SEARCH_MODES, SOLVERS, SP_METHODS } from '../search-modes.js';
 import type { SimulateOptions } from '../simulate.js';
+import { TARGETS } from '../targets.js';
 import { LOSSES, OPTIMIZERS, type Training } from '../training-request.js';
 import type { VerifyOptions } from '../verify.js';
 import type { CompileOptions, PlanningOptions } from './flat-degrees.js';
@@ -187,6 +188,7 @@ export const TABLES: Tables = {
     directory: text,
     force: flag,
     planOnly: flag,
+    target: oneOf(...TARGETS),
     generated: text,
     randomWeights: either(whole(0), { expected: 'null', holds: (value) => value === null }),
     constants: record(object),
@@ -203,6 +205,7 @@ export const TABLES: Tables = {
     output: text,
     force: flag,
     planOnly: flag,
+    target: oneOf(...TARGETS),
     precision: recipe,
     training,
     microBatch: whole(1),
