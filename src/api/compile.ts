@@ -26,7 +26,6 @@ import type { RecomputeEffect } from './recompute-effect.js';
 import { type Communication, communicationOf, type HeavyOperator, heaviestOf } from './report.js';
 import { type Server, serverOf } from './server.js';
 import type { ModelOptions } from './strategy-files.js';
-import type { Target } from './targets.js';
 import { type Training, trainedModel } from './training.js';
 import { importedFor } from './training-form.js';
 import { type VerifyResult, verify } from './verify.js';

@@ -172,7 +172,7 @@ const IN_WORDS = {
   offloadDir: 'offload-dir',
 } as const;
 
-const ofRandomInputs: Idle<RunCompiledOptions & VerifyOptions> = {
+const ofRandomInputs: Idle<{ readonly seed?: number; readonly inputs?: string }> = {
   option: 'seed',
   when: ({ inputs }) => inputs !== undefined,
   says: () => '--seed is of random inputs, and --inputs gives others',
@@ -189,6 +189,12 @@ export const RUN_IDLE: readonly Idle<RunCompiledOptions>[] = [
       hint: ONE,
     }),
   ),
+  {
+    option: 'threadsPerRank',
+    when: ({ backend = 'cpu' }) => backend !== 'cpu',
+    says: ({ backend }) => `--threads-per-rank is of kernels on the CPU, and the backend is ${backend}`,
+    hint: ONE,
+  },
   {
     option: 'link',
     when: ({ backend }) => backend !== 'emulated',

@@ -3,6 +3,7 @@
  */
 
 import { LAYER_RECOMPUTE_KINDS } from '../../ir/autodiff/recompute-kinds.js';
+import { COMPUTING_BACKENDS, RUN_BACKENDS } from '../backends.js';
 import type { CompileStepOptions } from '../compile-step.js';
 import type { EmitOptions } from '../emit.js';
 import type { ImportOptions } from '../import.js';
@@ -47,7 +48,7 @@ const importing = {
 };
 const parameters = { tie: texts, untie: texts, trainable: texts, frozen: texts };
 const watched = { signal, onProgress: callback };
-const resources = { memory: whole(1), offloadDir: text };
+const resources = { memory: whole(1), offloadDir: text, onHost: callback };
 const degree = whole(1);
 const degrees = { dp: degree, tp: degree, pp: degree, sp: degree, ep: degree };
 
@@ -234,7 +235,7 @@ export const TABLES: Tables = {
     seed: whole(0),
     steps: whole(1),
     threadsPerRank: whole(1),
-    backend: oneOf('cpu', 'emulated'),
+    backend: oneOf(...RUN_BACKENDS),
     link: text,
     ...resources,
     ...watched,
@@ -247,6 +248,7 @@ export const TABLES: Tables = {
     tensors: flag,
     rtol: amount,
     atol: amount,
+    backend: oneOf(...COMPUTING_BACKENDS),
     ...resources,
     ...watched,
   },

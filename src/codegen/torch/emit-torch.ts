@@ -89,10 +89,15 @@ function refuseUnsupported(lowered: readonly LoweredStage[], { stages }: Program
   const [first] = lowered;
   const node = first?.graph.nodes[0]?.name ?? '';
   if (stages.some(({ mesh }) => mesh)) throw lacks('stages with unlike meshes (--meshes)', node);
-  for (const { sharded } of lowered)
+  for (const { sharded } of lowered) {
+    const origin = sharded.nodes[0]?.origin ?? '';
+    if ([...sharded.tensors.values()].some((tensor) => tensor.first))
+      throw lacks('a parameter server (--gradient-sync parameter-server)', origin);
+    if (sharded.microBatches?.exceptLast) throw lacks('recomputation in all but the last micro-batch', origin);
     for (const { tensor } of [...inputsOf(sharded), ...outputsOf(sharded)])
       if (tensorOf(sharded, tensor).layout.extents)
-        throw lacks(`inputs and outputs that are padded (${tensor})`, sharded.nodes[0]?.origin ?? '');
+        throw lacks(`inputs and outputs that are padded (${tensor})`, origin);
+  }
 }
 
 /** The lists that run for each micro-batch, in PyTorch's action grammar; what it has no name for has the list's own. */

@@ -278,13 +278,15 @@ function lacksOperator({ op, domain, origin }: ComputeNode, isForm: boolean): Au
   );
 }
 
-const RESULTS: Readonly<Record<CommunicationNode['collective']['kind'], string>> = {
+/** Collectives of a parameter server, which the target has no code for (emit-torch.ts). */
+type ServerKind = 'reduce' | 'broadcast';
+
+const RESULTS: Readonly<Record<Exclude<CommunicationNode['collective']['kind'], ServerKind>, string>> = {
   'all-reduce': 'reduced',
   'all-gather': 'gathered',
   'reduce-scatter': 'scattered',
   'all-to-all': 'exchanged',
   permute: 'permuted',
-  broadcast: 'received',
 };
 
 function collectiveLines(
@@ -293,6 +295,8 @@ function collectiveLines(
   tensors: Tensors,
   naming: Naming,
 ): readonly string[] {
+  const { kind } = collective;
+  if (kind === 'reduce' || kind === 'broadcast') throw new Error(`${kind} has no function`);
   const shape = tuple(tensorOf(tensors.sharded, output).localShape);
   const operation =
     'reduction' in collective && collective.reduction !== 'sum' ? [`operation="${collective.reduction}"`] : [];
@@ -307,12 +311,10 @@ function collectiveLines(
         return [`outer=${collective.split.outer}`, `joined_outer=${collective.concat.outer}`, `shape=${shape}`];
       case 'permute':
         return [`to=[${collective.to.join(', ')}]`];
-      case 'broadcast':
-        return [];
     }
   })();
-  const name = collective.kind.replaceAll('-', '_');
+  const name = kind.replaceAll('-', '_');
   const given = [naming.read(input), naming.group(axes), ...parts, ...(isAtOnce ? [] : ['wait=False'])];
-  const target = naming.make(output, RESULTS[collective.kind]);
+  const target = naming.make(output, RESULTS[kind]);
   return statement(`${target} = ${name}(${given.join(', ')})`, INDENT, layoutOf(output, tensors));
 }

@@ -122,16 +122,7 @@ function listsTable(names: ReadonlyMap<string, string>, { walk }: Tensors): stri
   return ['LISTS = {', ...rows, '}'].join('\n');
 }
 
-const COLLECTIVES = [
-  'all_gather',
-  'all_reduce',
-  'all_to_all',
-  'broadcast',
-  'permute',
-  'receive',
-  'reduce_scatter',
-  'send',
-];
+const COLLECTIVES = ['all_gather', 'all_reduce', 'all_to_all', 'permute', 'receive', 'reduce_scatter', 'send'];
 const VALUES = ['Container', 'Value', 'Values', 'accumulate', 'attach', 'declare', 'read_schedule'];
 
 /** A module: what it imports, as ruff sorts it, and its text. */

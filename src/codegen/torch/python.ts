@@ -13,9 +13,7 @@ const RESERVED: ReadonlySet<string> = new Set([
   // Names that emitted code uses, and attributes of torch.nn.Module.
   ...'self step micro mesh torch nn attach declare wait_for Values F tuple from_end scatter_nd one_hot'.split(' '),
   ...'top_k attention rotary_embedding batch_norm_training accumulate send receive read_schedule'.split(' '),
-  ...'all_reduce all_gather reduce_scatter all_to_all permute broadcast list dict float int bool run layouts'.split(
-    ' ',
-  ),
+  ...'all_reduce all_gather reduce_scatter all_to_all permute list dict float int bool run layouts'.split(' '),
   ...'apply bfloat16 buffers children compile cpu cuda double eval forward backward recompute update'.split(' '),
   ...'half modules parameters share_memory state_dict to train training xpu zero_grad add_module'.split(' '),
 ]);

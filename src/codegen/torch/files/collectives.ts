@@ -92,13 +92,6 @@ def permute(x, group, to, wait=True):
     return started(work, operand, lambda: result.reshape(x.shape).to(x.dtype), wait)
 
 
-def broadcast(x, group, wait=True):
-    """The block of the group's first member."""
-    result = numeric(x).clone(memory_format=torch.contiguous_format)
-    work = dist.broadcast(result, group.first, group.process_group, async_op=True)
-    return started(work, None, lambda: result.to(x.dtype), wait)
-
-
 def send(x, rank):
     """To the same place in another stage. Transfers stand in one order at both ends, so that they may block."""
     dist.send(numeric(x).contiguous(), rank)

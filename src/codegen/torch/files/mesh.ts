@@ -50,7 +50,7 @@ class Group:
     """A process group; member k is the rank with index k on the axes, which may have another number in the group."""
 
     def __init__(self, process_group, ranks, rank):
-        self.process_group, self.size, self.first = process_group, len(ranks), ranks[0]
+        self.process_group, self.size = process_group, len(ranks)
         self.index = ranks.index(rank)
         self.order = [sorted(ranks).index(member) for member in ranks]
         self.is_sorted = self.order == sorted(self.order)
