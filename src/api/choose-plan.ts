@@ -86,7 +86,7 @@ export async function choosePlan(choices: Choices): Promise<ChosenPlan> {
   const isAlone = !training || reason !== null || clusterSize(cluster) === 1;
   // Ranks of this machine share its memory: stages save none of it, and are looked at where a limit asks for them.
   if (!isAlone && !cluster.local) return beside(choices, training, deadline);
-  const alone = await planned(choices, await choices.form(options, training), deadline, 'searched').catch(refusal);
+  const alone = await planned(choices, await choices.form(options, training), null, 'searched').catch(refusal);
   if (!(alone instanceof AutoparError)) return { ...alone, compared: null, notes: [] };
   if (isAlone || !(alone instanceof NothingFits)) throw alone;
   const { fitting, others, notes } = await lowerProposals(choices, training, deadline, { alone: null, work: 0 });
@@ -170,16 +170,23 @@ function meshWork({ nodes }: Graph, devices: number): number {
   return nodes.length * Math.max(1, Math.log2(devices));
 }
 
-/** dp and tp alone, at the micro-batches that are asked for. */
+/**
+ * dp and tp alone, at the micro-batches that are asked for.
+ * @param deadline null: nothing was planned before, and the time limit is all there
+ */
 async function planned(
   { options }: Choices,
   formed: Formed,
-  deadline: Deadline,
+  deadline: Deadline | null,
   memory: 'searched' | 'checked',
 ): Promise<Lowered> {
   await interruptible(options.signal);
   options.onProgress?.('planning');
-  return { ...formed, planned: await plan(formed.imported, within(options, deadline), memory), priced: null };
+  return {
+    ...formed,
+    planned: await plan(formed.imported, deadline ? within(options, deadline) : options, memory),
+    priced: null,
+  };
 }
 
 /**

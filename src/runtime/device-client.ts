@@ -4,6 +4,7 @@
  */
 import { type ChildProcess, fork } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
+import type { ProgramNode } from '../program/program.js';
 import { AutoparError } from '../program/values.js';
 import type { Backend, BackendTraits, LoadedSegment, SegmentSource } from './backend.js';
 import type { DeviceAnswer, DeviceCommand, HostTensor } from './device-messages.js';
@@ -38,7 +39,7 @@ export async function openDevice(
     await ask(source).catch(async (error: unknown) => {
       if (!(error instanceof AutoparError) || error.code !== 'unsupported-operator' || error.where.node !== undefined)
         throw error;
-      onHost = integersOnHost(traits, source, await placementsOf(traits, device, source, isStopped));
+      onHost = asideOnHost(traits, source, await placementsOf(traits, device, source, isStopped));
       await ask({ ...source, mayUseHost: true });
     });
     return {
@@ -207,20 +208,24 @@ export async function placementsOf(
 }
 
 /**
- * The operators that are not on the device: of integers, as the number of a step or positions are, which stay on the CPU.
- * @throws AutoparError `unsupported-operator` (exit backendAbsent) for one that is of other numbers
+ * The operators that are not on the device: those that read or make integers or doubles, as positions, the number of a step and
+ * what is computed of it are, stay on the CPU.
+ * @throws AutoparError `unsupported-operator` (exit backendAbsent) for any other
  */
-function integersOnHost(
+function asideOnHost(
   traits: BackendTraits,
   { nodes }: SegmentSource,
   placements: readonly Placement[],
 ): readonly string[] {
+  const isAside = ({ dtypes }: ProgramNode) => dtypes.some((dtype) => ASIDE.test(dtype));
   const elsewhere = placements.filter(({ provider }) => provider === 'CPUExecutionProvider');
   return elsewhere.map(({ node: name }) => {
-    const node = nodes[positionOf(name ?? '')] ?? (nodes.length === 1 ? nodes[0] : undefined) ?? null;
-    if (node?.dtypes.every((dtype) => INTEGER.test(dtype))) return `${node.op} of ${node.dtypes.join(', ')}`;
+    // What ONNX Runtime makes of a function's body has no names.
+    const node = (name ? nodes[positionOf(name)] : nodes.find(isAside)) ?? null;
+    if (node && isAside(node)) return `${node.op} of ${node.dtypes.join(', ')}`;
     throw withoutKernel(`backend ${traits.name}`, node, 'ONNX Runtime would run it on the CPU', traits.otherwise);
   });
 }
 
-const INTEGER = /^(?:u?int\d+|bool)$/;
+/** Types that devices have few kernels for, and models little of. */
+const ASIDE = /^(?:u?int\d+|bool|float64)$/;

@@ -32,7 +32,7 @@ export interface RankResources {
   readonly offloadDir?: string;
   /** What computes; `cpu` by default. */
   readonly backend?: BackendName;
-  /** Told which operators run on the CPU in the device's place, where some do: those of integers, for which it has no kernels. */
+  /** Told which operators run on the CPU in the device's place, where some do: of those that read or make integers or doubles. */
   readonly onHost?: (operators: readonly string[]) => void;
 }
 
