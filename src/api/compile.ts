@@ -116,9 +116,15 @@ export async function compile(options: CompileOptions): Promise<CompileResult> {
   await interruptible(options.signal);
   const random = options.initRandom === true && !read.weightsPresent;
   const stages = stagesAsked(read, { ...options, clusterHints: await clusterSources(options.cluster) });
-  const configured = options.config ? optionsOf(options.config, options.devices).microBatches : 1;
+  const config = options.config ? optionsOf(options.config, options.devices) : undefined;
+  const configured = config?.microBatches ?? 1;
+  const interleave = options.interleave ?? config?.interleave ?? 1;
   const training = options.training
-    ? inMicroBatches(await trainingOn(options.training, options.cluster), { ...options, stages, configured }, read)
+    ? inMicroBatches(
+        await trainingOn(options.training, options.cluster),
+        { ...options, stages, configured, interleave },
+        read,
+      )
     : undefined;
   const isLow = !training && (options.precision ?? 'fp32') !== 'fp32';
   const lowered = isLow ? loweredPrecision(options.precision, await isLocal(options.cluster)) : undefined;

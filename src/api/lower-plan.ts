@@ -9,6 +9,7 @@ import { redistributionBound } from '../cost-model/redistribution-bound.js';
 import type { Graph } from '../ir/graph.js';
 import type { Assignment } from '../partition/assignment.js';
 import { inBuckets } from '../partition/buckets.js';
+import { inHalves } from '../partition/interleave.js';
 import { type LoweredStage, lowerStages } from '../partition/lower-stages.js';
 import { offloaded } from '../partition/offload.js';
 import { partition } from '../partition/partition.js';
@@ -44,8 +45,10 @@ export function lowerPlan(plan: Plan, graph: Graph): LoweredPlan {
 export function lowerAssigned(plan: Plan, assigned: AssignedPlan): LoweredPlan {
   const { staged, assignment, redistributor } = assigned;
   const places = planPlaces(plan, staged.graph);
+  const prepared = (sharded: ShardedGraph) =>
+    offloaded(inHalves(inBuckets(sharded, plan.schedule), plan.schedule.interleave), places);
   const kept = (stages: readonly LoweredStage[]) =>
-    stages.map((stage) => ({ ...stage, sharded: offloaded(inBuckets(stage.sharded, plan.schedule), places) }));
+    stages.map((stage) => ({ ...stage, sharded: prepared(stage.sharded) }));
   if (!staged.pipeline)
     return { lowered: kept([{ graph: staged.graph, sharded: lowerUncut(assigned) }]), schedule: null };
   const { layout, schedule } = staged.pipeline;

@@ -15,7 +15,7 @@ import { sizesText } from '../sharding-propagation/stage-meshes.js';
 import type { Plan } from '../strategy/plan.js';
 import { type Found, planOf } from '../strategy/plan-of.js';
 import type { Request } from '../strategy/request.js';
-import { requestOf, unusedBucket, zeroNotes } from './asked-words.js';
+import { checkHalves, idleHalves, requestOf, unusedBucket, zeroNotes } from './asked-words.js';
 import { clusterSources } from './cluster-sources.js';
 import { type DecisionSources, type Decisions, decide } from './decisions.js';
 import type { ImportedModel } from './import.js';
@@ -73,11 +73,13 @@ export async function plan(imported: ImportedModel, options: PlanningOptions = {
   if (options.solver === 'glpk') await loadSolver('glpk');
   const mode = searchModeOf(options, config);
   const { requested, notes: requestNotes } = requestOf(options, config, imported, mode);
+  checkHalves(requested, imported.graph);
   // Without another rank to take parts from, weights are loaded as they are.
   const isCut = requested.zero === 3 && degrees.dp !== 1;
   const whole = isCut ? withHeldWeights(imported.graph, fixedParameters(imported.graph)) : imported.graph;
   const recompute = recomputedOperators(whole, requested.recompute, recomputePins);
-  const pipeline = request && pipelineOf(whole, cluster, request, recompute.operators);
+  const pipeline =
+    request && pipelineOf(whole, cluster, { ...request, interleave: requested.interleave ?? 1 }, recompute.operators);
   const graph = pipeline?.graph ?? withClones(whole, recompute.operators);
   // Clones follow their originals, whatever is pinned.
   const plain = withoutClones(graph);
@@ -120,6 +122,7 @@ export async function plan(imported: ImportedModel, options: PlanningOptions = {
       ...zeroNotes(requested, pipeline?.layout.meshes?.stages ?? [found.assignment.mesh], graph),
       ...found.notes,
       ...unusedBucket(requested, found.lowered),
+      ...idleHalves(requested, found.lowered),
     ],
   };
 }

@@ -36,6 +36,7 @@ export interface CompileStepFlags extends DegreeOptions, ModelFlags, TrainingFla
   readonly meshes?: string;
   readonly spMethod?: SpMethod;
   readonly bucket?: number;
+  readonly interleave?: number;
   readonly searchMode?: string;
   readonly timeLimit?: number;
   readonly solver?: string;
@@ -45,7 +46,18 @@ export interface CompileStepFlags extends DegreeOptions, ModelFlags, TrainingFla
 
 /** Options that only a search over operators' strategies knows. */
 const OF_OPERATORS = [
-  ...(['axes', 'mode', 'annotations', 'config', 'complete', 'stages', 'meshes', 'spMethod', 'bucket'] as const),
+  ...([
+    'axes',
+    'mode',
+    'annotations',
+    'config',
+    'complete',
+    'stages',
+    'meshes',
+    'spMethod',
+    'bucket',
+    'interleave',
+  ] as const),
 ] as const;
 
 /** What a program has as well: with a plan alone a search over whole steps decides it. */

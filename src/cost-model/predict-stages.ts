@@ -3,9 +3,10 @@
  * happens once a step around it; and what its ranks hold.
  */
 
+import { halvesIn } from '../partition/interleave.js';
 import type { Liveness } from '../partition/liveness.js';
 import type { LoweredStage } from '../partition/lower-stages.js';
-import { listName, type PhaseList, phasesOf, UPDATE } from '../partition/order.js';
+import { listName, type PhaseList, phasesOf, runsOf, UPDATE } from '../partition/order.js';
 import { localBytes } from '../partition/partition.js';
 import { actionsOf } from '../partition/placed-actions.js';
 import { readsOf, resultsOf, type ShardedGraph, type StageTransfer } from '../partition/sharded-graph.js';
@@ -99,7 +100,7 @@ interface PricedStage {
 
 function priceStage(graph: ShardedGraph, cluster: Cluster): PricedStage {
   const phases = phasesOf(graph);
-  const runs = ({ runs: times }: PhaseList) => (times === 'micro' ? (graph.microBatches?.count ?? 1) : 1);
+  const runs = (list: PhaseList) => runsOf(list, graph);
   const parts = new Map<string, number>();
   const lists = new Map<string, number>();
   let [flops, received] = [0, 0];
@@ -108,12 +109,13 @@ function priceStage(graph: ShardedGraph, cluster: Cluster): PricedStage {
     let seconds = 0;
     for (const node of graph.nodes.filter(list.includes)) {
       const waited = node.kind === 'communicate' ? overlap?.exposed.get(node) : undefined;
-      const own = (waited === undefined ? priceNode(node, graph, cluster) : waited / runs(list)) / 1e9;
+      const each = halvesIn(list.runs, graph).length;
+      const own = (waited === undefined ? each * priceNode(node, graph, cluster) : waited / runs(list)) / 1e9;
       const part = partName(node, graph);
       seconds += own;
       parts.set(part, (parts.get(part) ?? 0) + runs(list) * own);
-      if (node.kind === 'compute') flops += runs(list) * node.flops;
-      received += runs(list) * communicatedBytes(node, graph);
+      if (node.kind === 'compute') flops += runs(list) * each * node.flops;
+      received += runs(list) * each * communicatedBytes(node, graph);
     }
     lists.set(list.phase, seconds);
   }
@@ -139,7 +141,8 @@ function sentBytes(graph: ShardedGraph | undefined, to: number, phase: Phase): n
   const sent = graph.pipeline.sends.filter(
     ({ stage, when, tensor }) => stage === to && when === 'micro' && made.has(tensor),
   );
-  return sent.reduce((sum, { tensor }) => sum + bytesOf(graph, tensor), 0);
+  const { interleave = 1 } = graph;
+  return interleave * sent.reduce((sum, { tensor }) => sum + bytesOf(graph, tensor), 0);
 }
 
 /** Bytes that a stage sends and receives once a step. */
@@ -163,7 +166,7 @@ export function stagesMemory(
   return stages.map(({ sharded }, stage) => {
     const own = memoryOf(sharded, cluster, actions[stage]);
     const others = Math.max(0, (inFlightOf[stage] ?? 1) / schedule.virtualStages - 1);
-    const kept = cluster.local ? 0 : Math.ceil(others * savedBytes(sharded));
+    const kept = cluster.local ? 0 : Math.ceil(others * (sharded.interleave ?? 1) * savedBytes(sharded));
     if (kept === 0) return own;
     const held = () => new Map([...own.held(), [OTHERS, kept] as const]);
     return { ...own, peakBytes: own.peakBytes + kept, held };

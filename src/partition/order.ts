@@ -59,6 +59,11 @@ export function phasesOf(graph: ShardedGraph): readonly PhaseList[] {
   ];
 }
 
+/** How often a list runs in a step. */
+export function runsOf({ runs }: Pick<PhaseList, 'runs'>, { microBatches, interleave = 1 }: ShardedGraph): number {
+  return runs === 'micro' ? (microBatches?.count ?? 1) / interleave : 1;
+}
+
 /** The name of a stage's list: of an action of its schedule. */
 export function listName(phase: string, chunk: number): string {
   return chunk === 0 ? phase : `${phase}.${chunk}`;
@@ -146,19 +151,25 @@ export type TransferStep =
   | { readonly kind: 'send'; readonly transfer: StageTransfer }
   | { readonly kind: 'recv'; readonly transfer: StageTransfer };
 
-export type Step =
+/** Marks an instruction of the second half (interleave.ts): it works on the micro-batch behind that of its action. */
+export type SecondHalf = 1;
+
+export type Step = { readonly half?: SecondHalf } & (
   | { readonly kind: 'segment'; readonly nodes: readonly ComputeNode[] }
   | {
       readonly kind: 'start';
       readonly node: CommunicationNode;
       readonly id: number;
+      /** The number of its bucket, where it has one. */
+      readonly bucket?: number;
       /** Only where the list runs for the last time in a step; its wait stands in a list that runs once. */
       readonly last?: true;
     }
   | { readonly kind: 'wait'; readonly node: CommunicationNode; readonly id: number }
   | { readonly kind: 'accumulate'; readonly node: ComputeNode }
   | { readonly kind: 'move'; readonly node: MoveNode }
-  | TransferStep;
+  | TransferStep
+);
 
 /** A list of instructions with its steps. */
 export interface OrderedList {
@@ -314,11 +325,12 @@ function orderPhase(
       while (!isBucketed && new Set([...underWay, { node }].map((one) => placeOf(one.node))).size > PLACES)
         waitForFirst();
       const id = next++;
+      const bucket = node.bucket === undefined ? {} : { bucket: node.bucket.id };
       if (isAhead(node)) {
-        steps.push({ kind: 'start', node, id, last: true });
+        steps.push({ kind: 'start', node, id, ...bucket, last: true });
         placed++;
       } else {
-        steps.push({ kind: 'start', node, id });
+        steps.push({ kind: 'start', node, id, ...bucket });
         (isBucketed ? inBuckets : underWay).push({ node, id });
       }
     }

@@ -8,7 +8,7 @@ import type { LoweredStage } from './lower-stages.js';
 import { BEGIN, computeLists, listName, type PhaseList, phasesOf, transferList, UPDATE } from './order.js';
 import { readsOf, type ShardedGraph } from './sharded-graph.js';
 
-/** A run of one of a stage's lists; `microBatch` is null where it runs once a step. */
+/** A run of one of a stage's lists; `microBatch`, of two that run at a time the first, is null where it runs once a step. */
 export interface StageAction {
   readonly chunk: number;
   readonly microBatch: number | null;
@@ -29,10 +29,13 @@ export function actionsOf(
 }
 
 /** Of the whole graph: each micro-batch, then the step's own list. */
-export function wholeActions({ microBatches }: ShardedGraph): readonly StageAction[] {
+export function wholeActions({ microBatches, interleave = 1 }: ShardedGraph): readonly StageAction[] {
   const once = (list: string): StageAction => ({ chunk: 0, microBatch: null, list });
   if (!microBatches) return [once('forward')];
-  const micro = Array.from({ length: microBatches.count }, (_, microBatch) => ({ ...once('micro'), microBatch }));
+  const micro = Array.from({ length: microBatches.count / interleave }, (_, index) => ({
+    ...once('micro'),
+    microBatch: interleave * index,
+  }));
   return [...micro, once('step')];
 }
 
@@ -47,7 +50,8 @@ function placedActions(
   const seconds = new Map<StageAction, number>();
   const computed = stages.map((sharded, stage) =>
     (actions[stage] ?? []).map(({ chunk, microBatch, phase }): StageAction => {
-      const listed = { chunk, microBatch: sharded.microBatches ? microBatch : null, list: listName(phase, chunk) };
+      const { microBatches, interleave = 1 } = sharded;
+      const listed = { chunk, microBatch: microBatches ? interleave * microBatch : null, list: listName(phase, chunk) };
       seconds.set(listed, UNIT_SECONDS[phase]);
       return listed;
     }),

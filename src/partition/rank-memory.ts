@@ -5,7 +5,7 @@
  * and writes results to memory of their own. Collectives go through buffers that are held all the time.
  */
 import type { OuterMemory } from '../ir/graph.js';
-import { type Liveness, outerBytes } from './liveness.js';
+import { type Liveness, OF_MICRO_BATCH, outerBytes } from './liveness.js';
 import { type Change, occupancy } from './occupancy.js';
 import type { Step } from './order.js';
 import { localBytes } from './partition.js';
@@ -16,7 +16,6 @@ import { type StageWalk, type WalkedList, type WalkedStep, walkStage } from './s
 
 /** Names that stand for no tensor of the graph: `communication buffer 0`, …; and behind a tensor's, whose it is. */
 const BUFFER = 'communication buffer';
-const OF_MICRO_BATCH = ' of micro-batch ';
 const OF_OTHERS = `${OF_MICRO_BATCH}1 and later`;
 
 /** Bytes of a coordinate: one int64. */
@@ -70,25 +69,35 @@ class Held {
   }
 
   run({ list: name, microBatch }: StageAction): void {
-    this.microBatch = microBatch;
-    if (microBatch !== null && !this.begun.has(microBatch)) {
-      this.begun.add(microBatch);
-      for (const { tensor } of this.graph.inputs) if (this.walk.lifetimeOf(tensor) === 'micro') this.hold(tensor, null);
-    }
+    const enter = (half: number) => this.enter(microBatch === null ? null : microBatch + half);
+    enter(0);
     const list = this.lists.get(name);
-    for (const tensor of list?.unread ?? []) this.free(tensor);
+    for (const { half = 0, tensors } of list?.unread ?? []) {
+      enter(half);
+      for (const tensor of tensors) this.free(tensor);
+    }
     for (const { step, makes, inside, frees } of list?.steps ?? []) {
       const at = operatorOf(step);
+      enter(step.half ?? 0);
       for (const tensor of [...makes, ...inside]) this.hold(tensor, at);
       for (const tensor of [...inside, ...frees]) this.free(tensor);
     }
   }
 
-  /** Holds the parts of outputs that `others` micro-batches leave. */
+  /** What follows is of this micro-batch, whose parts of inputs are there from the first on. */
+  private enter(microBatch: number | null): void {
+    this.microBatch = microBatch;
+    if (microBatch === null || this.begun.has(microBatch)) return;
+    this.begun.add(microBatch);
+    for (const { tensor } of this.graph.inputs) if (this.walk.lifetimeOf(tensor) === 'micro') this.hold(tensor, null);
+  }
+
+  /** Holds the parts of outputs that the micro-batches of `others` actions leave. */
   leaveParts(others: number): void {
+    const { interleave = 1 } = this.graph;
     for (const { tensor } of this.graph.outputs)
       if (this.walk.lifetimeOf(tensor) === 'micro')
-        this.change(`${tensor}${OF_OTHERS}`, others * this.bytes(tensor), null, this.placeOf(tensor));
+        this.change(`${tensor}${OF_OTHERS}`, others * interleave * this.bytes(tensor), null, this.placeOf(tensor));
   }
 
   fullest(): Liveness {
@@ -185,25 +194,25 @@ function readAsTensors(step: Exclude<Step, { kind: 'segment' }>): readonly strin
  * carries. One that is waited for in another list than it starts in has a buffer of its own, ahead of the others.
  */
 function bufferBytes(graph: ShardedGraph, steps: readonly Step[]): readonly Omit<Resident, 'name'>[] {
-  const own = steps.flatMap((step) => (step.kind === 'start' && step.last ? [step.node] : []));
-  const isOwn = new Set(own);
+  const own = steps.flatMap((step) => (step.kind === 'start' && step.last ? [step] : []));
+  const isOwn = new Set(own.map(({ id }) => id));
   const empty = (node: CommunicationNode) => {
     const tensor = graph.tensors.get(node.input);
     return {
       bytes: 0,
       place: tensor?.place,
-      carries: null as CommunicationNode | null,
+      carries: null as number | null,
       holds: tensor ? localBytes(tensor) : 0,
     };
   };
-  const buffers = own.map((node) => ({
+  const buffers = own.map(({ node, id }) => ({
     ...empty(node),
     bytes: empty(node).holds,
-    carries: node as CommunicationNode | null,
+    carries: id as number | null,
   }));
   for (const step of steps) {
-    if (step.kind === 'wait' && !isOwn.has(step.node))
-      for (const buffer of buffers) if (buffer.carries === step.node) buffer.carries = null;
+    if (step.kind === 'wait' && !isOwn.has(step.id))
+      for (const buffer of buffers) if (buffer.carries === step.id) buffer.carries = null;
     if (step.kind !== 'start' || step.last) continue;
     const { holds, ...fresh } = empty(step.node);
     let buffer = buffers.find(({ carries, place }) => carries === null && place === fresh.place);
@@ -211,7 +220,7 @@ function bufferBytes(graph: ShardedGraph, steps: readonly Step[]): readonly Omit
       buffer = { ...fresh, holds };
       buffers.push(buffer);
     }
-    buffer.carries = step.node;
+    buffer.carries = step.id;
     buffer.bytes = Math.max(buffer.bytes, holds);
   }
   return buffers;

@@ -29,6 +29,8 @@ class Walk {
   /** Begun in the last run of a list, and waited for in another. */
   private readonly ahead = new Map<number, Start>();
   private action: ProgramAction | null = null;
+  /** Of the instruction: the action's, or the one behind it. */
+  private microBatch: number | null = null;
 
   constructor(
     private readonly program: Program,
@@ -45,13 +47,15 @@ class Walk {
 
   /** @param isLast of the list in the step */
   run(action: ProgramAction, isLast: boolean): string | null {
-    const { microBatch } = action;
     this.action = action;
-    if (microBatch !== null && !this.ofMicroBatch.has(microBatch))
-      this.ofMicroBatch.set(microBatch, new Set(this.parts));
+    this.enter(action.microBatch);
     const list = this.stage.phases[action.phase] ?? [];
     const begun = new Map<number, Start>();
     for (const [position, instruction] of list.entries()) {
+      const { half } = instruction;
+      if (half !== undefined && action.microBatch === null)
+        return `instruction ${position}: it is of the second half of a micro-batch, and the phase runs once a step`;
+      if (action.microBatch !== null) this.enter(action.microBatch + (half ?? 0));
       if (instruction.kind === 'start') {
         if (instruction.last && !isLast) continue;
         (instruction.last ? this.ahead : begun).set(instruction.id, instruction);
@@ -60,6 +64,12 @@ class Walk {
       if (flaw !== null) return `instruction ${position}: ${flaw}`;
     }
     return null;
+  }
+
+  private enter(microBatch: number | null): void {
+    this.microBatch = microBatch;
+    if (microBatch !== null && !this.ofMicroBatch.has(microBatch))
+      this.ofMicroBatch.set(microBatch, new Set(this.parts));
   }
 
   /** What the step must leave: the next values of state, and outputs. */
@@ -146,8 +156,7 @@ class Walk {
   }
 
   private place(name: string): Set<string> {
-    const { microBatch = null } = this.action ?? {};
-    const micro = microBatch === null ? undefined : this.ofMicroBatch.get(microBatch);
+    const micro = this.microBatch === null ? undefined : this.ofMicroBatch.get(this.microBatch);
     return this.lifetimeOf(name) === 'micro' && micro ? micro : this.live;
   }
 

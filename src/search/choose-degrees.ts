@@ -13,6 +13,7 @@ import { type Graph, runsPerStep } from '../ir/graph.js';
 import { entryOf, unknownEntry } from '../ir/ops/index.js';
 import { viewOf } from '../ir/view.js';
 import { inBuckets } from '../partition/buckets.js';
+import { inHalves } from '../partition/interleave.js';
 import { type LoweredStage, lowerStages } from '../partition/lower-stages.js';
 import { offloaded, type Places } from '../partition/offload.js';
 import { partition } from '../partition/partition.js';
@@ -94,8 +95,12 @@ export async function chooseDegrees(
   const reasons = new Map<Degrees, Ruling>();
   let leastBytes = Infinity;
   const flops = wholeFlops(graph);
-  // The search knows what the whole graph holds on the device.
-  const isScaled = pipeline !== undefined || Object.keys(places.parts).length > 0 || places.hosted.size > 0;
+  // The search knows what the whole graph holds on the device, one micro-batch at a time.
+  const isScaled =
+    pipeline !== undefined ||
+    request.interleave === 2 ||
+    Object.keys(places.parts).length > 0 ||
+    places.hosted.size > 0;
   while (waiting.length > 0 && ranked.length < most) {
     waiting.sort((a, b) => a.solved.cost - b.solved.cost || a.solved.degrees.tp - b.solved.degrees.tp);
     const { solved, tries, asked } = waiting.shift() as (typeof waiting)[number];
@@ -103,7 +108,7 @@ export async function chooseDegrees(
     const whole = pipeline ? stagesOf(staged, pipeline) : [{ graph, sharded: lowered(graph, cluster, solved) }];
     const stages = whole.map((stage) => ({
       ...stage,
-      sharded: offloaded(inBuckets(stage.sharded, bucketLimit(request)), places),
+      sharded: offloaded(inHalves(inBuckets(stage.sharded, bucketLimit(request)), request.interleave), places),
     }));
     const prediction = pipeline
       ? predictStages(stages, pipeline.schedule, cluster, flops)

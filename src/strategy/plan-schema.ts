@@ -118,13 +118,14 @@ export const PLAN_SCHEMA = record(
       {
         kind: { enum: ['single', ...SCHEDULE_KINDS] },
         microBatches: positive,
+        interleave: { const: 2 },
         microBatch: positive,
         batch: positive,
         virtualStages: positive,
         bucketBytes: positive,
         bucketMembers: positive,
       },
-      ['microBatch', 'batch', 'virtualStages', 'bucketBytes', 'bucketMembers'],
+      ['interleave', 'microBatch', 'batch', 'virtualStages', 'bucketBytes', 'bucketMembers'],
     ),
     step: record(
       {

@@ -4,6 +4,7 @@
  */
 
 import type { BucketLimit } from '../partition/buckets.js';
+import type { Interleave } from '../partition/sharded-graph.js';
 import type { SpMethod } from '../sharding-propagation/roles.js';
 
 /** By option; what is left out the search decides. */
@@ -20,11 +21,13 @@ export interface Request {
   readonly bucket?: number;
   /** The same by their number, as configurations say it. */
   readonly bucketMembers?: number;
+  /** 2: micro-batches run as two halves, the communication of one behind what the other computes. */
+  readonly interleave?: Interleave;
 }
 
 /** Its words. */
 export const REQUESTS = [
-  ...(['zero', 'spMethod', 'recompute', 'offload', 'bucket', 'bucketMembers'] as const),
+  ...(['zero', 'spMethod', 'recompute', 'offload', 'bucket', 'bucketMembers', 'interleave'] as const),
 ] as const satisfies readonly (keyof Request)[];
 
 /** What of other options is asked in words. */

@@ -30,7 +30,8 @@ export function stagedGraph(plan: Plan, given: Graph): StagedGraph {
     given,
     Object.keys(plan.tensors).filter((name) => given.weights.has(name)),
   );
-  const { kind, microBatches, virtualStages = 1 } = plan.schedule;
+  const { kind, interleave = 1, virtualStages = 1 } = plan.schedule;
+  const microBatches = plan.schedule.microBatches / interleave;
   const recompute = recomputedIn(plan, graph);
   if (kind === 'single') return { graph: withClones(graph, recompute), pipeline: null };
   const stages = plan.degrees.pp;

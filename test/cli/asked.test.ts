@@ -111,6 +111,7 @@ const USES: Readonly<Record<string, Uses>> = {
     within: [`${STEP} --train --within 2`],
     zero: ['compile models/mlp.onnx --zero 1 --complete propagate', `${STEP} --zero 1`],
     bucket: [`${STEP} --zero 1 --bucket 1MB`],
+    interleave: ['compile x.onnx --interleave 2', `${STEP} --zero 1 --interleave 2`],
     recompute: ['compile x.onnx --recompute full', `${STEP} --recompute full`],
     offload: ['compile models/mlp.onnx --offload optimizer', `${STEP} --offload parameters`],
     schedule: ['compile models/mlp.onnx --schedule 1f1b', `${STEP} --train --pp 1 --schedule 1f1b`],

@@ -10,6 +10,7 @@ import { SHIPPED } from './shipped-programs.js';
 const SAMPLE = [
   'mlp, training in micro-batches, dp 2, tp 2, axes free',
   'mlp, training in micro-batches, dp 2, tp 1, axes roles, in buckets',
+  'gpt-tiny, training in micro-batches, dp 1, tp 2, axes roles, in halves',
   'cnn-tiny, inference, dp 2, tp 2, axes roles',
   'gpt-tiny, training, dp 2, tp 2, axes roles',
   'gpt-tiny, {"kind":"1f1b","stages":2,"microBatches":2,"meshes":"dp2 tp2 | tp4"}',

@@ -117,6 +117,7 @@ function scheduleOf({ schedule }: Plan, { graph, parts, mesh, imported }: SmallM
   return {
     kind: parts ? kind : 'single',
     microBatches: count,
+    ...(schedule.interleave ? { interleave: schedule.interleave } : {}),
     ...(isSaid ? { microBatch: samples / dp, batch: samples * count } : {}),
     ...(parts && parts.virtualStages > 1 ? { virtualStages: parts.virtualStages } : {}),
   };
