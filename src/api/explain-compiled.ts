@@ -84,6 +84,7 @@ export async function openExplainable(directory: string, model?: string): Promis
         : {}),
       propagation: propagated ? propagate(graph, assignment.mesh, pins) : null,
       pins,
+      schedule: plan.schedule,
       ...(propagated
         ? {}
         : {

@@ -23,6 +23,7 @@ import type { Pin, PinSource } from '../sharding-propagation/pin.js';
 import type { Propagation } from '../sharding-propagation/propagation/propagate.js';
 import { type ReasonStep, tensorChain } from '../sharding-propagation/propagation/reasons.js';
 import { makeRedistributor, type Redistributor } from '../sharding-propagation/redistribution.js';
+import type { Plan } from '../strategy/plan.js';
 import { producedLayouts } from '../strategy/produced-layouts.js';
 import { operandsOf } from './explain-layouts.js';
 import { type ExplainedTransfer, placesOfTensor, transfersOf } from './explain-stages.js';
@@ -39,6 +40,8 @@ export interface Explainable {
   readonly propagation: Propagation | null;
   /** The user's pins on the plan's mesh. */
   readonly pins: readonly Pin[];
+  /** What it says of buckets and halves, whose communication goes on behind compute; nothing if left out. */
+  readonly schedule?: Plan['schedule'];
   /** The stages of a pipeline; left out for one. */
   readonly stages?: readonly LoweredStage[];
   /** By operator the mesh of its stage, where stages differ. */
@@ -110,7 +113,16 @@ export function explainablePlan(
   const { assignment, propagation = null } = found;
   const graph = pipeline?.graph ?? imported.graph;
   const stages = pipeline ? { stages: found.lowered, ...meshesIn(graph, assignment, pipeline.layout) } : {};
-  return { graph, cluster, assignment, allToAll: plan.allToAll ?? true, propagation, pins, ...stages };
+  return {
+    graph,
+    cluster,
+    assignment,
+    allToAll: plan.allToAll ?? true,
+    propagation,
+    pins,
+    schedule: plan.schedule,
+    ...stages,
+  };
 }
 
 /** Where stages have meshes of their own. */
