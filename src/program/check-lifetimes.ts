@@ -26,6 +26,8 @@ class Walk {
   /** Given to every micro-batch. */
   private readonly parts: readonly string[];
   private readonly replaced: ReadonlySet<string>;
+  /** By tensor of the step that micro-batches make anew: which of them made it last. */
+  private readonly makers = new Map<string, number>();
   /** Begun in the last run of a list, and waited for in another. */
   private readonly ahead = new Map<number, Start>();
   private action: ProgramAction | null = null;
@@ -117,6 +119,9 @@ class Walk {
       if (misplaced !== null) return misplaced;
       const isFixed = this.lifetimeOf(name) === 'run' && !this.replaced.has(name);
       if (!isFixed && !this.place(name).has(name)) return `tensor ${name} is read where it is not live`;
+      const maker = this.makers.get(name);
+      if (maker !== undefined && this.microBatch !== null && maker !== this.microBatch)
+        return `tensor ${name} is read in micro-batch ${this.microBatch}, and micro-batch ${maker} has made it anew`;
     }
     return null;
   }
@@ -130,6 +135,8 @@ class Walk {
       const place = this.place(name);
       if (!isSum && place.has(name) && !this.isLeftBefore(name)) return `tensor ${name} is made a second time`;
       place.add(name);
+      if (!isSum && this.microBatch !== null && this.lifetimeOf(name) === 'step')
+        this.makers.set(name, this.microBatch);
     }
     return null;
   }
