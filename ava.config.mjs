@@ -1,10 +1,12 @@
 /**
- * What `npm test` runs. Test files have processes of their own: ending a thread inside of native code aborts the whole process.
+ * What `npm test` runs. Test files share processes in suites (scripts/suites.mjs), unless a command names files: each then has its
+ * own. None has a thread in place of a process: ending a thread inside of native code aborts the whole process.
  * Their temporary folders lie in one folder of the run, which goes with it, however it ends.
  */
 import { mkdtempSync, realpathSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { availableParallelism, tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { testFiles } from './scripts/suites.mjs';
 
 const folder = mkdtempSync(join(realpathSync(tmpdir()), 'autopar-tests-'));
 process.on('exit', () => rmSync(folder, { recursive: true, force: true, maxRetries: 5 }));
@@ -13,7 +15,9 @@ process.on('exit', () => rmSync(folder, { recursive: true, force: true, maxRetri
 const nodeArguments = process.versions.node.startsWith('20.') ? ['--interrupt-budget=500000'] : [];
 
 export default {
-  files: ['dist/test/**/*.test.js'],
+  // One more than there are cores: a test that waits for its ranks or a child leaves its core to another.
+  concurrency: availableParallelism() + 1,
+  files: [testFiles(8)],
   require: ['./dist/test/scratch.js'],
   environmentVariables: { TMPDIR: folder, TEMP: folder },
   workerThreads: false,

@@ -1,7 +1,7 @@
 /**
- * @file `npm run bench:buckets`: what of a gradient reduction a step waits for, with and without buckets, as it is predicted and
- * on emulated ranks (milliseconds). A model whose backward takes as long as its reduction: the exposed time in buckets is to be at
- * most half of that without, wherever that is predicted.
+ * @file `npm run bench:buckets`: what of its gradients' reductions, and under ZeRO 3 of its parameters' gathers, a step waits for, with
+ * and without buckets, as it is predicted and on emulated ranks (milliseconds). A model whose backward takes as long as its
+ * reduction: the exposed time in buckets is to be at most half of that without, wherever that is predicted.
  */
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -11,6 +11,7 @@ import { readRunnable } from '../src/api/compiled-model.js';
 import { emulationOf } from '../src/api/emulation.js';
 import { compile } from '../src/api/index.js';
 import { writeOnnx } from '../src/ir/onnx/writer.js';
+import type { Program } from '../src/program/program.js';
 import { type RunResult, runProgram } from '../src/runtime/run-program.js';
 import { milliseconds, SLOWED, slowed } from './slowed.js';
 
@@ -23,6 +24,7 @@ const CLUSTER = '4x1:v100-sxm2-32';
 const CASES = [
   { dp: 4, tp: 1, pp: 1 },
   { dp: 2, tp: 1, pp: 2 },
+  { dp: 4, tp: 1, pp: 1, zero: 3 },
 ] as const;
 const SIZES = [undefined, 1e6, 5e6, 25e6, 100e6];
 const REDUCTIONS = /^(all-reduce|reduce-scatter|all-gather)/;
@@ -33,7 +35,7 @@ try {
   const widths = Array.from({ length: LAYERS + 1 }, () => WIDTH);
   writeFileSync(model, writeOnnx(mlp('mlp', { batch: BATCH, widths }, 1)));
   console.log(`mlp ${LAYERS} × ${WIDTH}, batch ${BATCH} in 2 micro-batches, ${CLUSTER}`);
-  console.log('degrees        bucket   predicted  emulated   step');
+  console.log('degrees          bucket  messages  predicted  emulated      step');
   for (const degrees of CASES)
     for (const bucket of SIZES) {
       const directory = join(folder, 'out');
@@ -51,15 +53,26 @@ try {
       const run = await runProgram(directory, {}, { steps: STEPS, emulation });
       const cells = [
         bucket === undefined ? 'none' : `${bucket / 1e6} MB`,
+        String(messagesIn(program)),
         milliseconds(predicted),
         milliseconds(exposed(run) / SLOWED),
         milliseconds(Math.min(...run.stepSeconds) / SLOWED),
       ];
       const name = Object.entries(degrees).flatMap(([axis, size]) => (size > 1 ? [`${axis} ${size}`] : []));
-      console.log(`${name.join(' ').padEnd(14)} ${cells.map((cell) => cell.padStart(8)).join('  ')}`);
+      console.log(`${name.join(' ').padEnd(14)} ${cells.map((cell) => cell.padStart(9)).join(' ')}`);
     }
 } finally {
   rmSync(folder, { recursive: true, force: true });
+}
+
+/** Messages that a micro-batch and the end of a step begin, on all stages. */
+function messagesIn({ stages }: Program): number {
+  const starts = stages.flatMap(({ phases }, stage) =>
+    Object.values(phases)
+      .flat()
+      .flatMap((each) => (each.kind === 'start' ? [`${stage} ${each.bucket ?? `alone ${each.id}`}`] : [])),
+  );
+  return new Set(starts).size;
 }
 
 /** Seconds of a step that the first rank spends in collectives. */

@@ -41,7 +41,10 @@ else parentPort?.postMessage(measure(workerData as Job));
 
 async function main(): Promise<void> {
   const control = makeControlBuffer(RANKS);
-  const regions = makeRegions(0, RANKS, [Math.max(...SIZES)]);
+  const regions = makeRegions(
+    0,
+    Array.from({ length: RANKS }, () => [Math.max(...SIZES)]),
+  );
   const results = await Promise.all(
     Array.from({ length: RANKS }, (_, rank) => {
       const worker = new Worker(new URL(import.meta.url), { workerData: { rank, control, regions } satisfies Job });

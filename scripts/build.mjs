@@ -17,6 +17,8 @@ const output = join(root, 'dist');
 const bundle = join(output, 'bundle', 'cli');
 /** What the compiler knows of its last run, so that it looks at changed files alone; it goes with `dist`, whose files it speaks for. */
 const buildInfo = join(output, '.tsbuildinfo');
+/** Of scripts/suites.mjs, which removes what it no longer needs. */
+const suites = join(output, 'suites');
 /** What is run by its path: the command, and what is started in a thread beside whatever module asks for it. */
 const ENTRIES = [
   'cli/main',
@@ -65,8 +67,10 @@ function removeStale() {
   for (const entry of readdirSync(output, { recursive: true, withFileTypes: true })) {
     if (!entry.isFile() || (entry.parentPath ?? entry.path).startsWith(bundle)) continue;
     const file = join(entry.parentPath ?? entry.path, entry.name);
-    if (file === buildInfo) continue;
-    const source = relative(output, file).replace(/\.(d\.ts|js|js\.map|d\.ts\.map)$/, '.ts');
+    if (file === buildInfo || file.startsWith(suites)) continue;
+    const source = relative(output, file)
+      .replace(/\.part\.js$/, '.test.js')
+      .replace(/\.(d\.ts|js|js\.map|d\.ts\.map)$/, '.ts');
     if (!existsSync(join(root, source))) rmSync(file);
   }
 }

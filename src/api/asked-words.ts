@@ -8,7 +8,7 @@ import type { ShardedTensor } from '../partition/sharded-graph.js';
 import type { SearchMode } from '../search/search-mode.js';
 import { usedDataAxes } from '../search/zero.js';
 import type { Mesh } from '../sharding-propagation/mesh.js';
-import { type Request, requestIn } from '../strategy/request.js';
+import { isServed, type Request, requestIn } from '../strategy/request.js';
 import type { Decisions } from './decisions.js';
 import type { ImportedModel } from './import.js';
 
@@ -41,12 +41,23 @@ export function requestOf(
   const swapped = !training && offload === 'activations';
   const unswapped = swapped ? ['swap_config.swap is of training: nothing is swapped'] : [];
   if (mode !== 'sharding_propagation') {
+    if (isServed(asked) && (config?.zero ?? 0) > 0) throw cutByConfig(config?.zero ?? 0);
     const zero = config?.zero == null ? {} : { zero: config.zero };
     return { requested: { ...configured, ...zero, ...asked }, notes: unswapped };
   }
   if (asked.zero !== undefined) throw zeroWithoutSearch(asked.zero, options.complete);
   const left = config?.zero ? ['enable_parallel_optimizer is left out: propagation chooses no layouts'] : [];
   return { requested: { ...configured, ...asked }, notes: [...unswapped, ...left] };
+}
+
+function cutByConfig(level: number): AutoparError {
+  return new AutoparError(
+    'bad-option',
+    'usage',
+    `--gradient-sync parameter-server keeps optimizer state on one rank, and enable_parallel_optimizer of the configuration is ZeRO ${level}, which cuts it over all`,
+    {},
+    'leave out --gradient-sync, or set enable_parallel_optimizer to False',
+  );
 }
 
 function zeroWithoutSearch(level: number, complete: 'search' | 'propagate' | undefined): AutoparError {
@@ -94,10 +105,18 @@ export function idleHalves({ interleave }: Request, lowered: readonly LoweredSta
   return interleave !== 2 || hides ? [] : [`--interleave 2 hides nothing: ${why}`];
 }
 
+/** Where no other rank would be served. @param meshes of the stages */
+export function unusedServer(request: Request, meshes: readonly Mesh[]): readonly string[] {
+  if (!isServed(request) || meshes.some((mesh) => usedDataAxes(mesh).length > 0)) return [];
+  return ['--gradient-sync parameter-server changes nothing: dp is 1, so that every rank updates its parameters alone'];
+}
+
 /** Where there is nothing that buckets hold. */
 export function unusedBucket({ bucket }: Request, lowered: readonly LoweredStage[]): readonly string[] {
   const isUsed = lowered.some(({ sharded }) =>
     sharded.nodes.some((node) => node.kind === 'communicate' && node.bucket !== undefined),
   );
-  return bucket === undefined || isUsed ? [] : ['--bucket changes nothing: no gradient is reduced over several ranks'];
+  return bucket === undefined || isUsed
+    ? []
+    : ['--bucket changes nothing: no gradient is reduced over several ranks, and no weight gathered'];
 }

@@ -25,6 +25,7 @@ import { withRandomWeights } from './random-weights.js';
 import { refuseUntrained } from './recompute.js';
 import type { RecomputeEffect } from './recompute-effect.js';
 import { type Communication, communicationOf, type HeavyOperator, heaviestOf } from './report.js';
+import { type Server, serverOf } from './server.js';
 import type { ModelOptions } from './strategy-files.js';
 import { type Training, trainedModel } from './training.js';
 import { importedFor } from './training-form.js';
@@ -77,6 +78,8 @@ export interface CompileResult {
   readonly stageLayout: string | null;
   /** What data-parallel ranks keep of training; null without dp. */
   readonly kept: KeptState | null;
+  /** What a parameter server holds and passes on; null where all ranks update. */
+  readonly server: Server | null;
   readonly heaviest: readonly HeavyOperator[];
   readonly communication: readonly Communication[];
   /** What a rank holds when its memory is fullest, per stage. */
@@ -171,6 +174,7 @@ export async function compile(options: CompileOptions): Promise<CompileResult> {
         ...(options.signal ? { signal: options.signal } : {}),
       })
     : undefined;
+  const lowering = { lowered: planned.found.lowered, schedule: planned.pipeline?.schedule ?? null };
   return {
     directory,
     plan: planned.plan,
@@ -185,13 +189,10 @@ export async function compile(options: CompileOptions): Promise<CompileResult> {
     recompute: planned.recompute,
     stageLayout: planned.pipeline?.text ?? null,
     kept: keptByRanks(planned.found.lowered, planned.plan),
+    server: serverOf(lowering, planned.plan, planned.cluster),
     heaviest: heaviestOf(planned.found.lowered, planned.found.assignment, planned.cluster),
     communication: communicationOf(planned.found.lowered, planned.cluster),
-    memory: peakMemory(
-      { lowered: planned.found.lowered, schedule: planned.pipeline?.schedule ?? null },
-      planned.cluster,
-      NAMED,
-    ),
+    memory: peakMemory(lowering, planned.cluster, NAMED),
     rejected: planned.found.rejected,
     top: planned.found.top,
     leftOut: leftOut(imported.graph, {

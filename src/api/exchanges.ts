@@ -10,6 +10,7 @@ import { elementCount } from '../ir/graph.js';
 import { insideFolder } from '../program/inside-folder.js';
 import { groupOf, STAGE_AXIS, stageAxes } from '../program/mesh.js';
 import type { Program, ProgramCollective } from '../program/program.js';
+import { stageOfRank } from '../program/rank-stage.js';
 import { nameOn } from '../sharding-propagation/stage-meshes.js';
 import type { Plan } from '../strategy/plan.js';
 import { readPlan } from '../strategy/plan-json.js';
@@ -93,14 +94,18 @@ export interface ProgramExchange {
   readonly receivedBytes: number;
 }
 
-/** Share of its block that a rank receives from n ranks, by the bandwidth-optimal algorithms. */
-const RECEIVED: Readonly<Record<ProgramCollective['kind'], (ranks: number) => number>> = {
+/**
+ * Share of its block that a rank receives from n ranks, by the bandwidth-optimal algorithms; of a reduce the first rank alone
+ * receives, and of a broadcast all others.
+ */
+const RECEIVED: Readonly<Record<ProgramCollective['kind'], (ranks: number, isFirst: boolean) => number>> = {
   'all-reduce': (ranks) => (2 * (ranks - 1)) / ranks,
   'all-gather': (ranks) => ranks - 1,
   'reduce-scatter': (ranks) => (ranks - 1) / ranks,
   'all-to-all': (ranks) => (ranks - 1) / ranks,
   permute: () => 1,
-  broadcast: () => 1,
+  reduce: (ranks, isFirst) => (isFirst ? ranks - 1 : 0),
+  broadcast: (_, isFirst) => (isFirst ? 0 : 1),
 };
 
 /** A plan's degrees, and what its program exchanges; null where there is only the plan. */
@@ -141,7 +146,8 @@ function exchangesOfProgram(program: Program, rank: number): readonly ProgramExc
   const outermost = program.mesh[0]?.axis === STAGE_AXIS || program.stages.length === 1;
   if (!outermost) throw new Error('pipeline stages are not the outermost axis');
   const number = Math.floor(rank / perStage);
-  const stage = program.stages[number];
+  const whole = program.stages[number];
+  const stage = whole && stageOfRank(whole, axes, rank % perStage);
   const ownAxes = (stage?.mesh ?? []).map(({ axis, ...sizes }) => ({ name: axis, ...sizes }));
   const bytesOf = (name: string) => {
     const tensor = stage?.tensors[name];
@@ -161,7 +167,7 @@ function exchangesOfProgram(program: Program, rank: number): readonly ProgramExc
       if (instruction.kind === 'start') {
         const { collective, axes: names, input, last } = instruction;
         const ranks = groupOf(axes, names, rank % perStage).map((member) => member + number * perStage);
-        const receivedBytes = bytesOf(input) * RECEIVED[collective.kind](ranks.length);
+        const receivedBytes = bytesOf(input) * RECEIVED[collective.kind](ranks.length, rank === ranks[0]);
         const own = names.map((name) => nameOn({ axes: ownAxes }, name));
         add(`${collective.kind} ${names.join()}`, last ? 1 : times, {
           ...{ collective: collective.kind, axes: own, ranks, receivedBytes },

@@ -17,11 +17,13 @@ import { compiledModel } from './compiled-model.js';
 import { loadedPins } from './config-checkpoints.js';
 import { type DecisionSources, type Decisions, decide } from './decisions.js';
 import { type Explainable, meshesIn } from './explain.js';
+import { servedStages } from './explain-served.js';
 import { readSource, type Source } from './folder.js';
 import type { ImportedModel } from './import.js';
 import { type KeptState, keptByRanks } from './kept-state.js';
 import { clusterOf, lowerPlan } from './lower-plan.js';
 import { type PeakMemory, peakMemory } from './peak-memory.js';
+import { type Server, serverOf } from './server.js';
 
 export interface ExplainableFolder {
   readonly explainable: Explainable;
@@ -38,11 +40,20 @@ export interface ExplainableFolder {
 export async function explainMemory(
   directory: string,
   model?: string,
-): Promise<{ readonly stages: readonly PeakMemory[]; readonly kept: KeptState | null }> {
+): Promise<{
+  readonly stages: readonly PeakMemory[];
+  readonly kept: KeptState | null;
+  readonly server: Server | null;
+}> {
   const [plan, source] = [await readPlan(path.join(directory, 'plan.json')), await readSource(directory)];
   const { planned } = await compiledModel(directory, source, plan, model);
   const lowered = lowerPlan(plan, planned.graph);
-  return { stages: peakMemory(lowered, clusterOf(plan)), kept: keptByRanks(lowered.lowered, plan) };
+  const cluster = clusterOf(plan);
+  return {
+    stages: peakMemory(lowered, cluster),
+    kept: keptByRanks(lowered.lowered, plan),
+    server: serverOf(lowered, plan, cluster),
+  };
 }
 
 /**
@@ -82,6 +93,7 @@ export async function openExplainable(directory: string, model?: string): Promis
       ...(pipeline
         ? { stages: lowerPlan(plan, imported.graph).lowered, ...meshesIn(graph, assignment, pipeline.layout) }
         : {}),
+      ...servedStages(plan, () => lowerPlan(plan, imported.graph).lowered),
       propagation: propagated ? propagate(graph, assignment.mesh, pins) : null,
       pins,
       schedule: plan.schedule,

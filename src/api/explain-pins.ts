@@ -14,6 +14,7 @@ import { operatorQuestions } from '../search/operator-questions.js';
 import { type AlikeOperators, type Otherwise, PinPricing } from '../search/pin-prices.js';
 import { searchPins } from '../search/pinned.js';
 import { stagePins } from '../search/pipeline/stage-pins.js';
+import { zeroAsked } from '../search/zero.js';
 import type { PinRecord } from '../sharding-propagation/annotations/annotation.js';
 import type { Mesh } from '../sharding-propagation/mesh.js';
 import { REPLICATED, type Strategy } from '../sharding-propagation/strategy.js';
@@ -107,7 +108,7 @@ async function operatorPrices(
     questions: operatorQuestions(graph, { ...plan.degrees, ...plan.requested }),
     allToAll: options.allToAll ?? true,
     pins: searchPins(graph, stagePins(graph, layout, mesh, options.operatorPins ?? (() => []))),
-    ...(options.request?.zero === undefined ? {} : { zero: options.request.zero }),
+    ...zeroAsked(options.request),
     ...(meshOf ? { meshOf } : {}),
   });
   const questions = alikeOperators(placed.operators, leadersOf(graph, plan.layerClasses).operators);

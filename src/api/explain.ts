@@ -23,9 +23,11 @@ import type { Pin, PinSource } from '../sharding-propagation/pin.js';
 import type { Propagation } from '../sharding-propagation/propagation/propagate.js';
 import { type ReasonStep, tensorChain } from '../sharding-propagation/propagation/reasons.js';
 import { makeRedistributor, type Redistributor } from '../sharding-propagation/redistribution.js';
+import { firstTexts } from '../strategy/first-only.js';
 import type { Plan } from '../strategy/plan.js';
 import { producedLayouts } from '../strategy/produced-layouts.js';
 import { operandsOf } from './explain-layouts.js';
+import { asServed, servedStages } from './explain-served.js';
 import { type ExplainedTransfer, placesOfTensor, transfersOf } from './explain-stages.js';
 import type { PlannedModel } from './plan.js';
 
@@ -44,6 +46,8 @@ export interface Explainable {
   readonly schedule?: Plan['schedule'];
   /** The stages of a pipeline; left out for one. */
   readonly stages?: readonly LoweredStage[];
+  /** The stages where the first rank of some axes updates for others; left out where all ranks update. */
+  readonly served?: readonly LoweredStage[];
   /** By operator the mesh of its stage, where stages differ. */
   readonly meshOf?: (node: Pick<Node, 'name'>) => Mesh;
   /** The layout in which a view's tensor comes to its readers' stage, where a stage of another mesh sends it. */
@@ -122,6 +126,7 @@ export function explainablePlan(
     pins,
     schedule: plan.schedule,
     ...stages,
+    ...servedStages(plan, () => found.lowered),
   };
 }
 
@@ -181,7 +186,7 @@ export function explainTensor(plan: Explainable, name: string): TensorExplanatio
     layouts: isWeight
       ? [...new Set(blocks.map(({ layout }) => layout))]
       : made
-        ? [tensorLayoutText(graph, tensor, made, mesh)]
+        ? [`${tensorLayoutText(graph, tensor, made, mesh)}${firstTexts([tensor], plan.served ?? [])(tensor)}`]
         : [],
     places: placesOfTensor(plan.stages ?? [], tensor),
     transfers: transfersOf(plan.stages ?? [], tensor),
@@ -306,7 +311,13 @@ function viewsOf(plan: Explainable, tensor: string, made: Layout): readonly Expl
       return { ...view, mesh, from: plan.arriving?.(view) ?? made };
     })
     .map(({ layout, readers, from, mesh }) => ({
-      ...(redistributionOf(plan, by, tensor, from, layout, mesh) ?? unchanged(plan, tensor, from, mesh)),
+      ...asServed(
+        redistributionOf(plan, by, tensor, from, layout, mesh) ?? unchanged(plan, tensor, from, mesh),
+        { tensor, layout, readers },
+        mesh,
+        plan.served,
+        plan.cluster,
+      ),
       readers: readers.map((reader) => ({
         reader: reader.kind === 'operator' ? reader.name : leaves(reader.name),
         operand: reader.operand,

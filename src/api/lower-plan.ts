@@ -8,15 +8,15 @@ import { priceNode, stepPrice } from '../cost-model/price.js';
 import { redistributionBound } from '../cost-model/redistribution-bound.js';
 import type { Graph } from '../ir/graph.js';
 import type { Assignment } from '../partition/assignment.js';
-import { inBuckets } from '../partition/buckets.js';
-import { inHalves } from '../partition/interleave.js';
 import { type LoweredStage, lowerStages } from '../partition/lower-stages.js';
-import { offloaded } from '../partition/offload.js';
+import type { Places } from '../partition/offload.js';
 import { partition } from '../partition/partition.js';
+import { prepared } from '../partition/prepared.js';
 import type { ShardedGraph } from '../partition/sharded-graph.js';
 import type { Schedule } from '../schedule/schedule.js';
 import { makeRedistributor, type Redistributor } from '../sharding-propagation/redistribution.js';
 import { assignmentOf } from '../strategy/assignment-of.js';
+import { checkFirst } from '../strategy/first-only.js';
 import type { Plan } from '../strategy/plan.js';
 import { planDigest } from '../strategy/plan-json.js';
 import { planPlaces } from '../strategy/plan-places.js';
@@ -38,23 +38,33 @@ export function clusterOf({ cluster }: Plan): Cluster {
 
 /** The graph lowered under a plan. @throws AutoparError (input) where it is not a plan of this graph */
 export function lowerPlan(plan: Plan, graph: Graph): LoweredPlan {
-  return lowerAssigned(plan, assignedPlan(plan, graph));
+  const assigned = assignedPlan(plan, graph);
+  const lowered = lowerAssigned(plan, assigned);
+  checkFirst(plan, assigned.staged.graph, lowered.lowered);
+  return lowered;
 }
 
 /** The same for a plan whose strategies are at hand. */
 export function lowerAssigned(plan: Plan, assigned: AssignedPlan): LoweredPlan {
   const { staged, assignment, redistributor } = assigned;
   const places = planPlaces(plan, staged.graph);
-  const prepared = (sharded: ShardedGraph) =>
-    offloaded(inHalves(inBuckets(sharded, plan.schedule), plan.schedule.interleave), places);
-  const kept = (stages: readonly LoweredStage[]) =>
-    stages.map((stage) => ({ ...stage, sharded: prepared(stage.sharded) }));
-  if (!staged.pipeline)
-    return { lowered: kept([{ graph: staged.graph, sharded: lowerUncut(assigned) }]), schedule: null };
+  if (!staged.pipeline) {
+    const whole = [{ graph: staged.graph, sharded: lowerUncut(assigned) }];
+    return { lowered: asPlanned(whole, plan, places), schedule: null };
+  }
   const { layout, schedule } = staged.pipeline;
   const lowered = lowerStages(staged.graph, assignment, redistributor, layout);
   checkPlaces(plan, staged.graph, lowered);
-  return { lowered: kept(lowered), schedule };
+  return { lowered: asPlanned(lowered, plan, places), schedule };
+}
+
+/** Lowered stages as they run under a plan. */
+export function asPlanned(
+  stages: readonly LoweredStage[],
+  { schedule, server }: Plan,
+  places: Places,
+): readonly LoweredStage[] {
+  return prepared(stages, { buckets: schedule, interleave: schedule.interleave, server, places });
 }
 
 /** The program of a plan; its segments take what the plan's cluster is predicted to take for their operators. */

@@ -10,7 +10,7 @@ import { communicatedBytes, priceNode } from '../cost-model/price.js';
 import type { StepConfiguration } from '../cost-model/step/configuration.js';
 import { type GroupName, groupRuns } from '../cost-model/step/mesh-order.js';
 import type { StepPrice } from '../cost-model/step/step-price.js';
-import { runsPerStep } from '../ir/graph.js';
+import { runsInStep } from '../partition/except-last.js';
 import type { ShardedGraph } from '../partition/sharded-graph.js';
 import type { MeshAxis } from '../sharding-propagation/mesh.js';
 
@@ -65,16 +65,17 @@ export function planAxes(graph: ShardedGraph, cluster: Cluster): readonly AxisUs
   const axes = [...graph.mesh.axes].reverse().filter(({ size }) => size > 1);
   const sums = new Map<string, AxisSum>(axes.map((axis) => [axis.name, { ...NO_SUM, axes: [axis] }]));
   const overlap = overlapOf(graph, cluster);
+  const runsOf = runsInStep(graph);
   for (const node of graph.nodes) {
     if (node.kind !== 'communicate') continue;
     const over = axes.filter(({ subAxes }) => subAxes.some(({ name }) => node.axes.includes(name)));
     const name = over.map((axis) => axis.name).join('·');
     const sum = sums.get(name) ?? { ...NO_SUM, axes: over };
-    const runs = runsPerStep(node.phase, graph);
+    const runs = runsOf(node);
     const nanoseconds = runs * priceNode(node, graph, cluster);
     sum.bytes += runs * communicatedBytes(node, graph);
     sum.nanoseconds += nanoseconds;
-    sum.hidden += nanoseconds - (overlap?.exposed.get(node) ?? nanoseconds);
+    sum.hidden += nanoseconds - (overlap?.exposed.get(node.name) ?? nanoseconds);
     sums.set(name, sum);
   }
   return [...sums].map(([axis, { axes: over, bytes, nanoseconds, hidden }]) => ({

@@ -4,8 +4,8 @@
 import type { Cluster } from '../cost-model/cluster.js';
 import { sendSeconds } from '../cost-model/predict-stages.js';
 import { priceNode } from '../cost-model/price.js';
-import { runsPerStep } from '../ir/graph.js';
 import type { Assignment } from '../partition/assignment.js';
+import { runsInStep } from '../partition/except-last.js';
 import type { LoweredStage } from '../partition/lower-stages.js';
 import { localBytes } from '../partition/partition.js';
 import type { ShardedGraph, ShardedNode } from '../partition/sharded-graph.js';
@@ -55,9 +55,10 @@ function heaviestOfStage(
   const main = new Map<string, ShardedNode>();
   const fileOf = fileTensors(graph, sharded);
   const byName = new Map(graph.nodes.map((node) => [node.name, node]));
+  const runsOf = runsInStep(sharded);
   for (const node of sharded.nodes) {
     if (node.kind !== 'compute') continue;
-    const price = runsPerStep(node.phase, sharded) * priceNode(node, sharded, cluster);
+    const price = runsOf(node) * priceNode(node, sharded, cluster);
     seconds.set(node.origin, (seconds.get(node.origin) ?? 0) + price / 1e9);
     if (node.op === byName.get(node.origin)?.op) main.set(node.origin, node);
   }
@@ -105,6 +106,7 @@ function sendsOf(sharded: ShardedGraph, stages: number, cluster: Cluster): reado
 }
 
 function collectivesOf(sharded: ShardedGraph, cluster: Cluster): readonly Communication[] {
+  const runsOf = runsInStep(sharded);
   return sharded.nodes.flatMap((node) => {
     if (node.kind !== 'communicate') return [];
     const bytes = [node.input, node.output].map((name) => {
@@ -117,7 +119,7 @@ function collectivesOf(sharded: ShardedGraph, cluster: Cluster): readonly Commun
         kind: node.collective.kind,
         axes: node.axes.map((axis) => nameOn(sharded.mesh, axis)),
         bytes: Math.max(...bytes),
-        seconds: (runsPerStep(node.phase, sharded) * priceNode(node, sharded, cluster)) / 1e9,
+        seconds: (runsOf(node) * priceNode(node, sharded, cluster)) / 1e9,
       },
     ];
   });

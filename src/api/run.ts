@@ -8,6 +8,7 @@ import { type RankResources, resourcesOf } from '../runtime/session.js';
 import type { Arrays } from './arrays.js';
 import { readRunnable } from './compiled-model.js';
 import { emulationOf } from './emulation.js';
+import type { CompiledParts } from './folder.js';
 import { randomInputs, readInputs } from './inputs.js';
 import { checkLabels, labelBounds } from './labels.js';
 import { openCompiled } from './verify.js';
@@ -40,10 +41,12 @@ export interface RunCompiledOptions extends RankResources {
 
 /** Runs `steps` steps (default 1) after one that is not counted. @throws AutoparError for everything the user can mend. */
 export async function runCompiled(options: RunCompiledOptions): Promise<RunReport> {
-  const { program, plan } = await readRunnable(options.directory);
+  const parts = await readRunnable(options.directory);
+  const { program, plan } = parts;
   const emulation = options.backend === 'emulated' ? emulationOf(program, plan, options.link) : undefined;
-  const inputs = emulation ? {} : await arraysFor(options);
+  const inputs = emulation ? {} : await arraysFor(options, parts);
   const runtime: RunOptions = {
+    program,
     steps: options.steps ?? 1,
     // A step of training changes the weights: none is for warming up.
     warmup: program.state ? 0 : 1,
@@ -58,14 +61,13 @@ export async function runCompiled(options: RunCompiledOptions): Promise<RunRepor
 }
 
 /** Random indices must fit the tables they look up, which only the model tells; given arrays need no model. */
-async function arraysFor(options: RunCompiledOptions): Promise<Arrays> {
+async function arraysFor(options: RunCompiledOptions, parts: CompiledParts): Promise<Arrays> {
   if (options.inputs) {
-    const { program, plan } = await readRunnable(options.directory);
-    const arrays = await readInputs(options.inputs, program.inputs);
-    checkLabels(arrays, plan.training, options.inputs);
+    const arrays = await readInputs(options.inputs, parts.program.inputs);
+    checkLabels(arrays, parts.plan.training, options.inputs);
     return arrays;
   }
-  const { imported } = await openCompiled(options.directory, { withValues: false });
+  const { imported } = await openCompiled(options.directory, { withValues: false, parts });
   return randomInputs(imported.graph, options.seed ?? 0, labelBounds(imported.training));
 }
 

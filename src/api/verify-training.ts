@@ -225,6 +225,7 @@ async function programStep(task: TrainingToVerify, places: readonly Place[], ste
   const read = places.flatMap(({ tensors, sumOf }) => sumOf ?? tensors);
   const collect = [...read, ...pairs.flatMap(({ from, to }) => [from, to])];
   const { outputs, tensors } = await runProgram(task.directory, task.inputs, {
+    program: task.program,
     steps,
     collect: [...new Set(collect)],
     ...task.resources,

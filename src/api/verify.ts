@@ -14,6 +14,7 @@ import { stagedGraph } from '../strategy/staged-graph.js';
 import type { Arrays } from './arrays.js';
 import { type Comparison, compareTensors, defaultTolerance, type TieTest } from './compare.js';
 import { compiledModel, readRunnable } from './compiled-model.js';
+import type { CompiledParts } from './folder.js';
 import type { ImportedModel } from './import.js';
 import { loweredOfPlan } from './inference-precision.js';
 import { randomInputs, readInputs } from './inputs.js';
@@ -87,6 +88,7 @@ export async function verifyCompiled(options: VerifyOptions, compiled: Compiled)
   const expected = fromFile ?? fromGraph;
   progress('running the program');
   const runtime: RunOptions = {
+    program,
     steps: 1,
     warmup: 0,
     collect: crossing,
@@ -174,6 +176,8 @@ interface OpenOptions {
   readonly signal?: AbortSignal;
   /** Whether weights that were random are made again. */
   readonly withValues?: boolean;
+  /** What the folder holds, where it has been read. */
+  readonly parts?: CompiledParts;
 }
 
 /**
@@ -182,9 +186,9 @@ interface OpenOptions {
  */
 export async function openCompiled(
   directory: string,
-  { model, signal, withValues = true }: OpenOptions = {},
+  { model, signal, withValues = true, parts }: OpenOptions = {},
 ): Promise<Compiled> {
-  const { source, plan, program } = await readRunnable(directory, model);
+  const { source, plan, program } = parts ?? (await readRunnable(directory, model));
   const found = await compiledModel(directory, source, plan, model);
   const { file, constants } = found;
   const filled = async (imported: ImportedModel) =>

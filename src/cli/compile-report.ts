@@ -3,7 +3,7 @@
  */
 import type { CompileResult } from '../api/compile.js';
 import { devicesText } from './cluster-text.js';
-import { heldLines, keptText, kindsText, outsideLines } from './memory-report.js';
+import { heldLines, keptText, kindsText, outsideLines, serverText } from './memory-report.js';
 import { microBatchesText, stageMeshesText } from './mesh-report.js';
 import type { Output } from './output.js';
 import { bytesText, secondsText, shareText } from './quantity.js';
@@ -47,6 +47,7 @@ export function resultJson(result: CompileResult): Readonly<Record<string, unkno
     ...(result.recompute ? { recompute: result.recompute } : {}),
     search: plan.search,
     ...(result.kept ? { zero: result.kept } : {}),
+    ...(result.server ? { server: result.server } : {}),
     heaviest: result.heaviest,
     communication: result.communication,
     memory: result.memory,
@@ -100,7 +101,7 @@ function clusterText({ plan, cluster }: CompileResult): string {
 }
 
 function summaryLines(result: CompileResult): readonly string[] {
-  const { plan, precision, stageLayout, kept } = result;
+  const { plan, precision, stageLayout, kept, server } = result;
   const { predicted, search } = plan;
   const degrees = Object.entries(plan.degrees).filter(([axis, degree]) => degree > 1 || axis === 'dp' || axis === 'tp');
   const peak = Math.max(...predicted.peakBytes);
@@ -115,6 +116,7 @@ function summaryLines(result: CompileResult): readonly string[] {
       : `  degrees    ${degrees.map(([axis, degree]) => `${axis} ${degree}`).join(' · ')}`,
     ...(stageLayout === null ? [] : [`  stages     ${stageLayout}, ${scheduleText(plan)}`]),
     ...(kept ? [`  zero       ${keptText(kept)}`] : []),
+    ...(server ? [`  server     ${serverText(server)}`] : []),
     `  predicted  ${secondsText(predicted.stepSeconds)} per step in ${precision}, ${bytesText(peak)} of memory per rank${share}`,
     ...recomputeLines(result),
     ...hidden,

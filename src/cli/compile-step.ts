@@ -3,8 +3,8 @@
  * searched over every dimension that can be priced, and the plan is written without a program.
  */
 import type { DegreeOptions } from '../api/degrees.js';
-import { readRecompute } from '../api/recompute.js';
-import { pricedOffload, REQUESTS } from '../api/requests.js';
+import { LAYER_RECOMPUTE_KINDS, readRecompute } from '../api/recompute.js';
+import { type GradientSync, pricedOffload, REQUESTS } from '../api/requests.js';
 import { PIPELINE_SCHEDULES } from '../api/schedule-kinds.js';
 import type { SpMethod } from '../api/search-modes.js';
 import { type CompileStepOptions, compileStep } from '../api/verbs.js';
@@ -37,6 +37,7 @@ export interface CompileStepFlags extends DegreeOptions, ModelFlags, TrainingFla
   readonly spMethod?: SpMethod;
   readonly bucket?: number;
   readonly interleave?: number;
+  readonly gradientSync?: GradientSync;
   readonly searchMode?: string;
   readonly timeLimit?: number;
   readonly solver?: string;
@@ -57,6 +58,7 @@ const OF_OPERATORS = [
     'spMethod',
     'bucket',
     'interleave',
+    'gradientSync',
   ] as const),
 ] as const;
 
@@ -171,16 +173,19 @@ function dashed(option: string): string {
   return `--${option.replace(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`)}`;
 }
 
-/** @throws AutoparError (usage) for layers that recompute: planning a training step counts them by stage */
+/** @throws AutoparError (usage) for what only programs recompute: planning a training step counts layers by stage */
 function kindAlone(recompute: string): CompileStepOptions['recompute'] {
-  const { kind, layers } = readRecompute(recompute);
-  if (layers === null) return kind;
+  const { kind, layers, exceptLast } = readRecompute(recompute);
+  const own = LAYER_RECOMPUTE_KINDS.find((name) => name === kind);
+  if (own !== undefined && layers === null && !exceptLast) return own;
+  const asks =
+    own === undefined ? 'recomputes stages whole' : layers === null ? 'keeps the last micro-batch' : 'names layers';
   throw new AutoparError(
     'bad-option',
     'usage',
-    `--recompute ${recompute} names layers, and a training step is planned with a kind for all`,
+    `--recompute ${recompute} ${asks}, and a training step is planned with a kind for all layers`,
     {},
-    `give --recompute ${kind}, or leave out --plan-only`,
+    `give --recompute ${own ?? 'full'}, or leave out --plan-only`,
   );
 }
 

@@ -3,7 +3,7 @@
  */
 import type { Mode } from '../api/decisions.js';
 import type { DegreeOptions } from '../api/degrees.js';
-import { requestIn } from '../api/requests.js';
+import { type GradientSync, requestIn } from '../api/requests.js';
 import { SCHEDULE_KINDS } from '../api/schedule-kinds.js';
 import { SEARCH_MODES, type SearchMode, SOLVERS, type SolverName, SP_METHODS } from '../api/search-modes.js';
 import { type CompileOptions, compile } from '../api/verbs.js';
@@ -35,6 +35,7 @@ interface CompileFlags extends DegreeOptions, ModelFlags, TrainingFlags, StepFla
   readonly meshes?: string;
   readonly bucket?: number;
   readonly interleave?: 1 | 2;
+  readonly gradientSync?: GradientSync;
   readonly searchMode?: SearchMode;
   readonly objective?: 'time' | 'memory' | 'cost' | 'devices';
   readonly within?: number;

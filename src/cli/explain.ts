@@ -9,7 +9,7 @@ import type { Command, Context } from './command.js';
 import { runExplainChoices } from './explain-choices.js';
 import { runExplainPins } from './explain-pins.js';
 import { runExplainStep } from './explain-step.js';
-import { heldLines, keptText, kindsText } from './memory-report.js';
+import { heldLines, keptText, kindsText, serverText } from './memory-report.js';
 import { meshLines } from './mesh-report.js';
 import { bytesText, secondsText } from './quantity.js';
 import { tableLines } from './table.js';
@@ -100,11 +100,17 @@ async function runExplain(
     return runExplainStep(output, directory, flags);
   if (flags.memory) {
     const { explainMemory } = await import('../api/explain-compiled.js');
-    const { stages, kept } = await explainMemory(directory, flags.model);
+    const { stages, kept, server } = await explainMemory(directory, flags.model);
     if (kept) output.print(`ZeRO ${keptText(kept)}`);
-    for (const line of stages.flatMap((stage, index) => [...(index > 0 ? [''] : []), ...memoryLines(stage)]))
+    if (server) output.print(`server: ${serverText(server)}`);
+    const whose = server ? `the first rank of ${server.axes.join(' · ')} in` : 'each rank of';
+    for (const line of stages.flatMap((stage, index) => [...(index > 0 ? [''] : []), ...memoryLines(stage, whose)]))
       output.print(line);
-    output.data({ schema: 'autopar-explain-v1', memory: stages, ...(kept ? { zero: kept } : {}) });
+    output.data({
+      ...{ schema: 'autopar-explain-v1', memory: stages },
+      ...(kept ? { zero: kept } : {}),
+      ...(server ? { server } : {}),
+    });
     return 'done';
   }
   const { openExplainable } = await import('../api/explain-compiled.js');
@@ -206,10 +212,10 @@ function transferText({ from, to, bytes, when }: TensorExplanation['transfers'][
 /** Tensors that a stage's memory is shown by. */
 const HELD = 12;
 
-function memoryLines(stage: PeakMemory): readonly string[] {
+function memoryLines(stage: PeakMemory, whose: string): readonly string[] {
   const { peakBytes, operator } = stage;
   return [
-    `${bytesText(peakBytes)} on each rank of stage ${stage.stage}${operator === null ? '' : `, at ${operator}`}`,
+    `${bytesText(peakBytes)} on ${whose} stage ${stage.stage}${operator === null ? '' : `, at ${operator}`}`,
     `  ${kindsText(stage)}`,
     '',
     ...heldLines(stage, HELD),

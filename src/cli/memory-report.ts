@@ -4,6 +4,7 @@
 import type { KeptState } from '../api/kept-state.js';
 import type { PeakMemory } from '../api/peak-memory.js';
 import type { OutsideBytes } from '../api/run.js';
+import type { Server } from '../api/server.js';
 import { bytesText, shareText } from './quantity.js';
 import { tableLines } from './table.js';
 
@@ -29,6 +30,13 @@ export function keptText({ level, axes, parts }: KeptState): string {
     .map(([name]) => name)
     .join(', ');
   return `${level ?? 'in part'} over ${axes.join(' · ')}: ${[...cut, ...(whole ? [`${whole} whole`] : [])].join('; ')}`;
+}
+
+/** `the first rank of dp: 1.2 MB of memory, others 800 kB; 400 kB pass through it in a step, 100 kB through each other`. */
+export function serverText({ axes, peakBytes, passedBytes }: Server): string {
+  const memory = `${bytesText(peakBytes.server)} of memory, others ${bytesText(peakBytes.others)}`;
+  const passed = `${bytesText(passedBytes.server)} pass through it in a step, ${bytesText(passedBytes.others)} through each other`;
+  return `the first rank of ${axes.join(' · ')}: ${memory}; ${passed}`;
 }
 
 /** A line per memory beside the devices' that something is kept in: of the fullest rank, and what moves in a step. */

@@ -1,8 +1,8 @@
 /**
  * @file Options of a whole step that no operator's strategy holds: what is recomputed, what ZeRO shards, how a pipeline runs.
  */
-import { RECOMPUTE_KINDS, readRecompute } from '../api/recompute.js';
-import { offloadAsked } from '../api/requests.js';
+import { LAYER_RECOMPUTE_KINDS, readRecompute } from '../api/recompute.js';
+import { GRADIENT_SYNCS, offloadAsked } from '../api/requests.js';
 import { PIPELINE_SCHEDULES, type ScheduleKind } from '../api/schedule-kinds.js';
 import type { SimulateOptions } from '../api/simulate.js';
 import type { CommandOption } from './command.js';
@@ -12,13 +12,18 @@ import { byteSize, oneOf, orderOf, wholeNumber } from './values.js';
 export const gradientOptions: readonly CommandOption[] = [
   {
     flags: '--bucket <size>',
-    says: 'reduce gradients in messages of at most this size, such as 25MB, while the backward runs (default: each when it is needed)',
+    says: 'reduce gradients, and gather parameters of --zero 3, in messages of at most this size, such as 25MB, while ranks compute (default: each when it is needed)',
     parse: byteSize('--bucket'),
   },
   {
     flags: '--interleave <1|2>',
     says: '2: micro-batches run as two halves, the communication of one behind what the other computes (default: 1)',
     parse: wholeNumber('--interleave', 1, 2),
+  },
+  {
+    flags: '--gradient-sync <kind>',
+    says: 'all-reduce (default): all ranks update; parameter-server: the first of dp alone, which sends the others new values',
+    parse: oneOf('--gradient-sync', GRADIENT_SYNCS),
   },
 ];
 
@@ -38,8 +43,8 @@ export interface StepFlags {
 
 /** What a program recomputes. */
 export const RECOMPUTED_LAYERS: CommandOption = {
-  flags: '--recompute <kind[:layers]>',
-  says: 'none, selective (attention), operators, full; full:0-3,6 of these layers',
+  flags: '--recompute <kind[:layers][:except-last]>',
+  says: 'none, selective (attention), operators, full, stage; full:0-3,6 of these layers',
   parse: (text) => {
     readRecompute(text);
     return text;
@@ -57,7 +62,7 @@ export function stepOptions(
   recompute: CommandOption = {
     flags: '--recompute <kind>',
     says: `none, selective (attention), operators, or full (default: ${otherwise.recompute ?? 'searched'})`,
-    parse: oneOf('--recompute', RECOMPUTE_KINDS),
+    parse: oneOf('--recompute', LAYER_RECOMPUTE_KINDS),
   },
 ): readonly CommandOption[] {
   const says = (text: string, option: keyof StepFlags) => {

@@ -83,6 +83,7 @@ function planLines(
     `  devices    ${cluster.nodes}x${cluster.perNode}:${cluster.device}, ${axes}`,
     `  predicted  ${secondsText(predicted.stepSeconds)} per step${precision}, ${predicted.peakBytes.map(bytesText).join(' + ')} of memory, ${bytesText(predicted.bytesCommunicated)} received per rank`,
     ...(pins.length > 0 ? [`  pinned     ${pins.join(', ')}`] : []),
+    ...(plan.server ? [`  server     the first rank of ${plan.server.join(' · ')} updates`] : []),
     ...Object.entries(requested).map(([name, word]) => `  requested  ${name} ${word}`),
     ...(stages.length > 1 ? [`  schedule   ${runs}`, ...pipeline.map((line) => `  ${line}`)] : []),
     ...repeated.map((line) => `  ${line}`),

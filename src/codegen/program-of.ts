@@ -5,7 +5,8 @@ import { createHash } from 'node:crypto';
 import type { Graph } from '../ir/graph.js';
 import { isAccumulator } from '../ir/ops/accumulate.js';
 import type { LoweredStage } from '../partition/lower-stages.js';
-import type { SecondHalf, Step } from '../partition/order.js';
+import type { SecondHalf } from '../partition/order.js';
+import type { PlacedStep } from '../partition/place-moves.js';
 import { actionsOf } from '../partition/placed-actions.js';
 import { inlineValues } from '../partition/segments.js';
 import type { ComputeNode, ShardedGraph, ShardedTensor } from '../partition/sharded-graph.js';
@@ -105,10 +106,10 @@ function stageOf(
   const inline = inlineValues(sharded);
   const bound = new Set(sharded.weights.map((weight) => weight.tensor).filter((tensor) => !inline.has(tensor)));
   const kept = new Set(sharded.state.map(({ to }) => to));
-  const around: Surroundings = { graph: sharded, bound, inline, readOutside: walk.readOutside };
+  const around: Surroundings = { graph: sharded, bound, inline };
   const segments: Record<string, ProgramSegment> = {};
   const types = typesIn(sharded);
-  const written = (step: Step): Unmarked => {
+  const written = (step: PlacedStep): Unmarked => {
     if (step.kind === 'wait') return { kind: 'wait', id: step.id };
     if (step.kind === 'send' || step.kind === 'recv') {
       const { name, tensor, stage: other } = step.transfer;
@@ -136,12 +137,12 @@ function stageOf(
         label: labelOf(layer, origin),
       };
     }
-    const segment = makeSegment(step.nodes, around);
+    const segment = makeSegment(step, around);
     const record = segmentRecord(segment, types);
     files.set(record.file, segment.model);
     const id = shortHash(JSON.stringify([record.sha256, record.types]));
-    const seconds = secondsOf && step.nodes.reduce((sum, node) => sum + secondsOf(node, stage), 0);
-    segments[id] ??= { ...record, ...(seconds === undefined ? {} : { seconds }) };
+    const seconds = () => secondsOf && { seconds: step.nodes.reduce((sum, node) => sum + secondsOf(node, stage), 0) };
+    segments[id] ??= { ...record, ...seconds() };
     const first = step.nodes[0] as ComputeNode;
     return {
       kind: 'compute',
@@ -233,7 +234,7 @@ function tensorRecords(
   const sourceOf = sources(graph, sharded);
   const result: Record<string, ProgramTensor> = {};
   for (const name of names) {
-    const { dtype, localShape, shape, layout, varying, place } = tensorOf(sharded, name);
+    const { dtype, localShape, shape, layout, varying, first, place } = tensorOf(sharded, name);
     const source = sourceOf(name);
     result[name] = {
       dtype,
@@ -243,6 +244,7 @@ function tensorRecords(
       lifetime: lifetimeOf(name),
       ...(place ? { place } : {}),
       ...(varying ? { varying } : {}),
+      ...(first ? { first } : {}),
       ...(source === undefined ? {} : { source }),
     };
   }

@@ -4,7 +4,7 @@
  * the two ends of a transfer. The grammar knows transfers between neighbouring parts only: those of skip connections, of
  * gradients that several stages add up, and what is exchanged once a step have no name in it and are left out.
  */
-import { type ChunkList, computeLists, phasesOf } from '../partition/order.js';
+import { type ChunkList, computeLists, lastList, phasesOf } from '../partition/order.js';
 import type { PipelineStage, ShardedGraph } from '../partition/sharded-graph.js';
 import type { Program } from '../program/program.js';
 
@@ -46,6 +46,7 @@ function namesOf(
     if (!pipelines[to]?.parts.includes(next)) continue;
     names.set(phase, kind === 'send' ? `${part}SEND_${way.letter}` : `${next}RECV_${way.letter}`);
   }
+  for (const [phase, name] of [...names]) names.set(lastList(phase), name);
   return names;
 }
 

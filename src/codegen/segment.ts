@@ -5,8 +5,8 @@
 import { createHash } from 'node:crypto';
 import type { Graph, Node, TensorType, Weight } from '../ir/graph.js';
 import { writeOnnx } from '../ir/onnx/writer.js';
-import { type ReadOutside, segmentResults } from '../partition/segments.js';
-import type { ComputeNode, ShardedGraph } from '../partition/sharded-graph.js';
+import type { PlacedStep } from '../partition/place-moves.js';
+import type { ShardedGraph } from '../partition/sharded-graph.js';
 import type { ProgramNode } from '../program/program.js';
 
 export interface Segment {
@@ -37,12 +37,13 @@ export interface Surroundings {
   readonly bound: ReadonlySet<string>;
   /** Values that are part of the structure. */
   readonly inline: ReadonlyMap<string, Uint8Array>;
-  /** Whether anything outside of these nodes reads a tensor. */
-  readonly readOutside: ReadOutside;
 }
 
 /** Builds the ONNX model of a run of compute nodes. */
-export function makeSegment(nodes: readonly ComputeNode[], around: Surroundings): Segment {
+export function makeSegment(
+  { nodes, results }: Extract<PlacedStep, { readonly kind: 'segment' }>,
+  around: Surroundings,
+): Segment {
   const names = new Map<string, string>();
   const inputs: Binding[] = [];
   const weights: Binding[] = [];
@@ -87,7 +88,6 @@ export function makeSegment(nodes: readonly ComputeNode[], around: Surroundings)
     group: `${node.op}_${index}`,
     body: null,
   }));
-  const results = segmentResults(nodes, around.graph, around.readOutside);
   const outputs = results.outputs.map((tensor) => ({ tensor, inside: names.get(tensor) as string }));
   const graph: Graph = {
     name: 'segment',

@@ -49,6 +49,7 @@ export function placeWeights(
       dtype: type.dtype,
       localShape: type.localShape,
       zeroUnlessFirst: type.layout.partial.map((partial) => partial.axis),
+      ...(type.first ? { first: type.first } : {}),
       source: weight,
       shape: type.shape,
       layout: { ...type.layout, partial: [] },

@@ -6,7 +6,8 @@
  *     all-reduce                                 2 passes,  (n−1)/n of the whole array each
  *     all-gather, reduce-scatter                 1 pass,    (n−1)/n of the whole array
  *     all-to-all                                 1 pass,    (n−1)/n of the block
- *     permute, broadcast                         1 pass,    the block
+ *     permute                                    1 pass,    the block
+ *     reduce, broadcast                          1 round,   n−1 blocks through the first rank's own links
  *
  * A group that spans levels runs hierarchically: inside each node, then between nodes on every device's own part, over the
  * node's cards together. Chunks follow one another, so that all levels work at once and the slowest counts, as measured for
@@ -15,14 +16,14 @@
 import type { Cluster } from './cluster.js';
 import { profileOf } from './device.js';
 import type { GroupPlace } from './group-place.js';
-import { busBandwidth, type CollectiveKind, passesOf, roundsOf, stepsOf } from './levels.js';
+import { busBandwidth, type CollectiveKind, passesOf, roundsOf, STARS, stepsOf } from './levels.js';
 
 export type { CollectiveKind } from './levels.js';
 
 /**
  * Seconds of one collective.
  * @param bytes of the whole array for all-reduce, all-gather (result), reduce-scatter (operand); of one
- * rank's block for all-to-all, permute and broadcast
+ * rank's block for all-to-all, permute, reduce and broadcast
  */
 export function collectiveSeconds(
   kind: CollectiveKind,
@@ -55,22 +56,26 @@ function groupOver(
   const passes = kind === 'all-reduce' ? 2 : 1;
   const links: Link[] = [];
   let latency = 0;
+  const isStar = STARS.has(kind);
+  let inside = 1;
   for (const [index, level] of levels.entries()) {
     const members = places[index] ?? 1;
     if (members === 1) continue;
-    const rounds = kind === 'permute' ? 1 : passes * roundsOf(level, members);
+    const rounds = kind === 'permute' || isStar ? 1 : passes * roundsOf(level, members);
     latency += rounds * level.latencySeconds;
     const bandwidth = busBandwidth(kind, level, members) * (SEND_ALL.has(kind) ? 1 : (cards[index] ?? 1));
     const { seconds, power } = level.fill;
-    links.push({ bandwidth, filling: bandwidth * seconds * stepsOf(level, members), power });
+    // Of a star's blocks those of ranks that are as far away cross the level.
+    const wire = isStar ? inside * (members - 1) : perByte;
+    inside *= members;
+    links.push({ bandwidth, filling: bandwidth * seconds * stepsOf(level, members), power, perByte: wire });
   }
   const fixed = profileOf(device).collectiveSeconds + latency;
   return (bytes) => {
-    const wire = perByte * bytes;
     let slowest = 0;
     // By index: a search asks so often that iterators would be a tenth of all that it allocates.
     for (let index = 0; index < links.length; index++)
-      slowest = Math.max(slowest, wireSeconds(wire, links[index] as Link));
+      slowest = Math.max(slowest, wireSeconds(bytes, links[index] as Link));
     return fixed + slowest;
   };
 }
@@ -81,16 +86,19 @@ interface Link {
   /** Bytes on the wire at which half of the bandwidth is reached. */
   readonly filling: number;
   readonly power: number;
+  /** Bytes on the wire per byte of the collective. */
+  readonly perByte: number;
 }
 
-/** Bytes that one rank of a group of `ranks` receives; `bytes` as for `collectiveSeconds`. */
+/** Bytes that one rank of a group of `ranks` receives, or sends where it sends more; of the busiest. `bytes` as for `collectiveSeconds`. */
 export function wireBytes(kind: CollectiveKind, bytes: number, ranks: number): number {
   return Math.round(passesOf(kind, ranks) * bytes);
 }
 
 /** Kinds in which every rank sends all that it has through its own card; the others share the cards of a node. */
-export const SEND_ALL: ReadonlySet<CollectiveKind> = new Set<CollectiveKind>(['all-to-all', 'permute']);
+export const SEND_ALL: ReadonlySet<CollectiveKind> = new Set<CollectiveKind>(['all-to-all', 'permute', ...STARS]);
 
-function wireSeconds(bytes: number, { bandwidth, filling, power }: Link): number {
+function wireSeconds(each: number, { bandwidth, filling, power, perByte }: Link): number {
+  const bytes = perByte * each;
   return bytes === 0 ? 0 : (bytes / bandwidth) * (1 + (filling / bytes) ** power);
 }

@@ -10,6 +10,7 @@ export const COLLECTIVE_KINDS = [
   'reduce-scatter',
   'all-to-all',
   'permute',
+  'reduce',
   'broadcast',
 ] as const;
 
@@ -124,10 +125,14 @@ const MEASURED: Readonly<Partial<Record<CollectiveKind, string>>> = {
   permute: 'p2pMeasured',
 };
 
-/** Bytes on the wire per byte of the array, as NCCL counts them: each rank receives so many. */
+/** Kinds in which the first rank exchanges its whole block with each other rank. */
+export const STARS: ReadonlySet<CollectiveKind> = new Set<CollectiveKind>(['reduce', 'broadcast']);
+
+/** Bytes on the wire per byte of the array, as NCCL counts them: each rank receives so many; of stars those of the first rank. */
 export function passesOf(kind: CollectiveKind, ranks: number): number {
   if (ranks === 1) return 0;
-  if (kind === 'permute' || kind === 'broadcast') return 1;
+  if (STARS.has(kind)) return ranks - 1;
+  if (kind === 'permute') return 1;
   return ((kind === 'all-reduce' ? 2 : 1) * (ranks - 1)) / ranks;
 }
 

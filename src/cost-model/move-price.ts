@@ -2,8 +2,9 @@
  * @file Bytes that go between a device's memory and another one in a step, and the seconds that they take: over the device's
  * link to its host (of a rank of this machine, whose host it is, a copy in memory), or to a disk of the node.
  */
-import { OUTER_MEMORIES, type OuterMemory, runsPerStep } from '../ir/graph.js';
+import { OUTER_MEMORIES, type OuterMemory } from '../ir/graph.js';
 import { isAccumulator } from '../ir/ops/accumulate.js';
+import { runsInStep } from '../partition/except-last.js';
 import { localBytes } from '../partition/partition.js';
 import { type ComputeNode, type MoveNode, resultsOf, type ShardedGraph } from '../partition/sharded-graph.js';
 import type { Cluster } from './cluster.js';
@@ -75,8 +76,9 @@ export function movedBytes(graph: ShardedGraph): MovedBytes | undefined {
   const sums = new Map<OuterMemory, Moved>(
     OUTER_MEMORIES.map((memory) => [memory, { storedBytes: 0, loadedBytes: 0 }]),
   );
+  const runsOf = runsInStep(graph);
   for (const node of graph.nodes) {
-    const moved = node.kind === 'communicate' ? null : moveOf(node, graph, runsPerStep(node.phase, graph));
+    const moved = node.kind === 'communicate' ? null : moveOf(node, graph, runsOf(node));
     const sum = moved && sums.get(moved.memory);
     if (sum)
       sums.set(moved.memory, {

@@ -9,7 +9,7 @@
  * the thread that computes: there nothing is hidden.
  */
 import { forHalves, halvesIn } from '../partition/interleave.js';
-import { type PhaseList, runsOf, type Step } from '../partition/order.js';
+import { type PhaseList, runsOfList, type Step } from '../partition/order.js';
 import { orderedLists } from '../partition/place-moves.js';
 import type { CommunicationNode, ShardedGraph } from '../partition/sharded-graph.js';
 import type { Cluster } from './cluster.js';
@@ -18,8 +18,8 @@ import { priceNode } from './price.js';
 export interface Overlap {
   /** By list: nanoseconds of one run. */
   readonly lists: ReadonlyMap<string, number>;
-  /** By collective that other work may hide: the nanoseconds of a step that are waited for it. */
-  readonly exposed: ReadonlyMap<CommunicationNode, number>;
+  /** By name of a collective that other work may hide: the nanoseconds of a step that are waited for it. */
+  readonly exposed: ReadonlyMap<string, number>;
   /** Nanoseconds of a step that go on behind what computes. */
   readonly hidden: number;
 }
@@ -38,7 +38,7 @@ export function overlapOf(graph: ShardedGraph, cluster: Cluster): Overlap | null
     return { list, steps: both.map(({ step }) => step), hides: halvesIn(list.runs, graph).length > 1 };
   });
   const lists = new Map<string, number>();
-  const exposed = new Map<CommunicationNode, number>();
+  const exposed = new Map<string, number>();
   const last = new Lines(price);
   for (const each of ordered) if (each.steps.some((step) => step.kind === 'start' && step.last)) last.run(each, true);
   let total = 0;
@@ -48,9 +48,9 @@ export function overlapOf(graph: ShardedGraph, cluster: Cluster): Overlap | null
     const before = lines.now;
     const waits = lines.run(each, awaitsOthers);
     lists.set(each.list.phase, lines.now - before);
-    const times = runsOf(each.list, graph);
+    const times = runsOfList(each.list, graph);
     for (const { node, waited } of waits) {
-      exposed.set(node, (exposed.get(node) ?? 0) + times * waited);
+      exposed.set(node.name, (exposed.get(node.name) ?? 0) + times * waited);
       total += times * price(node);
     }
   }

@@ -4,7 +4,7 @@
 import type { Cluster } from './cluster.js';
 import { type CollectiveKind, SEND_ALL } from './collective-price.js';
 import type { GroupPlace } from './group-place.js';
-import { busBandwidth, COLLECTIVE_KINDS, type Level, passesOf, roundsOf, stepsOf } from './levels.js';
+import { busBandwidth, COLLECTIVE_KINDS, type Level, passesOf, roundsOf, STARS, stepsOf } from './levels.js';
 
 /**
  * Whether a collective takes no longer on `place` than on `other`, for any number of bytes: `collectiveSeconds` is a latency and
@@ -75,13 +75,20 @@ interface Way {
 function wayOf(kind: CollectiveKind, place: GroupPlace, levels: readonly Level[]): Way {
   let latencySeconds = 0;
   const wires: { bandwidth: number; fillSeconds: number; power: number }[] = [];
+  const isStar = STARS.has(kind);
+  const all = passesOf(kind, place.ranks);
+  let inside = 1;
   for (const [index, level] of levels.entries()) {
     const members = place.members[index] ?? 1;
     if (members === 1) continue;
     latencySeconds +=
-      (kind === 'permute' ? 1 : (kind === 'all-reduce' ? 2 : 1) * roundsOf(level, members)) * level.latencySeconds;
+      (kind === 'permute' || isStar ? 1 : (kind === 'all-reduce' ? 2 : 1) * roundsOf(level, members)) *
+      level.latencySeconds;
+    // As if all bytes of a star crossed the level, over a link that is as much faster.
+    const share = isStar ? (inside * (members - 1)) / all : 1;
+    inside *= members;
     wires.push({
-      bandwidth: busBandwidth(kind, level, members) * (SEND_ALL.has(kind) ? 1 : (place.cards[index] ?? 1)),
+      bandwidth: (busBandwidth(kind, level, members) * (SEND_ALL.has(kind) ? 1 : (place.cards[index] ?? 1))) / share,
       fillSeconds: level.fill.seconds * stepsOf(level, members),
       power: level.fill.power,
     });

@@ -3,17 +3,18 @@
  * happens once a step around it; and what its ranks hold.
  */
 
+import { lastForm, otherForm, runsInStep } from '../partition/except-last.js';
 import { halvesIn } from '../partition/interleave.js';
 import type { Liveness } from '../partition/liveness.js';
 import type { LoweredStage } from '../partition/lower-stages.js';
-import { listName, type PhaseList, phasesOf, runsOf, UPDATE } from '../partition/order.js';
+import { lastList, listName, phasesOf, runsOfList, UPDATE } from '../partition/order.js';
 import { localBytes } from '../partition/partition.js';
 import { actionsOf } from '../partition/placed-actions.js';
 import { readsOf, resultsOf, type ShardedGraph, type StageTransfer } from '../partition/sharded-graph.js';
 import { inFlight } from '../schedule/check.js';
 import type { Phase, Schedule } from '../schedule/schedule.js';
 import { simulate } from '../schedule/simulate.js';
-import { AXIS_ORDER, deviceCount, makeMesh } from '../sharding-propagation/mesh.js';
+import { AXIS_ORDER, deviceCount, makeMesh, type SubAxis } from '../sharding-propagation/mesh.js';
 import type { Cluster } from './cluster.js';
 import { collectiveSeconds } from './collective-price.js';
 import { placeGroup } from './group-place.js';
@@ -45,6 +46,11 @@ export function predictStages(
   const seconds = (bytes: number) => sendSeconds(bytes, stages.length, perStage, cluster);
   const { makespan } = simulate(schedule, {
     compute: (stage, chunk, phase) => priced[stage]?.lists.get(listName(phase, chunk)) ?? 0,
+    last: (stage, chunk, phase) => {
+      const { graph, lists } = priced[stage] as PricedStage;
+      const name = listName(phase, chunk);
+      return lists.get(graph.microBatches?.exceptLast ? lastList(name) : name) ?? 0;
+    },
     transfer: (from, to, phase) => seconds(sentBytes(stages[from]?.sharded, to, phase) / schedule.virtualStages),
   });
   const once = Math.max(...priced.map(({ lists }) => lists.get(UPDATE) ?? 0));
@@ -99,36 +105,44 @@ interface PricedStage {
 }
 
 function priceStage(graph: ShardedGraph, cluster: Cluster): PricedStage {
-  const phases = phasesOf(graph);
-  const runs = (list: PhaseList) => runsOf(list, graph);
+  const phases = phasesOf(graph).flatMap((list) =>
+    graph.microBatches?.exceptLast && list.runs === 'micro'
+      ? [
+          { name: list.phase, list, form: graph },
+          { name: lastList(list.phase), list: { ...list, isLast: true as const }, form: lastForm(graph) },
+        ]
+      : [{ name: list.phase, list, form: graph }],
+  );
   const parts = new Map<string, number>();
   const lists = new Map<string, number>();
   let [flops, received] = [0, 0];
   const overlap = overlapOf(graph, cluster);
-  for (const list of phases) {
+  const runsOf = runsInStep(graph);
+  for (const { name, list, form } of phases) {
+    const runs = runsOfList(list, graph);
+    const each = halvesIn(list.runs, graph).length;
     let seconds = 0;
-    for (const node of graph.nodes.filter(list.includes)) {
-      const waited = node.kind === 'communicate' ? overlap?.exposed.get(node) : undefined;
-      const each = halvesIn(list.runs, graph).length;
-      const own = (waited === undefined ? each * priceNode(node, graph, cluster) : waited / runs(list)) / 1e9;
+    for (const node of form.nodes.filter(list.includes)) {
+      const waited = node.kind === 'communicate' ? overlap?.exposed.get(node.name) : undefined;
+      const own = (each * (waited === undefined ? priceNode(node, graph, cluster) : waited / runsOf(node))) / 1e9;
       const part = partName(node, graph);
       seconds += own;
-      parts.set(part, (parts.get(part) ?? 0) + runs(list) * own);
-      if (node.kind === 'compute') flops += runs(list) * each * node.flops;
-      received += runs(list) * each * communicatedBytes(node, graph);
+      parts.set(part, (parts.get(part) ?? 0) + runs * own);
+      if (node.kind === 'compute') flops += runs * each * node.flops;
+      received += runs * each * communicatedBytes(node, graph);
     }
-    lists.set(list.phase, seconds);
+    lists.set(name, seconds);
   }
   for (const { tensor, when } of graph.pipeline?.receives ?? [])
     received += (when === 'micro' ? (graph.microBatches?.count ?? 1) : 1) * bytesOf(graph, tensor);
   const around = cluster.local ? Object.entries(runtimeSeconds(graph, cluster.device)) : [];
-  const micro = phases.filter((list) => list.runs === 'micro');
-  const times = micro.reduce((sum, list) => sum + runs(list), 0);
+  const micro = phases.filter(({ list }) => list.runs === 'micro');
+  const times = micro.reduce((sum, { list }) => sum + runsOfList(list, graph), 0);
   for (const [part, seconds] of around) {
     parts.set(part, seconds);
-    for (const { phase } of micro) lists.set(phase, (lists.get(phase) ?? 0) + seconds / times);
+    for (const { name } of micro) lists.set(name, (lists.get(name) ?? 0) + seconds / times);
   }
-  const busySeconds = phases.reduce((sum, list) => sum + runs(list) * (lists.get(list.phase) ?? 0), 0);
+  const busySeconds = phases.reduce((sum, { name, list }) => sum + runsOfList(list, graph) * (lists.get(name) ?? 0), 0);
   const hidden = overlap ? { hiddenSeconds: overlap.hidden / 1e9 } : {};
   return { graph, lists, busySeconds, parts: [...parts], ...hidden, flops, received };
 }
@@ -155,28 +169,48 @@ function onceBytes(graph: ShardedGraph): number {
 /**
  * What each stage's ranks hold at their fullest moment: on this machine what they count, action by action; elsewhere a
  * micro-batch's own walk, and beside it what the others in flight keep for their backward.
+ * @param behind axes on which it is not the first rank
  */
 export function stagesMemory(
   stages: readonly LoweredStage[],
   schedule: Schedule,
   cluster: Cluster,
+  behind?: ReadonlySet<SubAxis>,
 ): readonly Liveness[] {
   const actions = cluster.local ? actionsOf(stages, schedule.actions) : [];
   const inFlightOf = inFlight(schedule);
   return stages.map(({ sharded }, stage) => {
-    const own = memoryOf(sharded, cluster, actions[stage]);
-    const others = Math.max(0, (inFlightOf[stage] ?? 1) / schedule.virtualStages - 1);
-    const kept = cluster.local ? 0 : Math.ceil(others * (sharded.interleave ?? 1) * savedBytes(sharded));
+    if (cluster.local) return memoryOf(sharded, cluster, actions[stage], behind);
+    return besideOthers(sharded, cluster, Math.max(0, (inFlightOf[stage] ?? 1) / schedule.virtualStages - 1), behind);
+  });
+}
+
+/** Of a micro-batch beside `others` in flight. The last of a step may keep more than they do. */
+function besideOthers(
+  sharded: ShardedGraph,
+  cluster: Cluster,
+  others: number,
+  behind?: ReadonlySet<SubAxis>,
+): Liveness {
+  const saved = savedBytes(sharded);
+  const last = sharded.microBatches?.exceptLast ? lastForm(sharded) : null;
+  const beside = (form: ShardedGraph, bytes: number): Liveness => {
+    const own = memoryOf(form, cluster, undefined, behind);
+    const kept = Math.ceil(bytes);
     if (kept === 0) return own;
     const held = () => new Map([...own.held(), [OTHERS, kept] as const]);
     return { ...own, peakBytes: own.peakBytes + kept, held };
-  });
+  };
+  if (!last) return beside(sharded, others * saved);
+  const early = beside(otherForm(sharded), others * saved + Math.min(1, others) * (savedBytes(last) - saved));
+  const late = beside(last, others * saved);
+  return early.peakBytes < late.peakBytes ? late : early;
 }
 
 /** What micro-batches in flight beside one keep. */
 const OTHERS = 'activations of other micro-batches';
 
-/** What a micro-batch's forward keeps for its backward. */
+/** What a micro-batch's forward keeps for its backward, that of both halves where it has them. */
 function savedBytes(graph: ShardedGraph): number {
   const forward = graph.nodes.filter(({ phase }) => phase === 'forward');
   const made = new Set([
@@ -185,7 +219,8 @@ function savedBytes(graph: ShardedGraph): number {
   ]);
   const later = graph.nodes.filter(({ phase }) => phase !== 'forward' && phase !== 'update');
   const saved = new Set(later.flatMap(readsOf).filter((name) => made.has(name)));
-  return [...saved].reduce((sum, name) => sum + bytesOf(graph, name), 0);
+  const { interleave = 1 } = graph;
+  return interleave * [...saved].reduce((sum, name) => sum + bytesOf(graph, name), 0);
 }
 
 function bytesOf(graph: ShardedGraph, name: string): number {

@@ -3,10 +3,12 @@
  */
 import { type DType, isFloating } from '../ir/dtype.js';
 import { runsPerStep } from '../ir/graph.js';
+import { lastForm, runsInStep } from '../partition/except-last.js';
 import { type Liveness, liveness, type OuterBytes } from '../partition/liveness.js';
 import type { StageAction } from '../partition/placed-actions.js';
 import { rankMemory } from '../partition/rank-memory.js';
 import type { ShardedGraph, ShardedNode } from '../partition/sharded-graph.js';
+import type { SubAxis } from '../sharding-propagation/mesh.js';
 import type { Cluster } from './cluster.js';
 import { fusesBlocks } from './device.js';
 import { DEVICE_OVERHEAD } from './hardware.js';
@@ -50,9 +52,10 @@ export function predict(graph: ShardedGraph, cluster: Cluster, wholeFlops?: numb
   let flopsPerRank = 0;
   let bytesCommunicated = 0;
   const overlap = overlapOf(graph, cluster);
+  const runsOf = runsInStep(graph);
   for (const node of graph.nodes) {
-    const runs = runsPerStep(node.phase, graph);
-    const waited = node.kind === 'communicate' ? overlap?.exposed.get(node) : undefined;
+    const runs = runsOf(node);
+    const waited = node.kind === 'communicate' ? overlap?.exposed.get(node.name) : undefined;
     const price = waited ?? runs * priceNode(node, graph, cluster);
     const part = partName(node, graph);
     nanoseconds += price;
@@ -113,9 +116,18 @@ export function priceGraph(graph: ShardedGraph, cluster: Cluster): number {
 /**
  * What a rank holds at its fullest moment: under the bundled runtime on this machine, by plain liveness elsewhere.
  * @param actions what it runs in a step; of a pipeline's stage they have to be given
+ * @param behind axes on which it is not the first rank; left out: the rank that holds most
  */
-export function memoryOf(graph: ShardedGraph, cluster: Cluster, actions?: readonly StageAction[]): Liveness {
-  return cluster.local ? rankMemory(graph, actions) : liveness(graph, fusesBlocks(cluster.device));
+export function memoryOf(
+  graph: ShardedGraph,
+  cluster: Cluster,
+  actions?: readonly StageAction[],
+  behind?: ReadonlySet<SubAxis>,
+): Liveness {
+  if (cluster.local) return rankMemory(graph, actions, behind);
+  const forms = graph.microBatches?.exceptLast ? [graph, lastForm(graph)] : [graph];
+  const [first, last] = forms.map((form) => liveness(form, fusesBlocks(cluster.device), behind));
+  return last && first && last.peakBytes > first.peakBytes ? last : (first as Liveness);
 }
 
 /** Bytes that a plan's tensors may take on one device; undefined where no limit applies (ranks of this machine). */

@@ -8,9 +8,10 @@
  * Both follow from how nodes are joined to segments, which the search, pricing node by node, cannot tell.
  */
 import { elementCount } from '../ir/graph.js';
+import { halvesIn } from '../partition/interleave.js';
+import { runsOfList } from '../partition/order.js';
 import { localBytes } from '../partition/partition.js';
 import { orderedLists } from '../partition/place-moves.js';
-import { readersOutside, segmentResults } from '../partition/segments.js';
 import type { ComputeNode, ShardedGraph } from '../partition/sharded-graph.js';
 import { computeSeconds } from './compute-price.js';
 import { type DeviceSpec, profileOf } from './device.js';
@@ -21,10 +22,6 @@ export function runtimeSeconds(
   device: DeviceSpec,
 ): { readonly segments: number; readonly copies: number } {
   const phases = orderedLists(graph);
-  const readOutside = readersOutside(
-    graph,
-    phases.flatMap(({ steps }) => steps),
-  );
   const { resultBandwidth } = profileOf(device);
   const copy = (name: string) => {
     const tensor = graph.tensors.get(name);
@@ -38,12 +35,12 @@ export function runtimeSeconds(
   let around = 0;
   let copies = 0;
   for (const { list, steps } of phases) {
-    const times = list.runs === 'micro' ? (graph.microBatches?.count ?? 1) : 1;
+    const times = runsOfList(list, graph) * halvesIn(list.runs, graph).length;
     const collectives = steps.filter(({ kind }) => kind === 'wait').length;
-    const segments = steps.flatMap((step) => (step.kind === 'segment' ? [step.nodes] : []));
+    const segments = steps.flatMap((step) => (step.kind === 'segment' ? [step] : []));
     around += times * Math.max(0, segments.length - collectives) * segmentSeconds;
-    for (const nodes of segments) {
-      const { outputs } = segmentResults(nodes, graph, readOutside);
+    for (const { nodes, results } of segments) {
+      const { outputs } = results;
       const inputs = inputsOf(nodes, bound);
       around += times * tensorSeconds * (Math.max(0, inputs - 1) + Math.max(0, outputs.length - 1));
       for (const name of outputs) copies += times * copy(name);

@@ -156,6 +156,8 @@ export interface MicroBatches {
   readonly cut: ReadonlyMap<string, number>;
   /** The graph input (int64 [1]) that holds the number of the micro-batch, from 0 on; left out where nothing reads it. */
   readonly index?: string;
+  /** The last of them keeps what the others recompute. */
+  readonly exceptLast?: true;
 }
 
 export interface Graph {

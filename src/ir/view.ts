@@ -6,8 +6,22 @@ import type { Graph, Node } from './graph.js';
 import type { OperatorView } from './operator.js';
 import { entryOf, unknownEntry } from './ops/index.js';
 
-/** The operator with the types of its operands and results. Results whose type is not known yet are null. */
+/**
+ * The operator with the types of its operands and results. Results whose type is not known yet are null. Of a node of a graph it is
+ * one object, by which the registry remembers the rule.
+ */
 export function viewOf(graph: Pick<Graph, 'tensors'>, node: Node): OperatorView {
+  const known = VIEWS.get(node);
+  if (known?.graph === graph) return known.view;
+  const view = madeView(graph, node);
+  VIEWS.set(node, { graph, view });
+  return view;
+}
+
+/** Neither graphs nor nodes change: of each node the view in the graph that asked last. */
+const VIEWS = new WeakMap<Node, { readonly graph: Pick<Graph, 'tensors'>; readonly view: OperatorView }>();
+
+function madeView(graph: Pick<Graph, 'tensors'>, node: Node): OperatorView {
   const typesOf = (names: readonly (string | null)[]) =>
     names.map((name) => (name === null ? null : (graph.tensors.get(name) ?? null)));
   return {

@@ -7,10 +7,13 @@
  * larger than was asked for.
  */
 import type { DType } from '../ir/dtype.js';
+import { passOf } from '../ir/graph.js';
 import { isAccumulator } from '../ir/ops/accumulate.js';
+import { ofWeightsAlone } from './defer.js';
 import { addedIn, orderLists } from './order.js';
 import { localBytes } from './partition.js';
-import { type CommunicationNode, readsOf, resultsOf, type ShardedGraph } from './sharded-graph.js';
+import { placeOf } from './prefetch.js';
+import { type CommunicationNode, readsOf, resultsOf, type ShardedGraph, type ShardedNode } from './sharded-graph.js';
 
 /** What a bucket may hold; nothing is joined where neither is said. */
 export interface BucketLimit {
@@ -73,32 +76,40 @@ interface Candidate {
 
 /** In the order in which their operands are made. */
 function candidates(graph: ShardedGraph): readonly Candidate[] {
-  const isOfParameters = parametersIn(graph);
+  const ofWeights = ofWeightsAlone(graph);
+  const isOfParameters = parametersIn(graph, ofWeights);
   const added = addedIn(graph);
   /** By tensor: how many collectives, one after the other, come before it; and its place in the order. */
   const depth = new Map<string, number>();
   const place = new Map<string, number>();
   const found: (Candidate & { readonly at: number })[] = [];
   let at = 0;
+  let deepest = 0;
   const depthOf = (names: readonly string[]) => Math.max(0, ...names.map((name) => depth.get(name) ?? 0));
+  const early = beginningEarly(graph, ofWeights);
   for (const { list, steps, deferred } of orderLists(graph)) {
+    const awaitedBy = (node: ShardedNode) => [...readsOf(node), ...(early.has(node) ? [] : (deferred.get(node) ?? []))];
     for (const step of steps) {
       at++;
       if (step.kind === 'segment' || step.kind === 'accumulate') {
         for (const node of step.kind === 'segment' ? step.nodes : [step.node])
           for (const name of resultsOf(node)) {
-            depth.set(name, depthOf([...readsOf(node), ...(deferred.get(node) ?? [])]));
+            depth.set(name, depthOf(awaitedBy(node)));
             // A sum is made when its summand is.
             place.set(name, isAccumulator(node) ? (place.get(readsOf(node)[0] ?? '') ?? at) : at);
           }
       } else if (step.kind === 'wait') {
-        depth.set(step.node.output, 1 + depthOf([step.node.input, ...(deferred.get(step.node) ?? [])]));
+        depth.set(step.node.output, 1 + depthOf(awaitedBy(step.node)));
         place.set(step.node.output, at);
+      } else if (step.kind === 'recv') {
+        // Another stage may wait for all that comes before: nothing of that joins what needs this.
+        depth.set(step.transfer.tensor, 1 + deepest);
       } else if (step.kind === 'start' && isOfParameters(step.node)) {
         const { collective, axes, input, phase } = step.node;
         const dtype: DType | undefined = graph.tensors.get(input)?.dtype;
         const reduction = 'reduction' in collective ? collective.reduction : '';
-        const behind = depthOf([input, ...(deferred.get(step.node) ?? [])]);
+        const behind = depthOf(awaitedBy(step.node));
+        deepest = Math.max(deepest, 1 + behind);
         const key = JSON.stringify([
           list.phase,
           added.get(input),
@@ -106,7 +117,8 @@ function candidates(graph: ShardedGraph): readonly Candidate[] {
           reduction,
           axes,
           dtype,
-          phase,
+          // What one layer gathers in a pass is one message: weights of the next would have to be there with it.
+          early.has(step.node) ? [placeOf(step.node), passOf(phase)] : phase,
           behind,
         ]);
         found.push({ node: step.node, key, at: place.get(input) ?? 0 });
@@ -116,16 +128,30 @@ function candidates(graph: ShardedGraph): readonly Candidate[] {
   return found.sort((a, b) => a.at - b.at);
 }
 
+/** Collectives that buckets hold. */
+const KINDS: ReadonlySet<string> = new Set(['all-reduce', 'reduce', 'reduce-scatter', 'all-gather', 'broadcast']);
+
+/** Gathers of weights, and what they gather: in buckets they wait for nothing else (prefetch.ts). */
+function beginningEarly({ nodes }: ShardedGraph, ofWeights: ReadonlySet<ShardedNode>): ReadonlySet<ShardedNode> {
+  const early = new Set<ShardedNode>();
+  const gathered = new Set<string>();
+  for (const node of nodes.toReversed()) {
+    const isGather = node.kind === 'communicate' && node.phase !== 'update' && KINDS.has(node.collective.kind);
+    if (!ofWeights.has(node) || !(isGather || resultsOf(node).some((name) => gathered.has(name)))) continue;
+    early.add(node);
+    for (const name of readsOf(node)) gathered.add(name);
+  }
+  return early;
+}
+
 /**
- * Tells collectives on parameters and gradients from those on activations: they run once a step, or they read a weight, or make
- * what micro-batches add up.
+ * Tells collectives on parameters and gradients from those on activations: they run once a step, or they read a weight or what is
+ * computed of weights alone, or make what micro-batches add up.
  */
-function parametersIn(graph: ShardedGraph): (node: CommunicationNode) => boolean {
-  const kinds = new Set(['all-reduce', 'reduce-scatter', 'all-gather']);
-  const stored = new Set([...graph.weights.map(({ tensor }) => tensor), ...graph.state.map(({ to }) => to)]);
+function parametersIn(graph: ShardedGraph, ofWeights: ReadonlySet<ShardedNode>): (node: CommunicationNode) => boolean {
   const summands = new Set(
     graph.nodes.flatMap((node) => (node.kind === 'compute' && isAccumulator(node) ? readsOf(node) : [])),
   );
-  return ({ collective, phase, input, output }) =>
-    kinds.has(collective.kind) && (phase === 'update' || stored.has(input) || summands.has(output));
+  return (node) =>
+    KINDS.has(node.collective.kind) && (node.phase === 'update' || ofWeights.has(node) || summands.has(node.output));
 }

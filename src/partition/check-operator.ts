@@ -5,6 +5,7 @@
  *     some sharded or varying                          → sharded or varying; partial where the rule contracts over the axis, and
  *                                                        where a lowering masks by a value that varies over it
  *     all operands of a linear set partial (sum)       → partial (sum)
+ *     results held by the first rank alone             ← it has the operands, and they are the same on all ranks or there alone
  *
  * Which dimension an axis shards follows from the factor rule; dtypes and local shapes are what the registry infers from the
  * local operands. Operators that a lowering made from coordinates (`ComputeNode.lowering`) follow the same rules over axes, not
@@ -39,6 +40,7 @@ export function checkOperator(
     outputs: [],
     outputCount: outputs.length,
   };
+  checkFirstOnly(inputs, outputs, report);
   const entry = entryOf(node.op, node.domain);
   if (entry && !checkTypes(entry, bare, outputs, report)) return;
   const registered = entry ?? unknownEntry(node.op, node.domain);
@@ -70,6 +72,26 @@ function checkTypes(entry: OperatorEntry, view: OperatorView, outputs: Operands,
   } catch (error) {
     report(`${view.op} does not fit its operands on a rank: ${error instanceof Error ? error.message : error}`);
     return false;
+  }
+}
+
+/**
+ * An operator runs on the ranks that hold its results: they hold its operands, and where these are the first ranks of an axis, no
+ * rank of it holds another part of one.
+ */
+function checkFirstOnly(inputs: Operands, outputs: Operands, report: Report): void {
+  const [made, ...others] = outputs.filter((type) => type !== null);
+  const first = made?.first ?? [];
+  for (const other of others)
+    if ((other.first ?? []).join() !== first.join()) report(`${made?.name} and ${other.name} are on other ranks`);
+  for (const type of [...inputs, ...outputs]) {
+    if (!type) continue;
+    for (const axis of type.first ?? [])
+      if (!first.includes(axis)) report(`reads ${type.name}, which only the first rank of ${axis} holds`);
+    const parts = [...distinctOver(type), ...type.layout.partial.map((entry) => entry.axis)];
+    for (const axis of first)
+      if (parts.includes(axis))
+        report(`only the first rank of ${axis} runs it, and ${type.name} has parts on the others`);
   }
 }
 

@@ -3,6 +3,7 @@
  *
  *     replicate  all ranks hold the same          shard    ranks hold blocks
  *     partial    ranks hold summands              varying  ranks hold unrelated values
+ *     first      the first rank alone holds it
  *
  * Independent of the lowering: it looks at local shapes, layouts and the registry's rules only, for operators in
  * check-operator.ts, for collectives in collective-rule.ts. Every node makes something that is read; state and outputs are whole
@@ -14,6 +15,7 @@ import { isReplicated, localShape } from '../sharding-propagation/layout.js';
 import { subAxisSize } from '../sharding-propagation/mesh.js';
 import { checkOperator, type Report } from './check-operator.js';
 import type { LoweredStage } from './lower-stages.js';
+import { kindsOf } from './operator-kinds.js';
 import {
   type CommunicationNode,
   type MoveNode,
@@ -39,12 +41,18 @@ export function checkSharded(graph: ShardedGraph): readonly Finding[] {
     ...graph.coordinates.map((coordinate) => coordinate.name),
     ...graph.constants.keys(),
   ]);
+  const kinds = kindsOf(graph);
+  const shapes = new Map<number, readonly number[]>();
   for (const tensor of graph.tensors.values()) {
-    const expected = localShape(tensor.shape, tensor.layout, graph.mesh);
+    const type = kinds.typeOf(tensor);
+    const expected = shapes.get(type) ?? localShape(tensor.shape, tensor.layout, graph.mesh);
+    shapes.set(type, expected);
     if (!sameShape(expected, tensor.localShape)) {
       findings.push({ node: tensor.name, problem: `local shape [${tensor.localShape}] is not [${expected}]` });
     }
   }
+  // Of operators that differ in names alone one is checked.
+  const sound = new Set<string>();
   for (const node of graph.nodes) {
     const report = (problem: string) => findings.push({ node: node.name, problem });
     const reads = readsOf(node);
@@ -56,8 +64,12 @@ export function checkSharded(graph: ShardedGraph): readonly Finding[] {
     }
     const missing = [...reads, ...writes].find((name) => !graph.tensors.has(name));
     if (missing !== undefined) report(`names tensor ${missing}, which has no type`);
-    else if (node.kind === 'compute') checkOperator(graph, node, report);
-    else if (node.kind === 'communicate') checkCommunication(graph, node, report);
+    else if (node.kind === 'compute') {
+      const kind = kinds.kindOf(node);
+      const before = findings.length;
+      if (!sound.has(kind)) checkOperator(graph, node, report);
+      if (findings.length === before) sound.add(kind);
+    } else if (node.kind === 'communicate') checkCommunication(graph, node, report);
     else checkMove(graph, node, report);
   }
   const leaves = [...graph.outputs, ...(graph.pipeline?.sends ?? [])].map(({ tensor }) => tensor);
@@ -65,12 +77,15 @@ export function checkSharded(graph: ShardedGraph): readonly Finding[] {
   for (const node of graph.nodes)
     if (!resultsOf(node).some((name) => read.has(name)))
       findings.push({ node: node.name, problem: `nothing reads a result of ${node.name}` });
+  const left = new Set(graph.state.map(({ from }) => from));
   for (const { tensor, output } of graph.outputs) {
     const type = graph.tensors.get(tensor);
     if (!known.has(tensor) || !type)
       findings.push({ node: output, problem: `output reads ${tensor}, which nothing makes` });
     else if (type.layout.partial.length > 0 || (type.varying ?? []).length > 0) {
       findings.push({ node: output, problem: `output ${output} is partial or varying` });
+    } else if (type.first && !left.has(tensor)) {
+      findings.push({ node: output, problem: `output ${output} is the first rank's alone` });
     }
   }
   return [...findings, ...checkGiven(graph), ...checkState(graph)];
@@ -115,9 +130,13 @@ function checkDtypes({ tensors }: Graph, sharded: ShardedGraph): readonly Findin
   });
 }
 
-/** Constants are what they are on all ranks; coordinates vary over their axes. */
-function checkGiven({ tensors, constants, coordinates }: ShardedGraph): readonly Finding[] {
+/** Constants are what they are on all ranks; coordinates vary over their axes; all ranks have them, and what is stored or fed. */
+function checkGiven({ tensors, constants, coordinates, inputs, weights, state }: ShardedGraph): readonly Finding[] {
   const findings: Finding[] = [];
+  const kept = new Set(state.map(({ to }) => to));
+  const given = [...inputs, ...weights].flatMap(({ tensor }) => (kept.has(tensor) ? [] : [tensor]));
+  for (const name of [...given, ...constants.keys(), ...coordinates.map((own) => own.name)])
+    if (tensors.get(name)?.first) findings.push({ node: name, problem: `${name} is given to the first rank alone` });
   for (const [name, { dtype, shape }] of constants) {
     const type = tensors.get(name);
     if (type && (type.dtype !== dtype || !isReplicated(type.layout) || type.varying || !sameShape(type.shape, shape)))

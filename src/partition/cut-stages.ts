@@ -10,7 +10,7 @@
  *                   a step, and send back their part of its gradient, summed over micro-batches
  *     scalars       of the whole step (gradient norm, loss scale) on the last stage that has part in them
  */
-import { withClones } from '../ir/autodiff/recompute.js';
+import { type Recomputed, withClones } from '../ir/autodiff/recompute.js';
 import { type Graph, isBackward, type Node, type StatePair, typeOf } from '../ir/graph.js';
 import { needed } from '../ir/needed.js';
 import { accumulator, isAccumulator } from '../ir/ops/accumulate.js';
@@ -268,7 +268,7 @@ class Cutting {
 
 /** A stage is fed, and gives, its own part of what micro-batches are cut from. */
 function ofStage(
-  { count, cut, index }: NonNullable<Graph['microBatches']>,
+  { count, cut, index, exceptLast }: NonNullable<Graph['microBatches']>,
   data: readonly string[],
   outputs: readonly string[],
 ): NonNullable<Graph['microBatches']> {
@@ -277,6 +277,7 @@ function ofStage(
     count,
     cut: new Map([...cut].filter(([name]) => own.has(name))),
     ...(index !== undefined && own.has(index) ? { index } : {}),
+    ...(exceptLast ? { exceptLast } : {}),
   };
 }
 
@@ -349,13 +350,9 @@ export function accumulatedApart(graph: Graph, placeOf: ReadonlyMap<string, Stag
 }
 
 /** A graph with clones of the operators named, which run on their originals' stages and chunks (ir/autodiff/recompute.ts). */
-export function withStageClones(
-  graph: Graph,
-  operators: ReadonlySet<string>,
-  placeOf: ReadonlyMap<string, StagePlace>,
-): Graph {
+export function withStageClones(graph: Graph, recomputed: Recomputed, placeOf: ReadonlyMap<string, StagePlace>): Graph {
   const shared = new Set([...sharedOperators(graph)].map(({ name }) => name));
-  return withClones(graph, operators, (name) => {
+  return withClones(graph, recomputed, (name) => {
     const place = shared.has(name) ? undefined : placeOf.get(name);
     return place ? `${place.stage}.${place.chunk}` : null;
   });

@@ -96,14 +96,19 @@ function slackOf(operands: readonly (readonly number[])[]): readonly boolean[] {
  * run together, before the layer.
  */
 export function weightGathers(graph: ShardedGraph): ReadonlySet<ShardedNode> {
+  return new Set([...ofWeightsAlone(graph)].filter(({ kind }) => kind === 'communicate'));
+}
+
+/** Nodes that compute, gather or copy stored weights, or what such nodes make. */
+export function ofWeightsAlone(graph: ShardedGraph): ReadonlySet<ShardedNode> {
   const known = new Set(residentTensors(graph));
-  const gathers = new Set<ShardedNode>();
+  const found = new Set<ShardedNode>();
   for (const node of graph.nodes) {
     if (!readsOf(node).every((name) => known.has(name))) continue;
     for (const name of resultsOf(node)) known.add(name);
-    if (node.kind === 'communicate') gathers.add(node);
+    found.add(node);
   }
-  return gathers;
+  return found;
 }
 
 /** Whether two nodes would be in one segment, were nothing between them. */

@@ -3,9 +3,10 @@
  */
 import { OUTER_MEMORIES, type OuterMemory } from '../ir/graph.js';
 import { isAccumulator } from '../ir/ops/accumulate.js';
+import { axesSize, type SubAxis } from '../sharding-propagation/mesh.js';
 import { type Change, occupancy } from './occupancy.js';
 import { localBytes } from './partition.js';
-import { resultsOf, type ShardedGraph } from './sharded-graph.js';
+import { holdsBehind, resultsOf, type ShardedGraph, type ShardedNode } from './sharded-graph.js';
 
 export interface Liveness {
   /** Most bytes held at once: weights, and what is live while an operator runs (its operands and results included). */
@@ -28,11 +29,12 @@ export type OuterBytes = Readonly<Record<OuterMemory, number>>;
 /**
  * Exact liveness in node order. Weights stay; an input or result lives until its last reader; outputs to the end. Where a
  * micro-batch has two halves, each operator runs for one and then for the other.
- * Where the device `fusesBlocks`, what is made and read inside a recognised block takes no memory.
+ * Where the device `fusesBlocks`, what is made and read inside a recognised block takes no memory. `behind`: axes on which the rank is
+ * not the first.
  */
-export function liveness(graph: ShardedGraph, fusesBlocks = false): Liveness {
-  const outside = outerBytes(graph, (memory) => changesOf(graph, fusesBlocks, memory).changes);
-  const { changes, before, makers } = changesOf(graph, fusesBlocks);
+export function liveness(graph: ShardedGraph, fusesBlocks = false, behind: ReadonlySet<SubAxis> = new Set()): Liveness {
+  const outside = outerBytes(graph, (memory) => changesOf(graph, fusesBlocks, behind, memory).changes);
+  const { changes, before, makers } = changesOf(graph, fusesBlocks, behind);
   const fullest = occupancy(changes);
   return { ...fullest, at: makers[fullest.atChange - before] ?? null, ...(outside ? { outside } : {}) };
 }
@@ -51,11 +53,13 @@ export function outerBytes(
 function changesOf(
   graph: ShardedGraph,
   fusesBlocks: boolean,
+  behind: ReadonlySet<SubAxis>,
   memory?: OuterMemory,
 ): { readonly changes: readonly Change[]; readonly before: number; readonly makers: readonly string[] } {
   const bytes = (name: string) => {
     const tensor = graph.tensors.get(name);
-    return tensor && tensor.place === memory && !(fusesBlocks && tensor.inside) ? localBytes(tensor) : 0;
+    const isThere = tensor?.place === memory && holdsBehind(graph, name, behind);
+    return tensor && isThere && !(fusesBlocks && tensor.inside) ? localBytes(tensor) : 0;
   };
   const resident = new Set([...graph.weights.map((weight) => weight.tensor), ...graph.constants.keys()]);
   const lastUse = lastUses(graph, resident);
@@ -72,14 +76,31 @@ function changesOf(
   const makers: string[] = [];
   graph.nodes.forEach((node, index) => {
     const isMade = (half: string) => half === '' || node.phase !== 'update';
+    const received = receivedBytes(graph, node, behind, memory);
     for (const half of graph.interleave ? ['', SECOND] : ['']) {
       for (const name of resultsOf(node))
         if (isMade(half) && !held.has(name)) changes.push({ name: `${name}${half}`, bytes: bytes(name) });
+      if (isMade(half) && received > 0) changes.push({ name: RECEIVED, bytes: received }, { name: RECEIVED, bytes: 0 });
       for (const name of lastUse[index] ?? []) changes.push({ name: `${name}${half}`, bytes: 0 });
     }
     while (before + makers.length < changes.length) makers.push(node.origin);
   });
   return { changes, before, makers };
+}
+
+const RECEIVED = 'received blocks';
+
+/** Of a reduce: other ranks' blocks, which the first rank holds until it has added them up. */
+function receivedBytes(
+  { tensors, mesh }: ShardedGraph,
+  node: ShardedNode,
+  behind: ReadonlySet<SubAxis>,
+  memory: OuterMemory | undefined,
+): number {
+  if (node.kind !== 'communicate' || node.collective.kind !== 'reduce') return 0;
+  if (node.axes.some((axis) => behind.has(axis))) return 0;
+  const tensor = tensors.get(node.input);
+  return tensor && tensor.place === memory ? (axesSize(mesh, node.axes) - 1) * localBytes(tensor) : 0;
 }
 
 /** Bytes that are held while each node runs, its operands, its results and the weights included; and before the first. */

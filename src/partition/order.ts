@@ -11,6 +11,7 @@
 import { type Phase, passOf } from '../ir/graph.js';
 import { isAccumulator } from '../ir/ops/accumulate.js';
 import { deferrals, samePlace, weightGathers } from './defer.js';
+import { Prefetch, placeOf } from './prefetch.js';
 import {
   type CommunicationNode,
   type ComputeNode,
@@ -34,6 +35,8 @@ export interface PhaseList {
   readonly includes: (node: ShardedNode) => boolean;
   /** What it sends and receives, in the order in which all stages do. */
   readonly transfers: readonly TransferStep[];
+  /** It runs for the last micro-batch alone, which keeps what the others recompute (except-last.ts). */
+  readonly isLast?: true;
 }
 
 /** A list that computes for each micro-batch what a chunk of a pipeline's stage does in one phase. */
@@ -59,14 +62,23 @@ export function phasesOf(graph: ShardedGraph): readonly PhaseList[] {
   ];
 }
 
-/** How often a list runs in a step. */
-export function runsOf({ runs }: Pick<PhaseList, 'runs'>, { microBatches, interleave = 1 }: ShardedGraph): number {
-  return runs === 'micro' ? (microBatches?.count ?? 1) / interleave : 1;
-}
-
 /** The name of a stage's list: of an action of its schedule. */
 export function listName(phase: string, chunk: number): string {
   return chunk === 0 ? phase : `${phase}.${chunk}`;
+}
+
+/** The name of a list as the last micro-batch runs it, where that is a list of its own. */
+export function lastList(list: string): string {
+  return `${list} (last)`;
+}
+
+/** How often a list runs in a step: once for both halves of a micro-batch. */
+export function runsOfList(
+  { runs, isLast }: Pick<PhaseList, 'runs' | 'isLast'>,
+  { microBatches, interleave = 1 }: Pick<ShardedGraph, 'microBatches' | 'interleave'>,
+): number {
+  if (runs === 'step' || isLast) return 1;
+  return (microBatches?.count ?? 1) / interleave - (microBatches?.exceptLast ? 1 : 0);
 }
 
 /** Names of the lists that run once a step. */
@@ -272,8 +284,9 @@ function orderPhase(
   for (const node of whole.nodes) if (!isMember(node)) for (const name of resultsOf(node)) given.add(name);
   for (const { tensor } of whole.pipeline?.receives ?? []) if (!receives.has(tensor)) given.add(tensor);
   const waiting = new Map<string, number[]>();
+  const early = new Prefetch(list.transfers.length === 0 ? graph.nodes : [], deferred, whole);
   const missing = graph.nodes.map((node, index) => {
-    const reads = new Set([...readsOf(node), ...(deferred.get(node) ?? [])]);
+    const reads = new Set([...readsOf(node), ...(early.has(node) ? [] : (deferred.get(node) ?? []))]);
     let count = 0;
     for (const name of reads) {
       if (given.has(name)) continue;
@@ -284,19 +297,23 @@ function orderPhase(
     }
     return count;
   });
-  const ready = new ReadyNodes(graph);
-  for (const [index, count] of missing.entries()) if (count === 0) ready.add(index);
+  const ready = new ReadyNodes(graph, early);
+  const offer = (index: number) => {
+    if (!early.keeps(graph.nodes[index] as ShardedNode, index)) ready.add(index);
+  };
+  for (const [index, count] of missing.entries()) if (count === 0) offer(index);
   const publish = (name: string | null) => {
     if (name !== null) given.add(name);
     for (const index of name === null ? [] : (waiting.get(name) ?? [])) {
       const left = (missing[index] ?? 0) - 1;
       missing[index] = left;
-      if (left === 0) ready.add(index);
+      if (left === 0) offer(index);
     }
   };
   const steps: Step[] = [];
-  // What a bucket brings is needed last: what the list itself goes on with is waited for before.
+  // What a bucket brings is needed last, weights aside: what the list itself goes on with is waited for before.
   const underWay: UnderWay[] = [];
+  const gathered: UnderWay[] = [];
   const inBuckets: UnderWay[] = [...begun];
   let placed = 0;
   let next = first;
@@ -315,6 +332,19 @@ function orderPhase(
     if (after && gathers.has(first.node) && gathers.has(after) && samePlace(first.node, after)) waitForFirst();
     return true;
   };
+  const waitForGroup = () => {
+    const first = gathered.shift();
+    if (!first) return false;
+    wait(first);
+    const after = gathered[0]?.node;
+    if (after && early.joins(first.node, after)) waitForGroup();
+    return true;
+  };
+  const beginGroups = (isForced: boolean) => {
+    const indices = early.begin(isForced);
+    for (const index of indices) ready.add(index);
+    return indices.length > 0;
+  };
   for (;;) {
     for (let first = coming[0]; first?.kind === 'send' && given.has(first.transfer.tensor); first = coming[0]) {
       steps.push(first);
@@ -331,12 +361,15 @@ function orderPhase(
         placed++;
       } else {
         steps.push({ kind: 'start', node, id, ...bucket });
-        (isBucketed ? inBuckets : underWay).push({ node, id });
+        (early.has(node) ? gathered : isBucketed ? inBuckets : underWay).push({ node, id });
       }
+      early.ran(node);
     }
+    if (beginGroups(false)) continue;
     const nodes: ComputeNode[] = [];
     for (let node = ready.takeCompute(nodes[0]); node; node = ready.takeCompute(nodes[0])) {
       nodes.push(node);
+      early.ran(node);
       for (const output of node.outputs) publish(output);
     }
     if (nodes.length > 0) {
@@ -346,7 +379,7 @@ function orderPhase(
       placed += nodes.length;
       continue;
     }
-    if (waitForFirst()) continue;
+    if (waitForFirst() || waitForGroup() || beginGroups(true)) continue;
     const late = inBuckets.shift();
     if (late) {
       wait(late);
@@ -364,11 +397,6 @@ function orderPhase(
 
 /** Layers of which collectives are under way at a time: each holds its operand and a buffer until it is waited for. */
 const PLACES = 2;
-
-/** The layer that a collective serves; an operator outside of layers is one of its own. */
-function placeOf({ layer, origin }: CommunicationNode): string {
-  return layer ?? `\u0000${origin}`;
-}
 
 /** Names of the tensors that are there before the phase begins. */
 export function givenTensors(graph: ShardedGraph): ReadonlySet<string> {
@@ -392,7 +420,10 @@ class ReadyNodes {
   private readonly compute = new Map<string, number[]>();
   private readonly buckets = new Map<number, { readonly size: number; readonly ready: number[] }>();
 
-  constructor(private readonly graph: ShardedGraph) {
+  constructor(
+    private readonly graph: ShardedGraph,
+    private readonly early: Prefetch,
+  ) {
     for (const node of graph.nodes) {
       if (node.kind !== 'communicate' || !node.bucket) continue;
       const { id } = node.bucket;
@@ -403,7 +434,7 @@ class ReadyNodes {
   add(index: number): void {
     const node = this.graph.nodes[index];
     if (node?.kind === 'compute') {
-      const key = segmentKey(node, this.graph);
+      const key = this.keyOf(node);
       const list = this.compute.get(key) ?? [];
       insert(list, index);
       this.compute.set(key, list);
@@ -426,22 +457,27 @@ class ReadyNodes {
 
   /** The first ready operator that may join a segment begun with `first`; any, where it is undefined. */
   takeCompute(first: ComputeNode | undefined): ComputeNode | undefined {
-    const key = first ? segmentKey(first, this.graph) : this.earliestKey();
+    const key = first ? this.keyOf(first) : this.earliestKey();
     const list = key === undefined ? undefined : this.compute.get(key);
     const index = list?.shift();
     if (key !== undefined && list?.length === 0) this.compute.delete(key);
     return index === undefined ? undefined : (this.graph.nodes[index] as ComputeNode);
   }
 
-  /** Sums first: they free what they are given. */
+  /** Sums first: they free what they are given; then what gathers wait for that begin early. */
   private earliestKey(): string | undefined {
     if (this.compute.has(ACCUMULATE)) return ACCUMULATE;
     let best: { key: string; index: number } | undefined;
     for (const [key, list] of this.compute) {
       const index = list[0];
+      if (key.startsWith(EARLY)) return key;
       if (index !== undefined && (!best || index < best.index)) best = { key, index };
     }
     return best?.key;
+  }
+
+  private keyOf(node: ComputeNode): string {
+    return `${this.early.has(node) ? EARLY : ''}${segmentKey(node, this.graph)}`;
   }
 
   /** The first member of a bucket is the one that carries its bytes. */
@@ -453,11 +489,15 @@ class ReadyNodes {
 
 const ACCUMULATE = 'accumulate';
 
+/** Begins the key of what gathers wait for that begin early. */
+const EARLY = '\u0000';
+
 /** Accumulators are no part of segments: they keep a sum from one micro-batch to the next. */
 function segmentKey(node: ComputeNode, { tensors }: ShardedGraph): string {
   if (isAccumulator(node)) return ACCUMULATE;
   const [result] = resultsOf(node);
-  return [node.layer ?? '', passOf(node.phase), tensors.get(result ?? '')?.place ?? ''].join('\u0000');
+  const { place = '', first = [] } = tensors.get(result ?? '') ?? {};
+  return [node.layer ?? '', passOf(node.phase), place, first.join()].join('\u0000');
 }
 
 /** Puts a collective of its own where it belongs by its index. */

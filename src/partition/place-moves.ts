@@ -3,7 +3,9 @@
  * device, so that segments, and the bits that they compute, are the same with and without offload. What leaves the device leaves
  * right behind the step that makes it; what returns does right before the step that reads it first.
  */
-import { type OrderedList, orderLists, type PhaseList, phasesOf, type Step } from './order.js';
+import { lastForm, otherForm } from './except-last.js';
+import { BEGIN, lastList, type OrderedList, orderLists, type PhaseList, phasesOf, type Step } from './order.js';
+import { readersOutside, type SegmentResults, segmentResults } from './segments.js';
 import {
   type MoveNode,
   readsOf,
@@ -13,16 +15,49 @@ import {
   type StageTransfer,
 } from './sharded-graph.js';
 
-/** Every list of a graph in order: price, memory and program follow one. @throws Error (a fault of ours) as `orderLists` */
-export function orderedLists(graph: ShardedGraph): readonly OrderedList[] {
-  const known = ORDERED.get(graph);
-  if (known) return known;
-  const ordered = graph.nodes.some(({ kind }) => kind === 'move') ? withMoves(graph) : orderLists(graph);
-  ORDERED.set(graph, ordered);
-  return ordered;
+/** A step in its place: of a segment it is known what leaves it. */
+export type PlacedStep =
+  | Exclude<Step, { readonly kind: 'segment' }>
+  | (Extract<Step, { readonly kind: 'segment' }> & { readonly results: SegmentResults });
+
+/** A list of instructions with its steps in place. */
+export interface PlacedList extends OrderedList {
+  readonly steps: readonly PlacedStep[];
 }
 
-const ORDERED = new WeakMap<ShardedGraph, readonly OrderedList[]>();
+/** Every list of a graph in order: price, memory and program follow one. @throws Error (a fault of ours) as `orderLists` */
+export function orderedLists(graph: ShardedGraph): readonly PlacedList[] {
+  const known = ORDERED.get(graph);
+  if (known) return known;
+  const hasMoves = graph.nodes.some(({ kind }) => kind === 'move');
+  const ordered = graph.microBatches?.exceptLast ? withLast(graph) : hasMoves ? withMoves(graph) : orderLists(graph);
+  const outside = readersOutside(graph, ordered);
+  const placed = ordered.map((own) => ({
+    ...own,
+    steps: own.steps.map((step) =>
+      step.kind === 'segment' ? { ...step, results: segmentResults(step.nodes, graph, outside(own.list)) } : step,
+    ),
+  }));
+  ORDERED.set(graph, placed);
+  return placed;
+}
+
+/** Lists of the micro-batches before the last, and those of the last. Collectives that start in a list's last run start there. */
+function withLast(graph: ShardedGraph): readonly OrderedList[] {
+  const others = orderedLists(otherForm(graph)).filter(({ list }) => list.runs === 'micro');
+  const last = orderedLists(lastForm(graph)).map((own): OrderedList => {
+    const { list } = own;
+    return list.runs === 'micro' ? { ...own, list: { ...list, phase: lastList(list.phase), isLast: true } } : own;
+  });
+  const isFirst = ({ list }: OrderedList) => list.phase === BEGIN;
+  return [
+    ...last.filter(isFirst),
+    ...others.map((own) => ({ ...own, steps: own.steps.filter((step) => step.kind !== 'start' || !step.last) })),
+    ...last.filter((own) => !isFirst(own)),
+  ];
+}
+
+const ORDERED = new WeakMap<ShardedGraph, readonly PlacedList[]>();
 
 /** The lists of the graph without copies, which are placed between their steps. */
 function withMoves(graph: ShardedGraph): readonly OrderedList[] {

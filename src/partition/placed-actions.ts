@@ -5,7 +5,7 @@
 import { byStage, type Passing, placeTransfers } from '../schedule/place.js';
 import { type Action, UNIT_SECONDS } from '../schedule/schedule.js';
 import type { LoweredStage } from './lower-stages.js';
-import { BEGIN, computeLists, listName, type PhaseList, phasesOf, transferList, UPDATE } from './order.js';
+import { BEGIN, computeLists, lastList, listName, type PhaseList, phasesOf, transferList, UPDATE } from './order.js';
 import { readsOf, type ShardedGraph } from './sharded-graph.js';
 
 /** A run of one of a stage's lists; `microBatch`, of two that run at a time the first, is null where it runs once a step. */
@@ -25,18 +25,31 @@ export function actionsOf(
   actions: readonly (readonly Action[])[] = [],
 ): readonly (readonly StageAction[])[] {
   const stages = lowered.map(({ sharded }) => sharded);
-  return stages.some(({ pipeline }) => pipeline) ? placedActions(stages, actions) : stages.map(wholeActions);
+  const isPipeline = stages.some(({ pipeline }) => pipeline);
+  if (!isPipeline) return stages.map(wholeActions);
+  return placedActions(stages, actions).map((own, stage) => exceptLast(own, stages[stage] as ShardedGraph));
+}
+
+/** With the last micro-batch's own lists, where it has such. */
+function exceptLast(
+  actions: readonly StageAction[],
+  { microBatches, interleave = 1 }: ShardedGraph,
+): readonly StageAction[] {
+  if (!microBatches?.exceptLast) return actions;
+  const last = microBatches.count - interleave;
+  return actions.map((own) => (own.microBatch === last ? { ...own, list: lastList(own.list) } : own));
 }
 
 /** Of the whole graph: each micro-batch, then the step's own list. */
-export function wholeActions({ microBatches, interleave = 1 }: ShardedGraph): readonly StageAction[] {
+export function wholeActions(sharded: ShardedGraph): readonly StageAction[] {
+  const { microBatches, interleave = 1 } = sharded;
   const once = (list: string): StageAction => ({ chunk: 0, microBatch: null, list });
   if (!microBatches) return [once('forward')];
   const micro = Array.from({ length: microBatches.count / interleave }, (_, index) => ({
     ...once('micro'),
     microBatch: interleave * index,
   }));
-  return [...micro, once('step')];
+  return exceptLast([...micro, once('step')], sharded);
 }
 
 /**

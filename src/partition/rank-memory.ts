@@ -5,13 +5,14 @@
  * and writes results to memory of their own. Collectives go through buffers that are held all the time.
  */
 import type { OuterMemory } from '../ir/graph.js';
+import { axesSize, type SubAxis } from '../sharding-propagation/mesh.js';
 import { type Liveness, OF_MICRO_BATCH, outerBytes } from './liveness.js';
 import { type Change, occupancy } from './occupancy.js';
 import type { Step } from './order.js';
 import { localBytes } from './partition.js';
 import { type StageAction, wholeActions } from './placed-actions.js';
 import { inlineValues, sessionKey } from './segments.js';
-import { type CommunicationNode, readsOf, type ShardedGraph } from './sharded-graph.js';
+import { type CommunicationNode, holdsBehind, readsOf, type ShardedGraph } from './sharded-graph.js';
 import { type StageWalk, type WalkedList, type WalkedStep, walkStage } from './stage-walk.js';
 
 /** Names that stand for no tensor of the graph: `communication buffer 0`, …; and behind a tensor's, whose it is. */
@@ -23,14 +24,21 @@ const COORDINATE_BYTES = 8;
 
 /**
  * What a rank of the bundled runtime holds at its fullest moment: exactly what it counts. `actions` is what it runs in
- * a step, in order (placed-actions.ts); of a pipeline's stage they have to be given.
+ * a step, in order (placed-actions.ts); of a pipeline's stage they have to be given. `behind`: axes on which the rank is not the
+ * first; it holds what the first alone holds where none is given, and so the most of all ranks.
  */
-export function rankMemory(graph: ShardedGraph, actions: readonly StageAction[] = wholeActions(graph)): Liveness {
+export function rankMemory(
+  graph: ShardedGraph,
+  actions: readonly StageAction[] = wholeActions(graph),
+  behind: ReadonlySet<SubAxis> = NONE,
+): Liveness {
   const walk = walkStage(graph, actions);
-  const held = new Held(graph, walk);
+  const held = new Held(graph, walk, (name) => holdsBehind(graph, name, behind), behind);
   for (const action of graph.pipeline ? walk.actions : firstAndLast(walk.actions, held)) held.run(action);
   return held.fullest();
 }
+
+const NONE: ReadonlySet<SubAxis> = new Set();
 
 /** What a name of `held` stands for: a tensor, or null for a buffer of the runtime. */
 export function heldTensor(name: string): string | null {
@@ -61,10 +69,13 @@ class Held {
   constructor(
     private readonly graph: ShardedGraph,
     private readonly walk: StageWalk,
+    private readonly isHeld: (tensor: string) => boolean,
+    behind: ReadonlySet<SubAxis>,
   ) {
     this.lists = new Map(walk.lists.map((list) => [list.name, list]));
     const steps = walk.lists.flatMap((list) => list.steps);
-    for (const { name, bytes, place } of residentBytes(graph, steps)) this.change(name, bytes, null, place);
+    for (const { name, bytes, place } of residentBytes(graph, steps, isHeld, behind))
+      this.change(name, bytes, null, place);
     for (const { tensor } of graph.inputs) if (walk.lifetimeOf(tensor) === 'step') this.hold(tensor, null);
   }
 
@@ -134,7 +145,7 @@ class Held {
 
   private bytes(name: string): number {
     const tensor = this.graph.tensors.get(name);
-    return tensor ? localBytes(tensor) : 0;
+    return tensor && this.isHeld(name) ? localBytes(tensor) : 0;
   }
 }
 
@@ -151,11 +162,16 @@ interface Resident {
 }
 
 /** What a rank holds from the first step to the last, and state as it is when a step begins. */
-function residentBytes(graph: ShardedGraph, steps: readonly WalkedStep[]): readonly Resident[] {
+function residentBytes(
+  graph: ShardedGraph,
+  steps: readonly WalkedStep[],
+  isHeld: (tensor: string) => boolean,
+  behind: ReadonlySet<SubAxis>,
+): readonly Resident[] {
   const held = new Map<string, number>();
   const add = (name: string, times = 1) => {
     const tensor = graph.tensors.get(name);
-    if (tensor) held.set(name, (held.get(name) ?? 0) + times * localBytes(tensor));
+    if (tensor && isHeld(name)) held.set(name, (held.get(name) ?? 0) + times * localBytes(tensor));
   };
   const inline = inlineValues(graph);
   const bound = new Set(graph.weights.flatMap(({ tensor }) => (inline.has(tensor) ? [] : [tensor])));
@@ -166,6 +182,7 @@ function residentBytes(graph: ShardedGraph, steps: readonly WalkedStep[]): reado
       for (const name of readAsTensors(step)) if (bound.has(name)) read.add(name);
       continue;
     }
+    if (!makes.every(isHeld)) continue;
     // A session has a copy of its weights; equal segments with equal weights share one.
     const names = new Set(step.nodes.flatMap(readsOf).filter((name) => bound.has(name)));
     if (names.size === 0) continue;
@@ -180,7 +197,7 @@ function residentBytes(graph: ShardedGraph, steps: readonly WalkedStep[]): reado
   const place = (name: string) => graph.tensors.get(name)?.place;
   return [
     ...[...held].map(([name, bytes]) => ({ name, bytes, place: place(name) })),
-    ...bufferBytes(graph, order).map((buffer, index) => ({ ...buffer, name: `${BUFFER} ${index}` })),
+    ...bufferBytes(graph, order, behind).map((buffer, index) => ({ ...buffer, name: `${BUFFER} ${index}` })),
   ];
 }
 
@@ -190,38 +207,43 @@ function readAsTensors(step: Exclude<Step, { kind: 'segment' }>): readonly strin
 }
 
 /**
- * A buffer carries one collective of its memory at a time, from its start to its wait; each is as large as the largest that it
- * carries. One that is waited for in another list than it starts in has a buffer of its own, ahead of the others.
+ * A buffer carries one collective at a time of its memory and ranks, from its start to its wait, a reduce apart; each is as large as
+ * the largest that it carries. One that is waited for in another list than it starts in has a buffer of its own, ahead of the others.
  */
-function bufferBytes(graph: ShardedGraph, steps: readonly Step[]): readonly Omit<Resident, 'name'>[] {
-  const own = steps.flatMap((step) => (step.kind === 'start' && step.last ? [step] : []));
-  const isOwn = new Set(own.map(({ id }) => id));
-  const empty = (node: CommunicationNode) => {
-    const tensor = graph.tensors.get(node.input);
-    return {
-      bytes: 0,
-      place: tensor?.place,
-      carries: null as number | null,
-      holds: tensor ? localBytes(tensor) : 0,
-    };
+function bufferBytes(
+  graph: ShardedGraph,
+  steps: readonly Step[],
+  behind: ReadonlySet<SubAxis>,
+): readonly Omit<Resident, 'name'>[] {
+  const bufferOf = ({ node, id }: Extract<Step, { kind: 'start' }>) => {
+    const { place, first = [] } = graph.tensors.get(node.input) ?? {};
+    const held = first.filter((axis) => !node.axes.includes(axis));
+    const key = JSON.stringify([place, held, node.collective.kind === 'reduce' ? node.axes : null]);
+    return { place, key, carries: id as number | null, bytes: bytesKept(graph, node, behind) };
   };
-  const buffers = own.map(({ node, id }) => ({
-    ...empty(node),
-    bytes: empty(node).holds,
-    carries: id as number | null,
-  }));
+  const own = steps.flatMap((step) => (step.kind === 'start' && step.last ? [bufferOf(step)] : []));
+  const shared: ReturnType<typeof bufferOf>[] = [];
   for (const step of steps) {
-    if (step.kind === 'wait' && !isOwn.has(step.id))
-      for (const buffer of buffers) if (buffer.carries === step.id) buffer.carries = null;
+    if (step.kind === 'wait') for (const buffer of shared) if (buffer.carries === step.id) buffer.carries = null;
     if (step.kind !== 'start' || step.last) continue;
-    const { holds, ...fresh } = empty(step.node);
-    let buffer = buffers.find(({ carries, place }) => carries === null && place === fresh.place);
+    const fresh = bufferOf(step);
+    const buffer = shared.find(({ carries, key }) => carries === null && key === fresh.key);
     if (!buffer) {
-      buffer = { ...fresh, holds };
-      buffers.push(buffer);
+      shared.push(fresh);
+      continue;
     }
     buffer.carries = step.id;
-    buffer.bytes = Math.max(buffer.bytes, holds);
+    buffer.bytes = Math.max(buffer.bytes, fresh.bytes);
   }
-  return buffers;
+  return [...own, ...shared];
+}
+
+/** What a rank keeps for others: its block; of a reduce the first has all members' blocks, of a broadcast it alone has one. */
+function bytesKept(graph: ShardedGraph, node: CommunicationNode, behind: ReadonlySet<SubAxis>): number {
+  const { collective, axes, input, output } = node;
+  const tensor = graph.tensors.get(input);
+  if (!tensor || !(holdsBehind(graph, input, behind) || holdsBehind(graph, output, behind))) return 0;
+  if (collective.kind !== 'reduce' && collective.kind !== 'broadcast') return localBytes(tensor);
+  if (axes.some((axis) => behind.has(axis))) return 0;
+  return collective.kind === 'reduce' ? axesSize(graph.mesh, axes) * localBytes(tensor) : localBytes(tensor);
 }

@@ -6,7 +6,7 @@ import { elementCount } from '../ir/graph.js';
 import { entryOf } from '../ir/ops/index.js';
 import { isReplicated } from '../sharding-propagation/layout.js';
 import { type Change, occupancy } from './occupancy.js';
-import type { Step } from './order.js';
+import type { OrderedList, Step } from './order.js';
 import { localBytes } from './partition.js';
 import type { ComputeNode, ShardedGraph, ShardedTensor, ShardedWeight } from './sharded-graph.js';
 
@@ -61,8 +61,13 @@ export function sessionKey(
     inputs.map(seen),
     outputs.map(seen),
   ]);
-  return JSON.stringify([operators, results.map(seen)], (_, value: unknown) =>
-    typeof value === 'bigint' ? `${value}n` : value instanceof Uint8Array ? textOf(value) : value,
+  return canonicalText([operators, results.map(seen)]);
+}
+
+/** A text that equal values share, those of attributes and constants among them. */
+export function canonicalText(value: unknown): string {
+  return JSON.stringify(value, (_, own: unknown) =>
+    typeof own === 'bigint' ? `${own}n` : own instanceof Uint8Array ? textOf(own) : own,
   );
 }
 
@@ -73,8 +78,24 @@ function textOf(bytes: Uint8Array): string {
 /** Whether a tensor is read outside of these operators. */
 export type ReadOutside = (tensor: string, inside: ReadonlySet<ComputeNode>) => boolean;
 
+/** By list: what tells whether a tensor is read outside of a segment. The last micro-batch may read other tensors than the others. */
+export function readersOutside(
+  sharded: ShardedGraph,
+  lists: readonly OrderedList[],
+): (list: OrderedList['list']) => ReadOutside {
+  const of = (isLast: boolean) => {
+    const own = lists.filter(({ list }) => list.runs === 'step' || (list.isLast ?? false) === isLast);
+    return readersIn(
+      sharded,
+      own.flatMap(({ steps }) => steps),
+    );
+  };
+  const [others, last] = [of(false), of(true)];
+  return ({ isLast }) => (isLast ? last : others);
+}
+
 /** Tells whether a tensor is read by a node outside of a segment, by a collective, or by the user. */
-export function readersOutside(sharded: ShardedGraph, steps: readonly Step[]): ReadOutside {
+function readersIn(sharded: ShardedGraph, steps: readonly Step[]): ReadOutside {
   const always = new Set(sharded.outputs.map((output) => output.tensor));
   const readers = new Map<string, ComputeNode[]>();
   for (const step of steps) {

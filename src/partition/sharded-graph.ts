@@ -21,12 +21,23 @@ export interface ShardedTensor {
    * it). Such a value may only end in a node whose `lowering` accounts for it.
    */
   readonly varying?: readonly SubAxis[];
+  /** Axes along which only the first rank holds it, the others nothing (server.ts). What makes it runs on that rank alone. */
+  readonly first?: readonly SubAxis[];
   /** Where its layout is padded, the padding holds zeros. */
   readonly zeroPadded?: true;
   /** Where a rank has it; the device's memory where it is left out. */
   readonly place?: OuterMemory;
   /** Made and read inside one kernel where the device runs recognised blocks as one: it takes no memory there. */
   readonly inside?: true;
+}
+
+/** Whether a rank holds a tensor that is not the first one on some axes (`behind`). */
+export function holdsBehind(
+  { tensors }: Pick<ShardedGraph, 'tensors'>,
+  name: string,
+  behind: ReadonlySet<SubAxis>,
+): boolean {
+  return !(tensors.get(name)?.first ?? []).some((axis) => behind.has(axis));
 }
 
 /**
@@ -80,10 +91,12 @@ export interface ComputeNode extends Origin {
  * - reduce-scatter: [outer, n, inner] → [outer, inner], rank k keeping slice k.
  * - all-to-all: [outer of split, n, inner of split] → slices exchanged, then joined at the concat position.
  * - permute: rank k of the group sends its block to rank `to[k]`.
- * - broadcast: block of the group's first rank.
+ * - reduce: shapes equal; the first rank of the group alone holds the result.
+ * - broadcast: the group's first rank alone holds the operand, and all hold the result.
  */
 export type Collective =
   | { readonly kind: 'all-reduce'; readonly reduction: Reduction }
+  | { readonly kind: 'reduce'; readonly reduction: Reduction }
   | { readonly kind: 'all-gather'; readonly outer: number; readonly inner: number }
   | { readonly kind: 'reduce-scatter'; readonly reduction: Reduction; readonly outer: number; readonly inner: number }
   | {

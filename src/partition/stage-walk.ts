@@ -5,14 +5,13 @@
  */
 import type { Lifetime } from '../ir/graph.js';
 import { forHalves, halvesIn } from './interleave.js';
-import { BEGIN, type Runs, type SecondHalf, type Step } from './order.js';
-import { orderedLists } from './place-moves.js';
+import { BEGIN, type Runs, type SecondHalf } from './order.js';
+import { orderedLists, type PlacedStep } from './place-moves.js';
 import type { StageAction } from './placed-actions.js';
-import { type ReadOutside, readersOutside, segmentResults } from './segments.js';
 import { readsOf, resultsOf, type ShardedGraph } from './sharded-graph.js';
 
 export interface WalkedStep {
-  readonly step: Step;
+  readonly step: PlacedStep;
   /** Tensors that it makes or receives, and hands on. */
   readonly makes: readonly string[];
   /** Of a segment: what only it reads and holds at its fullest operator. */
@@ -27,6 +26,7 @@ export interface WalkedList {
   /** What is there when it begins, and nothing reads; of each half of a micro-batch, where there is something. */
   readonly unread: readonly { readonly half?: SecondHalf; readonly tensors: readonly string[] }[];
   readonly steps: readonly WalkedStep[];
+  /** Which of its segments' results leave them. */
 }
 
 export interface StageWalk {
@@ -34,20 +34,14 @@ export interface StageWalk {
   /** What the stage runs in a step, in order. */
   readonly actions: readonly StageAction[];
   readonly lifetimeOf: (tensor: string) => Lifetime;
-  readonly readOutside: ReadOutside;
 }
 
 /** Walks a stage that runs `actions` in a step (placed-actions.ts). */
 export function walkStage(graph: ShardedGraph, actions: readonly StageAction[]): StageWalk {
-  const ordered = orderedLists(graph);
-  const readOutside = readersOutside(
-    graph,
-    ordered.flatMap(({ steps }) => steps),
-  );
-  const lists = ordered.map(({ list, steps }) => ({
+  const lists = orderedLists(graph).map(({ list, steps }) => ({
     name: list.phase,
     runs: graph.microBatches ? list.runs : 'step',
-    steps: steps.map((step) => usesOf(step, graph, readOutside)),
+    steps: steps.map(usesOf),
   }));
   const lifetimeOf = lifetimes(graph, lists);
   // A half of a micro-batch frees what is its own where a whole one does.
@@ -57,7 +51,7 @@ export function walkStage(graph: ShardedGraph, actions: readonly StageAction[]):
     unread: halvesIn(list.runs, graph).flatMap((half) => (unread.length > 0 ? [{ ...half, tensors: unread }] : [])),
     steps: forHalves(list.steps, list.runs, graph),
   }));
-  return { lists: both, actions, lifetimeOf, readOutside };
+  return { lists: both, actions, lifetimeOf };
 }
 
 /** Where a tensor is read last; `step` is null where nothing reads it. */
@@ -76,9 +70,9 @@ interface UsedList {
 }
 
 /** A collective's operand is read by its wait, until which it is held. */
-function usesOf(step: Step, graph: ShardedGraph, readOutside: ReadOutside): UsedStep {
+function usesOf(step: PlacedStep): UsedStep {
   if (step.kind === 'segment') {
-    const { outputs, inside } = segmentResults(step.nodes, graph, readOutside);
+    const { outputs, inside } = step.results;
     const made = new Set(step.nodes.flatMap(resultsOf));
     return { step, reads: step.nodes.flatMap(readsOf).filter((name) => !made.has(name)), makes: outputs, inside };
   }
@@ -149,7 +143,7 @@ function withFrees(
     if (stays.has(name) || (lifetime === 'run' && !replaced.has(name))) return false;
     return runs === (lifetime === 'micro' ? 'micro' : 'step');
   };
-  const [lastUse = new Map<string, LastUse>(), ...others] = orders.map((order) => {
+  const lastUses = orders.map((order) => {
     const filled = order.filter(({ steps }) => steps.length > 0);
     const last = new Map<string, LastUse>();
     for (const { tensor } of graph.inputs) {
@@ -158,19 +152,21 @@ function withFrees(
     }
     for (const list of filled)
       for (const step of list.steps) for (const name of [...step.reads, ...step.makes]) last.set(name, { list, step });
-    return last;
+    return { last, filled: new Set(filled) };
   });
-  const frees = new Map<UsedList | UsedStep, string[]>();
-  for (const [name, { list, step }] of lastUse) {
-    // Not read last in the same place by all micro-batches, it goes when the step ends.
-    if (!isFreed(name, list) || others.some((other) => other.get(name)?.step !== step)) continue;
-    const at = step ?? list;
-    frees.set(at, [...(frees.get(at) ?? []), name]);
-  }
-  return lists.map((list) => ({
-    name: list.name,
-    runs: list.runs,
-    unread: frees.get(list) ?? [],
-    steps: list.steps.map((step) => ({ ...step, frees: frees.get(step) ?? [] })),
+  const frees = new Map<UsedList | UsedStep, Set<string>>();
+  for (const { last } of lastUses)
+    for (const [name, { list, step }] of last) {
+      // Not read last in the same place by all micro-batches that run the list, it goes when the step ends.
+      const isOthers = lastUses.some((other) => other.filled.has(list) && other.last.get(name)?.step !== step);
+      if (!isFreed(name, list) || isOthers) continue;
+      const at = step ?? list;
+      frees.set(at, (frees.get(at) ?? new Set()).add(name));
+    }
+  return lists.map(({ name, runs, ...list }, index) => ({
+    name,
+    runs,
+    unread: [...(frees.get(lists[index] as UsedList) ?? [])],
+    steps: list.steps.map((step) => ({ ...step, frees: [...(frees.get(step) ?? [])] })),
   }));
 }

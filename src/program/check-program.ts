@@ -102,7 +102,7 @@ function checkStage(program: Program, stage: ProgramStage, axes: readonly Progra
     within(`weight ${name}`, () => {
       if (!isDType(weight.dtype)) throw new Flaw(`unknown dtype ${weight.dtype}`);
       if (weight.file !== null) checkFile(weight.file);
-      checkAxes([...weight.axes, ...weight.zeroUnlessFirst], axes);
+      checkAxes([...weight.axes, ...weight.zeroUnlessFirst, ...(weight.first ?? [])], axes);
     });
   }
   for (const { file } of Object.values(stage.segments)) checkFile(file);
@@ -175,6 +175,7 @@ function checkTensor(tensor: ProgramTensor, axes: readonly ProgramAxis[]): void 
     [
       ...tensor.layout.dims.flatMap((pieces) => pieces.flatMap((piece) => piece.axes)),
       ...tensor.layout.partial.map((partial) => partial.axis),
+      ...(tensor.first ?? []),
     ],
     axes,
   );
@@ -290,20 +291,36 @@ function endsIn(phase: string, instructions: readonly Instruction[]): readonly E
   });
 }
 
-/** Every send has one receive, and every receive one send, of equal blocks. */
-function checkTransfers({ stages }: Program): void {
+/** The lists of a stage that one micro-batch goes through, with those that run once a step; each once. */
+function turnsOf({ schedule }: Program, stage: number): readonly (readonly string[])[] {
+  const turns = new Map<number | null, string[]>([[null, []]]);
+  for (const { stage: own, microBatch, phase } of schedule)
+    if (own === stage) turns.set(microBatch, [...(turns.get(microBatch) ?? []), phase]);
+  const once = turns.get(null) ?? [];
+  const distinct = new Map([...turns].map(([, turn]) => [turn.join('\n'), turn]));
+  return [...distinct.values()].map((turn) => (turn === once ? once : [...once, ...turn]));
+}
+
+/** Every send of a micro-batch has one receive, and every receive one send, of equal blocks. */
+function checkTransfers(program: Program): void {
   const ends = { send: new Map<string, string>(), recv: new Map<string, string>() };
-  for (const [stage, { phases, tensors }] of stages.entries()) {
-    for (const instruction of Object.values(phases).flat()) {
-      if (instruction.kind !== 'send' && instruction.kind !== 'recv') continue;
-      const { kind, tensor, label, stage: other, half } = instruction;
-      const [from, to] = kind === 'send' ? [stage, other] : [other, stage];
-      const key = `${label}${half ? ' (second half)' : ''} from stage ${from} to stage ${to}`;
-      if (ends[kind].has(key)) throw new Flaw(`${key} is ${kind === 'send' ? 'sent' : 'received'} twice`);
-      const type = tensors[tensor];
-      ends[kind].set(key, `${type?.dtype} [${type?.localShape.join(', ')}]`);
+  for (const [stage, { phases, tensors }] of program.stages.entries())
+    for (const turn of turnsOf(program, stage)) {
+      const seen = new Set<string>();
+      for (const instruction of turn.flatMap((phase) => phases[phase] ?? [])) {
+        if (instruction.kind !== 'send' && instruction.kind !== 'recv') continue;
+        const { kind, tensor, label, stage: other, half } = instruction;
+        const [from, to] = kind === 'send' ? [stage, other] : [other, stage];
+        const key = `${label}${half ? ' (second half)' : ''} from stage ${from} to stage ${to}`;
+        const way = kind === 'send' ? 'sent' : 'received';
+        if (seen.has(key)) throw new Flaw(`${key} is ${way} twice`);
+        seen.add(key);
+        const type = `${tensors[tensor]?.dtype} [${tensors[tensor]?.localShape.join(', ')}]`;
+        const before = ends[kind].get(key) ?? type;
+        if (before !== type) throw new Flaw(`${key} is ${way} as ${before} and as ${type}`);
+        ends[kind].set(key, type);
+      }
     }
-  }
   for (const [key, type] of ends.send) {
     const received = ends.recv.get(key);
     if (received === undefined) throw new Flaw(`${key} is sent and not received`);

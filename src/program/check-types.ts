@@ -45,7 +45,7 @@ function checkStage(program: Program, stage: ProgramStage, index: number, axes: 
   for (const { stage: of, name, tensor } of program.outputs) {
     const type = stage.tensors[tensor];
     if (of !== index || !type) continue;
-    if (type.layout.partial.length > 0 || (type.varying ?? []).length > 0)
+    if (type.layout.partial.length > 0 || (type.varying ?? []).length > 0 || (type.first ?? []).length > 0)
       return `${name} is ${typeText(type)} on the ranks, which is no whole value`;
   }
   return null;
@@ -87,6 +87,8 @@ function instructionProblem(
         if (found !== expected)
           return `${instruction.label}: segment ${instruction.segment} ${role === 'outputs' ? 'makes' : 'reads'} ${expected}, but ${name} is ${found}`;
       }
+    const problem = absenceProblem(stage, [...instruction.inputs, ...instruction.weights], instruction.outputs);
+    if (problem !== null) return `${instruction.label}: ${problem}`;
   }
   if (instruction.kind === 'start') {
     const { collective, axes, input, output, label } = instruction;
@@ -103,13 +105,24 @@ function instructionProblem(
   return null;
 }
 
+/** Ranks that hold what a segment makes run it: all that it makes is there on the same ranks, and on these all that it reads. */
+function absenceProblem(stage: ProgramStage, reads: readonly string[], makes: readonly string[]): string | null {
+  const firstOf = (name: string) => (stage.tensors[name] ?? stage.weights[name])?.first ?? [];
+  const [made = '', ...others] = makes;
+  const first = firstOf(made);
+  const other = others.find((name) => firstOf(name).join() !== first.join());
+  if (other !== undefined) return `it makes ${made} and ${other}, which other ranks hold`;
+  const missing = reads.find((name) => firstOf(name).some((axis) => !first.includes(axis)));
+  return missing === undefined ? null : `it reads ${missing}, which not all ranks hold that hold ${made}`;
+}
+
 /** How the ranks hold what an instruction reads by name: a tensor, or a weight. */
 function heldAs(stage: ProgramStage, name: string): Held {
   const tensor = stage.tensors[name];
   if (tensor) return tensor;
-  const { layout, localShape = [], zeroUnlessFirst = [] } = stage.weights[name] ?? {};
+  const { layout, localShape = [], zeroUnlessFirst = [], first = [] } = stage.weights[name] ?? {};
   const partial = zeroUnlessFirst.map((axis) => ({ axis, reduction: 'sum' as const }));
-  return { layout: { dims: localShape.map((size) => [{ size, axes: [] }]), ...layout, partial } };
+  return { layout: { dims: localShape.map((size) => [{ size, axes: [] }]), ...layout, partial }, first };
 }
 
 /** A tensor has the same type at both ends of a transfer. */

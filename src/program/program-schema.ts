@@ -28,6 +28,7 @@ const layout = record(
 const collective: Schema = {
   oneOf: [
     record({ kind: { const: 'all-reduce' }, reduction }),
+    record({ kind: { const: 'reduce' }, reduction }),
     record({ kind: { const: 'all-gather' }, outer: count, inner: count }),
     record({ kind: { const: 'reduce-scatter' }, reduction, outer: count, inner: count }),
     record({ kind: { const: 'all-to-all' }, split: rows, concat: rows }),
@@ -66,7 +67,7 @@ const stage = record(
     tensors: map(
       record(
         { dtype: text, localShape: shape, shape, layout, lifetime: { enum: LIFETIMES } },
-        { place: { enum: OUTER_MEMORIES }, varying: texts, source: text },
+        { place: { enum: OUTER_MEMORIES }, varying: texts, first: texts, source: text },
       ),
     ),
     segments: map(
@@ -87,7 +88,7 @@ const stage = record(
     weights: map(
       record(
         { file: textOrNull, key: text, axes: texts, dtype: text, localShape: shape, zeroUnlessFirst: texts },
-        { source: text, shape, layout },
+        { first: texts, source: text, shape, layout },
       ),
     ),
     coordinates: map(record({ axes: texts, block: whole, bias: whole })),

@@ -72,6 +72,11 @@ export interface ProgramTensor {
   readonly place?: OuterMemory;
   /** Axes along which ranks hold values that are no parts of one tensor; left out where there are none. */
   readonly varying?: readonly string[];
+  /**
+   * Axes along which only the first rank holds it; all ranks do where it is left out. Other ranks skip the instructions that make
+   * it, and those that read it alone.
+   */
+  readonly first?: readonly string[];
   /** The unsharded graph's tensor it is a block of (for verify), if it is one; several tensors may be blocks of one. */
   readonly source?: string;
 }
@@ -143,6 +148,8 @@ export interface ProgramWeight {
   readonly localShape: readonly number[];
   /** Ranks whose index on these axes is not 0 hold zeros instead (a value partial over them). */
   readonly zeroUnlessFirst: readonly string[];
+  /** As of its tensor. */
+  readonly first?: readonly string[];
   /** The model's weight that it is a block of, its whole shape, and how it is cut: for recutting without the model. */
   readonly source?: string;
   readonly shape?: readonly number[];
@@ -190,6 +197,7 @@ export type Instruction = { readonly half?: 1 } & (
 /** As Collective in the sharded graph (see there for the meaning of outer and inner). */
 export type ProgramCollective =
   | { readonly kind: 'all-reduce'; readonly reduction: Reduction }
+  | { readonly kind: 'reduce'; readonly reduction: Reduction }
   | { readonly kind: 'all-gather'; readonly outer: number; readonly inner: number }
   | { readonly kind: 'reduce-scatter'; readonly reduction: Reduction; readonly outer: number; readonly inner: number }
   | {

@@ -1,10 +1,11 @@
 /**
- * @file Types of a program's tensors as text: dtype, how each dimension is sharded, over which axes the value is partial or
- * varies.
+ * @file Types of a program's tensors as text: dtype, how each dimension is sharded, over which axes the value is partial, varies
+ * or is held by the first rank alone.
  *
  *     float32 [8:dp, 3|64:tp]                      sharded over dp and tp, in pieces (see layouts)
  *     float32 [8:dp, 16] sum(tp)                   partial sums over tp
  *     int64 [1] varies(tp)                         unrelated values on the ranks of tp
+ *     float32 [8, 16] first(dp)                    held by the first rank of dp alone
  *     int64 [1] coordinate(tp)*4+0                 the rank's index on tp, times 4
  *
  * A segment says by these texts what it was made for, so that no other tensor can take its operand's place.
@@ -17,27 +18,29 @@ export interface Typed {
   readonly dtype: DType;
   readonly layout: ProgramLayout;
   readonly varying?: readonly string[];
+  readonly first?: readonly string[];
 }
 
 /** The type of a tensor. */
-export function typeText({ dtype, layout, varying = [] }: Typed): string {
+export function typeText({ dtype, layout, varying = [], first = [] }: Typed): string {
   const dims = layout.dims.map((pieces, dimension) => {
     const parts = layout.extents?.[dimension];
     const padding = parts ? ` of ${parts.map(({ size, valid }) => `${valid}/${size}`).join('|')}` : '';
     return `${pieces.map(({ size, axes }) => [size, ...axes].join(':')).join('|')}${padding}`;
   });
   const partial = layout.partial.map(({ axis, reduction }) => ` ${reduction}(${axis})`);
-  return `${dtype} [${dims.join(', ')}]${partial.join('')}${varying.length > 0 ? ` varies(${varying.join(',')})` : ''}`;
+  const over = (word: string, axes: readonly string[]) => (axes.length > 0 ? ` ${word}(${axes.join(',')})` : '');
+  return `${dtype} [${dims.join(', ')}]${partial.join('')}${over('varies', varying)}${over('first', first)}`;
 }
 
 /**
  * The type of a stored weight's block; where its record does not say how it is cut, its shape and the axes that number its
  * shards.
  */
-export function weightType({ dtype, layout, localShape, axes, zeroUnlessFirst }: ProgramWeight): string {
+export function weightType({ dtype, layout, localShape, axes, zeroUnlessFirst, first = [] }: ProgramWeight): string {
   const partial = zeroUnlessFirst.map((axis) => ({ axis, reduction: 'sum' as const }));
-  if (layout) return typeText({ dtype, layout: { ...layout, partial } });
-  const block = typeText({ dtype, layout: { dims: localShape.map((size) => [{ size, axes: [] }]), partial } });
+  if (layout) return typeText({ dtype, layout: { ...layout, partial }, first });
+  const block = typeText({ dtype, layout: { dims: localShape.map((size) => [{ size, axes: [] }]), partial }, first });
   return axes.length > 0 ? `${block} shards(${axes.join(',')})` : block;
 }
 

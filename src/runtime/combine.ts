@@ -5,6 +5,7 @@
  *
  *     all-gather       [outer, inner] each           →  [outer, n, inner]
  *     reduce-scatter   [outer, n, inner] each        →  [outer, inner], member k keeping slice k
+ *     reduce           [all] each                    →  [all], of the first member alone
  *     all-to-all       [so, n, si] each, slice k to member k, there seen as [co, ci]  →  [co, n, ci]
  */
 import type { ProgramCollective } from '../program/program.js';
@@ -22,7 +23,7 @@ export function combine(
 ): void {
   const members = blocks.length;
   const size = byteLength(dtype, 1);
-  if (collective.kind === 'all-reduce') {
+  if (collective.kind === 'all-reduce' || collective.kind === 'reduce') {
     reduceBlocks(dtype, collective.reduction, blocks, target);
   } else if (collective.kind === 'all-gather') {
     const inner = collective.inner * size;

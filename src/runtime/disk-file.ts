@@ -19,11 +19,13 @@ export class DiskFile {
   /** Free blocks before `end`, ascending, no two adjacent. */
   private free: DiskBlock[] = [];
   private end = 0;
+  /** Bytes of tensors that are there. */
+  private kept = 0;
 
   /** @param folder that ranks of this session alone write to. @throws AutoparError `offload-folder` (cannotWrite) */
   constructor(
     private readonly folder: string,
-    rank: number,
+    private readonly rank: number,
   ) {
     const file = path.join(folder, `rank-${rank}`);
     this.descriptor = this.attempt(`a file of rank ${rank}`, () => openSync(file, 'wx+', 0o600));
@@ -34,11 +36,12 @@ export class DiskFile {
   write(tensor: string, data: Uint8Array): DiskBlock {
     const block = this.take(data.byteLength);
     this.overwrite(tensor, block, data);
+    this.kept += block.bytes;
     return block;
   }
 
   overwrite(tensor: string, { offset, bytes }: DiskBlock, data: Uint8Array): void {
-    this.attempt(`tensor ${tensor} (${bytes} bytes)`, () => {
+    this.attempt(`tensor ${tensor} (${bytes} bytes, beside ${this.kept} of rank ${this.rank})`, () => {
       for (let done = 0; done < bytes; ) done += writeSync(this.descriptor, data, done, bytes - done, offset + done);
     });
   }
@@ -55,6 +58,7 @@ export class DiskFile {
 
   release({ offset, bytes }: DiskBlock): void {
     if (bytes === 0) return;
+    this.kept -= bytes;
     const index = this.free.findIndex((block) => block.offset > offset);
     const at = index < 0 ? this.free.length : index;
     const [before, after] = [this.free[at - 1], this.free[at]];
@@ -102,7 +106,7 @@ export function folderError(folder: string, what: string, error: unknown): Autop
   return new AutoparError(
     'offload-folder',
     'cannotWrite',
-    `the folder ${path.dirname(folder)} cannot keep ${what}, which is offloaded to disk: ${reason}`,
+    `the folder ${path.dirname(folder)} cannot keep what is offloaded to disk, ${what}: ${reason}`,
     { file: path.dirname(folder) },
     'choose a folder with more room (--offload-dir), or compile with --offload PART:host',
   );

@@ -146,13 +146,14 @@ export class EmulatedTransport implements Transport {
     return this.carrier.blocked() + this.clock.milliseconds;
   }
 
-  /** By ring algorithms: as many turns as blocks go round, each with the link's latency. */
+  /** By ring algorithms: as many turns as blocks go round, each with the link's latency; of stars all over the first rank's line. */
   private secondsOf(call: CollectiveCall, isJoined: boolean): number {
     const { kind } = call.collective;
     const others = call.members.length - 1;
-    const turns = kind === 'all-reduce' ? 2 * others : kind === 'permute' ? Math.min(1, others) : others;
+    const isStar = kind === 'reduce' || kind === 'broadcast';
+    const turns = kind === 'all-reduce' ? 2 * others : kind === 'permute' || isStar ? Math.min(1, others) : others;
     const latency = isJoined ? 0 : turns * this.link.latency;
-    return latency + bytesSent(call) / this.link.bytesPerSecond;
+    return latency + (isStar ? others * call.inputBytes : bytesSent(call)) / this.link.bytesPerSecond;
   }
 
   private groupOf({ members }: CollectiveCall): GroupLine {

@@ -62,7 +62,7 @@ export async function loadRank<Tensor extends object>(
   const { stage } = setup;
   const shards = new ShardReader(setup);
   const sessions = new Map<string, LoadedSegment<Tensor>>();
-  for (const [slot, capacity] of setup.slots.capacities.entries())
+  for (const [slot, capacity] of (setup.slots.capacities[localRank(setup)] ?? []).entries())
     store.hold(setup.slots.places[slot] ?? 'device', capacity, `communication buffer ${slot}`);
   try {
     for (const instruction of Object.values(stage.phases).flat()) {

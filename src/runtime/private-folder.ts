@@ -14,7 +14,7 @@ export async function withPrivateFolder<Result>(
 ): Promise<Result> {
   const prefix = path.join(path.resolve(parent), 'autopar-offload-');
   const folder = await mkdtemp(prefix).catch((error: unknown) => {
-    throw folderError(prefix, 'tensors', error);
+    throw folderError(prefix, 'files of ranks', error);
   });
   try {
     return await act(folder);

@@ -11,7 +11,7 @@ import type { Blocks, Fault, RankAnswer, RankCommand, RankSetup } from './messag
 import { tensorBytes, tensorOf } from './stage-tensors.js';
 import { Stopwatch } from './statistics.js';
 import type { TensorStore } from './tensor-store.js';
-import { bytesSent, type Transport } from './transport.js';
+import { bytesSent, gives, type Transport, takes } from './transport.js';
 
 type StepCommand = Extract<RankCommand, { kind: 'step' }>;
 
@@ -145,9 +145,13 @@ export class RankLoop<Tensor extends object> {
         this.transport.send(step.call, this.backend.bytes(this.store.get(step.tensor)));
         return step.call.bytes;
       case 'start':
-        this.transport.start(step.call, this.backend.bytes(this.store.get(step.input)));
+        this.transport.start(step.call, gives(step.call) ? this.backend.bytes(this.store.get(step.input)) : NO_BYTES);
         return bytesSent(step.call);
       case 'wait': {
+        if (!takes(step.call)) {
+          this.transport.wait(step.call, NO_BYTES);
+          return 0;
+        }
         this.store.expect([step.output]);
         const result = this.store.room(step.output);
         this.transport.wait(step.call, this.backend.bytes(result));
@@ -238,6 +242,8 @@ export class RankLoop<Tensor extends object> {
       throw new Error(`tensor ${name} came out with ${given} bytes where ${expected} were planned`);
   }
 }
+
+const NO_BYTES = new Uint8Array();
 
 function failOnPurpose(fault: Fault, rank: number, executed: number): void {
   if (fault.rank !== rank || fault.instruction !== executed) return;

@@ -1,6 +1,7 @@
 /**
  * @file Running a compiled program on this machine: a session, so many steps on the same inputs, and what they took.
  */
+import type { Program } from '../program/program.js';
 import { programFolder, readProgram } from '../program/reader.js';
 import type { ConstantTensor, DType } from '../program/values.js';
 import { checkInputs } from './check-run.js';
@@ -13,6 +14,8 @@ export type RunProgress =
   | { readonly kind: 'step'; readonly step: number; readonly steps: number };
 
 export interface RunOptions extends Omit<SessionOptions, 'onLoaded'> {
+  /** The program, where it has been read and checked. */
+  readonly program?: Program;
   /** Counted steps; 1 by default. All run on the same inputs. */
   readonly steps?: number;
   /** Steps before them that are not counted; 0 by default. */
@@ -44,7 +47,7 @@ export interface RunResult {
  * stalls; backendAbsent; interrupted. When it settles, no rank is left.
  */
 export async function runProgram(dir: string, inputs: Tensors, options: RunOptions = {}): Promise<RunResult> {
-  const program = await readProgram(dir);
+  const program = options.program ?? (await readProgram(dir));
   if (!options.emulation) checkInputs(program, inputs);
   const session = await startSession(program, await programFolder(dir), {
     ...options,

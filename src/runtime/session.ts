@@ -7,6 +7,7 @@ import { checkFiles } from '../program/check-files.js';
 import { rankCount, stageAxes } from '../program/mesh.js';
 import { partShape, partsOf, wholeOf } from '../program/micro-batch-parts.js';
 import type { Program, ProgramStage, ProgramTensor } from '../program/program.js';
+import { holdsTensor, stageOfRank } from '../program/rank-stage.js';
 import { programFolder, readProgram } from '../program/reader.js';
 import { AutoparError, byteLength, type ConstantTensor, elementCount } from '../program/values.js';
 import { CPU_TRAITS } from './backend.js';
@@ -176,7 +177,8 @@ class RunningSession implements Session {
     for (const [name, given] of Object.entries(tensors)) this.checkWritten(name, given, places);
     await this.ranks.ask((rank) => {
       const { axes, stage, regions } = this.setups[rank] as RankSetup;
-      const blocks = (places[this.stageOf(rank)] ?? []).map((name): [string, readonly Uint8Array[]] => {
+      const own = (places[this.stageOf(rank)] ?? []).filter((name) => this.holds(rank, name));
+      const blocks = own.map((name): [string, readonly Uint8Array[]] => {
         const { shape, dtype, data } = tensors[name] as ConstantTensor;
         const { layout } = stage.tensors[name] as ProgramTensor;
         return [name, [cutBlock(data, shape, dtype, layout, axes, rank - regions.firstRank)]];
@@ -195,6 +197,11 @@ class RunningSession implements Session {
     return type;
   }
 
+  private holds(rank: number, tensor: string): boolean {
+    const { stage, axes, regions } = this.setups[rank] as RankSetup;
+    return holdsTensor(stage, axes, rank - regions.firstRank, tensor);
+  }
+
   private stageOf(rank: number): number {
     return this.setups[rank]?.stageIndex ?? 0;
   }
@@ -207,7 +214,7 @@ class RunningSession implements Session {
       const { name, dtype, tensor } = value;
       const layout = stage.tensors[tensor]?.layout;
       const whole = inputs[name];
-      if (value.stage !== stageIndex || !layout || !whole) continue;
+      if (value.stage !== stageIndex || !layout || !whole || !this.holds(rank, tensor)) continue;
       const local = rank - regions.firstRank;
       feeds[tensor] = partsOf(value, whole.data).map((part) =>
         cutBlock(part, partShape(value), dtype, layout, axes, local),
@@ -323,9 +330,11 @@ function setUp(
   const control = makeControlBuffer(ranks);
   const lines = makeLines(program, ranksPerStage);
   return program.stages.flatMap((stage, stageIndex) => {
-    const slots = planSlots(stage);
-    const capacities = options.emulation ? slots.capacities.map(() => TIME_BYTES) : slots.capacities;
-    const regions = makeRegions(stageIndex * ranksPerStage, ranksPerStage, capacities);
+    const slots = planSlots(stage, axes);
+    const sizes = options.emulation
+      ? slots.capacities.map((capacities) => capacities.map(() => TIME_BYTES))
+      : slots.capacities;
+    const regions = makeRegions(stageIndex * ranksPerStage, sizes);
     return Array.from({ length: ranksPerStage }, (_, local): RankSetup => {
       const rank = stageIndex * ranksPerStage + local;
       return {
@@ -333,11 +342,13 @@ function setUp(
         ranks,
         folder,
         stageIndex,
-        stage,
+        stage: stageOfRank(stage, axes, local),
         axes,
         actions: actionsOf(program, stageIndex),
         outputs: program.outputs,
-        state: (program.state ?? []).filter((pair) => pair.stage === stageIndex),
+        state: (program.state ?? []).filter(
+          ({ stage: of, to }) => of === stageIndex && holdsTensor(stage, axes, local, to),
+        ),
         threads: options.threadsPerRank ?? 1,
         control,
         regions,

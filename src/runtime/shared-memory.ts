@@ -15,6 +15,9 @@
  * chunk of it), says so, and everybody copies the chunks out. All blocks are combined in member order, so that all ranks
  * get the same bits either way.
  *
+ * Members of a reduce write their blocks to the first one's slot, one behind the other; it alone reads them. Of a broadcast the first
+ * one's is the only one.
+ *
  * Between stages blocks travel as messages, for a sender must not wait for its receiver.
  */
 import { type MessagePort, receiveMessageOnPort } from 'node:worker_threads';
@@ -22,7 +25,7 @@ import { reduceBlocks } from '../program/reduce.js';
 import { byteLength } from '../program/values.js';
 import { combine } from './combine.js';
 import type { Control } from './control.js';
-import type { CollectiveCall, TransferCall, Transport } from './transport.js';
+import { type CollectiveCall, gives, type TransferCall, type Transport, takes } from './transport.js';
 
 /** What the ranks of one stage share. Ranks of the stage are `firstRank`, `firstRank` + 1, … */
 export interface SharedRegions {
@@ -30,8 +33,8 @@ export interface SharedRegions {
   readonly counters: SharedArrayBuffer;
   /** One per rank. */
   readonly regions: readonly SharedArrayBuffer[];
-  /** Where each slot begins in a region, in bytes. */
-  readonly offsets: readonly number[];
+  /** By rank: where each slot begins in its region, in bytes. */
+  readonly offsets: readonly (readonly number[])[];
 }
 
 /** The line to one rank of another stage. */
@@ -43,19 +46,23 @@ export interface PeerLine {
   readonly received: SharedArrayBuffer;
 }
 
-/** Shared memory for `ranks` ranks with slots of the given capacities (bytes). */
-export function makeRegions(firstRank: number, ranks: number, capacities: readonly number[]): SharedRegions {
-  const offsets: number[] = [];
-  let size = 0;
-  for (const capacity of capacities) {
-    offsets.push(size);
-    size += Math.ceil(capacity / ALIGNMENT) * ALIGNMENT;
-  }
+/** @param capacities by rank: bytes of each slot; all ranks have as many */
+export function makeRegions(firstRank: number, capacities: readonly (readonly number[])[]): SharedRegions {
+  const placed = capacities.map((own) => {
+    let size = 0;
+    const offsets = own.map((capacity) => {
+      const offset = size;
+      size += Math.ceil(capacity / ALIGNMENT) * ALIGNMENT;
+      return offset;
+    });
+    return { size, offsets };
+  });
+  const slots = capacities.reduce((sum, own) => sum + own.length, 0);
   return {
     firstRank,
-    counters: new SharedArrayBuffer(Math.max(1, ranks * capacities.length) * LINE * Int32Array.BYTES_PER_ELEMENT),
-    regions: Array.from({ length: ranks }, () => new SharedArrayBuffer(size)),
-    offsets,
+    counters: new SharedArrayBuffer(Math.max(1, slots) * LINE * Int32Array.BYTES_PER_ELEMENT),
+    regions: placed.map(({ size }) => new SharedArrayBuffer(size)),
+    offsets: placed.map(({ offsets }) => offsets),
   };
 }
 
@@ -63,6 +70,7 @@ export function makeRegions(firstRank: number, ranks: number, capacities: readon
 export class SharedMemoryTransport implements Transport {
   private readonly counters: Int32Array;
   /** Per slot: how often it was used, and by which group last. */
+  private readonly slots: number;
   private readonly uses: number[];
   private readonly readers: (readonly number[])[];
   private readonly lines: ReadonlyMap<number, Line>;
@@ -75,8 +83,9 @@ export class SharedMemoryTransport implements Transport {
     lines: readonly PeerLine[] = [],
   ) {
     this.counters = new Int32Array(shared.counters);
-    this.uses = shared.offsets.map(() => 0);
-    this.readers = shared.offsets.map(() => []);
+    this.slots = shared.offsets[0]?.length ?? 0;
+    this.uses = Array.from({ length: this.slots }, () => 0);
+    this.readers = this.uses.map(() => []);
     this.lines = new Map(
       lines.map(({ peer, port, sent, received }) => [
         peer,
@@ -89,17 +98,22 @@ export class SharedMemoryTransport implements Transport {
     const { slot } = call;
     const use = (this.uses[slot] ?? 0) + 1;
     for (const reader of this.readers[slot] ?? []) this.await(reader, slot, READ, use - 1);
-    if (gives(call)) this.blockOf(this.rank, slot, call.inputBytes).set(block);
+    if (gives(call)) this.blockOf(call, call.member).set(block);
     this.uses[slot] = use;
-    this.readers[slot] = call.members;
+    this.readers[slot] = readersOf(call);
     this.advance(slot, PUBLISHED, use);
   }
 
   wait(call: CollectiveCall, result: Uint8Array): void {
     const { slot } = call;
     const use = this.uses[slot] ?? 0;
-    for (const member of call.members) this.await(member, slot, PUBLISHED, use);
-    const blocks = call.members.map((member) => this.blockOf(member, slot, call.inputBytes));
+    if (!takes(call)) {
+      this.advance(slot, READ, use);
+      return;
+    }
+    const givers = call.collective.kind === 'broadcast' ? call.members.slice(0, 1) : call.members;
+    for (const member of givers) this.await(member, slot, PUBLISHED, use);
+    const blocks = givers.map((_, member) => this.blockOf(call, member));
     if (call.collective.kind === 'all-reduce' && call.inputBytes >= CHUNKED_BYTES) {
       this.reduceByChunks(call, call.collective.reduction, blocks, use, result);
     } else {
@@ -165,14 +179,19 @@ export class SharedMemoryTransport implements Transport {
     }
   }
 
-  private blockOf(rank: number, slot: number, bytes: number): Uint8Array {
-    const region = this.shared.regions[rank - this.shared.firstRank];
+  /** Where a member's block is. */
+  private blockOf({ collective, members, slot, inputBytes }: CollectiveCall, member: number): Uint8Array {
+    const isReduce = collective.kind === 'reduce';
+    const rank = members[isReduce ? 0 : member] ?? -1;
+    const { firstRank, regions, offsets } = this.shared;
+    const region = regions[rank - firstRank];
     if (!region) throw new Error(`rank ${rank} is not in this stage`);
-    return new Uint8Array(region, this.shared.offsets[slot] ?? 0, bytes);
+    const offset = (offsets[rank - firstRank]?.[slot] ?? 0) + (isReduce ? member * inputBytes : 0);
+    return new Uint8Array(region, offset, inputBytes);
   }
 
   private index(rank: number, slot: number, counter: number): number {
-    return ((rank - this.shared.firstRank) * this.shared.offsets.length + slot) * LINE + counter;
+    return ((rank - this.shared.firstRank) * this.slots + slot) * LINE + counter;
   }
 
   private await(rank: number, slot: number, counter: number, use: number): void {
@@ -223,7 +242,7 @@ function boundary(elements: number, count: number, index: number): number {
   return Math.floor((elements * index) / count);
 }
 
-/** Whether this rank's block is read by anybody: in a broadcast only the first member's is. */
-function gives(call: CollectiveCall): boolean {
-  return call.collective.kind !== 'broadcast' || call.member === 0;
+/** Who reads what this rank has written: of a reduce the first member alone. */
+function readersOf({ collective, members }: CollectiveCall): readonly number[] {
+  return collective.kind === 'reduce' ? members.slice(0, 1) : members;
 }

@@ -4,35 +4,50 @@
  * in another list than it begins in has a slot of its own, whatever runs in between.
  */
 import { placeOf } from '../program/check-places.js';
-import type { Instruction, ProgramStage } from '../program/program.js';
+import { rankCount, shardCount, shardIndex } from '../program/mesh.js';
+import type { Instruction, ProgramAxis, ProgramStage } from '../program/program.js';
+import { holdsTensor } from '../program/rank-stage.js';
 import { byteLength, elementCount } from '../program/values.js';
 
 /** The slots of one stage. */
 export interface SlotPlan {
-  /** Bytes of each slot: the largest block that it carries. */
-  readonly capacities: readonly number[];
+  /** By rank of the stage: bytes of each slot, the most that it carries there. */
+  readonly capacities: readonly (readonly number[])[];
   /** Memory of each slot: that of the tensors whose collectives it carries. */
-  readonly places: readonly ('device' | 'host')[];
+  readonly places: readonly Memory[];
   /** Per phase, the slot of the start at each position; -1 elsewhere. */
   readonly slotAt: Readonly<Record<string, readonly number[]>>;
 }
 
-export function planSlots(stage: ProgramStage): SlotPlan {
+/** @param axes the stage's own mesh */
+export function planSlots(stage: ProgramStage, axes: readonly ProgramAxis[]): SlotPlan {
   const lists = Object.entries(stage.phases);
   const own = lists.flatMap(([, instructions]) => instructions.filter(isAhead));
-  const capacities = own.map((start) => blockBytes(stage, start));
-  const places = own.map((start) => memoryOf(stage, start));
+  const slots: Slot[] = own.map((start) => ({ key: keyOf(stage, start), starts: [start] }));
   const slotAt: Record<string, readonly number[]> = {};
-  for (const [phase, instructions] of lists) slotAt[phase] = slotsOf(stage, instructions, own, { capacities, places });
-  return { capacities, places, slotAt };
+  for (const [phase, instructions] of lists) slotAt[phase] = slotsOf(stage, instructions, own, slots);
+  return {
+    capacities: Array.from({ length: rankCount(axes) }, (_, rank) =>
+      slots.map(({ starts }) => Math.max(0, ...starts.map((start) => bytesOn(stage, axes, rank, start)))),
+    ),
+    places: slots.map(({ starts: [first] }) => (first ? memoryOf(stage, first) : 'device')),
+    slotAt,
+  };
 }
 
-/** First fit; grows `capacities` and `places`. Slots all return by the end of a phase, but for those of `own`. */
+/** What one slot carries. */
+interface Slot {
+  /** Collectives of one key share slots. */
+  readonly key: string;
+  readonly starts: Start[];
+}
+
+/** First fit; adds to `slots`. They all return by the end of a phase, but for those of `own`. */
 function slotsOf(
   stage: ProgramStage,
   instructions: readonly Instruction[],
   own: readonly Start[],
-  { capacities, places }: { readonly capacities: number[]; readonly places: Memory[] },
+  slots: Slot[],
 ): number[] {
   const taken = new Map<number, number>();
   return instructions.map((instruction) => {
@@ -41,10 +56,10 @@ function slotsOf(
     if (isAhead(instruction)) return own.indexOf(instruction);
     const inUse = new Set(taken.values());
     let slot = own.length;
-    const place = memoryOf(stage, instruction);
-    while (inUse.has(slot) || (places[slot] ?? place) !== place) slot++;
-    places[slot] = place;
-    capacities[slot] = Math.max(capacities[slot] ?? 0, blockBytes(stage, instruction));
+    const key = keyOf(stage, instruction);
+    while (inUse.has(slot) || (slots[slot]?.key ?? key) !== key) slot++;
+    slots[slot] ??= { key, starts: [] };
+    slots[slot]?.starts.push(instruction);
     taken.set(instruction.id, slot);
     return slot;
   });
@@ -52,6 +67,16 @@ function slotsOf(
 
 type Start = Extract<Instruction, { kind: 'start' }>;
 type Memory = 'device' | 'host';
+
+/**
+ * Collectives share slots where they are in one memory and the same ranks take part, so that all count the same uses. Those that
+ * write to other ranks' memory share with those of the same group alone: nobody else reads there.
+ */
+function keyOf(stage: ProgramStage, start: Start): string {
+  const { collective, axes, input } = start;
+  const held = [...(stage.tensors[input]?.first ?? [])].filter((axis) => !axes.includes(axis));
+  return JSON.stringify([memoryOf(stage, start), held, collective.kind === 'reduce' ? axes : null]);
+}
 
 function memoryOf(stage: ProgramStage, { input }: Start): Memory {
   return placeOf(stage, input) === 'host' ? 'host' : 'device';
@@ -61,7 +86,14 @@ function isAhead(instruction: Instruction): instruction is Start & { readonly la
   return instruction.kind === 'start' && instruction.last === true;
 }
 
-function blockBytes(stage: ProgramStage, { input }: Start): number {
+/** What a rank keeps for others: its block; of a reduce the first has all members' blocks, of a broadcast it alone has one. */
+function bytesOn(stage: ProgramStage, axes: readonly ProgramAxis[], rank: number, start: Start): number {
+  const { collective, axes: over, input, output } = start;
+  const takesPart = holdsTensor(stage, axes, rank, input) || holdsTensor(stage, axes, rank, output);
   const tensor = stage.tensors[input];
-  return tensor ? byteLength(tensor.dtype, elementCount(tensor.localShape)) : 0;
+  if (!tensor || !takesPart) return 0;
+  const block = byteLength(tensor.dtype, elementCount(tensor.localShape));
+  if (collective.kind !== 'reduce' && collective.kind !== 'broadcast') return block;
+  if (shardIndex(axes, over, rank) !== 0) return 0;
+  return collective.kind === 'reduce' ? shardCount(axes, over) * block : block;
 }

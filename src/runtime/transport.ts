@@ -31,9 +31,12 @@ export interface TransferCall {
 }
 
 export interface Transport {
-  /** Hands this rank's block over. The block may be changed or freed as soon as this returns. */
+  /** Hands this rank's block over, if it `gives` one. The block may be changed or freed as soon as this returns. */
   readonly start: (call: CollectiveCall, block: Uint8Array) => void;
-  /** Blocks until all members have started, and writes this rank's result (all of `call.outputBytes`) to `result`. */
+  /**
+   * Blocks until the members have started from which this rank's result comes, and writes it (all of `call.outputBytes`) to
+   * `result`, if it `takes` one.
+   */
   readonly wait: (call: CollectiveCall, result: Uint8Array) => void;
   /** Hands a tensor to a rank of another stage; never blocks on the receiver. */
   readonly send: (call: TransferCall, block: Uint8Array) => void;
@@ -43,14 +46,27 @@ export interface Transport {
   readonly blocked: () => number;
 }
 
+/** Whether this rank's block is part of what members get: of a broadcast the first one's alone. */
+export function gives({ collective, member }: CollectiveCall): boolean {
+  return collective.kind !== 'broadcast' || member === 0;
+}
+
+/** Whether this rank gets a result: of a reduce the first alone. */
+export function takes({ collective, member }: CollectiveCall): boolean {
+  return collective.kind !== 'reduce' || member === 0;
+}
+
 /**
  * Bytes that one rank sends for a collective over `members` ranks, by the usual formulas for ring algorithms:
- * 2(n−1)/n of the block for an all-reduce, (n−1)/n of the whole array for gather, scatter, all-to-all and broadcast.
+ * 2(n−1)/n of the block for an all-reduce, (n−1)/n of the whole array for gather, scatter and all-to-all. Of a reduce and a
+ * broadcast what passes between it and others: n−1 blocks at the first rank, one at each other.
  */
 export function bytesSent(call: CollectiveCall): number {
   const share = (call.members.length - 1) / call.members.length;
   const { collective } = call;
   if (collective.kind === 'all-reduce') return 2 * share * call.inputBytes;
+  if (collective.kind === 'reduce' || collective.kind === 'broadcast')
+    return call.member === 0 ? (call.members.length - 1) * call.inputBytes : call.inputBytes;
   if (collective.kind === 'permute') return collective.to[call.member] === call.member ? 0 : call.inputBytes;
   return share * Math.max(call.inputBytes, call.outputBytes);
 }

@@ -9,6 +9,8 @@ import { type Action, type Phase, phasesOf, type Schedule } from './schedule.js'
 export interface Durations {
   /** Seconds of one action; asked once per stage, chunk and phase. */
   readonly compute: (stage: number, chunk: number, phase: Phase) => number;
+  /** The same of the last micro-batch, where it takes another time than the others. */
+  readonly last?: (stage: number, chunk: number, phase: Phase) => number;
   /** Seconds that a result travels from one stage to another, 0 if left out; asked once per pair and phase. */
   readonly transfer?: (from: number, to: number, phase: Phase) => number;
   /** True: a stage computes nothing while it sends (it has no stream for that). */
@@ -35,7 +37,8 @@ export interface Timeline {
 export function simulate(schedule: Schedule, durations: Durations): Timeline {
   const { actions, stages, virtualStages } = schedule;
   const numbers = actionNumbers(schedule);
-  const compute = computeTable(schedule, durations);
+  const compute = computeTable(schedule, durations.compute);
+  const last = durations.last && computeTable(schedule, durations.last);
   const starts = actions.map((list) => new Float64Array(list.length));
   const ends = actions.map((list) => new Float64Array(list.length));
   /** When the result of an action is where it is needed; NaN: not known yet. */
@@ -59,7 +62,8 @@ export function simulate(schedule: Schedule, durations: Durations): Timeline {
         waiting.set(numbers.of(producer), stage);
         return;
       }
-      const seconds = compute[action.phase]?.[stage * virtualStages + action.chunk] as number;
+      const table = last && action.microBatch === schedule.microBatches - 1 ? last : compute;
+      const seconds = table[action.phase]?.[stage * virtualStages + action.chunk] as number;
       const start = Math.max(free[stage] as number, arrival);
       const end = start + seconds;
       (starts[stage] as Float64Array)[index] = start;
@@ -102,7 +106,10 @@ interface Wire {
 }
 
 /** Seconds by phase, at stage · v + chunk. */
-function computeTable(schedule: Schedule, { compute }: Durations): Readonly<Partial<Record<Phase, Float64Array>>> {
+function computeTable(
+  schedule: Schedule,
+  compute: Durations['compute'],
+): Readonly<Partial<Record<Phase, Float64Array>>> {
   const { stages, virtualStages } = schedule;
   const table = (phase: Phase) =>
     Float64Array.from({ length: stages * virtualStages }, (_, place) =>

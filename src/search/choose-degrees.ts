@@ -12,19 +12,19 @@ import { predictStages } from '../cost-model/predict-stages.js';
 import { type Graph, runsPerStep } from '../ir/graph.js';
 import { entryOf, unknownEntry } from '../ir/ops/index.js';
 import { viewOf } from '../ir/view.js';
-import { inBuckets } from '../partition/buckets.js';
-import { inHalves } from '../partition/interleave.js';
 import { type LoweredStage, lowerStages } from '../partition/lower-stages.js';
-import { offloaded, type Places } from '../partition/offload.js';
+import type { Places } from '../partition/offload.js';
 import { partition } from '../partition/partition.js';
+import { prepared } from '../partition/prepared.js';
 import type { ShardedGraph } from '../partition/sharded-graph.js';
-import { bucketLimit, type Request } from '../strategy/request.js';
+import { bucketLimit, isServed, type Request } from '../strategy/request.js';
 import type { Completed } from './completion.js';
 import { OutOfTime } from './deadline.js';
 import type { Degrees } from './degrees.js';
 import { bytesWritten, digitsOf, timesWritten } from './figures.js';
 import type { CutGraph } from './pipeline/pipeline.js';
 import { withSentLayouts } from './pipeline/sent-layouts.js';
+import { usedDataAxes } from './zero.js';
 
 /** One combination of degrees, solved. */
 export interface Solved extends Completed {
@@ -99,6 +99,7 @@ export async function chooseDegrees(
   const isScaled =
     pipeline !== undefined ||
     request.interleave === 2 ||
+    isServed(request) ||
     Object.keys(places.parts).length > 0 ||
     places.hosted.size > 0;
   while (waiting.length > 0 && ranked.length < most) {
@@ -106,10 +107,9 @@ export async function chooseDegrees(
     const { solved, tries, asked } = waiting.shift() as (typeof waiting)[number];
     const staged = pipeline ? sentByPrice(solved, pipeline, cluster) : solved;
     const whole = pipeline ? stagesOf(staged, pipeline) : [{ graph, sharded: lowered(graph, cluster, solved) }];
-    const stages = whole.map((stage) => ({
-      ...stage,
-      sharded: offloaded(inHalves(inBuckets(stage.sharded, bucketLimit(request)), request.interleave), places),
-    }));
+    const server = isServed(request) ? usedDataAxes(solved.assignment.mesh) : [];
+    const { interleave } = request;
+    const stages = prepared(whole, { buckets: bucketLimit(request), interleave, server, places });
     const prediction = pipeline
       ? predictStages(stages, pipeline.schedule, cluster, flops)
       : predict((stages[0] as LoweredStage).sharded, cluster, flops);

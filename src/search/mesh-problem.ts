@@ -30,6 +30,8 @@ export interface MeshOptions {
   readonly allToAll?: boolean;
   /** What data-parallel ranks cut of what a training step keeps; left out: what costs least. */
   readonly zero?: ZeroLevel;
+  /** What asks for it, where it is not `--zero`. */
+  readonly zeroText?: string;
   /** By operator the axes that its sub-axes are grouped to, where stages have other meshes than one another. */
   readonly meshOf?: (node: Node) => Mesh;
 }
@@ -88,11 +90,11 @@ export function meshProblem(
 }
 
 /** The rule of the ZeRO level that is asked for, by mesh; null where none is. */
-function zeroRules(graph: Graph, { zero }: MeshOptions): ((mesh: Mesh) => ZeroRule) | null {
+function zeroRules(graph: Graph, { zero, zeroText }: MeshOptions): ((mesh: Mesh) => ZeroRule) | null {
   if (zero === undefined) return null;
   const known = new Map<Mesh, ZeroRule>();
   return (mesh) => {
-    const rule = known.get(mesh) ?? zeroRule(graph, mesh, zero);
+    const rule = known.get(mesh) ?? zeroRule(graph, mesh, zero, zeroText);
     known.set(mesh, rule);
     return rule;
   };

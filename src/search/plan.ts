@@ -33,7 +33,8 @@ import { stagePins } from './pipeline/stage-pins.js';
 import { hostedAsked, partsAsked } from './places-asked.js';
 import { remedyOf } from './remedy.js';
 import type { SearchMode, SolverName, UsedMode } from './search-mode.js';
-import { viewSteps } from './view-steps.js';
+import { servedSteps, viewSteps } from './view-steps.js';
+import { zeroAsked } from './zero.js';
 
 export interface PlanOptions {
   /** Degrees that are given; the others are chosen. */
@@ -186,7 +187,11 @@ export async function plan(
       peakBytes: prediction.peakBytes,
       reason: choice.reasons.get(solved.degrees)?.reason ?? null,
     })),
-    viewSteps: viewSteps(graph, found.assignment, redistributor, pipeline?.layout),
+    viewSteps: servedSteps(
+      viewSteps(graph, found.assignment, redistributor, pipeline?.layout),
+      found.assignment,
+      best.lowered,
+    ),
     mode,
     notes: solving.notes(isCut ?? false),
     isTimeLimited: solving.isOver(),
@@ -360,7 +365,7 @@ class SolvingDegrees {
       questions: this.questions,
       allToAll: options.allToAll ?? true,
       pins: options.operatorPins ? stagePins(this.graph, options.pipeline?.layout, mesh, options.operatorPins) : [],
-      ...(options.request?.zero === undefined ? {} : { zero: options.request.zero }),
+      ...zeroAsked(options.request),
       ...(ofStage ? { meshOf: ofStage } : {}),
       deadline,
     });

@@ -5,7 +5,7 @@ import { dtypeBits } from '../ir/dtype.js';
 import { type Graph, typeOf } from '../ir/graph.js';
 import type { Assignment, View } from '../partition/assignment.js';
 import { cutStages, stageOfOperators } from '../partition/cut-stages.js';
-import type { PipelineLayout } from '../partition/lower-stages.js';
+import type { LoweredStage, PipelineLayout } from '../partition/lower-stages.js';
 import type { Layout } from '../sharding-propagation/layout.js';
 import type { Mesh, SubAxis } from '../sharding-propagation/mesh.js';
 import type { Redistributor } from '../sharding-propagation/redistribution.js';
@@ -53,6 +53,35 @@ export function arrivingLayouts(
     first?.kind === 'operator' && home.has(tensor) && stageOf.get(first.name) !== home.get(tensor)
       ? sent.get(tensor)
       : undefined;
+}
+
+/**
+ * The steps of views where the first rank of some axes alone updates: an all-reduce of what it updates with is a reduce to it over these.
+ * @param lowered the stages as they are then
+ */
+export function servedSteps(
+  steps: readonly (readonly string[])[],
+  { views, mesh }: Pick<Assignment, 'views' | 'mesh'>,
+  lowered: readonly Pick<LoweredStage, 'sharded'>[],
+): readonly (readonly string[])[] {
+  const served = new Map(
+    lowered.flatMap(({ sharded }) =>
+      sharded.nodes.flatMap((node) =>
+        node.kind === 'communicate' && node.collective.kind === 'reduce' ? [[node.origin, node.axes] as const] : [],
+      ),
+    ),
+  );
+  return steps.map((own, index) => {
+    const axes = served.get(views[index]?.readers[0]?.name ?? '');
+    if (!axes) return own;
+    const data = axisNames(mesh, axes);
+    return own.flatMap((step) => {
+      const over = /^all-reduce\((.*)\)$/.exec(step)?.[1]?.split(',') ?? [];
+      if (!data.every((name) => over.includes(name))) return [step];
+      const rest = over.filter((name) => !data.includes(name));
+      return [`reduce(${data.join(',')})`, ...(rest.length > 0 ? [`all-reduce(${rest.join(',')})`] : [])];
+    });
+  });
 }
 
 /** Sub-axes as axes where all of an axis's are there, else as they are. */

@@ -19,7 +19,7 @@ import { axesSize, type Mesh, type SubAxis } from '../sharding-propagation/mesh.
 import type { PinSource } from '../sharding-propagation/pin.js';
 import { dataAxes } from '../sharding-propagation/roles.js';
 import type { Strategy } from '../sharding-propagation/strategy.js';
-import type { Request } from '../strategy/request.js';
+import { isServed, type Request } from '../strategy/request.js';
 import type { CandidateSet } from './candidates.js';
 import { cannotBeKept } from './pinned.js';
 
@@ -52,6 +52,12 @@ export function dataParts({ dims }: Layout, mesh: Mesh): number {
 function partsOf(names: readonly SubAxis[], mesh: Mesh): number {
   const data = dataAxes(mesh).flatMap(({ subAxes }) => subAxes);
   return data.reduce((product, { name, size }) => product * (names.includes(name) ? size : 1), 1);
+}
+
+/** The level that is asked for, and what asks for it: a server keeps whole what it updates. */
+export function zeroAsked(request: Request = {}): { readonly zero?: ZeroLevel; readonly zeroText?: string } {
+  if (isServed(request)) return { zero: 0, zeroText: '--gradient-sync parameter-server' };
+  return request.zero === undefined ? {} : { zero: request.zero };
 }
 
 /** Which part an operator makes; null for one that makes none. Operators on parameters alone (casts) stand for the parameter. */
@@ -115,14 +121,14 @@ export interface Place {
   readonly pins: readonly PinSource[];
 }
 
-/** The rule of a level on a mesh. */
-export function zeroRule(graph: Graph, mesh: Mesh, level: ZeroLevel): ZeroRule {
+/** The rule of a level on a mesh. @param text what asks for it */
+export function zeroRule(graph: Graph, mesh: Mesh, level: ZeroLevel, text = `--zero ${level}`): ZeroRule {
   const ofStrategy = ({ axes }: Strategy) => partsOf(Object.values(axes).flat(), mesh);
   const ofLayout = (layout: Layout) => dataParts(layout, mesh);
   const source: PinSource = {
     file: null,
     line: null,
-    text: `--zero ${level}`,
+    text,
     priority: Number.MAX_SAFE_INTEGER,
     why: null,
   };

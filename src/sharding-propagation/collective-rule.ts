@@ -12,13 +12,17 @@
  *     reduce-scatter  partial(kind) over its axes              → digits taken out of the block, chosen by the axes
  *     all-to-all      axes that cut                            → their digits inserted, others taken out
  *     permute         blocks move to the ranks that want them
- *     broadcast       varying over its axes                    → replicated
+ *     reduce          partial(kind) over its axes              → held by the first rank of its axes alone
+ *     broadcast       held by the first rank of its axes alone → replicated
+ *
+ * A tensor that only the first rank of other axes holds stays there: the others take no part.
  */
 import type { Reduction } from '../ir/factor-rule.js';
 
 /** A collective as graphs and programs write it (see `Collective` in the sharded graph for `outer` and `inner`). */
 export type CollectiveForm =
   | { readonly kind: 'all-reduce'; readonly reduction: Reduction }
+  | { readonly kind: 'reduce'; readonly reduction: Reduction }
   | ({ readonly kind: 'all-gather' } & Rows)
   | ({ readonly kind: 'reduce-scatter'; readonly reduction: Reduction } & Rows)
   | { readonly kind: 'all-to-all'; readonly split: Rows; readonly concat: Rows }
@@ -30,7 +34,10 @@ interface Rows {
   readonly inner: number;
 }
 
-/** How the ranks hold a tensor: a layout, and the axes along which they hold unrelated values. */
+/**
+ * How the ranks hold a tensor: a layout, the axes along which they hold unrelated values, and those along which only the first rank
+ * holds it.
+ */
 export interface Held {
   readonly layout: {
     readonly dims: readonly (readonly { readonly size: number; readonly axes: readonly string[] }[])[];
@@ -38,6 +45,7 @@ export interface Held {
     readonly extents?: readonly (readonly { readonly size: number; readonly valid: number }[] | null)[];
   };
   readonly varying?: readonly string[];
+  readonly first?: readonly string[];
 }
 
 /** Size of a sub-axis. */
@@ -62,8 +70,11 @@ export function collectiveProblem(
   if (axes.length === 0) return 'it is over no axes';
   const before = placed(input, sizeOf);
   const varying = axes.find((axis) => before.varying.has(axis));
-  if (varying !== undefined && collective.kind !== 'broadcast' && collective.kind !== 'permute')
+  if (varying !== undefined && collective.kind !== 'permute')
     return `its operand varies over ${varying}: ranks hold values that are no parts of one tensor`;
+  const absent = axes.find((axis) => before.first.has(axis));
+  if (absent !== undefined && collective.kind !== 'broadcast')
+    return `the first rank of ${absent} alone has its operand`;
   const made = RULES[collective.kind](before, axes, collective as never, sizeOf);
   if (typeof made === 'string') return made;
   const after = placed(output, sizeOf);
@@ -86,11 +97,12 @@ interface Placed {
   readonly block: readonly Run[];
   readonly partial: ReadonlyMap<string, Reduction>;
   readonly varying: ReadonlySet<string>;
+  readonly first: ReadonlySet<string>;
   /** Padding, spelled out. */
   readonly padding: string;
 }
 
-function placed({ layout, varying }: Held, sizeOf: AxisSize): Placed {
+function placed({ layout, varying, first }: Held, sizeOf: AxisSize): Placed {
   const cuts = new Map<string, Run>();
   const block: Run[] = [];
   for (const [dimension, pieces] of layout.dims.entries()) {
@@ -110,6 +122,7 @@ function placed({ layout, varying }: Held, sizeOf: AxisSize): Placed {
     block: joined(block),
     partial: new Map(layout.partial.map(({ axis, reduction }) => [axis, reduction])),
     varying: new Set(varying),
+    first: new Set(first),
     padding: (layout.extents ?? [])
       .map((parts) => parts?.map(({ size, valid }) => `${valid}/${size}`).join() ?? '')
       .join(';'),
@@ -140,6 +153,9 @@ function differenceOf(a: Placed, b: Placed): string | null {
   }
   for (const axis of new Set([...a.varying, ...b.varying]))
     if (!a.varying.has(axis) || !b.varying.has(axis)) return `one varies over ${axis}, the other does not`;
+  for (const axis of new Set([...a.first, ...b.first]))
+    if (!a.first.has(axis) || !b.first.has(axis))
+      return `the first rank of ${axis} alone holds one, all hold the other`;
   if (a.block.map(runText).join() !== b.block.map(runText).join()) return 'their blocks hold other positions';
   return a.padding === b.padding ? null : 'they are padded differently';
 }
@@ -182,10 +198,14 @@ const RULES: { readonly [Kind in CollectiveForm['kind']]: Rule<Kind> } = {
     return typeof scattered === 'string' ? scattered : inserted(scattered, lifted.runs, concat.outer, concat.inner);
   },
   permute: (input) => input,
+  reduce: (input, axes, { reduction }) => {
+    const whole = reduced(input, axes, reduction);
+    return typeof whole === 'string' ? whole : { ...whole, first: new Set([...whole.first, ...axes]) };
+  },
   broadcast: (input, axes) => {
-    const fixed = axes.find((axis) => !input.varying.has(axis));
-    if (fixed !== undefined) return `its operand does not vary over ${fixed}`;
-    return { ...input, varying: new Set([...input.varying].filter((axis) => !axes.includes(axis))) };
+    const held = axes.find((axis) => !input.first.has(axis));
+    if (held !== undefined) return `all ranks of ${held} have its operand`;
+    return { ...input, first: new Set([...input.first].filter((axis) => !axes.includes(axis))) };
   },
 };
 

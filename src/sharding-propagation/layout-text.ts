@@ -122,7 +122,7 @@ function partialTexts(partial: readonly PartialAxis[], mesh: Mesh): readonly str
 }
 
 /** The axes, with all sub-axes of an axis that stand together in order written as the axis. */
-function shortNames(axes: readonly SubAxis[], mesh: Mesh): readonly string[] {
+export function shortNames(axes: readonly SubAxis[], mesh: Mesh): readonly string[] {
   const names: string[] = [];
   for (let index = 0; index < axes.length; ) {
     const whole = mesh.axes.find(

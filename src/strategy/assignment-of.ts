@@ -15,10 +15,12 @@ import { type Mesh, makeMesh, STAGE_AXIS } from '../sharding-propagation/mesh.js
 import { withExperts } from '../sharding-propagation/roles.js';
 import { type StageMeshes, stageMeshes } from '../sharding-propagation/stage-meshes.js';
 import { checkStrategy, type Strategy } from '../sharding-propagation/strategy.js';
+import { withoutFirst } from './first-only.js';
 import { type Leaders, leadersOf } from './layer-classes.js';
 import type { Plan, PlanOperator } from './plan.js';
 import { producedLayouts } from './produced-layouts.js';
 import { readersByTensor, readerText } from './readers.js';
+import { unfit } from './unfit.js';
 
 /**
  * The assignment that a plan stands for.
@@ -34,7 +36,8 @@ export function assignmentOf(plan: Plan, graph: Graph): Assignment {
       const { shape } = typeOf(graph, input);
       const text = plan.tensors[input];
       const whole = replicated(shape);
-      const layout = text === undefined ? normalise(whole.dims, [], mesh) : layoutFrom(text, graph, mesh, input);
+      const layout =
+        text === undefined ? normalise(whole.dims, [], mesh) : layoutFrom(withoutFirst(text), graph, mesh, input);
       return [input, layout] as const;
     }),
   );
@@ -117,8 +120,10 @@ function checkTensors(
   const held = heldWeights(graph);
   for (const [tensor, layout] of produced) {
     if (leaders.tensors.has(tensor) || clones.has(tensor)) continue;
-    const said = Object.hasOwn(plan.tensors, tensor) ? plan.tensors[tensor] : undefined;
+    const said = Object.hasOwn(plan.tensors, tensor) ? withoutFirst(plan.tensors[tensor] as string) : undefined;
     const isLeftOut = isReplicated(layout) && !held.has(tensor);
+    // An entry may say no more than which ranks have it.
+    if (isLeftOut && said !== plan.tensors[tensor] && said === tensorLayoutText(graph, tensor, layout, mesh)) continue;
     const follows = isLeftOut ? undefined : tensorLayoutText(graph, tensor, layout, mesh);
     if (said === follows) continue;
     const where = { tensor };
@@ -186,19 +191,4 @@ function layoutFrom(text: string, graph: Graph, mesh: Mesh, tensor: string): Lay
     if (!(error instanceof AutoparError)) throw error;
     throw unfit('plan-illegal', `the plan's layout of tensor ${tensor} is wrong: ${error.message}`, { tensor });
   }
-}
-
-/** The error of a plan that does not fit its model. */
-export function unfit(
-  code: string,
-  message: string,
-  where: { readonly node?: string; readonly tensor?: string },
-): AutoparError {
-  return new AutoparError(
-    code,
-    'input',
-    message,
-    where,
-    'the plan was edited or belongs to another model; compile the model again',
-  );
 }

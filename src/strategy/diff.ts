@@ -171,6 +171,7 @@ function settingsOf(plan: Plan): Texts {
     ],
     ['stages', stages.map(({ operators, devices }) => `${operators} operators on ${devices} devices`).join(', ')],
     ['schedule', JSON.stringify(schedule)],
+    ['server', plan.server ? `the first rank of ${plan.server.join(' · ')}` : 'none: all ranks update'],
     ['all-to-all', plan.allToAll === false ? 'not planned' : 'allowed'],
     ['pins', pins.join(', ')],
     [

@@ -5,7 +5,7 @@
  * tensor's views are left out where they follow: one view of all readers, in the layout that is produced, or in the
  * layout of the corresponding tensor's view in the first layer.
  */
-import { clonedOperators, originalTensors } from '../ir/autodiff/recompute.js';
+import { clonedOperators, originalTensors, type Recomputed } from '../ir/autodiff/recompute.js';
 import { fileTensorOf, type Graph, type Node } from '../ir/graph.js';
 import { heldWeights } from '../ir/passes/held-weights.js';
 import type { Assignment, View } from '../partition/assignment.js';
@@ -16,8 +16,9 @@ import { tensorLayoutText } from '../sharding-propagation/file-form.js';
 import { isReplicated, type Layout } from '../sharding-propagation/layout.js';
 import { layoutText } from '../sharding-propagation/layout-text.js';
 import { type Mesh, STAGE_AXIS } from '../sharding-propagation/mesh.js';
-import type { InnerDegrees } from '../sharding-propagation/roles.js';
+import { dataAxes, type InnerDegrees } from '../sharding-propagation/roles.js';
 import { REPLICATED, type Strategy } from '../sharding-propagation/strategy.js';
+import { firstTexts } from './first-only.js';
 import { type LayerClass, layerClasses, leadersOf, operatorCount } from './layer-classes.js';
 import { offloadParts } from './offload-words.js';
 import type {
@@ -33,7 +34,7 @@ import type {
 import { PLAN_VERSION } from './plan.js';
 import { producedLayouts } from './produced-layouts.js';
 import { readerText } from './readers.js';
-import { bucketLimit, type Request } from './request.js';
+import { bucketLimit, isServed, type Request } from './request.js';
 import { placesOf } from './staged-graph.js';
 
 /** What a search hands over. */
@@ -55,6 +56,8 @@ export interface Found {
   readonly lowered?: readonly LoweredStage[];
   /** By operator: what the user decided besides strategies. */
   readonly places?: ReadonlyMap<string, 'device' | 'host'>;
+  /** What was asked to be recomputed; of a graph with clones. */
+  readonly recomputed?: Recomputed;
   /** What was asked for in words. */
   readonly requested?: Request;
   /** False where redistributions had to do without. */
@@ -86,6 +89,7 @@ export interface PlannedCluster {
 export function planOf(found: Found, model: PlannedModel, cluster: PlannedCluster): Plan {
   const { graph, name, fingerprint, dims, globalBatch, passes } = model;
   const { assignment, prediction } = found;
+  const serving = dataAxes(assignment.mesh).flatMap(({ name, size }) => (size > 1 ? [name] : []));
   const parts = offloadParts(found.requested?.offload ?? 'none');
   const { stages: pp = 1, virtualStages = 1 } = found.pipeline?.schedule ?? {};
   const meshes = found.pipeline?.layout?.meshes?.stages;
@@ -94,7 +98,7 @@ export function planOf(found: Found, model: PlannedModel, cluster: PlannedCluste
   const nodes = graph.nodes.filter(({ phase }) => phase !== 'recompute');
   const torn = tornLayers(nodes, placeOf);
   const cloned = clonedOperators(graph);
-  const layers = recomputingClasses(graph, cloned, (node) => [
+  const layers = recomputingClasses(graph, found.recomputed?.operators ?? cloned, (node) => [
     entryOf(found, node),
     torn.has(node.layer) ? node.layer : null,
   ]);
@@ -115,10 +119,17 @@ export function planOf(found: Found, model: PlannedModel, cluster: PlannedCluste
   const produced = producedLayouts(graph, assignment);
   const held = heldWeights(graph);
   const clones = originalTensors(graph);
+  const firstOf = firstTexts(
+    graph.state.map(({ input }) => input),
+    found.lowered ?? [],
+  );
   const tensors = [...produced]
     .filter(([tensor]) => !leaders.tensors.has(tensor) && !clones.has(tensor))
-    .filter(([tensor, layout]) => held.has(tensor) || !isReplicated(layout))
-    .map(([tensor, layout]) => [tensor, tensorLayoutText(graph, tensor, layout, assignment.mesh)] as const);
+    .filter(([tensor, layout]) => held.has(tensor) || !isReplicated(layout) || firstOf(tensor) !== '')
+    .map(([tensor, layout]) => {
+      const text = tensorLayoutText(graph, tensor, layout, assignment.mesh);
+      return [tensor, `${text}${firstOf(tensor)}`] as const;
+    });
   return {
     format: 'autopar-plan',
     version: PLAN_VERSION,
@@ -147,7 +158,7 @@ export function planOf(found: Found, model: PlannedModel, cluster: PlannedCluste
     tensors: Object.fromEntries(tensors),
     redistributions: redistributionsOf(found, graph, produced, leaders.tensors),
     training: model.training ?? null,
-    schedule: scheduleOf(graph, found),
+    schedule: scheduleOf(graph, found, cloned.size > 0),
     predicted: prediction,
     search: {
       mode: found.mode,
@@ -159,21 +170,22 @@ export function planOf(found: Found, model: PlannedModel, cluster: PlannedCluste
     pins: found.pins,
     ...(Object.keys(found.requested ?? {}).length > 0 ? { requested: found.requested ?? {} } : {}),
     ...(Object.keys(parts).length > 0 ? { places: parts } : {}),
+    ...(isServed(found.requested) && serving.length > 0 ? { server: serving } : {}),
     ...(found.allToAll === false ? { allToAll: false } : {}),
   };
 }
 
 /**
  * Classes of layers, of which an instance recomputes the operators that others do, or none: layers that recompute others are
- * another class.
+ * another class. Whether a clone's result is read depends on where the layer stands: what was asked is compared.
  */
 function recomputingClasses(
   graph: Graph,
-  cloned: ReadonlySet<string>,
+  asked: ReadonlySet<string>,
   describe: (node: Node) => unknown,
 ): readonly LayerClass[] {
-  if (cloned.size === 0) return layerClasses(graph, (node) => JSON.stringify(describe(node)));
-  const isAlike = (node: Node) => cloned.has(node.name);
+  if (asked.size === 0) return layerClasses(graph, (node) => JSON.stringify(describe(node)));
+  const isAlike = (node: Node) => asked.has(node.name);
   const own = layerClasses(graph, (node) => JSON.stringify([describe(node), isAlike(node)]));
   const recomputing = new Set(graph.nodes.flatMap((node) => (isAlike(node) ? [node.layer] : [])));
   const variant = new Map(own.flatMap(({ name, instances }) => instances.map((layer) => [layer, name] as const)));
@@ -226,7 +238,8 @@ function placeText({ stage, chunk }: StagePlace): Pick<PlanOperator, 'stage' | '
 /** Of a step in several micro-batches also its samples, which are their product. */
 function scheduleOf(
   { microBatches, batch, tensors }: Graph,
-  { pipeline, degrees: { dp = 1 }, requested }: Found,
+  { pipeline, degrees: { dp = 1 }, requested, recomputed }: Found,
+  isRecomputed: boolean,
 ): PlanSchedule {
   const count = microBatches?.count ?? 1;
   const [first] = batch;
@@ -241,7 +254,17 @@ function scheduleOf(
       ? { virtualStages: pipeline?.schedule.virtualStages as number }
       : {}),
     ...bucketLimit(requested),
+    ...(isRecomputed ? recomputeOf(recomputed) : {}),
   };
+}
+
+/** What no operator says of recompute; left out where that is nothing. */
+function recomputeOf(recomputed: Found['recomputed']): Pick<PlanSchedule, 'recompute'> {
+  const { acrossLayers = false, exceptLast = false } = recomputed ?? {};
+  const from = acrossLayers ? { from: 'stage' as const } : {};
+  return acrossLayers || exceptLast
+    ? { recompute: { ...from, ...(exceptLast ? { exceptLast: true as const } : {}) } }
+    : {};
 }
 
 function entryOf(

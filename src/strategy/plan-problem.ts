@@ -6,6 +6,7 @@ import { AutoparError } from '../ir/error.js';
 import { checkRequest } from '../schedule/make-schedule.js';
 import type { ScheduleRequest } from '../schedule/schedule.js';
 import { AXIS_ORDER, type Mesh, MOST_DEVICES, makeMesh, STAGE_AXIS } from '../sharding-propagation/mesh.js';
+import { dataAxes } from '../sharding-propagation/roles.js';
 import { stageMeshesProblem } from '../sharding-propagation/stage-meshes.js';
 import { meshesOf } from './assignment-of.js';
 import type { Plan, PlanOperator } from './plan.js';
@@ -28,6 +29,7 @@ export function planProblem(plan: Plan): string | null {
     scheduleProblem(plan) ??
     decisionsProblem(plan) ??
     layersProblem(plan) ??
+    serverProblem(plan, mesh) ??
     operatorsProblem(plan, mesh) ??
     layoutsProblem(plan, mesh)
   );
@@ -202,6 +204,18 @@ function layersProblem({ layerClasses: layers, stages, operators }: Plan): strin
   return empty < 0 ? null : `stages.${empty}.operators is 0, and a stage has at least one`;
 }
 
+/** One rank updates for those of data axes of a training step, whose stages have one mesh and cut no state over them. */
+function serverProblem({ server, meshes, training, step }: Plan, mesh: Mesh): string | null {
+  if (!server) return null;
+  if (training === null || step)
+    return `server is ${server.join(', ')}, and ${step ? 'step is there' : 'training is null'}`;
+  if (meshes) return `server is ${server.join(', ')} beside meshes, of which each has a first rank of its own`;
+  const data = dataAxes(mesh).flatMap(({ name, size }) => (size > 1 ? [name] : []));
+  return server.join() === data.join()
+    ? null
+    : `server is ${server.join(', ')}, and the axes over which ranks share parameters are ${data.join(', ') || 'none'}`;
+}
+
 function operatorsProblem({ operators }: Plan, mesh: Mesh): string | null {
   const known = new Set(mesh.axes.flatMap(({ subAxes }) => subAxes.map(({ name }) => name)));
   for (const [name, operator] of Object.entries(operators)) {
@@ -224,7 +238,7 @@ function axesOf({ strategy, partial }: PlanOperator): readonly (readonly [place:
 }
 
 /** Words of a layout's text that are no axes. */
-const WORDS: ReadonlySet<string> = new Set(['partial', 'sum', 'max', 'min']);
+const WORDS: ReadonlySet<string> = new Set(['partial', 'sum', 'max', 'min', 'first']);
 
 function layoutsProblem({ tensors, redistributions }: Plan, mesh: Mesh): string | null {
   const known = new Set(mesh.axes.flatMap(({ name, subAxes }) => [name, ...subAxes.map((sub) => sub.name)]));

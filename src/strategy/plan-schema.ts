@@ -124,8 +124,9 @@ export const PLAN_SCHEMA = record(
         virtualStages: positive,
         bucketBytes: positive,
         bucketMembers: positive,
+        recompute: record({ from: { const: 'stage' }, exceptLast: { const: true } }, ['from', 'exceptLast']),
       },
-      ['interleave', 'microBatch', 'batch', 'virtualStages', 'bucketBytes', 'bucketMembers'],
+      ['interleave', 'microBatch', 'batch', 'virtualStages', 'bucketBytes', 'bucketMembers', 'recompute'],
     ),
     step: record(
       {
@@ -168,7 +169,8 @@ export const PLAN_SCHEMA = record(
     pins: texts,
     requested: mapOf({ type: ['string', 'number', 'boolean'] }),
     places: record(Object.fromEntries(OFFLOAD_PARTS.map((part) => [part, { enum: OUTER_MEMORIES }])), OFFLOAD_PARTS),
+    server: { ...listOf(text), minItems: 1 },
     allToAll: { const: false },
   },
-  ['allToAll', 'meshes', 'places', 'requested', 'step'],
+  ['allToAll', 'meshes', 'places', 'requested', 'server', 'step'],
 );

@@ -73,6 +73,8 @@ export interface Plan {
   readonly requested?: Request;
   /** The memory in which each part is kept that is not kept on the devices; left out where none is. */
   readonly places?: Places['parts'];
+  /** Data axes whose first rank alone updates parameters; all ranks do where it is left out. */
+  readonly server?: readonly string[];
   /** Redistributions do without all-to-alls. */
   readonly allToAll?: false;
 }
@@ -124,6 +126,12 @@ export interface PlanSchedule {
   readonly bucketBytes?: number;
   /** Most of them in a bucket. */
   readonly bucketMembers?: number;
+  readonly recompute?: {
+    /** From where operators that recompute run again: from what enters their stage and chunk; their layer where it is left out. */
+    readonly from?: 'stage';
+    /** The last micro-batch of a step keeps what the others recompute. */
+    readonly exceptLast?: true;
+  };
 }
 
 /** Choices of a step that no operator's strategy holds. */

@@ -6,6 +6,7 @@ import type { OperatorView } from '../ir/operator.js';
 import { entryOf, unknownEntry } from '../ir/ops/index.js';
 import { viewOf } from '../ir/view.js';
 import type { Assignment } from '../partition/assignment.js';
+import type { LoweredOperator } from '../partition/lower-operator.js';
 import { type Layout, mergedLayout } from '../sharding-propagation/layout.js';
 import type { Mesh } from '../sharding-propagation/mesh.js';
 import { owedLayouts, REPLICATED, type Strategy } from '../sharding-propagation/strategy.js';
@@ -13,18 +14,18 @@ import { owedLayouts, REPLICATED, type Strategy } from '../sharding-propagation/
 /** Layouts of inputs as fed and of results as their operators leave them, in merged form. */
 export function producedLayouts(
   graph: Graph,
-  { mesh, strategies, inputs }: Pick<Assignment, 'mesh' | 'strategies' | 'inputs'>,
+  { mesh, strategies, inputs, lowered }: Pick<Assignment, 'mesh' | 'strategies' | 'inputs' | 'lowered'>,
 ): ReadonlyMap<string, Layout> {
   const produced = new Map<string, Layout>(inputs);
-  // Of equal operators under one strategy once: an optimizer has hundreds of each.
-  const known = new Map<Strategy, Map<string, readonly (Layout | null)[]>>();
+  // Of operators that share what they are lowered to, and of equal ones under one strategy, once: a model has hundreds of each.
+  const known = new Map<Strategy | LoweredOperator, Map<string, readonly (Layout | null)[]>>();
   for (const node of graph.nodes) {
-    const view = viewOf(graph, node);
     const strategy = strategies.get(node.group) ?? REPLICATED;
-    const alike = known.get(strategy) ?? new Map<string, readonly (Layout | null)[]>();
-    known.set(strategy, alike);
-    const key = plainKey(view);
-    const layouts = (key === null ? undefined : alike.get(key)) ?? layoutsOf(view, strategy, mesh);
+    const shared = lowered?.get(node.name);
+    const alike = known.get(shared ?? strategy) ?? new Map<string, readonly (Layout | null)[]>();
+    known.set(shared ?? strategy, alike);
+    const key = shared ? '' : plainKey(viewOf(graph, node));
+    const layouts = (key === null ? undefined : alike.get(key)) ?? layoutsOf(viewOf(graph, node), strategy, mesh);
     if (key !== null) alike.set(key, layouts);
     node.outputs.forEach((output, index) => {
       const layout = layouts[index];

@@ -11,6 +11,8 @@ import type { SpMethod } from '../sharding-propagation/roles.js';
 export interface Request {
   /** What dp shards besides: 1 the optimizer's state, 2 gradients, 3 parameters. */
   readonly zero?: 0 | 1 | 2 | 3;
+  /** How ranks of the data axes bring their gradients together: all of them update, or the first alone (server.ts). */
+  readonly gradientSync?: GradientSync;
   /** How sp shards attention. */
   readonly spMethod?: SpMethod;
   /** What the backward runs again: a kind, and the layers that do so where not all (`full:0-3,6`). */
@@ -25,14 +27,22 @@ export interface Request {
   readonly interleave?: Interleave;
 }
 
+export const GRADIENT_SYNCS = ['all-reduce', 'parameter-server'] as const;
+export type GradientSync = (typeof GRADIENT_SYNCS)[number];
+
 /** Its words. */
 export const REQUESTS = [
-  ...(['zero', 'spMethod', 'recompute', 'offload', 'bucket', 'bucketMembers', 'interleave'] as const),
+  ...(['zero', 'gradientSync', 'spMethod', 'recompute', 'offload', 'bucket', 'bucketMembers', 'interleave'] as const),
 ] as const satisfies readonly (keyof Request)[];
 
 /** What of other options is asked in words. */
 export function requestIn(options: Request): Request {
   return Object.fromEntries(REQUESTS.flatMap((name) => (options[name] === undefined ? [] : [[name, options[name]]])));
+}
+
+/** Whether the first rank of the data axes alone updates. */
+export function isServed({ gradientSync }: Request = {}): boolean {
+  return gradientSync === 'parameter-server';
 }
 
 /** What a bucket may hold, as it is asked for. */

@@ -2,7 +2,7 @@
  * @file The graph that a plan's operators are of: the model's graph with clones of what is recomputed; of a pipeline with the sums
  * of gradients of weights that several stages read apart, as the search cut it, and the stages that each forward operator is on.
  */
-import { withClones } from '../ir/autodiff/recompute.js';
+import { NOTHING_RECOMPUTED, type Recomputed, withClones } from '../ir/autodiff/recompute.js';
 import type { Graph, Node } from '../ir/graph.js';
 import { isAccumulator } from '../ir/ops/accumulate.js';
 import { withHeldWeights } from '../ir/passes/held-weights.js';
@@ -11,9 +11,10 @@ import type { LoweredStage, PipelineLayout } from '../partition/lower-stages.js'
 import { makeSchedule } from '../schedule/make-schedule.js';
 import { partAt, placeOfPart } from '../schedule/parts.js';
 import { type Schedule, splitsBackward } from '../schedule/schedule.js';
-import { meshesOf, unfit } from './assignment-of.js';
+import { meshesOf } from './assignment-of.js';
 import { leadersOf } from './layer-classes.js';
 import type { Plan } from './plan.js';
+import { unfit } from './unfit.js';
 
 export interface StagedGraph {
   readonly graph: Graph;
@@ -63,19 +64,21 @@ export function stagedGraph(plan: Plan, given: Graph): StagedGraph {
 }
 
 /** Forward operators that the backward runs again. Planned without a program, layers recompute without clones. */
-function recomputedIn({ layerClasses, operators, step }: Plan, graph: Graph): ReadonlySet<string> {
-  if (step) return new Set();
+export function recomputedIn({ layerClasses, operators, schedule, step }: Plan, graph: Graph): Recomputed {
+  const { from, exceptLast } = schedule.recompute ?? {};
+  // A step's only micro-batch is its last.
+  if (step || (exceptLast && (graph.microBatches?.count ?? 1) === (schedule.interleave ?? 1)))
+    return NOTHING_RECOMPUTED;
   const leaders = leadersOf(graph, layerClasses).operators;
   const kept = new Set(
     layerClasses.flatMap(({ instances, recompute }) => instances.filter((_, index) => recompute?.[index] === false)),
   );
-  return new Set(
-    graph.nodes.flatMap(({ name, phase, layer }) => {
-      if (phase !== 'forward' || (layer !== null && kept.has(layer))) return [];
-      const entry = leaders.get(name) ?? name;
-      return Object.hasOwn(operators, entry) && operators[entry]?.recompute ? [name] : [];
-    }),
-  );
+  const named = graph.nodes.flatMap(({ name, phase, layer }) => {
+    if (phase !== 'forward' || (layer !== null && kept.has(layer))) return [];
+    const entry = leaders.get(name) ?? name;
+    return Object.hasOwn(operators, entry) && operators[entry]?.recompute ? [name] : [];
+  });
+  return { operators: new Set(named), acrossLayers: from === 'stage', exceptLast: exceptLast === true };
 }
 
 /** Operators of a layer's class are written for its first layer: their places are that layer's. */

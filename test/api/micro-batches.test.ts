@@ -100,12 +100,11 @@ for (const { name, graph, training } of CASES) {
     const whole = await train(file, training, { dp: 1, tp: 1 });
     t.is(whole.losses.length, 5);
     const cases = [
-      { dp: 1, tp: 1, microBatches: 4 },
       { dp: 2, tp: 1, microBatches: 2 },
       { dp: 1, tp: 1, microBatches: 8 },
       { dp: 2, tp: 2, microBatches: 4 },
     ];
-    for (const { microBatches, ...degrees } of EVERYTHING ? cases : cases.slice(1, 2)) {
+    for (const { microBatches, ...degrees } of EVERYTHING ? cases : cases.slice(0, 1)) {
       const parts = await train(file, { ...training, microBatches }, degrees);
       const what = JSON.stringify({ ...degrees, microBatches });
       for (const [step, loss] of whole.losses.entries())
@@ -113,6 +112,9 @@ for (const { name, graph, training } of CASES) {
       t.is(parts.state.length, whole.state.length);
     }
     const alone = await train(file, { ...training, microBatches: 4 }, { dp: 1, tp: 1 });
+    t.true(
+      alone.losses.every((loss, step) => Math.abs(loss - (whole.losses[step] ?? NaN)) <= 1e-5 * Math.max(1, loss)),
+    );
     for (const [index, values] of whole.state.entries()) {
       const other = alone.state[index] ?? [];
       const distance = Math.hypot(...values.map((value, at) => value - (other[at] ?? NaN)));

@@ -2,13 +2,17 @@
  * @file A ZeRO level as a person asks for it: what the result says of it, what it changes nothing of, what contradicts it, and that
  * a plan that is read again gives the same program.
  */
-import { mkdtempSync, rmSync } from 'node:fs';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test from 'ava';
+import { generatedModel } from '../../models/families.js';
 import { AutoparError, annotationsOf, type CompileOptions, compile, explainMemory } from '../../src/api/index.js';
+import { randomInputs } from '../../src/api/inputs.js';
 import { clusterOf, lowerPlan, programOfPlan } from '../../src/api/lower-plan.js';
 import { openCompiled } from '../../src/api/verify.js';
+import { writeOnnx } from '../../src/ir/onnx/writer.js';
+import { runProgram } from '../../src/runtime/run-program.js';
 import { readPlan } from '../../src/strategy/plan-json.js';
 
 const TRAINING: NonNullable<CompileOptions['training']> = {
@@ -86,6 +90,33 @@ test('weights that are not trained rest in parts too: in inference, in stages, f
       );
     });
   }
+});
+
+test('weights of inference are gathered in messages ahead of their layer, which changes no result', async (t) => {
+  const text = 'gpt:layers=6,hidden=16,heads=2,ffn=64,seq=4,vocab=32';
+  const ran = async (options: Partial<CompileOptions>) =>
+    within(async (output) => {
+      const model = `${output}.onnx`;
+      writeFileSync(model, writeOnnx(generatedModel(text).build(2)));
+      const { verification, plan } = await compile({
+        ...{ model, output, degrees: { dp: 2, tp: 1 }, verify: true, initRandom: true },
+        ...options,
+      });
+      const { program, imported } = await openCompiled(output);
+      const run = await runProgram(output, randomInputs(imported.graph, 1));
+      const starts = program.stages
+        .flatMap(({ phases }) => Object.values(phases).flat())
+        .flatMap((each) => (each.kind === 'start' ? [each.bucket] : []));
+      const peaks = run.ranks.map(({ peakBytes }) => peakBytes);
+      t.true(verification?.passed);
+      t.deepEqual([Math.max(...peaks)], plan.predicted.peakBytes);
+      return { tensors: run.tensors, starts, peak: Math.max(...peaks) };
+    });
+  const [whole, plain, ahead] = [await ran({}), await ran({ zero: 3 }), await ran({ zero: 3, bucket: 25e6 })];
+  for (const { peak } of [plain, ahead]) t.true(peak < whole.peak, `${peak} of ${whole.peak} B`);
+  t.deepEqual(ahead.tensors, plain.tensors);
+  t.is(ahead.starts.length, plain.starts.length);
+  t.true(ahead.starts.every((bucket) => bucket !== undefined));
 });
 
 test('where a level changes nothing, a note says so', async (t) => {

@@ -11,14 +11,13 @@ import { convertStrategy } from '../../src/api/strategy.js';
 import type { Command } from '../../src/cli/command.js';
 import { COMMANDS } from '../../src/cli/commands.js';
 import type { Answer } from '../cli/warm.js';
-import { draws } from '../selection.js';
+import { EVERYTHING } from '../selection.js';
 import { workplace } from './refusal.js';
 
 /** Milliseconds that no line takes, however busy the machine is. */
 const HANG = 180_000;
 
-const ALL_VALUES = ['1e15', '2147483648', '-1', '9007199254740993', '9007199254740991', '1.5', ''];
-const VALUES = ALL_VALUES.slice(0, draws(ALL_VALUES.length));
+const VALUES = ['1e15', '2147483648', '-1', '9007199254740993', '9007199254740991', '1.5', ''];
 
 /** MiB of memory that no line needs. */
 const HEAP = 1500;
@@ -113,9 +112,18 @@ function numbered(command: Command<never>): readonly string[] {
   });
 }
 
-/** Runs lines one after the other in a process; fails for each that hangs, dies or ends in a fault. */
+/** Values for a line: all of them, or the next in turn in `npm test`. */
+const values = ((): (() => readonly string[]) => {
+  let turn = 0;
+  return () => (EVERYTHING ? VALUES : [VALUES[turn++ % VALUES.length] ?? '']);
+})();
+
+/** The process that runs lines, made anew where one has died. */
+let child: ChildProcess | null = null;
+test.after.always(() => child?.disconnect());
+
+/** Runs lines one after the other; fails for each that hangs, dies or ends in a fault. */
 async function runAll(t: ExecutionContext, cwd: string, lines: readonly string[]): Promise<void> {
-  let child: ChildProcess | null = null;
   const ask = (line: string): Promise<Answer | string> =>
     new Promise((resolve) => {
       const asked =
@@ -147,7 +155,6 @@ async function runAll(t: ExecutionContext, cwd: string, lines: readonly string[]
       t.notRegex(answer.stderr, /\n\s+at |RangeError|NaN|Infinity/, line);
     }
   }
-  (child as ChildProcess | null)?.disconnect();
 }
 
 for (const [name, command] of leaves(COMMANDS)) {
@@ -161,7 +168,7 @@ for (const [name, command] of leaves(COMMANDS)) {
     const asked = options.flatMap((option) => {
       const lines = known[option] ?? known[''] ?? [];
       t.not(lines.length, 0, `${name} --${option} has a line here`);
-      return lines.flatMap((line) => VALUES.map((value) => line.replaceAll('$', option).replaceAll('#', value)));
+      return lines.flatMap((line) => values().map((value) => line.replaceAll('$', option).replaceAll('#', value)));
     });
     await runAll(t, folder, asked);
   });

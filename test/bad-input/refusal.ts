@@ -16,9 +16,6 @@ export interface Refusal {
   readonly says: RegExp;
 }
 
-/** Seconds that nothing refused takes, however busy the machine is. */
-const NO_HANG = 60;
-
 /** A folder of its own with copies of the shipped models in models/, removed when the test ends. */
 export function workplace(t: ExecutionContext): string {
   const folder = mkdtempSync(join(tmpdir(), 'autopar-bad-'));
@@ -40,7 +37,6 @@ export async function refused(
   { code, exit, says }: Refusal,
 ): Promise<void> {
   const before = listing(folder);
-  const from = performance.now();
   const error = await work().then(
     () => null,
     (thrown: unknown) => thrown,
@@ -51,7 +47,6 @@ export async function refused(
   }
   t.deepEqual([error.code, error.exit], [code, exit], error.message);
   t.regex(`${error.message} | ${error.hint ?? ''}`, says);
-  t.true(performance.now() - from < 1e3 * NO_HANG, 'it does not hang');
   t.deepEqual(listing(folder), before, 'nothing is left behind');
 }
 
@@ -67,7 +62,6 @@ export async function refusedCommand(
     autopar(words, { cwd: folder }),
     autopar([...words, '--json'], { cwd: folder }),
   ]);
-  t.true(plain.seconds < NO_HANG && json.seconds < NO_HANG, 'it does not hang');
   t.deepEqual([plain.code, json.code], [EXIT[exit], EXIT[exit]], plain.stderr);
   t.is(plain.stdout, '');
   t.true(plain.stderr.startsWith(`error[${code}]: `), plain.stderr);

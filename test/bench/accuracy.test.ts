@@ -12,10 +12,11 @@ import { ROOT } from '../cli/autopar.js';
 test('bench:accuracy takes any table of that form, ignores other columns, and names what a table lacks', (t) => {
   const folder = mkdtempSync(join(tmpdir(), 'autopar-accuracy-'));
   t.teardown(() => rmSync(folder, { recursive: true }));
+  const bench = [...process.execArgv, join(ROOT, 'dist/bench/accuracy.js')];
   const run = (name: string, header: readonly string[], values: readonly string[], ...flags: readonly string[]) => {
     const file = join(folder, name);
     writeFileSync(file, `${header.join(',')}\n${values.join(',')}\n`);
-    return spawnSync(process.execPath, [join(ROOT, 'dist/bench/accuracy.js'), file, ...flags], { encoding: 'utf8' });
+    return spawnSync(process.execPath, [...bench, file, ...flags], { encoding: 'utf8' });
   };
   const good = run('good.csv', [...Object.keys(ROW), 'mood'], [...Object.values(ROW), 'fine'], '--json');
   t.is(good.status, 0, good.stderr);
@@ -29,7 +30,7 @@ test('bench:accuracy takes any table of that form, ignores other columns, and na
     [join(folder, 'absent.csv'), /absent\.csv cannot be read: there is no such file/],
     [folder, /cannot be read: it is a folder/],
   ] as const) {
-    const unread = spawnSync(process.execPath, [join(ROOT, 'dist/bench/accuracy.js'), file], { encoding: 'utf8' });
+    const unread = spawnSync(process.execPath, [...bench, file], { encoding: 'utf8' });
     t.is(unread.status, 1);
     t.regex(unread.stderr, says);
   }

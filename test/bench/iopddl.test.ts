@@ -63,7 +63,7 @@ function written(name: string, content: string | Buffer): string {
 }
 
 function run(...words: string[]) {
-  return spawnSync(process.execPath, [bench, ...words], { encoding: 'utf8' });
+  return spawnSync(process.execPath, [...process.execArgv, bench, ...words], { encoding: 'utf8' });
 }
 
 test('the example is solved to its optimum, from JSON and from gzip, and written', (t) => {

@@ -112,6 +112,11 @@ const USES: Readonly<Record<string, Uses>> = {
     zero: ['compile models/mlp.onnx --zero 1 --complete propagate', `${STEP} --zero 1`],
     bucket: [`${STEP} --zero 1 --bucket 1MB`],
     interleave: ['compile x.onnx --interleave 2', `${STEP} --zero 1 --interleave 2`],
+    'gradient-sync': [
+      'compile models/mlp.onnx --gradient-sync parameter-server',
+      'compile models/mlp.onnx --train --dp 2 --gradient-sync parameter-server --zero 1',
+      `${STEP} --zero 1 --gradient-sync parameter-server`,
+    ],
     recompute: ['compile x.onnx --recompute full', `${STEP} --recompute full`],
     offload: ['compile models/mlp.onnx --offload optimizer', `${STEP} --offload parameters`],
     schedule: ['compile models/mlp.onnx --schedule 1f1b', `${STEP} --train --pp 1 --schedule 1f1b`],

@@ -24,8 +24,6 @@ export interface Ended {
   readonly code: number | null;
   readonly stdout: string;
   readonly stderr: string;
-  /** Of the command, without what it waited for others. */
-  readonly seconds: number;
 }
 
 export interface RunOptions {
@@ -38,17 +36,26 @@ export interface RunOptions {
 }
 
 /**
- * Runs `autopar` with the words given, without a terminal; what was measured of this machine before is not seen. Each has a process
- * of its own in `npm run test:all`; in `npm test` those of a file that nobody interrupts share one, in which they take turns.
+ * Runs `autopar` with the words given, without a terminal; what was measured of this machine before is not seen. Commands that nobody
+ * interrupts share a process, in which they take turns; in `npm run test:all` the first two of each name have their own.
  */
 export function autopar(words: readonly string[], options: RunOptions = {}): Promise<Ended> {
-  const { cwd = ROOT, meanwhile, alone = EVERYTHING } = options;
+  const { cwd = ROOT, meanwhile, alone = EVERYTHING && isAmongFirst(words[0] ?? '') } = options;
   const env = { AUTOPAR_DEBUG: '', XDG_CACHE_HOME: CACHE, ...options.env };
   return alone || meanwhile ? inItsOwnProcess({ words, cwd, env }, meanwhile) : inTurn({ words, cwd, env });
 }
 
+/** Whether a command of this name has been asked for less than twice. */
+const isAmongFirst = ((): ((name: string) => boolean) => {
+  const asked = new Map<string, number>();
+  return (name) => {
+    const before = asked.get(name) ?? 0;
+    asked.set(name, before + 1);
+    return before < 2;
+  };
+})();
+
 function inItsOwnProcess({ words, cwd, env }: Asked, meanwhile: RunOptions['meanwhile']): Promise<Ended> {
-  const from = performance.now();
   const child = spawn(process.execPath, [MAIN, ...words], {
     cwd,
     env: { ...process.env, ...env },
@@ -65,7 +72,7 @@ function inItsOwnProcess({ words, cwd, env }: Asked, meanwhile: RunOptions['mean
   meanwhile?.((signal) => child.kill(signal));
   return new Promise((resolve, reject) => {
     child.on('error', reject);
-    child.on('close', (code) => resolve({ code, stdout, stderr, seconds: (performance.now() - from) / 1e3 }));
+    child.on('close', (code) => resolve({ code, stdout, stderr }));
   });
 }
 

@@ -44,7 +44,13 @@ const REFUSED: readonly (readonly [words: string, code: number, says: string, hi
   [
     'models/mlp.onnx --bucket 25MB',
     2,
-    'error[bad-option]: --bucket is of gradients, and nothing is trained',
+    'error[bad-option]: --bucket is of gradients, and of weights that --zero 3 cuts; nothing is trained, and no weight is cut',
+    'add --train or --zero 3, or leave it out',
+  ],
+  [
+    'models/mlp.onnx --gradient-sync parameter-server',
+    2,
+    'error[bad-option]: --gradient-sync parameter-server is of gradients, and nothing is trained',
     'add --train, or leave it out',
   ],
   [`${MLP} --interleave 3`, 2, 'error[bad-option]: --interleave 3: expected', ''],
@@ -59,6 +65,24 @@ const REFUSED: readonly (readonly [words: string, code: number, says: string, hi
     2,
     'error[micro-batch]: --interleave 2 runs each micro-batch as two halves, and 8 of them in a batch of 8 have 1 sample each',
     'take another --micro-batches, or a --global-batch that 16 divides',
+  ],
+  [
+    `${MLP} --dp 2 --gradient-sync parameter-server --zero 2`,
+    2,
+    'error[bad-option]: --gradient-sync parameter-server keeps optimizer state on one rank, and --zero 2 cuts it over all',
+    '',
+  ],
+  [
+    `${MLP} --pp 2 --meshes tp2|dp2 --gradient-sync parameter-server`,
+    2,
+    "error[bad-option]: --gradient-sync parameter-server has the same rank of each stage update, and --meshes 'tp2|dp2' gives",
+    '',
+  ],
+  [
+    `${MLP} --gradient-sync ring`,
+    2,
+    'error[bad-option]: --gradient-sync ring: there is no such choice',
+    'there is all-reduce, parameter-server',
   ],
   [
     `${MLP} --pp 2 --micro-batches 3`,
@@ -148,6 +172,13 @@ test.serial('halves that have nothing to hide run one after the other, and compi
     stderr.includes('note: --interleave 2 hides nothing: within a micro-batch ranks exchange single numbers at most'),
     stderr,
   );
+});
+
+test.serial('a server of one replica changes nothing, and compile says so', async (t) => {
+  const words = `compile ${MLP} --tp 2 --dp 1 --gradient-sync parameter-server -o unserved`.split(' ');
+  const { code, stderr } = await autopar(words, { cwd: folder });
+  t.is(code, 0, stderr);
+  t.true(stderr.includes('note: --gradient-sync parameter-server changes nothing: dp is 1'), stderr);
 });
 
 function oneOperator() {

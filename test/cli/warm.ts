@@ -14,7 +14,6 @@ export interface Answer {
   readonly code: number;
   readonly stdout: string;
   readonly stderr: string;
-  readonly seconds: number;
 }
 
 async function answer({ words, cwd, env }: Asked): Promise<Answer> {
@@ -23,11 +22,9 @@ async function answer({ words, cwd, env }: Asked): Promise<Answer> {
   Object.assign(process.env, env);
   const stdout = caught(process.stdout);
   const stderr = caught(process.stderr);
-  const from = performance.now();
   try {
     const code = await runCommandLine(words, new AbortController().signal);
-    const seconds = (performance.now() - from) / 1e3;
-    return { code, stdout: stdout.text(), stderr: stderr.text(), seconds };
+    return { code, stdout: stdout.text(), stderr: stderr.text() };
   } finally {
     stdout.release();
     stderr.release();

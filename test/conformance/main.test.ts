@@ -156,7 +156,8 @@ test('what cannot be run is said in a sentence, with exit code 2', (t) => {
   const archive = join(folder, 'node.tar.xz');
   writeFileSync(archive, '');
   const main = fileURLToPath(new URL('./main.js', import.meta.url));
-  const said = (...words: string[]) => spawnSync(process.execPath, [main, ...words], { encoding: 'utf8' });
+  const said = (...words: string[]) =>
+    spawnSync(process.execPath, [...process.execArgv, main, ...words], { encoding: 'utf8' });
   for (const [words, says] of [
     [[], /^usage: npm run conformance -- FOLDER/],
     [[join(folder, 'nowhere')], /^there is no .*nowhere/],

@@ -15,7 +15,7 @@ import { wholeActions } from '../../src/partition/placed-actions.js';
 import type { ShardedGraph, ShardedNode } from '../../src/partition/sharded-graph.js';
 import { walkStage } from '../../src/partition/stage-walk.js';
 
-async function planned(microBatches: number, bucket?: number) {
+async function planned(microBatches: number, bucket?: number, zero?: 3) {
   const file = 'models/mlp.onnx';
   const at = (globalBatch: number | undefined) => importModel(file, globalBatch === undefined ? {} : { globalBatch });
   const training = {
@@ -25,21 +25,22 @@ async function planned(microBatches: number, bucket?: number) {
   };
   const trained = await trainedModel(await at(64), training, at);
   const degrees = { dp: 4, tp: 1 };
-  return plan(trained, { cluster: '4x1:a100-sxm-80', degrees, ...(bucket === undefined ? {} : { bucket }) });
+  const asked = { ...(bucket === undefined ? {} : { bucket }), ...(zero === undefined ? {} : { zero }) };
+  return plan(trained, { cluster: '4x1:a100-sxm-80', degrees, ...asked });
 }
 
 const bytesOf = (graph: ShardedGraph) =>
   graph.nodes.reduce((sum, node) => sum + runsPerStep(node.phase, graph) * communicatedBytes(node, graph), 0);
 
-for (const microBatches of [1, 4])
-  test(`${microBatches} micro-batches`, async (t) => {
-    const plain = await planned(microBatches);
+for (const [microBatches, zero] of [[1], [4], [4, 3]] as const)
+  test(`${microBatches} micro-batches${zero ? ', ZeRO 3' : ''}`, async (t) => {
+    const plain = await planned(microBatches, undefined, zero);
     const bare = onlyStage(plain.found.lowered);
     t.is(overlapOf(bare, plain.cluster), null);
     t.is(plain.found.prediction.hiddenSeconds, undefined);
     const latencies: number[] = [];
     for (const bucket of [1, 25e6]) {
-      const { found, cluster, plan: written } = await planned(microBatches, bucket);
+      const { found, cluster, plan: written } = await planned(microBatches, bucket, zero);
       const graph = onlyStage(found.lowered);
       const { stepSeconds, parts, hiddenSeconds = Number.NaN } = found.prediction;
       const all = graph.nodes.reduce(
@@ -121,7 +122,7 @@ test('each half waits only for what is not behind the other', async (t) => {
   const overlap = overlapOf(graph, cluster);
   t.is(overlap?.lists.get('micro'), now);
   const exposed = graph.nodes.flatMap((node) =>
-    node.kind === 'communicate' && node.phase !== 'update' ? [overlap?.exposed.get(node) ?? Number.NaN] : [],
+    node.kind === 'communicate' && node.phase !== 'update' ? [overlap?.exposed.get(node.name) ?? Number.NaN] : [],
   );
   t.is(
     exposed.reduce((sum, each) => sum + each, 0),

@@ -3,12 +3,15 @@
  * refused; and those that concern two stages. The slow suite tries more, of all shipped models.
  */
 import test from 'ava';
-import { checkStages } from '../../src/partition/check.js';
+import { checkSharded, checkStages, type Finding } from '../../src/partition/check.js';
+import { checkOperator } from '../../src/partition/check-operator.js';
+import { readsOf, resultsOf } from '../../src/partition/sharded-graph.js';
 import { SHIPPED, type ShippedProgram } from '../program/shipped-programs.js';
-import { refused } from './graph-corruptions.js';
+import { corruptionsOf, refused } from './graph-corruptions.js';
 
 const SAMPLE = [
   'mlp, training, dp 2, tp 2, axes free',
+  'mlp, training, dp 2, tp 2, parameter server',
   'llama-tiny, inference, dp 2, tp 2, axes roles',
   'llama-tiny, {"kind":"interleaved-1f1b","stages":2,"microBatches":2,"chunks":2,"tp":2}',
 ];
@@ -35,6 +38,25 @@ test('a tensor that is sent in one type and received in another is a finding', a
   const wrong = { ...first, sharded: { ...first.sharded, pipeline: { ...pipeline, sends } } };
   const findings = checkStages([wrong, ...others]);
   t.true(findings.some(({ node, problem }) => node === sent.name && /received otherwise/.test(problem)));
+});
+
+test('operators of one kind are checked once, and each that is wrong is found', async (t) => {
+  const { lowered } = await shipped('llama-tiny, inference, dp 2, tp 2, axes roles').lowered();
+  const [stage] = lowered;
+  if (!stage) throw new Error('there is no stage');
+  let wrong = 0;
+  // Every thirtieth: of both layers, operators that differ in names alone and one of which is changed.
+  for (const [index, { kind, where, graph }] of [...corruptionsOf(stage.sharded)].entries()) {
+    if (index % 30 !== 0) continue;
+    const alone: Finding[] = [];
+    for (const node of graph.nodes)
+      if (node.kind === 'compute' && [...readsOf(node), ...resultsOf(node)].every((name) => graph.tensors.has(name)))
+        checkOperator(graph, node, (problem) => alone.push({ node: node.name, problem }));
+    const found = new Set(checkSharded(graph).map(({ node, problem }) => `${node}: ${problem}`));
+    for (const { node, problem } of alone) t.true(found.has(`${node}: ${problem}`), `${kind}, ${where}: ${node}`);
+    wrong += alone.length;
+  }
+  t.true(wrong > 20);
 });
 
 function shipped(name: string): ShippedProgram {

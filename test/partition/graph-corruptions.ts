@@ -109,12 +109,15 @@ function* ofCollective(
     } else if (node.axes.length > 1)
       yield ['a collective over fewer axes', replaced({ axes: node.axes.filter((one) => one !== name) })];
   }
-  if (node.axes.length > 1 && node.collective.kind !== 'all-reduce')
+  if (node.axes.length > 1 && !ANY_ORDER.has(node.collective.kind))
     yield ['a collective over its axes in another order', replaced({ axes: [...node.axes].reverse() })];
   const elements = input.localShape.reduce((product, size) => product * size, 1);
   for (const collective of others(node.collective, elements, axesSize(graph.mesh, node.axes)))
     yield ['a collective of another kind', replaced({ collective })];
 }
+
+/** The order of their axes is that of the sum at most. */
+const ANY_ORDER: ReadonlySet<string> = new Set(['all-reduce', 'reduce', 'broadcast']);
 
 function others(collective: Collective, elements: number, members: number): readonly Collective[] {
   const rows = { outer: 1, inner: elements };
@@ -126,6 +129,7 @@ function others(collective: Collective, elements: number, members: number): read
     { kind: 'reduce-scatter', reduction: 'sum', ...parts },
     { kind: 'all-to-all', split: parts, concat: parts },
     { kind: 'permute', to: Array.from({ length: members }, (_, member) => (member + 1) % members) },
+    { kind: 'reduce', reduction: 'sum' },
     { kind: 'broadcast' },
   ];
   const same = (other: Collective) =>
@@ -155,12 +159,23 @@ function* ofTensor(graph: ShardedGraph, name: string): Generator<readonly [strin
     const { varying: _, ...fixed } = tensor;
     yield ['a varying tensor said to be replicated', { ...graph, tensors: new Map(graph.tensors).set(name, fixed) }];
   }
-  const free = subAxes(graph.mesh).find((sub) => !JSON.stringify([layout, tensor.varying]).includes(`"${sub.name}"`));
+  if (tensor.first) {
+    const { first: _, ...everywhere } = tensor;
+    yield [
+      "a first rank's tensor said to be on all ranks",
+      { ...graph, tensors: new Map(graph.tensors).set(name, everywhere) },
+    ];
+  }
+  const free = subAxes(graph.mesh).find(
+    (sub) => !JSON.stringify([layout, tensor.varying, tensor.first]).includes(`"${sub.name}"`),
+  );
   if (!free) return;
   yield [
     'a tensor said to be partial',
     changed({ layout: { ...layout, partial: [...layout.partial, { axis: free.name, reduction: 'sum' }] } }),
   ];
+  const first = [...(tensor.first ?? []), free.name];
+  yield ["a tensor said to be the first rank's alone", changed({ first })];
   yield ['a tensor said to vary', changed({ varying: [...(tensor.varying ?? []), free.name] })];
   // Weights are laid as their readers want them: whether two operands fit is said where an operator has a rule for its blocks.
   if (!graph.nodes.some((node) => resultsOf(node).includes(name))) return;

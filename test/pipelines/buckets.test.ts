@@ -1,11 +1,13 @@
 /**
  * @file Buckets change when gradients are reduced and in which messages, and nothing else: bit for bit the same losses and state,
- * as many bytes, and the peak that was predicted; with them reductions begin before the last backward is over.
+ * as many bytes, and the peak that was predicted; with them reductions begin before the last backward is over, and gathers of a
+ * layer's parameters (ZeRO 3) before the layer ahead of it has computed.
  */
 import test from 'ava';
 import type { Instruction } from '../../src/program/program.js';
 import { EVERYTHING } from '../selection.js';
 import { type Pipeline, type Task, type Trained, train } from './compiled-training.js';
+import { gatheredBytes } from './kept-bytes.js';
 
 const STEPS = 3;
 
@@ -38,6 +40,49 @@ for (const [model, pipeline] of EVERYTHING ? CASES : CASES.slice(0, 2))
       const [alone = 0, few = 0, one = 0] = messages;
       t.true(alone > few && few >= one, messages.join(', '));
     });
+
+const GATHERED: readonly (readonly [model: Task['model'], pipeline: Partial<Pipeline>, microBatches: number])[] = [
+  ['gpt', { dp: 2 }, 2],
+  ['mlp', { dp: 2, tp: 2 }, 1],
+  ['llama', { kind: '1f1b', stages: 2, dp: 2 }, 4],
+  ['encoder-decoder', { dp: 4 }, 2],
+  ['cnn', { dp: 4 }, 2],
+];
+
+for (const [model, pipeline, microBatches] of EVERYTHING ? GATHERED : GATHERED.slice(0, 1))
+  test.serial(`${model} ${JSON.stringify(pipeline)}, ZeRO 3`, async (t) => {
+    const task: Task = { model, microBatches };
+    const plain = await train(task, STEPS, { ...pipeline, zero: 3 });
+    const messages: number[] = [];
+    for (const bucket of SIZES) {
+      const bucketed = await train(task, STEPS, { ...pipeline, zero: 3, request: { bucket } });
+      t.deepEqual(bucketed.losses, plain.losses);
+      t.deepEqual(bucketed.state, plain.state);
+      t.deepEqual(bucketed.sentByRank, plain.sentByRank);
+      t.deepEqual(bucketed.peaks.counted, bucketed.peaks.predicted);
+      const { most, layer } = gatheredBytes(bucketed.lowered);
+      t.true(most > 0 && most <= 2 * layer, `${most} B of ${layer} B a layer`);
+      t.true(gathersAhead(bucketed) > gathersAhead(plain));
+      messages.push(messagesIn(bucketed));
+    }
+    const [alone = 0, few = 0, one = 0] = messages;
+    t.true(alone > few && few >= one, messages.join(', '));
+  });
+
+/** Of gathers how many are under way while something computes. */
+function gathersAhead({ program }: Trained): number {
+  const lists = program.stages.flatMap(({ phases }) => Object.values(phases));
+  return lists.reduce((sum, list) => {
+    const gathers = [...list.entries()].flatMap(([at, each]) =>
+      each.kind === 'start' && each.collective.kind === 'all-gather' ? [{ at, id: each.id }] : [],
+    );
+    const ahead = gathers.filter(({ at, id }) => {
+      const end = list.findIndex((each) => each.kind === 'wait' && each.id === id);
+      return list.slice(at, end).some(({ kind }) => kind === 'compute');
+    });
+    return sum + ahead.length;
+  }, 0);
+}
 
 /** Messages of buckets in a step of all stages. */
 function messagesIn({ program }: Trained): number {

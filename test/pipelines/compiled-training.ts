@@ -7,13 +7,13 @@ import { join } from 'node:path';
 import { type CompileOptions, compile, type Training } from '../../src/api/index.js';
 import { randomInputs } from '../../src/api/inputs.js';
 import { labelBounds } from '../../src/api/labels.js';
-import { lowerPlan } from '../../src/api/lower-plan.js';
+import { type LoweredPlan, lowerPlan } from '../../src/api/lower-plan.js';
 import { openCompiled } from '../../src/api/verify.js';
 import { communicatedBytes } from '../../src/cost-model/price.js';
-import { runsPerStep } from '../../src/ir/graph.js';
+import { runsInStep } from '../../src/partition/except-last.js';
 import type { LoweredStage } from '../../src/partition/lower-stages.js';
 import { localBytes } from '../../src/partition/partition.js';
-import type { ShardedGraph } from '../../src/partition/sharded-graph.js';
+import type { ShardedGraph, ShardedTensor } from '../../src/partition/sharded-graph.js';
 import type { Program } from '../../src/program/program.js';
 import { runProgram } from '../../src/runtime/run-program.js';
 import type { RankStatistics } from '../../src/runtime/statistics.js';
@@ -60,6 +60,10 @@ export interface Trained extends Left {
   readonly plan: Plan;
   /** Bytes that each rank sends in a step. */
   readonly sentByRank: readonly number[];
+  /** Bytes of each rank's fullest moment. */
+  readonly peakByRank: readonly number[];
+  /** What a pipeline's stages run. */
+  readonly schedule: LoweredPlan['schedule'];
   /** Bytes of the fullest moment, by stage. */
   readonly peaks: PerStage;
   /** Bytes that a rank sends in a step, by stage. */
@@ -121,7 +125,7 @@ export async function train(
       ...(memory === undefined ? {} : { memory }),
     });
     const { imported, program, planned } = await openCompiled(directory);
-    const { lowered } = lowerPlan(plan, planned.graph);
+    const { lowered, schedule } = lowerPlan(plan, planned.graph);
     const pairs = program.state ?? [];
     const inputs = randomInputs(imported.graph, 1, labelBounds(imported.training));
     const run = await runProgram(directory, inputs, { steps, collect: [...new Set(pairs.map(({ from }) => from))] });
@@ -149,6 +153,8 @@ export async function train(
       program,
       peaks,
       sentByRank,
+      peakByRank: run.ranks.map(({ peakBytes }) => peakBytes),
+      schedule,
       freed,
       outside,
       sent,
@@ -160,14 +166,24 @@ export async function train(
   }
 }
 
-/** Bytes that a rank of a stage sends in a step. */
-export function sentBytes(stage: ShardedGraph): number {
-  const collectives = stage.nodes.reduce(
-    (sum, node) => sum + runsPerStep(node.phase, stage) * communicatedBytes(node, stage),
-    0,
-  );
+/**
+ * Bytes that a rank of a stage sends in a step; of a reduce or broadcast those that pass through it.
+ * @param behind axes on which it is not the first rank
+ */
+export function sentBytes(stage: ShardedGraph, behind: ReadonlySet<string> = new Set()): number {
+  const holds = (name: string) => !(stage.tensors.get(name)?.first ?? []).some((axis) => behind.has(axis));
+  const runsOf = runsInStep(stage);
+  const collectives = stage.nodes.reduce((sum, node) => {
+    if (node.kind !== 'communicate' || !(holds(node.input) || holds(node.output))) return sum;
+    const isStar = node.collective.kind === 'reduce' || node.collective.kind === 'broadcast';
+    const isServed = isStar && node.axes.some((axis) => behind.has(axis));
+    const bytes = isServed
+      ? localBytes(stage.tensors.get(node.input) as ShardedTensor)
+      : communicatedBytes(node, stage);
+    return sum + runsOf(node) * bytes;
+  }, 0);
   const sends = (stage.pipeline?.sends ?? []).reduce((sum, { tensor, when }) => {
-    const type = stage.tensors.get(tensor);
+    const type = holds(tensor) ? stage.tensors.get(tensor) : undefined;
     return sum + (when === 'micro' ? (stage.microBatches?.count ?? 1) : 1) * (type ? localBytes(type) : 0);
   }, 0);
   return collectives + sends;

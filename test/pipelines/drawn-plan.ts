@@ -20,6 +20,7 @@ import { OUTER_MEMORIES } from '../../src/ir/graph.js';
 import { OFFLOAD_PARTS } from '../../src/partition/offload.js';
 import type { ScheduleKind } from '../../src/schedule/schedule.js';
 import { SP_METHODS, type SpMethod } from '../../src/sharding-propagation/roles.js';
+import { GRADIENT_SYNCS, type GradientSync } from '../../src/strategy/request.js';
 import { MODELS, type ModelName, writeModel } from './models.js';
 
 const KINDS: readonly ScheduleKind[] = ['naive', 'f-then-b', '1f1b', 'zero-bubble', 'interleaved-1f1b'];
@@ -50,6 +51,7 @@ export interface DrawnPlan {
     /** Bytes of a bucket. */
     readonly bucket: number | null;
     readonly interleave: 1 | 2;
+    readonly gradientSync: GradientSync | null;
   } | null;
   readonly isFree: boolean;
   /** Parts kept outside of the devices, by `--offload`; null for none. */
@@ -69,7 +71,10 @@ export interface Outcome {
 const MOST_RANKS = 8;
 
 /** What is recomputed; layers of a set are sometimes not there, and of `full` in models without any. */
-const RECOMPUTES = [null, 'selective', 'operators', 'full', 'full:0', 'full:1-2', 'operators:0,1'] as const;
+const RECOMPUTES = [
+  ...[null, 'selective', 'operators', 'full', 'full:0', 'full:1-2', 'operators:0,1'],
+  ...['stage', 'stage:0-1', 'full:except-last', 'stage:except-last', 'operators:0,1:except-last'],
+] as const;
 /** Models with what sp and ep shard. */
 const SEQUENCES: ReadonlySet<ModelName> = new Set(['gpt', 'llama', 'encoder-decoder', 'soft-experts', 'moe']);
 const EXPERTS: ReadonlySet<ModelName> = new Set(['soft-experts', 'moe']);
@@ -106,6 +111,7 @@ const PLANS: fc.Arbitrary<DrawnPlan> = fc
         recompute: fc.constantFrom(null, null, null, ...RECOMPUTES),
         bucket: fc.constantFrom(null, null, 1, 4000, 1e8),
         interleave: fc.constantFrom<1 | 2>(1, 1, 2),
+        gradientSync: fc.constantFrom(null, null, ...GRADIENT_SYNCS),
       }),
       { freq: 5 },
     ),
@@ -121,14 +127,17 @@ const PLANS: fc.Arbitrary<DrawnPlan> = fc
     seed: fc.nat(1000),
   })
   .filter(({ dp, sp, tp, pp, ep }) => dp * sp * tp * pp <= MOST_RANKS && (dp * sp) % ep === 0)
-  .map(({ chunks: drawn, kind, isApart, training, method, meshes: halvings, ...others }): DrawnPlan => {
+  .map(({ chunks: drawn, kind, isApart, training: asked, method, meshes: halvings, ...others }): DrawnPlan => {
+    // Rarely a server and ranks that cut what it keeps.
+    const isServed = asked?.gradientSync === 'parameter-server' && !isApart;
+    const training = asked && isServed ? { ...asked, zero: null } : asked;
     const { model, pp, dp, tp, cut } = others;
     const sp = SEQUENCES.has(model) || isApart ? others.sp : 1;
     const ep = EXPERTS.has(model) || isApart ? others.ep : 1;
     const chunks = pp > 1 ? drawn : 1;
     const by = pp > 1 ? cut.by : 'balance';
     const dpOf = (halved: number) => Math.max(1, (dp * tp) / 2 ** halved);
-    const meshes = pp > 1 && sp === 1 && ep === 1 ? (halvings?.slice(0, pp).map(dpOf) ?? null) : null;
+    const meshes = pp > 1 && sp === 1 && ep === 1 && !isServed ? (halvings?.slice(0, pp).map(dpOf) ?? null) : null;
     const rest = { ...others, sp, ep, spMethod: sp > 1 ? method : null, meshes, cut: { ...cut, by } as const };
     const virtualStages = training || isApart ? chunks : 1;
     const usual = kind === 'interleaved-1f1b' || rest.pp === 1 ? null : kind;
@@ -196,6 +205,7 @@ async function optionsOf(drawn: DrawnPlan, model: string, output: string): Promi
     ...(offload === null ? {} : { offload: drawn.training ? offload : 'parameters' }),
     ...(drawn.training?.bucket ? { bucket: drawn.training.bucket } : {}),
     ...(drawn.training?.interleave === 2 ? { interleave: 2 as const } : {}),
+    ...(drawn.training?.gradientSync ? { gradientSync: drawn.training.gradientSync } : {}),
     ...(drawn.training ? { training: trainingOf(drawn, drawn.training) } : {}),
     ...(typeof drawn.training?.zero === 'number' ? { zero: drawn.training.zero } : {}),
     ...(drawn.training?.recompute ? { recompute: drawn.training.recompute } : {}),

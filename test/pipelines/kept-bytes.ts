@@ -25,7 +25,7 @@ export function keptBytes(
   return sums;
 }
 
-/** The most bytes of gathered parameters that are there at a time, and those of the largest layer. */
+/** The most bytes of gathered parameters that are there at a time, or on their way, and those of the largest layer. */
 export function gatheredBytes(stages: readonly LoweredStage[]): { readonly most: number; readonly layer: number } {
   let most = 0;
   let layer = 0;
@@ -42,7 +42,7 @@ export function gatheredBytes(stages: readonly LoweredStage[]): { readonly most:
       layers.set(key, (layers.get(key) ?? 0) + localBytes(tensor));
     }
     layer = Math.max(layer, ...layers.values());
-    for (const { steps } of orderedLists(sharded).filter(({ list }) => list.runs === 'micro')) {
+    for (const { steps } of orderedLists(sharded).filter(({ list }) => list.phase !== 'update')) {
       const last = new Map<string, number>();
       const reads = (index: number) => {
         const step = steps[index];
@@ -52,7 +52,7 @@ export function gatheredBytes(stages: readonly LoweredStage[]): { readonly most:
       for (const index of steps.keys()) for (const name of reads(index)) last.set(name, index);
       const held = new Set<string>();
       for (const [index, step] of steps.entries()) {
-        if (step.kind === 'wait' && gathered.has(step.node.output)) held.add(step.node.output);
+        if (step.kind === 'start' && gathered.has(step.node.output)) held.add(step.node.output);
         most = Math.max(
           most,
           [...held].reduce((sum, name) => sum + (gathered.get(name) ?? 0), 0),

@@ -142,7 +142,10 @@ test.serial(
       t.deepEqual(readdirSync(offloadDir), []);
       const missing = await t.throwsAsync(runCompiled({ directory, offloadDir: join(folder, 'missing') }));
       t.is((missing as AutoparError).code, 'offload-folder');
-      t.regex(missing?.message ?? '', /the folder .*missing cannot keep .*: it does not exist$/);
+      t.regex(
+        missing?.message ?? '',
+        /the folder .*missing cannot keep what is offloaded to disk, .*: it does not exist$/,
+      );
       const file = await t.throwsAsync(runCompiled({ directory, offloadDir: model }));
       t.regex(file?.message ?? '', /it is no folder$/);
     } finally {

@@ -134,7 +134,8 @@ export async function lower(graph: Graph, pipeline?: Pipeline): Promise<readonly
   const cluster = parseCluster(undefined, (meshes === undefined ? 1 : stages) * first.dp * first.tp);
   const placeOf = evenly(graph, kind ?? '1f1b', stages, chunks);
   const layers = repeatedLayers(graph);
-  const again = operatorsOfKind(graph, recompute, new Set(layers.length === 0 ? [null] : layers));
+  const operators = operatorsOfKind(graph, recompute, new Set(layers.length === 0 ? [null] : layers));
+  const again = { operators, acrossLayers: recompute === 'stage', exceptLast: false };
   const apart = pipeline ? withStageClones(accumulatedApart(graph, placeOf), again, placeOf) : graph;
   const layout = { stages, chunks, splitsBackward: kind !== undefined && splitsBackward(kind), placeOf };
   if (pipeline && meshes) {

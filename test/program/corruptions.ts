@@ -21,6 +21,7 @@ export interface Corrupted {
 
 type Start = Extract<Instruction, { kind: 'start' }>;
 type Transfer = Extract<Instruction, { kind: 'send' | 'recv' }>;
+type Copy = Extract<Instruction, { kind: 'move' }>;
 
 /** Every corruption of a program. */
 export function* corruptionsOf(program: Program): Generator<Corrupted> {
@@ -42,6 +43,8 @@ export function* corruptionsOf(program: Program): Generator<Corrupted> {
             program: inList(at, (list) => list.with(position, other)),
           };
         }
+        if (instruction.kind === 'move')
+          for (const [kind, wrong] of ofCopy(at, instruction)) yield { kind, where, program: wrong };
         if (instruction.kind === 'accumulate')
           yield {
             kind: 'a sum over micro-batches dropped',
@@ -153,7 +156,7 @@ function* ofCollective(at: Place, start: Start): Generator<readonly [string, Pro
     yield ['a collective over another axis', replaced({ ...start, axes: [axis] })];
     yield ['a collective over an axis more', replaced({ ...start, axes: [...start.axes, axis] })];
   }
-  if (start.axes.length > 1 && start.collective.kind !== 'all-reduce')
+  if (start.axes.length > 1 && !ANY_ORDER.has(start.collective.kind))
     yield ['a collective over its axes in another order', replaced({ ...start, axes: [...start.axes].reverse() })];
   const elements = input.localShape.reduce((product, size) => product * size, 1);
   const members = start.axes.reduce((product, name) => product * sizeOf(program, name), 1);
@@ -171,6 +174,9 @@ function sizeOf(program: Program, name: string): number {
   return program.mesh.flatMap(({ subAxes }) => subAxes).find((sub) => sub.name === name)?.size ?? 1;
 }
 
+/** The order of their axes is that of the sum at most. */
+const ANY_ORDER: ReadonlySet<string> = new Set(['all-reduce', 'reduce', 'broadcast']);
+
 /** Other collectives on a block of so many elements; those that mean the same in other numbers are left out. */
 function others(collective: ProgramCollective, elements: number, members: number): readonly ProgramCollective[] {
   const rows = { outer: 1, inner: elements };
@@ -184,6 +190,7 @@ function others(collective: ProgramCollective, elements: number, members: number
     { kind: 'all-to-all', split: parts, concat: parts },
     { kind: 'permute', to: Array.from({ length: members }, (_, member) => member) },
     { kind: 'permute', to: Array.from({ length: members }, (_, member) => (member + 1) % members) },
+    { kind: 'reduce', reduction: 'sum' },
     { kind: 'broadcast' },
   ];
   const same = (other: ProgramCollective) =>
@@ -224,6 +231,32 @@ function* ofTransfer(at: Place, transfer: Transfer): Generator<readonly [string,
   yield ['a transfer dropped at both ends', { ...program, stages: program.stages.map(lists) }];
 }
 
+/** Of copies between memories. */
+function* ofCopy(at: Place, copy: Copy): Generator<readonly [string, Program]> {
+  const { program, position, index } = at;
+  const stage = program.stages[index] as ProgramStage;
+  const { input, output } = copy;
+  const replaced = (other: Copy) => inList(at, (list) => list.with(position, other));
+  const without = inList(at, (list) => list.toSpliced(position, 1));
+  yield ['a copy dropped', without];
+  yield ['a copy dropped, its operand read instead', readersOf(without, index, output, input)];
+  yield ['a copy doubled', inList(at, (list) => list.toSpliced(position, 0, copy))];
+  yield ['a copy the other way', replaced({ ...copy, input: output, output: input })];
+  yield ['a copy of itself', replaced({ ...copy, output: input })];
+  const own = stage.tensors[input] as ProgramTensor;
+  const inMemory = (name: string, place: ProgramTensor['place']) =>
+    inStage({ program, index }, (other) => {
+      const { place: _place, ...tensor } = other.tensors[name] as ProgramTensor;
+      return { ...other, tensors: { ...other.tensors, [name]: place ? { ...tensor, place } : tensor } };
+    });
+  yield ['a copy within a memory', inMemory(output, own.place)];
+  if (!own.place) yield ['a copy from another memory', inMemory(input, 'disk')];
+  const other = Object.entries(stage.tensors).find(
+    ([, { layout, place }]) => place === own.place && JSON.stringify(layout) !== JSON.stringify(own.layout),
+  );
+  if (other) yield ['a copy of another tensor', replaced({ ...copy, input: other[0] })];
+}
+
 function* ofTensor(program: Program, index: number, name: string): Generator<readonly [string, Program]> {
   const changed = (change: (tensor: ProgramTensor) => ProgramTensor) =>
     inStage({ program, index }, (stage) => ({
@@ -244,12 +277,15 @@ function* ofTensor(program: Program, index: number, name: string): Generator<rea
     yield ['a partial value of another kind', changed((type) => ({ ...type, layout: { ...type.layout, partial } }))];
   }
   if (tensor.varying) yield ['a varying tensor said to be replicated', changed(({ varying: _, ...type }) => type)];
+  if (tensor.first) yield ["a first rank's tensor said to be on all ranks", changed(({ first: _, ...type }) => type)];
   const free = program.mesh
     .flatMap(({ axis, subAxes }) => (axis === 'pp' ? [] : subAxes.map((sub) => sub.name)))
     .find((axis) => !JSON.stringify(tensor).includes(`"${axis}"`));
   if (free !== undefined) {
     const partial = [...tensor.layout.partial, { axis: free, reduction: 'sum' as const }];
     yield ['a tensor said to be partial', changed((type) => ({ ...type, layout: { ...type.layout, partial } }))];
+    const first = [...(tensor.first ?? []), free];
+    yield ["a tensor said to be the first rank's alone", changed((type) => ({ ...type, first }))];
   }
 }
 
@@ -262,6 +298,7 @@ function* ofWeight(program: Program, index: number, name: string): Generator<rea
   const weight = program.stages[index]?.weights[name];
   if (!weight) return;
   yield ['a weight of another dtype', changed({ dtype: weight.dtype === 'float32' ? 'int32' : 'float32' })];
+  if (weight.first) yield ["a first rank's weight read on all ranks", changed({ first: [] })];
   if (weight.axes.length > 0) yield ['a sharded weight read as one', changed({ axes: [] })];
   if (weight.axes.length > 1)
     yield ['shards of a weight numbered otherwise', changed({ axes: [...weight.axes].reverse() })];

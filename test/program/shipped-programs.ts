@@ -48,6 +48,18 @@ const PIPELINES: readonly Pipeline[] = [
   { kind: 'f-then-b', stages: 2, microBatches: 2, dp: 2, tp: 2, recompute: 'full' },
 ];
 
+/** What is asked of training in micro-batches on two replicas. */
+const ASKED = [
+  { offload: 'all:disk' },
+  { offload: 'optimizer,parameters', zero: 3 },
+  { zero: 3, bucket: 20_000 },
+] as const satisfies readonly Request[];
+/** With a parameter server. */
+const SERVED = [
+  { what: 'training', dp: 2, tp: 2, bucket: undefined },
+  { what: 'training', dp: 4, tp: 1, bucket: 20_000 },
+] as const;
+
 /** Trained without stages, every second product and what is cheap made again. */
 const RECOMPUTED = 'operators';
 
@@ -75,17 +87,41 @@ export const SHIPPED: readonly ShippedProgram[] = MODELS.flatMap((model) => [
         })),
     ),
   ),
+  ...SERVED.map(({ dp, tp, bucket, what }) => ({
+    name: `${model}, ${what}, dp ${dp}, tp ${tp}, parameter server${bucket === undefined ? '' : ', in buckets'}`,
+    lowered: async () => {
+      const file = `models/${model}.onnx`;
+      const at = (globalBatch: number | undefined) =>
+        importModel(file, globalBatch === undefined ? {} : { globalBatch });
+      const trained = await trainedModel(await at(undefined), TRAININGS[what] as Training, at);
+      const { found } = await plan(trained, {
+        ...{ devices: dp * tp, degrees: { dp, tp }, gradientSync: 'parameter-server' },
+        ...(bucket === undefined ? {} : { bucket }),
+      });
+      return { lowered: found.lowered, generated: programOf(found.lowered, { name: model, fingerprint: '0' }) };
+    },
+  })),
   {
     name: `${model}, training in micro-batches, dp 2, tp 2, recompute ${RECOMPUTED}`,
     lowered: async () => {
       const { graph } = await trainingStep(model, 2);
       const degrees = { dp: 2, tp: 2 };
       const layers = repeatedLayers(graph);
-      const again = operatorsOfKind(graph, RECOMPUTED, new Set(layers.length === 0 ? [null] : layers));
+      const operators = operatorsOfKind(graph, RECOMPUTED, new Set(layers.length === 0 ? [null] : layers));
+      const again = { operators, acrossLayers: false, exceptLast: false };
       const { lowered } = await search(withClones(graph, again), parseCluster(undefined, 4), { degrees, axes: 'free' });
       return { lowered, generated: programOf(lowered, { name: model, fingerprint: '0' }) };
     },
   },
+  ...ASKED.map((asked) => ({
+    name: `${model}, training in micro-batches, ${JSON.stringify(asked)}`,
+    lowered: async () => {
+      const { graph } = await trainingStep(model, 2);
+      const degrees = { dp: 2, tp: 1 };
+      const { lowered } = await search(graph, parseCluster(undefined, 2), { degrees, request: asked });
+      return { lowered, generated: programOf(lowered, { name: model, fingerprint: '0' }) };
+    },
+  })),
   ...PIPELINES.map((pipeline) => ({
     name: `${model}, ${JSON.stringify(pipeline)}`,
     lowered: async () => {

@@ -56,12 +56,7 @@ for (const kind of ['throw', 'exit', 'stall'] as const) {
       async (t) => {
         const dir = await tinyMatmul();
         const fault: Fault = { rank: 1, instruction, kind };
-        let loaded = 0;
-        const onProgress = () => {
-          loaded = performance.now();
-        };
-        const error = await failure(dir, { x }, { fault, onProgress });
-        t.true(performance.now() - loaded < 30_000);
+        const error = await failure(dir, { x }, { fault });
         t.is(error.exit, 'rankFailed');
         t.regex(error.message, /rank 1 /);
         t.regex(error.message, words);
@@ -78,18 +73,13 @@ test.serial('an abort ends the run at once, whatever the ranks are doing', async
   for (const after of [0, 1, 2]) {
     const controller = new AbortController();
     let loaded = 0;
-    let aborted = 0;
-    const abort = () => {
-      aborted = performance.now();
-      controller.abort();
-    };
+    const abort = () => controller.abort();
     const onProgress = () => {
       loaded++;
       if (loaded === after) setTimeout(abort, 100);
     };
     if (after === 0) abort();
     const error = await failure(dir, { x }, { fault, signal: controller.signal, onProgress });
-    t.true(performance.now() - aborted < 30_000);
     t.deepEqual([error.code, error.exit], ['interrupted', 'interrupted']);
   }
   await rm(dir, { recursive: true });

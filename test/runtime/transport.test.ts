@@ -93,6 +93,10 @@ test('bytes sent follow the usual formulas', (t) => {
   t.is(bytesSent(call({ kind: 'reduce-scatter', reduction: 'sum', outer: 1, inner: 25 }, 400, 100)), 300);
   t.is(bytesSent(call({ kind: 'permute', to: [0, 2, 1, 3] }, 100, 100)), 100);
   t.is(bytesSent(call({ kind: 'permute', to: [2, 1, 0, 3] }, 100, 100)), 0);
+  for (const collective of [{ kind: 'reduce', reduction: 'sum' }, { kind: 'broadcast' }] as const) {
+    t.is(bytesSent(call(collective, 100, 100)), 100);
+    t.is(bytesSent({ ...call(collective, 100, 100), member: 0 }), 300);
+  }
 });
 
 function casesOf(dtype: DType, ranks: number, random: () => number): Case[] {
@@ -115,6 +119,9 @@ function casesOf(dtype: DType, ranks: number, random: () => number): Case[] {
     const whole = blocks(size() * size());
     const reduced = (whole[0] as number[]).map((_, at) => combine(whole.map((block) => block[at] as number)));
     cases.push({ dtype, collective: { kind: 'all-reduce', reduction }, given: whole, expected: each(() => reduced) });
+    // The first rank alone gets it.
+    const served = each((rank) => (rank === 0 ? reduced : []));
+    cases.push({ dtype, collective: { kind: 'reduce', reduction }, given: whole, expected: served });
     const [outer, inner] = [size(), size()];
     const given = blocks(outer * ranks * inner);
     const expected = each((rank) =>
@@ -174,7 +181,10 @@ function casesOf(dtype: DType, ranks: number, random: () => number): Case[] {
 async function communicate(ranks: number, cases: readonly Case[]): Promise<Uint8Array[][]> {
   const bytes = (dtype: DType, values: readonly number[]) => byteLength(dtype, values.length);
   const largest = Math.max(...cases.map(({ dtype, given }) => bytes(dtype, given[0] as number[])));
-  const regions = makeRegions(0, ranks, [largest, largest]);
+  // Reduces have slots of their own, with all blocks at the first rank.
+  const ofReduces = (rank: number) => (rank === 0 ? ranks * Math.ceil(largest / 8) * 8 : 0);
+  const sizes = Array.from({ length: ranks }, (_, rank) => [largest, largest, ofReduces(rank), ofReduces(rank)]);
+  const regions = makeRegions(0, sizes);
   const control = makeControlBuffer(ranks);
   const members = Array.from({ length: ranks }, (_, rank) => rank);
   const jobs = members.map((rank): TransportJob => {
@@ -186,8 +196,8 @@ async function communicate(ranks: number, cases: readonly Case[]): Promise<Uint8
         members,
         member: rank,
         inputBytes: block.byteLength,
-        outputBytes: outputBytes(collective, block.byteLength, ranks),
-        slot: index % 2,
+        outputBytes: outputBytes(collective, block.byteLength, ranks, rank),
+        slot: (index % 2) + (collective.kind === 'reduce' ? 2 : 0),
       };
       return { call, block };
     });
@@ -208,7 +218,8 @@ async function communicate(ranks: number, cases: readonly Case[]): Promise<Uint8
   );
 }
 
-function outputBytes(collective: ProgramCollective, given: number, ranks: number): number {
+function outputBytes(collective: ProgramCollective, given: number, ranks: number, rank: number): number {
+  if (collective.kind === 'reduce' && rank > 0) return 0;
   if (collective.kind === 'all-gather') return given * ranks;
   return collective.kind === 'reduce-scatter' ? given / ranks : given;
 }

@@ -66,7 +66,15 @@ test('a rank that was told to stop begins nothing more', (t) => {
 
 test('collectives share a buffer unless they are in flight together', (t) => {
   const start = (id: number, input: string) =>
-    ({ kind: 'start', id, collective: { kind: 'broadcast' }, axes: [], input, output: input, label: '' }) as const;
+    ({
+      kind: 'start',
+      id,
+      collective: { kind: 'all-reduce', reduction: 'sum' },
+      axes: [],
+      input,
+      output: input,
+      label: '',
+    }) as const;
   const stage = stageOf({
     tensors: { small: tensor([2], [2], [[]]), large: tensor([8], [8], [[]]) },
     phases: {
@@ -82,8 +90,8 @@ test('collectives share a buffer unless they are in flight together', (t) => {
       ],
     },
   });
-  t.deepEqual(planSlots(stage), {
-    capacities: [32, 8],
+  t.deepEqual(planSlots(stage, []), {
+    capacities: [[32, 8]],
     places: ['device', 'device'],
     slotAt: { forward: [0, -1, 0, 1, -1, 0, -1, -1] },
   });

@@ -20,8 +20,11 @@ import { MODELS, type ModelName } from '../pipelines/models.js';
 
 const FOLDER = mkdtempSync(join(tmpdir(), 'autopar-test-'));
 
+/** Tests run side by side: each reads a file of its own. */
+let files = 0;
+
 async function imported(name: ModelName): Promise<Graph> {
-  const file = join(FOLDER, `${name}.onnx`);
+  const file = join(FOLDER, `${files++}.onnx`);
   writeFileSync(file, writeOnnx(MODELS[name]()));
   return (await importModel(file)).graph;
 }

@@ -99,7 +99,7 @@ function simulate(collective: CollectiveForm, axes: readonly string[], blocks: B
       return whole && slice(whole, collective, own, group.length);
     }
     if (collective.kind === 'permute') return given[collective.to.indexOf(own)] ?? null;
-    if (collective.kind === 'broadcast') return null;
+    if (collective.kind === 'broadcast' || collective.kind === 'reduce') return null;
     const slices = given.map((block) => slice(block, collective.split, own, group.length));
     return mine.length > 0 && slices.every((part) => part !== null)
       ? joined(slices as Blocks, collective.concat)
@@ -214,11 +214,43 @@ test('two layouts are held alike exactly where all ranks hold the same elements'
 
 const whole: Held = { layout: { dims: [[{ size: 4, axes: [] }]], partial: [] } };
 
-test('values that vary between ranks are broadcast or moved, and nothing else', (t) => {
+test('a reduce takes partial sums to the first rank alone, and a broadcast takes them back to all', (t) => {
+  const [reduce, broadcast] = [{ kind: 'reduce', reduction: 'sum' } as const, { kind: 'broadcast' } as const];
+  const of = (axes: readonly string[]) => axes.map((axis) => ({ axis, reduction: 'sum' as const }));
+  const held = (partial: readonly string[], first: readonly string[]): Held => ({
+    layout: { ...whole.layout, partial: of(partial) },
+    first,
+  });
+  const sets: readonly (readonly string[])[] = [[], ['x'], ['y'], ['x', 'y']];
+  const types = sets.flatMap((partial) =>
+    sets.filter((first) => !first.some((axis) => partial.includes(axis))).map((first) => ({ partial, first })),
+  );
+  const without = (all: readonly string[], axes: readonly string[]) => all.filter((axis) => !axes.includes(axis));
+  const same = (a: readonly string[], b: readonly string[]) => [...a].sort().join() === [...b].sort().join();
+  for (const axes of sets.slice(1))
+    for (const from of types)
+      for (const to of types) {
+        const isReduced =
+          axes.every((axis) => from.partial.includes(axis)) &&
+          same(to.partial, without(from.partial, axes)) &&
+          same(to.first, [...from.first, ...axes]);
+        const isSpread =
+          axes.every((axis) => from.first.includes(axis)) &&
+          same(to.partial, from.partial) &&
+          same(to.first, without(from.first, axes));
+        const problem = (collective: CollectiveForm) =>
+          collectiveProblem(collective, axes, held(from.partial, from.first), held(to.partial, to.first), sizeOf);
+        t.is(problem(reduce) === null, isReduced, JSON.stringify([axes, from, to]));
+        t.is(problem(broadcast) === null, isSpread, JSON.stringify([axes, from, to]));
+        if (from.first.some((axis) => axes.includes(axis)))
+          t.regex(problem({ kind: 'all-reduce', reduction: 'sum' }) ?? '', /alone has its operand/);
+      }
+});
+
+test('values that vary between ranks are moved, and nothing else', (t) => {
   const varying = { ...whole, varying: ['x'] };
-  t.is(collectiveProblem({ kind: 'broadcast' }, ['x'], varying, whole, sizeOf), null);
   t.is(collectiveProblem({ kind: 'permute', to: [1, 0] }, ['x'], varying, varying, sizeOf), null);
-  t.regex(collectiveProblem({ kind: 'broadcast' }, ['x'], whole, whole, sizeOf) ?? '', /does not vary over x/);
+  t.regex(collectiveProblem({ kind: 'broadcast' }, ['x'], varying, whole, sizeOf) ?? '', /varies over x/);
   t.regex(
     collectiveProblem({ kind: 'all-gather', outer: 1, inner: 4 }, ['x'], varying, whole, sizeOf) ?? '',
     /varies over x/,

@@ -84,8 +84,14 @@ export const COMPILE_IDLE: readonly Idle<CompileOptions>[] = [
   },
   {
     option: 'bucket',
+    when: ({ training, zero }) => training === undefined && zero !== 3,
+    says: () => '--bucket is of gradients, and of weights that --zero 3 cuts; nothing is trained, and no weight is cut',
+    hint: 'add --train or --zero 3, or leave it out',
+  },
+  {
+    option: 'gradientSync',
     when: ({ training }) => training === undefined,
-    says: () => '--bucket is of gradients, and nothing is trained',
+    says: ({ gradientSync }) => `--gradient-sync ${gradientSync} is of gradients, and nothing is trained`,
     hint: 'add --train, or leave it out',
   },
   {
@@ -93,6 +99,20 @@ export const COMPILE_IDLE: readonly Idle<CompileOptions>[] = [
     when: ({ training, interleave }) => training === undefined && interleave === 2,
     says: () => '--interleave 2 cuts micro-batches in halves, which are of training, and nothing is trained',
     hint: 'add --train, or leave it out',
+  },
+  {
+    option: 'gradientSync',
+    when: ({ gradientSync, zero }) => gradientSync === 'parameter-server' && (zero ?? 0) > 0,
+    says: ({ zero }) =>
+      `--gradient-sync parameter-server keeps optimizer state on one rank, and --zero ${zero} cuts it over all`,
+    hint: ONE,
+  },
+  {
+    option: 'gradientSync',
+    when: ({ gradientSync, meshes }) => gradientSync === 'parameter-server' && meshes !== undefined,
+    says: ({ meshes }) =>
+      `--gradient-sync parameter-server has the same rank of each stage update, and --meshes '${meshes}' gives stages other ranks of dp`,
+    hint: ONE,
   },
   ofInference(),
 ];

@@ -2,13 +2,14 @@
  * @file The options of every public verb and the form of their values. They are the command's, in camelCase.
  */
 
-import { RECOMPUTE_KINDS } from '../../ir/autodiff/recompute-kinds.js';
+import { LAYER_RECOMPUTE_KINDS } from '../../ir/autodiff/recompute-kinds.js';
 import type { CompileStepOptions } from '../compile-step.js';
 import type { EmitOptions } from '../emit.js';
 import type { ImportOptions } from '../import.js';
 import type { InspectOptions } from '../inspect.js';
 import type { ProfileOptions } from '../profile.js';
 import type { RehearseOptions } from '../rehearse.js';
+import { GRADIENT_SYNCS } from '../requests.js';
 import type { RunCompiledOptions } from '../run.js';
 import { PIPELINE_SCHEDULES, SCHEDULE_KINDS } from '../schedule-kinds.js';
 import { SEARCH_MODES, SOLVERS, SP_METHODS } from '../search-modes.js';
@@ -102,6 +103,7 @@ const planning = {
   stages: text,
   meshes: text,
   zero: oneOf(0, 1, 2, 3),
+  gradientSync: oneOf(...GRADIENT_SYNCS),
   spMethod: oneOf(...SP_METHODS),
   recompute: text,
   offload: text,
@@ -138,7 +140,7 @@ const simulating = {
   meshOrder: texts,
   tpSequence: oneOf('on', 'off', 'auto'),
   zero: oneOf(0, 1, 2, 3),
-  recompute: oneOf(...RECOMPUTE_KINDS),
+  recompute: oneOf(...LAYER_RECOMPUTE_KINDS),
   schedule: oneOf(...PIPELINE_SCHEDULES),
   virtualStages: whole(1),
   offload: oneOf('none', 'optimizer', 'activations', 'all'),

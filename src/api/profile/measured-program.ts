@@ -185,11 +185,12 @@ interface Exchange {
   readonly to: Placing;
 }
 
-/** Which dimensions the ranks cut; whether they hold partial sums, or unrelated values. */
+/** Which dimensions the ranks cut; whether they hold partial sums or unrelated values, or the first of them all. */
 interface Placing {
   readonly cut: readonly boolean[];
   readonly partial?: boolean;
   readonly varies?: boolean;
+  readonly first?: boolean;
 }
 
 function exchangeOf(kind: CollectiveKind, elements: number, ranks: number): Exchange {
@@ -210,12 +211,14 @@ function exchangeOf(kind: CollectiveKind, elements: number, ranks: number): Exch
       to: { cut: [false, true] },
     };
   }
-  const varies = { cut: [false], varies: true };
   if (kind === 'permute') {
+    const varies = { cut: [false], varies: true };
     const round = Array.from({ length: ranks }, (_, rank) => (rank + 1) % ranks);
     return { collective: { kind, to: round }, shape: [elements], from: varies, to: varies };
   }
-  return { collective: { kind }, shape: [elements], from: varies, to: whole };
+  const first = { cut: [false], first: true };
+  if (kind === 'reduce') return { collective: { kind, reduction: 'sum' }, shape: [elements], from: partial, to: first };
+  return { collective: { kind }, shape: [elements], from: first, to: whole };
 }
 
 function program(
@@ -236,7 +239,7 @@ function program(
   };
 }
 
-function tensor(shape: readonly number[], { cut, partial, varies }: Placing, ranks: number): ProgramTensor {
+function tensor(shape: readonly number[], { cut, partial, varies, first }: Placing, ranks: number): ProgramTensor {
   const layout: ProgramLayout = {
     dims: shape.map((size, index) => [{ size, axes: cut[index] ? [AXIS] : [] }]),
     partial: partial ? [{ axis: AXIS, reduction: 'sum' }] : [],
@@ -248,6 +251,7 @@ function tensor(shape: readonly number[], { cut, partial, varies }: Placing, ran
     layout,
     lifetime: 'step',
     ...(varies ? { varying: [AXIS] } : {}),
+    ...(first ? { first: [AXIS] } : {}),
   };
 }
 

@@ -9,6 +9,7 @@ import type { StagePlace } from '../../partition/cut-stages.js';
 import type { LoweredStage } from '../../partition/lower-stages.js';
 import type { Schedule } from '../../schedule/schedule.js';
 import { layoutKey } from '../../sharding-propagation/layout.js';
+import { checkFirst } from '../../strategy/first-only.js';
 import { leadersOf } from '../../strategy/layer-classes.js';
 import type { Plan, PlanOperator } from '../../strategy/plan.js';
 import { placesIn } from '../../strategy/staged-graph.js';
@@ -41,6 +42,7 @@ export function bigPlan(plan: Plan, model: Graph): BigPlan {
   const { graph } = staged;
   const redistributor = recording(assigned.redistributor);
   const { lowered, schedule } = lowerAssigned(plan, { ...assigned, redistributor });
+  checkFirst(plan, graph, lowered);
   const leaders = leadersOf(graph, plan.layerClasses);
   return {
     plan,

@@ -17,7 +17,7 @@ export interface CoveredKind {
   readonly operator: string;
   readonly strategy: string;
   readonly phase: string;
-  /** `compute`, a collective's kind, or `send` between stages. */
+  /** `compute`, on the first rank of axes alone or on all, a collective's kind, or `send` between stages. */
   readonly kind: string;
   readonly axes: readonly SubAxis[];
   /** Layouts before and after, without sizes; of a transfer the one in which it goes. */
@@ -72,8 +72,11 @@ export function coverageOf(
     for (const node of sharded.nodes) {
       const own = describe(node.origin);
       const base = { ...own.kind, phase: node.phase };
-      if (node.kind === 'compute') add({ ...base, kind: 'compute', axes: [], layouts: [] }, own.used, node.origin);
-      else if (node.kind === 'move') {
+      if (node.kind === 'compute') {
+        const { first = [] } = sharded.tensors.get(resultsOf(node)[0] ?? '') ?? {};
+        const kind = first.length > 0 ? 'compute on the first rank' : 'compute';
+        add({ ...base, kind, axes: names.axes(first), layouts: [] }, [...own.used, ...first], node.origin);
+      } else if (node.kind === 'move') {
         const places = [node.input, node.output].map((name) => sharded.tensors.get(name)?.place ?? 'device');
         add({ ...base, kind: `move ${places.join(' to ')}`, axes: [], layouts: [] }, own.used, node.origin);
       } else {

@@ -1,11 +1,12 @@
 /**
  * @file The plan of a rehearsal: the entries of a plan, for the operators that the smaller model has, over the smaller mesh.
  */
+import { clonedOperators, NOTHING_RECOMPUTED, originalTensors, withClones } from '../../ir/autodiff/recompute.js';
 import type { Graph } from '../../ir/graph.js';
 import { entryOf, unknownEntry } from '../../ir/ops/index.js';
 import { viewOf } from '../../ir/view.js';
 import type { Assignment, Reader, View } from '../../partition/assignment.js';
-import { accumulatedApart, cutStages, type StagePlace } from '../../partition/cut-stages.js';
+import { accumulatedApart, cutStages, type StagePlace, withStageClones } from '../../partition/cut-stages.js';
 import { partAt, placeOfPart } from '../../schedule/parts.js';
 import { tensorLayoutText } from '../../sharding-propagation/file-form.js';
 import { isReplicated, type Layout, mergedLayout, normalise, sameBlocks } from '../../sharding-propagation/layout.js';
@@ -14,6 +15,7 @@ import { operandLayouts, REPLICATED, type Strategy } from '../../sharding-propag
 import type { Plan, PlanOperator, PlanView } from '../../strategy/plan.js';
 import { producedLayouts } from '../../strategy/produced-layouts.js';
 import { readersByTensor, readerText } from '../../strategy/readers.js';
+import { recomputedIn } from '../../strategy/staged-graph.js';
 import type { ImportedModel } from '../import.js';
 import type { BigPlan } from './big-plan.js';
 import type { Counterparts } from './counterparts.js';
@@ -33,21 +35,24 @@ export interface SmallModel {
   readonly pairs: SizePairs;
 }
 
-/** The smaller graph as its stages are cut, and where its forward operators are. */
+/** The smaller graph as its stages are cut, with clones of what the plan recomputes, and where its forward operators are. */
 export function smallStages(
   big: BigPlan,
   small: Graph,
   parts: FewerParts | null,
 ): { readonly graph: Graph; readonly placeOf: ReadonlyMap<string, StagePlace> | null } {
-  const { kind } = big.plan.schedule;
-  if (!parts || kind === 'single') return { graph: small, placeOf: null };
+  const { kind, interleave = 1 } = big.plan.schedule;
+  const asked = recomputedIn(big.plan, big.graph);
+  const isLastAlone = asked.exceptLast && (small.microBatches?.count ?? 1) === interleave;
+  const recomputed = isLastAlone ? NOTHING_RECOMPUTED : asked;
+  if (!parts || kind === 'single') return { graph: withClones(small, recomputed), placeOf: null };
   const placeOf = new Map(
     small.nodes.flatMap(({ name, phase }) => {
       const part = phase === 'forward' ? partIn(big, name) : undefined;
       return part === undefined ? [] : [[name, placeOfPart(kind, parts.partOf[part] ?? 0, parts.stages)] as const];
     }),
   );
-  return { graph: accumulatedApart(small, placeOf), placeOf };
+  return { graph: withStageClones(accumulatedApart(small, placeOf), recomputed, placeOf), placeOf };
 }
 
 /** The part of the plan's pipeline that a forward operator is on. */
@@ -63,12 +68,15 @@ export function reducedPlan(big: BigPlan, small: SmallModel): Plan {
   const { graph, imported, mesh, parts, same, pairs } = small;
   const places = placesOf(small);
   const operators: Record<string, PlanOperator> = {};
+  const cloned = clonedOperators(graph);
   for (const node of graph.nodes) {
+    if (node.phase === 'recompute') continue;
     const entry = big.entryOf(same.nodeOf.get(node.name) ?? '');
     if (!entry) throw new Unmapped(`the plan has no entry for operator ${node.name}`);
     const { stage, chunk } = places(node.name);
     const { stage: _stage, chunk: _chunk, ...rest } = mappedEntry(entry, factorsOf(graph, node), mesh, pairs);
-    operators[node.name] = { stage, ...(chunk > 0 ? { chunk } : {}), ...rest };
+    const recompute = cloned.has(node.name);
+    operators[node.name] = { stage, ...(chunk > 0 ? { chunk } : {}), ...rest, recompute };
   }
   const assigned = assignedTo(big, small, operators);
   const produced = producedLayouts(graph, assigned);
@@ -76,7 +84,8 @@ export function reducedPlan(big: BigPlan, small: SmallModel): Plan {
   const devices = deviceCount(mesh.mesh);
   const sizes = new Map(mesh.mesh.axes.map(({ name, size }) => [name, size]));
   const degree = (axis: string) => sizes.get(axis) ?? 1;
-  const tensors = [...produced].filter(([, layout]) => !isReplicated(layout));
+  const clones = originalTensors(graph);
+  const tensors = [...produced].filter(([tensor, layout]) => !isReplicated(layout) && !clones.has(tensor));
   const counts = Array.from({ length: stages }, () => 0);
   for (const { stage } of Object.values(operators)) counts[stage] = (counts[stage] ?? 0) + 1;
   return {
@@ -120,6 +129,7 @@ function scheduleOf({ schedule }: Plan, { graph, parts, mesh, imported }: SmallM
     ...(schedule.interleave ? { interleave: schedule.interleave } : {}),
     ...(isSaid ? { microBatch: samples / dp, batch: samples * count } : {}),
     ...(parts && parts.virtualStages > 1 ? { virtualStages: parts.virtualStages } : {}),
+    ...(schedule.recompute ? { recompute: schedule.recompute } : {}),
   };
 }
 
@@ -140,10 +150,12 @@ function assignedTo(
   operators: Readonly<Record<string, PlanOperator>>,
 ): Assigned {
   const strategies = new Map(
-    graph.nodes.map(({ name, group }): readonly [string, Strategy] => {
+    graph.nodes.flatMap(({ name, group, phase }): readonly (readonly [string, Strategy])[] => {
+      // Clones follow their originals.
+      if (phase === 'recompute') return [];
       const { strategy, pieces, partial, reduction } = operators[name] as PlanOperator;
       const owed = reduction ?? { kind: 'none' };
-      return [group, { axes: strategy, ...(pieces ? { pieces } : {}), carried: partial ?? null, owed }];
+      return [[group, { axes: strategy, ...(pieces ? { pieces } : {}), carried: partial ?? null, owed }]];
     }),
   );
   const inputs = new Map(

@@ -1,7 +1,7 @@
 /**
  * @file How a model is trained or run on a cluster: degrees, batches, what is recomputed, formats, and what overlaps.
  */
-import type { RecomputeKind } from '../../ir/autodiff/recompute-kinds.js';
+import type { LAYER_RECOMPUTE_KINDS } from '../../ir/autodiff/recompute-kinds.js';
 import type { ScheduleKind } from '../../schedule/schedule.js';
 import type { AXIS_ORDER } from '../../sharding-propagation/mesh.js';
 import type { SoftwareName } from './constants.js';
@@ -19,7 +19,7 @@ export interface Degrees {
 /** The mesh's axes from outermost to innermost. */
 export type MeshOrder = readonly (typeof AXIS_ORDER)[number][];
 
-export type Recompute = RecomputeKind;
+export type Recompute = (typeof LAYER_RECOMPUTE_KINDS)[number];
 
 /** What is kept in the host's memory: optimizer state, which is then updated there, and what layers keep for their backward. */
 export type Offload = 'none' | 'optimizer' | 'activations' | 'all';

@@ -4,11 +4,13 @@
  *     full        all of a layer: it keeps its inputs alone
  *     selective   the inner part of attention, from queries, keys and values to its output (Korthikanti et al. 2022)
  *     operators   all but attention in one operator, recurrences and every second product (torch's selective checkpointing)
+ *     stage       all of a stage, or of a chunk of one: it keeps its inputs alone (GPipe, Huang et al. 2019)
  */
 import type { Graph, Node } from '../graph.js';
 import { entryOf } from '../ops/index.js';
 
-export const RECOMPUTE_KINDS = ['none', 'selective', 'operators', 'full'] as const;
+export const LAYER_RECOMPUTE_KINDS = ['none', 'selective', 'operators', 'full'] as const;
+export const RECOMPUTE_KINDS = [...LAYER_RECOMPUTE_KINDS, 'stage'] as const;
 export type RecomputeKind = (typeof RECOMPUTE_KINDS)[number];
 
 /** The repeated layers of a graph, all classes in the order of the model. */
@@ -19,15 +21,16 @@ export function repeatedLayers({ nodes }: Graph): readonly string[] {
 /**
  * Names of the forward operators that a kind recomputes in these layers (null: what is in none). Without a result that a gradient
  * reads they are recomputed in name alone (`withClones`).
+ * @param layers null for the whole model
  */
 export function operatorsOfKind(
   graph: Graph,
   kind: RecomputeKind,
-  layers: ReadonlySet<string | null>,
+  layers: ReadonlySet<string | null> | null,
 ): ReadonlySet<string> {
   if (kind === 'none') return new Set();
-  const own = graph.nodes.filter(({ phase, layer }) => phase === 'forward' && layers.has(layer));
-  if (kind === 'full') return namesOf(own);
+  const own = graph.nodes.filter(({ phase, layer }) => phase === 'forward' && (layers?.has(layer) ?? true));
+  if (kind === 'full' || kind === 'stage') return namesOf(own);
   const inner = innerAttention(graph, own);
   if (kind === 'selective') return namesOf([...own.filter(isAttention), ...inner]);
   const products = new Map<string | null, number>();

@@ -8,6 +8,7 @@
  *
  * A clone has its original's attributes and operands (the random bits of a dropout depend on nothing else), its name in `forward`
  * and its group: both have one strategy. Gradients of a layer read the layer's own clones; what a layer reads of others is kept.
+ * Across layers, clones read those of every layer of their place, so that only what the place reads of others is kept.
  */
 import { type Graph, isBackward, type Node, type TensorType, typeOf } from '../graph.js';
 import { needed } from '../needed.js';
@@ -19,12 +20,28 @@ export type PlaceOf = (forward: string) => string | null;
 
 const ANYWHERE: PlaceOf = () => null;
 
+/** What the backward runs again. */
+export interface Recomputed {
+  /** Names of forward operators. */
+  readonly operators: ReadonlySet<string>;
+  /** Whether what one layer reads of another in its place is made again too. */
+  readonly acrossLayers: boolean;
+  /** Whether the last micro-batch of a step keeps what the others recompute. */
+  readonly exceptLast: boolean;
+}
+
+export const NOTHING_RECOMPUTED: Recomputed = { operators: new Set(), acrossLayers: false, exceptLast: false };
+
 /**
  * The graph with clones of those of the operators named whose results a gradient, or another clone, reads; as it is where there
  * is none. Operators whose second result would be another are not cloned: those that draw random numbers of their own, or read
  * state which the forward changes.
  */
-export function withClones(graph: Graph, operators: ReadonlySet<string>, placeOf: PlaceOf = ANYWHERE): Graph {
+export function withClones(
+  graph: Graph,
+  { operators, acrossLayers, exceptLast }: Recomputed,
+  placeOf: PlaceOf = ANYWHERE,
+): Graph {
   const chosen = new Set(clonable(graph, operators));
   if (chosen.size === 0) return graph;
   const placed = ({ forward, name }: Node) => placeOf(forward ?? name);
@@ -33,11 +50,12 @@ export function withClones(graph: Graph, operators: ReadonlySet<string>, placeOf
   const readers = graph.nodes.filter((node) => chosen.has(node) || isBackward(node.phase));
   const isInside = (tensor: string, reader: Node) => {
     const maker = makers.get(tensor);
-    if (maker === undefined || maker.layer !== reader.layer) return false;
+    if (maker === undefined || (maker.layer !== reader.layer && !acrossLayers)) return false;
     return placed(maker) === null || placed(maker) === placed(reader);
   };
-  // Inputs of other layers stay anyway, and are read as they are.
-  const kept = new Set(readers.flatMap((node) => node.inputs.filter((name) => name && !isInside(name, node))));
+  // Inputs of other layers stay anyway, and are read as they are; those of other places stay there.
+  const outside = acrossLayers ? [] : readers;
+  const kept = new Set(outside.flatMap((node) => node.inputs.filter((name) => name && !isInside(name, node))));
   const tensors = new Map(graph.tensors);
   const names = new Set(graph.nodes.map(({ name }) => name));
   const cloneOf = new Map<string, string>();
@@ -64,7 +82,13 @@ export function withClones(graph: Graph, operators: ReadonlySet<string>, placeOf
     ({ inputs }) => inputs,
     ({ outputs }) => outputs,
   );
-  return { ...graph, nodes: beforeReaders(nodes, run), tensors: tensorsOf(graph, tensors, run) };
+  const { microBatches } = graph;
+  return {
+    ...graph,
+    nodes: beforeReaders(nodes, run),
+    tensors: tensorsOf(graph, tensors, run),
+    ...(microBatches && exceptLast ? { microBatches: { ...microBatches, exceptLast } } : {}),
+  };
 }
 
 /** In the graph's order. */
@@ -143,7 +167,10 @@ export function withoutClones(graph: Graph): Graph {
   const nodes = graph.nodes
     .filter(({ phase }) => phase !== 'recompute')
     .map((node) => ({ ...node, inputs: node.inputs.map((name) => (name && originals.get(name)) ?? name) }));
-  return { ...graph, nodes, tensors: new Map([...graph.tensors].filter(([name]) => !originals.has(name))) };
+  const tensors = new Map([...graph.tensors].filter(([name]) => !originals.has(name)));
+  if (!graph.microBatches) return { ...graph, nodes, tensors };
+  const { exceptLast: _, ...microBatches } = graph.microBatches;
+  return { ...graph, nodes, tensors, microBatches };
 }
 
 /** Names of the operators that have clones. */

@@ -97,7 +97,7 @@ function placesOf(order: MeshOrder, degrees: Degrees, cluster: Cluster): Placed 
 
 /** What each group sends. */
 const SENT: Readonly<Record<keyof Groups, readonly CollectiveKind[]>> = {
-  tp: ['all-reduce', 'all-gather', 'reduce-scatter', 'all-to-all', 'broadcast'],
+  tp: ['all-reduce', 'all-gather', 'reduce-scatter', 'all-to-all'],
   sp: ['all-gather'],
   ep: [],
   dp: ['all-reduce', 'all-gather', 'reduce-scatter'],

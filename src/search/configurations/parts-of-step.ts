@@ -9,7 +9,7 @@ import { type PartPrices, priceParts } from '../../cost-model/step/part-price.js
 import { mayAccumulateApart } from '../../cost-model/step/phase-price.js';
 import { stageClusters } from '../../cost-model/step/stages.js';
 import type { ModelWork } from '../../cost-model/step/work.js';
-import { RECOMPUTE_KINDS } from '../../ir/autodiff/recompute-kinds.js';
+import { LAYER_RECOMPUTE_KINDS } from '../../ir/autodiff/recompute-kinds.js';
 import type { BoundRequest } from './bound-request.js';
 import type { PhasesOfStep } from './phases-of-step.js';
 import { unlikeBound, unlikePace } from './unlike-stages.js';
@@ -128,7 +128,7 @@ export class PartsOfStep {
       this.degrees = degrees;
       this.microBatch = microBatch;
     }
-    const host = OFFLOADS.indexOf(offload) * RECOMPUTE_KINDS.length + RECOMPUTE_KINDS.indexOf(recompute);
+    const host = OFFLOADS.indexOf(offload) * LAYER_RECOMPUTE_KINDS.length + LAYER_RECOMPUTE_KINDS.indexOf(recompute);
     return ((host * ZERO_LEVELS + zero) * 2 + (tpSequence ? 1 : 0)) * 2 + (virtualStages > 1 ? 1 : 0);
   }
 }

@@ -5,7 +5,7 @@
  */
 import { type Cluster, clusterSize } from '../../cost-model/cluster.js';
 import { sendSeconds } from '../../cost-model/predict-stages.js';
-import { withClones } from '../../ir/autodiff/recompute.js';
+import { NOTHING_RECOMPUTED, type Recomputed, withClones } from '../../ir/autodiff/recompute.js';
 import { byteLength } from '../../ir/dtype.js';
 import { AutoparError } from '../../ir/error.js';
 import { elementCount, type Graph, isBackward, typeOf } from '../../ir/graph.js';
@@ -61,7 +61,6 @@ export interface Pipeline extends CutGraph {
 }
 
 /**
- * @param recompute forward operators that the backward runs again
  * @throws AutoparError (usage) `bad-schedule` where the schedule cannot be; `bad-stages`, `stage-pins` where stages cannot;
  * `too-many-stages` for more stages than the model can be cut into
  */
@@ -69,7 +68,7 @@ export function pipelineOf(
   graph: Graph,
   cluster: Cluster,
   request: PipelineRequest,
-  recompute: ReadonlySet<string> = new Set(),
+  recompute: Recomputed = NOTHING_RECOMPUTED,
 ): Pipeline {
   const trains = graph.nodes.some(({ phase }) => isBackward(phase));
   const { stages, virtualStages: asked = 1 } = request;

@@ -24,10 +24,10 @@ export function memoryRows(
     const merged = new Map<string, Use>();
     for (const use of uses) {
       const [start, end] = [renamed(use.start), renamed(use.end)];
-      const least = use.bytes.reduce((a, b) => Math.min(a, b), Infinity);
+      const always = least(use.bytes);
       if (start === end) continue;
-      if (least > 0) graph.fixedUses.push({ start: use.start, end: use.end, bytes: least });
-      const bytes = use.bytes.map((amount) => amount - least);
+      if (always > 0) graph.fixedUses.push({ start: use.start, end: use.end, bytes: always });
+      const bytes = use.bytes.map((amount) => amount - always);
       if (bytes.every((amount) => amount === 0)) continue;
       const key = `${start} ${end}`;
       const known = merged.get(key);
@@ -78,7 +78,7 @@ export function limitStates(
 ): { readonly dropped: ReadonlyMap<number, readonly number[]> } {
   const dropped = new Map<number, readonly number[]>();
   if (limit === Infinity) return { dropped };
-  const { times, live } = profile(graph, (use) => use.bytes.reduce((a, b) => Math.min(a, b), Infinity));
+  const { times, live } = profile(graph, least);
   if (live.some((bytes) => bytes > limit)) throw new NoAssignment('every assignment takes more than the limit');
   const most = rangeMaximum(live);
   for (const variable of graph.alive()) {
@@ -86,8 +86,7 @@ export function limitStates(
     if (uses.length === 0) continue;
     const kept: number[] = [];
     const room = uses.map(({ start, end, bytes }) => {
-      const least = bytes.reduce((a, b) => Math.min(a, b), Infinity);
-      return limit - most(lowerBound(times, start), lowerBound(times, end)) + least;
+      return limit - most(lowerBound(times, start), lowerBound(times, end)) + least(bytes);
     });
     for (let state = 0; state < graph.size(variable); state++) {
       if (uses.every(({ bytes }, index) => (bytes[state] as number) <= (room[index] as number))) kept.push(state);
@@ -101,19 +100,25 @@ export function limitStates(
 /** Live bytes between neighbouring starts and ends. */
 function profile(
   graph: CoreGraph,
-  amount: (use: Use) => number,
+  amount: (bytes: Float64Array) => number,
 ): { readonly times: Float64Array; readonly live: Float64Array } {
-  const changes: [number, number][] = [];
+  const starts: number[] = [];
+  const ends: number[] = [];
+  const amounts: number[] = [];
   const note = (start: number, end: number, bytes: number) => {
-    changes.push([start, bytes], [end, -bytes]);
+    starts.push(start);
+    ends.push(end);
+    amounts.push(bytes);
   };
   for (const { start, end, bytes } of graph.fixedUses) note(start, end, bytes);
-  for (const variable of graph.alive()) for (const use of graph.uses(variable)) note(use.start, use.end, amount(use));
-  const times = Float64Array.from(new Set(changes.map(([time]) => time))).sort();
+  for (const variable of graph.alive())
+    for (const { start, end, bytes } of graph.uses(variable)) note(start, end, amount(bytes));
+  const times = Float64Array.from(new Set([...starts, ...ends])).sort();
   const live = new Float64Array(times.length);
-  for (const [time, bytes] of changes) {
-    const index = lowerBound(times, time);
-    live[index] = (live[index] as number) + bytes;
+  for (const [index, bytes] of amounts.entries()) {
+    const [from, to] = [lowerBound(times, starts[index] as number), lowerBound(times, ends[index] as number)];
+    live[from] = (live[from] as number) + bytes;
+    live[to] = (live[to] as number) - bytes;
   }
   for (let index = 1; index < live.length; index++) live[index] = (live[index] as number) + (live[index - 1] as number);
   return { times, live };
@@ -121,7 +126,7 @@ function profile(
 
 /** Sorted times, and for each the number of rows before it. */
 function rowsOf(graph: CoreGraph, limit: number): { readonly times: Float64Array; readonly from: Int32Array } {
-  const { times, live } = profile(graph, (use) => use.bytes.reduce((a, b) => Math.max(a, b), 0));
+  const { times, live } = profile(graph, largest);
   // A span matters where something starts at it (else the span before has all that it has) and something ends after it.
   const starts = new Set<number>();
   const ends = new Set<number>();
@@ -142,6 +147,18 @@ function rowsOf(graph: CoreGraph, limit: number): { readonly times: Float64Array
   }
   from[times.length] = rows;
   return { times, from };
+}
+
+function least(bytes: Float64Array): number {
+  let found = Infinity;
+  for (const amount of bytes) if (amount < found) found = amount;
+  return found;
+}
+
+function largest(bytes: Float64Array): number {
+  let found = 0;
+  for (const amount of bytes) if (amount > found) found = amount;
+  return found;
 }
 
 /** Where a value would be put in a sorted list, before its equals. */

@@ -27,11 +27,16 @@ for (const file of Object.keys(SHIPPED_MODELS))
     test(`${kind} in ${file}`, async (t) => {
       const graph = await stepOf(file);
       const layers = repeatedLayers(graph);
-      const asked = operatorsOfKind(graph, kind, new Set(layers.length === 0 ? [null] : layers));
-      const cloned = withClones(graph, asked);
+      const operators = operatorsOfKind(
+        graph,
+        kind,
+        kind === 'stage' ? null : new Set(layers.length === 0 ? [null] : layers),
+      );
+      const own = { operators, acrossLayers: kind === 'stage', exceptLast: false };
+      const cloned = withClones(graph, own);
       // The pass leaves nothing to be done again, and can be taken back.
       t.deepEqual(withoutClones(cloned), graph);
-      t.deepEqual(withClones(graph, clonedOperators(cloned)), cloned);
+      t.deepEqual(withClones(graph, { ...own, operators: clonedOperators(cloned) }), cloned);
       const originals = originalTensors(cloned);
       const nodes = new Map(cloned.nodes.map((node) => [node.name, node]));
       const made = new Set<string | null>([null, ...cloned.inputs, ...cloned.weights.keys()]);
@@ -53,6 +58,8 @@ for (const file of Object.keys(SHIPPED_MODELS))
           );
         }
       }
+      const forward = new Set(cloned.nodes.flatMap((node) => (node.phase === 'forward' ? node.outputs : [])));
+      forward.delete(null);
       const read = new Set(cloned.nodes.flatMap(({ inputs }) => inputs));
       for (const node of cloned.nodes)
         if (node.phase === 'recompute')
@@ -60,6 +67,10 @@ for (const file of Object.keys(SHIPPED_MODELS))
             node.outputs.some((output) => read.has(output)),
             `${node.name} is unread`,
           );
+      if (kind === 'stage')
+        for (const { name, phase, inputs } of cloned.nodes)
+          for (const input of inputs)
+            t.true(phase === 'forward' || phase === 'update' || !forward.has(input), `${name} keeps ${input}`);
       if (kind !== 'full' || layers.length === 0) return;
       // A layer's backward reads of the layer what is made again, and what other layers make.
       const makers = new Map(cloned.nodes.flatMap((node) => node.outputs.map((output) => [output, node] as const)));
@@ -91,12 +102,13 @@ test('selective is attention alone, operators all but attention and every second
 
 const REFUSED: readonly (readonly [request: string, message: RegExp, hint: RegExp])[] = [
   ['ful', /'ful' is no kind of recompute/, /did you mean full/],
-  ['everything', /no kind of recompute/, /none, selective, operators, full/],
+  ['everything', /no kind of recompute/, /none, selective, operators, full, stage/],
   ['full:', /empty part/, /full:0-3,6/],
   ['full:0,,1', /empty part/, /full:0-3,6/],
   ['full:2', /there is no layer 2; the model's layers are 0 to 1/, /the last is 1/],
   ['full:0-7', /there is no layer 7; the model's layers are 0 to 1/, /give 0-1/],
   ['full:1-0', /1-0 ends before it begins/, /give 0-1/],
+  ['stage:2:except-last', /there is no layer 2/, /the last is 1/],
   ['operators:g.*', /no layer has a name that fits 'g\.\*'/, /h\.0/],
 ];
 
@@ -134,4 +146,7 @@ test('what changes nothing is said, and so is what only training has', async (t)
   const error = t.throws(() => recomputedOperators(graph, 'full', []), { instanceOf: AutoparError });
   t.regex(error?.message ?? '', /is of training, and this program infers/);
   t.deepEqual(recomputedOperators(graph, 'none', []).notes, []);
+  const once = recomputedOperators(await stepOf('gpt-tiny.onnx'), 'full:except-last', []);
+  t.is(once.operators.size, 0);
+  t.regex(once.notes[0] ?? '', /changes nothing: a step has one micro-batch, which is the last/);
 });

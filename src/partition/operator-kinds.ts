@@ -1,0 +1,50 @@
+/**
+ * @file Kinds of a sharded graph's operators: those of one kind differ in names alone, so that what is found out of one holds for
+ * all. A model of many layers has as many kinds as one of few.
+ */
+import type { Attributes } from '../ir/graph.js';
+import { layoutKey } from '../sharding-propagation/layout.js';
+import { canonicalText } from './segments.js';
+import type { ComputeNode, ShardedGraph, ShardedTensor } from './sharded-graph.js';
+
+export interface OperatorKinds {
+  /** A number that tensors share exactly when they are of one type: dtype, shapes, layout and axes that they vary over. */
+  readonly typeOf: (tensor: ShardedTensor) => number;
+  /** A text that operators share exactly when they are of one kind; constants count with their values. */
+  readonly kindOf: (node: ComputeNode) => string;
+}
+
+/** The kinds of a graph's operators, found as they are asked for; each tensor that an operator names has to be there. */
+export function kindsOf({ tensors, constants }: Pick<ShardedGraph, 'tensors' | 'constants'>): OperatorKinds {
+  const types = numbers<ShardedTensor>(
+    ({ dtype, shape, localShape, layout, varying = [], zeroPadded, place }) =>
+      `${dtype}[${shape}][${localShape}]${layoutKey(layout)} ${varying} ${zeroPadded} ${place}`,
+  );
+  const attributes = numbers<Attributes>(canonicalText);
+  const operand = (name: string | null): string => {
+    if (name === null) return '';
+    return constants.has(name) ? `=${name}` : `${types(tensors.get(name) as ShardedTensor)}`;
+  };
+  return {
+    typeOf: types,
+    kindOf: (node) => {
+      const ends = [...node.inputs.map(operand), '>', ...node.outputs.map(operand)].join('\u0000');
+      return `${node.domain}:${node.op} ${attributes(node.attributes)} ${node.lowering} ${ends}`;
+    },
+  };
+}
+
+/** Numbers of things by a text that equal ones share, which is written once for each. */
+function numbers<Thing extends object>(textOf: (thing: Thing) => string): (thing: Thing) => number {
+  const known = new Map<Thing, number>();
+  const byText = new Map<string, number>();
+  return (thing) => {
+    const found = known.get(thing);
+    if (found !== undefined) return found;
+    const text = textOf(thing);
+    const number = byText.get(text) ?? byText.size;
+    byText.set(text, number);
+    known.set(thing, number);
+    return number;
+  };
+}

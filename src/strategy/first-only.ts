@@ -1,0 +1,50 @@
+/**
+ * @file Tensors that the first rank of some axes alone holds, as plan.json writes them: ` + first(dp)` behind their layout. It follows
+ * from the plan's `server`, and is repeated for the reader and so that an edit that contradicts itself is found.
+ */
+import type { Graph } from '../ir/graph.js';
+import type { LoweredStage } from '../partition/lower-stages.js';
+import { shortNames } from '../sharding-propagation/layout-text.js';
+import { subAxes } from '../sharding-propagation/mesh.js';
+import { leadersOf } from './layer-classes.js';
+import type { Plan } from './plan.js';
+import { unfit } from './unfit.js';
+
+const WRITTEN = / \+ first\([^()]*\)$/;
+
+/** A layout as it is written, without it. */
+export function withoutFirst(text: string): string {
+  return text.replace(WRITTEN, '');
+}
+
+/** By tensor of some of a graph's: what stands behind its layout; nothing where all ranks hold it. */
+export function firstTexts(tensors: readonly string[], lowered: readonly LoweredStage[]): (tensor: string) => string {
+  const texts = new Map<string, string>();
+  for (const { sharded } of lowered)
+    for (const name of tensors) {
+      const { first } = sharded.tensors.get(name) ?? {};
+      if (!first) continue;
+      const axes = subAxes(sharded.mesh).flatMap((sub) => (first.includes(sub.name) ? [sub.name] : []));
+      texts.set(name, ` + first(${shortNames(axes, sharded.mesh).join(',')})`);
+    }
+  return (tensor) => texts.get(tensor) ?? '';
+}
+
+/** @throws AutoparError (input) `plan-contradicts-itself` where the plan says of a tensor what its `server` does not make so */
+export function checkFirst(plan: Plan, graph: Graph, lowered: readonly LoweredStage[]): void {
+  const state = graph.state.map(({ input }) => input);
+  const follows = firstTexts(state, lowered);
+  const leaders = leadersOf(graph, plan.layerClasses);
+  for (const tensor of graph.tensors.keys()) {
+    if (leaders.tensors.has(tensor)) continue;
+    const text = plan.tensors[tensor] ?? '';
+    const said = WRITTEN.exec(text)?.[0] ?? '';
+    if (said === follows(tensor)) continue;
+    const where = (part: string) => (part === '' ? 'on all ranks' : part.slice(' + '.length));
+    throw unfit(
+      'plan-contradicts-itself',
+      `the plan says that tensor ${tensor} is ${where(said)}, its server makes it ${where(follows(tensor))}`,
+      { tensor },
+    );
+  }
+}

@@ -1,0 +1,19 @@
+/**
+ * @file The error of a plan that does not fit its model.
+ */
+import { AutoparError } from '../ir/error.js';
+
+/** The error of a plan that does not fit its model. */
+export function unfit(
+  code: string,
+  message: string,
+  where: { readonly node?: string; readonly tensor?: string },
+): AutoparError {
+  return new AutoparError(
+    code,
+    'input',
+    message,
+    where,
+    'the plan was edited or belongs to another model; compile the model again',
+  );
+}
