@@ -24,6 +24,7 @@ const ENTRIES = [
   'cli/main',
   'cli/command-thread',
   'runtime/rank',
+  'runtime/device-process',
   'search/solver/solver-thread',
   'search/solver/companion-thread',
 ];

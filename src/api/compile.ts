@@ -2,25 +2,24 @@
  * @file compile: a model and a cluster in, a folder with plan and program out. Import, plan, emit, and verify where asked.
  */
 import { type Cluster, clusterSize, parseCluster } from '../cost-model/cluster.js';
-import type { Precision } from '../ir/autodiff/training-graph.js';
-import type { ConstantTensor } from '../ir/graph.js';
 import { interruptible } from '../ir/interruption.js';
 import type { PlanResult } from '../search/plan.js';
 import type { Plan } from '../strategy/plan.js';
 import { weightsNeeded } from './absent-weights.js';
 import { optionsOf } from './annotations.js';
+import { type Compared, choosePlan, type Formed } from './choose-plan.js';
 import { clusterSources } from './cluster-sources.js';
+import type { CompileOptions } from './compile-options.js';
 import { loadedPins, saveStrategy } from './config-checkpoints.js';
 import { stagesAsked } from './decisions.js';
 import { emit } from './emit.js';
 import { checkTarget, defaultFolder } from './folder.js';
-import { importModel } from './import.js';
+import { type ImportedModel, importModel } from './import.js';
 import { inPrecision, loweredPrecision } from './inference-precision.js';
 import { type KeptState, keptByRanks } from './kept-state.js';
 import { leftOut } from './left-out.js';
 import { inMicroBatches } from './micro-batches.js';
 import { type PeakMemory, peakMemory } from './peak-memory.js';
-import { type PlanningOptions, plan } from './plan.js';
 import { withRandomWeights } from './random-weights.js';
 import { refuseUntrained } from './recompute.js';
 import type { RecomputeEffect } from './recompute-effect.js';
@@ -31,36 +30,7 @@ import { type Training, trainedModel } from './training.js';
 import { importedFor } from './training-form.js';
 import { type VerifyResult, verify } from './verify.js';
 
-export interface CompileOptions extends PlanningOptions {
-  /** The model file. */
-  readonly model: string;
-  /** `FAMILY:key=value,…`, where the file was generated from it. */
-  readonly generated?: string;
-  /** The folder to write; default `./<model file stem>.autopar`. */
-  readonly output?: string;
-  /** Replace a folder that autopar did not write. */
-  readonly force?: boolean;
-  readonly planOnly?: boolean;
-  readonly dims?: Readonly<Record<string, number>>;
-  /** Whole shapes of inputs, by name. */
-  readonly shapes?: Readonly<Record<string, readonly number[]>>;
-  readonly constants?: Readonly<Record<string, ConstantTensor>>;
-  readonly globalBatch?: number;
-  /** Globs of inputs that are weights. */
-  readonly weights?: readonly string[];
-  /** What inference computes in; as the file has it by default. Training says it in `training`. */
-  readonly precision?: Precision;
-  /** Compile a step of training instead of inference. */
-  readonly training?: Training;
-  /** Samples that a rank of dp works through at once; says how many micro-batches there are. */
-  readonly microBatch?: number;
-  /** Verify the program against the model afterwards. */
-  readonly verify?: boolean;
-  readonly seed?: number;
-  /** Give weights that the file holds no values for random ones. */
-  readonly initRandom?: boolean;
-  readonly onProgress?: (text: string) => void;
-}
+export type { CompileOptions };
 
 export interface CompileResult {
   readonly directory: string;
@@ -87,6 +57,8 @@ export interface CompileResult {
   readonly rejected: PlanResult['rejected'];
   /** The best combinations of degrees, the chosen one first. */
   readonly top: PlanResult['top'];
+  /** What else was proposed and lowered, the chosen one first; null where nothing was proposed. */
+  readonly compared: readonly Compared[] | null;
   /** Dimensions, by the names of their options, that were not looked at. */
   readonly leftOut: readonly string[];
   readonly programWritten: boolean;
@@ -118,31 +90,30 @@ export async function compile(options: CompileOptions): Promise<CompileResult> {
   const read = await at(options.globalBatch);
   await interruptible(options.signal);
   const random = options.initRandom === true && !read.weightsPresent;
-  const stages = stagesAsked(read, { ...options, clusterHints: await clusterSources(options.cluster) });
-  const config = options.config ? optionsOf(options.config, options.devices) : undefined;
-  const configured = config?.microBatches ?? 1;
-  const interleave = options.interleave ?? config?.interleave ?? 1;
-  const training = options.training
-    ? inMicroBatches(
-        await trainingOn(options.training, options.cluster),
-        { ...options, stages, configured, interleave },
-        read,
-      )
-    : undefined;
-  const isLow = !training && (options.precision ?? 'fp32') !== 'fp32';
-  const lowered = isLow ? loweredPrecision(options.precision, await isLocal(options.cluster)) : undefined;
-  const formed = training ? await trainedModel(read, training, at) : inPrecision(read, lowered);
-  await interruptible(options.signal);
-  progress('planning');
   const modelOptions: ModelOptions = {
     model: options.model,
     dims: read.dims,
     ...(options.globalBatch === undefined ? {} : { globalBatch: options.globalBatch }),
   };
   const loaded = await loadedPins(options.config, options.annotations, modelOptions);
-  const found = await plan(formed, loaded ? { ...options, annotations: loaded } : options);
+  const {
+    imported: chosen,
+    training,
+    planned: found,
+    compared,
+    notes,
+  } = await choosePlan({
+    cluster: parseCluster(options.cluster, options.devices, {
+      ...(await clusterSources(options.cluster)),
+      degrees: options.degrees ?? {},
+    }),
+    read,
+    options: loaded ? { ...options, annotations: loaded } : options,
+    training: options.training && (await trainingOn(options.training, options.cluster)),
+    form: (asked, training) => formed(read, asked, training, at),
+  });
   // Values come after whatever may refuse: of a large model they take minutes.
-  const imported = random && !options.planOnly ? await withRandomWeights(formed, seed, options.signal) : formed;
+  const imported = random && !options.planOnly ? await withRandomWeights(chosen, seed, options.signal) : chosen;
   const planned = { ...found, imported };
   await interruptible(options.signal);
   progress('writing');
@@ -156,6 +127,7 @@ export async function compile(options: CompileOptions): Promise<CompileResult> {
     ...(options.weights ? { weights: options.weights } : {}),
     ...(options.force === undefined ? {} : { force: options.force }),
     ...(options.planOnly === undefined ? {} : { planOnly: options.planOnly }),
+    ...(options.target === undefined ? {} : { target: options.target }),
     ...(options.signal ? { signal: options.signal } : {}),
   });
   const saved = await saveStrategy(options.config, directory, modelOptions);
@@ -182,6 +154,7 @@ export async function compile(options: CompileOptions): Promise<CompileResult> {
     notes: [
       ...imported.notes,
       ...planned.notes,
+      ...notes,
       ...(saved === null ? [] : [`the strategy is in ${saved}, as the configuration says`]),
     ],
     exceptions: planned.found.exceptions,
@@ -195,13 +168,16 @@ export async function compile(options: CompileOptions): Promise<CompileResult> {
     memory: peakMemory(lowering, planned.cluster, NAMED),
     rejected: planned.found.rejected,
     top: planned.found.top,
-    leftOut: leftOut(imported.graph, {
-      devices: clusterSize(planned.cluster),
-      given: options.degrees ?? {},
-      stages: planned.plan.degrees.pp,
-      trains: training !== undefined,
-      isLocal: planned.cluster.local,
-    }).filter((option) => !Object.hasOwn(planned.plan.requested ?? {}, option)),
+    compared,
+    leftOut: compared
+      ? []
+      : leftOut(imported.graph, {
+          devices: clusterSize(planned.cluster),
+          given: options.degrees ?? {},
+          stages: planned.plan.degrees.pp,
+          trains: training !== undefined,
+          isLocal: planned.cluster.local,
+        }).filter((option) => !Object.hasOwn(planned.plan.requested ?? {}, option)),
     ...emitted,
     ...(verification ? { verification } : {}),
   };
@@ -209,6 +185,26 @@ export async function compile(options: CompileOptions): Promise<CompileResult> {
 
 /** Tensors at the peak that a result names. */
 const NAMED = 32;
+
+/** The model as it is planned: a step of training in its micro-batches, or inference in its precision. */
+async function formed(
+  read: ImportedModel,
+  options: CompileOptions,
+  training: Training | undefined,
+  at: (batch: number) => Promise<ImportedModel>,
+): Promise<Formed> {
+  if (!training) {
+    const isLow = (options.precision ?? 'fp32') !== 'fp32';
+    const lowered = isLow ? loweredPrecision(options.precision, await isLocal(options.cluster)) : undefined;
+    return { imported: inPrecision(read, lowered), training };
+  }
+  const stages = stagesAsked(read, { ...options, clusterHints: await clusterSources(options.cluster) });
+  const config = options.config ? optionsOf(options.config, options.devices) : undefined;
+  const configured = config?.microBatches ?? 1;
+  const interleave = options.interleave ?? config?.interleave ?? 1;
+  const cut = inMicroBatches(training, { ...options, stages, configured, interleave }, read);
+  return { imported: await trainedModel(read, cut, at), training: cut };
+}
 
 /** Ranks of this machine have no 16-bit kernels: what a recipe computes so is held in float32 there. */
 async function trainingOn(training: Training, cluster: string | undefined): Promise<Training> {

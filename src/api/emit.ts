@@ -4,6 +4,7 @@
 import { mkdir } from 'node:fs/promises';
 import path from 'node:path';
 import { emitProgram } from '../codegen/emit.js';
+import { emitTorch, torchProgram } from '../codegen/torch/emit-torch.js';
 import type { Graph } from '../ir/graph.js';
 import { listening } from '../ir/interruption.js';
 import { assertSound } from '../partition/check.js';
@@ -16,12 +17,15 @@ import { relativeTo } from './emit-plan.js';
 import { CONSTANTS_FILE, checkTarget, type Source, type SourceDecisions } from './folder.js';
 import { programOfPlan } from './lower-plan.js';
 import type { PlannedModel, PlanningOptions } from './plan.js';
+import type { Target } from './targets.js';
 import type { Training } from './training.js';
 
 export interface EmitOptions {
   readonly directory: string;
   /** Replace a folder that autopar did not write. */
   readonly force?: boolean;
+  /** What else is written beside the bundled runtime's program. */
+  readonly target?: Target;
   /** Write the plan without a program. */
   readonly planOnly?: boolean;
   /** Seed of the random weights that the model was given, or null. */
@@ -71,6 +75,8 @@ export async function emit(planned: PlannedModel, options: EmitOptions): Promise
   };
   const schedule = pipeline?.schedule ?? null;
   const generated = reason === null ? programOfPlan({ lowered, schedule }, plan, planned.cluster) : null;
+  // What a target lacks is said before anything is written.
+  const torch = generated && options.target === 'torch' ? torchProgram(lowered, generated.program) : null;
   // A program is checked with what it was made of (emitProgram).
   if (!generated) assertSound(lowered);
   const write = async (temporary: string) => {
@@ -81,6 +87,7 @@ export async function emit(planned: PlannedModel, options: EmitOptions): Promise
     const program = path.join(temporary, 'program');
     await mkdir(program);
     await emitProgram(program, generated, lowered, signal);
+    if (torch) await emitTorch(path.join(temporary, 'torch'), torch, program, signal);
     signal?.throwIfAborted();
   };
   await listening(signal, () => writeFolderAtomic(directory, write));

@@ -6,7 +6,12 @@ import { availableParallelism, totalmem } from 'node:os';
 import { clusterSize, deviceOf, parseCluster } from '../cost-model/cluster.js';
 import { CPU_RANK, type DeviceSpec } from '../cost-model/device.js';
 import { HARDWARE } from '../cost-model/hardware.js';
+import { AutoparError } from '../ir/error.js';
+import { writeOnnx } from '../ir/onnx/writer.js';
+import { BACKENDS, type BackendTraits, type SegmentSource } from '../runtime/backend.js';
+import { openDevice } from '../runtime/device-client.js';
 import { loadOrt } from '../runtime/ort.js';
+import type { RunBackend } from './backends.js';
 
 /** All devices that `--cluster` can name. */
 export function hardware(): readonly DeviceSpec[] {
@@ -23,17 +28,73 @@ export interface LocalDevices {
   readonly memoryBytes: number;
   /** Ranks that compile uses here when nothing names a number. */
   readonly defaultRanks: number;
-  readonly backends: readonly { readonly name: string; readonly engine: string; readonly version: string }[];
+  readonly backends: readonly LocalBackend[];
 }
 
-/** This machine's devices. @throws AutoparError `backend-absent` where onnxruntime-node cannot be loaded. */
+/** What `run --backend` can name. */
+export interface LocalBackend {
+  readonly name: RunBackend;
+  readonly engine: string;
+  readonly version: string;
+  /** Null: it computes here. */
+  readonly missing: { readonly reason: string; readonly remedy: string } | null;
+}
+
+/** This machine's devices: every backend runs an operator. @throws AutoparError `backend-absent` where onnxruntime-node cannot be loaded. */
 export async function localDevices(): Promise<LocalDevices> {
   await loadOrt();
   const { version } = createRequire(import.meta.url)('onnxruntime-node/package.json') as { readonly version: string };
+  const own = createRequire(import.meta.url)('../../../package.json') as { readonly version: string };
+  const backends = await Promise.all(
+    Object.values(BACKENDS).map(async (traits): Promise<LocalBackend> => {
+      const { name, engine } = traits;
+      return { name, engine, version, missing: traits.provider ? await missingFor(traits) : null };
+    }),
+  );
   return {
     cores: availableParallelism(),
     memoryBytes: totalmem(),
     defaultRanks: clusterSize(parseCluster(undefined, undefined)),
-    backends: [{ name: 'cpu', engine: 'onnxruntime-node', version }],
+    backends: [...backends, { name: 'emulated', engine: 'autopar', version: own.version, missing: null }],
   };
+}
+
+/** Whether a device runs an operator, and if not, why. */
+async function missingFor(traits: BackendTraits): Promise<LocalBackend['missing']> {
+  try {
+    const device = await openDevice(traits, 0, () => false);
+    try {
+      const segment = await device.load(tinySegment(), 1);
+      await segment.run([device.tensor('float32', [1], new Uint8Array(4))], null);
+    } finally {
+      await device.close();
+    }
+    return null;
+  } catch (error) {
+    if (error instanceof AutoparError) return { reason: error.message, remedy: error.hint ?? '' };
+    return { reason: error instanceof Error ? error.message : String(error), remedy: traits.remedy ?? '' };
+  }
+}
+
+function tinySegment(): SegmentSource {
+  const type = { dtype: 'float32', shape: [1] } as const;
+  const model = writeOnnx({
+    name: 'tiny',
+    nodes: [
+      {
+        ...{ name: 'add', op: 'Add', domain: '', attributes: {}, inputs: ['x', 'x'], outputs: ['y'] },
+        ...{ module: [], layer: null, phase: 'forward', forward: null, group: 'add', body: null },
+      },
+    ],
+    tensors: new Map([
+      ['x', type],
+      ['y', type],
+    ]),
+    inputs: ['x'],
+    outputs: ['y'],
+    weights: new Map(),
+    state: [],
+    batch: [],
+  });
+  return { id: 'tiny', file: 'tiny', model, inputs: ['x'], outputs: ['y'], nodes: [], weights: [] };
 }

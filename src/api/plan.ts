@@ -54,8 +54,16 @@ export interface PlannedModel {
   readonly notes: readonly string[];
 }
 
-/** Searches, writes the plan record and lowers it. @throws AutoparError (exit noPlan, usage) where nothing fits. */
-export async function plan(imported: ImportedModel, options: PlanningOptions = {}): Promise<PlannedModel> {
+/**
+ * Searches, writes the plan record and lowers it.
+ * @param memory whether plans are searched within the memory, or the cheapest of all are compared with it
+ * @throws AutoparError (exit noPlan, usage) where nothing fits
+ */
+export async function plan(
+  imported: ImportedModel,
+  options: PlanningOptions = {},
+  memory: 'searched' | 'checked' = 'searched',
+): Promise<PlannedModel> {
   const {
     cluster,
     degrees,
@@ -93,6 +101,7 @@ export async function plan(imported: ImportedModel, options: PlanningOptions = {
     ...(options.top === undefined ? {} : { top: options.top }),
     ...(pinsOn ? { operatorPins: (mesh) => pinsOn(mesh, plain) } : {}),
     ...(options.memory === undefined ? {} : { memoryBytes: options.memory }),
+    memory,
     ...(options.axes ? { axes: options.axes } : {}),
     request: requested,
     ...(options.signal ? { signal: options.signal } : {}),

@@ -6,6 +6,7 @@ import type { Link } from '../runtime/messages.js';
 import { type RunOptions, type RunProgress, type RunResult, runProgram } from '../runtime/run-program.js';
 import { type RankResources, resourcesOf } from '../runtime/session.js';
 import type { Arrays } from './arrays.js';
+import type { RunBackend } from './backends.js';
 import { readRunnable } from './compiled-model.js';
 import { emulationOf } from './emulation.js';
 import type { CompiledParts } from './folder.js';
@@ -18,12 +19,12 @@ export type { OutsideStatistics as OutsideBytes } from '../runtime/statistics.js
 /** What a run gives: outputs, step times, and what each rank did. */
 export interface RunReport extends RunResult {
   /** `emulated`: ranks waited as long as their work is predicted to take, and there are no outputs. */
-  readonly backend: 'cpu' | 'emulated';
+  readonly backend: RunBackend;
   /** The link between emulated ranks. */
   readonly link?: Link;
 }
 
-export interface RunCompiledOptions extends RankResources {
+export interface RunCompiledOptions extends Omit<RankResources, 'backend'> {
   /** The folder that compile wrote. */
   readonly directory: string;
   /** .npy, .npz, .pb, or a folder; random where not given. */
@@ -31,8 +32,8 @@ export interface RunCompiledOptions extends RankResources {
   readonly seed?: number;
   readonly steps?: number;
   readonly threadsPerRank?: number;
-  /** `cpu` (default) computes; `emulated` waits as long as it is predicted to take. */
-  readonly backend?: 'cpu' | 'emulated';
+  /** What computes (default: `cpu`); `emulated` waits as long as it is predicted to take. */
+  readonly backend?: RunBackend;
   /** Between emulated ranks: bandwidth and latency, `10GB/s,20us`; those of the plan's cluster by default. */
   readonly link?: string;
   readonly signal?: AbortSignal;
@@ -43,7 +44,8 @@ export interface RunCompiledOptions extends RankResources {
 export async function runCompiled(options: RunCompiledOptions): Promise<RunReport> {
   const parts = await readRunnable(options.directory);
   const { program, plan } = parts;
-  const emulation = options.backend === 'emulated' ? emulationOf(program, plan, options.link) : undefined;
+  const { backend = 'cpu', ...others } = options;
+  const emulation = backend === 'emulated' ? emulationOf(program, plan, options.link) : undefined;
   const inputs = emulation ? {} : await arraysFor(options, parts);
   const runtime: RunOptions = {
     program,
@@ -52,12 +54,12 @@ export async function runCompiled(options: RunCompiledOptions): Promise<RunRepor
     warmup: program.state ? 0 : 1,
     ...(options.threadsPerRank === undefined ? {} : { threadsPerRank: options.threadsPerRank }),
     ...(emulation ? { emulation } : {}),
-    ...resourcesOf(options),
+    ...resourcesOf(backend === 'emulated' ? others : { ...others, backend }),
     ...(options.signal ? { signal: options.signal } : {}),
     ...(options.onProgress ? { onProgress: (progress) => options.onProgress?.(progressText(progress)) } : {}),
   };
   const result = await listening(options.signal, () => runProgram(options.directory, inputs, runtime));
-  return emulation ? { ...result, backend: 'emulated', link: emulation.link } : { ...result, backend: 'cpu' };
+  return { ...result, backend, ...(emulation ? { link: emulation.link } : {}) };
 }
 
 /** Random indices must fit the tables they look up, which only the model tells; given arrays need no model. */

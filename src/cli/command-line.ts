@@ -9,7 +9,7 @@ import { offer } from '../ir/nearest.js';
 import type { Command, Context } from './command.js';
 import { COMMANDS } from './commands.js';
 import { exitCode, failureJson, failureOf, failureText } from './failure.js';
-import { LATER_ELSEWHERE, LATER_OPTIONS, notThereYet } from './later.js';
+import { LATER_ELSEWHERE, notThereYet } from './later.js';
 import { Output, type OutputFlags } from './output.js';
 
 const GLOBAL_OPTIONS = [
@@ -119,7 +119,7 @@ function usageError(error: CommanderError, line: readonly string[]): AutoparErro
   const flag = named.split(/[ =]/)[0] ?? '';
   const command = commandOf(line);
   if (error.code === 'commander.unknownOption') {
-    if (LATER_OPTIONS.includes(flag) || LATER_ELSEWHERE.includes(flag)) return notThereYet(flag);
+    if (LATER_ELSEWHERE.includes(flag)) return notThereYet(flag);
     return new AutoparError('unknown-option', 'usage', message, {}, optionHint(flag, command));
   }
   if (error.code === 'commander.unknownCommand') return unknownCommand(named);

@@ -1,12 +1,14 @@
 /**
  * @file What `autopar compile` prints: degrees, predictions, the heaviest operators, what communicates, the verdict.
  */
+import type { Compared } from '../api/choose-plan.js';
 import type { CompileResult } from '../api/compile.js';
 import { devicesText } from './cluster-text.js';
 import { heldLines, keptText, kindsText, outsideLines, serverText } from './memory-report.js';
 import { microBatchesText, stageMeshesText } from './mesh-report.js';
 import type { Output } from './output.js';
 import { bytesText, secondsText, shareText } from './quantity.js';
+import { configurationText } from './simulate-report.js';
 import { tableLines } from './table.js';
 import { verificationLines } from './verify.js';
 
@@ -21,6 +23,7 @@ export function resultLines(result: CompileResult, output: Output): readonly str
     ...section('heaviest operators', heaviestLines(result), bold),
     ...section('communication per step', communicationLines(result), bold),
     ...section('memory at the peak', memoryLines(result), bold),
+    ...section('compared', comparedLines(result), bold),
     ...section('best degrees', topLines(result), bold),
     ...section('not chosen', rejectedLines(result), bold),
     '',
@@ -51,6 +54,7 @@ export function resultJson(result: CompileResult): Readonly<Record<string, unkno
     heaviest: result.heaviest,
     communication: result.communication,
     memory: result.memory,
+    ...(result.compared ? { compared: result.compared.map(comparedJson) } : {}),
     top: result.top.map(({ stepNanoseconds, boundNanoseconds, ...ranked }) => ({
       ...ranked,
       stepSeconds: stepNanoseconds / 1e9,
@@ -82,13 +86,12 @@ export function predictedJson({ predicted }: CompileResult['plan']): Readonly<Re
 /** What was not looked at, and who does. */
 function leftOutLines({ leftOut, cluster }: CompileResult): readonly string[] {
   if (leftOut.length === 0) return [];
-  // On a named cluster whole steps are searched; ranks of this machine have no prices of most of these.
-  const [named, train] = [!cluster.local, leftOut.includes('offload')];
+  const train = leftOut.includes('offload');
   const who = train
-    ? '--train --plan-only, with nothing said of operators, searches them'
-    : named
-      ? '--plan-only --objective time, with nothing said of operators, searches them'
-      : 'autopar simulate prices them';
+    ? 'compile without what is said of operators or stages searches them'
+    : cluster.local
+      ? 'autopar simulate prices them'
+      : '--plan-only --objective time, with nothing said of operators, searches them';
   const stages = leftOut.includes('pp') ? '; --pp N plans stages' : '';
   return [`not looked at: ${leftOut.join(', ')} (${who}${stages})`];
 }
@@ -128,7 +131,7 @@ function summaryLines(result: CompileResult): readonly string[] {
 function hiddenText({ schedule }: CompileResult['plan'], seconds: number): string {
   return schedule.interleave
     ? `halves     ${secondsText(seconds)} of communication behind what the other half computes`
-    : `buckets    ${secondsText(seconds)} of their communication behind the backward`;
+    : `buckets    ${secondsText(seconds)} of their communication behind what computes`;
 }
 
 /** Over what the same plan takes and holds where everything is kept. */
@@ -246,6 +249,56 @@ function primeCount(size: number): number {
   return count;
 }
 
+/** What was proposed and lowered, the chosen one first. */
+function comparedLines({ compared }: CompileResult): readonly string[] {
+  if (!compared || compared.length < 2) return [];
+  const columns = [
+    { title: 'degrees' },
+    { title: 'with' },
+    { title: 'estimate', right: true },
+    { title: 'step', right: true },
+    { title: 'memory', right: true },
+    { title: 'because' },
+  ];
+  const rows = compared.map(({ degrees, microBatches, proposed, estimate, stepSeconds, peakBytes, reason }) => [
+    degreesText({ ...degrees }),
+    `${batchesText(microBatches)}, ${proposed ? proposedText(proposed) : 'as operators are searched'}`,
+    estimate ? secondsText(estimate.stepSeconds) : '',
+    stepSeconds === null ? '' : secondsText(stepSeconds),
+    peakBytes === null ? '' : bytesText(peakBytes),
+    reason ?? 'chosen',
+  ]);
+  return tableLines(columns, rows, 70);
+}
+
+function batchesText(count: number): string {
+  return `${count} micro-batch${count === 1 ? '' : 'es'}`;
+}
+
+/** What was proposed beside degrees; how tp shards norms is for operators to say. */
+function proposedText({ degrees, ...proposed }: NonNullable<Compared['proposed']>): string {
+  return configurationText({ ...proposed, degrees: { ...degrees, tp: 1 }, tpSequence: false });
+}
+
+/** With units in the names. */
+function comparedJson({
+  degrees,
+  microBatches,
+  proposed,
+  estimate,
+  ...figures
+}: Compared): Readonly<Record<string, unknown>> {
+  const { schedule, virtualStages, zero, recompute, recomputedLayers, stageLayers, offload } = proposed ?? {};
+  const words = { schedule, virtualStages, stageLayers, zero, recompute, recomputedLayers, offload };
+  return {
+    degrees,
+    microBatches,
+    ...(proposed ? { proposed: words } : {}),
+    ...(estimate ? { estimate } : {}),
+    ...figures,
+  };
+}
+
 /** The combinations that `--top` asks for. */
 function topLines({ top }: CompileResult): readonly string[] {
   if (top.length < 2) return [];
@@ -264,8 +317,12 @@ function topLines({ top }: CompileResult): readonly string[] {
   return tableLines(columns, rows, 60);
 }
 
+const ORDER = ['pp', 'dp', 'sp', 'tp', 'ep'];
+
 function degreesText(degrees: Readonly<Record<string, number>>): string {
-  const written = Object.entries(degrees).filter(([, degree]) => degree > 1);
+  const written = Object.entries(degrees)
+    .filter(([, degree]) => degree > 1)
+    .sort(([a], [b]) => ORDER.indexOf(a) - ORDER.indexOf(b));
   return written.map(([axis, degree]) => `${axis} ${degree}`).join(' · ') || 'one device';
 }
 

@@ -22,6 +22,7 @@ export interface CompileStepFlags extends DegreeOptions, ModelFlags, TrainingFla
   readonly force?: boolean;
   readonly planOnly?: boolean;
   readonly verify?: boolean;
+  readonly target?: string;
   readonly cluster?: string;
   readonly memory?: number;
   readonly objective?: CompileStepOptions['objective'];
@@ -142,6 +143,7 @@ function withoutProgram(ofSteps: readonly string[], ofOperators: readonly string
 
 /** Options of programs and of operators' strategies, and why a search over whole steps has no use for them. */
 const IDLE = {
+  target: '--target is of programs, and a training step is planned without one',
   verify: '--verify runs a program, and a training step is planned without one',
   init: '--init makes weights of a program, and a training step is planned without one',
   seed: '--seed is of random weights and inputs, and a training step is planned without them',

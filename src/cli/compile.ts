@@ -6,6 +6,7 @@ import type { DegreeOptions } from '../api/degrees.js';
 import { type GradientSync, requestIn } from '../api/requests.js';
 import { SCHEDULE_KINDS } from '../api/schedule-kinds.js';
 import { SEARCH_MODES, type SearchMode, SOLVERS, type SolverName, SP_METHODS } from '../api/search-modes.js';
+import { TARGETS, type Target } from '../api/targets.js';
 import { type CompileOptions, compile } from '../api/verbs.js';
 import type { ExitKind } from '../ir/error.js';
 import type { Command, Context } from './command.js';
@@ -23,6 +24,7 @@ interface CompileFlags extends DegreeOptions, ModelFlags, TrainingFlags, StepFla
   readonly output?: string;
   readonly force?: boolean;
   readonly planOnly?: boolean;
+  readonly target?: Target;
   readonly verify?: boolean;
   readonly cluster?: string;
   readonly memory?: number;
@@ -56,6 +58,11 @@ export const compileCommand: Command<CompileFlags> = {
     { flags: '-o, --output <dir>', says: 'folder to write (default: ./<model file stem>.autopar)' },
     { flags: '--force', says: 'replace the folder even if it holds other files' },
     { flags: '--plan-only', says: 'write plan.json and no program' },
+    {
+      flags: '--target <runtime|torch>',
+      says: 'torch: a folder for torchrun beside the program (docs/torch.md)',
+      parse: oneOf('--target', TARGETS),
+    },
     { flags: '--verify', says: 'run the program and compare it with the unsharded model' },
     ...modelOptions,
     ...clusterOptions,
@@ -161,10 +168,10 @@ async function runCompile(context: Context, [file]: readonly string[], flags: Co
 }
 
 async function optionsOf(model: string, flags: CompileFlags): Promise<CompileOptions> {
-  const { output, force, planOnly, verify, devices, cluster, memory, axes, init, seed } = flags;
+  const { output, force, planOnly, target, verify, devices, cluster, memory, axes, init, seed } = flags;
   const { mode, complete, searchMode, solver, timeLimit, top, precision, schedule, virtualStages } = flags;
   const { stages, meshes } = flags;
-  const sizes = { output, force, planOnly, verify, devices, cluster, memory, seed };
+  const sizes = { output, force, planOnly, target, verify, devices, cluster, memory, seed };
   const pipeline = { schedule, virtualStages, stages, meshes };
   const given = { ...sizes, ...pipeline, axes, mode, complete, searchMode, solver, timeLimit, top };
   return {

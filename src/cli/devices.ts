@@ -4,6 +4,7 @@
 import type { ExitKind } from '../ir/error.js';
 import type { Command, Context } from './command.js';
 import { bytesText, countText } from './quantity.js';
+import { tableLines } from './table.js';
 
 export const devicesCommand: Command = {
   name: 'devices',
@@ -11,7 +12,7 @@ export const devicesCommand: Command = {
   arguments: [],
   options: [],
   examples: [
-    { line: 'autopar devices', says: 'cores, memory, and what computes' },
+    { line: 'autopar devices', says: 'cores, memory, what computes, and what the rest lacks' },
     { line: 'autopar devices --json', says: 'the same for programs' },
   ],
   run: runDevices,
@@ -23,7 +24,18 @@ async function runDevices({ output }: Context): Promise<ExitKind> {
   output.print(
     `${countText(cores, 'core')}, ${bytesText(memoryBytes)} of memory, ${countText(defaultRanks, 'rank')} by default`,
   );
-  for (const { name, engine, version } of backends) output.print(`  ${name}  ${engine} ${version}`);
+  const rows = backends.map(({ name, engine, version, missing }) => [
+    name,
+    `${engine} ${version}`,
+    missing ? `not here: ${missing.reason}` : 'ready',
+  ]);
+  for (const line of tableLines([{ title: 'backend' }, { title: 'of' }, { title: 'state' }], rows)) output.print(line);
+  for (const { name, missing } of backends) if (missing) output.print(`${name} needs ${missing.remedy}`);
   output.data({ schema: 'autopar-devices-v1', cores, memoryBytes, defaultRanks, backends });
   return 'done';
+}
+
+/** Said of a run on a device that lacks kernels for integers. */
+export function onHostNote(operators: readonly string[]): string {
+  return `note: on the CPU in place of the device, which has no kernels for them: ${operators.join('; ')}`;
 }

@@ -6,9 +6,6 @@ import type { Command } from './command.js';
 
 const LATER_COMMANDS = [{ name: 'train', says: 'train with a compiled program' }] as const;
 
-/** Options of later versions, as users of the documentation may already type them. */
-export const LATER_OPTIONS: readonly string[] = ['--target'];
-
 /** Options of one command that others take as well later. */
 export const LATER_ELSEWHERE: readonly string[] = [
   '--tp-sequence',

@@ -1,10 +1,12 @@
 /**
  * @file `autopar run`: runs a compiled program on ranks of this machine.
  */
+import { RUN_BACKENDS, type RunBackend } from '../api/backends.js';
 import type { RunReport } from '../api/run.js';
 import { runCompiled } from '../api/verbs.js';
 import { AutoparError, type ExitKind } from '../ir/error.js';
 import type { Command, Context } from './command.js';
+import { onHostNote } from './devices.js';
 import { outsideLines } from './memory-report.js';
 import type { Output } from './output.js';
 import { bytesText, countText, secondsText, shareText } from './quantity.js';
@@ -16,7 +18,7 @@ interface RunFlags {
   readonly seed?: number;
   readonly outputs?: string;
   readonly steps?: number;
-  readonly backend?: 'cpu' | 'emulated';
+  readonly backend?: RunBackend;
   readonly link?: string;
   readonly threadsPerRank?: number;
   readonly memory?: number;
@@ -36,9 +38,9 @@ export const runCommand: Command<RunFlags> = {
     { flags: '--outputs <file.npz>', says: 'write the outputs' },
     { flags: '--steps <n>', says: 'how often to run (default: 1)', parse: wholeNumber('--steps', 1, 1e6) },
     {
-      flags: '--backend <cpu|emulated>',
-      says: 'what computes on a rank (default: cpu); emulated waits as long as it is predicted to take',
-      parse: oneOf('--backend', ['cpu', 'emulated']),
+      flags: '--backend <name>',
+      says: 'what computes on a rank: cpu, webgpu or cuda (default: cpu); or emulated, which waits as long as it is predicted to take',
+      parse: oneOf('--backend', RUN_BACKENDS),
     },
     {
       flags: '--link <bandwidth,latency>',
@@ -75,7 +77,13 @@ async function runRun(context: Context, [directory = '']: readonly string[], fla
   if (outputs !== undefined && flags.backend === 'emulated') throw withoutOutputs();
   const { checkArchiveName, writeArrays } = await import('../api/arrays.js');
   if (outputs !== undefined) checkArchiveName(outputs);
-  const report = await runCompiled({ directory, ...rest, signal, onProgress: (text) => output.progress(text) });
+  const report = await runCompiled({
+    directory,
+    ...rest,
+    signal,
+    onProgress: (text) => output.progress(text),
+    onHost: (operators) => output.note(onHostNote(operators)),
+  });
   if (outputs !== undefined)
     for (const note of await writeArrays(outputs, report.outputs)) output.note(`note: ${note}`);
   for (const line of reportLines(report, output)) output.print(line);
@@ -96,16 +104,17 @@ function withoutOutputs(): AutoparError {
 
 function reportLines(report: RunReport, output: Output): readonly string[] {
   const { bold } = output.colors;
-  const ranks = `${report.backend === 'emulated' ? 'emulated ' : ''}${report.ranks.length === 1 ? 'rank' : 'ranks'}`;
+  const shares = SHARES.filter(({ title }) => title !== 'copy' || report.ranks.some(({ copySeconds }) => copySeconds));
+  const ranks = `${report.backend === 'cpu' ? '' : `${report.backend} `}${report.ranks.length === 1 ? 'rank' : 'ranks'}`;
   return [
     `${bold(countText(report.stepSeconds.length, 'step'))} on ${report.ranks.length} ${ranks}: ${stepText(report.stepSeconds)}`,
     ...emulationLines(report),
     '',
     ...tableLines(
-      [{ title: 'rank', right: true }, ...SHARES.map(({ title }) => ({ title, right: true })), ...SIZES],
+      [{ title: 'rank', right: true }, ...shares.map(({ title }) => ({ title, right: true })), ...SIZES],
       report.ranks.map((rank) => [
         String(rank.rank),
-        ...SHARES.map(({ seconds }) => shareText(seconds(rank) / Math.max(totalSeconds(rank), Number.MIN_VALUE))),
+        ...shares.map(({ seconds }) => shareText(seconds(rank) / Math.max(totalSeconds(rank), Number.MIN_VALUE))),
         bytesText(rank.bytesCommunicated),
         bytesText(rank.peakBytes),
       ]),
@@ -164,6 +173,7 @@ type Rank = RunReport['ranks'][number];
 /** Shares of a rank's time, in the order of the columns. */
 const SHARES: readonly { readonly title: string; readonly seconds: (rank: Rank) => number }[] = [
   { title: 'compute', seconds: (rank) => rank.computeSeconds },
+  { title: 'copy', seconds: (rank) => rank.copySeconds ?? 0 },
   { title: 'communicate', seconds: (rank) => rank.communicateSeconds },
   { title: 'wait', seconds: (rank) => rank.waitSeconds },
   { title: 'feed', seconds: (rank) => rank.feedSeconds },

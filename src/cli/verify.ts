@@ -2,14 +2,16 @@
  * @file `autopar verify`: the sharded program against the unsharded model, and which tolerance each tensor is within.
  */
 
+import { type BackendName, COMPUTING_BACKENDS } from '../api/backends.js';
 import { verify } from '../api/verbs.js';
 import type { VerifyResult } from '../api/verify.js';
 import type { ExitKind } from '../ir/error.js';
 import type { Command, Context } from './command.js';
+import { onHostNote } from './devices.js';
 import type { Output } from './output.js';
 import { countText, errorText } from './quantity.js';
 import { tableLines } from './table.js';
-import { byteSize, nonNegative, wholeNumber } from './values.js';
+import { byteSize, nonNegative, oneOf, wholeNumber } from './values.js';
 
 interface VerifyFlags {
   readonly model?: string;
@@ -18,6 +20,7 @@ interface VerifyFlags {
   readonly tensors?: boolean;
   readonly rtol?: number;
   readonly atol?: number;
+  readonly backend?: BackendName;
   readonly memory?: number;
   readonly offloadDir?: string;
 }
@@ -45,6 +48,11 @@ export const verifyCommand: Command<VerifyFlags> = {
       parse: nonNegative('--atol'),
     },
     {
+      flags: '--backend <cpu|webgpu|cuda>',
+      says: 'what computes on a rank (default: cpu)',
+      parse: oneOf('--backend', COMPUTING_BACKENDS),
+    },
+    {
       flags: '--memory <size>',
       says: "limit of a rank's device memory, such as 80MB",
       parse: byteSize('--memory'),
@@ -66,7 +74,15 @@ export const verifyCommand: Command<VerifyFlags> = {
 
 async function runVerify(context: Context, [directory = '']: readonly string[], flags: VerifyFlags): Promise<ExitKind> {
   const { output, signal } = context;
-  const result = await verify({ directory, ...flags, signal, onProgress: (text) => output.progress(text) });
+  const host = new Set<string>();
+  const result = await verify({
+    directory,
+    ...flags,
+    signal,
+    onProgress: (text) => output.progress(text),
+    onHost: (operators) => operators.forEach((operator) => void host.add(operator)),
+  });
+  if (host.size > 0) output.note(onHostNote([...host]));
   for (const line of verificationLines(result, output)) output.print(line);
   output.data({ schema: 'autopar-verify-v1', directory, ...result });
   return result.passed ? 'done' : 'checkFailed';

@@ -12,7 +12,7 @@ import type { Program } from '../program/program.js';
 export function scheduleCsv({ schedule }: Program, stages: readonly ShardedGraph[]): string | null {
   const pipelines = stages.flatMap(({ pipeline }) => pipeline ?? []);
   if (pipelines.length !== stages.length) return null;
-  const names = stages.map((sharded, stage) => namesOf(sharded, stage, pipelines));
+  const names = listNames(stages);
   const rows: string[][] = stages.map(() => []);
   for (const { stage, phase, microBatch } of schedule) {
     const name = names[stage]?.get(phase);
@@ -23,7 +23,12 @@ export function scheduleCsv({ schedule }: Program, stages: readonly ShardedGraph
   return rows.map((row) => `${row.join(',')}\n`).join('');
 }
 
-/** By list of a stage: its action without the micro-batch. */
+/** Per stage of a pipeline, by list: its action without the micro-batch, where the grammar has one. */
+export function listNames(stages: readonly ShardedGraph[]): readonly ReadonlyMap<string, string>[] {
+  const pipelines = stages.flatMap(({ pipeline }) => pipeline ?? []);
+  return stages.map((sharded, stage) => namesOf(sharded, stage, pipelines));
+}
+
 function namesOf(
   sharded: ShardedGraph,
   stage: number,

@@ -132,9 +132,21 @@ export function memoryOf(
 
 /** Bytes that a plan's tensors may take on one device; undefined where no limit applies (ranks of this machine). */
 export function usableBytes(cluster: Cluster): number | undefined {
-  if (cluster.local) return undefined;
+  return cluster.local ? undefined : tensorBytes(cluster.device.memoryBytes, cluster);
+}
+
+/** Bytes that tensors may take of so many of a device. */
+export function tensorBytes(deviceBytes: number, { local }: Pick<Cluster, 'local'>): number {
+  if (local) return deviceBytes;
   const { contextBytes, communicationBytes, fragmentation } = DEVICE_OVERHEAD;
-  return Math.floor((cluster.device.memoryBytes - contextBytes - communicationBytes) / (1 + fragmentation));
+  return Math.floor((deviceBytes - contextBytes - communicationBytes) / (1 + fragmentation));
+}
+
+/** Bytes of a device whose tensors take so many. */
+export function deviceBytes(tensors: number, { local }: Pick<Cluster, 'local'>): number {
+  if (local) return tensors;
+  const { contextBytes, communicationBytes, fragmentation } = DEVICE_OVERHEAD;
+  return Math.ceil(tensors * (1 + fragmentation)) + contextBytes + communicationBytes;
 }
 
 /** `compute`, a collective and the mesh axes that it runs over: `all-reduce(tp)`, or a copy: `load(host)`. */

@@ -8,7 +8,7 @@ import { canonicalText } from './segments.js';
 import type { ComputeNode, ShardedGraph, ShardedTensor } from './sharded-graph.js';
 
 export interface OperatorKinds {
-  /** A number that tensors share exactly when they are of one type: dtype, shapes, layout and axes that they vary over. */
+  /** A number that tensors share exactly when they are of one type: dtype, shapes, layout, axes that they vary over or lie on the first rank of. */
   readonly typeOf: (tensor: ShardedTensor) => number;
   /** A text that operators share exactly when they are of one kind; constants count with their values. */
   readonly kindOf: (node: ComputeNode) => string;
@@ -17,8 +17,8 @@ export interface OperatorKinds {
 /** The kinds of a graph's operators, found as they are asked for; each tensor that an operator names has to be there. */
 export function kindsOf({ tensors, constants }: Pick<ShardedGraph, 'tensors' | 'constants'>): OperatorKinds {
   const types = numbers<ShardedTensor>(
-    ({ dtype, shape, localShape, layout, varying = [], zeroPadded, place }) =>
-      `${dtype}[${shape}][${localShape}]${layoutKey(layout)} ${varying} ${zeroPadded} ${place}`,
+    ({ dtype, shape, localShape, layout, varying = [], first = [], zeroPadded, place }) =>
+      `${dtype}[${shape}][${localShape}]${layoutKey(layout)} ${varying} ${first} ${zeroPadded} ${place}`,
   );
   const attributes = numbers<Attributes>(canonicalText);
   const operand = (name: string | null): string => {

@@ -18,6 +18,8 @@ export interface SegmentSource {
   readonly nodes: readonly ProgramNode[];
   /** Initializers whose data the model leaves to its external-data location `name`. */
   readonly weights: readonly { readonly name: string; readonly data: Uint8Array }[];
+  /** Nodes for which the device has no kernel run on the CPU; else they are refused. */
+  readonly mayUseHost?: boolean;
 }
 
 /** A loaded segment; `Tensor` is the backend's own. */
@@ -28,6 +30,8 @@ export interface LoadedSegment<Tensor> {
    */
   readonly run: (inputs: readonly Tensor[], room: readonly Tensor[] | null) => Promise<readonly Tensor[]>;
   readonly release: () => Promise<void>;
+  /** Operators that read or make integers or doubles and run on the CPU in the device's place, each once; left out where none does. */
+  readonly onHost?: readonly string[];
 }
 
 /** A device as seen by one rank. */
@@ -41,6 +45,8 @@ export interface Backend<Tensor extends object> {
   readonly beginStep?: () => void;
   /** Called as bytes go to another memory or come from there, where that takes no time by itself. */
   readonly passMove?: (memory: OuterMemory, bytes: number) => void;
+  /** Milliseconds so far in which segments' operands and results went between the rank and its device. */
+  readonly copied?: () => number;
   /** Threads that one segment may use. */
   readonly load: (source: SegmentSource, threads: number) => Promise<LoadedSegment<Tensor>>;
   /** A tensor over `bytes`, which the tensor owns from here on. */
@@ -49,31 +55,71 @@ export interface Backend<Tensor extends object> {
   readonly bytes: (tensor: Tensor) => Uint8Array;
 }
 
+/** A backend that computes, as `--backend` names it. */
+export type BackendName = 'cpu' | 'webgpu' | 'cuda';
+
 /** What can be said about a backend without starting it. */
 export interface BackendTraits {
-  readonly name: string;
+  readonly name: BackendName;
+  /** Its package, as `devices` names it. */
+  readonly engine: string;
+  /** ONNX Runtime's name of it, where that is not the CPU's: then each rank has a process of its own for it. */
+  readonly provider?: 'webgpu' | 'cuda';
   /** Dtypes that it has kernels for and can hand over. */
   readonly dtypes: ReadonlySet<DType>;
-  /** Said where another is asked for. */
+  /** Said where another dtype is asked for. */
   readonly why: string;
+  /** What to do where an operator has no kernel. */
+  readonly otherwise: string;
+  /** What is said where the machine lacks what it needs, and what would help. */
+  readonly absent?: RegExp;
+  readonly remedy?: string;
 }
 
-/** onnxruntime-node on the CPU: 4-bit results abort its process, the rest has no kernels or no JavaScript arrays. */
-export const CPU_TRAITS: BackendTraits = {
-  name: 'cpu',
-  dtypes: new Set<DType>([
-    'float32',
-    'float64',
-    'float16',
-    'int8',
-    'uint8',
-    'int16',
-    'uint16',
-    'int32',
-    'uint32',
-    'int64',
-    'uint64',
-    'bool',
-  ]),
-  why: 'ONNX Runtime has no CPU kernels for it',
+const NUMBERS = [
+  'float32',
+  'float16',
+  'int8',
+  'uint8',
+  'int16',
+  'uint16',
+  'int32',
+  'uint32',
+  'int64',
+  'uint64',
+] as const;
+
+/** By name. 4-bit results abort the process of onnxruntime-node, bfloat16 has no JavaScript array. */
+export const BACKENDS: Readonly<Record<BackendName, BackendTraits>> = {
+  cpu: {
+    name: 'cpu',
+    engine: 'onnxruntime-node',
+    dtypes: new Set<DType>([...NUMBERS, 'float64', 'bool']),
+    why: 'ONNX Runtime has no CPU kernels for it',
+    otherwise:
+      'autopar verify says whether ONNX Runtime runs the model itself; export this operator in another type, or as others',
+  },
+  webgpu: {
+    name: 'webgpu',
+    engine: 'onnxruntime-node',
+    provider: 'webgpu',
+    dtypes: new Set<DType>(['float32', 'float16', 'int32', 'uint32', 'int64', 'bool', 'uint8', 'int8']),
+    why: 'WebGPU has no type for it',
+    otherwise: 'run it with --backend cpu, which has kernels for more operators',
+    absent: /WebGPU adapter|WebGPU device|WebGPU execution provider|Dawn|wgpu/,
+    remedy:
+      'install the driver of a GPU: Vulkan on Linux, Direct3D 12 on Windows, Metal is part of macOS; autopar devices says what is there',
+  },
+  cuda: {
+    name: 'cuda',
+    engine: 'onnxruntime-node',
+    provider: 'cuda',
+    dtypes: new Set<DType>([...NUMBERS, 'float64', 'bool']),
+    why: 'ONNX Runtime has no CUDA kernels for it',
+    otherwise: 'run it with --backend cpu, which has kernels for more operators',
+    absent:
+      /Failed to load (?:shared )?library|CUDA (?:driver|failure)|no CUDA-capable|libcu|cuDNN|not available in this build|ExecutionProvider_Cuda/i,
+    remedy:
+      "an NVIDIA GPU with CUDA 12 and cuDNN 9, and ONNX Runtime's CUDA files: ONNXRUNTIME_NODE_INSTALL=cuda12 npm rebuild onnxruntime-node",
+  },
 };

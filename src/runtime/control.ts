@@ -48,6 +48,10 @@ export class Control {
     Atomics.notify(this.words, STOP);
   }
 
+  get isStopped(): boolean {
+    return Atomics.load(this.words, STOP) !== 0;
+  }
+
   /** Sleeps for so long; a rank that does makes progress. Throws Stopped when told to stop. */
   pause(rank: number, milliseconds: number): void {
     const until = performance.now() + milliseconds;

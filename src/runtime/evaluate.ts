@@ -2,8 +2,8 @@
  * @file Evaluates small ONNX models with ONNX Runtime: what import folds constants with and tries unknown operators on.
  */
 import type { ConstantTensor } from '../program/values.js';
-import { fromOrtTensor, toOrtTensor } from './cpu-backend.js';
 import { loadOrt, sessionOptions } from './ort.js';
+import { fromOrtTensor, toOrtTensor } from './ort-backend.js';
 
 /**
  * Runs `model` (bytes of an ONNX model without external data) on `inputs` and returns all its outputs. The graph runs as

@@ -44,6 +44,8 @@ export interface LoadedRank<Tensor> {
   /** Per action of the rank: its list, and whether it runs for the last time in a step. */
   readonly actions: readonly { readonly steps: readonly Step<Tensor>[]; readonly isLast: boolean }[];
   readonly release: () => Promise<void>;
+  /** Operators that run on the CPU in the device's place, each once. */
+  readonly onHost: readonly string[];
 }
 
 type Compute = Extract<Instruction, { kind: 'compute' }>;
@@ -92,6 +94,7 @@ export async function loadRank<Tensor extends object>(
       steps: lists.get(action.phase) ?? [],
       isLast: lastRuns.has(action),
     })),
+    onHost: [...new Set([...sessions.values()].flatMap(({ onHost = [] }) => onHost))],
     release: async () => {
       for (const session of sessions.values()) await session.release();
     },

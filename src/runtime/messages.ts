@@ -2,7 +2,8 @@
  * @file What the launcher and its ranks say to each other.
  */
 import type { Program, ProgramAction, ProgramAxis, ProgramStage } from '../program/program.js';
-import type { ErrorPlace, ExitKind, OuterMemory } from '../program/values.js';
+import { AutoparError, type ErrorPlace, type ExitKind, type OuterMemory } from '../program/values.js';
+import type { BackendName } from './backend.js';
 import type { PeerLine, SharedRegions } from './shared-memory.js';
 import type { SlotPlan } from './slots.js';
 import type { RankStatistics } from './statistics.js';
@@ -60,6 +61,8 @@ export interface RankSetup {
   readonly regions: SharedRegions;
   readonly slots: SlotPlan;
   readonly lines: readonly PeerLine[];
+  /** Who computes segments. */
+  readonly backend: BackendName;
   /** Null: segments are computed. */
   readonly emulation: Emulation | null;
   /** Bytes that its device may hold; null for no limit. */
@@ -104,7 +107,7 @@ export interface RankStep {
 
 /** What a rank says: `loaded` once, an answer to each command; `failed` are its last words. */
 export type RankMessage =
-  | { readonly kind: 'loaded' }
+  | { readonly kind: 'loaded'; readonly onHost: readonly string[] }
   | { readonly kind: 'answer'; readonly answer: RankAnswer }
   | { readonly kind: 'failed'; readonly error: PlainError };
 
@@ -118,4 +121,11 @@ export interface PlainError {
     readonly where: ErrorPlace;
     readonly hint: string | undefined;
   } | null;
+}
+
+export function plainError(error: unknown): PlainError {
+  if (!(error instanceof Error)) return { message: String(error), stack: '', user: null };
+  const user =
+    error instanceof AutoparError ? { code: error.code, exit: error.exit, where: error.where, hint: error.hint } : null;
+  return { message: error.message, stack: error.stack ?? '', user };
 }

@@ -8,6 +8,8 @@ import { AutoparError } from '../program/values.js';
 export interface Complaint {
   readonly node: string;
   readonly op: string;
+  /** It would run some nodes elsewhere, and does not say which. */
+  readonly isElsewhere?: true;
 }
 
 /** How it says that it has none for an operator, or not for its types. */
@@ -21,8 +23,12 @@ const COMPLAINTS: readonly RegExp[] = [
   /NOT_IMPLEMENTED/,
 ];
 
+/** Said of a session that may not fall back to the CPU. */
+const ELSEWHERE = /graph nodes that are assigned to the default CPU EP/;
+
 /** The node that ONNX Runtime has no kernel for, in its words; null for any other complaint. */
 export function complaintOf(reason: string): Complaint | null {
+  if (ELSEWHERE.test(reason)) return { node: '', op: '', isElsewhere: true };
   for (const pattern of COMPLAINTS) {
     const found = pattern.exec(reason);
     if (found) return { node: found.groups?.['node'] ?? '', op: found.groups?.['op'] ?? '' };

@@ -20,6 +20,7 @@ export class RankLoop<Tensor extends object> {
   private readonly stopwatch = new Stopwatch();
   private feeds: Blocks = {};
   private executed = 0;
+  private copiedBefore = 0;
   /** Segment calls whose results had the sizes that the program says. */
   private readonly checked = new Set<Step<Tensor>>();
 
@@ -109,7 +110,10 @@ export class RankLoop<Tensor extends object> {
       const bytes = step.kind === 'compute' ? await this.compute(step) : this.act(step);
       const kind = this.kindOf(step);
       const count = step.kind === 'wait' ? 0 : 1;
-      this.stopwatch.add(kind, performance.now() - from, this.transport.blocked() - blocked, bytes, count);
+      const copied = this.copied();
+      const milliseconds = performance.now() - from - copied;
+      this.stopwatch.add(kind, milliseconds, this.transport.blocked() - blocked, bytes, count);
+      if (copied > 0) this.stopwatch.add('copy', copied, 0, 0, 1);
     }
   }
 
@@ -129,6 +133,14 @@ export class RankLoop<Tensor extends object> {
     this.store.meet(step.memory, step.temporaryBytes);
     if (unchecked) this.checked.add(step);
     return 0;
+  }
+
+  /** Milliseconds of copies to the device and from there since it was asked last. */
+  private copied(): number {
+    const all = this.backend.copied?.() ?? 0;
+    const since = all - this.copiedBefore;
+    this.copiedBefore = all;
+    return since;
   }
 
   /** Gives the bytes sent. */

@@ -3,15 +3,15 @@
  * as its last word; one that was told to stop says nothing.
  */
 import { type MessagePort, parentPort, workerData } from 'node:worker_threads';
-import { AutoparError } from '../program/values.js';
-import type { Backend } from './backend.js';
+import { BACKENDS, type Backend } from './backend.js';
 import { Control, Stopped } from './control.js';
-import { makeCpuBackend } from './cpu-backend.js';
 import { DelayedTransport } from './delays.js';
+import { openDevice } from './device-client.js';
 import { DiskFile } from './disk-file.js';
 import { EmulatedClock, EmulatedTransport, makeEmulatedBackend } from './emulated.js';
 import { loadRank } from './load-rank.js';
-import type { PlainError, RankAnswer, RankCommand, RankMessage, RankSetup } from './messages.js';
+import { plainError, type RankAnswer, type RankCommand, type RankMessage, type RankSetup } from './messages.js';
+import { makeOrtBackend } from './ort-backend.js';
 import { RankLoop } from './rank-loop.js';
 import { SharedMemoryTransport } from './shared-memory.js';
 import { TensorStore } from './tensor-store.js';
@@ -32,9 +32,14 @@ async function main(setup: RankSetup, port: MessagePort): Promise<void> {
       const clock = new EmulatedClock(control, setup.rank);
       const backend = makeEmulatedBackend(clock, emulation.seconds[setup.stageIndex] ?? {}, emulation.moves);
       await serve(setup, backend, new EmulatedTransport(transport, clock, emulation.link), control, commands, say);
-    } else await serve(setup, await makeCpuBackend(), transport, control, commands, say);
+    } else if (setup.backend === 'cpu') {
+      await serve(setup, await makeOrtBackend(), transport, control, commands, say);
+    } else {
+      const device = await openDevice(BACKENDS[setup.backend], setup.rank, () => control.isStopped);
+      await serve(setup, device, transport, control, commands, say).finally(() => device.close());
+    }
   } catch (error) {
-    if (!(error instanceof Stopped)) say({ kind: 'failed', error: plain(error) });
+    if (!(error instanceof Stopped)) say({ kind: 'failed', error: plainError(error) });
   } finally {
     control.enter(setup.rank, 'finished');
     for (const line of setup.lines) line.port.close();
@@ -56,7 +61,7 @@ async function serve<Tensor extends object>(
   const loaded = await loadRank(setup, backend, store, () => control.enterNative(rank, 'loading'));
   const loop = new RankLoop(setup, loaded, store, backend, transport, control);
   control.enter(rank, 'idle');
-  say({ kind: 'loaded' });
+  say({ kind: 'loaded', onHost: loaded.onHost });
   for (;;) {
     const command = await next();
     control.enter(rank, 'running');
@@ -96,11 +101,4 @@ function queueOf(port: MessagePort): () => Promise<RankCommand> {
       });
     }
   };
-}
-
-function plain(error: unknown): PlainError {
-  if (!(error instanceof Error)) return { message: String(error), stack: '', user: null };
-  const user =
-    error instanceof AutoparError ? { code: error.code, exit: error.exit, where: error.where, hint: error.hint } : null;
-  return { message: error.message, stack: error.stack ?? '', user };
 }

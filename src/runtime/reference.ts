@@ -3,9 +3,9 @@
  */
 import type { ProgramNode } from '../program/program.js';
 import { AutoparError, type ConstantTensor } from '../program/values.js';
-import { fromOrtTensor, toOrtTensor } from './cpu-backend.js';
 import { type Complaint, complaintOf, withoutKernel } from './no-kernel.js';
 import { loadOrt, sessionOptions } from './ort.js';
+import { fromOrtTensor, toOrtTensor } from './ort-backend.js';
 
 export interface ReferenceOptions {
   /** Threads of the one session; 1 by default. */

@@ -10,7 +10,7 @@ import type { Program, ProgramStage, ProgramTensor } from '../program/program.js
 import { holdsTensor, stageOfRank } from '../program/rank-stage.js';
 import { programFolder, readProgram } from '../program/reader.js';
 import { AutoparError, byteLength, type ConstantTensor, elementCount } from '../program/values.js';
-import { CPU_TRAITS } from './backend.js';
+import { BACKENDS, type BackendName } from './backend.js';
 import { checkInputs, checkRanks, checkSupport } from './check-run.js';
 import { makeControlBuffer } from './control.js';
 import { TIME_BYTES } from './emulated.js';
@@ -30,11 +30,20 @@ export interface RankResources {
   readonly memory?: number;
   /** Folder for what programs keep on disk; the system's for temporary files by default. */
   readonly offloadDir?: string;
+  /** What computes; `cpu` by default. */
+  readonly backend?: BackendName;
+  /** Told which operators run on the CPU in the device's place, where some do: of those that read or make integers or doubles. */
+  readonly onHost?: (operators: readonly string[]) => void;
 }
 
 /** They alone of other options. */
-export function resourcesOf({ memory, offloadDir }: RankResources): RankResources {
-  return { ...(memory === undefined ? {} : { memory }), ...(offloadDir === undefined ? {} : { offloadDir }) };
+export function resourcesOf({ memory, offloadDir, backend, onHost }: RankResources): RankResources {
+  return {
+    ...(memory === undefined ? {} : { memory }),
+    ...(offloadDir === undefined ? {} : { offloadDir }),
+    ...(backend === undefined ? {} : { backend }),
+    ...(onHost === undefined ? {} : { onHost }),
+  };
 }
 
 export interface SessionOptions extends RankResources {
@@ -102,7 +111,7 @@ export async function openSession(dir: string, options: SessionOptions = {}): Pr
 
 /** As `openSession`, of a program that has been read from `folder`. */
 export async function startSession(program: Program, folder: string, options: SessionOptions): Promise<Session> {
-  if (!options.emulation) checkSupport(program, CPU_TRAITS);
+  if (!options.emulation) checkSupport(program, BACKENDS[options.backend ?? 'cpu']);
   checkRanks(program);
   if (!options.emulation) await checkFiles(folder, program);
   const usesDisk = program.stages.some(({ tensors }) => Object.values(tensors).some(({ place }) => place === 'disk'));
@@ -115,12 +124,17 @@ export async function startSession(program: Program, folder: string, options: Se
       'leave it out, or compile with --offload PART:disk',
     );
   const start = async (offloadFolder: string | null) => {
+    const host = new Set<string>();
     const setups = setUp(program, folder, options, offloadFolder);
     const ranks = await Ranks.start(program, setups, {
       stallSeconds: options.stallSeconds ?? 30,
       signal: options.signal,
-      onLoaded: (rank) => options.onLoaded?.(rank, setups.length),
+      onLoaded: (rank, onHost) => {
+        for (const operator of onHost) host.add(operator);
+        options.onLoaded?.(rank, setups.length);
+      },
     });
+    if (host.size > 0) options.onHost?.([...host].sort());
     return new RunningSession(program, setups, ranks, options.emulation === undefined);
   };
   return usesDisk && !options.emulation ? withPrivateFolder(options.offloadDir, start) : start(null);
@@ -354,6 +368,7 @@ function setUp(
         regions,
         slots,
         lines: lines[rank] ?? [],
+        backend: options.backend ?? 'cpu',
         emulation: options.emulation ?? null,
         memory: options.memory ?? null,
         offloadFolder,

@@ -17,6 +17,8 @@ export interface KindStatistics {
 /** One rank; times, counts and bytes are of one step, or the mean of several (`meanOf`). */
 export interface RankStatistics {
   readonly computeSeconds: number;
+  /** Operands that went to the device's process and results that came back; left out where there is none. */
+  readonly copySeconds?: number;
   /** Copying and reducing, without waiting. */
   readonly communicateSeconds: number;
   /** Blocked for other ranks, in collectives and between stages. */
@@ -28,7 +30,7 @@ export interface RankStatistics {
   readonly peakBytes: number;
   /** What it kept in other memories, and moved there and back; left out where that is nothing. */
   readonly outside?: OutsideStatistics;
-  /** `compute`, `feed`, `send`, `recv`, and each kind of collective (its start and its wait together). */
+  /** `compute`, `copy`, `feed`, `send`, `recv`, and each kind of collective (its start and its wait together). */
   readonly byKind: Readonly<Record<string, KindStatistics>>;
 }
 
@@ -68,6 +70,7 @@ export class Stopwatch {
       total((entry) => (entry.kind === kind ? entry.milliseconds - entry.blocked : 0)) / 1000;
     return {
       computeSeconds: own('compute'),
+      ...(entries.some(({ kind }) => kind === 'copy') ? { copySeconds: own('copy') } : {}),
       feedSeconds: own('feed'),
       waitSeconds: total((entry) => entry.blocked) / 1000,
       communicateSeconds: total((entry) => (OWN_WORK.has(entry.kind) ? 0 : entry.milliseconds - entry.blocked)) / 1000,
@@ -100,7 +103,7 @@ function outsideOf(
 
 const NOTHING = { peakBytes: 0, storedBytes: 0, loadedBytes: 0 } as const;
 
-const OWN_WORK: ReadonlySet<string> = new Set(['compute', 'feed']);
+const OWN_WORK: ReadonlySet<string> = new Set(['compute', 'copy', 'feed']);
 
 /** Two spells of one rank together: times, counts and bytes added up, the higher peak. */
 export function sumOf(left: RankStatistics, right: RankStatistics): RankStatistics {
@@ -142,6 +145,9 @@ function combined(
   return {
     ...(left.outside || right.outside ? { outside: { host: outside('host'), disk: outside('disk') } } : {}),
     computeSeconds: merge(left.computeSeconds, right.computeSeconds),
+    ...(left.copySeconds === undefined && right.copySeconds === undefined
+      ? {}
+      : { copySeconds: merge(left.copySeconds ?? 0, right.copySeconds ?? 0) }),
     communicateSeconds: merge(left.communicateSeconds, right.communicateSeconds),
     waitSeconds: merge(left.waitSeconds, right.waitSeconds),
     feedSeconds: merge(left.feedSeconds, right.feedSeconds),

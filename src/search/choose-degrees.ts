@@ -76,6 +76,7 @@ export interface Choice {
  * @param limit bytes per device; undefined where none applies
  * @param pipeline whose stages the graph is cut into
  * @param places where tensors are kept that leave the devices
+ * @param isSearched whether what is too large is looked for again within the limit
  */
 export async function chooseDegrees(
   graph: Graph,
@@ -86,6 +87,7 @@ export async function chooseDegrees(
   pipeline?: CutGraph,
   places: Places = { parts: {}, hosted: new Set() },
   request: Request = {},
+  isSearched = true,
 ): Promise<Choice> {
   // `asked`: the memory within which it was looked for again, as often as `tries` says.
   const waiting = all.map((solved) => ({ solved, tries: 0, asked: Number.POSITIVE_INFINITY }));
@@ -102,6 +104,7 @@ export async function chooseDegrees(
     isServed(request) ||
     Object.keys(places.parts).length > 0 ||
     places.hosted.size > 0;
+  const mostTries = !isSearched ? 0 : isScaled ? TRIES : 1;
   while (waiting.length > 0 && ranked.length < most) {
     waiting.sort((a, b) => a.solved.cost - b.solved.cost || a.solved.degrees.tp - b.solved.degrees.tp);
     const { solved, tries, asked } = waiting.shift() as (typeof waiting)[number];
@@ -118,8 +121,9 @@ export async function chooseDegrees(
       ranked.push({ solved: staged, lowered: stages, prediction });
       continue;
     }
-    const bytes = isScaled ? wholeLimit(graph, cluster, solved, { need, limit, asked }) : limit;
-    const fitting = tries === (isScaled ? TRIES : 1) ? undefined : await within(solved, bytes);
+    const isLast = tries === mostTries;
+    const bytes = isScaled && !isLast ? wholeLimit(graph, cluster, solved, { need, limit, asked }) : limit;
+    const fitting = isLast ? undefined : await within(solved, bytes);
     if (fitting?.completed)
       waiting.push({ solved: { ...solved, ...fitting.completed }, tries: tries + 1, asked: bytes });
     else {

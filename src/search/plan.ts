@@ -45,6 +45,11 @@ export interface PlanOptions {
   readonly axes?: 'roles' | 'free';
   /** Bytes that a plan may take on each device; left out: what a named accelerator has, no limit on local ranks. */
   readonly memoryBytes?: number;
+  /**
+   * Whether plans are searched within that memory (the default), or the cheapest of all are compared with it, and nothing is said
+   * of what would fit.
+   */
+  readonly memory?: 'searched' | 'checked';
   /** What the user has decided about operators and tensors, resolved on a mesh; kept by every plan. */
   readonly operatorPins?: (mesh: Mesh) => readonly Pin[];
   /** Whether redistributions may be all-to-alls; they may unless told. */
@@ -87,8 +92,23 @@ export interface PlanResult {
   readonly propagation?: Propagation;
   /** The time limit was over before the search's end: equal questions may have other answers. */
   readonly isTimeLimited: boolean;
-  /** What the user pinned, such as `tp=2`. */
+  /** What was pinned, such as `tp=2`: by the user, or by a proposal. */
   readonly pins: readonly string[];
+}
+
+/** No plan fits the memory; with what each combination of degrees needs, and the least of it. */
+export class NothingFits extends AutoparError {
+  constructor(
+    message: string,
+    hint: string,
+    readonly figures: {
+      readonly rejected: readonly Rejected[];
+      readonly leastBytes: number;
+      readonly limitBytes: number;
+    },
+  ) {
+    super('nothing-fits', 'noPlan', message, {}, hint);
+  }
 }
 
 export type Rejected = Ruling & { readonly degrees: Degrees };
@@ -151,6 +171,7 @@ export async function plan(
     pipeline,
     { parts, hosted },
     options.request,
+    options.memory !== 'checked',
   );
   const [best] = choice.ranked;
   const others = [
@@ -158,6 +179,8 @@ export async function plan(
     ...[...solving.reasons, ...choice.reasons].map(([degrees, ruling]): Rejected => ({ degrees, ...ruling })),
   ].sort((a, b) => a.degrees.tp - b.degrees.tp);
   if (!best) {
+    if (options.memory === 'checked')
+      throw nothingFits(graph, cluster, others, choice, limit ?? 0, options.timeLimit !== undefined, []);
     // What would fit in a pipeline's place is not searched.
     if (pipeline)
       throw nothingFits(graph, cluster, others, choice, limit ?? 0, options.timeLimit !== undefined, [
@@ -410,7 +433,7 @@ function nothingFits(
   limit: number,
   isTimeLimited: boolean,
   remedies: readonly (string | null)[],
-): AutoparError {
+): NothingFits {
   const devices = clusterSize(cluster);
   const reasons = rejected.map(({ degrees, reason }) => `${degreesText(degrees)}: ${reason}`).join('; ');
   const enough = devices * 2 ** Math.ceil(Math.log2(Math.max(2, leastBytes / Math.max(1, limit))));
@@ -423,11 +446,9 @@ function nothingFits(
     ...(isTraining && clonedOperators(graph).size === 0 ? ['--recompute full'] : []),
     'or other degrees (--dp, --tp)',
   ];
-  return new AutoparError(
-    'nothing-fits',
-    'noPlan',
+  return new NothingFits(
     `no combination of degrees for ${devices} devices is possible: ${reasons}`,
-    {},
     [...remedies.filter((remedy) => remedy !== null), `use ${hints.join(', ')}`].join('; else '),
+    { rejected, leastBytes, limitBytes: limit },
   );
 }

@@ -23,7 +23,7 @@ const LINES: readonly (Refusal & { readonly line: string })[] = [
     exit: 'usage',
     says: /--steps 0: expected a whole number of at least 1/,
   },
-  { line: 'run d --backend cuda', code: 'bad-option', exit: 'usage', says: /there is cpu/ },
+  { line: 'run d --backend quantum', code: 'bad-option', exit: 'usage', says: /there is cpu/ },
   { line: 'run d --outputs o.txt', code: 'unknown-format', exit: 'usage', says: /\.npz/ },
   { line: 'verify d --rtol -1', code: 'bad-option', exit: 'usage', says: /--rtol -1: expected .* not negative/ },
   { line: 'help compiel', code: 'unknown-command', exit: 'usage', says: /did you mean compile\?/ },

@@ -73,6 +73,7 @@ const USES: Readonly<Record<string, Uses>> = {
     ...always(
       'output',
       'force',
+      'target',
       'plan-only',
       'mode',
       'annotations',
@@ -131,12 +132,15 @@ const USES: Readonly<Record<string, Uses>> = {
     inputs: ['run d --inputs x.npz --backend emulated'],
     outputs: ['run d --outputs x.npz --backend emulated'],
     'offload-dir': ['run d --offload-dir x --backend emulated'],
-    'threads-per-rank': ['run d --threads-per-rank 2 --backend emulated'],
+    'threads-per-rank': [
+      'run d --threads-per-rank 2 --backend emulated',
+      'run d --threads-per-rank 2 --backend webgpu',
+    ],
     seed: ['run d --seed 1 --inputs x.npz', 'run d --seed 1 --backend emulated'],
     link: ['run d --link 10GB/s,20us', 'run d --link 10GB/s,20us --backend cpu'],
   },
   verify: {
-    ...always('model', 'inputs', 'tensors', 'rtol', 'atol', 'memory', 'offload-dir'),
+    ...always('model', 'inputs', 'tensors', 'rtol', 'atol', 'backend', 'memory', 'offload-dir'),
     seed: ['verify d --seed 1 --inputs x.npz'],
   },
   rehearse: always('model', 'ranks', 'time-limit', 'memory', 'seed'),

@@ -21,10 +21,11 @@ const LINES: readonly (readonly [line: string, leftOut: readonly string[], who: 
   ['models/mlp.onnx --dp 2 --tp 1 --train', ['recompute'], /autopar simulate prices them/],
   ['models/gpt-tiny.onnx --dp 2 --tp 1 --train --recompute full', [], null],
   [
-    'models/mlp.onnx --cluster 1x2:a100-sxm-80 --dp 2 --tp 1 --train',
+    'models/mlp.onnx --cluster 1x2:a100-sxm-80 --dp 2 --tp 1 --axes free --train',
     ['recompute', 'offload'],
-    /--train --plan-only, with nothing said of operators, searches them/,
+    /^compile without what is said of operators or stages searches them$/,
   ],
+  ['models/mlp.onnx --cluster 1x2:a100-sxm-80 --dp 2 --tp 1 --train', [], null],
 ];
 
 test('compile names the dimensions that it did not look at, of those that the model could use', async (t) => {

@@ -9,6 +9,7 @@ import { AutoparError } from '../../src/ir/error.js';
 import type { ConstantTensor } from '../../src/ir/graph.js';
 import { readOnnx } from '../../src/ir/onnx/reader.js';
 import { readProgram } from '../../src/program/reader.js';
+import type { BackendName } from '../../src/runtime/backend.js';
 import { runOnnx } from '../../src/runtime/reference.js';
 import { runProgram } from '../../src/runtime/run-program.js';
 import { shapeInputs } from './bind-shapes.js';
@@ -47,13 +48,16 @@ export interface CaseSettings {
   readonly modes?: readonly string[];
   /** Whether whole models are trained as well. */
   readonly train?: boolean;
+  /** What computes on ranks; the CPU where left out. */
+  readonly backend?: BackendName;
 }
 
 /** Runs a compiled program and gives its outputs. */
 export type RunCompiled = (folder: string, inputs: Arrays) => Promise<Arrays>;
 
-const runCompiled: RunCompiled = async (folder, inputs) =>
-  (await runProgram(join(folder, 'program'), inputs, {})).outputs;
+function compiledOn(backend: BackendName): RunCompiled {
+  return async (folder, inputs) => (await runProgram(join(folder, 'program'), inputs, { backend })).outputs;
+}
 
 /**
  * Runs the case and tells `send` before and after each mode, so that a crash can be laid to the mode it was in. `run` is
@@ -63,7 +67,7 @@ export async function runCase(
   reference: CaseReference,
   settings: CaseSettings,
   send: (message: CaseMessage) => void,
-  run = runCompiled,
+  run = compiledOn(settings.backend ?? 'cpu'),
 ): Promise<void> {
   const attempt = attempts(send);
   let files: CaseFiles = { model: reference.model, sets: [], tolerance: { rtol: 0, atol: 0 } };
@@ -77,7 +81,8 @@ export async function runCase(
   }
   const original = await attempt(ORIGINAL, async () => {
     sets = await Promise.all(files.sets.map((set) => onOnnxRuntime(files, set)));
-    return {};
+    const { graph } = await readOnnx(files.model);
+    return { operators: [...new Set(graph.nodes.map(({ op }) => op))] };
   });
   if (original.outcome !== 'passed') return;
   const unsharded = await attempt(UNSHARDED.name, async () => {

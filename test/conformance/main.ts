@@ -6,12 +6,14 @@ import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import { availableParallelism } from 'node:os';
 import { fileURLToPath } from 'node:url';
 import { parseArgs } from 'node:util';
+import { type BackendName, COMPUTING_BACKENDS } from '../../src/api/backends.js';
 import { findCases } from './find-cases.js';
 import { runCases } from './pool.js';
 import {
   type CaseResult,
   caseLines,
   isSharded,
+  lackingOperators,
   modeTable,
   overLimit,
   refusalOf,
@@ -25,6 +27,7 @@ const USAGE = `usage: npm run conformance -- FOLDER… [options]
   --filter TEXT      only cases whose name contains TEXT
   --mask FILE.tsv    only cases that the file marks 'pass' count (name, tab, mark); the others are reported apart
   --modes A,B        only these modes besides the unsharded one
+  --backend NAME     what computes on ranks: cpu, webgpu or cuda
   --train            train whole models as well, on one rank and over dp 2 and tp 2
   --jobs N           child processes at a time (default: one per core)
   --json FILE        write all results to FILE`;
@@ -35,6 +38,7 @@ interface Options {
   readonly mask: ReadonlySet<string> | null;
   readonly modes?: readonly string[];
   readonly train?: boolean;
+  readonly backend?: BackendName;
   readonly jobs: number;
   readonly json: string | null;
 }
@@ -53,7 +57,7 @@ export function readMask(file: string): ReadonlySet<string> {
 
 /** Runs all cases and prints them as they end, totals last. `progress` is told how far it is. */
 export async function runFolders(
-  { folders, filter, mask, modes, train, jobs }: Omit<Options, 'json'>,
+  { folders, filter, mask, modes, train, backend, jobs }: Omit<Options, 'json'>,
   print: (line: string) => void,
   progress: (text: string) => void = () => undefined,
 ): Promise<Results> {
@@ -63,6 +67,7 @@ export async function runFolders(
     jobs,
     ...(modes ? { modes } : {}),
     ...(train ? { train } : {}),
+    ...(backend ? { backend } : {}),
     onResult: (result) => {
       progress('');
       for (const line of caseLines(result)) print(line);
@@ -73,17 +78,18 @@ export async function runFolders(
   const isCounted = ({ name }: CaseResult): boolean => mask?.has(name) ?? true;
   const counted = results.filter(isCounted);
   const apart = results.filter((result) => !isCounted(result));
-  for (const line of summary({ counted, apart })) print(line);
+  for (const line of summary({ counted, apart }, backend)) print(line);
   return { counted, apart };
 }
 
-function summary({ counted, apart }: Results): readonly string[] {
+function summary({ counted, apart }: Results, backend: BackendName | undefined): readonly string[] {
   const section = (title: string, lines: readonly string[]): readonly string[] =>
     lines.length === 0 ? [] : ['', title, ...lines.map((line) => `  ${line}`)];
   return [
     ...section('not sharded enough:', overLimit(counted)),
     ...section('refused:', refusedLines(counted)),
     ...section('outside the mask:', apart.length === 0 ? [] : [...refusedLines(apart), totalLine(apart)]),
+    ...section('operators not or not always run:', backend === undefined ? [] : lackingOperators(counted)),
     ...section('by mode:', modeTable(counted)),
     '',
     totalLine(counted),
@@ -105,12 +111,15 @@ function readOptions(line: readonly string[]): Options | string {
   if (archive !== undefined) return `${archive} is an archive: unpack it first (tar -xf ${archive} -C FOLDER)`;
   const jobs = Number(values.jobs ?? availableParallelism());
   if (!Number.isInteger(jobs) || jobs < 1) return `--jobs wants a number of processes, not ${values.jobs}`;
+  const backend = COMPUTING_BACKENDS.find((name) => name === values.backend);
+  if (values.backend !== undefined && !backend) return `--backend is one of ${COMPUTING_BACKENDS.join(', ')}`;
   return {
     folders,
     filter: values.filter ?? '',
     mask: values.mask === undefined ? null : readMask(values.mask),
     ...(values.modes === undefined ? {} : { modes: values.modes.split(',').map((name) => name.trim()) }),
     train: values.train ?? false,
+    ...(backend ? { backend } : {}),
     jobs,
     json: values.json ?? null,
   };
@@ -125,6 +134,7 @@ function parseLine(line: readonly string[]) {
       mask: { type: 'string' },
       modes: { type: 'string' },
       train: { type: 'boolean' },
+      backend: { type: 'string' },
       jobs: { type: 'string' },
       json: { type: 'string' },
     },

@@ -7,6 +7,7 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
+import type { BackendName } from '../../src/runtime/backend.js';
 import type { CaseSettings } from './case.js';
 import type { CaseReference } from './find-cases.js';
 import { ORIGINAL, READING } from './modes.js';
@@ -32,6 +33,7 @@ export interface PoolOptions {
   readonly modes?: readonly string[];
   /** Whether whole models are trained as well. */
   readonly train?: boolean;
+  readonly backend?: BackendName;
   /** Called with each result in the order of the cases, as soon as those before it are there. */
   readonly onResult?: (result: CaseResult) => void;
   /** What the children run; tests hand in one that crashes. */
@@ -42,13 +44,17 @@ export interface PoolOptions {
 /** Runs all cases; results are in their order. */
 export async function runCases(
   cases: readonly CaseReference[],
-  { jobs, modes, train, onResult, script = CHILD_SCRIPT, limitMilliseconds = LIMIT_MILLISECONDS }: PoolOptions,
+  { jobs, modes, train, backend, onResult, script = CHILD_SCRIPT, limitMilliseconds = LIMIT_MILLISECONDS }: PoolOptions,
 ): Promise<readonly CaseResult[]> {
   const results: (CaseResult | undefined)[] = cases.map(() => undefined);
   let next = 0;
   let told = 0;
   const work = async (): Promise<void> => {
-    const worker = new Worker(script, limitMilliseconds, { ...(modes ? { modes } : {}), ...(train ? { train } : {}) });
+    const worker = new Worker(script, limitMilliseconds, {
+      ...(modes ? { modes } : {}),
+      ...(train ? { train } : {}),
+      ...(backend ? { backend } : {}),
+    });
     try {
       for (let index = next++; index < cases.length; index = next++) {
         const reference = cases[index];

@@ -25,6 +25,8 @@ export interface ModeResult {
   readonly exceptions?: readonly string[];
   /** Inputs that decide shapes and were bound to their values. */
   readonly bound?: readonly string[];
+  /** Of the model, each once. */
+  readonly operators?: readonly string[];
   /** Sequences and optionals that were taken as their elements. */
   readonly unpacked?: readonly string[];
 }
@@ -145,4 +147,23 @@ function remarks({ mode, outcome, detail, code }: ModeResult): readonly string[]
 function shortened(detail: string): string {
   const line = detail.replaceAll(/\s+/g, ' ');
   return line.length > 240 ? `${line.slice(0, 239)}…` : line;
+}
+
+/**
+ * Operators of which a backend ran some cases of a single operator and not others, or none: each with how many of how many ran.
+ * What ONNX Runtime itself does not run does not count.
+ */
+export function lackingOperators(results: readonly CaseResult[]): readonly string[] {
+  const counts = new Map<string, { all: number; ran: number }>();
+  for (const { modes } of results) {
+    const [original, unsharded] = [ORIGINAL, UNSHARDED.name].map((name) => modes.find(({ mode }) => mode === name));
+    const [operator, ...others] = original?.operators ?? [];
+    if (operator === undefined || others.length > 0 || !unsharded) continue;
+    const count = counts.get(operator) ?? { all: 0, ran: 0 };
+    counts.set(operator, { all: count.all + 1, ran: count.ran + Number(unsharded.outcome === 'passed') });
+  }
+  return [...counts]
+    .filter(([, { all, ran }]) => ran < all)
+    .sort(([left], [right]) => (left < right ? -1 : 1))
+    .map(([operator, { all, ran }]) => `${operator} ${ran} of ${all}`);
 }

@@ -14,10 +14,6 @@ const CASES: readonly (readonly [task: Task, pipeline: Pipeline])[] = [
     { stages: 1, dp: 2, tp: 2 },
   ],
   [
-    { model: 'gpt', microBatches: 1 },
-    { stages: 1, dp: 4 },
-  ],
-  [
     { model: 'shared-layer', microBatches: 4 },
     { kind: '1f1b', stages: 2, dp: 2, recompute: 'full' },
   ],

@@ -3,7 +3,7 @@ import path from 'node:path';
 import test from 'ava';
 import type { Program } from '../../src/program/program.js';
 import { AutoparError, byteLength, type ConstantTensor } from '../../src/program/values.js';
-import { CPU_TRAITS } from '../../src/runtime/backend.js';
+import { BACKENDS } from '../../src/runtime/backend.js';
 import type { Fault } from '../../src/runtime/messages.js';
 import { type RunOptions, runProgram } from '../../src/runtime/run-program.js';
 import { axis, float32, floats, programOf, stageOf, tensor, tinyMatmul, tinyModel, writeTiny } from './tiny-program.js';
@@ -248,7 +248,7 @@ test.serial('two stages hand tensors on, rank by rank; scalars and empty tensors
 });
 
 test.serial('every dtype that the backend has passes segments and collectives unchanged', async (t) => {
-  const dtypes = [...CPU_TRAITS.dtypes];
+  const dtypes = [...BACKENDS.cpu.dtypes];
   const segments = Object.fromEntries(
     dtypes.map((dtype) => [
       `${dtype}.onnx`,

@@ -49,7 +49,8 @@ export function tinyModel(
     opsetImport: [{ domain: '', version: 15 }],
     graph: {
       name: 'tiny',
-      node: nodes.map(({ op, inputs: read, outputs: written }) => ({
+      node: nodes.map(({ op, inputs: read, outputs: written }, index) => ({
+        name: `${op}_${index}`,
         opType: op,
         input: [...read],
         output: [...written],

@@ -38,6 +38,12 @@ export const COMPILE_IDLE: readonly Idle<CompileOptions>[] = [
     hint: ONE,
   },
   {
+    option: 'target',
+    when: ({ planOnly, target }) => planOnly === true && target === 'torch',
+    says: () => '--target torch writes a program, and --plan-only writes none',
+    hint: ONE,
+  },
+  {
     option: 'seed',
     when: ({ verify, initRandom }) => !verify && !initRandom,
     says: () => '--seed is of random weights and of the inputs to verify with, and there are neither',
@@ -172,7 +178,7 @@ const IN_WORDS = {
   offloadDir: 'offload-dir',
 } as const;
 
-const ofRandomInputs: Idle<RunCompiledOptions & VerifyOptions> = {
+const ofRandomInputs: Idle<{ readonly seed?: number; readonly inputs?: string }> = {
   option: 'seed',
   when: ({ inputs }) => inputs !== undefined,
   says: () => '--seed is of random inputs, and --inputs gives others',
@@ -189,6 +195,12 @@ export const RUN_IDLE: readonly Idle<RunCompiledOptions>[] = [
       hint: ONE,
     }),
   ),
+  {
+    option: 'threadsPerRank',
+    when: ({ backend = 'cpu' }) => backend !== 'cpu',
+    says: ({ backend }) => `--threads-per-rank is of kernels on the CPU, and the backend is ${backend}`,
+    hint: ONE,
+  },
   {
     option: 'link',
     when: ({ backend }) => backend !== 'emulated',

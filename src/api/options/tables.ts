@@ -3,6 +3,7 @@
  */
 
 import { LAYER_RECOMPUTE_KINDS } from '../../ir/autodiff/recompute-kinds.js';
+import { COMPUTING_BACKENDS, RUN_BACKENDS } from '../backends.js';
 import type { CompileStepOptions } from '../compile-step.js';
 import type { EmitOptions } from '../emit.js';
 import type { ImportOptions } from '../import.js';
@@ -14,6 +15,7 @@ import type { RunCompiledOptions } from '../run.js';
 import { PIPELINE_SCHEDULES, SCHEDULE_KINDS } from '../schedule-kinds.js';
 import { SEARCH_MODES, SOLVERS, SP_METHODS } from '../search-modes.js';
 import type { SimulateOptions } from '../simulate.js';
+import { TARGETS } from '../targets.js';
 import { LOSSES, OPTIMIZERS, type Training } from '../training-request.js';
 import type { VerifyOptions } from '../verify.js';
 import type { CompileOptions, PlanningOptions } from './flat-degrees.js';
@@ -46,7 +48,7 @@ const importing = {
 };
 const parameters = { tie: texts, untie: texts, trainable: texts, frozen: texts };
 const watched = { signal, onProgress: callback };
-const resources = { memory: whole(1), offloadDir: text };
+const resources = { memory: whole(1), offloadDir: text, onHost: callback };
 const degree = whole(1);
 const degrees = { dp: degree, tp: degree, pp: degree, sp: degree, ep: degree };
 
@@ -188,6 +190,7 @@ export const TABLES: Tables = {
     directory: text,
     force: flag,
     planOnly: flag,
+    target: oneOf(...TARGETS),
     generated: text,
     randomWeights: either(whole(0), { expected: 'null', holds: (value) => value === null }),
     constants: record(object),
@@ -204,6 +207,7 @@ export const TABLES: Tables = {
     output: text,
     force: flag,
     planOnly: flag,
+    target: oneOf(...TARGETS),
     precision: recipe,
     training,
     microBatch: whole(1),
@@ -232,7 +236,7 @@ export const TABLES: Tables = {
     seed: whole(0),
     steps: whole(1),
     threadsPerRank: whole(1),
-    backend: oneOf('cpu', 'emulated'),
+    backend: oneOf(...RUN_BACKENDS),
     link: text,
     ...resources,
     ...watched,
@@ -245,6 +249,7 @@ export const TABLES: Tables = {
     tensors: flag,
     rtol: amount,
     atol: amount,
+    backend: oneOf(...COMPUTING_BACKENDS),
     ...resources,
     ...watched,
   },

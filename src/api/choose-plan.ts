@@ -1,0 +1,366 @@
+/**
+ * @file Which plan of a training step is taken: that of the best dp · tp at the micro-batches that are given, or one that a search
+ * over training steps proposes. Each is planned operator by operator, lowered, and priced as lowered, memory included; the
+ * fastest that fits is the plan.
+ */
+import { type Cluster, clusterSize } from '../cost-model/cluster.js';
+import { deviceBytes, tensorBytes, usableBytes } from '../cost-model/predict.js';
+import type { Degrees, StepConfiguration } from '../cost-model/step/configuration.js';
+import { AutoparError } from '../ir/error.js';
+import type { Graph } from '../ir/graph.js';
+import { interruptible } from '../ir/interruption.js';
+import type { Priced } from '../search/configurations/priced.js';
+import { divisors } from '../search/configurations/space.js';
+import { Deadline } from '../search/deadline.js';
+import { bytesWritten } from '../search/figures.js';
+import { NothingFits } from '../search/plan.js';
+import { AXIS_ORDER } from '../sharding-propagation/mesh.js';
+import type { CompileOptions } from './compile-options.js';
+import type { ImportedModel } from './import.js';
+import { type PlannedModel, type PlanningOptions, plan } from './plan.js';
+import { askedOf, microBatchesOf, type Propose, proposer, unproposed } from './proposals.js';
+import type { Training } from './training.js';
+
+/** What is chosen from. */
+export interface Choices {
+  readonly cluster: Cluster;
+  /** The model as it was read. */
+  readonly read: ImportedModel;
+  readonly options: CompileOptions;
+  /** What is trained, as it is asked for; absent for inference. */
+  readonly training: Training | undefined;
+  /** The model as it is planned. @throws AutoparError where it has no such micro-batches */
+  readonly form: (asked: CompileOptions, training: Training | undefined) => Promise<Formed>;
+}
+
+/** A model in the form that is planned. */
+export interface Formed {
+  readonly imported: ImportedModel;
+  /** With its number of micro-batches. */
+  readonly training: Training | undefined;
+}
+
+/** A choice, and what became of it. */
+export interface Compared {
+  readonly degrees: Degrees;
+  readonly microBatches: number;
+  /** What was proposed; null for the best of dp · tp alone. */
+  readonly proposed: StepConfiguration | null;
+  /** By the price of layers; null where nothing was proposed. */
+  readonly estimate: { readonly stepSeconds: number; readonly peakBytes: number } | null;
+  /** As lowered; null where it was not lowered, or does not fit. */
+  readonly stepSeconds: number | null;
+  /** Of the fullest stage, as lowered; null where it was not lowered. */
+  readonly peakBytes: number | null;
+  /** Why it was not taken; null for the one that was. */
+  readonly reason: string | null;
+}
+
+export interface ChosenPlan extends Formed {
+  readonly planned: PlannedModel;
+  /** The fastest first, then what does not fit; null where no proposals were made. */
+  readonly compared: readonly Compared[] | null;
+  readonly notes: readonly string[];
+}
+
+/** Proposals that are lowered at a time. */
+const LOWERED = 3;
+
+/**
+ * Operators times sub-axes, over all meshes that operators are planned on: some 40 s, and more where a model is deep. Beyond it one
+ * proposal that fits is enough.
+ */
+const MOST_WORK = 200_000;
+
+/** How often proposals are made, for less memory where some of them do not fit once they are lowered. */
+const ROUNDS = 3;
+
+/**
+ * The fastest plan that fits.
+ * @throws AutoparError as `plan` does for dp and tp alone, where no proposal has a plan either
+ */
+export async function choosePlan(choices: Choices): Promise<ChosenPlan> {
+  const { options, training, cluster } = choices;
+  const deadline = new Deadline(options.timeLimit, options.signal);
+  const reason = training ? unproposed(options, training) : '';
+  const isAlone = !training || reason !== null || clusterSize(cluster) === 1;
+  // Ranks of this machine share its memory: stages save none of it, and are looked at where a limit asks for them.
+  if (!isAlone && !cluster.local) return beside(choices, training, deadline);
+  const alone = await planned(choices, await choices.form(options, training), null, 'searched').catch(refusal);
+  if (!(alone instanceof AutoparError)) return { ...alone, compared: null, notes: [] };
+  if (isAlone || !(alone instanceof NothingFits)) throw alone;
+  const { fitting, others, notes } = await lowerProposals(choices, training, deadline, { alone: null, work: 0 });
+  const [best] = fitting;
+  if (!best) throw withProposals(alone, others);
+  return { ...best, compared: ranked(fitting, [...others, refused(choices, alone)]), notes };
+}
+
+/** The refusal of dp and tp alone, with the nearest of what else was lowered. */
+function withProposals(alone: AutoparError, others: readonly Compared[]): AutoparError {
+  const [nearest] = others
+    .flatMap(({ peakBytes, ...other }) => (peakBytes === null ? [] : [{ ...other, peakBytes }]))
+    .sort((a, b) => a.peakBytes - b.peakBytes);
+  if (!nearest) return alone;
+  const { degrees, microBatches, reason } = nearest;
+  const written = AXIS_ORDER.flatMap((axis) => (degrees[axis] > 1 ? [`${axis} ${degrees[axis]}`] : [])).join(' ');
+  const steps = others.length === 1 ? 'step' : 'steps';
+  return new AutoparError(
+    alone.code,
+    alone.exit,
+    `${alone.message}; of ${others.length} proposed training ${steps} the smallest, ${written} with ${microBatches} ` +
+      `micro-batches, ${reason}`,
+    alone.where,
+    alone.hint,
+  );
+}
+
+/**
+ * dp · tp alone, and proposals beside it. Proposals say how memory is saved, so that operators are searched within it where none of
+ * them fits.
+ */
+async function beside(choices: Choices, training: Training, deadline: Deadline): Promise<ChosenPlan> {
+  const formed = await choices.form(choices.options, training).catch(refusal);
+  const work = formed instanceof AutoparError ? 0 : plainWork(choices, formed.imported.graph);
+  const isPlanned = !(formed instanceof AutoparError) && work <= MOST_WORK;
+  const checked = isPlanned ? await planned(choices, formed, deadline, 'checked').catch(refusal) : null;
+  const alone = checked instanceof AutoparError ? null : checked;
+  const { fitting, others, notes } = await lowerProposals(choices, training, deadline, {
+    alone,
+    work: isPlanned ? work : 0,
+  });
+  const all = [...(alone ? [alone] : []), ...fitting].sort((a, b) => secondsOf(a) - secondsOf(b));
+  // The note of a search that failed says so.
+  const isMade = notes.length === 0;
+  const [best] = all;
+  if (best) {
+    const why = formed instanceof AutoparError ? formed : checked instanceof AutoparError ? checked : null;
+    const cut = formed instanceof AutoparError ? choices.training : formed.training;
+    const rest = alone ? others : [...others, refused({ ...choices, training: cut }, why)];
+    return { ...best, compared: isMade ? ranked(all, rest) : null, notes };
+  }
+  if (formed instanceof AutoparError) throw formed;
+  const smaller = await planned(choices, formed, deadline, 'searched').catch(refusal);
+  if (smaller instanceof AutoparError) throw withProposals(smaller, others);
+  return { ...smaller, compared: isMade ? ranked([smaller], others) : null, notes };
+}
+
+/** A plan that fits. */
+interface Lowered extends Formed {
+  readonly planned: PlannedModel;
+  readonly priced: Priced | null;
+}
+
+interface LoweredProposals {
+  /** The fastest first. */
+  readonly fitting: readonly Lowered[];
+  readonly others: readonly Compared[];
+  readonly notes: readonly string[];
+}
+
+/** Of planning dp and tp alone, every mesh that is left open. */
+function plainWork({ cluster, options: { degrees } }: Choices, graph: Graph): number {
+  const { dp, tp, pp = 1, sp = 1 } = degrees ?? {};
+  const devices = clusterSize(cluster) / (pp * sp);
+  const meshes = Number.isInteger(devices) && dp === undefined && tp === undefined ? divisors(devices).length : 1;
+  return meshes * meshWork(graph, Math.max(1, devices));
+}
+
+/** Of planning the operators of a graph on one mesh of so many devices. */
+function meshWork({ nodes }: Graph, devices: number): number {
+  return nodes.length * Math.max(1, Math.log2(devices));
+}
+
+/**
+ * dp and tp alone, at the micro-batches that are asked for.
+ * @param deadline null: nothing was planned before, and the time limit is all there
+ */
+async function planned(
+  { options }: Choices,
+  formed: Formed,
+  deadline: Deadline | null,
+  memory: 'searched' | 'checked',
+): Promise<Lowered> {
+  await interruptible(options.signal);
+  options.onProgress?.('planning');
+  return {
+    ...formed,
+    planned: await plan(formed.imported, deadline ? within(options, deadline) : options, memory),
+    priced: null,
+  };
+}
+
+/**
+ * Proposals as lowered, the first few; where none of them fits, those for as much less memory as the lowered ones need more than was
+ * estimated.
+ */
+async function lowerProposals(
+  choices: Choices,
+  training: Training,
+  deadline: Deadline,
+  before: { readonly alone: Lowered | null; readonly work: number },
+): Promise<LoweredProposals> {
+  const { options, cluster, read } = choices;
+  options.onProgress?.('searching training steps');
+  // Half of the time is for proposing.
+  const half = new Deadline(Number.isFinite(deadline.left()) ? deadline.left() / 2 : undefined, options.signal);
+  const propose = await proposer(options, training, read, LOWERED, half).catch(refusal);
+  if (propose instanceof AutoparError) return { fitting: [], others: [], notes: [unproposedText(propose)] };
+  const limit = options.memory ?? usableBytes(cluster) ?? Number.POSITIVE_INFINITY;
+  const fitting: Lowered[] = [];
+  const others = new Map<string, Compared>();
+  const notes: string[] = [];
+  let { work } = before;
+  const seen = new Set<string>();
+  let asked = Number.isFinite(limit) ? deviceBytes(limit, cluster) : null;
+  for (let round = 0; round < ROUNDS; round++) {
+    const proposals = await proposed(propose, asked);
+    if (proposals instanceof AutoparError) {
+      if (round === 0) notes.push(unproposedText(proposals));
+      break;
+    }
+    let least = Number.POSITIVE_INFINITY;
+    for (const priced of proposals) {
+      const key = JSON.stringify(priced.configuration);
+      if (seen.has(key) || isSearched(priced, before.alone)) continue;
+      seen.add(key);
+      const mayBe = (graph: Graph): boolean => {
+        const { dp, sp, tp } = priced.configuration.degrees;
+        const own = meshWork(graph, dp * sp * tp);
+        const isLast = (before.alone !== null || fitting.length > 0) && work + own > MOST_WORK;
+        if (!isLast) work += own;
+        return !isLast;
+      };
+      const result = deadline.isOver() ? LATE : await lower(choices, training, priced, deadline, mayBe).catch(refusal);
+      if (typeof result !== 'string' && !(result instanceof AutoparError)) {
+        fitting.push(result);
+        continue;
+      }
+      others.set(key, notTaken(priced, result));
+      if (result instanceof NothingFits)
+        least = Math.min(least, result.figures.leastBytes / tensorBytes(priced.bytes, cluster));
+    }
+    if (!Number.isFinite(least)) break;
+    asked = deviceBytes(limit / least, cluster);
+  }
+  fitting.sort((a, b) => secondsOf(a) - secondsOf(b));
+  return { fitting, others: [...others.values()], notes };
+}
+
+/** Whether dp and tp alone were searched over all that a proposal asks for, and fit: its ZeRO level leaves fewer layouts. */
+function isSearched({ configuration }: Priced, alone: Lowered | null): boolean {
+  const { degrees, recompute, offload = 'none' } = configuration;
+  const { plan: known, found } = alone?.planned ?? {};
+  const { pp, sp, ep } = known?.degrees ?? { pp: 0, sp: 0, ep: 0 };
+  const isTooLarge = found?.rejected.some((other) => other.kind === 'too-large' && other.degrees.tp === degrees.tp);
+  const isAlike = pp === 1 && degrees.pp === pp && degrees.sp === sp && degrees.ep === ep;
+  const isWhole = microBatchesOf(configuration) === (alone?.training?.microBatches ?? 1);
+  return isAlike && isWhole && !isTooLarge && recompute === 'none' && offload === 'none';
+}
+
+const LATE = 'not lowered before the time limit';
+const TOO_LARGE = 'not lowered: the model has too many operators to plan several times';
+
+function proposed(propose: Propose, limit: number | null): Promise<readonly Priced[] | AutoparError> {
+  return propose(limit).catch(refusal);
+}
+
+/**
+ * A proposal, planned operator by operator; or why it is not.
+ * @throws AutoparError where it has no plan, or none that fits
+ */
+async function lower(
+  { form, options }: Choices,
+  training: Training,
+  priced: Priced,
+  deadline: Deadline,
+  mayBe: (graph: Graph) => boolean,
+): Promise<Lowered | typeof TOO_LARGE> {
+  const { configuration } = priced;
+  const { pp, dp, tp, sp } = configuration.degrees;
+  const { microBatch: _, ...given } = options;
+  await interruptible(options.signal);
+  options.onProgress?.(`planning pp ${pp} · dp ${dp} · sp ${sp} · tp ${tp}`);
+  const formed = await form(
+    { ...given, degrees: { ...given.degrees, dp } },
+    { ...training, microBatches: microBatchesOf(configuration) },
+  );
+  if (!mayBe(formed.imported.graph)) return TOO_LARGE;
+  const asked = { ...options, ...askedOf(configuration, formed.imported.graph, options) };
+  return { ...formed, planned: await plan(formed.imported, within(asked, deadline), 'checked'), priced };
+}
+
+/** The options with the time that is left. */
+function within(options: PlanningOptions, deadline: Deadline): PlanningOptions {
+  return options.timeLimit === undefined ? options : { ...options, timeLimit: deadline.left() };
+}
+
+function secondsOf({ planned }: Lowered): number {
+  return planned.found.prediction.stepSeconds;
+}
+
+/** What has no plan, to be compared with what has. @throws whatever is not the user's to mend */
+function refusal(error: unknown): AutoparError {
+  if (error instanceof AutoparError) return error;
+  throw error;
+}
+
+function unproposedText(error: AutoparError): string {
+  return `dp and tp alone were planned, since no training step could be proposed: ${error.message}`;
+}
+
+/** @param all the fastest first, which is taken */
+function ranked(all: readonly Lowered[], others: readonly Compared[]): readonly Compared[] {
+  const least = secondsOf(all[0] as Lowered);
+  const fitting = all.map((lowered, index): Compared => {
+    const { planned, priced, training } = lowered;
+    const stepSeconds = secondsOf(lowered);
+    return {
+      degrees: planned.plan.degrees,
+      microBatches: training?.microBatches ?? 1,
+      ...estimated(priced),
+      stepSeconds,
+      peakBytes: Math.max(...planned.found.prediction.peakBytes),
+      reason: index === 0 ? null : `${(stepSeconds / least).toPrecision(4)} times as long`,
+    };
+  });
+  return [...fitting, ...others];
+}
+
+function estimated(priced: Priced | null): Pick<Compared, 'proposed' | 'estimate'> {
+  if (!priced) return { proposed: null, estimate: null };
+  const { configuration, seconds, bytes } = priced;
+  return { proposed: configuration, estimate: { stepSeconds: seconds, peakBytes: bytes } };
+}
+
+function notTaken(priced: Priced, why: AutoparError | string): Compared {
+  const { degrees } = priced.configuration;
+  return {
+    degrees,
+    microBatches: microBatchesOf(priced.configuration),
+    ...estimated(priced),
+    ...without(why),
+  };
+}
+
+/** Of dp and tp alone. */
+function refused({ options, cluster, training }: Choices, why: AutoparError | null): Compared {
+  const { dp, tp, pp = 1, sp = 1, ep = 1 } = options.degrees ?? {};
+  const rest = clusterSize(cluster) / (pp * sp);
+  return {
+    degrees: { pp, sp, ep, dp: dp ?? rest / (tp ?? 1), tp: tp ?? (dp === undefined ? 1 : rest / dp) },
+    microBatches: training?.microBatches ?? 1,
+    ...estimated(null),
+    ...without(why ?? 'not planned: the model has too many operators for every mesh of dp and tp'),
+  };
+}
+
+function without(why: AutoparError | string): Pick<Compared, 'stepSeconds' | 'peakBytes' | 'reason'> {
+  if (typeof why === 'string') return { stepSeconds: null, peakBytes: null, reason: why };
+  if (!(why instanceof NothingFits)) return { stepSeconds: null, peakBytes: null, reason: why.message };
+  const { leastBytes, limitBytes } = why.figures;
+  return {
+    stepSeconds: null,
+    peakBytes: leastBytes,
+    reason: `needs ${bytesWritten(leastBytes)} of ${bytesWritten(limitBytes)} as lowered`,
+  };
+}

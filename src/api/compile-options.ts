@@ -1,0 +1,41 @@
+/**
+ * @file The options of compile.
+ */
+import type { Precision } from '../ir/autodiff/training-graph.js';
+import type { ConstantTensor } from '../ir/graph.js';
+import type { PlanningOptions } from './plan.js';
+import type { Target } from './targets.js';
+import type { Training } from './training.js';
+
+export interface CompileOptions extends PlanningOptions {
+  /** The model file. */
+  readonly model: string;
+  /** `FAMILY:key=value,…`, where the file was generated from it. */
+  readonly generated?: string;
+  /** The folder to write; default `./<model file stem>.autopar`. */
+  readonly output?: string;
+  /** Replace a folder that autopar did not write. */
+  readonly force?: boolean;
+  readonly planOnly?: boolean;
+  /** What the program is written for; the bundled runtime by default. */
+  readonly target?: Target;
+  readonly dims?: Readonly<Record<string, number>>;
+  /** Whole shapes of inputs, by name. */
+  readonly shapes?: Readonly<Record<string, readonly number[]>>;
+  readonly constants?: Readonly<Record<string, ConstantTensor>>;
+  readonly globalBatch?: number;
+  /** Globs of inputs that are weights. */
+  readonly weights?: readonly string[];
+  /** What inference computes in; as the file has it by default. Training says it in `training`. */
+  readonly precision?: Precision;
+  /** Compile a step of training instead of inference. */
+  readonly training?: Training;
+  /** Samples that a rank of dp works through at once; says how many micro-batches there are. */
+  readonly microBatch?: number;
+  /** Verify the program against the model afterwards. */
+  readonly verify?: boolean;
+  readonly seed?: number;
+  /** Give weights that the file holds no values for random ones. */
+  readonly initRandom?: boolean;
+  readonly onProgress?: (text: string) => void;
+}

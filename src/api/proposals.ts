@@ -1,0 +1,215 @@
+/**
+ * @file Proposals: what a search over training steps would have a plan ask for, in the words that programs have a lowering for:
+ * degrees, micro-batches, stages with their layers, schedule, ZeRO, recompute, offload. They are priced by layers and only propose:
+ * each is planned operator by operator, lowered and priced again (choose-plan.ts).
+ */
+import type { StepConfiguration } from '../cost-model/step/configuration.js';
+import { repeatedLayers } from '../ir/autodiff/recompute-kinds.js';
+import { AutoparError } from '../ir/error.js';
+import type { Graph } from '../ir/graph.js';
+import type { Priced } from '../search/configurations/priced.js';
+import type { Deadline } from '../search/deadline.js';
+import { batchSize } from '../search/degrees.js';
+import { evenLayers } from '../search/pipeline/even-layers.js';
+import { layoutOfStages } from '../search/pipeline/stage-layout.js';
+import { type Unit, unitsOf } from '../search/pipeline/units.js';
+import { AXIS_ORDER } from '../sharding-propagation/mesh.js';
+import type { CompileOptions } from './compile-options.js';
+import type { ImportedModel } from './import.js';
+import type { PlanningOptions } from './plan.js';
+import { readRecompute } from './recompute.js';
+import { pricedOffload } from './requests.js';
+import { PIPELINE_SCHEDULES } from './schedule-kinds.js';
+import { prepareStep, type StepSearchOptions, searchPrepared } from './search-step.js';
+import type { Training } from './training.js';
+
+/** Few of them, best first by the price of layers: the best of each number of stages before others. */
+export type Propose = (limitBytes: number | null) => Promise<readonly Priced[]>;
+
+/** Options that say what single operators or stages do: then they are planned as it is said. */
+const OF_OPERATORS = [
+  ...(['axes', 'mode', 'annotations', 'config', 'complete', 'searchMode', 'stages', 'meshes'] as const),
+] as const satisfies readonly (keyof PlanningOptions)[];
+
+/** Why nothing is proposed, in words; null where proposals can be made. */
+export function unproposed(options: CompileOptions, { batchStatistics }: Training): string | null {
+  const given = OF_OPERATORS.find((name) => options[name] !== undefined && options[name] !== 'auto');
+  if (given !== undefined) return `--${dashed(given)} says what operators or stages do`;
+  if (batchStatistics !== undefined && batchStatistics !== 'batch')
+    return `--batch-statistics ${batchStatistics} has other statistics for every other dp or number of micro-batches`;
+  const { schedule, interleave } = options;
+  if (interleave === 2) return 'steps with --interleave 2 have no price in layers';
+  if (schedule !== undefined && pricedSchedule(schedule) === undefined)
+    return `steps with --schedule ${schedule} have no price in layers`;
+  return null;
+}
+
+/**
+ * Reads a model's layers, for proposals of steps that are trained on a cluster.
+ * @param read the model at the batch that is trained
+ * @throws AutoparError where its layers cannot be read or no combination of degrees is possible
+ */
+export async function proposer(
+  options: CompileOptions,
+  training: Training,
+  read: ImportedModel,
+  count: number,
+  deadline?: Pick<Deadline, 'isOver'>,
+): Promise<Propose> {
+  const prepared = await prepareStep({ ...asSearched(options, training, read), top: LOOKED_AT });
+  const { searching, ...rest } = prepared;
+  const timed = deadline ? { ...searching, isOver: () => deadline.isOver() } : searching;
+  return async (limitBytes) => {
+    const { best } = await searchPrepared({ ...rest, searching: timed, limitBytes });
+    return unlike(best).slice(0, count);
+  };
+}
+
+/** Combinations of degrees that are priced in full. */
+const LOOKED_AT = 8;
+
+/** Prices of layers are nearest to lowered ones among equal numbers of stages, so that each number has its best looked at. */
+function unlike(best: readonly Priced[]): readonly Priced[] {
+  const stagesOf = ({ configuration }: Priced) => configuration.degrees.pp;
+  const first = best.filter(
+    (priced, index) => best.findIndex((other) => stagesOf(other) === stagesOf(priced)) === index,
+  );
+  return [...first, ...best.filter((priced) => !first.includes(priced))];
+}
+
+/** The question as a search over steps is asked it: what is given is kept, and what programs have no lowering for left out. */
+function asSearched(options: CompileOptions, training: Training, read: ImportedModel): StepSearchOptions {
+  const { generated, model, dims, shapes, constants, weights, degrees, cluster, devices, memory, signal } = options;
+  const { microBatch, zero, virtualStages, schedule, recompute, offload } = options;
+  const isOfFile = generated === undefined || [dims, shapes, constants, weights].some((given) => given !== undefined);
+  const globalBatch = batchSize(read.graph);
+  const priced = schedule === undefined ? undefined : pricedSchedule(schedule);
+  const given = {
+    ...(isOfFile ? { model, dims, shapes, constants, weights } : { generate: generated }),
+    ...{ ...degrees, cluster, devices, memory, signal, microBatch, zero, virtualStages, globalBatch },
+    microBatches: training.microBatches,
+    schedule: priced,
+    recompute: recompute === undefined ? undefined : readRecompute(recompute).kind,
+    offload: offload === undefined ? undefined : pricedWords(offload),
+    loss: training.loss,
+    precision: training.precision ?? 'fp32',
+    // Programs have their ranks in this order.
+    meshOrder: AXIS_ORDER,
+  };
+  return Object.fromEntries(Object.entries(given).filter(([, value]) => value !== undefined)) as StepSearchOptions;
+}
+
+/** What has no price in layers is left to the lowered plan. */
+function pricedWords(offload: string): StepSearchOptions['offload'] {
+  try {
+    return pricedOffload(offload);
+  } catch (error) {
+    if (error instanceof AutoparError) return 'none';
+    throw error;
+  }
+}
+
+function pricedSchedule(schedule: string): StepSearchOptions['schedule'] {
+  return PIPELINE_SCHEDULES.find((kind) => kind === schedule);
+}
+
+/** Micro-batches of a step that is proposed. */
+export function microBatchesOf({ globalBatch, microBatch, degrees }: StepConfiguration): number {
+  return globalBatch / (microBatch * degrees.dp);
+}
+
+/**
+ * What the operators' planner is asked for a proposal: words that are given stay as they are.
+ * @param graph the training graph of one of its micro-batches
+ */
+export function askedOf(
+  configuration: StepConfiguration,
+  graph: Graph,
+  { zero, recompute, offload }: Pick<PlanningOptions, 'zero' | 'recompute' | 'offload'>,
+): PlanningOptions {
+  const { degrees, virtualStages, schedule = virtualStages > 1 ? 'interleaved-1f1b' : '1f1b' } = configuration;
+  const { pp, dp, sp, tp, ep } = degrees;
+  const cut = pp > 1 ? cutOf(configuration, graph) : null;
+  const words = {
+    zero: zero ?? (configuration.zero === 0 ? undefined : configuration.zero),
+    recompute: recompute ?? recomputeWords(configuration, graph, cut),
+    offload: offload ?? OFFLOADED[configuration.offload ?? 'none'],
+  };
+  return {
+    degrees: { dp, tp, ...(pp > 1 ? { pp } : {}), ...(sp > 1 ? { sp } : {}), ...(ep > 1 ? { ep } : {}) },
+    ...(pp > 1 ? { schedule, ...(virtualStages > 1 ? { virtualStages } : {}) } : {}),
+    ...(cut ? { stages: layoutOfStages(cut.units, cut.sizes) } : {}),
+    ...Object.fromEntries(Object.entries(words).filter(([, word]) => word !== undefined)),
+  };
+}
+
+const OFFLOADED: Readonly<Record<NonNullable<StepConfiguration['offload']>, string | undefined>> = {
+  none: undefined,
+  optimizer: 'optimizer:host',
+  activations: 'activations:host',
+  all: 'optimizer:host,activations:host',
+};
+
+/** Units of the model, how many each part has, and the layers among them. */
+interface Cut {
+  readonly units: readonly Unit[];
+  readonly sizes: readonly number[];
+  readonly layers: readonly (readonly string[])[];
+}
+
+/** The layers of each part as proposed; null where the graph's layers are not those that were priced. */
+function cutOf({ degrees: { pp }, virtualStages, stageLayers }: StepConfiguration, graph: Graph): Cut | null {
+  const parts = pp * virtualStages;
+  const units = unitsOf(graph, parts);
+  const layers = new Set(repeatedLayers(graph));
+  const all = units.filter(({ name }) => layers.has(name)).length;
+  const counts = stageLayers ?? evenLayers(all, parts);
+  if (counts.length !== parts || counts.reduce((sum, count) => sum + count, 0) !== all) return null;
+  const own: { units: number; layers: string[] }[] = counts.map(() => ({ units: 0, layers: [] }));
+  let part = 0;
+  for (const { name } of units) {
+    // What stands between layers is with those before it.
+    if (layers.has(name)) while ((own[part]?.layers.length ?? 0) >= (counts[part] ?? 0) && part < parts - 1) part++;
+    const current = own[part];
+    if (!current) return null;
+    current.units++;
+    if (layers.has(name)) current.layers.push(name);
+  }
+  if (own.some((one) => one.units === 0)) return null;
+  return { units, sizes: own.map((one) => one.units), layers: own.map((one) => one.layers) };
+}
+
+/** `full:0-3,8-11`: the first layers of each stage, as many as it recomputes; undefined where nothing is. */
+function recomputeWords(
+  { recompute, recomputedLayers, degrees: { pp } }: StepConfiguration,
+  graph: Graph,
+  cut: Cut | null,
+): string | undefined {
+  if (recompute === 'none') return undefined;
+  const layers = repeatedLayers(graph);
+  const stages = cut ? byStage(cut, pp) : pp === 1 ? [layers] : null;
+  if (!recomputedLayers || !stages) return recompute;
+  const named = new Set(stages.flatMap((own, stage) => own.slice(0, recomputedLayers[stage] ?? 0)));
+  const numbers = layers.flatMap((layer, index) => (named.has(layer) ? [index] : []));
+  if (numbers.length === 0) return undefined;
+  return numbers.length === layers.length ? recompute : `${recompute}:${ranges(numbers)}`;
+}
+
+function byStage({ layers }: Cut, stages: number): readonly (readonly string[])[] {
+  return Array.from({ length: stages }, (_, stage) => layers.filter((__, part) => part % stages === stage).flat());
+}
+
+/** Rising numbers as `0-3,6`. */
+function ranges(numbers: readonly number[]): string {
+  const rows: [number, number][] = [];
+  for (const number of numbers) {
+    const last = rows.at(-1);
+    if (last && last[1] === number - 1) last[1] = number;
+    else rows.push([number, number]);
+  }
+  return rows.map(([from, to]) => (from === to ? `${from}` : `${from}-${to}`)).join(',');
+}
+
+function dashed(option: string): string {
+  return option.replace(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`);
+}

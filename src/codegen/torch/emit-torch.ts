@@ -1,0 +1,211 @@
+/**
+ * @file The torch target: a folder of readable Python that torchrun runs, from the same lowered form as program.json.
+ */
+import { copyFile, link, mkdir } from 'node:fs/promises';
+import path from 'node:path';
+import { byteLength, type DType } from '../../ir/dtype.js';
+import { elementCount } from '../../ir/graph.js';
+import type { LoweredStage } from '../../partition/lower-stages.js';
+import { BEGIN, phasesOf, UPDATE } from '../../partition/order.js';
+import type { ShardedGraph } from '../../partition/sharded-graph.js';
+import { type StageWalk, walkStage } from '../../partition/stage-walk.js';
+import { cannotWrite, writeFileAtomic, writeJsonAtomic } from '../../program/atomic.js';
+import { rankCount, shardText } from '../../program/mesh.js';
+import type { Program, ProgramWeight } from '../../program/program.js';
+import { type SafetensorsEntry, writeSafetensors } from '../../program/safetensors.js';
+import { axesSize } from '../../sharding-propagation/mesh.js';
+import { listNames } from '../schedule-csv.js';
+import { COLLECTIVES } from './files/collectives.js';
+import { meshFile } from './files/mesh.js';
+import { operatorsFile, REQUIREMENTS, RUFF, readme } from './files/texts.js';
+import { MAIN, VALUES } from './files/values.js';
+import { inputsOf, outputsOf } from './interface.js';
+import { lacks } from './method.js';
+import { type ListNames, type ModelFiles, modelFiles } from './model-file.js';
+import { dtypeText } from './operators/operator.js';
+import { tensorOf } from './tensors.js';
+
+/** What is written of the torch target, but for weights. */
+export interface TorchProgram {
+  /** By name: the text of a file. */
+  readonly files: Readonly<Record<string, string>>;
+  /** Per stage, by parameter's dotted name: where its block is. */
+  readonly index: readonly Readonly<Record<string, TorchWeight>>[];
+  /** Files of the bundled runtime's program that hold its parameters. */
+  readonly shards: readonly string[];
+  /** Constants that are in a file of their own. */
+  readonly constants: readonly SafetensorsEntry[];
+}
+
+/** An entry of weights/index.json; `{k}` in the file is the rank's index on `axes`. */
+type TorchWeight = Pick<ProgramWeight, 'file' | 'key' | 'axes' | 'zeroUnlessFirst'> & {
+  readonly dtype: string;
+  /** null for what is no block of a whole tensor. */
+  readonly layout: readonly (readonly (readonly [size: number, axes: readonly string[]])[])[] | null;
+};
+
+const CONSTANTS = 'weights/constants.safetensors';
+
+/**
+ * The Python of a program.
+ * @throws AutoparError `target-lacks-plan`, `target-lacks-operator` (exit backendAbsent) for what the target has no code for
+ */
+export function torchProgram(lowered: readonly LoweredStage[], program: Program): TorchProgram {
+  refuseUnsupported(lowered, program);
+  const graphs = lowered.map(({ sharded }) => sharded);
+  const ranks = rankCount(program.mesh);
+  const mesh = program.mesh.map(({ axis, size }) => `${axis} ${size}`).join(', ');
+  const model = title(program.model.name);
+  const names = lowered.length > 1 ? namedLists(graphs) : [];
+  const walks = graphs.map((sharded, index) =>
+    walkStage(
+      sharded,
+      program.schedule
+        .filter(({ stage }) => stage === index)
+        .map(({ chunk, microBatch, phase }) => ({ chunk, microBatch, list: phase })),
+    ),
+  );
+  const written = modelFiles(lowered, walks, names, `${model} on ${ranks} ranks: ${mesh}.`);
+  const modules = Object.keys(written.files).filter((name) => name !== 'layers.py');
+  const operators = operatorsFile(Object.values(written.files).join('\n'));
+  return {
+    files: {
+      'main.py': MAIN,
+      'mesh.py': meshFile(written, lowered.length, modules),
+      'collectives.py': COLLECTIVES,
+      'values.py': VALUES,
+      ...written.files,
+      ...(operators === null ? {} : { 'operators.py': operators }),
+      ...(lowered.length > 1 ? { 'schedule.csv': scheduleRows(walks, names) } : {}),
+      'requirements.txt': REQUIREMENTS,
+      'ruff.toml': RUFF,
+      'README.md': readme({ model, ranks, mesh, isPipeline: lowered.length > 1 }),
+    },
+    ...weightsOf(lowered, program, written),
+  };
+}
+
+function refuseUnsupported(lowered: readonly LoweredStage[], { stages }: Program): void {
+  const [first] = lowered;
+  const node = first?.graph.nodes[0]?.name ?? '';
+  if (stages.some(({ mesh }) => mesh)) throw lacks('stages with unlike meshes (--meshes)', node);
+  for (const { sharded } of lowered) {
+    const origin = sharded.nodes[0]?.origin ?? '';
+    if ([...sharded.tensors.values()].some((tensor) => tensor.first))
+      throw lacks('a parameter server (--gradient-sync parameter-server)', origin);
+    if (sharded.interleave) throw lacks('micro-batches in halves (--interleave 2)', origin);
+    if (sharded.microBatches?.exceptLast) throw lacks('recomputation in all but the last micro-batch', origin);
+    for (const { tensor } of [...inputsOf(sharded), ...outputsOf(sharded)])
+      if (tensorOf(sharded, tensor).layout.extents)
+        throw lacks(`inputs and outputs that are padded (${tensor})`, origin);
+  }
+}
+
+/** The lists that run for each micro-batch, in PyTorch's action grammar; what it has no name for has the list's own. */
+function namedLists(graphs: readonly ShardedGraph[]): ListNames {
+  const known = listNames(graphs);
+  return graphs.map((sharded, stage) => {
+    const lists = phasesOf(sharded).map(({ phase }) => phase);
+    return new Map(
+      lists
+        .filter((list) => list !== BEGIN && list !== UPDATE)
+        .map((list) => [list, known[stage]?.get(list) ?? `${list.replaceAll(' ', '_')}_`]),
+    );
+  });
+}
+
+/** schedule.csv: a row per stage, an action of which is a list's name and the number of the micro-batch. */
+function scheduleRows(walks: readonly StageWalk[], names: ListNames): string {
+  return walks
+    .map(({ actions }, stage) => {
+      const row = actions.flatMap(({ list, microBatch }) => {
+        const name = names[stage]?.get(list);
+        return name === undefined ? [] : [`${name}${microBatch ?? 0}`];
+      });
+      return `${row.join(',')}\n`;
+    })
+    .join('');
+}
+
+function weightsOf(
+  lowered: readonly LoweredStage[],
+  { stages }: Program,
+  { stages: written, axes: { named } }: ModelFiles,
+): Pick<TorchProgram, 'index' | 'shards' | 'constants'> {
+  const shards = new Set<string>();
+  const constants = new Map<string, SafetensorsEntry>();
+  const index = lowered.map(({ sharded }, stage) => {
+    const { paths = new Map<string, string>(), constants: filed = [] } = written[stage] ?? {};
+    const own: Record<string, TorchWeight> = {};
+    for (const [tensor, name] of paths) {
+      const place = stages[stage]?.weights[tensor];
+      if (!place) throw new Error(`weight ${tensor} has no file`);
+      const { file, key, axes, zeroUnlessFirst, dtype } = place;
+      for (let shard = 0; file !== null && shard < axesSize(sharded.mesh, axes); shard++)
+        shards.add(shardText(file, shard));
+      const { layout } = tensorOf(sharded, tensor);
+      const isWhole = !layout.extents && layout.partial.length === 0;
+      const pieces = layout.dims.map((dim) => dim.map((piece) => [piece.size, named(piece.axes)] as const));
+      own[name] = {
+        ...{ file, key, axes: named(axes), zeroUnlessFirst: named(zeroUnlessFirst), dtype: pythonDtype(dtype) },
+        layout: isWhole ? pieces : null,
+      };
+    }
+    for (const { path: name, tensor } of filed) {
+      const key = `stage-${stage}/${tensor}`;
+      const entry = constantEntry(sharded, tensor, key);
+      constants.set(key, entry);
+      const dtype = pythonDtype(entry.dtype);
+      own[name] = { file: CONSTANTS, key, axes: [], zeroUnlessFirst: [], dtype, layout: null };
+    }
+    return own;
+  });
+  return { index, shards: [...shards], constants: [...constants.values()] };
+}
+
+function pythonDtype(dtype: DType): string {
+  return dtypeText(dtype).replace('torch.', '');
+}
+
+function constantEntry(sharded: ShardedGraph, tensor: string, key: string): SafetensorsEntry {
+  const { dtype, localShape: shape } = tensorOf(sharded, tensor);
+  const own = sharded.weights.find((weight) => weight.tensor === tensor)?.constant;
+  const data = own ?? sharded.constants.get(tensor)?.data;
+  if (data?.byteLength !== byteLength(dtype, elementCount(shape))) throw new Error(`constant ${tensor} has no value`);
+  return { key, dtype, shape, pieces: () => [data] };
+}
+
+/** A model's name in a docstring. */
+function title(name: string): string {
+  return name.replace(/[\\"\n\r]+/g, ' ');
+}
+
+/**
+ * Writes the program to `directory`, its weights being those of the bundled runtime's program in `beside`: the same files, under a
+ * second name where the file system knows such.
+ * @throws AutoparError (exit cannotWrite)
+ */
+export async function emitTorch(
+  directory: string,
+  { files, index, shards, constants }: TorchProgram,
+  beside: string,
+  signal?: AbortSignal,
+): Promise<void> {
+  try {
+    await mkdir(path.join(directory, 'weights'), { recursive: true });
+    for (const file of shards) {
+      signal?.throwIfAborted();
+      await linked(path.join(beside, file), path.join(directory, file));
+    }
+  } catch (error) {
+    throw cannotWrite(error, directory);
+  }
+  for (const [name, text] of Object.entries(files)) await writeFileAtomic(path.join(directory, name), text);
+  await writeJsonAtomic(path.join(directory, 'weights', 'index.json'), index);
+  if (constants.length > 0) await writeSafetensors(path.join(directory, CONSTANTS), constants);
+}
+
+/** A second name of a file, or a copy where there are none. */
+async function linked(from: string, to: string): Promise<void> {
+  await link(from, to).catch(() => copyFile(from, to));
+}

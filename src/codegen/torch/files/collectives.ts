@@ -1,0 +1,105 @@
+/**
+ * @file collectives.py of an emitted program: the same for every program.
+ */
+
+export const COLLECTIVES = `"""One function per typed transition between layouts, on torch.distributed.
+
+A block is seen as rows: \`outer\` is the product of its sizes in front of the dimension that is cut or joined.
+With wait=False a function returns while its collective is under way: wait() gives the result.
+"""
+
+import torch
+import torch.distributed as dist
+
+# Their names from torch 2.13 on.
+all_gather_single = getattr(dist, "all_gather_single", dist.all_gather_into_tensor)
+reduce_scatter_single = getattr(dist, "reduce_scatter_single", dist.reduce_scatter_tensor)
+
+OPERATIONS = {"sum": dist.ReduceOp.SUM, "max": dist.ReduceOp.MAX, "min": dist.ReduceOp.MIN}
+
+
+class Pending:
+    """A collective under way. It holds its operand until then."""
+
+    def __init__(self, work, operand, finish):
+        self.work, self.operand, self.finish = work, operand, finish
+
+    def wait(self):
+        self.work.wait()
+        return self.finish()
+
+
+def started(work, operand, finish, wait):
+    pending = Pending(work, operand, finish)
+    return pending.wait() if wait else pending
+
+
+def numeric(x):
+    """Backends reduce no truth values."""
+    return x.to(torch.uint8) if x.dtype == torch.bool else x
+
+
+def all_reduce(x, group, operation="sum", wait=True):
+    """partial -> whole"""
+    result = numeric(x).clone(memory_format=torch.contiguous_format)
+    work = dist.all_reduce(result, OPERATIONS[operation], group.process_group, async_op=True)
+    return started(work, None, lambda: result.to(x.dtype), wait)
+
+
+def all_gather(x, group, outer, shape, wait=True):
+    """sharded -> whole"""
+    operand = numeric(x).flatten()
+    gathered = operand.new_empty(group.size * operand.numel())
+    work = all_gather_single(gathered, operand, group.process_group, async_op=True)
+
+    def finish():
+        blocks = group.in_order(gathered.reshape(group.size, outer, -1))
+        return blocks.transpose(0, 1).reshape(shape).to(x.dtype)
+
+    return started(work, operand, finish, wait)
+
+
+def reduce_scatter(x, group, outer, shape, operation="sum", wait=True):
+    """partial -> sharded"""
+    blocks = numeric(x).reshape(outer, group.size, -1).transpose(0, 1)
+    operand = group.by_rank(blocks).contiguous().flatten()
+    result = operand.new_empty(operand.numel() // group.size)
+    work = reduce_scatter_single(result, operand, OPERATIONS[operation], group.process_group, async_op=True)
+    return started(work, operand, lambda: result.reshape(shape).to(x.dtype), wait)
+
+
+def all_to_all(x, group, outer, joined_outer, shape, wait=True):
+    """sharded -> sharded along another dimension"""
+    blocks = numeric(x).reshape(outer, group.size, -1).transpose(0, 1)
+    operand = group.by_rank(blocks).contiguous().flatten()
+    exchanged = torch.empty_like(operand)
+    work = dist.all_to_all_single(exchanged, operand, group=group.process_group, async_op=True)
+
+    def finish():
+        slices = group.in_order(exchanged.reshape(group.size, joined_outer, -1))
+        return slices.transpose(0, 1).reshape(shape).to(x.dtype)
+
+    return started(work, operand, finish, wait)
+
+
+def permute(x, group, to, wait=True):
+    """Member k of the group sends its block to member to[k]."""
+    operand = numeric(x).flatten()
+    result = torch.empty_like(operand)
+    sizes = group.sizes(to[group.index], operand.numel())
+    sources = group.sizes(to.index(group.index), operand.numel())
+    work = dist.all_to_all_single(result, operand, sources, sizes, group.process_group, async_op=True)
+    return started(work, operand, lambda: result.reshape(x.shape).to(x.dtype), wait)
+
+
+def send(x, rank):
+    """To the same place in another stage. Transfers stand in one order at both ends, so that they may block."""
+    dist.send(numeric(x).contiguous(), rank)
+
+
+def receive(shape, dtype, rank):
+    """From the same place in another stage."""
+    result = torch.empty(shape, dtype=torch.uint8 if dtype == torch.bool else dtype)
+    dist.recv(result, rank)
+    return result.to(dtype)
+`;

@@ -1,0 +1,166 @@
+/**
+ * @file mesh.py of an emitted program: its axes and groups, and what is the same for every program.
+ */
+
+import { STAGE_AXIS } from '../../../program/mesh.js';
+import type { ProgramAxes } from '../axes.js';
+import { assignment } from '../python.js';
+
+/** mesh.py of a program of so many stages, each in a module; its collectives run on `groups`, each a list of axes. */
+export function meshFile(
+  { axes: { axes }, groups }: { readonly axes: ProgramAxes; readonly groups: readonly (readonly string[])[] },
+  stages: number,
+  modules: readonly string[],
+): string {
+  const all = stages > 1 ? [{ name: STAGE_AXIS, size: stages }, ...axes] : axes;
+  const table = (name: string, items: readonly string[]) => assignment(name, '(', items, ')');
+  const sizes = all.map(({ name, size }) => `("${name}", ${size})`);
+  const lists = groups.map(
+    (names) => `(${names.map((name) => `"${name}"`).join(', ')}${names.length === 1 ? ',' : ''})`,
+  );
+  const files = modules.map((file) => `"${file.replace(/\.py$/, '')}"`);
+  return TEXT.replace('AXES = ()', table('AXES', sizes))
+    .replace('GROUPS = ()', table('GROUPS', lists))
+    .replace('MODULES = ()', table('MODULES', files));
+}
+
+const TEXT = `"""The device mesh: axes outermost first, ranks numbered with the last axis fastest."""
+
+import itertools
+import math
+
+import torch
+import torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
+
+from collectives import all_gather_single
+
+AXES = ()
+
+# Axes over which collectives run. A group is all ranks that differ on these alone. All ranks make groups in this order.
+GROUPS = ()
+
+# The module of each stage.
+MODULES = ()
+
+WORLD_SIZE = math.prod(size for _, size in AXES)
+
+
+class Group:
+    """A process group; member k is the rank with index k on the axes, which may have another number in the group."""
+
+    def __init__(self, process_group, ranks, rank):
+        self.process_group, self.size = process_group, len(ranks)
+        self.index = ranks.index(rank)
+        self.order = [sorted(ranks).index(member) for member in ranks]
+        self.is_sorted = self.order == sorted(self.order)
+
+    def in_order(self, blocks):
+        """Blocks by rank in the group -> blocks by member."""
+        return blocks if self.is_sorted else blocks[self.order]
+
+    def by_rank(self, blocks):
+        """Blocks by member -> blocks by rank in the group."""
+        return blocks if self.is_sorted else blocks[[self.order.index(rank) for rank in range(self.size)]]
+
+    def sizes(self, member, size):
+        """Sizes of what all members but one send nothing of."""
+        return [size if rank == self.order[member] else 0 for rank in range(self.size)]
+
+
+class Mesh:
+    """Made once on every rank, after init_process_group."""
+
+    def __init__(self, device_type):
+        self.rank = dist.get_rank()
+        names, sizes = [name for name, _ in AXES] or ["world"], [size for _, size in AXES] or [1]
+        self.device_mesh = init_device_mesh(device_type, tuple(sizes), mesh_dim_names=tuple(names))
+        place = (self.device_mesh.mesh == self.rank).nonzero()[0].tolist()
+        self.place = dict(zip(names, place, strict=True))
+        self.groups = {axes: self.make_group(axes) for axes in GROUPS}
+
+    def make_group(self, axes):
+        mine, lists = self.members(axes), []
+        others = [range(1) if name in axes else range(size) for name, size in AXES]
+        for place in itertools.product(*others):
+            lists.append(self.members(axes, dict(zip(dict(AXES), place, strict=True))))
+        if len(axes) == 1:
+            process_group = self.device_mesh.get_group(axes[0])
+        else:
+            process_group, _ = dist.new_subgroups_by_enumeration(lists)
+        return Group(process_group, mine, self.rank)
+
+    def members(self, axes, place=None):
+        """The ranks that differ from a place on these axes alone, the last axis fastest."""
+        place, sizes = place or self.place, dict(AXES)
+        indices = itertools.product(*(range(sizes[axis]) for axis in axes))
+        return [self.rank_at({**place, **dict(zip(axes, index, strict=True))}) for index in indices]
+
+    def rank_at(self, place):
+        rank = 0
+        for name, size in AXES:
+            rank = rank * size + place[name]
+        return rank
+
+    def group(self, *axes):
+        return self.groups[axes]
+
+    @property
+    def stage(self):
+        return self.place.get("pp", 0)
+
+    def peer(self, stage):
+        """The rank with this rank's place in another stage."""
+        return self.rank_at({**self.place, "pp": stage})
+
+    def index(self, axes, place=None):
+        """The index on a list of axes, the first being major."""
+        place, sizes, index = place or self.place, dict(AXES), 0
+        for axis in axes:
+            index = index * sizes[axis] + place[axis]
+        return index
+
+    def coordinate(self, axes, block, bias):
+        """What differs between ranks enters as data: the offset of this rank's block."""
+        return torch.tensor([self.index(axes) * block + bias])
+
+    def place_of(self, rank):
+        place = {}
+        for name, size in reversed(AXES):
+            rank, place[name] = divmod(rank, size)
+        return place
+
+
+def pieces_of(layout):
+    """A layout is, per dimension, a list of pieces (size, axes), whose sizes multiply to the dimension."""
+    return [piece for pieces in layout for piece in pieces]
+
+
+def cut(mesh, whole, layout):
+    """This rank's block of a whole tensor."""
+    block, pieces = whole.reshape([size for size, _ in pieces_of(layout)]), pieces_of(layout)
+    for dim, (size, axes) in enumerate(pieces):
+        parts = math.prod(dict(AXES)[axis] for axis in axes)
+        block = block.narrow(dim, mesh.index(axes) * (size // parts), size // parts)
+    shape = [math.prod(size // math.prod(dict(AXES)[axis] for axis in axes) for size, axes in dim) for dim in layout]
+    return block.reshape(shape).contiguous()
+
+
+def join(mesh, block, layout, dtype, stage):
+    """The whole tensor of which the ranks of a stage have blocks; others have None. All ranks call it."""
+    pieces, sizes = pieces_of(layout), dict(AXES)
+    parts = [math.prod(sizes[axis] for axis in axes) for _, axes in pieces]
+    local = [size // part for (size, _), part in zip(pieces, parts, strict=True)]
+    block = torch.zeros(local, dtype=dtype) if block is None else block
+    numbers = block.to(torch.uint8) if dtype == torch.bool else block
+    gathered = numbers.new_empty(dist.get_world_size() * numbers.numel())
+    all_gather_single(gathered, numbers.flatten())
+    whole = numbers.new_empty([size for size, _ in pieces])
+    for rank, part in enumerate(gathered.reshape(dist.get_world_size(), *local)):
+        place = mesh.place_of(rank)
+        if place.get("pp", 0) != stage:
+            continue
+        at = [mesh.index(axes, place) * size for (_, axes), size in zip(pieces, local, strict=True)]
+        whole[tuple(slice(start, start + size) for start, size in zip(at, local, strict=True))] = part
+    return whole.reshape([math.prod(size for size, _ in dim) for dim in layout]).to(dtype)
+`;

@@ -1,0 +1,67 @@
+/**
+ * @file The small files of an emitted program: operators.py, requirements.txt, ruff.toml, README.md.
+ */
+import { HELPERS, type HelperName } from '../operators/helpers.js';
+import { LINE_LENGTH } from '../python.js';
+
+/** operators.py with the functions that the modules' text calls; null where it calls none. */
+export function operatorsFile(modules: string): string | null {
+  const names = (Object.keys(HELPERS) as HelperName[]).filter((name) => calls(modules, name));
+  if (names.length === 0) return null;
+  const texts = names.map((name) => HELPERS[name]);
+  const functional = texts.some((text) => text.includes('F.')) ? 'import torch.nn.functional as F\n' : '';
+  const plain = texts.some((text) => text.includes('torch.')) ? 'import torch\n' : '';
+  return `"""Operators that torch has no function for."""\n\n${plain}${functional}${plain || functional ? '\n\n' : '\n'}${texts.join('\n\n')}`;
+}
+
+/** Whether a text names something of another file. */
+export function calls(text: string, name: string): boolean {
+  return new RegExp(`(?<![\\w.])${name}\\(`).test(text);
+}
+
+export const REQUIREMENTS = 'torch>=2.9\nsafetensors\nnumpy\n';
+
+export const RUFF = `line-length = ${LINE_LENGTH}\n\n[lint]\nselect = ["E", "F", "I", "W"]\n`;
+
+export interface Described {
+  readonly model: string;
+  readonly ranks: number;
+  readonly mesh: string;
+  readonly isPipeline: boolean;
+}
+
+const MODEL =
+  '| model.py | a class for each kind of layer, one line per operator with its layout; the model, which calls them |';
+const PIPELINE = `| layers.py | a class for each kind of layer, one line per operator with its layout |
+| stage_0.py … | the model of a stage, which calls its layers |
+| schedule.csv | what each stage runs in which order, in the grammar of torch.distributed.pipelining |`;
+
+/** README.md. */
+export function readme({ model, ranks, mesh, isPipeline }: Described): string {
+  return `# ${model} on ${ranks} ${ranks === 1 ? 'rank' : 'ranks'} (${mesh})
+
+    pip install -r requirements.txt
+    torchrun --nproc-per-node ${ranks} main.py --steps 3
+
+\`--inputs FILE.npz\` gives whole inputs, \`--outputs\` and \`--state\` write whole outputs and weights; \`main.py --help\` lists the rest. On several
+machines add torchrun's own options (\`--nnodes\`, \`--rdzv-endpoint\`).
+
+| file | holds |
+|---|---|
+${isPipeline ? PIPELINE : MODEL}
+| mesh.py | the device mesh, process groups, how blocks are cut from whole tensors |
+| collectives.py | one function per transition between layouts |
+| values.py | parameters and their files |
+| main.py | the loop |
+| weights/ | a safetensors file per distinct shard, and index.json, which names each parameter's |
+
+## Proof
+
+The operators and collectives are those of the sharded graph that autopar priced, type-checked, and wrote as the program beside this folder.
+That program is run and compared with the unsharded model, tensor by tensor, with
+
+    autopar verify ..
+
+Gradients, optimizer and recomputation are operators of the program: no autograd takes part.
+`;
+}

@@ -1,0 +1,49 @@
+/**
+ * @file What a stage is fed and gives, and the tables of them in emitted code.
+ */
+import type { ShardedGraph } from '../../partition/sharded-graph.js';
+import type { Layout, Piece } from '../../sharding-propagation/layout.js';
+import type { ProgramAxes } from './axes.js';
+import { dtypeText, tuple } from './operators/operator.js';
+import { statement } from './python.js';
+import { type Tensors, tensorOf } from './tensors.js';
+
+export interface NamedTensor {
+  readonly name: string;
+  readonly tensor: string;
+}
+
+export function inputsOf({ inputs, state, microBatches }: ShardedGraph): readonly NamedTensor[] {
+  const kept = new Set(state.map(({ to }) => to));
+  return inputs
+    .filter(({ tensor, input }) => !kept.has(tensor) && input !== microBatches?.index)
+    .map(({ tensor, input }) => ({ tensor, name: input }));
+}
+
+export function outputsOf({ outputs, state }: ShardedGraph): readonly NamedTensor[] {
+  const left = new Set(state.map(({ from }) => from));
+  return outputs.filter(({ tensor }) => !left.has(tensor)).map(({ tensor, output }) => ({ tensor, name: output }));
+}
+
+/** A layout as Python: per dimension its pieces, each a size and axes. */
+function layoutTable({ dims }: Layout, { named }: ProgramAxes): string {
+  const piece = ({ size, axes }: Piece) => {
+    const names = named(axes).map((axis) => `"${axis}"`);
+    return `(${size}, (${names.join(', ')}${names.length === 1 ? ',' : ''}))`;
+  };
+  return `[${dims.map((pieces) => `[${pieces.map(piece).join(', ')}]`).join(', ')}]`;
+}
+
+/** A table of inputs or outputs by name. */
+export function valuesTable(name: string, values: readonly NamedTensor[], { sharded, axes }: Tensors): string {
+  const rows = values.map(({ name: own, tensor }) => {
+    const { dtype, shape, layout } = tensorOf(sharded, tensor);
+    const axis = sharded.microBatches?.cut.get(own);
+    const count = sharded.microBatches?.count ?? 1;
+    const whole = axis === undefined ? shape : shape.map((size, index) => (index === axis ? size * count : size));
+    const cut = axis === undefined ? 'None, None' : `${axis}, ${count}`;
+    return `${JSON.stringify(own)}: Value(${dtypeText(dtype)}, ${tuple(whole)}, ${layoutTable(layout, axes)}, ${cut})`;
+  });
+  if (rows.length === 0) return `${name} = {}`;
+  return [`${name} = {`, ...rows.flatMap((row) => statement(`${row},`, '    ')), '}'].join('\n');
+}

@@ -1,0 +1,320 @@
+/**
+ * @file The lines of steps: operators, collectives, sums over micro-batches, and what is deleted behind them.
+ */
+import { AutoparError } from '../../ir/error.js';
+import { type ConstantTensor, elementCount, type TensorType } from '../../ir/graph.js';
+import { numbersOf } from '../../ir/ops/constants.js';
+import { entryOf } from '../../ir/ops/index.js';
+import { type CommunicationNode, type ComputeNode, resultsOf } from '../../partition/sharded-graph.js';
+import type { WalkedStep } from '../../partition/stage-walk.js';
+import { layoutText } from '../../sharding-propagation/layout-text.js';
+import { torchOperatorOf } from './operators/index.js';
+import { dtypeText, isFloat, number, type TorchNode, tuple } from './operators/operator.js';
+import { deletion, identifier, snakeCase, statement } from './python.js';
+import { type Tensors, tensorOf } from './tensors.js';
+
+/** What the lines of a method call their tensors. */
+export interface Naming {
+  /** The expression of a tensor that is there. */
+  readonly read: (tensor: string) => string;
+  /** The target of an assignment of a tensor, which is like `base` where it has no name yet. */
+  readonly make: (tensor: string, base: string) => string;
+  /** A variable of the method that is no tensor of the graph. */
+  readonly local: (base: string) => string;
+  /** The expression of the group of ranks on some axes. */
+  readonly group: (axes: readonly string[]) => string;
+  /** What to delete once a tensor has been read for the last time. */
+  readonly holders: (tensor: string) => readonly string[];
+  /** Whether a collective is waited for in the same method. */
+  readonly waitsHere: (tensor: string) => boolean;
+  /** The statement that ends a collective that another method started. */
+  readonly wait: (tensor: string) => string;
+  /** The namespace and the name in it of a sum over micro-batches. */
+  readonly sum: (tensor: string) => readonly [namespace: string, name: string];
+  /** The expression of the number of this rank's peer in another stage. */
+  readonly peer: (stage: number) => string;
+}
+
+const INDENT = '        ';
+
+/** The lines of the steps of one method. */
+export function linesOf(steps: readonly WalkedStep[], tensors: Tensors, naming: Naming): readonly string[] {
+  const lines: string[] = [];
+  const ended = new Set<string>();
+  for (const [index, { step, frees, makes }] of steps.entries()) {
+    switch (step.kind) {
+      case 'segment':
+        for (const node of step.nodes) lines.push(...operatorLines(node, tensors, naming));
+        break;
+      case 'start': {
+        const next = steps[index + 1]?.step;
+        const isAtOnce = next?.kind === 'wait' && next.id === step.id;
+        if (isAtOnce) ended.add(step.node.output);
+        if (step.last) throw lacks('gradient buckets that several micro-batches fill', step.node.origin);
+        lines.push(...collectiveLines(step.node, isAtOnce, tensors, naming));
+        break;
+      }
+      case 'wait': {
+        const { output } = step.node;
+        if (ended.has(output)) break;
+        const text = naming.waitsHere(output)
+          ? `${naming.read(output)} = ${naming.read(output)}.wait()`
+          : naming.wait(output);
+        lines.push(...statement(text, INDENT));
+        break;
+      }
+      case 'accumulate': {
+        const [input, output] = [step.node.inputs[0] as string, step.node.outputs[0] as string];
+        const [namespace, name] = naming.sum(output);
+        lines.push(
+          ...statement(`accumulate(${namespace}, "${name}", ${naming.read(input)})`, INDENT, layoutOf(output, tensors)),
+        );
+        break;
+      }
+      case 'move':
+        throw lacks('copies between the memories of device, host and disk (--offload)', step.node.origin);
+      case 'send': {
+        const { tensor, stage } = step.transfer;
+        lines.push(
+          ...statement(`send(${naming.read(tensor)}, ${naming.peer(stage)})`, INDENT, layoutOf(tensor, tensors)),
+        );
+        break;
+      }
+      case 'recv': {
+        const { tensor, stage } = step.transfer;
+        const { dtype, shape } = localType(tensor, tensors);
+        const target = naming.make(tensor, 'received');
+        const text = `${target} = receive(${tuple(shape)}, ${dtypeText(dtype)}, ${naming.peer(stage)})`;
+        lines.push(...statement(text, INDENT, layoutOf(tensor, tensors)));
+        break;
+      }
+    }
+    const isLast = index === steps.length - 1;
+    const made = step.kind === 'segment' ? step.nodes.flatMap(resultsOf) : [];
+    const inside = made.filter((name) => !makes.includes(name));
+    const gone = [...frees, ...(isLast ? [] : inside)].flatMap((name) => naming.holders(name));
+    lines.push(...deletion(gone, INDENT));
+  }
+  return lines;
+}
+
+/** A plan that the target has no code for. */
+export function lacks(subject: string, node: string): AutoparError {
+  return new AutoparError(
+    'target-lacks-plan',
+    'backendAbsent',
+    `--target torch does not support ${subject}`,
+    { node },
+    'Choose another plan, or leave --target out for the bundled runtime.',
+  );
+}
+
+function layoutOf(name: string, { sharded }: Tensors): string {
+  return layoutText(tensorOf(sharded, name).layout, sharded.mesh);
+}
+
+function localType(name: string, { sharded }: Tensors): TensorType {
+  const { dtype, localShape } = tensorOf(sharded, name);
+  return { dtype, shape: localShape };
+}
+
+function operatorLines(node: ComputeNode, tensors: Tensors, naming: Naming): readonly string[] {
+  const last = node.outputs.findLastIndex((name) => name !== null && isUsed(name, tensors));
+  const outputs = node.outputs.slice(0, Math.max(1, last + 1));
+  const { op, domain, attributes } = node;
+  const inputs = node.inputs.map((name) => (name === null ? null : typeIn(name, tensors)));
+  const results = outputs.map((name) => (name === null ? null : typeIn(name, tensors)));
+  const entry = torchOperatorOf(op, domain);
+  const operands = node.inputs.map((name, index) => {
+    if (name === null) return null;
+    const plain = entry?.takesNumbers ? numberOf(name, index, inputs, results[0] ?? null, tensors) : null;
+    return plain ?? naming.read(name);
+  });
+  const targets = outputs.map((name) => (name === null ? null : (base: string) => naming.make(name, base)));
+  const [first] = outputs;
+  const comment = first ? layoutOf(first, tensors) : '';
+  const lines = expressionLines(
+    { op, domain, attributes, inputs, outputs: results, operands },
+    targets,
+    naming,
+    comment,
+  );
+  if (lines === null) throw lacksOperator(node, entry !== undefined);
+  return lines;
+}
+
+type Target = ((base: string) => string) | null;
+
+/** An operator in its torch function, else the operators of its expansion in theirs; null where one of them has none. */
+function expressionLines(
+  node: TorchNode & { readonly domain: string },
+  targets: readonly Target[],
+  naming: Naming,
+  comment: string,
+): readonly string[] | null {
+  const entry = torchOperatorOf(node.op, node.domain);
+  const text = entry?.text(node) ?? null;
+  if (!entry || text === null) return expandedLines(node, targets, naming, comment);
+  const names = targets.map((target, index) => target?.(baseOf(text, node, index)) ?? '_');
+  return statement(`${names.join(', ')} = ${text}`, INDENT, comment);
+}
+
+/**
+ * The operators that an operator stands for. What it stands for on a block is what it stands for whole: dimensions that the
+ * expansion mixes are sharded in its place only.
+ */
+function expandedLines(
+  node: TorchNode & { readonly domain: string },
+  targets: readonly Target[],
+  naming: Naming,
+  comment: string,
+): readonly string[] | null {
+  const { op, domain, attributes, inputs, outputs } = node;
+  const expansion = entryOf(op, domain)?.expansion;
+  if (!expansion) return null;
+  const whole = { name: op, op, domain, attributes, inputs, outputs, outputCount: outputs.length };
+  const { nodes, constants } = expansion(whole);
+  const types = new Map<string, TensorType>();
+  const texts = new Map<string, string>();
+  for (const [index, type] of inputs.entries()) {
+    if (type) types.set(`in${index}`, type);
+    texts.set(`in${index}`, node.operands[index] ?? 'None');
+  }
+  for (const [name, value] of Object.entries(constants)) {
+    types.set(name, value);
+    texts.set(name, constantText(value));
+  }
+  const lines: string[] = [];
+  for (const inner of nodes) {
+    const own = inner.inputs.map((name) => (name === null ? null : (types.get(name) ?? null)));
+    const { domain: from = '', attributes: given = {} } = inner;
+    const view = { op: inner.op, domain: from, attributes: given, inputs: own, outputs: [] };
+    const made = entryOf(inner.op, from)?.infer({ ...view, name: op, outputCount: inner.outputs.length });
+    if (!made) return null;
+    for (const [index, name] of inner.outputs.entries()) types.set(name, made[index] as TensorType);
+    const operands = inner.inputs.map((name) => (name === null ? null : (texts.get(name) ?? null)));
+    const into = inner.outputs.map((name): Target => {
+      const result = /^out(\d+)$/.exec(name)?.[1];
+      const target = result === undefined ? undefined : targets[Number(result)];
+      return (base) => {
+        const text = target ? target(base) : naming.local(base);
+        texts.set(name, text);
+        return text;
+      };
+    });
+    const isLast = inner.outputs.includes('out0');
+    const written = expressionLines({ ...view, outputs: made, operands }, into, naming, isLast ? comment : '');
+    if (written === null) return null;
+    lines.push(...written);
+  }
+  return lines;
+}
+
+function constantText(value: ConstantTensor): string {
+  const values = numbersOf(value).map((one) => number(one, value.dtype));
+  const dtype = dtypeText(value.dtype);
+  if (value.shape.length === 0) return `torch.tensor(${values[0]}, dtype=${dtype})`;
+  const list = `torch.tensor([${values.join(', ')}], dtype=${dtype})`;
+  return value.shape.length === 1 ? list : `${list}.reshape(${value.shape.join(', ')})`;
+}
+
+/** Whether anything reads a result: an operator may name results that nothing does. */
+function isUsed(name: string, { readIn, asked, runs, stores }: Tensors): boolean {
+  if (readIn.has(name) || asked.has(name) || [...stores.values()].flat().some(({ from }) => from === name)) return true;
+  return runs.some(({ steps }) =>
+    steps.some(({ step }) => step.kind === 'segment' && step.nodes.some(({ inputs }) => inputs.includes(name))),
+  );
+}
+
+function typeIn(name: string, tensors: Tensors): TensorType {
+  const isCoordinate = tensors.sharded.coordinates.some((coordinate) => coordinate.name === name);
+  return isCoordinate && !tensors.sharded.tensors.has(name) ? { dtype: 'int64', shape: [1] } : localType(name, tensors);
+}
+
+/** A result is named as the function that makes it, else as the operator. */
+function baseOf(text: string, { op, outputs }: TorchNode, index: number): string {
+  const called = /^(?:torch|F)\.([a-z]\w*)\(/.exec(text)?.[1];
+  const base = called ? identifier(called) : op === 'MatMul' ? 'matmul' : snakeCase(op);
+  return index === 0 || outputs.length === 1 ? base : `${base}_${'bcdefgh'[index - 1] ?? index}`;
+}
+
+/** A constant of one element as a Python number, where that gives the result the same type and shape. */
+function numberOf(
+  name: string,
+  index: number,
+  inputs: readonly (TensorType | null)[],
+  result: TensorType | null,
+  { inline, sharded }: Tensors,
+): string | null {
+  const data = inline.get(name);
+  const [own, other] = [inputs[index], inputs[1 - index]];
+  if (!data || !own || !other || !result || elementCount(own.shape) !== 1 || !isFloat(own)) return null;
+  const isResult = own.dtype === other.dtype && inputs.length === 2 && inlineIndex(inputs, index);
+  if (!isResult || String(broadcastShape(own.shape, other.shape)) !== String(other.shape)) return null;
+  const [value = 0] = numbersOf({ dtype: own.dtype, shape: tensorOf(sharded, name).localShape, data });
+  return Number.isFinite(value) && value >= 0 ? number(value, own.dtype) : null;
+}
+
+/** The other operand is a tensor: of two numbers Python would make a number. */
+function inlineIndex(inputs: readonly (TensorType | null)[], index: number): boolean {
+  return elementCount(inputs[1 - index]?.shape ?? []) > 1 || (inputs[1 - index]?.shape.length ?? 0) > 0;
+}
+
+function broadcastShape(a: readonly number[], b: readonly number[]): readonly number[] {
+  const rank = Math.max(a.length, b.length);
+  return Array.from({ length: rank }, (_, axis) =>
+    Math.max(a[axis - rank + a.length] ?? 1, b[axis - rank + b.length] ?? 1),
+  );
+}
+
+function lacksOperator({ op, domain, origin }: ComputeNode, isForm: boolean): AutoparError {
+  const name = domain === '' ? op : `${domain}.${op}`;
+  return new AutoparError(
+    'target-lacks-operator',
+    'backendAbsent',
+    isForm ? `--target torch does not cover this form of ${name}` : `--target torch has no function for ${name}`,
+    { node: origin },
+    'docs/torch.md lists the operators that it has; the bundled runtime runs the others.',
+  );
+}
+
+/** Collectives of a parameter server, which the target has no code for (emit-torch.ts). */
+type ServerKind = 'reduce' | 'broadcast';
+
+const RESULTS: Readonly<Record<Exclude<CommunicationNode['collective']['kind'], ServerKind>, string>> = {
+  'all-reduce': 'reduced',
+  'all-gather': 'gathered',
+  'reduce-scatter': 'scattered',
+  'all-to-all': 'exchanged',
+  permute: 'permuted',
+};
+
+function collectiveLines(
+  { collective, axes, input, output }: CommunicationNode,
+  isAtOnce: boolean,
+  tensors: Tensors,
+  naming: Naming,
+): readonly string[] {
+  const { kind } = collective;
+  if (kind === 'reduce' || kind === 'broadcast') throw new Error(`${kind} has no function`);
+  const shape = tuple(tensorOf(tensors.sharded, output).localShape);
+  const operation =
+    'reduction' in collective && collective.reduction !== 'sum' ? [`operation="${collective.reduction}"`] : [];
+  const parts = ((): readonly string[] => {
+    switch (collective.kind) {
+      case 'all-reduce':
+        return operation;
+      case 'all-gather':
+      case 'reduce-scatter':
+        return [`outer=${collective.outer}`, `shape=${shape}`, ...operation];
+      case 'all-to-all':
+        return [`outer=${collective.split.outer}`, `joined_outer=${collective.concat.outer}`, `shape=${shape}`];
+      case 'permute':
+        return [`to=[${collective.to.join(', ')}]`];
+    }
+  })();
+  const name = kind.replaceAll('-', '_');
+  const given = [naming.read(input), naming.group(axes), ...parts, ...(isAtOnce ? [] : ['wait=False'])];
+  const target = naming.make(output, RESULTS[kind]);
+  return statement(`${target} = ${name}(${given.join(', ')})`, INDENT, layoutOf(output, tensors));
+}

@@ -1,0 +1,154 @@
+/**
+ * @file The modules of a program: model.py, or layers.py and a file for each stage of a pipeline; equal layers of all stages are one
+ * class.
+ */
+import type { LoweredStage } from '../../partition/lower-stages.js';
+import type { StageWalk } from '../../partition/stage-walk.js';
+import { type ProgramAxes, programAxes } from './axes.js';
+import { calls } from './files/texts.js';
+import { inputsOf, outputsOf, valuesTable } from './interface.js';
+import { type FiledConstant, LayerWriter, type OwnedModule } from './module.js';
+import { HELPERS } from './operators/helpers.js';
+import { statement } from './python.js';
+import { runsOf } from './runs.js';
+import { methodOf, StageWriter } from './stage-writer.js';
+import { type Tensors, tensorsOf } from './tensors.js';
+
+export interface ModelFiles {
+  /** By name: model.py, or layers.py and one of each stage. */
+  readonly files: Readonly<Record<string, string>>;
+  readonly stages: readonly StageParameters[];
+  readonly axes: ProgramAxes;
+  /** Axes of groups over which collectives run. */
+  readonly groups: readonly (readonly string[])[];
+}
+
+export interface StageParameters {
+  /** By weight and kept state: its dotted name in the stage. */
+  readonly paths: ReadonlyMap<string, string>;
+  readonly constants: readonly FiledConstant[];
+}
+
+/** A list of a pipeline's stage, as schedule.csv names it. */
+export type ListNames = readonly ReadonlyMap<string, string>[];
+
+/** The modules of a program's stages. `title` is their first line. */
+export function modelFiles(
+  lowered: readonly LoweredStage[],
+  walks: readonly StageWalk[],
+  names: ListNames,
+  title: string,
+): ModelFiles {
+  const axes = programAxes(lowered.map(({ sharded }) => sharded));
+  const stages = lowered.map(({ sharded }, stage) => {
+    const walk = walks[stage] as StageWalk;
+    const runs = runsOf(walk);
+    const tensors = tensorsOf(sharded, axes, walk, runs);
+    const layers = [...new Set(runs.flatMap(({ layer }) => layer ?? []))];
+    const modules = layers.map((layer) =>
+      new LayerWriter(layer, tensors).layer(runs.filter((run) => run.layer === layer)),
+    );
+    return { tensors, modules, writer: new StageWriter(tensors, stage, modules) };
+  });
+  const isPipeline = lowered.length > 1;
+  const classes = classesOf(stages.flatMap(({ modules }) => modules));
+  const classOf = ({ lines }: OwnedModule) => classes.get(lines.join('\n'))?.name ?? '';
+  const layerText = [...classes].flatMap(([text, { name, layers }]) => [
+    ...['', '', `class ${name}(Container):`],
+    `    """${layers.join(', ')}"""`,
+    ...['', text],
+  ]);
+  const files: Record<string, string> = {};
+  if (isPipeline && classes.size > 0) files['layers.py'] = fileText(title, [], layerText);
+  for (const [stage, { tensors, writer }] of stages.entries()) {
+    const { sharded } = tensors;
+    const body = ['', '', 'class Model(Container):', ...writer.lines(classOf)];
+    const tables = [
+      '',
+      valuesTable('INPUTS', inputsOf(sharded), tensors),
+      '',
+      valuesTable('OUTPUTS', outputsOf(sharded), tensors),
+      ...(isPipeline ? ['', listsTable(names[stage] ?? new Map(), tensors)] : []),
+    ];
+    const own = isPipeline ? body : [...layerText, ...body];
+    const imported = isPipeline ? [...classes.values()].map(({ name }) => name) : [];
+    const what = isPipeline ? `${title.replace(/\.$/, '')}, stage ${stage}.` : title;
+    files[isPipeline ? `stage_${stage}.py` : 'model.py'] = fileText(what, imported, [...tables, ...own]);
+  }
+  const groups = new Map(
+    lowered.flatMap(({ sharded }) =>
+      sharded.nodes.flatMap((node) =>
+        node.kind === 'communicate' ? [[node.axes.join(), axes.named(node.axes)] as const] : [],
+      ),
+    ),
+  );
+  return {
+    files,
+    stages: stages.map(({ modules, writer }) => {
+      const own = [...modules, writer.module()];
+      return {
+        paths: new Map(own.flatMap(({ paths }) => [...paths])),
+        constants: own.flatMap(({ constants }) => constants),
+      };
+    }),
+    axes,
+    groups: [...groups.values()],
+  };
+}
+
+interface LayerClass {
+  readonly name: string;
+  readonly layers: readonly string[];
+}
+
+/** By text: equal layers are one class. */
+function classesOf(modules: readonly OwnedModule[]): ReadonlyMap<string, LayerClass> {
+  const classes = new Map<string, LayerClass>();
+  for (const { owner, lines } of modules) {
+    const text = lines.join('\n');
+    const known = classes.get(text);
+    const name = known?.name ?? (classes.size === 0 ? 'Layer' : `Layer${classes.size + 1}`);
+    classes.set(text, { name, layers: [...(known?.layers ?? []), owner] });
+  }
+  return classes;
+}
+
+/** By name in schedule.csv: the method of a list. */
+function listsTable(names: ReadonlyMap<string, string>, { walk }: Tensors): string {
+  const rows = walk.lists.flatMap(({ name, steps }) => {
+    const known = names.get(name);
+    return known === undefined || steps.length === 0 ? [] : [`    "${known}": "${methodOf(name)}",`];
+  });
+  return ['LISTS = {', ...rows, '}'].join('\n');
+}
+
+const COLLECTIVES = ['all_gather', 'all_reduce', 'all_to_all', 'permute', 'receive', 'reduce_scatter', 'send'];
+const VALUES = ['Container', 'Value', 'Values', 'accumulate', 'attach', 'declare', 'read_schedule'];
+
+/** A module: what it imports, as ruff sorts it, and its text. */
+function fileText(title: string, layers: readonly string[], lines: readonly string[]): string {
+  const text = lines.join('\n');
+  const from = (file: string, names: readonly string[]) => {
+    const used = names.filter((name) => calls(text, name) || text.includes(`(${name})`));
+    return used.length > 0 ? statement(`from ${file} import ${used.join(', ')}`, '') : [];
+  };
+  const plain = [
+    ...(/\btorch\./.test(text) ? ['import torch'] : []),
+    ...(/\bF\./.test(text) ? ['import torch.nn.functional as F'] : []),
+  ];
+  const own = [
+    ...from('collectives', COLLECTIVES),
+    ...from('layers', layers),
+    ...from('operators', Object.keys(HELPERS).sort()),
+    ...from('values', VALUES),
+  ];
+  return [
+    `"""${title}"""`,
+    '',
+    ...plain,
+    ...(plain.length > 0 && own.length > 0 ? [''] : []),
+    ...own,
+    ...lines,
+    '',
+  ].join('\n');
+}

@@ -1,0 +1,290 @@
+/**
+ * @file The modules of a stage: a class for each kind of layer, and the model, whose methods call them in order.
+ */
+import { elementCount } from '../../ir/graph.js';
+import { numbersOf } from '../../ir/ops/constants.js';
+import { layoutText } from '../../sharding-propagation/layout-text.js';
+import { linesOf, type Naming } from './method.js';
+import { dtypeText, number, tuple } from './operators/operator.js';
+import { identifier, Names, snakeCase, statement } from './python.js';
+import type { Run } from './runs.js';
+import { type Owner, type Tensors, tensorOf } from './tensors.js';
+
+const BODY = '        ';
+
+/** Constants of so many elements stand in the code; larger ones are in a file. */
+const WRITTEN_ELEMENTS = 16;
+
+/** A constant that is in a file: the parameter that receives it, with its layer. */
+export interface FiledConstant {
+  readonly path: string;
+  readonly tensor: string;
+}
+
+/** A call of a layer's method: what it is given, and what it gives. */
+interface Call {
+  readonly namespaces: readonly string[];
+  readonly given: readonly string[];
+  readonly results: readonly string[];
+}
+
+/** One layer, or the stage itself. */
+export interface OwnedModule {
+  readonly owner: Owner;
+  /** Lines of the constructor and of the methods, the same for equal layers. */
+  readonly lines: readonly string[];
+  /** By parameter: its dotted name in the module, and in the whole model. */
+  readonly paths: ReadonlyMap<string, string>;
+  readonly calls: ReadonlyMap<Run, Call>;
+  readonly constants: readonly FiledConstant[];
+  /** By tensor: its name in the module's namespace. */
+  readonly slots: ReadonlyMap<string, string>;
+}
+
+/** Whether a tensor is in its maker's namespace, and not in a variable of one method. */
+export function isKept(name: string, tensors: Tensors): boolean {
+  const run = tensors.madeIn.get(name);
+  if (!run) return false;
+  if (tensors.asked.has(name)) return true;
+  const readers = tensors.readIn.get(name) ?? [];
+  if (run.layer === null) return readers.some(({ list }) => list !== run.list) || waitsElsewhere(name, run, tensors);
+  const own = readers.some((reader) => reader !== run && reader.layer === run.layer);
+  return own || tensors.pending.has(name) || readers.some(({ list }) => list !== run.list) || isSum(name, tensors);
+}
+
+function waitsElsewhere(name: string, run: Run, { pending, runs }: Tensors): boolean {
+  return (
+    isPendingSum(name, run) ||
+    (pending.has(name) &&
+      runs.some(
+        ({ list, steps }) =>
+          list !== run.list && steps.some(({ step }) => step.kind === 'wait' && step.node.output === name),
+      ))
+  );
+}
+
+function isPendingSum(name: string, { steps }: Run): boolean {
+  return steps.some(({ step }) => step.kind === 'accumulate' && step.node.outputs[0] === name);
+}
+
+function isSum(name: string, { madeIn }: Tensors): boolean {
+  const run = madeIn.get(name);
+  return run !== undefined && isPendingSum(name, run);
+}
+
+/** Whether a layer's method gives a tensor to the stage, whose other methods read it. */
+function isReturned(name: string, run: Run, { readIn, pending }: Tensors): boolean {
+  if (pending.has(name)) return false;
+  return (readIn.get(name) ?? []).some(({ list, layer }) => list === run.list && layer !== run.layer);
+}
+
+export function namespaceOf(name: string, { walk }: Tensors): 'micro' | 'step' {
+  return walk.lifetimeOf(name) === 'micro' ? 'micro' : 'step';
+}
+
+/** Writes the module of a layer. */
+export class LayerWriter {
+  private readonly names = new Names();
+  private readonly paths = new Map<string, string>();
+  private readonly pathNames = new Names();
+  /** By tensor: its expression in every method. */
+  private readonly fixed = new Map<string, string>();
+  private readonly slots = new Map<string, string>();
+  private readonly constructorLines: string[] = [];
+  private readonly constants: FiledConstant[] = [];
+  private readonly groups = new Set<string>();
+
+  constructor(
+    private readonly owner: Owner,
+    private readonly tensors: Tensors,
+  ) {}
+
+  /** The module of a layer, its methods in the order in which they run. */
+  layer(runs: readonly Run[]): OwnedModule {
+    const calls = new Map<Run, Call>();
+    const methods = runs.flatMap((run) => {
+      const { lines, call } = this.method(run);
+      calls.set(run, call);
+      return ['', ...lines];
+    });
+    return { ...this.module(methods), calls };
+  }
+
+  /** What the constructor and methods come to. */
+  module(methods: readonly string[]): Omit<OwnedModule, 'calls'> {
+    const { owner, paths, constants, slots } = this;
+    const lines = ['    def __init__(self, mesh):', `${BODY}super().__init__()`, ...this.constructorLines, ...methods];
+    return { owner, lines, paths, constants, slots };
+  }
+
+  private method(run: Run): { readonly lines: readonly string[]; readonly call: Call } {
+    const locals = new Map<string, string>();
+    const given: string[] = [];
+    const namespaces = new Set<string>();
+    const inNamespace = (name: string, slot: string) => {
+      const namespace = namespaceOf(name, this.tensors);
+      namespaces.add(namespace);
+      return `${namespace}.${slot}`;
+    };
+    const known = (name: string): string | undefined => {
+      const slot = this.slots.get(name);
+      return locals.get(name) ?? this.fixed.get(name) ?? (slot === undefined ? undefined : inNamespace(name, slot));
+    };
+    const read = (name: string): string => {
+      const text = known(name) ?? this.own(name);
+      if (text !== undefined) return text;
+      const argument = this.names.take('x');
+      locals.set(name, argument);
+      given.push(name);
+      return argument;
+    };
+    const naming: Naming = {
+      read,
+      make: (name, base) => {
+        if (!isKept(name, this.tensors)) {
+          const local = this.names.take(base);
+          locals.set(name, local);
+          return local;
+        }
+        return inNamespace(name, this.slot(name, base));
+      },
+      local: (base) => this.names.take(base),
+      group: (axes) => this.group(axes),
+      holders: (name) => {
+        const slot = this.slots.get(name);
+        if (slot !== undefined) return [inNamespace(name, slot)];
+        const local = locals.get(name);
+        return local === undefined || given.includes(name) || isReturned(name, run, this.tensors) ? [] : [local];
+      },
+      waitsHere: () => true,
+      wait: (name) => `${read(name)} = ${read(name)}.wait()`,
+      sum: (name) => {
+        const slot = this.slot(name, 'total');
+        return [inNamespace(name, slot).replace(`.${slot}`, ''), slot];
+      },
+      peer: (stage) => this.peer(stage),
+    };
+    const body = [...linesOf(withoutTrailingFrees(run), this.tensors, naming)];
+    for (const { from, to } of this.tensors.stores.get(run) ?? [])
+      body.push(...statement(`${read(to)}.data = ${read(from)}`, BODY));
+    const made = run.steps.flatMap(({ step, makes }) => (step.kind === 'start' ? [step.node.output] : makes));
+    const results = [...new Set(made)].filter((name) => isReturned(name, run, this.tensors));
+    if (results.length > 0) body.push(...statement(`return ${results.map(read).join(', ')}`, BODY));
+    const lasting = ['micro', 'step'].filter((namespace) => namespaces.has(namespace));
+    const parameters = ['self', ...lasting, ...given.map((name) => locals.get(name) as string)];
+    const lines = [...statement(`def ${run.method}(${parameters.join(', ')}):`, '    '), ...body];
+    return { lines, call: { namespaces: lasting, given, results } };
+  }
+
+  /** The name of a tensor in the module's namespace. */
+  slot(name: string, base: string): string {
+    const known = this.slots.get(name);
+    if (known !== undefined) return known;
+    const slot = this.names.take(base);
+    this.slots.set(name, slot);
+    return slot;
+  }
+
+  /** The attribute of a parameter, constant or coordinate; undefined for what others make. */
+  own(name: string): string | undefined {
+    const known = this.fixed.get(name);
+    if (known !== undefined) return known;
+    const text = this.inline(name) ?? this.coordinate(name) ?? this.parameter(name);
+    if (text !== undefined) this.fixed.set(name, text);
+    return text;
+  }
+
+  private inline(name: string): string | undefined {
+    const data = this.tensors.inline.get(name);
+    if (!data) return undefined;
+    const { dtype, localShape: shape } = tensorOf(this.tensors.sharded, name);
+    const attribute = this.names.take('constant');
+    const dtypeName = dtypeText(dtype);
+    if (elementCount(shape) > WRITTEN_ELEMENTS) {
+      this.constants.push({ path: this.fullPath(attribute), tensor: name });
+      this.declare(attribute, shape, dtypeName, '');
+      return `self.${attribute}`;
+    }
+    const values = numbersOf({ dtype, shape, data }).map((value) => number(value, dtype));
+    const isScalar = shape.length === 0;
+    const list = isScalar ? (values[0] ?? '0') : `[${values.join(', ')}]`;
+    const reshaped = shape.length > 1 || elementCount(shape) === 0 ? `.reshape(${shape.join(', ')})` : '';
+    this.add(`self.${attribute} = torch.tensor(${list}, dtype=${dtypeName})${reshaped}`);
+    return `self.${attribute}`;
+  }
+
+  private coordinate(name: string): string | undefined {
+    const coordinate = this.tensors.sharded.coordinates.find((item) => item.name === name);
+    if (!coordinate) return undefined;
+    const attribute = this.names.take('offset');
+    const names = this.tensors.axes.named(coordinate.axes);
+    const axes = `(${names.map((axis) => `"${axis}"`).join(', ')}${names.length === 1 ? ',' : ''})`;
+    this.add(`self.${attribute} = mesh.coordinate(${axes}, ${coordinate.block}, ${coordinate.bias})`);
+    return `self.${attribute}`;
+  }
+
+  private parameter(name: string): string | undefined {
+    if (this.tensors.parameters.get(name) !== this.owner) return undefined;
+    const { sharded } = this.tensors;
+    const { dtype, localShape, layout } = tensorOf(sharded, name);
+    const isOwn = this.owner !== '' && name.startsWith(`${this.owner}.`);
+    const wanted = isOwn ? name.slice(this.owner.length + 1) : this.owner === '' ? name : 'weight';
+    const path = this.pathNames.take(wanted.split('.').map(segment).join('.'));
+    this.paths.set(name, this.fullPath(path));
+    this.declare(path, localShape, dtypeText(dtype), layoutText(layout, sharded.mesh));
+    return access(path);
+  }
+
+  private declare(path: string, shape: readonly number[], dtype: string, comment: string): void {
+    this.constructorLines.push(...statement(`declare(self, "${path}", ${tuple(shape)}, ${dtype})`, BODY, comment));
+  }
+
+  private fullPath(path: string): string {
+    return this.owner === '' ? path : `${pathOf(this.owner)}.${path}`;
+  }
+
+  group(subAxes: readonly string[]): string {
+    const axes = this.tensors.axes.named(subAxes);
+    const attribute = `${axes.map(snakeCase).join('_')}_group`;
+    if (!this.groups.has(attribute)) {
+      this.groups.add(attribute);
+      this.add(`self.${attribute} = mesh.group(${axes.map((axis) => `"${axis}"`).join(', ')})`);
+    }
+    return `self.${attribute}`;
+  }
+
+  peer(stage: number): string {
+    const attribute = `stage_${stage}`;
+    if (!this.groups.has(attribute)) {
+      this.groups.add(attribute);
+      this.add(`self.${attribute} = mesh.peer(${stage})`);
+    }
+    return `self.${attribute}`;
+  }
+
+  private add(text: string): void {
+    this.constructorLines.push(...statement(text, BODY));
+  }
+}
+
+/** A method's variables go when it ends. */
+function withoutTrailingFrees({ steps }: Run): Run['steps'] {
+  return steps;
+}
+
+/** A part of a dotted name; numbers stay, as places in a list. */
+function segment(text: string): string {
+  if (/^\d+$/.test(text)) return text;
+  const name = identifier(text);
+  return /^(constant|offset|stage_\d)|_group$/.test(name) ? `${name}_` : name;
+}
+
+/** The dotted name of a layer's module. */
+export function pathOf(layer: string): string {
+  return layer.split('.').map(segment).join('.');
+}
+
+/** `h.0.attn` → `self.h[0].attn`. */
+export function access(path: string): string {
+  return path.split('.').reduce((text, part) => (/^\d+$/.test(part) ? `${text}[${part}]` : `${text}.${part}`), 'self');
+}

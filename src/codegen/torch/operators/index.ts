@@ -1,0 +1,27 @@
+/**
+ * @file The table of operators in torch functions (docs/torch.md shows it). A program with another operator is refused before
+ * anything is written.
+ */
+import { attentionOperators } from './attention.js';
+import { elementwiseOperators } from './elementwise.js';
+import { indexingOperators } from './indexing.js';
+import { layerOperators } from './layers.js';
+import type { TorchOperator } from './operator.js';
+import { reductionOperators } from './reductions.js';
+import { shapingOperators } from './shaping.js';
+
+const TABLE: ReadonlyMap<string, TorchOperator> = new Map(
+  [
+    ...attentionOperators,
+    ...elementwiseOperators,
+    ...shapingOperators,
+    ...indexingOperators,
+    ...reductionOperators,
+    ...layerOperators,
+  ].map((operator) => [`${operator.domain}:${operator.op}`, operator]),
+);
+
+/** The entry of an operator; undefined where there is none. */
+export function torchOperatorOf(op: string, domain: string): TorchOperator | undefined {
+  return TABLE.get(`${domain}:${op}`);
+}

@@ -1,0 +1,139 @@
+/**
+ * @file Python as ruff formats it: identifiers, and statements that are cut where they are too long.
+ */
+
+/** As ruff.toml of an emitted program says. */
+export const LINE_LENGTH = 120;
+
+const RESERVED: ReadonlySet<string> = new Set([
+  ...'False None True and as assert async await break class continue def del elif else except finally for from'.split(
+    ' ',
+  ),
+  ...'global if import in is lambda nonlocal not or pass raise return try while with yield match case type'.split(' '),
+  // Names that emitted code uses, and attributes of torch.nn.Module.
+  ...'self step micro mesh torch nn attach declare wait_for Values F tuple from_end scatter_nd one_hot'.split(' '),
+  ...'top_k attention rotary_embedding batch_norm_training accumulate send receive read_schedule'.split(' '),
+  ...'all_reduce all_gather reduce_scatter all_to_all permute list dict float int bool run layouts'.split(' '),
+  ...'apply bfloat16 buffers children compile cpu cuda double eval forward backward recompute update'.split(' '),
+  ...'half modules parameters share_memory state_dict to train training xpu zero_grad add_module'.split(' '),
+]);
+
+/** A Python identifier like a text. */
+export function identifier(text: string): string {
+  const plain = text.replace(/[^A-Za-z0-9_]+/g, '_').replace(/^_+|_+$/g, '');
+  const named = /^[A-Za-z]/.test(plain) ? plain : `v_${plain}`;
+  return RESERVED.has(named) ? `${named}_` : named;
+}
+
+/** `LayerNormalization` → `layer_normalization`. */
+export function snakeCase(text: string): string {
+  const words = text.replace(/([a-z0-9])([A-Z])/g, '$1_$2').replace(/([A-Z]+)([A-Z][a-z])/g, '$1_$2');
+  return identifier(words.toLowerCase());
+}
+
+/** Gives names that are not taken: the wanted one, else one with a number behind it. */
+export class Names {
+  private readonly taken = new Set<string>();
+  private readonly counts = new Map<string, number>();
+
+  take(wanted: string): string {
+    let name = wanted;
+    for (let count = this.counts.get(wanted) ?? 1; this.taken.has(name); count++) {
+      this.counts.set(wanted, count + 1);
+      name = `${wanted}_${count}`;
+    }
+    this.taken.add(name);
+    return name;
+  }
+}
+
+/** A statement in lines of at most LINE_LENGTH columns, with a comment behind it, or ahead of it where there is no room. */
+export function statement(text: string, indent: string, comment = ''): readonly string[] {
+  const line = `${indent}${text}`;
+  const noted = comment === '' ? line : `${line}  # ${comment}`;
+  if (noted.length <= LINE_LENGTH) return [noted];
+  const ahead = comment === '' ? [] : [`${indent}# ${comment}`];
+  return [...ahead, ...(line.length <= LINE_LENGTH ? [line] : cutLines(line, indent))];
+}
+
+/** Deletions in lines of at most LINE_LENGTH columns. */
+export function deletion(names: readonly string[], indent: string): readonly string[] {
+  const lines: string[] = [];
+  for (const name of names) {
+    const longer = `${lines.at(-1)}, ${name}`;
+    if (lines.length > 0 && longer.length <= LINE_LENGTH) lines[lines.length - 1] = longer;
+    else lines.push(`${indent}del ${name}`);
+  }
+  return lines;
+}
+
+/** As ruff cuts it: at its last bracket, all arguments in one line where there is room, else one in each. */
+function cutLines(line: string, indent: string): readonly string[] {
+  const listed = /^( *)return (.*)$/.exec(line);
+  if (listed && !/[([]/.test(line)) return cutLines(`${listed[1]}return (${listed[2]},)`, indent);
+  const open = lastOpening(line);
+  if (open < 0) return [line];
+  if (open >= LINE_LENGTH) return cutTargets(line, indent);
+  const close = closing(line, open);
+  const head = line.slice(0, open + 1);
+  const body = line.slice(open + 1, close);
+  const inner = `${indent}    `;
+  const parts = argumentsIn(body);
+  if (`${inner}${body}`.length <= LINE_LENGTH && !body.endsWith(','))
+    return [head, `${inner}${body}`, `${indent}${line.slice(close)}`];
+  const rows = parts.flatMap((part) => {
+    const row = `${inner}${part},`;
+    return row.length <= LINE_LENGTH ? [row] : cutLines(row, inner);
+  });
+  return [head, ...rows, `${indent}${line.slice(close)}`];
+}
+
+/** An assignment to more names than a line holds. */
+function cutTargets(line: string, indent: string): readonly string[] {
+  const [targets = '', value = ''] = line.trimStart().split(' = ');
+  const tail = statement(`${indent}) = ${value}`, '');
+  return [`${indent}(`, ...targets.split(', ').map((target) => `${indent}    ${target},`), ...tail];
+}
+
+/** The bracket that opens what the line's last closing one closes. */
+function lastOpening(line: string): number {
+  const end = Math.max(line.lastIndexOf(')'), line.lastIndexOf(']'));
+  let depth = 0;
+  for (let at = end; at >= 0; at--) {
+    if (')]}'.includes(line[at] as string)) depth++;
+    if ('([{'.includes(line[at] as string) && --depth === 0) return at;
+  }
+  return -1;
+}
+
+function closing(line: string, open: number): number {
+  let depth = 0;
+  for (let at = open; at < line.length; at++) {
+    if ('([{'.includes(line[at] as string)) depth++;
+    if (')]}'.includes(line[at] as string) && --depth === 0) return at;
+  }
+  return line.length;
+}
+
+function argumentsIn(body: string): readonly string[] {
+  const parts: string[] = [];
+  let depth = 0;
+  let from = 0;
+  for (let at = 0; at < body.length; at++) {
+    const character = body[at] as string;
+    if ('([{'.includes(character)) depth++;
+    if (')]}'.includes(character)) depth--;
+    if (character === ',' && depth === 0) {
+      parts.push(body.slice(from, at).trim());
+      from = at + 1;
+    }
+  }
+  const rest = body.slice(from).trim();
+  return rest === '' ? parts : [...parts, rest];
+}
+
+/** `NAME = (a, b)`. */
+export function assignment(name: string, open: string, items: readonly string[], close: string): string {
+  const comma = open === '(' && items.length === 1 ? ',' : '';
+  return statement(`${name} = ${open}${items.join(', ')}${comma}${close}`, '').join('\n');
+}

@@ -1,0 +1,112 @@
+/**
+ * @file A stage's lists in runs: consecutive steps of one layer, which become one method of the layer's module.
+ *
+ * A wait for another layer's collective that stands between two steps of a layer moves behind the layer's run, so that a layer's
+ * methods say nothing of its neighbours and equal layers have equal methods. What is started, and in which order, stays.
+ */
+import { passOf } from '../../ir/graph.js';
+import type { Step } from '../../partition/order.js';
+import type { StageWalk, WalkedStep } from '../../partition/stage-walk.js';
+
+/** `layer` is null for what belongs to no layer: it stands in the stage's own method. */
+export interface Run {
+  readonly list: string;
+  readonly layer: string | null;
+  /** The name of the layer's method. */
+  readonly method: string;
+  readonly steps: readonly WalkedStep[];
+}
+
+/** The runs of all lists of a stage, in order. */
+export function runsOf({ lists }: StageWalk): readonly Run[] {
+  return withMethods(lists.flatMap(({ name, steps }) => grouped(name, steps)));
+}
+
+/** The layer of a step; null where it has none. */
+function layerOf(step: Step): string | null {
+  if (step.kind === 'segment') return step.nodes[0]?.layer ?? null;
+  return step.kind === 'send' || step.kind === 'recv' ? null : step.node.layer;
+}
+
+interface Open {
+  readonly layer: string | null;
+  readonly pass: string;
+  readonly steps: WalkedStep[];
+}
+
+function grouped(list: string, steps: readonly WalkedStep[]): readonly (Omit<Run, 'method'> & Open)[] {
+  const runs: Open[] = [];
+  let open: Open | undefined;
+  let held: WalkedStep[] = [];
+  const close = () => {
+    if (held.length > 0) runs.push({ layer: null, pass: '', steps: held });
+    held = [];
+    open = undefined;
+  };
+  for (const walked of steps) {
+    const { step } = walked;
+    const layer = layerOf(step);
+    const own = open?.layer === layer ? open.pass : undefined;
+    const pass = step.kind === 'segment' ? passOf(step.nodes[0]?.phase ?? 'forward') : (own ?? firstPass(step));
+    if (open && open.layer !== null && layer !== open.layer && step.kind === 'wait') {
+      held.push(walked);
+      continue;
+    }
+    const isRead = held.some(({ makes }) => makes.some((name) => readsOfStep(step).includes(name)));
+    const isSame = open?.layer === layer && pass === open?.pass;
+    if (!isSame || isRead) {
+      close();
+      open = { layer, pass, steps: [] };
+      runs.push(open);
+    }
+    open?.steps.push(walked);
+  }
+  close();
+  return joined(runs).map((run) => ({ list, ...run }));
+}
+
+/** Runs that only wait belong to the stage: which waits stand together depends on a layer's neighbours. */
+function joined(runs: readonly Open[]): readonly Open[] {
+  const result: Open[] = [];
+  for (const run of runs) {
+    const layer = run.steps.every(({ step }) => step.kind === 'wait') ? null : run.layer;
+    const last = result.at(-1);
+    if (layer === null && last?.layer === null) last.steps.push(...run.steps);
+    else result.push({ ...run, layer, pass: layer === null ? '' : run.pass });
+  }
+  return result;
+}
+
+function firstPass(step: Step): string {
+  return step.kind === 'send' || step.kind === 'recv' || step.kind === 'segment' ? 'forward' : passOf(step.node.phase);
+}
+
+/** Tensors that a step needs to begin. */
+export function readsOfStep(step: Step): readonly string[] {
+  switch (step.kind) {
+    case 'segment': {
+      const made = new Set(step.nodes.flatMap(({ outputs }) => outputs));
+      return step.nodes.flatMap(({ inputs }) => inputs.filter((name) => name !== null && !made.has(name))) as string[];
+    }
+    case 'send':
+      return [step.transfer.tensor];
+    case 'recv':
+    case 'wait':
+      return [];
+    case 'accumulate':
+      return [step.node.inputs[0] as string];
+    default:
+      return [step.node.input];
+  }
+}
+
+/** The first run of a layer's pass has the pass's name, others a number behind it. */
+function withMethods(runs: readonly (Omit<Run, 'method'> & { readonly pass: string })[]): readonly Run[] {
+  const counts = new Map<string, number>();
+  return runs.map(({ list, layer, steps, pass }) => {
+    const key = `${layer}\u0000${pass}`;
+    const count = counts.get(key) ?? 0;
+    counts.set(key, count + 1);
+    return { list, layer, steps, method: count === 0 ? pass : `${pass}_${count}` };
+  });
+}

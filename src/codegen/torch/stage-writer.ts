@@ -1,0 +1,243 @@
+/**
+ * @file The class of a stage: a method for each of its lists, which calls the layers' methods, and one that runs a step.
+ */
+import { BEGIN, UPDATE } from '../../partition/order.js';
+import { inputsOf, type NamedTensor, outputsOf } from './interface.js';
+import { linesOf, type Naming } from './method.js';
+import { access, isKept, LayerWriter, namespaceOf, type OwnedModule, pathOf } from './module.js';
+import { assignment, deletion, identifier, Names, snakeCase, statement } from './python.js';
+import type { Run } from './runs.js';
+import type { Tensors } from './tensors.js';
+
+const BODY = '        ';
+
+/** Writes the model's own methods. */
+export class StageWriter {
+  private readonly writer: LayerWriter;
+  private readonly layers: ReadonlyMap<string, OwnedModule>;
+  private readonly names = new Names();
+  private methods: readonly string[] = [];
+
+  constructor(
+    private readonly tensors: Tensors,
+    private readonly stage: number,
+    modules: readonly OwnedModule[],
+  ) {
+    this.writer = new LayerWriter('', tensors);
+    this.layers = new Map(modules.map((module) => [module.owner, module]));
+  }
+
+  module(): Omit<OwnedModule, 'calls'> {
+    return this.writer.module(this.methods);
+  }
+
+  /** The class's lines; `classOf` names the class of a layer. */
+  lines(classOf: (layer: OwnedModule) => string): readonly string[] {
+    const { walk } = this.tensors;
+    const lists = walk.lists.filter(({ steps }) => steps.length > 0);
+    const methods = lists.flatMap(({ name }) => ['', ...this.method(name)]);
+    const run = this.run();
+    this.methods = [...methods, '', ...run];
+    const { lines } = this.module();
+    const classes = new Map<string, string[]>();
+    for (const module of this.layers.values()) {
+      const known = classes.get(classOf(module));
+      if (known) known.push(module.owner);
+      else classes.set(classOf(module), [module.owner]);
+    }
+    const attached = [...classes].flatMap(([name, layers]) => [
+      ...(layers.length === 1
+        ? statement(`attach(self, "${pathOf(layers[0] as string)}", ${name}(mesh))`, BODY)
+        : [
+            ...statement(`for layer in (${layers.map((layer) => `"${pathOf(layer)}"`).join(', ')}):`, BODY),
+            ...statement(`attach(self, layer, ${name}(mesh))`, `${BODY}    `),
+          ]),
+    ]);
+    return [...lines.slice(0, 2), ...attached, ...lines.slice(2)];
+  }
+
+  /** The list's lines: operators of no layer, and calls of the layers' methods. */
+  private method(list: string): readonly string[] {
+    const { runs, sharded, walk } = this.tensors;
+    const locals = new Map<string, string>();
+    const naming = this.naming(list, locals);
+    const body = runs
+      .filter((run) => run.list === list)
+      .flatMap((run) =>
+        run.layer === null ? linesOf(run.steps, this.tensors, naming) : this.call(run, naming, locals),
+      );
+    const isOnce = list === BEGIN || list === UPDATE;
+    const isMicro = sharded.pipeline ? !isOnce : walk.lists.find(({ name }) => name === list)?.runs === 'micro';
+    return [
+      ...statement(`def ${methodOf(list)}(self, ${isMicro ? 'micro, ' : ''}step):`, '    '),
+      ...withoutLast(body),
+    ];
+  }
+
+  private naming(list: string, locals: Map<string, string>): Naming {
+    const { tensors, writer } = this;
+    const read = (name: string): string => {
+      const text = locals.get(name) ?? this.keptAt(name) ?? writer.own(name);
+      if (text === undefined) throw new Error(`nothing holds ${name} in ${list}`);
+      return text;
+    };
+    return {
+      read,
+      make: (name, base) => {
+        if (isKept(name, tensors)) return `${namespaceOf(name, tensors)}.${writer.slot(name, base)}`;
+        const local = this.names.take(base);
+        locals.set(name, local);
+        return local;
+      },
+      local: (base) => this.names.take(base),
+      group: (axes) => writer.group(axes),
+      holders: (name) => [locals.get(name), this.keptAt(name)].filter((text) => text !== undefined),
+      waitsHere: (name) => locals.has(name),
+      wait: (name) => `${read(name)} = ${read(name)}.wait()`,
+      sum: (name) => [namespaceOf(name, tensors), writer.slot(name, 'total')],
+      peer: (stage) => writer.peer(stage),
+    };
+  }
+
+  /** A layer's parameter. */
+  private parameterOf(name: string): string | undefined {
+    const path = this.layers.get(this.tensors.parameters.get(name) ?? '')?.paths.get(name);
+    return path === undefined ? undefined : access(path);
+  }
+
+  /** Where a tensor is that lasts longer than a method; undefined where it is in none of the namespaces. */
+  private keptAt(name: string): string | undefined {
+    const { tensors, writer, layers } = this;
+    const run = tensors.madeIn.get(name);
+    if (!run) {
+      const isGiven = tensors.sharded.inputs.some(({ tensor }) => tensor === name) && !tensors.parameters.has(name);
+      return isGiven ? `${namespaceOf(name, tensors)}.${writer.slot(name, identifier(name))}` : undefined;
+    }
+    if (!isKept(name, tensors)) return undefined;
+    const namespace = namespaceOf(name, tensors);
+    if (run.layer === null) return `${namespace}.${writer.slot(name, 'value')}`;
+    const slot = layers.get(run.layer)?.slots.get(name);
+    return slot === undefined ? undefined : `${namespace}["${run.layer}"].${slot}`;
+  }
+
+  private call(run: Run, naming: Naming, locals: Map<string, string>): readonly string[] {
+    const layer = run.layer as string;
+    const call = this.layers.get(layer)?.calls.get(run);
+    if (!call) throw new Error(`layer ${layer} has no method ${run.method}`);
+    const given = [...call.namespaces.map((namespace) => `${namespace}["${layer}"]`), ...call.given.map(naming.read)];
+    const text = `${access(pathOf(layer))}.${run.method}(${given.join(', ')})`;
+    const targets = call.results.map((name) => {
+      const local = this.names.take(this.baseOf(name));
+      locals.set(name, local);
+      return local;
+    });
+    const gone = run.steps
+      .flatMap(({ frees }) => frees)
+      .flatMap((name) => {
+        const isOwn = this.tensors.madeIn.get(name)?.layer === layer;
+        return [locals.get(name), isOwn ? undefined : this.keptAt(name)].filter((held) => held !== undefined);
+      });
+    return [...statement(targets.length > 0 ? `${targets.join(', ')} = ${text}` : text, BODY), ...deletion(gone, BODY)];
+  }
+
+  /** A layer's result is named as the operator that makes it. */
+  private baseOf(name: string): string {
+    const maker = (this.tensors.madeIn.get(name)?.steps ?? [])
+      .flatMap(({ step }) => (step.kind === 'segment' ? step.nodes : []))
+      .find(({ outputs }) => outputs.includes(name));
+    return maker ? snakeCase(maker.op) : 'result';
+  }
+
+  /** A whole step. */
+  private run(): readonly string[] {
+    const { sharded, walk, storedLast } = this.tensors;
+    const isMicro = ({ tensor }: NamedTensor) => walk.lifetimeOf(tensor) === 'micro';
+    const inputs = inputsOf(sharded);
+    const index = sharded.inputs.find(({ input }) => input === sharded.microBatches?.index);
+    const fedPerMicro = [
+      ...inputs.filter(isMicro).flatMap((input) => this.fed(input, 'number')),
+      ...(index ? [`${this.at(index.tensor)} = torch.tensor([number])`] : []),
+    ];
+    const results = outputsOf(sharded).map((output) => {
+      const at = this.at(output.tensor);
+      const count = sharded.microBatches?.count ?? 1;
+      const each = `[${at.replace(/^micro/, 'micros[number]')} for number in range(${count})]`;
+      const value = isMicro(output) ? each : `[${at}]`;
+      return `${JSON.stringify(output.name)}: ${value}`;
+    });
+    return [
+      '    def run(self, fed):',
+      `${BODY}"""One step: blocks of inputs in, blocks of outputs out, one per micro-batch."""`,
+      `${BODY}step = Values()`,
+      ...inputs
+        .filter((input) => !isMicro(input))
+        .flatMap((input) => this.fed(input, '0').map((text) => `${BODY}${text}`)),
+      ...(sharded.pipeline ? this.scheduled(fedPerMicro) : this.inTurn(fedPerMicro)),
+      ...statement(assignment('results', '{', results, '}'), BODY),
+      ...storedLast.flatMap(({ from, to }) => statement(`${this.at(to)}.data = ${this.at(from)}`, BODY)),
+      `${BODY}return results`,
+    ];
+  }
+
+  private fed({ name, tensor }: NamedTensor, number: string): readonly string[] {
+    return [`${this.at(tensor)} = fed[${JSON.stringify(name)}][${number}]`];
+  }
+
+  /** Where a tensor is before the step, or when it ends. */
+  private at(tensor: string): string {
+    const text = this.keptAt(tensor) ?? this.parameterOf(tensor) ?? this.writer.own(tensor);
+    if (text === undefined) throw new Error(`nothing holds ${tensor} when the step ends`);
+    return text;
+  }
+
+  /** Every micro-batch, then what runs once. */
+  private inTurn(fedPerMicro: readonly string[]): readonly string[] {
+    const { microBatches } = this.tensors.sharded;
+    const inner = `${BODY}    `;
+    const micro = microBatches
+      ? [
+          `${BODY}micros = {}`,
+          `${BODY}for number in range(${microBatches.count}):`,
+          `${inner}micro = micros[number] = Values()`,
+          ...fedPerMicro.flatMap((text) => statement(text, inner)),
+          `${inner}self.${methodOf('micro')}(micro, step)`,
+        ]
+      : [];
+    return [...micro, ...this.once(() => true)];
+  }
+
+  /** A pipeline's actions in the order of its schedule. */
+  private scheduled(fedPerMicro: readonly string[]): readonly string[] {
+    const inner = `${BODY}    `;
+    const begin = fedPerMicro.flatMap((text) => statement(text, `${inner}    `));
+    return [
+      ...this.once((list) => list === BEGIN),
+      `${BODY}micros = {}`,
+      `${BODY}for name, number in read_schedule(${this.stage}):`,
+      `${inner}if number not in micros:`,
+      `${inner}    ${begin.length > 0 ? 'micro = ' : ''}micros[number] = Values()`,
+      ...begin,
+      `${inner}getattr(self, LISTS[name])(micros[number], step)`,
+      ...this.once((list) => list === UPDATE),
+    ];
+  }
+
+  private once(isWanted: (list: string) => boolean): readonly string[] {
+    const { walk } = this.tensors;
+    const isThere = (list: string) => walk.lists.some(({ name, steps }) => name === list && steps.length > 0);
+    return walk.actions.flatMap(({ microBatch, list }) =>
+      microBatch === null && isWanted(list) && isThere(list) ? [`${BODY}self.${methodOf(list)}(step)`] : [],
+    );
+  }
+}
+
+/** The method of a list of instructions. */
+export function methodOf(list: string): string {
+  return `run_${identifier(list.replaceAll(' ', '_'))}`.replace(/_$/, '');
+}
+
+/** A method's variables go when it ends: those that it deletes at its end need no line. */
+function withoutLast(body: readonly string[]): readonly string[] {
+  const last = body.at(-1);
+  return last?.trimStart().startsWith('del ') && !/[.[]/.test(last) && body.length > 1 ? body.slice(0, -1) : body;
+}

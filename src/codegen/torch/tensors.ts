@@ -1,0 +1,128 @@
+/**
+ * @file Where emitted code has each tensor of a stage: as a parameter, in a namespace that lasts a step or a micro-batch, or as a
+ * variable of a method.
+ */
+import { inlineValues } from '../../partition/segments.js';
+import type { ShardedGraph, ShardedTensor } from '../../partition/sharded-graph.js';
+import type { StageWalk } from '../../partition/stage-walk.js';
+import type { ProgramAxes } from './axes.js';
+import { type Run, readsOfStep } from './runs.js';
+
+/** The name of a layer, or '' for the stage itself. */
+export type Owner = string;
+
+export interface Tensors {
+  readonly sharded: ShardedGraph;
+  readonly axes: ProgramAxes;
+  readonly walk: StageWalk;
+  readonly runs: readonly Run[];
+  /** Values that are part of the code. */
+  readonly inline: ReadonlyMap<string, Uint8Array>;
+  /** By weight and kept state: whose parameter it is. */
+  readonly parameters: ReadonlyMap<string, Owner>;
+  /** By result of a step: the run that makes it (that starts it, of a collective). */
+  readonly madeIn: ReadonlyMap<string, Run>;
+  /** Collectives' results that other runs wait for. */
+  readonly pending: ReadonlySet<string>;
+  /** By tensor: the runs that read it, in order. */
+  readonly readIn: ReadonlyMap<string, readonly Run[]>;
+  /** Tensors that are there when the step ends: outputs, and next values of state that no layer's own method stores. */
+  readonly asked: ReadonlySet<string>;
+  /** By run: the state that it gives its next value at its end, by what that is. */
+  readonly stores: ReadonlyMap<Run, readonly StoredState[]>;
+  /** State that has its next value when the step ends. */
+  readonly storedLast: readonly StoredState[];
+}
+
+export interface StoredState {
+  readonly from: string;
+  readonly to: string;
+}
+
+function ownerOf({ layer }: Run): Owner {
+  return layer ?? '';
+}
+
+export function tensorOf({ tensors }: ShardedGraph, name: string): ShardedTensor {
+  const tensor = tensors.get(name);
+  if (!tensor) throw new Error(`sharded graph has no tensor ${name}`);
+  return tensor;
+}
+
+export function tensorsOf(sharded: ShardedGraph, axes: ProgramAxes, walk: StageWalk, runs: readonly Run[]): Tensors {
+  const inline = inlineValues(sharded);
+  const madeIn = new Map<string, Run>();
+  const pending = new Set<string>();
+  const readIn = new Map<string, Run[]>();
+  const freedIn = new Map<string, Run>();
+  for (const run of runs)
+    for (const { step, makes, inside, frees } of run.steps) {
+      for (const name of frees) freedIn.set(name, run);
+      for (const name of readsOfStep(step)) {
+        const known = readIn.get(name);
+        if (!known) readIn.set(name, [run]);
+        else if (known.at(-1) !== run) known.push(run);
+      }
+      if (step.kind === 'start') madeIn.set(step.node.output, run);
+      else if (step.kind === 'wait') {
+        if (madeIn.get(step.node.output) !== run) pending.add(step.node.output);
+      } else for (const name of [...makes, ...inside]) madeIn.set(name, run);
+    }
+  const kept = [...sharded.weights.map(({ tensor }) => tensor), ...sharded.state.map(({ to }) => to)];
+  const parameters = new Map(
+    kept.filter((name) => !inline.has(name)).map((name) => [name, onlyOwner(readIn.get(name) ?? [])] as const),
+  );
+  const stores = new Map<Run, StoredState[]>();
+  const storedLast: StoredState[] = [];
+  for (const pair of sharded.state) {
+    const run = storingRun(pair, { madeIn, freedIn, parameters, pending });
+    if (run) stores.set(run, [...(stores.get(run) ?? []), pair]);
+    else storedLast.push(pair);
+  }
+  const asked = new Set([...sharded.outputs.map(({ tensor }) => tensor), ...storedLast.map(({ from }) => from)]);
+  for (const { from } of [...stores.values()].flat())
+    if (!sharded.outputs.some(({ tensor, output }) => tensor === from && !isState(sharded, output))) asked.delete(from);
+  return {
+    sharded,
+    axes,
+    walk,
+    runs,
+    inline,
+    parameters,
+    madeIn,
+    pending,
+    readIn,
+    asked,
+    stores,
+    storedLast,
+  };
+}
+
+/** Whether an output is the next value of state alone. */
+function isState({ state, outputs }: ShardedGraph, output: string): boolean {
+  const tensor = outputs.find((item) => item.output === output)?.tensor;
+  return state.some(({ from }) => from === tensor);
+}
+
+function onlyOwner(readers: readonly Run[]): Owner {
+  const owners = new Set(readers.map(ownerOf));
+  const [owner = ''] = owners;
+  return owners.size === 1 ? owner : '';
+}
+
+/** The layer's run that makes the next value of its own state, where nothing reads the old value later. */
+function storingRun(
+  { from, to }: StoredState,
+  {
+    madeIn,
+    freedIn,
+    parameters,
+    pending,
+  }: Pick<Tensors, 'madeIn' | 'parameters' | 'pending'> & {
+    readonly freedIn: ReadonlyMap<string, Run>;
+  },
+): Run | null {
+  const run = madeIn.get(from);
+  if (!run || pending.has(from) || run.layer === null || parameters.get(to) !== run.layer) return null;
+  return freedIn.get(to) === run ? run : null;
+}

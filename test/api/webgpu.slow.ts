@@ -1,0 +1,36 @@
+/**
+ * @file Programs on WebGPU, a process per rank, against the unsharded model and its gradients on the CPU; ranks share the device.
+ */
+import { mkdtempSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import test from 'ava';
+import type { Training } from '../../src/api/training-request.js';
+import { type CompileOptions, compile, runCompiled, verify } from '../../src/api/verbs.js';
+import { missing } from '../missing.js';
+import { vulkanAbsence } from '../runtime/vulkan.js';
+
+const why = missing(vulkanAbsence() !== null, vulkanAbsence() ?? '');
+const onWebGpu = why === null ? test.serial : test.skip;
+const folder = mkdtempSync(join(tmpdir(), 'autopar-webgpu-'));
+
+const training: Training = { loss: { kind: 'mse' }, optimizer: { kind: 'sgd', learningRate: 0.1, momentum: 0.9 } };
+const tokens: Training = { ...training, loss: { kind: 'cross_entropy' } };
+
+const CASES: Readonly<Record<string, CompileOptions>> = {
+  'gpt, dp 2 · tp 2': { model: 'models/gpt-tiny.onnx', dp: 2, tp: 2 },
+  'mlp in training, dp 2': { model: 'models/mlp.onnx', dp: 2, training },
+  'gpt in training, pp 2': { model: 'models/gpt-tiny.onnx', pp: 2, training: tokens },
+};
+
+for (const [name, options] of Object.entries(CASES))
+  onWebGpu(`${name}: verified${why ? `: ${why}` : ''}`, async (t) => {
+    t.timeout(600_000);
+    const directory = join(folder, name.replaceAll(/\W+/g, '-'));
+    await compile({ ...options, output: directory });
+    const { passed, outputs } = await verify({ directory, backend: 'webgpu', rtol: 1e-3, atol: 1e-4 });
+    t.true(passed, JSON.stringify(outputs));
+    const { backend, ranks } = await runCompiled({ directory, backend: 'webgpu' });
+    t.is(backend, 'webgpu');
+    for (const { copySeconds = 0, computeSeconds } of ranks) t.true(copySeconds > 0 && computeSeconds > 0);
+  });

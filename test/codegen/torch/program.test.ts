@@ -1,0 +1,126 @@
+/**
+ * @file The Python of the torch target without Python: equal layers, its size, its weights, and what is refused.
+ */
+import { existsSync, mkdtempSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import test from 'ava';
+import { GraphBuilder } from '../../../models/builder.js';
+import { gpt } from '../../../models/gpt.js';
+import { AutoparError, type CompileOptions, compile, importModel } from '../../../src/api/index.js';
+import { type Training, trainedModel } from '../../../src/api/training.js';
+import { programOf } from '../../../src/codegen/program-of.js';
+import { torchProgram } from '../../../src/codegen/torch/emit-torch.js';
+import { parseCluster } from '../../../src/cost-model/cluster.js';
+import { writeOnnx } from '../../../src/ir/onnx/writer.js';
+import { plan } from '../../../src/search/plan.js';
+
+const SIZES = { sequence: 16, width: 32, heads: 4, vocabulary: 64 };
+const TRAINING: Training = { loss: { kind: 'cross_entropy' }, optimizer: { kind: 'adamw', learningRate: 0.001 } };
+
+interface Wanted {
+  readonly degrees: { readonly dp: number; readonly tp: number };
+  readonly batch: number;
+  readonly layers: number;
+  readonly training?: Training;
+}
+
+/** The files of a GPT's program. */
+async function filesFor({ degrees, batch, layers, training }: Wanted): Promise<Readonly<Record<string, string>>> {
+  const model = join(mkdtempSync(join(tmpdir(), 'autopar-torch-')), 'gpt.onnx');
+  writeFileSync(model, writeOnnx(gpt('gpt', { batch, layers, ...SIZES }, 1)));
+  const read = await importModel(model);
+  const { graph } = training ? await trainedModel(read, training, async () => read) : read;
+  const { lowered } = await plan(graph, parseCluster(undefined, degrees.dp * degrees.tp), {
+    degrees,
+    request: training ? { zero: 0 } : {},
+  });
+  return torchProgram(lowered, programOf(lowered, { name: 'gpt', fingerprint: '0' }).program).files;
+}
+
+test('equal layers are one class, whatever their number', async (t) => {
+  const of = (layers: number) => filesFor({ degrees: { dp: 2, tp: 2 }, batch: 4, layers });
+  const [three, six] = [await of(3), await of(6)];
+  t.deepEqual(three['model.py']?.match(/^class \w+/gm), ['class Layer', 'class Model']);
+  t.true(three['model.py']?.includes('"""h.0, h.1, h.2"""'));
+  const classOf = (text = '') => text.slice(text.indexOf('def __init__'), text.indexOf('class Model'));
+  t.is(classOf(three['model.py']), classOf(six['model.py']));
+});
+
+test('the program has the same size on 2 and on 1024 devices', async (t) => {
+  const of = (dp: number) => filesFor({ degrees: { dp, tp: 1 }, batch: 2048, layers: 2, training: TRAINING });
+  const [small, large] = [await of(2), await of(1024)];
+  t.true(small['model.py']?.includes('self.dp_group'));
+  for (const [name, text] of Object.entries(small))
+    t.is(large[name]?.split('\n').length, text.split('\n').length, name);
+});
+
+test('every parameter is in a file of its folder', async (t) => {
+  const folder = join(mkdtempSync(join(tmpdir(), 'autopar-torch-')), 'out');
+  await compile({ model: 'models/gpt-tiny.onnx', output: folder, target: 'torch', devices: 4, dp: 2, tp: 2 });
+  const torch = join(folder, 'torch');
+  const index = JSON.parse(readFileSync(join(torch, 'weights', 'index.json'), 'utf8')) as readonly Readonly<
+    Record<string, { readonly file: string; readonly key: string; readonly axes: readonly string[] }>
+  >[];
+  const declared = readFileSync(join(torch, 'model.py'), 'utf8').match(/declare\(self, "[^"]+"/g) ?? [];
+  t.true(declared.length > 0);
+  const names = Object.keys(index[0] ?? {});
+  for (const text of declared) {
+    const name = text.slice('declare(self, "'.length, -1);
+    t.true(
+      names.some((full) => full === name || full.endsWith(`.${name}`)),
+      name,
+    );
+  }
+  for (const { file, key, axes } of Object.values(index[0] ?? {}))
+    for (const shard of axes.length === 0 ? [0] : [0, 1])
+      t.true(headerOf(join(torch, file.replace('{k}', String(shard)))).includes(JSON.stringify(key)), key);
+});
+
+function headerOf(file: string): string {
+  const bytes = readFileSync(file);
+  return bytes.subarray(8, 8 + Number(bytes.readBigUInt64LE(0))).toString();
+}
+
+test('a plan without code is refused by name, and nothing is written', async (t) => {
+  const training = { ...TRAINING, microBatches: 2 };
+  const error = await refused(t, { model: 'models/gpt-tiny.onnx', meshes: 'tp2 | dp2', pp: 2, training });
+  t.is(error.code, 'target-lacks-plan');
+  t.regex(error.message, /unlike meshes/);
+  const inHalves = await refused(t, {
+    model: 'models/gpt-tiny.onnx',
+    interleave: 2,
+    degrees: { dp: 1, tp: 2 },
+    training,
+  });
+  t.is(inHalves.code, 'target-lacks-plan');
+  t.regex(inHalves.message, /micro-batches in halves/);
+});
+
+test('an operator without a torch function is refused with its node, and nothing is written', async (t) => {
+  const folder = mkdtempSync(join(tmpdir(), 'autopar-torch-'));
+  const builder = new GraphBuilder('unknown', 1);
+  const x = builder.input('x', 'float32', [2, 8, 4, 4]);
+  builder.output('y', builder.operator('LRN', [x], { size: 3 }));
+  const model = join(folder, 'unknown.onnx');
+  writeFileSync(model, writeOnnx(builder.build()));
+  const error = await refused(t, { model, devices: 1 });
+  t.is(error.code, 'target-lacks-operator');
+  t.regex(error.message, /LRN/);
+  t.truthy(error.where.node);
+});
+
+async function refused(
+  t: { readonly deepEqual: (got: unknown, wanted: unknown) => void },
+  options: CompileOptions,
+): Promise<AutoparError> {
+  const parent = mkdtempSync(join(tmpdir(), 'autopar-torch-'));
+  try {
+    await compile({ ...options, output: join(parent, 'out'), target: 'torch' });
+  } catch (error) {
+    t.deepEqual(existsSync(parent) ? readdirSync(parent) : [], []);
+    if (error instanceof AutoparError) return error;
+    throw error;
+  }
+  throw new Error('nothing was refused');
+}

@@ -1,0 +1,183 @@
+/**
+ * @file Programs of the torch target against the unsharded model: outputs of inference; the loss, every weight and all momentum
+ * after twenty steps of training, which are linear in the gradients and in their norm.
+ */
+import { mkdtempSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import test from 'ava';
+import type { CompileOptions, Training } from '../../../src/api/index.js';
+import { numbersOf } from '../../../src/ir/ops/constants.js';
+import { missing } from '../../missing.js';
+import { difference } from '../../pipelines/difference.js';
+import { type ModelName, writeModel } from '../../pipelines/models.js';
+import { torchAbsence } from '../../reference/torch.js';
+import { type Emitted, emitted, python, type Ran, ranHere, runForked, runTorchrun } from './emitted.js';
+
+const absence = torchAbsence();
+const STEPS = 20;
+const TOLERANCE = 2e-4;
+
+/** Clipping is active from the first step on. */
+const TRAINING: Training = {
+  loss: { kind: 'mse' },
+  optimizer: { kind: 'sgd', momentum: 0.9, learningRate: 0.1, clipNorm: 0.05 },
+};
+const LANGUAGE: Training = { ...TRAINING, loss: { kind: 'cross_entropy' } };
+
+interface Case {
+  readonly name: string;
+  readonly model: string | ModelName;
+  readonly options: Partial<CompileOptions>;
+}
+
+interface Ranks {
+  readonly devices: number;
+  readonly degrees: NonNullable<CompileOptions['degrees']>;
+}
+
+const degrees = (dp: number, tp: number): Ranks => ({ devices: dp * tp, degrees: { dp, tp } });
+
+const pipeline = (pp: number, dp: number, tp: number, microBatches: number) => ({
+  devices: pp * dp * tp,
+  degrees: { pp, dp, tp },
+  training: { microBatches },
+});
+
+const PIPELINES = [
+  { ...pipeline(2, 1, 2, 4), schedule: '1f1b' },
+  { ...pipeline(2, 2, 1, 4), schedule: 'zero-bubble', zero: 1 },
+  { ...pipeline(2, 1, 1, 4), schedule: 'interleaved-1f1b', virtualStages: 2 },
+  { ...pipeline(3, 1, 1, 4), schedule: 'f-then-b', model: 'skips' },
+  { ...pipeline(2, 1, 1, 2), recompute: 'full', model: 'llama' },
+] as const;
+
+/** What else the lowered list has: micro-batches, ZeRO, recompute, sequence and expert parallelism, buckets, optimizers. */
+const MORE: readonly (Partial<Omit<CompileOptions, 'training' | 'model'>> & {
+  readonly model?: ModelName;
+  readonly training?: Partial<Training>;
+})[] = [
+  { ...degrees(2, 2), training: { microBatches: 4 } },
+  ...([1, 2, 3] as const).map((zero) => ({ ...degrees(2, 2), zero, training: { microBatches: 2 } })),
+  {
+    ...degrees(1, 2),
+    zero: 0,
+    training: { optimizer: { kind: 'adamw', learningRate: 0.01, weightDecay: 0.1, epsilon: 0.1 } },
+  },
+  { ...degrees(2, 1), recompute: 'full', training: { microBatches: 2 } },
+  { ...degrees(1, 2), recompute: 'selective' },
+  { devices: 4, degrees: { dp: 2, sp: 2 }, spMethod: 'gather' },
+  { devices: 2, degrees: { sp: 2 }, spMethod: 'ulysses' },
+  { devices: 2, degrees: { dp: 2, ep: 2 }, model: 'moe' },
+  { ...degrees(1, 2), model: 'skips' },
+  { ...degrees(2, 2), model: 'lookup' },
+  { ...degrees(2, 1), bucket: 4096 },
+  ...PIPELINES,
+];
+
+const CASES: readonly Case[] = [
+  ...['models/gpt-tiny.onnx', 'models/llama-tiny.onnx', 'models/mlp.onnx', 'models/cnn-tiny.onnx'].flatMap((model) => [
+    { name: `${model} infers on dp 2, tp 2`, model, options: degrees(2, 2) },
+    { name: `${model} infers on one rank`, model, options: degrees(1, 1) },
+  ]),
+  ...[degrees(1, 2), degrees(2, 1), degrees(2, 2)].flatMap((options, index) => [
+    { name: `gpt-tiny trains, ${index}`, model: 'models/gpt-tiny.onnx', options: { ...options, training: LANGUAGE } },
+    {
+      name: `llama-tiny trains, ${index}`,
+      model: 'models/llama-tiny.onnx',
+      options: { ...options, training: LANGUAGE },
+    },
+    { name: `cnn trains, ${index}`, model: 'cnn', options: { ...options, training: TRAINING } },
+  ]),
+  ...(['mlp', 'batch-norm', 'shared-layer', 'encoder-decoder', 'same-weight-twice'] as const).map((model) => ({
+    name: `${model} trains on dp 2, tp 2`,
+    model,
+    options: { ...degrees(2, 2), training: TRAINING },
+  })),
+  ...MORE.map(({ model = 'gpt', ...options }) => ({
+    name: `${model} trains under ${JSON.stringify(options)}`,
+    model,
+    options: {
+      ...(model === 'moe' ? { initRandom: true } : { globalBatch: 16 }),
+      ...options,
+      training: { ...TRAINING, ...options.training },
+    },
+  })),
+];
+
+if (missing(absence !== null, absence ?? '') !== null) test.skip(`${absence}`, () => undefined);
+else {
+  const folder = mkdtempSync(join(tmpdir(), 'autopar-torch-target-'));
+  const programs = new Map<number, Emitted>();
+  const refused = new Map<number, unknown>();
+  let ran: ReadonlyMap<string, Ran> = new Map();
+  test.before(async () => {
+    for (const [index, { model, options }] of CASES.entries())
+      await compiled(index, model, options).then(
+        (program) => programs.set(index, program),
+        (error) => refused.set(index, error),
+      );
+    ran = runForked([...programs.values()]);
+  });
+  const ranAt = (index: number): Ran => {
+    const result = ran.get(programs.get(index)?.folder ?? '');
+    if (!result) throw refused.get(index) ?? new Error('the program did not run');
+    return result;
+  };
+
+  for (const [index, { name, model, options }] of CASES.entries())
+    test.serial(name, async (t) => {
+      const { globalBatch, initRandom, training } = options;
+      const whole = {
+        ...(globalBatch === undefined ? {} : { globalBatch }),
+        ...(initRandom ? { initRandom } : {}),
+        ...(training ? { training } : {}),
+      };
+      const alone = await ranHere(await compiled(`${index}-alone`, model, { ...whole, ...degrees(1, 1) }));
+      check(t.is, alone, ranAt(index), options.training !== undefined);
+    });
+
+  test.serial('under torchrun, on gloo', (t) => {
+    const index = CASES.findIndex(({ name }) => name === 'gpt-tiny trains, 2');
+    check(t.is, ranAt(index), runTorchrun(programs.get(index) as Emitted), true);
+  });
+
+  test.serial('another world size is refused with the command', (t) => {
+    const main = join(programs.get(0)?.folder ?? '', 'torch', 'main.py');
+    const error = t.throws(() => python([main, '--device', 'cpu']));
+    t.regex(error?.message ?? '', /is for 4 ranks, and 1 run: start it with torchrun --nproc-per-node 4 main\.py/);
+  });
+
+  const formatter = python(['-c', "from importlib.util import find_spec; print(find_spec('ruff') is not None)"]).trim();
+  if (missing(formatter !== 'True', 'the format of emitted programs (ruff is absent)') === null)
+    test.serial('ruff finds nothing in any program', (t) => {
+      const folders = [...programs.values()].map((program) => join(program.folder, 'torch'));
+      t.notThrows(() => python(['-m', 'ruff', 'check', '--quiet', ...folders]));
+      t.notThrows(() => python(['-m', 'ruff', 'format', '--check', '--quiet', ...folders]));
+    });
+
+  async function compiled(index: number | string, model: string, options: Partial<CompileOptions>): Promise<Emitted> {
+    const file = model.endsWith('.onnx') ? model : join(folder, `${index}.onnx`);
+    if (file !== model) writeModel(model as ModelName, file);
+    return emitted(join(folder, `${index}`), options.training ? STEPS : 1, { ...options, model: file });
+  }
+}
+
+/** All outputs and all state are there, and differ by rounding. */
+function check(is: (got: unknown, wanted: unknown) => void, wanted: Ran, got: Ran, trains: boolean): void {
+  is(Object.keys(wanted.state).length > 0, trains);
+  for (const part of ['outputs', 'state'] as const) {
+    is(
+      Object.keys(wanted[part]).every((name) => got[part][name]),
+      true,
+    );
+    const worst = Object.entries(wanted[part]).map(([name, tensor]) => {
+      const other = got[part][name];
+      return { name, off: other ? difference(numbersOf(tensor).map(Number), numbersOf(other).map(Number)) : 1 };
+    });
+    is(
+      worst.find(({ off }) => !(off <= TOLERANCE)),
+      undefined,
+    );
+  }
+}
