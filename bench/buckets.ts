@@ -12,12 +12,10 @@ import { emulationOf } from '../src/api/emulation.js';
 import { compile } from '../src/api/index.js';
 import { writeOnnx } from '../src/ir/onnx/writer.js';
 import type { Program } from '../src/program/program.js';
-import type { Emulation } from '../src/runtime/messages.js';
 import { type RunResult, runProgram } from '../src/runtime/run-program.js';
+import { milliseconds, SLOWED, slowed } from './slowed.js';
 
 const STEPS = 3;
-/** Emulated time runs so much slower, so that what else the machine does counts little. */
-const SLOWED = 20;
 const LAYERS = 12;
 const WIDTH = 1024;
 const BATCH = 8192;
@@ -56,9 +54,9 @@ try {
       const cells = [
         bucket === undefined ? 'none' : `${bucket / 1e6} MB`,
         String(messagesIn(program)),
-        ms(predicted),
-        ms(exposed(run) / SLOWED),
-        ms(Math.min(...run.stepSeconds) / SLOWED),
+        milliseconds(predicted),
+        milliseconds(exposed(run) / SLOWED),
+        milliseconds(Math.min(...run.stepSeconds) / SLOWED),
       ];
       const name = Object.entries(degrees).flatMap(([axis, size]) => (size > 1 ? [`${axis} ${size}`] : []));
       console.log(`${name.join(' ').padEnd(14)} ${cells.map((cell) => cell.padStart(9)).join(' ')}`);
@@ -83,17 +81,4 @@ function exposed({ ranks }: RunResult): number {
     (sum, [kind, { seconds }]) => sum + (REDUCTIONS.test(kind) ? seconds : 0),
     0,
   );
-}
-
-function slowed({ seconds, link }: Emulation): Emulation {
-  return {
-    seconds: seconds.map((stage) =>
-      Object.fromEntries(Object.entries(stage).map(([segment, each]) => [segment, SLOWED * each])),
-    ),
-    link: { bytesPerSecond: link.bytesPerSecond / SLOWED, latency: SLOWED * link.latency },
-  };
-}
-
-function ms(seconds: number): string {
-  return (seconds * 1000).toFixed(2);
 }

@@ -2,8 +2,9 @@
  * @file What is asked of a plan in words, by options, else by a configuration; and where a word changes nothing.
  */
 import { AutoparError } from '../ir/error.js';
-import { type Graph, isBackward } from '../ir/graph.js';
+import { elementCount, type Graph, isBackward } from '../ir/graph.js';
 import type { LoweredStage } from '../partition/lower-stages.js';
+import type { ShardedTensor } from '../partition/sharded-graph.js';
 import type { SearchMode } from '../search/search-mode.js';
 import { usedDataAxes } from '../search/zero.js';
 import type { Mesh } from '../sharding-propagation/mesh.js';
@@ -28,12 +29,13 @@ export function requestOf(
   mode: SearchMode,
 ): AskedRequest {
   const asked = requestIn(options);
-  const { recompute = null, spMethod = null, offload = null, gradientBuckets = null } = config ?? {};
+  const { recompute = null, spMethod = null, offload = null, gradientBuckets = null, interleave = 1 } = config ?? {};
   const configured = {
     ...(training && recompute !== null ? { recompute } : {}),
     // Inference keeps no activations to swap.
     ...(training && offload !== null ? { offload } : {}),
     ...(training && gradientBuckets !== null ? { bucketMembers: gradientBuckets } : {}),
+    ...(training && interleave > 1 ? { interleave } : {}),
     ...(spMethod === null ? {} : { spMethod }),
   };
   const swapped = !training && offload === 'activations';
@@ -78,6 +80,29 @@ export function zeroNotes({ zero }: Request, meshes: readonly Mesh[], graph: Gra
   return trains || zero === 3
     ? []
     : [`--zero ${zero} changes nothing: optimizer state and gradients are of training, and this program infers`];
+}
+
+/** @throws AutoparError (usage) `micro-batch` for halves of a graph whose micro-batches are no pairs */
+export function checkHalves({ interleave }: Request, { microBatches }: Graph): void {
+  const count = microBatches?.count ?? 1;
+  if (interleave === 2 && count % 2 === 1)
+    throw new AutoparError(
+      'micro-batch',
+      'usage',
+      `--interleave 2 runs micro-batches in pairs, as the halves of one, and the model's step has ${count}`,
+      {},
+      'give training.microBatches twice as many, or leave it to compile',
+    );
+}
+
+/** Where halves of micro-batches have nothing to hide from each other. */
+export function idleHalves({ interleave }: Request, lowered: readonly LoweredStage[]): readonly string[] {
+  const isNumber = (tensor: ShardedTensor | undefined) => tensor === undefined || elementCount(tensor.shape) === 1;
+  const hides = lowered.some(({ sharded: { nodes, tensors } }) =>
+    nodes.some((node) => node.kind === 'communicate' && node.phase !== 'update' && !isNumber(tensors.get(node.input))),
+  );
+  const why = 'within a micro-batch ranks exchange single numbers at most, and its halves run in turn';
+  return interleave !== 2 || hides ? [] : [`--interleave 2 hides nothing: ${why}`];
 }
 
 /** Where no other rank would be served. @param meshes of the stages */

@@ -199,8 +199,10 @@ async function formed(
     return { imported: inPrecision(read, lowered), training };
   }
   const stages = stagesAsked(read, { ...options, clusterHints: await clusterSources(options.cluster) });
-  const configured = options.config ? optionsOf(options.config, options.devices).microBatches : 1;
-  const cut = inMicroBatches(training, { ...options, stages, configured }, read);
+  const config = options.config ? optionsOf(options.config, options.devices) : undefined;
+  const configured = config?.microBatches ?? 1;
+  const interleave = options.interleave ?? config?.interleave ?? 1;
+  const cut = inMicroBatches(training, { ...options, stages, configured, interleave }, read);
   return { imported: await trainedModel(read, cut, at), training: cut };
 }
 

@@ -309,6 +309,9 @@ function configNotes(
     ...(configured.gradientBuckets !== null && !trains(graph)
       ? [`gradient_aggregation_group ${configured.gradientBuckets} is of training; inference has no gradients`]
       : []),
+    ...(configured.interleave > 1 && !trains(graph)
+      ? [`micro_batch_interleave_num ${configured.interleave} is of training; inference has no micro-batches`]
+      : []),
     ...checkAgainstModel(config, graph, { layersSeconds: layersSeconds(graph, cluster) }),
     ...[...configured.remarks, ...configured.notLowered].map(
       ({ key, line, says }) => `${[place(line), key].filter(Boolean).join(' ')}: ${says}`,

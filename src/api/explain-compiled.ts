@@ -96,6 +96,7 @@ export async function openExplainable(directory: string, model?: string): Promis
       ...servedStages(plan, () => lowerPlan(plan, imported.graph).lowered),
       propagation: propagated ? propagate(graph, assignment.mesh, pins) : null,
       pins,
+      schedule: plan.schedule,
       ...(propagated
         ? {}
         : {

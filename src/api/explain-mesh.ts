@@ -1,6 +1,8 @@
 /**
  * @file explain --mesh: a compiled plan lowered again, and what goes over each of its axes.
  */
+import { inBuckets } from '../partition/buckets.js';
+import { inHalves } from '../partition/interleave.js';
 import { partition } from '../partition/partition.js';
 import { type Explainable, redistributorOf } from './explain.js';
 import { type AxisUse, planAxes } from './mesh-axes.js';
@@ -11,5 +13,9 @@ export function explainMesh(plan: Explainable): readonly AxisUse[] {
     return (plan.stages ?? []).flatMap(({ sharded }, stage) =>
       planAxes(sharded, plan.cluster).map((use) => ({ ...use, axis: `${use.axis} of stage ${stage}` })),
     );
-  return planAxes(partition(plan.graph, plan.assignment, redistributorOf(plan)), plan.cluster);
+  const whole = partition(plan.graph, plan.assignment, redistributorOf(plan));
+  // What a stage of a pipeline hides is its own.
+  const { schedule, stages } = plan;
+  const own = stages || !schedule ? whole : inHalves(inBuckets(whole, schedule), schedule.interleave);
+  return planAxes(own, plan.cluster);
 }

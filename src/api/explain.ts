@@ -24,6 +24,7 @@ import type { Propagation } from '../sharding-propagation/propagation/propagate.
 import { type ReasonStep, tensorChain } from '../sharding-propagation/propagation/reasons.js';
 import { makeRedistributor, type Redistributor } from '../sharding-propagation/redistribution.js';
 import { firstTexts } from '../strategy/first-only.js';
+import type { Plan } from '../strategy/plan.js';
 import { producedLayouts } from '../strategy/produced-layouts.js';
 import { operandsOf } from './explain-layouts.js';
 import { asServed, servedStages } from './explain-served.js';
@@ -41,6 +42,8 @@ export interface Explainable {
   readonly propagation: Propagation | null;
   /** The user's pins on the plan's mesh. */
   readonly pins: readonly Pin[];
+  /** What it says of buckets and halves, whose communication goes on behind compute; nothing if left out. */
+  readonly schedule?: Plan['schedule'];
   /** The stages of a pipeline; left out for one. */
   readonly stages?: readonly LoweredStage[];
   /** The stages where the first rank of some axes updates for others; left out where all ranks update. */
@@ -121,6 +124,7 @@ export function explainablePlan(
     allToAll: plan.allToAll ?? true,
     propagation,
     pins,
+    schedule: plan.schedule,
     ...stages,
     ...servedStages(plan, () => found.lowered),
   };

@@ -8,11 +8,10 @@ import { priceNode, stepPrice } from '../cost-model/price.js';
 import { redistributionBound } from '../cost-model/redistribution-bound.js';
 import type { Graph } from '../ir/graph.js';
 import type { Assignment } from '../partition/assignment.js';
-import { inBuckets } from '../partition/buckets.js';
 import { type LoweredStage, lowerStages } from '../partition/lower-stages.js';
-import { offloaded } from '../partition/offload.js';
+import type { Places } from '../partition/offload.js';
 import { partition } from '../partition/partition.js';
-import { servedByFirst } from '../partition/server.js';
+import { prepared } from '../partition/prepared.js';
 import type { ShardedGraph } from '../partition/sharded-graph.js';
 import type { Schedule } from '../schedule/schedule.js';
 import { makeRedistributor, type Redistributor } from '../sharding-propagation/redistribution.js';
@@ -49,18 +48,23 @@ export function lowerPlan(plan: Plan, graph: Graph): LoweredPlan {
 export function lowerAssigned(plan: Plan, assigned: AssignedPlan): LoweredPlan {
   const { staged, assignment, redistributor } = assigned;
   const places = planPlaces(plan, staged.graph);
-  const kept = (stages: readonly LoweredStage[]) =>
-    servedByFirst(stages, plan.server).map((stage) => ({
-      ...stage,
-      sharded: offloaded(inBuckets(stage.sharded, plan.schedule), places),
-    }));
   if (!staged.pipeline) {
-    return { lowered: kept([{ graph: staged.graph, sharded: lowerUncut(assigned) }]), schedule: null };
+    const whole = [{ graph: staged.graph, sharded: lowerUncut(assigned) }];
+    return { lowered: asPlanned(whole, plan, places), schedule: null };
   }
   const { layout, schedule } = staged.pipeline;
   const lowered = lowerStages(staged.graph, assignment, redistributor, layout);
   checkPlaces(plan, staged.graph, lowered);
-  return { lowered: kept(lowered), schedule };
+  return { lowered: asPlanned(lowered, plan, places), schedule };
+}
+
+/** Lowered stages as they run under a plan. */
+export function asPlanned(
+  stages: readonly LoweredStage[],
+  { schedule, server }: Plan,
+  places: Places,
+): readonly LoweredStage[] {
+  return prepared(stages, { buckets: schedule, interleave: schedule.interleave, server, places });
 }
 
 /** The program of a plan; its segments take what the plan's cluster is predicted to take for their operators. */

@@ -5,6 +5,7 @@
 import type { Cluster } from '../cost-model/cluster.js';
 import { type GroupPlace, groupPlace, placeGroup } from '../cost-model/group-place.js';
 import type { Level } from '../cost-model/levels.js';
+import { overlapOf } from '../cost-model/overlap.js';
 import { communicatedBytes, priceNode } from '../cost-model/price.js';
 import type { StepConfiguration } from '../cost-model/step/configuration.js';
 import { type GroupName, groupRuns } from '../cost-model/step/mesh-order.js';
@@ -62,21 +63,22 @@ export function stepAxes(
 /** Axes of a lowered plan, innermost first; collectives over several axes at once are a line of their own. */
 export function planAxes(graph: ShardedGraph, cluster: Cluster): readonly AxisUse[] {
   const axes = [...graph.mesh.axes].reverse().filter(({ size }) => size > 1);
-  const sums = new Map<string, { readonly axes: readonly MeshAxis[]; bytes: number; nanoseconds: number }>(
-    axes.map((axis) => [axis.name, { axes: [axis], bytes: 0, nanoseconds: 0 }]),
-  );
+  const sums = new Map<string, AxisSum>(axes.map((axis) => [axis.name, { ...NO_SUM, axes: [axis] }]));
+  const overlap = overlapOf(graph, cluster);
   const runsOf = runsInStep(graph);
   for (const node of graph.nodes) {
     if (node.kind !== 'communicate') continue;
     const over = axes.filter(({ subAxes }) => subAxes.some(({ name }) => node.axes.includes(name)));
     const name = over.map((axis) => axis.name).join('·');
-    const sum = sums.get(name) ?? { axes: over, bytes: 0, nanoseconds: 0 };
+    const sum = sums.get(name) ?? { ...NO_SUM, axes: over };
     const runs = runsOf(node);
+    const nanoseconds = runs * priceNode(node, graph, cluster);
     sum.bytes += runs * communicatedBytes(node, graph);
-    sum.nanoseconds += runs * priceNode(node, graph, cluster);
+    sum.nanoseconds += nanoseconds;
+    sum.hidden += nanoseconds - (overlap?.exposed.get(node.name) ?? nanoseconds);
     sums.set(name, sum);
   }
-  return [...sums].map(([axis, { axes: over, bytes, nanoseconds }]) => ({
+  return [...sums].map(([axis, { axes: over, bytes, nanoseconds, hidden }]) => ({
     axis,
     ranks: over.reduce((product, { size }) => product * size, 1),
     ...lying(
@@ -88,10 +90,20 @@ export function planAxes(graph: ShardedGraph, cluster: Cluster): readonly AxisUs
       cluster.levels,
     ),
     sentBytes: bytes,
-    seconds: nanoseconds / 1e9,
-    hiddenSeconds: 0,
+    seconds: (nanoseconds - hidden) / 1e9,
+    hiddenSeconds: hidden / 1e9,
   }));
 }
+
+interface AxisSum {
+  readonly axes: readonly MeshAxis[];
+  bytes: number;
+  nanoseconds: number;
+  /** Behind what computes. */
+  hidden: number;
+}
+
+const NO_SUM = { bytes: 0, nanoseconds: 0, hidden: 0 };
 
 function lying({ members }: GroupPlace, levels: readonly Level[]): Pick<AxisUse, 'levels' | 'link'> {
   const used = levels

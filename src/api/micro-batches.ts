@@ -6,6 +6,7 @@
  * and into how many shards dp cuts each of them, where statistics are of shards.
  */
 import { AutoparError } from '../ir/error.js';
+import type { Interleave } from '../partition/sharded-graph.js';
 import { batchSize } from '../search/degrees.js';
 import type { DecisionSources } from './decisions.js';
 import type { ImportedModel } from './import.js';
@@ -17,14 +18,30 @@ interface Wanted extends Pick<DecisionSources, 'degrees' | 'mode' | 'devices'> {
   readonly stages: number;
   /** Micro-batches that a configuration gives its pipeline; 1 where it says nothing. */
   readonly configured: number;
+  /** 2: each of them runs as two halves, which the graph has as micro-batches of their own. */
+  readonly interleave: Interleave;
 }
 
 /**
- * What is to be trained, with its number of micro-batches.
+ * What is to be trained, with its number of micro-batches; of those in halves, with that of the halves.
  * @throws AutoparError (usage) `micro-batch` where the samples of a micro-batch leave open how many there are, do not go into the
- * batch, or contradict the number that is given; `bad-option` where statistics are of shards and dp is open
+ * batch, or contradict the number that is given, and where they have no equal halves; `bad-option` where statistics are of shards
+ * and dp is open
  */
-export function inMicroBatches(given: Training, { microBatch, ...wanted }: Wanted, model: ImportedModel): Training {
+export function inMicroBatches(given: Training, wanted: Wanted, model: ImportedModel): Training {
+  const training = inWholeMicroBatches(given, wanted, model);
+  if (wanted.interleave === 1) return training;
+  const { microBatches: count = 1 } = training;
+  const batch = batchSize(model.graph);
+  if (batch !== undefined && batch % (2 * count) !== 0)
+    throw refusal(
+      `--interleave 2 runs each micro-batch as two halves, and ${count} of them in a batch of ${batch} have ${samplesText(batch / count)} each`,
+      `take another --micro-batches, or a --global-batch that ${2 * count} divides`,
+    );
+  return { ...training, microBatches: 2 * count };
+}
+
+function inWholeMicroBatches(given: Training, { microBatch, ...wanted }: Wanted, model: ImportedModel): Training {
   const dp = wanted.degrees?.dp ?? (wanted.mode === 'data' ? wanted.devices : undefined);
   const training = withShards(given, dp);
   if (microBatch === undefined) return inPipeline(training, wanted, model);
@@ -71,10 +88,11 @@ function withShards(training: Training, dp: number | undefined): Training {
  * A pipeline whose micro-batches nobody counted has the fewest that keep all of its stages busy at once: as many as stages, else the
  * least divisor of the batch that is larger; else as many as there are samples.
  */
-function inPipeline(training: Training, { stages, configured }: Wanted, model: ImportedModel): Training {
+function inPipeline(training: Training, { stages, configured, interleave }: Wanted, model: ImportedModel): Training {
   if (stages === 1 || training.microBatches !== undefined) return training;
   if (configured > 1) return { ...training, microBatches: configured };
   const batch = batchSize(model.graph) ?? 1;
+  if (batch % interleave === 0) return { ...training, microBatches: divisorFrom(stages, batch / interleave) };
   return { ...training, microBatches: divisorFrom(stages, batch) };
 }
 
@@ -85,6 +103,10 @@ function divisorFrom(least: number, batch: number): number {
   for (let other = Math.min(root, Math.floor(batch / least)); other > 1; other--)
     if (batch % other === 0) return batch / other;
   return batch;
+}
+
+function samplesText(count: number): string {
+  return count === 1 ? '1 sample' : `${Number(count.toPrecision(3))} samples`;
 }
 
 function refusal(message: string, hint: string): AutoparError {

@@ -15,7 +15,7 @@ import { sizesText } from '../sharding-propagation/stage-meshes.js';
 import type { Plan } from '../strategy/plan.js';
 import { type Found, planOf } from '../strategy/plan-of.js';
 import type { Request } from '../strategy/request.js';
-import { requestOf, unusedBucket, unusedServer, zeroNotes } from './asked-words.js';
+import { checkHalves, idleHalves, requestOf, unusedBucket, unusedServer, zeroNotes } from './asked-words.js';
 import { clusterSources } from './cluster-sources.js';
 import { type DecisionSources, type Decisions, decide } from './decisions.js';
 import type { ImportedModel } from './import.js';
@@ -81,11 +81,13 @@ export async function plan(
   if (options.solver === 'glpk') await loadSolver('glpk');
   const mode = searchModeOf(options, config);
   const { requested, notes: requestNotes } = requestOf(options, config, imported, mode);
+  checkHalves(requested, imported.graph);
   // Without another rank to take parts from, weights are loaded as they are.
   const isCut = requested.zero === 3 && degrees.dp !== 1;
   const whole = isCut ? withHeldWeights(imported.graph, fixedParameters(imported.graph)) : imported.graph;
-  const recompute = recomputedOperators(whole, requested.recompute, recomputePins);
-  const pipeline = request && pipelineOf(whole, cluster, request, recompute);
+  const recompute = recomputedOperators(whole, requested.recompute, recomputePins, requested.interleave);
+  const pipeline =
+    request && pipelineOf(whole, cluster, { ...request, interleave: requested.interleave ?? 1 }, recompute);
   const graph = pipeline?.graph ?? withClones(whole, recompute);
   // Clones follow their originals, whatever is pinned.
   const plain = withoutClones(graph);
@@ -105,24 +107,25 @@ export async function plan(
     ...(options.signal ? { signal: options.signal } : {}),
   });
   const pins = pinsOn ? stagePins(graph, pipeline?.layout, found.assignment.mesh, (mesh) => pinsOn(mesh, plain)) : [];
+  const record = planOf(
+    {
+      ...found,
+      ...keptPins(pins),
+      requested,
+      recomputed: recompute,
+      allToAll,
+      ...(request && pipeline ? { pipeline, pins: [...pipelinePins(request), ...found.pins] } : {}),
+    },
+    { ...imported, graph },
+    cluster,
+  );
   return {
     imported,
     cluster,
     found,
     pipeline,
-    recompute: recomputeEffect(graph, found, cluster, pipeline, allToAll),
-    plan: planOf(
-      {
-        ...found,
-        ...keptPins(pins),
-        requested,
-        recomputed: recompute,
-        allToAll,
-        ...(request && pipeline ? { pipeline, pins: [...pipelinePins(request), ...found.pins] } : {}),
-      },
-      { ...imported, graph },
-      cluster,
-    ),
+    recompute: recomputeEffect(graph, found, cluster, pipeline, record),
+    plan: record,
     notes: [
       ...notes,
       ...requestNotes,
@@ -131,6 +134,7 @@ export async function plan(
       ...unusedServer(requested, [found.assignment.mesh]),
       ...found.notes,
       ...unusedBucket(requested, found.lowered),
+      ...idleHalves(requested, found.lowered),
     ],
   };
 }

@@ -37,7 +37,8 @@ export function unproposed(options: CompileOptions, { batchStatistics }: Trainin
   if (given !== undefined) return `--${dashed(given)} says what operators or stages do`;
   if (batchStatistics !== undefined && batchStatistics !== 'batch')
     return `--batch-statistics ${batchStatistics} has other statistics for every other dp or number of micro-batches`;
-  const { schedule } = options;
+  const { schedule, interleave } = options;
+  if (interleave === 2) return 'steps with --interleave 2 have no price in layers';
   if (schedule !== undefined && pricedSchedule(schedule) === undefined)
     return `steps with --schedule ${schedule} have no price in layers`;
   return null;

@@ -9,12 +9,15 @@ import { redistributionBound } from '../cost-model/redistribution-bound.js';
 import { clonedOperators, originalTensors, withoutClones } from '../ir/autodiff/recompute.js';
 import type { Graph } from '../ir/graph.js';
 import type { Assignment, View } from '../partition/assignment.js';
-import { lowerStages } from '../partition/lower-stages.js';
+import { type LoweredStage, lowerStages } from '../partition/lower-stages.js';
 import { partition } from '../partition/partition.js';
 import type { CutGraph } from '../search/pipeline/pipeline.js';
 import type { PlanResult } from '../search/plan.js';
 import { layoutKey } from '../sharding-propagation/layout.js';
 import { makeRedistributor } from '../sharding-propagation/redistribution.js';
+import type { Plan } from '../strategy/plan.js';
+import { planPlaces } from '../strategy/plan-places.js';
+import { asPlanned } from './lower-plan.js';
 
 export interface RecomputeEffect {
   /** Operators that the backward runs again. */
@@ -33,17 +36,21 @@ export function recomputeEffect(
   { assignment, prediction }: Pick<PlanResult, 'assignment' | 'prediction'>,
   cluster: Cluster,
   pipeline: CutGraph | null,
-  allToAll: boolean,
+  plan: Plan,
 ): RecomputeEffect | null {
   const cloned = clonedOperators(graph);
   if (cloned.size === 0) return null;
   const price = stepPrice(cluster, assignment.mesh);
   const bound = redistributionBound(cluster, assignment.mesh, price);
-  const redistributor = makeRedistributor(assignment.mesh, price, bound, { allToAll });
+  const redistributor = makeRedistributor(assignment.mesh, price, bound, { allToAll: plan.allToAll ?? true });
   const [plain, kept] = [withoutClones(graph), keptAssignment(graph, assignment)];
+  const lowered = pipeline
+    ? lowerStages(plain, kept, redistributor, pipeline.layout)
+    : [{ graph: plain, sharded: partition(plain, kept, redistributor) }];
+  const stages = asPlanned(lowered, plan, planPlaces(plan, plain));
   const without = pipeline
-    ? predictStages(lowerStages(plain, kept, redistributor, pipeline.layout), pipeline.schedule, cluster, 0)
-    : predict(partition(plain, kept, redistributor), cluster);
+    ? predictStages(stages, pipeline.schedule, cluster, 0)
+    : predict((stages[0] as LoweredStage).sharded, cluster);
   const layers = new Set(graph.nodes.flatMap(({ name, layer }) => (layer !== null && cloned.has(name) ? [layer] : [])));
   return {
     operators: cloned.size,

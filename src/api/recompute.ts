@@ -14,6 +14,7 @@ import { AutoparError } from '../ir/error.js';
 import { matchesGlob } from '../ir/glob.js';
 import { type Graph, isBackward } from '../ir/graph.js';
 import { nearest, offer } from '../ir/nearest.js';
+import type { Interleave } from '../partition/sharded-graph.js';
 import type { RecomputePin } from '../sharding-propagation/pin.js';
 
 export { LAYER_RECOMPUTE_KINDS };
@@ -67,12 +68,14 @@ export interface RecomputedOperators extends Recomputed {
 /**
  * @param request as `--recompute` gives it; undefined where nothing is asked
  * @param pins which go before the request
+ * @param interleave micro-batches of the graph that run at a time, as halves of one
  * @throws AutoparError (usage) `bad-option` for an inference graph, a kind, or layers that there are not
  */
 export function recomputedOperators(
   graph: Graph,
   request: string | undefined,
   pins: readonly RecomputePin[],
+  interleave: Interleave = 1,
 ): RecomputedOperators {
   const { kind, layers, exceptLast } = readRecompute(request ?? 'none');
   const acrossLayers = kind === 'stage';
@@ -92,7 +95,7 @@ export function recomputedOperators(
   }
   const isAsked = kind !== 'none' || pins.some(({ recompute }) => recompute);
   const asked = kind === 'none' ? (pins[0]?.source.text ?? '') : `--recompute ${request}`;
-  if (exceptLast && (graph.microBatches?.count ?? 1) === 1)
+  if (exceptLast && (graph.microBatches?.count ?? 1) === interleave)
     return {
       ...{ operators: new Set(), acrossLayers, exceptLast },
       notes: [`${asked} changes nothing: a step has one micro-batch, which is the last`],

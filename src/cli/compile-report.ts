@@ -5,7 +5,7 @@ import type { Compared } from '../api/choose-plan.js';
 import type { CompileResult } from '../api/compile.js';
 import { devicesText } from './cluster-text.js';
 import { heldLines, keptText, kindsText, outsideLines, serverText } from './memory-report.js';
-import { stageMeshesText } from './mesh-report.js';
+import { microBatchesText, stageMeshesText } from './mesh-report.js';
 import type { Output } from './output.js';
 import { bytesText, secondsText, shareText } from './quantity.js';
 import { configurationText } from './simulate-report.js';
@@ -112,10 +112,7 @@ function summaryLines(result: CompileResult): readonly string[] {
     predicted.flopsTotal > 0
       ? `, ${shareText(predicted.flopsPerRank / predicted.flopsTotal)} of the work per rank`
       : '';
-  const hidden =
-    predicted.hiddenSeconds === undefined
-      ? []
-      : [`  buckets    ${secondsText(predicted.hiddenSeconds)} of their communication behind what computes`];
+  const hidden = predicted.hiddenSeconds === undefined ? [] : [`  ${hiddenText(plan, predicted.hiddenSeconds)}`];
   return [
     plan.meshes
       ? `  meshes     ${stageMeshesText(plan.meshes)}`
@@ -128,6 +125,13 @@ function summaryLines(result: CompileResult): readonly string[] {
     ...hidden,
     `  search     ${MODES[search.mode] ?? search.mode}, ${provenText(plan)}`,
   ];
+}
+
+/** Communication that goes on behind what computes, and of what it is. */
+function hiddenText({ schedule }: CompileResult['plan'], seconds: number): string {
+  return schedule.interleave
+    ? `halves     ${secondsText(seconds)} of communication behind what the other half computes`
+    : `buckets    ${secondsText(seconds)} of their communication behind what computes`;
 }
 
 /** Over what the same plan takes and holds where everything is kept. */
@@ -148,11 +152,9 @@ function recomputeLines({ recompute, plan }: CompileResult): readonly string[] {
 }
 
 /** `1f1b, 8 micro-batches`. */
-function scheduleText({
-  schedule: { kind, microBatches, virtualStages = 1 },
-  training,
-}: CompileResult['plan']): string {
-  const batches = batchesText(microBatches);
+function scheduleText({ schedule, training }: CompileResult['plan']): string {
+  const { kind, virtualStages = 1 } = schedule;
+  const batches = microBatchesText(schedule);
   const chunks = virtualStages > 1 ? `, ${virtualStages} chunks a stage` : '';
   return training ? `${kind}, ${batches}${chunks}` : `forwards alone${chunks}`;
 }

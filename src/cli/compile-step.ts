@@ -37,6 +37,7 @@ export interface CompileStepFlags extends DegreeOptions, ModelFlags, TrainingFla
   readonly meshes?: string;
   readonly spMethod?: SpMethod;
   readonly bucket?: number;
+  readonly interleave?: number;
   readonly gradientSync?: GradientSync;
   readonly searchMode?: string;
   readonly timeLimit?: number;
@@ -57,6 +58,7 @@ const OF_OPERATORS = [
     'meshes',
     'spMethod',
     'bucket',
+    'interleave',
     'gradientSync',
   ] as const),
 ] as const;

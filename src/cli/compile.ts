@@ -36,6 +36,7 @@ interface CompileFlags extends DegreeOptions, ModelFlags, TrainingFlags, StepFla
   readonly stages?: string;
   readonly meshes?: string;
   readonly bucket?: number;
+  readonly interleave?: 1 | 2;
   readonly gradientSync?: GradientSync;
   readonly searchMode?: SearchMode;
   readonly objective?: 'time' | 'memory' | 'cost' | 'devices';

@@ -1,8 +1,9 @@
 /**
  * @file The axes of a mesh as a table: where their groups lie, over which link, and what that costs a step.
  */
+import type { CompileResult } from '../api/compile.js';
 import type { AxisUse } from '../api/mesh-axes.js';
-import { bytesText, rateText, secondsText } from './quantity.js';
+import { bytesText, countText, rateText, secondsText } from './quantity.js';
 import { tableLines } from './table.js';
 
 /** Nothing where no axis has more than one rank. */
@@ -40,4 +41,10 @@ export function stageMeshesText(
       return (used.length > 0 ? used : axes.slice(0, 1)).map(({ axis, size }) => `${axis} ${size}`).join(' · ');
     })
     .join(' | ');
+}
+
+/** `8 micro-batches`, `4 micro-batches in halves`. */
+export function microBatchesText({ microBatches, interleave }: CompileResult['plan']['schedule']): string {
+  const count = countText(microBatches / (interleave ?? 1), 'micro-batch', 'micro-batches');
+  return interleave ? `${count} in halves` : count;
 }

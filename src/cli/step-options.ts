@@ -8,12 +8,17 @@ import type { SimulateOptions } from '../api/simulate.js';
 import type { CommandOption } from './command.js';
 import { byteSize, oneOf, orderOf, wholeNumber } from './values.js';
 
-/** Of programs: how the gradients of ranks come together. */
+/** Of programs: how the gradients of ranks come together, and what hides communication. */
 export const gradientOptions: readonly CommandOption[] = [
   {
     flags: '--bucket <size>',
     says: 'reduce gradients, and gather parameters of --zero 3, in messages of at most this size, such as 25MB, while ranks compute (default: each when it is needed)',
     parse: byteSize('--bucket'),
+  },
+  {
+    flags: '--interleave <1|2>',
+    says: '2: micro-batches run as two halves, the communication of one behind what the other computes (default: 1)',
+    parse: wholeNumber('--interleave', 1, 2),
   },
   {
     flags: '--gradient-sync <kind>',

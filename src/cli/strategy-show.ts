@@ -4,7 +4,7 @@
 import type { Shown } from '../api/strategy.js';
 import type { ExitKind } from '../ir/error.js';
 import type { Command, Context } from './command.js';
-import { stageMeshesText } from './mesh-report.js';
+import { microBatchesText, stageMeshesText } from './mesh-report.js';
 import type { Output } from './output.js';
 import { bytesText, countText, secondsText } from './quantity.js';
 import { configurationOption, printNotes, strategyData } from './strategy-options.js';
@@ -66,8 +66,8 @@ function planLines(
       : '';
     return `${name} stands for ${countText(instances.length, 'layer')}${on}${again}`;
   });
-  const { kind, microBatches, virtualStages = 1 } = schedule;
-  const runs = `${kind}, ${countText(microBatches, 'micro-batch', 'micro-batches')}${virtualStages > 1 ? `, ${virtualStages} chunks a stage` : ''}`;
+  const { kind, virtualStages = 1 } = schedule;
+  const runs = `${kind}, ${microBatchesText(schedule)}${virtualStages > 1 ? `, ${virtualStages} chunks a stage` : ''}`;
   const pipeline = stages.map(
     ({ operators, devices }, stage) =>
       `stage ${stage}    ${countText(operators, 'operator')} on ${countText(devices, 'device')}`,

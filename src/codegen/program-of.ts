@@ -5,6 +5,7 @@ import { createHash } from 'node:crypto';
 import type { Graph } from '../ir/graph.js';
 import { isAccumulator } from '../ir/ops/accumulate.js';
 import type { LoweredStage } from '../partition/lower-stages.js';
+import type { SecondHalf } from '../partition/order.js';
 import type { PlacedStep } from '../partition/place-moves.js';
 import { actionsOf } from '../partition/placed-actions.js';
 import { inlineValues } from '../partition/segments.js';
@@ -108,7 +109,7 @@ function stageOf(
   const around: Surroundings = { graph: sharded, bound, inline };
   const segments: Record<string, ProgramSegment> = {};
   const types = typesIn(sharded);
-  const written = (step: PlacedStep): Instruction => {
+  const written = (step: PlacedStep): Unmarked => {
     if (step.kind === 'wait') return { kind: 'wait', id: step.id };
     if (step.kind === 'send' || step.kind === 'recv') {
       const { name, tensor, stage: other } = step.transfer;
@@ -120,7 +121,7 @@ function stageOf(
       return {
         ...{ kind: 'start', id: step.id, collective, axes, input, output, label: labelOf(node.layer, node.origin) },
         ...(step.last ? { last: true } : {}),
-        ...(node.bucket ? { bucket: node.bucket.id } : {}),
+        ...(step.bucket === undefined ? {} : { bucket: step.bucket }),
       };
     }
     if (step.kind === 'move') {
@@ -152,11 +153,14 @@ function stageOf(
       label: labelOf(first.layer, first.origin),
     };
   };
-  const free = (tensors: readonly string[]): readonly Instruction[] =>
+  const free = (tensors: readonly string[]): readonly Unmarked[] =>
     tensors.length > 0 ? [{ kind: 'free', tensors }] : [];
   const phases: Record<string, readonly Instruction[]> = {};
   for (const { name, unread, steps } of walk.lists)
-    phases[name] = [...free(unread), ...steps.flatMap(({ step, frees }) => [written(step), ...free(frees)])];
+    phases[name] = [
+      ...unread.flatMap(({ half, tensors }) => marked(free(tensors), half)),
+      ...steps.flatMap(({ step, frees }) => marked([written(step), ...free(frees)], step.half)),
+    ];
   const instructions = Object.values(phases).flat();
   const coordinates = Object.fromEntries(
     sharded.coordinates.map(({ name, axes, block, bias }) => [name, { axes, block, bias }]),
@@ -169,6 +173,13 @@ function stageOf(
     ...(sharded.microBatches?.index === undefined ? {} : { microBatch: sharded.microBatches.index }),
     phases,
   };
+}
+
+/** An instruction of whichever half. */
+type Unmarked = Exclude<Instruction, { readonly half: 1 }>;
+
+function marked(instructions: readonly Unmarked[], half: SecondHalf | undefined): readonly Instruction[] {
+  return half === undefined ? instructions : instructions.map((instruction) => ({ ...instruction, half }));
 }
 
 /** Equal models share a file; those that were made for other types are segments of their own. */

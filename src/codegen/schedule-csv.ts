@@ -16,7 +16,9 @@ export function scheduleCsv({ schedule }: Program, stages: readonly ShardedGraph
   const rows: string[][] = stages.map(() => []);
   for (const { stage, phase, microBatch } of schedule) {
     const name = names[stage]?.get(phase);
-    if (name !== undefined) rows[stage]?.push(`${name}${microBatch ?? 0}`);
+    // Halves are numbered in the program, whole micro-batches in the schedule.
+    const { interleave = 1 } = stages[stage] ?? {};
+    if (name !== undefined) rows[stage]?.push(`${name}${(microBatch ?? 0) / interleave}`);
   }
   return rows.map((row) => `${row.join(',')}\n`).join('');
 }

@@ -1,14 +1,15 @@
 /**
- * @file What of collectives in buckets a step waits for. The steps of each list are walked in their order with a line for every
+ * @file What of collectives in buckets, and of those of halves of micro-batches, a step waits for. The steps of each list are walked in their order with a line for every
  * group of ranks beside what computes:
  *
  *     start   the message goes when it is there and the group's line is free
  *     wait    costs what is left of it
  *
- * Collectives that are in no bucket are waited for where they begin, as everywhere in the price. Ranks of this machine reduce on
+ * Other collectives are waited for where they begin, as everywhere in the price. Ranks of this machine reduce on
  * the thread that computes: there nothing is hidden.
  */
-import { type OrderedList, runsOfList } from '../partition/order.js';
+import { forHalves, halvesIn } from '../partition/interleave.js';
+import { type PhaseList, runsOfList, type Step } from '../partition/order.js';
 import { orderedLists } from '../partition/place-moves.js';
 import type { CommunicationNode, ShardedGraph } from '../partition/sharded-graph.js';
 import type { Cluster } from './cluster.js';
@@ -17,20 +18,27 @@ import { priceNode } from './price.js';
 export interface Overlap {
   /** By list: nanoseconds of one run. */
   readonly lists: ReadonlyMap<string, number>;
-  /** By member of a bucket: the nanoseconds of a step that are waited for it. */
-  readonly exposed: ReadonlyMap<CommunicationNode, number>;
+  /** By name of a collective that other work may hide: the nanoseconds of a step that are waited for it. */
+  readonly exposed: ReadonlyMap<string, number>;
   /** Nanoseconds of a step that go on behind what computes. */
   readonly hidden: number;
 }
 
-/** Null where no collective is in a bucket, or the ranks are of this machine. */
+/** Null where no collective is in a bucket and micro-batches have no halves, or the ranks are of this machine. */
 export function overlapOf(graph: ShardedGraph, cluster: Cluster): Overlap | null {
-  if (cluster.local || !graph.nodes.some((node) => node.kind === 'communicate' && node.bucket)) return null;
+  const isBucketed = graph.nodes.some((node) => node.kind === 'communicate' && node.bucket);
+  if (cluster.local || !(isBucketed || graph.interleave)) return null;
   const price = (node: ShardedGraph['nodes'][number]) => priceNode(node, graph, cluster);
-  const ordered = orderedLists(graph);
+  const ordered = orderedLists(graph).map(({ list, steps }): StepsOfList => {
+    const both = forHalves(
+      steps.map((step) => ({ step })),
+      list.runs,
+      graph,
+    );
+    return { list, steps: both.map(({ step }) => step), hides: halvesIn(list.runs, graph).length > 1 };
+  });
   const lists = new Map<string, number>();
-  const exposed = new Map<CommunicationNode, number>();
-  const timesOf = ({ list }: OrderedList) => runsOfList(list, graph);
+  const exposed = new Map<string, number>();
   const last = new Lines(price);
   for (const each of ordered) if (each.steps.some((step) => step.kind === 'start' && step.last)) last.run(each, true);
   let total = 0;
@@ -40,20 +48,29 @@ export function overlapOf(graph: ShardedGraph, cluster: Cluster): Overlap | null
     const before = lines.now;
     const waits = lines.run(each, awaitsOthers);
     lists.set(each.list.phase, lines.now - before);
-    for (const [node, waited] of waits) {
-      exposed.set(node, (exposed.get(node) ?? 0) + timesOf(each) * waited);
-      total += timesOf(each) * price(node);
+    const times = runsOfList(each.list, graph);
+    for (const { node, waited } of waits) {
+      exposed.set(node.name, (exposed.get(node.name) ?? 0) + times * waited);
+      total += times * price(node);
     }
   }
   const sum = [...exposed.values()].reduce((all, waited) => all + waited, 0);
   return { lists, exposed, hidden: total - sum };
 }
 
+/** A list with its steps, of both halves of a micro-batch where it has them: then any of its collectives may be hidden. */
+interface StepsOfList {
+  readonly list: PhaseList;
+  readonly steps: readonly Step[];
+  readonly hides: boolean;
+}
+
 /** What computes, and the lines of groups, at one moment. */
 class Lines {
   now = 0;
   private readonly freeAt = new Map<string, number>();
-  private readonly ends = new Map<CommunicationNode, number>();
+  /** By number of a collective. */
+  private readonly ends = new Map<number, number>();
 
   constructor(private readonly price: (node: ShardedGraph['nodes'][number]) => number) {}
 
@@ -61,25 +78,31 @@ class Lines {
     return this.ends.size > 0;
   }
 
-  /** Runs a list. Returns what was waited for each member of a bucket. */
-  run({ steps }: OrderedList, isLast: boolean): ReadonlyMap<CommunicationNode, number> {
-    const waits = new Map<CommunicationNode, number>();
+  /** Runs a list. Returns what was waited for each collective that may be hidden. */
+  run({ steps, hides }: StepsOfList, isLast: boolean): readonly Waited[] {
+    const waits: Waited[] = [];
+    const mayHide = (node: CommunicationNode) => hides || node.bucket !== undefined;
     for (const step of steps) {
       if (step.kind === 'segment') for (const node of step.nodes) this.now += this.price(node);
       else if (step.kind === 'accumulate') this.now += this.price(step.node);
-      else if (step.kind === 'start' && step.node.bucket && (!step.last || isLast)) {
+      else if (step.kind === 'start' && mayHide(step.node) && (!step.last || isLast)) {
         const line = step.node.axes.join();
         const end = Math.max(this.now, this.freeAt.get(line) ?? 0) + this.price(step.node);
         this.freeAt.set(line, end);
-        this.ends.set(step.node, end);
-      } else if (step.kind === 'wait' && !step.node.bucket) this.now += this.price(step.node);
+        this.ends.set(step.id, end);
+      } else if (step.kind === 'wait' && !mayHide(step.node)) this.now += this.price(step.node);
       else if (step.kind === 'wait') {
-        const waited = Math.max(0, (this.ends.get(step.node) ?? 0) - this.now);
-        this.ends.delete(step.node);
+        const waited = Math.max(0, (this.ends.get(step.id) ?? 0) - this.now);
+        this.ends.delete(step.id);
         this.now += waited;
-        waits.set(step.node, waited);
+        waits.push({ node: step.node, waited });
       }
     }
     return waits;
   }
+}
+
+interface Waited {
+  readonly node: CommunicationNode;
+  readonly waited: number;
 }

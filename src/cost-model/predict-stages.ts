@@ -4,6 +4,7 @@
  */
 
 import { lastForm, otherForm, runsInStep } from '../partition/except-last.js';
+import { halvesIn } from '../partition/interleave.js';
 import type { Liveness } from '../partition/liveness.js';
 import type { LoweredStage } from '../partition/lower-stages.js';
 import { lastList, listName, phasesOf, runsOfList, UPDATE } from '../partition/order.js';
@@ -119,15 +120,16 @@ function priceStage(graph: ShardedGraph, cluster: Cluster): PricedStage {
   const runsOf = runsInStep(graph);
   for (const { name, list, form } of phases) {
     const runs = runsOfList(list, graph);
+    const each = halvesIn(list.runs, graph).length;
     let seconds = 0;
     for (const node of form.nodes.filter(list.includes)) {
-      const waited = node.kind === 'communicate' ? overlap?.exposed.get(node) : undefined;
-      const own = (waited === undefined ? priceNode(node, graph, cluster) : waited / runsOf(node)) / 1e9;
+      const waited = node.kind === 'communicate' ? overlap?.exposed.get(node.name) : undefined;
+      const own = (each * (waited === undefined ? priceNode(node, graph, cluster) : waited / runsOf(node))) / 1e9;
       const part = partName(node, graph);
       seconds += own;
       parts.set(part, (parts.get(part) ?? 0) + runs * own);
-      if (node.kind === 'compute') flops += runs * node.flops;
-      received += runs * communicatedBytes(node, graph);
+      if (node.kind === 'compute') flops += runs * each * node.flops;
+      received += runs * each * communicatedBytes(node, graph);
     }
     lists.set(name, seconds);
   }
@@ -153,7 +155,8 @@ function sentBytes(graph: ShardedGraph | undefined, to: number, phase: Phase): n
   const sent = graph.pipeline.sends.filter(
     ({ stage, when, tensor }) => stage === to && when === 'micro' && made.has(tensor),
   );
-  return sent.reduce((sum, { tensor }) => sum + bytesOf(graph, tensor), 0);
+  const { interleave = 1 } = graph;
+  return interleave * sent.reduce((sum, { tensor }) => sum + bytesOf(graph, tensor), 0);
 }
 
 /** Bytes that a stage sends and receives once a step. */
@@ -207,7 +210,7 @@ function besideOthers(
 /** What micro-batches in flight beside one keep. */
 const OTHERS = 'activations of other micro-batches';
 
-/** What a micro-batch's forward keeps for its backward. */
+/** What a micro-batch's forward keeps for its backward, that of both halves where it has them. */
 function savedBytes(graph: ShardedGraph): number {
   const forward = graph.nodes.filter(({ phase }) => phase === 'forward');
   const made = new Set([
@@ -216,7 +219,8 @@ function savedBytes(graph: ShardedGraph): number {
   ]);
   const later = graph.nodes.filter(({ phase }) => phase !== 'forward' && phase !== 'update');
   const saved = new Set(later.flatMap(readsOf).filter((name) => made.has(name)));
-  return [...saved].reduce((sum, name) => sum + bytesOf(graph, name), 0);
+  const { interleave = 1 } = graph;
+  return interleave * [...saved].reduce((sum, name) => sum + bytesOf(graph, name), 0);
 }
 
 function bytesOf(graph: ShardedGraph, name: string): number {

@@ -55,7 +55,7 @@ export function predict(graph: ShardedGraph, cluster: Cluster, wholeFlops?: numb
   const runsOf = runsInStep(graph);
   for (const node of graph.nodes) {
     const runs = runsOf(node);
-    const waited = node.kind === 'communicate' ? overlap?.exposed.get(node) : undefined;
+    const waited = node.kind === 'communicate' ? overlap?.exposed.get(node.name) : undefined;
     const price = waited ?? runs * priceNode(node, graph, cluster);
     const part = partName(node, graph);
     nanoseconds += price;

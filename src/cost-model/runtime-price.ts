@@ -8,6 +8,7 @@
  * Both follow from how nodes are joined to segments, which the search, pricing node by node, cannot tell.
  */
 import { elementCount } from '../ir/graph.js';
+import { halvesIn } from '../partition/interleave.js';
 import { runsOfList } from '../partition/order.js';
 import { localBytes } from '../partition/partition.js';
 import { orderedLists } from '../partition/place-moves.js';
@@ -34,7 +35,7 @@ export function runtimeSeconds(
   let around = 0;
   let copies = 0;
   for (const { list, steps } of phases) {
-    const times = runsOfList(list, graph);
+    const times = runsOfList(list, graph) * halvesIn(list.runs, graph).length;
     const collectives = steps.filter(({ kind }) => kind === 'wait').length;
     const segments = steps.flatMap((step) => (step.kind === 'segment' ? [step] : []));
     around += times * Math.max(0, segments.length - collectives) * segmentSeconds;

@@ -2,7 +2,7 @@
  * @file The last micro-batch of a step where it keeps what the others recompute (torch's `except_last`). It runs the same graph but
  * for clones: where one repeats an operator of the forward on equal operands, its readers read what the forward made, which stays
  * until then; any other runs in the forward, as its original would if nothing were recomputed. Lists of such a step come twice: for
- * the micro-batches before, and for the last.
+ * the micro-batches before, and for the last. Where micro-batches run in halves both of the last keep what they need.
  */
 import { runsPerStep } from '../ir/graph.js';
 import { needed } from '../ir/needed.js';
@@ -33,10 +33,10 @@ export function lastForm(graph: ShardedGraph): ShardedGraph {
 
 const FORMS = new WeakMap<ShardedGraph, ShardedGraph>();
 
-/** How often a node runs in a step. */
+/** How often a node runs in a step, for halves of micro-batches by themselves. */
 export function runsInStep(graph: ShardedGraph): (node: ShardedNode) => number {
   const last = graph.microBatches?.exceptLast ? new Set(lastForm(graph).nodes.map(({ name }) => name)) : null;
-  return (node) => runsPerStep(node.phase, graph) - (last && !last.has(node.name) ? 1 : 0);
+  return (node) => runsPerStep(node.phase, graph) - (last && !last.has(node.name) ? (graph.interleave ?? 1) : 0);
 }
 
 /** Weights, state and constants, and what is made of them alone. */

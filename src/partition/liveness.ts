@@ -19,11 +19,16 @@ export interface Liveness {
   readonly outside?: OuterBytes;
 }
 
+/** Stands behind the name of a tensor of a micro-batch, and before its number. */
+export const OF_MICRO_BATCH = ' of micro-batch ';
+const SECOND = `${OF_MICRO_BATCH}1`;
+
 /** Bytes by memory. */
 export type OuterBytes = Readonly<Record<OuterMemory, number>>;
 
 /**
- * Exact liveness in node order. Weights stay; an input or result lives until its last reader; outputs to the end.
+ * Exact liveness in node order. Weights stay; an input or result lives until its last reader; outputs to the end. Where a
+ * micro-batch has two halves, each operator runs for one and then for the other.
  * Where the device `fusesBlocks`, what is made and read inside a recognised block takes no memory. `behind`: axes on which the rank is
  * not the first.
  */
@@ -59,17 +64,25 @@ function changesOf(
   const resident = new Set([...graph.weights.map((weight) => weight.tensor), ...graph.constants.keys()]);
   const lastUse = lastUses(graph, resident);
   const held = heldThroughout(graph);
+  const cut = new Set(
+    graph.inputs.flatMap(({ tensor, input }) => (graph.microBatches?.cut.has(input) ? [tensor] : [])),
+  );
   const changes: Change[] = [
     ...[...resident, ...graph.inputs.map(({ tensor }) => tensor)].map((name) => ({ name, bytes: bytes(name) })),
     ...[...held].map(([name, times]) => ({ name, bytes: times * bytes(name) })),
+    ...(graph.interleave ? [...cut].map((name) => ({ name: `${name}${SECOND}`, bytes: bytes(name) })) : []),
   ];
   const before = changes.length;
   const makers: string[] = [];
   graph.nodes.forEach((node, index) => {
-    for (const name of resultsOf(node)) if (!held.has(name)) changes.push({ name, bytes: bytes(name) });
+    const isMade = (half: string) => half === '' || node.phase !== 'update';
     const received = receivedBytes(graph, node, behind, memory);
-    if (received > 0) changes.push({ name: RECEIVED, bytes: received }, { name: RECEIVED, bytes: 0 });
-    for (const name of lastUse[index] ?? []) changes.push({ name, bytes: 0 });
+    for (const half of graph.interleave ? ['', SECOND] : ['']) {
+      for (const name of resultsOf(node))
+        if (isMade(half) && !held.has(name)) changes.push({ name: `${name}${half}`, bytes: bytes(name) });
+      if (isMade(half) && received > 0) changes.push({ name: RECEIVED, bytes: received }, { name: RECEIVED, bytes: 0 });
+      for (const name of lastUse[index] ?? []) changes.push({ name: `${name}${half}`, bytes: 0 });
+    }
     while (before + makers.length < changes.length) makers.push(node.origin);
   });
   return { changes, before, makers };

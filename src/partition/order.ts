@@ -72,13 +72,13 @@ export function lastList(list: string): string {
   return `${list} (last)`;
 }
 
-/** How often a list runs in a step. */
+/** How often a list runs in a step: once for both halves of a micro-batch. */
 export function runsOfList(
   { runs, isLast }: Pick<PhaseList, 'runs' | 'isLast'>,
-  { microBatches }: Pick<ShardedGraph, 'microBatches'>,
+  { microBatches, interleave = 1 }: Pick<ShardedGraph, 'microBatches' | 'interleave'>,
 ): number {
   if (runs === 'step' || isLast) return 1;
-  return (microBatches?.count ?? 1) - (microBatches?.exceptLast ? 1 : 0);
+  return (microBatches?.count ?? 1) / interleave - (microBatches?.exceptLast ? 1 : 0);
 }
 
 /** Names of the lists that run once a step. */
@@ -163,19 +163,25 @@ export type TransferStep =
   | { readonly kind: 'send'; readonly transfer: StageTransfer }
   | { readonly kind: 'recv'; readonly transfer: StageTransfer };
 
-export type Step =
+/** Marks an instruction of the second half (interleave.ts): it works on the micro-batch behind that of its action. */
+export type SecondHalf = 1;
+
+export type Step = { readonly half?: SecondHalf } & (
   | { readonly kind: 'segment'; readonly nodes: readonly ComputeNode[] }
   | {
       readonly kind: 'start';
       readonly node: CommunicationNode;
       readonly id: number;
+      /** The number of its bucket, where it has one. */
+      readonly bucket?: number;
       /** Only where the list runs for the last time in a step; its wait stands in a list that runs once. */
       readonly last?: true;
     }
   | { readonly kind: 'wait'; readonly node: CommunicationNode; readonly id: number }
   | { readonly kind: 'accumulate'; readonly node: ComputeNode }
   | { readonly kind: 'move'; readonly node: MoveNode }
-  | TransferStep;
+  | TransferStep
+);
 
 /** A list of instructions with its steps. */
 export interface OrderedList {
@@ -349,11 +355,12 @@ function orderPhase(
       while (!isBucketed && new Set([...underWay, { node }].map((one) => placeOf(one.node))).size > PLACES)
         waitForFirst();
       const id = next++;
+      const bucket = node.bucket === undefined ? {} : { bucket: node.bucket.id };
       if (isAhead(node)) {
-        steps.push({ kind: 'start', node, id, last: true });
+        steps.push({ kind: 'start', node, id, ...bucket, last: true });
         placed++;
       } else {
-        steps.push({ kind: 'start', node, id });
+        steps.push({ kind: 'start', node, id, ...bucket });
         (early.has(node) ? gathered : isBucketed ? inBuckets : underWay).push({ node, id });
       }
       early.ran(node);

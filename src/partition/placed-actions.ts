@@ -8,7 +8,7 @@ import type { LoweredStage } from './lower-stages.js';
 import { BEGIN, computeLists, lastList, listName, type PhaseList, phasesOf, transferList, UPDATE } from './order.js';
 import { readsOf, type ShardedGraph } from './sharded-graph.js';
 
-/** A run of one of a stage's lists; `microBatch` is null where it runs once a step. */
+/** A run of one of a stage's lists; `microBatch`, of two that run at a time the first, is null where it runs once a step. */
 export interface StageAction {
   readonly chunk: number;
   readonly microBatch: number | null;
@@ -31,18 +31,24 @@ export function actionsOf(
 }
 
 /** With the last micro-batch's own lists, where it has such. */
-function exceptLast(actions: readonly StageAction[], sharded: ShardedGraph): readonly StageAction[] {
-  const last = (sharded.microBatches?.count ?? 0) - 1;
-  if (!sharded.microBatches?.exceptLast) return actions;
+function exceptLast(
+  actions: readonly StageAction[],
+  { microBatches, interleave = 1 }: ShardedGraph,
+): readonly StageAction[] {
+  if (!microBatches?.exceptLast) return actions;
+  const last = microBatches.count - interleave;
   return actions.map((own) => (own.microBatch === last ? { ...own, list: lastList(own.list) } : own));
 }
 
 /** Of the whole graph: each micro-batch, then the step's own list. */
 export function wholeActions(sharded: ShardedGraph): readonly StageAction[] {
-  const { microBatches } = sharded;
+  const { microBatches, interleave = 1 } = sharded;
   const once = (list: string): StageAction => ({ chunk: 0, microBatch: null, list });
   if (!microBatches) return [once('forward')];
-  const micro = Array.from({ length: microBatches.count }, (_, microBatch) => ({ ...once('micro'), microBatch }));
+  const micro = Array.from({ length: microBatches.count / interleave }, (_, index) => ({
+    ...once('micro'),
+    microBatch: interleave * index,
+  }));
   return exceptLast([...micro, once('step')], sharded);
 }
 
@@ -57,7 +63,8 @@ function placedActions(
   const seconds = new Map<StageAction, number>();
   const computed = stages.map((sharded, stage) =>
     (actions[stage] ?? []).map(({ chunk, microBatch, phase }): StageAction => {
-      const listed = { chunk, microBatch: sharded.microBatches ? microBatch : null, list: listName(phase, chunk) };
+      const { microBatches, interleave = 1 } = sharded;
+      const listed = { chunk, microBatch: microBatches ? interleave * microBatch : null, list: listName(phase, chunk) };
       seconds.set(listed, UNIT_SECONDS[phase]);
       return listed;
     }),

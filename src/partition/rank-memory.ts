@@ -6,7 +6,7 @@
  */
 import type { OuterMemory } from '../ir/graph.js';
 import { axesSize, type SubAxis } from '../sharding-propagation/mesh.js';
-import { type Liveness, outerBytes } from './liveness.js';
+import { type Liveness, OF_MICRO_BATCH, outerBytes } from './liveness.js';
 import { type Change, occupancy } from './occupancy.js';
 import type { Step } from './order.js';
 import { localBytes } from './partition.js';
@@ -17,7 +17,6 @@ import { type StageWalk, type WalkedList, type WalkedStep, walkStage } from './s
 
 /** Names that stand for no tensor of the graph: `communication buffer 0`, …; and behind a tensor's, whose it is. */
 const BUFFER = 'communication buffer';
-const OF_MICRO_BATCH = ' of micro-batch ';
 const OF_OTHERS = `${OF_MICRO_BATCH}1 and later`;
 
 /** Bytes of a coordinate: one int64. */
@@ -81,25 +80,35 @@ class Held {
   }
 
   run({ list: name, microBatch }: StageAction): void {
-    this.microBatch = microBatch;
-    if (microBatch !== null && !this.begun.has(microBatch)) {
-      this.begun.add(microBatch);
-      for (const { tensor } of this.graph.inputs) if (this.walk.lifetimeOf(tensor) === 'micro') this.hold(tensor, null);
-    }
+    const enter = (half: number) => this.enter(microBatch === null ? null : microBatch + half);
+    enter(0);
     const list = this.lists.get(name);
-    for (const tensor of list?.unread ?? []) this.free(tensor);
+    for (const { half = 0, tensors } of list?.unread ?? []) {
+      enter(half);
+      for (const tensor of tensors) this.free(tensor);
+    }
     for (const { step, makes, inside, frees } of list?.steps ?? []) {
       const at = operatorOf(step);
+      enter(step.half ?? 0);
       for (const tensor of [...makes, ...inside]) this.hold(tensor, at);
       for (const tensor of [...inside, ...frees]) this.free(tensor);
     }
   }
 
-  /** Holds the parts of outputs that `others` micro-batches leave. */
+  /** What follows is of this micro-batch, whose parts of inputs are there from the first on. */
+  private enter(microBatch: number | null): void {
+    this.microBatch = microBatch;
+    if (microBatch === null || this.begun.has(microBatch)) return;
+    this.begun.add(microBatch);
+    for (const { tensor } of this.graph.inputs) if (this.walk.lifetimeOf(tensor) === 'micro') this.hold(tensor, null);
+  }
+
+  /** Holds the parts of outputs that the micro-batches of `others` actions leave. */
   leaveParts(others: number): void {
+    const { interleave = 1 } = this.graph;
     for (const { tensor } of this.graph.outputs)
       if (this.walk.lifetimeOf(tensor) === 'micro')
-        this.change(`${tensor}${OF_OTHERS}`, others * this.bytes(tensor), null, this.placeOf(tensor));
+        this.change(`${tensor}${OF_OTHERS}`, others * interleave * this.bytes(tensor), null, this.placeOf(tensor));
   }
 
   fullest(): Liveness {
@@ -206,29 +215,27 @@ function bufferBytes(
   steps: readonly Step[],
   behind: ReadonlySet<SubAxis>,
 ): readonly Omit<Resident, 'name'>[] {
-  const own = steps.flatMap((step) => (step.kind === 'start' && step.last ? [step.node] : []));
-  const isOwn = new Set(own);
-  const bufferOf = (node: CommunicationNode) => {
+  const bufferOf = ({ node, id }: Extract<Step, { kind: 'start' }>) => {
     const { place, first = [] } = graph.tensors.get(node.input) ?? {};
     const held = first.filter((axis) => !node.axes.includes(axis));
     const key = JSON.stringify([place, held, node.collective.kind === 'reduce' ? node.axes : null]);
-    return { place, key, carries: node as CommunicationNode | null, bytes: bytesKept(graph, node, behind) };
+    return { place, key, carries: id as number | null, bytes: bytesKept(graph, node, behind) };
   };
-  const buffers = own.map(bufferOf);
+  const own = steps.flatMap((step) => (step.kind === 'start' && step.last ? [bufferOf(step)] : []));
+  const shared: ReturnType<typeof bufferOf>[] = [];
   for (const step of steps) {
-    if (step.kind === 'wait' && !isOwn.has(step.node))
-      for (const buffer of buffers) if (buffer.carries === step.node) buffer.carries = null;
+    if (step.kind === 'wait') for (const buffer of shared) if (buffer.carries === step.id) buffer.carries = null;
     if (step.kind !== 'start' || step.last) continue;
-    const fresh = bufferOf(step.node);
-    const buffer = buffers.find(({ carries, key }) => carries === null && key === fresh.key);
+    const fresh = bufferOf(step);
+    const buffer = shared.find(({ carries, key }) => carries === null && key === fresh.key);
     if (!buffer) {
-      buffers.push(fresh);
+      shared.push(fresh);
       continue;
     }
-    buffer.carries = step.node;
+    buffer.carries = step.id;
     buffer.bytes = Math.max(buffer.bytes, fresh.bytes);
   }
-  return buffers;
+  return [...own, ...shared];
 }
 
 /** What a rank keeps for others: its block; of a reduce the first has all members' blocks, of a broadcast it alone has one. */

@@ -201,6 +201,9 @@ export interface PipelineStage {
   readonly receives: readonly StageTransfer[];
 }
 
+/** Micro-batches that run at a time. */
+export type Interleave = 1 | 2;
+
 export interface ShardedGraph {
   readonly mesh: Mesh;
   readonly nodes: readonly ShardedNode[];
@@ -215,6 +218,8 @@ export interface ShardedGraph {
   readonly state: readonly { readonly from: string; readonly to: string }[];
   /** As in the graph. Nodes of the phase `update` stand behind all others. */
   readonly microBatches?: MicroBatches;
+  /** Micro-batches that run at a time, their instructions interleaved (interleave.ts); one where it is left out. */
+  readonly interleave?: Interleave;
   /** Left out where the graph is the whole model. Received tensors are none of `inputs`, sent ones none of `outputs`. */
   readonly pipeline?: PipelineStage;
   /** As in the graph. */

@@ -4,7 +4,8 @@
  * predicted memory of a rank all follow it.
  */
 import type { Lifetime } from '../ir/graph.js';
-import { BEGIN, type Runs } from './order.js';
+import { forHalves, halvesIn } from './interleave.js';
+import { BEGIN, type Runs, type SecondHalf } from './order.js';
 import { orderedLists, type PlacedStep } from './place-moves.js';
 import type { StageAction } from './placed-actions.js';
 import { readsOf, resultsOf, type ShardedGraph } from './sharded-graph.js';
@@ -22,8 +23,8 @@ export interface WalkedStep {
 export interface WalkedList {
   readonly name: string;
   readonly runs: Runs;
-  /** What is there when it begins, and nothing reads. */
-  readonly unread: readonly string[];
+  /** What is there when it begins, and nothing reads; of each half of a micro-batch, where there is something. */
+  readonly unread: readonly { readonly half?: SecondHalf; readonly tensors: readonly string[] }[];
   readonly steps: readonly WalkedStep[];
   /** Which of its segments' results leave them. */
 }
@@ -43,7 +44,14 @@ export function walkStage(graph: ShardedGraph, actions: readonly StageAction[]):
     steps: steps.map(usesOf),
   }));
   const lifetimeOf = lifetimes(graph, lists);
-  return { lists: withFrees(graph, lists, ordersOf(lists, actions), lifetimeOf), actions, lifetimeOf };
+  // A half of a micro-batch frees what is its own where a whole one does.
+  const freed = withFrees(graph, lists, ordersOf(lists, actions), lifetimeOf);
+  const both = freed.map(({ unread, ...list }) => ({
+    ...list,
+    unread: halvesIn(list.runs, graph).flatMap((half) => (unread.length > 0 ? [{ ...half, tensors: unread }] : [])),
+    steps: forHalves(list.steps, list.runs, graph),
+  }));
+  return { lists: both, actions, lifetimeOf };
 }
 
 /** Where a tensor is read last; `step` is null where nothing reads it. */
@@ -126,7 +134,7 @@ function withFrees(
   lists: readonly UsedList[],
   orders: readonly (readonly UsedList[])[],
   lifetimeOf: (tensor: string) => Lifetime,
-): readonly WalkedList[] {
+): readonly (Omit<WalkedList, 'unread'> & { readonly unread: readonly string[] })[] {
   const left = new Set(graph.state.map(({ from }) => from));
   const replaced = new Set(graph.state.flatMap(({ to }) => (left.has(to) ? [] : [to])));
   const stays = new Set([...graph.outputs.map(({ tensor }) => tensor), ...left]);

@@ -26,9 +26,13 @@ class Walk {
   /** Given to every micro-batch. */
   private readonly parts: readonly string[];
   private readonly replaced: ReadonlySet<string>;
+  /** By tensor of the step that micro-batches make anew: which of them made it last. */
+  private readonly makers = new Map<string, number>();
   /** Begun in the last run of a list, and waited for in another. */
   private readonly ahead = new Map<number, Start>();
   private action: ProgramAction | null = null;
+  /** Of the instruction: the action's, or the one behind it. */
+  private microBatch: number | null = null;
 
   constructor(
     private readonly program: Program,
@@ -45,13 +49,15 @@ class Walk {
 
   /** @param isLast of the list in the step */
   run(action: ProgramAction, isLast: boolean): string | null {
-    const { microBatch } = action;
     this.action = action;
-    if (microBatch !== null && !this.ofMicroBatch.has(microBatch))
-      this.ofMicroBatch.set(microBatch, new Set(this.parts));
+    this.enter(action.microBatch);
     const list = this.stage.phases[action.phase] ?? [];
     const begun = new Map<number, Start>();
     for (const [position, instruction] of list.entries()) {
+      const { half } = instruction;
+      if (half !== undefined && action.microBatch === null)
+        return `instruction ${position}: it is of the second half of a micro-batch, and the phase runs once a step`;
+      if (action.microBatch !== null) this.enter(action.microBatch + (half ?? 0));
       if (instruction.kind === 'start') {
         if (instruction.last && !isLast) continue;
         (instruction.last ? this.ahead : begun).set(instruction.id, instruction);
@@ -60,6 +66,12 @@ class Walk {
       if (flaw !== null) return `instruction ${position}: ${flaw}`;
     }
     return null;
+  }
+
+  private enter(microBatch: number | null): void {
+    this.microBatch = microBatch;
+    if (microBatch !== null && !this.ofMicroBatch.has(microBatch))
+      this.ofMicroBatch.set(microBatch, new Set(this.parts));
   }
 
   /** What the step must leave: the next values of state, and outputs. */
@@ -107,6 +119,9 @@ class Walk {
       if (misplaced !== null) return misplaced;
       const isFixed = this.lifetimeOf(name) === 'run' && !this.replaced.has(name);
       if (!isFixed && !this.place(name).has(name)) return `tensor ${name} is read where it is not live`;
+      const maker = this.makers.get(name);
+      if (maker !== undefined && this.microBatch !== null && maker !== this.microBatch)
+        return `tensor ${name} is read in micro-batch ${this.microBatch}, and micro-batch ${maker} has made it anew`;
     }
     return null;
   }
@@ -120,6 +135,8 @@ class Walk {
       const place = this.place(name);
       if (!isSum && place.has(name) && !this.isLeftBefore(name)) return `tensor ${name} is made a second time`;
       place.add(name);
+      if (!isSum && this.microBatch !== null && this.lifetimeOf(name) === 'step')
+        this.makers.set(name, this.microBatch);
     }
     return null;
   }
@@ -146,8 +163,7 @@ class Walk {
   }
 
   private place(name: string): Set<string> {
-    const { microBatch = null } = this.action ?? {};
-    const micro = microBatch === null ? undefined : this.ofMicroBatch.get(microBatch);
+    const micro = this.microBatch === null ? undefined : this.ofMicroBatch.get(this.microBatch);
     return this.lifetimeOf(name) === 'micro' && micro ? micro : this.live;
   }
 

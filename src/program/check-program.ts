@@ -1,12 +1,14 @@
 /**
  * @file Whether a program is valid: every name refers to something, every collective that begins also ends and moves as many
- * bytes as its tensors say; then that every tensor is there when it is read (check-lifetimes.ts) and has the type that its
- * readers expect (check-types.ts), and that no stages wait for one another for ever (rendezvous.ts).
+ * bytes as its tensors say; that both halves of a micro-batch run the same (check-halves.ts); then that every tensor is there
+ * when it is read (check-lifetimes.ts) and has the type that its readers expect (check-types.ts), and that no stages wait for one
+ * another for ever (rendezvous.ts).
  */
 import path from 'node:path';
 import { byteLength, isDType } from '../ir/dtype.js';
 import { elementCount } from '../ir/graph.js';
 import { blockShape } from './blocks.js';
+import { halvesFlaw } from './check-halves.js';
 import { lifetimeFlaw } from './check-lifetimes.js';
 import { checkPlaces } from './check-places.js';
 import { checkTypes } from './check-types.js';
@@ -31,8 +33,8 @@ export function checkProgram(program: Program): string | null {
         `the schedule runs phase ${phase} of stage ${stage}, which is not there`,
       );
     }
-    for (const [index] of program.stages.entries()) {
-      const flaw = lifetimeFlaw(program, index);
+    for (const [index, stage] of program.stages.entries()) {
+      const flaw = halvesFlaw(stage) ?? lifetimeFlaw(program, index);
       if (flaw !== null) throw new Flaw(`stage ${index}: ${flaw}`);
     }
     return (
@@ -233,8 +235,10 @@ function checkPhase(
         if (!instruction.last) pending.set(instruction.id, instruction);
       } else if (instruction.kind === 'wait') {
         const { id } = instruction;
-        const start = pending.get(id) ?? ahead.get(id);
-        write(need(start, `wait for collective ${id}, which has not begun`).output);
+        const start = need(pending.get(id) ?? ahead.get(id), `wait for collective ${id}, which has not begun`);
+        if (pending.has(id) && start.half !== instruction.half)
+          throw new Flaw(`collective ${id} begins in one half of a micro-batch and is waited for in the other`);
+        write(start.output);
         if (!pending.delete(id)) ahead.delete(id);
       } else if (instruction.kind === 'accumulate') {
         read(instruction.input);
@@ -268,14 +272,22 @@ function exchangesOf({ stages, schedule }: Program, stage: number): readonly Exc
   const ends = new Map(Object.entries(phases).map(([phase, list]) => [phase, endsIn(phase, list)]));
   return schedule
     .filter((action) => action.stage === stage)
-    .flatMap(({ phase, microBatch }) => (ends.get(phase) ?? []).map((end) => ({ ...end, microBatch })));
+    .flatMap(({ phase, microBatch }) =>
+      (ends.get(phase) ?? []).map(({ half, ...end }) => ({
+        ...end,
+        microBatch: microBatch === null ? null : microBatch + half,
+      })),
+    );
 }
 
-function endsIn(phase: string, instructions: readonly Instruction[]): readonly Omit<Exchange, 'microBatch'>[] {
+/** An end of a transfer in a list, with the half of a micro-batch that it is of. */
+type End = Omit<Exchange, 'microBatch'> & { readonly half: number };
+
+function endsIn(phase: string, instructions: readonly Instruction[]): readonly End[] {
   return instructions.flatMap((instruction, position) => {
     if (instruction.kind !== 'send' && instruction.kind !== 'recv') return [];
-    const { kind, stage: peer, label: tensor } = instruction;
-    return [{ kind, peer, tensor, at: `phase ${phase}, instruction ${position}` }];
+    const { kind, stage: peer, label: tensor, half = 0 } = instruction;
+    return [{ kind, peer, tensor, half, at: `phase ${phase}, instruction ${position}` }];
   });
 }
 
@@ -297,9 +309,9 @@ function checkTransfers(program: Program): void {
       const seen = new Set<string>();
       for (const instruction of turn.flatMap((phase) => phases[phase] ?? [])) {
         if (instruction.kind !== 'send' && instruction.kind !== 'recv') continue;
-        const { kind, tensor, label, stage: other } = instruction;
+        const { kind, tensor, label, stage: other, half } = instruction;
         const [from, to] = kind === 'send' ? [stage, other] : [other, stage];
-        const key = `${label} from stage ${from} to stage ${to}`;
+        const key = `${label}${half ? ' (second half)' : ''} from stage ${from} to stage ${to}`;
         const way = kind === 'send' ? 'sent' : 'received';
         if (seen.has(key)) throw new Flaw(`${key} is ${way} twice`);
         seen.add(key);

@@ -37,18 +37,22 @@ const collective: Schema = {
   ],
 };
 
+const half = { half: { const: 1 } };
 const instruction: Schema = {
   oneOf: [
-    record({ kind: { const: 'compute' }, segment: text, inputs: texts, weights: texts, outputs: texts, label: text }),
+    record(
+      { kind: { const: 'compute' }, segment: text, inputs: texts, weights: texts, outputs: texts, label: text },
+      half,
+    ),
     record(
       { kind: { const: 'start' }, id: whole, collective, axes: texts, input: text, output: text, label: text },
-      { last: { const: true }, bucket: whole },
+      { last: { const: true }, bucket: whole, ...half },
     ),
-    record({ kind: { const: 'wait' }, id: whole }),
-    record({ kind: { enum: ['send', 'recv'] }, tensor: text, stage: count, label: text }),
-    record({ kind: { const: 'accumulate' }, input: text, output: text, label: text }),
-    record({ kind: { const: 'move' }, input: text, output: text, label: text }),
-    record({ kind: { const: 'free' }, tensors: texts }),
+    record({ kind: { const: 'wait' }, id: whole }, half),
+    record({ kind: { enum: ['send', 'recv'] }, tensor: text, stage: count, label: text }, half),
+    record({ kind: { const: 'accumulate' }, input: text, output: text, label: text }, half),
+    record({ kind: { const: 'move' }, input: text, output: text, label: text }, half),
+    record({ kind: { const: 'free' }, tensors: texts }, half),
   ],
 };
 

@@ -156,7 +156,8 @@ export interface ProgramWeight {
   readonly layout?: ProgramLayout;
 }
 
-export type Instruction =
+/** `half`: of a micro-batch in two halves, it works on the second: the micro-batch behind that of its action. */
+export type Instruction = { readonly half?: 1 } & (
   | {
       readonly kind: 'compute';
       readonly segment: string;
@@ -190,7 +191,8 @@ export type Instruction =
   | { readonly kind: 'accumulate'; readonly input: string; readonly output: string; readonly label: string }
   /** Copies a tensor between the device's memory and another one. */
   | { readonly kind: 'move'; readonly input: string; readonly output: string; readonly label: string }
-  | { readonly kind: 'free'; readonly tensors: readonly string[] };
+  | { readonly kind: 'free'; readonly tensors: readonly string[] }
+);
 
 /** As Collective in the sharded graph (see there for the meaning of outer and inner). */
 export type ProgramCollective =
@@ -209,7 +211,7 @@ export type ProgramCollective =
 export interface ProgramAction {
   readonly stage: number;
   readonly chunk: number;
-  /** The micro-batch whose tensors of lifetime `micro` the action reads and makes; null: it runs once a step, and has none. */
+  /** The micro-batch, of two halves the first, whose tensors of lifetime `micro` the action reads and makes; null: it runs once a step, and has none. */
   readonly microBatch: number | null;
   readonly phase: string;
 }

@@ -24,7 +24,8 @@ export function stageOfRank(stage: ProgramStage, axes: readonly ProgramAxis[], r
   );
   const own = (instruction: Instruction): Instruction => {
     if (instruction.kind === 'free') return { ...instruction, tensors: instruction.tensors.filter(holds) };
-    return runs(instruction) ? instruction : NOTHING;
+    if (runs(instruction)) return instruction;
+    return instruction.half === undefined ? NOTHING : { ...NOTHING, half: instruction.half };
   };
   const runs = (instruction: Exclude<Instruction, { kind: 'free' }>): boolean => {
     switch (instruction.kind) {

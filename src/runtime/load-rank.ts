@@ -16,7 +16,7 @@ import type { Memory, TensorStore } from './tensor-store.js';
 import type { CollectiveCall, TransferCall } from './transport.js';
 
 /** An instruction with all names resolved; `peer` is the rank of another stage that is sent to or received from. */
-export type Step<Tensor> =
+export type Step<Tensor> = { readonly half?: 1 } & (
   | {
       readonly kind: 'compute';
       readonly segment: LoadedSegment<Tensor>;
@@ -37,7 +37,8 @@ export type Step<Tensor> =
   | { readonly kind: 'wait'; readonly call: CollectiveCall; readonly input: string; readonly output: string }
   | { readonly kind: 'send' | 'recv'; readonly tensor: string; readonly call: TransferCall }
   | { readonly kind: 'accumulate' | 'move'; readonly input: string; readonly output: string }
-  | { readonly kind: 'free'; readonly tensors: readonly string[] };
+  | { readonly kind: 'free'; readonly tensors: readonly string[] }
+);
 
 export interface LoadedRank<Tensor> {
   /** Per action of the rank: its list, and whether it runs for the last time in a step. */
@@ -189,7 +190,7 @@ function resolve<Tensor>(
   const { stage } = setup;
   const begun = new Map<number, Start<Tensor>>();
   const peerIn = (other: number) => localRank(setup) + other * setup.regions.regions.length;
-  return (stage.phases[phase] ?? []).map((instruction, position): Step<Tensor> => {
+  const resolved = (instruction: Instruction, position: number): Step<Tensor> => {
     if (instruction.kind === 'compute') {
       const segment = sessions.get(sessionKey(stage, instruction)) as LoadedSegment<Tensor>;
       const { temporaryBytes = 0 } = stage.segments[instruction.segment] ?? {};
@@ -212,6 +213,10 @@ function resolve<Tensor>(
       return instruction;
     const { kind, tensor, label, stage: other } = instruction;
     return { kind, tensor, call: { label, peer: peerIn(other), bytes: tensorBytes(stage, tensor) } };
+  };
+  return (stage.phases[phase] ?? []).map((instruction, position) => {
+    const { half } = instruction;
+    return half === undefined ? resolved(instruction, position) : { ...resolved(instruction, position), half };
   });
 }
 

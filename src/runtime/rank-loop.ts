@@ -42,8 +42,9 @@ export class RankLoop<Tensor extends object> {
     this.backend.beginStep?.();
     this.begin(collect);
     for (const [action, { steps, isLast }] of this.loaded.actions.entries()) {
-      this.enter(actions[action]?.microBatch ?? null);
-      await this.run(action, steps, isLast);
+      const microBatch = actions[action]?.microBatch ?? null;
+      this.enter(microBatch);
+      await this.run({ action, microBatch, isLast }, steps);
     }
     this.control.barrier(rank);
     const seconds = (performance.now() - from) / 1000;
@@ -86,10 +87,17 @@ export class RankLoop<Tensor extends object> {
     this.stopwatch.add('feed', performance.now() - from, 0, 0, 0);
   }
 
-  private async run(action: number, steps: readonly Step<Tensor>[], isLast: boolean): Promise<void> {
+  private async run(
+    { action, microBatch, isLast }: { action: number; microBatch: number | null; isLast: boolean },
+    steps: readonly Step<Tensor>[],
+  ): Promise<void> {
+    let current = 0;
     for (let index = 0; index < steps.length; index++) {
       const step = steps[index] as Step<Tensor>;
       if (step.kind === 'start' && step.last && !isLast) continue;
+      const { half = 0 } = step;
+      if (half !== current && microBatch !== null) this.enter(microBatch + half);
+      current = half;
       this.control.begin(this.setup.rank, action, index);
       if (this.setup.fault) failOnPurpose(this.setup.fault, this.setup.rank, this.executed);
       this.executed++;

@@ -12,11 +12,10 @@ import { predictStages } from '../cost-model/predict-stages.js';
 import { type Graph, runsPerStep } from '../ir/graph.js';
 import { entryOf, unknownEntry } from '../ir/ops/index.js';
 import { viewOf } from '../ir/view.js';
-import { inBuckets } from '../partition/buckets.js';
 import { type LoweredStage, lowerStages } from '../partition/lower-stages.js';
-import { offloaded, type Places } from '../partition/offload.js';
+import type { Places } from '../partition/offload.js';
 import { partition } from '../partition/partition.js';
-import { servedByFirst } from '../partition/server.js';
+import { prepared } from '../partition/prepared.js';
 import type { ShardedGraph } from '../partition/sharded-graph.js';
 import { bucketLimit, isServed, type Request } from '../strategy/request.js';
 import type { Completed } from './completion.js';
@@ -98,20 +97,22 @@ export async function chooseDegrees(
   const reasons = new Map<Degrees, Ruling>();
   let leastBytes = Infinity;
   const flops = wholeFlops(graph);
-  // The search knows what the whole graph holds on the device.
+  // The search knows what the whole graph holds on the device, one micro-batch at a time.
   const isScaled =
-    pipeline !== undefined || isServed(request) || Object.keys(places.parts).length > 0 || places.hosted.size > 0;
+    pipeline !== undefined ||
+    request.interleave === 2 ||
+    isServed(request) ||
+    Object.keys(places.parts).length > 0 ||
+    places.hosted.size > 0;
   const mostTries = !isSearched ? 0 : isScaled ? TRIES : 1;
   while (waiting.length > 0 && ranked.length < most) {
     waiting.sort((a, b) => a.solved.cost - b.solved.cost || a.solved.degrees.tp - b.solved.degrees.tp);
     const { solved, tries, asked } = waiting.shift() as (typeof waiting)[number];
     const staged = pipeline ? sentByPrice(solved, pipeline, cluster) : solved;
     const whole = pipeline ? stagesOf(staged, pipeline) : [{ graph, sharded: lowered(graph, cluster, solved) }];
-    const axes = isServed(request) ? usedDataAxes(solved.assignment.mesh) : [];
-    const stages = servedByFirst(whole, axes).map((stage) => ({
-      ...stage,
-      sharded: offloaded(inBuckets(stage.sharded, bucketLimit(request)), places),
-    }));
+    const server = isServed(request) ? usedDataAxes(solved.assignment.mesh) : [];
+    const { interleave } = request;
+    const stages = prepared(whole, { buckets: bucketLimit(request), interleave, server, places });
     const prediction = pipeline
       ? predictStages(stages, pipeline.schedule, cluster, flops)
       : predict((stages[0] as LoweredStage).sharded, cluster, flops);

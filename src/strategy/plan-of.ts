@@ -248,6 +248,7 @@ function scheduleOf(
   return {
     kind: pipeline?.schedule.kind ?? 'single',
     microBatches: count,
+    ...(requested?.interleave === 2 && microBatches ? { interleave: 2 as const } : {}),
     ...(isSaid ? { microBatch: samples / dp, batch: samples * count } : {}),
     ...((pipeline?.schedule.virtualStages ?? 1) > 1
       ? { virtualStages: pipeline?.schedule.virtualStages as number }

@@ -114,10 +114,13 @@ function stagesProblem({ stages, degrees, predicted, operators, layerClasses, sc
 
 function scheduleProblem(plan: Plan): string | null {
   const { schedule, degrees, step, training, model } = plan;
-  const { kind, microBatches, microBatch, batch, virtualStages = 1 } = schedule;
+  const { kind, microBatches, microBatch, batch, interleave, virtualStages = 1 } = schedule;
   if ((kind === 'single') !== (degrees.pp === 1)) return `schedule.kind is ${kind}, degrees.pp is ${degrees.pp}`;
   if (kind === 'single' && virtualStages > 1)
     return `schedule.virtualStages is ${virtualStages}, schedule.kind is ${kind}`;
+  if (interleave === 2 && step) return 'schedule.interleave is 2 beside step, which has no halves of micro-batches';
+  if (interleave === 2 && microBatches % 2 === 1)
+    return `schedule.interleave is 2, schedule.microBatches is ${microBatches}: halves come in pairs`;
   const unordered = kind === 'single' ? null : orderProblem({ ...schedule, kind }, plan);
   if (unordered !== null) return unordered;
   if (step && step.globalBatch !== model.globalBatch)
@@ -140,11 +143,12 @@ function scheduleProblem(plan: Plan): string | null {
 
 /** Whether a schedule of the kind runs so many micro-batches through so many stages and chunks. */
 function orderProblem(
-  { kind, microBatches, virtualStages = 1 }: Plan['schedule'] & Pick<ScheduleRequest, 'kind'>,
+  { kind, microBatches, interleave, virtualStages = 1 }: Plan['schedule'] & Pick<ScheduleRequest, 'kind'>,
   { degrees, training }: Plan,
 ): string | null {
   try {
-    checkRequest({ kind, stages: degrees.pp, microBatches, virtualStages, training: training !== null });
+    const each = microBatches / (interleave ?? 1);
+    checkRequest({ kind, stages: degrees.pp, microBatches: each, virtualStages, training: training !== null });
     return null;
   } catch (error) {
     if (!(error instanceof AutoparError)) throw error;

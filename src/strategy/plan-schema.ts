@@ -118,6 +118,7 @@ export const PLAN_SCHEMA = record(
       {
         kind: { enum: ['single', ...SCHEDULE_KINDS] },
         microBatches: positive,
+        interleave: { const: 2 },
         microBatch: positive,
         batch: positive,
         virtualStages: positive,
@@ -125,7 +126,7 @@ export const PLAN_SCHEMA = record(
         bucketMembers: positive,
         recompute: record({ from: { const: 'stage' }, exceptLast: { const: true } }, ['from', 'exceptLast']),
       },
-      ['microBatch', 'batch', 'virtualStages', 'bucketBytes', 'bucketMembers', 'recompute'],
+      ['interleave', 'microBatch', 'batch', 'virtualStages', 'bucketBytes', 'bucketMembers', 'recompute'],
     ),
     step: record(
       {

@@ -112,7 +112,10 @@ export interface PlanTraining {
 export interface PlanSchedule {
   /** `single`: one stage. */
   readonly kind: 'single' | ScheduleKind;
+  /** Halves count one each, where there are some. */
   readonly microBatches: number;
+  /** Micro-batches that run at a time, as halves of one: one's communication behind what the other computes. One if left out. */
+  readonly interleave?: 2;
   /** Samples of a rank of dp. */
   readonly microBatch?: number;
   /** Samples of a step, where it has several micro-batches and `step` does not say it. */

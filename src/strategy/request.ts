@@ -4,6 +4,7 @@
  */
 
 import type { BucketLimit } from '../partition/buckets.js';
+import type { Interleave } from '../partition/sharded-graph.js';
 import type { SpMethod } from '../sharding-propagation/roles.js';
 
 /** By option; what is left out the search decides. */
@@ -22,6 +23,8 @@ export interface Request {
   readonly bucket?: number;
   /** The same by their number, as configurations say it. */
   readonly bucketMembers?: number;
+  /** 2: micro-batches run as two halves, the communication of one behind what the other computes. */
+  readonly interleave?: Interleave;
 }
 
 export const GRADIENT_SYNCS = ['all-reduce', 'parameter-server'] as const;
@@ -29,7 +32,7 @@ export type GradientSync = (typeof GRADIENT_SYNCS)[number];
 
 /** Its words. */
 export const REQUESTS = [
-  ...(['zero', 'gradientSync', 'spMethod', 'recompute', 'offload', 'bucket', 'bucketMembers'] as const),
+  ...(['zero', 'gradientSync', 'spMethod', 'recompute', 'offload', 'bucket', 'bucketMembers', 'interleave'] as const),
 ] as const satisfies readonly (keyof Request)[];
 
 /** What of other options is asked in words. */

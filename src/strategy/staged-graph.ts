@@ -31,7 +31,8 @@ export function stagedGraph(plan: Plan, given: Graph): StagedGraph {
     given,
     Object.keys(plan.tensors).filter((name) => given.weights.has(name)),
   );
-  const { kind, microBatches, virtualStages = 1 } = plan.schedule;
+  const { kind, interleave = 1, virtualStages = 1 } = plan.schedule;
+  const microBatches = plan.schedule.microBatches / interleave;
   const recompute = recomputedIn(plan, graph);
   if (kind === 'single') return { graph: withClones(graph, recompute), pipeline: null };
   const stages = plan.degrees.pp;
@@ -66,7 +67,8 @@ export function stagedGraph(plan: Plan, given: Graph): StagedGraph {
 export function recomputedIn({ layerClasses, operators, schedule, step }: Plan, graph: Graph): Recomputed {
   const { from, exceptLast } = schedule.recompute ?? {};
   // A step's only micro-batch is its last.
-  if (step || (exceptLast && (graph.microBatches?.count ?? 1) === 1)) return NOTHING_RECOMPUTED;
+  if (step || (exceptLast && (graph.microBatches?.count ?? 1) === (schedule.interleave ?? 1)))
+    return NOTHING_RECOMPUTED;
   const leaders = leadersOf(graph, layerClasses).operators;
   const kept = new Set(
     layerClasses.flatMap(({ instances, recompute }) => instances.filter((_, index) => recompute?.[index] === false)),

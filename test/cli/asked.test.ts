@@ -112,6 +112,7 @@ const USES: Readonly<Record<string, Uses>> = {
     within: [`${STEP} --train --within 2`],
     zero: ['compile models/mlp.onnx --zero 1 --complete propagate', `${STEP} --zero 1`],
     bucket: [`${STEP} --zero 1 --bucket 1MB`],
+    interleave: ['compile x.onnx --interleave 2', `${STEP} --zero 1 --interleave 2`],
     'gradient-sync': [
       'compile models/mlp.onnx --gradient-sync parameter-server',
       'compile models/mlp.onnx --train --dp 2 --gradient-sync parameter-server --zero 1',

@@ -53,6 +53,19 @@ const REFUSED: readonly (readonly [words: string, code: number, says: string, hi
     'error[bad-option]: --gradient-sync parameter-server is of gradients, and nothing is trained',
     'add --train, or leave it out',
   ],
+  [`${MLP} --interleave 3`, 2, 'error[bad-option]: --interleave 3: expected', ''],
+  [
+    'models/mlp.onnx --interleave 2',
+    2,
+    'error[bad-option]: --interleave 2 cuts micro-batches in halves, which are of training, and nothing is trained',
+    'add --train, or leave it out',
+  ],
+  [
+    `${MLP} --micro-batches 8 --interleave 2`,
+    2,
+    'error[micro-batch]: --interleave 2 runs each micro-batch as two halves, and 8 of them in a batch of 8 have 1 sample each',
+    'take another --micro-batches, or a --global-batch that 16 divides',
+  ],
   [
     `${MLP} --dp 2 --gradient-sync parameter-server --zero 2`,
     2,
@@ -149,6 +162,16 @@ test.serial('buckets on one replica change nothing, and compile says so', async 
   const { code, stderr } = await autopar(words, { cwd: folder });
   t.is(code, 0, stderr);
   t.true(stderr.includes('note: --bucket changes nothing: no gradient is reduced over several ranks'), stderr);
+});
+
+test.serial('halves that have nothing to hide run one after the other, and compile says so', async (t) => {
+  const words = `compile ${MLP} --tp 1 --dp 2 --interleave 2 --verify -o idle`.split(' ');
+  const { code, stderr } = await autopar(words, { cwd: folder });
+  t.is(code, 0, stderr);
+  t.true(
+    stderr.includes('note: --interleave 2 hides nothing: within a micro-batch ranks exchange single numbers at most'),
+    stderr,
+  );
 });
 
 test.serial('a server of one replica changes nothing, and compile says so', async (t) => {

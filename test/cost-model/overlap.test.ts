@@ -1,16 +1,19 @@
 /**
- * @file The price of buckets on a named cluster: no cheaper than what cannot be hidden, no dearer than one message after the
+ * @file The price of buckets and of halves of micro-batches on a named cluster: no cheaper than what cannot be hidden, no dearer than one message after the
  * other, and the parts with what is hidden are what all messages take.
  */
 import test from 'ava';
 import { importModel } from '../../src/api/import.js';
+import { planAxes } from '../../src/api/mesh-axes.js';
 import { plan } from '../../src/api/plan.js';
 import { trainedModel } from '../../src/api/training.js';
 import { overlapOf } from '../../src/cost-model/overlap.js';
 import { communicatedBytes, priceNode } from '../../src/cost-model/price.js';
 import { runsPerStep } from '../../src/ir/graph.js';
 import { onlyStage } from '../../src/partition/lower-stages.js';
-import type { ShardedGraph } from '../../src/partition/sharded-graph.js';
+import { wholeActions } from '../../src/partition/placed-actions.js';
+import type { ShardedGraph, ShardedNode } from '../../src/partition/sharded-graph.js';
+import { walkStage } from '../../src/partition/stage-walk.js';
 
 async function planned(microBatches: number, bucket?: number, zero?: 3) {
   const file = 'models/mlp.onnx';
@@ -56,6 +59,76 @@ for (const [microBatches, zero] of [[1], [4], [4, 3]] as const)
     const [alone = 0, joined = 0] = latencies;
     t.true(joined < alone, 'one message is cheaper than many');
   });
+
+for (const pp of [1, 2])
+  test(`halves of micro-batches on ${pp} stages`, async (t) => {
+    const file = 'models/mlp.onnx';
+    const at = (globalBatch: number | undefined) => importModel(file, globalBatch === undefined ? {} : { globalBatch });
+    const training = { loss: { kind: 'mse' as const }, optimizer: { kind: 'sgd' as const, learningRate: 0.1 } };
+    const trained = await trainedModel(await at(64), { ...training, microBatches: 4 }, at);
+    const asked = { cluster: '4x1:v100-sxm2-32', degrees: { pp, dp: 1, tp: 4 / pp } };
+    const plain = await plan(trained, asked);
+    const halves = await plan(trained, { ...asked, interleave: 2 });
+    const { stepSeconds, parts, hiddenSeconds = Number.NaN } = halves.found.prediction;
+    t.is(halves.plan.schedule.interleave, 2);
+    t.true(hiddenSeconds > 0);
+    t.is(halves.found.prediction.bytesCommunicated, plain.found.prediction.bytesCommunicated);
+    t.true(Math.abs(Object.values(parts).reduce((sum, seconds) => sum + seconds, 0) - stepSeconds) < 1e-9);
+    t.true((parts.compute ?? 0) <= stepSeconds);
+    // Strategies and kernels are those of four micro-batches that run alone.
+    t.is(parts.compute, plain.found.prediction.parts.compute);
+    if (pp === 1) t.true(Math.abs(stepSeconds + hiddenSeconds - plain.found.prediction.stepSeconds) < 1e-9);
+    if (pp === 1) {
+      const axes = planAxes(onlyStage(halves.found.lowered), halves.cluster);
+      const hidden = axes.reduce((sum, axis) => sum + axis.hiddenSeconds, 0);
+      t.true(Math.abs(hidden - hiddenSeconds) < 1e-9, 'by axis');
+    }
+    const [own = 0] = halves.plan.predicted.peakBytes;
+    const [one = 0] = plain.plan.predicted.peakBytes;
+    t.true(own > one && own < 2 * one, `${own} of ${one}`);
+  });
+
+test('each half waits only for what is not behind the other', async (t) => {
+  const file = 'models/mlp.onnx';
+  const at = (globalBatch: number | undefined) => importModel(file, globalBatch === undefined ? {} : { globalBatch });
+  const training = { loss: { kind: 'mse' as const }, optimizer: { kind: 'sgd' as const, learningRate: 0.1 } };
+  const trained = await trainedModel(await at(64), { ...training, microBatches: 2 }, at);
+  const { found, cluster } = await plan(trained, {
+    cluster: '2x1:v100-sxm2-32',
+    degrees: { dp: 1, tp: 2 },
+    interleave: 2,
+  });
+  const graph = onlyStage(found.lowered);
+  const [list] = walkStage(graph, wholeActions(graph)).lists;
+  t.is(list?.name, 'micro');
+  // A line of each group by hand: when it is free, and when each collective ends.
+  const price = (node: ShardedNode) => priceNode(node, graph, cluster);
+  let [now, waited] = [0, 0];
+  const free = new Map<string, number>();
+  const ends = new Map<number, number>();
+  for (const { step } of list?.steps ?? []) {
+    if (step.kind === 'segment') now += step.nodes.reduce((sum, node) => sum + price(node), 0);
+    if (step.kind === 'accumulate') now += price(step.node);
+    if (step.kind === 'start') {
+      const line = step.node.axes.join();
+      free.set(line, Math.max(now, free.get(line) ?? 0) + price(step.node));
+      ends.set(step.id, free.get(line) as number);
+    }
+    if (step.kind !== 'wait') continue;
+    const left = Math.max(0, (ends.get(step.id) as number) - now);
+    waited += left;
+    now += left;
+  }
+  const overlap = overlapOf(graph, cluster);
+  t.is(overlap?.lists.get('micro'), now);
+  const exposed = graph.nodes.flatMap((node) =>
+    node.kind === 'communicate' && node.phase !== 'update' ? [overlap?.exposed.get(node.name) ?? Number.NaN] : [],
+  );
+  t.is(
+    exposed.reduce((sum, each) => sum + each, 0),
+    waited,
+  );
+});
 
 test('on ranks of this machine a bucket hides nothing', async (t) => {
   const file = 'models/mlp.onnx';

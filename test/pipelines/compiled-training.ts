@@ -10,7 +10,7 @@ import { labelBounds } from '../../src/api/labels.js';
 import { type LoweredPlan, lowerPlan } from '../../src/api/lower-plan.js';
 import { openCompiled } from '../../src/api/verify.js';
 import { communicatedBytes } from '../../src/cost-model/price.js';
-import { runsPerStep } from '../../src/ir/graph.js';
+import { runsInStep } from '../../src/partition/except-last.js';
 import type { LoweredStage } from '../../src/partition/lower-stages.js';
 import { localBytes } from '../../src/partition/partition.js';
 import type { ShardedGraph, ShardedTensor } from '../../src/partition/sharded-graph.js';
@@ -172,6 +172,7 @@ export async function train(
  */
 export function sentBytes(stage: ShardedGraph, behind: ReadonlySet<string> = new Set()): number {
   const holds = (name: string) => !(stage.tensors.get(name)?.first ?? []).some((axis) => behind.has(axis));
+  const runsOf = runsInStep(stage);
   const collectives = stage.nodes.reduce((sum, node) => {
     if (node.kind !== 'communicate' || !(holds(node.input) || holds(node.output))) return sum;
     const isStar = node.collective.kind === 'reduce' || node.collective.kind === 'broadcast';
@@ -179,7 +180,7 @@ export function sentBytes(stage: ShardedGraph, behind: ReadonlySet<string> = new
     const bytes = isServed
       ? localBytes(stage.tensors.get(node.input) as ShardedTensor)
       : communicatedBytes(node, stage);
-    return sum + runsPerStep(node.phase, stage) * bytes;
+    return sum + runsOf(node) * bytes;
   }, 0);
   const sends = (stage.pipeline?.sends ?? []).reduce((sum, { tensor, when }) => {
     const type = holds(tensor) ? stage.tensors.get(tensor) : undefined;

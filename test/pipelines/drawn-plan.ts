@@ -50,6 +50,7 @@ export interface DrawnPlan {
     readonly recompute: (typeof RECOMPUTES)[number];
     /** Bytes of a bucket. */
     readonly bucket: number | null;
+    readonly interleave: 1 | 2;
     readonly gradientSync: GradientSync | null;
   } | null;
   readonly isFree: boolean;
@@ -109,6 +110,7 @@ const PLANS: fc.Arbitrary<DrawnPlan> = fc
         zero: fc.constantFrom(null, 0, 1, 2, 3),
         recompute: fc.constantFrom(null, null, null, ...RECOMPUTES),
         bucket: fc.constantFrom(null, null, 1, 4000, 1e8),
+        interleave: fc.constantFrom<1 | 2>(1, 1, 2),
         gradientSync: fc.constantFrom(null, null, ...GRADIENT_SYNCS),
       }),
       { freq: 5 },
@@ -145,9 +147,10 @@ const PLANS: fc.Arbitrary<DrawnPlan> = fc
     const isUneven = virtualStages > 1 && (training.microBatches ?? 0) % rest.pp !== 0;
     const isWhole = rest.model === 'batch-norm' || rest.model === 'moe';
     const microBatches = isWhole ? 1 : isUneven ? null : training.microBatches;
+    const interleave = isWhole ? 1 : training.interleave;
     return {
       ...rest,
-      training: { ...training, microBatches },
+      training: { ...training, microBatches, interleave },
       virtualStages: isWhole ? 1 : virtualStages,
       schedule: isWhole ? null : fitting,
     };
@@ -201,6 +204,7 @@ async function optionsOf(drawn: DrawnPlan, model: string, output: string): Promi
     ...(isFree ? { axes: 'free' as const } : {}),
     ...(offload === null ? {} : { offload: drawn.training ? offload : 'parameters' }),
     ...(drawn.training?.bucket ? { bucket: drawn.training.bucket } : {}),
+    ...(drawn.training?.interleave === 2 ? { interleave: 2 as const } : {}),
     ...(drawn.training?.gradientSync ? { gradientSync: drawn.training.gradientSync } : {}),
     ...(drawn.training ? { training: trainingOf(drawn, drawn.training) } : {}),
     ...(typeof drawn.training?.zero === 'number' ? { zero: drawn.training.zero } : {}),

@@ -10,6 +10,7 @@ import { SHIPPED } from './shipped-programs.js';
 const SAMPLE = [
   'mlp, training in micro-batches, dp 2, tp 2, axes free',
   'mlp, training in micro-batches, dp 2, tp 1, axes roles, in buckets',
+  'gpt-tiny, training in micro-batches, dp 1, tp 2, axes roles, in halves',
   'mlp, training, dp 2, tp 2, parameter server',
   'gpt-tiny, training, dp 4, tp 1, parameter server, in buckets',
   'cnn-tiny, inference, dp 2, tp 2, axes roles',

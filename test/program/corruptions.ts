@@ -34,6 +34,15 @@ export function* corruptionsOf(program: Program): Generator<Corrupted> {
           for (const [kind, wrong] of ofCollective(at, instruction)) yield { kind, where, program: wrong };
         if (instruction.kind === 'send' || instruction.kind === 'recv')
           for (const [kind, wrong] of ofTransfer(at, instruction)) yield { kind, where, program: wrong };
+        if (list.some(({ half }) => half !== undefined)) {
+          const { half, ...first } = instruction;
+          const other = half === undefined ? { ...instruction, half: 1 as const } : first;
+          yield {
+            kind: 'an instruction of the other half of a micro-batch',
+            where,
+            program: inList(at, (list) => list.with(position, other)),
+          };
+        }
         if (instruction.kind === 'move')
           for (const [kind, wrong] of ofCopy(at, instruction)) yield { kind, where, program: wrong };
         if (instruction.kind === 'accumulate')

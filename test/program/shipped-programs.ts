@@ -34,8 +34,12 @@ const TRAININGS: Readonly<Record<string, Training | null>> = {
     microBatches: 2,
   },
 };
-/** Bytes of a bucket. */
-const BUCKETS = [undefined, 20_000] as const;
+/** What is asked besides, of training in micro-batches where an axis communicates so. */
+const WORDS: readonly (Request & { readonly name: string; readonly over: 'dp' | 'tp' | null })[] = [
+  { name: '', over: null },
+  { name: ', in buckets', over: 'dp', bucket: 20_000 },
+  { name: ', in halves', over: 'tp', interleave: 2 },
+];
 const PIPELINES: readonly Pipeline[] = [
   { kind: '1f1b', stages: 2, microBatches: 2, dp: 2, tp: 2 },
   { kind: 'interleaved-1f1b', stages: 2, microBatches: 2, chunks: 2, tp: 2 },
@@ -63,10 +67,10 @@ const RECOMPUTED = 'operators';
 export const SHIPPED: readonly ShippedProgram[] = MODELS.flatMap((model) => [
   ...Object.entries(TRAININGS).flatMap(([what, training]) =>
     (['roles', 'free'] as const).flatMap((axes) =>
-      DEGREES.flatMap((degrees) => BUCKETS.map((bucket) => ({ ...degrees, bucket })))
-        .filter(({ dp, bucket }) => bucket === undefined || (training?.microBatches !== undefined && dp > 1))
-        .map(({ dp, tp, bucket }) => ({
-          name: `${model}, ${what}, dp ${dp}, tp ${tp}, axes ${axes}${bucket === undefined ? '' : ', in buckets'}`,
+      DEGREES.flatMap((degrees) => WORDS.map((words) => [degrees, words] as const))
+        .filter(([degrees, { over }]) => over === null || (training?.microBatches !== undefined && degrees[over] > 1))
+        .map(([{ dp, tp }, { name, over: _, ...words }]) => ({
+          name: `${model}, ${what}, dp ${dp}, tp ${tp}, axes ${axes}${name}`,
           lowered: async () => {
             const file = `models/${model}.onnx`;
             const imported = await importModel(file, {});
@@ -75,7 +79,7 @@ export const SHIPPED: readonly ShippedProgram[] = MODELS.flatMap((model) => [
             const trained = training ? await trainedModel(imported, training, at) : imported;
             const { found } = await plan(trained, {
               ...{ devices: dp * tp, degrees: { dp, tp }, axes },
-              ...(bucket === undefined ? {} : { bucket }),
+              ...words,
             });
             const { lowered } = found;
             return { lowered, generated: programOf(lowered, { name: model, fingerprint: '0' }) };

@@ -41,6 +41,8 @@ interface Drawn {
   /** Every other stage has dp and tp exchanged, or all of its devices on tp. */
   readonly differ: boolean;
   readonly schedule: (typeof SCHEDULE_KINDS)[number];
+  /** Whether micro-batches run as halves. */
+  readonly halves: boolean;
   /** Where the parts end, as shares of the units. */
   readonly ends: readonly number[];
 }
@@ -53,13 +55,14 @@ const drawn: fc.Arbitrary<Drawn> = fc.record({
   tp: fc.constantFrom(1, 2),
   differ: fc.boolean(),
   schedule: fc.constantFrom(...SCHEDULE_KINDS),
+  halves: fc.boolean(),
   ends: fc.array(fc.nat(1000), { minLength: 8, maxLength: 8 }),
 });
 
 /** Schedules of two chunks a stage and more. */
 const CHUNKED: readonly string[] = ['interleaved-1f1b', 'interleaved-zero-bubble', 'zbv'];
 
-async function planned({ model, trains, pp, dp, tp, differ, schedule, ends }: Drawn): Promise<PlannedModel> {
+async function planned({ model, trains, pp, dp, tp, differ, schedule, halves, ends }: Drawn): Promise<PlannedModel> {
   const imported = await modelOf(model, trains);
   // Inference has one micro-batch, which is no group to interleave.
   const hasChunks = CHUNKED.includes(schedule);
@@ -70,6 +73,7 @@ async function planned({ model, trains, pp, dp, tp, differ, schedule, ends }: Dr
     devices: pp * dp * tp,
     ...(differ ? { degrees: { pp }, meshes: meshesOf({ dp, tp }, pp) } : { degrees: { pp, dp, tp } }),
     ...(trains ? { schedule } : {}),
+    ...(trains && !hasChunks && halves ? { interleave: 2 as const } : {}),
     ...(interleaves ? { virtualStages } : {}),
     stages: layoutOf(units, Math.min(pp * virtualStages, units.length), ends),
   });

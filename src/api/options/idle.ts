@@ -101,6 +101,12 @@ export const COMPILE_IDLE: readonly Idle<CompileOptions>[] = [
     hint: 'add --train, or leave it out',
   },
   {
+    option: 'interleave',
+    when: ({ training, interleave }) => training === undefined && interleave === 2,
+    says: () => '--interleave 2 cuts micro-batches in halves, which are of training, and nothing is trained',
+    hint: 'add --train, or leave it out',
+  },
+  {
     option: 'gradientSync',
     when: ({ gradientSync, zero }) => gradientSync === 'parameter-server' && (zero ?? 0) > 0,
     says: ({ zero }) =>

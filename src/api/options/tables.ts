@@ -111,6 +111,7 @@ const planning = {
   offload: text,
   bucket: whole(1),
   bucketMembers: whole(1),
+  interleave: oneOf(1, 2),
   mode: oneOf('auto', 'semi-auto', 'data', 'hybrid'),
   annotations: object,
   config: object,

@@ -2,6 +2,7 @@
  * @file What a configuration of MindFormers' means as options of autopar, as data; and what of it a program cannot be made for
  * yet, a sentence each.
  */
+import type { Interleave } from '../../partition/sharded-graph.js';
 import type { ScheduleKind } from '../../schedule/schedule.js';
 import type { SpMethod } from '../../sharding-propagation/roles.js';
 import { DEFAULTS } from './config-keys.js';
@@ -33,8 +34,8 @@ export interface ConfigOptions {
   readonly spMethod: SpMethod | null;
   /** Steps whose gradients are added up before weights change. */
   readonly gradientAccumulation: number;
-  /** Parts of a batch whose communication and computation overlap. */
-  readonly batchCopies: number;
+  /** Parts of a micro-batch, the communication of one behind what the other computes. */
+  readonly interleave: Interleave;
   /** Gradient reductions joined to one; null where the file does not say. */
   readonly gradientBuckets: number | null;
   readonly gradientsMean: boolean;
@@ -79,7 +80,7 @@ export function optionsOf(config: ParallelConfig, devices?: number): ConfigOptio
     ...(alone ? { schedule: null, virtualStages: null } : scheduleOf(config)),
     spMethod: !alone && config.contextParallel > 1 ? METHODS[config.contextParallelAlgo ?? 'hybrid_cp'] : null,
     gradientAccumulation: config.gradientAccumulationSteps,
-    batchCopies: config.microBatchInterleaveNum,
+    interleave: !alone && config.modelParallel > 1 && config.microBatchInterleaveNum === HALVES ? HALVES : 1,
     gradientBuckets: given.has('gradientAggregationGroup') ? config.gradientAggregationGroup : null,
     gradientsMean: config.gradientsMean,
     searchMode: parallelMode === 'auto' ? (config.searchMode ?? 'auto') : 'auto',
@@ -96,6 +97,9 @@ export function optionsOf(config: ParallelConfig, devices?: number): ConfigOptio
     notLowered: alone ? [] : notLowered(config),
   };
 }
+
+/** Parts of a micro-batch that are interleaved. */
+const HALVES = 2;
 
 /** Accumulated gradients are sharded by their own key, or by the level. */
 function zeroOf({ enableParallelOptimizer, optimizerLevel, gradientAccumulationShard, given }: ParallelConfig) {
@@ -245,8 +249,8 @@ function notLowered(config: ParallelConfig): readonly ConfigRemark[] {
     ],
     [
       'microBatchInterleaveNum',
-      config.microBatchInterleaveNum > 1 && config.modelParallel > 1,
-      'copies of a batch cannot be interleaved yet',
+      config.microBatchInterleaveNum > HALVES && config.modelParallel > 1,
+      'a micro-batch is interleaved in two halves, not in more parts: it runs whole',
     ],
   ];
   return asked.flatMap(([key, is, says]) =>

@@ -41,9 +41,9 @@ export function smallStages(
   small: Graph,
   parts: FewerParts | null,
 ): { readonly graph: Graph; readonly placeOf: ReadonlyMap<string, StagePlace> | null } {
-  const { kind } = big.plan.schedule;
+  const { kind, interleave = 1 } = big.plan.schedule;
   const asked = recomputedIn(big.plan, big.graph);
-  const isLastAlone = asked.exceptLast && (small.microBatches?.count ?? 1) === 1;
+  const isLastAlone = asked.exceptLast && (small.microBatches?.count ?? 1) === interleave;
   const recomputed = isLastAlone ? NOTHING_RECOMPUTED : asked;
   if (!parts || kind === 'single') return { graph: withClones(small, recomputed), placeOf: null };
   const placeOf = new Map(
@@ -126,6 +126,7 @@ function scheduleOf({ schedule }: Plan, { graph, parts, mesh, imported }: SmallM
   return {
     kind: parts ? kind : 'single',
     microBatches: count,
+    ...(schedule.interleave ? { interleave: schedule.interleave } : {}),
     ...(isSaid ? { microBatch: samples / dp, batch: samples * count } : {}),
     ...(parts && parts.virtualStages > 1 ? { virtualStages: parts.virtualStages } : {}),
     ...(schedule.recompute ? { recompute: schedule.recompute } : {}),

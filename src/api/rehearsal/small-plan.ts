@@ -67,7 +67,9 @@ export async function smallPlan(big: BigPlan, request: SmallRequest): Promise<Sm
     : null;
   const narrow = narrowSizes(big.graph, assignment, mesh);
   const reasons: string[] = [];
-  for (const attempt of modelAttempts(request, { mesh, microBatches: parts?.microBatches ?? null, narrow })) {
+  const together = big.plan.schedule.interleave ?? 1;
+  const microBatches = together * (parts?.microBatches ?? MICRO_BATCHES);
+  for (const attempt of modelAttempts(request, { mesh, microBatches, narrow })) {
     await interruptible(request.signal);
     try {
       return await attempted(big, request, attempt, { mesh, parts });
@@ -85,6 +87,9 @@ export async function smallPlan(big: BigPlan, request: SmallRequest): Promise<Sm
     'give more --ranks, or rehearse a plan of fewer axes',
   );
 }
+
+/** Of a step that has no stages. */
+const MICRO_BATCHES = 2;
 
 async function attempted(
   big: BigPlan,

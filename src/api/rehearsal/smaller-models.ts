@@ -56,20 +56,18 @@ export interface ModelAttempt {
 
 interface Sizes {
   readonly mesh: ReducedMesh;
-  /** Of a pipeline. */
-  readonly microBatches: number | null;
+  /** Where the plan has as many. */
+  readonly microBatches: number;
   readonly narrow: NarrowSizes;
 }
 
 /** What sequences of files are shortened to, where nothing cuts them. */
 const SEQUENCE = 12;
-/** Micro-batches of a step that has no stages. */
-const MICRO_BATCHES = 2;
 
 export function* modelAttempts(request: SmallRequest, sizes: Sizes): Generator<ModelAttempt> {
   const { planned, source, file } = request;
   const count = planned.graph.microBatches?.count ?? 1;
-  const microBatches = sizes.microBatches ?? Math.min(count, MICRO_BATCHES);
+  const microBatches = Math.min(count, sizes.microBatches);
   const micro = batchSize(planned.graph);
   const batch = micro === undefined ? null : sizes.narrow.least(micro, Math.min(micro, 2)) * microBatches;
   const wholeBatch = micro === undefined ? null : micro * count;

@@ -93,6 +93,7 @@ function refuseUnsupported(lowered: readonly LoweredStage[], { stages }: Program
     const origin = sharded.nodes[0]?.origin ?? '';
     if ([...sharded.tensors.values()].some((tensor) => tensor.first))
       throw lacks('a parameter server (--gradient-sync parameter-server)', origin);
+    if (sharded.interleave) throw lacks('micro-batches in halves (--interleave 2)', origin);
     if (sharded.microBatches?.exceptLast) throw lacks('recomputation in all but the last micro-batch', origin);
     for (const { tensor } of [...inputsOf(sharded), ...outputsOf(sharded)])
       if (tensorOf(sharded, tensor).layout.extents)

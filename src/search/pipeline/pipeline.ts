@@ -18,6 +18,7 @@ import {
   withStageClones,
 } from '../../partition/cut-stages.js';
 import type { PipelineLayout } from '../../partition/lower-stages.js';
+import type { Interleave } from '../../partition/sharded-graph.js';
 import { makeSchedule } from '../../schedule/make-schedule.js';
 import { partAt, placeOfPart } from '../../schedule/parts.js';
 import { type Schedule, type ScheduleKind, splitsBackward } from '../../schedule/schedule.js';
@@ -40,6 +41,8 @@ export interface PipelineRequest {
   readonly layout?: string;
   /** The degrees of each stage, where they differ. */
   readonly meshes?: readonly Degrees[];
+  /** Micro-batches that run at a time, as halves of one of the schedule's. */
+  readonly interleave?: Interleave;
   /** Operators whose stage is given. */
   readonly pins?: readonly StagePin[];
 }
@@ -70,7 +73,7 @@ export function pipelineOf(
   const trains = graph.nodes.some(({ phase }) => isBackward(phase));
   const { stages, virtualStages: asked = 1 } = request;
   const kind = request.schedule ?? (asked > 1 ? 'interleaved-1f1b' : '1f1b');
-  const microBatches = graph.microBatches?.count ?? 1;
+  const microBatches = (graph.microBatches?.count ?? 1) / (request.interleave ?? 1);
   const given = request.virtualStages === undefined ? {} : { virtualStages: request.virtualStages };
   const schedule = makeSchedule({ kind, stages, microBatches, ...given, training: trains });
   const { virtualStages } = schedule;

@@ -472,8 +472,11 @@ const KEYS: Readonly<Record<string, (t: ExecutionContext) => Promise<void>>> = {
   },
   micro_batch_interleave_num: async (t) => {
     const config = await configOf({ micro_batch_interleave_num: '2', 'parallel_config.model_parallel': '2' });
-    t.is(optionsOf(config).batchCopies, 2);
-    t.regex(optionsOf(config).notLowered[0]?.says ?? '', /cannot be interleaved yet/);
+    t.is(optionsOf(config).interleave, 2);
+    t.deepEqual(optionsOf(config).notLowered, []);
+    const four = await configOf({ micro_batch_interleave_num: '4', 'parallel_config.model_parallel': '2' });
+    t.is(optionsOf(four).interleave, 1);
+    t.regex(optionsOf(four).notLowered[0]?.says ?? '', /in two halves, not in more parts/);
     t.regex(optionsOf(await configOf({ micro_batch_interleave_num: '2' })).remarks[0]?.says ?? '', /there is none/);
   },
   'recompute_config.recompute': async (t) => {

@@ -57,6 +57,25 @@ test('a training step in stages: losses, every gradient and the state are those 
   t.true(names.has('embed.weight') && names.has('layers.5.attention.qkv.weight'));
 });
 
+test('micro-batches in halves are rehearsed in halves', async (t) => {
+  const directory = await planned(t, {
+    file: 'models/mlp.onnx',
+    globalBatch: 64,
+    degrees: { dp: 2, tp: 4, pp: 2 },
+    interleave: 2,
+    training: { ...TRAINING, loss: { kind: 'mse' }, microBatches: 8 },
+  });
+  let program: Program | undefined;
+  const result = await rehearse({ directory }, { program: (own) => (program = own) });
+  t.deepEqual(faults(result), []);
+  t.true(result.passed);
+  t.deepEqual(
+    result.reduced.find(({ name }) => name === 'micro-batches'),
+    { name: 'micro-batches', from: 16, to: 4 },
+  );
+  t.true(program?.stages.every(({ phases }) => phases.forward?.some(({ half }) => half === 1)));
+});
+
 for (const recompute of ['full', 'stage:except-last'])
   test(`a training step in stages that recomputes: ${recompute}`, async (t) => {
     const directory = await planned(t, {

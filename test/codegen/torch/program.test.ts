@@ -87,6 +87,14 @@ test('a plan without code is refused by name, and nothing is written', async (t)
   const error = await refused(t, { model: 'models/gpt-tiny.onnx', meshes: 'tp2 | dp2', pp: 2, training });
   t.is(error.code, 'target-lacks-plan');
   t.regex(error.message, /unlike meshes/);
+  const inHalves = await refused(t, {
+    model: 'models/gpt-tiny.onnx',
+    interleave: 2,
+    degrees: { dp: 1, tp: 2 },
+    training,
+  });
+  t.is(inHalves.code, 'target-lacks-plan');
+  t.regex(inHalves.message, /micro-batches in halves/);
 });
 
 test('an operator without a torch function is refused with its node, and nothing is written', async (t) => {

@@ -1,0 +1,66 @@
+/**
+ * @file A micro-batch in two halves, one list of instructions for both. While a collective of one half is under way the other half
+ * computes: where one waits it is the other's turn,
+ *
+ *     first half     compute, start 0 |                   | wait 0, compute, start 2 |                   | wait 2, …
+ *     second half                     | compute, start 1  |                          | wait 1, compute, … |
+ *
+ * Halves are micro-batches of their own to what is computed: each has its tensors, and is added to sums in its order. The order of
+ * instructions within a half is that of a micro-batch which runs alone.
+ */
+import type { Runs, SecondHalf, Step } from './order.js';
+import type { Interleave, ShardedGraph } from './sharded-graph.js';
+
+/** The graph whose micro-batches run two at a time, where that is asked for. */
+export function inHalves(graph: ShardedGraph, interleave: Interleave = 1): ShardedGraph {
+  return interleave === 1 || !graph.microBatches ? graph : { ...graph, interleave };
+}
+
+/** The marks of the micro-batches that one run of a list works on. */
+export function halvesIn(
+  runs: Runs,
+  { interleave = 1 }: Pick<ShardedGraph, 'interleave'>,
+): readonly { readonly half?: SecondHalf }[] {
+  return runs === 'micro' && interleave > 1 ? [{}, { half: 1 }] : [{}];
+}
+
+/**
+ * The instructions of a list for both halves of a micro-batch, of a graph that has halves; else as they are. What starts only in the
+ * last micro-batch starts behind the second half. Numbers of collectives and buckets are those of both.
+ * @param items instructions with what is known of them
+ */
+export function forHalves<Item extends { readonly step: Step }>(
+  items: readonly Item[],
+  runs: Runs,
+  { interleave = 1 }: Pick<ShardedGraph, 'interleave'>,
+): readonly Item[] {
+  if (interleave === 1) return items;
+  if (runs === 'step') return items.map((item) => ({ ...item, step: numbered(item.step, 1) }));
+  const first = turnsOf(items.filter(({ step }) => !isLast(step)));
+  const second = turnsOf(items);
+  return second.flatMap((turn, index) => [
+    ...(first[index] ?? []).map((item) => ({ ...item, step: numbered(item.step, 0) })),
+    ...turn.map((item) => ({ ...item, step: { ...numbered(item.step, 1), half: 1 as const } })),
+  ]);
+}
+
+function isLast(step: Step): boolean {
+  return step.kind === 'start' && step.last === true;
+}
+
+/** Instructions up to the next that waits. */
+function turnsOf<Item extends { readonly step: Step }>(items: readonly Item[]): readonly (readonly Item[])[] {
+  const turns: Item[][] = [[]];
+  for (const [index, item] of items.entries()) {
+    if (item.step.kind === 'wait' && items[index - 1]?.step.kind !== 'wait') turns.push([]);
+    turns.at(-1)?.push(item);
+  }
+  return turns;
+}
+
+function numbered(step: Step, half: 0 | 1): Step {
+  const own = (id: number) => 2 * id + half;
+  if (step.kind === 'wait') return { ...step, id: own(step.id) };
+  if (step.kind !== 'start') return step;
+  return { ...step, id: own(step.id), ...(step.bucket === undefined ? {} : { bucket: own(step.bucket) }) };
+}
