@@ -91,7 +91,7 @@ function cutLines(line: string, indent: string): readonly string[] {
 /** An assignment to more names than a line holds. */
 function cutTargets(line: string, indent: string): readonly string[] {
   const [targets = '', value = ''] = line.trimStart().split(' = ');
-  const tail = statement(`${indent}) = ${value}`, '');
+  const tail = statement(`) = ${value}`, indent);
   return [`${indent}(`, ...targets.split(', ').map((target) => `${indent}    ${target},`), ...tail];
 }
 

@@ -152,8 +152,8 @@ else {
   if (missing(formatter !== 'True', 'the format of emitted programs (ruff is absent)') === null)
     test.serial('ruff finds nothing in any program', (t) => {
       const folders = [...programs.values()].map((program) => join(program.folder, 'torch'));
-      t.notThrows(() => python(['-m', 'ruff', 'check', '--quiet', ...folders]));
-      t.notThrows(() => python(['-m', 'ruff', 'format', '--check', '--quiet', ...folders]));
+      t.notThrows(() => python(['-m', 'ruff', 'check', ...folders]));
+      t.notThrows(() => python(['-m', 'ruff', 'format', '--diff', ...folders]));
     });
 
   async function compiled(index: number | string, model: string, options: Partial<CompileOptions>): Promise<Emitted> {
