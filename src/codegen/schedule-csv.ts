@@ -4,7 +4,7 @@
  * the two ends of a transfer. The grammar knows transfers between neighbouring parts only: those of skip connections, of
  * gradients that several stages add up, and what is exchanged once a step have no name in it and are left out.
  */
-import { type ChunkList, computeLists, lastList, phasesOf } from '../partition/order.js';
+import { type ChunkList, computeLists, lastList, phasesOf } from '../partition/phase-lists.js';
 import type { PipelineStage, ShardedGraph } from '../partition/sharded-graph.js';
 import type { Program } from '../program/program.js';
 

@@ -9,7 +9,8 @@
  * the thread that computes: there nothing is hidden.
  */
 import { forHalves, halvesIn } from '../partition/interleave.js';
-import { type PhaseList, runsOfList, type Step } from '../partition/order.js';
+import type { Step } from '../partition/order.js';
+import { type PhaseList, runsOfList } from '../partition/phase-lists.js';
 import { orderedLists } from '../partition/place-moves.js';
 import type { CommunicationNode, ShardedGraph } from '../partition/sharded-graph.js';
 import type { Cluster } from './cluster.js';

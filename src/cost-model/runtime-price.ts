@@ -9,8 +9,8 @@
  */
 import { elementCount } from '../ir/graph.js';
 import { halvesIn } from '../partition/interleave.js';
-import { runsOfList } from '../partition/order.js';
 import { localBytes } from '../partition/partition.js';
+import { runsOfList } from '../partition/phase-lists.js';
 import { orderedLists } from '../partition/place-moves.js';
 import type { ComputeNode, ShardedGraph } from '../partition/sharded-graph.js';
 import { computeSeconds } from './compute-price.js';

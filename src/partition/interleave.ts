@@ -8,7 +8,8 @@
  * Halves are micro-batches of their own to what is computed: each has its tensors, and is added to sums in its order. The order of
  * instructions within a half is that of a micro-batch which runs alone.
  */
-import type { Runs, SecondHalf, Step } from './order.js';
+import type { SecondHalf, Step } from './order.js';
+import type { Runs } from './phase-lists.js';
 import type { Interleave, ShardedGraph } from './sharded-graph.js';
 
 /** The graph whose micro-batches run two at a time, where that is asked for. */

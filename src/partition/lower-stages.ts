@@ -17,8 +17,8 @@ import {
   stageOfOperators,
   type Transfer,
 } from './cut-stages.js';
-import { computeLists } from './order.js';
 import { partition } from './partition.js';
+import { computeLists } from './phase-lists.js';
 import { type PipelineStage, resultsOf, type ShardedGraph, type StageTransfer } from './sharded-graph.js';
 
 /** How a graph is laid on the stages of a pipeline. */

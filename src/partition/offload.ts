@@ -13,8 +13,8 @@
  */
 import { type Graph, type Node, type OuterMemory, passOf } from '../ir/graph.js';
 import { isAccumulator } from '../ir/ops/accumulate.js';
-import { BEGIN, type PhaseList, phasesOf, transferList, UPDATE } from './order.js';
 import { localBytes } from './partition.js';
+import { BEGIN, type PhaseList, phasesOf, transferList, UPDATE } from './phase-lists.js';
 import {
   type ComputeNode,
   type MoveNode,

@@ -4,7 +4,8 @@
  * right behind the step that makes it; what returns does right before the step that reads it first.
  */
 import { lastForm, otherForm } from './except-last.js';
-import { BEGIN, lastList, type OrderedList, orderLists, type PhaseList, phasesOf, type Step } from './order.js';
+import { type OrderedList, orderLists, type Step } from './order.js';
+import { BEGIN, lastList, type PhaseList, phasesOf } from './phase-lists.js';
 import { readersOutside, type SegmentResults, segmentResults } from './segments.js';
 import {
   type MoveNode,

@@ -5,7 +5,16 @@
 import { byStage, type Passing, placeTransfers } from '../schedule/place.js';
 import { type Action, UNIT_SECONDS } from '../schedule/schedule.js';
 import type { LoweredStage } from './lower-stages.js';
-import { BEGIN, computeLists, lastList, listName, type PhaseList, phasesOf, transferList, UPDATE } from './order.js';
+import {
+  BEGIN,
+  computeLists,
+  lastList,
+  listName,
+  type PhaseList,
+  phasesOf,
+  transferList,
+  UPDATE,
+} from './phase-lists.js';
 import { readsOf, type ShardedGraph } from './sharded-graph.js';
 
 /** A run of one of a stage's lists; `microBatch`, of two that run at a time the first, is null where it runs once a step. */

@@ -5,7 +5,8 @@
  */
 import type { Lifetime } from '../ir/graph.js';
 import { forHalves, halvesIn } from './interleave.js';
-import { BEGIN, type Runs, type SecondHalf } from './order.js';
+import type { SecondHalf } from './order.js';
+import { BEGIN, type Runs } from './phase-lists.js';
 import { orderedLists, type PlacedStep } from './place-moves.js';
 import type { StageAction } from './placed-actions.js';
 import { readsOf, resultsOf, type ShardedGraph } from './sharded-graph.js';

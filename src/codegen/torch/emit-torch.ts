@@ -6,7 +6,7 @@ import path from 'node:path';
 import { byteLength, type DType } from '../../ir/dtype.js';
 import { elementCount } from '../../ir/graph.js';
 import type { LoweredStage } from '../../partition/lower-stages.js';
-import { BEGIN, phasesOf, UPDATE } from '../../partition/order.js';
+import { BEGIN, phasesOf, UPDATE } from '../../partition/phase-lists.js';
 import type { ShardedGraph } from '../../partition/sharded-graph.js';
 import { type StageWalk, walkStage } from '../../partition/stage-walk.js';
 import { cannotWrite, writeFileAtomic, writeJsonAtomic } from '../../program/atomic.js';

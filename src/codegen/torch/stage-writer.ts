@@ -1,7 +1,7 @@
 /**
  * @file The class of a stage: a method for each of its lists, which calls the layers' methods, and one that runs a step.
  */
-import { BEGIN, UPDATE } from '../../partition/order.js';
+import { BEGIN, UPDATE } from '../../partition/phase-lists.js';
 import { inputsOf, type NamedTensor, outputsOf } from './interface.js';
 import { linesOf, type Naming } from './method.js';
 import { access, isKept, LayerWriter, namespaceOf, type OwnedModule, pathOf } from './module.js';

@@ -1,0 +1,150 @@
+/**
+ * @file The lists of instructions of a step: which operators each has, how often it runs, what it sends and receives.
+ */
+import type { Phase } from '../ir/graph.js';
+import {
+  type PipelineStage,
+  readsOf,
+  type ShardedGraph,
+  type ShardedNode,
+  type StageTransfer,
+} from './sharded-graph.js';
+
+/** How often a list of instructions runs: once for each micro-batch, or once per step. */
+export type Runs = 'micro' | 'step';
+
+/** A list of instructions of a program. */
+export interface PhaseList {
+  /** Its name in program.json. */
+  readonly phase: string;
+  readonly runs: Runs;
+  readonly includes: (node: ShardedNode) => boolean;
+  /** What it sends and receives, in the order in which all stages do. */
+  readonly transfers: readonly TransferStep[];
+  /** It runs for the last micro-batch alone, which keeps what the others recompute (except-last.ts). */
+  readonly isLast?: true;
+}
+
+/** A list that computes for each micro-batch what a chunk of a pipeline's stage does in one phase. */
+export interface ChunkList extends PhaseList {
+  readonly chunk: number;
+  /** The phase of the schedule's actions that run it. */
+  readonly does: string;
+}
+
+/**
+ * The lists of a step in order: one of everything; with micro-batches what runs for each of them, then what runs once; of a
+ * pipeline's stage forward and backward of each chunk apart, since other micro-batches' run between them, and so what one list
+ * makes for one other stage.
+ */
+export function phasesOf(graph: ShardedGraph): readonly PhaseList[] {
+  const isUpdate = ({ phase }: ShardedNode) => phase === 'update';
+  const { pipeline } = graph;
+  if (pipeline) return listsOfStage(graph, pipeline);
+  if (!graph.microBatches) return [{ phase: 'forward', runs: 'step', includes: () => true, transfers: [] }];
+  return [
+    { phase: 'micro', runs: 'micro', includes: (node) => !isUpdate(node), transfers: [] },
+    { phase: 'step', runs: 'step', includes: isUpdate, transfers: [] },
+  ];
+}
+
+/** The name of a stage's list: of an action of its schedule. */
+export function listName(phase: string, chunk: number): string {
+  return chunk === 0 ? phase : `${phase}.${chunk}`;
+}
+
+/** The name of a list as the last micro-batch runs it, where that is a list of its own. */
+export function lastList(list: string): string {
+  return `${list} (last)`;
+}
+
+/** How often a list runs in a step: once for both halves of a micro-batch. */
+export function runsOfList(
+  { runs, isLast }: Pick<PhaseList, 'runs' | 'isLast'>,
+  { microBatches, interleave = 1 }: Pick<ShardedGraph, 'microBatches' | 'interleave'>,
+): number {
+  if (runs === 'step' || isLast) return 1;
+  return (microBatches?.count ?? 1) / interleave - (microBatches?.exceptLast ? 1 : 0);
+}
+
+/** Names of the lists that run once a step. */
+export const BEGIN = 'begin';
+export const UPDATE = 'update';
+
+/** A list that only sends what `list` makes to a stage, or receives it from there. */
+export function transferList(kind: TransferStep['kind'], list: string, stage: number): string {
+  return `${kind} ${list} ${kind === 'send' ? 'to' : 'from'} ${stage}`;
+}
+
+/** The lists of a stage that compute, in the order in which a micro-batch runs through them. */
+export function computeLists({
+  chunks,
+  chunkOf,
+  splitsBackward,
+}: Pick<PipelineStage, 'chunks' | 'chunkOf' | 'splitsBackward'>): readonly ChunkList[] {
+  const list = (does: string, chunk: number, phases: readonly Phase[]): ChunkList => ({
+    phase: listName(does, chunk),
+    does,
+    chunk,
+    runs: 'micro',
+    includes: (node) =>
+      node.kind === 'move'
+        ? node.list === listName(does, chunk)
+        : phases.includes(node.phase) && (chunkOf.get(node.origin) ?? 0) === chunk,
+    transfers: [],
+  });
+  const inOrder = Array.from({ length: chunks }, (_, chunk) => chunk);
+  const backward = splitsBackward
+    ? ([
+        ['input-gradient', ['recompute', 'backward-input']],
+        ['weight-gradient', ['backward-weight']],
+      ] as const)
+    : ([['backward', ['recompute', 'backward-input', 'backward-weight']]] as const);
+  return [
+    ...inOrder.map((chunk) => list('forward', chunk, ['forward'])),
+    ...inOrder.reverse().flatMap((chunk) => backward.map(([phase, phases]) => list(phase, chunk, phases))),
+  ];
+}
+
+/** Each list that computes between what it is the first to read of other stages and what it makes for them. */
+function listsOfStage(graph: ShardedGraph, pipeline: PipelineStage): readonly PhaseList[] {
+  const transfers: readonly TransferStep[] = [
+    ...pipeline.sends.map((transfer) => ({ kind: 'send', transfer }) as const),
+    ...pipeline.receives.map((transfer) => ({ kind: 'recv', transfer }) as const),
+  ].sort((a, b) => a.transfer.order - b.transfer.order);
+  const once = (phase: string, when: StageTransfer['when'], includes: PhaseList['includes']): PhaseList => ({
+    ...{ phase, runs: 'step', includes: (node) => (node.kind === 'move' ? node.list === phase : includes(node)) },
+    transfers: transfers.filter(({ transfer }) => transfer.when === when),
+  });
+  const exchanges = new Map<string, TransferStep[]>();
+  for (const step of transfers) {
+    const { when, list, stage } = step.transfer;
+    if (when !== 'micro') continue;
+    const name = transferList(step.kind, list, stage);
+    exchanges.set(name, [...(exchanges.get(name) ?? []), step]);
+  }
+  const taken = new Set<string>();
+  const take = (isNow: (step: TransferStep) => boolean): readonly PhaseList[] =>
+    [...exchanges].flatMap(([phase, steps]) => {
+      if (taken.has(phase) || !steps.some(isNow)) return [];
+      taken.add(phase);
+      const includes = (node: ShardedNode) => node.kind === 'move' && node.list === phase;
+      return [{ phase, runs: 'micro', includes, transfers: steps } as const];
+    });
+  const inTurn = computeLists(pipeline).flatMap((list) => {
+    const reads = new Set(graph.nodes.filter(list.includes).flatMap(readsOf));
+    const before = take(({ kind, transfer }) => kind === 'recv' && reads.has(transfer.tensor));
+    return [...before, list, ...take(({ kind, transfer }) => kind === 'send' && transfer.list === list.phase)];
+  });
+  return [
+    once(BEGIN, 'begin', () => false),
+    ...inTurn,
+    ...take(() => true),
+    once(UPDATE, 'update', ({ phase }) => phase === 'update'),
+  ];
+}
+
+/** What one stage sends, or receives. */
+export type TransferStep =
+  | { readonly kind: 'send'; readonly transfer: StageTransfer }
+  | { readonly kind: 'recv'; readonly transfer: StageTransfer };
