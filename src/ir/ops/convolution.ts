@@ -26,6 +26,7 @@ export const convolution: OperatorEntry = differentiable(
       const [m = 1, own = 1] = w.shape;
       if (w.shape.length !== x.shape.length || own * group !== c || m % group !== 0)
         throw mismatch(view, `the kernel does not fit ${c} channels in ${group} groups`);
+      checkBias(view, m);
       return [
         { dtype: x.dtype, shape: [n, m, ...windowsOf(view, x.shape, w.shape.slice(2)).map(({ output }) => output)] },
       ];
@@ -55,6 +56,7 @@ export const convolutionEntries: readonly OperatorEntry[] = [
         if (w.shape.length !== x.shape.length || w.shape[0] !== c)
           throw mismatch(view, `the kernel does not fit ${c} channels`);
         const channels = (w.shape[1] ?? 1) * numberOf(view, 'group', 1);
+        checkBias(view, channels);
         return [{ dtype: x.dtype, shape: [n, channels, ...transposedSizes(view)] }];
       },
       rule: (view) => channelRule(view, transposedNames(view), (co, ci) => `${ci} ${co}`),
@@ -70,6 +72,13 @@ export const convolutionEntries: readonly OperatorEntry[] = [
     (write) => transposedGradient(write, 2),
   ),
 ];
+
+/** @throws AutoparError where there is a bias, and not of one value per channel of the result */
+function checkBias(view: OperatorView, channels: number): void {
+  const bias = view.inputs[2];
+  if (bias && (bias.shape.length !== 1 || bias.shape[0] !== channels))
+    throw mismatch(view, `a bias of [${bias.shape.join(', ')}] does not fit ${channels} channels`);
+}
 
 /** `bias`: the operand that it is. */
 export function transposedGradient(write: OperatorGradient, bias: number): void {
