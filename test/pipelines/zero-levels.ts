@@ -35,7 +35,9 @@ export async function checkLevels(
     t.is(all.plan.requested?.zero, zero);
     kept.set(zero, keptBytes(all.lowered));
     const { most, layer } = gatheredBytes(all.lowered);
-    t.true(zero < 3 || most <= 2 * layer, `zero ${zero}, ${most} B of whole parameters, ${layer} B a layer`);
+    // Outside of layers an operator is one: what it reads is there while gathers of the next two are under way.
+    const atOnce = all.plan.layerClasses.length > 0 ? 2 : 3;
+    t.true(zero < 3 || most <= atOnce * layer, `zero ${zero}, ${most} B of whole parameters, ${layer} B a layer`);
   }
   for (const part of ['state', 'accumulator', 'parameter'] as const) {
     const of = (isCut: boolean) =>
