@@ -47,12 +47,17 @@ export function heldTensor(name: string): string | null {
   return end < 0 ? name : name.slice(0, end);
 }
 
-/** Micro-batches that run one after the other hold the same, but for the parts of outputs that earlier ones have left. */
+/**
+ * Micro-batches that run one after the other hold the same, but for the sums that the first begins, and the parts of outputs that
+ * earlier ones have left: the first and the last are looked at, and the one before it where the last has lists of its own.
+ */
 function* firstAndLast(actions: readonly StageAction[], held: Held): Iterable<StageAction> {
   const micro = actions.filter(({ microBatch }) => microBatch !== null);
+  const hasOwnLists = micro.at(-1)?.list !== micro[0]?.list;
+  const late = micro.slice(1).slice(hasOwnLists ? -2 : -1);
   for (const action of micro.slice(0, 1)) yield action;
-  if (micro.length > 2) held.leaveParts(micro.length - 2);
-  for (const action of micro.slice(1).slice(-1)) yield action;
+  if (micro.length > 1 + late.length) held.leaveParts(micro.length - 1 - late.length);
+  for (const action of late) yield action;
   for (const action of actions) if (action.microBatch === null) yield action;
 }
 
